@@ -177,13 +177,13 @@ fn what_cannot_be_heard_is_refused_by_name() {
     };
     let second = vec![0.1; 16_000];
     assert!(refused(&[], json!({})).contains("no samples"));
-    assert!(refused(&[f32::NAN; 9000], json!({})).contains("not numbers"));
+    assert!(refused(&[f32::NAN; 9000], json!({})).contains("NaN or infinite"));
     assert!(refused(&[0.1; 300], json!({})).contains("too short"));
-    assert!(refused(&second, json!({ "timestamps": "segment" })).contains("no time tokens"));
-    assert!(refused(&second, json!({ "timestamps": "word" })).contains("heads"));
+    assert!(refused(&second, json!({ "timestamps": "segment" })).contains("no timestamp tokens"));
+    assert!(refused(&second, json!({ "timestamps": "word" })).contains("alignment heads"));
     assert!(refused(&second, json!({ "translate": true })).contains("English only"));
     assert!(refused(&second, json!({ "language": "de" })).contains("English only"));
-    assert!(refused(&second, json!({ "vad": true })).contains("no voice detection"));
+    assert!(refused(&second, json!({ "vad": true })).contains("no voice activity detector"));
     for (fields, told) in [(json!({ "beams": 0 }), "beams"), (json!({ "temperatures": [3.0] }), "temperature")] {
         assert!(TranscribeRequest::from_json(&fields.to_string()).expect_err("a refusal").to_string().contains(told));
     }

@@ -148,7 +148,7 @@ test("a file is turned upright and its header is read before it is decoded", opt
     damaged: /^request: The image could not be decoded; the file may be damaged/,
     cut: /^request: .*breaks off/,
     empty: /^request: .*empty/,
-    text: /^request: .*JPEG, PNG, WebP and GIF are read/,
+    text: /^request: .*Use JPEG, PNG, WebP or GIF/,
     gone: /^network: .*none\.png could not be fetched \(HTTP 404\)/,
     scheme: /^request: .*image URLs must start with http:, https:, data: or blob:/,
     long: /^request: .*times as long as wide/,
@@ -303,7 +303,7 @@ test("a dropped picture is read, asked about, asked about again, and removed", o
   await pictures().getByRole("button", { name: "Add an example image", exact: true }).click();
   await pictures().getByText(/already encoded|encoded in/).waitFor();
   await pictures().locator('input[type="file"]').setInputFiles({ name: "broken.png", mimeType: "image/png", buffer: Buffer.from("no picture") });
-  await pictures().getByText(/JPEG, PNG, WebP and GIF are read/).waitFor();
+  await pictures().getByText(/Use JPEG, PNG, WebP or GIF/).waitFor();
   await shot(page, "vision-2-desktop");
   await page.setViewportSize({ width: 390, height: 844 });
   await shot(page, "vision-3-phone");

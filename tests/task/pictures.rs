@@ -125,7 +125,7 @@ fn a_video_is_read_with_the_times_of_its_frames() {
     assert!(mixed.prompt_tokens > answer.prompt_tokens && mixed.cached_tokens > seen.tokens, "{mixed:?}");
     for wrong in [&seconds[..4], &[0.0, 3.0, 1.0, 4.0, 5.0]] {
         let error = block_on(sight.see(take(), wrong)).expect_err("other times").to_string();
-        assert!(error.contains("its 4 frames need as many growing times"), "{error}");
+        assert!(error.contains("4 frames need increasing times in seconds"), "{error}");
     }
     assert!(sight.film(64, 64, 2000).is_err());
     let times = sight.films().expect("videos").times(30.0, None);
@@ -142,7 +142,7 @@ fn what_a_user_writes_is_no_picture() {
         (json!([user(90_000, "?")]), "unknown image id 90000"),
         (
             json!([{ "role": "user", "content": [{ "type": "photo", "picture": first.picture }] }]),
-            "0 times <|image_pad|> for 1",
+            "0 placeholders <|image_pad|> for 1 images",
         ),
     ] {
         let error = ask(&mut loaded, &messages).expect_err("refused").to_string();
@@ -150,7 +150,7 @@ fn what_a_user_writes_is_no_picture() {
     }
     let sight = loaded.sight().unwrap();
     let error = block_on(sight.see(sight.intake(64, 64).expect("sizes"), &[])).expect_err("no rows").to_string();
-    assert!(error.contains("only 0 of its 64 rows came"), "{error}");
+    assert!(error.contains("only 0 of its 64 rows are given"), "{error}");
     assert!(sight.intake(2000, 3).is_err(), "too long");
 }
 

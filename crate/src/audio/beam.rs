@@ -1,45 +1,45 @@
-//! Beam search as a state machine: rows of logits in, which beams go on with which token out. Knows no model; follows the
-//! rules of transformers' `generate` (scores are sums of log-probabilities over length to the power of the penalty).
+//! Beam search as a state machine: takes rows of log-probabilities, returns the next token and parent of each beam.
+//! Follows transformers' `generate`: scores are summed log-probabilities over length to the power of the penalty.
 
 use crate::util::lists;
 
-/// Of no weight beside any real score.
+/// Lower than any real score.
 const NEVER: f32 = -1e9;
 
-/// What a search depends on.
+/// Options of a beam search.
 #[derive(Debug, Clone)]
 pub struct BeamOptions {
-    /// Texts that are followed at a time.
+    /// Number of beams.
     pub beams: usize,
-    /// The power of the length that divides a score.
+    /// Exponent of the length that divides a score.
     pub length_penalty: f32,
-    /// The most tokens after the prompt.
+    /// Maximum tokens after the prompt.
     pub most: usize,
-    /// Tokens that end a text.
+    /// End tokens.
     pub ends: Vec<u32>,
 }
 
-/// A text under way, or done.
+/// A running or finished hypothesis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hypothesis {
     /// Tokens after the prompt, the end token included.
     pub ids: Vec<u32>,
-    /// The beam that each token was drawn from.
+    /// The parent beam of each token.
     pub path: Vec<usize>,
-    /// Sum of log-probabilities; of a finished text, over its length.
+    /// Sum of log-probabilities; once finished, divided by the length penalty.
     pub score: f32,
 }
 
 /// A beam of the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// The beam of the step before whose cache it goes on with.
+    /// The previous beam whose KV cache it continues.
     pub parent: usize,
     /// Its next token.
     pub token: u32,
 }
 
-/// A search under way.
+/// State of a beam search.
 #[derive(Debug, Clone)]
 pub struct Search {
     options: BeamOptions,
@@ -48,14 +48,14 @@ pub struct Search {
 }
 
 impl Search {
-    /// A search that has seen the prompt.
+    /// Creates a search that starts after the prompt.
     pub fn new(options: BeamOptions) -> Self {
         let running = vec![Hypothesis { ids: Vec::new(), path: Vec::new(), score: 0.0 }];
         Self { options, running, finished: Vec::new() }
     }
 
-    /// Takes the log-probabilities of each running beam (after whatever the rules of the model forbid); the beams of the next
-    /// step, none when the search is over. The first step has one row.
+    /// Takes the log-probabilities of each running beam, with disallowed tokens at -inf; one row in the first step.
+    /// Returns the beams of the next step, or none when the search is over.
     pub fn step(&mut self, rows: &[Vec<f32>]) -> Vec<Step> {
         let beams = self.options.beams;
         let keep = beams * (1 + self.options.ends.len()).max(2);
@@ -84,7 +84,7 @@ impl Search {
         self.finished.truncate(beams);
         self.running = running;
         let Some(leader) = self.running.first() else { return Vec::new() };
-        // Whether the best running text could still be better than the worst of those that are done.
+        // Continue only if the best running beam can still beat the worst finished one.
         let worst = if self.finished.len() == beams { self.finished[beams - 1].score } else { NEVER };
         if !goes_on || leader.score / divisor <= worst {
             return Vec::new();
@@ -93,7 +93,7 @@ impl Search {
         self.running.iter().map(last).collect()
     }
 
-    /// The finished texts, the best first; those under way where none is done.
+    /// Returns the finished hypotheses, best first; the running ones if none is finished.
     pub fn results(mut self) -> Vec<Hypothesis> {
         if self.finished.is_empty() {
             for text in &mut self.running {
@@ -105,7 +105,7 @@ impl Search {
     }
 }
 
-/// Natural logarithms of the probabilities of a row of logits.
+/// Converts a row of logits to log-probabilities in place.
 pub fn log_softmax(logits: &mut [f32]) {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|v| f64::from(v - max).exp()).sum();
@@ -113,11 +113,11 @@ pub fn log_softmax(logits: &mut [f32]) {
     logits.iter_mut().for_each(|v| *v = (f64::from(*v) - norm) as f32);
 }
 
-/// The `count` largest of a row, the largest first.
+/// Returns the `count` largest values of a row, largest first.
 fn top(row: &[f32], count: usize) -> Vec<(u32, f32)> {
     let mut best: Vec<(u32, f32)> = Vec::with_capacity(count + 1);
     for (id, p) in row.iter().enumerate().filter(|(_, p)| p.is_finite()) {
-        // Of equal ones the first stay: a later one goes behind them.
+        // Ties keep the order of ids.
         let place = best.partition_point(|(_, other)| other.total_cmp(p).is_ge());
         if place < count {
             best.truncate(count - 1);
@@ -131,7 +131,7 @@ fn top(row: &[f32], count: usize) -> Vec<(u32, f32)> {
 mod tests {
     use super::*;
 
-    /// A language of three tokens whose probabilities depend on the last one; 2 ends a text.
+    /// A toy model of three tokens whose probabilities depend on the last one; 2 is the end token.
     fn row(last: Option<u32>) -> Vec<f32> {
         let p: [f32; 4] = match last {
             None => [0.5, 0.4, 0.1, 1e-6],

@@ -1,11 +1,10 @@
-//! NanoCodec's codes: finite scalar quantization, a few levels for each of a few dimensions. Knows numbers; the network that
-//! turns them into sound is in arch/nanocodec.rs.
+//! Finite scalar quantization of NanoCodec: codes to values and back. The decoder network is in arch/nanocodec.rs.
 
-/// Frames before a chunk that its samples depend on, for kernels up to 11 and dilations up to 5 after upsampling by 7: with
-/// so many more in front, a chunk sounds as it would in the whole.
+/// Context frames before a chunk, for kernels up to 11 and dilations up to 5 after upsampling by 7. With them, a chunk
+/// has the same samples as in a single pass.
 pub const CONTEXT: usize = 32;
 
-/// The values of codes, one for each group: `[groups * levels]`, group by group.
+/// Dequantizes one code per group to values `[groups * levels]`, group by group.
 pub fn values(codes: &[u32], levels: &[u32]) -> Vec<f32> {
     let mut out = Vec::with_capacity(codes.len() * levels.len());
     for code in codes {
@@ -19,7 +18,7 @@ pub fn values(codes: &[u32], levels: &[u32]) -> Vec<f32> {
     out
 }
 
-/// The code of a group's values before quantization: what an encoder would send.
+/// Quantizes a group's values to a code, as an encoder does.
 pub fn code(values: &[f32], levels: &[u32]) -> u32 {
     let (mut code, mut base) = (0, 1);
     for (value, level) in values.iter().zip(levels) {
@@ -44,7 +43,7 @@ mod tests {
         assert_eq!(values(&[4031], &LEVELS), [1.0, 0.75, 0.75, 1.0]);
         assert_eq!(values(&[9 + 1, 0], &LEVELS)[..5], [-0.75, -0.75, -1.0, -1.0, -1.0]);
         for value in [0, 1, 575, 576, 2016, 4031] {
-            // Values of a code lie within its own step where the bound is not reached.
+            // A code's values quantize back to it unless they reach the bound.
             let near: Vec<f32> = values(&[value], &LEVELS)
                 .iter()
                 .zip(LEVELS)

@@ -1,13 +1,12 @@
-//! When each token was spoken, from how the decoder looked at the encoder's frames: dynamic time warping over smoothed
-//! weights of some attention heads. Knows neither model nor text.
+//! Token timestamps by dynamic time warping over smoothed cross-attention weights.
 
-/// Attention of one head: `[tokens][frames]`, one row after another.
+/// Attention weights of one head, `[tokens][frames]`.
 pub type Weights<'a> = &'a [f32];
 
-/// The frame at which each token begins, for heads of `tokens * frames` weights each.
+/// Returns the frame at which each token starts, for heads of `tokens * frames` weights each.
 ///
-/// Each head is normalized over the tokens (mean 0, deviation 1), smoothed over the frames by a median of `filter` frames
-/// (odd), and the heads are averaged; the cheapest monotonous path through the negative weights says when a token begins.
+/// Each head is normalized over the tokens (mean 0, deviation 1) and smoothed over the frames by a median of `filter`
+/// frames (odd), then the heads are averaged. The cheapest monotonic path through the negated weights gives the starts.
 pub fn starts(heads: &[Weights<'_>], tokens: usize, frames: usize, filter: usize) -> Vec<usize> {
     if tokens == 0 || frames == 0 || heads.is_empty() {
         return vec![0; tokens];
@@ -24,7 +23,7 @@ pub fn starts(heads: &[Weights<'_>], tokens: usize, frames: usize, filter: usize
     path(&cost, tokens, frames)
 }
 
-/// Over the tokens: minus the mean, over the deviation.
+/// Normalizes each frame over the tokens to mean 0 and deviation 1.
 fn normalized(head: Weights<'_>, tokens: usize, frames: usize) -> Vec<f64> {
     let mut out: Vec<f64> = head.iter().map(|w| f64::from(*w)).collect();
     for frame in 0..frames {
@@ -33,14 +32,14 @@ fn normalized(head: Weights<'_>, tokens: usize, frames: usize) -> Vec<f64> {
         let deviation = (column().map(|w| (w - mean).powi(2)).sum::<f64>() / tokens as f64).sqrt();
         for t in 0..tokens {
             let value = &mut out[t * frames + frame];
-            // A frame that all tokens see alike says nothing.
+            // A frame with equal weights for all tokens carries no information.
             *value = if deviation > 0.0 { (*value - mean) / deviation } else { 0.0 };
         }
     }
     out
 }
 
-/// The median around each place, ends mirrored; the row itself where it is shorter than half the filter.
+/// Median filter with mirrored ends. Returns rows of at most half the filter's width unchanged.
 fn median(row: &[f64], filter: usize) -> Vec<f64> {
     let half = filter / 2;
     if row.len() <= half {
@@ -58,10 +57,10 @@ fn median(row: &[f64], filter: usize) -> Vec<f64> {
     (0..row.len()).map(one).collect()
 }
 
-/// The frame at which the cheapest path first comes to each token.
+/// Returns the frame at which the cheapest path first reaches each token.
 fn path(cost: &[f64], tokens: usize, frames: usize) -> Vec<usize> {
     let width = frames + 1;
-    // Sums are kept in f32: of equal ways that decides.
+    // f32 as in the reference: its rounding breaks ties between paths.
     let mut sums = vec![f32::INFINITY; (tokens + 1) * width];
     let mut from = vec![2u8; (tokens + 1) * width];
     sums[0] = 0.0;

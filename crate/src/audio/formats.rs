@@ -1,63 +1,63 @@
-//! A transcript as text, JSON and subtitles. Knows seconds and words; nothing of how they were found.
+//! Transcripts as text, JSON and subtitles.
 
 use serde_json::{Value, json};
 use std::ops::Range;
 
-/// A word with its time.
+/// A word with its time range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Word {
     /// The word with its punctuation, without spaces around it.
     pub text: String,
-    /// Seconds.
+    /// Start in seconds.
     pub start: f64,
-    /// Seconds.
+    /// End in seconds.
     pub end: f64,
 }
 
-/// A stretch of the transcript.
+/// A segment of the transcript.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Segment {
-    /// Seconds.
+    /// Start in seconds.
     pub start: f64,
-    /// Seconds.
+    /// End in seconds.
     pub end: f64,
-    /// What was said.
+    /// Transcribed text.
     pub text: String,
-    /// Its tokens.
+    /// Token ids.
     pub ids: Vec<u32>,
-    /// Its words, where they were asked for.
+    /// Words, if requested.
     pub words: Vec<Word>,
-    /// Mean log-probability of the tokens, where it was looked at.
+    /// Mean log-probability of the tokens, if the logits were read.
     pub mean_logprob: Option<f64>,
-    /// How much the text compresses.
+    /// Compression ratio of the text.
     pub compression: f64,
-    /// Probability that nobody speaks, where the model tells it.
+    /// No-speech probability, if the model predicts it.
     pub no_speech: Option<f64>,
 }
 
-/// All that was heard.
+/// A complete transcript.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Transcript {
-    /// Code of the language, where it is known.
+    /// Language code, if known.
     pub language: Option<String>,
     /// Whether it was translated into English.
     pub translated: bool,
-    /// Seconds of the sound.
+    /// Seconds of audio.
     pub duration: f64,
-    /// Its stretches, in order.
+    /// Segments, in order.
     pub segments: Vec<Segment>,
-    /// Seconds in which voice detection found speech and the model no words.
+    /// Time ranges in seconds with detected speech but no words.
     pub unheard: Vec<Range<f64>>,
 }
 
 impl Transcript {
-    /// The whole text.
+    /// Returns the whole text.
     pub fn text(&self) -> String {
         let texts: Vec<&str> = self.segments.iter().map(|s| s.text.trim()).filter(|t| !t.is_empty()).collect();
         texts.join(" ")
     }
 
-    /// Subtitles as SubRip has them.
+    /// Formats SubRip subtitles.
     pub fn srt(&self) -> String {
         let cue = |(n, s): (usize, &Segment)| {
             format!("{}\n{} --> {}\n{}\n\n", n + 1, time(s.start, ','), time(s.end, ','), s.text.trim())
@@ -65,14 +65,14 @@ impl Transcript {
         self.spoken().enumerate().map(cue).collect()
     }
 
-    /// Subtitles as WebVTT has them.
+    /// Formats WebVTT subtitles.
     pub fn vtt(&self) -> String {
         let escape = |text: &str| text.trim().replace('&', "&amp;").replace('<', "&lt;");
         let cue = |s: &Segment| format!("{} --> {}\n{}\n\n", time(s.start, '.'), time(s.end, '.'), escape(&s.text));
         std::iter::once("WEBVTT\n\n".to_string()).chain(self.spoken().map(cue)).collect()
     }
 
-    /// What OpenAI's API calls verbose_json.
+    /// Returns the `verbose_json` of OpenAI's API.
     pub fn verbose(&self) -> Value {
         let words: Vec<Value> = self
             .segments
@@ -106,12 +106,12 @@ impl Transcript {
     }
 }
 
-/// Milliseconds are all that a time tells.
+/// Rounds to milliseconds.
 fn round(seconds: f64) -> f64 {
     (seconds * 1000.0).round() / 1000.0
 }
 
-/// `hh:mm:ss,mmm`.
+/// Formats `hh:mm:ss,mmm`, with `point` before the milliseconds.
 fn time(seconds: f64, point: char) -> String {
     let ms = (seconds.max(0.0) * 1000.0).round() as u64;
     format!("{:02}:{:02}:{:02}{point}{:03}", ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60, ms % 1000)

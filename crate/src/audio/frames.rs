@@ -1,42 +1,42 @@
-//! Tokens that are codes of sound: several make a frame and share its position. Knows token ids and positions.
+//! Codec tokens in a vocabulary: several form a frame and share its position.
 
 use serde_json::Value;
 
-/// How a model's vocabulary holds codes, and where they stand.
+/// Layout of codec tokens in a vocabulary, and their positions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Frames {
-    /// The first token that is a code.
+    /// First codec token id.
     pub start: u32,
-    /// Codes of a frame, one of each codebook in turn.
+    /// Codes per frame, one per codebook in order.
     pub per: usize,
-    /// Codes of a codebook.
+    /// Codes per codebook.
     pub size: u32,
-    /// Positions from a frame to the next; none where each token has its own.
+    /// Position step between frames; None if each token has its own position.
     pub step: Option<f32>,
 }
 
-/// Special tokens, counted from the first after the words.
+/// Special tokens, counted from the first id after the text vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Special {
-    /// Codes follow.
+    /// Start of codec tokens.
     StartOfSpeech = 1,
-    /// The codes are over.
+    /// End of codec tokens.
     EndOfSpeech = 2,
-    /// The text to speak follows.
+    /// Start of the input text.
     StartOfHuman = 3,
-    /// The text is over.
+    /// End of the input text.
     EndOfHuman = 4,
-    /// The answer follows.
+    /// Start of the answer.
     StartOfAi = 5,
 }
 
-/// Special tokens before the codes.
+/// Number of special tokens before the codec tokens.
 const SPECIALS: u32 = 10;
-/// Codes of NanoCodec's codebooks, for configurations that do not say where codes begin.
+/// Codebook size of NanoCodec, for configurations without `audio_tokens_start`.
 const USUAL: u32 = 4032;
 
 impl Frames {
-    /// Reads config.json; none where the vocabulary has no room for codes.
+    /// Reads config.json. None if the vocabulary is too small for codec tokens.
     pub fn read(config: &Value) -> Option<Self> {
         let number = |name: &str| config.get(name).and_then(Value::as_u64).map(|n| n as u32);
         let (vocab, per) = (number("vocab_size")?, number("tokens_per_frame").unwrap_or(4).max(1));
@@ -46,24 +46,24 @@ impl Frames {
         (size > 0 && start > SPECIALS).then_some(Self { start, per: per as usize, size, step })
     }
 
-    /// A special token.
+    /// Returns the id of a special token.
     pub fn special(&self, which: Special) -> u32 {
         self.start - SPECIALS + which as u32
     }
 
-    /// The code of a token at a place of its frame; none where the place is another codebook's, or the token is no code.
+    /// Returns the code of a token at index `place` of its frame; None if it is not a code of that codebook.
     pub fn code(&self, token: u32, place: usize) -> Option<u32> {
         let code = token.checked_sub(self.start + place as u32 * self.size)?;
         (code < self.size).then_some(code)
     }
 
-    /// The tokens that may come at a place of a frame.
+    /// Returns the token ids of the codebook at index `place`.
     pub fn turn(&self, place: usize) -> std::ops::Range<u32> {
         let first = self.start + (place % self.per) as u32 * self.size;
         first..first + self.size
     }
 
-    /// The positions of `capacity` tokens of which the first `before` are no codes and all others are.
+    /// Returns the positions of `capacity` tokens: `before` prompt tokens, then codec tokens.
     pub fn positions(&self, before: usize, capacity: usize) -> Vec<f32> {
         let at = |token: usize| match (token.checked_sub(before), self.step) {
             (Some(code), Some(step)) => before as f32 + (code / self.per) as f32 * step,
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(frames.positions(3, 9), [0.0, 1.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.5, 3.5]);
         assert_eq!((frames.code(125, 2), frames.code(125, 1), frames.code(99, 0)), (Some(1), None, None));
         assert_eq!(frames.turn(5), 112..124);
-        // An older model says nothing: its codes are the last of the vocabulary, each with a position of its own.
+        // Without these fields, codec tokens end the vocabulary, each with its own position.
         let older = Frames::read(&json!({ "vocab_size": 80_538 })).unwrap();
         assert_eq!((older.start, older.size, older.step), (64_410, 4032, None));
         assert_eq!(older.positions(1, 4), [0.0, 1.0, 2.0, 3.0]);

@@ -1,21 +1,20 @@
-//! What keeps a decoder from talking on: a limit of tokens by the sound's length, the end of endless repetition, and how much
-//! a text compresses. Knows token ids and characters only.
+//! Guards against runaway decoding: token limit by audio length, detection of repetition, and compression ratio.
 
 use super::RATE;
 use crate::util::map::SortedMap;
 
-/// The longest phrase whose repetition is noticed, in tokens.
+/// Maximum length of a repeated phrase, in tokens.
 const LONGEST: usize = 40;
-/// Copies of a phrase, and tokens of all of them, that nobody says in a row.
+/// Minimum copies of a phrase, and minimum tokens of all copies, that count as repetition.
 const COPIES: usize = 4;
 const TOKENS: usize = 24;
 
-/// The most tokens that Moonshine may make of so many samples, the first one included: 6.5 a second.
+/// Returns the maximum tokens for Moonshine to decode, including the first one: 6.5 per second of audio.
 pub fn token_limit(samples: usize) -> usize {
     ((samples as f64 * 6.5 / f64::from(RATE)) as usize).max(2)
 }
 
-/// Where tokens end in the same phrase over and over: how many tokens to keep, the phrase once among them.
+/// Detects a repeated phrase at the end. Returns how many tokens to keep, including one copy of the phrase.
 pub fn repetition(ids: &[u32]) -> Option<usize> {
     (1..=LONGEST.min(ids.len() / COPIES)).find_map(|length| {
         let phrase = &ids[ids.len() - length..];
@@ -24,14 +23,14 @@ pub fn repetition(ids: &[u32]) -> Option<usize> {
     })
 }
 
-/// How many of the last tokens [`repetition`] may yet cut off: those that say again what a phrase before them said.
+/// Returns how many of the last tokens [`repetition`] may still cut: those that repeat a phrase before them.
 pub fn loose(ids: &[u32]) -> usize {
     let again = |length: usize| ids.iter().rev().zip(ids.iter().rev().skip(length)).take_while(|(a, b)| a == b).count();
     (1..=LONGEST.min(ids.len())).map(again).max().unwrap_or(0)
 }
 
-/// About how many times smaller zlib makes bytes: over 2.4, Whisper takes it for repetition. Finds what a window repeats as
-/// zlib does and counts the bits that the best prefix code needs.
+/// Estimates zlib's compression ratio; Whisper treats more than 2.4 as repetition. Finds matches as zlib does and
+/// counts the bits of an optimal prefix code.
 pub fn compression(bytes: &[u8]) -> f64 {
     let (mut at, mut extra) = (0, 0.0);
     let mut last: SortedMap<u32, usize> = SortedMap::new();
@@ -59,15 +58,15 @@ pub fn compression(bytes: &[u8]) -> f64 {
         at += length;
     }
     symbols.count(256);
-    // The codes' own description takes some six bits a symbol.
+    // The code tables take about 6 bits per symbol.
     let description = 6.0 * (symbols.0.len() + distances.0.len()) as f64 + 70.0;
     let dynamic = symbols.entropy() + distances.entropy() + extra + description;
     let fixed = 8.0 * symbols.total() + 5.0 * distances.total() + extra;
-    // Head, checksum and the block's first bits.
+    // Header, checksum and block header.
     bytes.len() as f64 / (6.0 + (dynamic.min(fixed) + 3.0) / 8.0)
 }
 
-/// The bucket of a length or distance, and the bits that follow it, with `1 << bits` buckets an octave.
+/// Returns the bucket of a length or distance and its extra bits, with `per_octave` buckets per octave.
 fn code(value: u32, per_octave: u32) -> (u32, u32) {
     if value < 2 * per_octave {
         return (value, 0);
@@ -76,7 +75,7 @@ fn code(value: u32, per_octave: u32) -> (u32, u32) {
     (octave * per_octave + (value >> octave), octave)
 }
 
-/// How often symbols are there.
+/// Symbol counts.
 #[derive(Default)]
 struct Counts(SortedMap<u32, usize>);
 
@@ -89,7 +88,7 @@ impl Counts {
         self.0.values().sum::<usize>() as f64
     }
 
-    /// Bits of them all in the best code.
+    /// Bits of all symbols in an optimal code.
     fn entropy(&self) -> f64 {
         let total = self.total();
         self.0.values().map(|n| *n as f64 * (total / *n as f64).log2().max(1.0)).sum()
@@ -114,11 +113,11 @@ mod tests {
         ids.extend([7, 8, 9].repeat(8));
         assert_eq!(repetition(&ids), Some(10));
         assert_eq!(repetition(&[5; 40]), Some(1));
-        assert_eq!(repetition(&[5; 12]), None, "somebody may laugh");
+        assert_eq!(repetition(&[5; 12]), None, "laughter is short");
         assert_eq!(repetition(&[]), None);
     }
 
-    /// What is not loose is never cut, however the text goes on.
+    /// Tokens that are not loose are never cut later.
     #[test]
     fn loose_tokens_are_all_that_a_repetition_cuts() {
         let mut seed = 1u32;

@@ -1,8 +1,8 @@
-//! Names of languages: the codes that Whisper's tokens spell, and what people call them. Knows no model.
+//! Language codes of Whisper's tokens, and English language names.
 //!
 //! Source: transformers' `TO_LANGUAGE_CODE` (models/whisper/tokenization_whisper.py).
 
-/// Codes with their names: the first of a code is its own, others are aliases.
+/// Codes with names; a code's first entry is its name, later ones are aliases.
 const NAMES: &str = "\
     en english,zh chinese,de german,es spanish,ru russian,ko korean,fr french,ja japanese,pt portuguese,tr turkish,\
     pl polish,ca catalan,nl dutch,ar arabic,sv swedish,it italian,id indonesian,hi hindi,fi finnish,vi vietnamese,\
@@ -18,30 +18,30 @@ const NAMES: &str = "\
     my burmese,ca valencian,nl flemish,ht haitian,lb letzeburgesch,ps pushto,pa panjabi,ro moldavian,ro moldovan,\
     si sinhalese,es castilian,zh mandarin";
 
-/// Codes and names, each code's own name first.
+/// Returns (code, name) pairs; a code's name comes before its aliases.
 pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     NAMES.split(',').filter_map(|entry| entry.split_once(' '))
 }
 
-/// The code of a name or of a code, whatever its case.
+/// Returns the code for a name or a code, ignoring case.
 pub fn code_of(wanted: &str) -> Option<&'static str> {
     let wanted = wanted.trim().to_lowercase();
     all().find(|(code, name)| *code == wanted || *name == wanted).map(|(code, _)| code)
 }
 
-/// The English name of a code.
+/// Returns the English name of a code.
 pub fn name_of(code: &str) -> Option<&'static str> {
     all().find(|(other, _)| *other == code).map(|(_, name)| name)
 }
 
-/// The name that is spelled most like `wanted`, of the languages whose codes `known` accepts.
+/// Returns the name closest to `wanted` in spelling, among languages whose codes `known` accepts.
 pub fn nearest(wanted: &str, known: impl Fn(&str) -> bool) -> Option<&'static str> {
     let wanted = wanted.trim().to_lowercase();
     let names = all().filter(|(code, _)| known(code)).map(|(_, name)| name);
     names.map(|name| (distance(name, &wanted), name)).min_by_key(|found| found.0).map(|found| found.1)
 }
 
-/// Letters that are changed, added or left out between two words.
+/// Levenshtein distance between two words.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

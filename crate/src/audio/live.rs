@@ -1,47 +1,46 @@
-//! Sound as it comes: when somebody begins to speak and when they pause. Knows samples at 16 kHz; with Silero VAD's weights by
-//! its probabilities, without them by how loud it is.
+//! Streaming voice activity detection at 16 kHz: start and end of utterances. Uses Silero VAD if loaded, else loudness.
 
 use super::RATE;
 use super::vad::{State, Vad, WINDOW};
 use std::ops::Range;
 
-/// The probability from which somebody speaks, and under which nobody does any more.
+/// Probability from which speech starts, and below which it ends.
 const ENTER: f32 = 0.5;
 const LEAVE: f32 = 0.35;
-/// Without weights: times the noise from which somebody speaks, and from which on they may go on.
+/// Without Silero VAD: level relative to noise from which speech starts, and above which it continues.
 const LOUD: f32 = 4.0;
 const FAINT: f32 = 2.0;
-/// No noise is quieter.
+/// Minimum noise level.
 const QUIET: f32 = 1e-3;
-/// Silence after which an utterance is over, the least of it, and the most: samples.
+/// Silence that ends an utterance, and minimum and maximum length of an utterance, in samples.
 const PAUSE: usize = 6 * RATE as usize / 10;
 const LEAST: usize = RATE as usize / 4;
 const MOST: usize = 28 * RATE as usize;
-/// What is added before and after it.
+/// Padding before and after an utterance, in samples.
 const MARGIN: usize = RATE as usize / 5;
 
-/// What came of the last samples.
+/// Result of adding samples.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Turn {
-    /// How loud it was: the root of the mean square of the loudest window.
+    /// RMS level of the loudest window.
     pub level: f32,
-    /// The first sample of the utterance under way, counted from the beginning of all.
+    /// First sample of the current utterance, counted from the start of the stream.
     pub start: Option<usize>,
-    /// Utterances that are over.
+    /// Finished utterances, as sample ranges.
     pub ended: Vec<Range<usize>>,
 }
 
-/// A stream of sound.
+/// State of a stream.
 #[derive(Debug, Default)]
 pub struct Live {
     state: State,
-    /// Samples that do not make a window yet.
+    /// Samples of an incomplete window.
     rest: Vec<f32>,
-    /// Samples of whole windows so far.
+    /// Samples of complete windows so far.
     at: usize,
     noise: f32,
     start: Option<usize>,
-    /// Where it was heard first, without what is added before it.
+    /// First sample with detected speech, without padding.
     heard: usize,
     quiet: Option<usize>,
     /// The end of the last utterance.
@@ -49,7 +48,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Takes samples.
+    /// Adds samples.
     pub fn push(&mut self, vad: Option<&Vad>, samples: &[f32]) -> Turn {
         let mut turn = Turn::default();
         self.rest.extend_from_slice(samples);
@@ -72,10 +71,10 @@ impl Live {
         turn
     }
 
-    /// Whether a window is loud enough to be speech; what is quiet is learned as noise.
+    /// Returns whether a window's level starts and continues speech. Adapts the noise level.
     fn loud(&mut self, level: f32) -> (bool, bool) {
         let noise = self.noise.max(QUIET);
-        // Quickly down, slowly up, and in an utterance so slowly that only minutes without a pause become noise.
+        // Adapt down fast and up slowly; within an utterance so slowly that it takes minutes without a pause.
         let pace = match self.start {
             _ if level < self.noise || self.at == 0 => 0.5,
             None => 0.005,
@@ -108,13 +107,13 @@ impl Live {
         let silent = self.quiet.filter(|_| paused);
         let end = silent.map_or(self.at, |quiet| (quiet + MARGIN).min(self.at));
         let enough = silent.unwrap_or(self.at) - self.heard >= LEAST;
-        // Who speaks without a pause goes on at once.
+        // Without a pause, the next utterance starts at once.
         self.start = if paused { None } else { Some(self.at) };
         (self.heard, self.quiet, self.last) = (self.at, None, end);
         enough.then_some(start..end)
     }
 
-    /// Ends what is under way.
+    /// Ends the current utterance.
     pub fn finish(&mut self) -> Option<Range<usize>> {
         let end = self.at + self.rest.len();
         let enough = self.quiet.unwrap_or(end) - self.heard >= LEAST;

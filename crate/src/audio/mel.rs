@@ -1,19 +1,19 @@
-//! Tables of Whisper's log-mel features: window, rotations of the Fourier transform, filters. What is done with them is in
-//! shaders/sound/mel.wgsl and reference/sound.rs. The features: periodic Hann window of 400 samples, every 160 samples, centred
-//! with the ends reflected, power, Slaney's mel scale and normalization, log10.
+//! Tables of Whisper's log-mel features: window, DFT factors and mel filters, which shaders/sound/mel.wgsl and
+//! reference/sound.rs use. Features: periodic Hann window of 400 samples, hop of 160, centered with reflected ends,
+//! power, Slaney's mel scale and normalization, log10.
 
 use std::f64::consts::TAU;
 
-/// Samples of a window.
+/// Window length in samples.
 pub const WINDOW: usize = 400;
-/// Samples from a frame to the next.
+/// Hop length in samples.
 pub const HOP: usize = 160;
-/// Frequencies of a window's transform.
+/// Frequency bins of a window's DFT.
 pub const BINS: usize = WINDOW / 2 + 1;
-/// Least power, before the logarithm.
+/// Minimum power before the logarithm.
 pub const FLOOR: f32 = 1e-10;
 
-/// Cosine and sine of each 400th of the circle, and the window's weight of that sample.
+/// Returns cosine, sine and Hann weight for each of the 400 samples of a window.
 pub fn table() -> Vec<[f32; 3]> {
     let entry = |i: usize| {
         let (sin, cos) = (TAU * i as f64 / WINDOW as f64).sin_cos();
@@ -22,7 +22,7 @@ pub fn table() -> Vec<[f32; 3]> {
     (0..WINDOW).map(entry).collect()
 }
 
-/// Frequencies in Hz as mels after Slaney: linear up to 1000 Hz, logarithmic from there.
+/// Converts Hz to Slaney's mel scale: linear up to 1000 Hz, logarithmic above.
 fn mel(hz: f64) -> f64 {
     if hz < 1000.0 { hz * 3.0 / 200.0 } else { 15.0 + (hz / 1000.0).ln() * 27.0 / 6.4f64.ln() }
 }
@@ -31,7 +31,7 @@ fn hz(mel: f64) -> f64 {
     if mel < 15.0 { mel * 200.0 / 3.0 } else { 1000.0 * ((mel - 15.0) * 6.4f64.ln() / 27.0).exp() }
 }
 
-/// Triangles over the frequencies, `[mels][BINS]`, each of area 1 over its band in Hz.
+/// Returns the triangular mel filters, `[mels][BINS]`, each with area 1 over its band in Hz.
 pub fn filters(mels: usize) -> Vec<f32> {
     let top = mel(8000.0);
     let edges: Vec<f64> = (0..mels + 2).map(|i| hz(top * i as f64 / (mels + 1) as f64)).collect();
@@ -47,7 +47,7 @@ pub fn filters(mels: usize) -> Vec<f32> {
     out
 }
 
-/// The sample that a place before the beginning or after the end of `count` samples stands for: ends are mirrored.
+/// Mirrors an index outside of `0..count` back inside.
 pub fn mirrored(at: isize, count: usize) -> usize {
     let last = count as isize - 1;
     let at = if at < 0 { -at } else { at };

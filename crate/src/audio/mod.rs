@@ -1,5 +1,5 @@
-//! Sound before and after a model: files, rates, features, voice activity, the rules of transcription and its formats.
-//! Knows samples, token ids and seconds; no graph, no GPU and no tokenizer.
+//! Audio processing around a model: files, sample rates, features, voice activity, transcription rules and output
+//! formats. Does not depend on graphs, the GPU or a tokenizer.
 
 pub mod beam;
 pub mod codec;
@@ -19,36 +19,36 @@ pub mod whisper;
 
 use crate::{Error, Result};
 
-/// Samples a second of everything that the models here hear.
+/// Sample rate of speech-to-text models, in Hz.
 pub const RATE: u32 = 16_000;
 
-/// One channel of sound.
+/// Mono audio.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sound {
-    /// Samples a second.
+    /// Sample rate in Hz.
     pub rate: u32,
-    /// Samples, as a rule in [-1, 1].
+    /// Samples, usually in [-1, 1].
     pub samples: Vec<f32>,
 }
 
 impl Sound {
-    /// How long it is.
+    /// Duration in seconds.
     pub fn seconds(&self) -> f64 {
         self.samples.len() as f64 / f64::from(self.rate)
     }
 }
 
-/// Refuses what no model could hear: no samples, or samples that are not numbers.
+/// Rejects audio without samples and samples that are NaN or infinite.
 ///
 /// # Errors
-/// `Request`, with `parameter` as the name that the caller knows.
+/// `Request`, with the name `parameter`.
 pub fn check(samples: &[f32], parameter: &str) -> Result<()> {
     let refuse = |reason: &str| Err(Error::Request { parameter: parameter.into(), reason: reason.into() });
     if samples.is_empty() {
-        return refuse("there is no sound in it: it has no samples.");
+        return refuse("the audio has no samples. Check the recording or the file.");
     }
     if samples.iter().any(|s| !s.is_finite()) {
-        return refuse("some of its samples are not numbers.");
+        return refuse("some samples are NaN or infinite. Check how the audio was decoded.");
     }
     Ok(())
 }

@@ -1,15 +1,14 @@
-//! Other rates to the models' own, natively; a page has OfflineAudioContext for it. A windowed sinc for each phase of the
-//! ratio: exact in time, which a delay of whole samples would not be.
+//! Native resampling with a windowed sinc per phase of the rate ratio, exact in time. Browsers use OfflineAudioContext.
 
 use super::Sound;
 use std::f64::consts::PI;
 
 /// Zero crossings of the sinc on each side, at the lower of the two rates.
 const CROSSINGS: f64 = 32.0;
-/// The part of the lower rate's band that is kept.
+/// Passband as a fraction of the lower rate's band.
 const BAND: f64 = 0.95;
 
-/// The sound at another rate, as long as before.
+/// Resamples audio to another rate. The duration does not change.
 pub fn resample(sound: Sound, rate: u32) -> Sound {
     if sound.rate == rate || sound.rate == 0 {
         return sound;
@@ -20,7 +19,7 @@ pub fn resample(sound: Sound, rate: u32) -> Sound {
     let half = (CROSSINGS / cutoff).ceil() as usize;
     let phases: Vec<Vec<f32>> = (0..up).map(|phase| taps(phase as f64 / up as f64, half, cutoff)).collect();
     let count = (sound.samples.len() * up).div_ceil(down);
-    // Silence before and after, as wide as the filter.
+    // Pad with silence by the width of the filter.
     let mut padded = vec![0.0; half];
     padded.extend(&sound.samples);
     padded.resize(padded.len() + half + 2, 0.0);
@@ -31,12 +30,12 @@ pub fn resample(sound: Sound, rate: u32) -> Sound {
     Sound { rate, samples: (0..count).map(one).collect() }
 }
 
-/// Weights of the samples from `half` before to `half + 1` after, for a point that lies `fraction` of a sample behind one.
+/// Returns the weights of samples `-half` to `half + 1`, for a point `fraction` of a sample after sample 0.
 fn taps(fraction: f64, half: usize, cutoff: f64) -> Vec<f32> {
     let weight = |i: usize| {
         let x = i as f64 - half as f64 - fraction;
         let sinc = if x == 0.0 { 1.0 } else { (PI * cutoff * x).sin() / (PI * cutoff * x) };
-        // Blackman's window.
+        // Blackman window.
         let place = PI * (x / (half as f64 + 1.0)).clamp(-1.0, 1.0);
         sinc * (0.42 + 0.5 * place.cos() + 0.08 * (2.0 * place).cos())
     };

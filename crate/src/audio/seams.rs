@@ -1,11 +1,9 @@
-//! Long sound in windows that a model can hear, and their texts joined again so that nothing is lost or said twice at a seam.
-//! Knows samples and token ids.
+//! Overlapping windows of long audio, and joining of their token sequences without loss or duplicates.
 
 use std::ops::Range;
 
-/// Samples of the windows of a sound. `speech` are stretches in which somebody speaks, in order; stretches that fit a window
-/// together share it, longer ones are cut into windows that overlap by `overlap` samples. Without speech the sound is
-/// silent: there is no window.
+/// Splits the segments `speech`, in order, into windows of at most `longest` samples. Segments that fit into one window
+/// share it; longer ones become windows that overlap by `overlap` samples. Returns no window without speech.
 pub fn windows(speech: &[Range<usize>], longest: usize, overlap: usize) -> Vec<Range<usize>> {
     let mut out: Vec<Range<usize>> = Vec::new();
     let mut open = false;
@@ -30,17 +28,16 @@ pub fn windows(speech: &[Range<usize>], longest: usize, overlap: usize) -> Vec<R
     out
 }
 
-/// How many tokens of the left text to keep and how many of the right one to skip, where the right one begins with what the
-/// left one ends with, heard once more. The texts are slid over each other; at the place where they agree best they are
-/// joined in the middle of what they share: the left one heard the beginning of it better, the right one the end.
-/// Where they share nothing, all is kept.
+/// Joins two sequences decoded from overlapping windows. Returns how many tokens of `left` to keep and how many of
+/// `right` to skip. Slides the sequences over each other and cuts in the middle of the best overlap: the left window
+/// has more context for its first half, the right window for its second half. Keeps all tokens if nothing matches.
 pub fn join(left: &[u32], right: &[u32]) -> (usize, usize) {
     let (l, r) = (left.len(), right.len());
     let mut best = (0.0, (l, 0));
     for i in 1..l + r {
         let (a, b) = (l.saturating_sub(i)..l.min(l + r - i), i.saturating_sub(l)..r.min(i));
         let same = left[a.clone()].iter().zip(&right[b.clone()]).filter(|(x, y)| x == y).count();
-        // A long agreement is worth more than a short perfect one.
+        // Prefer a long overlap to a short perfect one.
         let score = same as f64 / i as f64 + i as f64 / 10_000.0;
         if same > 1 && score > best.0 {
             best = (score, (a.start.midpoint(a.end), b.start.midpoint(b.end)));
@@ -72,12 +69,12 @@ mod tests {
         for (end, begin) in [(30, 20), (31, 30), (28, 14), (30, 30)] {
             let (left, right) = (&text[..end], &text[begin..]);
             let (keep, skip) = join(left, right);
-            // A single token in common is no evidence: it may be said twice, never lost.
+            // A single common token is not enough evidence: it may be duplicated, never lost.
             let joined = [&left[..keep], &right[skip..]].concat();
             let expected = if end - begin > 1 { text.clone() } else { [left, right].concat() };
             assert_eq!(joined, expected, "{end} {begin}");
         }
-        // Both windows misheard the half of a word at their edge.
+        // Both windows decoded the word cut at their edge wrongly.
         let (mut left, mut right) = (text[..30].to_vec(), text[20..].to_vec());
         (left[29], right[0]) = (5000, 5001);
         let (keep, skip) = join(&left, &right);

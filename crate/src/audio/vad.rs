@@ -1,8 +1,7 @@
-//! Voice activity: Silero VAD on the processor, and the stretches of speech that its probabilities mean. Knows samples at
-//! 16 kHz. A window of 32 ms takes 0.65 million products, in a chain of windows that each wait for the one before: too
-//! little for a GPU, whose answer to a single window takes longer than the window's arithmetic here.
+//! Voice activity detection: Silero VAD on the CPU, and speech segments from its probabilities, at 16 kHz. A window of
+//! 32 ms takes 0.65 million multiplications and depends on the previous window: a GPU round trip would take longer.
 //!
-//! Source: github.com/snakers4/silero-vad (MIT), version 6; the network as its ONNX file has it.
+//! Source: github.com/snakers4/silero-vad (MIT), version 6; the network is that of its ONNX file.
 
 use super::RATE;
 use crate::format::Dtype;
@@ -11,17 +10,17 @@ use crate::{Error, Result};
 use half::f16;
 use std::ops::Range;
 
-/// Samples of a window.
+/// Window length in samples.
 pub const WINDOW: usize = 512;
-/// Samples of the window before that a window sees.
+/// Samples of the previous window that a window includes.
 const CONTEXT: usize = 64;
-/// Columns of the transform: real parts, then imaginary ones.
+/// Columns of the STFT: real parts, then imaginary parts.
 const PARTS: usize = 258;
 const SPAN: usize = 256;
 const STRIDE: usize = 128;
 const HIDDEN: usize = 128;
 
-/// A convolution over three rows, one row of zeros before and after, then ReLU.
+/// Convolution with kernel size 3 and zero padding, then ReLU.
 #[derive(Debug)]
 struct Conv {
     inputs: usize,
@@ -59,26 +58,26 @@ fn add_product(out: &mut [f32], x: &[f32], w: &[f32]) {
     }
 }
 
-/// `[rows][cols]` as `[cols][rows]`.
+/// Transposes `[rows][cols]` to `[cols][rows]`.
 fn transposed(w: &[f32], rows: usize) -> Vec<f32> {
     let cols = w.len() / rows;
     (0..w.len()).map(|i| w[i % rows * cols + i / rows]).collect()
 }
 
-/// The network. Its weights may be shared by several streams.
+/// The network, which several streams can share.
 #[derive(Debug)]
 pub struct Vad {
     /// `[256][258]`.
     transform: Vec<f32>,
     convs: [Conv; 4],
-    /// `[256][512]`: input's rows, then the hidden state's; gates input, forget, cell, output.
+    /// `[256][512]`: rows of the input, then of the hidden state; gates input, forget, cell, output.
     gates: Vec<f32>,
     gates_bias: Vec<f32>,
     last: Vec<f32>,
     last_bias: f32,
 }
 
-/// What a stream of windows remembers.
+/// Recurrent state of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
     context: [f32; CONTEXT],
@@ -155,7 +154,7 @@ impl Vad {
         })
     }
 
-    /// The probability of speech in the next window; a shorter one is filled up with zeros.
+    /// Returns the speech probability of the next window. Pads a shorter window with zeros.
     pub fn next(&self, state: &mut State, window: &[f32]) -> f32 {
         let mut x = [0.0; CONTEXT + WINDOW + CONTEXT];
         let count = window.len().min(WINDOW);
@@ -193,7 +192,7 @@ impl Vad {
         sigmoid(sum)
     }
 
-    /// The probabilities of all windows of a sound.
+    /// Returns the speech probabilities of all windows.
     pub fn probabilities(&self, samples: &[f32]) -> Vec<f32> {
         let mut state = State::default();
         samples.chunks(WINDOW).map(|window| self.next(&mut state, window)).collect()
@@ -204,18 +203,18 @@ fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// What counts as speech; times in samples.
+/// Thresholds for speech segments; durations in samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thresholds {
-    /// The probability from which somebody speaks.
+    /// Probability from which speech starts.
     pub enter: f32,
-    /// The probability under which nobody does any more.
+    /// Probability below which speech ends.
     pub leave: f32,
-    /// Shorter speech is none.
+    /// Minimum speech duration.
     pub speech: usize,
-    /// Shorter silence is none.
+    /// Minimum silence duration.
     pub silence: usize,
-    /// What is added before and after speech.
+    /// Padding before and after speech.
     pub padding: usize,
 }
 
@@ -226,7 +225,7 @@ impl Default for Thresholds {
     }
 }
 
-/// The stretches of speech, in samples, of a sound of `count` samples.
+/// Returns the speech segments of `count` samples, as sample ranges.
 pub fn stretches(probabilities: &[f32], count: usize, t: Thresholds) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     let (mut start, mut quiet) = (None, None);
@@ -252,7 +251,7 @@ pub fn stretches(probabilities: &[f32], count: usize, t: Thresholds) -> Vec<Rang
     found
 }
 
-/// Adds to both sides what the neighbours leave.
+/// Pads both sides of each segment without overlap.
 fn pad(found: &mut [Range<usize>], count: usize, padding: usize) {
     for i in 0..found.len() {
         if i == 0 {

@@ -1,12 +1,12 @@
-//! WAV files to samples and back. Knows PCM of 8 to 32 bits and floats; other encodings are refused by name.
+//! Reading and writing of WAV files: PCM of 8 to 32 bits and float samples. Rejects other encodings by name.
 
 use super::Sound;
 use crate::{Error, Result};
 
-/// How samples are stored.
+/// Sample format.
 #[derive(Clone, Copy)]
 struct Format {
-    /// 1 PCM, 3 float.
+    /// Format tag: 1 PCM, 3 float.
     tag: u16,
     channels: usize,
     rate: u32,
@@ -16,7 +16,7 @@ struct Format {
 impl Format {
     fn read(chunk: &[u8]) -> Result<Self, String> {
         if chunk.len() < 16 {
-            return Err("its format block is too short".into());
+            return Err("its 'fmt ' chunk is too short".into());
         }
         let word = |at: usize| u16::from_le_bytes([chunk[at], chunk[at + 1]]);
         let rate = u32::from_le_bytes([chunk[4], chunk[5], chunk[6], chunk[7]]);
@@ -32,12 +32,12 @@ impl Format {
             (tag, _) => return Err(format!("the encoding {} is not supported", encoding(tag))),
         }
         if format.channels == 0 || !(100..=1_000_000).contains(&rate) {
-            return Err(format!("{} channels of {rate} Hz cannot be", format.channels));
+            return Err(format!("{} channels at {rate} Hz are not valid", format.channels));
         }
         Ok(format)
     }
 
-    /// One sample from its bytes.
+    /// Converts one sample from its bytes.
     fn sample(self, b: &[u8]) -> f32 {
         match (self.tag, self.bits) {
             (3, 32) => f32::from_le_bytes([b[0], b[1], b[2], b[3]]),
@@ -60,14 +60,14 @@ fn encoding(tag: u16) -> String {
     }
 }
 
-/// Reads a WAV file; several channels become their mean. A file that was cut off gives the samples that are there.
+/// Reads a WAV file and averages its channels. Returns the available samples of a truncated file.
 ///
 /// # Errors
-/// `Request` with what is wrong: no WAV file, an encoding that is not read, no samples.
+/// `Request` for files that are not WAV, unsupported encodings and files without samples.
 pub fn read(bytes: &[u8], name: &str) -> Result<Sound> {
     let sound = parse(bytes).map_err(|reason| Error::Request {
         parameter: name.into(),
-        reason: format!("{reason}. Give a WAV file of PCM or float samples."),
+        reason: format!("{reason}. Use a WAV file of PCM or float samples."),
     })?;
     super::check(&sound.samples, name)?;
     Ok(sound)
@@ -86,13 +86,15 @@ fn parse(bytes: &[u8]) -> Result<Sound, String> {
         let body = &bytes[at + 8..(at + 8).saturating_add(size).min(bytes.len())];
         match &bytes[at..at + 4] {
             b"fmt " => format = Some(Format::read(body)?),
-            b"data" => return format.map(|f| samples(f, body)).ok_or("its samples come before their format".into()),
+            b"data" => {
+                return format.map(|f| samples(f, body)).ok_or("its 'data' chunk comes before its 'fmt ' chunk".into());
+            }
             _ => {}
         }
-        // Blocks begin at even places.
+        // Chunks start at even offsets.
         at = (at + 8).saturating_add(size).saturating_add(size & 1);
     }
-    Err("it has no block of samples; it may have been cut off".into())
+    Err("it has no 'data' chunk; it may be truncated".into())
 }
 
 fn samples(format: Format, body: &[u8]) -> Sound {
@@ -102,7 +104,7 @@ fn samples(format: Format, body: &[u8]) -> Sound {
     Sound { rate: format.rate, samples: frames.map(mean).collect() }
 }
 
-/// The bytes of a mono WAV file of 16 bits; samples outside [-1, 1] are clamped.
+/// Encodes a mono 16-bit WAV file. Clamps samples to [-1, 1].
 pub fn write(sound: &Sound) -> Vec<u8> {
     let size = sound.samples.len() as u32 * 2;
     let mut out = Vec::with_capacity(44 + size as usize);
@@ -124,7 +126,7 @@ pub fn write(sound: &Sound) -> Vec<u8> {
     out
 }
 
-/// A sample as 16 bits.
+/// Converts a sample to 16 bits.
 pub fn pcm16(sample: f32) -> i16 {
     (sample.clamp(-1.0, 1.0) * 32_767.0).round() as i16
 }
@@ -188,9 +190,9 @@ mod tests {
         assert!(message(&file(1, 1, 8000, 12, &[0, 0], false)).contains("12 bits"));
         assert!(message(&file(1, 0, 8000, 16, &[0, 0], false)).contains("0 channels"));
         assert!(message(&file(1, 1, 8000, 16, &[], false)).contains("no samples"));
-        assert!(message(&file(3, 1, 8000, 32, &f32::NAN.to_le_bytes(), false)).contains("not numbers"));
+        assert!(message(&file(3, 1, 8000, 32, &f32::NAN.to_le_bytes(), false)).contains("NaN or infinite"));
         let whole = file(1, 1, 8000, 16, &[1, 0, 2, 0, 3, 0], false);
-        assert!(message(&whole[..48]).contains("cut off"));
+        assert!(message(&whole[..48]).contains("no 'data' chunk; it may be truncated"));
         assert_eq!(read(&whole[..whole.len() - 2], "a.wav").unwrap().samples.len(), 2);
         // No prefix of a file and no flipped byte of its head may panic.
         for end in 0..whole.len() {

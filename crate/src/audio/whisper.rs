@@ -1,5 +1,4 @@
-//! Whisper's rules around its decoder: the prompt, which tokens may come when, what its time tokens mean, words and their
-//! times. Knows generation_config.json and token ids; logits come from elsewhere.
+//! Whisper's decoding rules of generation_config.json: prompt, allowed tokens, timestamp tokens and words.
 
 use super::beam::log_softmax;
 use super::languages::{code_of, nearest};
@@ -9,21 +8,21 @@ use crate::{Error, Result};
 use serde_json::Value;
 use std::ops::Range;
 
-/// Seconds from one time token to the next, and from one row of the encoder to the next.
+/// Seconds per timestamp token and per encoder row.
 pub const TIME_STEP: f64 = 0.02;
-/// Codes of languages that a refusal lists at the most.
+/// Maximum language codes that an error lists.
 const MAX_LISTED: usize = 8;
-/// Feature frames for each time token.
+/// Feature frames per timestamp token.
 pub const FRAMES_PER_STEP: usize = 2;
 
-/// What generation_config.json says.
+/// Special tokens and decoding rules of generation_config.json.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rules {
     /// The decoder's first token.
     pub start: u32,
-    /// The token that ends a text.
+    /// The end token.
     pub end: u32,
-    /// Asks for a text without times; the tokens after it are times.
+    /// Turns timestamps off; higher ids are timestamp tokens.
     pub no_timestamps: Option<u32>,
     /// Tokens of languages by their codes, such as "en".
     pub languages: SortedMap<String, u32>,
@@ -31,47 +30,47 @@ pub struct Rules {
     pub translate: Option<u32>,
     /// The token of the task "transcribe".
     pub transcribe: Option<u32>,
-    /// Precedes the text before this one.
+    /// Comes before the previous text in a prompt.
     pub previous: Option<u32>,
-    /// Tokens that never come.
+    /// Tokens that are never sampled.
     pub suppress: Vec<u32>,
-    /// Tokens that do not come first.
+    /// Tokens that are not sampled first.
     pub begin_suppress: Vec<u32>,
-    /// Whether the model was trained on English alone.
+    /// Whether the model supports English only.
     pub english_only: bool,
-    /// The last time token that may come first, counted from 0.
+    /// Maximum first timestamp token, counted from 0.
     pub max_initial: Option<u32>,
-    /// Layers and heads whose attention tells when a token was spoken.
+    /// (layer, head) pairs whose cross-attention aligns tokens with the audio.
     pub alignment_heads: Vec<(usize, usize)>,
 }
 
-/// What is asked of a transcription.
+/// Language, task and timestamps of a transcription.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ask {
-    /// Code or English name of the language; none has it detected.
+    /// Language code or English name; None detects it.
     pub language: Option<String>,
-    /// Translate into English.
+    /// Translates into English.
     pub translate: bool,
-    /// With time tokens.
+    /// Whether to decode timestamp tokens.
     pub timestamps: bool,
 }
 
-/// A stretch of a decoded text.
+/// A time span of decoded tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stretch {
-    /// Seconds.
+    /// Start in seconds.
     pub start: f64,
-    /// Seconds.
+    /// End in seconds.
     pub end: f64,
-    /// Its tokens, time tokens included.
+    /// Token indices, including timestamp tokens.
     pub tokens: Range<usize>,
 }
 
 impl Rules {
-    /// Reads generation_config.json, and config.json where that says nothing.
+    /// Reads generation_config.json; config.json provides missing fields.
     ///
     /// # Errors
-    /// `Config` when there is no start or end token.
+    /// `Config` if there is no start or end token.
     pub fn read(generation: &Value, config: &Value) -> Result<Self> {
         let field = |name: &str| [generation, config].into_iter().find_map(|c| c.get(name).filter(|v| !v.is_null()));
         let number = |v: &Value| v.as_u64().map(|n| n as u32);
@@ -81,7 +80,7 @@ impl Rules {
         };
         let need = |name: &str| {
             let file = "generation_config.json".into();
-            one(name).ok_or_else(|| Error::Config { file, reason: format!("it has no {name}") })
+            one(name).ok_or_else(|| Error::Config { file, reason: format!("'{name}' is missing") })
         };
         let tasks = |name: &str| generation.get("task_to_id").and_then(|t| t.get(name)).and_then(number);
         let code = |name: &str| name.trim_start_matches("<|").trim_end_matches("|>").to_string();
@@ -97,7 +96,7 @@ impl Rules {
             }),
             translate: tasks("translate"),
             transcribe: tasks("transcribe"),
-            // Older files name it only as the last but one of the tokens that never come.
+            // Older files name it only as the second-to-last suppressed token.
             previous: one("prev_sot_token_id").or_else(|| suppress.iter().rev().nth(1).copied()),
             suppress,
             begin_suppress: list("begin_suppress_tokens"),
@@ -111,17 +110,20 @@ impl Rules {
         })
     }
 
-    /// The first time token.
+    /// Returns the first timestamp token.
     pub fn first_time(&self) -> u32 {
         self.no_timestamps.map_or(u32::MAX, |id| id + 1)
     }
 
-    /// The tokens that begin the decoder's text. `language` is a token of [`Rules::language`] or of the detection.
+    /// Returns the decoder's prompt. `language` is a token of [`Rules::language`] or of language detection.
     pub fn prompt(&self, language: Option<u32>, ask: &Ask) -> Result<Vec<u32>> {
         let mut ids = vec![self.start];
         if self.languages.is_empty() {
             if ask.translate {
-                return Err(refuse("task", "this checkpoint knows English only, and does not translate."));
+                return Err(refuse(
+                    "task",
+                    "this checkpoint supports English only and cannot translate. Load a multilingual one.",
+                ));
             }
         } else {
             ids.extend(language);
@@ -129,23 +131,26 @@ impl Rules {
         }
         match (ask.timestamps, self.no_timestamps) {
             (false, Some(id)) => ids.push(id),
-            (true, None) => return Err(refuse("timestamps", "this checkpoint has no time tokens.")),
+            (true, None) => return Err(refuse("timestamps", "this checkpoint has no timestamp tokens. Use 'none'.")),
             _ => {}
         }
         Ok(ids)
     }
 
-    /// The token of a language by code or English name; none when nobody asked.
+    /// Returns the token of the requested language, by code or English name; None if none is requested.
     ///
     /// # Errors
-    /// `Request` for a language that the checkpoint does not know.
+    /// `Request` for a language that the checkpoint does not support.
     pub fn language(&self, ask: &Ask) -> Result<Option<u32>> {
         let Some(wanted) = &ask.language else { return Ok(None) };
         let code = code_of(wanted).map_or_else(|| wanted.trim().to_lowercase(), str::to_string);
         if self.languages.is_empty() {
             return match code.as_str() {
                 "en" => Ok(None),
-                _ => Err(refuse("language", &format!("'{wanted}', and this checkpoint knows English only."))),
+                _ => Err(refuse(
+                    "language",
+                    &format!("'{wanted}' is not available: this checkpoint supports English only."),
+                )),
             };
         }
         if let Some(found) = self.languages.get(&code) {
@@ -157,11 +162,11 @@ impl Rules {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let known = known.join(", ");
         let reason =
-            format!("'{wanted}' is no language of this checkpoint. Did you mean '{likely}'? It knows {known}{more}.");
+            format!("'{wanted}' is not supported. Did you mean '{likely}'? This checkpoint has {known}{more}.");
         Err(refuse("language", &reason))
     }
 
-    /// Codes of languages with their probabilities, the likeliest first, from the logits after the start token.
+    /// Returns (language code, probability) pairs, highest first, from the logits after the start token.
     pub fn detect(&self, logits: &[f32]) -> Vec<(String, f32)> {
         let ids = || self.languages.iter().filter(|(_, id)| (**id as usize) < logits.len());
         let mut row: Vec<f32> = ids().map(|(_, id)| logits[*id as usize]).collect();
@@ -171,7 +176,7 @@ impl Rules {
         found
     }
 
-    /// The probability that nobody speaks, from the logits after the start token.
+    /// Returns the no-speech probability from the logits after the start token.
     pub fn no_speech(&self, logits: &[f32]) -> Option<f32> {
         let id = self.no_timestamps? as usize - 1;
         let mut row = logits.to_vec();
@@ -179,7 +184,7 @@ impl Rules {
         row.get(id).map(|p| p.exp())
     }
 
-    /// Forbids what may not come after the tokens that were generated (the prompt not among them).
+    /// Sets the logits of disallowed tokens to -inf. `generated` does not include the prompt.
     pub fn restrict(&self, logits: &mut [f32], generated: &[u32], timestamps: bool) {
         let mut ban = |ids: &[u32]| {
             for id in ids {
@@ -197,7 +202,8 @@ impl Rules {
         }
     }
 
-    /// Times come in pairs, never earlier than before, and when they are likelier together than any word.
+    /// Applies the rules of timestamps: they come in pairs, never decrease, and are forced if more likely in total than
+    /// any text token.
     fn restrict_times(&self, logits: &mut [f32], generated: &[u32]) {
         let begin = (self.first_time() as usize).min(logits.len());
         let is_time = |id: &u32| *id >= self.first_time();
@@ -212,7 +218,7 @@ impl Rules {
             logits[..self.end as usize].fill(f32::NEG_INFINITY);
         }
         if let Some(time) = generated.iter().rev().find(|id| is_time(id)) {
-            // A time that opens a stretch may be that which closed the one before.
+            // A segment may start at the end time of the previous one.
             let least = *time as usize + usize::from(!last || before);
             let end = least.clamp(begin, logits.len());
             logits[begin..end].fill(f32::NEG_INFINITY);
@@ -232,8 +238,8 @@ impl Rules {
         }
     }
 
-    /// What the time tokens of a decoded window of `frames` feature frames say, and how many frames to go on by. What comes
-    /// after the last closed stretch is heard again in the next window.
+    /// Splits the tokens of a window of `frames` feature frames into spans by their timestamps. Returns the spans and
+    /// the number of frames to advance. The next window decodes the audio after the last closed span again.
     pub fn stretches(&self, ids: &[u32], offset: f64, frames: usize) -> (Vec<Stretch>, usize) {
         let time = |at: usize| f64::from(ids[at] - self.first_time()) * TIME_STEP;
         let is_time = |at: usize| ids[at] >= self.first_time();
@@ -260,7 +266,7 @@ impl Rules {
         (made, go_on)
     }
 
-    /// The frame at which a text ends whose last time token only closes: of what comes after it the model said nothing.
+    /// Returns the frame of the last timestamp if it only closes a span: the model decoded nothing after it.
     pub fn closes_at(&self, ids: &[u32]) -> Option<usize> {
         let [.., before, last] = ids else { return None };
         let closes = *last >= self.first_time() && *before < self.first_time();
@@ -272,15 +278,16 @@ fn refuse(parameter: &str, reason: &str) -> Error {
     Error::Request { parameter: parameter.into(), reason: reason.into() }
 }
 
-/// Tokens that make up words: a word begins with a space or a sign, and some signs belong to their neighbour. `decode` turns
-/// tokens into text; languages without spaces have a word for each character. Source: transformers' `_combine_tokens_into_words`.
+/// Groups tokens into words: a word starts with a space or punctuation, and some punctuation joins its neighbor.
+/// `decode` turns tokens into text. Without `spaces`, each character is a word. Source: transformers'
+/// `_combine_tokens_into_words`.
 pub fn words(ids: &[u32], spaces: bool, decode: &dyn Fn(&[u32]) -> String) -> Vec<(String, Range<usize>)> {
     let mut units: Vec<(String, Range<usize>)> = Vec::new();
     let (mut first, mut at) = (0, 0);
     let whole: Vec<char> = decode(ids).chars().collect();
     for end in 1..=ids.len() {
         let text = decode(&ids[first..end]);
-        // Half a character is not yet a unit; one that the whole text does not have either is.
+        // Wait for complete characters, unless the whole text has U+FFFD here too.
         let broken = text.chars().position(|c| c == '\u{fffd}').and_then(|place| whole.get(at + place));
         if broken.is_none_or(|c| *c == '\u{fffd}') {
             at += text.chars().count();
@@ -302,9 +309,9 @@ pub fn words(ids: &[u32], spaces: bool, decode: &dyn Fn(&[u32]) -> String) -> Ve
     merge_punctuation(words)
 }
 
-/// What begins a word by itself.
+/// Punctuation that starts a word.
 const SIGNS: &str = r##"!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~"##;
-/// Punctuation that belongs to the word after it, and before it.
+/// Punctuation that joins the word after it, and the word before it.
 const BEFORE: &str = "\"'“¡¿([{-";
 const AFTER: &str = "\"'.。,，!！?？:：”)]}、";
 
@@ -332,7 +339,7 @@ fn merge_punctuation(words: Vec<(String, Range<usize>)>) -> Vec<(String, Range<u
     out
 }
 
-/// Languages whose words have no spaces between them.
+/// Whether a language separates words by spaces.
 pub fn has_spaces(code: &str) -> bool {
     !matches!(code, "zh" | "ja" | "th" | "lo" | "my" | "yue")
 }
@@ -342,7 +349,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Words are 0 to 9, 10 ends, 11 starts, 12 and 13 are languages, 14 and 15 tasks, 16 no speech, 17 no times, 18… times.
+    /// Ids: 0 to 9 words, 10 end, 11 start, 12 and 13 languages, 14 and 15 tasks, 16 no speech, 17 no timestamps, 18…
+    /// timestamps.
     fn rules() -> Rules {
         let generation = json!({
             "decoder_start_token_id": 11, "eos_token_id": [10], "no_timestamps_token_id": 17, "is_multilingual": true,
@@ -427,7 +435,7 @@ mod tests {
         assert_eq!(spans(&[18, 1, 2]), (vec![(100, 3100, 0..3)], 3000));
         assert_eq!(spans(&[18, 1, 2, 22]), (vec![(100, 108, 0..4)], 3000));
         assert_eq!(spans(&[]), (vec![(100, 3100, 0..0)], 3000));
-        // A time that only closes says where the model stopped; one of a pair, or none, does not.
+        // Only a timestamp that closes a span gives the point where the model stopped.
         assert_eq!(rules.closes_at(&[18, 1, 20, 20, 3, 23]), Some(10));
         for open in [&[18, 1, 2][..], &[18, 1, 20, 20], &[18], &[]] {
             assert_eq!(rules.closes_at(open), None);

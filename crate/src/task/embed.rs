@@ -1,5 +1,4 @@
-//! Vectors of texts: prompts, tokens, batches in flight, cutting and scaling. It knows text and vectors; how they are
-//! computed is the engine's business.
+//! Embeddings of text and images: prompts, tokenization, batches in flight, truncation and normalization.
 
 use super::language::{describe, takes};
 use super::parts::TextParts;
@@ -16,57 +15,57 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Batches that the GPU has at once: one works while another's rows come back.
+/// Batches in flight: one runs while the rows of another are read back.
 const IN_FLIGHT: usize = 2;
-/// Tokens of the first batch; later ones grow while batches take less than `QUICK_MS` and shrink over `SLOW_MS`, so that
-/// progress is seen and an abort takes hold on a slow device.
+/// Tokens of the first batch. Later batches double below `QUICK_MS` and halve above `SLOW_MS`, so that progress and
+/// aborts work on a slow device.
 const FIRST: usize = 1024;
 const QUICK_MS: f64 = 60.0;
 const SLOW_MS: f64 = 400.0;
 
-/// How texts are embedded, in the names of the JavaScript face.
+/// Embedding request, with the JavaScript API's field names.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EmbedRequest {
-    /// The name of one of the model's prompts.
+    /// Name of one of the model's prompts.
     pub task: Option<String>,
-    /// A text before each input instead.
+    /// Prompt put before each input, instead of a named one.
     pub prompt: Option<String>,
-    /// Whether vectors are scaled to length 1; as the model's files say by default.
+    /// Whether to scale embeddings to length 1; by default as the model's files say.
     pub normalize: Option<bool>,
-    /// Keeps the first so many numbers.
+    /// Truncates embeddings to this many dimensions.
     pub truncate_dim: Option<usize>,
 }
 
-/// What becomes a vector.
+/// Input of an embedding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EmbedInput {
-    /// A text, behind the prompt and between the special tokens that the model wants.
+    /// Text, to which the prompt and the model's special tokens are added.
     Text(String),
-    /// Token ids as they are.
+    /// Token ids, used unchanged.
     Ids(Vec<u32>),
 }
 
 /// A loaded embedding model.
 pub struct Embedder {
-    /// The engine.
+    /// Encoder graph and weights.
     pub encoder: Encoder,
-    /// Tokenizer and template.
+    /// Tokenizer and chat template.
     pub text: Rc<TextParts>,
-    /// What sentence-transformers' files say.
+    /// Settings of sentence-transformers.
     pub config: SentenceConfig,
-    /// The name that it was loaded by.
+    /// Name that the model was loaded by.
     pub name: String,
-    /// The commit, where the server named one.
+    /// Commit hash, if the server named one.
     pub revision: Option<String>,
-    /// What did not go as asked.
+    /// Warnings of the load.
     pub warnings: Vec<String>,
-    /// How it sees, after [`Self::open_eyes`].
+    /// Image and video input, set by [`Self::open_eyes`].
     pub sight: Option<Rc<Sight>>,
 }
 
 impl Embedder {
-    /// What the model is and what it costs, in the names of the JavaScript face.
+    /// Returns `model.info` as JSON, with the JavaScript API's field names.
     pub fn info(&self) -> Value {
         let mut info = describe_encoder(&self.encoder, &self.text, "embed", &self.warnings);
         info["model"] = json!(self.name);
@@ -77,10 +76,10 @@ impl Embedder {
         info
     }
 
-    /// The vectors of texts, in their order; `progress` hears how many are done.
+    /// Embeds strings, in input order. Calls `progress(done, total)`.
     ///
     /// # Errors
-    /// `Request` for what the model cannot do, `Aborted`, or what the tokenizer or the device refuses.
+    /// `Request` for unsupported options; `Aborted`; errors of the tokenizer or the device.
     pub async fn embed(
         &mut self,
         texts: &[String],
@@ -92,10 +91,10 @@ impl Embedder {
         self.embed_inputs(&inputs, request, abort, progress).await
     }
 
-    /// The vectors of texts and of lists of token ids, in their order; `progress` hears how many are done.
+    /// Embeds strings and lists of token ids, in input order. Calls `progress(done, total)`.
     ///
     /// # Errors
-    /// As [`Self::embed`]; `Request` for ids that the vocabulary does not have.
+    /// As [`Self::embed`]; `Request` for ids outside the vocabulary.
     pub async fn embed_inputs(
         &mut self,
         inputs: &[EmbedInput],
@@ -121,7 +120,9 @@ impl Embedder {
                 }
                 EmbedInput::Ids(ids) => {
                     if let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary) {
-                        let reason = format!("there is no token {id}; the vocabulary has {vocabulary}");
+                        let reason = format!(
+                            "token id {id} is not below the vocabulary size {vocabulary}. Use this model's tokenizer."
+                        );
                         return Err(Error::Request { parameter: "input".into(), reason });
                     }
                     (ids[..ids.len().min(longest)].to_vec(), 0)
@@ -137,21 +138,22 @@ impl Embedder {
         Ok(rows.into_iter().map(|row| shape(row, cols, dims, normalize)).collect())
     }
 
-    /// How many numbers a request asks for.
+    /// Returns the number of dimensions that a request asks for.
     fn dims(&self, request: &EmbedRequest) -> Result<usize> {
         let cols = self.encoder.cols();
         let dims = request.truncate_dim.unwrap_or(cols);
         if dims == 0 || dims > cols {
-            let reason = format!("{dims} numbers were asked for; this model's vectors have {cols}");
+            let reason = format!("{dims} is out of range: embeddings have {cols} dimensions. Use 1 to {cols}.");
             return Err(Error::Request { parameter: "truncateDim".into(), reason });
         }
         Ok(dims)
     }
 
-    /// Lets it take pictures, where its texts lie among them; the tower is loaded when the first one comes.
+    /// Enables image input for models that embed text and images jointly. The vision encoder loads with the first
+    /// image.
     ///
     /// # Errors
-    /// A processor that is not built or whose settings are missing; what the source reports.
+    /// Unsupported image processors and missing settings; errors of the source.
     pub async fn open_eyes(&mut self, source: Rc<Source>, options: RunOptions) -> Result<()> {
         if arch::shared(&self.encoder.config).is_some() {
             let Encoder { gpu, config, longest, .. } = &self.encoder;
@@ -160,22 +162,22 @@ impl Embedder {
         Ok(())
     }
 
-    /// The vector of a picture that was seen.
+    /// Returns the embedding of an encoded image.
     ///
     /// # Errors
-    /// `Request` for what the model cannot do and for a number of no picture.
+    /// `Request` for models without image input and for unknown image ids.
     pub async fn vector(&self, picture: u32, request: &EmbedRequest) -> Result<Vec<f32>> {
         let dims = self.dims(request)?;
         let sight = self.sight.as_ref().ok_or_else(|| Error::Request {
             parameter: "input".into(),
-            reason: "has a picture; this model makes vectors of texts alone".into(),
+            reason: "this model embeds text only. Leave out images, or load a CLIP or SigLIP model.".into(),
         })?;
         let row = sight.rows(picture).await?;
         Ok(shape(row, self.encoder.cols(), dims, request.normalize.unwrap_or(self.config.normalize)))
     }
 }
 
-/// Cuts a vector and scales it. A text without tokens has no direction.
+/// Truncates an embedding and normalizes it. The embedding of an empty input stays zero.
 fn shape(mut row: Vec<f32>, cols: usize, dims: usize, normalize: bool) -> Vec<f32> {
     row.resize(cols, 0.0);
     row.truncate(dims);
@@ -188,7 +190,7 @@ fn shape(mut row: Vec<f32>, cols: usize, dims: usize, normalize: bool) -> Vec<f3
     row
 }
 
-/// What an encoder is, in the names of the JavaScript face.
+/// Returns `model.info` of an encoder model as JSON.
 pub(super) fn describe_encoder(encoder: &Encoder, text: &TextParts, task: &str, warnings: &[String]) -> Value {
     let mut info = describe(&encoder.gpu, &encoder.config, &encoder.weights, encoder.bytes);
     info["architecture"] = json!(encoder.graph.name);
@@ -204,8 +206,8 @@ pub(super) fn describe_encoder(encoder: &Encoder, text: &TextParts, task: &str, 
     info
 }
 
-/// Packs texts into batches: the tokens of one are made while the batches before it run. The rows are those of the texts'
-/// order; one without tokens is empty.
+/// Runs inputs in packed batches and tokenizes one batch while earlier ones run. Returns one row per input, in input
+/// order; the row of an input without tokens is empty.
 pub(super) async fn run_all<T>(
     encoder: &Encoder,
     texts: &[T],
@@ -223,7 +225,7 @@ pub(super) async fn run_all<T>(
         let last = index + 1 == texts.len();
         while !made.is_empty() && (last || total >= queue.budget || made.len() >= encoder.most_texts) {
             abort.check("embedding")?;
-            // Neighbours of one length share tiles of attention; the longest come first.
+            // Sequences of similar length share attention tiles; the longest come first.
             sort_by(&mut made, |(_, a): &(usize, Tokens), (_, b)| b.ids.len().cmp(&a.ids.len()));
             let batch: Vec<(usize, Tokens)> = made.drain(..queue.fitting(&made)).collect();
             total = made.iter().map(|(_, t)| t.ids.len()).sum();
@@ -243,13 +245,13 @@ pub(super) async fn run_all<T>(
     Ok(queue.rows)
 }
 
-/// Batches under way and the rows that came back.
+/// Batches in flight and the rows read back so far.
 struct Queue<'a> {
     encoder: &'a Encoder,
     flying: VecDeque<(Vec<usize>, Outputs)>,
     rows: Vec<Vec<f32>>,
     done: usize,
-    /// Tokens of the next batch.
+    /// Token budget of the next batch.
     budget: usize,
     last_ms: f64,
 }
@@ -260,7 +262,7 @@ impl<'a> Queue<'a> {
         Self { encoder, flying: VecDeque::new(), rows: vec![Vec::new(); count], done: 0, budget, last_ms: now_ms() }
     }
 
-    /// How many of the texts go into the next batch: at least one.
+    /// Returns how many inputs fit into the next batch, at least one.
     fn fitting(&self, texts: &[(usize, Tokens)]) -> usize {
         let mut total = 0;
         let fits = |(_, text): &&(usize, Tokens)| {
@@ -282,7 +284,7 @@ impl<'a> Queue<'a> {
         Ok(())
     }
 
-    /// Waits for the oldest batch.
+    /// Waits for the oldest batch and adapts the token budget.
     async fn take(&mut self) -> Result<()> {
         let Some((places, outputs)) = self.flying.pop_front() else { return Ok(()) };
         let rows = outputs.wait().await?;

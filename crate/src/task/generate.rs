@@ -1,5 +1,4 @@
-//! The generation loop: prefill what is not in the cache yet, pick tokens on the GPU (greedy) or by the CPU sampler,
-//! turn them into text as they come, stop where asked.
+//! Generation loop: prefills uncached tokens, samples on the GPU or the CPU, decodes tokens to text and checks stops.
 
 use super::loaded::Loaded;
 use super::request::{GenerateRequest, Overflow, Speculation};
@@ -15,11 +14,11 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Finish {
-    /// An end-of-text token or a stop string.
+    /// End-of-sequence token or stop string.
     Stop,
-    /// The most tokens, or the context's end.
+    /// Token limit, time limit or full context.
     Length,
-    /// The caller.
+    /// Abort by the caller.
     Abort,
 }
 
@@ -34,24 +33,24 @@ pub struct TokenInfo {
     pub logprob: f32,
     /// Its bytes.
     pub bytes: Option<Vec<u8>>,
-    /// The most likely tokens at its place.
+    /// The most likely tokens at its position.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top: Option<Vec<TokenInfo>>,
 }
 
-/// What came since the last event.
+/// Text and tokens generated since the last event.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Event {
     /// Whole characters; may be empty.
     pub text: String,
     /// The tokens.
     pub ids: Vec<u32>,
-    /// One for each token, where asked for.
+    /// One entry per token, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<Vec<TokenInfo>>,
 }
 
-/// What a generation came to.
+/// Result of a generation.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
@@ -63,34 +62,34 @@ pub struct Outcome {
     pub finish_reason: Finish,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Those of them that were in the cache.
+    /// Prompt tokens found in the KV cache.
     pub cached_tokens: usize,
     /// Generated tokens.
     pub completion_tokens: usize,
     /// Tokens that speculation drafted.
     pub drafted_tokens: usize,
-    /// Accepted drafts.
+    /// Drafted tokens that were accepted.
     pub accepted_tokens: usize,
-    /// How often the experts that steps needed were on the device, since the model was loaded; none where all of them are.
+    /// Expert paging statistics since the load; None if all experts are on the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paging: Option<Paging>,
-    /// Milliseconds in which pictures were encoded for it, before it began.
+    /// Milliseconds spent on encoding images before the generation.
     pub encode_ms: f64,
-    /// Milliseconds to the first token.
+    /// Time to first token in milliseconds.
     pub prefill_ms: f64,
-    /// Milliseconds from there to the last.
+    /// Milliseconds from the first token to the last.
     pub decode_ms: f64,
 }
 
-/// How tokens are picked.
+/// Where tokens are sampled.
 #[derive(Clone, Copy)]
 enum Picker {
     Gpu(Tail),
-    /// Where the CPU must see the logits.
+    /// On the CPU, for requests that need the logits.
     Cpu,
 }
 
-/// Text made of tokens, with what may not be shown yet.
+/// Decodes tokens to text and holds back text that may become a stop string.
 struct Text<'a> {
     tokenizer: Option<&'a Tokenizer>,
     decoder: Option<StreamDecoder>,
@@ -99,7 +98,7 @@ struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// `before` is a text that is continued: a space after it is no leading one.
+    /// `before` is the sequence to continue, so that a space after it is not stripped as a leading space.
     fn new(tokenizer: Option<&'a Tokenizer>, stops: &[String], before: &[u32]) -> Self {
         let mut decoder = tokenizer.map(|t| t.stream_decoder(true));
         if let (Some(tokenizer), Some(decoder)) = (tokenizer, &mut decoder) {
@@ -112,7 +111,7 @@ impl<'a> Text<'a> {
         let (Some(tokenizer), Some(decoder)) = (self.tokenizer, &mut self.decoder) else { return String::new() };
         let piece = decoder.push(tokenizer, id);
         let mut text = self.stops.push(&piece);
-        // Stop strings may spell special tokens, which are not shown.
+        // Stop strings may match special tokens, which are not part of the text.
         if let Some(special) = tokenizer.special_spelling(id) {
             text += &self.stops.push_hidden(special);
         }
@@ -130,7 +129,7 @@ impl<'a> Text<'a> {
 
     fn info(&self, logprobs: &LogProbs) -> TokenInfo {
         let one = |id: u32, logprob: f32| {
-            // As it stands in the middle of a text: decoded alone, a word would lose the space before it.
+            // Raw bytes: decoding the token alone would strip its leading space.
             let bytes = self.tokenizer.and_then(|t| t.id_to_bytes(id));
             let token = bytes.as_deref().map(|b| String::from_utf8_lossy(b).into_owned()).unwrap_or_default();
             TokenInfo { token, id, logprob, bytes, top: None }
@@ -140,23 +139,23 @@ impl<'a> Text<'a> {
     }
 }
 
-/// What the loop carries along.
+/// State of a generation.
 struct Run<'a> {
     text: Text<'a>,
     ids: Vec<u32>,
     finish: Option<Finish>,
     max_tokens: usize,
-    /// When it ends whatever has come, by the clock.
+    /// Time limit, as clock time in milliseconds.
     deadline_ms: f64,
     eos: Vec<u32>,
     first_token_ms: f64,
-    /// Whether tokens are drafted; how many were, and how many were accepted.
+    /// Whether tokens are drafted; `drafts` counts drafted and accepted tokens.
     drafting: bool,
     drafts: (usize, usize),
 }
 
 impl Run<'_> {
-    /// Takes tokens; returns the event to send, and notes when the generation is over.
+    /// Adds tokens; returns the event to emit and sets `finish` when the generation is over.
     fn take(&mut self, tokens: &[u32], logprobs: Option<&[LogProbs]>) -> Event {
         if self.ids.is_empty() {
             self.first_token_ms = now_ms();
@@ -190,10 +189,10 @@ impl Run<'_> {
 }
 
 impl Loaded {
-    /// Generates until a stop, the most tokens, or the caller's abort; `on_event` gets text and tokens as they come.
+    /// Generates until a stop, a limit or an abort. Calls `on_event` with text and tokens as they are generated.
     ///
     /// # Errors
-    /// `Request` for contradictory parameters, `ContextFull` for a prompt that does not fit, what the device reports.
+    /// `Request` for contradictory parameters; `ContextFull` for a prompt that does not fit; errors of the device.
     pub async fn generate(
         &mut self,
         request: &GenerateRequest,
@@ -210,14 +209,14 @@ impl Loaded {
         let room = max_tokens.unwrap_or(self.session.capacity / 4).min(self.session.capacity / 2);
         let prompt = self.fitting_prompt(request, room)?;
         if prompt.is_empty() {
-            let reason = "the prompt is empty; give at least one token".into();
+            let reason = "the prompt is empty. Give at least one token.".into();
             return Err(Error::Request { parameter: "prompt".into(), reason });
         }
         let max_tokens = match defaults.max_length.filter(|_| max_tokens.is_none()) {
             Some(most) if most <= prompt.len() => {
                 let tokens = prompt.len();
                 let reason = format!(
-                    "the prompt has {tokens} tokens and 'max_length' of generation_config.json allows {most} with the answer; give maxTokens"
+                    "the prompt has {tokens} tokens, but 'max_length' of generation_config.json limits prompt and answer to {most}. Set maxTokens."
                 );
                 return Err(Error::Request { parameter: "maxTokens".into(), reason });
             }
@@ -230,9 +229,9 @@ impl Loaded {
         sampler.start(&prompt);
         sampler.limit(max_tokens);
         let tail = if request.logprobs { None } else { self.session.prepare_sampling(&sampler).await? };
-        // The drafts are compared with the likeliest token, as the model gives it.
+        // Drafts are verified against greedy tokens only.
         let drafting = request.speculation == Speculation::PromptLookup && tail == Some(Tail::Greedy)
-            // Drafts that are not accepted would stay in such states.
+            // Recurrent states cannot drop rejected drafts.
             && !self.session.is_recurrent()
             && !self.session.is_paged();
         if drafting {
@@ -264,7 +263,7 @@ impl Loaded {
         let mut cached = None;
         while run.finish.is_none() {
             let reused = self.session.resume(&context, &|| abort.check("generating")).await?;
-            // Where an answer that is taken back, or made again, begins.
+            // A retried or edited answer restarts here.
             self.session.checkpoint()?;
             cached.get_or_insert(reused);
             let before = run.ids.len();
@@ -278,7 +277,7 @@ impl Loaded {
                 if request.overflow != Overflow::Rolling {
                     run.finish = Some(Finish::Length);
                 } else {
-                    // The older half goes, but for the first token, which attention leans on.
+                    // Drop the older half except the first token, which is the attention sink.
                     let half = context.len() - self.session.capacity / 2;
                     let vocab = self.session.vocab() as u32;
                     let cut = self.session.album().borrow().whole_from(&context, vocab, half);

@@ -1,5 +1,4 @@
-//! What a GGUF file is for, and how its vectors are made: the same that the files of a folder say. It knows metadata, not
-//! weights.
+//! Task and embedding settings of a GGUF file, from its metadata.
 
 use super::kind::Task;
 use super::sentence::SentenceConfig;
@@ -9,7 +8,7 @@ use crate::format::gguf::Gguf;
 use crate::ir::{Activation, Pooling};
 use crate::{Error, Result};
 
-/// What a GGUF model is for, where what its vectors are pooled by says so.
+/// Infers the task from `pooling_type`; None if it does not decide.
 pub(super) fn gguf_task(header: &Gguf) -> Option<Task> {
     match header.pooling_type()? {
         1..=3 => Some(Task::Embed),
@@ -18,14 +17,14 @@ pub(super) fn gguf_task(header: &Gguf) -> Option<Task> {
     }
 }
 
-/// Whether a model looks back only.
+/// Whether the model's attention is causal.
 pub(super) fn can_generate(files: &Files) -> bool {
     !arch::is_encoder(&files.config) && files.gguf.as_ref().is_none_or(Gguf::is_causal)
 }
 
-/// How the vectors of a GGUF model are made.
+/// Returns the embedding settings of a GGUF model.
 pub(super) fn gguf_sentence(files: &Files, warnings: &mut Vec<String>) -> Result<SentenceConfig> {
-    let Some(header) = &files.gguf else { return Err(Error::Internal("no header of a GGUF file".into())) };
+    let Some(header) = &files.gguf else { return Err(Error::Internal("the GGUF header is missing".into())) };
     let architecture = header.architecture();
     let encoder = arch::is_encoder(&files.config);
     let refuse = |option: String, hint: &str| {
@@ -35,19 +34,22 @@ pub(super) fn gguf_sentence(files: &Files, warnings: &mut Vec<String>) -> Result
         Some(1) => Pooling::Mean,
         Some(2) => Pooling::First,
         Some(3) => Pooling::Last,
-        Some(4) => return refuse("task = embed of a model that ranks".into(), "Load it with the task 'rerank'."),
+        Some(4) => return refuse("task 'embed' of a reranking model".into(), "Load it with the task 'rerank'."),
         None | Some(0) => {
             let pooling = if encoder { Pooling::Mean } else { Pooling::Last };
             let by = if encoder { "the mean of all tokens" } else { "the last token" };
-            warnings.push(format!("The file names no {architecture}.pooling_type: vectors are {by}."));
+            warnings.push(format!("{architecture}.pooling_type is missing: embeddings are {by}."));
             pooling
         }
         Some(other) => {
-            return refuse(format!("{architecture}.pooling_type = {other}"), "Known are 1 (mean), 2 (cls), 3 (last).");
+            return refuse(
+                format!("{architecture}.pooling_type = {other}"),
+                "Supported: 1 (mean), 2 (cls) and 3 (last).",
+            );
         }
     };
     if !encoder && !header.is_causal() {
-        let hint = "Both ways the engine reads BERT and its kin, and EmbeddingGemma.";
+        let hint = "Bidirectional attention is supported for BERT models and EmbeddingGemma.";
         return refuse(format!("{architecture}.attention.causal = false"), hint);
     }
     let layers = header.dense_layers().into_iter();
@@ -60,9 +62,8 @@ pub(super) fn gguf_sentence(files: &Files, warnings: &mut Vec<String>) -> Result
     });
     let dense: Vec<DenseLayer> = dense.collect();
     if architecture == "gemma-embedding" && dense.is_empty() {
-        warnings.push(
-            "The file leaves out the layers after pooling: vectors are others than those of the original model.".into(),
-        );
+        warnings
+            .push("The file lacks the dense layers after pooling: embeddings differ from the original model's.".into());
     }
     Ok(SentenceConfig { dense, normalize: true, ..SentenceConfig::pooled(pooling) })
 }

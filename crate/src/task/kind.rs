@@ -1,26 +1,26 @@
-//! The tasks that models are for. Does not depend on how any of them runs.
+//! The tasks that models are loaded for. Does not depend on how any of them runs.
 
 use crate::arch;
 use crate::{Error, Result};
 use serde_json::Value;
 
-/// What a model is for.
+/// A task that a model can be loaded for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
-    /// It continues texts.
+    /// Text generation.
     Generate,
-    /// It makes vectors of texts.
+    /// Embedding of text, and of images for joint models.
     Embed,
-    /// It scores documents for a query.
+    /// Scoring of documents for a query.
     Rerank,
-    /// It writes down what is said.
+    /// Speech to text.
     Transcribe,
-    /// It speaks.
+    /// Text to speech.
     Speak,
 }
 
 impl Task {
-    /// By its name in options.
+    /// Parses the task's name in options.
     pub fn from_name(name: &str) -> Result<Self> {
         match name {
             "generate" => Ok(Self::Generate),
@@ -30,12 +30,12 @@ impl Task {
             "speak" => Ok(Self::Speak),
             other => Err(Error::Request {
                 parameter: "task".into(),
-                reason: format!("'{other}' is not one of generate, embed, rerank, transcribe, speak"),
+                reason: format!("unknown task '{other}'. Use generate, embed, rerank, transcribe or speak."),
             }),
         }
     }
 
-    /// Its name in options and reports.
+    /// Name of the task in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Generate => "generate",
@@ -48,7 +48,7 @@ impl Task {
 }
 
 impl Task {
-    /// What a model for it is, what the model does, and how it is called.
+    /// Words for messages: the kind of model, its action, and the method to call.
     fn words(self) -> [&'static str; 3] {
         match self {
             Self::Generate => ["a text-generation model", "generate text", "generate"],
@@ -59,14 +59,14 @@ impl Task {
         }
     }
 
-    /// The error of a model that is asked for this task and is for another.
+    /// Returns the error for using a model of the task `own` for this task.
     pub(crate) fn misused(self, name: &str, own: Task) -> Error {
         let ([is, _, call], [_, cannot, _]) = (own.words(), self.words());
         let reason = format!("{name} cannot {cannot}: it is {is}, call '{call}' instead");
         Error::Request { parameter: "task".into(), reason }
     }
 
-    /// Refuses this task for a model that is certainly for another. What is not known goes through.
+    /// Rejects this task if the configuration is certainly for another one. Unknown classes pass.
     pub(super) fn check(self, config: &Value, name: &str) -> Result<()> {
         let class = config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str).unwrap_or("");
         let own = if arch::hears(config) {

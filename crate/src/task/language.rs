@@ -1,5 +1,4 @@
-//! What the models that answer, hear and speak have alike: a language model that is loaded beside its text parts, and what
-//! is told of it. It knows no task.
+//! The language model shared by generation, transcription and synthesis: weights, tokenizer and `model.info`.
 
 use super::parts::{TextFiles, TextParts};
 use super::sight::Sight;
@@ -13,29 +12,30 @@ use crate::util::map::SortedSet;
 use serde_json::{Value, json};
 use std::rc::Rc;
 
-/// A language model of a source, with its text parts.
+/// A loaded language model with its tokenizer and chat template.
 pub(super) struct Language {
     pub model: Rc<Model>,
     pub text: Rc<TextParts>,
     pub origin: Origin,
 }
 
-/// Where a model comes from, and what is to be said of its loading.
+/// Name, revision and warnings of a loaded model.
 #[derive(Debug, Clone)]
 pub struct Origin {
-    /// The name that it was loaded by.
+    /// Name that the model was loaded by.
     pub name: String,
-    /// The commit, where the server named one.
+    /// Commit hash, if the server named one.
     pub revision: Option<String>,
-    /// What did not go as asked.
+    /// Warnings of the load.
     pub warnings: Vec<String>,
 }
 
 impl Language {
-    /// Loads the weights, the tokenizer meanwhile: a large vocabulary takes as long as the weights of a small model.
+    /// Loads the weights and meanwhile builds the tokenizer: a large vocabulary takes as long as a small model's
+    /// weights.
     ///
     /// # Errors
-    /// What the files, the configuration or the device refuse.
+    /// Errors of the files, the configuration or the device.
     pub async fn load(
         gpu: Gpu,
         source: &Source,
@@ -57,7 +57,7 @@ impl Language {
     }
 }
 
-/// What a language model is and costs, in the names of the JavaScript face; `bytes` with what is loaded beside it.
+/// Returns `model.info` of a language model as JSON; `bytes` includes encoders and codecs loaded with it.
 pub(super) fn about(model: &Model, origin: &Origin, task: &str, bytes: Bytes) -> Value {
     let mut info = describe(&model.gpu, &model.config, &model.weights, bytes);
     let told = [
@@ -81,13 +81,13 @@ pub(super) fn about(model: &Model, origin: &Origin, task: &str, bytes: Bytes) ->
     info
 }
 
-/// What a model takes.
+/// Returns the input modalities: text, image, video.
 pub(super) fn takes(sight: Option<&Rc<Sight>>) -> Value {
     let films = sight.is_some_and(|sight| sight.films().is_ok());
     json!(&["text", "image", "video"][..1 + usize::from(sight.is_some()) + usize::from(films)])
 }
 
-/// What every model is and costs, in the names of the JavaScript face.
+/// Returns the fields of `model.info` that all models share.
 pub(super) fn describe(gpu: &Gpu, config: &Value, weights: &WeightPlans, bytes: Bytes) -> Value {
     let caps = gpu.caps();
     let number =

@@ -1,4 +1,4 @@
-//! A model with its tokenizer, its chat template and its defaults, as the files of a checkpoint give them.
+//! A text-generation model with its tokenizer, chat template and generation defaults.
 
 use super::kind::Task;
 use super::language::{Language, Origin, about, takes};
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 use serde_json::{Value, json};
 use std::rc::Rc;
 
-/// The conversation of a request, without `drop` of the oldest turns that may go; None where none is left.
+/// Returns the conversation of a request without its `drop` oldest turns; None if no turn is left.
 fn conversation(request: &GenerateRequest, drop: usize) -> Option<ChatInput> {
     Some(ChatInput {
         messages: without_oldest(request.messages.as_deref().unwrap_or_default(), drop)?,
@@ -29,8 +29,8 @@ fn conversation(request: &GenerateRequest, drop: usize) -> Option<ChatInput> {
     })
 }
 
-/// The conversation without its `drop` oldest turns: system messages stay, and so does the last message. A turn is a
-/// user's message with all that answers it, so that roles still alternate.
+/// Drops the `drop` oldest turns. System messages and the last message stay. A turn is a user message with its replies,
+/// so that roles still alternate.
 fn without_oldest(messages: &[Value], drop: usize) -> Option<Vec<Value>> {
     let role = |m: &Value| m.get("role").and_then(Value::as_str).unwrap_or("").to_string();
     let is_system = |m: &Value| matches!(role(m).as_str(), "system" | "developer");
@@ -43,38 +43,38 @@ fn without_oldest(messages: &[Value], drop: usize) -> Option<Vec<Value>> {
     Some(messages.iter().enumerate().filter_map(keep).collect())
 }
 
-/// A loaded model with a conversation of its own. Others on the same model are [`Loaded::create_session`]'s and
-/// [`Loaded::fork`]'s: they share its weights.
+/// A loaded text-generation model with one conversation. [`Loaded::create_session`] and [`Loaded::fork`] create further
+/// conversations that share its weights.
 pub struct Loaded {
-    /// The conversation's sequence, and through it the model.
+    /// Session of the conversation, which also holds the model.
     pub session: Session,
-    /// Tokenizer and template.
+    /// Tokenizer and chat template.
     pub text: Rc<TextParts>,
-    /// Where it comes from.
+    /// Name, revision and warnings of the load.
     pub origin: Origin,
-    /// What generation_config.json asks for.
+    /// Defaults of generation_config.json.
     pub(super) defaults: Rc<Generation>,
     /// Tokens that end an answer.
     pub(super) eos: Rc<[u32]>,
-    /// Whether what the session holds is no conversation: the next answer begins anew.
+    /// Whether the session holds tokens of no conversation, so that the next answer must clear it.
     pub(super) forgotten: bool,
-    /// How it sees, after [`Self::open_eyes`].
+    /// Image and video input, set by [`Self::open_eyes`].
     pub(super) sight: Option<Rc<Sight>>,
 }
 
 impl Loaded {
-    /// Loads everything from a source.
+    /// Loads weights, tokenizer and chat template.
     ///
     /// # Errors
-    /// What the files, the configuration or the device refuse.
+    /// Errors of the files, the configuration or the device.
     pub async fn load(gpu: Gpu, source: &Source, name: &str, options: RunOptions) -> Result<Self> {
         Self::load_file(gpu, source, None, name, options).await
     }
 
-    /// Loads everything from a source, the weights and the tokenizer from a GGUF file where one is named.
+    /// Loads the model; weights and tokenizer come from `gguf` if given.
     ///
     /// # Errors
-    /// What the files, the configuration or the device refuse.
+    /// Errors of the files, the configuration or the device.
     pub async fn load_file(
         gpu: Gpu,
         source: &Source,
@@ -95,10 +95,10 @@ impl Loaded {
         Self::load_opened(gpu, source, files, name, options).await
     }
 
-    /// Loads a model whose files are opened.
+    /// Loads a model from files that are already open.
     ///
     /// # Errors
-    /// What the files, the configuration or the device refuse.
+    /// Errors of the files, the configuration or the device.
     pub(super) async fn load_opened(
         gpu: Gpu,
         source: &Source,
@@ -140,17 +140,17 @@ impl Loaded {
         Ok(Self { session, text, origin, defaults: Rc::new(defaults), eos: eos.into(), forgotten: false, sight: None })
     }
 
-    /// Lets conversations name pictures, where the model sees; its tower is loaded when the first one comes. Conversations that
-    /// are made of this one later see the same pictures. Why a model that sees takes none here is told by a warning.
+    /// Enables image input for models with a vision encoder, which loads with the first image. Conversations created
+    /// from this one later share its images. A warning explains why a vision model cannot take images here.
     ///
     /// # Errors
-    /// What the source reports.
+    /// Errors of the source.
     pub async fn open_eyes(&mut self, source: Rc<Source>, gguf: Option<&str>, options: RunOptions) -> Result<()> {
         use Error::{Config, MissingFile, UnsupportedOption};
         let model = self.session.model();
         self.sight = match Sight::open(&model.gpu, &model.config, model.capacity, source, gguf, options).await {
             Err(error @ (Config { .. } | MissingFile { .. } | UnsupportedOption { .. })) => {
-                self.origin.warnings.push(format!("It takes no pictures here: {error}"));
+                self.origin.warnings.push(format!("Images are not supported: {error}"));
                 None
             }
             found => found?.map(Rc::new),
@@ -161,32 +161,32 @@ impl Loaded {
         Ok(())
     }
 
-    /// How it sees.
+    /// Returns the image and video input.
     ///
     /// # Errors
-    /// `UnsupportedOption` for a model that does not.
+    /// `UnsupportedOption` for a model without a vision encoder.
     pub fn sight(&self) -> Result<&Rc<Sight>> {
         self.sight.as_ref().ok_or_else(|| Error::UnsupportedOption {
             architecture: self.session.graph.name.clone(),
-            option: "pictures".into(),
-            hint: "Load a model that takes them; model.info.capabilities says so.".into(),
+            option: "image input".into(),
+            hint: "Load a model whose model.info.capabilities includes 'image'.".into(),
         })
     }
 
-    /// Another conversation on the same model, empty.
+    /// Creates an empty conversation on the same model.
     ///
     /// # Errors
-    /// `OutOfMemory` when the device has no room for its states.
+    /// `OutOfMemory` if its KV cache and states do not fit on the device.
     pub fn create_session(&self) -> Result<Self> {
         let mut session = Session::new(self.session.model())?;
         session.show(self.session.album().clone());
         Ok(self.beside(session))
     }
 
-    /// Another conversation on the same model that goes on from here.
+    /// Creates a conversation on the same model that continues from this one.
     ///
     /// # Errors
-    /// `OutOfMemory` when the device has no room for its states.
+    /// `OutOfMemory` if its KV cache and states do not fit on the device.
     pub fn fork(&self) -> Result<Self> {
         Ok(self.beside(self.session.fork()?))
     }
@@ -203,7 +203,7 @@ impl Loaded {
         }
     }
 
-    /// What the model is and what it costs, in the names of the JavaScript face.
+    /// Returns `model.info` as JSON, with the JavaScript API's field names.
     pub fn info(&self) -> Value {
         let model = self.session.model();
         let mut info = about(model, &self.origin, "generate", model.bytes());
@@ -214,13 +214,13 @@ impl Loaded {
         info
     }
 
-    /// Does what later requests gain by and none should wait for; to be called when nothing was asked for a while. Whether it
-    /// can be done shows when it is needed.
+    /// Builds the short-prefill plan ahead of later requests. Call it while the model is idle. Errors are ignored here;
+    /// they return when a request needs the plan.
     pub fn settle(&mut self) {
         let _ = self.session.prepare_short();
     }
 
-    /// Logits of the last token, or of all; the conversation is forgotten.
+    /// Returns the logits of the last token, or of all: `[tokens, vocab]`. Discards the conversation.
     pub async fn logits(&mut self, ids: &[u32], all: bool) -> Result<Vec<f32>> {
         self.forgotten = true;
         if all {
@@ -230,10 +230,11 @@ impl Loaded {
         self.session.logits().await
     }
 
-    /// Perplexity of a text, in windows of the whole context, with the number of tokens that were predicted.
+    /// Computes the perplexity of a text, in windows of the full context. Returns it with the number of predicted
+    /// tokens.
     ///
     /// # Errors
-    /// What the tokenizer or the device refuses; `Request` where there are no two tokens.
+    /// `Request` for fewer than two tokens; errors of the tokenizer or the device.
     pub async fn perplexity(&mut self, text: &str) -> Result<(f64, usize)> {
         let ids = self.text.tokenizer()?.encode(text, true)?;
         let (mut total, mut count) = (0.0f64, 0usize);
@@ -248,20 +249,23 @@ impl Loaded {
             }
         }
         if count == 0 {
-            return Err(Error::Request { parameter: "text".into(), reason: "has no two tokens".into() });
+            return Err(Error::Request {
+                parameter: "text".into(),
+                reason: "has fewer than 2 tokens. Give a longer text.".into(),
+            });
         }
         Ok(((total / count as f64).exp(), count))
     }
 
-    /// Measures the model on its device; what the cache held is forgotten.
+    /// Measures the model on its device. Discards the KV cache.
     ///
     /// # Errors
-    /// `ContextFull` when what is asked for does not fit; what the device reports.
+    /// `ContextFull` if the requested lengths do not fit; errors of the device.
     pub async fn measure(&mut self, options: &MeasureOptions) -> Result<Measurement> {
         self.session.measure(options).await
     }
 
-    /// The ids of a request's prompt; for conversations `drop` of the oldest turns that may go are left out.
+    /// Returns the prompt ids of a request. Leaves out the `drop` oldest turns of a conversation.
     fn prompt_ids(&self, request: &GenerateRequest, drop: usize) -> Result<Option<Vec<u32>>> {
         if let Some(ids) = &request.ids {
             return Ok(Some(ids.clone()));
@@ -287,7 +291,7 @@ impl Loaded {
         self.session.filled(&ids, &sight.placed(tokenizer, &pictures)?).map(Some)
     }
 
-    /// The prompt of a request, made to fit as its overflow says; the answer keeps room for `room` tokens.
+    /// Returns the prompt ids, shortened as `request.overflow` says so that `room` tokens remain for the answer.
     pub(super) fn fitting_prompt(&self, request: &GenerateRequest, room: usize) -> Result<Vec<u32>> {
         let limit = self.session.capacity.saturating_sub(room).max(1);
         let full = |tokens| Err(Error::ContextFull { tokens, limit: self.session.capacity });
@@ -300,7 +304,7 @@ impl Loaded {
             dropped += 1;
             match self.prompt_ids(request, dropped)? {
                 Some(shorter) if request.messages.is_some() => ids = shorter,
-                // There are no turns: the oldest tokens go, but for the first, which attention leans on.
+                // No turns: drop the oldest tokens except the first, which is the attention sink.
                 _ if request.messages.is_none() => drop(ids.drain(1..1 + ids.len() - limit)),
                 _ => return Err(Error::MessageTooLong { tokens: ids.len(), limit }),
             }
@@ -314,7 +318,7 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Value> {
     serde_json::from_slice(bytes).map_err(reason)
 }
 
-/// `eos_token_id`: one id or several.
+/// Reads `eos_token_id`: one id or a list.
 fn ids_of(config: &Value) -> Vec<u32> {
     let id = |v: &Value| v.as_u64().and_then(|n| u32::try_from(n).ok());
     match config.get("eos_token_id") {

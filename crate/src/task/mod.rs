@@ -1,5 +1,5 @@
-//! What a user asks for: a model that is loaded with its text parts, and the text that it generates, the vectors or the
-//! scores that it gives. It knows text and token ids; how they are computed is the engine's business.
+//! Tasks of loaded models: text generation, embedding, reranking, transcription and speech synthesis. Works on text,
+//! audio samples and token ids; `exec` runs the graphs.
 
 mod embed;
 mod generate;

@@ -1,4 +1,4 @@
-//! From a model's files to what it is for: generating, embedding or reranking, as its files or the caller say.
+//! Loads a model for its task: generate, embed, rerank, transcribe or speak. The caller or the files name the task.
 
 use super::embed::Embedder;
 use super::gguf::{can_generate, gguf_sentence, gguf_task};
@@ -22,31 +22,31 @@ use std::rc::Rc;
 
 /// A loaded model of any task.
 pub enum AnyModel {
-    /// It continues texts.
+    /// Text generation.
     Generate(Box<Loaded>),
-    /// It makes vectors of texts.
+    /// Embedding of text, and of images for joint models.
     Embed(Box<Embedder>),
-    /// It scores documents for a query.
+    /// Scoring of documents for a query.
     Rerank(Box<Reranker>),
-    /// It writes down what is said.
+    /// Speech to text.
     Transcribe(Box<Transcriber>),
-    /// It speaks.
+    /// Text to speech.
     Speak(Box<Speaker>),
 }
 
 impl AnyModel {
-    /// Loads a model for what its files say that it is for, or for `task`.
+    /// Loads a model for `task`, or for the task that its files imply.
     ///
     /// # Errors
-    /// What the files, the configuration or the device refuse.
+    /// Errors of the files, the configuration or the device.
     pub async fn load(gpu: Gpu, source: &Source, name: &str, task: Option<Task>, options: RunOptions) -> Result<Self> {
         Self::load_with(gpu, source, None, name, task, options).await
     }
 
-    /// The same with the files of a codec, which models that speak need.
+    /// Loads a model together with the audio codec that text-to-speech models need.
     ///
     /// # Errors
-    /// As [`Self::load`]; `Request` for a model that speaks without one.
+    /// As [`Self::load`]; `Request` for a text-to-speech model without a codec.
     pub async fn load_with(
         gpu: Gpu,
         source: &Source,
@@ -56,7 +56,7 @@ impl AnyModel {
         options: RunOptions,
     ) -> Result<Self> {
         source.progress().phase(Phase::Config);
-        // A file that is named holds the configuration itself.
+        // A GGUF file that the caller names holds its own configuration.
         let config = if source.gguf().is_some() { None } else { Files::config(source).await? };
         let sentence = match (&config, task) {
             (None, _) | (_, Some(Task::Generate)) => None,
@@ -70,7 +70,7 @@ impl AnyModel {
         task.check(&config, name)?;
         match task {
             Task::Speak => {
-                let reason = "this model speaks by a codec; name it, as 'codec'.".into();
+                let reason = "a text-to-speech model needs an audio codec. Name its repository in 'codec'.".into();
                 let codec = codec.ok_or(Error::Request { parameter: "codec".into(), reason })?;
                 Ok(Self::Speak(Box::new(Speaker::load(gpu, source, codec, name, options).await?)))
             }
@@ -87,7 +87,7 @@ impl AnyModel {
         }
     }
 
-    /// Loads a model of files that hold its configuration too: GGUF, or what MLC makes.
+    /// Loads a GGUF file or an MLC repository, which hold their own configuration.
     async fn of_container(
         gpu: Gpu,
         source: &Source,
@@ -100,9 +100,9 @@ impl AnyModel {
         let own = files.gguf.as_ref().map_or(Task::Generate, told);
         let refuse = |reason: String| Err(Error::Request { parameter: "task".into(), reason });
         match (task.unwrap_or(own), &files.gguf) {
-            (Task::Generate, _) if own == Task::Embed && !can_generate(&files) => refuse(
-                "is 'generate', but this model reads texts both ways and makes vectors of them: use 'embed'".into(),
-            ),
+            (Task::Generate, _) if own == Task::Embed && !can_generate(&files) => {
+                refuse("'generate' is not possible: the attention of this model is bidirectional. Use 'embed'.".into())
+            }
             (Task::Generate, _) => generating(gpu, source, files, name, options).await,
             (Task::Embed, Some(_)) => {
                 let given = Given::Gguf(Box::new(files));
@@ -113,16 +113,17 @@ impl AnyModel {
                 ranking(gpu, source, name, given, options).await
             }
             (other, Some(_)) => refuse(format!(
-                "is '{}', but models in GGUF files generate, embed or rerank: use the original's safetensors",
+                "GGUF models support generate, embed and rerank, not '{}'. Load the original safetensors.",
                 other.name()
             )),
-            (other, None) => {
-                refuse(format!("is '{}', but what MLC converts generates only: use the original's files", other.name()))
-            }
+            (other, None) => refuse(format!(
+                "MLC models support generate only, not '{}'. Load the original checkpoint.",
+                other.name()
+            )),
         }
     }
 
-    /// What the model is and what it costs, in the names of the JavaScript face.
+    /// Returns `model.info` as JSON, with the JavaScript API's field names.
     pub fn info(&self) -> Value {
         match self {
             Self::Generate(model) => model.info(),
@@ -133,7 +134,7 @@ impl AnyModel {
         }
     }
 
-    /// Tokenizer and template.
+    /// Tokenizer and chat template.
     pub fn text(&self) -> &Rc<TextParts> {
         match self {
             Self::Generate(model) => &model.text,
@@ -144,7 +145,7 @@ impl AnyModel {
         }
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn gpu(&self) -> &Gpu {
         match self {
             Self::Generate(loaded) => &loaded.session.gpu,
@@ -155,7 +156,7 @@ impl AnyModel {
         }
     }
 
-    /// What it is for.
+    /// Returns the model's task.
     pub fn task(&self) -> Task {
         match self {
             Self::Generate(_) => Task::Generate,
@@ -172,8 +173,8 @@ impl AnyModel {
     }
 }
 
-/// A load under way. Each is made by a function of its own, so that the stack of those that wait for it does not hold it: a
-/// page has little.
+/// A boxed load future. Separate `#[inline(never)]` functions build each one, so that the futures of callers stay
+/// small: a page has a short stack.
 type Loading<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
 
 #[inline(never)]
@@ -226,15 +227,15 @@ fn opened(source: &Source) -> Loading<'_, Files> {
     Box::pin(Files::open(source, None))
 }
 
-/// What a model that embeds or ranks is given as.
+/// Files of an embedding or reranking model.
 enum Given {
-    /// config.json, and what sentence-transformers' files say.
+    /// A folder: config.json and the settings of sentence-transformers.
     Folder { config: Value, sentence: Option<SentenceConfig> },
     /// A GGUF file.
     Gguf(Box<Files>),
 }
 
-/// What a model is for, by its files; decoders that rank are known by their name alone.
+/// Infers the task from the files. A decoder is a reranker only if its name contains "reranker".
 fn inferred_task(config: &Value, pools: bool, name: &str) -> Task {
     let architecture = config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str).unwrap_or("");
     if architecture.ends_with("ForSequenceClassification") {
@@ -253,8 +254,8 @@ fn inferred_task(config: &Value, pools: bool, name: &str) -> Task {
     if last.contains("reranker") { Task::Rerank } else { Task::Generate }
 }
 
-/// The most tokens of a text where no file of sentence-transformers says: what tokenizer_config.json allows (absurd numbers
-/// there stand for none), and no more than the model has positions.
+/// Returns the maximum input length in tokens: `model_max_length` of tokenizer_config.json, at most the model's
+/// positions. None for values from 1e7 on, which mean "no limit".
 fn model_max_length(tokenizer_config: Option<&[u8]>, config: &Value) -> Option<usize> {
     let tokenizer: Value = serde_json::from_slice(tokenizer_config?).ok()?;
     let allowed = tokenizer.get("model_max_length").and_then(Value::as_f64).filter(|n| (1.0..1e7).contains(n))?;
@@ -262,10 +263,10 @@ fn model_max_length(tokenizer_config: Option<&[u8]>, config: &Value) -> Option<u
     Some(positions.map_or(allowed, |n| n.min(allowed)) as usize)
 }
 
-/// The GGUF file of a folder that has a configuration and no other weights.
+/// Opens the default GGUF file of a folder that has a configuration but no other weights.
 ///
 /// # Errors
-/// The one that said so, where there is no such file.
+/// `error` itself if there is no such file.
 async fn beside(source: &Source, error: Error) -> Result<Given> {
     let found = match error {
         Error::MissingFile { .. } => Files::usual_gguf(source).await?,
@@ -274,7 +275,7 @@ async fn beside(source: &Source, error: Error) -> Result<Given> {
     found.map(|files| Given::Gguf(Box::new(files))).ok_or(error)
 }
 
-/// The files that text needs, of a folder or of a GGUF file.
+/// Reads the tokenizer files of a folder or a GGUF file.
 async fn text_files(source: &Source, files: Option<&Files>, warnings: &mut Vec<String>) -> Result<TextFiles> {
     match files.and_then(|files| files.gguf.as_ref()) {
         Some(header) => {
@@ -301,7 +302,8 @@ async fn embedder(gpu: Gpu, source: &Source, name: &str, given: Given, options: 
             return SentenceConfig { normalize: true, ..SentenceConfig::pooled(Pooling::Last) };
         }
         let decoder = !arch::is_encoder(&config);
-        warnings.push("There is no modules.json: vectors are pooled as sentence-transformers does then.".to_string());
+        warnings
+            .push("modules.json is missing: embeddings use the default pooling of sentence-transformers.".to_string());
         SentenceConfig::pooled(if decoder { Pooling::Last } else { Pooling::Mean })
     });
     let head = Head::Vector { pooling: sentence.pooling, dense: sentence.dense.clone() };
@@ -331,7 +333,7 @@ async fn embedder(gpu: Gpu, source: &Source, name: &str, given: Given, options: 
                 let given = beside(source, error).await?;
                 return match embedding(gpu, source, name, given, options).await? {
                     AnyModel::Embed(model) => Ok(*model),
-                    _ => Err(Error::Internal("a load for vectors gave another model".into())),
+                    _ => Err(Error::Internal("loading an embedding model gave another task".into())),
                 };
             }
         },
@@ -359,7 +361,8 @@ async fn reranker(gpu: Gpu, source: &Source, name: &str, given: Given, options: 
         (Head::Score, Asking::Pair)
     } else {
         let find = |token: &str| {
-            let reason = || format!("a reranker of this kind answers '{token}', which is no token here");
+            let reason =
+                || format!("the vocabulary lacks the reranker's answer '{token}'. Use the original tokenizer.");
             let id = text.tokenizer().ok().and_then(|t| t.token_to_id(token));
             id.ok_or_else(|| Error::Tokenizer { reason: reason() })
         };
@@ -377,7 +380,7 @@ async fn reranker(gpu: Gpu, source: &Source, name: &str, given: Given, options: 
         return Err(Error::UnsupportedOption {
             architecture: architecture.into(),
             option: format!("activation_fn = {activation}"),
-            hint: "Scores are either left as they are or squeezed by a sigmoid.".into(),
+            hint: "Supported: Sigmoid and Identity.".into(),
         });
     }
     progress.phase(Phase::Weights);
@@ -389,7 +392,7 @@ async fn reranker(gpu: Gpu, source: &Source, name: &str, given: Given, options: 
                 let given = beside(source, error).await?;
                 return match ranking(gpu, source, name, given, options).await? {
                     AnyModel::Rerank(model) => Ok(*model),
-                    _ => Err(Error::Internal("a load for scores gave another model".into())),
+                    _ => Err(Error::Internal("loading a reranker gave another task".into())),
                 };
             }
         },
@@ -399,7 +402,7 @@ async fn reranker(gpu: Gpu, source: &Source, name: &str, given: Given, options: 
         return Err(Error::UnsupportedOption {
             architecture: encoder.graph.name.clone(),
             option: format!("a head of {} labels", encoder.cols()),
-            hint: "A reranker has one.".into(),
+            hint: "A reranker must have one label.".into(),
         });
     }
     progress.phase(Phase::Ready);

@@ -1,5 +1,4 @@
-//! The parts of a checkpoint that text needs: its files as they are read, and the tokenizer and the chat template that they
-//! make. Knows no weights.
+//! Tokenizer and chat template of a checkpoint, and the files they are built from.
 
 use crate::exec::Files;
 use crate::format::gguf::Gguf;
@@ -11,22 +10,23 @@ use futures_util::future::{try_join, try_join3};
 use serde_json::Value;
 use std::pin::Pin;
 
-/// The parts that turn text into ids and back.
+/// Tokenizer and chat template.
 #[derive(Debug, Default)]
 pub struct TextParts {
     pub(super) tokenizer: Option<Tokenizer>,
     template: Option<ChatTemplate>,
 }
 
-/// What a checkpoint without a tokenizer is told, at its load and where a text is given.
+/// Cause and advice for a checkpoint without a tokenizer: a warning at load, an error where text is given.
 const NO_TOKENIZER: &str = "there is no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or \
-     vocab.txt. Add one of them to read and write text, or give token ids";
+     vocab.txt. Add one of these files, or use token ids";
 
 impl TextParts {
-    /// Reads tokenizer and chat template alone: neither an architecture nor weights are needed, and a GGUF file will do.
+    /// Loads only tokenizer and chat template, from a folder or a GGUF file. Needs no weights and no known
+    /// architecture.
     ///
     /// # Errors
-    /// `Tokenizer` when there is none, or when it cannot be used.
+    /// `Tokenizer` if there is none or it cannot be used.
     pub async fn open(source: &Source) -> Result<TextParts> {
         let mut files = TextFiles::default();
         if source.gguf().is_none() {
@@ -42,20 +42,20 @@ impl TextParts {
         Ok(parts)
     }
 
-    /// What a load without a tokenizer has to say.
+    /// Returns the warning of a load without a tokenizer.
     pub(super) fn warning(&self) -> Option<String> {
-        self.tokenizer.is_none().then(|| format!("Text cannot be read or written: {NO_TOKENIZER}."))
+        self.tokenizer.is_none().then(|| format!("Text input and output are not available: {NO_TOKENIZER}."))
     }
 
-    /// The tokenizer.
+    /// Returns the tokenizer.
     ///
     /// # Errors
-    /// `Tokenizer` when the checkpoint has none: then only ids can be given.
+    /// `Tokenizer` if the checkpoint has none; it then accepts token ids only.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.tokenizer.as_ref().ok_or_else(|| Error::Tokenizer { reason: NO_TOKENIZER.into() })
     }
 
-    /// Whether conversations can be rendered.
+    /// Whether there is a chat template.
     pub fn has_template(&self) -> bool {
         self.template.is_some()
     }
@@ -63,7 +63,7 @@ impl TextParts {
     /// Renders a conversation as a prompt.
     ///
     /// # Errors
-    /// `ChatTemplate` when there is none, or what the template raises.
+    /// `ChatTemplate` if there is none or the template raises an error.
     pub fn render(&self, input: &ChatInput) -> Result<crate::text::Prompt> {
         let reason = "this model has no chat template: it is a base model. Use generate with a prompt instead";
         let template = self.template.as_ref().ok_or_else(|| Error::ChatTemplate { reason: reason.into() })?;
@@ -71,13 +71,13 @@ impl TextParts {
         template.render(input, tokenizer.special_tokens(), tokenizer.special_spellings())
     }
 
-    /// Whether the template reads contents as lists of parts only.
+    /// Whether the template accepts message content only as a list of parts.
     pub(super) fn wants_parts(&self) -> bool {
         self.template.as_ref().is_some_and(|template| !template.reads_strings())
     }
 }
 
-/// One file on its way. Boxed by a function of its own: several of them joined would not fit a page's stack.
+/// A file being read. Boxed in its own function: several joined futures would overflow a page's stack.
 type Reading<'a> = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>>> + 'a>>;
 
 #[inline(never)]
@@ -85,7 +85,7 @@ fn reading<'a>(source: &'a Source, name: &'a str) -> Reading<'a> {
     Box::pin(source.read_optional(name))
 }
 
-/// The tokenizer.json that older files make.
+/// Converts the files of a slow tokenizer to tokenizer.json.
 async fn slow_tokenizer(source: &Source, tokenizer_config: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
     let read = |name| reading(source, name);
     let (vocab, merges, word_pieces) = try_join3(read("vocab.json"), read("merges.txt"), read("vocab.txt")).await?;
@@ -112,7 +112,7 @@ async fn slow_tokenizer(source: &Source, tokenizer_config: Option<&[u8]>) -> Res
     Ok(files.to_tokenizer_json()?.map(String::into_bytes))
 }
 
-/// The files that text needs, as they are read.
+/// Raw files of the tokenizer and the chat template.
 #[derive(Default)]
 pub(super) struct TextFiles {
     tokenizer: Option<Vec<u8>>,
@@ -138,7 +138,7 @@ impl TextFiles {
         Ok(Self { tokenizer, tokenizer_config, special_tokens_map, generation_config, jinja, template_json })
     }
 
-    /// The same of an MLC repository, whose own file says of conversations what no other does.
+    /// Fills in the chat template and generation defaults from mlc-chat-config.json of an MLC repository.
     pub(super) async fn with_conversation(mut self, source: &Source) -> Result<Self> {
         let Some(chat) = source.read_optional("mlc-chat-config.json").await? else { return Ok(self) };
         let found = mlc_chat::conversation(&String::from_utf8_lossy(&chat))?;
@@ -153,7 +153,7 @@ impl TextFiles {
         Ok(self)
     }
 
-    /// The tokenizer and the chat template that they make.
+    /// Builds the tokenizer and the chat template.
     pub(super) fn parts(&self) -> Result<TextParts> {
         let config = self.tokenizer_config.as_deref();
         let template = ChatTemplate::load(self.jinja.as_deref(), self.template_json.as_deref(), config)?;
@@ -168,14 +168,14 @@ impl TextFiles {
         Ok(TextParts { tokenizer: self.tokenizer.as_ref().map(load).transpose()?, template })
     }
 
-    /// The token that fills texts up, as tokenizer_config.json spells it.
+    /// Returns `pad_token` of tokenizer_config.json.
     pub(super) fn padding(&self) -> Option<String> {
         let config: Value = serde_json::from_slice(self.tokenizer_config.as_deref()?).ok()?;
         let token = config.get("pad_token")?;
         token.as_str().or_else(|| token.get("content")?.as_str()).map(str::to_string)
     }
 
-    /// What a GGUF file holds of them.
+    /// Builds the same files from the metadata of a GGUF file.
     pub(super) fn of_gguf(gguf: &Gguf) -> Result<Self> {
         let tokenizer = match gguf.has_tokenizer() {
             true => Some(gguf.tokenizer()?.to_string().into_bytes()),

@@ -1,5 +1,4 @@
-//! Scores of documents for a query: pairs through a classification head, or a question to a decoder whose answer is yes or
-//! no. It knows text and scores; how they are computed is the engine's business.
+//! Reranking of documents for a query, with a classification head over pairs or a decoder that answers yes or no.
 
 use super::embed::{describe_encoder, run_all};
 use super::parts::TextParts;
@@ -10,41 +9,41 @@ use crate::{Error, Result};
 use serde_json::{Value, json};
 use std::rc::Rc;
 
-/// What Qwen3's rerankers are asked when the caller says nothing else.
+/// Default instruction of Qwen3-Reranker.
 const INSTRUCTION: &str = "Given a web search query, retrieve relevant passages that answer the query";
 const BEFORE: &str = "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the \
                       Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n";
 const AFTER: &str = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
 
-/// How a query and a document are put to the model.
+/// Input format of a query and a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asking {
-    /// As a pair of texts.
+    /// A sequence pair.
     Pair,
-    /// As Qwen3-Reranker's question.
+    /// The yes-or-no prompt of Qwen3-Reranker.
     Question,
 }
 
 /// A loaded reranker.
 pub struct Reranker {
-    /// The engine.
+    /// Encoder graph and weights.
     pub encoder: Encoder,
-    /// Tokenizer and template.
+    /// Tokenizer and chat template.
     pub text: Rc<TextParts>,
-    /// How it is asked.
+    /// Input format.
     pub asking: Asking,
-    /// Whether scores are squeezed into 0 to 1.
+    /// Whether a sigmoid maps scores to 0 to 1.
     pub sigmoid: bool,
-    /// The name that it was loaded by.
+    /// Name that the model was loaded by.
     pub name: String,
-    /// The commit, where the server named one.
+    /// Commit hash, if the server named one.
     pub revision: Option<String>,
-    /// What did not go as asked.
+    /// Warnings of the load.
     pub warnings: Vec<String>,
 }
 
 impl Reranker {
-    /// What the model is and what it costs, in the names of the JavaScript face.
+    /// Returns `model.info` as JSON, with the JavaScript API's field names.
     pub fn info(&self) -> Value {
         let mut info = describe_encoder(&self.encoder, &self.text, "rerank", &self.warnings);
         info["model"] = json!(self.name);
@@ -52,10 +51,10 @@ impl Reranker {
         info
     }
 
-    /// The score of each document, in their order.
+    /// Scores each document, in input order.
     ///
     /// # Errors
-    /// `Request` for an instruction that the model does not take, `Aborted`, or what the tokenizer or the device refuses.
+    /// `Request` if the model does not support instructions; `Aborted`; errors of the tokenizer or the device.
     pub async fn rerank(
         &mut self,
         query: &str,
@@ -64,7 +63,7 @@ impl Reranker {
         abort: &AbortFlag,
     ) -> Result<Vec<f32>> {
         if instruction.is_some() && self.asking == Asking::Pair {
-            let reason = "this model takes none; leave it out".into();
+            let reason = "this model does not support instructions. Leave it out.".into();
             return Err(Error::Request { parameter: "instruction".into(), reason });
         }
         let tokenizer = self.text.tokenizer()?;
@@ -83,7 +82,8 @@ impl Reranker {
     }
 }
 
-/// Qwen3-Reranker's question; the middle is cut where it is too long. The texts are not trusted with special tokens.
+/// Builds Qwen3-Reranker's prompt of at most `most` tokens by truncating query and document. Does not parse their
+/// special tokens.
 fn question(tokenizer: &Tokenizer, query: &str, document: &str, instruction: &str, most: usize) -> Result<Tokens> {
     let mut ids = tokenizer.encode_trusted(BEFORE, false)?;
     let after = tokenizer.encode_trusted(AFTER, false)?;

@@ -1,5 +1,5 @@
-//! What sentence-transformers' files say of a model: pooling, layers after it, normalisation, prompts, lengths. Knows the
-//! files' names and spellings, old and new; nothing runs here.
+//! Settings of sentence-transformers: pooling, dense layers, normalization, prompts and lengths, in old and new file
+//! formats.
 
 use crate::arch::DenseLayer;
 use crate::hub::Source;
@@ -8,34 +8,34 @@ use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde_json::Value;
 
-/// Kinds of models that sentence-transformers has named a file of settings after; the first file that is there counts.
+/// Model types in file names `sentence_{type}_config.json`; the first file found is used.
 const KINDS: [&str; 7] = ["bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"];
 
-/// How texts become vectors.
+/// Settings that turn text into embeddings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SentenceConfig {
-    /// How tokens become one row.
+    /// Pooling of token rows into one row.
     pub pooling: Pooling,
-    /// Whether a prompt's tokens are pooled too.
+    /// Whether pooling includes the prompt's tokens.
     pub include_prompt: bool,
-    /// Layers after pooling.
+    /// Dense layers after pooling.
     pub dense: Vec<DenseLayer>,
-    /// Whether vectors are scaled to length 1.
+    /// Whether embeddings are scaled to length 1.
     pub normalize: bool,
     /// Prompts by name.
     pub prompts: SortedMap<String, String>,
-    /// The prompt that is used when none is named.
+    /// Name of the default prompt.
     pub default_prompt: Option<String>,
-    /// The most tokens of a text.
+    /// Maximum input length in tokens.
     pub max_length: Option<usize>,
-    /// Whether texts are lowercased before they are cut into tokens.
+    /// Whether input is lowercased before tokenization.
     pub lower_case: bool,
-    /// Texts are filled up with this token to so many.
+    /// Padding token, and the length that inputs are padded to.
     pub fill: Option<(u32, usize)>,
 }
 
 impl SentenceConfig {
-    /// Vectors of a checkpoint that says nothing of them.
+    /// Returns the settings of a checkpoint without files of sentence-transformers.
     pub fn pooled(pooling: Pooling) -> Self {
         Self {
             pooling,
@@ -50,10 +50,10 @@ impl SentenceConfig {
         }
     }
 
-    /// Reads modules.json and the files that it names; None when there is no modules.json, or it pools nothing.
+    /// Reads modules.json and the files it names. None without modules.json or without a Pooling module.
     ///
     /// # Errors
-    /// `Config` for a file that does not parse, `UnsupportedOption` for a module that the engine does not run.
+    /// `Config` for a file that does not parse; `UnsupportedOption` for an unsupported module.
     pub async fn read(source: &Source) -> Result<Option<Self>> {
         let Some(modules) = json(source, "modules.json").await? else { return Ok(None) };
         let modules: Vec<(String, String)> = modules.as_array().into_iter().flatten().map(module).collect();
@@ -75,7 +75,7 @@ impl SentenceConfig {
                 other => return Err(unsupported(other)),
             }
         }
-        // In the transformer's own folder, where it has one.
+        // The Transformer module may have its own folder.
         let own = modules.iter().find(|(kind, path)| kind == "Transformer" && !path.is_empty());
         let folders = own.map(|(_, path)| format!("{path}/")).into_iter().chain([String::new()]);
         let files = folders.flat_map(|folder| KINDS.map(|kind| format!("{folder}sentence_{kind}_config.json")));
@@ -126,16 +126,16 @@ impl SentenceConfig {
         match chosen[..] {
             [one] => self.pooling = one,
             [] if settings.get("pooling_mode").is_none() => self.pooling = Pooling::Mean,
-            _ => return Err(unsupported("a pooling of several kinds, or of an unknown one")),
+            _ => return Err(unsupported("Pooling with several modes or an unknown one")),
         }
         self.include_prompt = settings.get("include_prompt").and_then(Value::as_bool).unwrap_or(true);
         Ok(())
     }
 
-    /// The text that goes before each input: `prompt` as it is, else the one that `task` names, else the default one.
+    /// Returns the prompt put before each input: `prompt` itself, else the one named by `task`, else the default.
     ///
     /// # Errors
-    /// `Request` for a task that the model has no prompt for; those of searching need none.
+    /// `Request` for a task without a prompt, except `query` and `document`.
     pub fn prompt<'a>(&'a self, task: Option<&str>, prompt: Option<&'a str>) -> Result<&'a str> {
         if let Some(prompt) = prompt {
             return Ok(prompt);
@@ -150,14 +150,14 @@ impl SentenceConfig {
                 let known = if known.is_empty() { "none".to_string() } else { known.join(", ") };
                 Error::Request {
                     parameter: "task".into(),
-                    reason: format!("this model has no prompt '{name}'; it has: {known}"),
+                    reason: format!("unknown prompt '{name}'. This model has: {known}."),
                 }
             }),
         }
     }
 }
 
-/// The type of a module without its package, and its folder.
+/// Returns a module's type without its package, and its folder.
 fn module(value: &Value) -> (String, String) {
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or("").to_string();
     let kind = text("type");
@@ -167,7 +167,7 @@ fn module(value: &Value) -> (String, String) {
 fn dense(file: &str, path: &str, settings: &Value) -> Result<DenseLayer> {
     let count = |name: &str| {
         let number = settings.get(name).and_then(Value::as_u64).filter(|n| (1..1 << 20).contains(n));
-        let reason = || format!("'{name}' is missing or is not a count");
+        let reason = || format!("'{name}' is missing or not an integer from 1 to 1048575");
         number.map(|n| n as usize).ok_or_else(|| Error::Config { file: file.into(), reason: reason() })
     };
     if settings.get("use_residual").and_then(Value::as_bool) == Some(true) {
@@ -192,11 +192,11 @@ fn unsupported(module: &str) -> Error {
     Error::UnsupportedOption {
         architecture: "sentence-transformers".into(),
         option: format!("{module} in modules.json"),
-        hint: "The engine runs Transformer, Pooling of one kind, Dense and Normalize, in this order.".into(),
+        hint: "Supported: Transformer, Pooling with one mode, Dense and Normalize, in this order.".into(),
     }
 }
 
-/// A JSON file, if it is there.
+/// Reads a JSON file; None if it is missing.
 pub(super) async fn json(source: &Source, file: &str) -> Result<Option<Value>> {
     let Some(bytes) = source.read_optional(file).await? else { return Ok(None) };
     let fault = |e: serde_json::Error| Error::Config { file: file.into(), reason: format!("is not JSON: {e}") };

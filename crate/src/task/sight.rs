@@ -1,5 +1,4 @@
-//! How a model that sees is shown pictures: its image processor, its tower, loaded when the first picture comes, and the text
-//! that stands for a picture in a conversation. It knows tiles and numbers of pictures, no files of pictures.
+//! Image and video input of a vision model: image processor, lazily loaded vision encoder, and prompt expansion.
 
 use crate::arch::tower;
 use crate::exec::{Album, Eye, Files, RunOptions, content, narrowed, processors};
@@ -17,32 +16,31 @@ use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// The most tokens that a picture becomes unless more are asked for: larger pictures are made smaller, where the family
-/// leaves the size open.
+/// Default maximum soft tokens per image. Larger images are downscaled if the family supports variable sizes.
 const USUAL_TOKENS: usize = 1024;
-/// The same of a video.
+/// Default maximum soft tokens per video.
 const FILM_TOKENS: usize = 4096;
 
-/// A picture that a conversation may name.
+/// An encoded image that messages can refer to.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Seen {
-    /// Its number: that of its first token.
+    /// Image id: the id of its first soft token.
     pub picture: u32,
-    /// Its tokens.
+    /// Number of soft tokens.
     pub tokens: usize,
-    /// Tokens down and across of each of its tiles.
+    /// Rows and columns of soft tokens, per tile.
     pub grids: Vec<(usize, usize)>,
-    /// Columns and rows of each tile in pixels, after resizing.
+    /// Width and height of each tile in pixels, after resizing.
     pub tiles: Vec<(usize, usize)>,
-    /// Milliseconds of encoding; 0 where it was encoded before.
+    /// Encoding time in milliseconds; 0 if the image was cached.
     pub ms: f64,
 }
 
-/// What the conversations on a model share to see.
+/// Image and video input, shared by all conversations on a model.
 pub struct Sight {
     gpu: Rc<Gpu>,
-    /// How many times the language model's columns a row has.
+    /// Columns of an encoded row divided by the language model's columns.
     features: usize,
     source: Rc<Source>,
     gguf: Option<String>,
@@ -50,21 +48,22 @@ pub struct Sight {
     processor: Processor,
     films: Option<Films>,
     marks: Marks,
-    /// The pictures that are encoded.
+    /// Cache of encoded images.
     pub album: Rc<RefCell<Album>>,
-    /// Sizes of pictures by their numbers; of videos also when their frames show, and the end.
+    /// Layouts by image id; for videos also the frame times and the end, in seconds.
     layouts: RefCell<SortedMap<u32, (Layout, Vec<f64>)>>,
     eye: Mutex<Option<Eye>>,
     encodes: Cell<usize>,
-    /// Milliseconds of encoding that no answer has told yet.
+    /// Encoding time that no result has reported yet, in milliseconds.
     untold_ms: Cell<f64>,
 }
 
 impl Sight {
-    /// How a model of a configuration sees; None where it does not. Pictures take half the `room` of a prompt at most.
+    /// Opens the image input of a configuration; None without a vision encoder. An image takes at most half of `room`
+    /// tokens.
     ///
     /// # Errors
-    /// A processor that is not built or whose settings are missing; what the source reports.
+    /// Unsupported image processors and missing settings; errors of the source.
     pub async fn open(
         gpu: &Rc<Gpu>,
         config: &Value,
@@ -103,59 +102,59 @@ impl Sight {
         }))
     }
 
-    /// Takes the rows of a picture of this size.
+    /// Returns a tile builder for an image of this size.
     ///
     /// # Errors
-    /// `Request` for sizes that the processor refuses.
+    /// `Request` for sizes that the processor does not accept.
     pub fn intake(&self, width: usize, height: usize) -> Result<Intake> {
         Ok(Intake::new(&self.processor, self.processor.layout(width, height)?))
     }
 
-    /// How videos are taken.
+    /// Returns the video processor.
     ///
     /// # Errors
-    /// `UnsupportedOption` for families that take none here.
+    /// `UnsupportedOption` for families without video input.
     pub fn films(&self) -> Result<&Films> {
         self.films.as_ref().ok_or_else(|| Error::UnsupportedOption {
             architecture: "this model".into(),
-            option: "videos".into(),
-            hint: "Give some of its frames as pictures, or load Qwen3.5, Qwen3-VL, Qwen2.5-VL or SmolVLM.".into(),
+            option: "video input".into(),
+            hint: "Pass some of its frames as images, or load Qwen3.5, Qwen3-VL, Qwen2.5-VL or SmolVLM.".into(),
         })
     }
 
-    /// Takes the rows of a video's frames of this size, one frame after another.
+    /// Returns a tile builder for a video with frames of this size, pushed one after another.
     ///
     /// # Errors
-    /// `UnsupportedOption` without videos; `Request` for sizes that the processor refuses, and for too many frames.
+    /// `UnsupportedOption` without video input; `Request` for unsupported sizes and for too many frames.
     pub fn film(&self, width: usize, height: usize, frames: usize) -> Result<Intake> {
         let films = self.films()?;
         Ok(Intake::new(&films.processor, films.layout(width, height, frames)?))
     }
 
-    /// The tiles of a picture that lies in memory as a whole, with its sizes.
+    /// Returns a tile builder with all rows of an image.
     ///
     /// # Errors
-    /// `Request` for sizes that the processor refuses.
+    /// `Request` for sizes that the processor does not accept.
     pub fn whole(&self, picture: &Picture) -> Result<Intake> {
         let mut intake = self.intake(picture.width, picture.height)?;
         intake.push(&picture.rgb, 3)?;
         Ok(intake)
     }
 
-    /// The same of a file.
+    /// Decodes an image file and returns a tile builder with all its rows.
     ///
     /// # Errors
-    /// `Request` for files that cannot be decoded and sizes that the processor refuses.
+    /// `Request` for files that cannot be decoded and sizes that the processor does not accept.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn file(&self, bytes: &[u8]) -> Result<Intake> {
         self.whole(&crate::vision::decode::decode(bytes, self.processor.white)?)
     }
 
-    /// Encodes a picture, unless one of the same content was before, or a video, with the seconds at which its frames show and
-    /// that of its end; the tower is loaded when it is needed.
+    /// Encodes an image or a video unless its content is cached. For a video, `seconds` holds the time of each frame
+    /// and the end. Loads the vision encoder on first use.
     ///
     /// # Errors
-    /// `Request` when rows are missing, or seconds of a video; what loading the tower and the device report.
+    /// `Request` for missing pixel rows or frame times; errors of loading the encoder and of the device.
     pub async fn see(&self, intake: Intake, seconds: &[f64]) -> Result<Seen> {
         let layout = intake.layout().clone();
         let tiles = intake.finish()?;
@@ -167,7 +166,8 @@ impl Sight {
         let counts =
             |s: &&[f64]| s.len() == tiles.len() + 1 && s.is_sorted() && s[0] >= 0.0 && s[tiles.len()].is_finite();
         if !seconds.is_empty() && Some(seconds).filter(counts).is_none() {
-            let reason = format!("its {} frames need as many growing times in seconds, and the end", tiles.len());
+            let reason =
+                format!("{} frames need increasing times in seconds, one per frame, and the end.", tiles.len());
             return Err(Error::Request { parameter: "video".into(), reason });
         }
         let start = now_ms();
@@ -182,7 +182,7 @@ impl Sight {
                 };
                 let mut encoded = eye.encode(&self.gpu, &tiles, together, processor).await?;
                 encoded.interval = interval;
-                // How long it took shows when it is done.
+                // Wait, so that `ms` includes the GPU's work.
                 self.gpu.wait_idle().await?;
                 self.encodes.set(self.encodes.get() + 1);
                 self.album.borrow_mut().add(content, encoded)
@@ -202,47 +202,47 @@ impl Sight {
         Eye::load(&self.gpu, &self.source, files, self.options).await
     }
 
-    /// Whether a picture can still be named; it then stays longer than others.
+    /// Whether an image is still cached; marks it as recently used.
     pub fn knows(&self, picture: u32) -> bool {
         self.album.borrow_mut().touch(picture)
     }
 
-    /// A picture's rows, `[tokens, columns of the language model]`, tile after tile, each row by row.
+    /// Reads an image's embeddings back: `[tokens, cols]` with the language model's columns, tile by tile in row order.
     ///
     /// # Errors
-    /// `Request` for a number of no picture; `NotFinite` when they are no numbers.
+    /// `Request` for an unknown image id; `NotFinite` for NaN or infinite values.
     pub async fn rows(&self, picture: u32) -> Result<Vec<f32>> {
         let encoded = self.album.borrow().encoded(picture)?;
         let rows = encoded.read(&self.gpu).await?;
-        // The features of deeper layers lie beside.
+        // Further columns hold the features of deeper layers.
         let cols = encoded.cols / self.features;
         Ok(narrowed(rows, encoded.cols, cols))
     }
 
-    /// Gives the tower's memory back; the next picture loads it again. Encoded pictures stay.
+    /// Frees the vision encoder; the next image loads it again. Encoded images stay cached.
     pub async fn unload_tower(&self) {
         self.eye.lock().await.take();
     }
 
-    /// How many pictures were encoded so far.
+    /// Number of images encoded so far.
     pub fn encodes(&self) -> usize {
         self.encodes.get()
     }
 
-    /// Bytes of the tower on the device; 0 while it is not loaded.
+    /// GPU bytes of the vision encoder; 0 while it is not loaded.
     pub fn tower_bytes(&self) -> u64 {
         self.eye.try_lock().and_then(|eye| eye.as_ref().map(Eye::bytes)).unwrap_or(0)
     }
 
-    /// Milliseconds of encoding since this was asked last.
+    /// Returns and resets the unreported encoding time, in milliseconds.
     pub(super) fn take_ms(&self) -> f64 {
         self.untold_ms.take()
     }
 
-    /// Puts what stands for pictures and videos in the place of the template's placeholders, in their order.
+    /// Expands the template's image and video placeholders, in order.
     ///
     /// # Errors
-    /// `Request` for a number of no picture; `ChatTemplate` when the template writes other than one placeholder a picture.
+    /// `Request` for an unknown image id; `ChatTemplate` if the template does not write one placeholder per image.
     pub(super) fn expand(&self, prompt: &mut Prompt, pictures: &[u32]) -> Result<()> {
         let layouts = self.layouts.borrow();
         let (mut stills, mut films) = (Vec::new(), Vec::new());
@@ -253,20 +253,20 @@ impl Sight {
                 _ => films.push(self.films()?.text(layout, seconds, &self.marks)),
             }
         }
-        for (mark, texts, kind) in [(&self.marks.placeholder, stills, "pictures"), (&self.marks.video, films, "videos")]
-        {
+        for (mark, texts, kind) in [(&self.marks.placeholder, stills, "images"), (&self.marks.video, films, "videos")] {
             let found = if texts.is_empty() { 0 } else { prompt.replace(mark, &texts) };
             if found != texts.len() {
                 let count = texts.len();
-                let reason =
-                    format!("it writes {found} times {mark} for {count} {kind}; it may not read {kind} at all");
+                let reason = format!(
+                    "it wrote {found} placeholders {mark} for {count} {kind}. Use a template that supports {kind}."
+                );
                 return Err(Error::ChatTemplate { reason });
             }
         }
         Ok(())
     }
 
-    /// The tokens whose places the rows of pictures take, each with its picture.
+    /// Returns the placeholder token id and the image id of each image.
     ///
     /// # Errors
     /// `Tokenizer` when there is none.
@@ -278,7 +278,8 @@ impl Sight {
             }
             _ => self.marks.image.as_str(),
         };
-        let missing = |mark| Error::Tokenizer { reason: format!("it has no token {mark}, which stands for pictures") };
+        let missing =
+            |mark| Error::Tokenizer { reason: format!("it lacks the image token {mark}. Use the original one.") };
         let placed = |picture| {
             let mark = mark(picture);
             Ok((tokenizer.token_to_id(mark).ok_or_else(|| missing(mark))?, *picture))
@@ -287,13 +288,13 @@ impl Sight {
     }
 }
 
-/// The numbers of the pictures in a conversation, in their order.
+/// Returns the image ids in a conversation, in order.
 pub(super) fn pictures_of(messages: &[Value]) -> Vec<u32> {
     let parts = messages.iter().filter_map(|m| m.get("content")?.as_array()).flatten();
     parts.filter_map(|part| part.get("picture")?.as_u64()).map(|n| n as u32).collect()
 }
 
-/// Texts as lists of parts, for templates that read nothing else.
+/// Converts string contents to lists of parts, for templates that accept nothing else.
 pub(super) fn listed(messages: &mut [Value]) {
     for content in messages.iter_mut().filter_map(|m| m.get_mut("content")) {
         if let Some(text) = content.as_str() {

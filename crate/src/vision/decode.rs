@@ -1,5 +1,4 @@
-//! Files to pixels where there is no browser to do it: JPEG, PNG and WebP, turned upright, alpha dropped as the reference does
-//! (transformers' `load_image`). It knows no model.
+//! Native decoding of JPEG, PNG and WebP, turned upright and without alpha, as in transformers' `load_image`.
 
 use super::header::{Container, Header};
 use super::picture::{Picture, refused};
@@ -11,25 +10,25 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
-/// The picture of a file. Where `white` is set, the color that a file without an alpha channel calls transparent becomes white.
+/// Decodes an image file. With `white`, the transparent color of a file without an alpha channel becomes white.
 ///
 /// # Errors
-/// `Request` for what [`Header::read`] refuses, and for files that are damaged further in.
+/// As [`Header::read`]; `Request` for damaged image data.
 pub fn decode(file: &[u8], white: bool) -> Result<Picture> {
     let header = Header::read(file)?;
     let (channels, bytes) = match header.container {
         Container::Jpeg => jpeg(file)?,
         Container::Png => png(file, white)?,
         Container::WebP => webp(file)?,
-        Container::Gif => return Err(refused("GIF is read in browsers only; convert it to PNG".into())),
+        Container::Gif => return Err(refused("GIF is supported in browsers only. Convert it to PNG.".into())),
     };
     let (width, height) = (header.width as usize, header.height as usize);
     if bytes.len() < width * height * channels {
-        return Err(refused("the file has fewer pixels than it says".into()));
+        return Err(refused("the file has fewer pixels than its header says. It is damaged.".into()));
     }
     let pixel = |x: usize, y: usize| {
         let p = &bytes[(y * width + x) * channels..];
-        // Gray, gray with alpha, RGB, RGBA.
+        // 1 gray, 2 gray with alpha, 3 RGB, 4 RGBA.
         if channels < 3 { [p[0]; 3] } else { [p[0], p[1], p[2]] }
     };
     let (right, bottom) = (width - 1, height - 1);
@@ -70,7 +69,7 @@ fn png(file: &[u8], white: bool) -> Result<(usize, Vec<u8>)> {
     let mut decoder = png::Decoder::new(Cursor::new(file));
     decoder.set_transformations(png::Transformations::normalize_to_color8());
     let mut reader = decoder.read_info().map_err(damaged)?;
-    let size = reader.output_buffer_size().ok_or_else(|| damaged("its size"))?;
+    let size = reader.output_buffer_size().ok_or_else(|| damaged("the image size overflows"))?;
     let mut bytes = vec![0; size];
     let frame = reader.next_frame(&mut bytes).map_err(damaged)?;
     let channels = frame.color_type.samples();
@@ -88,7 +87,7 @@ fn png(file: &[u8], white: bool) -> Result<(usize, Vec<u8>)> {
 
 fn webp(file: &[u8]) -> Result<(usize, Vec<u8>)> {
     let mut decoder = image_webp::WebPDecoder::new(Cursor::new(file)).map_err(damaged)?;
-    let size = decoder.output_buffer_size().ok_or_else(|| damaged("its size"))?;
+    let size = decoder.output_buffer_size().ok_or_else(|| damaged("the image size overflows"))?;
     let mut bytes = vec![0; size];
     decoder.read_image(&mut bytes).map_err(damaged)?;
     Ok((if decoder.has_alpha() { 4 } else { 3 }, bytes))

@@ -1,5 +1,5 @@
-//! Videos: which frames are taken, to what size they are brought, and the text that stands for them. Reference: transformers'
-//! video_processing and processing files of Qwen2.5-VL, Qwen3-VL and SmolVLM. It knows no file and no tokenizer.
+//! Video preprocessing: frame sampling, frame sizes and prompt text. Reference: transformers' video_processing and
+//! processing files of Qwen2.5-VL, Qwen3-VL and SmolVLM.
 
 use super::layout::{Layout, Stage, smart_size, total_size};
 use super::picture::Rect;
@@ -8,41 +8,41 @@ use super::settings::{Kind, Processor};
 use crate::Result;
 use serde_json::Value;
 
-/// How a family tells a model when a frame shows.
+/// How a family encodes the times of frames.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Told {
-    /// In words before each group of frames (Qwen3-VL, Qwen3.5).
+    /// As text before each group of frames (Qwen3-VL, Qwen3.5).
     Words,
-    /// By positions, so many for a second (Qwen2.5-VL).
+    /// As M-RoPE positions, with this many per second (Qwen2.5-VL).
     Positions(f64),
-    /// In words before each frame, which is a small picture (SmolVLM).
+    /// As text before each frame, which is a small image (SmolVLM).
     Pictures,
 }
 
-/// Frames a second that are assumed of a video whose rate nobody knows.
+/// Assumed frame rate of videos with unknown rate, in Hz.
 const RATE: f64 = 24.0;
-/// Tokens of a group's words and marks, about.
+/// Approximate tokens of a group's timestamp and special tokens.
 const WORDS: usize = 12;
 
-/// How a family takes videos. Times are in seconds: one for each frame, and the end.
+/// Video processor of a family. Times are in seconds: one per frame, and the end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Films {
-    /// How frames become patches.
+    /// Image processor of the frames.
     pub processor: Processor,
     told: Told,
-    /// Frames that are taken of a second.
+    /// Sampled frames per second.
     rate: f64,
     least: usize,
     most: usize,
-    /// The most tokens of a video.
+    /// Maximum tokens per video.
     tokens: usize,
 }
 
 impl Films {
-    /// By the settings of a video processor, or by those of pictures where there are no others.
+    /// Creates a processor from the settings of a video processor, else from the image processor.
     ///
     /// # Errors
-    /// What the settings ask for that is not built.
+    /// `UnsupportedOption` and `Config`, as [`Processor::from_config`].
     pub fn new(config: &Value, pictures: &Processor, told: Told) -> Result<Self> {
         let mut processor = match config.get("video_processor_type") {
             Some(_) => Processor { tile_tokens: pictures.tile_tokens, ..Processor::from_config(config)? },
@@ -66,20 +66,20 @@ impl Films {
         })
     }
 
-    /// Makes frames smaller and fewer than the settings ask where a video would have more tokens than this.
+    /// Limits a video to `tokens` tokens, with smaller and fewer frames than the settings ask for.
     pub fn limit(&mut self, tokens: usize) {
         self.tokens = tokens;
         let one = WORDS + if self.told == Told::Pictures { self.processor.tile_tokens.unwrap_or(0) } else { 4 };
         self.most = self.most.min(tokens / one * self.together()).max(self.together());
     }
 
-    /// Frames that become one row of patches.
+    /// Frames per patch.
     pub fn together(&self) -> usize {
         if let Kind::Blocks { frames, .. } = self.processor.kind { frames } else { 1 }
     }
 
-    /// The frames that are taken of a video of `total` frames, `rate` a second; `wanted` a second where the settings shall not
-    /// say it.
+    /// Returns the indices of the frames to sample from a video of `total` frames at `rate` Hz; `wanted` overrides the
+    /// sampled frames per second.
     pub fn sample(&self, total: usize, rate: f64, wanted: Option<f64>) -> Vec<usize> {
         let (seconds, wanted, total) = (total as f64 / rate, wanted.unwrap_or(self.rate), total.max(1));
         let spread = |first: usize, last: usize, count: usize| -> Vec<f64> {
@@ -102,7 +102,7 @@ impl Films {
             }
             Told::Pictures => {
                 let count = ((seconds * wanted).round_ties_even() as usize).min(self.most).max(1);
-                // The first and the last second of a long video are left out.
+                // Skip the first and the last second of a long video.
                 let (mut first, mut last) = (0, total - 1);
                 if seconds - 2.0 > self.most as f64 * wanted {
                     (first, last) = (rate as usize, ((total as f64 - rate) as usize).min(last));
@@ -114,19 +114,19 @@ impl Films {
         }
     }
 
-    /// When the frames show that are taken of a video of so many seconds, and its end.
+    /// Returns the times of the frames to sample from a video of this length, and its end.
     pub fn times(&self, seconds: f64, wanted: Option<f64>) -> Vec<f64> {
         let total = (seconds * RATE).round().clamp(1.0, 1e9) as usize;
         self.sample(total, RATE, wanted).into_iter().map(|frame| frame as f64 / RATE).chain([seconds]).collect()
     }
 
-    /// What becomes of so many frames of this size, which come one below the other.
+    /// Computes the layout of frames of this size, stacked vertically.
     ///
     /// # Errors
-    /// `Request` for shapes that the processor refuses, and for too many frames.
+    /// `Request` for sizes that the processor does not accept, and for too many frames.
     pub fn layout(&self, width: usize, height: usize, frames: usize) -> Result<Layout> {
         if frames == 0 || frames > self.most {
-            let reason = format!("{frames} frames; between 1 and {} fit", self.most);
+            let reason = format!("{frames} frames given. Use 1 to {} frames.", self.most);
             return Err(crate::Error::Request { parameter: "video".into(), reason });
         }
         let one = self.frame(width, height, frames)?;
@@ -142,7 +142,7 @@ impl Films {
         Ok(all)
     }
 
-    /// What becomes of one of so many frames.
+    /// Computes the layout of one frame of a video with `frames` frames.
     fn frame(&self, width: usize, height: usize, frames: usize) -> Result<Layout> {
         let mut layout = self.processor.layout(width, height)?;
         if let Kind::Blocks { patch, merge, frames: together, min, max } = self.processor.kind {
@@ -161,16 +161,16 @@ impl Films {
         Ok(layout)
     }
 
-    /// How far the positions of two groups of frames are apart; 0 where each stands for itself.
+    /// Returns the M-RoPE time step between groups of frames; 0 if positions do not encode time.
     pub fn interval(&self, seconds: &[f64]) -> f64 {
         let Told::Positions(each) = self.told else { return 0.0 };
         let frames = seconds.len().saturating_sub(1).max(1);
         let length = seconds.last().copied().unwrap_or(0.0);
-        // The reference has these numbers in 32 bits.
+        // f32, as in the reference.
         f64::from((self.together() as f64 * length / frames as f64) as f32 * each as f32)
     }
 
-    /// What a video's placeholder becomes.
+    /// Returns the text that replaces a video's placeholder.
     pub fn text(&self, layout: &Layout, seconds: &[f64], marks: &Marks) -> String {
         let (height, width) = layout.tile_sizes().next().unwrap_or_default();
         let tokens = self.processor.tokens(height, width).unwrap_or(0);
@@ -200,13 +200,13 @@ impl Films {
         }
     }
 
-    /// The token in whose places a video's rows come.
+    /// Returns the token that a video's soft tokens replace.
     pub fn mark<'a>(&self, marks: &'a Marks) -> &'a str {
         if self.told == Told::Pictures { &marks.image } else { &marks.video }
     }
 }
 
-/// A number below a thousand in English words, larger ones in digits.
+/// Spells a number below 1000 in English; writes larger ones in digits.
 fn in_words(n: usize) -> String {
     const SMALL: &str = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen \
         seventeen eighteen nineteen";

@@ -1,13 +1,13 @@
-//! What the first bytes of a picture's file say, before anything is decoded: its kind, its size and how it must be turned. It
-//! knows no pixel. Sources: ITU T.81 (JPEG), EXIF 2.32 and TIFF 6.0, the PNG and WebP specifications, GIF89a.
+//! Image file headers, read before decoding: container, size and orientation. Sources: ITU T.81 (JPEG), EXIF 2.32 and
+//! TIFF 6.0, the PNG and WebP specifications, GIF89a.
 
 use super::picture::refused;
 use crate::Result;
 
-/// The most pixels that are decoded: a file of a few bytes can ask for gigabytes.
+/// Maximum pixels to decode: a file of a few bytes can demand gigabytes.
 pub const MOST_PIXELS: u64 = 100_000_000;
 
-/// Containers that are told apart.
+/// Supported image containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Container {
     /// image/jpeg
@@ -20,14 +20,14 @@ pub enum Container {
     Gif,
 }
 
-/// A picture's header.
+/// Header of an image file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The container.
     pub container: Container,
-    /// Columns as they are stored.
+    /// Stored width in pixels.
     pub width: u32,
-    /// Rows as they are stored.
+    /// Stored height in pixels.
     pub height: u32,
     /// EXIF orientation, 1 to 8; 1 is upright.
     pub orientation: u8,
@@ -37,8 +37,7 @@ impl Header {
     /// Reads a file's header.
     ///
     /// # Errors
-    /// `Request` with what is wrong: an unknown container, a file that breaks off, a picture with too many pixels, a JPEG
-    /// in print colors.
+    /// `Request` for an unsupported container, a truncated file, too many pixels or a CMYK JPEG.
     pub fn read(file: &[u8]) -> Result<Self> {
         let header = match file {
             [0xff, 0xd8, ..] => jpeg(file)?,
@@ -52,11 +51,11 @@ impl Header {
         };
         let (width, height) = (header.width, header.height);
         if width == 0 || height == 0 {
-            return Err(refused("the file says that it has no pixels; it is damaged".into()));
+            return Err(refused(format!("the file has no pixels ({width}x{height}). It is damaged.")));
         }
         if u64::from(width) * u64::from(height) > MOST_PIXELS {
             let reason = format!(
-                "the picture has {width}x{height} pixels, more than the {} million that are decoded; make it smaller first",
+                "the image has {width}x{height} pixels, more than the {} million allowed. Make it smaller first.",
                 MOST_PIXELS / 1_000_000
             );
             return Err(refused(reason));
@@ -69,14 +68,14 @@ impl Header {
         Ok(Self { container, width, height, orientation: 1 })
     }
 
-    /// Whether columns and rows change places when the picture is turned upright.
+    /// Whether turning the image upright swaps width and height.
     pub fn turns(&self) -> bool {
         self.orientation >= 5
     }
 }
 
 fn broken() -> crate::Error {
-    refused("the file breaks off before its size; it is damaged or not complete".into())
+    refused("the file breaks off before the image size. It is damaged or incomplete.".into())
 }
 
 fn unknown(file: &[u8]) -> String {
@@ -85,14 +84,14 @@ fn unknown(file: &[u8]) -> String {
         [_, _, _, _, b'f', b't', b'y', b'p', brand @ ..] => match brand.get(..4) {
             Some(b"avif" | b"avis") => "AVIF",
             Some(b"heic" | b"heix" | b"mif1" | b"msf1") => "HEIC",
-            _ => "a video",
+            _ => "video",
         },
         [b'B', b'M', ..] => "BMP",
         [b'I', b'I', 42, 0, ..] | [b'M', b'M', 0, 42, ..] => "TIFF",
-        [b'<', ..] => "SVG or a page",
-        _ => "no picture that is known",
+        [b'<', ..] => "SVG or HTML",
+        _ => "unknown",
     };
-    format!("the file is {kind}; JPEG, PNG, WebP and GIF are read")
+    format!("unsupported image format ({kind}). Use JPEG, PNG, WebP or GIF.")
 }
 
 fn two(bytes: &[u8], at: usize) -> Option<[u8; 2]> {
@@ -107,7 +106,7 @@ fn jpeg(file: &[u8]) -> Result<Header> {
     let mut orientation = 1;
     let mut at = 2;
     loop {
-        // Markers may be led by any number of fill bytes.
+        // Any number of fill bytes may precede a marker.
         while file.get(at) == Some(&0xff) && file.get(at + 1) == Some(&0xff) {
             at += 1;
         }
@@ -125,7 +124,7 @@ fn jpeg(file: &[u8]) -> Result<Header> {
             0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
                 let side = |i| two(segment, i).map(|b| u32::from(u16::from_be_bytes(b)));
                 if segment.get(5) == Some(&4) {
-                    let reason = "the JPEG has four colors (CMYK, for print); save it as RGB";
+                    let reason = "CMYK JPEG is not supported. Save it as RGB.";
                     return Err(refused(reason.into()));
                 }
                 return Ok(Header { orientation, ..Header::plain(Container::Jpeg, side(3), side(1))? });
@@ -183,7 +182,7 @@ fn webp(file: &[u8]) -> Result<Header> {
     Ok(Header { orientation, ..Header::plain(Container::WebP, size.0, size.1)? })
 }
 
-/// The orientation in a TIFF block, if it has a valid one.
+/// Reads the orientation of a TIFF block, if it is valid.
 fn exif(tiff: &[u8]) -> Option<u8> {
     let little = match tiff.get(..4)? {
         [b'I', b'I', 42, 0] => true,
@@ -243,8 +242,8 @@ mod tests {
         assert!(message(b"\xff\xd8\xff\xc0\0\x0b").contains("breaks off"));
         assert!(message(b"\0\0\0\x18ftypheic").contains("HEIC"));
         assert!(message(b"").contains("empty"));
-        assert!(message(b"hello").contains("JPEG, PNG, WebP and GIF"));
-        // Whatever is cut off where, nothing panics.
+        assert!(message(b"hello").contains("Use JPEG, PNG, WebP or GIF"));
+        // No truncation panics.
         let whole = [
             png_of(7, 9),
             b"\xff\xd8\xff\xe1\0\x20Exif\0\0II*\0\x08\0\0\0\xff\xff\xff\x7f".to_vec(),

@@ -1,4 +1,4 @@
-//! The tiles of a picture, made while its rows come in. It knows no file.
+//! Builds the tiles of an image from pixel rows as they arrive.
 
 use super::layout::{Layout, Stage};
 use super::picture::{Picture, refused};
@@ -6,20 +6,20 @@ use super::resize::{Filter, Taps, resize};
 use super::settings::Processor;
 use crate::{Error, Result};
 
-/// Makes the tiles of a picture whose rows come one after another, so that a large one never lies in memory as a whole: each
-/// row is resized to its columns when it comes, the rows when all are there.
+/// Builds the tiles of an image from rows, so that a large image is never in memory as a whole. Resizes each row
+/// horizontally when it arrives, and all rows vertically at the end.
 #[derive(Debug)]
 pub struct Intake {
     layout: Layout,
     filter: Filter,
-    /// For each stage that is made from the picture itself: the taps of its columns while its rows come, and what has come so
-    /// far, resized when all of it has.
+    /// For each stage that reads the image itself: its index, its horizontal filter while rows arrive, and its rows so
+    /// far.
     parts: Vec<(usize, Option<Taps>, Picture)>,
     row: usize,
 }
 
 impl Intake {
-    /// Nothing of the picture is there yet.
+    /// Creates a builder without rows.
     pub fn new(processor: &Processor, layout: Layout) -> Self {
         let filter = processor.filter;
         let part = |(index, stage): (usize, &Stage)| {
@@ -30,23 +30,27 @@ impl Intake {
         Self { layout, filter, parts, row: 0 }
     }
 
-    /// What becomes of the picture.
+    /// Returns the image's layout.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The next rows, with 3 (RGB) or 4 (RGBA, alpha is dropped) bytes a pixel.
+    /// Adds rows with 3 (RGB) or 4 (RGBA, alpha is dropped) bytes per pixel.
     ///
     /// # Errors
-    /// `Request` when they are no whole rows of the picture, or more than it has.
+    /// `Request` for partial rows, or more rows than the image has.
     pub fn push(&mut self, bytes: &[u8], channels: usize) -> Result<()> {
         let pitch = self.layout.width * channels;
         if !matches!(channels, 3 | 4) || !bytes.len().is_multiple_of(pitch) {
-            return Err(refused(format!("{} bytes are no rows of {} pixels", bytes.len(), self.layout.width)));
+            return Err(refused(format!(
+                "{} bytes are not whole rows of {} RGB or RGBA pixels",
+                bytes.len(),
+                self.layout.width
+            )));
         }
         for row in bytes.chunks_exact(pitch) {
             if self.row == self.layout.height {
-                return Err(refused(format!("more than its {} rows came", self.layout.height)));
+                return Err(refused(format!("more rows than its height of {}", self.layout.height)));
             }
             for (index, taps, made) in &mut self.parts {
                 let Stage { part, width, height, .. } = self.layout.stages[*index];
@@ -68,14 +72,14 @@ impl Intake {
         Ok(())
     }
 
-    /// The tiles.
+    /// Returns the tiles.
     ///
     /// # Errors
-    /// `Request` when rows are missing.
+    /// `Request` if rows are missing.
     pub fn finish(self) -> Result<Vec<Picture>> {
         let Self { layout, filter, parts, row } = self;
         if row != layout.height {
-            return Err(refused(format!("only {row} of its {} rows came", layout.height)));
+            return Err(refused(format!("only {row} of its {} rows are given", layout.height)));
         }
         let mut parts = parts.into_iter();
         let mut made: Vec<Picture> = Vec::with_capacity(layout.stages.len());
@@ -94,10 +98,10 @@ impl Intake {
 }
 
 impl Processor {
-    /// The tiles of a picture.
+    /// Returns the tiles of an image.
     ///
     /// # Errors
-    /// `Request` for shapes that the processor refuses.
+    /// `Request` for sizes that the processor does not accept.
     pub fn tiles(&self, picture: &Picture) -> Result<Vec<Picture>> {
         let mut intake = Intake::new(self, self.layout(picture.width, picture.height)?);
         intake.push(&picture.rgb, 3)?;

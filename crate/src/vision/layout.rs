@@ -1,41 +1,40 @@
-//! Sizes: to what a processor resizes a picture of some size, and which tiles it cuts. Numbers are rounded as Python does.
-//! It touches no pixel.
+//! Image layouts: the sizes that a processor resizes an image to, and the tiles that it cuts. Rounds as Python does.
 
 use super::picture::{Rect, refused};
 use super::settings::{Kind, PanAndScan, Processor, TileGrid};
 use crate::Result;
 use crate::util::lists;
 
-/// The longest side that Idefics 3 and SmolVLM resize to.
+/// Maximum side that Idefics 3 and SmolVLM resize to, in pixels.
 const LONGEST: usize = 4096;
-/// The longest side over the shortest one that Qwen's processors take.
+/// Maximum aspect ratio of Qwen's processors.
 const MOST_RATIO: f64 = 200.0;
 
-/// One resize.
+/// One resize step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stage {
-    /// The stage whose result is resized; none for the picture itself.
+    /// Index of the stage whose result is resized; None for the image itself.
     pub from: Option<usize>,
-    /// The part of it.
+    /// Region of it to resize.
     pub part: Rect,
-    /// Columns of the result.
+    /// Width of the result.
     pub width: usize,
-    /// Rows of the result.
+    /// Height of the result.
     pub height: usize,
 }
 
-/// What becomes of a picture of some size.
+/// Resize steps and tiles of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// Columns of the picture.
+    /// Width of the image.
     pub width: usize,
-    /// Rows of the picture.
+    /// Height of the image.
     pub height: usize,
-    /// Resizes, each after those that it needs.
+    /// Resize steps in order of dependency.
     pub stages: Vec<Stage>,
-    /// The tiles in the order in which the tower gets them: parts of stages' results.
+    /// Tiles in the encoder's order: index of a stage and region of its result.
     pub tiles: Vec<(usize, Rect)>,
-    /// Tiles down and across where the picture is cut, the whole picture not counted; else 0 and 0.
+    /// Rows and columns of tiles without the thumbnail; (0, 0) if the image is not cut.
     pub grid: (usize, usize),
 }
 
@@ -44,7 +43,7 @@ impl Layout {
         Self { width, height, stages: Vec::new(), tiles: Vec::new(), grid: (0, 0) }
     }
 
-    /// Resizes a part of the picture, or of a stage's result.
+    /// Adds a resize of a region of the image or of a stage's result.
     fn stage(&mut self, from: Option<usize>, part: Rect, width: usize, height: usize) -> usize {
         self.stages.push(Stage { from, part, width, height });
         self.stages.len() - 1
@@ -54,13 +53,13 @@ impl Layout {
         self.stage(None, Rect::whole(self.width, self.height), width, height)
     }
 
-    /// A stage's whole result as a tile.
+    /// Adds a stage's whole result as a tile.
     pub(super) fn tile(&mut self, stage: usize) {
         let made = &self.stages[stage];
         self.tiles.push((stage, Rect::whole(made.width, made.height)));
     }
 
-    /// A stage's result as a grid of tiles.
+    /// Cuts a stage's result into a grid of tiles.
     fn cut(&mut self, stage: usize, width: usize, height: usize) {
         let (across, down) = (self.stages[stage].width / width, self.stages[stage].height / height);
         let part = |i: usize| Rect { x: i % across * width, y: i / across * height, width, height };
@@ -68,18 +67,18 @@ impl Layout {
         self.grid = (down, across);
     }
 
-    /// Rows and columns of each tile in pixels.
+    /// Height and width of each tile in pixels.
     pub fn tile_sizes(&self) -> impl Iterator<Item = (usize, usize)> {
         self.tiles.iter().map(|(_, part)| (part.height, part.width))
     }
 }
 
-/// `round(a / b) * b`, halves to the even number.
+/// Returns `round(a / b) * b`, ties to even.
 fn rounded(a: usize, b: usize) -> usize {
     (a as f64 / b as f64).round_ties_even() as usize * b
 }
 
-/// Qwen's size: whole factors, between two numbers of pixels.
+/// Qwen's size (height, width): multiples of `factor`, from `min` to `max` pixels.
 pub(super) fn smart_size(
     height: usize,
     width: usize,
@@ -93,21 +92,20 @@ pub(super) fn smart_size(
 }
 
 impl Processor {
-    /// What becomes of a picture of this size.
+    /// Computes the layout of an image of this size.
     ///
     /// # Errors
-    /// `Request` for shapes that the processor refuses.
+    /// `Request` for sizes that the processor does not accept.
     pub fn layout(&self, width: usize, height: usize) -> Result<Layout> {
         if width == 0 || height == 0 {
-            return Err(refused("it has no pixels".into()));
+            return Err(refused(format!("it has no pixels ({width}x{height})")));
         }
         let mut layout = Layout::new(width, height);
         match self.kind {
             Kind::Blocks { patch, merge, min, max, .. } => {
                 let ratio = width.max(height) as f64 / width.min(height) as f64;
                 if ratio > MOST_RATIO {
-                    let reason =
-                        format!("it is {ratio:.0} times as long as wide; the model takes at most {MOST_RATIO}");
+                    let reason = format!("it is {ratio:.0} times as long as wide, the limit is {MOST_RATIO}. Crop it.");
                     return Err(refused(reason));
                 }
                 let (rows, cols) = smart_size(height, width, patch * merge, min, max, 0);
@@ -133,7 +131,7 @@ impl Processor {
     }
 }
 
-/// Qwen3-VL's size of a video's frames: their number, in groups of `together`, counts into the limits.
+/// Qwen3-VL's frame size (height, width): the limits apply to the pixels of all frames, in groups of `together`.
 pub(super) fn total_size(
     (frames, together): (usize, usize),
     (mut height, mut width): (usize, usize),
@@ -148,7 +146,8 @@ pub(super) fn total_size(
     bounded((height, width), factor, (rows, cols), (count, frames), (min, max))
 }
 
-/// A size within limits of pixels, which `count` pictures of it have; those that there are shrink or grow alike.
+/// Scales a size so that `count` images of it have `min` to `max` pixels in total; the scale counts the actual
+/// `frames`.
 fn bounded(
     (height, width): (usize, usize),
     factor: usize,
@@ -171,7 +170,7 @@ fn bounded(
     }
 }
 
-/// Idefics 3 and SmolVLM.
+/// Lays out Idefics 3 and SmolVLM.
 fn tiles(layout: &mut Layout, longest: usize, tile: usize, split: bool) {
     let (mut width, mut height) = (layout.width, layout.height);
     let even = |side: usize| side + side % 2;
@@ -211,7 +210,7 @@ fn tiles(layout: &mut Layout, longest: usize, tile: usize, split: bool) {
     }
 }
 
-/// SigLIP, and Gemma 3 with its crops.
+/// Lays out SigLIP, and Gemma 3 with its crops.
 fn fixed(layout: &mut Layout, width: usize, height: usize, scan: Option<PanAndScan>) {
     let all = layout.whole_stage(width, height);
     layout.tile(all);
@@ -236,7 +235,7 @@ fn fixed(layout: &mut Layout, width: usize, height: usize, scan: Option<PanAndSc
     layout.grid = (down, across);
 }
 
-/// CLIP.
+/// Lays out CLIP.
 fn center(layout: &mut Layout, shortest: usize, crop: (usize, usize)) {
     let (w, h) = (layout.width, layout.height);
     let long = (shortest * w.max(h)) / w.min(h);
@@ -246,7 +245,7 @@ fn center(layout: &mut Layout, shortest: usize, crop: (usize, usize)) {
     layout.tiles.push((stage, part));
 }
 
-/// SigLIP 2's rows and columns: those of the largest scale, found by halving, at which there are not too many patches.
+/// SigLIP 2's size (height, width): the largest scale with at most `most` patches, found by bisection.
 fn filling(height: usize, width: usize, patch: usize, most: usize) -> (usize, usize) {
     const NEAR: f64 = 1e-5;
     let patches = |scale: f64, side: usize| ((side as f64 * scale / patch as f64).ceil() as usize).max(1);
@@ -262,7 +261,7 @@ fn filling(height: usize, width: usize, patch: usize, most: usize) -> (usize, us
     (patches(low, height) * patch, patches(low, width) * patch)
 }
 
-/// Gemma 4's rows and columns.
+/// Gemma 4's size (height, width) within a token budget.
 fn budget(height: usize, width: usize, patch: usize, pool: usize, tokens: usize) -> Result<(usize, usize)> {
     let block = pool * patch;
     let pixels = tokens * pool * pool * patch * patch;
@@ -276,12 +275,12 @@ fn budget(height: usize, width: usize, patch: usize, pool: usize, tokens: usize)
         (rows, cols) = ((height / width * block).min(longest), block);
     }
     if rows == 0 || cols == 0 || rows * cols > pixels {
-        return Err(refused(format!("{width}x{height} does not fit into {tokens} tokens")));
+        return Err(refused(format!("{width}x{height} pixels do not fit into {tokens} tokens. Crop it.")));
     }
     Ok((rows, cols))
 }
 
-/// LFM2-VL.
+/// Lays out LFM2-VL.
 fn tile_grid(layout: &mut Layout, grid: &TileGrid) {
     let (width, height) = (layout.width, layout.height);
     let factor = grid.patch * grid.merge;
@@ -304,7 +303,7 @@ fn tile_grid(layout: &mut Layout, grid: &TileGrid) {
     }
 }
 
-/// The grid whose shape is closest to the picture's: (across, down).
+/// Returns the tile grid (columns, rows) with the aspect ratio closest to the image's.
 fn closest(width: usize, height: usize, grid: &TileGrid) -> (usize, usize) {
     let (low, high) = (grid.min_tiles, grid.max_tiles);
     let mut shapes: Vec<(usize, usize)> = (1..=high)

@@ -1,6 +1,5 @@
-//! Pictures on their way to a model: what a file's header says, resizing, tiles and patches as the checkpoint's image
-//! processor makes them, frames of videos, the text that stands for them, and positions in mixed sequences. It knows settings, not models,
-//! and no GPU.
+//! Image and video preprocessing: file headers, resizing, tiles and patches as the checkpoint's image processor makes
+//! them, video frames, prompt text and M-RoPE positions. Does not depend on the GPU.
 
 #[cfg(not(target_arch = "wasm32"))]
 pub mod decode;

@@ -1,40 +1,40 @@
-//! Pixels as rows of patches: rescaled, normalized, in the order that a tower reads. It knows no tower.
+//! Patch rows of image tiles: rescaled, normalized and in the order of the vision encoder.
 
 use super::picture::Picture;
 use super::settings::{Kind, Processor, TileGrid};
 
-/// The order of patches, and of the numbers of a patch.
+/// Order of patches in a tile, and of values in a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
-    /// Pixels of a patch's side.
+    /// Patch side in pixels.
     pub patch: usize,
-    /// Patches come in blocks of `merge` by `merge`, row by row within and among blocks; 1 for plain rows.
+    /// Patches come in blocks of `merge` x `merge`, in row order within and across blocks; 1 means plain row order.
     pub merge: usize,
-    /// Frames of a patch.
+    /// Frames per patch.
     pub frames: usize,
-    /// A patch's numbers are (y, x, color) rather than (color, frame, y, x).
+    /// Patch values have the order (y, x, color) instead of (color, frame, y, x).
     pub color_last: bool,
-    /// A patch's numbers are (frame, color, y, x) rather than (color, frame, y, x).
+    /// Patch values have the order (frame, color, y, x) instead of (color, frame, y, x).
     pub frames_first: bool,
 }
 
 impl Order {
-    /// Numbers of a patch.
+    /// Values per patch.
     pub fn cols(&self) -> usize {
         3 * self.frames * self.patch * self.patch
     }
 
-    /// Patches of a tile, down and across.
+    /// Rows and columns of patches in a tile.
     pub fn grid(&self, tile: &Picture) -> (usize, usize) {
         (tile.height / self.patch, tile.width / self.patch)
     }
 
-    /// The places of all patches of a tile, in their order.
+    /// Returns (row, column) of each patch of a tile, in order.
     pub fn of(&self, tile: &Picture) -> Vec<(usize, usize)> {
         self.places(self.grid(tile))
     }
 
-    /// Numbers of a patch from a pixel to the next, from a color and from a frame.
+    /// Strides of a patch's values: to the next pixel, color and frame.
     pub fn steps(&self) -> [u32; 3] {
         let area = (self.patch * self.patch) as u32;
         match (self.color_last, self.frames_first) {
@@ -44,9 +44,9 @@ impl Order {
         }
     }
 
-    /// For each row of these tiles, each with `before` rows before its patches, and for each frame of a patch: the byte of its
-    /// first pixel and those from a line to the next, 0 for a row of zeros. Frames follow each other at multiples of four bytes; where
-    /// some are missing, the last one serves again. Then the bytes of all.
+    /// Returns the byte offset of the first pixel and the line pitch in bytes, per row and frame of a patch, then the
+    /// total bytes. Each tile starts with `before` rows of zeros, whose pitch is 0. Frames start at multiples of four
+    /// bytes; the last frame stands in for missing ones.
     pub fn starts(
         &self,
         tiles: &[Vec<&Picture>],
@@ -68,7 +68,7 @@ impl Order {
         (starts, end as u64)
     }
 
-    /// Where the patches stand, in their order: (row, column).
+    /// Returns (row, column) of each patch of a grid, in order.
     pub fn places(&self, grid: (usize, usize)) -> Vec<(usize, usize)> {
         let m = self.merge;
         let mut places = Vec::with_capacity(grid.0 * grid.1);
@@ -82,7 +82,7 @@ impl Order {
 }
 
 impl Processor {
-    /// The order of patches; `patch` is the tower's, for families whose processor does not know it.
+    /// Returns the patch order. `patch` is the vision encoder's, for processors without a patch size.
     pub fn order(&self, patch: usize) -> Order {
         let plain = Order { patch, merge: 1, frames: 1, color_last: false, frames_first: false };
         match self.kind {
@@ -94,7 +94,7 @@ impl Processor {
         }
     }
 
-    /// The tokens of a tile of so many rows and columns of pixels; none where only the model knows.
+    /// Returns the soft tokens of a tile of `height` x `width` pixels; None if only the model knows.
     pub fn tokens(&self, height: usize, width: usize) -> Option<usize> {
         match self.kind {
             Kind::Blocks { patch, merge: block, .. } | Kind::Budget { patch, pool: block, .. } => {
@@ -107,8 +107,8 @@ impl Processor {
         }
     }
 
-    /// The rows `[places, order.cols()]` of a tile's patches at these places (row, column); a still picture is repeated where a
-    /// patch has several frames.
+    /// Returns the rows `[places, order.cols()]` of a tile's patches at these (row, column) places. Repeats a still
+    /// image if a patch has several frames.
     pub fn rows(&self, frames: &[&Picture], order: &Order, places: &[(usize, usize)]) -> Vec<f32> {
         let Some(tile) = frames.first() else { return Vec::new() };
         let p = order.patch;

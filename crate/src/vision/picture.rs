@@ -1,31 +1,31 @@
-//! A decoded picture and its parts. It knows no file and no processor.
+//! Decoded images and their regions.
 
 use crate::{Error, Result};
 
-/// A decoded picture: 8 bits for each of red, green and blue, rows from top to bottom.
+/// A decoded image: 8-bit RGB, rows from top to bottom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
-    /// Columns.
+    /// Width in pixels.
     pub width: usize,
-    /// Rows.
+    /// Height in pixels.
     pub height: usize,
     /// `height * width * 3` bytes.
     pub rgb: Vec<u8>,
 }
 
 impl Picture {
-    /// A picture of these bytes.
+    /// Creates an image from RGB bytes.
     ///
     /// # Errors
-    /// `Request` when their number is not `height * width * 3`, or a side is 0.
+    /// `Request` if there are not `height * width * 3` bytes, or a side is 0.
     pub fn new(width: usize, height: usize, rgb: Vec<u8>) -> Result<Self> {
         if width == 0 || height == 0 || rgb.len() != width * height * 3 {
-            return Err(refused(format!("{} bytes are no RGB picture of {width}x{height}", rgb.len())));
+            return Err(refused(format!("{} bytes are not an RGB image of {width}x{height} pixels", rgb.len())));
         }
         Ok(Self { width, height, rgb })
     }
 
-    /// A part of the picture.
+    /// Copies a region.
     pub fn crop(&self, part: Rect) -> Self {
         let mut rgb = Vec::with_capacity(part.width * part.height * 3);
         for y in part.y..part.y + part.height {
@@ -36,27 +36,27 @@ impl Picture {
     }
 }
 
-/// A part of a picture, in pixels.
+/// A region of an image, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rect {
-    /// Its first column.
+    /// First column.
     pub x: usize,
-    /// Its first row.
+    /// First row.
     pub y: usize,
-    /// Columns.
+    /// Width in pixels.
     pub width: usize,
-    /// Rows.
+    /// Height in pixels.
     pub height: usize,
 }
 
 impl Rect {
-    /// All of a picture of this size.
+    /// Returns the region of a whole image.
     pub fn whole(width: usize, height: usize) -> Self {
         Self { x: 0, y: 0, width, height }
     }
 }
 
-/// A picture that cannot be taken.
+/// Returns the error of an image that cannot be used.
 pub(crate) fn refused(reason: String) -> Error {
     Error::Request { parameter: "image".into(), reason }
 }

@@ -1,5 +1,5 @@
-//! What a tower needs beside patches, from the grids of a picture's tiles alone: where each patch stands in the table of learned
-//! positions, its rotation, which patches see each other, in which order they go in. It knows no weights.
+//! Patch layout for a vision encoder, from the patch grids of an image's tiles: entries of the learned position table,
+//! RoPE, attention segments and windows, and patch order.
 //! Reference: transformers `vision_utils.py`, `modeling_siglip2.py`, `modeling_smolvlm.py`.
 
 use super::patches::Order;
@@ -7,25 +7,25 @@ use super::picture::refused;
 use super::resize::Filter;
 use crate::{Error, Result};
 
-/// A table of learned positions, and how it is read for other grids.
+/// Learned position table, and its interpolation for other grids.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Table {
-    /// There is none.
+    /// No table.
     None,
-    /// `[side * side]`, the closest one (SigLIP, Idefics 3).
+    /// `[side * side]`, nearest entry (SigLIP, Idefics 3).
     Nearest(usize),
-    /// `[side * side]`, between four, first and last at the edges (Qwen3-VL, Qwen3.5).
+    /// `[side * side]`, bilinear with aligned corners (Qwen3-VL, Qwen3.5).
     Corners(usize),
-    /// `[side * side]`, as a picture is resized (Siglip2).
+    /// `[side * side]`, bilinear with antialiasing (Siglip2).
     Resized(usize),
-    /// `[side * side + 2]`: the place of a row before the patches, those of patches, and that row itself (CLIP).
+    /// `[side * side + 2]`: position of the class row, positions of the patches, and the class row itself (CLIP).
     Classed(usize),
-    /// `[2 * side]`, one for the column and one for the row (Gemma 4).
+    /// `[2 * side]`, sum of a column's and a row's entry (Gemma 4).
     Sum(usize),
 }
 
 impl Table {
-    /// How many entries it has.
+    /// Number of entries.
     pub fn entries(self) -> usize {
         match self {
             Self::None => 0,
@@ -35,12 +35,12 @@ impl Table {
         }
     }
 
-    /// Rows of a tile before its patches.
+    /// Rows before a tile's patches.
     pub fn before(self) -> usize {
         usize::from(matches!(self, Self::Classed(_)))
     }
 
-    /// The most entries that a position is made of.
+    /// Maximum entries per position.
     pub fn taps(self) -> usize {
         match self {
             Self::None => 0,
@@ -51,7 +51,7 @@ impl Table {
         }
     }
 
-    /// For each place of an axis: entries and their weights.
+    /// Returns (entry, weight) pairs for each place along an axis.
     fn axis(self, count: usize) -> Vec<Vec<(usize, f32)>> {
         let one = |i: usize| match self {
             Self::Nearest(side) => {
@@ -74,22 +74,23 @@ impl Table {
     }
 }
 
-/// A rotation by row and column over the whole of a head.
+/// 2D RoPE by row and column over a whole head.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Axial {
-    /// Columns of a head, a multiple of 4.
+    /// Head dimension, a multiple of 4.
     pub dim: usize,
-    /// The base of the frequencies.
+    /// Base of the frequencies.
     pub base: f64,
     /// The column's angles come before the row's (Gemma 4).
     pub column_first: bool,
 }
 
 impl Axial {
-    /// (cos, sin) of each pair of a head for patches at these places: a quarter of its columns by row, then a quarter by column.
+    /// Appends (cos, sin) of each pair of a head for a tile's patches: `dim / 4` pairs by row, then `dim / 4` by
+    /// column.
     fn rows(&self, tile: &[(usize, usize)], (down, across): (usize, usize), out: &mut Vec<[f32; 2]>) {
         let quarter = self.dim / 4;
-        // There are far fewer places along an axis than patches.
+        // An axis has far fewer places than there are patches.
         let mut turns = Vec::with_capacity(down.max(across) * quarter);
         for place in 0..down.max(across) {
             for j in 0..quarter {
@@ -107,29 +108,29 @@ impl Axial {
     }
 }
 
-/// What a tower is given for tiles that are encoded together.
+/// Patch layout of tiles that are encoded together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Places {
-    /// For each tile where its patches stand (row, column), in the order in which they go in.
+    /// (row, column) of each tile's patches, in the encoder's order.
     pub patches: Vec<Vec<(usize, usize)>>,
     /// Rows of all tiles.
     pub rows: usize,
-    /// `[rows, taps]` pairs of an entry's number and the bits of its weight.
+    /// `[rows, taps]` pairs of an entry's index and the bits of its weight.
     pub table: Vec<[u32; 2]>,
-    /// `[rows, dim / 2]` of the rotation.
+    /// RoPE's (cos, sin), `[rows, dim / 2]`.
     pub rope: Vec<[f32; 2]>,
     /// First and end row of each row's tile.
     pub segments: Vec<[u32; 2]>,
-    /// First and end row of each row's window; empty where there are none.
+    /// First and end row of each row's window; empty without windows.
     pub windows: Vec<[u32; 2]>,
     /// First and end row of each block.
     pub blocks: Vec<[u32; 2]>,
-    /// For each merged token, row by row: the number of its block.
+    /// Block index of each merged token, in row order.
     pub order: Vec<u32>,
 }
 
 impl Places {
-    /// The same where each tile becomes one row.
+    /// Converts the layout to one output row per tile.
     pub fn pooled(mut self) -> Self {
         self.blocks.clone_from(&self.segments);
         self.blocks.dedup();
@@ -141,7 +142,7 @@ impl Places {
 /// Lays out tiles of these grids (rows and columns of patches).
 ///
 /// # Errors
-/// `UnsupportedOption` for grids of which a position would be made of too many entries of the table.
+/// `UnsupportedOption` for grids whose positions combine too many table entries.
 pub fn places(
     grids: &[(usize, usize)],
     order: &Order,
@@ -188,7 +189,7 @@ pub fn places(
     Ok(all)
 }
 
-/// The merged tokens of each window, row by row within and among windows.
+/// Returns the merged tokens of each window, in row order within and across windows.
 fn windows(down: usize, across: usize, side: usize) -> Vec<Vec<usize>> {
     let side = side.max(1);
     let mut all = Vec::new();
@@ -214,7 +215,7 @@ fn entries(out: &mut Vec<[u32; 2]>, tile: &[(usize, usize)], grid: (usize, usize
             Table::Sum(side) => {
                 if row.max(col) >= &side {
                     return Err(refused(format!(
-                        "{}x{} patches are more than the model has positions for",
+                        "{}x{} patches exceed the model's {side}x{side} positions. Use a smaller image.",
                         grid.1, grid.0
                     )));
                 }
@@ -222,7 +223,7 @@ fn entries(out: &mut Vec<[u32; 2]>, tile: &[(usize, usize)], grid: (usize, usize
             }
             Table::Classed(side) => {
                 if row.max(col) >= &side {
-                    return Err(refused(format!("the model sees {side}x{side} patches, not {}x{}", grid.1, grid.0)));
+                    return Err(refused(format!("the model takes {side}x{side} patches, not {}x{}", grid.1, grid.0)));
                 }
                 out.push([(1 + row * side + col) as u32, 1.0f32.to_bits()]);
             }
@@ -236,9 +237,9 @@ fn entries(out: &mut Vec<[u32; 2]>, tile: &[(usize, usize)], grid: (usize, usize
         }
         if out.len() > start + taps {
             return Err(Error::UnsupportedOption {
-                architecture: "the vision tower".into(),
+                architecture: "the vision encoder".into(),
                 option: format!("a grid of {}x{} patches", grid.1, grid.0),
-                hint: "Give a larger picture.".into(),
+                hint: "Use a larger image.".into(),
             });
         }
         out.resize(start + taps, [0, 0]);

@@ -1,12 +1,12 @@
-//! Positions of mixed sequences in three directions (M-RoPE): text counts on, a picture's tokens stand in a grid of time, height
-//! and width. Reference: transformers `get_rope_index` of Qwen2.5-VL and Qwen3.5. It knows no token and no table.
+//! M-RoPE positions of mixed sequences: text advances all three axes, an image's tokens form a grid of time, height and
+//! width. Reference: transformers `get_rope_index` of Qwen2.5-VL and Qwen3.5.
 
-/// A stretch of a sequence.
+/// A span of a sequence: text or an image grid.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Span {
-    /// So many tokens of text.
+    /// Number of text tokens.
     Text(usize),
-    /// A picture or a video, in merged tokens.
+    /// An image or a video, in merged tokens.
     Grid {
         /// Frames.
         frames: usize,
@@ -14,18 +14,18 @@ pub enum Span {
         height: usize,
         /// Columns.
         width: usize,
-        /// How far two frames are apart; anything for a picture.
+        /// Time step between frames; unused for an image.
         interval: f64,
     },
 }
 
 impl Span {
-    /// A picture's grid.
+    /// Returns the grid of an image.
     pub fn picture(height: usize, width: usize) -> Self {
         Self::Grid { frames: 1, height, width, interval: 1.0 }
     }
 
-    /// How many tokens it has.
+    /// Number of tokens.
     pub fn tokens(&self) -> usize {
         match *self {
             Self::Text(count) => count,
@@ -34,17 +34,17 @@ impl Span {
     }
 }
 
-/// Where the tokens of a sequence stand.
+/// M-RoPE positions of a sequence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Positions {
     /// (time, height, width) of each token.
     pub of: Vec<[u32; 3]>,
-    /// What is added to the number of tokens before one that is generated: it stands behind the last one. That may be below the
-    /// time of a video's last frames, which transformers' `rope_deltas` count from, though not what it generates.
+    /// Added to the index of a generated token to get its position, which follows the last one. It can be below the
+    /// time of a video's last frames; transformers' `rope_deltas` count from those frames, but its generation does not.
     pub offset: i64,
 }
 
-/// The positions of a sequence's tokens.
+/// Computes the positions of a sequence's tokens.
 pub fn positions(spans: &[Span]) -> Positions {
     let mut of = Vec::with_capacity(spans.iter().map(Span::tokens).sum());
     let mut next = 0u32;
@@ -56,7 +56,7 @@ pub fn positions(spans: &[Span]) -> Positions {
             }
             Span::Grid { frames, height, width, interval } => {
                 for frame in 0..frames {
-                    // The reference multiplies in 32 bits.
+                    // f32, as in the reference.
                     let time = next + (frame as f32 * interval as f32) as u32;
                     for row in 0..height as u32 {
                         of.extend((0..width as u32).map(|col| [time, next + row, next + col]));
@@ -70,17 +70,17 @@ pub fn positions(spans: &[Span]) -> Positions {
     Positions { of, offset }
 }
 
-/// Which direction each frequency of a rotation counts.
+/// Axis of each RoPE frequency.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sections {
-    /// Frequencies of time, height and width.
+    /// Number of frequencies for time, height and width.
     pub sizes: [usize; 3],
-    /// They alternate (time, height, width, time, …) rather than follow one another.
+    /// Whether the axes alternate (time, height, width, time, …) instead of following one another.
     pub interleaved: bool,
 }
 
 impl Sections {
-    /// The direction of frequency `j`: 0 time, 1 height, 2 width.
+    /// Returns the axis of frequency `j`: 0 time, 1 height, 2 width.
     pub fn direction(&self, j: usize) -> usize {
         let [time, height, width] = self.sizes;
         if !self.interleaved {

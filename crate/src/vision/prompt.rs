@@ -1,30 +1,29 @@
-//! The text that stands for a picture in a prompt: what the chat template's placeholder becomes. Reference:
-//! transformers' processing files. It knows no tokenizer: marks are spelled.
+//! Prompt text of images, which replaces the chat template's placeholder. Reference: transformers' processing files.
 
 use super::layout::Layout;
 use super::settings::{Kind, Processor};
 use crate::{Error, Result};
 use serde_json::Value;
 
-/// How a family spells what stands for pictures.
+/// Image and video tokens of a family, as strings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marks {
-    /// What the chat template writes where a picture is.
+    /// Placeholder of an image in the chat template.
     pub placeholder: String,
-    /// The token that is repeated, one for each of the tower's.
+    /// Token repeated for each soft token.
     pub image: String,
-    /// Before a picture's tokens.
+    /// Text before an image's tokens.
     pub start: String,
-    /// After them.
+    /// Text after an image's tokens.
     pub end: String,
-    /// Before the tokens of the whole picture where it is cut into tiles.
+    /// Text before the tokens of the thumbnail, if the image is cut into tiles.
     pub whole: String,
-    /// What the chat template writes where a video is; where a video has a token of its own, that token.
+    /// Placeholder of a video in the chat template, and the repeated token if videos have their own.
     pub video: String,
 }
 
 impl Marks {
-    /// The marks of a processor's family, spelled as tokenizer_config.json does where it names them.
+    /// Returns the tokens of a processor's family; those in tokenizer_config.json take precedence.
     pub fn of(processor: &Processor, tokenizer_config: &Value) -> Self {
         let named = |name: &str, default: &str| {
             let value = tokenizer_config.get(name).or_else(|| tokenizer_config.get("extra_special_tokens")?.get(name));
@@ -70,14 +69,16 @@ impl Marks {
 }
 
 impl Processor {
-    /// What a picture's placeholder becomes.
+    /// Returns the text that replaces an image's placeholder.
     ///
     /// # Errors
-    /// `Internal` when nobody said how many tokens a tile has.
+    /// `Internal` if the number of tokens per tile is unknown.
     pub fn expansion(&self, layout: &Layout, marks: &Marks) -> Result<String> {
         let mut runs = Vec::with_capacity(layout.tiles.len());
         for (height, width) in layout.tile_sizes() {
-            let tokens = self.tokens(height, width).ok_or_else(|| Error::Internal("no tile size in tokens".into()))?;
+            let tokens = self
+                .tokens(height, width)
+                .ok_or_else(|| Error::Internal("the number of tokens per tile is unknown".into()))?;
             runs.push(marks.image.repeat(tokens));
         }
         let Marks { start, end, whole, .. } = marks;
@@ -118,7 +119,7 @@ impl Processor {
                     );
                 }
             }
-            // Their templates write what stands around.
+            // The chat template writes the text around it.
             Kind::Blocks { .. } => text = next(),
             _ => text = format!("{start}{}{end}", next()),
         }

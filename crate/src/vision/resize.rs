@@ -1,23 +1,23 @@
-//! Resizing of 8-bit pictures with antialiasing, bit for bit as torchvision's `resize(antialias=True)` on uint8 tensors: weights
-//! in fixed point of 16 bits, columns first, rounded to 8 bits between the passes. It knows no processor.
+//! Resizing of 8-bit images with antialiasing, bit-exact with torchvision's `resize(antialias=True)` on uint8 tensors:
+//! 16-bit fixed-point weights, horizontal pass first, rounded to 8 bits between the passes.
 //! Source: ATen `UpSampleKernel.cpp` and `UpSampleKernelAVXAntialias.h`, which follow Pillow's `Resample.c`.
 
 use super::picture::Picture;
 use std::f64::consts::PI;
 
-/// How a sample is made of its neighbours.
+/// Interpolation filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
-    /// A triangle.
+    /// Triangle filter.
     Bilinear,
-    /// Keys' cubic with a = -0.5.
+    /// Keys' cubic filter with a = -0.5.
     Bicubic,
-    /// Lanczos of three lobes.
+    /// Lanczos filter with three lobes.
     Lanczos,
 }
 
 impl Filter {
-    /// By its number in preprocessor_config.json (Pillow's `Resampling`).
+    /// Parses the number in preprocessor_config.json (Pillow's `Resampling`).
     pub fn from_number(number: u64) -> Option<Self> {
         Some(match number {
             1 => Self::Lanczos,
@@ -35,7 +35,7 @@ impl Filter {
         }
     }
 
-    /// For each of `to` samples those of `from` that it is made of, with their weights.
+    /// Returns the (input, weight) pairs of each of `to` outputs from `from` inputs.
     pub(super) fn weights(self, from: usize, to: usize) -> Vec<Vec<(usize, f32)>> {
         let (first, width, exact) = self.exact(from, to);
         let row = |(first, weights): (u32, &[f64])| {
@@ -45,7 +45,7 @@ impl Filter {
         first.into_iter().zip(exact.chunks_exact(width)).map(row).collect()
     }
 
-    /// The first sample, how many there are at the most, and their weights `[to, width]`.
+    /// Returns the first input of each output, the maximum inputs per output `width`, and the weights `[to, width]`.
     fn exact(self, from: usize, to: usize) -> (Vec<u32>, usize, Vec<f64>) {
         let scale = from as f64 / to as f64;
         let stretch = scale.max(1.0);
@@ -83,36 +83,36 @@ impl Filter {
     }
 }
 
-/// The weights of one direction.
+/// Fixed-point weights of one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taps {
-    /// Samples that come in.
+    /// Number of inputs.
     pub from: usize,
-    /// Bits after the point.
+    /// Fractional bits of the weights.
     pub precision: u32,
-    /// For each sample that goes out: the first that it is made of.
+    /// First input of each output.
     pub first: Vec<u32>,
-    /// How many weights each has; shorter ones end in zeros.
+    /// Weights per output, padded with zeros.
     pub width: usize,
     /// `[out, width]`.
     pub weights: Vec<i16>,
 }
 
 impl Taps {
-    /// The weights that make `to` samples of `from`.
+    /// Computes the weights of `to` outputs from `from` inputs.
     pub fn new(from: usize, to: usize, filter: Filter) -> Self {
         if from == to {
             return Self { from, precision: 0, first: (0..to as u32).collect(), width: 0, weights: Vec::new() };
         }
         let (first, width, exact) = filter.exact(from, to);
         let largest = exact.iter().copied().fold(0.0f64, f64::max);
-        // As many bits as the largest weight leaves of 15.
+        // As many fractional bits as the largest weight leaves of 15.
         let precision = (0..22).find(|p| (0.5 + largest * f64::from(1u32 << (p + 1))) as u32 >= 1 << 15).unwrap_or(22);
         let fixed = |w: &f64| (w * f64::from(1u32 << precision) + 0.5f64.copysign(*w)) as i16;
         Self { from, precision, first, width, weights: exact.iter().map(fixed).collect() }
     }
 
-    /// The samples that sample `i` is made of: the first one's number, and the weights.
+    /// Returns the first input and the weights of output `i`.
     fn of(&self, i: usize) -> (usize, &[i16]) {
         let first = self.first[i] as usize;
         let weights = &self.weights[i * self.width..(i + 1) * self.width];
@@ -123,7 +123,7 @@ impl Taps {
         (sum >> self.precision).clamp(0, 255) as u8
     }
 
-    /// Resizes one row of pixels of `channels` bytes, of which three are kept, and appends it.
+    /// Resizes one row of pixels of `channels` bytes and appends it as RGB.
     pub fn row(&self, row: &[u8], channels: usize, out: &mut Vec<u8>) {
         if self.width == 0 {
             let start = out.len();
@@ -146,7 +146,7 @@ impl Taps {
         }
     }
 
-    /// Resizes the rows of a picture.
+    /// Resizes an image vertically.
     fn rows(&self, picture: &Picture) -> Picture {
         let pitch = picture.width * 3;
         let half = 1i32 << (self.precision - 1);
@@ -166,7 +166,7 @@ impl Taps {
     }
 }
 
-/// The picture in another size.
+/// Resizes an image.
 pub fn resize(picture: &Picture, width: usize, height: usize, filter: Filter) -> Picture {
     let mut made = picture.clone();
     if width != picture.width {

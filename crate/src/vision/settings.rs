@@ -1,124 +1,124 @@
-//! Image processors by their settings: preprocessor_config.json, or `image_processor` of processor_config.json. Reference:
-//! transformers' image_processing files of the families named at [`Kind`]. It knows no picture.
+//! Image processors from preprocessor_config.json, or `image_processor` of processor_config.json. Reference:
+//! transformers' image_processing files of the families at [`Kind`].
 
 use super::resize::Filter;
 use crate::{Error, Result};
 use serde_json::Value;
 
-/// How a processor brings a picture to a size and cuts it.
+/// Resizing and tiling of a processor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
-    /// Qwen2-VL to Qwen3.5: any size in whole merge blocks between two numbers of pixels.
+    /// Qwen2-VL to Qwen3.5: any size in whole merge blocks, from `min` to `max` pixels.
     Blocks {
-        /// Pixels of a patch's side.
+        /// Patch side in pixels.
         patch: usize,
-        /// Patches of a block's side.
+        /// Block side in patches.
         merge: usize,
-        /// Frames of a patch.
+        /// Frames per patch.
         frames: usize,
-        /// The fewest pixels.
+        /// Minimum pixels.
         min: usize,
-        /// The most pixels.
+        /// Maximum pixels.
         max: usize,
     },
-    /// Idefics 3 and SmolVLM: the longest side to a length, tiles, then the whole picture as a tile.
+    /// Idefics 3 and SmolVLM: resize the longest side, cut tiles, append a thumbnail.
     Tiles {
-        /// The longest side after the first resize.
+        /// Longest side after the first resize, in pixels.
         longest: usize,
-        /// Side of a tile.
+        /// Tile side in pixels.
         tile: usize,
-        /// Whether pictures are cut at all.
+        /// Whether images are cut into tiles.
         split: bool,
     },
-    /// SigLIP and Gemma 3: one size whatever the shape, the picture and perhaps crops of it.
+    /// SigLIP and Gemma 3: a fixed size for any aspect ratio, with optional crops.
     Fixed {
-        /// Columns.
+        /// Width in pixels.
         width: usize,
-        /// Rows.
+        /// Height in pixels.
         height: usize,
-        /// Crops of long pictures.
+        /// Crops of elongated images.
         scan: Option<PanAndScan>,
     },
-    /// CLIP: the shortest side to a length, then the middle.
+    /// CLIP: resize the shortest side, then crop the center.
     Center {
-        /// The shortest side after the resize.
+        /// Shortest side after the resize, in pixels.
         shortest: usize,
-        /// Columns and rows of the middle.
+        /// Width and height of the center crop.
         crop: (usize, usize),
     },
-    /// Gemma 4: as many patches as a budget allows, in whole blocks that are pooled.
+    /// Gemma 4: as many patches as a token budget allows, in whole pooling blocks.
     Budget {
-        /// Pixels of a patch's side.
+        /// Patch side in pixels.
         patch: usize,
-        /// Patches of a block's side.
+        /// Block side in patches.
         pool: usize,
-        /// The most blocks.
+        /// Maximum blocks, which are soft tokens.
         tokens: usize,
     },
-    /// SigLIP 2 with patches of any number: as many as there may be, about in the picture's shape.
+    /// SigLIP 2 with variable resolution: up to `most` patches at about the image's aspect ratio.
     Patches {
-        /// Pixels of a patch's side.
+        /// Patch side in pixels.
         patch: usize,
-        /// The most patches.
+        /// Maximum patches.
         most: usize,
     },
-    /// LFM2-VL: any size up to a number of tokens, larger ones in a grid of tiles with the whole picture last.
+    /// LFM2-VL: any size up to a token limit; larger images as a grid of tiles with a thumbnail last.
     Grid(TileGrid),
 }
 
-/// When Gemma 3 adds crops of a long picture.
+/// Pan-and-scan crops of Gemma 3 for elongated images.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PanAndScan {
-    /// The shortest side of a crop.
+    /// Minimum side of a crop, in pixels.
     pub smallest: usize,
-    /// The most crops.
+    /// Maximum crops.
     pub most: usize,
-    /// Long side over short side from which on there are crops.
+    /// Minimum aspect ratio for crops.
     pub ratio: f64,
 }
 
-/// The sizes of LFM2-VL.
+/// Tiling settings of LFM2-VL.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TileGrid {
-    /// Pixels of a patch's side.
+    /// Patch side in pixels.
     pub patch: usize,
-    /// Patches of a token's side.
+    /// Token side in patches.
     pub merge: usize,
-    /// The fewest tokens of a picture.
+    /// Minimum tokens of an image.
     pub min_tokens: usize,
-    /// The most tokens of a picture that is not cut.
+    /// Maximum tokens of an image that is not cut.
     pub max_tokens: usize,
-    /// The fewest tiles; both are 1 where pictures are never cut.
+    /// Minimum tiles; both limits are 1 if images are never cut.
     pub min_tiles: usize,
-    /// The most tiles.
+    /// Maximum tiles.
     pub max_tiles: usize,
-    /// Side of a tile.
+    /// Tile side in pixels.
     pub tile: usize,
-    /// Whether the whole picture follows the tiles.
+    /// Whether a thumbnail follows the tiles.
     pub thumbnail: bool,
-    /// How far above `max_tokens` a picture may be without being cut.
+    /// Factor by which an image may exceed `max_tokens` without being cut.
     pub tolerance: f64,
 }
 
 /// An image processor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Processor {
-    /// How it brings a picture to a size and cuts it.
+    /// Resizing and tiling.
     pub kind: Kind,
-    /// How it resizes.
+    /// Interpolation filter.
     pub filter: Filter,
-    /// What each value of a pixel becomes, by color: rescaled, and normalized where the settings say so.
+    /// Rescaled and, if the settings ask for it, normalized value of each pixel value, per color.
     pub levels: Vec<[f32; 256]>,
-    /// Whether a color that stands for "transparent" becomes white (`do_convert_rgb`); an alpha channel is dropped always.
+    /// Whether a transparent color becomes white (`do_convert_rgb`); an alpha channel is always dropped.
     pub white: bool,
-    /// Tokens of a tile where the processor's settings name them.
+    /// Tokens per tile, if the settings name them.
     pub tile_tokens: Option<usize>,
 }
 
 const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
 const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
 
-/// Reads the settings, with the class's own value for what is absent.
+/// Reads settings, with the class's default for absent ones.
 struct Fields<'a>(&'a Value);
 
 impl Fields<'_> {
@@ -128,21 +128,21 @@ impl Fields<'_> {
 
     fn count(&self, name: &str, default: usize) -> Result<usize> {
         let Some(value) = self.get(name) else { return Ok(default) };
-        // Sides and numbers of patches; beyond this products overflow.
+        // Sides and patch counts: larger values would overflow when multiplied.
         let sane = value.as_u64().filter(|n| (1..=1 << 30).contains(n));
-        sane.map_or_else(|| fault(name, "is no count"), |n| Ok(n as usize))
+        sane.map_or_else(|| fault(name, "is not an integer from 1 to 1073741824"), |n| Ok(n as usize))
     }
 
     fn number(&self, name: &str, default: f64) -> Result<f64> {
         let Some(value) = self.get(name) else { return Ok(default) };
-        value.as_f64().filter(|n| n.is_finite() && *n > 0.0).map_or_else(|| fault(name, "is no positive number"), Ok)
+        value.as_f64().filter(|n| n.is_finite() && *n > 0.0).map_or_else(|| fault(name, "is not a positive number"), Ok)
     }
 
     fn flag(&self, name: &str, default: bool) -> bool {
         self.get(name).and_then(Value::as_bool).unwrap_or(default)
     }
 
-    /// A side of an object such as `size`.
+    /// Reads a side of an object such as `size`.
     fn side(&self, of: &str, name: &str, default: usize) -> Result<usize> {
         match self.get(of) {
             Some(object @ Value::Object(_)) => Fields(object).count(name, default),
@@ -157,7 +157,7 @@ impl Fields<'_> {
             return Ok([one as f32; 3]);
         }
         let list: Vec<f32> = value.as_array().into_iter().flatten().filter_map(|v| Some(v.as_f64()? as f32)).collect();
-        <[f32; 3]>::try_from(list).or_else(|_| fault(name, "is no list of three numbers"))
+        <[f32; 3]>::try_from(list).or_else(|_| fault(name, "is not a list of three numbers"))
     }
 }
 
@@ -170,17 +170,17 @@ fn unsupported<T>(class: &str, option: String, hint: &str) -> Result<T> {
 }
 
 impl Processor {
-    /// The processor of preprocessor_config.json or processor_config.json.
+    /// Creates the processor of preprocessor_config.json or processor_config.json.
     ///
     /// # Errors
-    /// `UnsupportedOption` for a class or an option that is not built; `Config` for damaged fields.
+    /// `UnsupportedOption` for an unsupported class or option; `Config` for invalid fields.
     pub fn from_config(config: &Value) -> Result<Self> {
         let inner = config.get("image_processor").filter(|v| v.is_object()).unwrap_or(config);
         let fields = Fields(inner);
         let class = ["image_processor_type", "video_processor_type"].iter().find_map(|name| inner.get(*name)?.as_str());
         let class = class.unwrap_or("(none)");
         let half = ([0.5; 3], [0.5; 3]);
-        // Video processors are named like those of pictures, and have the same fields.
+        // Video processors have the class names and fields of image processors.
         let (kind, number, (mean, std)) = match class.trim_end_matches("Fast").replace("Video", "Image").as_str() {
             "Qwen2VLImageProcessor" | "Qwen2_5_VLImageProcessor" | "Qwen3VLImageProcessor" => {
                 (blocks(&fields)?, 3, (CLIP_MEAN, CLIP_STD))
@@ -196,19 +196,23 @@ impl Processor {
                 (Kind::Patches { patch, most }, 2, half)
             }
             other => {
-                let hint = "The engine has those of Qwen2-VL to Qwen3.5, Idefics 3, SmolVLM, SigLIP, SigLIP 2, CLIP, Gemma 3, Gemma 4 and LFM2-VL.";
+                let hint = "Supported: the processors of Qwen2-VL to Qwen3.5, Idefics 3, SmolVLM, SigLIP, SigLIP 2, CLIP, Gemma 3, Gemma 4 and LFM2-VL.";
                 return unsupported(other, "this image processor".into(), hint);
             }
         };
         if !fields.flag("do_resize", true) {
-            return unsupported(class, "do_resize = false".into(), "The towers need the sizes that resizing gives.");
+            return unsupported(
+                class,
+                "do_resize = false".into(),
+                "Vision encoders need resized images. Set it to true.",
+            );
         }
         let number = fields.get("resample").and_then(Value::as_u64).unwrap_or(number);
         let Some(filter) = Filter::from_number(number) else {
             return unsupported(
                 class,
                 format!("resample = {number}"),
-                "The engine has Lanczos (1), bilinear (2) and bicubic (3).",
+                "Supported: 1 (Lanczos), 2 (bilinear) and 3 (bicubic).",
             );
         };
         let rescale = if fields.flag("do_rescale", true) { fields.number("rescale_factor", 1.0 / 255.0)? } else { 1.0 };
@@ -224,14 +228,13 @@ impl Processor {
         })
     }
 
-    /// Tokens of a tile as settings name them.
+    /// Reads the tokens per tile from settings.
     pub fn tile_tokens(config: &Value) -> Option<usize> {
         let found = ["image_seq_len", "image_seq_length"].iter().find_map(|n| config.get(*n)?.as_u64());
         found.map(|n| n as usize)
     }
 
-    /// Makes pictures smaller than the settings ask where they would have more pixels than this; families with fixed sizes
-    /// are left as they are.
+    /// Lowers the maximum image size to `pixels`. Families with fixed sizes do not change.
     pub fn limit(&mut self, pixels: usize) {
         match &mut self.kind {
             Kind::Blocks { min, max, .. } => *max = pixels.clamp(*min, *max),
@@ -246,7 +249,7 @@ impl Processor {
     }
 }
 
-/// One color's values: both steps are one in the reference, in this order.
+/// Returns the values of one color. The reference fuses both steps, in this order.
 fn levels(rescale: f64, normal: Option<(f32, f32)>) -> [f32; 256] {
     std::array::from_fn(|value| match normal {
         Some((mean, std)) => (value as f32 - mean * (1.0 / rescale) as f32) / (std * (1.0 / rescale) as f32),
@@ -295,8 +298,8 @@ fn center(fields: &Fields) -> Result<Kind> {
     if !fields.flag("do_center_crop", true) || crop.0.max(crop.1) > shortest {
         return unsupported(
             "CLIPImageProcessor",
-            "a crop that is not inside the picture".into(),
-            "Use a checkpoint with size = crop_size.",
+            "a crop that exceeds the image".into(),
+            "Use a checkpoint whose crop_size is at most its size.",
         );
     }
     Ok(Kind::Center { shortest, crop })

@@ -1,4 +1,4 @@
-//! A codec's decoder: codes of frames to samples, in chunks that sound as the whole would. It knows codes and samples, no text.
+//! Audio codec decoder: codes to samples, in chunks with the same samples as a single pass.
 
 use super::nemo;
 use crate::arch;
@@ -11,23 +11,23 @@ use crate::ir::Graph;
 use crate::{Error, Result};
 use serde_json::Value;
 
-/// The most frames that are decoded at once, those before them included.
+/// Maximum frames decoded at once, including context frames.
 const MOST: usize = 64;
 
-/// A loaded decoder.
+/// A loaded codec decoder.
 pub struct Codec {
-    /// Samples a second.
+    /// Sample rate in Hz.
     pub rate: u32,
-    /// Samples of a frame.
+    /// Samples per frame.
     pub hop: usize,
-    /// Codes of a frame.
+    /// Codes per frame.
     pub groups: usize,
-    /// Levels of each dimension of a code.
+    /// Quantization levels of each dimension of a code.
     pub levels: Vec<u32>,
     side: Side,
 }
 
-/// A decoder's files, opened.
+/// Open files of a codec decoder.
 pub(super) struct CodecFiles {
     files: Files,
     graph: Graph,
@@ -37,17 +37,17 @@ pub(super) struct CodecFiles {
 }
 
 impl CodecFiles {
-    /// Opens a decoder's files: safetensors, or an archive of NeMo's.
+    /// Opens the files of a codec decoder: safetensors or a NeMo archive.
     ///
     /// # Errors
-    /// What the files or the configuration refuse.
+    /// Errors of the files or the configuration.
     pub async fn open(source: &Source) -> Result<Self> {
         let fault = |reason: String| Error::Config { file: "config.json".into(), reason };
         let mut files = nemo::open(source).await?;
         flatten(&mut files.weights);
         let mut config = files.config.clone();
         if config.get("model_type").and_then(Value::as_str) != Some(arch::CODEC) {
-            // What is published says less of the decoder than its tensors do.
+            // Published configurations lack fields that the tensors imply.
             config = arch::codec_config(&config, &files.checkpoint)?;
             let stored = files.checkpoint.get("vector_quantizer.fsqs.0.num_levels").filter(|t| t.dtype == Dtype::I32);
             if let (Some(tensor), None) = (stored, config.get("num_levels")) {
@@ -66,13 +66,13 @@ impl CodecFiles {
         let cols = graph.inputs[0].cols;
         let groups = number("num_groups", (cols / levels.len().max(1)) as u64) as usize;
         if levels.iter().any(|n| !(2..=4096).contains(n)) || groups * levels.len() != cols {
-            return Err(fault(format!("{groups} groups of {} levels do not make its input", levels.len())));
+            return Err(fault(format!("{groups} groups of {} levels do not give {cols} input columns", levels.len())));
         }
         let rate = number("sample_rate", 22_050) as u32;
         Ok(Self { files, graph, levels, groups, rate })
     }
 
-    /// Counts the weights into the total of the progress.
+    /// Adds the weights to the progress total.
     pub fn announce(&self, source: &Source) {
         self.files.announce(source, &[&self.graph]);
     }
@@ -80,7 +80,7 @@ impl CodecFiles {
     /// Loads the weights.
     ///
     /// # Errors
-    /// What the files or the device refuse.
+    /// Errors of the files or the device.
     pub async fn load(self, gpu: &Gpu, source: &Source, options: RunOptions) -> Result<Codec> {
         let Self { files, graph, levels, groups, rate } = self;
         let side = Side::load(gpu, source, &files, (&graph, None), options).await?;
@@ -89,38 +89,39 @@ impl CodecFiles {
 }
 
 impl Codec {
-    /// Loads a decoder from its files.
+    /// Loads a codec decoder.
     ///
     /// # Errors
-    /// What the files, the configuration or the device refuse.
+    /// Errors of the files, the configuration or the device.
     pub async fn load(gpu: &Gpu, source: &Source, options: RunOptions) -> Result<Self> {
         CodecFiles::open(source).await?.load(gpu, source, options).await
     }
 
-    /// Codes of each group.
+    /// Number of codes per group.
     pub fn codes(&self) -> u32 {
         self.levels.iter().product()
     }
 
-    /// Bytes of its weights on the device.
+    /// GPU bytes of the weights.
     pub fn bytes(&self) -> u64 {
         self.side.bytes
     }
 
-    /// Numbers that its weights have.
+    /// Number of parameters.
     pub fn parameters(&self) -> u64 {
         self.side.parameters
     }
 
-    /// Samples of the frames from `first` on, of frames that are given from the beginning; a frame has a code of each group.
+    /// Decodes `codes`, `[frames, groups]` from the first frame on, and returns the samples of the frames from `first`
+    /// on.
     ///
     /// # Errors
-    /// `Request` for a code that there is not; `NotFinite`; what the device reports.
+    /// `Request` for a code out of range; `NotFinite`; errors of the device.
     pub async fn decode(&mut self, gpu: &Gpu, codes: &[u32], first: usize) -> Result<Vec<f32>> {
         let frames = codes.len() / self.groups;
         let most = self.codes();
         if let Some(code) = codes.iter().find(|code| **code >= most) {
-            let reason = format!("{code} is no code of this codec, which has {most}");
+            let reason = format!("code {code} is not below this codec's {most} codes. Use codes of this codec.");
             return Err(Error::Request { parameter: "codes".into(), reason });
         }
         let mut samples = Vec::with_capacity(frames.saturating_sub(first) * self.hop);
@@ -132,7 +133,7 @@ impl Codec {
                 .chunks_exact(self.groups)
                 .flat_map(|frame| values(frame, &self.levels))
                 .collect();
-            // Few lengths, so that few steps are made.
+            // Powers of two, so that few plans are built.
             self.side.prepare(gpu, (end - from).next_power_of_two().min(MOST), &Default::default()).await?;
             self.side.write(gpu, 0, &rows)?;
             self.side.run(gpu, end - from)?;

@@ -1,5 +1,4 @@
-//! Text to sound: a language model of codes, its codec beside it, and the sound as it is made. It knows text, tokens and
-//! samples; how they are computed is the engine's business.
+//! Text to speech: a language model of codec tokens, its audio codec, and streaming of samples.
 
 mod codec;
 mod nemo;
@@ -21,33 +20,33 @@ pub use request::{SpeakRequest, Spoken};
 use serde_json::{Value, json};
 use std::rc::Rc;
 
-/// The token that ends a text, beside the specials.
+/// End-of-text token id.
 const END_OF_TEXT: u32 = 2;
-/// Frames of the first piece of sound, which shall come soon, and of the others.
+/// Frames of the first audio chunk, short for low latency, and of later chunks.
 const FIRST: usize = 4;
 const PIECE: usize = 16;
 
-/// A loaded voice.
+/// A loaded text-to-speech model.
 pub struct Speaker {
-    /// The sequence, and through it the model of codes.
+    /// Session of the language model of codec tokens, which also holds the model.
     pub session: Session,
     /// Tokenizer.
     pub text: Rc<TextParts>,
-    /// Codes to samples.
+    /// Codec decoder, from codes to samples.
     pub codec: Codec,
-    /// How codes lie in the vocabulary.
+    /// Layout of codec tokens in the vocabulary.
     pub frames: Frames,
-    /// Where it comes from.
+    /// Name, revision and warnings of the load.
     pub origin: Origin,
-    /// From a speaker's vector to a row, `[hidden, numbers]`, where the model takes one.
+    /// Projection of speaker embeddings `[hidden, speaker_dims]` and `speaker_dims`, if the model has one.
     projection: Option<(Vec<f32>, usize)>,
 }
 
-/// Sound on its way: codes of whole frames, and how many of them have sounded.
+/// State of a synthesis: tokens, codes of complete frames, and the number of frames already emitted.
 #[derive(Default)]
 struct Speech {
     ids: Vec<u32>,
-    /// Codes of the frame under way.
+    /// Tokens of the incomplete frame.
     frame: Vec<u32>,
     codes: Vec<u32>,
     sounded: usize,
@@ -56,7 +55,7 @@ struct Speech {
 }
 
 impl Speech {
-    /// Takes a token; a frame in which codebooks came out of turn is left out, unless `any` codes shall sound.
+    /// Adds a token. Drops a frame whose codebooks are out of order, unless `any` is set.
     fn take(&mut self, frames: &Frames, token: u32, any: bool) {
         self.frame.push(token);
         self.ids.push(token);
@@ -76,18 +75,18 @@ impl Speech {
 }
 
 impl Speaker {
-    /// Loads a voice and its codec, each from a source.
+    /// Loads a text-to-speech model and its codec, each from its own source.
     ///
     /// # Errors
-    /// What the files, the configuration or the device refuse.
+    /// Errors of the files, the configuration or the device.
     pub async fn load(gpu: Gpu, source: &Source, codec: &Source, name: &str, options: RunOptions) -> Result<Self> {
         let progress = source.progress();
         progress.phase(Phase::Config);
         let files = Files::open(source, None).await?;
         let frames = Frames::read(&files.config).ok_or_else(|| Error::UnsupportedOption {
             architecture: files.config.get("model_type").and_then(Value::as_str).unwrap_or("this model").into(),
-            option: "speech".into(),
-            hint: "Its vocabulary has no codes of sound; load a model that speaks.".into(),
+            option: "speech synthesis".into(),
+            hint: "Its vocabulary has no codec tokens. Load a text-to-speech model such as Kani-TTS.".into(),
         })?;
         progress.phase(Phase::Tokenizer);
         let texts = TextFiles::of_source(source).await?;
@@ -101,8 +100,10 @@ impl Speaker {
         let codec = opened.load(&gpu, codec, options).await?;
         if codec.groups != frames.per || codec.codes() < frames.size {
             let (has, codes) = (codec.groups, codec.codes());
-            let reason =
-                format!("frames of {} codes of {} do not fit a codec of {has} of {codes}", frames.per, frames.size);
+            let reason = format!(
+                "the model has {} codebooks of {}, the codec {has} of {codes}. Load the model's codec.",
+                frames.per, frames.size
+            );
             return Err(Error::Config { file: "config.json".into(), reason });
         }
         let Language { model, text, origin } = Language::load(gpu, source, name, files, texts, options).await?;
@@ -112,7 +113,7 @@ impl Speaker {
         Ok(Self { session, text, codec, frames, origin, projection })
     }
 
-    /// What the model is and what it costs, in the names of the JavaScript face.
+    /// Returns `model.info` as JSON, with the JavaScript API's field names.
     pub fn info(&self) -> Value {
         let model = self.session.model();
         let mut bytes = model.bytes();
@@ -128,7 +129,7 @@ impl Speaker {
         info
     }
 
-    /// The tokens before the codes.
+    /// Returns the prompt ids, with the speaker's soft token if one is given.
     fn prompt(&mut self, request: &SpeakRequest) -> Result<Vec<u32>> {
         let special = |which| self.frames.special(which);
         let mut ids = match &request.ids {
@@ -147,14 +148,16 @@ impl Speaker {
         };
         let Some(speaker) = &request.speaker else { return Ok(ids) };
         let refuse = |reason: String| Error::Request { parameter: "speaker".into(), reason };
-        let (matrix, numbers) =
-            self.projection.as_ref().ok_or_else(|| refuse("this model takes no speaker.".into()))?;
+        let (matrix, numbers) = self
+            .projection
+            .as_ref()
+            .ok_or_else(|| refuse("this model does not support speaker embeddings. Leave it out.".into()))?;
         if speaker.len() != *numbers || speaker.iter().any(|v| !v.is_finite()) || ids.is_empty() {
-            return Err(refuse(format!("{} numbers; a speaker of this model has {numbers}.", speaker.len())));
+            return Err(refuse(format!("{} values given. Use {numbers} finite values.", speaker.len())));
         }
         let row: Vec<f32> =
             matrix.chunks_exact(*numbers).map(|w| w.iter().zip(speaker).map(|(a, b)| a * b).sum()).collect();
-        // The same speaker keeps its number, so a second text to it finds the first one's rows.
+        // The same speaker keeps its id, so that later prompts hit the cache.
         let content = speaker
             .iter()
             .fold(0xcbf2_9ce4_8422_2325_u64, |h, v| (h ^ u64::from(v.to_bits())).wrapping_mul(0x0100_0000_01b3));
@@ -170,15 +173,15 @@ impl Speaker {
                 Encoded { rows, tokens: 1, cols: row.len(), order: vec![0], grids: vec![(1, 1)], interval: 0.0 },
             )
         };
-        // The second of the sequence.
+        // The speaker is the second token of the sequence.
         ids.insert(1, self.session.vocab() as u32 + number);
         Ok(ids)
     }
 
-    /// Speaks a text; `on_sound` gets samples as they are made.
+    /// Synthesizes speech. Calls `on_sound` with samples as they are decoded.
     ///
     /// # Errors
-    /// `Request` for what the model cannot do; `ContextFull`; `Aborted`; what the device reports.
+    /// `Request` for unsupported options; `ContextFull`; `Aborted`; errors of the device.
     pub async fn speak(
         &mut self,
         request: &SpeakRequest,
@@ -249,12 +252,12 @@ impl Speaker {
         })
     }
 
-    /// The token that ends a speech.
+    /// Returns the end-of-speech token.
     fn end(&self) -> u32 {
         self.frames.special(Special::EndOfSpeech)
     }
 
-    /// How tokens are picked: codes and the end alone.
+    /// Returns the sampling parameters, which allow only codec tokens and the end token.
     fn params(&self, request: &SpeakRequest, vocab: usize) -> Result<Params> {
         let end = self.end();
         let banned = (0..self.frames.start.min(vocab as u32)).filter(|id| *id != end || request.ignore_end);
@@ -267,14 +270,15 @@ impl Speaker {
             ..Params::default()
         };
         let mut params = usual.merge(&request.sampling)?;
-        // A mask says so where there is one.
+        // With `grammar`, a mask does this instead.
         if !request.grammar {
             params.logit_bias.extend(banned.map(|id| (id, f64::NEG_INFINITY)));
         }
         Ok(params)
     }
 
-    /// What may come after so many codes: those of the next codebook, and at a frame's edge the end.
+    /// Returns the mask of tokens allowed after `codes` codes: the next codebook, and the end token at a frame
+    /// boundary.
     fn mask(&self, codes: usize, vocab: usize) -> Vec<u32> {
         let mut mask = vec![0u32; vocab.div_ceil(32)];
         let end = (codes.is_multiple_of(self.frames.per) && codes > 0).then(|| self.end());
@@ -286,7 +290,7 @@ impl Speaker {
         mask
     }
 
-    /// Makes the sound of frames that are whole, where they are enough for a piece, or all of them.
+    /// Decodes complete frames and emits their samples once they fill a chunk, or at once if `all` is set.
     async fn sound(&mut self, speech: &mut Speech, all: bool, on_sound: &mut impl FnMut(&[f32])) -> Result<()> {
         let frames = speech.codes.len() / self.frames.per;
         let wanted = if speech.sounded == 0 { FIRST } else { PIECE };
@@ -301,7 +305,7 @@ impl Speaker {
     }
 }
 
-/// The projection of speakers' vectors, where the checkpoint has one.
+/// Reads the projection of speaker embeddings, if the checkpoint has one.
 async fn projection(source: &Source, files: &Files) -> Result<Option<(Vec<f32>, usize)>> {
     let Some(tensor) = files.checkpoint.tensors.get(arch::SPEAKER_PROJECTION) else { return Ok(None) };
     let (Some(float), [_, numbers]) = (float_of(tensor.dtype), &tensor.shape[..]) else { return Ok(None) };

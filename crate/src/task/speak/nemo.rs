@@ -1,5 +1,5 @@
-//! A codec's files as they are published: safetensors with a config.json, or an archive of NVIDIA NeMo's, of which only headers and
-//! what is needed is read.
+//! Published codec files: safetensors with a config.json, or an NVIDIA NeMo archive, of which only headers and needed
+//! tensors are read.
 
 use crate::exec::Files;
 use crate::format::{Checkpoint, detect, nemo};
@@ -9,13 +9,13 @@ use crate::{Error, Result};
 use serde_json::{Value, json};
 use std::ops::Range;
 
-/// The largest directory and pickle of a checkpoint: thousands of tensors take less than one MB.
+/// Maximum bytes of a checkpoint's directory and pickle; thousands of tensors take less than 1 MB.
 const MAX_HEADER: u64 = 64 << 20;
 
-/// Opens the files of a codec, whose configuration may say little.
+/// Opens the files of a codec.
 ///
 /// # Errors
-/// What the source and the containers' readers report.
+/// Errors of the source and the container formats.
 pub(super) async fn open(source: &Source) -> Result<Files> {
     let missing = match source.read_optional("config.json").await? {
         Some(config) => {
@@ -29,14 +29,14 @@ pub(super) async fn open(source: &Source) -> Result<Files> {
         None => None,
     };
     let file = source.list().await?.into_iter().find(|name| name.ends_with(".nemo"));
-    // A repository that does not list its files has one of its own name.
+    // If the repository cannot be listed, try its own name.
     let own = source.name().trim_end_matches('/').rsplit('/').next().and_then(|name| name.split('@').next());
     let file = file.unwrap_or_else(|| format!("{}.nemo", own.unwrap_or_default()));
     let Some(info) = source.info(&file).await? else {
         return Err(missing.unwrap_or_else(|| Error::MissingFile {
             file: format!("config.json or {file}"),
             place: source.name().into(),
-            hint: "A codec is safetensors with a config.json, or an archive of NeMo's.".into(),
+            hint: "A codec needs safetensors with a config.json, or a .nemo archive.".into(),
         }));
     };
     archive(source, &file, info.size).await
@@ -50,19 +50,19 @@ async fn archive(source: &Source, file: &str, size: u64) -> Result<Files> {
         let Some((name, length)) = nemo::tar_entry(file, &header)? else { break };
         let data = at + nemo::BLOCK..at + nemo::BLOCK + length;
         if data.end > size {
-            return Err(fault("it ends too early"));
+            return Err(fault(&format!("it is truncated: {name} ends at byte {} of {size}", data.end)));
         }
         at = data.end.next_multiple_of(nemo::BLOCK);
         found.insert(name, data);
     }
-    let entry = |name: &str| found.get(name).cloned().ok_or_else(|| fault(&format!("there is no {name} in it")));
+    let entry = |name: &str| found.get(name).cloned().ok_or_else(|| fault(&format!("it has no entry {name}")));
     let (settings, zip) = (entry("model_config.yaml")?, entry("model_weights.ckpt")?);
     let small = |range: Range<u64>| {
         let within = range.end - range.start <= MAX_HEADER;
-        within.then_some(range).ok_or_else(|| fault("its headers are too long"))
+        within.then_some(range).ok_or_else(|| fault("its headers exceed 64 MiB"))
     };
     let read = async |range: Range<u64>| source.read_range(file, small(range)?).await;
-    let strange = || fault("its weights are not as PyTorch stores them");
+    let strange = || fault("its weights are not a PyTorch checkpoint");
     let length = zip.end - zip.start;
     let tail = read(zip.end - length.min(nemo::ZIP_TAIL)..zip.end).await?;
     let place = nemo::zip_directory(&tail, length).ok_or_else(strange)?;

@@ -1,74 +1,74 @@
-//! What a speech is asked for, in the names of the JavaScript face, and what it came to.
+//! Synthesis request and result, with the JavaScript API's field names.
 
 use crate::sample::Overrides;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// A request.
+/// A synthesis request.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SpeakRequest {
-    /// The text.
+    /// Text to synthesize.
     pub input: String,
-    /// The tokens before the codes, instead of those that the text makes.
+    /// Prompt ids, instead of those of `input`.
     pub ids: Option<Vec<u32>>,
-    /// A name or language that the model knows, set before the text.
+    /// Name of a voice or language that the model knows, put before the text.
     pub voice: Option<String>,
-    /// A speaker's vector, for models that take one.
+    /// Speaker embedding, for models that support it.
     pub speaker: Option<Vec<f32>>,
-    /// The most codes.
+    /// Maximum codec tokens.
     pub max_tokens: Option<usize>,
-    /// Let only codes of the next codebook come, which the processor looks after: slower.
+    /// Allows only tokens of the next codebook. Slower, as sampling runs on the CPU.
     pub grammar: bool,
-    /// Go on after the end of speech: for benchmarks.
+    /// Continues after the end-of-speech token, for benchmarks.
     pub ignore_end: bool,
-    /// How codes are drawn.
+    /// Sampling parameters.
     #[serde(flatten)]
     pub sampling: Overrides,
 }
 
 impl SpeakRequest {
-    /// Reads a request.
+    /// Parses a request from JSON.
     ///
     /// # Errors
-    /// `Request` that says which field is wrong.
+    /// `Request`, which names the wrong field.
     pub fn from_json(text: &str) -> Result<Self> {
         let refuse = |e: serde_json::Error| Error::Request { parameter: "request".into(), reason: e.to_string() };
         serde_json::from_str::<Self>(text).map_err(refuse)?.checked()
     }
 
-    /// Refuses what cannot be.
+    /// Validates the fields.
     ///
     /// # Errors
-    /// `Request` that says which field is wrong.
+    /// `Request`, which names the wrong field.
     pub fn checked(self) -> Result<Self> {
         let refuse = |parameter: &str, reason: String| Err(Error::Request { parameter: parameter.into(), reason });
         if self.ids.is_none() && self.input.trim().is_empty() {
-            return refuse("input", "there is no text to speak".into());
+            return refuse("input", "there is no text. Give at least one word.".into());
         }
         if self.ids.as_ref().is_some_and(Vec::is_empty) {
-            return refuse("ids", "there is no token".into());
+            return refuse("ids", "the list is empty. Give at least one token id.".into());
         }
         Ok(self)
     }
 }
 
-/// What a speech came to.
+/// Result of a synthesis.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spoken {
-    /// Frames that sounded.
+    /// Frames decoded to audio.
     pub frames: usize,
-    /// Frames that were left out because their codes came out of turn.
+    /// Frames dropped because their codebooks were out of order.
     pub dropped: usize,
-    /// Seconds of the sound.
+    /// Seconds of audio.
     pub seconds: f64,
     /// `stop` or `length`.
     pub finish_reason: &'static str,
-    /// Milliseconds to the first sound.
+    /// Milliseconds to the first samples.
     pub first_ms: Option<f64>,
-    /// Milliseconds of all.
+    /// Total milliseconds.
     pub total_ms: f64,
-    /// The tokens of the codes.
+    /// Generated token ids.
     pub ids: Vec<u32>,
 }

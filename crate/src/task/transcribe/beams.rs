@@ -1,4 +1,4 @@
-//! Several texts at a time, of which the best is kept: each goes on in a sequence of its own over the same memory.
+//! Beam search over a window. Each beam has its own session; all share the encoder's output.
 
 use super::Transcriber;
 use super::decode::{Decoded, Text};
@@ -7,11 +7,11 @@ use crate::audio::beam::{BeamOptions, Hypothesis, Search, log_softmax};
 use crate::exec::Session;
 
 impl Transcriber {
-    /// The best of several texts.
+    /// Decodes a window with beam search and returns the best hypothesis.
     pub(super) async fn beams(&mut self, text: &Text<'_>) -> Result<Decoded> {
         let best = self.search(text).await?.into_iter().next();
         let Some(Hypothesis { mut ids, score, .. }) = best else { return Ok(Decoded::default()) };
-        // A score is a sum over the length to some power.
+        // Undo the length penalty: score = sum / length^penalty.
         let length = ids.len().max(1) as f64;
         let sum = f64::from(score) * length.powf(f64::from(text.request.length_penalty));
         if ids.last().is_some_and(|id| self.ends.contains(id)) {
@@ -20,7 +20,7 @@ impl Transcriber {
         Ok(Decoded { ids, mean_logprob: Some(sum / length), ..Decoded::default() })
     }
 
-    /// All finished texts, the best first.
+    /// Returns all finished hypotheses, best first.
     pub(super) async fn search(&mut self, text: &Text<'_>) -> Result<Vec<Hypothesis>> {
         let beams = text.request.beams;
         self.begin(text).await?;
@@ -34,7 +34,7 @@ impl Transcriber {
             ends: self.ends.clone(),
         };
         let mut search = Search::new(options);
-        // Of each text under way: its tokens, and the sequence that holds it.
+        // Per running beam: its tokens and the index of its session.
         let mut texts: Vec<(Vec<u32>, usize)> = vec![(Vec::new(), 0)];
         loop {
             text.abort.check("transcribing")?;
@@ -71,7 +71,7 @@ impl Transcriber {
         if index == 0 { &mut self.session } else { &mut self.others[index - 1] }
     }
 
-    /// Sequences for texts that go on from those of `parents`: the first child stays, others get a copy elsewhere.
+    /// Assigns sessions to the children of `parents`: the first child keeps the parent's session, others get a copy.
     fn move_in(&mut self, parents: &[usize], beams: usize) -> Result<Vec<usize>> {
         let mut free: Vec<usize> = (0..beams).filter(|home| !parents.contains(home)).collect();
         let mut taken = Vec::new();
@@ -81,7 +81,7 @@ impl Transcriber {
                 continue;
             }
             let Some(home) = free.pop() else {
-                return Err(crate::Error::Internal("there are more texts than sequences".into()));
+                return Err(crate::Error::Internal("there are more beams than sessions".into()));
             };
             if home == 0 {
                 self.session.become_copy(&self.others[parent - 1])?;

@@ -1,4 +1,4 @@
-//! The tokens of one window of sound: the likeliest, drawn, or the best of several; on the GPU where no rule needs the logits.
+//! Decoding of one audio window: greedy, sampled or beam search; on the GPU unless a rule needs the logits.
 
 use super::{TranscribeRequest, Transcriber};
 use crate::audio::beam::log_softmax;
@@ -8,28 +8,28 @@ use crate::hub::AbortFlag;
 use crate::sample::{Params, Sampler, TokenMask};
 use crate::{Error, Result};
 
-/// A text that compresses better than this repeats itself.
+/// Compression ratio above which a result counts as repetitive.
 const REPEATS: f64 = 2.4;
-/// A text of a lower mean log-probability is a guess.
+/// Mean log-probability below which a result counts as unreliable.
 const GUESSED: f64 = -1.0;
-/// From this probability on nobody speaks, where the text is a guess besides.
+/// No-speech probability above which an unreliable result counts as silence.
 const SILENT: f32 = 0.6;
 
-/// What was heard in a window.
+/// Decoding result of a window.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Decoded {
-    /// Its tokens, without the one that ends it.
+    /// Tokens without the end token.
     pub ids: Vec<u32>,
-    /// Mean of their log-probabilities and of the end's, where they were looked at.
+    /// Mean log-probability of the tokens and the end token, if the logits were read.
     pub mean_logprob: Option<f64>,
-    /// The probability that nobody speaks, where the model tells it.
+    /// No-speech probability, if the model predicts it.
     pub no_speech: Option<f32>,
-    /// How much the text compresses.
+    /// Compression ratio of the text.
     pub compression: f64,
 }
 
 impl Decoded {
-    /// Whether nobody speaks.
+    /// Whether the window counts as silence.
     pub fn silent(&self) -> bool {
         self.no_speech.is_some_and(|p| p > SILENT) && self.mean_logprob.is_some_and(|p| p < GUESSED)
     }
@@ -39,19 +39,19 @@ impl Decoded {
     }
 }
 
-/// Hears tokens.
+/// Callback for partial results, with all tokens so far.
 pub(super) type Told<'a> = &'a dyn Fn(&[u32]);
 
-/// A text on its way.
+/// Inputs for decoding a window.
 pub(super) struct Text<'a> {
     pub prompt: &'a [u32],
-    /// The most tokens after the prompt.
+    /// Maximum tokens after the prompt.
     pub limit: usize,
-    /// With time tokens.
+    /// Whether to decode timestamp tokens.
     pub times: bool,
     pub request: &'a TranscribeRequest,
     pub abort: &'a AbortFlag,
-    /// Hears of all tokens so far whenever some came.
+    /// Called with all tokens so far after each step.
     pub told: Option<Told<'a>>,
 }
 
@@ -64,7 +64,7 @@ impl Text<'_> {
 }
 
 impl Transcriber {
-    /// Tokens of what the ear heard last.
+    /// Decodes the audio that was encoded last. Retries at higher temperatures while the result is unreliable.
     pub(super) async fn decode(&mut self, text: &Text<'_>) -> Result<Decoded> {
         let temperatures = text.request.temperatures();
         let mut found = Decoded::default();
@@ -82,7 +82,7 @@ impl Transcriber {
         Ok(found)
     }
 
-    /// Runs a prompt from its beginning.
+    /// Clears the session and prefills the prompt.
     pub(super) async fn begin(&mut self, text: &Text<'_>) -> Result<()> {
         self.session.clear();
         self.session.resume(text.prompt, &|| text.abort.check("transcribing")).await?;
@@ -132,12 +132,12 @@ impl Transcriber {
         Ok(found)
     }
 
-    /// Whether other tokens may come first than later.
+    /// Whether the first token has rules of its own.
     fn has_first_rule(&self) -> bool {
         !self.rules.begin_suppress.is_empty()
     }
 
-    /// The next token by the logits, with its log-probability among those that may come.
+    /// Samples the next token from the logits. Returns it with its log-probability among the allowed tokens.
     async fn pick(&self, sampler: &mut Sampler, ids: &[u32], times: bool) -> Result<(u32, f64)> {
         let logits = self.session.logits().await?;
         let mut row = logits.clone();
@@ -158,7 +158,7 @@ impl Transcriber {
         Ok((token, f64::from(row[token as usize])))
     }
 
-    /// Goes on without the processor, step by step on the GPU.
+    /// Decodes the remaining tokens on the GPU without reading logits back.
     async fn replay(
         &mut self,
         text: &Text<'_>,
@@ -193,10 +193,10 @@ impl Transcriber {
         outcome
     }
 
-    /// Languages that may be spoken with their probabilities, the likeliest first, and the probability that nobody speaks.
+    /// Returns language probabilities, highest first, and the no-speech probability.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Errors of the device.
     pub async fn detect(&mut self) -> Result<(Vec<(String, f32)>, Option<f32>)> {
         self.session.clear();
         self.session.prefill(&[self.rules.start], 0).await?;

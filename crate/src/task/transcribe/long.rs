@@ -1,5 +1,5 @@
-//! Sound of any length: where somebody speaks, in windows that the model hears at once, whose texts are joined again.
-//! Memory does not grow with the sound: a window is heard, told and left.
+//! Transcription of audio of any length: voice activity detection, windows, and joining of overlapping results. Memory
+//! use does not grow with the audio.
 
 use super::Transcriber;
 use super::decode::{Decoded, Text};
@@ -14,47 +14,47 @@ use crate::hub::AbortFlag;
 use crate::{Error, Result};
 use std::ops::Range;
 
-/// Samples that windows of one stretch of speech share.
+/// Overlap of consecutive windows of a speech segment, in samples.
 const OVERLAP: usize = 4 * RATE as usize;
-/// The most samples of a window of longer sound: what the models were trained on.
+/// Maximum window of longer audio in samples: the length that models were trained on.
 const USUAL: usize = 28 * RATE as usize;
-/// Windows of detection between looks at the abort flag: two seconds.
+/// Detection windows between checks of the abort flag: two seconds.
 const LOOK: usize = 64;
-/// Speech with less silence between is heard as one.
+/// Speech segments with a shorter pause between them are merged, in samples.
 const PAUSE: usize = 2 * RATE as usize;
-/// Tokens of text before the sound at the most, as a share of the model's context.
+/// The prompt takes at most 1 / `BEFORE` of the model's context.
 const BEFORE: usize = 2;
 
-/// Detected speech of which the model says nothing is decoded again from so many samples on: less is the end of a word.
+/// Minimum samples of detected speech without words that are decoded again; less is the end of a word.
 const MISSED: usize = RATE as usize;
-/// The least samples by which a window goes on after the one before it.
+/// Minimum step from one window to the next, in samples.
 const STEP: usize = RATE as usize / 2;
 
-/// What all windows of a transcription have alike.
+/// Inputs shared by all windows of a transcription.
 struct Run<'a> {
     samples: &'a [f32],
     request: &'a TranscribeRequest,
     ask: &'a Ask,
     abort: &'a AbortFlag,
     teller: &'a Teller<'a>,
-    /// Where voice detection found speech, where it was asked.
+    /// Detected speech segments, if detection ran.
     detected: Option<&'a [Range<usize>]>,
 }
 
-/// Where a sound goes on after a window.
+/// How to continue after a window.
 enum Next {
-    /// At a sample.
+    /// Continue at this sample.
     At(usize),
-    /// With the same window: time tokens said nothing of speech that was detected.
+    /// Decode the same window without timestamp tokens: they covered none of the detected speech.
     Again,
 }
 
 impl Transcriber {
-    /// Transcribes samples at 16 kHz; `on_heard` gets each stretch as soon as it will not change any more, and with `partials`
-    /// the text as it is decoded.
+    /// Transcribes samples at 16 kHz. Calls `on_heard` with each final segment, and with `partials` also with text as
+    /// it is decoded.
     ///
     /// # Errors
-    /// `Request` for what the model cannot do and for sound without samples; `Aborted`; what the device reports.
+    /// `Request` for unsupported options and for audio without samples; `Aborted`; errors of the device.
     pub async fn transcribe(
         &mut self,
         samples: &[f32],
@@ -69,11 +69,12 @@ impl Transcriber {
             timestamps: request.timestamps != Times::None,
         };
         if request.timestamps == Times::Word && self.rules.alignment_heads.is_empty() {
-            let reason = "this checkpoint does not name the heads that tell when words are spoken.".into();
+            let reason =
+                "word timestamps need alignment heads, which this checkpoint does not name. Use 'segment'.".into();
             return Err(Error::Request { parameter: "timestamps".into(), reason });
         }
         let mut language = self.rules.language(&ask)?;
-        // What cannot be is refused before anything is heard.
+        // Reject unsupported requests before encoding any audio.
         self.rules.prompt(language, &ask)?;
         let mut out = Transcript {
             language: self.code_of(language).or(self.rules.english_only.then(|| "en".into())),
@@ -94,7 +95,7 @@ impl Transcriber {
                 abort.check("transcribing")?;
                 let window = at..range.end.min(at + self.longest(samples));
                 let end = match self.ear.hear(&self.session.gpu, &samples[window.clone()]).await {
-                    // The rest of a range may be too short to be anything.
+                    // The rest of a range may be too short to encode.
                     Err(Error::Request { .. }) if at > 0 => range.end,
                     Err(error) => return Err(error),
                     Ok(_) => {
@@ -118,7 +119,7 @@ impl Transcriber {
                     }
                 };
                 at = end;
-                // What is followed by more that overlaps may still change.
+                // The last segment may still change if the next window overlaps.
                 let open = usize::from(precedes && !ask.timestamps);
                 teller.settle(&out, out.segments.len().saturating_sub(open), end);
             }
@@ -127,14 +128,14 @@ impl Transcriber {
         Ok(out)
     }
 
-    /// The most samples of a window.
+    /// Returns the maximum window length in samples.
     fn longest(&self, samples: &[f32]) -> usize {
         let longest = self.ear.intake.longest();
         if samples.len() <= longest { longest } else { USUAL.min(longest) }
     }
 
-    /// Where to listen, in ranges: windows that may overlap, or with time tokens ranges of any length; and where voice detection
-    /// found speech, where it was asked.
+    /// Returns the sample ranges to transcribe, and the detected speech if detection ran. With timestamp tokens the
+    /// ranges have any length; without them they are windows that may overlap.
     async fn ranges(
         &self,
         samples: &[f32],
@@ -145,7 +146,7 @@ impl Transcriber {
         let fits = samples.len() <= self.ear.intake.longest();
         let detected = match (&self.vad, request.vad.unwrap_or(!fits)) {
             (None, true) if request.vad == Some(true) => {
-                let reason = "no voice detection was given; name its weights when the model is loaded.".into();
+                let reason = "no voice activity detector is loaded. Set 'vad' when loading the model.".into();
                 return Err(Error::Request { parameter: "vad".into(), reason });
             }
             (Some(vad), true) => Some(detect_speech(vad, samples, abort).await?),
@@ -166,7 +167,7 @@ impl Transcriber {
         Ok((seams::windows(&speech, self.longest(samples), OVERLAP), detected))
     }
 
-    /// The first place in a range from which on enough speech was detected to be decoded again; the end where none was.
+    /// Returns the first sample of detected speech in a range, if there is enough of it to decode again.
     ///
     /// # Errors
     /// `Aborted`.
@@ -187,8 +188,8 @@ impl Transcriber {
         Ok(within.map(|s| s.start).next().filter(|_| enough))
     }
 
-    /// Decodes a window again without time tokens, of which those with them said nothing though speech was detected. What this
-    /// finds nothing in either is noted.
+    /// Decodes a window again without timestamp tokens, after they covered none of its detected speech. Adds the window
+    /// to `unheard` if this gives no words either. Returns the next sample.
     async fn again(
         &mut self,
         out: &mut Transcript,
@@ -215,7 +216,7 @@ impl Transcriber {
         Ok(window.end)
     }
 
-    /// The language of what was heard last.
+    /// Detects the language of the audio that was encoded last.
     async fn spoken(&mut self, out: &mut Transcript) -> Result<Option<u32>> {
         let (languages, _) = self.detect().await?;
         let code = languages.first().map(|(code, _)| code.clone());
@@ -227,7 +228,7 @@ impl Transcriber {
         self.rules.languages.iter().find(|(_, id)| Some(**id) == language).map(|(code, _)| code.clone())
     }
 
-    /// The decoder's first tokens.
+    /// Returns the decoder's first tokens.
     fn prompt(&self, request: &TranscribeRequest, language: Option<u32>, ask: &Ask) -> Result<Vec<u32>> {
         if let Some(ids) = request.ids.as_ref().filter(|ids| !ids.is_empty()) {
             return Ok(ids.clone());
@@ -236,14 +237,14 @@ impl Transcriber {
         let Some(text) = request.prompt.as_ref().filter(|text| !text.trim().is_empty()) else { return Ok(own) };
         let previous = self.rules.previous.ok_or_else(|| Error::Request {
             parameter: "prompt".into(),
-            reason: "this model takes no text before the sound.".into(),
+            reason: "this model does not support prompts. Leave it out.".into(),
         })?;
         let before = self.text.tokenizer()?.encode(&format!(" {}", text.trim()), false)?;
         let most = (self.session.capacity / BEFORE).saturating_sub(1).min(before.len());
         Ok([&[previous], &before[before.len() - most..], &own].concat())
     }
 
-    /// The tokens of a window that was heard.
+    /// Decodes the window that was encoded last.
     async fn window(&mut self, prompt: &[u32], ask: &Ask, run: &Run<'_>, under: &Under<'_>) -> Result<Decoded> {
         let Run { request, abort, teller, .. } = run;
         let room = self.session.capacity.saturating_sub(prompt.len());
@@ -252,7 +253,7 @@ impl Transcriber {
             Intake::Mel { .. } => room,
         };
         let limit = request.max_tokens.unwrap_or(by_length).min(room);
-        // The model tells silence where it begins.
+        // The no-speech probability comes from the first step.
         let asks = request.retries() && self.rules.no_timestamps.is_some();
         let no_speech = if asks { self.detect().await?.1 } else { None };
         let told = |ids: &[u32]| teller.decoding(under, ids);
@@ -275,7 +276,7 @@ impl Transcriber {
         }
     }
 
-    /// Adds a window without time tokens, joined to the one before where both heard the same.
+    /// Appends the result of a window without timestamp tokens, joined to the previous one where they overlap.
     fn append(&self, out: &mut Transcript, decoded: &Decoded, window: &Range<usize>, run: &Run<'_>) {
         if decoded.silent() || decoded.ids.is_empty() {
             if run.detected.is_some() {
@@ -295,7 +296,7 @@ impl Transcriber {
         out.segments.push(added);
     }
 
-    /// Adds the stretches that a window's time tokens tell; answers where to go on.
+    /// Appends the segments of a window's timestamp tokens; returns where to continue.
     async fn timed(
         &mut self,
         out: &mut Transcript,
@@ -307,7 +308,7 @@ impl Transcriber {
         let frames = window.len().div_ceil(mel::HOP);
         let (mut found, go_on) = self.rules.stretches(&decoded.ids, seconds(window.start), frames);
         let go_on = if go_on == 0 { window.len() } else { (go_on * mel::HOP).min(window.len()) };
-        // Where the model stopped, though the window goes on.
+        // Where the model stopped before the end of the window.
         let mut stopped = self.rules.closes_at(&decoded.ids).map(|frames| (frames * mel::HOP).min(window.len()));
         if decoded.silent() || decoded.ids.iter().all(|id| *id >= self.rules.first_time()) {
             found.clear();
@@ -336,7 +337,7 @@ impl Transcriber {
     }
 }
 
-/// Where voice detection finds speech.
+/// Detects speech segments, as sample ranges.
 async fn detect_speech(vad: &Vad, samples: &[f32], abort: &AbortFlag) -> Result<Vec<Range<usize>>> {
     let mut state = State::default();
     let mut probabilities = Vec::with_capacity(samples.len() / WINDOW + 1);

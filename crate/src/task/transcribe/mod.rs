@@ -1,5 +1,4 @@
-//! Sound to text: a loaded model that hears, with its tokenizer and its rules. It knows samples at 16 kHz, text and token ids;
-//! how they are computed is the engine's business.
+//! Speech to text: a loaded model with its tokenizer and decoding rules. Audio is mono, at 16 kHz.
 
 mod beams;
 mod decode;
@@ -23,31 +22,31 @@ pub use request::{Heard, Times, TranscribeRequest};
 use serde_json::{Value, json};
 use std::rc::Rc;
 
-/// A loaded model that hears.
+/// A loaded speech-to-text model.
 pub struct Transcriber {
-    /// The decoder's sequence, and through it the model.
+    /// Session of the decoder, which also holds the model.
     pub session: Session,
-    /// The encoder.
+    /// Audio encoder.
     pub ear: Ear,
     /// Tokenizer.
     pub text: Rc<TextParts>,
-    /// What the model's tokens mean.
+    /// Special tokens and decoding rules.
     pub rules: Rules,
-    /// Where it comes from.
+    /// Name, revision and warnings of the load.
     pub origin: Origin,
-    /// Tells speech from silence, where it was given.
+    /// Voice activity detector, if one is loaded.
     pub vad: Option<Rc<Vad>>,
-    /// Tokens that end a text.
+    /// End tokens.
     pub ends: Vec<u32>,
-    /// Sequences of further beams.
+    /// Sessions of the other beams.
     others: Vec<Session>,
 }
 
 impl Transcriber {
-    /// Loads a model from a source.
+    /// Loads a speech-to-text model.
     ///
     /// # Errors
-    /// What the files, the configuration or the device refuse.
+    /// Errors of the files, the configuration or the device.
     pub async fn load(gpu: Gpu, source: &Source, name: &str, options: RunOptions) -> Result<Self> {
         let progress = source.progress();
         progress.phase(Phase::Config);
@@ -56,8 +55,8 @@ impl Transcriber {
         let config = files.config.clone();
         let speech = arch::speech(&config)?.ok_or_else(|| Error::UnsupportedOption {
             architecture: config.get("model_type").and_then(Value::as_str).unwrap_or("this model").into(),
-            option: "sound".into(),
-            hint: "Load Whisper, Moonshine or another model that hears.".into(),
+            option: "audio input".into(),
+            hint: "Load a speech-to-text model such as Whisper or Moonshine.".into(),
         })?;
         progress.phase(Phase::Tokenizer);
         let texts = TextFiles::of_source(source).await?;
@@ -81,7 +80,7 @@ impl Transcriber {
         Ok(Self { session, ear, text, rules, origin, vad: None, ends, others: Vec::new() })
     }
 
-    /// What the model is and what it costs, in the names of the JavaScript face.
+    /// Returns `model.info` as JSON, with the JavaScript API's field names.
     pub fn info(&self) -> Value {
         let model = self.session.model();
         let mut bytes = model.bytes();
@@ -102,25 +101,25 @@ impl Transcriber {
         info
     }
 
-    /// The most seconds that are heard at once.
+    /// Maximum seconds of audio in one window.
     pub fn seconds(&self) -> f64 {
         self.ear.intake.longest() as f64 / f64::from(crate::audio::RATE)
     }
 
-    /// The encoder's rows for samples, `[rows, columns]`, and how many there are.
+    /// Encodes samples. Returns the encoder states `[rows, cols]` and the number of rows.
     ///
     /// # Errors
-    /// `Request` for sound that is too short or too long; what the device reports.
+    /// `Request` for audio that is too short or too long; errors of the device.
     pub async fn encode(&mut self, samples: &[f32]) -> Result<(Vec<f32>, usize)> {
         crate::audio::check(samples, "audio")?;
         let rows = self.ear.hear(&self.session.gpu, samples).await?;
         Ok((self.ear.states(&self.session.gpu).await?, rows))
     }
 
-    /// Logits of all of these tokens after samples, `[ids, vocabulary]`.
+    /// Encodes samples and returns the decoder's logits for the given tokens, `[ids, vocab]`.
     ///
     /// # Errors
-    /// As [`Self::encode`]; `Request` for tokens that the model does not know.
+    /// As [`Self::encode`]; `Request` for ids outside the vocabulary.
     pub async fn logits(&mut self, samples: &[f32], ids: &[u32]) -> Result<Vec<f32>> {
         crate::audio::check(samples, "audio")?;
         self.ear.hear(&self.session.gpu, samples).await?;
@@ -128,7 +127,7 @@ impl Transcriber {
         self.session.every_row(ids, false).await
     }
 
-    /// The text of tokens, without those that are no text.
+    /// Decodes tokens to text, without special and timestamp tokens.
     fn words_of(&self, ids: &[u32]) -> String {
         let first_time = self.rules.first_time();
         let spoken: Vec<u32> = ids.iter().copied().filter(|id| *id < first_time).collect();
@@ -136,17 +135,17 @@ impl Transcriber {
     }
 }
 
-/// What hearing takes on a device.
+/// Measured times of a speech-to-text model.
 #[derive(Debug, Clone, Copy)]
 pub struct Timed {
-    /// Milliseconds of a window, from samples to what the decoder looks at.
+    /// Milliseconds to encode a window, from samples to cross-attention keys and values.
     pub encode_ms: f64,
-    /// Milliseconds of a token.
+    /// Milliseconds per decoded token.
     pub token_ms: f64,
 }
 
 impl Transcriber {
-    /// Measures one window and so many tokens, after a run that warms up.
+    /// Measures encoding of one window and decoding of `tokens` tokens, best of three runs.
     ///
     /// # Errors
     /// As [`Self::encode`].

@@ -1,50 +1,50 @@
-//! What a transcription is asked for, in the names of the JavaScript face, and what it tells on its way.
+//! Transcription request and progress events, with the JavaScript API's field names.
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// How closely a transcript is timed.
+/// Granularity of timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Times {
-    /// By the windows that were heard at once.
+    /// Time ranges of windows.
     #[default]
     None,
-    /// By the model's own time tokens.
+    /// Segments, from the model's timestamp tokens.
     Segment,
-    /// By words too, from what the decoder looked at.
+    /// Segments and words; words from cross-attention weights.
     Word,
 }
 
-/// A request.
+/// A transcription request.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TranscribeRequest {
-    /// Code or English name of the language; none has it detected.
+    /// Language code or English name; None detects it.
     pub language: Option<String>,
-    /// Translate into English.
+    /// Translates into English.
     pub translate: bool,
-    /// How closely it is timed.
+    /// Granularity of timestamps.
     pub timestamps: Times,
-    /// Text before the sound: names and spellings to expect.
+    /// Text that conditions the decoder: names and spellings to expect.
     pub prompt: Option<String>,
-    /// The decoder's first tokens, instead of those that language, task and prompt make.
+    /// First decoder tokens, instead of those of language, task and prompt.
     pub ids: Option<Vec<u32>>,
-    /// Temperatures, each tried when the text before it is doubtful; none means 0 alone.
+    /// Temperatures, tried in order until a result is reliable; empty means 0 only.
     pub temperatures: Vec<f64>,
-    /// Texts that are followed at a time; 1 takes the likeliest token each time.
+    /// Number of beams, 1 to 16; 1 means no beam search.
     pub beams: usize,
-    /// The power of a text's length that divides its score among beams.
+    /// Exponent of the length that divides a beam's score.
     pub length_penalty: f32,
-    /// The most tokens of a window; by default what its seconds or the model allow.
+    /// Maximum tokens per window; by default what its seconds or the model allow.
     pub max_tokens: Option<usize>,
-    /// Hear only where somebody speaks; by default in sound that is longer than a window.
+    /// Whether to transcribe detected speech only; by default for audio longer than a window.
     pub vad: Option<bool>,
-    /// Whether log-probabilities are wanted.
+    /// Whether to return log-probabilities.
     pub logprobs: bool,
-    /// The seed of draws.
+    /// Sampling seed.
     pub seed: Option<u64>,
-    /// Whether text is told while it is decoded, too.
+    /// Whether to emit partial text during decoding.
     pub partials: bool,
 }
 
@@ -69,60 +69,60 @@ impl Default for TranscribeRequest {
 }
 
 impl TranscribeRequest {
-    /// Reads a request.
+    /// Parses a request from JSON.
     ///
     /// # Errors
-    /// `Request` that says which field is wrong.
+    /// `Request`, which names the wrong field.
     pub fn from_json(text: &str) -> Result<Self> {
         let refuse = |e: serde_json::Error| Error::Request { parameter: "request".into(), reason: e.to_string() };
         serde_json::from_str::<Self>(text).map_err(refuse)?.checked()
     }
 
-    /// Refuses what cannot be.
+    /// Validates the fields.
     ///
     /// # Errors
-    /// `Request` that says which field is wrong.
+    /// `Request`, which names the wrong field.
     pub fn checked(self) -> Result<Self> {
         let refuse = |parameter: &str, reason: String| Err(Error::Request { parameter: parameter.into(), reason });
         if !(1..=16).contains(&self.beams) {
-            return refuse("beams", format!("{} is not a number from 1 to 16", self.beams));
+            return refuse("beams", format!("{} is out of range. Use 1 to 16.", self.beams));
         }
         if let Some(t) = self.temperatures.iter().find(|t| !(0.0..=2.0).contains(*t)) {
-            return refuse("temperature", format!("{t} is not a number from 0 to 2"));
+            return refuse("temperature", format!("{t} is out of range. Use 0 to 2."));
         }
         if self.max_tokens == Some(0) {
-            return refuse("maxTokens", "0 tokens were asked for; ask for at least one".into());
+            return refuse("maxTokens", "0 is too small. Use at least 1.".into());
         }
         Ok(self)
     }
 
-    /// Whether a text may be thrown away: for another temperature, or because nobody speaks.
+    /// Whether a result may be discarded, for a retry or as silence.
     pub(super) fn retries(&self) -> bool {
         self.temperatures().len() > 1 || self.logprobs
     }
 
-    /// The temperatures to try.
+    /// Returns the temperatures to try.
     pub(super) fn temperatures(&self) -> &[f64] {
         if self.temperatures.is_empty() { &[0.0] } else { &self.temperatures }
     }
 }
 
-/// What was heard: a stretch of the transcript that will not change any more, or all of the text behind the last such stretch
-/// as far as it is decoded. A partial text takes the place of the one before it, and a settled stretch that of its beginning.
+/// A transcription event: a final segment, or the partial text after the last final segment. Partial text replaces the
+/// previous partial text; a final segment replaces its beginning.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Heard {
-    /// What was said.
+    /// Transcribed text.
     pub text: String,
-    /// Seconds.
+    /// Start in seconds.
     pub start: f64,
-    /// Seconds.
+    /// End in seconds.
     pub end: f64,
-    /// Seconds of the sound that have been heard.
+    /// Seconds of audio transcribed so far.
     pub done: f64,
-    /// Seconds of all of it.
+    /// Total seconds of audio.
     pub total: f64,
-    /// Of a partial text, how much of its beginning will not change any more; none for a settled stretch.
+    /// The final prefix of partial text; None for a final segment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stable: Option<String>,
 }

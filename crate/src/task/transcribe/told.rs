@@ -1,4 +1,4 @@
-//! What a transcription tells on its way: settled stretches, each once, and between them the text as far as it is decoded.
+//! Transcription events: each final segment once, and partial text in between.
 
 use super::request::Heard;
 use crate::audio::formats::{Segment, Transcript};
@@ -8,33 +8,33 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Seconds of so many samples.
+/// Converts samples at 16 kHz to seconds.
 pub(super) fn seconds(samples: usize) -> f64 {
     samples as f64 / f64::from(RATE)
 }
 
-/// Tells a caller what is heard.
+/// Emits transcription events to a callback.
 pub(super) struct Teller<'a> {
     on_heard: RefCell<&'a mut dyn FnMut(&Heard)>,
     text: Rc<TextParts>,
     first_time: u32,
-    /// Whether text is told while it is decoded.
+    /// Whether to emit partial text.
     partials: bool,
-    /// Whether the text is that of time tokens.
+    /// Whether tokens include timestamps.
     timed: bool,
     total: f64,
-    /// Segments that were told.
+    /// Number of emitted final segments.
     settled: Cell<usize>,
-    /// The partial text that stands.
+    /// The last emitted partial text.
     standing: RefCell<String>,
 }
 
-/// A window whose text is on its way.
+/// A window that is being decoded.
 pub(super) struct Under<'a> {
-    /// What was heard before.
+    /// The transcript before this window.
     pub out: &'a Transcript,
     pub window: Range<usize>,
-    /// Whether tokens stay as they come: they are not drawn again, and no other window hears the same.
+    /// Whether decoded tokens are final: no retries and no overlapping window.
     pub safe: bool,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// The text of tokens as a transcript joins it: where it is timed, what time tokens part is parted by a space.
+    /// Decodes tokens to text as the transcript joins it. With timestamps, a space separates segments.
     fn words(&self, ids: &[u32]) -> String {
         let Ok(tokenizer) = self.text.tokenizer() else { return String::new() };
         let spoken: Vec<u32>;
@@ -72,17 +72,17 @@ impl<'a> Teller<'a> {
         join(pieces.map(|ids| tokenizer.decode(ids, true)))
     }
 
-    /// How many of the tokens stay, however the text goes on.
+    /// Returns how many of the tokens are final, whatever follows.
     fn stable(&self, ids: &[u32]) -> usize {
         if !self.timed {
             return ids.len() - guard::loose(ids);
         }
-        // What is behind the last stretch that closed may be heard again.
+        // Tokens after the last closed segment may be decoded again.
         let is_time = |at: usize| ids[at] >= self.first_time;
         (1..ids.len()).rev().find(|at| is_time(*at) && is_time(at - 1)).unwrap_or(0)
     }
 
-    /// Tells the segments that came since, up to `settled`.
+    /// Emits the new final segments up to index `settled`.
     pub fn settle(&self, out: &Transcript, settled: usize, done: usize) {
         for segment in &out.segments[self.settled.get()..settled.max(self.settled.get())] {
             let Segment { text, start, end, .. } = segment;
@@ -96,12 +96,12 @@ impl<'a> Teller<'a> {
         }
     }
 
-    /// The text of segments that may still change.
+    /// Returns the text of segments that may still change.
     fn unsettled(&self, out: &Transcript) -> String {
         join(out.segments.iter().skip(self.settled.get()).map(|segment| segment.text.clone()))
     }
 
-    /// Tells what a window's tokens say so far.
+    /// Emits the partial text of a window's tokens so far.
     pub fn decoding(&self, under: &Under<'_>, ids: &[u32]) {
         if !self.partials {
             return;
@@ -109,14 +109,14 @@ impl<'a> Teller<'a> {
         let before = self.unsettled(under.out);
         let text = join([before.clone(), self.words(ids)].into_iter());
         let stable = if under.safe && before.is_empty() { self.words(&ids[..self.stable(ids)]) } else { String::new() };
-        // The last character may wait for its other bytes.
+        // The last character may be incomplete.
         let stable = stable.trim_end_matches('\u{fffd}').trim_end();
         let stable = if text.starts_with(stable) { stable.to_string() } else { String::new() };
         let start = under.out.segments.get(self.settled.get()).map_or(seconds(under.window.start), |s| s.start);
         self.stand(text, stable, start..seconds(under.window.end), under.window.start);
     }
 
-    /// Puts a partial text in the place of the one before.
+    /// Replaces the partial text and emits it if it changed.
     fn stand(&self, text: String, stable: String, span: Range<f64>, done: usize) {
         if *self.standing.borrow() != text {
             self.standing.replace(text.clone());
@@ -127,14 +127,14 @@ impl<'a> Teller<'a> {
     fn tell(&self, text: String, span: Range<f64>, done: usize, stable: Option<String>) {
         let done = seconds(done).min(self.total);
         let heard = Heard { text, start: span.start, end: span.end, done, total: self.total, stable };
-        // A callback that calls back would find the cell taken: it hears nothing.
+        // Events during a running callback are dropped.
         if let Ok(mut on_heard) = self.on_heard.try_borrow_mut() {
             on_heard(&heard);
         }
     }
 }
 
-/// Texts in a row as [`Transcript::text`] joins them.
+/// Joins strings as [`Transcript::text`] does.
 fn join(texts: impl Iterator<Item = String>) -> String {
     texts.fold(String::new(), |mut all, text| {
         let text = text.trim();

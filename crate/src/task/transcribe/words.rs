@@ -1,6 +1,6 @@
-//! When words were spoken: what some heads of the decoder looked at while each token came.
-//! Source: transformers' `_extract_token_timestamps`, which takes the text with its time tokens as it was decoded; openai/whisper's
-//! `timing.py` reads it once more without them.
+//! Word timestamps from the cross-attention weights of the alignment heads.
+//! Source: transformers' `_extract_token_timestamps`, which uses the decoded tokens with timestamps; openai/whisper's
+//! `timing.py` decodes once more without them.
 
 use super::Transcriber;
 use crate::Result;
@@ -9,13 +9,13 @@ use crate::audio::whisper::{FRAMES_PER_STEP, Stretch, TIME_STEP, has_spaces, wor
 use crate::audio::{RATE, dtw, mel};
 use std::ops::Range;
 
-/// Frames of the median that smooths weights.
+/// Width of the median filter over attention weights, in frames.
 const FILTER: usize = 7;
 
 impl Transcriber {
-    /// The words of each stretch of a window's tokens.
+    /// Returns the words of each segment of a window's tokens.
     ///
-    /// A token begins where the one before it was looked for, and ends where it was itself.
+    /// A token starts at the frame aligned with the previous token and ends at its own aligned frame.
     pub(super) async fn word_times(
         &mut self,
         prompt: &[u32],
@@ -35,7 +35,7 @@ impl Transcriber {
         let heads: Vec<&[f32]> = weights.iter().map(Vec::as_slice).collect();
         let found = dtw::starts(&heads, rows.len(), frames, FILTER);
         let begin = window.start as f64 / f64::from(RATE);
-        // The first begins with the window.
+        // The first token starts with the window.
         let time = |token: usize| begin + token.checked_sub(1).map_or(0, |i| found[i]) as f64 * TIME_STEP;
         let spaces = language.is_none_or(has_spaces);
         let decode = |ids: &[u32]| self.text.tokenizer().map_or_else(|_| String::new(), |t| t.decode(ids, false));
@@ -51,7 +51,7 @@ impl Transcriber {
         Ok(stretches.iter().map(of).collect())
     }
 
-    /// Of each alignment head: how some rows of a text looked at the first frames, `[rows][frames]`.
+    /// Computes the cross-attention weights of each alignment head over the first frames, `[rows][frames]`.
     async fn weights(&mut self, ids: &[u32], rows: Range<usize>, frames: usize) -> Result<Vec<Vec<f32>>> {
         let heads = self.rules.alignment_heads.clone();
         let keys = self.ear.keys(&self.session.gpu).await?;
