@@ -27,7 +27,8 @@ fn run() -> Result<(), String> {
     let crate_dir = PathBuf::from(env::var("CARGO_MANIFEST_DIR").map_err(|e| e.to_string())?);
     // shaders/ is next to the crate in the workspace and inside the crate when it is packaged.
     let root = [crate_dir.join("../shaders"), crate_dir.join("shaders")];
-    let root = root.iter().find(|p| p.is_dir()).ok_or("shaders/ not found: expected next to the crate or inside it")?.clone();
+    let root =
+        root.iter().find(|p| p.is_dir()).ok_or("shaders/ not found: expected next to the crate or inside it")?.clone();
     println!("cargo:rerun-if-changed={}", root.display());
     let toml = fs::read_to_string(root.join("variants.toml")).map_err(|e| format!("variants.toml: {e}"))?;
     let specs: BTreeMap<String, Spec> = toml::from_str(&toml).map_err(|e| format!("variants.toml: {e}"))?;
@@ -136,7 +137,9 @@ fn read_shader(root: &Path, path: &str) -> Result<String, String> {
 /// `one_of`. The values in `choices` are also validated with each flag. Returns the number of variants.
 fn validate_all(name: &str, spec: &Spec, text: &str, valid: &mut Valid) -> Result<usize, String> {
     if let Some(unknown) = spec.choices.iter().find(|c| !spec.consts.contains_key(*c)) {
-        return Err(format!("variants.toml: kernel {name}: 'choices' names {unknown}, which 'consts' does not declare"));
+        return Err(format!(
+            "variants.toml: kernel {name}: 'choices' names {unknown}, which 'consts' does not declare"
+        ));
     }
     let mut choices: Vec<Vec<&str>> = vec![vec![]];
     for group in &spec.one_of {

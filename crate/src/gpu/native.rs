@@ -198,9 +198,11 @@ impl NativeGpu {
 
 impl Backend for NativeGpu {
     async fn open(options: &DeviceOptions) -> Result<Self> {
-        let none = |reason: String| Error::NoWebGpu {
+        let none = |reason: String| {
+            Error::NoWebGpu {
             reason,
             hint: "Install a Vulkan, Metal or DX12 driver. The package mesa-vulkan-drivers includes one that runs on the CPU.".into(),
+        }
         };
         let request = wgpu::RequestAdapterOptions {
             power_preference: wgpu::PowerPreference::HighPerformance,
