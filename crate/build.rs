@@ -14,7 +14,7 @@ mod preprocess;
 mod units;
 mod variants;
 
-use variants::Spec;
+use variants::KernelEntry;
 
 fn main() {
     if let Err(message) = run() {
@@ -31,38 +31,38 @@ fn run() -> Result<(), String> {
         root.iter().find(|p| p.is_dir()).ok_or("shaders/ not found: expected next to the crate or inside it")?.clone();
     println!("cargo:rerun-if-changed={}", root.display());
     let toml = fs::read_to_string(root.join("variants.toml")).map_err(|e| format!("variants.toml: {e}"))?;
-    let specs: BTreeMap<String, Spec> = toml::from_str(&toml).map_err(|e| format!("variants.toml: {e}"))?;
+    let specs: BTreeMap<String, KernelEntry> = toml::from_str(&toml).map_err(|e| format!("variants.toml: {e}"))?;
     let mut registry = String::new();
     let (mut variants, mut names) = (String::new(), String::new());
     // Each file is stored once and imports are resolved at run time, which halves the shader bytes in the package.
     let files = RefCell::new(BTreeMap::new());
     let page = env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "wasm32");
     let read = |path: &str| {
-        let text = tight(&read_shader(&root, path)?);
-        let kept = if page { without(&text, NATIVE) } else { text.clone() };
+        let text = minify(&read_shader(&root, path)?);
+        let kept = if page { strip_branch(&text, NATIVE_ONLY_FLAG) } else { text.clone() };
         files.borrow_mut().insert(path.to_string(), kept);
         Ok(text)
     };
-    let mut valid = Valid::read(&crate_dir);
+    let mut valid = ValidatedShaders::read(&crate_dir);
     for (name, spec) in &specs {
         let path = spec.file.trim_end_matches(".wgsl");
         let text = preprocess::flatten(path, &read, &mut Vec::new())?;
         let count = validate_all(name, spec, &text, &mut valid)?;
-        let variant = camel(name);
+        let variant = camel_case(name);
         let _ = writeln!(variants, "    /// `shaders/{}`, {count} variants.\n    {variant},", spec.file);
         let _ = writeln!(names, "            Kernel::{variant} => {name:?},");
         let _ = writeln!(
             registry,
             "    KernelSource {{ path: {path:?}, flags: &{:?}, one_of: &{}, consts: &{}, choices: &{:?} }},",
             spec.flags,
-            list(spec.one_of.iter().map(|g| format!("&{g:?}"))),
-            list(spec.consts.iter().map(|(n, v)| format!("({n:?}, &{v:?})"))),
+            array_literal(spec.one_of.iter().map(|g| format!("&{g:?}"))),
+            array_literal(spec.consts.iter().map(|(n, v)| format!("({n:?}, &{v:?})"))),
             spec.choices,
         );
     }
     valid.write();
-    let files = list(files.borrow().iter().map(|(path, text)| format!("({path:?}, {text:?})")));
-    let all = specs.keys().map(|n| format!("Kernel::{}", camel(n))).collect::<Vec<_>>().join(", ");
+    let files = array_literal(files.borrow().iter().map(|(path, text)| format!("({path:?}, {text:?})")));
+    let all = specs.keys().map(|n| format!("Kernel::{}", camel_case(n))).collect::<Vec<_>>().join(", ");
     let code = format!(
         "/// The kernels of shaders/variants.toml.\n#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]\n\
          pub enum Kernel {{\n{variants}}}\n\nimpl Kernel {{\n    /// Its name in variants.toml.\n    pub fn name(self) -> &'static str {{\n        \
@@ -73,20 +73,20 @@ fn run() -> Result<(), String> {
     fs::write(out, code).map_err(|e| e.to_string())
 }
 
-fn list(items: impl Iterator<Item = String>) -> String {
+fn array_literal(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(", "))
 }
 
-fn camel(name: &str) -> String {
+fn camel_case(name: &str) -> String {
     let part = |p: &str| p[..1].to_uppercase() + &p[1..];
     name.split('_').map(part).collect()
 }
 
 /// The flag that is never set in a browser build.
-const NATIVE: &str = "COOP";
+const NATIVE_ONLY_FLAG: &str = "COOP";
 
 /// Removes the `#ifdef condition` branches from a shader source; each must have an `#else`.
-fn without(text: &str, condition: &str) -> String {
+fn strip_branch(text: &str, condition: &str) -> String {
     let mut out = String::with_capacity(text.len());
     // Nesting depth inside the condition, and whether its #else was reached.
     let (mut depth, mut otherwise) = (0, false);
@@ -107,13 +107,13 @@ fn without(text: &str, condition: &str) -> String {
 }
 
 /// Minifies a shader source: no comments, indentation, empty lines or optional spaces.
-fn tight(text: &str) -> String {
+fn minify(text: &str) -> String {
     // Directives and bindings are read line by line.
-    let tight = |code: &str| if code.starts_with(['#', '@']) { code.to_string() } else { tight_line(code) };
-    variants::code(text).map(|code| tight(code) + "\n").collect()
+    let tight = |code: &str| if code.starts_with(['#', '@']) { code.to_string() } else { minify_line(code) };
+    variants::code_lines(text).map(|code| tight(code) + "\n").collect()
 }
 
-fn tight_line(code: &str) -> String {
+fn minify_line(code: &str) -> String {
     let mut out = String::with_capacity(code.len());
     let mut signs = code.chars().peekable();
     while let Some(sign) = signs.next() {
@@ -135,7 +135,7 @@ fn read_shader(root: &Path, path: &str) -> Result<String, String> {
 
 /// Validates every flag combination with default constants, then each other constant value with each choice of
 /// `one_of`. The values in `choices` are also validated with each flag. Returns the number of variants.
-fn validate_all(name: &str, spec: &Spec, text: &str, valid: &mut Valid) -> Result<usize, String> {
+fn validate_all(name: &str, spec: &KernelEntry, text: &str, valid: &mut ValidatedShaders) -> Result<usize, String> {
     if let Some(unknown) = spec.choices.iter().find(|c| !spec.consts.contains_key(*c)) {
         return Err(format!(
             "variants.toml: kernel {name}: 'choices' names {unknown}, which 'consts' does not declare"
@@ -162,7 +162,7 @@ fn validate_all(name: &str, spec: &Spec, text: &str, valid: &mut Valid) -> Resul
                 let mut consts = defaults.clone();
                 consts[place].1 = value;
                 for flag in std::iter::once(None).chain(chosen.iter().map(|f| Some(f.as_str()))) {
-                    let flags = spec.with_needed(choice.iter().copied().chain(flag).collect());
+                    let flags = spec.with_required(choice.iter().copied().chain(flag).collect());
                     if spec.allows(&flags) {
                         count += 1;
                         validate(name, text, &flags, &consts, valid)?;
@@ -176,14 +176,14 @@ fn validate_all(name: &str, spec: &Spec, text: &str, valid: &mut Valid) -> Resul
 
 /// Hashes of shader sources that this build or an earlier one validated. Builds for other targets and profiles produce
 /// the same sources. Stored in cargo's target folder and discarded when the rules or the naga version change.
-struct Valid {
+struct ValidatedShaders {
     file: Option<PathBuf>,
     rules: u64,
     hashes: HashSet<u64>,
     new: bool,
 }
 
-impl Valid {
+impl ValidatedShaders {
     fn read(crate_dir: &Path) -> Self {
         let lock = fs::read_to_string(crate_dir.join("../Cargo.lock"));
         let out = PathBuf::from(env::var("OUT_DIR").unwrap_or_default());
@@ -236,16 +236,17 @@ fn validate(
     name: &str,
     text: &str,
     flags: &[&str],
-    consts: &preprocess::Numbers<'_>,
-    valid: &mut Valid,
+    consts: &preprocess::Constants<'_>,
+    valid: &mut ValidatedShaders,
 ) -> Result<(), String> {
     let has = |f: &str| flags.contains(&f);
     let body = preprocess::expand(text, &has, consts).map_err(|e| format!("shaders: kernel {name} {flags:?}: {e}"))?;
     let label = format!("kernel {name} {flags:?} {consts:?}");
     // naga does not parse the browsers' subgroup matrix extensions. Both extension names lower to the same source.
     let browsers = has("CHROMIUM") || has("STANDARD");
-    let source = preprocess::whole(browsers, &has, consts, &body);
-    let source = if browsers { units::lower(&source).map_err(|e| format!("{label}: {e}"))? } else { source };
+    let source = preprocess::with_prologue(browsers, &has, consts, &body);
+    let source =
+        if browsers { units::lower_matrix_dialect(&source).map_err(|e| format!("{label}: {e}"))? } else { source };
     if valid.has(&source) {
         return Ok(());
     }

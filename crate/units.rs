@@ -2,7 +2,7 @@
 //! parse, so that build.rs can validate these variants too.
 
 /// Directives that browsers require before subgroup matrix code and that naga does not know.
-const HEAD: [&str; 5] = [
+const DIRECTIVES: [&str; 5] = [
     "enable subgroups;",
     "enable subgroup_matrix;",
     "enable chromium_experimental_subgroup_matrix;",
@@ -11,10 +11,10 @@ const HEAD: [&str; 5] = [
 ];
 
 /// The kinds of matrices in operand order.
-const KINDS: [&str; 3] = ["left", "right", "result"];
+const MATRIX_KINDS: [&str; 3] = ["left", "right", "result"];
 
 /// A declared matrix: alias name, component type, columns and rows.
-struct Matrix<'a> {
+struct MatrixAlias<'a> {
     name: &'a str,
     component: &'a str,
     size: [&'a str; 2],
@@ -25,22 +25,23 @@ struct Matrix<'a> {
 ///
 /// # Errors
 /// Syntax that the draft does not define, wrong arguments, or matrices whose sizes or component types do not match.
-pub fn lower(source: &str) -> Result<String, String> {
+pub fn lower_matrix_dialect(source: &str) -> Result<String, String> {
     let mut out = String::with_capacity(source.len() + 1024);
-    let mut matrices: [Option<Matrix<'_>>; 3] = [None, None, None];
+    let mut matrices: [Option<MatrixAlias<'_>>; 3] = [None, None, None];
     for line in source.lines() {
         let fail = || format!("unknown subgroup matrix syntax: {line}");
-        if HEAD.contains(&line) {
+        if DIRECTIVES.contains(&line) {
             continue;
         } else if line.starts_with("diagnostic(") || line.starts_with("enable ") && line != "enable f16;" {
             return Err(fail());
         } else if let Some((name, of)) = line.split_once("subgroup_matrix_") {
-            let (kind, matrix) = declared(name, of).ok_or_else(fail)?;
-            out.push_str(&as_struct(&matrix));
+            let (kind, matrix) = parse_alias(name, of).ok_or_else(fail)?;
+            out.push_str(&lower_alias(&matrix));
             matrices[kind] = Some(matrix);
         } else if let Some(at) = line.find("subgroupMatrix") {
-            let ([name, lists, rest], result) = (call(&line[at..]).ok_or_else(fail)?, matrices[2].as_ref());
-            let said = said(name, lists, result.map_or("", |m| m.name)).filter(|_| !rest.contains("subgroupMatrix"));
+            let ([name, lists, rest], result) = (split_call(&line[at..]).ok_or_else(fail)?, matrices[2].as_ref());
+            let said =
+                lower_call(name, lists, result.map_or("", |m| m.name)).filter(|_| !rest.contains("subgroupMatrix"));
             out.push_str(&(line[..at].to_string() + &said.ok_or_else(fail)? + rest));
         } else {
             out.push_str(line);
@@ -62,16 +63,16 @@ pub fn lower(source: &str) -> Result<String, String> {
 }
 
 /// Parses `alias Name = subgroup_matrix_kind<component, columns, rows>;`, split at the kind.
-fn declared<'a>(name: &'a str, of: &'a str) -> Option<(usize, Matrix<'a>)> {
+fn parse_alias<'a>(name: &'a str, of: &'a str) -> Option<(usize, MatrixAlias<'a>)> {
     let name = name.strip_prefix("alias ")?.trim().strip_suffix('=')?.trim();
     let (kind, of) = of.strip_suffix(">;")?.split_once('<')?;
-    let kind = KINDS.iter().position(|known| *known == kind)?;
-    let [component, columns, rows] = split(of)[..] else { return None };
-    Some((kind, Matrix { name, component, size: [columns, rows] }))
+    let kind = MATRIX_KINDS.iter().position(|known| *known == kind)?;
+    let [component, columns, rows] = split_list(of)[..] else { return None };
+    Some((kind, MatrixAlias { name, component, size: [columns, rows] }))
 }
 
-fn as_struct(matrix: &Matrix<'_>) -> String {
-    let Matrix { name, component, size: [columns, rows] } = matrix;
+fn lower_alias(matrix: &MatrixAlias<'_>) -> String {
+    let MatrixAlias { name, component, size: [columns, rows] } = matrix;
     format!(
         "struct {name} {{ rows: array<array<{component}, {columns}>, {rows}> }}\n\
          fn {name}_loaded(first: {component}) -> {name} {{ var m: {name}; m.rows[0][0] = first; return m; }}\n\
@@ -80,7 +81,7 @@ fn as_struct(matrix: &Matrix<'_>) -> String {
 }
 
 /// Splits a call into the function name, its `<>` and `()` lists together, and the text after them.
-fn call(text: &str) -> Option<[&str; 3]> {
+fn split_call(text: &str) -> Option<[&str; 3]> {
     let (mut depth, open) = (0, text.find(['<', '('])?);
     let ends = |sign: char| {
         depth += i32::from(sign == '(') - i32::from(sign == ')');
@@ -91,12 +92,12 @@ fn call(text: &str) -> Option<[&str; 3]> {
 }
 
 /// Lowers a call to WGSL for naga; `result` is the alias of the result matrix.
-fn said(name: &str, lists: &str, result: &str) -> Option<String> {
+fn lower_call(name: &str, lists: &str, result: &str) -> Option<String> {
     let (of, arguments) = match lists.strip_prefix('<') {
         Some(lists) => lists.split_once('>')?,
         None => ("", lists),
     };
-    let (of, arguments) = (split(of), split(arguments.strip_prefix('(')?.strip_suffix(')')?));
+    let (of, arguments) = (split_list(of), split_list(arguments.strip_prefix('(')?.strip_suffix(')')?));
     let lies = |how: &str| matches!(how, "row_major" | "col_major");
     match (name, &of[..], &arguments[..]) {
         ("subgroupMatrixLoad", [matrix, how], [from, at, pitch]) if lies(how) => {
@@ -111,7 +112,7 @@ fn said(name: &str, lists: &str, result: &str) -> Option<String> {
 }
 
 /// Splits a list at the commas outside brackets.
-fn split(list: &str) -> Vec<&str> {
+fn split_list(list: &str) -> Vec<&str> {
     let mut depth = 0;
     let between = |sign: char| {
         depth += i32::from("([".contains(sign)) - i32::from(")]".contains(sign));
@@ -122,7 +123,7 @@ fn split(list: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::lower;
+    use super::lower_matrix_dialect;
     use wgpu::naga::front::wgsl::parse_str;
     use wgpu::naga::valid::{Capabilities, ValidationFlags, Validator};
 
@@ -144,22 +145,26 @@ fn main() { store(multiply(load_left(0u), load_right(1u), Sum()), 0u); }
 ";
 
     fn validated(text: &str) -> Result<(), String> {
-        let source = lower(text)?;
+        let source = lower_matrix_dialect(text)?;
         let module = parse_str(&source).map_err(|e| e.emit_to_string(&source))?;
         let validated = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module);
         validated.map(|_| ()).map_err(|e| e.emit_to_string(&source))
     }
 
     #[test]
-    fn the_drafts_words_are_valid() {
+    fn lowered_draft_syntax_is_valid() {
         validated(TEXT).unwrap();
         let chromium = TEXT.replace("enable subgroup_matrix", "enable chromium_experimental_subgroup_matrix");
         let chromium = chromium.replace("off, subgroup", "off, chromium.subgroup");
-        assert_eq!(lower(&chromium).unwrap(), lower(TEXT).unwrap(), "both extension names lower to one source");
+        assert_eq!(
+            lower_matrix_dialect(&chromium).unwrap(),
+            lower_matrix_dialect(TEXT).unwrap(),
+            "both extension names lower to one source"
+        );
     }
 
     #[test]
-    fn a_wrong_word_or_argument_is_an_error() {
+    fn wrong_syntax_or_arguments_are_errors() {
         for (right, wrong) in [
             // Syntax.
             ("enable subgroup_matrix", "enable subgroup_matrices"),

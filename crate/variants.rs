@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// One kernel of shaders/variants.toml.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Spec {
+pub struct KernelEntry {
     /// Its WGSL file, relative to shaders/.
     pub file: String,
     /// Flags that are set or not, independently.
@@ -29,7 +29,7 @@ pub struct Spec {
     pub exclude: Vec<[String; 2]>,
 }
 
-impl Spec {
+impl KernelEntry {
     /// Whether the flags may be set together.
     pub fn allows(&self, flags: &[&str]) -> bool {
         let has = |flag: &String| flags.contains(&flag.as_str());
@@ -38,7 +38,7 @@ impl Spec {
     }
 
     /// Adds the flags that these require, transitively.
-    pub fn with_needed<'a>(&'a self, mut flags: Vec<&'a str>) -> Vec<&'a str> {
+    pub fn with_required<'a>(&'a self, mut flags: Vec<&'a str>) -> Vec<&'a str> {
         let mut next = 0;
         while let Some(&flag) = flags.get(next) {
             let needed = self.needs.iter().filter(|pair| pair[0] == flag).map(|pair| pair[1].as_str());
@@ -51,7 +51,7 @@ impl Spec {
 }
 
 /// The lines of a shader without comments, indentation and empty lines.
-pub fn code(text: &str) -> impl Iterator<Item = &str> {
+pub fn code_lines(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or("").trim());
     lines.filter(|line| !line.is_empty())
 }

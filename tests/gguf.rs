@@ -1,13 +1,13 @@
 //! GGUF files made at test time: metadata and f32 tensors, whole or in parts as gguf-split writes them.
 
-use jerboa::format::gguf::Value;
+use jerboa::format::gguf::MetadataValue;
 
 const ALIGNMENT: usize = 32;
 
 /// A file under construction.
 #[derive(Default)]
 pub struct GgufFile {
-    pairs: Vec<(String, Value)>,
+    pairs: Vec<(String, MetadataValue)>,
     tensors: Vec<(String, Vec<usize>, Vec<f32>)>,
 }
 
@@ -15,12 +15,12 @@ impl GgufFile {
     /// A file of an architecture.
     pub fn new(architecture: &str) -> Self {
         let mut file = Self::default();
-        file.set("general.architecture", Value::Text(architecture.into()));
+        file.set("general.architecture", MetadataValue::Text(architecture.into()));
         file
     }
 
     /// Sets a value; integers become 32 bits, and lists of them too.
-    pub fn set(&mut self, key: &str, value: Value) -> &mut Self {
+    pub fn set(&mut self, key: &str, value: MetadataValue) -> &mut Self {
         self.pairs.retain(|(known, _)| known != key);
         self.pairs.push((key.into(), value));
         self
@@ -44,7 +44,7 @@ impl GgufFile {
         let part = |number: usize| {
             let mut pairs = if number == 0 { self.pairs.clone() } else { Vec::new() };
             let numbers = [("split.no", number), ("split.count", count), ("split.tensors.count", self.tensors.len())];
-            pairs.extend(numbers.map(|(key, n)| (key.to_string(), Value::Int(n as i64))));
+            pairs.extend(numbers.map(|(key, n)| (key.to_string(), MetadataValue::Int(n as i64))));
             let first = (number * share).min(self.tensors.len());
             encode(&pairs, &self.tensors[first..(first + share).min(self.tensors.len())])
         };
@@ -57,7 +57,7 @@ fn text(out: &mut Vec<u8>, text: &str) {
     out.extend(text.as_bytes());
 }
 
-fn value(out: &mut Vec<u8>, value: &Value) {
+fn value(out: &mut Vec<u8>, value: &MetadataValue) {
     let number = |out: &mut Vec<u8>, n: u32| out.extend(n.to_le_bytes());
     let mut array = |kind: u32, length: usize| {
         number(out, 9);
@@ -65,38 +65,38 @@ fn value(out: &mut Vec<u8>, value: &Value) {
         out.extend((length as u64).to_le_bytes());
     };
     match value {
-        Value::Ints(list) => {
+        MetadataValue::Ints(list) => {
             array(5, list.len());
             list.iter().for_each(|n| out.extend((*n as i32).to_le_bytes()));
         }
-        Value::Floats(list) => {
+        MetadataValue::Floats(list) => {
             array(6, list.len());
             list.iter().for_each(|x| out.extend((*x as f32).to_le_bytes()));
         }
-        Value::Texts(list) => {
+        MetadataValue::Texts(list) => {
             array(8, list.len());
             list.iter().for_each(|t| text(out, t));
         }
-        Value::Int(n) => {
+        MetadataValue::Int(n) => {
             number(out, 5);
             out.extend((*n as i32).to_le_bytes());
         }
-        Value::Float(x) => {
+        MetadataValue::Float(x) => {
             number(out, 6);
             out.extend((*x as f32).to_le_bytes());
         }
-        Value::Bool(flag) => {
+        MetadataValue::Bool(flag) => {
             number(out, 7);
             out.push(u8::from(*flag));
         }
-        Value::Text(t) => {
+        MetadataValue::Text(t) => {
             number(out, 8);
             text(out, t);
         }
     }
 }
 
-fn encode(pairs: &[(String, Value)], tensors: &[(String, Vec<usize>, Vec<f32>)]) -> Vec<u8> {
+fn encode(pairs: &[(String, MetadataValue)], tensors: &[(String, Vec<usize>, Vec<f32>)]) -> Vec<u8> {
     let mut out = b"GGUF".to_vec();
     out.extend(3u32.to_le_bytes());
     out.extend((tensors.len() as u64).to_le_bytes());

@@ -1,7 +1,7 @@
 //! Golden files: tiny checkpoints with what transformers computed on them.
 
-use jerboa::arch::Head;
-use jerboa::exec::{Decode, Encoder, Files, RunOptions, Session, Start};
+use jerboa::arch::EncoderHead;
+use jerboa::exec::{DecodeLoop, DecodeParams, EncoderModel, ModelFiles, RunOptions, Session};
 use jerboa::gpu::Gpu;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use std::path::{Path, PathBuf};
@@ -71,24 +71,24 @@ impl Golden {
 }
 
 /// Loads the encoder of a folder, with the modules in folders of its own.
-pub fn load_encoder(gpu: Gpu, folder: &Path, head: &Head, options: RunOptions) -> jerboa::Result<Encoder> {
+pub fn load_encoder(gpu: Gpu, folder: &Path, head: &EncoderHead, options: RunOptions) -> jerboa::Result<EncoderModel> {
     let modules: Vec<&str> = match head {
-        Head::Vector { dense, .. } => dense.iter().map(|d| d.path.as_str()).collect(),
+        EncoderHead::Vector { dense, .. } => dense.iter().map(|d| d.path.as_str()).collect(),
         _ => Vec::new(),
     };
     pollster::block_on(async {
         let source = open(folder).await?;
         let config = source.read("config.json").await?;
         let config = serde_json::from_slice(&config).expect("config.json");
-        let files = Files::with_modules(&source, config, &modules).await?;
-        Encoder::load(gpu, &source, files, head, None, options).await
+        let files = ModelFiles::with_modules(&source, config, &modules).await?;
+        EncoderModel::load(gpu, &source, files, head, None, options).await
     })
 }
 
 /// The files of a folder.
 pub async fn open(folder: &Path) -> jerboa::Result<Source> {
     let model = ModelRef::parse(&folder.to_string_lossy())?;
-    Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await
+    Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await
 }
 
 /// Loads the model of a folder.
@@ -111,7 +111,7 @@ pub fn greedy(session: &mut Session, ids: &[u32], count: usize) -> Vec<u32> {
 pub fn go_on(session: &mut Session, count: usize) -> Vec<u32> {
     pollster::block_on(async {
         let end = session.tokens().len();
-        let mut decode = Decode::start(session, Start::greedy(end, count)).expect("start");
+        let mut decode = DecodeLoop::start(session, DecodeParams::greedy(end, count)).expect("start");
         let mut tokens = Vec::new();
         loop {
             let next = decode.next(session).await.expect("decode");

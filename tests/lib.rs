@@ -3,7 +3,7 @@
 pub mod gguf;
 pub mod golden;
 
-use jerboa::gpu::{Backend, DeviceOptions, Force, Gpu, Pipeline, StepDesc, Usage};
+use jerboa::gpu::{Backend, BufferUsage, DeviceOptions, DispatchDesc, Gpu, Pipeline, VariantOverride};
 use jerboa::kernels::Launch;
 use jerboa::kernels::registry::{Kernel, Shader};
 use std::cell::{OnceCell, RefCell};
@@ -26,15 +26,15 @@ pub fn open(options: &DeviceOptions) -> Gpu {
     type Features = [bool; 4];
     thread_local!(static OPEN: RefCell<Vec<(Features, &'static Gpu)>> = RefCell::default());
     let options = &allowed(options);
-    let features = [options.f16, options.subgroups, options.matrix, options.least];
+    let features = [options.f16, options.subgroups, options.matrix, options.min_limits];
     let known = OPEN.with_borrow(|all| all.iter().find(|(known, _)| *known == features).map(|(_, gpu)| *gpu));
     let gpu = known.unwrap_or_else(|| {
         let gpu: &Gpu = Box::leak(Box::new(open_alone(options)));
-        gpu.keep_kernels();
+        gpu.cache_kernels();
         OPEN.with_borrow_mut(|all| all.push((features, gpu)));
         gpu
     });
-    gpu.under(options)
+    gpu.with_options(options)
 }
 
 /// A device that nobody else has: for tests that lose it, or count what is compiled.
@@ -45,7 +45,7 @@ pub fn open_alone(options: &DeviceOptions) -> Gpu {
 
 /// Options, or those of them that every device has where each test gets no more.
 fn allowed(options: &DeviceOptions) -> DeviceOptions {
-    let few = |options| DeviceOptions { f16: false, subgroups: false, least: true, ..options };
+    let few = |options| DeviceOptions { f16: false, subgroups: false, min_limits: true, ..options };
     if least() { few(options.clone()) } else { options.clone() }
 }
 
@@ -73,13 +73,13 @@ pub fn number(seed: u64, place: usize) -> f32 {
 /// A device whose products of many rows are of halves, in tiles of so many rows on its matrix units or, where it has none,
 /// spelled out.
 pub fn on_units(tile: u32) -> DeviceOptions {
-    let force = Some(Force { kernel: Kernel::GemmMatrix, name: "BM", value: tile });
-    DeviceOptions { force, ..DeviceOptions::default() }
+    let force = Some(VariantOverride { kernel: Kernel::GemmMatrix, name: "BM", value: tile });
+    DeviceOptions { variant_override: force, ..DeviceOptions::default() }
 }
 
 /// How far from its reference a model may be on a device: `exact`, but what halves allow where its products are of halves.
 pub fn limit(gpu: &Gpu, exact: f64) -> f64 {
-    if gpu.caps().matrix_units().is_some_and(|units| units.half) { 1e-2 } else { exact }
+    if gpu.caps().subgroup_matrix().is_some_and(|units| units.half) { 1e-2 } else { exact }
 }
 
 /// Runs one launch whose buffers are indices into `buffers`; returns all buffers as they are afterwards.
@@ -90,7 +90,7 @@ pub fn run(gpu: &Gpu, launch: &Launch<usize>, rows: u32, buffers: &[Vec<u8>]) ->
 /// Runs launches one after another over the same buffers.
 pub fn run_all(gpu: &Gpu, launches: &[Launch<usize>], rows: u32, buffers: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let make = |bytes: &Vec<u8>| {
-        let buffer = gpu.buffer("test", bytes.len() as u64, Usage::Storage).expect("buffer");
+        let buffer = gpu.buffer("test", bytes.len() as u64, BufferUsage::Storage).expect("buffer");
         let mut padded = bytes.clone();
         padded.resize(bytes.len().next_multiple_of(4), 0);
         gpu.write(&buffer, 0, &padded);
@@ -104,10 +104,10 @@ pub fn run_all(gpu: &Gpu, launches: &[Launch<usize>], rows: u32, buffers: &[Vec<
         let pipeline = compile(gpu, shader);
         let bound = resolved.buffers.into_iter().map(|(binding, index)| (binding, handles[index].clone())).collect();
         let (params, grid) = (resolved.params, launch.grid.at(rows));
-        steps.push(StepDesc { label: launch.label.clone(), pipeline, buffers: bound, params, grid });
+        steps.push(DispatchDesc { label: launch.label.clone(), pipeline, buffers: bound, params, grid });
     }
     let program = gpu.program("test", steps).expect("program");
-    gpu.submit(&[jerboa::gpu::Work::Run { program: &program, grids: None }]).expect("submit");
+    gpu.submit(&[jerboa::gpu::Command::Run { program: &program, grids: None }]).expect("submit");
     let read = |(handle, bytes): (&jerboa::gpu::Buffer, &Vec<u8>)| {
         let size = bytes.len().next_multiple_of(4) as u64;
         pollster::block_on(gpu.read(handle, 0, size)).expect("readback")

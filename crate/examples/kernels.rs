@@ -5,23 +5,23 @@
 //! Prints the median of five runs in microseconds, with GB/s (gemv) or Tflop/s (gemm, units, short). For recurrent
 //! layers it prints the total time of all their kernels.
 
-use jerboa::device::Force;
+use jerboa::device::VariantOverride;
 use jerboa::device::registry::Kernel;
-use jerboa::format::layout::{Float, Form, Layout};
-use jerboa::gpu::{Backend, Buffer, DeviceOptions, Gpu, StepDesc, Usage, Work};
+use jerboa::format::layout::{AffineForm, Float, WeightLayout};
+use jerboa::gpu::{Backend, Buffer, BufferUsage, Command, DeviceOptions, DispatchDesc, Gpu};
 use jerboa::kernels::Launch;
 use jerboa::kernels::attention::Kv;
-use jerboa::kernels::conv::Conv;
-use jerboa::kernels::matmul::{BlocksChoice, GemmChoice, GemvChoice, Matmul, NormPrologue, View, Weight};
-use jerboa::kernels::recurrent::{GatedNorm, Recurrent, Rule};
+use jerboa::kernels::conv::ShortConvKernel;
+use jerboa::kernels::matmul::{GemmTiling, GemvBlocksTiling, GemvTiling, Matmul, NormPrologue, View, WeightPlanes};
+use jerboa::kernels::recurrent::{GatedNormKernel, RecurrentKernel, RuleBuffers};
 use std::error::Error;
 use std::time::Instant;
 
 /// Minimum bytes of all copies of a weight together.
-const CACHE: u64 = 160 << 20;
+const CACHE_BYTES: u64 = 160 << 20;
 
-fn affine(bits: u8) -> Layout {
-    Layout::Affine { bits, group: 32, form: Form::Bias, scale: Float::F16 }
+fn affine(bits: u8) -> WeightLayout {
+    WeightLayout::Affine { bits, group: 32, form: AffineForm::Bias, scale: Float::F16 }
 }
 
 struct Bench {
@@ -40,18 +40,18 @@ impl Bench {
         variants.dedup();
         let shaders = variants.iter().map(|v| v.shader(false)).collect::<Result<Vec<_>, _>>()?;
         let pipelines = pollster::block_on(self.gpu.pipelines(&shaders))?;
-        let step = |l: &Launch<Buffer>| -> Result<StepDesc, jerboa::Error> {
+        let step = |l: &Launch<Buffer>| -> Result<DispatchDesc, jerboa::Error> {
             let index = variants.iter().position(|v| *v == l.variant).unwrap_or(0);
             let r = l.resolve(&shaders[index])?;
             let (label, grid, pipeline) = (l.label.clone(), l.grid.at(rows), pipelines[index].clone());
-            Ok(StepDesc { label, pipeline, buffers: r.buffers, params: r.params, grid })
+            Ok(DispatchDesc { label, pipeline, buffers: r.buffers, params: r.params, grid })
         };
         let program = self.gpu.program("bench", launches.iter().map(step).collect::<Result<_, _>>()?)?;
         // Prefill matmuls take long enough to need few repetitions.
         let repeat = if rows > 1 { 3 } else { (200 / launches.len()).max(2) };
         let run = |count: usize| -> Result<f64, jerboa::Error> {
             let start = Instant::now();
-            let work: Vec<Work<'_>> = (0..count).map(|_| Work::Run { program: &program, grids: None }).collect();
+            let work: Vec<Command<'_>> = (0..count).map(|_| Command::Run { program: &program, grids: None }).collect();
             self.gpu.submit(&work)?;
             pollster::block_on(self.gpu.read(&self.out, 0, 16))?;
             Ok(start.elapsed().as_secs_f64() * 1e6)
@@ -68,7 +68,7 @@ impl Bench {
 
     fn launches(
         &self,
-        layout: Layout,
+        layout: WeightLayout,
         n: usize,
         k: usize,
         gated: bool,
@@ -76,15 +76,15 @@ impl Bench {
     ) -> Result<(Vec<Launch<Buffer>>, u64), jerboa::Error> {
         let planes = layout.plane_bytes(n, k);
         let bytes = planes[0] + planes[1];
-        let copies = (CACHE / bytes + 1).min(24);
+        let copies = (CACHE_BYTES / bytes + 1).min(24);
         let view = |b: &Buffer, stride: usize| View { buffer: b.clone(), offset: 0, stride: stride as u32 };
         let launch = |_| {
-            let q = self.gpu.buffer("w", planes[0], Usage::Storage)?;
+            let q = self.gpu.buffer("w", planes[0], BufferUsage::Storage)?;
             let s = match planes[1] {
                 0 => None,
-                size => Some(self.gpu.buffer("s", size, Usage::Storage)?),
+                size => Some(self.gpu.buffer("s", size, BufferUsage::Storage)?),
             };
-            let weight = Weight { layout, rows: n as u32, cols: k as u32, q, s };
+            let weight = WeightPlanes { layout, rows: n as u32, cols: k as u32, q, s };
             let mut m = Matmul::plain("m", weight, view(&self.x, k), view(&self.out, n));
             if gated {
                 (m.n, m.gated, m.act) = (n as u32 / 2, Some(n as u32 / 2), 1);
@@ -101,7 +101,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let has = |name: &str| args.iter().any(|a| a == name);
     let gpu = pollster::block_on(Gpu::open(&DeviceOptions::default()))?;
     println!("{}", gpu.caps().description);
-    let buffer = |size: u64| gpu.buffer("data", size, Usage::Storage);
+    let buffer = |size: u64| gpu.buffer("data", size, BufferUsage::Storage);
     let (out, x, state, parts) = (buffer(1 << 28)?, buffer(1 << 26)?, buffer(64)?, buffer(1 << 28)?);
     let bench = Bench { gpu, out, x, state, parts };
     // n, k: q+k+v, o, gate+up, down of Qwen2-0.5B and Llama-3.1-8B, an lm_head.
@@ -116,18 +116,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         (4096, 14336, false),
         (151_936, 896, false),
     ];
-    let layouts = [("f16", Layout::Dense(Float::F16)), ("q8", affine(8)), ("q4", affine(4))];
+    let layouts = [("f16", WeightLayout::Dense(Float::F16)), ("q8", affine(8)), ("q4", affine(4))];
     if has("recurrent") {
         return recurrent(&bench);
     }
     if has("units") {
-        return units(&bench);
+        return subgroup_matrix(&bench);
     }
     if has("short") {
-        return short(&bench);
+        return short_prompts(&bench);
     }
     if has("norms") {
-        return norms(&bench);
+        return fused_norms(&bench);
     }
     if !has("gemm") {
         for (n, k, gated) in shapes {
@@ -137,11 +137,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         // The four selected experts of GPT-OSS-20B as one matrix; gate+up, down, o of BitNet-2B.
         for (name, layout, shape) in [
-            ("mxfp4", Layout::Mxfp4, (23_040, 2880, true)),
-            ("mxfp4", Layout::Mxfp4, (2880, 11_520, false)),
-            ("ternary", Layout::Ternary, (13_824, 2560, true)),
-            ("ternary", Layout::Ternary, (2560, 6912, false)),
-            ("ternary", Layout::Ternary, (2560, 2560, false)),
+            ("mxfp4", WeightLayout::Mxfp4, (23_040, 2880, true)),
+            ("mxfp4", WeightLayout::Mxfp4, (2880, 11_520, false)),
+            ("ternary", WeightLayout::Ternary, (13_824, 2560, true)),
+            ("ternary", WeightLayout::Ternary, (2560, 6912, false)),
+            ("ternary", WeightLayout::Ternary, (2560, 2560, false)),
         ] {
             gemv(&bench, name, layout, shape, has("all"))?;
         }
@@ -161,27 +161,27 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Subgroup-matrix matmuls of the vision encoder of Qwen3.5-0.8B at 768x768, and of a prompt. Prints the matmul, then
 /// its split-K reduction.
-fn units(bench: &Bench) -> Result<(), Box<dyn Error>> {
-    let f16 = Layout::Dense(Float::F16);
+fn subgroup_matrix(bench: &Bench) -> Result<(), Box<dyn Error>> {
+    let f16 = WeightLayout::Dense(Float::F16);
     let tower = [(2304, 768), (768, 768), (3072, 768), (768, 3072)].map(|(n, k)| ("f16", f16, n, k, 2304));
     let merger = [(3072, 3072), (1024, 3072)].map(|(n, k)| ("f16", f16, n, k, 576));
     let prompt = [(6144, 4096), (4096, 4096), (4096, 14336)].map(|(n, k)| ("q4", affine(4), n, k, 1024));
     for (name, layout, n, k, rows) in tower.into_iter().chain(merger).chain(prompt) {
         bench.gpu.write(&bench.state, 0, bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]));
         for height in [256, 128, 64] {
-            many(bench, (name, layout), (n, k, false), rows, height)?;
+            prefill_matmul(bench, (name, layout), (n, k, false), rows, height)?;
         }
     }
     Ok(())
 }
 
 /// Subgroup-matrix matmuls of short prompts of Llama-3.1-8B.
-fn short(bench: &Bench) -> Result<(), Box<dyn Error>> {
+fn short_prompts(bench: &Bench) -> Result<(), Box<dyn Error>> {
     for rows in [16, 32, 64] {
         bench.gpu.write(&bench.state, 0, bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]));
         for (n, k, gated) in [(6144, 4096, false), (4096, 4096, false), (28672, 4096, true), (4096, 14336, false)] {
             for height in [32, 64, 128] {
-                many(bench, ("q4", affine(4)), (n, k, gated), rows, height)?;
+                prefill_matmul(bench, ("q4", affine(4)), (n, k, gated), rows, height)?;
             }
         }
     }
@@ -190,8 +190,8 @@ fn short(bench: &Bench) -> Result<(), Box<dyn Error>> {
 
 /// GEMVs with and without a fused norm, alternating. The difference is the most that could be saved if the previous
 /// matmul computed the norm's sum of squares.
-fn norms(bench: &Bench) -> Result<(), Box<dyn Error>> {
-    let gain = bench.gpu.buffer("gain", 4096 * 4, Usage::Storage)?;
+fn fused_norms(bench: &Bench) -> Result<(), Box<dyn Error>> {
+    let gain = bench.gpu.buffer("gain", 4096 * 4, BufferUsage::Storage)?;
     for (n, k, gated) in [(1152, 896, false), (9728, 896, true), (6144, 4096, false), (28672, 4096, true)] {
         let mut times = [Vec::new(), Vec::new()];
         for turn in 0..10 {
@@ -212,19 +212,19 @@ fn norms(bench: &Bench) -> Result<(), Box<dyn Error>> {
 }
 
 /// Benchmarks one prefill matmul with tiles of `height` rows, and its split-K reduction.
-fn many(
+fn prefill_matmul(
     bench: &Bench,
-    (name, layout): (&str, Layout),
+    (name, layout): (&str, WeightLayout),
     (n, k, gated): (usize, usize, bool),
     rows: u32,
     height: u32,
 ) -> Result<(), Box<dyn Error>> {
     let mut caps = bench.gpu.caps().clone();
-    caps.force = Some(Force { kernel: Kernel::GemmMatrix, name: "BM", value: height });
+    caps.force = Some(VariantOverride { kernel: Kernel::GemmMatrix, name: "BM", value: height });
     let mut us = [0.0; 2];
     for (part, us) in us.iter_mut().enumerate() {
         let make = |m: &Matmul<Buffer>| {
-            let launches = m.many(&caps, rows as usize, bench.state.clone(), bench.parts.clone()).1;
+            let launches = m.prefill(&caps, rows as usize, bench.state.clone(), bench.parts.clone()).1;
             launches.into_iter().skip(part).take(1).collect()
         };
         let (launches, _) = bench.launches(layout, n, k, gated, make)?;
@@ -243,7 +243,7 @@ fn many(
 fn gemm(
     bench: &Bench,
     name: &str,
-    layout: Layout,
+    layout: WeightLayout,
     (n, k, gated): (usize, usize, bool),
     rows: u32,
     all: bool,
@@ -254,9 +254,9 @@ fn gemm(
     choices.insert(0, None);
     for choice in choices {
         let make = |m: &Matmul<Buffer>| {
-            let mut as_is = GemmChoice::of(bench.gpu.caps(), m, rows as usize);
+            let mut as_is = GemmTiling::of(bench.gpu.caps(), m, rows as usize);
             if let Some((bm, bn, target)) = choice {
-                as_is = GemmChoice { bm, bn, target, ..as_is };
+                as_is = GemmTiling { bm, bn, target, ..as_is };
             }
             m.gemm(bench.state.clone(), bench.parts.clone(), as_is).to_vec()
         };
@@ -271,7 +271,7 @@ fn gemm(
 fn gemv(
     bench: &Bench,
     name: &str,
-    layout: Layout,
+    layout: WeightLayout,
     (n, k, gated): (usize, usize, bool),
     all: bool,
 ) -> Result<(), Box<dyn Error>> {
@@ -287,9 +287,9 @@ fn gemv(
     for wg in [32, 64, 128, 256] {
         for rows in [2, 4, 8] {
             for unroll in [1, 2, 4] {
-                let choice = GemvChoice { wg, rows, cols: 1, unroll };
+                let choice = GemvTiling { wg, rows, cols: 1, unroll };
                 let (launches, _) =
-                    bench.launches(layout, n, k, gated, |m| vec![m.gemv_as(caps, 1, state(), choice)])?;
+                    bench.launches(layout, n, k, gated, |m| vec![m.gemv_with(caps, 1, state(), choice)])?;
                 found.push((bench.time(&launches, 1)?, wg, rows, unroll));
             }
         }
@@ -302,17 +302,17 @@ fn gemv(
 }
 
 /// Benchmarks the whole-block GEMV, where the engine would select it, with other tile sizes and dot products.
-fn blocks(bench: &Bench, layout: Layout, (n, k, gated): (usize, usize, bool)) -> Result<(), Box<dyn Error>> {
+fn blocks(bench: &Bench, layout: WeightLayout, (n, k, gated): (usize, usize, bool)) -> Result<(), Box<dyn Error>> {
     for i in 0..4u32 {
         let (half, dot) = (1 + (i & 1), i >> 1);
         let other = |m: &Matmul<Buffer>| {
-            let choice = BlocksChoice::of(bench.gpu.caps(), m, 1)?;
-            let least = BlocksChoice::ROWS / if gated { 2 } else { 1 };
-            let share = (choice.share / half).next_multiple_of(least);
-            Some(BlocksChoice { share, dot, ..choice })
+            let choice = GemvBlocksTiling::of(bench.gpu.caps(), m, 1)?;
+            let least = GemvBlocksTiling::ROWS_IN_FLIGHT / if gated { 2 } else { 1 };
+            let share = (choice.outputs / half).next_multiple_of(least);
+            Some(GemvBlocksTiling { outputs: share, packed_dot: dot, ..choice })
         };
         let (launches, bytes) = bench.launches(layout, n, k, gated, |m| {
-            other(m).map(|c| m.gemv_blocks(1, bench.state.clone(), c)).into_iter().collect()
+            other(m).map(|c| m.gemv_blocks_with(1, bench.state.clone(), c)).into_iter().collect()
         })?;
         if !launches.is_empty() {
             let us = bench.time(&launches, 1)?;
@@ -335,13 +335,13 @@ fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
         let channels = 2 * keys + values;
         let layer = |few: bool| -> Result<Vec<Launch<Buffer>>, jerboa::Error> {
             let view = |b: &Buffer, offset: u32, stride: u32| View { buffer: b.clone(), offset, stride };
-            let buffer = |words: u32| bench.gpu.buffer("kept", u64::from(words) * 4, Usage::Storage);
+            let buffer = |words: u32| bench.gpu.buffer("kept", u64::from(words) * 4, BufferUsage::Storage);
             let given = view(&bench.x, 0, channels + values + 128);
             let (mixed, out) = (view(&buffer(channels * 512)?, 0, channels), view(&bench.out, 0, values));
-            let conv = Conv {
+            let conv = ShortConvKernel {
                 label: "conv".into(),
                 channels,
-                taps,
+                kernel_size: taps,
                 weight: buffer(channels * taps)?,
                 bias: None,
                 act: 1,
@@ -353,16 +353,16 @@ fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
             let rest = |offset: u32| View { offset: channels + offset, ..given.clone() };
             let z = rest(128);
             let rule = if delta {
-                Rule::Delta { b: rest(64), z: z.clone(), eps: 1e-6 }
+                RuleBuffers::Delta { b: rest(64), z: z.clone(), eps: 1e-6 }
             } else {
-                Rule::Ssm { limits: [0.0, f32::MAX], dt_scale: 1.0 }
+                RuleBuffers::Ssm { limits: [0.0, f32::MAX], dt_scale: 1.0 }
             };
             let gains = buffer(3 * heads + value_dim)?;
-            let kernel = Recurrent {
+            let kernel = RecurrentKernel {
                 label: "recurrent".into(),
                 heads,
                 key_heads,
-                per_key: heads / key_heads,
+                heads_per_key: heads / key_heads,
                 key_dim,
                 value_dim,
                 columns: [0, keys, 2 * keys],
@@ -370,19 +370,26 @@ fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
                 a: rest(0),
                 rule,
                 gains,
-                raw: false,
+                negative_rates: false,
                 kv: Kv::F32,
                 memory: buffer(heads * key_dim * value_dim)?,
                 state: bench.state.clone(),
             };
-            let mut launches = if few { vec![conv.few(&given, &mixed)] } else { conv.many(&given, &mixed).to_vec() };
+            let mut launches =
+                if few { vec![conv.decode(&given, &mixed)] } else { conv.prefill(&given, &mixed).to_vec() };
             if few {
-                launches.push(kernel.few(&out));
+                launches.push(kernel.decode(&out));
             } else {
-                launches.extend(kernel.many(&bench.parts, &out));
+                launches.extend(kernel.prefill(&bench.parts, &out));
             }
             if !delta {
-                let norm = GatedNorm { gain: buffer(values)?, gain_offset: 0, gain_step: 0, first: true, eps: 1e-6 };
+                let norm = GatedNormKernel {
+                    gain: buffer(values)?,
+                    gain_offset: 0,
+                    gain_step: 0,
+                    gate_first: true,
+                    eps: 1e-6,
+                };
                 launches.push(norm.launch("norm", &out, &z, None, 1, values));
             }
             Ok(launches)

@@ -6,7 +6,7 @@ use thiserror::Error;
 /// Result of every fallible function of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-fn near(names: &str) -> String {
+fn nearest_suffix(names: &str) -> String {
     if names.is_empty() { String::new() } else { format!("; the nearest supported: {names}") }
 }
 
@@ -68,10 +68,10 @@ pub enum Error {
         file: String,
     },
     /// Warning: the cache is used, although it could not be checked for updates.
-    #[error("could not check {place} for updates; using the cached copy. {reason}")]
+    #[error("could not check {location} for updates; using the cached copy. {reason}")]
     Unverified {
         /// The repository or folder.
-        place: String,
+        location: String,
         /// Message of the failed check.
         reason: String,
     },
@@ -88,12 +88,12 @@ pub enum Error {
         what: String,
     },
     /// The model lacks a required file.
-    #[error("{file} is missing from {place}. {hint}")]
+    #[error("{file} is missing from {location}. {hint}")]
     MissingFile {
         /// The file's name.
         file: String,
         /// The repository or folder.
-        place: String,
+        location: String,
         /// What to do.
         hint: String,
     },
@@ -155,7 +155,7 @@ pub enum Error {
     },
     /// An unknown architecture.
     #[error(
-        "the architecture '{name}' is not supported{}. Supported models: {}#what-runs", near(.nearest), env!("CARGO_PKG_REPOSITORY")
+        "the architecture '{name}' is not supported{}. Supported models: {}#what-runs", nearest_suffix(.nearest), env!("CARGO_PKG_REPOSITORY")
     )]
     UnknownArchitecture {
         /// `architectures[0]` or `model_type` of config.json.

@@ -2,7 +2,7 @@
 #![cfg(target_arch = "wasm32")]
 
 use jerboa::Error;
-use jerboa::gpu::{Backend, Buffer, DeviceOptions, Gpu, Program, StepDesc, Usage, Work};
+use jerboa::gpu::{Backend, Buffer, BufferUsage, Command, DeviceOptions, DispatchDesc, Gpu, Program};
 use jerboa::kernels::elementwise::{Elementwise, elementwise};
 use jerboa::kernels::matmul::View;
 use jerboa::kernels::registry::{Kernel, Variant};

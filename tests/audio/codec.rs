@@ -1,7 +1,7 @@
 //! NanoCodec's decoder against the reference, at once and in chunks.
 
 use super::run::{Given, Tensors, run, tensors};
-use jerboa::audio::codec::{CONTEXT, values};
+use jerboa::audio::fsq::{CONTEXT_FRAMES, dequantize};
 use jerboa::exec::RunOptions;
 use jerboa::format::nemo::state_dict;
 use jerboa::gpu::DeviceOptions;
@@ -26,7 +26,7 @@ impl Codec {
         let folder = golden("speech/nanocodec");
         let config: Value = serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap();
         Self {
-            graph: jerboa::arch::codec(&config).expect("a graph"),
+            graph: jerboa::arch::codec_graph(&config).expect("a graph"),
             weights: tensors(&folder.join("model.safetensors")),
             gold: tensors(&folder.join("golden.safetensors")),
         }
@@ -35,7 +35,7 @@ impl Codec {
     /// Samples of frames `first..end` of `[4][frames]` codes.
     fn decode(&self, codes: &[f32], first: usize, end: usize) -> Vec<f32> {
         let frames = codes.len() / 4;
-        let frame = |t: usize| values(&[0, 1, 2, 3].map(|g| codes[g * frames + t] as u32), &LEVELS);
+        let frame = |t: usize| dequantize(&[0, 1, 2, 3].map(|g| codes[g * frames + t] as u32), &LEVELS);
         let input: Vec<f32> = (first..end).flat_map(frame).collect();
         let given = Given { rows: end - first, inputs: vec![("values", &input)], ..Given::default() };
         run(&self.graph, &self.weights, &given).into_iter().map(|v| v.clamp(-1.0, 1.0)).collect()
@@ -54,7 +54,7 @@ fn compare(name: &str, found: &[f32], expected: &[f32], most: f32, stored: f64) 
 fn samples_of_codes() {
     let codec = Codec::load();
     let probes: Vec<u32> = codec.gold["fsq.probe_codes"].iter().map(|v| *v as u32).collect();
-    let found: Vec<f32> = probes.iter().flat_map(|code| values(&[*code], &LEVELS)).collect();
+    let found: Vec<f32> = probes.iter().flat_map(|code| dequantize(&[*code], &LEVELS)).collect();
     assert!(relative_l2(&found, &codec.gold["fsq.probe_values"]) < 1e-6);
     for frames in [1, 7] {
         let found = codec.decode(&codec.gold[&format!("codes.{frames}")], 0, frames);
@@ -69,8 +69,8 @@ fn a_chunk_with_its_context_is_a_piece_of_the_whole() {
     let codes = &codec.gold["codes.60"];
     // Stored in 16 bits.
     let expected = &codec.gold["wave.60"];
-    for (first, end) in [(0, 4), (CONTEXT + 2, CONTEXT + 5)] {
-        let from = first.saturating_sub(CONTEXT);
+    for (first, end) in [(0, 4), (CONTEXT_FRAMES + 2, CONTEXT_FRAMES + 5)] {
+        let from = first.saturating_sub(CONTEXT_FRAMES);
         let found = codec.decode(codes, from, end);
         compare(
             &format!("{first} to {end}"),
@@ -89,9 +89,9 @@ fn a_loaded_codec_speaks_in_chunks_as_at_once() {
     let gpu = open(&DeviceOptions::default());
     let mut loaded = block_on(async {
         let source = open_folder(&golden("speech/nanocodec")).await.expect("a folder");
-        jerboa::task::Codec::load(&gpu, &source, RunOptions::default()).await.expect("a codec")
+        jerboa::task::AudioCodec::load(&gpu, &source, RunOptions::default()).await.expect("a codec")
     });
-    assert_eq!((loaded.hop, loaded.rate, loaded.codes()), (HOP, 22_050, 4032));
+    assert_eq!((loaded.hop, loaded.rate, loaded.codes_per_group()), (HOP, 22_050, 4032));
     let frames = |name: &str| -> Vec<u32> {
         let codes = &codec.gold[name];
         let count = codes.len() / 4;
@@ -130,7 +130,7 @@ fn published_forms_sound_the_same() {
     let sound = |folder: &Path| {
         block_on(async {
             let source = open_folder(folder).await?;
-            let mut loaded = jerboa::task::Codec::load(&gpu, &source, RunOptions::default()).await?;
+            let mut loaded = jerboa::task::AudioCodec::load(&gpu, &source, RunOptions::default()).await?;
             let about = (loaded.hop, loaded.rate, loaded.levels.clone(), loaded.groups);
             Ok::<_, jerboa::Error>((about, loaded.decode(&gpu, &codes, 0).await?))
         })
@@ -180,7 +180,7 @@ fn a_broken_pickle_is_refused() {
     let all = state_dict(pickle).expect("a state dict");
     let find = |name: &str| all.iter().find(|tensor| tensor.name == name);
     let second = find("discriminator.second").expect("a tensor");
-    assert_eq!((second.first, second.shape.clone(), find("discriminator.turned")), (24, vec![5, 8], None));
+    assert_eq!((second.offset, second.shape.clone(), find("discriminator.turned")), (24, vec![5, 8], None));
     assert_eq!(find("discriminator.steps").map(|t| t.shape.len()), Some(0));
     for length in (0..pickle.len()).step_by(97) {
         assert_eq!(state_dict(&pickle[..length]), None);

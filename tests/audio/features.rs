@@ -1,9 +1,9 @@
 //! Log-mel features against transformers' on a real recording, on the processor and on the GPU.
 
 use jerboa::audio::mel;
+use jerboa::kernels::audio_conv::Mel;
 use jerboa::kernels::matmul::View;
-use jerboa::kernels::sound::Mel;
-use jerboa::reference::sound::log_mel;
+use jerboa::reference::audio_conv::log_mel;
 use jerboa_tests::golden::{Golden, golden};
 use jerboa_tests::{bytes, floats, gpu, run_all};
 
@@ -20,7 +20,7 @@ fn on_gpu(samples: &[f32], mels: usize) -> Vec<f32> {
     let view = |buffer: usize, stride: usize| View { buffer, offset: 0, stride: stride as u32 };
     let state = [0, rows.len() as u32 / 160, 0, 0, 0, 0, 0, 0];
     let zeros = |n: usize| vec![0u8; n * 4];
-    let table: Vec<f32> = mel::table().concat();
+    let table: Vec<f32> = mel::window_table().concat();
     let buffers =
         [bytes(&rows), bytes(&state), bytes(&table), bytes(&mel::filters(mels)), zeros(frames), zeros(frames * mels)];
     let done = run_all(gpu(), &kernel.launches("mel", &view(0, 160), 1, &view(5, mels)), 1, &buffers);

@@ -2,7 +2,7 @@
 //! samples on; what they refuse, and long sound.
 
 use super::run::{Tensors, tensors};
-use jerboa::audio::formats::{Segment, Transcript};
+use jerboa::audio::subtitles::{Transcript, TranscriptSegment};
 use jerboa::audio::vad::Vad;
 use jerboa::exec::RunOptions;
 use jerboa::gpu::{Backend, DeviceOptions};
@@ -65,7 +65,7 @@ impl Case {
         TranscribeRequest::from_json(&fields.to_string()).expect("a request")
     }
 
-    fn heard(&mut self, wave: &[f32], fields: &Value) -> Segment {
+    fn heard(&mut self, wave: &[f32], fields: &Value) -> TranscriptSegment {
         let made = block_on(self.model.transcribe(wave, &Self::request(fields), &AbortFlag::new(), |_| {}));
         // A text that ends at once has none.
         made.expect("a transcript").segments.into_iter().next().unwrap_or_default()
@@ -82,7 +82,7 @@ impl Case {
         let logits = block_on(self.model.logits(wave, &ids)).expect("logits");
         self.expect("logits", &logits);
         // As they were made: without an end.
-        self.model.ends = Vec::new();
+        self.model.end_tokens = Vec::new();
         let greedy = self.ids("greedy");
         let most = greedy.len() - 1;
         for fields in [json!({ "maxTokens": most }), json!({ "maxTokens": most, "logprobs": true, "ids": [greedy[0]] })]
@@ -94,7 +94,7 @@ impl Case {
         let (score, expected) = (best.mean_logprob.expect("a score"), f64::from(self.gold["beam4_scores"][0]));
         assert!((score - expected).abs() < 1e-3, "{name}: {score} {expected}");
         let end = self.meta["beam_eos_id"].as_u64().expect("a token") as u32;
-        self.model.ends = vec![end];
+        self.model.end_tokens = vec![end];
         let width = self.gold["beam4_eos"].len() / 4;
         let best: Vec<u32> = self.ids("beam4_eos")[1..width].iter().copied().take_while(|id| *id != end).collect();
         assert_eq!(self.heard(wave, &json!({ "maxTokens": most, "beams": 4 })).ids, best, "{name}");
@@ -261,13 +261,13 @@ fn detected_speech_is_never_skipped_in_silence() {
     let plain = Case::request(&json!({ "language": "en" }));
     let first = block_on(model.transcribe(&wave, &times, &AbortFlag::new(), |_| {})).expect("a transcript");
     // With a first time token that ends it, the text is empty.
-    model.ends.push(first.segments[0].ids[0]);
+    model.end_tokens.push(first.segments[0].ids[0]);
     let made = block_on(model.transcribe(&wave, &times, &AbortFlag::new(), |_| {})).expect("a transcript");
     let alone = block_on(model.transcribe(&wave[..64_000], &plain, &AbortFlag::new(), |_| {})).expect("a transcript");
     match alone.text().as_str() {
         "" => {
             assert_eq!(made.unheard, [0.0..4.0, 4.0..8.0]);
-            assert_eq!(made.verbose()["unheard"], json!([[0.0, 4.0], [4.0, 8.0]]));
+            assert_eq!(made.to_verbose_json()["unheard"], json!([[0.0, 4.0], [4.0, 8.0]]));
         }
         text => assert_eq!(made.segments[0].text.trim(), text),
     }
@@ -383,7 +383,7 @@ fn ten_minutes() {
         let made = block_on(model.transcribe(wave, &request, &AbortFlag::new(), |heard| {
             told.push((heard.start, heard.end, heard.done));
         }));
-        (made.expect("a transcript"), told, model.session.gpu.created())
+        (made.expect("a transcript"), told, model.session.gpu.resource_counts())
     };
     // Longer than a window: all steps are made by then.
     let (_, _, before) = hear(&wave[..80 * 16_000]);

@@ -1,28 +1,32 @@
 //! Kani-TTS-2 against its reference: logits with and without a speaker, at whole and half steps; greedy and grammar-bound
 //! codes; from tokens to sound, in pieces as at once.
 
-use jerboa::audio::frames::Frames;
-use jerboa::exec::{Encoded, RunOptions};
-use jerboa::gpu::{Backend, DeviceOptions, Usage};
+use jerboa::audio::codec_tokens::CodecVocab;
+use jerboa::exec::{EncodedImage, RunOptions};
+use jerboa::gpu::{Backend, BufferUsage, DeviceOptions};
 use jerboa::hub::AbortFlag;
-use jerboa::task::{SpeakRequest, Speaker, Spoken};
+use jerboa::task::{SpeakRequest, SpeechSynthesizer, SynthesisResult};
 use jerboa_tests::golden::{Golden, golden, open as open_folder};
 use jerboa_tests::{open, relative_l2};
 use pollster::block_on;
 use serde_json::{Value, json};
 
-fn load() -> Speaker {
+fn load() -> SpeechSynthesizer {
     block_on(async {
         let source = open_folder(&golden("speech/kani")).await.expect("a folder");
         let codec = open_folder(&golden("speech/nanocodec")).await.expect("a folder");
         let mut options = RunOptions::default();
-        options.overrides.kv = Some(jerboa::kernels::attention::Kv::F32);
+        options.overrides.kv_type = Some(jerboa::kernels::attention::Kv::F32);
         let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
-        Speaker::load(gpu, &source, &codec, "tiny", options).await.expect("a voice")
+        SpeechSynthesizer::load(gpu, &source, &codec, "tiny", options).await.expect("a voice")
     })
 }
 
-fn speak(model: &mut Speaker, fields: &Value, abort: &AbortFlag) -> (jerboa::Result<Spoken>, Vec<Vec<f32>>) {
+fn speak(
+    model: &mut SpeechSynthesizer,
+    fields: &Value,
+    abort: &AbortFlag,
+) -> (jerboa::Result<SynthesisResult>, Vec<Vec<f32>>) {
     let request = SpeakRequest::from_json(&fields.to_string()).expect("a request");
     let mut pieces = Vec::new();
     let made = block_on(model.speak(&request, abort, |samples| pieces.push(samples.to_vec())));
@@ -30,7 +34,7 @@ fn speak(model: &mut Speaker, fields: &Value, abort: &AbortFlag) -> (jerboa::Res
 }
 
 /// Logits of all tokens at given positions, a speaker's row at the second place.
-fn logits(model: &mut Speaker, gold: &Golden, ids: &[u32], positions: &[f32], speaker: bool) -> Vec<f32> {
+fn logits(model: &mut SpeechSynthesizer, gold: &Golden, ids: &[u32], positions: &[f32], speaker: bool) -> Vec<f32> {
     let mut ids = ids.to_vec();
     if speaker {
         let vector = gold.floats("speaker");
@@ -41,14 +45,21 @@ fn logits(model: &mut Speaker, gold: &Golden, ids: &[u32], positions: &[f32], sp
         let weights: Vec<f32> = weights.collect();
         let row: Vec<f32> =
             weights.chunks_exact(vector.len()).map(|w| w.iter().zip(&vector).map(|(a, b)| a * b).sum()).collect();
-        let rows = model.session.gpu.buffer("speaker", row.len() as u64 * 4, Usage::Storage).expect("a buffer");
+        let rows = model.session.gpu.buffer("speaker", row.len() as u64 * 4, BufferUsage::Storage).expect("a buffer");
         model.session.gpu.write(&rows, 0, bytemuck::cast_slice(&row));
-        let encoded = Encoded { rows, tokens: 1, cols: row.len(), order: vec![0], grids: vec![(1, 1)], interval: 0.0 };
-        let number = model.session.album().borrow_mut().add(0, encoded);
+        let encoded = EncodedImage {
+            rows,
+            tokens: 1,
+            cols: row.len(),
+            token_rows: vec![0],
+            grids: vec![(1, 1)],
+            position_interval: 0.0,
+        };
+        let number = model.session.image_cache().borrow_mut().add(0, encoded);
         ids.insert(1, model.session.vocab() as u32 + number);
     }
-    model.session.stand(positions);
-    block_on(model.session.every_row(&ids, false)).expect("logits")
+    model.session.set_positions(positions);
+    block_on(model.session.all_rows(&ids, false)).expect("logits")
 }
 
 #[test]
@@ -66,7 +77,7 @@ fn logits_of_text_and_frames() {
     let (ids, expected) = (gold.ids("full.ids"), gold.floats("full.positions"));
     let before = ids.iter().take_while(|id| **id < 100).count();
     let codes = ids[before..].iter().take_while(|id| **id >= 100).count();
-    let frames = Frames { step: Some(1.0), ..model.frames };
+    let frames = CodecVocab { position_step: Some(1.0), ..model.codec_vocab };
     assert_eq!(frames.positions(before, before + codes), expected[..before + codes]);
     for (name, speaker) in [("greedy.speaker", true), ("greedy.plain", false)] {
         let (prompt, expected) = (gold.ids("greedy.prompt"), gold.ids(&format!("{name}.ids")));
@@ -103,7 +114,7 @@ fn codes_by_grammar_and_their_sound() {
         assert!(relative_l2(&sound, &whole) < 1e-5, "{name}: in pieces as at once");
     }
     // Drawn: the same seed, the same sound; another one, another.
-    let draw = |model: &mut Speaker, seed: u32| {
+    let draw = |model: &mut SpeechSynthesizer, seed: u32| {
         let (made, pieces) = speak(model, &json!({ "ids": prompt, "seed": seed, "maxTokens": 60 }), &AbortFlag::new());
         (made.expect("a speech").ids, pieces.len())
     };

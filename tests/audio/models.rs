@@ -1,15 +1,15 @@
 //! Models that hear against transformers: states of the encoder, logits of the decoder, greedy and beam texts.
 
 use super::run::{Given, Tensors, run, tensors};
-use jerboa::arch::moonshine::{FRAME, ROW};
-use jerboa::arch::{Speech, speech};
-use jerboa::audio::beam::{BeamOptions, Search, Step, log_softmax};
+use jerboa::arch::moonshine::{SAMPLES_PER_FRAME, SAMPLES_PER_ROW};
+use jerboa::arch::{SpeechGraphs, speech};
+use jerboa::audio::beam::{BeamOptions, BeamSearch, BeamStep, log_softmax};
 use jerboa_tests::golden::golden;
 use jerboa_tests::relative_l2;
 use serde_json::Value;
 
 struct Model {
-    graphs: Speech,
+    graphs: SpeechGraphs,
     weights: Tensors,
     gold: Tensors,
     meta: Value,
@@ -22,7 +22,7 @@ impl Model {
             serde_json::from_slice(&std::fs::read(folder.join(file)).expect("a file")).expect("JSON")
         };
         Self {
-            graphs: speech(&json("config.json")).expect("a configuration").expect("a model that hears"),
+            graphs: speech_graphs(&json("config.json")).expect("a configuration").expect("a model that hears"),
             weights: tensors(&folder.join("model.safetensors")),
             gold: tensors(&folder.join("golden.safetensors")),
             meta: json("meta.json"),
@@ -41,7 +41,7 @@ impl Model {
 
     /// Logits after states: all rows, greedily, with beams.
     fn decode(&self, states: &[f32]) {
-        let rows = states.len() / self.graphs.states;
+        let rows = states.len() / self.graphs.state_cols;
         let project = |graph| {
             let inputs = vec![("states", states)];
             run(graph, &self.weights, &Given { rows, inputs, ..Given::default() })
@@ -70,7 +70,8 @@ impl Model {
     }
 
     fn beams(&self, start: u32, name: &str, ends: &[u32], last: &dyn Fn(&[u32]) -> Vec<f32>) {
-        let mut search = Search::new(BeamOptions { beams: 4, length_penalty: 1.0, most: 14, ends: ends.to_vec() });
+        let mut search =
+            BeamSearch::new(BeamOptions { beams: 4, length_penalty: 1.0, max_tokens: 14, end_tokens: ends.to_vec() });
         let mut texts = vec![vec![start]];
         loop {
             let rows: Vec<Vec<f32>> = texts
@@ -81,7 +82,7 @@ impl Model {
                     row
                 })
                 .collect();
-            let steps: Vec<Step> = search.step(&rows);
+            let steps: Vec<BeamStep> = search.step(&rows);
             if steps.is_empty() {
                 break;
             }
@@ -118,9 +119,9 @@ fn whisper() {
 fn moonshine() {
     let model = Model::load("moonshine");
     let encode = |samples: usize| {
-        let rows = (samples + 1) / ROW;
+        let rows = (samples + 1) / SAMPLES_PER_ROW;
         let mut wave = model.gold["wave"][..samples].to_vec();
-        wave.resize(rows * ROW, 0.0);
+        wave.resize(rows * SAMPLES_PER_ROW, 0.0);
         model.encode("samples", &wave, rows)
     };
     for samples in [12_345, 19_200, 1000] {
@@ -134,7 +135,7 @@ fn moonshine() {
 #[test]
 fn moonshine_streaming() {
     let model = Model::load("moonshine_streaming");
-    let encode = |samples: usize| model.encode("samples", &model.gold["wave"][..samples], samples / FRAME);
+    let encode = |samples: usize| model.encode("samples", &model.gold["wave"][..samples], samples / SAMPLES_PER_FRAME);
     model.expect("encoder.8000", &encode(8000));
     let states = encode(16_000);
     model.expect("encoder.16000", &states);

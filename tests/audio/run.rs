@@ -1,12 +1,12 @@
 //! Runs the graphs of a model over inputs from outside, with the weights of a file in memory.
 
 use half::{bf16, f16};
-use jerboa::format::layout::{Float, Layout, Packed};
+use jerboa::format::layout::{Float, PackedMatrix, WeightLayout};
 use jerboa::gpu::Backend;
-use jerboa::ir::{Counts, Dim, Graph, InputId, StateId, WeightKind};
+use jerboa::ir::{Dim, Graph, InputId, StateId, StepSizes, WeightKind};
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::{GridSpec, Launch};
-use jerboa::plan::{Fusions, PlanOptions, RowsMode, Slot, fuse, lower, plan_states, plan_weights};
+use jerboa::plan::{Fusions, PlanOptions, Slot, StepKind, fuse, lower, plan_states, plan_weights};
 use jerboa_tests::{bytes, floats, gpu, run_all};
 use safetensors::{Dtype, SafeTensors};
 use std::collections::{BTreeMap, HashMap};
@@ -60,12 +60,12 @@ pub struct Given<'a> {
 
 /// The rows of a graph's output: with logits those of all rows, else of the last value.
 pub fn run(graph: &Graph, all: &Tensors, given: &Given<'_>) -> Vec<f32> {
-    let float = |_: &str| Layout::Dense(Float::F32);
+    let float = |_: &str| WeightLayout::Dense(Float::F32);
     let graph = fuse::common(fuse::all_rows(graph.clone()), Fusions::ALL, &float);
     let weights = plan_weights(&graph, &float, u64::MAX).expect("storage of the weights");
     let states = plan_states(&graph, Kv::F32, given.rows.max(64), given.rows);
     let options = PlanOptions {
-        rows: RowsMode::Many(given.rows),
+        rows: StepKind::Prefill(given.rows),
         caps: gpu().caps(),
         weights: &weights,
         kv: Kv::F32,
@@ -84,7 +84,7 @@ pub fn run(graph: &Graph, all: &Tensors, given: &Given<'_>) -> Vec<f32> {
             buffers.insert(Slot::Vector(*id), bytes(&values));
             continue;
         }
-        let mut packed = Packed::zeros(stored.layout, stored.rows, stored.cols);
+        let mut packed = PackedMatrix::zeros(stored.layout, stored.rows, stored.cols);
         for (i, value) in values.iter().enumerate() {
             packed.set_dense(i / stored.cols, i % stored.cols, *value);
         }
@@ -92,12 +92,13 @@ pub fn run(graph: &Graph, all: &Tensors, given: &Given<'_>) -> Vec<f32> {
     }
     let capacity = given.rows.max(64);
     for (index, spec) in graph.ropes.iter().enumerate() {
-        let most = plan.launches.iter().map(|l| l.dim.of(Counts::rows(given.rows))).max().unwrap_or(1).max(capacity);
+        let most =
+            plan.launches.iter().map(|l| l.dim.eval(StepSizes::rows(given.rows))).max().unwrap_or(1).max(capacity);
         buffers.insert(Slot::Rope(index), bytes(&spec.table(0, most, 0)));
     }
     for (index, state) in states.iter().enumerate() {
         for (plane, size) in state.planes.iter().enumerate() {
-            buffers.insert(Slot::Sequence(StateId(index), plane as u8), vec![0x64; *size as usize]);
+            buffers.insert(Slot::State(StateId(index), plane as u8), vec![0x64; *size as usize]);
         }
     }
     for (index, input) in graph.inputs.iter().enumerate() {
@@ -110,24 +111,28 @@ pub fn run(graph: &Graph, all: &Tensors, given: &Given<'_>) -> Vec<f32> {
         }
         buffers.insert(Slot::Input(InputId(index)), bytes(&padded));
     }
-    let counts = Counts::rows(given.rows);
-    let out = graph.value(graph.root(graph.logits.unwrap_or(graph.hidden)).0).rows.of(counts);
-    let seen = graph.nodes.iter().map(|n| graph.value(n.output).rows.of(counts)).max().unwrap_or(1);
+    let counts = StepSizes::rows(given.rows);
+    let out = graph.value(graph.root(graph.logits.unwrap_or(graph.hidden)).0).rows.eval(counts);
+    let seen = graph.nodes.iter().map(|n| graph.value(n.output).rows.eval(counts)).max().unwrap_or(1);
     let cursor = |rows: usize| bytes(&[0, rows as u32, 0, 0, 0, 0, 0, 0]);
     for dim in graph.values.iter().map(|v| v.rows).filter(|d| *d != Dim::Last) {
-        buffers.insert(Slot::Cursor(dim), cursor(dim.of(counts)));
+        buffers.insert(Slot::Cursor(dim), cursor(dim.eval(counts)));
     }
     buffers.insert(Slot::CURSOR, cursor(given.rows));
     buffers.insert(Slot::Ids, bytes(&given.ids));
     // Encoders see all of their own rows, which are those of the last of their values.
-    buffers.insert(Slot::Segments, bytes(&vec![[0, out as u32]; seen]));
+    buffers.insert(Slot::SequenceSpans, bytes(&vec![[0, out as u32]; seen]));
     buffers.insert(Slot::Positions, bytes(&(0..seen as u32).collect::<Vec<u32>>()));
-    buffers.insert(Slot::Memory, bytes(&vec![[0, given.memory as u32]; seen]));
+    buffers.insert(Slot::CrossSpans, bytes(&vec![[0, given.memory as u32]; seen]));
     let poison = |size: u64| bytes(&vec![f32::NAN; size as usize / 4]);
     for (index, size) in plan.activations.iter().enumerate() {
         buffers.insert(Slot::Activation(index), poison(*size));
     }
-    for (slot, size) in [(Slot::Output, plan.output), (Slot::Rotated, plan.rotated), (Slot::Scratch, plan.scratch)] {
+    for (slot, size) in [
+        (Slot::Output, plan.output),
+        (Slot::RopedQueries, plan.roped_queries),
+        (Slot::AttentionPartials, plan.attention_partials),
+    ] {
         buffers.insert(slot, poison(size.max(16)));
     }
     buffers.retain(|_, b| !b.is_empty());
@@ -138,7 +143,7 @@ pub fn run(graph: &Graph, all: &Tensors, given: &Given<'_>) -> Vec<f32> {
         variant: launch.variant.clone(),
         binds: launch.binds.iter().map(|(name, slot)| (*name, number(slot))).collect(),
         params: launch.params.clone(),
-        grid: GridSpec::Exact(launch.grid.at(launch.dim.of(counts) as u32)),
+        grid: GridSpec::Exact(launch.grid.at(launch.dim.eval(counts) as u32)),
         dim: launch.dim,
     };
     let launches: Vec<Launch<usize>> = plan.launches.iter().map(numbered).collect();

@@ -1,6 +1,6 @@
 //! Silero VAD with its real weights against onnxruntime's probabilities, and the stretches that follow from them.
 
-use jerboa::audio::vad::{State, Thresholds, Vad, WINDOW, stretches};
+use jerboa::audio::vad::{Vad, VadState, VadThresholds, WINDOW, speech_segments};
 use jerboa_tests::golden::{Golden, golden};
 
 fn vad() -> Vad {
@@ -22,8 +22,9 @@ fn probabilities_and_stretches() {
         let error = found.iter().zip(&expected).map(|(f, e)| (f - e).abs()).fold(0.0, f32::max);
         println!("largest error {error:e}");
         assert!(error < 1e-3, "{error:e}");
-        let t = Thresholds::default();
-        let (found, expected) = (stretches(&found, samples.len(), t), stretches(&expected, samples.len(), t));
+        let t = VadThresholds::default();
+        let (found, expected) =
+            (speech_segments(&found, samples.len(), t), speech_segments(&expected, samples.len(), t));
         assert_eq!(found.len(), expected.len());
         for (f, e) in found.iter().zip(&expected) {
             assert!(f.start.abs_diff(e.start) <= 800 && f.end.abs_diff(e.end) <= 800, "{f:?} {e:?}");
@@ -35,7 +36,7 @@ fn probabilities_and_stretches() {
 fn a_stream_of_windows_is_the_whole() {
     let vad = vad();
     let (samples, _) = &recordings()[0];
-    let mut state = State::default();
+    let mut state = VadState::default();
     let stream: Vec<f32> = samples.chunks(WINDOW).map(|w| vad.next(&mut state, w)).collect();
     assert_eq!(stream, vad.probabilities(samples));
     assert!(vad.probabilities(&vec![0.0; 16_000]).iter().all(|p| *p < 0.3), "silence is no speech");

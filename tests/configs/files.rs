@@ -1,9 +1,9 @@
 //! Files that disagree, or that Python alone reads: golden checkpoints with other words around the same weights.
 
-use jerboa::exec::{Files, Overrides, RunOptions, Session};
+use jerboa::exec::{ModelFiles, PrecisionOptions, RunOptions, Session};
 use jerboa::gpu::DeviceOptions;
 use jerboa::kernels::attention::Kv;
-use jerboa::task::SentenceConfig;
+use jerboa::task::SentenceTransformersConfig;
 use jerboa_tests::golden::{Golden, golden, open};
 use jerboa_tests::relative_l2;
 use pollster::block_on;
@@ -71,23 +71,23 @@ fn config_of(folder: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(folder.join("config.json")).expect("config.json")).expect("JSON")
 }
 
-fn files(folder: &Path) -> jerboa::Result<Files> {
-    block_on(async { Files::open(&open(folder).await?, None).await })
+fn files(folder: &Path) -> jerboa::Result<ModelFiles> {
+    block_on(async { ModelFiles::open(&open(folder).await?, None).await })
 }
 
 /// The relative distance of a folder's logits from those that the reference has for a golden model.
 fn distance(folder: &Path, model: &str) -> f64 {
-    let overrides = Overrides { kv: Some(Kv::F32), ..Overrides::default() };
+    let overrides = PrecisionOptions { kv_type: Some(Kv::F32), ..PrecisionOptions::default() };
     let options = RunOptions { max_context: Some(128), overrides, ..RunOptions::default() };
     let mut session = block_on(async {
         let source = open(folder).await?;
-        let files = Files::open(&source, None).await?;
+        let files = ModelFiles::open(&source, None).await?;
         let gpu = jerboa_tests::open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
         Session::load_files(gpu, &source, files, options).await
     })
     .unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let golden = Golden::read(&golden(&format!("models/{model}/golden.safetensors")));
-    let found = block_on(session.every_row(&golden.ids("input_ids"), false)).expect("logits");
+    let found = block_on(session.all_rows(&golden.ids("input_ids"), false)).expect("logits");
     relative_l2(&found, &golden.floats("logits"))
 }
 
@@ -202,7 +202,7 @@ fn a_config_without_names_gets_them_by_its_tensors() {
             config.remove("architectures");
             config.remove("model_type");
         });
-        let found = block_on(async { Files::config(&open(&folder.0).await?).await });
+        let found = block_on(async { ModelFiles::config(&open(&folder.0).await?).await });
         let expected = ALIKE.iter().find(|(model, _)| *model == name).map_or(own, |alike| alike.1);
         let found =
             found.map(|config| config.expect("config.json")["model_type"].as_str().unwrap_or_default().to_string());
@@ -227,7 +227,7 @@ fn a_config_without_names_gets_them_by_its_tensors() {
 #[test]
 fn lengths_are_read_from_every_file_of_sentence_transformers() {
     let read = |folder: &Folder| {
-        let config = block_on(async { SentenceConfig::read(&open(&folder.0).await?).await });
+        let config = block_on(async { SentenceTransformersConfig::read(&open(&folder.0).await?).await });
         let config = config.expect("readable").expect("modules.json");
         (config.max_length, config.lower_case)
     };

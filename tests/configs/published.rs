@@ -2,7 +2,7 @@
 //! refused by name; docs/published-configs.md has a row for each. JERBOA_WRITE_PLANS=1 writes that table anew.
 
 use jerboa::arch;
-use jerboa::exec::Files;
+use jerboa::exec::ModelFiles;
 use jerboa::format::quantize;
 use jerboa::ir::{Graph, WeightKind};
 use jerboa::kernels::attention::Kv;
@@ -21,7 +21,7 @@ fn json(path: &Path) -> Value {
 
 /// The config.json of a folder as a load reads it: some have Python's `Infinity`.
 fn config_of(folder: &Path) -> Value {
-    let read = block_on(async { Files::config(&open(folder).await?).await });
+    let read = block_on(async { ModelFiles::config(&open(folder).await?).await });
     read.unwrap_or_else(|e| panic!("{}: {e}", folder.display())).expect("config.json")
 }
 
@@ -37,11 +37,11 @@ fn stored(folder: &Path, config: &Value) -> Option<BTreeMap<String, usize>> {
     let mut all = BTreeMap::new();
     if patterns.exists() {
         for (name, count) in json(&patterns).as_object()? {
-            *all.entry(arch::canonical(config, name)).or_default() += count.as_u64()? as usize;
+            *all.entry(arch::canonical_name(config, name)).or_default() += count.as_u64()? as usize;
         }
     } else if index.exists() {
         for name in json(&index)["weight_map"].as_object()?.keys() {
-            *all.entry(pattern(&arch::canonical(config, name))).or_default() += 1;
+            *all.entry(pattern(&arch::canonical_name(config, name))).or_default() += 1;
         }
     } else {
         return None;
@@ -63,10 +63,10 @@ struct Found {
 
 /// The graphs of a configuration: of one that hears the encoder's as well.
 fn graphs(config: &Value) -> jerboa::Result<Vec<Graph>> {
-    if let Some(speech) = arch::speech(config)? {
+    if let Some(speech) = arch::speech_graphs(config)? {
         return Ok(vec![speech.encoder, speech.keys, speech.values, speech.decoder]);
     }
-    let encoder = || Ok(vec![arch::encoder(config, &arch::Head::Hidden)?.graph]);
+    let encoder = || Ok(vec![arch::encoder_graph(config, &arch::EncoderHead::Hidden)?.graph]);
     if arch::is_encoder(config) {
         return encoder();
     }
@@ -291,9 +291,9 @@ fn unknown_architectures_name_their_neighbours() {
         assert_eq!(message.matches(class).count(), 1, "{message}");
         assert_eq!(message.contains("nearest"), !near.is_empty(), "{message}");
     }
-    let known: Vec<&str> = arch::supported().collect();
+    let known: Vec<&str> = arch::supported_architectures().collect();
     for name in &known {
-        let message = arch::unknown(name, known.iter().copied()).to_string();
+        let message = arch::unknown_architecture(name, known.iter().copied()).to_string();
         assert_eq!(message.matches(&format!("{name} ")).count(), 0, "{message}");
         assert!(message.split(['\'', ' ', ',', ';', '.']).filter(|word| word == name).count() == 1, "{message}");
     }

@@ -34,7 +34,7 @@ fn config(case: &Value) -> Value {
 
 fn graph(config: &Value) -> Graph {
     let made = match arch::is_encoder(config) {
-        true => arch::encoder(config, &arch::Head::Hidden).map(|encoder| encoder.graph),
+        true => arch::encoder_graph(config, &arch::EncoderHead::Hidden).map(|encoder| encoder.graph),
         false => arch::graph(config),
     };
     made.unwrap_or_else(|e| panic!("{e}"))
@@ -43,10 +43,10 @@ fn graph(config: &Value) -> Graph {
 /// The rotation of the first layer of a kind: one with a window for `sliding_attention`, one without for the others.
 fn rope_of<'a>(graph: &'a Graph, kind: &str) -> &'a RopeSpec {
     let windowed = |mask: &Mask| match mask {
-        Mask::Causal { window } | Mask::Pictures { window } => *window > 0,
-        Mask::Segment { before, .. } => *before < usize::MAX,
-        Mask::Window => true,
-        Mask::Memory => false,
+        Mask::Causal { window } | Mask::BidirectionalImages { window } => *window > 0,
+        Mask::Packed { before, .. } => *before < usize::MAX,
+        Mask::PackedWindow => true,
+        Mask::CrossAttention => false,
     };
     let found = graph.nodes.iter().find_map(|node| match &node.op {
         Op::Attention(a) if kind.is_empty() || windowed(&a.mask) == (kind == "sliding_attention") => a.rope,
@@ -118,7 +118,7 @@ fn sections_and_floats_are_read_in_all_spellings() {
         for kind in ["type", "rope_type"] {
             for spelled in ["mrope", "default"] {
                 let config = with(place, kind, spelled);
-                let sections = arch::sections(&config).expect("sections");
+                let sections = arch::mrope_sections(&config).expect("sections");
                 assert_eq!(sections.sizes, [4, 6, 6], "{place} {kind} {spelled}");
                 let graph = arch::graph(&config).expect("a graph");
                 assert_eq!(*rope_of(&graph, ""), RopeSpec::plain(32, 1e6), "{place} {kind} {spelled}");

@@ -1,7 +1,7 @@
 //! Every family on a tiny random checkpoint: hidden states, vectors and scores of packed texts, of lengths around the tiles.
 
-use jerboa::arch::{DenseLayer, Head};
-use jerboa::exec::{Encoder, Overrides, Precision, RunOptions, Tokens};
+use jerboa::arch::{DenseLayer, EncoderHead};
+use jerboa::exec::{EncoderInput, EncoderModel, Precision, PrecisionOptions, RunOptions};
 use jerboa::gpu::DeviceOptions;
 use jerboa::ir::{Activation, Pooling};
 use jerboa::plan::Fusions;
@@ -26,17 +26,17 @@ const VECTORS: &[(&str, Pooling, bool)] = &[
 ];
 
 /// Folder, whether there is a longer checkpoint, and the head.
-const RERANKERS: &[(&str, bool, Head)] = &[
-    ("bert_reranker", true, Head::Score),
-    ("xlm_roberta_reranker", true, Head::Score),
-    ("qwen3_reranker", false, Head::Likelier { yes: 201, no: Some(77) }),
+const RERANKERS: &[(&str, bool, EncoderHead)] = &[
+    ("bert_reranker", true, EncoderHead::Score),
+    ("xlm_roberta_reranker", true, EncoderHead::Score),
+    ("qwen3_reranker", false, EncoderHead::LogitDifference { yes: 201, no: Some(77) }),
 ];
 
 fn exact() -> DeviceOptions {
     DeviceOptions { f16: false, ..DeviceOptions::default() }
 }
 
-fn vector_head(name: &str, pooling: Pooling) -> Head {
+fn vector_head(name: &str, pooling: Pooling) -> EncoderHead {
     let layer = |path: &str, inputs, outputs| DenseLayer {
         path: path.into(),
         inputs,
@@ -48,17 +48,17 @@ fn vector_head(name: &str, pooling: Pooling) -> Head {
         "embeddinggemma" => vec![layer("2_Dense", 48, 96), layer("3_Dense", 96, 48)],
         _ => vec![],
     };
-    Head::Vector { pooling, dense }
+    EncoderHead::Vector { pooling, dense }
 }
 
-fn encoder(folder: &str, head: &Head, device: &DeviceOptions, options: RunOptions) -> Encoder {
+fn encoder(folder: &str, head: &EncoderHead, device: &DeviceOptions, options: RunOptions) -> EncoderModel {
     let path = golden(&format!("models/{folder}"));
     let options = RunOptions { max_context: Some(300), ..options };
     load_encoder(open(device), &path, head, options).unwrap_or_else(|e| panic!("{folder}: {e}"))
 }
 
 /// The texts of a golden batch without their padding.
-fn texts(golden: &Golden) -> Vec<Tokens> {
+fn texts(golden: &Golden) -> Vec<EncoderInput> {
     let (ids, mask) = (golden.ids("input_ids"), golden.ids("attention_mask"));
     let types = golden.optional_ids("token_type_ids");
     let width = golden.shape("input_ids")[1];
@@ -67,13 +67,13 @@ fn texts(golden: &Golden) -> Vec<Tokens> {
             let kept = |all: &[u32]| -> Vec<u32> {
                 (row * width..(row + 1) * width).filter(|i| mask[*i] == 1).map(|i| all[i]).collect()
             };
-            Tokens { ids: kept(&ids), types: types.as_deref().map(kept).unwrap_or_default(), skip: 0 }
+            EncoderInput { ids: kept(&ids), types: types.as_deref().map(kept).unwrap_or_default(), skip: 0 }
         })
         .collect()
 }
 
-fn run(encoder: &Encoder, texts: &[Tokens]) -> Vec<f32> {
-    let all: Vec<&Tokens> = texts.iter().collect();
+fn run(encoder: &EncoderModel, texts: &[EncoderInput]) -> Vec<f32> {
+    let all: Vec<&EncoderInput> = texts.iter().collect();
     block_on(async { encoder.submit(&all)?.wait().await }).expect("a batch")
 }
 
@@ -93,7 +93,7 @@ fn sigmoid(x: f32) -> f32 {
 fn hidden_states_equal_the_reference() {
     for (name, _, _) in VECTORS {
         let golden = Golden::read(&golden(&format!("models/{name}/golden.safetensors")));
-        let encoder = encoder(name, &Head::Hidden, &exact(), RunOptions::default());
+        let encoder = encoder(name, &EncoderHead::Hidden, &exact(), RunOptions::default());
         let texts = texts(&golden);
         let found = run(&encoder, &texts);
         let (all, shape) = (golden.floats("last_hidden_state"), golden.shape("last_hidden_state"));
@@ -149,7 +149,7 @@ fn fusions_order_and_company_do_not_change_a_vector() {
         let cols = fused.cols();
         let plain = encoder(name, &head, &exact(), RunOptions { fusions: Fusions::NONE, ..RunOptions::default() });
         assert!(relative_l2(&run(&plain, &texts), &expected) < 1e-5, "{name}: without fusions");
-        let backwards: Vec<Tokens> = texts.iter().rev().cloned().collect();
+        let backwards: Vec<EncoderInput> = texts.iter().rev().cloned().collect();
         let reversed = run(&fused, &backwards);
         for (index, row) in expected.chunks_exact(cols).enumerate() {
             let at = (texts.len() - 1 - index) * cols;
@@ -165,7 +165,7 @@ fn fewer_bits_stay_near() {
     let golden = Golden::read(&golden("models/bert_long/lengths.safetensors"));
     let expected = golden.floats("embedding");
     for (precision, limit) in [(Precision::F16, 2e-3), (Precision::Q8, 3e-2), (Precision::Q4, 3e-1)] {
-        let overrides = Overrides { precision, ..Overrides::default() };
+        let overrides = PrecisionOptions { precision, ..PrecisionOptions::default() };
         let options = RunOptions { overrides, ..RunOptions::default() };
         let encoder = encoder("bert_long", &vector_head("bert", Pooling::Mean), &DeviceOptions::default(), options);
         let error = relative_l2(&normalized(run(&encoder, &texts(&golden)), encoder.cols()), &expected);
@@ -176,16 +176,17 @@ fn fewer_bits_stay_near() {
 #[test]
 fn what_cannot_run_is_refused() {
     let encoder = encoder("bert", &vector_head("bert", Pooling::Mean), &exact(), RunOptions::default());
-    let refused = |texts: &[Tokens]| {
-        let all: Vec<&Tokens> = texts.iter().collect();
+    let refused = |texts: &[EncoderInput]| {
+        let all: Vec<&EncoderInput> = texts.iter().collect();
         encoder.submit(&all).err().expect("a refusal").code().to_string()
     };
-    let text = |ids: Vec<u32>| Tokens { ids, ..Tokens::default() };
+    let text = |ids: Vec<u32>| EncoderInput { ids, ..EncoderInput::default() };
     assert_eq!(refused(&[]), "request");
     assert_eq!(refused(&[text(vec![])]), "request");
     assert_eq!(refused(&[text(vec![256])]), "request");
     assert_eq!(refused(&[text(vec![1; 65])]), "context_full");
     let score = golden("models/bert");
-    let error = load_encoder(open(&exact()), &score, &Head::Score, RunOptions::default()).err().expect("a refusal");
+    let error =
+        load_encoder(open(&exact()), &score, &EncoderHead::Score, RunOptions::default()).err().expect("a refusal");
     assert_eq!(error.code(), "unsupported_option");
 }

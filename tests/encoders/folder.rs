@@ -2,7 +2,7 @@
 
 use jerboa::exec::RunOptions;
 use jerboa::gpu::DeviceOptions;
-use jerboa::task::{AnyModel, Task};
+use jerboa::task::{Task, TaskModel};
 use jerboa_tests::golden;
 use pollster::block_on;
 use std::io::Read;
@@ -48,9 +48,9 @@ pub fn minilm_tokenizer() -> Vec<u8> {
 }
 
 /// Loads a folder for what its files say, or for a task.
-pub fn load(path: &Path, task: Option<Task>, device: &DeviceOptions, options: RunOptions) -> jerboa::Result<AnyModel> {
+pub fn load(path: &Path, task: Option<Task>, device: &DeviceOptions, options: RunOptions) -> jerboa::Result<TaskModel> {
     block_on(async {
         let source = golden::open(path).await?;
-        AnyModel::load(jerboa_tests::open(device), &source, &path.to_string_lossy(), task, options).await
+        TaskModel::load(jerboa_tests::open(device), &source, &path.to_string_lossy(), task, options).await
     })
 }

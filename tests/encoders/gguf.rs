@@ -3,10 +3,10 @@
 
 use super::folder::{Folder, load};
 use half::{bf16, f16};
-use jerboa::exec::{Encoder, RunOptions, Tokens};
-use jerboa::format::gguf::Value;
+use jerboa::exec::{EncoderInput, EncoderModel, RunOptions};
+use jerboa::format::gguf::MetadataValue;
 use jerboa::gpu::DeviceOptions;
-use jerboa::task::{AnyModel, Task};
+use jerboa::task::{Task, TaskModel};
 use jerboa_tests::gguf::GgufFile;
 use jerboa_tests::golden::{Golden, golden};
 use jerboa_tests::relative_l2;
@@ -112,7 +112,7 @@ fn converted(model: &str, architecture: &str, names: Names, pooling: i64) -> Ggu
     let number = |field: &str| config[field].as_i64().unwrap_or_else(|| panic!("{model}: {field}"));
     let gemma = architecture == "gemma-embedding";
     let mut out = GgufFile::new(architecture);
-    let mut set = |key: &str, value: Value| {
+    let mut set = |key: &str, value: MetadataValue| {
         out.set(&format!("{architecture}.{key}"), value);
     };
     for (key, field) in [
@@ -122,24 +122,24 @@ fn converted(model: &str, architecture: &str, names: Names, pooling: i64) -> Ggu
         ("attention.head_count", "num_attention_heads"),
         ("context_length", "max_position_embeddings"),
     ] {
-        set(key, Value::Int(number(field)));
+        set(key, MetadataValue::Int(number(field)));
     }
-    set("pooling_type", Value::Int(pooling));
+    set("pooling_type", MetadataValue::Int(pooling));
     if matches!(architecture, "bert" | "nomic-bert") {
-        set("attention.layer_norm_epsilon", Value::Float(1e-12));
-        set("attention.causal", Value::Bool(false));
+        set("attention.layer_norm_epsilon", MetadataValue::Float(1e-12));
+        set("attention.causal", MetadataValue::Bool(false));
     } else {
-        set("attention.layer_norm_rms_epsilon", Value::Float(1e-6));
-        set("attention.head_count_kv", Value::Int(number("num_key_value_heads")));
-        set("attention.key_length", Value::Int(number("head_dim")));
-        set("attention.value_length", Value::Int(number("head_dim")));
+        set("attention.layer_norm_rms_epsilon", MetadataValue::Float(1e-6));
+        set("attention.head_count_kv", MetadataValue::Int(number("num_key_value_heads")));
+        set("attention.key_length", MetadataValue::Int(number("head_dim")));
+        set("attention.value_length", MetadataValue::Int(number("head_dim")));
     }
     if gemma {
-        set("attention.sliding_window", Value::Int(number("sliding_window")));
-        set("attention.sliding_window_pattern", Value::Ints(vec![1, 1, 0]));
+        set("attention.sliding_window", MetadataValue::Int(number("sliding_window")));
+        set("attention.sliding_window_pattern", MetadataValue::Ints(vec![1, 1, 0]));
     } else {
         let theta = config.pointer("/rope_parameters/rope_theta").and_then(Json::as_f64);
-        theta.into_iter().for_each(|theta| set("rope.freq_base", Value::Float(theta)));
+        theta.into_iter().for_each(|theta| set("rope.freq_base", MetadataValue::Float(theta)));
     }
     let mut files = vec![(format!("models/{model}/model.safetensors"), String::new())];
     if gemma {
@@ -183,15 +183,15 @@ fn with_words(file: &mut GgufFile) {
     tokens.extend((tokens.len()..256).map(|n| format!("\u{2581}word{n}")));
     let mut kinds = vec![3i64; 4];
     kinds.resize(tokens.len(), 1);
-    file.set("tokenizer.ggml.model", Value::Text("bert".into()))
-        .set("tokenizer.ggml.tokens", Value::Texts(tokens))
-        .set("tokenizer.ggml.token_type", Value::Ints(kinds))
-        .set("tokenizer.ggml.unknown_token_id", Value::Int(1))
-        .set("tokenizer.ggml.bos_token_id", Value::Int(2))
-        .set("tokenizer.ggml.seperator_token_id", Value::Int(3));
+    file.set("tokenizer.ggml.model", MetadataValue::Text("bert".into()))
+        .set("tokenizer.ggml.tokens", MetadataValue::Texts(tokens))
+        .set("tokenizer.ggml.token_type", MetadataValue::Ints(kinds))
+        .set("tokenizer.ggml.unknown_token_id", MetadataValue::Int(1))
+        .set("tokenizer.ggml.bos_token_id", MetadataValue::Int(2))
+        .set("tokenizer.ggml.seperator_token_id", MetadataValue::Int(3));
 }
 
-fn opened(name: &str, file: &GgufFile, task: Option<Task>) -> jerboa::Result<AnyModel> {
+fn opened(name: &str, file: &GgufFile, task: Option<Task>) -> jerboa::Result<TaskModel> {
     let folder = Folder::new(name);
     folder.write("model.gguf", file.bytes());
     let device = DeviceOptions { f16: false, ..DeviceOptions::default() };
@@ -199,19 +199,19 @@ fn opened(name: &str, file: &GgufFile, task: Option<Task>) -> jerboa::Result<Any
 }
 
 /// The rows of a golden batch.
-fn rows(encoder: &Encoder, golden: &Golden) -> Vec<f32> {
+fn rows(encoder: &EncoderModel, golden: &Golden) -> Vec<f32> {
     let (ids, mask) = (golden.ids("input_ids"), golden.ids("attention_mask"));
     let types = golden.optional_ids("token_type_ids");
     let width = golden.shape("input_ids")[1];
-    let texts: Vec<Tokens> = (0..ids.len() / width)
+    let texts: Vec<EncoderInput> = (0..ids.len() / width)
         .map(|row| {
             let kept = |all: &[u32]| -> Vec<u32> {
                 (row * width..(row + 1) * width).filter(|i| mask[*i] == 1).map(|i| all[i]).collect()
             };
-            Tokens { ids: kept(&ids), types: types.as_deref().map(kept).unwrap_or_default(), skip: 0 }
+            EncoderInput { ids: kept(&ids), types: types.as_deref().map(kept).unwrap_or_default(), skip: 0 }
         })
         .collect();
-    let all: Vec<&Tokens> = texts.iter().collect();
+    let all: Vec<&EncoderInput> = texts.iter().collect();
     block_on(async { encoder.submit(&all)?.wait().await }).expect("a batch")
 }
 
@@ -228,7 +228,7 @@ fn vectors_are_those_of_the_folder() {
         // What the file pools by says what it is for.
         let loaded = opened(&name, &converted(model, architecture, names, pooling), None);
         let loaded = loaded.unwrap_or_else(|e| panic!("{model}: {e}"));
-        let AnyModel::Embed(embedder) = &loaded else { panic!("{model}: {:?}", loaded.task()) };
+        let TaskModel::Embed(embedder) = &loaded else { panic!("{model}: {:?}", loaded.task()) };
         // These files hold no tokenizer, which is all that a load warns of.
         let [warning] = &embedder.warnings[..] else { panic!("{model}: {:?}", embedder.warnings) };
         assert!(embedder.config.normalize && warning.contains("tokenizer"), "{model}: {warning}");
@@ -247,7 +247,7 @@ fn vectors_are_those_of_the_folder() {
 fn scores_are_those_of_the_folder() {
     let file = converted("xlm_roberta_reranker", "bert", BERT, 4);
     let loaded = opened("gguf-reranker", &file, None).expect("a reranker");
-    let AnyModel::Rerank(reranker) = &loaded else { panic!("{:?}", loaded.task()) };
+    let TaskModel::Rerank(reranker) = &loaded else { panic!("{:?}", loaded.task()) };
     let golden = Golden::read(&golden("models/xlm_roberta_reranker/golden.safetensors"));
     let found: Vec<f32> = rows(&reranker.encoder, &golden).into_iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect();
     let expected = golden.floats("score");
@@ -262,7 +262,7 @@ fn words_of_a_file_become_its_vectors() {
     let mut file = converted("bert", "bert", BERT, 1);
     with_words(&mut file);
     let mut loaded = opened("gguf-words", &file, Some(Task::Embed)).expect("an embedder");
-    let AnyModel::Embed(embedder) = &mut loaded else { panic!("not an embedder") };
+    let TaskModel::Embed(embedder) = &mut loaded else { panic!("not an embedder") };
     let ids = embedder.text.tokenizer().and_then(|t| t.encode_text("The seas", 16)).expect("ids");
     assert_eq!(ids, [2, 4, 5, 6, 3]);
     let texts = vec!["The seas".to_string()];
@@ -270,7 +270,7 @@ fn words_of_a_file_become_its_vectors() {
     let found = block_on(embedder.embed(&texts, &Default::default(), &abort, |_, _| {})).expect("a vector");
     let length = found[0].iter().map(|v| v * v).sum::<f32>();
     assert!((length - 1.0).abs() < 1e-5, "{length}");
-    let tokens = Tokens { ids, types: Vec::new(), skip: 0 };
+    let tokens = EncoderInput { ids, types: Vec::new(), skip: 0 };
     let plain = block_on(async { embedder.encoder.submit(&[&tokens])?.wait().await }).expect("a vector");
     let length = plain.iter().map(|v| v * v).sum::<f32>().sqrt();
     let plain: Vec<f32> = plain.iter().map(|v| v / length).collect();
@@ -301,15 +301,15 @@ fn tasks() {
     assert!(message.contains("transcribe"), "{message}");
     // Without a pooling a decoder generates, and embeds by its last token where that is asked.
     let mut qwen = converted("qwen3_embedding", "qwen3", QWEN3, 3);
-    qwen.set("qwen3.pooling_type", Value::Int(0));
+    qwen.set("qwen3.pooling_type", MetadataValue::Int(0));
     assert_eq!(opened("gguf-decoder", &qwen, None).expect("a model").task(), Task::Generate);
     let loaded = opened("gguf-decoder-embed", &qwen, Some(Task::Embed)).expect("an embedder");
     assert_eq!(loaded.task(), Task::Embed);
     assert!(loaded.info()["warnings"].to_string().contains("qwen3.pooling_type"), "{}", loaded.info()["warnings"]);
-    qwen.set("qwen3.attention.causal", Value::Bool(false));
+    qwen.set("qwen3.attention.causal", MetadataValue::Bool(false));
     let message = refusal("gguf-both-ways", &qwen, Task::Embed);
     assert!(message.contains("attention.causal"), "{message}");
-    qwen.set("qwen3.pooling_type", Value::Int(9));
+    qwen.set("qwen3.pooling_type", MetadataValue::Int(9));
     let message = refusal("gguf-pooling", &qwen, Task::Embed);
     assert!(message.contains("pooling_type = 9"), "{message}");
 }

@@ -1,10 +1,10 @@
 //! A BERT of all-MiniLM-L6-v2's exact shape with its real tokenizer, made here from hashes, against sentence-transformers.
 
 use super::folder::{Folder, load, minilm_tokenizer};
-use jerboa::exec::{Overrides, Precision, RunOptions};
+use jerboa::exec::{Precision, PrecisionOptions, RunOptions};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::AbortFlag;
-use jerboa::task::{AnyModel, EmbedInput, EmbedRequest, Embedder};
+use jerboa::task::{EmbedInput, EmbedRequest, Embedder, TaskModel};
 use jerboa_tests::golden::{Golden, golden};
 use pollster::block_on;
 use safetensors::Dtype;
@@ -64,10 +64,13 @@ fn checkpoint() -> Folder {
 }
 
 fn embedder(folder: &Folder, precision: Precision, f16: bool) -> Embedder {
-    let options = RunOptions { overrides: Overrides { precision, ..Overrides::default() }, ..RunOptions::default() };
+    let options = RunOptions {
+        overrides: PrecisionOptions { precision, ..PrecisionOptions::default() },
+        ..RunOptions::default()
+    };
     let device = DeviceOptions { f16, ..DeviceOptions::default() };
     match load(&folder.0, None, &device, options) {
-        Ok(AnyModel::Embed(model)) => *model,
+        Ok(TaskModel::Embed(model)) => *model,
         Ok(other) => panic!("it is for {}", other.task().name()),
         Err(error) => panic!("{error}"),
     }
@@ -93,7 +96,7 @@ fn fifty_texts_equal_sentence_transformers() {
         [(Precision::F32, false, 0.99999), (Precision::F16, true, 0.9995), (Precision::Q8, true, 0.99)]
     {
         let mut model = embedder(&folder, precision, f16);
-        assert_eq!((model.encoder.cols(), model.encoder.longest), (384, 256));
+        assert_eq!((model.encoder.cols(), model.encoder.max_sequence_len), (384, 256));
         for (text, row) in texts.iter().zip(rows) {
             let ids: Vec<u32> =
                 row["ids"].as_array().expect("ids").iter().map(|v| v.as_u64().expect("id") as u32).collect();

@@ -1,11 +1,11 @@
 //! Rerankers from text to scores: pairs with their kinds of tokens, Qwen3-Reranker's question.
 
 use super::folder::{Folder, load};
-use jerboa::arch::Head;
-use jerboa::exec::{RunOptions, Tokens};
+use jerboa::arch::EncoderHead;
+use jerboa::exec::{EncoderInput, RunOptions};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::AbortFlag;
-use jerboa::task::{AnyModel, Reranker, Task};
+use jerboa::task::{Reranker, Task, TaskModel};
 use jerboa_tests::golden::{golden, load_encoder};
 use pollster::block_on;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ fn exact() -> DeviceOptions {
 
 fn reranker(folder: &Folder, task: Option<Task>) -> Reranker {
     match load(&folder.0, task, &exact(), RunOptions::default()) {
-        Ok(AnyModel::Rerank(model)) => *model,
+        Ok(TaskModel::Rerank(model)) => *model,
         Ok(other) => panic!("it is for {}", other.task().name()),
         Err(error) => panic!("{error}"),
     }
@@ -74,10 +74,10 @@ fn scores(
 }
 
 /// What the model gives for tokens that are given by hand.
-fn by_hand(name: &str, head: &Head, texts: &[Tokens]) -> Vec<f32> {
+fn by_hand(name: &str, head: &EncoderHead, texts: &[EncoderInput]) -> Vec<f32> {
     let path = golden(&format!("models/{name}"));
     let encoder = load_encoder(jerboa_tests::open(&exact()), &path, head, RunOptions::default()).expect(name);
-    let texts: Vec<&Tokens> = texts.iter().collect();
+    let texts: Vec<&EncoderInput> = texts.iter().collect();
     block_on(async { encoder.submit(&texts)?.wait().await }).expect("scores")
 }
 
@@ -92,12 +92,12 @@ fn assert_near(found: &[f32], expected: &[f32]) {
 
 #[test]
 fn pairs_have_their_kinds_and_scores_their_activation() {
-    let pair = |ids: &[u32], types: &[u32]| Tokens { ids: ids.to_vec(), types: types.to_vec(), skip: 0 };
+    let pair = |ids: &[u32], types: &[u32]| EncoderInput { ids: ids.to_vec(), types: types.to_vec(), skip: 0 };
     let texts = [
         pair(&[1, 16, 17, 2, 13, 15, 12, 2], &[0, 0, 0, 0, 1, 1, 1, 1]),
         pair(&[1, 16, 17, 2, 14, 2], &[0, 0, 0, 0, 1, 1]),
     ];
-    let raw = by_hand("bert_reranker", &Head::Score, &texts);
+    let raw = by_hand("bert_reranker", &EncoderHead::Score, &texts);
     let squeezed: Vec<f32> = raw.iter().map(|x| sigmoid(*x)).collect();
     let documents = ["sky is blue", "grass"];
     let mut model = reranker(&folder("bert_reranker", |_| {}), None);
@@ -131,9 +131,9 @@ fn a_decoder_is_asked_and_its_answers_are_compared() {
              {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
         );
         let ids = model.text.tokenizer().expect("a tokenizer").encode(&text, false).expect("ids");
-        Tokens { ids, ..Tokens::default() }
+        EncoderInput { ids, ..EncoderInput::default() }
     };
-    let head = Head::Likelier { yes: 201, no: Some(77) };
+    let head = EncoderHead::LogitDifference { yes: 201, no: Some(77) };
     let expected = by_hand("qwen3_reranker", &head, &[question("sky is blue"), question("grass")]);
     assert_near(&found, &expected.iter().map(|x| sigmoid(*x)).collect::<Vec<_>>());
 }

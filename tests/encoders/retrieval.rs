@@ -4,7 +4,7 @@ use super::folder::load;
 use jerboa::exec::RunOptions;
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::AbortFlag;
-use jerboa::task::{AnyModel, EmbedRequest};
+use jerboa::task::{EmbedRequest, TaskModel};
 use jerboa_tests::golden::golden;
 use pollster::block_on;
 use serde_json::Value;
@@ -22,7 +22,7 @@ fn texts(list: &Value, field: &str) -> Vec<String> {
 fn the_bundled_encoder_ranks_as_the_reference() {
     let folder = golden("../../www/public/models/words-encoder");
     let device = DeviceOptions { f16: false, ..DeviceOptions::default() };
-    let Ok(AnyModel::Embed(mut model)) = load(&folder, None, &device, RunOptions::default()) else {
+    let Ok(TaskModel::Embed(mut model)) = load(&folder, None, &device, RunOptions::default()) else {
         panic!("the bundled encoder is an embedding model")
     };
     let mut embed = |texts: &[String]| {

@@ -4,13 +4,13 @@ use super::folder::{Folder, load};
 use jerboa::exec::RunOptions;
 use jerboa::gpu::DeviceOptions;
 use jerboa::ir::{Activation, Pooling};
-use jerboa::task::SentenceConfig;
+use jerboa::task::SentenceTransformersConfig;
 use jerboa_tests::golden::{golden, open};
 use pollster::block_on;
 use serde_json::{Value, json};
 
-fn read(folder: &std::path::Path) -> jerboa::Result<Option<SentenceConfig>> {
-    block_on(async { SentenceConfig::read(&open(folder).await?).await })
+fn read(folder: &std::path::Path) -> jerboa::Result<Option<SentenceTransformersConfig>> {
+    block_on(async { SentenceTransformersConfig::read(&open(folder).await?).await })
 }
 
 #[test]

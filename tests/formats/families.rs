@@ -22,8 +22,8 @@ fn gguf_names_are_those_of_the_converter() {
         let family = family.unwrap_or_else(|| panic!("{name} is not mapped"));
         assert_eq!(config["model_type"], family.model_type, "{model}");
         for (gguf, original) in case["names"].as_object().expect("names") {
-            let original = arch::canonical(&config, original.as_str().expect("a name"));
-            let found = family.original(gguf).unwrap_or_else(|| panic!("{model}: {gguf} has no name"));
+            let original = arch::canonical_name(&config, original.as_str().expect("a name"));
+            let found = family.original_name(gguf).unwrap_or_else(|| panic!("{model}: {gguf} has no name"));
             // A body without a head has no prefix.
             assert_eq!(
                 found.strip_prefix("model.").unwrap_or(&found),
@@ -45,7 +45,7 @@ fn nested_text_models_have_the_names_of_those_alone() {
         ("language_model.lm_head.weight", "lm_head.weight"),
         ("model.vision_tower.patch.weight", "model.vision_tower.patch.weight"),
     ] {
-        assert_eq!(arch::canonical(&config, published), canonical);
+        assert_eq!(arch::canonical_name(&config, published), canonical);
     }
     let text = arch::text_config(&config);
     assert_eq!((&text["hidden_size"], &text["model_type"]), (&8.into(), &"gemma3".into()));

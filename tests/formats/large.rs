@@ -1,6 +1,6 @@
 //! Tensors over the device's limits lie in several buffers, and no logit changes.
 
-use jerboa::exec::{Files, Overrides, RunOptions, Session};
+use jerboa::exec::{ModelFiles, PrecisionOptions, RunOptions, Session};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::ir::WeightKind;
@@ -14,10 +14,10 @@ use std::path::Path;
 fn load(folder: &Path, gguf: Option<&str>, buffers: Option<u64>, weights: Option<u64>) -> Session {
     block_on(async {
         let model = ModelRef::parse(&folder.to_string_lossy())?;
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
-        let files = Files::open(&source, gguf).await?;
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+        let files = ModelFiles::open(&source, gguf).await?;
         let device = DeviceOptions { f16: false, max_buffer_size: buffers, ..DeviceOptions::default() };
-        let overrides = Overrides { kv: Some(Kv::F32), ..Overrides::default() };
+        let overrides = PrecisionOptions { kv_type: Some(Kv::F32), ..PrecisionOptions::default() };
         let options =
             RunOptions { max_context: Some(64), max_weight_buffer: weights, overrides, ..RunOptions::default() };
         Session::load_files(open(&device), &source, files, options).await
@@ -27,7 +27,7 @@ fn load(folder: &Path, gguf: Option<&str>, buffers: Option<u64>, weights: Option
 
 /// Matrices that lie in several buffers, tables left out.
 fn cut_matrices(model: &Session) -> usize {
-    model.weights.values().filter(|w| w.kind == WeightKind::Matrix && w.runs.len() > 1).count()
+    model.weights.values().filter(|w| w.kind == WeightKind::Matrix && w.shards.len() > 1).count()
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn cut_matrices_of_each_encoding_give_the_reference_logits() {
         let (ids, logits) = (expected.ids("input_ids"), expected.floats("logits"));
         let mut model = load(&golden(name), gguf, None, Some(2048));
         assert!(cut_matrices(&model) > 0, "{name}: nothing was cut");
-        let found = block_on(model.every_row(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let found = block_on(model.all_rows(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
         let (error, cut) = (relative_l2(&found, &logits), cut_matrices(&model));
         println!("{name}: {cut} matrices in several buffers, {error:e}");
         assert!(error < 2e-4, "{name}: {error:e}");
@@ -65,9 +65,10 @@ fn experts_in_several_buffers_give_the_reference_logits() {
         let expected = Golden::read(&golden(&format!("{name}/golden.safetensors")));
         let (ids, logits) = (expected.ids("input_ids"), expected.floats("logits"));
         let mut model = load(&golden(name), gguf, None, Some(5000));
-        let experts = |w: &&jerboa::plan::WeightPlan| matches!(w.kind, WeightKind::Experts { .. }) && w.runs.len() > 1;
+        let experts =
+            |w: &&jerboa::plan::WeightPlan| matches!(w.kind, WeightKind::Experts { .. }) && w.shards.len() > 1;
         assert!(model.weights.values().filter(experts).count() > 1, "{name}: nothing was cut");
-        let error = relative_l2(&block_on(model.every_row(&ids, false)).expect("logits"), &logits);
+        let error = relative_l2(&block_on(model.all_rows(&ids, false)).expect("logits"), &logits);
         assert!(error < 2e-4, "{name}: {error:e}");
         let mut found = Vec::new();
         for (pos, id) in ids.iter().enumerate() {
@@ -158,10 +159,10 @@ fn a_tensor_of_400_mb_in_buffers_of_128_mib_gives_the_same_logits() {
         .into_iter()
         .map(|limit| {
             let mut model = load(&folder, None, Some(limit), None);
-            let runs = model.weights.values().map(|w| w.runs.len()).max().unwrap_or(0);
+            let runs = model.weights.values().map(|w| w.shards.len()).max().unwrap_or(0);
             assert!(runs * limit as usize >= ROWS * COLS * 2, "{runs} buffers of {limit}");
             block_on(async {
-                let hidden = model.every_row(&ids, true).await?;
+                let hidden = model.all_rows(&ids, true).await?;
                 model.prefill(&ids, 0).await?;
                 Ok::<_, jerboa::Error>((runs, hidden, model.logits().await?))
             })

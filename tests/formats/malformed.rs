@@ -1,7 +1,7 @@
 //! Files that break the rules of their container, each with the error it gets.
 
-use jerboa::arch::{of_gguf, of_mlc};
-use jerboa::exec::{Files, RunOptions, Session};
+use jerboa::arch::{find_gguf, find_mlc};
+use jerboa::exec::{ModelFiles, RunOptions, Session};
 use jerboa::format::{Checkpoint, CheckpointFile, Dtype, TensorInfo, check_parts, detect, gguf, mlc};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
@@ -95,21 +95,21 @@ fn gguf_refusals() {
         gguf::parse("x.gguf", &file, file.len() as u64).expect("valid").expect("whole")
     };
     let gguf = open("qwen2", &[tensor("blk.0.attn_q.weight", &[32, 32], 40, 0)]);
-    let weights = gguf.weights(of_gguf(&gguf).expect("mapped"));
+    let weights = gguf.weights(find_gguf(&gguf).expect("mapped"));
     let error = weights.get("model.layers.0.self_attn.q_proj.weight", "qwen2").expect_err("NVFP4");
     assert!(matches!(&error, Error::UnsupportedEncoding { encoding, .. } if encoding == "NVFP4"), "{error}");
     assert!(error.to_string().contains("Use a file with another quantization"), "{error}");
     // Types that nobody has heard of are named by their number.
     let gguf = open("qwen2", &[tensor("blk.0.attn_q.weight", &[32, 32], 99, 0)]);
-    let weights = gguf.weights(of_gguf(&gguf).expect("mapped"));
+    let weights = gguf.weights(find_gguf(&gguf).expect("mapped"));
     let error = weights.get("model.layers.0.self_attn.q_proj.weight", "qwen2").expect_err("type 99");
     assert!(error.to_string().contains("stored as ggml type 99"), "{error}");
     let error = weights.get("model.norm.weight", "qwen2").expect_err("absent");
     assert_eq!(error.code(), "missing_tensor");
-    let error = of_gguf(&open("mamba", &[])).expect_err("unmapped");
+    let error = find_gguf(&open("mamba", &[])).expect_err("unmapped");
     assert!(error.to_string().contains("GGUF mamba"), "{error}");
     let gguf = open("llama", &[tensor("blk.0.attn_q.weight", &[32, 30], 0, 0)]);
-    let weights = gguf.weights(of_gguf(&gguf).expect("mapped"));
+    let weights = gguf.weights(find_gguf(&gguf).expect("mapped"));
     let error = weights.get("model.layers.0.self_attn.q_proj.weight", "llama").expect_err("head count is missing");
     assert!(error.to_string().contains("head_count"));
     assert_eq!(open("llama", &[]).tokenizer().expect_err("no tokens").code(), "tokenizer");
@@ -141,7 +141,7 @@ fn mlc_errors() {
         let error = mlc::parse_shards("ndarray-cache.json", &list.to_string()).expect_err(path);
         assert!(error.to_string().contains("leaves the repository"), "{error}");
     }
-    assert_eq!(mlc::config("{}", of_mlc).expect_err("empty").code(), "config");
+    assert_eq!(mlc::config("{}", find_mlc).expect_err("empty").code(), "config");
 }
 
 /// Name, type and shape.
@@ -265,8 +265,8 @@ fn gguf_files_without_their_other_parts_are_refused() {
     std::fs::write(folder.join("x-00001-of-00003.gguf"), file).expect("written");
     let opened = pollster::block_on(async {
         let model = ModelRef::parse(&folder.to_string_lossy())?;
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
-        Files::open(&source, None).await
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+        ModelFiles::open(&source, None).await
     });
     std::fs::remove_dir_all(&folder).expect("removed");
     let message = opened.expect_err("in parts").to_string();
@@ -293,8 +293,8 @@ fn group_sizes_without_a_configuration() {
 fn load(folder: &Path, gguf: Option<&str>) -> Result<()> {
     pollster::block_on(async {
         let model = ModelRef::parse(&folder.to_string_lossy())?;
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
-        let files = Files::open(&source, gguf).await?;
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+        let files = ModelFiles::open(&source, gguf).await?;
         Session::load_files(jerboa_tests::open(&DeviceOptions::default()), &source, files, RunOptions::default()).await
     })
     .map(|_| ())

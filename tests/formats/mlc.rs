@@ -1,8 +1,8 @@
 //! MLC repositories: names, fused projections and configurations of real builds.
 
 use crate::support::{Tensors, assert_bits};
-use jerboa::arch::of_mlc;
-use jerboa::format::{Bytes, mlc, transcode};
+use jerboa::arch::find_mlc;
+use jerboa::format::{PartBytes, mlc, transcode};
 use jerboa::reference::dequant::dequant;
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn chat(model_type: &str, model_config: &Value) -> String {
 }
 
 fn names(model_type: &str, model_config: &Value, parameters: &[(&str, Vec<usize>, &str)]) -> Vec<(String, Vec<usize>)> {
-    let (config, family) = mlc::config(&chat(model_type, model_config), of_mlc).expect("config");
+    let (config, family) = mlc::config(&chat(model_type, model_config), find_mlc).expect("config");
     let checkpoint = mlc::parse_shards("ndarray-cache.json", &list(parameters)).expect("list");
     let weights = mlc::weights(&checkpoint, &config, family).expect("weights");
     let mut all: Vec<_> = weights.into_iter().map(|w| (w.name, w.shape)).collect();
@@ -114,7 +114,7 @@ fn slices_hold_their_rows() {
             ("model.layers.0.self_attn.qkv_proj.q_scale", scale, "float16"),
         ];
         let config = json!({"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2});
-        let (config, family) = mlc::config(&chat("llama", &config), of_mlc).expect("config");
+        let (config, family) = mlc::config(&chat("llama", &config), find_mlc).expect("config");
         let checkpoint = mlc::parse_shards("tensor-cache.json", &list(&parameters)).expect("list");
         let file = [golden.bytes(&format!("{case}.q_weight")), golden.bytes(&format!("{case}.q_scale"))].concat();
         let (_, expected) = golden.f32(&format!("{case}.expected"));
@@ -122,7 +122,7 @@ fn slices_hold_their_rows() {
         for name in ["q_proj", "k_proj", "v_proj"] {
             let weights = mlc::weights(&checkpoint, &config, family).expect("weights");
             let source = weights.iter().find(|w| w.name.contains(name)).expect("split");
-            let bytes = source.parts.iter().fold(Bytes::new(), |all, p| {
+            let bytes = source.parts.iter().fold(PartBytes::new(), |all, p| {
                 all.with(p.role, &file[p.info.range.start as usize..p.info.range.end as usize])
             });
             let packed = transcode(source, &bytes, true).expect("transcodes");
@@ -136,7 +136,7 @@ fn slices_hold_their_rows() {
 #[test]
 fn configurations() {
     let phi3 = chat("phi3", &json!({"position_embedding_base": 10000, "dtype": "float32"}));
-    let (config, _) = mlc::config(&phi3, of_mlc).expect("phi3");
+    let (config, _) = mlc::config(&phi3, find_mlc).expect("phi3");
     assert_eq!(config["architectures"][0], "Phi3ForCausalLM");
     assert_eq!(config["rope_theta"], 10000);
     assert_eq!(config["max_position_embeddings"], 4096);
@@ -144,7 +144,7 @@ fn configurations() {
     assert_eq!(config["tie_word_embeddings"], false);
     assert_eq!(config.get("sliding_window"), None);
     let nested = json!({"text_config": {"hidden_size": 8}, "vocab_size": 3});
-    let (config, _) = mlc::config(&chat("gemma3", &nested), of_mlc).expect("gemma3");
+    let (config, _) = mlc::config(&chat("gemma3", &nested), find_mlc).expect("gemma3");
     assert_eq!((&config["hidden_size"], &config["model_type"]), (&json!(8), &json!("gemma3_text")));
     assert_eq!(config["hidden_activation"], "gelu_pytorch_tanh");
 }

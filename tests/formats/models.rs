@@ -2,9 +2,9 @@
 
 use crate::support::read;
 use jerboa::SortedMap;
-use jerboa::arch::of_gguf;
-use jerboa::format::gguf::{self, Gguf, Value as Meta, config::RopeFactors};
-use jerboa::format::{Bytes, Checkpoint, CheckpointFile, WeightSource, Weights, detect, safetensors, transcode};
+use jerboa::arch::find_gguf;
+use jerboa::format::gguf::{self, Gguf, MetadataValue as Meta, config::RopeFactors};
+use jerboa::format::{Checkpoint, CheckpointFile, PartBytes, WeightSource, Weights, detect, safetensors, transcode};
 use jerboa::reference::dequant::dequant_in_order;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ fn fnv(values: &[f32]) -> String {
 }
 
 fn values(source: &WeightSource, file: &[u8]) -> Vec<f32> {
-    let bytes = source.parts.iter().fold(Bytes::new(), |all, part| {
+    let bytes = source.parts.iter().fold(PartBytes::new(), |all, part| {
         let range = &part.info.range;
         all.with(part.role, &file[range.start as usize..range.end as usize])
     });
@@ -39,7 +39,7 @@ fn values(source: &WeightSource, file: &[u8]) -> Vec<f32> {
 fn check(name: &str, weights: &Weights, file: &[u8]) {
     let expected: BTreeMap<String, (Vec<usize>, String)> =
         serde_json::from_slice(&read(&format!("{name}/weights.json"))).expect("weights.json");
-    assert_eq!(weights.refused().count(), 0, "{name}");
+    assert_eq!(weights.unsupported().count(), 0, "{name}");
     let found: Vec<&str> = weights.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(found, expected.keys().collect::<Vec<_>>(), "{name}");
     for (weight, (shape, hash)) in &expected {
@@ -101,7 +101,7 @@ fn open(name: &str) -> (Gguf, Vec<u8>) {
 fn gguf_files() {
     for name in ["gguf_q4_k_m", "gguf_q8_0", "gguf_tq2_0"] {
         let (gguf, file) = open(name);
-        check(name, &gguf.weights(of_gguf(&gguf).expect("llama is mapped")), &file);
+        check(name, &gguf.weights(find_gguf(&gguf).expect("llama is mapped")), &file);
         assert_eq!(gguf.checkpoint().tensors.len(), gguf.tensors.len());
     }
 }
@@ -109,7 +109,7 @@ fn gguf_files() {
 #[test]
 fn gguf_metadata_is_a_configuration() {
     let (gguf, _) = open("gguf_q8_0");
-    let config = gguf.config(of_gguf(&gguf).expect("llama is mapped"), &RopeFactors::default());
+    let config = gguf.config(find_gguf(&gguf).expect("llama is mapped"), &RopeFactors::default());
     for (key, value) in [
         ("model_type", json!("llama")),
         ("architectures", json!(["LlamaForCausalLM"])),

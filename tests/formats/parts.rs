@@ -1,7 +1,7 @@
 //! GGUF models in several files, and what metadata says of layers, by llama.cpp's rules.
 
-use jerboa::exec::Files;
-use jerboa::format::gguf::{self, Value};
+use jerboa::exec::ModelFiles;
+use jerboa::format::gguf::{self, MetadataValue};
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa_tests::gguf::GgufFile;
 use pollster::block_on;
@@ -19,9 +19,9 @@ fn model() -> GgufFile {
         ("attention.head_count_kv", 1),
         ("context_length", 64),
     ] {
-        file.set(&format!("llama.{key}"), Value::Int(n));
+        file.set(&format!("llama.{key}"), MetadataValue::Int(n));
     }
-    file.set("llama.attention.layer_norm_rms_epsilon", Value::Float(1e-5));
+    file.set("llama.attention.layer_norm_rms_epsilon", MetadataValue::Float(1e-5));
     let mut count = 0.0;
     let mut add = |name: &str, shape: &[usize]| {
         let numbers = (0..shape.iter().product::<usize>()).map(|i| count + i as f32).collect();
@@ -65,14 +65,14 @@ impl Drop for Folder {
 
 async fn source(path: &Path) -> jerboa::Result<Source> {
     let model = ModelRef::parse(&path.to_string_lossy())?;
-    Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await
+    Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await
 }
 
 /// Every tensor's bytes by the original's names.
 fn contents(path: &Path) -> jerboa::Result<Vec<(String, Vec<u8>)>> {
     block_on(async {
         let source = source(path).await?;
-        let files = Files::open(&source, None).await?;
+        let files = ModelFiles::open(&source, None).await?;
         let mut out = Vec::new();
         for weight in files.weights.iter() {
             let info = &weight.parts[0].info;
@@ -115,41 +115,41 @@ fn a_model_in_parts_is_the_whole_one() {
 
 #[test]
 fn names_of_parts_are_read() {
-    assert_eq!(gguf::part_of("a/b-00002-of-00010.gguf"), Some(("a/b", 2, 10)));
-    assert_eq!(gguf::part_name("a/b-00002-of-00010.GGUF", 1).as_deref(), Some("a/b-00001-of-00010.GGUF"));
+    assert_eq!(gguf::parse_split_name("a/b-00002-of-00010.gguf"), Some(("a/b", 2, 10)));
+    assert_eq!(gguf::split_file_name("a/b-00002-of-00010.GGUF", 1).as_deref(), Some("a/b-00001-of-00010.GGUF"));
     for name in ["b.gguf", "b-2-of-3.gguf", "b-00004-of-00003.gguf", "b-00000-of-00003.gguf", "b-00001-of-00003.bin"] {
-        assert_eq!(gguf::part_of(name), None, "{name}");
+        assert_eq!(gguf::parse_split_name(name), None, "{name}");
     }
 }
 
 /// What the configuration of a file says, with some keys set.
-fn config(keys: &[(&str, Value)]) -> jerboa::Result<serde_json::Value> {
+fn config(keys: &[(&str, MetadataValue)]) -> jerboa::Result<serde_json::Value> {
     let mut file = model();
     for (key, value) in keys {
         file.set(&format!("llama.{key}"), value.clone());
     }
     let folder = Folder::new(&format!("config-{}", keys.iter().map(|k| k.0).collect::<String>()));
     std::fs::write(folder.0.join("tiny.gguf"), file.bytes()).expect("written");
-    block_on(async { Ok(Files::open(&source(&folder.0).await?, None).await?.config) })
+    block_on(async { Ok(ModelFiles::open(&source(&folder.0).await?, None).await?.config) })
 }
 
 #[test]
 fn metadata_is_read_by_the_rules_of_llama_cpp() {
-    let text = |t: &str| Value::Text(t.into());
-    let scaling = |keys: &[(&str, Value)]| config(keys).expect("a configuration")["rope_scaling"].clone();
+    let text = |t: &str| MetadataValue::Text(t.into());
+    let scaling = |keys: &[(&str, MetadataValue)]| config(keys).expect("a configuration")["rope_scaling"].clone();
     assert_eq!(scaling(&[]), json!(null));
     // A factor alone is linear, also under its old name; a kind of none has no factor.
     for key in ["rope.scaling.factor", "rope.scale_linear"] {
-        assert_eq!(scaling(&[(key, Value::Float(4.0))])["rope_type"], "linear", "{key}");
+        assert_eq!(scaling(&[(key, MetadataValue::Float(4.0))])["rope_type"], "linear", "{key}");
     }
-    let none = [("rope.scaling.type", text("none")), ("rope.scaling.factor", Value::Float(4.0))];
+    let none = [("rope.scaling.type", text("none")), ("rope.scaling.factor", MetadataValue::Float(4.0))];
     assert_eq!(scaling(&none), json!(null));
     let yarn = scaling(&[
         ("rope.scaling.type", text("yarn")),
-        ("rope.scaling.factor", Value::Float(4.0)),
-        ("rope.scaling.original_context_length", Value::Int(16)),
-        ("rope.scaling.attn_factor", Value::Float(0.5)),
-        ("rope.scaling.yarn_beta_fast", Value::Float(16.0)),
+        ("rope.scaling.factor", MetadataValue::Float(4.0)),
+        ("rope.scaling.original_context_length", MetadataValue::Int(16)),
+        ("rope.scaling.attn_factor", MetadataValue::Float(0.5)),
+        ("rope.scaling.yarn_beta_fast", MetadataValue::Float(16.0)),
     ]);
     let attention = yarn["attention_factor"].as_f64().expect("a factor");
     assert!((attention - 0.5 * (1.0 + 0.1 * 4f64.ln())).abs() < 1e-9, "{yarn}");
@@ -159,11 +159,12 @@ fn metadata_is_read_by_the_rules_of_llama_cpp() {
     let refused = jerboa::arch::graph(&other).expect_err("a refusal").to_string();
     assert!(refused.contains("spiral"), "{refused}");
     // Layers that predict further tokens are no layers of the model.
-    assert_eq!(config(&[("nextn_predict_layers", Value::Int(1))]).expect("read")["num_hidden_layers"], 1);
+    assert_eq!(config(&[("nextn_predict_layers", MetadataValue::Int(1))]).expect("read")["num_hidden_layers"], 1);
     // Lists name kinds of layers, and sizes that differ where they may not.
-    let kinds = config(&[("attention.sliding_window_pattern", Value::Ints(vec![1, 0]))]).expect("read");
+    let kinds = config(&[("attention.sliding_window_pattern", MetadataValue::Ints(vec![1, 0]))]).expect("read");
     assert_eq!(kinds["layer_types"], json!(["sliding_attention", "full_attention"]));
-    let refused = config(&[("feed_forward_length", Value::Ints(vec![16, 8]))]).expect_err("a refusal").to_string();
+    let refused =
+        config(&[("feed_forward_length", MetadataValue::Ints(vec![16, 8]))]).expect_err("a refusal").to_string();
     assert!(refused.contains("feed_forward_length") && refused.contains("16 and 8"), "{refused}");
-    assert!(config(&[("feed_forward_length", Value::Ints(vec![16, 16]))]).is_ok());
+    assert!(config(&[("feed_forward_length", MetadataValue::Ints(vec![16, 16]))]).is_ok());
 }

@@ -2,11 +2,11 @@
 //! PROPTEST_CASES=1000000 makes it a long run.
 
 use crate::support::read;
-use jerboa::arch::{of_gguf, of_mlc};
+use jerboa::arch::{find_gguf, find_mlc};
 use jerboa::format::gguf::{self, config::RopeFactors};
 use jerboa::format::{
-    Bytes, Checkpoint, CheckpointFile, Dtype, Encoding, Float, Part, Role, TensorInfo, WeightSource, check_parts,
-    detect, ggml::GgmlType, mlc, transcode,
+    Checkpoint, CheckpointFile, Dtype, Encoding, Float, PartBytes, PartRole, StoredPart, TensorInfo, WeightSource,
+    check_parts, detect, ggml::GgmlType, mlc, transcode,
 };
 use jerboa::reference::dequant::dequant_in_order;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn use_gguf(bytes: &[u8], size: u64) {
     let Ok(Some(gguf)) = gguf::parse("x.gguf", bytes, size) else { return };
     let _ = (gguf.tokenizer(), gguf.tokenizer_config(), gguf.stop_ids());
     assert_eq!(gguf.checkpoint().tensors.len(), gguf.tensors.len());
-    if let Ok(family) = of_gguf(&gguf) {
+    if let Ok(family) = find_gguf(&gguf) {
         let _ = gguf.config(family, &RopeFactors::default());
         for source in gguf.weights(family).iter() {
             assert!(source.parts.iter().all(|p| p.info.range.end <= size && p.info.range.start <= p.info.range.end));
@@ -83,7 +83,7 @@ proptest! {
 
     #[test]
     fn random_json_in_mlc(text in "[\\[\\]{}\",:a-z0-9]{0,80}") {
-        let _ = (mlc::parse_shards("x.json", &text), mlc::config(&text, of_mlc));
+        let _ = (mlc::parse_shards("x.json", &text), mlc::config(&text, find_mlc));
     }
 
     /// Any encoding over bytes of any length gives an error or a matrix of the promised size, without panicking.
@@ -95,16 +95,16 @@ proptest! {
     ) {
         let shape = if vector { vec![cols] } else { vec![rows, cols] };
         let source = WeightSource::new("w", shape, encoding, Vec::new());
-        let roles = [Role::Weight, Role::Scales, Role::Biases, Role::Zeros, Role::GroupIndex, Role::GlobalScale,
-            Role::QuantMap, Role::NestedScales, Role::NestedMap];
+        let roles = [PartRole::Weight, PartRole::Scales, PartRole::Biases, PartRole::Zeros, PartRole::GroupIndex, PartRole::GlobalScale,
+            PartRole::QuantMap, PartRole::NestedScales, PartRole::NestedMap];
         let data: Vec<Vec<u8>> = lengths.iter().map(|n| vec![fill; *n]).collect();
         let bytes = roles.iter().zip(&data).enumerate().filter(|(i, _)| present >> i & 1 == 1)
-            .fold(Bytes::new(), |all, (_, (role, data))| all.with(*role, data));
+            .fold(PartBytes::new(), |all, (_, (role, data))| all.with(*role, data));
         // What is checked before bytes go to the GPU is what decoding wants.
         let mut listed = source.clone();
-        for (i, (role, data)) in roles.iter().zip(&data).enumerate().filter(|(i, _)| present >> i & 1 == 1 && roles[*i] != Role::GroupIndex) {
+        for (i, (role, data)) in roles.iter().zip(&data).enumerate().filter(|(i, _)| present >> i & 1 == 1 && roles[*i] != PartRole::GroupIndex) {
             let info = TensorInfo { name: format!("p{i}"), dtype: Dtype::U8, shape: vec![data.len()], file: 0, range: 0..data.len() as u64 };
-            listed.parts.push(Part { role: *role, info });
+            listed.parts.push(StoredPart { role: *role, info });
         }
         let grouped = present >> 4 & 1 == 1;
         let checked = check_parts(&listed);
@@ -144,7 +144,7 @@ proptest! {
         let side = jerboa::SortedMap::from([("m.weight.quant_state.bitsandbytes__nf4".to_string(), state)]);
         let zeros = vec![0u8; end as usize];
         for source in detect(&config, &checkpoint, &side).iter() {
-            let bytes = source.parts.iter().fold(Bytes::new(), |all, p| {
+            let bytes = source.parts.iter().fold(PartBytes::new(), |all, p| {
                 all.with(p.role, &zeros[p.info.range.start as usize..p.info.range.end as usize])
             });
             if let Ok(packed) = transcode(source, &bytes, true) {

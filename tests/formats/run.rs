@@ -1,13 +1,13 @@
 //! Whole quantised models on the device: their logits and greedy ids equal transformers run on the dequantised weights.
 
-use jerboa::exec::{Files, Overrides, Precision, ROOM, RunOptions, Session};
-use jerboa::format::{Bytes, Float, quantize, transcode};
+use jerboa::exec::{HEADROOM_BYTES, ModelFiles, Precision, PrecisionOptions, RunOptions, Session};
+use jerboa::format::{Float, PartBytes, quantize, transcode};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::ir::WeightKind;
 use jerboa::kernels::attention::Kv;
 use jerboa::reference::dequant::dequant_in_order;
-use jerboa::task::{GenerateRequest, Loaded};
+use jerboa::task::{ChatModel, GenerateRequest};
 use jerboa_tests::golden::{Golden, golden, greedy};
 use jerboa_tests::{on_units, open, relative_l2};
 use pollster::block_on;
@@ -15,15 +15,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 fn options(precision: Precision) -> RunOptions {
-    let overrides = Overrides { kv: Some(Kv::F32), precision, ..Overrides::default() };
+    let overrides = PrecisionOptions { kv_type: Some(Kv::F32), precision, ..PrecisionOptions::default() };
     RunOptions { max_context: Some(128), overrides, ..RunOptions::default() }
 }
 
 fn load(folder: &str, gguf: Option<&str>, precision: Precision) -> jerboa::Result<Session> {
     block_on(async {
         let model = ModelRef::parse(&golden(folder).to_string_lossy())?;
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
-        let files = Files::open(&source, gguf).await?;
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+        let files = ModelFiles::open(&source, gguf).await?;
         let device = DeviceOptions { f16: false, ..DeviceOptions::default() };
         Session::load_files(open(&device), &source, files, options(precision)).await
     })
@@ -31,7 +31,7 @@ fn load(folder: &str, gguf: Option<&str>, precision: Precision) -> jerboa::Resul
 
 fn logits_error(model: &mut Session, golden: &Golden) -> f64 {
     let ids = golden.ids("input_ids");
-    let found = block_on(model.every_row(&ids, false)).expect("logits");
+    let found = block_on(model.all_rows(&ids, false)).expect("logits");
     relative_l2(&found, &golden.floats("logits"))
 }
 
@@ -110,16 +110,16 @@ fn gptq_with_uneven_groups_runs() {
     write_checkpoint(&uneven, &folder, &tensors, |_| ());
     let source = |folder: &Path| {
         let model = ModelRef::parse(&folder.to_string_lossy())?;
-        block_on(Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()))
+        block_on(Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()))
     };
-    let files = source(&uneven).and_then(|source| block_on(Files::open(&source, None))).expect("opens");
+    let files = source(&uneven).and_then(|source| block_on(ModelFiles::open(&source, None))).expect("opens");
     let data = std::fs::read(uneven.join("model.safetensors")).expect("weights");
     let mut scattered = 0;
     let numbers: Vec<_> = files
         .weights
         .iter()
         .map(|weight| {
-            let bytes = weight.parts.iter().fold(Bytes::new(), |all, part| {
+            let bytes = weight.parts.iter().fold(PartBytes::new(), |all, part| {
                 all.with(part.role, &data[part.info.range.start as usize..part.info.range.end as usize])
             });
             let packed = transcode(weight, &bytes, true).expect("transcodes");
@@ -140,11 +140,11 @@ fn gptq_with_uneven_groups_runs() {
         let logits = |folder: &Path, precision| {
             block_on(async {
                 let source = source(folder)?;
-                let files = Files::open(&source, None).await?;
+                let files = ModelFiles::open(&source, None).await?;
                 let device = DeviceOptions { f16: false, ..DeviceOptions::default() };
                 Session::load_files(open(&device), &source, files, options(precision))
                     .await?
-                    .every_row(&ids, false)
+                    .all_rows(&ids, false)
                     .await
             })
             .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
@@ -214,9 +214,9 @@ fn write_checkpoint(
 fn told(folder: &Path, gguf: Option<&str>, precision: Precision, prompt: &str) -> (Vec<u32>, String) {
     block_on(async {
         let model = ModelRef::parse(&folder.to_string_lossy())?;
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
         let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
-        let mut loaded = Loaded::load_file(gpu, &source, gguf, "twin", options(precision)).await?;
+        let mut loaded = ChatModel::load_file(gpu, &source, gguf, "twin", options(precision)).await?;
         let ids = loaded.text.tokenizer()?.encode(prompt, true)?;
         let request = serde_json::json!({ "prompt": prompt, "temperature": 0, "maxTokens": 48 });
         let request = GenerateRequest::from_json(&request.to_string())?;
@@ -263,9 +263,9 @@ fn perplexity_beside_that_of_floats() {
     let of = |precision, device: DeviceOptions| {
         block_on(async {
             let model = ModelRef::parse(&stories().to_string_lossy())?;
-            let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
+            let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
             let options = RunOptions { max_context: Some(512), ..options(precision) };
-            Loaded::load(open(&device), &source, "stories", options).await?.perplexity(&text).await
+            ChatModel::load(open(&device), &source, "stories", options).await?.perplexity(&text).await
         })
         .expect("perplexity")
     };
@@ -349,15 +349,15 @@ fn tables_are_kept_as_asked() {
     let load = |folder: &Path, precision, tables| {
         block_on(async {
             let model = ModelRef::parse(&folder.to_string_lossy())?;
-            let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
-            let files = Files::open(&source, None).await?;
+            let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+            let files = ModelFiles::open(&source, None).await?;
             let mut options = options(precision);
             options.overrides.tables = tables;
             Session::load_files(open(&device), &source, files, options).await
         })
         .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
     };
-    let logits = |model: &mut Session, ids: &[u32]| block_on(model.every_row(ids, false)).expect("logits");
+    let logits = |model: &mut Session, ids: &[u32]| block_on(model.all_rows(ids, false)).expect("logits");
     let [q4, q8] = ["q4_g32_bias_f16", "q8_g32_bias_f16"];
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tables-{}", std::process::id()));
     for name in ["models/qwen2_untied", "quant/twin_qwen3"] {
@@ -414,7 +414,7 @@ fn tables_are_kept_as_asked() {
 
 async fn opened(path: &str) -> jerboa::Result<Source> {
     let model = ModelRef::parse(&golden(path).to_string_lossy())?;
-    Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await
+    Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await
 }
 
 /// `auto` keeps what is stored while it fits, then takes 8 bits, then 4, and says so.
@@ -423,13 +423,14 @@ fn auto_fits_the_memory() {
     let load = |precision, memory| {
         block_on(async {
             let source = opened("models/qwen3").await?;
-            let files = Files::open(&source, None).await?;
+            let files = ModelFiles::open(&source, None).await?;
             let options = RunOptions { memory, ..options(precision) };
             Session::load_files(open(&DeviceOptions::default()), &source, files, options).await
         })
         .expect("loads")
     };
-    let needed = |model: &Session| model.weights.values().map(|w| w.bytes()).sum::<u64>() + model.bytes().kv + ROOM;
+    let needed =
+        |model: &Session| model.weights.values().map(|w| w.bytes()).sum::<u64>() + model.bytes().kv + HEADROOM_BYTES;
     let stored = load(Precision::Auto, None);
     assert_eq!((stored.precision.name(), stored.notes.len()), ("stored", 0));
     let [q8, q4] = [Precision::Q8, Precision::Q4].map(|precision| needed(&load(precision, None)));
@@ -449,7 +450,9 @@ fn auto_fits_the_memory() {
 fn inspection() {
     let inspect = |path: &str| {
         block_on(async {
-            Ok::<_, jerboa::Error>(Files::examine(&opened(path).await?, None).await?.inspect(Overrides::default()))
+            Ok::<_, jerboa::Error>(
+                ModelFiles::open_unchecked(&opened(path).await?, None).await?.inspect(PrecisionOptions::default()),
+            )
         })
         .unwrap_or_else(|e| panic!("{path}: {e}"))
         .to_string()
@@ -496,9 +499,9 @@ fn inspection() {
 fn gguf_file_brings_its_tokenizer() {
     let loaded = block_on(async {
         let model = ModelRef::parse(&golden("quant/gguf_q8_0").to_string_lossy())?;
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
         let gpu = open(&DeviceOptions::default());
-        Loaded::load_file(gpu, &source, Some("model.gguf"), "tiny", options(Precision::Auto)).await
+        ChatModel::load_file(gpu, &source, Some("model.gguf"), "tiny", options(Precision::Auto)).await
     })
     .expect("loads");
     let tokenizer = loaded.text.tokenizer().expect("a tokenizer");

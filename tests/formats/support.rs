@@ -1,6 +1,6 @@
 //! Reads the golden files of tests/golden/quant. Knows no encoding.
 
-use jerboa::format::{Bytes, Encoding, Packed, Role, WeightSource, transcode};
+use jerboa::format::{Encoding, PackedMatrix, PartBytes, PartRole, WeightSource, transcode};
 use jerboa::reference::dequant::dequant_in_order;
 use safetensors::SafeTensors;
 use std::path::PathBuf;
@@ -41,12 +41,19 @@ impl Tensors {
     }
 
     /// Transcodes a case and compares every value with `<case>.expected`, bit for bit.
-    pub fn check(&self, case: &str, encoding: Encoding, parts: &[(Role, &str)], layout: Option<&str>) -> Packed {
+    pub fn check(
+        &self,
+        case: &str,
+        encoding: Encoding,
+        parts: &[(PartRole, &str)],
+        layout: Option<&str>,
+    ) -> PackedMatrix {
         let dotted = |part: &str| if case.is_empty() { part.to_string() } else { format!("{case}.{part}") };
         let (shape, expected) = self.f32(&dotted("expected"));
         let source = WeightSource::new(case, shape, encoding, Vec::new());
-        let data: Vec<(Role, Vec<u8>)> = parts.iter().map(|(role, part)| (*role, self.bytes(&dotted(part)))).collect();
-        let bytes = data.iter().fold(Bytes::new(), |all, (role, data)| all.with(*role, data));
+        let data: Vec<(PartRole, Vec<u8>)> =
+            parts.iter().map(|(role, part)| (*role, self.bytes(&dotted(part)))).collect();
+        let bytes = data.iter().fold(PartBytes::new(), |all, (role, data)| all.with(*role, data));
         let packed = transcode(&source, &bytes, true).unwrap_or_else(|e| panic!("{case}: {e}"));
         if let Some(layout) = layout {
             assert_eq!(packed.layout.name(), layout, "{case}");

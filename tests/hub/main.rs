@@ -41,7 +41,7 @@ fn model() -> ModelRef {
 }
 
 async fn open(options: &HubOptions) -> Result<Source> {
-    Source::open(&model(), options, AbortFlag::new(), Progress::none()).await
+    Source::open(&model(), options, AbortFlag::new(), Progress::silent()).await
 }
 
 type Tensors = BTreeMap<String, Vec<u8>>;
@@ -161,7 +161,7 @@ fn a_folder_is_asked_file_by_file() {
     let (server, expected) = single();
     let folder = ModelRef::parse(&format!("{}/files/org/model/", server.hub)).expect("a folder");
     let all = async || {
-        let source = Source::open(&folder, &options(&server), AbortFlag::new(), Progress::none()).await?;
+        let source = Source::open(&folder, &options(&server), AbortFlag::new(), Progress::silent()).await?;
         load(&source).await
     };
     assert_eq!(block_on(all()).expect("the first load").1, expected);
@@ -218,7 +218,7 @@ fn refusals_have_their_own_errors() {
     assert_eq!(code(&with(Some("secret"))), "loaded");
     let nowhere = ModelRef::parse("org/other").expect("a name");
     let error = block_on(async {
-        Source::open(&nowhere, &options(&server), AbortFlag::new(), Progress::none()).await?.read("config.json").await
+        Source::open(&nowhere, &options(&server), AbortFlag::new(), Progress::silent()).await?.read("config.json").await
     });
     assert_eq!(error.expect_err("no such repository").code(), "not_found");
     let error = block_on(async { open(&with(Some("secret"))).await?.read("../secret").await });
@@ -232,7 +232,7 @@ fn a_page_instead_of_a_file_is_no_file() {
     server.fault(&json!({ "kind": "fallback" }));
     let folder = ModelRef::parse(&format!("{}/files/org/model", server.hub)).expect("a folder");
     let open =
-        async |model: &ModelRef| Source::open(model, &options(&server), AbortFlag::new(), Progress::none()).await;
+        async |model: &ModelRef| Source::open(model, &options(&server), AbortFlag::new(), Progress::silent()).await;
     for model in [&model(), &folder] {
         for visit in ["first", "second"] {
             let source = block_on(open(model)).expect("a source");
@@ -423,7 +423,7 @@ fn ranges_and_streams_are_exact() {
     let file = file_of(&expected);
     let local = ModelRef::Path { path: server.root.join("org/model").display().to_string() };
     for model in [model(), local] {
-        let source = block_on(Source::open(&model, &options(&server), AbortFlag::new(), Progress::none()));
+        let source = block_on(Source::open(&model, &options(&server), AbortFlag::new(), Progress::silent()));
         let source = source.expect("a source");
         for range in [0..10u64, 16_380..16_390, 100_000..200_000, 260_000..10_000_000, 5..5] {
             let end = (range.end as usize).min(file.len());
@@ -453,13 +453,13 @@ fn a_repository_of_gguf_files_alone_gives_its_usual_one() {
     server.file("stories-Q8_0.gguf", b"another");
     server.file("stories-Q4_K_M.gguf", &bytes);
     server.file("stories-Q4_K_M-00001-of-00002.gguf", b"a part");
-    let files = block_on(async { jerboa::exec::Files::open(&open(&options(&server)).await?, None).await });
+    let files = block_on(async { jerboa::exec::ModelFiles::open(&open(&options(&server)).await?, None).await });
     let files = files.expect("opens");
     assert_eq!(files.gguf.map(|gguf| gguf.file).as_deref(), Some("stories-Q4_K_M.gguf"));
     assert_eq!(files.config["model_type"], "llama");
 
     let empty = Server::start();
     empty.file("README.md", b"no model");
-    let error = block_on(async { jerboa::exec::Files::open(&open(&options(&empty)).await?, None).await });
+    let error = block_on(async { jerboa::exec::ModelFiles::open(&open(&options(&empty)).await?, None).await });
     assert_eq!(error.expect_err("nothing to open").code(), "not_found");
 }

@@ -1,12 +1,12 @@
 //! Every malformed safetensors input with the error that it gets, and properties of the header's parser.
 
 use jerboa::Error;
-use jerboa::format::safetensors::{MAX_HEADER, header_range, parse_header};
+use jerboa::format::safetensors::{MAX_HEADER_BYTES, header_range, parse_header};
 use jerboa::format::{Checkpoint, Dtype, ShardIndex};
 use proptest::prelude::*;
 
 /// Reads a whole file as the hub does: first the header's range, then the header.
-fn parse(file: &[u8]) -> jerboa::Result<jerboa::format::safetensors::Header> {
+fn parse(file: &[u8]) -> jerboa::Result<jerboa::format::safetensors::SafetensorsHeader> {
     let range = header_range("f", file, file.len() as u64)?;
     parse_header("f", &file[range.start as usize..range.end as usize], file.len() as u64)
 }
@@ -45,7 +45,7 @@ fn each_malformed_file_has_its_error() {
         ("seven bytes", vec![1; 7], "malformed", "has 7 bytes, too few"),
         ("header of 2^63", length(1 << 63), "malformed", "length is 9223372036854775808 bytes"),
         ("header of 2^64-1", length(u64::MAX), "malformed", "length is 18446744073709551615 bytes"),
-        ("header over the limit", length(MAX_HEADER + 1), "malformed", "the limit is"),
+        ("header over the limit", length(MAX_HEADER_BYTES + 1), "malformed", "the limit is"),
         ("header of nothing", length(0), "malformed", "the minimum is 2"),
         ("header beyond the end", length(100_000), "malformed", "cut off"),
         ("cut inside the header", cut_header, "malformed", "cut off"),

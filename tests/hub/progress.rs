@@ -39,7 +39,7 @@ fn an_abort_leaves_nothing_that_looks_whole() {
         let abort = AbortFlag::new();
         let pieces = Cell::new(0);
         let result = block_on(async {
-            let source = Source::open(&model(), &options(&server), abort.clone(), Progress::none()).await?;
+            let source = Source::open(&model(), &options(&server), abort.clone(), Progress::silent()).await?;
             let checkpoint = source.checkpoint().await?;
             let wanted: Vec<_> = checkpoint.tensors.values().collect();
             if after == 0 {
@@ -87,7 +87,7 @@ fn an_abort_ends_a_wait() {
         other.abort();
     });
     let (result, late) = beside(|| {
-        block_on(async { Source::open(&model(), &options, abort, Progress::none()).await?.read("config.json").await })
+        block_on(async { Source::open(&model(), &options, abort, Progress::silent()).await?.read("config.json").await })
     });
     assert_eq!(result.expect_err("an abort").code(), "aborted");
     assert!(begin.elapsed() < Duration::from_millis(1500) + 2 * late);
@@ -140,12 +140,12 @@ fn what_several_graphs_read_counts_once() {
             let checkpoint = source.checkpoint().await?;
             progress.phase(Phase::Weights);
             let all: Vec<_> = checkpoint.tensors.values().collect();
-            source.announce(&checkpoint, &all);
+            source.expect_tensors(&checkpoint, &all);
             // All that the second graph wants lies in parts of which the first wants some.
             for wanted in [&all[..1], &all[..], &all[2..]] {
                 source.stream_tensors(&checkpoint, wanted, async |_, _, _| Ok(())).await?;
             }
-            source.settle().await;
+            source.flush().await;
             Ok::<_, jerboa::Error>(())
         })
         .expect("a model");

@@ -160,7 +160,7 @@ fn whole_load(options: &HubOptions, reports: Option<u64>) -> Result<(Vec<u8>, su
     });
     let open = async || Source::open(&model(), options, abort.clone(), progress.clone()).await;
     block_on(Source::load(open, async |source| {
-        let loaded = source.verified(load(source)).await?;
+        let loaded = source.load_verified(load(source)).await?;
         serde_json::from_slice::<Value>(&loaded.0)
             .map_err(|e| Error::Config { file: "config.json".into(), reason: e.to_string() })?;
         Ok(loaded)

@@ -52,11 +52,11 @@ fn rows_take_the_magnitude_of_another() {
             if with {
                 inputs.push(case.input(&added, cols));
             }
-            let out = case.b.node("matched", Op::AltUp(AltUp::Match), &inputs, cols);
+            let out = case.b.node("matched", Op::AltUp(AltUp::MatchMagnitude), &inputs, cols);
             let found = case.run(gpu(), out, &Setting::default(), &[many(ROWS - 1), few(1)]);
             let expected = by_row(|row| {
                 let more = with.then(|| at(&added, cols, row));
-                twin::matched(at(&x, cols, row), at(&like, cols, row), more)
+                twin::match_magnitude(at(&x, cols, row), at(&like, cols, row), more)
             });
             assert!(nmse(&found, &expected) < 1e-12, "{cols} columns");
         }
@@ -66,9 +66,9 @@ fn rows_take_the_magnitude_of_another() {
     x[..8].fill(1e-4);
     let mut case = Case::new();
     let inputs = [case.input(&x, 2 * cols), case.input(&like, cols)];
-    let out = case.b.node("matched", Op::AltUp(AltUp::Match), &inputs, 2 * cols);
+    let out = case.b.node("matched", Op::AltUp(AltUp::MatchMagnitude), &inputs, 2 * cols);
     let found = case.run(gpu(), out, &Setting::default(), &[many(ROWS)]);
-    let run = |row: usize| twin::matched(at(&x, cols, row), at(&like, cols, row / 2), None);
+    let run = |row: usize| twin::match_magnitude(at(&x, cols, row), at(&like, cols, row / 2), None);
     let expected: Vec<f32> = (0..2 * ROWS).flat_map(run).collect();
     assert!(nmse(&found, &expected) < 1e-12);
 }

@@ -1,6 +1,6 @@
 //! Greedy decoding's tail against its twin: the largest logit, and the step from one token to the next.
 
-use jerboa::kernels::sample::{Advance, advance, argmax, slices};
+use jerboa::kernels::sample::{AdvanceBuffers, advance, argmax, slices};
 use jerboa::reference::sample as twin;
 use jerboa_tests::{bytes, gpu, random, run_all};
 
@@ -26,7 +26,7 @@ fn step(buffers: &mut Vec<Vec<u8>>) {
 fn step_as(buffers: &mut Vec<Vec<u8>>, in_one: bool) {
     let vocab = (buffers[LOGITS].len() / 4) as u32;
     let stop_count = (buffers[2].len() / 4) as u32;
-    let tail = Advance {
+    let tail = AdvanceBuffers {
         candidates: if in_one { LOGITS } else { 1 },
         slices: slices(vocab),
         stops: 2,

@@ -5,11 +5,11 @@ use super::op::{Case, Cut, Setting, few, many};
 use half::f16;
 use jerboa::device::registry::Kernel;
 use jerboa::format::quantize;
-use jerboa::gpu::{Backend, Caps, DeviceOptions, Force, Gpu};
+use jerboa::gpu::{Backend, Caps, DeviceOptions, Gpu, VariantOverride};
 use jerboa::ir::{Attention, HeadNorm, Linear, Mask, Op, RopeScaling, RopeSpec, StateSpec, ValueId};
 use jerboa::kernels::attention::Kv;
-use jerboa::reference::attention::{self as twin, rotate};
-use jerboa::reference::matmul::product;
+use jerboa::reference::attention::{self as twin, apply_rope};
+use jerboa::reference::matmul::matmul;
 use jerboa_tests::{gpu, nmse, open, random};
 use std::ops::Range;
 
@@ -89,7 +89,7 @@ impl Layer {
         };
         if let Some(spec) = self.spec() {
             let table: Vec<[f32; 2]> = (0..rows).flat_map(|row| spec.table(row - first(row), 1, 0)).collect();
-            rotate(&mut x, heads, d, &table, spec.dim, spec.interleaved);
+            apply_rope(&mut x, heads, d, &table, spec.dim, spec.interleaved);
         }
         if self.norm == Some(true) {
             x.iter_mut().enumerate().for_each(|(i, v)| *v *= gain[i % d] + 0.5);
@@ -108,7 +108,7 @@ impl Layer {
             match self.kv {
                 Kv::F32 => x,
                 Kv::F16 | Kv::Packed => x.iter().map(|v| f16::from_f32(*v).to_f32()).collect(),
-                Kv::Int8 => twin::eight_bits(&x, self.head_dim),
+                Kv::Int8 => twin::round_to_int8(&x, self.head_dim),
             }
         };
         let (q, k) =
@@ -116,7 +116,8 @@ impl Layer {
         let sinks = self.sinks.then_some(&given.sinks[..]);
         let Layer { heads, kv_heads, head_dim, softcap, .. } = *self;
         let relative = self.relative.then_some(&given.relative[..]);
-        let spec = twin::Attention { heads, kv_heads, head_dim, scale: self.scale(), softcap, sinks, relative };
+        let spec =
+            twin::AttentionReference { heads, kv_heads, head_dim, scale: self.scale(), softcap, sinks, relative };
         let bare = |v: &[f32]| twin::norm_heads(v, &vec![1.0; head_dim], 0.0, 1e-5);
         let v = if self.values { bare(&given.v) } else { given.v.clone() };
         spec.of(&q, &stored(k), &stored(v), &visible)
@@ -162,11 +163,11 @@ impl Layer {
             head_norm: gains.map(|(gains, after_rope)| HeadNorm { gains, offset: 0.5, eps: 1e-5, after_rope, values }),
             rope: self.spec().map(|spec| case.b.rope(spec)),
             state: match mask {
-                Mask::Causal { window } | Mask::Pictures { window } => {
+                Mask::Causal { window } | Mask::BidirectionalImages { window } => {
                     let (kv_heads, head_dim) = (self.kv_heads, self.head_dim);
                     Some(case.b.state(StateSpec::Kv { kv_heads, head_dim, window }))
                 }
-                Mask::Segment { .. } | Mask::Window | Mask::Memory => None,
+                Mask::Packed { .. } | Mask::PackedWindow | Mask::CrossAttention => None,
             },
         };
         case.b.node("attention", Op::Attention(op), &[q, k, v], q_cols)
@@ -179,16 +180,16 @@ impl Layer {
         let found = case.run(gpu, out, setting, cuts);
         let visible = |row: usize| match mask {
             Mask::Causal { window } => first_seen(window, row)..row + 1,
-            Mask::Pictures { window } => first_seen(window, row)..setting.segments[row][1] as usize,
-            Mask::Segment { before, after } => {
+            Mask::BidirectionalImages { window } => first_seen(window, row)..setting.segments[row][1] as usize,
+            Mask::Packed { before, after } => {
                 let [first, end] = setting.segments[row].map(|x| x as usize);
                 first.max(row.saturating_sub(before))..end.min(row.saturating_add(after).saturating_add(1))
             }
-            Mask::Window => row..row + 1,
+            Mask::PackedWindow => row..row + 1,
             // Its keys are rows of another sequence: tests/audio has it.
-            Mask::Memory => 0..0,
+            Mask::CrossAttention => 0..0,
         };
-        let packed = matches!(mask, Mask::Segment { .. });
+        let packed = matches!(mask, Mask::Packed { .. });
         let first = |row: usize| setting.segments.get(row).filter(|_| packed).map_or(0, |s| s[0] as usize);
         nmse(&found, &self.expected(&given, &first, visible))
     }
@@ -218,7 +219,7 @@ impl Layer {
         };
         let found = case.run(gpu, out, &setting, cuts);
         let attended = self.expected(&given, &|_| 0, |row| first_seen(self.window, row)..row + 1);
-        let product = product(&attended, &w, rows, n, k);
+        let product = matmul(&attended, &w, rows, n, k);
         let expected: Vec<f32> =
             product.iter().zip(&residual).enumerate().map(|(i, (y, r))| y + bias[i % n] + r).collect();
         let error = nmse(&found, &expected);
@@ -321,8 +322,8 @@ fn windows_softcaps_and_sinks() {
 /// all the same.
 #[test]
 fn few_keys_are_one_run_where_dispatches_are_dear() {
-    let force = Some(Force { kernel: Kernel::Decode, name: "ALONE", value: 1 });
-    let gpu = open(&DeviceOptions { f16: false, force, ..DeviceOptions::default() });
+    let force = Some(VariantOverride { kernel: Kernel::Decode, name: "ALONE", value: 1 });
+    let gpu = open(&DeviceOptions { f16: false, variant_override: force, ..DeviceOptions::default() });
     for (head_dim, kv) in [(20, Kv::F32), (64, Kv::Packed), (80, Kv::Int8), (320, Kv::F32)] {
         Layer { head_dim, kv, heads: 3, kv_heads: 1, rope: Some((8, false)), ..PLAIN }.check(&gpu, &turns(70));
     }
@@ -346,7 +347,7 @@ fn pictures_are_seen_both_ways() {
     let whole = vec![many(82)];
     for (window, cuts) in [(0, whole.clone()), (7, whole), (7, vec![many(11), many(46), many(11), many(12), few(2)])] {
         let setting = Setting { capacity: 150, segments: segments.clone(), ..Setting::default() };
-        let error = PLAIN.error(&gpu, 82, &cuts, Mask::Pictures { window }, &setting);
+        let error = PLAIN.error(&gpu, 82, &cuts, Mask::BidirectionalImages { window }, &setting);
         assert!(error < 1e-10, "window {window}, {cuts:?}: {error:e}");
     }
 }
@@ -356,8 +357,8 @@ fn pictures_are_seen_both_ways() {
 #[test]
 fn matrix_units_equal_their_twin() {
     // Heads that leave room for four subgroups take four, the others two.
-    let force = Some(Force { kernel: Kernel::GemmMatrix, name: "BM", value: 64 });
-    let gpu = open(&DeviceOptions { force, ..DeviceOptions::default() });
+    let force = Some(VariantOverride { kernel: Kernel::GemmMatrix, name: "BM", value: 64 });
+    let gpu = open(&DeviceOptions { variant_override: force, ..DeviceOptions::default() });
     let prompt = [many(100), few(1), many(37)];
     // Spelled out, wide heads take minutes to compile.
     let wider = [(80, Kv::F16), (128, Kv::Int8), (128, Kv::F16), (256, Kv::F16)];
@@ -372,7 +373,7 @@ fn matrix_units_equal_their_twin() {
     segments.extend((0..45).map(|_| [11, 56]));
     let setting = Setting { kv: Kv::F16, capacity: 150, segments, ..Setting::default() };
     let layer = Layer { kv: Kv::F16, ..PLAIN };
-    let error = layer.error(&gpu, 56, &[many(56)], Mask::Pictures { window: 20 }, &setting);
+    let error = layer.error(&gpu, 56, &[many(56)], Mask::BidirectionalImages { window: 20 }, &setting);
     assert!(error < 3e-6, "pictures: {error:e}");
     for (head_dim, relative, before, after) in [(64, false, ALL, ALL), (32, false, 5, 9), (20, true, ALL, ALL)] {
         let kv_heads = if relative { 4 } else { 1 };
@@ -438,10 +439,10 @@ fn packed(lengths: &[usize]) -> Vec<[u32; 2]> {
 
 fn check_packed(gpu: &Gpu, layer: Layer, lengths: &[usize], before: usize, after: usize) {
     let segments = packed(lengths);
-    let (rows, mask) = (segments.len(), Mask::Segment { before, after });
+    let (rows, mask) = (segments.len(), Mask::Packed { before, after });
     let setting = Setting { segments, ..Setting::default() };
     // Room for more tokens than there are: what lies behind must not matter.
-    let mode = jerboa::plan::RowsMode::Packed { tokens: rows + 9, sequences: lengths.len() };
+    let mode = jerboa::plan::StepKind::Packed { tokens: rows + 9, sequences: lengths.len() };
     let error = layer.error(gpu, rows, &[Cut { rows, mode }], mask, &setting);
     let limit = if gpu.caps().f16 { 3e-6 } else { 1e-10 };
     assert!(error < limit, "{layer:?} {lengths:?}, {before} before, {after} after: {error:e}");

@@ -2,10 +2,10 @@
 
 use super::matmul::{layouts, weights};
 use super::op::{Case, Setting, many};
-use jerboa::format::layout::{Float, Layout};
+use jerboa::format::layout::{Float, WeightLayout};
 use jerboa::ir::{Linear, Op};
-use jerboa::kernels::blend::{blend, soft};
-use jerboa::kernels::matmul::{View, Weight};
+use jerboa::kernels::embedding_bag::{embedding_bag, soft_tokens};
+use jerboa::kernels::matmul::{View, WeightPlanes};
 use jerboa::reference;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run};
 
@@ -15,10 +15,17 @@ fn view(buffer: usize, offset: u32, stride: u32) -> View<usize> {
 
 #[test]
 fn sums_of_rows_of_a_table() {
-    for (layout, cols) in [(Layout::Dense(Float::F32), 36), (Layout::Dense(Float::BF16), 300), (layouts()[7], 64)] {
+    for (layout, cols) in
+        [(WeightLayout::Dense(Float::F32), 36), (WeightLayout::Dense(Float::BF16), 300), (layouts()[7], 64)]
+    {
         let (packed, exact) = weights(layout, 7, cols, 3);
-        let table =
-            Weight { layout, rows: 7, cols: cols as u32, q: 1, s: Some(2).filter(|_| !packed.planes[1].is_empty()) };
+        let table = WeightPlanes {
+            layout,
+            rows: 7,
+            cols: cols as u32,
+            q: 1,
+            s: Some(2).filter(|_| !packed.planes[1].is_empty()),
+        };
         let pairs = [vec![(0, 0.5), (6, 0.25), (3, 1.0)], vec![(2, 1.0)], vec![(5, -2.0), (5, 0.5)]];
         let words: Vec<u32> = pairs
             .iter()
@@ -30,16 +37,16 @@ fn sums_of_rows_of_a_table() {
             .collect();
         let poison = bytes(&vec![f32::NAN; 3 * cols]);
         let scales = if packed.planes[1].is_empty() { vec![0; 4] } else { bytes(&packed.planes[1]) };
-        let launch = blend("mix", &table, Some(3), &view(0, 0, 8), &view(3, 0, cols as u32));
+        let launch = embedding_bag("mix", &table, Some(3), &view(0, 0, 8), &view(3, 0, cols as u32));
         let given = [bytes(&words), bytes(&packed.planes[0]), scales.clone(), poison.clone()];
         let found = floats(&run(gpu(), &launch, 3, &given)[3]);
-        let error = nmse(&found, &reference::blend::blend(&exact, cols, &pairs));
+        let error = nmse(&found, &reference::embedding_bag::embedding_bag(&exact, cols, &pairs));
         assert!(error < 1e-12, "{layout}: {error:e}");
         let x = random(4, 3 * 8);
         let all: Vec<Vec<(u32, f32)>> = x.chunks(8).map(|row| (0..7).map(|i| (i, row[i as usize])).collect()).collect();
-        let launch = blend("product", &table, None, &view(0, 0, 8), &view(3, 0, cols as u32));
+        let launch = embedding_bag("product", &table, None, &view(0, 0, 8), &view(3, 0, cols as u32));
         let found = floats(&run(gpu(), &launch, 3, &[bytes(&x), bytes(&packed.planes[0]), scales, poison])[3]);
-        let error = nmse(&found, &reference::blend::blend(&exact, cols, &all));
+        let error = nmse(&found, &reference::embedding_bag::embedding_bag(&exact, cols, &all));
         assert!(error < 1e-12, "{layout}, all rows: {error:e}");
     }
 }
@@ -54,7 +61,7 @@ fn rows_from_outside() {
     for add in [true, false] {
         let own = view(0, 0, cols as u32);
         let launch =
-            soft("soft", add.then_some(&own), &view(1, 262, 524), 2, 40, &view(3, 0, cols as u32), cols as u32);
+            soft_tokens("soft", add.then_some(&own), &view(1, 262, 524), 2, 40, &view(3, 0, cols as u32), cols as u32);
         let found = floats(&run(gpu(), &launch, 5, &[bytes(&a), bytes(&given), bytes(&ids), bytes(&a)])[3]);
         let before: Vec<f32> = match add {
             true => a.clone(),
@@ -64,7 +71,7 @@ fn rows_from_outside() {
                 .flat_map(|(row, id)| row.iter().map(move |v| if id < 40 { *v } else { 0.0 }))
                 .collect(),
         };
-        assert_eq!(found, reference::blend::soft(&before, cols, &ids, &rows, 40), "add: {add}");
+        assert_eq!(found, reference::embedding_bag::add_soft_tokens(&before, cols, &ids, &rows, 40), "add: {add}");
     }
 }
 
@@ -73,11 +80,11 @@ fn rows_join_and_columns_stand_side_by_side() {
     let mut case = Case::new();
     let x = random(5, 8 * 12);
     let input = case.input(&x, 12);
-    let (packed, exact) = weights(Layout::Dense(Float::F32), 20, 24, 6);
+    let (packed, exact) = weights(WeightLayout::Dense(Float::F32), 20, 24, 6);
     let weight = case.table(packed);
-    let joined = case.b.fold("joined", input, 2);
+    let joined = case.b.fold_rows("joined", input, 2);
     let y = case.b.node("product", Op::Linear(Linear::new(weight, None)), &[joined], 20);
-    let out = case.b.node("beside", Op::Beside, &[y, joined, y], 64);
+    let out = case.b.node("beside", Op::Concat, &[y, joined, y], 64);
     let found = case.run(gpu(), out, &Setting::default(), &[many(8)]);
     let product =
         |row: &[f32]| -> Vec<f32> { exact.chunks(24).map(|w| w.iter().zip(row).map(|(w, x)| w * x).sum()).collect() };

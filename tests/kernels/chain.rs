@@ -1,24 +1,24 @@
 //! What tells whether a device computes what it should, on one that does.
 
-use jerboa::diag::chain::chain;
-use jerboa::diag::checks;
+use jerboa::diag::chain::run_chain;
+use jerboa::diag::run_device_checks;
 use jerboa::gpu::Backend;
 use jerboa_tests::gpu;
 
 #[test]
 fn the_chain_comes_out_the_same_each_time() {
     let gpu = gpu();
-    let run = || pollster::block_on(chain(gpu)).expect("a sound device");
-    let before = gpu.created().pipelines;
+    let run = || pollster::block_on(run_chain(gpu)).expect("a sound device");
+    let before = gpu.resource_counts().pipelines;
     let first = run();
-    let kernels = gpu.created().pipelines - before;
+    let kernels = gpu.resource_counts().pipelines - before;
     assert!(kernels >= 15, "as many kernels as a model's step has: {kernels}");
     assert_eq!(run(), first);
 }
 
 #[test]
 fn every_check_is_right_on_a_sound_device() {
-    let found = pollster::block_on(checks(gpu())).expect("a device");
+    let found = pollster::block_on(run_device_checks(gpu())).expect("a device");
     let wrong: Vec<_> = found.iter().filter(|check| !check.ok).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert_eq!(found.len(), 13);

@@ -1,6 +1,6 @@
 //! Causal convolutions against their twin: rows cut anywhere, the memory moved on by just the rows of the step.
 
-use jerboa::kernels::conv::Conv;
+use jerboa::kernels::conv::ShortConvKernel;
 use jerboa::kernels::matmul::View;
 use jerboa::reference::conv as twin;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
@@ -40,10 +40,10 @@ impl Case {
             })
             .collect();
         let view = |buffer, offset| View { buffer, offset: offset as u32, stride: stride as u32 };
-        let conv = Conv {
+        let conv = ShortConvKernel {
             label: "conv".into(),
             channels: channels as u32,
-            taps: taps as u32,
+            kernel_size: taps as u32,
             weight: 1,
             bias: self.bias.then_some(2),
             act: self.act,
@@ -57,8 +57,8 @@ impl Case {
         for (form, rows) in cuts {
             let out = View { buffer: 5, offset: 3, stride: channels as u32 + 2 };
             let launches = match form {
-                Few => vec![conv.few(&view(0, 2 * channels), &out)],
-                Many => conv.many(&view(0, 2 * channels), &out).to_vec(),
+                Few => vec![conv.decode(&view(0, 2 * channels), &out)],
+                Many => conv.prefill(&view(0, 2 * channels), &out).to_vec(),
             };
             let state = [pos as u32, *rows as u32, 0, 0, 0, 0, 0, 0];
             // A plan has room for more rows than the step has.
@@ -80,7 +80,13 @@ impl Case {
         let seen = if self.gated { times(&x, &gate_in) } else { x };
         let mut kept = vec![0.0; (taps - 1) * channels];
         let own_bias = self.bias.then_some(&bias[..]);
-        let spec = twin::Conv { taps, weight: &weight, bias: own_bias, act: self.act, scales: self.scales };
+        let spec = twin::ShortConvReference {
+            kernel_size: taps,
+            weight: &weight,
+            bias: own_bias,
+            act: self.act,
+            scales: self.scales,
+        };
         let mut expected = spec.of(&seen, &mut kept);
         if self.gated {
             expected = times(&expected, &gate_out);
@@ -129,10 +135,10 @@ fn runs_of_channels_have_scales() {
 #[test]
 fn a_step_without_rows_changes_nothing() {
     PLAIN.check(&[(Many, 5), (Few, 0), (Many, 0), (Few, 2)]);
-    let conv = Conv {
+    let conv = ShortConvKernel {
         label: "conv".into(),
         channels: 8,
-        taps: 4,
+        kernel_size: 4,
         weight: 1,
         bias: None,
         act: 0,
@@ -144,5 +150,5 @@ fn a_step_without_rows_changes_nothing() {
     let (x, out) = (View { buffer: 0, offset: 0, stride: 8 }, View { buffer: 4, offset: 0, stride: 8 });
     let kept = bytes(&random(1, 24));
     let buffers = [bytes(&[f32::NAN; 8]), bytes(&[1f32; 32]), kept.clone(), bytes(&[0u32; 8]), bytes(&[0f32; 8])];
-    assert_eq!(run_all(gpu(), &[conv.few(&x, &out)], 1, &buffers)[2], kept);
+    assert_eq!(run_all(gpu(), &[conv.decode(&x, &out)], 1, &buffers)[2], kept);
 }

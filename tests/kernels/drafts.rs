@@ -1,6 +1,6 @@
 //! Prompt lookup against its twins: the drafts that a text makes, and the tokens that come of a step with drafts.
 
-use jerboa::kernels::sample::{Advance, DRAFT_ROWS, ENDINGS, accept, argmax_rows, draft, slices};
+use jerboa::kernels::sample::{AdvanceBuffers, DRAFT_ROWS, SUFFIX_LENGTHS, accept, argmax_rows, draft, slices};
 use jerboa::reference::sample as twin;
 use jerboa_tests::{bytes, gpu, random, run_all};
 
@@ -28,7 +28,7 @@ fn looked_up(text: &[u32], behind: &[u32], budget: u32, stopped: bool) -> (u32, 
 
 /// The drafts of a text, which must be its twin's.
 fn drafts(text: &[u32]) -> Vec<u32> {
-    let expected = twin::draft(text, (ENDINGS.0 as usize, ENDINGS.1 as usize), ROWS - 1);
+    let expected = twin::draft(text, (SUFFIX_LENGTHS.0 as usize, SUFFIX_LENGTHS.1 as usize), ROWS - 1);
     // What an earlier text left behind must not be found.
     let behind = [&text[text.len().saturating_sub(5)..], &[1, 2, 3]].concat();
     let (rows, ids) = looked_up(text, &behind, 100, false);
@@ -136,7 +136,7 @@ fn take(step: &Step) -> (Vec<u32>, bool) {
         bytes(&history),
     ];
     let (vocab, stop_count) = (VOCABULARY as u32, step.stops.len() as u32);
-    let advance = Advance {
+    let advance = AdvanceBuffers {
         candidates: 1,
         slices: slices(vocab),
         stops: 2,

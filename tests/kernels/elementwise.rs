@@ -1,8 +1,8 @@
 //! Elementwise operations, gated activations and the last row against their twins.
 
 use super::op::{Case, Setting, few, many};
-use jerboa::ir::{Activation, HeadPart, Op};
-use jerboa::reference::elementwise::{activate, heads as twin_heads, last_row};
+use jerboa::ir::{Activation, HeadSlice, Op};
+use jerboa::reference::elementwise::{activate, concat_heads as twin_heads, last_row};
 use jerboa_tests::{gpu, nmse, random};
 
 const ACTIVATIONS: [Activation; 9] = [
@@ -49,7 +49,7 @@ fn check(op: &Op, a: &[f32], b: &[f32], cols: usize) {
 /// Heads of one input, of two, and of columns that all heads share; what is left is zero.
 #[test]
 fn heads_are_put_together_anew() {
-    let part = |first, step, cols| HeadPart { first, step, cols };
+    let part = |first, step, cols| HeadSlice { first, step, cols };
     for (head_dim, parts) in [
         (20, vec![part(12, 20, 8), part(0, 20, 12)]),
         (20, vec![part(0, 0, 8), part(4, 24, 12)]),
@@ -60,7 +60,7 @@ fn heads_are_put_together_anew() {
         let inputs: Vec<Vec<f32>> = (0..parts.len()).map(|i| random(i as u64 + 5, rows * cols)).collect();
         let mut case = Case::new();
         let ids: Vec<_> = inputs.iter().map(|values| case.input(values, cols)).collect();
-        let op = Op::HeadParts { head_dim, parts: parts.clone() };
+        let op = Op::ConcatHeads { head_dim, parts: parts.clone() };
         let out = case.b.node("heads", op, &ids, heads * head_dim);
         let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
         let taken: Vec<_> = parts.iter().zip(&inputs).map(|(p, x)| ([p.first, p.step, p.cols], &x[..])).collect();
@@ -157,7 +157,7 @@ fn rows_times_a_vector_or_a_number() {
             let mut case = Case::new();
             let input = case.input(&a, cols);
             let weight = case.vector(&by);
-            let out = case.b.node("op", Op::Times(weight), &[input], cols);
+            let out = case.b.node("op", Op::MulVector(weight), &[input], cols);
             let found = case.run(gpu(), out, &Setting::default(), &[many(2), few(1)]);
             let expected: Vec<f32> = a.iter().enumerate().map(|(i, v)| v * by[i % cols % by.len()]).collect();
             assert_eq!(found, expected, "{cols} columns times {}", by.len());

@@ -2,19 +2,19 @@
 
 use super::matmul::{layouts, weights};
 use super::op::{Case, Setting, few, many};
-use jerboa::format::layout::{Float, Layout};
-use jerboa::ir::{Ids, Op, Soft};
+use jerboa::format::layout::{Float, WeightLayout};
+use jerboa::ir::{IdSource, Op, SoftTokens};
 use jerboa::reference::embed::lookup;
 use jerboa_tests::{gpu, nmse};
 
 const IDS: [u32; 9] = [3, 0, 36, 36, 7, 19, 35, 1, 20];
 
-fn error(layout: Layout, cols: usize, max_buffer: u64) -> f64 {
+fn error(layout: WeightLayout, cols: usize, max_buffer: u64) -> f64 {
     let (packed, exact) = weights(layout, 37, cols, 5);
     let mut case = Case::new();
     let table = case.table(packed);
     case.ids = IDS.to_vec();
-    let out = case.b.node("embed", Op::Embed { table, scale: 2.5, ids: Ids::Tokens, soft: None }, &[], cols);
+    let out = case.b.node("embed", Op::Embed { table, scale: 2.5, ids: IdSource::Tokens, soft: None }, &[], cols);
     let setting = Setting { max_buffer, ..Setting::default() };
     let found = case.run(gpu(), out, &setting, &[many(7), few(1), few(1)]);
     nmse(&found, &lookup(&exact, cols, &IDS, 2.5))
@@ -32,7 +32,7 @@ fn rows_of_every_layout() {
 
 #[test]
 fn a_table_over_the_limit_lies_in_several_buffers() {
-    for layout in [Layout::Dense(Float::F32), Layout::Dense(Float::BF16), layouts()[7]] {
+    for layout in [WeightLayout::Dense(Float::F32), WeightLayout::Dense(Float::BF16), layouts()[7]] {
         let rows = layout.plane_bytes(1, 64).into_iter().max().unwrap_or(0);
         for per_buffer in [36, 17, 4] {
             let error = error(layout, 64, rows * per_buffer);
@@ -44,12 +44,12 @@ fn a_table_over_the_limit_lies_in_several_buffers() {
 /// Pictures have numbers past the table; in a prompt they mean one of its rows.
 #[test]
 fn numbers_past_the_table() {
-    let (packed, exact) = weights(Layout::Dense(Float::F32), 37, 12, 5);
+    let (packed, exact) = weights(WeightLayout::Dense(Float::F32), 37, 12, 5);
     let mut case = Case::new();
     let table = case.table(packed);
     case.ids = vec![3, 37, 900, 36, 7];
-    let soft = Some(Soft::Number(2));
-    let out = case.b.node("embed", Op::Embed { table, scale: 1.0, ids: Ids::Tokens, soft }, &[], 12);
+    let soft = Some(SoftTokens::Row(2));
+    let out = case.b.node("embed", Op::Embed { table, scale: 1.0, ids: IdSource::Tokens, soft }, &[], 12);
     let found = case.run(gpu(), out, &Setting::default(), &[many(4), few(1)]);
     let error = nmse(&found, &lookup(&exact, 12, &[3, 2, 2, 36, 7], 1.0));
     assert!(error < 1e-12, "{error:e}");
@@ -58,11 +58,11 @@ fn numbers_past_the_table() {
 /// A sequence in chunks and then token by token: each row's number is its position.
 #[test]
 fn rows_by_position() {
-    let (packed, exact) = weights(Layout::Dense(Float::F16), 9, 44, 5);
+    let (packed, exact) = weights(WeightLayout::Dense(Float::F16), 9, 44, 5);
     let mut case = Case::new();
     let table = case.table(packed);
     case.ids = IDS.to_vec();
-    let out = case.b.node("embed", Op::Embed { table, scale: 1.0, ids: Ids::Positions, soft: None }, &[], 44);
+    let out = case.b.node("embed", Op::Embed { table, scale: 1.0, ids: IdSource::Positions, soft: None }, &[], 44);
     let found = case.run(gpu(), out, &Setting::default(), &[many(4), many(3), few(1), few(1)]);
     let error = nmse(&found, &lookup(&exact, 44, &[0, 1, 2, 3, 4, 5, 6, 7, 8], 1.0));
     assert!(error < 1e-12, "{error:e}");

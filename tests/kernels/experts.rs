@@ -2,24 +2,34 @@
 
 use super::matmul::weights;
 use jerboa::device::registry::Kernel;
-use jerboa::device::{Caps, DeviceOptions, Force, MatrixUnits, MatrixWords};
-use jerboa::format::layout::{Float, Form, Layout, Packed};
+use jerboa::device::{Caps, DeviceOptions, MatrixDialect, SubgroupMatrix, VariantOverride};
+use jerboa::format::layout::{AffineForm, Float, PackedMatrix, WeightLayout};
 use jerboa::gpu::{Backend, Gpu};
 use jerboa::kernels::Launch;
-use jerboa::kernels::experts::{Buckets, Experts, Groups, Routing, Score, combine};
-use jerboa::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
-use jerboa::kernels::matrix::MatrixChoice;
-use jerboa::reference::experts::{Gated, route};
+use jerboa::kernels::experts::{ExpertGroups, ExpertTiles, Experts, RouterKernel, RouterScore, combine};
+use jerboa::kernels::matmul::{GemmTiling, Matmul, NormPrologue, View, WeightPlanes};
+use jerboa::kernels::subgroup_matrix::MatrixTiling;
+use jerboa::reference::experts::{GatedExperts, route};
 use jerboa::reference::matmul::rms_norm;
 use jerboa_tests::{bytes, floats, gpu, nmse, open, random, run, run_all};
 
-fn routing(experts: u32, picks: u32, score: Score) -> Routing<usize> {
-    Routing { experts, picks, score, bias: None, groups: None, renormalize: false, eps: 0.0, scale: 1.0, gain: None }
+fn routing(experts: u32, picks: u32, score: RouterScore) -> RouterKernel<usize> {
+    RouterKernel {
+        experts,
+        top_k: picks,
+        score,
+        bias: None,
+        groups: None,
+        renormalize: false,
+        eps: 0.0,
+        scale: 1.0,
+        gain: None,
+    }
 }
 
 /// Routes rows of logits; numbers must be equal and weights close.
-fn check_route(what: &str, r: &Routing<usize>, logits: &[f32], bias: &[f32]) {
-    let (experts, picks) = (r.experts as usize, r.picks as usize);
+fn check_route(what: &str, r: &RouterKernel<usize>, logits: &[f32], bias: &[f32]) {
+    let (experts, picks) = (r.experts as usize, r.top_k as usize);
     let rows = logits.len() / experts;
     let view = |buffer, stride: usize| View { buffer, offset: 0, stride: stride as u32 };
     let launch = r.launch(what, &view(0, experts), &view(1, 2 * picks));
@@ -44,23 +54,34 @@ fn routers_choose_and_weigh_as_their_twin() {
         logits[experts..2 * experts].iter_mut().enumerate().for_each(|(e, l)| *l = (e / 2 % 7) as f32);
         let bias: Vec<f32> = random(5, experts).iter().map(|v| v * 0.2).collect();
         let (e, k) = (experts as u32, picks);
-        check_route("Qwen3 without norm", &routing(e, k, Score::Softmax), &logits, &bias);
-        let gemma4 = Routing { renormalize: true, gain: Some(2), ..routing(e, k, Score::Softmax) };
+        check_route("Qwen3 without norm", &routing(e, k, RouterScore::Softmax), &logits, &bias);
+        let gemma4 = RouterKernel { renormalize: true, gain: Some(2), ..routing(e, k, RouterScore::Softmax) };
         check_route("Gemma 4", &gemma4, &logits, &bias);
-        check_route("Mixtral", &Routing { renormalize: true, ..routing(e, k, Score::Softmax) }, &logits, &bias);
-        let lfm2 = Routing { renormalize: true, eps: 1e-6, scale: 1.5, bias: Some(2), ..routing(e, k, Score::Sigmoid) };
+        check_route(
+            "Mixtral",
+            &RouterKernel { renormalize: true, ..routing(e, k, RouterScore::Softmax) },
+            &logits,
+            &bias,
+        );
+        let lfm2 = RouterKernel {
+            renormalize: true,
+            eps: 1e-6,
+            scale: 1.5,
+            bias: Some(2),
+            ..routing(e, k, RouterScore::Sigmoid)
+        };
         check_route("LFM2", &lfm2, &logits, &bias);
         if experts >= 60 {
-            let groups = Some(Groups { count: 4, keep: 2, pairs: true });
-            check_route("DeepSeek-V3", &Routing { groups, eps: 1e-20, scale: 2.5, ..lfm2 }, &logits, &bias);
-            let groups = Some(Groups { count: 4, keep: 3, pairs: false });
-            let v2 = Routing { groups, scale: 16.0, ..routing(e, k, Score::Softmax) };
+            let groups = Some(ExpertGroups { count: 4, keep: 2, sum_two_best: true });
+            check_route("DeepSeek-V3", &RouterKernel { groups, eps: 1e-20, scale: 2.5, ..lfm2 }, &logits, &bias);
+            let groups = Some(ExpertGroups { count: 4, keep: 3, sum_two_best: false });
+            let v2 = RouterKernel { groups, scale: 16.0, ..routing(e, k, RouterScore::Softmax) };
             check_route("DeepSeek-V2", &v2, &logits, &bias);
         }
         if picks == 2 {
-            check_route("PhiMoE", &Routing { eps: 0.01, ..routing(e, k, Score::Mixer) }, &logits, &bias);
+            check_route("PhiMoE", &RouterKernel { eps: 0.01, ..routing(e, k, RouterScore::Mixer) }, &logits, &bias);
             let near: Vec<f32> = logits.iter().map(|l| 10.0 + l * 0.02).collect();
-            check_route("PhiMoE, near", &Routing { eps: 0.01, ..routing(e, k, Score::Mixer) }, &near, &bias);
+            check_route("PhiMoE, near", &RouterKernel { eps: 0.01, ..routing(e, k, RouterScore::Mixer) }, &near, &bias);
         }
     }
 }
@@ -68,7 +89,7 @@ fn routers_choose_and_weigh_as_their_twin() {
 /// A layer of experts and how its rows pick.
 #[derive(Clone, Copy)]
 struct Case {
-    layout: Layout,
+    layout: WeightLayout,
     experts: usize,
     each: usize,
     rows: usize,
@@ -88,7 +109,7 @@ struct Case {
 }
 
 const CASE: Case = Case {
-    layout: Layout::Dense(Float::F32),
+    layout: WeightLayout::Dense(Float::F32),
     experts: 6,
     each: 2,
     rows: 1,
@@ -121,13 +142,13 @@ impl Buffers {
     }
 
     /// The planes of some rows of a matrix.
-    fn planes(&mut self, packed: &Packed, from: usize, to: usize) -> Weight<usize> {
+    fn planes(&mut self, packed: &PackedMatrix, from: usize, to: usize) -> WeightPlanes<usize> {
         let (layout, cols) = (packed.layout, packed.cols);
         let words = |plane: usize, rows: usize| (layout.plane_bytes(rows, cols)[plane] / 4) as usize;
         let cut = |p: usize| bytes(&packed.planes[p][words(p, from)..words(p, to)]);
         let (q, s) = (cut(0), cut(1));
         let s = (!s.is_empty()).then(|| self.add(s));
-        Weight { layout, rows: (to - from) as u32, cols: cols as u32, q: self.add(q), s }
+        WeightPlanes { layout, rows: (to - from) as u32, cols: cols as u32, q: self.add(q), s }
     }
 }
 
@@ -151,7 +172,7 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
         let first = logits[..experts].to_vec();
         logits.chunks_mut(experts).for_each(|row| row.copy_from_slice(&first));
     }
-    let r = Routing { renormalize: true, ..routing(experts as u32, each as u32, Score::Softmax) };
+    let r = RouterKernel { renormalize: true, ..routing(experts as u32, each as u32, RouterScore::Softmax) };
 
     let mut b = Buffers { all: Vec::new() };
     let x_at = b.add(bytes(&x));
@@ -161,9 +182,9 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
     let each_out = b.poison(rows * each * cols);
     let (gate_up_bias_at, down_bias_at) = (b.add(bytes(&gate_up_bias)), b.add(bytes(&down_bias)));
     let (residual_at, gain_at) = (b.add(bytes(&residual)), b.add(bytes(&gain)));
-    let tile_rows = Buckets::<usize>::tile_rows(rows as u32, each as u32, experts as u32);
+    let tile_rows = ExpertTiles::<usize>::tile_rows(rows as u32, each as u32, experts as u32);
     let (e32, k32) = (experts as u32, each as u32);
-    let mut buckets = Buckets { buffer: 0, experts: e32, each: k32, rows: rows as u32 + 3, tile_rows };
+    let mut buckets = ExpertTiles { buffer: 0, experts: e32, top_k: k32, rows: rows as u32 + 3, tile_rows };
     buckets.buffer = b.add(vec![0xff; buckets.bytes() as usize]);
 
     let mut launches: Vec<Launch<usize>> = vec![r.launch("route", &view(logits_at, experts), &view(picks, 2 * each))];
@@ -191,15 +212,15 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
             m.n = if second { cols } else { inner } as u32;
             m.bias = case.bias.then_some(if second { down_bias_at } else { gate_up_bias_at });
             let taken = Experts {
-                picks: view(picks, 2 * each),
-                each: k32,
+                selection: view(picks, 2 * each),
+                top_k: k32,
                 first: first as u32,
                 count: count as u32,
                 rows: rows_each as u32,
-                step: if case.turns && !second { 2 } else { 1 },
+                row_stride: if case.turns && !second { 2 } else { 1 },
                 span: span as u32,
-                mixed: second && !many,
-                later: index > 0,
+                sum_experts: second && !many,
+                accumulate: index > 0,
                 clamp: if second { None } else { clamp },
             };
             m.experts = Some(taken.clone());
@@ -210,34 +231,34 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
             } else if !many && index == 0 {
                 m.residual = case.residual.then(|| view(residual_at, cols));
             }
-            let choice = if many { MatrixChoice::of_experts(caps, &m, &buckets) } else { None };
+            let choice = if many { MatrixTiling::of_experts(caps, &m, &buckets) } else { None };
             assert_eq!(choice.is_some(), many && caps.matrix.is_some(), "matrix units");
             launches.push(match choice {
                 Some(choice) => {
-                    let floats = m.grouped_bytes(&buckets, choice) as usize / 4;
+                    let floats = m.expert_partials_bytes(&buckets, choice) as usize / 4;
                     let parts = *parts.get_or_insert_with(|| b.poison(floats));
-                    m.grouped_on_units(&buckets, &taken, second, parts, choice)
+                    m.gemm_experts_subgroup_matrix(&buckets, &taken, second, parts, choice)
                 }
-                None if many => m.grouped(&buckets, &taken, second, GemmChoice::of(caps, &m, rows)),
+                None if many => m.gemm_experts(&buckets, &taken, second, GemmTiling::of(caps, &m, rows)),
                 None => m.gemv(caps, rows, state),
             });
             let last = many && first + count == experts;
             if last && second {
                 let residual = case.residual.then(|| view(residual_at, cols));
                 let y = match (parts, choice) {
-                    (Some(parts), Some(choice)) => view(parts, m.grouped_stride(choice) as usize),
+                    (Some(parts), Some(choice)) => view(parts, m.expert_partials_stride(choice) as usize),
                     _ => view(each_out, cols),
                 };
                 let sum = combine("combine", &y, &taken, residual.as_ref(), &view(out, cols), cols as u32);
-                launches.push(if choice.is_some() { buckets.of_parts(sum, m.bias) } else { sum });
+                launches.push(if choice.is_some() { buckets.combine_partials(sum, m.bias) } else { sum });
             } else if let (Some(parts), Some(choice), true) = (parts, choice, last) {
-                launches.push(m.grouped_join(&buckets, &taken, parts, choice));
+                launches.push(m.gemm_experts_epilogue(&buckets, &taken, parts, choice));
             }
         }
     }
     let found = floats(&run_all(gpu, &launches, rows as u32, &b.all)[out]);
 
-    let twin = Gated {
+    let twin = GatedExperts {
         gate_up: &gate_up_values,
         gate_up_bias: case.bias.then_some(&gate_up_bias[..]),
         down: &down_values,
@@ -245,7 +266,7 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
         cols,
         inner,
         gated: !case.plain,
-        turns: case.turns,
+        interleaved: case.turns,
         act,
         clamp,
     };
@@ -261,19 +282,20 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
     nmse(&found, &expected)
 }
 
-fn affine(bits: u8, group: u16) -> Layout {
-    Layout::Affine { bits, group, form: Form::Bias, scale: Float::F16 }
+fn affine(bits: u8, group: u16) -> WeightLayout {
+    WeightLayout::Affine { bits, group, form: AffineForm::Bias, scale: Float::F16 }
 }
 
 #[test]
 fn experts_of_few_rows() {
     let plain = open(&DeviceOptions { subgroups: false, ..Default::default() });
-    let layouts = [Layout::Dense(Float::BF16), affine(4, 32), Layout::Q4K, Layout::Mxfp4, Layout::Q6K];
+    let layouts =
+        [WeightLayout::Dense(Float::BF16), affine(4, 32), WeightLayout::Q4K, WeightLayout::Mxfp4, WeightLayout::Q6K];
     for (index, layout) in layouts.into_iter().enumerate() {
         let case = Case {
             layout,
             // Rows of scales that share words want whole words for each expert.
-            inner: if layout == Layout::Mxfp4 { 38 } else { 37 },
+            inner: if layout == WeightLayout::Mxfp4 { 38 } else { 37 },
             bias: index % 2 == 0,
             turns: index % 3 == 0,
             residual: index != 1,
@@ -292,7 +314,8 @@ fn experts_of_few_rows() {
 /// Without gates, in few rows and in many.
 #[test]
 fn experts_without_gates() {
-    for (index, layout) in [Layout::Dense(Float::BF16), affine(4, 32), Layout::Q4K, Layout::Q6K].into_iter().enumerate()
+    for (index, layout) in
+        [WeightLayout::Dense(Float::BF16), affine(4, 32), WeightLayout::Q4K, WeightLayout::Q6K].into_iter().enumerate()
     {
         let case = Case { layout, plain: true, bias: index == 2, residual: index != 1, runs: 1 + index % 2, ..CASE };
         for (rows, many) in [(1, false), (3, false), (70, true)] {
@@ -308,16 +331,16 @@ fn experts_without_gates() {
 /// Whole blocks of weights, whose K is longer than a team in one of the cases.
 #[test]
 fn experts_by_blocks() {
-    for (index, layout) in [affine(4, 32), affine(8, 64), Layout::Q4K].into_iter().enumerate() {
+    for (index, layout) in [affine(4, 32), affine(8, 64), WeightLayout::Q4K].into_iter().enumerate() {
         for (name, value) in [("DOT", 0), ("DOT", 1), ("TEAMS", 2)] {
-            let force = Some(Force { kernel: Kernel::GemvBlocks, name, value });
+            let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name, value });
             let long = value + index as u32 == 2;
             let caps = Caps { force, max_invocations: if long { 64 } else { 1024 }, ..gpu().caps().clone() };
             let (cols, inner) = if long { (1030, 76) } else { (172, 204) };
             let (bias, norm, residual) = (value == 0, index != 1, index == 2);
             let case = Case { layout, cols, inner, bias, norm, residual, runs: 1 + index % 2, rows: 2, ..CASE };
             let error = check(gpu(), &caps, case, false);
-            let limit = if caps.choose(Kernel::GemvBlocks, "DOT", 0) == 1 { 1e-7 } else { 1e-8 };
+            let limit = if caps.constant_or_forced(Kernel::GemvBlocks, "DOT", 0) == 1 { 1e-7 } else { 1e-8 };
             assert!(error < limit, "{name} = {value}, {layout}: {error:e}");
         }
     }
@@ -327,14 +350,14 @@ fn experts_by_blocks() {
 /// experts in several buffers whose K is longer than a team.
 #[test]
 fn mxfp4_experts_by_blocks() {
-    let all = Case { layout: Layout::Mxfp4, bias: true, turns: true, residual: true, norm: true, ..CASE };
+    let all = Case { layout: WeightLayout::Mxfp4, bias: true, turns: true, residual: true, norm: true, ..CASE };
     let cases = [
         (0, 1024, Case { cols: 2880, inner: 76, experts: 1, each: 1, ..all }),
         (1, 1024, Case { cols: 172, inner: 204, experts: 5, each: 4, rows: 3, same: true, ..all }),
         (1, 64, Case { cols: 2880, inner: 38, experts: 3, rows: 2, runs: 3, norm: false, ..all }),
     ];
     for (value, max_invocations, case) in cases {
-        let force = Some(Force { kernel: Kernel::GemvBlocks, name: "DOT", value });
+        let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name: "DOT", value });
         let caps = Caps { force, max_invocations, ..gpu().caps().clone() };
         let error = check(gpu(), &caps, case, false);
         let limit = if value == 1 { 1e-7 } else { 1e-8 };
@@ -345,10 +368,10 @@ fn mxfp4_experts_by_blocks() {
 /// Experts with no row, with few, with tiles of many; one that all rows pick.
 #[test]
 fn experts_of_many_rows() {
-    let layouts = [Layout::Dense(Float::F16), affine(4, 64), Layout::Mxfp4, Layout::Q4K];
+    let layouts = [WeightLayout::Dense(Float::F16), affine(4, 64), WeightLayout::Mxfp4, WeightLayout::Q4K];
     for (index, layout) in layouts.into_iter().enumerate() {
         for same in [false, true] {
-            let turns = layout == Layout::Mxfp4;
+            let turns = layout == WeightLayout::Mxfp4;
             let case = Case {
                 layout,
                 experts: [6, 40, 6, 3][index],
@@ -375,16 +398,16 @@ fn experts_of_many_rows() {
 fn experts_on_matrix_units() {
     let device = gpu().caps();
     let cases = [
-        (Layout::Dense(Float::F16), 16, [40, 4, 37], 1),
+        (WeightLayout::Dense(Float::F16), 16, [40, 4, 37], 1),
         (affine(4, 64), 16, [6, 2, 150], 2),
-        (Layout::Mxfp4, 8, [6, 2, 145], 3),
+        (WeightLayout::Mxfp4, 8, [6, 2, 145], 3),
     ];
     for (index, (layout, side, [experts, each, rows], runs)) in cases.into_iter().enumerate() {
-        let units = MatrixUnits { side, half: side == 16 && device.f16, lanes: 32, words: MatrixWords::Spelled };
+        let units = SubgroupMatrix { side, half: side == 16 && device.f16, lanes: 32, words: MatrixDialect::Emulated };
         let caps = Caps { matrix: device.matrix.or(Some(units)), max_invocations: 256, ..device.clone() };
-        let limit = if caps.matrix_units().is_some_and(|units| units.half) { 1e-6 } else { 1e-9 };
+        let limit = if caps.subgroup_matrix().is_some_and(|units| units.half) { 1e-6 } else { 1e-9 };
         for same in [false, true] {
-            let turns = layout == Layout::Mxfp4;
+            let turns = layout == WeightLayout::Mxfp4;
             let (inner, bias, residual) = (if turns { 38 } else { 37 }, index != 1, index != 2);
             let case = Case { layout, experts, each, rows, inner, bias, turns, residual, runs, same, ..CASE };
             let error = check(gpu(), &caps, case, true);

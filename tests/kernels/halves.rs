@@ -5,13 +5,13 @@ use super::matmul::weights;
 use super::op::{Case, Setting, few, many};
 use half::f16;
 use jerboa::device::registry::Kernel;
-use jerboa::device::{Caps, Force, MatrixUnits, MatrixWords};
-use jerboa::format::layout::{Float, Form, Layout};
+use jerboa::device::{Caps, MatrixDialect, SubgroupMatrix, VariantOverride};
+use jerboa::format::layout::{AffineForm, Float, WeightLayout};
 use jerboa::gpu::Backend;
 use jerboa::ir::{Activation, Attention, Linear, Mask, Norm, Op, StateSpec};
 use jerboa::kernels::attention::Kv;
 use jerboa::reference::attention as twin;
-use jerboa::reference::matmul::{activate, product, rms_norm};
+use jerboa::reference::matmul::{activate, matmul, rms_norm};
 use jerboa_tests::{gpu, nmse, random};
 
 const HEADS: usize = 2;
@@ -32,12 +32,12 @@ fn a_layer_keeps_what_its_products_read_as_halves() {
     if !device.f16 {
         return;
     }
-    let spelled = MatrixUnits { side: 16, half: true, lanes: 32, words: MatrixWords::Spelled };
-    let force = Some(Force { kernel: Kernel::GemmMatrix, name: "BM", value: 32 });
+    let spelled = SubgroupMatrix { side: 16, half: true, lanes: 32, words: MatrixDialect::Emulated };
+    let force = Some(VariantOverride { kernel: Kernel::GemmMatrix, name: "BM", value: 32 });
     let caps = Caps { matrix: device.matrix.or(Some(spelled)), force, ..device.clone() };
     // Made of halves on the way, from both forms of pairs, and by way of floats.
-    let four = |form| Layout::Affine { bits: 4, group: 32, form, scale: Float::F16 };
-    for layout in [four(Form::Bias), four(Form::Zero), Layout::Dense(Float::BF16)] {
+    let four = |form| WeightLayout::Affine { bits: 4, group: 32, form, scale: Float::F16 };
+    for layout in [four(AffineForm::Bias), four(AffineForm::Zero), WeightLayout::Dense(Float::BF16)] {
         let cuts = [many(45), few(1), many(20)];
         let rows = 66;
         let [q, k, v] = [1, 2, 3].map(|seed| random(seed, rows * COLS));
@@ -75,7 +75,7 @@ fn a_layer_keeps_what_its_products_read_as_halves() {
         let setting = Setting { kv: Kv::F16, caps: Some(caps.clone()), halves: Some(6), ..Setting::default() };
         let found = case.run(gpu(), out, &setting, &cuts);
 
-        let spec = twin::Attention {
+        let spec = twin::AttentionReference {
             heads: HEADS,
             kv_heads: HEADS,
             head_dim: HEAD_DIM,
@@ -86,11 +86,11 @@ fn a_layer_keeps_what_its_products_read_as_halves() {
         };
         let attended = spec.of(&q, &rounded(&k), &rounded(&v), &|row| 0..row + 1);
         let sum = |a: Vec<f32>, b: &[f32]| -> Vec<f32> { a.iter().zip(b).map(|(a, b)| a + b).collect() };
-        let hidden = sum(product(&attended, &wo, rows, COLS, COLS), &q);
-        let both = product(&rms_norm(&hidden, &gain, 0.0, 1e-5), &wu, rows, 2 * INNER, COLS);
+        let hidden = sum(matmul(&attended, &wo, rows, COLS, COLS), &q);
+        let both = matmul(&rms_norm(&hidden, &gain, 0.0, 1e-5), &wu, rows, 2 * INNER, COLS);
         let gated = |row: &[f32]| (0..INNER).map(|i| activate(1, row[i]) * row[INNER + i]).collect::<Vec<_>>();
         let inner: Vec<f32> = both.chunks_exact(2 * INNER).flat_map(gated).collect();
-        let expected = sum(product(&inner, &wd, rows, COLS, INNER), &hidden);
+        let expected = sum(matmul(&inner, &wd, rows, COLS, INNER), &hidden);
         let error = nmse(&found, &expected);
         assert!(error < 1e-6, "{layout}: {error:e}");
     }

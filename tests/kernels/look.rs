@@ -1,10 +1,10 @@
 //! Attention of few rows to the rows of another sequence against its twin: runs of keys, strides, heads of every width.
 
 use jerboa::gpu::{Backend, Gpu};
-use jerboa::kernels::attention::{Attention, Kv};
+use jerboa::kernels::attention::{AttentionKernel, Kv};
+use jerboa::kernels::kv_splits::DecodeTiling;
 use jerboa::kernels::matmul::View;
-use jerboa::kernels::runs::DecodeChoice;
-use jerboa::kernels::segments::Segments;
+use jerboa::kernels::packed_attention::PackedAttention;
 use jerboa::reference::attention as twin;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 
@@ -17,7 +17,7 @@ fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32
     let scaled = |seed: u64, count: usize| -> Vec<f32> { random(seed, count).iter().map(|v| v * 2.0).collect() };
     let (q, k, v) = (scaled(1, rows * q_cols), scaled(2, most * stride), scaled(3, most * stride));
     let second = |x: &[f32]| -> Vec<f32> { x.chunks_exact(stride).flat_map(|row| row[kv_cols..].to_vec()).collect() };
-    let kernel = Attention {
+    let kernel = AttentionKernel {
         label: "look".into(),
         heads: heads as u32,
         kv_heads: kv_heads as u32,
@@ -35,12 +35,12 @@ fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32
         k_cache: 1,
         v_cache: 2,
         state: 3,
-        decode: DecodeChoice::of(gpu.caps(), heads as u32, kv_heads as u32, head_dim as u32),
+        decode: DecodeTiling::of(gpu.caps(), heads as u32, kv_heads as u32, head_dim as u32),
     };
     let view =
         |buffer: usize, offset: usize, stride: usize| View { buffer, offset: offset as u32, stride: stride as u32 };
     let [keys, values] = [1, 2].map(|buffer| view(buffer, kv_cols, stride));
-    let launches = kernel.look(&view(0, 0, q_cols), [&keys, &values], 4, 5, &view(6, 0, q_cols));
+    let launches = kernel.cross_attend(&view(0, 0, q_cols), [&keys, &values], 4, 5, &view(6, 0, q_cols));
     let poison = |count: usize| bytes(&vec![f32::NAN; count]);
     let state = [9u32, rows as u32, 0, 0, 0, 0, 0, 0];
     let buffers = [
@@ -53,8 +53,15 @@ fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32
         poison(rows * q_cols),
     ];
     let found = floats(&run_all(gpu, &launches, rows as u32, &buffers)[6]);
-    let spec =
-        twin::Attention { heads, kv_heads, head_dim, scale: kernel.scale, softcap: 0.0, sinks: None, relative: None };
+    let spec = twin::AttentionReference {
+        heads,
+        kv_heads,
+        head_dim,
+        scale: kernel.scale,
+        softcap: 0.0,
+        sinks: None,
+        relative: None,
+    };
     let visible = |row: usize| seen[row][0] as usize..seen[row][1] as usize;
     nmse(&found, &spec.of(&q, &second(&k), &second(&v), &visible))
 }
@@ -77,19 +84,19 @@ fn prompts_look_at_a_shorter_sequence() {
     let cols = heads * head_dim;
     for end in [1usize, 3, 33, 69, 90] {
         let view = |buffer: usize| View { buffer, offset: 0, stride: cols as u32 };
-        let kernel = Segments {
+        let kernel = PackedAttention {
             label: "look".into(),
             heads: heads as u32,
             kv_heads: heads as u32,
             head_dim: head_dim as u32,
             scale: (head_dim as f32).powf(-0.5),
             softcap: 0.0,
-            before: u32::MAX,
-            after: u32::MAX,
+            max_before: u32::MAX,
+            max_after: u32::MAX,
             relative: None,
             head_norm: None,
             rope: None,
-            segments: 4,
+            sequence_spans: 4,
             state: 3,
         };
         let stale = |mut of: Vec<f32>| {
@@ -105,7 +112,8 @@ fn prompts_look_at_a_shorter_sequence() {
         let launch = kernel.attend(gpu().caps(), true, &view(0), &view(1), &view(2), &view(5));
         let found = floats(&run_all(gpu(), &[launch], rows as u32, &buffers)[5]);
         let (scale, kv_heads) = (kernel.scale, heads);
-        let spec = twin::Attention { heads, kv_heads, head_dim, scale, softcap: 0.0, sinks: None, relative: None };
+        let spec =
+            twin::AttentionReference { heads, kv_heads, head_dim, scale, softcap: 0.0, sinks: None, relative: None };
         let error = nmse(&found, &spec.of(&q, &k, &v, &|_| 0..end));
         assert!(error < 1e-10, "{end} rows: {error:e}");
     }

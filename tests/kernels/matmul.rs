@@ -1,29 +1,29 @@
 //! GEMV and GEMM over every weight layout.
 
-use jerboa::device::{MatrixUnits, MatrixWords};
+use jerboa::device::{MatrixDialect, SubgroupMatrix};
 use jerboa::format::ggml::GgmlType;
-use jerboa::format::layout::{Float, Form, Layout, Packed};
-use jerboa::gpu::{Backend, Caps, DeviceOptions, Force, Gpu};
-use jerboa::kernels::matmul::{GemmChoice, Matmul, NormPrologue, View, Weight};
-use jerboa::kernels::registry::{Kernel, choices};
+use jerboa::format::layout::{AffineForm, Float, PackedMatrix, WeightLayout};
+use jerboa::gpu::{Backend, Caps, DeviceOptions, Gpu, VariantOverride};
+use jerboa::kernels::matmul::{GemmTiling, Matmul, NormPrologue, View, WeightPlanes};
+use jerboa::kernels::registry::{Kernel, tunable_constants};
 use jerboa::reference::dequant::dequant;
 use jerboa::reference::matmul as twin;
-use jerboa::reference::norm::rounded;
+use jerboa::reference::norm::round_to_int8;
 use jerboa_tests::{bytes, floats, gpu, nmse, number, open, random, run_all};
 
 /// A packed random matrix with the values that it stands for.
-pub(super) fn weights(layout: Layout, n: usize, k: usize, seed: u64) -> (Packed, Vec<f32>) {
-    let mut packed = Packed::zeros(layout, n, k);
+pub(super) fn weights(layout: WeightLayout, n: usize, k: usize, seed: u64) -> (PackedMatrix, Vec<f32>) {
+    let mut packed = PackedMatrix::zeros(layout, n, k);
     let values = random(seed, n * k);
     let mut exact = vec![0.0; n * k];
-    if let Layout::Dense(float) = layout {
+    if let WeightLayout::Dense(float) = layout {
         for (i, v) in values.iter().enumerate() {
             packed.set_dense(i / k, i % k, *v);
             exact[i] = float.from_bits(float.to_bits(*v));
         }
         return (packed, exact);
     }
-    let Layout::Affine { bits, group, form, .. } = layout else {
+    let WeightLayout::Affine { bits, group, form, .. } = layout else {
         fill(&mut packed, seed);
         let exact = dequant(&packed);
         return (packed, exact);
@@ -32,7 +32,7 @@ pub(super) fn weights(layout: Layout, n: usize, k: usize, seed: u64) -> (Packed,
     for row in 0..n {
         for g in 0..packed.layout.padded_cols(k).div_ceil(group) {
             let r = [0, 1].map(|place| number(seed + (row * 1000 + g) as u64 + 7, place));
-            let second = if form == Form::Zero { (r[1] * 3.0 + 4.0).round() } else { r[1] * 0.5 };
+            let second = if form == AffineForm::Zero { (r[1] * 3.0 + 4.0).round() } else { r[1] * 0.5 };
             packed.set_pair(row, g, (r[0] * 0.1 + 0.15, second));
         }
         for block in 0..packed.layout.padded_cols(k) / 32 {
@@ -44,7 +44,7 @@ pub(super) fn weights(layout: Layout, n: usize, k: usize, seed: u64) -> (Packed,
             for (i, code) in codes.iter().enumerate().filter(|(i, _)| block * 32 + i < k) {
                 let (s, b) = packed.pair(row, (block * 32 + i) / group);
                 let q = f32::from(*code);
-                exact[row * k + block * 32 + i] = if form == Form::Zero { (q - b) * s } else { q * s + b };
+                exact[row * k + block * 32 + i] = if form == AffineForm::Zero { (q - b) * s } else { q * s + b };
             }
         }
     }
@@ -52,12 +52,12 @@ pub(super) fn weights(layout: Layout, n: usize, k: usize, seed: u64) -> (Packed,
 }
 
 /// Random codes and sane scales for the layouts with scales of their own form.
-fn fill(packed: &mut Packed, seed: u64) {
+fn fill(packed: &mut PackedMatrix, seed: u64) {
     let word = |i: usize, seed: u64| (number(seed + i as u64, 1) * 8_388_608.0) as i32 as u32;
     let layout = packed.layout;
     for (i, w) in packed.planes[0].iter_mut().enumerate() {
         *w = word(i, seed) << 16 ^ word(i, seed + 1000);
-        if layout == Layout::Ternary {
+        if layout == WeightLayout::Ternary {
             // The code 3 stands for nothing.
             *w &= !(*w >> 1 & 0x5555_5555);
         }
@@ -65,36 +65,37 @@ fn fill(packed: &mut Packed, seed: u64) {
     for (i, w) in packed.planes[1].iter_mut().enumerate() {
         let random = word(i, seed + 2000);
         *w = match layout {
-            Layout::Ternary => (0.05 + (random & 15) as f32 * 0.01).to_bits(),
-            Layout::Mxfp4 => 0x7b7a_7c79 + (random & 0x0303_0303),
+            WeightLayout::Ternary => (0.05 + (random & 15) as f32 * 0.01).to_bits(),
+            WeightLayout::Mxfp4 => 0x7b7a_7c79 + (random & 0x0303_0303),
             // Halves of about 0.001 before the bytes.
             _ if i % 5 == 0 => 0x1400_1600 + (random & 0x00ff_00ff),
-            Layout::Q4K => random & 0x3f3f_3f3f,
+            WeightLayout::Q4K => random & 0x3f3f_3f3f,
             _ => random,
         };
     }
 }
 
-pub(super) fn layouts() -> Vec<Layout> {
-    let mut all = vec![Layout::Dense(Float::F32), Layout::Dense(Float::F16), Layout::Dense(Float::BF16)];
+pub(super) fn layouts() -> Vec<WeightLayout> {
+    let mut all =
+        vec![WeightLayout::Dense(Float::F32), WeightLayout::Dense(Float::F16), WeightLayout::Dense(Float::BF16)];
     let forms = [
-        (32, Form::Bias, Float::F16),
-        (64, Form::Zero, Float::BF16),
-        (128, Form::Bias, Float::F32),
-        (16, Form::Zero, Float::F16),
+        (32, AffineForm::Bias, Float::F16),
+        (64, AffineForm::Zero, Float::BF16),
+        (128, AffineForm::Bias, Float::F32),
+        (16, AffineForm::Zero, Float::F16),
     ];
-    all.extend([Layout::Q4K, Layout::Q6K, Layout::Mxfp4, Layout::Ternary]);
+    all.extend([WeightLayout::Q4K, WeightLayout::Q6K, WeightLayout::Mxfp4, WeightLayout::Ternary]);
     // Every width, and every form of a pair with the commonest one.
     for (i, bits) in [4u8, 4, 4, 4, 8, 2, 3, 5, 6].into_iter().enumerate() {
         let (group, form, scale) = forms[i % 4];
-        all.push(Layout::Affine { bits, group, form, scale });
+        all.push(WeightLayout::Affine { bits, group, form, scale });
     }
     all
 }
 
 /// 4 bits in the form that quantization on load makes.
-fn affine() -> Layout {
-    Layout::Affine { bits: 4, group: 32, form: Form::Bias, scale: Float::F16 }
+fn affine() -> WeightLayout {
+    WeightLayout::Affine { bits: 4, group: 32, form: AffineForm::Bias, scale: Float::F16 }
 }
 
 struct Case {
@@ -113,12 +114,12 @@ struct Case {
 
 /// Runs one product and its twin; returns the normalised mean square error. Matrix units, which may multiply halves, have
 /// tests of their own.
-fn check(gpu: &Gpu, layout: Layout, rows: usize, n: usize, k: usize, case: &Case) -> f64 {
+fn check(gpu: &Gpu, layout: WeightLayout, rows: usize, n: usize, k: usize, case: &Case) -> f64 {
     check_as(gpu, &Caps { matrix: None, ..gpu.caps().clone() }, layout, [rows, n, k], case)
 }
 
 /// The same with kernels chosen for a device of these capabilities.
-fn check_as(gpu: &Gpu, caps: &Caps, layout: Layout, [rows, n, k]: [usize; 3], case: &Case) -> f64 {
+fn check_as(gpu: &Gpu, caps: &Caps, layout: WeightLayout, [rows, n, k]: [usize; 3], case: &Case) -> f64 {
     let total = if case.gated { 2 * n } else { n };
     let (packed, w) = weights(layout, total, k, 11 + k as u64);
     let stride = k.next_multiple_of(4);
@@ -131,24 +132,24 @@ fn check_as(gpu: &Gpu, caps: &Caps, layout: Layout, [rows, n, k]: [usize; 3], ca
     }
     let s = (!packed.planes[1].is_empty()).then_some(2);
     let view = |buffer, stride: usize| View { buffer, offset: 0, stride: stride as u32 };
-    let weight = Weight { layout, rows: total as u32, cols: k as u32, q: 1, s };
+    let weight = WeightPlanes { layout, rows: total as u32, cols: k as u32, q: 1, s };
     let mut m = Matmul::plain("test", weight, view(0, stride), view(3, n));
     m.n = n as u32;
     m.bias = case.bias.then_some(4);
     m.residual = case.residual.then(|| view(5, n));
-    m.times = case.times;
+    m.multiply = case.times;
     m.norm = case.norm.then_some(NormPrologue { gain: 6, offset: 1.0, eps: 1e-5 });
     m.gated = case.gated.then_some(n as u32);
-    m.round = case.round;
-    assert!(!case.round || m.rounds(caps, rows), "{layout} {rows}x{n}x{k}: not rounded");
+    m.quantize = case.round;
+    assert!(!case.round || m.quantizes_input(caps, rows), "{layout} {rows}x{n}x{k}: not rounded");
     m.act = if case.gated { 1 } else { 0 };
     m.softcap = case.softcap;
-    let mut choice = GemmChoice::of(caps, &m, rows);
+    let mut choice = GemmTiling::of(caps, &m, rows);
     if let Some((bm, bn, target)) = case.tiles {
-        choice = GemmChoice { bm, bn, target, most: 8, ..choice };
+        choice = GemmTiling { bm, bn, target, max_per_tile: 8, ..choice };
     }
     let (parts, launches) = match case.gemm {
-        true if caps.matrix_units().is_some() => m.many(caps, rows, 7, 8),
+        true if caps.subgroup_matrix().is_some() => m.prefill(caps, rows, 7, 8),
         true => (m.parts_bytes(rows as u32, choice), m.gemm(7, 8, choice)),
         false => (0, [m.gemv(caps, rows, 7), m.gemv(caps, rows, 7)]),
     };
@@ -170,8 +171,8 @@ fn check_as(gpu: &Gpu, caps: &Caps, layout: Layout, [rows, n, k]: [usize; 3], ca
 
     let dense: Vec<f32> = x.chunks_exact(stride).flat_map(|r| r[..k].to_vec()).collect();
     let input = if case.norm { twin::rms_norm(&dense, &gain[..k], 1.0, 1e-5) } else { dense };
-    let input = if case.round { rounded(&input, k) } else { input };
-    let product = twin::product(&input, &w, rows, total, k);
+    let input = if case.round { round_to_int8(&input, k) } else { input };
+    let product = twin::matmul(&input, &w, rows, total, k);
     let mut expected = Vec::new();
     for r in 0..rows {
         for c in 0..n {
@@ -213,7 +214,7 @@ fn gemv_equals_its_twin_in_every_layout() {
 
 #[test]
 fn gemv_takes_norm_bias_gate_and_residual_along() {
-    for layout in [Layout::Dense(Float::BF16), affine()] {
+    for layout in [WeightLayout::Dense(Float::BF16), affine()] {
         for bits in 0..24 {
             let case = Case {
                 gated: bits & 1 > 0,
@@ -256,26 +257,26 @@ fn gemv_takes_several_rows_of_x_at_once() {
 /// product takes along. Packed bytes of x cost what sixteen bits lose, codes in the mantissa of 1 a little less.
 #[test]
 fn gemv_by_blocks_equals_its_twin() {
-    let affine = |bits, group, form, scale| Layout::Affine { bits, group, form, scale };
+    let affine = |bits, group, form, scale| WeightLayout::Affine { bits, group, form, scale };
     let layouts = [
-        affine(4, 32, Form::Bias, Float::F16),
-        affine(4, 64, Form::Zero, Float::BF16),
-        affine(4, 128, Form::Bias, Float::F32),
-        affine(8, 32, Form::Bias, Float::F16),
-        affine(8, 64, Form::Zero, Float::F32),
-        Layout::Q4K,
-        Layout::Mxfp4,
-        Layout::Ternary,
+        affine(4, 32, AffineForm::Bias, Float::F16),
+        affine(4, 64, AffineForm::Zero, Float::BF16),
+        affine(4, 128, AffineForm::Bias, Float::F32),
+        affine(8, 32, AffineForm::Bias, Float::F16),
+        affine(8, 64, AffineForm::Zero, Float::F32),
+        WeightLayout::Q4K,
+        WeightLayout::Mxfp4,
+        WeightLayout::Ternary,
     ];
     // The others differ from one of these in nothing but how they multiply.
-    let kinds = [layouts[0], layouts[3], Layout::Q4K];
+    let kinds = [layouts[0], layouts[3], WeightLayout::Q4K];
     let mut bits = 0usize;
     for layout in layouts {
         // RUNS is what attention leaves, and nothing here comes from there.
         let own = |name: &str| name == "DOT" || (name != "RUNS" && kinds.contains(&layout));
-        for (name, values) in choices(Kernel::GemvBlocks).filter(|(name, _)| own(name)) {
+        for (name, values) in tunable_constants(Kernel::GemvBlocks).filter(|(name, _)| own(name)) {
             for (value, max_invocations) in values.iter().zip([1024, 64, 1024]) {
-                let force = Some(Force { kernel: Kernel::GemvBlocks, name, value: *value });
+                let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name, value: *value });
                 let caps = Caps { force, max_invocations, ..gpu().caps().clone() };
                 for several in [false, true] {
                     bits += 1;
@@ -291,7 +292,8 @@ fn gemv_by_blocks_equals_its_twin() {
                         ..PLAIN
                     };
                     let error = check_as(gpu(), &caps, layout, [rows, n, k], &case);
-                    let packed = caps.choose(Kernel::GemvBlocks, "DOT", caps.packs(layout).into()) == 1;
+                    let packed =
+                        caps.constant_or_forced(Kernel::GemvBlocks, "DOT", caps.uses_packed_dot(layout).into()) == 1;
                     let limit = if packed { 1e-7 } else { 1e-8 };
                     assert!(error < limit, "{name} = {value}, {layout} {rows}x{n}x{k} {bits:#b}: {error:e}");
                 }
@@ -303,10 +305,10 @@ fn gemv_by_blocks_equals_its_twin() {
 /// Rows of x, or their norms, that are rounded to 8 bits on the way: the limit leaves room for a few that lie between two steps.
 #[test]
 fn gemv_by_blocks_rounds() {
-    let affine = Layout::Affine { bits: 8, group: 64, form: Form::Zero, scale: Float::F32 };
-    for (index, layout) in [Layout::Ternary, affine].into_iter().enumerate() {
+    let affine = WeightLayout::Affine { bits: 8, group: 64, form: AffineForm::Zero, scale: Float::F32 };
+    for (index, layout) in [WeightLayout::Ternary, affine].into_iter().enumerate() {
         for (value, rows, n, k) in [(0, 1, 37, 1030), (1, 1, 2100, 172), (1, 3, 75, 2560), (1, 1, 5, 33)] {
-            let force = Some(Force { kernel: Kernel::GemvBlocks, name: "DOT", value });
+            let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name: "DOT", value });
             let caps = Caps { force, max_invocations: 1024, ..gpu().caps().clone() };
             let norm = rows + index != 1;
             let case = Case { gated: n == 75, norm, round: true, residual: n > 37, bias: index == 0, ..PLAIN };
@@ -320,11 +322,11 @@ fn gemv_by_blocks_rounds() {
 #[test]
 fn every_choice_gives_the_same_product() {
     for kernel in [Kernel::Gemv, Kernel::Gemm] {
-        for (name, values) in choices(kernel) {
+        for (name, values) in tunable_constants(kernel) {
             for value in values {
-                let force = Some(Force { kernel, name, value: *value });
+                let force = Some(VariantOverride { kernel, name, value: *value });
                 let caps = Caps { force, matrix: None, ..gpu().caps().clone() };
-                for (layout, rows) in [(Layout::Dense(Float::F16), 1), (affine(), 3)] {
+                for (layout, rows) in [(WeightLayout::Dense(Float::F16), 1), (affine(), 3)] {
                     let case =
                         Case { norm: kernel == Kernel::Gemv, residual: true, gemm: kernel == Kernel::Gemm, ..PLAIN };
                     let error = check_as(gpu(), &caps, layout, [rows, 75, 300], &case);
@@ -377,12 +379,13 @@ fn gemm_tiles_may_be_shared() {
 #[test]
 fn matrix_units_equal_their_twin() {
     let device = gpu().caps();
-    let spelled = |side, half| MatrixUnits { side, half: half && device.f16, lanes: 32, words: MatrixWords::Spelled };
+    let spelled =
+        |side, half| SubgroupMatrix { side, half: half && device.f16, lanes: 32, words: MatrixDialect::Emulated };
     let forced = |units, value| {
-        let force = Some(Force { kernel: Kernel::GemmMatrix, name: "BM", value });
+        let force = Some(VariantOverride { kernel: Kernel::GemmMatrix, name: "BM", value });
         Caps { matrix: device.matrix.or(Some(units)), force, max_invocations: 256, ..device.clone() }
     };
-    let kinds = [Layout::Dense(Float::F16), Layout::Q6K, affine()];
+    let kinds = [WeightLayout::Dense(Float::F16), WeightLayout::Q6K, affine()];
     for layout in layouts().into_iter().filter(|layout| device.matrix.is_some() || kinds.contains(layout)) {
         let caps = forced(spelled(16, true), 32);
         let error = check_as(gpu(), &caps, layout, [33, 70, 172], &Case { gemm: true, ..PLAIN });
@@ -403,7 +406,7 @@ fn matrix_units_equal_their_twin() {
             ..PLAIN
         };
         let error = check_as(gpu(), &caps, affine(), [130, 75, 1000], &case);
-        let limit = if caps.matrix_units().is_some_and(|units| units.half) { 1e-6 } else { 1e-10 };
+        let limit = if caps.subgroup_matrix().is_some_and(|units| units.half) { 1e-6 } else { 1e-10 };
         assert!(error < limit, "{bm} rows, {units:?}, {bits:#b}: {error:e}");
     }
 }
@@ -431,8 +434,8 @@ fn more_rows_than_a_grid_is_wide() {
 /// What the formats come to: pairs of every type with every group, as no list by hand has them.
 #[test]
 fn products_in_the_layouts_of_the_formats() {
-    let zero = |bits, group, scale| Layout::Affine { bits, group, form: Form::Zero, scale };
-    let mut all: Vec<Layout> = GgmlType::all().filter_map(GgmlType::layout).collect();
+    let zero = |bits, group, scale| WeightLayout::Affine { bits, group, form: AffineForm::Zero, scale };
+    let mut all: Vec<WeightLayout> = GgmlType::all().filter_map(GgmlType::layout).collect();
     // GPTQ, AWQ, compressed-tensors, signed bytes; nvfp4 is IQ1_M's.
     all.extend([zero(4, 128, Float::F16), zero(3, 32, Float::F16), zero(6, 64, Float::BF16), zero(8, 128, Float::F32)]);
     all.sort_by_key(|layout| layout.name());

@@ -1,7 +1,7 @@
 //! Norms of rows against their twin.
 
 use super::op::{Case, Setting, few, many};
-use jerboa::ir::{Norm, NormAdd, Op};
+use jerboa::ir::{Norm, NormResidual, Op};
 use jerboa::reference::norm as twin;
 use jerboa_tests::{gpu, nmse, random};
 
@@ -26,7 +26,7 @@ fn rms_and_layer_norm_with_and_without_gain_and_bias() {
             let out = case.b.node("norm", Op::Norm(norm), &[input], cols);
             let found = case.run(gpu(), out, &Setting::default(), &[many(3), few(1), few(2)]);
             let (gain, bias) = (has_gain.then_some(&gain[..]), has_bias.then_some(&bias[..]));
-            let expected = twin::Norm { cols, layer, gain, bias, offset, eps: 1e-5 }.of(&x);
+            let expected = twin::NormReference { cols, layer, gain, bias, offset, eps: 1e-5 }.of(&x);
             let error: f64 = found.iter().zip(&expected).map(|(f, e)| f64::from(f - e).abs()).fold(0.0, f64::max);
             let limit = if layer { 2e-4 } else { 1e-5 };
             assert!(error < limit && nmse(&found, &expected).is_finite(), "{cols} columns, {bits:#b}: {error:e}");
@@ -63,11 +63,11 @@ fn rows_in_8_bits() {
             let input = case.input(&x, cols);
             let gains = case.vector(&gain);
             let norm = Norm { gain: Some(gains), bias: None, layer: false, offset: 0.0, eps: 1e-6 };
-            let out = case.b.node("rounded", Op::Round(has_norm.then_some(norm)), &[input], cols);
+            let out = case.b.node("rounded", Op::QuantizeActivations(has_norm.then_some(norm)), &[input], cols);
             let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
             let normed = if has_norm { twin::rms_norm(&x, &gain, 0.0, 1e-6) } else { x.clone() };
             // A last bit may make a step of a 127th.
-            let error = nmse(&found, &twin::rounded(&normed, cols));
+            let error = nmse(&found, &twin::round_to_int8(&normed, cols));
             assert!(error < if has_norm { 1e-6 } else { 1e-12 }, "{cols} columns, norm {has_norm}: {error:e}");
         }
     }
@@ -85,10 +85,17 @@ fn groups_of_columns() {
         let gain = has_gain.then_some(gain);
         let norm =
             Norm { gain: gain.as_ref().map(|g| case.vector(g)), bias: None, layer: false, offset: 0.0, eps: 1e-6 };
-        let out = case.b.node("norm", Op::NormEach(norm, group), &[view], cols);
+        let out = case.b.node("norm", Op::NormPerGroup(norm, group), &[view], cols);
         let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
         let given: Vec<f32> = x.chunks_exact(cols + 4).flat_map(|row| row[4..].to_vec()).collect();
-        let twin = twin::Norm { cols: group, layer: false, gain: gain.as_deref(), bias: None, offset: 0.0, eps: 1e-6 };
+        let twin = twin::NormReference {
+            cols: group,
+            layer: false,
+            gain: gain.as_deref(),
+            bias: None,
+            offset: 0.0,
+            eps: 1e-6,
+        };
         let error = nmse(&found, &twin.of(&given));
         assert!(error < 1e-11, "{groups} groups of {group}: {error:e}");
     }
@@ -110,16 +117,16 @@ fn a_norm_is_added_to_other_rows() {
         let rest = case.b.view("rest", both, 4, cols);
         let second = case.b.view("more", both, 4 + cols, cols);
         let inputs = [input, rest, second];
-        let op = NormAdd { norm, scale: 0.5, by };
-        let out = case.b.node("sum", Op::NormAdd(op), &inputs[..if more { 3 } else { 2 }], cols);
+        let op = NormResidual { norm, scale: 0.5, scale_weight: by };
+        let out = case.b.node("sum", Op::NormResidual(op), &inputs[..if more { 3 } else { 2 }], cols);
         let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
         let columns = |first: usize| -> Vec<f32> {
             wide.chunks_exact(2 * cols + 4).flat_map(|row| row[first..first + cols].to_vec()).collect()
         };
-        let normed = twin::Norm { cols, layer, gain: Some(&gain), bias: None, offset: 1.0, eps: 1e-6 }.of(&x);
+        let normed = twin::NormReference { cols, layer, gain: Some(&gain), bias: None, offset: 1.0, eps: 1e-6 }.of(&x);
         let more = if more { columns(4 + cols) } else { Vec::new() };
         let scale = if by.is_some() { 0.5 * number[0] } else { 0.5 };
-        let error = nmse(&found, &twin::added(&normed, &columns(4), &more, scale));
+        let error = nmse(&found, &twin::norm_residual(&normed, &columns(4), &more, scale));
         assert!(error < 1e-11, "{cols} columns: {error:e}");
     }
 }

@@ -1,13 +1,13 @@
 //! Runs a graph of one operation through the planner: whatever kernels it chooses must agree with the twin. Inputs are rows
 //! of tables that an embedding looks up, so that no other way into a graph is needed.
 
-use jerboa::format::layout::{Float, Layout, Packed};
+use jerboa::format::layout::{Float, PackedMatrix, WeightLayout};
 use jerboa::gpu::{Backend, Caps, Gpu};
-use jerboa::ir::{Builder, Counts, Dim, Graph, Ids, Op, StateId, ValueId, WeightId, WeightKind};
+use jerboa::ir::{Dim, Graph, GraphBuilder, IdSource, Op, StateId, StepSizes, ValueId, WeightId, WeightKind};
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::registry::Kernel;
 use jerboa::kernels::{GridSpec, Launch};
-use jerboa::plan::{Plan, PlanOptions, RowsMode, Slot, StatePlan, WeightPlans, lower, plan_states, plan_weights};
+use jerboa::plan::{Plan, PlanOptions, Slot, StatePlan, StepKind, WeightPlans, lower, plan_states, plan_weights};
 use jerboa_tests::{bytes, floats, run_all};
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,14 +17,14 @@ const STATE_WORDS: usize = 8;
 /// A graph under construction with the values of its weights.
 pub struct Case {
     /// Adds nodes.
-    pub b: Builder,
+    pub b: GraphBuilder,
     tensors: HashMap<String, Tensor>,
     /// Token ids; 0, 1, 2, … unless they are set, which makes inputs of tables.
     pub ids: Vec<u32>,
 }
 
 enum Tensor {
-    Matrix(Packed),
+    Matrix(PackedMatrix),
     Vector(Vec<f32>),
 }
 
@@ -34,17 +34,17 @@ pub struct Cut {
     /// Rows of the step.
     pub rows: usize,
     /// The kind of plan, and the most rows that it is made for.
-    pub mode: RowsMode,
+    pub mode: StepKind,
 }
 
 /// A tiled step.
 pub fn many(rows: usize) -> Cut {
-    Cut { rows, mode: RowsMode::Many(rows + 3) }
+    Cut { rows, mode: StepKind::Prefill(rows + 3) }
 }
 
 /// A step of a plan for few rows.
 pub fn few(rows: usize) -> Cut {
-    Cut { rows, mode: RowsMode::Few(rows) }
+    Cut { rows, mode: StepKind::Decode(rows) }
 }
 
 /// What a run depends on beside the graph.
@@ -83,13 +83,13 @@ impl Default for Setting {
 impl Case {
     /// An empty graph.
     pub fn new() -> Self {
-        Self { b: Builder::new("test"), tensors: HashMap::new(), ids: Vec::new() }
+        Self { b: GraphBuilder::new("test"), tensors: HashMap::new(), ids: Vec::new() }
     }
 
     /// An input of so many columns, one row after another.
     pub fn input(&mut self, values: &[f32], cols: usize) -> ValueId {
         let rows = values.len() / cols;
-        let mut packed = Packed::zeros(Layout::Dense(Float::F32), rows, cols);
+        let mut packed = PackedMatrix::zeros(WeightLayout::Dense(Float::F32), rows, cols);
         for (i, value) in values.iter().enumerate() {
             packed.set_dense(i / cols, i % cols, *value);
         }
@@ -97,11 +97,11 @@ impl Case {
         if self.ids.len() < rows {
             self.ids = (0..rows as u32).collect();
         }
-        self.b.node("input", Op::Embed { table, scale: 1.0, ids: Ids::Tokens, soft: None }, &[], cols)
+        self.b.node("input", Op::Embed { table, scale: 1.0, ids: IdSource::Tokens, soft: None }, &[], cols)
     }
 
     /// A table or matrix.
-    pub fn table(&mut self, packed: Packed) -> WeightId {
+    pub fn table(&mut self, packed: PackedMatrix) -> WeightId {
         let name = format!("weight {}", self.tensors.len());
         let id = self.b.weight(&name, packed.rows, packed.cols, WeightKind::Table);
         self.tensors.insert(name, Tensor::Matrix(packed));
@@ -123,7 +123,7 @@ impl Case {
         let graph = b.finish(out, None).expect("a graph");
         let layout_of = |name: &str| match tensors.get(name) {
             Some(Tensor::Matrix(packed)) => packed.layout,
-            _ => Layout::Dense(Float::F32),
+            _ => WeightLayout::Dense(Float::F32),
         };
         let weights = plan_weights(&graph, &layout_of, setting.max_buffer).expect("storage of the weights");
         let chunk = cuts.iter().map(|cut| cut.rows).max().unwrap_or(1);
@@ -159,13 +159,13 @@ impl Case {
             buffers.insert(Slot::Ids, bytes(&step_ids));
             let texts = pack(&setting.segments, &mut buffers);
             let ends: Vec<u32> = setting.segments.iter().skip(pos).map(|s| s[1]).collect();
-            buffers.insert(Slot::Ends, bytes(&ends));
-            let counts = Counts { rows: cut.rows, sequences: texts };
+            buffers.insert(Slot::VisibleEnds, bytes(&ends));
+            let counts = StepSizes { rows: cut.rows, sequences: texts };
             for dim in graph.values.iter().map(|v| v.rows).filter(|dim| matches!(dim, Dim::Rows(_))) {
-                state[1] = dim.of(counts) as u32;
+                state[1] = dim.eval(counts) as u32;
                 buffers.insert(Slot::Cursor(dim), bytes(&state));
             }
-            let rows = graph.value(graph.root(out).0).rows.of(counts);
+            let rows = graph.value(graph.root(out).0).rows.eval(counts);
             found.extend(step(gpu, &plan, &mut buffers, counts, rows));
             pos += cut.rows;
         }
@@ -191,8 +191,8 @@ fn own_buffers(
                 buffers.insert(Slot::Vector(*id), bytes(&all));
             }
             Tensor::Matrix(packed) => {
-                let words = [packed.layout.row_words(packed.cols), packed.layout.row_params(packed.cols)];
-                for (index, run) in plan.runs.iter().enumerate() {
+                let words = [packed.layout.row_words(packed.cols), packed.layout.row_param_words(packed.cols)];
+                for (index, run) in plan.shards.iter().enumerate() {
                     let plane = |p: usize| {
                         let whole = run.len() == packed.rows;
                         let (from, to) = (run.start * words[p], run.end * words[p]);
@@ -211,7 +211,7 @@ fn own_buffers(
         for (plane, size) in state.planes.iter().enumerate() {
             // 1124 as halves and 4e21 as f32: what an earlier conversation left must not be seen.
             let stale = bytes(&vec![0x6464_6464u32; *size as usize / 4]);
-            buffers.insert(Slot::Sequence(StateId(index), plane as u8), stale);
+            buffers.insert(Slot::State(StateId(index), plane as u8), stale);
         }
     }
     buffers
@@ -224,23 +224,23 @@ fn pack(segments: &[[u32; 2]], buffers: &mut BTreeMap<Slot, Vec<u8>>) -> usize {
     spans.dedup();
     let mut state = [0u32; STATE_WORDS];
     state[1] = spans.len() as u32;
-    buffers.insert(Slot::Segments, bytes(segments));
+    buffers.insert(Slot::SequenceSpans, bytes(segments));
     buffers.insert(Slot::Positions, bytes(&positions));
-    buffers.insert(Slot::Spans, bytes(&spans));
+    buffers.insert(Slot::PoolSpans, bytes(&spans));
     buffers.insert(Slot::Cursor(Dim::Sequences), bytes(&state));
     spans.len()
 }
 
 /// Runs a plan for so many tokens and sequences; `out_rows` of its output without what lies between columns and stride.
-fn step(gpu: &Gpu, plan: &Plan, buffers: &mut BTreeMap<Slot, Vec<u8>>, counts: Counts, out_rows: usize) -> Vec<f32> {
+fn step(gpu: &Gpu, plan: &Plan, buffers: &mut BTreeMap<Slot, Vec<u8>>, counts: StepSizes, out_rows: usize) -> Vec<f32> {
     for (index, size) in plan.activations.iter().enumerate() {
         buffers.insert(Slot::Activation(index), poison(*size));
     }
     let own = [
         (Slot::Output, plan.output),
-        (Slot::Rotated, plan.rotated),
-        (Slot::Scratch, plan.scratch),
-        (Slot::Buckets, plan.sorted),
+        (Slot::RopedQueries, plan.roped_queries),
+        (Slot::AttentionPartials, plan.attention_partials),
+        (Slot::ExpertTiles, plan.expert_tiles),
     ];
     for (slot, size) in own {
         buffers.insert(slot, poison(size));
@@ -252,7 +252,7 @@ fn step(gpu: &Gpu, plan: &Plan, buffers: &mut BTreeMap<Slot, Vec<u8>>, counts: C
         variant: launch.variant.clone(),
         binds: launch.binds.iter().map(|(name, slot)| (*name, number(slot))).collect(),
         params: launch.params.clone(),
-        grid: GridSpec::Exact(launch.grid.at(launch.dim.of(counts) as u32)),
+        grid: GridSpec::Exact(launch.grid.at(launch.dim.eval(counts) as u32)),
         dim: launch.dim,
     };
     let launches: Vec<Launch<usize>> = plan.launches.iter().map(numbered).collect();

@@ -1,10 +1,10 @@
 //! Pooling of packed texts, and what comes after it: one row for each text.
 
 use super::op::{Case, Cut, Setting};
-use jerboa::format::layout::{Float, Layout, Packed};
+use jerboa::format::layout::{Float, PackedMatrix, WeightLayout};
 use jerboa::gpu::{DeviceOptions, Gpu};
 use jerboa::ir::{Linear, Op, Pooling, ValueId};
-use jerboa::plan::RowsMode;
+use jerboa::plan::StepKind;
 use jerboa::reference::pool::pool as twin;
 use jerboa_tests::{open, random, relative_l2};
 use std::ops::Range;
@@ -27,7 +27,7 @@ fn run(gpu: &Gpu, x: &[f32], cols: usize, max_buffer: u64, build: impl Fn(&mut C
     let mut case = Case::new();
     let input = case.input(x, cols);
     let out = build(&mut case, input);
-    let mode = RowsMode::Packed { tokens: rows + 5, sequences: LENGTHS.len() + 2 };
+    let mode = StepKind::Packed { tokens: rows + 5, sequences: LENGTHS.len() + 2 };
     case.run(gpu, out, &setting, &[Cut { rows, mode }])
 }
 
@@ -59,7 +59,7 @@ fn products_of_pooled_rows() {
         [(0, 90, u64::MAX), (0, 90, 5000), (77, 1, u64::MAX), (77, 1, 5000), (25, 60, 5000)]
     {
         let build = |case: &mut Case, input| {
-            let mut packed = Packed::zeros(Layout::Dense(Float::F32), n, cols);
+            let mut packed = PackedMatrix::zeros(WeightLayout::Dense(Float::F32), n, cols);
             w.iter().enumerate().for_each(|(i, v)| packed.set_dense(i / cols, i % cols, *v));
             let weight = case.table(packed);
             let pooled = case.b.node("pool", Op::Pool(Pooling::Mean), &[input], cols);

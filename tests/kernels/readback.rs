@@ -1,6 +1,6 @@
 //! What reads of a device's bytes leave behind them.
 
-use jerboa::gpu::{Backend, DeviceOptions, Usage};
+use jerboa::gpu::{Backend, BufferUsage, DeviceOptions};
 use jerboa_tests::open;
 use pollster::block_on;
 
@@ -8,19 +8,19 @@ use pollster::block_on;
 fn staging_is_kept_for_the_next_read_and_no_more_than_32_mib_of_it() {
     let gpu = open(&DeviceOptions::default());
     let (mib, most) = (1 << 20, 40 << 20);
-    let buffer = gpu.buffer("rows", most, Usage::Storage).expect("a buffer");
+    let buffer = gpu.buffer("rows", most, BufferUsage::Storage).expect("a buffer");
     gpu.write(&buffer, most - 4, &[1, 2, 3, 4]);
     // Reads at the same time, and how many staging buffers were made for them.
     let made = |sizes: &[u64]| {
-        let before = gpu.created();
+        let before = gpu.resource_counts();
         let later: Vec<_> =
-            sizes.iter().map(|size| gpu.read_later(&buffer, most - size, *size).expect("a read")).collect();
+            sizes.iter().map(|size| gpu.start_read(&buffer, most - size, *size).expect("a read")).collect();
         for (read, size) in later.into_iter().zip(sizes) {
             let bytes = block_on(read.wait()).expect("bytes");
             assert_eq!((bytes.len() as u64, &bytes[bytes.len() - 4..]), (*size, &[1, 2, 3, 4][..]));
         }
-        assert_eq!(gpu.created().bytes, before.bytes);
-        gpu.created().buffers - before.buffers
+        assert_eq!(gpu.resource_counts().bytes, before.bytes);
+        gpu.resource_counts().buffers - before.buffers
     };
     assert_eq!([made(&[mib]), made(&[mib]), made(&[mib - 16])], [1, 0, 0]);
     // One that is larger than all that is kept.

@@ -3,7 +3,7 @@
 
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::matmul::View;
-use jerboa::kernels::recurrent::{GatedNorm, MAX_DELTA_KEY, MAX_SSM_KEY, Recurrent, Rule};
+use jerboa::kernels::recurrent::{GatedNormKernel, MAX_DELTA_KEY, MAX_SSM_KEY, RecurrentKernel, RuleBuffers};
 use jerboa::reference::recurrent as twin;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 
@@ -62,11 +62,11 @@ impl Case {
         let view = |buffer, offset: usize, stride: usize| View { buffer, offset: offset as u32, stride: stride as u32 };
         let per_key = if self.turns { 1 } else { heads / key_heads };
         let limits = [0.01, if self.delta { f32::INFINITY } else { 2.0 }];
-        let kernel = Recurrent {
+        let kernel = RecurrentKernel {
             label: "recurrent".into(),
             heads: heads as u32,
             key_heads: key_heads as u32,
-            per_key: per_key as u32,
+            heads_per_key: per_key as u32,
             key_dim: dk as u32,
             value_dim: dv as u32,
             columns: [v_cols + 4, v_cols + 4 + k_cols, 0].map(|c| c as u32),
@@ -74,18 +74,18 @@ impl Case {
             a: view(1, 0, rest_cols),
             rule: if self.delta {
                 let z = view(1, (2 * heads).next_multiple_of(4), rest_cols);
-                Rule::Delta { b: view(1, heads, rest_cols), z, eps: 1e-5 }
+                RuleBuffers::Delta { b: view(1, heads, rest_cols), z, eps: 1e-5 }
             } else {
-                Rule::Ssm { limits, dt_scale: DT_SCALE }
+                RuleBuffers::Ssm { limits, dt_scale: DT_SCALE }
             },
             gains: 2,
-            raw: self.raw,
+            negative_rates: self.raw,
             kv: self.kv,
             memory: 3,
             state: 4,
         };
         let widest = if self.delta { MAX_DELTA_KEY } else { MAX_SSM_KEY };
-        assert!(Recurrent::<u8>::fits(widest, dk as u32, dv as u32));
+        assert!(RecurrentKernel::<u8>::fits(widest, dk as u32, dv as u32));
         let stale = bytes(&vec![0x7000_7000u32; self.kv.bytes(heads * dk * dv) / 4]);
         let (mut memory, mut found, mut pos) = (stale, Vec::new(), 0);
         for (form, rows) in cuts {
@@ -103,10 +103,10 @@ impl Case {
                 [all, row(&z, v_cols, r)].concat()
             });
             let out = view(5, 0, v_cols + 4);
-            let launches = if *form == Few { vec![kernel.few(&out)] } else { kernel.many(&6, &out) };
+            let launches = if *form == Few { vec![kernel.decode(&out)] } else { kernel.prefill(&6, &out) };
             let state = [pos as u32, *rows as u32, 0, 0, 0, 0, 0, 0];
             let empty = |bytes_: u64| bytes(&vec![f32::NAN; bytes_ as usize / 4]);
-            let scratch = empty(kernel.scratch(*rows as u32 + 3).max(16));
+            let scratch = empty(kernel.scratch_bytes(*rows as u32 + 3).max(16));
             let outputs = empty(((rows + 3) * (v_cols + 4) * 4) as u64);
             let buffers = [x, rest, bytes(&gains), memory, bytes(&state), outputs, scratch];
             let left = run_all(gpu(), &launches, *rows as u32, &buffers);
@@ -115,20 +115,20 @@ impl Case {
             found.extend((0..*rows).flat_map(|r| out[r * (v_cols + 4)..][..v_cols].to_vec()));
             pos += rows;
         }
-        let spec = twin::Recurrent {
+        let spec = twin::RecurrentReference {
             heads,
             key_heads,
-            per_key,
+            heads_per_key: per_key,
             key_dim: dk,
             value_dim: dv,
             log_rate: &log_rate,
             bias: &bias,
-            share: (!self.delta).then_some(&last),
+            skip_scale: (!self.delta).then_some(&last),
             limits: if self.delta { [0.0, f32::INFINITY] } else { limits },
             dt_scale: if self.delta { 1.0 } else { DT_SCALE },
         };
         let mut kept = vec![0.0; heads * dk * dv];
-        let mut expected = spec.of(twin::Rows { q: &q, k: &k, v: &v, a: &a, b: &b }, &mut kept);
+        let mut expected = spec.of(twin::RecurrentInputs { q: &q, k: &k, v: &v, a: &a, b: &b }, &mut kept);
         if self.delta {
             expected = twin::gated_norm(&expected, &z, &last, dv, 1e-5, false);
         }
@@ -221,7 +221,7 @@ fn gated_norms() {
         let (x, z) = (random(1, rows * all), random(2, rows * (all + 5)));
         let gain = random(3, if apiece { all } else { cols });
         let gain_step = if apiece { cols as u32 } else { 0 };
-        let norm = GatedNorm { gain: 2, gain_offset: 1, gain_step, first, eps: 1e-5 };
+        let norm = GatedNormKernel { gain: 2, gain_offset: 1, gain_step, gate_first: first, eps: 1e-5 };
         let view = |buffer, stride: usize| View { buffer, offset: 0, stride: stride as u32 };
         let gains = [&[f32::NAN][..], &gain].concat();
         let run = |apart: bool| {

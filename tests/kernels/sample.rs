@@ -2,8 +2,8 @@
 
 use jerboa::gpu::Gpu;
 use jerboa::kernels::Launch;
-use jerboa::kernels::sample::{Adjust, Sample, bias, needs_adjust, settings, status, work_bytes};
-use jerboa::sample::{Params, Sampler};
+use jerboa::kernels::sample::{LogitBuffers, SampleKernels, bias, check_status, needs_adjust, settings, work_bytes};
+use jerboa::sample::{Sampler, SamplingParams};
 use jerboa::{Error, reference};
 use jerboa_tests::{bytes, gpu, random, run_all};
 
@@ -16,12 +16,19 @@ const BIAS: usize = 4;
 const SCORES: usize = 5;
 const SHARED: usize = 6;
 
-fn sampling() -> Params {
-    Params { greedy: false, top_k: 0, ..Params::default() }
+fn sampling() -> SamplingParams {
+    SamplingParams { greedy: false, top_k: 0, ..SamplingParams::default() }
 }
 
 /// Draws `steps` tokens from the same logits in one submit; returns for each the token and the status.
-fn generate(gpu: &Gpu, params: &Params, seed: u64, logits: &[f32], prompt: &[u32], steps: usize) -> Vec<(u32, u32)> {
+fn generate(
+    gpu: &Gpu,
+    params: &SamplingParams,
+    seed: u64,
+    logits: &[f32],
+    prompt: &[u32],
+    steps: usize,
+) -> Vec<(u32, u32)> {
     let vocabulary = logits.len() as u32;
     let mut sampler = Sampler::new(params.clone(), logits.len(), seed).unwrap();
     sampler.start(prompt);
@@ -41,8 +48,8 @@ fn generate(gpu: &Gpu, params: &Params, seed: u64, logits: &[f32], prompt: &[u32
         let state = buffers.len();
         buffers.push(bytes(&[7u32, 1, step as u32, 0, 100, 0, 0, 0]));
         buffers.push(bytes(&[0u32; 4]));
-        let adjust = Adjust { counts: COUNTS, bias: BIAS, scores: SCORES };
-        let draw = Sample {
+        let adjust = LogitBuffers { counts: COUNTS, bias: BIAS, adjusted: SCORES };
+        let draw = SampleKernels {
             label: "draw".into(),
             vocabulary,
             logits: LOGITS,
@@ -50,7 +57,7 @@ fn generate(gpu: &Gpu, params: &Params, seed: u64, logits: &[f32], prompt: &[u32
             sampling: SAMPLING,
             work: WORK,
             state,
-            picked: state + 1,
+            sampled: state + 1,
             adjust: needs_adjust(params).then_some(adjust),
         };
         launches.extend(draw.launches().unwrap());
@@ -60,23 +67,23 @@ fn generate(gpu: &Gpu, params: &Params, seed: u64, logits: &[f32], prompt: &[u32
     picked.map(|words| (words[1], words[2])).collect()
 }
 
-fn compare(name: &str, params: &Params, seed: u64, logits: &[f32], steps: usize) {
+fn compare(name: &str, params: &SamplingParams, seed: u64, logits: &[f32], steps: usize) {
     let prompt: Vec<u32> = (0..logits.len() as u32).step_by(11).collect();
     let found = generate(gpu(), params, seed, logits, &prompt, steps);
     let mut sampler = Sampler::new(params.clone(), logits.len(), seed).unwrap();
     sampler.start(&prompt);
     for (step, found) in found.into_iter().enumerate() {
         let scores = reference::sample::adjust(logits, params, sampler.counts());
-        let twin = reference::sample::draw(&scores, params, seed, step as u32);
+        let twin = reference::sample::sample(&scores, params, seed, step as u32);
         let expected = sampler.sample(logits, None).unwrap();
         assert_eq!(twin, Some(expected), "{name}, {} logits, seed {seed}, step {step}", logits.len());
         assert_eq!(found, (expected, 0), "{name}, {} logits, seed {seed}, step {step}", logits.len());
     }
 }
 
-fn sets() -> Vec<(&'static str, Params)> {
+fn sets() -> Vec<(&'static str, SamplingParams)> {
     let base = sampling();
-    let penalties = Params {
+    let penalties = SamplingParams {
         repetition_penalty: 1.3,
         presence_penalty: 0.7,
         frequency_penalty: 0.11,
@@ -84,17 +91,17 @@ fn sets() -> Vec<(&'static str, Params)> {
         ..sampling()
     };
     vec![
-        ("temperature", Params { temperature: 0.7, ..base.clone() }),
-        ("hot", Params { temperature: 40.0, ..base.clone() }),
-        ("top_k", Params { top_k: 20, ..base.clone() }),
-        ("top_p", Params { top_p: 0.9, ..base.clone() }),
-        ("wide top_p", Params { top_p: 0.999, temperature: 1.5, ..base.clone() }),
-        ("top_p of nothing", Params { top_p: 0.0, ..base.clone() }),
-        ("min_p", Params { min_p: 0.1, ..base.clone() }),
-        ("qwen3", Params { temperature: 0.6, top_k: 20, top_p: 0.95, ..base.clone() }),
-        ("all filters", Params { temperature: 1.3, top_k: 400, top_p: 0.8, min_p: 0.02, ..base }),
+        ("temperature", SamplingParams { temperature: 0.7, ..base.clone() }),
+        ("hot", SamplingParams { temperature: 40.0, ..base.clone() }),
+        ("top_k", SamplingParams { top_k: 20, ..base.clone() }),
+        ("top_p", SamplingParams { top_p: 0.9, ..base.clone() }),
+        ("wide top_p", SamplingParams { top_p: 0.999, temperature: 1.5, ..base.clone() }),
+        ("top_p of nothing", SamplingParams { top_p: 0.0, ..base.clone() }),
+        ("min_p", SamplingParams { min_p: 0.1, ..base.clone() }),
+        ("qwen3", SamplingParams { temperature: 0.6, top_k: 20, top_p: 0.95, ..base.clone() }),
+        ("all filters", SamplingParams { temperature: 1.3, top_k: 400, top_p: 0.8, min_p: 0.02, ..base }),
         ("penalties", penalties.clone()),
-        ("all", Params { temperature: 0.9, top_k: 40, top_p: 0.9, min_p: 0.01, ..penalties }),
+        ("all", SamplingParams { temperature: 0.9, top_k: 40, top_p: 0.9, min_p: 0.01, ..penalties }),
     ]
 }
 
@@ -139,10 +146,10 @@ fn broken_logits_have_a_status() {
         for row in &rows {
             let (token, word) = generate(gpu(), &params, 1, row, &[], 1)[0];
             assert_eq!(token, 0xffff_fffe);
-            assert!(matches!(status(word, 0), Err(Error::NotFinite { .. })), "{word}");
+            assert!(matches!(check_status(word, 0), Err(Error::NotFinite { .. })), "{word}");
         }
     }
-    let banned = Params { logit_bias: (0..8).map(|id| (id, f64::NEG_INFINITY)).collect(), ..sampling() };
+    let banned = SamplingParams { logit_bias: (0..8).map(|id| (id, f64::NEG_INFINITY)).collect(), ..sampling() };
     let (_, word) = generate(gpu(), &banned, 1, &good[..8], &[], 1)[0];
-    assert!(matches!(status(word, 0), Err(Error::Request { .. })), "{word}");
+    assert!(matches!(check_status(word, 0), Err(Error::Request { .. })), "{word}");
 }

@@ -1,10 +1,10 @@
 //! The kernels of sound against their twins.
 
 use jerboa::audio::mel;
+use jerboa::kernels::audio_conv::{ConvTransposeKernel, GroupNorm, Im2ColKernel, Mel, snake};
 use jerboa::kernels::elementwise::{Elementwise, elementwise};
 use jerboa::kernels::matmul::View;
-use jerboa::kernels::sound::{GroupNorm, Mel, Unfold, Upsample, snake};
-use jerboa::reference::sound as twin;
+use jerboa::reference::audio_conv as twin;
 use jerboa_tests::{bytes, floats, gpu, random, relative_l2, run_all};
 
 /// Rows with what lies between them poisoned, as a view behind some other columns.
@@ -46,9 +46,9 @@ fn a_product_with_windows_is_a_convolution() {
         (300, 1, 127, 64, 1, [0, 0], false),
     ] {
         let (x, w) = (random(1, n * cols), random(2, 4 * cols * taps));
-        let unfold = Unfold {
+        let unfold = Im2ColKernel {
             cols: cols as u32,
-            taps: taps as u32,
+            kernel_size: taps as u32,
             stride: stride as u32,
             dilation: dilation as u32,
             left: padding[0] as u32,
@@ -72,7 +72,8 @@ fn a_product_with_windows_is_a_convolution() {
                 (0..4).map(|o| r.iter().enumerate().map(|(i, v)| v * weight(o, i)).sum()).collect::<Vec<f32>>()
             })
             .collect();
-        let expected = twin::Conv { cols, taps, stride, dilation, padding, weight: &w, bias: None }.of(&x);
+        let expected =
+            twin::Conv1dReference { cols, kernel_size: taps, stride, dilation, padding, weight: &w, bias: None }.of(&x);
         assert_eq!(product.len(), expected.len(), "{n} {cols} {taps}");
         let error = if expected.is_empty() { 0.0 } else { relative_l2(&product, &expected) };
         assert!(error < 1e-5, "{n} {cols} {taps}: {error:e}");
@@ -87,11 +88,11 @@ fn upsampling_in_groups() {
     {
         let cols = groups * own;
         let (x, w, bias) = (random(3, n * inputs), random(4, inputs * own * taps), random(5, cols));
-        let upsample = Upsample {
+        let upsample = ConvTransposeKernel {
             cols: cols as u32,
-            inputs: (inputs / groups) as u32,
-            outputs: own as u32,
-            taps: taps as u32,
+            inputs_per_group: (inputs / groups) as u32,
+            outputs_per_group: own as u32,
+            kernel_size: taps as u32,
             rate: rate as u32,
             weight: 2,
             bias: Some(3),
@@ -101,7 +102,7 @@ fn upsampling_in_groups() {
         let buffers = [rows(&x, inputs, 2, wide), state(n), bytes(&w), bytes(&bias), nan(n * rate * width)];
         let done = run_all(gpu(), &[launch], (n * rate) as u32, &buffers);
         let found = tight(&done[4], cols, width, n * rate);
-        let error = relative_l2(&found, &twin::upsample(&x, inputs, groups, taps, rate, &w, &bias));
+        let error = relative_l2(&found, &twin::conv_transpose1d(&x, inputs, groups, taps, rate, &w, &bias));
         assert!(error < 1e-6, "{n} {inputs} {groups}: {error:e}");
     }
 }
@@ -160,7 +161,7 @@ fn log_mel_features() {
         let width = mels + 4;
         let launches = mel.launches("mel", &view(0, 0, 160), 1, &view(5, 0, width));
         let given = samples / 160;
-        let table: Vec<f32> = mel::table().concat();
+        let table: Vec<f32> = mel::window_table().concat();
         let buffers =
             [bytes(&x), state(given), bytes(&table), bytes(&mel::filters(mels)), nan(frames), nan(frames * width)];
         let done = run_all(gpu(), &launches, given as u32, &buffers);

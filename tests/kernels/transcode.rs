@@ -2,17 +2,17 @@
 
 use jerboa::format::ggml::GgmlType;
 use jerboa::format::{
-    self, Encoding, Float, Layout, Packed, Role, RowOrder, WeightSource, encoding::rows_cols, quantize,
+    self, Encoding, Float, PackedMatrix, PartRole, RowOrder, WeightLayout, WeightSource, encoding::rows_cols, quantize,
 };
-use jerboa::kernels::transcode::{Bytes, Stored, Target, transcode};
+use jerboa::kernels::transcode::{BufferOffset, StoredRows, TranscodeTarget, transcode};
 use jerboa::reference::dequant::dequant;
 use jerboa_tests::{bytes, gpu, random, run};
 use safetensors::SafeTensors;
 
 /// Bytes of the parts of a weight.
-type Parts = Vec<(Role, Vec<u8>)>;
+type Parts = Vec<(PartRole, Vec<u8>)>;
 
-fn golden(name: &str, case: &str, parts: &[(Role, &str)]) -> (Vec<usize>, Parts) {
+fn golden(name: &str, case: &str, parts: &[(PartRole, &str)]) -> (Vec<usize>, Parts) {
     let path = format!("{}/golden/quant/{name}/tensors.safetensors", env!("CARGO_MANIFEST_DIR"));
     let file = std::fs::read(path).expect("golden file");
     let file = SafeTensors::deserialize(&file).expect("safetensors");
@@ -24,37 +24,37 @@ fn golden(name: &str, case: &str, parts: &[(Role, &str)]) -> (Vec<usize>, Parts)
 
 /// Both transcoders over the same bytes. The GPU writes behind `gap` rows that must stay as they are, and reads behind
 /// some bytes that are not the weight's.
-fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &Packed, gap: usize) {
+fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &PackedMatrix, gap: usize) {
     let (rows, cols) = rows_cols(&source.shape);
     let layout = expected.layout;
     let lead = if matches!(source.encoding, Encoding::Ggml(_)) { 6 } else { 8 };
     let mut buffers: Vec<Vec<u8>> = Vec::new();
-    let mut whole = |role: Role| {
+    let mut whole = |role: PartRole| {
         let data = parts.iter().find(|p| p.0 == role).map(|p| p.1.clone())?;
         buffers.push(data);
         Some(buffers.len() - 1)
     };
-    let mut table = whole(Role::QuantMap);
-    let nested = whole(Role::NestedMap).zip(whole(Role::NestedScales));
-    let of = |role: Role| parts.iter().find(|p| p.0 == role).map(|p| &p.1);
+    let mut table = whole(PartRole::QuantMap);
+    let nested = whole(PartRole::NestedMap).zip(whole(PartRole::NestedScales));
+    let of = |role: PartRole| parts.iter().find(|p| p.0 == role).map(|p| &p.1);
     // What the loader prepares.
     if source.encoding == Encoding::Nvfp4 {
-        let global = of(Role::GlobalScale).and_then(|b| Float::F32.get(b, 0));
+        let global = of(PartRole::GlobalScale).and_then(|b| Float::F32.get(b, 0));
         buffers.push(bytes(&format::mxfp4::half_scales(global)));
         table = Some(buffers.len() - 1);
     }
     let divided =
-        of(Role::Scales).filter(|_| source.encoding == Encoding::Bnb8).map(|b| bytes(&format::bnb::row_scales(b)));
-    let scale = parts.iter().find(|p| p.0 == Role::Scales).and_then(|p| format::bitnet::row_scale(source, &p.1));
-    let mut part = |role: Role| {
+        of(PartRole::Scales).filter(|_| source.encoding == Encoding::Bnb8).map(|b| bytes(&format::bnb::row_scales(b)));
+    let scale = parts.iter().find(|p| p.0 == PartRole::Scales).and_then(|p| format::bitnet::row_scale(source, &p.1));
+    let mut part = |role: PartRole| {
         let data = parts.iter().find(|p| p.0 == role).map(|p| &p.1)?;
-        let data = divided.as_ref().filter(|_| role == Role::Scales).unwrap_or(data);
+        let data = divided.as_ref().filter(|_| role == PartRole::Scales).unwrap_or(data);
         buffers.push([&vec![0xa5; lead][..], data].concat());
-        Some(Bytes { buffer: buffers.len() - 1, at: lead as u32 })
+        Some(BufferOffset { buffer: buffers.len() - 1, at: lead as u32 })
     };
-    let weight = part(Role::Weight).expect("a weight");
-    let scales = part(Role::Scales);
-    let zeros = part(Role::Zeros).or_else(|| part(Role::Biases));
+    let weight = part(PartRole::Weight).expect("a weight");
+    let scales = part(PartRole::Scales);
+    let zeros = part(PartRole::Zeros).or_else(|| part(PartRole::Biases));
     let order = expected.column_order.as_ref().map(|order| {
         buffers.push(bytes(order));
         buffers.len() - 1
@@ -63,7 +63,7 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &Packed, 
         buffers.push(vec![0; n as usize]);
         buffers.len() - 1
     });
-    let from = Stored {
+    let from = StoredRows {
         encoding: source.encoding,
         weight,
         scales,
@@ -71,23 +71,23 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &Packed, 
         table,
         nested,
         scale: scale.unwrap_or(0.0),
-        row_scales: of(Role::Scales).is_some_and(|b| b.len() > 4),
+        row_scales: of(PartRole::Scales).is_some_and(|b| b.len() > 4),
         order,
         first_row: source.first_row as u32,
         rows: rows as u32,
         all_rows: source.stored_rows as u32,
         row_order: source.row_order,
     };
-    let s = (!matches!(layout, Layout::Dense(_))).then_some(planes[1]);
-    let to = Target { layout, cols: cols as u32, q: planes[0], s, first_row: gap as u32 };
+    let s = (!matches!(layout, WeightLayout::Dense(_))).then_some(planes[1]);
+    let to = TranscodeTarget { layout, cols: cols as u32, q: planes[0], s, first_row: gap as u32 };
     let launch = transcode(what, &from, &to).unwrap_or_else(|| panic!("{what}: no kernel"));
     let out = run(gpu(), &launch, 1, &buffers);
     for plane in 0..2 {
         // Four of Mxfp4's scale bytes share a word, so bytes are compared.
         let row_bytes = match (layout, plane) {
-            (Layout::Mxfp4, 1) => cols / 32,
+            (WeightLayout::Mxfp4, 1) => cols / 32,
             (_, 0) => layout.row_words(cols) * 4,
-            _ => layout.row_params(cols) * 4,
+            _ => layout.row_param_words(cols) * 4,
         };
         let (before, found) = out[planes[plane]].split_at(gap * row_bytes);
         assert!(before.iter().all(|b| *b == 0), "{what}: wrote before its rows");
@@ -98,31 +98,31 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &Packed, 
     }
 }
 
-fn check(name: &str, case: &str, encoding: Encoding, wanted: &[(Role, &str)]) {
+fn check(name: &str, case: &str, encoding: Encoding, wanted: &[(PartRole, &str)]) {
     check_as(name, case, encoding, wanted, None);
 }
 
 /// In the layout of the encoding, or in another that it can be brought to.
-fn check_as(name: &str, case: &str, encoding: Encoding, wanted: &[(Role, &str)], layout: Option<Layout>) {
+fn check_as(name: &str, case: &str, encoding: Encoding, wanted: &[(PartRole, &str)], layout: Option<WeightLayout>) {
     let (shape, parts) = golden(name, case, wanted);
     let source = WeightSource::new(case, shape, encoding, Vec::new());
-    let all = parts.iter().fold(format::Bytes::new(), |all, (role, data)| all.with(*role, data));
+    let all = parts.iter().fold(format::PartBytes::new(), |all, (role, data)| all.with(*role, data));
     let layout = layout.unwrap_or_else(|| source.layout().expect("a layout"));
     let expected = format::transcode_to(&source, &all, layout).expect("CPU transcoder");
     compare(&format!("{name} {case}"), &source, &parts, &expected, 3);
 }
 
-const W: (Role, &str) = (Role::Weight, "weight");
-const S: (Role, &str) = (Role::Scales, "scales");
-const Q: (Role, &str) = (Role::Weight, "qweight");
-const Z: (Role, &str) = (Role::Zeros, "qzeros");
+const W: (PartRole, &str) = (PartRole::Weight, "weight");
+const S: (PartRole, &str) = (PartRole::Scales, "scales");
+const Q: (PartRole, &str) = (PartRole::Weight, "qweight");
+const Z: (PartRole, &str) = (PartRole::Zeros, "qzeros");
 
 #[test]
 fn mlx() {
     for bits in [2u8, 3, 4, 5, 6, 8] {
         for (group, scale) in [(32, Float::BF16), (64, Float::F16), (128, Float::F32)] {
             let encoding = Encoding::MlxAffine { bits, group, scale };
-            check("mlx_affine", &format!("b{bits}_g{group}"), encoding, &[W, S, (Role::Biases, "biases")]);
+            check("mlx_affine", &format!("b{bits}_g{group}"), encoding, &[W, S, (PartRole::Biases, "biases")]);
         }
     }
 }
@@ -140,7 +140,7 @@ fn gptq_and_awq() {
         ("b4_v2", 4, false),
     ] {
         let encoding = Encoding::Gptq { bits, group: 32, minus_one, scale: Float::F16 };
-        check("gptq", case, encoding, &[Q, Z, S, (Role::GroupIndex, "g_idx")]);
+        check("gptq", case, encoding, &[Q, Z, S, (PartRole::GroupIndex, "g_idx")]);
     }
     let sym = Encoding::Gptq { bits: 4, group: 32, minus_one: true, scale: Float::F16 };
     check("gptq", "b4_sym", sym, &[Q, S]);
@@ -150,22 +150,22 @@ fn gptq_and_awq() {
     // A last group that is short.
     check("more", "awq_tail", Encoding::Awq { group: 64, scale: Float::F16 }, &[Q, Z, S]);
     let tail = Encoding::Gptq { bits: 4, group: 64, minus_one: true, scale: Float::F16 };
-    check("more", "gptq_tail", tail, &[Q, Z, S, (Role::GroupIndex, "g_idx")]);
+    check("more", "gptq_tail", tail, &[Q, Z, S, (PartRole::GroupIndex, "g_idx")]);
 }
 
 #[test]
 fn mlc_and_compressed_tensors() {
     for (case, transposed) in [("q4f16_1", false), ("q4f16_0", true)] {
-        let parts = [(Role::Weight, "q_weight"), (Role::Scales, "q_scale")];
+        let parts = [(PartRole::Weight, "q_weight"), (PartRole::Scales, "q_scale")];
         check("mlc", case, Encoding::Mlc { transposed, scale: Float::F16 }, &parts);
     }
     for (case, scale) in [("q4f32_1", Float::BF16), ("q4f32_1_raw", Float::F32)] {
-        let parts = [(Role::Weight, "q_weight"), (Role::Scales, "q_scale")];
+        let parts = [(PartRole::Weight, "q_weight"), (PartRole::Scales, "q_scale")];
         check("more", case, Encoding::Mlc { transposed: false, scale }, &parts);
     }
     let packed = |bits, group| Encoding::PackQuantized { bits, group, stream: true, scale: Float::BF16 };
-    let parts = [(Role::Weight, "weight_packed"), (Role::Scales, "weight_scale")];
-    let zeros = [parts[0], parts[1], (Role::Zeros, "weight_zero_point")];
+    let parts = [(PartRole::Weight, "weight_packed"), (PartRole::Scales, "weight_scale")];
+    let zeros = [parts[0], parts[1], (PartRole::Zeros, "weight_zero_point")];
     check("more", "ct4_sym", packed(4, 32), &parts);
     check("more", "ct4_asym", packed(4, 64), &zeros);
     check("more", "ct8_row", packed(8, 192), &parts);
@@ -173,7 +173,7 @@ fn mlc_and_compressed_tensors() {
     for bits in [2, 5, 6] {
         check("more", &format!("ct{bits}"), packed(bits, 64), &zeros);
     }
-    check("more", "ct4_order", packed(4, 32), &[parts[0], parts[1], (Role::GroupIndex, "weight_g_idx")]);
+    check("more", "ct4_order", packed(4, 32), &[parts[0], parts[1], (PartRole::GroupIndex, "weight_g_idx")]);
 }
 
 #[test]
@@ -182,50 +182,55 @@ fn gguf() {
     let plain = [G::F16, G::BF16, G::Q4_0, G::Q4_1, G::Q5_0, G::Q5_1, G::Q8_0];
     let nested = [G::Q2_K, G::Q3_K, G::Q4_K, G::Q5_K, G::Q6_K, G::IQ4_NL, G::IQ4_XS, G::TQ1_0, G::TQ2_0, G::MXFP4];
     for kind in plain.into_iter().chain(nested) {
-        check("gguf_blocks", kind.name(), Encoding::Ggml(kind), &[(Role::Weight, "blocks")]);
+        check("gguf_blocks", kind.name(), Encoding::Ggml(kind), &[(PartRole::Weight, "blocks")]);
     }
 }
 
 #[test]
 fn bitnet() {
-    let parts = [W, (Role::Scales, "weight_scale")];
+    let parts = [W, (PartRole::Scales, "weight_scale")];
     for divide in [false, true] {
         check_as("bitnet_ternary", "", Encoding::BitNet { divide, scale: Float::BF16 }, &parts, None);
     }
-    check_as("bitnet_ternary", "", Encoding::Ggml(GgmlType::I2S), &[(Role::Weight, "i2_s_x86")], None);
+    check_as("bitnet_ternary", "", Encoding::Ggml(GgmlType::I2S), &[(PartRole::Weight, "i2_s_x86")], None);
 }
 
 #[test]
 fn nibbles_and_bytes() {
     check("mlx_fp", "mxfp4", Encoding::MlxMxfp4, &[W, S]);
     check("mlx_fp", "nvfp4", Encoding::Nvfp4, &[W, S]);
-    check("mxfp4_gpt_oss", "", Encoding::Mxfp4Blocks, &[(Role::Weight, "w_blocks"), (Role::Scales, "w_scales")]);
-    let packed = [(Role::Weight, "weight_packed"), (Role::Scales, "weight_scale")];
-    check("more", "nvfp4", Encoding::Nvfp4, &[packed[0], packed[1], (Role::GlobalScale, "weight_global_scale")]);
-    let bytes = [W, (Role::Scales, "weight_scale")];
+    check(
+        "mxfp4_gpt_oss",
+        "",
+        Encoding::Mxfp4Blocks,
+        &[(PartRole::Weight, "w_blocks"), (PartRole::Scales, "w_scales")],
+    );
+    let packed = [(PartRole::Weight, "weight_packed"), (PartRole::Scales, "weight_scale")];
+    check("more", "nvfp4", Encoding::Nvfp4, &[packed[0], packed[1], (PartRole::GlobalScale, "weight_global_scale")]);
+    let bytes = [W, (PartRole::Scales, "weight_scale")];
     check("more", "int8_row", Encoding::Int8 { scale: Float::F32 }, &bytes);
     check("more", "int8_tensor", Encoding::Int8 { scale: Float::F32 }, &bytes);
-    check("more", "llm_int8", Encoding::Bnb8, &[W, (Role::Scales, "SCB")]);
+    check("more", "llm_int8", Encoding::Bnb8, &[W, (PartRole::Scales, "SCB")]);
 }
 
 /// 8-bit floats and bitsandbytes' 4 bits, to each type of plain numbers.
 #[test]
 fn small_floats() {
     for to in [Float::BF16, Float::F16, Float::F32] {
-        let to = Some(Layout::Dense(to));
+        let to = Some(WeightLayout::Dense(to));
         check_as("mlx_fp", "mxfp8", Encoding::MlxMxfp8, &[W, S], to);
         for (case, block, scale, name) in [
             ("fp8_block", (8, 16), Float::F32, "weight_scale_inv"),
             ("fp8_row", (1, 48), Float::BF16, "weight_scale"),
             ("fp8_tensor", (20, 48), Float::F32, "weight_scale"),
         ] {
-            check_as("more", case, Encoding::Fp8 { block, scale }, &[W, (Role::Scales, name)], to);
+            check_as("more", case, Encoding::Fp8 { block, scale }, &[W, (PartRole::Scales, name)], to);
         }
         let four_bit =
             |nested_block, nested_offset| Encoding::Bnb4 { block: 64, nested_block, nested_offset, dtype: Float::F16 };
-        let mut parts = vec![W, (Role::Scales, "absmax"), (Role::QuantMap, "quant_map")];
+        let mut parts = vec![W, (PartRole::Scales, "absmax"), (PartRole::QuantMap, "quant_map")];
         check_as("more", "nf4", four_bit(None, 0.0), &parts, to);
-        parts.extend([(Role::NestedScales, "nested_absmax"), (Role::NestedMap, "nested_quant_map")]);
+        parts.extend([(PartRole::NestedScales, "nested_absmax"), (PartRole::NestedMap, "nested_quant_map")]);
         check_as("more", "nf4_nested", four_bit(Some(4), 0.875), &parts, to);
     }
 }
@@ -239,18 +244,18 @@ fn dense() {
     for from in [Float::F16, Float::BF16, Float::F32] {
         let data = encode(&values, from);
         for to in [Float::F16, Float::BF16, Float::F32] {
-            let apart = RowOrder::Apart { groups: 10, runs: [2, 1, 4, 0] };
+            let apart = RowOrder::Grouped { groups: 10, group_rows: [2, 1, 4, 0] };
             for row_order in [RowOrder::Stored, RowOrder::Interleaved { head_rows: 14 }, apart] {
                 let mut source = WeightSource::new("dense", vec![rows, cols], Encoding::Dense(from), Vec::new());
                 source.row_order = row_order;
-                let mut expected = Packed::zeros(Layout::Dense(to), rows, cols);
+                let mut expected = PackedMatrix::zeros(WeightLayout::Dense(to), rows, cols);
                 for row in 0..rows {
                     for col in 0..cols {
-                        let i = row_order.stored(row) * cols + col;
+                        let i = row_order.stored_row(row) * cols + col;
                         expected.set_dense(row, col, from.get(&data, i).expect("in range"));
                     }
                 }
-                let parts = vec![(Role::Weight, data.clone())];
+                let parts = vec![(PartRole::Weight, data.clone())];
                 compare(&format!("{} to {}", from.name(), to.name()), &source, &parts, &expected, 2);
             }
         }
@@ -274,7 +279,7 @@ fn quantize_on_load() {
             let stored = |row: usize, col: usize| from.get(&data, row * cols + col).expect("in range");
             let expected = quantize::quantize(bits, rows, cols, stored);
             let source = WeightSource::new("quantize", vec![rows, cols], Encoding::Dense(from), Vec::new());
-            let parts = vec![(Role::Weight, data.clone())];
+            let parts = vec![(PartRole::Weight, data.clone())];
             compare(&format!("{} to q{bits}", from.name()), &source, &parts, &expected, 1);
         }
     }
@@ -335,7 +340,7 @@ fn awkward_blocks_are_quantized() {
         for bits in [4u8, 8] {
             let expected = quantize::quantize(bits, rows, cols, value);
             let source = WeightSource::new("awkward", vec![rows, cols], Encoding::Dense(Float::F32), Vec::new());
-            let parts = vec![(Role::Weight, encode(&values, Float::F32))];
+            let parts = vec![(PartRole::Weight, encode(&values, Float::F32))];
             compare(&format!("{cols} columns to q{bits}"), &source, &parts, &expected, 1);
             let plain = dequant(&expected);
             for (row, kept) in plain.chunks_exact(cols).enumerate() {
@@ -344,9 +349,9 @@ fn awkward_blocks_are_quantized() {
                         (0..kept.len()).map(|i| value(row, start * 32 + i).clamp(-65504.0, 65504.0)).collect();
                     let (low, high) = x.iter().fold((f32::MAX, f32::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
                     // f16 rounds a scale by half of 2^-24 at the least, and the largest code multiplies that.
-                    let underflow = 2f32.powi(-25) / quantize::step(bits) + 2f32.powi(-24);
+                    let underflow = 2f32.powi(-25) / quantize::quantization_step(bits) + 2f32.powi(-24);
                     let rounding = low.abs().max(high - low) / 1024.0 + underflow;
-                    let limit = (high - low) * quantize::step(bits) * 1.01 + rounding;
+                    let limit = (high - low) * quantize::quantization_step(bits) * 1.01 + rounding;
                     for (v, k) in x.iter().zip(kept) {
                         assert!(k.is_finite() && (v - k).abs() <= limit, "q{bits}, row {row} of {cols}: {v} is {k}");
                     }
@@ -364,17 +369,17 @@ fn quantization_error() {
     let values: Vec<f32> = uniform.chunks_exact(4).map(|c| c.iter().sum::<f32>() * 0.05).collect();
     for (bits, limit) in [(4u8, 0.005), (8, 2.2e-5)] {
         let packed = quantize::quantize(bits, rows, cols, |r, c| values[r * cols + c]);
-        let mut plain = Packed::zeros(quantize::layout(bits), rows, cols);
+        let mut plain = PackedMatrix::zeros(quantize::layout(bits), rows, cols);
         for row in 0..rows {
             for block in 0..cols / 32 {
                 let x = &values[row * cols + block * 32..][..32];
                 let (low, high) = x.iter().fold((f32::MAX, f32::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
-                let scale = (high - low) * quantize::step(bits);
+                let scale = (high - low) * quantize::quantization_step(bits);
                 plain.set_pair(row, block, (scale, low));
                 plain.set_codes(row, block, &std::array::from_fn(|i| ((x[i] - low) / scale).round() as u8));
             }
         }
-        let error = |m: &Packed| jerboa_tests::nmse(&dequant(m), &values);
+        let error = |m: &PackedMatrix| jerboa_tests::nmse(&dequant(m), &values);
         assert!(
             error(&packed) < error(&plain) && error(&packed) < limit,
             "{bits} bits: {} {}",

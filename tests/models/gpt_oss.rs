@@ -2,7 +2,7 @@
 //! compute is told by the small ones that transformers computed (tests/golden/models/gpt_oss_mxfp4).
 
 use super::{exact, with_kv};
-use jerboa::exec::{Files, Overrides, Precision, ROOM, Resident, RunOptions, Session};
+use jerboa::exec::{ExpertBudget, HEADROOM_BYTES, ModelFiles, Precision, PrecisionOptions, RunOptions, Session};
 use jerboa::gpu::Backend;
 use jerboa::ir::WeightKind;
 use jerboa::kernels::attention::Kv;
@@ -121,7 +121,7 @@ fn walk(model: &mut Session, ids: &[u32], prompt: usize) -> Vec<f32> {
 }
 
 fn start(folder: &Made, options: RunOptions) -> Session {
-    load(open(&exact()), &folder.0, RunOptions { chunk: 32, ..options }).expect("a model")
+    load(open(&exact()), &folder.0, RunOptions { prefill_chunk: 32, ..options }).expect("a model")
 }
 
 /// Bytes of so many experts of a layer: two matrices up, one down, half a byte a weight and a scale for 32.
@@ -154,12 +154,13 @@ fn four_of_32_experts_in_little_memory() {
     let mut whole = start(&folder, with_kv(Kv::F32));
     // What the runner's `plan` tells without a device.
     let source = block_on(files_of(&folder.0)).expect("a folder");
-    let files = block_on(Files::open(&source, None)).expect("files");
-    let foreseen = files.foresee(whole.gpu.caps(), &RunOptions { chunk: 32, ..with_kv(Kv::F32) }).expect("a plan");
+    let files = block_on(ModelFiles::open(&source, None)).expect("files");
+    let foreseen =
+        files.estimate(whole.gpu.caps(), &RunOptions { prefill_chunk: 32, ..with_kv(Kv::F32) }).expect("a plan");
     assert_eq!(foreseen.dispatches(), whole.dispatches());
     assert_eq!(foreseen.bytes_per_token(20), whole.bytes_per_token(20));
     let expected = walk(&mut whole, &ids, 16);
-    let experts = Some(Resident::Bytes(2 * bytes_of_experts(4, width)));
+    let experts = Some(ExpertBudget::MaxBytes(2 * bytes_of_experts(4, width)));
     let mut few = start(&folder, RunOptions { experts, ..with_kv(Kv::F32) });
     let error = relative_l2(&walk(&mut few, &ids, 16), &expected);
     assert!(error < 1e-5, "{error:e}");
@@ -182,7 +183,7 @@ fn a_layer_of_gpt_oss_20b_in_forced_memory() {
     // Tokens that come again want the same experts.
     let (folder, ids) = (make("gpt_oss_layer", &config, false), [5, 42, 5, 42, 79]);
     // What is not an expert's stays as it is, however little memory there is.
-    let overrides = Overrides { precision: Precision::F16, ..with_kv(Kv::F32).overrides };
+    let overrides = PrecisionOptions { precision: Precision::F16, ..with_kv(Kv::F32).overrides };
     let options = || RunOptions { max_context: Some(64), overrides, ..with_kv(Kv::F32) };
     let mut whole = start(&folder, options());
     assert_eq!(resident(&whole), bytes_of_experts(EXPERTS, WIDTH));
@@ -190,14 +191,15 @@ fn a_layer_of_gpt_oss_20b_in_forced_memory() {
     let (weights, states) = (whole.bytes().weights, whole.state_bytes(whole.capacity));
     drop(whole);
     // Room for eight and a half.
-    let memory = weights - bytes_of_experts(EXPERTS - 8, WIDTH) + bytes_of_experts(1, WIDTH) / 2 + states + ROOM;
+    let memory =
+        weights - bytes_of_experts(EXPERTS - 8, WIDTH) + bytes_of_experts(1, WIDTH) / 2 + states + HEADROOM_BYTES;
     let mut few = start(&folder, RunOptions { memory: Some(memory), ..options() });
     assert_eq!(resident(&few), bytes_of_experts(8, WIDTH), "{:?}", few.notes);
     let error = relative_l2(&walk(&mut few, &ids, 2), &expected);
     assert!(error < 1e-5, "{error:e}");
-    assert!(few.gpu.created().bytes <= memory, "{} of {memory}", few.gpu.created().bytes);
+    assert!(few.gpu.resource_counts().bytes <= memory, "{} of {memory}", few.gpu.resource_counts().bytes);
     let paging = few.paging().expect("experts come from the file");
-    println!("{paging:?}, {} of {memory} bytes", few.gpu.created().bytes);
+    println!("{paging:?}, {} of {memory} bytes", few.gpu.resource_counts().bytes);
     assert!(paging.held == 8 && paging.hits < paging.asked && paging.hits > 0, "{paging:?}");
     assert_eq!(paging.bytes, (paging.asked - paging.hits) * bytes_of_experts(1, WIDTH), "{paging:?}");
 }

@@ -1,7 +1,7 @@
 //! Families that keep a state of one size: however the rows come the state is the same, and a new sequence starts from nothing.
 
 use super::{exact, start, stepwise, with_kv};
-use jerboa::exec::{Files, RunOptions, Session};
+use jerboa::exec::{ModelFiles, RunOptions, Session};
 use jerboa::gpu::Backend;
 use jerboa::kernels::attention::Kv;
 use jerboa::plan::Fusions;
@@ -23,7 +23,7 @@ fn a_state_is_carried_over_chunks_and_left_behind_by_a_new_sequence() {
         "falcon_h1",
         "falcon_h1_norm",
     ] {
-        let options = RunOptions { chunk: 37, ..with_kv(Kv::F32) };
+        let options = RunOptions { prefill_chunk: 37, ..with_kv(Kv::F32) };
         let (mut model, golden) = start(name, &exact(), options);
         let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
         let cols = expected.len() / ids.len();
@@ -86,7 +86,7 @@ fn experts_without_gates_may_be_stacked_as_mlx_has_them() {
     std::fs::write(folder.join("model.safetensors"), serialize(all, None).expect("a file")).expect("a file");
     let mut session = load(open(&exact()), &folder, with_kv(Kv::F32)).expect("a model");
     let reference = Golden::read(&model.join("golden.safetensors"));
-    let found = block_on(session.every_row(&reference.ids("input_ids"), false)).expect("logits");
+    let found = block_on(session.all_rows(&reference.ids("input_ids"), false)).expect("logits");
     let error = relative_l2(&found, &reference.floats("logits"));
     assert!(error < 2e-4, "{error:e}");
     std::fs::remove_dir_all(&folder).expect("the folder");
@@ -120,11 +120,11 @@ fn gguf_files_give_the_reference_logits() {
         let (ids, expected) = (reference.ids("input_ids"), reference.floats("logits"));
         let loaded = block_on(async {
             let source = files_of(&golden(&format!("quant/gguf_{name}"))).await?;
-            let files = Files::open(&source, Some("model.gguf")).await?;
+            let files = ModelFiles::open(&source, Some("model.gguf")).await?;
             Session::load_files(open(&exact()), &source, files, with_kv(Kv::F32)).await
         });
         let mut model = loaded.unwrap_or_else(|e| panic!("{name}: {e}"));
-        let found = block_on(model.every_row(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let found = block_on(model.all_rows(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
         let error = relative_l2(&found, &expected);
         // Where a GPU sums in another order than the reference, what is rounded to 8 bits is a whole step off now and then.
         let limit = if name == "bitnet" && !model.gpu.caps().software { 1e-2 } else { 3e-4 };

@@ -1,8 +1,8 @@
 //! What a device does wrong is noticed: weights that did not arrive, dispatches that did not run.
 
 use super::{greedy, with_kv};
-use jerboa::diag::integrity;
-use jerboa::exec::{Files, Model};
+use jerboa::diag::verify_model;
+use jerboa::exec::{Model, ModelFiles};
 use jerboa::gpu::{Backend, DeviceOptions};
 use jerboa::kernels::attention::Kv;
 use jerboa::{Error, Result};
@@ -12,15 +12,15 @@ use pollster::block_on;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-fn files(folder: &Path) -> Result<Files> {
-    block_on(async { Files::open(&source(folder).await?, None).await })
+fn files(folder: &Path) -> Result<ModelFiles> {
+    block_on(async { ModelFiles::open(&source(folder).await?, None).await })
 }
 
 /// The checks of a model of a folder against the files of another: the names of those that fail, with why.
 fn faults(model: &Rc<Model>, folder: &Path) -> Vec<(&'static str, String)> {
     let files = files(folder).expect("files");
     let from = block_on(source(folder)).expect("a source");
-    let checks = block_on(integrity(model, &from, &files, 1 << 20)).expect("a device");
+    let checks = block_on(verify_model(model, &from, &files, 1 << 20)).expect("a device");
     assert!(checks.len() > 1);
     checks.into_iter().filter(|c| !c.ok).map(|c| (c.name, c.fault)).collect()
 }
@@ -45,7 +45,7 @@ fn weights_of_zeros_are_no_answer() {
     block_on(model.prefill(&[1, 2, 3], 0)).expect("prefill");
     let refused = |result: Result<Vec<f32>>| matches!(result, Err(Error::NotFinite { .. }));
     assert!(refused(block_on(model.logits())));
-    assert!(refused(block_on(model.every_row(&[1, 2, 3], false))));
+    assert!(refused(block_on(model.all_rows(&[1, 2, 3], false))));
     std::fs::remove_dir_all(&folder).expect("removed");
     let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| greedy(&mut model, &[1, 2, 3], 4)));
     assert!(asked.is_err(), "tokens came of zeros");
@@ -72,7 +72,7 @@ fn weights_that_are_not_the_files_are_found() {
 fn a_damaged_buffer_and_a_product_that_did_not_run_are_found() {
     let folder = golden("quant/qwen3_gptq");
     let model = load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("a model");
-    let damaged = model.model().held("model.layers.1.mlp.down_proj.weight");
+    let damaged = model.model().weight_buffers("model.layers.1.mlp.down_proj.weight");
     assert_eq!(damaged.len(), 2, "codes and scales");
     let size = damaged[0].size();
     model.gpu.write(damaged[0], size / 2 / 4 * 4, &[0x5a; 4]);

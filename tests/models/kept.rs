@@ -38,7 +38,7 @@ const FAMILIES: [&str; 15] = [
 #[test]
 fn chunks_turns_and_going_back_give_the_reference() {
     for name in FAMILIES {
-        let (mut session, golden) = start(name, &exact(), RunOptions { chunk: 8, ..with_kv(Kv::F32) });
+        let (mut session, golden) = start(name, &exact(), RunOptions { prefill_chunk: 8, ..with_kv(Kv::F32) });
         let (ids, expected, answer) = (golden.ids("input_ids"), golden.floats("logits"), golden.ids("greedy"));
         let last = &expected[expected.len() - expected.len() / ids.len()..];
         let same = |session: &Session, what: &str| {
@@ -52,12 +52,12 @@ fn chunks_turns_and_going_back_give_the_reference() {
         for to in [ids.len() + 20, ids.len() - 3, ids.len() / 2, 1] {
             let held = session.trim(to).expect("trim");
             assert!(held <= to, "{name}: {held} of {to}");
-            block_on(session.resume(&ids, &|| Ok(()))).expect("resume");
+            block_on(session.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("resume");
             same(&session, &format!("back to {to}"));
         }
         assert_eq!(go_on(&mut session, 32), answer, "{name}, regenerated");
         let mut fork = session.fork().expect("a fork");
-        block_on(fork.resume(&ids, &|| Ok(()))).expect("resume");
+        block_on(fork.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("resume");
         same(&fork, "forked");
     }
 }
@@ -66,8 +66,8 @@ fn chunks_turns_and_going_back_give_the_reference() {
 #[test]
 fn windows_that_come_round_forget_nothing_they_need() {
     for name in ["gemma3", "gemma3n", "gemma4", "gpt_oss"] {
-        let (mut ring, golden) = start(name, &exact(), RunOptions { chunk: 8, ..with_kv(Kv::F32) });
-        let (mut full, _) = start(name, &exact(), RunOptions { chunk: 512, ..with_kv(Kv::F32) });
+        let (mut ring, golden) = start(name, &exact(), RunOptions { prefill_chunk: 8, ..with_kv(Kv::F32) });
+        let (mut full, _) = start(name, &exact(), RunOptions { prefill_chunk: 512, ..with_kv(Kv::F32) });
         assert!(ring.states.iter().any(|s| s.ring) && full.states.iter().all(|s| !s.ring), "{name}");
         let ids: Vec<u32> = golden.ids("input_ids").iter().copied().cycle().take(200).collect();
         block_on(ring.prefill(&ids, 0)).expect("prefill");
@@ -128,7 +128,7 @@ fn eight_bits_hold_after_two_thousand_tokens() {
         let long = ids(2001);
         let rows = |kv: Kv| {
             let (mut session, _) = start(name, &exact(), RunOptions { max_context: Some(2304), ..with_kv(kv) });
-            block_on(session.every_row(&long[..2000], false)).expect("logits")
+            block_on(session.all_rows(&long[..2000], false)).expect("logits")
         };
         let perplexity = |rows: &[f32]| {
             let (cols, mut total) = (rows.len() / 2000, 0.0);
@@ -153,7 +153,7 @@ fn a_cache_of_8_bits_serves_every_family() {
     for name in ["llama_bias", "gemma3", "gemma4", "gpt_oss", "lfm2", "qwen3_5", "deepseek_v3", "granite_hybrid"] {
         let (mut session, golden) = start(name, &exact(), with_kv(Kv::Int8));
         let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
-        for found in [block_on(session.every_row(&ids, false)).expect("logits"), stepwise(&mut session, &ids)] {
+        for found in [block_on(session.all_rows(&ids, false)).expect("logits"), stepwise(&mut session, &ids)] {
             let error = relative_l2(&found, &expected);
             assert!(error < 6e-2, "{name}: {error:e}");
         }
@@ -199,7 +199,7 @@ fn experts_of_one_tensor_are_those_of_many() {
     let folder = stacked("qwen3_5_moe");
     let mut session = load(open(&exact()), &folder, with_kv(Kv::F32)).expect("a model");
     let golden = Golden::read(&golden("models/qwen3_5_moe/golden.safetensors"));
-    let found = block_on(session.every_row(&golden.ids("input_ids"), false)).expect("logits");
+    let found = block_on(session.all_rows(&golden.ids("input_ids"), false)).expect("logits");
     let error = relative_l2(&found, &golden.floats("logits"));
     assert!(error < 2e-4, "{error:e}");
 }

@@ -2,11 +2,11 @@
 //! a new device gives the same again. `JERBOA_LOSS_RUNS=100` repeats it. Chromium's losses: tests/page/lost.test.mjs.
 
 use super::with_kv;
-use jerboa::arch::Head;
-use jerboa::exec::{Decode, Eye, Files, RunOptions, Start, Tokens};
+use jerboa::arch::EncoderHead;
+use jerboa::exec::{DecodeLoop, DecodeParams, EncoderInput, ModelFiles, RunOptions, VisionEncoder};
 use jerboa::gpu::{DeviceOptions, Gpu};
 use jerboa::kernels::attention::Kv;
-use jerboa::vision::{Picture, Processor};
+use jerboa::vision::{ImageProcessor, RgbImage};
 use jerboa::{Error, Result};
 use jerboa_tests::golden::{golden, load, load_encoder, open as source};
 use pollster::block_on;
@@ -28,7 +28,7 @@ fn bits(values: Vec<f32>) -> Vec<u32> {
 
 fn model(gpu: Gpu) -> Result<jerboa::exec::Session> {
     // Keys and values that grow in the midst of a generation.
-    load(gpu, &golden("models/qwen3"), RunOptions { page: 16, ..with_kv(Kv::F32) })
+    load(gpu, &golden("models/qwen3"), RunOptions { kv_page: 16, ..with_kv(Kv::F32) })
 }
 
 const STAGES: [Stage; 6] = [
@@ -48,7 +48,7 @@ const STAGES: [Stage; 6] = [
         block_on(session.prefill(&PROMPT, 0)).expect("prefill");
         Box::new(move || {
             block_on(async {
-                let mut decode = Decode::start(&mut session, Start::greedy(PROMPT.len(), 60))?;
+                let mut decode = DecodeLoop::start(&mut session, DecodeParams::greedy(PROMPT.len(), 60))?;
                 let mut tokens = Vec::new();
                 loop {
                     let next = decode.next(&mut session).await?;
@@ -61,21 +61,22 @@ const STAGES: [Stage; 6] = [
         })
     }),
     ("embed", |gpu| {
-        let encoder = load_encoder(gpu, &golden("models/bert"), &Head::Hidden, RunOptions::default()).expect("a model");
-        let text = Tokens { ids: vec![5; 12], types: Vec::new(), skip: 0 };
+        let encoder =
+            load_encoder(gpu, &golden("models/bert"), &EncoderHead::Hidden, RunOptions::default()).expect("a model");
+        let text = EncoderInput { ids: vec![5; 12], types: Vec::new(), skip: 0 };
         Box::new(move || block_on(async { encoder.submit(&[&text])?.wait().await }).map(bits))
     }),
     ("encode", |gpu| {
         let folder = golden("vision/models/smolvlm");
         let json = |name: &str| serde_json::from_slice(&std::fs::read(folder.join(name)).expect(name)).expect("JSON");
-        let processor = Processor::from_config(&json("preprocessor_config.json")).expect("a processor");
+        let processor = ImageProcessor::from_config(&json("preprocessor_config.json")).expect("a processor");
         let mut eye = block_on(async {
             let from = source(&folder).await?;
-            let files = Files::safetensors(&from, json("config.json")).await?;
-            Eye::load(&gpu, &from, files, RunOptions::default()).await
+            let files = ModelFiles::safetensors(&from, json("config.json")).await?;
+            VisionEncoder::load(&gpu, &from, files, RunOptions::default()).await
         })
         .expect("a tower");
-        let tiles = processor.tiles(&Picture::new(30, 20, vec![99; 1800]).expect("a picture")).expect("tiles");
+        let tiles = processor.tiles(&RgbImage::new(30, 20, vec![99; 1800]).expect("a picture")).expect("tiles");
         Box::new(move || block_on(async { eye.encode(&gpu, &tiles, 1, &processor).await?.read(&gpu).await }).map(bits))
     }),
     ("compile", |gpu| {
@@ -84,7 +85,7 @@ const STAGES: [Stage; 6] = [
             // Pipelines of chunks, of all rows, of steps.
             block_on(async {
                 session.ready().await?;
-                session.every_row(&PROMPT, false).await
+                session.all_rows(&PROMPT, false).await
             })
             .map(bits)
         })
@@ -122,7 +123,7 @@ fn every_call_ends_right_or_with_a_code() {
         let mut losses = 0;
         for run in 0..runs {
             let gpu = device();
-            let destroy = gpu.destroyer();
+            let destroy = gpu.device_destroyer();
             let work = prepare(gpu);
             // Idle first; then at every moment of what the stage takes.
             let after = (run > 0).then(|| whole.mul_f64(f64::from(run) * 0.618_034 % 1.0));

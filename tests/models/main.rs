@@ -16,8 +16,8 @@ mod tuning;
 mod units;
 mod variants;
 
-use jerboa::exec::{Overrides, RunOptions, Session};
-use jerboa::gpu::{Backend, DeviceOptions, Force};
+use jerboa::exec::{PrecisionOptions, RunOptions, Session};
+use jerboa::gpu::{Backend, DeviceOptions, VariantOverride};
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::registry::Kernel;
 use jerboa::plan::Fusions;
@@ -69,7 +69,7 @@ fn exact() -> DeviceOptions {
 fn with_kv(kv: Kv) -> RunOptions {
     RunOptions {
         max_context: Some(256),
-        overrides: Overrides { kv: Some(kv), ..Overrides::default() },
+        overrides: PrecisionOptions { kv_type: Some(kv), ..PrecisionOptions::default() },
         ..RunOptions::default()
     }
 }
@@ -112,7 +112,7 @@ fn equals_the_reference(name: &str, limit: f64) {
     let (mut model, golden) = start(name, &exact(), with_kv(Kv::F32));
     let ids = golden.ids("input_ids");
     let expected = golden.floats("logits");
-    let found = block_on(model.every_row(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let found = block_on(model.all_rows(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
     let error = relative_l2(&found, &expected);
     assert!(error < limit, "{name}: prefill {error:e}");
     record(name, error);
@@ -135,17 +135,20 @@ fn chunks_kv_modes_and_features_do_not_change_the_answer() {
     let hybrids = ["granite_moe_shared", "nemotron_h_moe", "falcon_h1"];
     for name in dense.into_iter().chain(sparse).chain(hybrids) {
         for (kv, device, options, limit) in [
-            (Kv::F32, exact(), RunOptions { chunk: 7, ..RunOptions::default() }, 2e-4),
+            (Kv::F32, exact(), RunOptions { prefill_chunk: 7, ..RunOptions::default() }, 2e-4),
             (Kv::F32, DeviceOptions { subgroups: false, ..exact() }, RunOptions::default(), 2e-4),
             (Kv::Packed, exact(), RunOptions::default(), 1e-2),
-            (halves(), DeviceOptions::default(), RunOptions { chunk: 16, ..RunOptions::default() }, 1e-2),
+            (halves(), DeviceOptions::default(), RunOptions { prefill_chunk: 16, ..RunOptions::default() }, 1e-2),
             (Kv::F32, exact(), RunOptions { fusions: Fusions::NONE, ..RunOptions::default() }, 2e-4),
         ] {
-            let options = RunOptions { overrides: Overrides { kv: Some(kv), ..Overrides::default() }, ..options };
+            let options = RunOptions {
+                overrides: PrecisionOptions { kv_type: Some(kv), ..PrecisionOptions::default() },
+                ..options
+            };
             let (mut model, golden) = start(name, &device, options);
             let ids = golden.ids("input_ids");
             let expected = golden.floats("logits");
-            let error = relative_l2(&block_on(model.every_row(&ids, false)).expect("logits"), &expected);
+            let error = relative_l2(&block_on(model.all_rows(&ids, false)).expect("logits"), &expected);
             assert!(error < limit, "{name} {kv:?}: {error:e}");
             let error = relative_l2(&stepwise(&mut model, &ids), &expected);
             assert!(error < limit, "{name} {kv:?}: token by token {error:e}");
@@ -159,14 +162,14 @@ fn norms_and_rounding_apart_and_in_products_give_the_same() {
     let options = RunOptions { fusions: Fusions::NONE, ..with_kv(Kv::F32) };
     let (mut model, golden) = start("bitnet_packed", &exact(), options);
     let ids = golden.ids("input_ids");
-    let error = relative_l2(&block_on(model.every_row(&ids, false)).expect("logits"), &golden.floats("logits"));
+    let error = relative_l2(&block_on(model.all_rows(&ids, false)).expect("logits"), &golden.floats("logits"));
     assert!(error < 1e-2, "{error:e}");
     let (model, _) = start("bitnet_packed", &exact(), with_kv(Kv::F32));
     let (apart, layers) = (model.dispatches(), 2);
     // Its matrices are too small for blocks, unless a number of them is forced.
     for value in [0, 1].into_iter().filter(|_| !least()) {
-        let force = Some(Force { kernel: Kernel::GemvBlocks, name: "DOT", value });
-        let device = DeviceOptions { force, ..exact() };
+        let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name: "DOT", value });
+        let device = DeviceOptions { variant_override: force, ..exact() };
         let model = variants::check(&format!("DOT = {value}"), "bitnet_packed", &device, with_kv(Kv::F32), 1e-2);
         assert_eq!(apart - model.dispatches(), 4 * layers, "DOT = {value}");
     }
@@ -175,7 +178,7 @@ fn norms_and_rounding_apart_and_in_products_give_the_same() {
 #[test]
 fn short_prompts_and_the_rest_of_long_ones_have_a_step_of_their_own() {
     for name in ["llama_bias", "qwen3", "quant/qwen3_gptq"] {
-        let options = RunOptions { short: Some(true), chunk: 40, ..with_kv(Kv::F32) };
+        let options = RunOptions { short_prefill: Some(true), prefill_chunk: 40, ..with_kv(Kv::F32) };
         let (mut model, golden) = start(name, &exact(), options);
         let (ids, before) = (golden.ids("input_ids"), model.bytes().activations);
         let expected = golden.floats("logits");

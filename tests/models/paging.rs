@@ -2,7 +2,7 @@
 //! that is there as a whole.
 
 use super::{exact, start, with_kv};
-use jerboa::exec::{Overrides, Paging, Precision, ROOM, Resident, RunOptions, Session};
+use jerboa::exec::{ExpertBudget, HEADROOM_BYTES, PagingStats, Precision, PrecisionOptions, RunOptions, Session};
 use jerboa::gpu::Backend;
 use jerboa::ir::WeightKind;
 use jerboa::kernels::attention::Kv;
@@ -10,11 +10,11 @@ use jerboa_tests::golden::{Golden, go_on, greedy};
 use jerboa_tests::relative_l2;
 use pollster::block_on;
 
-fn load(name: &str, experts: Option<Resident>, chunk: usize) -> (Session, Golden) {
-    start(name, &exact(), RunOptions { experts, chunk, ..with_kv(Kv::F32) })
+fn load(name: &str, experts: Option<ExpertBudget>, chunk: usize) -> (Session, Golden) {
+    start(name, &exact(), RunOptions { experts, prefill_chunk: chunk, ..with_kv(Kv::F32) })
 }
 
-fn paging(session: &Session) -> Paging {
+fn paging(session: &Session) -> PagingStats {
     session.paging().expect("experts come from the files")
 }
 
@@ -27,9 +27,9 @@ fn logits(session: &Session) -> Vec<f32> {
 fn two_experts_on_the_device_give_the_logits_of_all() {
     let latest = ["ernie4_5_moe", "gemma4_moe", "granite_moe_shared", "nemotron_h_moe"];
     for name in ["mixtral", "qwen3_moe", "gpt_oss", "gpt_oss_mxfp4", "deepseek_v3"].into_iter().chain(latest) {
-        let (mut model, golden) = load(name, Some(Resident::Count(2)), 512);
+        let (mut model, golden) = load(name, Some(ExpertBudget::PerLayer(2)), 512);
         let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
-        let found = block_on(model.every_row(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let found = block_on(model.all_rows(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
         let error = relative_l2(&found, &expected);
         assert!(error < 2e-4, "{name}: {error:e}");
         let before = paging(&model);
@@ -50,7 +50,7 @@ fn experts_take_what_memory_they_are_given() {
         stacks.map(|w| w.bytes()).sum::<u64>()
     });
     let every = experts(&whole);
-    let (mut half, _) = load("mixtral", Some(Resident::Bytes(every / 2)), 512);
+    let (mut half, _) = load("mixtral", Some(ExpertBudget::MaxBytes(every / 2)), 512);
     assert_eq!(experts(&half) * 2, every);
     assert_eq!(half.bytes().weights, all - every / 2);
     assert_eq!(half.parameters(), whole.parameters());
@@ -66,19 +66,20 @@ fn experts_take_what_memory_they_are_given() {
     assert_eq!(go_on(&mut fork, 32), expected);
     assert_eq!(greedy(&mut half, &ids, 32), expected);
     // All experts have a place: the usual way, and none is fetched.
-    let (model, _) = load("mixtral", Some(Resident::Count(512)), 512);
+    let (model, _) = load("mixtral", Some(ExpertBudget::PerLayer(512)), 512);
     assert!(model.paging().is_none() && model.dispatches() == whole.dispatches());
 }
 
 #[test]
 fn memory_that_is_short_pages_experts_by_itself() {
-    let overrides = Overrides { precision: Precision::F32, ..with_kv(Kv::F32).overrides };
-    let run = |memory| start("mixtral", &exact(), RunOptions { memory, overrides, chunk: 64, ..with_kv(Kv::F32) });
+    let overrides = PrecisionOptions { precision: Precision::F32, ..with_kv(Kv::F32).overrides };
+    let run =
+        |memory| start("mixtral", &exact(), RunOptions { memory, overrides, prefill_chunk: 64, ..with_kv(Kv::F32) });
     let (whole, golden) = run(None);
     let stacks = whole.weights.values().filter(|w| matches!(w.kind, WeightKind::Experts { .. }));
     // Room for two of the four experts, and not for three.
     let weights = whole.bytes().weights - stacks.map(|w| w.bytes()).sum::<u64>() / 3;
-    let (mut model, _) = run(Some(weights + whole.state_bytes(256) + ROOM));
+    let (mut model, _) = run(Some(weights + whole.state_bytes(256) + HEADROOM_BYTES));
     assert!(
         model.bytes().weights <= weights && model.notes.iter().any(|note| note.contains("experts")),
         "{:?}",
@@ -91,7 +92,9 @@ fn memory_that_is_short_pages_experts_by_itself() {
 #[test]
 fn rows_of_tables_come_as_tokens_need_them() {
     for name in ["gemma3n", "gemma4"] {
-        let run = |table_rows, chunk| start(name, &exact(), RunOptions { table_rows, chunk, ..with_kv(Kv::F32) });
+        let run = |table_rows, chunk| {
+            start(name, &exact(), RunOptions { page_embeddings: table_rows, prefill_chunk: chunk, ..with_kv(Kv::F32) })
+        };
         let (mut whole, golden) = run(Some(false), 8);
         let ids = golden.ids("input_ids");
         block_on(whole.prefill(&ids, 0)).expect("prefill");
@@ -101,8 +104,8 @@ fn rows_of_tables_come_as_tokens_need_them() {
         block_on(model.prefill(&ids, 0)).expect("prefill");
         assert_eq!(logits(&model), expected, "{name}");
         assert_eq!(greedy(&mut model, &ids, 32), golden.ids("greedy"), "{name}");
-        let all = model.gpu.created().bytes;
+        let all = model.gpu.resource_counts().bytes;
         block_on(model.step(ids[0], 0)).expect("a step");
-        assert_eq!(model.gpu.created().bytes, all, "{name}: nothing stays of what a row was made with");
+        assert_eq!(model.gpu.resource_counts().bytes, all, "{name}: nothing stays of what a row was made with");
     }
 }

@@ -1,7 +1,7 @@
 //! What quantizing on load made is kept: the next load reads it instead of the files, and gives the same.
 
 use super::greedy;
-use jerboa::exec::{Files, Overrides, Precision, RunOptions, Session};
+use jerboa::exec::{ModelFiles, Precision, PrecisionOptions, RunOptions, Session};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa_tests::golden::golden;
@@ -13,9 +13,9 @@ fn load(folder: &Path, cache: &Path, precision: Precision) -> Session {
     block_on(async {
         let model = ModelRef::parse(&folder.to_string_lossy())?;
         let hub = HubOptions { cache_dir: Some(cache.into()), ..HubOptions::default() };
-        let source = Source::open(&model, &hub, AbortFlag::new(), Progress::none()).await?;
-        let files = Files::open(&source, None).await?;
-        let overrides = Overrides { precision, ..Overrides::default() };
+        let source = Source::open(&model, &hub, AbortFlag::new(), Progress::silent()).await?;
+        let files = ModelFiles::open(&source, None).await?;
+        let overrides = PrecisionOptions { precision, ..PrecisionOptions::default() };
         let options = RunOptions { max_context: Some(64), overrides, ..RunOptions::default() };
         Session::load_files(open(&DeviceOptions::default()), &source, files, options).await
     })
@@ -43,7 +43,7 @@ fn the_second_load_reads_what_the_first_quantized() {
     let ids: Vec<u32> = (1..12).collect();
     let answer = |precision| {
         let mut model = load(&folder, &cache, precision);
-        let logits = block_on(model.every_row(&ids, false)).expect("logits");
+        let logits = block_on(model.all_rows(&ids, false)).expect("logits");
         (logits, greedy(&mut model, &ids, 8), model.load.bytes)
     };
     let first = answer(Precision::Q4);

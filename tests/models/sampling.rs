@@ -2,24 +2,24 @@
 
 use jerboa::exec::RunOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
-use jerboa::task::{GenerateRequest, Loaded};
+use jerboa::task::{ChatModel, GenerateRequest};
 use jerboa_tests::golden::golden;
 use jerboa_tests::open;
 use pollster::block_on;
 use serde_json::{Value, json};
 
-fn loaded(context: usize) -> Loaded {
+fn loaded(context: usize) -> ChatModel {
     let folder = golden("../../www/public/models/stories260K");
     let options = RunOptions { max_context: Some(context), ..RunOptions::default() };
     block_on(async {
         let model = ModelRef::parse(&folder.to_string_lossy())?;
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
-        Loaded::load(open(&super::exact()), &source, "stories", options).await
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+        ChatModel::load(open(&super::exact()), &source, "stories", options).await
     })
     .expect("model")
 }
 
-fn ids(model: &mut Loaded, request: &Value, logprobs: bool) -> Vec<u32> {
+fn ids(model: &mut ChatModel, request: &Value, logprobs: bool) -> Vec<u32> {
     let mut request = request.clone();
     request["logprobs"] = json!(logprobs);
     request["prompt"] = json!("Once upon a time, there was a little girl");

@@ -2,7 +2,7 @@
 //! with windows that have come round many times.
 
 use super::{exact, start, with_kv};
-use jerboa::exec::{Decode, Lookup, RunOptions, Session, Start};
+use jerboa::exec::{DecodeLoop, DecodeParams, PromptLookup, RunOptions, Session};
 use jerboa::gpu::Backend;
 use jerboa::kernels::attention::Kv;
 use jerboa_tests::golden::{go_on, greedy};
@@ -23,7 +23,7 @@ const FAMILIES: [(&str, usize); 7] = [
 ];
 
 fn load(name: &str, chunk: usize) -> (Session, Vec<u32>, Vec<u32>) {
-    let (session, golden) = start(name, &exact(), RunOptions { chunk, page: 16, ..with_kv(Kv::F32) });
+    let (session, golden) = start(name, &exact(), RunOptions { prefill_chunk: chunk, kv_page: 16, ..with_kv(Kv::F32) });
     (session, golden.ids("input_ids"), golden.ids("greedy"))
 }
 
@@ -64,8 +64,8 @@ fn two_sessions_in_turns_give_what_each_gives_alone() {
         // Both at once, batches in flight beside each other.
         block_on(one.prefill(&ids, 0)).expect("prefill");
         block_on(two.prefill(&other, 0)).expect("prefill");
-        let mut a = Decode::start(&mut one, Start::greedy(ids.len(), 32)).expect("start");
-        let mut b = Decode::start(&mut two, Start::greedy(other.len(), 32)).expect("start");
+        let mut a = DecodeLoop::start(&mut one, DecodeParams::greedy(ids.len(), 32)).expect("start");
+        let mut b = DecodeLoop::start(&mut two, DecodeParams::greedy(other.len(), 32)).expect("start");
         let (mut first, mut second) = (Vec::new(), Vec::new());
         while first.len() < 32 || second.len() < 32 {
             first.extend(block_on(a.next(&mut one)).expect("decode"));
@@ -87,30 +87,30 @@ fn a_sequence_goes_back_and_runs_again_as_if_nothing_had_been() {
         // A few tokens back, more than a ring holds, to the prompt, and to its middle.
         let all = [&ids[..], &expected[..31]].concat();
         for to in [all.len() - 3, all.len() - 20, ids.len(), ids.len() / 2, 1] {
-            block_on(session.resume(&all, &|| Ok(()))).expect("resume");
+            block_on(session.prefill_reusing_prefix(&all, &|| Ok(()))).expect("resume");
             let end = logits(&session);
             let held = session.trim(to).expect("trim");
             assert!(held <= to && session.tokens() == &all[..held], "{name}: {held} of {to}");
             if name == "qwen3" {
                 assert_eq!(held, to, "full caches go back anywhere");
             }
-            block_on(session.resume(&all, &|| Ok(()))).expect("resume");
+            block_on(session.prefill_reusing_prefix(&all, &|| Ok(()))).expect("resume");
             alike(&logits(&session), &end, &format!("{name}, back to {to}"));
         }
         // Regenerated: the prompt's logits are there or made again.
-        let held = block_on(session.resume(&ids, &|| Ok(()))).expect("resume");
+        let held = block_on(session.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("resume");
         assert!(held + 1 >= ids.len() || chunk < 512, "{name}: {held} tokens held");
         alike(&logits(&session), &after_prompt, name);
         assert_eq!(go_on(&mut session, 32), expected, "{name}, regenerated");
         // Given up in the midst of a batch: what is under way has run, and does no harm.
         block_on(session.prefill(&ids, 0)).expect("prefill");
-        let mut decode = Decode::start(&mut session, Start::greedy(ids.len(), 32)).expect("start");
+        let mut decode = DecodeLoop::start(&mut session, DecodeParams::greedy(ids.len(), 32)).expect("start");
         block_on(decode.next(&mut session)).expect("decode");
         block_on(decode.finish(&mut session)).expect("finish");
         assert!(session.tokens().len() >= ids.len() && all.starts_with(session.tokens()), "{name}");
         // Without a word of its end, as a future that is dropped leaves it.
         let end = session.tokens().len();
-        let mut dropped = Decode::start(&mut session, Start::greedy(end, 32)).expect("start");
+        let mut dropped = DecodeLoop::start(&mut session, DecodeParams::greedy(end, 32)).expect("start");
         block_on(dropped.next(&mut session)).expect("decode");
         drop(dropped);
         assert_eq!(greedy(&mut session, &ids, 32), expected, "{name}, after an abort");
@@ -137,13 +137,13 @@ fn forks_and_snapshots_go_their_own_ways_and_leave_nothing() {
         assert_eq!(go_on(&mut session, 32), expected, "{name}, restored");
         // Bytes are counted, and go when the session does.
         drop((fork, snapshot));
-        let (bytes, alive) = (session.bytes(), session.gpu.created().bytes);
+        let (bytes, alive) = (session.bytes(), session.gpu.resource_counts().bytes);
         for _ in 0..if chunk < 512 { 200 } else { 3 } {
             let fork = session.fork().expect("a fork");
-            assert!(session.bytes().kv == 2 * bytes.kv && session.gpu.created().bytes > alive, "{name}");
+            assert!(session.bytes().kv == 2 * bytes.kv && session.gpu.resource_counts().bytes > alive, "{name}");
             drop(fork);
         }
-        assert_eq!((session.bytes(), session.gpu.created().bytes), (bytes, alive), "{name}");
+        assert_eq!((session.bytes(), session.gpu.resource_counts().bytes), (bytes, alive), "{name}");
     }
 }
 
@@ -151,24 +151,25 @@ fn forks_and_snapshots_go_their_own_ways_and_leave_nothing() {
 fn what_drafts_need_goes_with_the_session() {
     for (name, chunk) in [("qwen3", 512), ("mistral", 8)] {
         let (mut first, ids, expected) = load(name, chunk);
-        let all = |session: &Session| (session.bytes(), session.gpu.created().bytes);
+        let all = |session: &Session| (session.bytes(), session.gpu.resource_counts().bytes);
         let plain = all(&first);
         assert_eq!(with_drafts(&mut first, &ids, 32), expected, "{name}");
         // Its plans' buffers are the model's, which the next session finds there.
         let model = first.model().clone();
         drop(first);
-        let before = (model.bytes(), model.gpu.created().bytes);
+        let before = (model.bytes(), model.gpu.resource_counts().bytes);
         assert!(before.0.activations > plain.0.activations, "{name}");
         assert_eq!(before.0.kv, 0, "{name}");
         for _ in 0..3 {
             let mut session = Session::new(&model).expect("a session");
             let begun = all(&session);
             block_on(session.prepare_speculation()).expect("drafts");
-            let took = (session.bytes().activations - begun.0.activations, session.gpu.created().bytes - begun.1);
+            let took =
+                (session.bytes().activations - begun.0.activations, session.gpu.resource_counts().bytes - begun.1);
             assert!(took.0 > 0 && took.0 == took.1, "{name}: {took:?}");
             assert_eq!(with_drafts(&mut session, &ids, 32), expected, "{name}");
             drop(session);
-            assert_eq!((model.bytes(), model.gpu.created().bytes), before, "{name}");
+            assert_eq!((model.bytes(), model.gpu.resource_counts().bytes), before, "{name}");
         }
     }
 }
@@ -181,10 +182,10 @@ fn logits_of_all_rows_take_memory_by_need_and_compile_once() {
         let long: Vec<u32> = ids.iter().copied().cycle().take(200).collect();
         for hidden in [false, true] {
             let mut rows = |ids: &[u32], room: Option<u64>| {
-                session.gpu.pretend_room(room);
-                let found = block_on(session.every_row(ids, hidden));
-                session.gpu.pretend_room(None);
-                (found, session.gpu.created())
+                session.gpu.simulate_memory_limit(room);
+                let found = block_on(session.all_rows(ids, hidden));
+                session.gpu.simulate_memory_limit(None);
+                (found, session.gpu.resource_counts())
             };
             // The sequence has its places after that.
             let cols = rows(&long, None).0.expect("rows").len() / long.len();
@@ -219,7 +220,7 @@ fn a_window_keeps_no_more_than_itself_and_a_step() {
 #[test]
 fn keys_and_values_take_memory_as_the_sequence_grows() {
     for (name, kv) in [("qwen3", Kv::F32), ("gemma3", Kv::Int8), ("gemma4_kv", Kv::Packed), ("lfm2", Kv::F32)] {
-        let run = |page: usize| start(name, &exact(), RunOptions { page, chunk: 16, ..with_kv(kv) });
+        let run = |page: usize| start(name, &exact(), RunOptions { kv_page: page, prefill_chunk: 16, ..with_kv(kv) });
         let (mut whole, golden) = run(0);
         let ids: Vec<u32> = golden.ids("input_ids").into_iter().cycle().take(70).collect();
         let most = whole.state_bytes(256);
@@ -232,7 +233,7 @@ fn keys_and_values_take_memory_as_the_sequence_grows() {
         assert_eq!(greedy(&mut session, &ids[..10], 1).len(), 1);
         let (first, early) = (kv(&session), session.snapshot().expect("a snapshot"));
         assert_eq!(first, session.state_bytes(16), "{name}");
-        block_on(session.resume(&ids, &|| Ok(()))).expect("resume");
+        block_on(session.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("resume");
         assert_eq!(kv(&session), session.state_bytes(72), "{name}: whole pages for the prompt");
         assert_eq!(go_on(&mut session, 150), expected, "{name}");
         alike(&logits(&session), &after, name);
@@ -244,7 +245,7 @@ fn keys_and_values_take_memory_as_the_sequence_grows() {
         other.restore(&late).expect("restored");
         other.restore(&early).expect("restored");
         assert_eq!(other.tokens(), &ids[..10]);
-        block_on(other.resume(&ids, &|| Ok(()))).expect("resume");
+        block_on(other.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("resume");
         assert_eq!(go_on(&mut other, 20), expected[..20], "{name}, restored");
         // Drafts write ahead of what holds.
         let mut drafted = Session::new(session.model()).expect("a session");
@@ -260,8 +261,8 @@ fn with_drafts(session: &mut Session, ids: &[u32], count: usize) -> Vec<u32> {
     let tokens = block_on(async {
         session.prepare_speculation().await?;
         session.prefill(ids, 0).await?;
-        let lookup = Some(Lookup { context: ids, always: true });
-        let mut decode = Decode::start(session, Start { lookup, ..Start::greedy(ids.len(), count) })?;
+        let lookup = Some(PromptLookup { context: ids, draft_always: true });
+        let mut decode = DecodeLoop::start(session, DecodeParams { lookup, ..DecodeParams::greedy(ids.len(), count) })?;
         let mut tokens = Vec::new();
         loop {
             let next = decode.next(session).await?;

@@ -1,7 +1,7 @@
 //! Drafted tokens change nothing but the number of steps: the same ids with and without, for every cache and feature.
 
 use super::{exact, greedy, halves, start, with_kv};
-use jerboa::exec::{Decode, Lookup, RunOptions, Session, Start};
+use jerboa::exec::{DecodeLoop, DecodeParams, PromptLookup, RunOptions, Session};
 use jerboa::gpu::{Backend, DeviceOptions};
 use jerboa::kernels::attention::Kv;
 use jerboa_tests::golden::{Golden, golden, load};
@@ -39,9 +39,9 @@ fn decode(model: &mut Session, context: &[u32], stops: &[u32], budget: usize, al
     block_on(async {
         model.prepare_speculation().await.expect("speculation");
         model.prefill(context, 0).await.expect("prefill");
-        let lookup = Some(Lookup { context, always });
-        let start = Start { stops, lookup, ..Start::greedy(context.len(), budget) };
-        let mut decode = Decode::start(model, start).expect("start");
+        let lookup = Some(PromptLookup { context, draft_always: always });
+        let start = DecodeParams { stops, lookup, ..DecodeParams::greedy(context.len(), budget) };
+        let mut decode = DecodeLoop::start(model, start).expect("start");
         let mut tokens = Vec::new();
         loop {
             let next = decode.next(model).await.expect("decode");
@@ -50,7 +50,7 @@ fn decode(model: &mut Session, context: &[u32], stops: &[u32], budget: usize, al
             }
             tokens.extend(next);
         }
-        let (drafted, accepted) = decode.drafts();
+        let (drafted, accepted) = decode.draft_counts();
         decode.finish(model).await.expect("finish");
         Found { tokens, drafted, accepted }
     })
@@ -174,18 +174,18 @@ fn a_step_makes_no_object_and_memory_is_counted() {
     let mut model = stories();
     let all = story();
     let prompt = [&all[..150], &all[..40]].concat();
-    let (before, alive) = (model.bytes(), model.gpu.created().bytes);
+    let (before, alive) = (model.bytes(), model.gpu.resource_counts().bytes);
     decode(&mut model, &prompt, &[], 50, true);
     let added = model.bytes().activations - before.activations;
     assert!(added >= model.vocab() as u64 * 8 * 4, "{added} bytes");
     // Beside that only staging buffers came.
-    assert!(model.gpu.created().bytes >= alive + added);
-    let made = model.gpu.created();
+    assert!(model.gpu.resource_counts().bytes >= alive + added);
+    let made = model.gpu.resource_counts();
     assert_eq!(block_on(model.drafting_cost(16, 0)).expect("steps").objects_made, 0);
     for always in [true, false] {
         decode(&mut model, &prompt, &[], 50, always);
-        let after = model.gpu.created();
-        let objects = |c: jerboa::gpu::Created| (c.buffers, c.pipelines, c.bind_groups, c.bytes);
+        let after = model.gpu.resource_counts();
+        let objects = |c: jerboa::gpu::ResourceCounts| (c.buffers, c.pipelines, c.bind_groups, c.bytes);
         assert_eq!(objects(after), objects(made));
     }
 }

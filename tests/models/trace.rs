@@ -11,7 +11,7 @@ use pollster::block_on;
 fn values_between_layers_are_those_of_the_reference() {
     // A router's picks and views of fused projections among them.
     for (name, end) in [("qwen3_moe", "experts_residual"), ("gemma2", "mlp_residual")] {
-        let options = RunOptions { fusions: Fusions::NONE, chunk: 16, ..with_kv(Kv::F32) };
+        let options = RunOptions { fusions: Fusions::NONE, prefill_chunk: 16, ..with_kv(Kv::F32) };
         let (mut session, golden) = start(name, &exact(), options);
         let ids = golden.ids("input_ids");
         let all = block_on(session.trace(&ids)).unwrap_or_else(|e| panic!("{name}: {e}"));

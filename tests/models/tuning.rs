@@ -4,14 +4,16 @@
 
 use super::variants::{check, takes};
 use super::{exact, greedy, with_kv};
-use jerboa::exec::{Contest, Files, Origin, RunOptions, Session, Tune, What, measure_forms};
-use jerboa::format::{Layout, quantize};
-use jerboa::gpu::{Backend, Caps, DeviceOptions, Force};
+use jerboa::exec::{
+    ModelFiles, RunOptions, Session, TuneMode, TuningCase, TuningSource, TuningTarget, time_candidates,
+};
+use jerboa::format::{WeightLayout, quantize};
+use jerboa::gpu::{Backend, Caps, DeviceOptions, VariantOverride};
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::registry::Kernel;
-use jerboa::kernels::tuned::{GemvPick, Tuned};
-use jerboa::plan::{Fusions, PlanOptions, RowsMode, fuse, lower, plan_states, plan_weights};
+use jerboa::kernels::tuning_table::{GemvVariant, TuningTable};
+use jerboa::plan::{Fusions, PlanOptions, StepKind, fuse, lower, plan_states, plan_weights};
 use jerboa_tests::golden::{Golden, golden};
 use jerboa_tests::{gpu, least, open};
 use pollster::block_on;
@@ -24,12 +26,12 @@ use std::path::{Path, PathBuf};
 const MODEL: &str = "quant/qwen3_gptq";
 
 /// Loads [`MODEL`], with what is remembered in a folder.
-fn load(device: &DeviceOptions, tune: Tune, cache: &Path) -> Session {
+fn load(device: &DeviceOptions, tune: TuneMode, cache: &Path) -> Session {
     block_on(async {
         let model = ModelRef::parse(&golden(MODEL).to_string_lossy())?;
         let hub = HubOptions { cache_dir: Some(cache.into()), ..HubOptions::default() };
-        let source = Source::open(&model, &hub, AbortFlag::new(), Progress::none()).await?;
-        let files = Files::open(&source, None).await?;
+        let source = Source::open(&model, &hub, AbortFlag::new(), Progress::silent()).await?;
+        let files = ModelFiles::open(&source, None).await?;
         Session::load_files(open(device), &source, files, RunOptions { tune, ..with_kv(Kv::F32) }).await
     })
     .expect("the model")
@@ -61,26 +63,30 @@ fn an_entry_of_the_table_decides_what_a_large_product_runs() {
     let graph = jerboa::arch::graph(&config).expect("a graph");
     let graph = fuse::few_rows(graph, Fusions::NONE);
     let states = plan_states(&graph, Kv::F32, 64, 64);
-    for layout in [quantize::layout(4), quantize::layout(8), Layout::Q4K] {
+    for layout in [quantize::layout(4), quantize::layout(8), WeightLayout::Q4K] {
         let weights = plan_weights(&graph, &|_| layout, u64::MAX).expect("weights");
-        let planned = |tuned: Option<Tuned>| {
+        let planned = |tuned: Option<TuningTable>| {
             let tuned = tuned.map_or_else(OnceCell::new, OnceCell::from);
             let (vendor, subgroup_size) = ("amd".into(), (32, 32));
             let caps = &Caps { vendor, subgroup_size, tuned, ..gpu().caps().clone() };
-            let (rows, weights) = (RowsMode::Few(1), &weights);
+            let (rows, weights) = (StepKind::Decode(1), &weights);
             let options =
                 PlanOptions { rows, caps, weights, kv: Kv::F32, capacity: 64, states: &states, fuse_heads: false };
             let plan = lower(&graph, options).expect("a plan");
             let blocks = plan.launches.iter().filter(|l| l.variant.kernel == Kernel::GemvBlocks);
-            blocks.map(|l| l.variant.number("DOT")).collect::<BTreeSet<_>>()
+            blocks.map(|l| l.variant.constant("DOT")).collect::<BTreeSet<_>>()
         };
-        let with = |pick| planned(Some(Tuned::default().with(layout, pick)));
-        assert_eq!(with(GemvPick::Rows), BTreeSet::new(), "{layout}");
-        assert_eq!(with(GemvPick::Blocks), BTreeSet::from([0]), "{layout}");
-        assert_eq!(with(GemvPick::PackedBlocks), BTreeSet::from([1]), "{layout}");
+        let with = |pick| planned(Some(TuningTable::default().with_gemv(layout, pick)));
+        assert_eq!(with(GemvVariant::Rows), BTreeSet::new(), "{layout}");
+        assert_eq!(with(GemvVariant::Blocks), BTreeSet::from([0]), "{layout}");
+        assert_eq!(with(GemvVariant::PackedBlocks), BTreeSet::from([1]), "{layout}");
         // Without an entry of its own, the vendor's devices decide.
         assert_eq!(planned(None), BTreeSet::from([1]), "{layout}");
-        assert_eq!(planned(Some(Tuned::default().with(Layout::Q6K, GemvPick::Rows))), BTreeSet::from([1]), "{layout}");
+        assert_eq!(
+            planned(Some(TuningTable::default().with_gemv(WeightLayout::Q6K, GemvVariant::Rows))),
+            BTreeSet::from([1]),
+            "{layout}"
+        );
     }
 }
 
@@ -89,24 +95,24 @@ fn the_answer_is_the_references_with_each_entry() {
     if least() {
         return;
     }
-    let model = load(&exact(), Tune::Off, &folder("off"));
-    assert_eq!((model.tuning.origin, model.tuning.choices.len()), (Origin::Off, 0));
-    let four = |layout: &Layout| matches!(layout, Layout::Affine { bits: 4, .. });
+    let model = load(&exact(), TuneMode::Off, &folder("off"));
+    assert_eq!((model.tuning.origin, model.tuning.choices.len()), (TuningSource::Off, 0));
+    let four = |layout: &WeightLayout| matches!(layout, WeightLayout::Affine { bits: 4, .. });
     let layout = model.weights.values().map(|w| w.layout).find(four).expect("four bits");
-    for pick in GemvPick::ALL {
-        let tuned = Some(Tuned::default().with(layout, pick));
+    for pick in GemvVariant::ALL {
+        let tuned = Some(TuningTable::default().with_gemv(layout, pick));
         let device = DeviceOptions { tuned: tuned.clone(), ..exact() };
         let model = check(&format!("{pick:?}"), MODEL, &device, with_kv(Kv::F32), 2e-4);
-        assert_eq!(model.tuning.origin, Origin::Given);
-        if pick == GemvPick::Rows {
+        assert_eq!(model.tuning.origin, TuningSource::Given);
+        if pick == GemvVariant::Rows {
             continue;
         }
         // Its matrices are too small for blocks, unless a number of them is forced; the table still says which product.
-        let force = Some(Force { kernel: Kernel::GemvBlocks, name: "TEAMS", value: 1 });
-        let device = DeviceOptions { tuned, force, ..exact() };
+        let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name: "TEAMS", value: 1 });
+        let device = DeviceOptions { tuned, variant_override: force, ..exact() };
         let model = check(&format!("{pick:?}, blocks"), MODEL, &device, with_kv(Kv::F32), 2e-4);
-        for (value, form) in [(0, GemvPick::Blocks), (1, GemvPick::PackedBlocks)] {
-            let dot = Force { kernel: Kernel::GemvBlocks, name: "DOT", value };
+        for (value, form) in [(0, GemvVariant::Blocks), (1, GemvVariant::PackedBlocks)] {
+            let dot = VariantOverride { kernel: Kernel::GemvBlocks, name: "DOT", value };
             assert_eq!(takes(&model, dot), pick == form, "{pick:?}, DOT = {value}");
         }
     }
@@ -115,26 +121,28 @@ fn the_answer_is_the_references_with_each_entry() {
 #[test]
 fn the_answer_is_the_references_with_measured_tiles_and_heads() {
     let numbers = [(Kernel::Gemm, "BM", 128), (Kernel::Decode, "HEADS", 1), (Kernel::Decode, "TILE", 64)];
-    let table = numbers.iter().fold(Tuned::default(), |table, (kernel, name, value)| table.set(*kernel, name, *value));
+    let table = numbers
+        .iter()
+        .fold(TuningTable::default(), |table, (kernel, name, value)| table.with_constant(*kernel, name, *value));
     // Nobody shares a tile.
-    let tuned = Some(table.set(Kernel::Gemm, "FILL", 1));
+    let tuned = Some(table.with_constant(Kernel::Gemm, "FILL", 1));
     let model = check("a table of numbers", MODEL, &DeviceOptions { tuned, ..exact() }, with_kv(Kv::F32), 2e-4);
     for (kernel, name, value) in numbers {
-        assert!(takes(&model, Force { kernel, name, value }), "{name} = {value}");
+        assert!(takes(&model, VariantOverride { kernel, name, value }), "{name} = {value}");
     }
 }
 
 #[test]
 fn tiles_and_heads_are_measured() {
     let caps = gpu().caps();
-    let whats = [What::Rows(quantize::layout(4)), What::Keys];
-    let contests = whats.map(|what| Contest::of(caps, what).expect("several forms"));
-    let (times, bytes) = block_on(measure_forms(gpu(), &contests.each_ref())).expect("times");
+    let whats = [TuningTarget::Gemm(quantize::layout(4)), TuningTarget::DecodeAttention];
+    let contests = whats.map(|what| TuningCase::of(caps, what).expect("several forms"));
+    let (times, bytes) = block_on(time_candidates(gpu(), &contests.each_ref())).expect("times");
     assert!(bytes > 0);
     for (contest, times) in contests.iter().zip(&times) {
-        assert!(contest.forms.len() > 2, "{contest:?}");
+        assert!(contest.variants.len() > 2, "{contest:?}");
         // On a software adapter each form has run as often as makes a decision, whatever it took; elsewhere in the time there was.
-        assert!(times.rounds.len() == contest.forms.len(), "{times:?}");
+        assert!(times.rounds.len() == contest.variants.len(), "{times:?}");
         assert!(!caps.software || times.rounds.iter().all(|us| us.len() > 1), "{times:?}");
     }
 }
@@ -149,11 +157,11 @@ fn a_software_adapter_is_measured_only_when_that_is_asked_for() {
     }
     let cache = folder("software");
     let model = afresh(|| {
-        let model = load(&exact(), Tune::Auto, &cache);
+        let model = load(&exact(), TuneMode::Auto, &cache);
         (model.tuning.clone(), model.gpu.caps().tuned.get().cloned())
     });
-    assert_eq!((model.0.origin, model.0.choices.len()), (Origin::Software, 0));
-    assert_eq!(model.1, Some(Tuned::default()));
+    assert_eq!((model.0.origin, model.0.choices.len()), (TuningSource::Software, 0));
+    assert_eq!(model.1, Some(TuningTable::default()));
     assert!(!cache.exists(), "nothing was found out, and nothing is remembered");
 }
 
@@ -163,31 +171,31 @@ fn what_was_measured_is_remembered_until_it_is_damaged() {
         return;
     }
     let cache = folder("remembered");
-    let auto = || afresh(|| load(&exact(), Tune::Auto, &cache).tuning.clone());
+    let auto = || afresh(|| load(&exact(), TuneMode::Auto, &cache).tuning.clone());
     let (tuning, found, expected) = afresh(|| {
-        let mut model = load(&exact(), Tune::Again, &cache);
-        assert_eq!(model.tuning.origin, Origin::Measured);
+        let mut model = load(&exact(), TuneMode::Again, &cache);
+        assert_eq!(model.tuning.origin, TuningSource::Measured);
         let table = model.gpu.caps().tuned.get().cloned().unwrap_or_default();
         for choice in &model.tuning.choices {
             let layout = model.weights.values().map(|w| w.layout).find(|l| l.name() == choice.layout);
-            assert_eq!(layout.and_then(|layout| table.gemv(layout)).map(GemvPick::name), Some(choice.chosen));
+            assert_eq!(layout.and_then(|layout| table.gemv(layout)).map(GemvVariant::name), Some(choice.chosen));
         }
         let golden = Golden::read(&golden(MODEL).join("golden.safetensors"));
         let expected = golden.ids("greedy");
         let found = greedy(&mut model, &golden.ids("input_ids"), expected.len());
         // The same thread need not look into the folder.
-        let again = load(&exact(), Tune::Auto, &folder("elsewhere")).tuning.clone();
-        assert_eq!((again.origin, &again.choices), (Origin::Remembered, &model.tuning.choices));
+        let again = load(&exact(), TuneMode::Auto, &folder("elsewhere")).tuning.clone();
+        assert_eq!((again.origin, &again.choices), (TuningSource::Remembered, &model.tuning.choices));
         (model.tuning.clone(), found, expected)
     });
     assert_eq!(found, expected);
     assert!(!tuning.choices.is_empty() && tuning.dispatch_us.is_some_and(f64::is_finite));
     let next = auto();
-    assert_eq!((next.origin, next.choices), (Origin::Remembered, tuning.choices.clone()));
+    assert_eq!((next.origin, next.choices), (TuningSource::Remembered, tuning.choices.clone()));
     assert_eq!(next.dispatch_us, tuning.dispatch_us);
     // Another device, as far as the kernels can tell: it has one form of each, and what a dispatch costs there is not known.
-    let other = afresh(|| load(&DeviceOptions { subgroups: false, ..exact() }, Tune::Auto, &cache).tuning.clone());
-    let expected = if gpu().caps().software { Origin::Alike } else { Origin::Measured };
+    let other = afresh(|| load(&DeviceOptions { subgroups: false, ..exact() }, TuneMode::Auto, &cache).tuning.clone());
+    let expected = if gpu().caps().software { TuningSource::Alike } else { TuningSource::Measured };
     assert_eq!((other.origin, other.choices.len()), (expected, 0));
     for choice in &tuning.choices {
         let file = cache.join("tuning").join(&choice.layout);
@@ -195,7 +203,7 @@ fn what_was_measured_is_remembered_until_it_is_damaged() {
         std::fs::write(&file, &text[..text.len() / 2]).expect("half of it");
     }
     let damaged = auto();
-    let expected = if gpu().caps().software { Origin::Software } else { Origin::Measured };
+    let expected = if gpu().caps().software { TuningSource::Software } else { TuningSource::Measured };
     assert_eq!(damaged.origin, expected);
     let _ = std::fs::remove_dir_all(&cache);
 }

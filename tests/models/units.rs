@@ -2,7 +2,7 @@
 //! products, f16 products with f32 sums give the reference's logits within 1e-2 and its greedy ids.
 
 use super::{greedy, halves, start, with_kv};
-use jerboa::exec::{Overrides, Precision, RunOptions};
+use jerboa::exec::{Precision, PrecisionOptions, RunOptions};
 use jerboa::gpu::Backend;
 use jerboa_tests::{least, relative_l2};
 use pollster::block_on;
@@ -10,13 +10,13 @@ use pollster::block_on;
 /// Models of tests/golden/models with 16-bit weights and cache, the heights of tiles in turn.
 fn on_units(names: &[&str], limit: f64) {
     for (name, tile) in names.iter().zip([32, 64, 128, 256].into_iter().cycle()) {
-        let overrides = Overrides { precision: Precision::F16, ..with_kv(halves()).overrides };
+        let overrides = PrecisionOptions { precision: Precision::F16, ..with_kv(halves()).overrides };
         let options = RunOptions { overrides, ..with_kv(halves()) };
         let (mut model, golden) = start(name, &jerboa_tests::on_units(tile), options);
-        let units = model.gpu.caps().matrix_units();
+        let units = model.gpu.caps().subgroup_matrix();
         assert!(least() || units.is_some_and(|units| units.half), "{name}: {units:?}");
         let (ids, reference) = (golden.ids("input_ids"), golden.ids("greedy"));
-        let found = block_on(model.every_row(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let found = block_on(model.all_rows(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
         let error = relative_l2(&found, &golden.floats("logits"));
         assert!(error < limit, "{name}, tiles of {tile} rows: {error:e}");
         assert_eq!(greedy(&mut model, &ids, reference.len()), reference, "{name}, tiles of {tile} rows");

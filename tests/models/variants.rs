@@ -3,10 +3,10 @@
 
 use super::{exact, greedy, halves, start, stepwise, with_kv};
 use jerboa::exec::{RunOptions, Session};
-use jerboa::gpu::{Backend, DeviceOptions, Force};
+use jerboa::gpu::{Backend, DeviceOptions, VariantOverride};
 use jerboa::kernels::attention::Kv;
-use jerboa::kernels::registry::{Kernel, choices};
-use jerboa::plan::{Fusions, PlanOptions, RowsMode, fuse, lower};
+use jerboa::kernels::registry::{Kernel, tunable_constants};
+use jerboa::plan::{Fusions, PlanOptions, StepKind, fuse, lower};
 use jerboa_tests::relative_l2;
 use pollster::block_on;
 
@@ -17,7 +17,7 @@ const MODELS: [&str; 4] = ["models/llama_bias", "models/mistral", "models/qwen3"
 pub(super) fn check(what: &str, name: &str, device: &DeviceOptions, options: RunOptions, limit: f64) -> Session {
     let (mut model, golden) = start(name, device, options);
     let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
-    let found = block_on(model.every_row(&ids, false)).unwrap_or_else(|e| panic!("{name}, {what}: {e}"));
+    let found = block_on(model.all_rows(&ids, false)).unwrap_or_else(|e| panic!("{name}, {what}: {e}"));
     let error = relative_l2(&found, &expected);
     assert!(error < limit, "{name}, {what}: prefill {error:e}");
     let error = relative_l2(&stepwise(&mut model, &ids), &expected);
@@ -28,9 +28,9 @@ pub(super) fn check(what: &str, name: &str, device: &DeviceOptions, options: Run
 }
 
 /// Whether any kernel of prefill or decode has that number.
-pub(super) fn takes(model: &Session, force: Force) -> bool {
-    [RowsMode::Few(1), RowsMode::Many(64)].into_iter().any(|rows| {
-        let few = matches!(rows, RowsMode::Few(_));
+pub(super) fn takes(model: &Session, force: VariantOverride) -> bool {
+    [StepKind::Decode(1), StepKind::Prefill(64)].into_iter().any(|rows| {
+        let few = matches!(rows, StepKind::Decode(_));
         let graph = if few { fuse::few_rows(model.graph.clone(), Fusions::ALL) } else { model.graph.clone() };
         let (caps, weights) = (model.gpu.caps(), &model.weights);
         let options = PlanOptions {
@@ -44,7 +44,7 @@ pub(super) fn takes(model: &Session, force: Force) -> bool {
         };
         let plan = lower(&graph, options).expect("a plan");
         let has =
-            |v: &jerboa::kernels::registry::Variant| v.kernel == force.kernel && v.number(force.name) == force.value;
+            |v: &jerboa::kernels::registry::Variant| v.kernel == force.kernel && v.constant(force.name) == force.value;
         plan.launches.iter().any(|l| has(&l.variant))
     })
 }
@@ -53,10 +53,10 @@ pub(super) fn takes(model: &Session, force: Force) -> bool {
 fn each_number_that_a_kernel_chooses() {
     let mut forced = 0;
     for kernel in Kernel::all() {
-        for (name, values) in choices(kernel) {
+        for (name, values) in tunable_constants(kernel) {
             for value in values {
-                let force = Force { kernel, name, value: *value };
-                let device = DeviceOptions { force: Some(force), ..exact() };
+                let force = VariantOverride { kernel, name, value: *value };
+                let device = DeviceOptions { variant_override: Some(force), ..exact() };
                 let what = format!("{} {name} = {value}", kernel.name());
                 // Two of the models in turn, all four by the time all is forced.
                 let models = [MODELS[forced % 3], MODELS[3]];
@@ -80,12 +80,13 @@ fn each_number_that_a_kernel_chooses() {
 /// behind attention joins its runs there. The step behind position 512 joins them by itself again.
 #[test]
 fn fewer_dispatches_give_the_same_tokens_also_where_the_steps_change() {
-    let dear = Force { kernel: Kernel::Decode, name: "ALONE", value: 1 };
-    let large = Force { kernel: Kernel::GemvBlocks, name: "RUNS", value: 16 };
-    let small = Force { value: 0, ..large };
+    let dear = VariantOverride { kernel: Kernel::Decode, name: "ALONE", value: 1 };
+    let large = VariantOverride { kernel: Kernel::GemvBlocks, name: "RUNS", value: 16 };
+    let small = VariantOverride { value: 0, ..large };
     let found = [small, large, dear].map(|force| {
         let options = RunOptions { max_context: Some(600), ..with_kv(Kv::F32) };
-        let (mut model, _) = start("quant/qwen3_gptq", &DeviceOptions { force: Some(force), ..exact() }, options);
+        let (mut model, _) =
+            start("quant/qwen3_gptq", &DeviceOptions { variant_override: Some(force), ..exact() }, options);
         let prompt: Vec<u32> = (0..500).map(|i| i * 7 % 90).collect();
         (greedy(&mut model, &prompt, 40), model.dispatches())
     });
@@ -115,7 +116,7 @@ fn each_fusion_left_out_and_each_alone() {
 
 #[test]
 fn an_ipads_limits_are_enough() {
-    let device = DeviceOptions::least();
+    let device = DeviceOptions::min_limits();
     for name in ["models/llama_bias", "models/gemma3", "models/lfm2", "quant/qwen3_gptq"] {
         let model = check("what every device has", name, &device, with_kv(Kv::Packed), 1e-2);
         let caps = model.gpu.caps();

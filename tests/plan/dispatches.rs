@@ -4,14 +4,14 @@
 use super::caps;
 use jerboa::arch;
 use jerboa::device::Caps;
-use jerboa::exec::Tail;
-use jerboa::format::{Float, Layout, quantize};
-use jerboa::gpu::Force;
+use jerboa::exec::SamplingMode;
+use jerboa::format::{Float, WeightLayout, quantize};
+use jerboa::gpu::VariantOverride;
 use jerboa::ir::Graph;
 use jerboa::kernels::attention::Kv;
+use jerboa::kernels::kv_splits::SHORT_CONTEXT;
 use jerboa::kernels::registry::Kernel;
-use jerboa::kernels::runs::NEAR;
-use jerboa::plan::{Fusions, PlanOptions, RowsMode, fuse, lower, plan_states, plan_weights};
+use jerboa::plan::{Fusions, PlanOptions, StepKind, fuse, lower, plan_states, plan_weights};
 use serde_json::Value;
 use std::path::Path;
 
@@ -49,28 +49,28 @@ pub(super) fn shape(name: &str) -> Value {
 }
 
 /// Of a decode step before position `capacity`, with what finds the largest logit and makes it the next token.
-fn dispatches(graph: &Graph, caps: &Caps, layout: Layout, capacity: usize) -> usize {
+fn dispatches(graph: &Graph, caps: &Caps, layout: WeightLayout, capacity: usize) -> usize {
     let layout_of = |_: &str| layout;
     let graph = fuse::few_rows(fuse::common(graph.clone(), Fusions::ALL, &layout_of), Fusions::ALL);
     let weights = plan_weights(&graph, &layout_of, caps.max_weight_buffer()).expect("weights");
     let kv = if caps.f16 { Kv::F16 } else { Kv::Packed };
     let states = plan_states(&graph, kv, capacity, 512.min(capacity));
-    let (weights, states, rows) = (&weights, &states[..], RowsMode::Few(1));
+    let (weights, states, rows) = (&weights, &states[..], StepKind::Decode(1));
     let options = PlanOptions { rows, caps, weights, kv, capacity, states, fuse_heads: true };
     let step = lower(&graph, options).expect("a plan");
-    let tail = Tail::Greedy.plan(step.output_cols as u32, None, caps.dear_dispatches()).expect("a tail");
+    let tail = SamplingMode::Greedy.plan(step.output_cols as u32, None, caps.dispatch_is_expensive()).expect("a tail");
     step.launches.len() + tail.launches.len()
 }
 
 #[test]
 fn a_token_of_published_models_takes_few_dispatches() {
     let (plain, four) = (Caps::default(), quantize::layout(4));
-    let dear = Caps { force: Some(Force { kernel: Kernel::Decode, name: "ALONE", value: 1 }), ..caps() };
+    let dear = Caps { force: Some(VariantOverride { kernel: Kernel::Decode, name: "ALONE", value: 1 }), ..caps() };
     let mut wrong = Vec::new();
     for (name, known) in [DENSE, OTHERS].concat() {
         let graph = arch::graph(&shape(name)).expect(name);
         let count = |caps: &Caps, capacity| dispatches(&graph, caps, four, capacity);
-        let [near, far] = [NEAR as usize, CONTEXT];
+        let [near, far] = [SHORT_CONTEXT as usize, CONTEXT];
         let found =
             [count(&caps(), near), count(&caps(), far), count(&plain, far), count(&dear, near), count(&dear, far)];
         println!("{name}: {found:?}");
@@ -92,9 +92,10 @@ fn what_was_promised_of_published_models_holds() {
         assert!(of(name)[1] <= most, "{name}");
         // Weights of 16 bits take the same products, which join no runs of attention.
         let graph = arch::graph(&shape(name)).expect(name);
-        let apart = Caps { force: Some(Force { kernel: Kernel::GemvBlocks, name: "RUNS", value: 0 }), ..caps() };
+        let apart =
+            Caps { force: Some(VariantOverride { kernel: Kernel::GemvBlocks, name: "RUNS", value: 0 }), ..caps() };
         let of_four = dispatches(&graph, &apart, quantize::layout(4), CONTEXT);
-        assert_eq!(dispatches(&graph, &caps(), Layout::Dense(Float::F16), CONTEXT), of_four, "{name}");
+        assert_eq!(dispatches(&graph, &caps(), WeightLayout::Dense(Float::F16), CONTEXT), of_four, "{name}");
     }
     for (name, [.., near, _]) in DENSE {
         let layers = shape(name)["num_hidden_layers"].as_u64().expect("layers") as usize;

@@ -3,15 +3,15 @@
 
 use super::dispatches::shape;
 use super::{caps, layout_of, planned, planned_on};
-use jerboa::arch::{self, Head};
-use jerboa::device::{MatrixUnits, MatrixWords};
-use jerboa::format::{Float, Layout};
-use jerboa::gpu::{Caps, Force};
+use jerboa::arch::{self, EncoderHead};
+use jerboa::device::{MatrixDialect, SubgroupMatrix};
+use jerboa::format::{Float, WeightLayout};
+use jerboa::gpu::{Caps, VariantOverride};
 use jerboa::ir::{Graph, Pooling};
 use jerboa::kernels::Launch;
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::registry::{Kernel, Variant};
-use jerboa::plan::{Fusions, Plan, PlanOptions, RowsMode, Slot, fuse, lower, plan_weights};
+use jerboa::plan::{Fusions, Plan, PlanOptions, Slot, StepKind, fuse, lower, plan_weights};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -48,7 +48,7 @@ fn configurations(places: &[&str]) -> BTreeMap<String, Value> {
 }
 
 /// One line for a launch: what it does and the kernel variant that does it.
-fn section(out: &mut String, what: &str, graph: &Graph, rows: RowsMode) {
+fn section(out: &mut String, what: &str, graph: &Graph, rows: StepKind) {
     let plan = planned(graph, rows).unwrap_or_else(|e| panic!("{}, {what}: {e}", graph.name));
     let _ = writeln!(out, "\n{what}: {} dispatches", plan.launches.len());
     for launch in &plan.launches {
@@ -58,8 +58,8 @@ fn section(out: &mut String, what: &str, graph: &Graph, rows: RowsMode) {
 
 /// A decode step near the beginning on a device whose dispatches are dear: how many are left, and what its attention is.
 fn near(out: &mut String, graph: &Graph) {
-    let force = Some(Force { kernel: Kernel::Decode, name: "ALONE", value: 1 });
-    let plan = planned_on(&Caps { force, ..caps() }, graph, RowsMode::Few(1)).expect("a plan");
+    let force = Some(VariantOverride { kernel: Kernel::Decode, name: "ALONE", value: 1 });
+    let plan = planned_on(&Caps { force, ..caps() }, graph, StepKind::Decode(1)).expect("a plan");
     let _ = writeln!(out, "\ndecode 1 token where dispatches are dear: {} dispatches", plan.launches.len());
     let alone = plan.launches.iter().filter(|launch| launch.variant.kernel == Kernel::Decode);
     for launch in alone {
@@ -70,7 +70,7 @@ fn near(out: &mut String, graph: &Graph) {
 /// Dense families take five dispatches a layer there: q, k and v, attention, its projection, gate and up, down.
 #[test]
 fn dense_layers_take_five_dispatches_where_they_are_dear() {
-    let force = Some(Force { kernel: Kernel::Decode, name: "ALONE", value: 1 });
+    let force = Some(VariantOverride { kernel: Kernel::Decode, name: "ALONE", value: 1 });
     let caps = Caps { force, ..caps() };
     let families = families();
     for name in [
@@ -84,7 +84,7 @@ fn dense_layers_take_five_dispatches_where_they_are_dear() {
         let config = &families[name];
         let few =
             fuse::few_rows(fuse::common(arch::graph(config).expect(name), Fusions::ALL, &layout_of), Fusions::ALL);
-        let plan = planned_on(&caps, &few, RowsMode::Few(1)).expect(name);
+        let plan = planned_on(&caps, &few, StepKind::Decode(1)).expect(name);
         let layers = config["num_hidden_layers"].as_u64().expect("layers") as usize;
         // The rows of the tokens before, the logits behind.
         assert_eq!(plan.launches.len(), 5 * layers + 2, "{name}");
@@ -95,12 +95,12 @@ fn dense_layers_take_five_dispatches_where_they_are_dear() {
 /// picks takes them as they are.
 #[test]
 fn experts_of_prompts_take_matrix_units() {
-    let units = MatrixUnits { side: 16, half: true, lanes: 32, words: MatrixWords::Coop };
+    let units = SubgroupMatrix { side: 16, half: true, lanes: 32, words: MatrixDialect::Coop };
     let caps = Caps { matrix: Some(units), ..caps() };
     let families = families();
     for name in ["Qwen3MoeForCausalLM", "GptOssForCausalLM"] {
         let graph = fuse::common(arch::graph(&families[name]).expect(name), Fusions::ALL, &layout_of);
-        let plan = planned_on(&caps, &graph, RowsMode::Many(256)).expect(name);
+        let plan = planned_on(&caps, &graph, StepKind::Prefill(256)).expect(name);
         let of = |kernel, flag| {
             let has = |v: &Variant| v.kernel == kernel && v.to_string().contains(flag);
             plan.launches.iter().filter(|launch| has(&launch.variant)).count()
@@ -117,18 +117,18 @@ fn experts_of_prompts_take_matrix_units() {
 /// dense layer, but for what is read as floats too, such as the rows that a router sees, and what heads too wide for the units write.
 #[test]
 fn prompts_keep_what_products_read_as_halves() {
-    let units = MatrixUnits { side: 16, half: true, lanes: 32, words: MatrixWords::Coop };
+    let units = SubgroupMatrix { side: 16, half: true, lanes: 32, words: MatrixDialect::Coop };
     let caps = Caps { matrix: Some(units), ..caps() };
     for (name, each) in [("llama-3.1-8b", 4), ("gemma-3-1b", 3), ("qwen3-30b-a3b", 2)] {
         let shape = shape(name);
         let graph = fuse::common(arch::graph(&shape).expect(name), Fusions::ALL, &layout_of);
-        let plan = planned_on(&caps, &graph, RowsMode::Many(256)).expect(name);
+        let plan = planned_on(&caps, &graph, StepKind::Prefill(256)).expect(name);
         let layers = shape["num_hidden_layers"].as_u64().expect("layers") as usize;
         let kept = |launch: &&Launch<Slot>| launch.variant.flags.contains("HALVES");
         let reads = plan.launches.iter().filter(kept).filter(|l| l.variant.kernel == Kernel::GemmMatrix).count();
         let writes = plan.launches.iter().filter(kept).count() - reads;
         assert_eq!([writes, reads], [each * layers; 2], "{name}\n{plan}");
-        let floats = planned_on(&Caps { matrix: None, ..caps.clone() }, &graph, RowsMode::Many(256)).expect(name);
+        let floats = planned_on(&Caps { matrix: None, ..caps.clone() }, &graph, StepKind::Prefill(256)).expect(name);
         let bytes = |plan: &Plan| plan.activations.iter().sum::<u64>();
         // Among experts others take the most.
         assert!(bytes(&plan) < bytes(&floats) || each == 2, "{name}");
@@ -139,31 +139,31 @@ fn prompts_keep_what_products_read_as_halves() {
 fn dump(config: &Value) -> Option<String> {
     let fused = |graph: Graph| fuse::common(graph, Fusions::ALL, &layout_of);
     let Ok(graph) = arch::graph(config) else {
-        let head = Head::Vector { pooling: Pooling::Mean, dense: vec![] };
-        let graph = arch::encoder(config, &head).ok()?.graph;
+        let head = EncoderHead::Vector { pooling: Pooling::Mean, dense: vec![] };
+        let graph = arch::encoder_graph(config, &head).ok()?.graph;
         let mut out = graph.to_string();
-        section(&mut out, "encode 512 tokens", &fused(graph), RowsMode::Packed { tokens: 512, sequences: 16 });
+        section(&mut out, "encode 512 tokens", &fused(graph), StepKind::Packed { tokens: 512, sequences: 16 });
         return Some(out);
     };
     let mut out = graph.to_string();
     let common = fused(graph);
     let few = fuse::few_rows(common.clone(), Fusions::ALL);
-    section(&mut out, "decode 1 token", &few, RowsMode::Few(1));
+    section(&mut out, "decode 1 token", &few, StepKind::Decode(1));
     near(&mut out, &few);
-    section(&mut out, "verify 4 tokens", &few, RowsMode::Few(4));
-    section(&mut out, "prefill 256 tokens", &common, RowsMode::Many(256));
+    section(&mut out, "verify 4 tokens", &few, StepKind::Decode(4));
+    section(&mut out, "prefill 256 tokens", &common, StepKind::Prefill(256));
     Some(out)
 }
 
 /// What stands beside a decoder's graph: towers, encoders of sound with what a decoder looks at, codecs. Their weights are those of
 /// the file, their rows come from outside, of a tower in blocks.
 fn side(out: &mut String, what: &str, graph: &Graph, rows: usize, block: Option<usize>) {
-    let dense = |_: &str| Layout::Dense(Float::F16);
+    let dense = |_: &str| WeightLayout::Dense(Float::F16);
     let graph = fuse::common(graph.clone(), Fusions::ALL, &dense);
     let caps = caps();
     let weights = plan_weights(&graph, &dense, caps.max_weight_buffer()).expect("weights");
     let options = PlanOptions {
-        rows: block.map_or(RowsMode::Many(rows), |block| RowsMode::Packed { tokens: rows, sequences: rows / block }),
+        rows: block.map_or(StepKind::Prefill(rows), |block| StepKind::Packed { tokens: rows, sequences: rows / block }),
         caps: &caps,
         weights: &weights,
         kv: Kv::F32,
@@ -182,16 +182,16 @@ fn side(out: &mut String, what: &str, graph: &Graph, rows: usize, block: Option<
 /// The dump of a model of several graphs. Of one that sees its tower: the decoder is that of its texts.
 fn parts(config: &Value) -> String {
     let mut out = String::new();
-    if let Some(speech) = arch::speech(config).expect("a model that hears") {
+    if let Some(speech) = arch::speech_graphs(config).expect("a model that hears") {
         for (what, graph) in [("encoder", speech.encoder), ("keys", speech.keys), ("values", speech.values)] {
             let _ = write!(out, "{graph}");
             side(&mut out, what, &graph, 256, None);
         }
-    } else if let Ok(codec) = arch::codec(config) {
+    } else if let Ok(codec) = arch::codec_graph(config) {
         // Its graph is some hundred blocks that are all alike: the steps show them.
         side(&mut out, "codec", &codec, 64, None);
         return out;
-    } else if let Ok(tower) = arch::tower(config) {
+    } else if let Ok(tower) = arch::vision_encoder(config) {
         let _ = write!(out, "{}", tower.graph);
         side(&mut out, "tower", &tower.graph, 512, Some(tower.merge * tower.merge));
         if arch::graph(config).is_ok() {
@@ -261,7 +261,7 @@ fn a_fusion_that_is_left_out_is_seen() {
     let graph = arch::graph(&configs["Qwen3ForCausalLM"]).expect("a graph");
     let count = |fusions: Fusions| {
         let few = fuse::few_rows(fuse::common(graph.clone(), fusions, &layout_of), fusions);
-        planned(&few, RowsMode::Few(1)).expect("a plan").launches.len()
+        planned(&few, StepKind::Decode(1)).expect("a plan").launches.len()
     };
     let all = count(Fusions::ALL);
     let without = [

@@ -8,25 +8,25 @@ mod states;
 mod table;
 
 use jerboa::device::Caps;
-use jerboa::exec::{Overrides, Precision};
-use jerboa::format::{Layout, quantize};
-use jerboa::ir::{Builder, Graph, Ids, Op, WeightKind};
+use jerboa::exec::{Precision, PrecisionOptions};
+use jerboa::format::{WeightLayout, quantize};
+use jerboa::ir::{Graph, GraphBuilder, IdSource, Op, WeightKind};
 use jerboa::kernels::attention::Kv;
-use jerboa::plan::{Plan, PlanOptions, RowsMode, lower, plan_states, plan_weights};
+use jerboa::plan::{Plan, PlanOptions, StepKind, lower, plan_states, plan_weights};
 use serde_json::json;
 
 #[test]
 fn tables_are_told_by_their_use_and_not_by_their_name() {
-    let mut b = Builder::new("test");
+    let mut b = GraphBuilder::new("test");
     let table = b.weight("wte.weight", 100, 64, WeightKind::Table);
-    let x = b.node("x", Op::Embed { table, scale: 1.0, ids: Ids::Tokens, soft: None }, &[], 64);
+    let x = b.node("x", Op::Embed { table, scale: 1.0, ids: IdSource::Tokens, soft: None }, &[], 64);
     let x = b.linear("patch_embed.proj", x, 64, false);
     let graph = b.finish(x, None).expect("a graph");
     assert_eq!(
         ["wte.weight", "patch_embed.proj.weight"].map(|n| graph.kind_of(n)),
         [WeightKind::Table, WeightKind::Matrix]
     );
-    let asked = Overrides { precision: Precision::Q4, ..Overrides::default() };
+    let asked = PrecisionOptions { precision: Precision::Q4, ..PrecisionOptions::default() };
     let kinds = [WeightKind::Table, WeightKind::Matrix, WeightKind::Router];
     assert_eq!(kinds.map(|kind| asked.precision_of(kind)), [Precision::Q8, Precision::Q4, Precision::Auto]);
     let untied = json!({
@@ -58,16 +58,16 @@ fn caps() -> Caps {
 }
 
 /// Matrices of 4 bits.
-fn layout_of(_: &str) -> Layout {
+fn layout_of(_: &str) -> WeightLayout {
     quantize::layout(4)
 }
 
 /// The plan of a graph whose passes are done.
-fn planned(graph: &Graph, rows: RowsMode) -> jerboa::Result<Plan> {
+fn planned(graph: &Graph, rows: StepKind) -> jerboa::Result<Plan> {
     planned_on(&caps(), graph, rows)
 }
 
-fn planned_on(caps: &Caps, graph: &Graph, rows: RowsMode) -> jerboa::Result<Plan> {
+fn planned_on(caps: &Caps, graph: &Graph, rows: StepKind) -> jerboa::Result<Plan> {
     let weights = plan_weights(graph, &layout_of, caps.max_weight_buffer())?;
     let (kv, capacity) = (Kv::F16, 256);
     let states = plan_states(graph, kv, capacity, 64);

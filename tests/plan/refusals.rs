@@ -2,13 +2,13 @@
 
 use super::planned;
 use jerboa::ir::{
-    Activation, Attention, Builder, Graph, HeadNorm, Ids, Linear, Mask, Norm, Op, RopeScaling, RopeSpec, StateId,
-    StateSpec, ValueId, WeightKind,
+    Activation, Attention, Graph, GraphBuilder, HeadNorm, IdSource, Linear, Mask, Norm, Op, RopeScaling, RopeSpec,
+    StateId, StateSpec, ValueId, WeightKind,
 };
-use jerboa::plan::RowsMode;
+use jerboa::plan::StepKind;
 
 const COLS: usize = 64;
-const PACKED: RowsMode = RowsMode::Packed { tokens: 32, sequences: 4 };
+const PACKED: StepKind = StepKind::Packed { tokens: 32, sequences: 4 };
 
 /// Four heads of 16 over packed texts.
 fn attention() -> Attention {
@@ -17,7 +17,7 @@ fn attention() -> Attention {
         kv_heads: 4,
         head_dim: 16,
         scale: 0.25,
-        mask: Mask::Segment { before: usize::MAX, after: usize::MAX },
+        mask: Mask::Packed { before: usize::MAX, after: usize::MAX },
         softcap: 0.0,
         relative: None,
         sinks: None,
@@ -27,21 +27,21 @@ fn attention() -> Attention {
     }
 }
 
-fn norm(b: &mut Builder) -> Norm {
+fn norm(b: &mut GraphBuilder) -> Norm {
     Norm { gain: Some(b.vector("gain", COLS)), bias: None, layer: false, offset: 0.0, eps: 1e-5 }
 }
 
 /// A graph of an embedding and what `make` puts after it.
-fn graph(make: impl FnOnce(&mut Builder, ValueId) -> ValueId) -> jerboa::Result<Graph> {
-    let mut b = Builder::new("test");
+fn graph(make: impl FnOnce(&mut GraphBuilder, ValueId) -> ValueId) -> jerboa::Result<Graph> {
+    let mut b = GraphBuilder::new("test");
     let table = b.weight("table", 100, COLS, WeightKind::Table);
-    let x = b.node("x", Op::Embed { table, scale: 1.0, ids: Ids::Tokens, soft: None }, &[], COLS);
+    let x = b.node("x", Op::Embed { table, scale: 1.0, ids: IdSource::Tokens, soft: None }, &[], COLS);
     let out = make(&mut b, x);
     b.finish(out, None)
 }
 
 /// Attention that `change` alters, in steps of `rows`.
-fn attend(rows: RowsMode, change: impl FnOnce(&mut Builder, &mut Attention)) -> Result<(), String> {
+fn attend(rows: StepKind, change: impl FnOnce(&mut GraphBuilder, &mut Attention)) -> Result<(), String> {
     let graph = graph(|b, x| {
         let mut a = attention();
         change(b, &mut a);
@@ -51,7 +51,7 @@ fn attend(rows: RowsMode, change: impl FnOnce(&mut Builder, &mut Attention)) -> 
 }
 
 /// A product that `change` alters, in steps of `rows`.
-fn multiply(rows: RowsMode, change: impl FnOnce(&mut Builder, &mut Linear)) -> Result<(), String> {
+fn multiply(rows: StepKind, change: impl FnOnce(&mut GraphBuilder, &mut Linear)) -> Result<(), String> {
     let graph = graph(|b, x| {
         let mut linear = Linear::new(b.matrix("proj.weight", COLS, COLS), None);
         change(b, &mut linear);
@@ -67,12 +67,12 @@ fn refused(found: Result<(), String>, what: &str) {
 }
 
 /// Keys and values of so many heads of 16, the last `window` of them.
-fn kept(b: &mut Builder, kv_heads: usize, window: usize) -> Option<StateId> {
+fn kept(b: &mut GraphBuilder, kv_heads: usize, window: usize) -> Option<StateId> {
     Some(b.state(StateSpec::Kv { kv_heads, head_dim: 16, window }))
 }
 
 /// Makes it causal, with keys and values of its own.
-fn causal(b: &mut Builder, a: &mut Attention) {
+fn causal(b: &mut GraphBuilder, a: &mut Attention) {
     (a.mask, a.state) = (Mask::Causal { window: 0 }, kept(b, 4, 0));
 }
 
@@ -80,32 +80,33 @@ fn causal(b: &mut Builder, a: &mut Attention) {
 fn attention_computes_all_that_its_node_says() {
     assert_eq!(attend(PACKED, |_, _| {}), Ok(()));
     assert_eq!(attend(PACKED, |b, a| a.relative = Some(b.vector("r", 128))), Ok(()));
-    assert_eq!(attend(RowsMode::Few(1), causal), Ok(()));
-    let sinks = |b: &mut Builder, a: &mut Attention| a.sinks = Some(b.vector("sinks", 4));
+    assert_eq!(attend(StepKind::Decode(1), causal), Ok(()));
+    let sinks = |b: &mut GraphBuilder, a: &mut Attention| a.sinks = Some(b.vector("sinks", 4));
     refused(attend(PACKED, sinks), "attention sinks in packed attention");
     refused(attend(PACKED, |b, a| a.state = kept(b, 4, 0)), "a KV cache in packed attention");
-    let relative = |b: &mut Builder, a: &mut Attention| {
+    let relative = |b: &mut GraphBuilder, a: &mut Attention| {
         causal(b, a);
         a.relative = Some(b.vector("r", 128));
     };
-    refused(attend(RowsMode::Few(1), relative), "relative position bias");
-    refused(attend(RowsMode::Many(64), relative), "relative position bias");
-    refused(attend(RowsMode::Few(1), |_, a| a.mask = Mask::Causal { window: 0 }), "without a KV cache");
+    refused(attend(StepKind::Decode(1), relative), "relative position bias");
+    refused(attend(StepKind::Prefill(64), relative), "relative position bias");
+    refused(attend(StepKind::Decode(1), |_, a| a.mask = Mask::Causal { window: 0 }), "without a KV cache");
 }
 
 #[test]
 fn a_product_takes_the_norm_of_its_input_along_or_is_refused() {
-    let with = |b: &mut Builder, l: &mut Linear| l.norm = Some(norm(b));
-    assert_eq!(multiply(RowsMode::Few(1), with), Ok(()));
-    refused(multiply(RowsMode::Many(64), with), "a norm fused into a tiled matmul");
-    let plain = |_: &mut Builder, l: &mut Linear| {
+    let with = |b: &mut GraphBuilder, l: &mut Linear| l.norm = Some(norm(b));
+    assert_eq!(multiply(StepKind::Decode(1), with), Ok(()));
+    refused(multiply(StepKind::Prefill(64), with), "a norm fused into a tiled matmul");
+    let plain = |_: &mut GraphBuilder, l: &mut Linear| {
         l.norm = Some(Norm { gain: None, bias: None, layer: false, offset: 0.0, eps: 1e-5 });
     };
-    refused(multiply(RowsMode::Few(1), plain), "a norm without a gain");
-    let layer = |b: &mut Builder, l: &mut Linear| l.norm = Some(Norm { layer: true, ..norm(b) });
-    refused(multiply(RowsMode::Few(1), layer), "the mean or the bias");
-    let bias = |b: &mut Builder, l: &mut Linear| l.norm = Some(Norm { bias: Some(b.vector("b", COLS)), ..norm(b) });
-    refused(multiply(RowsMode::Few(1), bias), "the mean or the bias");
+    refused(multiply(StepKind::Decode(1), plain), "a norm without a gain");
+    let layer = |b: &mut GraphBuilder, l: &mut Linear| l.norm = Some(Norm { layer: true, ..norm(b) });
+    refused(multiply(StepKind::Decode(1), layer), "the mean or the bias");
+    let bias =
+        |b: &mut GraphBuilder, l: &mut Linear| l.norm = Some(Norm { bias: Some(b.vector("b", COLS)), ..norm(b) });
+    refused(multiply(StepKind::Decode(1), bias), "the mean or the bias");
 }
 
 #[test]
@@ -114,28 +115,32 @@ fn a_graph_names_what_is_there_in_the_kind_and_size_it_is_read() {
     let wide = RopeSpec { dim: 32, base: 1e4, scaling: RopeScaling::Default, interleaved: false };
     refused(attend(PACKED, |b, a| a.rope = Some(b.rope(wide))), "wider than a head of 16");
     let state = |heads: usize, kept_window: usize, window: usize| {
-        attend(RowsMode::Few(1), |b, a| (a.mask, a.state) = (Mask::Causal { window }, kept(b, heads, kept_window)))
+        attend(StepKind::Decode(1), |b, a| (a.mask, a.state) = (Mask::Causal { window }, kept(b, heads, kept_window)))
     };
     assert_eq!(state(4, 32, 32), Ok(()));
     refused(state(2, 0, 0), "stores 2 heads");
     refused(state(4, 32, 0), "stores 32 positions");
     refused(state(4, 32, 64), "stores 32 positions, 64");
     refused(
-        attend(RowsMode::Few(1), |_, a| (a.mask, a.state) = (Mask::Causal { window: 0 }, Some(StateId(5)))),
+        attend(StepKind::Decode(1), |_, a| (a.mask, a.state) = (Mask::Causal { window: 0 }, Some(StateId(5)))),
         "state 5",
     );
-    let conv = |b: &mut Builder, a: &mut Attention| {
-        (a.mask, a.state) = (Mask::Causal { window: 0 }, Some(b.state(StateSpec::Conv { channels: 4, taps: 3 })));
+    let conv = |b: &mut GraphBuilder, a: &mut Attention| {
+        (a.mask, a.state) =
+            (Mask::Causal { window: 0 }, Some(b.state(StateSpec::Conv { channels: 4, kernel_size: 3 })));
     };
-    refused(attend(RowsMode::Few(1), conv), "not a KV cache");
-    let gains = |b: &mut Builder, a: &mut Attention| {
+    refused(attend(StepKind::Decode(1), conv), "not a KV cache");
+    let gains = |b: &mut GraphBuilder, a: &mut Attention| {
         a.head_norm =
             Some(HeadNorm { gains: b.vector("g", 16), offset: 0.0, eps: 1e-5, after_rope: false, values: false });
     };
     refused(attend(PACKED, gains), "g has 16 elements, expected 32");
-    refused(multiply(RowsMode::Few(1), |b, l| l.bias = Some(b.vector("bias", 3))), "bias has 3 elements, expected 64");
-    refused(multiply(RowsMode::Few(1), |b, l| l.weight = b.vector("v", COLS)), "v is a Vector");
-    refused(multiply(RowsMode::Few(1), |b, l| l.weight = b.matrix("narrow", 32, COLS)), "32 × 64");
+    refused(
+        multiply(StepKind::Decode(1), |b, l| l.bias = Some(b.vector("bias", 3))),
+        "bias has 3 elements, expected 64",
+    );
+    refused(multiply(StepKind::Decode(1), |b, l| l.weight = b.vector("v", COLS)), "v is a Vector");
+    refused(multiply(StepKind::Decode(1), |b, l| l.weight = b.matrix("narrow", 32, COLS)), "32 × 64");
     let few = graph(|b, x| b.node("sum", Op::Add, &[x], COLS)).map(|_| ()).map_err(|e| e.to_string());
     refused(few, "has 1 inputs, expected 2");
     let rows = graph(|b, x| {
@@ -147,7 +152,7 @@ fn a_graph_names_what_is_there_in_the_kind_and_size_it_is_read() {
 
 #[test]
 fn an_op_names_all_of_its_weights() {
-    let mut b = Builder::new("test");
+    let mut b = GraphBuilder::new("test");
     let norm = norm(&mut b);
     let linear =
         Linear { norm: Some(norm.clone()), act: Activation::Silu, ..Linear::new(b.matrix("w", 8, COLS), None) };

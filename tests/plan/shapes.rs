@@ -1,7 +1,7 @@
 //! The shapes that the bench page measures: www/bench/tensors.json lists the tensors of their checkpoints, as the graphs
 //! name them.
 
-use jerboa::arch::{self, Head};
+use jerboa::arch::{self, EncoderHead};
 use jerboa::ir::{Graph, Pooling, WeightKind};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ fn file(name: &str) -> PathBuf {
 }
 
 fn graph(config: &Value) -> Graph {
-    let head = Head::Vector { pooling: Pooling::Mean, dense: vec![] };
-    arch::graph(config).or_else(|_| arch::encoder(config, &head).map(|encoder| encoder.graph)).expect("a graph")
+    let head = EncoderHead::Vector { pooling: Pooling::Mean, dense: vec![] };
+    arch::graph(config).or_else(|_| arch::encoder_graph(config, &head).map(|encoder| encoder.graph)).expect("a graph")
 }
 
 /// A name with stars for the numbers of its layer and of its expert, and these numbers.

@@ -27,6 +27,6 @@ fn windows_take_a_ring_and_32k_tokens_of_gemma_3_1b_less_than_a_quarter() {
     // 26 layers, keys and values of one head of 256 columns, two bytes each.
     assert_eq!(bytes(&full), 26 * 2 * 256 * 2 * CONTEXT as u64);
     assert!(bytes(&graph) * 4 < bytes(&full), "{} of {}", bytes(&graph), bytes(&full));
-    let told: u64 = plan_states(&graph, Kv::F16, CONTEXT, 512).iter().map(|state| state.full(CONTEXT)).sum();
+    let told: u64 = plan_states(&graph, Kv::F16, CONTEXT, 512).iter().map(|state| state.full_bytes(CONTEXT)).sum();
     assert_eq!(told, bytes(&full));
 }

@@ -5,7 +5,7 @@ use jerboa::arch;
 use jerboa::format::quantize;
 use jerboa::ir::WeightKind;
 use jerboa::kernels::attention::Kv;
-use jerboa::plan::{Fusions, RowsMode, StatePlan, WeightPlan, fuse, plan_states, plan_weights};
+use jerboa::plan::{Fusions, StatePlan, StepKind, WeightPlan, fuse, plan_states, plan_weights};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -161,7 +161,7 @@ fn class_of(folder: &Path) -> Option<String> {
 fn row(class: &str, config: &Value, encodings: &BTreeSet<String>, error: Option<f64>) -> Option<String> {
     let graph = arch::graph(&scaled(config)).unwrap_or_else(|e| panic!("{class}: {e}"));
     let few = fuse::few_rows(fuse::common(graph.clone(), Fusions::ALL, &layout_of), Fusions::ALL);
-    let plan = planned(&few, RowsMode::Few(1)).unwrap_or_else(|e| panic!("{class}: {e}"));
+    let plan = planned(&few, StepKind::Decode(1)).unwrap_or_else(|e| panic!("{class}: {e}"));
     let bits = |name: &str| quantize::layout(if graph.kind_of(name) == WeightKind::Table { 8 } else { 4 });
     let weights: u64 = plan_weights(&graph, &bits, 2 << 30).ok()?.values().map(WeightPlan::bytes).sum();
     let [halves, eight] = [Kv::F16, Kv::Int8]

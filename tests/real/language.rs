@@ -3,7 +3,7 @@
 use super::{Report, exact, facts, ids, load, strings, text};
 use jerboa::exec::RunOptions;
 use jerboa::hub::AbortFlag;
-use jerboa::task::{AnyModel, GenerateRequest, Loaded};
+use jerboa::task::{ChatModel, GenerateRequest, TaskModel};
 use jerboa::text::ChatInput;
 use jerboa_tests::golden::{Golden, golden};
 use jerboa_tests::relative_l2;
@@ -29,7 +29,7 @@ fn compare(name: &'static str, repo: &str) {
     let mut report = Report::new(name);
     let mut model = load(repo, exact());
     strings(&mut report, &model, &facts["strings"]);
-    let AnyModel::Generate(loaded) = &mut model else { panic!("{repo} is a language model") };
+    let TaskModel::Generate(loaded) = &mut model else { panic!("{repo} is a language model") };
     for (key, greedy) in facts["greedy"].as_object().expect("greedy ids by prompt") {
         let prompt = ids(&facts["prompts"][key]);
         let logits = block_on(loaded.logits(&prompt, false)).expect("logits");
@@ -54,7 +54,7 @@ fn compare(name: &'static str, repo: &str) {
     report.check("perplexity", equal, &format!("{perplexity:.5} of {predicted} tokens, expected {expected:.5}"));
     drop(model);
     // As users load it: what the device has for weights, activations and cache.
-    let AnyModel::Generate(mut loaded) = load(repo, RunOptions::default()) else {
+    let TaskModel::Generate(mut loaded) = load(repo, RunOptions::default()) else {
         panic!("{repo} is a language model")
     };
     let key = if facts["greedy"].get("chat").is_some() { "chat" } else { "english" };
@@ -70,7 +70,7 @@ fn prompts() -> Value {
 }
 
 /// As many greedy tokens as the reference has.
-fn generate(loaded: &mut Loaded, request: &Value, reference: &Value) -> Vec<u32> {
+fn generate(loaded: &mut ChatModel, request: &Value, reference: &Value) -> Vec<u32> {
     let mut request = request.clone();
     request["maxTokens"] = json!(reference.as_array().map(Vec::len));
     request["temperature"] = json!(0);

@@ -7,10 +7,10 @@ mod language;
 mod speech;
 mod vectors;
 
-use jerboa::exec::{Overrides, Precision, RunOptions};
+use jerboa::exec::{Precision, PrecisionOptions, RunOptions};
 use jerboa::gpu::DeviceOptions;
 use jerboa::kernels::attention::Kv;
-use jerboa::task::AnyModel;
+use jerboa::task::TaskModel;
 use jerboa_tests::golden;
 use pollster::block_on;
 use serde_json::Value;
@@ -55,19 +55,20 @@ impl Report {
 }
 
 /// Loads a repository that fetch.py prepared.
-fn load(repo: &str, options: RunOptions) -> AnyModel {
+fn load(repo: &str, options: RunOptions) -> TaskModel {
     let root = std::env::var_os("JERBOA_REAL").expect("JERBOA_REAL names the folder that tests/real/fetch.py wrote");
     let folder = PathBuf::from(root).join("hub").join(repo);
     let loaded = block_on(async {
         let source = golden::open(&folder).await?;
-        AnyModel::load(jerboa_tests::open(&DeviceOptions::default()), &source, repo, None, options).await
+        TaskModel::load(jerboa_tests::open(&DeviceOptions::default()), &source, repo, None, options).await
     });
     loaded.unwrap_or_else(|error| panic!("{repo}: {error}"))
 }
 
 /// f32 weights, activations and KV cache: what the references were computed with.
 fn exact() -> RunOptions {
-    let overrides = Overrides { kv: Some(Kv::F32), precision: Precision::F32, ..Overrides::default() };
+    let overrides =
+        PrecisionOptions { kv_type: Some(Kv::F32), precision: Precision::F32, ..PrecisionOptions::default() };
     RunOptions { overrides, ..RunOptions::default() }
 }
 
@@ -89,7 +90,7 @@ fn ids(value: &Value) -> Vec<u32> {
 }
 
 /// Compares the ids of every string of strings.json.
-fn strings(report: &mut Report, model: &AnyModel, expected: &Value) {
+fn strings(report: &mut Report, model: &TaskModel, expected: &Value) {
     let tokenizer = model.text().tokenizer().expect("a tokenizer");
     let strings: Vec<String> = serde_json::from_str(&text("strings.json")).expect("strings.json");
     let expected = expected.as_array().expect("ids of each string");

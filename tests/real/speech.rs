@@ -3,7 +3,7 @@
 use super::{Report, facts, ids, load};
 use jerboa::exec::RunOptions;
 use jerboa::hub::AbortFlag;
-use jerboa::task::{AnyModel, TranscribeRequest, Transcriber};
+use jerboa::task::{TaskModel, TranscribeRequest, Transcriber};
 use jerboa_tests::golden::golden;
 use pollster::block_on;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn whisper_base() {
 fn compare(name: &'static str, request: &Value) {
     let facts = facts(name);
     let mut report = Report::new(name);
-    let AnyModel::Transcribe(mut model) = load(&format!("openai/{name}"), RunOptions::default()) else {
+    let TaskModel::Transcribe(mut model) = load(&format!("openai/{name}"), RunOptions::default()) else {
         panic!("{name} is a speech-to-text model")
     };
     for (clip, expected) in facts["clips"].as_object().expect("clips") {

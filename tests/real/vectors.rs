@@ -3,7 +3,7 @@
 use super::{Report, facts, load, strings, text};
 use jerboa::exec::RunOptions;
 use jerboa::hub::AbortFlag;
-use jerboa::task::{AnyModel, EmbedRequest};
+use jerboa::task::{EmbedRequest, TaskModel};
 use jerboa_tests::golden::{Golden, golden};
 use jerboa_tests::relative_l2;
 use pollster::block_on;
@@ -13,7 +13,7 @@ fn minilm() {
     let mut report = Report::new("minilm");
     let mut model = load("sentence-transformers/all-MiniLM-L6-v2", RunOptions::default());
     strings(&mut report, &model, &facts("minilm")["strings"]);
-    let AnyModel::Embed(embedder) = &mut model else { panic!("MiniLM is an embedding model") };
+    let TaskModel::Embed(embedder) = &mut model else { panic!("MiniLM is an embedding model") };
     let sentences: Vec<String> = text("sentences.txt").lines().map(str::to_owned).collect();
     let found = block_on(embedder.embed(&sentences, &EmbedRequest::default(), &AbortFlag::new(), |_, _| {}));
     let found = found.expect("vectors");

@@ -1,6 +1,6 @@
 //! The draw: tokens come as often as their probabilities say (chi-square with fixed seeds), whatever the size of the row.
 
-use jerboa::sample::{Params, Sampler};
+use jerboa::sample::{Sampler, SamplingParams};
 
 /// Logits without ties: a permutation of an arithmetic series.
 fn logits(count: usize, step: f32) -> Vec<f32> {
@@ -8,7 +8,7 @@ fn logits(count: usize, step: f32) -> Vec<f32> {
 }
 
 /// Draws `draws` tokens and returns (chi-square, degrees of freedom) against the sampler's own probabilities.
-fn chi_square(params: Params, row: &[f32], draws: u32) -> (f64, f64) {
+fn chi_square(params: SamplingParams, row: &[f32], draws: u32) -> (f64, f64) {
     let mut sampler = Sampler::new(params, row.len(), 0).unwrap();
     let expected: Vec<(u32, f32)> = sampler.distribution(row, None).unwrap().probabilities().collect();
     let mut counts = vec![0u32; row.len()];
@@ -38,20 +38,20 @@ fn chi_square(params: Params, row: &[f32], draws: u32) -> (f64, f64) {
 
 #[test]
 fn tokens_come_as_often_as_they_should() {
-    let base = Params { greedy: false, top_k: 0, ..Params::default() };
+    let base = SamplingParams { greedy: false, top_k: 0, ..SamplingParams::default() };
     let cases = [
         ("plain", base.clone(), 40, 0.1),
-        ("temperature", Params { temperature: 0.5, ..base.clone() }, 40, 0.1),
-        ("top_k", Params { top_k: 12, ..base.clone() }, 90, 0.05),
-        ("top_p", Params { top_p: 0.8, ..base.clone() }, 90, 0.05),
-        ("min_p", Params { min_p: 0.3, ..base.clone() }, 90, 0.05),
-        ("typical_p", Params { typical_p: 0.5, ..base.clone() }, 90, 0.05),
-        ("several blocks", Params { temperature: 2.0, ..base }, 2500, 0.02),
+        ("temperature", SamplingParams { temperature: 0.5, ..base.clone() }, 40, 0.1),
+        ("top_k", SamplingParams { top_k: 12, ..base.clone() }, 90, 0.05),
+        ("top_p", SamplingParams { top_p: 0.8, ..base.clone() }, 90, 0.05),
+        ("min_p", SamplingParams { min_p: 0.3, ..base.clone() }, 90, 0.05),
+        ("typical_p", SamplingParams { typical_p: 0.5, ..base.clone() }, 90, 0.05),
+        ("several blocks", SamplingParams { temperature: 2.0, ..base }, 2500, 0.02),
     ];
     for (name, params, count, step) in cases {
         let row = logits(count, step);
         for seed in [1, 99, 0xfeed_0000_1234] {
-            let (statistic, freedom) = chi_square(Params { seed: Some(seed), ..params.clone() }, &row, 12_000);
+            let (statistic, freedom) = chi_square(SamplingParams { seed: Some(seed), ..params.clone() }, &row, 12_000);
             assert!(freedom >= 4.0, "{name}: {freedom}");
             // Wilson and Hilferty: the cube root is nearly normal. 3.7 deviations are exceeded once in 10,000.
             let z = ((statistic / freedom).cbrt() - 1.0 + 2.0 / (9.0 * freedom)) / (2.0 / (9.0 * freedom)).sqrt();
@@ -64,7 +64,14 @@ fn tokens_come_as_often_as_they_should() {
 #[test]
 fn seeds_give_the_recorded_tokens() {
     let row = logits(1000, 0.01);
-    let params = Params { greedy: false, top_k: 0, top_p: 0.95, temperature: 0.9, seed: Some(42), ..Params::default() };
+    let params = SamplingParams {
+        greedy: false,
+        top_k: 0,
+        top_p: 0.95,
+        temperature: 0.9,
+        seed: Some(42),
+        ..SamplingParams::default()
+    };
     let mut sampler = Sampler::new(params, row.len(), 0).unwrap();
     let tokens: Vec<u32> = (0..12).map(|_| sampler.sample(&row, None).unwrap()).collect();
     assert_eq!(tokens, RECORDED);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use jerboa::sample::{Generation, Overrides, Params, Sampler};
+use jerboa::sample::{GenerationConfig, Sampler, SamplingOptions, SamplingParams};
 use safetensors::SafeTensors;
 use serde::Deserialize;
 
@@ -14,8 +14,8 @@ struct History {
 }
 
 /// All filters off; the golden cases name what they use.
-fn neutral() -> Params {
-    Params { greedy: false, top_k: 0, ..Params::default() }
+fn neutral() -> SamplingParams {
+    SamplingParams { greedy: false, top_k: 0, ..SamplingParams::default() }
 }
 
 fn row(file: &SafeTensors, name: &str) -> Vec<f32> {
@@ -29,19 +29,20 @@ fn softmax(scores: &[f32]) -> Vec<f64> {
     powers.into_iter().map(|power| power / sum).collect()
 }
 
-fn each_case(mut check: impl FnMut(&str, &Params, Sampler, &[f32], &[f32])) {
+fn each_case(mut check: impl FnMut(&str, &SamplingParams, Sampler, &[f32], &[f32])) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/sample");
     for vocabulary in [7, 64, 1025] {
         let bytes = std::fs::read(folder.join(format!("vocabulary_{vocabulary}.safetensors"))).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
         let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
         let mut metadata = header.metadata().clone().unwrap();
-        let sets: BTreeMap<String, Overrides> = serde_json::from_str(&metadata.remove("params").unwrap()).unwrap();
+        let sets: BTreeMap<String, SamplingOptions> =
+            serde_json::from_str(&metadata.remove("params").unwrap()).unwrap();
         for (shape, history) in metadata {
             let history: History = serde_json::from_str(&history).unwrap();
             let logits = row(&file, &format!("{shape}.logits"));
             for (name, overrides) in &sets {
-                let params = Params { greedy: false, ..neutral().merge(overrides).unwrap() };
+                let params = SamplingParams { greedy: false, ..neutral().merge(overrides).unwrap() };
                 let mut sampler = Sampler::new(params.clone(), vocabulary, 0).unwrap();
                 sampler.start(&history.prompt);
                 history.answer.iter().for_each(|&token| sampler.accept(token));
@@ -104,7 +105,7 @@ fn filters_of_generation_config_as_in_transformers() {
             values.map(|value| value.as_f64().map_or(f32::NEG_INFINITY, |v| v as f32)).collect()
         };
         let (logits, scores, config) = (numbers("logits"), numbers("scores"), &row["config"]);
-        let params = Generation::read(config).unwrap().params;
+        let params = GenerationConfig::read(config).unwrap().params;
         let mut sampler = Sampler::new(params, logits.len(), 0).unwrap();
         let mut found = vec![0.0; logits.len()];
         for (id, probability) in sampler.distribution(&logits, None).unwrap().probabilities() {

@@ -1,16 +1,16 @@
 //! The sampler against its plain twin, which sorts everything: the same token for every seed.
 
 use jerboa::reference::sample as twin;
-use jerboa::sample::{Params, Sampler};
+use jerboa::sample::{Sampler, SamplingParams};
 use proptest::prelude::*;
 
-fn parameters() -> impl Strategy<Value = Params> {
+fn parameters() -> impl Strategy<Value = SamplingParams> {
     let filters =
         (prop_oneof![Just(0u32), 1u32..60], prop_oneof![Just(1.0), 0.0..1.0], prop_oneof![Just(0.0), 0.0..1.0]);
     let penalties = (prop_oneof![Just(1.0), 0.5..2.0], -2.0..2.0, -2.0..2.0);
     let bias = proptest::collection::btree_map(0u32..7, prop_oneof![Just(f64::NEG_INFINITY), -3.0..3.0], 0..4);
     (0.05..3.0, filters, penalties, bias, any::<u64>()).prop_map(
-        |(temperature, filters, penalties, logit_bias, seed)| Params {
+        |(temperature, filters, penalties, logit_bias, seed)| SamplingParams {
             greedy: false,
             temperature,
             top_k: filters.0,
@@ -22,7 +22,7 @@ fn parameters() -> impl Strategy<Value = Params> {
             frequency_penalty: penalties.2,
             logit_bias: logit_bias.into_iter().collect(),
             seed: Some(seed),
-            ..Params::default()
+            ..SamplingParams::default()
         },
     )
 }
@@ -47,8 +47,8 @@ proptest! {
         sampler.start(&prompt);
         for step in 0..8 {
             let scores = twin::adjust(&row, &params, sampler.counts());
-            let expected = twin::draw(&scores, &params, seed, step);
-            let kept: Vec<u32> = twin::kept(&scores, &params).into_iter().map(|(id, _)| id).collect();
+            let expected = twin::sample(&scores, &params, seed, step);
+            let kept: Vec<u32> = twin::filtered(&scores, &params).into_iter().map(|(id, _)| id).collect();
             let found: Vec<u32> =
                 sampler.distribution(&row, None).unwrap().probabilities().map(|(id, _)| id).collect();
             prop_assert_eq!(found, kept);

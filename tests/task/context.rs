@@ -4,7 +4,7 @@ use super::{assert_usable, events, reference, request, run, stories, stories_wit
 use jerboa::Error;
 use jerboa::exec::RunOptions;
 use jerboa::hub::AbortFlag;
-use jerboa::task::{Finish, Loaded};
+use jerboa::task::{ChatModel, FinishReason};
 use pollster::block_on;
 use serde_json::{Value, json};
 
@@ -29,13 +29,13 @@ fn a_prompt_that_does_not_fit_is_refused() {
     assert_usable(&mut model, "a prompt that does not fit");
     // A full context still says what comes next; then the answer ends.
     let last = run(&mut model, greedy(&ids[..48], 10, "error"));
-    assert_eq!((last.ids.as_slice(), last.finish_reason), (&ids[48..49], Finish::Length));
+    assert_eq!((last.ids.as_slice(), last.finish_reason), (&ids[48..49], FinishReason::Length));
     for sampled in [false, true] {
         // Log-probabilities take the other way of picking tokens.
         let mut json = greedy(&ids[..40], 100, "error");
         json["logprobs"] = sampled.into();
         let outcome = run(&mut model, json);
-        assert_eq!((outcome.ids.as_slice(), outcome.finish_reason), (&ids[40..49], Finish::Length));
+        assert_eq!((outcome.ids.as_slice(), outcome.finish_reason), (&ids[40..49], FinishReason::Length));
     }
     assert_usable(&mut model, "an answer that filled the context");
 }
@@ -70,7 +70,7 @@ fn the_oldest_turns_go_first() {
     assert_usable(&mut model, "a conversation that does not fit");
 }
 
-fn tokens(model: &Loaded, messages: &[Value]) -> usize {
+fn tokens(model: &ChatModel, messages: &[Value]) -> usize {
     let input =
         jerboa::text::ChatInput { messages: messages.to_vec(), add_generation_prompt: true, ..Default::default() };
     let prompt = model.text.render(&input).expect("a prompt");
@@ -106,7 +106,7 @@ fn a_rolling_window_goes_on() {
         json["logprobs"] = sampled.into();
         let outcome = run(&mut stories(WINDOW), json);
         assert_eq!(outcome.ids, expected);
-        assert_eq!((outcome.finish_reason, outcome.completion_tokens), (Finish::Length, 90));
+        assert_eq!((outcome.finish_reason, outcome.completion_tokens), (FinishReason::Length, 90));
     }
 }
 
@@ -159,7 +159,7 @@ fn an_abort_ends_it_where_it_stands() {
             }
         }))
         .expect("an outcome");
-        assert_eq!(outcome.finish_reason, Finish::Abort);
+        assert_eq!(outcome.finish_reason, FinishReason::Abort);
         assert!((10..200).contains(&outcome.ids.len()), "{} tokens", outcome.ids.len());
         assert_eq!(outcome.ids, reference().new_ids()[..outcome.ids.len()]);
         // What was computed is used, and nothing that ran ahead is seen.
@@ -175,7 +175,7 @@ fn an_abort_before_or_during_the_prompt_is_an_error() {
     let json = || greedy(&reference().ids[..200], 5, "error");
     let abort = AbortFlag::new();
     abort.abort();
-    let mut model = stories_with(256, RunOptions { chunk: 1, ..RunOptions::default() });
+    let mut model = stories_with(256, RunOptions { prefill_chunk: 1, ..RunOptions::default() });
     let error = block_on(model.generate(&request(json()), &abort, |_| ())).expect_err("aborted before");
     assert_eq!(error.code(), "aborted");
     // Two hundred steps of one token take far longer than this thread waits.

@@ -2,15 +2,15 @@
 //! And what a cache of 8 bits costs.
 
 use super::{character, request, run, stories_with, tiny_with};
-use jerboa::exec::{Overrides, RunOptions};
+use jerboa::exec::{PrecisionOptions, RunOptions};
 use jerboa::hub::AbortFlag;
 use jerboa::kernels::attention::Kv;
-use jerboa::task::{Finish, Loaded};
+use jerboa::task::{ChatModel, FinishReason};
 use jerboa_tests::golden::{Golden, golden};
 use pollster::block_on;
 use serde_json::{Value, json};
 
-fn tiny(name: &str) -> (Loaded, Golden) {
+fn tiny(name: &str) -> (ChatModel, Golden) {
     let golden = Golden::read(&golden(&format!("models/{name}")).join("golden.safetensors"));
     (tiny_with(name, None, json!([]), None), golden)
 }
@@ -28,7 +28,7 @@ fn answers_are_stopped_aborted_regenerated_and_forked() {
     for name in ["lfm2", "gemma3", "qwen3_5"] {
         let (mut model, golden) = tiny(name);
         let (ids, answer) = (golden.ids("input_ids"), golden.ids("greedy"));
-        let full = |model: &mut Loaded, after: &str| {
+        let full = |model: &mut ChatModel, after: &str| {
             assert_eq!(run(model, greedy(&ids, 32, &[])).ids, answer, "{name}, {after}");
         };
         full(&mut model, "at first");
@@ -36,7 +36,7 @@ fn answers_are_stopped_aborted_regenerated_and_forked() {
         let first = |at: &usize| answer.windows(2).position(|two| two == &answer[*at..at + 2]) == Some(*at);
         let at = (6..20).find(first).expect("a place");
         let stopped = run(&mut model, greedy(&ids, 32, &[&text(&answer[at..at + 2])]));
-        assert_eq!((stopped.finish_reason, &stopped.text), (Finish::Stop, &text(&answer[..at])), "{name}");
+        assert_eq!((stopped.finish_reason, &stopped.text), (FinishReason::Stop, &text(&answer[..at])), "{name}");
         // What ran ahead of the stop is not in the way of what follows.
         let so_far = [&ids[..], &answer[..at]].concat();
         assert_eq!(run(&mut model, greedy(&so_far, 32 - at, &[])).ids, answer[at..], "{name}, gone on after a stop");
@@ -49,7 +49,7 @@ fn answers_are_stopped_aborted_regenerated_and_forked() {
             }
         }));
         let aborted = aborted.unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert_eq!(aborted.finish_reason, Finish::Abort, "{name}");
+        assert_eq!(aborted.finish_reason, FinishReason::Abort, "{name}");
         let common = aborted.ids.len().min(32);
         assert_eq!(aborted.ids[..common], answer[..common], "{name}");
         full(&mut model, "after an abort");
@@ -68,8 +68,8 @@ fn answers_are_stopped_aborted_regenerated_and_forked() {
 fn a_cache_of_8_bits_foretells_as_well_as_one_of_halves() {
     let story = std::fs::read_to_string(golden("stories260K/story.txt")).expect("story.txt");
     let [halves, eight] = [Kv::Packed, Kv::Int8].map(|kv| {
-        let overrides = Overrides { kv: Some(kv), ..Overrides::default() };
-        let mut model = stories_with(512, RunOptions { chunk: 128, overrides, ..RunOptions::default() });
+        let overrides = PrecisionOptions { kv_type: Some(kv), ..PrecisionOptions::default() };
+        let mut model = stories_with(512, RunOptions { prefill_chunk: 128, overrides, ..RunOptions::default() });
         block_on(model.perplexity(&story)).expect("a perplexity")
     });
     println!("{halves:?}, with 8 bits {eight:?}");

@@ -4,8 +4,8 @@
 use super::{character, request, run, tiny_with};
 use jerboa::Error;
 use jerboa::hub::AbortFlag;
-use jerboa::sample::generation::{APPLIED, Generation, HARMLESS, UNSUPPORTED};
-use jerboa::task::{Finish, Loaded};
+use jerboa::sample::generation::{APPLIED, GenerationConfig, HARMLESS, UNSUPPORTED};
+use jerboa::task::{ChatModel, FinishReason};
 use jerboa::text::EncodeOptions;
 use jerboa_tests::golden::golden;
 use pollster::block_on;
@@ -22,7 +22,7 @@ fn ids(value: &Value) -> Vec<u32> {
 }
 
 /// The tiny llama with a generation_config.json.
-fn llama(config: &Value) -> Loaded {
+fn llama(config: &Value) -> ChatModel {
     tiny_with("llama", Some(config), json!([]), None)
 }
 
@@ -57,7 +57,7 @@ fn every_field_of_a_generation_config_has_its_treatment() {
 
 #[test]
 fn what_is_not_supported_is_told_by_name_and_neutral_values_are_not() {
-    let told = |config: Value| Generation::read(&config).expect("a configuration").warnings.join("\n");
+    let told = |config: Value| GenerationConfig::read(&config).expect("a configuration").warnings.join("\n");
     for (config, name) in [
         (json!({ "num_beams": 4 }), "'num_beams' = 4"),
         (json!({ "num_beam_groups": 2 }), "'num_beam_groups'"),
@@ -80,8 +80,12 @@ fn what_is_not_supported_is_told_by_name_and_neutral_values_are_not() {
     assert_eq!(told(json!({ "penalty_alpha": 0.6, "do_sample": true })), "");
     let model = llama(&json!({ "num_beams": 3 }));
     assert!(model.origin.warnings.iter().any(|w| w.contains("'num_beams' = 3")), "{:?}", model.origin.warnings);
-    assert!(Generation::unheard(&json!({ "no_repeat_ngram_size": 3 }))[0].contains("'no_repeat_ngram_size' = 3"));
-    assert!(Generation::unheard(&json!({ "no_repeat_ngram_size": 0, "repetition_penalty": 1.0 })).is_empty());
+    assert!(
+        GenerationConfig::asr_warnings(&json!({ "no_repeat_ngram_size": 3 }))[0].contains("'no_repeat_ngram_size' = 3")
+    );
+    assert!(
+        GenerationConfig::asr_warnings(&json!({ "no_repeat_ngram_size": 0, "repetition_penalty": 1.0 })).is_empty()
+    );
 }
 
 #[test]
@@ -98,7 +102,7 @@ fn damaged_fields_are_refused_by_name() {
         (json!({ "encoder_repetition_penalty": 0 }), "encoder_repetition_penalty"),
         (json!({ "top_h": 2 }), "top_h"),
     ] {
-        match Generation::read(&config) {
+        match GenerationConfig::read(&config) {
             Err(Error::Config { reason, .. }) => assert!(reason.contains(name), "{config}: {reason}"),
             other => panic!("{config}: {other:?}"),
         }
@@ -107,7 +111,7 @@ fn damaged_fields_are_refused_by_name() {
         (json!({ "bad_words_ids": [[300]] }), "bad_words_ids"),
         (json!({ "sequence_bias": [[[1, 300], 1.0]] }), "sequence_bias"),
     ] {
-        match Generation::read(&config).expect("readable").of_model(&[], 256) {
+        match GenerationConfig::read(&config).expect("readable").for_model(&[], 256) {
             Err(Error::Config { reason, .. }) => assert!(reason.contains(name) && reason.contains("300"), "{reason}"),
             other => panic!("{config}: {other:?}"),
         }
@@ -122,7 +126,7 @@ fn requests_override_what_generation_config_says() {
     let plain = ids(&golden["answers"][0]["ids"]);
     let mut model = llama(&json!({ "max_new_tokens": 4, "suppress_tokens": [plain[0]] }));
     let more = run(&mut model, json!({ "ids": prompt, "maxTokens": 9 }));
-    assert_eq!((more.ids.len(), more.finish_reason), (9, Finish::Length));
+    assert_eq!((more.ids.len(), more.finish_reason), (9, FinishReason::Length));
     assert!(!more.ids.contains(&plain[0]));
     let wanted = json!({ "ids": prompt, "logitBias": { plain[0].to_string(): 100.0 } });
     assert!(!run(&mut model, wanted).ids.contains(&plain[0]), "a bias cannot undo a ban");
@@ -144,11 +148,11 @@ fn requests_override_what_generation_config_says() {
     // Whatever the clock says, a token has come by then.
     let mut model = llama(&json!({ "max_time": 0.0, "min_new_tokens": 1 }));
     let short = run(&mut model, json!({ "ids": prompt, "maxTokens": 50 }));
-    assert_eq!((short.ids.len(), short.finish_reason), (1, Finish::Length));
+    assert_eq!((short.ids.len(), short.finish_reason), (1, FinishReason::Length));
 }
 
 /// Special tokens `<a>` and `<b>` in the places of the second and third token of the plain answer.
-fn with_specials(template: Option<&str>) -> (Loaded, Vec<u32>, Vec<u32>) {
+fn with_specials(template: Option<&str>) -> (ChatModel, Vec<u32>, Vec<u32>) {
     let golden = reference();
     let plain = ids(&golden["answers"][0]["ids"]);
     let added = json!([special(plain[1], "<a>"), special(plain[2], "<b>")]);
@@ -174,14 +178,18 @@ fn stop_strings_that_spell_special_tokens_stop() {
         for logprobs in [false, true] {
             let outcome =
                 run(&mut model, json!({ "ids": prompt, "maxTokens": 10, "stop": [stop], "logprobs": logprobs }));
-            assert_eq!((outcome.ids.as_slice(), outcome.finish_reason), (&plain[..count], Finish::Stop), "{stop}");
+            assert_eq!(
+                (outcome.ids.as_slice(), outcome.finish_reason),
+                (&plain[..count], FinishReason::Stop),
+                "{stop}"
+            );
             let text = if stop.starts_with('<') { first.as_str() } else { "" };
             assert_eq!(outcome.text, text, "{stop}: neither the stop string nor special tokens are shown");
         }
     }
     // What stands on both sides of a special token is no stop string.
     let outcome = run(&mut model, json!({ "ids": prompt, "maxTokens": 5, "stop": [format!("{first}{fourth}")] }));
-    assert_eq!((outcome.ids.len(), outcome.finish_reason), (5, Finish::Length));
+    assert_eq!((outcome.ids.len(), outcome.finish_reason), (5, FinishReason::Length));
 }
 
 #[test]
@@ -213,7 +221,7 @@ fn answers_that_are_begun_are_continued() {
     let (question, begun) = (character(5).to_string(), character(6).to_string());
     let messages = json!([{ "role": "user", "content": question }, { "role": "assistant", "content": begun }]);
     let [a, b] = [plain[1], plain[2]];
-    let of = |model: &mut Loaded, more: Value, ids: &[u32]| {
+    let of = |model: &mut ChatModel, more: Value, ids: &[u32]| {
         let mut asked = json!({ "messages": messages, "maxTokens": 6 });
         asked.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         let answer = run(model, asked);

@@ -10,11 +10,11 @@ mod speculation;
 mod stops;
 mod tasks;
 
-use jerboa::exec::{Overrides, RunOptions};
+use jerboa::exec::{PrecisionOptions, RunOptions};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::kernels::attention::Kv;
-use jerboa::task::{Event, GenerateRequest, Loaded, Outcome};
+use jerboa::task::{ChatModel, GenerateRequest, GenerationResult, TokenEvent};
 use jerboa_tests::golden::golden;
 use jerboa_tests::open;
 use pollster::block_on;
@@ -76,18 +76,18 @@ fn folder() -> &'static PathBuf {
 }
 
 /// The bundled model with a context of so many tokens, in exact arithmetic.
-fn stories(context: usize) -> Loaded {
+fn stories(context: usize) -> ChatModel {
     stories_with(context, RunOptions::default())
 }
 
-fn stories_with(context: usize, options: RunOptions) -> Loaded {
-    let overrides = Overrides { kv: options.overrides.kv.or(Some(Kv::F32)), ..options.overrides };
+fn stories_with(context: usize, options: RunOptions) -> ChatModel {
+    let overrides = PrecisionOptions { kv_type: options.overrides.kv_type.or(Some(Kv::F32)), ..options.overrides };
     let options = RunOptions { max_context: Some(context), overrides, ..options };
     let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
     block_on(async {
         let model = ModelRef::parse(&folder().to_string_lossy()).expect("a folder");
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
-        Loaded::load(gpu, &source, "stories260K", options).await
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+        ChatModel::load(gpu, &source, "stories260K", options).await
     })
     .unwrap_or_else(|e| panic!("{e}"))
 }
@@ -100,7 +100,7 @@ fn character(id: u32) -> char {
 /// A tiny checkpoint of tests/golden/models with a tokenizer whose tokens are single characters, but for the `added` ones; with a
 /// generation_config.json and a chat template of its own.
 #[allow(clippy::needless_pass_by_value)] // its callers make it for this alone
-fn tiny_with(name: &str, generation: Option<&Value>, added: Value, template: Option<&str>) -> Loaded {
+fn tiny_with(name: &str, generation: Option<&Value>, added: Value, template: Option<&str>) -> ChatModel {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let from = golden(&format!("models/{name}"));
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -127,13 +127,13 @@ fn tiny_with(name: &str, generation: Option<&Value>, added: Value, template: Opt
             "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": [] },
     });
     std::fs::write(to.join("tokenizer.json"), tokenizer.to_string()).expect("a tokenizer");
-    let overrides = Overrides { kv: Some(Kv::F32), ..Overrides::default() };
-    let options = RunOptions { max_context: Some(256), chunk: 16, overrides, ..RunOptions::default() };
+    let overrides = PrecisionOptions { kv_type: Some(Kv::F32), ..PrecisionOptions::default() };
+    let options = RunOptions { max_context: Some(256), prefill_chunk: 16, overrides, ..RunOptions::default() };
     let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
     let loaded = block_on(async {
         let model = ModelRef::parse(&to.to_string_lossy()).expect("a folder");
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
-        Loaded::load(gpu, &source, name, options).await
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+        ChatModel::load(gpu, &source, name, options).await
     });
     loaded.unwrap_or_else(|e| panic!("{name}: {e}"))
 }
@@ -144,19 +144,19 @@ fn request(json: Value) -> GenerateRequest {
 }
 
 /// Generates, with the events that came.
-fn events(loaded: &mut Loaded, json: Value) -> jerboa::Result<(Outcome, Vec<Event>)> {
+fn events(loaded: &mut ChatModel, json: Value) -> jerboa::Result<(GenerationResult, Vec<TokenEvent>)> {
     let mut events = Vec::new();
     let outcome = block_on(loaded.generate(&request(json), &AbortFlag::new(), |e| events.push(e.clone())))?;
     Ok((outcome, events))
 }
 
 /// Generates.
-fn run(loaded: &mut Loaded, json: Value) -> Outcome {
+fn run(loaded: &mut ChatModel, json: Value) -> GenerationResult {
     events(loaded, json).unwrap_or_else(|e| panic!("{e}")).0
 }
 
 /// Whether the model continues as the reference does: it is usable.
-fn assert_usable(loaded: &mut Loaded, after: &str) {
+fn assert_usable(loaded: &mut ChatModel, after: &str) {
     let outcome = run(loaded, serde_json::json!({ "prompt": reference().prompt, "temperature": 0, "maxTokens": 8 }));
     assert_eq!(outcome.ids, reference().new_ids()[..8], "after {after}");
 }

@@ -2,12 +2,12 @@
 //! conversations that go on from here, and what is refused.
 
 use super::{golden, open};
-use jerboa::exec::{Overrides, RunOptions};
+use jerboa::exec::{PrecisionOptions, RunOptions};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::kernels::attention::Kv;
-use jerboa::task::{GenerateRequest, Loaded, Outcome, Seen};
-use jerboa::vision::Picture;
+use jerboa::task::{ChatModel, GenerateRequest, GenerationResult, ImageInfo};
+use jerboa::vision::RgbImage;
 use jerboa_tests::golden::Golden;
 use jerboa_tests::random;
 use pollster::block_on;
@@ -15,32 +15,32 @@ use serde_json::{Value, json};
 use std::rc::Rc;
 
 /// The random model of the page, in exact arithmetic.
-fn tiny(context: usize) -> Loaded {
-    let overrides = Overrides { kv: Some(Kv::F32), ..Overrides::default() };
+fn tiny(context: usize) -> ChatModel {
+    let overrides = PrecisionOptions { kv_type: Some(Kv::F32), ..PrecisionOptions::default() };
     let options = RunOptions { max_context: Some(context), overrides, ..RunOptions::default() };
     let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
     block_on(async {
         let folder = golden("../../www/public/models/tiny-vision");
         let model = ModelRef::parse(&folder.to_string_lossy())?;
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await?;
-        let mut loaded = Loaded::load(gpu, &source, "tiny-vision", options).await?;
-        loaded.open_eyes(Rc::new(source), None, options).await?;
+        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+        let mut loaded = ChatModel::load(gpu, &source, "tiny-vision", options).await?;
+        loaded.enable_vision(Rc::new(source), None, options).await?;
         Ok::<_, jerboa::Error>(loaded)
     })
     .unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn picture(seed: u64, width: usize, height: usize) -> Picture {
+fn picture(seed: u64, width: usize, height: usize) -> RgbImage {
     let bytes = random(seed, width * height * 3).iter().map(|v| ((v + 1.0) * 127.0) as u8).collect();
-    Picture::new(width, height, bytes).expect("a picture")
+    RgbImage::new(width, height, bytes).expect("a picture")
 }
 
-fn see(loaded: &Loaded, picture: &Picture) -> Seen {
-    let sight = loaded.sight().expect("eyes");
-    block_on(sight.see(sight.whole(picture).expect("tiles"), &[])).unwrap_or_else(|e| panic!("{e}"))
+fn see(loaded: &ChatModel, picture: &RgbImage) -> ImageInfo {
+    let sight = loaded.vision().expect("eyes");
+    block_on(sight.encode(sight.image_from_pixels(picture).expect("tiles"), &[])).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn ask(loaded: &mut Loaded, messages: &Value) -> jerboa::Result<Outcome> {
+fn ask(loaded: &mut ChatModel, messages: &Value) -> jerboa::Result<GenerationResult> {
     let request = json!({ "messages": messages, "temperature": 0, "maxTokens": 6 });
     block_on(loaded.generate(&GenerateRequest::from_json(&request.to_string())?, &AbortFlag::new(), |_| {}))
 }
@@ -56,15 +56,15 @@ fn a_conversation_keeps_its_pictures() {
     let (one, other) = (picture(1, 96, 64), picture(2, 70, 130));
     let first = see(&loaded, &one);
     assert_eq!((first.tokens, &first.grids[..], &first.tiles[..]), (6, &[(2, 3)][..], &[(96, 64)][..]));
-    assert!(loaded.sight().unwrap().tower_bytes() > 0);
+    assert!(loaded.vision().unwrap().encoder_bytes() > 0);
     let start = ask(&mut loaded, &json!([user(first.picture, "What is it?")])).expect("an answer");
     assert!(start.text.starts_with(' ') && start.encode_ms > 0.0, "{start:?}");
     // A follow-up with a second picture: the first is not encoded again, and of the prompt only what is new runs.
     let again = see(&loaded, &one);
     let second = see(&loaded, &other);
     assert_eq!((again.picture, again.ms), (first.picture, 0.0));
-    let sight = loaded.sight().unwrap().clone();
-    assert_eq!(sight.encodes(), 2);
+    let sight = loaded.vision().unwrap().clone();
+    assert_eq!(sight.encode_count(), 2);
     let messages = json!([
         user(first.picture, "What is it?"), { "role": "assistant", "content": start.text }, user(second.picture, "And this?"),
     ]);
@@ -77,16 +77,16 @@ fn a_conversation_keeps_its_pictures() {
     for session in [&mut fresh, &mut fork, &mut loaded] {
         assert_eq!(ask(session, &messages).expect("an answer").ids, follow.ids);
     }
-    assert_eq!(sight.encodes(), 2);
+    assert_eq!(sight.encode_count(), 2);
     let made_again = ask(&mut loaded, &messages).expect("an answer");
     assert_eq!(made_again.cached_tokens + 1, made_again.prompt_tokens);
     // Without its weights on the device the pictures are still there; another one has them loaded again.
-    block_on(sight.unload_tower());
-    assert_eq!(sight.tower_bytes(), 0);
+    block_on(sight.unload_encoder());
+    assert_eq!(sight.encoder_bytes(), 0);
     assert_eq!(ask(&mut loaded, &messages).expect("an answer").ids, follow.ids);
     see(&loaded, &picture(3, 64, 64));
-    assert_eq!(sight.encodes(), 3);
-    assert_eq!(block_on(sight.rows(first.picture)).expect("rows").len(), 6 * 32);
+    assert_eq!(sight.encode_count(), 3);
+    assert_eq!(block_on(sight.embeddings(first.picture)).expect("rows").len(), 6 * 32);
 }
 
 #[test]
@@ -94,14 +94,14 @@ fn a_video_is_read_with_the_times_of_its_frames() {
     let expected = Golden::read(&golden("vision/video/tiny.safetensors"));
     let (shape, frames) = (expected.shape("frames"), expected.bytes("frames"));
     let mut loaded = tiny(512);
-    let sight = loaded.sight().expect("eyes").clone();
+    let sight = loaded.vision().expect("eyes").clone();
     let take = || {
-        let mut intake = sight.film(shape[2], shape[1], shape[0]).expect("sizes");
+        let mut intake = sight.video_intake(shape[2], shape[1], shape[0]).expect("sizes");
         intake.push(&frames, 3).expect("rows");
         intake
     };
     let seconds = [0.0, 0.5, 1.0, 1.5, 2.0];
-    let seen = block_on(sight.see(take(), &seconds)).expect("a video");
+    let seen = block_on(sight.encode(take(), &seconds)).expect("a video");
     assert_eq!((seen.tokens, &seen.grids[..]), (12, &[(2, 3), (2, 3)][..]));
     let said = |n: u32| {
         json!([{ "role": "user", "content": [{ "type": "text", "text": "Look " }, { "type": "video", "picture": n },
@@ -114,8 +114,8 @@ fn a_video_is_read_with_the_times_of_its_frames() {
     let wanted: Vec<u32> = expected.ints("greedy").iter().map(|id| *id as u32).collect();
     assert_eq!(answer.ids, wanted);
     // The same frames at other times are another video; at the same times they are known.
-    let again = block_on(sight.see(take(), &seconds)).expect("a video");
-    let slow = block_on(sight.see(take(), &[0.0, 2.0, 4.0, 6.0, 8.0])).expect("a video");
+    let again = block_on(sight.encode(take(), &seconds)).expect("a video");
+    let slow = block_on(sight.encode(take(), &[0.0, 2.0, 4.0, 6.0, 8.0])).expect("a video");
     assert!(again.picture == seen.picture && slow.picture != seen.picture);
     // A picture may stand beside.
     let still = see(&loaded, &picture(4, 64, 64));
@@ -124,11 +124,11 @@ fn a_video_is_read_with_the_times_of_its_frames() {
     let mixed = ask(&mut loaded, &both).expect("an answer");
     assert!(mixed.prompt_tokens > answer.prompt_tokens && mixed.cached_tokens > seen.tokens, "{mixed:?}");
     for wrong in [&seconds[..4], &[0.0, 3.0, 1.0, 4.0, 5.0]] {
-        let error = block_on(sight.see(take(), wrong)).expect_err("other times").to_string();
+        let error = block_on(sight.encode(take(), wrong)).expect_err("other times").to_string();
         assert!(error.contains("4 frames need increasing times in seconds"), "{error}");
     }
-    assert!(sight.film(64, 64, 2000).is_err());
-    let times = sight.films().expect("videos").times(30.0, None);
+    assert!(sight.video_intake(64, 64, 2000).is_err());
+    let times = sight.video_processor().expect("videos").times(30.0, None);
     assert_eq!((times[0], times.len(), times[times.len() - 1]), (0.0, 33, 30.0));
 }
 
@@ -148,10 +148,11 @@ fn what_a_user_writes_is_no_picture() {
         let error = ask(&mut loaded, &messages).expect_err("refused").to_string();
         assert!(error.contains(said), "{error}");
     }
-    let sight = loaded.sight().unwrap();
-    let error = block_on(sight.see(sight.intake(64, 64).expect("sizes"), &[])).expect_err("no rows").to_string();
+    let sight = loaded.vision().unwrap();
+    let error =
+        block_on(sight.encode(sight.image_intake(64, 64).expect("sizes"), &[])).expect_err("no rows").to_string();
     assert!(error.contains("only 0 of its 64 rows are given"), "{error}");
-    assert!(sight.intake(2000, 3).is_err(), "too long");
+    assert!(sight.image_intake(2000, 3).is_err(), "too long");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Draws and log-probabilities of a running engine against the CPU's samplers over the same model's logits.
 
 use super::{assert_usable, events, reference, run, stories};
-use jerboa::sample::{Overrides, Params, Sampler};
-use jerboa::task::Loaded;
+use jerboa::sample::{Sampler, SamplingOptions, SamplingParams};
+use jerboa::task::ChatModel;
 use pollster::block_on;
 use serde_json::{Value, json};
 
@@ -28,15 +28,17 @@ fn with(base: &Value, extra: &Value) -> Value {
     Value::Object(all)
 }
 
-fn draw(model: &mut Loaded, setting: &Value, seed: u64) -> Vec<u32> {
+fn draw(model: &mut ChatModel, setting: &Value, seed: u64) -> Vec<u32> {
     let request = json!({ "prompt": reference().prompt, "seed": seed, "maxTokens": TOKENS, "ignoreEos": true });
     run(model, with(setting, &request)).ids
 }
 
 /// The tokens that the CPU's sampler draws from the logits of one step after another.
-fn oracle(model: &mut Loaded, setting: &Value, seed: u64) -> Vec<u32> {
-    let overrides: Overrides = serde_json::from_value(with(setting, &json!({ "seed": seed }))).expect("parameters");
-    let params = Params::from_generation_config(&json!({})).and_then(|p| p.merge(&overrides)).expect("parameters");
+fn oracle(model: &mut ChatModel, setting: &Value, seed: u64) -> Vec<u32> {
+    let overrides: SamplingOptions =
+        serde_json::from_value(with(setting, &json!({ "seed": seed }))).expect("parameters");
+    let params =
+        SamplingParams::from_generation_config(&json!({})).and_then(|p| p.merge(&overrides)).expect("parameters");
     let mut sampler = Sampler::new(params, model.session.vocab(), 0).expect("a sampler");
     let prompt = &reference().prompt_ids;
     sampler.start(prompt);

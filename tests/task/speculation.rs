@@ -1,7 +1,7 @@
 //! Speculation as a request asks for it: the same text, with what was drafted in the outcome, where the likeliest is taken.
 
 use super::{events, reference, request, run, stories};
-use jerboa::task::{Finish, GenerateRequest};
+use jerboa::task::{FinishReason, GenerateRequest};
 use serde_json::{Value, json};
 
 /// The story so far, and its beginning once more: the rest is in the text.
@@ -48,7 +48,7 @@ fn a_context_that_fills_up_or_rolls_is_the_same() {
         let expected = run(&mut stories(context), ask(&ids, 100));
         let mut model = stories(context);
         let found = run(&mut model, with_lookup(ask(&ids, 100)));
-        assert_eq!((&found.ids, found.finish_reason), (&expected.ids, Finish::Length), "{context}");
+        assert_eq!((&found.ids, found.finish_reason), (&expected.ids, FinishReason::Length), "{context}");
         // What it left in the cache is right to its last position.
         let full = [&ids[..], &expected.ids[..]].concat();
         let again = run(&mut model, ask(&full[..context], 1));

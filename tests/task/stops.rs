@@ -1,7 +1,7 @@
 //! What ends an answer: strings across the borders of tokens, end tokens, the most tokens.
 
 use super::{events, reference, run, stories};
-use jerboa::task::Finish;
+use jerboa::task::FinishReason;
 use serde_json::json;
 
 /// Strings that begin inside one token and end inside another, at many places of the text.
@@ -22,7 +22,7 @@ fn stop_strings_across_tokens() {
                 "prompt": reference().prompt, "temperature": 0, "stop": ["never", stop], "maxTokens": 180, "logprobs": logprobs,
             });
             let (outcome, events) = events(&mut model, json).unwrap_or_else(|e| panic!("{e}"));
-            assert_eq!(outcome.finish_reason, Finish::Stop, "{stop:?}");
+            assert_eq!(outcome.finish_reason, FinishReason::Stop, "{stop:?}");
             assert_eq!(outcome.text, expected, "{stop:?}");
             // No part of it was ever shown.
             let mut shown = String::new();
@@ -46,7 +46,7 @@ fn what_only_begins_like_a_stop_string_is_shown_in_the_end() {
     let stop = format!("{}#", &shown[16..]);
     let json = json!({ "prompt": reference().prompt, "temperature": 0, "stop": [stop], "maxTokens": 40 });
     let outcome = run(&mut model, json);
-    assert_eq!(outcome.finish_reason, Finish::Length);
+    assert_eq!(outcome.finish_reason, FinishReason::Length);
     assert!(outcome.text.len() > 20 && reference().new_text().starts_with(&outcome.text), "{:?}", outcome.text);
 }
 
@@ -74,7 +74,7 @@ fn an_end_token_ends_it_unless_it_is_ignored() {
         })
     };
     let ended = run(&mut model, json(false));
-    assert_eq!((ended.finish_reason, ended.ids.as_slice(), ended.text.as_str()), (Finish::Stop, &[2][..], ""));
+    assert_eq!((ended.finish_reason, ended.ids.as_slice(), ended.text.as_str()), (FinishReason::Stop, &[2][..], ""));
     let ignored = run(&mut model, json(true));
-    assert_eq!((ignored.finish_reason, ignored.ids), (Finish::Length, vec![2; 9]));
+    assert_eq!((ignored.finish_reason, ignored.ids), (FinishReason::Length, vec![2; 9]));
 }

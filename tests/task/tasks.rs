@@ -1,17 +1,17 @@
 //! What a model is for, and what a load reads of its files.
 
 use jerboa::Error;
-use jerboa::exec::{Files, Overrides, RunOptions};
+use jerboa::exec::{ModelFiles, PrecisionOptions, RunOptions};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
-use jerboa::task::{AnyModel, Task};
+use jerboa::task::{Task, TaskModel};
 use jerboa_tests::golden::golden;
 use jerboa_tests::open;
 use pollster::block_on;
 
 async fn source(folder: &str) -> Source {
     let model = ModelRef::parse(&golden(folder).to_string_lossy()).expect("a folder");
-    Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::none()).await.expect("a source")
+    Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await.expect("a source")
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn a_model_for_another_task_says_what_to_call() {
         let refused = block_on(async {
             let source = source(folder).await;
             let gpu = open(&DeviceOptions::default());
-            AnyModel::load(gpu, &source, "org/name", Some(task), RunOptions::default()).await.map(|model| model.task())
+            TaskModel::load(gpu, &source, "org/name", Some(task), RunOptions::default()).await.map(|model| model.task())
         });
         match refused {
             Err(Error::Request { parameter, reason }) => {
@@ -66,8 +66,8 @@ fn tensors_that_a_load_reads_are_not_listed_as_unused() {
         ("vision/pairs/clip", &["logit_scale"]),
     ] {
         let found = block_on(async {
-            let files = Files::examine(&source(folder).await, None).await.expect("files");
-            files.inspect(Overrides::default())
+            let files = ModelFiles::open_unchecked(&source(folder).await, None).await.expect("files");
+            files.inspect(PrecisionOptions::default())
         });
         assert_eq!(found.unused, unused, "{folder}");
         assert!(found.faults.is_empty(), "{folder}: {:?}", found.faults);

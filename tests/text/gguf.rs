@@ -2,7 +2,7 @@
 //! about tokens beyond what a file says.
 
 use jerboa::SortedMap;
-use jerboa::format::gguf::{Gguf, Value};
+use jerboa::format::gguf::{Gguf, MetadataValue};
 use jerboa::text::{ChatInput, ChatTemplate, SpecialTokens, Tokenizer, TokenizerFiles};
 use jerboa_tests::golden::golden;
 use serde::Deserialize;
@@ -44,14 +44,14 @@ impl Vocabulary {
     }
 }
 
-fn texts(all: &[&str]) -> Value {
-    Value::Texts(all.iter().map(|t| (*t).to_string()).collect())
+fn texts(all: &[&str]) -> MetadataValue {
+    MetadataValue::Texts(all.iter().map(|t| (*t).to_string()).collect())
 }
 
 /// A header with these keys of the tokenizer, and others as they are.
-fn file(pairs: Vec<(&str, Value)>) -> Gguf {
+fn file(pairs: Vec<(&str, MetadataValue)>) -> Gguf {
     let key = |key: &str| if key.contains('.') { key.to_string() } else { format!("tokenizer.ggml.{key}") };
-    let metadata: SortedMap<String, Value> = pairs.into_iter().map(|(k, value)| (key(k), value)).collect();
+    let metadata: SortedMap<String, MetadataValue> = pairs.into_iter().map(|(k, value)| (key(k), value)).collect();
     Gguf { file: "test.gguf".into(), size: 0, metadata, tensors: SortedMap::new(), parts: Vec::new() }
 }
 
@@ -88,12 +88,12 @@ fn every_pre_tokenizer_gives_the_recorded_ids() {
         for name in &case.names {
             names += 1;
             let tokenizer = load(&file(vec![
-                ("model", Value::Text("gpt2".into())),
-                ("pre", Value::Text(name.clone())),
-                ("tokens", Value::Texts(tokens.clone())),
-                ("token_type", Value::Ints(kinds.clone())),
-                ("merges", Value::Texts(vocabulary.merges.clone())),
-                ("unknown_token_id", Value::Int(0)),
+                ("model", MetadataValue::Text("gpt2".into())),
+                ("pre", MetadataValue::Text(name.clone())),
+                ("tokens", MetadataValue::Texts(tokens.clone())),
+                ("token_type", MetadataValue::Ints(kinds.clone())),
+                ("merges", MetadataValue::Texts(vocabulary.merges.clone())),
+                ("unknown_token_id", MetadataValue::Int(0)),
             ]));
             let tokenizer = tokenizer.unwrap_or_else(|e| panic!("{name}: {e}"));
             for (index, text) in recording.texts.iter().enumerate() {
@@ -110,7 +110,7 @@ fn every_pre_tokenizer_gives_the_recorded_ids() {
 }
 
 /// The bytes' alphabet alone, with tokens before it.
-fn byte_level(first: &[&str], kinds: &[i64], more: Vec<(&'static str, Value)>) -> Gguf {
+fn byte_level(first: &[&str], kinds: &[i64], more: Vec<(&'static str, MetadataValue)>) -> Gguf {
     let bytes = std::fs::read(golden("text/gguf_pre.json")).expect("the recording");
     let recording: Recording = serde_json::from_slice(&bytes).expect("the recording");
     let mut tokens: Vec<String> = first.iter().map(|t| (*t).to_string()).collect();
@@ -118,11 +118,11 @@ fn byte_level(first: &[&str], kinds: &[i64], more: Vec<(&'static str, Value)>) -
     let mut kinds = kinds.to_vec();
     kinds.resize(tokens.len(), 1);
     let mut pairs = vec![
-        ("model", Value::Text("gpt2".into())),
-        ("pre", Value::Text("gpt-2".into())),
-        ("tokens", Value::Texts(tokens)),
-        ("token_type", Value::Ints(kinds)),
-        ("merges", Value::Texts(Vec::new())),
+        ("model", MetadataValue::Text("gpt2".into())),
+        ("pre", MetadataValue::Text("gpt-2".into())),
+        ("tokens", MetadataValue::Texts(tokens)),
+        ("token_type", MetadataValue::Ints(kinds)),
+        ("merges", MetadataValue::Texts(Vec::new())),
     ];
     pairs.retain(|(key, _)| !more.iter().any(|(own, _)| own == key));
     pairs.extend(more);
@@ -132,17 +132,17 @@ fn byte_level(first: &[&str], kinds: &[i64], more: Vec<(&'static str, Value)>) -
 #[test]
 fn what_is_not_known_is_refused_by_name() {
     for (key, name) in [("pre", "no-such-cut"), ("model", "rwkv"), ("model", "plamo2")] {
-        let refused = byte_level(&[], &[], vec![(key, Value::Text(name.into()))]).tokenizer().expect_err(name);
+        let refused = byte_level(&[], &[], vec![(key, MetadataValue::Text(name.into()))]).tokenizer().expect_err(name);
         assert!(refused.to_string().contains(&format!("'{name}'")), "{refused}");
     }
-    assert!(!byte_level(&[], &[], vec![("model", Value::Text("none".into()))]).has_tokenizer());
+    assert!(!byte_level(&[], &[], vec![("model", MetadataValue::Text("none".into()))]).has_tokenizer());
 }
 
 /// Ends of turns count by their spelling, whatever the file calls them, with llama.cpp's exceptions.
 #[test]
 fn generations_end_at_tokens_by_their_spelling() {
-    let eos = |id: i64| vec![("eos_token_id", Value::Int(id))];
-    let stops = |first: &[&str], more: Vec<(&'static str, Value)>| byte_level(first, &[], more).stop_ids();
+    let eos = |id: i64| vec![("eos_token_id", MetadataValue::Int(id))];
+    let stops = |first: &[&str], more: Vec<(&'static str, MetadataValue)>| byte_level(first, &[], more).stop_ids();
     // Phi-3: the turn's end is not the file's.
     assert_eq!(stops(&["<|endoftext|>", "<|user|>", "<|end|>"], eos(0)), [0, 2]);
     // Normal in the file's words, control by its spelling.
@@ -165,7 +165,11 @@ fn generations_end_at_tokens_by_their_spelling() {
     // What is filled in ends there; what comes before and behind it does not.
     let fill = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"];
     assert_eq!(stops(&fill, Vec::new()), [3, 4, 5]);
-    let named = vec![("eot_token_id", Value::Int(1)), ("eom_token_id", Value::Int(0)), ("eos_token_id", Value::Int(2))];
+    let named = vec![
+        ("eot_token_id", MetadataValue::Int(1)),
+        ("eom_token_id", MetadataValue::Int(0)),
+        ("eos_token_id", MetadataValue::Int(2)),
+    ];
     assert_eq!(stops(&["<a>", "<b>", "<c>"], named), [2, 1, 0]);
     // Ids beyond the vocabulary are none.
     assert_eq!(stops(&["<a>"], eos(100_000)), [] as [u32; 0]);
@@ -174,16 +178,19 @@ fn generations_end_at_tokens_by_their_spelling() {
 /// What stands around a text by default, by the kinds of vocabularies and by the names of pre-tokenizers.
 #[test]
 fn first_and_last_tokens_are_those_of_llama_cpp() {
-    let around = |pre: &str, more: Vec<(&'static str, Value)>| {
-        let mut pairs =
-            vec![("pre", Value::Text(pre.into())), ("bos_token_id", Value::Int(0)), ("eos_token_id", Value::Int(1))];
+    let around = |pre: &str, more: Vec<(&'static str, MetadataValue)>| {
+        let mut pairs = vec![
+            ("pre", MetadataValue::Text(pre.into())),
+            ("bos_token_id", MetadataValue::Int(0)),
+            ("eos_token_id", MetadataValue::Int(1)),
+        ];
         pairs.extend(more);
         let file = byte_level(&["<bos>", "<end>"], &[3, 3], pairs);
         let tokenizer = load(&file).expect("a tokenizer");
         let ids = tokenizer.encode("!", true).expect("ids");
         (ids.first() == Some(&0), ids.last() == Some(&1))
     };
-    let add = |key: &'static str, add: bool| vec![(key, Value::Bool(add))];
+    let add = |key: &'static str, add: bool| vec![(key, MetadataValue::Bool(add))];
     assert_eq!(around("gpt-2", Vec::new()), (false, false));
     for pre in ["llama-bpe", "falcon3", "lfm2", "pixtral", "tekken", "chameleon"] {
         assert_eq!(around(pre, Vec::new()), (true, false), "{pre}");
@@ -192,12 +199,12 @@ fn first_and_last_tokens_are_those_of_llama_cpp() {
     assert_eq!(around("qwen2", add("add_eos_token", true)), (false, true));
     assert_eq!(around("gpt-2", add("add_bos_token", true)), (true, false));
     // SentencePiece: the first token by default, with ids of its own where the file names none.
-    let spm = |more: Vec<(&'static str, Value)>| {
+    let spm = |more: Vec<(&'static str, MetadataValue)>| {
         let mut pairs = vec![
-            ("model", Value::Text("llama".into())),
+            ("model", MetadataValue::Text("llama".into())),
             ("tokens", texts(&["<unk>", "<s>", "</s>", "\u{2581}", "a"])),
-            ("token_type", Value::Ints(vec![2, 3, 3, 1, 1])),
-            ("scores", Value::Ints(vec![0; 5])),
+            ("token_type", MetadataValue::Ints(vec![2, 3, 3, 1, 1])),
+            ("scores", MetadataValue::Ints(vec![0; 5])),
         ];
         pairs.extend(more);
         load(&file(pairs)).expect("a tokenizer").encode("a", true).expect("ids")
@@ -223,19 +230,19 @@ fn word_pieces_are_normalized_as_the_file_says() {
         "er",
         "\u{2581}!",
     ];
-    let ids = |more: Vec<(&'static str, Value)>| {
+    let ids = |more: Vec<(&'static str, MetadataValue)>| {
         let mut pairs = vec![
-            ("model", Value::Text("bert".into())),
+            ("model", MetadataValue::Text("bert".into())),
             ("tokens", texts(&words)),
-            ("token_type", Value::Ints(vec![3, 3, 3, 3, 1, 1, 1, 1, 1, 1])),
-            ("unknown_token_id", Value::Int(1)),
-            ("cls_token_id", Value::Int(2)),
-            ("seperator_token_id", Value::Int(3)),
+            ("token_type", MetadataValue::Ints(vec![3, 3, 3, 3, 1, 1, 1, 1, 1, 1])),
+            ("unknown_token_id", MetadataValue::Int(1)),
+            ("cls_token_id", MetadataValue::Int(2)),
+            ("seperator_token_id", MetadataValue::Int(3)),
         ];
         pairs.extend(more);
         load(&file(pairs)).expect("a tokenizer").encode_text("Kölner!", 16).expect("ids")
     };
-    let flag = |key: &'static str, on: bool| (key, Value::Bool(on));
+    let flag = |key: &'static str, on: bool| (key, MetadataValue::Bool(on));
     let (lower, accents) = ("tokenizer.ggml.normalizer.lowercase", "tokenizer.ggml.normalizer.strip_accents");
     assert_eq!(ids(Vec::new()), [2, 6, 8, 9, 3]);
     assert_eq!(ids(vec![flag(lower, false)]), [2, 4, 8, 9, 3]);
@@ -248,21 +255,21 @@ fn word_pieces_are_normalized_as_the_file_says() {
 #[test]
 fn unigrams_have_the_spaces_and_separators_that_the_file_says() {
     let pieces = ["<s>", "<pad>", "</s>", "<unk>", "\u{2581}", "\u{2581}a", "a"];
-    let made = |more: Vec<(&'static str, Value)>| {
+    let made = |more: Vec<(&'static str, MetadataValue)>| {
         let mut pairs = vec![
-            ("model", Value::Text("t5".into())),
+            ("model", MetadataValue::Text("t5".into())),
             ("tokens", texts(&pieces)),
-            ("token_type", Value::Ints(vec![3, 3, 3, 2, 1, 1, 1])),
-            ("scores", Value::Floats(vec![0.0, 0.0, 0.0, 0.0, -3.0, -2.0, -2.5])),
-            ("bos_token_id", Value::Int(0)),
-            ("eos_token_id", Value::Int(2)),
-            ("seperator_token_id", Value::Int(2)),
-            ("unknown_token_id", Value::Int(3)),
+            ("token_type", MetadataValue::Ints(vec![3, 3, 3, 2, 1, 1, 1])),
+            ("scores", MetadataValue::Floats(vec![0.0, 0.0, 0.0, 0.0, -3.0, -2.0, -2.5])),
+            ("bos_token_id", MetadataValue::Int(0)),
+            ("eos_token_id", MetadataValue::Int(2)),
+            ("seperator_token_id", MetadataValue::Int(2)),
+            ("unknown_token_id", MetadataValue::Int(3)),
         ];
         pairs.extend(more);
         load(&file(pairs)).expect("a tokenizer")
     };
-    let flag = |key: &'static str| (key, Value::Bool(true));
+    let flag = |key: &'static str| (key, MetadataValue::Bool(true));
     let ids = |more| made(more).encode("a  a", true).expect("ids");
     assert_eq!(ids(Vec::new()), [6, 4, 5, 2]);
     assert_eq!(ids(vec![flag("add_space_prefix")]), [5, 4, 5, 2]);
@@ -277,7 +284,7 @@ fn unigrams_have_the_spaces_and_separators_that_the_file_says() {
 #[test]
 fn tokens_swallow_spaces_by_the_names_of_models() {
     let named = |name: &str| {
-        let more = vec![("general.name", Value::Text(name.into()))];
+        let more = vec![("general.name", MetadataValue::Text(name.into()))];
         let file = byte_level(&["<|user|>", "<|endoftext|>"], &[3, 3], more);
         let tokenizer = load(&file).expect("a tokenizer");
         tokenizer.encode_trusted("<|user|> \n!<|endoftext|> ", false).expect("ids").len()
@@ -289,8 +296,8 @@ fn tokens_swallow_spaces_by_the_names_of_models() {
 #[test]
 fn named_templates_are_chosen_by_what_is_asked() {
     let more = vec![
-        ("tokenizer.chat_template", Value::Text("plain".into())),
-        ("tokenizer.chat_template.tool_use", Value::Text("tools".into())),
+        ("tokenizer.chat_template", MetadataValue::Text("plain".into())),
+        ("tokenizer.chat_template.tool_use", MetadataValue::Text("tools".into())),
         ("tokenizer.chat_templates", texts(&["tool_use"])),
     ];
     let config = byte_level(&[], &[], more).tokenizer_config().to_string();
@@ -307,9 +314,9 @@ fn named_templates_are_chosen_by_what_is_asked() {
 #[test]
 fn files_say_how_tokens_are_sampled() {
     let more = vec![
-        ("general.sampling.temp", Value::Float(0.5)),
-        ("general.sampling.top_k", Value::Int(20)),
-        ("suppress_tokens", Value::Ints(vec![3, 4])),
+        ("general.sampling.temp", MetadataValue::Float(0.5)),
+        ("general.sampling.top_k", MetadataValue::Int(20)),
+        ("suppress_tokens", MetadataValue::Ints(vec![3, 4])),
     ];
     let found = byte_level(&["</s>"], &[3], more).generation_config();
     let expected =

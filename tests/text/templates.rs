@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jerboa::Error;
 use jerboa::format::mlc_chat;
-use jerboa::text::{ChatInput, ChatTemplate, Clock, SpecialTokens, Tokenizer};
+use jerboa::text::{ChatInput, ChatTemplate, LocalTime, SpecialTokens, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,7 @@ struct Recording {
 }
 
 /// The recordings' clock.
-const CLOCK: Clock = Clock { year: 2025, month: 3, day: 14, hour: 9, minute: 26, second: 53 };
+const CLOCK: LocalTime = LocalTime { year: 2025, month: 3, day: 14, hour: 9, minute: 26, second: 53 };
 
 fn input(case: &Map<String, Value>) -> ChatInput {
     let list = |name: &str| case.get(name).and_then(Value::as_array).cloned();
@@ -30,7 +30,7 @@ fn input(case: &Map<String, Value>) -> ChatInput {
         add_generation_prompt: case["add_generation_prompt"].as_bool().expect("a flag"),
         continue_final_message: false,
         variables: variables.map(|(k, v)| (k.clone(), v.clone())).collect(),
-        clock: Some(CLOCK),
+        local_time: Some(CLOCK),
     }
 }
 
@@ -115,7 +115,7 @@ fn last_messages_are_continued_as_in_transformers() {
             let Some(expected) = texts.get(kind) else { continue };
             let messages = messages.as_array().expect("messages").clone();
             let input =
-                ChatInput { messages, continue_final_message: true, clock: Some(CLOCK), ..ChatInput::default() };
+                ChatInput { messages, continue_final_message: true, local_time: Some(CLOCK), ..ChatInput::default() };
             match (expected.as_str(), template.render(&input, &special_tokens, &spellings)) {
                 (Some(want), got) => {
                     assert_eq!(
@@ -173,7 +173,7 @@ fn mlc_conversations_become_templates() {
             "stop_str": ["<|endoftext|>"], "stop_token_ids": [2, 32000, 32007]
         }
     });
-    let found = mlc_chat::conversation(&chat.to_string()).expect("a conversation");
+    let found = mlc_chat::parse_chat_settings(&chat.to_string()).expect("a conversation");
     let generation = json!({"do_sample": true, "temperature": 0.7, "top_p": 0.95, "eos_token_id": [2, 32000, 32007],
         "stop_strings": ["<|endoftext|>"]});
     assert_eq!(found.generation, generation);
@@ -189,7 +189,7 @@ fn mlc_conversations_become_templates() {
             add_generation_prompt: prompt,
             continue_final_message: false,
             variables: Map::new(),
-            clock: None,
+            local_time: None,
         };
         template.render(&input, &special, &[]).map(|p| p.text)
     };
@@ -206,7 +206,7 @@ fn mlc_conversations_become_templates() {
     let error = render(json!([{"role": "critic", "content": "x"}]), true).expect_err("no such role");
     assert!(error.to_string().contains("critic"), "{error}");
     // A base model's file has none; one that cannot be rendered is refused.
-    assert_eq!(mlc_chat::conversation("{}").expect("empty").template, None);
+    assert_eq!(mlc_chat::parse_chat_settings("{}").expect("empty").template, None);
     let broken = json!({"conv_template": {"roles": {"user": "U"}, "seps": [" "]}}).to_string();
-    assert_eq!(mlc_chat::conversation(&broken).expect_err("no assistant").code(), "config");
+    assert_eq!(mlc_chat::parse_chat_settings(&broken).expect_err("no assistant").code(), "config");
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use jerboa::text::{Prompt, Tokenizer, TokenizerFiles};
+use jerboa::text::{RenderedPrompt, Tokenizer, TokenizerFiles};
 use serde::Deserialize;
 
 use crate::files;
@@ -63,7 +63,12 @@ fn compare(tokenizer: &Tokenizer, recording: &Recording) -> Score {
         score.cases += 1;
         score.check("ids", text, &tokenizer.encode_trusted(text, false).expect("encodes"), &case.ids);
         score.check("ids_special", text, &tokenizer.encode_trusted(text, true).expect("encodes"), &case.ids_special);
-        score.check("prompt", text, &tokenizer.encode_prompt(&Prompt::trusted(text)).expect("encodes"), &case.ids);
+        score.check(
+            "prompt",
+            text,
+            &tokenizer.encode_prompt(&RenderedPrompt::trusted(text)).expect("encodes"),
+            &case.ids,
+        );
         score.check("decoded", text, &tokenizer.decode(&case.ids, true), &case.decoded);
         score.check("decoded_special", text, &tokenizer.decode(&case.ids_special, false), &case.decoded_special);
         if let Some(pieces) = &case.stream {

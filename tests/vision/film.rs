@@ -3,23 +3,25 @@
 
 use super::towers::{eye_on, processor};
 use super::{expectations, numbers};
-use jerboa::exec::{Encoded, Overrides, RunOptions, content};
+use jerboa::exec::{EncodedImage, PrecisionOptions, RunOptions, content_hash};
 use jerboa::kernels::attention::Kv;
-use jerboa::vision::{Films, Intake, Marks, Picture, Processor, Span, Told, positions};
+use jerboa::vision::{
+    ImageProcessor, ImageTokens, MropeSpan, RgbImage, TileBuilder, TimestampStyle, VideoProcessor, mrope_positions,
+};
 use jerboa_tests::golden::{Golden, go_on, golden, load};
 use jerboa_tests::{limit, open, relative_l2};
 use serde_json::{Value, json};
 
-fn told(class: &str) -> Told {
+fn told(class: &str) -> TimestampStyle {
     match class {
-        "Qwen3VLVideoProcessor" => Told::Words,
-        "Qwen2VLVideoProcessor" => Told::Positions(4.0),
-        _ => Told::Pictures,
+        "Qwen3VLVideoProcessor" => TimestampStyle::Text,
+        "Qwen2VLVideoProcessor" => TimestampStyle::Positions(4.0),
+        _ => TimestampStyle::Images,
     }
 }
 
 /// The video processor of a class as it is without settings.
-fn plain(class: &str) -> Films {
+fn plain(class: &str) -> VideoProcessor {
     let mut config = match class {
         "Qwen3VLVideoProcessor" => {
             json!({ "patch_size": 16, "size": { "shortest_edge": 131_072, "longest_edge": 786_432 } })
@@ -28,8 +30,8 @@ fn plain(class: &str) -> Films {
         _ => json!({ "video_sampling": { "fps": 1, "max_frames": 64, "video_size": { "longest_edge": 512 } } }),
     };
     config["video_processor_type"] = class.into();
-    let pictures = Processor::from_config(&config).expect("a processor");
-    Films::new(&config, &pictures, told(class)).expect("a processor")
+    let pictures = ImageProcessor::from_config(&config).expect("a processor");
+    VideoProcessor::new(&config, &pictures, told(class)).expect("a processor")
 }
 
 #[test]
@@ -38,7 +40,7 @@ fn frames_and_sizes_as_processors_choose_them() {
     for case in cases["chosen"].as_array().expect("a list") {
         let class = case["cls"].as_str().expect("a name");
         let (total, rate) = (case["total"].as_u64().unwrap() as usize, case["rate"].as_f64().unwrap());
-        let found = plain(class).sample(total, rate, None);
+        let found = plain(class).sample_frames(total, rate, None);
         assert_eq!(found, numbers(&case["indices"]), "{class}, {total} frames at {rate}");
     }
     for case in cases["sizes"].as_array().expect("a list") {
@@ -52,7 +54,7 @@ fn frames_and_sizes_as_processors_choose_them() {
 }
 
 /// The settings of videos that the script gave to a checkpoint.
-fn films(name: &str) -> Films {
+fn films(name: &str) -> VideoProcessor {
     let size = match name {
         "smolvlm" => json!({ "longest_edge": 128 }),
         "qwen2_5_vl" => json!({ "shortest_edge": 1568, "longest_edge": 9408 }),
@@ -67,17 +69,17 @@ fn films(name: &str) -> Films {
     };
     config["size"] = size;
     config["video_processor_type"] = class.into();
-    let mut pictures = Processor::from_config(&config).expect("a processor");
+    let mut pictures = ImageProcessor::from_config(&config).expect("a processor");
     pictures.tile_tokens = Some(4);
-    Films::new(&config, &pictures, told(class)).expect("a processor")
+    VideoProcessor::new(&config, &pictures, told(class)).expect("a processor")
 }
 
 /// The tiles of the video of a golden file, compared with its pixels.
-fn frames(name: &str, films: &Films, expected: &Golden) -> Intake {
+fn frames(name: &str, films: &VideoProcessor, expected: &Golden) -> TileBuilder {
     let shape = expected.shape("frames");
     let layout = films.layout(shape[2], shape[1], shape[0]).expect("a layout");
     let take = || {
-        let mut intake = Intake::new(&films.processor, layout.clone());
+        let mut intake = TileBuilder::new(&films.processor, layout.clone());
         // In portions that are no frames.
         expected.bytes("frames").chunks(shape[2] * 3 * 7).for_each(|rows| intake.push(rows, 3).expect("rows"));
         intake
@@ -85,15 +87,15 @@ fn frames(name: &str, films: &Films, expected: &Golden) -> Intake {
     let tiles = take().finish().expect("frames");
     let order = films.processor.order(if name == "smolvlm" { 64 } else { 0 });
     let mut values = Vec::new();
-    for group in tiles.chunks(films.together()) {
-        let group: Vec<&Picture> = group.iter().collect();
-        values.extend(films.processor.rows(&group, &order, &order.of(group[0])));
+    for group in tiles.chunks(films.temporal_patch()) {
+        let group: Vec<&RgbImage> = group.iter().collect();
+        values.extend(films.processor.rows(&group, &order, &order.tile_positions(group[0])));
     }
-    let (cols, planes) = (order.cols() / 3, films.processor.levels.len());
+    let (cols, planes) = (order.cols() / 3, films.processor.pixel_values.len());
     let levels = expected.bytes("levels");
     assert_eq!(values.len(), levels.len(), "{name}");
     for (i, (value, level)) in values.iter().zip(levels).enumerate() {
-        let wanted = films.processor.levels[i / cols % planes][usize::from(level)];
+        let wanted = films.processor.pixel_values[i / cols % planes][usize::from(level)];
         assert!((value - wanted).abs() < 1e-6, "{name}: number {i} is {value}, not {wanted}");
     }
     take()
@@ -107,36 +109,36 @@ fn check(name: &str) {
     let intake = frames(name, &films, &expected);
     let mut seconds: Vec<f64> = case["seconds"].as_array().unwrap().iter().map(|s| s.as_f64().unwrap()).collect();
     seconds.push(2.0 * seconds[seconds.len() - 1] - seconds[seconds.len() - 2]);
-    let marks = Marks::of(&films.processor, &json!({}));
-    let text = films.text(intake.layout(), &seconds, &marks);
+    let marks = ImageTokens::for_processor(&films.processor, &json!({}));
+    let text = films.prompt_text(intake.layout(), &seconds, &marks);
     let whole = case["text"].as_str().expect("a text");
     assert!(whole.contains(&text) && whole.contains(&format!("Look {}", before(&text, whole))), "{name}: {text}");
     let tiles = intake.finish().expect("frames");
-    let overrides = Overrides { kv: Some(Kv::F32), ..Overrides::default() };
-    let options = RunOptions { overrides, chunk: 16, max_context: Some(256), ..RunOptions::default() };
+    let overrides = PrecisionOptions { kv_type: Some(Kv::F32), ..PrecisionOptions::default() };
+    let options = RunOptions { overrides, prefill_chunk: 16, max_context: Some(256), ..RunOptions::default() };
     let folder = golden(&format!("vision/models/{name}"));
     let mut session = load(open(&Default::default()), &folder, options).expect(name);
     let mut eye = eye_on(&session.gpu, name);
-    let add = |encoded: Encoded, content| session.album().borrow_mut().add(content, encoded);
+    let add = |encoded: EncodedImage, content| session.image_cache().borrow_mut().add(content, encoded);
     let mut pictures = Vec::new();
     if name != "smolvlm" {
         let (shape, processor) = (expected.shape("image.0"), exact(&processor(name), &films.processor));
-        let still = Picture::new(shape[1], shape[0], expected.bytes("image.0")).expect("a picture");
+        let still = RgbImage::new(shape[1], shape[0], expected.bytes("image.0")).expect("a picture");
         let tiles = processor.tiles(&still).expect("tiles");
         let encoded = pollster::block_on(eye.encode(&session.gpu, &tiles, 1, &processor)).expect("rows");
-        pictures.push((300, add(encoded, content(&tiles, &[]))));
+        pictures.push((300, add(encoded, content_hash(&tiles, &[]))));
     }
-    let together = films.together();
+    let together = films.temporal_patch();
     let encoded = pollster::block_on(eye.encode(&session.gpu, &tiles, together, &films.processor)).expect("rows");
     let (grids, interval) = (encoded.grids.clone(), films.interval(&seconds));
-    let video = add(Encoded { interval, ..encoded }, content(&tiles, &seconds));
+    let video = add(EncodedImage { position_interval: interval, ..encoded }, content_hash(&tiles, &seconds));
     pictures.push((if name == "smolvlm" { 300 } else { 301 }, video));
     let ids: Vec<u32> = expected.ints("input_ids").iter().map(|id| *id as u32).collect();
     if name != "smolvlm" {
         same_positions(&expected, &ids, (&grids, interval));
     }
-    let filled = session.filled(&ids, &pictures).expect("a placeholder for each token");
-    let logits = pollster::block_on(session.every_row(&filled, false)).expect("logits");
+    let filled = session.splice_soft_tokens(&ids, &pictures).expect("a placeholder for each token");
+    let logits = pollster::block_on(session.all_rows(&filled, false)).expect("logits");
     let error = relative_l2(&logits, &expected.floats("logits"));
     assert!(error < limit(&session.gpu, 3e-4), "{name}: {error:e}");
     let wanted: Vec<u32> = expected.ints("greedy").iter().map(|id| *id as u32).collect();
@@ -151,31 +153,31 @@ fn before(text: &str, whole: &str) -> String {
 }
 
 /// The levels of pictures without the reference's rounding to 16 bits, which these files do not have.
-fn exact(processor: &Processor, films: &Processor) -> Processor {
-    Processor { levels: films.levels.clone(), ..processor.clone() }
+fn exact(processor: &ImageProcessor, films: &ImageProcessor) -> ImageProcessor {
+    ImageProcessor { pixel_values: films.pixel_values.clone(), ..processor.clone() }
 }
 
 fn same_positions(expected: &Golden, ids: &[u32], (grids, interval): (&[(usize, usize)], f64)) {
     let (mut spans, mut at, mut group) = (Vec::new(), 0, 0);
     while at < ids.len() {
         let span = match ids[at] {
-            300 => Span::picture(2, 2),
+            300 => MropeSpan::image(2, 2),
             301 if interval > 0.0 => {
-                Span::Grid { frames: grids.len(), height: grids[0].0, width: grids[0].1, interval }
+                MropeSpan::Grid { frames: grids.len(), height: grids[0].0, width: grids[0].1, interval }
             }
             301 => {
                 group += 1;
-                Span::picture(grids[group - 1].0, grids[group - 1].1)
+                MropeSpan::image(grids[group - 1].0, grids[group - 1].1)
             }
-            _ => Span::Text(1),
+            _ => MropeSpan::Text(1),
         };
         at += span.tokens();
         spans.push(span);
     }
-    let found = positions(&spans);
+    let found = mrope_positions(&spans);
     let wanted = expected.ints("position_ids");
     for direction in 0..3 {
-        let row: Vec<i32> = found.of.iter().map(|p| p[direction] as i32).collect();
+        let row: Vec<i32> = found.tokens.iter().map(|p| p[direction] as i32).collect();
         assert_eq!(row, wanted[direction * ids.len()..(direction + 1) * ids.len()]);
     }
 }

@@ -5,7 +5,9 @@ mod pairs;
 mod splice;
 mod towers;
 
-use jerboa::vision::{Kind, Picture, Processor, Sections, Span, decode::decode, positions};
+use jerboa::vision::{
+    ImageProcessor, MropeSections, MropeSpan, ProcessorKind, RgbImage, decode::decode, mrope_positions,
+};
 use jerboa_tests::golden::golden;
 use serde_json::Value;
 
@@ -14,9 +16,9 @@ fn expectations(file: &str) -> Value {
     serde_json::from_slice(&text).expect("JSON")
 }
 
-fn picture(file: &str, processor: &Processor) -> Picture {
+fn picture(file: &str, processor: &ImageProcessor) -> RgbImage {
     let bytes = std::fs::read(golden("vision/files").join(file)).expect("a picture");
-    decode(&bytes, processor.white).unwrap_or_else(|e| panic!("{file}: {e}"))
+    decode(&bytes, processor.transparent_to_white).unwrap_or_else(|e| panic!("{file}: {e}"))
 }
 
 fn numbers(value: &Value) -> Vec<usize> {
@@ -27,14 +29,14 @@ fn numbers(value: &Value) -> Vec<usize> {
 }
 
 /// pixel_values as the reference has them, flat: tiles one after another, padded with zeros to `full` numbers.
-fn pixel_values(processor: &Processor, picture: &Picture, full: usize) -> Vec<f32> {
+fn pixel_values(processor: &ImageProcessor, picture: &RgbImage, full: usize) -> Vec<f32> {
     let tiles = processor.tiles(picture).expect("tiles");
-    let padded = matches!(processor.kind, Kind::Grid(_) | Kind::Budget { .. });
+    let padded = matches!(processor.kind, ProcessorKind::Grid(_) | ProcessorKind::Budget { .. });
     let mut values = Vec::new();
     for tile in &tiles {
         // A patch as large as the tile is the tile in planes.
         let order = processor.order(tile.width);
-        values.extend(processor.rows(&[tile], &order, &order.of(tile)));
+        values.extend(processor.rows(&[tile], &order, &order.tile_positions(tile)));
         if padded {
             values.resize(values.len().next_multiple_of(full / tiles.len()), 0.0);
         }
@@ -43,7 +45,7 @@ fn pixel_values(processor: &Processor, picture: &Picture, full: usize) -> Vec<f3
 }
 
 /// What is wrong with a picture's values: the largest distance in levels, and of the mean.
-fn compare(processor: &Processor, name: &str, file: &str, expected: &Value) -> (i32, f64) {
+fn compare(processor: &ImageProcessor, name: &str, file: &str, expected: &Value) -> (i32, f64) {
     let picture = picture(file, processor);
     let shape = numbers(&expected["shape"]);
     let full: usize = shape.iter().product();
@@ -52,7 +54,7 @@ fn compare(processor: &Processor, name: &str, file: &str, expected: &Value) -> (
     let once = expected["once"].as_bool().unwrap_or(false);
     let mut far = 0;
     let levels = expected["levels"].as_str().expect("hex").as_bytes();
-    let table = &processor.levels;
+    let table = &processor.pixel_values;
     for (k, pair) in levels.chunks(2).enumerate() {
         // Value k of the whole; some were taken from what has each frame once.
         let at = if once { (k * 7919 + 13) % (full / 2) } else { (k * 7919 + 13) % full };
@@ -62,7 +64,7 @@ fn compare(processor: &Processor, name: &str, file: &str, expected: &Value) -> (
         let color = (0..3).find(|c| table[*c].contains(&value));
         // A number that is no level is padding.
         if let Some(color) =
-            color.filter(|_| value != 0.0 || level == 0 || matches!(processor.kind, Kind::Budget { .. }))
+            color.filter(|_| value != 0.0 || level == 0 || matches!(processor.kind, ProcessorKind::Budget { .. }))
         {
             let found = table[color].iter().position(|v| *v == value).unwrap() as i32;
             far = far.max((found - level).abs());
@@ -75,7 +77,7 @@ fn compare(processor: &Processor, name: &str, file: &str, expected: &Value) -> (
     (far, apart("mean", mean).max(apart("std", std)))
 }
 
-fn grids(processor: &Processor, file: &str, expected: &Value) {
+fn grids(processor: &ImageProcessor, file: &str, expected: &Value) {
     let picture = picture(file, processor);
     let layout = processor.layout(picture.width, picture.height).expect("a layout");
     let patches: Vec<usize> = layout
@@ -110,7 +112,7 @@ fn processors_give_what_transformers_does() {
         config["resample"] = settings["resample"].clone();
         config["image_mean"] = settings["mean"].clone();
         config["image_std"] = settings["std"].clone();
-        let processor = Processor::from_config(&config).unwrap();
+        let processor = ImageProcessor::from_config(&config).unwrap();
         for (file, expected) in settings["files"].as_object().unwrap() {
             grids(&processor, file, expected);
             let (far, moments) = compare(&processor, name, file, expected);
@@ -134,31 +136,31 @@ fn positions_of_mixed_sequences() {
             Value::Array(grid) => {
                 let side = |i: usize| grid[i].as_u64().unwrap() as usize;
                 let interval = grid.get(3).map_or(1.0, |v| v.as_f64().unwrap());
-                Span::Grid { frames: side(0), height: side(1), width: side(2), interval }
+                MropeSpan::Grid { frames: side(0), height: side(1), width: side(2), interval }
             }
-            count => Span::Text(count.as_u64().unwrap() as usize),
+            count => MropeSpan::Text(count.as_u64().unwrap() as usize),
         };
-        let spans: Vec<Span> = case["spans"].as_array().unwrap().iter().map(span).collect();
-        let found = positions(&spans);
+        let spans: Vec<MropeSpan> = case["spans"].as_array().unwrap().iter().map(span).collect();
+        let found = mrope_positions(&spans);
         for direction in 0..3 {
-            let row: Vec<usize> = found.of.iter().map(|p| p[direction] as usize).collect();
+            let row: Vec<usize> = found.tokens.iter().map(|p| p[direction] as usize).collect();
             assert_eq!(row, numbers(&case["positions"][direction]), "{} {}", case["family"], case["layout"]);
         }
         let offset = case["offset"].as_i64().unwrap();
-        let last = found.of.iter().flatten().max().map_or(0, |p| i64::from(*p) + 1);
-        assert_eq!(last - found.of.len() as i64, offset, "{}", case["layout"]);
+        let last = found.tokens.iter().flatten().max().map_or(0, |p| i64::from(*p) + 1);
+        assert_eq!(last - found.tokens.len() as i64, offset, "{}", case["layout"]);
         // Where time runs ahead of what comes after it, answers go on behind the last token all the same.
-        let ahead = spans.iter().any(|span| matches!(span, Span::Grid { frames: 2.., .. }));
+        let ahead = spans.iter().any(|span| matches!(span, MropeSpan::Grid { frames: 2.., .. }));
         assert!(found.offset == offset || ahead && found.offset < offset, "{}", case["layout"]);
     }
 }
 
 #[test]
 fn frequencies_are_shared_among_directions() {
-    let directions = |sections: &Sections, count| (0..count).map(|j| sections.direction(j)).collect::<Vec<_>>();
-    let interleaved = Sections { sizes: [4, 2, 2], interleaved: true };
+    let directions = |sections: &MropeSections, count| (0..count).map(|j| sections.axis(j)).collect::<Vec<_>>();
+    let interleaved = MropeSections { sizes: [4, 2, 2], interleaved: true };
     assert_eq!(directions(&interleaved, 8), [0, 1, 2, 0, 1, 2, 0, 0]);
-    let consecutive = Sections { sizes: [2, 3, 3], interleaved: false };
+    let consecutive = MropeSections { sizes: [2, 3, 3], interleaved: false };
     assert_eq!(directions(&consecutive, 8), [0, 0, 1, 1, 1, 2, 2, 2]);
 }
 

@@ -4,8 +4,8 @@ use super::towers::pictures;
 use super::{expectations, numbers};
 use jerboa::exec::RunOptions;
 use jerboa::hub::AbortFlag;
-use jerboa::task::{AnyModel, EmbedRequest, Embedder, Task};
-use jerboa::vision::Processor;
+use jerboa::task::{EmbedRequest, Embedder, Task, TaskModel};
+use jerboa::vision::ImageProcessor;
 use jerboa_tests::golden::{Golden, golden, open as open_folder};
 use jerboa_tests::{gpu, limit, open, relative_l2};
 use serde_json::json;
@@ -15,10 +15,10 @@ fn embedder(name: &str) -> Box<Embedder> {
     pollster::block_on(async {
         let source = Rc::new(open_folder(&golden(&format!("vision/pairs/{name}"))).await.expect("the folder"));
         let gpu = open(&Default::default());
-        let model = AnyModel::load(gpu, &source, name, None, RunOptions::default()).await.expect("a model");
+        let model = TaskModel::load(gpu, &source, name, None, RunOptions::default()).await.expect("a model");
         assert_eq!(model.task(), Task::Embed);
-        let AnyModel::Embed(mut model) = model else { panic!("{name} embeds") };
-        model.open_eyes(source, RunOptions::default()).await.expect("its processor");
+        let TaskModel::Embed(mut model) = model else { panic!("{name} embeds") };
+        model.enable_vision(source, RunOptions::default()).await.expect("its processor");
         model
     })
 }
@@ -33,14 +33,14 @@ fn check(name: &str) {
     let found = pollster::block_on(model.embed(&texts, &request, &AbortFlag::new(), |_, _| {})).expect("vectors");
     let error = relative_l2(&found.concat(), &expected.floats("texts"));
     assert!(error < limit(gpu(), 1e-4), "{name}, texts: {error:e}");
-    let sight = model.sight.clone().expect("it sees");
+    let sight = model.vision.clone().expect("it sees");
     let mut found = Vec::new();
     let mut numbers = Vec::new();
     for picture in pictures(&expected) {
         pollster::block_on(async {
-            let seen = sight.see(sight.whole(&picture).expect("tiles"), &[]).await.expect("a picture");
+            let seen = sight.encode(sight.image_from_pixels(&picture).expect("tiles"), &[]).await.expect("a picture");
             assert_eq!(seen.tokens, 1);
-            found.extend(model.vector(seen.picture, &request).await.expect("a vector"));
+            found.extend(model.image_embedding(seen.picture, &request).await.expect("a vector"));
             numbers.push(seen.picture);
         });
     }
@@ -48,9 +48,9 @@ fn check(name: &str) {
     assert!(error < limit(gpu(), 1e-4), "{name}, pictures: {error:e}");
     // Cut, then scaled anew; and a number of no picture.
     let short = EmbedRequest { truncate_dim: Some(8), ..EmbedRequest::default() };
-    let vector = pollster::block_on(model.vector(numbers[0], &short)).expect("a vector");
+    let vector = pollster::block_on(model.image_embedding(numbers[0], &short)).expect("a vector");
     assert!(vector.len() == 8 && (vector.iter().map(|v| v * v).sum::<f32>() - 1.0).abs() < 1e-5);
-    assert!(pollster::block_on(model.vector(999, &request)).is_err());
+    assert!(pollster::block_on(model.image_embedding(999, &request)).is_err());
     assert_eq!(model.info()["capabilities"], serde_json::json!(["text", "image"]));
 }
 
@@ -67,7 +67,7 @@ fn siglip2_with_patches_of_any_number() {
         let [patch, most, height, width, rows, cols] = numbers(case)[..] else { panic!("{case}") };
         let config =
             json!({ "image_processor_type": "Siglip2ImageProcessor", "patch_size": patch, "max_num_patches": most });
-        let layout = Processor::from_config(&config).expect("a processor").layout(width, height).expect("a size");
+        let layout = ImageProcessor::from_config(&config).expect("a processor").layout(width, height).expect("a size");
         assert_eq!(layout.tile_sizes().collect::<Vec<_>>(), [(rows, cols)], "{case}");
     }
 }

@@ -1,7 +1,10 @@
 //! Prompts of text, picture, text, picture, text against transformers: logits, greedy tokens, kept prefixes.
 
 use super::towers::{eye_beside, eye_on, pictures, processor, tiles};
-use jerboa::exec::{Decode, Eye, Files, Lookup, Overrides, RunOptions, Session, Start, content};
+use jerboa::exec::{
+    DecodeLoop, DecodeParams, ModelFiles, PrecisionOptions, PromptLookup, RunOptions, Session, VisionEncoder,
+    content_hash,
+};
 use jerboa::kernels::attention::Kv;
 use jerboa_tests::golden::{Golden, go_on, golden, greedy, load, open as open_folder};
 use jerboa_tests::{limit, open, relative_l2};
@@ -9,8 +12,14 @@ use jerboa_tests::{limit, open, relative_l2};
 const IMAGE: i32 = 300;
 
 fn options(chunk: usize) -> RunOptions {
-    let overrides = Overrides { kv: Some(Kv::F32), ..Overrides::default() };
-    RunOptions { overrides, chunk, max_context: Some(192), short: Some(true), ..RunOptions::default() }
+    let overrides = PrecisionOptions { kv_type: Some(Kv::F32), ..PrecisionOptions::default() };
+    RunOptions {
+        overrides,
+        prefill_chunk: chunk,
+        max_context: Some(192),
+        short_prefill: Some(true),
+        ..RunOptions::default()
+    }
 }
 
 fn session(name: &str, chunk: usize) -> Session {
@@ -18,16 +27,16 @@ fn session(name: &str, chunk: usize) -> Session {
 }
 
 /// Encodes a picture unless the session's album has it; the number of its first token.
-fn look(session: &Session, eye: &mut Eye, name: &str, picture: &jerboa::vision::Picture) -> (u32, usize) {
+fn look(session: &Session, eye: &mut VisionEncoder, name: &str, picture: &jerboa::vision::RgbImage) -> (u32, usize) {
     let processor = processor(name);
     let tiles = tiles(name, &processor, picture);
-    let content = content(&tiles, &[]);
-    let found = session.album().borrow_mut().find(content);
+    let content = content_hash(&tiles, &[]);
+    let found = session.image_cache().borrow_mut().find(content);
     let first = found.unwrap_or_else(|| {
         let encoded = pollster::block_on(eye.encode(&session.gpu, &tiles, 1, &processor)).expect("rows");
-        session.album().borrow_mut().add(content, encoded)
+        session.image_cache().borrow_mut().add(content, encoded)
     });
-    (first, session.album().borrow().tokens(first))
+    (first, session.image_cache().borrow().tokens(first))
 }
 
 fn check(name: &str, chunk: usize) {
@@ -36,7 +45,7 @@ fn check(name: &str, chunk: usize) {
     check_on(name, session, eye);
 }
 
-fn check_on(name: &str, mut session: Session, mut eye: Eye) {
+fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
     let expected = Golden::read(&golden(&format!("vision/models/{name}/golden.safetensors")));
     session.model().prepare_short().expect("a plan");
     let vocab = session.vocab() as u32;
@@ -49,7 +58,7 @@ fn check_on(name: &str, mut session: Session, mut eye: Eye) {
     let place = |id: &i32| if *id == IMAGE { numbers.next().expect("a picture's token") } else { *id as u32 };
     let ids: Vec<u32> = expected.ints("input_ids").iter().map(place).collect();
     assert_eq!(numbers.next(), None, "{name}: more rows than places");
-    let logits = pollster::block_on(session.every_row(&ids, false)).expect("logits");
+    let logits = pollster::block_on(session.all_rows(&ids, false)).expect("logits");
     let error = relative_l2(&logits, &expected.floats("logits"));
     assert!(error < limit(&session.gpu, 3e-4), "{name}: {error:e}");
     let wanted: Vec<u32> = expected.ints("greedy").iter().map(|id| *id as u32).collect();
@@ -61,27 +70,27 @@ fn check_on(name: &str, mut session: Session, mut eye: Eye) {
         look(&session, &mut eye, name, &picture);
     }
     let more = [&ids[..], &[7, 8, 9]].concat();
-    let held = pollster::block_on(session.resume(&more, &|| Ok(()))).expect("a follow-up");
-    assert_eq!((eye.encodes, held), (2, ids.len()), "{name}");
+    let held = pollster::block_on(session.prefill_reusing_prefix(&more, &|| Ok(()))).expect("a follow-up");
+    assert_eq!((eye.images_encoded, held), (2, ids.len()), "{name}");
     let kept = pollster::block_on(session.logits()).expect("logits");
     // The same on a fork, and from the start.
     let mut fork = session.fork().expect("a fork");
     // Recurrences go back to where they were kept.
     let back = if fork.is_recurrent() { ids.len() } else { more.len() - 1 };
-    assert_eq!(pollster::block_on(fork.resume(&more, &|| Ok(()))).expect("the fork"), back, "{name}");
+    assert_eq!(pollster::block_on(fork.prefill_reusing_prefix(&more, &|| Ok(()))).expect("the fork"), back, "{name}");
     let mut other = Session::new(session.model()).expect("a session");
-    other.show(session.album().clone());
-    pollster::block_on(other.resume(&more, &|| Ok(()))).expect("the whole");
+    other.set_image_cache(session.image_cache().clone());
+    pollster::block_on(other.prefill_reusing_prefix(&more, &|| Ok(()))).expect("the whole");
     for found in [fork, other] {
         let error = relative_l2(&pollster::block_on(found.logits()).expect("logits"), &kept);
         assert!(error < limit(&session.gpu, 1e-5), "{name}: {error:e}");
     }
     // Then plain text, which stands where text stands.
     let text = [5, 6, 7, 8, 9, 10];
-    pollster::block_on(session.resume(&text, &|| Ok(()))).expect("text");
+    pollster::block_on(session.prefill_reusing_prefix(&text, &|| Ok(()))).expect("text");
     let after = pollster::block_on(session.logits()).expect("logits");
     let mut fresh = Session::new(session.model()).expect("a session");
-    pollster::block_on(fresh.resume(&text, &|| Ok(()))).expect("text");
+    pollster::block_on(fresh.prefill_reusing_prefix(&text, &|| Ok(()))).expect("text");
     assert_eq!(pollster::block_on(fresh.logits()).expect("logits"), after, "{name}");
 }
 
@@ -140,8 +149,9 @@ fn guesses_are_never_pictures() {
     let guessed = pollster::block_on(async {
         session.prepare_speculation().await?;
         session.prefill(&ids, 0).await?;
-        let lookup = Some(Lookup { context: &ids, always: true });
-        let mut decode = Decode::start(&mut session, Start { lookup, ..Start::greedy(ids.len(), 12) })?;
+        let lookup = Some(PromptLookup { context: &ids, draft_always: true });
+        let mut decode =
+            DecodeLoop::start(&mut session, DecodeParams { lookup, ..DecodeParams::greedy(ids.len(), 12) })?;
         let mut tokens = Vec::new();
         loop {
             let next = decode.next(&mut session).await?;
@@ -164,7 +174,7 @@ fn smolvlm_and_idefics3_with_tiles() {
 fn a_gguf_model_with_its_tower_beside() {
     let session = pollster::block_on(async {
         let source = open_folder(&golden("vision/gguf/qwen3_vl")).await.expect("the folder");
-        let files = Files::open(&source, None).await.expect("files");
+        let files = ModelFiles::open(&source, None).await.expect("files");
         Session::load_files(open(&Default::default()), &source, files, options(512)).await.expect("a model")
     });
     let eye = eye_beside(&session.gpu, "qwen3_vl");

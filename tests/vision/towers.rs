@@ -1,18 +1,18 @@
 //! Towers against transformers: tiny random checkpoints of tests/golden/vision/models.
 
 use half::f16;
-use jerboa::exec::{Eye, Files, RunOptions};
-use jerboa::format::gguf::clip::PROCESSOR;
+use jerboa::exec::{ModelFiles, RunOptions, VisionEncoder};
+use jerboa::format::gguf::mmproj::IMAGE_PROCESSOR_KEY;
 use jerboa::gpu::Gpu;
 use jerboa::hub::Source;
-use jerboa::vision::{Kind, Picture, Processor};
+use jerboa::vision::{ImageProcessor, ProcessorKind, RgbImage};
 use jerboa_tests::golden::{Golden, golden, open};
 use jerboa_tests::{gpu, limit, on_units, relative_l2};
 use serde_json::{Value, json};
 
 /// The processor of a folder; those of LFM2-VL and Gemma 4 are written here, so that the pictures keep their size. The
 /// reference had its pixels rounded to 16 bits.
-pub fn processor(name: &str) -> Processor {
+pub fn processor(name: &str) -> ImageProcessor {
     let file = golden(&format!("vision/models/{name}/preprocessor_config.json"));
     let config: Value = match std::fs::read(file) {
         Ok(bytes) => serde_json::from_slice(&bytes).expect("JSON"),
@@ -23,53 +23,53 @@ pub fn processor(name: &str) -> Processor {
             json!({ "image_processor_type": "Lfm2VlImageProcessor", "encoder_patch_size": 16, "min_image_tokens": 1 })
         }
     };
-    let mut processor = Processor::from_config(&config).expect("a processor");
+    let mut processor = ImageProcessor::from_config(&config).expect("a processor");
     let round = |v: &mut f32| *v = f16::from_f32(*v).to_f32();
-    processor.levels.iter_mut().flatten().for_each(round);
+    processor.pixel_values.iter_mut().flatten().for_each(round);
     processor
 }
 
 /// The pictures of a golden file.
-pub fn pictures(golden: &Golden) -> Vec<Picture> {
+pub fn pictures(golden: &Golden) -> Vec<RgbImage> {
     let picture = |name: &str| {
         let shape = golden.shape(name);
-        Picture::new(shape[1], shape[0], golden.bytes(name)).expect("a picture")
+        RgbImage::new(shape[1], shape[0], golden.bytes(name)).expect("a picture")
     };
     ["image.0", "image.1"].map(picture).into()
 }
 
 /// The tiles of a picture; Gemma 4's are as large as the reference's were.
-pub fn tiles(name: &str, processor: &Processor, picture: &Picture) -> Vec<Picture> {
+pub fn tiles(name: &str, processor: &ImageProcessor, picture: &RgbImage) -> Vec<RgbImage> {
     if name.starts_with("gemma4") { vec![picture.clone()] } else { processor.tiles(picture).expect("tiles") }
 }
 
 /// The files of a GGUF model with its tower beside.
-fn beside(name: &str) -> (Source, Files) {
+fn beside(name: &str) -> (Source, ModelFiles) {
     pollster::block_on(async {
         let source = open(&golden(&format!("vision/gguf/{name}"))).await.expect("the folder");
-        let files = Files::examine(&source, None).await.expect("files");
+        let files = ModelFiles::open_unchecked(&source, None).await.expect("files");
         (source, files)
     })
 }
 
 /// The tower of a file beside a GGUF model.
-pub fn eye_beside(gpu: &Gpu, name: &str) -> Eye {
+pub fn eye_beside(gpu: &Gpu, name: &str) -> VisionEncoder {
     let (source, files) = beside(name);
-    pollster::block_on(Eye::load(gpu, &source, files, RunOptions::default())).expect("a tower")
+    pollster::block_on(VisionEncoder::load(gpu, &source, files, RunOptions::default())).expect("a tower")
 }
 
 /// Loads a folder's tower.
-pub fn eye(name: &str) -> Eye {
+pub fn eye(name: &str) -> VisionEncoder {
     eye_on(gpu(), name)
 }
 
 /// The same on a device.
-pub fn eye_on(gpu: &Gpu, name: &str) -> Eye {
+pub fn eye_on(gpu: &Gpu, name: &str) -> VisionEncoder {
     pollster::block_on(async {
         let source = open(&golden(&format!("vision/models/{name}"))).await.expect("the folder");
         let config = serde_json::from_slice(&source.read("config.json").await.expect("config.json")).expect("JSON");
-        let files = Files::safetensors(&source, config).await.expect("files");
-        Eye::load(gpu, &source, files, RunOptions::default()).await.expect("a tower")
+        let files = ModelFiles::safetensors(&source, config).await.expect("files");
+        VisionEncoder::load(gpu, &source, files, RunOptions::default()).await.expect("a tower")
     })
 }
 
@@ -77,7 +77,7 @@ fn check(name: &str) {
     check_eye(name, gpu(), eye(name));
 }
 
-fn check_eye(name: &str, gpu: &Gpu, mut eye: Eye) {
+fn check_eye(name: &str, gpu: &Gpu, mut eye: VisionEncoder) {
     let expected = Golden::read(&golden(&format!("vision/models/{name}/golden.safetensors")));
     let processor = processor(name);
     let cols = eye.cols();
@@ -97,7 +97,7 @@ fn check_eye(name: &str, gpu: &Gpu, mut eye: Eye) {
         let error = relative_l2(&found, &expected.floats(name_of));
         assert!(error < limit(gpu, 1e-4), "{name} {name_of}: {error:e}");
     }
-    assert_eq!(eye.encodes, 2);
+    assert_eq!(eye.images_encoded, 2);
 }
 
 #[test]
@@ -157,12 +157,12 @@ fn files_beside_gguf_models() {
 fn processors_of_files_beside_gguf_models() {
     for name in ["qwen3_vl", "smolvlm", "gemma3", "qwen2_5_vl"] {
         let (_, files) = beside(name);
-        let mut found = Processor::from_config(&files.config[PROCESSOR]).expect("a processor");
+        let mut found = ImageProcessor::from_config(&files.config[IMAGE_PROCESSOR_KEY]).expect("a processor");
         let file = golden(&format!("vision/models/{name}/preprocessor_config.json"));
         let config = serde_json::from_slice(&std::fs::read(file).expect("a file")).expect("JSON");
-        let own = Processor::from_config(&config).expect("a processor");
+        let own = ImageProcessor::from_config(&config).expect("a processor");
         // The tiny checkpoints have budgets of their own, which such files do not hold.
-        if let (Kind::Blocks { min, max, .. }, Kind::Blocks { min: least, max: most, .. }) =
+        if let (ProcessorKind::Blocks { min, max, .. }, ProcessorKind::Blocks { min: least, max: most, .. }) =
             (&mut found.kind, &own.kind)
         {
             (*min, *max) = (*least, *most);
@@ -183,9 +183,9 @@ fn an_unknown_projector_is_refused_by_name() {
     std::fs::write(folder.join("mmproj-model-bf16.gguf"), tower).expect("a file");
     let files = pollster::block_on(async {
         let source = open(&folder).await.expect("the folder");
-        Files::examine(&source, None).await.expect("text alone")
+        ModelFiles::open_unchecked(&source, None).await.expect("text alone")
     });
-    let error = jerboa::arch::tower(&files.full_config()).expect_err("another projector").to_string();
+    let error = jerboa::arch::vision_encoder(&files.full_config()).expect_err("another projector").to_string();
     assert!(error.contains("the projector gemma9 of mmproj-model-bf16.gguf") && error.contains("idefics3"), "{error}");
     std::fs::remove_dir_all(&folder).expect("removed");
 }

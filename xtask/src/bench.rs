@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: starts the bench page in a browser, or the native benchmark, and stores the results.
 
-use crate::command::{command, run, say, step};
+use crate::command::{command, print_heading, run, run_step};
 use crate::{manifest, npm, package, setup, workspace};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 /// Parsed command line, serialized for drive.mjs.
 #[derive(Default, Serialize)]
-struct Request {
+struct BenchRequest {
     #[serde(skip)]
     native: bool,
     /// Path of the browser; the first one found by default.
@@ -27,7 +27,7 @@ struct Request {
     settings: BTreeMap<String, String>,
 }
 
-impl Request {
+impl BenchRequest {
     fn parse(args: &[String]) -> Result<Self> {
         let mut request = Self { out: workspace::path("target/bench"), ..Self::default() };
         let mut args = args.iter();
@@ -69,9 +69,9 @@ fn absolute(name: String) -> Result<String> {
 
 /// Builds what is missing, runs the benchmark, and writes JSON and tables.
 pub fn run_task(args: &[String]) -> Result<()> {
-    let request = Request::parse(args)?;
+    let request = BenchRequest::parse(args)?;
     if request.native {
-        return native(&request);
+        return run_native(&request);
     }
     let toolchain = setup::for_build()?;
     package::build(toolchain)?;
@@ -84,7 +84,7 @@ fn script(name: &str) -> PathBuf {
 }
 
 /// Runs the native runner's `bench` for each shape and writes the same tables.
-fn native(request: &Request) -> Result<()> {
+fn run_native(request: &BenchRequest) -> Result<()> {
     npm::install()?;
     let settings = manifest::read()?.bench;
     let runner = |action: &str| -> Command {
@@ -93,13 +93,13 @@ fn native(request: &Request) -> Result<()> {
         cargo.args(manifest::feature_flags(&settings.features)).current_dir(workspace::root());
         cargo
     };
-    step("building the optimized native runner (several minutes the first time)", || run(&mut runner("build")))?;
+    run_step("building the optimized native runner (several minutes the first time)", || run(&mut runner("build")))?;
     fs::create_dir_all(&request.out).with_context(|| format!("creating {}", request.out.display()))?;
     let shapes = request.setting("shape").unwrap_or("qwen3-0.6b");
     let shapes: Vec<&str> = if request.model.is_some() { vec!["model"] } else { shapes.split(',').collect() };
     let mut files = Vec::new();
     for shape in shapes {
-        say(shape);
+        print_heading(shape);
         let mut runner = runner("run");
         runner.args(["--quiet", "--", "bench"]);
         match &request.model {
@@ -109,7 +109,7 @@ fn native(request: &Request) -> Result<()> {
         runner.args(native_flags(&request.settings)?);
         files.push(measure(&mut runner, &request.out.join(format!("native-{shape}.json")))?);
     }
-    let text = printed(command("node").arg(script("table.mjs")).args(&files).current_dir(workspace::root()))?;
+    let text = stdout_of(command("node").arg(script("table.mjs")).args(&files).current_dir(workspace::root()))?;
     fs::write(request.out.join("bench.md"), &text).context("writing bench.md")?;
     println!("\n{text}\nResults in {}: JSON files and bench.md.", request.out.display());
     Ok(())
@@ -117,12 +117,12 @@ fn native(request: &Request) -> Result<()> {
 
 /// Runs the runner and stores the JSON that it prints.
 fn measure(runner: &mut Command, file: &Path) -> Result<PathBuf> {
-    fs::write(file, printed(runner)?).with_context(|| format!("writing {}", file.display()))?;
+    fs::write(file, stdout_of(runner)?).with_context(|| format!("writing {}", file.display()))?;
     Ok(file.to_path_buf())
 }
 
 /// The standard output of a program; its stderr is inherited.
-fn printed(program: &mut Command) -> Result<String> {
+fn stdout_of(program: &mut Command) -> Result<String> {
     let name = program.get_program().to_string_lossy().into_owned();
     let output = program.stderr(Stdio::inherit()).output().with_context(|| format!("starting {name}"))?;
     if !output.status.success() {
@@ -159,8 +159,8 @@ fn native_flags(settings: &BTreeMap<String, String>) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn request(args: &[&str]) -> Result<Request> {
-        Request::parse(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>())
+    fn request(args: &[&str]) -> Result<BenchRequest> {
+        BenchRequest::parse(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>())
     }
 
     #[test]

@@ -7,13 +7,13 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// Prints a line that stands out from the programs' output.
-pub fn say(text: &str) {
+pub fn print_heading(text: &str) {
     println!("==> {text}");
 }
 
 /// Prints a step's name, runs it, and prints its duration.
-pub fn step<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    say(what);
+pub fn run_step<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    print_heading(what);
     let start = Instant::now();
     let done = work().with_context(|| what.to_owned())?;
     println!("    done in {:.1} s", start.elapsed().as_secs_f32());
@@ -44,7 +44,7 @@ pub fn run(command: &mut Command) -> Result<()> {
 }
 
 /// Runs a command, prints its standard output and passes each line to `each`. Returns whether it succeeded.
-pub fn watch(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
+pub fn run_with_output(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
     let line = line_of(command);
     println!("    $ {line}");
     let mut child =
@@ -61,19 +61,19 @@ pub fn watch(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> 
 }
 
 /// The trimmed standard output of a command; `None` if the command is missing or fails.
-pub fn ask(command: &mut Command) -> Option<String> {
+pub fn output_of(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Whether a program is on PATH and accepts `--version`.
-pub fn exists(program: &str) -> bool {
-    ask(command(program).arg("--version")).is_some()
+pub fn is_installed(program: &str) -> bool {
+    output_of(command(program).arg("--version")).is_some()
 }
 
 /// A command run as root, through sudo if necessary.
 pub fn as_root(program: &str) -> Command {
-    let root = ask(Command::new("id").arg("-u")).is_some_and(|id| id == "0");
+    let root = output_of(Command::new("id").arg("-u")).is_some_and(|id| id == "0");
     if root {
         return command(program);
     }

@@ -1,6 +1,6 @@
 //! `cargo xtask demo`: builds what is missing and serves the demo page on this machine.
 
-use crate::command::{say, step};
+use crate::command::{print_heading, run_step};
 use crate::{npm, package, setup, workspace};
 use anyhow::{Context, Result, bail};
 use std::net::{TcpListener, TcpStream};
@@ -19,8 +19,8 @@ pub fn run(args: &[String]) -> Result<()> {
     let toolchain = setup::for_build()?;
     package::build(toolchain)?;
     let port = free_port(wanted)?;
-    let mut server = step("starting the server", || serve(port))?;
-    say(&format!("Jerboa's demo page: http://localhost:{port}/   (Ctrl+C to stop)"));
+    let mut server = run_step("starting the server", || serve(port))?;
+    print_heading(&format!("Jerboa's demo page: http://localhost:{port}/   (Ctrl+C to stop)"));
     let status = server.wait().context("waiting for the server")?;
     if !status.success() {
         bail!("the server exited with {status}");

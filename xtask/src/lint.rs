@@ -1,7 +1,7 @@
 //! `cargo xtask lint`: formatting, clippy, TypeScript and shaders; every warning is an error. The rules are in the
 //! tools' settings.
 
-use crate::command::{ask, command, run, say, step};
+use crate::command::{command, output_of, print_heading, run, run_step};
 use crate::setup::{self, Toolchain};
 use crate::{npm, package, workspace};
 use anyhow::Result;
@@ -9,19 +9,19 @@ use std::process::Command;
 
 /// Runs all checks, fast ones first.
 pub fn run_all() -> Result<()> {
-    step("rustfmt", || run(cargo().args(["fmt", "--all", "--check"])))?;
+    run_step("rustfmt", || run(cargo().args(["fmt", "--all", "--check"])))?;
     let toolchain = setup::for_build()?;
     // crate/build.rs expands every shader variant and validates it with naga. Errors show file and line.
-    step("clippy and the shader variants", || {
+    run_step("clippy and the shader variants", || {
         run(cargo().args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
     })?;
     wasm_clippy(toolchain)?;
-    step("tsc: the facade", || {
+    run_step("tsc: the facade", || {
         run(npm::program("typescript/bin/tsc").args(["--noEmit", "-p"]).arg(workspace::path("pkg-template")))
     })?;
     // The page is type-checked against the built package.
     package::build(toolchain)?;
-    step("tsc: the page", || {
+    run_step("tsc: the page", || {
         run(npm::program("typescript/bin/tsc").args(["--noEmit", "-p"]).arg(workspace::path("www")))
     })
 }
@@ -29,13 +29,13 @@ pub fn run_all() -> Result<()> {
 /// Lints the browser-only part of the engine.
 fn wasm_clippy(toolchain: Toolchain) -> Result<()> {
     let target = ["--package", "jerboa", "--target", "wasm32-unknown-unknown", "--all-targets", "--quiet"];
-    if ask(toolchain.command("cargo").args(["clippy", "--version"])).is_none() || toolchain == Toolchain::Debian {
-        say("no clippy for the wasm32 compiler: running cargo check instead");
-        return step("cargo check for wasm32", || {
+    if output_of(toolchain.command("cargo").args(["clippy", "--version"])).is_none() || toolchain == Toolchain::Debian {
+        print_heading("no clippy for the wasm32 compiler: running cargo check instead");
+        return run_step("cargo check for wasm32", || {
             run(toolchain.command("cargo").arg("check").args(target).current_dir(workspace::root()))
         });
     }
-    step("clippy for wasm32", || {
+    run_step("clippy for wasm32", || {
         run(toolchain
             .command("cargo")
             .arg("clippy")

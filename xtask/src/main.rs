@@ -3,21 +3,21 @@
 mod bench;
 mod command;
 mod demo;
-mod inputs;
 mod lint;
 mod manifest;
 mod native;
 mod npm;
 mod package;
-mod passed;
+mod passed_cache;
 mod pool;
 mod real;
 mod setup;
 mod sizes;
 mod stamp;
-mod tally;
 mod test;
-mod times;
+mod test_counts;
+mod test_inputs;
+mod test_times;
 mod workspace;
 
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! Builds the npm package in dist/jerboa and the demo page in dist/www; skips stages whose inputs are unchanged.
 
-use crate::command::{command, run, say, step};
+use crate::command::{command, print_heading, run, run_step};
 use crate::manifest::{self, Manifest};
 use crate::setup::{self, Toolchain};
 use crate::stamp::{files, unless_fresh};
@@ -30,23 +30,23 @@ pub fn build(toolchain: Toolchain) -> Result<()> {
     let module = workspace::path("target/xtask/module");
     let compiler = toolchain.describe();
     unless_fresh("module", &MODULE_INPUTS, &compiler, &module.join("jerboa_bg.wasm"), || {
-        step("compiling the engine to WebAssembly (about 4 minutes the first time)", || {
+        run_step("compiling the engine to WebAssembly (about 4 minutes the first time)", || {
             compile(toolchain, &manifest, &module)
         })?;
-        step("shrinking it with wasm-opt (about a minute)", || shrink(&manifest, &module))
+        run_step("shrinking it with wasm-opt (about a minute)", || shrink(&manifest, &module))
     })?;
     let package = workspace::package();
     unless_fresh("package", &FACADE_INPUTS, "", &package.join("index.js"), || {
-        step("filling the npm package: dist/jerboa", || assemble(&module, &package))
+        run_step("filling the npm package: dist/jerboa", || assemble(&module, &package))
     })?;
     sizes::check(&package, &manifest.budget)?;
     let fresh = unless_fresh("page", &PAGE_INPUTS, "", &workspace::page().join("index.html"), || {
-        step("bundling the demo page: dist/www", || {
+        run_step("bundling the demo page: dist/www", || {
             run(npm::program("vite/bin/vite.js").arg("build").current_dir(workspace::path("www")))
         })
     })?;
     if !fresh {
-        say("dist/ is up to date");
+        print_heading("dist/ is up to date");
     }
     Ok(())
 }
@@ -64,12 +64,12 @@ fn compile(toolchain: Toolchain, manifest: &Manifest, module: &Path) -> Result<(
         .arg(module)
         .arg(workspace::path("crate"))
         .args(manifest::feature_flags(&settings.features))
-        .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", without_home())
+        .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", remap_path_flags())
         .current_dir(workspace::root()))
 }
 
 /// Compiler flags that strip build folders from the module, where panic messages contain file paths.
-fn without_home() -> String {
+fn remap_path_flags() -> String {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
     let registries = home.and_then(|home| fs::read_dir(home.join("registry/src")).ok()).into_iter().flatten().flatten();

@@ -1,8 +1,8 @@
 //! Runs tests as separate programs, one per core, slowest first. Tests that passed with unchanged inputs are skipped.
 
-use crate::command::say;
-use crate::inputs::Inputs;
-use crate::passed::{KERNELS, Passed};
+use crate::command::print_heading;
+use crate::passed_cache::{KERNELS, PassedCache};
+use crate::test_inputs::TestInputs;
 use anyhow::{Context, Result};
 use std::collections::{BTreeSet, VecDeque};
 use std::process::{Command, Stdio};
@@ -19,7 +19,7 @@ pub struct Job {
 }
 
 /// Result of a job.
-pub struct Done {
+pub struct JobResult {
     /// The job's name.
     pub name: String,
     /// Whether it passed.
@@ -31,32 +31,34 @@ pub struct Done {
 }
 
 /// The jobs of a runner that must run: those that have not passed with their current inputs, or all.
-pub fn due(runner: &str, mut jobs: Vec<Job>, inputs: &Inputs, all: bool) -> Result<Vec<Job>> {
-    let passed = Passed::of(runner);
-    passed.keep(&jobs.iter().map(|job| job.name.as_str()).collect::<BTreeSet<_>>())?;
+pub fn pending_jobs(runner: &str, mut jobs: Vec<Job>, inputs: &TestInputs, all: bool) -> Result<Vec<Job>> {
+    let passed = PassedCache::open(runner);
+    passed.retain_only(&jobs.iter().map(|job| job.name.as_str()).collect::<BTreeSet<_>>())?;
     let count = jobs.len();
-    jobs.retain(|job| all || !passed.holds(&job.name, inputs));
+    jobs.retain(|job| all || !passed.is_valid(&job.name, inputs));
     if jobs.len() < count {
         let left = count - jobs.len();
-        say(&format!("{runner}: skipping {left} of {count} tests with unchanged inputs; use --all to run them"));
+        print_heading(&format!(
+            "{runner}: skipping {left} of {count} tests with unchanged inputs; use --all to run them"
+        ));
     }
     Ok(jobs)
 }
 
 /// Runs jobs of a runner and passes each result to `each`.
-pub fn run(runner: &str, jobs: Vec<Job>, inputs: &Inputs, each: &mut dyn FnMut(&Done)) -> Result<()> {
-    let passed = Passed::of(runner);
+pub fn run_jobs(runner: &str, jobs: Vec<Job>, inputs: &TestInputs, each: &mut dyn FnMut(&JobResult)) -> Result<()> {
+    let passed = PassedCache::open(runner);
     let cores = thread::available_parallelism().map_or(2, usize::from);
-    let queue = Mutex::new(Queue::of(jobs, cores, |job: &Job| passed.seconds(&job.name)));
+    let queue = Mutex::new(JobQueue::new(jobs, cores, |job: &Job| passed.seconds(&job.name)));
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
         for core in 0..cores {
             let (sender, passed, queue) = (sender.clone(), &passed, &queue);
-            let next = move || queue.lock().ok()?.next(core);
+            let next = move || queue.lock().ok()?.next_job(core);
             scope.spawn(move || {
                 while let Some(job) = next() {
                     let name = job.name.clone();
-                    if sender.send(one(job, passed, inputs).with_context(|| name)).is_err() {
+                    if sender.send(run_job(job, passed, inputs).with_context(|| name)).is_err() {
                         break;
                     }
                 }
@@ -68,16 +70,16 @@ pub fn run(runner: &str, jobs: Vec<Job>, inputs: &Inputs, each: &mut dyn FnMut(&
 }
 
 /// Jobs that wait for a core.
-struct Queue<T> {
+struct JobQueue<T> {
     /// New jobs, a consecutive range per core. Neighbours use the same kernels, which two parallel jobs would both
     /// compile.
-    stretches: Vec<VecDeque<T>>,
+    ranges: Vec<VecDeque<T>>,
     /// Jobs with a known duration, longest first.
     known: VecDeque<T>,
 }
 
-impl<T> Queue<T> {
-    fn of(jobs: Vec<T>, cores: usize, seconds: impl Fn(&T) -> Option<f64>) -> Self {
+impl<T> JobQueue<T> {
+    fn new(jobs: Vec<T>, cores: usize, seconds: impl Fn(&T) -> Option<f64>) -> Self {
         let (mut known, mut new) = (Vec::new(), VecDeque::new());
         for job in jobs {
             match seconds(&job) {
@@ -87,20 +89,20 @@ impl<T> Queue<T> {
         }
         known.sort_by(|a, b| b.0.total_cmp(&a.0));
         let length = new.len().div_ceil(cores);
-        let stretches = (0..cores).map(|_| new.drain(..length.min(new.len())).collect()).collect();
-        Self { stretches, known: known.into_iter().map(|(_, job)| job).collect() }
+        let ranges = (0..cores).map(|_| new.drain(..length.min(new.len())).collect()).collect();
+        Self { ranges, known: known.into_iter().map(|(_, job)| job).collect() }
     }
 
     /// The next job of a core. New jobs come first, since they may take long. A core without any steals the last job of
     /// the longest range.
-    fn next(&mut self, core: usize) -> Option<T> {
-        let own = self.stretches.get_mut(core).and_then(VecDeque::pop_front);
-        let other = || self.stretches.iter_mut().max_by_key(|stretch| stretch.len())?.pop_back();
+    fn next_job(&mut self, core: usize) -> Option<T> {
+        let own = self.ranges.get_mut(core).and_then(VecDeque::pop_front);
+        let other = || self.ranges.iter_mut().max_by_key(|stretch| stretch.len())?.pop_back();
         own.or_else(other).or_else(|| self.known.pop_front())
     }
 }
 
-fn one(mut job: Job, passed: &Passed, inputs: &Inputs) -> Result<Done> {
+fn run_job(mut job: Job, passed: &PassedCache, inputs: &TestInputs) -> Result<JobResult> {
     let kernels = passed.begin(&job.name)?;
     let (mut reader, writer) = std::io::pipe().context("a pipe")?;
     job.command.env(KERNELS, &kernels).stdin(Stdio::null());
@@ -117,18 +119,18 @@ fn one(mut job: Job, passed: &Passed, inputs: &Inputs) -> Result<Done> {
         passed.end(&job.name, seconds, &kernels, inputs)?;
     }
     let output = String::from_utf8_lossy(&output).into_owned();
-    Ok(Done { name: job.name, passed: succeeded, seconds, output })
+    Ok(JobResult { name: job.name, passed: succeeded, seconds, output })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Queue;
+    use super::JobQueue;
 
     #[test]
     fn cores_begin_far_from_each_other_and_end_with_what_is_short() {
         let seconds = |job: &u32| (*job >= 10).then(|| f64::from(*job));
-        let mut queue = Queue::of(vec![1, 12, 2, 3, 30, 4, 5], 2, seconds);
-        let taken = [0, 1, 0, 0, 1, 0, 1, 0].map(|core| queue.next(core));
+        let mut queue = JobQueue::new(vec![1, 12, 2, 3, 30, 4, 5], 2, seconds);
+        let taken = [0, 1, 0, 0, 1, 0, 1, 0].map(|core| queue.next_job(core));
         assert_eq!(taken, [1, 4, 2, 3, 5, 30, 12, 0].map(|job| (job > 0).then_some(job)));
     }
 }

@@ -1,11 +1,11 @@
 //! `cargo xtask test real`: tests with published weights, natively and in Chromium.
 
-use crate::command::{command, run, say};
-use crate::inputs::Inputs;
+use crate::command::{command, print_heading, run};
 use crate::pool::{self, Job};
 use crate::setup;
-use crate::tally::Tally;
-use crate::times::Times;
+use crate::test_counts::TestCounts;
+use crate::test_inputs::TestInputs;
+use crate::test_times::TestTimes;
 use crate::{native, package, workspace};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub fn run_models(names: &[&str], all: bool) -> Result<()> {
     let toolchain = setup::everything()?;
     let folder = std::env::var_os(FOLDER_VARIABLE).map_or_else(|| workspace::path("target/real"), PathBuf::from);
     prepare(&folder, models)?;
-    let inputs = Inputs::read(toolchain)?;
+    let inputs = TestInputs::read(toolchain)?;
     let pages: Vec<&str> = models.iter().copied().filter(|name| PAGE_MODELS.contains(name)).collect();
     let building = (!pages.is_empty()).then(|| thread::spawn(move || package::build(toolchain)));
     let mut jobs = native::build(&["--package", "jerboa-tests", "--features", "real", "--test", "real"])?;
@@ -47,12 +47,12 @@ pub fn run_models(names: &[&str], all: bool) -> Result<()> {
     for job in &mut jobs {
         job.command.env(FOLDER_VARIABLE, &folder);
     }
-    say("tests on real weights");
-    let (mut tally, mut times) = (Tally::default(), Times::default());
-    pool::run("real", pool::due("real", jobs, &inputs, all)?, &inputs, &mut |done| {
+    print_heading("tests on real weights");
+    let (mut tally, mut times) = (TestCounts::default(), TestTimes::default());
+    pool::run_jobs("real", pool::pending_jobs("real", jobs, &inputs, all)?, &inputs, &mut |done| {
         println!("{}", done.output);
         println!("test {} ... {} <{:.1}s>", done.name, if done.passed { "ok" } else { "FAILED" }, done.seconds);
-        tally = tally.and(Tally { passed: done.passed.into(), failed: (!done.passed).into() });
+        tally = tally.plus(TestCounts { passed: done.passed.into(), failed: (!done.passed).into() });
         times.add("real", &done.name, done.seconds);
     })?;
     println!("\nreal weights: {} s, builds included", start.elapsed().as_secs());

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Raw and gzip size in bytes.
 #[derive(Default, Clone, Copy)]
-struct Size {
+struct FileSizes {
     raw: u64,
     gzip: u64,
 }
@@ -34,8 +34,8 @@ pub fn check(package: &Path, budget: &Budget) -> Result<()> {
     Ok(())
 }
 
-fn size_of(package: &Path, extension: &str) -> Result<Size> {
-    let mut sum = Size::default();
+fn size_of(package: &Path, extension: &str) -> Result<FileSizes> {
+    let mut sum = FileSizes::default();
     for file in files(package)? {
         if file.extension().is_some_and(|found| found == extension) {
             let bytes = std::fs::read(&file).with_context(|| format!("reading {}", file.display()))?;

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 /// Folders with build outputs, not sources.
-const PRODUCTS: [&str; 4] = ["target", "node_modules", "dist", "pkg"];
+const OUTPUT_FOLDERS: [&str; 4] = ["target", "node_modules", "dist", "pkg"];
 
 /// Runs `work` unless the output exists and the inputs (files, folders and a text) equal those of the last success.
 pub fn unless_fresh(
@@ -50,7 +50,7 @@ pub fn files(from: &Path) -> Result<Vec<PathBuf>> {
     if from.is_dir() {
         for entry in std::fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
             let path = entry?.path();
-            if path.file_name().is_some_and(|name| PRODUCTS.iter().any(|product| name == *product)) {
+            if path.file_name().is_some_and(|name| OUTPUT_FOLDERS.iter().any(|product| name == *product)) {
                 continue;
             }
             found.append(&mut files(&path)?);

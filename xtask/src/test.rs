@@ -1,14 +1,14 @@
 //! `cargo xtask test`: native tests, browser tests and page tests. Prints time per runner, the slowest tests, and a
 //! summary line.
 
-use crate::command::{command, say, watch};
-use crate::inputs::Inputs;
-use crate::passed::Passed;
-use crate::pool::{self, Done, Job};
+use crate::command::{command, print_heading, run_with_output};
+use crate::passed_cache::PassedCache;
+use crate::pool::{self, Job, JobResult};
 use crate::setup::{self, Toolchain};
 use crate::stamp::files;
-use crate::tally::{Tally, plain};
-use crate::times::Times;
+use crate::test_counts::{TestCounts, strip_ansi};
+use crate::test_inputs::TestInputs;
+use crate::test_times::TestTimes;
 use crate::{manifest, native, package, real, workspace};
 use anyhow::{Context, Result, anyhow, bail};
 use std::fs::File;
@@ -18,9 +18,9 @@ use std::time::Instant;
 
 const RUNNERS: [&str; 3] = ["native", "wasm", "page"];
 /// Number of slowest tests in the summary.
-const SLOWEST: usize = 10;
+const MAX_SLOWEST: usize = 10;
 /// Maximum attempts to start the wasm runner.
-const ATTEMPTS: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 
 /// Sets up and runs the named runners, or all. Tests that passed with unchanged inputs are skipped, unless `--all` is
 /// given. `--list` prints what would run.
@@ -28,7 +28,7 @@ pub fn run(args: &[String]) -> Result<()> {
     let (options, names): (Vec<&str>, Vec<&str>) =
         args.iter().map(String::as_str).partition(|arg| arg.starts_with("--"));
     if let Some((&"real", models)) = names.split_first() {
-        let _alone = alone()?;
+        let _alone = lock_target()?;
         return real::run_models(models, options.contains(&"--all"));
     }
     if let Some(unknown) = names.iter().find(|name| !RUNNERS.contains(name)) {
@@ -39,13 +39,13 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     let toolchain = setup::everything()?;
     let wanted = |name: &str| names.is_empty() || names.contains(&name);
-    let inputs = Inputs::read(toolchain)?;
+    let inputs = TestInputs::read(toolchain)?;
     if options.contains(&"--list") {
         return RUNNERS.iter().filter(|name| wanted(name)).try_for_each(|name| list(name, &inputs));
     }
-    let _alone = alone()?;
+    let _alone = lock_target()?;
     let all = options.contains(&"--all");
-    let mut pages = if wanted("page") { pool::due("page", page_jobs()?, &inputs, all)? } else { Vec::new() };
+    let mut pages = if wanted("page") { pool::pending_jobs("page", page_jobs()?, &inputs, all)? } else { Vec::new() };
     // Build the package, then the browser tests, in parallel with the other runners: these compilers use one core for
     // minutes.
     let with_wasm = wanted("wasm");
@@ -59,14 +59,14 @@ pub fn run(args: &[String]) -> Result<()> {
             Ok(())
         })
     });
-    let mut total = Tally::default();
-    let mut times = Times::default();
+    let mut total = TestCounts::default();
+    let mut times = TestTimes::default();
     let mut table = Vec::new();
     for name in RUNNERS {
         if !wanted(name) {
             continue;
         }
-        say(&format!("{name} tests"));
+        print_heading(&format!("{name} tests"));
         let start = Instant::now();
         let tally = match name {
             "native" => native_tests(&inputs, all, &mut times),
@@ -76,19 +76,19 @@ pub fn run(args: &[String]) -> Result<()> {
         // A runner that cannot start counts as one failure; the other runners still run.
         let tally = tally.unwrap_or_else(|error| {
             eprintln!("error: {error:#}");
-            Tally { passed: 0, failed: 1 }
+            TestCounts { passed: 0, failed: 1 }
         });
         let seconds = start.elapsed().as_secs();
         table.push(format!("{seconds:7} s  {name}: {} passed, {} failed", tally.passed, tally.failed));
-        total = total.and(tally);
+        total = total.plus(tally);
     }
-    if !inputs.are(&Inputs::read(toolchain)?) {
-        say("files changed during the run, so its results are not recorded. The next run repeats all tests.");
-        RUNNERS.iter().try_for_each(|name| Passed::of(name).forget())?;
+    if !inputs.equals(&TestInputs::read(toolchain)?) {
+        print_heading("files changed during the run, so its results are not recorded. The next run repeats all tests.");
+        RUNNERS.iter().try_for_each(|name| PassedCache::open(name).clear())?;
     }
     println!(
         "\nthe slowest tests:\n{}\n\nby runner, building included:\n{}",
-        times.slowest(SLOWEST).join("\n"),
+        times.slowest(MAX_SLOWEST).join("\n"),
         table.join("\n")
     );
     println!("\n{} passed, {} failed", total.passed, total.failed);
@@ -99,21 +99,21 @@ pub fn run(args: &[String]) -> Result<()> {
 }
 
 /// Locks target/ against other runs, which would overwrite the records. The lock lasts while the file is open.
-fn alone() -> Result<File> {
+fn lock_target() -> Result<File> {
     let folder = workspace::path("target/xtask");
     std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let path = folder.join("running");
     let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
     if file.try_lock().is_err() {
-        say("waiting for another `cargo xtask test` in this folder");
+        print_heading("waiting for another `cargo xtask test` in this folder");
         file.lock().with_context(|| format!("locking {}", path.display()))?;
     }
     Ok(file)
 }
 
 /// Lists passed tests whose inputs changed, with their durations.
-fn list(runner: &str, inputs: &Inputs) -> Result<()> {
-    let known = Passed::of(runner).all(inputs)?;
+fn list(runner: &str, inputs: &TestInputs) -> Result<()> {
+    let known = PassedCache::open(runner).all(inputs)?;
     let mut changed: Vec<_> = known.iter().filter(|(_, _, holds)| !holds).collect();
     changed.sort_by(|a, b| b.1.total_cmp(&a.1));
     for (name, seconds, _) in &changed {
@@ -130,15 +130,15 @@ fn list(runner: &str, inputs: &Inputs) -> Result<()> {
 }
 
 /// Runs each native test as a process of its own; prints the output of failed ones.
-fn native_tests(inputs: &Inputs, all: bool, times: &mut Times) -> Result<Tally> {
-    let jobs = pool::due("native", native::jobs()?, inputs, all)?;
-    let mut tally = Tally::default();
-    pool::run("native", jobs, inputs, &mut |done| {
+fn native_tests(inputs: &TestInputs, all: bool, times: &mut TestTimes) -> Result<TestCounts> {
+    let jobs = pool::pending_jobs("native", native::jobs()?, inputs, all)?;
+    let mut tally = TestCounts::default();
+    pool::run_jobs("native", jobs, inputs, &mut |done| {
         if !done.passed {
             println!("{}", done.output);
         }
         println!("test {} ... {} <{:.3}s>", done.name, if done.passed { "ok" } else { "FAILED" }, done.seconds);
-        tally = tally.and(Tally { passed: done.passed.into(), failed: (!done.passed).into() });
+        tally = tally.plus(TestCounts { passed: done.passed.into(), failed: (!done.passed).into() });
         times.add("native", &done.name, done.seconds);
     })?;
     Ok(tally)
@@ -146,20 +146,20 @@ fn native_tests(inputs: &Inputs, all: bool, times: &mut Times) -> Result<Tally> 
 
 /// Runs the browser tests in headless Chromium on its software adapter, with the flags of crate/webdriver.json. Retries
 /// if the WebDriver did not get its port in time and no test ran.
-fn wasm(toolchain: Toolchain) -> Result<Tally> {
+fn wasm(toolchain: Toolchain) -> Result<TestCounts> {
     let mut attempt = 1;
     loop {
-        let (mut tally, mut portless) = (Tally::default(), false);
-        let succeeded = watch(&mut wasm_command(toolchain)?, |line| {
+        let (mut tally, mut portless) = (TestCounts::default(), false);
+        let succeeded = run_with_output(&mut wasm_command(toolchain)?, |line| {
             portless |= line.contains("failed to bind port");
             tally.read(line);
         })?;
         tally.failed += u64::from(!succeeded && tally.failed == 0);
-        if !portless || tally.passed > 0 || attempt == ATTEMPTS {
+        if !portless || tally.passed > 0 || attempt == MAX_ATTEMPTS {
             return Ok(tally);
         }
         attempt += 1;
-        say("the WebDriver did not get its port: retrying");
+        print_heading("the WebDriver did not get its port: retrying");
     }
 }
 
@@ -202,24 +202,29 @@ fn page_jobs() -> Result<Vec<Job>> {
 
 /// Runs the page tests once the package and the page are built. Runs one file per core, each with its own browser,
 /// because a software GPU compiles kernels on one core.
-fn page(building: Option<JoinHandle<Result<()>>>, jobs: Vec<Job>, inputs: &Inputs, times: &mut Times) -> Result<Tally> {
+fn page(
+    building: Option<JoinHandle<Result<()>>>,
+    jobs: Vec<Job>,
+    inputs: &TestInputs,
+    times: &mut TestTimes,
+) -> Result<TestCounts> {
     if let Some(building) = building {
         building.join().map_err(|_| anyhow!("the thread that builds the package panicked"))??;
     }
-    let mut tally = Tally::default();
-    pool::run("page", jobs, inputs, &mut |done| tally = tally.and(read(done, times)))?;
+    let mut tally = TestCounts::default();
+    pool::run_jobs("page", jobs, inputs, &mut |done| tally = tally.plus(read(done, times)))?;
     Ok(tally)
 }
 
 /// Prints the output of node's runner for a file and counts its tests. A file that fails without a failed test counts
 /// as one failure.
-fn read(Done { name, passed, seconds, output }: &Done, times: &mut Times) -> Tally {
-    let mut tally = Tally::default();
+fn read(JobResult { name, passed, seconds, output }: &JobResult, times: &mut TestTimes) -> TestCounts {
+    let mut tally = TestCounts::default();
     println!("{name} <{seconds:.1}s>");
     for line in output.lines() {
         tally.read(line);
         times.read("page", line);
-        if !passed || !plain(line).starts_with('ℹ') {
+        if !passed || !strip_ansi(line).starts_with('ℹ') {
             println!("{line}");
         }
     }

@@ -1,19 +1,19 @@
 //! The `generate` command: prompt, conversation or token ids in; sampled text out.
 
-use crate::open::on_model;
-use crate::options::{Given, Result, flag, list, parsed, told, value};
+use crate::image::{fill_placeholders, image_question, with_images};
+use crate::open::with_required_model;
+use crate::options::{CliArgs, Result, flag, format_error, list, parsed, value};
 use crate::out;
-use crate::see::{asked, placed, with_images};
 use clap::{ArgAction, ArgGroup, Command, value_parser};
 use jerboa::hub::AbortFlag;
-use jerboa::task::{Event, GenerateRequest, Outcome};
+use jerboa::task::{GenerateRequest, GenerationResult, TokenEvent};
 use serde_json::{Value, json};
 
 /// Minimum number of tokens for a decode rate: fewer arrive in one batch of steps.
-const RATED: usize = 16;
+const MIN_TOKENS_FOR_RATE: usize = 16;
 
 pub fn command(command: Command) -> Command {
-    with_images(on_model(command))
+    with_images(with_required_model(command))
         .args([
             value("prompt", "TEXT", "Text to continue"),
             value("chat", "FILE", "JSON file with the messages to answer"),
@@ -44,24 +44,24 @@ pub fn command(command: Command) -> Command {
         ])
 }
 
-pub async fn run(given: &Given) -> Result<()> {
-    let mut request = GenerateRequest::from_json(&request(given)?.to_string()).map_err(told)?;
+pub async fn run(given: &CliArgs) -> Result<()> {
+    let mut request = GenerateRequest::from_json(&request(given)?.to_string()).map_err(format_error)?;
     let mut loaded = given.loaded().await?;
     if let Some(ids) = request.ids.take() {
-        request.ids = Some(placed(given, &loaded.session, ids).await?);
+        request.ids = Some(fill_placeholders(given, &loaded.session, ids).await?);
     }
-    if let Some(question) = request.prompt.take_if(|_| given.has("image")) {
-        request.messages = Some(asked(given, &mut loaded, &question).await?);
+    if let Some(question) = request.prompt.take_if(|_| given.is_set("image")) {
+        request.messages = Some(image_question(given, &mut loaded, &question).await?);
     }
-    let as_json = given.has("json");
-    let show = |event: &Event| {
+    let as_json = given.is_set("json");
+    let show = |event: &TokenEvent| {
         if !as_json {
-            out::text(&event.text);
+            out::print_text(&event.text);
         }
     };
-    let outcome = loaded.generate(&request, &AbortFlag::new(), show).await.map_err(told)?;
+    let outcome = loaded.generate(&request, &AbortFlag::new(), show).await.map_err(format_error)?;
     if as_json {
-        out::line(serde_json::to_string(&outcome).map_err(|e| e.to_string())?);
+        out::print_line(serde_json::to_string(&outcome).map_err(|e| e.to_string())?);
     } else {
         eprintln!("\n{}", summary(&outcome));
     }
@@ -69,14 +69,14 @@ pub async fn run(given: &Given) -> Result<()> {
 }
 
 /// Builds the request with the field names of the JavaScript API.
-fn request(given: &Given) -> Result<Value> {
+fn request(given: &CliArgs) -> Result<Value> {
     let mut request = json!({
-        "maxTokens": given.need::<usize>("max-tokens")?,
-        "ignoreEos": given.has("ignore-eos"),
-        "parseSpecial": given.has("special"),
-        "continueFinalMessage": given.has("continue-final"),
+        "maxTokens": given.require::<usize>("max-tokens")?,
+        "ignoreEos": given.is_set("ignore-eos"),
+        "parseSpecial": given.is_set("special"),
+        "continueFinalMessage": given.is_set("continue-final"),
     });
-    if given.has("no-generation-prompt") {
+    if given.is_set("no-generation-prompt") {
         request["addGenerationPrompt"] = json!(false);
     }
     let mut set = |name: &str, value: Value| {
@@ -85,10 +85,10 @@ fn request(given: &Given) -> Result<Value> {
         }
     };
     set("prompt", json!(given.text("prompt")));
-    if given.has("ids") {
-        set("ids", json!(given.all::<u32>("ids")));
+    if given.is_set("ids") {
+        set("ids", json!(given.values::<u32>("ids")));
     }
-    if given.has("chat") {
+    if given.is_set("chat") {
         set("messages", json!(given.messages()?));
     }
     set("temperature", json!(given.get::<f64>("temperature")));
@@ -97,16 +97,16 @@ fn request(given: &Given) -> Result<Value> {
     set("minP", json!(given.get::<f64>("min-p")));
     set("seed", json!(given.get::<u64>("seed")));
     set("speculation", json!(given.text("speculation")));
-    if given.has("stop") {
-        set("stop", json!(given.all::<String>("stop")));
+    if given.is_set("stop") {
+        set("stop", json!(given.values::<String>("stop")));
     }
     Ok(request)
 }
 
-fn summary(outcome: &Outcome) -> String {
+fn summary(outcome: &GenerationResult) -> String {
     let tokens = outcome.completion_tokens;
     let mut text = format!("prefill {:.1} ms, {tokens} tokens", outcome.prefill_ms);
-    if tokens >= RATED {
+    if tokens >= MIN_TOKENS_FOR_RATE {
         text += &format!(" at {:.1} tok/s", (tokens - 1) as f64 * 1000.0 / outcome.decode_ms.max(1e-3));
     }
     if outcome.drafted_tokens > 0 {

@@ -10,13 +10,17 @@ fn main() -> std::process::ExitCode {
 }
 
 #[cfg(not(target_arch = "wasm32"))]
+mod audio_file;
+#[cfg(not(target_arch = "wasm32"))]
 mod bench;
 #[cfg(not(target_arch = "wasm32"))]
 mod generate;
 #[cfg(not(target_arch = "wasm32"))]
-mod hear;
+mod image;
 #[cfg(not(target_arch = "wasm32"))]
-mod look;
+mod inspect;
+#[cfg(not(target_arch = "wasm32"))]
+mod logits;
 #[cfg(not(target_arch = "wasm32"))]
 mod open;
 #[cfg(not(target_arch = "wasm32"))]
@@ -24,22 +28,18 @@ mod options;
 #[cfg(not(target_arch = "wasm32"))]
 mod out;
 #[cfg(not(target_arch = "wasm32"))]
-mod see;
-#[cfg(not(target_arch = "wasm32"))]
-mod sound;
-#[cfg(not(target_arch = "wasm32"))]
 mod speak;
 #[cfg(not(target_arch = "wasm32"))]
-mod states;
-#[cfg(not(target_arch = "wasm32"))]
 mod text;
+#[cfg(not(target_arch = "wasm32"))]
+mod transcribe;
 #[cfg(not(target_arch = "wasm32"))]
 mod vectors;
 
 #[cfg(not(target_arch = "wasm32"))]
 mod native {
-    use crate::options::{Given, Result};
-    use crate::{bench, generate, hear, look, see, speak, states, text, vectors};
+    use crate::options::{CliArgs, Result};
+    use crate::{bench, generate, image, inspect, logits, speak, text, transcribe, vectors};
     use clap::Command;
     use pollster::block_on;
     use std::process::ExitCode;
@@ -73,17 +73,17 @@ mod native {
         "tokenize" "Prints the token ids of a text": text::tokenize_command, text::tokenize;
         "render-chat" "Renders a conversation with the chat template": text::render_command, text::render;
         "perplexity" "Computes the perplexity of a text": text::perplexity_command, text::perplexity;
-        "logits" "Writes logits of token ids to a safetensors file: tensor `logits`, f32": states::logits_command, states::logits;
-        "hidden" "Writes last hidden states of token ids: tensor `last_hidden_state`, f32": states::hidden_command, states::hidden;
-        "trace" "Writes every named value of the graph to a safetensors file: f32, one row a token": states::trace_command, states::trace;
-        "encode-image" "Writes image embeddings and pixels: tensors `image_embeds` and `pixel_values`, f32": see::command, see::run;
-        "transcribe" "Transcribes a WAV file": hear::command, hear::run;
-        "encode-audio" "Writes the audio encoder's output: tensor `encoder_last_hidden_state`, f32": hear::encode_command, hear::encode;
-        "vad" "Prints speech segments, found by Silero VAD or the VAD weights in MODEL": hear::vad_command, hear::vad;
+        "logits" "Writes logits of token ids to a safetensors file: tensor `logits`, f32": logits::logits_command, logits::logits;
+        "hidden" "Writes last hidden states of token ids: tensor `last_hidden_state`, f32": logits::hidden_command, logits::hidden;
+        "trace" "Writes every named value of the graph to a safetensors file: f32, one row a token": logits::trace_command, logits::trace;
+        "encode-image" "Writes image embeddings and pixels: tensors `image_embeds` and `pixel_values`, f32": image::command, image::run;
+        "transcribe" "Transcribes a WAV file": transcribe::command, transcribe::run;
+        "encode-audio" "Writes the audio encoder's output: tensor `encoder_last_hidden_state`, f32": transcribe::encode_command, transcribe::encode;
+        "vad" "Prints speech segments, found by Silero VAD or the VAD weights in MODEL": transcribe::vad_command, transcribe::vad;
         "speak" "Synthesizes speech from text, or decodes codec tokens, to a WAV file": speak::command, speak::run;
-        "inspect" "Prints family, sizes and encodings, and whether the model is supported": look::inspect_command, look::inspect;
-        "plan" "Prints the graph, dispatches of a decode step, and memory": look::plan_command, look::plan;
-        "load-bench" "Measures load time by phase and peak memory": look::load_command, look::load;
+        "inspect" "Prints family, sizes and encodings, and whether the model is supported": inspect::inspect_command, inspect::inspect;
+        "plan" "Prints the graph, dispatches of a decode step, and memory": inspect::plan_command, inspect::plan;
+        "load-bench" "Measures load time by phase and peak memory": inspect::load_command, inspect::load;
         "make-sound" "Writes a random checkpoint of a speech model, for benchmarks": bench::make_command, bench::make;
         "bench" "Benchmarks a model or a random checkpoint; prints the bench page's JSON": bench::command, bench::run;
     }
@@ -91,7 +91,7 @@ mod native {
     pub fn main() -> ExitCode {
         let matches = line().get_matches();
         let Some((name, given)) = matches.subcommand() else { return ExitCode::FAILURE };
-        match block_on(run(name, &Given(given.clone()))) {
+        match block_on(run(name, &CliArgs(given.clone()))) {
             Ok(()) => ExitCode::SUCCESS,
             Err(message) => {
                 eprintln!("error: {message}");

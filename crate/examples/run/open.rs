@@ -1,23 +1,23 @@
 //! Options shared by all commands: which model, and how it runs.
 
-use crate::options::{Given, Result, flag, list, parsed, told, value};
+use crate::options::{CliArgs, Result, flag, format_error, list, parsed, value};
 use clap::{Arg, ArgGroup, Command, value_parser};
-use jerboa::exec::{Files, Precision, Resident, RunOptions, Session, Tune};
+use jerboa::exec::{ExpertBudget, ModelFiles, Precision, RunOptions, Session, TuneMode};
 use jerboa::gpu::{Backend, DeviceOptions, Gpu};
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::kernels::attention::Kv;
-use jerboa::task::{AnyModel, Loaded, Task};
+use jerboa::task::{ChatModel, Task, TaskModel};
 use serde_json::Value;
 
 const PRECISIONS: [&str; 5] = ["auto", "f32", "f16", "q8", "q4"];
 
 /// Adds a required model and all run options to a command.
-pub fn on_model(command: Command) -> Command {
-    with_model(command).group(ArgGroup::new("which").args(["MODEL", "model"]).required(true))
+pub fn with_required_model(command: Command) -> Command {
+    with_optional_model(command).group(ArgGroup::new("which").args(["MODEL", "model"]).required(true))
 }
 
 /// Adds an optional model and all run options to a command.
-pub fn with_model(command: Command) -> Command {
+pub fn with_optional_model(command: Command) -> Command {
     let which = [
         Arg::new("MODEL").help("Folder, FILE.gguf, URL or ORG/NAME"),
         value("model", "MODEL", "The model, given as an option"),
@@ -54,7 +54,7 @@ pub fn with_texts(command: Command) -> Command {
         .group(ArgGroup::new("texts").args(["text", "file"]).required(true))
 }
 
-impl Given {
+impl CliArgs {
     /// The model's name, from either argument.
     pub fn model_name(&self) -> String {
         self.text("MODEL").or_else(|| self.text("model")).unwrap_or_default()
@@ -64,25 +64,27 @@ impl Given {
     pub fn run_options(&self) -> Result<RunOptions> {
         let mut run =
             RunOptions { max_context: self.get("context"), memory: self.get("memory"), ..RunOptions::default() };
-        run.overrides.precision = Precision::from_name("--weights", &self.need::<String>("weights")?).map_err(told)?;
-        let tables = self.need::<String>("embedding-weights")?;
-        run.overrides.tables = Precision::from_name("--embedding-weights", &tables).map_err(told)?;
-        run.overrides.kv = Kv::from_name(&self.need::<String>("kv")?);
-        run.tune = Tune::from_name("--tune", &self.need::<String>("tune")?).map_err(told)?;
-        run.page = self.get("kv-page").unwrap_or(run.page);
-        run.experts = self.get("experts").map(Resident::Count).or(self.get("expert-bytes").map(Resident::Bytes));
-        run.look_ahead = !self.has("no-look-ahead");
-        run.table_rows = match self.need::<String>("table-rows")?.as_str() {
+        run.overrides.precision =
+            Precision::from_name("--weights", &self.require::<String>("weights")?).map_err(format_error)?;
+        let tables = self.require::<String>("embedding-weights")?;
+        run.overrides.tables = Precision::from_name("--embedding-weights", &tables).map_err(format_error)?;
+        run.overrides.kv_type = Kv::from_name(&self.require::<String>("kv")?);
+        run.tune = TuneMode::from_name("--tune", &self.require::<String>("tune")?).map_err(format_error)?;
+        run.kv_page = self.get("kv-page").unwrap_or(run.kv_page);
+        run.experts =
+            self.get("experts").map(ExpertBudget::PerLayer).or(self.get("expert-bytes").map(ExpertBudget::MaxBytes));
+        run.prefetch_experts = !self.is_set("no-look-ahead");
+        run.page_embeddings = match self.require::<String>("table-rows")?.as_str() {
             "auto" => None,
             place => Some(place == "file"),
         };
-        run.chunk = self.get("chunk").unwrap_or(run.chunk);
+        run.prefill_chunk = self.get("chunk").unwrap_or(run.prefill_chunk);
         Ok(run)
     }
 
     /// Opens this machine's GPU.
     pub async fn gpu(&self) -> Result<Gpu> {
-        let off = self.all::<String>("features");
+        let off = self.values::<String>("features");
         let options = DeviceOptions {
             f16: !off.iter().any(|name| name == "no-f16"),
             subgroups: !off.iter().any(|name| name == "no-subgroups"),
@@ -90,12 +92,12 @@ impl Given {
             max_buffer_size: self.get("max-buffer"),
             ..DeviceOptions::default()
         };
-        Gpu::open(&options).await.map_err(told)
+        Gpu::open(&options).await.map_err(format_error)
     }
 
     /// Opens the files of the named model.
     pub async fn source(&self) -> Result<Source> {
-        self.source_of(&self.model_name(), Progress::none()).await
+        self.source_of(&self.model_name(), Progress::silent()).await
     }
 
     /// Opens the files of a model.
@@ -107,9 +109,9 @@ impl Given {
         // A local path may omit the leading './'.
         let local = path.exists() && !name.starts_with(['/', '.']);
         let name = if local { format!("./{name}") } else { name.to_string() };
-        let model = ModelRef::parse(&name).map_err(told)?;
+        let model = ModelRef::parse(&name).map_err(format_error)?;
         let options = HubOptions { endpoint: self.text("endpoint"), ..HubOptions::default() };
-        Source::open(&model, &options, AbortFlag::new(), progress).await.map_err(told)
+        Source::open(&model, &options, AbortFlag::new(), progress).await.map_err(format_error)
     }
 
     /// Loads the decoder only.
@@ -120,42 +122,42 @@ impl Given {
     /// Loads the decoder only, with the given options.
     pub async fn session(&self, options: RunOptions) -> Result<Session> {
         let source = self.source().await?;
-        let files = Files::open(&source, None).await.map_err(told)?;
-        Session::load_files(self.gpu().await?, &source, files, options).await.map_err(told)
+        let files = ModelFiles::open(&source, None).await.map_err(format_error)?;
+        Session::load_files(self.gpu().await?, &source, files, options).await.map_err(format_error)
     }
 
     /// Loads the model with tokenizer and chat template.
-    pub async fn loaded(&self) -> Result<Loaded> {
+    pub async fn loaded(&self) -> Result<ChatModel> {
         let source = self.source().await?;
-        Loaded::load(self.gpu().await?, &source, &self.model_name(), self.run_options()?).await.map_err(told)
+        ChatModel::load(self.gpu().await?, &source, &self.model_name(), self.run_options()?).await.map_err(format_error)
     }
 
     /// Loads the model for a task.
-    pub async fn any_model(&self, task: Task) -> Result<AnyModel> {
+    pub async fn any_model(&self, task: Task) -> Result<TaskModel> {
         let source = self.source().await?;
         let (gpu, options) = (self.gpu().await?, self.run_options()?);
-        AnyModel::load(gpu, &source, &self.model_name(), Some(task), options).await.map_err(told)
+        TaskModel::load(gpu, &source, &self.model_name(), Some(task), options).await.map_err(format_error)
     }
 
     /// The text of --text, or the lines of --file.
     pub fn texts(&self) -> Result<Vec<String>> {
         match self.text("file") {
             Some(file) => Ok(read(&file)?.lines().map(str::to_string).collect()),
-            None => Ok(vec![self.need("text")?]),
+            None => Ok(vec![self.require("text")?]),
         }
     }
 
     /// The text of --text, or all of --file.
-    pub fn whole_text(&self) -> Result<String> {
+    pub fn text_or_file(&self) -> Result<String> {
         match self.text("file") {
             Some(file) => read(&file),
-            None => self.need("text"),
+            None => self.require("text"),
         }
     }
 
     /// The messages of --chat: a JSON file with a list, or with an object whose `messages` is one.
     pub fn messages(&self) -> Result<Vec<Value>> {
-        let file: String = self.need("chat")?;
+        let file: String = self.require("chat")?;
         let value: Value = serde_json::from_str(&read(&file)?).map_err(|e| format!("{file}: {e}"))?;
         let list = value.get("messages").unwrap_or(&value).as_array().cloned();
         list.ok_or_else(|| format!("{file}: expected a JSON list of messages, or an object with 'messages'"))

@@ -10,7 +10,7 @@ pub type Result<T> = std::result::Result<T, String>;
 
 /// Formats an engine error with its code.
 #[allow(clippy::needless_pass_by_value)] // as map_err gives it
-pub fn told(error: jerboa::Error) -> String {
+pub fn format_error(error: jerboa::Error) -> String {
     format!("{}: {error}", error.code())
 }
 
@@ -35,16 +35,16 @@ pub fn list(name: &'static str, of: &'static str, parser: impl Into<ValueParser>
 }
 
 /// The parsed arguments of a command.
-pub struct Given(pub ArgMatches);
+pub struct CliArgs(pub ArgMatches);
 
-impl Given {
+impl CliArgs {
     /// An option's value, or its default.
     pub fn get<T: Any + Clone + Send + Sync>(&self, name: &str) -> Option<T> {
         self.0.try_get_one::<T>(name).ok().flatten().cloned()
     }
 
     /// The value of a required option, or of one with a default.
-    pub fn need<T: Any + Clone + Send + Sync>(&self, name: &str) -> Result<T> {
+    pub fn require<T: Any + Clone + Send + Sync>(&self, name: &str) -> Result<T> {
         self.get(name).ok_or_else(|| format!("option --{name} is required"))
     }
 
@@ -54,12 +54,12 @@ impl Given {
     }
 
     /// All values of a list or of a repeated option.
-    pub fn all<T: Any + Clone + Send + Sync>(&self, name: &str) -> Vec<T> {
+    pub fn values<T: Any + Clone + Send + Sync>(&self, name: &str) -> Vec<T> {
         self.0.try_get_many::<T>(name).ok().flatten().into_iter().flatten().cloned().collect()
     }
 
     /// Whether the option was given on the command line.
-    pub fn has(&self, name: &str) -> bool {
+    pub fn is_set(&self, name: &str) -> bool {
         matches!(self.0.try_contains_id(name), Ok(true)) && self.0.value_source(name) == Some(ValueSource::CommandLine)
     }
 }

@@ -4,16 +4,16 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
 /// Prints text without a newline and flushes.
-pub fn text(text: impl Display) {
-    written(write!(io::stdout(), "{text}").and_then(|()| io::stdout().flush()));
+pub fn print_text(text: impl Display) {
+    check_written(write!(io::stdout(), "{text}").and_then(|()| io::stdout().flush()));
 }
 
 /// Prints a line.
-pub fn line(text: impl Display) {
-    written(writeln!(io::stdout(), "{text}"));
+pub fn print_line(text: impl Display) {
+    check_written(writeln!(io::stdout(), "{text}"));
 }
 
-fn written(result: io::Result<()>) {
+fn check_written(result: io::Result<()>) {
     let Err(error) = result else { return };
     if error.kind() != ErrorKind::BrokenPipe {
         eprintln!("error: writing to standard output failed: {error}");

@@ -1,18 +1,18 @@
 //! The `speak` command: decodes codec tokens to audio, or synthesizes text with a speech model and its codec.
 
-use crate::open::on_model;
-use crate::options::{Given, Result, flag, list, parsed, told, value};
+use crate::open::with_required_model;
+use crate::options::{CliArgs, Result, flag, format_error, list, parsed, value};
 use crate::out;
 use clap::{ArgGroup, Command, value_parser};
-use jerboa::audio::{Sound, wav};
+use jerboa::audio::{AudioClip, wav};
 use jerboa::hub::{AbortFlag, Progress};
-use jerboa::task::{Codec, SpeakRequest, Speaker};
+use jerboa::task::{AudioCodec, SpeakRequest, SpeechSynthesizer};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::json;
 use std::time::Instant;
 
 pub fn command(command: Command) -> Command {
-    on_model(command)
+    with_required_model(command)
         .args([
             value(
                 "codes",
@@ -35,18 +35,19 @@ pub fn command(command: Command) -> Command {
         ])
 }
 
-async fn of_text(given: &Given) -> Result<()> {
+async fn synthesize(given: &CliArgs) -> Result<()> {
     let source = given.source().await?;
-    let codec = given.source_of(&given.need::<String>("codec")?, Progress::none()).await?;
+    let codec = given.source_of(&given.require::<String>("codec")?, Progress::silent()).await?;
     let (gpu, options) = (given.gpu().await?, given.run_options()?);
-    let mut model = Speaker::load(gpu, &source, &codec, &given.model_name(), options).await.map_err(told)?;
+    let mut model =
+        SpeechSynthesizer::load(gpu, &source, &codec, &given.model_name(), options).await.map_err(format_error)?;
     let mut request = json!({
-        "input": given.text("text").unwrap_or_default(), "voice": given.text("voice"), "grammar": given.has("grammar"),
+        "input": given.text("text").unwrap_or_default(), "voice": given.text("voice"), "grammar": given.is_set("grammar"),
         "maxTokens": given.get::<usize>("max-tokens"), "temperature": given.get::<f64>("temperature"),
         "seed": given.get::<u64>("seed"),
     });
-    if given.has("ids") {
-        request["ids"] = json!(given.all::<u32>("ids"));
+    if given.is_set("ids") {
+        request["ids"] = json!(given.values::<u32>("ids"));
     }
     if let Some(file) = given.text("speaker") {
         let bytes = std::fs::read(&file).map_err(|e| format!("{file}: {e}"))?;
@@ -54,25 +55,27 @@ async fn of_text(given: &Given) -> Result<()> {
         let tensor = all.tensor("speaker").map_err(|e| format!("{file}: {e}"))?;
         request["speaker"] = json!(bytemuck::pod_collect_to_vec::<u8, f32>(tensor.data()));
     }
-    let request = SpeakRequest::from_json(&request.to_string()).map_err(told)?;
+    let request = SpeakRequest::from_json(&request.to_string()).map_err(format_error)?;
     let mut samples = Vec::new();
-    let made =
-        model.speak(&request, &AbortFlag::new(), |piece| samples.extend_from_slice(piece)).await.map_err(told)?;
-    write(given, &Sound { rate: model.codec.rate, samples })?;
-    out::line(json!({
+    let made = model
+        .speak(&request, &AbortFlag::new(), |piece| samples.extend_from_slice(piece))
+        .await
+        .map_err(format_error)?;
+    write(given, &AudioClip { rate: model.codec.rate, samples })?;
+    out::print_line(json!({
         "frames": made.frames, "dropped": made.dropped, "seconds": made.seconds, "finish": made.finish_reason,
         "first_ms": made.first_ms, "total_ms": made.total_ms, "factor": made.seconds * 1e3 / made.total_ms,
     }));
     Ok(())
 }
 
-fn write(given: &Given, sound: &Sound) -> Result<()> {
-    let out: String = given.need("out")?;
+fn write(given: &CliArgs, sound: &AudioClip) -> Result<()> {
+    let out: String = given.require("out")?;
     std::fs::write(&out, wav::write(sound)).map_err(|e| format!("{out}: {e}"))
 }
 
 /// Reads codec tokens in frame order from a safetensors file.
-fn codes(file: &str, groups: usize) -> Result<Vec<u32>> {
+fn read_codes(file: &str, groups: usize) -> Result<Vec<u32>> {
     let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
     let told = |reason: String| format!("{file}: {reason}");
     let all = SafeTensors::deserialize(&bytes).map_err(|e| told(e.to_string()))?;
@@ -96,16 +99,16 @@ fn codes(file: &str, groups: usize) -> Result<Vec<u32>> {
     (0..frames).flat_map(|frame| (0..groups).map(move |group| group * frames + frame)).map(code).collect()
 }
 
-pub async fn run(given: &Given) -> Result<()> {
-    if !given.has("codes") {
-        return of_text(given).await;
+pub async fn run(given: &CliArgs) -> Result<()> {
+    if !given.is_set("codes") {
+        return synthesize(given).await;
     }
     let (source, gpu) = (given.source().await?, given.gpu().await?);
-    let mut codec = Codec::load(&gpu, &source, given.run_options()?).await.map_err(told)?;
-    let codes = codes(&given.need::<String>("codes")?, codec.groups)?;
+    let mut codec = AudioCodec::load(&gpu, &source, given.run_options()?).await.map_err(format_error)?;
+    let codes = read_codes(&given.require::<String>("codes")?, codec.groups)?;
     let start = Instant::now();
-    let samples = codec.decode(&gpu, &codes, 0).await.map_err(told)?;
-    let sound = Sound { rate: codec.rate, samples };
+    let samples = codec.decode(&gpu, &codes, 0).await.map_err(format_error)?;
+    let sound = AudioClip { rate: codec.rate, samples };
     let (seconds, took) = (sound.seconds(), start.elapsed().as_secs_f64());
     write(given, &sound)?;
     eprintln!("{seconds:.2} s of audio in {took:.2} s, {:.1} times real time", seconds / took);

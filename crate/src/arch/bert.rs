@@ -3,10 +3,12 @@
 //! `modeling_roberta.py`, `modeling_distilbert.py`, `modeling_mpnet.py`.
 
 use super::config::Config;
-use super::encoder::{Body, Positions, both_ways, dense, head_dim, labels, layer_norm, table};
-use super::family::{CONVERTED, Family};
-use crate::format::gguf::{Architecture, Gguf};
-use crate::ir::{Activation, Builder, Ids, Op, Pooling, ValueId};
+use super::encoder::{
+    EncoderBody, PositionScheme, bidirectional, dense, embedding_table, head_dim, label_count, layer_norm,
+};
+use super::family::{CONVERTED_FIELD, Family};
+use crate::format::gguf::{Gguf, GgufSpec};
+use crate::ir::{Activation, GraphBuilder, IdSource, Op, Pooling, ValueId};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -14,9 +16,9 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         model_types: &["bert"],
         encoder: Some(bert),
-        score: Some(bert_score),
-        gguf: &[Architecture {
-            layers: "encoder.layer",
+        classification_head: Some(bert_score),
+        gguf: &[GgufSpec {
+            layer_prefix: "encoder.layer",
             names: &[
                 ("token_embd", "embeddings.word_embeddings"),
                 ("position_embd", "embeddings.position_embeddings"),
@@ -33,23 +35,28 @@ pub(super) static FAMILIES: &[Family] = &[
                 ("cls", "classifier.dense"),
                 ("cls.output", "classifier.out_proj"),
             ],
-            fixed,
-            ..Architecture::new("bert", "bert", "BertModel")
+            set_fixed_fields: gguf_fields,
+            ..GgufSpec::new("bert", "bert", "BertModel")
         }],
-        ..Family::NONE
+        ..Family::EMPTY
     },
     Family {
         model_types: &["roberta", "xlm-roberta", "camembert"],
         encoder: Some(roberta),
-        score: Some(roberta_score),
-        ..Family::NONE
+        classification_head: Some(roberta_score),
+        ..Family::EMPTY
     },
-    Family { model_types: &["distilbert"], encoder: Some(distilbert), score: Some(distilbert_score), ..Family::NONE },
-    Family { model_types: &["mpnet"], encoder: Some(mpnet), score: Some(roberta_score), ..Family::NONE },
+    Family {
+        model_types: &["distilbert"],
+        encoder: Some(distilbert),
+        classification_head: Some(distilbert_score),
+        ..Family::EMPTY
+    },
+    Family { model_types: &["mpnet"], encoder: Some(mpnet), classification_head: Some(roberta_score), ..Family::EMPTY },
 ];
 
 /// Sets the fields that the conversion to GGUF drops.
-fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
+fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     let types = file.tensors.get("token_types.weight").and_then(|t| t.shape.first().copied());
     out.insert("hidden_act".into(), json!("gelu"));
     // The conversion drops the table rows before the first position, so the table's size counts, not the context
@@ -59,14 +66,14 @@ fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
     }
     out.insert("type_vocab_size".into(), json!(types.unwrap_or(0)));
     let labels = file.tensors.get("cls.output.weight").and_then(|t| t.shape.first().copied());
-    if let Some(labels) = labels.filter(|_| file.has("cls.weight")) {
+    if let Some(labels) = labels.filter(|_| file.has_tensor("cls.weight")) {
         out.insert("architectures".into(), json!(["BertForSequenceClassification"]));
         out.insert("num_labels".into(), json!(labels));
     }
 }
 
 /// Tensor names of a layer.
-struct Names {
+struct BertTensorNames {
     layer: &'static str,
     q: &'static str,
     k: &'static str,
@@ -78,7 +85,7 @@ struct Names {
     norm: &'static str,
 }
 
-const BERT: Names = Names {
+const BERT: BertTensorNames = BertTensorNames {
     layer: "encoder.layer",
     q: "attention.self.query",
     k: "attention.self.key",
@@ -90,7 +97,7 @@ const BERT: Names = Names {
     norm: "output.LayerNorm",
 };
 
-const MPNET: Names = Names {
+const MPNET: BertTensorNames = BertTensorNames {
     q: "attention.attn.q",
     k: "attention.attn.k",
     v: "attention.attn.v",
@@ -99,7 +106,7 @@ const MPNET: Names = Names {
     ..BERT
 };
 
-const DISTILBERT: Names = Names {
+const DISTILBERT: BertTensorNames = BertTensorNames {
     layer: "transformer.layer",
     q: "attention.q_lin",
     k: "attention.k_lin",
@@ -112,7 +119,7 @@ const DISTILBERT: Names = Names {
 };
 
 /// Dimensions and options of a model.
-struct Sizes {
+struct BertDims {
     hidden: usize,
     intermediate: usize,
     heads: usize,
@@ -127,9 +134,9 @@ struct Sizes {
     relative: bool,
 }
 
-impl Sizes {
-    fn of(config: Config<'_>) -> Result<Self> {
-        match config.text("position_embedding_type") {
+impl BertDims {
+    fn from_config(config: Config<'_>) -> Result<Self> {
+        match config.string("position_embedding_type") {
             None | Some("absolute") => {}
             Some(other) => {
                 return Err(Error::UnsupportedOption {
@@ -154,25 +161,25 @@ impl Sizes {
 }
 
 /// `BertModel`.
-fn bert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
-    build(config, b, &BERT, &Sizes::of(config)?)
+fn bert(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
+    build(config, b, &BERT, &BertDims::from_config(config)?)
 }
 
 /// `RobertaModel`, `XLMRobertaModel`, `CamembertModel`.
-fn roberta(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+fn roberta(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
     let padding = Some(config.number_or("pad_token_id", 1.0)? as usize);
-    build(config, b, &BERT, &Sizes { padding, ..Sizes::of(config)? })
+    build(config, b, &BERT, &BertDims { padding, ..BertDims::from_config(config)? })
 }
 
 /// `MPNetModel`.
-fn mpnet(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+fn mpnet(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
     let padding = Some(config.number_or("pad_token_id", 1.0)? as usize);
-    build(config, b, &MPNET, &Sizes { padding, types: 0, relative: true, ..Sizes::of(config)? })
+    build(config, b, &MPNET, &BertDims { padding, types: 0, relative: true, ..BertDims::from_config(config)? })
 }
 
 /// `DistilBertModel`.
-fn distilbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
-    let sizes = Sizes {
+fn distilbert(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
+    let sizes = BertDims {
         hidden: config.count("dim")?,
         intermediate: config.count("hidden_dim")?,
         heads: config.count("n_heads")?,
@@ -186,7 +193,7 @@ fn distilbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     build(config, b, &DISTILBERT, &sizes)
 }
 
-fn build(config: Config<'_>, b: &mut Builder, names: &Names, sizes: &Sizes) -> Result<Body> {
+fn build(config: Config<'_>, b: &mut GraphBuilder, names: &BertTensorNames, sizes: &BertDims) -> Result<EncoderBody> {
     let (hidden, vocab) = (sizes.hidden, config.count("vocab_size")?);
     let places = config.count_or("max_position_embeddings", 512)?;
     let head_dim = head_dim(config, hidden, sizes.heads)?;
@@ -195,11 +202,11 @@ fn build(config: Config<'_>, b: &mut Builder, names: &Names, sizes: &Sizes) -> R
         file: "config.json".into(),
         reason: format!("'max_position_embeddings' is {places}, but the first position is {first}"),
     })?;
-    let words = table(b, "embeddings.word_embeddings", vocab, hidden, Ids::Tokens);
-    let places = table(b, "embeddings.position_embeddings", places, hidden, Ids::Positions);
+    let words = embedding_table(b, "embeddings.word_embeddings", vocab, hidden, IdSource::Tokens);
+    let places = embedding_table(b, "embeddings.position_embeddings", places, hidden, IdSource::Positions);
     let mut x = b.add("embeddings.placed", words, places);
     if sizes.types > 0 {
-        let kinds = table(b, "embeddings.token_type_embeddings", sizes.types, hidden, Ids::Types);
+        let kinds = embedding_table(b, "embeddings.token_type_embeddings", sizes.types, hidden, IdSource::Types);
         x = b.add("embeddings.typed", x, kinds);
     }
     x = layer_norm(b, "embeddings.LayerNorm", x, sizes.eps, true);
@@ -207,7 +214,7 @@ fn build(config: Config<'_>, b: &mut Builder, names: &Names, sizes: &Sizes) -> R
         let name = |part: &str| format!("{}.{index}.{part}", names.layer);
         let mut project = |part: &str| b.linear(&name(part), x, hidden, true);
         let (q, k, v) = (project(names.q), project(names.k), project(names.v));
-        let mut attention = both_ways(sizes.heads, head_dim);
+        let mut attention = bidirectional(sizes.heads, head_dim);
         if sizes.relative {
             attention.relative = Some(b.vector("encoder.relative_attention_bias.weight", 32 * sizes.heads));
         }
@@ -221,32 +228,35 @@ fn build(config: Config<'_>, b: &mut Builder, names: &Names, sizes: &Sizes) -> R
         x = layer_norm(b, &name(names.norm), sum, sizes.eps, true);
     }
     let padding = sizes.padding.map(|p| p as u32);
-    Ok(Body { hidden: x, positions: Positions { first, padding, most, types: sizes.types } })
+    Ok(EncoderBody {
+        hidden: x,
+        positions: PositionScheme { first, padding, max_tokens: most, token_types: sizes.types },
+    })
 }
 
 /// Adds a dense layer and a classifier over the first token.
-fn classify(config: Config<'_>, b: &mut Builder, hidden: ValueId, act: Activation, names: [&str; 2]) -> ValueId {
+fn classify(config: Config<'_>, b: &mut GraphBuilder, hidden: ValueId, act: Activation, names: [&str; 2]) -> ValueId {
     let cols = b.cols(hidden);
     let first = b.node("first", Op::Pool(Pooling::First), &[hidden], cols);
     let inner = dense(b, names[0], first, cols, true, act);
-    b.linear(names[1], inner, labels(config), true)
+    b.linear(names[1], inner, label_count(config), true)
 }
 
 /// `BertForSequenceClassification`.
-fn bert_score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
+fn bert_score(config: Config<'_>, b: &mut GraphBuilder, hidden: ValueId) -> Result<ValueId> {
     // GGUF files use this name for RoBERTa-style heads only.
-    if config.get(CONVERTED).is_some() {
+    if config.get(CONVERTED_FIELD).is_some() {
         return roberta_score(config, b, hidden);
     }
     Ok(classify(config, b, hidden, Activation::Tanh, ["pooler.dense", "classifier"]))
 }
 
 /// `RobertaForSequenceClassification` and other RoBERTa-style heads.
-fn roberta_score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
+fn roberta_score(config: Config<'_>, b: &mut GraphBuilder, hidden: ValueId) -> Result<ValueId> {
     Ok(classify(config, b, hidden, Activation::Tanh, ["classifier.dense", "classifier.out_proj"]))
 }
 
 /// `DistilBertForSequenceClassification`.
-fn distilbert_score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
+fn distilbert_score(config: Config<'_>, b: &mut GraphBuilder, hidden: ValueId) -> Result<ValueId> {
     Ok(classify(config, b, hidden, Activation::Relu, ["pre_classifier", "classifier"]))
 }

@@ -7,10 +7,10 @@ pub mod experts;
 pub mod latent;
 mod mlp;
 
-use crate::ir::{Activation, Builder, Ids, Linear, Norm, Op, ValueId, WeightKind};
-pub use attention::{AttentionSpec, Projections, QkNorm, attention};
-pub use dense::{Dense, Layer, Names, WIDEST_HEAD};
-pub use mlp::{Inner, MlpSpec, mlp};
+use crate::ir::{Activation, GraphBuilder, IdSource, Linear, Norm, Op, ValueId, WeightKind};
+pub use attention::{AttentionSpec, QkNorm, QkvProjections, attention};
+pub use dense::{DecoderLayer, DenseDecoder, MAX_HEAD_DIM, TensorNames};
+pub use mlp::{MlpKind, MlpSpec, mlp};
 
 /// A row norm: RMSNorm or LayerNorm.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,7 +38,7 @@ impl NormSpec {
 }
 
 /// Adds a norm with the tensors `{name}.weight` and `{name}.bias`.
-pub fn norm(b: &mut Builder, name: &str, spec: NormSpec, x: ValueId) -> ValueId {
+pub fn norm(b: &mut GraphBuilder, name: &str, spec: NormSpec, x: ValueId) -> ValueId {
     let cols = b.cols(x);
     let gain = Some(b.vector(&format!("{name}.weight"), cols));
     let bias = spec.bias.then(|| b.vector(&format!("{name}.bias"), cols));
@@ -47,16 +47,16 @@ pub fn norm(b: &mut Builder, name: &str, spec: NormSpec, x: ValueId) -> ValueId 
 }
 
 /// Adds a norm of each group of `group` columns; `{name}.weight` is shared by the groups.
-pub fn norm_each(b: &mut Builder, name: &str, spec: NormSpec, group: usize, x: ValueId) -> ValueId {
+pub fn norm_per_group(b: &mut GraphBuilder, name: &str, spec: NormSpec, group: usize, x: ValueId) -> ValueId {
     let gain = Some(b.vector(&format!("{name}.weight"), group));
     let NormSpec { layer, offset, eps, .. } = spec;
     let (norm, cols) = (Norm { gain, bias: None, layer, offset, eps }, b.cols(x));
-    b.node(name, Op::NormEach(norm, group), &[x], cols)
+    b.node(name, Op::NormPerGroup(norm, group), &[x], cols)
 }
 
 /// Adds `y = act(x Wᵀ (+ bias)) * scale` with the tensors `{name}.weight` and `{name}.bias`.
-pub fn product(
-    b: &mut Builder,
+pub fn linear_act(
+    b: &mut GraphBuilder,
     name: &str,
     x: ValueId,
     rows: usize,
@@ -75,13 +75,13 @@ pub fn product(
 }
 
 /// Looks up rows of the table `{name}.weight` `[rows, cols]`.
-pub fn embed(b: &mut Builder, name: &str, rows: usize, cols: usize, scale: f32, ids: Ids) -> ValueId {
+pub fn embed(b: &mut GraphBuilder, name: &str, rows: usize, cols: usize, scale: f32, ids: IdSource) -> ValueId {
     let table = b.weight(&format!("{name}.weight"), rows, cols, WeightKind::Table);
     b.node(name, Op::Embed { table, scale, ids, soft: None }, &[], cols)
 }
 
 /// Adds activation quantization to 8 bits if `round` is set.
-fn read(b: &mut Builder, path: &str, round: bool, x: ValueId) -> ValueId {
+fn maybe_quantize(b: &mut GraphBuilder, path: &str, round: bool, x: ValueId) -> ValueId {
     let cols = b.cols(x);
-    if round { b.node(&format!("{path}.rounded"), Op::Round(None), &[x], cols) } else { x }
+    if round { b.node(&format!("{path}.rounded"), Op::QuantizeActivations(None), &[x], cols) } else { x }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 pub struct Config<'a>(pub &'a Value);
 
 impl<'a> Config<'a> {
-    fn fault<T>(field: &str, what: &str) -> Result<T> {
+    fn invalid<T>(field: &str, what: &str) -> Result<T> {
         Err(Error::Config { file: "config.json".into(), reason: format!("'{field}' {what}") })
     }
 
@@ -21,10 +21,10 @@ impl<'a> Config<'a> {
     /// Returns a positive integer of at most 2^31.
     pub fn count(self, field: &str) -> Result<usize> {
         match self.get(field).and_then(Value::as_u64) {
-            Some(0) => Self::fault(field, "is 0. Set it to a positive integer."),
+            Some(0) => Self::invalid(field, "is 0. Set it to a positive integer."),
             // Far above any real model, and small enough that the multiplication of two cannot overflow.
             Some(n) if n <= 1 << 31 => Ok(n as usize),
-            _ => Self::fault(field, "is missing or is not an integer from 1 to 2147483648"),
+            _ => Self::invalid(field, "is missing or is not an integer from 1 to 2147483648"),
         }
     }
 
@@ -32,7 +32,7 @@ impl<'a> Config<'a> {
     pub fn layers(self, field: &str) -> Result<usize> {
         let layers = self.count(field)?;
         if layers > 1024 {
-            return Self::fault(field, &format!("is {layers}, above the limit of 1024 layers"));
+            return Self::invalid(field, &format!("is {layers}, above the limit of 1024 layers"));
         }
         Ok(layers)
     }
@@ -46,7 +46,7 @@ impl<'a> Config<'a> {
     pub fn number_or(self, field: &str, default: f64) -> Result<f64> {
         match self.get(field) {
             None => Ok(default),
-            Some(v) => v.as_f64().filter(|n| n.is_finite()).map_or_else(|| Self::fault(field, "is not a number"), Ok),
+            Some(v) => v.as_f64().filter(|n| n.is_finite()).map_or_else(|| Self::invalid(field, "is not a number"), Ok),
         }
     }
 
@@ -56,13 +56,13 @@ impl<'a> Config<'a> {
     }
 
     /// Returns a string; `None` for other types.
-    pub fn text(self, field: &str) -> Option<&'a str> {
+    pub fn string(self, field: &str) -> Option<&'a str> {
         self.get(field).and_then(Value::as_str)
     }
 
     /// Returns the activation that a field names, or `default`.
     pub fn activation(self, field: &str, default: &str) -> Result<Activation> {
-        let name = self.text(field).unwrap_or(default);
+        let name = self.string(field).unwrap_or(default);
         Activation::from_name(name).map_or_else(
             || {
                 Err(Error::UnsupportedOption {
@@ -78,14 +78,14 @@ impl<'a> Config<'a> {
     /// Returns `architectures[0]`, or else `model_type`.
     pub fn architecture(self) -> String {
         let first = self.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str);
-        first.or(self.text("model_type")).unwrap_or("(none)").to_string()
+        first.or(self.string("model_type")).unwrap_or("(none)").to_string()
     }
 
     /// Returns `head_dim`, or hidden_size / heads. The limit `widest` comes from the kernels.
     pub fn head_dim(self, hidden: usize, heads: usize, widest: usize) -> Result<usize> {
         let dim = self.count_or("head_dim", hidden / heads)?;
         if dim == 0 || dim % 4 != 0 || dim > widest {
-            return Self::fault("head_dim", &format!("is {dim}. The kernels support multiples of 4 up to {widest}."));
+            return Self::invalid("head_dim", &format!("is {dim}. The kernels support multiples of 4 up to {widest}."));
         }
         Ok(dim)
     }
@@ -95,7 +95,7 @@ impl<'a> Config<'a> {
         let heads = self.count("num_attention_heads")?;
         let kv = self.count_or("num_key_value_heads", heads)?;
         if heads % kv != 0 {
-            return Self::fault(
+            return Self::invalid(
                 "num_key_value_heads",
                 &format!("is {kv}, which does not divide the {heads} attention heads"),
             );
@@ -109,7 +109,7 @@ impl<'a> Config<'a> {
     }
 
     /// Refuses entries of `layer_types` that no family supports.
-    pub fn kinds_of_layers(self) -> Result<()> {
+    pub fn check_layer_types(self) -> Result<()> {
         const KINDS: [&str; 8] =
             ["full_attention", "sliding_attention", "linear_attention", "conv", "mamba", "attention", "mlp", "moe"];
         let Some(listed) = self.get("layer_types").and_then(Value::as_array) else { return Ok(()) };
@@ -124,7 +124,7 @@ impl<'a> Config<'a> {
     }
 
     /// Refuses fields whose value differs from the only supported one, given as pairs (field, value).
-    pub fn only(self, known: &[(&str, &str)]) -> Result<()> {
+    pub fn require_values(self, known: &[(&str, &str)]) -> Result<()> {
         let told = |(field, _): &&(&str, &str)| self.get(field).is_some();
         for (field, value) in known.iter().filter(told) {
             let found = self.get(field).map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_string));
@@ -146,38 +146,38 @@ impl<'a> Config<'a> {
         let kinds = all.and_then(|all| all.0.as_object()?.values().find(|own| own.is_object()).map(Config));
         let full = all.and_then(|all| all.get("full_attention").filter(|own| own.is_object()).map(Config));
         let base = self.number_or("rope_theta", default_base)?;
-        self.rope_of(full.or(kinds).or(all), head_dim, base)
+        self.rope_from(full.or(kinds).or(all), head_dim, base)
     }
 
     /// Returns the RoPE of one layer type.
-    pub fn rope_of_kind(self, kind: &str, head_dim: usize, base: f64) -> Result<RopeSpec> {
+    pub fn rope_for_type(self, kind: &str, head_dim: usize, base: f64) -> Result<RopeSpec> {
         let own = self.get("rope_parameters").and_then(|p| p.get(kind)).filter(|p| p.is_object()).map(Config);
         match own {
-            Some(own) => self.rope_of(Some(own), head_dim, base),
-            None => self.rope_of(Some(Config(&Value::Null)), head_dim, base),
+            Some(own) => self.rope_from(Some(own), head_dim, base),
+            None => self.rope_from(Some(Config(&Value::Null)), head_dim, base),
         }
     }
 
     /// Returns the RoPE of a layer by its type; `shared` where types have no separate parameters, `None` where the file
     /// has null.
-    pub fn rope_of_layer(self, layer: usize, shared: &RopeSpec, head_dim: usize) -> Result<Option<RopeSpec>> {
+    pub fn rope_for_layer(self, layer: usize, shared: &RopeSpec, head_dim: usize) -> Result<Option<RopeSpec>> {
         let kind = self.layer_type(layer).unwrap_or_default();
         match self.get("rope_parameters").and_then(|all| all.get(kind)) {
             Some(Value::Null) => Ok(None),
-            Some(own) if own.is_object() => self.rope_of(Some(Config(own)), head_dim, shared.base).map(Some),
+            Some(own) if own.is_object() => self.rope_from(Some(Config(own)), head_dim, shared.base).map(Some),
             _ => Ok(Some(shared.clone())),
         }
     }
 
     /// Builds a RoPE from its parameters.
-    fn rope_of(self, parameters: Option<Config<'_>>, head_dim: usize, base: f64) -> Result<RopeSpec> {
+    fn rope_from(self, parameters: Option<Config<'_>>, head_dim: usize, base: f64) -> Result<RopeSpec> {
         let own = |field: &str, default: f64| parameters.map_or(Ok(default), |p| p.number_or(field, default));
         let base = own("rope_theta", base)?;
         // The normalized parameters already include it.
         let outer = if parameters.is_some() { 1.0 } else { self.number_or("partial_rotary_factor", 1.0)? };
         let partial = own("partial_rotary_factor", outer)?;
         if !(0.0..=1.0).contains(&partial) {
-            return Self::fault("partial_rotary_factor", &format!("is {partial}. It must be from 0 to 1."));
+            return Self::invalid("partial_rotary_factor", &format!("is {partial}. It must be from 0 to 1."));
         }
         // Proportional scaling itself leaves columns unrotated.
         let whole = parameters.is_some_and(|p| p.rope_type() == Some("proportional"));
@@ -185,17 +185,17 @@ impl<'a> Config<'a> {
         if !dim.is_multiple_of(2) {
             let reason =
                 format!("is {partial}, which rotates {dim} columns of a head of {head_dim}. The number must be even.");
-            return Self::fault("partial_rotary_factor", &reason);
+            return Self::invalid("partial_rotary_factor", &reason);
         }
         let scaling = parameters.map_or(Ok(RopeScaling::Default), |s| self.scaling(s, dim))?;
         if base <= 1.0 {
-            return Self::fault("rope_theta", &format!("is {base}. It must be greater than 1."));
+            return Self::invalid("rope_theta", &format!("is {base}. It must be greater than 1."));
         }
         Ok(RopeSpec { dim, base, scaling, interleaved: false })
     }
 
     fn rope_type(self) -> Option<&'a str> {
-        self.text("rope_type").or(self.text("type"))
+        self.string("rope_type").or(self.string("type"))
     }
 
     fn scaling(self, s: Config<'_>, dim: usize) -> Result<RopeScaling> {
@@ -207,7 +207,7 @@ impl<'a> Config<'a> {
             "default" | "mrope" => RopeScaling::Default,
             "proportional" => {
                 if s.number_or("factor", 1.0)? != 1.0 {
-                    return Err(self.unknown_rope(&format!("rope scaling 'proportional' with factor {factor}")));
+                    return Err(self.unsupported_rope(&format!("rope scaling 'proportional' with factor {factor}")));
                 }
                 let share = s.number_or("partial_rotary_factor", 1.0)?;
                 RopeScaling::Proportional { pairs: (share.clamp(0.0, 1.0) * dim as f64 / 2.0) as usize }
@@ -226,7 +226,7 @@ impl<'a> Config<'a> {
                 beta_slow: s.number_or("beta_slow", 1.0)?,
                 original_max_position: original,
                 truncate: s.flag_or("truncate", true),
-                attention_factor: yarn_attention(s, factor)?,
+                attention_factor: yarn_attention_factor(s, factor)?,
             },
             "longrope" => {
                 let by_length = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original as f64).ln()).sqrt() };
@@ -237,11 +237,11 @@ impl<'a> Config<'a> {
                     attention_factor: s.number_or("attention_factor", by_length)?,
                 }
             }
-            other => return Err(self.unknown_rope(&format!("rope scaling '{other}'"))),
+            other => return Err(self.unsupported_rope(&format!("rope scaling '{other}'"))),
         })
     }
 
-    fn unknown_rope(self, option: &str) -> Error {
+    fn unsupported_rope(self, option: &str) -> Error {
         Error::UnsupportedOption {
             architecture: self.architecture(),
             option: option.into(),
@@ -254,11 +254,11 @@ impl<'a> Config<'a> {
         let values: Option<Vec<f64>> = list.and_then(|l| l.iter().map(Value::as_f64).collect());
         values
             .filter(|v| v.len() == count)
-            .map_or_else(|| Self::fault(field, &format!("is not a list of {count} numbers")), Ok)
+            .map_or_else(|| Self::invalid(field, &format!("is not a list of {count} numbers")), Ok)
     }
 }
 
-fn yarn_attention(s: Config<'_>, factor: f64) -> Result<f64> {
+fn yarn_attention_factor(s: Config<'_>, factor: f64) -> Result<f64> {
     let scale = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
     let (mscale, all) = (s.number_or("mscale", 0.0)?, s.number_or("mscale_all_dim", 0.0)?);
     let default = if mscale != 0.0 && all != 0.0 { scale(mscale) / scale(all) } else { scale(1.0) };
@@ -281,7 +281,7 @@ mod tests {
 
     /// Head dimensions with kernels in variants.toml are accepted; others are refused with the field's name.
     #[test]
-    fn heads_are_as_wide_as_the_kernels() {
+    fn head_dim_is_limited_by_the_kernels() {
         for fits in [4, 80, 256, 512] {
             assert_eq!(decoder("head_dim", fits.into()), Ok(()));
         }
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_is_a_share_of_a_head() {
+    fn partial_rotary_factor_is_a_fraction() {
         assert_eq!(decoder("partial_rotary_factor", 0.5.into()), Ok(()));
         for refused in [-0.5, 1.5] {
             let message = decoder("partial_rotary_factor", refused.into()).unwrap_err();

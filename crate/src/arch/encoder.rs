@@ -2,11 +2,13 @@
 //! encoder of packed sequences. The order of operations follows transformers' models.
 
 use super::config::Config;
-use crate::ir::{Activation, Attention, Builder, Dim, Graph, Linear, Mask, Norm, Op, Pooling, ValueId, WeightKind};
+use crate::ir::{
+    Activation, Attention, Dim, Graph, GraphBuilder, Linear, Mask, Norm, Op, Pooling, ValueId, WeightKind,
+};
 use crate::{Error, Result};
 
 /// Maximum head dimension of attention over packed sequences.
-const WIDEST_HEAD: usize = 512;
+const MAX_ENCODER_HEAD_DIM: usize = 512;
 
 /// A dense layer after pooling. sentence-transformers stores each in its own folder.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +27,7 @@ pub struct DenseLayer {
 
 /// The output of an encoder.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Head {
+pub enum EncoderHead {
     /// The last hidden states of all tokens.
     Hidden,
     /// One embedding per sequence.
@@ -38,7 +40,7 @@ pub enum Head {
     /// The score of the checkpoint's classification head.
     Score,
     /// The logit difference of two tokens after the sequence, such as yes and no.
-    Likelier {
+    LogitDifference {
         /// The first token.
         yes: u32,
         /// The second token; `None` for the first token's logit alone.
@@ -48,99 +50,99 @@ pub enum Head {
 
 /// Position ids of a sequence's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Positions {
+pub struct PositionScheme {
     /// Position of the first token.
     pub first: usize,
     /// A token that is not counted, if any; its position is `first - 1`.
     pub padding: Option<u32>,
     /// Maximum number of tokens; `usize::MAX` without a position table.
-    pub most: usize,
+    pub max_tokens: usize,
     /// Number of token types; 0 or 1 without a token type table.
-    pub types: usize,
+    pub token_types: usize,
 }
 
 /// An encoder's graph and its position ids.
 #[derive(Debug, Clone)]
-pub struct Encoder {
+pub struct EncoderGraph {
     /// The graph; its `hidden` is the output of the head.
     pub graph: Graph,
     /// Position ids of the input.
-    pub positions: Positions,
+    pub positions: PositionScheme,
 }
 
 /// The body of an encoder under construction.
 #[derive(Debug)]
-pub struct Body {
+pub struct EncoderBody {
     /// The last hidden states `[tokens, cols]`.
     pub hidden: ValueId,
     /// Position ids of the input.
-    pub positions: Positions,
+    pub positions: PositionScheme,
 }
 
 /// Builds a family's classification head: hidden states to `[sequences, labels]`.
-pub type Score = fn(Config<'_>, &mut Builder, ValueId) -> Result<ValueId>;
+pub type HeadBuilder = fn(Config<'_>, &mut GraphBuilder, ValueId) -> Result<ValueId>;
 
 /// Adds a head to an encoder body; returns the finished encoder.
 pub(super) fn with_head(
     config: Config<'_>,
-    mut b: Builder,
-    body: &Body,
-    head: &Head,
-    score: Option<Score>,
-) -> Result<Encoder> {
+    mut b: GraphBuilder,
+    body: &EncoderBody,
+    head: &EncoderHead,
+    score: Option<HeadBuilder>,
+) -> Result<EncoderGraph> {
     let refuse = |option: &str, hint: &str| {
         Err(Error::UnsupportedOption { architecture: config.architecture(), option: option.into(), hint: hint.into() })
     };
     let out = match head {
-        Head::Hidden => body.hidden,
-        Head::Vector { pooling, dense } => {
+        EncoderHead::Hidden => body.hidden,
+        EncoderHead::Vector { pooling, dense } => {
             let cols = b.cols(body.hidden);
             let pooled = b.node("pooled", Op::Pool(*pooling), &[body.hidden], cols);
             dense_layers(&mut b, pooled, dense)?
         }
-        Head::Score => match score {
+        EncoderHead::Score => match score {
             Some(score) if config.architecture().ends_with("ForSequenceClassification") => {
                 score(config, &mut b, body.hidden)?
             }
             _ => return refuse("reranking", "The model has no classification head. Use it for embeddings."),
         },
-        Head::Likelier { .. } => {
+        EncoderHead::LogitDifference { .. } => {
             return refuse("reranking by tokens", "The model is not a decoder. Use it for embeddings.");
         }
     };
-    Ok(Encoder { graph: b.finish(out, None)?, positions: body.positions })
+    Ok(EncoderGraph { graph: b.finish(out, None)?, positions: body.positions })
 }
 
 /// Converts a decoder's graph to an encoder of packed sequences: no KV cache, and each sequence attends only to its own
 /// tokens.
-pub(super) fn of_decoder(config: Config<'_>, graph: Graph, head: &Head) -> Result<Encoder> {
-    let positions = Positions { first: 0, padding: None, most: usize::MAX, types: 0 };
-    let mut b = Builder::resume(without_caches(graph));
+pub(super) fn from_decoder(config: Config<'_>, graph: Graph, head: &EncoderHead) -> Result<EncoderGraph> {
+    let positions = PositionScheme { first: 0, padding: None, max_tokens: usize::MAX, token_types: 0 };
+    let mut b = GraphBuilder::resume(without_caches(graph));
     let hidden = b.graph().hidden;
     let cols = b.cols(hidden);
     let picked = match head {
-        Head::Hidden => None,
-        Head::Vector { pooling, .. } => Some(*pooling),
-        Head::Score | Head::Likelier { .. } => Some(Pooling::Last),
+        EncoderHead::Hidden => None,
+        EncoderHead::Vector { pooling, .. } => Some(*pooling),
+        EncoderHead::Score | EncoderHead::LogitDifference { .. } => Some(Pooling::Last),
     };
     // The steps between the last layer and the hidden states work on each row separately, so pooling by selection can
     // run before them.
     let pooled = match picked {
         None => hidden,
-        Some(pooling) if pooling.picks() => {
+        Some(pooling) if pooling.selects_token() => {
             replace_last_row(b.graph_mut(), Some(pooling));
             hidden
         }
         Some(pooling) => b.node("pooled", Op::Pool(pooling), &[hidden], cols),
     };
-    if !picked.is_some_and(Pooling::picks) {
+    if !picked.is_some_and(Pooling::selects_token) {
         replace_last_row(b.graph_mut(), None);
     }
     let out = match head {
-        Head::Hidden => pooled,
-        Head::Vector { dense, .. } => dense_layers(&mut b, pooled, dense)?,
-        Head::Score => b.linear("score", pooled, labels(config), false),
-        Head::Likelier { yes, no } => {
+        EncoderHead::Hidden => pooled,
+        EncoderHead::Vector { dense, .. } => dense_layers(&mut b, pooled, dense)?,
+        EncoderHead::Score => b.linear("score", pooled, label_count(config), false),
+        EncoderHead::LogitDifference { yes, no } => {
             let vocab = config.count("vocab_size")?;
             let tied = config.flag_or("tie_word_embeddings", false);
             let table = match tied {
@@ -161,7 +163,7 @@ pub(super) fn of_decoder(config: Config<'_>, graph: Graph, head: &Head) -> Resul
             logit(*yes, 1.0, other)
         }
     };
-    Ok(Encoder { graph: b.finish(out, None)?, positions })
+    Ok(EncoderGraph { graph: b.finish(out, None)?, positions })
 }
 
 /// Replaces attention over KV caches with attention within packed sequences, and drops the output head.
@@ -171,7 +173,7 @@ fn without_caches(mut graph: Graph) -> Graph {
             && let Mask::Causal { window } = attention.mask
         {
             let before = if window == 0 { usize::MAX } else { window - 1 };
-            attention.mask = Mask::Segment { before, after: 0 };
+            attention.mask = Mask::Packed { before, after: 0 };
             attention.state = None;
         }
     }
@@ -180,7 +182,7 @@ fn without_caches(mut graph: Graph) -> Graph {
 }
 
 /// Adds the dense layers after pooling.
-fn dense_layers(b: &mut Builder, mut x: ValueId, layers: &[DenseLayer]) -> Result<ValueId> {
+fn dense_layers(b: &mut GraphBuilder, mut x: ValueId, layers: &[DenseLayer]) -> Result<ValueId> {
     for layer in layers {
         if layer.inputs != b.cols(x) {
             let reason = format!("'in_features' is {}, but the previous layer has {} columns", layer.inputs, b.cols(x));
@@ -192,13 +194,13 @@ fn dense_layers(b: &mut Builder, mut x: ValueId, layers: &[DenseLayer]) -> Resul
 }
 
 /// Returns the number of labels of a classification head; transformers' default is two.
-pub(super) fn labels(config: Config<'_>) -> usize {
+pub(super) fn label_count(config: Config<'_>) -> usize {
     let listed = config.get("id2label").and_then(|l| l.as_object()).map(|l| l.len());
     listed.or(config.count_or("num_labels", 2).ok()).unwrap_or(2).max(1)
 }
 
 /// Adds `y = act(x Wᵀ (+ bias))` with the tensors `{name}.weight` and `{name}.bias`.
-pub(super) fn dense(b: &mut Builder, name: &str, x: ValueId, rows: usize, bias: bool, act: Activation) -> ValueId {
+pub(super) fn dense(b: &mut GraphBuilder, name: &str, x: ValueId, rows: usize, bias: bool, act: Activation) -> ValueId {
     let cols = b.cols(x);
     let weight = b.matrix(&format!("{name}.weight"), rows, cols);
     let bias = bias.then(|| b.vector(&format!("{name}.bias"), rows));
@@ -206,7 +208,7 @@ pub(super) fn dense(b: &mut Builder, name: &str, x: ValueId, rows: usize, bias: 
 }
 
 /// Adds a LayerNorm with the tensors `{name}.weight` and `{name}.bias`.
-pub(super) fn layer_norm(b: &mut Builder, name: &str, x: ValueId, eps: f32, bias: bool) -> ValueId {
+pub(super) fn layer_norm(b: &mut GraphBuilder, name: &str, x: ValueId, eps: f32, bias: bool) -> ValueId {
     let cols = b.cols(x);
     let gain = Some(b.vector(&format!("{name}.weight"), cols));
     let bias = bias.then(|| b.vector(&format!("{name}.bias"), cols));
@@ -214,19 +216,25 @@ pub(super) fn layer_norm(b: &mut Builder, name: &str, x: ValueId, eps: f32, bias
 }
 
 /// Looks up rows of the table `{name}.weight` `[rows, cols]`.
-pub(super) fn table(b: &mut Builder, name: &str, rows: usize, cols: usize, ids: crate::ir::Ids) -> ValueId {
+pub(super) fn embedding_table(
+    b: &mut GraphBuilder,
+    name: &str,
+    rows: usize,
+    cols: usize,
+    ids: crate::ir::IdSource,
+) -> ValueId {
     let table = b.weight(&format!("{name}.weight"), rows, cols, WeightKind::Table);
     b.node(name, Op::Embed { table, scale: 1.0, ids, soft: None }, &[], cols)
 }
 
 /// Returns bidirectional attention within a sequence, with one key-value head per query head.
-pub(super) fn both_ways(heads: usize, head_dim: usize) -> Attention {
+pub(super) fn bidirectional(heads: usize, head_dim: usize) -> Attention {
     Attention {
         heads,
         kv_heads: heads,
         head_dim,
         scale: (head_dim as f32).powf(-0.5),
-        mask: Mask::Segment { before: usize::MAX, after: usize::MAX },
+        mask: Mask::Packed { before: usize::MAX, after: usize::MAX },
         softcap: 0.0,
         relative: None,
         sinks: None,
@@ -237,7 +245,7 @@ pub(super) fn both_ways(heads: usize, head_dim: usize) -> Attention {
 }
 
 /// Adds attention over a fused projection with the columns of q, k and v in this order.
-pub(super) fn attend_fused(b: &mut Builder, path: &str, qkv: ValueId, attention: Attention) -> ValueId {
+pub(super) fn fused_attention(b: &mut GraphBuilder, path: &str, qkv: ValueId, attention: Attention) -> ValueId {
     let cols = attention.heads * attention.head_dim;
     let mut view = |part: &str, first| b.view(&format!("{path}.{part}"), qkv, first, cols);
     let (q, k, v) = (view("q", 0), view("k", cols), view("v", 2 * cols));
@@ -251,7 +259,7 @@ pub(super) fn head_dim(config: Config<'_>, hidden: usize, heads: usize) -> Resul
             format!("'num_attention_heads' is {heads}, which does not divide 'hidden_size' {hidden}. Set 'head_dim'.");
         return Err(Error::Config { file: "config.json".into(), reason });
     }
-    config.head_dim(hidden, heads, WIDEST_HEAD)
+    config.head_dim(hidden, heads, MAX_ENCODER_HEAD_DIM)
 }
 
 /// Replaces the last token's row with the pooled row of each sequence, or with all rows.

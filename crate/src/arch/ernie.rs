@@ -1,12 +1,12 @@
 //! Ernie 4.5, dense or with experts, and Helium: Llama with interleaved RoPE. Reference: transformers
 //! `modeling_ernie4_5.py`, `modeling_ernie4_5_moe.py`, `modeling_helium.py`.
 
-use super::blocks::experts::{ExpertsSpec, Shared};
+use super::blocks::experts::{ExpertsSpec, SharedExpert};
 use super::config::Config;
 use super::family::Family;
 use super::llama;
 use crate::Result;
-use crate::format::gguf::{self, Architecture, Gguf};
+use crate::format::gguf::{self, Gguf, GgufSpec};
 use crate::ir::Graph;
 use serde_json::{Map, Value, json};
 
@@ -14,74 +14,77 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"],
         model_types: &["ernie4_5"],
-        silent: r#"{"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5, "rope_theta": 5e5}"#,
+        defaults: r#"{"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5, "rope_theta": 5e5}"#,
         decoder: Some(ernie),
-        gguf: &[Architecture { fixed, ..Architecture::new("ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM") }],
-        ..Family::NONE
+        gguf: &[GgufSpec {
+            set_fixed_fields: gguf_fields,
+            ..GgufSpec::new("ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM")
+        }],
+        ..Family::EMPTY
     },
     Family {
         classes: &["Ernie4_5_MoeForCausalLM"],
         model_types: &["ernie4_5_moe"],
-        silent: concat!(
+        defaults: concat!(
             r#"{"num_key_value_heads": 4, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "moe_num_experts": 64, "moe_k": 6, "#,
             r#""moe_intermediate_size": 1536, "moe_num_shared_experts": 2, "moe_layer_start_index": 1}"#
         ),
         decoder: Some(moe),
-        gguf: &[Architecture {
-            experts: true,
+        gguf: &[GgufSpec {
+            has_experts: true,
             names: &[
                 ("exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias"),
                 ("ffn_gate_shexp", "mlp.shared_experts.gate_proj"),
                 ("ffn_up_shexp", "mlp.shared_experts.up_proj"),
                 ("ffn_down_shexp", "mlp.shared_experts.down_proj"),
             ],
-            fields: &[
+            extra_fields: &[
                 ("expert_shared_count", "moe_num_shared_experts"),
                 ("leading_dense_block_count", "moe_layer_start_index"),
                 ("interleave_moe_layer_step", "moe_layer_interval"),
             ],
-            fixed,
-            ..Architecture::new("ernie4_5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM")
+            set_fixed_fields: gguf_fields,
+            ..GgufSpec::new("ernie4_5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM")
         }],
-        ..Family::NONE
+        ..Family::EMPTY
     },
     Family {
         classes: &["HeliumForCausalLM"],
         model_types: &["helium"],
-        silent: r#"{"head_dim": 128, "rms_norm_eps": 1e-8, "rope_theta": 1e5}"#,
+        defaults: r#"{"head_dim": 128, "rms_norm_eps": 1e-8, "rope_theta": 1e5}"#,
         decoder: Some(helium),
-        ..Family::NONE
+        ..Family::EMPTY
     },
 ];
 
 /// Sets the fields that the conversion to GGUF drops.
-fn fixed(file: &Gguf, out: &mut Map<String, Value>) {
-    gguf::usual(file, out);
-    out.insert("use_bias".into(), json!(file.has("blk.0.attn_q.bias")));
+fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
+    gguf::set_common_fields(file, out);
+    out.insert("use_bias".into(), json!(file.has_tensor("blk.0.attn_q.bias")));
 }
 
 /// `Ernie4_5ForCausalLM`.
 fn ernie(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, true)?;
     let bias = config.flag_or("use_bias", false);
-    dense.attentions(|a| (a.qkv_bias, a.out_bias) = (bias, bias));
-    dense.mlps(|m| m.bias = bias);
-    dense.interleave();
+    dense.map_attention(|a| (a.qkv_bias, a.out_bias) = (bias, bias));
+    dense.map_mlp(|m| m.bias = bias);
+    dense.interleave_rope();
     dense.graph()
 }
 
 /// `Ernie4_5_MoeForCausalLM`: a softmax router with a selection bias, and shared experts.
 fn moe(config: Config<'_>) -> Result<Graph> {
-    config.only(&[("use_bias", "false")])?;
+    config.require_values(&[("use_bias", "false")])?;
     let mut dense = llama::dense(config, true)?;
-    dense.interleave();
+    dense.interleave_rope();
     let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
-    (experts.choice, experts.renormalize) = (Some("moe_statics.e_score_correction_bias"), true);
+    (experts.selection_bias, experts.renormalize) = (Some("moe_statics.e_score_correction_bias"), true);
     // `moe_norm_min` bounds the sum from below; it is added instead, far below any real sum.
     experts.eps = config.number_or("moe_norm_min", 1e-12)? as f32;
     let whole = |field: &str, default: f64| config.number_or(field, default).map(|n| n as i64);
     let size = whole("moe_num_shared_experts", 0.0)?.max(0) as usize * experts.inner;
-    experts.shared = (size > 0).then_some(Shared::new("shared_experts", size));
+    experts.shared = (size > 0).then_some(SharedExpert::new("shared_experts", size));
     let (first, last) = (whole("moe_layer_start_index", 0.0)?, whole("moe_layer_end_index", -1.0)?);
     let every = config.count_or("moe_layer_interval", 1)?;
     for (index, layer) in dense.layers.iter_mut().enumerate() {
@@ -94,7 +97,7 @@ fn moe(config: Config<'_>) -> Result<Graph> {
 /// `HeliumForCausalLM`.
 fn helium(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, false)?;
-    dense.attentions(|a| a.out_bias = false);
-    dense.interleave();
+    dense.map_attention(|a| a.out_bias = false);
+    dense.interleave_rope();
     dense.graph()
 }

@@ -4,10 +4,10 @@
 use super::blocks::MlpSpec;
 use super::config::Config;
 use super::family::Family;
-use super::hybrid::{Hybrid, Mixer, Part, SsmGate, SsmSpec};
+use super::hybrid::{HybridDecoder, Mixer, SsmGate, SsmSpec, Sublayer};
 use super::llama;
-use super::mamba2::{checked, limit, ssm_of_gguf};
-use crate::format::gguf::Architecture;
+use super::mamba2::{check_ssm, dt_limit, ssm_gguf_fields};
+use crate::format::gguf::GgufSpec;
 use crate::ir::Graph;
 use crate::{Error, Result};
 use serde_json::{Value, json};
@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["FalconH1ForCausalLM"],
     model_types: &["falcon_h1"],
-    silent: r#"{"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "mamba_d_ssm": 1024}"#,
+    defaults: r#"{"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "mamba_d_ssm": 1024}"#,
     decoder: Some(falcon_h1),
-    gguf: &[Architecture {
+    gguf: &[GgufSpec {
         names: &[
             ("output_norm", "model.final_layernorm"),
             // Some converted files lack the suffix `.weight`.
@@ -35,15 +35,15 @@ pub(super) static FAMILIES: &[Family] = &[Family {
             ("ssm_out", "mamba.out_proj"),
         ],
         // The conversion folds the multipliers into the weights.
-        fixed: |file, out| {
-            ssm_of_gguf(file, out);
-            out.insert("mamba_d_ssm".into(), json!(file.number("ssm.inner_size").map(|n| n as u64)));
-            out.insert("mamba_rms_norm".into(), json!(file.has("blk.0.ssm_norm.weight")));
+        set_fixed_fields: |file, out| {
+            ssm_gguf_fields(file, out);
+            out.insert("mamba_d_ssm".into(), json!(file.float_field("ssm.inner_size").map(|n| n as u64)));
+            out.insert("mamba_rms_norm".into(), json!(file.has_tensor("blk.0.ssm_norm.weight")));
             out.insert("mamba_norm_before_gate".into(), json!(false));
         },
-        ..Architecture::new("falcon-h1", "falcon_h1", "FalconH1ForCausalLM")
+        ..GgufSpec::new("falcon-h1", "falcon_h1", "FalconH1ForCausalLM")
     }],
-    ..Family::NONE
+    ..Family::EMPTY
 }];
 
 /// Reads a list of `N` multipliers; all ones if absent.
@@ -60,27 +60,27 @@ fn multipliers<const N: usize>(config: Config<'_>, field: &str) -> Result<[f32; 
 
 /// `FalconH1ForCausalLM`.
 fn falcon_h1(config: Config<'_>) -> Result<Graph> {
-    config.only(&[("attention_bias", "false"), ("mlp_bias", "false")])?;
+    config.require_values(&[("attention_bias", "false"), ("mlp_bias", "false")])?;
     let mut dense = llama::dense(config, false)?;
     let number = |field: &str| Ok::<_, Error>(config.number_or(field, 1.0)? as f32);
     let (given, kept) = (number("attention_in_multiplier")?, number("attention_out_multiplier")?);
     let key = number("key_multiplier")?;
-    dense.attentions(|a| (a.scale, a.out_scale) = (a.scale * given * given * key, given * kept));
+    dense.map_attention(|a| (a.scale, a.out_scale) = (a.scale * given * given * key, given * kept));
     let [gate, down] = multipliers(config, "mlp_multipliers")?;
     let ssm = ssm(config, dense.hidden, dense.norm.eps)?;
     let layers = dense.layers.iter().map(|layer| {
         let mixers = vec![("mamba", Mixer::Ssm(ssm.clone())), ("self_attn", Mixer::Attention(layer.attention.clone()))];
         let mlp = MlpSpec { gate_scale: gate, out_scale: down, ..layer.mlp.clone() };
         vec![
-            Part { norm: "input_layernorm", path: "", mixer: Mixer::Parallel(mixers) },
-            Part { norm: "pre_ff_layernorm", path: "feed_forward", mixer: Mixer::Mlp(mlp) },
+            Sublayer { norm: "input_layernorm", path: "", mixer: Mixer::Parallel(mixers) },
+            Sublayer { norm: "pre_ff_layernorm", path: "feed_forward", mixer: Mixer::Mlp(mlp) },
         ]
     });
-    Hybrid {
+    HybridDecoder {
         name: dense.name.clone(),
         embed: "model.embed_tokens",
         path: "model.layers",
-        last: "model.final_layernorm",
+        final_norm: "model.final_layernorm",
         hidden: dense.hidden,
         vocab: dense.vocab,
         embed_scale: number("embedding_multiplier")?,
@@ -99,7 +99,7 @@ fn ssm(config: Config<'_>, hidden: usize, eps: f32) -> Result<SsmSpec> {
     let heads = config.count_or("mamba_n_heads", 128)?;
     let inner = config.count_or("mamba_d_ssm", config.count_or("mamba_expand", 2)? * hidden)?;
     let gate = match (config.flag_or("mamba_rms_norm", false), config.flag_or("mamba_norm_before_gate", true)) {
-        (false, _) => SsmGate::Alone,
+        (false, _) => SsmGate::WithoutNorm,
         (true, false) => SsmGate::BeforeNorm,
         (true, true) => SsmGate::AfterNorm,
     };
@@ -108,12 +108,12 @@ fn ssm(config: Config<'_>, hidden: usize, eps: f32) -> Result<SsmSpec> {
         head_dim: config.get("mamba_d_head").and_then(Value::as_u64).map_or(inner / heads, |d| d as usize),
         groups: config.count_or("mamba_n_groups", 1)?,
         state: config.count_or("mamba_d_state", 256)?,
-        taps: config.count_or("mamba_d_conv", 4)?,
+        kernel_size: config.count_or("mamba_d_conv", 4)?,
         conv_bias: config.flag_or("mamba_conv_bias", true),
         bias: config.flag_or("mamba_proj_bias", false),
         out_bias: config.flag_or("projectors_bias", false),
-        limits: [limit(config, 0, 0.0), limit(config, 1, f32::MAX)],
-        raw: config.flag_or("mamba_as_in_gguf", false),
+        dt_limits: [dt_limit(config, 0, 0.0), dt_limit(config, 1, f32::MAX)],
+        negative_rates: config.flag_or("mamba_as_in_gguf", false),
         eps,
         gate,
         scales: multipliers(config, "ssm_multipliers")?,
@@ -124,5 +124,5 @@ fn ssm(config: Config<'_>, hidden: usize, eps: f32) -> Result<SsmSpec> {
         let option = "ssm_in_multiplier with mamba_proj_bias".into();
         return Err(Error::UnsupportedOption { architecture: config.architecture(), option, hint: hint.into() });
     }
-    checked(config, SsmSpec { scales: spec.scales.map(|s| s * given), ..spec })
+    check_ssm(config, SsmSpec { scales: spec.scales.map(|s| s * given), ..spec })
 }

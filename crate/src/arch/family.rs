@@ -2,23 +2,23 @@
 //! weights need to fit the graph. The structure of each family is data in its own file.
 
 use super::config::Config;
-use super::encoder::{Body, Score};
+use super::encoder::{EncoderBody, HeadBuilder};
 use super::families;
-use super::standard::{RopeKinds, is_standard, standard};
-use super::vision::{self, Sees, Tower};
-use crate::format::gguf::clip::{Projector, UNSEEN};
+use super::standard::{RopeByType, is_normalized, normalize};
+use super::vision::{self, VisionEncoderGraph, VisionSpec};
+use crate::format::gguf::mmproj::{MmprojSpec, VISION_REFUSED};
 use crate::format::{Encoding, RowOrder, Weights, gguf, mlc};
-use crate::ir::{Builder, Graph};
+use crate::ir::{Graph, GraphBuilder};
 use crate::{Error, Result};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 /// Computes the order of a weight's rows from the configuration.
-pub type Order = fn(Config<'_>) -> Result<RowOrder>;
+pub type RowOrderFn = fn(Config<'_>) -> Result<RowOrder>;
 
 /// Text embeddings in the same space as image embeddings: the last hidden state, scaled to length 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shared {
+pub struct JointEmbedding {
     /// Whether text is lowercased and padded to the maximum length.
     pub padded: bool,
 }
@@ -32,55 +32,55 @@ pub struct Family {
     pub model_types: &'static [&'static str],
     /// transformers' defaults for fields absent from config.json, as JSON, where the default here differs.
     /// Vision-language repositories leave such fields out of `text_config`.
-    pub silent: &'static str,
+    pub defaults: &'static str,
     /// RoPE per layer type, where sliding-window layers have a separate one.
-    pub rope_kinds: Option<RopeKinds>,
+    pub rope_kinds: Option<RopeByType>,
     /// Builds the graph of a decoder.
     pub decoder: Option<fn(Config<'_>) -> Result<Graph>>,
     /// Builds the body of an encoder.
-    pub encoder: Option<fn(Config<'_>, &mut Builder) -> Result<Body>>,
+    pub encoder: Option<fn(Config<'_>, &mut GraphBuilder) -> Result<EncoderBody>>,
     /// Builds the classification head of an encoder.
-    pub score: Option<Score>,
+    pub classification_head: Option<HeadBuilder>,
     /// Pairs (prefix in published files, prefix in the graph) of tensor names; the first match wins.
     pub prefixes: &'static [(&'static str, &'static str)],
     /// Suffixes of weights whose rows are stored in another order than the graph's.
-    pub rows: &'static [(&'static str, Order)],
+    pub row_orders: &'static [(&'static str, RowOrderFn)],
     /// The vision encoder and its use in the decoder.
-    pub sees: Option<Sees>,
+    pub vision: Option<VisionSpec>,
     /// Set where text and image embeddings share a space.
-    pub shared: Option<Shared>,
+    pub joint_embedding: Option<JointEmbedding>,
     /// Names of scalar tensors that the graph depends on. The loader puts their values into the configuration, as
     /// `numbers`.
-    pub numbers: fn(Config<'_>) -> Vec<String>,
+    pub scalar_tensors: fn(Config<'_>) -> Vec<String>,
     /// Names and fields in GGUF files.
-    pub gguf: &'static [gguf::Architecture],
+    pub gguf: &'static [gguf::GgufSpec],
     /// Names and fields in MLC repositories.
-    pub mlc: &'static [mlc::Architecture],
+    pub mlc: &'static [mlc::MlcSpec],
 }
 
 impl Family {
     /// An empty family, the base of struct updates.
-    pub const NONE: Self = Self {
+    pub const EMPTY: Self = Self {
         classes: &[],
         model_types: &[],
-        silent: "",
+        defaults: "",
         rope_kinds: None,
         decoder: None,
         encoder: None,
-        score: None,
+        classification_head: None,
         prefixes: &[],
-        rows: &[],
-        sees: None,
-        shared: None,
-        numbers: |_| Vec::new(),
+        row_orders: &[],
+        vision: None,
+        joint_embedding: None,
+        scalar_tensors: |_| Vec::new(),
         gguf: &[],
         mlc: &[],
     };
 }
 
 /// Returns how text and image embeddings share a space; `None` where they do not.
-pub fn shared(config: &Value) -> Option<Shared> {
-    either(Config(config))?.shared
+pub fn joint_embedding(config: &Value) -> Option<JointEmbedding> {
+    find_family(Config(config))?.joint_embedding
 }
 
 /// Prefixes of the text part in multimodal checkpoints, and those of the text model alone.
@@ -92,7 +92,7 @@ const TEXT_PREFIXES: [(&str, &str); 4] = [
 ];
 
 /// Finds the family by class, or by `model_type` where the file names no class.
-pub(super) fn of_config(config: Config<'_>, what: impl Fn(&Family) -> bool) -> Option<&'static Family> {
+pub(super) fn find_by_config(config: Config<'_>, what: impl Fn(&Family) -> bool) -> Option<&'static Family> {
     let name = config.architecture();
     let by_class = families().find(|f| f.classes.contains(&name.as_str()) && what(f));
     let unnamed = config.get("architectures").is_none();
@@ -100,16 +100,16 @@ pub(super) fn of_config(config: Config<'_>, what: impl Fn(&Family) -> bool) -> O
 }
 
 /// Returns the vision part of a configuration's family; `None` without a `vision_config`.
-pub(super) fn sees(config: &Value) -> Option<&'static Sees> {
+pub(super) fn vision_spec(config: &Value) -> Option<&'static VisionSpec> {
     config.get("vision_config").filter(|v| v.is_object())?;
-    either(Config(config))?.sees.as_ref()
+    find_family(Config(config))?.vision.as_ref()
 }
 
 /// Builds the vision encoder of a model.
 ///
 /// # Errors
 /// `UnsupportedOption` for models without a vision encoder or with an unsupported one; `Config` for damaged fields.
-pub fn tower(config: &Value) -> Result<Tower> {
+pub fn vision_encoder(config: &Value) -> Result<VisionEncoderGraph> {
     let config = text_config(config);
     let (config, all) = (config.as_ref(), Config(&config));
     let refused = || Error::UnsupportedOption {
@@ -118,53 +118,56 @@ pub fn tower(config: &Value) -> Result<Tower> {
         hint: format!(
             "Models with image input: {}.",
             families()
-                .filter(|f| f.sees.is_some())
+                .filter(|f| f.vision.is_some())
                 .flat_map(|f| f.classes.last().copied())
                 .collect::<Vec<_>>()
                 .join(", ")
         ),
     };
-    if let Some(reason) = config.get(UNSEEN).and_then(Value::as_str) {
+    if let Some(reason) = config.get(VISION_REFUSED).and_then(Value::as_str) {
         return Err(Error::UnsupportedOption {
             architecture: all.architecture(),
             option: reason.into(),
-            hint: format!("Supported mmproj types: {}.", projectors().map(|p| p.name).collect::<Vec<_>>().join(", ")),
+            hint: format!(
+                "Supported mmproj types: {}.",
+                mmproj_formats().map(|p| p.name).collect::<Vec<_>>().join(", ")
+            ),
         });
     }
-    let sees = sees(config).ok_or_else(refused)?;
+    let sees = vision_spec(config).ok_or_else(refused)?;
     let vision = config.get("vision_config").map(Config).ok_or_else(refused)?;
-    (sees.tower)(all, vision)
+    (sees.build)(all, vision)
 }
 
 /// Returns the attention mask of image tokens in the language model.
-pub fn sight(config: &Value) -> vision::Sight {
-    sees(config).map_or(vision::Sight::Causal, |sees| (sees.sight)(Config(config)))
+pub fn image_mask(config: &Value) -> vision::ImageMask {
+    vision_spec(config).map_or(vision::ImageMask::Causal, |sees| (sees.mask)(Config(config)))
 }
 
 /// Returns the M-RoPE sections; `None` where positions have one dimension.
-pub fn sections(config: &Value) -> Option<crate::vision::Sections> {
-    vision::sections(sees(config)?, Config(&text_config(config)))
+pub fn mrope_sections(config: &Value) -> Option<crate::vision::MropeSections> {
+    vision::mrope_sections(vision_spec(config)?, Config(&text_config(config)))
 }
 
 /// Marks a configuration converted from another container. Its absent fields get no transformers defaults.
-pub const CONVERTED: &str = "converted";
+pub const CONVERTED_FIELD: &str = "converted";
 
 /// Normalizes a configuration ([`standard`]): the text model's fields at the top, RoPE parameters in one object, and
 /// transformers' defaults for absent fields.
 pub fn text_config(config: &Value) -> Cow<'_, Value> {
-    if is_standard(config) {
+    if is_normalized(config) {
         return Cow::Borrowed(config);
     }
-    let family = either(Config(config));
-    let silent: Map<String, Value> = match (config.get(CONVERTED), family) {
-        (None, Some(family)) => serde_json::from_str(family.silent).unwrap_or_default(),
+    let family = find_family(Config(config));
+    let silent: Map<String, Value> = match (config.get(CONVERTED_FIELD), family) {
+        (None, Some(family)) => serde_json::from_str(family.defaults).unwrap_or_default(),
         _ => Map::new(),
     };
-    Cow::Owned(standard(config, silent, family.and_then(|family| family.rope_kinds)))
+    Cow::Owned(normalize(config, silent, family.and_then(|family| family.rope_kinds)))
 }
 
 /// Returns the maximum number of positions of a model; `usize::MAX` where its file names none.
-pub fn most_positions(config: &Value) -> usize {
+pub fn max_positions(config: &Value) -> usize {
     let known = ["max_position_embeddings", "n_positions", "max_target_positions"]
         .iter()
         .find_map(|name| config.get(name)?.as_u64());
@@ -172,24 +175,24 @@ pub fn most_positions(config: &Value) -> usize {
 }
 
 /// Lists the scalar tensors that a model's graph depends on.
-pub fn numbers(config: &Value) -> Vec<String> {
-    either(Config(config)).map_or_else(Vec::new, |family| (family.numbers)(Config(config)))
+pub fn scalar_tensors(config: &Value) -> Vec<String> {
+    find_family(Config(config)).map_or_else(Vec::new, |family| (family.scalar_tensors)(Config(config)))
 }
 
 /// Finds the family by class, or else by `model_type`.
-fn either(config: Config<'_>) -> Option<&'static Family> {
-    let kind = config.text("model_type").unwrap_or_default();
-    of_config(config, |_| true).or_else(|| families().find(|f| f.model_types.contains(&kind)))
+fn find_family(config: Config<'_>) -> Option<&'static Family> {
+    let kind = config.string("model_type").unwrap_or_default();
+    find_by_config(config, |_| true).or_else(|| families().find(|f| f.model_types.contains(&kind)))
 }
 
-fn renamed(family: Option<&Family>, name: &str) -> Option<String> {
+fn rename_tensor(family: Option<&Family>, name: &str) -> Option<String> {
     let mut all = family.map_or(&[][..], |f| f.prefixes).iter().chain(&TEXT_PREFIXES);
     all.find_map(|(from, to)| name.strip_prefix(from).map(|rest| format!("{to}{rest}")))
 }
 
 /// Returns the graph's name of a checkpoint's tensor.
-pub fn canonical(config: &Value, name: &str) -> String {
-    renamed(either(Config(config)), name).unwrap_or_else(|| name.to_string())
+pub fn canonical_name(config: &Value, name: &str) -> String {
+    rename_tensor(find_family(Config(config)), name).unwrap_or_else(|| name.to_string())
 }
 
 /// Renames stored weights and sets their row order to match the graph.
@@ -197,18 +200,18 @@ pub fn canonical(config: &Value, name: &str) -> String {
 /// # Errors
 /// `Config` for a field that a row order needs.
 pub fn sanitize(config: &Value, weights: &mut Weights) -> Result<()> {
-    let family = either(Config(config));
-    weights.rename(|name| renamed(family, name));
-    order_rows(config, weights)
+    let family = find_family(Config(config));
+    weights.rename(|name| rename_tensor(family, name));
+    set_row_orders(config, weights)
 }
 
 /// Sets the row order of stored weights to match the graph.
 ///
 /// # Errors
 /// `Config` for a field that a row order needs.
-pub fn order_rows(config: &Value, weights: &mut Weights) -> Result<()> {
+pub fn set_row_orders(config: &Value, weights: &mut Weights) -> Result<()> {
     let config = Config(config);
-    for (end, order) in either(config).map_or(&[][..], |f| f.rows) {
+    for (end, order) in find_family(config).map_or(&[][..], |f| f.row_orders) {
         let order = order(config)?;
         for weight in weights.iter_mut().filter(|w| w.name.ends_with(end)) {
             if order == RowOrder::Transposed {
@@ -226,7 +229,7 @@ pub fn order_rows(config: &Value, weights: &mut Weights) -> Result<()> {
 }
 
 /// Builds the error for an unknown name, with the nearest known names.
-pub fn unknown(name: &str, known: impl Iterator<Item = &'static str>) -> Error {
+pub fn unknown_architecture(name: &str, known: impl Iterator<Item = &'static str>) -> Error {
     // Suffixes common to most classes are not compared.
     const ENDS: [&str; 6] = ["forcausallm", "forconditionalgeneration", "lmheadmodel", "textmodel", "model", "lm"];
     let plain = |name: &str| {
@@ -246,7 +249,7 @@ pub fn unknown(name: &str, known: impl Iterator<Item = &'static str>) -> Error {
             near.push((100 * shared - theirs.len().min(99), other));
         }
     }
-    crate::util::lists::sort_by(&mut near, |a, b| b.0.cmp(&a.0));
+    crate::util::sort::sort_by(&mut near, |a, b| b.0.cmp(&a.0));
     let nearest: Vec<&str> = near.into_iter().take(3).map(|(_, other)| other).collect();
     Error::UnknownArchitecture { name: name.into(), nearest: nearest.join(", ") }
 }
@@ -256,32 +259,32 @@ pub fn unknown(name: &str, known: impl Iterator<Item = &'static str>) -> Error {
 /// # Errors
 /// `UnknownArchitecture` with the nearest known names; `UnsupportedOption` for layers of different sizes where the
 /// family has equal ones.
-pub fn of_gguf(file: &gguf::Gguf) -> Result<&'static gguf::Architecture> {
+pub fn find_gguf(file: &gguf::Gguf) -> Result<&'static gguf::GgufSpec> {
     let all = || families().flat_map(|f| f.gguf);
     let (name, experts) = (file.architecture(), file.has_experts());
-    let found = all().find(|a| a.name == name && a.experts == experts).ok_or_else(|| {
+    let found = all().find(|a| a.name == name && a.has_experts == experts).ok_or_else(|| {
         let how = match all().any(|a| a.name == name) {
             true if experts => " with experts",
             true => " without experts",
             false => "",
         };
-        match unknown(name, all().map(|a| a.name)) {
+        match unknown_architecture(name, all().map(|a| a.name)) {
             Error::UnknownArchitecture { nearest, .. } => {
                 Error::UnknownArchitecture { name: format!("GGUF {name}{how}"), nearest }
             }
             other => other,
         }
     })?;
-    if !found.uneven {
-        file.uniform()?;
+    if !found.varying_layer_sizes {
+        file.check_uniform_layers()?;
     }
     Ok(found)
 }
 
 /// Lists the supported mmproj formats (vision encoders of GGUF models), one per type.
-pub fn projectors() -> impl Iterator<Item = &'static Projector> {
+pub fn mmproj_formats() -> impl Iterator<Item = &'static MmprojSpec> {
     let mut seen = Vec::new();
-    families().filter_map(|f| f.sees.as_ref()?.projector.as_ref()).filter(move |p| {
+    families().filter_map(|f| f.vision.as_ref()?.mmproj.as_ref()).filter(move |p| {
         let new = !seen.contains(&p.name);
         seen.push(p.name);
         new
@@ -292,9 +295,9 @@ pub fn projectors() -> impl Iterator<Item = &'static Projector> {
 ///
 /// # Errors
 /// `UnknownArchitecture` with the nearest known names.
-pub fn of_mlc(model_type: &str) -> Result<&'static mlc::Architecture> {
+pub fn find_mlc(model_type: &str) -> Result<&'static mlc::MlcSpec> {
     let all = || families().flat_map(|f| f.mlc);
-    all().find(|a| a.name == model_type).ok_or_else(|| match unknown(model_type, all().map(|a| a.name)) {
+    all().find(|a| a.name == model_type).ok_or_else(|| match unknown_architecture(model_type, all().map(|a| a.name)) {
         Error::UnknownArchitecture { name, nearest } => {
             Error::UnknownArchitecture { name: format!("MLC {name}"), nearest }
         }
@@ -317,9 +320,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_leaves_out_is_what_transformers_takes() {
-        for family in FAMILIES.iter().flat_map(|f| f.iter()).filter(|f| !f.silent.is_empty()) {
-            let silent: Value = serde_json::from_str(family.silent).unwrap_or_else(|e| panic!("{family:?}: {e}"));
+    fn absent_fields_get_transformers_defaults() {
+        for family in FAMILIES.iter().flat_map(|f| f.iter()).filter(|f| !f.defaults.is_empty()) {
+            let silent: Value = serde_json::from_str(family.defaults).unwrap_or_else(|e| panic!("{family:?}: {e}"));
             assert!(silent.is_object(), "{family:?}");
         }
         // The configuration of gemma-3-4b-it.
@@ -343,7 +346,7 @@ mod tests {
             });
             field.into_iter().for_each(|value| config["sliding_window"] = value);
             if converted {
-                config[CONVERTED] = json!("gguf");
+                config[CONVERTED_FIELD] = json!("gguf");
             }
             attentions(&config)[0].mask
         };
@@ -355,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_family_has_is_refused_by_name() {
+    fn unsupported_options_are_refused_by_name() {
         let with = |class: &str, fields: Value| {
             let mut config = json!({
                 "architectures": [class], "hidden_size": 64, "intermediate_size": 64, "vocab_size": 64,
@@ -386,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_of_the_rotation_goes_into_the_norm_behind_it() {
+    fn rope_attention_factor_is_folded_into_the_next_norm() {
         let config = json!({
             "architectures": ["HunYuanDenseV1ForCausalLM"], "hidden_size": 64, "intermediate_size": 64, "vocab_size": 64,
             "num_hidden_layers": 1, "num_attention_heads": 4, "rms_norm_eps": 1e-3,

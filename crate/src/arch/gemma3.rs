@@ -1,45 +1,48 @@
 //! Gemma 3 and EmbeddingGemma: Gemma 2 without softcaps, with norms of q and k and a separate RoPE in sliding-window
 //! layers. Reference: transformers `modeling_gemma3.py`.
 
-use super::blocks::{Dense, Names};
+use super::blocks::{DenseDecoder, TensorNames};
 use super::config::Config;
-use super::encoder::{Body, Positions};
+use super::encoder::{EncoderBody, PositionScheme};
 use super::family::Family;
-use super::gemma::{capped, fixed, in_gguf, in_mlc};
+use super::gemma::{gemma_gguf_fields, gemma2_dense, in_gguf, in_mlc};
 use super::qwen::head_norm;
-use super::standard::RopeKinds;
+use super::standard::RopeByType;
 use super::vision::siglip::GEMMA3;
 use crate::Result;
-use crate::format::gguf::{Architecture, Gguf};
-use crate::ir::{Builder, Graph, Mask};
+use crate::format::gguf::{Gguf, GgufSpec};
+use crate::ir::{Graph, GraphBuilder, Mask};
 use serde_json::{Map, Value, json};
 
 /// RoPE bases of Gemma 3 and 3n.
-pub(super) const ROPES: RopeKinds =
-    RopeKinds { full: ("rope_theta", 1_000_000.0), sliding: ("rope_local_base_freq", 10_000.0), scales_sliding: false };
+pub(super) const ROPES: RopeByType = RopeByType {
+    full: ("rope_theta", 1_000_000.0),
+    sliding: ("rope_local_base_freq", 10_000.0),
+    scales_sliding: false,
+};
 
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],
     model_types: &["gemma3_text", "gemma3"],
-    silent: r#"{"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256}"#,
+    defaults: r#"{"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256}"#,
     rope_kinds: Some(ROPES),
     decoder: Some(gemma3),
-    sees: Some(GEMMA3),
+    vision: Some(GEMMA3),
     encoder: Some(embeddinggemma),
     gguf: &[
-        Architecture { fixed: of_gguf, ..in_gguf("gemma3", "gemma3_text", "Gemma3ForCausalLM") },
-        Architecture { fixed: of_gguf, ..in_gguf("gemma-embedding", "gemma3_text", "Gemma3TextModel") },
+        GgufSpec { set_fixed_fields: gguf_fields, ..in_gguf("gemma3", "gemma3_text", "Gemma3ForCausalLM") },
+        GgufSpec { set_fixed_fields: gguf_fields, ..in_gguf("gemma-embedding", "gemma3_text", "Gemma3TextModel") },
     ],
     mlc: &[
         in_mlc("gemma3", "gemma3_text", "Gemma3ForCausalLM"),
         in_mlc("gemma3_text", "gemma3_text", "Gemma3ForCausalLM"),
     ],
-    ..Family::NONE
+    ..Family::EMPTY
 }];
 
 /// Sets the fields that the conversion to GGUF drops.
-fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
-    fixed(file, out);
+fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
+    gemma_gguf_fields(file, out);
     out.entry("sliding_window_pattern").or_insert(json!(6));
     let mut set = |key: &str, value: Value| drop(out.insert(key.into(), value));
     if file.architecture() == "gemma-embedding" {
@@ -59,15 +62,15 @@ fn gemma3(config: Config<'_>) -> Result<Graph> {
 }
 
 /// Returns Gemma 3 with the given masks: `local` for sliding-window layers, `global` for full attention.
-fn gemma3_dense(config: Config<'_>, local: impl Fn(usize) -> Mask, global: Mask) -> Result<Dense> {
+fn gemma3_dense(config: Config<'_>, local: impl Fn(usize) -> Mask, global: Mask) -> Result<DenseDecoder> {
     // Scores have no softcap, regardless of `attn_logit_softcapping`.
-    let mut dense = capped(config, 0.0)?;
+    let mut dense = gemma2_dense(config, 0.0)?;
     let window = config.count_or("sliding_window", 4096)?;
     let spelled = config.count_or("sliding_window_pattern", 6)?;
     let pattern = config.count_or("_sliding_window_pattern", spelled)?;
     let (head_dim, spec) = (dense.layers[0].attention.head_dim, dense.norm);
-    let full = config.rope_of_kind("full_attention", head_dim, 1_000_000.0)?;
-    let slid = config.rope_of_kind("sliding_attention", head_dim, 10_000.0)?;
+    let full = config.rope_for_type("full_attention", head_dim, 1_000_000.0)?;
+    let slid = config.rope_for_type("sliding_attention", head_dim, 10_000.0)?;
     for (index, layer) in dense.layers.iter_mut().enumerate() {
         let is_global = config.layer_type(index).map_or((index + 1) % pattern == 0, |t| t == "full_attention");
         let attention = &mut layer.attention;
@@ -79,11 +82,11 @@ fn gemma3_dense(config: Config<'_>, local: impl Fn(usize) -> Mask, global: Mask)
 }
 
 /// `Gemma3TextModel` with `use_bidirectional_attention`: EmbeddingGemma.
-fn embeddinggemma(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+fn embeddinggemma(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
     // The window in config.json counts both sides and the token itself.
-    let local = |window: usize| Mask::Segment { before: window / 2, after: window / 2 };
-    let mut dense = gemma3_dense(config, local, Mask::Segment { before: usize::MAX, after: usize::MAX })?;
-    dense.names = Names { embed: "embed_tokens", layers: "layers", last: "norm", ..dense.names };
-    let positions = Positions { first: 0, padding: None, most: usize::MAX, types: 0 };
-    Ok(Body { hidden: dense.body(b), positions })
+    let local = |window: usize| Mask::Packed { before: window / 2, after: window / 2 };
+    let mut dense = gemma3_dense(config, local, Mask::Packed { before: usize::MAX, after: usize::MAX })?;
+    dense.names = TensorNames { embed: "embed_tokens", layers: "layers", final_norm: "norm", ..dense.names };
+    let positions = PositionScheme { first: 0, padding: None, max_tokens: usize::MAX, token_types: 0 };
+    Ok(EncoderBody { hidden: dense.hidden_states(b), positions })
 }

@@ -2,25 +2,25 @@
 //! Also: a low-rank residual parallel to attention (LAuReL), per-layer embeddings, sparse gates, and KV caches shared
 //! by the last layers. Reference: transformers `modeling_gemma3n.py`.
 
-use super::blocks::{AttentionSpec, Dense, MlpSpec, attention, embed, mlp, norm};
+use super::blocks::{AttentionSpec, DenseDecoder, MlpSpec, attention, embed, mlp, norm};
 use super::config::Config;
 use super::family::Family;
-use super::gemma::cap;
+use super::gemma::read_softcap;
 use super::gemma3::ROPES;
-use super::gemma4::{of_own_input, own_inputs, unshared};
+use super::gemma4::{missing_shared_kv, per_layer_inputs, per_layer_output};
 use super::qwen::head_norm;
-use crate::format::gguf::{Architecture, Gguf, Value as Meta};
-use crate::ir::{Activation, AltUp, Builder, Graph, Ids, Linear, Mask, Op, StateId, ValueId, WeightKind};
+use crate::format::gguf::{Gguf, GgufSpec, MetadataValue as Meta};
+use crate::ir::{Activation, AltUp, Graph, GraphBuilder, IdSource, Linear, Mask, Op, StateId, ValueId, WeightKind};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"],
     model_types: &["gemma3n_text", "gemma3n"],
-    silent: r#"{"vocab_size": 262400, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144, "num_kv_shared_layers": 15}"#,
+    defaults: r#"{"vocab_size": 262400, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144, "num_kv_shared_layers": 15}"#,
     rope_kinds: Some(ROPES),
     decoder: Some(gemma3n),
-    gguf: &[Architecture {
+    gguf: &[GgufSpec {
         names: &[
             ("ffn_norm", "pre_feedforward_layernorm"),
             ("inp_gate", "per_layer_input_gate"),
@@ -40,22 +40,22 @@ pub(super) static FAMILIES: &[Family] = &[Family {
             ("per_layer_model_proj", "model.per_layer_model_projection"),
             ("per_layer_proj_norm", "model.per_layer_projection_norm"),
         ],
-        fields: &[
+        extra_fields: &[
             ("attention.shared_kv_layers", "num_kv_shared_layers"),
             ("embedding_length_per_layer_input", "hidden_size_per_layer_input"),
             ("altup.num_inputs", "altup_num_inputs"),
             ("altup.active_idx", "altup_active_idx"),
         ],
-        fixed: of_gguf,
-        uneven: true,
-        ..Architecture::new("gemma3n", "gemma3n_text", "Gemma3nForCausalLM")
+        set_fixed_fields: gguf_fields,
+        varying_layer_sizes: true,
+        ..GgufSpec::new("gemma3n", "gemma3n_text", "Gemma3nForCausalLM")
     }],
-    ..Family::NONE
+    ..Family::EMPTY
 }];
 
 /// Sets the fields that GGUF files store per layer or imply by tensors. Gate sparsity is stored as standard deviations
 /// above the mean instead of config.json's fraction.
-fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
+fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     let rows = |name: &str| file.tensors.get(name).and_then(|t| t.shape.first());
     let ints = |key: &str| match file.field(key) {
         Some(Meta::Ints(list)) => list.clone(),
@@ -65,7 +65,7 @@ fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     let widths = Some(ints("feed_forward_length")).filter(|list| !list.is_empty()).map(Value::from);
     out.extend(widths.map(|list| ("intermediate_size".into(), list)));
     if let Some(Meta::Floats(list)) = file.field("activation_sparsity_scale") {
-        out.insert(DEVIATIONS.into(), json!(list));
+        out.insert(GATE_DEVIATIONS.into(), json!(list));
     }
     let kinds: Vec<&str> = ints("attention.sliding_window_pattern").iter().map(kind).collect();
     let fields = [
@@ -77,21 +77,21 @@ fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
 }
 
 /// Gate sparsity per layer, in standard deviations above the mean; not a field of config.json.
-const DEVIATIONS: &str = "activation_sparsity_scale";
+const GATE_DEVIATIONS: &str = "activation_sparsity_scale";
 
 /// Options of a layer.
-struct Layer {
+struct Gemma3nLayer {
     attention: AttentionSpec,
     mlp: MlpSpec,
     full: bool,
-    shares: bool,
+    shares_kv: bool,
     /// Gate threshold, in standard deviations above the mean.
-    sparse: Option<f32>,
+    gate_threshold: Option<f32>,
 }
 
 /// The AltUp streams of a row.
 #[derive(Clone, Copy)]
-struct Streams {
+struct AltUpRow {
     /// All streams, concatenated.
     all: ValueId,
     /// A pending addition to all streams but the first.
@@ -99,8 +99,8 @@ struct Streams {
 }
 
 /// The decoder and its AltUp and LAuReL options.
-struct Model {
-    dense: Dense,
+struct Gemma3n {
+    dense: DenseDecoder,
     streams: usize,
     rank: usize,
     scaled: bool,
@@ -120,37 +120,37 @@ fn gemma3n(config: Config<'_>) -> Result<Graph> {
     if let Some(width) = config.get("intermediate_size").and_then(|list| list.get(0)) {
         own["intermediate_size"] = width.clone();
     }
-    let mut dense = Dense::from_config(Config(&own), true)?;
+    let mut dense = DenseDecoder::from_config(Config(&own), true)?;
     dense.embed_scale = (dense.hidden as f32).sqrt();
-    dense.logits_softcap = cap(config, "final_logit_softcapping", 30.0)?;
+    dense.logits_softcap = read_softcap(config, "final_logit_softcapping", 30.0)?;
     let streams = config.count_or("altup_num_inputs", 4)?;
     let (rank, scaled) = (config.count_or("laurel_rank", 64)?, config.flag_or("altup_correct_scale", true));
     let layers = layers(config, &dense)?;
-    let mut model = Model { dense, streams, rank, scaled };
-    let mut b = Builder::new(&model.dense.name);
+    let mut model = Gemma3n { dense, streams, rank, scaled };
+    let mut b = GraphBuilder::new(&model.dense.name);
     let dense = &model.dense;
-    let x = embed(&mut b, dense.names.embed, dense.vocab, dense.hidden, dense.embed_scale, Ids::Tokens);
-    let own = own_inputs(config, &mut b, dense, x)?;
-    let mut now = Streams { all: model.spread(&mut b, x), added: None };
+    let x = embed(&mut b, dense.names.embed, dense.vocab, dense.hidden, dense.embed_scale, IdSource::Tokens);
+    let own = per_layer_inputs(config, &mut b, dense, x)?;
+    let mut now = AltUpRow { all: model.expand_streams(&mut b, x), added: None };
     // KV cache of the last layer of each type that has its own: [sliding window, full].
     let mut states: [Option<StateId>; 2] = [None, None];
     for (index, mut layer) in layers.into_iter().enumerate() {
         let kind = usize::from(layer.full);
-        if layer.shares {
-            layer.attention.shared = Some(states[kind].ok_or_else(|| unshared(config))?);
+        if layer.shares_kv {
+            layer.attention.shared_kv = Some(states[kind].ok_or_else(|| missing_shared_kv(config))?);
         } else {
             states[kind] = Some(StateId(b.graph().states.len()));
         }
         let own = own.map(|(values, cols)| b.view(&format!("{index}.per_layer_input"), values, index * cols, cols));
         now = model.layer(&mut b, &format!("model.layers.{index}"), &layer, now, own);
     }
-    let x = model.gather(&mut b, now);
+    let x = model.merge_streams(&mut b, now);
     // The mean of the streams is left to the norm that follows.
     model.dense.norm.eps *= (streams * streams) as f32;
     model.dense.finish(b, x)
 }
 
-fn layers(config: Config<'_>, dense: &Dense) -> Result<Vec<Layer>> {
+fn layers(config: Config<'_>, dense: &DenseDecoder) -> Result<Vec<Gemma3nLayer>> {
     let count = dense.layers.len();
     let shared = config.number_or("num_kv_shared_layers", 0.0)? as usize;
     let window = config.count_or("sliding_window", 512)?;
@@ -161,23 +161,23 @@ fn layers(config: Config<'_>, dense: &Dense) -> Result<Vec<Layer>> {
         let (mut attention, mut mlp) = (layer.attention.clone(), layer.mlp.clone());
         let full = config.layer_type(index).map_or((index + 1) % 5 == 0, |kind| kind == "full_attention");
         let (kind, base) = if full { ("full_attention", 1_000_000.0) } else { ("sliding_attention", 10_000.0) };
-        attention.rope = Some(config.rope_of_kind(kind, attention.head_dim, base)?);
+        attention.rope = Some(config.rope_for_type(kind, attention.head_dim, base)?);
         attention.mask = Mask::Causal { window: if full { 0 } else { window } };
         (attention.scale, attention.value_norm) = (1.0, Some(dense.norm.eps));
         attention.qk_norm = Some(head_norm(dense.norm));
         let size = of_layer("intermediate_size", index).and_then(Value::as_u64);
         (mlp.act, mlp.size) = (act, size.map_or(mlp.size, |n| n as usize));
         let share = of_layer("activation_sparsity_pattern", index).and_then(Value::as_f64).unwrap_or(0.0);
-        let sparse = (share > 0.0 && share < 1.0).then(|| quantile(share));
+        let sparse = (share > 0.0 && share < 1.0).then(|| normal_quantile(share));
         // Layers without sparsity have infinity here, which reads as `None`.
-        let sparse = sparse.or_else(|| of_layer(DEVIATIONS, index)?.as_f64()).map(|factor| factor as f32);
-        out.push(Layer { attention, mlp, full, shares: index + shared >= count, sparse });
+        let sparse = sparse.or_else(|| of_layer(GATE_DEVIATIONS, index)?.as_f64()).map(|factor| factor as f32);
+        out.push(Gemma3nLayer { attention, mlp, full, shares_kv: index + shared >= count, gate_threshold: sparse });
     }
     Ok(out)
 }
 
 /// Returns the quantile of the standard normal distribution, by bisection.
-fn quantile(share: f64) -> f64 {
+fn normal_quantile(share: f64) -> f64 {
     // The integral of the density from 0, by Simpson's rule.
     let below = |x: f64| {
         let (steps, density) = (2000, |t: f64| (-t * t / 2.0).exp() / std::f64::consts::TAU.sqrt());
@@ -193,9 +193,9 @@ fn quantile(share: f64) -> f64 {
     (low + high) / 2.0
 }
 
-impl Model {
+impl Gemma3n {
     /// Projects the embeddings into all streams, concatenated.
-    fn spread(&self, b: &mut Builder, x: ValueId) -> ValueId {
+    fn expand_streams(&self, b: &mut GraphBuilder, x: ValueId) -> ValueId {
         let (hidden, more) = (self.dense.hidden, self.streams - 1);
         if more == 0 {
             return x;
@@ -203,12 +203,12 @@ impl Model {
         let parts = (0..more).map(|i| (format!("model.altup_projections.{i}.weight"), hidden)).collect();
         let weight = b.stacked(parts, hidden, WeightKind::Matrix);
         let others = b.node("altup.projected", Op::Linear(Linear::new(weight, None)), &[x], more * hidden);
-        let others = b.node("altup.matched", Op::AltUp(AltUp::Match), &[others, x], more * hidden);
-        b.node("altup.streams", Op::Beside, &[x, others], self.streams * hidden)
+        let others = b.node("altup.matched", Op::AltUp(AltUp::MatchMagnitude), &[others, x], more * hidden);
+        b.node("altup.streams", Op::Concat, &[x, others], self.streams * hidden)
     }
 
     /// Returns the sum of the last row's streams, each scaled to the magnitude of the first.
-    fn gather(&self, b: &mut Builder, of: Streams) -> ValueId {
+    fn merge_streams(&self, b: &mut GraphBuilder, of: AltUpRow) -> ValueId {
         let hidden = self.dense.hidden;
         let x = b.node("altup.last", Op::LastRow, &[of.all], self.streams * hidden);
         let added = of.added.map(|row| b.node("altup.last_added", Op::LastRow, &[row], hidden));
@@ -220,13 +220,13 @@ impl Model {
                 stream = b.add(&format!("altup.{i}.added"), stream, added);
             }
             let made = b.linear(&format!("model.altup_unembed_projections.{i}"), stream, hidden, false);
-            sum = b.node(&format!("altup.{i}.sum"), Op::AltUp(AltUp::Match), &[made, first, sum], hidden);
+            sum = b.node(&format!("altup.{i}.sum"), Op::AltUp(AltUp::MatchMagnitude), &[made, first, sum], hidden);
         }
         sum
     }
 
     /// Adds the AltUp router: one coefficient per stream and row.
-    fn modes(&self, b: &mut Builder, path: &str, x: ValueId) -> ValueId {
+    fn router(&self, b: &mut GraphBuilder, path: &str, x: ValueId) -> ValueId {
         let (hidden, streams) = (self.dense.hidden, self.streams);
         let x = norm(b, &format!("{path}.router_norm"), self.dense.norm, x);
         let weight = b.weight(&format!("{path}.modality_router.weight"), streams, hidden, WeightKind::Router);
@@ -236,32 +236,39 @@ impl Model {
     }
 
     /// Adds a layer over all streams, with its per-layer input.
-    fn layer(&self, b: &mut Builder, path: &str, layer: &Layer, of: Streams, own: Option<ValueId>) -> Streams {
+    fn layer(
+        &self,
+        b: &mut GraphBuilder,
+        path: &str,
+        layer: &Gemma3nLayer,
+        of: AltUpRow,
+        own: Option<ValueId>,
+    ) -> AltUpRow {
         let (hidden, streams, norms) = (self.dense.hidden, self.streams, self.dense.norm);
         let (name, altup) = (|part: &str| format!("{path}.{part}"), format!("{path}.altup"));
         let active = b.view(&name("altup.active"), of.all, 0, hidden);
-        let modes = self.modes(b, &altup, active);
+        let modes = self.router(b, &altup, active);
         let coefs = b.vector(&format!("{altup}.prediction_coefs.weight"), streams.pow(3));
         let inputs: Vec<ValueId> = [of.all, modes].into_iter().chain(of.added).collect();
         let predict = Op::AltUp(AltUp::Predict { coefs, count: streams });
         let predicted = b.node(&name("altup.predicted"), predict, &inputs, streams * hidden);
         let first = b.view(&name("altup.first"), predicted, 0, hidden);
-        let made = self.both_parts(b, path, layer, first);
-        let modes = self.modes(b, &altup, made);
+        let made = self.attention_and_mlp(b, path, layer, first);
+        let modes = self.router(b, &altup, made);
         let coefs = b.vector(&format!("{altup}.correction_coefs.weight"), streams.pow(2));
         let correct = Op::AltUp(AltUp::Correct { coefs, count: streams });
         let all = b.node(&name("altup.corrected"), correct, &[predicted, modes, made], streams * hidden);
-        let Some(own) = own else { return Streams { all, added: None } };
+        let Some(own) = own else { return AltUpRow { all, added: None } };
         let mut first = b.view(&name("altup.corrected_first"), all, 0, hidden);
         if self.scaled {
             let scale = b.vector(&format!("{altup}.correct_output_scale"), hidden);
-            first = b.node(&name("altup.scaled"), Op::Times(scale), &[first], hidden);
+            first = b.node(&name("altup.scaled"), Op::MulVector(scale), &[first], hidden);
         }
-        Streams { all, added: Some(of_own_input(b, path, layer.mlp.act, norms, first, own)) }
+        AltUpRow { all, added: Some(per_layer_output(b, path, layer.mlp.act, norms, first, own)) }
     }
 
     /// Adds attention, LAuReL and MLP of a layer over one stream.
-    fn both_parts(&self, b: &mut Builder, path: &str, layer: &Layer, x: ValueId) -> ValueId {
+    fn attention_and_mlp(&self, b: &mut GraphBuilder, path: &str, layer: &Gemma3nLayer, x: ValueId) -> ValueId {
         let (hidden, norms, name) = (self.dense.hidden, self.dense.norm, |part: &str| format!("{path}.{part}"));
         let read = norm(b, &name("input_layernorm"), norms, x);
         let low = b.linear(&name("laurel.linear_left"), read, self.rank, false);
@@ -274,7 +281,7 @@ impl Model {
         let x = b.add(&name("laurel.sum"), x, laurel);
         let x = b.node(&name("laurel.scaled"), Op::Scale(0.5f32.sqrt()), &[x], hidden);
         let read = norm(b, &name("pre_feedforward_layernorm"), norms, x);
-        let outer = match layer.sparse {
+        let outer = match layer.gate_threshold {
             Some(factor) => sparse_mlp(b, &name("mlp"), &layer.mlp, factor, read),
             None => mlp(b, &name("mlp"), &layer.mlp, read),
         };
@@ -284,7 +291,7 @@ impl Model {
 }
 
 /// Adds an MLP with a sparse gate: only columns above the threshold are kept.
-fn sparse_mlp(b: &mut Builder, path: &str, spec: &MlpSpec, factor: f32, x: ValueId) -> ValueId {
+fn sparse_mlp(b: &mut GraphBuilder, path: &str, spec: &MlpSpec, factor: f32, x: ValueId) -> ValueId {
     let (name, cols) = (|part: &str| format!("{path}.{part}"), b.cols(x));
     let gate = b.linear(&name("gate_proj"), x, spec.size, false);
     let up = b.linear(&name("up_proj"), x, spec.size, false);

@@ -2,21 +2,22 @@
 //! of values, per-layer embeddings, experts parallel to the MLP, a scalar at the end of each layer. Reference:
 //! transformers `modeling_gemma4.py`.
 
-use super::blocks::experts::{ExpertsSpec, FUSED, First, picked};
+use super::blocks::experts::{ExpertTensors, ExpertsSpec, FUSED_EXPERTS_FIELD, top_k_experts};
 use super::blocks::{
-    AttentionSpec, Dense, MlpSpec, NormSpec, Projections, attention, embed, mlp, norm, norm_each, product,
+    AttentionSpec, DenseDecoder, MlpSpec, NormSpec, QkvProjections, attention, embed, linear_act, mlp, norm,
+    norm_per_group,
 };
 use super::config::Config;
 use super::family::Family;
 use super::qwen::head_norm;
 use super::vision::gemma4::GEMMA4;
-use crate::format::gguf::{Architecture, Gguf, Value as Meta};
-use crate::ir::{Activation, Builder, Graph, Ids, Linear, Mask, Norm, Op, StateId, ValueId, WeightKind};
+use crate::format::gguf::{Gguf, GgufSpec, MetadataValue as Meta};
+use crate::ir::{Activation, Graph, GraphBuilder, IdSource, Linear, Mask, Norm, Op, StateId, ValueId, WeightKind};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
 /// GGUF files without experts; those with experts have the same name.
-const IN_GGUF: Architecture = Architecture {
+const IN_GGUF: GgufSpec = GgufSpec {
     names: &[
         ("ffn_norm", "pre_feedforward_layernorm"),
         ("inp_gate", "per_layer_input_gate"),
@@ -37,34 +38,34 @@ const IN_GGUF: Architecture = Architecture {
         ("post_ffw_norm_1", "post_feedforward_layernorm_1"),
         ("post_ffw_norm_2", "post_feedforward_layernorm_2"),
     ],
-    fields: &[
+    extra_fields: &[
         ("attention.shared_kv_layers", "num_kv_shared_layers"),
         ("embedding_length_per_layer_input", "hidden_size_per_layer_input"),
     ],
-    fixed: of_gguf,
-    uneven: true,
-    ..Architecture::new("gemma4", "gemma4_text", "Gemma4ForCausalLM")
+    set_fixed_fields: gguf_fields,
+    varying_layer_sizes: true,
+    ..GgufSpec::new("gemma4", "gemma4_text", "Gemma4ForCausalLM")
 };
 
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"],
     model_types: &["gemma4_text", "gemma4"],
-    silent: r#"{"vocab_size": 262144, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144, "rope_parameters": {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}}}"#,
+    defaults: r#"{"vocab_size": 262144, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144, "rope_parameters": {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}}}"#,
     decoder: Some(gemma4),
-    gguf: &[IN_GGUF, Architecture { experts: true, ..IN_GGUF }],
-    sees: Some(GEMMA4),
-    ..Family::NONE
+    gguf: &[IN_GGUF, GgufSpec { has_experts: true, ..IN_GGUF }],
+    vision: Some(GEMMA4),
+    ..Family::EMPTY
 }];
 
 /// Sets the fields that GGUF files store per layer or imply by tensors, in the names of config.json.
-fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
+fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     let list = |key: &str| match file.field(key) {
         Some(Meta::Ints(list)) => list.clone(),
         one => one.and_then(Meta::as_i64).into_iter().collect(),
     };
     let sliding: Vec<bool> = list("attention.sliding_window_pattern").into_iter().map(|s| s != 0).collect();
     let kind = |sliding: &bool| if *sliding { "sliding_attention" } else { "full_attention" };
-    let own = |i: usize, part: &str| file.has(&format!("blk.{i}.{part}.weight"));
+    let own = |i: usize, part: &str| file.has_tensor(&format!("blk.{i}.{part}.weight"));
     let same = (0..sliding.len()).any(|i| !sliding[i] && own(i, "attn_k") && !own(i, "attn_v"));
     let (heads, widths) = (list("attention.head_count_kv"), list("feed_forward_length"));
     let of_kind = |slides: bool| heads.iter().zip(&sliding).find(|(_, s)| **s == slides).map(|(heads, _)| *heads);
@@ -82,14 +83,14 @@ fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
     let fields = [
         ("layer_types", json!(sliding.iter().map(kind).collect::<Vec<_>>())),
         ("global_head_dim", json!(out.get("head_dim"))),
-        ("head_dim", json!(file.number("attention.key_length_swa").map(|n| n as u64))),
+        ("head_dim", json!(file.float_field("attention.key_length_swa").map(|n| n as u64))),
         ("attention_k_eq_v", json!(same)),
         ("num_key_value_heads", json!(of_kind(true).or(heads.first().copied()))),
         ("num_global_key_value_heads", json!(of_kind(false))),
         ("intermediate_size", json!(least)),
         ("use_double_wide_mlp", json!(widths.iter().max() > least)),
         ("enable_moe_block", json!(own(0, "ffn_gate_inp"))),
-        (FUSED, json!(own(0, "ffn_gate_up_exps"))),
+        (FUSED_EXPERTS_FIELD, json!(own(0, "ffn_gate_up_exps"))),
         ("vocab_size_per_layer_input", json!(table)),
         ("rope_parameters", rope),
         ("rope_scaling", Value::Null),
@@ -100,52 +101,52 @@ fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
 
 /// `Gemma4ForCausalLM`, and the text part of `Gemma4ForConditionalGeneration`.
 fn gemma4(config: Config<'_>) -> Result<Graph> {
-    let mut dense = Dense::from_config(config, true)?;
+    let mut dense = DenseDecoder::from_config(config, true)?;
     dense.embed_scale = (dense.hidden as f32).sqrt();
     dense.logits_softcap = config.number_or("final_logit_softcapping", 0.0)? as f32;
     let layers = layers(config, &dense)?;
-    let mut b = Builder::new(&dense.name);
-    let mut x = embed(&mut b, dense.names.embed, dense.vocab, dense.hidden, dense.embed_scale, Ids::Tokens);
-    let own = own_inputs(config, &mut b, &dense, x)?;
+    let mut b = GraphBuilder::new(&dense.name);
+    let mut x = embed(&mut b, dense.names.embed, dense.vocab, dense.hidden, dense.embed_scale, IdSource::Tokens);
+    let own = per_layer_inputs(config, &mut b, &dense, x)?;
     // KV cache of the last layer of each type that has its own: [sliding window, full].
     let mut states: [Option<StateId>; 2] = [None, None];
     for (index, layer) in layers.iter().enumerate() {
         let path = format!("model.layers.{index}");
         let mut spec = layer.attention.clone();
         let kind = usize::from(layer.full);
-        if layer.shares {
-            spec.shared = Some(states[kind].ok_or_else(|| unshared(config))?);
+        if layer.shares_kv {
+            spec.shared_kv = Some(states[kind].ok_or_else(|| missing_shared_kv(config))?);
         } else {
             states[kind] = Some(StateId(b.graph().states.len()));
         }
         x = self::layer(&mut b, &path, &spec, layer, dense.norm, x);
         if let Some((values, cols)) = own {
             let own = b.view(&format!("{path}.per_layer_input"), values, index * cols, cols);
-            let made = of_own_input(&mut b, &path, layer.mlp.act, dense.norm, x, own);
+            let made = per_layer_output(&mut b, &path, layer.mlp.act, dense.norm, x, own);
             x = b.add(&format!("{path}.per_layer_residual"), x, made);
         }
         let scalar = b.vector(&format!("{path}.layer_scalar"), 1);
-        x = b.node(&format!("{path}.scaled"), Op::Times(scalar), &[x], dense.hidden);
+        x = b.node(&format!("{path}.scaled"), Op::MulVector(scalar), &[x], dense.hidden);
     }
     dense.finish(b, x)
 }
 
-pub(super) fn unshared(config: Config<'_>) -> Error {
+pub(super) fn missing_shared_kv(config: Config<'_>) -> Error {
     let reason =
         "'num_kv_shared_layers' is too large: a shared layer has no earlier layer of its type with a KV cache".into();
     Error::Config { file: format!("config.json of {}", config.architecture()), reason }
 }
 
 /// Options of a layer.
-struct Layer {
+struct Gemma4Layer {
     attention: AttentionSpec,
     mlp: MlpSpec,
     experts: Option<ExpertsSpec>,
     full: bool,
-    shares: bool,
+    shares_kv: bool,
 }
 
-fn layers(config: Config<'_>, dense: &Dense) -> Result<Vec<Layer>> {
+fn layers(config: Config<'_>, dense: &DenseDecoder) -> Result<Vec<Gemma4Layer>> {
     let count = dense.layers.len();
     let shared = config.number_or("num_kv_shared_layers", 0.0)? as usize;
     let double = config.flag_or("use_double_wide_mlp", false);
@@ -176,18 +177,18 @@ fn layers(config: Config<'_>, dense: &Dense) -> Result<Vec<Layer>> {
             }
         }
         let default = if full { 1_000_000.0 } else { 10_000.0 };
-        attention.rope = Some(config.rope_of_kind(kind, attention.head_dim, default)?);
+        attention.rope = Some(config.rope_for_type(kind, attention.head_dim, default)?);
         attention.mask = Mask::Causal { window: if full { 0 } else { window } };
         (attention.scale, attention.value_norm) = (1.0, Some(dense.norm.eps));
         attention.qk_norm = Some(head_norm(dense.norm));
         if same && full {
-            attention.projections = Projections::Apart(["q_proj", "k_proj", "k_proj"]);
+            attention.projections = QkvProjections::Separate(["q_proj", "k_proj", "k_proj"]);
         }
         mlp.act = act;
         if double && shares {
             mlp.size *= 2;
         }
-        out.push(Layer { attention, mlp, experts: experts.clone(), full, shares });
+        out.push(Gemma4Layer { attention, mlp, experts: experts.clone(), full, shares_kv: shares });
     }
     Ok(out)
 }
@@ -195,13 +196,20 @@ fn layers(config: Config<'_>, dense: &Dense) -> Result<Vec<Layer>> {
 /// Reads the experts; gate and up are one tensor unless the checkpoint says otherwise.
 fn experts(config: Config<'_>, act: Activation) -> Result<ExpertsSpec> {
     let mut spec = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
-    if config.flag_or(FUSED, true) {
-        spec.first = First::Fused("gate_up_proj");
+    if config.flag_or(FUSED_EXPERTS_FIELD, true) {
+        spec.up = ExpertTensors::Fused("gate_up_proj");
     }
-    Ok(ExpertsSpec { act, renormalize: true, gain: Some("router.per_expert_scale"), ..spec })
+    Ok(ExpertsSpec { act, renormalize: true, expert_scale: Some("router.per_expert_scale"), ..spec })
 }
 
-fn layer(b: &mut Builder, path: &str, spec: &AttentionSpec, layer: &Layer, norms: NormSpec, x: ValueId) -> ValueId {
+fn layer(
+    b: &mut GraphBuilder,
+    path: &str,
+    spec: &AttentionSpec,
+    layer: &Gemma4Layer,
+    norms: NormSpec,
+    x: ValueId,
+) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let read = norm(b, &name("input_layernorm"), norms, x);
     let mixed = attention(b, &name("self_attn"), spec, read);
@@ -211,7 +219,7 @@ fn layer(b: &mut Builder, path: &str, spec: &AttentionSpec, layer: &Layer, norms
     let mut outer = mlp(b, &name("mlp"), &layer.mlp, read);
     if let Some(experts) = &layer.experts {
         let own = norm(b, &name("post_feedforward_layernorm_1"), norms, outer);
-        let routed = routed(b, path, experts, norms, x);
+        let routed = parallel_experts(b, path, experts, norms, x);
         outer = b.add(&name("experts_added"), own, routed);
     }
     let outer = norm(b, &name("post_feedforward_layernorm"), norms, outer);
@@ -219,7 +227,7 @@ fn layer(b: &mut Builder, path: &str, spec: &AttentionSpec, layer: &Layer, norms
 }
 
 /// Adds the experts on the MLP's input, with separate norms for the experts and the router.
-fn routed(b: &mut Builder, path: &str, experts: &ExpertsSpec, norms: NormSpec, x: ValueId) -> ValueId {
+fn parallel_experts(b: &mut GraphBuilder, path: &str, experts: &ExpertsSpec, norms: NormSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let cols = b.cols(x);
     let gain = Some(b.vector(&name("router.scale"), cols));
@@ -229,16 +237,16 @@ fn routed(b: &mut Builder, path: &str, experts: &ExpertsSpec, norms: NormSpec, x
     let router = Linear { scale: (cols as f32).powf(-0.5), ..Linear::new(weight, None) };
     let logits = b.node(&name("router.proj"), Op::Linear(router), &[seen], experts.count);
     let read = norm(b, &name("pre_feedforward_layernorm_2"), norms, x);
-    let mixed = picked(b, path, experts, read, logits);
+    let mixed = top_k_experts(b, path, experts, read, logits);
     norm(b, &name("post_feedforward_layernorm_2"), norms, mixed)
 }
 
 /// Adds the per-layer inputs: a table lookup for all layers, mixed with a projection of the embedding. Returns the
 /// columns of all layers and the columns per layer; `None` for models without.
-pub(super) fn own_inputs(
+pub(super) fn per_layer_inputs(
     config: Config<'_>,
-    b: &mut Builder,
-    dense: &Dense,
+    b: &mut GraphBuilder,
+    dense: &DenseDecoder,
     x: ValueId,
 ) -> Result<Option<(ValueId, usize)>> {
     let cols = config.number_or("hidden_size_per_layer_input", 0.0)? as usize;
@@ -246,17 +254,17 @@ pub(super) fn own_inputs(
         return Ok(None);
     }
     let (all, vocab) = (cols * dense.layers.len(), config.count_or("vocab_size_per_layer_input", dense.vocab)?);
-    let table = embed(b, "model.embed_tokens_per_layer", vocab, all, (cols as f32).sqrt(), Ids::Tokens);
+    let table = embed(b, "model.embed_tokens_per_layer", vocab, all, (cols as f32).sqrt(), IdSource::Tokens);
     let scale = (dense.hidden as f32).powf(-0.5);
-    let projected = product(b, "model.per_layer_model_projection", x, all, false, Activation::None, scale);
-    let projected = norm_each(b, "model.per_layer_projection_norm", dense.norm, cols, projected);
+    let projected = linear_act(b, "model.per_layer_model_projection", x, all, false, Activation::None, scale);
+    let projected = norm_per_group(b, "model.per_layer_projection_norm", dense.norm, cols, projected);
     let both = b.add("per_layer_inputs", projected, table);
     Ok(Some((b.node("per_layer_inputs.scaled", Op::Scale(0.5f32.sqrt()), &[both], all), cols)))
 }
 
 /// Adds the per-layer input, gated by the residual stream.
-pub(super) fn of_own_input(
-    b: &mut Builder,
+pub(super) fn per_layer_output(
+    b: &mut GraphBuilder,
     path: &str,
     act: Activation,
     norms: NormSpec,

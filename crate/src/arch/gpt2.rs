@@ -1,12 +1,12 @@
 //! GPT-2: LayerNorm, learned positions, an MLP without gate, weights stored as `[in, out]`. Reference: transformers
 //! `modeling_gpt2.py`.
 
-use super::blocks::{Dense, Inner, Names, NormSpec, Projections};
+use super::blocks::{DenseDecoder, MlpKind, NormSpec, QkvProjections, TensorNames};
 use super::config::Config;
 use super::family::Family;
 use crate::Result;
 use crate::format::RowOrder;
-use crate::format::gguf::{Architecture, Gguf};
+use crate::format::gguf::{Gguf, GgufSpec};
 use crate::ir::Graph;
 use serde_json::{Map, Value, json};
 
@@ -15,14 +15,14 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     model_types: &["gpt2"],
     decoder: Some(gpt2),
     prefixes: &[("transformer.", "")],
-    rows: &[
+    row_orders: &[
         ("attn.c_attn.weight", transposed),
         ("attn.c_proj.weight", transposed),
         ("mlp.c_fc.weight", transposed),
         ("mlp.c_proj.weight", transposed),
     ],
-    gguf: &[Architecture {
-        layers: "h",
+    gguf: &[GgufSpec {
+        layer_prefix: "h",
         names: &[
             ("token_embd", "wte"),
             ("position_embd", "wpe"),
@@ -34,7 +34,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
             ("ffn_up", "mlp.c_fc"),
             ("ffn_down", "mlp.c_proj"),
         ],
-        fields: &[
+        extra_fields: &[
             ("embedding_length", "n_embd"),
             ("attention.head_count", "n_head"),
             ("block_count", "n_layer"),
@@ -42,14 +42,14 @@ pub(super) static FAMILIES: &[Family] = &[Family {
             ("feed_forward_length", "n_inner"),
             ("attention.layer_norm_epsilon", "layer_norm_epsilon"),
         ],
-        fixed,
-        ..Architecture::new("gpt2", "gpt2", "GPT2LMHeadModel")
+        set_fixed_fields: gguf_fields,
+        ..GgufSpec::new("gpt2", "gpt2", "GPT2LMHeadModel")
     }],
-    ..Family::NONE
+    ..Family::EMPTY
 }];
 
 /// Sets the fields that the conversion to GGUF drops.
-fn fixed(_: &Gguf, out: &mut Map<String, Value>) {
+fn gguf_fields(_: &Gguf, out: &mut Map<String, Value>) {
     out.insert("activation_function".into(), json!("gelu_new"));
 }
 
@@ -60,7 +60,7 @@ fn transposed(_: Config<'_>) -> Result<RowOrder> {
 
 /// `GPT2LMHeadModel`.
 fn gpt2(config: Config<'_>) -> Result<Graph> {
-    config.only(&[("add_cross_attention", "false")])?;
+    config.require_values(&[("add_cross_attention", "false")])?;
     let hidden = config.count("n_embd")?;
     // Maps GPT-2's field names to the usual ones.
     let usual = json!({
@@ -70,19 +70,19 @@ fn gpt2(config: Config<'_>) -> Result<Graph> {
         "num_hidden_layers": config.count("n_layer")?,
         "intermediate_size": config.count_or("n_inner", 4 * hidden)?,
         "vocab_size": config.count("vocab_size")?,
-        "hidden_act": config.text("activation_function").unwrap_or("gelu_new"),
+        "hidden_act": config.string("activation_function").unwrap_or("gelu_new"),
         "tie_word_embeddings": config.flag_or("tie_word_embeddings", true),
     });
-    let mut dense = Dense::from_config(Config(&usual), true)?;
+    let mut dense = DenseDecoder::from_config(Config(&usual), true)?;
     dense.norm = NormSpec::layer(config.number_or("layer_norm_epsilon", 1e-5)?);
-    dense.names = Names {
+    dense.names = TensorNames {
         embed: "wte",
         layers: "h",
         attention: "attn",
         before_attention: "ln_1",
         before_mlp: "ln_2",
-        last: "ln_f",
-        ..Names::PRE
+        final_norm: "ln_f",
+        ..TensorNames::PRE
     };
     dense.positions = Some(("wpe", config.count_or("n_positions", 1024)?));
     let scaled = config.flag_or("scale_attn_weights", true);
@@ -90,11 +90,11 @@ fn gpt2(config: Config<'_>) -> Result<Graph> {
     for (index, layer) in dense.layers.iter_mut().enumerate() {
         let attention = &mut layer.attention;
         attention.rope = None;
-        attention.projections = Projections::Fused("c_attn");
+        attention.projections = QkvProjections::Fused("c_attn");
         (attention.out, attention.qkv_bias, attention.out_bias) = ("c_proj", true, true);
         let by = if by_layer { index as f32 + 1.0 } else { 1.0 };
         attention.scale = if scaled { attention.scale / by } else { 1.0 / by };
     }
-    dense.mlps(|m| (m.inner, m.down, m.bias) = (Inner::Plain("c_fc"), "c_proj", true));
+    dense.map_mlp(|m| (m.kind, m.down, m.bias) = (MlpKind::Ungated("c_fc"), "c_proj", true));
     dense.graph()
 }

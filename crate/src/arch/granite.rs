@@ -2,13 +2,13 @@
 //! with an optional shared expert. Reference: transformers `modeling_granite.py`, `modeling_granitemoe.py`,
 //! `modeling_granitemoeshared.py`.
 
-use super::blocks::experts::{ExpertsSpec, Shared};
-use super::blocks::{Dense, Inner};
+use super::blocks::experts::{ExpertsSpec, SharedExpert};
+use super::blocks::{DenseDecoder, MlpKind};
 use super::config::Config;
 use super::family::Family;
 use super::llama;
 use crate::Result;
-use crate::format::gguf::Architecture;
+use crate::format::gguf::GgufSpec;
 use crate::ir::Graph;
 
 pub(super) static FAMILIES: &[Family] = &[
@@ -16,17 +16,17 @@ pub(super) static FAMILIES: &[Family] = &[
         classes: &["GraniteForCausalLM"],
         model_types: &["granite"],
         decoder: Some(granite),
-        gguf: &[Architecture { interleaved: true, ..Architecture::new("granite", "granite", "GraniteForCausalLM") }],
-        ..Family::NONE
+        gguf: &[GgufSpec { interleaved_rope: true, ..GgufSpec::new("granite", "granite", "GraniteForCausalLM") }],
+        ..Family::EMPTY
     },
     Family {
         classes: &["GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"],
         model_types: &["granitemoe", "granitemoeshared"],
-        silent: r#"{"num_local_experts": 8, "num_experts_per_tok": 2}"#,
+        defaults: r#"{"num_local_experts": 8, "num_experts_per_tok": 2}"#,
         decoder: Some(granite_moe),
-        gguf: &[Architecture {
-            experts: true,
-            interleaved: true,
+        gguf: &[GgufSpec {
+            has_experts: true,
+            interleaved_rope: true,
             names: &[
                 ("ffn_gate_inp", "block_sparse_moe.router.layer"),
                 ("ffn_gate_exps", "block_sparse_moe.experts.{e}.gate_proj"),
@@ -36,10 +36,10 @@ pub(super) static FAMILIES: &[Family] = &[
                 ("ffn_up_shexp", "shared_mlp.up_proj"),
                 ("ffn_down_shexp", "shared_mlp.output_linear"),
             ],
-            fields: &[("expert_shared_feed_forward_length", "shared_intermediate_size")],
-            ..Architecture::new("granitemoe", "granitemoeshared", "GraniteMoeSharedForCausalLM")
+            extra_fields: &[("expert_shared_feed_forward_length", "shared_intermediate_size")],
+            ..GgufSpec::new("granitemoe", "granitemoeshared", "GraniteMoeSharedForCausalLM")
         }],
-        ..Family::NONE
+        ..Family::EMPTY
     },
 ];
 
@@ -59,14 +59,14 @@ fn granite_moe(config: Config<'_>) -> Result<Graph> {
 }
 
 /// Returns Llama with Granite's multipliers.
-fn dense(config: Config<'_>) -> Result<Dense> {
+fn dense(config: Config<'_>) -> Result<DenseDecoder> {
     let mut dense = llama::dense(config, false)?;
     let number = |field: &str| Ok::<_, crate::Error>(config.number_or(field, 1.0)? as f32);
     let (residual, scale) = (number("residual_multiplier")?, number("attention_multiplier")?);
     dense.embed_scale = number("embedding_multiplier")?;
     dense.logits_scale = 1.0 / number("logits_scaling")?;
-    dense.attentions(|a| (a.scale, a.out_scale) = (scale, residual));
-    dense.mlps(|m| m.out_scale = residual);
+    dense.map_attention(|a| (a.scale, a.out_scale) = (scale, residual));
+    dense.map_mlp(|m| m.out_scale = residual);
     Ok(dense)
 }
 
@@ -76,16 +76,16 @@ pub(super) fn experts(config: Config<'_>, shared: usize) -> Result<ExpertsSpec> 
     let mut experts = ExpertsSpec::from_config(config, "intermediate_size")?;
     (experts.router, experts.renormalize) = (("router.layer", false), true);
     experts.out_scale = config.number_or("residual_multiplier", 1.0)? as f32;
-    experts.shared = (shared > 0).then_some(Shared {
+    experts.shared = (shared > 0).then_some(SharedExpert {
         projections: (shared_mlp(config), "output_linear"),
-        beside: true,
-        ..Shared::new("shared_mlp", shared)
+        in_layer: true,
+        ..SharedExpert::new("shared_mlp", shared)
     });
     Ok(experts)
 }
 
 /// Returns the input projections of the shared MLP: one tensor, in GGUF files two.
-pub(super) fn shared_mlp(config: Config<'_>) -> Inner {
-    let apart = config.text(super::family::CONVERTED) == Some("gguf");
-    if apart { Inner::Gated(["gate_proj", "up_proj"]) } else { Inner::GatedFused("input_linear") }
+pub(super) fn shared_mlp(config: Config<'_>) -> MlpKind {
+    let apart = config.string(super::family::CONVERTED_FIELD) == Some("gguf");
+    if apart { MlpKind::Gated(["gate_proj", "up_proj"]) } else { MlpKind::GatedFused("input_linear") }
 }

@@ -6,25 +6,25 @@ use super::config::Config;
 use super::family::Family;
 use super::llama;
 use crate::Result;
-use crate::format::gguf::Architecture;
+use crate::format::gguf::GgufSpec;
 use crate::ir::{Graph, RopeScaling};
 
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["HunYuanDenseV1ForCausalLM"],
     model_types: &["hunyuan_v1_dense"],
-    silent: r#"{"rms_norm_eps": 1e-5}"#,
+    defaults: r#"{"rms_norm_eps": 1e-5}"#,
     decoder: Some(hunyuan),
-    gguf: &[Architecture {
+    gguf: &[GgufSpec {
         names: &[("attn_q_norm", "self_attn.query_layernorm"), ("attn_k_norm", "self_attn.key_layernorm")],
-        ..Architecture::new("hunyuan-dense", "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM")
+        ..GgufSpec::new("hunyuan-dense", "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM")
     }],
-    ..Family::NONE
+    ..Family::EMPTY
 }];
 
 /// `HunYuanDenseV1ForCausalLM`.
 fn hunyuan(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, false)?;
-    dense.mlps(|m| m.bias = false);
+    dense.map_mlp(|m| m.bias = false);
     // The norm after RoPE cancels RoPE's attention factor, except for epsilon, which is divided by its square.
     let (names, mut spec) = (["query_layernorm", "key_layernorm"], dense.norm);
     for rope in dense.layers.iter_mut().filter_map(|l| l.attention.rope.as_mut()) {
@@ -35,7 +35,7 @@ fn hunyuan(config: Config<'_>) -> Result<Graph> {
             *by = 1.0;
         }
     }
-    dense.attentions(|a| a.qk_norm = Some(QkNorm { names, spec, whole: false, after_rope: true }));
+    dense.map_attention(|a| a.qk_norm = Some(QkNorm { names, spec, whole_projection: false, after_rope: true }));
     // "dynamic" with `alpha` means one base for all lengths here.
     let scaling = config.get("rope_parameters").or(config.get("rope_scaling")).map(Config);
     let alpha = scaling.map_or(Ok(0.0), |s| s.number_or("alpha", 0.0))?;

@@ -2,16 +2,17 @@
 //! attention. The order of operations follows transformers' models.
 
 use super::blocks::experts::{ExpertsSpec, add_experts};
-use super::blocks::{AttentionSpec, Layer, MlpSpec, NormSpec, attention, embed, mlp, norm, product};
+use super::blocks::{AttentionSpec, DecoderLayer, MlpSpec, NormSpec, attention, embed, linear_act, mlp, norm};
 use crate::Result;
 use crate::ir::{
-    Activation, Builder, GatedNorm, Graph, Ids, Linear, Op, Recurrent, Rule, ShortConv, StateSpec, ValueId, WeightKind,
+    Activation, GatedNorm, Graph, GraphBuilder, IdSource, Linear, Op, RecurrenceRule, Recurrent, ShortConv, StateSpec,
+    ValueId, WeightKind,
 };
 
 /// Adds a causal depthwise convolution with the tensors `{name}.weight` and `{name}.bias`. `gates` multiply its input
 /// and its output; `scales` apply to the input from a column on.
 fn causal_conv(
-    b: &mut Builder,
+    b: &mut GraphBuilder,
     name: &str,
     (taps, bias, act): (usize, bool, Activation),
     x: ValueId,
@@ -21,16 +22,21 @@ fn causal_conv(
     let channels = b.cols(x);
     let weight = b.vector(&format!("{name}.weight"), channels * taps);
     let bias = bias.then(|| b.vector(&format!("{name}.bias"), channels));
-    let state = b.state(StateSpec::Conv { channels, taps });
+    let state = b.state(StateSpec::Conv { channels, kernel_size: taps });
     let inputs = [&[x], gates].concat();
-    b.node(name, Op::ShortConv(ShortConv { weight, bias, taps, act, scales, state }), &inputs, channels)
+    b.node(name, Op::ShortConv(ShortConv { weight, bias, kernel_size: taps, act, scales, state }), &inputs, channels)
 }
 
 /// Scales that leave the input of a convolution unchanged.
 const UNSCALED: [(usize, f32); 3] = [(0, 1.0); 3];
 
 /// Splits a value's columns into consecutive named views.
-fn columns<const N: usize>(b: &mut Builder, path: &str, of: ValueId, parts: [(&str, usize); N]) -> [ValueId; N] {
+fn split_columns<const N: usize>(
+    b: &mut GraphBuilder,
+    path: &str,
+    of: ValueId,
+    parts: [(&str, usize); N],
+) -> [ValueId; N] {
     let mut first = 0;
     parts.map(|(name, cols)| {
         first += cols;
@@ -42,18 +48,24 @@ fn columns<const N: usize>(b: &mut Builder, path: &str, of: ValueId, parts: [(&s
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvSpec {
     /// Kernel size, in rows.
-    pub taps: usize,
+    pub kernel_size: usize,
     /// Whether the convolution and both projections have biases.
     pub bias: bool,
 }
 
 /// Adds a gated short convolution with tensors under `path`; input and output are `[rows, cols]`.
-pub fn short_conv(b: &mut Builder, path: &str, spec: &ConvSpec, x: ValueId) -> ValueId {
+pub fn short_conv(b: &mut GraphBuilder, path: &str, spec: &ConvSpec, x: ValueId) -> ValueId {
     let (name, cols) = (|part: &str| format!("{path}.{part}"), b.cols(x));
     let all = b.linear(&name("in_proj"), x, 3 * cols, spec.bias);
-    let [before, after, inner] = columns(b, path, all, [("B", cols), ("C", cols), ("x", cols)]);
-    let mixed =
-        causal_conv(b, &name("conv"), (spec.taps, spec.bias, Activation::None), inner, &[before, after], UNSCALED);
+    let [before, after, inner] = split_columns(b, path, all, [("B", cols), ("C", cols), ("x", cols)]);
+    let mixed = causal_conv(
+        b,
+        &name("conv"),
+        (spec.kernel_size, spec.bias, Activation::None),
+        inner,
+        &[before, after],
+        UNSCALED,
+    );
     b.linear(&name("out_proj"), mixed, cols, spec.bias)
 }
 
@@ -69,19 +81,19 @@ pub struct DeltaSpec {
     /// Columns of a value head.
     pub value_dim: usize,
     /// Kernel size of the convolution.
-    pub taps: usize,
+    pub kernel_size: usize,
     /// Whether `in_proj_qkvz` and `in_proj_ba` are one tensor each rather than two.
     pub fused: [bool; 2],
     /// Whether value heads are interleaved over key heads.
-    pub turns: bool,
+    pub interleaved: bool,
     /// Whether `A_log` stores the negative decay rates themselves, as in GGUF files.
-    pub raw: bool,
+    pub negative_rates: bool,
     /// Epsilon of the output norm.
     pub eps: f32,
 }
 
 /// Adds a Gated DeltaNet with tensors under `path`; input and output are `[rows, cols]`.
-pub fn delta_net(b: &mut Builder, path: &str, spec: &DeltaSpec, x: ValueId) -> ValueId {
+pub fn delta_net(b: &mut GraphBuilder, path: &str, spec: &DeltaSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let (keys, values, heads) = (spec.key_heads * spec.key_dim, spec.heads * spec.value_dim, spec.heads);
     let mixed = 2 * keys + values;
@@ -89,25 +101,25 @@ pub fn delta_net(b: &mut Builder, path: &str, spec: &DeltaSpec, x: ValueId) -> V
     let mut both = |whole: bool, [(first, rows), (second, more)]: [(&str, usize); 2]| {
         if whole {
             let all = b.linear(&name(&format!("in_proj_{first}{second}")), x, rows + more, false);
-            columns(b, path, all, [(first, rows), (second, more)])
+            split_columns(b, path, all, [(first, rows), (second, more)])
         } else {
             [(first, rows), (second, more)]
                 .map(|(part, rows)| b.linear(&name(&format!("in_proj_{part}")), x, rows, false))
         }
     };
     let ([qkv, z], [beta, a]) = (both(spec.fused[0], parts[0]), both(spec.fused[1], parts[1]));
-    let qkv = causal_conv(b, &name("conv1d"), (spec.taps, false, Activation::Silu), qkv, &[], UNSCALED);
+    let qkv = causal_conv(b, &name("conv1d"), (spec.kernel_size, false, Activation::Silu), qkv, &[], UNSCALED);
     let gains = [("A_log", heads), ("dt_bias", heads), ("norm.weight", spec.value_dim)];
     let op = Recurrent {
         heads,
         key_heads: spec.key_heads,
-        turns: spec.turns,
+        interleaved: spec.interleaved,
         key_dim: spec.key_dim,
         value_dim: spec.value_dim,
         columns: [0, keys, 2 * keys],
-        rule: Rule::Delta { eps: spec.eps },
-        gains: b.joined(gains.map(|(part, len)| (name(part), len))),
-        raw: spec.raw,
+        rule: RecurrenceRule::Delta { eps: spec.eps },
+        gains: b.concat_vectors(gains.map(|(part, len)| (name(part), len))),
+        negative_rates: spec.negative_rates,
         state: b.state(StateSpec::Matrix { heads, rows: spec.key_dim, cols: spec.value_dim }),
     };
     let read = b.node(&name("delta"), Op::Recurrent(op), &[qkv, a, beta, z], values);
@@ -127,7 +139,7 @@ pub struct SsmSpec {
     /// Columns of B and of C (state size).
     pub state: usize,
     /// Kernel size of the convolution.
-    pub taps: usize,
+    pub kernel_size: usize,
     /// Whether the convolution has a bias.
     pub conv_bias: bool,
     /// Whether the input projection has a bias.
@@ -135,9 +147,9 @@ pub struct SsmSpec {
     /// Whether the output projection has a bias.
     pub out_bias: bool,
     /// Minimum and maximum of dt.
-    pub limits: [f32; 2],
+    pub dt_limits: [f32; 2],
     /// Whether `A_log` stores the negative decay rates themselves, as in GGUF files.
-    pub raw: bool,
+    pub negative_rates: bool,
     /// Epsilon of the output norm.
     pub eps: f32,
     /// Order of output norm and gate.
@@ -156,43 +168,44 @@ pub enum SsmGate {
     /// `norm(x) * silu(z)`.
     AfterNorm,
     /// `x * silu(z)`.
-    Alone,
+    WithoutNorm,
 }
 
 /// Adds a Mamba-2 mixer with tensors under `path`; input and output are `[rows, cols]`.
-pub fn ssm(b: &mut Builder, path: &str, spec: &SsmSpec, x: ValueId) -> ValueId {
+pub fn ssm(b: &mut GraphBuilder, path: &str, spec: &SsmSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let SsmSpec { heads, groups, state, .. } = *spec;
     let (inner, shared) = (heads * spec.head_dim, groups * state);
     let mixed = inner + 2 * shared;
     // The gate's scale is folded into the projection; the other scales are divided by it where they are applied.
     let [z_scale, x_scale, b_scale, c_scale, dt_scale] = spec.scales;
-    let all = product(b, &name("in_proj"), x, inner + mixed + heads, spec.bias, Activation::None, z_scale);
+    let all = linear_act(b, &name("in_proj"), x, inner + mixed + heads, spec.bias, Activation::None, z_scale);
     let scales = [(0, x_scale), (inner, b_scale), (inner + shared, c_scale)].map(|(first, s)| (first, s / z_scale));
-    let [z, given, dt] = columns(b, path, all, [("z", inner), ("xBC", mixed), ("dt", heads)]);
-    let given = causal_conv(b, &name("conv1d"), (spec.taps, spec.conv_bias, Activation::Silu), given, &[], scales);
+    let [z, given, dt] = split_columns(b, path, all, [("z", inner), ("xBC", mixed), ("dt", heads)]);
+    let given =
+        causal_conv(b, &name("conv1d"), (spec.kernel_size, spec.conv_bias, Activation::Silu), given, &[], scales);
     let op = Recurrent {
         heads,
         key_heads: groups,
-        turns: false,
+        interleaved: false,
         key_dim: state,
         value_dim: spec.head_dim,
         columns: [inner + shared, inner, 0],
-        rule: Rule::Ssm { limits: spec.limits, dt_scale: dt_scale / z_scale },
-        gains: b.joined(["A_log", "dt_bias", "D"].map(|part| (name(part), heads))),
-        raw: spec.raw,
+        rule: RecurrenceRule::Ssm { limits: spec.dt_limits, dt_scale: dt_scale / z_scale },
+        gains: b.concat_vectors(["A_log", "dt_bias", "D"].map(|part| (name(part), heads))),
+        negative_rates: spec.negative_rates,
         state: b.state(StateSpec::Matrix { heads, rows: state, cols: spec.head_dim }),
     };
     let read = b.node(&name("ssm"), Op::Recurrent(op), &[given, dt], inner);
-    let gated = if spec.gate == SsmGate::Alone {
+    let gated = if spec.gate == SsmGate::WithoutNorm {
         b.node(&name("gated"), Op::Gated(Activation::Silu), &[z, read], inner)
     } else {
         let (gain, first) = (b.vector(&name("norm.weight"), inner), spec.gate == SsmGate::BeforeNorm);
-        let op = Op::GatedNorm(GatedNorm { gain, runs: groups, first, eps: spec.eps });
+        let op = Op::GatedNorm(GatedNorm { gain, groups, gate_first: first, eps: spec.eps });
         b.node(&name("norm"), op, &[read, z], inner)
     };
     let cols = b.cols(x);
-    product(b, &name("out_proj"), gated, cols, spec.out_bias, Activation::None, spec.out_scale)
+    linear_act(b, &name("out_proj"), gated, cols, spec.out_bias, Activation::None, spec.out_scale)
 }
 
 /// The operation of a sublayer.
@@ -217,14 +230,14 @@ pub enum Mixer {
 
 impl Mixer {
     /// Returns a layer's experts, or else its MLP.
-    pub fn of_mlp(layer: &Layer) -> Self {
+    pub fn from_layer(layer: &DecoderLayer) -> Self {
         layer.experts.clone().map_or_else(|| Self::Mlp(layer.mlp.clone()), Self::Experts)
     }
 }
 
 /// A pre-norm sublayer: `x + mixer(norm(x))`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Part {
+pub struct Sublayer {
     /// Name of the norm within the layer.
     pub norm: &'static str,
     /// Path of its tensors within the layer.
@@ -235,7 +248,7 @@ pub struct Part {
 
 /// A decoder whose layers are sequences of sublayers.
 #[derive(Debug, Clone)]
-pub struct Hybrid {
+pub struct HybridDecoder {
     /// Architecture name.
     pub name: String,
     /// Name of the token embedding table.
@@ -243,7 +256,7 @@ pub struct Hybrid {
     /// Path of the layers.
     pub path: &'static str,
     /// Name of the final norm.
-    pub last: &'static str,
+    pub final_norm: &'static str,
     /// Columns of the residual stream.
     pub hidden: usize,
     /// Vocabulary size.
@@ -257,24 +270,24 @@ pub struct Hybrid {
     /// Whether the output head is the embedding table.
     pub tied: bool,
     /// The layers.
-    pub layers: Vec<Vec<Part>>,
+    pub layers: Vec<Vec<Sublayer>>,
 }
 
-impl Hybrid {
+impl HybridDecoder {
     /// Builds the whole decoder, from token ids to logits.
     ///
     /// # Errors
     /// `Internal` if shapes do not match.
     pub fn graph(&self) -> Result<Graph> {
-        let mut b = Builder::new(&self.name);
-        let mut x = embed(&mut b, self.embed, self.vocab, self.hidden, self.embed_scale, Ids::Tokens);
+        let mut b = GraphBuilder::new(&self.name);
+        let mut x = embed(&mut b, self.embed, self.vocab, self.hidden, self.embed_scale, IdSource::Tokens);
         for (index, layer) in self.layers.iter().enumerate() {
             for part in layer {
-                x = self.part(&mut b, &format!("{}.{index}", self.path), part, x);
+                x = self.sublayer(&mut b, &format!("{}.{index}", self.path), part, x);
             }
         }
         let last = b.node("last_row", Op::LastRow, &[x], self.hidden);
-        let hidden = norm(&mut b, self.last, self.norm, last);
+        let hidden = norm(&mut b, self.final_norm, self.norm, last);
         let weight = if self.tied {
             b.weight(&format!("{}.weight", self.embed), self.vocab, self.hidden, WeightKind::Table)
         } else {
@@ -285,13 +298,13 @@ impl Hybrid {
         b.finish(hidden, Some(logits))
     }
 
-    fn part(&self, b: &mut Builder, layer: &str, part: &Part, x: ValueId) -> ValueId {
+    fn sublayer(&self, b: &mut GraphBuilder, layer: &str, part: &Sublayer, x: ValueId) -> ValueId {
         let read = norm(b, &format!("{layer}.{}", part.norm), self.norm, x);
-        self.mix(b, layer, (part.path, &part.mixer), read, x)
+        self.add_mixer(b, layer, (part.path, &part.mixer), read, x)
     }
 
     /// Adds a mixer; returns `x` plus its output for `read`.
-    fn mix(&self, b: &mut Builder, layer: &str, part: (&str, &Mixer), read: ValueId, x: ValueId) -> ValueId {
+    fn add_mixer(&self, b: &mut GraphBuilder, layer: &str, part: (&str, &Mixer), read: ValueId, x: ValueId) -> ValueId {
         let path = format!("{layer}.{}", part.0);
         let made = match part.1 {
             Mixer::Attention(spec) => attention(b, &path, spec, read),
@@ -301,7 +314,7 @@ impl Hybrid {
             Mixer::Mlp(spec) => mlp(b, &path, spec, read),
             Mixer::Experts(spec) => return add_experts(b, &path, spec, read, x),
             Mixer::Parallel(all) => {
-                return all.iter().fold(x, |x, (path, mixer)| self.mix(b, layer, (path, mixer), read, x));
+                return all.iter().fold(x, |x, (path, mixer)| self.add_mixer(b, layer, (path, mixer), read, x));
             }
         };
         b.add(&format!("{path}.residual"), x, made)

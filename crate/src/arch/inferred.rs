@@ -1,26 +1,26 @@
 //! Infers the family of a checkpoint from its tensor names if config.json names none.
 
-use super::blocks::experts::FUSED;
+use super::blocks::experts::FUSED_EXPERTS_FIELD;
 use super::config::Config;
-use super::encoder::Head;
-use super::{HEARING, canonical, encoder, families, graph, is_encoder, match_names, speech};
+use super::encoder::EncoderHead;
+use super::{SPEECH_MODELS, canonical_name, encoder_graph, families, graph, is_encoder, match_names, speech_graphs};
 use crate::Result;
 use crate::ir::{Graph, WeightKind};
 use crate::util::map::{SortedMap, SortedSet};
 use serde_json::{Value, json};
 
 /// Tests whether a configuration's fields indicate a model type.
-type Sign = fn(Config<'_>) -> bool;
+type FieldTest = fn(Config<'_>) -> bool;
 
 /// Model types with the same tensor names as another family, and the fields that only their files have.
-const SIGNS: [(&str, Sign); 8] = [
+const FIELD_TESTS: [(&str, FieldTest); 8] = [
     ("mistral", |config| config.get("sliding_window").is_some()),
     ("granite", |config| config.get("logits_scaling").is_some()),
     ("smollm3", |config| config.get("no_rope_layers").or(config.get("no_rope_layer_interval")).is_some()),
     ("ernie4_5", |config| config.get("use_bias").is_some()),
     ("gemma", |config| {
         config.get("hidden_activation").is_some()
-            || config.text("hidden_act").is_some_and(|act| act.starts_with("gelu"))
+            || config.string("hidden_act").is_some_and(|act| act.starts_with("gelu"))
     }),
     ("olmo3", |config| config.get("sliding_window").is_some()),
     ("glm4_moe_lite", |config| config.get("mlp_layer_types").is_some()),
@@ -29,18 +29,18 @@ const SIGNS: [(&str, Sign); 8] = [
 
 /// Returns whether a configuration names its architecture.
 pub fn is_named(config: &Value) -> bool {
-    Config(config).text("model_type").is_some() || config.get("architectures").is_some_and(|a| a.get(0).is_some())
+    Config(config).string("model_type").is_some() || config.get("architectures").is_some_and(|a| a.get(0).is_some())
 }
 
 /// Names the first family whose tensors match in name and number of elements; returns the completed configuration. A
 /// family that the fields indicate wins over one that only matches.
-pub fn inferred(config: &Value, tensors: &[(&str, usize)]) -> Option<Value> {
+pub fn infer_family(config: &Value, tensors: &[(&str, usize)]) -> Option<Value> {
     let fused = tensors.iter().any(|(name, _)| name.ends_with(".experts.0.gate_up_proj.weight"));
     let named = |model_type: &str, class: Option<&&str>| {
         let mut named = config.clone();
         named["model_type"] = model_type.into();
         if fused {
-            named[FUSED] = true.into();
+            named[FUSED_EXPERTS_FIELD] = true.into();
         }
         if let Some(class) = class {
             named["architectures"] = json!([class]);
@@ -48,20 +48,22 @@ pub fn inferred(config: &Value, tensors: &[(&str, usize)]) -> Option<Value> {
         named
     };
     let of_families = families().filter_map(|f| Some(named(f.model_types.first()?, f.classes.first())));
-    let all: Vec<Value> = of_families.chain(HEARING.iter().map(|(kind, _)| named(kind, None))).collect();
+    let all: Vec<Value> = of_families.chain(SPEECH_MODELS.iter().map(|(kind, _)| named(kind, None))).collect();
     let signed = |named: &Value| {
-        let sign = SIGNS.iter().find(|(kind, _)| named["model_type"] == *kind);
+        let sign = FIELD_TESTS.iter().find(|(kind, _)| named["model_type"] == *kind);
         sign.map(|(_, sign)| sign(Config(config)))
     };
-    let fits = |wanted: Option<bool>| all.iter().find(|named| signed(named) == wanted && fit(named, tensors)).cloned();
+    let fits = |wanted: Option<bool>| {
+        all.iter().find(|named| signed(named) == wanted && tensors_match(named, tensors)).cloned()
+    };
     fits(Some(true)).or_else(|| fits(None))
 }
 
 /// Returns whether a model of this configuration has exactly these tensors in its layers.
-fn fit(config: &Value, tensors: &[(&str, usize)]) -> bool {
+fn tensors_match(config: &Value, tensors: &[(&str, usize)]) -> bool {
     let stored: SortedMap<String, usize> =
-        tensors.iter().map(|(name, size)| (canonical(config, name), *size)).collect();
-    let Ok(graphs) = graphs(config, &stored) else { return false };
+        tensors.iter().map(|(name, size)| (canonical_name(config, name), *size)).collect();
+    let Ok(graphs) = all_graphs(config, &stored) else { return false };
     let mut wanted: SortedSet<&str> = SortedSet::new();
     for weight in graphs.iter().flat_map(|graph| &graph.weights) {
         for (name, rows) in &weight.parts {
@@ -77,12 +79,12 @@ fn fit(config: &Value, tensors: &[(&str, usize)]) -> bool {
     stored.keys().all(|name| known(name))
 }
 
-fn graphs(config: &Value, stored: &SortedMap<String, usize>) -> Result<Vec<Graph>> {
-    if let Some(speech) = speech(config)? {
+fn all_graphs(config: &Value, stored: &SortedMap<String, usize>) -> Result<Vec<Graph>> {
+    if let Some(speech) = speech_graphs(config)? {
         return Ok(vec![speech.encoder, speech.keys, speech.values, speech.decoder]);
     }
     let mut graph = match is_encoder(config) {
-        true => encoder(config, &Head::Hidden)?.graph,
+        true => encoder_graph(config, &EncoderHead::Hidden)?.graph,
         false => graph(config)?,
     };
     // A checkpoint of the body alone has no prefix.

@@ -8,7 +8,7 @@ use crate::Result;
 pub const SPEAKER_PROJECTION: &str = "model.speaker_emb_projection.weight";
 
 /// Lists the scalar tensors with the learned RoPE factors, one per attention layer.
-pub(super) fn learned(config: Config<'_>) -> Vec<String> {
+pub(super) fn rope_factor_tensors(config: Config<'_>) -> Vec<String> {
     let layers =
         if config.flag_or("use_learnable_rope", false) { config.count_or("num_hidden_layers", 0) } else { Ok(0) };
     (0..layers.unwrap_or(0).min(1024))
@@ -19,7 +19,7 @@ pub(super) fn learned(config: Config<'_>) -> Vec<String> {
 
 /// Returns a layer's factor of the RoPE frequencies: a sigmoid of the learned scalar, mapped to
 /// `alpha_min`..`alpha_max`.
-pub(super) fn stretch(config: Config<'_>, layer: usize) -> Result<f64> {
+pub(super) fn rope_factor(config: Config<'_>, layer: usize) -> Result<f64> {
     let name = format!("model.learnable_rope_layers.{layer}.alpha_weight");
     let Some(number) = config.get("numbers").and_then(|all| all.get(&name)?.as_f64()) else { return Ok(1.0) };
     let (least, most) = (config.number_or("alpha_min", 0.1)?, config.number_or("alpha_max", 2.0)?);

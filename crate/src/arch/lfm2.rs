@@ -2,13 +2,13 @@
 //! `modeling_lfm2.py`.
 
 use super::blocks::experts::ExpertsSpec;
-use super::blocks::{Dense, Inner, Projections, QkNorm};
+use super::blocks::{DenseDecoder, MlpKind, QkNorm, QkvProjections};
 use super::config::Config;
 use super::family::Family;
-use super::hybrid::{ConvSpec, Hybrid, Mixer, Part};
+use super::hybrid::{ConvSpec, HybridDecoder, Mixer, Sublayer};
 use super::kani;
 use super::vision::{self, siglip::LFM2};
-use crate::format::gguf::{Architecture, Gguf, usual};
+use crate::format::gguf::{Gguf, GgufSpec, set_common_fields};
 use crate::ir::{Graph, RopeScaling};
 use crate::kernels::conv::MAX_TAPS;
 use crate::{Error, Result};
@@ -40,29 +40,34 @@ pub(super) use names;
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Lfm2ForCausalLM", "KaniTTS2ForCausalLM", "Lfm2VlForConditionalGeneration"],
     model_types: &["lfm2", "lfm2_vl"],
-    silent: r#"{"num_key_value_heads": 8}"#,
+    defaults: r#"{"num_key_value_heads": 8}"#,
     decoder: Some(lfm2),
-    sees: Some(LFM2),
-    numbers: kani::learned,
-    gguf: &[Architecture { names: names!(), fixed: of_gguf, ..Architecture::new("lfm2", "lfm2", "Lfm2ForCausalLM") }],
-    ..Family::NONE
+    vision: Some(LFM2),
+    scalar_tensors: kani::rope_factor_tensors,
+    gguf: &[GgufSpec {
+        names: names!(),
+        set_fixed_fields: gguf_fields,
+        ..GgufSpec::new("lfm2", "lfm2", "Lfm2ForCausalLM")
+    }],
+    ..Family::EMPTY
 }];
 
 /// Sets the fields that a GGUF file implies: the layers with attention, and that its MLP width is exact.
-pub(super) fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
-    usual(file, out);
+pub(super) fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
+    set_common_fields(file, out);
     let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
-    let kind = |layer| if file.has(&format!("blk.{layer}.shortconv.conv.weight")) { "conv" } else { "full_attention" };
+    let kind =
+        |layer| if file.has_tensor(&format!("blk.{layer}.shortconv.conv.weight")) { "conv" } else { "full_attention" };
     out.insert("layer_types".into(), json!((0..layers).map(kind).collect::<Vec<_>>()));
     out.insert("block_auto_adjust_ff_dim".into(), json!(false));
-    out.insert("conv_bias".into(), json!(file.has("blk.0.shortconv.conv.bias")));
+    out.insert("conv_bias".into(), json!(file.has_tensor("blk.0.shortconv.conv.bias")));
     if let Some(eps) = out.get("rms_norm_eps").cloned() {
         out.insert("norm_eps".into(), eps);
     }
 }
 
 /// Returns the MLP width. Older files name it block_ff_dim, and the width can be two thirds of the value.
-fn width(config: Config<'_>) -> Result<usize> {
+fn mlp_width(config: Config<'_>) -> Result<usize> {
     let named = if config.get("block_ff_dim").is_some() { "block_ff_dim" } else { "intermediate_size" };
     let named = config.count(named)?;
     if !config.flag_or("block_auto_adjust_ff_dim", true) {
@@ -74,7 +79,7 @@ fn width(config: Config<'_>) -> Result<usize> {
 
 /// `Lfm2ForCausalLM`, and Kani-TTS-2, whose vocabulary continues with codec tokens.
 fn lfm2(config: Config<'_>) -> Result<Graph> {
-    graph(config, width(config)?, |_| None)
+    graph(config, mlp_width(config)?, |_| None)
 }
 
 /// Builds the decoder with MLPs of `width` columns, and experts in the layers that have them.
@@ -86,13 +91,13 @@ pub(super) fn graph(config: Config<'_>, width: usize, experts: impl Fn(usize) ->
     for (field, value) in [("intermediate_size", json!(width)), ("rope_theta", theta), ("rms_norm_eps", eps)] {
         own[field] = value;
     }
-    let dense = Dense::from_config(Config(&own), true)?;
+    let dense = DenseDecoder::from_config(Config(&own), true)?;
     let tied = config.flag_or("tie_embedding", dense.tied);
-    let conv = ConvSpec { taps: config.count_or("conv_L_cache", 3)?, bias: config.flag_or("conv_bias", false) };
-    if !(2..=MAX_TAPS as usize).contains(&conv.taps) {
+    let conv = ConvSpec { kernel_size: config.count_or("conv_L_cache", 3)?, bias: config.flag_or("conv_bias", false) };
+    if !(2..=MAX_TAPS as usize).contains(&conv.kernel_size) {
         return Err(Error::UnsupportedOption {
             architecture: config.architecture(),
-            option: format!("conv_L_cache = {}", conv.taps),
+            option: format!("conv_L_cache = {}", conv.kernel_size),
             hint: format!("The kernels support 2 to {MAX_TAPS}."),
         });
     }
@@ -103,29 +108,34 @@ pub(super) fn graph(config: Config<'_>, width: usize, experts: impl Fn(usize) ->
         (None, None) => true,
     };
     let norm = dense.norm;
-    let stretches = (0..dense.layers.len()).map(|layer| kani::stretch(config, layer)).collect::<Result<Vec<f64>>>()?;
+    let stretches =
+        (0..dense.layers.len()).map(|layer| kani::rope_factor(config, layer)).collect::<Result<Vec<f64>>>()?;
     let layers = dense.layers.into_iter().enumerate().map(|(index, mut layer)| {
         if let Some(rope) = layer.attention.rope.as_mut().filter(|_| stretches[index] != 1.0) {
             rope.scaling = RopeScaling::Linear { factor: 1.0 / stretches[index] };
         }
         layer.attention.out = "out_proj";
-        layer.attention.qk_norm =
-            Some(QkNorm { names: ["q_layernorm", "k_layernorm"], spec: norm, whole: false, after_rope: false });
-        layer.attention.projections = Projections::Apart(["q_proj", "k_proj", "v_proj"]);
-        (layer.mlp.inner, layer.mlp.down) = (Inner::Gated(["w1", "w3"]), "w2");
+        layer.attention.qk_norm = Some(QkNorm {
+            names: ["q_layernorm", "k_layernorm"],
+            spec: norm,
+            whole_projection: false,
+            after_rope: false,
+        });
+        layer.attention.projections = QkvProjections::Separate(["q_proj", "k_proj", "v_proj"]);
+        (layer.mlp.kind, layer.mlp.down) = (MlpKind::Gated(["w1", "w3"]), "w2");
         let mixer = if attends(index) {
-            Part { norm: "operator_norm", path: "self_attn", mixer: Mixer::Attention(layer.attention.clone()) }
+            Sublayer { norm: "operator_norm", path: "self_attn", mixer: Mixer::Attention(layer.attention.clone()) }
         } else {
-            Part { norm: "operator_norm", path: "conv", mixer: Mixer::Conv(conv.clone()) }
+            Sublayer { norm: "operator_norm", path: "conv", mixer: Mixer::Conv(conv.clone()) }
         };
         layer.experts = experts(index);
-        vec![mixer, Part { norm: "ffn_norm", path: "feed_forward", mixer: Mixer::of_mlp(&layer) }]
+        vec![mixer, Sublayer { norm: "ffn_norm", path: "feed_forward", mixer: Mixer::from_layer(&layer) }]
     });
-    Hybrid {
+    HybridDecoder {
         name: dense.name,
         embed: "model.embed_tokens",
         path: "model.layers",
-        last: "model.embedding_norm",
+        final_norm: "model.embedding_norm",
         hidden: dense.hidden,
         vocab: dense.vocab,
         embed_scale: 1.0,
@@ -135,5 +145,5 @@ pub(super) fn graph(config: Config<'_>, width: usize, experts: impl Fn(usize) ->
         layers: layers.collect(),
     }
     .graph()
-    .map(|graph| if config.get("speaker_emb_dim").is_some() { vision::with_rows(graph) } else { graph })
+    .map(|graph| if config.get("speaker_emb_dim").is_some() { vision::with_soft_tokens(graph) } else { graph })
 }

@@ -2,7 +2,7 @@
 //! Nemo and Ministral; SmolLM3 with RoPE-free layers. Reference: transformers `modeling_llama.py`,
 //! `modeling_mistral.py`, `modeling_smollm3.py`.
 
-use super::blocks::Dense;
+use super::blocks::DenseDecoder;
 use super::config::Config;
 use super::family::Family;
 use super::vision::siglip::IDEFICS3;
@@ -16,39 +16,36 @@ pub(super) static FAMILIES: &[Family] = &[
         classes: &["LlamaForCausalLM"],
         model_types: &["llama"],
         decoder: Some(llama),
-        gguf: &[gguf::Architecture {
-            interleaved: true,
-            ..gguf::Architecture::new("llama", "llama", "LlamaForCausalLM")
-        }],
-        mlc: &[mlc::Architecture::new("llama", "llama", "LlamaForCausalLM")],
-        ..Family::NONE
+        gguf: &[gguf::GgufSpec { interleaved_rope: true, ..gguf::GgufSpec::new("llama", "llama", "LlamaForCausalLM") }],
+        mlc: &[mlc::MlcSpec::new("llama", "llama", "LlamaForCausalLM")],
+        ..Family::EMPTY
     },
     Family {
         classes: &["MistralForCausalLM", "MinistralForCausalLM"],
         model_types: &["mistral", "ministral"],
-        silent: r#"{"num_key_value_heads": 8, "sliding_window": 4096}"#,
+        defaults: r#"{"num_key_value_heads": 8, "sliding_window": 4096}"#,
         decoder: Some(mistral),
-        mlc: &[mlc::Architecture::new("mistral", "mistral", "MistralForCausalLM")],
-        ..Family::NONE
+        mlc: &[mlc::MlcSpec::new("mistral", "mistral", "MistralForCausalLM")],
+        ..Family::EMPTY
     },
     Family {
         classes: &["SmolVLMForConditionalGeneration", "Idefics3ForConditionalGeneration"],
         model_types: &["smolvlm", "idefics3"],
         decoder: Some(llama),
-        sees: Some(IDEFICS3),
-        ..Family::NONE
+        vision: Some(IDEFICS3),
+        ..Family::EMPTY
     },
     Family {
         classes: &["SmolLM3ForCausalLM"],
         model_types: &["smollm3"],
-        silent: r#"{"num_key_value_heads": 4, "rope_theta": 2e6}"#,
+        defaults: r#"{"num_key_value_heads": 4, "rope_theta": 2e6}"#,
         decoder: Some(smollm3),
-        gguf: &[gguf::Architecture {
-            interleaved: true,
-            ..gguf::Architecture::new("smollm3", "smollm3", "SmolLM3ForCausalLM")
+        gguf: &[gguf::GgufSpec {
+            interleaved_rope: true,
+            ..gguf::GgufSpec::new("smollm3", "smollm3", "SmolLM3ForCausalLM")
         }],
-        mlc: &[mlc::Architecture::new("smollm3", "smollm3", "SmolLM3ForCausalLM")],
-        ..Family::NONE
+        mlc: &[mlc::MlcSpec::new("smollm3", "smollm3", "SmolLM3ForCausalLM")],
+        ..Family::EMPTY
     },
 ];
 
@@ -58,19 +55,19 @@ pub(super) fn llama(config: Config<'_>) -> Result<Graph> {
 }
 
 /// Returns the Llama decoder with optional biases; other families start from it.
-pub(super) fn dense(config: Config<'_>, tied_by_default: bool) -> Result<Dense> {
-    let mut dense = Dense::from_config(config, tied_by_default)?;
+pub(super) fn dense(config: Config<'_>, tied_by_default: bool) -> Result<DenseDecoder> {
+    let mut dense = DenseDecoder::from_config(config, tied_by_default)?;
     let (attention, mlp) = (config.flag_or("attention_bias", false), config.flag_or("mlp_bias", false));
-    dense.attentions(|a| (a.qkv_bias, a.out_bias) = (attention, attention));
-    dense.mlps(|m| m.bias = mlp);
+    dense.map_attention(|a| (a.qkv_bias, a.out_bias) = (attention, attention));
+    dense.map_mlp(|m| m.bias = mlp);
     Ok(dense)
 }
 
 /// `MistralForCausalLM`, `MinistralForCausalLM`.
 fn mistral(config: Config<'_>) -> Result<Graph> {
-    let mut dense = Dense::from_config(config, false)?;
+    let mut dense = DenseDecoder::from_config(config, false)?;
     let window = config.count_or("sliding_window", 0).unwrap_or(0);
-    dense.windows(|index| if config.layer_type(index) == Some("full_attention") { 0 } else { window });
+    dense.set_windows(|index| if config.layer_type(index) == Some("full_attention") { 0 } else { window });
     dense.graph()
 }
 
@@ -88,6 +85,6 @@ fn smollm3(config: Config<'_>) -> Result<Graph> {
         }
     }
     let window = if config.flag_or("use_sliding_window", false) { config.count_or("sliding_window", 0)? } else { 0 };
-    dense.windows(|index| if config.layer_type(index) == Some("sliding_attention") { window } else { 0 });
+    dense.set_windows(|index| if config.layer_type(index) == Some("sliding_attention") { window } else { 0 });
     dense.graph()
 }

@@ -2,16 +2,16 @@
 //! and Nemotron 3, whose layers have one sublayer each. Reference: transformers `modeling_granitemoehybrid.py`,
 //! `modeling_nemotron_h.py`.
 
-use super::blocks::experts::{ExpertsSpec, First, Latent, Shared};
-use super::blocks::{Dense, Inner, MlpSpec, NormSpec};
+use super::blocks::experts::{ExpertTensors, ExpertsSpec, LatentProjection, SharedExpert};
+use super::blocks::{DenseDecoder, MlpKind, MlpSpec, NormSpec};
 use super::config::Config;
 use super::family::Family;
 use super::granite;
-use super::hybrid::{Hybrid, Mixer, Part, SsmGate, SsmSpec};
-use crate::format::gguf::{Architecture, Gguf, usual};
-use crate::ir::{Graph, Score};
+use super::hybrid::{HybridDecoder, Mixer, SsmGate, SsmSpec, Sublayer};
+use crate::format::gguf::{Gguf, GgufSpec, set_common_fields};
+use crate::ir::{Graph, RouterScore};
 use crate::kernels::conv::MAX_TAPS;
-use crate::kernels::recurrent::{MAX_SSM_KEY, Recurrent};
+use crate::kernels::recurrent::{MAX_SSM_KEY, RecurrentKernel};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -19,33 +19,33 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["GraniteMoeHybridForCausalLM"],
         model_types: &["granitemoehybrid"],
-        silent: r#"{"num_local_experts": 8, "num_experts_per_tok": 2}"#,
+        defaults: r#"{"num_local_experts": 8, "num_experts_per_tok": 2}"#,
         decoder: Some(granite_hybrid),
         gguf: &[
             granite_in_gguf(false, &[("feed_forward_length", "shared_intermediate_size")]),
             granite_in_gguf(true, &[("expert_shared_feed_forward_length", "shared_intermediate_size")]),
         ],
-        ..Family::NONE
+        ..Family::EMPTY
     },
     Family {
         classes: &["NemotronHForCausalLM"],
         model_types: &["nemotron_h"],
-        silent: concat!(
+        defaults: concat!(
             r#"{"num_key_value_heads": 8, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 7688, "#,
             r#""moe_shared_expert_intermediate_size": 7688}"#
         ),
         decoder: Some(nemotron),
         prefixes: &[("backbone.", "model.")],
         gguf: &[nemotron_in_gguf("nemotron_h", false), nemotron_in_gguf("nemotron_h_moe", true)],
-        ..Family::NONE
+        ..Family::EMPTY
     },
 ];
 
 /// Returns the GGUF description of Granite 4, dense or with experts; `shared` names the width of the shared MLP.
-const fn granite_in_gguf(experts: bool, shared: &'static [(&'static str, &'static str)]) -> Architecture {
-    Architecture {
-        experts,
-        interleaved: true,
+const fn granite_in_gguf(experts: bool, shared: &'static [(&'static str, &'static str)]) -> GgufSpec {
+    GgufSpec {
+        has_experts: experts,
+        interleaved_rope: true,
         names: &[
             ("ffn_gate", "shared_mlp.gate_proj"),
             ("ffn_up", "shared_mlp.up_proj"),
@@ -65,38 +65,38 @@ const fn granite_in_gguf(experts: bool, shared: &'static [(&'static str, &'stati
             ("ssm_norm", "mamba.norm"),
             ("ssm_out", "mamba.out_proj"),
         ],
-        fields: shared,
-        fixed: of_gguf,
-        ..Architecture::new("granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM")
+        extra_fields: shared,
+        set_fixed_fields: granite_gguf_fields,
+        ..GgufSpec::new("granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM")
     }
 }
 
 /// Sets what llama.cpp's conversion implies: the layers with attention, `A_log` as the negative rates, separate gate
 /// and up.
-fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
-    ssm_of_gguf(file, out);
+fn granite_gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
+    ssm_gguf_fields(file, out);
     let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
-    let kind = |layer| if file.has(&format!("blk.{layer}.ssm_a")) { "mamba" } else { "attention" };
+    let kind = |layer| if file.has_tensor(&format!("blk.{layer}.ssm_a")) { "mamba" } else { "attention" };
     out.insert("layer_types".into(), json!((0..layers).map(kind).collect::<Vec<_>>()));
-    if file.number("rope.dimension_count").is_some_and(|n| n > 0.0) {
+    if file.float_field("rope.dimension_count").is_some_and(|n| n > 0.0) {
         out.insert("position_embedding_type".into(), json!("rope"));
     }
 }
 
 /// Sets the Mamba-2 sizes of GGUF files, and that `A_log` holds the negative rates.
-pub(super) fn ssm_of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
-    usual(file, out);
+pub(super) fn ssm_gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
+    set_common_fields(file, out);
     for (field, key) in [
         ("ssm.conv_kernel", "mamba_d_conv"),
         ("ssm.state_size", "mamba_d_state"),
         ("ssm.group_count", "mamba_n_groups"),
         ("ssm.time_step_rank", "mamba_n_heads"),
     ] {
-        if let Some(value) = file.number(field) {
+        if let Some(value) = file.float_field(field) {
             out.insert(key.into(), json!(value as u64));
         }
     }
-    if let (Some(inner), Some(heads)) = (file.number("ssm.inner_size"), file.number("ssm.time_step_rank")) {
+    if let (Some(inner), Some(heads)) = (file.float_field("ssm.inner_size"), file.float_field("ssm.time_step_rank")) {
         out.insert("mamba_d_head".into(), json!((inner / heads.max(1.0)) as u64));
     }
     // Internal field, set for GGUF files only.
@@ -104,11 +104,11 @@ pub(super) fn ssm_of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
 }
 
 /// Sets the fields of Nemotron-H: layer types by tensors, sizes by the names of its config.json.
-fn nemotron_of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
-    ssm_of_gguf(file, out);
+fn nemotron_gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
+    ssm_gguf_fields(file, out);
     let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
     let kinds = [("ssm_a", "mamba"), ("attn_q.weight", "attention"), ("ffn_gate_inp.weight", "moe")];
-    let kind = |layer| kinds.iter().find(|k| file.has(&format!("blk.{layer}.{}", k.0))).map_or("mlp", |k| k.1);
+    let kind = |layer| kinds.iter().find(|k| file.has_tensor(&format!("blk.{layer}.{}", k.0))).map_or("mlp", |k| k.1);
     out.insert("layers_block_type".into(), json!((0..layers).map(kind).collect::<Vec<_>>()));
     for (ours, theirs) in [
         ("mamba_d_conv", "conv_kernel"),
@@ -122,9 +122,9 @@ fn nemotron_of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
 }
 
 /// Returns the GGUF description of Nemotron-H, dense or with experts, which has a separate name.
-const fn nemotron_in_gguf(name: &'static str, experts: bool) -> Architecture {
-    Architecture {
-        experts,
+const fn nemotron_in_gguf(name: &'static str, experts: bool) -> GgufSpec {
+    GgufSpec {
+        has_experts: experts,
         names: &[
             ("token_embd", "model.embeddings"),
             ("output_norm", "model.norm_f"),
@@ -151,7 +151,7 @@ const fn nemotron_in_gguf(name: &'static str, experts: bool) -> Architecture {
             ("ssm_norm", "mixer.norm"),
             ("ssm_out", "mixer.out_proj"),
         ],
-        fields: &[
+        extra_fields: &[
             ("expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"),
             ("expert_weights_norm", "norm_topk_prob"),
             ("expert_weights_scale", "routed_scaling_factor"),
@@ -159,8 +159,8 @@ const fn nemotron_in_gguf(name: &'static str, experts: bool) -> Architecture {
             ("expert_group_used_count", "topk_group"),
             ("moe_latent_size", "moe_latent_size"),
         ],
-        fixed: nemotron_of_gguf,
-        ..Architecture::new(name, "nemotron_h", "NemotronHForCausalLM")
+        set_fixed_fields: nemotron_gguf_fields,
+        ..GgufSpec::new(name, "nemotron_h", "NemotronHForCausalLM")
     }
 }
 
@@ -169,9 +169,9 @@ fn unsupported<T>(config: Config<'_>, option: String, hint: &str) -> Result<T> {
 }
 
 /// Refuses sizes that the kernels do not support.
-pub(super) fn checked(config: Config<'_>, spec: SsmSpec) -> Result<SsmSpec> {
-    let SsmSpec { heads, head_dim, groups, state, taps, .. } = spec;
-    let known = Recurrent::<()>::fits(MAX_SSM_KEY, state as u32, head_dim as u32) && heads % groups == 0;
+pub(super) fn check_ssm(config: Config<'_>, spec: SsmSpec) -> Result<SsmSpec> {
+    let SsmSpec { heads, head_dim, groups, state, kernel_size: taps, .. } = spec;
+    let known = RecurrentKernel::<()>::fits(MAX_SSM_KEY, state as u32, head_dim as u32) && heads % groups == 0;
     if !known || !(2..=MAX_TAPS as usize).contains(&taps) {
         let hint = "The kernels support states of up to 256 columns, head dimensions that are multiples of 4, and convolutions of 2 to 8.";
         return unsupported(
@@ -184,15 +184,15 @@ pub(super) fn checked(config: Config<'_>, spec: SsmSpec) -> Result<SsmSpec> {
 }
 
 /// Returns one end of `time_step_limit`; `default` replaces infinity, which JSON lacks.
-pub(super) fn limit(config: Config<'_>, index: usize, default: f32) -> f32 {
+pub(super) fn dt_limit(config: Config<'_>, index: usize, default: f32) -> f32 {
     let found = config.get("time_step_limit").and_then(|l| l.get(index)).and_then(Value::as_f64);
     found.map_or(default, |v| v as f32)
 }
 
 /// Returns a layer's type from any of the fields that name it.
-fn kind<'a>(config: Config<'a>, layer: usize) -> &'a str {
+fn layer_type<'a>(config: Config<'a>, layer: usize) -> &'a str {
     let listed = |field: &str| config.get(field).and_then(|t| t.get(layer)).and_then(Value::as_str);
-    let letter = config.text("hybrid_override_pattern").and_then(|p| p.get(layer..=layer));
+    let letter = config.string("hybrid_override_pattern").and_then(|p| p.get(layer..=layer));
     match listed("layers_block_type").or(listed("layer_types")).or(letter) {
         None | Some("linear_attention" | "mamba" | "M") => "mamba",
         Some("full_attention" | "attention" | "*") => "attention",
@@ -209,35 +209,35 @@ fn granite_hybrid(config: Config<'_>) -> Result<Graph> {
     let experts = if sparse { Some(granite::experts(config, shared)?) } else { None };
     let mut own = config.0.clone();
     own["intermediate_size"] = json!(shared);
-    let mut dense = Dense::from_config(Config(&own), false)?;
+    let mut dense = DenseDecoder::from_config(Config(&own), false)?;
     let number = |field: &str| Ok::<_, Error>(config.number_or(field, 1.0)? as f32);
     let (residual, scale) = (number("residual_multiplier")?, number("attention_multiplier")?);
     let (rotated, bias) =
-        (config.text("position_embedding_type") == Some("rope"), config.flag_or("attention_bias", false));
-    dense.attentions(|a| {
+        (config.string("position_embedding_type") == Some("rope"), config.flag_or("attention_bias", false));
+    dense.map_attention(|a| {
         (a.scale, a.out_scale, a.qkv_bias, a.out_bias) = (scale, residual, bias, bias);
         if !rotated {
             a.rope = None;
         }
     });
-    dense.mlps(|m| {
-        (m.inner, m.down, m.out_scale) = (granite::shared_mlp(config), "output_linear", residual);
+    dense.map_mlp(|m| {
+        (m.kind, m.down, m.out_scale) = (granite::shared_mlp(config), "output_linear", residual);
     });
     let heads = config.count_or("mamba_n_heads", 128)?;
     let inner = config.count_or("mamba_expand", 2)? * dense.hidden;
-    let ssm = checked(
+    let ssm = check_ssm(
         config,
         SsmSpec {
             heads,
             head_dim: config.get("mamba_d_head").and_then(Value::as_u64).map_or(inner / heads, |d| d as usize),
             groups: config.count_or("mamba_n_groups", 1)?,
             state: config.count_or("mamba_d_state", 256)?,
-            taps: config.count_or("mamba_d_conv", 4)?,
+            kernel_size: config.count_or("mamba_d_conv", 4)?,
             conv_bias: config.flag_or("mamba_conv_bias", true),
             bias: config.flag_or("mamba_proj_bias", false),
             out_bias: config.flag_or("mamba_proj_bias", false),
-            limits: [limit(config, 0, 0.0), limit(config, 1, f32::MAX)],
-            raw: config.flag_or("mamba_as_in_gguf", false),
+            dt_limits: [dt_limit(config, 0, 0.0), dt_limit(config, 1, f32::MAX)],
+            negative_rates: config.flag_or("mamba_as_in_gguf", false),
             eps: dense.norm.eps,
             gate: SsmGate::BeforeNorm,
             scales: [1.0; 5],
@@ -245,7 +245,7 @@ fn granite_hybrid(config: Config<'_>) -> Result<Graph> {
         },
     )?;
     let layers = dense.layers.iter().enumerate().map(|(index, layer)| {
-        let (path, mixer) = match kind(config, index) {
+        let (path, mixer) = match layer_type(config, index) {
             "mamba" => ("mamba", Mixer::Ssm(ssm.clone())),
             _ => ("self_attn", Mixer::Attention(layer.attention.clone())),
         };
@@ -254,15 +254,15 @@ fn granite_hybrid(config: Config<'_>) -> Result<Graph> {
             None => ("shared_mlp", Mixer::Mlp(layer.mlp.clone())),
         };
         vec![
-            Part { norm: "input_layernorm", path, mixer },
-            Part { norm: "post_attention_layernorm", path: below, mixer: mlp },
+            Sublayer { norm: "input_layernorm", path, mixer },
+            Sublayer { norm: "post_attention_layernorm", path: below, mixer: mlp },
         ]
     });
-    Hybrid {
+    HybridDecoder {
         name: dense.name.clone(),
         embed: "model.embed_tokens",
         path: "model.layers",
-        last: "model.norm",
+        final_norm: "model.norm",
         hidden: dense.hidden,
         vocab: dense.vocab,
         embed_scale: number("embedding_multiplier")?,
@@ -277,19 +277,20 @@ fn granite_hybrid(config: Config<'_>) -> Result<Graph> {
 /// Reads the experts of Nemotron 3: MLPs without gates, a sigmoid router with a selection bias, a wider shared expert,
 /// and optionally a latent space.
 fn nemotron_experts(config: Config<'_>) -> Result<ExpertsSpec> {
-    config.only(&[("mlp_bias", "false")])?;
+    config.require_values(&[("mlp_bias", "false")])?;
     let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
     experts.act = config.activation("mlp_hidden_act", "relu2")?;
-    (experts.score, experts.choice, experts.eps) = (Score::Sigmoid, Some("gate.e_score_correction_bias"), 1e-20);
+    (experts.score, experts.selection_bias, experts.eps) =
+        (RouterScore::Sigmoid, Some("gate.e_score_correction_bias"), 1e-20);
     experts.renormalize = config.flag_or("norm_topk_prob", true);
     experts.scale = config.number_or("routed_scaling_factor", 1.0)? as f32;
-    experts.grouped(config, true)?;
-    experts.first = First::Plain("up_proj");
-    let shared = Shared::new("shared_experts", config.count("moe_shared_expert_intermediate_size")?);
-    experts.shared = Some(Shared { projections: (Inner::Plain("up_proj"), "down_proj"), ..shared });
+    experts.set_groups(config, true)?;
+    experts.up = ExpertTensors::Ungated("up_proj");
+    let shared = SharedExpert::new("shared_experts", config.count("moe_shared_expert_intermediate_size")?);
+    experts.shared = Some(SharedExpert { projections: (MlpKind::Ungated("up_proj"), "down_proj"), ..shared });
     if config.get("moe_latent_size").is_some() {
         let names = ["fc1_latent_proj", "fc2_latent_proj"];
-        experts.latent = Some(Latent { names, cols: config.count("moe_latent_size")? });
+        experts.latent = Some(LatentProjection { names, cols: config.count("moe_latent_size")? });
     }
     Ok(experts)
 }
@@ -297,7 +298,7 @@ fn nemotron_experts(config: Config<'_>) -> Result<ExpertsSpec> {
 /// `NemotronHForCausalLM`.
 fn nemotron(config: Config<'_>) -> Result<Graph> {
     let listed = config.get("layers_block_type").or(config.get("layer_types")).and_then(Value::as_array).map(Vec::len);
-    let count = listed.or(config.text("hybrid_override_pattern").map(str::len));
+    let count = listed.or(config.string("hybrid_override_pattern").map(str::len));
     let mut own = config.0.clone();
     if let Some(count) = count {
         own["num_hidden_layers"] = json!(count);
@@ -305,22 +306,22 @@ fn nemotron(config: Config<'_>) -> Result<Graph> {
     if config.get("head_dim").is_none() {
         own["head_dim"] = config.get("attention_head_dim").cloned().unwrap_or(json!(128));
     }
-    let dense = Dense::from_config(Config(&own), false)?;
+    let dense = DenseDecoder::from_config(Config(&own), false)?;
     let norm = NormSpec::rms(config.number_or("layer_norm_epsilon", config.number_or("rms_norm_eps", 1e-5)?)?);
     let groups = config.count_or("n_groups", 8)?;
-    let ssm = checked(
+    let ssm = check_ssm(
         config,
         SsmSpec {
             heads: config.count_or("mamba_num_heads", 128)?,
             head_dim: config.count_or("mamba_head_dim", 64)?,
             groups,
             state: config.count_or("ssm_state_size", 128)?,
-            taps: config.count_or("conv_kernel", 4)?,
+            kernel_size: config.count_or("conv_kernel", 4)?,
             conv_bias: config.flag_or("use_conv_bias", true),
             bias: config.flag_or("use_bias", false),
             out_bias: config.flag_or("use_bias", false),
-            limits: [config.number_or("time_step_min", 0.001)? as f32, f32::MAX],
-            raw: config.flag_or("mamba_as_in_gguf", false),
+            dt_limits: [config.number_or("time_step_min", 0.001)? as f32, f32::MAX],
+            negative_rates: config.flag_or("mamba_as_in_gguf", false),
             eps: norm.eps,
             gate: SsmGate::BeforeNorm,
             scales: [1.0; 5],
@@ -329,7 +330,7 @@ fn nemotron(config: Config<'_>) -> Result<Graph> {
     )?;
     let mut layers = Vec::new();
     for (index, layer) in dense.layers.iter().enumerate() {
-        let mixer = match kind(config, index) {
+        let mixer = match layer_type(config, index) {
             "mamba" => Mixer::Ssm(ssm.clone()),
             "attention" => {
                 let mut attention = layer.attention.clone();
@@ -338,7 +339,7 @@ fn nemotron(config: Config<'_>) -> Result<Graph> {
             }
             "mlp" => Mixer::Mlp(MlpSpec {
                 act: config.activation("mlp_hidden_act", "relu2")?,
-                inner: Inner::Plain("up_proj"),
+                kind: MlpKind::Ungated("up_proj"),
                 bias: config.flag_or("mlp_bias", false),
                 ..layer.mlp.clone()
             }),
@@ -348,13 +349,13 @@ fn nemotron(config: Config<'_>) -> Result<Graph> {
                 return unsupported(config, format!("layer type '{other}'"), hint);
             }
         };
-        layers.push(vec![Part { norm: "norm", path: "mixer", mixer }]);
+        layers.push(vec![Sublayer { norm: "norm", path: "mixer", mixer }]);
     }
-    Hybrid {
+    HybridDecoder {
         name: dense.name.clone(),
         embed: "model.embeddings",
         path: "model.layers",
-        last: "model.norm_f",
+        final_norm: "model.norm_f",
         hidden: dense.hidden,
         vocab: dense.vocab,
         embed_scale: 1.0,

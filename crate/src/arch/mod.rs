@@ -48,18 +48,19 @@ mod whisper;
 
 use crate::Result;
 use crate::format::Checkpoint;
-use crate::ir::{Builder, Graph};
+use crate::ir::{Graph, GraphBuilder};
 use crate::util::map::SortedSet;
 use config::Config;
-pub use encoder::{DenseLayer, Encoder, Head, Positions};
+pub use encoder::{DenseLayer, EncoderGraph, EncoderHead, PositionScheme};
 pub use family::{
-    Family, Shared, canonical, most_positions, numbers, of_gguf, of_mlc, order_rows, projectors, sanitize, sections,
-    shared, sight, text_config, tower, unknown,
+    Family, JointEmbedding, canonical_name, find_gguf, find_mlc, image_mask, joint_embedding, max_positions,
+    mmproj_formats, mrope_sections, sanitize, scalar_tensors, set_row_orders, text_config, unknown_architecture,
+    vision_encoder,
 };
-pub use inferred::{inferred, is_named};
+pub use inferred::{infer_family, is_named};
 pub use kani::SPEAKER_PROJECTION;
 use serde_json::Value;
-pub use speech::Speech;
+pub use speech::SpeechGraphs;
 
 /// All families. Architecture lookup goes from first to last.
 pub static FAMILIES: &[&[Family]] = &[
@@ -96,52 +97,54 @@ pub static FAMILIES: &[&[Family]] = &[
     t5::FAMILIES,
 ];
 
-type Hear = fn(Config<'_>) -> Result<Speech>;
+type SpeechBuilder = fn(Config<'_>) -> Result<SpeechGraphs>;
 
 /// Speech-to-text models, by their `model_type`.
-const HEARING: &[(&str, Hear)] = &[
+const SPEECH_MODELS: &[(&str, SpeechBuilder)] = &[
     ("whisper", whisper::whisper),
     ("moonshine", moonshine::moonshine),
     ("moonshine_streaming", moonshine::moonshine_streaming),
 ];
 
 /// Returns whether the model is a speech-to-text model.
-pub fn hears(config: &Value) -> bool {
-    let kind = Config(config).text("model_type").unwrap_or_default();
-    HEARING.iter().any(|(name, _)| *name == kind)
+pub fn is_speech_to_text(config: &Value) -> bool {
+    let kind = Config(config).string("model_type").unwrap_or_default();
+    SPEECH_MODELS.iter().any(|(name, _)| *name == kind)
 }
 
 /// Builds the graphs of a speech-to-text model; `None` for any other `model_type`.
 ///
 /// # Errors
 /// `Config` or `UnsupportedOption` from the family.
-pub fn speech(config: &Value) -> Result<Option<Speech>> {
-    let kind = Config(config).text("model_type").unwrap_or_default();
-    let hear = |(_, hear): &(&str, Hear)| hear(Config(&text_config(config)));
-    HEARING.iter().find(|(name, _)| *name == kind).map(hear).transpose()
+pub fn speech_graphs(config: &Value) -> Result<Option<SpeechGraphs>> {
+    let kind = Config(config).string("model_type").unwrap_or_default();
+    let hear = |(_, hear): &(&str, SpeechBuilder)| hear(Config(&text_config(config)));
+    SPEECH_MODELS.iter().find(|(name, _)| *name == kind).map(hear).transpose()
 }
 
 /// Builds the graph of an audio codec's decoder, from dequantized codes to samples.
 ///
 /// # Errors
 /// `UnknownArchitecture` for another codec; `Config` or `UnsupportedOption` from the codec.
-pub fn codec(config: &Value) -> Result<Graph> {
+pub fn codec_graph(config: &Value) -> Result<Graph> {
     let config = Config(config);
-    match config.text("model_type") {
-        Some(CODEC) => nanocodec::nanocodec(config),
-        other => Err(unknown(other.unwrap_or("a codec without model_type"), [CODEC].into_iter())),
+    match config.string("model_type") {
+        Some(CODEC_MODEL_TYPE) => nanocodec::nanocodec(config),
+        other => {
+            Err(unknown_architecture(other.unwrap_or("a codec without model_type"), [CODEC_MODEL_TYPE].into_iter()))
+        }
     }
 }
 
 /// The `model_type` of the supported codec.
-pub const CODEC: &str = "nanocodec_decoder";
+pub const CODEC_MODEL_TYPE: &str = "nanocodec_decoder";
 
 /// Infers a codec's configuration from its tensors and adds the sampling fields of `config`.
 ///
 /// # Errors
 /// `UnknownArchitecture` for tensors of another codec.
 pub fn codec_config(config: &Value, checkpoint: &Checkpoint) -> Result<Value> {
-    nanocodec::inferred(config, checkpoint)
+    nanocodec::infer_config(config, checkpoint)
 }
 
 /// Iterates over all families.
@@ -150,15 +153,15 @@ pub fn families() -> impl Iterator<Item = &'static Family> {
 }
 
 /// Finds the first family with the configuration's `model_type` that satisfies `what`.
-fn of_type(config: Config<'_>, what: impl Fn(&Family) -> bool) -> Option<&'static Family> {
-    let kind = config.text("model_type")?;
+fn find_by_model_type(config: Config<'_>, what: impl Fn(&Family) -> bool) -> Option<&'static Family> {
+    let kind = config.string("model_type")?;
     families().find(|f| f.model_types.contains(&kind) && what(f))
 }
 
 /// Returns whether the model is a bidirectional encoder, which cannot generate text.
 pub fn is_encoder(config: &Value) -> bool {
     let config = Config(config);
-    of_type(config, |f| f.encoder.is_some()).is_some_and(|f| {
+    find_by_model_type(config, |f| f.encoder.is_some()).is_some_and(|f| {
         // Families with both a decoder and an encoder (Gemma 3) name the direction in this field.
         f.decoder.is_none() || config.flag_or("use_bidirectional_attention", false)
     })
@@ -168,21 +171,22 @@ pub fn is_encoder(config: &Value) -> bool {
 ///
 /// # Errors
 /// `UnknownArchitecture`, `UnsupportedOption` or `Config`, each naming what it refuses.
-pub fn encoder(config: &Value, head: &Head) -> Result<Encoder> {
+pub fn encoder_graph(config: &Value, head: &EncoderHead) -> Result<EncoderGraph> {
     let config = &text_config(config);
     let (value, config) = (config.as_ref(), Config(config));
     if is_encoder(value)
-        && let Some(Family { encoder: Some(body), score, .. }) = of_type(config, |f| f.encoder.is_some())
+        && let Some(Family { encoder: Some(body), classification_head: score, .. }) =
+            find_by_model_type(config, |f| f.encoder.is_some())
     {
-        let mut b = Builder::new(&config.architecture());
+        let mut b = GraphBuilder::new(&config.architecture());
         let body = body(config, &mut b)?;
         return encoder::with_head(config, b, &body, head, *score);
     }
-    let Some(Family { decoder: Some(build), .. }) = of_type(config, |f| f.decoder.is_some()) else {
+    let Some(Family { decoder: Some(build), .. }) = find_by_model_type(config, |f| f.decoder.is_some()) else {
         let known = families().flat_map(|f| f.model_types.iter().chain(f.classes).copied());
-        return Err(unknown(&config.architecture(), known));
+        return Err(unknown_architecture(&config.architecture(), known));
     };
-    let mut encoder = encoder::of_decoder(config, build(config)?, head)?;
+    let mut encoder = encoder::from_decoder(config, build(config)?, head)?;
     encoder.graph.name = config.architecture();
     Ok(encoder)
 }
@@ -216,27 +220,27 @@ pub fn match_names<'a>(graph: &mut Graph, stored: impl Iterator<Item = &'a str>)
 /// # Errors
 /// `UnknownArchitecture`, `UnsupportedOption` or `Config`, each naming what it refuses.
 pub fn graph(config: &Value) -> Result<Graph> {
-    if let Some(speech) = speech(config)? {
+    if let Some(speech) = speech_graphs(config)? {
         return Ok(speech.decoder);
     }
     let config = text_config(config);
-    let sees = family::sees(&config);
+    let sees = family::vision_spec(&config);
     let config = Config(&config);
     let name = config.architecture();
-    match family::of_config(config, |f| f.decoder.is_some()) {
+    match family::find_by_config(config, |f| f.decoder.is_some()) {
         Some(Family { decoder: Some(build), .. }) => {
-            config.kinds_of_layers()?;
+            config.check_layer_types()?;
             let graph = build(config)?;
             Ok(match sees {
-                Some(sees) => vision::with_pictures(graph, sees, config),
+                Some(sees) => vision::with_image_tokens(graph, sees, config),
                 None => graph,
             })
         }
-        _ => Err(unknown(&name, supported())),
+        _ => Err(unknown_architecture(&name, supported_architectures())),
     }
 }
 
 /// Lists the supported decoder architectures.
-pub fn supported() -> impl Iterator<Item = &'static str> {
+pub fn supported_architectures() -> impl Iterator<Item = &'static str> {
     families().filter(|f| f.decoder.is_some()).flat_map(|f| f.classes.iter().copied())
 }

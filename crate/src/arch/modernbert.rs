@@ -2,26 +2,29 @@
 //! `modeling_modernbert.py`.
 
 use super::config::Config;
-use super::encoder::{Body, Positions, attend_fused, both_ways, dense, head_dim, labels, layer_norm, table};
+use super::encoder::{
+    EncoderBody, PositionScheme, bidirectional, dense, embedding_table, fused_attention, head_dim, label_count,
+    layer_norm,
+};
 use super::family::Family;
-use super::standard::RopeKinds;
+use super::standard::RopeByType;
 use crate::Result;
-use crate::ir::{Builder, Ids, Mask, Op, Pooling, ValueId};
+use crate::ir::{GraphBuilder, IdSource, Mask, Op, Pooling, ValueId};
 
 pub(super) static FAMILIES: &[Family] = &[Family {
     model_types: &["modernbert"],
-    rope_kinds: Some(RopeKinds {
+    rope_kinds: Some(RopeByType {
         full: ("global_rope_theta", 160_000.0),
         sliding: ("local_rope_theta", 10_000.0),
         scales_sliding: true,
     }),
     encoder: Some(modernbert),
-    score: Some(score),
-    ..Family::NONE
+    classification_head: Some(score),
+    ..Family::EMPTY
 }];
 
 /// `ModernBertModel`.
-fn modernbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+fn modernbert(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
     let (hidden, heads) = (config.count("hidden_size")?, config.count("num_attention_heads")?);
     let (head_dim, size) = (head_dim(config, hidden, heads)?, config.count("intermediate_size")?);
     let (eps, act) = (config.number_or("norm_eps", 1e-5)? as f32, config.activation("hidden_activation", "gelu")?);
@@ -29,9 +32,9 @@ fn modernbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
     let (norm_bias, attention_bias, mlp_bias) = (flag("norm_bias"), flag("attention_bias"), flag("mlp_bias"));
     let every = config.count_or("global_attn_every_n_layers", 3)?;
     let reach = config.count_or("local_attention", 128)? / 2;
-    let full = b.rope(config.rope_of_kind("full_attention", head_dim, 160_000.0)?);
-    let local = b.rope(config.rope_of_kind("sliding_attention", head_dim, 10_000.0)?);
-    let x = table(b, "embeddings.tok_embeddings", config.count("vocab_size")?, hidden, Ids::Tokens);
+    let full = b.rope(config.rope_for_type("full_attention", head_dim, 160_000.0)?);
+    let local = b.rope(config.rope_for_type("sliding_attention", head_dim, 10_000.0)?);
+    let x = embedding_table(b, "embeddings.tok_embeddings", config.count("vocab_size")?, hidden, IdSource::Tokens);
     let mut x = layer_norm(b, "embeddings.norm", x, eps, norm_bias);
     for index in 0..config.layers("num_hidden_layers")? {
         let name = |part: &str| format!("layers.{index}.{part}");
@@ -39,12 +42,12 @@ fn modernbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
         // The first layer uses the norm of the embeddings.
         let normed = if index == 0 { x } else { layer_norm(b, &name("attn_norm"), x, eps, norm_bias) };
         let qkv = b.linear(&name("attn.Wqkv"), normed, 3 * hidden, attention_bias);
-        let mut attention = both_ways(heads, head_dim);
+        let mut attention = bidirectional(heads, head_dim);
         attention.rope = Some(if global { full } else { local });
         if !global {
-            attention.mask = Mask::Segment { before: reach, after: reach };
+            attention.mask = Mask::Packed { before: reach, after: reach };
         }
-        let mixed = attend_fused(b, &name("attn"), qkv, attention);
+        let mixed = fused_attention(b, &name("attn"), qkv, attention);
         let mixed = b.linear(&name("attn.Wo"), mixed, hidden, attention_bias);
         x = b.add(&name("attention_residual"), x, mixed);
         let normed = layer_norm(b, &name("mlp_norm"), x, eps, norm_bias);
@@ -55,17 +58,20 @@ fn modernbert(config: Config<'_>, b: &mut Builder) -> Result<Body> {
         x = b.add(&name("residual"), x, outer);
     }
     let hidden = layer_norm(b, "final_norm", x, eps, norm_bias);
-    Ok(Body { hidden, positions: Positions { first: 0, padding: None, most: usize::MAX, types: 0 } })
+    Ok(EncoderBody {
+        hidden,
+        positions: PositionScheme { first: 0, padding: None, max_tokens: usize::MAX, token_types: 0 },
+    })
 }
 
 /// `ModernBertForSequenceClassification`.
-fn score(config: Config<'_>, b: &mut Builder, hidden: ValueId) -> Result<ValueId> {
+fn score(config: Config<'_>, b: &mut GraphBuilder, hidden: ValueId) -> Result<ValueId> {
     let cols = b.cols(hidden);
-    let pooling = if config.text("classifier_pooling") == Some("mean") { Pooling::Mean } else { Pooling::First };
+    let pooling = if config.string("classifier_pooling") == Some("mean") { Pooling::Mean } else { Pooling::First };
     let pooled = b.node("pooled", Op::Pool(pooling), &[hidden], cols);
     let act = config.activation("classifier_activation", "gelu")?;
     let inner = dense(b, "head.dense", pooled, cols, config.flag_or("classifier_bias", false), act);
     let eps = config.number_or("norm_eps", 1e-5)? as f32;
     let inner = layer_norm(b, "head.norm", inner, eps, config.flag_or("norm_bias", false));
-    Ok(b.linear("classifier", inner, labels(config), true))
+    Ok(b.linear("classifier", inner, label_count(config), true))
 }

@@ -3,12 +3,12 @@
 //! Reference: transformers `modeling_olmo2.py`, `modeling_olmo3.py`, `modeling_olmoe.py`.
 
 use super::blocks::experts::ExpertsSpec;
-use super::blocks::{Dense, Names, QkNorm};
+use super::blocks::{DenseDecoder, QkNorm, TensorNames};
 use super::config::Config;
 use super::family::Family;
 use super::{llama, qwen};
 use crate::Result;
-use crate::format::gguf::{self, Gguf, Value as Meta};
+use crate::format::gguf::{self, Gguf, MetadataValue as Meta};
 use crate::format::mlc;
 use crate::ir::Graph;
 use serde_json::{Map, Value, json};
@@ -17,36 +17,39 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["Olmo2ForCausalLM"],
         model_types: &["olmo2"],
-        silent: r#"{"rms_norm_eps": 1e-5}"#,
+        defaults: r#"{"rms_norm_eps": 1e-5}"#,
         decoder: Some(olmo2),
-        gguf: &[gguf::Architecture { fixed: of_gguf, ..gguf::Architecture::new("olmo2", "olmo2", "Olmo2ForCausalLM") }],
-        mlc: &[mlc::Architecture::new("olmo2", "olmo2", "Olmo2ForCausalLM")],
-        ..Family::NONE
+        gguf: &[gguf::GgufSpec {
+            set_fixed_fields: gguf_fields,
+            ..gguf::GgufSpec::new("olmo2", "olmo2", "Olmo2ForCausalLM")
+        }],
+        mlc: &[mlc::MlcSpec::new("olmo2", "olmo2", "Olmo2ForCausalLM")],
+        ..Family::EMPTY
     },
     Family {
         classes: &["Olmo3ForCausalLM"],
         model_types: &["olmo3"],
-        silent: r#"{"rms_norm_eps": 1e-5}"#,
+        defaults: r#"{"rms_norm_eps": 1e-5}"#,
         decoder: Some(olmo3),
-        ..Family::NONE
+        ..Family::EMPTY
     },
     Family {
         classes: &["OlmoeForCausalLM"],
         model_types: &["olmoe"],
-        silent: r#"{"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8}"#,
+        defaults: r#"{"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8}"#,
         decoder: Some(olmoe),
-        gguf: &[gguf::Architecture { experts: true, ..gguf::Architecture::new("olmoe", "olmoe", "OlmoeForCausalLM") }],
-        ..Family::NONE
+        gguf: &[gguf::GgufSpec { has_experts: true, ..gguf::GgufSpec::new("olmoe", "olmoe", "OlmoeForCausalLM") }],
+        ..Family::EMPTY
     },
 ];
 
 /// Default RoPE base of OLMo 3.
-const BASE: f64 = 500_000.0;
+const ROPE_BASE: f64 = 500_000.0;
 
 /// Detects OLMo 3, whose GGUF files have OLMo 2's name, by its sliding window.
-fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
-    gguf::usual(file, out);
-    if file.number("attention.sliding_window").is_none_or(|window| window < 1.0) {
+fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
+    gguf::set_common_fields(file, out);
+    if file.float_field("attention.sliding_window").is_none_or(|window| window < 1.0) {
         return;
     }
     let fields = [("model_type", json!("olmo3")), ("architectures", json!(["Olmo3ForCausalLM"]))];
@@ -58,36 +61,36 @@ fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
 }
 
 /// Returns the common decoder: Llama with norms over whole projections of q and k.
-fn body(config: Config<'_>) -> Result<Dense> {
+fn olmo_dense(config: Config<'_>) -> Result<DenseDecoder> {
     let mut dense = llama::dense(config, false)?;
-    dense.mlps(|m| m.bias = false);
+    dense.map_mlp(|m| m.bias = false);
     let spec = dense.norm;
-    dense.attentions(|a| a.qk_norm = Some(QkNorm { whole: true, ..qwen::head_norm(spec) }));
+    dense.map_attention(|a| a.qk_norm = Some(QkNorm { whole_projection: true, ..qwen::head_norm(spec) }));
     Ok(dense)
 }
 
 /// `Olmo2ForCausalLM`.
 fn olmo2(config: Config<'_>) -> Result<Graph> {
-    Dense { names: Names::POST, ..body(config)? }.graph()
+    DenseDecoder { names: TensorNames::POST, ..olmo_dense(config)? }.graph()
 }
 
 /// `Olmo3ForCausalLM`: three layers with a window, then one without.
 fn olmo3(config: Config<'_>) -> Result<Graph> {
-    let mut dense = Dense { names: Names::POST, ..body(config)? };
+    let mut dense = DenseDecoder { names: TensorNames::POST, ..olmo_dense(config)? };
     let window = config.count_or("sliding_window", 4096)?;
     let head_dim = dense.layers[0].attention.head_dim;
     // Older files have one set of parameters, whose scaling applies to full-attention layers.
     let by_kind = config.get("rope_parameters").is_some_and(|p| p.get("full_attention").is_some());
     let full = match by_kind {
-        true => config.rope_of_kind("full_attention", head_dim, BASE)?,
-        false => config.rope(head_dim, BASE)?,
+        true => config.rope_for_type("full_attention", head_dim, ROPE_BASE)?,
+        false => config.rope(head_dim, ROPE_BASE)?,
     };
-    let slid = config.rope_of_kind("sliding_attention", head_dim, BASE)?;
-    dense.windows(|index| {
+    let slid = config.rope_for_type("sliding_attention", head_dim, ROPE_BASE)?;
+    dense.set_windows(|index| {
         let slides = config.layer_type(index).map_or((index + 1) % 4 != 0, |t| t == "sliding_attention");
         if slides { window } else { 0 }
     });
-    dense.attentions(|a| {
+    dense.map_attention(|a| {
         let slides = a.mask != crate::ir::Mask::Causal { window: 0 };
         a.rope = Some(if slides { slid.clone() } else { full.clone() });
     });
@@ -96,8 +99,8 @@ fn olmo3(config: Config<'_>) -> Result<Graph> {
 
 /// `OlmoeForCausalLM`.
 fn olmoe(config: Config<'_>) -> Result<Graph> {
-    config.only(&[("clip_qkv", "null")])?;
-    let mut dense = body(config)?;
+    config.require_values(&[("clip_qkv", "null")])?;
+    let mut dense = olmo_dense(config)?;
     let experts = ExpertsSpec::from_config(config, "intermediate_size")?;
     dense.layers.iter_mut().for_each(|l| l.experts = Some(experts.clone()));
     dense.graph()

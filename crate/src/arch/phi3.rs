@@ -1,7 +1,7 @@
 //! Phi-3, Phi-3.5, Phi-4 and Phi-4-mini: fused projections, a sliding window, partial RoPE, LongRoPE factors.
 //! Reference: transformers `modeling_phi3.py`.
 
-use super::blocks::{Dense, Inner, Projections};
+use super::blocks::{DenseDecoder, MlpKind, QkvProjections};
 use super::config::Config;
 use super::family::Family;
 use crate::Result;
@@ -11,14 +11,14 @@ use crate::ir::Graph;
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["Phi3ForCausalLM"],
     model_types: &["phi3"],
-    silent: r#"{"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096}"#,
+    defaults: r#"{"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096}"#,
     decoder: Some(phi3),
-    gguf: &[gguf::Architecture {
+    gguf: &[gguf::GgufSpec {
         names: &[("ffn_up", "mlp.gate_up_proj")],
-        ..gguf::Architecture::new("phi3", "phi3", "Phi3ForCausalLM")
+        ..gguf::GgufSpec::new("phi3", "phi3", "Phi3ForCausalLM")
     }],
-    mlc: &[mlc::Architecture {
-        fused: true,
+    mlc: &[mlc::MlcSpec {
+        fused_projections: true,
         names: &[
             ("transformer.embd.", "model.embed_tokens."),
             ("transformer.h.", "model.layers."),
@@ -27,17 +27,17 @@ pub(super) static FAMILIES: &[Family] = &[Family {
             (".mixer.out_proj.", ".self_attn.o_proj."),
             (".mixer.", ".self_attn."),
         ],
-        ..mlc::Architecture::new("phi3", "phi3", "Phi3ForCausalLM")
+        ..mlc::MlcSpec::new("phi3", "phi3", "Phi3ForCausalLM")
     }],
-    ..Family::NONE
+    ..Family::EMPTY
 }];
 
 /// `Phi3ForCausalLM`.
 fn phi3(config: Config<'_>) -> Result<Graph> {
-    let mut dense = Dense::from_config(config, false)?;
-    dense.attentions(|a| a.projections = Projections::Fused("qkv_proj"));
-    dense.mlps(|m| m.inner = Inner::GatedFused("gate_up_proj"));
+    let mut dense = DenseDecoder::from_config(config, false)?;
+    dense.map_attention(|a| a.projections = QkvProjections::Fused("qkv_proj"));
+    dense.map_mlp(|m| m.kind = MlpKind::GatedFused("gate_up_proj"));
     let window = config.count_or("sliding_window", 0).unwrap_or(0);
-    dense.windows(|_| window);
+    dense.set_windows(|_| window);
     dense.graph()
 }

@@ -2,7 +2,7 @@
 //! Reference: transformers `modeling_qwen2.py`, `modeling_qwen3.py`, `modeling_qwen3_moe.py`.
 
 use super::blocks::experts::ExpertsSpec;
-use super::blocks::{Dense, NormSpec, QkNorm};
+use super::blocks::{DenseDecoder, NormSpec, QkNorm};
 use super::config::Config;
 use super::family::Family;
 use super::llama;
@@ -16,69 +16,69 @@ pub(super) static FAMILIES: &[Family] = &[
         classes: &["Qwen2ForCausalLM"],
         model_types: &["qwen2"],
         decoder: Some(qwen2),
-        gguf: &[gguf::Architecture::new("qwen2", "qwen2", "Qwen2ForCausalLM")],
-        mlc: &[mlc::Architecture::new("qwen2", "qwen2", "Qwen2ForCausalLM")],
-        ..Family::NONE
+        gguf: &[gguf::GgufSpec::new("qwen2", "qwen2", "Qwen2ForCausalLM")],
+        mlc: &[mlc::MlcSpec::new("qwen2", "qwen2", "Qwen2ForCausalLM")],
+        ..Family::EMPTY
     },
     Family {
         classes: &["Qwen3ForCausalLM"],
         model_types: &["qwen3"],
-        silent: r#"{"head_dim": 128}"#,
+        defaults: r#"{"head_dim": 128}"#,
         decoder: Some(qwen3),
-        gguf: &[gguf::Architecture::new("qwen3", "qwen3", "Qwen3ForCausalLM")],
-        mlc: &[mlc::Architecture::new("qwen3", "qwen3", "Qwen3ForCausalLM")],
-        ..Family::NONE
+        gguf: &[gguf::GgufSpec::new("qwen3", "qwen3", "Qwen3ForCausalLM")],
+        mlc: &[mlc::MlcSpec::new("qwen3", "qwen3", "Qwen3ForCausalLM")],
+        ..Family::EMPTY
     },
     Family {
         classes: &["Qwen3MoeForCausalLM"],
         model_types: &["qwen3_moe"],
-        silent: r#"{"num_key_value_heads": 4, "num_experts_per_tok": 8, "moe_intermediate_size": 768}"#,
+        defaults: r#"{"num_key_value_heads": 4, "num_experts_per_tok": 8, "moe_intermediate_size": 768}"#,
         decoder: Some(qwen3_moe),
-        gguf: &[gguf::Architecture {
-            experts: true,
-            fixed: |gguf, out| {
-                gguf::usual(gguf, out);
+        gguf: &[gguf::GgufSpec {
+            has_experts: true,
+            set_fixed_fields: |gguf, out| {
+                gguf::set_common_fields(gguf, out);
                 out.insert("norm_topk_prob".into(), true.into());
             },
-            ..gguf::Architecture::new("qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM")
+            ..gguf::GgufSpec::new("qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM")
         }],
-        ..Family::NONE
+        ..Family::EMPTY
     },
     Family {
         classes: &["Qwen2_5_VLForConditionalGeneration"],
         model_types: &["qwen2_5_vl"],
-        silent: r#"{"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6}"#,
+        defaults: r#"{"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6}"#,
         decoder: Some(qwen2),
-        sees: Some(QWEN2_5),
-        gguf: &[gguf::Architecture::new("qwen2vl", "qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration")],
-        ..Family::NONE
+        vision: Some(QWEN2_5),
+        gguf: &[gguf::GgufSpec::new("qwen2vl", "qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration")],
+        ..Family::EMPTY
     },
     Family {
         classes: &["Qwen3VLForConditionalGeneration"],
         model_types: &["qwen3_vl"],
-        silent: r#"{"num_key_value_heads": 32, "head_dim": 128, "rope_theta": 5e5}"#,
+        defaults: r#"{"num_key_value_heads": 32, "head_dim": 128, "rope_theta": 5e5}"#,
         decoder: Some(qwen3),
-        sees: Some(QWEN3),
-        gguf: &[gguf::Architecture::new("qwen3vl", "qwen3_vl", "Qwen3VLForConditionalGeneration")],
-        ..Family::NONE
+        vision: Some(QWEN3),
+        gguf: &[gguf::GgufSpec::new("qwen3vl", "qwen3_vl", "Qwen3VLForConditionalGeneration")],
+        ..Family::EMPTY
     },
 ];
 
 /// `Qwen2ForCausalLM`.
 fn qwen2(config: Config<'_>) -> Result<Graph> {
-    let mut dense = Dense::from_config(config, false)?;
-    dense.attentions(|a| a.qkv_bias = true);
-    windows(&mut dense, config)?;
+    let mut dense = DenseDecoder::from_config(config, false)?;
+    dense.map_attention(|a| a.qkv_bias = true);
+    set_windows(&mut dense, config)?;
     dense.graph()
 }
 
 /// `Qwen3ForCausalLM`.
 fn qwen3(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, false)?;
-    dense.mlps(|m| m.bias = false);
+    dense.map_mlp(|m| m.bias = false);
     let spec = dense.norm;
-    dense.attentions(|a| a.qk_norm = Some(head_norm(spec)));
-    windows(&mut dense, config)?;
+    dense.map_attention(|a| a.qk_norm = Some(head_norm(spec)));
+    set_windows(&mut dense, config)?;
     dense.graph()
 }
 
@@ -86,15 +86,15 @@ fn qwen3(config: Config<'_>) -> Result<Graph> {
 fn qwen3_moe(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, false)?;
     let spec = dense.norm;
-    dense.attentions(|a| a.qk_norm = Some(head_norm(spec)));
-    windows(&mut dense, config)?;
+    dense.map_attention(|a| a.qk_norm = Some(head_norm(spec)));
+    set_windows(&mut dense, config)?;
     let experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
-    sparse(&mut dense, config, &experts)?;
+    set_experts(&mut dense, config, &experts)?;
     dense.graph()
 }
 
 /// Adds experts to every `decoder_sparse_step`th layer except those in `mlp_only_layers`.
-pub(super) fn sparse(dense: &mut Dense, config: Config<'_>, experts: &ExpertsSpec) -> Result<()> {
+pub(super) fn set_experts(dense: &mut DenseDecoder, config: Config<'_>, experts: &ExpertsSpec) -> Result<()> {
     let step = config.count_or("decoder_sparse_step", 1)?;
     let only = config.get("mlp_only_layers").and_then(|l| l.as_array());
     let plain = |index: usize| only.is_some_and(|l| l.iter().any(|v| v.as_u64() == Some(index as u64)));
@@ -106,17 +106,17 @@ pub(super) fn sparse(dense: &mut Dense, config: Config<'_>, experts: &ExpertsSpe
 
 /// Returns the norm of each head of q and k before RoPE, with the usual names.
 pub(super) fn head_norm(spec: NormSpec) -> QkNorm {
-    QkNorm { names: ["q_norm", "k_norm"], spec, whole: false, after_rope: false }
+    QkNorm { names: ["q_norm", "k_norm"], spec, whole_projection: false, after_rope: false }
 }
 
 /// Sets a sliding window for the layers from `max_window_layers` on, if enabled.
-fn windows(dense: &mut Dense, config: Config<'_>) -> Result<()> {
+fn set_windows(dense: &mut DenseDecoder, config: Config<'_>) -> Result<()> {
     if !config.flag_or("use_sliding_window", false) || config.get("sliding_window").is_none() {
         return Ok(());
     }
     let window = config.count("sliding_window")?;
     let first = config.number_or("max_window_layers", 28.0)? as usize;
-    dense.windows(|index| {
+    dense.set_windows(|index| {
         let sliding = config.layer_type(index).map_or(index >= first, |t| t == "sliding_attention");
         if sliding { window } else { 0 }
     });

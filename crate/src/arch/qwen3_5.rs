@@ -1,28 +1,29 @@
 //! Qwen3.5 (text, dense or with experts) and Qwen3-Next: Gated DeltaNets, with gated attention in every fourth layer.
 //! Reference: transformers `modeling_qwen3_5.py`, `modeling_qwen3_5_moe.py`, `modeling_qwen3_next.py`.
 
-use super::blocks::experts::{ExpertsSpec, Shared};
-use super::blocks::{Dense, NormSpec};
+use super::blocks::experts::{ExpertsSpec, SharedExpert};
+use super::blocks::{DenseDecoder, NormSpec};
 use super::config::Config;
-use super::family::{Family, Order};
-use super::hybrid::{DeltaSpec, Hybrid, Mixer, Part};
-use super::qwen::{head_norm, sparse};
+use super::family::{Family, RowOrderFn};
+use super::hybrid::{DeltaSpec, HybridDecoder, Mixer, Sublayer};
+use super::qwen::{head_norm, set_experts};
 use super::vision::qwen::QWEN3;
 use crate::format::RowOrder;
-use crate::format::gguf::{Architecture, Gguf, usual};
+use crate::format::gguf::{Gguf, GgufSpec, set_common_fields};
 use crate::ir::Graph;
 use crate::kernels::conv::MAX_TAPS;
-use crate::kernels::recurrent::{MAX_DELTA_KEY, Recurrent};
+use crate::kernels::recurrent::{MAX_DELTA_KEY, RecurrentKernel};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
 /// Weights whose rows are stored in another order than the graph's.
-type Rows = &'static [(&'static str, Order)];
+type RowOrders = &'static [(&'static str, RowOrderFn)];
 
-const ROWS: Rows = &[("self_attn.q_proj.weight", gate_apart), ("self_attn.q_proj.bias", gate_apart)];
+const GATED_Q_ORDERS: RowOrders =
+    &[("self_attn.q_proj.weight", separate_gate), ("self_attn.q_proj.bias", separate_gate)];
 
-const fn in_gguf(name: &'static str, model_type: &'static str, class: &'static str) -> Architecture {
-    Architecture {
+const fn in_gguf(name: &'static str, model_type: &'static str, class: &'static str) -> GgufSpec {
+    GgufSpec {
         names: &[
             ("attn_qkv", "linear_attn.in_proj_qkv"),
             ("attn_gate", "linear_attn.in_proj_z"),
@@ -36,16 +37,16 @@ const fn in_gguf(name: &'static str, model_type: &'static str, class: &'static s
             ("ssm_norm", "linear_attn.norm"),
             ("ssm_out", "linear_attn.out_proj"),
         ],
-        rows: true,
+        original_row_orders: true,
         norm_plus_one: true,
-        fields: &[
+        extra_fields: &[
             ("ssm.conv_kernel", "linear_conv_kernel_dim"),
             ("ssm.state_size", "linear_key_head_dim"),
             ("ssm.group_count", "linear_num_key_heads"),
             ("ssm.time_step_rank", "linear_num_value_heads"),
         ],
-        fixed: of_gguf,
-        ..Architecture::new(name, model_type, class)
+        set_fixed_fields: gguf_fields,
+        ..GgufSpec::new(name, model_type, class)
     }
 }
 
@@ -53,68 +54,69 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         classes: &["Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"],
         model_types: &["qwen3_5", "qwen3_5_text"],
-        silent: r#"{"num_key_value_heads": 4, "head_dim": 256, "partial_rotary_factor": 0.25}"#,
+        defaults: r#"{"num_key_value_heads": 4, "head_dim": 256, "partial_rotary_factor": 0.25}"#,
         decoder: Some(qwen3_5),
-        sees: Some(QWEN3),
-        rows: ROWS,
+        vision: Some(QWEN3),
+        row_orders: GATED_Q_ORDERS,
         gguf: &[in_gguf("qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM")],
-        ..Family::NONE
+        ..Family::EMPTY
     },
     Family {
         classes: &["Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"],
         model_types: &["qwen3_5_moe", "qwen3_5_moe_text"],
-        silent: r#"{"num_key_value_heads": 2, "head_dim": 256, "partial_rotary_factor": 0.25, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512}"#,
+        defaults: r#"{"num_key_value_heads": 2, "head_dim": 256, "partial_rotary_factor": 0.25, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512}"#,
         decoder: Some(qwen3_5_moe),
-        sees: Some(QWEN3),
-        rows: ROWS,
-        gguf: &[Architecture { experts: true, ..in_gguf("qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM") }],
-        ..Family::NONE
+        vision: Some(QWEN3),
+        row_orders: GATED_Q_ORDERS,
+        gguf: &[GgufSpec { has_experts: true, ..in_gguf("qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM") }],
+        ..Family::EMPTY
     },
     Family {
         classes: &["Qwen3NextForCausalLM"],
         model_types: &["qwen3_next"],
-        silent: r#"{"num_key_value_heads": 2, "head_dim": 256, "partial_rotary_factor": 0.25, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512}"#,
+        defaults: r#"{"num_key_value_heads": 2, "head_dim": 256, "partial_rotary_factor": 0.25, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512}"#,
         decoder: Some(qwen3_next),
-        rows: &[
-            ROWS[0],
-            ROWS[1],
-            ("linear_attn.in_proj_qkvz.weight", |config| by_key_head(config, true)),
-            ("linear_attn.in_proj_ba.weight", |config| by_key_head(config, false)),
+        row_orders: &[
+            GATED_Q_ORDERS[0],
+            GATED_Q_ORDERS[1],
+            ("linear_attn.in_proj_qkvz.weight", |config| separate_by_key_head(config, true)),
+            ("linear_attn.in_proj_ba.weight", |config| separate_by_key_head(config, false)),
         ],
-        gguf: &[Architecture { experts: true, ..in_gguf("qwen3next", "qwen3_next", "Qwen3NextForCausalLM") }],
-        ..Family::NONE
+        gguf: &[GgufSpec { has_experts: true, ..in_gguf("qwen3next", "qwen3_next", "Qwen3NextForCausalLM") }],
+        ..Family::EMPTY
     },
 ];
 
 /// Sets what llama.cpp's conversion implies: `A_log` holds the negative rates, and except for Qwen3-Next value heads
 /// are interleaved over key heads.
-fn of_gguf(file: &Gguf, out: &mut Map<String, Value>) {
-    usual(file, out);
+fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
+    set_common_fields(file, out);
     let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
-    let kind = |layer| if file.has(&format!("blk.{layer}.ssm_a")) { "linear_attention" } else { "full_attention" };
+    let kind =
+        |layer| if file.has_tensor(&format!("blk.{layer}.ssm_a")) { "linear_attention" } else { "full_attention" };
     out.insert("layer_types".into(), json!((0..layers).map(kind).collect::<Vec<_>>()));
-    if let (Some(inner), Some(heads)) = (file.number("ssm.inner_size"), file.number("ssm.time_step_rank")) {
+    if let (Some(inner), Some(heads)) = (file.float_field("ssm.inner_size"), file.float_field("ssm.time_step_rank")) {
         out.insert("linear_value_head_dim".into(), json!((inner / heads.max(1.0)) as u64));
     }
     // Internal fields, set for GGUF files only.
-    let apart = (0..layers).any(|layer| file.has(&format!("blk.{layer}.attn_gate.weight")));
+    let apart = (0..layers).any(|layer| file.has_tensor(&format!("blk.{layer}.attn_gate.weight")));
     out.insert("linear_as_in_gguf".into(), json!(true));
     out.insert("linear_z_apart".into(), json!(apart));
 }
 
 /// Separates queries and gates, which are interleaved by head.
-pub(super) fn gate_apart(config: Config<'_>) -> Result<RowOrder> {
+pub(super) fn separate_gate(config: Config<'_>) -> Result<RowOrder> {
     let (heads, _) = config.heads()?;
     let head = config.count_or("head_dim", 256)?;
-    Ok(RowOrder::Apart { groups: heads, runs: [head, head, 0, 0] })
+    Ok(RowOrder::Grouped { groups: heads, group_rows: [head, head, 0, 0] })
 }
 
 /// Separates queries, keys, values and gates (or beta and dt), which are grouped by key head.
-fn by_key_head(config: Config<'_>, values: bool) -> Result<RowOrder> {
-    let DeltaSpec { key_heads, heads, key_dim, value_dim, .. } = delta(config, true, 0.0)?;
+fn separate_by_key_head(config: Config<'_>, values: bool) -> Result<RowOrder> {
+    let DeltaSpec { key_heads, heads, key_dim, value_dim, .. } = delta_spec(config, true, 0.0)?;
     let each = heads / key_heads;
     let runs = if values { [key_dim, key_dim, each * value_dim, each * value_dim] } else { [each, each, 0, 0] };
-    Ok(RowOrder::Apart { groups: key_heads, runs })
+    Ok(RowOrder::Grouped { groups: key_heads, group_rows: runs })
 }
 
 /// `Qwen3_5ForCausalLM`.
@@ -137,30 +139,30 @@ fn qwen3_next(config: Config<'_>) -> Result<Graph> {
 /// Reads the experts, including a shared one.
 fn experts(config: Config<'_>) -> Result<ExpertsSpec> {
     let size = config.count_or("shared_expert_intermediate_size", 512)?;
-    let shared = Some(Shared { gate: Some("shared_expert_gate"), ..Shared::new("shared_expert", size) });
+    let shared = Some(SharedExpert { gate: Some("shared_expert_gate"), ..SharedExpert::new("shared_expert", size) });
     Ok(ExpertsSpec { shared, ..ExpertsSpec::from_config(config, "moe_intermediate_size")? })
 }
 
 /// Builds the decoder, optionally with experts; `fused` for Qwen3-Next's fused DeltaNet projections.
 fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Result<Graph> {
-    config.only(&[("attn_output_gate", "true")])?;
+    config.require_values(&[("attn_output_gate", "true")])?;
     // Models with experts in every layer have no other width.
     let mut own = config.0.clone();
     if config.get("intermediate_size").is_none() {
         own["intermediate_size"] =
             config.get("moe_intermediate_size").filter(|_| experts.is_some()).cloned().unwrap_or_default();
     }
-    let mut dense = Dense::from_config(Config(&own), false)?;
+    let mut dense = DenseDecoder::from_config(Config(&own), false)?;
     dense.norm = NormSpec { offset: 1.0, ..dense.norm };
     if let Some(experts) = experts {
-        sparse(&mut dense, config, experts)?;
+        set_experts(&mut dense, config, experts)?;
     }
     let (norm, bias) = (dense.norm, config.flag_or("attention_bias", false));
-    dense.attentions(|a| {
+    dense.map_attention(|a| {
         a.qk_norm = Some(head_norm(norm));
         (a.gated, a.qkv_bias, a.out_bias) = (true, bias, bias);
     });
-    let delta = delta(config, fused, norm.eps)?;
+    let delta = delta_spec(config, fused, norm.eps)?;
     let interval = config.count_or("full_attention_interval", 4)?;
     let linear = |index: usize| match config.layer_type(index) {
         Some(kind) => kind == "linear_attention",
@@ -172,14 +174,14 @@ fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Res
         } else {
             ("self_attn", Mixer::Attention(layer.attention.clone()))
         };
-        let read = Part { norm: "input_layernorm", path, mixer };
-        vec![read, Part { norm: "post_attention_layernorm", path: "mlp", mixer: Mixer::of_mlp(layer) }]
+        let read = Sublayer { norm: "input_layernorm", path, mixer };
+        vec![read, Sublayer { norm: "post_attention_layernorm", path: "mlp", mixer: Mixer::from_layer(layer) }]
     });
-    Hybrid {
+    HybridDecoder {
         name: dense.name.clone(),
         embed: "model.embed_tokens",
         path: "model.layers",
-        last: "model.norm",
+        final_norm: "model.norm",
         hidden: dense.hidden,
         vocab: dense.vocab,
         embed_scale: 1.0,
@@ -191,24 +193,24 @@ fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Res
     .graph()
 }
 
-fn delta(config: Config<'_>, fused: bool, eps: f32) -> Result<DeltaSpec> {
+fn delta_spec(config: Config<'_>, fused: bool, eps: f32) -> Result<DeltaSpec> {
     let raw = config.flag_or("linear_as_in_gguf", false);
     let spec = DeltaSpec {
         key_heads: config.count_or("linear_num_key_heads", 16)?,
         heads: config.count_or("linear_num_value_heads", 32)?,
         key_dim: config.count_or("linear_key_head_dim", 128)?,
         value_dim: config.count_or("linear_value_head_dim", 128)?,
-        taps: config.count_or("linear_conv_kernel_dim", 4)?,
+        kernel_size: config.count_or("linear_conv_kernel_dim", 4)?,
         fused: [fused && !config.flag_or("linear_z_apart", false), fused],
-        turns: raw && !fused,
-        raw,
+        interleaved: raw && !fused,
+        negative_rates: raw,
         eps,
     };
-    let known = Recurrent::<()>::fits(MAX_DELTA_KEY, spec.key_dim as u32, spec.value_dim as u32)
-        && (2..=MAX_TAPS as usize).contains(&spec.taps)
+    let known = RecurrentKernel::<()>::fits(MAX_DELTA_KEY, spec.key_dim as u32, spec.value_dim as u32)
+        && (2..=MAX_TAPS as usize).contains(&spec.kernel_size)
         && spec.heads.is_multiple_of(spec.key_heads);
     if !known {
-        let DeltaSpec { key_heads, heads, key_dim, value_dim, taps, .. } = spec;
+        let DeltaSpec { key_heads, heads, key_dim, value_dim, kernel_size: taps, .. } = spec;
         return Err(Error::UnsupportedOption {
             architecture: config.architecture(),
             option: format!(

@@ -6,21 +6,21 @@
 use serde_json::{Map, Value};
 
 /// Marks a normalized configuration.
-const STANDARD: &str = "standardized";
+const NORMALIZED_FIELD: &str = "standardized";
 
 /// Names under which published files nest the text model.
-const NESTED: [&str; 3] = ["text_config", "language_config", "llm_config"];
+const TEXT_CONFIG_FIELDS: [&str; 3] = ["text_config", "language_config", "llm_config"];
 
 /// All RoPE fields of one level.
-const ROPE: [&str; 4] = ["rope_scaling", "rope_parameters", "rope_theta", "partial_rotary_factor"];
+const ROPE_FIELDS: [&str; 4] = ["rope_scaling", "rope_parameters", "rope_theta", "partial_rotary_factor"];
 
 /// Some families' names for RoPE fields, and the usual names.
-const ALIASES: [(&str, &str); 3] =
+const ROPE_ALIASES: [(&str, &str); 3] =
     [("rotary_emb_base", "rope_theta"), ("rotary_pct", "partial_rotary_factor"), ("rope_pct", "partial_rotary_factor")];
 
 /// RoPE of families whose sliding-window layers have a separate one.
 #[derive(Debug, Clone, Copy)]
-pub struct RopeKinds {
+pub struct RopeByType {
     /// Field and default of the base of full attention.
     pub full: (&'static str, f64),
     /// Field and default of the base of sliding-window layers.
@@ -30,39 +30,39 @@ pub struct RopeKinds {
 }
 
 /// Returns whether the configuration is normalized.
-pub fn is_standard(config: &Value) -> bool {
-    config.get(STANDARD).is_some()
+pub fn is_normalized(config: &Value) -> bool {
+    config.get(NORMALIZED_FIELD).is_some()
 }
 
 /// Normalizes a configuration. `silent` holds the family's defaults for absent fields.
-pub fn standard(config: &Value, silent: Map<String, Value>, kinds: Option<RopeKinds>) -> Value {
+pub fn normalize(config: &Value, silent: Map<String, Value>, kinds: Option<RopeByType>) -> Value {
     let mut out = config.as_object().cloned().unwrap_or_default();
-    let nested = NESTED.iter().find_map(|name| config.get(*name)?.as_object());
+    let nested = TEXT_CONFIG_FIELDS.iter().find_map(|name| config.get(*name)?.as_object());
     if let Some(text) = nested {
-        lift(&mut out, text);
+        hoist_text_config(&mut out, text);
     }
     for (key, value) in silent {
         out.entry(key).or_insert(value);
     }
-    for (theirs, usual) in ALIASES {
-        if let Some(value) = known(&out, theirs) {
+    for (theirs, usual) in ROPE_ALIASES {
+        if let Some(value) = non_null(&out, theirs) {
             out.insert(usual.into(), value);
         }
     }
-    out.values_mut().for_each(whole);
-    rope(&mut out, kinds);
+    out.values_mut().for_each(floats_to_integers);
+    merge_rope(&mut out, kinds);
     for name in ["vision_config", "encoder_config"] {
-        out.get_mut(name).and_then(Value::as_object_mut).into_iter().for_each(|part| rope(part, None));
+        out.get_mut(name).and_then(Value::as_object_mut).into_iter().for_each(|part| merge_rope(part, None));
     }
-    out.insert(STANDARD.into(), true.into());
+    out.insert(NORMALIZED_FIELD.into(), true.into());
     Value::Object(out)
 }
 
 /// Moves the fields of a nested text model to the top.
-fn lift(out: &mut Map<String, Value>, text: &Map<String, Value>) {
+fn hoist_text_config(out: &mut Map<String, Value>, text: &Map<String, Value>) {
     // If the nested text model has any RoPE field, only its own count.
-    if ROPE.iter().any(|name| text.get(*name).is_some_and(|v| !v.is_null())) {
-        ROPE.iter().for_each(|name| drop(out.remove(*name)));
+    if ROPE_FIELDS.iter().any(|name| text.get(*name).is_some_and(|v| !v.is_null())) {
+        ROPE_FIELDS.iter().for_each(|name| drop(out.remove(*name)));
     }
     for (key, value) in text {
         // A shared embedding width (`projection_dim`) belongs to the whole model.
@@ -74,10 +74,10 @@ fn lift(out: &mut Map<String, Value>, text: &Map<String, Value>) {
 }
 
 /// Converts whole floats to integers: readers of counts refuse 4096.0.
-fn whole(value: &mut Value) {
+fn floats_to_integers(value: &mut Value) {
     match value {
-        Value::Array(list) => list.iter_mut().for_each(whole),
-        Value::Object(map) => map.values_mut().for_each(whole),
+        Value::Array(list) => list.iter_mut().for_each(floats_to_integers),
+        Value::Object(map) => map.values_mut().for_each(floats_to_integers),
         Value::Number(n) if n.is_f64() => {
             // Beyond 2^53 an f64 cannot represent every integer.
             if let Some(float) = n.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9e15) {
@@ -89,12 +89,12 @@ fn whole(value: &mut Value) {
 }
 
 /// Returns a field unless it is absent or null.
-fn known(map: &Map<String, Value>, name: &str) -> Option<Value> {
+fn non_null(map: &Map<String, Value>, name: &str) -> Option<Value> {
     map.get(name).filter(|v| !v.is_null()).cloned()
 }
 
 /// Returns an object's fields without nulls, also inside layer types; `None` if none are left.
-fn fields(value: Option<Value>) -> Option<Map<String, Value>> {
+fn without_nulls(value: Option<Value>) -> Option<Map<String, Value>> {
     let Some(Value::Object(mut map)) = value else { return None };
     // A null layer type means layers without RoPE.
     map.retain(|key, value| !value.is_null() || key.ends_with("_attention"));
@@ -103,10 +103,11 @@ fn fields(value: Option<Value>) -> Option<Map<String, Value>> {
 }
 
 /// Merges all RoPE fields into `rope_parameters`. Leaves a level unchanged if it has neither object.
-fn rope(out: &mut Map<String, Value>, kinds: Option<RopeKinds>) {
-    let (scaling, parameters) = (fields(out.remove("rope_scaling")), fields(out.remove("rope_parameters")));
+fn merge_rope(out: &mut Map<String, Value>, kinds: Option<RopeByType>) {
+    let (scaling, parameters) =
+        (without_nulls(out.remove("rope_scaling")), without_nulls(out.remove("rope_parameters")));
     let mut all = match kinds {
-        Some(kinds) => Some(by_kind(out, kinds, scaling.as_ref(), parameters.unwrap_or_default())),
+        Some(kinds) => Some(rope_by_type(out, kinds, scaling.as_ref(), parameters.unwrap_or_default())),
         None => scaling.or(parameters),
     };
     let nested = all.iter().flat_map(Map::values).any(Value::is_object);
@@ -117,15 +118,15 @@ fn rope(out: &mut Map<String, Value>, kinds: Option<RopeKinds>) {
     };
     for level in levels {
         for name in ["rope_theta", "partial_rotary_factor"] {
-            known(out, name).map(|value| level.entry(name).or_insert(value));
+            non_null(out, name).map(|value| level.entry(name).or_insert(value));
         }
-        standard_type(level);
+        normalize_rope_type(level);
         if matches!(level.get("rope_type").and_then(Value::as_str), Some("llama3" | "yarn" | "longrope")) {
             const ORIGINAL: &str = "original_max_position_embeddings";
             // Phi-3 has it next to the parameters, and that value wins.
-            if let Some(beside) = known(out, ORIGINAL).filter(|_| !nested) {
+            if let Some(beside) = non_null(out, ORIGINAL).filter(|_| !nested) {
                 level.insert(ORIGINAL.into(), beside);
-            } else if let Some(most) = known(out, "max_position_embeddings") {
+            } else if let Some(most) = non_null(out, "max_position_embeddings") {
                 level.entry(ORIGINAL).or_insert(most);
             }
         }
@@ -134,26 +135,26 @@ fn rope(out: &mut Map<String, Value>, kinds: Option<RopeKinds>) {
 }
 
 /// Builds the parameters of both layer types from separate fields; `rope_scaling` applies to full attention.
-fn by_kind(
+fn rope_by_type(
     out: &Map<String, Value>,
-    kinds: RopeKinds,
+    kinds: RopeByType,
     scaling: Option<&Map<String, Value>>,
     mut parameters: Map<String, Value>,
 ) -> Map<String, Value> {
     let all = [("full_attention", kinds.full, true), ("sliding_attention", kinds.sliding, kinds.scales_sliding)];
     let own = all.map(|(kind, (field, default), scaled)| {
         let plain = || Map::from_iter([("rope_type".to_string(), "default".into())]);
-        let mut own = fields(parameters.remove(kind)).unwrap_or_else(plain);
+        let mut own = without_nulls(parameters.remove(kind)).unwrap_or_else(plain);
         let shared = scaling.filter(|_| scaled).into_iter().flatten();
         own.extend(shared.map(|(name, value)| (name.clone(), value.clone())));
-        own.entry("rope_theta").or_insert_with(|| known(out, field).unwrap_or(default.into()));
+        own.entry("rope_theta").or_insert_with(|| non_null(out, field).unwrap_or(default.into()));
         (kind.to_string(), Value::Object(own))
     });
     Map::from_iter(own)
 }
 
 /// Sets `rope_type` from either of its names, mapping old names to current ones.
-fn standard_type(own: &mut Map<String, Value>) {
+fn normalize_rope_type(own: &mut Map<String, Value>) {
     let kind = own.get("rope_type").or(own.get("type")).and_then(Value::as_str).unwrap_or("default");
     let kind = match kind {
         "mrope" => "default",

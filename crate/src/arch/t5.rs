@@ -1,18 +1,18 @@
 //! T5 as an encoder (sentence-t5, the encoder of flan-t5): RMSNorm before each part, unscaled attention scores, a
 //! relative position bias shared by all layers. Reference: transformers `modeling_t5.py`.
 
-use super::blocks::{Dense, Inner, Names, Projections};
+use super::blocks::{DenseDecoder, MlpKind, QkvProjections, TensorNames};
 use super::config::Config;
-use super::encoder::{Body, Positions};
+use super::encoder::{EncoderBody, PositionScheme};
 use super::family::Family;
-use crate::ir::{Builder, Mask};
+use crate::ir::{GraphBuilder, Mask};
 use crate::{Error, Result};
 use serde_json::json;
 
-pub(super) static FAMILIES: &[Family] = &[Family { model_types: &["t5", "mt5"], encoder: Some(t5), ..Family::NONE }];
+pub(super) static FAMILIES: &[Family] = &[Family { model_types: &["t5", "mt5"], encoder: Some(t5), ..Family::EMPTY }];
 
 /// The encoder of `T5Model`, `T5EncoderModel` and `MT5EncoderModel`.
-fn t5(config: Config<'_>, b: &mut Builder) -> Result<Body> {
+fn t5(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
     let buckets = [("relative_attention_num_buckets", 32), ("relative_attention_max_distance", 128)];
     for (field, known) in buckets {
         let found = config.count_or(field, known)?;
@@ -24,7 +24,7 @@ fn t5(config: Config<'_>, b: &mut Builder) -> Result<Body> {
             });
         }
     }
-    let how = config.text("feed_forward_proj").unwrap_or("relu");
+    let how = config.string("feed_forward_proj").unwrap_or("relu");
     let (gated, act) = how.split_once('-').map_or((false, how), |(kind, act)| (kind == "gated", act));
     // Maps T5's field names to the usual ones.
     let usual = json!({
@@ -38,25 +38,25 @@ fn t5(config: Config<'_>, b: &mut Builder) -> Result<Body> {
         "rms_norm_eps": config.number_or("layer_norm_epsilon", 1e-6)?,
         "hidden_act": if how == "gated-gelu" { "gelu_new" } else { act },
     });
-    let mut dense = Dense::from_config(Config(&usual), true)?;
-    dense.names = Names {
+    let mut dense = DenseDecoder::from_config(Config(&usual), true)?;
+    dense.names = TensorNames {
         embed: "shared",
         layers: "encoder.block",
         attention: "layer.0.SelfAttention",
         mlp: "layer.1.DenseReluDense",
         before_attention: "layer.0.layer_norm",
         before_mlp: "layer.1.layer_norm",
-        last: "encoder.final_layer_norm",
-        ..Names::PRE
+        final_norm: "encoder.final_layer_norm",
+        ..TensorNames::PRE
     };
-    dense.attentions(|a| {
-        a.mask = Mask::Segment { before: usize::MAX, after: usize::MAX };
+    dense.map_attention(|a| {
+        a.mask = Mask::Packed { before: usize::MAX, after: usize::MAX };
         (a.rope, a.scale) = (None, 1.0);
-        (a.projections, a.out) = (Projections::Apart(["q", "k", "v"]), "o");
-        a.relative = Some("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight");
+        (a.projections, a.out) = (QkvProjections::Separate(["q", "k", "v"]), "o");
+        a.relative_bias = Some("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight");
     });
-    let inner = if gated { Inner::Gated(["wi_0", "wi_1"]) } else { Inner::Plain("wi") };
-    dense.mlps(|m| (m.inner, m.down) = (inner, "wo"));
-    let positions = Positions { first: 0, padding: None, most: usize::MAX, types: 0 };
-    Ok(Body { hidden: dense.body(b), positions })
+    let inner = if gated { MlpKind::Gated(["wi_0", "wi_1"]) } else { MlpKind::Ungated("wi") };
+    dense.map_mlp(|m| (m.kind, m.down) = (inner, "wo"));
+    let positions = PositionScheme { first: 0, padding: None, max_tokens: usize::MAX, token_types: 0 };
+    Ok(EncoderBody { hidden: dense.hidden_states(b), positions })
 }

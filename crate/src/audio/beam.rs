@@ -1,10 +1,10 @@
 //! Beam search as a state machine: takes rows of log-probabilities, returns the next token and parent of each beam.
 //! Follows transformers' `generate`: scores are summed log-probabilities over length to the power of the penalty.
 
-use crate::util::lists;
+use crate::util::sort;
 
 /// Lower than any real score.
-const NEVER: f32 = -1e9;
+const MIN_SCORE: f32 = -1e9;
 
 /// Options of a beam search.
 #[derive(Debug, Clone)]
@@ -14,9 +14,9 @@ pub struct BeamOptions {
     /// Exponent of the length that divides a score.
     pub length_penalty: f32,
     /// Maximum tokens after the prompt.
-    pub most: usize,
+    pub max_tokens: usize,
     /// End tokens.
-    pub ends: Vec<u32>,
+    pub end_tokens: Vec<u32>,
 }
 
 /// A running or finished hypothesis.
@@ -32,7 +32,7 @@ pub struct Hypothesis {
 
 /// A beam of the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step {
+pub struct BeamStep {
     /// The previous beam whose KV cache it continues.
     pub parent: usize,
     /// Its next token.
@@ -41,13 +41,13 @@ pub struct Step {
 
 /// State of a beam search.
 #[derive(Debug, Clone)]
-pub struct Search {
+pub struct BeamSearch {
     options: BeamOptions,
     running: Vec<Hypothesis>,
     finished: Vec<Hypothesis>,
 }
 
-impl Search {
+impl BeamSearch {
     /// Creates a search that starts after the prompt.
     pub fn new(options: BeamOptions) -> Self {
         let running = vec![Hypothesis { ids: Vec::new(), path: Vec::new(), score: 0.0 }];
@@ -56,17 +56,17 @@ impl Search {
 
     /// Takes the log-probabilities of each running beam, with disallowed tokens at -inf; one row in the first step.
     /// Returns the beams of the next step, or none when the search is over.
-    pub fn step(&mut self, rows: &[Vec<f32>]) -> Vec<Step> {
+    pub fn step(&mut self, rows: &[Vec<f32>]) -> Vec<BeamStep> {
         let beams = self.options.beams;
-        let keep = beams * (1 + self.options.ends.len()).max(2);
+        let keep = beams * (1 + self.options.end_tokens.len()).max(2);
         let mut best: Vec<(f32, usize, u32)> = Vec::new();
         for (beam, row) in rows.iter().enumerate() {
-            best.extend(top(row, keep).into_iter().map(|(id, p)| (p + self.running[beam].score, beam, id)));
+            best.extend(top_values(row, keep).into_iter().map(|(id, p)| (p + self.running[beam].score, beam, id)));
         }
-        lists::sort_by(&mut best, |a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        sort::sort_by(&mut best, |a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
         best.truncate(keep);
         let length = self.running[0].ids.len() + 1;
-        let ended = |id: u32| self.options.ends.contains(&id) || length >= self.options.most;
+        let ended = |id: u32| self.options.end_tokens.contains(&id) || length >= self.options.max_tokens;
         let grown = |&(score, beam, id): &(f32, usize, u32)| {
             let mut next = self.running[beam].clone();
             next.ids.push(id);
@@ -80,16 +80,16 @@ impl Search {
         let running: Vec<Hypothesis> = best.iter().filter(|c| !ended(c.2)).take(beams).map(grown).collect();
         let goes_on = running.len() == beams.min(best.len());
         self.finished.extend(done);
-        lists::sort_by(&mut self.finished, |a, b| b.score.total_cmp(&a.score));
+        sort::sort_by(&mut self.finished, |a, b| b.score.total_cmp(&a.score));
         self.finished.truncate(beams);
         self.running = running;
         let Some(leader) = self.running.first() else { return Vec::new() };
         // Continue only if the best running beam can still beat the worst finished one.
-        let worst = if self.finished.len() == beams { self.finished[beams - 1].score } else { NEVER };
+        let worst = if self.finished.len() == beams { self.finished[beams - 1].score } else { MIN_SCORE };
         if !goes_on || leader.score / divisor <= worst {
             return Vec::new();
         }
-        let last = |h: &Hypothesis| Step { parent: h.path[length - 1], token: h.ids[length - 1] };
+        let last = |h: &Hypothesis| BeamStep { parent: h.path[length - 1], token: h.ids[length - 1] };
         self.running.iter().map(last).collect()
     }
 
@@ -114,7 +114,7 @@ pub fn log_softmax(logits: &mut [f32]) {
 }
 
 /// Returns the `count` largest values of a row, largest first.
-fn top(row: &[f32], count: usize) -> Vec<(u32, f32)> {
+fn top_values(row: &[f32], count: usize) -> Vec<(u32, f32)> {
     let mut best: Vec<(u32, f32)> = Vec::with_capacity(count + 1);
     for (id, p) in row.iter().enumerate().filter(|(_, p)| p.is_finite()) {
         // Ties keep the order of ids.
@@ -143,7 +143,8 @@ mod tests {
     }
 
     fn search(beams: usize, most: usize) -> Vec<Hypothesis> {
-        let mut search = Search::new(BeamOptions { beams, length_penalty: 0.0, most, ends: vec![2] });
+        let mut search =
+            BeamSearch::new(BeamOptions { beams, length_penalty: 0.0, max_tokens: most, end_tokens: vec![2] });
         let mut rows = vec![row(None)];
         loop {
             let next = search.step(&rows);
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_likeliest_text_is_not_the_greedy_one() {
+    fn the_best_hypothesis_is_not_the_greedy_one() {
         let found = search(3, 6);
         assert_eq!(found[0].ids, [1, 2], "0.36 in all, where the greedy text begins with 0");
         assert!((found[0].score - 0.36f32.ln()).abs() < 1e-5);
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_ends_texts_without_an_end_token() {
+    fn a_limit_ends_hypotheses_without_an_end_token() {
         let found = search(2, 1);
         assert_eq!(found.iter().map(|h| h.ids.clone()).collect::<Vec<_>>(), [[0], [1]]);
     }
@@ -174,6 +175,6 @@ mod tests {
         let mut row = vec![1.0, 2.0, -50.0, f32::NEG_INFINITY];
         log_softmax(&mut row);
         assert!((row.iter().map(|v| v.exp()).sum::<f32>() - 1.0).abs() < 1e-6);
-        assert_eq!(top(&row, 9).len(), 3);
+        assert_eq!(top_values(&row, 9).len(), 3);
     }
 }

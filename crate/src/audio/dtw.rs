@@ -1,30 +1,30 @@
 //! Token timestamps by dynamic time warping over smoothed cross-attention weights.
 
 /// Attention weights of one head, `[tokens][frames]`.
-pub type Weights<'a> = &'a [f32];
+pub type AttentionWeights<'a> = &'a [f32];
 
 /// Returns the frame at which each token starts, for heads of `tokens * frames` weights each.
 ///
 /// Each head is normalized over the tokens (mean 0, deviation 1) and smoothed over the frames by a median of `filter`
 /// frames (odd), then the heads are averaged. The cheapest monotonic path through the negated weights gives the starts.
-pub fn starts(heads: &[Weights<'_>], tokens: usize, frames: usize, filter: usize) -> Vec<usize> {
+pub fn token_starts(heads: &[AttentionWeights<'_>], tokens: usize, frames: usize, filter: usize) -> Vec<usize> {
     if tokens == 0 || frames == 0 || heads.is_empty() {
         return vec![0; tokens];
     }
     let mut cost = vec![0.0f64; tokens * frames];
     for head in heads {
-        let normal = normalized(head, tokens, frames);
+        let normal = normalize_head(head, tokens, frames);
         for (row, sums) in normal.chunks_exact(frames).zip(cost.chunks_exact_mut(frames)) {
-            for (sum, value) in sums.iter_mut().zip(median(row, filter)) {
+            for (sum, value) in sums.iter_mut().zip(median_filter(row, filter)) {
                 *sum -= value / heads.len() as f64;
             }
         }
     }
-    path(&cost, tokens, frames)
+    alignment_starts(&cost, tokens, frames)
 }
 
 /// Normalizes each frame over the tokens to mean 0 and deviation 1.
-fn normalized(head: Weights<'_>, tokens: usize, frames: usize) -> Vec<f64> {
+fn normalize_head(head: AttentionWeights<'_>, tokens: usize, frames: usize) -> Vec<f64> {
     let mut out: Vec<f64> = head.iter().map(|w| f64::from(*w)).collect();
     for frame in 0..frames {
         let column = || (0..tokens).map(|t| f64::from(head[t * frames + frame]));
@@ -40,13 +40,13 @@ fn normalized(head: Weights<'_>, tokens: usize, frames: usize) -> Vec<f64> {
 }
 
 /// Median filter with mirrored ends. Returns rows of at most half the filter's width unchanged.
-fn median(row: &[f64], filter: usize) -> Vec<f64> {
+fn median_filter(row: &[f64], filter: usize) -> Vec<f64> {
     let half = filter / 2;
     if row.len() <= half {
         return row.to_vec();
     }
     let one = |at: usize| {
-        let places = (0..filter).map(|i| super::mel::mirrored((at + i) as isize - half as isize, row.len()));
+        let places = (0..filter).map(|i| super::mel::mirror_index((at + i) as isize - half as isize, row.len()));
         let mut around: Vec<f64> = Vec::with_capacity(filter);
         for value in places.map(|i| row[i]) {
             let at = around.partition_point(|before| before.total_cmp(&value).is_le());
@@ -58,7 +58,7 @@ fn median(row: &[f64], filter: usize) -> Vec<f64> {
 }
 
 /// Returns the frame at which the cheapest path first reaches each token.
-fn path(cost: &[f64], tokens: usize, frames: usize) -> Vec<usize> {
+fn alignment_starts(cost: &[f64], tokens: usize, frames: usize) -> Vec<usize> {
     let width = frames + 1;
     // f32 as in the reference: its rounding breaks ties between paths.
     let mut sums = vec![f32::INFINITY; (tokens + 1) * width];
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_begin_where_they_look() {
+    fn tokens_start_at_their_attention() {
         let (tokens, frames, begin) = (4, 40, [0, 9, 17, 30]);
         let mut head = vec![0.01f32; tokens * frames];
         for t in 0..tokens {
@@ -104,14 +104,14 @@ mod tests {
             head[t * frames + begin[t]..t * frames + end].fill(1.0);
         }
         let noise: Vec<f32> = head.iter().enumerate().map(|(i, w)| w + ((i * 7919) % 13) as f32 * 0.01).collect();
-        assert_eq!(starts(&[&head, &noise], tokens, frames, 7), begin);
-        assert_eq!(starts(&[], 3, 10, 7), [0, 0, 0]);
-        assert_eq!(starts(&[&[0.5; 3]], 3, 1, 7).len(), 3);
+        assert_eq!(token_starts(&[&head, &noise], tokens, frames, 7), begin);
+        assert_eq!(token_starts(&[], 3, 10, 7), [0, 0, 0]);
+        assert_eq!(token_starts(&[&[0.5; 3]], 3, 1, 7).len(), 3);
     }
 
     #[test]
     fn a_median_mirrors_its_ends() {
-        assert_eq!(median(&[5.0, 1.0, 4.0, 2.0], 3), [1.0, 4.0, 2.0, 4.0]);
-        assert_eq!(median(&[5.0, 1.0, 3.0], 7), [5.0, 1.0, 3.0]);
+        assert_eq!(median_filter(&[5.0, 1.0, 4.0, 2.0], 3), [1.0, 4.0, 2.0, 4.0]);
+        assert_eq!(median_filter(&[5.0, 1.0, 3.0], 7), [5.0, 1.0, 3.0]);
     }
 }

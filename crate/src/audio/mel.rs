@@ -11,10 +11,10 @@ pub const HOP: usize = 160;
 /// Frequency bins of a window's DFT.
 pub const BINS: usize = WINDOW / 2 + 1;
 /// Minimum power before the logarithm.
-pub const FLOOR: f32 = 1e-10;
+pub const MIN_POWER: f32 = 1e-10;
 
 /// Returns cosine, sine and Hann weight for each of the 400 samples of a window.
-pub fn table() -> Vec<[f32; 3]> {
+pub fn window_table() -> Vec<[f32; 3]> {
     let entry = |i: usize| {
         let (sin, cos) = (TAU * i as f64 / WINDOW as f64).sin_cos();
         [cos as f32, sin as f32, (0.5 - 0.5 * cos) as f32]
@@ -48,7 +48,7 @@ pub fn filters(mels: usize) -> Vec<f32> {
 }
 
 /// Mirrors an index outside of `0..count` back inside.
-pub fn mirrored(at: isize, count: usize) -> usize {
+pub fn mirror_index(at: isize, count: usize) -> usize {
     let last = count as isize - 1;
     let at = if at < 0 { -at } else { at };
     (if at > last { 2 * last - at } else { at }).clamp(0, last) as usize

@@ -2,17 +2,17 @@
 //! formats. Does not depend on graphs, the GPU or a tokenizer.
 
 pub mod beam;
-pub mod codec;
+pub mod codec_tokens;
 pub mod dtw;
-pub mod formats;
-pub mod frames;
-pub mod guard;
+pub mod fsq;
 pub mod languages;
-pub mod live;
 pub mod mel;
+pub mod overlap;
+pub mod repetition;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod resample;
-pub mod seams;
+pub mod stream_vad;
+pub mod subtitles;
 pub mod vad;
 pub mod wav;
 pub mod whisper;
@@ -20,18 +20,18 @@ pub mod whisper;
 use crate::{Error, Result};
 
 /// Sample rate of speech-to-text models, in Hz.
-pub const RATE: u32 = 16_000;
+pub const SAMPLE_RATE: u32 = 16_000;
 
 /// Mono audio.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sound {
+pub struct AudioClip {
     /// Sample rate in Hz.
     pub rate: u32,
     /// Samples, usually in [-1, 1].
     pub samples: Vec<f32>,
 }
 
-impl Sound {
+impl AudioClip {
     /// Duration in seconds.
     pub fn seconds(&self) -> f64 {
         self.samples.len() as f64 / f64::from(self.rate)
@@ -42,7 +42,7 @@ impl Sound {
 ///
 /// # Errors
 /// `Request`, with the name `parameter`.
-pub fn check(samples: &[f32], parameter: &str) -> Result<()> {
+pub fn check_samples(samples: &[f32], parameter: &str) -> Result<()> {
     let refuse = |reason: &str| Err(Error::Request { parameter: parameter.into(), reason: reason.into() });
     if samples.is_empty() {
         return refuse("the audio has no samples. Check the recording or the file.");

@@ -1,6 +1,6 @@
 //! Native resampling with a windowed sinc per phase of the rate ratio, exact in time. Browsers use OfflineAudioContext.
 
-use super::Sound;
+use super::AudioClip;
 use std::f64::consts::PI;
 
 /// Zero crossings of the sinc on each side, at the lower of the two rates.
@@ -9,7 +9,7 @@ const CROSSINGS: f64 = 32.0;
 const BAND: f64 = 0.95;
 
 /// Resamples audio to another rate. The duration does not change.
-pub fn resample(sound: Sound, rate: u32) -> Sound {
+pub fn resample(sound: AudioClip, rate: u32) -> AudioClip {
     if sound.rate == rate || sound.rate == 0 {
         return sound;
     }
@@ -27,7 +27,7 @@ pub fn resample(sound: Sound, rate: u32) -> Sound {
         let taps = &phases[n * down % up];
         padded[n * down / up..].iter().zip(taps).map(|(x, w)| x * w).sum()
     };
-    Sound { rate, samples: (0..count).map(one).collect() }
+    AudioClip { rate, samples: (0..count).map(one).collect() }
 }
 
 /// Returns the weights of samples `-half` to `half + 1`, for a point `fraction` of a sample after sample 0.
@@ -53,24 +53,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tone_keeps_its_pitch_place_and_length() {
+    fn a_tone_keeps_frequency_phase_and_length() {
         for rate in [8_000u32, 11_025, 22_050, 44_100, 48_000] {
             let tone = |rate: u32, i: usize| (i as f64 * 440.0 * std::f64::consts::TAU / f64::from(rate)).sin() as f32;
             let samples = (0..rate as usize).map(|i| tone(rate, i)).collect();
-            let found = resample(Sound { rate, samples }, 16_000);
+            let found = resample(AudioClip { rate, samples }, 16_000);
             assert_eq!((found.rate, found.samples.len()), (16_000, 16_000));
             let error = (400..15_600).map(|i| (found.samples[i] - tone(16_000, i)).abs()).fold(0.0, f32::max);
             assert!(error < 1e-4, "{rate} Hz: {error}");
         }
-        let same = Sound { rate: 16_000, samples: vec![0.5; 10] };
+        let same = AudioClip { rate: 16_000, samples: vec![0.5; 10] };
         assert_eq!(resample(same.clone(), 16_000), same);
     }
 
     #[test]
-    fn what_the_lower_rate_cannot_hold_is_gone() {
+    fn frequencies_above_the_lower_nyquist_are_removed() {
         let samples =
             (0..48_000).map(|i| (f64::from(i) * 10_000.0 * std::f64::consts::TAU / 48_000.0).sin() as f32).collect();
-        let found = resample(Sound { rate: 48_000, samples }, 16_000);
+        let found = resample(AudioClip { rate: 48_000, samples }, 16_000);
         assert!(found.samples[400..15_600].iter().all(|v| v.abs() < 1e-3));
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! Source: github.com/snakers4/silero-vad (MIT), version 6; the network is that of its ONNX file.
 
-use super::RATE;
+use super::SAMPLE_RATE;
 use crate::format::Dtype;
-use crate::format::safetensors::{PREFIX, header_range, parse_header};
+use crate::format::safetensors::{PREFIX_BYTES, header_range, parse_header};
 use crate::{Error, Result};
 use half::f16;
 use std::ops::Range;
@@ -15,14 +15,14 @@ pub const WINDOW: usize = 512;
 /// Samples of the previous window that a window includes.
 const CONTEXT: usize = 64;
 /// Columns of the STFT: real parts, then imaginary parts.
-const PARTS: usize = 258;
-const SPAN: usize = 256;
-const STRIDE: usize = 128;
+const STFT_COLS: usize = 258;
+const STFT_WINDOW: usize = 256;
+const STFT_HOP: usize = 128;
 const HIDDEN: usize = 128;
 
 /// Convolution with kernel size 3 and zero padding, then ReLU.
 #[derive(Debug)]
-struct Conv {
+struct VadConv {
     inputs: usize,
     outputs: usize,
     stride: usize,
@@ -31,7 +31,7 @@ struct Conv {
     bias: Vec<f32>,
 }
 
-impl Conv {
+impl VadConv {
     fn run(&self, x: &[f32]) -> Vec<f32> {
         let rows = x.len() / self.inputs;
         let mut out = Vec::with_capacity(rows.div_ceil(self.stride) * self.outputs);
@@ -41,7 +41,7 @@ impl Conv {
             for tap in 0..3 {
                 let Some(row) = (center + tap).checked_sub(1).filter(|r| *r < rows) else { continue };
                 let weight = &self.weight[tap * self.inputs * self.outputs..];
-                add_product(&mut out[start..], &x[row * self.inputs..][..self.inputs], weight);
+                add_matvec(&mut out[start..], &x[row * self.inputs..][..self.inputs], weight);
             }
             out[start..].iter_mut().for_each(|v| *v = v.max(0.0));
         }
@@ -50,7 +50,7 @@ impl Conv {
 }
 
 /// `out += x · w`, `w` as `[x][out]`.
-fn add_product(out: &mut [f32], x: &[f32], w: &[f32]) {
+fn add_matvec(out: &mut [f32], x: &[f32], w: &[f32]) {
     for (value, row) in x.iter().zip(w.chunks_exact(out.len())) {
         for (sum, weight) in out.iter_mut().zip(row) {
             *sum += value * weight;
@@ -69,7 +69,7 @@ fn transposed(w: &[f32], rows: usize) -> Vec<f32> {
 pub struct Vad {
     /// `[256][258]`.
     transform: Vec<f32>,
-    convs: [Conv; 4],
+    convs: [VadConv; 4],
     /// `[256][512]`: rows of the input, then of the hidden state; gates input, forget, cell, output.
     gates: Vec<f32>,
     gates_bias: Vec<f32>,
@@ -79,13 +79,13 @@ pub struct Vad {
 
 /// Recurrent state of a stream.
 #[derive(Debug, Clone, PartialEq)]
-pub struct State {
+pub struct VadState {
     context: [f32; CONTEXT],
     /// Hidden and cell state.
     pub hidden: [Vec<f32>; 2],
 }
 
-impl Default for State {
+impl Default for VadState {
     fn default() -> Self {
         Self { context: [0.0; CONTEXT], hidden: [vec![0.0; HIDDEN], vec![0.0; HIDDEN]] }
     }
@@ -98,7 +98,7 @@ impl Vad {
     /// `Malformed`, `MissingTensor`, `Shape` or `UnsupportedEncoding`.
     pub fn new(file: &[u8]) -> Result<Self> {
         let size = file.len() as u64;
-        let range = header_range("silero_vad", &file[..file.len().min(PREFIX as usize)], size)?;
+        let range = header_range("silero_vad", &file[..file.len().min(PREFIX_BYTES as usize)], size)?;
         let header = parse_header("silero_vad", &file[range.start as usize..range.end as usize], size)?;
         let tensor = |name: &str, expected: usize| -> Result<Vec<f32>> {
             let found = header.tensors.iter().find(|t| t.name == name);
@@ -122,13 +122,13 @@ impl Vad {
             }
             Ok(values)
         };
-        let conv = |name: &str, inputs: usize, outputs: usize, stride: usize| -> Result<Conv> {
+        let conv = |name: &str, inputs: usize, outputs: usize, stride: usize| -> Result<VadConv> {
             let stored = tensor(&format!("{name}.weight"), outputs * inputs * 3)?;
             let taps = (0..3 * inputs * outputs).map(|i| {
                 let (tap, input, output) = (i / (inputs * outputs), i / outputs % inputs, i % outputs);
                 stored[(output * inputs + input) * 3 + tap]
             });
-            Ok(Conv {
+            Ok(VadConv {
                 inputs,
                 outputs,
                 stride,
@@ -140,7 +140,7 @@ impl Vad {
         gates.extend(transposed(&tensor("lstm_cell.weight_hh", 4 * HIDDEN * HIDDEN)?, 4 * HIDDEN));
         let bias = [tensor("lstm_cell.bias_ih", 4 * HIDDEN)?, tensor("lstm_cell.bias_hh", 4 * HIDDEN)?];
         Ok(Self {
-            transform: transposed(&tensor("stft_conv.weight", PARTS * SPAN)?, PARTS),
+            transform: transposed(&tensor("stft_conv.weight", STFT_COLS * STFT_WINDOW)?, STFT_COLS),
             convs: [
                 conv("conv1", 129, 128, 1)?,
                 conv("conv2", 128, 64, 2)?,
@@ -155,7 +155,7 @@ impl Vad {
     }
 
     /// Returns the speech probability of the next window. Pads a shorter window with zeros.
-    pub fn next(&self, state: &mut State, window: &[f32]) -> f32 {
+    pub fn next(&self, state: &mut VadState, window: &[f32]) -> f32 {
         let mut x = [0.0; CONTEXT + WINDOW + CONTEXT];
         let count = window.len().min(WINDOW);
         x[..CONTEXT].copy_from_slice(&state.context);
@@ -166,21 +166,21 @@ impl Vad {
             x[end + i] = x[end - 2 - i];
         }
         state.context.copy_from_slice(&x[end - CONTEXT..end]);
-        let mut rows = Vec::with_capacity(4 * PARTS / 2);
-        for start in (0..=x.len() - SPAN).step_by(STRIDE) {
-            let mut parts = [0.0; PARTS];
-            add_product(&mut parts, &x[start..start + SPAN], &self.transform);
-            let (re, im) = parts.split_at(PARTS / 2);
+        let mut rows = Vec::with_capacity(4 * STFT_COLS / 2);
+        for start in (0..=x.len() - STFT_WINDOW).step_by(STFT_HOP) {
+            let mut parts = [0.0; STFT_COLS];
+            add_matvec(&mut parts, &x[start..start + STFT_WINDOW], &self.transform);
+            let (re, im) = parts.split_at(STFT_COLS / 2);
             rows.extend(re.iter().zip(im).map(|(a, b)| (a * a + b * b).sqrt()));
         }
         let features = self.convs.iter().fold(rows, |x, conv| conv.run(&x));
-        self.cell(state, &features)
+        self.lstm_cell(state, &features)
     }
 
-    fn cell(&self, state: &mut State, x: &[f32]) -> f32 {
+    fn lstm_cell(&self, state: &mut VadState, x: &[f32]) -> f32 {
         let mut gates = self.gates_bias.clone();
-        add_product(&mut gates, x, &self.gates);
-        add_product(&mut gates, &state.hidden[0], &self.gates[HIDDEN * 4 * HIDDEN..]);
+        add_matvec(&mut gates, x, &self.gates);
+        add_matvec(&mut gates, &state.hidden[0], &self.gates[HIDDEN * 4 * HIDDEN..]);
         let mut sum = self.last_bias;
         for i in 0..HIDDEN {
             let gate = |n: usize| gates[n * HIDDEN + i];
@@ -194,7 +194,7 @@ impl Vad {
 
     /// Returns the speech probabilities of all windows.
     pub fn probabilities(&self, samples: &[f32]) -> Vec<f32> {
-        let mut state = State::default();
+        let mut state = VadState::default();
         samples.chunks(WINDOW).map(|window| self.next(&mut state, window)).collect()
     }
 }
@@ -205,54 +205,60 @@ fn sigmoid(x: f32) -> f32 {
 
 /// Thresholds for speech segments; durations in samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Thresholds {
+pub struct VadThresholds {
     /// Probability from which speech starts.
-    pub enter: f32,
+    pub start_probability: f32,
     /// Probability below which speech ends.
-    pub leave: f32,
+    pub end_probability: f32,
     /// Minimum speech duration.
-    pub speech: usize,
+    pub min_speech: usize,
     /// Minimum silence duration.
-    pub silence: usize,
+    pub min_silence: usize,
     /// Padding before and after speech.
     pub padding: usize,
 }
 
-impl Default for Thresholds {
+impl Default for VadThresholds {
     fn default() -> Self {
-        let ms = |n: usize| n * RATE as usize / 1000;
-        Self { enter: 0.5, leave: 0.35, speech: ms(250), silence: ms(100), padding: ms(30) }
+        let ms = |n: usize| n * SAMPLE_RATE as usize / 1000;
+        Self {
+            start_probability: 0.5,
+            end_probability: 0.35,
+            min_speech: ms(250),
+            min_silence: ms(100),
+            padding: ms(30),
+        }
     }
 }
 
 /// Returns the speech segments of `count` samples, as sample ranges.
-pub fn stretches(probabilities: &[f32], count: usize, t: Thresholds) -> Vec<Range<usize>> {
+pub fn speech_segments(probabilities: &[f32], count: usize, t: VadThresholds) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     let (mut start, mut quiet) = (None, None);
     for (index, p) in probabilities.iter().enumerate() {
         let at = index * WINDOW;
-        if *p >= t.enter {
+        if *p >= t.start_probability {
             quiet = None;
             start.get_or_insert(at);
         }
         if let Some(begin) = start
-            && *p < t.leave
+            && *p < t.end_probability
         {
             let end = *quiet.get_or_insert(at);
-            if at - end >= t.silence {
+            if at - end >= t.min_silence {
                 found.push(begin..end);
                 (start, quiet) = (None, None);
             }
         }
     }
     found.extend(start.map(|begin| begin..count));
-    found.retain(|s| s.len() > t.speech);
-    pad(&mut found, count, t.padding);
+    found.retain(|s| s.len() > t.min_speech);
+    pad_segments(&mut found, count, t.padding);
     found
 }
 
 /// Pads both sides of each segment without overlap.
-fn pad(found: &mut [Range<usize>], count: usize, padding: usize) {
+fn pad_segments(found: &mut [Range<usize>], count: usize, padding: usize) {
     for i in 0..found.len() {
         if i == 0 {
             found[0].start = found[0].start.saturating_sub(padding);
@@ -273,11 +279,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speech_has_a_least_length_and_bridges_short_pauses() {
-        let t = Thresholds { padding: 100, ..Thresholds::default() };
+    fn speech_has_a_minimum_length_and_bridges_short_pauses() {
+        let t = VadThresholds { padding: 100, ..VadThresholds::default() };
         let spoken = |windows: &[(f32, usize)]| {
             let p: Vec<f32> = windows.iter().flat_map(|(p, n)| vec![*p; *n]).collect();
-            stretches(&p, p.len() * WINDOW, t)
+            speech_segments(&p, p.len() * WINDOW, t)
         };
         assert_eq!(spoken(&[(0.1, 10), (0.9, 20), (0.1, 10)]), vec![10 * WINDOW - 100..30 * WINDOW + 100]);
         assert_eq!(spoken(&[(0.9, 5), (0.1, 10)]), [], "too short");

@@ -1,11 +1,11 @@
 //! Reading and writing of WAV files: PCM of 8 to 32 bits and float samples. Rejects other encodings by name.
 
-use super::Sound;
+use super::AudioClip;
 use crate::{Error, Result};
 
 /// Sample format.
 #[derive(Clone, Copy)]
-struct Format {
+struct WavFormat {
     /// Format tag: 1 PCM, 3 float.
     tag: u16,
     channels: usize,
@@ -13,7 +13,7 @@ struct Format {
     bits: u16,
 }
 
-impl Format {
+impl WavFormat {
     fn read(chunk: &[u8]) -> Result<Self, String> {
         if chunk.len() < 16 {
             return Err("its 'fmt ' chunk is too short".into());
@@ -29,7 +29,7 @@ impl Format {
         match (tag, format.bits) {
             (1, 8 | 16 | 24 | 32) | (3, 32 | 64) => {}
             (1 | 3, bits) => return Err(format!("samples of {bits} bits are not supported")),
-            (tag, _) => return Err(format!("the encoding {} is not supported", encoding(tag))),
+            (tag, _) => return Err(format!("the encoding {} is not supported", encoding_name(tag))),
         }
         if format.channels == 0 || !(100..=1_000_000).contains(&rate) {
             return Err(format!("{} channels at {rate} Hz are not valid", format.channels));
@@ -50,7 +50,7 @@ impl Format {
     }
 }
 
-fn encoding(tag: u16) -> String {
+fn encoding_name(tag: u16) -> String {
     match tag {
         2 => "ADPCM".into(),
         6 => "A-law".into(),
@@ -64,16 +64,16 @@ fn encoding(tag: u16) -> String {
 ///
 /// # Errors
 /// `Request` for files that are not WAV, unsupported encodings and files without samples.
-pub fn read(bytes: &[u8], name: &str) -> Result<Sound> {
+pub fn read(bytes: &[u8], name: &str) -> Result<AudioClip> {
     let sound = parse(bytes).map_err(|reason| Error::Request {
         parameter: name.into(),
         reason: format!("{reason}. Use a WAV file of PCM or float samples."),
     })?;
-    super::check(&sound.samples, name)?;
+    super::check_samples(&sound.samples, name)?;
     Ok(sound)
 }
 
-fn parse(bytes: &[u8]) -> Result<Sound, String> {
+fn parse(bytes: &[u8]) -> Result<AudioClip, String> {
     if bytes.is_empty() {
         return Err("the file is empty".into());
     }
@@ -85,7 +85,7 @@ fn parse(bytes: &[u8]) -> Result<Sound, String> {
         let size = u32::from_le_bytes([bytes[at + 4], bytes[at + 5], bytes[at + 6], bytes[at + 7]]) as usize;
         let body = &bytes[at + 8..(at + 8).saturating_add(size).min(bytes.len())];
         match &bytes[at..at + 4] {
-            b"fmt " => format = Some(Format::read(body)?),
+            b"fmt " => format = Some(WavFormat::read(body)?),
             b"data" => {
                 return format.map(|f| samples(f, body)).ok_or("its 'data' chunk comes before its 'fmt ' chunk".into());
             }
@@ -97,15 +97,15 @@ fn parse(bytes: &[u8]) -> Result<Sound, String> {
     Err("it has no 'data' chunk; it may be truncated".into())
 }
 
-fn samples(format: Format, body: &[u8]) -> Sound {
+fn samples(format: WavFormat, body: &[u8]) -> AudioClip {
     let bytes = usize::from(format.bits) / 8;
     let frames = body.chunks_exact(bytes * format.channels);
     let mean = |frame: &[u8]| frame.chunks_exact(bytes).map(|b| format.sample(b)).sum::<f32>() / format.channels as f32;
-    Sound { rate: format.rate, samples: frames.map(mean).collect() }
+    AudioClip { rate: format.rate, samples: frames.map(mean).collect() }
 }
 
 /// Encodes a mono 16-bit WAV file. Clamps samples to [-1, 1].
-pub fn write(sound: &Sound) -> Vec<u8> {
+pub fn write(sound: &AudioClip) -> Vec<u8> {
     let size = sound.samples.len() as u32 * 2;
     let mut out = Vec::with_capacity(44 + size as usize);
     out.extend(b"RIFF");
@@ -168,12 +168,12 @@ mod tests {
         assert_eq!(read(3, 32, &0.25f32.to_le_bytes()), [0.25]);
         assert_eq!(read(3, 64, &(-0.75f64).to_le_bytes()), [-0.75]);
         let stereo = super::read(&file(1, 2, 44_100, 16, &[0, 0x40, 0, 0], true), "a.wav").unwrap();
-        assert_eq!(stereo, Sound { rate: 44_100, samples: vec![0.25] });
+        assert_eq!(stereo, AudioClip { rate: 44_100, samples: vec![0.25] });
     }
 
     #[test]
-    fn what_is_written_is_read() {
-        let sound = Sound { rate: 22_050, samples: vec![0.0, 1.0, -1.0, 3.0, 0.5] };
+    fn written_files_read_back() {
+        let sound = AudioClip { rate: 22_050, samples: vec![0.0, 1.0, -1.0, 3.0, 0.5] };
         let back = read(&write(&sound), "a.wav").unwrap();
         assert_eq!(back.rate, 22_050);
         for (found, expected) in back.samples.iter().zip([0.0, 1.0, -1.0, 1.0, 0.5]) {

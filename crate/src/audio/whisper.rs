@@ -2,8 +2,8 @@
 
 use super::beam::log_softmax;
 use super::languages::{code_of, nearest};
-use crate::util::lists;
 use crate::util::map::SortedMap;
+use crate::util::sort;
 use crate::{Error, Result};
 use serde_json::Value;
 use std::ops::Range;
@@ -17,7 +17,7 @@ pub const FRAMES_PER_STEP: usize = 2;
 
 /// Special tokens and decoding rules of generation_config.json.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Rules {
+pub struct WhisperRules {
     /// The decoder's first token.
     pub start: u32,
     /// The end token.
@@ -31,7 +31,7 @@ pub struct Rules {
     /// The token of the task "transcribe".
     pub transcribe: Option<u32>,
     /// Comes before the previous text in a prompt.
-    pub previous: Option<u32>,
+    pub previous_text: Option<u32>,
     /// Tokens that are never sampled.
     pub suppress: Vec<u32>,
     /// Tokens that are not sampled first.
@@ -39,14 +39,14 @@ pub struct Rules {
     /// Whether the model supports English only.
     pub english_only: bool,
     /// Maximum first timestamp token, counted from 0.
-    pub max_initial: Option<u32>,
+    pub max_initial_timestamp: Option<u32>,
     /// (layer, head) pairs whose cross-attention aligns tokens with the audio.
     pub alignment_heads: Vec<(usize, usize)>,
 }
 
 /// Language, task and timestamps of a transcription.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ask {
+pub struct TranscribeTask {
     /// Language code or English name; None detects it.
     pub language: Option<String>,
     /// Translates into English.
@@ -57,7 +57,7 @@ pub struct Ask {
 
 /// A time span of decoded tokens.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stretch {
+pub struct TimedSpan {
     /// Start in seconds.
     pub start: f64,
     /// End in seconds.
@@ -66,7 +66,7 @@ pub struct Stretch {
     pub tokens: Range<usize>,
 }
 
-impl Rules {
+impl WhisperRules {
     /// Reads generation_config.json; config.json provides missing fields.
     ///
     /// # Errors
@@ -97,13 +97,13 @@ impl Rules {
             translate: tasks("translate"),
             transcribe: tasks("transcribe"),
             // Older files name it only as the second-to-last suppressed token.
-            previous: one("prev_sot_token_id").or_else(|| suppress.iter().rev().nth(1).copied()),
+            previous_text: one("prev_sot_token_id").or_else(|| suppress.iter().rev().nth(1).copied()),
             suppress,
             begin_suppress: list("begin_suppress_tokens"),
             english_only: languages.is_none_or(serde_json::Map::is_empty)
                 && (generation.get("is_multilingual") == Some(&Value::Bool(false))
                     || config.get("model_type").and_then(Value::as_str) == Some("whisper")),
-            max_initial: one("max_initial_timestamp_index"),
+            max_initial_timestamp: one("max_initial_timestamp_index"),
             alignment_heads: field("alignment_heads")
                 .and_then(Value::as_array)
                 .map_or(Vec::new(), |a| a.iter().filter_map(pair).collect()),
@@ -111,16 +111,16 @@ impl Rules {
     }
 
     /// Returns the first timestamp token.
-    pub fn first_time(&self) -> u32 {
+    pub fn first_timestamp(&self) -> u32 {
         self.no_timestamps.map_or(u32::MAX, |id| id + 1)
     }
 
     /// Returns the decoder's prompt. `language` is a token of [`Rules::language`] or of language detection.
-    pub fn prompt(&self, language: Option<u32>, ask: &Ask) -> Result<Vec<u32>> {
+    pub fn prompt(&self, language: Option<u32>, ask: &TranscribeTask) -> Result<Vec<u32>> {
         let mut ids = vec![self.start];
         if self.languages.is_empty() {
             if ask.translate {
-                return Err(refuse(
+                return Err(request_error(
                     "task",
                     "this checkpoint supports English only and cannot translate. Load a multilingual one.",
                 ));
@@ -131,7 +131,9 @@ impl Rules {
         }
         match (ask.timestamps, self.no_timestamps) {
             (false, Some(id)) => ids.push(id),
-            (true, None) => return Err(refuse("timestamps", "this checkpoint has no timestamp tokens. Use 'none'.")),
+            (true, None) => {
+                return Err(request_error("timestamps", "this checkpoint has no timestamp tokens. Use 'none'."));
+            }
             _ => {}
         }
         Ok(ids)
@@ -141,13 +143,13 @@ impl Rules {
     ///
     /// # Errors
     /// `Request` for a language that the checkpoint does not support.
-    pub fn language(&self, ask: &Ask) -> Result<Option<u32>> {
+    pub fn language(&self, ask: &TranscribeTask) -> Result<Option<u32>> {
         let Some(wanted) = &ask.language else { return Ok(None) };
         let code = code_of(wanted).map_or_else(|| wanted.trim().to_lowercase(), str::to_string);
         if self.languages.is_empty() {
             return match code.as_str() {
                 "en" => Ok(None),
-                _ => Err(refuse(
+                _ => Err(request_error(
                     "language",
                     &format!("'{wanted}' is not available: this checkpoint supports English only."),
                 )),
@@ -163,16 +165,16 @@ impl Rules {
         let known = known.join(", ");
         let reason =
             format!("'{wanted}' is not supported. Did you mean '{likely}'? This checkpoint has {known}{more}.");
-        Err(refuse("language", &reason))
+        Err(request_error("language", &reason))
     }
 
     /// Returns (language code, probability) pairs, highest first, from the logits after the start token.
-    pub fn detect(&self, logits: &[f32]) -> Vec<(String, f32)> {
+    pub fn language_probabilities(&self, logits: &[f32]) -> Vec<(String, f32)> {
         let ids = || self.languages.iter().filter(|(_, id)| (**id as usize) < logits.len());
         let mut row: Vec<f32> = ids().map(|(_, id)| logits[*id as usize]).collect();
         log_softmax(&mut row);
         let mut found: Vec<(String, f32)> = ids().zip(row).map(|((code, _), p)| (code.clone(), p.exp())).collect();
-        lists::sort_by(&mut found, |a, b| b.1.total_cmp(&a.1));
+        sort::sort_by(&mut found, |a, b| b.1.total_cmp(&a.1));
         found
     }
 
@@ -185,7 +187,7 @@ impl Rules {
     }
 
     /// Sets the logits of disallowed tokens to -inf. `generated` does not include the prompt.
-    pub fn restrict(&self, logits: &mut [f32], generated: &[u32], timestamps: bool) {
+    pub fn mask_logits(&self, logits: &mut [f32], generated: &[u32], timestamps: bool) {
         let mut ban = |ids: &[u32]| {
             for id in ids {
                 if let Some(logit) = logits.get_mut(*id as usize) {
@@ -198,15 +200,15 @@ impl Rules {
             ban(&self.begin_suppress);
         }
         if timestamps {
-            self.restrict_times(logits, generated);
+            self.mask_timestamps(logits, generated);
         }
     }
 
     /// Applies the rules of timestamps: they come in pairs, never decrease, and are forced if more likely in total than
     /// any text token.
-    fn restrict_times(&self, logits: &mut [f32], generated: &[u32]) {
-        let begin = (self.first_time() as usize).min(logits.len());
-        let is_time = |id: &u32| *id >= self.first_time();
+    fn mask_timestamps(&self, logits: &mut [f32], generated: &[u32]) {
+        let begin = (self.first_timestamp() as usize).min(logits.len());
+        let is_time = |id: &u32| *id >= self.first_timestamp();
         if begin > 0 {
             logits[begin - 1] = f32::NEG_INFINITY;
         }
@@ -225,7 +227,7 @@ impl Rules {
         }
         if generated.is_empty() {
             logits[..begin].fill(f32::NEG_INFINITY);
-            if let Some(most) = self.max_initial {
+            if let Some(most) = self.max_initial_timestamp {
                 let end = (begin + most as usize + 1).min(logits.len());
                 logits[end..].fill(f32::NEG_INFINITY);
             }
@@ -240,15 +242,15 @@ impl Rules {
 
     /// Splits the tokens of a window of `frames` feature frames into spans by their timestamps. Returns the spans and
     /// the number of frames to advance. The next window decodes the audio after the last closed span again.
-    pub fn stretches(&self, ids: &[u32], offset: f64, frames: usize) -> (Vec<Stretch>, usize) {
-        let time = |at: usize| f64::from(ids[at] - self.first_time()) * TIME_STEP;
-        let is_time = |at: usize| ids[at] >= self.first_time();
+    pub fn timed_spans(&self, ids: &[u32], offset: f64, frames: usize) -> (Vec<TimedSpan>, usize) {
+        let time = |at: usize| f64::from(ids[at] - self.first_timestamp()) * TIME_STEP;
+        let is_time = |at: usize| ids[at] >= self.first_timestamp();
         let single = ids.len() >= 2 && is_time(ids.len() - 1) && !is_time(ids.len() - 2);
         let mut cuts: Vec<usize> = (1..ids.len()).filter(|i| is_time(i - 1) && is_time(*i)).collect();
         if cuts.is_empty() {
             let last = (0..ids.len()).rev().find(|i| is_time(*i)).map(time).filter(|t| *t > 0.0);
             let end = last.unwrap_or((frames / FRAMES_PER_STEP) as f64 * TIME_STEP);
-            return (vec![Stretch { start: offset, end: offset + end, tokens: 0..ids.len() }], frames);
+            return (vec![TimedSpan { start: offset, end: offset + end, tokens: 0..ids.len() }], frames);
         }
         let pairs = cuts.len();
         if single {
@@ -258,30 +260,33 @@ impl Rules {
         let mut made = Vec::new();
         for cut in &cuts {
             let start = if is_time(first) { time(first) } else { 0.0 };
-            made.push(Stretch { start: offset + start, end: offset + time(cut - 1), tokens: first..*cut });
+            made.push(TimedSpan { start: offset + start, end: offset + time(cut - 1), tokens: first..*cut });
             first = *cut;
         }
-        let go_on =
-            if single { frames } else { (ids[cuts[pairs - 1] - 1] - self.first_time()) as usize * FRAMES_PER_STEP };
+        let go_on = if single {
+            frames
+        } else {
+            (ids[cuts[pairs - 1] - 1] - self.first_timestamp()) as usize * FRAMES_PER_STEP
+        };
         (made, go_on)
     }
 
     /// Returns the frame of the last timestamp if it only closes a span: the model decoded nothing after it.
-    pub fn closes_at(&self, ids: &[u32]) -> Option<usize> {
+    pub fn closing_frame(&self, ids: &[u32]) -> Option<usize> {
         let [.., before, last] = ids else { return None };
-        let closes = *last >= self.first_time() && *before < self.first_time();
-        closes.then(|| (last - self.first_time()) as usize * FRAMES_PER_STEP)
+        let closes = *last >= self.first_timestamp() && *before < self.first_timestamp();
+        closes.then(|| (last - self.first_timestamp()) as usize * FRAMES_PER_STEP)
     }
 }
 
-fn refuse(parameter: &str, reason: &str) -> Error {
+fn request_error(parameter: &str, reason: &str) -> Error {
     Error::Request { parameter: parameter.into(), reason: reason.into() }
 }
 
 /// Groups tokens into words: a word starts with a space or punctuation, and some punctuation joins its neighbor.
 /// `decode` turns tokens into text. Without `spaces`, each character is a word. Source: transformers'
 /// `_combine_tokens_into_words`.
-pub fn words(ids: &[u32], spaces: bool, decode: &dyn Fn(&[u32]) -> String) -> Vec<(String, Range<usize>)> {
+pub fn group_words(ids: &[u32], spaces: bool, decode: &dyn Fn(&[u32]) -> String) -> Vec<(String, Range<usize>)> {
     let mut units: Vec<(String, Range<usize>)> = Vec::new();
     let (mut first, mut at) = (0, 0);
     let whole: Vec<char> = decode(ids).chars().collect();
@@ -297,7 +302,7 @@ pub fn words(ids: &[u32], spaces: bool, decode: &dyn Fn(&[u32]) -> String) -> Ve
     }
     let mut words: Vec<(String, Range<usize>)> = Vec::new();
     for (text, range) in units {
-        let begins = text.starts_with(' ') || SIGNS.contains(text.trim());
+        let begins = text.starts_with(' ') || WORD_PUNCTUATION.contains(text.trim());
         match words.last_mut() {
             Some(word) if spaces && !begins => {
                 word.0.push_str(&text);
@@ -310,16 +315,16 @@ pub fn words(ids: &[u32], spaces: bool, decode: &dyn Fn(&[u32]) -> String) -> Ve
 }
 
 /// Punctuation that starts a word.
-const SIGNS: &str = r##"!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~"##;
+const WORD_PUNCTUATION: &str = r##"!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~"##;
 /// Punctuation that joins the word after it, and the word before it.
-const BEFORE: &str = "\"'“¡¿([{-";
-const AFTER: &str = "\"'.。,，!！?？:：”)]}、";
+const OPENING_PUNCTUATION: &str = "\"'“¡¿([{-";
+const CLOSING_PUNCTUATION: &str = "\"'.。,，!！?？:：”)]}、";
 
 fn merge_punctuation(words: Vec<(String, Range<usize>)>) -> Vec<(String, Range<usize>)> {
     let mut back: Vec<(String, Range<usize>)> = Vec::new();
     for (text, range) in words.into_iter().rev() {
         match back.last_mut() {
-            Some(next) if text.starts_with(' ') && BEFORE.contains(text.trim()) => {
+            Some(next) if text.starts_with(' ') && OPENING_PUNCTUATION.contains(text.trim()) => {
                 next.0.insert_str(0, &text);
                 next.1.start = range.start;
             }
@@ -329,7 +334,7 @@ fn merge_punctuation(words: Vec<(String, Range<usize>)>) -> Vec<(String, Range<u
     let mut out: Vec<(String, Range<usize>)> = Vec::new();
     for (text, range) in back.into_iter().rev() {
         match out.last_mut() {
-            Some(word) if !word.0.ends_with(' ') && AFTER.contains(&text) => {
+            Some(word) if !word.0.ends_with(' ') && CLOSING_PUNCTUATION.contains(&text) => {
                 word.0.push_str(&text);
                 word.1.end = range.end;
             }
@@ -351,57 +356,61 @@ mod tests {
 
     /// Ids: 0 to 9 words, 10 end, 11 start, 12 and 13 languages, 14 and 15 tasks, 16 no speech, 17 no timestamps, 18…
     /// timestamps.
-    fn rules() -> Rules {
+    fn rules() -> WhisperRules {
         let generation = json!({
             "decoder_start_token_id": 11, "eos_token_id": [10], "no_timestamps_token_id": 17, "is_multilingual": true,
             "lang_to_id": {"<|en|>": 12, "<|de|>": 13}, "task_to_id": {"translate": 14, "transcribe": 15},
             "suppress_tokens": [3], "begin_suppress_tokens": [4, 10], "max_initial_timestamp_index": 2,
             "alignment_heads": [[1, 0], [2, 3]],
         });
-        Rules::read(&generation, &json!({})).unwrap()
+        WhisperRules::read(&generation, &json!({})).unwrap()
     }
 
     fn allowed(generated: &[u32], logit: impl Fn(usize) -> f32) -> Vec<usize> {
         let mut logits: Vec<f32> = (0..26).map(logit).collect();
-        rules().restrict(&mut logits, generated, true);
+        rules().mask_logits(&mut logits, generated, true);
         (0..26).filter(|i| logits[*i].is_finite()).collect()
     }
 
     #[test]
     fn prompts_name_language_and_task() {
-        let (rules, mut ask) = (rules(), Ask { language: Some("German".into()), ..Ask::default() });
+        let (rules, mut ask) =
+            (rules(), TranscribeTask { language: Some("German".into()), ..TranscribeTask::default() });
         let language = rules.language(&ask).unwrap();
         assert_eq!(rules.prompt(language, &ask).unwrap(), [11, 13, 15, 17]);
         (ask.translate, ask.timestamps) = (true, true);
         assert_eq!(rules.prompt(language, &ask).unwrap(), [11, 13, 14]);
         assert_eq!(rules.alignment_heads, [(1, 0), (2, 3)]);
-        let unknown = rules.language(&Ask { language: Some("xx".into()), ..Ask::default() });
+        let unknown = rules.language(&TranscribeTask { language: Some("xx".into()), ..TranscribeTask::default() });
         assert!(unknown.unwrap_err().to_string().contains("de, en"));
-        let misspelled = rules.language(&Ask { language: Some("Germn".into()), ..Ask::default() });
+        let misspelled =
+            rules.language(&TranscribeTask { language: Some("Germn".into()), ..TranscribeTask::default() });
         assert!(misspelled.unwrap_err().to_string().contains("Did you mean 'german'?"));
-        let english = Rules { languages: SortedMap::new(), ..rules };
-        assert_eq!(english.prompt(None, &Ask::default()).unwrap(), [11, 17]);
+        let english = WhisperRules { languages: SortedMap::new(), ..rules };
+        assert_eq!(english.prompt(None, &TranscribeTask::default()).unwrap(), [11, 17]);
         assert!(english.prompt(None, &ask).is_err());
-        let refused = english.language(&Ask { language: Some("romanian".into()), ..Ask::default() }).unwrap_err();
+        let refused = english
+            .language(&TranscribeTask { language: Some("romanian".into()), ..TranscribeTask::default() })
+            .unwrap_err();
         assert!(refused.to_string().contains("'romanian'") && refused.to_string().contains("English only"));
-        let of = |generation: Value, config: Value| Rules::read(&generation, &config).unwrap().english_only;
+        let of = |generation: Value, config: Value| WhisperRules::read(&generation, &config).unwrap().english_only;
         let ids = json!({ "decoder_start_token_id": 1, "eos_token_id": 2 });
         assert!(of(ids.clone(), json!({ "model_type": "whisper" })));
         assert!(!of(ids, json!({ "model_type": "moonshine" })) && !rules.english_only);
-        assert!(Rules::read(&json!({}), &json!({})).is_err());
+        assert!(WhisperRules::read(&json!({}), &json!({})).is_err());
     }
 
     #[test]
-    fn the_language_is_the_likeliest_of_the_known() {
+    fn detection_returns_the_most_likely_supported_language() {
         let logits: Vec<f32> = (0..26).map(|i| if i == 13 { 2.0 } else { 1.0 + (i == 0) as u8 as f32 * 9.0 }).collect();
-        let found = rules().detect(&logits);
+        let found = rules().language_probabilities(&logits);
         assert_eq!(found[0].0, "de");
         assert!((found[0].1 + found[1].1 - 1.0).abs() < 1e-6);
         assert!(rules().no_speech(&logits).unwrap() < 1e-3);
     }
 
     #[test]
-    fn time_tokens_come_in_pairs_and_do_not_go_back() {
+    fn timestamps_come_in_pairs_and_do_not_decrease() {
         let words = |i: usize| if i < 10 { 9.0 } else { 0.0 };
         assert_eq!(allowed(&[], words), [18, 19, 20], "the first token is a time, and an early one");
         let after_first = allowed(&[19], words);
@@ -418,15 +427,15 @@ mod tests {
         let times = |i: usize| if i >= 18 { 8.5 } else { words(i) };
         assert_eq!(allowed(&[19, 5], times), [20, 21, 22, 23, 24, 25]);
         let mut plain = vec![0.0; 26];
-        rules().restrict(&mut plain, &[], false);
+        rules().mask_logits(&mut plain, &[], false);
         assert_eq!((0..26).filter(|i| plain[*i] != 0.0).collect::<Vec<_>>(), [3, 4, 10]);
     }
 
     #[test]
-    fn stretches_of_a_window() {
+    fn timed_spans_of_a_window() {
         let rules = rules();
         let spans = |ids: &[u32]| {
-            let (made, go_on) = rules.stretches(ids, 1.0, 3000);
+            let (made, go_on) = rules.timed_spans(ids, 1.0, 3000);
             let hundredths = |s: f64| (s * 100.0).round() as u32;
             (made.iter().map(|s| (hundredths(s.start), hundredths(s.end), s.tokens.clone())).collect::<Vec<_>>(), go_on)
         };
@@ -436,9 +445,9 @@ mod tests {
         assert_eq!(spans(&[18, 1, 2, 22]), (vec![(100, 108, 0..4)], 3000));
         assert_eq!(spans(&[]), (vec![(100, 3100, 0..0)], 3000));
         // Only a timestamp that closes a span gives the point where the model stopped.
-        assert_eq!(rules.closes_at(&[18, 1, 20, 20, 3, 23]), Some(10));
+        assert_eq!(rules.closing_frame(&[18, 1, 20, 20, 3, 23]), Some(10));
         for open in [&[18, 1, 2][..], &[18, 1, 20, 20], &[18], &[]] {
-            assert_eq!(rules.closes_at(open), None);
+            assert_eq!(rules.closing_frame(open), None);
         }
     }
 
@@ -446,10 +455,10 @@ mod tests {
     fn words_take_their_punctuation() {
         let text = [" And", " so", ",", " my", " fel", "low", " \"", "Am", "ericans", "\"", ".", " \u{fffd}", "é"];
         let decode = |ids: &[u32]| ids.iter().map(|i| text[*i as usize]).collect::<String>();
-        let found = words(&(0..11).collect::<Vec<_>>(), true, &decode);
+        let found = group_words(&(0..11).collect::<Vec<_>>(), true, &decode);
         let texts: Vec<&str> = found.iter().map(|w| w.0.as_str()).collect();
         assert_eq!(texts, [" And", " so,", " my", " fellow", " \"Americans\"."]);
         assert_eq!(found[4].1, 6..11);
-        assert_eq!(words(&[0, 1], false, &decode).len(), 2);
+        assert_eq!(group_words(&[0, 1], false, &decode).len(), 2);
     }
 }

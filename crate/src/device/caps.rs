@@ -1,8 +1,8 @@
 //! Device capabilities and the options that restrict them. Kernel selection depends on these values only.
 
 use super::registry::Kernel;
-use super::tuned::{GemvPick, Tuned};
-use crate::format::layout::Layout;
+use super::tuning_table::{GemvVariant, TuningTable};
+use crate::format::layout::WeightLayout;
 use serde::Serialize;
 use std::cell::OnceCell;
 
@@ -36,7 +36,7 @@ pub struct Caps {
     /// Whether WGSL offers packed 4×8-bit dot products; they are not faster on every device.
     pub packed_dot: bool,
     /// Subgroup matrix support, where shaders may use it.
-    pub matrix: Option<MatrixUnits>,
+    pub matrix: Option<SubgroupMatrix>,
     /// Whether the implementation is WebKit, detected by the user agent because Chrome on a Mac also reports `apple`.
     /// Such a device gets no f16 shaders and at most 16 KiB of workgroup memory, whatever it reports.
     pub webkit: bool,
@@ -49,16 +49,16 @@ pub struct Caps {
     pub agent: String,
     /// Tuning results of this device, set once before the first plan is built.
     #[serde(skip)]
-    pub tuned: OnceCell<Tuned>,
+    pub tuned: OnceCell<TuningTable>,
     /// Overrides one tuning constant of a kernel family.
     #[serde(skip)]
-    pub force: Option<Force>,
+    pub force: Option<VariantOverride>,
 }
 
 /// Overrides one tuning constant of a kernel family (`choices` in variants.toml): for tuning, and for tests of rarely
 /// chosen values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Force {
+pub struct VariantOverride {
     /// The kernel.
     pub kernel: Kernel,
     /// The constant's name.
@@ -67,13 +67,13 @@ pub struct Force {
     pub value: u32,
 }
 
-impl Force {
+impl VariantOverride {
     /// Parses `gemm.BM=32`: a kernel, one of its `choices` and a declared value.
     pub fn from_name(text: &str) -> Option<Self> {
         let (kernel, number) = text.split_once('.')?;
         let (name, value) = number.split_once('=')?;
         let (kernel, value) = (Kernel::all().find(|k| k.name() == kernel)?, value.parse().ok()?);
-        let (name, values) = super::registry::choices(kernel).find(|(known, _)| *known == name)?;
+        let (name, values) = super::registry::tunable_constants(kernel).find(|(known, _)| *known == name)?;
         values.contains(&value).then_some(Self { kernel, name, value })
     }
 }
@@ -81,7 +81,7 @@ impl Force {
 /// Subgroup matrices (tensor cores): matmuls of small square matrices that are distributed over the lanes of a subgroup
 /// (shaders/common/matrix.wgsl).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct MatrixUnits {
+pub struct SubgroupMatrix {
     /// Rows and columns of a matrix: 8 or 16.
     pub side: u32,
     /// Whether inputs are f16, else f32; accumulation is f32.
@@ -89,13 +89,13 @@ pub struct MatrixUnits {
     /// Lanes of a subgroup.
     pub lanes: u32,
     /// The WGSL dialect that exposes them.
-    pub words: MatrixWords,
+    pub words: MatrixDialect,
 }
 
 /// The WGSL dialect for subgroup matrices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum MatrixWords {
+pub enum MatrixDialect {
     /// naga's cooperative matrices.
     Coop,
     /// Chromium's experimental extension, `chromium-experimental-subgroup-matrix`.
@@ -103,25 +103,25 @@ pub enum MatrixWords {
     /// The draft of gpuweb, `subgroup-matrix`.
     Standard,
     /// Emulated with scalar arithmetic, for tests on devices without subgroup matrices.
-    Spelled,
+    Emulated,
 }
 
-impl MatrixWords {
+impl MatrixDialect {
     /// The flag in shaders/variants.toml.
     pub fn flag(self) -> &'static str {
         match self {
             Self::Coop => "COOP",
             Self::Chromium => "CHROMIUM",
             Self::Standard => "STANDARD",
-            Self::Spelled => "SPELLED",
+            Self::Emulated => "SPELLED",
         }
     }
 }
 
-impl MatrixUnits {
+impl SubgroupMatrix {
     /// Selects the best configuration from `listed` pairs of (matrix size, f16 inputs). `lanes` is the minimum and
     /// maximum subgroup size; `None` if the subgroup size is ambiguous or unsupported.
-    pub fn best(listed: &[(u32, bool)], lanes: (u32, u32), vendor: &str, words: MatrixWords) -> Option<Self> {
+    pub fn best(listed: &[(u32, bool)], lanes: (u32, u32), vendor: &str, words: MatrixDialect) -> Option<Self> {
         let lanes = match lanes {
             (least, most) if least == most => most,
             // Metal neither reports nor accepts a size: wgpu and older Chromium report 4 to 64. There, only Apple GPUs
@@ -166,45 +166,49 @@ impl Default for Caps {
 
 impl Caps {
     /// A tuning constant of a kernel: `own`, unless forced.
-    pub fn choose(&self, kernel: Kernel, name: &str, own: u32) -> u32 {
+    pub fn constant_or_forced(&self, kernel: Kernel, name: &str, own: u32) -> u32 {
         self.force.filter(|f| f.kernel == kernel && f.name == name).map_or(own, |f| f.value)
     }
 
     /// A tuning constant of a kernel as measured on this device, or `own`.
-    pub fn measured(&self, kernel: Kernel, name: &str, own: u32) -> u32 {
-        self.tuned.get().and_then(|tuned| tuned.number(kernel, name)).unwrap_or(own)
+    pub fn constant_or_measured(&self, kernel: Kernel, name: &str, own: u32) -> u32 {
+        self.tuned.get().and_then(|tuned| tuned.constant(kernel, name)).unwrap_or(own)
     }
 
     /// Whether dispatches are so expensive that plans use fewer, at the price of more work in some. Measured, or forced
     /// (`decode.ALONE=1`).
-    pub fn dear_dispatches(&self) -> bool {
-        self.choose(Kernel::Decode, "ALONE", self.tuned.get().is_some_and(|tuned| tuned.dear).into()) == 1
+    pub fn dispatch_is_expensive(&self) -> bool {
+        self.constant_or_forced(
+            Kernel::Decode,
+            "ALONE",
+            self.tuned.get().is_some_and(|tuned| tuned.expensive_dispatch).into(),
+        ) == 1
     }
 
     /// Whether plans prefer kernels that compile and run fastest without a GPU. On a browser's software adapter tiled
     /// kernels take seconds to compile, and an idle workgroup costs as much as a busy one. A forced GEMM or attention
     /// constant disables this.
-    pub fn frugal(&self) -> bool {
+    pub fn prefers_fast_compile(&self) -> bool {
         let forced = self.force.is_some_and(|force| matches!(force.kernel, Kernel::Gemm | Kernel::Decode));
         self.software && cfg!(target_arch = "wasm32") && !forced
     }
 
     /// The subgroup matrices to use: the device's, or emulated ones where their tiles are forced.
-    pub fn matrix_units(&self) -> Option<MatrixUnits> {
-        let spelled = MatrixUnits { side: 16, half: self.f16, lanes: 32, words: MatrixWords::Spelled };
+    pub fn subgroup_matrix(&self) -> Option<SubgroupMatrix> {
+        let spelled = SubgroupMatrix { side: 16, half: self.f16, lanes: 32, words: MatrixDialect::Emulated };
         let forced = self.force.is_some_and(|force| force.kernel == Kernel::GemmMatrix);
         self.matrix.or_else(|| forced.then_some(spelled))
     }
 
     /// The measured GEMV variant of a layout, if any.
-    pub fn tuned(&self, layout: Layout) -> Option<GemvPick> {
+    pub fn gemv_variant(&self, layout: WeightLayout) -> Option<GemvVariant> {
         self.tuned.get()?.gemv(layout)
     }
 
     /// Whether packed dot products are faster for a layout: as measured, or by vendor.
-    pub fn packs(&self, layout: Layout) -> bool {
+    pub fn uses_packed_dot(&self, layout: WeightLayout) -> bool {
         let known = || Self::has_packed_dot(&self.vendor);
-        self.packed_dot && self.tuned(layout).map_or_else(known, |pick| pick == GemvPick::PackedBlocks)
+        self.packed_dot && self.gemv_variant(layout).map_or_else(known, |pick| pick == GemvVariant::PackedBlocks)
     }
 
     /// Maximum bytes of one weight buffer.
@@ -214,7 +218,7 @@ impl Caps {
 
     /// Number of workgroups of 64 threads that saturates the device. WebGPU does not report core counts, so these are
     /// values for the larger GPUs of each vendor.
-    pub fn full_load(&self) -> u32 {
+    pub fn target_workgroups(&self) -> u32 {
         match self.vendor.as_str() {
             "nvidia" => 1056,
             "amd" => 512,
@@ -242,15 +246,15 @@ pub struct DeviceOptions {
     pub max_buffer_size: Option<u64>,
     /// Use only the limits of every WebGPU device, iPads included: 256 MiB buffers, 128 MiB bindings, 16 KiB of
     /// workgroup memory, 256 threads per workgroup.
-    pub least: bool,
+    pub min_limits: bool,
     /// Skip dispatches whose `program/label` contains this (native only); for tests of error detection.
     pub omit: Option<&'static str>,
     /// Overrides one tuning constant of a kernel family; for tests.
-    pub force: Option<Force>,
+    pub variant_override: Option<VariantOverride>,
     /// A tuning table to use instead of measuring; for tools and tests.
-    pub tuned: Option<Tuned>,
+    pub tuned: Option<TuningTable>,
     /// Dispatches per command buffer. The default is `Free`, on WebKit one dispatch, which is correct everywhere.
-    pub group: Option<Group>,
+    pub submit_grouping: Option<SubmitGrouping>,
     /// `navigator.maxTouchPoints`, which a page knows and a worker does not; it distinguishes an iPad from a Mac.
     pub touch_points: u32,
 }
@@ -259,22 +263,22 @@ pub struct DeviceOptions {
 /// flight. Older WebKit versions lose writes between dispatches, and on some phones larger command buffers crash the
 /// page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Group {
+pub enum SubmitGrouping {
     /// All dispatches of a submit, without waiting for earlier submits.
     Free,
     /// This many dispatches.
-    Of(u32),
+    Dispatches(u32),
     /// All dispatches of a submit.
     All,
 }
 
-impl Group {
+impl SubmitGrouping {
     /// Parses `free`, `all` or a number from 1 to 2^20.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "free" => Some(Self::Free),
             "all" => Some(Self::All),
-            number => number.parse().ok().filter(|n| (1..=1 << 20).contains(n)).map(Self::Of),
+            number => number.parse().ok().filter(|n| (1..=1 << 20).contains(n)).map(Self::Dispatches),
         }
     }
 
@@ -282,7 +286,7 @@ impl Group {
     pub fn size(self) -> u32 {
         match self {
             Self::Free => 0,
-            Self::Of(n) => n,
+            Self::Dispatches(n) => n,
             Self::All => u32::MAX,
         }
     }
@@ -290,17 +294,17 @@ impl Group {
 
 impl DeviceOptions {
     /// The minimum limits of every WebGPU device, without optional features.
-    pub fn least() -> Self {
-        Self { f16: false, subgroups: false, matrix: false, least: true, ..Self::default() }
+    pub fn min_limits() -> Self {
+        Self { f16: false, subgroups: false, matrix: false, min_limits: true, ..Self::default() }
     }
 
     /// Applies `max_buffer_size` to a device limit in bytes.
-    pub(crate) fn cap(&self, limit: u64) -> u64 {
+    pub(crate) fn limit_buffer_size(&self, limit: u64) -> u64 {
         self.max_buffer_size.map_or(limit, |most| most.min(limit))
     }
 
     /// The initial tuning table.
-    pub(crate) fn table(&self) -> OnceCell<Tuned> {
+    pub(crate) fn tuning_table(&self) -> OnceCell<TuningTable> {
         self.tuned.clone().map_or_else(OnceCell::new, OnceCell::from)
     }
 }
@@ -312,11 +316,11 @@ impl Default for DeviceOptions {
             subgroups: true,
             matrix: true,
             max_buffer_size: None,
-            least: false,
+            min_limits: false,
             omit: None,
-            force: None,
+            variant_override: None,
             tuned: None,
-            group: None,
+            submit_grouping: None,
             touch_points: 0,
         }
     }
@@ -327,18 +331,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_choice_is_forced_by_its_name() {
-        assert_eq!(Force::from_name("gemm.BM=32"), Some(Force { kernel: Kernel::Gemm, name: "BM", value: 32 }));
+    fn variant_override_parses_kernel_constant() {
+        assert_eq!(
+            VariantOverride::from_name("gemm.BM=32"),
+            Some(VariantOverride { kernel: Kernel::Gemm, name: "BM", value: 32 })
+        );
         for wrong in ["", "gemm", "gemm.BM", "gemm.BM=33", "gemm.BITS=4", "nothing.BM=32", "gemm.BM=x"] {
-            assert_eq!(Force::from_name(wrong), None, "{wrong}");
+            assert_eq!(VariantOverride::from_name(wrong), None, "{wrong}");
         }
     }
 
     #[test]
-    fn the_best_units_are_the_largest_squares_of_halves() {
+    fn best_subgroup_matrix_is_largest_f16() {
         let best = |listed: &[(u32, bool)], lanes, vendor| {
-            let units = MatrixUnits::best(listed, lanes, vendor, MatrixWords::Standard)?;
-            assert_eq!(units.words, MatrixWords::Standard);
+            let units = SubgroupMatrix::best(listed, lanes, vendor, MatrixDialect::Standard)?;
+            assert_eq!(units.words, MatrixDialect::Standard);
             Some((units.side, units.half, units.lanes))
         };
         let all = [(8, false), (16, false), (8, true), (16, true)];
@@ -358,8 +365,9 @@ mod tests {
     }
 
     #[test]
-    fn units_want_one_number_of_lanes() {
-        let lanes = |lanes, vendor| MatrixUnits::best(&[(16, true)], lanes, vendor, MatrixWords::Coop).map(|u| u.lanes);
+    fn subgroup_matrix_needs_one_subgroup_size() {
+        let lanes =
+            |lanes, vendor| SubgroupMatrix::best(&[(16, true)], lanes, vendor, MatrixDialect::Coop).map(|u| u.lanes);
         for vendor in ["amd", "intel", "nvidia", "qualcomm", ""] {
             assert_eq!((lanes((32, 64), vendor), lanes((64, 64), vendor)), (None, Some(64)), "{vendor}");
         }

@@ -4,7 +4,7 @@
 //! declare bindings and the struct `Params`.
 
 /// Constants: names with values.
-pub type Numbers<'a> = [(&'a str, u32)];
+pub type Constants<'a> = [(&'a str, u32)];
 
 /// Inlines `#import path` (relative to the shader root, without `.wgsl`) once per file. `read` returns the source of a
 /// path without comments and indentation.
@@ -32,7 +32,7 @@ pub fn flatten(
 /// Evaluates conditions under `flags` and unrolls `#for i in 0..N`, replacing `$i` in the body by the number. Arrays
 /// indexed by literals stay in registers on every driver. `#if NAME == 4` (also `!=`, `<`, `>=`) compares a constant of
 /// `consts`. Errors contain the line number of the flattened source.
-pub fn expand(text: &str, flags: &dyn Fn(&str) -> bool, consts: &Numbers<'_>) -> Result<String, String> {
+pub fn expand(text: &str, flags: &dyn Fn(&str) -> bool, consts: &Constants<'_>) -> Result<String, String> {
     let lines: Vec<&str> = text.lines().collect();
     let mut out = String::with_capacity(text.len());
     let mut expansion = Expansion { lines: &lines, flags, consts, indices: Vec::new() };
@@ -43,7 +43,7 @@ pub fn expand(text: &str, flags: &dyn Fn(&str) -> bool, consts: &Numbers<'_>) ->
 struct Expansion<'a> {
     lines: &'a [&'a str],
     flags: &'a dyn Fn(&str) -> bool,
-    consts: &'a Numbers<'a>,
+    consts: &'a Constants<'a>,
     /// The enclosing loops: index name and value.
     indices: Vec<(String, u32)>,
 }
@@ -67,7 +67,7 @@ impl Expansion<'_> {
             } else if line == "#endif" {
                 stack.pop().ok_or_else(|| fail("#endif without #if"))?;
             } else if let Some(range) = line.strip_prefix("#for ") {
-                let close = self.matching(at, end).ok_or_else(|| fail("#for without #endfor"))?;
+                let close = self.find_endfor(at, end).ok_or_else(|| fail("#for without #endfor"))?;
                 if stack.iter().all(|&s| s) {
                     let (name, from, to) = self.range(range).ok_or_else(|| fail("expected `i in 0..N`"))?;
                     for index in from..to {
@@ -98,7 +98,7 @@ impl Expansion<'_> {
     }
 
     /// The line of the `#endfor` that closes the `#for` at `start`.
-    fn matching(&self, start: usize, end: usize) -> Option<usize> {
+    fn find_endfor(&self, start: usize, end: usize) -> Option<usize> {
         let mut depth = 0;
         (start..end).find(|&i| {
             if self.lines[i].starts_with("#for ") {
@@ -111,9 +111,9 @@ impl Expansion<'_> {
     }
 
     /// Evaluates a literal, a constant, an index, or `*` and `/` of them from left to right.
-    fn number(&self, word: &str) -> Option<u32> {
+    fn evaluate(&self, word: &str) -> Option<u32> {
         if let Some(at) = word.rfind(['*', '/']) {
-            let (a, b) = (self.number(&word[..at])?, self.number(&word[at + 1..])?);
+            let (a, b) = (self.evaluate(&word[..at])?, self.evaluate(&word[at + 1..])?);
             return if word[at..].starts_with('*') { a.checked_mul(b) } else { a.checked_div(b) };
         }
         let word = word.trim();
@@ -125,13 +125,13 @@ impl Expansion<'_> {
     fn range(&self, text: &str) -> Option<(String, u32, u32)> {
         let (name, range) = text.split_once(" in ")?;
         let (from, to) = range.split_once("..")?;
-        Some((name.trim().to_string(), self.number(from)?, self.number(to)?))
+        Some((name.trim().to_string(), self.evaluate(from)?, self.evaluate(to)?))
     }
 
     fn compare(&self, text: &str) -> Option<bool> {
         let mut words = text.split_whitespace();
         let (left, sign, right) = (words.next()?, words.next()?, words.next()?);
-        let (left, right) = (self.number(left)?, self.number(right)?);
+        let (left, right) = (self.evaluate(left)?, self.evaluate(right)?);
         match sign {
             "==" => Some(left == right),
             "!=" => Some(left != right),
@@ -207,7 +207,7 @@ pub fn params(text: &str) -> Vec<(String, bool)> {
 }
 
 /// Flags that require directives before the source: flag, whether only browsers need them, and the lines.
-const ENABLES: [(&str, bool, &str); 5] = [
+const DIRECTIVES_BY_FLAG: [(&str, bool, &str); 5] = [
     ("F16", false, "enable f16;\n"),
     // naga supports subgroups without this line and rejects it.
     ("SUBGROUPS", true, "enable subgroups;\n"),
@@ -222,8 +222,8 @@ const ENABLES: [(&str, bool, &str); 5] = [
 ];
 
 /// Prepends the directives that the target needs and the constants that the body uses.
-pub fn whole(browser: bool, has: &dyn Fn(&str) -> bool, consts: &Numbers<'_>, body: &str) -> String {
-    let wanted = ENABLES.iter().filter(|(flag, browsers, _)| has(flag) && (browser || !browsers));
+pub fn with_prologue(browser: bool, has: &dyn Fn(&str) -> bool, consts: &Constants<'_>, body: &str) -> String {
+    let wanted = DIRECTIVES_BY_FLAG.iter().filter(|(flag, browsers, _)| has(flag) && (browser || !browsers));
     let mut out: String = wanted.map(|(_, _, lines)| *lines).collect();
     for (name, value) in consts.iter().filter(|(name, _)| body.contains(name)) {
         out.push_str(&format!("const {name}: u32 = {value}u;\n"));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_their_line() {
+    fn errors_contain_the_line() {
         for text in ["x\n#endif", "#for i in 0..N\nx", "#for i of N\n#endfor", "#if N = 2\n#endif", "#what", "#else"] {
             assert!(expanded(text).is_err(), "{text}");
         }

@@ -60,7 +60,7 @@ impl Variant {
     }
 
     /// The value of a constant of this variant.
-    pub fn number(&self, name: &str) -> u32 {
+    pub fn constant(&self, name: &str) -> u32 {
         let default = || source(self.kernel).consts.iter().find(|(n, _)| *n == name).map_or(0, |(_, v)| v[0]);
         self.consts.get(name).copied().unwrap_or_else(default)
     }
@@ -80,10 +80,10 @@ impl Variant {
             .and_then(|text| preprocess::expand(&text, &has, &consts))
             .map_err(|e| Error::Internal(format!("{self}: {e}")))?;
         let (bindings, params) = (preprocess::bindings(&body), preprocess::params(&body));
-        let text = preprocess::whole(browser, &has, &consts, &body);
+        let text = preprocess::with_prologue(browser, &has, &consts, &body);
         let label = self.to_string();
         #[cfg(not(target_arch = "wasm32"))]
-        note(&label)?;
+        log_kernel(&label)?;
         Ok(Shader { label, text, bindings, params })
     }
 
@@ -130,7 +130,7 @@ pub struct Shader {
 /// Appends a kernel's name to the file `JERBOA_KERNELS`, from which the test runner learns the kernels that a test
 /// uses.
 #[cfg(not(target_arch = "wasm32"))]
-fn note(label: &str) -> Result<()> {
+fn log_kernel(label: &str) -> Result<()> {
     use std::io::Write;
     let Some(path) = std::env::var_os("JERBOA_KERNELS") else { return Ok(()) };
     let file = std::fs::OpenOptions::new().append(true).open(&path);
@@ -149,7 +149,7 @@ fn file(path: &str) -> std::result::Result<String, String> {
 }
 
 /// The constants that the kernel family tunes, with their values.
-pub fn choices(kernel: Kernel) -> impl Iterator<Item = (&'static str, &'static [u32])> {
+pub fn tunable_constants(kernel: Kernel) -> impl Iterator<Item = (&'static str, &'static [u32])> {
     let source = source(kernel);
     source.consts.iter().copied().filter(|(name, _)| source.choices.contains(name))
 }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_is_asked_for_is_noted_where_that_is_wanted() {
+    fn used_kernels_are_logged_to_a_file() {
         let file = Path::new(env!("OUT_DIR")).join(format!("kernels-{}", std::process::id()));
         let asks = || {
             let mut test = Command::new(std::env::current_exe().expect("a program"));

@@ -1,9 +1,9 @@
 //! Verification of a loaded model: weights against files, kernels against the CPU, prefill against decode.
 
-use super::Check;
-use super::checks::outcome;
+use super::DiagnosticResult;
+use super::checks::check_result;
 use crate::Result;
-use crate::exec::{Files, Model, contradiction};
+use crate::exec::{Model, ModelFiles, check_prefill_vs_decode};
 use crate::hub::Source;
 use crate::util::clock::now_ms;
 use std::rc::Rc;
@@ -12,14 +12,19 @@ use std::rc::Rc;
 ///
 /// # Errors
 /// `DeviceLost`; any other error is the result of a check.
-pub async fn integrity(model: &Rc<Model>, source: &Source, files: &Files, most: u64) -> Result<Vec<Check>> {
+pub async fn verify_model(
+    model: &Rc<Model>,
+    source: &Source,
+    files: &ModelFiles,
+    most: u64,
+) -> Result<Vec<DiagnosticResult>> {
     let start = now_ms();
-    let weights = model.changed_weight(source, files, most).await.map(Option::unwrap_or_default);
-    let weights = outcome("weights equal files", start, weights)?;
+    let weights = model.verify_weights(source, files, most).await.map(Option::unwrap_or_default);
+    let weights = check_result("weights equal files", start, weights)?;
     let start = now_ms();
-    let ways = contradiction(model).await.map(Option::unwrap_or_default);
-    let ways = outcome("prefill equals decode", start, ways)?;
+    let ways = check_prefill_vs_decode(model).await.map(Option::unwrap_or_default);
+    let ways = check_result("prefill equals decode", start, ways)?;
     let start = now_ms();
-    let products = model.unlike_twin().await;
-    Ok(vec![weights, ways, outcome("matmul equals CPU", start, products)?])
+    let products = model.check_matmuls().await;
+    Ok(vec![weights, ways, check_result("matmul equals CPU", start, products)?])
 }

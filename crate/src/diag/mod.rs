@@ -4,5 +4,5 @@ pub mod chain;
 mod checks;
 mod integrity;
 
-pub use checks::{Check, checks};
-pub use integrity::integrity;
+pub use checks::{DiagnosticResult, run_device_checks};
+pub use integrity::verify_model;

@@ -1,35 +1,37 @@
 //! Encoder models: packs sequences into one batch and reads back one embedding (or one row a token) for each.
 
-use super::decide::{Layouts, fused};
-use super::files::Files;
-use super::load::{Compiled, Wanted, load_compiled};
-use super::load_times::{Lap, LoadTimes};
-use super::model::Bytes;
+use super::files::ModelFiles;
+use super::load::{LoadOutput, LoadRequest, load_compiled};
+use super::load_plan::{LayoutRules, fuse_graph};
+use super::load_times::{LoadTimes, Stopwatch};
+use super::model::MemoryUse;
 use super::options::{Precision, RunOptions};
-use super::step::{Buffers, Prepared, STATE_BYTES, Step, StepTimes, finite, rope_buffers, rows_bytes, state, unpadded};
-use crate::arch::{self, Head, Positions};
-use crate::format::{Float, Layout};
-use crate::gpu::{Backend, Buffer, Gpu, Readback, Usage};
+use super::step::{
+    Buffers, PlanBuffers, STATE_BYTES, Step, StepTimes, check_finite, rope_buffers, rows_bytes, state_words, unpad_rows,
+};
+use crate::arch::{self, EncoderHead, PositionScheme};
+use crate::format::{Float, WeightLayout};
+use crate::gpu::{Backend, Buffer, BufferUsage, Gpu, Readback};
 use crate::hub::Source;
-use crate::ir::{Counts, Dim, Graph};
+use crate::ir::{Dim, Graph, StepSizes};
 use crate::kernels::attention::Kv;
-use crate::plan::{PlanOptions, RowsMode, Slot, WeightPlans, lower};
+use crate::plan::{PlanOptions, Slot, StepKind, WeightPlans, lower};
 use crate::{Error, Result};
 use serde_json::Value;
 use std::rc::Rc;
 
 /// Maximum bytes of activations, unless one sequence alone needs more.
-const BUDGET: u64 = 256 << 20;
+const MAX_ACTIVATION_BYTES: u64 = 256 << 20;
 /// Maximum tokens of a batch, unless one sequence has more; larger batches do not run faster.
-const MOST_TOKENS: usize = 8192;
+const MAX_BATCH_TOKENS: usize = 8192;
 /// Maximum sequences of a batch.
-const MOST_TEXTS: usize = 1024;
+const MAX_BATCH_SEQUENCES: usize = 1024;
 /// Default maximum sequence length. Longer ones cost memory that few inputs need.
-const LONGEST: usize = 2048;
+const DEFAULT_MAX_SEQUENCE_LEN: usize = 2048;
 
 /// A tokenized input sequence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tokens {
+pub struct EncoderInput {
     /// Token ids.
     pub ids: Vec<u32>,
     /// Token type ids; empty for all zeros.
@@ -39,25 +41,25 @@ pub struct Tokens {
 }
 
 /// Pending readback of output rows.
-pub struct Outputs {
+pub struct PendingRows {
     read: Readback,
     cols: usize,
 }
 
-impl Outputs {
+impl PendingRows {
     /// Waits for the rows and returns them concatenated.
     ///
     /// # Errors
     /// `NotFinite` when they contain NaN or infinity.
     pub async fn wait(self) -> Result<Vec<f32>> {
-        let rows = unpadded(&self.read.wait().await?, self.cols);
-        finite(&rows)?;
+        let rows = unpad_rows(&self.read.wait().await?, self.cols);
+        check_finite(&rows)?;
         Ok(rows)
     }
 }
 
 /// A loaded encoder model.
-pub struct Encoder {
+pub struct EncoderModel {
     /// The device.
     pub gpu: Rc<Gpu>,
     /// config.json.
@@ -69,23 +71,23 @@ pub struct Encoder {
     /// Storage precision of the weights that the checkpoint does not quantize.
     pub precision: Precision,
     /// Bytes on the device.
-    pub bytes: Bytes,
+    pub bytes: MemoryUse,
     /// Time spent in each phase of the load.
     pub load: LoadTimes,
     /// Maximum tokens of a sequence.
-    pub longest: usize,
+    pub max_sequence_len: usize,
     /// Maximum tokens of a batch.
-    pub most_tokens: usize,
+    pub max_batch_tokens: usize,
     /// Maximum sequences of a batch.
-    pub most_texts: usize,
-    positions: Positions,
+    pub max_batch_sequences: usize,
+    positions: PositionScheme,
     step: Step,
     shared: Buffers,
     vocab: usize,
     output: Dim,
 }
 
-impl Encoder {
+impl EncoderModel {
     /// Loads an encoder from opened files. `longest` is the sequence limit given by the model's own files;
     /// `options.max_context` overrides it.
     ///
@@ -94,25 +96,26 @@ impl Encoder {
     pub async fn load(
         gpu: Gpu,
         source: &Source,
-        files: Files,
-        head: &Head,
+        files: ModelFiles,
+        head: &EncoderHead,
         longest: Option<usize>,
         options: RunOptions,
     ) -> Result<Self> {
-        let mut whole = Lap::start();
+        let mut whole = Stopwatch::start();
         let config = files.full_config();
-        let Files { checkpoint, weights: stored, .. } = files;
+        let ModelFiles { checkpoint, weights: stored, .. } = files;
         let kept = options.overrides;
-        let arch::Encoder { mut graph, positions } = arch::encoder(&config, head)?;
+        let arch::EncoderGraph { mut graph, positions } = arch::encoder_graph(&config, head)?;
         arch::match_names(&mut graph, stored.iter().map(|w| w.name.as_str()));
-        let layouts = Layouts::new(&graph, kept);
-        let layout_of =
-            |name: &str| stored.get(name, "").map_or(Layout::Dense(Float::F32), |w| layouts.of(w, graph.kind_of(name)));
-        let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.order.clone());
+        let layouts = LayoutRules::new(&graph, kept);
+        let layout_of = |name: &str| {
+            stored.get(name, "").map_or(WeightLayout::Dense(Float::F32), |w| layouts.of(w, graph.kind_of(name)))
+        };
+        let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.column_order.clone());
         let limit = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
-        let (graph, weights, _) = fused(&graph, options.fusions, &layout_of, &order_of, limit)?;
+        let (graph, weights, _) = fuse_graph(&graph, options.fusions, &layout_of, &order_of, limit)?;
         let plan = |tokens: usize, texts: usize| {
-            let (caps, rows) = (gpu.caps(), RowsMode::Packed { tokens, sequences: texts });
+            let (caps, rows) = (gpu.caps(), StepKind::Packed { tokens, sequences: texts });
             lower(
                 &graph,
                 PlanOptions {
@@ -126,25 +129,25 @@ impl Encoder {
                 },
             )
         };
-        let usual = LONGEST.min(arch::most_positions(&config));
-        let longest = options.max_context.or(longest).unwrap_or(usual).clamp(1, positions.most);
-        let (most_tokens, longest) = sizes(&plan(64, 1)?, longest, gpu.caps().max_weight_buffer());
-        let most_texts = MOST_TEXTS.min(most_tokens);
+        let usual = DEFAULT_MAX_SEQUENCE_LEN.min(arch::max_positions(&config));
+        let longest = options.max_context.or(longest).unwrap_or(usual).clamp(1, positions.max_tokens);
+        let (most_tokens, longest) = batch_limits(&plan(64, 1)?, longest, gpu.caps().max_weight_buffer());
+        let most_texts = MAX_BATCH_SEQUENCES.min(most_tokens);
         let wanted =
-            Wanted { gpu: &gpu, graph: &graph, plans: &weights, source, checkpoint: &checkpoint, stored: &stored };
+            LoadRequest { gpu: &gpu, graph: &graph, plans: &weights, source, checkpoint: &checkpoint, stored: &stored };
         // No matmul has a single row, so there is nothing to tune.
         let (tune, plan) = (Box::pin(async { Ok(()) }), || Ok(vec![plan(most_tokens, most_texts)?]));
-        let Compiled { mut plans, pipelines, buffers: mut shared, times: mut load } =
+        let LoadOutput { mut plans, pipelines, buffers: mut shared, times: mut load } =
             load_compiled(wanted, tune, &plan, Box::pin(async { Ok(()) })).await?;
         let weight_bytes = shared.values().map(Buffer::size).sum();
-        let before = gpu.created().bytes;
+        let before = gpu.resource_counts().bytes;
         own_buffers(&gpu, &graph, most_tokens, most_texts, longest, &mut shared)?;
         let plan = plans.pop().ok_or_else(|| Error::Internal("the encoder has no plan".into()))?;
-        let prepared = Prepared::new(&gpu, "encode", plan, true)?;
+        let prepared = PlanBuffers::new(&gpu, "encode", plan, true)?;
         let step = Step::new(&gpu, "encode", &prepared, &[&shared], &pipelines, 1)?;
         gpu.check().await?;
-        let bytes = Bytes { weights: weight_bytes, kv: 0, activations: gpu.created().bytes - before };
-        load.peak_bytes = load.peak_bytes.max(gpu.created().bytes);
+        let bytes = MemoryUse { weights: weight_bytes, kv: 0, activations: gpu.resource_counts().bytes - before };
+        load.peak_bytes = load.peak_bytes.max(gpu.resource_counts().bytes);
         let vocab = config.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
         let output = graph.value(graph.hidden).rows;
         let mut encoder = Self {
@@ -155,9 +158,9 @@ impl Encoder {
             precision: kept.precision,
             bytes,
             load,
-            longest,
-            most_tokens,
-            most_texts,
+            max_sequence_len: longest,
+            max_batch_tokens: most_tokens,
+            max_batch_sequences: most_texts,
             positions,
             step,
             shared,
@@ -193,7 +196,7 @@ impl Encoder {
         for (index, spec) in self.graph.ropes.iter().enumerate() {
             if let Some(buffer) = self.shared.get(&Slot::Rope(index)) {
                 // Sequences of a batch differ in length: length-dependent RoPE uses its short form.
-                self.gpu.write(buffer, 0, bytemuck::cast_slice(&spec.table(0, self.longest, 1)));
+                self.gpu.write(buffer, 0, bytemuck::cast_slice(&spec.table(0, self.max_sequence_len, 1)));
             }
         }
     }
@@ -203,9 +206,9 @@ impl Encoder {
     /// # Errors
     /// `ContextFull` when a sequence or the batch is too long; `Request` for an empty batch, an empty sequence or an id
     /// outside the vocabulary.
-    pub fn submit(&self, texts: &[&Tokens]) -> Result<Outputs> {
-        let tokens = self.check(texts)?;
-        let mut batch = Batch::default();
+    pub fn submit(&self, texts: &[&EncoderInput]) -> Result<PendingRows> {
+        let tokens = self.check_batch(texts)?;
+        let mut batch = PackedBatch::default();
         for text in texts {
             batch.push(text, self.positions);
         }
@@ -217,35 +220,35 @@ impl Encoder {
         write(Slot::Ids, &batch.ids)?;
         write(Slot::Positions, &batch.positions)?;
         write(Slot::Types, &batch.types)?;
-        write(Slot::Segments, &batch.segments)?;
-        write(Slot::Spans, &batch.spans)?;
-        let counts = Counts { rows: tokens, sequences: texts.len() };
+        write(Slot::SequenceSpans, &batch.segments)?;
+        write(Slot::PoolSpans, &batch.spans)?;
+        let counts = StepSizes { rows: tokens, sequences: texts.len() };
         for dim in [Dim::TOKENS, Dim::Sequences] {
-            write(Slot::Cursor(dim), &state(0, dim.of(counts), 0, 0))?;
+            write(Slot::Cursor(dim), &state_words(0, dim.eval(counts), 0, 0))?;
         }
         let grids = self.step.grids_for(counts);
         self.gpu.submit(&[self.step.with_grids(&grids)])?;
-        let rows = self.output.of(counts);
+        let rows = self.output.eval(counts);
         let cols = self.cols();
-        let read = self.gpu.read_later(&self.step.output, 0, rows_bytes(rows, cols))?;
-        Ok(Outputs { read, cols })
+        let read = self.gpu.start_read(&self.step.output, 0, rows_bytes(rows, cols))?;
+        Ok(PendingRows { read, cols })
     }
 
     /// Times each dispatch of a batch of one sequence.
     pub async fn profile(&self, tokens: usize) -> Result<StepTimes> {
-        let text = Tokens { ids: vec![0; tokens.min(self.longest)], ..Tokens::default() };
+        let text = EncoderInput { ids: vec![0; tokens.min(self.max_sequence_len)], ..EncoderInput::default() };
         self.submit(&[&text])?.wait().await?;
-        self.step.profile(&self.gpu, tokens.min(self.longest)).await
+        self.step.profile(&self.gpu, tokens.min(self.max_sequence_len)).await
     }
 
     /// Validates a batch and returns its number of tokens.
-    fn check(&self, texts: &[&Tokens]) -> Result<usize> {
+    fn check_batch(&self, texts: &[&EncoderInput]) -> Result<usize> {
         let refuse = |reason: String| Err(Error::Request { parameter: "ids".into(), reason });
         if texts.is_empty() || texts.iter().any(|t| t.ids.is_empty()) {
             return refuse("no tokens. Pass at least one token for each sequence.".into());
         }
-        if let Some(text) = texts.iter().find(|t| t.ids.len() > self.longest) {
-            return Err(Error::ContextFull { tokens: text.ids.len(), limit: self.longest });
+        if let Some(text) = texts.iter().find(|t| t.ids.len() > self.max_sequence_len) {
+            return Err(Error::ContextFull { tokens: text.ids.len(), limit: self.max_sequence_len });
         }
         if self.vocab > 0
             && let Some(id) = texts.iter().flat_map(|t| &t.ids).find(|id| **id as usize >= self.vocab)
@@ -256,8 +259,8 @@ impl Encoder {
             ));
         }
         let tokens: usize = texts.iter().map(|t| t.ids.len()).sum();
-        if tokens > self.most_tokens || texts.len() > self.most_texts {
-            return Err(Error::ContextFull { tokens, limit: self.most_tokens });
+        if tokens > self.max_batch_tokens || texts.len() > self.max_batch_sequences {
+            return Err(Error::ContextFull { tokens, limit: self.max_batch_tokens });
         }
         Ok(tokens)
     }
@@ -265,7 +268,7 @@ impl Encoder {
 
 /// The packed words of a batch.
 #[derive(Default)]
-struct Batch {
+struct PackedBatch {
     ids: Vec<u32>,
     positions: Vec<u32>,
     types: Vec<u32>,
@@ -273,13 +276,13 @@ struct Batch {
     spans: Vec<u32>,
 }
 
-impl Batch {
-    fn push(&mut self, text: &Tokens, positions: Positions) {
+impl PackedBatch {
+    fn push(&mut self, text: &EncoderInput, positions: PositionScheme) {
         let first = self.ids.len() as u32;
         let end = first + text.ids.len() as u32;
         let mut next = positions.first as u32;
         for (index, id) in text.ids.iter().enumerate() {
-            let kind = text.types.get(index).copied().filter(|t| (*t as usize) < positions.types);
+            let kind = text.types.get(index).copied().filter(|t| (*t as usize) < positions.token_types);
             self.ids.push(*id);
             self.types.push(kind.unwrap_or(0));
             self.segments.extend([first, end]);
@@ -297,11 +300,11 @@ impl Batch {
 }
 
 /// Returns (maximum tokens of a batch, of a sequence), derived from the plan for 64 tokens.
-fn sizes(plan: &crate::plan::Plan, longest: usize, max_buffer: u64) -> (usize, usize) {
+fn batch_limits(plan: &crate::plan::Plan, longest: usize, max_buffer: u64) -> (usize, usize) {
     let per_token = plan.bytes().div_ceil(64).max(1);
-    let largest = plan.activations.iter().copied().chain([plan.rotated, plan.output]).max().unwrap_or(0);
+    let largest = plan.activations.iter().copied().chain([plan.roped_queries, plan.output]).max().unwrap_or(0);
     let fits = (max_buffer / largest.div_ceil(64).max(1)) as usize;
-    let by_budget = ((BUDGET / per_token) as usize).min(MOST_TOKENS);
+    let by_budget = ((MAX_ACTIVATION_BYTES / per_token) as usize).min(MAX_BATCH_TOKENS);
     let tokens = by_budget.max(longest).min(fits).max(1);
     (tokens, longest.min(tokens))
 }
@@ -320,13 +323,13 @@ fn own_buffers(
         (Slot::Ids, tokens * 4),
         (Slot::Positions, tokens * 4),
         (Slot::Types, tokens * 4),
-        (Slot::Segments, tokens * 8),
-        (Slot::Spans, texts * 8),
+        (Slot::SequenceSpans, tokens * 8),
+        (Slot::PoolSpans, texts * 8),
         (Slot::CURSOR, STATE_BYTES),
         (Slot::Cursor(Dim::Sequences), STATE_BYTES),
     ];
     for (slot, size) in sizes {
-        shared.insert(slot, gpu.buffer("batch", size, Usage::Storage)?);
+        shared.insert(slot, gpu.buffer("batch", size, BufferUsage::Storage)?);
     }
     rope_buffers(gpu, graph, longest, shared, |_| true)
 }

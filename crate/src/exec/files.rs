@@ -1,9 +1,9 @@
 //! Model files: configuration, tensors and weights, read from safetensors, MLC or GGUF.
 
-use super::tied::HEADS;
-use crate::format::gguf::clip::{self, Projector};
+use super::tied::HEAD_TENSORS;
+use crate::format::gguf::mmproj::{self, MmprojSpec};
 use crate::format::gguf::{self, Gguf, config::FACTOR_TENSORS, config::RopeFactors};
-use crate::format::{Checkpoint, Float, Role, TensorInfo, Weights, detect, detect::side_tensors, mlc};
+use crate::format::{Checkpoint, Float, PartRole, TensorInfo, Weights, detect, detect::metadata_tensors, mlc};
 use crate::hub::{Chunk, Source};
 use crate::ir::Graph;
 use crate::util::map::SortedMap;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 /// Opened files of a model.
 #[derive(Debug)]
-pub struct Files {
+pub struct ModelFiles {
     /// config.json, or its equivalent made from GGUF or MLC metadata.
     pub config: Value,
     /// The tensors as the containers store them.
@@ -23,12 +23,12 @@ pub struct Files {
     pub gguf: Option<Gguf>,
 }
 
-impl Files {
+impl ModelFiles {
     /// Opens a model's files: the named GGUF file, else safetensors, else an MLC shard list.
     ///
     /// # Errors
     /// Errors of the source or the container readers; an unsupported architecture.
-    pub async fn open(source: &Source, gguf: Option<&str>) -> Result<Files> {
+    pub async fn open(source: &Source, gguf: Option<&str>) -> Result<ModelFiles> {
         Self::read(source, gguf, true).await
     }
 
@@ -36,8 +36,8 @@ impl Files {
     ///
     /// # Errors
     /// Errors of the source or the container reader.
-    pub async fn usual_gguf(source: &Source) -> Result<Option<Files>> {
-        match usual_gguf(&source.list().await?) {
+    pub async fn preferred_gguf(source: &Source) -> Result<Option<ModelFiles>> {
+        match preferred_gguf_name(&source.list().await?) {
             Some(file) => Self::gguf(source, &file).await.map(Some),
             None => Ok(None),
         }
@@ -47,11 +47,11 @@ impl Files {
     ///
     /// # Errors
     /// Errors of the source or the container readers.
-    pub async fn examine(source: &Source, gguf: Option<&str>) -> Result<Files> {
+    pub async fn open_unchecked(source: &Source, gguf: Option<&str>) -> Result<ModelFiles> {
         Self::read(source, gguf, false).await
     }
 
-    async fn read(source: &Source, gguf: Option<&str>, must_run: bool) -> Result<Files> {
+    async fn read(source: &Source, gguf: Option<&str>, must_run: bool) -> Result<ModelFiles> {
         if let Some(file) = gguf.or(source.gguf()) {
             return Self::gguf(source, file).await;
         }
@@ -59,9 +59,9 @@ impl Files {
             if let Some(files) = Self::mlc(source).await? {
                 return Ok(files);
             }
-            return match usual_gguf(&source.list().await?) {
+            return match preferred_gguf_name(&source.list().await?) {
                 Some(file) => Self::gguf(source, &file).await,
-                None => Err(source.read("config.json").await.err().unwrap_or_else(|| changed(source))),
+                None => Err(source.read("config.json").await.err().unwrap_or_else(|| changed_error(source))),
             };
         };
         if must_run {
@@ -71,7 +71,7 @@ impl Files {
         match Self::safetensors(source, config).await {
             Err(error @ Error::MissingFile { .. }) => match Self::mlc(source).await? {
                 Some(files) => Ok(files),
-                None => match usual_gguf(&source.list().await?) {
+                None => match preferred_gguf_name(&source.list().await?) {
                     Some(file) => Self::gguf(source, &file).await,
                     None => Err(error),
                 },
@@ -95,13 +95,13 @@ impl Files {
         let tensors = weights.iter().map(|w| (w.name.as_str(), w.shape.iter().product()));
         let reason =
             "'architectures' and 'model_type' are missing, and the tensors match no known family. Add 'model_type'.";
-        crate::arch::inferred(&config, &tensors.collect::<Vec<_>>()).map(Some).ok_or_else(|| fault(reason.into()))
+        crate::arch::infer_family(&config, &tensors.collect::<Vec<_>>()).map(Some).ok_or_else(|| fault(reason.into()))
     }
 
     /// Returns the configuration completed from the checkpoint: without a head tensor, the embedding is the head.
     pub fn full_config(&self) -> Value {
         let mut config = self.config.clone();
-        let has_head = HEADS.iter().any(|name| self.weights.contains(name));
+        let has_head = HEAD_TENSORS.iter().any(|name| self.weights.contains(name));
         if let Some(object) = config.as_object_mut().filter(|_| !has_head) {
             object.insert("tie_word_embeddings".into(), Value::Bool(true));
         }
@@ -109,20 +109,20 @@ impl Files {
     }
 
     /// Adds the weights of graphs that will be loaded one after another to the progress total.
-    pub fn announce(&self, source: &Source, graphs: &[&Graph]) {
+    pub fn add_to_progress(&self, source: &Source, graphs: &[&Graph]) {
         let names = graphs.iter().flat_map(|graph| &graph.weights).flat_map(|weight| &weight.parts);
         let stored = names.filter_map(|(name, _)| self.weights.get(name, "").ok());
         let tensors: Vec<&TensorInfo> = stored.flat_map(|weight| &weight.parts).map(|part| &part.info).collect();
-        source.announce(&self.checkpoint, &tensors);
+        source.expect_tensors(&self.checkpoint, &tensors);
     }
 
     /// Opens safetensors with a parsed configuration.
-    pub async fn safetensors(source: &Source, config: Value) -> Result<Files> {
+    pub async fn safetensors(source: &Source, config: Value) -> Result<ModelFiles> {
         Self::with_modules(source, config, &[]).await
     }
 
     /// Opens safetensors, including those of modules in subfolders; the folder name prefixes their tensor names.
-    pub async fn with_modules(source: &Source, config: Value, folders: &[&str]) -> Result<Files> {
+    pub async fn with_modules(source: &Source, config: Value, folders: &[&str]) -> Result<ModelFiles> {
         let mut checkpoint = source.checkpoint().await?;
         for folder in folders {
             let file = format!("{folder}/model.safetensors");
@@ -130,12 +130,12 @@ impl Files {
             checkpoint.add(&file, size, header, &format!("{folder}/"))?;
         }
         let mut side = SortedMap::new();
-        for tensor in side_tensors(&checkpoint) {
+        for tensor in metadata_tensors(&checkpoint) {
             side.insert(tensor.name.clone(), read(source, &checkpoint, tensor.file, &tensor.range).await?);
         }
         let mut config = crate::arch::text_config(&config).into_owned();
         let mut numbers = serde_json::Map::new();
-        for name in crate::arch::numbers(&config) {
+        for name in crate::arch::scalar_tensors(&config) {
             let Some(tensor) = checkpoint.tensors.get(&name).filter(|t| t.elements() == 1) else { continue };
             let bytes = read(source, &checkpoint, tensor.file, &tensor.range).await?;
             let number = super::load::float_of(tensor.dtype).and_then(|float| float.get(&bytes, 0));
@@ -149,50 +149,50 @@ impl Files {
         if weights.iter().any(|w| w.name.contains(".experts.")) {
             let fused = weights.iter().any(|w| w.name.ends_with(".experts.0.gate_up_proj.weight"));
             if let Some(fields) = config.as_object_mut() {
-                fields.insert(crate::arch::blocks::experts::FUSED.into(), fused.into());
+                fields.insert(crate::arch::blocks::experts::FUSED_EXPERTS_FIELD.into(), fused.into());
             }
         }
-        super::tied::settle(source, &checkpoint, &mut weights, &mut config).await?;
+        super::tied::resolve_tied_head(source, &checkpoint, &mut weights, &mut config).await?;
         if let Ok(graph) = crate::arch::graph(&config) {
             let cols: SortedMap<&str, usize> =
                 graph.weights.iter().flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), w.cols))).collect();
             for weight in weights.iter_mut() {
                 if let Some(cols) = cols.get(weight.name.as_str()) {
-                    weight.fit_cols(*cols);
+                    weight.set_cols(*cols);
                 }
             }
         }
         for weight in weights.iter_mut() {
-            let Some(index) = weight.part(Role::GroupIndex).cloned() else { continue };
+            let Some(index) = weight.part(PartRole::GroupIndex).cloned() else { continue };
             let groups = read(source, &checkpoint, index.file, &index.range).await?;
             let groups: Vec<u32> =
                 groups.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
             match weight.encoding.column_order(&groups) {
-                Ok(None) => weight.parts.retain(|p| p.role != Role::GroupIndex),
-                Ok(order) => weight.order = order,
+                Ok(None) => weight.parts.retain(|p| p.role != PartRole::GroupIndex),
+                Ok(order) => weight.column_order = order,
                 // Uneven groups: the weight is dequantized.
                 Err(_) => {}
             }
         }
-        Ok(Files { config, checkpoint, weights, gguf: None })
+        Ok(ModelFiles { config, checkpoint, weights, gguf: None })
     }
 
     /// Opens an MLC repository; `None` if it has no shard list.
-    async fn mlc(source: &Source) -> Result<Option<Files>> {
+    async fn mlc(source: &Source) -> Result<Option<ModelFiles>> {
         let utf8 = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         for list in mlc::SHARD_LISTS {
             let Some(text) = source.read_optional(list).await? else { continue };
             let checkpoint = mlc::parse_shards(list, &utf8(&text))?;
             let chat = utf8(&source.read("mlc-chat-config.json").await?);
-            let (config, family) = mlc::config(&chat, crate::arch::of_mlc)?;
+            let (config, family) = mlc::config(&chat, crate::arch::find_mlc)?;
             let weights = Weights::from_list(mlc::weights(&checkpoint, &config, family)?);
-            return Ok(Some(Files { config, checkpoint, weights, gguf: None }));
+            return Ok(Some(ModelFiles { config, checkpoint, weights, gguf: None }));
         }
         Ok(None)
     }
 
-    async fn gguf(source: &Source, file: &str) -> Result<Files> {
-        let header = Self::parts(source, file).await?;
+    async fn gguf(source: &Source, file: &str) -> Result<ModelFiles> {
+        let header = Self::gguf_with_shards(source, file).await?;
         let file = header.file.as_str();
         let checkpoint = header.checkpoint();
         let mut factors = RopeFactors::default();
@@ -202,48 +202,48 @@ impl Files {
                 values.extend((0..bytes.len() / 4).filter_map(|i| Float::F32.get(&bytes, i)));
             }
         }
-        let family = crate::arch::of_gguf(&header)?;
+        let family = crate::arch::find_gguf(&header)?;
         let (config, mut weights) = (header.config(family, &factors), header.weights(family));
-        if family.rows {
-            crate::arch::order_rows(&config, &mut weights)?;
+        if family.original_row_orders {
+            crate::arch::set_row_orders(&config, &mut weights)?;
         }
         let file = file.to_string();
-        let mut files = Files { config, checkpoint, weights, gguf: Some(header) };
-        let seen = |p: &Projector| p.models.contains(&family.name);
-        if crate::arch::projectors().any(seen)
-            && let Some(tower) = clip::beside(&file, &source.list().await?)
+        let mut files = ModelFiles { config, checkpoint, weights, gguf: Some(header) };
+        let seen = |p: &MmprojSpec| p.architectures.contains(&family.name);
+        if crate::arch::mmproj_formats().any(seen)
+            && let Some(tower) = mmproj::find_mmproj(&file, &source.list().await?)
         {
             let header = Self::header(source, &tower).await?;
-            match crate::arch::projectors().find(|p| seen(p) && p.name == header.projector()) {
-                Some(projector) => files.see(&header, projector)?,
+            match crate::arch::mmproj_formats().find(|p| seen(p) && p.name == header.projector_type()) {
+                Some(projector) => files.add_mmproj(&header, projector)?,
                 None => {
-                    let reason = format!("the projector {} of {tower} with {}", header.projector(), family.name);
-                    files.put(clip::UNSEEN, reason.into());
+                    let reason = format!("the projector {} of {tower} with {}", header.projector_type(), family.name);
+                    files.set_config_field(mmproj::VISION_REFUSED, reason.into());
                 }
             }
         }
         Ok(files)
     }
 
-    fn put(&mut self, field: &str, value: Value) {
+    fn set_config_field(&mut self, field: &str, value: Value) {
         if let Some(config) = self.config.as_object_mut() {
             config.insert(field.into(), value);
         }
     }
 
     /// Adds the vision encoder of an mmproj file.
-    fn see(&mut self, header: &Gguf, projector: &Projector) -> Result<()> {
-        header.join(projector, &mut self.config)?;
+    fn add_mmproj(&mut self, header: &Gguf, projector: &MmprojSpec) -> Result<()> {
+        header.merge_vision_config(projector, &mut self.config)?;
         let tokens = self.gguf.as_ref().and_then(|gguf| gguf.metadata.get("tokenizer.ggml.tokens"));
-        if let Some(gguf::Value::Texts(tokens)) = tokens {
-            let token = tokens.iter().position(|token| token == projector.token);
-            self.put("image_token_id", token.into());
+        if let Some(gguf::MetadataValue::Texts(tokens)) = tokens {
+            let token = tokens.iter().position(|token| token == projector.image_token);
+            self.set_config_field("image_token_id", token.into());
         }
         let file = self.checkpoint.files.len();
         let Checkpoint { files, tensors, .. } = header.checkpoint();
         self.checkpoint.files.extend(files);
         self.checkpoint.tensors.extend(tensors.into_iter().map(|(name, info)| (name, TensorInfo { file, ..info })));
-        header.tower_weights(projector, file, &mut self.weights);
+        header.vision_weights(projector, file, &mut self.weights);
         Ok(())
     }
 
@@ -251,7 +251,7 @@ impl Files {
     pub(crate) async fn gguf_header(source: &Source) -> Result<Option<Gguf>> {
         let name = match source.gguf() {
             Some(file) => Some(file.to_string()),
-            None => usual_gguf(&source.list().await?),
+            None => preferred_gguf_name(&source.list().await?),
         };
         match name {
             Some(file) => Self::header(source, &file).await.map(Some),
@@ -260,22 +260,22 @@ impl Files {
     }
 
     /// Returns the header of a GGUF model with the tensors of all its shards; `file` may name any of them.
-    async fn parts(source: &Source, file: &str) -> Result<Gguf> {
-        let first = gguf::part_name(file, 1).unwrap_or_else(|| file.to_string());
+    async fn gguf_with_shards(source: &Source, file: &str) -> Result<Gguf> {
+        let first = gguf::split_file_name(file, 1).unwrap_or_else(|| file.to_string());
         let lost = |number: usize, name: String, count: usize| Error::MissingFile {
             file: name,
-            place: source.name().into(),
+            location: source.name().into(),
             hint: format!("It is part {number} of {count} of {file}. Put all parts in the same folder."),
         };
         let present = async |name: &str| Ok::<_, Error>(source.info(name).await?.is_some());
-        let in_parts = gguf::part_of(file).map_or(1, |(_, _, count)| count);
+        let in_parts = gguf::parse_split_name(file).map_or(1, |(_, _, count)| count);
         if first != file && !present(&first).await? {
             return Err(lost(1, first, in_parts));
         }
         let mut header = Self::header(source, &first).await?;
-        let count = header.part_count();
+        let count = header.file_count();
         for number in 2..=count {
-            let name = gguf::part_name(&first, number).filter(|_| count == in_parts).ok_or_else(|| {
+            let name = gguf::split_file_name(&first, number).filter(|_| count == in_parts).ok_or_else(|| {
                 let reason = format!(
                     "it is one of {count} parts, but its name is not of the form NAME-00001-of-{count:05}.gguf. Rename it"
                 );
@@ -284,7 +284,7 @@ impl Files {
             if !present(&name).await? {
                 return Err(lost(number, name, count));
             }
-            header.append(Self::header(source, &name).await?)?;
+            header.append_file(Self::header(source, &name).await?)?;
         }
         Ok(header)
     }
@@ -294,7 +294,7 @@ impl Files {
         let info = source.info(file).await?;
         let size = info.map(|i| i.size).ok_or_else(|| Error::MissingFile {
             file: file.into(),
-            place: source.name().into(),
+            location: source.name().into(),
             hint: "Pass the name of a .gguf file that it contains.".into(),
         })?;
         let (mut start, mut length) = (Vec::new(), 1u64 << 20);
@@ -316,11 +316,13 @@ impl Files {
 
 /// Chooses a file from a GGUF repository: 4 bits if available, else the next best, preferring single files over shards.
 /// Skips later shards and mmproj files.
-fn usual_gguf(names: &[String]) -> Option<String> {
+fn preferred_gguf_name(names: &[String]) -> Option<String> {
     const ORDER: [&str; 10] = ["q4_k_m", "q4_0", "q4_k_s", "iq4_nl", "iq4_xs", "q5_k_m", "q6_k", "q8_0", "bf16", "f16"];
-    let part = |name: &str| gguf::part_of(name).map(|(_, number, _)| number);
+    let part = |name: &str| gguf::parse_split_name(name).map(|(_, number, _)| number);
     let first = |name: &&String| {
-        name.to_lowercase().ends_with(".gguf") && !clip::is_tower(name) && part(name).is_none_or(|number| number == 1)
+        name.to_lowercase().ends_with(".gguf")
+            && !mmproj::is_mmproj(name)
+            && part(name).is_none_or(|number| number == 1)
     };
     let rank = |name: &&String| {
         let lower = name.to_lowercase();
@@ -329,7 +331,7 @@ fn usual_gguf(names: &[String]) -> Option<String> {
     names.iter().filter(first).min_by_key(rank).cloned()
 }
 
-fn changed(source: &Source) -> Error {
+fn changed_error(source: &Source) -> Error {
     Error::Changed { file: source.name().into() }
 }
 

@@ -1,9 +1,9 @@
 //! Describes a checkpoint and whether it runs, from headers alone.
 
-use super::Files;
-use super::decide::Layouts;
-use super::options::Overrides;
-use crate::arch::{Head, vision::match_ends};
+use super::ModelFiles;
+use super::load_plan::LayoutRules;
+use super::options::PrecisionOptions;
+use crate::arch::{EncoderHead, vision::match_suffixes};
 use crate::format::WeightSource;
 use crate::ir::{Graph, Pooling, WeightKind};
 use crate::util::map::{SortedMap, SortedSet};
@@ -13,7 +13,7 @@ use std::fmt;
 
 /// A weight that the model needs, as the checkpoint stores it.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct WeightReport {
     /// Hugging Face tensor name.
     pub name: String,
     /// Shape.
@@ -38,16 +38,16 @@ pub struct Inspection {
     /// Reasons why it does not run; empty if it runs.
     pub faults: Vec<Error>,
     /// The weights that the model needs, in graph order.
-    pub weights: Vec<Seen>,
+    pub weights: Vec<WeightReport>,
     /// Weights of the checkpoint that the model does not use.
     pub unused: Vec<String>,
     /// Files and their sizes in bytes.
     pub files: Vec<(String, u64)>,
 }
 
-impl Files {
+impl ModelFiles {
     /// Inspects the checkpoint and the device layouts that the given options would lead to.
-    pub fn inspect(&self, overrides: Overrides) -> Inspection {
+    pub fn inspect(&self, overrides: PrecisionOptions) -> Inspection {
         let config = self.full_config();
         let text = |field: &Value| field.as_str().unwrap_or("none").to_string();
         let mut out = Inspection {
@@ -61,20 +61,20 @@ impl Files {
         let mut used = SortedSet::new();
         match self.graphs(&config) {
             Ok(graphs) => graphs.iter().for_each(|graph| {
-                self.weights_of(graph, &Layouts::new(graph, overrides), &mut out, &mut used);
+                self.weights_of(graph, &LayoutRules::new(graph, overrides), &mut out, &mut used);
             }),
             Err(error) => {
                 out.faults.push(error);
                 // Without a graph, list all weights.
-                let layouts = Layouts::uniform(overrides);
+                let layouts = LayoutRules::uniform(overrides);
                 for source in self.weights.iter() {
                     used.insert(source.name.clone());
-                    out.weights.push(seen(source, &layouts, WeightKind::Matrix));
+                    out.weights.push(weight_report(source, &layouts, WeightKind::Matrix));
                 }
             }
         }
         // Scalars that a family reads together with the configuration.
-        arch::numbers(&config).into_iter().for_each(|name| _ = used.insert(name));
+        arch::scalar_tensors(&config).into_iter().for_each(|name| _ = used.insert(name));
         // Projects speaker embeddings to prompt rows.
         used.insert(arch::SPEAKER_PROJECTION.into());
         out.unused = self.weights.iter().map(|w| w.name.clone()).filter(|name| !used.contains(name)).collect();
@@ -84,31 +84,31 @@ impl Files {
     /// All graphs that a load builds: decoder, audio encoder and vision encoder.
     fn graphs(&self, config: &Value) -> Result<Vec<Graph>> {
         let names = || self.weights.iter().map(|w| w.name.as_str());
-        let mut graphs = if let Some(speech) = arch::speech(config)? {
+        let mut graphs = if let Some(speech) = arch::speech_graphs(config)? {
             vec![speech.decoder, speech.encoder, speech.keys, speech.values]
         } else if arch::is_encoder(config) {
             let class = config["architectures"][0].as_str().unwrap_or_default();
-            let head = if arch::shared(config).is_some() {
-                Head::Vector { pooling: Pooling::Last, dense: Vec::new() }
+            let head = if arch::joint_embedding(config).is_some() {
+                EncoderHead::Vector { pooling: Pooling::Last, dense: Vec::new() }
             } else if class.ends_with("ForSequenceClassification") {
-                Head::Score
+                EncoderHead::Score
             } else {
-                Head::Hidden
+                EncoderHead::Hidden
             };
-            let mut graph = arch::encoder(config, &head)?.graph;
+            let mut graph = arch::encoder_graph(config, &head)?.graph;
             arch::match_names(&mut graph, names());
             vec![graph]
         } else {
             vec![arch::graph(config)?]
         };
-        if let Ok(mut tower) = arch::tower(config) {
-            match_ends(&mut tower.graph, &names().map(String::from).collect::<Vec<_>>());
+        if let Ok(mut tower) = arch::vision_encoder(config) {
+            match_suffixes(&mut tower.graph, &names().map(String::from).collect::<Vec<_>>());
             graphs.push(tower.graph);
         }
         Ok(graphs)
     }
 
-    fn weights_of(&self, graph: &Graph, layouts: &Layouts, out: &mut Inspection, used: &mut SortedSet<String>) {
+    fn weights_of(&self, graph: &Graph, layouts: &LayoutRules, out: &mut Inspection, used: &mut SortedSet<String>) {
         for weight in &graph.weights {
             for (name, rows) in &weight.parts {
                 if !used.insert(name.clone()) {
@@ -136,13 +136,13 @@ impl Files {
                 if let Err(error) = source.layout() {
                     out.faults.push(error);
                 }
-                out.weights.push(seen(source, layouts, weight.kind));
+                out.weights.push(weight_report(source, layouts, weight.kind));
             }
         }
     }
 }
 
-fn seen(source: &WeightSource, layouts: &Layouts, kind: WeightKind) -> Seen {
+fn weight_report(source: &WeightSource, layouts: &LayoutRules, kind: WeightKind) -> WeightReport {
     let (rows, cols) = source.rows_cols();
     let (layout, bytes) = if kind == WeightKind::Vector || source.shape.len() < 2 {
         ("f32".to_string(), rows as u64 * cols as u64 * 4)
@@ -150,7 +150,7 @@ fn seen(source: &WeightSource, layouts: &Layouts, kind: WeightKind) -> Seen {
         let layout = layouts.of(source, kind);
         (layout.name(), layout.bytes(rows, cols))
     };
-    Seen {
+    WeightReport {
         name: source.name.clone(),
         shape: source.shape.clone(),
         encoding: source.encoding.name(),
@@ -194,7 +194,7 @@ impl fmt::Display for Inspection {
                 }
             }
         }
-        for Seen { name, shape, encoding, stored, layout, bytes } in &self.weights {
+        for WeightReport { name, shape, encoding, stored, layout, bytes } in &self.weights {
             writeln!(f, "{name} {shape:?}: {encoding}, {stored} bytes; {layout}, {bytes} bytes")?;
         }
         for name in &self.unused {

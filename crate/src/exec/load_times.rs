@@ -29,9 +29,9 @@ pub struct LoadTimes {
 }
 
 /// Stopwatch for the phases of a load.
-pub(super) struct Lap(f64);
+pub(super) struct Stopwatch(f64);
 
-impl Lap {
+impl Stopwatch {
     /// Starts the stopwatch.
     pub fn start() -> Self {
         Self(now_ms())

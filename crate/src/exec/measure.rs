@@ -1,9 +1,9 @@
 //! Measures a loaded model: GPU time by kernel, bytes read per step, host overhead.
 
-use super::limits::{Limits, limits};
+use super::roofline::{Roofline, measure_roofline};
+use super::sampling_stage::{MAX_BATCH_STEPS, SamplingMode};
 use super::session::Session;
-use super::tail::{MAX_BATCH, Tail};
-use crate::gpu::{Backend, Created};
+use crate::gpu::{Backend, ResourceCounts};
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::{Slot, bytes_per_token};
 use crate::util::clock::now_ms;
@@ -38,11 +38,11 @@ pub struct Measurement {
     /// Context length of both.
     pub position: usize,
     /// Roofline of the device.
-    pub limits: Option<Limits>,
+    pub limits: Option<Roofline>,
     /// Host overhead of a decode step.
-    pub host: Option<HostCost>,
+    pub host: Option<HostOverhead>,
     /// Host overhead of a decode step with drafts.
-    pub drafting: Option<HostCost>,
+    pub drafting: Option<HostOverhead>,
     /// GPU time by kernel; empty without timestamp queries.
     pub profiles: Vec<Profile>,
     /// Bytes of all live buffers.
@@ -59,12 +59,12 @@ pub struct Profile {
     /// Milliseconds of all dispatches, each timed separately.
     pub ms: f64,
     /// Dispatches and milliseconds by kernel.
-    pub kernels: SortedMap<String, Share>,
+    pub kernels: SortedMap<String, KernelShare>,
 }
 
 /// Share of one kernel in a profile.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Share {
+pub struct KernelShare {
     /// Dispatches.
     pub dispatches: usize,
     /// Milliseconds.
@@ -74,7 +74,7 @@ pub struct Share {
 /// Host overhead of decode steps.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HostCost {
+pub struct HostOverhead {
     /// Submitted steps.
     pub steps: usize,
     /// Milliseconds per step until its commands are submitted.
@@ -102,10 +102,10 @@ impl Session {
         // Warm up caches and clocks.
         self.profile(rows, position).await?;
         let times = self.profile(rows, position).await?;
-        let mut kernels: SortedMap<String, Share> = SortedMap::new();
+        let mut kernels: SortedMap<String, KernelShare> = SortedMap::new();
         for (kernel, ms) in times.kernels.iter().zip(&times.ms) {
-            let share = kernels.get_or_insert_with(kernel.clone(), Share::default);
-            *share = Share { dispatches: share.dispatches + 1, ms: share.ms + ms };
+            let share = kernels.get_or_insert_with(kernel.clone(), KernelShare::default);
+            *share = KernelShare { dispatches: share.dispatches + 1, ms: share.ms + ms };
         }
         Ok(Profile { rows, position, ms: times.ms.iter().sum(), kernels })
     }
@@ -121,58 +121,58 @@ impl Session {
     ///
     /// # Errors
     /// `ContextFull` when the steps do not fit; device errors.
-    pub async fn host_cost(&mut self, steps: usize, position: usize) -> Result<HostCost> {
-        self.room_of(steps, position, 1).await?;
-        let end = position + steps.next_multiple_of(MAX_BATCH);
-        self.cost(steps, position, 1, |count| self.submit_steps(count, Tail::Greedy, end)).await
+    pub async fn host_cost(&mut self, steps: usize, position: usize) -> Result<HostOverhead> {
+        self.reserve_steps(steps, position, 1).await?;
+        let end = position + steps.next_multiple_of(MAX_BATCH_STEPS);
+        self.time_steps(steps, position, 1, |count| self.submit_steps(count, SamplingMode::Greedy, end)).await
     }
 
     /// Measures the same for steps with seven drafts each, whether accepted or not.
     ///
     /// # Errors
     /// `ContextFull` when the steps do not fit; device errors.
-    pub async fn drafting_cost(&mut self, steps: usize, position: usize) -> Result<HostCost> {
+    pub async fn drafting_cost(&mut self, steps: usize, position: usize) -> Result<HostOverhead> {
         self.prepare_speculation().await?;
-        self.room_of(steps, position, DRAFT_ROWS as usize).await?;
+        self.reserve_steps(steps, position, DRAFT_ROWS as usize).await?;
         // Identical tokens make every lookup match.
         let text = vec![0u32; self.capacity];
         self.gpu.write(self.buffer(Slot::History)?, 0, bytemuck::cast_slice(&text));
         self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&text[..1]));
         let rows = DRAFT_ROWS as usize;
-        self.cost(steps, position, rows, |count| self.submit_looked_up(count, true, self.capacity)).await
+        self.time_steps(steps, position, rows, |count| self.submit_speculative(count, true, self.capacity)).await
     }
 
     /// Clears the sequence and reserves room for steps of up to `most` tokens each.
-    async fn room_of(&mut self, steps: usize, position: usize, most: usize) -> Result<()> {
-        let rows = steps.next_multiple_of(MAX_BATCH) * most;
+    async fn reserve_steps(&mut self, steps: usize, position: usize, most: usize) -> Result<()> {
+        let rows = steps.next_multiple_of(MAX_BATCH_STEPS) * most;
         self.check_room(rows, position)?;
         self.clear();
-        self.room(position + rows).await
+        self.reserve(position + rows).await
     }
 
     /// Times steps that yield up to `most` tokens each.
-    async fn cost(
+    async fn time_steps(
         &self,
         steps: usize,
         position: usize,
         most: usize,
         submit: impl Fn(usize) -> Result<()>,
-    ) -> Result<HostCost> {
-        let steps = steps.next_multiple_of(MAX_BATCH);
-        let made = |c: Created| c.buffers + c.pipelines + c.bind_groups;
+    ) -> Result<HostOverhead> {
+        let steps = steps.next_multiple_of(MAX_BATCH_STEPS);
+        let made = |c: ResourceCounts| c.buffers + c.pipelines + c.bind_groups;
         self.set_state(position, 1, steps * most)?;
         self.gpu.wait_idle().await?;
-        let before = made(self.gpu.created());
+        let before = made(self.gpu.resource_counts());
         let start = now_ms();
-        for _ in 0..steps / MAX_BATCH {
-            submit(MAX_BATCH)?;
+        for _ in 0..steps / MAX_BATCH_STEPS {
+            submit(MAX_BATCH_STEPS)?;
         }
         let submitted = now_ms();
-        let after = made(self.gpu.created());
+        let after = made(self.gpu.resource_counts());
         self.gpu.wait_idle().await?;
         let done = now_ms();
         self.gpu.check().await?;
-        Ok(HostCost {
+        Ok(HostOverhead {
             steps,
             ms_per_step: (submitted - start) / steps as f64,
             total_ms_per_step: (done - start) / steps as f64,
@@ -198,7 +198,7 @@ impl Session {
                 profiles.push(self.profile_kernels(*rows, position).await?);
             }
         }
-        let limits = if options.limits { Some(limits(&self.gpu).await?) } else { None };
+        let limits = if options.limits { Some(measure_roofline(&self.gpu).await?) } else { None };
         let host = match options.steps {
             0 => None,
             steps => Some(self.host_cost(steps, position).await?),
@@ -215,7 +215,7 @@ impl Session {
             host,
             drafting,
             profiles,
-            bytes_alive: self.gpu.created().bytes,
+            bytes_alive: self.gpu.resource_counts().bytes,
         })
     }
 }

@@ -61,12 +61,12 @@ fn is_rescaling(op: &Op) -> bool {
     matches!(
         op,
         Op::Norm(_)
-            | Op::NormEach(..)
-            | Op::Round(_)
+            | Op::NormPerGroup(..)
+            | Op::QuantizeActivations(_)
             | Op::Scale(_)
-            | Op::Times(_)
-            | Op::Heads { .. }
-            | Op::HeadParts { .. }
+            | Op::MulVector(_)
+            | Op::PadHeads { .. }
+            | Op::ConcatHeads { .. }
     )
 }
 
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_the_residual_stream_keeps_eight_bits() {
+    fn matrices_reading_the_residual_stream_get_eight_bits() {
         let graph = arch::graph(&config(1, 64)).expect("a graph");
         let found: Vec<_> = eight_bit_tensors(&graph).iter().cloned().collect();
         let expected = ["mlp.gate_proj", "mlp.up_proj", "self_attn.k_proj", "self_attn.q_proj", "self_attn.v_proj"];
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_model_keeps_none() {
+    fn large_models_have_no_eight_bit_matrices() {
         let graph = arch::graph(&config(2, 8192)).expect("a graph");
         assert!(matrix_weights(&graph) > MAX_MIXED_WEIGHTS);
         assert!(eight_bit_tensors(&graph).is_empty());

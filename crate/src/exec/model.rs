@@ -1,25 +1,25 @@
 //! A loaded decoder: weights, plans and kernels on a device, shared by all its sessions.
 
-use super::asked::{Drafting, Short};
-use super::decide::{Decision, decide};
-use super::files::Files;
-use super::load::{Compiled, Wanted, load_compiled};
-use super::load_times::{Lap, LoadTimes};
+use super::files::ModelFiles;
+use super::lazy_programs::{ShortPrefill, SpeculationPlans};
+use super::load::{LoadOutput, LoadRequest, load_compiled};
+use super::load_plan::{LoadPlan, plan_load};
+use super::load_times::{LoadTimes, Stopwatch};
 use super::options::{Precision, RunOptions};
-use super::pages::Pages;
-use super::step::{Buffers, Pipelines, Prepared, Step, Steps, compile, rope_buffers};
-use super::tail::Tail;
-use super::tune::{Origin, Tuning, tune};
-use crate::arch::vision::Sight;
-use crate::arch::{sections, sight};
+use super::sampling_stage::SamplingMode;
+use super::step::{Buffers, Pipelines, PlanBuffers, SessionSteps, Step, compile, rope_buffers};
+use super::tune::{Tuning, TuningSource, tune};
+use super::weight_paging::WeightPager;
+use crate::arch::vision::ImageMask;
+use crate::arch::{image_mask, mrope_sections};
 use crate::format::{Checkpoint, Weights};
 use crate::gpu::{Backend, Buffer, Gpu};
 use crate::hub::Source;
 use crate::ir::Graph;
 use crate::kernels::attention::Kv;
-use crate::kernels::matrix::MatrixChoice;
-use crate::plan::{Plan, PlanOptions, RowsMode, Slot, StatePlan, WeightPlans, fuse, look_ahead, lower};
-use crate::vision::Sections;
+use crate::kernels::subgroup_matrix::MatrixTiling;
+use crate::plan::{Plan, PlanOptions, Slot, StatePlan, StepKind, WeightPlans, add_prefetch_routers, fuse, lower};
+use crate::vision::MropeSections;
 use crate::{Error, Result};
 use futures_util::future::LocalBoxFuture;
 use futures_util::lock::Mutex;
@@ -29,7 +29,7 @@ use std::rc::Rc;
 
 /// Bytes on the device by use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Bytes {
+pub struct MemoryUse {
     /// Weights.
     pub weights: u64,
     /// States of all sessions: KV cache and recurrent states.
@@ -62,31 +62,31 @@ pub struct Model {
     pub tuning: Tuning,
     /// Time spent in each phase of the load.
     pub load: LoadTimes,
-    pub(super) bytes: Cell<Bytes>,
+    pub(super) bytes: Cell<MemoryUse>,
     /// M-RoPE sections, if the model has them.
-    pub(super) sections: Option<Sections>,
+    pub(super) mrope_sections: Option<MropeSections>,
     /// The attention mask of image tokens.
-    pub(super) sight: Sight,
+    pub(super) image_mask: ImageMask,
     pub(super) options: RunOptions,
     /// Tokens of one prefill step.
     pub(super) chunk: usize,
     /// Weights, and the RoPE tables that all sequences share.
     pub(super) shared: Buffers,
-    pub(super) decode: Prepared,
+    pub(super) decode: PlanBuffers,
     /// The decode step for positions before [`NEAR`](crate::kernels::runs::NEAR), with fewer dispatches.
-    pub(super) near: Option<Prepared>,
-    pub(super) prefill: Prepared,
+    pub(super) short_context: Option<PlanBuffers>,
+    pub(super) prefill: PlanBuffers,
     /// The prefill step for up to [`MatrixChoice::MIDDLE`](crate::kernels::matrix::MatrixChoice::MIDDLE) rows; larger
     /// prompts use larger tiles.
-    pub(super) middle: Option<Prepared>,
-    pub(super) greedy: Prepared,
-    pub(super) short: RefCell<Short>,
-    pub(super) drafting: OnceCell<Drafting>,
+    pub(super) medium_prefill: Option<PlanBuffers>,
+    pub(super) greedy: PlanBuffers,
+    pub(super) short_prefill: RefCell<ShortPrefill>,
+    pub(super) speculation_plans: OnceCell<SpeculationPlans>,
     pub(super) pipelines: RefCell<Pipelines>,
     /// Batch size that the last generation reached; the next one starts with it.
-    pub(super) batch: Cell<usize>,
+    pub(super) batch_size: Cell<usize>,
     /// Weights that are paged in from the files at run time.
-    pub(super) pages: Option<Mutex<Pages>>,
+    pub(super) pager: Option<Mutex<WeightPager>>,
 }
 
 impl Model {
@@ -95,7 +95,7 @@ impl Model {
     /// # Errors
     /// Errors of the source, the configuration, the checkpoint or the device.
     pub async fn load(gpu: Gpu, source: &Source, config: Value, options: RunOptions) -> Result<Rc<Self>> {
-        let files = Files::safetensors(source, config).await?;
+        let files = ModelFiles::safetensors(source, config).await?;
         Self::load_files(gpu, source, files, options).await
     }
 
@@ -103,46 +103,48 @@ impl Model {
     ///
     /// # Errors
     /// Errors of the source, the configuration, the checkpoint or the device.
-    pub async fn load_files(gpu: Gpu, source: &Source, files: Files, options: RunOptions) -> Result<Rc<Self>> {
-        Self::load_while(gpu, source, files, options, Box::pin(async { Ok(()) })).await
+    pub async fn load_files(gpu: Gpu, source: &Source, files: ModelFiles, options: RunOptions) -> Result<Rc<Self>> {
+        Self::load_concurrently(gpu, source, files, options, Box::pin(async { Ok(()) })).await
     }
 
     /// Runs [`Self::load_files`] and, concurrently, `meanwhile`, which starts once kernels compile and weights arrive.
     ///
     /// # Errors
     /// Errors of the source, the configuration, the checkpoint, the device or `meanwhile`.
-    pub async fn load_while(
+    pub async fn load_concurrently(
         gpu: Gpu,
         source: &Source,
-        files: Files,
+        files: ModelFiles,
         mut options: RunOptions,
         meanwhile: LocalBoxFuture<'_, Result<()>>,
     ) -> Result<Rc<Self>> {
-        let mut whole = Lap::start();
+        let mut whole = Stopwatch::start();
         let config = files.full_config();
-        let Files { checkpoint, weights: stored, .. } = files;
-        let mut decision = decide(&config, &stored, gpu.caps(), &options)?;
+        let ModelFiles { checkpoint, weights: stored, .. } = files;
+        let mut decision = plan_load(&config, &stored, gpu.caps(), &options)?;
         options.fusions = decision.fusions;
         let mut few = fuse::few_rows(decision.graph.clone(), decision.fusions);
-        if options.look_ahead && decision.pages_experts() {
-            few = look_ahead(few);
+        if options.prefetch_experts && decision.pages_experts() {
+            few = add_prefetch_routers(few);
         }
         let plans = || {
-            let decode = decision.plan(gpu.caps(), &few, RowsMode::Few(1))?;
-            let prefill = decision.plan(gpu.caps(), &decision.graph, RowsMode::Many(decision.chunk))?;
-            let greedy = Tail::Greedy.plan(decode.output_cols as u32, None, gpu.caps().dear_dispatches())?;
-            let near = decision.near(gpu.caps(), &few)?;
-            let rows = RowsMode::Many(MatrixChoice::MIDDLE);
-            let middle = decision.has_middle(gpu.caps()).then(|| decision.plan(gpu.caps(), &decision.graph, rows));
+            let decode = decision.plan(gpu.caps(), &few, StepKind::Decode(1))?;
+            let prefill = decision.plan(gpu.caps(), &decision.graph, StepKind::Prefill(decision.chunk))?;
+            let greedy =
+                SamplingMode::Greedy.plan(decode.output_cols as u32, None, gpu.caps().dispatch_is_expensive())?;
+            let near = decision.short_context(gpu.caps(), &few)?;
+            let rows = StepKind::Prefill(MatrixTiling::TALL_TILE_ROWS);
+            let middle =
+                decision.has_medium_prefill(gpu.caps()).then(|| decision.plan(gpu.caps(), &decision.graph, rows));
             Ok([decode, prefill, greedy].into_iter().chain(near).chain(middle.transpose()?).collect())
         };
-        let mut tuning = Tuning::none(Origin::Off);
+        let mut tuning = Tuning::without_choices(TuningSource::Off);
         let tune = Box::pin(async {
             tuning = tune(&gpu, source, &decision.weights, options.tune).await?;
             Ok(())
         });
         let (graph, weights) = (&decision.graph, &decision.weights);
-        let wanted = Wanted { gpu: &gpu, graph, plans: weights, source, checkpoint: &checkpoint, stored: &stored };
+        let wanted = LoadRequest { gpu: &gpu, graph, plans: weights, source, checkpoint: &checkpoint, stored: &stored };
         let made = load_compiled(wanted, tune, &plans, meanwhile).await?;
         decision.notes.extend(
             tuning
@@ -154,7 +156,7 @@ impl Model {
         model.tuning = tuning;
         model.write_ropes();
         model.gpu.check().await?;
-        let peak = model.tuning.peak_bytes.max(model.gpu.created().bytes);
+        let peak = model.tuning.peak_bytes.max(model.gpu.resource_counts().bytes);
         model.load.peak_bytes = model.load.peak_bytes.max(peak);
         model.load.total_ms = whole.lap();
         Ok(Rc::new(model))
@@ -164,30 +166,30 @@ impl Model {
     fn assemble(
         gpu: Gpu,
         config: Value,
-        decision: Decision,
+        decision: LoadPlan,
         options: RunOptions,
-        made: Compiled,
+        made: LoadOutput,
         files: (&Source, Checkpoint, Weights),
     ) -> Result<Self> {
-        let Compiled { plans, pipelines, buffers: mut shared, times: load } = made;
+        let LoadOutput { plans, pipelines, buffers: mut shared, times: load } = made;
         let mut plans = plans.into_iter();
         let (Some(decode), Some(prefill), Some(greedy)) = (plans.next(), plans.next(), plans.next()) else {
             return Err(Error::Internal("the load made fewer than three plans".into()));
         };
         let weight_bytes = shared.values().map(Buffer::size).sum();
-        let middle = decision.has_middle(gpu.caps());
-        let Decision { capacity, chunk, kv, graph, weights, states, precision, notes, .. } = decision;
-        let before = gpu.created().bytes;
-        let pages = Pages::new(&gpu, files, (&graph, &weights), chunk, &mut shared)?;
-        let (sections, sight) = (sections(&config), sight(&config));
+        let middle = decision.has_medium_prefill(gpu.caps());
+        let LoadPlan { capacity, chunk, kv, graph, weights, states, precision, notes, .. } = decision;
+        let before = gpu.resource_counts().bytes;
+        let pages = WeightPager::new(&gpu, files, (&graph, &weights), chunk, &mut shared)?;
+        let (sections, sight) = (mrope_sections(&config), image_mask(&config));
         rope_buffers(&gpu, &graph, capacity, &mut shared, |rope| !rope.depends_on_length())?;
-        let decode = Prepared::new(&gpu, "decode", decode, false)?;
-        let prefill = Prepared::new(&gpu, "prefill", prefill, false)?;
+        let decode = PlanBuffers::new(&gpu, "decode", decode, false)?;
+        let prefill = PlanBuffers::new(&gpu, "prefill", prefill, false)?;
         let middle = if middle { plans.next_back() } else { None };
-        let middle = middle.map(|plan| prefill.beside(&gpu, "prefill", plan)).transpose()?;
-        let near = plans.next().map(|plan| decode.beside(&gpu, "decode", plan)).transpose()?;
-        let greedy = Prepared::new(&gpu, "sample", greedy, false)?;
-        let bytes = Bytes { weights: weight_bytes, kv: 0, activations: gpu.created().bytes - before };
+        let middle = middle.map(|plan| prefill.sharing_buffers(&gpu, "prefill", plan)).transpose()?;
+        let near = plans.next().map(|plan| decode.sharing_buffers(&gpu, "decode", plan)).transpose()?;
+        let greedy = PlanBuffers::new(&gpu, "sample", greedy, false)?;
+        let bytes = MemoryUse { weights: weight_bytes, kv: 0, activations: gpu.resource_counts().bytes - before };
         Ok(Self {
             gpu: Rc::new(gpu),
             config,
@@ -198,49 +200,49 @@ impl Model {
             states,
             precision,
             notes,
-            tuning: Tuning::none(Origin::Off),
+            tuning: Tuning::without_choices(TuningSource::Off),
             load,
             bytes: Cell::new(bytes),
-            sections,
-            sight,
+            mrope_sections: sections,
+            image_mask: sight,
             options,
             chunk,
             shared,
             decode,
-            near,
-            middle,
+            short_context: near,
+            medium_prefill: middle,
             prefill,
             greedy,
-            short: RefCell::new(Short::Unasked),
-            drafting: OnceCell::new(),
-            batch: Cell::new(1),
+            short_prefill: RefCell::new(ShortPrefill::NotRequested),
+            speculation_plans: OnceCell::new(),
+            batch_size: Cell::new(1),
             pipelines: RefCell::new(pipelines),
-            pages: pages.map(Mutex::new),
+            pager: pages.map(Mutex::new),
         })
     }
 
     /// Builds a step on a sequence's own buffers.
-    pub(super) fn step(&self, own: &Buffers, name: &str, prepared: &Prepared, rows: usize) -> Result<Step> {
+    pub(super) fn step(&self, own: &Buffers, name: &str, prepared: &PlanBuffers, rows: usize) -> Result<Step> {
         Step::new(&self.gpu, name, prepared, &[own, &self.shared], &self.pipelines.borrow(), rows)
     }
 
     /// Builds the steps that read or write a sequence's states.
-    pub(super) fn steps(&self, own: &Buffers) -> Result<Steps> {
-        let step = |name: &str, prepared: &Prepared| self.step(own, name, prepared, 1);
-        Ok(Steps {
+    pub(super) fn steps(&self, own: &Buffers) -> Result<SessionSteps> {
+        let step = |name: &str, prepared: &PlanBuffers| self.step(own, name, prepared, 1);
+        Ok(SessionSteps {
             decode: step("decode", &self.decode)?,
-            near: self.near.as_ref().map(|near| step("near", near)).transpose()?,
+            short_context: self.short_context.as_ref().map(|near| step("near", near)).transpose()?,
             prefill: step("prefill", &self.prefill)?,
-            middle: self.middle.as_ref().map(|middle| step("prefill", middle)).transpose()?,
+            medium_prefill: self.medium_prefill.as_ref().map(|middle| step("prefill", middle)).transpose()?,
         })
     }
 
     /// Bytes on the device, of the model and its sessions.
-    pub fn bytes(&self) -> Bytes {
+    pub fn bytes(&self) -> MemoryUse {
         self.bytes.get()
     }
 
-    pub(super) fn count(&self, change: impl FnOnce(&mut Bytes)) {
+    pub(super) fn update_memory_use(&self, change: impl FnOnce(&mut MemoryUse)) {
         let mut bytes = self.bytes.get();
         change(&mut bytes);
         self.bytes.set(bytes);
@@ -253,12 +255,12 @@ impl Model {
 
     /// Number of parameters of the checkpoint.
     pub fn parameters(&self) -> u64 {
-        self.weights.values().map(|w| (w.of * w.cols) as u64).sum()
+        self.weights.values().map(|w| (w.total_rows * w.cols) as u64).sum()
     }
 
     /// Dispatches of one greedy decode step at short context.
     pub fn dispatches(&self) -> usize {
-        self.near.as_ref().unwrap_or(&self.decode).plan.launches.len() + self.greedy.plan.launches.len()
+        self.short_context.as_ref().unwrap_or(&self.decode).plan.launches.len() + self.greedy.plan.launches.len()
     }
 
     /// Whether the KV cache of a common prefix can be reused for another prompt.
@@ -275,7 +277,7 @@ impl Model {
     ///
     /// # Errors
     /// `Internal` when no kernel supports a node.
-    pub(super) fn plan(&self, graph: &Graph, rows: RowsMode) -> Result<Plan> {
+    pub(super) fn plan(&self, graph: &Graph, rows: StepKind) -> Result<Plan> {
         let options = PlanOptions {
             rows,
             caps: self.gpu.caps(),

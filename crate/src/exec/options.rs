@@ -1,6 +1,6 @@
 //! Options for loading and running a model.
 
-use super::tune::Tune;
+use super::tune::TuneMode;
 use crate::device::Caps;
 use crate::ir::WeightKind;
 use crate::kernels::attention::Kv;
@@ -9,11 +9,11 @@ use crate::{Error, Result};
 
 /// How many experts of each layer stay on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resident {
+pub enum ExpertBudget {
     /// This many per layer; at least as many as the router selects per token.
-    Count(usize),
+    PerLayer(usize),
     /// As many as fit in this many bytes.
-    Bytes(u64),
+    MaxBytes(u64),
 }
 
 /// Storage precision of unquantized weights.
@@ -63,9 +63,9 @@ impl Precision {
 
 /// Overrides of choices that otherwise depend on device capabilities.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Overrides {
+pub struct PrecisionOptions {
     /// Element type of the KV cache.
-    pub kv: Option<Kv>,
+    pub kv_type: Option<Kv>,
     /// Storage precision of unquantized weights.
     pub precision: Precision,
     /// Storage precision of unquantized tables: embeddings and lm_head. `Auto` follows the other weights, with 8 bits
@@ -73,9 +73,9 @@ pub struct Overrides {
     pub tables: Precision,
 }
 
-impl Overrides {
+impl PrecisionOptions {
     /// The same options with another precision for weights other than tables.
-    pub fn with(self, precision: Precision) -> Self {
+    pub fn with_precision(self, precision: Precision) -> Self {
         Self { precision, ..self }
     }
 
@@ -102,38 +102,38 @@ pub struct RunOptions {
     /// Positions of the KV cache, capped at the model's own maximum.
     pub max_context: Option<usize>,
     /// KV cache page size in positions; buffers grow by whole pages. 0 allocates everything at once.
-    pub page: usize,
+    pub kv_page: usize,
     /// Tokens of one prefill step; 0 selects 512, or 1,024 on large devices with subgroup matrices.
-    pub chunk: usize,
+    pub prefill_chunk: usize,
     /// Whether short prompts may use a step of their own ([`Model::prepare_short`](super::Model::prepare_short)).
     /// Enabled by default where its kernels compile quickly: not on software adapters.
-    pub short: Option<bool>,
+    pub short_prefill: Option<bool>,
     /// Maximum device memory of the model in bytes; defaults to the estimated memory of the device, if there is an
     /// estimate.
     pub memory: Option<u64>,
     /// Fail if the model needs more, instead of warning.
     pub must_fit: bool,
     /// How many experts stay on the device; by default all, or as many as fit when memory is short.
-    pub experts: Option<Resident>,
+    pub experts: Option<ExpertBudget>,
     /// Whether to prefetch the experts that the next layer will likely select.
-    pub look_ahead: bool,
+    pub prefetch_experts: bool,
     /// Whether rows of lookup-only tables are read from the files on demand; by default only when memory is short.
-    pub table_rows: Option<bool>,
+    pub page_embeddings: Option<bool>,
     /// Weights larger than this many bytes are split over several buffers, even if the device supports larger ones.
     pub max_weight_buffer: Option<u64>,
     /// The enabled fusions.
     pub fusions: Fusions,
     /// Overrides of automatic choices.
-    pub overrides: Overrides,
+    pub overrides: PrecisionOptions,
     /// Whether to autotune kernels on this device.
-    pub tune: Tune,
+    pub tune: TuneMode,
 }
 
 impl RunOptions {
     /// Tokens of one prefill step on a device. Other devices gain little from more, and an abort would wait longer.
-    pub fn chunk(&self, caps: &Caps) -> usize {
-        match self.chunk {
-            0 if caps.matrix.is_some() && caps.full_load() >= 1024 => 1024,
+    pub fn prefill_chunk(&self, caps: &Caps) -> usize {
+        match self.prefill_chunk {
+            0 if caps.matrix.is_some() && caps.target_workgroups() >= 1024 => 1024,
             0 => 512,
             asked => asked,
         }
@@ -144,18 +144,18 @@ impl Default for RunOptions {
     fn default() -> Self {
         Self {
             max_context: None,
-            page: 512,
-            chunk: 0,
-            short: None,
+            kv_page: 512,
+            prefill_chunk: 0,
+            short_prefill: None,
             memory: None,
             must_fit: false,
             experts: None,
-            look_ahead: true,
-            table_rows: None,
+            prefetch_experts: true,
+            page_embeddings: None,
             max_weight_buffer: None,
             fusions: Fusions::ALL,
-            overrides: Overrides::default(),
-            tune: Tune::default(),
+            overrides: PrecisionOptions::default(),
+            tune: TuneMode::default(),
         }
     }
 }

@@ -1,26 +1,29 @@
 //! A sequence on a model: its states, position and bound steps. Sessions of one model share weights and kernels and may
 //! be interleaved; each submission is self-contained.
 
-mod history;
-mod rows;
+mod all_rows;
+mod rollback;
 
-use super::album::Album;
-use super::asked::Speculation;
-use super::files::Files;
+use super::checkpoint::StateCheckpoint;
+use super::files::ModelFiles;
+use super::image_cache::ImageCache;
+use super::lazy_programs::SpeculationSteps;
 use super::model::Model;
 use super::options::RunOptions;
-use super::saved::Saved;
-use super::step::{Buffers, Prepared, STATE_BYTES, Step, StepTimes, Steps, rope_buffers, rows_bytes, sound, state};
-use super::tail::{MAX_STOPS, RING_BYTES, Tail};
-use crate::arch::vision::Sight;
-use crate::gpu::{Backend, Buffer, Gpu, Usage, Work};
+use super::sampling_stage::{MAX_STOP_TOKENS, SamplingMode, TOKEN_RING_BYTES};
+use super::step::{
+    Buffers, PlanBuffers, STATE_BYTES, SessionSteps, Step, StepTimes, check_logits, rope_buffers, rows_bytes,
+    state_words,
+};
+use crate::arch::vision::ImageMask;
+use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu};
 use crate::hub::Source;
-use crate::ir::{Counts, Dim, InputId};
-use crate::kernels::runs::NEAR;
+use crate::ir::{Dim, InputId, StepSizes};
+use crate::kernels::kv_splits::SHORT_CONTEXT;
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::Slot;
 use crate::util::map::SortedSet;
-use crate::vision::Positions;
+use crate::vision::MropePositions;
 use crate::{Error, Result};
 use serde_json::Value;
 use std::cell::RefCell;
@@ -33,27 +36,27 @@ pub struct Session {
     /// The sequence's own buffers.
     pub(super) own: Buffers,
     /// The subset of them that is shared with other owners.
-    given: Buffers,
-    pub(super) steps: Steps,
+    shared_buffers: Buffers,
+    pub(super) steps: SessionSteps,
     pub(super) greedy: Step,
-    pub(super) short: Option<Step>,
-    pub(super) tails: Vec<(Tail, Step)>,
-    pub(super) speculation: Option<Speculation>,
+    pub(super) short_prefill: Option<Step>,
+    pub(super) sampling_steps: Vec<(SamplingMode, Step)>,
+    pub(super) speculation: Option<SpeculationSteps>,
     /// Row dimensions of its steps other than the step's own.
     dims: SortedSet<Dim>,
     /// The tokens in the states.
     pub(super) tokens: Vec<u32>,
     /// The position up to which states may have been written.
-    pub(super) reached: usize,
+    pub(super) written_until: usize,
     /// Checkpoints of states that cannot be trimmed, oldest first.
-    pub(super) checkpoints: Vec<Rc<Saved>>,
+    pub(super) checkpoints: Vec<Rc<StateCheckpoint>>,
     /// The images that prompts may reference.
-    pub(super) album: Rc<RefCell<Album>>,
+    pub(super) image_cache: Rc<RefCell<ImageCache>>,
     /// M-RoPE positions up to the last image token; empty for plain text.
-    pub(super) placed: Positions,
+    pub(super) mrope: MropePositions,
     rope_dirty: usize,
     /// Capacity of the states in positions.
-    pub(super) held: usize,
+    pub(super) kv_capacity: usize,
     pub(super) state_bytes: u64,
     /// Bytes of this session's buffers for drafts.
     pub(super) draft_bytes: u64,
@@ -69,7 +72,7 @@ impl Deref for Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.model.count(|bytes| {
+        self.model.update_memory_use(|bytes| {
             bytes.kv -= self.state_bytes;
             bytes.activations -= self.draft_bytes;
         });
@@ -89,7 +92,7 @@ impl Session {
     ///
     /// # Errors
     /// Errors of the source, the configuration, the checkpoint or the device.
-    pub async fn load_files(gpu: Gpu, source: &Source, files: Files, options: RunOptions) -> Result<Self> {
+    pub async fn load_files(gpu: Gpu, source: &Source, files: ModelFiles, options: RunOptions) -> Result<Self> {
         Self::new(&Model::load_files(gpu, source, files, options).await?)
     }
 
@@ -98,7 +101,7 @@ impl Session {
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
     pub fn new(model: &Rc<Model>) -> Result<Self> {
-        Self::with(model, Buffers::new())
+        Self::with_shared_buffers(model, Buffers::new())
     }
 
     /// Starts an empty sequence with shared buffers: `given` ones, such as an [`Ear`](super::Ear)'s memory, replace its
@@ -106,39 +109,39 @@ impl Session {
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
-    pub fn with(model: &Rc<Model>, given: Buffers) -> Result<Self> {
-        Self::with_places(model, given, 0)
+    pub fn with_shared_buffers(model: &Rc<Model>, given: Buffers) -> Result<Self> {
+        Self::with_capacity(model, given, 0)
     }
 
     /// Starts one with an initial capacity of `positions`.
-    fn with_places(model: &Rc<Model>, given: Buffers, positions: usize) -> Result<Self> {
+    fn with_capacity(model: &Rc<Model>, given: Buffers, positions: usize) -> Result<Self> {
         let plans = [&model.decode.plan, &model.prefill.plan];
         let binds = plans.iter().flat_map(|p| &p.launches).flat_map(|l| &l.binds);
         let dims = binds.filter_map(|(_, slot)| if let Slot::Cursor(dim) = slot { Some(*dim) } else { None });
         let dims: SortedSet<Dim> = dims.filter(|dim| *dim != Dim::TOKENS).collect();
-        let held = model.places(positions.max(1), 0);
+        let held = model.capacity_for(positions.max(1), 0);
         let own = own_buffers(model, &dims, &given, held)?;
         let steps = model.steps(&own)?;
         let greedy = model.step(&own, "sample", &model.greedy, 1)?;
         let state_bytes = model.state_bytes(held);
-        model.count(|bytes| bytes.kv += state_bytes);
+        model.update_memory_use(|bytes| bytes.kv += state_bytes);
         let mut session = Self {
             model: model.clone(),
             own,
-            given,
+            shared_buffers: given,
             steps,
             greedy,
-            short: None,
-            tails: Vec::new(),
+            short_prefill: None,
+            sampling_steps: Vec::new(),
             speculation: None,
             dims,
             tokens: Vec::new(),
-            reached: 0,
+            written_until: 0,
             checkpoints: Vec::new(),
-            album: Rc::default(),
-            placed: Positions::default(),
+            image_cache: Rc::default(),
+            mrope: MropePositions::default(),
             rope_dirty: 0,
-            held,
+            kv_capacity: held,
             state_bytes,
             draft_bytes: 0,
         };
@@ -149,8 +152,9 @@ impl Session {
 
     /// The decode step for sequences that end at `end` at the latest.
     pub(super) fn decode_step(&self, end: usize) -> &Step {
-        let step = self.steps.near.as_ref().filter(|_| end <= NEAR as usize).unwrap_or(&self.steps.decode);
-        step.within(&self.gpu, end)
+        let step =
+            self.steps.short_context.as_ref().filter(|_| end <= SHORT_CONTEXT as usize).unwrap_or(&self.steps.decode);
+        step.limit_keys(&self.gpu, end)
     }
 
     /// The model, to create further sessions.
@@ -169,7 +173,7 @@ impl Session {
     }
 
     /// Builds a step of this sequence.
-    pub(super) fn step_of(&self, name: &str, prepared: &Prepared, rows: usize) -> Result<Step> {
+    pub(super) fn build_step(&self, name: &str, prepared: &PlanBuffers, rows: usize) -> Result<Step> {
         self.model.step(&self.own, name, prepared, rows)
     }
 
@@ -180,9 +184,9 @@ impl Session {
 
     /// Writes the position state in a generation after `step` sampled tokens.
     pub(super) fn set_sampling_state(&self, pos: usize, rows: usize, step: usize, budget: usize) -> Result<()> {
-        self.gpu.write(self.buffer(Slot::CURSOR)?, 0, bytemuck::cast_slice(&state(pos, rows, step, budget)));
+        self.gpu.write(self.buffer(Slot::CURSOR)?, 0, bytemuck::cast_slice(&state_words(pos, rows, step, budget)));
         for dim in &self.dims {
-            let words = state(pos, dim.of(Counts::rows(rows)), step, budget);
+            let words = state_words(pos, dim.eval(StepSizes::rows(rows)), step, budget);
             self.gpu.write(self.buffer(Slot::Cursor(*dim))?, 0, bytemuck::cast_slice(&words));
         }
         Ok(())
@@ -194,7 +198,7 @@ impl Session {
             let slot = Slot::Rope(index);
             let Some(buffer) = self.own.get(&slot) else { continue };
             if let Some(plain) = self.model.shared.get(&slot) {
-                self.gpu.submit(&[Work::Copy { from: (plain, 0), to: (buffer, 0), size: plain.size() }])?;
+                self.gpu.submit(&[Command::Copy { from: (plain, 0), to: (buffer, 0), size: plain.size() }])?;
                 continue;
             }
             let table = spec.table(first, count, total);
@@ -204,7 +208,7 @@ impl Session {
     }
 
     /// Updates length-dependent RoPE tables for positions from `start` to `end`.
-    fn fit_ropes(&mut self, start: usize, end: usize) -> Result<()> {
+    fn update_dynamic_ropes(&mut self, start: usize, end: usize) -> Result<()> {
         if self.reuses_prefix() {
             return Ok(());
         }
@@ -220,14 +224,14 @@ impl Session {
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
-    pub fn standing(model: &Rc<Model>) -> Result<Self> {
+    pub fn with_positions(model: &Rc<Model>) -> Result<Self> {
         let mut given = Buffers::new();
         rope_buffers(&model.gpu, &model.graph, model.capacity, &mut given, |_| true)?;
-        Self::with(model, given)
+        Self::with_shared_buffers(model, given)
     }
 
     /// Sets the positions of all tokens, in a sequence created by [`Self::standing`].
-    pub fn stand(&self, positions: &[f32]) {
+    pub fn set_positions(&self, positions: &[f32]) {
         for (index, spec) in self.graph.ropes.iter().enumerate() {
             if let Some(buffer) = self.own.get(&Slot::Rope(index)) {
                 let table = spec.table_at(&positions[..positions.len().min(self.capacity)]);
@@ -243,7 +247,7 @@ impl Session {
     /// # Errors
     /// `ContextFull` when `ids` do not fit; `Request` when `ids` is empty or an id is outside the vocabulary; errors of
     /// `go_on`.
-    pub async fn resume(&mut self, ids: &[u32], go_on: &dyn Fn() -> Result<()>) -> Result<usize> {
+    pub async fn prefill_reusing_prefix(&mut self, ids: &[u32], go_on: &dyn Fn() -> Result<()>) -> Result<usize> {
         self.check_ids(ids, 0)?;
         let common = self.tokens.iter().zip(ids).take_while(|(a, b)| a == b).count();
         // Length-dependent RoPE: reuse all tokens or none.
@@ -255,8 +259,8 @@ impl Session {
             self.checkpoints.retain(|other| other.len() <= saved.len());
             saved.load(&self.model, &self.own)?;
             self.tokens.truncate(saved.len());
-            self.reached = saved.len();
-            self.place_tokens(ids)?;
+            self.written_until = saved.len();
+            self.update_mrope(ids)?;
             return Ok(common);
         }
         // Run the last token again for its logits.
@@ -287,16 +291,16 @@ impl Session {
 
     /// Runs tokens after those in the states.
     async fn run(&mut self, ids: &[u32], start: usize, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
-        self.room(start + ids.len()).await?;
-        self.fit_ropes(start, start + ids.len())?;
-        self.take_short();
+        self.reserve(start + ids.len()).await?;
+        self.update_dynamic_ropes(start, start + ids.len())?;
+        self.poll_short();
         let whole = [&self.tokens[..start], ids].concat();
-        self.place_tokens(&whole)?;
-        for (index, part) in self.parts(ids, self.chunk)?.into_iter().enumerate() {
+        self.update_mrope(&whole)?;
+        for (index, part) in self.prefill_chunks(ids, self.chunk)?.into_iter().enumerate() {
             go_on()?;
-            self.show_ends(&whole, start + part.start..start + part.end)?;
+            self.write_visible_ends(&whole, start + part.start..start + part.end)?;
             let (pos, part) = (start + part.start, &ids[part]);
-            let soft = self.soft_rows(part)?;
+            let soft = self.stage_soft_tokens(part)?;
             self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(soft.as_deref().unwrap_or(part)));
             self.set_state(pos, part.len(), 0)?;
             let step = match (&soft, part.len()) {
@@ -306,7 +310,7 @@ impl Session {
             };
             self.submit_step(step, part.len(), Some(soft.as_deref().unwrap_or(part))).await?;
             self.tokens.extend_from_slice(part);
-            self.reached = self.reached.max(self.tokens.len());
+            self.written_until = self.written_until.max(self.tokens.len());
             if index > 0 {
                 // At most one chunk ahead: the page stays responsive and aborts take effect soon.
                 self.gpu.wait_idle().await?;
@@ -325,10 +329,10 @@ impl Session {
         }
         let vocab = self.vocab();
         match ids.iter().find(|id| **id as usize >= vocab) {
-            Some(id) if !self.takes_pictures() => {
+            Some(id) if !self.accepts_images() => {
                 refuse(format!("id {id} is outside the vocabulary of {vocab} tokens. Use the model's own tokenizer."))
             }
-            Some(_) => self.check_pictures(ids),
+            Some(_) => self.check_soft_tokens(ids),
             None => Ok(()),
         }
     }
@@ -340,7 +344,7 @@ impl Session {
     pub async fn logits(&self) -> Result<Vec<f32>> {
         let bytes = self.gpu.read(self.buffer(Slot::Output)?, 0, self.vocab() as u64 * 4).await?;
         let logits: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
-        sound(&logits)?;
+        check_logits(&logits)?;
         Ok(logits)
     }
 
@@ -356,12 +360,12 @@ impl Session {
             );
             return Err(Error::Request { parameter: "pos".into(), reason });
         }
-        self.room(pos + 1).await?;
+        self.reserve(pos + 1).await?;
         self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&[token]));
         self.set_state(pos, 1, 0)?;
         self.submit_step(self.decode_step(pos + 1), 1, Some(&[token])).await?;
         self.tokens.push(token);
-        self.reached = self.reached.max(self.tokens.len());
+        self.written_until = self.written_until.max(self.tokens.len());
         Ok(())
     }
 
@@ -371,7 +375,7 @@ impl Session {
     /// Device errors.
     pub async fn profile(&mut self, rows: usize, pos: usize) -> Result<StepTimes> {
         self.clear();
-        self.room(pos + rows).await?;
+        self.reserve(pos + rows).await?;
         self.set_state(pos, rows, 0)?;
         let step = if rows == 1 { self.decode_step(pos + 1) } else { self.prefill_step(rows) };
         step.profile(&self.gpu, rows).await
@@ -392,26 +396,26 @@ fn own_buffers(model: &Model, dims: &SortedSet<Dim>, given: &Buffers, positions:
     let sizes = [
         (Slot::Ids, model.chunk.max(DRAFT_ROWS as usize) as u64 * 4),
         (Slot::CURSOR, STATE_BYTES),
-        (Slot::Tokens, RING_BYTES),
-        (Slot::Stops, MAX_STOPS as u64 * 4),
-        (Slot::Candidates, 128 * 8 * u64::from(DRAFT_ROWS)),
+        (Slot::Tokens, TOKEN_RING_BYTES),
+        (Slot::Stops, MAX_STOP_TOKENS as u64 * 4),
+        (Slot::ArgmaxPartials, 128 * 8 * u64::from(DRAFT_ROWS)),
         (Slot::Output, model.decode.plan.output),
     ];
-    let ends = (model.sight != Sight::Causal).then_some((Slot::Ends, model.chunk as u64 * 4));
+    let ends = (model.image_mask != ImageMask::Causal).then_some((Slot::VisibleEnds, model.chunk as u64 * 4));
     let cursors = dims.iter().map(|dim| (Slot::Cursor(*dim), STATE_BYTES));
     let inputs = model.graph.inputs.iter().enumerate().map(|(index, input)| {
-        let rows = input.rows.of(Counts::rows(model.chunk));
+        let rows = input.rows.eval(StepSizes::rows(model.chunk));
         (Slot::Input(InputId(index)), rows_bytes(rows, input.cols))
     });
     let all = sizes.into_iter().chain(ends).chain(cursors).chain(inputs);
     for (slot, size) in all.filter(|(slot, _)| !given.contains_key(slot)) {
-        own.insert(slot, model.gpu.buffer("session", size, Usage::Storage)?);
+        own.insert(slot, model.gpu.buffer("session", size, BufferUsage::Storage)?);
     }
     for index in 0..model.states.len() {
         model.state_buffers(index, positions, &mut own)?;
     }
     rope_buffers(&model.gpu, &model.graph, model.capacity, &mut own, |rope| {
-        rope.depends_on_length() || model.sections.is_some()
+        rope.depends_on_length() || model.mrope_sections.is_some()
     })?;
     Ok(own)
 }

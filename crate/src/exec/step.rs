@@ -1,10 +1,10 @@
 //! Executable steps: a plan with its buffers, pipelines and recorded program.
 
 use crate::device::registry::{Kernel, Shader, Variant};
-use crate::gpu::{Backend, Buffer, Gpu, Grid, Pipeline, Program, StepDesc, Usage, Work};
-use crate::ir::{Counts, Dim, Graph, RopeSpec};
+use crate::gpu::{Backend, Buffer, BufferUsage, Command, DispatchDesc, Gpu, Grid, Pipeline, Program};
+use crate::ir::{Dim, Graph, RopeSpec, StepSizes};
 use crate::kernels::{GridSpec, Launch};
-use crate::plan::{GUESSED, Plan, Slot};
+use crate::plan::{PREFETCH, Plan, Slot};
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use std::cell::Cell;
@@ -17,7 +17,7 @@ pub type Buffers = HashMap<Slot, Buffer>;
 pub const STATE_BYTES: u64 = 32;
 
 /// The position state of a step, in the layout of shaders/common/state.wgsl.
-pub fn state(pos: usize, rows: usize, step: usize, budget: usize) -> [u32; 8] {
+pub fn state_words(pos: usize, rows: usize, step: usize, budget: usize) -> [u32; 8] {
     [pos as u32, rows as u32, step as u32, 0, budget as u32, 0, 0, 0]
 }
 
@@ -30,7 +30,7 @@ pub fn rope_buffers(
     wanted: impl Fn(&RopeSpec) -> bool,
 ) -> Result<()> {
     for (index, spec) in graph.ropes.iter().enumerate().filter(|(_, spec)| wanted(spec)) {
-        shared.insert(Slot::Rope(index), gpu.buffer("rope", (positions * spec.dim * 4) as u64, Usage::Storage)?);
+        shared.insert(Slot::Rope(index), gpu.buffer("rope", (positions * spec.dim * 4) as u64, BufferUsage::Storage)?);
     }
     Ok(())
 }
@@ -41,12 +41,12 @@ pub fn rows_bytes(rows: usize, cols: usize) -> u64 {
 }
 
 /// The values of a step's output without row padding.
-pub fn unpadded(bytes: &[u8], cols: usize) -> Vec<f32> {
-    narrowed(bytemuck::pod_collect_to_vec(bytes), cols.next_multiple_of(4), cols)
+pub fn unpad_rows(bytes: &[u8], cols: usize) -> Vec<f32> {
+    strip_padding(bytemuck::pod_collect_to_vec(bytes), cols.next_multiple_of(4), cols)
 }
 
 /// Rows padded with zeros to the stride.
-pub fn padded(rows: &[u32], cols: usize, stride: usize) -> Vec<u32> {
+pub fn pad_rows(rows: &[u32], cols: usize, stride: usize) -> Vec<u32> {
     let mut padded = vec![0; rows.len() / cols * stride];
     for (to, from) in padded.chunks_exact_mut(stride).zip(rows.chunks_exact(cols)) {
         to[..cols].copy_from_slice(from);
@@ -55,7 +55,7 @@ pub fn padded(rows: &[u32], cols: usize, stride: usize) -> Vec<u32> {
 }
 
 /// Removes the padding of rows: keeps the first `cols` of each `stride` columns.
-pub fn narrowed(mut rows: Vec<f32>, stride: usize, cols: usize) -> Vec<f32> {
+pub fn strip_padding(mut rows: Vec<f32>, stride: usize, cols: usize) -> Vec<f32> {
     if cols < stride {
         let count = rows.len() / stride;
         (0..count).for_each(|row| rows.copy_within(row * stride..row * stride + cols, row * cols));
@@ -65,7 +65,7 @@ pub fn narrowed(mut rows: Vec<f32>, stride: usize, cols: usize) -> Vec<f32> {
 }
 
 /// Rejects output with NaN or infinity, which would decode to fluent nonsense.
-pub fn finite(output: &[f32]) -> Result<()> {
+pub fn check_finite(output: &[f32]) -> Result<()> {
     if output.iter().all(|v| v.is_finite()) {
         return Ok(());
     }
@@ -75,8 +75,8 @@ pub fn finite(output: &[f32]) -> Result<()> {
 }
 
 /// Rejects logits with NaN or infinity, or all equal: signs of skipped dispatches or zero weights.
-pub fn sound(logits: &[f32]) -> Result<()> {
-    finite(logits)?;
+pub fn check_logits(logits: &[f32]) -> Result<()> {
+    check_finite(logits)?;
     match logits {
         [first, rest @ ..] if !rest.is_empty() && rest.iter().all(|v| v == first) => {
             let hint = crate::sample::CONSTANT_HINT;
@@ -125,31 +125,32 @@ pub struct StepTimes {
 }
 
 /// A plan with its temporary buffers, which the steps of all sessions share.
-pub struct Prepared {
+pub struct PlanBuffers {
     /// The plan.
     pub plan: Plan,
     own: Buffers,
 }
 
-impl Prepared {
+impl PlanBuffers {
     /// Creates the buffers of a plan, including its output if `output` is set.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for them.
     pub fn new(gpu: &Gpu, name: &str, plan: Plan, output: bool) -> Result<Self> {
-        Self::on(&Buffers::new(), gpu, name, plan, output)
+        Self::with_shared_buffers(&Buffers::new(), gpu, name, plan, output)
     }
 
-    fn on(shared: &Buffers, gpu: &Gpu, name: &str, plan: Plan, output: bool) -> Result<Self> {
+    fn with_shared_buffers(shared: &Buffers, gpu: &Gpu, name: &str, plan: Plan, output: bool) -> Result<Self> {
         let activations = plan.activations.iter().enumerate().map(|(i, size)| (Slot::Activation(i), *size));
         let output = (Slot::Output, if output { plan.output } else { 0 });
-        let [rotated, scratch] = [(Slot::Rotated, plan.rotated), (Slot::Scratch, plan.scratch)];
-        let rest = [output, rotated, scratch, (Slot::Buckets, plan.sorted)];
+        let [rotated, scratch] =
+            [(Slot::RopedQueries, plan.roped_queries), (Slot::AttentionPartials, plan.attention_partials)];
+        let rest = [output, rotated, scratch, (Slot::ExpertTiles, plan.expert_tiles)];
         let mut own = Buffers::new();
         for (slot, size) in activations.chain(rest.into_iter().filter(|(_, size)| *size > 0)) {
             let buffer = match shared.get(&slot) {
                 Some(buffer) if buffer.size() >= size => buffer.clone(),
-                _ => gpu.buffer(name, size, Usage::Storage)?,
+                _ => gpu.buffer(name, size, BufferUsage::Storage)?,
             };
             own.insert(slot, buffer);
         }
@@ -160,44 +161,44 @@ impl Prepared {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn beside(&self, gpu: &Gpu, name: &str, plan: Plan) -> Result<Self> {
-        Self::on(&self.own, gpu, name, plan, false)
+    pub fn sharing_buffers(&self, gpu: &Gpu, name: &str, plan: Plan) -> Result<Self> {
+        Self::with_shared_buffers(&self.own, gpu, name, plan, false)
     }
 }
 
 /// The steps of a sequence that read or write its states.
-pub struct Steps {
+pub struct SessionSteps {
     /// Decodes one token.
     pub decode: Step,
     /// Decodes one token at short context, with fewer dispatches.
-    pub near: Option<Step>,
+    pub short_context: Option<Step>,
     /// Runs a prompt.
     pub prefill: Step,
     /// Runs a shorter prompt, with smaller tiles.
-    pub middle: Option<Step>,
+    pub medium_prefill: Option<Step>,
 }
 
 /// Where a step pauses to page in experts.
-pub struct Stop {
+pub struct RouterBreak {
     /// Number of dispatches before the pause.
     pub end: usize,
     /// Number of dispatches before the one that sums the experts of a row, if that is separate.
-    pub mixed: Option<usize>,
+    pub combine: Option<usize>,
     /// Selected experts of each row, then their weights.
-    pub picks: Buffer,
+    pub selected: Buffer,
     /// Row stride in elements.
     pub stride: usize,
     /// Experts selected per row.
-    pub each: usize,
+    pub experts_per_row: usize,
     /// Predicted experts of the next layer, in the same format.
-    pub guess: Option<Buffer>,
+    pub predicted: Option<Buffer>,
 }
 
 /// The router breaks of a plan, one for each router.
-fn stops(plan: &Plan, find: impl Fn(&Slot) -> Option<Buffer>) -> Vec<Stop> {
+fn router_breaks(plan: &Plan, find: impl Fn(&Slot) -> Option<Buffer>) -> Vec<RouterBreak> {
     let launches = &plan.launches;
     let routes = |at: usize| launches.get(at).is_some_and(|l| l.variant.kernel == Kernel::Route);
-    let guessed = |at: usize| routes(at) && launches[at].label.ends_with(GUESSED);
+    let guessed = |at: usize| routes(at) && launches[at].label.ends_with(PREFETCH);
     let out = |at: usize| find(&launches[at].binds.iter().find(|(name, _)| *name == "out")?.1);
     let param =
         |at: usize, wanted: &str| launches[at].params.iter().find(|(name, _)| *name == wanted).map(|p| p.1 as usize);
@@ -207,7 +208,14 @@ fn stops(plan: &Plan, find: impl Fn(&Slot) -> Option<Buffer>) -> Vec<Stop> {
         let next = (end..launches.len()).find(|at| routes(*at)).unwrap_or(launches.len());
         let mixed = (end..next).find(|at| launches[*at].variant.kernel == Kernel::Combine);
         let (stride, each) = (param(at, "out_stride")?, param(at, "picks")?);
-        Some(Stop { end, mixed, picks: out(at)?, stride, each, guess: guess.and_then(out) })
+        Some(RouterBreak {
+            end,
+            combine: mixed,
+            selected: out(at)?,
+            stride,
+            experts_per_row: each,
+            predicted: guess.and_then(out),
+        })
     };
     (0..launches.len()).filter(|at| routes(*at) && !guessed(*at)).filter_map(stop).collect()
 }
@@ -215,13 +223,13 @@ fn stops(plan: &Plan, find: impl Fn(&Slot) -> Option<Buffer>) -> Vec<Stop> {
 /// A plan that can be submitted.
 pub struct Step {
     /// Its router breaks, in a model with paged experts.
-    pub stops: Vec<Stop>,
+    pub router_breaks: Vec<RouterBreak>,
     program: Program,
     grids: Vec<(GridSpec, Dim)>,
     /// The rows of its recorded grids.
     rows: usize,
     /// Minimum keys of a KV split and the number of splits recorded, if its grids depend on the number of visible keys.
-    following: Option<(u32, Cell<u32>)>,
+    kv_splits: Option<(u32, Cell<u32>)>,
     variants: Vec<Variant>,
     /// The output of the plan.
     pub output: Buffer,
@@ -238,12 +246,12 @@ impl Step {
     pub fn new(
         gpu: &Gpu,
         name: &str,
-        prepared: &Prepared,
+        prepared: &PlanBuffers,
         buffers: &[&Buffers],
         pipelines: &Pipelines,
         rows: usize,
     ) -> Result<Self> {
-        let Prepared { plan, own } = prepared;
+        let PlanBuffers { plan, own } = prepared;
         let find = |slot: &Slot| own.get(slot).or_else(|| buffers.iter().find_map(|b| b.get(slot))).cloned();
         let mut steps = Vec::with_capacity(plan.launches.len());
         for launch in &plan.launches {
@@ -253,20 +261,20 @@ impl Step {
             let bind = |(binding, slot): (u32, Slot)| {
                 find(&slot).map(|b| (binding, b)).ok_or_else(|| missing(&format!("buffer for {slot:?}")))
             };
-            steps.push(StepDesc {
+            steps.push(DispatchDesc {
                 label: launch.label.clone(),
                 pipeline: pipeline.clone(),
                 buffers: resolved.buffers.into_iter().map(bind).collect::<Result<_>>()?,
                 params: resolved.params,
-                grid: launch.grid.at(launch.dim.of(Counts::rows(rows)) as u32),
+                grid: launch.grid.at(launch.dim.eval(StepSizes::rows(rows)) as u32),
             });
         }
         let output = find(&Slot::Output).ok_or_else(|| Error::Internal(format!("{name}: no output")))?;
-        let tile = |l: &Launch<Slot>| if let GridSpec::Runs { tile, .. } = l.grid { Some(tile) } else { None };
+        let tile = |l: &Launch<Slot>| if let GridSpec::KvSplits { tile, .. } = l.grid { Some(tile) } else { None };
         let least = plan.launches.iter().filter_map(tile).min();
         Ok(Self {
-            stops: stops(plan, find),
-            following: least.map(|tile| (tile, Cell::new(u32::MAX))),
+            router_breaks: router_breaks(plan, find),
+            kv_splits: least.map(|tile| (tile, Cell::new(u32::MAX))),
             program: gpu.program(name, steps)?,
             grids: plan.launches.iter().map(|l| (l.grid, l.dim)).collect(),
             rows,
@@ -278,35 +286,35 @@ impl Step {
 
     /// The grids for a number of rows.
     pub fn grids(&self, rows: usize) -> Vec<Grid> {
-        self.grids_for(Counts::rows(rows))
+        self.grids_for(StepSizes::rows(rows))
     }
 
     /// The grids for all counts of a step.
-    pub fn grids_for(&self, counts: Counts) -> Vec<Grid> {
-        self.grids.iter().map(|(grid, dim)| grid.at(dim.of(counts) as u32)).collect()
+    pub fn grids_for(&self, counts: StepSizes) -> Vec<Grid> {
+        self.grids.iter().map(|(grid, dim)| grid.at(dim.eval(counts) as u32)).collect()
     }
 
     /// Records it again without idle workgroups, when no row sees more than `keys` keys.
-    pub fn within(&self, gpu: &Gpu, keys: usize) -> &Self {
-        if let Some((tile, recorded)) = &self.following {
+    pub fn limit_keys(&self, gpu: &Gpu, keys: usize) -> &Self {
+        if let Some((tile, recorded)) = &self.kv_splits {
             let runs = (keys as u32).div_ceil(*tile);
             if recorded.replace(runs) != runs {
-                let rows = Counts::rows(self.rows);
-                let at = |(grid, dim): &(GridSpec, Dim)| grid.within(keys as u32).at(dim.of(rows) as u32);
-                gpu.regrid(&self.program, &self.grids.iter().map(at).collect::<Vec<_>>());
+                let rows = StepSizes::rows(self.rows);
+                let at = |(grid, dim): &(GridSpec, Dim)| grid.limit_keys(keys as u32).at(dim.eval(rows) as u32);
+                gpu.set_grids(&self.program, &self.grids.iter().map(at).collect::<Vec<_>>());
             }
         }
         self
     }
 
     /// This step with its recorded grids.
-    pub fn recorded(&self) -> Work<'_> {
-        Work::Run { program: &self.program, grids: None }
+    pub fn recorded(&self) -> Command<'_> {
+        Command::Run { program: &self.program, grids: None }
     }
 
     /// This step with other grids.
-    pub fn with_grids<'a>(&'a self, grids: &'a [Grid]) -> Work<'a> {
-        Work::Run { program: &self.program, grids: Some(grids) }
+    pub fn with_grids<'a>(&'a self, grids: &'a [Grid]) -> Command<'a> {
+        Command::Run { program: &self.program, grids: Some(grids) }
     }
 
     /// Number of dispatches.

@@ -4,32 +4,34 @@
 use crate::arch;
 use crate::format::{Checkpoint, TensorInfo, WeightSource, Weights};
 use crate::hub::Source;
-use crate::ir::{Graph, Ids, Op};
+use crate::ir::{Graph, IdSource, Op};
 use crate::{Error, Result};
 use serde_json::Value;
 use std::ops::Range;
 
 /// Tensor names of output heads.
-pub(super) const HEADS: [&str; 2] = ["lm_head.weight", "proj_out.weight"];
+pub(super) const HEAD_TENSORS: [&str; 2] = ["lm_head.weight", "proj_out.weight"];
 
 /// Bytes compared at a time.
-const PIECE: u64 = 4 << 20;
+const COMPARE_CHUNK_BYTES: u64 = 4 << 20;
 
 /// Ranges compared first, spread over the tensors: separately trained heads differ everywhere.
-const SAMPLES: u64 = 8;
-const SAMPLE: u64 = 4096;
+const COMPARE_SAMPLES: u64 = 8;
+const COMPARE_SAMPLE_BYTES: u64 = 4096;
 
 /// Writes into the configuration whether the head is the embedding. If a checkpoint has both tensors and the
 /// configuration ties them, their contents decide: a copy would take device memory, which costs more than reading both
 /// once.
-pub(super) async fn settle(
+pub(super) async fn resolve_tied_head(
     source: &Source,
     checkpoint: &Checkpoint,
     weights: &mut Weights,
     config: &mut Value,
 ) -> Result<()> {
     let Ok(graph) = arch::graph(config) else { return Ok(()) };
-    let (Some(table), Some(head)) = (table(&graph), HEADS.into_iter().find(|name| weights.contains(name))) else {
+    let (Some(table), Some(head)) =
+        (embedding_table(&graph), HEAD_TENSORS.into_iter().find(|name| weights.contains(name)))
+    else {
         return Ok(());
     };
     if graph.weights.iter().any(|w| w.parts.iter().any(|p| p.0 == head)) {
@@ -38,7 +40,7 @@ pub(super) async fn settle(
     }
     if !weights.contains(&table) {
         weights.rename(|name| (name == head).then(|| table.clone()));
-    } else if !same(source, checkpoint, weights, &table, head).await? {
+    } else if !is_stored_identically(source, checkpoint, weights, &table, head).await? {
         for field in ["tie_word_embeddings", "tie_embedding"] {
             if field == "tie_word_embeddings" || config.get(field).is_some() {
                 config[field] = false.into();
@@ -49,9 +51,9 @@ pub(super) async fn settle(
 }
 
 /// The token embedding table.
-fn table(graph: &Graph) -> Option<String> {
+fn embedding_table(graph: &Graph) -> Option<String> {
     let of_tokens = |op: &Op| match op {
-        Op::Embed { table, ids: Ids::Tokens, .. } => Some(*table),
+        Op::Embed { table, ids: IdSource::Tokens, .. } => Some(*table),
         _ => None,
     };
     let table = graph.nodes.iter().find_map(|node| of_tokens(&node.op))?;
@@ -59,7 +61,13 @@ fn table(graph: &Graph) -> Option<String> {
 }
 
 /// Whether two weights are stored identically, byte for byte.
-async fn same(source: &Source, checkpoint: &Checkpoint, weights: &Weights, one: &str, other: &str) -> Result<bool> {
+async fn is_stored_identically(
+    source: &Source,
+    checkpoint: &Checkpoint,
+    weights: &Weights,
+    one: &str,
+    other: &str,
+) -> Result<bool> {
     let (Ok(one), Ok(other)) = (weights.get(one, ""), weights.get(other, "")) else { return Ok(false) };
     let kind = |w: &WeightSource| {
         (w.encoding, w.shape.clone(), w.parts.iter().map(|p| (p.role, p.info.bytes())).collect::<Vec<_>>())
@@ -71,11 +79,11 @@ async fn same(source: &Source, checkpoint: &Checkpoint, weights: &Weights, one: 
     for sampled in [true, false] {
         for (a, b) in parts() {
             let bytes = a.info.bytes();
-            let step = if sampled { (bytes / SAMPLES).max(SAMPLE) } else { PIECE };
-            let length = if sampled { SAMPLE } else { PIECE };
+            let step = if sampled { (bytes / COMPARE_SAMPLES).max(COMPARE_SAMPLE_BYTES) } else { COMPARE_CHUNK_BYTES };
+            let length = if sampled { COMPARE_SAMPLE_BYTES } else { COMPARE_CHUNK_BYTES };
             for start in (0..bytes).step_by(step as usize) {
                 let range = start..(start + length).min(bytes);
-                let read = async |info: &TensorInfo| piece(source, checkpoint, info, &range).await;
+                let read = async |info: &TensorInfo| read_chunk(source, checkpoint, info, &range).await;
                 if read(&a.info).await? != read(&b.info).await? {
                     return Ok(false);
                 }
@@ -85,7 +93,7 @@ async fn same(source: &Source, checkpoint: &Checkpoint, weights: &Weights, one: 
     Ok(true)
 }
 
-async fn piece(source: &Source, files: &Checkpoint, tensor: &TensorInfo, range: &Range<u64>) -> Result<Vec<u8>> {
+async fn read_chunk(source: &Source, files: &Checkpoint, tensor: &TensorInfo, range: &Range<u64>) -> Result<Vec<u8>> {
     let start = tensor.range.start;
     let file = files.files.get(tensor.file).ok_or_else(|| Error::Changed { file: source.name().into() })?;
     Ok(source.slice(&file.name, start + range.start..start + range.end).await?.to_vec())

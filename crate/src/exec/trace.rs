@@ -8,7 +8,7 @@ use crate::plan::fuse;
 
 /// A traced value.
 #[derive(Debug, Clone)]
-pub struct Traced {
+pub struct TracedValue {
     /// Its name, usually that of the tensors that produced it.
     pub name: String,
     /// Number of columns; there is one row for each token.
@@ -18,7 +18,7 @@ pub struct Traced {
 }
 
 /// The graph truncated after a node.
-fn up_to(graph: &Graph, node: usize) -> Graph {
+fn truncate_graph(graph: &Graph, node: usize) -> Graph {
     let mut part = graph.clone();
     part.nodes.truncate(node + 1);
     (part.hidden, part.logits) = (part.nodes[node].output, None);
@@ -32,7 +32,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Self::every_row`].
-    pub async fn trace(&mut self, ids: &[u32]) -> Result<Vec<Traced>> {
+    pub async fn trace(&mut self, ids: &[u32]) -> Result<Vec<TracedValue>> {
         let graph = fuse::all_rows(self.graph.clone());
         let mut out = Vec::new();
         for (index, node) in graph.nodes.iter().enumerate() {
@@ -41,8 +41,8 @@ impl Session {
             if matches!(node.op, Op::Input(_)) || value.rows != Dim::TOKENS {
                 continue;
             }
-            let values = self.rows_of(&up_to(&graph, index), ids).await?;
-            let whole = Traced { name: value.name.clone(), cols: value.cols, values };
+            let values = self.graph_rows(&truncate_graph(&graph, index), ids).await?;
+            let whole = TracedValue { name: value.name.clone(), cols: value.cols, values };
             for (id, view) in graph.values.iter().enumerate().filter(|(_, v)| v.view.is_some()) {
                 let (root, first) = graph.root(ValueId(id));
                 if root == node.output && view.rows == value.rows {
@@ -59,19 +59,25 @@ impl Session {
     ///
     /// # Errors
     /// As [`Self::every_row`].
-    pub async fn queries(&mut self, ids: &[u32], layer: usize) -> Result<Option<(Attention, Vec<f32>)>> {
+    pub async fn cross_attention_queries(
+        &mut self,
+        ids: &[u32],
+        layer: usize,
+    ) -> Result<Option<(Attention, Vec<f32>)>> {
         let graph = self.graph.clone();
         let looks = graph.nodes.iter().filter_map(|node| match &node.op {
-            Op::Attention(look) if look.mask == Mask::Memory => Some((look.clone(), graph.root(node.inputs[0]).0)),
+            Op::Attention(look) if look.mask == Mask::CrossAttention => {
+                Some((look.clone(), graph.root(node.inputs[0]).0))
+            }
             _ => None,
         });
         let Some((look, queries)) = looks.into_iter().nth(layer) else { return Ok(None) };
         let Some(node) = graph.nodes.iter().position(|node| node.output == queries) else { return Ok(None) };
-        Ok(Some((look, self.rows_of(&up_to(&graph, node), ids).await?)))
+        Ok(Some((look, self.graph_rows(&truncate_graph(&graph, node), ids).await?)))
     }
 }
 
-impl Traced {
+impl TracedValue {
     fn columns(&self, name: &str, first: usize, cols: usize) -> Self {
         let rows = self.values.chunks_exact(self.cols);
         Self { name: name.into(), cols, values: rows.flat_map(|row| row[first..first + cols].to_vec()).collect() }

@@ -1,7 +1,7 @@
 //! Self-checks of a loaded model: weights equal the files, prefill equals decode.
 
-use super::load::{Wanted, load_alone};
-use super::{Files, Model, Session};
+use super::load::{LoadRequest, load_weights};
+use super::{Model, ModelFiles, Session};
 use crate::gpu::{Backend, Buffer, Gpu};
 use crate::hub::Source;
 use crate::ir::WeightId;
@@ -10,11 +10,11 @@ use crate::{Error, Result};
 use std::rc::Rc;
 
 /// Bytes read back at once.
-const PIECE: u64 = 4 << 20;
+const READBACK_CHUNK_BYTES: u64 = 4 << 20;
 /// Tokens of the test prompt.
-const TOKENS: usize = 9;
+const CHECKED_TOKENS: usize = 9;
 /// Maximum relative L2 difference of prefill and single steps, which round in different places.
-const APART: f64 = 0.1;
+const MAX_LOGITS_DIFFERENCE: f64 = 0.1;
 
 impl Model {
     /// Reloads weights of up to `most` bytes, spread over the model, and compares them with those on the device.
@@ -22,17 +22,17 @@ impl Model {
     ///
     /// # Errors
     /// Errors of the source or the device.
-    pub async fn changed_weight(&self, source: &Source, files: &Files, most: u64) -> Result<Option<String>> {
-        for id in self.some_weights(most) {
+    pub async fn verify_weights(&self, source: &Source, files: &ModelFiles, most: u64) -> Result<Option<String>> {
+        for id in self.sample_weights(most) {
             let Some(plan) = self.weights.get(&id) else { continue };
             let plans = WeightPlans::from([(id, plan.clone())]);
             let (gpu, graph, stored) = (&self.gpu, &self.graph, &files.weights);
-            let wanted = Wanted { gpu, graph, plans: &plans, source, checkpoint: &files.checkpoint, stored };
-            for (slot, fresh) in load_alone(wanted).await? {
+            let wanted = LoadRequest { gpu, graph, plans: &plans, source, checkpoint: &files.checkpoint, stored };
+            for (slot, fresh) in load_weights(wanted).await? {
                 let name = &graph.weight(id).parts[0].0;
                 let missing = || Error::Internal(format!("{name} has no buffer"));
                 let held = self.shared.get(&slot).ok_or_else(missing)?;
-                if let Some(at) = difference(&self.gpu, held, &fresh).await? {
+                if let Some(at) = first_difference(&self.gpu, held, &fresh).await? {
                     return Ok(Some(format!("{name} differs from its file at byte {at} of {}", held.size())));
                 }
             }
@@ -41,7 +41,7 @@ impl Model {
     }
 
     /// The buffers of the weight that begins with a tensor.
-    pub fn held(&self, tensor: &str) -> Vec<&Buffer> {
+    pub fn weight_buffers(&self, tensor: &str) -> Vec<&Buffer> {
         let is = |id: &WeightId| self.graph.weight(*id).parts[0].0 == tensor;
         let held = |(slot, buffer)| match slot {
             &Slot::WeightQ(id, _) | &Slot::WeightS(id, _) | &Slot::Vector(id) if is(&id) => Some(buffer),
@@ -51,7 +51,7 @@ impl Model {
     }
 
     /// Selects weights from the beginning, middle and end of the model, up to `most` bytes in total.
-    fn some_weights(&self, most: u64) -> Vec<WeightId> {
+    fn sample_weights(&self, most: u64) -> Vec<WeightId> {
         // Paged weights are not on the device as a whole.
         let whole = self.weights.iter().filter(|(_, plan)| !plan.is_paged());
         let ids: Vec<WeightId> = whole.map(|(id, _)| *id).collect();
@@ -71,7 +71,7 @@ impl Model {
 
 impl Session {
     /// Overwrites the logits on the device.
-    fn spoil_logits(&self) -> Result<()> {
+    fn poison_logits(&self) -> Result<()> {
         self.gpu.write(self.buffer(Slot::Output)?, 0, &vec![0; self.vocab() * 4]);
         Ok(())
     }
@@ -82,15 +82,15 @@ impl Session {
 ///
 /// # Errors
 /// `NotFinite`, or other device errors.
-pub async fn contradiction(model: &Rc<Model>) -> Result<Option<String>> {
+pub async fn check_prefill_vs_decode(model: &Rc<Model>) -> Result<Option<String>> {
     let mut session = Session::new(model)?;
-    let ids: Vec<u32> = (1..=TOKENS.min(model.capacity)).map(|i| (i * 7919 % model.vocab()) as u32).collect();
+    let ids: Vec<u32> = (1..=CHECKED_TOKENS.min(model.capacity)).map(|i| (i * 7919 % model.vocab()) as u32).collect();
     // Results of the first run must not be mistaken for the second's.
-    session.spoil_logits()?;
+    session.poison_logits()?;
     session.prefill(&ids, 0).await?;
     let together = session.logits().await?;
     session.clear();
-    session.spoil_logits()?;
+    session.poison_logits()?;
     for (pos, id) in ids.iter().enumerate() {
         session.step(*id, pos).await?;
     }
@@ -99,14 +99,15 @@ pub async fn contradiction(model: &Rc<Model>) -> Result<Option<String>> {
     let error = square(&mut together.iter().zip(&apart).map(|(a, b)| f64::from(a - b)));
     let size = square(&mut apart.iter().map(|v| f64::from(*v)));
     let distance = (error / size.max(1e-30)).sqrt();
-    let wrong = || format!("logits of prefill and decode differ: relative L2 {distance:.3}, limit {APART}");
-    Ok((distance.is_nan() || distance > APART).then(wrong))
+    let wrong =
+        || format!("logits of prefill and decode differ: relative L2 {distance:.3}, limit {MAX_LOGITS_DIFFERENCE}");
+    Ok((distance.is_nan() || distance > MAX_LOGITS_DIFFERENCE).then(wrong))
 }
 
 /// The offset of the first byte that differs between two buffers.
-async fn difference(gpu: &Gpu, a: &Buffer, b: &Buffer) -> Result<Option<u64>> {
-    for at in (0..a.size()).step_by(PIECE as usize) {
-        let size = PIECE.min(a.size() - at);
+async fn first_difference(gpu: &Gpu, a: &Buffer, b: &Buffer) -> Result<Option<u64>> {
+    for at in (0..a.size()).step_by(READBACK_CHUNK_BYTES as usize) {
+        let size = READBACK_CHUNK_BYTES.min(a.size() - at);
         let (left, right) = (gpu.read(a, at, size).await?, gpu.read(b, at, size).await?);
         if let Some(place) = left.iter().zip(&right).position(|(l, r)| l != r) {
             return Ok(Some(at + place as u64));

@@ -1,25 +1,26 @@
 //! Decodes AWQ (GEMM version): nibbles packed along the outputs in AWQ's order.
 
-use super::encoding::Role;
-use super::job::{Job, word};
-use super::layout::{Float, Packed};
+use super::encoding::PartRole;
+use super::layout::{Float, PackedMatrix};
+use super::transcode_job::{TranscodeJob, read_u32};
 use crate::Result;
 
 /// The nibble of output j of eight: the inverse of the order 0 2 4 6 1 3 5 7.
-const NIBBLE: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
+const NIBBLE_OF_OUTPUT: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 
 /// Decodes `w = (q - zero) * scale`.
-pub(super) fn transcode(job: &Job<'_>, group: usize, scale: Float) -> Result<Packed> {
+pub(super) fn transcode(job: &TranscodeJob<'_>, group: usize, scale: Float) -> Result<PackedMatrix> {
     let (n, k) = (job.source.stored_rows, job.cols);
     if n % 8 != 0 {
-        return Err(job.broken(format!("{n} outputs are not a multiple of 8")));
+        return Err(job.malformed(format!("{n} outputs are not a multiple of 8")));
     }
     let (words, groups) = (n / 8, k.div_ceil(group.max(1)));
-    let codes = job.part(Role::Weight, k.checked_mul(n / 2))?;
-    let zeros = job.part(Role::Zeros, groups.checked_mul(n / 2))?;
-    let scales = job.part(Role::Scales, groups.checked_mul(n).and_then(|x| x.checked_mul(scale.bytes())))?;
-    let nibble =
-        |data: &[u8], line: usize, row: usize| (word(data, line * words + row / 8) >> (4 * NIBBLE[row % 8]) & 15) as u8;
+    let codes = job.part(PartRole::Weight, k.checked_mul(n / 2))?;
+    let zeros = job.part(PartRole::Zeros, groups.checked_mul(n / 2))?;
+    let scales = job.part(PartRole::Scales, groups.checked_mul(n).and_then(|x| x.checked_mul(scale.bytes())))?;
+    let nibble = |data: &[u8], line: usize, row: usize| {
+        (read_u32(data, line * words + row / 8) >> (4 * NIBBLE_OF_OUTPUT[row % 8]) & 15) as u8
+    };
     Ok(job.affine(
         |row, k| nibble(codes, k, row),
         |row, k| {

@@ -1,22 +1,28 @@
 //! Decodes bitsandbytes: nf4 and fp4 with one or two levels of scales, int8 with one scale per row.
 
-use super::encoding::Role;
-use super::job::Job;
-use super::layout::{Float, Packed};
+use super::encoding::PartRole;
+use super::layout::{Float, PackedMatrix};
+use super::transcode_job::TranscodeJob;
 use crate::Result;
 
 /// Decodes `w = map[code] * absmax`; with double quantization `absmax = nested_map[byte] * nested_absmax + offset`.
-pub(super) fn four_bit(job: &Job<'_>, block: usize, nested: Option<usize>, offset: f32) -> Result<Packed> {
+pub(super) fn four_bit(
+    job: &TranscodeJob<'_>,
+    block: usize,
+    nested: Option<usize>,
+    offset: f32,
+) -> Result<PackedMatrix> {
     let block = block.max(1);
     let total = job.source.stored_rows.checked_mul(job.cols);
-    let codes = job.part(Role::Weight, total.map(|n| n.div_ceil(2)))?;
-    let map = job.part(Role::QuantMap, Some(64))?;
+    let codes = job.part(PartRole::Weight, total.map(|n| n.div_ceil(2)))?;
+    let map = job.part(PartRole::QuantMap, Some(64))?;
     let blocks = total.map(|n| n.div_ceil(block));
-    let scales = job.part(Role::Scales, blocks.and_then(|n| n.checked_mul(if nested.is_some() { 1 } else { 4 })))?;
+    let scales =
+        job.part(PartRole::Scales, blocks.and_then(|n| n.checked_mul(if nested.is_some() { 1 } else { 4 })))?;
     let second = match nested {
         Some(size) => {
             let len = blocks.map(|n| n.div_ceil(size.max(1))).and_then(|n| n.checked_mul(4));
-            Some((job.part(Role::NestedMap, Some(1024))?, job.part(Role::NestedScales, len)?, size.max(1)))
+            Some((job.part(PartRole::NestedMap, Some(1024))?, job.part(PartRole::NestedScales, len)?, size.max(1)))
         }
         None => None,
     };
@@ -41,9 +47,9 @@ pub fn row_scales(largest: &[u8]) -> Vec<f32> {
 }
 
 /// Decodes `w = q * (largest magnitude of the row / 127)`.
-pub(super) fn int8(job: &Job<'_>) -> Result<Packed> {
+pub(super) fn int8(job: &TranscodeJob<'_>) -> Result<PackedMatrix> {
     let n = job.source.stored_rows;
-    let codes = job.part(Role::Weight, n.checked_mul(job.cols))?;
-    let scales = row_scales(job.part(Role::Scales, n.checked_mul(4))?);
+    let codes = job.part(PartRole::Weight, n.checked_mul(job.cols))?;
+    let scales = row_scales(job.part(PartRole::Scales, n.checked_mul(4))?);
     Ok(job.affine(|row, k| codes[row * job.cols + k] ^ 0x80, |row, _| (scales.get(row).copied().unwrap_or(0.0), 128.0)))
 }

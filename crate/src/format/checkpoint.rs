@@ -36,7 +36,7 @@ pub enum Dtype {
 
 impl Dtype {
     /// Element type, name in a safetensors header, bits per element.
-    const TABLE: [(Dtype, &'static str, u32); 22] = [
+    const DTYPES: [(Dtype, &'static str, u32); 22] = [
         (Dtype::Bool, "BOOL", 8),
         (Dtype::F4, "F4", 4),
         (Dtype::F6E2M3, "F6_E2M3", 6),
@@ -63,22 +63,22 @@ impl Dtype {
 
     /// All element types.
     pub fn all() -> impl Iterator<Item = Dtype> {
-        Self::TABLE.iter().map(|(dtype, _, _)| *dtype)
+        Self::DTYPES.iter().map(|(dtype, _, _)| *dtype)
     }
 
     /// The element type with this name in a safetensors header.
     pub fn from_name(name: &str) -> Option<Dtype> {
-        Self::TABLE.iter().find(|(_, n, _)| *n == name).map(|(dtype, _, _)| *dtype)
+        Self::DTYPES.iter().find(|(_, n, _)| *n == name).map(|(dtype, _, _)| *dtype)
     }
 
     /// Name in a safetensors header.
     pub fn name(self) -> &'static str {
-        Self::TABLE.iter().find(|(dtype, _, _)| *dtype == self).map_or("?", |(_, name, _)| name)
+        Self::DTYPES.iter().find(|(dtype, _, _)| *dtype == self).map_or("?", |(_, name, _)| name)
     }
 
     /// Bits per element.
     pub fn bits(self) -> u64 {
-        Self::TABLE.iter().find(|(dtype, _, _)| *dtype == self).map_or(0, |(_, _, bits)| u64::from(*bits))
+        Self::DTYPES.iter().find(|(dtype, _, _)| *dtype == self).map_or(0, |(_, _, bits)| u64::from(*bits))
     }
 }
 
@@ -148,7 +148,7 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// Creates a checkpoint from a single file.
-    pub fn from_single(name: &str, size: u64, header: safetensors::Header) -> Result<Checkpoint> {
+    pub fn from_single(name: &str, size: u64, header: safetensors::SafetensorsHeader) -> Result<Checkpoint> {
         let mut checkpoint = Checkpoint::default();
         checkpoint.push(name, size, header, None)?;
         Ok(checkpoint)
@@ -158,7 +158,10 @@ impl Checkpoint {
     ///
     /// # Errors
     /// `Malformed` when a shard is missing or lacks a tensor that the index lists.
-    pub fn from_shards(index: &ShardIndex, shards: Vec<(String, u64, safetensors::Header)>) -> Result<Checkpoint> {
+    pub fn from_shards(
+        index: &ShardIndex,
+        shards: Vec<(String, u64, safetensors::SafetensorsHeader)>,
+    ) -> Result<Checkpoint> {
         let mut checkpoint = Checkpoint::default();
         for (name, size, header) in shards {
             checkpoint.push(&name, size, header, Some(index))?;
@@ -178,7 +181,13 @@ impl Checkpoint {
     }
 
     /// Adds another file and prefixes its tensor names with `prefix`.
-    pub fn add(&mut self, name: &str, size: u64, mut header: safetensors::Header, prefix: &str) -> Result<()> {
+    pub fn add(
+        &mut self,
+        name: &str,
+        size: u64,
+        mut header: safetensors::SafetensorsHeader,
+        prefix: &str,
+    ) -> Result<()> {
         for tensor in &mut header.tensors {
             tensor.name = format!("{prefix}{}", tensor.name);
         }
@@ -189,7 +198,7 @@ impl Checkpoint {
         &mut self,
         name: &str,
         size: u64,
-        header: safetensors::Header,
+        header: safetensors::SafetensorsHeader,
         index: Option<&ShardIndex>,
     ) -> Result<(), Error> {
         let file = self.files.len();

@@ -3,7 +3,7 @@
 
 mod quantized;
 
-use super::encoding::{Encoding, Part, Role, WeightSource};
+use super::encoding::{Encoding, PartRole, StoredPart, WeightSource};
 use super::layout::Float;
 use super::weights::Weights;
 use super::{Checkpoint, Dtype, TensorInfo};
@@ -13,14 +13,14 @@ use serde_json::Value;
 
 /// The small tensors whose bytes [`detect`] needs: bitsandbytes stores the description of its 4-bit weights as JSON in
 /// a tensor.
-pub fn side_tensors(checkpoint: &Checkpoint) -> Vec<&TensorInfo> {
+pub fn metadata_tensors(checkpoint: &Checkpoint) -> Vec<&TensorInfo> {
     checkpoint.tensors.values().filter(|t| t.name.contains(QUANT_STATE) && t.bytes() < 1 << 16).collect()
 }
 
 const QUANT_STATE: &str = ".quant_state.bitsandbytes__";
 
 /// Suffixes of tensors that belong to the weight of another tensor.
-const PARTS: [&str; 17] = [
+const SECONDARY_SUFFIXES: [&str; 17] = [
     ".qzeros",
     ".g_idx",
     ".weight_scale",
@@ -41,12 +41,12 @@ const PARTS: [&str; 17] = [
 ];
 
 /// Suffixes of weight norm tensors: row directions and row lengths.
-const NORMED: [[&str; 2]; 2] =
+const WEIGHT_NORM_SUFFIXES: [[&str; 2]; 2] =
     [[".parametrizations.weight.original1", ".parametrizations.weight.original0"], [".weight_v", ".weight_g"]];
 
 /// Detects the weights of a checkpoint. `side` has the bytes of [`side_tensors`] by name.
 pub fn detect(config: &Value, checkpoint: &Checkpoint, side: &SortedMap<String, Vec<u8>>) -> Weights {
-    let finder = Finder { checkpoint, config, side };
+    let finder = WeightFinder { checkpoint, config, metadata_bytes: side };
     let mut out = Weights::default();
     for (name, info) in &checkpoint.tensors {
         if let Some((canonical, source)) = finder.weight(name, info) {
@@ -70,13 +70,13 @@ fn ternarize(weights: &mut Weights) {
     }
 }
 
-struct Finder<'a> {
+struct WeightFinder<'a> {
     checkpoint: &'a Checkpoint,
     config: &'a Value,
-    side: &'a SortedMap<String, Vec<u8>>,
+    metadata_bytes: &'a SortedMap<String, Vec<u8>>,
 }
 
-impl<'a> Finder<'a> {
+impl<'a> WeightFinder<'a> {
     fn tensor(&self, base: &str, suffix: &str) -> Option<&'a TensorInfo> {
         self.checkpoint.tensors.get(&format!("{base}{suffix}"))
     }
@@ -103,7 +103,7 @@ impl<'a> Finder<'a> {
 
     /// The group size for `groups` groups of `k` inputs, of which the last may be short: the configured size, a common
     /// size, or equal parts.
-    fn group_of(&self, k: usize, groups: usize) -> usize {
+    fn group_size(&self, k: usize, groups: usize) -> usize {
         let fits = |g: &usize| *g > 0 && k.div_ceil(*g) == groups;
         let given = self.number("group_size").filter(fits);
         given.or_else(|| [128, 64, 32, 16, 256, 512, 1024].into_iter().find(fits)).unwrap_or(k / groups.max(1))
@@ -113,25 +113,25 @@ impl<'a> Finder<'a> {
     fn weight(&self, name: &str, info: &TensorInfo) -> Option<(String, Result<WeightSource>)> {
         if let Some(base) = name.strip_suffix(".qweight") {
             let name = format!("{base}.weight");
-            return Some((name.clone(), self.qweight(base, &name, info)));
+            return Some((name.clone(), self.gptq_or_awq(base, &name, info)));
         }
         if let Some(base) = name.strip_suffix(".weight_packed") {
             let name = format!("{base}.weight");
-            return Some((name.clone(), self.packed(base, &name, info)));
+            return Some((name.clone(), self.compressed_tensors(base, &name, info)));
         }
         if let Some(base) = name.strip_suffix("_blocks").filter(|b| self.tensor(b, "_scales").is_some()) {
             return Some((base.to_string(), self.mxfp4_blocks(base, info)));
         }
-        for [direction, length] in NORMED {
+        for [direction, length] in WEIGHT_NORM_SUFFIXES {
             if name.ends_with(length) {
                 return None;
             }
             let Some(base) = name.strip_suffix(direction) else { continue };
             let Some(lengths) = self.tensor(base, length) else { continue };
             let name = format!("{base}.weight");
-            return Some((name.clone(), self.normed(&name, info, lengths)));
+            return Some((name.clone(), self.weight_norm(&name, info, lengths)));
         }
-        if self.is_part(name) {
+        if self.is_secondary(name) {
             return None;
         }
         let base = name.strip_suffix(".weight").unwrap_or(name);
@@ -139,35 +139,37 @@ impl<'a> Finder<'a> {
             Dtype::U32 if self.tensor(base, ".scales").is_some() => self.mlx(base, name, info),
             Dtype::F8E4M3 => self.fp8(base, name, info),
             Dtype::I8 => self.int8(base, name, info),
-            Dtype::U8 => self.bytes(base, name, info),
-            _ => match float(info.dtype) {
-                Some(float) => Ok(single(name, info, Encoding::Dense(float))),
-                None => Err(self.refuse(name, info, "Use a checkpoint in F32, F16, BF16 or a supported quantization.")),
+            Dtype::U8 => self.bnb4_or_bitnet(base, name, info),
+            _ => match float_type(info.dtype) {
+                Some(float) => Ok(dense_weight(name, info, Encoding::Dense(float))),
+                None => {
+                    Err(self.unsupported(name, info, "Use a checkpoint in F32, F16, BF16 or a supported quantization."))
+                }
             },
         };
         Some((name.to_string(), source))
     }
 
     /// Builds a weight norm from directions, with rows along the first dimension, and their lengths.
-    fn normed(&self, name: &str, info: &TensorInfo, lengths: &TensorInfo) -> Result<WeightSource> {
+    fn weight_norm(&self, name: &str, info: &TensorInfo, lengths: &TensorInfo) -> Result<WeightSource> {
         let rows = info.shape.first().copied().unwrap_or(1);
-        let known = float(info.dtype).filter(|_| lengths.dtype == info.dtype && lengths.elements() == rows as u64);
+        let known = float_type(info.dtype).filter(|_| lengths.dtype == info.dtype && lengths.elements() == rows as u64);
         let Some(float) = known else {
-            return Err(self.refuse(
+            return Err(self.unsupported(
                 name,
                 info,
                 "Weight norm needs one length per row in the type of its directions; convert the checkpoint again.",
             ));
         };
         let shape = vec![rows, info.shape.get(1..).unwrap_or(&[]).iter().product()];
-        let part = |role: Role, info: &TensorInfo| Part { role, info: info.clone() };
-        let parts = vec![part(Role::Weight, info), part(Role::Scales, lengths)];
-        Ok(WeightSource::new(name, shape, Encoding::Normed(float), parts))
+        let part = |role: PartRole, info: &TensorInfo| StoredPart { role, info: info.clone() };
+        let parts = vec![part(PartRole::Weight, info), part(PartRole::Scales, lengths)];
+        Ok(WeightSource::new(name, shape, Encoding::WeightNorm(float), parts))
     }
 
     /// Whether a tensor is a secondary tensor of another weight.
-    fn is_part(&self, name: &str) -> bool {
-        if name.contains(QUANT_STATE) || PARTS.iter().any(|p| name.ends_with(p) && *p != "_scales") {
+    fn is_secondary(&self, name: &str) -> bool {
+        if name.contains(QUANT_STATE) || SECONDARY_SUFFIXES.iter().any(|p| name.ends_with(p) && *p != "_scales") {
             return true;
         }
         if let Some(base) = name.strip_suffix("_scales") {
@@ -177,7 +179,7 @@ impl<'a> Finder<'a> {
         base.is_some_and(|b| self.tensor(b, ".weight").is_some() || self.tensor(b, ".qweight").is_some())
     }
 
-    fn refuse(&self, name: &str, info: &TensorInfo, hint: &str) -> Error {
+    fn unsupported(&self, name: &str, info: &TensorInfo, hint: &str) -> Error {
         let method = self.method();
         let what = if method.is_empty() { String::new() } else { format!("{method} ") };
         Error::UnsupportedEncoding {
@@ -189,7 +191,7 @@ impl<'a> Finder<'a> {
 }
 
 /// Names of stacked experts (Granite) and of experts without gates (MLX), mapped to the common names.
-const STACKS: [(&str, &str); 4] = [
+const STACKED_EXPERT_NAMES: [(&str, &str); 4] = [
     (".block_sparse_moe.input_linear", ".block_sparse_moe.experts.gate_up_proj"),
     (".block_sparse_moe.output_linear", ".block_sparse_moe.experts.down_proj"),
     (".switch_mlp.fc1", ".switch_mlp.up_proj"),
@@ -200,7 +202,7 @@ const STACKS: [(&str, &str); 4] = [
 /// `experts.switch_glu`, others as tensors of `experts`.
 fn split_experts(weights: &mut Weights) {
     weights.rename(|name| {
-        let (stack, usual) = STACKS.iter().find(|(stack, _)| name.contains(stack))?;
+        let (stack, usual) = STACKED_EXPERT_NAMES.iter().find(|(stack, _)| name.contains(stack))?;
         Some(name.replace(stack, usual))
     });
     let stacks = |s: &&WeightSource| s.name.contains(".experts.") && s.shape.len() == 3;
@@ -230,16 +232,16 @@ fn split_experts(weights: &mut Weights) {
     }
 }
 
-fn part(role: Role, info: &TensorInfo) -> Part {
-    Part { role, info: info.clone() }
+fn stored_part(role: PartRole, info: &TensorInfo) -> StoredPart {
+    StoredPart { role, info: info.clone() }
 }
 
-fn single(name: &str, info: &TensorInfo, encoding: Encoding) -> WeightSource {
-    WeightSource::new(name, info.shape.clone(), encoding, vec![part(Role::Weight, info)])
+fn dense_weight(name: &str, info: &TensorInfo, encoding: Encoding) -> WeightSource {
+    WeightSource::new(name, info.shape.clone(), encoding, vec![stored_part(PartRole::Weight, info)])
 }
 
 /// The floating point type of an unquantized tensor.
-pub fn float(dtype: Dtype) -> Option<Float> {
+pub fn float_type(dtype: Dtype) -> Option<Float> {
     match dtype {
         Dtype::F32 => Some(Float::F32),
         Dtype::F16 => Some(Float::F16),

@@ -2,14 +2,14 @@
 
 use super::TensorInfo;
 use super::ggml_type::GgmlType;
-use super::layout::{Float, Form, Layout};
-use crate::util::lists::sort_by;
+use super::layout::{AffineForm, Float, WeightLayout};
+use crate::util::sort::sort_by;
 use crate::{Error, Result};
 use std::sync::Arc;
 
 /// The role of a tensor in a weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Role {
+pub enum PartRole {
     /// Elements or packed codes.
     Weight,
     /// Scales per group, block, row or tensor.
@@ -32,9 +32,9 @@ pub enum Role {
 
 /// A stored tensor and its role in a weight.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct StoredPart {
     /// Role in the weight.
-    pub role: Role,
+    pub role: PartRole,
     /// Location; the range can be a slice of the tensor with that name.
     pub info: TensorInfo,
 }
@@ -132,7 +132,7 @@ pub enum Encoding {
     /// Unquantized BitNet master weights that are ternarized on load by the mean magnitude of the tensor.
     Ternarized(Float),
     /// Weight norm: unquantized directions and one length per row.
-    Normed(Float),
+    WeightNorm(Float),
     /// gpt-oss: nibbles (low first) in blocks of 32 with E8M0 bytes.
     Mxfp4Blocks,
 }
@@ -144,27 +144,28 @@ impl Encoding {
     /// integer code: they become 16-bit floating point, rounded once from the exact f32 value, as in their own
     /// libraries. Exception: GPTQ with uneven groups fits only [`Layout::Dense`] f32; the transcoder decides this from
     /// the group of each input.
-    pub fn layout(&self, cols: usize) -> Option<Layout> {
-        let affine =
-            |bits, group, form, scale| group_of(group, cols).map(|group| Layout::Affine { bits, group, form, scale });
+    pub fn layout(&self, cols: usize) -> Option<WeightLayout> {
+        let affine = |bits, group, form, scale| {
+            layout_group(group, cols).map(|group| WeightLayout::Affine { bits, group, form, scale })
+        };
         match *self {
-            Encoding::Dense(float) => Some(Layout::Dense(float)),
-            Encoding::Normed(_) => Some(Layout::Dense(Float::F32)),
-            Encoding::MlxAffine { bits, group, scale } => affine(code_bits(bits)?, group, Form::Bias, scale),
-            Encoding::MlxMxfp4 | Encoding::Mxfp4Blocks => Some(Layout::Mxfp4),
-            Encoding::MlxMxfp8 => Some(Layout::Dense(Float::BF16)),
-            Encoding::Nvfp4 => affine(5, 16, Form::Zero, Float::F32),
+            Encoding::Dense(float) => Some(WeightLayout::Dense(float)),
+            Encoding::WeightNorm(_) => Some(WeightLayout::Dense(Float::F32)),
+            Encoding::MlxAffine { bits, group, scale } => affine(layout_bits(bits)?, group, AffineForm::Bias, scale),
+            Encoding::MlxMxfp4 | Encoding::Mxfp4Blocks => Some(WeightLayout::Mxfp4),
+            Encoding::MlxMxfp8 => Some(WeightLayout::Dense(Float::BF16)),
+            Encoding::Nvfp4 => affine(5, 16, AffineForm::Zero, Float::F32),
             Encoding::Ggml(kind) => kind.layout(),
-            Encoding::Mlc { scale, .. } => affine(4, 32, Form::Zero, scale),
+            Encoding::Mlc { scale, .. } => affine(4, 32, AffineForm::Zero, scale),
             Encoding::Gptq { bits, group, scale, .. } | Encoding::PackQuantized { bits, group, scale, .. } => {
-                affine(code_bits(bits)?, group, Form::Zero, zero_fits(scale, bits))
+                affine(layout_bits(bits)?, group, AffineForm::Zero, pair_type(scale, bits))
             }
-            Encoding::Awq { group, scale } => affine(4, group, Form::Zero, scale),
-            Encoding::Int8 { scale } => affine(8, cols, Form::Zero, scale),
-            Encoding::Bnb8 => affine(8, cols, Form::Zero, Float::F32),
-            Encoding::Fp8 { .. } => Some(Layout::Dense(Float::BF16)),
-            Encoding::Bnb4 { dtype, .. } => Some(Layout::Dense(dtype)),
-            Encoding::BitNet { .. } | Encoding::Ternarized(_) => Some(Layout::Ternary),
+            Encoding::Awq { group, scale } => affine(4, group, AffineForm::Zero, scale),
+            Encoding::Int8 { scale } => affine(8, cols, AffineForm::Zero, scale),
+            Encoding::Bnb8 => affine(8, cols, AffineForm::Zero, Float::F32),
+            Encoding::Fp8 { .. } => Some(WeightLayout::Dense(Float::BF16)),
+            Encoding::Bnb4 { dtype, .. } => Some(WeightLayout::Dense(dtype)),
+            Encoding::BitNet { .. } | Encoding::Ternarized(_) => Some(WeightLayout::Ternary),
         }
     }
 
@@ -202,7 +203,7 @@ impl Encoding {
     pub fn name(&self) -> String {
         match self {
             Encoding::Dense(float) => float.name().into(),
-            Encoding::Normed(float) => format!("{} with weight norm", float.name()),
+            Encoding::WeightNorm(float) => format!("{} with weight norm", float.name()),
             Encoding::MlxAffine { bits, group, .. } => format!("mlx {bits} bit group {group}"),
             Encoding::MlxMxfp4 => "mlx mxfp4".into(),
             Encoding::MlxMxfp8 => "mlx mxfp8".into(),
@@ -226,7 +227,7 @@ impl Encoding {
 }
 
 /// Bits per code in the layout for codes of `bits` bits: 7 is stored as 8.
-fn code_bits(bits: u8) -> Option<u8> {
+fn layout_bits(bits: u8) -> Option<u8> {
     match bits {
         2..=6 | 8 => Some(bits),
         7 => Some(8),
@@ -236,12 +237,12 @@ fn code_bits(bits: u8) -> Option<u8> {
 
 /// The type for both a scale of type `scale` and a zero point of `bits` bits; bf16 represents integers exactly up to
 /// 256.
-fn zero_fits(scale: Float, bits: u8) -> Float {
+fn pair_type(scale: Float, bits: u8) -> Float {
     if bits > 8 { Float::F32 } else { scale }
 }
 
 /// The largest layout group size that divides `group`.
-fn group_of(group: usize, cols: usize) -> Option<u16> {
+fn layout_group(group: usize, cols: usize) -> Option<u16> {
     if group >= cols {
         return Some(128);
     }
@@ -261,11 +262,11 @@ pub enum RowOrder {
     },
     /// Several matrices are stored interleaved: `groups` times a run of rows of each (q, k and v per head; one row of
     /// gate, one of up). The model reads each matrix as a contiguous block.
-    Apart {
+    Grouped {
         /// Number of groups.
         groups: usize,
         /// Rows per group of each matrix; 0 for unused entries.
-        runs: [usize; 4],
+        group_rows: [usize; 4],
     },
     /// The stored matrix is [k, n]: its columns are the model's rows.
     Transposed,
@@ -273,8 +274,8 @@ pub enum RowOrder {
 
 impl RowOrder {
     /// Maps row `row` to the stored row; for a transposed matrix, to the stored column.
-    pub fn stored(self, row: usize) -> usize {
-        match self.apart() {
+    pub fn stored_row(self, row: usize) -> usize {
+        match self.grouping() {
             None => row,
             Some((block, runs)) => {
                 let (whole, mut rest) = (row / block, row % block);
@@ -294,11 +295,11 @@ impl RowOrder {
     }
 
     /// Rows of the block that repeats, and rows per group of each matrix. `None` for rows in stored order.
-    pub fn apart(self) -> Option<(usize, [usize; 4])> {
+    pub fn grouping(self) -> Option<(usize, [usize; 4])> {
         match self {
             RowOrder::Stored | RowOrder::Transposed => None,
             RowOrder::Interleaved { head_rows } => Some((head_rows, [1, 1, 0, 0])),
-            RowOrder::Apart { groups, runs } => Some((groups * runs.iter().sum::<usize>(), runs)),
+            RowOrder::Grouped { groups, group_rows: runs } => Some((groups * runs.iter().sum::<usize>(), runs)),
         }
         .filter(|(block, _)| *block > 0)
     }
@@ -314,7 +315,7 @@ pub struct WeightSource {
     /// Encoding.
     pub encoding: Encoding,
     /// The stored tensors.
-    pub parts: Vec<Part>,
+    pub parts: Vec<StoredPart>,
     /// Rows of the stored matrix: more than in `shape` if this weight is a slice of a fused matrix.
     pub stored_rows: usize,
     /// First stored row of this weight.
@@ -324,12 +325,12 @@ pub struct WeightSource {
     /// Value added to every element of a dense weight (-1 for formats that store a norm's weight plus one).
     pub offset: f32,
     /// The input of each column, if the layout reorders columns by group (act-order).
-    pub order: Option<Arc<[u32]>>,
+    pub column_order: Option<Arc<[u32]>>,
 }
 
 impl WeightSource {
     /// Creates a weight that is stored under its own name and shape.
-    pub fn new(name: &str, shape: Vec<usize>, encoding: Encoding, parts: Vec<Part>) -> WeightSource {
+    pub fn new(name: &str, shape: Vec<usize>, encoding: Encoding, parts: Vec<StoredPart>) -> WeightSource {
         let stored_rows = rows_cols(&shape).0;
         WeightSource {
             name: name.into(),
@@ -340,7 +341,7 @@ impl WeightSource {
             first_row: 0,
             row_order: RowOrder::Stored,
             offset: 0.0,
-            order: None,
+            column_order: None,
         }
     }
 
@@ -350,10 +351,10 @@ impl WeightSource {
     }
 
     /// The layout of this weight; an error with the encoding's name if none fits.
-    pub fn layout(&self) -> Result<Layout> {
+    pub fn layout(&self) -> Result<WeightLayout> {
         let (_, cols) = self.rows_cols();
         if self.offset != 0.0 {
-            return Ok(Layout::Dense(Float::F32));
+            return Ok(WeightLayout::Dense(Float::F32));
         }
         self.encoding.layout(cols).ok_or_else(|| {
             self.unsupported(
@@ -364,10 +365,10 @@ impl WeightSource {
 
     /// Reinterprets an MLX weight with `cols` columns. Its tensors define only bits × group, and some converters do not
     /// record per-module exceptions. Does nothing if `cols` does not fit.
-    pub fn fit_cols(&mut self, cols: usize) {
+    pub fn set_cols(&mut self, cols: usize) {
         let Encoding::MlxAffine { scale, .. } = self.encoding else { return };
-        let length = |role: Role| self.part(role).and_then(|t| t.shape.last().copied());
-        let (Some(words), Some(groups)) = (length(Role::Weight), length(Role::Scales)) else { return };
+        let length = |role: PartRole| self.part(role).and_then(|t| t.shape.last().copied());
+        let (Some(words), Some(groups)) = (length(PartRole::Weight), length(PartRole::Scales)) else { return };
         let divided = |n: usize, by: usize| n.checked_rem(by).filter(|rest| *rest == 0).map(|_| n / by);
         let bits = words.checked_mul(32).and_then(|n| divided(n, cols));
         if let (Some(bits @ (2..=6 | 8)), Some(group), Some(last)) =
@@ -384,13 +385,13 @@ impl WeightSource {
     }
 
     /// The tensor with this role.
-    pub fn part(&self, role: Role) -> Option<&TensorInfo> {
+    pub fn part(&self, role: PartRole) -> Option<&TensorInfo> {
         self.parts.iter().find(|p| p.role == role).map(|p| &p.info)
     }
 
     /// Whether the columns are scattered over groups (act-order).
     pub fn is_scattered(&self) -> bool {
-        self.part(Role::GroupIndex).is_some()
+        self.part(PartRole::GroupIndex).is_some()
     }
 
     /// Bytes to read from files.
@@ -409,7 +410,7 @@ impl WeightSource {
         }
         let mut slice = WeightSource { name: name.into(), shape, ..self.clone() };
         slice.first_row = self.first_row.checked_add(first)?;
-        if self.encoding.keeps_rows() {
+        if self.encoding.has_contiguous_rows() {
             for part in &mut slice.parts {
                 let (start, total) = (part.info.range.start, part.info.bytes());
                 let per_row = total.checked_div(self.stored_rows as u64)?;
@@ -418,7 +419,7 @@ impl WeightSource {
                 }
                 part.info.range =
                     start + slice.first_row as u64 * per_row..start + (slice.first_row + n) as u64 * per_row;
-                part.info.shape = narrowed(&part.info.shape, self.stored_rows, n);
+                part.info.shape = with_rows(&part.info.shape, self.stored_rows, n);
             }
             slice.first_row = 0;
             slice.stored_rows = n;
@@ -433,7 +434,7 @@ impl WeightSource {
 }
 
 /// The shape of `rows` rows of a tensor whose leading dimensions multiply to `stored` rows.
-fn narrowed(shape: &[usize], stored: usize, rows: usize) -> Vec<usize> {
+fn with_rows(shape: &[usize], stored: usize, rows: usize) -> Vec<usize> {
     let mut product = 1usize;
     for (i, d) in shape.iter().enumerate() {
         product = product.saturating_mul(*d);
@@ -446,7 +447,7 @@ fn narrowed(shape: &[usize], stored: usize, rows: usize) -> Vec<usize> {
 
 impl Encoding {
     /// Whether every part stores its rows contiguously, so that a range of rows is a range of bytes.
-    pub fn keeps_rows(&self) -> bool {
+    pub fn has_contiguous_rows(&self) -> bool {
         match self {
             Encoding::Dense(_)
             | Encoding::MlxAffine { .. }

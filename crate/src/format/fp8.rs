@@ -1,8 +1,8 @@
 //! Decodes FP8 E4M3 with scales per block, row or tensor, and MLX's mxfp8 with E8M0 scales.
 
-use super::encoding::Role;
-use super::job::Job;
-use super::layout::{Float, Packed};
+use super::encoding::PartRole;
+use super::layout::{Float, PackedMatrix};
+use super::transcode_job::TranscodeJob;
 use crate::Result;
 
 /// The value of an E4M3 byte (the `fn` variant: no infinities, 0x7f and 0xff are NaN).
@@ -17,13 +17,13 @@ pub fn e4m3(byte: u8) -> f32 {
 }
 
 /// Decodes `w = e4m3 * scale` in f32; `block` is (rows, columns) per scale.
-pub(super) fn transcode(job: &Job<'_>, block: (usize, usize), scale: Float) -> Result<Packed> {
+pub(super) fn transcode(job: &TranscodeJob<'_>, block: (usize, usize), scale: Float) -> Result<PackedMatrix> {
     let (n, k) = (job.source.stored_rows, job.cols);
     let (block_rows, block_cols) = (block.0.max(1), block.1.max(1));
     let across = k.div_ceil(block_cols);
-    let codes = job.part(Role::Weight, n.checked_mul(k))?;
+    let codes = job.part(PartRole::Weight, n.checked_mul(k))?;
     let len = n.div_ceil(block_rows).checked_mul(across).and_then(|x| x.checked_mul(scale.bytes()));
-    let scales = job.part(Role::Scales, len)?;
+    let scales = job.part(PartRole::Scales, len)?;
     Ok(job.dense(|row, col| {
         let at = row / block_rows * across + col / block_cols;
         e4m3(codes[row * k + col]) * scale.get(scales, at).unwrap_or(0.0)
@@ -31,16 +31,16 @@ pub(super) fn transcode(job: &Job<'_>, block: (usize, usize), scale: Float) -> R
 }
 
 /// Decodes MLX's mxfp8: `w = e4m3 * 2^(e - 127)`, exact in bf16 except for subnormals.
-pub(super) fn mxfp8(job: &Job<'_>) -> Result<Packed> {
+pub(super) fn mxfp8(job: &TranscodeJob<'_>) -> Result<PackedMatrix> {
     let (n, k) = (job.source.stored_rows, job.cols);
     let blocks = k.div_ceil(32);
-    let codes = job.part(Role::Weight, n.checked_mul(k))?;
-    let scales = job.part(Role::Scales, n.checked_mul(blocks))?;
-    Ok(job.dense(|row, col| e4m3(codes[row * k + col]) * power(scales[row * blocks + col / 32])))
+    let codes = job.part(PartRole::Weight, n.checked_mul(k))?;
+    let scales = job.part(PartRole::Scales, n.checked_mul(blocks))?;
+    Ok(job.dense(|row, col| e4m3(codes[row * k + col]) * e8m0(scales[row * blocks + col / 32])))
 }
 
 /// Computes 2^(e - 127).
-fn power(e: u8) -> f32 {
+fn e8m0(e: u8) -> f32 {
     f32::from_bits(if e == 0 { 0x0040_0000 } else { u32::from(e) << 23 })
 }
 

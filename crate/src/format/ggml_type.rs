@@ -1,6 +1,6 @@
 //! ggml's block types: names, sizes and the layout of each.
 
-use super::layout::{Float, Form, Layout};
+use super::layout::{AffineForm, Float, WeightLayout};
 
 /// A ggml element type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,7 +36,7 @@ pub enum GgmlType {
 }
 
 /// Type, number in GGUF files, name, elements per block, bytes per block.
-const TABLE: [(GgmlType, u32, &str, usize, usize); 26] = [
+const GGML_TYPES: [(GgmlType, u32, &str, usize, usize); 26] = [
     (GgmlType::F32, 0, "F32", 1, 4),
     (GgmlType::F16, 1, "F16", 1, 2),
     (GgmlType::Q4_0, 2, "Q4_0", 32, 18),
@@ -66,7 +66,7 @@ const TABLE: [(GgmlType, u32, &str, usize, usize); 26] = [
 ];
 
 /// Known but unsupported types by number, to name them in errors.
-const REFUSED: [(u32, &str); 12] = [
+const UNSUPPORTED: [(u32, &str); 12] = [
     (9, "Q8_1"),
     (15, "Q8_K"),
     (24, "I8"),
@@ -84,20 +84,20 @@ const REFUSED: [(u32, &str); 12] = [
 impl GgmlType {
     /// The type with this number in a GGUF file, or the name of an unsupported one.
     pub fn from_number(number: u32) -> Result<GgmlType, String> {
-        if let Some((kind, ..)) = TABLE.iter().find(|t| t.1 == number) {
+        if let Some((kind, ..)) = GGML_TYPES.iter().find(|t| t.1 == number) {
             return Ok(*kind);
         }
-        let known = REFUSED.iter().find(|t| t.0 == number).map(|t| t.1.to_string());
+        let known = UNSUPPORTED.iter().find(|t| t.0 == number).map(|t| t.1.to_string());
         Err(known.unwrap_or_else(|| format!("ggml type {number}")))
     }
 
     fn row(self) -> (GgmlType, u32, &'static str, usize, usize) {
-        TABLE.iter().copied().find(|t| t.0 == self).unwrap_or(TABLE[0])
+        GGML_TYPES.iter().copied().find(|t| t.0 == self).unwrap_or(GGML_TYPES[0])
     }
 
     /// All supported types.
     pub fn all() -> impl Iterator<Item = GgmlType> {
-        TABLE.iter().map(|t| t.0)
+        GGML_TYPES.iter().map(|t| t.0)
     }
 
     /// ggml's name.
@@ -106,7 +106,7 @@ impl GgmlType {
     }
 
     /// Elements per block.
-    pub fn block(self) -> usize {
+    pub fn block_elements(self) -> usize {
         self.row().3
     }
 
@@ -117,7 +117,7 @@ impl GgmlType {
 
     /// Bytes of a tensor of `rows` × `cols` elements; `None` if `cols` is not a multiple of the block size.
     pub fn bytes(self, rows: u64, cols: u64) -> Option<u64> {
-        let block = self.block() as u64;
+        let block = self.block_elements() as u64;
         if !cols.is_multiple_of(block) {
             return None;
         }
@@ -129,46 +129,46 @@ impl GgmlType {
     /// The canonical layout.
     ///
     /// Q3_K uses Q6_K with smaller codes. Types whose codes index a table of integers (IQ*) store those integers.
-    pub fn layout(self) -> Option<Layout> {
+    pub fn layout(self) -> Option<WeightLayout> {
         use GgmlType as G;
-        let affine = |bits, group, form, scale| Some(Layout::Affine { bits, group, form, scale });
+        let affine = |bits, group, form, scale| Some(WeightLayout::Affine { bits, group, form, scale });
         match self {
-            G::F32 => Some(Layout::Dense(Float::F32)),
-            G::F16 => Some(Layout::Dense(Float::F16)),
-            G::BF16 => Some(Layout::Dense(Float::BF16)),
-            G::Q4_0 => affine(4, 32, Form::Zero, Float::F16),
-            G::Q4_1 => affine(4, 32, Form::Bias, Float::F16),
-            G::Q5_0 => affine(5, 32, Form::Zero, Float::F16),
-            G::Q5_1 => affine(5, 32, Form::Bias, Float::F16),
-            G::Q8_0 | G::IQ4_NL => affine(8, 32, Form::Zero, Float::F16),
-            G::Q2_K => affine(2, 16, Form::Bias, Float::F32),
-            G::Q5_K => affine(5, 32, Form::Bias, Float::F32),
-            G::Q4_K => Some(Layout::Q4K),
-            G::Q3_K | G::Q6_K => Some(Layout::Q6K),
-            G::IQ2_XS | G::IQ2_S => affine(8, 16, Form::Zero, Float::F32),
-            G::IQ2_XXS | G::IQ3_XXS | G::IQ4_XS => affine(8, 32, Form::Zero, Float::F32),
-            G::IQ3_S | G::IQ1_S => affine(5, 32, Form::Zero, Float::F32),
-            G::IQ1_M => affine(5, 16, Form::Zero, Float::F32),
-            G::TQ1_0 | G::TQ2_0 => affine(2, 128, Form::Zero, Float::F16),
-            G::MXFP4 => Some(Layout::Mxfp4),
-            G::I2S => Some(Layout::Ternary),
+            G::F32 => Some(WeightLayout::Dense(Float::F32)),
+            G::F16 => Some(WeightLayout::Dense(Float::F16)),
+            G::BF16 => Some(WeightLayout::Dense(Float::BF16)),
+            G::Q4_0 => affine(4, 32, AffineForm::Zero, Float::F16),
+            G::Q4_1 => affine(4, 32, AffineForm::Bias, Float::F16),
+            G::Q5_0 => affine(5, 32, AffineForm::Zero, Float::F16),
+            G::Q5_1 => affine(5, 32, AffineForm::Bias, Float::F16),
+            G::Q8_0 | G::IQ4_NL => affine(8, 32, AffineForm::Zero, Float::F16),
+            G::Q2_K => affine(2, 16, AffineForm::Bias, Float::F32),
+            G::Q5_K => affine(5, 32, AffineForm::Bias, Float::F32),
+            G::Q4_K => Some(WeightLayout::Q4K),
+            G::Q3_K | G::Q6_K => Some(WeightLayout::Q6K),
+            G::IQ2_XS | G::IQ2_S => affine(8, 16, AffineForm::Zero, Float::F32),
+            G::IQ2_XXS | G::IQ3_XXS | G::IQ4_XS => affine(8, 32, AffineForm::Zero, Float::F32),
+            G::IQ3_S | G::IQ1_S => affine(5, 32, AffineForm::Zero, Float::F32),
+            G::IQ1_M => affine(5, 16, AffineForm::Zero, Float::F32),
+            G::TQ1_0 | G::TQ2_0 => affine(2, 128, AffineForm::Zero, Float::F16),
+            G::MXFP4 => Some(WeightLayout::Mxfp4),
+            G::I2S => Some(WeightLayout::Ternary),
         }
     }
 }
 
 /// 32 elements of a block: their codes and the pairs of the first and last 16.
-pub(super) struct Sub {
+pub(super) struct SubBlock {
     pub codes: [u8; 32],
     pub pairs: [(f32, f32); 2],
 }
 
-impl Sub {
-    pub(super) fn new(pair: (f32, f32), code: impl Fn(usize) -> u8) -> Sub {
-        Sub { codes: std::array::from_fn(code), pairs: [pair; 2] }
+impl SubBlock {
+    pub(super) fn new(pair: (f32, f32), code: impl Fn(usize) -> u8) -> SubBlock {
+        SubBlock { codes: std::array::from_fn(code), pairs: [pair; 2] }
     }
 }
 
 /// Reads the f16 at byte `at` of a block.
-pub(super) fn half_at(block: &[u8], at: usize) -> f32 {
+pub(super) fn f16_at(block: &[u8], at: usize) -> f32 {
     Float::F16.from_bits(u32::from(block[at]) | u32::from(block[at + 1]) << 8)
 }

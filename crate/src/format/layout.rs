@@ -26,7 +26,7 @@ use half::{bf16, f16};
 pub const E2M1: [f32; 16] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
 /// Words of plane 1 per 256 elements of a k-quant.
-pub const K_WORDS: usize = 5;
+pub const K_QUANT_PARAM_WORDS: usize = 5;
 
 /// Floating point type of weights or scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -87,7 +87,7 @@ impl Float {
 
 /// Meaning of the second value of an affine pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum AffineForm {
     /// `w = q * scale + bias`.
     Bias,
     /// `w = (q - zero) * scale`.
@@ -96,7 +96,7 @@ pub enum Form {
 
 /// A canonical weight layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Layout {
+pub enum WeightLayout {
     /// Unquantized.
     Dense(Float),
     /// Integer codes with a pair of values per group.
@@ -106,7 +106,7 @@ pub enum Layout {
         /// Elements along K per pair: 16, 32, 64 or 128.
         group: u16,
         /// Meaning of the pair.
-        form: Form,
+        form: AffineForm,
         /// The type of the pair.
         scale: Float,
     },
@@ -120,21 +120,21 @@ pub enum Layout {
     Q6K,
 }
 
-impl Layout {
+impl WeightLayout {
     /// Bits per code, or per element of a dense layout.
     pub fn bits(self) -> usize {
         match self {
-            Layout::Dense(f) => f.bytes() * 8,
-            Layout::Affine { bits, .. } => usize::from(bits),
-            Layout::Mxfp4 | Layout::Q4K => 4,
-            Layout::Ternary => 2,
-            Layout::Q6K => 6,
+            WeightLayout::Dense(f) => f.bytes() * 8,
+            WeightLayout::Affine { bits, .. } => usize::from(bits),
+            WeightLayout::Mxfp4 | WeightLayout::Q4K => 4,
+            WeightLayout::Ternary => 2,
+            WeightLayout::Q6K => 6,
         }
     }
 
     /// K rounded up to whole blocks.
     pub fn padded_cols(self, cols: usize) -> usize {
-        cols.next_multiple_of(if matches!(self, Layout::Q4K | Layout::Q6K) { 256 } else { 32 })
+        cols.next_multiple_of(if matches!(self, WeightLayout::Q4K | WeightLayout::Q6K) { 256 } else { 32 })
     }
 
     /// Words per row of plane 0.
@@ -143,13 +143,13 @@ impl Layout {
     }
 
     /// Words per row of plane 1; 0 for dense layouts and for [`Layout::Mxfp4`], whose rows share words.
-    pub fn row_params(self, cols: usize) -> usize {
+    pub fn row_param_words(self, cols: usize) -> usize {
         let k = self.padded_cols(cols);
         match self {
-            Layout::Dense(_) | Layout::Mxfp4 => 0,
-            Layout::Affine { group, scale, .. } => k.div_ceil(usize::from(group).max(1)) * scale.bytes() / 2,
-            Layout::Ternary => 1,
-            Layout::Q4K | Layout::Q6K => k / 256 * K_WORDS,
+            WeightLayout::Dense(_) | WeightLayout::Mxfp4 => 0,
+            WeightLayout::Affine { group, scale, .. } => k.div_ceil(usize::from(group).max(1)) * scale.bytes() / 2,
+            WeightLayout::Ternary => 1,
+            WeightLayout::Q4K | WeightLayout::Q6K => k / 256 * K_QUANT_PARAM_WORDS,
         }
     }
 
@@ -157,8 +157,8 @@ impl Layout {
     pub fn plane_bytes(self, rows: usize, cols: usize) -> [u64; 2] {
         let (rows64, k) = (rows as u64, self.padded_cols(cols) as u64);
         let second = match self {
-            Layout::Mxfp4 => rows64.saturating_mul(k / 32).div_ceil(4).saturating_mul(4),
-            _ => rows64.saturating_mul(self.row_params(cols) as u64 * 4),
+            WeightLayout::Mxfp4 => rows64.saturating_mul(k / 32).div_ceil(4).saturating_mul(4),
+            _ => rows64.saturating_mul(self.row_param_words(cols) as u64 * 4),
         };
         [rows64.saturating_mul(self.row_words(cols) as u64 * 4), second]
     }
@@ -172,20 +172,20 @@ impl Layout {
     /// Name in text dumps, diagnostics and kernel variants, for example `q4_g32_zero_f16`.
     pub fn name(self) -> String {
         match self {
-            Layout::Dense(f) => f.name().into(),
-            Layout::Affine { bits, group, form, scale } => {
-                let form = if form == Form::Bias { "bias" } else { "zero" };
+            WeightLayout::Dense(f) => f.name().into(),
+            WeightLayout::Affine { bits, group, form, scale } => {
+                let form = if form == AffineForm::Bias { "bias" } else { "zero" };
                 format!("q{bits}_g{group}_{form}_{}", scale.name())
             }
-            Layout::Mxfp4 => "mxfp4".into(),
-            Layout::Ternary => "ternary".into(),
-            Layout::Q4K => "q4_k".into(),
-            Layout::Q6K => "q6_k".into(),
+            WeightLayout::Mxfp4 => "mxfp4".into(),
+            WeightLayout::Ternary => "ternary".into(),
+            WeightLayout::Q4K => "q4_k".into(),
+            WeightLayout::Q6K => "q6_k".into(),
         }
     }
 }
 
-impl std::fmt::Display for Layout {
+impl std::fmt::Display for WeightLayout {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.name())
     }
@@ -193,9 +193,9 @@ impl std::fmt::Display for Layout {
 
 /// A matrix in a canonical layout, in CPU memory.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Packed {
+pub struct PackedMatrix {
     /// Layout of the planes.
-    pub layout: Layout,
+    pub layout: WeightLayout,
     /// Rows (outputs of a matmul; experts × outputs for stacked experts).
     pub rows: usize,
     /// Columns (K).
@@ -206,16 +206,16 @@ pub struct Packed {
     pub column_order: Option<Vec<u32>>,
 }
 
-impl Packed {
+impl PackedMatrix {
     /// Creates a matrix with all codes and parameters 0.
-    pub fn zeros(layout: Layout, rows: usize, cols: usize) -> Packed {
+    pub fn zeros(layout: WeightLayout, rows: usize, cols: usize) -> PackedMatrix {
         let words = layout.plane_bytes(rows, cols).map(|b| vec![0u32; (b / 4) as usize]);
-        Packed { layout, rows, cols, planes: words, column_order: None }
+        PackedMatrix { layout, rows, cols, planes: words, column_order: None }
     }
 
     /// Sets one element of a dense layout, rounded to its type; the element must be 0 before.
     pub fn set_dense(&mut self, row: usize, col: usize, value: f32) {
-        let Layout::Dense(float) = self.layout else { return };
+        let WeightLayout::Dense(float) = self.layout else { return };
         let start = row * self.layout.row_words(self.cols);
         let bits = float.to_bits(value);
         if float == Float::F32 {
@@ -234,8 +234,8 @@ impl Packed {
 
     /// Sets the pair of one group of an affine layout, rounded to its type.
     pub fn set_pair(&mut self, row: usize, group: usize, pair: (f32, f32)) {
-        let Layout::Affine { scale, .. } = self.layout else { return };
-        let start = row * self.layout.row_params(self.cols);
+        let WeightLayout::Affine { scale, .. } = self.layout else { return };
+        let start = row * self.layout.row_param_words(self.cols);
         if scale == Float::F32 {
             let at = start + group * 2;
             self.planes[1][at] = pair.0.to_bits();
@@ -247,8 +247,8 @@ impl Packed {
 
     /// Reads the pair of one group of an affine layout.
     pub fn pair(&self, row: usize, group: usize) -> (f32, f32) {
-        let Layout::Affine { scale, .. } = self.layout else { return (0.0, 0.0) };
-        let start = row * self.layout.row_params(self.cols);
+        let WeightLayout::Affine { scale, .. } = self.layout else { return (0.0, 0.0) };
+        let start = row * self.layout.row_param_words(self.cols);
         if scale == Float::F32 {
             let at = start + group * 2;
             (f32::from_bits(self.planes[1][at]), f32::from_bits(self.planes[1][at + 1]))
@@ -277,7 +277,7 @@ impl Packed {
 }
 
 /// The bit fields of a code of `bits` bits in block order: (width, shift in the code).
-fn parts(bits: usize) -> &'static [(usize, u32)] {
+fn code_fields(bits: usize) -> &'static [(usize, u32)] {
     match bits {
         2 => &[(2, 0)],
         3 => &[(2, 0), (1, 2)],
@@ -291,7 +291,7 @@ fn parts(bits: usize) -> &'static [(usize, u32)] {
 /// Packs 32 codes of `bits` bits into `bits` words, which must be zero.
 pub fn pack_codes(bits: usize, codes: &[u8; 32], words: &mut [u32]) {
     let mut base = 0;
-    for &(part, shift) in parts(bits) {
+    for &(part, shift) in code_fields(bits) {
         let per_word = 32 / part;
         let mask = (1u32 << part) - 1;
         for (i, &code) in codes.iter().enumerate() {
@@ -305,7 +305,7 @@ pub fn pack_codes(bits: usize, codes: &[u8; 32], words: &mut [u32]) {
 pub fn unpack_codes(bits: usize, words: &[u32]) -> [u8; 32] {
     let mut codes = [0u8; 32];
     let mut base = 0;
-    for &(part, shift) in parts(bits) {
+    for &(part, shift) in code_fields(bits) {
         let per_word = 32 / part;
         let mask = (1u32 << part) - 1;
         for (i, code) in codes.iter_mut().enumerate() {
@@ -337,15 +337,15 @@ mod tests {
 
     #[test]
     fn sizes() {
-        let q4 = Layout::Affine { bits: 4, group: 64, form: Form::Bias, scale: Float::F16 };
+        let q4 = WeightLayout::Affine { bits: 4, group: 64, form: AffineForm::Bias, scale: Float::F16 };
         assert_eq!(q4.plane_bytes(3, 96), [3 * 48, 3 * 2 * 4]);
         assert_eq!(q4.name(), "q4_g64_bias_f16");
-        let g16 = Layout::Affine { bits: 2, group: 16, form: Form::Bias, scale: Float::F32 };
+        let g16 = WeightLayout::Affine { bits: 2, group: 16, form: AffineForm::Bias, scale: Float::F32 };
         assert_eq!(g16.plane_bytes(1, 33), [16, 4 * 8]);
-        assert_eq!(Layout::Mxfp4.plane_bytes(3, 96), [3 * 48, 12]);
-        assert_eq!(Layout::Q6K.plane_bytes(2, 512), [2 * 16 * 24, 2 * 2 * 20]);
-        assert_eq!(Layout::Dense(Float::BF16).plane_bytes(2, 33), [2 * 128, 0]);
-        assert_eq!(Layout::Dense(Float::F32).plane_bytes(usize::MAX, 32)[0], u64::MAX);
+        assert_eq!(WeightLayout::Mxfp4.plane_bytes(3, 96), [3 * 48, 12]);
+        assert_eq!(WeightLayout::Q6K.plane_bytes(2, 512), [2 * 16 * 24, 2 * 2 * 20]);
+        assert_eq!(WeightLayout::Dense(Float::BF16).plane_bytes(2, 33), [2 * 128, 0]);
+        assert_eq!(WeightLayout::Dense(Float::F32).plane_bytes(usize::MAX, 32)[0], u64::MAX);
     }
 
     #[test]

@@ -14,10 +14,10 @@
 //! Pages of the same origin can read these files. List and shards must come from the same source: offsets of one
 //! version do not match shards of another.
 
-use super::detect::float;
-use super::encoding::{Encoding, Part, Role, WeightSource};
-use super::job::{Job, word};
-use super::layout::{Float, Packed};
+use super::detect::float_type;
+use super::encoding::{Encoding, PartRole, StoredPart, WeightSource};
+use super::layout::{Float, PackedMatrix};
+use super::transcode_job::{TranscodeJob, read_u32};
 use super::{Checkpoint, CheckpointFile, Dtype, TensorInfo};
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
@@ -32,7 +32,7 @@ pub const WEBLLM_SCOPES: [&str; 2] = ["webllm/model", "webllm/config"];
 
 /// How MLC stores a model family.
 #[derive(Debug, Clone, Copy)]
-pub struct Architecture {
+pub struct MlcSpec {
     /// MLC's `model_type`.
     pub name: &'static str,
     /// The `model_type` in the original config.json.
@@ -42,20 +42,29 @@ pub struct Architecture {
     /// The activation fixed in MLC's code: its field in config.json and its name.
     pub activation: (&'static str, &'static str),
     /// Whether the head shares the embedding by default.
-    pub tied: bool,
+    pub tied_head: bool,
     /// Whether the original stores q, k and v (and gate and up) in one tensor, as MLC does.
-    pub fused: bool,
+    pub fused_projections: bool,
     /// Substrings to replace in names, in order: MLC's, the original's.
     pub names: &'static [(&'static str, &'static str)],
     /// Whether norms store their weight plus one.
     pub norm_plus_one: bool,
 }
 
-impl Architecture {
+impl MlcSpec {
     /// Creates a family with default values: the original's names, SiLU, an untied head, unfused projections.
     pub const fn new(name: &'static str, model_type: &'static str, class: &'static str) -> Self {
         let activation = ("hidden_act", "silu");
-        Self { name, model_type, class, activation, tied: false, fused: false, names: &[], norm_plus_one: false }
+        Self {
+            name,
+            model_type,
+            class,
+            activation,
+            tied_head: false,
+            fused_projections: false,
+            names: &[],
+            norm_plus_one: false,
+        }
     }
 }
 
@@ -63,20 +72,20 @@ impl Architecture {
 struct ShardList {
     #[serde(default)]
     metadata: SortedMap<String, Value>,
-    records: Vec<Shard>,
+    records: Vec<MlcShard>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Shard {
+struct MlcShard {
     data_path: String,
     nbytes: u64,
-    records: Vec<Record>,
+    records: Vec<ShardRecord>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Record {
+struct ShardRecord {
     name: String,
     shape: Vec<usize>,
     dtype: String,
@@ -117,7 +126,7 @@ pub fn is_mlc(checkpoint: &Checkpoint) -> bool {
     checkpoint.files.first().is_some_and(|f| f.name.contains("params_shard"))
 }
 
-fn tensor(file: usize, size: u64, record: &Record) -> std::result::Result<TensorInfo, String> {
+fn tensor(file: usize, size: u64, record: &ShardRecord) -> std::result::Result<TensorInfo, String> {
     // TVM stores f32 parameters truncated to bf16 where the list says so.
     let dtype = match (record.dtype.as_str(), record.format.as_str()) {
         ("float32", "f32-to-bf16") => Dtype::BF16,
@@ -154,10 +163,7 @@ fn tensor(file: usize, size: u64, record: &Record) -> std::result::Result<Tensor
 ///
 /// # Errors
 /// `Config` for a missing field; the error of `find` for an unknown family.
-pub fn config(
-    text: &str,
-    find: impl Fn(&str) -> Result<&'static Architecture>,
-) -> Result<(Value, &'static Architecture)> {
+pub fn config(text: &str, find: impl Fn(&str) -> Result<&'static MlcSpec>) -> Result<(Value, &'static MlcSpec)> {
     const FILE: &str = "mlc-chat-config.json";
     let bad = |reason: &str| Error::Config { file: FILE.into(), reason: reason.into() };
     let chat: Value = serde_json::from_str(text).map_err(|e| bad(&e.to_string()))?;
@@ -189,7 +195,7 @@ pub fn config(
     let (field, activation) = family.activation;
     let given = ["hidden_activation", "hidden_act"].iter().find_map(|f| out.get(*f).filter(|v| !v.is_null()).cloned());
     out.entry(field).or_insert(given.unwrap_or(json!(activation)));
-    out.entry("tie_word_embeddings").or_insert(json!(family.tied));
+    out.entry("tie_word_embeddings").or_insert(json!(family.tied_head));
     out.remove("dtype");
     out.insert("torch_dtype".into(), json!("float16"));
     Ok((Value::Object(out), family))
@@ -201,32 +207,32 @@ pub fn config(
 ///
 /// # Errors
 /// `MissingTensor`, `UnsupportedEncoding`, `Shape` or `Config` with the parameter or field.
-pub fn weights(checkpoint: &Checkpoint, config: &Value, family: &Architecture) -> Result<Vec<WeightSource>> {
+pub fn weights(checkpoint: &Checkpoint, config: &Value, family: &MlcSpec) -> Result<Vec<WeightSource>> {
     let mut out = Vec::new();
     for (name, info) in &checkpoint.tensors {
-        let Some(source) = stored(checkpoint, name, info)? else { continue };
+        let Some(source) = stored_weight(checkpoint, name, info)? else { continue };
         let mut source = rename(source, family.names);
         if family.norm_plus_one && source.name.contains("norm") {
             source.offset = -1.0;
         }
-        split(source, config, family.fused, &mut out)?;
+        split_fused(source, config, family.fused_projections, &mut out)?;
     }
     Ok(out)
 }
 
 /// The weight of this tensor under MLC's name; `None` for scales.
-fn stored(checkpoint: &Checkpoint, name: &str, info: &TensorInfo) -> Result<Option<WeightSource>> {
+fn stored_weight(checkpoint: &Checkpoint, name: &str, info: &TensorInfo) -> Result<Option<WeightSource>> {
     if name.ends_with(".q_scale") {
         return Ok(None);
     }
     let Some(base) = name.strip_suffix(".q_weight") else {
-        let float = float(info.dtype).ok_or_else(|| unsupported(name, info.dtype.name()))?;
-        let part = Part { role: Role::Weight, info: info.clone() };
+        let float = float_type(info.dtype).ok_or_else(|| unsupported(name, info.dtype.name()))?;
+        let part = StoredPart { role: PartRole::Weight, info: info.clone() };
         return Ok(Some(WeightSource::new(name, info.shape.clone(), Encoding::Dense(float), vec![part])));
     };
     let missing = || Error::MissingTensor { tensor: format!("{base}.q_scale"), architecture: "its q_weight".into() };
     let scales = checkpoint.tensors.get(&format!("{base}.q_scale")).ok_or_else(missing)?;
-    let scale = float(scales.dtype).ok_or_else(|| unsupported(name, scales.dtype.name()))?;
+    let scale = float_type(scales.dtype).ok_or_else(|| unsupported(name, scales.dtype.name()))?;
     let (weight_shape, scale_shape) = (&info.shape, &scales.shape);
     let rank = weight_shape.len();
     if info.dtype != Dtype::U32 || rank < 2 || scale_shape.len() != rank {
@@ -244,8 +250,10 @@ fn stored(checkpoint: &Checkpoint, name: &str, info: &TensorInfo) -> Result<Opti
     } else {
         shape[last] = shape[last].saturating_mul(8);
     }
-    let parts =
-        vec![Part { role: Role::Weight, info: info.clone() }, Part { role: Role::Scales, info: scales.clone() }];
+    let parts = vec![
+        StoredPart { role: PartRole::Weight, info: info.clone() },
+        StoredPart { role: PartRole::Scales, info: scales.clone() },
+    ];
     Ok(Some(WeightSource::new(&format!("{base}.weight"), shape, Encoding::Mlc { transposed, scale }, parts)))
 }
 
@@ -266,12 +274,12 @@ fn rename(mut source: WeightSource, names: &[(&str, &str)]) -> WeightSource {
 }
 
 /// Splits fused projections unless the original fuses them too.
-fn split(source: WeightSource, config: &Value, fused: bool, out: &mut Vec<WeightSource>) -> Result<()> {
+fn split_fused(source: WeightSource, config: &Value, fused: bool, out: &mut Vec<WeightSource>) -> Result<()> {
     let (rows, cols) = source.rows_cols();
     let number = |key: &str| config[key].as_u64().and_then(|n| usize::try_from(n).ok());
     let (marker, names, sizes) = if source.name.contains(".qkv_proj.") && !fused {
         let (q, kv) = (number("num_attention_heads"), number("num_key_value_heads").or(number("num_attention_heads")));
-        let (Some(q), Some(kv)) = (q, kv) else { return Err(config_field("num_attention_heads")) };
+        let (Some(q), Some(kv)) = (q, kv) else { return Err(missing_field("num_attention_heads")) };
         let total = kv.checked_mul(2).and_then(|kv| kv.checked_add(q)).filter(|t| *t > 0);
         let is_vector = source.shape.len() == 1;
         let head = total.map(|t| if is_vector { cols / t } else { rows / t }).unwrap_or(0);
@@ -309,21 +317,21 @@ fn vector_slice(source: &WeightSource, name: &str, first: usize, size: usize) ->
     Some(slice)
 }
 
-fn config_field(field: &str) -> Error {
+fn missing_field(field: &str) -> Error {
     Error::Config { file: "mlc-chat-config.json".into(), reason: format!("'model_config.{field}' is missing") }
 }
 
 /// Decodes `w = (q - 7) * scale`, group 32, codes 0 to 14; K × N if transposed.
-pub(super) fn group4(job: &Job<'_>, transposed: bool, scale: Float) -> Result<Packed> {
+pub(super) fn decode_q4(job: &TranscodeJob<'_>, transposed: bool, scale: Float) -> Result<PackedMatrix> {
     let (n, k) = (job.source.stored_rows, job.cols);
     if k % 32 != 0 {
-        return Err(job.broken(format!("{k} columns are not a multiple of the group size 32")));
+        return Err(job.malformed(format!("{k} columns are not a multiple of the group size 32")));
     }
-    let codes = job.part(Role::Weight, n.checked_mul(k / 2))?;
-    let scales = job.part(Role::Scales, n.checked_mul(k / 32 * scale.bytes()))?;
+    let codes = job.part(PartRole::Weight, n.checked_mul(k / 2))?;
+    let scales = job.part(PartRole::Scales, n.checked_mul(k / 32 * scale.bytes()))?;
     let at = |row: usize, line: usize, lines: usize| if transposed { line * n + row } else { row * lines + line };
     Ok(job.affine(
-        |row, k| (word(codes, at(row, k / 8, job.cols / 8)) >> (4 * (k % 8)) & 15) as u8,
+        |row, k| (read_u32(codes, at(row, k / 8, job.cols / 8)) >> (4 * (k % 8)) & 15) as u8,
         |row, k| (scale.get(scales, at(row, k / 32, job.cols / 32)).unwrap_or(0.0), 7.0),
     ))
 }

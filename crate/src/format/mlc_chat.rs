@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 /// The conversation settings of mlc-chat-config.json.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Conversation {
+pub struct ChatSettings {
     /// Chat template in Jinja, if the file has one.
     pub template: Option<String>,
     /// Sampling, stop tokens and `stop_strings`, as in generation_config.json.
@@ -17,18 +17,18 @@ pub struct Conversation {
 ///
 /// # Errors
 /// `Config` for invalid JSON or a conversation template that cannot be converted.
-pub fn conversation(text: &str) -> Result<Conversation> {
+pub fn parse_chat_settings(text: &str) -> Result<ChatSettings> {
     let fault = |reason: String| Error::Config { file: "mlc-chat-config.json".into(), reason };
     let chat: Value = serde_json::from_str(text).map_err(|e| fault(e.to_string()))?;
     let template = chat.get("conv_template").filter(|t| t.is_object());
-    Ok(Conversation {
-        template: template.map(|t| jinja(t, &chat["bos_token_id"]).map_err(|e| fault(e.into()))).transpose()?,
+    Ok(ChatSettings {
+        template: template.map(|t| chat_template(t, &chat["bos_token_id"]).map_err(|e| fault(e.into()))).transpose()?,
         generation: generation(&chat, template.unwrap_or(&Value::Null)),
     })
 }
 
 /// Collects unique ids from numbers and lists of numbers.
-fn ids(values: [&Value; 2]) -> Vec<u64> {
+fn unique_ids(values: [&Value; 2]) -> Vec<u64> {
     let mut all = Vec::new();
     for value in values {
         let listed = value.as_array().into_iter().flatten().filter_map(Value::as_u64);
@@ -52,14 +52,14 @@ fn generation(chat: &Value, template: &Value) -> Value {
     let sampled = chat["temperature"].as_f64().is_some_and(|t| t > 0.0);
     out.insert("do_sample".into(), json!(sampled));
     // The template's ids are those of the family's first model; the ids of the file count too.
-    out.insert("eos_token_id".into(), json!(ids([&chat["eos_token_id"], &template["stop_token_ids"]])));
+    out.insert("eos_token_id".into(), json!(unique_ids([&chat["eos_token_id"], &template["stop_token_ids"]])));
     let stops = template["stop_str"].as_array().cloned().unwrap_or_default();
     out.insert("stop_strings".into(), Value::Array(stops.into_iter().filter(|s| s != "").collect()));
     Value::Object(out)
 }
 
 /// Builds the template: system message, then each message under its role's name, followed by a separator.
-fn jinja(template: &Value, bos: &Value) -> std::result::Result<String, &'static str> {
+fn chat_template(template: &Value, bos: &Value) -> std::result::Result<String, &'static str> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
     // A JSON string is a valid Jinja string.
     let literal = |text: &str| Value::from(text).to_string();
@@ -72,7 +72,7 @@ fn jinja(template: &Value, bos: &Value) -> std::result::Result<String, &'static 
     let Some(first) = seps.first() else { return Err("'conv_template.seps' is empty") };
     let (sep, empty) = (literal(&text(&template["role_content_sep"])), literal(&text(&template["role_empty_sep"])));
     let mut out = String::new();
-    let prefix = ids([&template["system_prefix_token_ids"], &Value::Null]);
+    let prefix = unique_ids([&template["system_prefix_token_ids"], &Value::Null]);
     if !prefix.is_empty() {
         if bos.as_u64().is_none_or(|bos| prefix != [bos]) {
             return Err("'conv_template.system_prefix_token_ids' must contain only 'bos_token_id'");

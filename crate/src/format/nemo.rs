@@ -9,19 +9,19 @@ use std::ops::Range;
 use std::rc::Rc;
 
 /// Bytes of a tar block and of a tar header.
-pub const BLOCK: u64 = 512;
+pub const TAR_BLOCK_BYTES: u64 = 512;
 /// Bytes at the end of a zip that contain its end records.
-pub const ZIP_TAIL: u64 = 22 + 20 + 56;
+pub const ZIP_TAIL_BYTES: u64 = 22 + 20 + 56;
 /// PyTorch aligns entry data to this many bytes.
-const ALIGNMENT: u64 = 64;
+const DATA_ALIGNMENT: u64 = 64;
 /// Maximum nesting of tuples and dicts; a state dict has four levels.
-const MAX_DEPTH: u8 = 16;
+const MAX_NESTING: u8 = 16;
 
 fn malformed(file: &str, reason: &str) -> Error {
     Error::Malformed { file: file.into(), format: "NeMo", reason: reason.into() }
 }
 
-fn number(bytes: &[u8], at: usize, count: usize) -> Option<u64> {
+fn read_uint(bytes: &[u8], at: usize, count: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(count)?)?;
     Some(bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
@@ -53,13 +53,13 @@ pub fn tar_entry(file: &str, header: &[u8]) -> Result<Option<(String, u64)>> {
 /// The byte range of a zip's central directory, from its last bytes and its size.
 pub fn zip_directory(tail: &[u8], size: u64) -> Option<Range<u64>> {
     let end = tail.len().checked_sub(22)?;
-    if number(tail, end, 4)? != 0x0605_4b50 {
+    if read_uint(tail, end, 4)? != 0x0605_4b50 {
         return None;
     }
-    let (mut length, mut begin) = (number(tail, end + 12, 4)?, number(tail, end + 16, 4)?);
+    let (mut length, mut begin) = (read_uint(tail, end + 12, 4)?, read_uint(tail, end + 16, 4)?);
     // PyTorch also writes the zip64 record.
-    if let Some(wide) = end.checked_sub(76).filter(|at| number(tail, *at, 4) == Some(0x0606_4b50)) {
-        (length, begin) = (number(tail, wide + 40, 8)?, number(tail, wide + 48, 8)?);
+    if let Some(wide) = end.checked_sub(76).filter(|at| read_uint(tail, *at, 4) == Some(0x0606_4b50)) {
+        (length, begin) = (read_uint(tail, wide + 40, 8)?, read_uint(tail, wide + 48, 8)?);
     }
     let range = begin..begin.checked_add(length)?;
     (range.end <= size).then_some(range)
@@ -70,7 +70,7 @@ pub fn zip_directory(tail: &[u8], size: u64) -> Option<Range<u64>> {
 pub fn zip_entries(mut directory: &[u8], begin: u64) -> Option<SortedMap<String, Range<u64>>> {
     let mut found: Vec<(String, u64, u64)> = Vec::new();
     while !directory.is_empty() {
-        let field = |at, count| number(directory, at, count);
+        let field = |at, count| read_uint(directory, at, count);
         if field(0, 4)? != 0x0201_4b50 || field(10, 2)? != 0 {
             return None;
         }
@@ -91,7 +91,7 @@ pub fn zip_entries(mut directory: &[u8], begin: u64) -> Option<SortedMap<String,
     }
     let ends = found.iter().skip(1).map(|entry| entry.1).chain([begin]).collect::<Vec<_>>();
     let entry = |((name, header, size), next): ((String, u64, u64), u64)| {
-        let data = header.checked_add(30 + name.len() as u64 + 4)?.next_multiple_of(ALIGNMENT);
+        let data = header.checked_add(30 + name.len() as u64 + 4)?.next_multiple_of(DATA_ALIGNMENT);
         let rest = next.checked_sub(data.checked_add(size)?)?;
         // A data descriptor (checksum and sizes) follows the data.
         matches!(rest, 0 | 16 | 24).then(|| (name, data..data + size))
@@ -109,66 +109,66 @@ pub struct StateTensor {
     /// Element type.
     pub dtype: Dtype,
     /// Offset in the storage, in elements.
-    pub first: u64,
+    pub offset: u64,
     /// Row-major, outermost dimension first.
     pub shape: Vec<usize>,
 }
 
 /// A value on the pickle stack.
 #[derive(Clone)]
-enum Item {
+enum PickleValue {
     Mark,
     /// A value that is not needed.
     Other,
     Int(i64),
     Text(Rc<str>),
     Global(Rc<str>),
-    Tuple(Rc<Vec<Item>>, u8),
-    Dict(Vec<(Item, Item)>, u8),
+    Tuple(Rc<Vec<PickleValue>>, u8),
+    Dict(Vec<(PickleValue, PickleValue)>, u8),
     Storage(Rc<str>, Option<Dtype>),
     Tensor(Rc<StateTensor>),
 }
 
-impl Item {
+impl PickleValue {
     fn depth(&self) -> u8 {
         match self {
-            Item::Tuple(_, depth) | Item::Dict(_, depth) => *depth,
+            PickleValue::Tuple(_, depth) | PickleValue::Dict(_, depth) => *depth,
             _ => 0,
         }
     }
 
-    fn tuple(items: Vec<Item>) -> Option<Item> {
-        let depth = items.iter().map(Item::depth).max().unwrap_or(0) + 1;
-        (depth < MAX_DEPTH).then(|| Item::Tuple(Rc::new(items), depth))
+    fn tuple(items: Vec<PickleValue>) -> Option<PickleValue> {
+        let depth = items.iter().map(PickleValue::depth).max().unwrap_or(0) + 1;
+        (depth < MAX_NESTING).then(|| PickleValue::Tuple(Rc::new(items), depth))
     }
 
-    fn list(&self) -> Option<&[Item]> {
-        if let Item::Tuple(items, _) = self { Some(items) } else { None }
+    fn as_tuple(&self) -> Option<&[PickleValue]> {
+        if let PickleValue::Tuple(items, _) = self { Some(items) } else { None }
     }
 
-    fn count(&self) -> Option<usize> {
-        if let Item::Int(n) = self { usize::try_from(*n).ok() } else { None }
+    fn as_usize(&self) -> Option<usize> {
+        if let PickleValue::Int(n) = self { usize::try_from(*n).ok() } else { None }
     }
 
-    fn counts(&self) -> Option<Vec<usize>> {
-        self.list()?.iter().map(Item::count).collect()
+    fn as_usizes(&self) -> Option<Vec<usize>> {
+        self.as_tuple()?.iter().map(PickleValue::as_usize).collect()
     }
 
     /// The result of calling a pickled function.
-    fn called(function: &str, args: &Item) -> Option<Item> {
-        let args = args.list()?;
+    fn call_result(function: &str, args: &PickleValue) -> Option<PickleValue> {
+        let args = args.as_tuple()?;
         match function {
-            "collections OrderedDict" => Some(Item::Dict(Vec::new(), 1)),
+            "collections OrderedDict" => Some(PickleValue::Dict(Vec::new(), 1)),
             "torch._utils _rebuild_parameter" => args.first().cloned(),
-            "torch._utils _rebuild_tensor_v2" => Some(Item::tensor(args).unwrap_or(Item::Other)),
-            _ => Some(Item::Other),
+            "torch._utils _rebuild_tensor_v2" => Some(PickleValue::tensor(args).unwrap_or(PickleValue::Other)),
+            _ => Some(PickleValue::Other),
         }
     }
 
     /// A contiguous tensor.
-    fn tensor(args: &[Item]) -> Option<Item> {
-        let [Item::Storage(storage, Some(dtype)), first, shape, strides, ..] = args else { return None };
-        let (shape, strides) = (shape.counts()?, strides.counts()?);
+    fn tensor(args: &[PickleValue]) -> Option<PickleValue> {
+        let [PickleValue::Storage(storage, Some(dtype)), first, shape, strides, ..] = args else { return None };
+        let (shape, strides) = (shape.as_usizes()?, strides.as_usizes()?);
         let mut expected = 1usize;
         for (size, stride) in shape.iter().zip(&strides).rev() {
             if *size != 1 && *stride != expected {
@@ -176,9 +176,9 @@ impl Item {
             }
             expected = expected.checked_mul(*size)?;
         }
-        let first = first.count()? as u64;
-        let tensor = StateTensor { name: String::new(), storage: storage.clone(), dtype: *dtype, first, shape };
-        Some(Item::Tensor(Rc::new(tensor)))
+        let first = first.as_usize()? as u64;
+        let tensor = StateTensor { name: String::new(), storage: storage.clone(), dtype: *dtype, offset: first, shape };
+        Some(PickleValue::Tensor(Rc::new(tensor)))
     }
 }
 
@@ -186,27 +186,29 @@ impl Item {
 ///
 /// `None` for operations that a state dict does not use.
 pub fn state_dict(pickle: &[u8]) -> Option<Vec<StateTensor>> {
-    let mut machine = Machine { bytes: pickle, stack: Vec::new(), memo: SortedMap::new() };
-    let Item::Dict(mut items, _) = machine.run()? else { return None };
+    let mut machine = PickleReader { bytes: pickle, stack: Vec::new(), memo: SortedMap::new() };
+    let PickleValue::Dict(mut items, _) = machine.run()? else { return None };
     // Lightning checkpoints nest the state dict under a key.
-    let inner = items.iter().position(|(key, _)| matches!(key, Item::Text(text) if &**text == "state_dict"));
-    if let Some((_, Item::Dict(inside, _))) = inner.map(|at| items.swap_remove(at)) {
+    let inner = items.iter().position(|(key, _)| matches!(key, PickleValue::Text(text) if &**text == "state_dict"));
+    if let Some((_, PickleValue::Dict(inside, _))) = inner.map(|at| items.swap_remove(at)) {
         items = inside;
     }
-    let named = |(key, value): (Item, Item)| match (key, value) {
-        (Item::Text(name), Item::Tensor(tensor)) => Some(StateTensor { name: name.to_string(), ..(*tensor).clone() }),
+    let named = |(key, value): (PickleValue, PickleValue)| match (key, value) {
+        (PickleValue::Text(name), PickleValue::Tensor(tensor)) => {
+            Some(StateTensor { name: name.to_string(), ..(*tensor).clone() })
+        }
         _ => None,
     };
     Some(items.into_iter().filter_map(named).collect())
 }
 
-struct Machine<'a> {
+struct PickleReader<'a> {
     bytes: &'a [u8],
-    stack: Vec<Item>,
-    memo: SortedMap<u32, Item>,
+    stack: Vec<PickleValue>,
+    memo: SortedMap<u32, PickleValue>,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> PickleReader<'a> {
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.bytes.split_at_checked(count)?;
         self.bytes = rest;
@@ -214,7 +216,7 @@ impl<'a> Machine<'a> {
     }
 
     fn int(&mut self, count: usize) -> Option<u64> {
-        number(self.take(count)?, 0, count)
+        read_uint(self.take(count)?, 0, count)
     }
 
     fn line(&mut self) -> Option<&'a str> {
@@ -223,42 +225,42 @@ impl<'a> Machine<'a> {
         std::str::from_utf8(&line[..end]).ok()
     }
 
-    fn text(&mut self, width: usize) -> Option<Item> {
+    fn text(&mut self, width: usize) -> Option<PickleValue> {
         let count = usize::try_from(self.int(width)?).ok()?;
-        Some(Item::Text(std::str::from_utf8(self.take(count)?).ok()?.into()))
+        Some(PickleValue::Text(std::str::from_utf8(self.take(count)?).ok()?.into()))
     }
 
-    fn pop(&mut self) -> Option<Item> {
+    fn pop(&mut self) -> Option<PickleValue> {
         self.stack.pop()
     }
 
     /// Pops all items above the last mark.
-    fn marked(&mut self) -> Option<Vec<Item>> {
-        let at = self.stack.iter().rposition(|item| matches!(item, Item::Mark))?;
+    fn pop_to_mark(&mut self) -> Option<Vec<PickleValue>> {
+        let at = self.stack.iter().rposition(|item| matches!(item, PickleValue::Mark))?;
         let items = self.stack.split_off(at + 1);
         self.stack.pop();
         Some(items)
     }
 
-    fn last(&mut self, count: usize) -> Option<Vec<Item>> {
+    fn pop_many(&mut self, count: usize) -> Option<Vec<PickleValue>> {
         Some(self.stack.split_off(self.stack.len().checked_sub(count)?))
     }
 
-    fn remember(&mut self, key: u32) -> Option<()> {
+    fn memoize(&mut self, key: u32) -> Option<()> {
         // Dicts are filled in place, so the memo does not copy them.
         let item = self.stack.last()?;
-        let item = if matches!(item, Item::Dict(..)) { Item::Other } else { item.clone() };
+        let item = if matches!(item, PickleValue::Dict(..)) { PickleValue::Other } else { item.clone() };
         self.memo.insert(key, item);
         Some(())
     }
 
     /// Adds alternating keys and values to the dict on top of the stack.
-    fn put(&mut self, items: Vec<Item>) -> Option<()> {
-        let Some(Item::Dict(dict, depth)) = self.stack.last_mut() else { return Some(()) };
+    fn extend_dict(&mut self, items: Vec<PickleValue>) -> Option<()> {
+        let Some(PickleValue::Dict(dict, depth)) = self.stack.last_mut() else { return Some(()) };
         let mut items = items.into_iter();
         while let (Some(key), Some(value)) = (items.next(), items.next()) {
             *depth = (*depth).max(value.depth() + 1).max(key.depth() + 1);
-            if *depth >= MAX_DEPTH {
+            if *depth >= MAX_NESTING {
                 return None;
             }
             dict.push((key, value));
@@ -266,44 +268,46 @@ impl<'a> Machine<'a> {
         Some(())
     }
 
-    fn run(&mut self) -> Option<Item> {
+    fn run(&mut self) -> Option<PickleValue> {
         loop {
             let made = match self.take(1)?[0] {
                 b'.' => return self.pop(),
                 // Frames and versions are skipped.
                 0x80 => self.take(1).map(|_| None)?,
                 0x95 => self.take(8).map(|_| None)?,
-                b'(' => Some(Item::Mark),
-                b')' => Some(Item::tuple(Vec::new())?),
-                b'}' => Some(Item::Dict(Vec::new(), 1)),
-                b']' | b'N' | 0x88 | 0x89 => Some(Item::Other),
-                b'G' => self.take(8).map(|_| Some(Item::Other))?,
-                b'J' => Some(Item::Int(i64::from(self.int(4)? as u32 as i32))),
-                b'K' => Some(Item::Int(self.int(1)? as i64)),
-                b'M' => Some(Item::Int(self.int(2)? as i64)),
+                b'(' => Some(PickleValue::Mark),
+                b')' => Some(PickleValue::tuple(Vec::new())?),
+                b'}' => Some(PickleValue::Dict(Vec::new(), 1)),
+                b']' | b'N' | 0x88 | 0x89 => Some(PickleValue::Other),
+                b'G' => self.take(8).map(|_| Some(PickleValue::Other))?,
+                b'J' => Some(PickleValue::Int(i64::from(self.int(4)? as u32 as i32))),
+                b'K' => Some(PickleValue::Int(self.int(1)? as i64)),
+                b'M' => Some(PickleValue::Int(self.int(2)? as i64)),
                 0x8a => {
                     let count = self.int(1)? as usize;
                     // Negative values do not occur in the fields that are read.
-                    Some(if count <= 8 { Item::Int(self.int(count)? as i64) } else { return None })
+                    Some(if count <= 8 { PickleValue::Int(self.int(count)? as i64) } else { return None })
                 }
                 b'X' => Some(self.text(4)?),
                 0x8c => Some(self.text(1)?),
-                b'c' => Some(Item::Global(format!("{} {}", self.line()?, self.line()?).into())),
+                b'c' => Some(PickleValue::Global(format!("{} {}", self.line()?, self.line()?).into())),
                 0x93 => match (self.pop()?, self.pop()?) {
-                    (Item::Text(name), Item::Text(module)) => Some(Item::Global(format!("{module} {name}").into())),
+                    (PickleValue::Text(name), PickleValue::Text(module)) => {
+                        Some(PickleValue::Global(format!("{module} {name}").into()))
+                    }
                     _ => return None,
                 },
                 b'q' => {
                     let key = self.int(1)? as u32;
-                    self.remember(key).map(|()| None)?
+                    self.memoize(key).map(|()| None)?
                 }
                 b'r' => {
                     let key = self.int(4)? as u32;
-                    self.remember(key).map(|()| None)?
+                    self.memoize(key).map(|()| None)?
                 }
                 0x94 => {
                     let key = self.memo.len() as u32;
-                    self.remember(key).map(|()| None)?
+                    self.memoize(key).map(|()| None)?
                 }
                 b'h' => {
                     let key = self.int(1)? as u32;
@@ -313,28 +317,30 @@ impl<'a> Machine<'a> {
                     let key = self.int(4)? as u32;
                     Some(self.memo.get(&key)?.clone())
                 }
-                b't' => Some(Item::tuple(self.marked()?)?),
-                op @ 0x85..=0x87 => Some(Item::tuple(self.last(usize::from(op) - 0x84)?)?),
+                b't' => Some(PickleValue::tuple(self.pop_to_mark()?)?),
+                op @ 0x85..=0x87 => Some(PickleValue::tuple(self.pop_many(usize::from(op) - 0x84)?)?),
                 // Persistent ids are storages: ("storage", type, key, location, elements).
-                b'Q' => match self.pop()?.list()? {
-                    [_, Item::Global(kind), Item::Text(key), ..] => Some(Item::Storage(key.clone(), dtype_of(kind))),
+                b'Q' => match self.pop()?.as_tuple()? {
+                    [_, PickleValue::Global(kind), PickleValue::Text(key), ..] => {
+                        Some(PickleValue::Storage(key.clone(), storage_dtype(kind)))
+                    }
                     _ => return None,
                 },
                 b'R' => match (self.pop()?, self.pop()?) {
-                    (args, Item::Global(function)) => Some(Item::called(&function, &args)?),
+                    (args, PickleValue::Global(function)) => Some(PickleValue::call_result(&function, &args)?),
                     _ => return None,
                 },
                 b's' => {
-                    let pair = self.last(2)?;
-                    self.put(pair).map(|()| None)?
+                    let pair = self.pop_many(2)?;
+                    self.extend_dict(pair).map(|()| None)?
                 }
                 b'u' => {
-                    let pairs = self.marked()?;
-                    self.put(pairs).map(|()| None)?
+                    let pairs = self.pop_to_mark()?;
+                    self.extend_dict(pairs).map(|()| None)?
                 }
                 // Appends and state updates belong to objects that are not needed.
                 b'a' | b'b' => self.pop().map(|_| None)?,
-                b'e' => self.marked().map(|_| None)?,
+                b'e' => self.pop_to_mark().map(|_| None)?,
                 _ => return None,
             };
             self.stack.extend(made);
@@ -342,7 +348,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-fn dtype_of(storage: &str) -> Option<Dtype> {
+fn storage_dtype(storage: &str) -> Option<Dtype> {
     let kind = storage.strip_prefix("torch ")?.strip_suffix("Storage")?;
     let kinds = [
         ("Float", Dtype::F32),
@@ -369,7 +375,7 @@ pub fn checkpoint(
     made.files.push(CheckpointFile { name: file.0.into(), size: file.1 });
     let places: SortedMap<&str, &Range<u64>> =
         entries.iter().filter_map(|(name, range)| Some((name.split_once("/data/")?.1, range))).collect();
-    for StateTensor { name, storage, dtype, first, shape } in tensors {
+    for StateTensor { name, storage, dtype, offset: first, shape } in tensors {
         let place = places.get(&*storage).copied();
         let place = place.ok_or_else(|| malformed(file.0, &format!("the data of {name} is missing")))?;
         let width = dtype.bits() / 8;

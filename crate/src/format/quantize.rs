@@ -6,25 +6,25 @@
 //! Every choice compares integers or values that are rounded once. The GPU, whose division is inexact and whose
 //! additions may be fused, therefore computes the same bits.
 
-use super::layout::{Float, Form, Layout, Packed};
+use super::layout::{AffineForm, Float, PackedMatrix, WeightLayout};
 use half::f16;
 
 /// Line fits per clipping; each starts from the codes of the previous one.
-const FITS: usize = 3;
+const MAX_LINE_FITS: usize = 3;
 
 /// The target layout for 4 or 8 bits.
-pub fn layout(bits: u8) -> Layout {
-    Layout::Affine { bits, group: 32, form: Form::Bias, scale: Float::F16 }
+pub fn layout(bits: u8) -> WeightLayout {
+    WeightLayout::Affine { bits, group: 32, form: AffineForm::Bias, scale: Float::F16 }
 }
 
 /// The step size of a range of 1.
-pub fn step(bits: u8) -> f32 {
+pub fn quantization_step(bits: u8) -> f32 {
     1.0 / ((1u32 << bits) - 1) as f32
 }
 
 /// Quantizes a matrix; `value` returns element (row, column).
-pub fn quantize(bits: u8, rows: usize, cols: usize, value: impl Fn(usize, usize) -> f32) -> Packed {
-    let mut out = Packed::zeros(layout(bits), rows, cols);
+pub fn quantize(bits: u8, rows: usize, cols: usize, value: impl Fn(usize, usize) -> f32) -> PackedMatrix {
+    let mut out = PackedMatrix::zeros(layout(bits), rows, cols);
     for row in 0..rows {
         for block in 0..cols.div_ceil(32) {
             let n = (cols - block * 32).min(32);
@@ -32,7 +32,7 @@ pub fn quantize(bits: u8, rows: usize, cols: usize, value: impl Fn(usize, usize)
             let (scale, bias) = best_pair(&x, bits);
             let mut codes = [0u8; 32];
             for (code, v) in codes.iter_mut().zip(&x) {
-                *code = nearest(*v, scale, bias, bits) as u8;
+                *code = nearest_code(*v, scale, bias, bits) as u8;
             }
             out.set_codes(row, block, &codes);
             out.set_pair(row, block, (scale, bias));
@@ -45,7 +45,7 @@ fn best_pair(x: &[f32], bits: u8) -> (f32, f32) {
     let low = x.iter().copied().fold(3.0e38, f32::min);
     let high = x.iter().copied().fold(-3.0e38, f32::max);
     let range = high - low;
-    let quarter = range * step(bits) * 0.25;
+    let quarter = range * quantization_step(bits) * 0.25;
     // Errors are in units of 2^(exponent of the range - 12), or - 16 with 8 bits.
     let exponent = (range.to_bits() >> 23).max(1);
     let fine = if bits == 8 { 16 } else { 12 };
@@ -53,7 +53,7 @@ fn best_pair(x: &[f32], bits: u8) -> (f32, f32) {
     let mut best = (u32::MAX, (0.0, 0.0));
     let mut offer = |pair: (f32, f32)| {
         let error = x.iter().fold(0u32, |sum, v| {
-            let q = nearest(*v, pair.0, pair.1, bits) as f32;
+            let q = nearest_code(*v, pair.0, pair.1, bits) as f32;
             let e = ((v - (q * pair.0 + pair.1)).abs() * unit).round_ties_even().min(8191.0) as u32;
             sum.wrapping_add(e * e)
         });
@@ -65,12 +65,12 @@ fn best_pair(x: &[f32], bits: u8) -> (f32, f32) {
         let low_c = low + ((1u32 << (clip & 3)) >> 1) as f32 * quarter;
         let high_c = high - ((1u32 << (clip >> 2)) >> 1) as f32 * quarter;
         let rounded = |x: f32| f16::from_f32(x).to_f32();
-        let mut pair = (rounded((high_c - low_c) * step(bits)), rounded(low_c));
+        let mut pair = (rounded((high_c - low_c) * quantization_step(bits)), rounded(low_c));
         offer(pair);
         // Sums of 8-bit codes would overflow 32 bits; 8 bits do not need the fit.
-        let fits = if bits == 4 && (32..223).contains(&exponent) { FITS } else { 0 };
+        let fits = if bits == 4 && (32..223).contains(&exponent) { MAX_LINE_FITS } else { 0 };
         for _ in 0..fits {
-            match fitted(x, low, pair, unit) {
+            match fit_line(x, low, pair, unit) {
                 Some(better) if better != pair => pair = better,
                 _ => break,
             }
@@ -81,10 +81,10 @@ fn best_pair(x: &[f32], bits: u8) -> (f32, f32) {
 }
 
 /// Fits a least-squares line through the codes of a pair, in integers of 1 / `unit` above `low`.
-fn fitted(x: &[f32], low: f32, pair: (f32, f32), unit: f32) -> Option<(f32, f32)> {
+fn fit_line(x: &[f32], low: f32, pair: (f32, f32), unit: f32) -> Option<(f32, f32)> {
     let (n, mut q1, mut q2, mut x1, mut qx) = (x.len() as i32, 0i32, 0i32, 0i32, 0i32);
     for v in x {
-        let q = nearest(*v, pair.0, pair.1, 4) as i32;
+        let q = nearest_code(*v, pair.0, pair.1, 4) as i32;
         let at = ((v - low) * unit).round_ties_even() as i32;
         (q1, q2, x1, qx) = (q1 + q, q2 + q * q, x1 + at, qx + q * at);
     }
@@ -105,7 +105,7 @@ fn fitted(x: &[f32], low: f32, pair: (f32, f32), unit: f32) -> Option<(f32, f32)
 }
 
 /// The code whose value is nearest to `v`; the smaller one on ties.
-fn nearest(v: f32, scale: f32, bias: f32, bits: u8) -> u32 {
+fn nearest_code(v: f32, scale: f32, bias: f32, bits: u8) -> u32 {
     let steps = (1i32 << bits) - 1;
     let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
     let guess = ((v - bias) * inverse).round_ties_even().clamp(0.0, steps as f32) as i32;

@@ -6,8 +6,8 @@
 //! crate stores offsets as `usize`, which has 32 bits in wasm, while shards often exceed 4 GB, so it cannot be used
 //! here.
 
-use crate::util::lists::sort_by;
 use crate::util::map::SortedMap;
+use crate::util::sort::sort_by;
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
@@ -19,14 +19,14 @@ use super::{Dtype, TensorInfo};
 use crate::{Error, Result};
 
 /// Maximum header length in bytes. The largest published headers stay under 10 MB; the header is parsed in wasm memory.
-pub const MAX_HEADER: u64 = 32 << 20;
+pub const MAX_HEADER_BYTES: u64 = 32 << 20;
 
 /// Bytes before the header: its length as a little-endian u64.
-pub const PREFIX: u64 = 8;
+pub const PREFIX_BYTES: u64 = 8;
 
 /// A parsed header.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Header {
+pub struct SafetensorsHeader {
     /// The tensors in byte order; `file` is 0 and ranges count from the start of the file.
     pub tensors: Vec<TensorInfo>,
     /// The `__metadata__` entry.
@@ -36,25 +36,25 @@ pub struct Header {
 /// The byte range of the JSON header in a file of `file_size` bytes that begins with `start` (8 bytes are needed).
 pub fn header_range(file: &str, start: &[u8], file_size: u64) -> Result<Range<u64>> {
     let prefix: Option<[u8; 8]> = start.get(..8).and_then(|bytes| bytes.try_into().ok());
-    let Some(prefix) = prefix.filter(|_| file_size >= PREFIX) else {
+    let Some(prefix) = prefix.filter(|_| file_size >= PREFIX_BYTES) else {
         return Err(malformed(file, format!("it has {file_size} bytes, too few for the 8 bytes of the header length")));
     };
     let length = u64::from_le_bytes(prefix);
-    if length > MAX_HEADER {
-        return Err(malformed(file, format!("its header length is {length} bytes, the limit is {MAX_HEADER}")));
+    if length > MAX_HEADER_BYTES {
+        return Err(malformed(file, format!("its header length is {length} bytes, the limit is {MAX_HEADER_BYTES}")));
     }
     if length < 2 {
         return Err(malformed(file, format!("its header length is {length} bytes, the minimum is 2")));
     }
-    let end = PREFIX + length;
+    let end = PREFIX_BYTES + length;
     if end > file_size {
         return Err(malformed(file, format!("it is cut off: the header ends at byte {end} of {file_size}")));
     }
-    Ok(PREFIX..end)
+    Ok(PREFIX_BYTES..end)
 }
 
 /// Parses the JSON header, which ends where the data starts, and checks it against the file size.
-pub fn parse_header(file: &str, header: &[u8], file_size: u64) -> Result<Header> {
+pub fn parse_header(file: &str, header: &[u8], file_size: u64) -> Result<SafetensorsHeader> {
     let text = std::str::from_utf8(header)
         .map_err(|e| malformed(file, format!("its header is not UTF-8 after byte {}", e.valid_up_to())))?;
     if !text.starts_with('{') {
@@ -63,7 +63,7 @@ pub fn parse_header(file: &str, header: &[u8], file_size: u64) -> Result<Header>
     let raw: RawHeader = serde_json::from_str(text)
         .map_err(|e| malformed(file, format!("its header is not a valid JSON header: {e}")))?;
 
-    let data_start = PREFIX + header.len() as u64;
+    let data_start = PREFIX_BYTES + header.len() as u64;
     let data_size = file_size.checked_sub(data_start).ok_or_else(|| {
         malformed(file, format!("it is cut off: the header ends at byte {data_start} of {file_size}"))
     })?;
@@ -73,7 +73,7 @@ pub fn parse_header(file: &str, header: &[u8], file_size: u64) -> Result<Header>
     }
     sort_by(&mut tensors, |a, b| (a.range.start, a.range.end).cmp(&(b.range.start, b.range.end)));
     check_layout(file, &tensors, data_start..file_size)?;
-    Ok(Header { tensors, metadata: raw.metadata })
+    Ok(SafetensorsHeader { tensors, metadata: raw.metadata })
 }
 
 /// Checks one tensor: known element type, a shape without overflow, offsets that match the shape.

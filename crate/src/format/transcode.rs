@@ -1,26 +1,26 @@
 //! Transcodes stored weights to a canonical layout on the CPU: the reference for the GPU transcoder and the fallback
 //! for encodings that it does not support. Reads no files.
 
-use super::encoding::{Encoding, Role, RowOrder, WeightSource};
-pub use super::job::Bytes;
-use super::job::Job;
-use super::layout::{Float, Layout, Packed};
-use super::{awq, bitnet, bnb, compressed, fp8, ggml, gptq, mlc, mlx, mxfp4, normed, quantize};
+use super::encoding::{Encoding, PartRole, RowOrder, WeightSource};
+use super::layout::{Float, PackedMatrix, WeightLayout};
+pub use super::transcode_job::PartBytes;
+use super::transcode_job::TranscodeJob;
+use super::{awq, bitnet, bnb, compressed, fp8, ggml, gptq, mlc, mlx, mxfp4, quantize, weight_norm};
 use crate::Result;
 
 /// Transcodes a weight to [`WeightSource::layout`], or to dense f32 if `exact` is set and that layout rounds.
-pub fn transcode(source: &WeightSource, bytes: &Bytes<'_>, exact: bool) -> Result<Packed> {
-    let layout = if exact && !source.is_exact() { Layout::Dense(Float::F32) } else { source.layout()? };
+pub fn transcode(source: &WeightSource, bytes: &PartBytes<'_>, exact: bool) -> Result<PackedMatrix> {
+    let layout = if exact && !source.is_exact() { WeightLayout::Dense(Float::F32) } else { source.layout()? };
     transcode_to(source, bytes, layout)
 }
 
 /// Transcodes a weight to its own layout, to a dense layout, or from unquantized to a quantized layout.
-pub fn transcode_to(source: &WeightSource, bytes: &Bytes<'_>, layout: Layout) -> Result<Packed> {
+pub fn transcode_to(source: &WeightSource, bytes: &PartBytes<'_>, layout: WeightLayout) -> Result<PackedMatrix> {
     let own = source.layout()?;
-    let to_dense = matches!(layout, Layout::Dense(_));
-    let number = matches!(own, Layout::Dense(_));
-    let known = own == layout || (to_dense && (number || matches!(own, Layout::Affine { .. })));
-    let is_affine = matches!(layout, Layout::Affine { .. });
+    let to_dense = matches!(layout, WeightLayout::Dense(_));
+    let number = matches!(own, WeightLayout::Dense(_));
+    let known = own == layout || (to_dense && (number || matches!(own, WeightLayout::Affine { .. })));
+    let is_affine = matches!(layout, WeightLayout::Affine { .. });
     let quantized = number && is_affine && layout == quantize::layout(layout.bits() as u8);
     if !known && !quantized {
         return Err(
@@ -28,16 +28,16 @@ pub fn transcode_to(source: &WeightSource, bytes: &Bytes<'_>, layout: Layout) ->
         );
     }
     if !known {
-        let plain = transcode_to(source, bytes, Layout::Dense(Float::F32))?;
+        let plain = transcode_to(source, bytes, WeightLayout::Dense(Float::F32))?;
         let (words, cols) = (plain.layout.row_words(plain.cols), plain.cols);
         let value = |row: usize, col: usize| f32::from_bits(plain.planes[0][row * words + col]);
         return Ok(quantize::quantize(layout.bits() as u8, plain.rows, cols, value));
     }
     let (rows, cols) = source.rows_cols();
-    let job = Job { source, bytes, rows, cols, layout };
+    let job = TranscodeJob { source, bytes, rows, cols, layout };
     let last = source.first_row.checked_add(rows).filter(|last| *last <= source.stored_rows);
     if last.is_none() || rows.checked_mul(cols).is_none() {
-        return Err(job.broken(format!(
+        return Err(job.malformed(format!(
             "its rows start at {} and number {rows}, but {} are stored",
             source.first_row, source.stored_rows
         )));
@@ -45,17 +45,17 @@ pub fn transcode_to(source: &WeightSource, bytes: &Bytes<'_>, layout: Layout) ->
     decode(&job)
 }
 
-fn decode(job: &Job<'_>) -> Result<Packed> {
+fn decode(job: &TranscodeJob<'_>) -> Result<PackedMatrix> {
     match job.source.encoding {
         Encoding::Dense(float) => dense(job, float),
-        Encoding::Normed(float) => normed::transcode(job, float),
+        Encoding::WeightNorm(float) => weight_norm::transcode(job, float),
         Encoding::MlxAffine { bits, group, scale } => mlx::affine(job, bits, group, scale),
         Encoding::MlxMxfp4 => mxfp4::mlx(job),
         Encoding::MlxMxfp8 => fp8::mxfp8(job),
         Encoding::Nvfp4 => mxfp4::nvfp4(job),
         Encoding::Mxfp4Blocks => mxfp4::gpt_oss(job),
         Encoding::Ggml(kind) => ggml::transcode(job, kind),
-        Encoding::Mlc { transposed, scale } => mlc::group4(job, transposed, scale),
+        Encoding::Mlc { transposed, scale } => mlc::decode_q4(job, transposed, scale),
         Encoding::Gptq { bits, group, minus_one, scale } => gptq::transcode(job, bits, group, minus_one, scale),
         Encoding::Awq { group, scale } => awq::transcode(job, group, scale),
         Encoding::PackQuantized { bits, group, stream, scale } => {
@@ -82,24 +82,24 @@ pub fn check_parts(source: &WeightSource) -> Result<()> {
     if source.shape.len() < 2 {
         return Ok(());
     }
-    let mut bytes = Bytes::new();
+    let mut bytes = PartBytes::new();
     for part in &source.parts {
         let length = usize::try_from(part.info.bytes()).unwrap_or(usize::MAX);
         bytes.parts.push((part.role, &[], length));
     }
     // With 0 rows the decoders only check part sizes. The group index is left out because its values cannot be checked
     // without the bytes; it does not change the sizes of weights whose columns can be reordered.
-    let job = Job { source, bytes: &bytes, rows: 0, cols: source.rows_cols().1, layout };
+    let job = TranscodeJob { source, bytes: &bytes, rows: 0, cols: source.rows_cols().1, layout };
     if source.is_scattered() {
-        job.part(Role::GroupIndex, job.cols.checked_mul(4))?;
+        job.part(PartRole::GroupIndex, job.cols.checked_mul(4))?;
     }
-    let without: Vec<_> = bytes.parts.iter().filter(|p| p.0 != Role::GroupIndex).copied().collect();
-    decode(&Job { bytes: &Bytes { parts: without }, ..job }).map(|_| ())
+    let without: Vec<_> = bytes.parts.iter().filter(|p| p.0 != PartRole::GroupIndex).copied().collect();
+    decode(&TranscodeJob { bytes: &PartBytes { parts: without }, ..job }).map(|_| ())
 }
 
-fn dense(job: &Job<'_>, float: Float) -> Result<Packed> {
+fn dense(job: &TranscodeJob<'_>, float: Float) -> Result<PackedMatrix> {
     let len = job.source.stored_rows.checked_mul(job.cols).and_then(|n| n.checked_mul(float.bytes()));
-    let data = job.part(Role::Weight, len)?;
+    let data = job.part(PartRole::Weight, len)?;
     let offset = job.source.offset;
     let (rows, transposed) = (job.source.stored_rows, job.source.row_order == RowOrder::Transposed);
     Ok(job.dense(|row, col| {

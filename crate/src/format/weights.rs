@@ -8,13 +8,13 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Default)]
 pub struct Weights {
     pub(super) sources: SortedMap<String, WeightSource>,
-    refused: SortedMap<String, Error>,
+    unsupported: SortedMap<String, Error>,
 }
 
 impl Weights {
     /// Collects weights from a list.
     pub fn from_list(list: Vec<WeightSource>) -> Weights {
-        Weights { sources: list.into_iter().map(|s| (s.name.clone(), s)).collect(), refused: SortedMap::new() }
+        Weights { sources: list.into_iter().map(|s| (s.name.clone(), s)).collect(), unsupported: SortedMap::new() }
     }
 
     /// The weight of that name.
@@ -26,7 +26,7 @@ impl Weights {
             return Ok(source);
         }
         Err(self
-            .refused
+            .unsupported
             .get(name)
             .cloned()
             .unwrap_or_else(|| Error::MissingTensor { tensor: name.into(), architecture: architecture.into() }))
@@ -34,7 +34,7 @@ impl Weights {
 
     /// Whether a weight of that name exists, supported or not.
     pub fn contains(&self, name: &str) -> bool {
-        self.sources.contains_key(name) || self.refused.contains_key(name)
+        self.sources.contains_key(name) || self.unsupported.contains_key(name)
     }
 
     /// All supported weights, by name.
@@ -43,8 +43,8 @@ impl Weights {
     }
 
     /// The unsupported weights with their errors.
-    pub fn refused(&self) -> impl Iterator<Item = (&str, &Error)> {
-        self.refused.iter().map(|(name, error)| (name.as_str(), error))
+    pub fn unsupported(&self) -> impl Iterator<Item = (&str, &Error)> {
+        self.unsupported.iter().map(|(name, error)| (name.as_str(), error))
     }
 
     /// All supported weights, mutable.
@@ -62,13 +62,14 @@ impl Weights {
                 (source.name.clone(), source)
             })
             .collect();
-        self.refused = std::mem::take(&mut self.refused).into_iter().map(|(old, e)| (renamed(old), e)).collect();
+        self.unsupported =
+            std::mem::take(&mut self.unsupported).into_iter().map(|(old, e)| (renamed(old), e)).collect();
     }
 
     pub(super) fn insert(&mut self, name: &str, source: Result<WeightSource>) {
         match source {
             Ok(source) => drop(self.sources.insert(source.name.clone(), source)),
-            Err(error) => drop(self.refused.insert(name.into(), error)),
+            Err(error) => drop(self.unsupported.insert(name.into(), error)),
         }
     }
 }

@@ -6,7 +6,7 @@ mod browser;
 #[cfg(not(target_arch = "wasm32"))]
 mod native;
 
-pub use crate::device::{Caps, DeviceOptions, Force, Grid, Group, Implementation};
+pub use crate::device::{Caps, DeviceOptions, Grid, SubmitGrouping, VariantOverride, WebGpuImplementation};
 #[cfg(target_arch = "wasm32")]
 pub use browser::{BrowserGpu as Gpu, Buffer, Pipeline, Program, Readback};
 #[cfg(not(target_arch = "wasm32"))]
@@ -25,7 +25,7 @@ fn out_of_memory(what: impl Into<String>, needed: u64, limit: u64) -> Error {
 
 /// How a buffer is used; every buffer can be a copy source and destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Usage {
+pub enum BufferUsage {
     /// Read and written by shaders.
     Storage,
     /// Read by shaders as `var<uniform>`.
@@ -34,11 +34,11 @@ pub enum Usage {
 
 /// Maximum bytes of pooled staging buffers; js/gpu.js has the same limit.
 #[cfg(not(target_arch = "wasm32"))]
-const MOST_STAGED: u64 = 32 << 20;
+const MAX_STAGED_BYTES: u64 = 32 << 20;
 
 /// One dispatch of a program before it is recorded.
 #[derive(Debug, Clone)]
-pub struct StepDesc {
+pub struct DispatchDesc {
     /// Name in profiles and errors.
     pub label: String,
     /// The kernel.
@@ -53,17 +53,17 @@ pub struct StepDesc {
 
 /// The parameters of all dispatches of a program in one uniform buffer. Equal parameters share a slot, which stays in
 /// the GPU's caches from layer to layer.
-struct Uniforms {
+struct UniformArena {
     bytes: Vec<u8>,
     /// Byte offset of each dispatch's parameters.
-    starts: Vec<usize>,
+    offsets: Vec<usize>,
 }
 
-impl Uniforms {
+impl UniformArena {
     /// Uniform offset alignment that every device supports, in bytes.
-    const STRIDE: usize = 256;
+    const ALIGNMENT: usize = 256;
 
-    fn of(steps: &[StepDesc]) -> Self {
+    fn pack(steps: &[DispatchDesc]) -> Self {
         let mut places = HashMap::new();
         let mut bytes = Vec::new();
         let starts = steps.iter().map(|step| {
@@ -71,18 +71,18 @@ impl Uniforms {
             *places.entry(words).or_insert_with(|| {
                 let start = bytes.len();
                 bytes.extend_from_slice(bytemuck::cast_slice(words));
-                bytes.resize(start + (4 * words.len()).max(1).next_multiple_of(Self::STRIDE), 0);
+                bytes.resize(start + (4 * words.len()).max(1).next_multiple_of(Self::ALIGNMENT), 0);
                 start
             })
         });
-        let starts = starts.collect();
-        Self { bytes, starts }
+        let offsets = starts.collect();
+        Self { bytes, offsets }
     }
 }
 
 /// One command of a submit.
 #[derive(Debug, Clone, Copy)]
-pub enum Work<'a> {
+pub enum Command<'a> {
     /// Runs all dispatches of a program in one compute pass; `grids` overrides the recorded grids.
     Run {
         /// The program.
@@ -103,7 +103,7 @@ pub enum Work<'a> {
 
 /// Number of device objects created so far. A decode step must not change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Created {
+pub struct ResourceCounts {
     /// Buffers, staging buffers included.
     pub buffers: u64,
     /// Compute pipelines.
@@ -127,7 +127,7 @@ pub trait Backend: Sized {
     ///
     /// # Errors
     /// `OutOfMemory` when the size is over the device's limit.
-    fn fits(&self, label: &str, size: u64) -> Result<()> {
+    fn check_size(&self, label: &str, size: u64) -> Result<()> {
         let limit = self.caps().max_weight_buffer();
         if size > limit { Err(out_of_memory(label, size, limit)) } else { Ok(()) }
     }
@@ -136,7 +136,7 @@ pub trait Backend: Sized {
     ///
     /// # Errors
     /// `OutOfMemory` when the size is over the device's limit.
-    fn buffer(&self, label: &str, size: u64, usage: Usage) -> Result<Buffer>;
+    fn buffer(&self, label: &str, size: u64, usage: BufferUsage) -> Result<Buffer>;
 
     /// Writes bytes at an offset, both multiples of 4, before the next submit.
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]);
@@ -145,20 +145,20 @@ pub trait Backend: Sized {
     fn pipelines(&self, shaders: &[Shader]) -> impl Future<Output = Result<Vec<Pipeline>>> + use<Self>;
 
     /// Records a chain of dispatches: uploads its uniforms and creates its bind groups.
-    fn program(&self, label: &str, steps: Vec<StepDesc>) -> Result<Program>;
+    fn program(&self, label: &str, steps: Vec<DispatchDesc>) -> Result<Program>;
 
     /// Replaces the grids of a program, one per dispatch, for later submits.
-    fn regrid(&self, program: &Program, grids: &[Grid]);
+    fn set_grids(&self, program: &Program, grids: &[Grid]);
 
     /// Submits commands in order as one command buffer.
-    fn submit(&self, work: &[Work<'_>]) -> Result<()>;
+    fn submit(&self, work: &[Command<'_>]) -> Result<()>;
 
     /// Starts reading bytes (multiples of 4) as they are after all work submitted so far.
-    fn read_later(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Readback>;
+    fn start_read(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Readback>;
 
     /// Reads bytes and waits for them.
     async fn read(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Vec<u8>> {
-        self.read_later(buffer, offset, size)?.wait().await
+        self.start_read(buffer, offset, size)?.wait().await
     }
 
     /// Waits for all work submitted before the call, whenever the future is awaited.
@@ -172,5 +172,5 @@ pub trait Backend: Sized {
     async fn check(&self) -> Result<()>;
 
     /// Number of objects created so far.
-    fn created(&self) -> Created;
+    fn resource_counts(&self) -> ResourceCounts;
 }

@@ -3,7 +3,9 @@
 mod adapter;
 mod pipeline;
 
-use super::{Backend, Caps, Created, DeviceOptions, Grid, StepDesc, Uniforms, Usage, Work, out_of_memory};
+use super::{
+    Backend, BufferUsage, Caps, Command, DeviceOptions, DispatchDesc, Grid, ResourceCounts, UniformArena, out_of_memory,
+};
 use crate::device::registry::Shader;
 use crate::{Error, Result};
 use adapter::{caps_of, experimental, limits_of};
@@ -14,7 +16,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 /// How long error handling waits for a device-lost report.
-const LOSS: Duration = Duration::from_secs(2);
+const DEVICE_LOST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The one wgpu instance of the process, never dropped. When NVIDIA's driver is unloaded, every thread that called it
 /// crashes on exit.
@@ -30,7 +32,7 @@ struct Inner {
     device: wgpu::Device,
     queue: wgpu::Queue,
     caps: Caps,
-    created: Rc<Cell<Created>>,
+    created: Rc<Cell<ResourceCounts>>,
     staging: RefCell<HashMap<u64, Vec<wgpu::Buffer>>>,
     error: Arc<Mutex<Option<Error>>>,
     /// Why the device was lost.
@@ -38,9 +40,9 @@ struct Inner {
     /// Dispatches whose `program/label` contains this are skipped.
     omit: Option<&'static str>,
     /// Maximum total bytes of all buffers.
-    most: Cell<u64>,
+    max_bytes: Cell<u64>,
     /// Compiled kernels by WGSL source, where caching is enabled.
-    kernels: OnceCell<Kernels>,
+    kernel_cache: OnceCell<Kernels>,
 }
 
 type Kernels = Rc<RefCell<HashMap<String, Pipeline>>>;
@@ -52,7 +54,7 @@ pub struct Buffer(Rc<BufferInner>);
 struct BufferInner {
     raw: wgpu::Buffer,
     size: u64,
-    created: Rc<Cell<Created>>,
+    created: Rc<Cell<ResourceCounts>>,
 }
 
 impl Drop for BufferInner {
@@ -71,7 +73,7 @@ impl Buffer {
     }
 
     /// Whether both handles refer to the same buffer.
-    pub fn same(&self, other: &Buffer) -> bool {
+    pub fn is_same_buffer(&self, other: &Buffer) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }
 }
@@ -126,25 +128,25 @@ impl Readback {
         let data = view.to_vec();
         drop(view);
         self.staging.unmap();
-        self.gpu.keep(self.staging);
+        self.gpu.recycle_staging(self.staging);
         Ok(data)
     }
 }
 
 impl Inner {
     /// Replaces an error by `DeviceLost` if the device is lost.
-    fn explain(&self, error: Error) -> Error {
+    fn or_device_lost(&self, error: Error) -> Error {
         // wgpu reports a loss only from a poll, after pending work ends.
-        let _ = self.device.poll(wgpu::PollType::Wait { submission_index: None, timeout: Some(LOSS) });
+        let _ = self.device.poll(wgpu::PollType::Wait { submission_index: None, timeout: Some(DEVICE_LOST_TIMEOUT) });
         let lost = self.lost.lock().ok().and_then(|lost| lost.clone());
         lost.map_or(error, |reason| Error::DeviceLost { reason })
     }
 
     /// Returns a staging buffer to the pool, or destroys it when the pool is full.
-    fn keep(&self, staging: wgpu::Buffer) {
+    fn recycle_staging(&self, staging: wgpu::Buffer) {
         let mut pools = self.staging.borrow_mut();
         let kept: u64 = pools.iter().map(|(size, pool)| size * pool.len() as u64).sum();
-        if kept + staging.size() > super::MOST_STAGED {
+        if kept + staging.size() > super::MAX_STAGED_BYTES {
             staging.destroy();
         } else {
             pools.entry(staging.size()).or_default().push(staging);
@@ -157,7 +159,7 @@ impl NativeGpu {
         self.inner.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
     }
 
-    fn count(&self, change: impl Fn(&mut Created)) {
+    fn update_counts(&self, change: impl Fn(&mut ResourceCounts)) {
         let mut created = self.inner.created.get();
         change(&mut created);
         self.inner.created.set(created);
@@ -168,7 +170,7 @@ impl NativeGpu {
         if let Some(buffer) = self.inner.staging.borrow_mut().get_mut(&size).and_then(Vec::pop) {
             return buffer;
         }
-        self.count(|c| c.buffers += 1);
+        self.update_counts(|c| c.buffers += 1);
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         self.inner.device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("staging"),
@@ -178,7 +180,7 @@ impl NativeGpu {
         })
     }
 
-    fn run(&self, encoder: &mut wgpu::CommandEncoder, program: &Program, grids: Option<&[Grid]>) {
+    fn record_program(&self, encoder: &mut wgpu::CommandEncoder, program: &Program, grids: Option<&[Grid]>) {
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         let mut last: Option<&Pipeline> = None;
         for (index, (pipeline, group, grid)) in program.steps.iter().enumerate() {
@@ -255,8 +257,8 @@ impl Backend for NativeGpu {
                 error,
                 lost,
                 omit: options.omit,
-                most: Cell::new(u64::MAX),
-                kernels: OnceCell::new(),
+                max_bytes: Cell::new(u64::MAX),
+                kernel_cache: OnceCell::new(),
             }),
         })
     }
@@ -265,22 +267,22 @@ impl Backend for NativeGpu {
         &self.inner.caps
     }
 
-    fn buffer(&self, label: &str, size: u64, usage: Usage) -> Result<Buffer> {
+    fn buffer(&self, label: &str, size: u64, usage: BufferUsage) -> Result<Buffer> {
         let size = size.max(16).next_multiple_of(16);
-        self.fits(label, size)?;
+        self.check_size(label, size)?;
         let usage = match usage {
-            Usage::Storage => wgpu::BufferUsages::STORAGE,
-            Usage::Uniform => wgpu::BufferUsages::UNIFORM,
+            BufferUsage::Storage => wgpu::BufferUsages::STORAGE,
+            BufferUsage::Uniform => wgpu::BufferUsages::UNIFORM,
         } | wgpu::BufferUsages::COPY_SRC
             | wgpu::BufferUsages::COPY_DST;
         let descriptor = wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false };
         let raw = self.inner.device.create_buffer(&descriptor);
-        self.count(|c| {
+        self.update_counts(|c| {
             c.buffers += 1;
             c.bytes += size;
         });
         // Reported asynchronously, as a device does.
-        if self.created().bytes > self.inner.most.get()
+        if self.resource_counts().bytes > self.inner.max_bytes.get()
             && let Ok(mut error) = self.inner.error.lock()
         {
             error.get_or_insert(out_of_memory("the model", 0, 0));
@@ -293,15 +295,15 @@ impl Backend for NativeGpu {
     }
 
     fn pipelines(&self, shaders: &[Shader]) -> impl Future<Output = Result<Vec<Pipeline>>> + use<> {
-        std::future::ready(shaders.iter().map(|s| self.kernel(s)).collect())
+        std::future::ready(shaders.iter().map(|s| self.compile_cached(s)).collect())
     }
 
-    fn program(&self, label: &str, steps: Vec<StepDesc>) -> Result<Program> {
-        let uniforms = Uniforms::of(&steps);
-        let arena = self.buffer(label, uniforms.bytes.len().max(16) as u64, Usage::Uniform)?;
+    fn program(&self, label: &str, steps: Vec<DispatchDesc>) -> Result<Program> {
+        let uniforms = UniformArena::pack(&steps);
+        let arena = self.buffer(label, uniforms.bytes.len().max(16) as u64, BufferUsage::Uniform)?;
         self.write(&arena, 0, &uniforms.bytes);
         let (mut recorded, mut labels, mut owned, mut omitted) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (step, start) in steps.into_iter().zip(uniforms.starts) {
+        for (step, start) in steps.into_iter().zip(uniforms.offsets) {
             if self.inner.omit.is_some_and(|what| format!("{label}/{}", step.label).contains(what)) {
                 omitted.push(recorded.len());
             }
@@ -321,7 +323,7 @@ impl Backend for NativeGpu {
             let descriptor =
                 wgpu::BindGroupDescriptor { label: Some(&step.label), layout: &step.pipeline.0.1, entries: &entries };
             let group = self.inner.device.create_bind_group(&descriptor);
-            self.count(|c| c.bind_groups += 1);
+            self.update_counts(|c| c.bind_groups += 1);
             labels.push(step.label);
             owned.extend(step.buffers.into_iter().map(|(_, buffer)| buffer));
             recorded.push((step.pipeline, group, Cell::new(step.grid)));
@@ -330,16 +332,16 @@ impl Backend for NativeGpu {
         Ok(Program { steps: recorded, labels, omitted, _owned: owned })
     }
 
-    fn regrid(&self, program: &Program, grids: &[Grid]) {
+    fn set_grids(&self, program: &Program, grids: &[Grid]) {
         program.steps.iter().zip(grids).for_each(|((_, _, recorded), grid)| recorded.set(*grid));
     }
 
-    fn submit(&self, work: &[Work<'_>]) -> Result<()> {
+    fn submit(&self, work: &[Command<'_>]) -> Result<()> {
         let mut encoder = self.encoder();
         for part in work {
             match part {
-                Work::Run { program, grids } => self.run(&mut encoder, program, *grids),
-                Work::Copy { from, to, size } => {
+                Command::Run { program, grids } => self.record_program(&mut encoder, program, *grids),
+                Command::Copy { from, to, size } => {
                     encoder.copy_buffer_to_buffer(&from.0.0.raw, from.1, &to.0.0.raw, to.1, *size);
                 }
             }
@@ -348,7 +350,7 @@ impl Backend for NativeGpu {
         Ok(())
     }
 
-    fn read_later(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Readback> {
+    fn start_read(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Readback> {
         let staging = self.staging(size);
         let mut encoder = self.encoder();
         encoder.copy_buffer_to_buffer(&buffer.0.raw, offset, &staging, 0, size);
@@ -399,7 +401,7 @@ impl Backend for NativeGpu {
         self.inner.queue.submit([encoder.finish()]);
         let created = self.inner.created.clone();
         let size = u64::from(count) * 16;
-        self.count(|c| c.bytes += size);
+        self.update_counts(|c| c.bytes += size);
         let buffer = Buffer(Rc::new(BufferInner { raw: resolved, size, created }));
         let bytes = self.read(&buffer, 0, size).await?;
         let ticks: Vec<u64> = bytemuck::pod_collect_to_vec(&bytes);
@@ -412,14 +414,14 @@ impl Backend for NativeGpu {
         taken.map_or(Ok(()), |error| match error {
             // wgpu reports no size: the live buffers did not fit.
             Error::OutOfMemory { .. } => {
-                let alive = self.created().bytes;
+                let alive = self.resource_counts().bytes;
                 Err(out_of_memory("the model", alive, alive.min(self.inner.caps.max_buffer_size)))
             }
-            other => Err(self.inner.explain(other)),
+            other => Err(self.inner.or_device_lost(other)),
         })
     }
 
-    fn created(&self) -> Created {
+    fn resource_counts(&self) -> ResourceCounts {
         self.inner.created.get()
     }
 }
@@ -428,13 +430,13 @@ impl NativeGpu {
     /// The same device with simulated options: a forced constant, a tuning table, skipped dispatches or a smaller
     /// buffer limit. Resources are counted separately. Compiled kernels are shared between all devices derived from one
     /// handle.
-    pub fn under(&self, options: &DeviceOptions) -> Self {
+    pub fn with_options(&self, options: &DeviceOptions) -> Self {
         let inner = &self.inner;
         let caps = Caps {
-            max_buffer_size: options.cap(inner.caps.max_buffer_size),
-            max_binding_size: options.cap(inner.caps.max_binding_size),
-            tuned: options.table(),
-            force: options.force,
+            max_buffer_size: options.limit_buffer_size(inner.caps.max_buffer_size),
+            max_binding_size: options.limit_buffer_size(inner.caps.max_binding_size),
+            tuned: options.tuning_table(),
+            force: options.variant_override,
             ..inner.caps.clone()
         };
         Self {
@@ -447,25 +449,25 @@ impl NativeGpu {
                 error: inner.error.clone(),
                 lost: inner.lost.clone(),
                 omit: options.omit,
-                most: Cell::new(u64::MAX),
-                kernels: inner.kernels.clone(),
+                max_bytes: Cell::new(u64::MAX),
+                kernel_cache: inner.kernel_cache.clone(),
             }),
         }
     }
 
     /// Enables the kernel cache. Call it before [`Self::under`].
-    pub fn keep_kernels(&self) {
-        let _ = self.inner.kernels.set(Kernels::default());
+    pub fn cache_kernels(&self) {
+        let _ = self.inner.kernel_cache.set(Kernels::default());
     }
 
     /// Returns a function that destroys the device from any thread, for tests of device loss.
-    pub fn destroyer(&self) -> impl FnOnce() + Send + 'static + use<> {
+    pub fn device_destroyer(&self) -> impl FnOnce() + Send + 'static + use<> {
         let device = self.inner.device.clone();
         move || device.destroy()
     }
 
     /// Simulates a limit of `bytes` more buffer memory, or no limit; for tests.
-    pub fn pretend_room(&self, bytes: Option<u64>) {
-        self.inner.most.set(bytes.map_or(u64::MAX, |bytes| self.created().bytes + bytes));
+    pub fn simulate_memory_limit(&self, bytes: Option<u64>) {
+        self.inner.max_bytes.set(bytes.map_or(u64::MAX, |bytes| self.resource_counts().bytes + bytes));
     }
 }

@@ -11,7 +11,7 @@ use futures_util::future::{Either, select};
 use crate::{Error, Result};
 
 #[derive(Default, Debug)]
-struct State {
+struct AbortState {
     aborted: bool,
     next_id: u64,
     wakers: SortedMap<u64, Waker>,
@@ -21,7 +21,7 @@ struct State {
 
 /// Abort flag shared by the caller and the work it aborts. Clones share the state, and any thread can set it.
 #[derive(Clone, Default, Debug)]
-pub struct AbortFlag(Arc<Mutex<State>>);
+pub struct AbortFlag(Arc<Mutex<AbortState>>);
 
 impl AbortFlag {
     /// Creates a flag that is not set.
@@ -29,7 +29,7 @@ impl AbortFlag {
         AbortFlag::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, AbortState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -56,19 +56,19 @@ impl AbortFlag {
     /// Runs `future` until it completes or the flag is set; an abort drops the future.
     pub async fn guard<T>(&self, what: &str, future: impl Future<Output = T>) -> Result<T> {
         self.check(what)?;
-        match select(pin!(future), Aborted { flag: self.clone(), id: None }).await {
+        match select(pin!(future), AbortWait { flag: self.clone(), id: None }).await {
             Either::Left((value, _)) => Ok(value),
             Either::Right(_) => Err(Error::Aborted { what: what.to_string() }),
         }
     }
 }
 
-struct Aborted {
+struct AbortWait {
     flag: AbortFlag,
     id: Option<u64>,
 }
 
-impl Future for Aborted {
+impl Future for AbortWait {
     type Output = ();
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let flag = self.flag.clone();
@@ -86,7 +86,7 @@ impl Future for Aborted {
     }
 }
 
-impl Drop for Aborted {
+impl Drop for AbortWait {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             self.flag.lock().wakers.remove(&id);

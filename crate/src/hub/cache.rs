@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::chunk::Chunk;
 use super::model_ref::{percent_decode, percent_encode};
-use super::remote::Identity;
-use crate::util::sha256::{START, hex};
+use super::remote::FileValidator;
+use crate::util::sha256::{INITIAL_STATE, to_hex};
 
 /// Why an entry could not be written.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ pub enum StoreError {
 
 /// Storage of named entries, each written completely or not at all. Keys are percent-encoded names separated by `/`.
 #[allow(async_fn_in_trait)] // single-threaded by design: no Send bound is wanted
-pub trait Store {
+pub trait KeyValueStore {
     /// Reads an entry if it exists. `size` is its expected number of bytes, 0 if unknown.
     async fn get(&self, key: &str, size: u64) -> Option<Chunk>;
     /// Writes an entry. On error, or when the future is dropped, the previous entry is unchanged.
@@ -41,17 +41,17 @@ pub trait Store {
 
 /// Metadata of a cached file, valid without asking the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Manifest {
+pub(crate) struct FileManifest {
     version: u32,
     /// The repository's commit when the file was read.
     pub commit: Option<String>,
     /// `None`: the server did not have the file.
-    pub content: Option<Content>,
+    pub content: Option<CachedFile>,
 }
 
 /// A file's content and which of its parts are stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Content {
+pub(crate) struct CachedFile {
     pub size: u64,
     pub validator: Option<String>,
     pub part_size: u64,
@@ -61,23 +61,23 @@ pub(crate) struct Content {
     pub sha256: Option<String>,
 }
 
-impl Manifest {
-    pub fn new(commit: Option<String>, content: Option<Content>) -> Manifest {
-        Manifest { version: 1, commit, content }
+impl FileManifest {
+    pub fn new(commit: Option<String>, content: Option<CachedFile>) -> FileManifest {
+        FileManifest { version: 1, commit, content }
     }
 
-    fn parse(bytes: &[u8]) -> Option<Manifest> {
-        serde_json::from_slice::<Manifest>(bytes).ok().filter(|m| m.version == 1)
+    fn parse(bytes: &[u8]) -> Option<FileManifest> {
+        serde_json::from_slice::<FileManifest>(bytes).ok().filter(|m| m.version == 1)
     }
 }
 
-impl Content {
-    pub fn identity(&self) -> Identity {
-        Identity { size: self.size, validator: self.validator.clone() }
+impl CachedFile {
+    pub fn identity(&self) -> FileValidator {
+        FileValidator { size: self.size, validator: self.validator.clone() }
     }
 
     /// Number of parts of the complete file.
-    fn count(&self) -> u64 {
+    fn part_count(&self) -> u64 {
         self.size.div_ceil(self.part_size.max(1))
     }
 }
@@ -96,36 +96,36 @@ pub struct CachedModel {
 }
 
 /// The cached files of one source.
-pub(crate) struct Shelf<S> {
+pub(crate) struct SourceCache<S> {
     store: S,
     source: String,
 }
 
-impl<S: Store> Shelf<S> {
-    pub fn new(store: S, source: &str) -> Shelf<S> {
-        Shelf { store, source: percent_encode(source, false) }
+impl<S: KeyValueStore> SourceCache<S> {
+    pub fn new(store: S, source: &str) -> SourceCache<S> {
+        SourceCache { store, source: percent_encode(source, false) }
     }
 
     fn manifest_key(&self, file: &str) -> String {
         format!("{}/{}/manifest", self.source, percent_encode(file, false))
     }
 
-    fn part_key(&self, file: &str, identity: &Identity, part_size: u64, index: u64) -> String {
+    fn part_key(&self, file: &str, identity: &FileValidator, part_size: u64, index: u64) -> String {
         let length = part_size.min(identity.size.saturating_sub(index * part_size));
         format!("{}/{}/{}-{index}-{length}", self.source, percent_encode(file, false), fingerprint(identity, part_size))
     }
 
-    pub async fn manifest(&self, file: &str) -> Option<Manifest> {
-        Manifest::parse(&self.store.get(&self.manifest_key(file), 0).await?.to_vec())
+    pub async fn manifest(&self, file: &str) -> Option<FileManifest> {
+        FileManifest::parse(&self.store.get(&self.manifest_key(file), 0).await?.to_vec())
     }
 
-    pub async fn put_manifest(&self, file: &str, manifest: &Manifest) -> Result<(), StoreError> {
+    pub async fn put_manifest(&self, file: &str, manifest: &FileManifest) -> Result<(), StoreError> {
         let json = serde_json::to_vec(manifest).map_err(|e| StoreError::Other(e.to_string()))?;
         self.store.put(&self.manifest_key(file), &Chunk::from_vec(json)).await
     }
 
     /// Reads a part if it exists with the expected length.
-    pub async fn part(&self, file: &str, identity: &Identity, part_size: u64, index: u64) -> Option<Chunk> {
+    pub async fn part(&self, file: &str, identity: &FileValidator, part_size: u64, index: u64) -> Option<Chunk> {
         let key = self.part_key(file, identity, part_size, index);
         let size = part_size.min(identity.size.saturating_sub(index * part_size));
         let chunk = self.store.get(&key, size).await?;
@@ -139,7 +139,7 @@ impl<S: Store> Shelf<S> {
     pub async fn put_part(
         &self,
         file: &str,
-        identity: &Identity,
+        identity: &FileValidator,
         part_size: u64,
         index: u64,
         chunk: &Chunk,
@@ -148,19 +148,19 @@ impl<S: Store> Shelf<S> {
     }
 
     /// Computes the SHA-256 of a file whose parts are all stored.
-    pub async fn hash(&self, file: &str, identity: &Identity, part_size: u64) -> Option<String> {
-        let mut state = START;
+    pub async fn hash(&self, file: &str, identity: &FileValidator, part_size: u64) -> Option<String> {
+        let mut state = INITIAL_STATE;
         for index in 0..identity.size.div_ceil(part_size.max(1)) {
             state = self.hash_part(file, identity, part_size, index, state).await?;
         }
-        Some(hex(state))
+        Some(to_hex(state))
     }
 
     /// Updates a SHA-256 state with one more part, if it is stored.
     pub async fn hash_part(
         &self,
         file: &str,
-        identity: &Identity,
+        identity: &FileValidator,
         part_size: u64,
         index: u64,
         state: [u32; 8],
@@ -172,7 +172,7 @@ impl<S: Store> Shelf<S> {
     }
 
     /// Finds the parts of this content left by an earlier load. Removes parts of any other content of the file.
-    pub async fn left_over(&self, file: &str, identity: &Identity, part_size: u64) -> SortedSet<u64> {
+    pub async fn find_stored_parts(&self, file: &str, identity: &FileValidator, part_size: u64) -> SortedSet<u64> {
         let folder = format!("{}/{}/", self.source, percent_encode(file, false));
         let ours = format!("{}-", fingerprint(identity, part_size));
         let mut found = SortedSet::new();
@@ -190,7 +190,7 @@ impl<S: Store> Shelf<S> {
 
     /// Removes all entries of a file. The manifest goes first, so that an interruption leaves nothing that looks
     /// complete.
-    pub async fn forget(&self, file: &str) {
+    pub async fn evict(&self, file: &str) {
         self.store.delete(&self.manifest_key(file)).await;
         let folder = format!("{}/{}/", self.source, percent_encode(file, false));
         for key in self.store.keys().await {
@@ -203,13 +203,13 @@ impl<S: Store> Shelf<S> {
 
 /// A short fingerprint of a content: FNV-1a of its identity. It distinguishes versions of a file and is not meant to
 /// resist attacks.
-fn fingerprint(identity: &Identity, part_size: u64) -> String {
+fn fingerprint(identity: &FileValidator, part_size: u64) -> String {
     let text = format!("{}/{}/{part_size}", identity.validator.as_deref().unwrap_or(""), identity.size);
-    format!("{:016x}", crate::util::fnv(&text))
+    format!("{:016x}", crate::util::fnv1a(&text))
 }
 
 /// Lists all models with cached files.
-pub async fn cached_models(store: &impl Store) -> Vec<CachedModel> {
+pub async fn cached_models(store: &impl KeyValueStore) -> Vec<CachedModel> {
     let keys = store.keys().await;
     let mut models: SortedMap<String, (SortedMap<&str, SortedSet<u64>>, u64)> = SortedMap::new();
     for key in &keys {
@@ -226,16 +226,16 @@ pub async fn cached_models(store: &impl Store) -> Vec<CachedModel> {
     }
     let mut found = Vec::new();
     for (source, (files, bytes)) in models {
-        let shelf = Shelf { store, source: percent_encode(&source, false) };
+        let shelf = SourceCache { store, source: percent_encode(&source, false) };
         let mut complete = true;
         let mut held = 0;
-        for (file, parts) in files.iter().filter(|(file, _)| **file != MADE) {
+        for (file, parts) in files.iter().filter(|(file, _)| **file != DERIVED_FOLDER) {
             let manifest = shelf.manifest(&percent_decode(file).unwrap_or_default()).await;
             match manifest.map(|m| m.content) {
                 // A record that the server does not have the file; a load may be about to replace it.
                 Some(None) => continue,
                 None if parts.is_empty() => continue,
-                Some(Some(content)) => complete &= (0..content.count()).all(|part| parts.contains(&part)),
+                Some(Some(content)) => complete &= (0..content.part_count()).all(|part| parts.contains(&part)),
                 None => complete = false,
             }
             held += 1;
@@ -248,16 +248,16 @@ pub async fn cached_models(store: &impl Store) -> Vec<CachedModel> {
 }
 
 /// Folder of data derived from a source's files; no model file has this name.
-const MADE: &str = "~made";
+const DERIVED_FOLDER: &str = "~made";
 
 /// The key of an entry derived from a source's files.
-pub(crate) fn made_key(source: &str, entry: &str) -> String {
-    format!("{}/{MADE}/{entry}", percent_encode(source, false))
+pub(crate) fn derived_key(source: &str, entry: &str) -> String {
+    format!("{}/{DERIVED_FOLDER}/{entry}", percent_encode(source, false))
 }
 
 /// Removes derived entries whose names start with `group`. Completion marks go first.
-pub(crate) async fn clear_made(store: &impl Store, source: &str, group: &str) {
-    let prefix = made_key(source, group);
+pub(crate) async fn clear_derived(store: &impl KeyValueStore, source: &str, group: &str) {
+    let prefix = derived_key(source, group);
     let keys = store.keys().await;
     let (whole, pieces): (Vec<_>, Vec<_>) =
         keys.iter().filter(|key| key.starts_with(&prefix)).partition(|key| key.ends_with("-whole"));
@@ -267,7 +267,7 @@ pub(crate) async fn clear_made(store: &impl Store, source: &str, group: &str) {
 }
 
 /// Removes everything cached of a source, named as in [`CachedModel::source`].
-pub async fn delete_cached(store: &impl Store, source: &str) {
+pub async fn delete_cached(store: &impl KeyValueStore, source: &str) {
     let prefix = format!("{}/", percent_encode(source, false));
     let (manifests, parts): (Vec<String>, Vec<String>) =
         store.keys().await.into_iter().filter(|key| key.starts_with(&prefix)).partition(|k| k.ends_with("/manifest"));
@@ -276,7 +276,7 @@ pub async fn delete_cached(store: &impl Store, source: &str) {
     }
 }
 
-impl<S: Store> Store for &S {
+impl<S: KeyValueStore> KeyValueStore for &S {
     async fn get(&self, key: &str, size: u64) -> Option<Chunk> {
         (**self).get(key, size).await
     }

@@ -109,7 +109,7 @@ impl Chunk {
         }
         let mut buffer = ChunkBuffer::new(self.len() + multiple - rest);
         buffer.push(self);
-        buffer.fill_with_zeros();
+        buffer.zero_fill();
         buffer.finish()
     }
 }
@@ -153,7 +153,7 @@ impl ChunkBuffer {
         self.filled += part.len();
     }
 
-    fn fill_with_zeros(&mut self) {
+    fn zero_fill(&mut self) {
         // A new Uint8Array is already zeroed.
         #[cfg(not(target_arch = "wasm32"))]
         self.bytes.resize(self.capacity, 0);

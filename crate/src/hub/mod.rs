@@ -10,13 +10,13 @@ mod chunk;
 mod http;
 mod model_ref;
 mod parts;
+mod pending_writes;
 mod progress;
 mod remote;
 mod retry;
 mod source;
 mod tensors;
 mod transport;
-mod writes;
 
 #[cfg(target_arch = "wasm32")]
 mod browser;
@@ -28,7 +28,7 @@ mod webllm;
 pub use abort::AbortFlag;
 #[cfg(target_arch = "wasm32")]
 pub use browser::{BrowserTransport, CacheStore, PickedFile, PickedFiles};
-pub use cache::{CachedModel, Store, StoreError};
+pub use cache::{CachedModel, KeyValueStore, StoreError};
 pub use chunk::{Chunk, ChunkBuffer};
 pub use http::HttpSource;
 pub use model_ref::{DEFAULT_ENDPOINT, ModelRef};
@@ -39,7 +39,7 @@ pub use progress::{Phase, Progress, ProgressEvent};
 pub use retry::RetryPolicy;
 pub use source::Source;
 pub use source::{cached_models, delete_cached};
-pub use transport::{Body, Failure, Headers, Method, Request, Response, Transport};
+pub use transport::{HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport, TransportError};
 
 /// How to find and download a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,9 +55,9 @@ pub struct HubOptions {
     /// Ask the server whether cached files are still those of the revision. A commit never needs this check.
     pub revalidate: bool,
     /// Let a load end before its last weight file is fully cached; [`Source::settle`] waits for it.
-    pub defer_seal: bool,
+    pub defer_finalize: bool,
     /// Maximum number of parallel range requests.
-    pub streams: usize,
+    pub max_streams: usize,
     /// Bytes of a part: the unit of one cache entry and of one call of a sink.
     pub part_size: u64,
     /// Retry limits and pauses.
@@ -75,8 +75,8 @@ impl Default for HubOptions {
             endpoint: None,
             cache: true,
             revalidate: true,
-            defer_seal: false,
-            streams: 3,
+            defer_finalize: false,
+            max_streams: 3,
             part_size: 8 << 20,
             retry: RetryPolicy::default(),
             #[cfg(not(target_arch = "wasm32"))]

@@ -28,7 +28,7 @@ pub enum ModelRef {
     /// One GGUF file of a repository or folder.
     File {
         /// The repository or folder.
-        place: Box<ModelRef>,
+        location: Box<ModelRef>,
         /// The file's path in it.
         file: String,
     },
@@ -95,7 +95,7 @@ impl std::fmt::Display for ModelRef {
             ModelRef::Repo { id, revision: Some(revision) } => write!(f, "{id}@{revision}"),
             ModelRef::Folder { url } => f.write_str(url),
             ModelRef::Path { path } => f.write_str(path),
-            ModelRef::File { place, file } => write!(f, "{place}/{file}"),
+            ModelRef::File { location: place, file } => write!(f, "{place}/{file}"),
         }
     }
 }
@@ -104,7 +104,7 @@ impl std::fmt::Display for ModelRef {
 /// revision, and on web servers, everything before the last segment is the repository or folder.
 fn parse_file(text: &str) -> Option<Result<ModelRef>> {
     let made = |place: &str, file: &str| {
-        ModelRef::parse(place).map(|place| ModelRef::File { place: Box::new(place), file: file.to_string() })
+        ModelRef::parse(place).map(|place| ModelRef::File { location: Box::new(place), file: file.to_string() })
     };
     for page in ["https://huggingface.co/", "https://hf.co/"] {
         if let Some(path) = text.strip_prefix(page) {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     fn file(place: ModelRef, file: &str) -> ModelRef {
-        ModelRef::File { place: Box::new(place), file: file.to_string() }
+        ModelRef::File { location: Box::new(place), file: file.to_string() }
     }
 
     #[test]

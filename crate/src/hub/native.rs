@@ -6,14 +6,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::cache::{Store, StoreError};
+use super::cache::{KeyValueStore, StoreError};
 use super::chunk::Chunk;
 use super::model_ref::is_inside;
 use super::parts::{self, FileInfo, PartSource};
 use super::progress::Progress;
-use super::remote::Fault;
-use super::transport::{Body, Failure, Headers, Method, Request, Response, Transport};
-use crate::util::sha256::absorb;
+use super::remote::ReadFault;
+use super::transport::{HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport, TransportError};
+use crate::util::sha256::update;
 use crate::{Error, Result};
 
 /// Maximum number of redirects followed.
@@ -40,14 +40,14 @@ impl Default for NativeTransport {
     }
 }
 
-type Message = Result<Vec<u8>, Failure>;
+type BodyMessage = Result<Vec<u8>, TransportError>;
 
 /// A response body that a thread reads ahead, by at most two buffers.
 #[derive(Debug)]
-pub struct NativeBody(async_channel::Receiver<Message>);
+pub struct NativeBody(async_channel::Receiver<BodyMessage>);
 
-impl Body for NativeBody {
-    async fn next(&mut self) -> Result<Option<Chunk>, Failure> {
+impl ResponseBody for NativeBody {
+    async fn next(&mut self) -> Result<Option<Chunk>, TransportError> {
         match self.0.recv().await {
             Ok(message) => message.map(|bytes| Some(Chunk::from_vec(bytes))),
             Err(_) => Ok(None),
@@ -58,15 +58,15 @@ impl Body for NativeBody {
 impl Transport for NativeTransport {
     type Body = NativeBody;
 
-    async fn send(&self, request: Request) -> Result<Response<NativeBody>, Failure> {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse<NativeBody>, TransportError> {
         let (headers_in, headers_out) = async_channel::bounded(1);
-        let (body_in, body_out) = async_channel::bounded::<Message>(2);
+        let (body_in, body_out) = async_channel::bounded::<BodyMessage>(2);
         let agent = self.agent.clone();
-        std::thread::spawn(move || match follow(&agent, &request) {
+        std::thread::spawn(move || match send_following_redirects(&agent, &request) {
             Ok(response) => {
                 let status = response.status().as_u16();
                 let get = |name: &str| response.headers().get(name)?.to_str().ok().map(str::to_string);
-                let headers = Headers::read(get);
+                let headers = HttpHeaders::read(get);
                 if headers_in.send_blocking(Ok((status, headers))).is_ok() {
                     read_body(response.into_body().into_reader(), &body_in);
                 }
@@ -74,24 +74,27 @@ impl Transport for NativeTransport {
             // The receiver may be gone already, which is not an error.
             Err(failure) => drop(headers_in.send_blocking(Err(failure))),
         });
-        let (status, headers) = headers_out.recv().await.map_err(|e| Failure(e.to_string()))??;
-        Ok(Response { status, headers, body: NativeBody(body_out) })
+        let (status, headers) = headers_out.recv().await.map_err(|e| TransportError(e.to_string()))??;
+        Ok(HttpResponse { status, headers, body: NativeBody(body_out) })
     }
 }
 
 /// Sends the request and follows redirects. The token is sent to the first origin only.
-fn follow(agent: &ureq::Agent, request: &Request) -> Result<ureq::http::Response<ureq::Body>, Failure> {
-    let failure = |e: &dyn std::fmt::Display| Failure(e.to_string());
+fn send_following_redirects(
+    agent: &ureq::Agent,
+    request: &HttpRequest,
+) -> Result<ureq::http::Response<ureq::Body>, TransportError> {
+    let failure = |e: &dyn std::fmt::Display| TransportError(e.to_string());
     let mut url = request.url.clone();
     for _ in 0..=MAX_REDIRECTS {
         let mut builder = match request.method {
-            Method::Get => agent.get(&url),
-            Method::Head => agent.head(&url),
+            HttpMethod::Get => agent.get(&url),
+            HttpMethod::Head => agent.head(&url),
         };
         if let Some(range) = &request.range {
             builder = builder.header("range", range);
         }
-        if let Some(token) = request.token.as_ref().filter(|_| origin(&url) == origin(&request.url)) {
+        if let Some(token) = request.token.as_ref().filter(|_| url_origin(&url) == url_origin(&request.url)) {
             builder = builder.header("authorization", format!("Bearer {token}"));
         }
         let response = builder.call().map_err(|e| failure(&e))?;
@@ -99,13 +102,13 @@ fn follow(agent: &ureq::Agent, request: &Request) -> Result<ureq::http::Response
             return Ok(response);
         }
         let location = response.headers().get("location").and_then(|l| l.to_str().ok());
-        let location = location.ok_or_else(|| Failure("redirect without a Location header".to_string()))?;
-        url = resolve(&url, location);
+        let location = location.ok_or_else(|| TransportError("redirect without a Location header".to_string()))?;
+        url = resolve_redirect(&url, location);
     }
-    Err(Failure(format!("more than {MAX_REDIRECTS} redirects")))
+    Err(TransportError(format!("more than {MAX_REDIRECTS} redirects")))
 }
 
-fn read_body(mut reader: impl Read, to: &async_channel::Sender<Message>) {
+fn read_body(mut reader: impl Read, to: &async_channel::Sender<BodyMessage>) {
     loop {
         let mut buffer = vec![0; READ_BYTES];
         let message = match reader.read(&mut buffer) {
@@ -114,7 +117,7 @@ fn read_body(mut reader: impl Read, to: &async_channel::Sender<Message>) {
                 buffer.truncate(count);
                 Ok(buffer)
             }
-            Err(e) => Err(Failure(e.to_string())),
+            Err(e) => Err(TransportError(e.to_string())),
         };
         let ends = message.is_err();
         if to.send_blocking(message).is_err() || ends {
@@ -124,21 +127,21 @@ fn read_body(mut reader: impl Read, to: &async_channel::Sender<Message>) {
 }
 
 /// Scheme, host and port of a URL.
-fn origin(url: &str) -> &str {
+fn url_origin(url: &str) -> &str {
     let host = url.find("://").map_or(0, |i| i + 3);
     let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |i| host + i);
     &url[..end]
 }
 
 /// Resolves a `Location` header against the URL that returned it.
-fn resolve(base: &str, location: &str) -> String {
+fn resolve_redirect(base: &str, location: &str) -> String {
     if location.contains("://") {
         location.to_string()
     } else if let Some(rest) = location.strip_prefix("//") {
         let scheme = base.split("://").next().unwrap_or("https");
         format!("{scheme}://{rest}")
     } else if location.starts_with('/') {
-        format!("{}{location}", origin(base))
+        format!("{}{location}", url_origin(base))
     } else {
         let folder = base.rfind('/').map_or(base, |slash| &base[..=slash]);
         format!("{folder}{location}")
@@ -182,7 +185,7 @@ impl DirStore {
     }
 }
 
-impl Store for DirStore {
+impl KeyValueStore for DirStore {
     async fn get(&self, key: &str, _size: u64) -> Option<Chunk> {
         std::fs::read(self.root.join(key)).ok().map(Chunk::from_vec)
     }
@@ -207,7 +210,7 @@ impl Store for DirStore {
 
     async fn hash(&self, key: &str, size: u64, state: [u32; 8], end: Option<u64>) -> Option<[u32; 8]> {
         let bytes = self.get(key, size).await.filter(|bytes| bytes.len() as u64 == size)?;
-        Some(absorb(state, bytes.as_slice(), end))
+        Some(update(state, bytes.as_slice(), end))
     }
 }
 
@@ -236,10 +239,10 @@ impl LocalDir {
         entries.filter_map(|e| e.file_name().into_string().ok()).collect()
     }
 
-    fn failed(&self, file: &str, error: &std::io::Error) -> Error {
+    fn io_error(&self, file: &str, error: &std::io::Error) -> Error {
         Error::MissingFile {
             file: file.to_string(),
-            place: self.name.clone(),
+            location: self.name.clone(),
             hint: format!("The operating system reports: {error}."),
         }
     }
@@ -257,7 +260,7 @@ impl LocalDir {
 impl PartSource for LocalDir {
     type Reader = ();
 
-    fn place(&self) -> &str {
+    fn source_name(&self) -> &str {
         &self.name
     }
 
@@ -291,30 +294,30 @@ impl PartSource for LocalDir {
             }
             Ok(_) => Ok(None),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(self.failed(file, &e)),
+            Err(e) => Err(self.io_error(file, &e)),
         }
     }
 
-    async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, Fault> {
-        self.read(file, range).map_err(|e| Fault::Failed(self.failed(file, &e)))
+    async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, ReadFault> {
+        self.read(file, range).map_err(|e| ReadFault::Failed(self.io_error(file, &e)))
     }
 
-    async fn part(&self, file: &str, part: u64, _run_end: u64, _reader: &mut Option<()>) -> Result<Chunk, Fault> {
-        let size = std::fs::metadata(self.root.join(file)).map_err(|e| self.failed(file, &e))?.len();
+    async fn part(&self, file: &str, part: u64, _run_end: u64, _reader: &mut Option<()>) -> Result<Chunk, ReadFault> {
+        let size = std::fs::metadata(self.root.join(file)).map_err(|e| self.io_error(file, &e))?.len();
         let range = (part * self.part_size).min(size)..((part + 1) * self.part_size).min(size);
-        let chunk = self.read(file, range).map_err(|e| self.failed(file, &e))?;
-        parts::count(self, file, part, chunk.len(), false);
+        let chunk = self.read(file, range).map_err(|e| self.io_error(file, &e))?;
+        parts::count_part(self, file, part, chunk.len(), false);
         Ok(chunk)
     }
 
-    async fn seal(&self, _file: &str, _last: bool) {}
+    async fn finalize(&self, _file: &str, _last: bool) {}
 
-    async fn forget(&self, _file: &str) {}
+    async fn evict(&self, _file: &str) {}
 
-    fn missing(&self, file: &str) -> Error {
+    fn missing_error(&self, file: &str) -> Error {
         Error::MissingFile {
             file: file.to_string(),
-            place: self.name.clone(),
+            location: self.name.clone(),
             hint: "Check the folder's path and its contents.".to_string(),
         }
     }
@@ -327,10 +330,10 @@ mod tests {
     #[test]
     fn redirects_are_resolved() {
         let base = "https://hub.example:1/a/b?x=y";
-        assert_eq!(origin(base), "https://hub.example:1");
-        assert_eq!(resolve(base, "https://cdn.example/f"), "https://cdn.example/f");
-        assert_eq!(resolve(base, "/c"), "https://hub.example:1/c");
-        assert_eq!(resolve(base, "//cdn/c"), "https://cdn/c");
-        assert_eq!(resolve("https://h/a/b", "c"), "https://h/a/c");
+        assert_eq!(url_origin(base), "https://hub.example:1");
+        assert_eq!(resolve_redirect(base, "https://cdn.example/f"), "https://cdn.example/f");
+        assert_eq!(resolve_redirect(base, "/c"), "https://hub.example:1/c");
+        assert_eq!(resolve_redirect(base, "//cdn/c"), "https://cdn/c");
+        assert_eq!(resolve_redirect("https://h/a/b", "c"), "https://h/a/c");
     }
 }

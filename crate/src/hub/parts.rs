@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::chunk::{Chunk, ChunkBuffer};
 use super::progress::Progress;
-use super::remote::Fault;
+use super::remote::ReadFault;
 use crate::util::json;
 use crate::{Error, Result};
 
@@ -26,7 +26,7 @@ pub(crate) trait PartSource {
     type Reader;
 
     /// The source's name, for messages.
-    fn place(&self) -> &str;
+    fn source_name(&self) -> &str;
     fn progress(&self) -> &Progress;
     /// Bytes of every part except a file's last.
     fn part_size(&self) -> u64;
@@ -41,7 +41,7 @@ pub(crate) trait PartSource {
     /// Length and validator of a file; `None` if the file does not exist.
     async fn info(&self, file: &str) -> Result<Option<FileInfo>>;
     /// Reads a small range, such as a header.
-    async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, Fault>;
+    async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, ReadFault>;
     /// Reads one part. `run_end` is the index after the last part that will be read through `reader`.
     async fn part(
         &self,
@@ -49,32 +49,32 @@ pub(crate) trait PartSource {
         part: u64,
         run_end: u64,
         reader: &mut Option<Self::Reader>,
-    ) -> Result<Chunk, Fault>;
+    ) -> Result<Chunk, ReadFault>;
     /// Releases a consumed part's memory if no other owner exists.
-    fn spend(&self, _part: Chunk) {}
+    fn release_part(&self, _part: Chunk) {}
     /// Finalizes a file whose reads are complete: records which parts are stored. For the `last` file of a load's
     /// weights this may finish after the load.
-    async fn seal(&self, file: &str, last: bool);
+    async fn finalize(&self, file: &str, last: bool);
     /// Drops everything read of a file, because it changed.
-    async fn forget(&self, file: &str);
+    async fn evict(&self, file: &str);
     /// The error for a required file that does not exist.
-    fn missing(&self, file: &str) -> Error;
+    fn missing_error(&self, file: &str) -> Error;
 }
 
 /// Maximum number of attempts to read a file that changes during the read.
-pub(crate) const RESTARTS: usize = 3;
+pub(crate) const MAX_RESTARTS: usize = 3;
 
 /// Maximum bytes of a file that is read as a whole. The largest tokenizers have 35 MB.
-const MAX_WHOLE: u64 = 256 << 20;
+const MAX_WHOLE_FILE_BYTES: u64 = 256 << 20;
 
-fn changed(source: &impl PartSource, file: &str) -> Error {
-    Error::Changed { file: format!("{}/{file}", source.place()) }
+fn changed_error(source: &impl PartSource, file: &str) -> Error {
+    Error::Changed { file: format!("{}/{file}", source.source_name()) }
 }
 
 /// Registers with the progress which parts of a file will be read.
-pub(crate) fn expect<P: PartSource>(source: &P, file: &str, size: u64, parts: impl IntoIterator<Item = u64>) {
+pub(crate) fn expect_parts<P: PartSource>(source: &P, file: &str, size: u64, parts: impl IntoIterator<Item = u64>) {
     let at = |index: u64| (index * source.part_size()).min(size);
-    let key = key(source, file);
+    let key = progress_key(source, file);
     for part in parts {
         source.progress().expect_part(&key, part, at(part + 1) - at(part));
     }
@@ -82,55 +82,56 @@ pub(crate) fn expect<P: PartSource>(source: &P, file: &str, size: u64, parts: im
 }
 
 /// The key under which the progress tracks a file's parts.
-pub(crate) fn key<P: PartSource>(source: &P, file: &str) -> String {
-    format!("{}/{file}", source.place())
+pub(crate) fn progress_key<P: PartSource>(source: &P, file: &str) -> String {
+    format!("{}/{file}", source.source_name())
 }
 
 /// Counts a part that arrived at once, unless it was counted before.
-pub(crate) fn count<P: PartSource>(source: &P, file: &str, part: u64, bytes: usize, from_cache: bool) {
-    let (progress, key) = (source.progress(), key(source, file));
-    if progress.counts(&key, part) {
-        progress.add(bytes as u64, from_cache && !progress.was_fetched(&key, part));
-        progress.came(&key, part, from_cache);
+pub(crate) fn count_part<P: PartSource>(source: &P, file: &str, part: u64, bytes: usize, from_cache: bool) {
+    let (progress, key) = (source.progress(), progress_key(source, file));
+    if progress.is_uncounted(&key, part) {
+        progress.add_bytes(bytes as u64, from_cache && !progress.was_fetched(&key, part));
+        progress.mark_read(&key, part, from_cache);
     }
 }
 
 /// Reads a whole file as parts in order; `None` if it does not exist.
 async fn read_parts<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<Chunk>>> {
-    for _ in 0..RESTARTS {
+    for _ in 0..MAX_RESTARTS {
         let Some(info) = source.info(file).await? else { return Ok(None) };
-        if info.size > MAX_WHOLE {
-            let reason = format!("the file has {} bytes, the limit for this kind of file is {MAX_WHOLE}", info.size);
+        if info.size > MAX_WHOLE_FILE_BYTES {
+            let reason =
+                format!("the file has {} bytes, the limit for this kind of file is {MAX_WHOLE_FILE_BYTES}", info.size);
             return Err(Error::Config { file: file.to_string(), reason });
         }
         let count = info.size.div_ceil(source.part_size());
-        expect(source, file, info.size, 0..count);
+        expect_parts(source, file, info.size, 0..count);
         let mut reader = None;
         let mut parts = Vec::new();
         let mut fault = None;
         for part in 0..count {
             match source.part(file, part, count, &mut reader).await {
                 Ok(chunk) => parts.push(chunk),
-                Err(Fault::Failed(error)) => return Err(error),
-                Err(Fault::Changed) => {
+                Err(ReadFault::Failed(error)) => return Err(error),
+                Err(ReadFault::Changed) => {
                     fault = Some(());
                     break;
                 }
             }
         }
         if fault.is_none() {
-            source.seal(file, false).await;
+            source.finalize(file, false).await;
             return Ok(Some(parts));
         }
         drop(reader);
-        source.forget(file).await;
+        source.evict(file).await;
     }
-    Err(changed(source, file))
+    Err(changed_error(source, file))
 }
 
 /// Reads a whole small file into this program's memory; `None` if it does not exist. In JSON files, Python's bare words
 /// (`NaN`, `Infinity`) are replaced by values that JSON parsers accept.
-pub(crate) async fn read<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<u8>>> {
+pub(crate) async fn read_file<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<u8>>> {
     let Some(parts) = read_parts(source, file).await? else { return Ok(None) };
     let mut bytes = Vec::with_capacity(parts.iter().map(Chunk::len).sum());
     for part in &parts {
@@ -139,65 +140,65 @@ pub(crate) async fn read<P: PartSource>(source: &P, file: &str) -> Result<Option
         #[cfg(not(target_arch = "wasm32"))]
         bytes.extend_from_slice(part.as_slice());
     }
-    Ok(Some(if file.ends_with(".json") { json::owned(bytes) } else { bytes }))
+    Ok(Some(if file.ends_with(".json") { json::to_standard_json_owned(bytes) } else { bytes }))
 }
 
 /// Reads a small range of a file that must exist.
 pub(crate) async fn read_range<P: PartSource>(source: &P, file: &str, range: Range<u64>) -> Result<Vec<u8>> {
-    Ok(small(source, file, range).await?.to_vec())
+    Ok(read_small_range(source, file, range).await?.to_vec())
 }
 
 /// Reads a range of a file that must exist. Parts that are not stored are downloaded whole and cached.
-pub(crate) async fn slice<P: PartSource>(source: &P, file: &str, range: Range<u64>) -> Result<Chunk> {
+pub(crate) async fn read_cached_range<P: PartSource>(source: &P, file: &str, range: Range<u64>) -> Result<Chunk> {
     let size = source.part_size();
     if (range.start / size..range.end.div_ceil(size)).all(|part| source.is_stored(file, part)) {
-        return small(source, file, range).await;
+        return read_small_range(source, file, range).await;
     }
     let mut found = Vec::new();
     let mut sink = async |_: u64, chunk: Chunk| {
         found.push(chunk);
         Ok(())
     };
-    stream(source, file, range, &mut sink).await?;
-    Ok(join(&found))
+    stream_range(source, file, range, &mut sink).await?;
+    Ok(concat_chunks(&found))
 }
 
-async fn small<P: PartSource>(source: &P, file: &str, range: Range<u64>) -> Result<Chunk> {
-    for _ in 0..RESTARTS {
-        let Some(info) = source.info(file).await? else { return Err(source.missing(file)) };
+async fn read_small_range<P: PartSource>(source: &P, file: &str, range: Range<u64>) -> Result<Chunk> {
+    for _ in 0..MAX_RESTARTS {
+        let Some(info) = source.info(file).await? else { return Err(source.missing_error(file)) };
         match source.range(file, range.start.min(info.size)..range.end.min(info.size)).await {
             Ok(chunk) => return Ok(chunk),
-            Err(Fault::Failed(error)) => return Err(error),
-            Err(Fault::Changed) => source.forget(file).await,
+            Err(ReadFault::Failed(error)) => return Err(error),
+            Err(ReadFault::Changed) => source.evict(file).await,
         }
     }
-    Err(changed(source, file))
+    Err(changed_error(source, file))
 }
 
 /// Streams a range of a file in order, part by part. A file that changes midway is an error, because the sink already
 /// has bytes of the old one.
-pub(crate) async fn stream<P: PartSource>(
+pub(crate) async fn stream_range<P: PartSource>(
     source: &P,
     file: &str,
     range: Range<u64>,
     sink: &mut impl AsyncFnMut(u64, Chunk) -> Result<()>,
 ) -> Result<()> {
-    let Some(info) = source.info(file).await? else { return Err(source.missing(file)) };
+    let Some(info) = source.info(file).await? else { return Err(source.missing_error(file)) };
     let size = source.part_size();
     let end = range.end.min(info.size);
     if range.start >= end {
         return Ok(());
     }
     let (first, last) = (range.start / size, end.div_ceil(size));
-    expect(source, file, info.size, first..last);
+    expect_parts(source, file, info.size, first..last);
     let mut reader = None;
     for part in first..last {
         let chunk = match source.part(file, part, last, &mut reader).await {
             Ok(chunk) => chunk,
-            Err(Fault::Failed(error)) => return Err(error),
-            Err(Fault::Changed) => {
-                source.forget(file).await;
-                return Err(changed(source, file));
+            Err(ReadFault::Failed(error)) => return Err(error),
+            Err(ReadFault::Changed) => {
+                source.evict(file).await;
+                return Err(changed_error(source, file));
             }
         };
         let begin = part * size;
@@ -205,12 +206,12 @@ pub(crate) async fn stream<P: PartSource>(
         let to = (end - begin).min(chunk.len() as u64);
         sink(begin + from, chunk.slice(from as usize..to as usize)).await?;
     }
-    source.seal(file, false).await;
+    source.finalize(file, false).await;
     Ok(())
 }
 
 /// Concatenates chunks.
-pub(crate) fn join(chunks: &[Chunk]) -> Chunk {
+pub(crate) fn concat_chunks(chunks: &[Chunk]) -> Chunk {
     let mut buffer = ChunkBuffer::new(chunks.iter().map(Chunk::len).sum());
     chunks.iter().for_each(|chunk| buffer.push(chunk));
     buffer.finish()

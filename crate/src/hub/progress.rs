@@ -13,11 +13,11 @@ use crate::util::clock;
 use crate::util::map::SortedMap;
 
 /// Maximum pause between two reports, in milliseconds. Five reports a second tolerate a late timer.
-const TICK_MS: f64 = 200.0;
+const REPORT_INTERVAL_MS: f64 = 200.0;
 /// Minimum pause between two reports, in milliseconds; closer ones are dropped.
-const THROTTLE_MS: f64 = 80.0;
+const MIN_REPORT_INTERVAL_MS: f64 = 80.0;
 /// Window over which the rate is averaged, in milliseconds.
-const WINDOW_MS: f64 = 4000.0;
+const RATE_WINDOW_MS: f64 = 4000.0;
 
 /// Phases of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -81,14 +81,14 @@ struct PartState {
 }
 
 /// Receiver of reports.
-type Callback = Box<dyn FnMut(&ProgressEvent)>;
+type ProgressCallback = Box<dyn FnMut(&ProgressEvent)>;
 
-struct Inner {
-    callback: RefCell<Callback>,
+struct ProgressState {
+    callback: RefCell<ProgressCallback>,
     phase: Cell<Phase>,
     file: RefCell<String>,
     done: Cell<u64>,
-    shown: Cell<u64>,
+    shown_bytes: Cell<u64>,
     total: Cell<u64>,
     from_cache: Cell<bool>,
     last_report: Cell<f64>,
@@ -104,7 +104,7 @@ struct Inner {
 
 /// Reports the progress of a load. Clones share one callback.
 #[derive(Clone)]
-pub struct Progress(Rc<Inner>);
+pub struct Progress(Rc<ProgressState>);
 
 impl std::fmt::Debug for Progress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -115,12 +115,12 @@ impl std::fmt::Debug for Progress {
 impl Progress {
     /// Reports to `callback`, which must not call methods of this object.
     pub fn new(callback: impl FnMut(&ProgressEvent) + 'static) -> Progress {
-        Progress(Rc::new(Inner {
+        Progress(Rc::new(ProgressState {
             callback: RefCell::new(Box::new(callback)),
             phase: Cell::new(Phase::Config),
             file: RefCell::default(),
             done: Cell::new(0),
-            shown: Cell::new(0),
+            shown_bytes: Cell::new(0),
             total: Cell::new(0),
             from_cache: Cell::new(false),
             last_report: Cell::new(0.0),
@@ -133,7 +133,7 @@ impl Progress {
     }
 
     /// Creates a progress without a callback.
-    pub fn none() -> Progress {
+    pub fn silent() -> Progress {
         Progress::new(|_| ())
     }
 
@@ -142,7 +142,7 @@ impl Progress {
         self.0.phase.set(phase);
         self.0.file.borrow_mut().clear();
         self.0.done.set(0);
-        self.0.shown.set(0);
+        self.0.shown_bytes.set(0);
         self.0.total.set(0);
         self.0.from_cache.set(false);
         self.0.samples.borrow_mut().clear();
@@ -152,19 +152,19 @@ impl Progress {
         if phase == Phase::Ready {
             let all = self.0.weights.get();
             self.0.done.set(all);
-            self.0.shown.set(all);
+            self.0.shown_bytes.set(all);
             self.0.total.set(all);
         }
         self.report();
     }
 
     /// Reports while `work` compiles `more` kernels; `made` returns how many are compiled.
-    pub async fn compiling<T>(&self, more: u64, made: impl Fn() -> u64, work: impl Future<Output = T>) -> T {
+    pub async fn report_compiling<T>(&self, more: u64, made: impl Fn() -> u64, work: impl Future<Output = T>) -> T {
         let (before, total) = self.0.kernels.get();
         self.0.kernels.set((before, total + more));
         let mut work = pin!(work);
         loop {
-            match select(work, clock::sleep(TICK_MS)).await {
+            match select(work, clock::sleep(REPORT_INTERVAL_MS)).await {
                 Either::Left((value, _)) => {
                     self.count_kernels(before + more);
                     return value;
@@ -193,7 +193,7 @@ impl Progress {
     }
 
     /// Fraction of the load that is done. Weights and kernels load in parallel, so the slower one decides.
-    fn whole(&self, loaded: u64, total: u64) -> f64 {
+    fn overall_progress(&self, loaded: u64, total: u64) -> f64 {
         let part = |(done, all): (u64, u64)| if all == 0 { 1.0 } else { done.min(all) as f64 / all as f64 };
         let some = if total == 0 { 0.0 } else { part((loaded, total)) };
         let share = match self.0.phase.get() {
@@ -228,7 +228,7 @@ impl Progress {
     }
 
     /// Whether a part's bytes are not yet counted in this phase.
-    pub fn counts(&self, file: &str, part: u64) -> bool {
+    pub fn is_uncounted(&self, file: &str, part: u64) -> bool {
         self.state(file, part, |state| !state.counted)
     }
 
@@ -238,7 +238,7 @@ impl Progress {
     }
 
     /// Marks a part as fully read.
-    pub fn came(&self, file: &str, part: u64, from_cache: bool) {
+    pub fn mark_read(&self, file: &str, part: u64, from_cache: bool) {
         self.state(file, part, |state| {
             state.counted = true;
             state.fetched |= !from_cache;
@@ -246,7 +246,7 @@ impl Progress {
     }
 
     /// Resets the parts of a file that must be read again.
-    pub fn forget(&self, file: &str) {
+    pub fn reset_parts(&self, file: &str) {
         if let Some(parts) = self.0.parts.borrow_mut().get_mut(file) {
             parts.values_mut().for_each(|state| state.counted = false);
         }
@@ -259,19 +259,19 @@ impl Progress {
     }
 
     /// Counts bytes that have arrived.
-    pub fn add(&self, bytes: u64, from_cache: bool) {
+    pub fn add_bytes(&self, bytes: u64, from_cache: bool) {
         self.0.done.set(self.0.done.get() + bytes);
-        self.0.shown.set(self.0.shown.get().max(self.0.done.get()));
+        self.0.shown_bytes.set(self.0.shown_bytes.get().max(self.0.done.get()));
         self.0.from_cache.set(from_cache);
         // Report the last bytes in any case: no later report may follow to show completion.
         let all = self.0.total.get() > 0 && self.0.done.get() >= self.0.total.get();
-        if all || clock::now_ms() - self.0.last_report.get() >= THROTTLE_MS {
+        if all || clock::now_ms() - self.0.last_report.get() >= MIN_REPORT_INTERVAL_MS {
             self.report();
         }
     }
 
     /// Subtracts bytes that must be read again. The reported number does not change until they have arrived again.
-    pub fn take_back(&self, bytes: u64) {
+    pub fn uncount_bytes(&self, bytes: u64) {
         self.0.done.set(self.0.done.get().saturating_sub(bytes));
     }
 
@@ -286,7 +286,7 @@ impl Progress {
         let mut samples = self.0.samples.borrow_mut();
         let done = self.0.done.get();
         samples.push_back((now, done));
-        while samples.len() > 2 && samples.front().is_some_and(|(t, _)| now - t > WINDOW_MS) {
+        while samples.len() > 2 && samples.front().is_some_and(|(t, _)| now - t > RATE_WINDOW_MS) {
             samples.pop_front();
         }
         match samples.front() {
@@ -300,18 +300,18 @@ impl Progress {
         if self.0.phase.get() == Phase::Weights {
             self.0.weights.set(self.0.total.get());
         }
-        self.tell(self.0.phase.get());
+        self.emit(self.0.phase.get());
         if self.waits_for_kernels() {
             self.0.phase.set(Phase::Compile);
-            self.tell(Phase::Compile);
+            self.emit(Phase::Compile);
         }
     }
 
-    fn tell(&self, phase: Phase) {
+    fn emit(&self, phase: Phase) {
         let bytes_per_second = if phase == Phase::Compile { 0.0 } else { self.rate() };
         let (loaded, total) = match phase {
             Phase::Compile => self.0.kernels.get(),
-            _ => (self.0.shown.get(), self.0.total.get()),
+            _ => (self.0.shown_bytes.get(), self.0.total.get()),
         };
         let left = total.saturating_sub(self.0.done.get());
         let known = phase != Phase::Compile && total > 0 && (left == 0 || bytes_per_second > 0.0);
@@ -320,7 +320,7 @@ impl Progress {
             file: self.0.file.borrow().clone(),
             loaded: if total > 0 { loaded.min(total) } else { loaded },
             total,
-            share: self.whole(loaded, total),
+            share: self.overall_progress(loaded, total),
             bytes_per_second,
             seconds_left: known.then(|| if left == 0 { 0.0 } else { left as f64 / bytes_per_second }),
             from_cache: self.0.from_cache.get(),
@@ -333,14 +333,14 @@ impl Progress {
     }
 
     /// Runs `future` and keeps reporting until it completes.
-    pub async fn during<T>(&self, future: impl Future<Output = T>) -> T {
+    pub async fn report_while<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         loop {
-            match select(future, clock::sleep(TICK_MS)).await {
+            match select(future, clock::sleep(REPORT_INTERVAL_MS)).await {
                 Either::Left((value, _)) => return value,
                 Either::Right(((), rest)) => {
                     future = rest;
-                    if clock::now_ms() - self.0.last_report.get() >= TICK_MS * 0.9 {
+                    if clock::now_ms() - self.0.last_report.get() >= REPORT_INTERVAL_MS * 0.9 {
                         self.report();
                     }
                 }
@@ -361,9 +361,9 @@ mod tests {
         progress.phase(Phase::Weights);
         let parts = [(0, 40), (1, 40), (2, 20)];
         let read = |part: u64, bytes: u64, cached: bool| {
-            if progress.counts("a", part) {
-                progress.add(bytes, cached && !progress.was_fetched("a", part));
-                progress.came("a", part, cached);
+            if progress.is_uncounted("a", part) {
+                progress.add_bytes(bytes, cached && !progress.was_fetched("a", part));
+                progress.mark_read("a", part, cached);
             }
         };
         parts.iter().for_each(|(part, bytes)| progress.expect_part("a", *part, *bytes));
@@ -380,8 +380,8 @@ mod tests {
         progress.expect_part("a", 0, 40);
         read(0, 40, true);
         assert_eq!(told(), Some((40, 40, false)));
-        progress.take_back(40);
-        progress.forget("a");
+        progress.uncount_bytes(40);
+        progress.reset_parts("a");
         read(0, 40, true);
         assert_eq!((told(), progress.loaded()), (Some((40, 40, false)), 40));
     }
@@ -394,22 +394,22 @@ mod tests {
         for phase in [Phase::Config, Phase::Config, Phase::Tokenizer] {
             progress.phase(phase);
             progress.expect(10);
-            progress.add(10, false);
+            progress.add_bytes(10, false);
         }
         progress.phase(Phase::Weights);
         progress.expect(100);
         let made = Cell::new(0);
         let work = async {
             for _ in 0..4 {
-                progress.add(25, true);
+                progress.add_bytes(25, true);
                 clock::sleep(1.0).await;
             }
             for i in 1..=4 {
                 made.set(i);
-                clock::sleep(TICK_MS * 1.5).await;
+                clock::sleep(REPORT_INTERVAL_MS * 1.5).await;
             }
         };
-        pollster::block_on(progress.compiling(4, || made.get(), work));
+        pollster::block_on(progress.report_compiling(4, || made.get(), work));
         progress.phase(Phase::Ready);
         let events = events.borrow();
         assert!(events.windows(2).all(|two| two[0].share <= two[1].share));

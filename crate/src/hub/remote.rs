@@ -8,24 +8,24 @@ use super::abort::AbortFlag;
 use super::chunk::{Chunk, ChunkBuffer};
 use super::progress::Progress;
 use super::retry::{RetryPolicy, is_transient};
-use super::transport::{Body, Headers, Method, Request, Response, Transport};
+use super::transport::{HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport};
 use crate::Error;
 use crate::util::clock;
 
 /// Maximum file size accepted from a server; larger claims could overflow sums.
-const MAX_SIZE: u64 = 1 << 50;
+const MAX_FILE_BYTES: u64 = 1 << 50;
 
 /// Identifies one content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct FileValidator {
     pub size: u64,
     /// ETag or `Last-Modified` date; `None` if the server exposes neither.
     pub validator: Option<String>,
 }
 
-impl Identity {
+impl FileValidator {
     /// Whether an answer with these properties has the same content, as far as both sides know.
-    fn agrees(&self, size: Option<u64>, validator: Option<&str>) -> bool {
+    fn matches(&self, size: Option<u64>, validator: Option<&str>) -> bool {
         size.is_none_or(|s| s == self.size)
             && match (validator, self.validator.as_deref()) {
                 (Some(a), Some(b)) => a == b,
@@ -36,53 +36,53 @@ impl Identity {
 
 /// Why a read failed.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum ReadFault {
     /// The file on the server is no longer the one whose read was started.
     Changed,
     /// Any other failure.
     Failed(Error),
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Fault {
-        Fault::Failed(error)
+impl From<Error> for ReadFault {
+    fn from(error: Error) -> ReadFault {
+        ReadFault::Failed(error)
     }
 }
 
 /// Metadata from the answer to HEAD.
 #[derive(Debug, Clone)]
-pub(crate) struct Head {
+pub(crate) struct HeadReply {
     pub size: Option<u64>,
     pub validator: Option<String>,
     pub commit: Option<String>,
 }
 
 /// An answer, or the connection's error message.
-type Answer<T> = Result<Response<<T as Transport>::Body>, String>;
+type HttpResult<T> = Result<HttpResponse<<T as Transport>::Body>, String>;
 
 /// A server and the state that its requests share.
-pub(crate) struct Remote<T: Transport> {
+pub(crate) struct RemoteServer<T: Transport> {
     pub transport: T,
     pub token: Option<String>,
     pub retry: RetryPolicy,
     pub abort: AbortFlag,
     pub progress: Progress,
     /// Earliest time of the next request: a 429 delays all streams, not only its own.
-    pub not_before: Cell<f64>,
+    pub earliest_request_ms: Cell<f64>,
     /// Set by a 429: the server does not accept parallel streams.
     pub throttled: Cell<bool>,
     /// Set by the first answer, whatever its status.
     pub reached: Cell<bool>,
 }
 
-impl<T: Transport> Remote<T> {
+impl<T: Transport> RemoteServer<T> {
     fn network(&self, url: &str, reason: impl Into<String>) -> Error {
         let (url, reason) = (url.to_string(), reason.into());
         if self.reached.get() { Error::Network { url, reason } } else { Error::Unreachable { url, reason } }
     }
 
     /// Maximum number of failures in a row. Lower for a server that never answered, since it is unlikely to start.
-    fn attempts(&self) -> u32 {
+    fn max_attempts(&self) -> u32 {
         let RetryPolicy { attempts, first_attempts, .. } = self.retry;
         if self.reached.get() { attempts } else { attempts.min(first_attempts) }
     }
@@ -92,13 +92,19 @@ impl<T: Transport> Remote<T> {
     }
 
     /// Sends one request without retries. The caller handles error statuses.
-    async fn once(&self, method: Method, url: &str, range: &str, limit_ms: f64) -> Result<Answer<T>, Error> {
-        let wait = self.not_before.get() - clock::now_ms();
+    async fn send_once(
+        &self,
+        method: HttpMethod,
+        url: &str,
+        range: &str,
+        limit_ms: f64,
+    ) -> Result<HttpResult<T>, Error> {
+        let wait = self.earliest_request_ms.get() - clock::now_ms();
         if wait > 0.0 {
             self.pause(url, wait).await?;
         }
         let request =
-            Request { method, url: url.to_string(), range: Some(range.to_string()), token: self.token.clone() };
+            HttpRequest { method, url: url.to_string(), range: Some(range.to_string()), token: self.token.clone() };
         let sent = clock::timeout(limit_ms, self.transport.send(request));
         Ok(match self.abort.guard(&format!("downloading {url}"), sent).await? {
             Some(answer) => {
@@ -111,7 +117,7 @@ impl<T: Transport> Remote<T> {
 
     /// The pause before retrying a refused answer, or the error that ends the retries. A successful status is refused
     /// when the body is a web page.
-    fn refusal(&self, url: &str, status: u16, headers: &Headers, failures: u32) -> Result<f64, Error> {
+    fn retry_pause(&self, url: &str, status: u16, headers: &HttpHeaders, failures: u32) -> Result<f64, Error> {
         // For missing repositories the Hub answers 401 to clients without access; the error code tells the cases apart.
         let missing = headers.error_code.as_deref().is_some_and(|code| code.ends_with("NotFound"));
         match status {
@@ -133,7 +139,7 @@ impl<T: Transport> Remote<T> {
                 let pause = asked.unwrap_or(0.0).max(self.retry.pause(failures));
                 if status == 429 {
                     self.throttled.set(true);
-                    self.not_before.set(self.not_before.get().max(clock::now_ms() + pause));
+                    self.earliest_request_ms.set(self.earliest_request_ms.get().max(clock::now_ms() + pause));
                 }
                 Ok(pause)
             }
@@ -142,36 +148,36 @@ impl<T: Transport> Remote<T> {
     }
 
     /// Requests size and validator of a file without its body. `patient` retries; otherwise the first failure is final.
-    pub async fn head(&self, url: &str, patient: bool) -> Result<Head, Error> {
+    pub async fn head(&self, url: &str, patient: bool) -> Result<HeadReply, Error> {
         let limit_ms = if patient { self.retry.stall_ms } else { self.retry.stall_ms.min(8000.0) };
         let mut failures = 0;
-        let mut method = Method::Head;
+        let mut method = HttpMethod::Head;
         loop {
             // The range header keeps the browser from asking for a compressed body, whose length is of no use. Where
             // HEAD is not allowed (signed URLs are signed for GET), the first byte gives the same information.
-            let range = if method == Method::Head { "bytes=0-" } else { "bytes=0-0" };
+            let range = if method == HttpMethod::Head { "bytes=0-" } else { "bytes=0-0" };
             failures += 1;
-            let (reason, pause) = match self.once(method, url, range, limit_ms).await? {
-                Ok(Response { status: 200 | 206, headers, .. }) if !headers.is_page() => {
+            let (reason, pause) = match self.send_once(method, url, range, limit_ms).await? {
+                Ok(HttpResponse { status: 200 | 206, headers, .. }) if !headers.is_page() => {
                     let total = headers.content_range().1;
-                    let size = total.or_else(|| headers.length().filter(|_| method == Method::Head));
-                    return Ok(Head { size, validator: headers.validator(), commit: headers.commit });
+                    let size = total.or_else(|| headers.body_length().filter(|_| method == HttpMethod::Head));
+                    return Ok(HeadReply { size, validator: headers.validator(), commit: headers.commit });
                 }
-                Ok(Response { status: 416, headers, .. }) => {
-                    return Ok(Head { size: Some(0), validator: headers.validator(), commit: headers.commit });
+                Ok(HttpResponse { status: 416, headers, .. }) => {
+                    return Ok(HeadReply { size: Some(0), validator: headers.validator(), commit: headers.commit });
                 }
-                Ok(Response { status: 400 | 403 | 405 | 501, .. }) if method == Method::Head => {
-                    method = Method::Get;
+                Ok(HttpResponse { status: 400 | 403 | 405 | 501, .. }) if method == HttpMethod::Head => {
+                    method = HttpMethod::Get;
                     failures -= 1;
                     continue;
                 }
                 Ok(answer) => {
-                    let pause = self.refusal(url, answer.status, &answer.headers, failures)?;
+                    let pause = self.retry_pause(url, answer.status, &answer.headers, failures)?;
                     (format!("HTTP {}", answer.status), pause)
                 }
                 Err(reason) => (reason, self.retry.pause(failures)),
             };
-            if failures >= if patient { self.attempts() } else { 1 } {
+            if failures >= if patient { self.max_attempts() } else { 1 } {
                 return Err(self.network(url, reason));
             }
             self.pause(url, pause).await?;
@@ -181,23 +187,23 @@ impl<T: Transport> Remote<T> {
 
 /// Reads one range of a file in order; resumes a broken connection at the byte where it broke.
 pub(crate) struct RangeReader<T: Transport> {
-    remote: Rc<Remote<T>>,
+    remote: Rc<RemoteServer<T>>,
     url: String,
     /// Offset of the next byte to return.
     pub pos: u64,
     /// Offset after the last byte; `None` until the file's length is known.
     end: Option<u64>,
     /// The expected content; set by the first answer if the caller does not know it.
-    pub identity: Option<Identity>,
+    pub identity: Option<FileValidator>,
     /// The validator of the first answer, even if that had no size.
     pub validator: Option<String>,
     /// The commit named by the last answer.
     pub commit: Option<String>,
     /// False if the server answers a range with the whole file.
-    pub ranges: bool,
+    pub supports_ranges: bool,
     body: Option<T::Body>,
     /// Received bytes that were not returned yet.
-    rest: Option<Chunk>,
+    unread: Option<Chunk>,
     /// Bytes of the current body to skip until `pos`.
     skip: u64,
     failures: u32,
@@ -205,7 +211,13 @@ pub(crate) struct RangeReader<T: Transport> {
 }
 
 impl<T: Transport> RangeReader<T> {
-    pub fn new(remote: Rc<Remote<T>>, url: String, start: u64, end: Option<u64>, identity: Option<Identity>) -> Self {
+    pub fn new(
+        remote: Rc<RemoteServer<T>>,
+        url: String,
+        start: u64,
+        end: Option<u64>,
+        identity: Option<FileValidator>,
+    ) -> Self {
         let validator = identity.as_ref().and_then(|i| i.validator.clone());
         RangeReader {
             remote,
@@ -215,9 +227,9 @@ impl<T: Transport> RangeReader<T> {
             identity,
             validator,
             commit: None,
-            ranges: true,
+            supports_ranges: true,
             body: None,
-            rest: None,
+            unread: None,
             skip: 0,
             failures: 0,
             total_failures: 0,
@@ -230,51 +242,51 @@ impl<T: Transport> RangeReader<T> {
     }
 
     /// Whether the reader serves this content of the file, as far as both sides know.
-    pub fn reads(&self, content: &Identity) -> bool {
-        self.identity.as_ref().is_none_or(|own| own.agrees(Some(content.size), content.validator.as_deref()))
+    pub fn matches_content(&self, content: &FileValidator) -> bool {
+        self.identity.as_ref().is_none_or(|own| own.matches(Some(content.size), content.validator.as_deref()))
     }
 
     /// Reads to the end of a file of unknown length. Needs a server that ignores ranges.
-    pub fn unbound(&mut self) {
+    pub fn clear_end(&mut self) {
         self.end = None;
     }
 
     /// Moves the end of the range to `end`. A new request follows once the current body is used up.
-    pub fn extend(&mut self, end: u64) {
-        if self.ranges && self.end != Some(end) && self.rest.is_none() {
+    pub fn extend_to(&mut self, end: u64) {
+        if self.supports_ranges && self.end != Some(end) && self.unread.is_none() {
             self.body = None;
         }
         self.end = Some(end);
     }
 
-    async fn fail(&mut self, reason: String, pause: Option<f64>) -> Result<(), Fault> {
+    async fn fail(&mut self, reason: String, pause: Option<f64>) -> Result<(), ReadFault> {
         self.body = None;
         self.failures += 1;
         self.total_failures += 1;
         let retry = &self.remote.retry;
-        if self.failures >= self.remote.attempts() || self.total_failures >= retry.total_attempts {
+        if self.failures >= self.remote.max_attempts() || self.total_failures >= retry.total_attempts {
             let times = self.failures.max(self.total_failures);
-            return Err(Fault::Failed(self.remote.network(&self.url, format!("{reason} ({times} attempts)"))));
+            return Err(ReadFault::Failed(self.remote.network(&self.url, format!("{reason} ({times} attempts)"))));
         }
         let pause = pause.unwrap_or_else(|| retry.pause(self.failures));
         Ok(self.remote.pause(&self.url, pause).await?)
     }
 
     /// Opens a body at `pos`, unless the range is fully read. Returns once the headers have arrived.
-    pub async fn open(&mut self) -> Result<(), Fault> {
+    pub async fn open(&mut self) -> Result<(), ReadFault> {
         while self.body.is_none() && !self.is_done() {
             let range = match self.end {
                 Some(end) => format!("bytes={}-{}", self.pos, end.saturating_sub(1)),
                 None => format!("bytes={}-", self.pos),
             };
-            match self.remote.once(Method::Get, &self.url, &range, self.remote.retry.stall_ms).await? {
+            match self.remote.send_once(HttpMethod::Get, &self.url, &range, self.remote.retry.stall_ms).await? {
                 Ok(response) if matches!(response.status, 200 | 206) && !response.headers.is_page() => {
                     self.accept(response)?;
                 }
-                Ok(Response { status: 416, headers, .. }) => self.past_the_end(&headers)?,
+                Ok(HttpResponse { status: 416, headers, .. }) => self.handle_416(&headers)?,
                 Ok(response) => {
                     let next = self.failures + 1;
-                    let pause = self.remote.refusal(&self.url, response.status, &response.headers, next)?;
+                    let pause = self.remote.retry_pause(&self.url, response.status, &response.headers, next)?;
                     self.fail(format!("HTTP {}", response.status), Some(pause)).await?;
                 }
                 Err(reason) => self.fail(reason, None).await?,
@@ -284,64 +296,64 @@ impl<T: Transport> RangeReader<T> {
     }
 
     /// Checks that an answer has the requested file and offset.
-    fn accept(&mut self, response: Response<T::Body>) -> Result<(), Fault> {
+    fn accept(&mut self, response: HttpResponse<T::Body>) -> Result<(), ReadFault> {
         let headers = response.headers;
         let (first, total) = headers.content_range();
         let partial = response.status == 206;
         if partial && first.is_some_and(|first| first != self.pos) {
             let reason = format!("requested byte {}, but the server sent from byte {}", self.pos, first.unwrap_or(0));
-            return Err(Fault::Failed(self.remote.network(&self.url, reason)));
+            return Err(ReadFault::Failed(self.remote.network(&self.url, reason)));
         }
         let size = if partial {
             // A page may not see Content-Range. An open range, or one answered short, still ends at the file's end.
-            let reached = headers.length().map(|length| self.pos + length);
+            let reached = headers.body_length().map(|length| self.pos + length);
             total.or(reached.filter(|reached| self.end.is_none_or(|end| *reached < end)))
         } else {
-            headers.length()
+            headers.body_length()
         };
-        if let Some(size) = size.filter(|size| *size > MAX_SIZE) {
-            return Err(Fault::Failed(self.remote.network(&self.url, format!("the server claims {size} bytes"))));
+        if let Some(size) = size.filter(|size| *size > MAX_FILE_BYTES) {
+            return Err(ReadFault::Failed(self.remote.network(&self.url, format!("the server claims {size} bytes"))));
         }
         let validator = headers.validator();
         if let (Some(new), Some(old)) = (&validator, &self.validator)
             && new != old
         {
-            return Err(Fault::Changed);
+            return Err(ReadFault::Changed);
         }
         match (&self.identity, size) {
-            (Some(identity), _) if !identity.agrees(size, validator.as_deref()) => return Err(Fault::Changed),
+            (Some(identity), _) if !identity.matches(size, validator.as_deref()) => return Err(ReadFault::Changed),
             (None, Some(size)) => {
-                self.identity = Some(Identity { size, validator: self.validator.clone().or(validator.clone()) });
+                self.identity = Some(FileValidator { size, validator: self.validator.clone().or(validator.clone()) });
                 self.end = Some(self.end.map_or(size, |end| end.min(size)));
             }
             _ => {}
         }
         self.validator = self.validator.take().or(validator);
         self.commit = headers.commit.or(self.commit.take());
-        self.ranges = partial;
+        self.supports_ranges = partial;
         self.skip = if partial { 0 } else { self.pos };
         self.body = Some(response.body);
         Ok(())
     }
 
     /// Handles 416: correct for an empty file and at the file's end, otherwise the file changed.
-    fn past_the_end(&mut self, headers: &Headers) -> Result<(), Fault> {
+    fn handle_416(&mut self, headers: &HttpHeaders) -> Result<(), ReadFault> {
         let size = headers.content_range().1.unwrap_or(0);
         if self.identity.as_ref().is_some_and(|i| i.size != size) || self.pos > size {
-            return Err(Fault::Changed);
+            return Err(ReadFault::Changed);
         }
         self.validator = self.validator.take().or(headers.validator());
-        self.identity = Some(Identity { size, validator: self.validator.clone() });
+        self.identity = Some(FileValidator { size, validator: self.validator.clone() });
         self.commit = headers.commit.clone().or(self.commit.take());
         self.end = Some(self.pos);
         Ok(())
     }
 
     /// Returns the next bytes at `pos`, at most `max`; `None` at the end of the range.
-    pub async fn next(&mut self, max: usize) -> Result<Option<Chunk>, Fault> {
+    pub async fn next(&mut self, max: usize) -> Result<Option<Chunk>, ReadFault> {
         loop {
-            if let Some(rest) = self.rest.take() {
-                return Ok(Some(self.hand_out(rest, max)));
+            if let Some(rest) = self.unread.take() {
+                return Ok(Some(self.take_at_most(rest, max)));
             }
             self.open().await?;
             if self.is_done() {
@@ -355,11 +367,11 @@ impl<T: Transport> RangeReader<T> {
             match read {
                 None => self.fail(format!("no data received for {} s", stall / 1000.0), None).await?,
                 Some(Err(failure)) => self.fail(failure.0, None).await?,
-                Some(Ok(None)) => self.body_ended().await?,
+                Some(Ok(None)) => self.handle_body_end().await?,
                 Some(Ok(Some(chunk))) => {
-                    if let Some(chunk) = self.cut(&chunk) {
+                    if let Some(chunk) = self.trim(&chunk) {
                         self.failures = 0;
-                        return Ok(Some(self.hand_out(chunk, max)));
+                        return Ok(Some(self.take_at_most(chunk, max)));
                     }
                 }
             }
@@ -367,14 +379,14 @@ impl<T: Transport> RangeReader<T> {
     }
 
     /// Handles the end of the body: premature, unless the file's length was never known.
-    async fn body_ended(&mut self) -> Result<(), Fault> {
+    async fn handle_body_end(&mut self) -> Result<(), ReadFault> {
         match (self.end, &self.identity) {
             (Some(end), Some(_)) => {
                 let missing = end - self.pos;
                 self.fail(format!("the response ended {missing} bytes early"), None).await
             }
             _ => {
-                self.identity = Some(Identity { size: self.pos, validator: self.validator.clone() });
+                self.identity = Some(FileValidator { size: self.pos, validator: self.validator.clone() });
                 self.end = Some(self.pos);
                 Ok(())
             }
@@ -382,7 +394,7 @@ impl<T: Transport> RangeReader<T> {
     }
 
     /// Removes bytes before `pos` (of a body that starts at the file's start) and after the end.
-    fn cut(&mut self, chunk: &Chunk) -> Option<Chunk> {
+    fn trim(&mut self, chunk: &Chunk) -> Option<Chunk> {
         let length = chunk.len() as u64;
         if self.skip >= length {
             self.skip -= length;
@@ -390,16 +402,16 @@ impl<T: Transport> RangeReader<T> {
         }
         let from = std::mem::take(&mut self.skip);
         // Without ranges, bytes after this range's end may be requested next.
-        let end = self.end.filter(|_| self.ranges).or(self.identity.as_ref().map(|i| i.size));
+        let end = self.end.filter(|_| self.supports_ranges).or(self.identity.as_ref().map(|i| i.size));
         let room = end.map_or(length - from, |end| (end - self.pos).min(length - from));
         (room > 0).then(|| chunk.slice(from as usize..(from + room) as usize))
     }
 
-    fn hand_out(&mut self, chunk: Chunk, max: usize) -> Chunk {
+    fn take_at_most(&mut self, chunk: Chunk, max: usize) -> Chunk {
         // Compare as u64: the rest of a file may not fit into a 32-bit usize.
         let max = self.end.map_or(max, |end| (end - self.pos).min(max as u64) as usize);
         let chunk = if chunk.len() > max {
-            self.rest = Some(chunk.slice(max..chunk.len()));
+            self.unread = Some(chunk.slice(max..chunk.len()));
             chunk.slice(0..max)
         } else {
             chunk
@@ -409,7 +421,7 @@ impl<T: Transport> RangeReader<T> {
     }
 
     /// Reads until the buffer is full or the range ends; calls `count` with the bytes as they arrive.
-    pub async fn fill(&mut self, buffer: &mut ChunkBuffer, count: impl Fn(u64)) -> Result<(), Fault> {
+    pub async fn fill(&mut self, buffer: &mut ChunkBuffer, count: impl Fn(u64)) -> Result<(), ReadFault> {
         while buffer.missing() > 0 && !self.is_done() {
             let Some(chunk) = self.next(buffer.missing()).await? else { break };
             count(chunk.len() as u64);

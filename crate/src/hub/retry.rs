@@ -49,7 +49,7 @@ impl RetryPolicy {
         if let Ok(seconds) = header.trim().parse::<u32>() {
             return Some(f64::from(seconds) * 1000.0);
         }
-        Some((date(header.trim())? - clock::now_ms()).max(0.0))
+        Some((parse_date(header.trim())? - clock::now_ms()).max(0.0))
     }
 }
 
@@ -61,7 +61,7 @@ fn date(text: &str) -> Option<f64> {
 
 /// Parses a date into milliseconds since 1970.
 #[cfg(not(target_arch = "wasm32"))]
-fn date(text: &str) -> Option<f64> {
+fn parse_date(text: &str) -> Option<f64> {
     let date = httpdate::parse_http_date(text).ok()?;
     Some(date.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs_f64() * 1000.0)
 }

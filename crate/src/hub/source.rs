@@ -10,9 +10,9 @@ use super::http::HttpSource;
 use super::model_ref::ModelRef;
 use super::parts::{FileInfo, PartSource};
 use super::progress::Progress;
-use super::{CachedModel, Chunk, HubOptions, Store, cache, parts, tensors};
-use crate::format::gguf::{clip::is_tower, part_of};
-use crate::format::safetensors::Header;
+use super::{CachedModel, Chunk, HubOptions, KeyValueStore, cache, parts, tensors};
+use crate::format::gguf::{mmproj::is_mmproj, parse_split_name};
+use crate::format::safetensors::SafetensorsHeader;
 use crate::format::{Checkpoint, TensorInfo};
 use crate::{Error, Result};
 
@@ -23,7 +23,7 @@ use super::native::{DirStore as DefaultStore, LocalDir, NativeTransport as Defau
 #[cfg(target_arch = "wasm32")]
 use super::webllm::{self, WebLlm};
 
-enum Place {
+enum SourceKind {
     Http(Box<HttpSource<DefaultTransport, DefaultStore>>),
     #[cfg(not(target_arch = "wasm32"))]
     Local(LocalDir),
@@ -36,7 +36,7 @@ enum Place {
 /// The files of one model. Clones share caches and state.
 #[derive(Clone)]
 pub struct Source {
-    place: Rc<Place>,
+    kind: Rc<SourceKind>,
     /// The GGUF file named by the caller.
     gguf: Option<String>,
     abort: AbortFlag,
@@ -47,17 +47,17 @@ pub struct Source {
 /// Calls a generic function with the concrete source kind.
 macro_rules! with_place {
     ($self:expr, $place:ident => $call:expr) => {
-        match &*$self.place {
-            Place::Http($place) => {
+        match &*$self.kind {
+            SourceKind::Http($place) => {
                 let $place = $place.as_ref();
                 $call
             }
             #[cfg(not(target_arch = "wasm32"))]
-            Place::Local($place) => $call,
+            SourceKind::Local($place) => $call,
             #[cfg(target_arch = "wasm32")]
-            Place::Picked($place) => $call,
+            SourceKind::Picked($place) => $call,
             #[cfg(target_arch = "wasm32")]
-            Place::WebLlm($place) => {
+            SourceKind::WebLlm($place) => {
                 let $place = $place.as_ref();
                 $call
             }
@@ -69,7 +69,7 @@ impl Source {
     /// Opens a model's source. Network: one HEAD request for a repository at a branch or tag, otherwise none.
     pub async fn open(model: &ModelRef, options: &HubOptions, abort: AbortFlag, progress: Progress) -> Result<Source> {
         let (model, gguf) = match model {
-            ModelRef::File { place, file } => (place.as_ref(), Some(file.clone())),
+            ModelRef::File { location: place, file } => (place.as_ref(), Some(file.clone())),
             other => (other, None),
         };
         #[cfg(not(target_arch = "wasm32"))]
@@ -78,7 +78,7 @@ impl Source {
         if let ModelRef::Path { path } = model {
             let local = LocalDir::open(std::path::Path::new(path), options.part_size, progress)?;
             let gguf = gguf.or_else(|| only_gguf(&local.list()));
-            return Ok(Source { place: Rc::new(Place::Local(local)), gguf, abort, store });
+            return Ok(Source { kind: Rc::new(SourceKind::Local(local)), gguf, abort, store });
         }
         #[cfg(target_arch = "wasm32")]
         let found = match gguf {
@@ -95,7 +95,7 @@ impl Source {
         #[cfg(target_arch = "wasm32")]
         if let Some(local) = found {
             // Files missing from WebLLM's cache come from the network, or are optional.
-            let place = Rc::new(Place::WebLlm(Box::new(WebLlm { local, remote: http.ok() })));
+            let place = Rc::new(SourceKind::WebLlm(Box::new(WebLlm { local, remote: http.ok() })));
             return Ok(Source { place, gguf, abort, store });
         }
         let http = http?;
@@ -103,7 +103,7 @@ impl Source {
         if let (Some(problem), true) = (problem, options.cache) {
             http.warn(problem);
         }
-        Ok(Source { place: Rc::new(Place::Http(Box::new(http))), gguf, abort, store })
+        Ok(Source { kind: Rc::new(SourceKind::Http(Box::new(http))), gguf, abort, store })
     }
 
     /// Opens files that the user picked.
@@ -117,67 +117,67 @@ impl Source {
         let picked = PickedFiles::new(files, options.part_size, progress)?;
         let gguf = only_gguf(&picked.list());
         let store = if options.cache { DefaultStore::open().await.ok() } else { None };
-        Ok(Source { place: Rc::new(Place::Picked(picked)), gguf, abort, store })
+        Ok(Source { place: Rc::new(SourceKind::Picked(picked)), gguf, abort, store })
     }
 
     /// Reads a persisted value by name. Names consist of two path segments, which no model file has.
-    pub async fn kept(&self, name: &str) -> Option<Vec<u8>> {
+    pub async fn read_persisted(&self, name: &str) -> Option<Vec<u8>> {
         Some(self.store.as_ref()?.get(name, 0).await?.to_vec())
     }
 
     /// Persists a small value. If that fails, or nothing is persisted, the value is computed again next time.
-    pub async fn keep(&self, name: &str, fact: Vec<u8>) {
+    pub async fn persist(&self, name: &str, fact: Vec<u8>) {
         if let Some(store) = &self.store {
             let _ = store.put(name, &Chunk::from_vec(fact)).await;
         }
     }
 
     /// Whether anything is persisted between visits.
-    pub(crate) fn keeps(&self) -> bool {
+    pub(crate) fn is_persistent(&self) -> bool {
         self.store.is_some()
     }
 
-    fn piece_key(&self, set: &str, rest: &str) -> String {
-        cache::made_key(self.name(), &format!("{set}-{rest}"))
+    fn derived_chunk_key(&self, set: &str, rest: &str) -> String {
+        cache::derived_key(self.name(), &format!("{set}-{rest}"))
     }
 
     /// Whether all chunks of a set derived from this model's files are stored.
-    pub(crate) async fn has_set(&self, set: &str) -> bool {
+    pub(crate) async fn has_derived_set(&self, set: &str) -> bool {
         match &self.store {
-            Some(store) => store.get(&self.piece_key(set, "whole"), 0).await.is_some(),
+            Some(store) => store.get(&self.derived_chunk_key(set, "whole"), 0).await.is_some(),
             None => false,
         }
     }
 
     /// Reads a stored chunk of a derived set; it must have `size` bytes.
-    pub(crate) async fn kept_piece(&self, set: &str, index: usize, size: u64) -> Option<Chunk> {
-        let key = self.piece_key(set, &format!("{index}-{size}"));
+    pub(crate) async fn read_derived_chunk(&self, set: &str, index: usize, size: u64) -> Option<Chunk> {
+        let key = self.derived_chunk_key(set, &format!("{index}-{size}"));
         self.store.as_ref()?.get(&key, size).await.filter(|chunk| chunk.len() as u64 == size)
     }
 
     /// Stores a chunk of a derived set; false if there was no space.
-    pub(crate) async fn keep_piece(&self, set: &str, index: usize, chunk: &Chunk) -> bool {
+    pub(crate) async fn write_derived_chunk(&self, set: &str, index: usize, chunk: &Chunk) -> bool {
         let Some(store) = &self.store else { return false };
-        store.put(&self.piece_key(set, &format!("{index}-{}", chunk.len())), chunk).await.is_ok()
+        store.put(&self.derived_chunk_key(set, &format!("{index}-{}", chunk.len())), chunk).await.is_ok()
     }
 
     /// Marks a derived set as complete.
-    pub(crate) async fn close_set(&self, set: &str) {
+    pub(crate) async fn complete_derived_set(&self, set: &str) {
         if let Some(store) = &self.store {
-            let _ = store.put(&self.piece_key(set, "whole"), &Chunk::from_vec(b"whole".to_vec())).await;
+            let _ = store.put(&self.derived_chunk_key(set, "whole"), &Chunk::from_vec(b"whole".to_vec())).await;
         }
     }
 
     /// Removes the chunks of all derived sets of this model whose names start with `group`.
-    pub(crate) async fn clear_pieces(&self, group: &str) {
+    pub(crate) async fn clear_derived_sets(&self, group: &str) {
         if let Some(store) = &self.store {
-            cache::clear_made(store, self.name(), group).await;
+            cache::clear_derived(store, self.name(), group).await;
         }
     }
 
     /// The source's name in messages: URL with revision, or folder.
     pub fn name(&self) -> &str {
-        with_place!(self, place => place.place())
+        with_place!(self, place => place.source_name())
     }
 
     /// The GGUF file to load: the one named by the caller, or the only one picked.
@@ -187,12 +187,12 @@ impl Source {
 
     /// Names of all files of a local folder, of picked files, or of a repository whose Hub lists them; otherwise empty.
     pub async fn list(&self) -> Result<Vec<String>> {
-        match &*self.place {
-            Place::Http(http) => self.run(http.list()).await,
+        match &*self.kind {
+            SourceKind::Http(http) => self.guard_load(http.list()).await,
             #[cfg(not(target_arch = "wasm32"))]
-            Place::Local(local) => Ok(local.list()),
+            SourceKind::Local(local) => Ok(local.list()),
             #[cfg(target_arch = "wasm32")]
-            Place::Picked(picked) => Ok(picked.list()),
+            SourceKind::Picked(picked) => Ok(picked.list()),
             #[allow(unreachable_patterns)]
             _ => Ok(Vec::new()),
         }
@@ -203,10 +203,10 @@ impl Source {
     ///
     /// # Errors
     /// The error of `load`; `Network` when a file differs from the Hub's checksum.
-    pub async fn verified<T>(&self, load: impl Future<Output = Result<T>>) -> Result<T> {
-        let Place::Http(http) = &*self.place else { return load.await };
+    pub async fn load_verified<T>(&self, load: impl Future<Output = Result<T>>) -> Result<T> {
+        let SourceKind::Http(http) = &*self.kind else { return load.await };
         let loaded = {
-            let (mut load, mut beside) = (pin!(load), pin!(http.hash_beside()));
+            let (mut load, mut beside) = (pin!(load), pin!(http.hash_while_loading()));
             poll_fn(|context| {
                 let loaded = load.as_mut().poll(context);
                 if loaded.is_pending() {
@@ -216,21 +216,21 @@ impl Source {
             })
             .await?
         };
-        self.run(http.verify()).await?;
+        self.guard_load(http.verify()).await?;
         Ok(loaded)
     }
 
     /// Waits until everything this load downloaded is cached. Needed with [`HubOptions::defer_seal`].
-    pub async fn settle(&self) {
-        if let Place::Http(http) = &*self.place {
-            http.settle().await;
+    pub async fn flush(&self) {
+        if let SourceKind::Http(http) = &*self.kind {
+            http.flush().await;
         }
     }
 
     /// Evicts cached files that may be corrupt. Returns whether there were any.
-    async fn heal(&self) -> bool {
-        match &*self.place {
-            Place::Http(http) => http.heal().await,
+    async fn evict_corrupt(&self) -> bool {
+        match &*self.kind {
+            SourceKind::Http(http) => http.evict_corrupt().await,
             #[allow(unreachable_patterns)]
             _ => false,
         }
@@ -247,7 +247,7 @@ impl Source {
     ) -> Result<T> {
         let source = Rc::new(open().await?);
         match load(&source).await {
-            Err(error) if error.blames_a_file() && source.heal().await => {}
+            Err(error) if error.blames_a_file() && source.evict_corrupt().await => {}
             // A download that differs from the Hub's checksum has been evicted already.
             Err(Error::Network { reason, .. }) if reason.contains("SHA-256") => {}
             outcome => return outcome,
@@ -257,8 +257,8 @@ impl Source {
 
     /// The commit being read, if the server named one.
     pub fn commit(&self) -> Option<String> {
-        match &*self.place {
-            Place::Http(http) => http.commit(),
+        match &*self.kind {
+            SourceKind::Http(http) => http.commit(),
             #[allow(unreachable_patterns)]
             _ => None,
         }
@@ -266,8 +266,8 @@ impl Source {
 
     /// Problems that did not stop the load: a full cache, a server that could not be reached.
     pub fn warnings(&self) -> Vec<Error> {
-        match &*self.place {
-            Place::Http(http) => http.warnings(),
+        match &*self.kind {
+            SourceKind::Http(http) => http.warnings(),
             #[allow(unreachable_patterns)]
             _ => Vec::new(),
         }
@@ -283,14 +283,14 @@ impl Source {
         &self.abort
     }
 
-    async fn run<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn guard_load<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let what = format!("loading {}", self.name());
-        self.progress().during(self.abort.guard(&what, work)).await?
+        self.progress().report_while(self.abort.guard(&what, work)).await?
     }
 
     /// Length and ETag of a file; `None` if it does not exist.
     pub async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
-        self.run(async { with_place!(self, place => place.info(file).await) }).await
+        self.guard_load(async { with_place!(self, place => place.info(file).await) }).await
     }
 
     /// Whether a file exists.
@@ -301,22 +301,22 @@ impl Source {
     /// Reads a whole small file that must exist.
     pub async fn read(&self, file: &str) -> Result<Vec<u8>> {
         let bytes = self.read_optional(file).await?;
-        bytes.ok_or_else(|| with_place!(self, place => place.missing(file)))
+        bytes.ok_or_else(|| with_place!(self, place => place.missing_error(file)))
     }
 
     /// Reads a whole small file; `None` if it does not exist.
     pub async fn read_optional(&self, file: &str) -> Result<Option<Vec<u8>>> {
-        self.run(async { with_place!(self, place => parts::read(place, file).await) }).await
+        self.guard_load(async { with_place!(self, place => parts::read_file(place, file).await) }).await
     }
 
     /// Reads a small range of a file, clamped to the file's end.
     pub async fn read_range(&self, file: &str, range: Range<u64>) -> Result<Vec<u8>> {
-        self.run(async { with_place!(self, place => parts::read_range(place, file, range).await) }).await
+        self.guard_load(async { with_place!(self, place => parts::read_range(place, file, range).await) }).await
     }
 
     /// Reads a range of a file as one chunk. Parts that are downloaded for it are cached.
     pub async fn slice(&self, file: &str, range: Range<u64>) -> Result<Chunk> {
-        self.run(async { with_place!(self, place => parts::slice(place, file, range).await) }).await
+        self.guard_load(async { with_place!(self, place => parts::read_cached_range(place, file, range).await) }).await
     }
 
     /// Streams a range of a file in order, as `sink(offset in the file, chunk)`.
@@ -326,22 +326,23 @@ impl Source {
         range: Range<u64>,
         mut sink: impl AsyncFnMut(u64, Chunk) -> Result<()>,
     ) -> Result<()> {
-        self.run(async { with_place!(self, place => parts::stream(place, file, range, &mut sink).await) }).await
+        self.guard_load(async { with_place!(self, place => parts::stream_range(place, file, range, &mut sink).await) })
+            .await
     }
 
     /// Reads the headers of the model's safetensors: of `model.safetensors`, or of the shards in its index.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
-        self.run(async { with_place!(self, place => tensors::open_checkpoint(place).await) }).await
+        self.guard_load(async { with_place!(self, place => tensors::open_checkpoint(place).await) }).await
     }
 
     /// Reads the header of one safetensors file. Returns the file's length with it.
-    pub async fn header(&self, file: &str) -> Result<(u64, Header)> {
-        self.run(async { with_place!(self, place => tensors::read_header(place, file).await) }).await
+    pub async fn header(&self, file: &str) -> Result<(u64, SafetensorsHeader)> {
+        self.guard_load(async { with_place!(self, place => tensors::read_header(place, file).await) }).await
     }
 
     /// Adds tensors to the progress total, before several graphs stream theirs in turn.
-    pub fn announce(&self, checkpoint: &Checkpoint, tensors: &[&TensorInfo]) {
-        with_place!(self, place => tensors::announce(place, checkpoint, tensors));
+    pub fn expect_tensors(&self, checkpoint: &Checkpoint, tensors: &[&TensorInfo]) {
+        with_place!(self, place => tensors::expect_tensors(place, checkpoint, tensors));
     }
 
     /// Streams tensors as `sink(tensor, offset in the tensor, chunk)`, over parallel ranges while the server is fast.
@@ -356,7 +357,7 @@ impl Source {
         wanted: &[&TensorInfo],
         mut sink: impl AsyncFnMut(&TensorInfo, u64, Chunk) -> Result<()>,
     ) -> Result<()> {
-        self.run(async {
+        self.guard_load(async {
             with_place!(self, place => tensors::stream_tensors(place, checkpoint, wanted, &mut sink).await)
         })
         .await
@@ -371,8 +372,8 @@ impl std::fmt::Debug for Source {
 
 /// The only GGUF file that holds a model, if nothing suggests another format.
 fn only_gguf(names: &[String]) -> Option<String> {
-    let later = |name: &str| part_of(name).is_some_and(|(_, number, _)| number > 1);
-    let is_model = |name: &&String| name.to_ascii_lowercase().ends_with(".gguf") && !is_tower(name) && !later(name);
+    let later = |name: &str| parse_split_name(name).is_some_and(|(_, number, _)| number > 1);
+    let is_model = |name: &&String| name.to_ascii_lowercase().ends_with(".gguf") && !is_mmproj(name) && !later(name);
     let mut found = names.iter().filter(is_model);
     let (first, second) = (found.next()?, found.next());
     (second.is_none() && !names.iter().any(|name| name == "config.json")).then(|| first.clone())

@@ -1,41 +1,41 @@
 //! Reads tensor headers, then streams tensor bytes over parallel ranges. Chunks are whole 4-byte words, so that a sink
 //! can write them to GPU buffers directly. Does not depend on the GPU.
 
-use crate::util::lists::sort_by;
 use crate::util::map::SortedMap;
+use crate::util::sort::sort_by;
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::chunk::Chunk;
-use super::parts::{PartSource, RESTARTS, expect, read, read_range};
-use super::remote::Fault;
-use crate::format::safetensors::{Header, PREFIX, header_range, parse_header};
+use super::parts::{MAX_RESTARTS, PartSource, expect_parts, read_file, read_range};
+use super::remote::ReadFault;
+use crate::format::safetensors::{PREFIX_BYTES, SafetensorsHeader, header_range, parse_header};
 use crate::format::{Checkpoint, CheckpointFile, ShardIndex, TensorInfo};
 use crate::util::clock;
 use crate::{Error, Result};
 
 /// File name of weights in a single file.
-pub const SINGLE: &str = "model.safetensors";
+pub const SINGLE_FILE_NAME: &str = "model.safetensors";
 /// File name of the index of sharded weights.
-pub const INDEX: &str = "model.safetensors.index.json";
+pub const INDEX_FILE_NAME: &str = "model.safetensors.index.json";
 
 /// Bytes read before the header's length is known; covers most headers.
-const HEADER_GUESS: u64 = 64 << 10;
+const HEADER_GUESS_BYTES: u64 = 64 << 10;
 /// Parts per request.
-const RUN: u64 = 4;
+const PARTS_PER_REQUEST: u64 = 4;
 /// Maximum number of cached parts read in parallel; bounds a page's memory.
-const AT_HAND: usize = 12;
+const MAX_CACHED_READS: usize = 12;
 /// Bytes per second of each active stream above which another stream is added.
-const FAST: f64 = 1.5e6;
+const FAST_STREAM_BYTES_PER_S: f64 = 1.5e6;
 
 /// Reads the header of a safetensors file. Returns the file's length with it.
-pub(crate) async fn read_header<P: PartSource>(source: &P, file: &str) -> Result<(u64, Header)> {
-    let Some(info) = source.info(file).await? else { return Err(source.missing(file)) };
-    let start = read_range(source, file, 0..HEADER_GUESS.min(source.part_size())).await?;
+pub(crate) async fn read_header<P: PartSource>(source: &P, file: &str) -> Result<(u64, SafetensorsHeader)> {
+    let Some(info) = source.info(file).await? else { return Err(source.missing_error(file)) };
+    let start = read_range(source, file, 0..HEADER_GUESS_BYTES.min(source.part_size())).await?;
     let range = header_range(file, &start, info.size)?;
-    let header = match start.get(PREFIX as usize..range.end as usize) {
+    let header = match start.get(PREFIX_BYTES as usize..range.end as usize) {
         Some(header) => header.to_vec(),
         None => read_range(source, file, range).await?,
     };
@@ -44,26 +44,26 @@ pub(crate) async fn read_header<P: PartSource>(source: &P, file: &str) -> Result
 
 /// Finds the model's weights: a single file, or the shards of an index.
 pub(crate) async fn open_checkpoint<P: PartSource>(source: &P) -> Result<Checkpoint> {
-    if source.info(SINGLE).await?.is_some() {
-        let (size, header) = read_header(source, SINGLE).await?;
-        return Checkpoint::from_single(SINGLE, size, header);
+    if source.info(SINGLE_FILE_NAME).await?.is_some() {
+        let (size, header) = read_header(source, SINGLE_FILE_NAME).await?;
+        return Checkpoint::from_single(SINGLE_FILE_NAME, size, header);
     }
-    let Some(index) = read(source, INDEX).await? else {
+    let Some(index) = read_file(source, INDEX_FILE_NAME).await? else {
         return Err(Error::MissingFile {
-            file: SINGLE.to_string(),
-            place: source.place().to_string(),
-            hint: format!("{INDEX} is missing too. Choose a repository with safetensors weights."),
+            file: SINGLE_FILE_NAME.to_string(),
+            location: source.source_name().to_string(),
+            hint: format!("{INDEX_FILE_NAME} is missing too. Choose a repository with safetensors weights."),
         });
     };
-    let index = ShardIndex::parse(INDEX, &index)?;
+    let index = ShardIndex::parse(INDEX_FILE_NAME, &index)?;
     let mut shards = Vec::new();
     for name in index.shards() {
         if source.info(&name).await?.is_none() {
             return Err(Error::MissingFile {
                 file: name,
-                place: source.place().to_string(),
+                location: source.source_name().to_string(),
                 hint: format!(
-                    "{INDEX} lists this shard, so the repository is incomplete. Choose another repository or revision."
+                    "{INDEX_FILE_NAME} lists this shard, so the repository is incomplete. Choose another repository or revision."
                 ),
             });
         }
@@ -82,12 +82,12 @@ fn wanted_parts<P: PartSource>(source: &P, tensors: &[&TensorInfo]) -> Vec<u64> 
 }
 
 /// Registers with the progress all tensors that a load will stream, for several graphs in turn.
-pub(crate) fn announce<P: PartSource>(source: &P, checkpoint: &Checkpoint, tensors: &[&TensorInfo]) {
+pub(crate) fn expect_tensors<P: PartSource>(source: &P, checkpoint: &Checkpoint, tensors: &[&TensorInfo]) {
     for (index, file) in checkpoint.files.iter().enumerate() {
         let mut within: Vec<&TensorInfo> =
             tensors.iter().copied().filter(|t| t.file == index && t.bytes() > 0).collect();
         sort_by(&mut within, |a, b| a.range.start.cmp(&b.range.start));
-        expect(source, &file.name, file.size, wanted_parts(source, &within));
+        expect_parts(source, &file.name, file.size, wanted_parts(source, &within));
     }
 }
 
@@ -100,17 +100,17 @@ pub(crate) async fn stream_tensors<P: PartSource>(
     tensors: &[&TensorInfo],
     sink: &mut impl AsyncFnMut(&TensorInfo, u64, Chunk) -> Result<()>,
 ) -> Result<()> {
-    let mut plan = Plan::new(source, checkpoint, tensors)?;
+    let mut plan = DownloadPlan::new(source, checkpoint, tensors)?;
     let mut pool = FuturesUnordered::new();
     let mut allowed = 1;
     let (begin, mut fetched) = (clock::now_ms(), 0.0);
     loop {
         while let Some(job) = plan.queue.front() {
             let stored = plan.streams > 1 && source.is_stored(&job.name, job.part);
-            if pool.len() >= if stored { AT_HAND } else { allowed } {
+            if pool.len() >= if stored { MAX_CACHED_READS } else { allowed } {
                 break;
             }
-            pool.extend(plan.queue.pop_front().map(|job| step(source, job)));
+            pool.extend(plan.queue.pop_front().map(|job| read_next_part(source, job)));
         }
         let Some((mut job, result)) = pool.next().await else { break };
         if job.generation != plan.files[job.file].generation {
@@ -118,8 +118,8 @@ pub(crate) async fn stream_tensors<P: PartSource>(
         }
         let chunk = match result {
             Ok(chunk) => chunk,
-            Err(Fault::Failed(error)) => return Err(error),
-            Err(Fault::Changed) => {
+            Err(ReadFault::Failed(error)) => return Err(error),
+            Err(ReadFault::Changed) => {
                 plan.restart(source, checkpoint, job.file).await?;
                 continue;
             }
@@ -127,20 +127,20 @@ pub(crate) async fn stream_tensors<P: PartSource>(
         let (file, part) = (job.file, job.part);
         check_length(source, &checkpoint.files[plan.files[file].index], part, chunk.len() as u64).await?;
         fetched += chunk.len() as f64;
-        allowed = streams(allowed, source.throttled(), plan.streams, fetched, clock::now_ms() - begin);
+        allowed = next_stream_count(allowed, source.throttled(), plan.streams, fetched, clock::now_ms() - begin);
         job.part += 1;
         if job.part < job.end {
             // Download the next part of this range while the sink handles the current one.
-            pool.push(step(source, job));
+            pool.push(read_next_part(source, job));
         }
-        for (tensor, offset, piece) in plan.files[file].cut(part * source.part_size(), &chunk) {
+        for (tensor, offset, piece) in plan.files[file].split_into_tensors(part * source.part_size(), &chunk) {
             sink(tensor, offset, piece).await?;
         }
-        source.spend(chunk);
-        plan.files[file].left -= 1;
-        if plan.files[file].left == 0 {
-            let last = plan.files.iter().all(|file| file.left == 0);
-            source.seal(&checkpoint.files[plan.files[file].index].name, last).await;
+        source.release_part(chunk);
+        plan.files[file].parts_left -= 1;
+        if plan.files[file].parts_left == 0 {
+            let last = plan.files.iter().all(|file| file.parts_left == 0);
+            source.finalize(&checkpoint.files[plan.files[file].index].name, last).await;
         }
     }
     Ok(())
@@ -158,11 +158,11 @@ async fn check_length<P: PartSource>(source: &P, file: &CheckpointFile, part: u6
 }
 
 /// The number of streams to run: one more while the active ones are fast, one for a server that throttles.
-fn streams(now: usize, throttled: bool, most: usize, bytes: f64, ms: f64) -> usize {
+fn next_stream_count(now: usize, throttled: bool, most: usize, bytes: f64, ms: f64) -> usize {
     let rate = bytes * 1000.0 / ms.max(1.0);
     if throttled {
         1
-    } else if rate > FAST * now as f64 {
+    } else if rate > FAST_STREAM_BYTES_PER_S * now as f64 {
         (now + 1).min(most)
     } else {
         now
@@ -170,7 +170,7 @@ fn streams(now: usize, throttled: bool, most: usize, bytes: f64, ms: f64) -> usi
 }
 
 /// Consecutive parts of one file that one request reads.
-struct Job<R> {
+struct RangeRequest<R> {
     name: String,
     file: usize,
     generation: usize,
@@ -179,13 +179,16 @@ struct Job<R> {
     reader: Option<R>,
 }
 
-async fn step<P: PartSource>(source: &P, mut job: Job<P::Reader>) -> (Job<P::Reader>, Result<Chunk, Fault>) {
+async fn read_next_part<P: PartSource>(
+    source: &P,
+    mut job: RangeRequest<P::Reader>,
+) -> (RangeRequest<P::Reader>, Result<Chunk, ReadFault>) {
     let result = source.part(&job.name, job.part, job.end, &mut job.reader).await;
     (job, result)
 }
 
 /// Download state of one file.
-struct FilePlan<'a> {
+struct FileDownload<'a> {
     /// Index into the checkpoint's files.
     index: usize,
     /// Number of times the file was restarted.
@@ -195,30 +198,30 @@ struct FilePlan<'a> {
     /// Parts to read.
     parts: Vec<u64>,
     /// Parts not yet delivered.
-    left: usize,
+    parts_left: usize,
     /// Words of which only some bytes have arrived, by tensor and word index.
-    broken: SortedMap<(usize, u64), BrokenWord>,
+    split_words: SortedMap<(usize, u64), SplitWord>,
 }
 
 #[derive(Default)]
-struct BrokenWord {
+struct SplitWord {
     bytes: [u8; 4],
-    have: usize,
+    filled: usize,
 }
 
-struct Plan<'a, R> {
-    files: Vec<FilePlan<'a>>,
-    queue: VecDeque<Job<R>>,
+struct DownloadPlan<'a, R> {
+    files: Vec<FileDownload<'a>>,
+    queue: VecDeque<RangeRequest<R>>,
     streams: usize,
 }
 
-impl<'a, R> Plan<'a, R> {
+impl<'a, R> DownloadPlan<'a, R> {
     fn new<P: PartSource<Reader = R>>(source: &P, checkpoint: &Checkpoint, tensors: &[&'a TensorInfo]) -> Result<Self> {
         let mut by_file: SortedMap<usize, Vec<&'a TensorInfo>> = SortedMap::new();
         for tensor in tensors.iter().filter(|t| t.bytes() > 0) {
             by_file.get_or_insert_with(tensor.file, Vec::new).push(tensor);
         }
-        let mut plan = Plan { files: Vec::new(), queue: VecDeque::new(), streams: 1 };
+        let mut plan = DownloadPlan { files: Vec::new(), queue: VecDeque::new(), streams: 1 };
         for (index, mut tensors) in by_file {
             let Some(file) = checkpoint.files.get(index) else {
                 return Err(Error::Internal(format!(
@@ -229,11 +232,18 @@ impl<'a, R> Plan<'a, R> {
             // A tensor requested twice, such as a tied weight, is read once.
             tensors.dedup_by_key(|t| t.range.start);
             let parts = wanted_parts(source, &tensors);
-            expect(source, &file.name, file.size, parts.iter().copied());
+            expect_parts(source, &file.name, file.size, parts.iter().copied());
             plan.streams = plan.streams.max(source.streams(&file.name));
             let left = parts.len();
             let broken = SortedMap::new();
-            plan.files.push(FilePlan { index, generation: 0, tensors, parts, left, broken });
+            plan.files.push(FileDownload {
+                index,
+                generation: 0,
+                tensors,
+                parts,
+                parts_left: left,
+                split_words: broken,
+            });
             plan.enqueue(source, checkpoint, plan.files.len() - 1);
         }
         Ok(plan)
@@ -243,7 +253,7 @@ impl<'a, R> Plan<'a, R> {
     fn enqueue<P: PartSource<Reader = R>>(&mut self, source: &P, checkpoint: &Checkpoint, file: usize) {
         let plan = &self.files[file];
         let name = &checkpoint.files[plan.index].name;
-        let run = if source.streams(name) > 1 { RUN } else { u64::MAX };
+        let run = if source.streams(name) > 1 { PARTS_PER_REQUEST } else { u64::MAX };
         let mut last: Option<(Range<u64>, bool)> = None;
         for part in &plan.parts {
             let stored = source.is_stored(name, *part);
@@ -253,11 +263,11 @@ impl<'a, R> Plan<'a, R> {
                 }
                 _ => {
                     let done = last.replace((*part..part + 1, stored));
-                    self.queue.extend(done.map(|(range, _)| plan.job(name, file, range)));
+                    self.queue.extend(done.map(|(range, _)| plan.range_request(name, file, range)));
                 }
             }
         }
-        self.queue.extend(last.map(|(range, _)| plan.job(name, file, range)));
+        self.queue.extend(last.map(|(range, _)| plan.range_request(name, file, range)));
     }
 
     /// Restarts a file that changed while it was read, if its header is unchanged. Otherwise the whole load fails.
@@ -270,11 +280,11 @@ impl<'a, R> Plan<'a, R> {
         let plan = &mut self.files[file];
         let name = checkpoint.files[plan.index].name.clone();
         plan.generation += 1;
-        plan.left = plan.parts.len();
-        plan.broken = SortedMap::new();
+        plan.parts_left = plan.parts.len();
+        plan.split_words = SortedMap::new();
         self.queue.retain(|job| job.file != file);
-        source.forget(&name).await;
-        let changed = || Error::Changed { file: format!("{}/{name}", source.place()) };
+        source.evict(&name).await;
+        let changed = || Error::Changed { file: format!("{}/{name}", source.source_name()) };
         if !name.ends_with(".safetensors") {
             // Tensor offsets of other containers cannot be checked again here.
             return Err(changed());
@@ -286,8 +296,8 @@ impl<'a, R> Plan<'a, R> {
             found.is_some_and(|new| new.range == t.range && new.dtype == t.dtype && new.shape == t.shape)
         };
         let alike = plan.tensors.iter().filter(same).count() == plan.tensors.len();
-        if plan.generation >= RESTARTS || size != checkpoint.files[plan.index].size || !alike {
-            source.forget(&name).await;
+        if plan.generation >= MAX_RESTARTS || size != checkpoint.files[plan.index].size || !alike {
+            source.evict(&name).await;
             return Err(changed());
         }
         self.enqueue(source, checkpoint, file);
@@ -295,14 +305,14 @@ impl<'a, R> Plan<'a, R> {
     }
 }
 
-impl<'a> FilePlan<'a> {
-    fn job<R>(&self, name: &str, file: usize, parts: Range<u64>) -> Job<R> {
+impl<'a> FileDownload<'a> {
+    fn range_request<R>(&self, name: &str, file: usize, parts: Range<u64>) -> RangeRequest<R> {
         let generation = self.generation;
-        Job { name: name.to_string(), file, generation, part: parts.start, end: parts.end, reader: None }
+        RangeRequest { name: name.to_string(), file, generation, part: parts.start, end: parts.end, reader: None }
     }
 
     /// Splits a chunk at `begin` into pieces of tensors. Words cut by the chunk's ends wait for their other half.
-    fn cut(&mut self, begin: u64, chunk: &Chunk) -> Vec<(&'a TensorInfo, u64, Chunk)> {
+    fn split_into_tensors(&mut self, begin: u64, chunk: &Chunk) -> Vec<(&'a TensorInfo, u64, Chunk)> {
         let end = begin + chunk.len() as u64;
         let mut pieces = Vec::new();
         let first = self.tensors.partition_point(|t| t.range.end <= begin);
@@ -314,16 +324,16 @@ impl<'a> FilePlan<'a> {
             let slice = |a: u64, b: u64| chunk.slice((origin + a - begin) as usize..(origin + b - begin) as usize);
             let mut word = |at: u64, bytes: &[u8]| {
                 let key = (index, at / 4);
-                let broken = self.broken.get_or_insert_with(key, Default::default);
+                let broken = self.split_words.get_or_insert_with(key, Default::default);
                 let place = (at % 4) as usize;
                 for (to, from) in broken.bytes.iter_mut().skip(place).zip(bytes) {
                     *to = *from;
                 }
-                broken.have += bytes.len();
+                broken.filled += bytes.len();
                 let whole = (length - key.1 * 4).min(4) as usize;
-                if broken.have == whole {
+                if broken.filled == whole {
                     let bytes = broken.bytes.iter().copied().take(whole).collect();
-                    self.broken.remove(&key);
+                    self.split_words.remove(&key);
                     return Some((*tensor, key.1 * 4, Chunk::from_vec(bytes)));
                 }
                 None
@@ -365,13 +375,13 @@ mod tests {
         let tensors = [tensor("a", 3..10), tensor("b", 10..11), tensor("c", 13..40)];
         for size in 1..=40usize {
             for reverse in [false, true] {
-                let mut plan = FilePlan {
+                let mut plan = FileDownload {
                     index: 0,
                     generation: 0,
                     tensors: tensors.iter().collect(),
                     parts: Vec::new(),
-                    left: 0,
-                    broken: SortedMap::new(),
+                    parts_left: 0,
+                    split_words: SortedMap::new(),
                 };
                 let mut chunks: Vec<(usize, &[u8])> = bytes.chunks(size).enumerate().collect();
                 if reverse {
@@ -379,7 +389,9 @@ mod tests {
                 }
                 let mut found: SortedMap<String, Vec<Option<u8>>> = SortedMap::new();
                 for (index, part) in chunks {
-                    for (t, offset, piece) in plan.cut((index * size) as u64, &Chunk::from_vec(part.to_vec())) {
+                    for (t, offset, piece) in
+                        plan.split_into_tensors((index * size) as u64, &Chunk::from_vec(part.to_vec()))
+                    {
                         let last = offset + piece.len() as u64 == t.bytes();
                         assert!(offset % 4 == 0 && (piece.len() % 4 == 0 || last), "{} {offset}", t.name);
                         let to = found.get_or_insert_with(t.name.clone(), || vec![None; t.bytes() as usize]);
@@ -388,7 +400,7 @@ mod tests {
                         }
                     }
                 }
-                assert!(plan.broken.is_empty());
+                assert!(plan.split_words.is_empty());
                 for t in &tensors {
                     let expected: Vec<Option<u8>> =
                         bytes[t.range.start as usize..t.range.end as usize].iter().copied().map(Some).collect();
@@ -400,10 +412,10 @@ mod tests {
 
     #[test]
     fn streams_follow_the_rate() {
-        assert_eq!(streams(1, false, 3, 8e6, 1000.0), 2);
-        assert_eq!(streams(2, false, 3, 8e6, 1000.0), 3);
-        assert_eq!(streams(3, false, 3, 8e6, 1000.0), 3);
-        assert_eq!(streams(1, false, 3, 1e6, 1000.0), 1);
-        assert_eq!(streams(3, true, 3, 8e6, 1000.0), 1);
+        assert_eq!(next_stream_count(1, false, 3, 8e6, 1000.0), 2);
+        assert_eq!(next_stream_count(2, false, 3, 8e6, 1000.0), 3);
+        assert_eq!(next_stream_count(3, false, 3, 8e6, 1000.0), 3);
+        assert_eq!(next_stream_count(1, false, 3, 1e6, 1000.0), 1);
+        assert_eq!(next_stream_count(3, true, 3, 8e6, 1000.0), 1);
     }
 }

@@ -5,7 +5,7 @@ use super::Chunk;
 
 /// HTTP method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
+pub enum HttpMethod {
     /// Headers and body.
     Get,
     /// Headers only.
@@ -14,9 +14,9 @@ pub enum Method {
 
 /// An HTTP request.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct HttpRequest {
     /// GET or HEAD.
-    pub method: Method,
+    pub method: HttpMethod,
     /// Absolute URL.
     pub url: String,
     /// Value of the `Range` header.
@@ -27,7 +27,7 @@ pub struct Request {
 
 /// The response headers that the hub reads. The browser hides those that the server does not expose to the page.
 #[derive(Debug, Clone, Default)]
-pub struct Headers {
+pub struct HttpHeaders {
     /// `Content-Length`.
     pub content_length: Option<String>,
     /// `Content-Range`.
@@ -48,10 +48,10 @@ pub struct Headers {
     pub error_code: Option<String>,
 }
 
-impl Headers {
+impl HttpHeaders {
     /// Reads the headers through `get`, which takes a lower-case name.
-    pub fn read(get: impl Fn(&str) -> Option<String>) -> Headers {
-        Headers {
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> HttpHeaders {
+        HttpHeaders {
             content_length: get("content-length"),
             content_range: get("content-range"),
             content_encoding: get("content-encoding"),
@@ -65,7 +65,7 @@ impl Headers {
     }
 
     /// The body's length; `None` if a content encoding makes it differ from the number of bytes received.
-    pub fn length(&self) -> Option<u64> {
+    pub fn body_length(&self) -> Option<u64> {
         if self.content_encoding.as_deref().is_some_and(|e| e != "identity") {
             return None;
         }
@@ -99,32 +99,32 @@ impl Headers {
 
 /// A response whose body is not read yet.
 #[derive(Debug)]
-pub struct Response<B> {
+pub struct HttpResponse<B> {
     /// HTTP status.
     pub status: u16,
     /// Headers.
-    pub headers: Headers,
+    pub headers: HttpHeaders,
     /// The body.
     pub body: B,
 }
 
 /// A connection failure with its message.
 #[derive(Debug, Clone)]
-pub struct Failure(pub String);
+pub struct TransportError(pub String);
 
 /// Sends requests. Dropping a future or a body cancels its request.
 #[allow(async_fn_in_trait)] // single-threaded by design: no Send bound is wanted
 pub trait Transport {
     /// The body of a response.
-    type Body: Body;
+    type Body: ResponseBody;
 
     /// Sends the request, follows redirects and returns once the headers have arrived.
-    async fn send(&self, request: Request) -> Result<Response<Self::Body>, Failure>;
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse<Self::Body>, TransportError>;
 }
 
 /// A body, read in chunks as they arrive.
 #[allow(async_fn_in_trait)]
-pub trait Body {
+pub trait ResponseBody {
     /// The next bytes; `None` at the end.
-    async fn next(&mut self) -> Result<Option<Chunk>, Failure>;
+    async fn next(&mut self) -> Result<Option<Chunk>, TransportError>;
 }

@@ -21,7 +21,7 @@ pub enum AltUp {
         count: usize,
     },
     /// Scales column groups to the magnitude of another row. Inputs: x, that row, optionally a row to add.
-    Match,
+    MatchMagnitude,
     /// `act(relu(gate - (mean + factor * deviation))) * up`.
     Sparse {
         /// The activation.
@@ -36,14 +36,14 @@ impl AltUp {
     pub fn weights(&self) -> Vec<Option<WeightId>> {
         match self {
             Self::Predict { coefs, .. } | Self::Correct { coefs, .. } => vec![Some(*coefs)],
-            Self::Match | Self::Sparse { .. } => vec![],
+            Self::MatchMagnitude | Self::Sparse { .. } => vec![],
         }
     }
 
     /// Returns the input count, where `given` were passed.
-    pub fn inputs(&self, given: usize) -> usize {
+    pub fn input_count(&self, given: usize) -> usize {
         match self {
-            Self::Predict { .. } | Self::Match => given.clamp(2, 3),
+            Self::Predict { .. } | Self::MatchMagnitude => given.clamp(2, 3),
             Self::Correct { .. } => 3,
             Self::Sparse { .. } => 2,
         }
@@ -58,7 +58,7 @@ impl AltUp {
                 let rest = last.is_none_or(|cols| cols * count == out);
                 (*count > 0 && cols[0] == out && cols[1] == *count && rest, count.pow(power))
             }
-            Self::Match => {
+            Self::MatchMagnitude => {
                 let runs = cols[1] > 0 && out.is_multiple_of(cols[1]);
                 (cols[0] == out && runs && last.is_none_or(|cols| cols == out), 0)
             }

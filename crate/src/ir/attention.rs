@@ -11,21 +11,21 @@ pub enum Mask {
         window: usize,
     },
     /// Cross attention: all rows of another sequence, such as an encoder's output. k and v have their own rows.
-    Memory,
+    CrossAttention,
     /// Causal, plus later rows of the same image within a prompt.
-    Pictures {
+    BidirectionalImages {
         /// Sliding window, own position included; 0 for all.
         window: usize,
     },
     /// Rows of the same sequence in a packed step, without a cache.
-    Segment {
+    Packed {
         /// Maximum distance of a key before the query, in rows; `usize::MAX` for all.
         before: usize,
         /// Maximum distance of a key after the query, in rows.
         after: usize,
     },
     /// Rows of the same window in a packed step, without a cache.
-    Window,
+    PackedWindow,
 }
 
 impl Mask {
@@ -33,7 +33,7 @@ impl Mask {
     pub fn causal(self) -> Option<(usize, bool)> {
         match self {
             Self::Causal { window } => Some((window, false)),
-            Self::Pictures { window } => Some((window, true)),
+            Self::BidirectionalImages { window } => Some((window, true)),
             _ => None,
         }
     }
@@ -83,7 +83,7 @@ pub struct Attention {
 
 /// Input columns that become a part of each head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeadPart {
+pub struct HeadSlice {
     /// First column of the first head.
     pub first: usize,
     /// Stride to the next head's columns; 0 if all heads share them.

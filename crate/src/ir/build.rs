@@ -8,11 +8,11 @@ use crate::Result;
 
 /// Builds a graph in forward-pass order.
 #[derive(Debug)]
-pub struct Builder {
+pub struct GraphBuilder {
     graph: Graph,
 }
 
-impl Builder {
+impl GraphBuilder {
     /// Creates an empty graph.
     pub fn new(name: &str) -> Self {
         let graph = Graph {
@@ -79,7 +79,7 @@ impl Builder {
     }
 
     /// Declares one vector concatenated from parts of any length.
-    pub fn joined(&mut self, parts: impl IntoIterator<Item = (String, usize)>) -> WeightId {
+    pub fn concat_vectors(&mut self, parts: impl IntoIterator<Item = (String, usize)>) -> WeightId {
         let parts = parts.into_iter().collect();
         self.stacked(parts, 1, WeightKind::Vector)
     }
@@ -129,8 +129,10 @@ impl Builder {
         let rows = match (&op, inputs.first()) {
             (Op::LastRow, _) => Dim::Last,
             (Op::Pool(_), _) => Dim::Sequences,
-            (Op::Windows(windows), Some(input)) => windows.of(self.graph.value(*input).rows),
-            (Op::Upsample(upsample), Some(input)) => self.graph.value(*input).rows.upsampled(upsample.rate, 0),
+            (Op::Im2Col(windows), Some(input)) => windows.output_rows(self.graph.value(*input).rows),
+            (Op::ConvTranspose1d(upsample), Some(input)) => {
+                self.graph.value(*input).rows.conv_transposed(upsample.rate, 0)
+            }
             (_, Some(input)) => self.graph.value(*input).rows,
             (_, None) => Dim::TOKENS,
         };
@@ -148,11 +150,11 @@ impl Builder {
     }
 
     /// Joins every `count` consecutive rows into one. The columns of `of` must be a multiple of four.
-    pub fn fold(&mut self, name: &str, of: ValueId, count: usize) -> ValueId {
+    pub fn fold_rows(&mut self, name: &str, of: ValueId, count: usize) -> ValueId {
         let Value { rows, cols, .. } = *self.graph.value(of);
         self.graph.values.push(Value {
             name: name.into(),
-            rows: rows.merged(count),
+            rows: rows.divided(count),
             cols: cols * count,
             view: Some((of, 0)),
         });
@@ -180,7 +182,7 @@ impl Builder {
     pub fn finish(mut self, hidden: ValueId, logits: Option<ValueId>) -> Result<Graph> {
         self.graph.hidden = hidden;
         self.graph.logits = logits;
-        self.graph.check()?;
+        self.graph.validate()?;
         Ok(self.graph)
     }
 }

@@ -1,6 +1,6 @@
 //! Text form of a graph, stable between runs, for `run plan` and golden tests.
 
-use super::{Activation, AltUp, Graph, Ids, Mask, Norm, Op, Rule, Soft};
+use super::{Activation, AltUp, Graph, IdSource, Mask, Norm, Op, RecurrenceRule, SoftTokens};
 use std::fmt;
 
 impl fmt::Display for Graph {
@@ -31,18 +31,18 @@ impl Graph {
         };
         match op {
             Op::Embed { table, scale, ids, soft } => {
-                let by = if *ids == Ids::Tokens { String::new() } else { format!(", by {ids:?}") };
+                let by = if *ids == IdSource::Tokens { String::new() } else { format!(", by {ids:?}") };
                 let soft = match soft {
-                    Some(Soft::Rows(id)) => format!(", or {}", self.inputs[id.0].name),
-                    Some(Soft::Number(number)) => format!(", or its row {number}"),
+                    Some(SoftTokens::Rows(id)) => format!(", or {}", self.inputs[id.0].name),
+                    Some(SoftTokens::Row(number)) => format!(", or its row {number}"),
                     None => String::new(),
                 };
                 format!("embed[{} * {scale}{by}{soft}]", name(*table))
             }
             Op::Input(id) => format!("input {}", self.inputs[id.0].name),
-            Op::Blend { table, taps } => format!("blend[{taps} of {}]", name(*table)),
-            Op::AddSoft { rows, column, .. } => format!("add soft[{} from {column}]", self.inputs[rows.0].name),
-            Op::Beside => "beside".into(),
+            Op::EmbeddingBag { table, taps } => format!("blend[{taps} of {}]", name(*table)),
+            Op::AddSoftTokens { rows, column, .. } => format!("add soft[{} from {column}]", self.inputs[rows.0].name),
+            Op::Concat => "beside".into(),
             Op::Norm(norm) => describe_norm(norm),
             Op::Linear(l) => {
                 let mut text = format!("linear[{}", name(l.weight));
@@ -62,7 +62,7 @@ impl Graph {
                     text += &format!(", {:?}", l.act);
                 }
                 if l.residual {
-                    text += if l.times { ", times" } else { ", + residual" };
+                    text += if l.multiply { ", times" } else { ", + residual" };
                 }
                 if l.softcap > 0.0 {
                     text += &format!(", softcap {}", l.softcap);
@@ -73,12 +73,12 @@ impl Graph {
                 let mask = match a.mask {
                     Mask::Causal { window: 0 } => "causal".to_string(),
                     Mask::Causal { window } => format!("causal window {window}"),
-                    Mask::Pictures { window } => format!("causal window {window}, pictures both ways"),
-                    Mask::Memory => "memory".to_string(),
-                    Mask::Segment { before: usize::MAX, after: usize::MAX } => "segment".to_string(),
-                    Mask::Segment { before: usize::MAX, after: 0 } => "segment causal".to_string(),
-                    Mask::Window => "window".to_string(),
-                    Mask::Segment { before, after } => format!("segment {before} before, {after} after"),
+                    Mask::BidirectionalImages { window } => format!("causal window {window}, pictures both ways"),
+                    Mask::CrossAttention => "memory".to_string(),
+                    Mask::Packed { before: usize::MAX, after: usize::MAX } => "segment".to_string(),
+                    Mask::Packed { before: usize::MAX, after: 0 } => "segment causal".to_string(),
+                    Mask::PackedWindow => "window".to_string(),
+                    Mask::Packed { before, after } => format!("segment {before} before, {after} after"),
                 };
                 let rope = a.rope.map_or(String::new(), |r| format!(", rope {r}"));
                 let norm = match &a.head_norm {
@@ -93,51 +93,51 @@ impl Graph {
             Op::Gated(act) => format!("gated {act:?}"),
             Op::Unary(act) => format!("{act:?}"),
             Op::Scale(factor) => format!("scale {factor}"),
-            Op::HeadParts { head_dim, parts } => {
-                let part = |p: &super::HeadPart| format!("{} from {} by {}", p.cols, p.first, p.step);
+            Op::ConcatHeads { head_dim, parts } => {
+                let part = |p: &super::HeadSlice| format!("{} from {} by {}", p.cols, p.first, p.step);
                 format!("heads of {head_dim}[{}]", parts.iter().map(part).collect::<Vec<_>>().join(", "))
             }
             Op::LastRow => "last row".into(),
             Op::Gather { order } => format!("gather[order of {}]", name(*order)),
-            Op::NormEach(norm, group) => format!("{} of each {group}", describe_norm(norm)),
-            Op::NormAdd(n) => {
+            Op::NormPerGroup(norm, group) => format!("{} of each {group}", describe_norm(norm)),
+            Op::NormResidual(n) => {
                 let scale = if n.scale == 1.0 { String::new() } else { format!(" * {}", n.scale) };
-                let by = n.by.map_or(String::new(), |by| format!(" * {}", name(by)));
+                let by = n.scale_weight.map_or(String::new(), |by| format!(" * {}", name(by)));
                 format!("{} + residual{scale}{by}", describe_norm(&n.norm))
             }
-            Op::Times(by) => format!("times {}", name(*by)),
+            Op::MulVector(by) => format!("times {}", name(*by)),
             Op::Clip(limits) => format!("clip[{}]", name(*limits)),
-            Op::Round(None) => "round".into(),
-            Op::Round(Some(norm)) => format!("round after {}", describe_norm(norm)),
+            Op::QuantizeActivations(None) => "round".into(),
+            Op::QuantizeActivations(Some(norm)) => format!("round after {}", describe_norm(norm)),
             Op::Pool(pooling) => format!("pool {pooling:?}"),
-            Op::Route(r) => self.describe_routing(r),
-            Op::Experts(e) => {
+            Op::TopKRouter(r) => self.describe_routing(r),
+            Op::ExpertUp(e) => {
                 let gate = if e.clamp.is_some() { "clamped".into() } else { format!("{:?}", e.act) };
                 let norm = e.norm.as_ref().map_or(String::new(), |n| format!(", after {}", describe_norm(n)));
                 let bias = if e.bias.is_some() { " + bias" } else { "" };
                 let first = self.first_part(e.weight);
-                format!("experts[{} of {}, {first} …{bias}, {gate}{norm}]", e.each, e.count)
+                format!("experts[{} of {}, {first} …{bias}, {gate}{norm}]", e.top_k, e.count)
             }
-            Op::Mix(e) => {
+            Op::ExpertDown(e) => {
                 let bias = if e.bias.is_some() { " + bias" } else { "" };
                 let residual = if e.residual { ", + residual" } else { "" };
-                format!("mix[{} of {}, {} …{bias}{residual}]", e.each, e.count, self.first_part(e.weight))
+                format!("mix[{} of {}, {} …{bias}{residual}]", e.top_k, e.count, self.first_part(e.weight))
             }
-            Op::Windows(w) => {
-                format!("windows[{} by {}, dilation {}, padding {:?}]", w.taps, w.stride, w.dilation, w.padding)
+            Op::Im2Col(w) => {
+                format!("windows[{} by {}, dilation {}, padding {:?}]", w.kernel_size, w.stride, w.dilation, w.padding)
             }
-            Op::Upsample(u) => format!("upsample[{}, {} groups, by {}]", name(u.weight), u.groups, u.rate),
+            Op::ConvTranspose1d(u) => format!("upsample[{}, {} groups, by {}]", name(u.weight), u.groups, u.rate),
             Op::Snake { alpha } => format!("snake[{}]", name(*alpha)),
             Op::GroupNorm { groups, gain, .. } => format!("group norm[{}, {groups} groups]", name(*gain)),
             Op::Asinh { k } => format!("asinh[{}]", name(*k)),
-            Op::AddPositions { table } => format!("add positions[{}]", name(*table)),
-            Op::Heads { count } => format!("{count} heads"),
+            Op::AddPositionEmbedding { table } => format!("add positions[{}]", name(*table)),
+            Op::PadHeads { count } => format!("{count} heads"),
             Op::ShortConv(c) => {
                 let act = if c.act == Activation::None { String::new() } else { format!(", {:?}", c.act) };
-                format!("short conv[{}, {} taps{act}, state {}]", name(c.weight), c.taps, c.state.0)
+                format!("short conv[{}, {} taps{act}, state {}]", name(c.weight), c.kernel_size, c.state.0)
             }
             Op::Recurrent(r) => {
-                let rule = if matches!(r.rule, Rule::Delta { .. }) { "delta net" } else { "ssm" };
+                let rule = if matches!(r.rule, RecurrenceRule::Delta { .. }) { "delta net" } else { "ssm" };
                 let (keys, values) =
                     (format!("{} of {}", r.key_heads, r.key_dim), format!("{} of {}", r.heads, r.value_dim));
                 format!("{rule}[{values} over {keys}, state {}]", r.state.0)
@@ -145,10 +145,10 @@ impl Graph {
             Op::AltUp(a) => match a {
                 AltUp::Predict { coefs, count } => format!("predict[{}, {count} streams]", name(*coefs)),
                 AltUp::Correct { coefs, count } => format!("correct[{}, {count} streams]", name(*coefs)),
-                AltUp::Match => "match".into(),
+                AltUp::MatchMagnitude => "match".into(),
                 AltUp::Sparse { act, factor } => format!("sparse {act:?} above {factor}"),
             },
-            Op::GatedNorm(n) => format!("gated rms norm[{}, {} runs]", name(n.gain), n.runs),
+            Op::GatedNorm(n) => format!("gated rms norm[{}, {} runs]", name(n.gain), n.groups),
         }
     }
 }
@@ -159,7 +159,7 @@ impl Graph {
     }
 
     fn describe_routing(&self, r: &super::Routing) -> String {
-        let mut text = format!("route[{} of {}, {:?}", r.picks, r.experts, r.score);
+        let mut text = format!("route[{} of {}, {:?}", r.top_k, r.experts, r.score);
         if let Some(bias) = r.bias {
             text += &format!(", chosen by {}", self.first_part(bias));
         }

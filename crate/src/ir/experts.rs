@@ -4,7 +4,7 @@ use super::{Activation, Norm, WeightId};
 
 /// Scoring function of a router, applied to its logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Score {
+pub enum RouterScore {
     /// Softmax over all experts. Softmax over the selected ones only equals this plus renormalization.
     Softmax,
     /// Sigmoid of each logit.
@@ -15,13 +15,13 @@ pub enum Score {
 
 /// Expert groups; a row selects from the best groups only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Groups {
+pub struct ExpertGroups {
     /// Number of groups.
     pub count: u32,
     /// Groups to select from.
     pub keep: u32,
     /// Whether a group's score is the sum of its two best experts rather than its best one.
-    pub pairs: bool,
+    pub sum_two_best: bool,
 }
 
 /// Top-k router: maps logits of all experts to the selected expert ids, then their weights.
@@ -30,13 +30,13 @@ pub struct Routing {
     /// Experts.
     pub experts: usize,
     /// Selected experts per row (k).
-    pub picks: usize,
+    pub top_k: usize,
     /// Scoring function.
-    pub score: Score,
+    pub score: RouterScore,
     /// `[experts]`, added to the scores for selection but not for the weights.
     pub bias: Option<WeightId>,
     /// Expert groups.
-    pub groups: Option<Groups>,
+    pub groups: Option<ExpertGroups>,
     /// Whether the weights are divided by their sum.
     pub renormalize: bool,
     /// Added to that sum; for the mixer, its tolerance.
@@ -49,7 +49,7 @@ pub struct Routing {
 
 /// Up (and gate) matmul of the selected experts with activation. Output row: `each` times [`Self::span`] columns.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ExpertsIn {
+pub struct ExpertUp {
     /// Stacked expert rows: gate, then up, if gated.
     pub weight: WeightId,
     /// One value per weight row.
@@ -57,13 +57,13 @@ pub struct ExpertsIn {
     /// Experts.
     pub count: usize,
     /// Selected experts per row.
-    pub each: usize,
+    pub top_k: usize,
     /// Output columns per expert.
     pub inner: usize,
     /// `act(gate) * up` rather than `act(up)`.
     pub gated: bool,
     /// Whether gate and up rows are interleaved.
-    pub turns: bool,
+    pub interleaved: bool,
     /// The activation.
     pub act: Activation,
     /// GPT-OSS gate instead: `(up + 1) * gate * sigmoid(factor * gate)`, both clamped to a limit.
@@ -72,7 +72,7 @@ pub struct ExpertsIn {
     pub norm: Option<Norm>,
 }
 
-impl ExpertsIn {
+impl ExpertUp {
     /// Columns from one selected expert to the next.
     pub fn span(&self) -> usize {
         span(self.inner)
@@ -86,7 +86,7 @@ impl ExpertsIn {
 
 /// Down matmul of the selected experts: the sum of a row's experts, each times its weight.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ExpertsOut {
+pub struct ExpertDown {
     /// Stacked expert rows.
     pub weight: WeightId,
     /// One value per weight row.
@@ -94,7 +94,7 @@ pub struct ExpertsOut {
     /// Experts.
     pub count: usize,
     /// Selected experts per row.
-    pub each: usize,
+    pub top_k: usize,
     /// Input columns per expert.
     pub inner: usize,
     /// Whether the node's third input is added last.

@@ -4,26 +4,26 @@
 mod altup;
 mod attention;
 mod build;
-mod check;
+mod conv;
 mod dim;
 mod dump;
 pub mod experts;
 mod op;
 mod recurrent;
 pub mod rope;
-mod sound;
 mod state;
-mod surgery;
+mod transform;
+mod validate;
 
 pub use altup::AltUp;
-pub use attention::{Attention, HeadNorm, HeadPart, Mask};
-pub use build::Builder;
-pub use dim::{Counts, Dim, Stride};
-pub use experts::{ExpertsIn, ExpertsOut, Groups, Routing, Score};
-pub use op::{Activation, Ids, Linear, Norm, NormAdd, Op, Pooling, Soft};
-pub use recurrent::{GatedNorm, Recurrent, Rule, ShortConv};
+pub use attention::{Attention, HeadNorm, HeadSlice, Mask};
+pub use build::GraphBuilder;
+pub use conv::{ConvTranspose1d, Im2Col};
+pub use dim::{Dim, RowFormula, StepSizes};
+pub use experts::{ExpertDown, ExpertGroups, ExpertUp, RouterScore, Routing};
+pub use op::{Activation, IdSource, Linear, Norm, NormResidual, Op, Pooling, SoftTokens};
+pub use recurrent::{GatedNorm, RecurrenceRule, Recurrent, ShortConv};
 pub use rope::{RopeScaling, RopeSpec};
-pub use sound::{Upsample, Windows};
 pub use state::{StateId, StateSpec};
 
 /// Index of a value in [`Graph::values`].
@@ -157,18 +157,18 @@ impl Graph {
     }
 
     /// Returns the root rows per row of the value.
-    pub fn folded(&self, id: ValueId) -> usize {
+    pub fn rows_per_row(&self, id: ValueId) -> usize {
         match (self.value(id).rows, self.value(self.root(id).0).rows) {
-            (Dim::Rows(own), Dim::Rows(root)) => (own.per / root.per.max(1)).max(1) as usize,
+            (Dim::Rows(own), Dim::Rows(root)) => (own.divide / root.divide.max(1)).max(1) as usize,
             _ => 1,
         }
     }
 
     /// Returns the positions of the learned position tables; `usize::MAX` without one.
-    pub fn places(&self) -> usize {
+    pub fn max_positions(&self) -> usize {
         let rows = |node: &Node| match node.op {
-            Op::Embed { table, ids: Ids::Positions, .. } => Some(self.weight(table).rows()),
-            Op::AddPositions { table } => Some(self.weight(table).rows() / self.value(node.output).cols),
+            Op::Embed { table, ids: IdSource::Positions, .. } => Some(self.weight(table).rows()),
+            Op::AddPositionEmbedding { table } => Some(self.weight(table).rows() / self.value(node.output).cols),
             _ => None,
         };
         self.nodes.iter().filter_map(rows).min().unwrap_or(usize::MAX)

@@ -1,13 +1,13 @@
 //! Graph operations with their weights and state.
 
 use super::{
-    AltUp, Attention, ExpertsIn, ExpertsOut, GatedNorm, HeadPart, InputId, Recurrent, Routing, ShortConv, StateId,
-    Upsample, WeightId, Windows,
+    AltUp, Attention, ConvTranspose1d, ExpertDown, ExpertUp, GatedNorm, HeadSlice, Im2Col, InputId, Recurrent, Routing,
+    ShortConv, StateId, WeightId,
 };
 
 /// Token property that indexes a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ids {
+pub enum IdSource {
     /// The token's id.
     Tokens,
     /// Position in its sequence, as the model counts it.
@@ -35,18 +35,18 @@ pub enum Pooling {
 
 impl Pooling {
     /// Whether it selects one token unchanged. Row-wise operations may then follow the pooling.
-    pub fn picks(self) -> bool {
+    pub fn selects_token(self) -> bool {
         matches!(self, Self::First | Self::Last)
     }
 }
 
 /// Meaning of ids past the end of a token table: image embeddings and other soft tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Soft {
+pub enum SoftTokens {
     /// Rows of an input, not scaled.
     Rows(InputId),
     /// This row of the table.
-    Number(u32),
+    Row(u32),
 }
 
 /// Activation functions. Codes match shaders/common/activation.wgsl.
@@ -107,13 +107,13 @@ pub struct Norm {
 
 /// A norm fused with one or two residuals: `(rest + norm(x) + more) * scale * by`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NormAdd {
+pub struct NormResidual {
     /// The norm.
     pub norm: Norm,
     /// Multiplies the sum.
     pub scale: f32,
     /// Scalar that also multiplies the sum.
-    pub by: Option<WeightId>,
+    pub scale_weight: Option<WeightId>,
 }
 
 /// A matmul with its fused prologue and epilogue.
@@ -128,7 +128,7 @@ pub struct Linear {
     /// RMSNorm of the input.
     pub norm: Option<Norm>,
     /// Whether the input, or its norm, is quantized as in [`Op::Round`].
-    pub round: bool,
+    pub quantize: bool,
     /// `y = act(gate) * up`.
     pub gated: bool,
     /// Applied to the result (to the gate if gated).
@@ -136,7 +136,7 @@ pub struct Linear {
     /// Whether the node's second input is added last.
     pub residual: bool,
     /// Whether the second input multiplies the result instead.
-    pub times: bool,
+    pub multiply: bool,
     /// Multiplies the result.
     pub scale: f32,
     /// `cap * tanh(y / cap)`; 0 for none.
@@ -147,8 +147,8 @@ impl Linear {
     /// Creates `y = x Wᵀ (+ bias)`.
     pub fn new(weight: WeightId, bias: Option<WeightId>) -> Self {
         let act = Activation::None;
-        let (round, gated, residual, times) = (false, false, false, false);
-        Self { weight, row0: 0, bias, norm: None, round, gated, act, residual, times, scale: 1.0, softcap: 0.0 }
+        let (quantize, gated, residual, multiply) = (false, false, false, false);
+        Self { weight, row0: 0, bias, norm: None, quantize, gated, act, residual, multiply, scale: 1.0, softcap: 0.0 }
     }
 }
 
@@ -162,15 +162,15 @@ pub enum Op {
         /// Multiplies the rows.
         scale: f32,
         /// Token property used as index.
-        ids: Ids,
+        ids: IdSource,
         /// Meaning of indices past the table's end. Prompts only.
-        soft: Option<Soft>,
+        soft: Option<SoftTokens>,
     },
     /// External rows. No inputs.
     Input(InputId),
     /// Weighted sums of table rows. The input has `2 * taps` columns: pairs of a row index (its bits) and a weight.
     /// With `taps` 0, the columns weight all table rows: a matmul with a matrix stored `[in, out]`.
-    Blend {
+    EmbeddingBag {
         /// The table.
         table: WeightId,
         /// Pairs per row, or 0.
@@ -178,7 +178,7 @@ pub enum Op {
     },
     /// Adds rows of an input where a token id is past the end of a table. Prompts only. Used for features of deeper
     /// vision layers.
-    AddSoft {
+    AddSoftTokens {
         /// Input rows.
         rows: InputId,
         /// Token table.
@@ -187,7 +187,7 @@ pub enum Op {
         column: usize,
     },
     /// Concatenates the inputs' columns.
-    Beside,
+    Concat,
     /// Matmul.
     Linear(Linear),
     /// Norm of each row.
@@ -205,11 +205,11 @@ pub enum Op {
     /// `a * factor`.
     Scale(f32),
     /// Builds heads from the columns of one or two inputs, zero-padded.
-    HeadParts {
+    ConcatHeads {
         /// Columns per head.
         head_dim: usize,
         /// Columns to read from each input.
-        parts: Vec<HeadPart>,
+        parts: Vec<HeadSlice>,
     },
     /// Row of the step's last token.
     LastRow,
@@ -221,15 +221,15 @@ pub enum Op {
     /// Pools each sequence of a packed step to one row.
     Pool(Pooling),
     /// Maps the logits of all experts to ids and weights of the selected ones.
-    Route(Routing),
+    TopKRouter(Routing),
     /// Up matmul of the selected experts. Inputs: x, selection.
-    Experts(ExpertsIn),
+    ExpertUp(ExpertUp),
     /// Down matmul of the selected experts, summed. Inputs: up output, selection.
-    Mix(ExpertsOut),
+    ExpertDown(ExpertDown),
     /// Im2col windows of a convolution, the input of its matmul.
-    Windows(Windows),
+    Im2Col(Im2Col),
     /// Causal grouped transposed convolution.
-    Upsample(Upsample),
+    ConvTranspose1d(ConvTranspose1d),
     /// Snake, `x + sin(a x)² / a`, of the first columns; leaky ReLU of the others.
     Snake {
         /// One `a` per Snake column.
@@ -252,25 +252,25 @@ pub enum Op {
         k: WeightId,
     },
     /// Adds to each row the table row of its position in the sequence.
-    AddPositions {
+    AddPositionEmbedding {
         /// `[positions * cols]`, stored as f32.
         table: WeightId,
     },
     /// Widens heads with zero columns, or narrows them.
-    Heads {
+    PadHeads {
         /// Number of heads.
         count: usize,
     },
     /// Norm of each group of this many columns; all groups share the gain.
-    NormEach(Norm, usize),
+    NormPerGroup(Norm, usize),
     /// `a * w`, where w is a vector of as many columns or a scalar.
-    Times(WeightId),
+    MulVector(WeightId),
     /// Clamps `a` between the two values of a vector.
     Clip(WeightId),
     /// Quantizes each row to 8 bits: multiples of 1/127 of its largest magnitude. A norm may precede.
-    Round(Option<Norm>),
+    QuantizeActivations(Option<Norm>),
     /// Norm of each row added to one or two residuals. Inputs: x, residuals.
-    NormAdd(NormAdd),
+    NormResidual(NormResidual),
     /// Causal convolution over rows.
     ShortConv(ShortConv),
     /// Linear recurrence over rows.
@@ -285,25 +285,29 @@ impl Op {
     /// Returns the weights in planning and loading order. All weights of an operation are listed here only.
     pub fn weights(&self) -> Vec<WeightId> {
         let found = match self {
-            Op::Embed { table, .. } | Op::Blend { table, .. } => vec![Some(*table)],
+            Op::Embed { table, .. } | Op::EmbeddingBag { table, .. } => vec![Some(*table)],
             Op::Linear(l) => vec![Some(l.weight), l.bias, l.norm.as_ref().and_then(|n| n.gain)],
-            Op::Norm(n) | Op::NormEach(n, _) | Op::Round(Some(n)) => vec![n.gain, n.bias],
-            Op::NormAdd(n) => vec![n.norm.gain, n.norm.bias, n.by],
+            Op::Norm(n) | Op::NormPerGroup(n, _) | Op::QuantizeActivations(Some(n)) => vec![n.gain, n.bias],
+            Op::NormResidual(n) => vec![n.norm.gain, n.norm.bias, n.scale_weight],
             Op::Attention(a) => vec![a.sinks, a.relative, a.head_norm.as_ref().map(|h| h.gains)],
-            Op::Gather { order: vector } | Op::Times(vector) | Op::Clip(vector) => vec![Some(*vector)],
-            Op::Route(r) => vec![r.bias, r.gain],
-            Op::Experts(e) => vec![Some(e.weight), e.bias, e.norm.as_ref().and_then(|n| n.gain)],
-            Op::Mix(e) => vec![Some(e.weight), e.bias],
+            Op::Gather { order: vector } | Op::MulVector(vector) | Op::Clip(vector) => vec![Some(*vector)],
+            Op::TopKRouter(r) => vec![r.bias, r.gain],
+            Op::ExpertUp(e) => vec![Some(e.weight), e.bias, e.norm.as_ref().and_then(|n| n.gain)],
+            Op::ExpertDown(e) => vec![Some(e.weight), e.bias],
             Op::ShortConv(c) => vec![Some(c.weight), c.bias],
             Op::Recurrent(r) => vec![Some(r.gains)],
             Op::GatedNorm(n) => vec![Some(n.gain)],
             Op::AltUp(a) => a.weights(),
             Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => vec![],
-            Op::Pool(_) | Op::Input(_) | Op::AddSoft { .. } | Op::Beside | Op::Round(None) => vec![],
-            Op::Upsample(u) => vec![Some(u.weight), u.bias],
-            Op::Snake { alpha: one } | Op::Asinh { k: one } | Op::AddPositions { table: one } => vec![Some(*one)],
+            Op::Pool(_) | Op::Input(_) | Op::AddSoftTokens { .. } | Op::Concat | Op::QuantizeActivations(None) => {
+                vec![]
+            }
+            Op::ConvTranspose1d(u) => vec![Some(u.weight), u.bias],
+            Op::Snake { alpha: one } | Op::Asinh { k: one } | Op::AddPositionEmbedding { table: one } => {
+                vec![Some(*one)]
+            }
             Op::GroupNorm { gain, bias, .. } => vec![Some(*gain), Some(*bias)],
-            Op::Windows(_) | Op::Heads { .. } | Op::HeadParts { .. } => vec![],
+            Op::Im2Col(_) | Op::PadHeads { .. } | Op::ConcatHeads { .. } => vec![],
         };
         found.into_iter().flatten().collect()
     }
@@ -317,11 +321,15 @@ impl Op {
             Op::GatedNorm(_) | Op::AltUp(_) => None,
             Op::Embed { .. } | Op::Linear(_) | Op::Norm(_) | Op::Gather { .. } | Op::Pool(_) | Op::Input(_) => None,
             Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => None,
-            Op::Route(_) | Op::Experts(_) | Op::Mix(_) | Op::HeadParts { .. } => None,
-            Op::Blend { .. } | Op::AddSoft { .. } | Op::Beside => None,
-            Op::Windows(_) | Op::Upsample(_) | Op::Snake { .. } | Op::GroupNorm { .. } => None,
-            Op::Asinh { .. } | Op::AddPositions { .. } | Op::Heads { .. } => None,
-            Op::NormEach(..) | Op::Times(_) | Op::Clip(_) | Op::Round(_) | Op::NormAdd(_) => None,
+            Op::TopKRouter(_) | Op::ExpertUp(_) | Op::ExpertDown(_) | Op::ConcatHeads { .. } => None,
+            Op::EmbeddingBag { .. } | Op::AddSoftTokens { .. } | Op::Concat => None,
+            Op::Im2Col(_) | Op::ConvTranspose1d(_) | Op::Snake { .. } | Op::GroupNorm { .. } => None,
+            Op::Asinh { .. } | Op::AddPositionEmbedding { .. } | Op::PadHeads { .. } => None,
+            Op::NormPerGroup(..)
+            | Op::MulVector(_)
+            | Op::Clip(_)
+            | Op::QuantizeActivations(_)
+            | Op::NormResidual(_) => None,
         }
     }
 }

@@ -10,7 +10,7 @@ pub struct ShortConv {
     /// `[channels]`.
     pub bias: Option<WeightId>,
     /// Kernel size, current row included.
-    pub taps: usize,
+    pub kernel_size: usize,
     /// Activation of the sums.
     pub act: Activation,
     /// Input scales by first column; the last entry at or before a column applies.
@@ -21,7 +21,7 @@ pub struct ShortConv {
 
 /// State update of a row. The decay of a head is `exp(-exp(log_rate) * dt)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Rule {
+pub enum RecurrenceRule {
     /// Gated delta rule (arXiv 2412.06464): unit-length queries and keys, normed and gated output.
     Delta {
         /// Added to the norm's mean square.
@@ -45,7 +45,7 @@ pub struct Recurrent {
     /// Heads of queries and keys.
     pub key_heads: usize,
     /// Whether heads use the keys interleaved (head % key_heads) rather than in consecutive groups.
-    pub turns: bool,
+    pub interleaved: bool,
     /// Columns of a query and a key.
     pub key_dim: usize,
     /// Value columns per head.
@@ -53,12 +53,12 @@ pub struct Recurrent {
     /// First columns of queries, keys and values in the first input.
     pub columns: [usize; 3],
     /// Update rule.
-    pub rule: Rule,
+    pub rule: RecurrenceRule,
     /// One vector: per head the log rate, then per head the bias of dt. Then the norm gain `[value_dim]` (delta rule),
     /// or the skip scale per head (Mamba-2).
     pub gains: WeightId,
     /// Whether `gains` holds negative rates rather than logs.
-    pub raw: bool,
+    pub negative_rates: bool,
     /// State matrices, `[heads][key_dim][value_dim]` ([`StateSpec::Matrix`](super::StateSpec::Matrix)).
     pub state: StateId,
 }
@@ -69,9 +69,9 @@ pub struct GatedNorm {
     /// `[cols]`.
     pub gain: WeightId,
     /// Column groups, each with its own norm.
-    pub runs: usize,
+    pub groups: usize,
     /// Whether the gate precedes the norm.
-    pub first: bool,
+    pub gate_first: bool,
     /// Added to the mean square.
     pub eps: f32,
 }

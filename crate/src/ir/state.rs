@@ -22,7 +22,7 @@ pub enum StateSpec {
         /// Columns of the input.
         channels: usize,
         /// Kernel size.
-        taps: usize,
+        kernel_size: usize,
     },
     /// One matrix per head, updated by each token, `[heads][rows][cols]`, f32: linear attention, state-space models.
     Matrix {

@@ -7,7 +7,7 @@ use crate::device::registry::{Kernel, Variant};
 /// `count` AltUp streams of `cols` columns, mixed by coefficients `[..][count]` times the row's modes. Predicts, first
 /// adding `second` to all streams but the first. Or corrects by the layer's output `second`.
 #[derive(Debug, Clone)]
-pub struct Streams<B> {
+pub struct AltUpStreams<B> {
     /// Whether this is the correction.
     pub correct: bool,
     /// Streams.
@@ -18,7 +18,7 @@ pub struct Streams<B> {
     pub coefs: B,
 }
 
-impl<B: Clone> Streams<B> {
+impl<B: Clone> AltUpStreams<B> {
     /// Returns one launch over all rows, or over one if `single`.
     pub fn launch(
         &self,
@@ -52,9 +52,9 @@ impl<B: Clone> Streams<B> {
 
 /// Row operations that depend on statistics of the whole row.
 #[derive(Debug, Clone)]
-pub enum Rows<B> {
+pub enum RowScale<B> {
     /// Scales `runs` column groups to the magnitude of the other row, then adds a row.
-    Match {
+    MatchMagnitude {
         /// Column groups.
         runs: u32,
         /// Row to add.
@@ -69,15 +69,15 @@ pub enum Rows<B> {
     },
 }
 
-impl<B: Clone> Rows<B> {
+impl<B: Clone> RowScale<B> {
     /// Returns one launch over all rows, or over one if `single`; `cols` are those of a group.
     pub fn launch(&self, label: &str, [x, y]: [&View<B>; 2], out: &View<B>, cols: u32, single: bool) -> Launch<B> {
         let (runs, added, act, factor) = match self {
-            Self::Match { runs, added } => (*runs, added.as_ref(), 0, 0.0),
+            Self::MatchMagnitude { runs, added } => (*runs, added.as_ref(), 0, 0.0),
             Self::Sparse { act, factor } => (1, None, *act, *factor),
         };
         let variant = Variant::new(Kernel::RowScale)
-            .flag_if("MATCH", matches!(self, Self::Match { .. }))
+            .flag_if("MATCH", matches!(self, Self::MatchMagnitude { .. }))
             .flag_if("ADDED", added.is_some());
         let grid = if single { GridSpec::Fixed { units: runs } } else { GridSpec::Rows { units: runs, per: 1 } };
         Launch::new(label, variant, grid)

@@ -1,16 +1,16 @@
 //! Attention over a KV cache: fused norm and RoPE into the cache, tiled attention for prefill, split attention for
 //! decode. Sources: FlashAttention (arXiv 2205.14135), FlashDecoding.
 
-use super::runs::{DecodeChoice, RUNS, Runs};
+use super::kv_splits::{DecodeTiling, KvSplits, MAX_FUSED_SPLITS};
 use super::view::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
-use crate::device::{Caps, MatrixUnits, MatrixWords};
+use crate::device::{Caps, MatrixDialect, SubgroupMatrix};
 
 /// Maximum KV splits: enough to fill a device, few enough to reduce in one step.
 const MAX_SPLITS: u32 = 64;
 /// Head widths with specialized shader code.
-const WIDTHS: [u32; 6] = [64, 80, 96, 128, 256, 512];
+const SPECIALIZED_WIDTHS: [u32; 6] = [64, 80, 96, 128, 256, 512];
 
 /// Element type of the KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Kv {
 
 /// Norm of the q and k heads.
 #[derive(Debug, Clone)]
-pub struct HeadNorm<B> {
+pub struct HeadNormParams<B> {
     /// `[2 * head_dim]`: q's gain, then k's.
     pub gains: B,
     /// Added to the gains.
@@ -95,7 +95,7 @@ pub struct Rope<B> {
 /// Adds head norm and RoPE to a launch whose shader imports attention/head.
 pub(super) fn with_heads<B: Clone>(
     mut launch: Launch<B>,
-    norm: Option<&HeadNorm<B>>,
+    norm: Option<&HeadNormParams<B>>,
     rope: Option<&Rope<B>>,
 ) -> Launch<B> {
     launch.variant = launch
@@ -114,28 +114,28 @@ pub(super) fn with_heads<B: Clone>(
 
 /// Tiling of prefill attention on subgroup matrices (shaders/attention/attention_matrix.wgsl).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct MatrixRows {
-    units: MatrixUnits,
+struct AttentionMatrixTiling {
+    units: SubgroupMatrix,
     /// Head columns, rounded up to whole matrices.
     columns: u32,
     /// Subgroups per workgroup, with 16 rows each.
-    teams: u32,
+    subgroups: u32,
     /// Whether keys and values have separate workgroup memory.
-    apart: bool,
+    separate_kv: bool,
 }
 
-impl MatrixRows {
+impl AttentionMatrixTiling {
     /// Returns the best known tiling, or None without usable subgroup matrices. `exact`: factors keep f32 precision.
     /// `halves`: the cache has native f16.
     fn of(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> Option<Self> {
-        let units = caps.matrix_units().filter(|units| !(units.half && exact))?;
+        let units = caps.subgroup_matrix().filter(|units| !(units.half && exact))?;
         // Attention weights of 32 keys reuse the memory of q.
         let columns = head_dim.next_multiple_of(16).max(32);
         // Wider heads leave no registers for their accumulators.
         let known = columns <= 128 || columns == 256;
         let fits = |teams: u32, apart: bool| {
             let (rows, threads) = (16 * teams, teams * units.lanes);
-            let kept = if units.words == MatrixWords::Spelled { 2 * rows } else { rows };
+            let kept = if units.words == MatrixDialect::Emulated { 2 * rows } else { rows };
             let keys = if apart { 64 } else { 32 };
             let elements = (kept + keys) / units.side * (units.side + 1) * (columns + 8);
             let floats = (rows + 1) * 36 + rows * (units.lanes / 16 + 1) + 1;
@@ -147,8 +147,8 @@ impl MatrixRows {
         let teams = [4, 2].into_iter().find(|teams| fits(*teams, false)).filter(|_| known)?;
         // In browsers, which check bounds on reads, two tiles in flight need too many registers for wide heads: 10 %
         // slower.
-        let apart = fits(teams, true) && (columns <= 64 || units.words == MatrixWords::Coop);
-        Some(Self { units, columns, teams, apart })
+        let apart = fits(teams, true) && (columns <= 64 || units.words == MatrixDialect::Coop);
+        Some(Self { units, columns, subgroups: teams, separate_kv: apart })
     }
 
     fn variant(self) -> Variant {
@@ -156,8 +156,8 @@ impl MatrixRows {
             .flag(self.units.words.flag())
             .flag_if("F16", self.units.half)
             .set("WIDTH", self.columns)
-            .set("TEAMS", self.teams)
-            .set("APART", self.apart.into())
+            .set("TEAMS", self.subgroups)
+            .set("APART", self.separate_kv.into())
             .set("SIDE", self.units.side)
             .set("LANES", self.units.lanes)
     }
@@ -165,27 +165,27 @@ impl MatrixRows {
 
 /// Returns the kernel for prefill attention and its rows per workgroup. For `exact` and `halves` see
 /// [`MatrixRows::of`].
-pub(super) fn many(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> (Variant, u32) {
-    match MatrixRows::of(caps, head_dim, exact, halves) {
-        Some(tile) => (tile.variant(), 16 * tile.teams),
+pub(super) fn prefill_variant(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> (Variant, u32) {
+    match AttentionMatrixTiling::of(caps, head_dim, exact, halves) {
+        Some(tile) => (tile.variant(), 16 * tile.subgroups),
         None => (Variant::new(Kernel::Attention).set("SLABS", head_dim.div_ceil(64).next_power_of_two()), 32),
     }
 }
 
 /// Whether prefill attention runs on subgroup matrices of f16. For `exact` and `halves` see [`MatrixRows::of`].
-pub(crate) fn on_halves(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> bool {
-    MatrixRows::of(caps, head_dim, exact, halves).is_some_and(|rows| rows.units.half)
+pub(crate) fn uses_f16_matrices(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> bool {
+    AttentionMatrixTiling::of(caps, head_dim, exact, halves).is_some_and(|rows| rows.units.half)
 }
 
 /// Binds each row's range of another sequence to a launch whose shader imports attention/kv_splits.
-fn over_memory<B: Clone>(mut launch: Launch<B>, memory: B) -> Launch<B> {
+fn with_cross_ranges<B: Clone>(mut launch: Launch<B>, memory: B) -> Launch<B> {
     launch.variant = launch.variant.flag("MEMORY");
     launch.bind("memory", memory)
 }
 
 /// One attention layer over a KV cache.
 #[derive(Debug, Clone)]
-pub struct Attention<B> {
+pub struct AttentionKernel<B> {
     /// Label for plan dumps and profiles.
     pub label: String,
     /// Query heads.
@@ -203,7 +203,7 @@ pub struct Attention<B> {
     /// Attention sinks, `[heads]`.
     pub sinks: Option<B>,
     /// Norm of the q and k heads.
-    pub head_norm: Option<HeadNorm<B>>,
+    pub head_norm: Option<HeadNormParams<B>>,
     /// RoPE.
     pub rope: Option<Rope<B>>,
     /// Element type of the KV cache.
@@ -221,44 +221,44 @@ pub struct Attention<B> {
     /// End of each prompt row's visible keys, where it lies after the row; None for causal attention.
     pub ends: Option<B>,
     /// Decode tiling.
-    pub decode: DecodeChoice,
+    pub decode: DecodeTiling,
 }
 
-impl<B: Clone + PartialEq> Attention<B> {
+impl<B: Clone + PartialEq> AttentionKernel<B> {
     /// Maximum KV splits of a row.
-    pub fn splits(&self) -> u32 {
-        match (self.is_alone(), self.has_few_runs()) {
+    pub fn max_splits(&self) -> u32 {
+        match (self.is_single_pass(), self.has_few_splits()) {
             (true, _) => 1,
-            (_, true) => RUNS,
+            (_, true) => MAX_FUSED_SPLITS,
             _ => self.capacity.div_ceil(self.decode.tile).min(MAX_SPLITS),
         }
     }
 
     /// Whether one workgroup takes all keys of a row. Sinks need the reduction.
-    pub fn is_alone(&self) -> bool {
-        self.sinks.is_none() && self.sight() <= self.decode.near
+    pub fn is_single_pass(&self) -> bool {
+        self.sinks.is_none() && self.max_visible_keys() <= self.decode.single_pass_keys
     }
 
     /// Whether a row never has more keys than fill [`RUNS`] splits on a large device.
-    fn has_few_runs(&self) -> bool {
-        self.sight() <= self.decode.joined
+    fn has_few_splits(&self) -> bool {
+        self.max_visible_keys() <= self.decode.fused_reduce_keys
     }
 
     /// Maximum visible keys of a row.
-    fn sight(&self) -> u32 {
+    fn max_visible_keys(&self) -> u32 {
         self.capacity.min(if self.window == 0 { u32::MAX } else { self.window })
     }
 
     /// Bytes of partial results for `rows` rows.
     pub fn scratch(&self, rows: u32) -> u64 {
-        if self.is_alone() {
+        if self.is_single_pass() {
             return 0;
         }
-        u64::from(rows) * u64::from(self.heads) * u64::from(self.splits()) * u64::from(self.head_dim + 4) * 4
+        u64::from(rows) * u64::from(self.heads) * u64::from(self.max_splits()) * u64::from(self.head_dim + 4) * 4
     }
 
     /// Adds the ring slots of positions to a launch whose shader imports attention/ring.
-    fn placed(&self, mut launch: Launch<B>) -> Launch<B> {
+    fn with_ring(&self, mut launch: Launch<B>) -> Launch<B> {
         if let Some(ring) = self.ring {
             launch.variant = launch.variant.flag("RING");
             return launch.set("ring", ring);
@@ -298,7 +298,7 @@ impl<B: Clone + PartialEq> Attention<B> {
             .set("k_stride", first.stride)
             .set("v_offset", v.offset)
             .set("v_stride", v.stride);
-        let mut launch = if flag == "QUERIES" { launch } else { self.placed(launch) };
+        let mut launch = if flag == "QUERIES" { launch } else { self.with_ring(launch) };
         launch.variant = launch.variant.flag_if("VALUES", flag != "QUERIES" && self.norms_values());
         with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref())
     }
@@ -312,7 +312,7 @@ impl<B: Clone + PartialEq> Attention<B> {
     /// cache.
     pub fn rope_kv(&self, q: &View<B>, k: &View<B>, v: &View<B>, rotated: &B) -> Vec<Launch<B>> {
         let launch = |flag, count| self.rope_heads(q, k, v, rotated, flag, count);
-        if self.fuses(q, k, v) {
+        if self.can_fuse(q, k, v) {
             return vec![launch("ALL", self.heads + 2 * self.kv_heads)];
         }
         vec![launch("QUERIES", self.heads), launch("KEYS", 2 * self.kv_heads)]
@@ -320,7 +320,7 @@ impl<B: Clone + PartialEq> Attention<B> {
 
     /// Returns prefill attention over the cache.
     pub fn prefill(&self, caps: &Caps, rotated: B, out: &View<B>) -> Launch<B> {
-        let (variant, per) = many(caps, self.head_dim, self.kv == Kv::F32, self.kv == Kv::F16);
+        let (variant, per) = prefill_variant(caps, self.head_dim, self.kv == Kv::F32, self.kv == Kv::F16);
         let variant = self
             .kv
             .flags(variant)
@@ -344,87 +344,95 @@ impl<B: Clone + PartialEq> Attention<B> {
             .set("window", self.window)
             .set_f32("scale", self.scale)
             .set_f32("softcap", self.softcap);
-        self.placed(launch)
+        self.with_ring(launch)
     }
 
     /// Whether [`Self::decode`] accepts these views of q, k and v.
-    pub fn fuses(&self, q: &View<B>, k: &View<B>, v: &View<B>) -> bool {
+    pub fn can_fuse(&self, q: &View<B>, k: &View<B>, v: &View<B>) -> bool {
         q.buffer == k.buffer && k.buffer == v.buffer
     }
 
     /// Returns single-row attention over the cache in KV splits, and the reduction. Also applies head norm and RoPE,
     /// and writes the cache. q, k and v share one buffer.
     pub fn decode(&self, q: &View<B>, k: &View<B>, v: &View<B>, parts: B, out: &View<B>) -> Vec<Launch<B>> {
-        let mut launch = self.split(q, self.decode.follows).set("k_offset", k.offset).set("v_offset", v.offset);
+        let mut launch =
+            self.split_launch(q, self.decode.sized_by_keys).set("k_offset", k.offset).set("v_offset", v.offset);
         launch.variant = launch.variant.flag("FUSED").flag_if("VALUES", self.norms_values());
         let launch = with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref());
-        self.joined(launch, parts, out, None)
+        self.with_reduce(launch, parts, out, None)
     }
 
     /// Returns the splits that the first launch of [`Self::decode`] leaves, if a matmul may reduce them instead of the
     /// second.
-    pub fn runs(&self) -> Option<Runs> {
-        let few = self.has_few_runs() && !self.is_alone() && self.sinks.is_none();
+    pub fn kv_splits(&self) -> Option<KvSplits> {
+        let few = self.has_few_splits() && !self.is_single_pass() && self.sinks.is_none();
         // A thread of the matmul reads columns of one head only.
-        (few && self.head_dim.is_multiple_of(32)).then_some(Runs {
+        (few && self.head_dim.is_multiple_of(32)).then_some(KvSplits {
             head_dim: self.head_dim,
-            window: self.sight(),
+            window: self.max_visible_keys(),
             tile: self.decode.tile,
         })
     }
 
     /// Returns attention of few rows over a cache that already holds their keys and values, in KV splits like
     /// [`Self::decode`].
-    pub fn few(&self, rotated: B, parts: B, out: &View<B>) -> Vec<Launch<B>> {
+    pub fn decode_rows(&self, rotated: B, parts: B, out: &View<B>) -> Vec<Launch<B>> {
         let queries = View { buffer: rotated, offset: 0, stride: self.heads * self.head_dim };
-        let launch = self.split(&queries, self.decode.follows).set("k_offset", 0).set("v_offset", 0);
-        self.joined(with_heads(launch, None, None), parts, out, None)
+        let launch = self.split_launch(&queries, self.decode.sized_by_keys).set("k_offset", 0).set("v_offset", 0);
+        self.with_reduce(with_heads(launch, None, None), parts, out, None)
     }
 
     /// Returns cross attention of few rows over rows `[first, end)` of another sequence, given per row in `memory`.
     /// Keys and values are f32 views.
-    pub fn look(&self, q: &View<B>, [k, v]: [&View<B>; 2], memory: B, parts: B, out: &View<B>) -> Vec<Launch<B>> {
+    pub fn cross_attend(
+        &self,
+        q: &View<B>,
+        [k, v]: [&View<B>; 2],
+        memory: B,
+        parts: B,
+        out: &View<B>,
+    ) -> Vec<Launch<B>> {
         // The state does not count the other sequence's keys.
-        let launch = self.split(q, false).set("k_offset", k.offset).set("v_offset", v.offset);
+        let launch = self.split_launch(q, false).set("k_offset", k.offset).set("v_offset", v.offset);
         let launch = launch.set("k_stride", k.stride).set("v_stride", v.stride);
-        let launch = with_heads(over_memory(launch, memory.clone()), None, None);
-        self.joined(launch, parts, out, Some(memory))
+        let launch = with_heads(with_cross_ranges(launch, memory.clone()), None, None);
+        self.with_reduce(launch, parts, out, Some(memory))
     }
 
     /// Returns a launch over KV splits, plus the reduction of `parts` unless there is only one split.
-    fn joined(&self, mut launch: Launch<B>, parts: B, out: &View<B>, memory: Option<B>) -> Vec<Launch<B>> {
-        if self.is_alone() {
+    fn with_reduce(&self, mut launch: Launch<B>, parts: B, out: &View<B>, memory: Option<B>) -> Vec<Launch<B>> {
+        if self.is_single_pass() {
             launch.variant = launch.variant.set("ALONE", 1);
             let launch = launch.bind("out", out.buffer.clone()).set("out_offset", out.offset);
             return vec![launch.set("out_stride", out.stride)];
         }
         let join = self.reduce(parts.clone(), out);
         let join = match memory {
-            Some(memory) => over_memory(join, memory),
+            Some(memory) => with_cross_ranges(join, memory),
             None => join,
         };
         vec![launch.bind("out", parts), join]
     }
 
     /// Returns a launch over KV splits, sized for the capacity, or for the current keys if `follows`.
-    fn split(&self, q: &View<B>, follows: bool) -> Launch<B> {
+    fn split_launch(&self, q: &View<B>, follows: bool) -> Launch<B> {
         let group = self.heads / self.kv_heads;
         // With few workgroups, each may have more threads, which wait for fewer keys and values. Threads share a key's
         // columns evenly; more heads leave no room for their sums.
         let even = self.head_dim <= 256 && self.head_dim.is_multiple_of(32);
-        let threads = if self.has_few_runs() && even && self.decode.heads <= 2 { 256 } else { 128 };
+        let threads = if self.has_few_splits() && even && self.decode.heads <= 2 { 256 } else { 128 };
         let variant = self
             .kv
             .flags(Variant::new(Kernel::Decode))
             .set("HEADS", self.decode.heads)
             .set("TILE", self.decode.tile)
-            .set("D", if WIDTHS.contains(&self.head_dim) { self.head_dim } else { 0 })
+            .set("D", if SPECIALIZED_WIDTHS.contains(&self.head_dim) { self.head_dim } else { 0 })
             .set("WIDE", if self.head_dim > 256 { 128 } else { threads / 2 })
             .set("CUTS", self.cuts(threads));
         let variant = if threads == 128 { variant } else { variant.set("THREADS", threads) };
-        let (x, most) = (self.kv_heads * group.div_ceil(self.decode.heads), self.splits());
+        let (x, most) = (self.kv_heads * group.div_ceil(self.decode.heads), self.max_splits());
         let grid = match follows {
-            true => GridSpec::Runs { x, tile: self.decode.tile, most },
+            true => GridSpec::KvSplits { x, tile: self.decode.tile, max: most },
             false => GridSpec::PerRow { x, y: most, per: 1 },
         };
         let launch = Launch::new(self.label.clone(), variant, grid)
@@ -438,10 +446,10 @@ impl<B: Clone + PartialEq> Attention<B> {
             .set("q_offset", q.offset)
             .set("q_stride", q.stride)
             .set("window", self.window)
-            .set("splits", self.splits())
+            .set("splits", self.max_splits())
             .set_f32("scale", self.scale)
             .set_f32("softcap", self.softcap);
-        self.placed(launch)
+        self.with_ring(launch)
     }
 
     /// Returns the parts that threads split their sums over keys into, with four columns each.
@@ -452,7 +460,7 @@ impl<B: Clone + PartialEq> Attention<B> {
 
     fn reduce(&self, parts: B, out: &View<B>) -> Launch<B> {
         let cuts = self.cuts(128);
-        let most = if self.has_few_runs() { RUNS } else { MAX_SPLITS };
+        let most = if self.has_few_splits() { MAX_FUSED_SPLITS } else { MAX_SPLITS };
         let variant = Variant::new(Kernel::AttentionReduce)
             .flag_if("SINKS", self.sinks.is_some())
             .set("CUTS", cuts)
@@ -469,7 +477,7 @@ impl<B: Clone + PartialEq> Attention<B> {
             .set("head_dim", self.head_dim)
             .set("out_offset", out.offset)
             .set("out_stride", out.stride)
-            .set("splits", self.splits())
+            .set("splits", self.max_splits())
             .set("window", self.window)
     }
 }

@@ -12,13 +12,13 @@ const TILE: u32 = 16;
 
 /// One convolution.
 #[derive(Debug, Clone)]
-pub struct Conv<B> {
+pub struct ShortConvKernel<B> {
     /// Label for plan dumps and profiles.
     pub label: String,
     /// Columns per row, each with its own filter.
     pub channels: u32,
     /// Kernel size, current row included: 2 to [`MAX_TAPS`].
-    pub taps: u32,
+    pub kernel_size: u32,
     /// `[channels][taps]`, oldest row first.
     pub weight: B,
     /// `[channels]`.
@@ -35,19 +35,19 @@ pub struct Conv<B> {
     pub state: B,
 }
 
-impl<B: Clone> Conv<B> {
+impl<B: Clone> ShortConvKernel<B> {
     /// Returns the decode launch: rows in sequence, then the memory update.
-    pub fn few(&self, x: &View<B>, out: &View<B>) -> Launch<B> {
-        self.computing("FEW", x, out)
+    pub fn decode(&self, x: &View<B>, out: &View<B>) -> Launch<B> {
+        self.compute_launch("FEW", x, out)
     }
 
     /// Returns the prefill launches: row tiles, then the memory update.
-    pub fn many(&self, x: &View<B>, out: &View<B>) -> [Launch<B>; 2] {
+    pub fn prefill(&self, x: &View<B>, out: &View<B>) -> [Launch<B>; 2] {
         let advance = self.launch("ADVANCE", x, out);
-        [self.computing("MANY", x, out), advance]
+        [self.compute_launch("MANY", x, out), advance]
     }
 
-    fn computing(&self, form: &'static str, x: &View<B>, out: &View<B>) -> Launch<B> {
+    fn compute_launch(&self, form: &'static str, x: &View<B>, out: &View<B>) -> Launch<B> {
         let mut launch = self.launch(form, x, out);
         launch.variant = launch.variant.flag_if("BIAS", self.bias.is_some());
         launch
@@ -67,7 +67,7 @@ impl<B: Clone> Conv<B> {
         let grid =
             if form == "MANY" { GridSpec::Tiled { x: units, per: TILE, z: 1 } } else { GridSpec::Fixed { units } };
         let variant =
-            Variant::new(Kernel::Conv).flag(form).flag_if("GATED", self.gates.is_some()).set("TAPS", self.taps);
+            Variant::new(Kernel::Conv).flag(form).flag_if("GATED", self.gates.is_some()).set("TAPS", self.kernel_size);
         let gate = |i: usize| self.gates.as_ref().map_or((0, 0), |g| (g[i].offset, g[i].stride));
         let label = if form == "ADVANCE" { format!("{} memory", self.label) } else { self.label.clone() };
         Launch::new(label, variant, grid)

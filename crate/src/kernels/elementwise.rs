@@ -22,7 +22,7 @@ pub enum Elementwise {
     /// asinh(a * exp(b)) with a scalar b
     Asinh,
     /// a * b[0]
-    Times,
+    MulScalar,
     /// a clamped to b[0]..b[1]
     Clip,
 }
@@ -43,13 +43,13 @@ pub fn elementwise<B: Clone>(
         Elementwise::Unary(act) => (3, act, 0.0),
         Elementwise::Scale(factor) => (4, 0, factor),
         Elementwise::Asinh => (5, 0, 0.0),
-        Elementwise::Times => (6, 0, 0.0),
+        Elementwise::MulScalar => (6, 0, 0.0),
         Elementwise::Clip => (7, 0, 0.0),
     };
     let second = inputs.get(1);
     let variant = Variant::new(Kernel::Elementwise).flag_if("BINARY", second.is_some()).set("OP", code);
     let x = cols.div_ceil(256);
-    let grid = if single { GridSpec::Exact([x, 1, 1]) } else { GridSpec::Lines { x } };
+    let grid = if single { GridSpec::Exact([x, 1, 1]) } else { GridSpec::LayeredRows { x } };
     Launch::new(label, variant, grid)
         .bind("a", inputs[0].buffer.clone())
         .bind_opt("b", second.map(|b| b.buffer.clone()))
@@ -68,7 +68,7 @@ pub fn elementwise<B: Clone>(
 
 /// Input columns that become a part of each head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct HeadColumns {
     /// Columns.
     pub cols: u32,
     /// Stride to the next head's columns; 0 if all heads share them.
@@ -77,10 +77,10 @@ pub struct Part {
 
 /// Builds heads of `head_dim` columns from the columns of one or two inputs, zero-padded. Views start at the first
 /// column to read.
-pub fn heads<B: Clone>(
+pub fn concat_heads<B: Clone>(
     label: &str,
     [heads, head_dim]: [u32; 2],
-    parts: &[(View<B>, Part)],
+    parts: &[(View<B>, HeadColumns)],
     out: &View<B>,
     single: bool,
 ) -> Launch<B> {

@@ -1,32 +1,32 @@
 //! Lookup of table rows by id, for every weight layout.
 
-use super::matmul::{View, Weight, groups, weight_flags};
+use super::matmul::{View, WeightPlanes, scale_pairs, weight_flags};
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 
 /// Source of each row's table index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Numbers<B> {
+pub enum RowIndex<B> {
     /// One index per row.
-    Listed(B),
+    Ids(B),
     /// The positions counted by the step's state.
-    Places(B),
+    Positions(B),
 }
 
 /// Returns `out[row] = table[index] * scale` for indices in `first..first + table.rows`. With `past = (end, id)`,
 /// indices from `end` on are read as `id`.
 pub fn embed<B: Clone>(
     label: &str,
-    table: &Weight<B>,
+    table: &WeightPlanes<B>,
     first: u32,
-    numbers: Numbers<B>,
+    numbers: RowIndex<B>,
     past: Option<(u32, u32)>,
     out: &View<B>,
     scale: f32,
 ) -> Launch<B> {
     let variant = weight_flags(Variant::new(Kernel::Embed), table.layout);
-    let places = matches!(numbers, Numbers::Places(_));
-    let (name, Numbers::Listed(buffer) | Numbers::Places(buffer)) = (if places { "state" } else { "ids" }, numbers);
+    let places = matches!(numbers, RowIndex::Positions(_));
+    let (name, RowIndex::Ids(buffer) | RowIndex::Positions(buffer)) = (if places { "state" } else { "ids" }, numbers);
     let grid = GridSpec::Tiled { x: table.cols.div_ceil(256), per: 1, z: 1 };
     let mut launch = Launch::new(label, variant.flag_if("PLACES", places).flag_if("PAST", past.is_some()), grid)
         .bind(name, buffer)
@@ -35,7 +35,7 @@ pub fn embed<B: Clone>(
         .bind("out", out.buffer.clone())
         .set("k", table.cols)
         .set("k_blocks", table.layout.padded_cols(table.cols as usize) as u32 / 32)
-        .set("groups", groups(table.layout, table.cols))
+        .set("groups", scale_pairs(table.layout, table.cols))
         .set("row0", first)
         .set("n", table.rows)
         .set("out_stride", out.stride)

@@ -4,26 +4,26 @@
 use super::view::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
-pub use crate::ir::{Groups, Score};
+pub use crate::ir::{ExpertGroups, RouterScore};
 
 /// Maximum experts per layer.
-pub const MOST_EXPERTS: usize = 512;
+pub const MAX_EXPERTS: usize = 512;
 /// Maximum selected experts per row.
-pub const MOST_PICKS: usize = 16;
+pub const MAX_TOP_K: usize = 16;
 
 /// Top-k selection and weighting of experts.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Routing<B> {
+pub struct RouterKernel<B> {
     /// Experts.
     pub experts: u32,
     /// Selected experts per row (k).
-    pub picks: u32,
+    pub top_k: u32,
     /// Scoring function of the router.
-    pub score: Score,
+    pub score: RouterScore,
     /// `[experts]`, added to the scores for selection but not for the weights.
     pub bias: Option<B>,
     /// Restricts the selection to the best expert groups.
-    pub groups: Option<Groups>,
+    pub groups: Option<ExpertGroups>,
     /// Whether the weights are divided by their sum.
     pub renormalize: bool,
     /// Added to that sum; for the mixer, its tolerance.
@@ -34,18 +34,18 @@ pub struct Routing<B> {
     pub gain: Option<B>,
 }
 
-impl<B: Clone> Routing<B> {
+impl<B: Clone> RouterKernel<B> {
     /// Maps logits to `[rows][2 * picks]`: expert ids, then their weights.
     pub fn launch(&self, label: &str, logits: &View<B>, out: &View<B>) -> Launch<B> {
         let variant = Variant::new(Kernel::Route)
             .flag(match self.score {
-                Score::Softmax => "SOFTMAX",
-                Score::Sigmoid => "SIGMOID",
-                Score::Mixer => "MIXER",
+                RouterScore::Softmax => "SOFTMAX",
+                RouterScore::Sigmoid => "SIGMOID",
+                RouterScore::Mixer => "MIXER",
             })
             .flag_if("BIAS", self.bias.is_some())
             .flag_if("GROUPS", self.groups.is_some())
-            .flag_if("PAIRS", self.groups.is_some_and(|g| g.pairs))
+            .flag_if("PAIRS", self.groups.is_some_and(|g| g.sum_two_best))
             .flag_if("GAIN", self.gain.is_some());
         Launch::new(label, variant, GridSpec::Rows { units: 1, per: 1 })
             .bind("x", logits.buffer.clone())
@@ -53,7 +53,7 @@ impl<B: Clone> Routing<B> {
             .bind_opt("bias", self.bias.clone())
             .bind_opt("gain", self.gain.clone())
             .set("experts", self.experts)
-            .set("picks", self.picks)
+            .set("picks", self.top_k)
             .set("x_offset", logits.offset)
             .set("x_stride", logits.stride)
             .set("out_stride", out.stride)
@@ -69,9 +69,9 @@ impl<B: Clone> Routing<B> {
 #[derive(Debug, Clone)]
 pub struct Experts<B> {
     /// Output of [`Routing::launch`].
-    pub picks: View<B>,
+    pub selection: View<B>,
     /// Selected experts per row.
-    pub each: u32,
+    pub top_k: u32,
     /// First expert in these planes.
     pub first: u32,
     /// Experts in these planes; other launches cover the rest.
@@ -79,72 +79,72 @@ pub struct Experts<B> {
     /// Weight rows per expert.
     pub rows: u32,
     /// Weight rows from one output to the next.
-    pub step: u32,
+    pub row_stride: u32,
     /// Elements between a row's selected experts, in the output of the first matmul and the input of the second.
     pub span: u32,
     /// Whether a row's selected experts are summed by their weights (second matmul).
-    pub mixed: bool,
+    pub sum_experts: bool,
     /// Whether the sum is added to an earlier launch's output.
-    pub later: bool,
+    pub accumulate: bool,
     /// GPT-OSS gate: sigmoid factor, and limit of gate and up.
     pub clamp: Option<[f32; 2]>,
 }
 
 impl<B: Clone> Experts<B> {
     /// Sets the weight rows of an expert.
-    fn lines(&self, launch: Launch<B>) -> Launch<B> {
-        launch.set("expert_rows", self.rows).set("row_step", self.step)
+    fn set_rows(&self, launch: Launch<B>) -> Launch<B> {
+        launch.set("expert_rows", self.rows).set("row_step", self.row_stride)
     }
 
-    fn held(&self, launch: Launch<B>) -> Launch<B> {
-        self.lines(launch).set("first_expert", self.first).set("expert_count", self.count)
+    fn set_shard(&self, launch: Launch<B>) -> Launch<B> {
+        self.set_rows(launch).set("first_expert", self.first).set("expert_count", self.count)
     }
 
-    fn clamped(&self, launch: Launch<B>) -> Launch<B> {
+    fn set_clamp(&self, launch: Launch<B>) -> Launch<B> {
         let [alpha, limit] = self.clamp.unwrap_or_default();
         launch.set_f32("alpha", alpha).set_f32("limit", limit)
     }
 
     /// Binds the inputs of shaders/matmul/splitk_reduce.wgsl.
-    pub(super) fn joined(&self, launch: Launch<B>, buckets: &Buckets<B>) -> Launch<B> {
-        let launch = self.clamped(self.lines(launch));
+    pub(super) fn bind_reduce(&self, launch: Launch<B>, buckets: &ExpertTiles<B>) -> Launch<B> {
+        let launch = self.set_clamp(self.set_rows(launch));
         launch.bind("buckets", buckets.buffer.clone()).set("order_at", buckets.order_at())
     }
 
     /// Binds the inputs of shaders/matmul/experts.wgsl.
-    pub(super) fn few(&self, launch: Launch<B>) -> Launch<B> {
-        self.clamped(self.held(launch))
-            .bind("picks", self.picks.buffer.clone())
-            .set("each", self.each)
-            .set("pick_offset", self.picks.offset)
-            .set("pick_stride", self.picks.stride)
+    pub(super) fn bind_decode(&self, launch: Launch<B>) -> Launch<B> {
+        self.set_clamp(self.set_shard(launch))
+            .bind("picks", self.selection.buffer.clone())
+            .set("each", self.top_k)
+            .set("pick_offset", self.selection.offset)
+            .set("pick_stride", self.selection.stride)
             .set("span", self.span)
-            .set("later", self.later.into())
+            .set("later", self.accumulate.into())
     }
 
     /// Binds the inputs of shaders/matmul/gemm.wgsl. Rows of x are row-expert pairs if `own`.
-    pub(super) fn many(&self, launch: Launch<B>, buckets: &Buckets<B>, own: bool) -> Launch<B> {
-        self.clamped(self.on_units(launch, buckets, own))
+    pub(super) fn bind_prefill(&self, launch: Launch<B>, buckets: &ExpertTiles<B>, own: bool) -> Launch<B> {
+        self.set_clamp(self.bind_subgroup_matrix(launch, buckets, own))
     }
 
     /// Binds the inputs of shaders/matmul/gemm_matrix.wgsl.
-    pub(super) fn on_units(&self, launch: Launch<B>, buckets: &Buckets<B>, own: bool) -> Launch<B> {
-        self.held(launch)
+    pub(super) fn bind_subgroup_matrix(&self, launch: Launch<B>, buckets: &ExpertTiles<B>, own: bool) -> Launch<B> {
+        self.set_shard(launch)
             .bind("buckets", buckets.buffer.clone())
-            .set("each", if own { 1 } else { self.each })
+            .set("each", if own { 1 } else { self.top_k })
             .set("order_at", buckets.order_at())
     }
 }
 
 /// Row-expert pairs sorted by expert, in tiles of one expert each.
 #[derive(Debug, Clone)]
-pub struct Buckets<B> {
+pub struct ExpertTiles<B> {
     /// Buffer of [`Self::bytes`].
     pub buffer: B,
     /// Experts.
     pub experts: u32,
     /// Selected experts per row.
-    pub each: u32,
+    pub top_k: u32,
     /// Maximum rows.
     pub rows: u32,
     /// Pairs per tile.
@@ -152,37 +152,37 @@ pub struct Buckets<B> {
 }
 
 /// Returns the maximum tiles for `picks` pairs.
-pub(super) fn tiles(picks: u32, per: u32, experts: u32) -> u32 {
+pub(super) fn max_tiles(picks: u32, per: u32, experts: u32) -> u32 {
     let first = picks.min(experts);
     first + (picks - first) / per
 }
 
-impl<B: Clone> Buckets<B> {
+impl<B: Clone> ExpertTiles<B> {
     /// Returns the tile height for so many rows: experts with few rows leave tall tiles empty.
     pub fn tile_rows(rows: u32, each: u32, experts: u32) -> u32 {
         if rows * each < 48 * experts { 32 } else { 64 }
     }
 
     fn order_at(&self) -> u32 {
-        4 + 4 * tiles(self.rows * self.each, self.tile_rows, self.experts)
+        4 + 4 * max_tiles(self.rows * self.top_k, self.tile_rows, self.experts)
     }
 
     fn place_at(&self) -> u32 {
-        self.order_at() + self.rows * self.each
+        self.order_at() + self.rows * self.top_k
     }
 
     /// Rows of all tiles together.
     pub(super) fn lines(&self) -> u32 {
-        tiles(self.rows * self.each, self.tile_rows, self.experts) * self.tile_rows
+        max_tiles(self.rows * self.top_k, self.tile_rows, self.experts) * self.tile_rows
     }
 
     /// Bytes of the sorted pairs.
     pub fn bytes(&self) -> u64 {
-        u64::from(self.place_at() + self.rows * self.each) * 4
+        u64::from(self.place_at() + self.rows * self.top_k) * 4
     }
 
     pub(super) fn grid(&self, x: u32) -> GridSpec {
-        GridSpec::Buckets { x, each: self.each, per: self.tile_rows, experts: self.experts }
+        GridSpec::ExpertTiles { x, top_k: self.top_k, per: self.tile_rows, experts: self.experts }
     }
 
     /// Returns the sort.
@@ -192,7 +192,7 @@ impl<B: Clone> Buckets<B> {
             .bind("buckets", self.buffer.clone())
             .bind("state", state)
             .set("experts", self.experts)
-            .set("each", self.each)
+            .set("each", self.top_k)
             .set("x_offset", picks.offset)
             .set("x_stride", picks.stride)
             .set("tile_rows", self.tile_rows)
@@ -203,7 +203,7 @@ impl<B: Clone> Buckets<B> {
     /// Returns the weighted sum for `y` written by [`Matmul::grouped_on_units`]; `bias` has a row of `cols` per expert.
     ///
     /// [`Matmul::grouped_on_units`]: super::matmul::Matmul::grouped_on_units
-    pub fn of_parts(&self, combine: Launch<B>, bias: Option<B>) -> Launch<B> {
+    pub fn combine_partials(&self, combine: Launch<B>, bias: Option<B>) -> Launch<B> {
         let mut launch = combine.bind("buckets", self.buffer.clone()).set("place_at", self.place_at());
         launch.variant = launch.variant.flag("PARTS").flag_if("BIAS", bias.is_some());
         launch.bind_opt("bias", bias)
@@ -222,13 +222,13 @@ pub fn combine<B: Clone>(
     let variant = Variant::new(Kernel::Combine).flag_if("RESIDUAL", residual.is_some());
     Launch::new(label, variant, GridSpec::Tiled { x: cols.div_ceil(256), per: 1, z: 1 })
         .bind("y", y.buffer.clone())
-        .bind("picks", experts.picks.buffer.clone())
+        .bind("picks", experts.selection.buffer.clone())
         .bind("out", out.buffer.clone())
         .bind_opt("residual", residual.map(|r| r.buffer.clone()))
         .set("cols", cols)
-        .set("each", experts.each)
-        .set("p_offset", experts.picks.offset)
-        .set("p_stride", experts.picks.stride)
+        .set("each", experts.top_k)
+        .set("p_offset", experts.selection.offset)
+        .set("p_stride", experts.selection.stride)
         .set("y_stride", y.stride)
         .set("out_offset", out.offset)
         .set("out_stride", out.stride)

@@ -1,19 +1,19 @@
 //! Matmul `y = x Wᵀ` for every weight layout: GEMV for few rows of x (decode), tiled GEMM for many (prefill).
 
-use super::experts::{Buckets, Experts};
-use super::runs::{RUNS, Runs};
+use super::experts::{ExpertTiles, Experts};
+use super::kv_splits::{KvSplits, MAX_FUSED_SPLITS};
 pub use super::view::View;
 use super::{GridSpec, Launch};
 use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
-use crate::device::tuned::GemvPick;
-use crate::format::layout::{Float, Form, Layout};
+use crate::device::tuning_table::GemvVariant;
+use crate::format::layout::{AffineForm, Float, WeightLayout};
 
 /// The planes of a weight matrix, or of a shard of its rows.
 #[derive(Debug, Clone)]
-pub struct Weight<B> {
+pub struct WeightPlanes<B> {
     /// Weight layout of the planes.
-    pub layout: Layout,
+    pub layout: WeightLayout,
     /// Rows (outputs) of these planes.
     pub rows: u32,
     /// Columns (K).
@@ -41,7 +41,7 @@ pub struct Matmul<B> {
     /// Label for plan dumps and profiles.
     pub label: String,
     /// Weight planes.
-    pub weight: Weight<B>,
+    pub weight: WeightPlanes<B>,
     /// First row of the weight planes to use.
     pub row0: u32,
     /// Rows to use, from `row0`.
@@ -49,7 +49,7 @@ pub struct Matmul<B> {
     /// Input, K columns.
     pub x: View<B>,
     /// Whether x is stored as f16. Requires subgroup matrices of f16 and a multiple of 32 columns.
-    pub halves: bool,
+    pub f16_input: bool,
     /// Output, `n` columns (the gate's columns if gated).
     pub out: View<B>,
     /// `[n]` (all rows if gated), added before the activation.
@@ -57,11 +57,11 @@ pub struct Matmul<B> {
     /// Added last.
     pub residual: Option<View<B>>,
     /// Whether `residual` multiplies the result instead.
-    pub times: bool,
+    pub multiply: bool,
     /// RMSNorm of x; GEMV only.
     pub norm: Option<NormPrologue<B>>,
     /// Whether x, or its norm, is quantized to 8 bits. Requires [`Self::rounds`].
-    pub round: bool,
+    pub quantize: bool,
     /// Row offset from the gate to the up projection: `y = act(x Gᵀ) * (x Uᵀ)`.
     pub gated: Option<u32>,
     /// Activation code of shaders/common/activation.wgsl; 0 for none.
@@ -73,12 +73,12 @@ pub struct Matmul<B> {
     /// Selected experts of each row, if the weights are stacked experts.
     pub experts: Option<Experts<B>>,
     /// KV splits to reduce, if x holds partial attention results. Requires [`Self::takes_runs`].
-    pub runs: Option<Runs>,
+    pub kv_splits: Option<KvSplits>,
 }
 
 impl<B: Clone> Matmul<B> {
     /// Creates `out = x Wᵀ` over all weight rows.
-    pub fn plain(label: impl Into<String>, weight: Weight<B>, x: View<B>, out: View<B>) -> Self {
+    pub fn plain(label: impl Into<String>, weight: WeightPlanes<B>, x: View<B>, out: View<B>) -> Self {
         let n = weight.rows;
         Self {
             label: label.into(),
@@ -86,60 +86,63 @@ impl<B: Clone> Matmul<B> {
             row0: 0,
             n,
             x,
-            halves: false,
+            f16_input: false,
             out,
             bias: None,
             residual: None,
-            times: false,
+            multiply: false,
             norm: None,
-            round: false,
+            quantize: false,
             gated: None,
             act: 0,
             scale: 1.0,
             softcap: 0.0,
             experts: None,
-            runs: None,
+            kv_splits: None,
         }
     }
 
     /// Returns the GEMV launch for at most `rows` rows of x (decode and verification). With `rows` = 1 it computes the
     /// first row only.
     pub fn gemv(&self, caps: &Caps, rows: usize, state: B) -> Launch<B> {
-        match BlocksChoice::of(caps, self, rows) {
-            Some(choice) => self.gemv_blocks(rows, state, choice),
-            None => self.gemv_as(caps, rows, state, GemvChoice::of(caps, self, rows)),
+        match GemvBlocksTiling::of(caps, self, rows) {
+            Some(choice) => self.gemv_blocks_with(rows, state, choice),
+            None => self.gemv_with(caps, rows, state, GemvTiling::of(caps, self, rows)),
         }
     }
 
     /// Whether [`Self::gemv`] can quantize x. Each workgroup must hold all of x at once.
-    pub fn rounds(&self, caps: &Caps, rows: usize) -> bool {
-        let all = |choice: BlocksChoice| choice.team * 32 >= self.weight.cols;
-        self.experts.is_none() && BlocksChoice::of(caps, self, rows).is_some_and(all)
+    pub fn quantizes_input(&self, caps: &Caps, rows: usize) -> bool {
+        let all = |choice: GemvBlocksTiling| choice.row_threads * 32 >= self.weight.cols;
+        self.experts.is_none() && GemvBlocksTiling::of(caps, self, rows).is_some_and(all)
     }
 
     /// Whether a single-row [`Self::gemv`] can reduce KV splits. A workgroup must hold all of x at once, and a thread's
     /// share must fit its registers.
-    pub fn takes_runs(&self, caps: &Caps) -> bool {
-        let few = |choice: BlocksChoice| choice.teams == 4 && choice.team * 32 >= self.weight.cols;
-        self.norm.is_none() && !self.round && self.experts.is_none() && BlocksChoice::of(caps, self, 1).is_some_and(few)
+    pub fn reduces_kv_splits(&self, caps: &Caps) -> bool {
+        let few = |choice: GemvBlocksTiling| choice.row_groups == 4 && choice.row_threads * 32 >= self.weight.cols;
+        self.norm.is_none()
+            && !self.quantize
+            && self.experts.is_none()
+            && GemvBlocksTiling::of(caps, self, 1).is_some_and(few)
     }
 
     /// Returns the block GEMV with an explicit tiling, for tuning and tests.
-    pub fn gemv_blocks(&self, rows: usize, state: B, choice: BlocksChoice) -> Launch<B> {
+    pub fn gemv_blocks_with(&self, rows: usize, state: B, choice: GemvBlocksTiling) -> Launch<B> {
         let variant = weight_flags(self.variant(Kernel::GemvBlocks), self.weight.layout)
             .flag("SUBGROUPS")
             .flag_if("NORM", self.norm.is_some())
-            .flag_if("ROUND", self.round)
-            .set("TEAM", choice.team)
-            .set("TEAMS", choice.teams)
+            .flag_if("ROUND", self.quantize)
+            .set("TEAM", choice.row_threads)
+            .set("TEAMS", choice.row_groups)
             .set("COLS", choice.cols)
-            .set("DOT", choice.dot);
-        let x = self.n.div_ceil(choice.share * choice.teams);
-        self.few(variant, [x, 1], rows, choice.cols, state).set("share", choice.share)
+            .set("DOT", choice.packed_dot);
+        let x = self.n.div_ceil(choice.outputs * choice.row_groups);
+        self.rows_launch(variant, [x, 1], rows, choice.cols, state).set("share", choice.outputs)
     }
 
     /// Returns the GEMV with an explicit tiling, for tuning and tests.
-    pub fn gemv_as(&self, caps: &Caps, rows: usize, state: B, choice: GemvChoice) -> Launch<B> {
+    pub fn gemv_with(&self, caps: &Caps, rows: usize, state: B, choice: GemvTiling) -> Launch<B> {
         let variant = weight_flags(self.variant(Kernel::Gemv), self.weight.layout)
             .flag_if("SUBGROUPS", caps.subgroups)
             .flag_if("NORM", self.norm.is_some())
@@ -147,78 +150,90 @@ impl<B: Clone> Matmul<B> {
             .set("ROWS", choice.rows)
             .set("COLS", choice.cols)
             .set("UNROLL", choice.unroll);
-        let [x, y, _] = super::fold(u64::from(self.n.div_ceil(choice.rows / self.rows_each())));
-        self.few(variant, [x, y], rows, choice.cols, state)
+        let [x, y, _] = super::fold(u64::from(self.n.div_ceil(choice.rows / self.rows_per_output())));
+        self.rows_launch(variant, [x, y], rows, choice.cols, state)
     }
 
     /// Returns a launch that takes `cols` of at most `rows` rows of x per workgroup.
-    fn few(&self, variant: Variant, [x, y]: [u32; 2], rows: usize, cols: u32, state: B) -> Launch<B> {
-        let grid = match self.each_alone() {
+    fn rows_launch(&self, variant: Variant, [x, y]: [u32; 2], rows: usize, cols: u32, state: B) -> Launch<B> {
+        let grid = match self.experts_per_row() {
             1 if rows == 1 => GridSpec::Exact([x, y, 1]),
             1 => GridSpec::PerRow { x, y, per: cols },
-            each => GridSpec::Picks { x, y, each },
+            each => GridSpec::PerExpert { x, y, top_k: each },
         };
         let mut launch = self
             .common(Launch::new(self.label.clone(), variant, grid))
             .norm(self.norm.as_ref())
-            .bind_opt("state", (cols > 1 || self.runs.is_some()).then_some(state))
+            .bind_opt("state", (cols > 1 || self.kv_splits.is_some()).then_some(state))
             .set("x_stride", self.x.stride);
-        let launch = match self.runs {
-            Some(Runs { head_dim, window, tile }) => {
-                launch.variant = launch.variant.set("RUNS", RUNS);
+        let launch = match self.kv_splits {
+            Some(KvSplits { head_dim, window, tile }) => {
+                launch.variant = launch.variant.set("RUNS", MAX_FUSED_SPLITS);
                 launch.set("head_dim", head_dim).set("window", window).set("tile", tile)
             }
             None => launch,
         };
         match &self.experts {
-            Some(experts) => experts.few(launch),
+            Some(experts) => experts.bind_decode(launch),
             None => launch,
         }
     }
 
     /// Selected experts per row that are computed as separate outputs.
-    fn each_alone(&self) -> u32 {
-        self.experts.as_ref().map_or(1, |e| if e.mixed { 1 } else { e.each })
+    fn experts_per_row(&self) -> u32 {
+        self.experts.as_ref().map_or(1, |e| if e.sum_experts { 1 } else { e.top_k })
     }
 
     /// Factor on K when a row's selected experts are summed.
-    fn each_mixed(&self) -> u32 {
-        self.experts.as_ref().map_or(1, |e| if e.mixed { e.each } else { 1 })
+    fn experts_summed(&self) -> u32 {
+        self.experts.as_ref().map_or(1, |e| if e.sum_experts { e.top_k } else { 1 })
     }
 
     /// Returns the GEMM launch over row-expert pairs sorted by expert; each tile has one expert. Rows of `out` are
     /// pairs, and so are rows of x if `own`.
-    pub fn grouped(&self, buckets: &Buckets<B>, experts: &Experts<B>, own: bool, choice: GemmChoice) -> Launch<B> {
-        let GemmChoice { bn, unroll, .. } = choice;
+    pub fn gemm_experts(
+        &self,
+        buckets: &ExpertTiles<B>,
+        experts: &Experts<B>,
+        own: bool,
+        choice: GemmTiling,
+    ) -> Launch<B> {
+        let GemmTiling { bn, unroll, .. } = choice;
         let product = weight_flags(self.variant(Kernel::Gemm), self.weight.layout);
         let product = product.set("BM", buckets.tile_rows).set("BN", bn).set("UNROLL", unroll);
         let grid = buckets.grid(self.tiles(bn));
         let launch = self.common(Launch::new(self.label.clone(), product, grid)).set("x_stride", self.x.stride);
-        experts.many(launch, buckets, own)
+        experts.bind_prefill(launch, buckets, own)
     }
 
     /// Returns the GEMM launches for all rows of the step. `parts` has [`Self::parts_bytes`] of the same tiling.
-    pub fn gemm(&self, state: B, parts: B, choice: GemmChoice) -> [Launch<B>; 2] {
-        let GemmChoice { bm, bn, unroll, target, most } = choice;
+    pub fn gemm(&self, state: B, parts: B, choice: GemmTiling) -> [Launch<B>; 2] {
+        let GemmTiling { bm, bn, unroll, target, max_per_tile: most } = choice;
         let x = self.tiles(bn);
         let product = weight_flags(self.variant(Kernel::Gemm), self.weight.layout);
         let product = product.set("BM", bm).set("BN", bn).set("UNROLL", unroll);
-        let grid = GridSpec::Split { x, per: bm, target, most };
+        let grid = GridSpec::SplitK { x, per: bm, target, max: most };
         let product = self.common(Launch::new(self.label.clone(), product, grid)).set("x_stride", self.x.stride);
-        let join = self.join(x, [bm, bn], [target, most], false);
+        let join = self.splitk_reduce(x, [bm, bn], [target, most], false);
         [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
     }
 
     /// Returns the launch that sums split-K partials of `x` tile columns (see [`GridSpec::Split`]) and applies the
     /// epilogue.
-    pub(super) fn join(&self, x: u32, [bm, bn]: [u32; 2], [target, most]: [u32; 2], always: bool) -> Launch<B> {
-        let grid = GridSpec::Join { groups: self.n.div_ceil(256), x, per: bm, target, most, always };
-        self.joining(x, [bm, bn], grid).set("target_groups", target).set("max_splits", most)
+    pub(super) fn splitk_reduce(
+        &self,
+        x: u32,
+        [bm, bn]: [u32; 2],
+        [target, most]: [u32; 2],
+        always: bool,
+    ) -> Launch<B> {
+        let grid = GridSpec::SplitKReduce { groups: self.n.div_ceil(256), x, per: bm, target, max: most, always };
+        self.splitk_reduce_grid(x, [bm, bn], grid).set("target_groups", target).set("max_splits", most)
     }
 
     /// Returns the same reduction for any grid.
-    pub(super) fn joining(&self, x: u32, [bm, bn]: [u32; 2], grid: GridSpec) -> Launch<B> {
-        self.ending(Launch::new(format!("{} join", self.label), self.variant(Kernel::GemmJoin), grid))
+    pub(super) fn splitk_reduce_grid(&self, x: u32, [bm, bn]: [u32; 2], grid: GridSpec) -> Launch<B> {
+        self.bind_epilogue(Launch::new(format!("{} join", self.label), self.variant(Kernel::GemmJoin), grid))
             .set("tiles", x)
             .set("tile_rows", bm)
             .set("tile_cols", bn)
@@ -226,14 +241,14 @@ impl<B: Clone> Matmul<B> {
 
     /// Tiles of `bn` weight rows along the columns.
     pub(super) fn tiles(&self, bn: u32) -> u32 {
-        self.n.div_ceil(bn / self.rows_each())
+        self.n.div_ceil(bn / self.rows_per_output())
     }
 
     /// Bytes of split-K partials for up to `rows` rows of x.
-    pub fn parts_bytes(&self, rows: u32, choice: GemmChoice) -> u64 {
+    pub fn parts_bytes(&self, rows: u32, choice: GemmTiling) -> u64 {
         let x = self.tiles(choice.bn);
         let tile = u64::from(choice.bm) * u64::from(choice.bn) * 4;
-        let groups = |y: u32| match super::splits(x * y, choice.target, choice.most) {
+        let groups = |y: u32| match super::workgroups_per_tile(x * y, choice.target, choice.max_per_tile) {
             1 => 0,
             splits => u64::from(x * y * splits),
         };
@@ -241,11 +256,11 @@ impl<B: Clone> Matmul<B> {
     }
 
     fn common(&self, launch: Launch<B>) -> Launch<B> {
-        self.sources(self.ending(launch))
+        self.bind_inputs(self.bind_epilogue(launch))
     }
 
     /// Binds the inputs of a matmul.
-    pub(super) fn sources(&self, launch: Launch<B>) -> Launch<B> {
+    pub(super) fn bind_inputs(&self, launch: Launch<B>) -> Launch<B> {
         let w = &self.weight;
         launch
             .bind("x", self.x.buffer.clone())
@@ -253,7 +268,7 @@ impl<B: Clone> Matmul<B> {
             .bind_opt("w_s", w.s.clone())
             .set("k", w.cols)
             .set("k_blocks", w.layout.padded_cols(w.cols as usize) as u32 / 32)
-            .set("groups", groups(w.layout, w.cols))
+            .set("groups", scale_pairs(w.layout, w.cols))
             .set("row0", self.row0)
             .set("x_offset", self.x.offset)
     }
@@ -266,18 +281,18 @@ impl<B: Clone> Matmul<B> {
             .flag_if("RESIDUAL", self.residual.is_some())
             .flag_if("SOFTCAP", self.softcap > 0.0)
             .flag_if("EXPERTS", self.experts.is_some())
-            .flag_if("MIXED", self.experts.as_ref().is_some_and(|e| e.mixed))
+            .flag_if("MIXED", self.experts.as_ref().is_some_and(|e| e.sum_experts))
             .flag_if("CLAMPED", self.experts.as_ref().is_some_and(|e| e.clamp.is_some()))
             .set("ACT", self.act)
     }
 
     /// Weight rows per output.
-    fn rows_each(&self) -> u32 {
+    fn rows_per_output(&self) -> u32 {
         if self.gated.is_some() { 2 } else { 1 }
     }
 
     /// Binds the inputs of shaders/matmul/epilogue.wgsl.
-    fn ending(&self, launch: Launch<B>) -> Launch<B> {
+    fn bind_epilogue(&self, launch: Launch<B>) -> Launch<B> {
         let residual = self.residual.as_ref();
         launch
             .bind("out", self.out.buffer.clone())
@@ -288,7 +303,7 @@ impl<B: Clone> Matmul<B> {
             .set("out_stride", self.out.stride)
             .set("res_offset", residual.map_or(0, |r| r.offset))
             .set("res_stride", residual.map_or(0, |r| r.stride))
-            .set("res_times", self.times.into())
+            .set("res_times", self.multiply.into())
             .set("up_row", self.gated.unwrap_or(0))
             .set_f32("scale", self.scale)
             .set_f32("softcap", self.softcap)
@@ -296,35 +311,35 @@ impl<B: Clone> Matmul<B> {
 }
 
 /// Pairs per row of plane 1.
-pub fn groups(layout: Layout, cols: u32) -> u32 {
+pub fn scale_pairs(layout: WeightLayout, cols: u32) -> u32 {
     match layout {
-        Layout::Affine { group, .. } => (layout.padded_cols(cols as usize) as u32).div_ceil(u32::from(group)),
+        WeightLayout::Affine { group, .. } => (layout.padded_cols(cols as usize) as u32).div_ceil(u32::from(group)),
         _ => layout.padded_cols(cols as usize) as u32 / 256,
     }
 }
 
 /// Adds the flags and constants that make a kernel read a weight layout.
-pub fn weight_flags(variant: Variant, layout: Layout) -> Variant {
+pub fn weight_flags(variant: Variant, layout: WeightLayout) -> Variant {
     match layout {
-        Layout::Dense(Float::F32) => variant.flag("W_F32"),
-        Layout::Dense(Float::F16) => variant.flag("W_F16"),
-        Layout::Dense(Float::BF16) => variant.flag("W_BF16"),
-        Layout::Affine { bits, group, form, scale } => variant
+        WeightLayout::Dense(Float::F32) => variant.flag("W_F32"),
+        WeightLayout::Dense(Float::F16) => variant.flag("W_F16"),
+        WeightLayout::Dense(Float::BF16) => variant.flag("W_BF16"),
+        WeightLayout::Affine { bits, group, form, scale } => variant
             .flag("W_AFFINE")
             .set("BITS", bits.into())
             .set("GROUP", group.into())
             .set("SCALE", [Float::F16, Float::BF16, Float::F32].iter().position(|f| *f == scale).unwrap_or(0) as u32)
-            .set("ZERO", u32::from(form == Form::Zero)),
-        Layout::Mxfp4 => variant.flag("W_MXFP4"),
-        Layout::Ternary => variant.flag("W_TERNARY").set("BITS", 2),
-        Layout::Q4K => variant.flag("W_Q4K"),
-        Layout::Q6K => variant.flag("W_Q6K"),
+            .set("ZERO", u32::from(form == AffineForm::Zero)),
+        WeightLayout::Mxfp4 => variant.flag("W_MXFP4"),
+        WeightLayout::Ternary => variant.flag("W_TERNARY").set("BITS", 2),
+        WeightLayout::Q4K => variant.flag("W_Q4K"),
+        WeightLayout::Q6K => variant.flag("W_Q6K"),
     }
 }
 
 /// Tile sizes of a GEMM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GemmChoice {
+pub struct GemmTiling {
     /// Rows of x per tile.
     pub bm: u32,
     /// Weight rows per tile.
@@ -334,35 +349,41 @@ pub struct GemmChoice {
     /// Workgroups that fill the device. With fewer tiles, several workgroups share one.
     pub target: u32,
     /// Maximum workgroups per tile.
-    pub most: u32,
+    pub max_per_tile: u32,
 }
 
-impl GemmChoice {
+impl GemmTiling {
     /// Rows of x of a short prompt or a chat turn. Shorter tiles waste fewer rows there.
-    pub const SHORT: usize = 32;
+    pub const SHORT_ROWS: usize = 32;
     /// Rows of x from which a software device spends longer computing than compiling.
-    const LONG: usize = 1024;
+    const LONG_ROWS: usize = 1024;
 
     /// Returns the best known tiling for up to `rows` rows of x.
     pub fn of<B>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Self {
-        let known = if rows <= Self::SHORT { 32 } else { caps.measured(Kernel::Gemm, "BM", 64) };
-        let bm = caps.choose(Kernel::Gemm, "BM", known);
+        let known = if rows <= Self::SHORT_ROWS { 32 } else { caps.constant_or_measured(Kernel::Gemm, "BM", 64) };
+        let bm = caps.constant_or_forced(Kernel::Gemm, "BM", known);
         // Without a GPU, unused tile columns cost as much as used ones. Few rows do not repay the longer compile time
         // of narrow tiles, whose threads load more.
-        let narrow = caps.software && m.n <= 64 && rows >= Self::LONG;
-        let bn = caps.choose(Kernel::Gemm, "BN", if narrow { 64 } else { 128 });
+        let narrow = caps.software && m.n <= 64 && rows >= Self::LONG_ROWS;
+        let bn = caps.constant_or_forced(Kernel::Gemm, "BN", if narrow { 64 } else { 128 });
         // Unrolling does not repay its compile time either.
-        let unroll = caps.choose(Kernel::Gemm, "UNROLL", if caps.software { 1 } else { 16 });
+        let unroll = caps.constant_or_forced(Kernel::Gemm, "UNROLL", if caps.software { 1 } else { 16 });
         // Shorter shares of K cost more to reduce than they save.
-        let most = (m.weight.cols / 128).clamp(1, 16);
+        let max_per_tile = (m.weight.cols / 128).clamp(1, 16);
         // Slightly more than fills the device: a half-full last wave costs as much as a full one.
-        Self { bm, bn, unroll, target: caps.measured(Kernel::Gemm, "FILL", caps.full_load() * 9 / 8), most }
+        Self {
+            bm,
+            bn,
+            unroll,
+            target: caps.constant_or_measured(Kernel::Gemm, "FILL", caps.target_workgroups() * 9 / 8),
+            max_per_tile,
+        }
     }
 }
 
 /// Thread layout of a GEMV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GemvChoice {
+pub struct GemvTiling {
     /// Threads per workgroup, which share its weight rows.
     pub wg: u32,
     /// Weight rows per workgroup.
@@ -373,14 +394,14 @@ pub struct GemvChoice {
     pub unroll: u32,
 }
 
-impl GemvChoice {
+impl GemvTiling {
     /// Returns the best known tiling for `x_rows` rows of x.
     pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>, x_rows: usize) -> Self {
         let alone = m.experts.is_some();
         let cols = if alone { 1 } else { (x_rows.max(1) as u32).next_power_of_two().min(4) };
-        let outputs = m.n * m.rows_each() * m.each_alone();
-        let units = m.weight.cols.div_ceil(8) * m.each_mixed();
-        let narrow = !matches!(m.weight.layout, Layout::Dense(_));
+        let outputs = m.n * m.rows_per_output() * m.experts_per_row();
+        let units = m.weight.cols.div_ceil(8) * m.experts_summed();
+        let narrow = !matches!(m.weight.layout, WeightLayout::Dense(_));
         // With few weight rows, all threads work on each. With many, a thread takes several rows and reuses x from
         // registers. Narrow weights gain most: they need the most loads of x per byte.
         let (rows, threads) = match outputs {
@@ -397,7 +418,7 @@ impl GemvChoice {
         let wg = threads.next_power_of_two().clamp(32, most);
         // Loads in flight per thread: small groups need as many per thread as large groups have together.
         let unroll = if wg == 32 && cols <= 2 && rows <= 4 { 2 } else { 1 };
-        let pick = |name: &str, own: u32| caps.choose(Kernel::Gemv, name, own);
+        let pick = |name: &str, own: u32| caps.constant_or_forced(Kernel::Gemv, name, own);
         let cols = if alone { 1 } else { pick("COLS", cols) };
         Self { wg: pick("WG", wg), rows: pick("ROWS", rows), cols, unroll: pick("UNROLL", unroll) }
     }
@@ -414,59 +435,59 @@ impl<B: Clone> Launch<B> {
 
 /// Thread layout of the block GEMV for one row of x (shaders/matmul/gemv_blocks.wgsl).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlocksChoice {
+pub struct GemvBlocksTiling {
     /// Threads that share K, one block each; they loop if K is longer.
-    pub team: u32,
+    pub row_threads: u32,
     /// Thread groups per workgroup.
-    pub teams: u32,
+    pub row_groups: u32,
     /// Outputs per thread group.
-    pub share: u32,
+    pub outputs: u32,
     /// Rows of x per workgroup.
     pub cols: u32,
     /// 1 to use packed 8-bit dot products.
-    pub dot: u32,
+    pub packed_dot: u32,
 }
 
-impl BlocksChoice {
+impl GemvBlocksTiling {
     /// f32 values of workgroup memory for the sums; SUMS in the shader.
     const SUMS: u32 = 1024;
     /// Largest thread group that variants.toml declares.
-    const LARGEST: u32 = 512;
+    const MAX_ROW_THREADS: u32 = 512;
     /// Weight rows in flight per thread.
-    pub const ROWS: u32 = 4;
+    pub const ROWS_IN_FLIGHT: u32 = 4;
 
     /// Returns the best known tiling for `rows` rows of x, or None if block reads are unavailable or slower.
     pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Option<Self> {
         match m.weight.layout {
-            Layout::Affine { bits: 4 | 8, group, .. } if group >= 32 => {}
-            Layout::Q4K | Layout::Mxfp4 | Layout::Ternary => {}
+            WeightLayout::Affine { bits: 4 | 8, group, .. } if group >= 32 => {}
+            WeightLayout::Q4K | WeightLayout::Mxfp4 | WeightLayout::Ternary => {}
             _ => return None,
         }
         let forces = |kernel| caps.force.is_some_and(|f| f.kernel == kernel);
         let forced = forces(Kernel::GemvBlocks);
-        let each = m.rows_each();
-        let dot = caps.choose(Kernel::GemvBlocks, "DOT", caps.packs(m.weight.layout).into());
+        let each = m.rows_per_output();
+        let dot = caps.constant_or_forced(Kernel::GemvBlocks, "DOT", caps.uses_packed_dot(m.weight.layout).into());
         // With few outputs, one group per row leaves the device idle, unless each row is short.
         let fewest = if dot == 1 { 512 } else { 2048 };
         // Several f32 rows of x exceed a thread's registers.
         let alone = m.experts.is_some();
-        let few = m.n * each * m.each_alone() < fewest
+        let few = m.n * each * m.experts_per_row() < fewest
             || (rows > 1 && dot == 0 && !alone)
-            || caps.tuned(m.weight.layout) == Some(GemvPick::Rows);
+            || caps.gemv_variant(m.weight.layout) == Some(GemvVariant::Rows);
         if !caps.subgroups || caps.subgroup_size.0 < 4 || forces(Kernel::Gemv) || (few && !forced) {
             return None;
         }
         let unit = caps.subgroup_size.1.max(32);
-        let blocks = m.weight.layout.padded_cols(m.weight.cols as usize) as u32 / 32 * m.each_mixed();
+        let blocks = m.weight.layout.padded_cols(m.weight.cols as usize) as u32 / 32 * m.experts_summed();
         let memory = caps.max_workgroup_storage.saturating_sub(4 * Self::SUMS + 1024) / 72;
-        let most = caps.max_invocations.min(memory).min(Self::LARGEST) / unit * unit;
+        let most = caps.max_invocations.min(memory).min(Self::MAX_ROW_THREADS) / unit * unit;
         if most == 0 || (blocks * 2 < unit && !forced) {
             return None;
         }
         let team = blocks.div_ceil(blocks.div_ceil(most)).next_multiple_of(unit);
         // Groups that share reads of x. More threads wait too long for one another.
         let fits = |teams: u32| if team * teams <= 320.min(most) { teams } else { 1 };
-        let pick = |name: &str, own: u32| caps.choose(Kernel::GemvBlocks, name, own);
+        let pick = |name: &str, own: u32| caps.constant_or_forced(Kernel::GemvBlocks, name, own);
         let teams = fits(pick("TEAMS", fits(4).max(fits(2))));
         // As many workgroups as run at once: each then reads x once, and none is left for a second wave. A single
         // group, or several rows of x, needs more registers for x in flight.
@@ -476,11 +497,11 @@ impl BlocksChoice {
             (_, 1) => 512,
             _ => 768,
         };
-        let groups = (caps.full_load() / 8 * (threads / (team * teams)).max(1) / m.each_alone()).max(1);
-        let least = Self::ROWS / each;
+        let groups = (caps.target_workgroups() / 8 * (threads / (team * teams)).max(1) / m.experts_per_row()).max(1);
+        let least = Self::ROWS_IN_FLIGHT / each;
         let room = Self::SUMS / each / cols / (team * teams / caps.subgroup_size.0) / least * least;
         let turns = m.n.div_ceil(groups * teams * room);
         let share = m.n.div_ceil(groups * teams * turns).next_multiple_of(least);
-        Some(Self { team, teams, share, cols, dot })
+        Some(Self { row_threads: team, row_groups: teams, outputs: share, cols, packed_dot: dot })
     }
 }

@@ -3,25 +3,25 @@
 
 pub mod altup;
 pub mod attention;
-pub mod blend;
+pub mod audio_conv;
 pub mod conv;
 pub mod elementwise;
 pub mod embed;
+pub mod embedding_bag;
 pub mod experts;
+pub mod kv_splits;
 pub mod matmul;
-pub mod matrix;
 pub mod norm;
+pub mod packed_attention;
 pub mod patches;
 pub mod pool;
 pub mod recurrent;
-pub mod runs;
 pub mod sample;
-pub mod segments;
-pub mod sound;
+pub mod subgroup_matrix;
 pub mod transcode;
 pub mod view;
 
-pub use crate::device::{registry, tuned};
+pub use crate::device::{registry, tuning_table};
 
 use crate::device::registry::{Shader, Variant};
 use crate::device::{Grid, preprocess};
@@ -58,17 +58,17 @@ pub enum GridSpec {
         per: u32,
     },
     /// `[x, splits, rows]`: one KV split per `tile` visible keys of a row, at most `most`.
-    Runs {
+    KvSplits {
         /// Workgroups per split.
         x: u32,
         /// Keys per split.
         tile: u32,
         /// Maximum splits.
-        most: u32,
+        max: u32,
     },
     /// Split-K: tiles as in [`GridSpec::Tiled`]. Along z, several workgroups share a tile so that the total approaches
     /// `target`.
-    Split {
+    SplitK {
         /// Tile columns.
         x: u32,
         /// Rows per tile.
@@ -76,11 +76,11 @@ pub enum GridSpec {
         /// Workgroups that fill the device.
         target: u32,
         /// Maximum workgroups per tile.
-        most: u32,
+        max: u32,
     },
     /// `[groups, rows / JOIN_ROWS, 1]` after a [`GridSpec::Split`] dispatch that left partial sums; otherwise an empty
     /// grid.
-    Join {
+    SplitKReduce {
         /// Workgroups per row.
         groups: u32,
         /// Tile columns of the split dispatch.
@@ -90,32 +90,32 @@ pub enum GridSpec {
         /// Workgroups that fill the device.
         target: u32,
         /// Maximum workgroups per tile of the split dispatch.
-        most: u32,
+        max: u32,
         /// Whether unshared tiles leave partial sums too.
         always: bool,
     },
     /// `[x, y, rows * each]`: one selected expert at a time.
-    Picks {
+    PerExpert {
         /// Workgroups along x.
         x: u32,
         /// Workgroups along y.
         y: u32,
         /// Selected experts per row.
-        each: u32,
+        top_k: u32,
     },
     /// `[x, tiles, 1]`, with the maximum number of tiles that row-expert pairs sorted by expert may need.
-    Buckets {
+    ExpertTiles {
         /// Tile columns.
         x: u32,
         /// Selected experts per row.
-        each: u32,
+        top_k: u32,
         /// Row-expert pairs per tile.
         per: u32,
         /// Experts.
         experts: u32,
     },
     /// `[x, rows, 1]`; adds layers along z when the rows exceed [`MAX_GROUPS`].
-    Lines {
+    LayeredRows {
         /// Tile columns.
         x: u32,
     },
@@ -138,18 +138,20 @@ impl GridSpec {
             GridSpec::Rows { units, per } => fold(u64::from(units) * u64::from(rows.div_ceil(per))),
             GridSpec::Exact(grid) => grid,
             GridSpec::PerRow { x, y, per } => [x, y, rows.div_ceil(per)],
-            GridSpec::Runs { x, most, .. } => [x, most, rows],
-            GridSpec::Split { x, per, target, most } => {
+            GridSpec::KvSplits { x, max: most, .. } => [x, most, rows],
+            GridSpec::SplitK { x, per, target, max: most } => {
                 let y = rows.div_ceil(per);
-                [x, y, splits(x * y, target, most)]
+                [x, y, workgroups_per_tile(x * y, target, most)]
             }
-            GridSpec::Join { groups, x, per, target, most, always } => {
-                let any = always || splits(x * rows.div_ceil(per), target, most) > 1;
-                if any { [groups, rows.div_ceil(JOIN_ROWS), 1] } else { [0, 0, 0] }
+            GridSpec::SplitKReduce { groups, x, per, target, max: most, always } => {
+                let any = always || workgroups_per_tile(x * rows.div_ceil(per), target, most) > 1;
+                if any { [groups, rows.div_ceil(REDUCE_ROWS), 1] } else { [0, 0, 0] }
             }
-            GridSpec::Picks { x, y, each } => [x, y, rows * each],
-            GridSpec::Buckets { x, each, per, experts } => [x, experts::tiles(rows * each, per, experts), 1],
-            GridSpec::Lines { x } => {
+            GridSpec::PerExpert { x, y, top_k: each } => [x, y, rows * each],
+            GridSpec::ExpertTiles { x, top_k: each, per, experts } => {
+                [x, experts::max_tiles(rows * each, per, experts), 1]
+            }
+            GridSpec::LayeredRows { x } => {
                 let layers = rows.div_ceil(MAX_GROUPS).max(1);
                 [x, rows.div_ceil(layers), layers]
             }
@@ -158,20 +160,22 @@ impl GridSpec {
     }
 
     /// Returns the grid for rows with at most `keys` visible keys.
-    pub fn within(self, keys: u32) -> Self {
+    pub fn limit_keys(self, keys: u32) -> Self {
         match self {
-            GridSpec::Runs { x, tile, most } => GridSpec::Runs { x, tile, most: most.min(keys.div_ceil(tile)) },
+            GridSpec::KvSplits { x, tile, max: most } => {
+                GridSpec::KvSplits { x, tile, max: most.min(keys.div_ceil(tile)) }
+            }
             other => other,
         }
     }
 }
 
 /// Rows per thread of shaders/matmul/splitk_reduce.wgsl.
-const JOIN_ROWS: u32 = 4;
+const REDUCE_ROWS: u32 = 4;
 
 /// Returns the workgroups that share a tile: enough to fill the device. Two, if a last wave of whole tiles would leave
 /// more than half the device idle. Must match shaders/matmul/splitk_reduce.wgsl.
-fn splits(tiles: u32, target: u32, most: u32) -> u32 {
+fn workgroups_per_tile(tiles: u32, target: u32, most: u32) -> u32 {
     let own = (target / tiles.max(1)).clamp(1, most);
     let last = tiles % target.max(1);
     let halves = tiles > target && tiles < 4 * target && last > 0 && 2 * last <= target;
@@ -284,11 +288,11 @@ mod tests {
 
     #[test]
     fn runs_are_as_many_as_there_are_keys_for() {
-        let grid = GridSpec::Runs { x: 3, tile: 32, most: 16 };
-        let runs = |keys| grid.within(keys).at(2);
+        let grid = GridSpec::KvSplits { x: 3, tile: 32, max: 16 };
+        let runs = |keys| grid.limit_keys(keys).at(2);
         assert_eq!([1, 32, 33, 512, 513].map(runs), [1, 1, 2, 16, 16].map(|y| [3, y, 2]));
         assert_eq!(grid.at(2), [3, 16, 2]);
         let other = GridSpec::PerRow { x: 3, y: 16, per: 1 };
-        assert_eq!(other.within(1), other);
+        assert_eq!(other.limit_keys(1), other);
     }
 }

@@ -6,7 +6,7 @@ use crate::device::registry::{Kernel, Variant};
 
 /// Parameters of a norm.
 #[derive(Debug, Clone)]
-pub struct Norm<B> {
+pub struct NormParams<B> {
     /// Whether the mean is subtracted (LayerNorm).
     pub layer: bool,
     /// `[cols]`.
@@ -21,15 +21,15 @@ pub struct Norm<B> {
 
 /// Returns one launch over all rows, or over one if `single`: the optional norm, then rounding to multiples of 1/127 of
 /// the row's largest magnitude.
-pub fn rounded<B: Clone>(
+pub fn quantized_norm<B: Clone>(
     label: &str,
-    of: Option<&Norm<B>>,
+    of: Option<&NormParams<B>>,
     x: &View<B>,
     out: &View<B>,
     cols: u32,
     single: bool,
 ) -> Launch<B> {
-    let plain = Norm { layer: false, gain: None, bias: None, offset: 0.0, eps: 0.0 };
+    let plain = NormParams { layer: false, gain: None, bias: None, offset: 0.0, eps: 0.0 };
     let mut launch = norm(label, of.unwrap_or(&plain), x, out, cols, single);
     launch.variant = launch.variant.flag("ROUND").flag_if("PLAIN", of.is_none());
     launch
@@ -37,58 +37,66 @@ pub fn rounded<B: Clone>(
 
 /// Residuals added to a norm, and the scale of the sum.
 #[derive(Debug)]
-pub struct Sum<'a, B> {
+pub struct ResidualSum<'a, B> {
     /// First residual.
-    pub rest: &'a View<B>,
+    pub residual: &'a View<B>,
     /// Second residual.
-    pub more: Option<&'a View<B>>,
+    pub residual2: Option<&'a View<B>>,
     /// Multiplies the sum.
     pub scale: f32,
     /// Scalar buffer that also multiplies the sum.
-    pub by: Option<B>,
+    pub scale_buffer: Option<B>,
 }
 
 /// Returns one launch over all rows, or over one if `single`: the norm plus the residuals.
-pub fn added<B: Clone>(
+pub fn norm_residual<B: Clone>(
     label: &str,
-    of: &Norm<B>,
+    of: &NormParams<B>,
     x: &View<B>,
-    sum: &Sum<'_, B>,
+    sum: &ResidualSum<'_, B>,
     out: &View<B>,
     cols: u32,
     single: bool,
 ) -> Launch<B> {
     let mut launch = norm(label, of, x, out, cols, single);
-    launch.variant = launch.variant.flag("ADD").flag_if("MORE", sum.more.is_some()).flag_if("BY", sum.by.is_some());
+    launch.variant =
+        launch.variant.flag("ADD").flag_if("MORE", sum.residual2.is_some()).flag_if("BY", sum.scale_buffer.is_some());
     launch
-        .bind("rest", sum.rest.buffer.clone())
-        .bind_opt("more", sum.more.map(|m| m.buffer.clone()))
-        .bind_opt("by", sum.by.clone())
-        .set("rest_offset", sum.rest.offset)
-        .set("rest_stride", sum.rest.stride)
-        .set("more_offset", sum.more.map_or(0, |m| m.offset))
-        .set("more_stride", sum.more.map_or(0, |m| m.stride))
+        .bind("rest", sum.residual.buffer.clone())
+        .bind_opt("more", sum.residual2.map(|m| m.buffer.clone()))
+        .bind_opt("by", sum.scale_buffer.clone())
+        .set("rest_offset", sum.residual.offset)
+        .set("rest_stride", sum.residual.stride)
+        .set("more_offset", sum.residual2.map_or(0, |m| m.offset))
+        .set("more_stride", sum.residual2.map_or(0, |m| m.stride))
         .set_f32("scale", sum.scale)
 }
 
 /// Maximum columns of a norm: threads hold a row in registers.
-pub const MOST_COLUMNS: u32 = 256 * 64;
+pub const MAX_COLUMNS: u32 = 256 * 64;
 
 /// Columns per thread of a 256-thread workgroup.
-fn each(cols: u32) -> u32 {
+fn columns_per_thread(cols: u32) -> u32 {
     let most = [1, 5, 10, 16, 28].into_iter().find(|each| cols <= each * 256);
-    most.unwrap_or(MOST_COLUMNS / 256)
+    most.unwrap_or(MAX_COLUMNS / 256)
 }
 
 /// Returns one launch over all rows, or over one if `single`.
-pub fn norm<B: Clone>(label: &str, norm: &Norm<B>, x: &View<B>, out: &View<B>, cols: u32, single: bool) -> Launch<B> {
-    grouped(label, norm, 1, x, out, cols, single)
+pub fn norm<B: Clone>(
+    label: &str,
+    norm: &NormParams<B>,
+    x: &View<B>,
+    out: &View<B>,
+    cols: u32,
+    single: bool,
+) -> Launch<B> {
+    norm_per_group(label, norm, 1, x, out, cols, single)
 }
 
 /// Returns the norm of each of `groups` column groups separately.
-pub fn grouped<B: Clone>(
+pub fn norm_per_group<B: Clone>(
     label: &str,
-    norm: &Norm<B>,
+    norm: &NormParams<B>,
     groups: u32,
     x: &View<B>,
     out: &View<B>,
@@ -96,7 +104,7 @@ pub fn grouped<B: Clone>(
     single: bool,
 ) -> Launch<B> {
     let variant = Variant::new(Kernel::Norm)
-        .set("EACH", each(cols / groups))
+        .set("EACH", columns_per_thread(cols / groups))
         .flag_if("LAYER", norm.layer)
         .flag_if("GAIN", norm.gain.is_some())
         .flag_if("BIAS", norm.bias.is_some());

@@ -6,9 +6,9 @@ use crate::device::registry::{Kernel, Variant};
 
 /// Element order of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cut {
+pub struct PatchSpec {
     /// Element strides of a pixel, a color and a frame.
-    pub steps: [u32; 3],
+    pub strides: [u32; 3],
     /// Patch side in pixels.
     pub patch: u32,
     /// Frames per patch.
@@ -17,7 +17,7 @@ pub struct Cut {
 
 /// Returns the launch. `pixels` has three bytes a pixel; `starts` is `[rows, frames]` pairs, `levels` is `[3, 256]`
 /// f32.
-pub fn patches<B: Clone>(cut: Cut, [pixels, starts, levels]: [B; 3], out: View<B>) -> Launch<B> {
+pub fn patches<B: Clone>(cut: PatchSpec, [pixels, starts, levels]: [B; 3], out: View<B>) -> Launch<B> {
     let cols = 3 * cut.frames * cut.patch * cut.patch;
     let grid = GridSpec::Tiled { x: cols.div_ceil(256), per: 1, z: 1 };
     Launch::new("patches", Variant::new(Kernel::Patches), grid)
@@ -28,8 +28,8 @@ pub fn patches<B: Clone>(cut: Cut, [pixels, starts, levels]: [B; 3], out: View<B
         .set("side", cut.patch)
         .set("frames", cut.frames)
         .set("cols", cols)
-        .set("of_pixel", cut.steps[0])
-        .set("of_color", cut.steps[1])
-        .set("of_frame", cut.steps[2])
+        .set("of_pixel", cut.strides[0])
+        .set("of_color", cut.strides[1])
+        .set("of_frame", cut.strides[2])
         .set("out_stride", out.stride)
 }

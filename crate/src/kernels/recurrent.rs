@@ -19,7 +19,7 @@ pub const MAX_SSM_KEY: u32 = 256;
 
 /// State update of a row; the decay of a head is `exp(rate * dt)`.
 #[derive(Debug, Clone)]
-pub enum Rule<B> {
+pub enum RuleBuffers<B> {
     /// `memory += key (beta (value - keyᵀ memory))ᵀ` with unit-length query and key, then the gated norm of the output.
     Delta {
         /// `[row][heads]`: beta before its sigmoid.
@@ -40,7 +40,7 @@ pub enum Rule<B> {
 
 /// One recurrence of many heads.
 #[derive(Debug, Clone)]
-pub struct Recurrent<B> {
+pub struct RecurrentKernel<B> {
     /// Label for plan dumps and profiles.
     pub label: String,
     /// Value heads, each with its own memory.
@@ -48,7 +48,7 @@ pub struct Recurrent<B> {
     /// Heads of queries and keys.
     pub key_heads: u32,
     /// Consecutive heads that share a query and a key; 1 if they are interleaved.
-    pub per_key: u32,
+    pub heads_per_key: u32,
     /// Columns of a query and a key, a multiple of 4.
     pub key_dim: u32,
     /// Value columns per head, a multiple of 4.
@@ -60,12 +60,12 @@ pub struct Recurrent<B> {
     /// `[row][heads]`: dt before its bias and softplus.
     pub a: View<B>,
     /// Update rule.
-    pub rule: Rule<B>,
+    pub rule: RuleBuffers<B>,
     /// Per head log(-rate), then per head the bias of dt, then either the norm gain `[value_dim]` or the skip scale per
     /// head.
     pub gains: B,
     /// Whether `gains` holds the rates rather than their logs.
-    pub raw: bool,
+    pub negative_rates: bool,
     /// Element type of the memory, f32 or packed.
     pub kv: Kv,
     /// `[heads][key_dim][value_dim]`. Read as zeros at position 0.
@@ -74,13 +74,13 @@ pub struct Recurrent<B> {
     pub state: B,
 }
 
-impl<B: Clone> Recurrent<B> {
+impl<B: Clone> RecurrentKernel<B> {
     fn delta(&self) -> bool {
-        matches!(self.rule, Rule::Delta { .. })
+        matches!(self.rule, RuleBuffers::Delta { .. })
     }
 
     /// Key columns per thread of the step kernel, so that 256 threads hold a head.
-    fn each(&self) -> u32 {
+    fn keys_per_thread(&self) -> u32 {
         self.key_dim.div_ceil((1024 / self.value_dim).max(1)).next_power_of_two()
     }
 
@@ -92,22 +92,22 @@ impl<B: Clone> Recurrent<B> {
     }
 
     /// Words per row and head that the scan reads.
-    fn width(&self) -> u32 {
+    fn words_per_row(&self) -> u32 {
         if self.delta() { self.key_dim + self.value_dim + CHUNK + 4 } else { CHUNK + 4 }
     }
 
     /// Bytes of the scratch between the launches of [`Self::many`].
-    pub fn scratch(&self, rows: u32) -> u64 {
-        u64::from(rows.next_multiple_of(CHUNK)) * u64::from(self.heads) * u64::from(self.width()) * 4
+    pub fn scratch_bytes(&self, rows: u32) -> u64 {
+        u64::from(rows.next_multiple_of(CHUNK)) * u64::from(self.heads) * u64::from(self.words_per_row()) * 4
     }
 
     /// Returns the decode launch: rows in sequence, with the gated norm if the rule has one.
-    pub fn few(&self, out: &View<B>) -> Launch<B> {
-        let variant = stored(Variant::new(Kernel::RecurrentStep), self.kv).set("EACH", self.each());
+    pub fn decode(&self, out: &View<B>) -> Launch<B> {
+        let variant = memory_flags(Variant::new(Kernel::RecurrentStep), self.kv).set("EACH", self.keys_per_thread());
         let launch = self.launch("", variant, GridSpec::Fixed { units: self.heads });
-        let z = if let Rule::Delta { z, .. } = &self.rule { Some(z) } else { None };
-        let eps = if let Rule::Delta { eps, .. } = &self.rule { *eps } else { 0.0 };
-        self.rates(launch)
+        let z = if let RuleBuffers::Delta { z, .. } = &self.rule { Some(z) } else { None };
+        let eps = if let RuleBuffers::Delta { eps, .. } = &self.rule { *eps } else { 0.0 };
+        self.bind_rates(launch)
             .bind("memory", self.memory.clone())
             .bind("out", out.buffer.clone())
             .bind_opt("z", z.map(|z| z.buffer.clone()))
@@ -120,11 +120,11 @@ impl<B: Clone> Recurrent<B> {
 
     /// Returns the prefill launches: interactions within each chunk, the scan over chunks, then the norm of the delta
     /// rule.
-    pub fn many(&self, parts: &B, out: &View<B>) -> Vec<Launch<B>> {
+    pub fn prefill(&self, parts: &B, out: &View<B>) -> Vec<Launch<B>> {
         let grid = GridSpec::Tiled { x: self.heads, per: CHUNK, z: 1 };
         let prepare = self.launch(" chunks", Variant::new(Kernel::RecurrentPrepare), grid).bind("parts", parts.clone());
         let units = self.heads * self.value_dim.div_ceil(BLOCK);
-        let variant = stored(Variant::new(Kernel::RecurrentScan), self.kv);
+        let variant = memory_flags(Variant::new(Kernel::RecurrentScan), self.kv);
         let scan = |first: u32| {
             self.launch("", variant.clone(), GridSpec::Fixed { units })
                 .bind_opt("gains", (!self.delta()).then(|| self.gains.clone()))
@@ -136,14 +136,14 @@ impl<B: Clone> Recurrent<B> {
                 .set("first_key", first)
                 .set("keys", SCAN_KEYS.min(self.key_dim - first))
         };
-        let mut launches = vec![self.rates(prepare)];
+        let mut launches = vec![self.bind_rates(prepare)];
         launches.extend((0..self.key_dim).step_by(SCAN_KEYS as usize).map(scan));
-        if let Rule::Delta { z, eps, .. } = &self.rule {
-            let norm = GatedNorm {
+        if let RuleBuffers::Delta { z, eps, .. } = &self.rule {
+            let norm = GatedNormKernel {
                 gain: self.gains.clone(),
                 gain_offset: 2 * self.heads,
                 gain_step: 0,
-                first: false,
+                gate_first: false,
                 eps: *eps,
             };
             launches.push(norm.launch(&format!("{} norm", self.label), out, z, None, self.heads, self.value_dim));
@@ -159,7 +159,7 @@ impl<B: Clone> Recurrent<B> {
             .bind("state", self.state.clone())
             .set("heads", self.heads)
             .set("key_heads", self.key_heads)
-            .set("per_key", self.per_key)
+            .set("per_key", self.heads_per_key)
             .set("dk", self.key_dim)
             .set("dv", self.value_dim)
             .set("q_offset", q)
@@ -169,10 +169,10 @@ impl<B: Clone> Recurrent<B> {
     }
 
     /// Binds the inputs of the decay.
-    fn rates(&self, launch: Launch<B>) -> Launch<B> {
+    fn bind_rates(&self, launch: Launch<B>) -> Launch<B> {
         let (b, limits, dt_scale) = match &self.rule {
-            Rule::Delta { b, .. } => (Some(b), [0.0, 0.0], 1.0),
-            Rule::Ssm { limits, dt_scale } => (None, *limits, *dt_scale),
+            RuleBuffers::Delta { b, .. } => (Some(b), [0.0, 0.0], 1.0),
+            RuleBuffers::Ssm { limits, dt_scale } => (None, *limits, *dt_scale),
         };
         launch
             .bind("a", self.a.buffer.clone())
@@ -182,20 +182,20 @@ impl<B: Clone> Recurrent<B> {
             .set("a_stride", self.a.stride)
             .set("b_offset", b.map_or(0, |b| b.offset))
             .set("b_stride", b.map_or(0, |b| b.stride))
-            .set("raw", u32::from(self.raw))
+            .set("raw", u32::from(self.negative_rates))
             .set_f32("dt_scale", dt_scale)
             .set_f32("dt_low", limits[0])
             .set_f32("dt_high", limits[1].min(f32::MAX))
     }
 }
 
-fn stored(variant: Variant, kv: Kv) -> Variant {
+fn memory_flags(variant: Variant, kv: Kv) -> Variant {
     variant.flag(if kv == Kv::F32 { "KV_F32" } else { "KV_PACKED" })
 }
 
 /// Gated RMSNorm of column groups.
 #[derive(Debug, Clone)]
-pub struct GatedNorm<B> {
+pub struct GatedNormKernel<B> {
     /// The gain.
     pub gain: B,
     /// First element of the gain.
@@ -203,12 +203,12 @@ pub struct GatedNorm<B> {
     /// Gain stride between groups; 0 if all groups share it.
     pub gain_step: u32,
     /// Whether the gate is applied before the norm.
-    pub first: bool,
+    pub gate_first: bool,
     /// Added to the mean square.
     pub eps: f32,
 }
 
-impl<B: Clone> GatedNorm<B> {
+impl<B: Clone> GatedNormKernel<B> {
     /// Norms `runs` groups of `cols` columns of `x`, in place without `out`.
     pub fn launch(
         &self,
@@ -220,7 +220,7 @@ impl<B: Clone> GatedNorm<B> {
         cols: u32,
     ) -> Launch<B> {
         let variant = Variant::new(Kernel::GatedNorm)
-            .flag_if("GATE_FIRST", self.first)
+            .flag_if("GATE_FIRST", self.gate_first)
             .flag_if("APART", out.is_some())
             .set("WG", if cols > 256 { 256 } else { 64 });
         Launch::new(label, variant, GridSpec::Tiled { x: runs, per: 1, z: 1 })

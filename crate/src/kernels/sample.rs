@@ -3,8 +3,8 @@
 
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
-use crate::sample::fixed::{BANNED, GAP_LIMIT, fraction, gap_scale, min_p_limit};
-use crate::sample::{Params, Penalty};
+use crate::sample::fixed_point::{BANNED_SCORE, GAP_LIMIT, fraction, gap_scale, min_p_limit};
+use crate::sample::{Penalties, SamplingParams};
 use crate::{Error, Result};
 
 /// Returns the slices that the vocabulary is divided into.
@@ -32,7 +32,7 @@ pub fn argmax_rows<B: Clone>(logits: B, out: B, vocab: u32, state: B) -> Launch<
 
 /// Buffers of the state update after a token.
 #[derive(Debug, Clone)]
-pub struct Advance<B> {
+pub struct AdvanceBuffers<B> {
     /// Value and index pairs, `slices` of them.
     pub candidates: B,
     /// Candidate pairs.
@@ -58,7 +58,7 @@ pub struct Advance<B> {
 }
 
 /// Selects the token and advances the state.
-pub fn advance<B: Clone>(a: Advance<B>) -> Launch<B> {
+pub fn advance<B: Clone>(a: AdvanceBuffers<B>) -> Launch<B> {
     let variant = Variant::new(Kernel::Advance)
         .flag_if("COUNT", a.counts.is_some())
         .flag_if("HISTORY", a.history.is_some())
@@ -84,7 +84,7 @@ pub fn advance<B: Clone>(a: Advance<B>) -> Launch<B> {
 /// Maximum rows of a step with drafts: the last token and seven draft tokens.
 pub const DRAFT_ROWS: u32 = 8;
 /// Maximum and minimum length of the token suffix that prompt lookup matches.
-pub const ENDINGS: (u32, u32) = (4, 2);
+pub const SUFFIX_LENGTHS: (u32, u32) = (4, 2);
 
 /// Drafts the rows after the last token by prompt lookup. `history` has the tokens from position 0 to the state's.
 pub fn draft<B: Clone>(history: B, state: B, ids: B) -> Launch<B> {
@@ -92,14 +92,14 @@ pub fn draft<B: Clone>(history: B, state: B, ids: B) -> Launch<B> {
         .bind("history", history)
         .bind("state", state)
         .bind("ids", ids)
-        .set("longest", ENDINGS.0)
-        .set("shortest", ENDINGS.1)
+        .set("longest", SUFFIX_LENGTHS.0)
+        .set("shortest", SUFFIX_LENGTHS.1)
         .set("most", DRAFT_ROWS - 1)
 }
 
 /// Accepts the tokens of a step with drafted rows and advances the state. `candidates` has the slices of [`DRAFT_ROWS`]
 /// rows; `tokens` has four words after the ring.
-pub fn accept<B: Clone>(a: Advance<B>) -> Launch<B> {
+pub fn accept<B: Clone>(a: AdvanceBuffers<B>) -> Launch<B> {
     Launch::new("accept", Variant::new(Kernel::Accept), GridSpec::Fixed { units: 1 })
         .bind("candidates", a.candidates)
         .bind("stops", a.stops)
@@ -128,7 +128,7 @@ const ALL_BANNED: u32 = 3;
 
 /// Samples one token from a row of logits.
 #[derive(Debug, Clone)]
-pub struct Sample<B> {
+pub struct SampleKernels<B> {
     /// Label for plan dumps and profiles.
     pub label: String,
     /// Number of logits.
@@ -144,23 +144,23 @@ pub struct Sample<B> {
     /// Step state: `step` counts the random numbers. Nothing is sampled once it is stopped.
     pub state: B,
     /// Three words: value and index as in [`Advance::candidates`] (one slice), then a status (see [`status`]).
-    pub picked: B,
+    pub sampled: B,
     /// Buffers of bias and penalties; without them neither applies.
-    pub adjust: Option<Adjust<B>>,
+    pub adjust: Option<LogitBuffers<B>>,
 }
 
 /// Logit bias and penalty buffers, one word per token each.
 #[derive(Debug, Clone)]
-pub struct Adjust<B> {
+pub struct LogitBuffers<B> {
     /// Initially [`crate::sample::Sampler::counts`]; sampling updates it.
     pub counts: B,
     /// Filled with [`bias`].
     pub bias: B,
     /// Scratch for the adjusted logits.
-    pub scores: B,
+    pub adjusted: B,
 }
 
-impl<B: Clone> Sample<B> {
+impl<B: Clone> SampleKernels<B> {
     /// Returns the sampling kernels in order.
     pub fn launches(&self) -> Result<[Launch<B>; 4]> {
         if self.vocabulary as usize > MAX_VOCABULARY {
@@ -168,7 +168,7 @@ impl<B: Clone> Sample<B> {
             return Err(Error::Internal(reason));
         }
         let pick = self.after_adjustment("pick", Kernel::SamplePick, 1).bind("state", self.state.clone());
-        let mut pick = pick.bind("picked", self.picked.clone());
+        let mut pick = pick.bind("picked", self.sampled.clone());
         if let Some(adjust) = &self.adjust {
             pick.variant = pick.variant.flag("ADJUST");
             pick = pick.bind("counts", adjust.counts.clone());
@@ -191,11 +191,11 @@ impl<B: Clone> Sample<B> {
             .set("offset", self.offset)
             .bind_opt("counts", adjust.map(|a| a.counts.clone()))
             .bind_opt("bias", adjust.map(|a| a.bias.clone()))
-            .bind_opt("scores", adjust.map(|a| a.scores.clone()))
+            .bind_opt("scores", adjust.map(|a| a.adjusted.clone()))
     }
 
     fn after_adjustment(&self, name: &str, kernel: Kernel, groups: u32) -> Launch<B> {
-        let adjusted = self.adjust.as_ref().map(|adjust| (adjust.scores.clone(), 0));
+        let adjusted = self.adjust.as_ref().map(|adjust| (adjust.adjusted.clone(), 0));
         let (scores, offset) = adjusted.unwrap_or((self.logits.clone(), self.offset));
         self.launch(name, Variant::new(kernel), groups).bind("scores", scores).set("offset", offset)
     }
@@ -215,22 +215,22 @@ pub fn work_bytes(vocabulary: u32) -> u64 {
 }
 
 /// Whether the GPU supports these parameters with the CPU's results. Rare filters run on the CPU.
-pub fn runs_on_gpu(params: &Params) -> bool {
+pub fn runs_on_gpu(params: &SamplingParams) -> bool {
     !params.has_rare_filters()
 }
 
 /// Whether sampling needs [`Adjust`].
-pub fn needs_adjust(params: &Params) -> bool {
+pub fn needs_adjust(params: &SamplingParams) -> bool {
     params.has_penalties() || !params.logit_bias.is_empty()
 }
 
 /// Returns the words of the `sampling` buffer.
-pub fn settings(params: &Params, seed: u64, vocabulary: u32) -> [u32; 12] {
-    let penalty = Penalty::of(params);
+pub fn settings(params: &SamplingParams, seed: u64, vocabulary: u32) -> [u32; 12] {
+    let penalty = Penalties::from_params(params);
     let top_p = if params.top_p < 1.0 { fraction(params.top_p) } else { u32::MAX };
     let min_p = if params.min_p > 0.0 { min_p_limit(params.min_p) } else { GAP_LIMIT };
     // Temperature 0 is greedy, which the caller handles; the scale must still be finite.
-    let scale = gap_scale(params.temperature.max(crate::sample::fixed::MIN_TEMPERATURE));
+    let scale = gap_scale(params.temperature.max(crate::sample::fixed_point::MIN_TEMPERATURE));
     [
         scale.to_bits(),
         if params.top_k < vocabulary { params.top_k } else { 0 },
@@ -248,24 +248,24 @@ pub fn settings(params: &Params, seed: u64, vocabulary: u32) -> [u32; 12] {
 }
 
 /// Returns the contents of the `bias` buffer.
-pub fn bias(params: &Params, vocabulary: u32) -> Vec<f32> {
+pub fn bias(params: &SamplingParams, vocabulary: u32) -> Vec<f32> {
     let mut row = vec![0.0; vocabulary as usize];
     for (&token, &bias) in &params.logit_bias {
         if let Some(value) = row.get_mut(token as usize) {
-            *value = bias.max(f64::from(BANNED)) as f32;
+            *value = bias.max(f64::from(BANNED_SCORE)) as f32;
         }
     }
     row
 }
 
 /// Converts a status code to an error.
-pub fn status(word: u32, step: u32) -> Result<()> {
+pub fn check_status(word: u32, step: u32) -> Result<()> {
     let broken = |hint: &str| Err(Error::NotFinite { step: format!("token {step}"), hint: hint.into() });
     match word {
         0 => Ok(()),
         NOT_FINITE => broken(crate::sample::NOT_FINITE_HINT),
         CONSTANT => broken(crate::sample::CONSTANT_HINT),
-        ALL_BANNED => Err(crate::sample::all_banned()),
+        ALL_BANNED => Err(crate::sample::no_allowed_token()),
         _ => Err(Error::Internal(format!("sampling returned the unknown status {word}"))),
     }
 }

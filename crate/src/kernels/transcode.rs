@@ -1,15 +1,15 @@
 //! Transcodes raw checkpoint bytes to a weight layout on the GPU, or quantizes them on load. Bit-exact with the CPU
 //! references format/transcode.rs and format/quantize.rs.
 
-use super::matmul::groups;
+use super::matmul::scale_pairs;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 use crate::format::ggml::GgmlType;
-use crate::format::{Encoding, Float, Form, Layout, RowOrder, quantize};
+use crate::format::{AffineForm, Encoding, Float, RowOrder, WeightLayout, quantize};
 
 /// A byte offset in a buffer.
 #[derive(Debug, Clone)]
-pub struct Bytes<B> {
+pub struct BufferOffset<B> {
     /// The buffer.
     pub buffer: B,
     /// First byte; a multiple of 4 except for GGUF blocks.
@@ -18,15 +18,15 @@ pub struct Bytes<B> {
 
 /// Rows of a stored weight in GPU memory.
 #[derive(Debug, Clone)]
-pub struct Stored<B> {
+pub struct StoredRows<B> {
     /// Stored encoding.
     pub encoding: Encoding,
     /// Elements or codes.
-    pub weight: Bytes<B>,
+    pub weight: BufferOffset<B>,
     /// Scales, if the encoding stores them separately.
-    pub scales: Option<Bytes<B>>,
+    pub scales: Option<BufferOffset<B>>,
     /// Zero points, or MLX's biases.
-    pub zeros: Option<Bytes<B>>,
+    pub zeros: Option<BufferOffset<B>>,
     /// Table indexed by codes (bitsandbytes) or scales (nvfp4), at its buffer's start.
     pub table: Option<B>,
     /// Table indexed by the scales, and the second-level scales, at their buffers' starts.
@@ -49,9 +49,9 @@ pub struct Stored<B> {
 
 /// Destination of the rows.
 #[derive(Debug, Clone)]
-pub struct Target<B> {
+pub struct TranscodeTarget<B> {
     /// Weight layout.
-    pub layout: Layout,
+    pub layout: WeightLayout,
     /// Columns per row.
     pub cols: u32,
     /// Plane 0.
@@ -63,7 +63,7 @@ pub struct Target<B> {
 }
 
 /// Kernel variant and bindings of a source.
-struct Choice {
+struct TranscodeVariant {
     variant: Variant,
     group: u32,
     scales: bool,
@@ -72,7 +72,7 @@ struct Choice {
     block_rows: u32,
 }
 
-impl Choice {
+impl TranscodeVariant {
     fn new(variant: Variant) -> Self {
         Self { variant, group: 32, scales: false, zeros: false, block_rows: 1 }
     }
@@ -81,20 +81,20 @@ impl Choice {
 /// Returns the launch that transcodes rows, or None if only the CPU transcoder supports the conversion.
 ///
 /// Dense sources become dense layouts or are quantized to [`quantize::layout`] of 4 or 8 bits.
-pub fn transcode<B: Clone>(label: &str, from: &Stored<B>, to: &Target<B>) -> Option<Launch<B>> {
-    let choice = choose(from, to)?;
+pub fn transcode<B: Clone>(label: &str, from: &StoredRows<B>, to: &TranscodeTarget<B>) -> Option<Launch<B>> {
+    let choice = choose_variant(from, to)?;
     let blocks = to.layout.padded_cols(to.cols as usize) as u32 / 32;
     let units = u64::from(from.rows) * u64::from(blocks);
     if from.row_order == RowOrder::Transposed {
         return None;
     }
-    let (order_rows, runs) = from.row_order.apart().unwrap_or_default();
-    let at = |part: &Option<Bytes<B>>| part.as_ref().map_or(0, |p| p.at);
+    let (order_rows, runs) = from.row_order.grouping().unwrap_or_default();
+    let at = |part: &Option<BufferOffset<B>>| part.as_ref().map_or(0, |p| p.at);
     let mut launch =
         Launch::new(label, choice.variant, GridSpec::Fixed { units: u32::try_from(units.div_ceil(64)).ok()? })
             .bind("src", from.weight.buffer.clone())
             .bind("out_q", to.q.clone());
-    if !matches!(to.layout, Layout::Dense(_)) {
+    if !matches!(to.layout, WeightLayout::Dense(_)) {
         launch = launch.bind("out_s", to.s.clone()?);
     }
     if choice.scales {
@@ -125,7 +125,7 @@ pub fn transcode<B: Clone>(label: &str, from: &Stored<B>, to: &Target<B>) -> Opt
             .set("rows", from.rows)
             .set("cols", to.cols)
             .set("blocks", blocks)
-            .set("groups", groups(to.layout, to.cols))
+            .set("groups", scale_pairs(to.layout, to.cols))
             .set("first_row", from.first_row)
             .set("order_rows", order_rows as u32)
             .set("run0", runs[0] as u32)
@@ -141,35 +141,35 @@ pub fn transcode<B: Clone>(label: &str, from: &Stored<B>, to: &Target<B>) -> Opt
     )
 }
 
-fn choose<B>(from: &Stored<B>, to: &Target<B>) -> Option<Choice> {
+fn choose_variant<B>(from: &StoredRows<B>, to: &TranscodeTarget<B>) -> Option<TranscodeVariant> {
     let grouped = |source: u32, group: usize, zeros: bool, minus_one: bool| {
-        let Layout::Affine { bits, group: out, scale, .. } = to.layout else { return None };
+        let WeightLayout::Affine { bits, group: out, scale, .. } = to.layout else { return None };
         let variant = Variant::new(Kernel::TranscodeGrouped)
             .flag_if("ZEROS", zeros)
             .flag_if("ORDER", from.order.is_some())
             .set("SOURCE", source)
             .set("BITS", bits.into())
             .set("GROUP", out.into())
-            .set("SCALE", float_number(scale))
+            .set("SCALE", float_code(scale))
             .set("MINUS_ONE", minus_one.into());
-        Some(Choice { group: group as u32, scales: true, zeros, ..Choice::new(variant) })
+        Some(TranscodeVariant { group: group as u32, scales: true, zeros, ..TranscodeVariant::new(variant) })
     };
     // Kernels write the encoding's default layout; quantization on load is the only alternative.
     let default = from.encoding.layout(to.cols as usize) == Some(to.layout);
     let has_zeros = from.zeros.is_some();
     match from.encoding {
-        Encoding::Dense(float) => numbers(float, to.layout),
-        Encoding::Ggml(GgmlType::F32) => numbers(Float::F32, to.layout),
-        Encoding::Ggml(GgmlType::F16) => numbers(Float::F16, to.layout),
-        Encoding::Ggml(GgmlType::BF16) => numbers(Float::BF16, to.layout),
-        Encoding::Fp8 { .. } | Encoding::MlxMxfp8 | Encoding::Bnb4 { .. } => small(from.encoding, to),
+        Encoding::Dense(float) => dense_variant(float, to.layout),
+        Encoding::Ggml(GgmlType::F32) => dense_variant(Float::F32, to.layout),
+        Encoding::Ggml(GgmlType::F16) => dense_variant(Float::F16, to.layout),
+        Encoding::Ggml(GgmlType::BF16) => dense_variant(Float::BF16, to.layout),
+        Encoding::Fp8 { .. } | Encoding::MlxMxfp8 | Encoding::Bnb4 { .. } => small_float_variant(from.encoding, to),
         _ if !default => None,
-        Encoding::MlxMxfp4 | Encoding::Mxfp4Blocks if to.cols.is_multiple_of(32) => bytes(0, None, true),
-        Encoding::Nvfp4 if to.cols.is_multiple_of(16) => bytes(1, None, true),
-        Encoding::Int8 { scale } => bytes(2, Some(scale), from.row_scales),
-        Encoding::Bnb8 => bytes(2, Some(Float::F32), true),
-        Encoding::BitNet { .. } => Some(Choice::new(Variant::new(Kernel::TranscodeTernary))),
-        Encoding::Ggml(kind) => blocks(kind),
+        Encoding::MlxMxfp4 | Encoding::Mxfp4Blocks if to.cols.is_multiple_of(32) => byte_codes_variant(0, None, true),
+        Encoding::Nvfp4 if to.cols.is_multiple_of(16) => byte_codes_variant(1, None, true),
+        Encoding::Int8 { scale } => byte_codes_variant(2, Some(scale), from.row_scales),
+        Encoding::Bnb8 => byte_codes_variant(2, Some(Float::F32), true),
+        Encoding::BitNet { .. } => Some(TranscodeVariant::new(Variant::new(Kernel::TranscodeTernary))),
+        Encoding::Ggml(kind) => ggml_variant(kind),
         Encoding::MlxAffine { group, .. } => grouped(0, group, true, false),
         Encoding::Gptq { bits: 2 | 3 | 4 | 8, group, minus_one, .. } => {
             grouped(1, group, has_zeros, minus_one && has_zeros)
@@ -184,10 +184,12 @@ fn choose<B>(from: &Stored<B>, to: &Target<B>) -> Option<Choice> {
 }
 
 /// Dense elements: copied, converted or quantized.
-fn numbers(float: Float, layout: Layout) -> Option<Choice> {
+fn dense_variant(float: Float, layout: WeightLayout) -> Option<TranscodeVariant> {
     let variant = match layout {
-        Layout::Dense(to) => Variant::new(Kernel::TranscodeDense).set("TO", float_number(to)),
-        Layout::Affine { bits, group: 32, form: Form::Bias, scale: Float::F16 } if quantize::layout(bits) == layout => {
+        WeightLayout::Dense(to) => Variant::new(Kernel::TranscodeDense).set("TO", float_code(to)),
+        WeightLayout::Affine { bits, group: 32, form: AffineForm::Bias, scale: Float::F16 }
+            if quantize::layout(bits) == layout =>
+        {
             if !matches!(bits, 4 | 8) {
                 return None;
             }
@@ -195,37 +197,37 @@ fn numbers(float: Float, layout: Layout) -> Option<Choice> {
         }
         _ => return None,
     };
-    Some(Choice::new(variant.set("FROM", float_number(float))))
+    Some(TranscodeVariant::new(variant.set("FROM", float_code(float))))
 }
 
 /// Whole 4-bit or 8-bit codes with scales; `scale` is the element type of float scales.
-fn bytes(source: u32, scale: Option<Float>, row_scales: bool) -> Option<Choice> {
+fn byte_codes_variant(source: u32, scale: Option<Float>, row_scales: bool) -> Option<TranscodeVariant> {
     let variant = Variant::new(Kernel::TranscodeBytes)
         .set("SOURCE", source)
-        .set("SCALE", scale.map_or(2, float_number))
+        .set("SCALE", scale.map_or(2, float_code))
         .flag_if("SCALE_BYTES", source == 0)
         .flag_if("TABLE", source == 1);
-    Some(Choice { group: u32::from(row_scales), scales: true, ..Choice::new(variant) })
+    Some(TranscodeVariant { group: u32::from(row_scales), scales: true, ..TranscodeVariant::new(variant) })
 }
 
 /// Small floats and table codes, to dense layouts only.
-fn small<B>(encoding: Encoding, to: &Target<B>) -> Option<Choice> {
-    let Layout::Dense(float) = to.layout else { return None };
-    let variant = Variant::new(Kernel::TranscodeSmall).set("TO", float_number(float));
+fn small_float_variant<B>(encoding: Encoding, to: &TranscodeTarget<B>) -> Option<TranscodeVariant> {
+    let WeightLayout::Dense(float) = to.layout else { return None };
+    let variant = Variant::new(Kernel::TranscodeSmall).set("TO", float_code(float));
     let all = |n: usize| u32::try_from(n.max(1)).ok();
     let (variant, group, rows) = match encoding {
-        Encoding::Fp8 { block, scale } => (variant.set("SCALE", float_number(scale)), all(block.1)?, all(block.0)?),
+        Encoding::Fp8 { block, scale } => (variant.set("SCALE", float_code(scale)), all(block.1)?, all(block.0)?),
         Encoding::MlxMxfp8 => (variant.set("SOURCE", 1), 32, 1),
         Encoding::Bnb4 { block, nested_block, .. } => {
             (variant.flag("TABLE").flag_if("NESTED", nested_block.is_some()), all(block)?, 1)
         }
         _ => return None,
     };
-    Some(Choice { group, scales: true, block_rows: rows, ..Choice::new(variant) })
+    Some(TranscodeVariant { group, scales: true, block_rows: rows, ..TranscodeVariant::new(variant) })
 }
 
 /// The block types that the kernel supports.
-fn blocks(kind: GgmlType) -> Option<Choice> {
+fn ggml_variant(kind: GgmlType) -> Option<TranscodeVariant> {
     use GgmlType as G;
     let number = match kind {
         G::Q4_0 => 2,
@@ -249,14 +251,14 @@ fn blocks(kind: GgmlType) -> Option<Choice> {
     let variant = Variant::new(Kernel::TranscodeGgml)
         .set("KIND", number)
         .set("BITS", kind.layout()?.bits() as u32)
-        .set("SUBS", kind.block() as u32 / 32)
+        .set("SUBS", kind.block_elements() as u32 / 32)
         .set("BLOCK_BYTES", kind.block_bytes() as u32)
         .flag_if("SCALE_BYTES", kind == G::MXFP4);
-    Some(Choice::new(variant))
+    Some(TranscodeVariant::new(variant))
 }
 
 /// Returns the shader's code of an element type.
-fn float_number(float: Float) -> u32 {
+fn float_code(float: Float) -> u32 {
     match float {
         Float::F16 => 0,
         Float::BF16 => 1,

@@ -1,7 +1,7 @@
 //! Fusion passes over a graph. Each can be switched off, and none changes the result.
 
-use crate::format::layout::Layout;
-use crate::ir::{Dim, Graph, Linear, Node, NormAdd, Op, Value, ValueId, Weight, WeightId, WeightKind};
+use crate::format::layout::WeightLayout;
+use crate::ir::{Dim, Graph, Linear, Node, NormResidual, Op, Value, ValueId, Weight, WeightId, WeightKind};
 use std::sync::Arc;
 
 /// Enabled fusions.
@@ -28,7 +28,7 @@ impl Fusions {
 }
 
 /// Applies the fusions shared by prefill and decode, including those that decide weight storage.
-pub fn common(mut graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> Layout) -> Graph {
+pub fn common(mut graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> WeightLayout) -> Graph {
     if fusions.siblings {
         merge_siblings(&mut graph, layout_of);
     }
@@ -37,10 +37,10 @@ pub fn common(mut graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> La
     }
     if fusions.residual {
         merge_residuals(&mut graph);
-        merge_added(&mut graph);
+        merge_norm_residuals(&mut graph);
     }
     if fusions.norm {
-        merge_rounded(&mut graph);
+        merge_quantized_norms(&mut graph);
     }
     if fusions.heads {
         merge_values(&mut graph);
@@ -53,7 +53,7 @@ pub fn common(mut graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> La
 pub fn few_rows(graph: Graph, fusions: Fusions) -> Graph {
     let mut graph = all_rows(graph);
     // External rows occur in prompts only.
-    let (soft, kept) = graph.nodes.drain(..).partition(|n| matches!(n.op, Op::AddSoft { .. }));
+    let (soft, kept) = graph.nodes.drain(..).partition(|n| matches!(n.op, Op::AddSoftTokens { .. }));
     graph.nodes = kept;
     let soft: Vec<Node> = soft;
     for node in soft {
@@ -117,7 +117,7 @@ fn plain(node: &Node) -> Option<&Linear> {
     }
 }
 
-fn merge_siblings(graph: &mut Graph, layout_of: &dyn Fn(&str) -> Layout) {
+fn merge_siblings(graph: &mut Graph, layout_of: &dyn Fn(&str) -> WeightLayout) {
     let mut index = 0;
     while index < graph.nodes.len() {
         let group = siblings(graph, index, layout_of);
@@ -129,7 +129,7 @@ fn merge_siblings(graph: &mut Graph, layout_of: &dyn Fn(&str) -> Layout) {
 }
 
 /// Returns the nodes that can merge with matmul `first`, itself included.
-fn siblings(graph: &Graph, first: usize, layout_of: &dyn Fn(&str) -> Layout) -> Vec<usize> {
+fn siblings(graph: &Graph, first: usize, layout_of: &dyn Fn(&str) -> WeightLayout) -> Vec<usize> {
     let node = &graph.nodes[first];
     let Some(linear) = plain(node) else { return vec![] };
     let layout = |w: &Weight| w.parts.iter().map(|p| layout_of(&p.0)).collect::<Vec<_>>();
@@ -190,7 +190,7 @@ fn merge_gated(graph: &mut Graph) {
     let uses = graph.uses();
     let mut index = 0;
     while index < graph.nodes.len() {
-        if let Some((producer, act)) = gated_producer(graph, index, &uses) {
+        if let Some((producer, act)) = gated_matmul(graph, index, &uses) {
             let output = graph.nodes[index].output;
             if let Op::Linear(linear) = &mut graph.nodes[producer].op {
                 (linear.gated, linear.act) = (true, act);
@@ -199,10 +199,10 @@ fn merge_gated(graph: &mut Graph) {
                 continue;
             }
         }
-        if let Some((producer, act, other)) = times_producer(graph, index, &uses) {
+        if let Some((producer, act, other)) = multiplied_matmul(graph, index, &uses) {
             let output = graph.nodes[index].output;
             if let Op::Linear(linear) = &mut graph.nodes[producer].op {
-                (linear.act, linear.residual, linear.times) = (act, true, true);
+                (linear.act, linear.residual, linear.multiply) = (act, true, true);
                 graph.nodes[producer].inputs.push(other);
                 graph.nodes[producer].output = output;
                 graph.nodes.remove(index);
@@ -215,7 +215,7 @@ fn merge_gated(graph: &mut Graph) {
 
 /// Returns the matmul that node `index` multiplies by other rows, if it has no other reader and the rows were computed
 /// before it.
-fn times_producer(graph: &Graph, index: usize, uses: &[usize]) -> Option<(usize, crate::ir::Activation, ValueId)> {
+fn multiplied_matmul(graph: &Graph, index: usize, uses: &[usize]) -> Option<(usize, crate::ir::Activation, ValueId)> {
     let node = &graph.nodes[index];
     let (Op::Gated(act), [gate, other]) = (&node.op, &node.inputs[..]) else { return None };
     let producer = graph.nodes.iter().position(|n| n.output == *gate && uses[gate.0] == 1)?;
@@ -227,7 +227,7 @@ fn times_producer(graph: &Graph, index: usize, uses: &[usize]) -> Option<(usize,
 }
 
 /// Returns the matmul whose two halves node `index` gates, if it has no other reader.
-fn gated_producer(graph: &Graph, index: usize, uses: &[usize]) -> Option<(usize, crate::ir::Activation)> {
+fn gated_matmul(graph: &Graph, index: usize, uses: &[usize]) -> Option<(usize, crate::ir::Activation)> {
     let node = &graph.nodes[index];
     let Op::Gated(act) = node.op else { return None };
     let ((gate, first), (up, second)) = (graph.root(node.inputs[0]), graph.root(node.inputs[1]));
@@ -248,7 +248,7 @@ fn merge_residuals(graph: &mut Graph) {
             let producer = made(product);
             let open = match &graph.nodes[producer].op {
                 Op::Linear(l) => !l.residual && l.softcap == 0.0,
-                Op::Mix(e) => !e.residual,
+                Op::ExpertDown(e) => !e.residual,
                 _ => false,
             };
             let own = graph.nodes[producer].output == product && uses[product.0] == 1;
@@ -261,7 +261,7 @@ fn merge_residuals(graph: &mut Graph) {
         if let Some((producer, residual)) = found {
             match &mut graph.nodes[producer].op {
                 Op::Linear(linear) => linear.residual = true,
-                Op::Mix(mix) => mix.residual = true,
+                Op::ExpertDown(mix) => mix.residual = true,
                 _ => {}
             }
             graph.nodes[producer].inputs.push(residual);
@@ -274,18 +274,18 @@ fn merge_residuals(graph: &mut Graph) {
 }
 
 /// Fuses a norm that is only added to other rows with the sum and its scale.
-fn merge_added(graph: &mut Graph) {
+fn merge_norm_residuals(graph: &mut Graph) {
     let uses = graph.uses();
     let mut index = 0;
     while index < graph.nodes.len() {
         let node = graph.nodes[index].clone();
-        let found = added(graph, &node, node.inputs.first(), &uses).or_else(|| {
+        let found = norm_residual_of(graph, &node, node.inputs.first(), &uses).or_else(|| {
             // The other operand of the sum.
             let second = node.inputs.get(1).filter(|_| node.op == Op::Add);
-            added(graph, &node, second, &uses)
+            norm_residual_of(graph, &node, second, &uses)
         });
         if let Some((producer, op, rest)) = found {
-            graph.nodes[producer].op = Op::NormAdd(op);
+            graph.nodes[producer].op = Op::NormResidual(op);
             graph.nodes[producer].inputs.extend(rest);
             graph.nodes[producer].output = node.output;
             graph.nodes.remove(index);
@@ -296,28 +296,28 @@ fn merge_added(graph: &mut Graph) {
 }
 
 /// Returns the norm that computes `part` for `node` only, the fused operation, and its additional inputs.
-fn added(
+fn norm_residual_of(
     graph: &Graph,
     node: &Node,
     part: Option<&ValueId>,
     uses: &[usize],
-) -> Option<(usize, NormAdd, Option<ValueId>)> {
+) -> Option<(usize, NormResidual, Option<ValueId>)> {
     let made = |id: ValueId| graph.nodes.iter().position(|n| n.output == graph.root(id).0).unwrap_or(0);
     let part = *part?;
     let producer = graph.nodes.iter().position(|n| n.output == part && uses[part.0] == 1)?;
     let mut sum = match &graph.nodes[producer].op {
-        Op::Norm(norm) => NormAdd { norm: norm.clone(), scale: 1.0, by: None },
-        Op::NormAdd(sum) => sum.clone(),
+        Op::Norm(norm) => NormResidual { norm: norm.clone(), scale: 1.0, scale_weight: None },
+        Op::NormResidual(sum) => sum.clone(),
         _ => return None,
     };
-    let (inputs, open) = (graph.nodes[producer].inputs.len(), sum.scale == 1.0 && sum.by.is_none());
+    let (inputs, open) = (graph.nodes[producer].inputs.len(), sum.scale == 1.0 && sum.scale_weight.is_none());
     match node.op {
         Op::Add if open && inputs < 3 => {
             let rest = *node.inputs.iter().find(|i| **i != part)?;
             return (made(rest) < producer).then_some((producer, sum, Some(rest)));
         }
         Op::Scale(factor) if open && inputs > 1 => sum.scale = factor,
-        Op::Times(by) if open && inputs > 1 && graph.weight(by).rows() == 1 => sum.by = Some(by),
+        Op::MulVector(by) if open && inputs > 1 && graph.weight(by).rows() == 1 => sum.scale_weight = Some(by),
         _ => return None,
     }
     Some((producer, sum, None))
@@ -327,7 +327,9 @@ fn added(
 fn merge_values(graph: &mut Graph) {
     let uses = graph.uses();
     for index in (0..graph.nodes.len()).rev() {
-        let (Op::NormEach(norm, group), made) = (&graph.nodes[index].op, graph.nodes[index].output) else { continue };
+        let (Op::NormPerGroup(norm, group), made) = (&graph.nodes[index].op, graph.nodes[index].output) else {
+            continue;
+        };
         let (eps, group, from) = (norm.eps, *group, graph.nodes[index].inputs[0]);
         let bare = norm.gain.is_none() && norm.bias.is_none() && !norm.layer && uses[made.0] == 1;
         let reader = graph.nodes.iter_mut().find(|n| n.inputs.get(2) == Some(&made));
@@ -342,18 +344,18 @@ fn merge_values(graph: &mut Graph) {
 }
 
 /// Fuses a norm with the quantization that is its only reader.
-fn merge_rounded(graph: &mut Graph) {
+fn merge_quantized_norms(graph: &mut Graph) {
     let uses = graph.uses();
     let mut index = 0;
     while index < graph.nodes.len() {
         let made = |n: &Node| n.output == graph.nodes[index].inputs[0] && uses[n.output.0] == 1;
         let norm = |n: &Node| if let Op::Norm(norm) = &n.op { Some(norm.clone()) } else { None };
         let before = match graph.nodes[index].op {
-            Op::Round(None) => graph.nodes.iter().position(made),
+            Op::QuantizeActivations(None) => graph.nodes.iter().position(made),
             _ => None,
         };
         if let Some((at, norm)) = before.and_then(|at| Some((at, norm(&graph.nodes[at])?))) {
-            graph.nodes[index].op = Op::Round(Some(norm));
+            graph.nodes[index].op = Op::QuantizeActivations(Some(norm));
             graph.nodes[index].inputs = graph.nodes[at].inputs.clone();
             graph.nodes.remove(at);
         } else {
@@ -371,7 +373,7 @@ fn merge_norms(graph: &mut Graph) {
             let open = |n: &Node| {
                 let free = match &n.op {
                     Op::Linear(l) => l.norm.is_none(),
-                    Op::Experts(e) => e.norm.is_none(),
+                    Op::ExpertUp(e) => e.norm.is_none(),
                     _ => false,
                 };
                 free && n.inputs[1..].iter().all(|i| *i != node.output)
@@ -382,7 +384,7 @@ fn merge_norms(graph: &mut Graph) {
                 for reader in graph.nodes.iter_mut().filter(|n| reads(n)) {
                     let taken = match &mut reader.op {
                         Op::Linear(linear) => &mut linear.norm,
-                        Op::Experts(experts) => &mut experts.norm,
+                        Op::ExpertUp(experts) => &mut experts.norm,
                         _ => continue,
                     };
                     *taken = Some(norm.clone());

@@ -2,33 +2,33 @@
 
 mod altup;
 mod attention;
+mod audio_conv;
+mod embedding;
 mod experts;
-mod product;
+mod matmul;
 mod recurrent;
-mod sound;
-mod table;
 
-use super::memory::{self, Memory};
-use super::{Plan, Slot, StatePlan, WeightPlans, halves, rounds};
+use super::memory::{self, BufferPlan};
+use super::{Plan, Slot, StatePlan, WeightPlans, f16_activations, fuse_quantize};
 use crate::device::Caps;
-use crate::ir::{self, Counts, Dim, Graph, InputId, Node, Op, StateId, ValueId, WeightId};
+use crate::ir::{self, Dim, Graph, InputId, Node, Op, StateId, StepSizes, ValueId, WeightId};
 use crate::kernels::attention::Kv;
-use crate::kernels::blend::soft;
-use crate::kernels::elementwise::{Elementwise, Part, elementwise, gather, heads, last_row};
-use crate::kernels::matmul::{Matmul, View, Weight};
+use crate::kernels::elementwise::{Elementwise, HeadColumns, concat_heads, elementwise, gather, last_row};
+use crate::kernels::embedding_bag::soft_tokens;
+use crate::kernels::kv_splits::KvSplits;
+use crate::kernels::matmul::{Matmul, View, WeightPlanes};
 use crate::kernels::pool::pool;
-use crate::kernels::runs::Runs;
 use crate::kernels::{Launch, norm};
 use crate::util::map::SortedSet;
 use crate::{Error, Result};
 
 /// Kind of step and its maximum rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowsMode {
+pub enum StepKind {
     /// Decode (1) or verification: at most this many rows, computed row by row.
-    Few(usize),
+    Decode(usize),
     /// Prefill: at most this many rows, in tiles.
-    Many(usize),
+    Prefill(usize),
     /// Encoders: packed sequences.
     Packed {
         /// Maximum tokens.
@@ -38,23 +38,23 @@ pub enum RowsMode {
     },
 }
 
-impl RowsMode {
+impl StepKind {
     /// Returns the maximum tokens.
     pub fn tokens(self) -> usize {
         match self {
-            RowsMode::Few(n) | RowsMode::Many(n) | RowsMode::Packed { tokens: n, .. } => n,
+            StepKind::Decode(n) | StepKind::Prefill(n) | StepKind::Packed { tokens: n, .. } => n,
         }
     }
 
     /// Returns the maximum step sizes.
-    pub fn counts(self) -> Counts {
-        let sequences = if let RowsMode::Packed { sequences, .. } = self { sequences } else { 1 };
-        Counts { rows: self.tokens(), sequences }
+    pub fn counts(self) -> StepSizes {
+        let sequences = if let StepKind::Packed { sequences, .. } = self { sequences } else { 1 };
+        StepSizes { rows: self.tokens(), sequences }
     }
 
     /// Returns the maximum rows of a value.
     pub fn of(self, rows: Dim) -> usize {
-        rows.of(self.counts())
+        rows.eval(self.counts())
     }
 }
 
@@ -62,7 +62,7 @@ impl RowsMode {
 #[derive(Debug, Clone, Copy)]
 pub struct PlanOptions<'a> {
     /// Kind of step.
-    pub rows: RowsMode,
+    pub rows: StepKind,
     /// Device capabilities.
     pub caps: &'a Caps,
     /// Weight storage.
@@ -79,11 +79,16 @@ pub struct PlanOptions<'a> {
 
 impl PlanOptions<'_> {
     /// Returns a matmul with the node's sizes and placeholder buffers, to query kernel support.
-    pub(super) fn product(&self, graph: &Graph, node: &Node) -> Option<Matmul<Slot>> {
+    pub(super) fn matmul_of(&self, graph: &Graph, node: &Node) -> Option<Matmul<Slot>> {
         let Op::Linear(linear) = &node.op else { return None };
-        let plan = self.weights.get(&linear.weight).filter(|plan| plan.runs.len() == 1)?;
-        let weight =
-            Weight { layout: plan.layout, rows: plan.rows as u32, cols: plan.cols as u32, q: Slot::Output, s: None };
+        let plan = self.weights.get(&linear.weight).filter(|plan| plan.shards.len() == 1)?;
+        let weight = WeightPlanes {
+            layout: plan.layout,
+            rows: plan.rows as u32,
+            cols: plan.cols as u32,
+            q: Slot::Output,
+            s: None,
+        };
         let view = View { buffer: Slot::Output, offset: 0, stride: 0 };
         let mut product = Matmul::plain("", weight, view.clone(), view);
         product.n = graph.value(node.output).cols as u32;
@@ -97,23 +102,23 @@ impl PlanOptions<'_> {
 /// # Errors
 /// `Internal` if no kernel computes a node, or a kernel would ignore a part of it.
 pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
-    graph.check()?;
-    let graph = &*rounds::join(graph, &options);
+    graph.validate()?;
+    let graph = &*fuse_quantize::fuse_quantize(graph, &options);
     let output = graph.root(graph.logits.unwrap_or(graph.hidden)).0;
     let uses = graph.uses();
-    let halves = halves::of(graph, &options, &uses, output);
-    let memory = memory::assign(graph, options.rows, output, &halves);
+    let halves = f16_activations::f16_values(graph, &options, &uses, output);
+    let memory = memory::assign_buffers(graph, options.rows, output, &halves);
     let mut lowering = Lowering {
         graph,
         options,
         memory,
-        halves,
+        f16_values: halves,
         uses,
         output,
         launches: Vec::new(),
-        left: None,
-        rotated: 0,
-        scratch: 0,
+        pending_splits: None,
+        roped_queries: 0,
+        attention_partials: 0,
         sorted: 0,
     };
     for node in &graph.nodes {
@@ -121,31 +126,31 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
     }
     let rows = options.rows.of(graph.value(output).rows);
     Ok(Plan {
-        output: (rows * memory::stride(graph, output) * 4) as u64,
+        output: (rows * memory::row_stride(graph, output) * 4) as u64,
         output_cols: graph.value(output).cols,
         launches: lowering.launches,
         activations: lowering.memory.sizes,
-        rotated: lowering.rotated,
-        scratch: lowering.scratch,
-        sorted: lowering.sorted,
+        roped_queries: lowering.roped_queries,
+        attention_partials: lowering.attention_partials,
+        expert_tiles: lowering.sorted,
     })
 }
 
 struct Lowering<'a> {
     graph: &'a Graph,
     options: PlanOptions<'a>,
-    memory: Memory,
+    memory: BufferPlan,
     /// Values stored as f16.
-    halves: SortedSet<ValueId>,
+    f16_values: SortedSet<ValueId>,
     /// Reads of each value.
     uses: Vec<usize>,
     output: ValueId,
     launches: Vec<Launch<Slot>>,
     /// A value that decode attention left as KV splits in the scratch buffer, the launch count after it, and the
     /// splits.
-    left: Option<(ValueId, usize, Runs)>,
-    rotated: u64,
-    scratch: u64,
+    pending_splits: Option<(ValueId, usize, KvSplits)>,
+    roped_queries: u64,
+    attention_partials: u64,
     sorted: u64,
 }
 
@@ -158,7 +163,7 @@ impl Lowering<'_> {
             (None, None) => Slot::Output,
         };
         debug_assert!(buffer != Slot::Output || root == self.output);
-        let stride = memory::stride(self.graph, root) * self.graph.folded(id);
+        let stride = memory::row_stride(self.graph, root) * self.graph.rows_per_row(id);
         View { buffer, offset: offset as u32, stride: stride as u32 }
     }
 
@@ -167,7 +172,7 @@ impl Lowering<'_> {
     }
 
     /// Whether a value has only the last row in a step of many rows.
-    fn single(&self, id: ValueId) -> bool {
+    fn is_last_row(&self, id: ValueId) -> bool {
         self.graph.value(id).rows == Dim::Last
     }
 
@@ -188,24 +193,34 @@ impl Lowering<'_> {
         let name = self.graph.value(node.output).name.clone();
         let first = self.launches.len();
         match &node.op {
-            Op::Norm(_) | Op::NormAdd(_) | Op::Round(_) if self.cols(node.output) > norm::MOST_COLUMNS => {
+            Op::Norm(_) | Op::NormResidual(_) | Op::QuantizeActivations(_)
+                if self.cols(node.output) > norm::MAX_COLUMNS =>
+            {
                 return Err(Error::Internal(format!("{name}: no kernel norms {} columns", self.cols(node.output))));
             }
             Op::Embed { table, scale, ids, soft } => self.embed(&name, (*table, *scale), *ids, *soft, node.output)?,
             // External inputs need no launch.
             Op::Input(_) => {}
-            Op::Blend { table, taps } => self.blend(&name, *table, *taps, node)?,
-            Op::AddSoft { rows, table, column } => {
+            Op::EmbeddingBag { table, taps } => self.embedding_bag(&name, *table, *taps, node)?,
+            Op::AddSoftTokens { rows, table, column } => {
                 let (a, out, first) =
                     (self.view(node.inputs[0]), self.view(node.output), self.graph.weight(*table).rows());
                 let rows = self.soft(*rows, *column);
-                self.launches.push(soft(&name, Some(&a), &rows, Slot::Ids, first as u32, &out, self.cols(node.output)));
+                self.launches.push(soft_tokens(
+                    &name,
+                    Some(&a),
+                    &rows,
+                    Slot::Ids,
+                    first as u32,
+                    &out,
+                    self.cols(node.output),
+                ));
             }
-            Op::Beside => {
+            Op::Concat => {
                 let mut out = self.view(node.output);
                 for input in &node.inputs {
                     let (x, cols) = (self.view(*input), self.cols(*input));
-                    let single = self.single(node.output);
+                    let single = self.is_last_row(node.output);
                     self.launches.push(elementwise(&name, Elementwise::Scale(1.0), &[x], &out, cols, single));
                     out.offset += cols;
                 }
@@ -213,36 +228,44 @@ impl Lowering<'_> {
             Op::Linear(linear) => self.linear(&name, linear, node)?,
             Op::Norm(n) => {
                 let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
-                let single = self.single(node.output);
+                let single = self.is_last_row(node.output);
                 self.launches.push(norm::norm(&name, &row_norm(n), &x, &out, self.cols(node.output), single));
             }
-            Op::NormAdd(n) => {
+            Op::NormResidual(n) => {
                 let views: Vec<View<Slot>> = node.inputs.iter().map(|i| self.view(*i)).collect();
-                let (out, cols, single) = (self.view(node.output), self.cols(node.output), self.single(node.output));
-                let sum = norm::Sum { rest: &views[1], more: views.get(2), scale: n.scale, by: n.by.map(Slot::Vector) };
-                self.launches.push(norm::added(&name, &row_norm(&n.norm), &views[0], &sum, &out, cols, single));
+                let (out, cols, single) =
+                    (self.view(node.output), self.cols(node.output), self.is_last_row(node.output));
+                let sum = norm::ResidualSum {
+                    residual: &views[1],
+                    residual2: views.get(2),
+                    scale: n.scale,
+                    scale_buffer: n.scale_weight.map(Slot::Vector),
+                };
+                self.launches.push(norm::norm_residual(&name, &row_norm(&n.norm), &views[0], &sum, &out, cols, single));
             }
-            Op::NormEach(n, group) => {
+            Op::NormPerGroup(n, group) => {
                 let (x, out, cols) = (self.view(node.inputs[0]), self.view(node.output), self.cols(node.output));
-                let (groups, single) = (cols / *group as u32, self.single(node.output));
-                self.launches.push(norm::grouped(&name, &row_norm(n), groups, &x, &out, cols, single));
+                let (groups, single) = (cols / *group as u32, self.is_last_row(node.output));
+                self.launches.push(norm::norm_per_group(&name, &row_norm(n), groups, &x, &out, cols, single));
             }
-            Op::Times(by) => {
+            Op::MulVector(by) => {
                 let number = self.graph.weight(*by).rows() == 1;
                 let inputs = [self.view(node.inputs[0]), View { buffer: Slot::Vector(*by), offset: 0, stride: 0 }];
-                let op = if number { Elementwise::Times } else { Elementwise::Mul };
-                let (out, cols, single) = (self.view(node.output), self.cols(node.output), self.single(node.output));
+                let op = if number { Elementwise::MulScalar } else { Elementwise::Mul };
+                let (out, cols, single) =
+                    (self.view(node.output), self.cols(node.output), self.is_last_row(node.output));
                 self.launches.push(elementwise(&name, op, &inputs, &out, cols, single));
             }
             Op::Clip(limits) => {
                 let inputs = [self.view(node.inputs[0]), View { buffer: Slot::Vector(*limits), offset: 0, stride: 0 }];
-                let (out, cols, single) = (self.view(node.output), self.cols(node.output), self.single(node.output));
+                let (out, cols, single) =
+                    (self.view(node.output), self.cols(node.output), self.is_last_row(node.output));
                 self.launches.push(elementwise(&name, Elementwise::Clip, &inputs, &out, cols, single));
             }
-            Op::Round(n) => {
+            Op::QuantizeActivations(n) => {
                 let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
-                let (n, single) = (n.as_ref().map(row_norm), self.single(node.output));
-                self.launches.push(norm::rounded(&name, n.as_ref(), &x, &out, self.cols(node.output), single));
+                let (n, single) = (n.as_ref().map(row_norm), self.is_last_row(node.output));
+                self.launches.push(norm::quantized_norm(&name, n.as_ref(), &x, &out, self.cols(node.output), single));
             }
             Op::Attention(attention) => self.attention(&name, attention, node)?,
             Op::ShortConv(conv) => self.short_conv(&name, conv, node)?,
@@ -257,33 +280,33 @@ impl Lowering<'_> {
             Op::Gated(act) => self.elementwise(&name, Elementwise::Gated(*act as u32), node),
             Op::Unary(act) => self.elementwise(&name, Elementwise::Unary(*act as u32), node),
             Op::Scale(factor) => self.elementwise(&name, Elementwise::Scale(*factor), node),
-            Op::HeadParts { head_dim, parts } => self.heads(&name, *head_dim, parts, node),
+            Op::ConcatHeads { head_dim, parts } => self.heads(&name, *head_dim, parts, node),
             Op::LastRow => {
                 let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
                 self.launches.push(last_row(&name, &x, out.buffer, Slot::CURSOR, self.cols(node.output)));
             }
             Op::Gather { order } => {
                 let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
-                let (cols, single) = (self.cols(node.output), self.single(node.output));
+                let (cols, single) = (self.cols(node.output), self.is_last_row(node.output));
                 self.launches.push(gather(&name, &x, Slot::Vector(*order), &out, cols, single));
             }
             Op::Pool(pooling) => {
                 let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
                 let cols = self.cols(node.output);
-                self.launches.push(pool(&name, *pooling as u32, &x, Slot::Spans, &out, cols));
+                self.launches.push(pool(&name, *pooling as u32, &x, Slot::PoolSpans, &out, cols));
             }
-            Op::Route(routing) => self.route(&name, routing, node)?,
-            Op::Experts(first) => self.experts(&name, first, node)?,
-            Op::Mix(second) => self.mix(&name, second, node)?,
-            Op::Windows(_)
-            | Op::Upsample(_)
+            Op::TopKRouter(routing) => self.route(&name, routing, node)?,
+            Op::ExpertUp(first) => self.expert_up(&name, first, node)?,
+            Op::ExpertDown(second) => self.expert_down(&name, second, node)?,
+            Op::Im2Col(_)
+            | Op::ConvTranspose1d(_)
             | Op::Snake { .. }
             | Op::GroupNorm { .. }
             | Op::Asinh { .. }
-            | Op::AddPositions { .. }
-            | Op::Heads { .. } => self.sound(&name, node),
+            | Op::AddPositionEmbedding { .. }
+            | Op::PadHeads { .. } => self.audio_conv(&name, node),
         }
-        if let Some(last) = self.launches.last_mut().filter(|_| self.halves.contains(&node.output)) {
+        if let Some(last) = self.launches.last_mut().filter(|_| self.f16_values.contains(&node.output)) {
             last.variant = last.variant.clone().flag("F16").flag("HALVES");
         }
         let dim = self.graph.value(node.output).rows;
@@ -296,29 +319,29 @@ impl Lowering<'_> {
     fn elementwise(&mut self, name: &str, op: Elementwise, node: &Node) {
         let inputs: Vec<View<Slot>> = node.inputs.iter().map(|i| self.view(*i)).collect();
         let out = self.view(node.output);
-        let single = self.single(node.output);
+        let single = self.is_last_row(node.output);
         self.launches.push(elementwise(name, op, &inputs, &out, self.cols(node.output), single));
     }
 
-    fn heads(&mut self, name: &str, head_dim: usize, parts: &[ir::HeadPart], node: &Node) {
-        let taken = |(part, input): (&ir::HeadPart, &ValueId)| {
+    fn heads(&mut self, name: &str, head_dim: usize, parts: &[ir::HeadSlice], node: &Node) {
+        let taken = |(part, input): (&ir::HeadSlice, &ValueId)| {
             let mut view = self.view(*input);
             view.offset += part.first as u32;
-            (view, Part { cols: part.cols as u32, step: part.step as u32 })
+            (view, HeadColumns { cols: part.cols as u32, step: part.step as u32 })
         };
         let parts: Vec<_> = parts.iter().zip(&node.inputs).map(taken).collect();
-        let (out, single) = (self.view(node.output), self.single(node.output));
+        let (out, single) = (self.view(node.output), self.is_last_row(node.output));
         let count = self.cols(node.output) / head_dim as u32;
-        self.launches.push(heads(name, [count, head_dim as u32], &parts, &out, single));
+        self.launches.push(concat_heads(name, [count, head_dim as u32], &parts, &out, single));
     }
 
     /// Returns the shards of a weight with their first rows.
-    fn runs(&self, id: WeightId) -> Result<Vec<(u32, Weight<Slot>)>> {
+    fn shards(&self, id: WeightId) -> Result<Vec<(u32, WeightPlanes<Slot>)>> {
         let plan =
             self.options.weights.get(&id).ok_or_else(|| Error::Internal(format!("no storage for weight {id:?}")))?;
         let run = |(index, rows): (usize, &std::ops::Range<usize>)| {
             let s = (plan.layout.plane_bytes(1, plan.cols)[1] > 0).then_some(Slot::WeightS(id, index));
-            let weight = Weight {
+            let weight = WeightPlanes {
                 layout: plan.layout,
                 rows: rows.len() as u32,
                 cols: plan.cols as u32,
@@ -327,7 +350,7 @@ impl Lowering<'_> {
             };
             (rows.start as u32, weight)
         };
-        Ok(plan.runs.iter().enumerate().map(run).collect())
+        Ok(plan.shards.iter().enumerate().map(run).collect())
     }
 
     /// Returns the rows of an input from a column on.
@@ -338,11 +361,11 @@ impl Lowering<'_> {
 }
 
 /// Returns the error for a part of a node that no kernel supports.
-fn dropped(name: &str, what: &str) -> Error {
+fn unsupported(name: &str, what: &str) -> Error {
     Error::Internal(format!("{name}: no kernel supports {what}"))
 }
 
-fn row_norm(n: &ir::Norm) -> norm::Norm<Slot> {
+fn row_norm(n: &ir::Norm) -> norm::NormParams<Slot> {
     let (gain, bias) = (n.gain.map(Slot::Vector), n.bias.map(Slot::Vector));
-    norm::Norm { layer: n.layer, gain, bias, offset: n.offset, eps: n.eps }
+    norm::NormParams { layer: n.layer, gain, bias, offset: n.offset, eps: n.eps }
 }

@@ -1,16 +1,16 @@
 //! Memory planning of activations: values whose lifetimes do not overlap share buffers.
 
-use super::RowsMode;
+use super::StepKind;
 use crate::ir::{Graph, InputId, Op, ValueId};
 use crate::util::map::{SortedMap, SortedSet};
 
 /// Returns the row stride of a value in elements: its columns rounded up to a multiple of four.
-pub fn stride(graph: &Graph, root: ValueId) -> usize {
+pub fn row_stride(graph: &Graph, root: ValueId) -> usize {
     graph.value(root).cols.next_multiple_of(4)
 }
 
 /// Buffer assignment and sizes.
-pub struct Memory {
+pub struct BufferPlan {
     /// Buffer of each root value; the output has none.
     pub buffer: SortedMap<ValueId, usize>,
     /// External inputs.
@@ -21,16 +21,16 @@ pub struct Memory {
 
 /// Assigns each node output the free buffer that grows least, then the smallest. A step never writes a buffer that it
 /// reads: inputs are freed after their last step.
-pub fn assign(graph: &Graph, rows: RowsMode, output: ValueId, halves: &SortedSet<ValueId>) -> Memory {
+pub fn assign_buffers(graph: &Graph, rows: StepKind, output: ValueId, halves: &SortedSet<ValueId>) -> BufferPlan {
     let element = |id: ValueId| if halves.contains(&id) { 2 } else { 4 };
-    let bytes = |id: ValueId| (rows.of(graph.value(id).rows) * stride(graph, id) * element(id)) as u64;
+    let bytes = |id: ValueId| (rows.of(graph.value(id).rows) * row_stride(graph, id) * element(id)) as u64;
     let mut last_use: SortedMap<ValueId, usize> = SortedMap::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         for id in node.inputs.iter().chain(std::iter::once(&node.output)) {
             last_use.insert(graph.root(*id).0, index);
         }
     }
-    let mut memory = Memory { buffer: SortedMap::new(), inputs: SortedMap::new(), sizes: Vec::new() };
+    let mut memory = BufferPlan { buffer: SortedMap::new(), inputs: SortedMap::new(), sizes: Vec::new() };
     let mut free: Vec<usize> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         let out = node.output;

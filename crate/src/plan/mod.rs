@@ -1,20 +1,20 @@
 //! Execution plans: fusion, kernel selection and memory planning turn a graph into kernel launches over buffers. Needs
 //! device capabilities but no device, so plans can be printed and tested anywhere.
 
-mod ahead;
+mod bytes_read;
+mod expert_prefetch;
+mod f16_activations;
 pub mod fuse;
-mod halves;
+mod fuse_quantize;
 mod lower;
 mod memory;
-mod reads;
-mod rounds;
 mod states;
 mod weights;
 
-pub use ahead::{GUESSED, look_ahead};
+pub use bytes_read::bytes_per_token;
+pub use expert_prefetch::{PREFETCH, add_prefetch_routers};
 pub use fuse::Fusions;
-pub use lower::{PlanOptions, RowsMode, lower};
-pub use reads::bytes_per_token;
+pub use lower::{PlanOptions, StepKind, lower};
 pub use states::{StatePlan, plan_states};
 pub use weights::{WeightPlan, WeightPlans, plan_weights};
 
@@ -40,29 +40,29 @@ pub enum Slot {
     /// Tokens that end a generation.
     Stops,
     /// Maximum logits of the vocabulary slices.
-    Candidates,
+    ArgmaxPartials,
     /// Sampling parameters of a request.
     Sampling,
     /// Scratch of the sampler.
-    SampleWork,
+    SamplerScratch,
     /// The sampled token and a status.
-    Picked,
+    SampledToken,
     /// Occurrences of each token.
     Counts,
     /// Logit bias of each token.
     Bias,
     /// Logits after bias and penalties.
-    Scores,
+    AdjustedLogits,
     /// First and end row of each row's sequence.
-    Segments,
+    SequenceSpans,
     /// End of each prompt row's visible keys, where it lies after the row.
-    Ends,
+    VisibleEnds,
     /// First and end row of each row's window.
-    Windows,
+    WindowSpans,
     /// First and end row of another sequence that each row attends to.
-    Memory,
+    CrossSpans,
     /// First and end row of each sequence, for pooling.
-    Spans,
+    PoolSpans,
     /// An activation buffer; the plan gives its bytes.
     Activation(usize),
     /// Logits, or the graph's last value.
@@ -74,19 +74,19 @@ pub enum Slot {
     /// A vector, or the column order of a matrix.
     Vector(WeightId),
     /// Slots of the step's token rows in a paged table.
-    Rows(WeightId),
+    PagedRows(WeightId),
     /// A RoPE table.
     Rope(usize),
     /// A plane of a sequence state.
-    Sequence(StateId, u8),
+    State(StateId, u8),
     /// External rows.
     Input(InputId),
     /// Queries after RoPE; for packed sequences also keys.
-    Rotated,
+    RopedQueries,
     /// Partial results of split attention.
-    Scratch,
+    AttentionPartials,
     /// Row-expert pairs sorted by expert.
-    Buckets,
+    ExpertTiles,
 }
 
 impl Slot {
@@ -106,17 +106,21 @@ pub struct Plan {
     /// Columns of the output.
     pub output_cols: usize,
     /// Bytes of the queries after RoPE.
-    pub rotated: u64,
+    pub roped_queries: u64,
     /// Bytes of the scratch buffer.
-    pub scratch: u64,
+    pub attention_partials: u64,
     /// Bytes of the sorted row-expert pairs.
-    pub sorted: u64,
+    pub expert_tiles: u64,
 }
 
 impl Plan {
     /// Returns the bytes of activations, output and scratch.
     pub fn bytes(&self) -> u64 {
-        self.activations.iter().sum::<u64>() + self.output + self.rotated + self.scratch + self.sorted
+        self.activations.iter().sum::<u64>()
+            + self.output
+            + self.roped_queries
+            + self.attention_partials
+            + self.expert_tiles
     }
 }
 

@@ -40,7 +40,7 @@ fn mean(x: impl ExactSizeIterator<Item = f64>) -> f64 {
 }
 
 /// Scales one row to the magnitude of another, then adds a row.
-pub fn matched(x: &[f32], like: &[f32], added: Option<&[f32]>) -> Vec<f32> {
+pub fn match_magnitude(x: &[f32], like: &[f32], added: Option<&[f32]>) -> Vec<f32> {
     let square = |row: &[f32]| mean(row.iter().map(|v| f64::from(*v).powi(2)));
     let factor = square(like).sqrt() / square(x).max(1e-5).sqrt();
     let one = |(i, v): (usize, &f32)| (f64::from(*v) * factor + added.map_or(0.0, |a| f64::from(a[i]))) as f32;

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// Attention heads and score modifiers.
 #[derive(Debug, Clone, Copy)]
-pub struct Attention<'a> {
+pub struct AttentionReference<'a> {
     /// Query heads.
     pub heads: usize,
     /// Key and value heads.
@@ -24,7 +24,7 @@ pub struct Attention<'a> {
 }
 
 /// Rounds heads as an 8-bit cache stores them: multiples of 1/127 of the largest magnitude.
-pub fn eight_bits(x: &[f32], head_dim: usize) -> Vec<f32> {
+pub fn round_to_int8(x: &[f32], head_dim: usize) -> Vec<f32> {
     let head = |head: &[f32]| {
         let most = head.iter().fold(0.0f32, |most, v| most.max(v.abs()));
         let share = |v: &f32| (v / most.max(1e-30) * 127.0 + 0.5).floor() / 127.0 * most;
@@ -34,13 +34,13 @@ pub fn eight_bits(x: &[f32], head_dim: usize) -> Vec<f32> {
 }
 
 /// Returns T5's bidirectional distance bucket. Half of the 32 are for later keys; exact up to 8, logarithmic up to 128.
-pub fn bucket(row: usize, key: usize) -> usize {
+pub fn t5_bucket(row: usize, key: usize) -> usize {
     let (side, far) = if key > row { (16, key - row) } else { (0, row - key) };
     let large = 8 + ((far.max(8) as f64 / 8.0).log2() / 4.0 * 8.0).floor() as usize;
     side + if far < 8 { far } else { large.min(15) }
 }
 
-impl Attention<'_> {
+impl AttentionReference<'_> {
     /// Computes attention of the rows of q over the `visible` rows of k and v. Not generic, to compile optimized.
     pub fn of(&self, q: &[f32], k: &[f32], v: &[f32], visible: &dyn Fn(usize) -> Range<usize>) -> Vec<f32> {
         let d = self.head_dim;
@@ -53,7 +53,7 @@ impl Attention<'_> {
                 let score = |key: &usize| {
                     let dot: f64 = query.iter().enumerate().map(|(i, q)| f64::from(*q) * at(k, *key, i)).sum();
                     let (score, cap) = (dot * f64::from(self.scale), f64::from(self.softcap));
-                    let bias = self.relative.map_or(0.0, |r| f64::from(r[bucket(row, *key) * self.heads + h]));
+                    let bias = self.relative.map_or(0.0, |r| f64::from(r[t5_bucket(row, *key) * self.heads + h]));
                     bias + if cap > 0.0 { cap * (score / cap).tanh() } else { score }
                 };
                 let scores: Vec<f64> = keys.iter().map(score).collect();
@@ -72,7 +72,7 @@ impl Attention<'_> {
 }
 
 /// Applies RoPE to the first `dim` columns of each head of `x`. `table` has dim / 2 (cos, sin) pairs per row of `x`.
-pub fn rotate(x: &mut [f32], heads: usize, head_dim: usize, table: &[[f32; 2]], dim: usize, interleaved: bool) {
+pub fn apply_rope(x: &mut [f32], heads: usize, head_dim: usize, table: &[[f32; 2]], dim: usize, interleaved: bool) {
     for (row, pairs) in x.chunks_exact_mut(heads * head_dim).zip(table.chunks_exact(dim / 2)) {
         for head in row.chunks_exact_mut(head_dim) {
             for (i, [cos, sin]) in pairs.iter().enumerate() {

@@ -1,10 +1,10 @@
 //! CPU reference of shaders/weights/*.wgsl: dequantizes a weight layout to f32 with the kernels' arithmetic.
 
-use crate::format::layout::{E2M1, Form, K_WORDS, Layout, Packed};
+use crate::format::layout::{AffineForm, E2M1, K_QUANT_PARAM_WORDS, PackedMatrix, WeightLayout};
 use half::f16;
 
 /// Dequantizes the matrix to f32, row-major, rows × cols without padding. Columns keep the order of the planes.
-pub fn dequant(m: &Packed) -> Vec<f32> {
+pub fn dequant(m: &PackedMatrix) -> Vec<f32> {
     let mut out = Vec::with_capacity(m.rows * m.cols);
     for row in 0..m.rows {
         dequant_row(m, row, &mut out);
@@ -13,7 +13,7 @@ pub fn dequant(m: &Packed) -> Vec<f32> {
 }
 
 /// Dequantizes the matrix to f32 with columns in input order.
-pub fn dequant_in_order(m: &Packed) -> Vec<f32> {
+pub fn dequant_in_order(m: &PackedMatrix) -> Vec<f32> {
     let stored = dequant(m);
     let Some(order) = &m.column_order else { return stored };
     let mut out = vec![0.0; stored.len()];
@@ -25,8 +25,8 @@ pub fn dequant_in_order(m: &Packed) -> Vec<f32> {
     out
 }
 
-fn dequant_row(m: &Packed, row: usize, out: &mut Vec<f32>) {
-    if let Layout::Dense(float) = m.layout {
+fn dequant_row(m: &PackedMatrix, row: usize, out: &mut Vec<f32>) {
+    if let WeightLayout::Dense(float) = m.layout {
         let words = &m.planes[0][row * m.layout.row_words(m.cols)..];
         let per_word = 4 / float.bytes();
         out.extend((0..m.cols).map(|k| float.from_bits(words[k / per_word] >> (16 * (k % per_word)))));
@@ -39,33 +39,33 @@ fn dequant_row(m: &Packed, row: usize, out: &mut Vec<f32>) {
     }
 }
 
-fn element(m: &Packed, row: usize, k: usize, code: u8) -> f32 {
+fn element(m: &PackedMatrix, row: usize, k: usize, code: u8) -> f32 {
     let q = f32::from(code);
     match m.layout {
-        Layout::Dense(_) => q,
-        Layout::Affine { group, form, .. } => {
+        WeightLayout::Dense(_) => q,
+        WeightLayout::Affine { group, form, .. } => {
             let (scale, second) = m.pair(row, k / usize::from(group));
             match form {
-                Form::Bias => q * scale + second,
-                Form::Zero => (q - second) * scale,
+                AffineForm::Bias => q * scale + second,
+                AffineForm::Zero => (q - second) * scale,
             }
         }
-        Layout::Ternary => (q - 1.0) * f32::from_bits(m.planes[1][row]),
-        Layout::Mxfp4 => {
+        WeightLayout::Ternary => (q - 1.0) * f32::from_bits(m.planes[1][row]),
+        WeightLayout::Mxfp4 => {
             let blocks = m.layout.padded_cols(m.cols) / 32;
             mxfp4(code, m.param_byte(row * blocks + k / 32))
         }
-        Layout::Q4K => {
-            let at = row * m.layout.row_params(m.cols) + k / 256 * K_WORDS;
-            let (d, dmin) = halves(m.planes[1][at]);
+        WeightLayout::Q4K => {
+            let at = row * m.layout.row_param_words(m.cols) + k / 256 * K_QUANT_PARAM_WORDS;
+            let (d, dmin) = f16_pair(m.planes[1][at]);
             let sub = k % 256 / 32;
             let (scale, min) = (m.param_byte(at * 4 + 4 + sub), m.param_byte(at * 4 + 12 + sub));
             (d * f32::from(scale)) * q - dmin * f32::from(min)
         }
-        Layout::Q6K => {
-            let at = row * m.layout.row_params(m.cols) + k / 256 * K_WORDS;
+        WeightLayout::Q6K => {
+            let at = row * m.layout.row_param_words(m.cols) + k / 256 * K_QUANT_PARAM_WORDS;
             let scale = m.param_byte(at * 4 + 4 + k % 256 / 16) as i8;
-            (halves(m.planes[1][at]).0 * f32::from(scale)) * (q - 32.0)
+            (f16_pair(m.planes[1][at]).0 * f32::from(scale)) * (q - 32.0)
         }
     }
 }
@@ -76,6 +76,6 @@ fn mxfp4(code: u8, e: u8) -> f32 {
     E2M1[usize::from(code & 15)] * 2.0 * f32::from_bits(half)
 }
 
-fn halves(word: u32) -> (f32, f32) {
+fn f16_pair(word: u32) -> (f32, f32) {
     (f16::from_bits(word as u16).to_f32(), f16::from_bits((word >> 16) as u16).to_f32())
 }

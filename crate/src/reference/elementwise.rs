@@ -7,7 +7,7 @@ pub fn last_row(x: &[f32], cols: usize, rows: usize) -> Vec<f32> {
 
 /// Builds zero-padded heads from inputs of `cols` columns. Each part gives its first column, the stride to the next
 /// head, and the column count.
-pub fn heads(parts: &[([usize; 3], &[f32])], cols: usize, [rows, heads, head_dim]: [usize; 3]) -> Vec<f32> {
+pub fn concat_heads(parts: &[([usize; 3], &[f32])], cols: usize, [rows, heads, head_dim]: [usize; 3]) -> Vec<f32> {
     let mut out = vec![0.0; rows * heads * head_dim];
     for (at, head) in out.chunks_mut(head_dim).enumerate() {
         let mut place = 0;

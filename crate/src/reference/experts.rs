@@ -1,17 +1,18 @@
 //! CPU reference of shaders/experts and the expert matmuls: top-k routing and gated experts, in f64.
 
 use super::elementwise::activate;
-use crate::kernels::experts::{Routing, Score};
+use crate::kernels::experts::{RouterKernel, RouterScore};
 
 /// Returns a row's selected experts with weights, best first; ties go to the lower id.
-pub fn route<B>(logits: &[f32], [bias, gain]: [Option<&[f32]>; 2], r: &Routing<B>) -> Vec<(usize, f64)> {
+pub fn route<B>(logits: &[f32], [bias, gain]: [Option<&[f32]>; 2], r: &RouterKernel<B>) -> Vec<(usize, f64)> {
     let logits: Vec<f64> = logits.iter().map(|l| f64::from(*l)).collect();
-    if r.score == Score::Mixer {
+    if r.score == RouterScore::Mixer {
         return mixer(&logits, r);
     }
     let top = logits.iter().copied().fold(f64::MIN, f64::max);
     let sum: f64 = logits.iter().map(|l| (l - top).exp()).sum();
-    let score = |l: &f64| if r.score == Score::Softmax { (l - top).exp() / sum } else { 1.0 / (1.0 + (-l).exp()) };
+    let score =
+        |l: &f64| if r.score == RouterScore::Softmax { (l - top).exp() / sum } else { 1.0 / (1.0 + (-l).exp()) };
     // Rounded to f32 like the kernel, so that ties agree.
     let scores: Vec<f32> = logits.iter().map(|l| score(l) as f32).collect();
     let mut order: Vec<f32> = scores.iter().enumerate().map(|(e, s)| s + bias.map_or(0.0, |b| b[e])).collect();
@@ -20,15 +21,15 @@ pub fn route<B>(logits: &[f32], [bias, gain]: [Option<&[f32]>; 2], r: &Routing<B
         let worth: Vec<f32> = order
             .chunks(size)
             .map(|group| {
-                let best = first(group, if groups.pairs { 2 } else { 1 });
+                let best = largest_indices(group, if groups.sum_two_best { 2 } else { 1 });
                 best.iter().map(|e| group[*e]).sum()
             })
             .collect();
-        let kept = first(&worth, groups.keep as usize);
+        let kept = largest_indices(&worth, groups.keep as usize);
         let dropped = order.iter_mut().enumerate().filter(|(e, _)| !kept.contains(&(e / size)));
         dropped.for_each(|(_, by)| *by = f32::NEG_INFINITY);
     }
-    let chosen = first(&order, r.picks as usize);
+    let chosen = largest_indices(&order, r.top_k as usize);
     let all: f64 = chosen.iter().map(|e| f64::from(scores[*e])).sum();
     let divisor = if r.renormalize { all + f64::from(r.eps) } else { 1.0 };
     let gain = |e: usize| gain.map_or(1.0, |g| f64::from(g[e]));
@@ -36,17 +37,17 @@ pub fn route<B>(logits: &[f32], [bias, gain]: [Option<&[f32]>; 2], r: &Routing<B
 }
 
 /// Returns the indices of the `count` largest values.
-fn first(values: &[f32], count: usize) -> Vec<usize> {
+fn largest_indices(values: &[f32], count: usize) -> Vec<usize> {
     let mut places: Vec<usize> = (0..values.len()).collect();
     places.sort_by(|a, b| values[*b].total_cmp(&values[*a]).then(a.cmp(b)));
     places.truncate(count);
     places
 }
 
-fn mixer<B>(logits: &[f64], r: &Routing<B>) -> Vec<(usize, f64)> {
+fn mixer<B>(logits: &[f64], r: &RouterKernel<B>) -> Vec<(usize, f64)> {
     let mut left: Vec<(usize, f64)> = logits.iter().copied().enumerate().collect();
     let mut picks = Vec::new();
-    for _ in 0..r.picks {
+    for _ in 0..r.top_k {
         let (best, most) = left.iter().copied().fold((0, f64::MIN), |a, b| if b.1 > a.1 { b } else { a });
         let near = |l: f64| most - l <= 2.0 * f64::from(r.eps) * l.abs().max(most);
         let sum: f64 = left.iter().filter(|(_, l)| near(*l)).map(|(_, l)| (l - most).exp()).sum();
@@ -59,7 +60,7 @@ fn mixer<B>(logits: &[f64], r: &Routing<B>) -> Vec<(usize, f64)> {
 
 /// Dense expert weights.
 #[derive(Debug, Clone)]
-pub struct Gated<'a> {
+pub struct GatedExperts<'a> {
     /// `[experts][2 * inner][cols]`; without gates `[experts][inner][cols]`.
     pub gate_up: &'a [f32],
     /// One value per row of `gate_up`.
@@ -75,14 +76,14 @@ pub struct Gated<'a> {
     /// `act(gate) * up` rather than `act(up)`.
     pub gated: bool,
     /// Whether gate and up rows are interleaved.
-    pub turns: bool,
+    pub interleaved: bool,
     /// Activation code.
     pub act: u32,
     /// GPT-OSS gate instead: its sigmoid factor and limit.
     pub clamp: Option<[f32; 2]>,
 }
 
-impl Gated<'_> {
+impl GatedExperts<'_> {
     /// Returns the weighted sum of one row's selected experts.
     pub fn of(&self, x: &[f32], picks: &[(usize, f64)]) -> Vec<f32> {
         let mut y = vec![0.0f64; self.cols];
@@ -104,7 +105,7 @@ impl Gated<'_> {
             dot(x, &self.gate_up[row * self.cols..(row + 1) * self.cols])
                 + self.gate_up_bias.map_or(0.0, |b| f64::from(b[row]))
         };
-        let pair = |i: usize| if self.turns { (2 * i, 2 * i + 1) } else { (i, i + self.inner) };
+        let pair = |i: usize| if self.interleaved { (2 * i, 2 * i + 1) } else { (i, i + self.inner) };
         let one = |i: usize| {
             if !self.gated {
                 return activate(self.act, project(i) as f32);

@@ -4,7 +4,7 @@ pub use super::elementwise::activate;
 pub use super::norm::rms_norm;
 
 /// Computes `x [rows, k] · wᵀ [n, k]`, summed in f64.
-pub fn product(x: &[f32], w: &[f32], rows: usize, n: usize, k: usize) -> Vec<f32> {
+pub fn matmul(x: &[f32], w: &[f32], rows: usize, n: usize, k: usize) -> Vec<f32> {
     let mut y = Vec::with_capacity(rows * n);
     for r in 0..rows {
         for c in 0..n {

@@ -3,7 +3,7 @@
 /// A norm of rows of `cols` columns: `(x - mean) / sqrt(mean square + eps) * (gain + offset) + bias`. The mean is the
 /// row's for LayerNorm and 0 for RMSNorm.
 #[derive(Debug, Clone, Copy)]
-pub struct Norm<'a> {
+pub struct NormReference<'a> {
     /// Columns per row.
     pub cols: usize,
     /// Whether the mean is subtracted (LayerNorm).
@@ -18,7 +18,7 @@ pub struct Norm<'a> {
     pub eps: f32,
 }
 
-impl Norm<'_> {
+impl NormReference<'_> {
     /// Norms each row.
     pub fn of(&self, x: &[f32]) -> Vec<f32> {
         let mut y = Vec::with_capacity(x.len());
@@ -38,18 +38,18 @@ impl Norm<'_> {
 }
 
 /// Computes `(rest + normed + more) * scale` elementwise.
-pub fn added(normed: &[f32], rest: &[f32], more: &[f32], scale: f32) -> Vec<f32> {
+pub fn norm_residual(normed: &[f32], rest: &[f32], more: &[f32], scale: f32) -> Vec<f32> {
     let more = more.iter().copied().chain(std::iter::repeat(0.0));
     normed.iter().zip(rest).zip(more).map(|((n, r), m)| (r + n + m) * scale).collect()
 }
 
 /// RMSNorm of each row: `x / sqrt(mean(x²) + eps) * (gain + offset)`.
 pub fn rms_norm(x: &[f32], gain: &[f32], offset: f32, eps: f32) -> Vec<f32> {
-    Norm { cols: gain.len(), layer: false, gain: Some(gain), bias: None, offset, eps }.of(x)
+    NormReference { cols: gain.len(), layer: false, gain: Some(gain), bias: None, offset, eps }.of(x)
 }
 
 /// Rounds each row to 8 bits: multiples of 1/127 of its largest magnitude.
-pub fn rounded(x: &[f32], cols: usize) -> Vec<f32> {
+pub fn round_to_int8(x: &[f32], cols: usize) -> Vec<f32> {
     let row = |row: &[f32]| {
         let steps = 127.0 / row.iter().fold(1e-5f32, |most, v| most.max(v.abs()));
         row.iter().map(|v| (v * steps).round_ties_even() / steps).collect::<Vec<f32>>()

@@ -3,7 +3,7 @@
 
 /// Inputs of all rows and heads.
 #[derive(Debug, Clone, Copy)]
-pub struct Rows<'a> {
+pub struct RecurrentInputs<'a> {
     /// `[row][key_heads][key_dim]`.
     pub q: &'a [f32],
     /// `[row][key_heads][key_dim]`.
@@ -18,13 +18,13 @@ pub struct Rows<'a> {
 
 /// A multi-head recurrence.
 #[derive(Debug, Clone)]
-pub struct Recurrent<'a> {
+pub struct RecurrentReference<'a> {
     /// Value heads.
     pub heads: usize,
     /// Heads of queries and keys.
     pub key_heads: usize,
     /// Consecutive heads that share a query and a key; 1 if they are interleaved.
-    pub per_key: usize,
+    pub heads_per_key: usize,
     /// Columns of a key.
     pub key_dim: usize,
     /// Value columns per head.
@@ -34,16 +34,16 @@ pub struct Recurrent<'a> {
     /// Bias of dt per head.
     pub bias: &'a [f32],
     /// Skip scale per head (Mamba-2); None for the delta rule.
-    pub share: Option<&'a [f32]>,
+    pub skip_scale: Option<&'a [f32]>,
     /// Minimum and maximum dt of Mamba-2.
     pub limits: [f32; 2],
     /// Multiplies dt before its bias.
     pub dt_scale: f32,
 }
 
-impl Recurrent<'_> {
+impl RecurrentReference<'_> {
     /// Computes the output `[row][heads][value_dim]` and updates `memory`, `[heads][key_dim][value_dim]`.
-    pub fn of(&self, rows: Rows<'_>, memory: &mut [f64]) -> Vec<f32> {
+    pub fn of(&self, rows: RecurrentInputs<'_>, memory: &mut [f64]) -> Vec<f32> {
         let count = rows.a.len() / self.heads;
         let mut out = Vec::with_capacity(rows.v.len());
         for row in 0..count {
@@ -54,9 +54,9 @@ impl Recurrent<'_> {
         out
     }
 
-    fn step(&self, rows: Rows<'_>, row: usize, head: usize, memory: &mut [f64]) -> Vec<f32> {
+    fn step(&self, rows: RecurrentInputs<'_>, row: usize, head: usize, memory: &mut [f64]) -> Vec<f32> {
         let (dk, dv) = (self.key_dim, self.value_dim);
-        let key_head = head / self.per_key % self.key_heads;
+        let key_head = head / self.heads_per_key % self.key_heads;
         let at = (row * self.key_heads + key_head) * dk;
         let wide = |x: &[f32]| x.iter().map(|v| f64::from(*v)).collect::<Vec<_>>();
         let (mut q, mut k) = (wide(&rows.q[at..at + dk]), wide(&rows.k[at..at + dk]));
@@ -68,11 +68,11 @@ impl Recurrent<'_> {
         let own = &mut memory[head * dk * dv..][..dk * dv];
         own.iter_mut().for_each(|m| *m *= decay);
         let read = |own: &[f64], key: &[f64], c: usize| (0..dk).map(|i| key[i] * own[i * dv + c]).sum::<f64>();
-        let fresh: Vec<f64> = if self.share.is_some() {
+        let fresh: Vec<f64> = if self.skip_scale.is_some() {
             v.iter().map(|v| v * dt).collect()
         } else {
-            unit(&mut q, (dk as f64).powf(-0.5));
-            unit(&mut k, 1.0);
+            scale_to_length(&mut q, (dk as f64).powf(-0.5));
+            scale_to_length(&mut k, 1.0);
             let beta = 1.0 / (1.0 + (-f64::from(rows.b[number])).exp());
             v.iter().enumerate().map(|(c, v)| beta * (v - read(own, &k, c))).collect()
         };
@@ -81,13 +81,13 @@ impl Recurrent<'_> {
                 own[i * dv + c] += k[i] * fresh[c];
             }
         }
-        let share = self.share.map_or(0.0, |s| f64::from(s[head]));
+        let share = self.skip_scale.map_or(0.0, |s| f64::from(s[head]));
         (0..dv).map(|c| (read(own, &q, c) + share * v[c]) as f32).collect()
     }
 }
 
 /// Scales a vector to this length.
-fn unit(x: &mut [f64], length: f64) {
+fn scale_to_length(x: &mut [f64], length: f64) {
     let factor = length / (x.iter().map(|v| v * v).sum::<f64>() + 1e-6).sqrt();
     x.iter_mut().for_each(|v| *v *= factor);
 }

@@ -3,9 +3,9 @@
 
 use std::cmp::Reverse;
 
-use crate::sample::fixed::{GAP_LIMIT, fraction, gap, gap_scale, min_p_limit, share, weight};
+use crate::sample::fixed_point::{GAP_LIMIT, fraction, gap, gap_scale, mass_share, min_p_limit, weight};
 use crate::sample::philox::random;
-use crate::sample::{Params, Penalty};
+use crate::sample::{Penalties, SamplingParams};
 
 /// Returns the index of the largest logit, the lowest on ties. None if a logit is NaN or several are all equal.
 pub fn argmax(logits: &[f32]) -> Option<u32> {
@@ -42,8 +42,8 @@ pub fn accept(best: &[u32], drafts: &[u32], stops: &[u32], budget: usize) -> (Ve
 }
 
 /// Applies bias and penalties to logits; `counts` as in `sample::Sampler::counts`.
-pub fn adjust(logits: &[f32], params: &Params, counts: &[u32]) -> Vec<f32> {
-    let penalty = Penalty::of(params);
+pub fn adjust(logits: &[f32], params: &SamplingParams, counts: &[u32]) -> Vec<f32> {
+    let penalty = Penalties::from_params(params);
     let adjust = |(id, &logit): (usize, &f32)| {
         let bias = params.logit_bias.get(&(id as u32)).map_or(0.0, |bias| bias.max(-1e30) as f32);
         if counts[id] > 0 { penalty.apply(logit + bias, counts[id]) } else { logit + bias }
@@ -52,7 +52,7 @@ pub fn adjust(logits: &[f32], params: &Params, counts: &[u32]) -> Vec<f32> {
 }
 
 /// Returns the tokens that pass the filters by id, with weights. Typical-p is not supported.
-pub fn kept(scores: &[f32], params: &Params) -> Vec<(u32, u32)> {
+pub fn filtered(scores: &[f32], params: &SamplingParams) -> Vec<(u32, u32)> {
     let max = scores.iter().copied().fold(f32::MIN, f32::max);
     let scale = gap_scale(params.temperature);
     // Most likely first; on ties the highest id, which top-p removes last.
@@ -66,7 +66,7 @@ pub fn kept(scores: &[f32], params: &Params) -> Vec<(u32, u32)> {
     }
     if params.top_p < 1.0 {
         let mass = tokens.iter().map(|token| u64::from(weight(token.0))).sum();
-        let goal = share(fraction(params.top_p), mass).max(1);
+        let goal = mass_share(fraction(params.top_p), mass).max(1);
         let mut sum = 0;
         tokens.retain(|token| {
             let before = sum;
@@ -82,10 +82,10 @@ pub fn kept(scores: &[f32], params: &Params) -> Vec<(u32, u32)> {
 }
 
 /// Samples a token for this seed and step, or `None` if no token has weight.
-pub fn draw(scores: &[f32], params: &Params, seed: u64, step: u32) -> Option<u32> {
-    let kept = kept(scores, params);
+pub fn sample(scores: &[f32], params: &SamplingParams, seed: u64, step: u32) -> Option<u32> {
+    let kept = filtered(scores, params);
     let mass = kept.iter().map(|&(_, weight)| u64::from(weight)).sum();
-    let point = share(random(seed, step), mass);
+    let point = mass_share(random(seed, step), mass);
     let mut sum = 0;
     let found = kept.iter().find(|&&(_, weight)| {
         sum += u64::from(weight);

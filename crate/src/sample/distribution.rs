@@ -1,13 +1,13 @@
 //! Token distribution as integer gaps and weights (see `fixed_point`), transformers' warpers as filters
 //! on it, and sampling from it.
 
-use super::fixed::{GAP_BITS, GAP_LIMIT, WEIGHT_ONE, gap, min_p_limit, share, weight};
+use super::fixed_point::{GAP_BITS, GAP_LIMIT, WEIGHT_ONE, gap, mass_share, min_p_limit, weight};
 
 /// Number of most likely tokens that top-h considers.
 const MAX_TOP_H: usize = 100;
 
 /// Gap of a token removed by typical-p or top-h; above every limit.
-const REMOVED: u32 = u32::MAX;
+const REMOVED_GAP: u32 = u32::MAX;
 
 /// Bins of the first pass over the gaps.
 const BINS: usize = 1 << 10;
@@ -31,7 +31,7 @@ pub struct Distribution {
 }
 
 /// Result of [`Distribution::select`].
-struct Selected {
+struct KeyThreshold {
     /// Smallest key at which the sum reaches the goal.
     key: u32,
     /// Goal minus the sum over smaller keys.
@@ -55,16 +55,16 @@ impl Distribution {
         if count == 0 || count as usize >= self.gaps.len() {
             return;
         }
-        let selected = self.select(&|_| u64::from(count), 0, false);
-        self.narrow(selected.key);
+        let selected = self.find_threshold(&|_| u64::from(count), 0, false);
+        self.lower_limit(selected.key);
     }
 
     /// Keeps the most likely tokens until their share of the mass reaches `share_kept`/2^32, at
     /// least one. Of ties at the border the highest ids are kept: the end of a stable ascending
     /// sort.
     pub fn top_p(&mut self, share_kept: u32) {
-        let selected = self.select(&|mass| share(share_kept, mass).max(1), 0, true);
-        self.narrow(selected.key);
+        let selected = self.find_threshold(&|mass| mass_share(share_kept, mass).max(1), 0, true);
+        self.lower_limit(selected.key);
         let each = u64::from(weight(selected.key)).max(1);
         let kept = selected.missing.div_ceil(each);
         if kept < selected.ties {
@@ -76,7 +76,7 @@ impl Distribution {
 
     /// Keeps tokens whose gap is at most `limit` (see [`super::fixed::min_p_limit`]).
     pub fn min_p(&mut self, limit: u32) {
-        self.narrow(limit);
+        self.lower_limit(limit);
     }
 
     /// Keeps the tokens whose information is closest to the entropy until their share reaches
@@ -84,18 +84,18 @@ impl Distribution {
     /// |gap - mean gap|.
     pub fn typical_p(&mut self, share_kept: u32) {
         let (mut mass, mut sum) = (0u128, 0u128);
-        for (_, gap) in self.kept() {
+        for (_, gap) in self.kept_tokens() {
             let weight = u128::from(weight(gap));
             mass += weight;
             sum += weight * u128::from(gap);
         }
         let mean = (sum / mass.max(1)) as u32;
-        let goal = |mass| share(share_kept, mass).max(1);
-        let farthest = self.select(&goal, mean, true).key;
+        let goal = |mass| mass_share(share_kept, mass).max(1);
+        let farthest = self.find_threshold(&goal, mean, true).key;
         let (limit, first_id) = (self.limit, self.first_id);
         for (id, gap) in self.gaps.iter_mut().enumerate() {
             if !is_kept(*gap, id, limit, first_id) || gap.abs_diff(mean) > farthest {
-                *gap = REMOVED;
+                *gap = REMOVED_GAP;
             }
         }
     }
@@ -103,14 +103,14 @@ impl Distribution {
     /// Keeps tokens of at least this probability, and always the most likely ones.
     pub fn cutoff(&mut self, probability: f64) {
         let share = probability * self.mass() as f64 / f64::from(WEIGHT_ONE);
-        let least = self.kept().map(|(_, gap)| gap).min().unwrap_or(0);
-        self.narrow(if share < 1.0 { min_p_limit(share).max(least) } else { least });
+        let least = self.kept_tokens().map(|(_, gap)| gap).min().unwrap_or(0);
+        self.lower_limit(if share < 1.0 { min_p_limit(share).max(least) } else { least });
     }
 
     /// Entropy of the kept tokens in nats.
     pub fn entropy(&self) -> f64 {
         let (mut mass, mut sum) = (0.0, 0.0);
-        for (_, gap) in self.kept() {
+        for (_, gap) in self.kept_tokens() {
             let weight = f64::from(weight(gap));
             mass += weight;
             sum += weight * f64::from(gap);
@@ -123,7 +123,7 @@ impl Distribution {
     /// Keeps, of the 100 most likely tokens, the first whose entropy terms sum to at most this
     /// share of their total; at least one.
     pub fn top_h(&mut self, share_kept: f64) {
-        let mut best: Vec<(u32, u32)> = self.kept().map(|(id, gap)| (gap, id)).collect();
+        let mut best: Vec<(u32, u32)> = self.kept_tokens().map(|(id, gap)| (gap, id)).collect();
         best.sort_unstable();
         best.truncate(MAX_TOP_H);
         let mass: f64 = best.iter().map(|(gap, _)| f64::from(weight(*gap))).sum();
@@ -139,7 +139,7 @@ impl Distribution {
         });
         let count = kept.count().max(1);
         let old = std::mem::take(&mut self.gaps);
-        self.gaps.resize(old.len(), REMOVED);
+        self.gaps.resize(old.len(), REMOVED_GAP);
         for (gap, id) in best.into_iter().take(count) {
             self.gaps[id as usize] = gap;
         }
@@ -147,7 +147,7 @@ impl Distribution {
 
     /// Samples the token at `random`/2^32 of the kept mass, in id order; `None` if no token has
     /// weight.
-    pub fn draw(&mut self, random: u32) -> Option<u32> {
+    pub fn sample(&mut self, random: u32) -> Option<u32> {
         let (limit, first_id) = (self.limit, self.first_id);
         self.blocks.clear();
         self.blocks.resize(self.gaps.len().div_ceil(BLOCK), 0);
@@ -156,7 +156,7 @@ impl Distribution {
                 self.blocks[id / BLOCK] += u64::from(weight(gap));
             }
         }
-        let mut rest = share(random, self.blocks.iter().sum());
+        let mut rest = mass_share(random, self.blocks.iter().sum());
         let block = self.blocks.iter().position(|&mass| take(&mut rest, mass))?;
         let gaps = self.gaps.iter().enumerate().skip(block * BLOCK).take(BLOCK);
         let mut kept = gaps.filter(|&(id, &gap)| is_kept(gap, id, limit, first_id));
@@ -166,25 +166,25 @@ impl Distribution {
     /// Kept tokens with their probabilities, in id order.
     pub fn probabilities(&self) -> impl Iterator<Item = (u32, f32)> {
         let mass = self.mass() as f64;
-        self.kept().map(move |(id, gap)| (id, (f64::from(weight(gap)) / mass) as f32))
+        self.kept_tokens().map(move |(id, gap)| (id, (f64::from(weight(gap)) / mass) as f32))
     }
 
     /// Mass of the kept tokens, in units of 1/2^31 of the weight of the most likely token.
     pub fn mass(&self) -> u64 {
-        self.kept().map(|(_, gap)| u64::from(weight(gap))).sum()
+        self.kept_tokens().map(|(_, gap)| u64::from(weight(gap))).sum()
     }
 
     /// The natural logarithm of the sum over kept tokens of exp(score - max).
-    pub fn log_normaliser(&self) -> f64 {
+    pub fn log_normalizer(&self) -> f64 {
         (self.mass() as f64 / f64::from(WEIGHT_ONE)).ln()
     }
 
-    fn kept(&self) -> impl Iterator<Item = (u32, u32)> {
+    fn kept_tokens(&self) -> impl Iterator<Item = (u32, u32)> {
         let gaps = self.gaps.iter().enumerate();
         gaps.filter(|&(id, &gap)| is_kept(gap, id, self.limit, self.first_id)).map(|(id, &gap)| (id as u32, gap))
     }
 
-    fn narrow(&mut self, limit: u32) {
+    fn lower_limit(&mut self, limit: u32) {
         if limit < self.limit {
             self.limit = limit;
             self.first_id = 0;
@@ -195,7 +195,7 @@ impl Distribution {
     /// positive number computed from the total. A token's key is |gap - center|. Its value is its
     /// weight if `weighed`, else 1. One pass finds the bin of the key; sorting that bin finds the
     /// key.
-    fn select(&mut self, goal: &dyn Fn(u64) -> u64, center: u32, weighed: bool) -> Selected {
+    fn find_threshold(&mut self, goal: &dyn Fn(u64) -> u64, center: u32, weighed: bool) -> KeyThreshold {
         let key = |gap: u32| gap.abs_diff(center);
         let value = |gap: u32| if weighed { weight(gap) } else { 1 };
         let (limit, first_id) = (self.limit, self.first_id);
@@ -216,11 +216,11 @@ impl Distribution {
         for tied in self.members.chunk_by(|a, b| a >> 32 == b >> 32) {
             let sum = tied.iter().map(|&member| u64::from(value(member as u32))).sum();
             if take_before(&mut missing, sum) {
-                return Selected { key: (tied[0] >> 32) as u32, missing, ties: tied.len() as u64 };
+                return KeyThreshold { key: (tied[0] >> 32) as u32, missing, ties: tied.len() as u64 };
             }
         }
         // Only if the goal exceeds the total: everything is kept.
-        Selected { key: GAP_LIMIT, missing, ties: 0 }
+        KeyThreshold { key: GAP_LIMIT, missing, ties: 0 }
     }
 }
 
@@ -251,7 +251,7 @@ const _: () = assert!((GAP_LIMIT >> BIN_SHIFT) < BINS as u32 && GAP_BITS > BIN_S
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixed::{fraction, gap_scale};
+    use super::super::fixed_point::{fraction, gap_scale};
     use super::*;
 
     fn of(probabilities: &[f32]) -> Distribution {
@@ -305,21 +305,21 @@ mod tests {
     }
 
     #[test]
-    fn draw_walks_the_kept_mass() {
+    fn sampling_walks_the_kept_mass() {
         let mut distribution = of(&[0.25, 0.5, 0.25]);
-        let drawn: Vec<_> = [0.0, 0.24, 0.26, 0.74, 0.76, 1.0].map(|u| distribution.draw(fraction(u))).into();
+        let drawn: Vec<_> = [0.0, 0.24, 0.26, 0.74, 0.76, 1.0].map(|u| distribution.sample(fraction(u))).into();
         assert_eq!(drawn, [0, 0, 1, 1, 2, 2].map(Some));
         distribution.top_k(1);
-        assert_eq!(distribution.draw(u32::MAX), Some(1));
+        assert_eq!(distribution.sample(u32::MAX), Some(1));
     }
 
     #[test]
-    fn blocks_join_without_a_seam() {
+    fn sampling_crosses_block_borders() {
         let mut distribution = of(&vec![0.5; 3 * BLOCK + 5]);
         let count = 3 * BLOCK as u64 + 5;
         for id in [0, BLOCK as u64 - 1, BLOCK as u64, 2 * BLOCK as u64 + 7, count - 1] {
             let random = ((id << 32) + (1 << 31)) / count;
-            assert_eq!(distribution.draw(random as u32), Some(id as u32));
+            assert_eq!(distribution.sample(random as u32), Some(id as u32));
         }
     }
 }

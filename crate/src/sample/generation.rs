@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::Params;
+use super::SamplingParams;
 use super::rules::TokenRules;
 use crate::{Error, Result};
 
@@ -96,7 +96,7 @@ pub const UNSUPPORTED: &[(&str, f64)] = &[
 ];
 
 /// Applied fields that speech-to-text models ignore.
-const UNHEARD: &[(&str, f64)] = &[
+const IGNORED_BY_ASR: &[(&str, f64)] = &[
     ("bad_words_ids", 0.0),
     ("encoder_repetition_penalty", 1.0),
     ("exponential_decay_length_penalty", 0.0),
@@ -108,9 +108,9 @@ const UNHEARD: &[(&str, f64)] = &[
 
 /// Generation defaults of a model.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Generation {
+pub struct GenerationConfig {
     /// How tokens are sampled.
-    pub params: Params,
+    pub params: SamplingParams,
     /// Maximum number of answer tokens.
     pub max_new_tokens: Option<usize>,
     /// Maximum number of prompt and answer tokens, used if `max_new_tokens` is absent.
@@ -118,21 +118,21 @@ pub struct Generation {
     /// Time limit of an answer in milliseconds.
     pub max_ms: Option<f64>,
     /// Stop strings.
-    pub stops: Vec<String>,
+    pub stop_strings: Vec<String>,
     /// One warning for each unsupported field.
     pub warnings: Vec<String>,
     /// Biases of token sequences, including sequences of one token.
     sequences: Vec<(Vec<u32>, f64)>,
 }
 
-impl Generation {
+impl GenerationConfig {
     /// Reads generation_config.json.
     ///
     /// # Errors
     /// `Config` that names the field.
     pub fn read(config: &Value) -> Result<Self> {
-        let fields = Fields(config);
-        let mut params = Params::from_generation_config(config)?;
+        let fields = GenerationFields(config);
+        let mut params = SamplingParams::from_generation_config(config)?;
         let cutoff =
             |name: &str| Ok::<f64, Error>(fields.number(name)?.filter(|n| *n > 0.0 && *n < 1.0).unwrap_or(0.0));
         params.epsilon_cutoff = cutoff("epsilon_cutoff")?;
@@ -170,24 +170,24 @@ impl Generation {
         let mut sequences = Vec::new();
         for pair in fields.list("sequence_bias")? {
             let bias = pair[1].as_f64().filter(|bias| bias.is_finite());
-            let of = whole_ids(&pair[0]).zip(bias).filter(|(ids, _)| !ids.is_empty());
+            let of = token_ids(&pair[0]).zip(bias).filter(|(ids, _)| !ids.is_empty());
             sequences.push(of.ok_or_else(|| refuse("sequence_bias", "must be a list of [[ids], bias]"))?);
         }
         for word in fields.list("bad_words_ids")? {
-            let ids = whole_ids(word).filter(|ids| !ids.is_empty());
+            let ids = token_ids(word).filter(|ids| !ids.is_empty());
             let ids = ids.ok_or_else(|| refuse("bad_words_ids", "must be a list of lists of token ids"))?;
             if !(ids.len() == 1 && ends.contains(&ids[0])) {
                 sequences.push((ids, f64::NEG_INFINITY));
             }
         }
         params.rules = rules;
-        Ok(Generation {
+        Ok(GenerationConfig {
             params,
             max_new_tokens: fields.count("max_new_tokens")?.filter(|n| *n > 0),
             max_length: fields.count("max_length")?.filter(|n| *n > 0),
             max_ms: fields.number("max_time")?.map(|seconds| seconds * 1000.0),
-            stops: fields.texts("stop_strings"),
-            warnings: ignored(config, UNSUPPORTED),
+            stop_strings: fields.strings("stop_strings"),
+            warnings: unsupported_warnings(config, UNSUPPORTED),
             sequences,
         })
     }
@@ -197,10 +197,10 @@ impl Generation {
     ///
     /// # Errors
     /// `Config` for a token outside the vocabulary.
-    pub fn of_model(mut self, ends: &[u32], vocabulary: usize) -> Result<Self> {
+    pub fn for_model(mut self, ends: &[u32], vocabulary: usize) -> Result<Self> {
         let known = |id: &u32| (*id as usize) < vocabulary;
-        let Params { rules, logit_bias, .. } = &mut self.params;
-        rules.ends = ends.to_vec();
+        let SamplingParams { rules, logit_bias, .. } = &mut self.params;
+        rules.end_tokens = ends.to_vec();
         rules.suppress.retain(known);
         for token in &rules.suppress {
             logit_bias.insert(*token, f64::NEG_INFINITY);
@@ -219,13 +219,13 @@ impl Generation {
     }
 
     /// Returns the warnings about fields that a speech-to-text model does not apply.
-    pub fn unheard(config: &Value) -> Vec<String> {
-        [ignored(config, UNSUPPORTED), ignored(config, UNHEARD)].concat()
+    pub fn asr_warnings(config: &Value) -> Vec<String> {
+        [unsupported_warnings(config, UNSUPPORTED), unsupported_warnings(config, IGNORED_BY_ASR)].concat()
     }
 }
 
 /// Returns a warning for each listed field that is set to other than its neutral value.
-fn ignored(config: &Value, fields: &[(&str, f64)]) -> Vec<String> {
+fn unsupported_warnings(config: &Value, fields: &[(&str, f64)]) -> Vec<String> {
     let asks = |value: &Value, neutral: f64| match value {
         Value::Null | Value::Bool(false) => false,
         Value::Array(list) => !list.is_empty(),
@@ -248,9 +248,9 @@ fn ignored(config: &Value, fields: &[(&str, f64)]) -> Vec<String> {
 }
 
 /// Fields of generation_config.json; null counts as absent.
-struct Fields<'a>(&'a Value);
+struct GenerationFields<'a>(&'a Value);
 
-impl<'a> Fields<'a> {
+impl<'a> GenerationFields<'a> {
     fn get(&self, name: &str) -> Option<&'a Value> {
         self.0.get(name).filter(|value| !value.is_null())
     }
@@ -286,14 +286,14 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads one string or a list of strings.
-    fn texts(&self, name: &str) -> Vec<String> {
+    fn strings(&self, name: &str) -> Vec<String> {
         let Some(value) = self.get(name) else { return Vec::new() };
         let listed = value.as_array().into_iter().flatten().filter_map(Value::as_str);
         value.as_str().into_iter().chain(listed).filter(|text| !text.is_empty()).map(String::from).collect()
     }
 }
 
-fn whole_ids(value: &Value) -> Option<Vec<u32>> {
+fn token_ids(value: &Value) -> Option<Vec<u32>> {
     value.as_array()?.iter().map(|id| u32::try_from(id.as_u64()?).ok()).collect()
 }
 

@@ -2,7 +2,7 @@
 //! before bias, penalties, temperature and filters.
 
 use super::Distribution;
-use super::fixed::gap_scale;
+use super::fixed_point::gap_scale;
 use crate::Result;
 
 /// Token with its log-probability.
@@ -18,7 +18,7 @@ pub struct TokenLogProb {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogProbs {
     /// The sampled token.
-    pub picked: TokenLogProb,
+    pub sampled: TokenLogProb,
     /// The most likely tokens in descending order; ties in ascending order of ids.
     pub top: Vec<TokenLogProb>,
 }
@@ -26,9 +26,9 @@ pub struct LogProbs {
 /// Computes the log-probabilities of token `picked` and of the `top` most likely tokens.
 /// `distribution` is reused as scratch memory.
 pub fn log_probabilities(logits: &[f32], picked: u32, top: usize, distribution: &mut Distribution) -> Result<LogProbs> {
-    let max = super::sampler::largest(logits, "a step with log-probabilities")?;
+    let max = super::sampler::max_logit(logits, "a step with log-probabilities")?;
     distribution.set(logits, max, gap_scale(1.0));
-    let normaliser = distribution.log_normaliser();
+    let normaliser = distribution.log_normalizer();
     let of = |token: u32| {
         let logit = logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
         TokenLogProb { token, logprob: (f64::from(logit) - f64::from(max) - normaliser) as f32 }
@@ -43,7 +43,7 @@ pub fn log_probabilities(logits: &[f32], picked: u32, top: usize, distribution: 
         best.insert(place, id as u32);
         best.truncate(top);
     }
-    Ok(LogProbs { picked: of(picked), top: best.into_iter().map(of).collect() })
+    Ok(LogProbs { sampled: of(picked), top: best.into_iter().map(of).collect() })
 }
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
         let normaliser = logits.iter().map(|l: &f32| f64::from(*l).exp()).sum::<f64>().ln();
         let found = log_probabilities(&logits, 4, 3, &mut Distribution::default()).unwrap();
         assert_eq!(found.top.iter().map(|t| t.token).collect::<Vec<_>>(), [1, 3, 2]);
-        for token in found.top.iter().chain([&found.picked]) {
+        for token in found.top.iter().chain([&found.sampled]) {
             let expected = (f64::from(logits[token.token as usize]) - normaliser) as f32;
             assert!((token.logprob - expected).abs() < 1e-6, "{token:?} {expected}");
         }

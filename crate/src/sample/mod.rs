@@ -3,7 +3,7 @@
 //! agree bit for bit.
 
 mod distribution;
-pub mod fixed;
+pub mod fixed_point;
 pub mod generation;
 mod logprobs;
 mod params;
@@ -12,9 +12,9 @@ mod rules;
 mod sampler;
 
 pub use distribution::Distribution;
-pub use generation::Generation;
+pub use generation::GenerationConfig;
 pub use logprobs::{LogProbs, TokenLogProb, log_probabilities};
-pub use params::{Overrides, Params};
+pub use params::{SamplingOptions, SamplingParams};
 pub use rules::TokenRules;
-pub(crate) use sampler::{CONSTANT_HINT, NOT_FINITE_HINT, all_banned};
-pub use sampler::{IN_PROMPT, Penalty, Sampler, TokenMask};
+pub(crate) use sampler::{CONSTANT_HINT, NOT_FINITE_HINT, no_allowed_token};
+pub use sampler::{IN_PROMPT, Penalties, Sampler, TokenMask};

@@ -5,13 +5,13 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
 
-use super::fixed::MIN_TEMPERATURE;
+use super::fixed_point::MIN_TEMPERATURE;
 use super::rules::TokenRules;
 use crate::{Error, Result};
 
 /// Sampling parameters. The defaults are those of transformers' `GenerationConfig`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Params {
+pub struct SamplingParams {
     /// Selects the token with the highest score; temperature, filters and seed have no effect.
     pub greedy: bool,
     /// Divides the scores; 0 is greedy.
@@ -50,9 +50,9 @@ pub struct Params {
     pub rules: TokenRules,
 }
 
-impl Default for Params {
+impl Default for SamplingParams {
     fn default() -> Self {
-        Params {
+        SamplingParams {
             greedy: true,
             temperature: 1.0,
             top_k: 50,
@@ -77,7 +77,7 @@ impl Default for Params {
 /// because other readers share the object.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Overrides {
+pub struct SamplingOptions {
     /// Whether to sample; false is greedy.
     #[serde(alias = "doSample")]
     pub do_sample: Option<bool>,
@@ -144,24 +144,24 @@ impl<'de> Deserialize<'de> for TokenKey {
     }
 }
 
-impl Params {
+impl SamplingParams {
     /// Returns a model's defaults: those of transformers, overridden by generation_config.json. As
     /// in transformers, a configuration without `do_sample` is greedy, whatever its temperature.
     pub fn from_generation_config(config: &serde_json::Value) -> Result<Self> {
         let refuse = |reason: String| Error::Config { file: "generation_config.json".into(), reason };
-        let mut overrides = Overrides::deserialize(config).map_err(|error| refuse(error.to_string()))?;
+        let mut overrides = SamplingOptions::deserialize(config).map_err(|error| refuse(error.to_string()))?;
         overrides.do_sample = Some(overrides.do_sample.unwrap_or(false));
-        Params::default().merge(&overrides).map_err(|error| refuse(error.to_string()))
+        SamplingParams::default().merge(&overrides).map_err(|error| refuse(error.to_string()))
     }
 
     /// Overrides these parameters by those of a request. A request with a temperature above 0, a
     /// filter or a seed, but without `do_sample`, enables sampling; temperature 0 is greedy.
-    pub fn merge(&self, request: &Overrides) -> Result<Self> {
+    pub fn merge(&self, request: &SamplingOptions) -> Result<Self> {
         let mut merged = self.clone();
         merged.greedy = match (request.do_sample, request.temperature) {
             (Some(sample), _) => !sample,
             (None, Some(temperature)) => temperature == 0.0,
-            (None, None) if request.names_sampling() => false,
+            (None, None) if request.requests_sampling() => false,
             (None, None) => self.greedy,
         };
         let put = |target: &mut f64, value: Option<f64>| *target = value.unwrap_or(*target);
@@ -237,8 +237,8 @@ impl Params {
     }
 }
 
-impl Overrides {
-    fn names_sampling(&self) -> bool {
+impl SamplingOptions {
+    fn requests_sampling(&self) -> bool {
         let filter = self.top_p.is_some() || self.min_p.is_some() || self.typical_p.is_some();
         filter || self.top_k.is_some() || self.seed.is_some()
     }
@@ -256,7 +256,7 @@ fn refuse(parameter: &str, reason: String) -> Error {
 mod tests {
     use super::*;
 
-    fn overrides(text: &str) -> Overrides {
+    fn overrides(text: &str) -> SamplingOptions {
         serde_json::from_str(text).unwrap()
     }
 
@@ -267,20 +267,21 @@ mod tests {
                 "eos_token_id": [1, 2], "transformers_version": "4.51.0"}"#,
         )
         .unwrap();
-        let params = Params::from_generation_config(&config).unwrap();
-        let expected = Params { greedy: false, temperature: 0.6, top_k: 20, top_p: 0.95, ..Params::default() };
+        let params = SamplingParams::from_generation_config(&config).unwrap();
+        let expected =
+            SamplingParams { greedy: false, temperature: 0.6, top_k: 20, top_p: 0.95, ..SamplingParams::default() };
         assert_eq!(params, expected);
-        let silent = Params::from_generation_config(&serde_json::json!({"temperature": 0.6})).unwrap();
+        let silent = SamplingParams::from_generation_config(&serde_json::json!({"temperature": 0.6})).unwrap();
         assert!(silent.is_greedy());
-        let wrong = Params::from_generation_config(&serde_json::json!({"top_p": 3}));
+        let wrong = SamplingParams::from_generation_config(&serde_json::json!({"top_p": 3}));
         assert!(matches!(wrong, Err(Error::Config { .. })));
-        assert!(matches!(Params::from_generation_config(&serde_json::json!([1])), Err(Error::Config { .. })));
+        assert!(matches!(SamplingParams::from_generation_config(&serde_json::json!([1])), Err(Error::Config { .. })));
     }
 
     #[test]
     fn requests_in_both_spellings() {
         let request = overrides(r#"{"topK": 5, "presence_penalty": 0.5, "logitBias": {"7": -100, "9": 2}, "n": 1}"#);
-        let params = Params::default().merge(&request).unwrap();
+        let params = SamplingParams::default().merge(&request).unwrap();
         assert!(!params.is_greedy());
         assert_eq!((params.top_k, params.presence_penalty), (5, 0.5));
         assert_eq!(params.logit_bias, SortedMap::from([(7, -100.0), (9, 2.0)]));
@@ -303,11 +304,11 @@ mod tests {
             (r#"{"logit_bias": {"3": 101}}"#, "logit_bias[3]"),
         ];
         for (request, name) in cases {
-            match Params::default().merge(&overrides(request)) {
+            match SamplingParams::default().merge(&overrides(request)) {
                 Err(Error::Request { parameter, .. }) => assert_eq!(parameter, name),
                 other => panic!("{request}: {other:?}"),
             }
         }
-        assert!(serde_json::from_str::<Overrides>(r#"{"logit_bias": {"x": 1}}"#).is_err());
+        assert!(serde_json::from_str::<SamplingOptions>(r#"{"logit_bias": {"x": 1}}"#).is_err());
     }
 }

@@ -2,7 +2,7 @@
 //! random numbers: as easy as 1, 2, 3", 2011). It is stateless: the word for a step depends only on
 //! the seed and the step, on every machine.
 
-use super::fixed::mul_high;
+use super::fixed_point::mul_high;
 
 const MULTIPLIER: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];

@@ -1,7 +1,7 @@
 //! Bans and biases that depend on earlier tokens, as transformers' logits processors apply them.
 //! Only the CPU sampler supports them.
 
-use super::fixed::BANNED;
+use super::fixed_point::BANNED_SCORE;
 
 /// Rules that depend on earlier tokens; without any, the GPU may sample.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +33,7 @@ pub struct TokenRules {
     /// Tokens that are never sampled first. (`begin_suppress_tokens`)
     pub begin_suppress: Vec<u32>,
     /// Tokens that end an answer.
-    pub ends: Vec<u32>,
+    pub end_tokens: Vec<u32>,
 }
 
 impl Default for TokenRules {
@@ -50,14 +50,14 @@ impl Default for TokenRules {
             end_growth: None,
             suppress: Vec::new(),
             begin_suppress: Vec::new(),
-            ends: Vec::new(),
+            end_tokens: Vec::new(),
         }
     }
 }
 
 /// Position in a generation.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Progress<'a> {
+pub(super) struct RuleContext<'a> {
     /// Prompt and answer so far.
     pub tokens: &'a [u32],
     /// Number of prompt tokens.
@@ -81,7 +81,7 @@ impl TokenRules {
 
     /// Drops the rules without effect after a prompt of `prompt` tokens, for an answer of at most
     /// `max_tokens`.
-    pub fn narrow(&mut self, prompt: usize, max_tokens: Option<usize>) {
+    pub fn drop_unused(&mut self, prompt: usize, max_tokens: Option<usize>) {
         if prompt != 1 {
             self.forced_first = None;
         }
@@ -98,24 +98,24 @@ impl TokenRules {
         for (sequence, bias) in &self.sequences {
             let Some((last, before)) = sequence.split_last() else { continue };
             if let Some(score) = scores.get_mut(*last as usize).filter(|_| tokens.ends_with(before)) {
-                *score += bias.max(f64::from(BANNED)) as f32;
+                *score += bias.max(f64::from(BANNED_SCORE)) as f32;
             }
         }
     }
 
     /// Applies the prompt's repetition penalty to the score of a prompt token.
-    pub(super) fn of_prompt(&self, score: f32) -> f32 {
+    pub(super) fn apply_prompt_penalty(&self, score: f32) -> f32 {
         let factor = self.prompt_repetition_penalty as f32;
         if score < 0.0 { score / factor } else { score * factor }
     }
 
     /// Applies the rules that come after the repetition penalty.
-    pub(super) fn restrict(&self, scores: &mut [f32], at: Progress) {
+    pub(super) fn apply_after_penalties(&self, scores: &mut [f32], at: RuleContext) {
         let (length, new) = (at.tokens.len(), at.tokens.len() - at.prompt);
         ban_ngrams(scores, self.no_repeat_ngram, at.tokens, at.tokens);
         ban_ngrams(scores, self.no_repeat_prompt_ngram, at.tokens, &at.tokens[..at.prompt]);
         if length < self.min_length || new < self.min_new_tokens {
-            ban(scores, &self.ends);
+            ban(scores, &self.end_tokens);
         }
         if let Some(first) = self.forced_first.filter(|_| length == 1) {
             force(scores, &[first]);
@@ -126,7 +126,7 @@ impl TokenRules {
         if let Some((from, factor, ends)) = self.end_growth.as_ref().filter(|(from, ..)| new > *from) {
             let growth = (factor.powi((new - from) as i32) - 1.0) as f32;
             for end in ends {
-                if let Some(score) = scores.get_mut(*end as usize).filter(|score| **score > BANNED / 2.0) {
+                if let Some(score) = scores.get_mut(*end as usize).filter(|score| **score > BANNED_SCORE / 2.0) {
                     *score += score.abs() * growth;
                 }
             }
@@ -153,13 +153,13 @@ fn ban_ngrams(scores: &mut [f32], size: usize, tokens: &[u32], text: &[u32]) {
 fn ban(scores: &mut [f32], tokens: &[u32]) {
     for token in tokens {
         if let Some(score) = scores.get_mut(*token as usize) {
-            *score = BANNED;
+            *score = BANNED_SCORE;
         }
     }
 }
 
 fn force(scores: &mut [f32], tokens: &[u32]) {
-    scores.fill(BANNED);
+    scores.fill(BANNED_SCORE);
     for token in tokens {
         if let Some(score) = scores.get_mut(*token as usize) {
             *score = 0.0;

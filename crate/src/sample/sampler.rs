@@ -5,10 +5,10 @@
 //! frequency and presence penalty, token rules, token mask. Then, unless greedy: temperature,
 //! top-h, top-k, top-p, min-p, typical-p, epsilon and eta cutoff, and sampling.
 
-use super::fixed::{BANNED, fraction, gap_scale, min_p_limit};
+use super::fixed_point::{BANNED_SCORE, fraction, gap_scale, min_p_limit};
 use super::philox::random;
-use super::rules::Progress;
-use super::{Distribution, LogProbs, Params, log_probabilities};
+use super::rules::RuleContext;
+use super::{Distribution, LogProbs, SamplingParams, log_probabilities};
 use crate::{Error, Result};
 
 /// Bit of a token's count that marks prompt tokens; the other bits count occurrences in the answer.
@@ -30,14 +30,14 @@ impl TokenMask<'_> {
 /// machine.
 #[derive(Debug)]
 pub struct Sampler {
-    params: Params,
+    params: SamplingParams,
     seed: u64,
     /// Number of generated tokens; the counter of the random generator.
     step: u32,
     /// Occurrences of each vocabulary token, see [`IN_PROMPT`].
     counts: Vec<u32>,
     /// Tokens with a nonzero count, each once.
-    seen: Vec<u32>,
+    counted_tokens: Vec<u32>,
     /// Prompt and answer, if rules need them.
     tokens: Vec<u32>,
     /// Number of prompt tokens in `tokens`.
@@ -51,7 +51,7 @@ pub struct Sampler {
 impl Sampler {
     /// Creates a sampler for a vocabulary of this size. `fallback_seed` is used if the parameters
     /// have no seed.
-    pub fn new(params: Params, vocabulary: usize, fallback_seed: u64) -> Result<Self> {
+    pub fn new(params: SamplingParams, vocabulary: usize, fallback_seed: u64) -> Result<Self> {
         params.validate()?;
         if let Some((&token, _)) = params.logit_bias.iter().find(|&(&token, _)| token as usize >= vocabulary) {
             let reason = format!("token {token} is outside the vocabulary of {vocabulary} tokens");
@@ -62,7 +62,7 @@ impl Sampler {
             params,
             step: 0,
             counts: vec![0; vocabulary],
-            seen: Vec::new(),
+            counted_tokens: Vec::new(),
             tokens: Vec::new(),
             prompt: 0,
             max_tokens: None,
@@ -72,7 +72,7 @@ impl Sampler {
     }
 
     /// The parameters.
-    pub fn params(&self) -> &Params {
+    pub fn params(&self) -> &SamplingParams {
         &self.params
     }
 
@@ -89,12 +89,12 @@ impl Sampler {
     /// Starts a generation after this prompt. Ids beyond the logits (of a larger embedding) are
     /// ignored.
     pub fn start(&mut self, prompt: &[u32]) {
-        for token in self.seen.drain(..) {
+        for token in self.counted_tokens.drain(..) {
             self.counts[token as usize] = 0;
         }
         self.step = 0;
         for &token in prompt {
-            self.note(token, |count| count | IN_PROMPT);
+            self.record(token, |count| count | IN_PROMPT);
         }
         self.tokens.clear();
         if !self.params.rules.is_empty() {
@@ -104,13 +104,13 @@ impl Sampler {
     }
 
     /// Sets the maximum number of answer tokens, for rules about the end of an answer.
-    pub fn limit(&mut self, max_tokens: Option<usize>) {
+    pub fn set_max_tokens(&mut self, max_tokens: Option<usize>) {
         self.max_tokens = max_tokens;
     }
 
     /// Records a generated token: one from [`Self::pick`], or one decided elsewhere.
     pub fn accept(&mut self, token: u32) {
-        self.note(token, |count| count + 1);
+        self.record(token, |count| count + 1);
         if !self.params.rules.is_empty() {
             self.tokens.push(token);
         }
@@ -124,22 +124,22 @@ impl Sampler {
 
     /// Selects a token and accepts it.
     pub fn sample(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<u32> {
-        let token = self.pick(logits, mask)?;
+        let token = self.select(logits, mask)?;
         self.accept(token);
         Ok(token)
     }
 
     /// Selects a token without accepting it. `mask` has the tokens that a grammar allows.
-    pub fn pick(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<u32> {
+    pub fn select(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<u32> {
         if self.params.is_greedy() {
-            self.check(logits)?;
+            self.check_logits(logits)?;
             let scores = self.process(logits, mask);
-            let token = first_largest(scores.as_deref().unwrap_or(logits));
+            let token = argmax(scores.as_deref().unwrap_or(logits));
             self.recycle(scores);
-            return token.ok_or_else(all_banned);
+            return token.ok_or_else(no_allowed_token);
         }
         self.prepare(logits, mask)?;
-        let token = self.distribution.draw(random(self.seed, self.step));
+        let token = self.distribution.sample(random(self.seed, self.step));
         token.ok_or_else(|| Error::Internal("no token was left to sample".into()))
     }
 
@@ -152,7 +152,7 @@ impl Sampler {
     /// Returns the scores after bias, penalties and mask, before temperature, for diagnostics and
     /// tests.
     pub fn scores(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<Vec<f32>> {
-        self.check(logits)?;
+        self.check_logits(logits)?;
         Ok(self.process(logits, mask).unwrap_or_else(|| logits.to_vec()))
     }
 
@@ -162,35 +162,35 @@ impl Sampler {
         log_probabilities(logits, picked, top, &mut self.distribution)
     }
 
-    fn note(&mut self, token: u32, change: impl Fn(u32) -> u32) {
+    fn record(&mut self, token: u32, change: impl Fn(u32) -> u32) {
         if let Some(count) = self.counts.get_mut(token as usize) {
             if *count == 0 {
-                self.seen.push(token);
+                self.counted_tokens.push(token);
             }
             *count = change(*count);
         }
     }
 
-    fn check(&self, logits: &[f32]) -> Result<f32> {
+    fn check_logits(&self, logits: &[f32]) -> Result<f32> {
         if logits.len() != self.counts.len() {
             let (found, expected) = (logits.len(), self.counts.len());
             return Err(Error::Internal(format!("the sampler expected {expected} logits and got {found}")));
         }
-        largest(logits, &format!("token {}", self.step))
+        max_logit(logits, &format!("token {}", self.step))
     }
 
     /// Computes the distribution after all filters.
     fn prepare(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<()> {
-        let largest = self.check(logits)?;
+        let largest = self.check_logits(logits)?;
         let scores = self.process(logits, mask);
         let max = scores.as_ref().map_or(largest, |scores| scores.iter().copied().fold(f32::MIN, f32::max));
         let scale = gap_scale(self.params.temperature);
         self.distribution.set(scores.as_deref().unwrap_or(logits), max, scale);
         self.recycle(scores);
         if max <= ALL_BANNED {
-            return Err(all_banned());
+            return Err(no_allowed_token());
         }
-        let Params { top_k, top_p, min_p, typical_p, epsilon_cutoff, eta_cutoff, top_h, .. } = self.params;
+        let SamplingParams { top_k, top_p, min_p, typical_p, epsilon_cutoff, eta_cutoff, top_h, .. } = self.params;
         if top_h > 0.0 {
             self.distribution.top_h(top_h);
         }
@@ -219,7 +219,7 @@ impl Sampler {
     /// Applies bias, penalties, rules and mask; `None` if the logits stay unchanged. `recycle`
     /// takes the buffer back.
     fn process(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Option<Vec<f32>> {
-        let penalties = self.params.has_penalties() && !self.seen.is_empty();
+        let penalties = self.params.has_penalties() && !self.counted_tokens.is_empty();
         let rules = Some(&self.params.rules).filter(|rules| !rules.is_empty());
         if self.params.logit_bias.is_empty() && !penalties && rules.is_none() && mask.is_none() {
             return None;
@@ -229,30 +229,30 @@ impl Sampler {
         scores.extend_from_slice(logits);
         for (&token, &bias) in &self.params.logit_bias {
             if let Some(score) = scores.get_mut(token as usize) {
-                *score += bias.max(f64::from(BANNED)) as f32;
+                *score += bias.max(f64::from(BANNED_SCORE)) as f32;
             }
         }
         if let Some(rules) = rules {
             rules.add_sequence_bias(&mut scores, &self.tokens);
-            for &token in self.seen.iter().filter(|&&token| self.counts[token as usize] & IN_PROMPT != 0) {
-                scores[token as usize] = rules.of_prompt(scores[token as usize]);
+            for &token in self.counted_tokens.iter().filter(|&&token| self.counts[token as usize] & IN_PROMPT != 0) {
+                scores[token as usize] = rules.apply_prompt_penalty(scores[token as usize]);
             }
         }
         if penalties {
-            let penalty = Penalty::of(&self.params);
-            for &token in &self.seen {
+            let penalty = Penalties::from_params(&self.params);
+            for &token in &self.counted_tokens {
                 let (score, count) = (&mut scores[token as usize], self.counts[token as usize]);
                 *score = penalty.apply(*score, count);
             }
         }
         if let Some(rules) = rules {
-            let at = Progress { tokens: &self.tokens, prompt: self.prompt, max_tokens: self.max_tokens };
-            rules.restrict(&mut scores, at);
+            let at = RuleContext { tokens: &self.tokens, prompt: self.prompt, max_tokens: self.max_tokens };
+            rules.apply_after_penalties(&mut scores, at);
         }
         if let Some(mask) = mask {
             for (token, score) in scores.iter_mut().enumerate() {
                 if !mask.allows(token) {
-                    *score = BANNED;
+                    *score = BANNED_SCORE;
                 }
             }
         }
@@ -272,9 +272,9 @@ pub(crate) const CONSTANT_HINT: &str =
     "All are equal: the weights are damaged or the GPU driver dropped a kernel; load the model again.";
 
 /// Upper bound of banned scores, also after a penalty divides them; allowed scores are larger.
-const ALL_BANNED: f32 = BANNED / 1000.0;
+const ALL_BANNED: f32 = BANNED_SCORE / 1000.0;
 
-pub(crate) fn all_banned() -> Error {
+pub(crate) fn no_allowed_token() -> Error {
     let reason = "the grammar, logit_bias and generation_config.json leave no token; allow at least one".into();
     Error::Request { parameter: "logit_bias".into(), reason }
 }
@@ -282,7 +282,7 @@ pub(crate) fn all_banned() -> Error {
 /// Penalties in the shader's arithmetic: only additions, subtractions and multiplications, in this
 /// order.
 #[derive(Debug, Clone, Copy)]
-pub struct Penalty {
+pub struct Penalties {
     /// The repetition penalty, for negative scores.
     pub repetition: f32,
     /// Its reciprocal, for other scores. transformers divides, so the last bit of a score may
@@ -294,10 +294,10 @@ pub struct Penalty {
     pub presence: f32,
 }
 
-impl Penalty {
+impl Penalties {
     /// Reads the penalties from the parameters.
-    pub fn of(params: &Params) -> Self {
-        Penalty {
+    pub fn from_params(params: &SamplingParams) -> Self {
+        Penalties {
             repetition: params.repetition_penalty as f32,
             repetition_inverse: (1.0 / params.repetition_penalty) as f32,
             frequency: params.frequency_penalty as f32,
@@ -319,7 +319,7 @@ impl Penalty {
 }
 
 /// Returns the largest logit, after checking that all are finite and not all are equal.
-pub(super) fn largest(logits: &[f32], step: &str) -> Result<f32> {
+pub(super) fn max_logit(logits: &[f32], step: &str) -> Result<f32> {
     let broken = |hint: &str| Error::NotFinite { step: step.into(), hint: hint.into() };
     let first = logits.first().copied().ok_or_else(|| Error::Internal("a row of logits is empty".into()))?;
     let (mut min, mut max, mut finite) = (first, first, true);
@@ -338,7 +338,7 @@ pub(super) fn largest(logits: &[f32], step: &str) -> Result<f32> {
 }
 
 /// Returns the id of the largest score, the lowest one of ties; `None` if all are banned.
-fn first_largest(scores: &[f32]) -> Option<u32> {
+fn argmax(scores: &[f32]) -> Option<u32> {
     let mut best: Option<(usize, f32)> = None;
     for (id, &score) in scores.iter().enumerate() {
         if best.is_none_or(|(_, largest)| score > largest) {
@@ -356,15 +356,15 @@ mod tests {
         (0..count).map(|i| ((i * 37 + 11) % 101) as f32 * 0.1).collect()
     }
 
-    fn sampling() -> Params {
-        Params { greedy: false, top_k: 0, seed: Some(7), ..Params::default() }
+    fn sampling() -> SamplingParams {
+        SamplingParams { greedy: false, top_k: 0, seed: Some(7), ..SamplingParams::default() }
     }
 
     #[test]
     fn the_same_seed_gives_the_same_tokens() {
         let row = logits(300);
         let run = |seed| {
-            let mut sampler = Sampler::new(Params { seed: Some(seed), ..sampling() }, 300, 0).unwrap();
+            let mut sampler = Sampler::new(SamplingParams { seed: Some(seed), ..sampling() }, 300, 0).unwrap();
             (0..40).map(|_| sampler.sample(&row, None).unwrap()).collect::<Vec<_>>()
         };
         assert_eq!(run(1), run(1));
@@ -373,12 +373,12 @@ mod tests {
 
     #[test]
     fn penalties_are_applied_once_per_token() {
-        let params = Params {
+        let params = SamplingParams {
             repetition_penalty: 2.0,
             presence_penalty: 0.5,
             frequency_penalty: 0.25,
             logit_bias: [(3, -1.0), (4, f64::NEG_INFINITY)].into(),
-            ..Params::default()
+            ..SamplingParams::default()
         };
         let mut sampler = Sampler::new(params, 6, 0).unwrap();
         sampler.start(&[0, 0, 1, 900]);
@@ -386,16 +386,16 @@ mod tests {
         sampler.accept(1);
         sampler.accept(2);
         let row = [4.0, -4.0, 3.0, 0.5, 9.0, 1.0];
-        let expected = [2.0, -8.0 - 0.5 - 0.5, 1.5 - 0.25 - 0.5, -0.5, BANNED, 1.0];
+        let expected = [2.0, -8.0 - 0.5 - 0.5, 1.5 - 0.25 - 0.5, -0.5, BANNED_SCORE, 1.0];
         assert_eq!(sampler.scores(&row, None).unwrap(), expected);
-        assert_eq!(sampler.pick(&row, None).unwrap(), 0);
-        assert_eq!(sampler.pick(&row, Some(TokenMask(&[0b10_1010]))).unwrap(), 5);
+        assert_eq!(sampler.select(&row, None).unwrap(), 0);
+        assert_eq!(sampler.select(&row, Some(TokenMask(&[0b10_1010]))).unwrap(), 5);
         sampler.start(&[]);
-        assert_eq!(sampler.scores(&row, None).unwrap(), [4.0, -4.0, 3.0, -0.5, BANNED, 1.0]);
+        assert_eq!(sampler.scores(&row, None).unwrap(), [4.0, -4.0, 3.0, -0.5, BANNED_SCORE, 1.0]);
     }
 
     #[test]
-    fn masks_bind_the_draw() {
+    fn masks_limit_sampling() {
         let row = logits(100);
         let mask = [0, 1 << 5 | 1 << 9, 0];
         let mut sampler = Sampler::new(sampling(), 100, 0).unwrap();
@@ -403,27 +403,27 @@ mod tests {
             let token = sampler.sample(&row, Some(TokenMask(&mask))).unwrap();
             assert!(token == 37 || token == 41, "{token}");
         }
-        let nothing = sampler.pick(&row, Some(TokenMask(&[0; 4])));
+        let nothing = sampler.select(&row, Some(TokenMask(&[0; 4])));
         assert!(matches!(nothing, Err(Error::Request { .. })));
-        let mut greedy = Sampler::new(Params::default(), 100, 0).unwrap();
-        assert!(matches!(greedy.pick(&row, Some(TokenMask(&[]))), Err(Error::Request { .. })));
+        let mut greedy = Sampler::new(SamplingParams::default(), 100, 0).unwrap();
+        assert!(matches!(greedy.select(&row, Some(TokenMask(&[]))), Err(Error::Request { .. })));
     }
 
     #[test]
-    fn broken_logits_are_named() {
+    fn non_finite_logits_are_refused() {
         let mut sampler = Sampler::new(sampling(), 3, 0).unwrap();
         for row in [[0.0, f32::NAN, 1.0], [0.0, f32::INFINITY, 1.0], [f32::NEG_INFINITY, 0.0, 1.0], [2.5; 3]] {
-            assert!(matches!(sampler.pick(&row, None), Err(Error::NotFinite { .. })), "{row:?}");
+            assert!(matches!(sampler.select(&row, None), Err(Error::NotFinite { .. })), "{row:?}");
         }
-        assert!(sampler.pick(&[1.0, 2.0], None).is_err());
-        let beyond = Params { logit_bias: [(3, 1.0)].into(), ..Params::default() };
+        assert!(sampler.select(&[1.0, 2.0], None).is_err());
+        let beyond = SamplingParams { logit_bias: [(3, 1.0)].into(), ..SamplingParams::default() };
         assert!(matches!(Sampler::new(beyond, 3, 0), Err(Error::Request { .. })));
     }
 
     #[test]
     fn temperature_zero_is_greedy() {
-        let params = Params { greedy: false, temperature: 0.0, ..Params::default() };
+        let params = SamplingParams { greedy: false, temperature: 0.0, ..SamplingParams::default() };
         let mut sampler = Sampler::new(params, 4, 0).unwrap();
-        assert_eq!(sampler.pick(&[1.0, 3.0, 3.0, 2.0], None).unwrap(), 1);
+        assert_eq!(sampler.select(&[1.0, 3.0, 3.0, 2.0], None).unwrap(), 1);
     }
 }

@@ -1,14 +1,14 @@
 //! Embeddings of text and images: prompts, tokenization, batches in flight, truncation and normalization.
 
-use super::language::{describe, takes};
-use super::parts::TextParts;
-use super::sentence::SentenceConfig;
-use super::sight::Sight;
+use super::language_model::{common_info, modalities};
+use super::sentence_transformers::SentenceTransformersConfig;
+use super::text_pipeline::TextPipeline;
+use super::vision::VisionPipeline;
 use crate::arch;
-use crate::exec::{Encoder, Outputs, RunOptions, Tokens};
+use crate::exec::{EncoderInput, EncoderModel, PendingRows, RunOptions};
 use crate::hub::{AbortFlag, Source};
 use crate::util::clock::now_ms;
-use crate::util::lists::sort_by;
+use crate::util::sort::sort_by;
 use crate::{Error, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,10 +16,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// Batches in flight: one runs while the rows of another are read back.
-const IN_FLIGHT: usize = 2;
+const MAX_IN_FLIGHT: usize = 2;
 /// Tokens of the first batch. Later batches double below `QUICK_MS` and halve above `SLOW_MS`, so that progress and
 /// aborts work on a slow device.
-const FIRST: usize = 1024;
+const FIRST_BATCH_TOKENS: usize = 1024;
 const QUICK_MS: f64 = 60.0;
 const SLOW_MS: f64 = 400.0;
 
@@ -49,11 +49,11 @@ pub enum EmbedInput {
 /// A loaded embedding model.
 pub struct Embedder {
     /// Encoder graph and weights.
-    pub encoder: Encoder,
+    pub encoder: EncoderModel,
     /// Tokenizer and chat template.
-    pub text: Rc<TextParts>,
+    pub text: Rc<TextPipeline>,
     /// Settings of sentence-transformers.
-    pub config: SentenceConfig,
+    pub config: SentenceTransformersConfig,
     /// Name that the model was loaded by.
     pub name: String,
     /// Commit hash, if the server named one.
@@ -61,18 +61,18 @@ pub struct Embedder {
     /// Warnings of the load.
     pub warnings: Vec<String>,
     /// Image and video input, set by [`Self::open_eyes`].
-    pub sight: Option<Rc<Sight>>,
+    pub vision: Option<Rc<VisionPipeline>>,
 }
 
 impl Embedder {
     /// Returns `model.info` as JSON, with the JavaScript API's field names.
     pub fn info(&self) -> Value {
-        let mut info = describe_encoder(&self.encoder, &self.text, "embed", &self.warnings);
+        let mut info = encoder_info(&self.encoder, &self.text, "embed", &self.warnings);
         info["model"] = json!(self.name);
         info["revision"] = json!(self.revision);
         info["dimensions"] = json!(self.encoder.cols());
         info["prompts"] = json!(self.config.prompts);
-        info["capabilities"] = takes(self.sight.as_ref());
+        info["capabilities"] = modalities(self.vision.as_ref());
         info
     }
 
@@ -102,10 +102,10 @@ impl Embedder {
         abort: &AbortFlag,
         progress: impl FnMut(usize, usize),
     ) -> Result<Vec<Vec<f32>>> {
-        let (cols, dims) = (self.encoder.cols(), self.dims(request)?);
+        let (cols, dims) = (self.encoder.cols(), self.requested_dims(request)?);
         let prompt = self.config.prompt(request.task.as_deref(), request.prompt.as_deref())?;
         let tokenizer = self.text.tokenizer()?;
-        let longest = self.encoder.longest;
+        let longest = self.encoder.max_sequence_len;
         let skip = match self.config.include_prompt || prompt.is_empty() {
             true => 0,
             false => tokenizer.prefix_len() + tokenizer.encode_trusted(prompt, false)?.len(),
@@ -128,18 +128,18 @@ impl Embedder {
                     (ids[..ids.len().min(longest)].to_vec(), 0)
                 }
             };
-            if let Some((token, count)) = self.config.fill {
+            if let Some((token, count)) = self.config.padding {
                 ids.resize(count, token);
             }
-            Ok(Tokens { ids, types: Vec::new(), skip })
+            Ok(EncoderInput { ids, types: Vec::new(), skip })
         };
         let normalize = request.normalize.unwrap_or(self.config.normalize);
-        let rows = run_all(&self.encoder, inputs, tokens, abort, progress).await?;
-        Ok(rows.into_iter().map(|row| shape(row, cols, dims, normalize)).collect())
+        let rows = run_batches(&self.encoder, inputs, tokens, abort, progress).await?;
+        Ok(rows.into_iter().map(|row| truncate_and_normalize(row, cols, dims, normalize)).collect())
     }
 
     /// Returns the number of dimensions that a request asks for.
-    fn dims(&self, request: &EmbedRequest) -> Result<usize> {
+    fn requested_dims(&self, request: &EmbedRequest) -> Result<usize> {
         let cols = self.encoder.cols();
         let dims = request.truncate_dim.unwrap_or(cols);
         if dims == 0 || dims > cols {
@@ -154,10 +154,10 @@ impl Embedder {
     ///
     /// # Errors
     /// Unsupported image processors and missing settings; errors of the source.
-    pub async fn open_eyes(&mut self, source: Rc<Source>, options: RunOptions) -> Result<()> {
-        if arch::shared(&self.encoder.config).is_some() {
-            let Encoder { gpu, config, longest, .. } = &self.encoder;
-            self.sight = Sight::open(gpu, config, *longest, source, None, options).await?.map(Rc::new);
+    pub async fn enable_vision(&mut self, source: Rc<Source>, options: RunOptions) -> Result<()> {
+        if arch::joint_embedding(&self.encoder.config).is_some() {
+            let EncoderModel { gpu, config, max_sequence_len: longest, .. } = &self.encoder;
+            self.vision = VisionPipeline::open(gpu, config, *longest, source, None, options).await?.map(Rc::new);
         }
         Ok(())
     }
@@ -166,19 +166,19 @@ impl Embedder {
     ///
     /// # Errors
     /// `Request` for models without image input and for unknown image ids.
-    pub async fn vector(&self, picture: u32, request: &EmbedRequest) -> Result<Vec<f32>> {
-        let dims = self.dims(request)?;
-        let sight = self.sight.as_ref().ok_or_else(|| Error::Request {
+    pub async fn image_embedding(&self, picture: u32, request: &EmbedRequest) -> Result<Vec<f32>> {
+        let dims = self.requested_dims(request)?;
+        let sight = self.vision.as_ref().ok_or_else(|| Error::Request {
             parameter: "input".into(),
             reason: "this model embeds text only. Leave out images, or load a CLIP or SigLIP model.".into(),
         })?;
-        let row = sight.rows(picture).await?;
-        Ok(shape(row, self.encoder.cols(), dims, request.normalize.unwrap_or(self.config.normalize)))
+        let row = sight.embeddings(picture).await?;
+        Ok(truncate_and_normalize(row, self.encoder.cols(), dims, request.normalize.unwrap_or(self.config.normalize)))
     }
 }
 
 /// Truncates an embedding and normalizes it. The embedding of an empty input stays zero.
-fn shape(mut row: Vec<f32>, cols: usize, dims: usize, normalize: bool) -> Vec<f32> {
+fn truncate_and_normalize(mut row: Vec<f32>, cols: usize, dims: usize, normalize: bool) -> Vec<f32> {
     row.resize(cols, 0.0);
     row.truncate(dims);
     if normalize {
@@ -191,13 +191,13 @@ fn shape(mut row: Vec<f32>, cols: usize, dims: usize, normalize: bool) -> Vec<f3
 }
 
 /// Returns `model.info` of an encoder model as JSON.
-pub(super) fn describe_encoder(encoder: &Encoder, text: &TextParts, task: &str, warnings: &[String]) -> Value {
-    let mut info = describe(&encoder.gpu, &encoder.config, &encoder.weights, encoder.bytes);
+pub(super) fn encoder_info(encoder: &EncoderModel, text: &TextPipeline, task: &str, warnings: &[String]) -> Value {
+    let mut info = common_info(&encoder.gpu, &encoder.config, &encoder.weights, encoder.bytes);
     info["architecture"] = json!(encoder.graph.name);
     info["task"] = json!(task);
     info["parameters"] = json!(encoder.parameters());
     info["precision"] = json!(encoder.precision.name());
-    info["contextLength"] = json!(encoder.longest);
+    info["contextLength"] = json!(encoder.max_sequence_len);
     info["vocabSize"] = json!(encoder.vocab());
     info["dispatchesPerBatch"] = json!(encoder.dispatches());
     info["load"] = json!(encoder.load);
@@ -208,37 +208,37 @@ pub(super) fn describe_encoder(encoder: &Encoder, text: &TextParts, task: &str, 
 
 /// Runs inputs in packed batches and tokenizes one batch while earlier ones run. Returns one row per input, in input
 /// order; the row of an input without tokens is empty.
-pub(super) async fn run_all<T>(
-    encoder: &Encoder,
+pub(super) async fn run_batches<T>(
+    encoder: &EncoderModel,
     texts: &[T],
-    tokens: impl Fn(&T) -> Result<Tokens>,
+    tokens: impl Fn(&T) -> Result<EncoderInput>,
     abort: &AbortFlag,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Vec<Vec<f32>>> {
-    let mut queue = Queue::new(encoder, texts.len());
-    let mut made: Vec<(usize, Tokens)> = Vec::new();
+    let mut queue = BatchQueue::new(encoder, texts.len());
+    let mut made: Vec<(usize, EncoderInput)> = Vec::new();
     let mut total = 0;
     for (index, text) in texts.iter().enumerate() {
         let text = tokens(text)?;
         total += text.ids.len();
         made.push((index, text));
         let last = index + 1 == texts.len();
-        while !made.is_empty() && (last || total >= queue.budget || made.len() >= encoder.most_texts) {
+        while !made.is_empty() && (last || total >= queue.budget || made.len() >= encoder.max_batch_sequences) {
             abort.check("embedding")?;
             // Sequences of similar length share attention tiles; the longest come first.
-            sort_by(&mut made, |(_, a): &(usize, Tokens), (_, b)| b.ids.len().cmp(&a.ids.len()));
-            let batch: Vec<(usize, Tokens)> = made.drain(..queue.fitting(&made)).collect();
+            sort_by(&mut made, |(_, a): &(usize, EncoderInput), (_, b)| b.ids.len().cmp(&a.ids.len()));
+            let batch: Vec<(usize, EncoderInput)> = made.drain(..queue.next_batch_len(&made)).collect();
             total = made.iter().map(|(_, t)| t.ids.len()).sum();
             queue.submit(&batch)?;
-            while queue.flying.len() >= IN_FLIGHT {
-                queue.take().await?;
+            while queue.in_flight.len() >= MAX_IN_FLIGHT {
+                queue.wait_oldest().await?;
                 abort.check("embedding")?;
                 progress(queue.done, texts.len());
             }
         }
     }
-    while !queue.flying.is_empty() {
-        queue.take().await?;
+    while !queue.in_flight.is_empty() {
+        queue.wait_oldest().await?;
         abort.check("embedding")?;
         progress(queue.done, texts.len());
     }
@@ -246,9 +246,9 @@ pub(super) async fn run_all<T>(
 }
 
 /// Batches in flight and the rows read back so far.
-struct Queue<'a> {
-    encoder: &'a Encoder,
-    flying: VecDeque<(Vec<usize>, Outputs)>,
+struct BatchQueue<'a> {
+    encoder: &'a EncoderModel,
+    in_flight: VecDeque<(Vec<usize>, PendingRows)>,
     rows: Vec<Vec<f32>>,
     done: usize,
     /// Token budget of the next batch.
@@ -256,37 +256,37 @@ struct Queue<'a> {
     last_ms: f64,
 }
 
-impl<'a> Queue<'a> {
-    fn new(encoder: &'a Encoder, count: usize) -> Self {
-        let budget = FIRST.min(encoder.most_tokens);
-        Self { encoder, flying: VecDeque::new(), rows: vec![Vec::new(); count], done: 0, budget, last_ms: now_ms() }
+impl<'a> BatchQueue<'a> {
+    fn new(encoder: &'a EncoderModel, count: usize) -> Self {
+        let budget = FIRST_BATCH_TOKENS.min(encoder.max_batch_tokens);
+        Self { encoder, in_flight: VecDeque::new(), rows: vec![Vec::new(); count], done: 0, budget, last_ms: now_ms() }
     }
 
     /// Returns how many inputs fit into the next batch, at least one.
-    fn fitting(&self, texts: &[(usize, Tokens)]) -> usize {
+    fn next_batch_len(&self, texts: &[(usize, EncoderInput)]) -> usize {
         let mut total = 0;
-        let fits = |(_, text): &&(usize, Tokens)| {
+        let fits = |(_, text): &&(usize, EncoderInput)| {
             total += text.ids.len();
             total <= self.budget
         };
-        texts.iter().take(self.encoder.most_texts).take_while(fits).count().max(1)
+        texts.iter().take(self.encoder.max_batch_sequences).take_while(fits).count().max(1)
     }
 
-    fn submit(&mut self, batch: &[(usize, Tokens)]) -> Result<()> {
-        let some: Vec<&(usize, Tokens)> = batch.iter().filter(|(_, t)| !t.ids.is_empty()).collect();
+    fn submit(&mut self, batch: &[(usize, EncoderInput)]) -> Result<()> {
+        let some: Vec<&(usize, EncoderInput)> = batch.iter().filter(|(_, t)| !t.ids.is_empty()).collect();
         self.done += batch.len() - some.len();
         if some.is_empty() {
             return Ok(());
         }
-        let texts: Vec<&Tokens> = some.iter().map(|(_, t)| t).collect();
+        let texts: Vec<&EncoderInput> = some.iter().map(|(_, t)| t).collect();
         let outputs = self.encoder.submit(&texts)?;
-        self.flying.push_back((some.iter().map(|(index, _)| *index).collect(), outputs));
+        self.in_flight.push_back((some.iter().map(|(index, _)| *index).collect(), outputs));
         Ok(())
     }
 
     /// Waits for the oldest batch and adapts the token budget.
-    async fn take(&mut self) -> Result<()> {
-        let Some((places, outputs)) = self.flying.pop_front() else { return Ok(()) };
+    async fn wait_oldest(&mut self) -> Result<()> {
+        let Some((places, outputs)) = self.in_flight.pop_front() else { return Ok(()) };
         let rows = outputs.wait().await?;
         for (place, row) in places.iter().zip(rows.chunks_exact(self.encoder.cols())) {
             self.rows[*place] = row.to_vec();
@@ -295,7 +295,7 @@ impl<'a> Queue<'a> {
         let now = now_ms();
         let took = now - std::mem::replace(&mut self.last_ms, now);
         if took < QUICK_MS {
-            self.budget = (self.budget * 2).min(self.encoder.most_tokens);
+            self.budget = (self.budget * 2).min(self.encoder.max_batch_tokens);
         } else if took > SLOW_MS {
             self.budget = (self.budget / 2).max(64);
         }

@@ -1,8 +1,8 @@
 //! Generation loop: prefills uncached tokens, samples on the GPU or the CPU, decodes tokens to text and checks stops.
 
-use super::loaded::Loaded;
-use super::request::{GenerateRequest, Overflow, Speculation};
-use crate::exec::{Decode, Lookup, Paging, Start, Tail};
+use super::chat_model::ChatModel;
+use super::request::{ContextOverflow, GenerateRequest, SpeculationMode};
+use crate::exec::{DecodeLoop, DecodeParams, PagingStats, PromptLookup, SamplingMode};
 use crate::hub::AbortFlag;
 use crate::sample::{LogProbs, Sampler};
 use crate::text::{StopStrings, StreamDecoder, Tokenizer};
@@ -13,7 +13,7 @@ use serde::Serialize;
 /// Why a generation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Finish {
+pub enum FinishReason {
     /// End-of-sequence token or stop string.
     Stop,
     /// Token limit, time limit or full context.
@@ -40,7 +40,7 @@ pub struct TokenInfo {
 
 /// Text and tokens generated since the last event.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Event {
+pub struct TokenEvent {
     /// Whole characters; may be empty.
     pub text: String,
     /// The tokens.
@@ -53,13 +53,13 @@ pub struct Event {
 /// Result of a generation.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Outcome {
+pub struct GenerationResult {
     /// The whole text.
     pub text: String,
     /// The generated tokens.
     pub ids: Vec<u32>,
     /// Why it ended.
-    pub finish_reason: Finish,
+    pub finish_reason: FinishReason,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Prompt tokens found in the KV cache.
@@ -72,7 +72,7 @@ pub struct Outcome {
     pub accepted_tokens: usize,
     /// Expert paging statistics since the load; None if all experts are on the device.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub paging: Option<Paging>,
+    pub paging: Option<PagingStats>,
     /// Milliseconds spent on encoding images before the generation.
     pub encode_ms: f64,
     /// Time to first token in milliseconds.
@@ -83,28 +83,28 @@ pub struct Outcome {
 
 /// Where tokens are sampled.
 #[derive(Clone, Copy)]
-enum Picker {
-    Gpu(Tail),
+enum SamplerBackend {
+    Gpu(SamplingMode),
     /// On the CPU, for requests that need the logits.
     Cpu,
 }
 
 /// Decodes tokens to text and holds back text that may become a stop string.
-struct Text<'a> {
+struct TextStream<'a> {
     tokenizer: Option<&'a Tokenizer>,
     decoder: Option<StreamDecoder>,
     stops: StopStrings,
-    shown: String,
+    output: String,
 }
 
-impl<'a> Text<'a> {
+impl<'a> TextStream<'a> {
     /// `before` is the sequence to continue, so that a space after it is not stripped as a leading space.
     fn new(tokenizer: Option<&'a Tokenizer>, stops: &[String], before: &[u32]) -> Self {
         let mut decoder = tokenizer.map(|t| t.stream_decoder(true));
         if let (Some(tokenizer), Some(decoder)) = (tokenizer, &mut decoder) {
             before.iter().for_each(|id| drop(decoder.push(tokenizer, *id)));
         }
-        Self { tokenizer, decoder, stops: StopStrings::new(stops.iter().cloned()), shown: String::new() }
+        Self { tokenizer, decoder, stops: StopStrings::new(stops.iter().cloned()), output: String::new() }
     }
 
     fn push(&mut self, id: u32) -> String {
@@ -115,7 +115,7 @@ impl<'a> Text<'a> {
         if let Some(special) = tokenizer.special_spelling(id) {
             text += &self.stops.push_hidden(special);
         }
-        self.shown.push_str(&text);
+        self.output.push_str(&text);
         text
     }
 
@@ -123,11 +123,11 @@ impl<'a> Text<'a> {
         let rest = self.decoder.as_mut().map(StreamDecoder::finish).unwrap_or_default();
         let mut text = self.stops.push(&rest);
         text.push_str(&self.stops.finish());
-        self.shown.push_str(&text);
+        self.output.push_str(&text);
         text
     }
 
-    fn info(&self, logprobs: &LogProbs) -> TokenInfo {
+    fn token_info(&self, logprobs: &LogProbs) -> TokenInfo {
         let one = |id: u32, logprob: f32| {
             // Raw bytes: decoding the token alone would strip its leading space.
             let bytes = self.tokenizer.and_then(|t| t.id_to_bytes(id));
@@ -135,60 +135,60 @@ impl<'a> Text<'a> {
             TokenInfo { token, id, logprob, bytes, top: None }
         };
         let top = logprobs.top.iter().map(|t| one(t.token, t.logprob)).collect();
-        TokenInfo { top: Some(top), ..one(logprobs.picked.token, logprobs.picked.logprob) }
+        TokenInfo { top: Some(top), ..one(logprobs.sampled.token, logprobs.sampled.logprob) }
     }
 }
 
 /// State of a generation.
-struct Run<'a> {
-    text: Text<'a>,
+struct GenerationState<'a> {
+    text: TextStream<'a>,
     ids: Vec<u32>,
-    finish: Option<Finish>,
+    finish: Option<FinishReason>,
     max_tokens: usize,
     /// Time limit, as clock time in milliseconds.
     deadline_ms: f64,
     eos: Vec<u32>,
     first_token_ms: f64,
     /// Whether tokens are drafted; `drafts` counts drafted and accepted tokens.
-    drafting: bool,
+    is_drafting: bool,
     drafts: (usize, usize),
 }
 
-impl Run<'_> {
+impl GenerationState<'_> {
     /// Adds tokens; returns the event to emit and sets `finish` when the generation is over.
-    fn take(&mut self, tokens: &[u32], logprobs: Option<&[LogProbs]>) -> Event {
+    fn push_tokens(&mut self, tokens: &[u32], logprobs: Option<&[LogProbs]>) -> TokenEvent {
         if self.ids.is_empty() {
             self.first_token_ms = now_ms();
         }
-        let mut event = Event { logprobs: logprobs.map(|_| Vec::new()), ..Event::default() };
+        let mut event = TokenEvent { logprobs: logprobs.map(|_| Vec::new()), ..TokenEvent::default() };
         for (index, id) in tokens.iter().enumerate() {
             self.ids.push(*id);
             event.ids.push(*id);
             if self.eos.contains(id) {
-                self.finish = Some(Finish::Stop);
+                self.finish = Some(FinishReason::Stop);
                 break;
             }
             event.text += &self.text.push(*id);
             if let (Some(all), Some(list)) = (logprobs, &mut event.logprobs) {
-                list.extend(all.get(index).map(|l| self.text.info(l)));
+                list.extend(all.get(index).map(|l| self.text.token_info(l)));
             }
             if self.text.stops.stopped().is_some() {
-                self.finish = Some(Finish::Stop);
+                self.finish = Some(FinishReason::Stop);
                 break;
             }
             if self.ids.len() >= self.max_tokens {
-                self.finish = Some(Finish::Length);
+                self.finish = Some(FinishReason::Length);
                 break;
             }
         }
         if self.finish.is_none() && now_ms() > self.deadline_ms {
-            self.finish = Some(Finish::Length);
+            self.finish = Some(FinishReason::Length);
         }
         event
     }
 }
 
-impl Loaded {
+impl ChatModel {
     /// Generates until a stop, a limit or an abort. Calls `on_event` with text and tokens as they are generated.
     ///
     /// # Errors
@@ -197,17 +197,17 @@ impl Loaded {
         &mut self,
         request: &GenerateRequest,
         abort: &AbortFlag,
-        mut on_event: impl FnMut(&Event),
-    ) -> Result<Outcome> {
+        mut on_event: impl FnMut(&TokenEvent),
+    ) -> Result<GenerationResult> {
         let start_ms = now_ms();
-        if std::mem::take(&mut self.forgotten) {
+        if std::mem::take(&mut self.needs_reset) {
             self.session.clear();
         }
         let defaults = self.defaults.clone();
         let mut params = defaults.params.merge(&request.sampling)?;
         let max_tokens = request.max_tokens.or(defaults.max_new_tokens);
         let room = max_tokens.unwrap_or(self.session.capacity / 4).min(self.session.capacity / 2);
-        let prompt = self.fitting_prompt(request, room)?;
+        let prompt = self.fit_prompt(request, room)?;
         if prompt.is_empty() {
             let reason = "the prompt is empty. Give at least one token.".into();
             return Err(Error::Request { parameter: "prompt".into(), reason });
@@ -223,64 +223,68 @@ impl Loaded {
             Some(most) => Some(most - prompt.len()),
             None => max_tokens,
         };
-        params.rules.narrow(prompt.len(), max_tokens);
+        params.rules.drop_unused(prompt.len(), max_tokens);
         let seed = request.fallback_seed.unwrap_or((now_ms() * 1000.0) as u64);
         let mut sampler = Sampler::new(params, self.session.vocab(), seed)?;
         sampler.start(&prompt);
-        sampler.limit(max_tokens);
+        sampler.set_max_tokens(max_tokens);
         let tail = if request.logprobs { None } else { self.session.prepare_sampling(&sampler).await? };
         // Drafts are verified against greedy tokens only.
-        let drafting = request.speculation == Speculation::PromptLookup && tail == Some(Tail::Greedy)
+        let drafting = request.speculation == SpeculationMode::PromptLookup && tail == Some(SamplingMode::Greedy)
             // Recurrent states cannot drop rejected drafts.
             && !self.session.is_recurrent()
             && !self.session.is_paged();
         if drafting {
             self.session.prepare_speculation().await?;
         }
-        let picker = tail.map_or(Picker::Cpu, Picker::Gpu);
+        let picker = tail.map_or(SamplerBackend::Cpu, SamplerBackend::Gpu);
         let parts = self.text.clone();
         let continues = request.messages.is_none() || request.continue_final_message;
         let before = if continues { &prompt[..] } else { &[] };
-        let stops: Vec<String> = request.stop.iter().chain(defaults.stops.iter()).cloned().collect();
+        let stops: Vec<String> = request.stop.iter().chain(defaults.stop_strings.iter()).cloned().collect();
         let mut eos = if request.ignore_eos { Vec::new() } else { self.eos.to_vec() };
         // A stop string that is a special token ends the answer on the device.
         if let Ok(tokenizer) = parts.tokenizer() {
             let special = stops.iter().filter(|text| tokenizer.special_spellings().contains(text));
             eos.extend(special.filter_map(|text| tokenizer.token_to_id(text)));
         }
-        let mut run = Run {
-            text: Text::new(parts.tokenizer().ok(), &stops, before),
+        let mut run = GenerationState {
+            text: TextStream::new(parts.tokenizer().ok(), &stops, before),
             ids: Vec::new(),
             finish: None,
             max_tokens: max_tokens.unwrap_or(usize::MAX),
             deadline_ms: defaults.max_ms.map_or(f64::INFINITY, |ms| start_ms + ms),
             eos,
             first_token_ms: start_ms,
-            drafting,
+            is_drafting: drafting,
             drafts: (0, 0),
         };
         let mut context = prompt.clone();
         let mut cached = None;
         while run.finish.is_none() {
-            let reused = self.session.resume(&context, &|| abort.check("generating")).await?;
+            let reused = self.session.prefill_reusing_prefix(&context, &|| abort.check("generating")).await?;
             // A retried or edited answer restarts here.
             self.session.checkpoint()?;
             cached.get_or_insert(reused);
             let before = run.ids.len();
             let (end, sampler) = (context.len(), &mut sampler);
             match picker {
-                Picker::Gpu(tail) => self.replayed(&mut run, sampler, tail, &context, abort, &mut on_event).await?,
-                Picker::Cpu => self.sampled(&mut run, sampler, request, end, abort, &mut on_event).await?,
+                SamplerBackend::Gpu(tail) => {
+                    self.decode_on_gpu(&mut run, sampler, tail, &context, abort, &mut on_event).await?
+                }
+                SamplerBackend::Cpu => {
+                    self.decode_on_cpu(&mut run, sampler, request, end, abort, &mut on_event).await?
+                }
             }
             context.extend_from_slice(&run.ids[before..]);
             if run.finish.is_none() {
-                if request.overflow != Overflow::Rolling {
-                    run.finish = Some(Finish::Length);
+                if request.overflow != ContextOverflow::Rolling {
+                    run.finish = Some(FinishReason::Length);
                 } else {
                     // Drop the older half except the first token, which is the attention sink.
                     let half = context.len() - self.session.capacity / 2;
                     let vocab = self.session.vocab() as u32;
-                    let cut = self.session.album().borrow().whole_from(&context, vocab, half);
+                    let cut = self.session.image_cache().borrow().next_cut(&context, vocab, half);
                     let keep = context.split_off(cut);
                     context.truncate(1);
                     context.extend(keep);
@@ -290,42 +294,42 @@ impl Loaded {
         let end_ms = now_ms();
         let text = run.text.finish();
         if !text.is_empty() {
-            on_event(&Event { text, ..Event::default() });
+            on_event(&TokenEvent { text, ..TokenEvent::default() });
         }
-        Ok(Outcome {
-            text: run.text.shown,
-            finish_reason: run.finish.unwrap_or(Finish::Length),
+        Ok(GenerationResult {
+            text: run.text.output,
+            finish_reason: run.finish.unwrap_or(FinishReason::Length),
             prompt_tokens: prompt.len(),
             cached_tokens: cached.unwrap_or(0),
             completion_tokens: run.ids.len(),
             drafted_tokens: run.drafts.0,
             accepted_tokens: run.drafts.1,
             paging: self.session.paging(),
-            encode_ms: self.sight.as_ref().map_or(0.0, |sight| sight.take_ms()),
+            encode_ms: self.vision.as_ref().map_or(0.0, |sight| sight.take_encode_ms()),
             prefill_ms: run.first_token_ms - start_ms,
             decode_ms: end_ms - run.first_token_ms,
             ids: run.ids,
         })
     }
 
-    async fn replayed(
+    async fn decode_on_gpu(
         &mut self,
-        run: &mut Run<'_>,
+        run: &mut GenerationState<'_>,
         sampler: &mut Sampler,
-        tail: Tail,
+        tail: SamplingMode,
         context: &[u32],
         abort: &AbortFlag,
-        on_event: &mut impl FnMut(&Event),
+        on_event: &mut impl FnMut(&TokenEvent),
     ) -> Result<()> {
         let session = &mut self.session;
         let budget = run.max_tokens - run.ids.len();
-        let lookup = run.drafting.then_some(Lookup { context, always: false });
+        let lookup = run.is_drafting.then_some(PromptLookup { context, draft_always: false });
         let (end, step) = (context.len(), sampler.step() as usize);
-        let start = Start { end, stops: &run.eos, budget, step, tail, lookup };
-        let mut decode = Decode::start(session, start)?;
+        let start = DecodeParams { end, stops: &run.eos, budget, sampled_before: step, sampling: tail, lookup };
+        let mut decode = DecodeLoop::start(session, start)?;
         while run.finish.is_none() {
             if abort.is_aborted() {
-                run.finish = Some(Finish::Abort);
+                run.finish = Some(FinishReason::Abort);
                 break;
             }
             let tokens = decode.next(session).await?;
@@ -333,26 +337,26 @@ impl Loaded {
                 break;
             }
             tokens.iter().for_each(|token| sampler.accept(*token));
-            on_event(&run.take(&tokens, None));
+            on_event(&run.push_tokens(&tokens, None));
         }
-        let (drafted, accepted) = decode.drafts();
+        let (drafted, accepted) = decode.draft_counts();
         run.drafts = (run.drafts.0 + drafted, run.drafts.1 + accepted);
         decode.finish(session).await
     }
 
-    async fn sampled(
+    async fn decode_on_cpu(
         &mut self,
-        run: &mut Run<'_>,
+        run: &mut GenerationState<'_>,
         sampler: &mut Sampler,
         request: &GenerateRequest,
         end: usize,
         abort: &AbortFlag,
-        on_event: &mut impl FnMut(&Event),
+        on_event: &mut impl FnMut(&TokenEvent),
     ) -> Result<()> {
         let mut pos = end;
         loop {
             if abort.is_aborted() {
-                run.finish = Some(Finish::Abort);
+                run.finish = Some(FinishReason::Abort);
                 return Ok(());
             }
             let logits = self.session.logits().await?;
@@ -362,7 +366,7 @@ impl Loaded {
             } else {
                 None
             };
-            on_event(&run.take(&[token], logprobs.as_deref()));
+            on_event(&run.push_tokens(&[token], logprobs.as_deref()));
             if run.finish.is_some() || pos >= self.session.capacity {
                 return Ok(());
             }

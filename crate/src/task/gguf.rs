@@ -1,9 +1,9 @@
 //! Task and embedding settings of a GGUF file, from its metadata.
 
 use super::kind::Task;
-use super::sentence::SentenceConfig;
+use super::sentence_transformers::SentenceTransformersConfig;
 use crate::arch::{self, DenseLayer};
-use crate::exec::Files;
+use crate::exec::ModelFiles;
 use crate::format::gguf::Gguf;
 use crate::ir::{Activation, Pooling};
 use crate::{Error, Result};
@@ -18,12 +18,15 @@ pub(super) fn gguf_task(header: &Gguf) -> Option<Task> {
 }
 
 /// Whether the model's attention is causal.
-pub(super) fn can_generate(files: &Files) -> bool {
+pub(super) fn can_generate(files: &ModelFiles) -> bool {
     !arch::is_encoder(&files.config) && files.gguf.as_ref().is_none_or(Gguf::is_causal)
 }
 
 /// Returns the embedding settings of a GGUF model.
-pub(super) fn gguf_sentence(files: &Files, warnings: &mut Vec<String>) -> Result<SentenceConfig> {
+pub(super) fn gguf_embedding_config(
+    files: &ModelFiles,
+    warnings: &mut Vec<String>,
+) -> Result<SentenceTransformersConfig> {
     let Some(header) = &files.gguf else { return Err(Error::Internal("the GGUF header is missing".into())) };
     let architecture = header.architecture();
     let encoder = arch::is_encoder(&files.config);
@@ -65,5 +68,5 @@ pub(super) fn gguf_sentence(files: &Files, warnings: &mut Vec<String>) -> Result
         warnings
             .push("The file lacks the dense layers after pooling: embeddings differ from the original model's.".into());
     }
-    Ok(SentenceConfig { dense, normalize: true, ..SentenceConfig::pooled(pooling) })
+    Ok(SentenceTransformersConfig { dense, normalize: true, ..SentenceTransformersConfig::with_pooling(pooling) })
 }

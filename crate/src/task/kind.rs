@@ -69,16 +69,16 @@ impl Task {
     /// Rejects this task if the configuration is certainly for another one. Unknown classes pass.
     pub(super) fn check(self, config: &Value, name: &str) -> Result<()> {
         let class = config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str).unwrap_or("");
-        let own = if arch::hears(config) {
+        let own = if arch::is_speech_to_text(config) {
             Self::Transcribe
-        } else if arch::is_encoder(config) || arch::shared(config).is_some() {
+        } else if arch::is_encoder(config) || arch::joint_embedding(config).is_some() {
             let scores = class.ends_with("ForSequenceClassification");
             if self == Self::Embed || (scores && self == Self::Rerank) {
                 return Ok(());
             }
             if scores { Self::Rerank } else { Self::Embed }
         } else if self == Self::Transcribe || (self == Self::Speak && config.get("tokens_per_frame").is_none()) {
-            if !arch::supported().any(|known| known == class) {
+            if !arch::supported_architectures().any(|known| known == class) {
                 return Ok(());
             }
             Self::Generate

@@ -1,31 +1,31 @@
 //! Tasks of loaded models: text generation, embedding, reranking, transcription and speech synthesis. Works on text,
 //! audio samples and token ids; `exec` runs the graphs.
 
+mod chat_model;
 mod embed;
 mod generate;
 mod gguf;
 mod kind;
-mod language;
-mod loaded;
-mod open;
-mod parts;
+mod language_model;
+mod load;
 mod request;
 mod rerank;
-mod sentence;
-mod sight;
+mod sentence_transformers;
 mod speak;
+mod text_pipeline;
 mod transcribe;
+mod vision;
 
+pub use chat_model::ChatModel;
 pub use embed::{EmbedInput, EmbedRequest, Embedder};
-pub use generate::{Event, Finish, Outcome, TokenInfo};
+pub use generate::{FinishReason, GenerationResult, TokenEvent, TokenInfo};
 pub use kind::Task;
-pub use language::Origin;
-pub use loaded::Loaded;
-pub use open::AnyModel;
-pub use parts::TextParts;
-pub use request::{GenerateRequest, Overflow};
-pub use rerank::{Asking, Reranker};
-pub use sentence::SentenceConfig;
-pub use sight::{Seen, Sight};
-pub use speak::{Codec, SpeakRequest, Speaker, Spoken};
-pub use transcribe::{Heard, Timed, Times, TranscribeRequest, Transcriber};
+pub use language_model::Provenance;
+pub use load::TaskModel;
+pub use request::{ContextOverflow, GenerateRequest};
+pub use rerank::{PromptStyle, Reranker};
+pub use sentence_transformers::SentenceTransformersConfig;
+pub use speak::{AudioCodec, SpeakRequest, SpeechSynthesizer, SynthesisResult};
+pub use text_pipeline::TextPipeline;
+pub use transcribe::{AsrTimings, SegmentEvent, TimestampMode, TranscribeRequest, Transcriber};
+pub use vision::{ImageInfo, VisionPipeline};

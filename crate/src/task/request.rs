@@ -1,6 +1,6 @@
 //! Generation request, with the JavaScript API's field names.
 
-use crate::sample::Overrides;
+use crate::sample::SamplingOptions;
 use crate::{Error, Result};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 /// What happens when the context is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Overflow {
+pub enum ContextOverflow {
     /// Rejects a prompt that does not fit; an answer ends with `length`.
     #[default]
     Error,
@@ -21,7 +21,7 @@ pub enum Overflow {
 /// Speculative decoding: drafted tokens are verified in one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Speculation {
+pub enum SpeculationMode {
     /// No drafts.
     #[default]
     Off,
@@ -55,7 +55,7 @@ pub struct GenerateRequest {
     pub max_tokens: Option<usize>,
     /// Sampling parameters.
     #[serde(flatten)]
-    pub sampling: Overrides,
+    pub sampling: SamplingOptions,
     /// Seed if `sampling` has none; without either, the clock seeds.
     #[serde(skip)]
     pub fallback_seed: Option<u64>,
@@ -66,11 +66,11 @@ pub struct GenerateRequest {
     /// Alternatives per token, at most 20.
     pub top_logprobs: usize,
     /// What happens when the context is full.
-    pub overflow: Overflow,
+    pub overflow: ContextOverflow,
     /// Continues after an end-of-sequence token.
     pub ignore_eos: bool,
     /// Speculative decoding, for greedy sampling only.
-    pub speculation: Speculation,
+    pub speculation: SpeculationMode,
 }
 
 impl GenerateRequest {

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_has_a_character_of_its_own() {
+    fn every_byte_has_its_own_character() {
         let mut all: Vec<char> = (0..=255).map(byte_to_char).collect();
         assert!((0..=255u8).all(|byte| char_to_byte(byte_to_char(byte)) == Some(byte)));
         assert_eq!((byte_to_char(b' '), byte_to_char(b'\n'), byte_to_char(0xad)), ('Ġ', 'Ċ', '\u{143}'));

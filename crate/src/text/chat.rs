@@ -7,16 +7,16 @@ use minijinja::value::ValueKind;
 use minijinja::{Environment, ErrorKind, Value};
 use serde_json::Value as Json;
 
-use super::date::Clock;
-use super::guard::{Guard, Prompt};
-use super::python;
+use super::jinja_python;
+use super::local_time::LocalTime;
+use super::special_token_guard::{RenderedPrompt, SpecialTokenGuard};
 use super::tokenizer::SpecialTokens;
 use crate::{Error, Result};
 
 /// Instruction limit of the template engine: stops a hostile template instead of hanging the page.
-const FUEL: u64 = 20_000_000;
+const MAX_TEMPLATE_STEPS: u64 = 20_000_000;
 /// Limit of nested macro calls and blocks, because the stack of a page is small.
-const RECURSION: usize = 120;
+const MAX_RECURSION: usize = 120;
 
 /// Marker after the last message, as in transformers; its trailing space shows whether the template
 /// trims.
@@ -38,7 +38,7 @@ pub struct ChatInput {
     /// Additional variables, such as `enable_thinking`.
     pub variables: serde_json::Map<String, Json>,
     /// Time for `strftime_now`; the system time if absent.
-    pub clock: Option<Clock>,
+    pub local_time: Option<LocalTime>,
 }
 
 /// The compiled chat templates of a checkpoint.
@@ -62,7 +62,7 @@ impl ChatTemplate {
         for (name, source) in templates {
             sources.push_str(&source);
             let source = generation_blocks(&source.replace("\r\n", "\n").replace('\r', "\n"));
-            environment.add_template_owned(name.clone(), source).map_err(|e| failed(&e))?;
+            environment.add_template_owned(name.clone(), source).map_err(|e| engine_error(&e))?;
             names.push(name);
         }
         Ok(ChatTemplate { environment, names, sources })
@@ -101,7 +101,7 @@ impl ChatTemplate {
 
     /// Whether message content may be a string: templates of vision models may accept only lists of
     /// parts.
-    pub fn reads_strings(&self) -> bool {
+    pub fn accepts_string_content(&self) -> bool {
         !self.sources.contains("content") || self.sources.contains("is string") || !self.sources.contains("'image'")
     }
 
@@ -113,7 +113,7 @@ impl ChatTemplate {
         input: &ChatInput,
         special_tokens: &SpecialTokens,
         special_spellings: &[String],
-    ) -> Result<Prompt> {
+    ) -> Result<RenderedPrompt> {
         let has_tools = input.tools.as_ref().is_some_and(|tools| !tools.is_empty());
         let mut messages = input.messages.clone();
         let last = match input.continue_final_message {
@@ -125,26 +125,26 @@ impl ChatTemplate {
         let documents = input.documents.clone().map_or(Json::Null, Json::Array);
         let variables = Json::Object(input.variables.clone());
         let all = [&messages, &tools, &documents, &variables];
-        let mut guard = Guard::new(special_spellings, all, &self.sources);
+        let mut guard = SpecialTokenGuard::new(special_spellings, all, &self.sources);
 
         let mut context: Vec<(String, Value)> = Vec::new();
         for (name, token) in special_tokens.iter() {
             context.push((name.to_owned(), Value::from(token)));
         }
-        context.push(("messages".to_owned(), python::value(&guard.protect(&messages))));
-        context.push(("tools".to_owned(), python::value(&guard.protect(&tools))));
-        context.push(("documents".to_owned(), python::value(&guard.protect(&documents))));
+        context.push(("messages".to_owned(), jinja_python::value(&guard.protect(&messages))));
+        context.push(("tools".to_owned(), jinja_python::value(&guard.protect(&tools))));
+        context.push(("documents".to_owned(), jinja_python::value(&guard.protect(&documents))));
         context.push(("add_generation_prompt".to_owned(), Value::from(input.add_generation_prompt)));
-        let clock = input.clock;
-        let strftime = move |format: &str| clock.unwrap_or_else(Clock::now).strftime(format);
+        let clock = input.local_time;
+        let strftime = move |format: &str| clock.unwrap_or_else(LocalTime::now).strftime(format);
         context.push(("strftime_now".to_owned(), Value::from_function(strftime)));
         for (name, value) in input.variables.iter() {
-            context.push((name.clone(), python::value(&guard.protect(value))));
+            context.push((name.clone(), jinja_python::value(&guard.protect(value))));
         }
 
         let rendered = self.template(has_tools)?.render(Value::from_pairs(context));
         let rendered = rendered.map_err(|e| {
-            let mut error = failed(&e);
+            let mut error = engine_error(&e);
             if let Error::ChatTemplate { reason } = &mut error {
                 *reason = guard.reveal(reason).text;
             }
@@ -161,7 +161,7 @@ impl ChatTemplate {
                 prompt.text.truncate(prompt.text.trim_end().len());
             }
             let length = prompt.text.len();
-            prompt.protected.retain(|place| *place < length);
+            prompt.protected_offsets.retain(|place| *place < length);
         }
         Ok(prompt)
     }
@@ -196,7 +196,7 @@ impl ChatTemplate {
                 )));
             }
         };
-        self.environment.get_template(name).map_err(|e| failed(&e))
+        self.environment.get_template(name).map_err(|e| engine_error(&e))
     }
 }
 
@@ -219,7 +219,7 @@ fn named_templates(list: &Json, file: &str) -> Result<Vec<(String, String)>> {
 }
 
 /// Formats an error of the template engine in one line: message, cause and template line.
-fn failed(error: &minijinja::Error) -> Error {
+fn engine_error(error: &minijinja::Error) -> Error {
     let mut reason = match error.kind() {
         // Exceptions raised by the template are reported verbatim.
         ErrorKind::InvalidOperation => error.detail().unwrap_or("invalid operation").to_owned(),
@@ -242,26 +242,26 @@ fn environment() -> Environment<'static> {
     if let Ok(syntax) = env.syntax().to_builder().trim_blocks(true).lstrip_blocks(true).build() {
         env.set_syntax(syntax);
     }
-    env.set_recursion_limit(RECURSION);
-    env.set_fuel(Some(FUEL));
+    env.set_recursion_limit(MAX_RECURSION);
+    env.set_fuel(Some(MAX_TEMPLATE_STEPS));
     env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    env.set_unknown_method_callback(python::method);
+    env.set_unknown_method_callback(jinja_python::method);
     env.set_formatter(|out, _, value| {
         if value.kind() == ValueKind::Number && !value.is_integer() {
-            let number = python::number(f64::try_from(value.clone())?);
+            let number = jinja_python::number(f64::try_from(value.clone())?);
             return out.write_str(&number).map_err(minijinja::Error::from);
         }
         write!(out, "{value}").map_err(minijinja::Error::from)
     });
-    env.add_filter("tojson", python::tojson);
-    env.add_filter("indent", python::indent);
-    env.add_filter("trim", python::trim);
-    env.add_filter("length", python::length);
-    env.add_filter("count", python::length);
+    env.add_filter("tojson", jinja_python::tojson);
+    env.add_filter("indent", jinja_python::indent);
+    env.add_filter("trim", jinja_python::trim);
+    env.add_filter("length", jinja_python::length);
+    env.add_filter("count", jinja_python::length);
     env.add_filter("string", |value: &Value| value.to_string());
     env.add_filter("safe", |value: &Value| value.to_string());
-    env.add_test("sequence", python::is_sequence);
-    env.add_test("iterable", python::is_iterable);
+    env.add_test("sequence", jinja_python::is_sequence);
+    env.add_test("iterable", jinja_python::is_iterable);
     env.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
         Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
     });

@@ -5,18 +5,18 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::alphabet::push_mapped;
-use super::normalize::Normalizer;
-use super::pattern::Pattern;
+use super::normalize::UnicodeNormalizer;
+use super::regex::Regex;
 use super::tokenizer_error;
 use crate::Result;
 
 /// Maximum nesting of `Sequence` entries.
-const MAX_DEPTH: usize = 16;
+const MAX_SEQUENCE_DEPTH: usize = 16;
 
 /// One step of normalization.
-enum Step {
-    Own(Normalizer),
-    Replace { pattern: Pattern, content: String },
+enum NormalizerStep {
+    Own(UnicodeNormalizer),
+    Replace { pattern: Regex, content: String },
     ReplaceText { from: String, to: String },
     Prepend(String),
     Strip { left: bool, right: bool },
@@ -26,7 +26,7 @@ enum Step {
 
 /// Normalizers in the order of application.
 #[derive(Default)]
-pub(super) struct Normalizers(Vec<Step>);
+pub(super) struct Normalizers(Vec<NormalizerStep>);
 
 /// Flattens nested `Sequence` entries; `children` is the name of their list.
 pub(super) fn flatten<'a>(node: &'a Value, children: &str, depth: usize, out: &mut Vec<&'a Value>) -> Result<()> {
@@ -37,7 +37,7 @@ pub(super) fn flatten<'a>(node: &'a Value, children: &str, depth: usize, out: &m
         out.push(node);
         return Ok(());
     }
-    let members = node.get(children).and_then(Value::as_array).filter(|_| depth < MAX_DEPTH);
+    let members = node.get(children).and_then(Value::as_array).filter(|_| depth < MAX_SEQUENCE_DEPTH);
     let members = members.ok_or_else(|| tokenizer_error(format!("tokenizer.json: a Sequence has no `{children}`")))?;
     members.iter().try_for_each(|member| flatten(member, children, depth + 1, out))
 }
@@ -58,7 +58,7 @@ impl Normalizers {
     pub fn load(node: &Value) -> Result<Normalizers> {
         let mut members = Vec::new();
         flatten(node, "normalizers", 0, &mut members)?;
-        members.into_iter().map(Step::load).collect::<Result<_>>().map(Normalizers)
+        members.into_iter().map(NormalizerStep::load).collect::<Result<_>>().map(Normalizers)
     }
 
     /// Normalizes the input; borrows it if nothing changes.
@@ -73,24 +73,27 @@ impl Normalizers {
     }
 }
 
-impl Step {
-    fn load(entry: &Value) -> Result<Step> {
+impl NormalizerStep {
+    fn load(entry: &Value) -> Result<NormalizerStep> {
         Ok(match entry.get("type").and_then(Value::as_str).unwrap_or_default() {
             "Replace" => {
                 let content = field(entry, "/content")?.to_owned();
                 match entry.pointer("/pattern/Regex").and_then(Value::as_str) {
-                    Some(regex) => Step::Replace { pattern: Pattern::new(regex)?, content },
-                    None => Step::ReplaceText { from: field(entry, "/pattern/String")?.to_owned(), to: content },
+                    Some(regex) => NormalizerStep::Replace { pattern: Regex::new(regex)?, content },
+                    None => {
+                        NormalizerStep::ReplaceText { from: field(entry, "/pattern/String")?.to_owned(), to: content }
+                    }
                 }
             }
-            "Prepend" => Step::Prepend(field(entry, "/prepend")?.to_owned()),
-            "Strip" => {
-                Step::Strip { left: switch(entry, "strip_left", true), right: switch(entry, "strip_right", true) }
-            }
-            "Lowercase" => Step::Lowercase,
-            "ByteLevel" => Step::ByteLevel,
-            other => match Normalizer::load(entry)? {
-                Some(own) => Step::Own(own),
+            "Prepend" => NormalizerStep::Prepend(field(entry, "/prepend")?.to_owned()),
+            "Strip" => NormalizerStep::Strip {
+                left: switch(entry, "strip_left", true),
+                right: switch(entry, "strip_right", true),
+            },
+            "Lowercase" => NormalizerStep::Lowercase,
+            "ByteLevel" => NormalizerStep::ByteLevel,
+            other => match UnicodeNormalizer::load(entry)? {
+                Some(own) => NormalizerStep::Own(own),
                 None => {
                     return Err(tokenizer_error(format!("tokenizer.json: the normalizer {other:?} is not supported")));
                 }
@@ -101,18 +104,18 @@ impl Step {
     /// Applies the step; `None` means that the text is unchanged.
     fn apply(&self, text: &str) -> Result<Option<String>> {
         Ok(match self {
-            Step::Own(own) => own.apply(text),
-            Step::Replace { pattern, content } => pattern.replace(text, content).map_err(tokenizer_error)?,
-            Step::ReplaceText { from, to } => {
+            NormalizerStep::Own(own) => own.apply(text),
+            NormalizerStep::Replace { pattern, content } => pattern.replace(text, content).map_err(tokenizer_error)?,
+            NormalizerStep::ReplaceText { from, to } => {
                 (!from.is_empty() && text.contains(from.as_str())).then(|| text.replace(from.as_str(), to))
             }
-            Step::Prepend(what) => (!text.is_empty()).then(|| format!("{what}{text}")),
-            Step::Strip { left, right } => {
+            NormalizerStep::Prepend(what) => (!text.is_empty()).then(|| format!("{what}{text}")),
+            NormalizerStep::Strip { left, right } => {
                 let text = if *left { text.trim_start() } else { text };
                 Some(if *right { text.trim_end() } else { text }.to_owned())
             }
-            Step::Lowercase => Some(text.chars().flat_map(char::to_lowercase).collect()),
-            Step::ByteLevel => {
+            NormalizerStep::Lowercase => Some(text.chars().flat_map(char::to_lowercase).collect()),
+            NormalizerStep::ByteLevel => {
                 let mut out = String::new();
                 push_mapped(text, &mut out);
                 Some(out)
@@ -124,13 +127,13 @@ impl Step {
 #[cfg(not(target_arch = "wasm32"))]
 #[cfg(test)]
 mod tests {
-    use super::super::library::frame;
+    use super::super::reference_library::single_component;
     use super::*;
     use serde_json::json;
     use tokenizers::pipeline;
 
     #[test]
-    fn each_does_what_the_library_does() {
+    fn normalizers_match_the_library() {
         let entries = [
             json!({"type": "Replace", "pattern": {"String": "b"}, "content": "__"}),
             json!({"type": "Prepend", "prepend": "▁"}),
@@ -141,7 +144,7 @@ mod tests {
         ];
         for entry in &entries {
             let own = Normalizers::load(entry).expect("known");
-            let library = frame("normalizer", entry.clone()).expect("known");
+            let library = single_component("normalizer", entry.clone()).expect("known");
             for text in ["", " ", "abba B ", "\u{a0} ΑΣ İé\u{301}字\u{1F600}\t"] {
                 let expected = pipeline::normalize_all(library.get_normalizers(), text, 0).expect("normalizes");
                 assert_eq!(own.normalize(text).expect("normalizes"), expected, "{entry}: {text:?}");

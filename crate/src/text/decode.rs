@@ -10,7 +10,7 @@ use crate::Result;
 pub(super) const REPLACEMENT: char = '\u{FFFD}';
 
 /// A token string on its way through the decoders.
-pub(super) struct Piece {
+pub(super) struct TokenPiece {
     pub text: String,
     /// Added tokens are plain text, not in the model's byte alphabet.
     pub added: bool,
@@ -18,7 +18,7 @@ pub(super) struct Piece {
 
 /// A decoder with its state.
 #[derive(Debug, Clone)]
-enum Stage {
+enum DecoderStage {
     /// GPT-2's byte alphabet; `tail` holds an incomplete character. `strict`: added tokens are not
     /// in the alphabet.
     Bytes {
@@ -39,7 +39,7 @@ enum Stage {
         stop: usize,
         fused: bool,
         cut: usize,
-        held: usize,
+        buffered: usize,
     },
     WordPiece {
         prefix: String,
@@ -69,27 +69,27 @@ enum Stage {
 
 /// The decoder chain of a tokenizer with its state.
 #[derive(Debug, Clone)]
-pub(super) struct Decoder {
-    stages: Vec<Stage>,
+pub(super) struct TokenDecoder {
+    stages: Vec<DecoderStage>,
 }
 
-impl Decoder {
+impl TokenDecoder {
     /// Reads `decoder` of tokenizer.json, which a byte-level BPE model overrides.
-    pub fn new(decoder: &Value, byte_level_model: bool) -> Result<Decoder> {
+    pub fn new(decoder: &Value, byte_level_model: bool) -> Result<TokenDecoder> {
         let mut stages = Vec::new();
         if byte_level_model {
-            stages.push(Stage::Bytes { strict: true, tail: Vec::new() });
+            stages.push(DecoderStage::Bytes { strict: true, tail: Vec::new() });
         } else if decoder.is_null() {
-            stages.push(Stage::Join { first: true });
+            stages.push(DecoderStage::Join { first: true });
         } else {
             add_stages(decoder, &mut stages, &mut false, 0)?;
         }
-        Ok(Decoder { stages })
+        Ok(TokenDecoder { stages })
     }
 
     /// Decodes one token and appends the final text to `out`.
-    pub fn push(&mut self, piece: Piece, out: &mut String) {
-        feed(&mut self.stages, piece, out);
+    pub fn push(&mut self, piece: TokenPiece, out: &mut String) {
+        run_stages(&mut self.stages, piece, out);
     }
 
     /// Appends the text that is still buffered.
@@ -98,21 +98,21 @@ impl Decoder {
     }
 
     /// Returns the bytes of a token in the middle of a sequence.
-    pub fn bytes_of(&self, piece: Piece) -> Vec<u8> {
+    pub fn bytes_of(&self, piece: TokenPiece) -> Vec<u8> {
         let mapped = || piece.text.chars().map(char_to_byte).collect::<Option<Vec<u8>>>();
         match self.stages.first() {
-            Some(Stage::Bytes { strict, .. }) if !(piece.added && *strict) => {
+            Some(DecoderStage::Bytes { strict, .. }) if !(piece.added && *strict) => {
                 mapped().unwrap_or_else(|| piece.text.clone().into_bytes())
             }
-            Some(Stage::Bytes { .. }) => piece.text.into_bytes(),
+            Some(DecoderStage::Bytes { .. }) => piece.text.into_bytes(),
             _ => {
-                let has_bytes = self.stages.iter().any(|s| matches!(s, Stage::ByteFallback { .. }));
+                let has_bytes = self.stages.iter().any(|s| matches!(s, DecoderStage::ByteFallback { .. }));
                 if let Some(byte) = fallback_byte(&piece.text).filter(|_| has_bytes) {
                     return vec![byte];
                 }
                 // A preceding token absorbs the special handling of the first token; its text is
                 // cut off again.
-                let first = || Piece { text: "x".to_owned(), added: false };
+                let first = || TokenPiece { text: "x".to_owned(), added: false };
                 let (mut alone, mut both) = (String::new(), String::new());
                 let mut decoder = self.clone();
                 decoder.push(first(), &mut alone);
@@ -127,13 +127,15 @@ impl Decoder {
     }
 
     /// Appends the text that can be shown now; returns whether it ends inside a character.
-    pub fn settle(&mut self, out: &mut String) -> bool {
+    pub fn flush_complete(&mut self, out: &mut String) -> bool {
         for i in 0..self.stages.len() {
-            let Some((stage, rest)) = self.stages.get_mut(i..).and_then(<[Stage]>::split_first_mut) else { break };
+            let Some((stage, rest)) = self.stages.get_mut(i..).and_then(<[DecoderStage]>::split_first_mut) else {
+                break;
+            };
             match stage {
-                Stage::Bytes { tail, .. } if !tail.is_empty() => return true,
-                Stage::ByteFallback { run } if !run.is_empty() => match String::from_utf8(std::mem::take(run)) {
-                    Ok(text) => feed(rest, Piece { text, added: false }, out),
+                DecoderStage::Bytes { tail, .. } if !tail.is_empty() => return true,
+                DecoderStage::ByteFallback { run } if !run.is_empty() => match String::from_utf8(std::mem::take(run)) {
+                    Ok(text) => run_stages(rest, TokenPiece { text, added: false }, out),
                     Err(broken) => {
                         *run = broken.into_bytes();
                         return true;
@@ -146,7 +148,7 @@ impl Decoder {
     }
 }
 
-fn add_stages(node: &Value, stages: &mut Vec<Stage>, fused: &mut bool, depth: usize) -> Result<()> {
+fn add_stages(node: &Value, stages: &mut Vec<DecoderStage>, fused: &mut bool, depth: usize) -> Result<()> {
     let text = |key: &str| node.get(key).and_then(Value::as_str).map(str::to_owned);
     let missing = |key: &str| tokenizer_error(format!("tokenizer.json: a decoder has no usable {key:?}"));
     let character = |key: &str| text(key).and_then(|t| t.chars().next()).ok_or_else(|| missing(key));
@@ -161,17 +163,17 @@ fn add_stages(node: &Value, stages: &mut Vec<Stage>, fused: &mut bool, depth: us
             *fused = true;
             return Ok(());
         }
-        "ByteLevel" => Stage::Bytes { strict: false, tail: Vec::new() },
-        "ByteFallback" => Stage::ByteFallback { run: Vec::new() },
+        "ByteLevel" => DecoderStage::Bytes { strict: false, tail: Vec::new() },
+        "ByteFallback" => DecoderStage::ByteFallback { run: Vec::new() },
         "Replace" => {
             let from = node.pointer("/pattern/String").and_then(Value::as_str).ok_or_else(|| missing("pattern"))?;
-            Stage::Replace { from: from.to_owned(), to: text("content").unwrap_or_default() }
+            DecoderStage::Replace { from: from.to_owned(), to: text("content").unwrap_or_default() }
         }
         "Strip" => {
             let (start, stop) = (count("start"), count("stop"));
-            Stage::Strip { content: character("content")?, start, stop, fused: *fused, cut: 0, held: 0 }
+            DecoderStage::Strip { content: character("content")?, start, stop, fused: *fused, cut: 0, buffered: 0 }
         }
-        "WordPiece" => Stage::WordPiece {
+        "WordPiece" => DecoderStage::WordPiece {
             prefix: text("prefix").unwrap_or_else(|| "##".to_owned()),
             cleanup: flag("cleanup"),
             first: true,
@@ -180,14 +182,16 @@ fn add_stages(node: &Value, stages: &mut Vec<Stage>, fused: &mut bool, depth: us
             // Older files have add_prefix_space instead of a scheme: whether the tokenizer adds the
             // first space.
             let scheme = text("prepend_scheme").unwrap_or_else(|| "always".to_owned());
-            Stage::Metaspace {
+            DecoderStage::Metaspace {
                 replacement: character("replacement")?,
                 drop_first: scheme != "never" && flag("add_prefix_space"),
                 first: true,
             }
         }
-        "BPEDecoder" => Stage::Suffix { suffix: text("suffix").unwrap_or_else(|| "</w>".to_owned()), last: None },
-        "CTC" => Stage::Ctc {
+        "BPEDecoder" => {
+            DecoderStage::Suffix { suffix: text("suffix").unwrap_or_else(|| "</w>".to_owned()), last: None }
+        }
+        "CTC" => DecoderStage::Ctc {
             pad: text("pad_token").unwrap_or_else(|| "<pad>".to_owned()),
             delimiter: text("word_delimiter_token").unwrap_or_else(|| "|".to_owned()),
             cleanup: flag("cleanup"),
@@ -199,14 +203,14 @@ fn add_stages(node: &Value, stages: &mut Vec<Stage>, fused: &mut bool, depth: us
 }
 
 /// Passes `piece` through the decoders.
-fn feed(stages: &mut [Stage], piece: Piece, out: &mut String) {
+fn run_stages(stages: &mut [DecoderStage], piece: TokenPiece, out: &mut String) {
     let Some((stage, rest)) = stages.split_first_mut() else {
         out.push_str(&piece.text);
         return;
     };
-    let Piece { text, added } = piece;
+    let TokenPiece { text, added } = piece;
     let text = match stage {
-        Stage::Bytes { strict, tail } => {
+        DecoderStage::Bytes { strict, tail } => {
             let mut bytes = std::mem::take(tail);
             match text.chars().map(char_to_byte).collect::<Option<Vec<u8>>>() {
                 Some(mapped) if !(added && *strict) => bytes.extend(mapped),
@@ -216,7 +220,7 @@ fn feed(stages: &mut [Stage], piece: Piece, out: &mut String) {
             *tail = decode_utf8(&bytes, &mut decoded);
             decoded
         }
-        Stage::ByteFallback { run } => match fallback_byte(&text) {
+        DecoderStage::ByteFallback { run } => match fallback_byte(&text) {
             Some(byte) => {
                 run.push(byte);
                 return;
@@ -226,9 +230,9 @@ fn feed(stages: &mut [Stage], piece: Piece, out: &mut String) {
                 text
             }
         },
-        Stage::Replace { from, to } if !from.is_empty() => text.replace(from.as_str(), to),
-        Stage::Replace { .. } => text,
-        Stage::Strip { content, start, stop, fused, cut, held } => {
+        DecoderStage::Replace { from, to } if !from.is_empty() => text.replace(from.as_str(), to),
+        DecoderStage::Replace { .. } => text,
+        DecoderStage::Strip { content, start, stop, fused, cut, buffered: held } => {
             if !*fused {
                 (*cut, *held) = (0, 0);
             }
@@ -248,7 +252,7 @@ fn feed(stages: &mut [Stage], piece: Piece, out: &mut String) {
             }
             whole
         }
-        Stage::WordPiece { prefix, cleanup, first } => {
+        DecoderStage::WordPiece { prefix, cleanup, first } => {
             let joined = match text.strip_prefix(prefix.as_str()) {
                 _ if std::mem::take(first) => text,
                 Some(rest) => rest.to_owned(),
@@ -256,15 +260,15 @@ fn feed(stages: &mut [Stage], piece: Piece, out: &mut String) {
             };
             if *cleanup { clean_up(&joined) } else { joined }
         }
-        Stage::Metaspace { replacement, drop_first, first } => {
+        DecoderStage::Metaspace { replacement, drop_first, first } => {
             let to = if std::mem::take(first) && *drop_first { "" } else { " " };
             text.replace(*replacement, to)
         }
-        Stage::Suffix { suffix, last } => match last.replace(text) {
+        DecoderStage::Suffix { suffix, last } => match last.replace(text) {
             Some(previous) => previous.replace(suffix.as_str(), " "),
             None => return,
         },
-        Stage::Ctc { pad, delimiter, cleanup, last } => {
+        DecoderStage::Ctc { pad, delimiter, cleanup, last } => {
             if last.as_ref() == Some(&text) {
                 return;
             }
@@ -272,7 +276,7 @@ fn feed(stages: &mut [Stage], piece: Piece, out: &mut String) {
             let text = text.replace(pad.as_str(), "");
             if *cleanup { clean_up(&text).replace(delimiter.as_str(), " ") } else { text }
         }
-        Stage::Join { first } => {
+        DecoderStage::Join { first } => {
             if std::mem::take(first) {
                 text
             } else {
@@ -280,21 +284,21 @@ fn feed(stages: &mut [Stage], piece: Piece, out: &mut String) {
             }
         }
     };
-    feed(rest, Piece { text, added }, out);
+    run_stages(rest, TokenPiece { text, added }, out);
 }
 
 /// Flushes every decoder, first to last.
-fn finish(stages: &mut [Stage], out: &mut String) {
+fn finish(stages: &mut [DecoderStage], out: &mut String) {
     let Some((stage, rest)) = stages.split_first_mut() else { return };
     match stage {
-        Stage::Bytes { tail, .. } if !tail.is_empty() => {
+        DecoderStage::Bytes { tail, .. } if !tail.is_empty() => {
             tail.clear();
-            feed(rest, Piece { text: REPLACEMENT.to_string(), added: false }, out);
+            run_stages(rest, TokenPiece { text: REPLACEMENT.to_string(), added: false }, out);
         }
-        Stage::ByteFallback { run } => end_run(run, rest, out),
-        Stage::Suffix { suffix, last } => {
+        DecoderStage::ByteFallback { run } => end_run(run, rest, out),
+        DecoderStage::Suffix { suffix, last } => {
             if let Some(previous) = last.take() {
-                feed(rest, Piece { text: previous.replace(suffix.as_str(), ""), added: false }, out);
+                run_stages(rest, TokenPiece { text: previous.replace(suffix.as_str(), ""), added: false }, out);
             }
         }
         _ => {}
@@ -303,14 +307,14 @@ fn finish(stages: &mut [Stage], out: &mut String) {
 }
 
 /// Ends a run of bytes: appends text, or one replacement character per byte.
-fn end_run(run: &mut Vec<u8>, rest: &mut [Stage], out: &mut String) {
+fn end_run(run: &mut Vec<u8>, rest: &mut [DecoderStage], out: &mut String) {
     if run.is_empty() {
         return;
     }
     let bytes = std::mem::take(run);
     let text = String::from_utf8(bytes)
         .unwrap_or_else(|broken| std::iter::repeat_n(REPLACEMENT, broken.as_bytes().len()).collect());
-    feed(rest, Piece { text, added: false }, out);
+    run_stages(rest, TokenPiece { text, added: false }, out);
 }
 
 fn fallback_byte(token: &str) -> Option<u8> {
@@ -366,10 +370,10 @@ mod tests {
     use super::*;
 
     fn decode(decoder: &Value, tokens: &[&str]) -> String {
-        let mut decoder = Decoder::new(decoder, false).expect("supported");
+        let mut decoder = TokenDecoder::new(decoder, false).expect("supported");
         let mut out = String::new();
         for token in tokens {
-            decoder.push(Piece { text: (*token).to_owned(), added: false }, &mut out);
+            decoder.push(TokenPiece { text: (*token).to_owned(), added: false }, &mut out);
         }
         decoder.finish(&mut out);
         out
@@ -386,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn the_others() {
+    fn other_decoders() {
         assert_eq!(decode(&json!({"type": "WordPiece", "prefix": "##"}), &["do", "##n", "'", "t", "."]), "don ' t.");
         assert_eq!(decode(&json!({"type": "Metaspace", "replacement": "_"}), &["_a_", "_b"]), "a b");
         assert_eq!(decode(&json!({"type": "Metaspace", "replacement": "_", "prepend_scheme": "never"}), &["_a"]), " a");
@@ -397,8 +401,8 @@ mod tests {
         assert_eq!(decode(&strip, &["xxaxxx", "x", ""]), "xax");
         let fused = json!({"type": "Sequence", "decoders": [{"type": "Fuse"}, strip]});
         assert_eq!(decode(&fused, &["x", "xa", "x", "xx", "b", "xx", "x"]), "xaxxxbx");
-        assert!(Decoder::new(&json!({"type": "Unheard"}), false).is_err());
-        assert!(Decoder::new(&json!({"type": "Strip"}), false).is_err());
+        assert!(TokenDecoder::new(&json!({"type": "Unheard"}), false).is_err());
+        assert!(TokenDecoder::new(&json!({"type": "Strip"}), false).is_err());
     }
 
     #[test]

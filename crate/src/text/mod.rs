@@ -11,30 +11,30 @@
 mod alphabet;
 mod chat;
 mod components;
-mod date;
 mod decode;
-mod file;
-mod guard;
-#[cfg(all(test, not(target_arch = "wasm32")))]
-mod library;
-mod load;
+mod jinja_python;
+mod local_time;
 mod model;
+mod model_loader;
 mod normalize;
-mod pair;
-mod pattern;
-mod python;
+mod post_processor;
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod reference_library;
+mod regex;
 mod scripts;
-mod slow;
+mod sentencepiece;
+mod slow_tokenizer;
+mod special_token_guard;
 mod split;
-mod spm;
 mod stop;
 mod stream;
 mod tokenizer;
+mod tokenizer_file;
 
 pub use chat::{ChatInput, ChatTemplate};
-pub use date::Clock;
-pub use guard::Prompt;
-pub use slow::SlowTokenizerFiles;
+pub use local_time::LocalTime;
+pub use slow_tokenizer::SlowTokenizerFiles;
+pub use special_token_guard::RenderedPrompt;
 pub use stop::StopStrings;
 pub use stream::StreamDecoder;
 pub use tokenizer::{EncodeOptions, SpecialTokens, Tokenizer, TokenizerFiles};

@@ -11,7 +11,7 @@ use crate::util::base64;
 
 /// Unicode normalization form (UAX #15).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum UnicodeForm {
     /// Composed.
     Nfc,
     /// Decomposed.
@@ -22,34 +22,34 @@ pub(super) enum Form {
     Nfkd,
 }
 
-impl Form {
+impl UnicodeForm {
     #[cfg(target_arch = "wasm32")]
     fn of(self, text: &str) -> String {
         let name = match self {
-            Form::Nfc => "NFC",
-            Form::Nfd => "NFD",
-            Form::Nfkc => "NFKC",
-            Form::Nfkd => "NFKD",
+            UnicodeForm::Nfc => "NFC",
+            UnicodeForm::Nfd => "NFD",
+            UnicodeForm::Nfkc => "NFKC",
+            UnicodeForm::Nfkd => "NFKD",
         };
         js_sys::JsString::from(text).normalize(name).into()
     }
 
     #[cfg(not(target_arch = "wasm32"))]
-    fn of(self, text: &str) -> String {
+    fn normalize(self, text: &str) -> String {
         use unicode_normalization::UnicodeNormalization;
         match self {
-            Form::Nfc => text.nfc().collect(),
-            Form::Nfd => text.nfd().collect(),
-            Form::Nfkc => text.nfkc().collect(),
-            Form::Nfkd => text.nfkd().collect(),
+            UnicodeForm::Nfc => text.nfc().collect(),
+            UnicodeForm::Nfd => text.nfd().collect(),
+            UnicodeForm::Nfkc => text.nfkc().collect(),
+            UnicodeForm::Nfkd => text.nfkd().collect(),
         }
     }
 }
 
 /// A normalizer that needs Unicode tables.
-pub(super) enum Normalizer {
+pub(super) enum UnicodeNormalizer {
     /// Unicode normalization.
-    Form(Form),
+    Form(UnicodeForm),
     /// Removes marks.
     StripAccents,
     /// Removes control characters and replaces rare spaces, as in Google's translation models.
@@ -69,21 +69,21 @@ pub(super) enum Normalizer {
     Map(CharacterMap),
 }
 
-impl Normalizer {
+impl UnicodeNormalizer {
     /// Reads an entry of tokenizer.json; `None` for other normalizers.
-    pub fn load(entry: &Value) -> Result<Option<Normalizer>> {
+    pub fn load(entry: &Value) -> Result<Option<UnicodeNormalizer>> {
         let on = |name: &str| {
             let missing = || tokenizer_error(format!("tokenizer.json: BertNormalizer has no `{name}`"));
             entry.get(name).and_then(Value::as_bool).ok_or_else(missing)
         };
         Ok(Some(match entry.get("type").and_then(Value::as_str) {
-            Some("NFC") => Normalizer::Form(Form::Nfc),
-            Some("NFD") => Normalizer::Form(Form::Nfd),
-            Some("NFKC") => Normalizer::Form(Form::Nfkc),
-            Some("NFKD") => Normalizer::Form(Form::Nfkd),
-            Some("StripAccents") => Normalizer::StripAccents,
-            Some("Nmt") => Normalizer::Nmt,
-            Some("BertNormalizer") => Normalizer::Bert {
+            Some("NFC") => UnicodeNormalizer::Form(UnicodeForm::Nfc),
+            Some("NFD") => UnicodeNormalizer::Form(UnicodeForm::Nfd),
+            Some("NFKC") => UnicodeNormalizer::Form(UnicodeForm::Nfkc),
+            Some("NFKD") => UnicodeNormalizer::Form(UnicodeForm::Nfkd),
+            Some("StripAccents") => UnicodeNormalizer::StripAccents,
+            Some("Nmt") => UnicodeNormalizer::Nmt,
+            Some("BertNormalizer") => UnicodeNormalizer::Bert {
                 clean: on("clean_text")?,
                 chinese: on("handle_chinese_chars")?,
                 strip: entry.get("strip_accents").and_then(Value::as_bool).map_or_else(|| on("lowercase"), Ok)?,
@@ -92,7 +92,7 @@ impl Normalizer {
             Some("Precompiled") => {
                 let map = entry.get("precompiled_charsmap").and_then(Value::as_str).and_then(CharacterMap::read);
                 let wrong = || tokenizer_error("tokenizer.json: precompiled_charsmap is not a valid character map");
-                Normalizer::Map(map.ok_or_else(wrong)?)
+                UnicodeNormalizer::Map(map.ok_or_else(wrong)?)
             }
             _ => return Ok(None),
         }))
@@ -101,24 +101,24 @@ impl Normalizer {
     /// Returns the normalized text; `None` if it is unchanged.
     pub fn apply(&self, text: &str) -> Option<String> {
         let done = match self {
-            Normalizer::Form(_) | Normalizer::StripAccents if text.is_ascii() => return None,
-            Normalizer::Form(form) => form.of(text),
-            Normalizer::StripAccents => text.chars().filter(|c| !is_mark(*c)).collect(),
-            Normalizer::Nmt => text.chars().filter_map(nmt).collect(),
-            Normalizer::Bert { clean, chinese, strip, lower } => {
-                let kept = text.chars().filter_map(|c| if *clean { cleaned(c) } else { Some(c) });
+            UnicodeNormalizer::Form(_) | UnicodeNormalizer::StripAccents if text.is_ascii() => return None,
+            UnicodeNormalizer::Form(form) => form.normalize(text),
+            UnicodeNormalizer::StripAccents => text.chars().filter(|c| !is_mark(*c)).collect(),
+            UnicodeNormalizer::Nmt => text.chars().filter_map(nmt).collect(),
+            UnicodeNormalizer::Bert { clean, chinese, strip, lower } => {
+                let kept = text.chars().filter_map(|c| if *clean { clean_char(c) } else { Some(c) });
                 let mut all = String::with_capacity(text.len());
                 for c in kept {
                     let apart = *chinese && is_chinese(c);
                     all.extend(apart.then_some(' ').into_iter().chain([c]).chain(apart.then_some(' ')));
                 }
                 if *strip && !all.is_ascii() {
-                    all = Form::Nfd.of(&all).chars().filter(|c| !c.is_mark_nonspacing()).collect();
+                    all = UnicodeForm::Nfd.normalize(&all).chars().filter(|c| !c.is_mark_nonspacing()).collect();
                 }
                 // Per character, not per string: a sigma at the end of a word stays as it is.
                 if *lower { all.chars().flat_map(char::to_lowercase).collect() } else { all }
             }
-            Normalizer::Map(map) => map.apply(text),
+            UnicodeNormalizer::Map(map) => map.apply(text),
         };
         (done != text).then_some(done)
     }
@@ -149,7 +149,7 @@ fn is_mark(c: char) -> bool {
     came || c.is_mark_nonspacing() || c.is_mark_spacing_combining() || c.is_mark_enclosing()
 }
 
-fn cleaned(c: char) -> Option<char> {
+fn clean_char(c: char) -> Option<char> {
     match c {
         '\t' | '\n' | '\r' => Some(' '),
         '\0' | '\u{fffd}' => None,
@@ -265,14 +265,14 @@ fn clusters(text: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::library::frame;
+    use crate::text::reference_library::single_component;
     use serde_json::json;
     use tokenizers::pipeline;
 
     /// Normalizes with the library, whose normalizers are compiled only for tests and the native
     /// runner.
-    fn theirs(entry: &Value, texts: &[String]) -> Vec<String> {
-        let library = frame("normalizer", entry.clone()).unwrap();
+    fn library_output(entry: &Value, texts: &[String]) -> Vec<String> {
+        let library = single_component("normalizer", entry.clone()).unwrap();
         let one = |text: &String| pipeline::normalize_all(library.get_normalizers(), text, 0).unwrap().into_owned();
         texts.iter().map(one).collect()
     }
@@ -287,15 +287,15 @@ mod tests {
     }
 
     #[test]
-    fn each_does_what_the_library_does() {
+    fn unicode_normalizers_match_the_library() {
         let bert = |clean, chinese, strip: Value, lower| json!({"type": "BertNormalizer", "clean_text": clean, "handle_chinese_chars": chinese, "strip_accents": strip, "lowercase": lower});
         let mut entries = vec![bert(true, true, Value::Null, true), bert(false, false, json!(true), false)];
         entries.push(bert(true, true, json!(false), true));
         entries.extend(["NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Nmt"].map(|name| json!({"type": name})));
         let texts = texts();
         for entry in entries {
-            let ours = Normalizer::load(&entry).unwrap().unwrap();
-            for (text, expected) in texts.iter().zip(theirs(&entry, &texts)) {
+            let ours = UnicodeNormalizer::load(&entry).unwrap().unwrap();
+            for (text, expected) in texts.iter().zip(library_output(&entry, &texts)) {
                 assert_eq!(ours.apply(text).unwrap_or_else(|| text.clone()), expected, "{entry}: {text:?}");
             }
         }
@@ -319,22 +319,22 @@ mod tests {
     }
 
     #[test]
-    fn character_maps_do_what_the_library_does() {
+    fn character_maps_match_the_library() {
         let entry =
             json!({"type": "Precompiled", "precompiled_charsmap": map(&[(b'A', "a"), (b'\t', " "), (b'-', "")])});
-        let ours = Normalizer::load(&entry).unwrap().unwrap();
+        let ours = UnicodeNormalizer::load(&entry).unwrap().unwrap();
         let texts = ["", "AB-A\tc", "A\u{301}A", "e\u{301}A", "\r\nA", "A\u{301}\u{302}\u{303}"].map(String::from);
-        for (text, expected) in texts.iter().zip(theirs(&entry, &texts)) {
+        for (text, expected) in texts.iter().zip(library_output(&entry, &texts)) {
             assert_eq!(ours.apply(text).unwrap_or_else(|| text.clone()), expected, "{text:?}");
         }
     }
 
     #[test]
-    fn what_is_not_a_map_is_refused() {
+    fn invalid_character_maps_are_rejected() {
         for wrong in ["", "AAAA", "!", "/////w=="] {
             let entry = json!({"type": "Precompiled", "precompiled_charsmap": wrong});
-            assert!(Normalizer::load(&entry).is_err(), "{wrong}");
+            assert!(UnicodeNormalizer::load(&entry).is_err(), "{wrong}");
         }
-        assert!(Normalizer::load(&json!({"type": "Lowercase"})).unwrap().is_none());
+        assert!(UnicodeNormalizer::load(&json!({"type": "Lowercase"})).unwrap().is_none());
     }
 }

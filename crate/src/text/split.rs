@@ -10,15 +10,15 @@ use serde_json::Value;
 
 use super::alphabet::push_mapped;
 use super::components::{field, flatten, switch};
-use super::model::Span;
-use super::pattern::{Pattern, is_punctuation};
-use super::scripts::Scripts;
+use super::model::WordSpan;
+use super::regex::{Regex, is_punctuation};
+use super::scripts::ScriptTable;
 use super::tokenizer_error;
 use crate::Result;
 
 /// Treatment of the matches of a pattern and of the gaps between them.
 #[derive(Clone, Copy)]
-enum Behavior {
+enum SplitBehavior {
     Removed,
     Isolated,
     MergedWithPrevious,
@@ -27,32 +27,32 @@ enum Behavior {
 }
 
 /// Segment of text, and whether the pattern matched it.
-type Segment = (Span, bool);
+type MatchSegment = (WordSpan, bool);
 
 /// When Metaspace prepends its character.
 #[derive(Clone, Copy, PartialEq)]
-enum Scheme {
+enum PrependScheme {
     Always,
     First,
     Never,
 }
 
 /// One pre-tokenizer.
-enum Step {
-    Native(Native),
-    Pattern { pattern: Pattern, behavior: Behavior, invert: bool },
-    Literal { text: String, behavior: Behavior, invert: bool },
-    Chars { are: fn(char) -> bool, behavior: Behavior },
+enum PreTokenizerStep {
+    Native(NativeSplitter),
+    Pattern { pattern: Regex, behavior: SplitBehavior, invert: bool },
+    Literal { text: String, behavior: SplitBehavior, invert: bool },
+    Chars { are: fn(char) -> bool, behavior: SplitBehavior },
     Length(usize),
-    Scripts(Scripts),
-    Metaspace { replacement: char, scheme: Scheme, split: bool },
+    Scripts(ScriptTable),
+    Metaspace { replacement: char, scheme: PrependScheme, split: bool },
     PrefixSpace,
     Alphabet,
 }
 
 /// Splitters that keep all of the text.
 #[derive(Clone, Copy, PartialEq)]
-enum Native {
+enum NativeSplitter {
     Gpt2,
     Cl100k,
     Qwen,
@@ -63,23 +63,23 @@ enum Native {
 }
 
 /// Pre-tokenizers in the order of application.
-pub(super) struct Splitters {
-    steps: Vec<Step>,
+pub(super) struct PreTokenizers {
+    steps: Vec<PreTokenizerStep>,
     /// Words are plain text; the vocabulary is in GPT-2's byte alphabet.
     pub byte_level: bool,
 }
 
 /// A text under rewriting.
-struct State<'a> {
+struct SplitState<'a> {
     text: Cow<'a, str>,
     /// Whether the first word begins its sequence.
     first: bool,
 }
 
-impl Splitters {
+impl PreTokenizers {
     /// Reads `pre_tokenizer` of tokenizer.json. If `model_knows_bytes`, the model does the mapping
     /// of a final ByteLevel.
-    pub fn load(node: &Value, model_knows_bytes: bool) -> Result<Splitters> {
+    pub fn load(node: &Value, model_knows_bytes: bool) -> Result<PreTokenizers> {
         let mut members = Vec::new();
         flatten(node, "pretokenizers", 0, &mut members)?;
         let mut steps = Vec::new();
@@ -88,27 +88,27 @@ impl Splitters {
             && let (Some(a), Some(b), Some(c)) = (isolated(a), isolated(b), isolated(c))
             && is_deepseek(a, b, c)
         {
-            steps.push(Step::Native(Native::DeepSeek));
+            steps.push(PreTokenizerStep::Native(NativeSplitter::DeepSeek));
             rest = others;
         }
         for member in rest {
             load_step(member, &mut steps)?;
         }
-        let byte_level = model_knows_bytes && matches!(steps.last(), Some(Step::Alphabet));
+        let byte_level = model_knows_bytes && matches!(steps.last(), Some(PreTokenizerStep::Alphabet));
         if byte_level {
             steps.pop();
         }
-        Ok(Splitters { steps, byte_level })
+        Ok(PreTokenizers { steps, byte_level })
     }
 
     /// Splits `text` into words. `first`: the text begins its sequence.
-    pub fn split<'a>(&self, text: &'a str, first: bool, words: &mut Vec<Span>) -> Result<Cow<'a, str>> {
+    pub fn split<'a>(&self, text: &'a str, first: bool, words: &mut Vec<WordSpan>) -> Result<Cow<'a, str>> {
         if u32::try_from(text.len()).is_err() {
             return Err(tokenizer_error("the text is longer than 4 GB"));
         }
         words.clear();
         words.push((0, text.len()));
-        let mut state = State { text: Cow::Borrowed(text), first };
+        let mut state = SplitState { text: Cow::Borrowed(text), first };
         for step in &self.steps {
             step.apply(&mut state, words)?;
         }
@@ -130,56 +130,58 @@ fn is_deepseek(a: &str, b: &str, c: &str) -> bool {
 }
 
 /// Returns the native splitter of an expression.
-fn native(regex: &str) -> Option<Native> {
+fn native(regex: &str) -> Option<NativeSplitter> {
     Some(match regex {
-        regexes::GPT2 => Native::Gpt2,
-        regexes::CL100K => Native::Cl100k,
-        regexes::O200K => Native::O200k,
-        regexes::TEKKEN => Native::Tekken,
-        regexes::KIMI_K2 => Native::Kimi,
-        _ if regexes::CL100K.replace("{1,3}", "") == regex => Native::Qwen,
+        regexes::GPT2 => NativeSplitter::Gpt2,
+        regexes::CL100K => NativeSplitter::Cl100k,
+        regexes::O200K => NativeSplitter::O200k,
+        regexes::TEKKEN => NativeSplitter::Tekken,
+        regexes::KIMI_K2 => NativeSplitter::Kimi,
+        _ if regexes::CL100K.replace("{1,3}", "") == regex => NativeSplitter::Qwen,
         _ => return None,
     })
 }
 
-fn load_step(entry: &Value, steps: &mut Vec<Step>) -> Result<()> {
-    let chars = |are, behavior| Step::Chars { are, behavior };
+fn load_step(entry: &Value, steps: &mut Vec<PreTokenizerStep>) -> Result<()> {
+    let chars = |are, behavior| PreTokenizerStep::Chars { are, behavior };
     let kind = entry.get("type").and_then(Value::as_str).unwrap_or_default();
     let step = match kind {
         "Split" => load_split(entry)?,
         "ByteLevel" => {
             if switch(entry, "add_prefix_space", false) {
-                steps.push(Step::PrefixSpace);
+                steps.push(PreTokenizerStep::PrefixSpace);
             }
             if switch(entry, "use_regex", true) {
-                steps.push(Step::Native(Native::Gpt2));
+                steps.push(PreTokenizerStep::Native(NativeSplitter::Gpt2));
             }
-            Step::Alphabet
+            PreTokenizerStep::Alphabet
         }
         "Metaspace" => load_metaspace(entry)?,
         "BertPreTokenizer" => {
-            steps.push(chars(char::is_whitespace, Behavior::Removed));
-            chars(is_punctuation, Behavior::Isolated)
+            steps.push(chars(char::is_whitespace, SplitBehavior::Removed));
+            chars(is_punctuation, SplitBehavior::Isolated)
         }
-        "Whitespace" => {
-            Step::Pattern { pattern: Pattern::new(r"\w+|[^\w\s]+")?, behavior: Behavior::Removed, invert: true }
-        }
-        "WhitespaceSplit" => chars(char::is_whitespace, Behavior::Removed),
+        "Whitespace" => PreTokenizerStep::Pattern {
+            pattern: Regex::new(r"\w+|[^\w\s]+")?,
+            behavior: SplitBehavior::Removed,
+            invert: true,
+        },
+        "WhitespaceSplit" => chars(char::is_whitespace, SplitBehavior::Removed),
         "Punctuation" => chars(is_punctuation, behavior(entry)?),
         "Digits" => {
             let apart = switch(entry, "individual_digits", false);
-            chars(char::is_numeric, if apart { Behavior::Isolated } else { Behavior::Contiguous })
+            chars(char::is_numeric, if apart { SplitBehavior::Isolated } else { SplitBehavior::Contiguous })
         }
         "CharDelimiterSplit" => {
-            let text = one_char(entry, "/delimiter")?.to_string();
-            Step::Literal { text, behavior: Behavior::Removed, invert: false }
+            let text = single_char(entry, "/delimiter")?.to_string();
+            PreTokenizerStep::Literal { text, behavior: SplitBehavior::Removed, invert: false }
         }
         "FixedLength" => {
             let length = entry.get("length").map_or(Some(5), Value::as_u64).filter(|length| *length > 0);
             let wrong = || tokenizer_error("tokenizer.json: FixedLength has no usable `length`");
-            Step::Length(length.ok_or_else(wrong)? as usize)
+            PreTokenizerStep::Length(length.ok_or_else(wrong)? as usize)
         }
-        "UnicodeScripts" => Step::Scripts(Scripts::new()),
+        "UnicodeScripts" => PreTokenizerStep::Scripts(ScriptTable::new()),
         other => {
             return Err(tokenizer_error(format!("tokenizer.json: the pre-tokenizer {other:?} is not supported")));
         }
@@ -188,35 +190,35 @@ fn load_step(entry: &Value, steps: &mut Vec<Step>) -> Result<()> {
     Ok(())
 }
 
-fn one_char(entry: &Value, at: &str) -> Result<char> {
+fn single_char(entry: &Value, at: &str) -> Result<char> {
     let text = field(entry, at)?;
     let mut chars = text.chars();
     let only = chars.next().filter(|_| chars.next().is_none());
     only.ok_or_else(|| tokenizer_error(format!("tokenizer.json: {at} must be one character, not {text:.40?}")))
 }
 
-fn load_split(entry: &Value) -> Result<Step> {
+fn load_split(entry: &Value) -> Result<PreTokenizerStep> {
     let (behavior, invert) = (behavior(entry)?, switch(entry, "invert", false));
     let Some(regex) = entry.pointer("/pattern/Regex").and_then(Value::as_str) else {
         let text = field(entry, "/pattern/String")?.to_owned();
         if text.is_empty() {
             return Err(tokenizer_error("tokenizer.json: a Split has an empty pattern"));
         }
-        return Ok(Step::Literal { text, behavior, invert });
+        return Ok(PreTokenizerStep::Literal { text, behavior, invert });
     };
     // A pattern that covers the whole text leaves no gaps, so these behaviors are equal.
-    let whole = matches!((behavior, invert), (Behavior::Isolated, false) | (Behavior::Removed, true));
+    let whole = matches!((behavior, invert), (SplitBehavior::Isolated, false) | (SplitBehavior::Removed, true));
     Ok(match native(regex).filter(|_| whole) {
-        Some(native) => Step::Native(native),
-        None => Step::Pattern { pattern: Pattern::new(regex)?, behavior, invert },
+        Some(native) => PreTokenizerStep::Native(native),
+        None => PreTokenizerStep::Pattern { pattern: Regex::new(regex)?, behavior, invert },
     })
 }
 
-fn load_metaspace(entry: &Value) -> Result<Step> {
+fn load_metaspace(entry: &Value) -> Result<PreTokenizerStep> {
     let scheme = match entry.get("prepend_scheme").filter(|scheme| !scheme.is_null()).map(Value::as_str) {
-        None | Some(Some("always")) => Scheme::Always,
-        Some(Some("first")) => Scheme::First,
-        Some(Some("never")) => Scheme::Never,
+        None | Some(Some("always")) => PrependScheme::Always,
+        Some(Some("first")) => PrependScheme::First,
+        Some(Some("never")) => PrependScheme::Never,
         Some(_) => {
             return Err(tokenizer_error(
                 "tokenizer.json: the `prepend_scheme` of a Metaspace must be always, first or never",
@@ -224,63 +226,72 @@ fn load_metaspace(entry: &Value) -> Result<Step> {
         }
     };
     // Older files have `add_prefix_space` instead of a scheme: whether a space comes first.
-    if !switch(entry, "add_prefix_space", true) && scheme != Scheme::Never && entry.get("prepend_scheme").is_some() {
+    if !switch(entry, "add_prefix_space", true)
+        && scheme != PrependScheme::Never
+        && entry.get("prepend_scheme").is_some()
+    {
         return Err(tokenizer_error(
             "tokenizer.json: `add_prefix_space` of a Metaspace contradicts its `prepend_scheme`",
         ));
     }
-    let scheme = if switch(entry, "add_prefix_space", true) { scheme } else { Scheme::Never };
-    Ok(Step::Metaspace { replacement: one_char(entry, "/replacement")?, scheme, split: switch(entry, "split", true) })
+    let scheme = if switch(entry, "add_prefix_space", true) { scheme } else { PrependScheme::Never };
+    Ok(PreTokenizerStep::Metaspace {
+        replacement: single_char(entry, "/replacement")?,
+        scheme,
+        split: switch(entry, "split", true),
+    })
 }
 
-fn behavior(entry: &Value) -> Result<Behavior> {
+fn behavior(entry: &Value) -> Result<SplitBehavior> {
     Ok(match entry.get("behavior").map_or(Some("Isolated"), Value::as_str) {
-        Some("Isolated") => Behavior::Isolated,
-        Some("Removed") => Behavior::Removed,
-        Some("MergedWithPrevious") => Behavior::MergedWithPrevious,
-        Some("MergedWithNext") => Behavior::MergedWithNext,
-        Some("Contiguous") => Behavior::Contiguous,
+        Some("Isolated") => SplitBehavior::Isolated,
+        Some("Removed") => SplitBehavior::Removed,
+        Some("MergedWithPrevious") => SplitBehavior::MergedWithPrevious,
+        Some("MergedWithNext") => SplitBehavior::MergedWithNext,
+        Some("Contiguous") => SplitBehavior::Contiguous,
         other => return Err(tokenizer_error(format!("tokenizer.json: the split behavior {other:?} is not supported"))),
     })
 }
 
-impl Step {
-    fn apply(&self, state: &mut State, words: &mut Vec<Span>) -> Result<()> {
+impl PreTokenizerStep {
+    fn apply(&self, state: &mut SplitState, words: &mut Vec<WordSpan>) -> Result<()> {
         match self {
-            Step::Metaspace { .. } | Step::PrefixSpace | Step::Alphabet => {
+            PreTokenizerStep::Metaspace { .. } | PreTokenizerStep::PrefixSpace | PreTokenizerStep::Alphabet => {
                 self.rewrite(state, words);
-                if let Step::Metaspace { replacement, split: true, .. } = self {
+                if let PreTokenizerStep::Metaspace { replacement, split: true, .. } = self {
                     let mark = replacement.to_string();
-                    each(words, &state.text, |text, out| {
-                        behave(literal(text, &mark, false), Behavior::MergedWithNext, out);
+                    split_each(words, &state.text, |text, out| {
+                        apply_behavior(literal(text, &mark, false), SplitBehavior::MergedWithNext, out);
                         Ok(())
                     })?;
                 }
                 Ok(())
             }
-            Step::Native(native) => each(words, &state.text, |text, out| {
+            PreTokenizerStep::Native(native) => split_each(words, &state.text, |text, out| {
                 native.split(text.as_bytes(), out);
                 Ok(())
             }),
-            Step::Pattern { pattern, behavior, invert } => each(words, &state.text, |text, out| {
-                behave(pattern.segments(text, *invert).map_err(tokenizer_error)?, *behavior, out);
+            PreTokenizerStep::Pattern { pattern, behavior, invert } => split_each(words, &state.text, |text, out| {
+                apply_behavior(pattern.segments(text, *invert).map_err(tokenizer_error)?, *behavior, out);
                 Ok(())
             }),
-            Step::Literal { text: pattern, behavior, invert } => each(words, &state.text, |text, out| {
-                behave(literal(text, pattern, *invert), *behavior, out);
+            PreTokenizerStep::Literal { text: pattern, behavior, invert } => {
+                split_each(words, &state.text, |text, out| {
+                    apply_behavior(literal(text, pattern, *invert), *behavior, out);
+                    Ok(())
+                })
+            }
+            PreTokenizerStep::Chars { are, behavior } => split_each(words, &state.text, |text, out| {
+                apply_behavior(char_runs(text, *are), *behavior, out);
                 Ok(())
             }),
-            Step::Chars { are, behavior } => each(words, &state.text, |text, out| {
-                behave(char_runs(text, *are), *behavior, out);
-                Ok(())
-            }),
-            Step::Length(length) => each(words, &state.text, |text, out| {
+            PreTokenizerStep::Length(length) => split_each(words, &state.text, |text, out| {
                 let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).step_by(*length).collect();
                 let ends = starts.iter().copied().skip(1).chain([text.len()]);
                 out.extend(starts.iter().copied().zip(ends));
                 Ok(())
             }),
-            Step::Scripts(scripts) => each(words, &state.text, |text, out| {
+            PreTokenizerStep::Scripts(scripts) => split_each(words, &state.text, |text, out| {
                 scripts.split(text, out);
                 Ok(())
             }),
@@ -288,21 +299,21 @@ impl Step {
     }
 
     /// Rewrites the text as the new words, one after the other.
-    fn rewrite(&self, state: &mut State, words: &mut [Span]) {
+    fn rewrite(&self, state: &mut SplitState, words: &mut [WordSpan]) {
         let mut text = String::with_capacity(state.text.len() + words.len() * 3);
         for (index, (from, to)) in words.iter_mut().enumerate() {
             let word = state.text.get(*from..*to).unwrap_or_default();
             let first = index == 0 && *from == 0 && state.first;
             *from = text.len();
             match self {
-                Step::Metaspace { replacement, scheme, .. } => {
-                    let wanted = *scheme == Scheme::Always || *scheme == Scheme::First && first;
+                PreTokenizerStep::Metaspace { replacement, scheme, .. } => {
+                    let wanted = *scheme == PrependScheme::Always || *scheme == PrependScheme::First && first;
                     if wanted && !word.starts_with([' ', *replacement]) {
                         text.push(*replacement);
                     }
                     text.extend(word.chars().map(|c| if c == ' ' { *replacement } else { c }));
                 }
-                Step::PrefixSpace => {
+                PreTokenizerStep::PrefixSpace => {
                     if !word.starts_with(' ') {
                         text.push(' ');
                     }
@@ -320,7 +331,11 @@ impl Step {
 }
 
 /// Splits each word further.
-fn each(words: &mut Vec<Span>, text: &str, mut cut: impl FnMut(&str, &mut Vec<Span>) -> Result<()>) -> Result<()> {
+fn split_each(
+    words: &mut Vec<WordSpan>,
+    text: &str,
+    mut cut: impl FnMut(&str, &mut Vec<WordSpan>) -> Result<()>,
+) -> Result<()> {
     let mut found = Vec::new();
     for (start, end) in std::mem::take(words) {
         found.clear();
@@ -331,7 +346,7 @@ fn each(words: &mut Vec<Span>, text: &str, mut cut: impl FnMut(&str, &mut Vec<Sp
 }
 
 /// Finds a string and the gaps between its occurrences.
-fn literal(text: &str, pattern: &str, invert: bool) -> Vec<Segment> {
+fn literal(text: &str, pattern: &str, invert: bool) -> Vec<MatchSegment> {
     let mut out = Vec::new();
     let mut last = 0;
     for (at, found) in text.match_indices(pattern) {
@@ -345,8 +360,8 @@ fn literal(text: &str, pattern: &str, invert: bool) -> Vec<Segment> {
 }
 
 /// Finds single characters of a kind, and runs of others.
-fn char_runs(text: &str, are: fn(char) -> bool) -> Vec<Segment> {
-    let mut out: Vec<Segment> = Vec::new();
+fn char_runs(text: &str, are: fn(char) -> bool) -> Vec<MatchSegment> {
+    let mut out: Vec<MatchSegment> = Vec::new();
     for (at, c) in text.char_indices() {
         let end = at + c.len_utf8();
         match out.last_mut() {
@@ -358,16 +373,16 @@ fn char_runs(text: &str, are: fn(char) -> bool) -> Vec<Segment> {
 }
 
 /// Appends the kept segments of a text to an empty list.
-fn behave(segments: Vec<Segment>, behavior: Behavior, out: &mut Vec<Span>) {
+fn apply_behavior(segments: Vec<MatchSegment>, behavior: SplitBehavior, out: &mut Vec<WordSpan>) {
     let mut previous = false;
     for (span, matched) in segments {
         let joins = match behavior {
-            Behavior::Removed if matched => continue,
-            Behavior::Removed | Behavior::Isolated => false,
-            Behavior::Contiguous => matched == previous,
-            Behavior::MergedWithPrevious => matched && !previous,
+            SplitBehavior::Removed if matched => continue,
+            SplitBehavior::Removed | SplitBehavior::Isolated => false,
+            SplitBehavior::Contiguous => matched == previous,
+            SplitBehavior::MergedWithPrevious => matched && !previous,
             // A match joins the following segment, unless that is a match too.
-            Behavior::MergedWithNext => previous && !matched,
+            SplitBehavior::MergedWithNext => previous && !matched,
         };
         match out.last_mut() {
             Some(last) if joins => last.1 = span.1,
@@ -377,8 +392,8 @@ fn behave(segments: Vec<Segment>, behavior: Behavior, out: &mut Vec<Span>) {
     }
 }
 
-impl Native {
-    fn split(self, text: &[u8], out: &mut Vec<Span>) {
+impl NativeSplitter {
+    fn split(self, text: &[u8], out: &mut Vec<WordSpan>) {
         let words = text.len().div_ceil(64) + 1;
         let mut tags = vec![0; text.len()];
         bitcannon::classify::classify(text, &mut tags);
@@ -387,13 +402,13 @@ impl Native {
         let (flag, later) = rest.split_at_mut(words);
         let mut spans = vec![bitcannon::Span::default(); text.len() + 1];
         let count = match self {
-            Native::Gpt2 => bitcannon::bitcannon_byte_level(text, &tags, starts, flag, &mut spans),
-            Native::Cl100k => bitcannon::bitcannon_cl100k(text, &tags, starts, flag, &mut spans),
-            Native::Qwen => bitcannon::bitcannon_qwen(text, &tags, starts, flag, &mut spans),
-            Native::O200k => bitcannon::bitcannon_o200k(text, &tags, starts, flag, later, &mut spans),
-            Native::Tekken => bitcannon::bitcannon_tekken(text, &tags, starts, flag, later, &mut spans),
-            Native::Kimi => bitcannon::bitcannon_kimi(text, &tags, starts, flag, later, &mut spans),
-            Native::DeepSeek => bitcannon::bitcannon_deepseek(text, &tags, starts, &mut spans),
+            NativeSplitter::Gpt2 => bitcannon::bitcannon_byte_level(text, &tags, starts, flag, &mut spans),
+            NativeSplitter::Cl100k => bitcannon::bitcannon_cl100k(text, &tags, starts, flag, &mut spans),
+            NativeSplitter::Qwen => bitcannon::bitcannon_qwen(text, &tags, starts, flag, &mut spans),
+            NativeSplitter::O200k => bitcannon::bitcannon_o200k(text, &tags, starts, flag, later, &mut spans),
+            NativeSplitter::Tekken => bitcannon::bitcannon_tekken(text, &tags, starts, flag, later, &mut spans),
+            NativeSplitter::Kimi => bitcannon::bitcannon_kimi(text, &tags, starts, flag, later, &mut spans),
+            NativeSplitter::DeepSeek => bitcannon::bitcannon_deepseek(text, &tags, starts, &mut spans),
         };
         out.extend(spans.iter().take(count).map(|span| (span.start as usize, span.end as usize)));
     }
@@ -402,7 +417,7 @@ impl Native {
 #[cfg(not(target_arch = "wasm32"))]
 #[cfg(test)]
 mod tests {
-    use super::super::library::frame;
+    use super::super::reference_library::single_component;
     use super::*;
     use serde_json::json;
     use tokenizers::pipeline::{PreTokenizer as _, PreTokenizerScratch};
@@ -419,14 +434,14 @@ mod tests {
         "\u{1F1E9}\u{1F1EA}\u{200d}\u{fe0f}",
     ];
 
-    fn words(own: &Splitters, text: &str, first: bool) -> Vec<String> {
+    fn words(own: &PreTokenizers, text: &str, first: bool) -> Vec<String> {
         let mut words = Vec::new();
         let text = own.split(text, first, &mut words).expect("splits");
         words.iter().map(|(start, end)| text[*start..*end].to_owned()).collect()
     }
 
     #[test]
-    fn each_does_what_the_library_does() {
+    fn pre_tokenizers_match_the_library() {
         let mut entries = vec![
             json!({"type": "BertPreTokenizer"}),
             json!({"type": "Whitespace"}),
@@ -451,8 +466,8 @@ mod tests {
         entries.push(json!({"type": "Split", "pattern": {"Regex": qwen}, "behavior": "Removed", "invert": true}));
         let (mut scratch, mut compared) = (PreTokenizerScratch::default(), 0);
         for entry in entries {
-            let Ok(library) = frame("pre_tokenizer", entry.clone()) else { continue };
-            let own = Splitters::load(&entry, true).expect("known");
+            let Ok(library) = single_component("pre_tokenizer", entry.clone()) else { continue };
+            let own = PreTokenizers::load(&entry, true).expect("known");
             for text in TEXTS {
                 let mut found = Vec::new();
                 library.get_pre_tokenizer().pre_tokenize(text, &mut scratch, &mut found).expect("splits");
@@ -465,9 +480,9 @@ mod tests {
     }
 
     #[test]
-    fn what_rewrites_a_text_goes_anywhere() {
+    fn rewriting_steps_may_come_anywhere() {
         let load = |members: Value| {
-            Splitters::load(&json!({"type": "Sequence", "pretokenizers": members}), true).expect("known")
+            PreTokenizers::load(&json!({"type": "Sequence", "pretokenizers": members}), true).expect("known")
         };
         // Falcon's order: the later steps see the byte alphabet.
         let own = load(
@@ -499,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unsupported_entries_are_rejected() {
         for wrong in [
             json!({"type": "Elephant"}),
             json!({"type": "Split", "pattern": {"String": ""}, "behavior": "Isolated"}),
@@ -511,7 +526,7 @@ mod tests {
             json!({"type": "FixedLength", "length": 0}),
             json!({"type": "CharDelimiterSplit"}),
         ] {
-            assert!(Splitters::load(&wrong, true).is_err(), "{wrong}");
+            assert!(PreTokenizers::load(&wrong, true).is_err(), "{wrong}");
         }
     }
 }

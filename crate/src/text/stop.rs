@@ -8,7 +8,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, Default)]
 pub struct StopStrings {
     stops: Vec<String>,
-    held: String,
+    pending: String,
     /// Ranges of `held` that are searched but never shown, ascending.
     hidden: Vec<Range<usize>>,
     stopped: Option<usize>,
@@ -23,7 +23,7 @@ impl StopStrings {
     /// Adds text that is searched but not shown, such as special tokens. Returns preceding text
     /// that may be shown.
     pub fn push_hidden(&mut self, piece: &str) -> String {
-        let start = self.held.len();
+        let start = self.pending.len();
         self.hidden.push(start..start + piece.len());
         self.push(piece)
     }
@@ -33,27 +33,27 @@ impl StopStrings {
         if self.stopped.is_some() {
             return String::new();
         }
-        self.held.push_str(piece);
+        self.pending.push_str(piece);
         // The earliest start wins; of two with the same start, the shorter one completed first.
         let hit = self
             .stops
             .iter()
             .enumerate()
             .filter(|(_, stop)| !stop.is_empty())
-            .filter_map(|(i, stop)| self.held.find(stop.as_str()).map(|at| (at, stop.len(), i)))
+            .filter_map(|(i, stop)| self.pending.find(stop.as_str()).map(|at| (at, stop.len(), i)))
             .min();
         if let Some((at, _, which)) = hit {
             self.stopped = Some(which);
             return self.release(at, false);
         }
-        let keep = self.stops.iter().map(|stop| overlap(&self.held, stop)).max().unwrap_or(0);
-        self.release(self.held.len() - keep, true)
+        let keep = self.stops.iter().map(|stop| suffix_prefix_overlap(&self.pending, stop)).max().unwrap_or(0);
+        self.release(self.pending.len() - keep, true)
     }
 
     /// Releases the held text before `end`, without hidden ranges. Drops the rest unless `keep`.
     fn release(&mut self, end: usize, keep: bool) -> String {
-        let rest = self.held.split_off(end);
-        let text = std::mem::replace(&mut self.held, if keep { rest } else { String::new() });
+        let rest = self.pending.split_off(end);
+        let text = std::mem::replace(&mut self.pending, if keep { rest } else { String::new() });
         let hidden = std::mem::take(&mut self.hidden);
         let (mut shown, mut from) = (String::with_capacity(text.len()), 0);
         for range in &hidden {
@@ -69,7 +69,7 @@ impl StopStrings {
 
     /// Ends the stream and returns the text held back, which can no longer become a stop string.
     pub fn finish(&mut self) -> String {
-        self.release(self.held.len(), false)
+        self.release(self.pending.len(), false)
     }
 
     /// Returns the stop string that was found.
@@ -79,7 +79,7 @@ impl StopStrings {
 }
 
 /// Length of the longest suffix of `text` that is a proper prefix of `stop`.
-fn overlap(text: &str, stop: &str) -> usize {
+fn suffix_prefix_overlap(text: &str, stop: &str) -> usize {
     let longest = text.len().min(stop.len().saturating_sub(1));
     (1..=longest)
         .rev()
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn across_pieces() {
+    fn stops_span_pieces() {
         let (out, rest, stop) = run(&["</s>", "\n\n"], &["ab<", "/", "s", "x", "</", "s>tail", "more"]);
         assert_eq!(out, ["ab", "", "", "</sx", "", "", ""]);
         assert_eq!((rest.as_str(), stop.as_deref()), ("", Some("</s>")));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_stops_and_is_not_shown() {
+    fn hidden_text_stops_but_is_not_shown() {
         let mut watch = StopStrings::new(["<e>\n", "x<f>y"]);
         let out = ["a", "b"].map(|piece| watch.push(piece));
         assert_eq!((out, watch.push_hidden("<e>")), (["a".into(), "b".into()], String::new()));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn any_cut_gives_the_same_text() {
+    fn any_split_gives_the_same_text() {
         let text = "one STOst two STOP three";
         for first in 0..=text.len() {
             for second in first..=text.len() {

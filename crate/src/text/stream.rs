@@ -1,6 +1,6 @@
 //! Streaming detokenizer: converts sampled ids to text.
 
-use super::decode::{Decoder, REPLACEMENT};
+use super::decode::{REPLACEMENT, TokenDecoder};
 use super::tokenizer::Tokenizer;
 
 /// Decodes ids as they arrive and never returns part of a character.
@@ -10,7 +10,7 @@ use super::tokenizer::Tokenizer;
 /// returned a valid beginning.
 #[derive(Debug, Clone)]
 pub struct StreamDecoder {
-    decoder: Decoder,
+    decoder: TokenDecoder,
     skip_special: bool,
     pending: String,
 }
@@ -24,7 +24,7 @@ impl StreamDecoder {
         if let Some(piece) = tokenizer.piece(id, self.skip_special) {
             self.decoder.push(piece, &mut self.pending);
         }
-        let incomplete = self.decoder.settle(&mut self.pending);
+        let incomplete = self.decoder.flush_complete(&mut self.pending);
         if incomplete || self.pending.ends_with(REPLACEMENT) {
             return String::new();
         }

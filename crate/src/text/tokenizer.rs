@@ -9,19 +9,19 @@ use std::cell::RefCell;
 use serde_json::Value;
 
 use super::components::Normalizers;
-use super::decode::{Decoder, Piece};
-use super::file;
-use super::guard::Prompt;
-use super::load;
-use super::model::Model;
-use super::pair::Frame;
-use super::split::Splitters;
+use super::decode::{TokenDecoder, TokenPiece};
+use super::model::TokenizerModel;
+use super::model_loader;
+use super::post_processor::SequenceTemplate;
+use super::special_token_guard::RenderedPrompt;
+use super::split::PreTokenizers;
 use super::tokenizer_error;
+use super::tokenizer_file;
 use crate::Result;
-use crate::util::lists;
 use crate::util::map::SortedMap;
-use added::{Added, Matcher, added_by_id, merge_added_tokens};
-use encode::{Honour, Scratch};
+use crate::util::sort;
+use added::{AddedToken, AddedTokenMatcher, added_by_id, merge_added_tokens};
+use encode::{EncodeScratch, SpecialTokenPolicy};
 pub use special::SpecialTokens;
 
 /// The files of a tokenizer. Only tokenizer.json is required.
@@ -51,20 +51,20 @@ pub struct EncodeOptions {
 ///
 /// Does not apply the file's truncation and padding: the caller knows the context length.
 pub struct Tokenizer {
-    model: Model,
-    matcher: Matcher,
-    normalized_matcher: Matcher,
-    added_by_id: SortedMap<u32, Added>,
+    model: TokenizerModel,
+    matcher: AddedTokenMatcher,
+    normalized_matcher: AddedTokenMatcher,
+    added_by_id: SortedMap<u32, AddedToken>,
     special_spellings: Vec<String>,
     normalizers: Normalizers,
-    splitters: Splitters,
-    frame: Frame,
-    decoder: Decoder,
+    pre_tokenizers: PreTokenizers,
+    sequence_template: SequenceTemplate,
+    decoder: TokenDecoder,
     vocab_size: usize,
     id_bound: u32,
     special_tokens: SpecialTokens,
     eos_ids: Vec<u32>,
-    scratch: RefCell<Scratch>,
+    scratch: RefCell<EncodeScratch>,
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -85,15 +85,15 @@ impl Tokenizer {
         let map = json_file(files.special_tokens_map, "special_tokens_map.json")?;
         let generation = json_file(files.generation_config, "generation_config.json")?;
 
-        let mut file = file::parse(files.tokenizer)?;
+        let mut file = tokenizer_file::parse(files.tokenizer)?;
         merge_added_tokens(&mut file.added_tokens, &config)?;
         let decoder = file.decoder.take();
-        let kind = file::model_kind(file.model)?;
+        let kind = tokenizer_file::model_kind(file.model)?;
         let normalizers = Normalizers::load(&file.normalizer)?;
-        let splitters = Splitters::load(&file.pre_tokenizer, kind == "BPE")?;
-        let frame = Frame::load(&file.post_processor)?;
-        let model = load::model(file.model, &kind, splitters.byte_level)?;
-        let decoder = Decoder::new(&decoder, splitters.byte_level)?;
+        let splitters = PreTokenizers::load(&file.pre_tokenizer, kind == "BPE")?;
+        let frame = SequenceTemplate::load(&file.post_processor)?;
+        let model = model_loader::load_model(file.model, &kind, splitters.byte_level)?;
+        let decoder = TokenDecoder::new(&decoder, splitters.byte_level)?;
 
         let added_by_id = added_by_id(file.added_tokens, &model.vocab, &normalizers)?;
         let mut special_tokens = SpecialTokens::default();
@@ -103,20 +103,20 @@ impl Tokenizer {
         let mut tokenizer = Tokenizer {
             vocab_size: model.vocab.len() + added_by_id.keys().filter(|id| model.vocab.token(**id).is_none()).count(),
             id_bound: added_by_id.keys().map(|id| id + 1).max().unwrap_or(0).max(model.vocab.id_bound()),
-            matcher: Matcher::new(&added_by_id, false),
-            normalized_matcher: Matcher::new(&added_by_id, true),
+            matcher: AddedTokenMatcher::new(&added_by_id, false),
+            normalized_matcher: AddedTokenMatcher::new(&added_by_id, true),
             model,
             added_by_id,
             special_spellings,
             normalizers,
-            splitters,
-            frame,
+            pre_tokenizers: splitters,
+            sequence_template: frame,
             decoder,
             special_tokens,
             eos_ids: Vec::new(),
             scratch: RefCell::default(),
         };
-        lists::sort_by(&mut tokenizer.special_spellings, Ord::cmp);
+        sort::sort_by(&mut tokenizer.special_spellings, Ord::cmp);
         tokenizer.eos_ids = tokenizer.find_eos_ids(&generation);
         Ok(tokenizer)
     }
@@ -139,25 +139,25 @@ impl Tokenizer {
     /// `add_special` adds the special tokens that the file puts around text (`<s>`, `[CLS]` and
     /// `[SEP]`, …).
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
-        self.encode_with(text, add_special, Honour::None)
+        self.encode_with(text, add_special, SpecialTokenPolicy::None)
     }
 
     /// Encodes trusted text: spellings of special tokens become special tokens, transformers'
     /// default.
     pub fn encode_trusted(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
-        self.encode_with(text, add_special, Honour::Except(&[]))
+        self.encode_with(text, add_special, SpecialTokenPolicy::Except(&[]))
     }
 
     /// Encodes text; `options` select the treatment of special tokens.
     pub fn encode_with_options(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>> {
-        let honour = if options.parse_special { Honour::Except(&[]) } else { Honour::None };
+        let honour = if options.parse_special { SpecialTokenPolicy::Except(&[]) } else { SpecialTokenPolicy::None };
         self.encode_with(text, options.add_special, honour)
     }
 
     /// Encodes text for an encoder model: adds the special tokens around it, truncates the result to
     /// this length, and parses special tokens as transformers does.
     pub fn encode_text(&self, text: &str, most: usize) -> Result<Vec<u32>> {
-        let Frame { prefix, suffix, .. } = &self.frame;
+        let SequenceTemplate { prefix, suffix, .. } = &self.sequence_template;
         let mut ids = self.encode_trusted(text, false)?;
         ids.truncate(most.saturating_sub(prefix.len() + suffix.len()));
         Ok(prefix.iter().copied().chain(ids).chain(suffix.iter().copied()).take(most).collect())
@@ -165,7 +165,7 @@ impl Tokenizer {
 
     /// Number of ids that `encode_text` adds before the text.
     pub fn prefix_len(&self) -> usize {
-        self.frame.prefix.len()
+        self.sequence_template.prefix.len()
     }
 
     /// Encodes two texts as one sequence, truncated to this length; returns ids and token types.
@@ -174,14 +174,14 @@ impl Tokenizer {
     /// `Tokenizer` if the tokenizer has no supported template for pairs.
     pub fn encode_pair(&self, first: &str, second: &str, most: usize) -> Result<(Vec<u32>, Vec<u32>)> {
         let refuse = || tokenizer_error("tokenizer.json has no supported template for pairs of texts");
-        let pair = self.frame.pair.as_ref().ok_or_else(refuse)?;
-        Ok(pair.join(self.encode_trusted(first, false)?, self.encode_trusted(second, false)?, most))
+        let pair = self.sequence_template.pair.as_ref().ok_or_else(refuse)?;
+        Ok(pair.join_pair(self.encode_trusted(first, false)?, self.encode_trusted(second, false)?, most))
     }
 
     /// Encodes a rendered conversation: special tokens of the template are parsed, those in
     /// messages are text.
-    pub fn encode_prompt(&self, prompt: &Prompt) -> Result<Vec<u32>> {
-        self.encode_with(&prompt.text, false, Honour::Except(&prompt.protected))
+    pub fn encode_prompt(&self, prompt: &RenderedPrompt) -> Result<Vec<u32>> {
+        self.encode_with(&prompt.text, false, SpecialTokenPolicy::Except(&prompt.protected_offsets))
     }
 
     /// Decodes ids to text; skips ids that do not exist.
@@ -196,7 +196,7 @@ impl Tokenizer {
     }
 
     /// Returns a decoder in its initial state.
-    pub(super) fn decoder(&self) -> Decoder {
+    pub(super) fn decoder(&self) -> TokenDecoder {
         self.decoder.clone()
     }
 
@@ -223,7 +223,7 @@ impl Tokenizer {
     /// Returns the spelling of a special token that [`super::StreamDecoder`] skips; `None` for
     /// other tokens.
     pub fn special_spelling(&self, id: u32) -> Option<&str> {
-        let added = self.added_by_id.get(&id).filter(|added| added.special && added.form == added.content)?;
+        let added = self.added_by_id.get(&id).filter(|added| added.special && added.matched_form == added.content)?;
         Some(&added.content)
     }
 
@@ -258,13 +258,13 @@ impl Tokenizer {
     }
 
     /// Returns the string of an id for the decoder.
-    pub(super) fn piece(&self, id: u32, skip_special: bool) -> Option<Piece> {
+    pub(super) fn piece(&self, id: u32, skip_special: bool) -> Option<TokenPiece> {
         match self.added_by_id.get(&id) {
             // The reference identifies special tokens by spelling; one with a different decoded
             // form is not skipped.
-            Some(added) if added.special && skip_special && added.form == added.content => None,
-            Some(added) => Some(Piece { text: added.form.clone(), added: true }),
-            None => self.model.vocab.token(id).map(|text| Piece { text: text.to_owned(), added: false }),
+            Some(added) if added.special && skip_special && added.matched_form == added.content => None,
+            Some(added) => Some(TokenPiece { text: added.matched_form.clone(), added: true }),
+            None => self.model.vocab.token(id).map(|text| TokenPiece { text: text.to_owned(), added: false }),
         }
     }
 }

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 /// Replacement for each bare word: null for `NaN`, the largest f64 for an infinity (after its
 /// sign).
-const WORDS: [(&[u8], &[u8]); 2] = [(b"NaN", b"null"), (b"Infinity", b"1.7976931348623157e308")];
+const BARE_WORDS: [(&[u8], &[u8]); 2] = [(b"NaN", b"null"), (b"Infinity", b"1.7976931348623157e308")];
 
 /// Converts to standard JSON; borrows the text if it has no bare words outside strings.
-pub(crate) fn plain(text: &[u8]) -> Cow<'_, [u8]> {
+pub(crate) fn to_standard_json(text: &[u8]) -> Cow<'_, [u8]> {
     let (mut out, mut copied, mut at) = (Vec::new(), 0, 0);
     let mut quoted = false;
     while let Some(byte) = text.get(at) {
@@ -15,7 +15,7 @@ pub(crate) fn plain(text: &[u8]) -> Cow<'_, [u8]> {
             (b'"', _) => quoted = !quoted,
             (b'\\', true) => at += 1,
             (b'N' | b'I', false) => {
-                if let Some((word, value)) = WORDS.iter().find(|(word, _)| text[at..].starts_with(word)) {
+                if let Some((word, value)) = BARE_WORDS.iter().find(|(word, _)| text[at..].starts_with(word)) {
                     out.extend_from_slice(&text[copied..at]);
                     out.extend_from_slice(value);
                     at += word.len();
@@ -35,8 +35,8 @@ pub(crate) fn plain(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Converts owned bytes, without a copy if they are standard JSON already.
-pub(crate) fn owned(text: Vec<u8>) -> Vec<u8> {
-    if let Cow::Owned(changed) = plain(&text) {
+pub(crate) fn to_standard_json_owned(text: Vec<u8>) -> Vec<u8> {
+    if let Cow::Owned(changed) = to_standard_json(&text) {
         return changed;
     }
     text
@@ -44,16 +44,16 @@ pub(crate) fn owned(text: Vec<u8>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::plain;
+    use super::to_standard_json;
     use serde_json::{Value, json};
     use std::borrow::Cow;
 
     fn read(text: &str) -> Value {
-        serde_json::from_slice(&plain(text.as_bytes())).unwrap_or_else(|e| panic!("{text}: {e}"))
+        serde_json::from_slice(&to_standard_json(text.as_bytes())).unwrap_or_else(|e| panic!("{text}: {e}"))
     }
 
     #[test]
-    fn the_words_of_python_become_numbers_or_nothing() {
+    fn bare_words_are_replaced() {
         let big = f64::MAX;
         assert_eq!(
             read(r#"{"limits": [0.0, Infinity, -Infinity], "nan":NaN}"#),
@@ -71,15 +71,18 @@ mod tests {
             "",
             "\"never ends, NaN",
         ] {
-            assert!(matches!(plain(text.as_bytes()), Cow::Borrowed(same) if same == text.as_bytes()), "{text}");
+            assert!(
+                matches!(to_standard_json(text.as_bytes()), Cow::Borrowed(same) if same == text.as_bytes()),
+                "{text}"
+            );
         }
         assert_eq!(read(r#"{"NaN": NaN, "\\": "Infinity", "x": Infinity}"#)["\\"], "Infinity");
     }
 
     #[test]
-    fn damaged_text_is_still_refused() {
+    fn invalid_json_is_still_refused() {
         for text in ["{\"a\": Nan}", "{\"a\": Infinit", "{\"a\": NaNs}", "[Infinity Infinity]"] {
-            assert!(serde_json::from_slice::<Value>(&plain(text.as_bytes())).is_err(), "{text}");
+            assert!(serde_json::from_slice::<Value>(&to_standard_json(text.as_bytes())).is_err(), "{text}");
         }
     }
 }

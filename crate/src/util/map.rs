@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_does_as_std_s() {
+    fn map_matches_std() {
         let (mut ours, mut theirs) = (SortedMap::new(), BTreeMap::new());
         for (i, n) in numbers().enumerate() {
             match i % 4 {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_does_as_std_s() {
+    fn set_matches_std() {
         let (mut ours, mut theirs) = (SortedSet::new(), BTreeSet::new());
         for (i, n) in numbers().enumerate() {
             if i % 3 == 0 {

@@ -3,11 +3,11 @@
 pub(crate) mod base64;
 pub(crate) mod clock;
 pub(crate) mod json;
-pub(crate) mod lists;
 pub mod map;
 pub(crate) mod sha256;
+pub(crate) mod sort;
 
 /// FNV-1a hash. It distinguishes versions of a thing, and does not resist attackers.
-pub(crate) fn fnv(text: &str) -> u64 {
+pub(crate) fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }

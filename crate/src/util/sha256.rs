@@ -5,18 +5,18 @@ use sha2::block_api::compress256;
 
 /// Initial state: the first 32 bits of the fractional parts of the square roots of the first 8
 /// primes.
-pub const START: [u32; 8] =
+pub const INITIAL_STATE: [u32; 8] =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
 /// Formats a final state as 64 hexadecimal digits.
-pub fn hex(state: [u32; 8]) -> String {
+pub fn to_hex(state: [u32; 8]) -> String {
     state.iter().map(|word| format!("{word:08x}")).collect()
 }
 
 /// Hashes more bytes: whole blocks of 64, or the last bytes with `end`, the total length. In
 /// browsers crate/js/cache.js does the same.
 #[cfg(not(target_arch = "wasm32"))]
-pub fn absorb(mut state: [u32; 8], bytes: &[u8], end: Option<u64>) -> [u32; 8] {
+pub fn update(mut state: [u32; 8], bytes: &[u8], end: Option<u64>) -> [u32; 8] {
     let (blocks, rest) = bytes.as_chunks();
     compress256(&mut state, blocks);
     let Some(end) = end else { return state };
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_texts_have_their_hashes_in_pieces_of_any_size() {
+    fn known_hashes_for_any_chunk_size() {
         let million = vec![b'a'; 1_000_000];
         let known: [(&[u8], &str); 4] = [
             (b"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
@@ -47,11 +47,11 @@ mod tests {
         for (bytes, expected) in known {
             for piece in [64, 128, 6400, 1_024_000] {
                 let count = bytes.len().div_ceil(piece).max(1);
-                let state = (0..count).fold(START, |state, i| {
+                let state = (0..count).fold(INITIAL_STATE, |state, i| {
                     let part = &bytes[i * piece..bytes.len().min((i + 1) * piece)];
-                    absorb(state, part, (i + 1 == count).then_some(bytes.len() as u64))
+                    update(state, part, (i + 1 == count).then_some(bytes.len() as u64))
                 });
-                assert_eq!(hex(state), expected, "{} bytes by {piece}", bytes.len());
+                assert_eq!(to_hex(state), expected, "{} bytes by {piece}", bytes.len());
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Native decoding of JPEG, PNG and WebP, turned upright and without alpha, as in transformers' `load_image`.
 
-use super::header::{Container, Header};
-use super::picture::{Picture, refused};
+use super::header::{ImageFormat, ImageHeader};
+use super::rgb_image::{RgbImage, image_error};
 use crate::Result;
 use std::fmt::Display;
 use std::io::Cursor;
@@ -14,17 +14,17 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 ///
 /// # Errors
 /// As [`Header::read`]; `Request` for damaged image data.
-pub fn decode(file: &[u8], white: bool) -> Result<Picture> {
-    let header = Header::read(file)?;
+pub fn decode(file: &[u8], white: bool) -> Result<RgbImage> {
+    let header = ImageHeader::read(file)?;
     let (channels, bytes) = match header.container {
-        Container::Jpeg => jpeg(file)?,
-        Container::Png => png(file, white)?,
-        Container::WebP => webp(file)?,
-        Container::Gif => return Err(refused("GIF is supported in browsers only. Convert it to PNG.".into())),
+        ImageFormat::Jpeg => jpeg(file)?,
+        ImageFormat::Png => png(file, white)?,
+        ImageFormat::WebP => webp(file)?,
+        ImageFormat::Gif => return Err(image_error("GIF is supported in browsers only. Convert it to PNG.".into())),
     };
     let (width, height) = (header.width as usize, header.height as usize);
     if bytes.len() < width * height * channels {
-        return Err(refused("the file has fewer pixels than its header says. It is damaged.".into()));
+        return Err(image_error("the file has fewer pixels than its header says. It is damaged.".into()));
     }
     let pixel = |x: usize, y: usize| {
         let p = &bytes[(y * width + x) * channels..];
@@ -32,7 +32,7 @@ pub fn decode(file: &[u8], white: bool) -> Result<Picture> {
         if channels < 3 { [p[0]; 3] } else { [p[0], p[1], p[2]] }
     };
     let (right, bottom) = (width - 1, height - 1);
-    let (across, down) = if header.turns() { (height, width) } else { (width, height) };
+    let (across, down) = if header.swaps_sides() { (height, width) } else { (width, height) };
     let mut rgb = Vec::with_capacity(width * height * 3);
     for y in 0..down {
         for x in 0..across {
@@ -48,11 +48,11 @@ pub fn decode(file: &[u8], white: bool) -> Result<Picture> {
             });
         }
     }
-    Picture::new(across, down, rgb)
+    RgbImage::new(across, down, rgb)
 }
 
 fn damaged(reason: impl Display) -> crate::Error {
-    refused(format!("the file is damaged: {reason}"))
+    image_error(format!("the file is damaged: {reason}"))
 }
 
 fn jpeg(file: &[u8]) -> Result<(usize, Vec<u8>)> {

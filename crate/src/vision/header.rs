@@ -1,15 +1,15 @@
 //! Image file headers, read before decoding: container, size and orientation. Sources: ITU T.81 (JPEG), EXIF 2.32 and
 //! TIFF 6.0, the PNG and WebP specifications, GIF89a.
 
-use super::picture::refused;
+use super::rgb_image::image_error;
 use crate::Result;
 
 /// Maximum pixels to decode: a file of a few bytes can demand gigabytes.
-pub const MOST_PIXELS: u64 = 100_000_000;
+pub const MAX_PIXELS: u64 = 100_000_000;
 
 /// Supported image containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Container {
+pub enum ImageFormat {
     /// image/jpeg
     Jpeg,
     /// image/png
@@ -22,9 +22,9 @@ pub enum Container {
 
 /// Header of an image file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct ImageHeader {
     /// The container.
-    pub container: Container,
+    pub container: ImageFormat,
     /// Stored width in pixels.
     pub width: u32,
     /// Stored height in pixels.
@@ -33,7 +33,7 @@ pub struct Header {
     pub orientation: u8,
 }
 
-impl Header {
+impl ImageHeader {
     /// Reads a file's header.
     ///
     /// # Errors
@@ -45,37 +45,37 @@ impl Header {
             [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => webp(file)?,
             [b'G', b'I', b'F', b'8', ..] => {
                 let at = |i| Some(u32::from(u16::from_le_bytes(two(file, i)?)));
-                Self::plain(Container::Gif, at(6), at(8))?
+                Self::plain(ImageFormat::Gif, at(6), at(8))?
             }
-            _ => return Err(refused(unknown(file))),
+            _ => return Err(image_error(unknown(file))),
         };
         let (width, height) = (header.width, header.height);
         if width == 0 || height == 0 {
-            return Err(refused(format!("the file has no pixels ({width}x{height}). It is damaged.")));
+            return Err(image_error(format!("the file has no pixels ({width}x{height}). It is damaged.")));
         }
-        if u64::from(width) * u64::from(height) > MOST_PIXELS {
+        if u64::from(width) * u64::from(height) > MAX_PIXELS {
             let reason = format!(
                 "the image has {width}x{height} pixels, more than the {} million allowed. Make it smaller first.",
-                MOST_PIXELS / 1_000_000
+                MAX_PIXELS / 1_000_000
             );
-            return Err(refused(reason));
+            return Err(image_error(reason));
         }
         Ok(header)
     }
 
-    fn plain(container: Container, width: Option<u32>, height: Option<u32>) -> Result<Self> {
+    fn plain(container: ImageFormat, width: Option<u32>, height: Option<u32>) -> Result<Self> {
         let (Some(width), Some(height)) = (width, height) else { return Err(broken()) };
         Ok(Self { container, width, height, orientation: 1 })
     }
 
     /// Whether turning the image upright swaps width and height.
-    pub fn turns(&self) -> bool {
+    pub fn swaps_sides(&self) -> bool {
         self.orientation >= 5
     }
 }
 
 fn broken() -> crate::Error {
-    refused("the file breaks off before the image size. It is damaged or incomplete.".into())
+    image_error("the file breaks off before the image size. It is damaged or incomplete.".into())
 }
 
 fn unknown(file: &[u8]) -> String {
@@ -102,7 +102,7 @@ fn four(bytes: &[u8], at: usize) -> Option<[u8; 4]> {
     bytes.get(at..at + 4)?.try_into().ok()
 }
 
-fn jpeg(file: &[u8]) -> Result<Header> {
+fn jpeg(file: &[u8]) -> Result<ImageHeader> {
     let mut orientation = 1;
     let mut at = 2;
     loop {
@@ -125,9 +125,9 @@ fn jpeg(file: &[u8]) -> Result<Header> {
                 let side = |i| two(segment, i).map(|b| u32::from(u16::from_be_bytes(b)));
                 if segment.get(5) == Some(&4) {
                     let reason = "CMYK JPEG is not supported. Save it as RGB.";
-                    return Err(refused(reason.into()));
+                    return Err(image_error(reason.into()));
                 }
-                return Ok(Header { orientation, ..Header::plain(Container::Jpeg, side(3), side(1))? });
+                return Ok(ImageHeader { orientation, ..ImageHeader::plain(ImageFormat::Jpeg, side(3), side(1))? });
             }
             0xd9 | 0xda => return Err(broken()),
             _ => {}
@@ -136,9 +136,9 @@ fn jpeg(file: &[u8]) -> Result<Header> {
     }
 }
 
-fn png(file: &[u8]) -> Result<Header> {
+fn png(file: &[u8]) -> Result<ImageHeader> {
     let number = |i| four(file, i).map(u32::from_be_bytes);
-    let mut header = Header::plain(Container::Png, number(16), number(20))?;
+    let mut header = ImageHeader::plain(ImageFormat::Png, number(16), number(20))?;
     let mut at = 8usize;
     while let (Some(length), Some(name)) = (number(at), four(file, at + 4)) {
         let body = file.get(at + 8..(at + 8).saturating_add(length as usize));
@@ -152,7 +152,7 @@ fn png(file: &[u8]) -> Result<Header> {
     Ok(header)
 }
 
-fn webp(file: &[u8]) -> Result<Header> {
+fn webp(file: &[u8]) -> Result<ImageHeader> {
     let mut size = (None, None);
     let mut orientation = 1;
     let mut at = 12usize;
@@ -179,7 +179,7 @@ fn webp(file: &[u8]) -> Result<Header> {
         }
         at = at.saturating_add(8).saturating_add(length as usize).saturating_add(length as usize % 2);
     }
-    Ok(Header { orientation, ..Header::plain(Container::WebP, size.0, size.1)? })
+    Ok(ImageHeader { orientation, ..ImageHeader::plain(ImageFormat::WebP, size.0, size.1)? })
 }
 
 /// Reads the orientation of a TIFF block, if it is valid.
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     fn message(file: &[u8]) -> String {
-        Header::read(file).unwrap_err().to_string()
+        ImageHeader::read(file).unwrap_err().to_string()
     }
 
     fn png_of(width: u32, height: u32) -> Vec<u8> {
@@ -216,26 +216,26 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_turns_are_read() {
+    fn sizes_and_orientations_are_read() {
         let mut png = png_of(7, 9);
         assert_eq!(
-            Header::read(&png).unwrap(),
-            Header { container: Container::Png, width: 7, height: 9, orientation: 1 }
+            ImageHeader::read(&png).unwrap(),
+            ImageHeader { container: ImageFormat::Png, width: 7, height: 9, orientation: 1 }
         );
         png.extend(b"\0\0\0\x1aeXIfMM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0");
-        assert_eq!(Header::read(&png).unwrap().orientation, 6);
-        assert!(Header::read(&png).unwrap().turns());
+        assert_eq!(ImageHeader::read(&png).unwrap().orientation, 6);
+        assert!(ImageHeader::read(&png).unwrap().swaps_sides());
         let jpeg = b"\xff\xd8\xff\xe1\0\x1eExif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x08\0\0\0\xff\xff\xc2\0\x0b\x08\0\x05\0\x03\x01\x01\x11\0";
-        let header = Header::read(jpeg).unwrap();
+        let header = ImageHeader::read(jpeg).unwrap();
         assert_eq!((header.width, header.height, header.orientation), (3, 5, 8));
         let webp = b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\x03\0\0\x04\0\0";
-        assert_eq!((Header::read(webp).unwrap().width, Header::read(webp).unwrap().height), (4, 5));
+        assert_eq!((ImageHeader::read(webp).unwrap().width, ImageHeader::read(webp).unwrap().height), (4, 5));
         let gif = b"GIF89a\x02\0\x03\0";
-        assert_eq!((Header::read(gif).unwrap().width, Header::read(gif).unwrap().height), (2, 3));
+        assert_eq!((ImageHeader::read(gif).unwrap().width, ImageHeader::read(gif).unwrap().height), (2, 3));
     }
 
     #[test]
-    fn files_that_cannot_be_taken_are_named() {
+    fn unusable_files_have_messages() {
         assert!(message(&png_of(60_000, 60_000)).contains("60000x60000 pixels, more than the 100 million"));
         assert!(message(&png_of(0, 4)).contains("no pixels"));
         assert!(message(b"\xff\xd8\xff\xc0\0\x0b\x08\0\x05\0\x03\x04\x01\x11\0").contains("CMYK"));
@@ -251,7 +251,7 @@ mod tests {
         ];
         for file in whole {
             for end in 0..file.len() {
-                let _ = Header::read(&file[..end]);
+                let _ = ImageHeader::read(&file[..end]);
             }
         }
     }

@@ -3,25 +3,25 @@
 
 #[cfg(not(target_arch = "wasm32"))]
 pub mod decode;
-mod film;
 pub mod header;
-mod intake;
-mod layout;
+mod image_layout;
+mod image_prompt;
+mod mrope;
+mod patch_layout;
 mod patches;
-mod picture;
-mod places;
-mod positions;
-mod prompt;
+mod processor;
 mod resize;
-mod settings;
+mod rgb_image;
+mod tile_builder;
+mod video;
 
-pub use film::{Films, Told};
-pub use intake::Intake;
-pub use layout::{Layout, Stage};
-pub use patches::Order;
-pub use picture::{Picture, Rect};
-pub use places::{Axial, Places, Table, places};
-pub use positions::{Positions, Sections, Span, positions};
-pub use prompt::Marks;
-pub use resize::{Filter, Taps, resize};
-pub use settings::{Kind, PanAndScan, Processor, TileGrid};
+pub use image_layout::{ImageLayout, ResizeStep};
+pub use image_prompt::ImageTokens;
+pub use mrope::{MropePositions, MropeSections, MropeSpan, mrope_positions};
+pub use patch_layout::{AxialRope, PatchLayout, PositionTable, layout_patches};
+pub use patches::PatchOrder;
+pub use processor::{ImageProcessor, PanAndScan, ProcessorKind, TileGrid};
+pub use resize::{FilterTaps, ResizeFilter, resize};
+pub use rgb_image::{Rect, RgbImage};
+pub use tile_builder::TileBuilder;
+pub use video::{TimestampStyle, VideoProcessor};

@@ -1,11 +1,11 @@
 //! Patch rows of image tiles: rescaled, normalized and in the order of the vision encoder.
 
-use super::picture::Picture;
-use super::settings::{Kind, Processor, TileGrid};
+use super::processor::{ImageProcessor, ProcessorKind, TileGrid};
+use super::rgb_image::RgbImage;
 
 /// Order of patches in a tile, and of values in a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Order {
+pub struct PatchOrder {
     /// Patch side in pixels.
     pub patch: usize,
     /// Patches come in blocks of `merge` x `merge`, in row order within and across blocks; 1 means plain row order.
@@ -18,24 +18,24 @@ pub struct Order {
     pub frames_first: bool,
 }
 
-impl Order {
+impl PatchOrder {
     /// Values per patch.
     pub fn cols(&self) -> usize {
         3 * self.frames * self.patch * self.patch
     }
 
     /// Rows and columns of patches in a tile.
-    pub fn grid(&self, tile: &Picture) -> (usize, usize) {
+    pub fn grid(&self, tile: &RgbImage) -> (usize, usize) {
         (tile.height / self.patch, tile.width / self.patch)
     }
 
     /// Returns (row, column) of each patch of a tile, in order.
-    pub fn of(&self, tile: &Picture) -> Vec<(usize, usize)> {
-        self.places(self.grid(tile))
+    pub fn tile_positions(&self, tile: &RgbImage) -> Vec<(usize, usize)> {
+        self.positions(self.grid(tile))
     }
 
     /// Strides of a patch's values: to the next pixel, color and frame.
-    pub fn steps(&self) -> [u32; 3] {
+    pub fn strides(&self) -> [u32; 3] {
         let area = (self.patch * self.patch) as u32;
         match (self.color_last, self.frames_first) {
             (true, _) => [3, 1, 3 * area],
@@ -47,9 +47,9 @@ impl Order {
     /// Returns the byte offset of the first pixel and the line pitch in bytes, per row and frame of a patch, then the
     /// total bytes. Each tile starts with `before` rows of zeros, whose pitch is 0. Frames start at multiples of four
     /// bytes; the last frame stands in for missing ones.
-    pub fn starts(
+    pub fn pixel_offsets(
         &self,
-        tiles: &[Vec<&Picture>],
+        tiles: &[Vec<&RgbImage>],
         before: usize,
         places: &[Vec<(usize, usize)>],
     ) -> (Vec<[u32; 2]>, u64) {
@@ -69,7 +69,7 @@ impl Order {
     }
 
     /// Returns (row, column) of each patch of a grid, in order.
-    pub fn places(&self, grid: (usize, usize)) -> Vec<(usize, usize)> {
+    pub fn positions(&self, grid: (usize, usize)) -> Vec<(usize, usize)> {
         let m = self.merge;
         let mut places = Vec::with_capacity(grid.0 * grid.1);
         for block_row in (0..grid.0).step_by(m) {
@@ -81,15 +81,15 @@ impl Order {
     }
 }
 
-impl Processor {
+impl ImageProcessor {
     /// Returns the patch order. `patch` is the vision encoder's, for processors without a patch size.
-    pub fn order(&self, patch: usize) -> Order {
-        let plain = Order { patch, merge: 1, frames: 1, color_last: false, frames_first: false };
+    pub fn order(&self, patch: usize) -> PatchOrder {
+        let plain = PatchOrder { patch, merge: 1, frames: 1, color_last: false, frames_first: false };
         match self.kind {
-            Kind::Blocks { patch, merge, frames, .. } => Order { patch, merge, frames, ..plain },
-            Kind::Budget { patch, .. } | Kind::Patches { patch, .. } | Kind::Grid(TileGrid { patch, .. }) => {
-                Order { patch, color_last: true, ..plain }
-            }
+            ProcessorKind::Blocks { patch, merge, frames, .. } => PatchOrder { patch, merge, frames, ..plain },
+            ProcessorKind::Budget { patch, .. }
+            | ProcessorKind::Patches { patch, .. }
+            | ProcessorKind::Grid(TileGrid { patch, .. }) => PatchOrder { patch, color_last: true, ..plain },
             _ => plain,
         }
     }
@@ -97,10 +97,10 @@ impl Processor {
     /// Returns the soft tokens of a tile of `height` x `width` pixels; None if only the model knows.
     pub fn tokens(&self, height: usize, width: usize) -> Option<usize> {
         match self.kind {
-            Kind::Blocks { patch, merge: block, .. } | Kind::Budget { patch, pool: block, .. } => {
+            ProcessorKind::Blocks { patch, merge: block, .. } | ProcessorKind::Budget { patch, pool: block, .. } => {
                 Some(height / (patch * block) * (width / (patch * block)))
             }
-            Kind::Grid(TileGrid { patch, merge, .. }) => {
+            ProcessorKind::Grid(TileGrid { patch, merge, .. }) => {
                 Some((height / patch).div_ceil(merge) * (width / patch).div_ceil(merge))
             }
             _ => self.tile_tokens,
@@ -109,7 +109,7 @@ impl Processor {
 
     /// Returns the rows `[places, order.cols()]` of a tile's patches at these (row, column) places. Repeats a still
     /// image if a patch has several frames.
-    pub fn rows(&self, frames: &[&Picture], order: &Order, places: &[(usize, usize)]) -> Vec<f32> {
+    pub fn rows(&self, frames: &[&RgbImage], order: &PatchOrder, places: &[(usize, usize)]) -> Vec<f32> {
         let Some(tile) = frames.first() else { return Vec::new() };
         let p = order.patch;
         let mut rows = vec![0.0; places.len() * order.cols()];
@@ -122,7 +122,7 @@ impl Processor {
                 for (y, line) in patch.chunks_exact_mut(3 * p).enumerate() {
                     for (numbers, pixel) in line.chunks_exact_mut(3).zip(at(0, y)) {
                         for color in 0..3 {
-                            numbers[color] = self.levels[color][usize::from(pixel[color])];
+                            numbers[color] = self.pixel_values[color][usize::from(pixel[color])];
                         }
                     }
                 }
@@ -136,7 +136,7 @@ impl Processor {
                     patch.copy_within(before * p * p..(before + 1) * p * p, i * p * p);
                     continue;
                 }
-                let levels = &self.levels[color];
+                let levels = &self.pixel_values[color];
                 for (y, line) in patch[i * p * p..][..p * p].chunks_exact_mut(p).enumerate() {
                     for (number, pixel) in line.iter_mut().zip(at(frame, y)) {
                         *number = levels[usize::from(pixel[color])];

@@ -2,12 +2,12 @@
 //! 16-bit fixed-point weights, horizontal pass first, rounded to 8 bits between the passes.
 //! Source: ATen `UpSampleKernel.cpp` and `UpSampleKernelAVXAntialias.h`, which follow Pillow's `Resample.c`.
 
-use super::picture::Picture;
+use super::rgb_image::RgbImage;
 use std::f64::consts::PI;
 
 /// Interpolation filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Filter {
+pub enum ResizeFilter {
     /// Triangle filter.
     Bilinear,
     /// Keys' cubic filter with a = -0.5.
@@ -16,7 +16,7 @@ pub enum Filter {
     Lanczos,
 }
 
-impl Filter {
+impl ResizeFilter {
     /// Parses the number in preprocessor_config.json (Pillow's `Resampling`).
     pub fn from_number(number: u64) -> Option<Self> {
         Some(match number {
@@ -37,7 +37,7 @@ impl Filter {
 
     /// Returns the (input, weight) pairs of each of `to` outputs from `from` inputs.
     pub(super) fn weights(self, from: usize, to: usize) -> Vec<Vec<(usize, f32)>> {
-        let (first, width, exact) = self.exact(from, to);
+        let (first, width, exact) = self.float_weights(from, to);
         let row = |(first, weights): (u32, &[f64])| {
             let all = weights.iter().enumerate().map(|(j, w)| (first as usize + j, *w as f32));
             all.filter(|(_, w)| *w != 0.0).collect()
@@ -46,7 +46,7 @@ impl Filter {
     }
 
     /// Returns the first input of each output, the maximum inputs per output `width`, and the weights `[to, width]`.
-    fn exact(self, from: usize, to: usize) -> (Vec<u32>, usize, Vec<f64>) {
+    fn float_weights(self, from: usize, to: usize) -> (Vec<u32>, usize, Vec<f64>) {
         let scale = from as f64 / to as f64;
         let stretch = scale.max(1.0);
         let support = self.support() * stretch;
@@ -85,7 +85,7 @@ impl Filter {
 
 /// Fixed-point weights of one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taps {
+pub struct FilterTaps {
     /// Number of inputs.
     pub from: usize,
     /// Fractional bits of the weights.
@@ -98,13 +98,13 @@ pub struct Taps {
     pub weights: Vec<i16>,
 }
 
-impl Taps {
+impl FilterTaps {
     /// Computes the weights of `to` outputs from `from` inputs.
-    pub fn new(from: usize, to: usize, filter: Filter) -> Self {
+    pub fn new(from: usize, to: usize, filter: ResizeFilter) -> Self {
         if from == to {
             return Self { from, precision: 0, first: (0..to as u32).collect(), width: 0, weights: Vec::new() };
         }
-        let (first, width, exact) = filter.exact(from, to);
+        let (first, width, exact) = filter.float_weights(from, to);
         let largest = exact.iter().copied().fold(0.0f64, f64::max);
         // As many fractional bits as the largest weight leaves of 15.
         let precision = (0..22).find(|p| (0.5 + largest * f64::from(1u32 << (p + 1))) as u32 >= 1 << 15).unwrap_or(22);
@@ -113,7 +113,7 @@ impl Taps {
     }
 
     /// Returns the first input and the weights of output `i`.
-    fn of(&self, i: usize) -> (usize, &[i16]) {
+    fn inputs(&self, i: usize) -> (usize, &[i16]) {
         let first = self.first[i] as usize;
         let weights = &self.weights[i * self.width..(i + 1) * self.width];
         (first, &weights[..self.width.min(self.from - first)])
@@ -135,7 +135,7 @@ impl Taps {
         }
         let half = 1i32 << (self.precision - 1);
         for i in 0..self.first.len() {
-            let (first, weights) = self.of(i);
+            let (first, weights) = self.inputs(i);
             let mut sum = [half; 3];
             for (pixel, w) in row[first * channels..].chunks_exact(channels).zip(weights) {
                 for (s, value) in sum.iter_mut().zip(pixel) {
@@ -147,13 +147,13 @@ impl Taps {
     }
 
     /// Resizes an image vertically.
-    fn rows(&self, picture: &Picture) -> Picture {
+    fn rows(&self, picture: &RgbImage) -> RgbImage {
         let pitch = picture.width * 3;
         let half = 1i32 << (self.precision - 1);
         let mut rgb = Vec::with_capacity(self.first.len() * pitch);
         let mut sums = vec![0i32; pitch];
         for i in 0..self.first.len() {
-            let (first, weights) = self.of(i);
+            let (first, weights) = self.inputs(i);
             sums.fill(half);
             for (row, w) in picture.rgb[first * pitch..].chunks_exact(pitch).zip(weights) {
                 for (s, value) in sums.iter_mut().zip(row) {
@@ -162,21 +162,21 @@ impl Taps {
             }
             rgb.extend(sums.iter().map(|s| self.rounded(*s)));
         }
-        Picture { width: picture.width, height: self.first.len(), rgb }
+        RgbImage { width: picture.width, height: self.first.len(), rgb }
     }
 }
 
 /// Resizes an image.
-pub fn resize(picture: &Picture, width: usize, height: usize, filter: Filter) -> Picture {
+pub fn resize(picture: &RgbImage, width: usize, height: usize, filter: ResizeFilter) -> RgbImage {
     let mut made = picture.clone();
     if width != picture.width {
-        let taps = Taps::new(picture.width, width, filter);
+        let taps = FilterTaps::new(picture.width, width, filter);
         let mut rgb = Vec::with_capacity(width * picture.height * 3);
         picture.rgb.chunks_exact(picture.width * 3).for_each(|row| taps.row(row, 3, &mut rgb));
-        made = Picture { width, height: picture.height, rgb };
+        made = RgbImage { width, height: picture.height, rgb };
     }
     if height != made.height {
-        made = Taps::new(made.height, height, filter).rows(&made);
+        made = FilterTaps::new(made.height, height, filter).rows(&made);
     }
     made
 }

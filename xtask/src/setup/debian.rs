@@ -1,6 +1,6 @@
 //! Installs Debian packages with apt.
 
-use crate::command::{as_root, ask, command, exists, run, step};
+use crate::command::{as_root, command, is_installed, output_of, run, run_step};
 use anyhow::{Result, bail};
 
 /// Installs missing packages.
@@ -10,10 +10,10 @@ pub fn install(packages: &[&str]) -> Result<()> {
         return Ok(());
     }
     let list = missing.join(", ");
-    if !exists("apt-get") {
+    if !is_installed("apt-get") {
         bail!("apt-get is not available. Install the equivalents of these Debian packages: {list}.");
     }
-    step(&format!("installing Debian packages {list} (1 to 2 minutes)"), || {
+    run_step(&format!("installing Debian packages {list} (1 to 2 minutes)"), || {
         run(as_root("apt-get").args(["update", "-qq"]))?;
         run(as_root("env")
             .args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-qq", "--no-install-recommends"])
@@ -24,5 +24,5 @@ pub fn install(packages: &[&str]) -> Result<()> {
 
 fn installed(package: &str) -> bool {
     let query = ["-W", "-f=${db:Status-Status}", package];
-    ask(command("dpkg-query").args(query)).is_some_and(|status| status == "installed")
+    output_of(command("dpkg-query").args(query)).is_some_and(|status| status == "installed")
 }

@@ -6,7 +6,7 @@ mod wasm;
 
 pub use wasm::Toolchain;
 
-use crate::command::{ask, command, exists, say};
+use crate::command::{command, is_installed, output_of, print_heading};
 use crate::npm;
 use anyhow::{Result, bail};
 
@@ -21,16 +21,16 @@ pub fn for_build() -> Result<Toolchain> {
 /// Installs what the tests require too: a browser with its WebDriver, and a Vulkan adapter for native tests.
 pub fn everything() -> Result<Toolchain> {
     let toolchain = for_build()?;
-    if !(exists("chromium") && exists("chromedriver")) {
+    if !(is_installed("chromium") && is_installed("chromedriver")) {
         debian::install(&["chromium", "chromium-driver"])?;
     }
     if cfg!(target_os = "linux") && !has_vulkan_driver() {
         debian::install(&["mesa-vulkan-drivers"])?;
     }
-    if !exists("chromium") {
+    if !is_installed("chromium") {
         bail!("the browser tests require `chromium` and `chromedriver` on PATH. Install both.");
     }
-    say(&format!("ready: {}", toolchain.describe()));
+    print_heading(&format!("ready: {}", toolchain.describe()));
     Ok(toolchain)
 }
 
@@ -42,5 +42,5 @@ fn has_vulkan_driver() -> bool {
 
 /// The version line of a program, for messages.
 fn version(program: &str) -> String {
-    ask(command(program).arg("--version")).unwrap_or_else(|| format!("no {program}"))
+    output_of(command(program).arg("--version")).unwrap_or_else(|| format!("no {program}"))
 }

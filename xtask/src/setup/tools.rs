@@ -1,7 +1,7 @@
 //! Installs wasm-pack and the wasm-bindgen programs with `cargo install` into cargo's own folder.
 
 use super::Toolchain;
-use crate::command::{ask, command, run, say, step};
+use crate::command::{command, output_of, print_heading, run, run_step};
 use crate::{manifest, workspace};
 use anyhow::Result;
 
@@ -26,10 +26,10 @@ pub fn install(toolchain: &Toolchain) -> Result<()> {
         Tool { name: "wasm-bindgen-cli", program: "wasm-bindgen-test-runner", version: bindgen, flags },
     ];
     for tool in tools {
-        let found = ask(toolchain.command(tool.program).arg("--version")).unwrap_or_default();
+        let found = output_of(toolchain.command(tool.program).arg("--version")).unwrap_or_default();
         if found.split_whitespace().nth(1) != Some(tool.version.as_str()) {
             let what = format!("installing {} {} (about 2 minutes, once)", tool.name, tool.version);
-            step(&what, || tool.install())?;
+            run_step(&what, || tool.install())?;
         }
     }
     Ok(())
@@ -49,7 +49,9 @@ impl Tool {
                 .current_dir(std::env::temp_dir()))
         };
         attempt(&["--locked"]).or_else(|_| {
-            say("installing with the crate's lock file failed (the registry may lack a version): retrying without it");
+            print_heading(
+                "installing with the crate's lock file failed (the registry may lack a version): retrying without it",
+            );
             attempt(&[])
         })
     }

@@ -1,7 +1,7 @@
 //! Rust compilers for wasm32: rustup's, or Debian's with a standard library that is built once.
 
 use super::{debian, version};
-use crate::command::{as_root, ask, command, run, say, step};
+use crate::command::{as_root, command, output_of, print_heading, run, run_step};
 use crate::workspace;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ const DEBIAN_LIBRARIES: &str = "/usr/lib/rustlib/wasm32-unknown-unknown/lib";
 /// File next to the libraries that names their compiler. Written last, so that an interrupted installation is repeated.
 const DEBIAN_STAMP: &str = "/usr/lib/rustlib/wasm32-unknown-unknown/lib/built-by";
 /// Name of Debian's compiler in rustup.
-const LINKED: &str = "debian";
+const LINKED_TOOLCHAIN: &str = "debian";
 
 /// The compiler that builds for wasm32.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Toolchain {
     /// The compiler on PATH, with the target installed.
-    Ordinary,
+    OnPath,
     /// Debian's in /usr/bin, independent of the one on PATH.
     Debian,
 }
@@ -42,7 +42,7 @@ impl Toolchain {
 
     /// The compiler's version line.
     pub fn describe(self) -> String {
-        ask(self.command("rustc").arg("--version")).unwrap_or_else(|| "no rustc".to_owned())
+        output_of(self.command("rustc").arg("--version")).unwrap_or_else(|| "no rustc".to_owned())
     }
 }
 
@@ -55,18 +55,18 @@ fn cargo_bin() -> Option<PathBuf> {
 /// Finds or installs a compiler for wasm32: rustup first, then Debian's packages.
 pub fn install() -> Result<Toolchain> {
     if ordinary_has_target() {
-        return Ok(Toolchain::Ordinary);
+        return Ok(Toolchain::OnPath);
     }
     if debian_is_built() {
         return Ok(Toolchain::Debian);
     }
-    let added = step(&format!("adding Rust's target {TARGET}"), || {
+    let added = run_step(&format!("adding Rust's target {TARGET}"), || {
         run(command("rustup").args(["target", "add", TARGET]).current_dir(workspace::root()))
     });
     match added {
-        Ok(()) if ordinary_has_target() => return Ok(Toolchain::Ordinary),
-        Ok(()) => say("rustup added the target to a toolchain other than the rustc on PATH"),
-        Err(error) => say(&format!("rustup cannot add the target ({error:#}); using Debian's compiler")),
+        Ok(()) if ordinary_has_target() => return Ok(Toolchain::OnPath),
+        Ok(()) => print_heading("rustup added the target to a toolchain other than the rustc on PATH"),
+        Err(error) => print_heading(&format!("rustup cannot add the target ({error:#}); using Debian's compiler")),
     }
     install_debian()?;
     Ok(Toolchain::Debian)
@@ -74,12 +74,12 @@ pub fn install() -> Result<Toolchain> {
 
 fn ordinary_has_target() -> bool {
     // For /usr/bin/rustc, Debian's own, setup builds the library; only the stamp shows that it is complete.
-    let folder = ask(command("rustc").args(["--print", "target-libdir", "--target", TARGET]));
+    let folder = output_of(command("rustc").args(["--print", "target-libdir", "--target", TARGET]));
     folder.is_some_and(|folder| folder != DEBIAN_LIBRARIES && has_library(Path::new(&folder), "libcore-"))
 }
 
 fn debian_is_built() -> bool {
-    let compiler = ask(command("/usr/bin/rustc").arg("-vV"));
+    let compiler = output_of(command("/usr/bin/rustc").arg("-vV"));
     compiler.is_some() && std::fs::read_to_string(DEBIAN_STAMP).ok().map(|text| text.trim().to_owned()) == compiler
 }
 
@@ -94,11 +94,11 @@ fn install_debian() -> Result<()> {
     run(as_root("ln").args(["-sfn", "/usr/lib/llvm-22/bin/lld", linker]))?;
     let what =
         format!("building the standard library for {TARGET} with Debian's {} (a minute)", version("/usr/bin/rustc"));
-    step(&what, || {
+    run_step(&what, || {
         let built = build_library()?;
         install_library(&built)
     })?;
-    use_by_hand()
+    link_debian_toolchain()
 }
 
 /// Builds std and test in an empty crate. Returns the folder of their .rlib files.
@@ -135,15 +135,15 @@ fn install_library(built: &Path) -> Result<()> {
     run(as_root("rm").args(["-rf", DEBIAN_LIBRARIES]))?;
     run(as_root("install").args(["-m", "644", "-D", "-t", DEBIAN_LIBRARIES]).args(&libraries))?;
     let stamp = workspace::path("target/xtask/built-by");
-    std::fs::write(&stamp, ask(command("/usr/bin/rustc").arg("-vV")).unwrap_or_default())?;
+    std::fs::write(&stamp, output_of(command("/usr/bin/rustc").arg("-vV")).unwrap_or_default())?;
     run(as_root("install").args(["-m", "644"]).arg(&stamp).arg(DEBIAN_STAMP))
 }
 
 /// Makes `wasm-pack` use Debian's compiler when called manually in crate/, where rustup's would come first.
-fn use_by_hand() -> Result<()> {
-    if ask(command("rustup").arg("--version")).is_none() {
+fn link_debian_toolchain() -> Result<()> {
+    if output_of(command("rustup").arg("--version")).is_none() {
         return Ok(());
     }
-    run(command("rustup").args(["toolchain", "link", LINKED, "/usr"]))?;
-    run(command("rustup").args(["override", "set", LINKED, "--path"]).arg(workspace::path("crate")))
+    run(command("rustup").args(["toolchain", "link", LINKED_TOOLCHAIN, "/usr"]))?;
+    run(command("rustup").args(["override", "set", LINKED_TOOLCHAIN, "--path"]).arg(workspace::path("crate")))
 }

@@ -10,26 +10,26 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 const SHAPES: &str = include_str!("../../../../www/bench/shapes.json");
-const SOUNDS: &str = include_str!("../../../../www/bench/sounds.json");
+const SPEECH_SHAPES: &str = include_str!("../../../../www/bench/sounds.json");
 /// Bytes of the random block from which all weights are cut.
-const BLOCK: usize = 16 << 20;
+const BLOCK_BYTES: usize = 16 << 20;
 /// Weights that share a scale and a bias.
-const GROUP: usize = 64;
+const GROUP_SIZE: usize = 64;
 /// Standard deviation of the weights, as in transformers' initialization: logits stay finite and differ from each
 /// other.
-const DEVIATION: f32 = 0.02;
+const STANDARD_DEVIATION: f32 = 0.02;
 
 /// A temporary folder, removed on drop.
-pub struct Made(PathBuf);
+pub struct TempFolder(PathBuf);
 
-impl Made {
+impl TempFolder {
     /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 }
 
-impl Drop for Made {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         // A folder that cannot be removed stays in the temporary directory.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -37,7 +37,7 @@ impl Drop for Made {
 }
 
 /// Byte blocks from which tensors are filled.
-struct Blocks {
+struct RandomBlocks {
     random: Vec<u8>,
     /// Four ternary weights per byte, packed as in BitNet.
     ternary: Vec<u8>,
@@ -50,7 +50,7 @@ struct Blocks {
     zeros: Vec<u8>,
 }
 
-impl Blocks {
+impl RandomBlocks {
     fn new() -> Self {
         let mut state = 88_172_645_463_325_252u64;
         let mut next = move || {
@@ -62,18 +62,18 @@ impl Blocks {
         let halves = |value: &mut dyn FnMut() -> f32, count: usize| -> Vec<u8> {
             (0..count).flat_map(|_| f16::from_f32(value()).to_le_bytes()).collect()
         };
-        let random: Vec<u8> = (0..BLOCK / 4).flat_map(|_| next().to_le_bytes()).collect();
+        let random: Vec<u8> = (0..BLOCK_BYTES / 4).flat_map(|_| next().to_le_bytes()).collect();
         let digits = |byte: u8| (0..4).map(|i| (((byte >> (2 * i)) & 3) % 3) << (2 * i)).sum();
         let ternary = random.iter().map(|byte| digits(*byte)).collect();
         let exponents = random[..1 << 20].iter().map(|byte| 119 + byte % 3).collect();
         // The sum of twelve uniform numbers approximates a normal distribution.
-        let mut normal = || ((0..12).map(|_| next() as f32 / u32::MAX as f32).sum::<f32>() - 6.0) * DEVIATION;
-        let normal = halves(&mut normal, BLOCK / 2);
+        let mut normal = || ((0..12).map(|_| next() as f32 / u32::MAX as f32).sum::<f32>() - 6.0) * STANDARD_DEVIATION;
+        let normal = halves(&mut normal, BLOCK_BYTES / 2);
         let spread = |factor: f32| -> Vec<u8> {
             let mut index = 0u32;
             let mut value = || {
                 index = index.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                DEVIATION / 4.61 * (0.9 + 0.2 * (index >> 8) as f32 / (1 << 24) as f32) * factor
+                STANDARD_DEVIATION / 4.61 * (0.9 + 0.2 * (index >> 8) as f32 / (1 << 24) as f32) * factor
             };
             halves(&mut value, 1 << 19)
         };
@@ -92,13 +92,13 @@ impl Blocks {
 }
 
 /// Tensors in file order.
-struct Tensors<'a> {
+struct TensorFile<'a> {
     header: Map<String, Value>,
     parts: Vec<(&'a [u8], usize)>,
     offset: usize,
 }
 
-impl<'a> Tensors<'a> {
+impl<'a> TensorFile<'a> {
     fn add(&mut self, name: &str, dtype: &str, width: usize, shape: &[usize], block: &'a [u8]) {
         let bytes = shape.iter().product::<usize>() * width;
         let end = self.offset + bytes;
@@ -107,20 +107,20 @@ impl<'a> Tensors<'a> {
         self.offset = end;
     }
 
-    fn matrix(&mut self, name: &str, [rows, cols]: [usize; 2], stored: Stored, blocks: &'a Blocks) {
+    fn matrix(&mut self, name: &str, [rows, cols]: [usize; 2], stored: MatrixEncoding, blocks: &'a RandomBlocks) {
         let base = name.trim_end_matches(".weight");
         match stored {
-            Stored::Half => self.add(name, "F16", 2, &[rows, cols], &blocks.normal),
-            Stored::Mlx4 => {
+            MatrixEncoding::F16 => self.add(name, "F16", 2, &[rows, cols], &blocks.normal),
+            MatrixEncoding::Mlx4 => {
                 self.add(name, "U32", 4, &[rows, cols / 8], &blocks.random);
-                self.add(&format!("{base}.scales"), "F16", 2, &[rows, cols / GROUP], &blocks.scales);
-                self.add(&format!("{base}.biases"), "F16", 2, &[rows, cols / GROUP], &blocks.biases);
+                self.add(&format!("{base}.scales"), "F16", 2, &[rows, cols / GROUP_SIZE], &blocks.scales);
+                self.add(&format!("{base}.biases"), "F16", 2, &[rows, cols / GROUP_SIZE], &blocks.biases);
             }
-            Stored::Mxfp4 => {
+            MatrixEncoding::Mxfp4 => {
                 self.add(&format!("{name}_blocks"), "U8", 1, &[rows, cols / 32, 16], &blocks.random);
                 self.add(&format!("{name}_scales"), "U8", 1, &[rows, cols / 32], &blocks.exponents);
             }
-            Stored::Ternary => {
+            MatrixEncoding::Ternary => {
                 self.add(name, "U8", 1, &[rows / 4, cols], &blocks.ternary);
                 self.add(&format!("{base}.weight_scale"), "F16", 2, &[1], &blocks.scales);
             }
@@ -159,9 +159,9 @@ impl<'a> Tensors<'a> {
 
 /// Encoding of a checkpoint's matrices.
 #[derive(Clone, Copy, PartialEq)]
-enum Stored {
+enum MatrixEncoding {
     /// f16.
-    Half,
+    F16,
     /// MLX's 4-bit affine quantization.
     Mlx4,
     /// MLX 4-bit, with MXFP4 experts as in GPT-OSS.
@@ -170,26 +170,26 @@ enum Stored {
     Ternary,
 }
 
-impl Stored {
+impl MatrixEncoding {
     /// The encoding with the fewest bits that the configuration allows; declares MLX 4-bit in the configuration.
-    fn few_bits(config: &mut Value) -> Self {
+    fn low_bit(config: &mut Value) -> Self {
         let method = config["quantization_config"]["quant_method"].as_str();
         let stored = match method {
             Some("bitnet") => return Self::Ternary,
             Some("mxfp4") => Self::Mxfp4,
             _ => Self::Mlx4,
         };
-        config["quantization"] = json!({ "group_size": GROUP, "bits": 4 });
+        config["quantization"] = json!({ "group_size": GROUP_SIZE, "bits": 4 });
         stored
     }
 
     /// The encoding of a matrix of this kind.
-    fn of(self, kind: WeightKind, cols: usize) -> Self {
+    fn for_weight(self, kind: WeightKind, cols: usize) -> Self {
         match (self, kind) {
-            (_, WeightKind::Router) | (Self::Ternary, WeightKind::Table) => Self::Half,
+            (_, WeightKind::Router) | (Self::Ternary, WeightKind::Table) => Self::F16,
             (Self::Ternary, _) | (Self::Mxfp4, WeightKind::Experts { .. }) => self,
-            (Self::Half, _) => self,
-            _ if !cols.is_multiple_of(GROUP) => Self::Half,
+            (Self::F16, _) => self,
+            _ if !cols.is_multiple_of(GROUP_SIZE) => Self::F16,
             _ => Self::Mlx4,
         }
     }
@@ -197,7 +197,7 @@ impl Stored {
 
 /// Writes the checkpoint of a shape into a temporary folder: f16, or the configuration's low-bit encoding (MLX 4-bit by
 /// default). `hollow` checkpoints hold zeros and take no disk space.
-pub fn make(shape: &str, four_bits: bool, hollow: bool) -> Result<Made, String> {
+pub fn make_checkpoint(shape: &str, four_bits: bool, hollow: bool) -> Result<TempFolder, String> {
     let shapes: Map<String, Value> = serde_json::from_str(SHAPES).map_err(|e| e.to_string())?;
     let names = || shapes.keys().cloned().collect::<Vec<_>>().join(", ");
     let known = shapes.get(shape).and_then(|s| s.get("config")).cloned();
@@ -217,36 +217,42 @@ pub fn make(shape: &str, four_bits: bool, hollow: bool) -> Result<Made, String> 
     }
     config["torch_dtype"] = json!("float16");
     let graph = jerboa::arch::graph(&config).map_err(|e| e.to_string())?;
-    let stored = if four_bits { Stored::few_bits(&mut config) } else { Stored::Half };
+    let stored = if four_bits { MatrixEncoding::low_bit(&mut config) } else { MatrixEncoding::F16 };
     if !four_bits && let Some(config) = config.as_object_mut() {
         config.remove("quantization_config");
     }
     let name = format!("jerboa-bench-{}-{}", std::process::id(), shape.replace(['/', '.'], "-"));
-    let made = Made(std::env::temp_dir().join(name));
-    write(made.path(), &config, &[graph], stored, hollow)?;
+    let made = TempFolder(std::env::temp_dir().join(name));
+    write_checkpoint(made.path(), &config, &[graph], stored, hollow)?;
     Ok(made)
 }
 
 /// Writes the f16 checkpoint of a speech model. Its codec goes to the subfolder `codec`.
-pub fn make_sound(shape: &str, folder: &Path) -> Result<(), String> {
-    let shapes: Map<String, Value> = serde_json::from_str(SOUNDS).map_err(|e| e.to_string())?;
+pub fn make_speech_checkpoint(shape: &str, folder: &Path) -> Result<(), String> {
+    let shapes: Map<String, Value> = serde_json::from_str(SPEECH_SHAPES).map_err(|e| e.to_string())?;
     let names = || shapes.keys().cloned().collect::<Vec<_>>().join(", ");
     let found = shapes.get(shape).ok_or_else(|| format!("unknown shape '{shape}'. Use one of: {}.", names()))?;
     let config = &found["config"];
-    let graphs = match jerboa::arch::speech(config).map_err(|e| e.to_string())? {
+    let graphs = match jerboa::arch::speech_graphs(config).map_err(|e| e.to_string())? {
         Some(speech) => vec![speech.decoder, speech.encoder, speech.keys, speech.values],
         None => vec![jerboa::arch::graph(config).map_err(|e| e.to_string())?],
     };
-    write(folder, config, &graphs, Stored::Half, false)?;
+    write_checkpoint(folder, config, &graphs, MatrixEncoding::F16, false)?;
     let Some(codec) = found.get("codec") else { return Ok(()) };
-    let graph = jerboa::arch::codec(codec).map_err(|e| e.to_string())?;
-    write(&folder.join("codec"), codec, &[graph], Stored::Half, false)
+    let graph = jerboa::arch::codec_graph(codec).map_err(|e| e.to_string())?;
+    write_checkpoint(&folder.join("codec"), codec, &[graph], MatrixEncoding::F16, false)
 }
 
 /// Writes a configuration and random weights for graphs; weights shared by several graphs are written once.
-fn write(folder: &Path, config: &Value, graphs: &[Graph], stored: Stored, hollow: bool) -> Result<(), String> {
-    let blocks = Blocks::new();
-    let mut tensors = Tensors { header: Map::new(), parts: Vec::new(), offset: 0 };
+fn write_checkpoint(
+    folder: &Path,
+    config: &Value,
+    graphs: &[Graph],
+    stored: MatrixEncoding,
+    hollow: bool,
+) -> Result<(), String> {
+    let blocks = RandomBlocks::new();
+    let mut tensors = TensorFile { header: Map::new(), parts: Vec::new(), offset: 0 };
     let mut known = BTreeSet::new();
     for weight in graphs.iter().flat_map(|graph| &graph.weights) {
         for (name, rows) in weight.parts.iter().filter(|part| known.insert(part.0.clone())) {
@@ -254,7 +260,7 @@ fn write(folder: &Path, config: &Value, graphs: &[Graph], stored: Stored, hollow
                 let block = if name.ends_with("bias") { &blocks.zeros } else { &blocks.ones };
                 tensors.add(name, "F16", 2, &[*rows], block);
             } else {
-                let stored = stored.of(weight.kind, weight.cols);
+                let stored = stored.for_weight(weight.kind, weight.cols);
                 tensors.matrix(name, [*rows, weight.cols], stored, &blocks);
             }
         }

@@ -1,20 +1,20 @@
 //! The `bench` command: options, and the model to measure, generated if needed.
 
-use super::{Load, Settings, bench, checkpoint, load_line};
-use crate::open::with_model;
-use crate::options::{Given, Result, flag, list, parsed, told, value};
+use super::{BenchSettings, LoadTimings, bench, checkpoint, load_line};
+use crate::open::with_optional_model;
+use crate::options::{CliArgs, Result, flag, format_error, list, parsed, value};
 use crate::out;
 use clap::{ArgGroup, Command, value_parser};
 use jerboa::gpu::Backend;
 use jerboa::hub::Progress;
-use jerboa::task::Loaded;
+use jerboa::task::ChatModel;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
 
 pub fn command(command: Command) -> Command {
-    with_model(command)
+    with_optional_model(command)
         .args([
             value("shape", "NAME", "Shape of a random checkpoint: from www/bench/shapes.json, or a config.json"),
             parsed("stored", "TYPE", ["mlx4", "f16"], "Encoding of that checkpoint").default_value("mlx4"),
@@ -36,23 +36,26 @@ pub fn make_command(command: Command) -> Command {
 }
 
 /// Writes a random checkpoint of a speech model, for `transcribe --times`, `speak` and the bench page.
-pub async fn make(given: &Given) -> Result<()> {
-    checkpoint::make_sound(&given.need::<String>("shape")?, std::path::Path::new(&given.need::<String>("out")?))
+pub async fn make(given: &CliArgs) -> Result<()> {
+    checkpoint::make_speech_checkpoint(
+        &given.require::<String>("shape")?,
+        std::path::Path::new(&given.require::<String>("out")?),
+    )
 }
 
-pub async fn run(given: &Given) -> Result<()> {
-    let settings = Settings {
+pub async fn run(given: &CliArgs) -> Result<()> {
+    let settings = BenchSettings {
         shape: given.text("shape"),
-        stored: given.need("stored")?,
-        weights: given.need("weights")?,
-        prompts: given.all("prompt"),
-        tokens: given.need("gen")?,
-        runs: given.need("reps")?,
-        warm: given.need("warm")?,
-        settled: given.has("settled"),
-        profile: !given.has("no-profile"),
+        stored: given.require("stored")?,
+        weights: given.require("weights")?,
+        prompts: given.values("prompt"),
+        tokens: given.require("gen")?,
+        runs: given.require("reps")?,
+        warm: given.require("warm")?,
+        settled: given.is_set("settled"),
+        profile: !given.is_set("no-profile"),
     };
-    let make = |shape: &String| checkpoint::make(shape, settings.stored == "mlx4", false);
+    let make = |shape: &String| checkpoint::make_checkpoint(shape, settings.stored == "mlx4", false);
     let made = settings.shape.as_ref().map(make).transpose()?;
     let name = made.as_ref().map_or_else(|| given.model_name(), |made| made.path().to_string_lossy().into_owned());
     let mut options = given.run_options()?;
@@ -64,14 +67,14 @@ pub async fn run(given: &Given) -> Result<()> {
         seen.borrow_mut().entry(event.phase.name()).or_insert(start.elapsed().as_secs_f64() * 1e3);
     });
     let source = given.source_of(&name, progress).await?;
-    let mut loaded = Loaded::load(given.gpu().await?, &source, &name, options).await.map_err(told)?;
-    let load = Load { ms: start.elapsed().as_secs_f64() * 1e3, phases: phases.take() };
+    let mut loaded = ChatModel::load(given.gpu().await?, &source, &name, options).await.map_err(format_error)?;
+    let load = LoadTimings { ms: start.elapsed().as_secs_f64() * 1e3, phases: phases.take() };
     let name = settings.shape.as_deref().unwrap_or(&name);
     let result = bench(&mut loaded, name, &load, &settings).await?;
     if loaded.session.gpu.caps().software {
         eprintln!("This adapter is a software renderer on the CPU: its timings say nothing about GPU speed.");
     }
     eprintln!("{}", load_line(&result));
-    out::line(result);
+    out::print_line(result);
     Ok(())
 }

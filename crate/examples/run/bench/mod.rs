@@ -5,10 +5,10 @@ mod command;
 
 pub use command::{command, make, make_command, run};
 
-use jerboa::exec::{Limits, MeasureOptions, Measurement};
+use jerboa::exec::{MeasureOptions, Measurement, Roofline};
 use jerboa::gpu::Backend;
 use jerboa::hub::AbortFlag;
-use jerboa::task::{Event, GenerateRequest, Loaded};
+use jerboa::task::{ChatModel, GenerateRequest, TokenEvent};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ type Result<T> = std::result::Result<T, String>;
 
 /// Settings of a measurement, with the page's field names.
 #[derive(Serialize)]
-pub struct Settings {
+pub struct BenchSettings {
     /// Shape of a generated checkpoint; `None` for an existing model.
     pub shape: Option<String>,
     /// Encoding of the generated checkpoint: mlx4 or f16.
@@ -39,7 +39,7 @@ pub struct Settings {
     pub profile: bool,
 }
 
-fn text(error: impl std::fmt::Display) -> String {
+fn error_text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
@@ -53,21 +53,21 @@ fn prompt_ids(length: usize, vocab: usize, seed: usize) -> Vec<u32> {
     (0..length).map(|_| next()).collect()
 }
 
-async fn generate(loaded: &mut Loaded, prompt: usize, tokens: usize, seed: usize) -> Result<Value> {
+async fn generate(loaded: &mut ChatModel, prompt: usize, tokens: usize, seed: usize) -> Result<Value> {
     let ids = prompt_ids(prompt, loaded.session.vocab(), seed);
     let request = json!({ "ids": ids, "maxTokens": tokens, "temperature": 0, "ignoreEos": true });
-    let request = GenerateRequest::from_json(&request.to_string()).map_err(text)?;
+    let request = GenerateRequest::from_json(&request.to_string()).map_err(error_text)?;
     let start = Instant::now();
     let (mut first, mut last, mut count) = (None, 0.0, 0);
     let abort = AbortFlag::new();
-    let each = |event: &Event| {
+    let each = |event: &TokenEvent| {
         if !event.ids.is_empty() {
             last = start.elapsed().as_secs_f64() * 1e3;
             first.get_or_insert(last);
             count += event.ids.len();
         }
     };
-    let outcome = loaded.generate(&request, &abort, each).await.map_err(text)?;
+    let outcome = loaded.generate(&request, &abort, each).await.map_err(error_text)?;
     let first = first.ok_or("the model generated no tokens")?;
     Ok(json!({
         "prompt_tokens": prompt,
@@ -83,62 +83,62 @@ async fn generate(loaded: &mut Loaded, prompt: usize, tokens: usize, seed: usize
 }
 
 /// A field of all runs with one prompt length, in order.
-fn values(runs: &[Value], prompt: usize, field: &str) -> Vec<f64> {
+fn run_values(runs: &[Value], prompt: usize, field: &str) -> Vec<f64> {
     let mine = runs.iter().filter(|r| r.get("prompt_tokens").and_then(Value::as_u64) == Some(prompt as u64));
     mine.filter_map(|r| r.get(field).and_then(Value::as_f64)).collect()
 }
 
 /// Median, minimum and maximum of the values as JSON, and the median alone.
-fn range(mut values: Vec<f64>) -> (Value, f64) {
+fn median_range(mut values: Vec<f64>) -> (Value, f64) {
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values.get((share * (values.len().max(1) - 1) as f64) as usize).copied().unwrap_or(f64::NAN);
     (json!({ "median": at(0.5), "min": at(0.0), "max": at(1.0) }), at(0.5))
 }
 
 /// Median read bandwidth in GB/s (10^9 bytes) and median time of a dispatch in microseconds.
-fn middle(limits: &[Limits]) -> (f64, f64) {
-    let of = |each: fn(&Limits) -> f64| range(limits.iter().map(each).collect()).1;
+fn median_limits(limits: &[Roofline]) -> (f64, f64) {
+    let of = |each: fn(&Roofline) -> f64| median_range(limits.iter().map(each).collect()).1;
     (of(|limits| limits.read_gbs), of(|limits| limits.dispatch_us))
 }
 
 /// Summarizes all runs of one prompt length. `limits` has one entry per round of runs, or none.
-async fn row(
-    loaded: &mut Loaded,
+async fn summarize_prompt(
+    loaded: &mut ChatModel,
     prompt: usize,
-    settings: &Settings,
+    settings: &BenchSettings,
     runs: &[Value],
-    limits: &[Limits],
+    limits: &[Roofline],
 ) -> Result<Value> {
-    let rates = values(runs, prompt, "decode_tps");
-    let (decode, rate) = range(rates.clone());
+    let rates = run_values(runs, prompt, "decode_tps");
+    let (decode, rate) = median_range(rates.clone());
     let step_ms = 1e3 / rate;
     let mut row = json!({
         "prompt": prompt,
         "decode_tps": decode,
-        "prefill_tps": range(values(runs, prompt, "prefill_tps")).0,
-        "ttft_ms": range(values(runs, prompt, "ttft_ms")).0,
+        "prefill_tps": median_range(run_values(runs, prompt, "prefill_tps")).0,
+        "ttft_ms": median_range(run_values(runs, prompt, "ttft_ms")).0,
         "step_ms": step_ms,
     });
     if !limits.is_empty() {
         let position = (prompt + settings.tokens / 2).min(loaded.session.capacity.saturating_sub(64));
         let profile = if prompt > 1 { vec![1, prompt.min(1024)] } else { vec![1] };
         let options = MeasureOptions { position, profile, steps: 32, ..MeasureOptions::default() };
-        let measured: Measurement = loaded.measure(&options).await.map_err(text)?;
+        let measured: Measurement = loaded.measure(&options).await.map_err(error_text)?;
         let limit_ms = |read_gbs: f64, dispatch_us: f64| {
             measured.dispatches_per_token as f64 * dispatch_us / 1e3 + measured.bytes_per_token as f64 / read_gbs / 1e6
         };
         let shares = rates.iter().zip(limits).map(|(rate, of)| limit_ms(of.read_gbs, of.dispatch_us) * rate / 1e3);
-        let (read_gbs, dispatch_us) = middle(limits);
+        let (read_gbs, dispatch_us) = median_limits(limits);
         row["limit_ms"] = json!(limit_ms(read_gbs, dispatch_us));
-        row["share_of_limit"] = range(shares.collect()).0;
+        row["share_of_limit"] = median_range(shares.collect()).0;
         row["share_of_bandwidth"] = json!(limit_ms(read_gbs, 0.0) / step_ms);
-        row["measured"] = serde_json::to_value(&measured).map_err(text)?;
+        row["measured"] = serde_json::to_value(&measured).map_err(error_text)?;
     }
     Ok(row)
 }
 
 /// Timings of the load.
-pub struct Load {
+pub struct LoadTimings {
     /// Milliseconds from opening the files to a runnable model.
     pub ms: f64,
     /// Milliseconds from the start to the begin of each phase.
@@ -171,7 +171,7 @@ pub fn load_line(result: &Value) -> String {
 }
 
 /// Runs an unmeasured generation.
-async fn warm(loaded: &mut Loaded, prompt: usize, settings: &Settings) -> Result<()> {
+async fn warm_up(loaded: &mut ChatModel, prompt: usize, settings: &BenchSettings) -> Result<()> {
     if settings.warm > 0 {
         generate(loaded, prompt, settings.warm, 99).await?;
     }
@@ -179,13 +179,13 @@ async fn warm(loaded: &mut Loaded, prompt: usize, settings: &Settings) -> Result
 }
 
 /// Measures a loaded model.
-pub async fn bench(loaded: &mut Loaded, name: &str, load: &Load, settings: &Settings) -> Result<Value> {
-    let memory = json!({ "processBytes": peak_bytes(), "gpuBytes": loaded.session.gpu.created().bytes });
+pub async fn bench(loaded: &mut ChatModel, name: &str, load: &LoadTimings, settings: &BenchSettings) -> Result<Value> {
+    let memory = json!({ "processBytes": peak_bytes(), "gpuBytes": loaded.session.gpu.resource_counts().bytes });
     let first = *settings.prompts.first().ok_or("--prompt requires at least one length")?;
     if settings.settled {
-        loaded.settle();
+        loaded.warm_up();
     }
-    warm(loaded, first, settings).await?;
+    warm_up(loaded, first, settings).await?;
     let (mut runs, mut limits) = (Vec::new(), Vec::new());
     for round in 0..settings.runs {
         for prompt in &settings.prompts {
@@ -193,16 +193,16 @@ pub async fn bench(loaded: &mut Loaded, name: &str, load: &Load, settings: &Sett
         }
         if settings.profile {
             let options = MeasureOptions { limits: true, ..MeasureOptions::default() };
-            limits.extend(loaded.measure(&options).await.map_err(text)?.limits);
+            limits.extend(loaded.measure(&options).await.map_err(error_text)?.limits);
             // The next run pays for freeing the memory of this measurement, so do a warm-up first.
-            warm(loaded, first, settings).await?;
+            warm_up(loaded, first, settings).await?;
         }
     }
     let mut rows = Vec::new();
     for prompt in &settings.prompts {
-        rows.push(row(loaded, *prompt, settings, &runs, &limits).await?);
+        rows.push(summarize_prompt(loaded, *prompt, settings, &runs, &limits).await?);
     }
-    let (read_gbs, dispatch_us) = middle(&limits);
+    let (read_gbs, dispatch_us) = median_limits(&limits);
     let limits = (!limits.is_empty()).then(|| json!({ "readGbs": read_gbs, "dispatchUs": dispatch_us }));
     let info = loaded.info();
     Ok(json!({

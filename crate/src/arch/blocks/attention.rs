@@ -1,14 +1,14 @@
 //! Attention of a layer, from the q, k, v projections to the output projection. The spec holds the differences between
 //! families.
 
-use super::{NormSpec, norm, product, read};
-use crate::ir::{Activation, Attention, Builder, HeadNorm, Mask, Norm, Op, RopeSpec, StateId, StateSpec, ValueId};
+use super::{NormSpec, linear_act, maybe_quantize, norm};
+use crate::ir::{Activation, Attention, GraphBuilder, HeadNorm, Mask, Norm, Op, RopeSpec, StateId, StateSpec, ValueId};
 
 /// Names of the q, k and v projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Projections {
+pub enum QkvProjections {
     /// One tensor each; if the names of k and v are equal, the keys are also the values.
-    Apart([&'static str; 3]),
+    Separate([&'static str; 3]),
     /// One tensor for all three.
     Fused(&'static str),
 }
@@ -21,7 +21,7 @@ pub struct QkNorm {
     /// The kind of norm.
     pub spec: NormSpec,
     /// Normalizes the whole projection rather than each head.
-    pub whole: bool,
+    pub whole_projection: bool,
     /// Applied after RoPE rather than before.
     pub after_rope: bool,
 }
@@ -44,7 +44,7 @@ pub struct AttentionSpec {
     /// RoPE; `None` for layers without.
     pub rope: Option<RopeSpec>,
     /// The q, k and v projections.
-    pub projections: Projections,
+    pub projections: QkvProjections,
     /// Whether the q, k and v projections have biases.
     pub qkv_bias: bool,
     /// Norms of q and k.
@@ -52,9 +52,9 @@ pub struct AttentionSpec {
     /// RMSNorm of each head of v, without a weight: its epsilon.
     pub value_norm: Option<f32>,
     /// Name of the relative position bias shared by all layers, `[32][heads]`; only for packed sequences.
-    pub relative: Option<&'static str>,
+    pub relative_bias: Option<&'static str>,
     /// The KV cache of another layer that this one reads instead of its own.
-    pub shared: Option<StateId>,
+    pub shared_kv: Option<StateId>,
     /// Whether the q projection also yields a gate of the same size, whose sigmoid multiplies the attention output.
     pub gated: bool,
     /// Name of the attention sinks: one logit per head that joins the softmax and is dropped.
@@ -68,23 +68,23 @@ pub struct AttentionSpec {
     /// Scale of the output.
     pub out_scale: f32,
     /// Whether activations are quantized to 8 bits before each matmul.
-    pub round: bool,
+    pub quantize_activations: bool,
 }
 
 /// Adds the projections of q, k and v; of q alone if the layer reads another layer's KV cache.
-fn project(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) -> Vec<ValueId> {
+fn project(b: &mut GraphBuilder, path: &str, spec: &AttentionSpec, x: ValueId) -> Vec<ValueId> {
     let name = |part: &str| format!("{path}.{part}");
     let (q_cols, kv_cols) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
     match spec.projections {
-        Projections::Fused(qkv) => {
+        QkvProjections::Fused(qkv) => {
             let qkv = b.linear(&name(qkv), x, q_cols + 2 * kv_cols, spec.qkv_bias);
-            let view = |b: &mut Builder, part: &str, first, cols| b.view(&name(part), qkv, first, cols);
+            let view = |b: &mut GraphBuilder, part: &str, first, cols| b.view(&name(part), qkv, first, cols);
             vec![view(b, "q", 0, q_cols), view(b, "k", q_cols, kv_cols), view(b, "v", q_cols + kv_cols, kv_cols)]
         }
-        Projections::Apart(names) => {
-            let project = |b: &mut Builder, part: &str, cols| b.linear(&name(part), x, cols, spec.qkv_bias);
+        QkvProjections::Separate(names) => {
+            let project = |b: &mut GraphBuilder, part: &str, cols| b.linear(&name(part), x, cols, spec.qkv_bias);
             let q = project(b, names[0], if spec.gated { 2 * q_cols } else { q_cols });
-            if spec.shared.is_some() {
+            if spec.shared_kv.is_some() {
                 return vec![q];
             }
             let k = project(b, names[1], kv_cols);
@@ -95,9 +95,9 @@ fn project(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) -> Vec
 }
 
 /// Adds attention over `x` `[rows, cols]` with tensors under `path`; returns `[rows, cols]`.
-pub fn attention(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) -> ValueId {
+pub fn attention(b: &mut GraphBuilder, path: &str, spec: &AttentionSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
-    let (q_cols, x) = (spec.heads * spec.head_dim, read(b, path, spec.round, x));
+    let (q_cols, x) = (spec.heads * spec.head_dim, maybe_quantize(b, path, spec.quantize_activations, x));
     let mut qkv = project(b, path, spec, x);
     let mut gate = None;
     if spec.gated {
@@ -105,7 +105,7 @@ pub fn attention(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) 
         qkv[0] = b.view(&name("q"), qkv[0], 0, q_cols);
     }
     let mut head_norm = None;
-    if let Some(QkNorm { names, spec: norms, whole, after_rope }) = spec.qk_norm {
+    if let Some(QkNorm { names, spec: norms, whole_projection: whole, after_rope }) = spec.qk_norm {
         let own = &names[..qkv.len().min(2)];
         if whole {
             for (x, part) in qkv.iter_mut().zip(own) {
@@ -119,15 +119,15 @@ pub fn attention(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) 
     }
     if let (Some(eps), Some(v)) = (spec.value_norm, qkv.get_mut(2)) {
         let (norm, cols) = (Norm { gain: None, bias: None, layer: false, offset: 0.0, eps }, b.cols(*v));
-        *v = b.node(&name("v_norm"), Op::NormEach(norm, spec.head_dim), &[*v], cols);
+        *v = b.node(&name("v_norm"), Op::NormPerGroup(norm, spec.head_dim), &[*v], cols);
     }
     let (kv_heads, head_dim) = (spec.kv_heads, spec.head_dim);
     let state = match spec.mask {
-        mask if mask.causal().is_some() && spec.shared.is_some() => spec.shared,
-        Mask::Causal { window } | Mask::Pictures { window } => {
+        mask if mask.causal().is_some() && spec.shared_kv.is_some() => spec.shared_kv,
+        Mask::Causal { window } | Mask::BidirectionalImages { window } => {
             Some(b.state(StateSpec::Kv { kv_heads, head_dim, window }))
         }
-        Mask::Segment { .. } | Mask::Window | Mask::Memory => None,
+        Mask::Packed { .. } | Mask::PackedWindow | Mask::CrossAttention => None,
     };
     let attention = Attention {
         heads: spec.heads,
@@ -136,7 +136,7 @@ pub fn attention(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) 
         scale: spec.scale,
         mask: spec.mask,
         softcap: spec.softcap,
-        relative: spec.relative.map(|name| b.vector(name, 32 * spec.heads)),
+        relative: spec.relative_bias.map(|name| b.vector(name, 32 * spec.heads)),
         sinks: spec.sinks.map(|n| b.vector(&name(n), spec.heads)),
         head_norm,
         rope: spec.rope.clone().map(|r| b.rope(r)),
@@ -149,6 +149,6 @@ pub fn attention(b: &mut Builder, path: &str, spec: &AttentionSpec, x: ValueId) 
     if let Some((sub, norms)) = spec.sub_norm {
         mixed = norm(b, &name(sub), norms, mixed);
     }
-    let (cols, mixed) = (b.cols(x), read(b, &name(spec.out), spec.round, mixed));
-    product(b, &name(spec.out), mixed, cols, spec.out_bias, Activation::None, spec.out_scale)
+    let (cols, mixed) = (b.cols(x), maybe_quantize(b, &name(spec.out), spec.quantize_activations, mixed));
+    linear_act(b, &name(spec.out), mixed, cols, spec.out_bias, Activation::None, spec.out_scale)
 }

@@ -1,21 +1,21 @@
 //! The dense decoder that most families use, as sizes and switches. The order of operations follows transformers'
 //! models.
 
-use super::attention::{AttentionSpec, Projections, attention};
+use super::attention::{AttentionSpec, QkvProjections, attention};
 use super::experts::{ExpertsSpec, add_experts};
 use super::latent::{LatentSpec, latent_attention};
-use super::mlp::{Inner, MlpSpec, mlp};
+use super::mlp::{MlpKind, MlpSpec, mlp};
 use super::{NormSpec, embed, norm};
 use crate::arch::config::Config;
-use crate::ir::{Builder, Dim, Graph, Ids, Linear, Mask, Op, ValueId, WeightKind};
+use crate::ir::{Dim, Graph, GraphBuilder, IdSource, Linear, Mask, Op, ValueId, WeightKind};
 use crate::{Error, Result};
 
 /// Maximum head dimension of attention over a KV cache.
-pub const WIDEST_HEAD: usize = 512;
+pub const MAX_HEAD_DIM: usize = 512;
 
 /// A layer of a dense decoder.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Layer {
+pub struct DecoderLayer {
     /// Attention.
     pub attention: AttentionSpec,
     /// The MLP.
@@ -28,7 +28,7 @@ pub struct Layer {
 
 /// Tensor names of a decoder's parts; empty for norms that a family lacks.
 #[derive(Debug, Clone, Copy)]
-pub struct Names {
+pub struct TensorNames {
     /// The token embedding table.
     pub embed: &'static str,
     /// Path of the layers.
@@ -46,10 +46,10 @@ pub struct Names {
     /// Norm after the MLP.
     pub after_mlp: &'static str,
     /// The final norm.
-    pub last: &'static str,
+    pub final_norm: &'static str,
 }
 
-impl Names {
+impl TensorNames {
     /// Norms before attention and MLP (pre-norm).
     pub const PRE: Self = Self {
         embed: "model.embed_tokens",
@@ -60,7 +60,7 @@ impl Names {
         after_attention: "",
         before_mlp: "post_attention_layernorm",
         after_mlp: "",
-        last: "model.norm",
+        final_norm: "model.norm",
     };
     /// Norms after attention and MLP (post-norm).
     pub const POST: Self = Self {
@@ -77,11 +77,11 @@ impl Names {
 
 /// A dense decoder as sizes and switches.
 #[derive(Debug, Clone)]
-pub struct Dense {
+pub struct DenseDecoder {
     /// Architecture name.
     pub name: String,
     /// Tensor names of its parts.
-    pub names: Names,
+    pub names: TensorNames,
     /// Columns of the residual stream.
     pub hidden: usize,
     /// Vocabulary size.
@@ -103,10 +103,10 @@ pub struct Dense {
     /// Softcap of the logits: `cap * tanh(logit / cap)`; 0 for none.
     pub logits_softcap: f32,
     /// The layers.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<DecoderLayer>,
 }
 
-impl Dense {
+impl DenseDecoder {
     /// Reads the fields common to all families. Defaults: RMSNorm before each part, SiLU, no biases, full attention
     /// with RoPE in every layer.
     ///
@@ -115,8 +115,8 @@ impl Dense {
     pub fn from_config(config: Config<'_>, tied_by_default: bool) -> Result<Self> {
         let (heads, kv_heads) = config.heads()?;
         let hidden = config.count("hidden_size")?;
-        let head_dim = config.head_dim(hidden, heads, WIDEST_HEAD)?;
-        let round = rounds(config)?;
+        let head_dim = config.head_dim(hidden, heads, MAX_HEAD_DIM)?;
+        let round = quantizes_activations(config)?;
         let attention = AttentionSpec {
             heads,
             kv_heads,
@@ -125,41 +125,41 @@ impl Dense {
             softcap: 0.0,
             mask: Mask::Causal { window: 0 },
             rope: Some(config.rope(head_dim, 10_000.0)?),
-            projections: Projections::Apart(["q_proj", "k_proj", "v_proj"]),
+            projections: QkvProjections::Separate(["q_proj", "k_proj", "v_proj"]),
             qkv_bias: false,
             qk_norm: None,
             value_norm: None,
-            relative: None,
-            shared: None,
+            relative_bias: None,
+            shared_kv: None,
             gated: false,
             sinks: None,
             sub_norm: None,
             out: "o_proj",
             out_bias: false,
             out_scale: 1.0,
-            round,
+            quantize_activations: round,
         };
         let mlp = MlpSpec {
             size: config.count("intermediate_size")?,
             act: config.activation("hidden_act", "silu")?,
-            inner: Inner::Gated(["gate_proj", "up_proj"]),
+            kind: MlpKind::Gated(["gate_proj", "up_proj"]),
             sub_norm: None,
             down: "down_proj",
             bias: false,
             gate_scale: 1.0,
             out_scale: 1.0,
-            round,
+            quantize_activations: round,
         };
         let mut layers =
-            vec![Layer { attention, mlp, experts: None, latent: None }; config.layers("num_hidden_layers")?];
+            vec![DecoderLayer { attention, mlp, experts: None, latent: None }; config.layers("num_hidden_layers")?];
         for (index, layer) in layers.iter_mut().enumerate() {
             if let Some(shared) = layer.attention.rope.take() {
-                layer.attention.rope = config.rope_of_layer(index, &shared, head_dim)?;
+                layer.attention.rope = config.rope_for_layer(index, &shared, head_dim)?;
             }
         }
         Ok(Self {
             name: config.architecture(),
-            names: Names::PRE,
+            names: TensorNames::PRE,
             hidden,
             vocab: config.count("vocab_size")?,
             embed_scale: 1.0,
@@ -175,24 +175,24 @@ impl Dense {
     }
 
     /// Modifies the attention of all layers.
-    pub fn attentions(&mut self, change: impl FnMut(&mut AttentionSpec)) {
+    pub fn map_attention(&mut self, change: impl FnMut(&mut AttentionSpec)) {
         self.layers.iter_mut().map(|l| &mut l.attention).for_each(change);
     }
 
     /// Modifies the MLPs of all layers.
-    pub fn mlps(&mut self, change: impl FnMut(&mut MlpSpec)) {
+    pub fn map_mlp(&mut self, change: impl FnMut(&mut MlpSpec)) {
         self.layers.iter_mut().map(|l| &mut l.mlp).for_each(change);
     }
 
     /// Sets each layer's sliding window by its index; 0 for full attention.
-    pub fn windows(&mut self, mut of: impl FnMut(usize) -> usize) {
+    pub fn set_windows(&mut self, mut of: impl FnMut(usize) -> usize) {
         for (index, layer) in self.layers.iter_mut().enumerate() {
             layer.attention.mask = Mask::Causal { window: of(index) };
         }
     }
 
     /// Rotates adjacent columns (interleaved RoPE) rather than the halves of a head.
-    pub fn interleave(&mut self) {
+    pub fn interleave_rope(&mut self) {
         self.layers.iter_mut().filter_map(|l| l.attention.rope.as_mut()).for_each(|r| r.interleaved = true);
     }
 
@@ -201,8 +201,8 @@ impl Dense {
     /// # Errors
     /// `Internal` if shapes do not match.
     pub fn graph(&self) -> Result<Graph> {
-        let mut b = Builder::new(&self.name);
-        let x = self.rows(&mut b);
+        let mut b = GraphBuilder::new(&self.name);
+        let x = self.residual_stream(&mut b);
         self.finish(b, x)
     }
 
@@ -210,24 +210,24 @@ impl Dense {
     ///
     /// # Errors
     /// `Internal` if shapes do not match.
-    pub fn finish(&self, mut b: Builder, x: ValueId) -> Result<Graph> {
+    pub fn finish(&self, mut b: GraphBuilder, x: ValueId) -> Result<Graph> {
         let single = b.graph().value(x).rows == Dim::Last;
         let last = if single { x } else { b.node("last_row", Op::LastRow, &[x], self.hidden) };
-        let hidden = norm(&mut b, self.names.last, self.norm, last);
+        let hidden = norm(&mut b, self.names.final_norm, self.norm, last);
         self.with_head(b, hidden)
     }
 
     /// Adds all layers and the final norm; returns the last hidden states of all tokens.
-    pub fn body(&self, b: &mut Builder) -> ValueId {
-        let x = self.rows(b);
-        norm(b, self.names.last, self.norm, x)
+    pub fn hidden_states(&self, b: &mut GraphBuilder) -> ValueId {
+        let x = self.residual_stream(b);
+        norm(b, self.names.final_norm, self.norm, x)
     }
 
     /// Adds embeddings and layers; returns the residual stream.
-    fn rows(&self, b: &mut Builder) -> ValueId {
-        let mut x = embed(b, self.names.embed, self.vocab, self.hidden, self.embed_scale, Ids::Tokens);
+    fn residual_stream(&self, b: &mut GraphBuilder) -> ValueId {
+        let mut x = embed(b, self.names.embed, self.vocab, self.hidden, self.embed_scale, IdSource::Tokens);
         if let Some((name, rows)) = self.positions {
-            let places = embed(b, name, rows, self.hidden, 1.0, Ids::Positions);
+            let places = embed(b, name, rows, self.hidden, 1.0, IdSource::Positions);
             x = b.add("placed", x, places);
         }
         for (index, layer) in self.layers.iter().enumerate() {
@@ -236,9 +236,9 @@ impl Dense {
         x
     }
 
-    fn layer(&self, b: &mut Builder, path: &str, layer: &Layer, x: ValueId) -> ValueId {
+    fn layer(&self, b: &mut GraphBuilder, path: &str, layer: &DecoderLayer, x: ValueId) -> ValueId {
         let names = &self.names;
-        let normed = |b: &mut Builder, name: &str, x: ValueId| {
+        let normed = |b: &mut GraphBuilder, name: &str, x: ValueId| {
             if name.is_empty() { x } else { norm(b, &format!("{path}.{name}"), self.norm, x) }
         };
         let read = normed(b, names.before_attention, x);
@@ -263,7 +263,7 @@ impl Dense {
         b.add(&format!("{path}.mlp_residual"), sum, outer)
     }
 
-    fn with_head(&self, mut b: Builder, hidden: ValueId) -> Result<Graph> {
+    fn with_head(&self, mut b: GraphBuilder, hidden: ValueId) -> Result<Graph> {
         let table = format!("{}.weight", self.names.embed);
         let weight = if self.tied {
             b.weight(&table, self.vocab, self.hidden, WeightKind::Table)
@@ -282,9 +282,9 @@ impl Dense {
 }
 
 /// Returns whether activations are quantized to 8 bits before each matmul, as BitNet's `quantization_config` says.
-fn rounds(config: Config<'_>) -> Result<bool> {
+fn quantizes_activations(config: Config<'_>) -> Result<bool> {
     let how = config.get("quantization_config").map(Config);
-    let Some(how) = how.filter(|q| q.text("quant_method") == Some("bitnet")) else { return Ok(false) };
+    let Some(how) = how.filter(|q| q.string("quant_method") == Some("bitnet")) else { return Ok(false) };
     if how.flag_or("use_rms_norm", false) {
         return Err(Error::UnsupportedOption {
             architecture: config.architecture(),

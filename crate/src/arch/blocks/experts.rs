@@ -1,32 +1,33 @@
 //! Mixture-of-experts layers: the router, the top-k experts, and shared experts. The order of operations follows
 //! transformers' models.
 
-use super::{Inner, MlpSpec, mlp};
+use super::{MlpKind, MlpSpec, mlp};
 use crate::arch::config::Config;
 use crate::ir::{
-    Activation, Builder, ExpertsIn, ExpertsOut, Groups, Op, Routing, Score, ValueId, WeightId, WeightKind, experts,
+    Activation, ExpertDown, ExpertGroups, ExpertUp, GraphBuilder, Op, RouterScore, Routing, ValueId, WeightId,
+    WeightKind, experts,
 };
 use crate::{Error, Result};
 
 /// Maximum experts of a layer and maximum top-k, limited by the kernels.
-const MOST: (usize, usize) = (512, 16);
+const EXPERT_LIMITS: (usize, usize) = (512, 16);
 
 /// Tensor layout of an expert's first projection. Tensors of expert `e` are under `experts.{e}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum First {
+pub enum ExpertTensors {
     /// Gate and up in one tensor each.
-    Apart([&'static str; 2]),
+    Separate([&'static str; 2]),
     /// One tensor, gate rows before up rows.
     Fused(&'static str),
     /// One tensor with interleaved gate and up rows.
-    Turns(&'static str),
+    Interleaved(&'static str),
     /// One tensor without gate: `act(up)`.
-    Plain(&'static str),
+    Ungated(&'static str),
 }
 
 /// A shared expert, applied to every token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shared {
+pub struct SharedExpert {
     /// Name of its path.
     pub name: &'static str,
     /// Inner columns.
@@ -34,22 +35,22 @@ pub struct Shared {
     /// Name of the projection whose sigmoid multiplies the expert's output.
     pub gate: Option<&'static str>,
     /// Names of its projections.
-    pub projections: (Inner, &'static str),
+    pub projections: (MlpKind, &'static str),
     /// Whether its tensors are next to the path of the routed experts instead of under it.
-    pub beside: bool,
+    pub in_layer: bool,
 }
 
-impl Shared {
+impl SharedExpert {
     /// Returns a gated MLP with the usual tensor names.
     pub const fn new(name: &'static str, size: usize) -> Self {
-        let projections = (Inner::Gated(["gate_proj", "up_proj"]), "down_proj");
-        Self { name, size, gate: None, projections, beside: false }
+        let projections = (MlpKind::Gated(["gate_proj", "up_proj"]), "down_proj");
+        Self { name, size, gate: None, projections, in_layer: false }
     }
 }
 
 /// Down and up projections to a latent space in which the routed experts work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Latent {
+pub struct LatentProjection {
     /// Names of the projections into and out of the latent space.
     pub names: [&'static str; 2],
     /// Columns of the latent space.
@@ -62,7 +63,7 @@ pub struct ExpertsSpec {
     /// Number of experts.
     pub count: usize,
     /// Experts per token (top-k).
-    pub each: usize,
+    pub top_k: usize,
     /// Inner columns of each expert.
     pub inner: usize,
     /// Activation.
@@ -72,11 +73,11 @@ pub struct ExpertsSpec {
     /// Name of the router, and whether it has a bias.
     pub router: (&'static str, bool),
     /// Function from router logits to scores.
-    pub score: Score,
+    pub score: RouterScore,
     /// Name of a bias added to the scores for selection only.
-    pub choice: Option<&'static str>,
+    pub selection_bias: Option<&'static str>,
     /// Group-limited selection.
-    pub groups: Option<Groups>,
+    pub groups: Option<ExpertGroups>,
     /// Whether the weights are divided by their sum.
     pub renormalize: bool,
     /// Added to that sum; for the sparse mixer, its tolerance.
@@ -84,17 +85,17 @@ pub struct ExpertsSpec {
     /// Scale of the weights.
     pub scale: f32,
     /// Name of a per-expert scale of the weights.
-    pub gain: Option<&'static str>,
+    pub expert_scale: Option<&'static str>,
     /// The first projection.
-    pub first: First,
+    pub up: ExpertTensors,
     /// Name of the second projection.
-    pub second: &'static str,
+    pub down: &'static str,
     /// Whether both projections have biases.
     pub bias: bool,
     /// A shared expert, applied to every token.
-    pub shared: Option<Shared>,
+    pub shared: Option<SharedExpert>,
     /// The latent space of the routed experts, instead of the layer's columns.
-    pub latent: Option<Latent>,
+    pub latent: Option<LatentProjection>,
     /// Scale of the output of all experts, including the shared one.
     pub out_scale: f32,
 }
@@ -111,33 +112,37 @@ impl ExpertsSpec {
         let count =
             config.count(either(&["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"]))?;
         let each = config.count(either(&["num_experts_per_tok", "moe_k", "top_k_experts"]))?;
-        let fused = config.flag_or(FUSED, false);
+        let fused = config.flag_or(FUSED_EXPERTS_FIELD, false);
         let spec = Self {
             count,
-            each,
+            top_k: each,
             inner: config.count(inner)?,
             act: config.activation("hidden_act", "silu")?,
             clamp: None,
             router: ("gate", false),
-            score: Score::Softmax,
-            choice: None,
+            score: RouterScore::Softmax,
+            selection_bias: None,
             groups: None,
             renormalize: config.flag_or("norm_topk_prob", false),
             eps: 0.0,
             scale: 1.0,
-            gain: None,
-            first: if fused { First::Fused("gate_up_proj") } else { First::Apart(["gate_proj", "up_proj"]) },
-            second: "down_proj",
+            expert_scale: None,
+            up: if fused {
+                ExpertTensors::Fused("gate_up_proj")
+            } else {
+                ExpertTensors::Separate(["gate_proj", "up_proj"])
+            },
+            down: "down_proj",
             bias: false,
             shared: None,
             latent: None,
             out_scale: 1.0,
         };
-        if count > MOST.0 || each > MOST.1 || each > count {
+        if count > EXPERT_LIMITS.0 || each > EXPERT_LIMITS.1 || each > count {
             return Err(Error::UnsupportedOption {
                 architecture: config.architecture(),
                 option: format!("top-{each} of {count} experts"),
-                hint: format!("The kernels support up to top-{} of {} experts.", MOST.1, MOST.0),
+                hint: format!("The kernels support up to top-{} of {} experts.", EXPERT_LIMITS.1, EXPERT_LIMITS.0),
             });
         }
         Ok(spec)
@@ -147,29 +152,29 @@ impl ExpertsSpec {
     ///
     /// # Errors
     /// `Config` if the experts do not divide into the groups.
-    pub fn grouped(&mut self, config: Config<'_>, pairs: bool) -> Result<()> {
+    pub fn set_groups(&mut self, config: Config<'_>, pairs: bool) -> Result<()> {
         let (groups, keep) = (config.count_or("n_group", 1)?, config.count_or("topk_group", 1)?);
         if groups == 1 || keep >= groups {
             return Ok(());
         }
         let size = self.count / groups;
-        if !self.count.is_multiple_of(groups) || size * keep < self.each || (pairs && size < 2) {
+        if !self.count.is_multiple_of(groups) || size * keep < self.top_k || (pairs && size < 2) {
             let reason = format!(
                 "'n_group' is {groups}, which does not divide {} experts into groups for top-{}",
-                self.count, self.each
+                self.count, self.top_k
             );
             return Err(Error::Config { file: "config.json".into(), reason });
         }
-        self.groups = Some(Groups { count: groups as u32, keep: keep as u32, pairs });
+        self.groups = Some(ExpertGroups { count: groups as u32, keep: keep as u32, sum_two_best: pairs });
         Ok(())
     }
 }
 
 /// Set where a checkpoint stores an expert's gate and up in one tensor. Derived from the tensors, not read from a file.
-pub const FUSED: &str = "fused_experts";
+pub const FUSED_EXPERTS_FIELD: &str = "fused_experts";
 
 /// Adds the router and all experts; returns `rest` plus their output for `x`. Tensors are under `path`.
-pub fn add_experts(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, rest: ValueId) -> ValueId {
+pub fn add_experts(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, x: ValueId, rest: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let mut sum = rest;
     if let Some(shared) = &spec.shared {
@@ -177,121 +182,126 @@ pub fn add_experts(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, 
         sum = b.add(&name("shared_residual"), rest, y);
     }
     let logits = b.router(&name(spec.router.0), x, spec.count, spec.router.1);
-    let routed = picked(b, path, spec, x, logits);
+    let routed = top_k_experts(b, path, spec, x, logits);
     b.add(&name("experts_residual"), sum, routed)
 }
 
 /// Adds top-k routing by `logits` and the selected experts; returns their output for `x`. Tensors are under `path`.
-pub fn picked(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, logits: ValueId) -> ValueId {
+pub fn top_k_experts(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, x: ValueId, logits: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let routing = Routing {
         experts: spec.count,
-        picks: spec.each,
+        top_k: spec.top_k,
         score: spec.score,
-        bias: spec.choice.map(|n| b.vector(&name(n), spec.count)),
+        bias: spec.selection_bias.map(|n| b.vector(&name(n), spec.count)),
         groups: spec.groups,
         renormalize: spec.renormalize,
         eps: spec.eps,
         scale: spec.scale * spec.out_scale,
-        gain: spec.gain.map(|n| b.vector(&name(n), spec.count)),
+        gain: spec.expert_scale.map(|n| b.vector(&name(n), spec.count)),
     };
-    let picks = b.node(&name("picks"), Op::Route(routing), &[logits], 2 * spec.each);
-    let Some(latent) = spec.latent else { return routed(b, path, spec, x, picks) };
+    let picks = b.node(&name("picks"), Op::TopKRouter(routing), &[logits], 2 * spec.top_k);
+    let Some(latent) = spec.latent else { return selected_experts(b, path, spec, x, picks) };
     let outer = b.cols(x);
     let narrow = b.linear(&name(latent.names[0]), x, latent.cols, false);
-    let routed = routed(b, path, spec, narrow, picks);
+    let routed = selected_experts(b, path, spec, narrow, picks);
     b.linear(&name(latent.names[1]), routed, outer, false)
 }
 
 /// Adds the shared expert.
-fn shared_expert(b: &mut Builder, path: &str, spec: &ExpertsSpec, shared: &Shared, x: ValueId) -> ValueId {
+fn shared_expert(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, shared: &SharedExpert, x: ValueId) -> ValueId {
     let layer = path.rsplit_once('.').map_or(path, |(layer, _)| layer);
     let (inner, down) = shared.projections;
     let dense = MlpSpec {
         size: shared.size,
         act: spec.act,
-        inner,
+        kind: inner,
         sub_norm: None,
         down,
         bias: false,
         gate_scale: 1.0,
         out_scale: spec.out_scale,
-        round: false,
+        quantize_activations: false,
     };
-    let y = mlp(b, &format!("{}.{}", if shared.beside { layer } else { path }, shared.name), &dense, x);
+    let y = mlp(b, &format!("{}.{}", if shared.in_layer { layer } else { path }, shared.name), &dense, x);
     let Some(gate) = shared.gate else { return y };
     let (gate, cols) = (b.router(&format!("{path}.{gate}"), x, 1, false), b.cols(x));
     b.node(&format!("{path}.shared_gated"), Op::Gated(Activation::Sigmoid), &[gate, y], cols)
 }
 
 /// Adds both projections of the selected experts; returns the weighted sum.
-fn routed(b: &mut Builder, path: &str, spec: &ExpertsSpec, x: ValueId, picks: ValueId) -> ValueId {
+fn selected_experts(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, x: ValueId, picks: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let cols = b.cols(x);
-    let first = ExpertsIn {
-        weight: first_weight(b, path, spec, cols),
-        bias: spec.bias.then(|| first_bias(b, path, spec)),
+    let first = ExpertUp {
+        weight: up_weight(b, path, spec, cols),
+        bias: spec.bias.then(|| up_bias(b, path, spec)),
         count: spec.count,
-        each: spec.each,
+        top_k: spec.top_k,
         inner: spec.inner,
-        gated: !matches!(spec.first, First::Plain(_)),
-        turns: matches!(spec.first, First::Turns(_)),
+        gated: !matches!(spec.up, ExpertTensors::Ungated(_)),
+        interleaved: matches!(spec.up, ExpertTensors::Interleaved(_)),
         act: spec.act,
         clamp: spec.clamp,
         norm: None,
     };
-    let inner = b.node(&name("experts"), Op::Experts(first), &[x, picks], spec.each * experts::span(spec.inner));
-    let down = |e: usize| (expert(path, e, spec.second), cols);
-    let weight = stack(b, (0..spec.count).map(down), spec.inner, cols);
-    let stacked = !matches!(spec.first, First::Apart(_));
+    let inner = b.node(&name("experts"), Op::ExpertUp(first), &[x, picks], spec.top_k * experts::span(spec.inner));
+    let down = |e: usize| (expert_weight_name(path, e, spec.down), cols);
+    let weight = stack_experts(b, (0..spec.count).map(down), spec.inner, cols);
+    let stacked = !matches!(spec.up, ExpertTensors::Separate(_));
     let bias = spec.bias.then(|| {
         if stacked {
-            b.vector(&name(&format!("experts.{}_bias", spec.second)), spec.count * cols)
+            b.vector(&name(&format!("experts.{}_bias", spec.down)), spec.count * cols)
         } else {
-            let names: Vec<String> = (0..spec.count).map(|e| bias_name(path, e, spec.second)).collect();
+            let names: Vec<String> = (0..spec.count).map(|e| expert_bias_name(path, e, spec.down)).collect();
             b.vectors(&names, cols)
         }
     });
-    let second = ExpertsOut { weight, bias, count: spec.count, each: spec.each, inner: spec.inner, residual: false };
-    b.node(&name("mixed"), Op::Mix(second), &[inner, picks], cols)
+    let second = ExpertDown { weight, bias, count: spec.count, top_k: spec.top_k, inner: spec.inner, residual: false };
+    b.node(&name("mixed"), Op::ExpertDown(second), &[inner, picks], cols)
 }
 
-fn expert(path: &str, e: usize, part: &str) -> String {
+fn expert_weight_name(path: &str, e: usize, part: &str) -> String {
     format!("{path}.experts.{e}.{part}.weight")
 }
 
-fn bias_name(path: &str, e: usize, part: &str) -> String {
+fn expert_bias_name(path: &str, e: usize, part: &str) -> String {
     format!("{path}.experts.{e}.{part}.bias")
 }
 
 /// Stacks the tensors of all experts vertically, `rows` for each expert.
-fn stack(b: &mut Builder, parts: impl Iterator<Item = (String, usize)>, cols: usize, rows: usize) -> WeightId {
+fn stack_experts(
+    b: &mut GraphBuilder,
+    parts: impl Iterator<Item = (String, usize)>,
+    cols: usize,
+    rows: usize,
+) -> WeightId {
     b.stacked(parts.collect(), cols, WeightKind::Experts { rows })
 }
 
-fn first_weight(b: &mut Builder, path: &str, spec: &ExpertsSpec, cols: usize) -> WeightId {
-    let one = |name: &str, rows: usize| (0..spec.count).map(|e| (expert(path, e, name), rows)).collect();
-    let (parts, rows): (Vec<(String, usize)>, usize) = match spec.first {
-        First::Apart(names) => {
-            let of = |e: usize| names.map(|n| (expert(path, e, n), spec.inner));
+fn up_weight(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, cols: usize) -> WeightId {
+    let one = |name: &str, rows: usize| (0..spec.count).map(|e| (expert_weight_name(path, e, name), rows)).collect();
+    let (parts, rows): (Vec<(String, usize)>, usize) = match spec.up {
+        ExpertTensors::Separate(names) => {
+            let of = |e: usize| names.map(|n| (expert_weight_name(path, e, n), spec.inner));
             ((0..spec.count).flat_map(of).collect(), 2 * spec.inner)
         }
-        First::Fused(name) | First::Turns(name) => (one(name, 2 * spec.inner), 2 * spec.inner),
-        First::Plain(name) => (one(name, spec.inner), spec.inner),
+        ExpertTensors::Fused(name) | ExpertTensors::Interleaved(name) => (one(name, 2 * spec.inner), 2 * spec.inner),
+        ExpertTensors::Ungated(name) => (one(name, spec.inner), spec.inner),
     };
-    stack(b, parts.into_iter(), cols, rows)
+    stack_experts(b, parts.into_iter(), cols, rows)
 }
 
-fn first_bias(b: &mut Builder, path: &str, spec: &ExpertsSpec) -> WeightId {
-    match spec.first {
-        First::Apart(names) => {
-            let of = |e: usize| names.map(|n| bias_name(path, e, n));
+fn up_bias(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec) -> WeightId {
+    match spec.up {
+        ExpertTensors::Separate(names) => {
+            let of = |e: usize| names.map(|n| expert_bias_name(path, e, n));
             b.vectors(&(0..spec.count).flat_map(of).collect::<Vec<_>>(), spec.inner)
         }
         // One tensor for all experts.
-        First::Fused(name) | First::Turns(name) => {
+        ExpertTensors::Fused(name) | ExpertTensors::Interleaved(name) => {
             b.vector(&format!("{path}.experts.{name}_bias"), spec.count * 2 * spec.inner)
         }
-        First::Plain(name) => b.vector(&format!("{path}.experts.{name}_bias"), spec.count * spec.inner),
+        ExpertTensors::Ungated(name) => b.vector(&format!("{path}.experts.{name}_bias"), spec.count * spec.inner),
     }
 }

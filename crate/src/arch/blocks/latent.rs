@@ -1,9 +1,9 @@
 //! Multi-head latent attention (MLA, DeepSeek). Keys and values are expanded before they are cached, so that plain
 //! attention reads them.
 
-use super::{NormSpec, WIDEST_HEAD, norm};
+use super::{MAX_HEAD_DIM, NormSpec, norm};
 use crate::arch::config::Config;
-use crate::ir::{Attention, Builder, HeadPart, Mask, Op, RopeScaling, RopeSpec, StateSpec, ValueId};
+use crate::ir::{Attention, GraphBuilder, HeadSlice, Mask, Op, RopeScaling, RopeSpec, StateSpec, ValueId};
 use crate::{Error, Result};
 
 /// Options of latent attention. Only part of each head is rotated; that part of the keys is shared by all heads.
@@ -12,13 +12,13 @@ pub struct LatentSpec {
     /// Attention heads.
     pub heads: usize,
     /// Columns of the query latent, if any.
-    query: Option<usize>,
+    query_rank: Option<usize>,
     /// Columns of the latent of keys and values.
-    latent: usize,
+    kv_rank: usize,
     /// Columns of a head without RoPE, with RoPE, and of its values.
-    plain: usize,
-    rotated: usize,
-    value: usize,
+    nope_dim: usize,
+    rope_dim: usize,
+    value_dim: usize,
     rope: RopeSpec,
     scale: f32,
     bias: bool,
@@ -33,12 +33,12 @@ impl LatentSpec {
         let (plain, rotated) = (config.count("qk_nope_head_dim")?, config.count("qk_rope_head_dim")?);
         let (value, latent) = (config.count("v_head_dim")?, config.count("kv_lora_rank")?);
         let head = plain + rotated;
-        if [plain, rotated, value, latent].iter().any(|n| n % 4 != 0) || head > WIDEST_HEAD || value > head {
+        if [plain, rotated, value, latent].iter().any(|n| n % 4 != 0) || head > MAX_HEAD_DIM || value > head {
             return Err(Error::UnsupportedOption {
                 architecture: config.architecture(),
                 option: format!("head dimension {plain} + {rotated}, value dimension {value}, latent {latent}"),
                 hint: format!(
-                    "Dimensions must be multiples of 4, heads at most {WIDEST_HEAD}, values no wider than keys."
+                    "Dimensions must be multiples of 4, heads at most {MAX_HEAD_DIM}, values no wider than keys."
                 ),
             });
         }
@@ -54,23 +54,33 @@ impl LatentSpec {
         }
         let query = config.get("q_lora_rank").map(|_| config.count("q_lora_rank")).transpose()?;
         let (heads, bias) = (config.heads()?.0, config.flag_or("attention_bias", false));
-        Ok(Self { heads, query, latent, plain, rotated, value, rope, scale: scale as f32, bias })
+        Ok(Self {
+            heads,
+            query_rank: query,
+            kv_rank: latent,
+            nope_dim: plain,
+            rope_dim: rotated,
+            value_dim: value,
+            rope,
+            scale: scale as f32,
+            bias,
+        })
     }
 
     /// Returns the columns of a head of queries and keys.
     pub fn head_dim(&self) -> usize {
-        self.plain + self.rotated
+        self.nope_dim + self.rope_dim
     }
 }
 
 /// Adds latent attention over `x` `[rows, cols]` with tensors under `path`; returns `[rows, cols]`.
-pub fn latent_attention(b: &mut Builder, path: &str, spec: &LatentSpec, x: ValueId) -> ValueId {
+pub fn latent_attention(b: &mut GraphBuilder, path: &str, spec: &LatentSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
-    let LatentSpec { heads, latent, plain, rotated, value, .. } = *spec;
+    let LatentSpec { heads, kv_rank: latent, nope_dim: plain, rope_dim: rotated, value_dim: value, .. } = *spec;
     let dim = spec.head_dim();
     // The norms of latents use transformers' fixed epsilon.
     let norms = NormSpec::rms(1e-6);
-    let q = match spec.query {
+    let q = match spec.query_rank {
         Some(rank) => {
             let q = b.linear(&name("q_a_proj"), x, rank, spec.bias);
             let q = norm(b, &name("q_a_layernorm"), norms, q);
@@ -82,9 +92,9 @@ pub fn latent_attention(b: &mut Builder, path: &str, spec: &LatentSpec, x: Value
     let (kv, k_rotated) = (b.view(&name("kv"), both, 0, latent), b.view(&name("k_rotated"), both, latent, rotated));
     let kv = norm(b, &name("kv_a_layernorm"), norms, kv);
     let kv = b.linear(&name("kv_b_proj"), kv, heads * (plain + value), false);
-    let part = |first, step, cols| HeadPart { first, step, cols };
-    let put = |b: &mut Builder, what: &str, head_dim: usize, parts: Vec<HeadPart>, inputs: &[ValueId]| {
-        b.node(&name(what), Op::HeadParts { head_dim, parts }, inputs, heads * head_dim)
+    let part = |first, step, cols| HeadSlice { first, step, cols };
+    let put = |b: &mut GraphBuilder, what: &str, head_dim: usize, parts: Vec<HeadSlice>, inputs: &[ValueId]| {
+        b.node(&name(what), Op::ConcatHeads { head_dim, parts }, inputs, heads * head_dim)
     };
     // RoPE rotates the first columns of a head; scores do not depend on the column order.
     let q = put(b, "q", dim, vec![part(plain, dim, rotated), part(0, dim, plain)], &[q, q]);

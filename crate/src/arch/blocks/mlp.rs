@@ -1,17 +1,17 @@
 //! The MLP of a layer. The spec holds the differences between families.
 
-use super::{NormSpec, norm, product, read};
-use crate::ir::{Activation, Builder, Op, ValueId};
+use super::{NormSpec, linear_act, maybe_quantize, norm};
+use crate::ir::{Activation, GraphBuilder, Op, ValueId};
 
 /// Structure of an MLP's input projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inner {
+pub enum MlpKind {
     /// `act(gate) * up`, from two tensors.
     Gated([&'static str; 2]),
     /// The same from one tensor, gate rows first.
     GatedFused(&'static str),
     /// `act(up)`.
-    Plain(&'static str),
+    Ungated(&'static str),
 }
 
 /// Options of a layer's MLP.
@@ -22,7 +22,7 @@ pub struct MlpSpec {
     /// Activation.
     pub act: Activation,
     /// Input projections.
-    pub inner: Inner,
+    pub kind: MlpKind,
     /// Name and kind of a norm of the inner columns.
     pub sub_norm: Option<(&'static str, NormSpec)>,
     /// Name of the output projection.
@@ -34,35 +34,35 @@ pub struct MlpSpec {
     /// Scale of the output.
     pub out_scale: f32,
     /// Whether activations are quantized to 8 bits before each matmul.
-    pub round: bool,
+    pub quantize_activations: bool,
 }
 
 /// Adds an MLP over `x` `[rows, cols]` with tensors under `path`; returns `[rows, cols]`.
-pub fn mlp(b: &mut Builder, path: &str, spec: &MlpSpec, x: ValueId) -> ValueId {
+pub fn mlp(b: &mut GraphBuilder, path: &str, spec: &MlpSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
-    let (size, x) = (spec.size, read(b, path, spec.round, x));
-    let gates = match spec.inner {
-        Inner::Gated([gate, up]) => {
+    let (size, x) = (spec.size, maybe_quantize(b, path, spec.quantize_activations, x));
+    let gates = match spec.kind {
+        MlpKind::Gated([gate, up]) => {
             // One scale for both keeps them a single matmul; the output scale compensates.
-            let mut half = |part| product(b, &name(part), x, size, spec.bias, Activation::None, spec.gate_scale);
+            let mut half = |part| linear_act(b, &name(part), x, size, spec.bias, Activation::None, spec.gate_scale);
             let gate = half(gate);
             Some((gate, half(up)))
         }
-        Inner::GatedFused(both) => {
-            let both = product(b, &name(both), x, 2 * size, spec.bias, Activation::None, spec.gate_scale);
+        MlpKind::GatedFused(both) => {
+            let both = linear_act(b, &name(both), x, 2 * size, spec.bias, Activation::None, spec.gate_scale);
             Some((b.view(&name("gate"), both, 0, size), b.view(&name("up"), both, size, size)))
         }
-        Inner::Plain(_) => None,
+        MlpKind::Ungated(_) => None,
     };
-    let mut inner = match (gates, spec.inner) {
+    let mut inner = match (gates, spec.kind) {
         (Some((gate, up)), _) => b.node(&name("gated"), Op::Gated(spec.act), &[gate, up], size),
-        (None, Inner::Plain(up) | Inner::GatedFused(up) | Inner::Gated([_, up])) => {
-            product(b, &name(up), x, size, spec.bias, spec.act, 1.0)
+        (None, MlpKind::Ungated(up) | MlpKind::GatedFused(up) | MlpKind::Gated([_, up])) => {
+            linear_act(b, &name(up), x, size, spec.bias, spec.act, 1.0)
         }
     };
     if let Some((sub, norms)) = spec.sub_norm {
         inner = norm(b, &name(sub), norms, inner);
     }
-    let (cols, inner) = (b.cols(x), read(b, &name(spec.down), spec.round, inner));
-    product(b, &name(spec.down), inner, cols, spec.bias, Activation::None, spec.out_scale / spec.gate_scale)
+    let (cols, inner) = (b.cols(x), maybe_quantize(b, &name(spec.down), spec.quantize_activations, inner));
+    linear_act(b, &name(spec.down), inner, cols, spec.bias, Activation::None, spec.out_scale / spec.gate_scale)
 }

@@ -1,29 +1,34 @@
 //! Vision encoder of Gemma 4: norms before and after each part, mean pooling of patch blocks. Heads are normalized;
 //! RoPE rotates one half by column and the other by row. Reference: transformers `modeling_gemma4.py`.
 
-use super::vit::{Vit, embedded, norm, rope_base, text_columns};
-use super::{PROBE, Sees, Sight, Tower};
+use super::vit::{Vit, norm, patch_embeddings, rope_base, text_columns};
+use super::{FIRST_ENTRY, ImageMask, VisionEncoderGraph, VisionSpec};
 use crate::arch::blocks;
 use crate::arch::config::Config;
 use crate::format::RowOrder;
-use crate::ir::{Activation, Builder, Dim, HeadNorm, Norm, Op, Pooling, RopeSpec, ValueId, WeightKind};
-use crate::vision::{Axial, Table};
+use crate::ir::{Activation, Dim, GraphBuilder, HeadNorm, Norm, Op, Pooling, RopeSpec, ValueId, WeightKind};
+use crate::vision::{AxialRope, PositionTable};
 use crate::{Error, Result};
 
 /// Gemma 4.
-pub const GEMMA4: Sees = Sees { tower: gemma4, sight, consecutive: false, projector: None };
+pub const GEMMA4: VisionSpec =
+    VisionSpec { build: gemma4, mask: image_mask, consecutive_sections: false, mmproj: None };
 
 /// Returns the attention of image tokens; only some model sizes make it bidirectional.
-fn sight(config: Config<'_>) -> Sight {
+fn image_mask(config: Config<'_>) -> ImageMask {
     let text = config.get("text_config").map_or(config, Config);
-    if text.text("use_bidirectional_attention") == Some("vision") { Sight::Windows } else { Sight::Causal }
+    if text.string("use_bidirectional_attention") == Some("vision") {
+        ImageMask::BidirectionalInWindows
+    } else {
+        ImageMask::Causal
+    }
 }
 
-fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
+fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let eps = config.number_or("rms_norm_eps", 1e-6)? as f32;
     let heads = config.count("num_attention_heads")?;
     let hidden = config.count("hidden_size")?;
-    let head_dim = config.head_dim(hidden, heads, blocks::WIDEST_HEAD)?;
+    let head_dim = config.head_dim(hidden, heads, blocks::MAX_HEAD_DIM)?;
     if config.count_or("num_key_value_heads", heads)? != heads {
         return Err(Error::UnsupportedOption {
             architecture: all.architecture(),
@@ -33,23 +38,23 @@ fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     }
     let base = config.get("rope_parameters").map_or(Ok(100.0), |_| rope_base(config))?;
     let rope = Some(RopeSpec::plain(head_dim, base));
-    let vit = Vit { hidden, heads, head_dim, rms: true, eps, rope, apart: false, qkv_apart: false };
+    let vit = Vit { hidden, heads, head_dim, rms: true, eps, rope, split_frames: false, split_qkv: false };
     let (patch, merge) = (config.count_or("patch_size", 16)?, config.count_or("pooling_kernel_size", 3)?);
-    let table = Table::Sum(config.count_or("position_embedding_size", 10_240)?);
+    let table = PositionTable::RowPlusColumn(config.count_or("position_embedding_size", 10_240)?);
     let size = config.count("intermediate_size")?;
     let act = config.activation("hidden_activation", "gelu_pytorch_tanh")?;
-    let mlp = Mlp { size, act, clips: config.flag_or("use_clipped_linears", false) };
-    let mut b = Builder::new(&all.architecture());
+    let mlp = ClippedMlp { size, act, clips: config.flag_or("use_clipped_linears", false) };
+    let mut b = GraphBuilder::new(&all.architecture());
     let places = "patch_embedder.position_embedding_table";
     let cols = 3 * patch * patch;
-    let mut h = embedded(&mut b, &vit, "patch_embedder.input_proj", cols, false, table, places);
+    let mut h = patch_embeddings(&mut b, &vit, "patch_embedder.input_proj", cols, false, table, places);
     for index in 0..config.layers("num_hidden_layers")? {
         h = layer(&mut b, &format!("encoder.layers.{index}"), &vit, &mlp, h);
     }
     let pooled = b.node("pooled", Op::Pool(Pooling::Mean), &[h], hidden);
     let mut scaled = b.node("scaled", Op::Scale((hidden as f32).sqrt()), &[pooled], hidden);
     if config.flag_or("standardize", false) {
-        scaled = standardized(&mut b, scaled);
+        scaled = standardize(&mut b, scaled);
     }
     let bare = Norm { gain: None, bias: None, layer: false, offset: 0.0, eps };
     let x = b.node("normed", Op::Norm(bare), &[scaled], hidden);
@@ -57,32 +62,32 @@ fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let graph = b.finish(hidden, None)?;
     // RoPE rotates each half of a head separately. With the second and third quarter exchanged, it is one rotation of
     // the whole head.
-    let turned = RowOrder::Apart { groups: 2, runs: [head_dim / 4, head_dim / 4, 0, 0] };
+    let turned = RowOrder::Grouped { groups: 2, group_rows: [head_dim / 4, head_dim / 4, 0, 0] };
     let parts = ["q_proj.linear.weight", "k_proj.linear.weight", "q_norm.weight", "k_norm.weight"];
-    Ok(Tower {
+    Ok(VisionEncoderGraph {
         table,
-        rope: Some(Axial { dim: head_dim, base, column_first: true }),
+        rope: Some(AxialRope { dim: head_dim, base, column_first: true }),
         affine: [2.0, -1.0],
-        rows: parts.map(|part| (part, turned)).into(),
-        ..Tower::plain(graph, patch, merge)
+        row_orders: parts.map(|part| (part, turned)).into(),
+        ..VisionEncoderGraph::new(graph, patch, merge)
     })
 }
 
 /// Adds `(x - std_bias) * std_scale`. The bias is looked up once per patch and pooled to one row per block.
-fn standardized(b: &mut Builder, x: ValueId) -> ValueId {
+fn standardize(b: &mut GraphBuilder, x: ValueId) -> ValueId {
     let cols = b.cols(x);
-    let ones = b.input(PROBE, Dim::TOKENS, 2);
+    let ones = b.input(FIRST_ENTRY, Dim::TOKENS, 2);
     let table = b.weight("std_bias", 1, cols, WeightKind::Table);
-    let bias = b.node("std_bias.rows", Op::Blend { table, taps: 1 }, &[ones], cols);
+    let bias = b.node("std_bias.rows", Op::EmbeddingBag { table, taps: 1 }, &[ones], cols);
     let bias = b.node("std_bias.pooled", Op::Pool(Pooling::First), &[bias], cols);
     let less = b.node("std_bias.negated", Op::Scale(-1.0), &[bias], cols);
     let centered = b.add("centered", x, less);
     let scale = b.vector("std_scale", cols);
-    b.node("standardized", Op::Times(scale), &[centered], cols)
+    b.node("standardized", Op::MulVector(scale), &[centered], cols)
 }
 
 /// Options of a layer's MLP.
-struct Mlp {
+struct ClippedMlp {
     size: usize,
     act: Activation,
     /// Whether all linear layers, also those of attention, clip their input and output.
@@ -90,10 +95,10 @@ struct Mlp {
 }
 
 /// Adds a linear layer that can clip its input and output to limits from the checkpoint.
-fn product(b: &mut Builder, name: &str, x: ValueId, rows: usize, clips: bool) -> ValueId {
-    let clipped = |b: &mut Builder, part: &str, x: ValueId| {
+fn clipped_linear(b: &mut GraphBuilder, name: &str, x: ValueId, rows: usize, clips: bool) -> ValueId {
+    let clipped = |b: &mut GraphBuilder, part: &str, x: ValueId| {
         let limits = ["min", "max"].map(|end| (format!("{name}.{part}_{end}"), 1));
-        let (limits, cols) = (b.joined(limits), b.cols(x));
+        let (limits, cols) = (b.concat_vectors(limits), b.cols(x));
         b.node(&format!("{name}.{part}"), Op::Clip(limits), &[x], cols)
     };
     let x = if clips { clipped(b, "input", x) } else { x };
@@ -101,28 +106,29 @@ fn product(b: &mut Builder, name: &str, x: ValueId, rows: usize, clips: bool) ->
     if clips { clipped(b, "output", y) } else { y }
 }
 
-fn layer(b: &mut Builder, path: &str, vit: &Vit, mlp: &Mlp, h: ValueId) -> ValueId {
-    let &Mlp { size, act, clips } = mlp;
+fn layer(b: &mut GraphBuilder, path: &str, vit: &Vit, mlp: &ClippedMlp, h: ValueId) -> ValueId {
+    let &ClippedMlp { size, act, clips } = mlp;
     let name = |part: &str| format!("{path}.{part}");
-    let rms = |b: &mut Builder, part: &str, x: ValueId| norm(b, &format!("{path}.{part}"), x, false, vit.eps, 0.0);
+    let rms = |b: &mut GraphBuilder, part: &str, x: ValueId| norm(b, &format!("{path}.{part}"), x, false, vit.eps, 0.0);
     let x = rms(b, "input_layernorm", h);
     let wide = vit.heads * vit.head_dim;
-    let project = |b: &mut Builder, part: &str| product(b, &format!("{path}.self_attn.{part}"), x, wide, clips);
+    let project =
+        |b: &mut GraphBuilder, part: &str| clipped_linear(b, &format!("{path}.self_attn.{part}"), x, wide, clips);
     let [q, k, v] = ["q_proj", "k_proj", "v_proj"].map(|part| project(b, part));
     let bare = Norm { gain: None, bias: None, layer: false, offset: 0.0, eps: vit.eps };
-    let v = b.node(&name("self_attn.v_norm"), Op::NormEach(bare, vit.head_dim), &[v], wide);
+    let v = b.node(&name("self_attn.v_norm"), Op::NormPerGroup(bare, vit.head_dim), &[v], wide);
     let gains = [name("self_attn.q_norm.weight"), name("self_attn.k_norm.weight")];
     let gains = b.vectors(&gains, vit.head_dim);
     let normed = HeadNorm { gains, offset: 0.0, eps: vit.eps, after_rope: false, values: false };
-    let mixed = vit.attention_of(b, path, [q, k, v], false, 1.0, Some(normed));
-    let x = product(b, &name("self_attn.o_proj"), mixed, vit.hidden, clips);
+    let mixed = vit.attention_with(b, path, [q, k, v], false, 1.0, Some(normed));
+    let x = clipped_linear(b, &name("self_attn.o_proj"), mixed, vit.hidden, clips);
     let x = rms(b, "post_attention_layernorm", x);
     let h = b.add(&name("attention_residual"), h, x);
     let x = rms(b, "pre_feedforward_layernorm", h);
-    let gate = product(b, &name("mlp.gate_proj"), x, size, clips);
-    let up = product(b, &name("mlp.up_proj"), x, size, clips);
+    let gate = clipped_linear(b, &name("mlp.gate_proj"), x, size, clips);
+    let up = clipped_linear(b, &name("mlp.up_proj"), x, size, clips);
     let x = b.node(&name("mlp.gated"), Op::Gated(act), &[gate, up], size);
-    let x = product(b, &name("mlp.down_proj"), x, vit.hidden, clips);
+    let x = clipped_linear(b, &name("mlp.down_proj"), x, vit.hidden, clips);
     let x = rms(b, "post_feedforward_layernorm", x);
     b.add(&name("mlp_residual"), h, x)
 }

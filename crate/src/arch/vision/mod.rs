@@ -10,50 +10,50 @@ mod vit;
 use super::config::Config;
 use crate::Result;
 use crate::format::RowOrder;
-use crate::format::gguf::clip::Projector;
-use crate::ir::{Dim, Graph, Ids, Input, InputId, Mask, Node, Op, Soft, Value as Column, ValueId};
-use crate::vision::{Axial, Sections, Table, Told};
+use crate::format::gguf::mmproj::MmprojSpec;
+use crate::ir::{Dim, Graph, IdSource, Input, InputId, Mask, Node, Op, SoftTokens, Value as Column, ValueId};
+use crate::vision::{AxialRope, MropeSections, PositionTable, TimestampStyle};
 use serde_json::Value;
 
 /// Marks a `vision_config` that was made from an mmproj file; not a field of any config.json.
-const AS_IN_GGUF: &str = "as_in_gguf";
+const FROM_MMPROJ: &str = "as_in_gguf";
 
 /// Input of patches `[patches, patch values]`.
 pub const PATCHES: &str = "patches";
 /// Input of pairs (entry, weight) into the position table.
-pub const PLACES: &str = "places";
+pub const POSITION_PAIRS: &str = "places";
 /// Input of the pair (0, 1): the first entry, unscaled.
-pub const PROBE: &str = "probe";
+pub const FIRST_ENTRY: &str = "probe";
 /// Language model input of image embeddings.
-pub const PICTURES: &str = "pictures";
+pub const IMAGE_EMBEDDINGS: &str = "pictures";
 
 /// Attention between the tokens of one image in the language model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sight {
+pub enum ImageMask {
     /// Causal, as for text.
     Causal,
     /// Bidirectional in all layers. Sliding windows still hide distant earlier tokens.
-    Both,
+    Bidirectional,
     /// Bidirectional in sliding-window layers only.
-    Windows,
+    BidirectionalInWindows,
 }
 
 /// Vision part of a family.
 #[derive(Debug, Clone, Copy)]
-pub struct Sees {
+pub struct VisionSpec {
     /// Builds the vision encoder from config.json and its `vision_config`.
-    pub tower: fn(Config<'_>, Config<'_>) -> Result<Tower>,
+    pub build: fn(Config<'_>, Config<'_>) -> Result<VisionEncoderGraph>,
     /// Attention of image tokens in the language model.
-    pub sight: fn(Config<'_>) -> Sight,
+    pub mask: fn(Config<'_>) -> ImageMask,
     /// With M-RoPE, whether the frequencies of each section are consecutive rather than interleaved.
-    pub consecutive: bool,
+    pub consecutive_sections: bool,
     /// Names and fields in mmproj files.
-    pub projector: Option<Projector>,
+    pub mmproj: Option<MmprojSpec>,
 }
 
 /// A vision encoder and the requirements of its input.
 #[derive(Debug, Clone)]
-pub struct Tower {
+pub struct VisionEncoderGraph {
     /// Patches to image embeddings `[tokens, features × language model columns]`; deeper features follow the first ones
     /// in each row.
     pub graph: Graph,
@@ -62,9 +62,9 @@ pub struct Tower {
     /// Patches per token along each side; patches come in such blocks.
     pub merge: usize,
     /// Position table.
-    pub table: Table,
+    pub table: PositionTable,
     /// RoPE.
-    pub rope: Option<Axial>,
+    pub rope: Option<AxialRope>,
     /// Window size in tokens, if some layers use windowed attention.
     pub window: Option<usize>,
     /// Scale and offset of patch values.
@@ -78,19 +78,19 @@ pub struct Tower {
     /// Whether a tile becomes a single embedding.
     pub pooled: bool,
     /// How prompts state the timestamps of video frames; `None` for models without video input.
-    pub told: Option<Told>,
+    pub timestamps: Option<TimestampStyle>,
     /// Suffixes of weights whose rows are stored in another order.
-    pub rows: Vec<(&'static str, RowOrder)>,
+    pub row_orders: Vec<(&'static str, RowOrder)>,
 }
 
-impl Tower {
+impl VisionEncoderGraph {
     /// Returns a vision encoder without position table, RoPE and windows.
-    fn plain(graph: Graph, patch: usize, merge: usize) -> Self {
+    fn new(graph: Graph, patch: usize, merge: usize) -> Self {
         Self {
             graph,
             patch,
             merge,
-            table: Table::None,
+            table: PositionTable::None,
             rope: None,
             window: None,
             affine: [1.0, 0.0],
@@ -98,8 +98,8 @@ impl Tower {
             tile_tokens: None,
             frames_first: false,
             pooled: false,
-            told: None,
-            rows: Vec::new(),
+            timestamps: None,
+            row_orders: Vec::new(),
         }
     }
 }
@@ -111,7 +111,7 @@ fn with_class(mut settings: Value, class: &str) -> Value {
 }
 
 /// Renames weights to the checkpoint's names that end in them; the shortest match wins.
-pub fn match_ends(graph: &mut Graph, stored: &[String]) {
+pub fn match_suffixes(graph: &mut Graph, stored: &[String]) {
     for (name, _) in graph.weights.iter_mut().flat_map(|w| w.parts.iter_mut()) {
         let ends = |s: &&String| {
             s.strip_suffix(name.as_str()).is_some_and(|before| before.is_empty() || before.ends_with('.'))
@@ -123,54 +123,54 @@ pub fn match_ends(graph: &mut Graph, stored: &[String]) {
 }
 
 /// Returns the feature groups per image embedding.
-fn features(vision: Config<'_>) -> usize {
+fn feature_groups(vision: Config<'_>) -> usize {
     1 + vision.get("deepstack_visual_indexes").and_then(Value::as_array).map_or(0, Vec::len)
 }
 
 /// Returns the M-RoPE sections; `None` where positions have one dimension.
-pub(super) fn sections(sees: &Sees, config: Config<'_>) -> Option<Sections> {
+pub(super) fn mrope_sections(sees: &VisionSpec, config: Config<'_>) -> Option<MropeSections> {
     let list = config.get("rope_parameters")?.get("mrope_section")?.as_array()?;
     let sizes: Vec<usize> = list.iter().filter_map(|n| Some(n.as_u64()? as usize)).collect();
-    Some(Sections { sizes: sizes.try_into().ok()?, interleaved: !sees.consecutive })
+    Some(MropeSections { sizes: sizes.try_into().ok()?, interleaved: !sees.consecutive_sections })
 }
 
 /// Makes a decoder accept external embeddings at token ids past its table, such as a speaker embedding.
-pub(super) fn with_rows(mut graph: Graph) -> Graph {
-    let tokens = |n: &Node| matches!(n.op, Op::Embed { ids: Ids::Tokens, .. });
+pub(super) fn with_soft_tokens(mut graph: Graph) -> Graph {
+    let tokens = |n: &Node| matches!(n.op, Op::Embed { ids: IdSource::Tokens, .. });
     let Some(at) = graph.nodes.iter().position(tokens) else { return graph };
     let cols = graph.value(graph.nodes[at].output).cols;
-    graph.inputs.push(Input { name: PICTURES.into(), rows: Dim::TOKENS, cols });
+    graph.inputs.push(Input { name: IMAGE_EMBEDDINGS.into(), rows: Dim::TOKENS, cols });
     let rows = InputId(graph.inputs.len() - 1);
     if let Op::Embed { soft, .. } = &mut graph.nodes[at].op {
-        *soft = Some(Soft::Rows(rows));
+        *soft = Some(SoftTokens::Rows(rows));
     }
     graph
 }
 
 /// Makes a decoder accept image embeddings at token ids past its table, and add DeepStack features after its first
 /// layers.
-pub(super) fn with_pictures(mut graph: Graph, sees: &Sees, config: Config<'_>) -> Graph {
-    let features = config.get("vision_config").map_or(1, |vision| features(Config(vision)));
-    let tokens = |n: &Node| matches!(n.op, Op::Embed { ids: Ids::Tokens, .. });
+pub(super) fn with_image_tokens(mut graph: Graph, sees: &VisionSpec, config: Config<'_>) -> Graph {
+    let features = config.get("vision_config").map_or(1, |vision| feature_groups(Config(vision)));
+    let tokens = |n: &Node| matches!(n.op, Op::Embed { ids: IdSource::Tokens, .. });
     let Some(at) = graph.nodes.iter().position(tokens) else { return graph };
     let hidden = graph.value(graph.nodes[at].output).cols;
-    graph.inputs.push(Input { name: PICTURES.into(), rows: Dim::TOKENS, cols: hidden * features });
+    graph.inputs.push(Input { name: IMAGE_EMBEDDINGS.into(), rows: Dim::TOKENS, cols: hidden * features });
     let rows = InputId(graph.inputs.len() - 1);
     let Op::Embed { table, .. } = graph.nodes[at].op else { return graph };
     // Further embedding tables use the padding token at image positions.
     let padding = config.get("pad_token_id").and_then(Value::as_u64).unwrap_or(0) as u32;
     for (index, node) in graph.nodes.iter_mut().enumerate() {
-        if let Op::Embed { ids: Ids::Tokens, soft, .. } = &mut node.op {
-            *soft = Some(if index == at { Soft::Rows(rows) } else { Soft::Number(padding) });
+        if let Op::Embed { ids: IdSource::Tokens, soft, .. } = &mut node.op {
+            *soft = Some(if index == at { SoftTokens::Rows(rows) } else { SoftTokens::Row(padding) });
         }
     }
-    let sight = (sees.sight)(config);
+    let sight = (sees.mask)(config);
     for node in &mut graph.nodes {
         if let Op::Attention(a) = &mut node.op
             && let Mask::Causal { window } = a.mask
-            && (sight == Sight::Both || sight == Sight::Windows && window > 0)
+            && (sight == ImageMask::Bidirectional || sight == ImageMask::BidirectionalInWindows && window > 0)
         {
-            a.mask = Mask::Pictures { window };
+            a.mask = Mask::BidirectionalImages { window };
         }
     }
     for layer in 0..features - 1 {
@@ -182,7 +182,7 @@ pub(super) fn with_pictures(mut graph: Graph, sees: &Sees, config: Config<'_>) -
         for node in &mut graph.nodes[at + 1..] {
             node.inputs.iter_mut().filter(|i| **i == old).for_each(|i| *i = new);
         }
-        let op = Op::AddSoft { rows, table, column: (layer + 1) * hidden };
+        let op = Op::AddSoftTokens { rows, table, column: (layer + 1) * hidden };
         graph.nodes.insert(at + 1, Node { op, inputs: vec![old], output: new });
     }
     graph

@@ -3,21 +3,22 @@
 //! `modeling_siglip2.py`.
 
 use super::siglip::layers;
-use super::vit::{Vit, dense, embedded, norm, side, tile_side};
-use super::{PATCHES, PLACES, PROBE, Sees, Sight, Tower};
+use super::vit::{Vit, dense, norm, patch_embeddings, table_side, tile_side};
+use super::{FIRST_ENTRY, ImageMask, PATCHES, POSITION_PAIRS, VisionEncoderGraph, VisionSpec};
 use crate::arch::config::Config;
-use crate::ir::{Activation, Builder, Dim, Op, Pooling, WeightKind};
-use crate::vision::Table;
+use crate::ir::{Activation, Dim, GraphBuilder, Op, Pooling, WeightKind};
+use crate::vision::PositionTable;
 use crate::{Error, Result};
 use serde_json::{Value, json};
 
 /// CLIP.
-pub const CLIP: Sees = Sees { tower: clip, sight: |_| Sight::Causal, consecutive: false, projector: None };
+pub const CLIP: VisionSpec =
+    VisionSpec { build: clip, mask: |_| ImageMask::Causal, consecutive_sections: false, mmproj: None };
 /// SigLIP and SigLIP 2.
-pub const SIGLIP: Sees = Sees { tower: siglip, ..CLIP };
+pub const SIGLIP: VisionSpec = VisionSpec { build: siglip, ..CLIP };
 
 /// Overrides a configuration class's defaults with the file's fields.
-pub fn filled(config: Config<'_>, mut usual: Value) -> Value {
+pub fn with_defaults(config: Config<'_>, mut usual: Value) -> Value {
     for (field, value) in usual.as_object_mut().into_iter().flatten() {
         if let Some(own) = config.get(field) {
             *value = own.clone();
@@ -26,22 +27,22 @@ pub fn filled(config: Config<'_>, mut usual: Value) -> Value {
     usual
 }
 
-fn clip(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
+fn clip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let usual = json!({ "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
         "num_channels": 3, "image_size": 224, "patch_size": 32, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5 });
-    let own = filled(config, usual);
+    let own = with_defaults(config, usual);
     let config = Config(&own);
-    let vit = Vit::of(config, "num_attention_heads", config.number_or("layer_norm_eps", 1e-5)? as f32)?;
+    let vit = Vit::from_config(config, "num_attention_heads", config.number_or("layer_norm_eps", 1e-5)? as f32)?;
     let patch = config.count("patch_size")?;
-    let table = Table::Classed(tile_side(config, patch, 1)?);
-    let mut b = Builder::new(&all.architecture());
+    let table = PositionTable::WithClassRow(tile_side(config, patch, 1)?);
+    let mut b = GraphBuilder::new(&all.architecture());
     let patches = b.input(PATCHES, Dim::TOKENS, 3 * patch * patch);
     let h = b.linear("embeddings.patch_embedding", patches, vit.hidden, false);
-    let pairs = b.input(PLACES, Dim::TOKENS, 2 * table.taps());
+    let pairs = b.input(POSITION_PAIRS, Dim::TOKENS, 2 * table.taps());
     // The class token's row has zero patch values; its table entry follows those of the positions.
     let parts = [("embeddings.position_embedding.weight", table.entries() - 1), ("embeddings.class_embedding", 1)];
     let places = b.stacked(parts.map(|(name, rows)| (name.into(), rows)).into(), vit.hidden, WeightKind::Table);
-    let placed = b.node("placed", Op::Blend { table: places, taps: table.taps() }, &[pairs], vit.hidden);
+    let placed = b.node("placed", Op::EmbeddingBag { table: places, taps: table.taps() }, &[pairs], vit.hidden);
     let h = b.add("embedded", h, placed);
     let h = vit.norm(&mut b, "pre_layrnorm", h);
     let h = layers(&mut b, &vit, config, h)?;
@@ -49,10 +50,15 @@ fn clip(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let x = vit.norm(&mut b, "post_layernorm", first);
     let hidden = b.linear("visual_projection", x, all.count_or("projection_dim", 512)?, false);
     let graph = b.finish(hidden, None)?;
-    Ok(alone(Tower { table, pooled: true, tile_tokens: Some(1), ..Tower::plain(graph, patch, 1) }))
+    Ok(prefix_names(VisionEncoderGraph {
+        table,
+        pooled: true,
+        tile_tokens: Some(1),
+        ..VisionEncoderGraph::new(graph, patch, 1)
+    }))
 }
 
-fn siglip(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
+fn siglip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     if !config.flag_or("vision_use_head", true) {
         return Err(Error::UnsupportedOption {
             architecture: all.architecture(),
@@ -63,24 +69,28 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let usual = json!({ "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
         "num_channels": 3, "image_size": 224, "num_patches": 256, "patch_size": 16, "hidden_act": "gelu_pytorch_tanh",
         "layer_norm_eps": 1e-6 });
-    let own = filled(config, usual);
+    let own = with_defaults(config, usual);
     let config = Config(&own);
     let eps = config.number_or("layer_norm_eps", 1e-6)? as f32;
-    let vit = Vit::of(config, "num_attention_heads", eps)?;
+    let vit = Vit::from_config(config, "num_attention_heads", eps)?;
     let patch = config.count("patch_size")?;
     // SigLIP 2 takes any number of patches and resizes its position table.
     let any = all.architecture().starts_with("Siglip2");
-    let table =
-        if any { Table::Resized(side(config, "num_patches")?) } else { Table::Nearest(tile_side(config, patch, 1)?) };
-    let mut b = Builder::new(&all.architecture());
+    let table = if any {
+        PositionTable::Resized(table_side(config, "num_patches")?)
+    } else {
+        PositionTable::Nearest(tile_side(config, patch, 1)?)
+    };
+    let mut b = GraphBuilder::new(&all.architecture());
     let name = "embeddings.patch_embedding";
-    let h = embedded(&mut b, &vit, name, 3 * patch * patch, true, table, "embeddings.position_embedding.weight");
+    let h =
+        patch_embeddings(&mut b, &vit, name, 3 * patch * patch, true, table, "embeddings.position_embedding.weight");
     let h = layers(&mut b, &vit, config, h)?;
     let h = vit.norm(&mut b, "post_layernorm", h);
     // The learned query is the same for each row, so all rows of an image give the same result.
-    let ones = b.input(PROBE, Dim::TOKENS, 2);
+    let ones = b.input(FIRST_ENTRY, Dim::TOKENS, 2);
     let query = b.weight("head.probe", 1, vit.hidden, WeightKind::Table);
-    let query = b.node("head.query", Op::Blend { table: query, taps: 1 }, &[ones], vit.hidden);
+    let query = b.node("head.query", Op::EmbeddingBag { table: query, taps: 1 }, &[ones], vit.hidden);
     let weight = b.matrix("head.attention.in_proj_weight", 3 * vit.hidden, vit.hidden);
     let bias = b.vector("head.attention.in_proj_bias", 3 * vit.hidden);
     let mut part = |name: &str, x, at: usize| {
@@ -99,11 +109,16 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let x = dense(&mut b, "head.mlp.fc2", x, vit.hidden, true, Activation::None);
     let hidden = b.add("head.residual", h, x);
     let graph = b.finish(hidden, None)?;
-    Ok(alone(Tower { table, pooled: true, tile_tokens: Some(1), ..Tower::plain(graph, patch, 1) }))
+    Ok(prefix_names(VisionEncoderGraph {
+        table,
+        pooled: true,
+        tile_tokens: Some(1),
+        ..VisionEncoderGraph::new(graph, patch, 1)
+    }))
 }
 
 /// Prefixes tensor names with `vision_model.`: the text encoder has layers of the same names.
-fn alone(mut tower: Tower) -> Tower {
+fn prefix_names(mut tower: VisionEncoderGraph) -> VisionEncoderGraph {
     let parts = tower.graph.weights.iter_mut().flat_map(|w| w.parts.iter_mut());
     for (name, _) in parts.filter(|(name, _)| !name.starts_with("visual_projection")) {
         name.insert_str(0, "vision_model.");

@@ -1,26 +1,26 @@
 //! Vision encoders of Qwen3.5, Qwen3-VL and Qwen2.5-VL: RoPE by row and column, blocks of patches merged at the end.
 //! Reference: transformers `modeling_qwen3_vl.py`, `modeling_qwen2_5_vl.py`.
 
-use super::vit::{Vit, axial, dense, embedded, rope_base, side};
-use super::{AS_IN_GGUF, Sees, Sight, Tower, with_class};
+use super::vit::{Vit, axial_rope, dense, patch_embeddings, rope_base, table_side};
+use super::{FROM_MMPROJ, ImageMask, VisionEncoderGraph, VisionSpec, with_class};
 use crate::Result;
 use crate::arch::config::Config;
-use crate::format::gguf::{Gguf, clip::Projector};
-use crate::ir::{Activation, Builder, Op, ValueId};
-use crate::vision::{Table, Told};
+use crate::format::gguf::{Gguf, mmproj::MmprojSpec};
+use crate::ir::{Activation, GraphBuilder, Op, ValueId};
+use crate::vision::{PositionTable, TimestampStyle};
 use serde_json::{Value, json};
 
 /// Qwen3.5 and Qwen3-VL.
-pub const QWEN3: Sees = Sees {
-    tower: qwen3,
-    sight: |_| Sight::Causal,
-    consecutive: false,
-    projector: Some(Projector {
+pub const QWEN3: VisionSpec = VisionSpec {
+    build: qwen3,
+    mask: |_| ImageMask::Causal,
+    consecutive_sections: false,
+    mmproj: Some(MmprojSpec {
         name: "qwen3vl_merger",
-        models: &["qwen3vl", "qwen35", "qwen35moe"],
+        architectures: &["qwen3vl", "qwen35", "qwen35moe"],
         class: None,
-        token: TOKEN,
-        layers: "blocks",
+        image_token: IMAGE_TOKEN,
+        layer_prefix: "blocks",
         names: &[
             ("v.patch_embd", "patch_embed.proj"),
             ("v.patch_embd.weight.1", "patch_embed.proj.weight.1"),
@@ -38,26 +38,26 @@ pub const QWEN3: Sees = Sees {
             ("fc1", "linear_fc1"),
             ("fc2", "linear_fc2"),
         ],
-        facts: |file| {
+        extra_config: |file| {
             let vision = json!({
-                "num_position_embeddings": file.rows("v.position_embd.weight"),
-                "spatial_merge_size": file.seen("spatial_merge_size"),
-                "deepstack_visual_indexes": file.deep_layers(),
+                "num_position_embeddings": file.tensor_rows("v.position_embd.weight"),
+                "spatial_merge_size": file.vision_int("spatial_merge_size"),
+                "deepstack_visual_indexes": file.deepstack_layers(),
             });
-            [Value::Null, vision, settings(file, 1 << 16, 1 << 24)]
+            [Value::Null, vision, processor_settings(file, 1 << 16, 1 << 24)]
         },
     }),
 };
 /// Qwen2.5-VL.
-pub const QWEN2_5: Sees = Sees {
-    tower: qwen2_5,
-    consecutive: true,
-    projector: Some(Projector {
+pub const QWEN2_5: VisionSpec = VisionSpec {
+    build: qwen2_5,
+    consecutive_sections: true,
+    mmproj: Some(MmprojSpec {
         name: "qwen2.5vl_merger",
-        models: &["qwen2vl"],
+        architectures: &["qwen2vl"],
         class: None,
-        token: TOKEN,
-        layers: "blocks",
+        image_token: IMAGE_TOKEN,
+        layer_prefix: "blocks",
         names: &[
             ("v.patch_embd", "patch_embed.proj"),
             ("v.patch_embd.weight.1", "patch_embed.proj.weight.1"),
@@ -74,44 +74,45 @@ pub const QWEN2_5: Sees = Sees {
             ("ffn_up", "mlp.up_proj"),
             ("ffn_down", "mlp.down_proj"),
         ],
-        facts: |file| {
-            let layers = file.seen("block_count").unwrap_or(0);
-            let every = file.seen("n_wa_pattern").unwrap_or(0).max(1);
+        extra_config: |file| {
+            let layers = file.vision_int("block_count").unwrap_or(0);
+            let every = file.vision_int("n_wa_pattern").unwrap_or(0).max(1);
             let vision = json!({
                 "hidden_act": "silu",
-                "window_size": file.seen("window_size"),
-                "spatial_merge_size": file.seen("spatial_merge_size"),
+                "window_size": file.vision_int("window_size"),
+                "spatial_merge_size": file.vision_int("spatial_merge_size"),
                 "fullatt_block_indexes": (every - 1..layers.min(1024)).step_by(every as usize).collect::<Vec<_>>(),
             });
-            [Value::Null, vision, settings(file, 3136, 12_845_056)]
+            [Value::Null, vision, processor_settings(file, 3136, 12_845_056)]
         },
     }),
     ..QWEN3
 };
 
-const TOKEN: &str = "<|image_pad|>";
+const IMAGE_TOKEN: &str = "<|image_pad|>";
 /// Builds image processor settings from an mmproj file; absent sizes are those of the published models.
-fn settings(file: &Gguf, least: u64, most: u64) -> Value {
+fn processor_settings(file: &Gguf, least: u64, most: u64) -> Value {
     let sizes = json!({
-        "patch_size": file.seen("patch_size"),
-        "merge_size": file.seen("spatial_merge_size"),
-        "min_pixels": file.seen("image_min_pixels").unwrap_or(least),
-        "max_pixels": file.seen("image_max_pixels").unwrap_or(most),
+        "patch_size": file.vision_int("patch_size"),
+        "merge_size": file.vision_int("spatial_merge_size"),
+        "min_pixels": file.vision_int("image_min_pixels").unwrap_or(least),
+        "max_pixels": file.vision_int("image_max_pixels").unwrap_or(most),
     });
     with_class(sizes, "Qwen2VLImageProcessor")
 }
 
 /// Qwen3-VL and Qwen3.5. Reference: `modeling_qwen3_vl.py`.
-fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
-    let mut vit = Vit { apart: config.flag_or(AS_IN_GGUF, false), ..Vit::of(config, "num_heads", 1e-6)? };
+fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
+    let mut vit =
+        Vit { split_frames: config.flag_or(FROM_MMPROJ, false), ..Vit::from_config(config, "num_heads", 1e-6)? };
     let (patch, merge) = (config.count("patch_size")?, config.count_or("spatial_merge_size", 2)?);
     let (size, act) = (config.count("intermediate_size")?, config.activation("hidden_act", "gelu_pytorch_tanh")?);
     let out = config.count("out_hidden_size")?;
-    let table = Table::Corners(side(config, "num_position_embeddings")?);
-    let rope = axial(&mut vit, rope_base(config)?);
-    let mut b = Builder::new(&all.architecture());
+    let table = PositionTable::AlignedCorners(table_side(config, "num_position_embeddings")?);
+    let rope = axial_rope(&mut vit, rope_base(config)?);
+    let mut b = GraphBuilder::new(&all.architecture());
     let cols = config.count_or("in_channels", 3)? * config.count_or("temporal_patch_size", 2)? * patch * patch;
-    let mut h = embedded(&mut b, &vit, "patch_embed.proj", cols, true, table, "pos_embed.weight");
+    let mut h = patch_embeddings(&mut b, &vit, "patch_embed.proj", cols, true, table, "pos_embed.weight");
     let deep: Vec<u64> = config
         .get("deepstack_visual_indexes")
         .and_then(Value::as_array)
@@ -122,50 +123,57 @@ fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let mut features = Vec::new();
     for index in 0..config.layers("depth")? {
         let path = format!("blocks.{index}");
-        h = vit.attend_fused(&mut b, &path, h, false);
+        h = vit.attention_block(&mut b, &path, h, false);
         let x = vit.norm(&mut b, &format!("{path}.norm2"), h);
         let x = dense(&mut b, &format!("{path}.mlp.linear_fc1"), x, size, true, act);
         let x = dense(&mut b, &format!("{path}.mlp.linear_fc2"), x, vit.hidden, true, Activation::None);
         h = b.add(&format!("{path}.mlp_residual"), h, x);
         if let Some(at) = deep.iter().position(|d| *d == index as u64) {
             let path = format!("deepstack_merger_list.{at}");
-            let joined = b.fold(&path, h, merge * merge);
+            let joined = b.fold_rows(&path, h, merge * merge);
             let x = vit.norm(&mut b, &format!("{path}.norm"), joined);
-            features.push(merged(&mut b, &path, x, out));
+            features.push(merger(&mut b, &path, x, out));
         }
     }
     let x = vit.norm(&mut b, "merger.norm", h);
-    let joined = b.fold("merger.joined", x, merge * merge);
-    let mut outs = vec![merged(&mut b, "merger", joined, out)];
+    let joined = b.fold_rows("merger.joined", x, merge * merge);
+    let mut outs = vec![merger(&mut b, "merger", joined, out)];
     outs.extend(features);
-    let hidden = beside(&mut b, &outs);
+    let hidden = concat(&mut b, &outs);
     let graph = b.finish(hidden, None)?;
-    let (features, told) = (outs.len(), Some(Told::Words));
-    Ok(Tower { table, rope: Some(rope), features, told, frames_first: vit.apart, ..Tower::plain(graph, patch, merge) })
+    let (features, told) = (outs.len(), Some(TimestampStyle::Text));
+    Ok(VisionEncoderGraph {
+        table,
+        rope: Some(rope),
+        features,
+        timestamps: told,
+        frames_first: vit.split_frames,
+        ..VisionEncoderGraph::new(graph, patch, merge)
+    })
 }
 
-fn merged(b: &mut Builder, path: &str, x: ValueId, out: usize) -> ValueId {
+fn merger(b: &mut GraphBuilder, path: &str, x: ValueId, out: usize) -> ValueId {
     let cols = b.cols(x);
     let x = dense(b, &format!("{path}.linear_fc1"), x, cols, true, Activation::Gelu);
     dense(b, &format!("{path}.linear_fc2"), x, out, true, Activation::None)
 }
 
 /// Concatenates values by columns; a single value is returned unchanged.
-fn beside(b: &mut Builder, values: &[ValueId]) -> ValueId {
+fn concat(b: &mut GraphBuilder, values: &[ValueId]) -> ValueId {
     if let [only] = values {
         return *only;
     }
     let cols = values.iter().map(|v| b.cols(*v)).sum();
-    b.node("features", Op::Beside, values, cols)
+    b.node("features", Op::Concat, values, cols)
 }
 
 /// Qwen2.5-VL. Reference: `modeling_qwen2_5_vl.py`.
-fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
-    let vit = Vit::of(config, "num_heads", 1e-6)?;
+fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
+    let vit = Vit::from_config(config, "num_heads", 1e-6)?;
     let mut vit = Vit {
         rms: true,
-        apart: config.flag_or(AS_IN_GGUF, false),
-        qkv_apart: config.flag_or(AS_IN_GGUF, false),
+        split_frames: config.flag_or(FROM_MMPROJ, false),
+        split_qkv: config.flag_or(FROM_MMPROJ, false),
         ..vit
     };
     let (patch, merge) = (config.count_or("patch_size", 14)?, config.count_or("spatial_merge_size", 2)?);
@@ -178,13 +186,13 @@ fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
         .flatten()
         .filter_map(Value::as_u64)
         .collect();
-    let rope = axial(&mut vit, rope_base(config)?);
-    let mut b = Builder::new(&all.architecture());
+    let rope = axial_rope(&mut vit, rope_base(config)?);
+    let mut b = GraphBuilder::new(&all.architecture());
     let cols = config.count_or("in_channels", 3)? * config.count_or("temporal_patch_size", 2)? * patch * patch;
-    let mut h = embedded(&mut b, &vit, "patch_embed.proj", cols, false, Table::None, "");
+    let mut h = patch_embeddings(&mut b, &vit, "patch_embed.proj", cols, false, PositionTable::None, "");
     for index in 0..config.layers("depth")? {
         let path = format!("blocks.{index}");
-        h = vit.attend_fused(&mut b, &path, h, !full.contains(&(index as u64)));
+        h = vit.attention_block(&mut b, &path, h, !full.contains(&(index as u64)));
         let x = vit.norm(&mut b, &format!("{path}.norm2"), h);
         let gate = b.linear(&format!("{path}.mlp.gate_proj"), x, size, true);
         let up = b.linear(&format!("{path}.mlp.up_proj"), x, size, true);
@@ -193,11 +201,17 @@ fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
         h = b.add(&format!("{path}.mlp_residual"), h, x);
     }
     let x = vit.norm(&mut b, "merger.ln_q", h);
-    let x = b.fold("merger.joined", x, merge * merge);
+    let x = b.fold_rows("merger.joined", x, merge * merge);
     let cols = b.cols(x);
     let x = dense(&mut b, "merger.mlp.0", x, cols, true, Activation::Gelu);
     let hidden = dense(&mut b, "merger.mlp.2", x, config.count("out_hidden_size")?, true, Activation::None);
     let graph = b.finish(hidden, None)?;
-    let (window, told) = (Some(window), Some(Told::Positions(config.number_or("tokens_per_second", 4.0)?)));
-    Ok(Tower { rope: Some(rope), window, told, frames_first: vit.apart, ..Tower::plain(graph, patch, merge) })
+    let (window, told) = (Some(window), Some(TimestampStyle::Positions(config.number_or("tokens_per_second", 4.0)?)));
+    Ok(VisionEncoderGraph {
+        rope: Some(rope),
+        window,
+        timestamps: told,
+        frames_first: vit.split_frames,
+        ..VisionEncoderGraph::new(graph, patch, merge)
+    })
 }

@@ -1,80 +1,80 @@
 //! SigLIP vision encoders of Idefics 3, SmolVLM, Gemma 3 and LFM2-VL, which differ in how patches become tokens.
 //! Reference: transformers `modeling_siglip.py`, `modeling_siglip2.py` and those named at each function.
 
-use super::vit::{Vit, dense, embedded, norm, side, text_columns, tile_side};
-use super::{AS_IN_GGUF, Sees, Sight, Tower, with_class};
+use super::vit::{Vit, dense, norm, patch_embeddings, table_side, text_columns, tile_side};
+use super::{FROM_MMPROJ, ImageMask, VisionEncoderGraph, VisionSpec, with_class};
 use crate::Result;
 use crate::arch::config::Config;
-use crate::format::gguf::clip::Projector;
-use crate::ir::{Activation, Builder, Op, Pooling, ValueId, WeightKind};
-use crate::vision::{Table, Told};
+use crate::format::gguf::mmproj::MmprojSpec;
+use crate::ir::{Activation, GraphBuilder, Op, Pooling, ValueId, WeightKind};
+use crate::vision::{PositionTable, TimestampStyle};
 use serde_json::{Value, json};
 
 /// Idefics 3 and SmolVLM.
-pub const IDEFICS3: Sees = Sees {
-    tower: idefics3,
-    sight: |_| Sight::Causal,
-    consecutive: false,
-    projector: Some(Projector {
+pub const IDEFICS3: VisionSpec = VisionSpec {
+    build: idefics3,
+    mask: |_| ImageMask::Causal,
+    consecutive_sections: false,
+    mmproj: Some(MmprojSpec {
         class: Some("Idefics3ForConditionalGeneration"),
-        token: "<image>",
-        facts: |file| {
-            let side = file.seen("image_size").unwrap_or(0);
-            let longest = file.seen("preproc_image_size").unwrap_or(4 * side);
+        image_token: "<image>",
+        extra_config: |file| {
+            let side = file.vision_int("image_size").unwrap_or(0);
+            let longest = file.vision_int("preproc_image_size").unwrap_or(4 * side);
             let sizes = json!({ "size": { "longest_edge": longest }, "max_image_size": { "longest_edge": side } });
-            let whole = json!({ "scale_factor": file.seen("projector.scale_factor") });
+            let whole = json!({ "scale_factor": file.vision_int("projector.scale_factor") });
             [whole, Value::Null, with_class(sizes, "Idefics3ImageProcessor")]
         },
-        ..projector("idefics3", &["llama"])
+        ..mmproj_spec("idefics3", &["llama"])
     }),
 };
 /// Gemma 3.
-pub const GEMMA3: Sees = Sees {
-    tower: gemma3,
-    sight: |_| Sight::Both,
-    projector: Some(Projector {
-        token: "<image_soft_token>",
-        facts: |file| {
-            let side = file.seen("image_size").unwrap_or(0);
-            let patches = side / file.seen("patch_size").unwrap_or(1).max(1);
-            let tokens = (patches / file.seen("projector.scale_factor").unwrap_or(4).max(1)).pow(2);
+pub const GEMMA3: VisionSpec = VisionSpec {
+    build: gemma3,
+    mask: |_| ImageMask::Bidirectional,
+    mmproj: Some(MmprojSpec {
+        image_token: "<image_soft_token>",
+        extra_config: |file| {
+            let side = file.vision_int("image_size").unwrap_or(0);
+            let patches = side / file.vision_int("patch_size").unwrap_or(1).max(1);
+            let tokens = (patches / file.vision_int("projector.scale_factor").unwrap_or(4).max(1)).pow(2);
             let sizes = json!({ "size": { "width": side, "height": side } });
             [json!({ "mm_tokens_per_image": tokens }), Value::Null, with_class(sizes, "Gemma3ImageProcessor")]
         },
-        ..projector("gemma3", &["gemma3"])
+        ..mmproj_spec("gemma3", &["gemma3"])
     }),
     ..IDEFICS3
 };
 /// LFM2-VL.
-pub const LFM2: Sees = Sees {
-    tower: lfm2,
-    projector: Some(Projector {
-        token: "<image>",
-        facts: |file| {
-            let factor = file.seen("projector.scale_factor");
+pub const LFM2: VisionSpec = VisionSpec {
+    build: lfm2,
+    mmproj: Some(MmprojSpec {
+        image_token: "<image>",
+        extra_config: |file| {
+            let factor = file.vision_int("projector.scale_factor");
             let whole = json!({
                 "downsample_factor": factor,
-                "projector_hidden_size": file.rows("mm.1.weight"),
-                "projector_use_layernorm": file.has("mm.input_norm.weight"),
-                "projector_bias": file.has("mm.1.bias"),
+                "projector_hidden_size": file.tensor_rows("mm.1.weight"),
+                "projector_use_layernorm": file.has_tensor("mm.input_norm.weight"),
+                "projector_bias": file.has_tensor("mm.1.bias"),
             });
-            let sizes = json!({ "encoder_patch_size": file.seen("patch_size"), "downsample_factor": factor });
-            let vision = json!({ "num_patches": file.rows("v.position_embd.weight") });
+            let sizes = json!({ "encoder_patch_size": file.vision_int("patch_size"), "downsample_factor": factor });
+            let vision = json!({ "num_patches": file.tensor_rows("v.position_embd.weight") });
             [whole, vision, with_class(sizes, "Lfm2VlImageProcessor")]
         },
-        ..projector("lfm2", &["lfm2"])
+        ..mmproj_spec("lfm2", &["lfm2"])
     }),
     ..IDEFICS3
 };
 
 /// Returns the mmproj fields shared by these vision encoders.
-const fn projector(name: &'static str, models: &'static [&'static str]) -> Projector {
-    Projector {
+const fn mmproj_spec(name: &'static str, models: &'static [&'static str]) -> MmprojSpec {
+    MmprojSpec {
         name,
-        models,
+        architectures: models,
         class: None,
-        token: "",
-        layers: "encoder.layers",
+        image_token: "",
+        layer_prefix: "encoder.layers",
         names: &[
             ("v.patch_embd", "embeddings.patch_embedding"),
             ("v.position_embd", "embeddings.position_embedding"),
@@ -94,27 +94,28 @@ const fn projector(name: &'static str, models: &'static [&'static str]) -> Proje
             ("mm.1", "multi_modal_projector.linear_1"),
             ("mm.2", "multi_modal_projector.linear_2"),
         ],
-        facts: |_| [Value::Null, Value::Null, Value::Null],
+        extra_config: |_| [Value::Null, Value::Null, Value::Null],
     }
 }
 
 /// Adds SigLIP up to its final norm, as Idefics 3, Gemma 3 and LFM2-VL use it. Reference: `modeling_siglip.py`.
-fn siglip(b: &mut Builder, config: Config<'_>, patch: usize, table: Table) -> Result<ValueId> {
-    let vit = Vit::of(config, "num_attention_heads", config.number_or("layer_norm_eps", 1e-6)? as f32)?;
+fn siglip(b: &mut GraphBuilder, config: Config<'_>, patch: usize, table: PositionTable) -> Result<ValueId> {
+    let vit = Vit::from_config(config, "num_attention_heads", config.number_or("layer_norm_eps", 1e-6)? as f32)?;
     let cols = config.count_or("num_channels", 3)? * patch * patch;
     let name = "embeddings.patch_embedding";
-    let h = embedded(b, &vit, name, cols, true, table, "embeddings.position_embedding.weight");
+    let h = patch_embeddings(b, &vit, name, cols, true, table, "embeddings.position_embedding.weight");
     let h = layers(b, &vit, config, h)?;
     Ok(vit.norm(b, "post_layernorm", h))
 }
 
 /// Adds the encoder layers, which CLIP shares.
-pub fn layers(b: &mut Builder, vit: &Vit, config: Config<'_>, mut h: ValueId) -> Result<ValueId> {
+pub fn layers(b: &mut GraphBuilder, vit: &Vit, config: Config<'_>, mut h: ValueId) -> Result<ValueId> {
     let (size, act) = (config.count("intermediate_size")?, config.activation("hidden_act", "gelu_pytorch_tanh")?);
     for index in 0..config.layers("num_hidden_layers")? {
         let path = format!("encoder.layers.{index}");
         let x = vit.norm(b, &format!("{path}.layer_norm1"), h);
-        let project = |b: &mut Builder, part: &str| b.linear(&format!("{path}.self_attn.{part}"), x, vit.hidden, true);
+        let project =
+            |b: &mut GraphBuilder, part: &str| b.linear(&format!("{path}.self_attn.{part}"), x, vit.hidden, true);
         let qkv = [project(b, "q_proj"), project(b, "k_proj"), project(b, "v_proj")];
         let mixed = vit.attention(b, &path, qkv, false);
         let x = b.linear(&format!("{path}.self_attn.out_proj"), mixed, vit.hidden, true);
@@ -128,28 +129,33 @@ pub fn layers(b: &mut Builder, vit: &Vit, config: Config<'_>, mut h: ValueId) ->
 }
 
 /// Builds the vision encoder of Idefics 3 and SmolVLM. Reference: `modeling_idefics3.py`.
-fn idefics3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
+fn idefics3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let (patch, merge) = (config.count_or("patch_size", 32)?, all.count_or("scale_factor", 2)?);
     let side = tile_side(config, patch, merge)?;
-    let mut b = Builder::new(&all.architecture());
-    let h = siglip(&mut b, config, patch, Table::Nearest(side))?;
-    let joined = b.fold("joined", h, merge * merge);
+    let mut b = GraphBuilder::new(&all.architecture());
+    let h = siglip(&mut b, config, patch, PositionTable::Nearest(side))?;
+    let joined = b.fold_rows("joined", h, merge * merge);
     let hidden = b.linear("connector.modality_projection.proj", joined, text_columns(all)?, false);
     let graph = b.finish(hidden, None)?;
     let tile_tokens = Some((side / merge).pow(2));
     // Idefics 3 has no video input; its files do not say so.
-    let told = all.architecture().starts_with("SmolVLM").then_some(Told::Pictures);
-    Ok(Tower { table: Table::Nearest(side), tile_tokens, told, ..Tower::plain(graph, patch, merge) })
+    let told = all.architecture().starts_with("SmolVLM").then_some(TimestampStyle::Images);
+    Ok(VisionEncoderGraph {
+        table: PositionTable::Nearest(side),
+        tile_tokens,
+        timestamps: told,
+        ..VisionEncoderGraph::new(graph, patch, merge)
+    })
 }
 
 /// Builds the vision encoder of Gemma 3. Reference: `modeling_gemma3.py`.
-fn gemma3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
+fn gemma3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let (patch, tokens) = (config.count("patch_size")?, all.count_or("mm_tokens_per_image", 256)?);
     let patches = config.count_or("image_size", 224)? / patch;
     let merge = patches / tokens.isqrt().max(1);
     let side = tile_side(config, patch, merge.max(1))?;
-    let mut b = Builder::new(&all.architecture());
-    let h = siglip(&mut b, config, patch, Table::Nearest(side))?;
+    let mut b = GraphBuilder::new(&all.architecture());
+    let h = siglip(&mut b, config, patch, PositionTable::Nearest(side))?;
     let cols = b.cols(h);
     let pooled = b.node("pooled", Op::Pool(Pooling::Mean), &[h], cols);
     let eps = config.number_or("layer_norm_eps", 1e-6)? as f32;
@@ -157,18 +163,22 @@ fn gemma3(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let out = text_columns(all)?;
     // Stored [in, out].
     let weight = b.weight("multi_modal_projector.mm_input_projection_weight", cols, out, WeightKind::Table);
-    let hidden = b.node("projected", Op::Blend { table: weight, taps: 0 }, &[x], out);
+    let hidden = b.node("projected", Op::EmbeddingBag { table: weight, taps: 0 }, &[x], out);
     let graph = b.finish(hidden, None)?;
-    Ok(Tower { table: Table::Nearest(side), tile_tokens: Some(tokens), ..Tower::plain(graph, patch, merge) })
+    Ok(VisionEncoderGraph {
+        table: PositionTable::Nearest(side),
+        tile_tokens: Some(tokens),
+        ..VisionEncoderGraph::new(graph, patch, merge)
+    })
 }
 
 /// Builds the vision encoder of LFM2-VL. Reference: `modeling_lfm2_vl.py`, `modeling_siglip2.py`.
-fn lfm2(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
+fn lfm2(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let (patch, merge) = (config.count("patch_size")?, all.count_or("downsample_factor", 2)?);
-    let table = Table::Resized(side(config, "num_patches")?);
-    let mut b = Builder::new(&all.architecture());
+    let table = PositionTable::Resized(table_side(config, "num_patches")?);
+    let mut b = GraphBuilder::new(&all.architecture());
     let h = siglip(&mut b, config, patch, table)?;
-    let mut x = b.fold("joined", h, merge * merge);
+    let mut x = b.fold_rows("joined", h, merge * merge);
     if all.flag_or("projector_use_layernorm", true) {
         x = norm(&mut b, "multi_modal_projector.layer_norm", x, true, 1e-5, 0.0);
     }
@@ -177,5 +187,9 @@ fn lfm2(all: Config<'_>, config: Config<'_>) -> Result<Tower> {
     let x = dense(&mut b, "multi_modal_projector.linear_1", x, size, bias, act);
     let hidden = dense(&mut b, "multi_modal_projector.linear_2", x, text_columns(all)?, bias, Activation::None);
     let graph = b.finish(hidden, None)?;
-    Ok(Tower { table, frames_first: config.flag_or(AS_IN_GGUF, false), ..Tower::plain(graph, patch, merge) })
+    Ok(VisionEncoderGraph {
+        table,
+        frames_first: config.flag_or(FROM_MMPROJ, false),
+        ..VisionEncoderGraph::new(graph, patch, merge)
+    })
 }

@@ -1,10 +1,12 @@
 //! Building blocks of vision encoders: patch and position embeddings, attention blocks within a tile, norms and dense
 //! layers.
 
-use super::{PATCHES, PLACES};
+use super::{PATCHES, POSITION_PAIRS};
 use crate::arch::config::Config;
-use crate::ir::{Activation, Attention, Builder, Dim, HeadNorm, Linear, Mask, Norm, Op, RopeSpec, ValueId, WeightKind};
-use crate::vision::{Axial, Table};
+use crate::ir::{
+    Activation, Attention, Dim, GraphBuilder, HeadNorm, Linear, Mask, Norm, Op, RopeSpec, ValueId, WeightKind,
+};
+use crate::vision::{AxialRope, PositionTable};
 use crate::{Error, Result};
 
 /// Dimensions and options shared by the blocks of a vision encoder.
@@ -22,14 +24,14 @@ pub struct Vit {
     /// RoPE.
     pub rope: Option<RopeSpec>,
     /// Whether the two frames of a patch have a tensor each.
-    pub apart: bool,
+    pub split_frames: bool,
     /// Whether q, k and v have a tensor each.
-    pub qkv_apart: bool,
+    pub split_qkv: bool,
 }
 
 impl Vit {
     /// Reads the common fields; `heads` is the name of the head count's field.
-    pub fn of(config: Config<'_>, heads: &str, eps: f32) -> Result<Self> {
+    pub fn from_config(config: Config<'_>, heads: &str, eps: f32) -> Result<Self> {
         let (hidden, heads) = (config.count("hidden_size")?, config.count(heads)?);
         if !hidden.is_multiple_of(4 * heads) {
             let reason =
@@ -43,25 +45,25 @@ impl Vit {
             rms: false,
             eps,
             rope: None,
-            apart: false,
-            qkv_apart: false,
+            split_frames: false,
+            split_qkv: false,
         })
     }
 
     /// Adds a norm.
-    pub fn norm(&self, b: &mut Builder, name: &str, x: ValueId) -> ValueId {
+    pub fn norm(&self, b: &mut GraphBuilder, name: &str, x: ValueId) -> ValueId {
         norm(b, name, x, !self.rms, self.eps, 0.0)
     }
 
     /// Adds bidirectional attention within a tile, or within its windows.
-    pub fn attention(&self, b: &mut Builder, path: &str, qkv: [ValueId; 3], windows: bool) -> ValueId {
-        self.attention_of(b, path, qkv, windows, (self.head_dim as f32).powf(-0.5), None)
+    pub fn attention(&self, b: &mut GraphBuilder, path: &str, qkv: [ValueId; 3], windows: bool) -> ValueId {
+        self.attention_with(b, path, qkv, windows, (self.head_dim as f32).powf(-0.5), None)
     }
 
     /// Like [`Self::attention`], with a scale of the scores and optional norms of heads.
-    pub fn attention_of(
+    pub fn attention_with(
         &self,
-        b: &mut Builder,
+        b: &mut GraphBuilder,
         path: &str,
         qkv: [ValueId; 3],
         windows: bool,
@@ -69,7 +71,7 @@ impl Vit {
         head_norm: Option<HeadNorm>,
     ) -> ValueId {
         let all = usize::MAX;
-        let mask = if windows { Mask::Window } else { Mask::Segment { before: all, after: all } };
+        let mask = if windows { Mask::PackedWindow } else { Mask::Packed { before: all, after: all } };
         let attention = Attention {
             heads: self.heads,
             kv_heads: self.heads,
@@ -87,20 +89,20 @@ impl Vit {
     }
 
     /// Adds `h + attention(norm(h))` with one matmul for q, k and v.
-    pub fn attend_fused(&self, b: &mut Builder, path: &str, h: ValueId, windows: bool) -> ValueId {
+    pub fn attention_block(&self, b: &mut GraphBuilder, path: &str, h: ValueId, windows: bool) -> ValueId {
         let x = self.norm(b, &format!("{path}.norm1"), h);
         let parts = ["q", "k", "v"];
         let name = format!("{path}.attn.qkv");
-        let qkv = if self.qkv_apart {
+        let qkv = if self.split_qkv {
             let each = |kind: &str| parts.map(|part| (format!("{path}.attn.{part}.{kind}"), self.hidden));
             let weight = b.stacked(each("weight").into(), self.hidden, WeightKind::Matrix);
-            let bias = b.joined(each("bias"));
+            let bias = b.concat_vectors(each("bias"));
             b.node(&name, Op::Linear(Linear::new(weight, Some(bias))), &[x], 3 * self.hidden)
         } else {
             b.linear(&name, x, 3 * self.hidden, true)
         };
         let view =
-            |b: &mut Builder, i: usize| b.view(&format!("{path}.{}", parts[i]), qkv, i * self.hidden, self.hidden);
+            |b: &mut GraphBuilder, i: usize| b.view(&format!("{path}.{}", parts[i]), qkv, i * self.hidden, self.hidden);
         let qkv = [view(b, 0), view(b, 1), view(b, 2)];
         let mixed = self.attention(b, path, qkv, windows);
         let out = b.linear(&format!("{path}.attn.proj"), mixed, self.hidden, true);
@@ -109,7 +111,7 @@ impl Vit {
 }
 
 /// Adds a norm with the tensors `{name}.weight` and, for LayerNorm, `{name}.bias`.
-pub fn norm(b: &mut Builder, name: &str, x: ValueId, layer: bool, eps: f32, offset: f32) -> ValueId {
+pub fn norm(b: &mut GraphBuilder, name: &str, x: ValueId, layer: bool, eps: f32, offset: f32) -> ValueId {
     let cols = b.cols(x);
     let gain = Some(b.vector(&format!("{name}.weight"), cols));
     let bias = layer.then(|| b.vector(&format!("{name}.bias"), cols));
@@ -117,7 +119,7 @@ pub fn norm(b: &mut Builder, name: &str, x: ValueId, layer: bool, eps: f32, offs
 }
 
 /// Adds `act(x Wᵀ (+ bias))`.
-pub fn dense(b: &mut Builder, name: &str, x: ValueId, rows: usize, bias: bool, act: Activation) -> ValueId {
+pub fn dense(b: &mut GraphBuilder, name: &str, x: ValueId, rows: usize, bias: bool, act: Activation) -> ValueId {
     let cols = b.cols(x);
     let weight = b.matrix(&format!("{name}.weight"), rows, cols);
     let bias = bias.then(|| b.vector(&format!("{name}.bias"), rows));
@@ -125,17 +127,17 @@ pub fn dense(b: &mut Builder, name: &str, x: ValueId, rows: usize, bias: bool, a
 }
 
 /// Adds the patch projection and the position embeddings.
-pub fn embedded(
-    b: &mut Builder,
+pub fn patch_embeddings(
+    b: &mut GraphBuilder,
     vit: &Vit,
     name: &str,
     cols: usize,
     bias: bool,
-    table: Table,
+    table: PositionTable,
     places: &str,
 ) -> ValueId {
     let (hidden, patches) = (vit.hidden, b.input(PATCHES, Dim::TOKENS, cols));
-    let h = if vit.apart {
+    let h = if vit.split_frames {
         let half = cols / 2;
         let [first, second] = [0, half].map(|from| b.view("frame", patches, from, half));
         let h = b.linear(name, first, hidden, bias);
@@ -145,17 +147,17 @@ pub fn embedded(
     } else {
         b.linear(name, patches, hidden, bias)
     };
-    if table == Table::None {
+    if table == PositionTable::None {
         return h;
     }
-    let pairs = b.input(PLACES, Dim::TOKENS, 2 * table.taps());
+    let pairs = b.input(POSITION_PAIRS, Dim::TOKENS, 2 * table.taps());
     let weight = b.weight(places, table.entries(), hidden, WeightKind::Table);
-    let placed = b.node("placed", Op::Blend { table: weight, taps: table.taps() }, &[pairs], hidden);
+    let placed = b.node("placed", Op::EmbeddingBag { table: weight, taps: table.taps() }, &[pairs], hidden);
     b.add("embedded", h, placed)
 }
 
 /// Returns the side of a square position table from the field of its entries.
-pub fn side(config: Config<'_>, field: &str) -> Result<usize> {
+pub fn table_side(config: Config<'_>, field: &str) -> Result<usize> {
     let entries = config.count(field)?;
     let side = entries.isqrt();
     if side * side != entries {
@@ -172,9 +174,9 @@ pub fn rope_base(config: Config<'_>) -> Result<f64> {
 }
 
 /// Sets the RoPE of Qwen's vision encoders: by row, then by column, over the whole head.
-pub fn axial(vit: &mut Vit, base: f64) -> Axial {
+pub fn axial_rope(vit: &mut Vit, base: f64) -> AxialRope {
     vit.rope = Some(RopeSpec::plain(vit.head_dim, base));
-    Axial { dim: vit.head_dim, base, column_first: false }
+    AxialRope { dim: vit.head_dim, base, column_first: false }
 }
 
 /// Returns the columns of the language model.

@@ -2,16 +2,16 @@
 //! go to staging buffers and are transcoded on the GPU, or on the CPU if no kernel supports the encoding.
 
 mod finish;
-mod unit;
+mod load_unit;
 
-use super::kept::{Kept, Quantized};
-use super::write::{Place, write_chunk};
-use super::{Gate, fault};
+use super::quantized_cache::{QuantizedCache, QuantizedSet};
+use super::write::{WeightRegion, write_chunk};
+use super::{Latch, plan_mismatch};
 use crate::device::registry::{Shader, Variant};
-use crate::exec::load_times::{Lap, LoadTimes};
+use crate::exec::load_times::{LoadTimes, Stopwatch};
 use crate::exec::step::Buffers;
 use crate::format::{self, Checkpoint, RowOrder, TensorInfo, WeightSource, Weights};
-use crate::gpu::{Backend, Buffer, Gpu, Pipeline, Usage};
+use crate::gpu::{Backend, Buffer, BufferUsage, Gpu, Pipeline};
 use crate::hub::{Chunk, Source};
 use crate::ir::{Graph, WeightId, WeightKind};
 use crate::plan::{Slot, WeightPlan, WeightPlans};
@@ -19,48 +19,48 @@ use crate::util::map::{SortedMap, SortedSet};
 use crate::{Error, Result};
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use futures_util::stream::{self, StreamExt};
+use load_unit::{LoadPath, LoadUnit, StagedPart, is_needed_on_cpu, with_graph_shape};
 use std::collections::HashMap;
-use unit::{Held, Route, Unit, on_cpu, shaped};
 
 /// Target slab size of transcoding in bytes, for encodings that allow splitting by rows. Bounds staging memory.
-const SLAB: u64 = 32 << 20;
+const SLAB_BYTES: u64 = 32 << 20;
 /// Bytes written at once; the queue holds at most twice as many.
-const IN_FLIGHT: usize = 32 << 20;
+const MAX_PENDING_BYTES: usize = 32 << 20;
 /// Ranges read concurrently.
-const AHEAD: usize = 4;
+const MAX_CONCURRENT_RANGES: usize = 4;
 
 /// Transcoding kernels by variant.
-pub type Makers = HashMap<Variant, (Shader, Pipeline)>;
+pub type TranscodePipelines = HashMap<Variant, (Shader, Pipeline)>;
 
 pub(super) struct Loader<'a> {
     gpu: &'a Gpu,
     plans: &'a WeightPlans,
     buffers: Buffers,
-    units: Vec<Option<Unit>>,
+    units: Vec<Option<LoadUnit>>,
     /// Units and parts by (file, offset) of their bytes.
-    wanted: SortedMap<(usize, u64), Vec<(usize, usize)>>,
+    targets: SortedMap<(usize, u64), Vec<(usize, usize)>>,
     infos: SortedMap<(usize, u64), TensorInfo>,
-    pipelines: Makers,
+    pipelines: TranscodePipelines,
     pending: usize,
     /// Writes submitted before the pending ones.
     draining: Option<LocalBoxFuture<'a, Result<()>>>,
     /// Whether pending work includes transcoding.
     transcodes: bool,
     times: LoadTimes,
-    gate: &'a Gate,
-    quantized: Quantized,
+    compile_gate: &'a Latch,
+    quantized: QuantizedSet,
 }
 
 fn allocate(gpu: &Gpu, id: WeightId, plan: &WeightPlan, buffers: &mut Buffers) -> Result<()> {
     if matches!(plan.kind, WeightKind::Vector | WeightKind::Order) {
-        buffers.insert(Slot::Vector(id), gpu.buffer("vector", plan.bytes(), Usage::Storage)?);
+        buffers.insert(Slot::Vector(id), gpu.buffer("vector", plan.bytes(), BufferUsage::Storage)?);
         return Ok(());
     }
-    for (index, run) in plan.runs.iter().enumerate() {
+    for (index, run) in plan.shards.iter().enumerate() {
         let [q, s] = plan.layout.plane_bytes(run.len(), plan.cols);
-        buffers.insert(Slot::WeightQ(id, index), gpu.buffer("weights", q, Usage::Storage)?);
+        buffers.insert(Slot::WeightQ(id, index), gpu.buffer("weights", q, BufferUsage::Storage)?);
         if s > 0 {
-            buffers.insert(Slot::WeightS(id, index), gpu.buffer("scales", s, Usage::Storage)?);
+            buffers.insert(Slot::WeightS(id, index), gpu.buffer("scales", s, BufferUsage::Storage)?);
         }
     }
     Ok(())
@@ -71,21 +71,27 @@ impl<'a> Loader<'a> {
     ///
     /// # Errors
     /// `MissingTensor`, `Shape`, `UnsupportedEncoding` or `OutOfMemory`.
-    pub fn new(gpu: &'a Gpu, graph: &Graph, plans: &'a WeightPlans, weights: &Weights, gate: &'a Gate) -> Result<Self> {
+    pub fn new(
+        gpu: &'a Gpu,
+        graph: &Graph,
+        plans: &'a WeightPlans,
+        weights: &Weights,
+        gate: &'a Latch,
+    ) -> Result<Self> {
         let mut loader = Self {
             gpu,
             plans,
             buffers: Buffers::new(),
             units: Vec::new(),
-            wanted: SortedMap::new(),
+            targets: SortedMap::new(),
             infos: SortedMap::new(),
-            pipelines: Makers::new(),
+            pipelines: TranscodePipelines::new(),
             pending: 0,
             draining: None,
             transcodes: false,
             times: LoadTimes::default(),
-            gate,
-            quantized: Quantized::of(graph, plans, weights),
+            compile_gate: gate,
+            quantized: QuantizedSet::of(graph, plans, weights),
         };
         for (id, plan) in plans {
             allocate(gpu, *id, plan, &mut loader.buffers)?;
@@ -100,13 +106,12 @@ impl<'a> Loader<'a> {
             if plan.kind == WeightKind::Order {
                 let source = weights.get(&weight.parts[0].0, &graph.name)?;
                 let buffer = loader.buffer(Slot::Vector(*id), &source.name)?;
-                let order = source
-                    .order
-                    .as_ref()
-                    .ok_or_else(|| fault(&source.name, "has no column order, but the plan gathers its columns"))?;
+                let order = source.column_order.as_ref().ok_or_else(|| {
+                    plan_mismatch(&source.name, "has no column order, but the plan gathers its columns")
+                })?;
                 if order.len() != plan.rows {
                     let what = format!("has a column order of {} entries, expected {}", order.len(), plan.rows);
-                    return Err(fault(&source.name, &what));
+                    return Err(plan_mismatch(&source.name, &what));
                 }
                 gpu.write(buffer, 0, bytemuck::cast_slice(order));
                 continue;
@@ -114,7 +119,7 @@ impl<'a> Loader<'a> {
             let mut row = 0;
             for (name, rows) in &weight.parts {
                 let stored = weights.get(name, &graph.name)?;
-                loader.add(*id, plan, row, &shaped(stored, *rows, plan)?)?;
+                loader.add_rows(*id, plan, row, &with_graph_shape(stored, *rows, plan)?)?;
                 row += rows;
             }
         }
@@ -122,43 +127,50 @@ impl<'a> Loader<'a> {
     }
 
     /// Creates a loader for rows of weights whose buffers exist.
-    pub fn over(gpu: &'a Gpu, plans: &'a WeightPlans, buffers: Buffers, pipelines: Makers, gate: &'a Gate) -> Self {
+    pub fn for_existing(
+        gpu: &'a Gpu,
+        plans: &'a WeightPlans,
+        buffers: Buffers,
+        pipelines: TranscodePipelines,
+        compile_gate: &'a Latch,
+    ) -> Self {
         Self {
             gpu,
             plans,
             buffers,
             units: Vec::new(),
-            wanted: SortedMap::new(),
+            targets: SortedMap::new(),
             infos: SortedMap::new(),
             pipelines,
             pending: 0,
             draining: None,
             transcodes: false,
             times: LoadTimes::default(),
-            gate,
-            quantized: Quantized::default(),
+            compile_gate,
+            quantized: QuantizedSet::default(),
         }
     }
 
     /// Requests rows of a source for a row of a weight.
-    pub fn want(&mut self, weight: WeightId, row: usize, source: &WeightSource) -> Result<()> {
-        let plan = self.plans.get(&weight).ok_or_else(|| fault(&source.name, "has no plan"))?;
+    pub fn request(&mut self, weight: WeightId, row: usize, source: &WeightSource) -> Result<()> {
+        let plan = self.plans.get(&weight).ok_or_else(|| plan_mismatch(&source.name, "has no plan"))?;
         let (rows, _) = source.rows_cols();
-        self.add(weight, plan, row, &shaped(source, rows, plan)?)
+        self.add_rows(weight, plan, row, &with_graph_shape(source, rows, plan)?)
     }
 
     /// Fetches the requested rows, several ranges at a time; returns the pipelines and the bytes read.
-    pub async fn fetch(mut self, source: &Source, checkpoint: &Checkpoint) -> Result<(Makers, u64)> {
+    pub async fn fetch(mut self, source: &Source, checkpoint: &Checkpoint) -> Result<(TranscodePipelines, u64)> {
         let infos: Vec<TensorInfo> = self.infos.values().cloned().collect();
         let read = |info: TensorInfo| async move {
-            let file = checkpoint.files.get(info.file).ok_or_else(|| fault(&info.name, "belongs to no file"))?;
+            let file =
+                checkpoint.files.get(info.file).ok_or_else(|| plan_mismatch(&info.name, "belongs to no file"))?;
             let chunk = source.slice(&file.name, info.range.clone()).await?;
             Ok::<_, Error>((info, chunk))
         };
-        let mut read = stream::iter(infos).map(read).buffered(AHEAD);
+        let mut read = stream::iter(infos).map(read).buffered(MAX_CONCURRENT_RANGES);
         while let Some(found) = read.next().await {
             let (info, chunk) = found?;
-            self.take(&info, 0, &chunk).await?;
+            self.receive(&info, 0, &chunk).await?;
         }
         Ok((self.pipelines, self.times.bytes))
     }
@@ -169,22 +181,23 @@ impl<'a> Loader<'a> {
     /// # Errors
     /// Errors of the source.
     pub async fn load(mut self, source: &Source, checkpoint: &Checkpoint, kept: bool) -> Result<(Buffers, LoadTimes)> {
-        let mut whole = Lap::start();
-        let kept = if kept { Kept::of(source, checkpoint, &self.quantized, &self.buffers).await } else { None };
+        let mut whole = Stopwatch::start();
+        let kept =
+            if kept { QuantizedCache::of(source, checkpoint, &self.quantized, &self.buffers).await } else { None };
         let anew = match &kept {
             Some(kept) => self.restore(kept).await?,
             None => false,
         };
         let missing = |unit: usize| self.units.get(unit).is_some_and(Option::is_some);
         let asked =
-            |key: &(usize, u64)| self.wanted.get(key).is_some_and(|to| to.iter().any(|(unit, _)| missing(*unit)));
+            |key: &(usize, u64)| self.targets.get(key).is_some_and(|to| to.iter().any(|(unit, _)| missing(*unit)));
         let infos: Vec<TensorInfo> = self.infos.iter().filter(|(key, _)| asked(key)).map(|(_, i)| i.clone()).collect();
         let wanted: Vec<&TensorInfo> = infos.iter().collect();
-        let sink = async |tensor: &TensorInfo, offset: u64, chunk: Chunk| self.take(tensor, offset, &chunk).await;
-        let mut stream = Lap::start();
+        let sink = async |tensor: &TensorInfo, offset: u64, chunk: Chunk| self.receive(tensor, offset, &chunk).await;
+        let mut stream = Stopwatch::start();
         source.stream_tensors(checkpoint, &wanted, sink).await?;
         let streamed = stream.lap();
-        if let Some(unit) = self.units.iter().flatten().find(|u| u.route != Route::Direct) {
+        if let Some(unit) = self.units.iter().flatten().find(|u| u.path != LoadPath::Direct) {
             return Err(Error::Internal(format!(
                 "loading: {} is incomplete: the source ended early",
                 unit.source.name
@@ -192,8 +205,8 @@ impl<'a> Loader<'a> {
         }
         self.gpu.check().await?;
         if let Some(kept) = kept.filter(|_| anew) {
-            let mut lap = Lap::start();
-            kept.keep(self.gpu).await?;
+            let mut lap = Stopwatch::start();
+            kept.store(self.gpu).await?;
             self.times.writing_ms += lap.lap();
         }
         let mut times = self.times;
@@ -203,8 +216,8 @@ impl<'a> Loader<'a> {
     }
 
     /// Restores cached weights; returns whether some must be quantized again.
-    async fn restore(&mut self, kept: &Kept<'_>) -> Result<bool> {
-        self.gate.wait().await;
+    async fn restore(&mut self, kept: &QuantizedCache<'_>) -> Result<bool> {
+        self.compile_gate.wait().await;
         let (there, bytes) = kept.restore(self.gpu).await?;
         for unit in &mut self.units {
             unit.take_if(|unit| there.contains(&unit.weight));
@@ -214,35 +227,35 @@ impl<'a> Loader<'a> {
     }
 
     /// Adds a weight's rows as one unit, or as slabs if the encoding allows.
-    fn add(&mut self, weight: WeightId, plan: &WeightPlan, row: usize, source: &WeightSource) -> Result<()> {
-        let route = Route::of(source, plan, row, self.gpu.caps().max_weight_buffer());
+    fn add_rows(&mut self, weight: WeightId, plan: &WeightPlan, row: usize, source: &WeightSource) -> Result<()> {
+        let route = LoadPath::of(source, plan, row, self.gpu.caps().max_weight_buffer());
         let (rows, cols) = source.rows_cols();
         let per_row = (source.stored_bytes() / rows.max(1) as u64).max(1);
         // Slabs are multiples of four rows, so that layouts that pack scales of several rows in a word stay separate.
-        let room = SLAB.min(self.gpu.caps().max_weight_buffer());
+        let room = SLAB_BYTES.min(self.gpu.caps().max_weight_buffer());
         let slab = ((room / per_row) as usize / 4 * 4).max(4);
-        if route == Route::Gpu {
+        if route == LoadPath::Gpu {
             format::check_parts(source)?;
         }
-        let whole = route == Route::Direct
+        let whole = route == LoadPath::Direct
             || plan.kind == WeightKind::Vector
             || rows <= slab
-            || !source.encoding.keeps_rows()
+            || !source.encoding.has_contiguous_rows()
             || source.row_order != RowOrder::Stored;
         if whole {
-            return self.push(weight, row, source.clone(), route);
+            return self.push_unit(weight, row, source.clone(), route);
         }
         for first in (0..rows).step_by(slab) {
             let n = slab.min(rows - first);
             let piece = source.slice(&source.name, first, vec![n, cols]);
             let piece =
                 piece.ok_or_else(|| Error::Internal(format!("loading: {} cannot be split by rows", source.name)))?;
-            self.push(weight, row + first, piece, route)?;
+            self.push_unit(weight, row + first, piece, route)?;
         }
         Ok(())
     }
 
-    fn push(&mut self, weight: WeightId, row: usize, source: WeightSource, route: Route) -> Result<()> {
+    fn push_unit(&mut self, weight: WeightId, row: usize, source: WeightSource, route: LoadPath) -> Result<()> {
         let unit = self.units.len();
         let mut parts = Vec::new();
         for (index, part) in source.parts.iter().enumerate() {
@@ -254,27 +267,34 @@ impl<'a> Loader<'a> {
                     part.info.name
                 )));
             }
-            self.wanted.get_or_insert_with(key, Vec::new).push((unit, index));
+            self.targets.get_or_insert_with(key, Vec::new).push((unit, index));
             let bytes = part.info.bytes();
-            parts.push(Held { role: part.role, bytes, have: 0, seen: SortedSet::new(), cpu: Vec::new(), gpu: None });
+            parts.push(StagedPart {
+                role: part.role,
+                bytes,
+                received: 0,
+                received_offsets: SortedSet::new(),
+                cpu: Vec::new(),
+                gpu: None,
+            });
         }
-        self.units.push(Some(Unit { weight, row, source, route, parts }));
+        self.units.push(Some(LoadUnit { weight, row, source, path: route, parts }));
         Ok(())
     }
 
-    async fn take(&mut self, tensor: &TensorInfo, offset: u64, chunk: &Chunk) -> Result<()> {
-        let places = self.wanted.get(&(tensor.file, tensor.range.start)).cloned().unwrap_or_default();
-        let mut lap = Lap::start();
-        self.gate.wait().await;
+    async fn receive(&mut self, tensor: &TensorInfo, offset: u64, chunk: &Chunk) -> Result<()> {
+        let places = self.targets.get(&(tensor.file, tensor.range.start)).cloned().unwrap_or_default();
+        let mut lap = Stopwatch::start();
+        self.compile_gate.wait().await;
         self.times.tuning_ms += lap.lap();
         for (unit, part) in places {
-            self.take_part(unit, part, offset, chunk)?;
+            self.receive_part(unit, part, offset, chunk)?;
             let complete = self.units[unit]
                 .as_ref()
-                .is_some_and(|u| u.route != Route::Direct && u.parts.iter().all(|p| p.have >= p.bytes));
+                .is_some_and(|u| u.path != LoadPath::Direct && u.parts.iter().all(|p| p.received >= p.bytes));
             self.times.writing_ms += lap.lap();
             if complete && let Some(unit) = self.units[unit].take() {
-                self.times.peak_bytes = self.times.peak_bytes.max(self.gpu.created().bytes);
+                self.times.peak_bytes = self.times.peak_bytes.max(self.gpu.resource_counts().bytes);
                 let compiling = self.times.compiling_ms;
                 self.finish(unit).await?;
                 self.times.transcoding_ms += lap.lap() - (self.times.compiling_ms - compiling);
@@ -284,7 +304,7 @@ impl<'a> Loader<'a> {
         self.times.bytes += chunk.len() as u64;
         // Written bytes stay in the queue until they are submitted and done: wait for the batch before the last.
         self.pending += chunk.len();
-        if self.pending > IN_FLIGHT {
+        if self.pending > MAX_PENDING_BYTES {
             self.pending = 0;
             self.gpu.submit(&[])?;
             if let Some(before) = self.draining.replace(self.gpu.wait_idle().boxed_local()) {
@@ -297,18 +317,18 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    fn take_part(&mut self, unit: usize, part: usize, offset: u64, chunk: &Chunk) -> Result<()> {
+    fn receive_part(&mut self, unit: usize, part: usize, offset: u64, chunk: &Chunk) -> Result<()> {
         let Some(Some(unit)) = self.units.get_mut(unit) else { return Ok(()) };
-        let plan = self.plans.get(&unit.weight).ok_or_else(|| fault(&unit.source.name, "has no plan"))?;
-        if unit.route == Route::Direct {
+        let plan = self.plans.get(&unit.weight).ok_or_else(|| plan_mismatch(&unit.source.name, "has no plan"))?;
+        if unit.path == LoadPath::Direct {
             let (gpu, buffers) = (self.gpu, &self.buffers);
-            return Place { gpu, buffers, plan, weight: unit.weight, row: unit.row }.write_chunk(offset, chunk);
+            return WeightRegion { gpu, buffers, plan, weight: unit.weight, row: unit.row }.write_chunk(offset, chunk);
         }
         let Some(held) = unit.parts.get_mut(part) else { return Ok(()) };
-        if held.seen.insert(offset) {
-            held.have += chunk.len() as u64;
+        if held.received_offsets.insert(offset) {
+            held.received += chunk.len() as u64;
         }
-        if unit.route == Route::Cpu || on_cpu(&unit.source, held.role) {
+        if unit.path == LoadPath::Cpu || is_needed_on_cpu(&unit.source, held.role) {
             held.cpu.resize(held.bytes as usize, 0);
             let (data, at) = (chunk.to_vec(), offset as usize);
             let end = (at + data.len()).min(held.cpu.len());
@@ -318,7 +338,7 @@ impl<'a> Loader<'a> {
             return Ok(());
         }
         if held.gpu.is_none() {
-            held.gpu = Some(self.gpu.buffer("staging", held.bytes, Usage::Storage)?);
+            held.gpu = Some(self.gpu.buffer("staging", held.bytes, BufferUsage::Storage)?);
         }
         if let Some(buffer) = &held.gpu {
             write_chunk(self.gpu, buffer, offset, chunk);
@@ -327,6 +347,6 @@ impl<'a> Loader<'a> {
     }
 
     fn buffer(&self, slot: Slot, name: &str) -> Result<&Buffer> {
-        self.buffers.get(&slot).ok_or_else(|| fault(name, &format!("has no buffer for {slot:?}")))
+        self.buffers.get(&slot).ok_or_else(|| plan_mismatch(name, &format!("has no buffer for {slot:?}")))
     }
 }

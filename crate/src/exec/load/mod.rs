@@ -1,10 +1,10 @@
 //! Loads weights into buffers while kernels compile. Sets the order of device work; `loader` transfers the bytes.
 
-mod kept;
 mod loader;
+mod quantized_cache;
 mod write;
 
-use super::load_times::{Lap, LoadTimes};
+use super::load_times::{LoadTimes, Stopwatch};
 use super::step::{Buffers, Pipelines, compile};
 use crate::format::{self, Checkpoint, Dtype, Float, WeightSource, Weights};
 use crate::gpu::{Backend, Gpu};
@@ -16,18 +16,18 @@ use crate::util::map::SortedSet;
 use crate::{Error, Result};
 use futures_util::future::{LocalBoxFuture, try_join3};
 use loader::Loader;
-pub use loader::Makers;
+pub use loader::TranscodePipelines;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
 /// The float type of a dense dtype.
 pub fn float_of(dtype: Dtype) -> Option<Float> {
-    format::detect::float(dtype)
+    format::detect::float_type(dtype)
 }
 
 /// A request to load weights.
-pub struct Wanted<'a> {
+pub struct LoadRequest<'a> {
     /// The device.
     pub gpu: &'a Gpu,
     /// The graph that needs the weights.
@@ -43,7 +43,7 @@ pub struct Wanted<'a> {
 }
 
 /// The result of a load.
-pub struct Compiled {
+pub struct LoadOutput {
     /// The compiled plans.
     pub plans: Vec<Plan>,
     /// Its kernels.
@@ -61,14 +61,14 @@ pub struct Compiled {
 /// # Errors
 /// Errors of the checkpoint, of `tune`, `plan` and `meanwhile`, of the source or the device.
 pub async fn load_compiled(
-    wanted: Wanted<'_>,
+    wanted: LoadRequest<'_>,
     tune: LocalBoxFuture<'_, Result<()>>,
     plan: &dyn Fn() -> Result<Vec<Plan>>,
     meanwhile: LocalBoxFuture<'_, Result<()>>,
-) -> Result<Compiled> {
-    let Wanted { gpu, graph, plans, source, checkpoint, stored } = wanted;
-    let (mut both, mut laps, mut before) = (Lap::start(), Lap::start(), Lap::start());
-    let gate = Gate::default();
+) -> Result<LoadOutput> {
+    let LoadRequest { gpu, graph, plans, source, checkpoint, stored } = wanted;
+    let (mut both, mut laps, mut before) = (Stopwatch::start(), Stopwatch::start(), Stopwatch::start());
+    let gate = Latch::default();
     // Report missing tensors before compiling.
     let loader = Loader::new(gpu, graph, plans, stored, &gate)?;
     let kernels = async {
@@ -76,20 +76,20 @@ pub async fn load_compiled(
         let tuned_ms = laps.lap();
         let made = plan()?;
         gate.open();
-        let before = gpu.created().pipelines;
+        let before = gpu.resource_counts().pipelines;
         let variants: SortedSet<_> = made.iter().flat_map(|p| &p.launches).map(|l| &l.variant).collect();
         let total = variants.len() as u64;
         let work = compile(gpu, &made.iter().collect::<Vec<_>>(), &Pipelines::new());
-        let there = || gpu.created().pipelines.saturating_sub(before);
-        let pipelines = source.progress().compiling(total, there, work).await?;
+        let there = || gpu.resource_counts().pipelines.saturating_sub(before);
+        let pipelines = source.progress().report_compiling(total, there, work).await?;
         Ok((made, pipelines, tuned_ms, laps.lap()))
     };
     let weights = async {
         // Natively all kernels compile before this point.
         let before_ms = before.lap();
         // Downloads are verified against checksums while more arrives and kernels compile.
-        let mut lap = Lap::start();
-        let (buffers, mut times) = source.verified(loader.load(source, checkpoint, true)).await?;
+        let mut lap = Stopwatch::start();
+        let (buffers, mut times) = source.load_verified(loader.load(source, checkpoint, true)).await?;
         let verified_ms = lap.lap() - times.total_ms;
         times.reading_ms += verified_ms;
         times.total_ms += verified_ms;
@@ -109,16 +109,16 @@ pub async fn load_compiled(
     // Time of both that weights did not use was spent waiting for kernels.
     times.compiling_ms += both.lap() - times.total_ms - tuned_before;
     times.kernels_ms = kernels_ms;
-    Ok(Compiled { plans, pipelines, buffers, times })
+    Ok(LoadOutput { plans, pipelines, buffers, times })
 }
 
 /// Loads weights into new buffers, without kernels.
 ///
 /// # Errors
 /// Errors of the checkpoint, the source or the device.
-pub async fn load_alone(wanted: Wanted<'_>) -> Result<Buffers> {
-    let Wanted { gpu, graph, plans, source, checkpoint, stored } = wanted;
-    let gate = Gate::default();
+pub async fn load_weights(wanted: LoadRequest<'_>) -> Result<Buffers> {
+    let LoadRequest { gpu, graph, plans, source, checkpoint, stored } = wanted;
+    let gate = Latch::default();
     gate.open();
     Ok(Loader::new(gpu, graph, plans, stored, &gate)?.load(source, checkpoint, false).await?.0)
 }
@@ -129,16 +129,16 @@ pub async fn load_alone(wanted: Wanted<'_>) -> Result<Buffers> {
 /// # Errors
 /// Errors of the source or the device.
 pub async fn load_rows(
-    wanted: Wanted<'_>,
+    wanted: LoadRequest<'_>,
     buffers: Buffers,
     rows: &[(WeightId, usize, WeightSource)],
-    makers: &mut Makers,
+    makers: &mut TranscodePipelines,
 ) -> Result<u64> {
-    let gate = Gate::default();
+    let gate = Latch::default();
     gate.open();
-    let mut loader = Loader::over(wanted.gpu, wanted.plans, buffers, std::mem::take(makers), &gate);
+    let mut loader = Loader::for_existing(wanted.gpu, wanted.plans, buffers, std::mem::take(makers), &gate);
     for (weight, row, source) in rows {
-        loader.want(*weight, *row, source)?;
+        loader.request(*weight, *row, source)?;
     }
     let (kept, bytes) = loader.fetch(wanted.source, wanted.checkpoint).await?;
     *makers = kept;
@@ -147,12 +147,12 @@ pub async fn load_rows(
 
 /// Blocks waiters until it is opened.
 #[derive(Default)]
-struct Gate {
+struct Latch {
     open: Cell<bool>,
     waiting: RefCell<Vec<Waker>>,
 }
 
-impl Gate {
+impl Latch {
     fn open(&self) {
         self.open.set(true);
         self.waiting.take().into_iter().for_each(Waker::wake);
@@ -174,6 +174,6 @@ impl Gate {
 }
 
 /// The internal error for a weight that contradicts its plan.
-fn fault(weight: &str, what: &str) -> Error {
+fn plan_mismatch(weight: &str, what: &str) -> Error {
     Error::Internal(format!("loading: {weight} {what}"))
 }

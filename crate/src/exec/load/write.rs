@@ -1,16 +1,16 @@
 //! Writes bytes to a weight's buffers, across shard boundaries.
 
-use super::fault;
+use super::plan_mismatch;
 use crate::Result;
 use crate::exec::step::Buffers;
-use crate::format::{Layout, Packed, WeightSource};
+use crate::format::{PackedMatrix, WeightLayout, WeightSource};
 use crate::gpu::{Backend, Buffer, Gpu};
 use crate::hub::Chunk;
 use crate::ir::{WeightId, WeightKind};
 use crate::plan::{Slot, WeightPlan};
 
 /// Target region of rows in a weight.
-pub(super) struct Place<'a> {
+pub(super) struct WeightRegion<'a> {
     pub gpu: &'a Gpu,
     pub buffers: &'a Buffers,
     pub plan: &'a WeightPlan,
@@ -19,7 +19,7 @@ pub(super) struct Place<'a> {
     pub row: usize,
 }
 
-impl Place<'_> {
+impl WeightRegion<'_> {
     /// Writes a chunk that is already in the device layout; `offset` is relative to the rows' bytes.
     pub fn write_chunk(&self, offset: u64, chunk: &Chunk) -> Result<()> {
         if self.plan.kind == WeightKind::Vector {
@@ -29,7 +29,7 @@ impl Place<'_> {
         let row_bytes = self.plan.layout.row_words(self.plan.cols) as u64 * 4;
         let start = self.row as u64 * row_bytes + offset;
         let end = start + chunk.len() as u64;
-        for (index, run) in self.plan.runs.iter().enumerate() {
+        for (index, run) in self.plan.shards.iter().enumerate() {
             let (low, high) = (run.start as u64 * row_bytes, run.end as u64 * row_bytes);
             let (from, to) = (start.max(low), end.min(high));
             if from < to {
@@ -41,9 +41,9 @@ impl Place<'_> {
     }
 
     /// Writes packed rows of `source`.
-    pub fn write_packed(&self, packed: &Packed, source: &WeightSource) -> Result<()> {
-        let words = [packed.layout.row_words(packed.cols), packed.layout.row_params(packed.cols)];
-        for (index, run) in self.plan.runs.iter().enumerate() {
+    pub fn write_packed(&self, packed: &PackedMatrix, source: &WeightSource) -> Result<()> {
+        let words = [packed.layout.row_words(packed.cols), packed.layout.row_param_words(packed.cols)];
+        for (index, run) in self.plan.shards.iter().enumerate() {
             let rows = self.row.max(run.start)..(self.row + packed.rows).min(run.end);
             if rows.is_empty() {
                 continue;
@@ -55,7 +55,7 @@ impl Place<'_> {
                 let at = ((rows.start - run.start) * words * 4) as u64;
                 self.gpu.write(self.buffer(slots[plane])?, at, bytemuck::cast_slice(data));
             }
-            if packed.layout == Layout::Mxfp4 {
+            if packed.layout == WeightLayout::Mxfp4 {
                 // Rows share words of scale bytes, so they must begin on whole words, as slabs, shards and heads do.
                 let blocks = packed.layout.padded_cols(packed.cols) / 32;
                 let (first, target) = (from * blocks, (rows.start - run.start) * blocks);
@@ -70,7 +70,7 @@ impl Place<'_> {
     }
 
     fn buffer(&self, slot: Slot) -> Result<&Buffer> {
-        self.buffers.get(&slot).ok_or_else(|| fault("a weight", &format!("has no buffer for {slot:?}")))
+        self.buffers.get(&slot).ok_or_else(|| plan_mismatch("a weight", &format!("has no buffer for {slot:?}")))
     }
 }
 

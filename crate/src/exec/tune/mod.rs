@@ -1,36 +1,36 @@
 //! Autotuning: finds the fastest kernel variants of this device, from a stored record or a measurement at the start of
 //! a load. `contest` lists the variants, `probe` times them.
 
-mod contest;
+mod candidates;
 mod probe;
 mod record;
 
-use super::load_times::Lap;
-use crate::device::tuned::Tuned;
-use crate::format::Layout;
+use super::load_times::Stopwatch;
+use crate::device::tuning_table::TuningTable;
+use crate::format::WeightLayout;
 use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
 use crate::ir::WeightKind;
 use crate::plan::WeightPlans;
 use crate::{Error, Result};
-pub use contest::{Contest, What};
-use probe::Times;
-pub use probe::measure_forms;
-use record::Record;
+pub use candidates::{TuningCase, TuningTarget};
+use probe::Timings;
+pub use probe::time_candidates;
+use record::TuningRecord;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// Minimum relative speedup to replace the default variant. An H200 at a low clock when a page opens shows the slowest
 /// variant up to 22 % ahead of the fastest (87 loads). A wrong variant takes twice the time.
-const MARGIN: f64 = 0.4;
+const MIN_VARIANT_GAIN: f64 = 0.4;
 /// Microseconds from which a dispatch counts as expensive: 30 to 70 on phones, about 4 on an H200.
-const DEAR_US: f64 = 20.0;
+const EXPENSIVE_DISPATCH_US: f64 = 20.0;
 /// Minimum valid rounds of a variant.
-const LEAST: usize = 2;
+const MIN_ROUNDS: usize = 2;
 
 /// Whether a load autotunes kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Tune {
+pub enum TuneMode {
     /// Use an earlier measurement, else measure. Never measures on software adapters, whose timings are meaningless.
     #[default]
     Auto,
@@ -40,7 +40,7 @@ pub enum Tune {
     Again,
 }
 
-impl Tune {
+impl TuneMode {
     /// Parses the value of the option `parameter`.
     pub fn from_name(parameter: &str, name: &str) -> Result<Self> {
         match name {
@@ -58,7 +58,7 @@ impl Tune {
 /// Where the tuning table came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Origin {
+pub enum TuningSource {
     /// Measured by this load, at least in part.
     Measured,
     /// Measured by an earlier load.
@@ -78,7 +78,7 @@ pub enum Origin {
 /// The chosen variant for one layout's GEMV, for prefill GEMM or for attention.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Choice {
+pub struct TunedChoice {
     /// The layout's name, `prompt` or `attention`.
     pub layout: String,
     /// The variant in use.
@@ -94,7 +94,7 @@ pub struct Choice {
 #[serde(rename_all = "camelCase")]
 pub struct Tuning {
     /// Where the choices came from.
-    pub origin: Origin,
+    pub origin: TuningSource,
     /// Milliseconds spent in this load; bytes arrive meanwhile.
     pub ms: f64,
     /// Microseconds of a dependent dispatch, if known; from 20 on, plans use fewer dispatches.
@@ -103,7 +103,7 @@ pub struct Tuning {
     /// Bytes of the device's buffers during the measurement.
     pub peak_bytes: u64,
     /// One for each kernel with several variants.
-    pub choices: Vec<Choice>,
+    pub choices: Vec<TunedChoice>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
@@ -111,7 +111,7 @@ pub struct Tuning {
 
 impl Tuning {
     /// No choices.
-    pub(super) fn none(origin: Origin) -> Self {
+    pub(super) fn without_choices(origin: TuningSource) -> Self {
         Self { origin, ms: 0.0, dispatch_us: None, peak_bytes: 0, choices: Vec::new(), failure: None }
     }
 }
@@ -120,53 +120,53 @@ impl Tuning {
 ///
 /// # Errors
 /// Earlier device errors, or device loss. A failed measurement is reported in the result.
-pub async fn tune(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) -> Result<Tuning> {
-    let mut lap = Lap::start();
-    let mut tuning = found(gpu, source, weights, wanted).await?;
+pub async fn tune(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: TuneMode) -> Result<Tuning> {
+    let mut lap = Stopwatch::start();
+    let mut tuning = find_table(gpu, source, weights, wanted).await?;
     tuning.ms = lap.lap();
     Ok(tuning)
 }
 
-async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) -> Result<Tuning> {
+async fn find_table(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: TuneMode) -> Result<Tuning> {
     let caps = gpu.caps();
     if caps.tuned.get().is_some() {
-        return Ok(Tuning::none(Origin::Given));
+        return Ok(Tuning::without_choices(TuningSource::Given));
     }
-    if wanted == Tune::Off {
-        return Ok(Tuning::none(Origin::Off));
+    if wanted == TuneMode::Off {
+        return Ok(Tuning::without_choices(TuningSource::Off));
     }
-    let contests = Contest::all(caps, &layouts(weights));
+    let contests = TuningCase::all_for(caps, &matrix_layouts(weights));
     let (mut records, mut missing) = (Vec::new(), Vec::new());
     for contest in &contests {
-        let key = record::key(caps, &contest.what.name(), contest.hash);
-        let known = if wanted == Tune::Again { None } else { record::recall(source, contest, &key).await };
+        let key = record::validity_key(caps, &contest.target.name(), contest.hash);
+        let known = if wanted == TuneMode::Again { None } else { record::read_record(source, contest, &key).await };
         match known {
             Some(record) => records.push((contest, record)),
             None => missing.push((contest, key)),
         }
     }
-    let dispatch_key = record::key(caps, "a dispatch", 1);
-    let known = if wanted == Tune::Again { None } else { record::recall_dispatch(source, &dispatch_key).await };
+    let dispatch_key = record::validity_key(caps, "a dispatch", 1);
+    let known = if wanted == TuneMode::Again { None } else { record::read_dispatch_cost(source, &dispatch_key).await };
     // Software timings say nothing about dispatch cost.
-    let told = known.is_some() || (caps.software && wanted == Tune::Auto);
+    let told = known.is_some() || (caps.software && wanted == TuneMode::Auto);
     let origin = match (missing.is_empty() && told, records.is_empty()) {
-        (true, true) => Origin::Alike,
-        (true, false) => Origin::Remembered,
-        _ if caps.software && wanted == Tune::Auto => Origin::Software,
-        _ => Origin::Measured,
+        (true, true) => TuningSource::Alike,
+        (true, false) => TuningSource::Remembered,
+        _ if caps.software && wanted == TuneMode::Auto => TuningSource::Software,
+        _ => TuningSource::Measured,
     };
-    let mut tuning = Tuning { dispatch_us: known, ..Tuning::none(origin) };
-    if origin == Origin::Measured {
+    let mut tuning = Tuning { dispatch_us: known, ..Tuning::without_choices(origin) };
+    if origin == TuningSource::Measured {
         // Earlier errors belong to the load, later ones to this measurement.
         gpu.check().await?;
-        let contests: Vec<&Contest> = missing.iter().map(|(contest, _)| *contest).collect();
+        let contests: Vec<&TuningCase> = missing.iter().map(|(contest, _)| *contest).collect();
         let measured = async {
             let us = match known {
                 Some(us) => us,
                 None => probe::dispatch_us(gpu).await?,
             };
             let (times, peak) =
-                if contests.is_empty() { (Vec::new(), 0) } else { measure_forms(gpu, &contests).await? };
+                if contests.is_empty() { (Vec::new(), 0) } else { time_candidates(gpu, &contests).await? };
             Ok((us, times, peak))
         };
         let measured = measured.await;
@@ -178,26 +178,31 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
                 tuning.peak_bytes = peak;
                 tuning.dispatch_us = Some(us);
                 if known.is_none() {
-                    record::remember_dispatch(source, &dispatch_key, us).await;
+                    record::store_dispatch_cost(source, &dispatch_key, us).await;
                 }
                 for ((contest, key), times) in missing.into_iter().zip(times) {
-                    let record = Record::new(key, contest, decide(contest.own, &times), times.medians(contest));
-                    record::remember(source, contest, &record).await;
+                    let record = TuningRecord::new(
+                        key,
+                        contest,
+                        choose_variant(contest.default_variant, &times),
+                        times.medians(contest),
+                    );
+                    record::store_record(source, contest, &record).await;
                     records.push((contest, record));
                 }
             }
             (Err(error), _) | (_, Err(error)) => {
-                (tuning.origin, tuning.failure) = (Origin::Failed, Some(error.to_string()));
+                (tuning.origin, tuning.failure) = (TuningSource::Failed, Some(error.to_string()));
             }
         }
     }
-    let dear = tuning.dispatch_us.is_some_and(|us| us >= DEAR_US) && !caps.software;
-    let mut tuned = Tuned::empty(dear);
-    for (contest, Record { form, us, .. }) in records {
-        let (chosen, table) = &contest.forms[form];
-        tuned = tuned.and(table);
-        let (layout, own) = (contest.what.name(), contest.forms[contest.own].0);
-        tuning.choices.push(Choice { layout, chosen, own, us });
+    let dear = tuning.dispatch_us.is_some_and(|us| us >= EXPENSIVE_DISPATCH_US) && !caps.software;
+    let mut tuned = TuningTable::empty(dear);
+    for (contest, TuningRecord { variant: form, us, .. }) in records {
+        let (chosen, table) = &contest.variants[form];
+        tuned = tuned.merged_with(table);
+        let (layout, own) = (contest.target.name(), contest.variants[contest.default_variant].0);
+        tuning.choices.push(TunedChoice { layout, chosen, own, us });
     }
     // It was empty above, and nothing else sets it.
     let _ = caps.tuned.set(tuned);
@@ -205,8 +210,8 @@ async fn found(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: Tune) 
 }
 
 /// The layouts of a model's matrices, the most frequent first.
-fn layouts(weights: &WeightPlans) -> Vec<Layout> {
-    let mut found: Vec<(Layout, usize)> = Vec::new();
+fn matrix_layouts(weights: &WeightPlans) -> Vec<WeightLayout> {
+    let mut found: Vec<(WeightLayout, usize)> = Vec::new();
     for weight in weights.values() {
         if matches!(weight.kind, WeightKind::Vector | WeightKind::Order) {
             continue;
@@ -223,12 +228,12 @@ fn layouts(weights: &WeightPlans) -> Vec<Layout> {
 }
 
 /// Returns the fastest variant if it is faster beyond doubt; else the default.
-fn decide(own: usize, times: &Times) -> usize {
+fn choose_variant(own: usize, times: &Timings) -> usize {
     let mine = times.median(own).unwrap_or(0.0);
-    let (mut best, mut least) = (own, 1.0 - MARGIN);
+    let (mut best, mut least) = (own, 1.0 - MIN_VARIANT_GAIN);
     for form in 0..times.rounds.len() {
         // The default is always valid.
-        if let Some(share) = times.share(form, own)
+        if let Some(share) = times.time_ratio(form, own)
             && share < least
             && mine - mine * share > times.resolution
         {
@@ -249,11 +254,11 @@ mod tests {
     fn chosen(own: usize, resolution: f64, rounds: &[(usize, &[f64])]) -> usize {
         let mut all = vec![Vec::new(); 3];
         rounds.iter().for_each(|(form, us)| all[*form] = us.to_vec());
-        decide(own, &Times { resolution, rounds: all })
+        choose_variant(own, &Timings { resolution, rounds: all })
     }
 
     #[test]
-    fn the_fastest_form_is_taken_where_it_is_clearly_so() {
+    fn a_clearly_faster_variant_is_chosen() {
         let rounds: [(usize, &[f64]); 3] =
             [(ROWS, &[10.0, 9.0, 11.0]), (BLOCKS, &[8.0, 8.1, 30.0]), (PACKED, &[4.0, 4.2, 4.1])];
         for own in [ROWS, BLOCKS, PACKED] {
@@ -270,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_in_one_round_counts_in_that_round() {
+    fn outliers_affect_one_round_only() {
         // Other work disturbed the default variant.
         assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 40.0]), (BLOCKS, &[12.0, 12.0])]), ROWS);
         // The device's clock rose within a round, then between two.
@@ -280,14 +285,14 @@ mod tests {
     }
 
     #[test]
-    fn a_gain_below_what_the_clock_tells_is_none() {
+    fn a_gain_below_clock_resolution_is_ignored() {
         let rounds: [(usize, &[f64]); 2] = [(ROWS, &[10.0, 10.0]), (BLOCKS, &[5.0, 5.0])];
         assert_eq!(chosen(ROWS, 6.0, &rounds), ROWS);
         assert_eq!(chosen(ROWS, 1.0, &rounds), BLOCKS);
     }
 
     #[test]
-    fn ties_go_to_the_own_form_and_then_to_the_first() {
+    fn ties_prefer_the_default_variant_then_the_first() {
         let even: [(usize, &[f64]); 3] = [(ROWS, &[5.0, 5.0]), (BLOCKS, &[5.0, 5.0]), (PACKED, &[5.0, 5.0])];
         assert_eq!(chosen(PACKED, 0.0, &even), PACKED);
         let even: [(usize, &[f64]); 3] = [(ROWS, &[9.0, 9.0]), (BLOCKS, &[5.0, 5.0]), (PACKED, &[5.0, 5.0])];
@@ -295,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_short_or_never_timed_changes_nothing() {
+    fn incomplete_timings_change_nothing() {
         // Time ran out in the first round.
         assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0]), (BLOCKS, &[1.0])]), ROWS);
         assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[1.0])]), ROWS);

@@ -1,7 +1,7 @@
 //! Stores measurements between loads, in memory and in the source's cache. A record covers one case and is valid for
 //! its key only; unreadable or mismatched records are ignored.
 
-use super::contest::Contest;
+use super::candidates::TuningCase;
 use crate::device::Caps;
 use crate::hub::Source;
 use crate::util::map::SortedMap;
@@ -10,45 +10,45 @@ use std::cell::RefCell;
 
 thread_local! {
     /// Records measured or read by this thread, by key.
-    static KNOWN: RefCell<SortedMap<String, Record>> = RefCell::default();
+    static KNOWN_RECORDS: RefCell<SortedMap<String, TuningRecord>> = RefCell::default();
     /// The dispatch cost, likewise.
-    static DISPATCHES: RefCell<Option<(String, f64)>> = const { RefCell::new(None) };
+    static KNOWN_DISPATCH_COST: RefCell<Option<(String, f64)>> = const { RefCell::new(None) };
 }
 
 /// The result of a measurement.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Record {
+pub struct TuningRecord {
     /// The key that it is valid for.
     key: String,
     /// The name of the chosen variant.
     name: &'static str,
     /// Its index.
-    pub form: usize,
+    pub variant: usize,
     /// Microseconds of each variant.
     pub us: Map<String, Value>,
 }
 
-impl Record {
-    pub fn new(key: String, contest: &Contest, form: usize, us: Map<String, Value>) -> Self {
-        Self { key, name: contest.forms[form].0, form, us }
+impl TuningRecord {
+    pub fn new(key: String, contest: &TuningCase, variant: usize, us: Map<String, Value>) -> Self {
+        Self { key, name: contest.variants[variant].0, variant, us }
     }
 
     fn json(&self) -> Value {
         json!({ "key": self.key, "pick": self.name, "us": self.us })
     }
 
-    fn parse(bytes: &[u8], contest: &Contest, key: &str) -> Option<Self> {
+    fn parse(bytes: &[u8], contest: &TuningCase, key: &str) -> Option<Self> {
         let record: Value = serde_json::from_slice(bytes).ok()?;
-        let form = contest.form(record.get("pick")?.as_str()?)?;
+        let form = contest.variant_index(record.get("pick")?.as_str()?)?;
         let us = record.get("us")?.as_object()?;
         let holds = record.get("key")?.as_str()? == key
-            && us.iter().all(|(name, us)| contest.form(name).is_some() && us.is_f64());
+            && us.iter().all(|(name, us)| contest.variant_index(name).is_some() && us.is_f64());
         holds.then(|| Self::new(key.into(), contest, form, us.clone()))
     }
 }
 
 /// The validity key: device, driver, features in use, engine version and hash of the shaders.
-pub fn key(caps: &Caps, what: &str, kernels: u64) -> String {
+pub fn validity_key(caps: &Caps, what: &str, kernels: u64) -> String {
     let Caps { vendor, architecture, description, f16, subgroups, subgroup_size: (least, most), .. } = caps;
     let version = env!("CARGO_PKG_VERSION");
     let limits = [caps.max_workgroup_storage, caps.max_invocations];
@@ -56,12 +56,12 @@ pub fn key(caps: &Caps, what: &str, kernels: u64) -> String {
     format!(
         "jerboa {version}; {vendor}, {architecture}, {description}; {}; f16 {f16}, subgroups {subgroups} {least} to {most}, \
          packed {packed}, limits {limits:?}; {what}, kernels {kernels:016x}",
-        majors(&caps.agent),
+        major_versions(&caps.agent),
     )
 }
 
 /// The user agent with major versions only: minor ones change too often to matter.
-fn majors(agent: &str) -> String {
+fn major_versions(agent: &str) -> String {
     let major = |word: &str| match word.split_once('/') {
         Some((name, version)) => format!("{name}/{}", version.split('.').next().unwrap_or("")),
         None => word.to_string(),
@@ -70,65 +70,66 @@ fn majors(agent: &str) -> String {
 }
 
 /// The storage name of a case's record; there is one, which another device or browser overwrites.
-fn place(contest: &Contest) -> String {
-    format!("tuning/{}", contest.what.name())
+fn record_name(contest: &TuningCase) -> String {
+    format!("tuning/{}", contest.target.name())
 }
 
 /// Reads the record of a case, if present and valid.
-pub async fn recall(source: &Source, contest: &Contest, key: &str) -> Option<Record> {
-    if let Some(known) = KNOWN.with_borrow(|known| known.get(key).cloned()) {
+pub async fn read_record(source: &Source, contest: &TuningCase, key: &str) -> Option<TuningRecord> {
+    if let Some(known) = KNOWN_RECORDS.with_borrow(|known| known.get(key).cloned()) {
         return Some(known);
     }
-    let record = Record::parse(&source.kept(&place(contest)).await?, contest, key)?;
-    KNOWN.with_borrow_mut(|known| known.insert(key.to_string(), record.clone()));
+    let record = TuningRecord::parse(&source.read_persisted(&record_name(contest)).await?, contest, key)?;
+    KNOWN_RECORDS.with_borrow_mut(|known| known.insert(key.to_string(), record.clone()));
     Some(record)
 }
 
 /// Stores a record.
-pub async fn remember(source: &Source, contest: &Contest, record: &Record) {
-    KNOWN.with_borrow_mut(|known| known.insert(record.key.clone(), record.clone()));
-    source.keep(&place(contest), record.json().to_string().into_bytes()).await;
+pub async fn store_record(source: &Source, contest: &TuningCase, record: &TuningRecord) {
+    KNOWN_RECORDS.with_borrow_mut(|known| known.insert(record.key.clone(), record.clone()));
+    source.persist(&record_name(contest), record.json().to_string().into_bytes()).await;
 }
 
 /// The storage name of the dispatch cost.
-const DISPATCH: &str = "tuning/dispatch";
+const DISPATCH_COST_ENTRY: &str = "tuning/dispatch";
 
 /// Reads the dispatch cost in microseconds, if present and valid.
-pub async fn recall_dispatch(source: &Source, key: &str) -> Option<f64> {
-    let known = DISPATCHES.with_borrow(|known| known.as_ref().filter(|(k, _)| k == key).map(|(_, us)| *us));
+pub async fn read_dispatch_cost(source: &Source, key: &str) -> Option<f64> {
+    let known = KNOWN_DISPATCH_COST.with_borrow(|known| known.as_ref().filter(|(k, _)| k == key).map(|(_, us)| *us));
     if known.is_some() {
         return known;
     }
-    let record: Value = serde_json::from_slice(&source.kept(DISPATCH).await?).ok()?;
+    let record: Value = serde_json::from_slice(&source.read_persisted(DISPATCH_COST_ENTRY).await?).ok()?;
     record.get("us")?.as_f64().filter(|_| record.get("key").and_then(Value::as_str) == Some(key))
 }
 
 /// Stores the dispatch cost.
-pub async fn remember_dispatch(source: &Source, key: &str, us: f64) {
-    DISPATCHES.replace(Some((key.into(), us)));
-    source.keep(DISPATCH, json!({ "key": key, "us": us }).to_string().into_bytes()).await;
+pub async fn store_dispatch_cost(source: &Source, key: &str, us: f64) {
+    KNOWN_DISPATCH_COST.replace(Some((key.into(), us)));
+    source.persist(DISPATCH_COST_ENTRY, json!({ "key": key, "us": us }).to_string().into_bytes()).await;
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::contest::{What, tests::caps};
+    use super::super::candidates::{TuningTarget, tests::caps};
     use super::*;
     use crate::format::quantize;
 
     #[test]
-    fn a_record_survives_the_way_to_the_cache_and_back() {
-        let forms = Contest::of(&caps(), What::Row(quantize::layout(4))).expect("several forms");
+    fn records_round_trip_through_json() {
+        let forms = TuningCase::of(&caps(), TuningTarget::Gemv(quantize::layout(4))).expect("several forms");
         let us = Map::from_iter([("rows".into(), json!(8.25)), ("packedBlocks".into(), json!(3.5))]);
-        let record = Record::new("a key".into(), &forms, forms.form("packedBlocks").expect("a form"), us);
+        let record =
+            TuningRecord::new("a key".into(), &forms, forms.variant_index("packedBlocks").expect("a form"), us);
         let bytes = record.json().to_string().into_bytes();
-        assert_eq!(Record::parse(&bytes, &forms, "a key"), Some(record));
-        assert_eq!(Record::parse(&bytes, &forms, "another key"), None);
+        assert_eq!(TuningRecord::parse(&bytes, &forms, "a key"), Some(record));
+        assert_eq!(TuningRecord::parse(&bytes, &forms, "another key"), None);
     }
 
     #[test]
-    fn a_damaged_record_is_none() {
-        let mut forms = Contest::of(&caps(), What::Row(quantize::layout(4))).expect("several forms");
-        let parse = |text: &str, forms: &Contest| Record::parse(text.as_bytes(), forms, "k");
+    fn damaged_records_are_ignored() {
+        let mut forms = TuningCase::of(&caps(), TuningTarget::Gemv(quantize::layout(4))).expect("several forms");
+        let parse = |text: &str, forms: &TuningCase| TuningRecord::parse(text.as_bytes(), forms, "k");
         let good = r#"{"key":"k","pick":"packedBlocks","us":{"rows":2.5}}"#;
         assert!(parse(good, &forms).is_some());
         for bad in [
@@ -144,33 +145,33 @@ mod tests {
             assert_eq!(parse(bad, &forms), None, "{bad}");
         }
         // A variant that this device does not support.
-        forms =
-            Contest::of(&Caps { packed_dot: false, ..caps() }, What::Row(quantize::layout(4))).expect("several forms");
+        forms = TuningCase::of(&Caps { packed_dot: false, ..caps() }, TuningTarget::Gemv(quantize::layout(4)))
+            .expect("several forms");
         assert_eq!(parse(good, &forms), None);
     }
 
     #[test]
-    fn the_key_tells_devices_browsers_features_and_kernels_apart() {
+    fn the_key_depends_on_device_browser_features_and_kernels() {
         let agent = "Mozilla/5.0 (X11; Linux x86_64) Chrome/141.0.0.0 Safari/537.36";
         let one = Caps { agent: agent.into(), ..caps() };
         let (layout, other) = ("q4", "q8");
-        let first = key(&one, layout, 1);
+        let first = validity_key(&one, layout, 1);
         let others = [
-            key(&Caps { vendor: "amd".into(), ..one.clone() }, layout, 1),
-            key(&Caps { architecture: "other".into(), ..one.clone() }, layout, 1),
-            key(&Caps { description: "driver 2".into(), ..one.clone() }, layout, 1),
-            key(&Caps { agent: agent.replace("141", "142"), ..one.clone() }, layout, 1),
-            key(&Caps { f16: !one.f16, ..one.clone() }, layout, 1),
-            key(&Caps { subgroups: false, ..one.clone() }, layout, 1),
-            key(&Caps { subgroup_size: (8, 16), ..one.clone() }, layout, 1),
-            key(&Caps { packed_dot: false, ..one.clone() }, layout, 1),
-            key(&Caps { max_invocations: 256, ..one.clone() }, layout, 1),
-            key(&one, other, 1),
-            key(&one, layout, 2),
+            validity_key(&Caps { vendor: "amd".into(), ..one.clone() }, layout, 1),
+            validity_key(&Caps { architecture: "other".into(), ..one.clone() }, layout, 1),
+            validity_key(&Caps { description: "driver 2".into(), ..one.clone() }, layout, 1),
+            validity_key(&Caps { agent: agent.replace("141", "142"), ..one.clone() }, layout, 1),
+            validity_key(&Caps { f16: !one.f16, ..one.clone() }, layout, 1),
+            validity_key(&Caps { subgroups: false, ..one.clone() }, layout, 1),
+            validity_key(&Caps { subgroup_size: (8, 16), ..one.clone() }, layout, 1),
+            validity_key(&Caps { packed_dot: false, ..one.clone() }, layout, 1),
+            validity_key(&Caps { max_invocations: 256, ..one.clone() }, layout, 1),
+            validity_key(&one, other, 1),
+            validity_key(&one, layout, 2),
         ];
         for (index, other) in others.iter().enumerate() {
             assert!(*other != first && !others[..index].contains(other), "{other}");
         }
-        assert_eq!(key(&Caps { agent: agent.replace("141.0.0.0", "141.0.7390.1"), ..one }, layout, 1), first);
+        assert_eq!(validity_key(&Caps { agent: agent.replace("141.0.0.0", "141.0.7390.1"), ..one }, layout, 1), first);
     }
 }

@@ -1,21 +1,21 @@
 //! Detects the quantized weights of a safetensors checkpoint: which tensors belong together and what their shapes
 //! imply. One function per encoding.
 
-use super::{Finder, QUANT_STATE, float, part};
+use super::{QUANT_STATE, WeightFinder, float_type, stored_part};
 use crate::Result;
-use crate::format::encoding::{Encoding, Role, WeightSource};
+use crate::format::encoding::{Encoding, PartRole, WeightSource};
 use crate::format::layout::Float;
 use crate::format::{Dtype, TensorInfo};
 use serde_json::Value;
 
-impl Finder<'_> {
+impl WeightFinder<'_> {
     /// GPTQ and AWQ, distinguished by whether codes are packed along inputs or outputs.
-    pub(super) fn qweight(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
-        let refuse = |hint: &str| self.refuse(name, info, hint);
+    pub(super) fn gptq_or_awq(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
+        let refuse = |hint: &str| self.unsupported(name, info, hint);
         let scales = self
             .tensor(base, ".scales")
             .ok_or_else(|| refuse("Its 'scales' tensor is missing; download the checkpoint again."))?;
-        let scale = float(scales.dtype)
+        let scale = float_type(scales.dtype)
             .ok_or_else(|| refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again."))?;
         let (&[lines, width], &[groups, n]) = (&info.shape[..], &scales.shape[..]) else {
             return Err(refuse(
@@ -25,11 +25,11 @@ impl Finder<'_> {
         if info.dtype != Dtype::I32 && info.dtype != Dtype::U32 {
             return Err(refuse("Its codes must be I32 or U32; convert the checkpoint again."));
         }
-        let mut parts = vec![part(Role::Weight, info), part(Role::Scales, scales)];
-        parts.extend(self.tensor(base, ".qzeros").map(|t| part(Role::Zeros, t)));
+        let mut parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scales)];
+        parts.extend(self.tensor(base, ".qzeros").map(|t| stored_part(PartRole::Zeros, t)));
         let zero_words = self.tensor(base, ".qzeros").and_then(|t| t.shape.get(1).copied());
         if width.checked_mul(8) == Some(n) && groups > 0 && zero_words == Some(width) {
-            let group = self.group_of(lines, groups);
+            let group = self.group_size(lines, groups);
             return Ok(WeightSource::new(name, vec![n, lines], Encoding::Awq { group, scale }, parts));
         }
         if width != n || groups == 0 {
@@ -54,27 +54,34 @@ impl Finder<'_> {
                 )));
             }
         };
-        let group = self.group_of(k, groups);
-        parts.extend(self.tensor(base, ".g_idx").filter(|t| t.shape == [k]).map(|t| part(Role::GroupIndex, t)));
+        let group = self.group_size(k, groups);
+        parts.extend(
+            self.tensor(base, ".g_idx").filter(|t| t.shape == [k]).map(|t| stored_part(PartRole::GroupIndex, t)),
+        );
         let encoding = Encoding::Gptq { bits: bits as u8, group, minus_one, scale };
         Ok(WeightSource::new(name, vec![n, k], encoding, parts))
     }
 
     /// compressed-tensors: packed integers, or nvfp4.
-    pub(super) fn packed(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
-        let refuse = |hint: &str| self.refuse(name, info, hint);
+    pub(super) fn compressed_tensors(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
+        let refuse = |hint: &str| self.unsupported(name, info, hint);
         let scales = self
             .tensor(base, ".weight_scale")
             .ok_or_else(|| refuse("Its 'weight_scale' tensor is missing; download the checkpoint again."))?;
-        let mut parts = vec![part(Role::Weight, info), part(Role::Scales, scales)];
+        let mut parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scales)];
         let [.., width] = info.shape[..] else {
             return Err(refuse("It must be a matrix; convert the checkpoint again."));
         };
         if info.dtype == Dtype::U8 && scales.dtype == Dtype::F8E4M3 {
-            parts.extend(self.tensor(base, ".weight_global_scale").map(|t| part(Role::GlobalScale, t)));
-            return Ok(WeightSource::new(name, last(&info.shape, width.saturating_mul(2)), Encoding::Nvfp4, parts));
+            parts.extend(self.tensor(base, ".weight_global_scale").map(|t| stored_part(PartRole::GlobalScale, t)));
+            return Ok(WeightSource::new(
+                name,
+                with_last_dim(&info.shape, width.saturating_mul(2)),
+                Encoding::Nvfp4,
+                parts,
+            ));
         }
-        let scale = float(scales.dtype)
+        let scale = float_type(scales.dtype)
             .ok_or_else(|| refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again."))?;
         let (&[n, words], &[scale_rows, groups]) = (&info.shape[..], &scales.shape[..]) else {
             return Err(refuse("Its codes or scales are not 2-D; convert the checkpoint again."));
@@ -94,8 +101,8 @@ impl Finder<'_> {
         if !stream && k.div_ceil(32 / bits) != words {
             return Err(refuse("Its number of words matches no packing of its columns; convert the checkpoint again."));
         }
-        parts.extend(self.tensor(base, ".weight_zero_point").map(|t| part(Role::Zeros, t)));
-        parts.extend(self.tensor(base, ".weight_g_idx").map(|t| part(Role::GroupIndex, t)));
+        parts.extend(self.tensor(base, ".weight_zero_point").map(|t| stored_part(PartRole::Zeros, t)));
+        parts.extend(self.tensor(base, ".weight_g_idx").map(|t| stored_part(PartRole::GroupIndex, t)));
         let group = if groups == 1 { k } else { k.div_ceil(groups) };
         Ok(WeightSource::new(
             name,
@@ -122,10 +129,10 @@ impl Finder<'_> {
         match (&info.shape[..], scales) {
             ([lead @ .., n, blocks, 16], Some(scales)) if scales.shape == [lead, &[*n, *blocks]].concat() => {
                 let shape = [lead, &[*n, blocks.saturating_mul(32)]].concat();
-                let parts = vec![part(Role::Weight, info), part(Role::Scales, scales)];
+                let parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scales)];
                 Ok(WeightSource::new(base, shape, Encoding::Mxfp4Blocks, parts))
             }
-            _ => Err(self.refuse(
+            _ => Err(self.unsupported(
                 base,
                 info,
                 "MXFP4 needs U8 blocks of 16 bytes with one U8 scale each; convert the checkpoint again.",
@@ -135,7 +142,7 @@ impl Finder<'_> {
 
     /// MLX: the shapes define bits × group; the configuration splits it, globally or per module.
     pub(super) fn mlx(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
-        let refuse = |hint: &str| self.refuse(name, info, hint);
+        let refuse = |hint: &str| self.unsupported(name, info, hint);
         let scales = self
             .tensor(base, ".scales")
             .ok_or_else(|| refuse("Its 'scales' tensor is missing; download the checkpoint again."))?;
@@ -143,7 +150,7 @@ impl Finder<'_> {
             return Err(refuse("It must be a matrix; convert the checkpoint again."));
         };
         let product = words.checked_mul(32).and_then(|b| b.checked_div(groups)).unwrap_or(0);
-        let mut parts = vec![part(Role::Weight, info), part(Role::Scales, scales)];
+        let mut parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scales)];
         if scales.dtype == Dtype::U8 {
             let (encoding, bits) = match product {
                 128 => (Encoding::MlxMxfp4, 4),
@@ -155,14 +162,14 @@ impl Finder<'_> {
                     ));
                 }
             };
-            return Ok(WeightSource::new(name, last(&info.shape, words * 32 / bits), encoding, parts));
+            return Ok(WeightSource::new(name, with_last_dim(&info.shape, words * 32 / bits), encoding, parts));
         }
         let biases = self.tensor(base, ".biases").filter(|b| b.dtype == scales.dtype && b.shape == scales.shape);
         let biases = biases.ok_or_else(|| {
             refuse("Its 'biases' tensor is missing or differs from 'scales' in type or shape; convert the model again.")
         })?;
-        parts.push(part(Role::Biases, biases));
-        let scale = float(scales.dtype)
+        parts.push(stored_part(PartRole::Biases, biases));
+        let scale = float_type(scales.dtype)
             .ok_or_else(|| refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again."))?;
         let module = self.quantization(base);
         let given = |field: &str| module[field].as_u64().map(|n| n as usize).or_else(|| self.number(field));
@@ -174,17 +181,17 @@ impl Finder<'_> {
             return Err(refuse("The shapes of its words and scales do not match; convert the model again."));
         }
         let encoding = Encoding::MlxAffine { bits: bits as u8, group, scale };
-        Ok(WeightSource::new(name, last(&info.shape, k), encoding, parts))
+        Ok(WeightSource::new(name, with_last_dim(&info.shape, k), encoding, parts))
     }
 
     /// FP8 with one scale per block, per row or for the whole tensor.
     pub(super) fn fp8(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
-        let refuse = |hint: &str| self.refuse(name, info, hint);
+        let refuse = |hint: &str| self.unsupported(name, info, hint);
         let scales = self.tensor(base, ".weight_scale_inv").or_else(|| self.tensor(base, ".weight_scale"));
         let scales = scales.ok_or_else(|| {
             refuse("It has neither 'weight_scale' nor 'weight_scale_inv'; download the checkpoint again.")
         })?;
-        let scale = float(scales.dtype)
+        let scale = float_type(scales.dtype)
             .ok_or_else(|| refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again."))?;
         let &[n, k] = &info.shape[..] else { return Err(refuse("It must be a matrix; convert the checkpoint again.")) };
         let block = self.quantization("weight_block_size").as_array().and_then(|b| {
@@ -200,26 +207,26 @@ impl Finder<'_> {
         let block = block.ok_or_else(|| {
             refuse("Its number of scales matches neither blocks nor rows nor the tensor; convert it again.")
         })?;
-        let parts = vec![part(Role::Weight, info), part(Role::Scales, scales)];
+        let parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scales)];
         Ok(WeightSource::new(name, vec![n, k], Encoding::Fp8 { block, scale }, parts))
     }
 
     /// Signed bytes: bitsandbytes with SCB, compressed-tensors with weight_scale.
     pub(super) fn int8(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
         let &[n, k] = &info.shape[..] else {
-            return Err(self.refuse(name, info, "It must be a matrix; convert the checkpoint again."));
+            return Err(self.unsupported(name, info, "It must be a matrix; convert the checkpoint again."));
         };
         if let Some(scb) = self.tensor(base, ".SCB").filter(|s| s.dtype == Dtype::F32 && s.elements() == n as u64) {
-            let parts = vec![part(Role::Weight, info), part(Role::Scales, scb)];
+            let parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scb)];
             return Ok(WeightSource::new(name, vec![n, k], Encoding::Bnb8, parts));
         }
         let scales = self.tensor(base, ".weight_scale").filter(|s| s.elements() == 1 || s.elements() == n as u64);
-        match scales.and_then(|s| Some((s, float(s.dtype)?))) {
+        match scales.and_then(|s| Some((s, float_type(s.dtype)?))) {
             Some((scales, scale)) if self.tensor(base, ".weight_zero_point").is_none() => {
-                let parts = vec![part(Role::Weight, info), part(Role::Scales, scales)];
+                let parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scales)];
                 Ok(WeightSource::new(name, vec![n, k], Encoding::Int8 { scale }, parts))
             }
-            _ => Err(self.refuse(
+            _ => Err(self.unsupported(
                 name,
                 info,
                 "I8 needs 'SCB' or a symmetric 'weight_scale' per row or tensor; use such a checkpoint.",
@@ -228,8 +235,8 @@ impl Finder<'_> {
     }
 
     /// Unsigned bytes: bitsandbytes' 4 bits and BitNet.
-    pub(super) fn bytes(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
-        let refuse = |hint: &str| self.refuse(name, info, hint);
+    pub(super) fn bnb4_or_bitnet(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
+        let refuse = |hint: &str| self.unsupported(name, info, hint);
         let state = ["nf4", "fp4"].iter().find_map(|t| self.tensor(name, &format!("{QUANT_STATE}{t}")));
         if let Some(state) = state {
             return self.bnb4(name, info, state);
@@ -240,16 +247,16 @@ impl Finder<'_> {
                 "U8 is supported for bitsandbytes nf4 or fp4 and for packed BitNet; use such a checkpoint.",
             ));
         };
-        let scale = float(scales.dtype)
+        let scale = float_type(scales.dtype)
             .ok_or_else(|| refuse("Its scale must be F32, F16 or BF16; convert the checkpoint again."))?;
         let divide = self.quantization("linear_class") != "autobitlinear";
-        let parts = vec![part(Role::Weight, info), part(Role::Scales, scales)];
+        let parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scales)];
         Ok(WeightSource::new(name, vec![quarter.saturating_mul(4), k], Encoding::BitNet { divide, scale }, parts))
     }
 
     fn bnb4(&self, name: &str, info: &TensorInfo, state: &TensorInfo) -> Result<WeightSource> {
-        let refuse = |hint: &str| self.refuse(name, info, hint);
-        let json = self.side.get(&state.name).and_then(|b| serde_json::from_slice::<Value>(b).ok());
+        let refuse = |hint: &str| self.unsupported(name, info, hint);
+        let json = self.metadata_bytes.get(&state.name).and_then(|b| serde_json::from_slice::<Value>(b).ok());
         let json = json
             .ok_or_else(|| refuse("Its 'quant_state' is missing or not valid JSON; download the checkpoint again."))?;
         let number = |f: &str| json[f].as_u64().and_then(|n| usize::try_from(n).ok());
@@ -262,10 +269,14 @@ impl Finder<'_> {
         let (Some(absmax), Some(map)) = (absmax, map) else {
             return Err(refuse("Its 'absmax' or 'quant_map' tensor is missing; download the checkpoint again."));
         };
-        let mut parts = vec![part(Role::Weight, info), part(Role::Scales, absmax), part(Role::QuantMap, map)];
+        let mut parts = vec![
+            stored_part(PartRole::Weight, info),
+            stored_part(PartRole::Scales, absmax),
+            stored_part(PartRole::QuantMap, map),
+        ];
         let nested_block = match (self.tensor(name, ".nested_absmax"), self.tensor(name, ".nested_quant_map")) {
             (Some(scales), Some(map)) => {
-                parts.extend([part(Role::NestedScales, scales), part(Role::NestedMap, map)]);
+                parts.extend([stored_part(PartRole::NestedScales, scales), stored_part(PartRole::NestedMap, map)]);
                 Some(number("nested_blocksize").filter(|b| *b > 0).unwrap_or(256))
             }
             _ => None,
@@ -293,7 +304,7 @@ fn mlx_group(product: usize, bits: Option<usize>, group: Option<usize>) -> Optio
 }
 
 /// Replaces the last dimension of a shape.
-fn last(shape: &[usize], cols: usize) -> Vec<usize> {
+fn with_last_dim(shape: &[usize], cols: usize) -> Vec<usize> {
     let mut shape = shape.to_vec();
     if let Some(last) = shape.last_mut() {
         *last = cols;

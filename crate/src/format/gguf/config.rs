@@ -1,8 +1,8 @@
 //! Converts GGUF metadata to the original checkpoint's config.json. Family-specific facts are data from the caller. Of
 //! the tensor data only the RoPE factors are used.
 
-use super::names::Architecture;
-use super::{Gguf, Value as Meta};
+use super::names::GgufSpec;
+use super::{Gguf, MetadataValue as Meta};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -21,7 +21,7 @@ pub struct RopeFactors {
 }
 
 /// Metadata fields copied unchanged: GGUF's name without the architecture, config.json's.
-const FIELDS: [(&str, &str); 24] = [
+const COMMON_FIELDS: [(&str, &str); 24] = [
     ("embedding_length", "hidden_size"),
     ("block_count", "num_hidden_layers"),
     ("feed_forward_length", "intermediate_size"),
@@ -50,13 +50,13 @@ const FIELDS: [(&str, &str); 24] = [
 
 impl Gguf {
     /// Builds the original's config.json, as far as the file stores it.
-    pub fn config(&self, architecture: &Architecture, factors: &RopeFactors) -> Value {
+    pub fn config(&self, architecture: &GgufSpec, factors: &RopeFactors) -> Value {
         let mut out = Map::new();
         // Fields that GGUF omits stay absent; `converted` tells readers not to expect them.
         out.insert("converted".into(), json!("gguf"));
         out.insert("model_type".into(), json!(architecture.model_type));
         out.insert("architectures".into(), json!([architecture.class]));
-        for (field, key) in FIELDS.iter().chain(architecture.fields) {
+        for (field, key) in COMMON_FIELDS.iter().chain(architecture.extra_fields) {
             match self.field(field) {
                 Some(Meta::Ints(list)) => drop(out.insert((*key).into(), json!(list.iter().max()))),
                 Some(value) => drop(value.json().map(|v| out.insert((*key).into(), v))),
@@ -64,7 +64,8 @@ impl Gguf {
             }
         }
         // `block_count` includes multi-token prediction layers, which are not part of the model's layers.
-        if let (Some(all), Some(further)) = (self.number("block_count"), self.number("nextn_predict_layers")) {
+        if let (Some(all), Some(further)) = (self.float_field("block_count"), self.float_field("nextn_predict_layers"))
+        {
             out.insert("num_hidden_layers".into(), json!((all - further).max(0.0) as u64));
         }
         match self.field("attention.sliding_window_pattern") {
@@ -75,11 +76,11 @@ impl Gguf {
             }
             _ => {}
         }
-        self.vocabulary(&mut out);
-        self.experts(&mut out);
-        self.rope(factors, &mut out);
+        self.add_vocabulary(&mut out);
+        self.add_experts(&mut out);
+        self.add_rope(factors, &mut out);
         out.entry("rope_theta").or_insert(json!(10_000.0));
-        (architecture.fixed)(self, &mut out);
+        (architecture.set_fixed_fields)(self, &mut out);
         Value::Object(out)
     }
 
@@ -102,14 +103,16 @@ impl Gguf {
     pub fn dense_layers(&self) -> Vec<([usize; 2], &'static str, bool)> {
         let layer = |(tensor, module): (&str, &'static str)| match self.tensors.get(&format!("{tensor}.weight"))?.shape
         {
-            ref shape if shape.len() == 2 => Some(([shape[0], shape[1]], module, self.has(&format!("{tensor}.bias")))),
+            ref shape if shape.len() == 2 => {
+                Some(([shape[0], shape[1]], module, self.has_tensor(&format!("{tensor}.bias"))))
+            }
             _ => None,
         };
         [("dense_2", "2_Dense"), ("dense_3", "3_Dense")].into_iter().filter_map(layer).collect()
     }
 
     /// Warnings for the user who loads the file.
-    pub fn notes(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let text = |key: &str| self.text(key).unwrap_or_default();
         let cut = text("tokenizer.ggml.model") == "gpt2" && self.text("tokenizer.huggingface.json").is_none();
         let unnamed = cut && matches!(text("tokenizer.ggml.pre"), "" | "default");
@@ -119,7 +122,7 @@ impl Gguf {
     }
 
     /// Whether the tensor exists.
-    pub fn has(&self, tensor: &str) -> bool {
+    pub fn has_tensor(&self, tensor: &str) -> bool {
         self.tensors.contains_key(tensor)
     }
 
@@ -129,12 +132,12 @@ impl Gguf {
     }
 
     /// A numeric metadata field of the file's architecture.
-    pub fn number(&self, name: &str) -> Option<f64> {
+    pub fn float_field(&self, name: &str) -> Option<f64> {
         self.float(&format!("{}.{name}", self.architecture()))
     }
 
     /// Adds vocabulary size, special tokens, and whether head and embedding are tied.
-    fn vocabulary(&self, out: &mut Map<String, Value>) {
+    fn add_vocabulary(&self, out: &mut Map<String, Value>) {
         let embedding = self.tensors.get("token_embd.weight").and_then(|t| t.shape.first().copied());
         if let Some(rows) = embedding {
             out.insert("vocab_size".into(), json!(rows));
@@ -152,7 +155,7 @@ impl Gguf {
         out.insert("torch_dtype".into(), json!("float32"));
     }
 
-    fn experts(&self, out: &mut Map<String, Value>) {
+    fn add_experts(&self, out: &mut Map<String, Value>) {
         let Some(count) = self.field("expert_count").and_then(Meta::as_i64).filter(|n| *n > 0) else { return };
         // Families use one or the other name.
         out.insert("num_experts".into(), json!(count));
@@ -162,27 +165,27 @@ impl Gguf {
     }
 
     /// Adds RoPE settings: partial width and scaling.
-    fn rope(&self, factors: &RopeFactors, out: &mut Map<String, Value>) {
-        let heads = self.number("attention.head_count").filter(|h| *h > 0.0);
-        let head_dim = self.number("attention.key_length");
-        let head_dim = head_dim.or_else(|| Some(self.number("embedding_length")? / heads?));
-        let rotary = self.number("rope.dimension_count");
+    fn add_rope(&self, factors: &RopeFactors, out: &mut Map<String, Value>) {
+        let heads = self.float_field("attention.head_count").filter(|h| *h > 0.0);
+        let head_dim = self.float_field("attention.key_length");
+        let head_dim = head_dim.or_else(|| Some(self.float_field("embedding_length")? / heads?));
+        let rotary = self.float_field("rope.dimension_count");
         if let (Some(head), Some(rotary)) = (head_dim.filter(|h| *h > 0.0), rotary)
             && rotary > 0.0
             && rotary < head
         {
             out.insert("partial_rotary_factor".into(), json!(rotary / head));
         }
-        let original = self.number("rope.scaling.original_context_length").map(|n| n as u64);
+        let original = self.float_field("rope.scaling.original_context_length").map(|n| n as u64);
         let kind = self.text(&format!("{}.rope.scaling.type", self.architecture())).unwrap_or("linear");
-        let factor = self.number("rope.scaling.factor").or_else(|| self.number("rope.scale_linear"));
+        let factor = self.float_field("rope.scaling.factor").or_else(|| self.float_field("rope.scale_linear"));
         let factor = factor.filter(|f| *f > 0.0);
         let scaling = if !factors.long.is_empty() && !factors.short.is_empty() {
             Some(json!({"rope_type": "longrope", "type": "longrope", "long_factor": factors.long,
                 "short_factor": factors.short, "original_max_position_embeddings": original}))
         } else if !factors.all.is_empty() {
-            let base = self.number("rope.freq_base").unwrap_or(10_000.0);
-            Some(llama3(&factors.all, base, rotary.or(head_dim)).unwrap_or_else(|| {
+            let base = self.float_field("rope.freq_base").unwrap_or(10_000.0);
+            Some(llama3_scaling(&factors.all, base, rotary.or(head_dim)).unwrap_or_else(|| {
                 // Other factors are expressed as longrope with the same set at every length.
                 json!({"rope_type": "longrope", "type": "longrope", "long_factor": factors.all,
                     "short_factor": factors.all, "attention_factor": 1.0})
@@ -216,7 +219,7 @@ impl Gguf {
     /// YaRN scaling with the values that the file sets. `attn_factor` multiplies the attention factor that follows from
     /// the length.
     fn yarn(&self, factor: f64, original: Option<u64>) -> Value {
-        let number = |name: &str| self.number(&format!("rope.scaling.{name}"));
+        let number = |name: &str| self.float_field(&format!("rope.scaling.{name}"));
         let usual = 1.0 + 0.1 * factor.max(1.0).ln();
         let attention = match (number("yarn_attn_factor"), number("attn_factor")) {
             (None, None) => None,
@@ -232,7 +235,7 @@ impl Gguf {
     ///
     /// # Errors
     /// `UnsupportedOption` with the name of the list.
-    pub fn uniform(&self) -> Result<()> {
+    pub fn check_uniform_layers(&self) -> Result<()> {
         for name in ["feed_forward_length", "attention.head_count", "attention.head_count_kv", "expert_used_count"] {
             let Some(Meta::Ints(list)) = self.field(name) else { continue };
             // Layers of other kinds have size 0.
@@ -277,7 +280,7 @@ impl Meta {
 /// Finds the llama3 scaling that produces these factors; `None` if there is none.
 ///
 /// All published Llama 3 files have low 1, high 4 and 8192 positions; the factor is the largest of the set.
-fn llama3(factors: &[f32], base: f64, rotary: Option<f64>) -> Option<Value> {
+fn llama3_scaling(factors: &[f32], base: f64, rotary: Option<f64>) -> Option<Value> {
     let (low, high, original) = (1.0, 4.0, 8192.0);
     let factor = f64::from(factors.iter().copied().fold(1.0f32, f32::max));
     let width = rotary.unwrap_or(factors.len() as f64 * 2.0);
@@ -313,8 +316,8 @@ mod tests {
                 (1.0 / ((1.0 - smooth) / 32.0 + smooth)) as f32
             })
             .collect();
-        let scaling = llama3(&factors, base, Some(width)).expect("llama3");
+        let scaling = llama3_scaling(&factors, base, Some(width)).expect("llama3");
         assert_eq!(scaling["factor"], 32.0);
-        assert_eq!(llama3(&[1.0, 3.0, 2.0], base, Some(6.0)), None);
+        assert_eq!(llama3_scaling(&[1.0, 3.0, 2.0], base, Some(6.0)), None);
     }
 }

@@ -3,29 +3,29 @@
 //! Every length is checked against the available bytes before anything is allocated. The tensor table is checked
 //! against the file size.
 
-pub mod clip;
 pub mod config;
+pub mod mmproj;
 mod names;
-mod parts;
 mod pretokenizer;
-mod settings;
 mod special;
+mod split_files;
+mod text_settings;
 pub mod tokenizer;
 
 use crate::util::map::SortedMap;
-pub use names::{Architecture, usual};
-pub use parts::{part_name, part_of};
+pub use names::{GgufSpec, set_common_fields};
+pub use split_files::{parse_split_name, split_file_name};
 
-use super::encoding::{Encoding, Part, Role, WeightSource};
+use super::encoding::{Encoding, PartRole, StoredPart, WeightSource};
 use super::ggml::GgmlType;
 use super::{Checkpoint, CheckpointFile, Dtype, TensorInfo, Weights};
-use crate::util::lists::sort_by;
+use crate::util::sort::sort_by;
 use crate::{Error, Result};
 
 /// The first bytes of a GGUF file.
 pub const MAGIC: [u8; 4] = *b"GGUF";
 /// Maximum header length in bytes: vocabularies of 256,000 tokens with merges take about 20 MB.
-pub const MAX_HEADER: u64 = 96 << 20;
+pub const MAX_HEADER_BYTES: u64 = 96 << 20;
 const MAX_PAIRS: u64 = 1 << 16;
 const MAX_TENSORS: u64 = 1 << 20;
 const MAX_DIMS: u32 = 4;
@@ -33,7 +33,7 @@ const MAX_ALIGNMENT: u64 = 1 << 20;
 
 /// A metadata value; arrays have one element type.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum MetadataValue {
     /// Any integer.
     Int(i64),
     /// Any floating point number.
@@ -75,7 +75,7 @@ pub struct Gguf {
     /// File size in bytes.
     pub size: u64,
     /// The metadata by key.
-    pub metadata: SortedMap<String, Value>,
+    pub metadata: SortedMap<String, MetadataValue>,
     /// The tensors by name.
     pub tensors: SortedMap<String, GgufTensor>,
     /// The further files of a split model.
@@ -85,14 +85,14 @@ pub struct Gguf {
 /// Parses the header from the first bytes of a file of `size` bytes. `None` means that more bytes are needed (for
 /// example twice as many).
 pub fn parse(file: &str, start: &[u8], size: u64) -> Result<Option<Gguf>> {
-    let mut reader = Reader { bytes: start, at: 0 };
-    match header(&mut reader, file, size) {
+    let mut reader = HeaderReader { bytes: start, at: 0 };
+    match read_header(&mut reader, file, size) {
         Ok(gguf) => Ok(Some(gguf)),
-        Err(Stop::More) if (start.len() as u64) < size.min(MAX_HEADER) => Ok(None),
-        Err(Stop::More) => {
+        Err(ParseStop::NeedMoreBytes) if (start.len() as u64) < size.min(MAX_HEADER_BYTES) => Ok(None),
+        Err(ParseStop::NeedMoreBytes) => {
             Err(malformed(file, format!("it is cut off: its header continues after {} bytes", start.len())))
         }
-        Err(Stop::Bad(reason)) => Err(malformed(file, reason)),
+        Err(ParseStop::Malformed(reason)) => Err(malformed(file, reason)),
     }
 }
 
@@ -101,67 +101,67 @@ fn malformed(file: &str, reason: String) -> Error {
 }
 
 /// Why reading stopped.
-enum Stop {
-    More,
-    Bad(String),
+enum ParseStop {
+    NeedMoreBytes,
+    Malformed(String),
 }
 
-type Read<T> = std::result::Result<T, Stop>;
+type ParseResult<T> = std::result::Result<T, ParseStop>;
 
-struct Reader<'a> {
+struct HeaderReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, n: u64) -> Read<&'a [u8]> {
+impl<'a> HeaderReader<'a> {
+    fn take(&mut self, n: u64) -> ParseResult<&'a [u8]> {
         let end = usize::try_from(n).ok().and_then(|n| self.at.checked_add(n));
-        let bytes = end.and_then(|end| self.bytes.get(self.at..end)).ok_or(Stop::More)?;
+        let bytes = end.and_then(|end| self.bytes.get(self.at..end)).ok_or(ParseStop::NeedMoreBytes)?;
         self.at += bytes.len();
         Ok(bytes)
     }
 
-    fn array<const N: usize>(&mut self) -> Read<[u8; N]> {
-        self.take(N as u64)?.try_into().map_err(|_| Stop::More)
+    fn array<const N: usize>(&mut self) -> ParseResult<[u8; N]> {
+        self.take(N as u64)?.try_into().map_err(|_| ParseStop::NeedMoreBytes)
     }
 
-    fn u32(&mut self) -> Read<u32> {
+    fn u32(&mut self) -> ParseResult<u32> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    fn u64(&mut self) -> Read<u64> {
+    fn u64(&mut self) -> ParseResult<u64> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    fn text(&mut self, what: &str) -> Read<String> {
+    fn text(&mut self, what: &str) -> ParseResult<String> {
         let length = self.u64()?;
-        if length > MAX_HEADER {
-            return Err(Stop::Bad(format!("{what} claims {length} bytes, the limit is {MAX_HEADER}")));
+        if length > MAX_HEADER_BYTES {
+            return Err(ParseStop::Malformed(format!("{what} claims {length} bytes, the limit is {MAX_HEADER_BYTES}")));
         }
         // Vocabularies contain tokens that are not UTF-8. They are never matched against text, so U+FFFD is sufficient.
         Ok(String::from_utf8_lossy(self.take(length)?).into_owned())
     }
 
     /// Reads a scalar of a type.
-    fn scalar(&mut self, kind: u32, key: &str) -> Read<Value> {
+    fn scalar(&mut self, kind: u32, key: &str) -> ParseResult<MetadataValue> {
         Ok(match kind {
-            0 => Value::Int(i64::from(u8::from_le_bytes(self.array()?))),
-            1 => Value::Int(i64::from(i8::from_le_bytes(self.array()?))),
-            2 => Value::Int(i64::from(u16::from_le_bytes(self.array()?))),
-            3 => Value::Int(i64::from(i16::from_le_bytes(self.array()?))),
-            4 => Value::Int(i64::from(self.u32()?)),
-            5 => Value::Int(i64::from(i32::from_le_bytes(self.array()?))),
-            6 => Value::Float(f64::from(f32::from_le_bytes(self.array()?))),
-            7 => Value::Bool(self.array::<1>()? != [0]),
-            8 => Value::Text(self.text(key)?),
-            10 => Value::Int(i64::try_from(self.u64()?).unwrap_or(i64::MAX)),
-            11 => Value::Int(i64::from_le_bytes(self.array()?)),
-            12 => Value::Float(f64::from_le_bytes(self.array()?)),
-            _ => return Err(Stop::Bad(format!("the value of {key} has the unknown type {kind}"))),
+            0 => MetadataValue::Int(i64::from(u8::from_le_bytes(self.array()?))),
+            1 => MetadataValue::Int(i64::from(i8::from_le_bytes(self.array()?))),
+            2 => MetadataValue::Int(i64::from(u16::from_le_bytes(self.array()?))),
+            3 => MetadataValue::Int(i64::from(i16::from_le_bytes(self.array()?))),
+            4 => MetadataValue::Int(i64::from(self.u32()?)),
+            5 => MetadataValue::Int(i64::from(i32::from_le_bytes(self.array()?))),
+            6 => MetadataValue::Float(f64::from(f32::from_le_bytes(self.array()?))),
+            7 => MetadataValue::Bool(self.array::<1>()? != [0]),
+            8 => MetadataValue::Text(self.text(key)?),
+            10 => MetadataValue::Int(i64::try_from(self.u64()?).unwrap_or(i64::MAX)),
+            11 => MetadataValue::Int(i64::from_le_bytes(self.array()?)),
+            12 => MetadataValue::Float(f64::from_le_bytes(self.array()?)),
+            _ => return Err(ParseStop::Malformed(format!("the value of {key} has the unknown type {kind}"))),
         })
     }
 
-    fn value(&mut self, key: &str) -> Read<Value> {
+    fn value(&mut self, key: &str) -> ParseResult<MetadataValue> {
         let kind = self.u32()?;
         if kind != 9 {
             return self.scalar(kind, key);
@@ -172,18 +172,20 @@ impl<'a> Reader<'a> {
             2 | 3 => 2,
             4..=6 => 4,
             8 | 10..=12 => 8,
-            _ => return Err(Stop::Bad(format!("{key} is an array of the unsupported type {kind}"))),
+            _ => return Err(ParseStop::Malformed(format!("{key} is an array of the unsupported type {kind}"))),
         };
-        if length.checked_mul(least).is_none_or(|n| n > MAX_HEADER) {
-            return Err(Stop::Bad(format!("{key} claims {length} elements, more than a header of {MAX_HEADER} bytes")));
+        if length.checked_mul(least).is_none_or(|n| n > MAX_HEADER_BYTES) {
+            return Err(ParseStop::Malformed(format!(
+                "{key} claims {length} elements, more than a header of {MAX_HEADER_BYTES} bytes"
+            )));
         }
         if length * least > (self.bytes.len() - self.at) as u64 {
-            return Err(Stop::More);
+            return Err(ParseStop::NeedMoreBytes);
         }
         self.elements(kind, length, key)
     }
 
-    fn elements(&mut self, kind: u32, length: u64, key: &str) -> Read<Value> {
+    fn elements(&mut self, kind: u32, length: u64, key: &str) -> ParseResult<MetadataValue> {
         let n = length as usize;
         match kind {
             8 => {
@@ -191,46 +193,46 @@ impl<'a> Reader<'a> {
                 for _ in 0..n {
                     texts.push(self.text(key)?);
                 }
-                Ok(Value::Texts(texts))
+                Ok(MetadataValue::Texts(texts))
             }
             6 | 12 => {
                 let mut floats = Vec::with_capacity(n);
                 for _ in 0..n {
-                    if let Value::Float(x) = self.scalar(kind, key)? {
+                    if let MetadataValue::Float(x) = self.scalar(kind, key)? {
                         floats.push(x);
                     }
                 }
-                Ok(Value::Floats(floats))
+                Ok(MetadataValue::Floats(floats))
             }
             _ => {
                 let mut ints = Vec::with_capacity(n);
                 for _ in 0..n {
                     ints.push(match self.scalar(kind, key)? {
-                        Value::Int(x) => x,
-                        Value::Bool(x) => i64::from(x),
+                        MetadataValue::Int(x) => x,
+                        MetadataValue::Bool(x) => i64::from(x),
                         _ => 0,
                     });
                 }
-                Ok(Value::Ints(ints))
+                Ok(MetadataValue::Ints(ints))
             }
         }
     }
 }
 
-fn header(r: &mut Reader<'_>, file: &str, size: u64) -> Read<Gguf> {
+fn read_header(r: &mut HeaderReader<'_>, file: &str, size: u64) -> ParseResult<Gguf> {
     if r.array::<4>()? != MAGIC {
-        return Err(Stop::Bad("it does not begin with 'GGUF'".into()));
+        return Err(ParseStop::Malformed("it does not begin with 'GGUF'".into()));
     }
     match r.u32()? {
         2 | 3 => {}
         v if (1..=3).contains(&v.swap_bytes()) => {
-            return Err(Stop::Bad("it is big-endian, which is not supported".into()));
+            return Err(ParseStop::Malformed("it is big-endian, which is not supported".into()));
         }
-        v => return Err(Stop::Bad(format!("its version is {v}; versions 2 and 3 are supported"))),
+        v => return Err(ParseStop::Malformed(format!("its version is {v}; versions 2 and 3 are supported"))),
     }
     let (tensors, pairs) = (r.u64()?, r.u64()?);
     if tensors > MAX_TENSORS || pairs > MAX_PAIRS {
-        return Err(Stop::Bad(format!(
+        return Err(ParseStop::Malformed(format!(
             "it claims {tensors} tensors (limit {MAX_TENSORS}) and {pairs} metadata pairs (limit {MAX_PAIRS})"
         )));
     }
@@ -239,32 +241,33 @@ fn header(r: &mut Reader<'_>, file: &str, size: u64) -> Read<Gguf> {
         let key = r.text("a metadata key")?;
         let value = r.value(&key)?;
         if metadata.insert(key.clone(), value).is_some() {
-            return Err(Stop::Bad(format!("the metadata key {key} occurs twice")));
+            return Err(ParseStop::Malformed(format!("the metadata key {key} occurs twice")));
         }
     }
     let alignment = match metadata.get("general.alignment") {
         None => 32,
-        Some(Value::Int(a)) => u64::try_from(*a)
-            .ok()
-            .filter(|a| a.is_power_of_two() && *a <= MAX_ALIGNMENT)
-            .ok_or_else(|| Stop::Bad(format!("its alignment is {a}, not a power of two up to {MAX_ALIGNMENT}")))?,
-        Some(_) => return Err(Stop::Bad("its alignment is not an integer".into())),
+        Some(MetadataValue::Int(a)) => {
+            u64::try_from(*a).ok().filter(|a| a.is_power_of_two() && *a <= MAX_ALIGNMENT).ok_or_else(|| {
+                ParseStop::Malformed(format!("its alignment is {a}, not a power of two up to {MAX_ALIGNMENT}"))
+            })?
+        }
+        Some(_) => return Err(ParseStop::Malformed("its alignment is not an integer".into())),
     };
     let mut table = Vec::new();
     for _ in 0..tensors {
-        table.push(entry(r, alignment)?);
+        table.push(read_tensor_entry(r, alignment)?);
     }
     let data = (r.at as u64).next_multiple_of(alignment);
-    let tensors = place(table, data, size)?;
+    let tensors = check_ranges(table, data, size)?;
     Ok(Gguf { file: file.into(), size, metadata, tensors, parts: Vec::new() })
 }
 
 /// Reads one entry of the tensor table; `start` is still relative to the data section.
-fn entry(r: &mut Reader<'_>, alignment: u64) -> Read<GgufTensor> {
+fn read_tensor_entry(r: &mut HeaderReader<'_>, alignment: u64) -> ParseResult<GgufTensor> {
     let name = r.text("a tensor's name")?;
     let dims = r.u32()?;
     if dims > MAX_DIMS {
-        return Err(Stop::Bad(format!("the tensor {name} has {dims} dimensions, the limit is {MAX_DIMS}")));
+        return Err(ParseStop::Malformed(format!("the tensor {name} has {dims} dimensions, the limit is {MAX_DIMS}")));
     }
     let mut shape = Vec::new();
     let mut elements = 1u64;
@@ -272,17 +275,21 @@ fn entry(r: &mut Reader<'_>, alignment: u64) -> Read<GgufTensor> {
         let d = r.u64()?;
         elements = elements.checked_mul(d).unwrap_or(0);
         let d = usize::try_from(d).ok().filter(|_| elements > 0);
-        shape.push(d.ok_or_else(|| Stop::Bad(format!("the tensor {name} is empty or has too many elements")))?);
+        shape.push(
+            d.ok_or_else(|| ParseStop::Malformed(format!("the tensor {name} is empty or has too many elements")))?,
+        );
     }
     let kind = GgmlType::from_number(r.u32()?);
     let start = r.u64()?;
     if start % alignment != 0 {
-        return Err(Stop::Bad(format!("the tensor {name} begins at byte {start}, not at a multiple of {alignment}")));
+        return Err(ParseStop::Malformed(format!(
+            "the tensor {name} begins at byte {start}, not at a multiple of {alignment}"
+        )));
     }
     let cols = shape.first().copied().unwrap_or(1) as u64;
     let bytes = match &kind {
         Ok(kind) => kind.bytes(elements / cols, cols).ok_or_else(|| {
-            Stop::Bad(format!(
+            ParseStop::Malformed(format!(
                 "the rows of {name} have {cols} elements, not a multiple of the {} block size",
                 kind.name()
             ))
@@ -294,7 +301,7 @@ fn entry(r: &mut Reader<'_>, alignment: u64) -> Read<GgufTensor> {
 }
 
 /// Checks that the tensors are inside the file and do not overlap, and makes their offsets absolute.
-fn place(mut table: Vec<GgufTensor>, data: u64, size: u64) -> Read<SortedMap<String, GgufTensor>> {
+fn check_ranges(mut table: Vec<GgufTensor>, data: u64, size: u64) -> ParseResult<SortedMap<String, GgufTensor>> {
     sort_by(&mut table, |a, b| a.start.cmp(&b.start));
     let starts: Vec<u64> = table.iter().map(|t| t.start).collect();
     let mut out = SortedMap::new();
@@ -306,14 +313,17 @@ fn place(mut table: Vec<GgufTensor>, data: u64, size: u64) -> Read<SortedMap<Str
         }
         let end = start.and_then(|start| start.checked_add(tensor.bytes)).filter(|end| *end <= size);
         let (Some(start), Some(end)) = (start, end) else {
-            return Err(Stop::Bad(format!("the tensor {} ends beyond the file's {size} bytes", tensor.name)));
+            return Err(ParseStop::Malformed(format!(
+                "the tensor {} ends beyond the file's {size} bytes",
+                tensor.name
+            )));
         };
         if i + 1 < starts.len() && end > next {
-            return Err(Stop::Bad(format!("the tensor {} overlaps the next one", tensor.name)));
+            return Err(ParseStop::Malformed(format!("the tensor {} overlaps the next one", tensor.name)));
         }
         tensor.start = start;
         if out.insert(tensor.name.clone(), tensor).is_some() {
-            return Err(Stop::Bad("a tensor name occurs twice".into()));
+            return Err(ParseStop::Malformed("a tensor name occurs twice".into()));
         }
     }
     Ok(out)
@@ -323,7 +333,7 @@ impl Gguf {
     /// A string of the metadata.
     pub fn text(&self, key: &str) -> Option<&str> {
         match self.metadata.get(key) {
-            Some(Value::Text(text)) => Some(text),
+            Some(MetadataValue::Text(text)) => Some(text),
             _ => None,
         }
     }
@@ -331,7 +341,7 @@ impl Gguf {
     /// An integer of the metadata.
     pub fn int(&self, key: &str) -> Option<i64> {
         match self.metadata.get(key) {
-            Some(Value::Int(n)) => Some(*n),
+            Some(MetadataValue::Int(n)) => Some(*n),
             _ => None,
         }
     }
@@ -339,8 +349,8 @@ impl Gguf {
     /// A number of the metadata.
     pub fn float(&self, key: &str) -> Option<f64> {
         match self.metadata.get(key) {
-            Some(Value::Float(x)) => Some(*x),
-            Some(Value::Int(n)) => Some(*n as f64),
+            Some(MetadataValue::Float(x)) => Some(*x),
+            Some(MetadataValue::Int(n)) => Some(*n as f64),
             _ => None,
         }
     }
@@ -348,7 +358,7 @@ impl Gguf {
     /// A boolean of the metadata.
     pub fn bool(&self, key: &str) -> Option<bool> {
         match self.metadata.get(key) {
-            Some(Value::Bool(b)) => Some(*b),
+            Some(MetadataValue::Bool(b)) => Some(*b),
             _ => None,
         }
     }
@@ -362,33 +372,33 @@ impl Gguf {
     pub fn checkpoint(&self) -> Checkpoint {
         let file = CheckpointFile { name: self.file.clone(), size: self.size };
         let files = [file].into_iter().chain(self.parts.iter().cloned()).collect();
-        let tensors = self.tensors.values().map(|t| (t.name.clone(), info(t))).collect();
+        let tensors = self.tensors.values().map(|t| (t.name.clone(), tensor_info(t))).collect();
         Checkpoint { files, tensors, metadata: SortedMap::new() }
     }
 
     /// The weights by HuggingFace name.
-    pub fn weights(&self, architecture: &Architecture) -> Weights {
+    pub fn weights(&self, architecture: &GgufSpec) -> Weights {
         let heads = |key: &str| {
             let key = format!("{}.attention.{key}", self.architecture());
             match self.metadata.get(&key) {
-                Some(Value::Int(n)) => usize::try_from(*n).ok(),
+                Some(MetadataValue::Int(n)) => usize::try_from(*n).ok(),
                 // One value per layer, 0 for layers without attention.
-                Some(Value::Ints(list)) => list.iter().max().and_then(|n| usize::try_from(*n).ok()),
+                Some(MetadataValue::Ints(list)) => list.iter().max().and_then(|n| usize::try_from(*n).ok()),
                 _ => None,
             }
         };
         let q = heads("head_count");
-        let names = names::Names { architecture, heads: q, kv_heads: heads("head_count_kv").or(q) };
+        let names = names::GgufNameMap { architecture, heads: q, kv_heads: heads("head_count_kv").or(q) };
         let mut out = Weights::default();
         for tensor in self.tensors.values() {
-            names.sources(tensor, &mut out);
+            names.add_weights(tensor, &mut out);
         }
         out
     }
 }
 
 /// Converts a table entry to [`TensorInfo`].
-fn info(tensor: &GgufTensor) -> TensorInfo {
+fn tensor_info(tensor: &GgufTensor) -> TensorInfo {
     let (dtype, shape) = match &tensor.kind {
         Ok(GgmlType::F32) => (Dtype::F32, tensor.shape.clone()),
         Ok(GgmlType::F16) => (Dtype::F16, tensor.shape.clone()),
@@ -396,7 +406,7 @@ fn info(tensor: &GgufTensor) -> TensorInfo {
         Ok(kind) if *kind != GgmlType::I2S => {
             let mut shape = tensor.shape.clone();
             if let Some(last) = shape.last_mut() {
-                *last = *last / kind.block() * kind.block_bytes();
+                *last = *last / kind.block_elements() * kind.block_bytes();
             }
             (Dtype::U8, shape)
         }
@@ -407,10 +417,10 @@ fn info(tensor: &GgufTensor) -> TensorInfo {
 }
 
 /// Builds the weight of a tensor under a HuggingFace name.
-fn source(tensor: &GgufTensor, name: &str) -> Result<WeightSource> {
+fn weight_source(tensor: &GgufTensor, name: &str) -> Result<WeightSource> {
     match &tensor.kind {
         Ok(kind) => {
-            let part = Part { role: Role::Weight, info: info(tensor) };
+            let part = StoredPart { role: PartRole::Weight, info: tensor_info(tensor) };
             Ok(WeightSource::new(name, tensor.shape.clone(), Encoding::Ggml(*kind), vec![part]))
         }
         Err(kind) => Err(Error::UnsupportedEncoding {

@@ -1,7 +1,7 @@
 //! Maps GGUF tensor names to those of the original checkpoints and undoes what the conversion did to the tensors.
 //! Family-specific facts are data from the caller ([`Architecture`]).
 
-use super::{Gguf, GgufTensor, source};
+use super::{Gguf, GgufTensor, weight_source};
 use crate::format::Weights;
 use crate::format::encoding::{RowOrder, WeightSource};
 use crate::{Error, Result};
@@ -9,62 +9,62 @@ use serde_json::{Map, Value, json};
 
 /// How GGUF files store a model family: differences from the common names and fields.
 #[derive(Debug, Clone, Copy)]
-pub struct Architecture {
+pub struct GgufSpec {
     /// `general.architecture`.
     pub name: &'static str,
     /// Whether this entry is the variant with experts, if one name is used for both.
-    pub experts: bool,
+    pub has_experts: bool,
     /// The `model_type` in the original config.json.
     pub model_type: &'static str,
     /// The class in the original `architectures`.
     pub class: &'static str,
     /// Prefix of the layers in the original.
-    pub layers: &'static str,
+    pub layer_prefix: &'static str,
     /// Modules whose names differ from the common ones (of layers without `blk.N.`): GGUF's, the original's.
     pub names: &'static [(&'static str, &'static str)],
     /// Whether the rows of q and k are stored for interleaved RoPE.
-    pub interleaved: bool,
+    pub interleaved_rope: bool,
     /// Whether rows are stored in the orders of the family's original checkpoints.
-    pub rows: bool,
+    pub original_row_orders: bool,
     /// Whether norms store their weight plus one.
     pub norm_plus_one: bool,
     /// Whether sizes may differ between layers.
-    pub uneven: bool,
+    pub varying_layer_sizes: bool,
     /// Further metadata fields: GGUF's name without the architecture, config.json's.
-    pub fields: &'static [(&'static str, &'static str)],
+    pub extra_fields: &'static [(&'static str, &'static str)],
     /// Adds configuration fields that GGUF omits because the family fixes them.
-    pub fixed: fn(&Gguf, &mut Map<String, Value>),
+    pub set_fixed_fields: fn(&Gguf, &mut Map<String, Value>),
 }
 
-impl Architecture {
+impl GgufSpec {
     /// Creates a family with the common names, row order and fields.
     pub const fn new(name: &'static str, model_type: &'static str, class: &'static str) -> Self {
         Self {
             name,
-            experts: false,
+            has_experts: false,
             model_type,
             class,
-            layers: "model.layers",
+            layer_prefix: "model.layers",
             names: &[],
-            interleaved: false,
-            rows: false,
+            interleaved_rope: false,
+            original_row_orders: false,
             norm_plus_one: false,
-            uneven: false,
-            fields: &[],
-            fixed: usual,
+            varying_layer_sizes: false,
+            extra_fields: &[],
+            set_fixed_fields: set_common_fields,
         }
     }
 }
 
 /// Sets the fields that most families fix: SiLU, and biases if the file has them.
-pub fn usual(gguf: &Gguf, out: &mut Map<String, Value>) {
+pub fn set_common_fields(gguf: &Gguf, out: &mut Map<String, Value>) {
     out.entry("hidden_act").or_insert(json!("silu"));
-    out.insert("attention_bias".into(), json!(gguf.has("blk.0.attn_q.bias")));
-    out.insert("mlp_bias".into(), json!(gguf.has("blk.0.ffn_up.bias")));
+    out.insert("attention_bias".into(), json!(gguf.has_tensor("blk.0.attn_q.bias")));
+    out.insert("mlp_bias".into(), json!(gguf.has_tensor("blk.0.ffn_up.bias")));
 }
 
 /// Common names of modules outside layers: GGUF's, the original's.
-const OUTSIDE: [(&str, &str); 5] = [
+const GLOBAL_MODULES: [(&str, &str); 5] = [
     ("token_embd", "model.embed_tokens"),
     ("output_norm", "model.norm"),
     ("output", "lm_head"),
@@ -73,7 +73,7 @@ const OUTSIDE: [(&str, &str); 5] = [
 ];
 
 /// Common names of modules in layers (`blk.N.*`): GGUF's, the original's.
-const LAYER: [(&str, &str); 24] = [
+const LAYER_MODULES: [(&str, &str); 24] = [
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
     ("attn_k", "self_attn.k_proj"),
@@ -101,21 +101,21 @@ const LAYER: [(&str, &str); 24] = [
 ];
 
 /// The name mapping of one file.
-pub(super) struct Names<'a> {
-    pub architecture: &'a Architecture,
+pub(super) struct GgufNameMap<'a> {
+    pub architecture: &'a GgufSpec,
     pub heads: Option<usize>,
     pub kv_heads: Option<usize>,
 }
 
-impl Names<'_> {
+impl GgufNameMap<'_> {
     /// Adds the weights of a tensor; none for tensors that only inform the configuration.
-    pub(super) fn sources(&self, tensor: &GgufTensor, out: &mut Weights) {
-        let Some(name) = self.architecture.original(&tensor.name) else { return };
+    pub(super) fn add_weights(&self, tensor: &GgufTensor, out: &mut Weights) {
+        let Some(name) = self.architecture.original_name(&tensor.name) else { return };
         let Some((before, after)) = name.split_once("{e}") else {
-            out.insert(&name, source(tensor, &name).and_then(|s| self.adjusted(s, tensor)));
+            out.insert(&name, weight_source(tensor, &name).and_then(|s| self.undo_conversion(s, tensor)));
             return;
         };
-        let stacked = match source(tensor, &name) {
+        let stacked = match weight_source(tensor, &name) {
             Ok(stacked) => stacked,
             Err(error) => return out.insert(&name, Err(error)),
         };
@@ -134,7 +134,7 @@ impl Names<'_> {
     }
 
     /// Undoes what the conversion did to a tensor.
-    fn adjusted(&self, mut source: WeightSource, tensor: &GgufTensor) -> Result<WeightSource> {
+    fn undo_conversion(&self, mut source: WeightSource, tensor: &GgufTensor) -> Result<WeightSource> {
         let gated_norm = source.name.ends_with("linear_attn.norm.weight");
         if self.architecture.norm_plus_one && source.name.ends_with("norm.weight") && !gated_norm {
             source.offset = -1.0;
@@ -143,8 +143,8 @@ impl Names<'_> {
             source.shape.insert(1, 1);
         }
         let heads = match tensor.name.rsplit('.').nth(1) {
-            Some("attn_q") if self.architecture.interleaved => self.heads,
-            Some("attn_k") if self.architecture.interleaved => self.kv_heads,
+            Some("attn_q") if self.architecture.interleaved_rope => self.heads,
+            Some("attn_k") if self.architecture.interleaved_rope => self.kv_heads,
             _ => return Ok(source),
         };
         let rows = source.shape.first().copied().unwrap_or(0);
@@ -160,10 +160,10 @@ impl Names<'_> {
     }
 }
 
-impl Architecture {
+impl GgufSpec {
     /// The original's name of a tensor; `None` for tensors that are not weights. `{e}` is a placeholder for the expert
     /// index.
-    pub fn original(&self, tensor: &str) -> Option<String> {
+    pub fn original_name(&self, tensor: &str) -> Option<String> {
         let find = |common: &[(&'static str, &'static str)], module: &str| {
             let all = self.names.iter().chain(common);
             all.copied().find(|n| n.0 == module).map(|n| n.1).filter(|n| !n.is_empty())
@@ -173,12 +173,12 @@ impl Architecture {
             layer.parse::<u32>().ok()?;
             // Some entries name a whole tensor.
             if let Some((_, name)) = self.names.iter().find(|n| n.0 == rest) {
-                return Some(format!("{}.{layer}.{name}", self.layers));
+                return Some(format!("{}.{layer}.{name}", self.layer_prefix));
             }
             let (module, kind) = rest.rsplit_once('.')?;
-            return Some(format!("{}.{layer}.{}.{kind}", self.layers, find(&LAYER, module)?));
+            return Some(format!("{}.{layer}.{}.{kind}", self.layer_prefix, find(&LAYER_MODULES, module)?));
         }
         let (module, kind) = tensor.rsplit_once('.')?;
-        Some(format!("{}.{kind}", find(&OUTSIDE, module)?))
+        Some(format!("{}.{kind}", find(&GLOBAL_MODULES, module)?))
     }
 }

@@ -3,7 +3,7 @@
 
 /// How the tokens of a vocabulary encode text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Alphabet {
+pub(super) enum TokenAlphabet {
     /// GPT-2's byte-level alphabet: one character per byte.
     Bytes,
     /// Unicode characters, with U+2581 for a space.
@@ -14,9 +14,9 @@ pub(super) enum Alphabet {
 
 /// A pre-tokenizer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PreTokenizer {
+pub(super) struct GgufPreTokenizer {
     /// Regexes applied in order to the segments of the previous one: matches and gaps become segments.
-    pub splits: Vec<String>,
+    pub regexes: Vec<String>,
     /// Whether a segment that is a token skips the merges.
     pub ignore_merges: bool,
     /// Whether the beginning-of-sequence token is added by default.
@@ -24,13 +24,13 @@ pub(super) struct PreTokenizer {
     /// Whether a separator is added between two sequences by default.
     pub add_sep: bool,
     /// How tokens encode text.
-    pub alphabet: Alphabet,
+    pub alphabet: TokenAlphabet,
 }
 
 /// GPT-2's regex. llama.cpp omits the last branch, which matches what would be a gap.
-pub(super) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+pub(super) const GPT2_REGEX: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 /// One digit.
-pub(super) const DIGIT: &str = r"\p{N}";
+pub(super) const DIGIT_REGEX: &str = r"\p{N}";
 const DIGITS: &str = r"\p{N}{1,3}";
 /// Must equal the pattern of the tokenizer's specialized splitter.
 const CONTRACTIONS: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
@@ -64,63 +64,78 @@ const CASED: &str = "A-Za-z\u{B5}\u{C0}-\u{D6}\u{D8}-\u{F6}\u{F8}-\u{1BA}\u{1BC}
     \u{118A0}-\u{118DF}\u{1E900}-\u{1E943}";
 
 /// The cl100k regex with the given pattern for digits.
-fn tiktoken(digits: &str) -> String {
+fn cl100k(digits: &str) -> String {
     format!(r"{CONTRACTIONS}|{WORD}\p{{L}}+|{digits}|{SYMBOLS}|{BLANKS}")
 }
 
 /// Words that end where their case changes, followed by `ending`.
-fn cased(upper: &str, lower: &str, ending: &str, digits: &str) -> String {
+fn split_at_case(upper: &str, lower: &str, ending: &str, digits: &str) -> String {
     let words = format!("{WORD}{upper}*{lower}+{ending}|{WORD}{upper}+{lower}*{ending}");
     format!(r"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{BLANKS}")
 }
 
 /// llama.cpp distinguishes case by ASCII only: any other letter counts as both.
-fn cased_ascii(letters: &str, ending: &str, digits: &str) -> String {
+fn split_at_ascii_case(letters: &str, ending: &str, digits: &str) -> String {
     let not = |range: &str| format!("(?:(?={letters})[^{range}])");
-    cased(&not("a-z"), &not("A-Z"), ending, digits)
+    split_at_case(&not("a-z"), &not("A-Z"), ending, digits)
 }
 
 /// Words that end where their case changes, by Unicode classes.
-fn cased_unicode(digits: &str) -> String {
+fn split_at_unicode_case(digits: &str) -> String {
     let (upper, lower) = (r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]");
-    cased(upper, lower, &format!("(?:{CONTRACTION})?"), digits)
+    split_at_case(upper, lower, &format!("(?:{CONTRACTION})?"), digits)
 }
 
-fn of<const N: usize>(splits: [&str; N]) -> PreTokenizer {
+fn byte_level<const N: usize>(splits: [&str; N]) -> GgufPreTokenizer {
     let splits = splits.iter().map(|s| (*s).to_string()).collect();
-    PreTokenizer { splits, ignore_merges: false, add_bos: false, add_sep: false, alphabet: Alphabet::Bytes }
+    GgufPreTokenizer {
+        regexes: splits,
+        ignore_merges: false,
+        add_bos: false,
+        add_sep: false,
+        alphabet: TokenAlphabet::Bytes,
+    }
 }
 
 /// The pre-tokenizer that llama.cpp uses for a name; `None` for an unknown name.
-pub(super) fn pre_tokenizer(name: &str) -> Option<PreTokenizer> {
+pub(super) fn pre_tokenizer(name: &str) -> Option<GgufPreTokenizer> {
     let ending = || format!("(?:{CONTRACTION})?");
     Some(match name {
-        "default" => of([r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"]),
+        "default" => byte_level([r"[\p{P}\$\+<=>\^~\|]+", GPT2_REGEX, r"\p{N}+", "[0-9][0-9][0-9]"]),
         "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "midm-2.0" | "lfm2"
-        | "jina-v5-nano" => PreTokenizer { ignore_merges: true, add_bos: true, ..of([&tiktoken(DIGITS)]) },
-        "dbrx" | "smaug-bpe" | "chatglm-bpe" => of([&tiktoken(DIGITS)]),
-        "glm4" | "glm5" => PreTokenizer { ignore_merges: true, ..of([&tiktoken(DIGITS)]) },
+        | "jina-v5-nano" => GgufPreTokenizer { ignore_merges: true, add_bos: true, ..byte_level([&cl100k(DIGITS)]) },
+        "dbrx" | "smaug-bpe" | "chatglm-bpe" => byte_level([&cl100k(DIGITS)]),
+        "glm4" | "glm5" => GgufPreTokenizer { ignore_merges: true, ..byte_level([&cl100k(DIGITS)]) },
         "qwen2" | "deepseek-r1-qwen" | "kormo" | "f2llmv2" | "megrez" | "stablelm2" | "hunyuan" | "solar-open"
-        | "grok-2" => of([&tiktoken(DIGIT)]),
-        "qwen35" => of([&format!(
+        | "grok-2" => byte_level([&cl100k(DIGIT_REGEX)]),
+        "qwen35" => byte_level([&format!(
             r"{CONTRACTION}|{WORD}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{BLANKS}"
         )]),
         "gpt-2" | "phi-2" | "jina-es" | "jina-de" | "gigachat" | "jina-v2-es" | "jina-v2-de" | "a.x-4.0" | "mellum"
-        | "modern-bert" | "mpt" | "olmo" | "jais" | "exaone4" | "trillion" | "granite-docling" => of([GPT2]),
-        "jina-v1-en" | "jina-v2-code" | "roberta-bpe" => PreTokenizer { add_sep: true, ..of([GPT2]) },
+        | "modern-bert" | "mpt" | "olmo" | "jais" | "exaone4" | "trillion" | "granite-docling" => {
+            byte_level([GPT2_REGEX])
+        }
+        "jina-v1-en" | "jina-v2-code" | "roberta-bpe" => GgufPreTokenizer { add_sep: true, ..byte_level([GPT2_REGEX]) },
         "starcoder" | "refact" | "command-r" | "smollm" | "codeshell" | "exaone" | "minerva-7b" | "mellum2" => {
-            of([DIGIT, GPT2])
+            byte_level([DIGIT_REGEX, GPT2_REGEX])
         }
-        "falcon" => of([r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"]),
-        "gpt-4o" | "llama4" | "kanana2" | "talkie" | "minimax-m2" => of([&cased_ascii(r"\p{L}", &ending(), DIGITS)]),
-        "granite-embed-multi-97m" => {
-            PreTokenizer { ignore_merges: true, ..of([&cased_ascii(r"[\p{L}\p{M}]", &ending(), DIGITS)]) }
+        "falcon" => byte_level([r"[\p{P}\$\+<=>\^~\|`]+", GPT2_REGEX, "[0-9][0-9][0-9]"]),
+        "gpt-4o" | "llama4" | "kanana2" | "talkie" | "minimax-m2" => {
+            byte_level([&split_at_ascii_case(r"\p{L}", &ending(), DIGITS)])
         }
-        "tekken" => PreTokenizer { ignore_merges: true, add_bos: true, ..of([&cased_ascii(r"\p{L}", "", DIGIT)]) },
+        "granite-embed-multi-97m" => GgufPreTokenizer {
+            ignore_merges: true,
+            ..byte_level([&split_at_ascii_case(r"[\p{L}\p{M}]", &ending(), DIGITS)])
+        },
+        "tekken" => GgufPreTokenizer {
+            ignore_merges: true,
+            add_bos: true,
+            ..byte_level([&split_at_ascii_case(r"\p{L}", "", DIGIT_REGEX)])
+        },
         // After a digit, a word ends where no word character follows.
-        "tiny_aya" | "cohere2moe" => of([r"\d{1,3}(?=(?:\d{3})*(?!\w))", &cased_unicode(DIGITS)]),
-        "youtu" => PreTokenizer { ignore_merges: true, ..of([YOUTU, &cased_unicode(DIGIT)]) },
-        "deepseek-llm" => of([
+        "tiny_aya" | "cohere2moe" => byte_level([r"\d{1,3}(?=(?:\d{3})*(?!\w))", &split_at_unicode_case(DIGITS)]),
+        "youtu" => GgufPreTokenizer { ignore_merges: true, ..byte_level([YOUTU, &split_at_unicode_case(DIGIT_REGEX)]) },
+        "deepseek-llm" => byte_level([
             "[\r\n]",
             &format!(r"\s?[{CASED}]+"),
             r"\s?[!-/:-~！-／：-～‘-‟\u3000-。]+",
@@ -128,47 +143,60 @@ pub(super) fn pre_tokenizer(name: &str) -> Option<PreTokenizer> {
             r"[一-龥ࠀ-一가-\uD7FF]+",
             r"\p{N}+",
         ]),
-        "deepseek-coder" => of(["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-\uD7FF]+", DIGIT]),
+        "deepseek-coder" => byte_level(["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-\uD7FF]+", DIGIT_REGEX]),
         "deepseek-v3" | "hunyuan-dense" | "joyai-llm" | "hy_v4" => {
-            of([DIGITS, CJK, &format!(r"{PUNCTUATED}| ?[\p{{P}}\p{{S}}]+[\r\n]*|{BLANKS}")])
+            byte_level([DIGITS, CJK, &format!(r"{PUNCTUATED}| ?[\p{{P}}\p{{S}}]+[\r\n]*|{BLANKS}")])
         }
-        "spark2_5" => of([DIGITS, CJK, &format!(r"{PUNCTUATED}| ?[\p{{P}}\p{{S}}]+|[\r\n]|\s+(?!\S)|\s+"), DIGIT]),
+        "spark2_5" => {
+            byte_level([DIGITS, CJK, &format!(r"{PUNCTUATED}| ?[\p{{P}}\p{{S}}]+|[\r\n]|\s+(?!\S)|\s+"), DIGIT_REGEX])
+        }
         // Digits in groups of three, counted from the end.
-        "afmoe" => of([
+        "afmoe" => byte_level([
             r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
             UNSPACED,
             &format!(r"{PUNCTUATED}| ?[\p{{P}}\p{{S}}]+[\r\n]*|{BLANKS}"),
         ]),
-        "superbpe" => of([r"\p{N}+", r"(?=(\d{3})+(?!\d))"]),
-        "poro-chat" | "bloom" | "gpt3-finnish" => of([SENTENCE]),
-        "viking" => of([SENTENCE, DIGIT]),
+        "superbpe" => byte_level([r"\p{N}+", r"(?=(\d{3})+(?!\d))"]),
+        "poro-chat" | "bloom" | "gpt3-finnish" => byte_level([SENTENCE]),
+        "viking" => byte_level([SENTENCE, DIGIT_REGEX]),
         "jais-2" => {
             let cascade: String = [512, 256, 128, 64, 32, 16, 8, 4].map(|n| format!(r"\s{{{n}}}(?!\S)|")).concat();
-            of([&format!(r"{CONTRACTION}|{WORD}\p{{L}}+|{DIGITS}|{SYMBOLS}|\s*[\r\n]+|{cascade}\s{{1,2}}(?!\S)|\s")])
+            byte_level([&format!(
+                r"{CONTRACTION}|{WORD}\p{{L}}+|{DIGITS}|{SYMBOLS}|\s*[\r\n]+|{cascade}\s{{1,2}}(?!\S)|\s"
+            )])
         }
-        "chameleon" => PreTokenizer {
+        "chameleon" => GgufPreTokenizer {
             add_bos: true,
-            ..of(["<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", r"[\t\n]|    |  ", DIGIT, r"[\p{P}!-/:-@\[-`{-~]", GPT2])
+            ..byte_level([
+                "<sentinel:[0-9]+>",
+                "IMGIMG[A-I]{1,4}Z",
+                r"[\t\n]|    |  ",
+                DIGIT_REGEX,
+                r"[\p{P}!-/:-@\[-`{-~]",
+                GPT2_REGEX,
+            ])
         },
         // Unlike the model's own regex, words are not split at case changes.
-        "kimi-k2" => {
-            of([&format!(r"\p{{Han}}+|{WORD}(?:(?!\p{{Han}})\p{{L}})+(?:{CONTRACTION})?|{DIGITS}|{SYMBOLS}|{BLANKS}")])
-        }
+        "kimi-k2" => byte_level([&format!(
+            r"\p{{Han}}+|{WORD}(?:(?!\p{{Han}})\p{{L}})+(?:{CONTRACTION})?|{DIGITS}|{SYMBOLS}|{BLANKS}"
+        )]),
         "bailingmoe" | "bailingmoe2" | "llada-moe" => {
-            of([&format!(r"{CONTRACTION}|{WORD}\p{{L}}+|\p{{N}}|{SYMBOLS}|\s*[\r\n]|\s+(?!\S)|\s+")])
+            byte_level([&format!(r"{CONTRACTION}|{WORD}\p{{L}}+|\p{{N}}|{SYMBOLS}|\s*[\r\n]|\s+(?!\S)|\s+")])
         }
-        "seed-coder" => of([&format!(r"{CONTRACTION}|{WORD}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{BLANKS}")]),
-        "ufakzeka" => of([&format!(r"{WORD}\p{{L}}+|\p{{N}}|{SYMBOLS}|{BLANKS}")]),
-        "laguna" => of([LINES, &tiktoken(DIGIT)]),
-        "minicpm5" => PreTokenizer { ignore_merges: true, ..of([DIGITS, &tiktoken(r"\p{N}+")]) },
-        "exaone-moe" => of([&format!(
+        "seed-coder" => {
+            byte_level([&format!(r"{CONTRACTION}|{WORD}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{BLANKS}")])
+        }
+        "ufakzeka" => byte_level([&format!(r"{WORD}\p{{L}}+|\p{{N}}|{SYMBOLS}|{BLANKS}")]),
+        "laguna" => byte_level([LINES, &cl100k(DIGIT_REGEX)]),
+        "minicpm5" => GgufPreTokenizer { ignore_merges: true, ..byte_level([DIGITS, &cl100k(r"\p{N}+")]) },
+        "exaone-moe" => byte_level([&format!(
             r"{CONTRACTION}|{WORD}(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
         )]),
         "gemma4" | "granite-embed-multi-311m" => {
-            PreTokenizer { add_bos: true, alphabet: Alphabet::Spaces, ..of([LINES]) }
+            GgufPreTokenizer { add_bos: true, alphabet: TokenAlphabet::Spaces, ..byte_level([LINES]) }
         }
-        "sarvam-moe" => PreTokenizer { alphabet: Alphabet::Spaces, ..of([LINES]) },
-        "whitespace" => PreTokenizer { alphabet: Alphabet::Plain, ..of([r"\S+"]) },
+        "sarvam-moe" => GgufPreTokenizer { alphabet: TokenAlphabet::Spaces, ..byte_level([LINES]) },
+        "whitespace" => GgufPreTokenizer { alphabet: TokenAlphabet::Plain, ..byte_level([r"\S+"]) },
         _ => return None,
     })
 }

@@ -1,15 +1,15 @@
 //! Token properties that llama.cpp derives beyond the file's metadata: stop tokens, token types corrected by spelling,
 //! and whitespace stripping. Reference: llama.cpp `src/llama-vocab.cpp`.
 
-use super::{Gguf, Value as Meta};
+use super::{Gguf, MetadataValue as Meta};
 
-pub(super) const NORMAL: i64 = 1;
-pub(super) const UNKNOWN: i64 = 2;
-pub(super) const CONTROL: i64 = 3;
-pub(super) const USER_DEFINED: i64 = 4;
+pub(super) const TYPE_NORMAL: i64 = 1;
+pub(super) const TYPE_UNKNOWN: i64 = 2;
+pub(super) const TYPE_CONTROL: i64 = 3;
+pub(super) const TYPE_USER_DEFINED: i64 = 4;
 
 /// Tokens that end a generation, by spelling.
-const ENDS: [&str; 22] = [
+const STOP_SPELLINGS: [&str; 22] = [
     "<|eot_id|>",
     "<|im_end|>",
     "<|end|>",
@@ -35,7 +35,7 @@ const ENDS: [&str; 22] = [
 ];
 
 /// Fill-in-the-middle tokens by key and spelling. Those of the second half also end a generation.
-const FILL_IN: [(&str, &[&str]); 6] = [
+const FIM_SPELLINGS: [(&str, &[&str]); 6] = [
     (
         "fim_pre_token_id",
         &[
@@ -82,51 +82,51 @@ const FILL_IN: [(&str, &[&str]); 6] = [
 
 /// The special tokens of a vocabulary.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Special {
+pub(super) struct GgufSpecialTokens {
     /// The type of each token, as in `tokenizer.ggml.token_type`.
-    pub kinds: Vec<i64>,
+    pub types: Vec<i64>,
     /// The tokens that end a generation, end-of-sequence first.
     pub stops: Vec<u32>,
 }
 
-impl Special {
+impl GgufSpecialTokens {
     /// Derives the special tokens of a file; `eos` is the end-of-sequence token.
-    pub(super) fn of(gguf: &Gguf, tokens: &[String], eos: Option<usize>) -> Special {
+    pub(super) fn derive_from(gguf: &Gguf, tokens: &[String], eos: Option<usize>) -> GgufSpecialTokens {
         let listed = match gguf.metadata.get("tokenizer.ggml.token_type") {
             Some(Meta::Ints(kinds)) => kinds.as_slice(),
             _ => &[],
         };
-        let kinds = (0..tokens.len()).map(|id| listed.get(id).copied().unwrap_or(NORMAL)).collect();
-        let mut special = Special { kinds, stops: Vec::new() };
+        let kinds = (0..tokens.len()).map(|id| listed.get(id).copied().unwrap_or(TYPE_NORMAL)).collect();
+        let mut special = GgufSpecialTokens { types: kinds, stops: Vec::new() };
         let known = |key: &str| {
             let id = usize::try_from(gguf.int(&format!("tokenizer.ggml.{key}"))?).ok()?;
             (id < tokens.len()).then_some(id)
         };
         let ids = [eos, known("eot_token_id"), known("eom_token_id")];
-        ids.into_iter().flatten().for_each(|id| special.stop(id));
-        for (index, (key, spellings)) in FILL_IN.into_iter().enumerate() {
+        ids.into_iter().flatten().for_each(|id| special.add_stop(id));
+        for (index, (key, spellings)) in FIM_SPELLINGS.into_iter().enumerate() {
             let by_text = || tokens.iter().position(|token| spellings.contains(&token.as_str()));
             let named = known(key);
             if let (None, Some(id)) = (named, by_text()) {
-                special.kinds[id] = CONTROL;
+                special.types[id] = TYPE_CONTROL;
             }
             if let Some(id) = named.or_else(by_text).filter(|_| index >= 3) {
-                special.stop(id);
+                special.add_stop(id);
             }
         }
         for (id, token) in tokens.iter().enumerate() {
             // Unless it is a control token, `</s>` is an HTML tag: the end of strikethrough in Gemma 3.
-            let tag = token == "</s>" && special.kinds[id] != CONTROL;
-            if ENDS.contains(&token.as_str()) && !tag {
-                special.kinds[id] = CONTROL;
-                special.stop(id);
+            let tag = token == "</s>" && special.types[id] != TYPE_CONTROL;
+            if STOP_SPELLINGS.contains(&token.as_str()) && !tag {
+                special.types[id] = TYPE_CONTROL;
+                special.add_stop(id);
             }
         }
-        special.except(tokens);
+        special.remove_false_stops(tokens);
         special
     }
 
-    fn stop(&mut self, id: usize) {
+    fn add_stop(&mut self, id: usize) {
         let id = id as u32;
         if !self.stops.contains(&id) {
             self.stops.push(id);
@@ -134,7 +134,7 @@ impl Special {
     }
 
     /// Removes spellings that end a turn in one vocabulary but only a part of it in another.
-    fn except(&mut self, tokens: &[String]) {
+    fn remove_false_stops(&mut self, tokens: &[String]) {
         let text = |id: &u32| tokens.get(*id as usize).map(String::as_str).unwrap_or_default();
         let has = |stops: &[u32], spelling: &str| stops.iter().any(|id| text(id) == spelling);
         let called = has(&self.stops, "<|call|>") || has(&self.stops, "<|calls|>");
@@ -145,24 +145,24 @@ impl Special {
         if has(&self.stops, "<|tool_response>") || has(&self.stops, "<|plamo:eos|>") {
             self.stops.retain(|id| text(id) != "</s>");
             for (id, _) in tokens.iter().enumerate().filter(|(_, token)| *token == "</s>") {
-                self.kinds[id] = NORMAL;
+                self.types[id] = TYPE_NORMAL;
             }
         }
     }
 
     /// Whether the token is matched in the input before the rest is split.
     pub(super) fn is_added(&self, id: usize) -> bool {
-        matches!(self.kinds.get(id), Some(&(UNKNOWN | CONTROL | USER_DEFINED)))
+        matches!(self.types.get(id), Some(&(TYPE_UNKNOWN | TYPE_CONTROL | TYPE_USER_DEFINED)))
     }
 
     /// Whether the token is a control token, not text.
     pub(super) fn is_special(&self, id: usize) -> bool {
-        matches!(self.kinds.get(id), Some(&(UNKNOWN | CONTROL)))
+        matches!(self.types.get(id), Some(&(TYPE_UNKNOWN | TYPE_CONTROL)))
     }
 }
 
 /// Whether a token strips whitespace on its left and right. Files do not record this; it follows from model names.
-pub(super) fn strips(gguf: &Gguf, token: &str) -> [bool; 2] {
+pub(super) fn strips_whitespace(gguf: &Gguf, token: &str) -> [bool; 2] {
     let text = |key: &str| gguf.text(key).unwrap_or_default();
     let pre = text("tokenizer.ggml.pre");
     let name = text("general.name").to_lowercase();

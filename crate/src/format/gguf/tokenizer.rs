@@ -1,8 +1,8 @@
 //! Converts the tokenizer in a GGUF file to the original's tokenizer.json. Does not tokenize.
 
-use super::pretokenizer::{Alphabet, DIGIT, GPT2, PreTokenizer, pre_tokenizer};
-use super::special::{NORMAL, Special, strips};
-use super::{Gguf, Value as Meta};
+use super::pretokenizer::{DIGIT_REGEX, GPT2_REGEX, GgufPreTokenizer, TokenAlphabet, pre_tokenizer};
+use super::special::{GgufSpecialTokens, TYPE_NORMAL, strips_whitespace};
+use super::{Gguf, MetadataValue as Meta};
 use crate::util::{base64, json as python};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -10,13 +10,13 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// The space marker of SentencePiece vocabularies.
-const SPACE: &str = "\u{2581}";
+const SPACE_MARKER: &str = "\u{2581}";
 
 /// The vocabulary of a GGUF file.
-struct Vocabulary<'a> {
+struct GgufVocabulary<'a> {
     gguf: &'a Gguf,
     tokens: Cow<'a, [String]>,
-    special: Special,
+    special: GgufSpecialTokens,
 }
 
 impl Gguf {
@@ -26,18 +26,19 @@ impl Gguf {
     /// `Tokenizer` with the name of an unknown tokenizer or pre-tokenizer.
     pub fn tokenizer(&self) -> Result<Value> {
         if let Some(text) = self.text("tokenizer.huggingface.json") {
-            return serde_json::from_slice(&python::plain(text.as_bytes()))
-                .map_err(|e| bad(format!("tokenizer.huggingface.json: {e}")));
+            return serde_json::from_slice(&python::to_standard_json(text.as_bytes()))
+                .map_err(|e| tokenizer_error(format!("tokenizer.huggingface.json: {e}")));
         }
-        let v = Vocabulary::of(self).ok_or_else(|| bad("the GGUF file has no tokenizer.ggml.tokens".into()))?;
+        let v = GgufVocabulary::read(self)
+            .ok_or_else(|| tokenizer_error("the GGUF file has no tokenizer.ggml.tokens".into()))?;
         let (body, decoder) = match self.tokenizer_model() {
-            "gpt2" | "gemma4" => v.merged()?,
-            "llama" => v.sentencepiece()?,
+            "gpt2" | "gemma4" => v.bpe()?,
+            "llama" => v.sentencepiece_bpe()?,
             "t5" => v.unigram()?,
             "bert" => v.wordpiece()?,
             other => {
                 let known = "supported: gpt2, llama, bert, t5, gemma4";
-                return Err(bad(format!(
+                return Err(tokenizer_error(format!(
                     "the GGUF file's tokenizer.ggml.model '{other}' is not supported ({known}). Give token ids instead \
                      of text, or use another model"
                 )));
@@ -62,7 +63,7 @@ impl Gguf {
 
     /// The tokens that end a generation (end of sequence, turn or message), by metadata and by spelling.
     pub fn stop_ids(&self) -> Vec<u32> {
-        Vocabulary::of(self).map_or_else(Vec::new, |v| v.special.stops)
+        GgufVocabulary::read(self).map_or_else(Vec::new, |v| v.special.stops)
     }
 
     fn tokenizer_model(&self) -> &str {
@@ -70,7 +71,7 @@ impl Gguf {
     }
 
     /// A special token's id and text by metadata key, or the default of this tokenizer model.
-    pub(super) fn token(&self, key: &str) -> Option<(i64, &str)> {
+    pub(super) fn special_token(&self, key: &str) -> Option<(i64, &str)> {
         let Some(Meta::Texts(tokens)) = self.metadata.get("tokenizer.ggml.tokens") else { return None };
         let text = |id: i64| Some((id, tokens.get(usize::try_from(id).ok()?)?.as_str()));
         let usual = match (self.tokenizer_model(), key) {
@@ -90,14 +91,14 @@ impl Gguf {
     }
 }
 
-fn bad(reason: String) -> Error {
+fn tokenizer_error(reason: String) -> Error {
     Error::Tokenizer { reason }
 }
 
-type Parts = (Map<String, Value>, Value);
+type TokenizerSections = (Map<String, Value>, Value);
 
 /// The normalizer, pre_tokenizer and model of tokenizer.json.
-fn body(normalizer: Value, pre_tokenizer: Value, model: Value) -> Map<String, Value> {
+fn tokenizer_sections(normalizer: Value, pre_tokenizer: Value, model: Value) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("normalizer".into(), normalizer);
     out.insert("pre_tokenizer".into(), pre_tokenizer);
@@ -106,9 +107,9 @@ fn body(normalizer: Value, pre_tokenizer: Value, model: Value) -> Map<String, Va
 }
 
 /// The decoder for vocabularies of characters, with U+2581 for a space and `<0x0A>` for a byte.
-fn spelled(prefix: bool) -> Value {
+fn character_decoder(prefix: bool) -> Value {
     let mut stages = vec![
-        json!({"type": "Replace", "pattern": {"String": SPACE}, "content": " "}),
+        json!({"type": "Replace", "pattern": {"String": SPACE_MARKER}, "content": " "}),
         json!({"type": "ByteFallback"}),
         json!({"type": "Fuse"}),
     ];
@@ -118,9 +119,9 @@ fn spelled(prefix: bool) -> Value {
     json!({"type": "Sequence", "decoders": stages})
 }
 
-impl<'a> Vocabulary<'a> {
+impl<'a> GgufVocabulary<'a> {
     /// Reads the vocabulary; `None` if the file has none.
-    fn of(gguf: &'a Gguf) -> Option<Self> {
+    fn read(gguf: &'a Gguf) -> Option<Self> {
         let Some(Meta::Texts(tokens)) = gguf.metadata.get("tokenizer.ggml.tokens") else { return None };
         let mut tokens = Cow::Borrowed(tokens.as_slice());
         if tokens.iter().any(String::is_empty) {
@@ -128,13 +129,13 @@ impl<'a> Vocabulary<'a> {
                 *token = format!("[EMPTY_{id}]");
             }
         }
-        let eos = gguf.token("eos_token_id").map(|(id, _)| id as usize);
-        let special = Special::of(gguf, &tokens, eos);
+        let eos = gguf.special_token("eos_token_id").map(|(id, _)| id as usize);
+        let special = GgufSpecialTokens::derive_from(gguf, &tokens, eos);
         Some(Self { gguf, tokens, special })
     }
 
-    fn kind(&self, id: usize) -> i64 {
-        self.special.kinds.get(id).copied().unwrap_or(NORMAL)
+    fn token_type(&self, id: usize) -> i64 {
+        self.special.types.get(id).copied().unwrap_or(TYPE_NORMAL)
     }
 
     fn flag(&self, key: &str, default: bool) -> bool {
@@ -142,7 +143,7 @@ impl<'a> Vocabulary<'a> {
     }
 
     /// Whether all 256 byte tokens (`<0x00>` to `<0xFF>`) exist, so that unknown characters fall back to bytes.
-    fn spells_bytes(&self) -> bool {
+    fn has_byte_tokens(&self) -> bool {
         let is_byte = |token: &&String| token.len() == 6 && token.starts_with("<0x") && token.ends_with('>');
         self.tokens.iter().filter(is_byte).count() == 256
     }
@@ -159,14 +160,18 @@ impl<'a> Vocabulary<'a> {
             _ => Vec::new(),
         };
         if scores.len() < self.tokens.len() {
-            return Err(bad(format!("the GGUF file has {} scores for {} tokens", scores.len(), self.tokens.len())));
+            return Err(tokenizer_error(format!(
+                "the GGUF file has {} scores for {} tokens",
+                scores.len(),
+                self.tokens.len()
+            )));
         }
         Ok(scores)
     }
 
     fn added_tokens(&self) -> Value {
         let entry = |id: usize| {
-            let [lstrip, rstrip] = strips(self.gguf, &self.tokens[id]);
+            let [lstrip, rstrip] = strips_whitespace(self.gguf, &self.tokens[id]);
             json!({"id": id, "content": self.tokens[id], "single_word": false, "lstrip": lstrip, "rstrip": rstrip,
                 "normalized": false, "special": self.special.is_special(id)})
         };
@@ -174,13 +179,13 @@ impl<'a> Vocabulary<'a> {
     }
 
     /// The pre-tokenizer of the file.
-    fn pre(&self) -> Result<PreTokenizer> {
+    fn named_pre_tokenizer(&self) -> Result<GgufPreTokenizer> {
         let name = match self.gguf.tokenizer_model() {
             "gemma4" => "gemma4",
             _ => self.gguf.text("tokenizer.ggml.pre").filter(|name| !name.is_empty()).unwrap_or("default"),
         };
         pre_tokenizer(name).ok_or_else(|| {
-            bad(format!(
+            tokenizer_error(format!(
                 "the GGUF file's tokenizer.ggml.pre '{name}' is unknown, to llama.cpp too. Convert the model \
                  again with a current llama.cpp, or use another GGUF file of it"
             ))
@@ -188,12 +193,12 @@ impl<'a> Vocabulary<'a> {
     }
 
     /// BPE with the file's merges, of bytes or of characters.
-    fn merged(&self) -> Result<Parts> {
+    fn bpe(&self) -> Result<TokenizerSections> {
         let Some(Meta::Texts(listed)) = self.gguf.metadata.get("tokenizer.ggml.merges") else {
-            return Err(bad("the GGUF file has no tokenizer.ggml.merges".into()));
+            return Err(tokenizer_error("the GGUF file has no tokenizer.ggml.merges".into()));
         };
-        let pre = self.pre()?;
-        let bytes = pre.alphabet == Alphabet::Bytes;
+        let pre = self.named_pre_tokenizer()?;
+        let bytes = pre.alphabet == TokenAlphabet::Bytes;
         // Tokens of characters may begin with a space, so the separator is a later one.
         let halves = |merge: &String| {
             let at = merge.char_indices().skip(1).find(|(_, c)| *c == ' ')?.0;
@@ -202,42 +207,42 @@ impl<'a> Vocabulary<'a> {
         let merges = if bytes { json!(listed) } else { listed.iter().filter_map(halves).collect() };
         let byte_level = |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": regex});
         let mut stages: Vec<Value> = Vec::new();
-        for (index, regex) in pre.splits.iter().enumerate() {
+        for (index, regex) in pre.regexes.iter().enumerate() {
             stages.push(match regex.as_str() {
-                GPT2 if bytes && index + 1 == pre.splits.len() => break,
-                DIGIT => json!({"type": "Digits", "individual_digits": true}),
+                GPT2_REGEX if bytes && index + 1 == pre.regexes.len() => break,
+                DIGIT_REGEX => json!({"type": "Digits", "individual_digits": true}),
                 regex => {
                     json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false})
                 }
             });
         }
         if bytes {
-            stages.push(byte_level(stages.len() < pre.splits.len()));
+            stages.push(byte_level(stages.len() < pre.regexes.len()));
         }
         let pre_tokenizer = json!({"type": "Sequence", "pretokenizers": stages});
-        let unknown = self.gguf.token("unknown_token_id").filter(|_| !bytes);
+        let unknown = self.gguf.special_token("unknown_token_id").filter(|_| !bytes);
         let model = json!({"type": "BPE", "dropout": null, "unk_token": unknown.map(|(_, text)| text),
             "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": !bytes,
-            "byte_fallback": !bytes && self.spells_bytes(), "ignore_merges": pre.ignore_merges, "vocab": self.vocab(), "merges": merges});
+            "byte_fallback": !bytes && self.has_byte_tokens(), "ignore_merges": pre.ignore_merges, "vocab": self.vocab(), "merges": merges});
         let normalizer = match pre.alphabet {
-            Alphabet::Spaces => json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE}),
+            TokenAlphabet::Spaces => json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARKER}),
             _ => Value::Null,
         };
-        let decoder = if bytes { byte_level(true) } else { spelled(false) };
-        Ok((body(normalizer, pre_tokenizer, model), decoder))
+        let decoder = if bytes { byte_level(true) } else { character_decoder(false) };
+        Ok((tokenizer_sections(normalizer, pre_tokenizer, model), decoder))
     }
 
     /// SentencePiece BPE merges the pair with the best score of the merged token. This equals merges sorted by score.
-    fn sentencepiece(&self) -> Result<Parts> {
+    fn sentencepiece_bpe(&self) -> Result<TokenizerSections> {
         let prefix = self.flag("add_space_prefix", true);
-        let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE});
-        let prepend = json!({"type": "Prepend", "prepend": SPACE});
+        let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARKER});
+        let prepend = json!({"type": "Prepend", "prepend": SPACE_MARKER});
         let normalizer = if prefix { json!({"type": "Sequence", "normalizers": [prepend, replace]}) } else { replace };
-        let unknown = self.gguf.token("unknown_token_id").map(|(_, text)| text);
+        let unknown = self.gguf.special_token("unknown_token_id").map(|(_, text)| text);
         let model = json!({"type": "BPE", "dropout": null, "unk_token": unknown,
-            "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": self.spells_bytes(),
+            "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": self.has_byte_tokens(),
             "ignore_merges": false, "vocab": self.vocab(), "merges": self.scored_merges()?});
-        Ok((body(normalizer, Value::Null, model), spelled(prefix)))
+        Ok((tokenizer_sections(normalizer, Value::Null, model), character_decoder(prefix)))
     }
 
     /// All pairs of tokens whose concatenation is a token, best score first.
@@ -247,7 +252,7 @@ impl<'a> Vocabulary<'a> {
         let mut pairs: Vec<(f64, usize, usize, [&str; 2])> = Vec::new();
         for (id, token) in self.tokens.iter().enumerate() {
             // Tokens of other types are matched whole. Tokens over 256 bytes are not built by merges.
-            if !matches!(self.kind(id), 1 | 5) || token.len() > 256 {
+            if !matches!(self.token_type(id), 1 | 5) || token.len() > 256 {
                 continue;
             }
             for (at, _) in token.char_indices().skip(1) {
@@ -261,10 +266,10 @@ impl<'a> Vocabulary<'a> {
         Ok(pairs.into_iter().map(|p| p.3).collect())
     }
 
-    fn unigram(&self) -> Result<Parts> {
+    fn unigram(&self) -> Result<TokenizerSections> {
         let scores = self.scores()?;
         let vocab: Vec<Value> = self.tokens.iter().zip(scores).map(|(t, s)| json!([t, s])).collect();
-        let model = json!({"type": "Unigram", "unk_id": self.gguf.token("unknown_token_id").map(|(id, _)| id),
+        let model = json!({"type": "Unigram", "unk_id": self.gguf.special_token("unknown_token_id").map(|(id, _)| id),
             "vocab": vocab, "byte_fallback": false});
         let charsmap = match self.gguf.metadata.get("tokenizer.ggml.precompiled_charsmap") {
             Some(Meta::Ints(bytes)) if !bytes.is_empty() => {
@@ -274,26 +279,25 @@ impl<'a> Vocabulary<'a> {
             _ => None,
         };
         let prefix = self.flag("add_space_prefix", false);
-        let metaspace =
-            |scheme: &str| json!({"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": true});
+        let metaspace = |scheme: &str| json!({"type": "Metaspace", "replacement": SPACE_MARKER, "prepend_scheme": scheme, "split": true});
         if self.flag("remove_extra_whitespaces", false) {
             // Then every word begins with a space, including the first.
             let words =
                 json!({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace("always")]});
-            return Ok((body(charsmap.unwrap_or_default(), words, model), metaspace("always")));
+            return Ok((tokenizer_sections(charsmap.unwrap_or_default(), words, model), metaspace("always")));
         }
-        let prepend = prefix.then(|| json!({"type": "Prepend", "prepend": SPACE}));
-        let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE});
+        let prepend = prefix.then(|| json!({"type": "Prepend", "prepend": SPACE_MARKER}));
+        let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARKER});
         let steps: Vec<Value> = charsmap.into_iter().chain(prepend).chain([replace]).collect();
         let normalizer = json!({"type": "Sequence", "normalizers": steps});
-        Ok((body(normalizer, Value::Null, model), metaspace(if prefix { "always" } else { "never" })))
+        Ok((tokenizer_sections(normalizer, Value::Null, model), metaspace(if prefix { "always" } else { "never" })))
     }
 
     /// Builds WordPiece. GGUF marks word starts; WordPiece marks continuations.
-    fn wordpiece(&self) -> Result<Parts> {
+    fn wordpiece(&self) -> Result<TokenizerSections> {
         let original = |(id, token): (usize, &String)| {
             let whole = self.special.is_special(id) || token.starts_with('[') && token.ends_with(']');
-            let text = match token.strip_prefix(SPACE) {
+            let text = match token.strip_prefix(SPACE_MARKER) {
                 _ if whole => token.clone(),
                 Some(word) => word.to_string(),
                 None => format!("##{token}"),
@@ -301,7 +305,7 @@ impl<'a> Vocabulary<'a> {
             (text, json!(id))
         };
         let vocab: Map<String, Value> = self.tokens.iter().enumerate().map(original).collect();
-        let unknown = self.gguf.token("unknown_token_id").map_or("[UNK]", |(_, text)| text);
+        let unknown = self.gguf.special_token("unknown_token_id").map_or("[UNK]", |(_, text)| text);
         let model = json!({"type": "WordPiece", "unk_token": unknown, "continuing_subword_prefix": "##",
             "max_input_chars_per_word": 100, "vocab": vocab});
         let lowercase = self.flag("normalizer.lowercase", true);
@@ -309,13 +313,13 @@ impl<'a> Vocabulary<'a> {
         let normalizer = json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
             "strip_accents": strip_accents, "lowercase": lowercase});
         let decoder = json!({"type": "WordPiece", "prefix": "##", "cleanup": true});
-        Ok((body(normalizer, json!({"type": "BertPreTokenizer"}), model), decoder))
+        Ok((tokenizer_sections(normalizer, json!({"type": "BertPreTokenizer"}), model), decoder))
     }
 
     /// Adds special tokens around a sequence and between two.
     fn post_processor(&self) -> Result<Value> {
         let (bos, eos, sep) = ("bos_token_id", "eos_token_id", "seperator_token_id");
-        let id = |key: &str, add: bool| self.gguf.token(key).filter(|_| add);
+        let id = |key: &str, add: bool| self.gguf.special_token(key).filter(|_| add);
         let [first, last, between] = match self.gguf.tokenizer_model() {
             // Always added, whatever the file says.
             "bert" => {
@@ -334,9 +338,9 @@ impl<'a> Vocabulary<'a> {
                 id(sep, self.flag("add_sep_token", false)),
             ],
             model => {
-                let pre = self.pre()?;
+                let pre = self.named_pre_tokenizer()?;
                 // Gemma 4 always adds BOS, even if the file disables it.
-                let forced = model == "gemma4" || pre.alphabet == Alphabet::Spaces && pre.add_bos;
+                let forced = model == "gemma4" || pre.alphabet == TokenAlphabet::Spaces && pre.add_bos;
                 [
                     id(bos, forced || self.flag("add_bos_token", pre.add_bos)),
                     id(eos, self.flag("add_eos_token", false)),

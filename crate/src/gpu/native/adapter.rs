@@ -1,20 +1,20 @@
 //! Reads a wgpu adapter's capabilities and selects the limits and features to request.
 
 use super::super::{Caps, DeviceOptions};
-use crate::device::{MatrixUnits, MatrixWords};
+use crate::device::{MatrixDialect, SubgroupMatrix};
 
 /// The limits to request: the adapter's, or WebGPU's guaranteed minimum.
 pub(super) fn limits_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> wgpu::Limits {
-    if options.least { wgpu::Limits::default().or_worse_values_from(&adapter.limits()) } else { adapter.limits() }
+    if options.min_limits { wgpu::Limits::default().or_worse_values_from(&adapter.limits()) } else { adapter.limits() }
 }
 
 pub(super) fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps {
     let (info, limits, features) = (adapter.get_info(), limits_of(adapter, options), adapter.features());
     let (f16, subgroups) = (features.contains(wgpu::Features::SHADER_F16), features.contains(wgpu::Features::SUBGROUP));
-    let vendor = vendor(info.vendor);
+    let vendor = vendor_name(info.vendor);
     let lanes = (info.subgroup_min_size, info.subgroup_max_size);
     Caps {
-        matrix: matrix_units(adapter, lanes, &vendor).filter(|_| options.matrix && options.f16 && options.subgroups),
+        matrix: subgroup_matrix(adapter, lanes, &vendor).filter(|_| options.matrix && options.f16 && options.subgroups),
         vendor,
         architecture: format!("{:?}", info.backend).to_lowercase(),
         description: format!("{} ({})", info.name, info.driver_info),
@@ -22,8 +22,8 @@ pub(super) fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps 
         subgroups: options.subgroups && subgroups,
         subgroup_size: lanes,
         timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
-        max_buffer_size: options.cap(limits.max_buffer_size),
-        max_binding_size: options.cap(limits.max_storage_buffer_binding_size),
+        max_buffer_size: options.limit_buffer_size(limits.max_buffer_size),
+        max_binding_size: options.limit_buffer_size(limits.max_storage_buffer_binding_size),
         memory: None,
         max_workgroup_storage: limits.max_compute_workgroup_storage_size,
         max_invocations: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
@@ -33,13 +33,13 @@ pub(super) fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps 
         ios: false,
         software: info.device_type == wgpu::DeviceType::Cpu,
         agent: String::new(),
-        tuned: options.table(),
-        force: options.force,
+        tuned: options.tuning_table(),
+        force: options.variant_override,
     }
 }
 
 /// The adapter's subgroup matrix support, as far as naga exposes it.
-fn matrix_units(adapter: &wgpu::Adapter, lanes: (u32, u32), vendor: &str) -> Option<MatrixUnits> {
+fn subgroup_matrix(adapter: &wgpu::Adapter, lanes: (u32, u32), vendor: &str) -> Option<SubgroupMatrix> {
     use wgpu::CooperativeScalarType::{F16, F32};
     let wanted =
         wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX | wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
@@ -52,7 +52,7 @@ fn matrix_units(adapter: &wgpu::Adapter, lanes: (u32, u32), vendor: &str) -> Opt
         }
         _ => None,
     });
-    MatrixUnits::best(&listed.collect::<Vec<_>>(), lanes, vendor, MatrixWords::Coop)
+    SubgroupMatrix::best(&listed.collect::<Vec<_>>(), lanes, vendor, MatrixDialect::Coop)
 }
 
 /// Enables wgpu's experimental features, only for subgroup matrices.
@@ -66,7 +66,7 @@ pub(super) fn experimental(caps: &Caps) -> wgpu::ExperimentalFeatures {
 }
 
 /// Maps a PCI vendor id to the name that browsers use.
-fn vendor(id: u32) -> String {
+fn vendor_name(id: u32) -> String {
     match id {
         0x10de => "nvidia".into(),
         0x1002 => "amd".into(),

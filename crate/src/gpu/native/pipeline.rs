@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 impl NativeGpu {
     /// Compiles a kernel, or returns it from the cache where caching is enabled.
-    pub(super) fn kernel(&self, shader: &Shader) -> Result<Pipeline> {
-        let Some(kept) = self.inner.kernels.get() else { return self.compile(shader) };
+    pub(super) fn compile_cached(&self, shader: &Shader) -> Result<Pipeline> {
+        let Some(kept) = self.inner.kernel_cache.get() else { return self.compile(shader) };
         if let Some(found) = kept.borrow().get(&shader.text) {
             return Ok(found.clone());
         }
@@ -22,7 +22,7 @@ impl NativeGpu {
         let device = &self.inner.device;
         let refused = |reason: String| Error::Kernel { kernel: shader.label.clone(), reason };
         let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
-        let module = trusted(
+        let module = create_trusted_module(
             device,
             wgpu::ShaderModuleDescriptor {
                 label: Some(&shader.label),
@@ -46,9 +46,9 @@ impl NativeGpu {
             cache: None,
         });
         if let Some(error) = pollster::block_on(scope.pop()) {
-            return Err(self.inner.explain(refused(error.to_string())));
+            return Err(self.inner.or_device_lost(refused(error.to_string())));
         }
-        self.count(|c| c.pipelines += 1);
+        self.update_counts(|c| c.pipelines += 1);
         Ok(Pipeline(Rc::new((pipeline, layout))))
     }
 }
@@ -56,7 +56,7 @@ impl NativeGpu {
 /// Compiles without wgpu's loop counters, which prevent unrolling in drivers. On Vulkan GPUs it also omits bounds
 /// checks: they prevent drivers from merging adjacent loads, which slows prefill by 10 %.
 #[allow(unsafe_code)]
-fn trusted(device: &wgpu::Device, shader: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
+fn create_trusted_module(device: &wgpu::Device, shader: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
     let info = device.adapter_info();
     let bounds_checks = info.backend != wgpu::Backend::Vulkan || info.device_type == wgpu::DeviceType::Cpu;
     let checks =

@@ -7,12 +7,12 @@ use crate::{Error, Result};
 /// The URL of a repository's main branch, without a trailing slash; `None` for other revisions.
 #[cfg(target_arch = "wasm32")]
 pub(in crate::hub) fn main_branch(model: &ModelRef, options: &HubOptions) -> Option<String> {
-    let address = Address::of(model, options).ok()?;
+    let address = ModelUrls::of(model, options).ok()?;
     (address.revision.as_deref() == Some("main")).then(|| format!("{}/resolve/main", address.prefix))
 }
 
 /// The URLs of a model.
-pub(super) struct Address {
+pub(super) struct ModelUrls {
     pub name: String,
     /// Everything before the revision, or the folder's URL.
     pub prefix: String,
@@ -20,8 +20,8 @@ pub(super) struct Address {
     pub api: Option<String>,
 }
 
-impl Address {
-    pub fn of(model: &ModelRef, options: &HubOptions) -> Result<Address> {
+impl ModelUrls {
+    pub fn for_model(model: &ModelRef, options: &HubOptions) -> Result<ModelUrls> {
         match model {
             ModelRef::Repo { id, revision } => {
                 let revision = options.revision.clone().or_else(|| revision.clone());
@@ -34,12 +34,12 @@ impl Address {
                 let prefix = format!("{endpoint}/{id}");
                 let api = format!("{endpoint}/api/models/{id}/revision/{}", percent_encode(&revision, false));
                 let name = format!("{prefix}@{revision}");
-                Ok(Address { name, prefix, revision: Some(revision), api: Some(api) })
+                Ok(ModelUrls { name, prefix, revision: Some(revision), api: Some(api) })
             }
             ModelRef::Folder { url } => {
-                Ok(Address { name: url.clone(), prefix: url.clone(), revision: None, api: None })
+                Ok(ModelUrls { name: url.clone(), prefix: url.clone(), revision: None, api: None })
             }
-            ModelRef::File { place, .. } => Address::of(place, options),
+            ModelRef::File { location: place, .. } => ModelUrls::for_model(place, options),
             ModelRef::Path { path } => {
                 let reason = "a local path cannot be downloaded; use 'org/name' or a URL".to_string();
                 Err(Error::ModelName { name: path.clone(), reason })
@@ -47,7 +47,7 @@ impl Address {
         }
     }
 
-    pub fn base(&self, revision: Option<&str>) -> String {
+    pub fn base_url(&self, revision: Option<&str>) -> String {
         match revision {
             Some(revision) => format!("{}/resolve/{}/", self.prefix, percent_encode(revision, false)),
             None => format!("{}/", self.prefix),

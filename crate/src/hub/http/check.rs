@@ -6,44 +6,44 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use super::HttpSource;
-use super::entry::Entry;
-use crate::hub::cache::Store;
+use super::http_file::HttpFile;
+use crate::hub::cache::KeyValueStore;
 use crate::hub::parts::PartSource;
-use crate::hub::remote::{Fault, RangeReader};
+use crate::hub::remote::{RangeReader, ReadFault};
 use crate::hub::transport::Transport;
-use crate::util::sha256::hex;
+use crate::util::sha256::to_hex;
 use crate::{Error, Result};
 
 /// Maximum bytes read of a file list.
-const MAX_LIST: usize = 16 << 20;
+const MAX_LIST_BYTES: usize = 16 << 20;
 
-impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
+impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
     /// Names of the repository's files, from the Hub's API. Empty for a folder, or if the API does not answer.
     pub async fn list(&self) -> Result<Vec<String>> {
-        let list = self.listed().await?;
+        let list = self.repo_metadata().await?;
         let files = list["siblings"].as_array().into_iter().flatten();
         Ok(files.filter_map(|file| file["rfilename"].as_str()).map(str::to_string).collect())
     }
 
     /// The SHA-256 of a file published by the Hub; large files only.
-    async fn oid(&self, file: &str) -> Result<Option<String>> {
-        let list = self.listed().await?;
+    async fn published_sha256(&self, file: &str) -> Result<Option<String>> {
+        let list = self.repo_metadata().await?;
         let mut files = list["siblings"].as_array().into_iter().flatten();
         let found = files.find(|each| each["rfilename"].as_str() == Some(file));
         Ok(found.and_then(|found| found["lfs"]["sha256"].as_str()).map(str::to_ascii_lowercase))
     }
 
     /// The Hub's metadata of the commit's files; null if the API does not answer.
-    async fn listed(&self) -> Result<Rc<serde_json::Value>> {
-        if let Some(known) = &*self.listed.borrow() {
+    async fn repo_metadata(&self) -> Result<Rc<serde_json::Value>> {
+        if let Some(known) = &*self.metadata.borrow() {
             return Ok(known.clone());
         }
-        let list = Rc::new(self.ask_for_list().await?);
-        *self.listed.borrow_mut() = Some(list.clone());
+        let list = Rc::new(self.fetch_metadata().await?);
+        *self.metadata.borrow_mut() = Some(list.clone());
         Ok(list)
     }
 
-    async fn ask_for_list(&self) -> Result<serde_json::Value> {
+    async fn fetch_metadata(&self) -> Result<serde_json::Value> {
         let Some(api) = &self.api else { return Ok(serde_json::Value::Null) };
         let revision = self.commit();
         let url = match (&revision, api.rsplit_once('/')) {
@@ -51,13 +51,13 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
             _ => format!("{api}?blobs=true"),
         };
         let mut reader = RangeReader::new(self.remote.clone(), url, 0, None, None);
-        reader.unbound();
+        reader.clear_end();
         let mut text = Vec::new();
         loop {
             match reader.next(usize::MAX).await {
-                Ok(Some(chunk)) if text.len() + chunk.len() <= MAX_LIST => text.extend(chunk.to_vec()),
+                Ok(Some(chunk)) if text.len() + chunk.len() <= MAX_LIST_BYTES => text.extend(chunk.to_vec()),
                 Ok(None) => break,
-                Err(Fault::Failed(error @ Error::Aborted { .. })) => return Err(error),
+                Err(ReadFault::Failed(error @ Error::Aborted { .. })) => return Err(error),
                 // The list is optional, unlike the model's files.
                 Ok(_) | Err(_) => return Ok(serde_json::Value::Null),
             }
@@ -66,18 +66,18 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
     }
 
     /// The files that were requested and exist on the server.
-    fn entries(&self) -> Vec<(String, Rc<Entry<T>>)> {
+    fn open_files(&self) -> Vec<(String, Rc<HttpFile<T>>)> {
         self.files.borrow().iter().filter_map(|(f, e)| Some((f.clone(), e.clone()?))).collect()
     }
 
     /// Hashes, in order, the stored parts of files that this load downloads from a Hub. Returns whether it hashed any.
-    async fn hash_stored(&self) -> bool {
-        let Some(shelf) = self.shelf.as_ref().filter(|_| self.api.is_some() && self.part_size.is_multiple_of(64))
+    async fn hash_stored_parts(&self) -> bool {
+        let Some(shelf) = self.cache.as_ref().filter(|_| self.api.is_some() && self.part_size.is_multiple_of(64))
         else {
             return false;
         };
         let mut any = false;
-        for (file, entry) in self.entries().iter().filter(|(_, e)| e.fetched.get() && e.sha256.borrow().is_none()) {
+        for (file, entry) in self.open_files().iter().filter(|(_, e)| e.fetched.get() && e.sha256.borrow().is_none()) {
             loop {
                 let (next, state) = entry.hashed.get();
                 if !entry.stored.borrow().contains(&next) {
@@ -96,11 +96,11 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
     }
 
     /// Hashes downloaded parts for [`Self::verify`] as they are stored. Polled together with the load; ends with it.
-    pub async fn hash_beside(&self) {
+    pub async fn hash_while_loading(&self) {
         loop {
-            if !self.hash_stored().await {
+            if !self.hash_stored_parts().await {
                 // Storing a part wakes the task that polls both.
-                poll_fn(|_| if self.news.replace(false) { Poll::Ready(()) } else { Poll::Pending }).await;
+                poll_fn(|_| if self.parts_written.replace(false) { Poll::Ready(()) } else { Poll::Pending }).await;
             }
         }
     }
@@ -113,23 +113,23 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         if self.api.is_none() {
             return Ok(());
         }
-        self.seal_deferred().await;
-        self.hash_stored().await;
-        for (file, entry) in self.entries() {
+        self.finalize_deferred().await;
+        self.hash_stored_parts().await;
+        for (file, entry) in self.open_files() {
             let (parts, state) = entry.hashed.get();
             // A file that was read or cached only in part has no checksum.
             if entry.sha256.borrow().is_some() || parts == 0 || parts < entry.identity.size.div_ceil(self.part_size) {
                 continue;
             }
-            let Some(wanted) = self.oid(&file).await? else { continue };
-            let found = hex(state);
+            let Some(wanted) = self.published_sha256(&file).await? else { continue };
+            let found = to_hex(state);
             if found == wanted {
                 *entry.sha256.borrow_mut() = Some(wanted);
-                entry.unsealed.set(true);
-                self.seal(&file, false).await;
+                entry.manifest_stale.set(true);
+                self.finalize(&file, false).await;
                 continue;
             }
-            self.forget(&file).await;
+            self.evict(&file).await;
             let reason = format!("the file's SHA-256 is {found}, the Hub lists {wanted}");
             return Err(Error::Network { url: self.url(&file), reason });
         }
@@ -138,20 +138,20 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
 
     /// Evicts cached entries that may be corrupt, among those this load used: files, and records that a file does not
     /// exist. Returns whether there were any.
-    pub async fn heal(&self) -> bool {
-        let Some(shelf) = &self.shelf else { return false };
+    pub async fn evict_corrupt(&self) -> bool {
+        let Some(shelf) = &self.cache else { return false };
         let absent: Vec<_> = self.files.borrow().iter().filter(|(_, e)| e.is_none()).map(|(f, _)| f.clone()).collect();
         let mut healed = false;
-        for file in absent.iter().filter(|file| !self.absent.borrow().contains_key(*file)) {
-            shelf.forget(file).await;
+        for file in absent.iter().filter(|file| !self.not_found_errors.borrow().contains_key(*file)) {
+            shelf.evict(file).await;
             healed = true;
         }
-        for (file, entry) in self.entries().into_iter().filter(|(_, entry)| entry.from_cache) {
+        for (file, entry) in self.open_files().into_iter().filter(|(_, entry)| entry.from_cache) {
             let known = entry.sha256.borrow().clone();
             if known.is_some() && shelf.hash(&file, &entry.identity, self.part_size).await == known {
                 continue;
             }
-            self.forget(&file).await;
+            self.evict(&file).await;
             healed = true;
         }
         healed

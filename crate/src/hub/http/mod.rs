@@ -11,7 +11,7 @@
 
 mod address;
 mod check;
-mod entry;
+mod http_file;
 mod read;
 
 use std::cell::{Cell, RefCell};
@@ -22,28 +22,28 @@ pub(super) use address::main_branch;
 
 use super::HubOptions;
 use super::abort::AbortFlag;
-use super::cache::{Shelf, Store, StoreError};
+use super::cache::{KeyValueStore, SourceCache, StoreError};
 use super::chunk::Chunk;
 use super::model_ref::{ModelRef, is_commit, percent_encode};
 use super::parts::PartSource;
+use super::pending_writes::PendingWrites;
 use super::progress::Progress;
-use super::remote::Remote;
+use super::remote::RemoteServer;
 use super::transport::Transport;
-use super::writes::Writes;
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
-use address::Address;
-use entry::Entry;
+use address::ModelUrls;
+use http_file::HttpFile;
 
 /// Maximum number of parts being written to the cache. The browser keeps a copy of each in memory.
-const WRITES: usize = 4;
+const MAX_PENDING_WRITES: usize = 4;
 
 /// Result of writing a part to the cache.
-type Written<T> = (Rc<Entry<T>>, u64, Result<(), StoreError>);
+type PartWriteResult<T> = (Rc<HttpFile<T>>, u64, Result<(), StoreError>);
 
 /// Files of a web server, cached in `S`.
-pub struct HttpSource<T: Transport, S: Store> {
-    remote: Rc<Remote<T>>,
+pub struct HttpSource<T: Transport, S: KeyValueStore> {
+    remote: Rc<RemoteServer<T>>,
     /// The name in [`super::CachedModel::source`] and in messages.
     name: String,
     /// URL of the Hub's API for this repository's file list.
@@ -51,28 +51,28 @@ pub struct HttpSource<T: Transport, S: Store> {
     /// The folder's URL with a trailing slash. A branch is replaced by its commit once that is known.
     base: RefCell<String>,
     commit: RefCell<Option<String>>,
-    shelf: Option<Rc<Shelf<S>>>,
+    cache: Option<Rc<SourceCache<S>>>,
     /// Parts being written to the cache.
-    writes: Writes<Written<T>>,
+    writes: PendingWrites<PartWriteResult<T>>,
     /// Whether parts were written since the last check.
-    news: Cell<bool>,
+    parts_written: Cell<bool>,
     /// Whether [`Self::settle`] finalizes the last file of a load.
-    defers: Cell<bool>,
+    defer_finalize: Cell<bool>,
     /// Completely read files that are not yet finalized.
-    later: RefCell<Vec<String>>,
+    unfinalized: RefCell<Vec<String>>,
     /// Whether manifests are used without asking the server.
-    trust: Cell<bool>,
+    trust_cache: Cell<bool>,
     part_size: u64,
     streams: usize,
-    files: RefCell<SortedMap<String, Option<Rc<Entry<T>>>>>,
+    files: RefCell<SortedMap<String, Option<Rc<HttpFile<T>>>>>,
     /// The server's error for each file that it does not have.
-    absent: RefCell<SortedMap<String, Error>>,
+    not_found_errors: RefCell<SortedMap<String, Error>>,
     /// The Hub's metadata of the repository's files, once requested.
-    listed: RefCell<Option<Rc<serde_json::Value>>>,
+    metadata: RefCell<Option<Rc<serde_json::Value>>>,
     warnings: RefCell<Vec<Error>>,
 }
 
-impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
+impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
     /// Opens a model: finds the commit of its revision, and whether the cache can be used without asking. `store: None`
     /// disables the cache.
     pub async fn open(
@@ -83,34 +83,34 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
         abort: AbortFlag,
         progress: Progress,
     ) -> Result<HttpSource<T, S>> {
-        let address = Address::of(model, options)?;
+        let address = ModelUrls::for_model(model, options)?;
         let pinned = address.revision.as_deref().is_some_and(is_commit);
         let source = HttpSource {
-            remote: Rc::new(Remote {
+            remote: Rc::new(RemoteServer {
                 transport,
                 token: options.token.clone().filter(|t| !t.is_empty()),
                 retry: options.retry.clone(),
                 abort,
                 progress,
-                not_before: Cell::new(0.0),
+                earliest_request_ms: Cell::new(0.0),
                 throttled: Cell::new(false),
                 reached: Cell::new(false),
             }),
-            shelf: store.map(|store| Rc::new(Shelf::new(store, &address.name))),
-            writes: Writes::new(WRITES),
-            news: Cell::new(false),
-            defers: Cell::new(options.defer_seal),
-            later: RefCell::default(),
-            base: RefCell::new(address.base(address.revision.as_deref())),
+            cache: store.map(|store| Rc::new(SourceCache::new(store, &address.name))),
+            writes: PendingWrites::new(MAX_PENDING_WRITES),
+            parts_written: Cell::new(false),
+            defer_finalize: Cell::new(options.defer_finalize),
+            unfinalized: RefCell::default(),
+            base: RefCell::new(address.base_url(address.revision.as_deref())),
             commit: RefCell::new(address.revision.clone().filter(|_| pinned)),
             name: address.name.clone(),
             api: address.api.clone(),
-            trust: Cell::new(pinned || !options.revalidate),
+            trust_cache: Cell::new(pinned || !options.revalidate),
             part_size: options.part_size.max(1),
-            streams: options.streams.clamp(1, 8),
+            streams: options.max_streams.clamp(1, 8),
             files: RefCell::default(),
-            absent: RefCell::default(),
-            listed: RefCell::default(),
+            not_found_errors: RefCell::default(),
+            metadata: RefCell::default(),
             warnings: RefCell::default(),
         };
         if address.revision.is_some() && !pinned {
@@ -120,12 +120,12 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
     }
 
     /// Finds the commit of a branch or tag, so that all files of a load come from one state of the repository.
-    async fn resolve_commit(&self, address: &Address) -> Result<()> {
-        let known = match &self.shelf {
+    async fn resolve_commit(&self, address: &ModelUrls) -> Result<()> {
+        let known = match &self.cache {
             Some(shelf) => shelf.manifest("config.json").await,
             None => None,
         };
-        let commit = if let Some(known) = known.as_ref().filter(|_| self.trust.get()) {
+        let commit = if let Some(known) = known.as_ref().filter(|_| self.trust_cache.get()) {
             known.commit.clone()
         } else {
             let url = self.url("config.json");
@@ -136,22 +136,22 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
                 Err(error @ Error::Aborted { .. }) => return Err(error),
                 Err(error) => {
                     let Some(known) = known else { return Err(error) };
-                    self.believe(&error);
+                    self.trust_cached_commit(&error);
                     known.commit
                 }
             }
         };
         if let Some(commit) = commit.filter(|c| is_commit(c)) {
-            *self.base.borrow_mut() = address.base(Some(&commit));
+            *self.base.borrow_mut() = address.base_url(Some(&commit));
             *self.commit.borrow_mut() = Some(commit);
         }
         Ok(())
     }
 
     /// The server cannot be reached: uses the cache as is for the rest of this load.
-    fn believe(&self, error: &Error) {
-        if !self.trust.replace(true) {
-            self.warn(Error::Unverified { place: self.name.clone(), reason: error.to_string() });
+    fn trust_cached_commit(&self, error: &Error) {
+        if !self.trust_cache.replace(true) {
+            self.warn(Error::Unverified { location: self.name.clone(), reason: error.to_string() });
         }
     }
 
@@ -174,7 +174,7 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
     }
 
     /// Records the result of a write. A failed write ends the caching of this load, not the load.
-    fn note(&self, written: Result<(), StoreError>) -> bool {
+    fn record_write(&self, written: Result<(), StoreError>) -> bool {
         let warning = match written {
             Ok(()) => return true,
             Err(StoreError::Quota(reason)) => Error::Quota { reason },
@@ -187,38 +187,45 @@ impl<T: Transport + 'static, S: Store + 'static> HttpSource<T, S> {
     }
 
     /// Starts writing a part; waits while too many writes are pending.
-    async fn store(&self, shelf: Rc<Shelf<S>>, entry: Rc<Entry<T>>, file: &str, part: u64, chunk: &Chunk) {
+    async fn start_write(
+        &self,
+        shelf: Rc<SourceCache<S>>,
+        entry: Rc<HttpFile<T>>,
+        file: &str,
+        part: u64,
+        chunk: &Chunk,
+    ) {
         let (file, chunk, part_size) = (file.to_string(), chunk.clone(), self.part_size);
         let write = async move {
             let written = shelf.put_part(&file, &entry.identity, part_size, part, &chunk).await;
             (entry, part, written)
         };
-        self.written(self.writes.begin(write).await);
+        self.handle_writes(self.writes.start(write).await);
     }
 
-    fn written(&self, parts: Vec<Written<T>>) {
+    fn handle_writes(&self, parts: Vec<PartWriteResult<T>>) {
         for (entry, part, written) in parts {
-            if self.note(written) {
+            if self.record_write(written) {
                 entry.stored.borrow_mut().insert(part);
-                entry.unsealed.set(true);
-                self.news.set(true);
+                entry.manifest_stale.set(true);
+                self.parts_written.set(true);
             }
         }
     }
 
     /// Waits until everything this load downloaded is cached, manifests included.
-    pub async fn settle(&self) {
-        self.defers.set(false);
-        self.seal_deferred().await;
+    pub async fn flush(&self) {
+        self.defer_finalize.set(false);
+        self.finalize_deferred().await;
     }
 
-    async fn seal_deferred(&self) {
-        for file in self.later.take() {
-            self.seal(&file, false).await;
+    async fn finalize_deferred(&self) {
+        for file in self.unfinalized.take() {
+            self.finalize(&file, false).await;
         }
     }
 
-    fn may_store(&self) -> bool {
+    fn can_store(&self) -> bool {
         !self.warnings.borrow().iter().any(|w| matches!(w, Error::Quota { .. } | Error::Cache { .. }))
     }
 }

@@ -8,39 +8,39 @@ use std::task::Poll;
 use pollster::block_on;
 
 use super::HttpSource;
-use crate::hub::cache::{Store, StoreError};
+use crate::hub::cache::{KeyValueStore, StoreError};
 use crate::hub::parts::PartSource;
-use crate::hub::transport::{Body, Failure, Headers, Request, Response, Transport};
+use crate::hub::transport::{HttpHeaders, HttpRequest, HttpResponse, ResponseBody, Transport, TransportError};
 use crate::hub::{AbortFlag, Chunk, DirStore, HubOptions, ModelRef, Progress};
 use crate::util::map::SortedMap;
 
 /// Answers each request with the range of its file, in one chunk.
 struct OneFile(Rc<RefCell<Vec<u8>>>);
 
-struct Piece(Option<Vec<u8>>);
+struct OneChunkBody(Option<Vec<u8>>);
 
-impl Body for Piece {
-    async fn next(&mut self) -> Result<Option<Chunk>, Failure> {
+impl ResponseBody for OneChunkBody {
+    async fn next(&mut self) -> Result<Option<Chunk>, TransportError> {
         Ok(self.0.take().map(Chunk::from_vec))
     }
 }
 
 impl Transport for OneFile {
-    type Body = Piece;
+    type Body = OneChunkBody;
 
-    async fn send(&self, request: Request) -> Result<Response<Piece>, Failure> {
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse<OneChunkBody>, TransportError> {
         let file = self.0.borrow();
         let range = request.range.as_deref().and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
         let (first, last) = range.expect("a range");
         let first: usize = first.parse().expect("a number");
         let end = last.parse().map_or(file.len(), |last: usize| file.len().min(last + 1));
-        let headers = Headers {
+        let headers = HttpHeaders {
             content_range: Some(format!("bytes {first}-{}/{}", end - 1, file.len())),
             content_length: Some((end - first).to_string()),
             etag: Some(format!("\"{}\"", file[0])),
-            ..Headers::default()
+            ..HttpHeaders::default()
         };
-        Ok(Response { status: 206, headers, body: Piece(Some(file[first..end].to_vec())) })
+        Ok(HttpResponse { status: 206, headers, body: OneChunkBody(Some(file[first..end].to_vec())) })
     }
 }
 
@@ -55,7 +55,7 @@ fn a_connection_to_the_old_file_gives_no_part_of_the_new_one() {
         OneFile(content.clone()),
         None,
         AbortFlag::new(),
-        Progress::none(),
+        Progress::silent(),
     );
     let source = block_on(opened).expect("a source");
     let mut reader = None;
@@ -64,19 +64,19 @@ fn a_connection_to_the_old_file_gives_no_part_of_the_new_one() {
 
     // Another request notices the change. This connection is positioned before part 2 of the old file.
     *content.borrow_mut() = vec![2; 400];
-    block_on(source.forget("x.bin"));
+    block_on(source.evict("x.bin"));
     assert_eq!((part(2), part(3)), (vec![2; 100], vec![2; 100]));
 }
 
 /// An in-memory store that blocks until released, then returns a preset result.
 #[derive(Clone, Default)]
-struct Slow {
+struct BlockingStore {
     entries: Rc<RefCell<SortedMap<String, Vec<u8>>>>,
     open: Rc<Cell<bool>>,
     full: bool,
 }
 
-impl Store for Slow {
+impl KeyValueStore for BlockingStore {
     async fn get(&self, key: &str, _size: u64) -> Option<Chunk> {
         self.entries.borrow().get(key).cloned().map(Chunk::from_vec)
     }
@@ -104,31 +104,31 @@ impl Store for Slow {
     }
 }
 
-fn slow_source(store: &Slow) -> HttpSource<OneFile, Slow> {
+fn blocking_source(store: &BlockingStore) -> HttpSource<OneFile, BlockingStore> {
     let folder = ModelRef::Folder { url: "http://localhost/model".to_string() };
-    let options = HubOptions { part_size: 100, defer_seal: true, ..HubOptions::default() };
+    let options = HubOptions { part_size: 100, defer_finalize: true, ..HubOptions::default() };
     let server = OneFile(Rc::new(RefCell::new(vec![1; 300])));
-    let opened = HttpSource::open(&folder, &options, server, Some(store.clone()), AbortFlag::new(), Progress::none());
+    let opened = HttpSource::open(&folder, &options, server, Some(store.clone()), AbortFlag::new(), Progress::silent());
     block_on(opened).expect("a source")
 }
 
 /// Reads the three parts of a file, as the last file of a load.
-fn read_last(source: &HttpSource<OneFile, Slow>, file: &str) {
+fn read_last_file(source: &HttpSource<OneFile, BlockingStore>, file: &str) {
     let mut reader = None;
     for part in 0..3 {
         block_on(source.part(file, part, 3, &mut reader)).expect("a part");
     }
-    block_on(source.seal(file, true));
+    block_on(source.finalize(file, true));
 }
 
 #[test]
 fn a_load_ends_before_its_last_file_is_written_and_can_be_waited_for() {
-    let store = Slow::default();
-    let source = slow_source(&store);
-    read_last(&source, "x.bin");
+    let store = BlockingStore::default();
+    let source = blocking_source(&store);
+    read_last_file(&source, "x.bin");
     assert!(store.entries.borrow().is_empty(), "the store holds all writes back");
     store.open.set(true);
-    block_on(source.settle());
+    block_on(source.flush());
     let whole = |file: &str| {
         let names = block_on(store.keys());
         let ours: Vec<_> = names.iter().filter(|name| name.contains(file)).collect();
@@ -136,18 +136,18 @@ fn a_load_ends_before_its_last_file_is_written_and_can_be_waited_for() {
     };
     assert!(whole("x.bin"), "{:?}", block_on(store.keys()));
     // Reads after that are not waited for by anyone.
-    read_last(&source, "y.bin");
+    read_last_file(&source, "y.bin");
     assert!(whole("y.bin"), "{:?}", block_on(store.keys()));
 }
 
 #[test]
 fn a_store_that_fills_up_after_a_load_says_so_by_the_time_that_it_settles() {
-    let store = Slow { full: true, ..Slow::default() };
-    let source = slow_source(&store);
-    read_last(&source, "x.bin");
+    let store = BlockingStore { full: true, ..BlockingStore::default() };
+    let source = blocking_source(&store);
+    read_last_file(&source, "x.bin");
     assert!(source.warnings().is_empty());
     store.open.set(true);
-    block_on(source.settle());
+    block_on(source.flush());
     let codes: Vec<&str> = source.warnings().iter().map(crate::Error::code).collect();
     assert_eq!(codes, ["quota"]);
     assert!(store.entries.borrow().is_empty());

@@ -2,27 +2,27 @@
 
 use super::{Lowering, Slot};
 use crate::ir::{AltUp, Node};
-use crate::kernels::altup::{Rows, Streams};
+use crate::kernels::altup::{AltUpStreams, RowScale};
 use crate::kernels::matmul::View;
 
 impl Lowering<'_> {
     pub(super) fn altup(&mut self, name: &str, op: &AltUp, node: &Node) {
         let inputs: Vec<View<Slot>> = node.inputs.iter().map(|i| self.view(*i)).collect();
         let (first, more) = ([&inputs[0], &inputs[1]], inputs.get(2));
-        let (out, cols, single) = (self.view(node.output), self.cols(node.output), self.single(node.output));
+        let (out, cols, single) = (self.view(node.output), self.cols(node.output), self.is_last_row(node.output));
         let other = self.cols(node.inputs[1]);
         self.launches.push(match op {
             AltUp::Predict { coefs, count } | AltUp::Correct { coefs, count } => {
                 let (count, coefs) = (*count as u32, Slot::Vector(*coefs));
                 let correct = matches!(op, AltUp::Correct { .. });
-                Streams { correct, count, cols: cols / count, coefs }.launch(name, first, more, &out, single)
+                AltUpStreams { correct, count, cols: cols / count, coefs }.launch(name, first, more, &out, single)
             }
-            AltUp::Match => {
-                let rows = Rows::Match { runs: cols / other, added: more.cloned() };
+            AltUp::MatchMagnitude => {
+                let rows = RowScale::MatchMagnitude { runs: cols / other, added: more.cloned() };
                 rows.launch(name, first, &out, other, single)
             }
             AltUp::Sparse { act, factor } => {
-                Rows::Sparse { act: *act as u32, factor: *factor }.launch(name, first, &out, cols, single)
+                RowScale::Sparse { act: *act as u32, factor: *factor }.launch(name, first, &out, cols, single)
             }
         });
     }

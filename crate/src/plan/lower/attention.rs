@@ -1,40 +1,42 @@
 //! Lowers attention: over a KV cache, to another sequence, or within packed sequences. Selects the kernel by mask and
 //! row count.
 
-use super::{Lowering, RowsMode, Slot, dropped};
-use crate::format::layout::{Float, Layout};
+use super::{Lowering, Slot, StepKind, unsupported};
+use crate::format::layout::{Float, WeightLayout};
 use crate::ir::{self, Mask, Node, WeightKind};
-use crate::kernels::attention::{Attention, HeadNorm, Kv, Rope};
-use crate::kernels::runs::DecodeChoice;
-use crate::kernels::segments::Segments;
+use crate::kernels::attention::{AttentionKernel, HeadNormParams, Kv, Rope};
+use crate::kernels::kv_splits::DecodeTiling;
+use crate::kernels::packed_attention::PackedAttention;
 use crate::{Error, Result};
 
 impl Lowering<'_> {
     pub(super) fn attention(&mut self, name: &str, a: &ir::Attention, node: &Node) -> Result<()> {
         let (window, pictures, id) = match (a.mask, a.state) {
             (Mask::Causal { window }, Some(id)) => (window, false, id),
-            (Mask::Pictures { window }, Some(id)) => (window, true, id),
-            (Mask::Segment { before, after }, _) => {
-                return self.segments(name, a, (before, after), Slot::Segments, node);
+            (Mask::BidirectionalImages { window }, Some(id)) => (window, true, id),
+            (Mask::Packed { before, after }, _) => {
+                return self.packed_attention(name, a, (before, after), Slot::SequenceSpans, node);
             }
-            (Mask::Window, _) => {
-                return self.segments(name, a, (usize::MAX, usize::MAX), Slot::Windows, node);
+            (Mask::PackedWindow, _) => {
+                return self.packed_attention(name, a, (usize::MAX, usize::MAX), Slot::WindowSpans, node);
             }
-            (Mask::Memory, _) if matches!(self.options.rows, RowsMode::Few(_)) => return self.look(name, a, node),
-            (Mask::Memory, _) => {
-                return self.segments(name, a, (usize::MAX, usize::MAX), Slot::Memory, node);
+            (Mask::CrossAttention, _) if matches!(self.options.rows, StepKind::Decode(_)) => {
+                return self.cross_attention(name, a, node);
+            }
+            (Mask::CrossAttention, _) => {
+                return self.packed_attention(name, a, (usize::MAX, usize::MAX), Slot::CrossSpans, node);
             }
             _ => return Err(Error::Internal(format!("{name}: causal attention without a KV cache"))),
         };
         if a.relative.is_some() {
-            return Err(dropped(name, "relative position bias, except in packed attention"));
+            return Err(unsupported(name, "relative position bias, except in packed attention"));
         }
         if pictures && a.sinks.is_some() {
-            return Err(dropped(name, "attention sinks with bidirectional images"));
+            return Err(unsupported(name, "attention sinks with bidirectional images"));
         }
-        let decode = DecodeChoice::of(self.options.caps, a.heads as u32, a.kv_heads as u32, a.head_dim as u32);
+        let decode = DecodeTiling::of(self.options.caps, a.heads as u32, a.kv_heads as u32, a.head_dim as u32);
         let kept = self.state(name, id)?;
-        let kernel = Attention {
+        let kernel = AttentionKernel {
             label: name.to_string(),
             heads: a.heads as u32,
             kv_heads: a.kv_heads as u32,
@@ -48,10 +50,10 @@ impl Lowering<'_> {
             kv: self.options.kv,
             capacity: self.options.capacity as u32,
             ring: kept.ring.then_some(kept.positions as u32),
-            k_cache: Slot::Sequence(id, 0),
-            v_cache: Slot::Sequence(id, 1),
+            k_cache: Slot::State(id, 0),
+            v_cache: Slot::State(id, 1),
             state: Slot::CURSOR,
-            ends: pictures.then_some(Slot::Ends),
+            ends: pictures.then_some(Slot::VisibleEnds),
             decode,
         };
         let q = self.view(node.inputs[0]);
@@ -59,39 +61,40 @@ impl Lowering<'_> {
         let kv = (node.inputs.len() == 3).then(|| (self.view(node.inputs[1]), self.view(node.inputs[2])));
         let out = self.view(node.output);
         let rows = self.options.rows.tokens() as u64;
-        let many = !matches!(self.options.rows, RowsMode::Few(_));
+        let many = !matches!(self.options.rows, StepKind::Decode(_));
         if !many {
-            self.scratch = self.scratch.max(kernel.scratch(rows as u32));
+            self.attention_partials = self.attention_partials.max(kernel.scratch(rows as u32));
         }
         // A single row prepares its own keys, so head norm and RoPE are fused into attention.
         let alone = !many && rows == 1 && self.options.fuse_heads;
-        if let Some((k, v)) = kv.as_ref().filter(|(k, v)| alone && kernel.fuses(&q, k, v)) {
-            self.launches.extend(kernel.decode(&q, k, v, Slot::Scratch, &out));
-            self.left = kernel.runs().map(|runs| (node.output, self.launches.len(), runs));
+        if let Some((k, v)) = kv.as_ref().filter(|(k, v)| alone && kernel.can_fuse(&q, k, v)) {
+            self.launches.extend(kernel.decode(&q, k, v, Slot::AttentionPartials, &out));
+            self.pending_splits = kernel.kv_splits().map(|runs| (node.output, self.launches.len(), runs));
         } else {
-            self.rotated = self.rotated.max(rows * (a.heads * a.head_dim * 4) as u64);
+            self.roped_queries = self.roped_queries.max(rows * (a.heads * a.head_dim * 4) as u64);
             self.launches.extend(match &kv {
-                Some((k, v)) => kernel.rope_kv(&q, k, v, &Slot::Rotated),
-                None => vec![kernel.rope_queries(&q, &Slot::Rotated)],
+                Some((k, v)) => kernel.rope_kv(&q, k, v, &Slot::RopedQueries),
+                None => vec![kernel.rope_queries(&q, &Slot::RopedQueries)],
             });
             // The kernel for few rows also serves many.
-            let few = !many || (self.options.caps.frugal() && kernel.is_alone() && kernel.ends.is_none());
+            let few =
+                !many || (self.options.caps.prefers_fast_compile() && kernel.is_single_pass() && kernel.ends.is_none());
             self.launches.extend(if few {
-                kernel.few(Slot::Rotated, Slot::Scratch, &out)
+                kernel.decode_rows(Slot::RopedQueries, Slot::AttentionPartials, &out)
             } else {
-                vec![kernel.prefill(self.options.caps, Slot::Rotated, &out)]
+                vec![kernel.prefill(self.options.caps, Slot::RopedQueries, &out)]
             });
         }
         Ok(())
     }
 
     /// Lowers cross attention of few rows, with KV splits.
-    fn look(&mut self, name: &str, a: &ir::Attention, node: &Node) -> Result<()> {
+    fn cross_attention(&mut self, name: &str, a: &ir::Attention, node: &Node) -> Result<()> {
         if a.sinks.is_some() || a.relative.is_some() || a.head_norm.is_some() || a.rope.is_some() || a.state.is_some() {
-            return Err(dropped(name, "norm, RoPE, sinks, bias or a KV cache in cross attention"));
+            return Err(unsupported(name, "norm, RoPE, sinks, bias or a KV cache in cross attention"));
         }
         let (q, k, v) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.inputs[2]));
-        let kernel = Attention {
+        let kernel = AttentionKernel {
             label: name.to_string(),
             heads: a.heads as u32,
             kv_heads: a.kv_heads as u32,
@@ -109,11 +112,11 @@ impl Lowering<'_> {
             k_cache: k.buffer,
             v_cache: v.buffer,
             state: Slot::CURSOR,
-            decode: DecodeChoice::of(self.options.caps, a.heads as u32, a.kv_heads as u32, a.head_dim as u32),
+            decode: DecodeTiling::of(self.options.caps, a.heads as u32, a.kv_heads as u32, a.head_dim as u32),
         };
-        self.scratch = self.scratch.max(kernel.scratch(self.options.rows.tokens() as u32));
+        self.attention_partials = self.attention_partials.max(kernel.scratch(self.options.rows.tokens() as u32));
         let out = self.view(node.output);
-        self.launches.extend(kernel.look(&q, [&k, &v], Slot::Memory, Slot::Scratch, &out));
+        self.launches.extend(kernel.cross_attend(&q, [&k, &v], Slot::CrossSpans, Slot::AttentionPartials, &out));
         Ok(())
     }
 
@@ -124,14 +127,14 @@ impl Lowering<'_> {
     }
 
     /// Whether all matrices are f32; then attention also computes in f32.
-    fn exact(&self) -> bool {
+    fn is_all_f32(&self) -> bool {
         let matrices = self.options.weights.values().filter(|w| w.kind == WeightKind::Matrix);
-        let mut exact = matrices.map(|w| w.layout == Layout::Dense(Float::F32));
+        let mut exact = matrices.map(|w| w.layout == WeightLayout::Dense(Float::F32));
         exact.next().is_some_and(|first| first && exact.all(|f32| f32))
     }
 
     /// Lowers attention within packed sequences.
-    fn segments(
+    fn packed_attention(
         &mut self,
         name: &str,
         a: &ir::Attention,
@@ -140,47 +143,47 @@ impl Lowering<'_> {
         node: &Node,
     ) -> Result<()> {
         if a.sinks.is_some() {
-            return Err(dropped(name, "attention sinks in packed attention"));
+            return Err(unsupported(name, "attention sinks in packed attention"));
         }
         if a.head_norm.as_ref().is_some_and(|n| n.values) {
-            return Err(dropped(name, "a norm of values without a KV cache"));
+            return Err(unsupported(name, "a norm of values without a KV cache"));
         }
         if a.state.is_some() {
-            return Err(dropped(name, "a KV cache in packed attention"));
+            return Err(unsupported(name, "a KV cache in packed attention"));
         }
         let most = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
-        let kernel = Segments {
+        let kernel = PackedAttention {
             label: name.to_string(),
             heads: a.heads as u32,
             kv_heads: a.kv_heads as u32,
             head_dim: a.head_dim as u32,
             scale: a.scale,
             softcap: a.softcap,
-            before: most(before),
-            after: most(after),
+            max_before: most(before),
+            max_after: most(after),
             relative: a.relative.map(Slot::Vector),
             head_norm: head_norm(a),
             rope: self.rope(a),
-            segments: seen,
+            sequence_spans: seen,
             state: self.cursor(node.inputs[0]),
         };
         let (mut q, mut k, v) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.inputs[2]));
         let out = self.view(node.output);
-        if kernel.prepares() {
+        if kernel.needs_prepare() {
             let rows = self.options.rows.of(self.graph.value(node.inputs[0]).rows) as u64;
             let bytes = rows * u64::from(kernel.prepared_cols()) * 4;
-            self.rotated = self.rotated.max(bytes);
-            self.launches.push(kernel.prepare(&q, &k, Slot::Positions, Slot::Rotated));
-            (q, k) = kernel.prepared(&Slot::Rotated);
+            self.roped_queries = self.roped_queries.max(bytes);
+            self.launches.push(kernel.prepare(&q, &k, Slot::Positions, Slot::RopedQueries));
+            (q, k) = kernel.prepared(&Slot::RopedQueries);
         }
-        let attend = kernel.attend(self.options.caps, self.exact(), &q, &k, &v, &out);
+        let attend = kernel.attend(self.options.caps, self.is_all_f32(), &q, &k, &v, &out);
         self.launches.push(attend);
         Ok(())
     }
 }
 
-fn head_norm(a: &ir::Attention) -> Option<HeadNorm<Slot>> {
+fn head_norm(a: &ir::Attention) -> Option<HeadNormParams<Slot>> {
     let h = a.head_norm.as_ref()?;
     let (gains, values) = (Slot::Vector(h.gains), h.values);
-    Some(HeadNorm { gains, offset: h.offset, eps: h.eps, after_rope: h.after_rope, values })
+    Some(HeadNormParams { gains, offset: h.offset, eps: h.eps, after_rope: h.after_rope, values })
 }

@@ -1,64 +1,64 @@
 //! Lowers operations with a state of constant size. Selects the kernel by row count.
 
-use super::{Lowering, RowsMode};
+use super::{Lowering, StepKind};
 use crate::ir::{self, Node, StateId};
 use crate::kernels::attention::Kv;
-use crate::kernels::conv::Conv;
+use crate::kernels::conv::ShortConvKernel;
 use crate::kernels::matmul::View;
-use crate::kernels::recurrent::{GatedNorm, Recurrent, Rule};
+use crate::kernels::recurrent::{GatedNormKernel, RecurrentKernel, RuleBuffers};
 use crate::plan::Slot;
 use crate::{Error, Result};
 
 impl Lowering<'_> {
     /// Whether the step has few rows; packed sequences have no state.
-    fn stateful(&self, name: &str, id: StateId) -> Result<bool> {
+    fn is_few_rows(&self, name: &str, id: StateId) -> Result<bool> {
         self.state(name, id)?;
         match self.options.rows {
-            RowsMode::Few(_) => Ok(true),
-            RowsMode::Many(_) => Ok(false),
-            RowsMode::Packed { .. } => Err(Error::Internal(format!("{name}: packed sequences have no state"))),
+            StepKind::Decode(_) => Ok(true),
+            StepKind::Prefill(_) => Ok(false),
+            StepKind::Packed { .. } => Err(Error::Internal(format!("{name}: packed sequences have no state"))),
         }
     }
 
     pub(super) fn short_conv(&mut self, name: &str, conv: &ir::ShortConv, node: &Node) -> Result<()> {
-        let few = self.stateful(name, conv.state)?;
+        let few = self.is_few_rows(name, conv.state)?;
         let inputs: Vec<View<Slot>> = node.inputs.iter().map(|i| self.view(*i)).collect();
         let out = self.view(node.output);
         let gates = if let [_, before, after] = &inputs[..] { Some([before.clone(), after.clone()]) } else { None };
-        let kernel = Conv {
+        let kernel = ShortConvKernel {
             label: name.to_string(),
             channels: self.cols(node.output),
-            taps: conv.taps as u32,
+            kernel_size: conv.kernel_size as u32,
             weight: Slot::Vector(conv.weight),
             bias: conv.bias.map(Slot::Vector),
             act: conv.act as u32,
             scales: conv.scales.map(|(first, scale)| (first as u32, scale)),
             gates,
-            memory: Slot::Sequence(conv.state, 0),
+            memory: Slot::State(conv.state, 0),
             state: Slot::CURSOR,
         };
         if few {
-            self.launches.push(kernel.few(&inputs[0], &out));
+            self.launches.push(kernel.decode(&inputs[0], &out));
         } else {
-            self.launches.extend(kernel.many(&inputs[0], &out));
+            self.launches.extend(kernel.prefill(&inputs[0], &out));
         }
         Ok(())
     }
 
     pub(super) fn recurrent(&mut self, name: &str, r: &ir::Recurrent, node: &Node) -> Result<()> {
-        let few = self.stateful(name, r.state)?;
+        let few = self.is_few_rows(name, r.state)?;
         let inputs: Vec<View<Slot>> = node.inputs.iter().map(|i| self.view(*i)).collect();
         let out = self.view(node.output);
         let rule = match (r.rule, &inputs[..]) {
-            (ir::Rule::Delta { eps }, [_, _, b, z]) => Rule::Delta { b: b.clone(), z: z.clone(), eps },
-            (ir::Rule::Ssm { limits, dt_scale }, [_, _]) => Rule::Ssm { limits, dt_scale },
+            (ir::RecurrenceRule::Delta { eps }, [_, _, b, z]) => RuleBuffers::Delta { b: b.clone(), z: z.clone(), eps },
+            (ir::RecurrenceRule::Ssm { limits, dt_scale }, [_, _]) => RuleBuffers::Ssm { limits, dt_scale },
             _ => return Err(Error::Internal(format!("{name}: {} inputs do not match its rule", inputs.len()))),
         };
-        let kernel = Recurrent {
+        let kernel = RecurrentKernel {
             label: name.to_string(),
             heads: r.heads as u32,
             key_heads: r.key_heads as u32,
-            per_key: if r.turns { 1 } else { (r.heads / r.key_heads) as u32 },
+            heads_per_key: if r.interleaved { 1 } else { (r.heads / r.key_heads) as u32 },
             key_dim: r.key_dim as u32,
             value_dim: r.value_dim as u32,
             columns: r.columns.map(|c| c as u32),
@@ -66,28 +66,29 @@ impl Lowering<'_> {
             a: inputs[1].clone(),
             rule,
             gains: Slot::Vector(r.gains),
-            raw: r.raw,
+            negative_rates: r.negative_rates,
             kv: Kv::F32,
-            memory: Slot::Sequence(r.state, 0),
+            memory: Slot::State(r.state, 0),
             state: Slot::CURSOR,
         };
         if few {
-            self.launches.push(kernel.few(&out));
+            self.launches.push(kernel.decode(&out));
         } else {
-            self.scratch = self.scratch.max(kernel.scratch(self.options.rows.tokens() as u32));
-            self.launches.extend(kernel.many(&Slot::Scratch, &out));
+            self.attention_partials =
+                self.attention_partials.max(kernel.scratch_bytes(self.options.rows.tokens() as u32));
+            self.launches.extend(kernel.prefill(&Slot::AttentionPartials, &out));
         }
         Ok(())
     }
 
     pub(super) fn gated_norm(&mut self, name: &str, norm: &ir::GatedNorm, node: &Node) {
         let (x, z, out) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.output));
-        let (runs, cols) = (norm.runs as u32, self.cols(node.output) / norm.runs as u32);
-        let kernel = GatedNorm {
+        let (runs, cols) = (norm.groups as u32, self.cols(node.output) / norm.groups as u32);
+        let kernel = GatedNormKernel {
             gain: Slot::Vector(norm.gain),
             gain_offset: 0,
             gain_step: cols,
-            first: norm.first,
+            gate_first: norm.gate_first,
             eps: norm.eps,
         };
         self.launches.push(kernel.launch(name, &x, &z, Some(&out), runs, cols));

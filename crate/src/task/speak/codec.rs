@@ -1,9 +1,9 @@
 //! Audio codec decoder: codes to samples, in chunks with the same samples as a single pass.
 
-use super::nemo;
+use super::codec_files;
 use crate::arch;
-use crate::audio::codec::{CONTEXT, values};
-use crate::exec::{Files, RunOptions, Side, flatten};
+use crate::audio::fsq::{CONTEXT_FRAMES, dequantize};
+use crate::exec::{GraphRunner, ModelFiles, RunOptions, flatten_convolutions};
 use crate::format::Dtype;
 use crate::gpu::Gpu;
 use crate::hub::Source;
@@ -12,10 +12,10 @@ use crate::{Error, Result};
 use serde_json::Value;
 
 /// Maximum frames decoded at once, including context frames.
-const MOST: usize = 64;
+const MAX_DECODE_FRAMES: usize = 64;
 
 /// A loaded codec decoder.
-pub struct Codec {
+pub struct AudioCodec {
     /// Sample rate in Hz.
     pub rate: u32,
     /// Samples per frame.
@@ -24,12 +24,12 @@ pub struct Codec {
     pub groups: usize,
     /// Quantization levels of each dimension of a code.
     pub levels: Vec<u32>,
-    side: Side,
+    runner: GraphRunner,
 }
 
 /// Open files of a codec decoder.
 pub(super) struct CodecFiles {
-    files: Files,
+    files: ModelFiles,
     graph: Graph,
     levels: Vec<u32>,
     groups: usize,
@@ -43,10 +43,10 @@ impl CodecFiles {
     /// Errors of the files or the configuration.
     pub async fn open(source: &Source) -> Result<Self> {
         let fault = |reason: String| Error::Config { file: "config.json".into(), reason };
-        let mut files = nemo::open(source).await?;
-        flatten(&mut files.weights);
+        let mut files = codec_files::open_codec(source).await?;
+        flatten_convolutions(&mut files.weights);
         let mut config = files.config.clone();
-        if config.get("model_type").and_then(Value::as_str) != Some(arch::CODEC) {
+        if config.get("model_type").and_then(Value::as_str) != Some(arch::CODEC_MODEL_TYPE) {
             // Published configurations lack fields that the tensors imply.
             config = arch::codec_config(&config, &files.checkpoint)?;
             let stored = files.checkpoint.get("vector_quantizer.fsqs.0.num_levels").filter(|t| t.dtype == Dtype::I32);
@@ -57,7 +57,7 @@ impl CodecFiles {
                 config["num_levels"] = levels.collect::<Vec<u32>>().into();
             }
         }
-        let graph = arch::codec(&config)?;
+        let graph = arch::codec_graph(&config)?;
         let number = |name: &str, fallback: u64| config.get(name).and_then(Value::as_u64).unwrap_or(fallback);
         let levels: Vec<u32> = match config.get("num_levels").and_then(Value::as_array) {
             Some(list) => list.iter().filter_map(|n| n.as_u64().map(|n| n as u32)).collect(),
@@ -73,22 +73,22 @@ impl CodecFiles {
     }
 
     /// Adds the weights to the progress total.
-    pub fn announce(&self, source: &Source) {
-        self.files.announce(source, &[&self.graph]);
+    pub fn add_to_progress(&self, source: &Source) {
+        self.files.add_to_progress(source, &[&self.graph]);
     }
 
     /// Loads the weights.
     ///
     /// # Errors
     /// Errors of the files or the device.
-    pub async fn load(self, gpu: &Gpu, source: &Source, options: RunOptions) -> Result<Codec> {
+    pub async fn load(self, gpu: &Gpu, source: &Source, options: RunOptions) -> Result<AudioCodec> {
         let Self { files, graph, levels, groups, rate } = self;
-        let side = Side::load(gpu, source, &files, (&graph, None), options).await?;
-        Ok(Codec { rate, hop: side.rows_of(1), groups, levels, side })
+        let side = GraphRunner::load(gpu, source, &files, (&graph, None), options).await?;
+        Ok(AudioCodec { rate, hop: side.rows_of(1), groups, levels, runner: side })
     }
 }
 
-impl Codec {
+impl AudioCodec {
     /// Loads a codec decoder.
     ///
     /// # Errors
@@ -98,18 +98,18 @@ impl Codec {
     }
 
     /// Number of codes per group.
-    pub fn codes(&self) -> u32 {
+    pub fn codes_per_group(&self) -> u32 {
         self.levels.iter().product()
     }
 
     /// GPU bytes of the weights.
     pub fn bytes(&self) -> u64 {
-        self.side.bytes
+        self.runner.bytes
     }
 
     /// Number of parameters.
     pub fn parameters(&self) -> u64 {
-        self.side.parameters
+        self.runner.parameters
     }
 
     /// Decodes `codes`, `[frames, groups]` from the first frame on, and returns the samples of the frames from `first`
@@ -119,7 +119,7 @@ impl Codec {
     /// `Request` for a code out of range; `NotFinite`; errors of the device.
     pub async fn decode(&mut self, gpu: &Gpu, codes: &[u32], first: usize) -> Result<Vec<f32>> {
         let frames = codes.len() / self.groups;
-        let most = self.codes();
+        let most = self.codes_per_group();
         if let Some(code) = codes.iter().find(|code| **code >= most) {
             let reason = format!("code {code} is not below this codec's {most} codes. Use codes of this codec.");
             return Err(Error::Request { parameter: "codes".into(), reason });
@@ -127,17 +127,19 @@ impl Codec {
         let mut samples = Vec::with_capacity(frames.saturating_sub(first) * self.hop);
         let mut at = first;
         while at < frames {
-            let from = at.saturating_sub(CONTEXT);
-            let end = frames.min(from + MOST);
+            let from = at.saturating_sub(CONTEXT_FRAMES);
+            let end = frames.min(from + MAX_DECODE_FRAMES);
             let rows: Vec<f32> = codes[from * self.groups..end * self.groups]
                 .chunks_exact(self.groups)
-                .flat_map(|frame| values(frame, &self.levels))
+                .flat_map(|frame| dequantize(frame, &self.levels))
                 .collect();
             // Powers of two, so that few plans are built.
-            self.side.prepare(gpu, (end - from).next_power_of_two().min(MOST), &Default::default()).await?;
-            self.side.write(gpu, 0, &rows)?;
-            self.side.run(gpu, end - from)?;
-            let made = self.side.read(gpu, (at - from) * self.hop, (end - at) * self.hop).await?;
+            self.runner
+                .prepare(gpu, (end - from).next_power_of_two().min(MAX_DECODE_FRAMES), &Default::default())
+                .await?;
+            self.runner.write(gpu, 0, &rows)?;
+            self.runner.run(gpu, end - from)?;
+            let made = self.runner.read(gpu, (at - from) * self.hop, (end - at) * self.hop).await?;
             samples.extend(made.iter().map(|s| s.clamp(-1.0, 1.0)));
             at = end;
         }

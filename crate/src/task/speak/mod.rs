@@ -1,72 +1,72 @@
 //! Text to speech: a language model of codec tokens, its audio codec, and streaming of samples.
 
 mod codec;
-mod nemo;
+mod codec_files;
 mod request;
 
-use super::language::{Language, Origin, about};
-use super::parts::{TextFiles, TextParts};
+use super::language_model::{LoadedLanguageModel, Provenance, model_info};
+use super::text_pipeline::{TextPipeline, TokenizerSources};
 use crate::arch;
-use crate::audio::frames::{Frames, Special};
-use crate::exec::{Decode, Encoded, Files, RunOptions, Session, Start, float_of};
-use crate::gpu::{Backend, Gpu, Usage};
+use crate::audio::codec_tokens::{CodecVocab, SpeechToken};
+use crate::exec::{DecodeLoop, DecodeParams, EncodedImage, ModelFiles, RunOptions, Session, float_of};
+use crate::gpu::{Backend, BufferUsage, Gpu};
 use crate::hub::{AbortFlag, Phase, Source};
-use crate::sample::{Params, Sampler, TokenMask};
+use crate::sample::{Sampler, SamplingParams, TokenMask};
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
-pub use codec::Codec;
+pub use codec::AudioCodec;
 use codec::CodecFiles;
-pub use request::{SpeakRequest, Spoken};
+pub use request::{SpeakRequest, SynthesisResult};
 use serde_json::{Value, json};
 use std::rc::Rc;
 
 /// End-of-text token id.
 const END_OF_TEXT: u32 = 2;
 /// Frames of the first audio chunk, short for low latency, and of later chunks.
-const FIRST: usize = 4;
-const PIECE: usize = 16;
+const FIRST_CHUNK_FRAMES: usize = 4;
+const CHUNK_FRAMES: usize = 16;
 
 /// A loaded text-to-speech model.
-pub struct Speaker {
+pub struct SpeechSynthesizer {
     /// Session of the language model of codec tokens, which also holds the model.
     pub session: Session,
     /// Tokenizer.
-    pub text: Rc<TextParts>,
+    pub text: Rc<TextPipeline>,
     /// Codec decoder, from codes to samples.
-    pub codec: Codec,
+    pub codec: AudioCodec,
     /// Layout of codec tokens in the vocabulary.
-    pub frames: Frames,
+    pub codec_vocab: CodecVocab,
     /// Name, revision and warnings of the load.
-    pub origin: Origin,
+    pub origin: Provenance,
     /// Projection of speaker embeddings `[hidden, speaker_dims]` and `speaker_dims`, if the model has one.
     projection: Option<(Vec<f32>, usize)>,
 }
 
 /// State of a synthesis: tokens, codes of complete frames, and the number of frames already emitted.
 #[derive(Default)]
-struct Speech {
+struct SynthesisState {
     ids: Vec<u32>,
     /// Tokens of the incomplete frame.
     frame: Vec<u32>,
     codes: Vec<u32>,
-    sounded: usize,
+    emitted_frames: usize,
     dropped: usize,
     first_ms: Option<f64>,
 }
 
-impl Speech {
+impl SynthesisState {
     /// Adds a token. Drops a frame whose codebooks are out of order, unless `any` is set.
-    fn take(&mut self, frames: &Frames, token: u32, any: bool) {
+    fn push_token(&mut self, frames: &CodecVocab, token: u32, any: bool) {
         self.frame.push(token);
         self.ids.push(token);
-        if self.frame.len() < frames.per {
+        if self.frame.len() < frames.codes_per_frame {
             return;
         }
         let code = |(place, token): (usize, u32)| {
-            frames.code(token, place).or_else(|| any.then(|| token.saturating_sub(frames.start) % frames.size))
+            frames.code(token, place).or_else(|| any.then(|| token.saturating_sub(frames.start) % frames.codebook_size))
         };
         let codes: Vec<u32> = self.frame.drain(..).enumerate().filter_map(code).collect();
-        if codes.len() == frames.per {
+        if codes.len() == frames.codes_per_frame {
             self.codes.extend(codes);
         } else {
             self.dropped += 1;
@@ -74,7 +74,7 @@ impl Speech {
     }
 }
 
-impl Speaker {
+impl SpeechSynthesizer {
     /// Loads a text-to-speech model and its codec, each from its own source.
     ///
     /// # Errors
@@ -82,35 +82,36 @@ impl Speaker {
     pub async fn load(gpu: Gpu, source: &Source, codec: &Source, name: &str, options: RunOptions) -> Result<Self> {
         let progress = source.progress();
         progress.phase(Phase::Config);
-        let files = Files::open(source, None).await?;
-        let frames = Frames::read(&files.config).ok_or_else(|| Error::UnsupportedOption {
+        let files = ModelFiles::open(source, None).await?;
+        let frames = CodecVocab::read(&files.config).ok_or_else(|| Error::UnsupportedOption {
             architecture: files.config.get("model_type").and_then(Value::as_str).unwrap_or("this model").into(),
             option: "speech synthesis".into(),
             hint: "Its vocabulary has no codec tokens. Load a text-to-speech model such as Kani-TTS.".into(),
         })?;
         progress.phase(Phase::Tokenizer);
-        let texts = TextFiles::of_source(source).await?;
-        let projection = projection(source, &files).await?;
+        let texts = TokenizerSources::from_source(source).await?;
+        let projection = read_projection(source, &files).await?;
         let opened = CodecFiles::open(codec).await?;
         progress.phase(Phase::Weights);
-        opened.announce(codec);
+        opened.add_to_progress(codec);
         if let Ok(graph) = arch::graph(&files.full_config()) {
-            files.announce(source, &[&graph]);
+            files.add_to_progress(source, &[&graph]);
         }
         let codec = opened.load(&gpu, codec, options).await?;
-        if codec.groups != frames.per || codec.codes() < frames.size {
-            let (has, codes) = (codec.groups, codec.codes());
+        if codec.groups != frames.codes_per_frame || codec.codes_per_group() < frames.codebook_size {
+            let (has, codes) = (codec.groups, codec.codes_per_group());
             let reason = format!(
                 "the model has {} codebooks of {}, the codec {has} of {codes}. Load the model's codec.",
-                frames.per, frames.size
+                frames.codes_per_frame, frames.codebook_size
             );
             return Err(Error::Config { file: "config.json".into(), reason });
         }
-        let Language { model, text, origin } = Language::load(gpu, source, name, files, texts, options).await?;
-        let session = Session::standing(&model)?;
+        let LoadedLanguageModel { model, text, origin } =
+            LoadedLanguageModel::load(gpu, source, name, files, texts, options).await?;
+        let session = Session::with_positions(&model)?;
         session.ready().await?;
         progress.phase(Phase::Ready);
-        Ok(Self { session, text, codec, frames, origin, projection })
+        Ok(Self { session, text, codec, codec_vocab: frames, origin, projection })
     }
 
     /// Returns `model.info` as JSON, with the JavaScript API's field names.
@@ -118,7 +119,7 @@ impl Speaker {
         let model = self.session.model();
         let mut bytes = model.bytes();
         bytes.weights += self.codec.bytes();
-        let mut info = about(model, &self.origin, "speak", bytes);
+        let mut info = model_info(model, &self.origin, "speak", bytes);
         info["parameters"] = json!(model.parameters() + self.codec.parameters());
         info["capabilities"] = json!(["speak"]);
         info["speaks"] = json!({
@@ -131,7 +132,7 @@ impl Speaker {
 
     /// Returns the prompt ids, with the speaker's soft token if one is given.
     fn prompt(&mut self, request: &SpeakRequest) -> Result<Vec<u32>> {
-        let special = |which| self.frames.special(which);
+        let special = |which| self.codec_vocab.special(which);
         let mut ids = match &request.ids {
             Some(ids) => ids.clone(),
             None => {
@@ -139,10 +140,10 @@ impl Speaker {
                     Some(voice) => format!("{voice}: {}", request.input),
                     None => request.input.clone(),
                 };
-                let mut ids = vec![special(Special::StartOfHuman)];
+                let mut ids = vec![special(SpeechToken::StartOfHuman)];
                 ids.extend(self.text.tokenizer()?.encode(&text, true)?);
-                ids.extend([END_OF_TEXT, special(Special::EndOfHuman)]);
-                ids.extend([special(Special::StartOfAi), special(Special::StartOfSpeech)]);
+                ids.extend([END_OF_TEXT, special(SpeechToken::EndOfHuman)]);
+                ids.extend([special(SpeechToken::StartOfAi), special(SpeechToken::StartOfSpeech)]);
                 ids
             }
         };
@@ -161,16 +162,23 @@ impl Speaker {
         let content = speaker
             .iter()
             .fold(0xcbf2_9ce4_8422_2325_u64, |h, v| (h ^ u64::from(v.to_bits())).wrapping_mul(0x0100_0000_01b3));
-        let mut album = self.session.album().borrow_mut();
+        let mut album = self.session.image_cache().borrow_mut();
         let number = if let Some(number) = album.find(content) {
             number
         } else {
             let gpu = &self.session.gpu;
-            let rows = gpu.buffer("speaker", row.len().next_multiple_of(4) as u64 * 4, Usage::Storage)?;
+            let rows = gpu.buffer("speaker", row.len().next_multiple_of(4) as u64 * 4, BufferUsage::Storage)?;
             gpu.write(&rows, 0, bytemuck::cast_slice(&row));
             album.add(
                 content,
-                Encoded { rows, tokens: 1, cols: row.len(), order: vec![0], grids: vec![(1, 1)], interval: 0.0 },
+                EncodedImage {
+                    rows,
+                    tokens: 1,
+                    cols: row.len(),
+                    token_rows: vec![0],
+                    grids: vec![(1, 1)],
+                    position_interval: 0.0,
+                },
             )
         };
         // The speaker is the second token of the sequence.
@@ -187,23 +195,30 @@ impl Speaker {
         request: &SpeakRequest,
         abort: &AbortFlag,
         mut on_sound: impl FnMut(&[f32]),
-    ) -> Result<Spoken> {
+    ) -> Result<SynthesisResult> {
         let begin = now_ms();
         let prompt = self.prompt(request)?;
-        let (capacity, vocab, end) = (self.session.capacity, self.session.vocab(), self.end());
+        let (capacity, vocab, end) = (self.session.capacity, self.session.vocab(), self.end_token());
         let most = request.max_tokens.unwrap_or(usize::MAX).min(capacity.saturating_sub(prompt.len()));
-        let mut sampler = Sampler::new(self.params(request, vocab)?, vocab, (begin * 1000.0) as u64)?;
+        let mut sampler = Sampler::new(self.sampling_params(request, vocab)?, vocab, (begin * 1000.0) as u64)?;
         let known: Vec<u32> = prompt.iter().copied().filter(|id| (*id as usize) < vocab).collect();
         sampler.start(&known);
         self.session.clear();
-        self.session.stand(&self.frames.positions(prompt.len(), capacity));
-        self.session.resume(&prompt, &|| abort.check("speaking")).await?;
-        let (mut speech, any) = (Speech::default(), request.ignore_end);
+        self.session.set_positions(&self.codec_vocab.positions(prompt.len(), capacity));
+        self.session.prefill_reusing_prefix(&prompt, &|| abort.check("speaking")).await?;
+        let (mut speech, any) = (SynthesisState::default(), request.ignore_end);
         let tail = if request.grammar { None } else { self.session.prepare_sampling(&sampler).await? };
         let mut ended = false;
         if let Some(tail) = tail {
-            let start = Start { end: prompt.len(), stops: &[end], budget: most, step: 0, tail, lookup: None };
-            let mut decode = Decode::start(&mut self.session, start)?;
+            let start = DecodeParams {
+                end: prompt.len(),
+                stops: &[end],
+                budget: most,
+                sampled_before: 0,
+                sampling: tail,
+                lookup: None,
+            };
+            let mut decode = DecodeLoop::start(&mut self.session, start)?;
             let outcome = loop {
                 if let Err(error) = abort.check("speaking") {
                     break Err(error);
@@ -216,11 +231,11 @@ impl Speaker {
                 tokens
                     .iter()
                     .take_while(|token| **token != end)
-                    .for_each(|token| speech.take(&self.frames, *token, any));
+                    .for_each(|token| speech.push_token(&self.codec_vocab, *token, any));
                 if tokens.is_empty() || ended {
                     break Ok(());
                 }
-                if let Err(error) = self.sound(&mut speech, false, &mut on_sound).await {
+                if let Err(error) = self.emit_audio(&mut speech, false, &mut on_sound).await {
                     break Err(error);
                 }
             };
@@ -230,21 +245,21 @@ impl Speaker {
             while speech.ids.len() < most && !ended {
                 abort.check("speaking")?;
                 let logits = self.session.logits().await?;
-                let mask = self.mask(speech.ids.len(), vocab);
+                let mask = self.grammar_mask(speech.ids.len(), vocab);
                 let token = sampler.sample(&logits, request.grammar.then_some(TokenMask(&mask)))?;
                 ended = token == end;
                 if !ended {
-                    speech.take(&self.frames, token, any);
-                    self.sound(&mut speech, false, &mut on_sound).await?;
+                    speech.push_token(&self.codec_vocab, token, any);
+                    self.emit_audio(&mut speech, false, &mut on_sound).await?;
                     self.session.step(token, self.session.tokens().len()).await?;
                 }
             }
         }
-        self.sound(&mut speech, true, &mut on_sound).await?;
-        Ok(Spoken {
-            frames: speech.sounded,
+        self.emit_audio(&mut speech, true, &mut on_sound).await?;
+        Ok(SynthesisResult {
+            frames: speech.emitted_frames,
             dropped: speech.dropped,
-            seconds: (speech.sounded * self.codec.hop) as f64 / f64::from(self.codec.rate),
+            seconds: (speech.emitted_frames * self.codec.hop) as f64 / f64::from(self.codec.rate),
             finish_reason: if ended { "stop" } else { "length" },
             first_ms: speech.first_ms.map(|at| at - begin),
             total_ms: now_ms() - begin,
@@ -253,21 +268,21 @@ impl Speaker {
     }
 
     /// Returns the end-of-speech token.
-    fn end(&self) -> u32 {
-        self.frames.special(Special::EndOfSpeech)
+    fn end_token(&self) -> u32 {
+        self.codec_vocab.special(SpeechToken::EndOfSpeech)
     }
 
     /// Returns the sampling parameters, which allow only codec tokens and the end token.
-    fn params(&self, request: &SpeakRequest, vocab: usize) -> Result<Params> {
-        let end = self.end();
-        let banned = (0..self.frames.start.min(vocab as u32)).filter(|id| *id != end || request.ignore_end);
-        let usual = Params {
+    fn sampling_params(&self, request: &SpeakRequest, vocab: usize) -> Result<SamplingParams> {
+        let end = self.end_token();
+        let banned = (0..self.codec_vocab.start.min(vocab as u32)).filter(|id| *id != end || request.ignore_end);
+        let usual = SamplingParams {
             greedy: false,
             temperature: 1.0,
             top_k: 0,
             top_p: 0.95,
             repetition_penalty: 1.1,
-            ..Params::default()
+            ..SamplingParams::default()
         };
         let mut params = usual.merge(&request.sampling)?;
         // With `grammar`, a mask does this instead.
@@ -279,10 +294,10 @@ impl Speaker {
 
     /// Returns the mask of tokens allowed after `codes` codes: the next codebook, and the end token at a frame
     /// boundary.
-    fn mask(&self, codes: usize, vocab: usize) -> Vec<u32> {
+    fn grammar_mask(&self, codes: usize, vocab: usize) -> Vec<u32> {
         let mut mask = vec![0u32; vocab.div_ceil(32)];
-        let end = (codes.is_multiple_of(self.frames.per) && codes > 0).then(|| self.end());
-        for id in self.frames.turn(codes).chain(end) {
+        let end = (codes.is_multiple_of(self.codec_vocab.codes_per_frame) && codes > 0).then(|| self.end_token());
+        for id in self.codec_vocab.codebook_tokens(codes).chain(end) {
             if let Some(word) = mask.get_mut(id as usize / 32) {
                 *word |= 1 << (id % 32);
             }
@@ -291,14 +306,19 @@ impl Speaker {
     }
 
     /// Decodes complete frames and emits their samples once they fill a chunk, or at once if `all` is set.
-    async fn sound(&mut self, speech: &mut Speech, all: bool, on_sound: &mut impl FnMut(&[f32])) -> Result<()> {
-        let frames = speech.codes.len() / self.frames.per;
-        let wanted = if speech.sounded == 0 { FIRST } else { PIECE };
-        if frames == speech.sounded || (!all && frames < speech.sounded + wanted) {
+    async fn emit_audio(
+        &mut self,
+        speech: &mut SynthesisState,
+        all: bool,
+        on_sound: &mut impl FnMut(&[f32]),
+    ) -> Result<()> {
+        let frames = speech.codes.len() / self.codec_vocab.codes_per_frame;
+        let wanted = if speech.emitted_frames == 0 { FIRST_CHUNK_FRAMES } else { CHUNK_FRAMES };
+        if frames == speech.emitted_frames || (!all && frames < speech.emitted_frames + wanted) {
             return Ok(());
         }
-        let samples = self.codec.decode(&self.session.gpu, &speech.codes, speech.sounded).await?;
-        speech.sounded = frames;
+        let samples = self.codec.decode(&self.session.gpu, &speech.codes, speech.emitted_frames).await?;
+        speech.emitted_frames = frames;
         speech.first_ms.get_or_insert_with(now_ms);
         on_sound(&samples);
         Ok(())
@@ -306,7 +326,7 @@ impl Speaker {
 }
 
 /// Reads the projection of speaker embeddings, if the checkpoint has one.
-async fn projection(source: &Source, files: &Files) -> Result<Option<(Vec<f32>, usize)>> {
+async fn read_projection(source: &Source, files: &ModelFiles) -> Result<Option<(Vec<f32>, usize)>> {
     let Some(tensor) = files.checkpoint.tensors.get(arch::SPEAKER_PROJECTION) else { return Ok(None) };
     let (Some(float), [_, numbers]) = (float_of(tensor.dtype), &tensor.shape[..]) else { return Ok(None) };
     let file = files.checkpoint.files.get(tensor.file).map(|f| f.name.clone()).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Synthesis request and result, with the JavaScript API's field names.
 
-use crate::sample::Overrides;
+use crate::sample::SamplingOptions;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub struct SpeakRequest {
     pub ignore_end: bool,
     /// Sampling parameters.
     #[serde(flatten)]
-    pub sampling: Overrides,
+    pub sampling: SamplingOptions,
 }
 
 impl SpeakRequest {
@@ -56,7 +56,7 @@ impl SpeakRequest {
 /// Result of a synthesis.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Spoken {
+pub struct SynthesisResult {
     /// Frames decoded to audio.
     pub frames: usize,
     /// Frames dropped because their codebooks were out of order.

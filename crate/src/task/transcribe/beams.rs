@@ -1,48 +1,49 @@
 //! Beam search over a window. Each beam has its own session; all share the encoder's output.
 
 use super::Transcriber;
-use super::decode::{Decoded, Text};
+use super::decode::{WindowResult, WindowTask};
 use crate::Result;
-use crate::audio::beam::{BeamOptions, Hypothesis, Search, log_softmax};
+use crate::audio::beam::{BeamOptions, BeamSearch, Hypothesis, log_softmax};
 use crate::exec::Session;
 
 impl Transcriber {
     /// Decodes a window with beam search and returns the best hypothesis.
-    pub(super) async fn beams(&mut self, text: &Text<'_>) -> Result<Decoded> {
-        let best = self.search(text).await?.into_iter().next();
-        let Some(Hypothesis { mut ids, score, .. }) = best else { return Ok(Decoded::default()) };
+    pub(super) async fn decode_beams(&mut self, text: &WindowTask<'_>) -> Result<WindowResult> {
+        let best = self.search_beams(text).await?.into_iter().next();
+        let Some(Hypothesis { mut ids, score, .. }) = best else { return Ok(WindowResult::default()) };
         // Undo the length penalty: score = sum / length^penalty.
         let length = ids.len().max(1) as f64;
         let sum = f64::from(score) * length.powf(f64::from(text.request.length_penalty));
-        if ids.last().is_some_and(|id| self.ends.contains(id)) {
+        if ids.last().is_some_and(|id| self.end_tokens.contains(id)) {
             ids.pop();
         }
-        Ok(Decoded { ids, mean_logprob: Some(sum / length), ..Decoded::default() })
+        Ok(WindowResult { ids, mean_logprob: Some(sum / length), ..WindowResult::default() })
     }
 
     /// Returns all finished hypotheses, best first.
-    pub(super) async fn search(&mut self, text: &Text<'_>) -> Result<Vec<Hypothesis>> {
+    pub(super) async fn search_beams(&mut self, text: &WindowTask<'_>) -> Result<Vec<Hypothesis>> {
         let beams = text.request.beams;
-        self.begin(text).await?;
-        while self.others.len() + 1 < beams {
-            self.others.push(Session::with(self.session.model(), self.ear.memory().clone())?);
+        self.prefill_prompt(text).await?;
+        while self.beam_sessions.len() + 1 < beams {
+            self.beam_sessions
+                .push(Session::with_shared_buffers(self.session.model(), self.encoder.cross_kv().clone())?);
         }
         let options = BeamOptions {
             beams,
             length_penalty: text.request.length_penalty,
-            most: text.limit,
-            ends: self.ends.clone(),
+            max_tokens: text.max_tokens,
+            end_tokens: self.end_tokens.clone(),
         };
-        let mut search = Search::new(options);
+        let mut search = BeamSearch::new(options);
         // Per running beam: its tokens and the index of its session.
         let mut texts: Vec<(Vec<u32>, usize)> = vec![(Vec::new(), 0)];
         loop {
             text.abort.check("transcribing")?;
             let mut rows = Vec::with_capacity(texts.len());
             for (ids, home) in &texts {
-                let mut row = self.sequence(*home).logits().await?;
+                let mut row = self.beam_session(*home).logits().await?;
                 log_softmax(&mut row);
-                self.rules.restrict(&mut row, ids, text.times);
+                self.rules.mask_logits(&mut row, ids, text.times);
                 rows.push(row);
             }
             let steps = search.step(&rows);
@@ -50,7 +51,7 @@ impl Transcriber {
                 return Ok(search.results());
             }
             let parents: Vec<usize> = steps.iter().map(|step| texts[step.parent].1).collect();
-            let homes = self.move_in(&parents, beams)?;
+            let homes = self.assign_beams(&parents, beams)?;
             texts = steps
                 .iter()
                 .zip(&homes)
@@ -58,21 +59,21 @@ impl Transcriber {
                 .collect();
             for (ids, home) in &texts {
                 let (token, pos) = (ids[ids.len() - 1], text.prompt.len() + ids.len() - 1);
-                self.sequence_mut(*home).step(token, pos).await?;
+                self.beam_session_mut(*home).step(token, pos).await?;
             }
         }
     }
 
-    fn sequence(&self, index: usize) -> &Session {
-        if index == 0 { &self.session } else { &self.others[index - 1] }
+    fn beam_session(&self, index: usize) -> &Session {
+        if index == 0 { &self.session } else { &self.beam_sessions[index - 1] }
     }
 
-    fn sequence_mut(&mut self, index: usize) -> &mut Session {
-        if index == 0 { &mut self.session } else { &mut self.others[index - 1] }
+    fn beam_session_mut(&mut self, index: usize) -> &mut Session {
+        if index == 0 { &mut self.session } else { &mut self.beam_sessions[index - 1] }
     }
 
     /// Assigns sessions to the children of `parents`: the first child keeps the parent's session, others get a copy.
-    fn move_in(&mut self, parents: &[usize], beams: usize) -> Result<Vec<usize>> {
+    fn assign_beams(&mut self, parents: &[usize], beams: usize) -> Result<Vec<usize>> {
         let mut free: Vec<usize> = (0..beams).filter(|home| !parents.contains(home)).collect();
         let mut taken = Vec::new();
         for parent in parents {
@@ -84,15 +85,15 @@ impl Transcriber {
                 return Err(crate::Error::Internal("there are more beams than sessions".into()));
             };
             if home == 0 {
-                self.session.become_copy(&self.others[parent - 1])?;
+                self.session.copy_from(&self.beam_sessions[parent - 1])?;
             } else if *parent == 0 {
-                self.others[home - 1].become_copy(&self.session)?;
+                self.beam_sessions[home - 1].copy_from(&self.session)?;
             } else {
                 let (low, high) = (home.min(*parent) - 1, home.max(*parent) - 1);
-                let (left, right) = self.others.split_at_mut(high);
+                let (left, right) = self.beam_sessions.split_at_mut(high);
                 let (low, high) = (&mut left[low], &mut right[0]);
                 let (to, from) = if home < *parent { (low, high) } else { (high, low) };
-                to.become_copy(from)?;
+                to.copy_from(from)?;
             }
             taken.push(home);
         }

@@ -2,22 +2,22 @@
 
 use super::{TranscribeRequest, Transcriber};
 use crate::audio::beam::log_softmax;
-use crate::audio::guard;
-use crate::exec::{Decode, Start};
+use crate::audio::repetition;
+use crate::exec::{DecodeLoop, DecodeParams};
 use crate::hub::AbortFlag;
-use crate::sample::{Params, Sampler, TokenMask};
+use crate::sample::{Sampler, SamplingParams, TokenMask};
 use crate::{Error, Result};
 
 /// Compression ratio above which a result counts as repetitive.
-const REPEATS: f64 = 2.4;
+const MAX_COMPRESSION: f64 = 2.4;
 /// Mean log-probability below which a result counts as unreliable.
-const GUESSED: f64 = -1.0;
+const MIN_MEAN_LOGPROB: f64 = -1.0;
 /// No-speech probability above which an unreliable result counts as silence.
-const SILENT: f32 = 0.6;
+const MAX_NO_SPEECH: f32 = 0.6;
 
 /// Decoding result of a window.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Decoded {
+pub(super) struct WindowResult {
     /// Tokens without the end token.
     pub ids: Vec<u32>,
     /// Mean log-probability of the tokens and the end token, if the logits were read.
@@ -28,36 +28,37 @@ pub(super) struct Decoded {
     pub compression: f64,
 }
 
-impl Decoded {
+impl WindowResult {
     /// Whether the window counts as silence.
-    pub fn silent(&self) -> bool {
-        self.no_speech.is_some_and(|p| p > SILENT) && self.mean_logprob.is_some_and(|p| p < GUESSED)
+    pub fn is_silent(&self) -> bool {
+        self.no_speech.is_some_and(|p| p > MAX_NO_SPEECH) && self.mean_logprob.is_some_and(|p| p < MIN_MEAN_LOGPROB)
     }
 
-    fn doubtful(&self) -> bool {
-        !self.silent() && (self.compression > REPEATS || self.mean_logprob.is_some_and(|p| p < GUESSED))
+    fn is_unreliable(&self) -> bool {
+        !self.is_silent()
+            && (self.compression > MAX_COMPRESSION || self.mean_logprob.is_some_and(|p| p < MIN_MEAN_LOGPROB))
     }
 }
 
 /// Callback for partial results, with all tokens so far.
-pub(super) type Told<'a> = &'a dyn Fn(&[u32]);
+pub(super) type PartialCallback<'a> = &'a dyn Fn(&[u32]);
 
 /// Inputs for decoding a window.
-pub(super) struct Text<'a> {
+pub(super) struct WindowTask<'a> {
     pub prompt: &'a [u32],
     /// Maximum tokens after the prompt.
-    pub limit: usize,
+    pub max_tokens: usize,
     /// Whether to decode timestamp tokens.
     pub times: bool,
     pub request: &'a TranscribeRequest,
     pub abort: &'a AbortFlag,
     /// Called with all tokens so far after each step.
-    pub told: Option<Told<'a>>,
+    pub on_tokens: Option<PartialCallback<'a>>,
 }
 
-impl Text<'_> {
-    fn tell(&self, ids: &[u32]) {
-        if let Some(told) = self.told {
+impl WindowTask<'_> {
+    fn emit(&self, ids: &[u32]) {
+        if let Some(told) = self.on_tokens {
             told(ids);
         }
     }
@@ -65,16 +66,16 @@ impl Text<'_> {
 
 impl Transcriber {
     /// Decodes the audio that was encoded last. Retries at higher temperatures while the result is unreliable.
-    pub(super) async fn decode(&mut self, text: &Text<'_>) -> Result<Decoded> {
+    pub(super) async fn decode(&mut self, text: &WindowTask<'_>) -> Result<WindowResult> {
         let temperatures = text.request.temperatures();
-        let mut found = Decoded::default();
+        let mut found = WindowResult::default();
         for (index, temperature) in temperatures.iter().enumerate() {
             found = match text.request.beams {
-                beams if beams > 1 && *temperature == 0.0 => self.beams(text).await?,
-                _ => self.draw(text, *temperature).await?,
+                beams if beams > 1 && *temperature == 0.0 => self.decode_beams(text).await?,
+                _ => self.decode_sampled(text, *temperature).await?,
             };
-            found.compression = guard::compression(self.words_of(&found.ids).as_bytes());
-            if index + 1 < temperatures.len() && found.doubtful() {
+            found.compression = repetition::compression_ratio(self.decode_text(&found.ids).as_bytes());
+            if index + 1 < temperatures.len() && found.is_unreliable() {
                 continue;
             }
             break;
@@ -83,48 +84,48 @@ impl Transcriber {
     }
 
     /// Clears the session and prefills the prompt.
-    pub(super) async fn begin(&mut self, text: &Text<'_>) -> Result<()> {
+    pub(super) async fn prefill_prompt(&mut self, text: &WindowTask<'_>) -> Result<()> {
         self.session.clear();
-        self.session.resume(text.prompt, &|| text.abort.check("transcribing")).await?;
+        self.session.prefill_reusing_prefix(text.prompt, &|| text.abort.check("transcribing")).await?;
         Ok(())
     }
 
-    async fn draw(&mut self, text: &Text<'_>, temperature: f64) -> Result<Decoded> {
+    async fn decode_sampled(&mut self, text: &WindowTask<'_>, temperature: f64) -> Result<WindowResult> {
         let vocab = self.session.vocab();
         let banned = self.rules.suppress.iter().filter(|id| (**id as usize) < vocab);
-        let params = Params {
+        let params = SamplingParams {
             greedy: temperature == 0.0,
             temperature,
             top_k: 0,
             logit_bias: banned.map(|id| (*id, f64::NEG_INFINITY)).collect(),
-            ..Params::default()
+            ..SamplingParams::default()
         };
         let mut sampler = Sampler::new(params, vocab, text.request.seed.unwrap_or(0))?;
-        self.begin(text).await?;
+        self.prefill_prompt(text).await?;
         let exact = text.times || text.request.logprobs || text.request.temperatures().len() > 1;
         let tail = if exact { None } else { self.session.prepare_sampling(&sampler).await? };
-        let mut found = Decoded::default();
+        let mut found = WindowResult::default();
         let (mut sum, mut count) = (0.0f64, 0usize);
-        while found.ids.len() < text.limit {
+        while found.ids.len() < text.max_tokens {
             text.abort.check("transcribing")?;
             let first = found.ids.is_empty();
             if let Some(tail) = tail.filter(|_| !(first && self.has_first_rule())) {
-                self.replay(text, &mut sampler, tail, &mut found.ids).await?;
+                self.decode_on_gpu(text, &mut sampler, tail, &mut found.ids).await?;
                 return Ok(found);
             }
-            let (token, logprob) = self.pick(&mut sampler, &found.ids, text.times).await?;
+            let (token, logprob) = self.sample_token(&mut sampler, &found.ids, text.times).await?;
             sum += logprob;
             count += 1;
-            if self.ends.contains(&token) {
+            if self.end_tokens.contains(&token) {
                 break;
             }
             found.ids.push(token);
-            if let Some(keep) = guard::repetition(&found.ids).filter(|_| !text.times) {
+            if let Some(keep) = repetition::find_repetition(&found.ids).filter(|_| !text.times) {
                 found.ids.truncate(keep);
                 break;
             }
-            text.tell(&found.ids);
-            if found.ids.len() < text.limit {
+            text.emit(&found.ids);
+            if found.ids.len() < text.max_tokens {
                 self.session.step(token, self.session.tokens().len()).await?;
             }
         }
@@ -138,10 +139,10 @@ impl Transcriber {
     }
 
     /// Samples the next token from the logits. Returns it with its log-probability among the allowed tokens.
-    async fn pick(&self, sampler: &mut Sampler, ids: &[u32], times: bool) -> Result<(u32, f64)> {
+    async fn sample_token(&self, sampler: &mut Sampler, ids: &[u32], times: bool) -> Result<(u32, f64)> {
         let logits = self.session.logits().await?;
         let mut row = logits.clone();
-        self.rules.restrict(&mut row, ids, times);
+        self.rules.mask_logits(&mut row, ids, times);
         let token = if sampler.params().is_greedy() {
             let best = |best: usize, at: usize| if row[at] > row[best] { at } else { best };
             let token = (0..row.len()).reduce(best).unwrap_or(0) as u32;
@@ -159,17 +160,18 @@ impl Transcriber {
     }
 
     /// Decodes the remaining tokens on the GPU without reading logits back.
-    async fn replay(
+    async fn decode_on_gpu(
         &mut self,
-        text: &Text<'_>,
+        text: &WindowTask<'_>,
         sampler: &mut Sampler,
-        tail: crate::exec::Tail,
+        tail: crate::exec::SamplingMode,
         ids: &mut Vec<u32>,
     ) -> Result<()> {
         let (end, step) = (self.session.tokens().len(), sampler.step() as usize);
-        let budget = text.limit - ids.len();
-        let start = Start { end, stops: &self.ends, budget, step, tail, lookup: None };
-        let mut decode = Decode::start(&mut self.session, start)?;
+        let budget = text.max_tokens - ids.len();
+        let start =
+            DecodeParams { end, stops: &self.end_tokens, budget, sampled_before: step, sampling: tail, lookup: None };
+        let mut decode = DecodeLoop::start(&mut self.session, start)?;
         let outcome = loop {
             if let Err(error) = text.abort.check("transcribing") {
                 break Err(error);
@@ -178,13 +180,13 @@ impl Transcriber {
                 Ok(tokens) => tokens,
                 Err(error) => break Err(error),
             };
-            let ended = tokens.iter().position(|token| self.ends.contains(token));
+            let ended = tokens.iter().position(|token| self.end_tokens.contains(token));
             ids.extend(&tokens[..ended.unwrap_or(tokens.len())]);
-            if let Some(keep) = guard::repetition(ids) {
+            if let Some(keep) = repetition::find_repetition(ids) {
                 ids.truncate(keep);
                 break Ok(());
             }
-            text.tell(ids);
+            text.emit(ids);
             if tokens.is_empty() || ended.is_some() {
                 break Ok(());
             }
@@ -204,6 +206,6 @@ impl Transcriber {
         if logits.len() <= self.rules.start as usize {
             return Err(Error::Internal("the start token is outside the vocabulary".into()));
         }
-        Ok((self.rules.detect(&logits), self.rules.no_speech(&logits)))
+        Ok((self.rules.language_probabilities(&logits), self.rules.no_speech(&logits)))
     }
 }

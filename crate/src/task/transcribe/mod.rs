@@ -2,23 +2,23 @@
 
 mod beams;
 mod decode;
-mod long;
+mod events;
+mod long_form;
 mod request;
-mod told;
-mod words;
+mod word_timestamps;
 
-use super::language::{Language, Origin, about};
-use super::parts::{TextFiles, TextParts};
+use super::language_model::{LoadedLanguageModel, Provenance, model_info};
+use super::text_pipeline::{TextPipeline, TokenizerSources};
 use crate::arch;
 use crate::audio::vad::Vad;
-use crate::audio::whisper::Rules;
-use crate::exec::{Decode, Ear, Files, RunOptions, Session, Start, flatten};
+use crate::audio::whisper::WhisperRules;
+use crate::exec::{AudioEncoder, DecodeLoop, DecodeParams, ModelFiles, RunOptions, Session, flatten_convolutions};
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{Phase, Source};
-use crate::sample::Generation;
+use crate::sample::GenerationConfig;
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
-pub use request::{Heard, Times, TranscribeRequest};
+pub use request::{SegmentEvent, TimestampMode, TranscribeRequest};
 use serde_json::{Value, json};
 use std::rc::Rc;
 
@@ -27,19 +27,19 @@ pub struct Transcriber {
     /// Session of the decoder, which also holds the model.
     pub session: Session,
     /// Audio encoder.
-    pub ear: Ear,
+    pub encoder: AudioEncoder,
     /// Tokenizer.
-    pub text: Rc<TextParts>,
+    pub text: Rc<TextPipeline>,
     /// Special tokens and decoding rules.
-    pub rules: Rules,
+    pub rules: WhisperRules,
     /// Name, revision and warnings of the load.
-    pub origin: Origin,
+    pub origin: Provenance,
     /// Voice activity detector, if one is loaded.
     pub vad: Option<Rc<Vad>>,
     /// End tokens.
-    pub ends: Vec<u32>,
+    pub end_tokens: Vec<u32>,
     /// Sessions of the other beams.
-    others: Vec<Session>,
+    beam_sessions: Vec<Session>,
 }
 
 impl Transcriber {
@@ -50,16 +50,16 @@ impl Transcriber {
     pub async fn load(gpu: Gpu, source: &Source, name: &str, options: RunOptions) -> Result<Self> {
         let progress = source.progress();
         progress.phase(Phase::Config);
-        let mut files = Files::open(source, None).await?;
-        flatten(&mut files.weights);
+        let mut files = ModelFiles::open(source, None).await?;
+        flatten_convolutions(&mut files.weights);
         let config = files.config.clone();
-        let speech = arch::speech(&config)?.ok_or_else(|| Error::UnsupportedOption {
+        let speech = arch::speech_graphs(&config)?.ok_or_else(|| Error::UnsupportedOption {
             architecture: config.get("model_type").and_then(Value::as_str).unwrap_or("this model").into(),
             option: "audio input".into(),
             hint: "Load a speech-to-text model such as Whisper or Moonshine.".into(),
         })?;
         progress.phase(Phase::Tokenizer);
-        let texts = TextFiles::of_source(source).await?;
+        let texts = TokenizerSources::from_source(source).await?;
         let generation = match source.read_optional("generation_config.json").await? {
             Some(bytes) => serde_json::from_slice(&bytes).map_err(|e| Error::Config {
                 file: "generation_config.json".into(),
@@ -67,26 +67,27 @@ impl Transcriber {
             })?,
             None => json!({}),
         };
-        let rules = Rules::read(&generation, &config)?;
+        let rules = WhisperRules::read(&generation, &config)?;
         progress.phase(Phase::Weights);
-        let ear = Ear::load(&gpu, source, &files, &speech, options).await?;
-        let Language { model, text, mut origin } = Language::load(gpu, source, name, files, texts, options).await?;
-        origin.warnings.extend(Generation::unheard(&generation));
-        let session = Session::with(&model, ear.memory().clone())?;
+        let ear = AudioEncoder::load(&gpu, source, &files, &speech, options).await?;
+        let LoadedLanguageModel { model, text, mut origin } =
+            LoadedLanguageModel::load(gpu, source, name, files, texts, options).await?;
+        origin.warnings.extend(GenerationConfig::asr_warnings(&generation));
+        let session = Session::with_shared_buffers(&model, ear.cross_kv().clone())?;
         session.ready().await?;
         let mut ends = vec![rules.end];
         ends.extend(text.tokenizer().iter().flat_map(|t| t.eos_ids()).filter(|id| **id != rules.end));
         progress.phase(Phase::Ready);
-        Ok(Self { session, ear, text, rules, origin, vad: None, ends, others: Vec::new() })
+        Ok(Self { session, encoder: ear, text, rules, origin, vad: None, end_tokens: ends, beam_sessions: Vec::new() })
     }
 
     /// Returns `model.info` as JSON, with the JavaScript API's field names.
     pub fn info(&self) -> Value {
         let model = self.session.model();
         let mut bytes = model.bytes();
-        bytes.weights += self.ear.bytes();
-        let mut info = about(model, &self.origin, "transcribe", bytes);
-        info["parameters"] = json!(model.parameters() + self.ear.parameters());
+        bytes.weights += self.encoder.bytes();
+        let mut info = model_info(model, &self.origin, "transcribe", bytes);
+        info["parameters"] = json!(model.parameters() + self.encoder.parameters());
         let can = [
             ("translate", self.rules.translate.is_some()),
             ("timestamps", self.rules.no_timestamps.is_some()),
@@ -95,15 +96,15 @@ impl Transcriber {
         let can = can.iter().filter(|(_, can)| *can).map(|(name, _)| *name);
         info["capabilities"] = json!(std::iter::once("transcribe").chain(can).collect::<Vec<_>>());
         info["hears"] = json!({
-            "seconds": self.seconds(),
+            "seconds": self.max_window_seconds(),
             "languages": self.rules.languages.keys().collect::<Vec<_>>(),
         });
         info
     }
 
     /// Maximum seconds of audio in one window.
-    pub fn seconds(&self) -> f64 {
-        self.ear.intake.longest() as f64 / f64::from(crate::audio::RATE)
+    pub fn max_window_seconds(&self) -> f64 {
+        self.encoder.frontend.max_samples() as f64 / f64::from(crate::audio::SAMPLE_RATE)
     }
 
     /// Encodes samples. Returns the encoder states `[rows, cols]` and the number of rows.
@@ -111,9 +112,9 @@ impl Transcriber {
     /// # Errors
     /// `Request` for audio that is too short or too long; errors of the device.
     pub async fn encode(&mut self, samples: &[f32]) -> Result<(Vec<f32>, usize)> {
-        crate::audio::check(samples, "audio")?;
-        let rows = self.ear.hear(&self.session.gpu, samples).await?;
-        Ok((self.ear.states(&self.session.gpu).await?, rows))
+        crate::audio::check_samples(samples, "audio")?;
+        let rows = self.encoder.encode(&self.session.gpu, samples).await?;
+        Ok((self.encoder.states(&self.session.gpu).await?, rows))
     }
 
     /// Encodes samples and returns the decoder's logits for the given tokens, `[ids, vocab]`.
@@ -121,15 +122,15 @@ impl Transcriber {
     /// # Errors
     /// As [`Self::encode`]; `Request` for ids outside the vocabulary.
     pub async fn logits(&mut self, samples: &[f32], ids: &[u32]) -> Result<Vec<f32>> {
-        crate::audio::check(samples, "audio")?;
-        self.ear.hear(&self.session.gpu, samples).await?;
+        crate::audio::check_samples(samples, "audio")?;
+        self.encoder.encode(&self.session.gpu, samples).await?;
         self.session.clear();
-        self.session.every_row(ids, false).await
+        self.session.all_rows(ids, false).await
     }
 
     /// Decodes tokens to text, without special and timestamp tokens.
-    fn words_of(&self, ids: &[u32]) -> String {
-        let first_time = self.rules.first_time();
+    fn decode_text(&self, ids: &[u32]) -> String {
+        let first_time = self.rules.first_timestamp();
         let spoken: Vec<u32> = ids.iter().copied().filter(|id| *id < first_time).collect();
         self.text.tokenizer().map_or_else(|_| String::new(), |t| t.decode(&spoken, true))
     }
@@ -137,7 +138,7 @@ impl Transcriber {
 
 /// Measured times of a speech-to-text model.
 #[derive(Debug, Clone, Copy)]
-pub struct Timed {
+pub struct AsrTimings {
     /// Milliseconds to encode a window, from samples to cross-attention keys and values.
     pub encode_ms: f64,
     /// Milliseconds per decoded token.
@@ -149,18 +150,18 @@ impl Transcriber {
     ///
     /// # Errors
     /// As [`Self::encode`].
-    pub async fn measure(&mut self, samples: &[f32], tokens: usize) -> Result<Timed> {
-        let mut timed = Timed { encode_ms: f64::MAX, token_ms: f64::MAX };
+    pub async fn measure(&mut self, samples: &[f32], tokens: usize) -> Result<AsrTimings> {
+        let mut timed = AsrTimings { encode_ms: f64::MAX, token_ms: f64::MAX };
         for _ in 0..3 {
             let begin = now_ms();
-            self.ear.hear(&self.session.gpu, samples).await?;
+            self.encoder.encode(&self.session.gpu, samples).await?;
             self.session.gpu.wait_idle().await?;
             timed.encode_ms = timed.encode_ms.min(now_ms() - begin);
             self.session.clear();
             self.session.prefill(&[self.rules.start], 0).await?;
             self.session.gpu.wait_idle().await?;
             let begin = now_ms();
-            let mut decode = Decode::start(&mut self.session, Start::greedy(1, tokens))?;
+            let mut decode = DecodeLoop::start(&mut self.session, DecodeParams::greedy(1, tokens))?;
             let mut count = 0;
             loop {
                 let next = decode.next(&mut self.session).await?;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Granularity of timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Times {
+pub enum TimestampMode {
     /// Time ranges of windows.
     #[default]
     None,
@@ -25,7 +25,7 @@ pub struct TranscribeRequest {
     /// Translates into English.
     pub translate: bool,
     /// Granularity of timestamps.
-    pub timestamps: Times,
+    pub timestamps: TimestampMode,
     /// Text that conditions the decoder: names and spellings to expect.
     pub prompt: Option<String>,
     /// First decoder tokens, instead of those of language, task and prompt.
@@ -53,7 +53,7 @@ impl Default for TranscribeRequest {
         Self {
             language: None,
             translate: false,
-            timestamps: Times::None,
+            timestamps: TimestampMode::None,
             prompt: None,
             ids: None,
             temperatures: Vec::new(),
@@ -97,7 +97,7 @@ impl TranscribeRequest {
     }
 
     /// Whether a result may be discarded, for a retry or as silence.
-    pub(super) fn retries(&self) -> bool {
+    pub(super) fn may_discard(&self) -> bool {
         self.temperatures().len() > 1 || self.logprobs
     }
 
@@ -111,7 +111,7 @@ impl TranscribeRequest {
 /// previous partial text; a final segment replaces its beginning.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Heard {
+pub struct SegmentEvent {
     /// Transcribed text.
     pub text: String,
     /// Start in seconds.

@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 
 use super::super::alphabet::{byte_to_char, push_mapped};
 use super::super::tokenizer_error;
-use super::vocab::{NONE, Vocab};
+use super::vocab::{NO_ENTRY, Vocab};
 use crate::Result;
 
 /// Maximum number of words cached with their ids.
@@ -28,7 +28,7 @@ impl Merges {
         if (self.pairs.len() + 1) * 2 > self.table.len() {
             let size = (self.table.len() * 2).max(64);
             self.table.clear();
-            self.table.resize(size, NONE);
+            self.table.resize(size, NO_ENTRY);
             for rank in 0..self.pairs.len() {
                 let [left, right, _] = self.pairs[rank];
                 let slot = self.find(left, right);
@@ -65,7 +65,7 @@ impl Merges {
 
 /// Options of a BPE model.
 #[derive(Default)]
-pub(in super::super) struct Options {
+pub(in super::super) struct BpeOptions {
     /// The vocabulary is in GPT-2's byte alphabet; words are plain text.
     pub byte_level: bool,
     pub unk_token: Option<String>,
@@ -79,7 +79,7 @@ pub(in super::super) struct Options {
 /// Byte-pair encoding model.
 pub(in super::super) struct Bpe {
     merges: Merges,
-    options: Options,
+    options: BpeOptions,
     /// The id of each byte's character.
     bytes: Box<[u32; 256]>,
     /// The id of each byte's fallback token, such as `<0x41>`.
@@ -89,7 +89,7 @@ pub(in super::super) struct Bpe {
 
 /// Buffers for encoding, and the word cache.
 #[derive(Default)]
-pub(in super::super) struct Scratch {
+pub(in super::super) struct BpeScratch {
     ids: Vec<u32>,
     links: Vec<[u32; 2]>,
     queue: BinaryHeap<Reverse<[u32; 3]>>,
@@ -104,29 +104,30 @@ impl Bpe {
     ///
     /// # Errors
     /// `Tokenizer` if characters may be unknown and `unk_token` is not in the vocabulary.
-    pub fn new(vocab: &Vocab, merges: Merges, options: Options) -> Result<Bpe> {
+    pub fn new(vocab: &Vocab, merges: Merges, options: BpeOptions) -> Result<Bpe> {
         let mut text = [0; 4];
-        let bytes =
-            Box::new(std::array::from_fn(|b| vocab.get(byte_to_char(b as u8).encode_utf8(&mut text)).unwrap_or(NONE)));
-        let fallback = Box::new(std::array::from_fn(|b| vocab.get(&format!("<0x{b:02X}>")).unwrap_or(NONE)));
-        let unk = options.unk_token.as_ref().map(|token| vocab.get(token).unwrap_or(NONE));
+        let bytes = Box::new(std::array::from_fn(|b| {
+            vocab.get(byte_to_char(b as u8).encode_utf8(&mut text)).unwrap_or(NO_ENTRY)
+        }));
+        let fallback = Box::new(std::array::from_fn(|b| vocab.get(&format!("<0x{b:02X}>")).unwrap_or(NO_ENTRY)));
+        let unk = options.unk_token.as_ref().map(|token| vocab.get(token).unwrap_or(NO_ENTRY));
         let all = if options.byte_level { &bytes } else { &fallback };
-        let complete = (options.byte_level || options.byte_fallback) && !all.contains(&NONE);
-        if let (Some(token), Some(NONE), false) = (options.unk_token.as_ref(), unk, complete) {
+        let complete = (options.byte_level || options.byte_fallback) && !all.contains(&NO_ENTRY);
+        if let (Some(token), Some(NO_ENTRY), false) = (options.unk_token.as_ref(), unk, complete) {
             return Err(tokenizer_error(format!(
                 "tokenizer.json: the unk_token {token:?} is not in the vocabulary. Add it, or set unk_token to null"
             )));
         }
-        Ok(Bpe { merges, options, bytes, fallback, unk: unk.unwrap_or(NONE) })
+        Ok(Bpe { merges, options, bytes, fallback, unk: unk.unwrap_or(NO_ENTRY) })
     }
 
     /// Id of the unknown token.
     pub fn unk(&self) -> Option<u32> {
-        (self.unk != NONE).then_some(self.unk)
+        (self.unk != NO_ENTRY).then_some(self.unk)
     }
 
     /// Appends the ids of a word.
-    pub fn encode(&self, vocab: &Vocab, word: &str, scratch: &mut Scratch, out: &mut Vec<u32>) {
+    pub fn encode(&self, vocab: &Vocab, word: &str, scratch: &mut BpeScratch, out: &mut Vec<u32>) {
         if let Some(known) = scratch.words.get(word) {
             let start = if known == 0 { 0 } else { scratch.ends[known as usize - 1] };
             return out.extend(&scratch.word_ids[start as usize..scratch.ends[known as usize] as usize]);
@@ -143,8 +144,8 @@ impl Bpe {
         }
     }
 
-    fn encode_new(&self, vocab: &Vocab, word: &str, scratch: &mut Scratch, out: &mut Vec<u32>) {
-        let Options { byte_level, ignore_merges, byte_fallback, .. } = self.options;
+    fn encode_new(&self, vocab: &Vocab, word: &str, scratch: &mut BpeScratch, out: &mut Vec<u32>) {
+        let BpeOptions { byte_level, ignore_merges, byte_fallback, .. } = self.options;
         let affixes = self.options.continuing_subword_prefix.len() + self.options.end_of_word_suffix.len() > 0;
         let by_bytes = byte_level && !affixes && !byte_fallback;
         scratch.word.clear();
@@ -157,7 +158,7 @@ impl Bpe {
             return out.push(id);
         }
         scratch.ids.clear();
-        let mut pending = NONE;
+        let mut pending = NO_ENTRY;
         if by_bytes {
             for byte in word.bytes() {
                 self.add(self.bytes[usize::from(byte)], "", &mut pending, &mut scratch.ids);
@@ -175,34 +176,34 @@ impl Bpe {
                 if rest.as_str().is_empty() {
                     piece.push_str(&self.options.end_of_word_suffix);
                 }
-                let id = vocab.get(&piece).unwrap_or(NONE);
+                let id = vocab.get(&piece).unwrap_or(NO_ENTRY);
                 self.add(id, &piece, &mut pending, &mut scratch.ids);
             }
         }
-        if pending != NONE {
+        if pending != NO_ENTRY {
             scratch.ids.push(pending);
         }
         self.merge(scratch);
-        out.extend(scratch.ids.iter().filter(|id| **id != NONE));
+        out.extend(scratch.ids.iter().filter(|id| **id != NO_ENTRY));
     }
 
     /// Appends one symbol: its id, its bytes, or the unknown token. The unknown token waits in
     /// `pending` so that consecutive ones fuse. Drops symbols that have none of these.
     fn add(&self, id: u32, piece: &str, pending: &mut u32, ids: &mut Vec<u32>) {
-        if id != NONE {
-            if *pending != NONE {
-                ids.push(std::mem::replace(pending, NONE));
+        if id != NO_ENTRY {
+            if *pending != NO_ENTRY {
+                ids.push(std::mem::replace(pending, NO_ENTRY));
             }
             return ids.push(id);
         }
         if self.options.byte_fallback {
             let bytes = piece.bytes().map(|byte| self.fallback[usize::from(byte)]);
-            if bytes.clone().all(|id| id != NONE) {
+            if bytes.clone().all(|id| id != NO_ENTRY) {
                 // As in the library, a pending unknown token comes after these.
                 return ids.extend(bytes);
             }
         }
-        if *pending != NONE && !self.options.fuse_unk {
+        if *pending != NO_ENTRY && !self.options.fuse_unk {
             ids.push(*pending);
         }
         *pending = self.unk;
@@ -210,8 +211,8 @@ impl Bpe {
 
     /// Merges the symbols of a word, lowest rank first, leftmost first within a rank. Merged
     /// symbols become `NONE`.
-    fn merge(&self, scratch: &mut Scratch) {
-        let Scratch { ids, links, queue, .. } = scratch;
+    fn merge(&self, scratch: &mut BpeScratch) {
+        let BpeScratch { ids, links, queue, .. } = scratch;
         if ids.len() < 2 {
             return;
         }
@@ -227,12 +228,12 @@ impl Bpe {
         while let Some(Reverse([_, at, merged])) = queue.pop() {
             let next = links[at as usize][1];
             // Stale entry: one of its symbols was merged already.
-            if ids[at as usize] == NONE || pair(ids, at, next).is_none_or(|now| now.0[2] != merged) {
+            if ids[at as usize] == NO_ENTRY || pair(ids, at, next).is_none_or(|now| now.0[2] != merged) {
                 continue;
             }
             let after = links[next as usize][1];
             ids[at as usize] = merged;
-            ids[next as usize] = NONE;
+            ids[next as usize] = NO_ENTRY;
             links[at as usize][1] = after;
             if let Some(link) = links.get_mut(after as usize) {
                 link[0] = at;
@@ -247,7 +248,7 @@ impl Bpe {
 mod tests {
     use super::*;
 
-    fn model(tokens: &[&str], merges: &[(&str, &str)], options: Options) -> (Vocab, Bpe) {
+    fn model(tokens: &[&str], merges: &[(&str, &str)], options: BpeOptions) -> (Vocab, Bpe) {
         let mut vocab = Vocab::default();
         (0..).zip(tokens).for_each(|(id, token)| vocab.insert(token, id));
         let mut all = Merges::default();
@@ -261,7 +262,7 @@ mod tests {
     }
 
     fn ids((vocab, bpe): &(Vocab, Bpe), word: &str) -> Vec<u32> {
-        let (mut scratch, mut out) = (Scratch::default(), Vec::new());
+        let (mut scratch, mut out) = (BpeScratch::default(), Vec::new());
         bpe.encode(vocab, word, &mut scratch, &mut out);
         let first = std::mem::take(&mut out);
         bpe.encode(vocab, word, &mut scratch, &mut out);
@@ -272,7 +273,7 @@ mod tests {
     #[test]
     fn the_lowest_rank_goes_first() {
         let tokens = ["a", "b", "c", "ab", "bc", "abc", "aa"];
-        let abc = model(&tokens, &[("b", "c"), ("a", "b"), ("a", "bc"), ("a", "a")], Options::default());
+        let abc = model(&tokens, &[("b", "c"), ("a", "b"), ("a", "bc"), ("a", "a")], BpeOptions::default());
         assert_eq!(ids(&abc, "abc"), [5]);
         assert_eq!(ids(&abc, "abab"), [3, 3]);
         assert_eq!(ids(&abc, "aaa"), [6, 0]);
@@ -284,27 +285,27 @@ mod tests {
     #[test]
     fn bytes_without_a_token() {
         let tokens = ["?", "a", "Ġ", "Ġa"];
-        let plain = || Options { byte_level: true, ..Options::default() };
+        let plain = || BpeOptions { byte_level: true, ..BpeOptions::default() };
         assert_eq!(ids(&model(&tokens, &[("Ġ", "a")], plain()), " a\u{4}é a"), [3, 3]);
-        let unk = |fuse_unk| Options { unk_token: Some("?".into()), fuse_unk, ..plain() };
+        let unk = |fuse_unk| BpeOptions { unk_token: Some("?".into()), fuse_unk, ..plain() };
         assert_eq!(ids(&model(&tokens, &[("Ġ", "a")], unk(false)), "\u{4}éa"), [0, 0, 0, 1]);
         assert_eq!(ids(&model(&tokens, &[("Ġ", "a")], unk(true)), "\u{4}éa\u{4}"), [0, 1, 0]);
-        let whole = Options { ignore_merges: true, ..plain() };
+        let whole = BpeOptions { ignore_merges: true, ..plain() };
         assert_eq!(ids(&model(&tokens, &[], whole), " a"), [3]);
     }
 
     #[test]
     fn fallback_affixes_and_missing_tokens() {
         let tokens = ["<unk>", "a", "<0xC3>", "<0xA9>", "##b", "b</w>", "ab</w>"];
-        let fallback = || Options { byte_fallback: true, unk_token: Some("<unk>".into()), ..Options::default() };
+        let fallback = || BpeOptions { byte_fallback: true, unk_token: Some("<unk>".into()), ..BpeOptions::default() };
         assert_eq!(ids(&model(&tokens, &[], fallback()), "aé"), [1, 2, 3]);
         assert_eq!(ids(&model(&tokens, &[], fallback()), "ü\u{e9}"), [2, 3, 0], "one byte of ü is missing");
-        let suffix = Options { end_of_word_suffix: "</w>".into(), ..Options::default() };
+        let suffix = BpeOptions { end_of_word_suffix: "</w>".into(), ..BpeOptions::default() };
         assert_eq!(ids(&model(&tokens, &[("a", "b</w>")], suffix), "ab"), [6]);
-        let prefix = Options { continuing_subword_prefix: "##".into(), ..Options::default() };
+        let prefix = BpeOptions { continuing_subword_prefix: "##".into(), ..BpeOptions::default() };
         assert_eq!(ids(&model(&tokens, &[], prefix), "ab"), [1, 4]);
         let vocab = Vocab::default();
-        let missing = Options { unk_token: Some("<nothing>".into()), ..Options::default() };
+        let missing = BpeOptions { unk_token: Some("<nothing>".into()), ..BpeOptions::default() };
         assert!(Bpe::new(&vocab, Merges::default(), missing).is_err());
     }
 }

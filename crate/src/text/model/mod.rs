@@ -7,21 +7,21 @@ mod vocab;
 use super::tokenizer_error;
 use crate::Result;
 
-pub(super) use bpe::{Bpe, Merges, Options, Scratch};
+pub(super) use bpe::{Bpe, BpeOptions, BpeScratch, Merges};
 pub(super) use unigram::Unigram;
 pub(super) use vocab::Vocab;
 
 /// Start and end of a word in its text, in bytes.
-pub(super) type Span = (usize, usize);
+pub(super) type WordSpan = (usize, usize);
 
 /// A model with its vocabulary.
-pub(super) struct Model {
+pub(super) struct TokenizerModel {
     pub vocab: Vocab,
-    pub kind: Kind,
+    pub kind: ModelAlgorithm,
 }
 
 /// Algorithm of a model.
-pub(super) enum Kind {
+pub(super) enum ModelAlgorithm {
     Bpe(Bpe),
     Unigram(Unigram),
     /// Longest match first; `prefix` marks the continuation of a word.
@@ -36,32 +36,34 @@ pub(super) enum Kind {
     },
 }
 
-impl Model {
+impl TokenizerModel {
     /// Id of the unknown token.
     pub fn unk(&self) -> Option<u32> {
         match &self.kind {
-            Kind::Bpe(bpe) => bpe.unk(),
-            Kind::Unigram(unigram) => unigram.unk(),
-            Kind::WordPiece { unk, .. } | Kind::WordLevel { unk } => *unk,
+            ModelAlgorithm::Bpe(bpe) => bpe.unk(),
+            ModelAlgorithm::Unigram(unigram) => unigram.unk(),
+            ModelAlgorithm::WordPiece { unk, .. } | ModelAlgorithm::WordLevel { unk } => *unk,
         }
     }
 
     /// Appends the ids of the words of `text`.
-    pub fn encode(&self, text: &str, words: &[Span], scratch: &mut Scratch, out: &mut Vec<u32>) -> Result<()> {
+    pub fn encode(&self, text: &str, words: &[WordSpan], scratch: &mut BpeScratch, out: &mut Vec<u32>) -> Result<()> {
         for (start, end) in words {
             let word = text.get(*start..*end).filter(|word| !word.is_empty());
             let Some(word) = word else { continue };
             match &self.kind {
-                Kind::Bpe(bpe) => bpe.encode(&self.vocab, word, scratch, out),
-                Kind::Unigram(unigram) => unigram.encode(&self.vocab, word, out)?,
-                Kind::WordPiece { unk, prefix, max_chars } => {
+                ModelAlgorithm::Bpe(bpe) => bpe.encode(&self.vocab, word, scratch, out),
+                ModelAlgorithm::Unigram(unigram) => unigram.encode(&self.vocab, word, out)?,
+                ModelAlgorithm::WordPiece { unk, prefix, max_chars } => {
                     let before = out.len();
                     if word.chars().count() > *max_chars || !self.pieces(word, prefix, out) {
                         out.truncate(before);
-                        out.push(known(*unk)?);
+                        out.push(require_unk(*unk)?);
                     }
                 }
-                Kind::WordLevel { unk } => out.push(self.vocab.get(word).map_or_else(|| known(*unk), Ok)?),
+                ModelAlgorithm::WordLevel { unk } => {
+                    out.push(self.vocab.get(word).map_or_else(|| require_unk(*unk), Ok)?)
+                }
             }
         }
         Ok(())
@@ -93,7 +95,7 @@ impl Model {
     }
 }
 
-fn known(unk: Option<u32>) -> Result<u32> {
+fn require_unk(unk: Option<u32>) -> Result<u32> {
     unk.ok_or_else(|| tokenizer_error("a word is not in the vocabulary, and tokenizer.json has no unk_token"))
 }
 
@@ -105,20 +107,20 @@ mod tests {
     fn pieces_and_words() {
         let mut vocab = Vocab::default();
         (0..).zip(["[UNK]", "play", "##ing", "##s", "p"]).for_each(|(id, token)| vocab.insert(token, id));
-        let encode = |model: &Model, text: &str| {
+        let encode = |model: &TokenizerModel, text: &str| {
             let mut out = Vec::new();
-            model.encode(text, &[(0, text.len())], &mut Scratch::default(), &mut out).ok().map(|()| out)
+            model.encode(text, &[(0, text.len())], &mut BpeScratch::default(), &mut out).ok().map(|()| out)
         };
-        let kind = Kind::WordPiece { unk: Some(0), prefix: "##".into(), max_chars: 8 };
-        let mut model = Model { vocab, kind };
+        let kind = ModelAlgorithm::WordPiece { unk: Some(0), prefix: "##".into(), max_chars: 8 };
+        let mut model = TokenizerModel { vocab, kind };
         assert_eq!(encode(&model, "playing"), Some(vec![1, 2]));
         assert_eq!(encode(&model, "playings"), Some(vec![1, 2, 3]));
         assert_eq!(encode(&model, "playé"), Some(vec![0]));
         assert_eq!(encode(&model, "playplays"), Some(vec![0]), "more than 8 characters");
-        model.kind = Kind::WordLevel { unk: None };
+        model.kind = ModelAlgorithm::WordLevel { unk: None };
         assert_eq!(encode(&model, "play"), Some(vec![1]));
         assert!(encode(&model, "playing").is_none());
-        model.kind = Kind::WordLevel { unk: Some(0) };
+        model.kind = ModelAlgorithm::WordLevel { unk: Some(0) };
         assert_eq!(encode(&model, "playing"), Some(vec![0]));
     }
 }

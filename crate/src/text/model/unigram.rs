@@ -3,7 +3,7 @@
 //! Source: `models/unigram` of the `tokenizers` library, version 0.23.
 
 use super::super::tokenizer_error;
-use super::vocab::{Hash, NONE, Vocab};
+use super::vocab::{NO_ENTRY, Vocab, VocabHash};
 use crate::Result;
 
 /// How far the score of an unknown character is below the lowest score.
@@ -20,7 +20,7 @@ pub(in super::super) struct Unigram {
 
 /// Best path to a position of the text.
 #[derive(Clone, Copy)]
-struct Node {
+struct LatticeNode {
     id: u32,
     start: u32,
     score: f64,
@@ -41,7 +41,7 @@ impl Unigram {
     /// Appends the ids of a word.
     pub fn encode(&self, vocab: &Vocab, word: &str, out: &mut Vec<u32>) -> Result<()> {
         let best = self.best(vocab, word)?;
-        let mut pieces: Vec<Node> = Vec::new();
+        let mut pieces: Vec<LatticeNode> = Vec::new();
         let mut end = word.len();
         while let Some(node) = best.get(end).filter(|_| end > 0) {
             pieces.push(*node);
@@ -75,17 +75,17 @@ impl Unigram {
     }
 
     /// Returns the best node that ends at each position.
-    fn best(&self, vocab: &Vocab, word: &str) -> Result<Vec<Node>> {
-        let mut best = vec![Node { id: NONE, start: NONE, score: 0.0 }; word.len() + 1];
+    fn best(&self, vocab: &Vocab, word: &str) -> Result<Vec<LatticeNode>> {
+        let mut best = vec![LatticeNode { id: NO_ENTRY, start: NO_ENTRY, score: 0.0 }; word.len() + 1];
         for (start, character) in word.char_indices() {
             let so_far = best[start].score;
             let mut offer = |end: usize, id: u32, score: f64| {
                 let node = &mut best[end];
-                if node.start == NONE || so_far + score > node.score {
-                    *node = Node { id, start: start as u32, score: so_far + score };
+                if node.start == NO_ENTRY || so_far + score > node.score {
+                    *node = LatticeNode { id, start: start as u32, score: so_far + score };
                 }
             };
-            let (mut hash, mut end) = (Hash::new(), start);
+            let (mut hash, mut end) = (VocabHash::new(), start);
             let mut single = false;
             for next in word[start..].chars() {
                 let from = end;

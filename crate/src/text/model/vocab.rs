@@ -1,7 +1,7 @@
 //! Vocabulary in a few flat lists: 150,000 tokens load without one allocation each.
 
 /// Marks a missing entry or id.
-pub(in super::super) const NONE: u32 = u32::MAX;
+pub(in super::super) const NO_ENTRY: u32 = u32::MAX;
 
 /// A vocabulary. Several tokens may share an id; the last one is the spelling of the id.
 #[derive(Debug, Default)]
@@ -20,15 +20,15 @@ pub(in super::super) struct Vocab {
 
 /// Incremental FNV-1a hash.
 #[derive(Clone, Copy)]
-pub(super) struct Hash(u64);
+pub(super) struct VocabHash(u64);
 
-impl Hash {
-    pub fn new() -> Hash {
-        Hash(0xcbf2_9ce4_8422_2325)
+impl VocabHash {
+    pub fn new() -> VocabHash {
+        VocabHash(0xcbf2_9ce4_8422_2325)
     }
 
-    pub fn add(self, bytes: &[u8]) -> Hash {
-        Hash(bytes.iter().fold(self.0, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)))
+    pub fn add(self, bytes: &[u8]) -> VocabHash {
+        VocabHash(bytes.iter().fold(self.0, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)))
     }
 
     fn slot(self, mask: usize) -> usize {
@@ -42,9 +42,9 @@ impl Vocab {
         if (self.ends.len() + 1) * 2 > self.table.len() {
             self.grow();
         }
-        let slot = self.find(token, Hash::new().add(token.as_bytes()));
+        let slot = self.find(token, VocabHash::new().add(token.as_bytes()));
         let entry = match self.table[slot] {
-            NONE => {
+            NO_ENTRY => {
                 self.text.push_str(token);
                 self.table[slot] = self.ends.len() as u32;
                 self.ends.push(self.text.len() as u32);
@@ -57,7 +57,7 @@ impl Vocab {
             }
         };
         if id as usize >= self.by_id.len() {
-            self.by_id.resize(id as usize + 1, NONE);
+            self.by_id.resize(id as usize + 1, NO_ENTRY);
         }
         self.by_id[id as usize] = entry as u32;
     }
@@ -65,10 +65,10 @@ impl Vocab {
     fn grow(&mut self) {
         let size = (self.table.len() * 2).max(64);
         self.table.clear();
-        self.table.resize(size, NONE);
+        self.table.resize(size, NO_ENTRY);
         for entry in 0..self.ends.len() {
-            let mut slot = Hash::new().add(self.entry(entry as u32).as_bytes()).slot(size - 1);
-            while self.table[slot] != NONE {
+            let mut slot = VocabHash::new().add(self.entry(entry as u32).as_bytes()).slot(size - 1);
+            while self.table[slot] != NO_ENTRY {
                 slot = (slot + 1) & (size - 1);
             }
             self.table[slot] = entry as u32;
@@ -82,10 +82,10 @@ impl Vocab {
     }
 
     /// Returns the slot of a token, or the free slot for it.
-    fn find(&self, token: &str, hash: Hash) -> usize {
+    fn find(&self, token: &str, hash: VocabHash) -> usize {
         let mask = self.table.len() - 1;
         let mut slot = hash.slot(mask);
-        while self.table[slot] != NONE && self.entry(self.table[slot]) != token {
+        while self.table[slot] != NO_ENTRY && self.entry(self.table[slot]) != token {
             slot = (slot + 1) & mask;
         }
         slot
@@ -93,11 +93,11 @@ impl Vocab {
 
     /// Returns the id of a token.
     pub fn get(&self, token: &str) -> Option<u32> {
-        self.get_hashed(token, Hash::new().add(token.as_bytes()))
+        self.get_hashed(token, VocabHash::new().add(token.as_bytes()))
     }
 
     /// Returns the id of a token with a known hash.
-    pub(super) fn get_hashed(&self, token: &str, hash: Hash) -> Option<u32> {
+    pub(super) fn get_hashed(&self, token: &str, hash: VocabHash) -> Option<u32> {
         if self.table.is_empty() {
             return None;
         }
@@ -106,7 +106,7 @@ impl Vocab {
 
     /// Returns the spelling of an id.
     pub fn token(&self, id: u32) -> Option<&str> {
-        let entry = self.by_id.get(id as usize).copied().filter(|entry| *entry != NONE)?;
+        let entry = self.by_id.get(id as usize).copied().filter(|entry| *entry != NO_ENTRY)?;
         Some(self.entry(entry))
     }
 

@@ -2,23 +2,23 @@
 //! text.
 
 use super::super::components::Normalizers;
-use super::super::file::AddedEntry;
-use super::super::load::MAX_TOKEN_BYTES;
 use super::super::model::Vocab;
-use super::super::pattern::is_word;
+use super::super::model_loader::MAX_TOKEN_BYTES;
+use super::super::regex::is_word;
 use super::super::tokenizer_error;
+use super::super::tokenizer_file::AddedTokenEntry;
 use crate::Result;
-use crate::util::lists::sort_by;
 use crate::util::map::SortedMap;
+use crate::util::sort::sort_by;
 use serde::Deserialize;
 use serde_json::Value;
 
 /// An added token.
-pub(super) struct Added {
+pub(super) struct AddedToken {
     /// Spelling in text.
     pub content: String,
     /// Form that is matched and decoded; normalized if the token is matched in normalized text.
-    pub form: String,
+    pub matched_form: String,
     pub special: bool,
     pub normalized: bool,
     single_word: bool,
@@ -34,7 +34,7 @@ struct TokenizerConfig {
 
 /// Adds the tokens of tokenizer_config.json that tokenizer.json lacks. If both have a token,
 /// tokenizer_config.json's flags win.
-pub(super) fn merge_added_tokens(added: &mut Vec<AddedEntry>, config: &Value) -> Result<()> {
+pub(super) fn merge_added_tokens(added: &mut Vec<AddedTokenEntry>, config: &Value) -> Result<()> {
     let bad =
         |e| crate::Error::Config { file: "tokenizer_config.json".to_owned(), reason: format!("added tokens: {e}") };
     if config.get("added_tokens_decoder").is_none_or(Value::is_null) {
@@ -43,9 +43,9 @@ pub(super) fn merge_added_tokens(added: &mut Vec<AddedEntry>, config: &Value) ->
     let config = TokenizerConfig::deserialize(config).map_err(|e| bad(e.to_string()))?;
     for (id, token) in config.added_tokens_decoder {
         let id: u32 = id.parse().map_err(|_| bad(format!("{id:?} is not an id")))?;
-        let entry = AddedEntry { id, ..AddedEntry::deserialize(token).map_err(|e| bad(e.to_string()))? };
+        let entry = AddedTokenEntry { id, ..AddedTokenEntry::deserialize(token).map_err(|e| bad(e.to_string()))? };
         match added.iter_mut().find(|old| old.content == entry.content) {
-            Some(old) => *old = AddedEntry { id: old.id, ..entry },
+            Some(old) => *old = AddedTokenEntry { id: old.id, ..entry },
             None => added.push(entry),
         }
     }
@@ -55,12 +55,12 @@ pub(super) fn merge_added_tokens(added: &mut Vec<AddedEntry>, config: &Value) ->
 /// Assigns ids: tokens of the model keep the model's, others get the next free one in their order,
 /// as in the library.
 pub(super) fn added_by_id(
-    mut entries: Vec<AddedEntry>,
+    mut entries: Vec<AddedTokenEntry>,
     vocab: &Vocab,
     normalizers: &Normalizers,
-) -> Result<SortedMap<u32, Added>> {
+) -> Result<SortedMap<u32, AddedToken>> {
     sort_by(&mut entries, |a, b| a.id.cmp(&b.id));
-    let mut by_id: SortedMap<u32, Added> = SortedMap::new();
+    let mut by_id: SortedMap<u32, AddedToken> = SortedMap::new();
     let mut ids = Vocab::default();
     let mut next = vocab.len() as u32;
     for entry in entries.into_iter().filter(|entry| !entry.content.is_empty()) {
@@ -75,15 +75,15 @@ pub(super) fn added_by_id(
             next - 1
         });
         ids.insert(&entry.content, id);
-        let AddedEntry { content, special, normalized, single_word, lstrip, rstrip, .. } = entry;
+        let AddedTokenEntry { content, special, normalized, single_word, lstrip, rstrip, .. } = entry;
         let form = if normalized { normalizers.normalize(&content)?.into_owned() } else { content.clone() };
-        by_id.insert(id, Added { content, form, special, normalized, single_word, lstrip, rstrip });
+        by_id.insert(id, AddedToken { content, matched_form: form, special, normalized, single_word, lstrip, rstrip });
     }
     Ok(by_id)
 }
 
 /// Finds added tokens in text: the longest one at each position.
-pub(super) struct Matcher {
+pub(super) struct AddedTokenMatcher {
     forms: Vocab,
     /// Whether any token begins with this byte.
     first: [bool; 256],
@@ -92,7 +92,7 @@ pub(super) struct Matcher {
 }
 
 /// An added token found in text.
-pub(super) struct Match {
+pub(super) struct AddedTokenMatch {
     pub id: u32,
     /// Start, including the white space that the token absorbs.
     pub start: usize,
@@ -101,14 +101,16 @@ pub(super) struct Match {
     pub core: (usize, usize),
 }
 
-impl Matcher {
+impl AddedTokenMatcher {
     /// Creates a matcher for the tokens matched in normalized text, or for the others.
-    pub fn new(added: &SortedMap<u32, Added>, normalized: bool) -> Matcher {
-        let mut matcher = Matcher { forms: Vocab::default(), first: [false; 256], lengths: Vec::new() };
-        for (id, token) in added.iter().filter(|(_, token)| token.normalized == normalized && !token.form.is_empty()) {
-            matcher.forms.insert(&token.form, *id);
-            matcher.first[usize::from(token.form.as_bytes()[0])] = true;
-            matcher.lengths.push(token.form.len());
+    pub fn new(added: &SortedMap<u32, AddedToken>, normalized: bool) -> AddedTokenMatcher {
+        let mut matcher = AddedTokenMatcher { forms: Vocab::default(), first: [false; 256], lengths: Vec::new() };
+        for (id, token) in
+            added.iter().filter(|(_, token)| token.normalized == normalized && !token.matched_form.is_empty())
+        {
+            matcher.forms.insert(&token.matched_form, *id);
+            matcher.first[usize::from(token.matched_form.as_bytes()[0])] = true;
+            matcher.lengths.push(token.matched_form.len());
         }
         matcher.lengths.sort_unstable_by(|a, b| b.cmp(a));
         matcher.lengths.dedup();
@@ -116,7 +118,13 @@ impl Matcher {
     }
 
     /// Finds the first token from `from` on. White space before it is absorbed from `done` on.
-    pub fn find(&self, text: &str, from: usize, done: usize, added: &SortedMap<u32, Added>) -> Option<Match> {
+    pub fn find(
+        &self,
+        text: &str,
+        from: usize,
+        done: usize,
+        added: &SortedMap<u32, AddedToken>,
+    ) -> Option<AddedTokenMatch> {
         let mut at = from;
         while at < text.len() {
             let Some((id, end)) = self.at(text, at) else {
@@ -132,7 +140,7 @@ impl Matcher {
             }
             let start = if token.lstrip { before.trim_end().len().max(done) } else { at };
             let stop = if token.rstrip { text.len() - after.trim_start().len() } else { end };
-            return Some(Match { id, start, end: stop, core: (at, end) });
+            return Some(AddedTokenMatch { id, start, end: stop, core: (at, end) });
         }
         None
     }

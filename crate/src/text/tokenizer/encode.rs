@@ -1,14 +1,14 @@
 //! Text to ids: finds added tokens, normalizes and splits the text between them, and looks up the
 //! words.
 
-use super::super::model::{self, Span};
+use super::super::model::{self, WordSpan};
 use super::Tokenizer;
 use crate::Result;
 use crate::util::map::SortedMap;
 
 /// Policy that decides which special tokens spelled in a text become ids.
 #[derive(Clone, Copy)]
-pub(super) enum Honour<'a> {
+pub(super) enum SpecialTokenPolicy<'a> {
     None,
     /// All that cover none of these byte offsets.
     Except(&'a [usize]),
@@ -16,28 +16,30 @@ pub(super) enum Honour<'a> {
 
 /// Reused buffers for encoding.
 #[derive(Default)]
-pub(super) struct Scratch {
-    pub model: model::Scratch,
-    pub words: Vec<Span>,
+pub(super) struct EncodeScratch {
+    pub model: model::BpeScratch,
+    pub words: Vec<WordSpan>,
 }
 
 impl Tokenizer {
-    pub(super) fn encode_with(&self, text: &str, add_special: bool, honour: Honour) -> Result<Vec<u32>> {
-        let mut out = Vec::with_capacity(text.len() / 3 + self.frame.prefix.len() + self.frame.suffix.len());
+    pub(super) fn encode_with(&self, text: &str, add_special: bool, honour: SpecialTokenPolicy) -> Result<Vec<u32>> {
+        let mut out = Vec::with_capacity(
+            text.len() / 3 + self.sequence_template.prefix.len() + self.sequence_template.suffix.len(),
+        );
         if add_special {
-            out.extend(&self.frame.prefix);
+            out.extend(&self.sequence_template.prefix);
         }
         let mut scratch = self.scratch.borrow_mut();
         let keep = |start, end, _: u32| honour.allows(start, end);
-        self.each_part(text, false, honour, keep, |part| match part {
-            Part::Token(id) => {
+        self.for_each_part(text, false, honour, keep, |part| match part {
+            TextPart::Token(id) => {
                 out.push(id);
                 Ok(())
             }
-            Part::Text { text: chunk, start } => self.encode_chunk(chunk, start, honour, &mut scratch, &mut out),
+            TextPart::Text { text: chunk, start } => self.encode_chunk(chunk, start, honour, &mut scratch, &mut out),
         })?;
         if add_special {
-            out.extend(&self.frame.suffix);
+            out.extend(&self.sequence_template.suffix);
         }
         Ok(out)
     }
@@ -48,31 +50,31 @@ impl Tokenizer {
         &self,
         chunk: &str,
         start: usize,
-        honour: Honour,
-        scratch: &mut Scratch,
+        honour: SpecialTokenPolicy,
+        scratch: &mut EncodeScratch,
         out: &mut Vec<u32>,
     ) -> Result<()> {
         let normalized = self.normalizers.normalize(chunk)?;
-        let mut verdicts = self.normalized_verdicts(chunk, start, honour);
+        let mut verdicts = self.normalized_occurrences_allowed(chunk, start, honour);
         let keep = |_, _, id: u32| verdicts.get_mut(&id).is_none_or(|queue| queue.next().unwrap_or(false));
-        self.each_part(&normalized, true, honour, keep, |part| match part {
-            Part::Token(id) => {
+        self.for_each_part(&normalized, true, honour, keep, |part| match part {
+            TextPart::Token(id) => {
                 out.push(id);
                 Ok(())
             }
-            Part::Text { text, start: at } => self.encode_plain(text, start + at == 0, honour, scratch, out),
+            TextPart::Text { text, start: at } => self.encode_plain(text, start + at == 0, honour, scratch, out),
         })
     }
 
     /// Returns whether the first, second, … occurrence of a special token in `chunk` is allowed.
     /// Needed for tokens matched in normalized text, where the original offsets are lost.
-    fn normalized_verdicts(
+    fn normalized_occurrences_allowed(
         &self,
         chunk: &str,
         start: usize,
-        honour: Honour,
+        honour: SpecialTokenPolicy,
     ) -> SortedMap<u32, std::vec::IntoIter<bool>> {
-        if matches!(honour, Honour::None | Honour::Except([])) {
+        if matches!(honour, SpecialTokenPolicy::None | SpecialTokenPolicy::Except([])) {
             return SortedMap::new();
         }
         let specials = self.added_by_id.iter().filter(|(_, added)| added.special && added.normalized);
@@ -89,12 +91,12 @@ impl Tokenizer {
         &self,
         text: &str,
         first: bool,
-        honour: Honour,
-        scratch: &mut Scratch,
+        honour: SpecialTokenPolicy,
+        scratch: &mut EncodeScratch,
         out: &mut Vec<u32>,
     ) -> Result<()> {
-        let Scratch { model, words } = scratch;
-        let text = self.splitters.split(text, first, words)?;
+        let EncodeScratch { model, words } = scratch;
+        let text = self.pre_tokenizers.split(text, first, words)?;
         let before = out.len();
         self.model.encode(&text, words, model, out)?;
         // Unigram models have `</s>` as a regular piece. Where it is not allowed, splitting the
@@ -110,7 +112,7 @@ impl Tokenizer {
     }
 
     /// Splits words after the first character of each spelling of a special token.
-    fn cut_at_specials(&self, text: &str, words: &mut Vec<Span>) {
+    fn cut_at_specials(&self, text: &str, words: &mut Vec<WordSpan>) {
         let mut cuts: Vec<usize> = Vec::new();
         for special in self.special_spellings.iter().filter_map(|s| s.chars().next().map(|c| (s, c.len_utf8()))) {
             cuts.extend(text.match_indices(special.0.as_str()).map(|(at, _)| at + special.1));
@@ -130,13 +132,13 @@ impl Tokenizer {
 
     /// Splits `text` at added tokens and passes on the parts. `keep` accepts special tokens by
     /// range and id.
-    fn each_part(
+    fn for_each_part(
         &self,
         text: &str,
         normalized: bool,
-        honour: Honour,
+        honour: SpecialTokenPolicy,
         mut keep: impl FnMut(usize, usize, u32) -> bool,
-        mut part: impl FnMut(Part) -> Result<()>,
+        mut part: impl FnMut(TextPart) -> Result<()>,
     ) -> Result<()> {
         let matcher = if normalized { &self.normalized_matcher } else { &self.matcher };
         let (mut done, mut search) = (0, 0);
@@ -144,38 +146,38 @@ impl Tokenizer {
             let (start, end, id) = (found.start, found.end, found.id);
             // A token may absorb the white space around it, whether template or message wrote it.
             let (core, core_end) = found.core;
-            if self.is_special(id) && (matches!(honour, Honour::None) || !keep(core, core_end, id)) {
+            if self.is_special(id) && (matches!(honour, SpecialTokenPolicy::None) || !keep(core, core_end, id)) {
                 search = core_end;
                 continue;
             }
             if let Some(before) = text.get(done..start).filter(|t| !t.is_empty()) {
-                part(Part::Text { text: before, start: done })?;
+                part(TextPart::Text { text: before, start: done })?;
             }
-            part(Part::Token(id))?;
+            part(TextPart::Token(id))?;
             (done, search) = (end, end);
         }
         match text.get(done..) {
-            Some(rest) if !rest.is_empty() => part(Part::Text { text: rest, start: done }),
+            Some(rest) if !rest.is_empty() => part(TextPart::Text { text: rest, start: done }),
             _ => Ok(()),
         }
     }
 }
 
 /// Part of a text: plain text with its offset, or an added token.
-enum Part<'a> {
+enum TextPart<'a> {
     Text { text: &'a str, start: usize },
     Token(u32),
 }
 
-impl Honour<'_> {
+impl SpecialTokenPolicy<'_> {
     fn is_everything(self) -> bool {
-        matches!(self, Honour::Except([]))
+        matches!(self, SpecialTokenPolicy::Except([]))
     }
 
     fn allows(self, start: usize, end: usize) -> bool {
         match self {
-            Honour::None => false,
-            Honour::Except(places) => {
+            SpecialTokenPolicy::None => false,
+            SpecialTokenPolicy::Except(places) => {
                 let next = places.partition_point(|place| *place < start);
                 places.get(next).is_none_or(|place| *place >= end)
             }

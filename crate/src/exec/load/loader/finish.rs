@@ -1,28 +1,28 @@
 //! Transcodes a complete unit on the GPU, or on the CPU if no kernel supports the encoding.
 
-use super::super::fault;
-use super::super::write::Place;
+use super::super::plan_mismatch;
+use super::super::write::WeightRegion;
 use super::Loader;
-use super::unit::{Route, Unit, stored};
+use super::load_unit::{LoadPath, LoadUnit, stored_rows};
 use crate::Result;
-use crate::exec::load_times::Lap;
-use crate::format::{self, Bytes, Encoding, Float, Layout, Role};
-use crate::gpu::{Backend, Buffer, StepDesc, Usage, Work};
+use crate::exec::load_times::Stopwatch;
+use crate::format::{self, Encoding, Float, PartBytes, PartRole, WeightLayout};
+use crate::gpu::{Backend, Buffer, BufferUsage, Command, DispatchDesc};
 use crate::ir::WeightKind;
 use crate::kernels::Launch;
-use crate::kernels::transcode::{self, Target};
+use crate::kernels::transcode::{self, TranscodeTarget};
 use crate::plan::{Slot, WeightPlan};
 
 impl Loader<'_> {
     /// Transcodes a unit whose bytes are complete.
-    pub(super) async fn finish(&mut self, unit: Unit) -> Result<()> {
-        let plan = self.plans.get(&unit.weight).ok_or_else(|| fault(&unit.source.name, "has no plan"))?;
-        if unit.route == Route::Gpu {
+    pub(super) async fn finish(&mut self, unit: LoadUnit) -> Result<()> {
+        let plan = self.plans.get(&unit.weight).ok_or_else(|| plan_mismatch(&unit.source.name, "has no plan"))?;
+        if unit.path == LoadPath::Gpu {
             return self.finish_on_gpu(&unit, plan).await;
         }
-        let bytes = unit.parts.iter().fold(Bytes::new(), |all, p| all.with(p.role, &p.cpu));
+        let bytes = unit.parts.iter().fold(PartBytes::new(), |all, p| all.with(p.role, &p.cpu));
         if plan.kind == WeightKind::Vector {
-            let packed = format::transcode_to(&unit.source, &bytes, Layout::Dense(Float::F32))?;
+            let packed = format::transcode_to(&unit.source, &bytes, WeightLayout::Dense(Float::F32))?;
             let (words, cols) = (packed.layout.row_words(packed.cols), packed.cols);
             let values: Vec<u32> =
                 (0..packed.rows).flat_map(|r| packed.planes[0][r * words..r * words + cols].to_vec()).collect();
@@ -31,61 +31,63 @@ impl Loader<'_> {
             return Ok(());
         }
         let packed = format::transcode_to(&unit.source, &bytes, plan.layout)?;
-        if packed.column_order.as_deref() != unit.source.order.as_deref() || packed.layout != plan.layout {
+        if packed.column_order.as_deref() != unit.source.column_order.as_deref() || packed.layout != plan.layout {
             return Err(unit
                 .source
                 .unsupported("Its column order is not supported. Use a checkpoint without activation reordering."));
         }
         let (gpu, buffers) = (self.gpu, &self.buffers);
-        Place { gpu, buffers, plan, weight: unit.weight, row: unit.row }.write_packed(&packed, &unit.source)
+        WeightRegion { gpu, buffers, plan, weight: unit.weight, row: unit.row }.write_packed(&packed, &unit.source)
     }
 
-    async fn finish_on_gpu(&mut self, unit: &Unit, plan: &WeightPlan) -> Result<()> {
+    async fn finish_on_gpu(&mut self, unit: &LoadUnit, plan: &WeightPlan) -> Result<()> {
         let (rows, _) = unit.source.rows_cols();
-        let part = |role: Role| {
+        let part = |role: PartRole| {
             let held = unit.parts.iter().find(|p| p.role == role)?;
-            Some(transcode::Bytes { buffer: held.gpu.clone()?, at: 0 })
+            Some(transcode::BufferOffset { buffer: held.gpu.clone()?, at: 0 })
         };
-        let order = match &unit.source.order {
+        let order = match &unit.source.column_order {
             Some(order) => {
-                let buffer = self.gpu.buffer("order", order.len() as u64 * 4, Usage::Storage)?;
+                let buffer = self.gpu.buffer("order", order.len() as u64 * 4, BufferUsage::Storage)?;
                 self.gpu.write(&buffer, 0, bytemuck::cast_slice(order));
                 Some(buffer)
             }
             None => None,
         };
-        let held = |role: Role| unit.parts.iter().find(|p| p.role == role).map(|p| &p.cpu[..]);
-        let scale = held(Role::Scales).and_then(|scales| format::bitnet::row_scale(&unit.source, scales));
+        let held = |role: PartRole| unit.parts.iter().find(|p| p.role == role).map(|p| &p.cpu[..]);
+        let scale = held(PartRole::Scales).and_then(|scales| format::bitnet::row_scale(&unit.source, scales));
         let small = match unit.source.encoding {
             Encoding::Nvfp4 => {
-                let global = held(Role::GlobalScale).and_then(|bytes| Float::F32.get(bytes, 0));
-                Some((Role::QuantMap, format::mxfp4::half_scales(global)))
+                let global = held(PartRole::GlobalScale).and_then(|bytes| Float::F32.get(bytes, 0));
+                Some((PartRole::QuantMap, format::mxfp4::half_scales(global)))
             }
-            Encoding::Bnb8 => held(Role::Scales).map(|largest| (Role::Scales, format::bnb::row_scales(largest))),
+            Encoding::Bnb8 => {
+                held(PartRole::Scales).map(|largest| (PartRole::Scales, format::bnb::row_scales(largest)))
+            }
             _ => None,
         };
         let small = match small {
             Some((role, values)) => {
-                let buffer = self.gpu.buffer("scales", values.len() as u64 * 4, Usage::Storage)?;
+                let buffer = self.gpu.buffer("scales", values.len() as u64 * 4, BufferUsage::Storage)?;
                 self.gpu.write(&buffer, 0, bytemuck::cast_slice(&values));
                 Some((role, buffer))
             }
             None => None,
         };
-        let part = |role: Role| match &small {
-            Some((small, buffer)) if *small == role => Some(transcode::Bytes { buffer: buffer.clone(), at: 0 }),
+        let part = |role: PartRole| match &small {
+            Some((small, buffer)) if *small == role => Some(transcode::BufferOffset { buffer: buffer.clone(), at: 0 }),
             _ => part(role),
         };
         let mut launches = Vec::new();
-        for (index, run) in plan.runs.iter().enumerate() {
+        for (index, run) in plan.shards.iter().enumerate() {
             let range = unit.row.max(run.start)..(unit.row + rows).min(run.end);
             if range.is_empty() {
                 continue;
             }
             let first = range.start - unit.row;
-            let from = stored(&unit.source, first, range.len(), part, order.clone(), scale.unwrap_or(0.0));
-            let from = from.ok_or_else(|| fault(&unit.source.name, "was not staged on the GPU"))?;
-            let to = Target {
+            let from = stored_rows(&unit.source, first, range.len(), part, order.clone(), scale.unwrap_or(0.0));
+            let from = from.ok_or_else(|| plan_mismatch(&unit.source.name, "was not staged on the GPU"))?;
+            let to = TranscodeTarget {
                 layout: plan.layout,
                 cols: plan.cols as u32,
                 q: self.buffer(Slot::WeightQ(unit.weight, index), &unit.source.name)?.clone(),
@@ -95,7 +97,7 @@ impl Loader<'_> {
             let launch = transcode::transcode(&unit.source.name, &from, &to);
             launches.push(launch.ok_or_else(|| {
                 let (from, to) = (unit.source.encoding.name(), plan.layout);
-                fault(&unit.source.name, &format!("has no kernel to transcode {from} to {to}"))
+                plan_mismatch(&unit.source.name, &format!("has no kernel to transcode {from} to {to}"))
             })?);
         }
         let mut steps = Vec::new();
@@ -103,22 +105,23 @@ impl Loader<'_> {
             steps.push(self.step(launch).await?);
         }
         let program = self.gpu.program("transcode", steps)?;
-        self.gpu.submit(&[Work::Run { program: &program, grids: None }])
+        self.gpu.submit(&[Command::Run { program: &program, grids: None }])
     }
 
-    async fn step(&mut self, launch: &Launch<Buffer>) -> Result<StepDesc> {
+    async fn step(&mut self, launch: &Launch<Buffer>) -> Result<DispatchDesc> {
         if !self.pipelines.contains_key(&launch.variant) {
-            let mut lap = Lap::start();
+            let mut lap = Stopwatch::start();
             let shader = launch.variant.shader(cfg!(target_arch = "wasm32"))?;
             let pipeline = self.gpu.pipelines(std::slice::from_ref(&shader)).await?.pop();
-            let pipeline = pipeline.ok_or_else(|| fault(&launch.label, "has no pipeline: the device returned none"))?;
+            let pipeline =
+                pipeline.ok_or_else(|| plan_mismatch(&launch.label, "has no pipeline: the device returned none"))?;
             self.pipelines.insert(launch.variant.clone(), (shader, pipeline));
             self.times.compiling_ms += lap.lap();
         }
         let found = self.pipelines.get(&launch.variant);
-        let (shader, pipeline) = found.ok_or_else(|| fault(&launch.label, "has no compiled kernel"))?;
+        let (shader, pipeline) = found.ok_or_else(|| plan_mismatch(&launch.label, "has no compiled kernel"))?;
         let resolved = launch.resolve(shader)?;
-        Ok(StepDesc {
+        Ok(DispatchDesc {
             label: launch.label.clone(),
             pipeline: pipeline.clone(),
             buffers: resolved.buffers,

@@ -1,0 +1,58 @@
+//! Outputs of all rows of a sequence instead of only the last.
+
+use super::Session;
+use crate::Result;
+use crate::exec::step::{PlanBuffers, check_finite, check_logits, rows_bytes, unpad_rows};
+use crate::gpu::Backend;
+use crate::ir::Graph;
+use crate::plan::{Slot, StepKind, fuse};
+
+impl Session {
+    /// Returns the logits of every token, or the last hidden states with `hidden`: `[ids, columns]`. Afterwards the
+    /// sequence is `ids`.
+    ///
+    /// # Errors
+    /// As [`Self::prefill`]; `NotFinite` when they contain NaN or infinity.
+    pub async fn all_rows(&mut self, ids: &[u32], hidden: bool) -> Result<Vec<f32>> {
+        let graph = if hidden { self.graph.clone().without_head() } else { self.graph.clone() };
+        let all = self.graph_rows(&fuse::all_rows(graph), ids).await?;
+        all.chunks_exact((all.len() / ids.len()).max(1)).try_for_each(if hidden {
+            check_finite
+        } else {
+            check_logits
+        })?;
+        Ok(all)
+    }
+
+    /// Returns the output of a graph over the model's weights and states for each of `ids`, which become the sequence.
+    pub(in crate::exec) async fn graph_rows(&mut self, graph: &Graph, ids: &[u32]) -> Result<Vec<f32>> {
+        self.check_ids(ids, 0)?;
+        self.trim(0)?;
+        let cols = graph.value(graph.logits.unwrap_or(graph.hidden)).cols;
+        // Chunk size limited by the output buffer.
+        let fit = (self.gpu.caps().max_weight_buffer() / rows_bytes(1, cols)).max(1) as usize;
+        let chunk = self.chunk.min(ids.len()).min(fit);
+        let plan = self.model.plan(graph, StepKind::Prefill(chunk))?;
+        self.model.compile(&[&plan]).await?;
+        self.reserve(ids.len()).await?;
+        let prepared = PlanBuffers::new(&self.gpu, "every row", plan, true)?;
+        let step = self.build_step("every row", &prepared, 1)?;
+        self.update_dynamic_ropes(0, ids.len())?;
+        let mut all = Vec::with_capacity(ids.len() * step.output_cols);
+        self.update_mrope(ids)?;
+        for part in self.prefill_chunks(ids, chunk)? {
+            self.write_visible_ends(ids, part.clone())?;
+            let part = &ids[part];
+            let soft = self.stage_soft_tokens(part)?;
+            self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(soft.as_deref().unwrap_or(part)));
+            self.set_state(self.tokens.len(), part.len(), 0)?;
+            self.submit_step(&step, part.len(), Some(soft.as_deref().unwrap_or(part))).await?;
+            self.tokens.extend_from_slice(part);
+            self.written_until = self.written_until.max(self.tokens.len());
+            let bytes = self.gpu.read(&step.output, 0, rows_bytes(part.len(), step.output_cols)).await?;
+            all.extend(unpad_rows(&bytes, step.output_cols));
+        }
+        self.gpu.check().await?;
+        Ok(all)
+    }
+}

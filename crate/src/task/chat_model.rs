@@ -1,0 +1,339 @@
+//! A text-generation model with its tokenizer, chat template and generation defaults.
+
+use super::kind::Task;
+use super::language_model::{LoadedLanguageModel, Provenance, modalities, model_info};
+use super::request::{ContextOverflow, GenerateRequest};
+use super::sentence_transformers::read_json;
+use super::text_pipeline::{TextPipeline, TokenizerSources};
+use super::vision::{VisionPipeline, image_ids_of, strings_to_parts};
+use crate::exec::{MeasureOptions, Measurement, ModelFiles, RunOptions, Session};
+use crate::format::{gguf::Gguf, mlc};
+use crate::gpu::Gpu;
+use crate::hub::{Phase, Source};
+use crate::sample::GenerationConfig;
+use crate::text::{ChatInput, EncodeOptions};
+use crate::{Error, Result};
+use serde_json::{Value, json};
+use std::rc::Rc;
+
+/// Returns the conversation of a request without its `drop` oldest turns; None if no turn is left.
+fn chat_input(request: &GenerateRequest, drop: usize) -> Option<ChatInput> {
+    Some(ChatInput {
+        messages: drop_oldest_turns(request.messages.as_deref().unwrap_or_default(), drop)?,
+        tools: request.tools.clone(),
+        documents: request.documents.clone(),
+        add_generation_prompt: request.add_generation_prompt.unwrap_or(!request.continue_final_message),
+        continue_final_message: request.continue_final_message,
+        variables: request.chat_template.clone(),
+        local_time: None,
+    })
+}
+
+/// Drops the `drop` oldest turns. System messages and the last message stay. A turn is a user message with its replies,
+/// so that roles still alternate.
+fn drop_oldest_turns(messages: &[Value], drop: usize) -> Option<Vec<Value>> {
+    let role = |m: &Value| m.get("role").and_then(Value::as_str).unwrap_or("").to_string();
+    let is_system = |m: &Value| matches!(role(m).as_str(), "system" | "developer");
+    let starts: Vec<usize> = (0..messages.len()).filter(|i| role(&messages[*i]) == "user").collect();
+    if drop == 0 {
+        return Some(messages.to_vec());
+    }
+    let first_kept = *starts.get(drop)?;
+    let keep = |(i, m): (usize, &Value)| (i >= first_kept || is_system(m)).then(|| m.clone());
+    Some(messages.iter().enumerate().filter_map(keep).collect())
+}
+
+/// A loaded text-generation model with one conversation. [`Loaded::create_session`] and [`Loaded::fork`] create further
+/// conversations that share its weights.
+pub struct ChatModel {
+    /// Session of the conversation, which also holds the model.
+    pub session: Session,
+    /// Tokenizer and chat template.
+    pub text: Rc<TextPipeline>,
+    /// Name, revision and warnings of the load.
+    pub origin: Provenance,
+    /// Defaults of generation_config.json.
+    pub(super) defaults: Rc<GenerationConfig>,
+    /// Tokens that end an answer.
+    pub(super) eos: Rc<[u32]>,
+    /// Whether the session holds tokens of no conversation, so that the next answer must clear it.
+    pub(super) needs_reset: bool,
+    /// Image and video input, set by [`Self::open_eyes`].
+    pub(super) vision: Option<Rc<VisionPipeline>>,
+}
+
+impl ChatModel {
+    /// Loads weights, tokenizer and chat template.
+    ///
+    /// # Errors
+    /// Errors of the files, the configuration or the device.
+    pub async fn load(gpu: Gpu, source: &Source, name: &str, options: RunOptions) -> Result<Self> {
+        Self::load_file(gpu, source, None, name, options).await
+    }
+
+    /// Loads the model; weights and tokenizer come from `gguf` if given.
+    ///
+    /// # Errors
+    /// Errors of the files, the configuration or the device.
+    pub async fn load_file(
+        gpu: Gpu,
+        source: &Source,
+        gguf: Option<&str>,
+        name: &str,
+        options: RunOptions,
+    ) -> Result<Self> {
+        let progress = source.progress();
+        progress.phase(Phase::Config);
+        let files = match ModelFiles::open(source, gguf).await {
+            Err(error @ Error::UnknownArchitecture { .. }) => {
+                let config = read_json(source, "config.json").await?.unwrap_or_default();
+                Task::Generate.check(&config, name)?;
+                return Err(error);
+            }
+            files => files?,
+        };
+        Self::load_opened(gpu, source, files, name, options).await
+    }
+
+    /// Loads a model from files that are already open.
+    ///
+    /// # Errors
+    /// Errors of the files, the configuration or the device.
+    pub(super) async fn load_opened(
+        gpu: Gpu,
+        source: &Source,
+        files: ModelFiles,
+        name: &str,
+        options: RunOptions,
+    ) -> Result<Self> {
+        let progress = source.progress();
+        Task::Generate.check(&files.config, name)?;
+        progress.phase(Phase::Tokenizer);
+        let notes = files.gguf.as_ref().map(Gguf::warnings).unwrap_or_default();
+        let texts = match &files.gguf {
+            Some(gguf) => TokenizerSources::from_gguf(gguf)?,
+            None if mlc::is_mlc(&files.checkpoint) => {
+                TokenizerSources::from_source(source).await?.with_mlc_chat_config(source).await?
+            }
+            None => TokenizerSources::from_source(source).await?,
+        };
+        let generation = match &texts.generation_config {
+            Some(bytes) => parse("generation_config.json", bytes)?,
+            None => json!({}),
+        };
+        let defaults = GenerationConfig::read(&generation)?;
+        progress.phase(Phase::Weights);
+        let config = files.config.clone();
+        let LoadedLanguageModel { model, text, mut origin } =
+            LoadedLanguageModel::load(gpu, source, name, files, texts, options).await?;
+        let mut eos = text.tokenizer.as_ref().map_or_else(Vec::new, |t| t.eos_ids().to_vec());
+        for id in eos_token_ids(&generation).into_iter().chain(eos_token_ids(&config)) {
+            if !eos.contains(&id) {
+                eos.push(id);
+            }
+        }
+        origin.warnings.extend(notes);
+        let session = Session::new(&model)?;
+        session.ready().await?;
+        let defaults = defaults.for_model(&eos, session.vocab())?;
+        origin.warnings.extend_from_slice(&defaults.warnings);
+        progress.phase(Phase::Ready);
+        Ok(Self {
+            session,
+            text,
+            origin,
+            defaults: Rc::new(defaults),
+            eos: eos.into(),
+            needs_reset: false,
+            vision: None,
+        })
+    }
+
+    /// Enables image input for models with a vision encoder, which loads with the first image. Conversations created
+    /// from this one later share its images. A warning explains why a vision model cannot take images here.
+    ///
+    /// # Errors
+    /// Errors of the source.
+    pub async fn enable_vision(&mut self, source: Rc<Source>, gguf: Option<&str>, options: RunOptions) -> Result<()> {
+        use Error::{Config, MissingFile, UnsupportedOption};
+        let model = self.session.model();
+        self.vision = match VisionPipeline::open(&model.gpu, &model.config, model.capacity, source, gguf, options).await
+        {
+            Err(error @ (Config { .. } | MissingFile { .. } | UnsupportedOption { .. })) => {
+                self.origin.warnings.push(format!("Images are not supported: {error}"));
+                None
+            }
+            found => found?.map(Rc::new),
+        };
+        if let Some(sight) = &self.vision {
+            self.session.set_image_cache(sight.image_cache.clone());
+        }
+        Ok(())
+    }
+
+    /// Returns the image and video input.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` for a model without a vision encoder.
+    pub fn vision(&self) -> Result<&Rc<VisionPipeline>> {
+        self.vision.as_ref().ok_or_else(|| Error::UnsupportedOption {
+            architecture: self.session.graph.name.clone(),
+            option: "image input".into(),
+            hint: "Load a model whose model.info.capabilities includes 'image'.".into(),
+        })
+    }
+
+    /// Creates an empty conversation on the same model.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if its KV cache and states do not fit on the device.
+    pub fn create_session(&self) -> Result<Self> {
+        let mut session = Session::new(self.session.model())?;
+        session.set_image_cache(self.session.image_cache().clone());
+        Ok(self.with_session(session))
+    }
+
+    /// Creates a conversation on the same model that continues from this one.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if its KV cache and states do not fit on the device.
+    pub fn fork(&self) -> Result<Self> {
+        Ok(self.with_session(self.session.fork()?))
+    }
+
+    fn with_session(&self, session: Session) -> Self {
+        Self {
+            session,
+            text: self.text.clone(),
+            origin: self.origin.clone(),
+            defaults: self.defaults.clone(),
+            eos: self.eos.clone(),
+            needs_reset: self.needs_reset,
+            vision: self.vision.clone(),
+        }
+    }
+
+    /// Returns `model.info` as JSON, with the JavaScript API's field names.
+    pub fn info(&self) -> Value {
+        let model = self.session.model();
+        let mut info = model_info(model, &self.origin, "generate", model.bytes());
+        info["bytes"]["kvMost"] = json!(model.state_bytes(model.capacity));
+        info["tuning"] = json!(model.tuning);
+        info["hasChatTemplate"] = json!(self.text.has_template());
+        info["capabilities"] = modalities(self.vision.as_ref());
+        info
+    }
+
+    /// Builds the short-prefill plan ahead of later requests. Call it while the model is idle. Errors are ignored here;
+    /// they return when a request needs the plan.
+    pub fn warm_up(&mut self) {
+        let _ = self.session.prepare_short();
+    }
+
+    /// Returns the logits of the last token, or of all: `[tokens, vocab]`. Discards the conversation.
+    pub async fn logits(&mut self, ids: &[u32], all: bool) -> Result<Vec<f32>> {
+        self.needs_reset = true;
+        if all {
+            return self.session.all_rows(ids, false).await;
+        }
+        self.session.prefill(ids, 0).await?;
+        self.session.logits().await
+    }
+
+    /// Computes the perplexity of a text, in windows of the full context. Returns it with the number of predicted
+    /// tokens.
+    ///
+    /// # Errors
+    /// `Request` for fewer than two tokens; errors of the tokenizer or the device.
+    pub async fn perplexity(&mut self, text: &str) -> Result<(f64, usize)> {
+        let ids = self.text.tokenizer()?.encode(text, true)?;
+        let (mut total, mut count) = (0.0f64, 0usize);
+        for part in ids.chunks(self.session.capacity).filter(|p| p.len() > 1) {
+            let logits = self.logits(part, true).await?;
+            let vocab = logits.len() / part.len();
+            for (row, next) in logits.chunks_exact(vocab).zip(&part[1..]) {
+                let max = row.iter().copied().fold(f32::MIN, f32::max);
+                let sum: f64 = row.iter().map(|v| f64::from(v - max).exp()).sum();
+                total += sum.ln() - f64::from(row.get(*next as usize).copied().unwrap_or(f32::MIN) - max);
+                count += 1;
+            }
+        }
+        if count == 0 {
+            return Err(Error::Request {
+                parameter: "text".into(),
+                reason: "has fewer than 2 tokens. Give a longer text.".into(),
+            });
+        }
+        Ok(((total / count as f64).exp(), count))
+    }
+
+    /// Measures the model on its device. Discards the KV cache.
+    ///
+    /// # Errors
+    /// `ContextFull` if the requested lengths do not fit; errors of the device.
+    pub async fn measure(&mut self, options: &MeasureOptions) -> Result<Measurement> {
+        self.session.measure(options).await
+    }
+
+    /// Returns the prompt ids of a request. Leaves out the `drop` oldest turns of a conversation.
+    fn prompt_ids(&self, request: &GenerateRequest, drop: usize) -> Result<Option<Vec<u32>>> {
+        if let Some(ids) = &request.ids {
+            return Ok(Some(ids.clone()));
+        }
+        let tokenizer = self.text.tokenizer()?;
+        if let Some(prompt) = &request.prompt {
+            return tokenizer
+                .encode_with_options(prompt, EncodeOptions { add_special: true, parse_special: request.parse_special })
+                .map(Some);
+        }
+        let Some(mut input) = chat_input(request, drop) else { return Ok(None) };
+        let pictures = image_ids_of(&input.messages);
+        if self.vision.is_some() && self.text.needs_content_parts() {
+            strings_to_parts(&mut input.messages);
+        }
+        let mut prompt = self.text.render(&input)?;
+        if pictures.is_empty() {
+            return tokenizer.encode_prompt(&prompt).map(Some);
+        }
+        let sight = self.vision()?;
+        sight.expand_placeholders(&mut prompt, &pictures)?;
+        let ids = tokenizer.encode_prompt(&prompt)?;
+        self.session.splice_soft_tokens(&ids, &sight.placeholder_ids(tokenizer, &pictures)?).map(Some)
+    }
+
+    /// Returns the prompt ids, shortened as `request.overflow` says so that `room` tokens remain for the answer.
+    pub(super) fn fit_prompt(&self, request: &GenerateRequest, room: usize) -> Result<Vec<u32>> {
+        let limit = self.session.capacity.saturating_sub(room).max(1);
+        let full = |tokens| Err(Error::ContextFull { tokens, limit: self.session.capacity });
+        let mut ids = self.prompt_ids(request, 0)?.unwrap_or_default();
+        if request.overflow == ContextOverflow::Error {
+            return if ids.len() <= self.session.capacity { Ok(ids) } else { full(ids.len()) };
+        }
+        let mut dropped = 0;
+        while ids.len() > limit {
+            dropped += 1;
+            match self.prompt_ids(request, dropped)? {
+                Some(shorter) if request.messages.is_some() => ids = shorter,
+                // No turns: drop the oldest tokens except the first, which is the attention sink.
+                _ if request.messages.is_none() => drop(ids.drain(1..1 + ids.len() - limit)),
+                _ => return Err(Error::MessageTooLong { tokens: ids.len(), limit }),
+            }
+        }
+        Ok(ids)
+    }
+}
+
+fn parse(file: &str, bytes: &[u8]) -> Result<Value> {
+    let reason = |e: serde_json::Error| Error::Config { file: file.into(), reason: format!("is not JSON: {e}") };
+    serde_json::from_slice(bytes).map_err(reason)
+}
+
+/// Reads `eos_token_id`: one id or a list.
+fn eos_token_ids(config: &Value) -> Vec<u32> {
+    let id = |v: &Value| v.as_u64().and_then(|n| u32::try_from(n).ok());
+    match config.get("eos_token_id") {
+        Some(Value::Array(list)) => list.iter().filter_map(id).collect(),
+        Some(value) => id(value).into_iter().collect(),
+        None => Vec::new(),
+    }
+}

@@ -1,0 +1,345 @@
+//! A small backtracking matcher for regular expressions of tokenizer.json without a native splitter
+//! in the `tokenizers` library (Qwen3.5's, XLM-RoBERTa's ` {2,}`). Supports the syntax of those
+//! files and refuses the rest by name. A full engine would add 0.3 MB to the download.
+
+mod class;
+mod parse;
+
+use super::tokenizer_error;
+use crate::Result;
+use class::CharClass;
+pub(super) use class::{is_punctuation, is_word};
+use parse::{RegexNode, parse};
+
+#[derive(Debug)]
+enum RegexInst {
+    Class(CharClass),
+    /// Continue at the first target; backtrack to the second.
+    Split(usize, usize),
+    Jump(usize),
+    /// The body follows and ends in `Match`; matching continues at `next`.
+    Lookahead {
+        negative: bool,
+        next: usize,
+    },
+    Start,
+    End,
+    Match,
+}
+
+/// A compiled regular expression.
+#[derive(Debug)]
+pub(super) struct Regex {
+    program: Vec<RegexInst>,
+}
+
+/// Maximum number of instructions: repetitions are unrolled.
+const MAX_PROGRAM: usize = 20_000;
+/// Maximum number of steps per text, and per byte of it. Expressions in real files take tens of
+/// steps a byte. One that backtracks endlessly is stopped within a second.
+const MAX_STEPS: u64 = 1 << 20;
+const MAX_STEPS_PER_BYTE: u64 = 500;
+
+/// Open alternatives of a search, and its remaining steps.
+struct BacktrackState {
+    open: Vec<(usize, usize)>,
+    steps: u64,
+}
+
+/// The search exceeded its maximum number of steps.
+struct StepLimitExceeded;
+
+impl Regex {
+    pub fn new(regex: &str) -> Result<Regex> {
+        let refuse = |what: String| {
+            tokenizer_error(format!("tokenizer.json: the regular expression {regex:?} is not supported: {what}"))
+        };
+        if regex.contains(r"\p{Lm}") != regex.contains(r"\p{Lo}") {
+            return Err(refuse("\\p{Lm} and \\p{Lo} must occur together".to_owned()));
+        }
+        let node = parse(regex).map_err(refuse)?;
+        let mut program = Vec::new();
+        emit(&node, &mut program).map_err(refuse)?;
+        program.push(RegexInst::Match);
+        Ok(Regex { program })
+    }
+
+    /// Splits `text` into matches and gaps. The flag is true for matches, or for gaps if `invert`.
+    #[allow(clippy::type_complexity)] // the type that the tokenizers library expects
+    pub fn segments(&self, text: &str, invert: bool) -> Result<Vec<((usize, usize), bool)>, String> {
+        let mut out = Vec::new();
+        let mut last = 0;
+        self.each_match(text, |start, end| {
+            if last < start {
+                out.push(((last, start), invert));
+            }
+            // An empty match splits at its position.
+            if start < end {
+                out.push(((start, end), !invert));
+            }
+            last = end;
+        })?;
+        if last < text.len() {
+            out.push(((last, text.len()), invert));
+        }
+        Ok(out)
+    }
+
+    /// Returns `text` with every match replaced; `None` if there is no match.
+    pub fn replace(&self, text: &str, content: &str) -> Result<Option<String>, String> {
+        let mut out: Option<String> = None;
+        let mut last = 0;
+        self.each_match(text, |start, end| {
+            if start == end {
+                return;
+            }
+            let out = out.get_or_insert_with(String::new);
+            out.push_str(text.get(last..start).unwrap_or_default());
+            out.push_str(content);
+            last = end;
+        })?;
+        Ok(out.map(|out| out + text.get(last..).unwrap_or_default()))
+    }
+
+    fn each_match(&self, text: &str, mut found: impl FnMut(usize, usize)) -> Result<(), String> {
+        let steps = MAX_STEPS + MAX_STEPS_PER_BYTE * text.len() as u64;
+        let mut search = BacktrackState { open: Vec::new(), steps };
+        let mut at = 0;
+        while at < text.len() {
+            let end = self.run(text, 0, at, &mut search).map_err(|StepLimitExceeded| {
+                format!(
+                    "a regular expression of tokenizer.json needs more than {steps} steps for {} bytes of text",
+                    text.len()
+                )
+            })?;
+            match end {
+                Some(end) if end > at => {
+                    found(at, end);
+                    at = end;
+                }
+                empty => {
+                    if empty.is_some() {
+                        found(at, at);
+                    }
+                    at += char_at(text, at).map_or(1, char::len_utf8);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the end of the match that starts at `at`, for the program from `pc` on.
+    fn run(
+        &self,
+        text: &str,
+        pc: usize,
+        at: usize,
+        search: &mut BacktrackState,
+    ) -> Result<Option<usize>, StepLimitExceeded> {
+        let base = search.open.len();
+        search.open.push((pc, at));
+        let end = 'search: loop {
+            if search.open.len() == base {
+                break None;
+            }
+            let Some((mut pc, mut at)) = search.open.pop() else { break None };
+            loop {
+                search.steps = search.steps.checked_sub(1).ok_or(StepLimitExceeded)?;
+                match self.program.get(pc) {
+                    Some(RegexInst::Class(class)) => match char_at(text, at) {
+                        Some(c) if class.has(c) => {
+                            at += c.len_utf8();
+                            pc += 1;
+                        }
+                        _ => break,
+                    },
+                    Some(RegexInst::Split(first, second)) => {
+                        search.open.push((*second, at));
+                        pc = *first;
+                    }
+                    Some(RegexInst::Jump(to)) => pc = *to,
+                    Some(RegexInst::Lookahead { negative, next }) => {
+                        if self.run(text, pc + 1, at, search)?.is_some() == *negative {
+                            break;
+                        }
+                        pc = *next;
+                    }
+                    Some(RegexInst::Start) if at == 0 => pc += 1,
+                    Some(RegexInst::End) if at == text.len() => pc += 1,
+                    Some(RegexInst::Match) => break 'search Some(at),
+                    _ => break,
+                }
+            }
+        };
+        search.open.truncate(base);
+        Ok(end)
+    }
+}
+
+fn char_at(text: &str, at: usize) -> Option<char> {
+    text.get(at..).and_then(|rest| rest.chars().next())
+}
+
+/// Appends the instructions of `node`.
+fn emit(node: &RegexNode, program: &mut Vec<RegexInst>) -> Result<(), String> {
+    if program.len() > MAX_PROGRAM {
+        return Err(format!("more than {MAX_PROGRAM} instructions"));
+    }
+    match node {
+        RegexNode::Class(class) => program.push(RegexInst::Class(class.clone())),
+        RegexNode::Start => program.push(RegexInst::Start),
+        RegexNode::End => program.push(RegexInst::End),
+        RegexNode::Concat(nodes) => nodes.iter().try_for_each(|node| emit(node, program))?,
+        RegexNode::Alternate(nodes) => {
+            let mut jumps = Vec::new();
+            for (i, node) in nodes.iter().enumerate() {
+                let split = program.len();
+                let last = i + 1 == nodes.len();
+                if !last {
+                    program.push(RegexInst::Split(split + 1, 0));
+                }
+                emit(node, program)?;
+                if !last {
+                    jumps.push(program.len());
+                    program.push(RegexInst::Jump(0));
+                    let next = program.len();
+                    set(program, split, RegexInst::Split(split + 1, next));
+                }
+            }
+            let end = program.len();
+            jumps.into_iter().for_each(|jump| set(program, jump, RegexInst::Jump(end)));
+        }
+        RegexNode::Look { node, negative } => {
+            let look = program.len();
+            program.push(RegexInst::Lookahead { negative: *negative, next: 0 });
+            emit(node, program)?;
+            program.push(RegexInst::Match);
+            let next = program.len();
+            set(program, look, RegexInst::Lookahead { negative: *negative, next });
+        }
+        RegexNode::Repeat { node, min, max, greedy } => {
+            for _ in 0..*min {
+                emit(node, program)?;
+            }
+            let choice = |a: usize, b: usize| if *greedy { RegexInst::Split(a, b) } else { RegexInst::Split(b, a) };
+            match max {
+                None => {
+                    let split = program.len();
+                    program.push(RegexInst::Match);
+                    emit(node, program)?;
+                    program.push(RegexInst::Jump(split));
+                    let end = program.len();
+                    set(program, split, choice(split + 1, end));
+                }
+                Some(max) => {
+                    let mut splits = Vec::new();
+                    for _ in *min..*max {
+                        splits.push(program.len());
+                        program.push(RegexInst::Match);
+                        emit(node, program)?;
+                    }
+                    let end = program.len();
+                    splits.into_iter().for_each(|split| set(program, split, choice(split + 1, end)));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn set(program: &mut [RegexInst], at: usize, inst: RegexInst) {
+    if let Some(slot) = program.get_mut(at) {
+        *slot = inst;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(regex: &str, text: &str) -> Vec<String> {
+        let pattern = Regex::new(regex).expect("supported");
+        pattern
+            .segments(text, false)
+            .expect("within the step limit")
+            .into_iter()
+            .map(|((a, b), _)| text[a..b].to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn classes_groups_and_lookahead() {
+        assert_eq!(cut(r"\s+(?!\S)|\s+", "a   b  "), ["a", "  ", " ", "b", "  "]);
+        assert_eq!(cut(r"(?i:'S|'ve)", "it's I'VE"), ["it", "'s", " I", "'VE"]);
+        assert_eq!(cut(r"[^\s\p{L}]{2,3}", "a12345b"), ["a", "123", "45", "b"]);
+        assert_eq!(cut(r"\p{L}\p{M}*", "e\u{301}x"), ["e\u{301}", "x"]);
+        assert_eq!(cut(r"[a-c\-]+?|\d", "ab-1"), ["a", "b", "-", "1"]);
+        assert_eq!(cut(r"(?=(\d{3})+(?!\d))", "a1234567"), ["a1", "234", "567"]);
+    }
+
+    #[test]
+    fn replacing() {
+        let pattern = Regex::new(" {2,}").expect("supported");
+        assert_eq!(pattern.replace("a  b    c d", "_"), Ok(Some("a_b_c d".to_owned())));
+        assert_eq!(pattern.replace("a b", "_"), Ok(None));
+    }
+
+    #[test]
+    fn unsupported_syntax_is_rejected_by_name() {
+        for regex in [
+            "(?<=a)b",
+            "a++",
+            "(",
+            "[",
+            "[]",
+            "a)",
+            "\\p{Greek}",
+            "(a*)*",
+            "\\k",
+            "{2}*",
+            "a{5,2}",
+            "\\x{110000}",
+            "\\",
+        ] {
+            let error = Regex::new(regex);
+            assert!(matches!(error, Err(crate::Error::Tokenizer { .. })) || regex == "{2}*", "{regex}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn endless_backtracking_is_stopped() {
+        let text = "a".repeat(64);
+        for regex in ["(a|a)*b", "(a+)+b", "(?=(a|aa)+b)a"] {
+            let pattern = Regex::new(regex).expect("supported");
+            let error = pattern.segments(&text, false).expect_err(regex);
+            assert!(error.contains("steps for 64 bytes"), "{error}");
+            assert!(pattern.replace(&text, "").is_err(), "{regex}");
+        }
+        // Expressions in real files take few steps, also if a run of spaces is tried repeatedly.
+        let long = format!("{}end", " ".repeat(20_000));
+        let pattern = Regex::new(r"\s+(?!\S)|\s+|\p{L}+").expect("supported");
+        assert_eq!(pattern.segments(&long, false).map(|s| s.len()), Ok(3));
+    }
+
+    /// The native splitters are the reference for their expressions.
+    #[test]
+    fn agrees_with_the_native_splitters() {
+        let text = "Hello, WORLD's 12345 \u{4f60}\u{597d}\u{3002}\r\n\r\n  caf\u{e9} e\u{301}\u{1f600}\u{1f3fd}  \u{661}\u{662}\u{bd}\u{2167}\u{24b6} \u{5e9}\u{5dc}\u{5d5}\u{5dd} x_y \u{939}\u{93f}\u{928}\u{94d}\u{926}\u{940} \u{200d}don't I'LL \t\u{a0}\u{3000}end  ";
+        for regex in [
+            bitcannon::regexes::GPT2,
+            bitcannon::regexes::CL100K,
+            bitcannon::regexes::O200K,
+            bitcannon::regexes::TEKKEN,
+        ] {
+            let grammar = tokenizers::utils::recognize(regex).expect("a native splitter");
+            let bytes = text.as_bytes();
+            let mut tags = vec![0; bytes.len()];
+            bitcannon::classify::classify(bytes, &mut tags);
+            let (mut a, mut b, mut c) = (vec![0; 20], vec![0; 20], vec![0; 40]);
+            let mut spans = vec![bitcannon::Span::default(); bytes.len() + 1];
+            let n = grammar.split(bytes, &tags, &mut a, &mut b, &mut c, &mut spans);
+            let native: Vec<&str> = spans[..n].iter().map(|s| &text[s.range()]).collect();
+            assert_eq!(cut(regex, text), native, "{regex}");
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Parses regular expressions into a tree. Supports the syntax in tokenizer.json files and refuses
+//! the rest by name.
+
+use super::class::{CharCategory, CharClass, ClassItem};
+
+const MAX_REPEAT: u32 = 1000;
+const MAX_GROUP_DEPTH: usize = 100;
+
+#[derive(Debug, Clone)]
+pub(super) enum RegexNode {
+    Class(CharClass),
+    Concat(Vec<RegexNode>),
+    Alternate(Vec<RegexNode>),
+    Repeat { node: Box<RegexNode>, min: u32, max: Option<u32>, greedy: bool },
+    Look { node: Box<RegexNode>, negative: bool },
+    Start,
+    End,
+}
+
+/// Whether `node` can match the empty string: repeating it would never end.
+fn nullable(node: &RegexNode) -> bool {
+    match node {
+        RegexNode::Class(_) => false,
+        RegexNode::Start | RegexNode::End | RegexNode::Look { .. } => true,
+        RegexNode::Concat(nodes) => nodes.iter().all(nullable),
+        RegexNode::Alternate(nodes) => nodes.iter().any(nullable),
+        RegexNode::Repeat { node, min, .. } => *min == 0 || nullable(node),
+    }
+}
+
+struct RegexParser {
+    chars: Vec<char>,
+    at: usize,
+    ignore_case: bool,
+    depth: usize,
+}
+
+/// Parses an expression.
+///
+/// # Errors
+/// Names the unsupported syntax.
+pub(super) fn parse(regex: &str) -> Parsed<RegexNode> {
+    let mut parser = RegexParser { chars: regex.chars().collect(), at: 0, ignore_case: false, depth: 0 };
+    let node = parser.alternation()?;
+    if parser.at < parser.chars.len() {
+        return Err(format!("unexpected ')' at character {}", parser.at));
+    }
+    Ok(node)
+}
+
+type Parsed<T> = Result<T, String>;
+
+impl RegexParser {
+    fn peek(&self) -> Option<char> {
+        self.chars.get(self.at).copied()
+    }
+
+    fn eat(&mut self, text: &str) -> bool {
+        let hit = text.chars().enumerate().all(|(i, c)| self.chars.get(self.at + i) == Some(&c));
+        if hit {
+            self.at += text.chars().count();
+        }
+        hit
+    }
+
+    fn next(&mut self) -> Parsed<char> {
+        let c = self.peek().ok_or("unexpected end")?;
+        self.at += 1;
+        Ok(c)
+    }
+
+    fn alternation(&mut self) -> Parsed<RegexNode> {
+        let mut branches = vec![self.concatenation()?];
+        while self.eat("|") {
+            branches.push(self.concatenation()?);
+        }
+        Ok(match branches.pop() {
+            Some(only) if branches.is_empty() => only,
+            last => RegexNode::Alternate(branches.into_iter().chain(last).collect()),
+        })
+    }
+
+    fn concatenation(&mut self) -> Parsed<RegexNode> {
+        let mut nodes = Vec::new();
+        while self.peek().is_some_and(|c| c != '|' && c != ')') {
+            let atom = self.atom()?;
+            nodes.push(self.repetition(atom)?);
+        }
+        Ok(RegexNode::Concat(nodes))
+    }
+
+    fn repetition(&mut self, atom: RegexNode) -> Parsed<RegexNode> {
+        let (min, max) = if self.eat("*") {
+            (0, None)
+        } else if self.eat("+") {
+            (1, None)
+        } else if self.eat("?") {
+            (0, Some(1))
+        } else if self.peek() == Some('{') && self.chars.get(self.at + 1).is_some_and(char::is_ascii_digit) {
+            self.at += 1;
+            let min = self.number()?;
+            let max = if self.eat(",") {
+                if self.peek() == Some('}') { None } else { Some(self.number()?) }
+            } else {
+                Some(min)
+            };
+            if !self.eat("}") || max.is_some_and(|max| max < min) {
+                return Err("invalid repetition count".to_owned());
+            }
+            (min, max)
+        } else {
+            return Ok(atom);
+        };
+        if matches!(self.peek(), Some('+' | '*')) {
+            return Err("possessive repetition".to_owned());
+        }
+        if max.is_none() && nullable(&atom) {
+            return Err("unbounded repetition of an expression that may be empty".to_owned());
+        }
+        let greedy = !self.eat("?");
+        Ok(RegexNode::Repeat { node: Box::new(atom), min, max, greedy })
+    }
+
+    fn number(&mut self) -> Parsed<u32> {
+        let mut value = 0;
+        while let Some(digit) = self.peek().and_then(|c| c.to_digit(10)) {
+            value = value * 10 + digit;
+            self.at += 1;
+            if value > MAX_REPEAT {
+                return Err(format!("more than {MAX_REPEAT} repetitions"));
+            }
+        }
+        Ok(value)
+    }
+
+    fn atom(&mut self) -> Parsed<RegexNode> {
+        match self.next()? {
+            '(' => self.group(),
+            '[' => Ok(RegexNode::Class(self.class()?)),
+            '.' => Ok(self.single(ClassItem::Range('\n', '\n'), true)),
+            '^' => Ok(RegexNode::Start),
+            '$' => Ok(RegexNode::End),
+            '\\' => {
+                let item = self.escape()?;
+                Ok(self.single(item, false))
+            }
+            c @ ('*' | '+' | '?') => Err(format!("{c:?} has nothing to repeat")),
+            c => Ok(self.single(ClassItem::Range(c, c), false)),
+        }
+    }
+
+    fn single(&self, item: ClassItem, negated: bool) -> RegexNode {
+        RegexNode::Class(CharClass { items: vec![item], negated, ignore_case: self.ignore_case })
+    }
+
+    fn group(&mut self) -> Parsed<RegexNode> {
+        self.depth += 1;
+        if self.depth > MAX_GROUP_DEPTH {
+            return Err(format!("more than {MAX_GROUP_DEPTH} nested groups"));
+        }
+        let outer = self.ignore_case;
+        let look = if self.eat("?!") {
+            Some(true)
+        } else if self.eat("?=") {
+            Some(false)
+        } else {
+            if self.eat("?i:") {
+                self.ignore_case = true;
+            } else if !self.eat("?:") && self.peek() == Some('?') {
+                return Err("group other than (?:), (?i:), (?=) and (?!)".to_owned());
+            }
+            None
+        };
+        let node = self.alternation()?;
+        if !self.eat(")") {
+            return Err("unclosed group".to_owned());
+        }
+        self.ignore_case = outer;
+        self.depth -= 1;
+        Ok(match look {
+            Some(negative) => RegexNode::Look { node: Box::new(node), negative },
+            None => node,
+        })
+    }
+
+    /// Parses the inside of `[...]`.
+    fn class(&mut self) -> Parsed<CharClass> {
+        let negated = self.eat("^");
+        let mut items = Vec::new();
+        loop {
+            let item = match self.next()? {
+                ']' if !items.is_empty() => break,
+                '[' => return Err("nested character class".to_owned()),
+                '&' if self.peek() == Some('&') => return Err("intersection of character classes".to_owned()),
+                '\\' => self.escape()?,
+                c => ClassItem::Range(c, c),
+            };
+            let is_range = self.peek() == Some('-') && self.chars.get(self.at + 1).is_some_and(|c| *c != ']');
+            items.push(match item {
+                ClassItem::Range(from, _) if is_range => {
+                    self.at += 1;
+                    let to = match self.next()? {
+                        '\\' => self.escape()?,
+                        c => ClassItem::Range(c, c),
+                    };
+                    match to {
+                        ClassItem::Range(to, _) if from <= to => ClassItem::Range(from, to),
+                        _ => return Err("invalid range in a character class".to_owned()),
+                    }
+                }
+                item => item,
+            });
+        }
+        Ok(CharClass { items, negated, ignore_case: self.ignore_case })
+    }
+
+    /// Parses what follows a backslash.
+    fn escape(&mut self) -> Parsed<ClassItem> {
+        let c = self.next()?;
+        let literal = |c| Ok(ClassItem::Range(c, c));
+        match c {
+            's' | 'S' => Ok(ClassItem::Category(CharCategory::Space, c == 'S')),
+            'd' | 'D' => Ok(ClassItem::Category(CharCategory::Digit, c == 'D')),
+            'w' | 'W' => Ok(ClassItem::Category(CharCategory::Word, c == 'W')),
+            'p' | 'P' => self.category(c == 'P'),
+            'n' => literal('\n'),
+            'r' => literal('\r'),
+            't' => literal('\t'),
+            'f' => literal('\u{c}'),
+            'v' => literal('\u{b}'),
+            'u' => self.hex(4),
+            'x' if self.peek() != Some('{') => self.hex(2),
+            'x' => {
+                self.at += 1;
+                let digits = self.chars[self.at..].iter().take_while(|c| **c != '}').count();
+                let item = self.hex(digits)?;
+                self.at += 1;
+                Ok(item)
+            }
+            c if !c.is_ascii_alphanumeric() => literal(c),
+            c => Err(format!("\\{c}")),
+        }
+    }
+
+    fn hex(&mut self, digits: usize) -> Parsed<ClassItem> {
+        let text: String = self.chars.iter().skip(self.at).take(digits).collect();
+        self.at += digits;
+        let c = u32::from_str_radix(&text, 16).ok().and_then(char::from_u32);
+        c.map(|c| ClassItem::Range(c, c)).ok_or_else(|| format!("invalid character code {text:?}"))
+    }
+
+    fn category(&mut self, negated: bool) -> Parsed<ClassItem> {
+        let name: String = if self.eat("{") {
+            let name: String = self.chars.iter().skip(self.at).take_while(|c| **c != '}').collect();
+            self.at += name.chars().count() + 1;
+            name
+        } else {
+            self.next()?.to_string()
+        };
+        let (negated, bare) = match name.strip_prefix('^') {
+            Some(bare) => (!negated, bare),
+            None => (negated, name.as_str()),
+        };
+        let category = match bare {
+            "L" | "Letter" => CharCategory::Letter,
+            "Lu" => CharCategory::Upper,
+            "Lt" => CharCategory::Title,
+            "Ll" => CharCategory::Lower,
+            "Lm" | "Lo" => CharCategory::Caseless,
+            "N" | "Number" => CharCategory::Number,
+            "Nd" => CharCategory::Digit,
+            "M" | "Mark" => CharCategory::Mark,
+            "P" | "Punctuation" => CharCategory::Punctuation,
+            "S" | "Symbol" => CharCategory::Symbol,
+            "Han" => CharCategory::Han,
+            "Z" | "Space" => return Err(format!("\\p{{{bare}}}")),
+            other => return Err(format!("\\p{{{other}}}")),
+        };
+        Ok(ClassItem::Category(category, negated))
+    }
+}

@@ -1,0 +1,234 @@
+//! SentencePiece model files: reads the protobuf fields that a tokenizer needs.
+//!
+//! Source: `sentencepiece_model.proto` of google/sentencepiece, with its field numbers.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+use super::tokenizer_error;
+use crate::Result;
+
+/// A SentencePiece model.
+pub(super) struct SentencePieceModel {
+    pub pieces: Vec<SentencePiece>,
+    /// True for BPE, false for unigram.
+    pub is_bpe: bool,
+    pub byte_fallback: bool,
+    pub unk_id: usize,
+    bos_id: i64,
+    eos_id: i64,
+    pub unk_piece: String,
+    bos_piece: String,
+    eos_piece: String,
+    /// SentencePiece's character map, in the file's binary format.
+    pub charsmap: Vec<u8>,
+}
+
+/// A piece with its score.
+#[derive(Debug, Default)]
+pub(super) struct SentencePiece {
+    pub text: String,
+    pub score: f64,
+    kind: u64,
+}
+
+impl SentencePiece {
+    /// Whether the piece never occurs in text.
+    pub fn is_control(&self) -> bool {
+        self.kind == 3
+    }
+
+    /// Whether the piece is matched wherever it occurs in text.
+    pub fn is_user_defined(&self) -> bool {
+        self.kind == 4
+    }
+}
+
+/// A field of a protobuf message.
+enum ProtoField<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+impl ProtoField<'_> {
+    fn text(&self) -> String {
+        match self {
+            ProtoField::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            ProtoField::Number(_) => String::new(),
+        }
+    }
+
+    fn number(&self) -> u64 {
+        match self {
+            ProtoField::Number(number) => *number,
+            ProtoField::Bytes(_) => 0,
+        }
+    }
+}
+
+/// Reads a varint: 7 bits a byte, lowest first.
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+    let (taken, rest) = bytes.split_at_checked(count)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+/// Passes the fields of a message to `each`; `None` if the message is damaged.
+fn fields<'a>(mut bytes: &'a [u8], mut each: impl FnMut(u64, ProtoField<'a>) -> Option<()>) -> Option<()> {
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes)?;
+        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
+        let field = match key & 7 {
+            0 => ProtoField::Number(varint(&mut bytes)?),
+            1 => ProtoField::Number(number(take(&mut bytes, 8)?)),
+            2 => {
+                let length = usize::try_from(varint(&mut bytes)?).ok()?;
+                ProtoField::Bytes(take(&mut bytes, length)?)
+            }
+            5 => ProtoField::Number(number(take(&mut bytes, 4)?)),
+            _ => return None,
+        };
+        each(key >> 3, field)?;
+    }
+    Some(())
+}
+
+fn piece(bytes: &[u8]) -> Option<SentencePiece> {
+    let mut piece = SentencePiece { kind: 1, ..SentencePiece::default() };
+    fields(bytes, |at, field| {
+        match at {
+            1 => piece.text = field.text(),
+            2 => piece.score = f64::from(f32::from_bits(field.number() as u32)),
+            3 => piece.kind = field.number(),
+            _ => {}
+        }
+        Some(())
+    })?;
+    Some(piece)
+}
+
+impl SentencePieceModel {
+    /// Reads a tokenizer.model.
+    pub fn read(bytes: &[u8]) -> Result<SentencePieceModel> {
+        let mut spm = SentencePieceModel {
+            pieces: Vec::new(),
+            is_bpe: false,
+            byte_fallback: false,
+            unk_id: 0,
+            bos_id: 1,
+            eos_id: 2,
+            unk_piece: "<unk>".to_owned(),
+            bos_piece: "<s>".to_owned(),
+            eos_piece: "</s>".to_owned(),
+            charsmap: Vec::new(),
+        };
+        let mut kind = 1;
+        let read = fields(bytes, |at, field| {
+            let ProtoField::Bytes(message) = field else { return Some(()) };
+            match at {
+                1 => spm.pieces.push(piece(message)?),
+                2 => fields(message, |at, field| {
+                    match at {
+                        3 => kind = field.number(),
+                        35 => spm.byte_fallback = field.number() != 0,
+                        40 => spm.unk_id = field.number() as u32 as usize,
+                        41 => spm.bos_id = i64::from(field.number() as i32),
+                        42 => spm.eos_id = i64::from(field.number() as i32),
+                        45 => spm.unk_piece = field.text(),
+                        46 => spm.bos_piece = field.text(),
+                        47 => spm.eos_piece = field.text(),
+                        _ => {}
+                    }
+                    Some(())
+                })?,
+                3 => fields(message, |at, field| {
+                    if let (2, ProtoField::Bytes(map)) = (at, field) {
+                        spm.charsmap = map.to_vec();
+                    }
+                    Some(())
+                })?,
+                _ => {}
+            }
+            Some(())
+        });
+        spm.is_bpe = kind == 2;
+        if read.is_none() || spm.pieces.is_empty() {
+            return Err(tokenizer_error(
+                "tokenizer.model is not a valid SentencePiece model. Download it again, or add tokenizer.json",
+            ));
+        }
+        if !matches!(kind, 1 | 2) {
+            return Err(tokenizer_error(
+                "tokenizer.model is a word or character model; use a SentencePiece model of type unigram or bpe",
+            ));
+        }
+        Ok(spm)
+    }
+
+    /// Returns the id of a piece.
+    pub fn id(&self, text: &str) -> Option<usize> {
+        self.pieces.iter().position(|piece| piece.text == text)
+    }
+
+    /// Named tokens with their ids; negative ids are absent.
+    pub fn named(&self) -> [(&'static str, i64, &str); 3] {
+        [
+            ("bos_token", self.bos_id, &self.bos_piece),
+            ("eos_token", self.eos_id, &self.eos_piece),
+            ("unk_token", self.unk_id as i64, &self.unk_piece),
+        ]
+    }
+
+    /// Builds vocabulary and merges: the pieces in order, each with all pairs of pieces that form
+    /// it.
+    pub fn bpe(&self, unk: Option<&str>, byte_fallback: bool) -> Value {
+        let ids: HashMap<&str, usize> = self.pieces.iter().enumerate().map(|(id, p)| (p.text.as_str(), id)).collect();
+        let mut merges: Vec<[&str; 2]> = Vec::new();
+        for (id, piece) in self.pieces.iter().enumerate() {
+            if ids.get(piece.text.as_str()) != Some(&id) {
+                continue;
+            }
+            let cuts = piece.text.char_indices().skip(1).map(|(at, _)| piece.text.split_at(at));
+            let known = cuts.filter(|(left, right)| ids.contains_key(left) && ids.contains_key(right));
+            merges.extend(known.map(|(left, right)| [left, right]));
+        }
+        let vocab: Map<String, Value> =
+            self.pieces.iter().enumerate().map(|(id, p)| (p.text.clone(), json!(id))).collect();
+        json!({ "type": "BPE", "unk_token": unk, "fuse_unk": true, "byte_fallback": byte_fallback, "vocab": vocab,
+            "merges": merges })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_models_are_rejected() {
+        for wrong in
+            [&b""[..], b"\x0a", b"\x0a\x05\x0a\x03abc", b"{}", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"]
+        {
+            let read = SentencePieceModel::read(wrong);
+            assert_eq!(read.is_ok(), wrong.len() == 7, "{wrong:?}");
+        }
+        // One piece "abc" with score 0.5, and the model type WORD.
+        assert!(SentencePieceModel::read(b"\x0a\x0a\x0a\x03abc\x15\x00\x00\x00\x3f\x12\x02\x18\x03").is_err());
+        let spm =
+            SentencePieceModel::read(b"\x0a\x0a\x0a\x03abc\x15\x00\x00\x00\x3f\x12\x02\x18\x02").expect("a model");
+        assert!(spm.is_bpe && spm.pieces[0].score == 0.5 && spm.id("abc") == Some(0));
+    }
+}

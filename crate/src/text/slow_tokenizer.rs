@@ -1,0 +1,416 @@
+//! Converts older tokenizer files to tokenizer.json as transformers does: vocab.json with
+//! merges.txt, vocab.txt, and SentencePiece models.
+//!
+//! Source: transformers 5.23, `tokenization_utils_tokenizers.py`, `convert_slow_tokenizer.py` and the classes of
+//! `models/*/tokenization_*.py`.
+
+use bitcannon::regexes;
+use serde_json::{Map, Value, json};
+
+use super::sentencepiece::SentencePieceModel;
+use super::tokenizer_error;
+use crate::Result;
+use crate::util::base64;
+
+/// The space in SentencePiece pieces.
+const SPM_SPACE: &str = "\u{2581}";
+/// Sort key of tokens without an id, which follow all tokens that have one.
+const NO_ID: usize = 1 << 30;
+
+/// The files of a tokenizer without tokenizer.json.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SlowTokenizerFiles<'a> {
+    /// vocab.json
+    pub vocab: Option<&'a [u8]>,
+    /// merges.txt
+    pub merges: Option<&'a [u8]>,
+    /// vocab.txt
+    pub word_pieces: Option<&'a [u8]>,
+    /// tokenizer.model, spiece.model or sentencepiece.bpe.model
+    pub sentencepiece: Option<&'a [u8]>,
+    /// added_tokens.json
+    pub added_tokens: Option<&'a [u8]>,
+    /// tokenizer_config.json
+    pub tokenizer_config: Option<&'a [u8]>,
+    /// `model_type` of config.json, which implies the class if tokenizer_config.json names none.
+    pub model_type: Option<&'a str>,
+}
+
+/// A tokenizer under construction.
+struct SlowTokenizerBuilder {
+    config: Value,
+    /// The class's named special tokens, for those that tokenizer_config.json lacks.
+    defaults: &'static [(&'static str, &'static str)],
+    added: Vec<Value>,
+}
+
+const GPT2_DEFAULTS: &[(&str, &str)] =
+    &[("unk_token", "<|endoftext|>"), ("bos_token", "<|endoftext|>"), ("eos_token", "<|endoftext|>")];
+const QWEN_DEFAULTS: &[(&str, &str)] =
+    &[("unk_token", "<|endoftext|>"), ("eos_token", "<|endoftext|>"), ("pad_token", "<|endoftext|>")];
+const ROBERTA_DEFAULTS: &[(&str, &str)] = &[
+    ("bos_token", "<s>"),
+    ("eos_token", "</s>"),
+    ("sep_token", "</s>"),
+    ("cls_token", "<s>"),
+    ("unk_token", "<unk>"),
+    ("pad_token", "<pad>"),
+    ("mask_token", "<mask>"),
+];
+const BERT_DEFAULTS: &[(&str, &str)] = &[
+    ("unk_token", "[UNK]"),
+    ("sep_token", "[SEP]"),
+    ("pad_token", "[PAD]"),
+    ("cls_token", "[CLS]"),
+    ("mask_token", "[MASK]"),
+];
+const LLAMA_DEFAULTS: &[(&str, &str)] = &[("unk_token", "<unk>"), ("bos_token", "<s>"), ("eos_token", "</s>")];
+const GEMMA_DEFAULTS: &[(&str, &str)] = &[
+    ("unk_token", "<unk>"),
+    ("bos_token", "<bos>"),
+    ("eos_token", "<eos>"),
+    ("pad_token", "<pad>"),
+    ("mask_token", "<mask>"),
+];
+const T5_DEFAULTS: &[(&str, &str)] = &[("eos_token", "</s>"), ("unk_token", "<unk>"), ("pad_token", "<pad>")];
+
+impl SlowTokenizerFiles<'_> {
+    /// Builds tokenizer.json; `None` if no vocabulary is among the files.
+    ///
+    /// # Errors
+    /// `Tokenizer` if a file is missing or damaged, or the tokenizer class is not supported.
+    pub fn to_tokenizer_json(&self) -> Result<Option<String>> {
+        if self.vocab.is_none() && self.word_pieces.is_none() && self.sentencepiece.is_none() {
+            return Ok(None);
+        }
+        let config: Value = match self.tokenizer_config {
+            Some(bytes) => serde_json::from_slice(bytes)
+                .map_err(|e| tokenizer_error(format!("tokenizer_config.json is not valid JSON: {e}")))?,
+            None => Value::Null,
+        };
+        let class = self.class(&config);
+        let mut builder = SlowTokenizerBuilder { config, defaults: &[], added: Vec::new() };
+        builder.add_listed_tokens(self.added_tokens)?;
+        match self {
+            SlowTokenizerFiles { sentencepiece: Some(model), .. } => builder.sentencepiece(&class, model),
+            SlowTokenizerFiles { vocab: Some(vocab), merges, .. } => builder.byte_level(&class, vocab, *merges),
+            SlowTokenizerFiles { word_pieces: Some(words), .. } => builder.word_pieces(&class, words),
+            _ => return Ok(None),
+        }
+        .map(Some)
+    }
+
+    /// Returns the tokenizer class without `Fast`.
+    fn class(&self, config: &Value) -> String {
+        let named = config.get("tokenizer_class").and_then(Value::as_str);
+        let named = named.map(|name| name.strip_suffix("Fast").unwrap_or(name).to_owned());
+        named.unwrap_or_else(|| {
+            let of_model = match self.model_type.unwrap_or_default() {
+                kind if kind.starts_with("qwen") => "Qwen2Tokenizer",
+                "roberta" | "bart" | "longformer" | "led" => "RobertaTokenizer",
+                "xlm-roberta" => "XLMRobertaTokenizer",
+                "t5" | "mt5" | "umt5" => "T5Tokenizer",
+                "mpnet" => "MPNetTokenizer",
+                "llama" | "mistral" | "mixtral" => "LlamaTokenizer",
+                kind if kind.starts_with("gemma") => "GemmaTokenizer",
+                "bert" | "distilbert" | "electra" | "nomic_bert" => "BertTokenizer",
+                "gpt2" | "gpt_bigcode" | "starcoder2" | "whisper" | "codegen" | "phi" | "gpt_neo" | "gptj" | "opt" => {
+                    "GPT2Tokenizer"
+                }
+                _ => "",
+            };
+            of_model.to_owned()
+        })
+    }
+}
+
+impl SlowTokenizerBuilder {
+    /// Adds the tokens of added_tokens.json, a map from token to id.
+    fn add_listed_tokens(&mut self, file: Option<&[u8]>) -> Result<()> {
+        let Some(bytes) = file else { return Ok(()) };
+        let all: Map<String, Value> = serde_json::from_slice(bytes)
+            .map_err(|e| tokenizer_error(format!("added_tokens.json is not a map from token to id: {e}")))?;
+        for (token, id) in all {
+            self.add(json!({ "content": token, "id": id, "special": false, "normalized": false }));
+        }
+        Ok(())
+    }
+
+    /// Adds a token. A known token keeps its position and becomes special if this one is. Tokens in
+    /// tokenizer_config.json's `added_tokens_decoder` have the ids given there.
+    fn add(&mut self, mut token: Value) {
+        let known = self.config.get("added_tokens_decoder").and_then(Value::as_object);
+        if known.is_some_and(|known| known.values().any(|other| other.get("content") == token.get("content"))) {
+            return;
+        }
+        if token.get("id").is_none() {
+            token["id"] = json!(NO_ID + self.added.len());
+        }
+        match self.added.iter_mut().find(|other| other["content"] == token["content"]) {
+            Some(other) if token["special"] == true => other["special"] = json!(true),
+            Some(_) => {}
+            None => self.added.push(token),
+        }
+    }
+
+    /// Returns the spelling of a named special token.
+    fn named(&self, name: &str) -> Option<String> {
+        match self.config.get(name) {
+            Some(token) => token.as_str().or_else(|| token.get("content")?.as_str()).map(str::to_owned),
+            None => self.defaults.iter().find(|(other, _)| *other == name).map(|(_, token)| (*token).to_owned()),
+        }
+    }
+
+    /// Adds the named special tokens and the lists of additional ones.
+    fn add_special(&mut self) {
+        let names = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+        let lists = ["additional_special_tokens", "extra_special_tokens"];
+        let listed = lists.iter().filter_map(|list| self.config.get(*list)?.as_array()).flatten().cloned();
+        let named = names.iter().filter_map(|name| {
+            let given = self.config.get(*name).filter(|token| token.is_object()).cloned();
+            given.or_else(|| self.named(name).map(Value::String))
+        });
+        for token in named.chain(listed).collect::<Vec<_>>() {
+            let flag = |name: &str| token.get(name).and_then(Value::as_bool).unwrap_or(false);
+            let content = token.as_str().or_else(|| token.get("content")?.as_str());
+            if let Some(content) = content {
+                self.add(json!({ "content": content, "special": true, "normalized": flag("normalized"),
+                    "lstrip": flag("lstrip"), "rstrip": flag("rstrip"), "single_word": flag("single_word") }));
+            }
+        }
+    }
+
+    fn switch(&self, name: &str) -> Option<bool> {
+        self.config.get(name).and_then(Value::as_bool)
+    }
+
+    /// Assembles tokenizer.json. `model` is JSON text; `parts` has the other parts.
+    fn finish(mut self, mut parts: Value, model: &str) -> Result<String> {
+        self.add_special();
+        parts["version"] = json!("1.0");
+        parts["added_tokens"] = Value::Array(self.added);
+        let body = parts.to_string();
+        let open = body.strip_suffix('}').unwrap_or(&body);
+        Ok(format!("{open},\"model\":{model}}}"))
+    }
+
+    /// Returns the post-processor of a class that has none of its own: adds the BOS and EOS tokens
+    /// if tokenizer_config.json enables them. `id` looks up the vocabulary.
+    fn bos_eos_template(&self, id: impl Fn(&str) -> Option<usize>) -> Value {
+        let wanted = |switch: &str, name: &str| {
+            let token = self.named(name).filter(|_| self.switch(switch) == Some(true));
+            token.and_then(|token| id(&token)).map(|id| vec![json!({ "ids": [id] })]).unwrap_or_default()
+        };
+        let (first, last) = (wanted("add_bos_token", "bos_token"), wanted("add_eos_token", "eos_token"));
+        let one = |seq: &str, kind: u32| {
+            let mut parts: Vec<Value> = first.clone();
+            parts.push(json!({ "seq": seq }));
+            parts.extend(last.clone());
+            parts.iter_mut().for_each(|part| part["type_id"] = json!(kind));
+            parts
+        };
+        let both = [one("A", 0), one("B", 1)].concat();
+        json!({ "type": "TemplateProcessing", "single": one("A", 0), "pair": both })
+    }
+
+    /// Builds a tokenizer from vocab.json and merges.txt.
+    fn byte_level(mut self, class: &str, vocab: &[u8], merges: Option<&[u8]>) -> Result<String> {
+        let merges = merges.ok_or_else(|| {
+            tokenizer_error("vocab.json needs merges.txt or tokenizer.json next to it. Add one of them to the folder")
+        })?;
+        let wrong =
+            |e: &dyn std::fmt::Display| tokenizer_error(format!("vocab.json is not a map from token to id: {e}"));
+        let vocab = std::str::from_utf8(vocab).map_err(|e| wrong(&e))?;
+        let ids: Map<String, Value> = serde_json::from_str(vocab).map_err(|e| wrong(&e))?;
+        let merges = String::from_utf8_lossy(merges);
+        let lines = merges.lines().filter(|line| !line.starts_with("#version") && !line.is_empty());
+        let merges: Vec<&str> = lines.collect();
+        let prefix = self.switch("add_prefix_space").unwrap_or(false);
+        let level = json!({ "type": "ByteLevel", "add_prefix_space": prefix, "use_regex": true });
+        let mut parts = json!({ "normalizer": null, "pre_tokenizer": level, "decoder": { "type": "ByteLevel" } });
+        let id = |token: &str| ids.get(token).and_then(Value::as_u64).map(|id| id as usize);
+        match class {
+            "Qwen2Tokenizer" | "Qwen3Tokenizer" => {
+                self.defaults = QWEN_DEFAULTS;
+                let regex = regexes::CL100K.replace("{1,3}", "");
+                let split = json!({ "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated" });
+                let level = json!({ "type": "ByteLevel", "add_prefix_space": prefix, "use_regex": false });
+                parts["normalizer"] = json!({ "type": "NFC" });
+                parts["pre_tokenizer"] = json!({ "type": "Sequence", "pretokenizers": [split, level] });
+                parts["post_processor"] = self.bos_eos_template(id);
+            }
+            "RobertaTokenizer" | "BartTokenizer" | "LongformerTokenizer" | "LEDTokenizer" => {
+                self.defaults = ROBERTA_DEFAULTS;
+                let token = |name: &str| {
+                    let token = self.named(name).unwrap_or_default();
+                    id(&token).map(|id| json!([token, id]))
+                };
+                if let (Some(cls), Some(sep)) = (token("cls_token"), token("sep_token")) {
+                    parts["post_processor"] = json!({ "type": "RobertaProcessing", "cls": cls, "sep": sep });
+                }
+            }
+            "GPT2Tokenizer" | "CodeGenTokenizer" | "WhisperTokenizer" | "GPTNeoXTokenizer" => {
+                self.defaults = GPT2_DEFAULTS;
+                parts["post_processor"] = self.bos_eos_template(id);
+            }
+            other => return Err(unsupported_class(other, "vocab.json and merges.txt")),
+        }
+        let merges = serde_json::to_string(&merges).map_err(|e| wrong(&e))?;
+        self.finish(parts, &format!("{{\"type\":\"BPE\",\"vocab\":{vocab},\"merges\":{merges}}}"))
+    }
+
+    /// Builds a tokenizer from vocab.txt.
+    fn word_pieces(mut self, class: &str, words: &[u8]) -> Result<String> {
+        let words = std::str::from_utf8(words).map_err(|e| tokenizer_error(format!("vocab.txt is not UTF-8: {e}")))?;
+        let vocab: Map<String, Value> =
+            words.lines().enumerate().map(|(id, line)| (line.trim_end().to_owned(), json!(id))).collect();
+        let mpnet = class == "MPNetTokenizer";
+        match class {
+            "BertTokenizer" | "DistilBertTokenizer" | "ElectraTokenizer" | "BasicTokenizer" => {
+                self.defaults = BERT_DEFAULTS
+            }
+            "MPNetTokenizer" => self.defaults = ROBERTA_DEFAULTS,
+            other => return Err(unsupported_class(other, "vocab.txt")),
+        }
+        let token = |name: &str| {
+            let token = self.named(name).unwrap_or_default();
+            vocab.get(&token).map(|id| json!([token, id])).ok_or_else(|| {
+                tokenizer_error(format!("vocab.txt has no {token:?}, which tokenizer_config.json names `{name}`"))
+            })
+        };
+        let kind = if mpnet { "RobertaProcessing" } else { "BertProcessing" };
+        let unk = if mpnet { "[UNK]".to_owned() } else { self.named("unk_token").unwrap_or_default() };
+        let parts = json!({
+            "normalizer": { "type": "BertNormalizer", "clean_text": true,
+                "handle_chinese_chars": self.switch("tokenize_chinese_chars").unwrap_or(true),
+                "strip_accents": self.switch("strip_accents"), "lowercase": self.switch("do_lower_case").unwrap_or(true) },
+            "pre_tokenizer": { "type": "BertPreTokenizer" },
+            "post_processor": { "type": kind, "cls": token("cls_token")?, "sep": token("sep_token")? },
+            "decoder": { "type": "WordPiece", "prefix": "##" },
+        });
+        let model = json!({ "type": "WordPiece", "unk_token": unk, "vocab": vocab });
+        self.finish(parts, &model.to_string())
+    }
+
+    /// Builds a tokenizer from a SentencePiece model.
+    fn sentencepiece(mut self, class: &str, bytes: &[u8]) -> Result<String> {
+        let spm = SentencePieceModel::read(bytes)?;
+        let own: Vec<Value> = spm
+            .pieces
+            .iter()
+            .filter(|piece| piece.is_control() || piece.is_user_defined())
+            .map(|piece| json!({ "content": piece.text, "special": piece.is_control(), "normalized": false }))
+            .collect();
+        own.into_iter().for_each(|token| self.add(token));
+        let map = (!spm.charsmap.is_empty()).then(|| {
+            let map = base64::encode(&spm.charsmap);
+            json!({ "type": "Precompiled", "precompiled_charsmap": map })
+        });
+        let words = |scheme: &str| json!({ "type": "Sequence", "pretokenizers": [{ "type": "WhitespaceSplit" }, metaspace(scheme)] });
+        let mut vocab: Vec<(&str, f64)> = spm.pieces.iter().map(|piece| (piece.text.as_str(), piece.score)).collect();
+        match class {
+            "T5Tokenizer" => {
+                self.defaults = T5_DEFAULTS;
+                let count = self.config.get("extra_ids").and_then(Value::as_u64).unwrap_or(100).min(1 << 16);
+                let extra: Vec<String> = (0..count).map(|n| format!("<extra_id_{n}>")).collect();
+                vocab.extend(extra.iter().rev().map(|token| (token.as_str(), 0.0)));
+                extra.iter().for_each(|token| self.add(json!({ "content": token, "special": true })));
+                let end = vocab.iter().position(|(token, _)| *token == "</s>").unwrap_or(1);
+                let (text, last) = (|seq: &str| json!({ "seq": seq }), json!({ "ids": [end] }));
+                let parts = json!({ "normalizer": map, "pre_tokenizer": words("always"), "decoder": metaspace("always"),
+                    "post_processor": { "type": "TemplateProcessing", "single": [text("A"), last],
+                        "pair": [text("A"), last, text("B"), last] } });
+                let model = unigram(&vocab, 2, false);
+                self.finish(parts, &model)
+            }
+            "XLMRobertaTokenizer" => {
+                self.defaults = ROBERTA_DEFAULTS;
+                let names = ["bos_token", "pad_token", "eos_token", "unk_token", "mask_token"];
+                let [bos, pad, eos, unk, mask] = names.map(|name| self.named(name).unwrap_or_default());
+                let first = [&bos, &pad, &eos, &unk].map(|token| (token.as_str(), 0.0));
+                let vocab: Vec<(&str, f64)> =
+                    first.into_iter().chain(vocab.into_iter().skip(3)).chain([(mask.as_str(), 0.0)]).collect();
+                let scheme = if self.switch("add_prefix_space") == Some(false) { "never" } else { "always" };
+                let parts = json!({ "normalizer": map, "pre_tokenizer": words(scheme), "decoder": metaspace(scheme),
+                    "post_processor": { "type": "RobertaProcessing", "cls": [bos, 0], "sep": [eos, 2] } });
+                let model = unigram(&vocab, 3, false);
+                self.finish(parts, &model)
+            }
+            "LlamaTokenizer" | "CodeLlamaTokenizer" | "GemmaTokenizer" => {
+                let gemma = class == "GemmaTokenizer";
+                self.defaults = if gemma { GEMMA_DEFAULTS } else { LLAMA_DEFAULTS };
+                let prefix = !gemma && self.switch("add_prefix_space") != Some(false);
+                // Without the `legacy` flag, current classes behave differently from older ones.
+                let scheme = match self.config.get("legacy") {
+                    _ if !prefix => "never",
+                    None | Some(Value::Bool(false) | Value::Null) => "first",
+                    Some(_) => "always",
+                };
+                let mut parts = json!({ "decoder": bytes_decoder(prefix),
+                    "post_processor": self.bos_eos_template(|token| spm.id(token)) });
+                if gemma {
+                    parts["normalizer"] = space_normalizer();
+                    parts["pre_tokenizer"] = json!({ "type": "Split", "pattern": { "String": " " },
+                        "behavior": "MergedWithPrevious" });
+                } else {
+                    parts["pre_tokenizer"] = metaspace(scheme);
+                    parts["pre_tokenizer"]["split"] = json!(false);
+                }
+                let unk = self.named("unk_token").filter(|_| gemma);
+                self.finish(parts, &spm.bpe(unk.as_deref(), true).to_string())
+            }
+            _ => {
+                for (name, id, piece) in spm.named() {
+                    if id >= 0 && self.config.get(name).is_none() {
+                        if self.config.is_null() {
+                            self.config = json!({});
+                        }
+                        self.config[name] = json!(piece);
+                    }
+                }
+                let normalizers: Vec<Value> = map.into_iter().chain([space_normalizer()]).collect();
+                let replace = json!({ "type": "Replace", "pattern": { "String": SPM_SPACE }, "content": " " });
+                let decoder = if spm.byte_fallback { bytes_decoder(false) } else { replace };
+                let parts = json!({ "decoder": decoder,
+                    "normalizer": { "type": "Sequence", "normalizers": normalizers },
+                    "post_processor": self.bos_eos_template(|token| spm.id(token)) });
+                let model = if spm.is_bpe {
+                    spm.bpe(Some(&spm.unk_piece), spm.byte_fallback).to_string()
+                } else {
+                    unigram(&vocab, spm.unk_id, spm.byte_fallback)
+                };
+                self.finish(parts, &model)
+            }
+        }
+    }
+}
+
+fn unsupported_class(class: &str, files: &str) -> crate::Error {
+    let class = if class.is_empty() { "no tokenizer_class in tokenizer_config.json" } else { class };
+    tokenizer_error(format!(
+        "tokenizer.json is missing, and reading {files} is not supported for {class}. Save the tokenizer with \
+         transformers' `save_pretrained`, which writes tokenizer.json"
+    ))
+}
+
+fn metaspace(scheme: &str) -> Value {
+    json!({ "type": "Metaspace", "replacement": SPM_SPACE, "prepend_scheme": scheme })
+}
+
+/// Replaces spaces by SentencePiece's space.
+fn space_normalizer() -> Value {
+    json!({ "type": "Replace", "pattern": { "String": " " }, "content": SPM_SPACE })
+}
+
+fn bytes_decoder(strip: bool) -> Value {
+    let replace = json!({ "type": "Replace", "pattern": { "String": SPM_SPACE }, "content": " " });
+    let mut all = vec![replace, json!({ "type": "ByteFallback" }), json!({ "type": "Fuse" })];
+    if strip {
+        all.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
+    }
+    json!({ "type": "Sequence", "decoders": all })
+}
+
+fn unigram(vocab: &[(&str, f64)], unk: usize, byte_fallback: bool) -> String {
+    json!({ "type": "Unigram", "unk_id": unk, "vocab": vocab, "byte_fallback": byte_fallback }).to_string()
+}
