@@ -5,9 +5,9 @@ use jerboa::arch;
 use jerboa::audio::wav;
 use jerboa::format::gguf::{self, config::RopeFactors};
 use jerboa::format::safetensors::{header_range, parse_header};
-use jerboa::format::{Bytes, Checkpoint, CheckpointFile, ShardIndex, Weights, check_parts, detect, mlc, transcode};
+use jerboa::format::{Checkpoint, CheckpointFile, PartBytes, ShardIndex, Weights, check_parts, detect, mlc, transcode};
 use jerboa::text::{ChatInput, ChatTemplate, SpecialTokens, Tokenizer};
-use jerboa::vision::{Processor, header};
+use jerboa::vision::{ImageProcessor, header};
 use serde_json::{Value, json};
 
 /// What is made of weights: layouts, slices, and values where they are few. `data` stands for the bytes of the files.
@@ -18,7 +18,7 @@ fn read(weights: &Weights, data: &[u8]) {
         if weight.stored_bytes() > 1 << 14 || rows.saturating_mul(cols) > 1 << 16 {
             continue;
         }
-        let parts = weight.parts.iter().try_fold(Bytes::new(), |all, part| {
+        let parts = weight.parts.iter().try_fold(PartBytes::new(), |all, part| {
             assert!(part.info.range.start <= part.info.range.end, "a range that ends before it begins");
             Some(all.with(part.role, data.get(..part.info.bytes() as usize)?))
         });
@@ -48,7 +48,7 @@ pub fn gguf(bytes: &[u8]) {
     let size = bytes.len() as u64;
     let Ok(Some(file)) = gguf::parse("file", bytes, size) else { return };
     let _ = (file.tokenizer(), file.tokenizer_config(), file.stop_ids(), file.checkpoint());
-    if let Ok(family) = arch::of_gguf(&file) {
+    if let Ok(family) = arch::find_gguf(&file) {
         let _ = arch::graph(&file.config(family, &RopeFactors::default()));
         let weights = file.weights(family);
         assert!(weights.iter().all(|w| w.parts.iter().all(|p| p.info.range.end <= size)), "bytes behind the file");
@@ -64,7 +64,7 @@ fn halves(bytes: &[u8]) -> Option<(&str, &str)> {
 /// An MLC shard list, then the chat configuration.
 pub fn mlc(bytes: &[u8]) {
     let Some((list, config)) = halves(bytes) else { return };
-    let (list, config) = (mlc::parse_shards("list", list), mlc::config(config, arch::of_mlc));
+    let (list, config) = (mlc::parse_shards("list", list), mlc::config(config, arch::find_mlc));
     if let Ok((config, _)) = &config {
         let _ = arch::graph(config);
     }
@@ -79,7 +79,7 @@ pub fn mlc(bytes: &[u8]) {
 pub fn checkpoint(bytes: &[u8]) {
     let Some((config, header)) = halves(bytes) else { return };
     let Ok(config) = serde_json::from_str::<Value>(config) else { return };
-    let _ = (arch::graph(&config), arch::encoder(&config, &arch::Head::Hidden));
+    let _ = (arch::graph(&config), arch::encoder_graph(&config, &arch::EncoderHead::Hidden));
     let end = |t: &Value| t["data_offsets"][1].as_u64();
     let tensors = serde_json::from_str::<jerboa::SortedMap<String, Value>>(header).unwrap_or_default();
     let data = tensors.values().filter_map(end).max().unwrap_or(0);
@@ -94,7 +94,7 @@ pub fn checkpoint(bytes: &[u8]) {
     let side = checkpoint.tensors.keys().filter(|n| n.contains("quant_state")).map(|n| (n.clone(), state.clone()));
     let mut weights = detect(&config, &checkpoint, &side.collect());
     for weight in weights.iter_mut() {
-        weight.fit_cols(64);
+        weight.set_cols(64);
     }
     read(&weights, &[0x5a; 1 << 14]);
 }
@@ -105,11 +105,11 @@ pub fn config(bytes: &[u8]) {
     if let Ok(graph) = arch::graph(&config) {
         assert!(graph.nodes.len() < 1 << 20, "a graph of {} nodes", graph.nodes.len());
     }
-    for head in [arch::Head::Hidden, arch::Head::Score] {
-        let _ = arch::encoder(&config, &head);
+    for head in [arch::EncoderHead::Hidden, arch::EncoderHead::Score] {
+        let _ = arch::encoder_graph(&config, &head);
     }
-    let _ = (arch::speech(&config), arch::codec(&config), arch::is_encoder(&config));
-    if let Ok(processor) = Processor::from_config(&config) {
+    let _ = (arch::speech_graphs(&config), arch::codec_graph(&config), arch::is_encoder(&config));
+    if let Ok(processor) = ImageProcessor::from_config(&config) {
         for (width, height) in [(1, 1), (640, 480), (3, 5000)] {
             let _ = processor.layout(width, height);
         }
@@ -175,8 +175,8 @@ pub fn sound(bytes: &[u8]) {
 
 /// The header of a picture's file.
 pub fn picture(bytes: &[u8]) {
-    if let Ok(header) = header::Header::read(bytes) {
-        assert!(u64::from(header.width) * u64::from(header.height) <= header::MOST_PIXELS && header.width > 0);
+    if let Ok(header) = header::ImageHeader::read(bytes) {
+        assert!(u64::from(header.width) * u64::from(header.height) <= header::MAX_PIXELS && header.width > 0);
         assert!((1..=8).contains(&header.orientation));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::run::{Given, Tensors, run, tensors};
 use jerboa::arch::moonshine::{SAMPLES_PER_FRAME, SAMPLES_PER_ROW};
-use jerboa::arch::{SpeechGraphs, speech};
+use jerboa::arch::{SpeechGraphs, speech_graphs};
 use jerboa::audio::beam::{BeamOptions, BeamSearch, BeamStep, log_softmax};
 use jerboa_tests::golden::golden;
 use jerboa_tests::relative_l2;

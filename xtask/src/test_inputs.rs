@@ -16,7 +16,7 @@ mod preprocess;
 #[allow(dead_code)]
 mod variants;
 
-use variants::Spec;
+use variants::KernelEntry;
 
 /// Prefixes of environment variables that affect tests.
 const VARIABLE_PREFIXES: [&str; 5] = ["JERBOA_", "VK_", "RUST", "CHROME", "WASM_BINDGEN_"];
@@ -24,7 +24,7 @@ const VARIABLE_PREFIXES: [&str; 5] = ["JERBOA_", "VK_", "RUST", "CHROME", "WASM_
 /// State of the repository and of the tools that run it.
 pub struct TestInputs {
     rest: u64,
-    specs: BTreeMap<String, Spec>,
+    specs: BTreeMap<String, KernelEntry>,
     /// Shader sources by path.
     files: BTreeMap<String, String>,
     /// Cache of kernel hashes, by kernel name.
@@ -53,7 +53,7 @@ impl TestInputs {
         let specs = toml::from_str(variants).context("shaders/variants.toml")?;
         let files = files
             .iter()
-            .map(|(path, text)| (path.clone(), variants::code(text).map(|line| format!("{line}\n")).collect()))
+            .map(|(path, text)| (path.clone(), variants::code_lines(text).map(|line| format!("{line}\n")).collect()))
             .collect();
         Ok(Self { rest, specs, files, known: Mutex::default() })
     }

@@ -57,7 +57,7 @@ mod native {
                     $(.subcommand($command(Command::new($name).about($about).arg_required_else_help(true))))*
             }
 
-            async fn run(name: &str, given: &Given) -> Result<()> {
+            async fn run(name: &str, given: &CliArgs) -> Result<()> {
                 match name {
                     $($name => $run(given).await,)*
                     other => Err(format!("unknown command '{other}'. Run with --help to list the commands.")),

@@ -67,7 +67,7 @@ async function answer(mounts, more, gzip, path, request, response) {
   const relative = normalize(`/${path.slice(mount?.length ?? 0)}`);
   const file = mount === undefined ? undefined : join(mounts[mount], relative.endsWith("/") ? `${relative}index.html` : relative);
   const info = file && (await stat(file).catch(() => undefined));
-  if (!info?.isFile()) return void response.writeHead(404).end();
+  if (!info?.isFile()) return void response.writeHead(404, more).end();
   const etag = `"${info.size}-${info.mtimeMs}"`;
   const headers = { "Content-Type": TYPES[extname(file)] ?? "application/octet-stream", "Accept-Ranges": "bytes", ETag: etag, "Cache-Control": "no-cache", ...more };
   const range = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? "");
