@@ -2,11 +2,12 @@
 //! subgroups, uploads that bypass WebAssembly memory, and replay of a recorded program in one call.
 
 use super::{
-    Backend, Caps, Created, DeviceOptions, Grid, Group, Implementation, StepDesc, Uniforms, Usage, Work, out_of_memory,
+    Backend, BufferUsage, Caps, Command, DeviceOptions, DispatchDesc, Grid, ResourceCounts, SubmitGrouping,
+    UniformArena, WebGpuImplementation, out_of_memory,
 };
 use crate::device::preprocess::Access;
 use crate::device::registry::Shader;
-use crate::device::{MatrixUnits, MatrixWords};
+use crate::device::{MatrixDialect, SubgroupMatrix};
 use crate::{Error, Result};
 use js_sys::{Array, Float64Array, Int32Array, Promise, Reflect, Uint8Array, Uint32Array};
 use std::cell::{Cell, RefCell};
@@ -60,9 +61,9 @@ extern "C" {
 }
 
 /// Closes the device when its last handle is dropped; on the main thread nothing else would end it.
-struct Device(JsGpu);
+struct OwnedJsGpu(JsGpu);
 
-impl Deref for Device {
+impl Deref for OwnedJsGpu {
     type Target = JsGpu;
 
     fn deref(&self) -> &JsGpu {
@@ -70,7 +71,7 @@ impl Deref for Device {
     }
 }
 
-impl Drop for Device {
+impl Drop for OwnedJsGpu {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -78,13 +79,13 @@ impl Drop for Device {
 
 /// A WebGPU device of the browser.
 pub struct BrowserGpu {
-    js: Rc<Device>,
+    js: Rc<OwnedJsGpu>,
     caps: Caps,
     bytes: Rc<Cell<u64>>,
 }
 
 struct BufferInner {
-    js: Rc<Device>,
+    js: Rc<OwnedJsGpu>,
     slot: u32,
     size: u64,
     bytes: Rc<Cell<u64>>,
@@ -108,7 +109,7 @@ impl Buffer {
     }
 
     /// Whether both handles refer to the same buffer.
-    pub fn same(&self, other: &Buffer) -> bool {
+    pub fn is_same_buffer(&self, other: &Buffer) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }
 }
@@ -125,7 +126,7 @@ pub struct Pipeline(u32);
 
 /// A recorded chain of dispatches.
 pub struct Program {
-    js: Rc<Device>,
+    js: Rc<OwnedJsGpu>,
     slot: u32,
     labels: Vec<String>,
     grids: RefCell<Vec<Grid>>,
@@ -158,13 +159,13 @@ pub struct Readback(Promise);
 impl Readback {
     /// Waits for the bytes.
     pub async fn wait(self) -> Result<Vec<u8>> {
-        let bytes = JsFuture::from(self.0).await.map_err(|e| Error::DeviceLost { reason: message(&e) })?;
+        let bytes = JsFuture::from(self.0).await.map_err(|e| Error::DeviceLost { reason: exception_message(&e) })?;
         Ok(Uint8Array::from(bytes).to_vec())
     }
 }
 
 /// The message of a JavaScript exception.
-fn message(error: &JsValue) -> String {
+fn exception_message(error: &JsValue) -> String {
     let text = Reflect::get(error, &"message".into()).ok().and_then(|m| m.as_string());
     text.unwrap_or_else(|| format!("{error:?}"))
 }
@@ -181,41 +182,47 @@ impl BrowserGpu {
     /// `DeviceLost`.
     pub async fn read_js(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Uint8Array> {
         let read = JsFuture::from(self.js.read(buffer.0.slot, offset as f64, size as f64)).await;
-        Ok(Uint8Array::from(read.map_err(|e| Error::DeviceLost { reason: message(&e) })?))
+        Ok(Uint8Array::from(read.map_err(|e| Error::DeviceLost { reason: exception_message(&e) })?))
     }
 
     /// Changes how many dispatches go into one command buffer, for later submits.
-    pub fn set_group(&self, group: Group) {
+    pub fn set_submit_grouping(&self, group: SubmitGrouping) {
         self.js.set_group(group.size());
     }
 }
 
 /// What the user can do; www/src/no-webgpu.tsx gives the same advice in more detail.
-const NO_WEBGPU: &str = "Use Chrome or Edge 113 or later, Safari 26 or later, or Firefox 141 or later (145 on the Mac). Open the page over https or from localhost and enable hardware acceleration in the browser's settings.";
+const NO_WEBGPU_HINT: &str = "Use Chrome or Edge 113 or later, Safari 26 or later, or Firefox 141 or later (145 on the Mac). Open the page over https or from localhost and enable hardware acceleration in the browser's settings.";
 
 impl Backend for BrowserGpu {
     async fn open(options: &DeviceOptions) -> Result<Self> {
         let agent = navigator("userAgent").as_string().unwrap_or_default();
         let touch_points = navigator("maxTouchPoints").as_f64().map_or(0, |n| n as u32).max(options.touch_points);
-        let implementation = Implementation::of(&agent, touch_points);
+        let implementation = WebGpuImplementation::from_user_agent(&agent, touch_points);
         let webkit = implementation.is_webkit();
         // WebKit miscompiles native f16.
-        let opened = JsGpu::open(options.f16 && !webkit, options.subgroups, options.matrix, options.least).await;
-        let js: JsGpu =
-            opened.map_err(|e| Error::NoWebGpu { reason: message(&e), hint: NO_WEBGPU.into() })?.unchecked_into();
-        js.set_group(options.group.unwrap_or(if webkit { Group::Of(1) } else { Group::Free }).size());
+        let opened = JsGpu::open(options.f16 && !webkit, options.subgroups, options.matrix, options.min_limits).await;
+        let js: JsGpu = opened
+            .map_err(|e| Error::NoWebGpu { reason: exception_message(&e), hint: NO_WEBGPU_HINT.into() })?
+            .unchecked_into();
+        js.set_group(
+            options
+                .submit_grouping
+                .unwrap_or(if webkit { SubmitGrouping::Dispatches(1) } else { SubmitGrouping::Free })
+                .size(),
+        );
         let caps = Caps { agent, ..caps_of(&js.facts(), implementation, options) };
-        Ok(Self { js: Rc::new(Device(js)), caps, bytes: Rc::default() })
+        Ok(Self { js: Rc::new(OwnedJsGpu(js)), caps, bytes: Rc::default() })
     }
 
     fn caps(&self) -> &Caps {
         &self.caps
     }
 
-    fn buffer(&self, label: &str, size: u64, usage: Usage) -> Result<Buffer> {
+    fn buffer(&self, label: &str, size: u64, usage: BufferUsage) -> Result<Buffer> {
         let size = size.max(16).next_multiple_of(16);
-        self.fits(label, size)?;
-        let made = self.js.buffer(label, size as f64, usage == Usage::Uniform);
+        self.check_size(label, size)?;
+        let made = self.js.buffer(label, size as f64, usage == BufferUsage::Uniform);
         let slot = made.map_err(|_| out_of_memory(label, size, self.caps.max_weight_buffer()))?;
         self.bytes.set(self.bytes.get() + size);
         Ok(Buffer(Rc::new(BufferInner { js: self.js.clone(), slot, size, bytes: self.bytes.clone() })))
@@ -241,7 +248,7 @@ impl Backend for BrowserGpu {
         let made = JsFuture::from(self.js.compile(&labels, &texts, &layouts));
         async {
             let made = made.await.map_err(|e| {
-                let text = message(&e);
+                let text = exception_message(&e);
                 if let Some(reason) = text.strip_prefix("lost:") {
                     return Error::DeviceLost { reason: reason.into() };
                 }
@@ -252,12 +259,12 @@ impl Backend for BrowserGpu {
         }
     }
 
-    fn program(&self, label: &str, steps: Vec<StepDesc>) -> Result<Program> {
-        let uniforms = Uniforms::of(&steps);
-        let arena = self.buffer(label, uniforms.bytes.len().max(16) as u64, Usage::Uniform)?;
+    fn program(&self, label: &str, steps: Vec<DispatchDesc>) -> Result<Program> {
+        let uniforms = UniformArena::pack(&steps);
+        let arena = self.buffer(label, uniforms.bytes.len().max(16) as u64, BufferUsage::Uniform)?;
         self.write(&arena, 0, &uniforms.bytes);
         let (mut packed, mut labels, mut grids, mut owned) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (step, start) in steps.into_iter().zip(uniforms.starts) {
+        for (step, start) in steps.into_iter().zip(uniforms.offsets) {
             packed.push(step.pipeline.0 as i32);
             packed.extend(step.grid.map(|g| g as i32));
             match &step.params {
@@ -277,18 +284,18 @@ impl Backend for BrowserGpu {
         Ok(Program { js: self.js.clone(), slot, labels, grids: grids.into(), _owned: owned })
     }
 
-    fn regrid(&self, program: &Program, grids: &[Grid]) {
+    fn set_grids(&self, program: &Program, grids: &[Grid]) {
         self.js.regrid(program.slot, &Uint32Array::from(grids.as_flattened()));
         *program.grids.borrow_mut() = grids.to_vec();
     }
 
-    fn submit(&self, work: &[Work<'_>]) -> Result<()> {
+    fn submit(&self, work: &[Command<'_>]) -> Result<()> {
         // Consecutive programs with recorded grids are replayed together: one call, one pass, one submit.
         let mut programs = [0u32; 64];
         let mut count = 0;
         for part in work {
             match part {
-                Work::Run { program, grids: None } if count < programs.len() => {
+                Command::Run { program, grids: None } if count < programs.len() => {
                     programs[count] = program.slot;
                     count += 1;
                     continue;
@@ -300,11 +307,11 @@ impl Backend for BrowserGpu {
                 _ => {}
             }
             match part {
-                Work::Run { program, grids } => {
+                Command::Run { program, grids } => {
                     let flat = grids.map(|g| Uint32Array::from(g.as_flattened()));
                     self.js.run(&[program.slot], flat);
                 }
-                Work::Copy { from, to, size } => {
+                Command::Copy { from, to, size } => {
                     self.js.copy(from.0.0.slot, from.1 as f64, to.0.0.slot, to.1 as f64, *size as f64);
                 }
             }
@@ -315,19 +322,19 @@ impl Backend for BrowserGpu {
         Ok(())
     }
 
-    fn read_later(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Readback> {
+    fn start_read(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Readback> {
         Ok(Readback(self.js.read(buffer.0.slot, offset as f64, size as f64)))
     }
 
     fn wait_idle(&self) -> impl Future<Output = Result<()>> {
         let done = JsFuture::from(self.js.idle());
-        async { done.await.map(|_| ()).map_err(|e| Error::DeviceLost { reason: message(&e) }) }
+        async { done.await.map(|_| ()).map_err(|e| Error::DeviceLost { reason: exception_message(&e) }) }
     }
 
     async fn profile(&self, program: &Program, grids: Option<&[Grid]>) -> Result<Vec<f64>> {
         let profile = |grids: &[Grid]| self.js.profile(program.slot, &Uint32Array::from(grids.as_flattened()));
         let times = grids.map_or_else(|| profile(&program.grids.borrow()), profile);
-        let times = JsFuture::from(times).await.map_err(|e| Error::DeviceLost { reason: message(&e) })?;
+        let times = JsFuture::from(times).await.map_err(|e| Error::DeviceLost { reason: exception_message(&e) })?;
         Ok(Float64Array::from(times).to_vec())
     }
 
@@ -335,7 +342,7 @@ impl Backend for BrowserGpu {
         let error = JsFuture::from(self.js.take_error()).await;
         let text = match error {
             Ok(value) => value.as_string(),
-            Err(e) => Some(format!("lost:{}", message(&e))),
+            Err(e) => Some(format!("lost:{}", exception_message(&e))),
         };
         let Some(text) = text else { return Ok(()) };
         let (kind, reason) = text.split_once(':').unwrap_or(("invalid", &text));
@@ -348,16 +355,16 @@ impl Backend for BrowserGpu {
         })
     }
 
-    fn created(&self) -> Created {
+    fn resource_counts(&self) -> ResourceCounts {
         let counts = self.js.created().to_vec();
         let [buffers, pipelines, bind_groups] = [0, 1, 2].map(|i| counts.get(i).copied().unwrap_or(0.0) as u64);
-        Created { buffers, pipelines, bind_groups, bytes: self.bytes.get() }
+        ResourceCounts { buffers, pipelines, bind_groups, bytes: self.bytes.get() }
     }
 }
 
 /// Estimates GPU memory, which browsers do not report: half of `navigator.deviceMemory` (at most 8 GB, not available
 /// everywhere), or the largest buffer where that is more.
-fn memory_of(largest: u64) -> u64 {
+fn estimate_memory(largest: u64) -> u64 {
     let gigabytes = navigator("deviceMemory").as_f64().unwrap_or(0.0);
     largest.max((gigabytes * 0.5 * f64::from(1 << 30)) as u64)
 }
@@ -368,12 +375,12 @@ fn navigator(name: &str) -> JsValue {
     Reflect::get(&navigator, &name.into()).unwrap_or(JsValue::UNDEFINED)
 }
 
-fn caps_of(facts: &JsValue, implementation: Implementation, options: &DeviceOptions) -> Caps {
+fn caps_of(facts: &JsValue, implementation: WebGpuImplementation, options: &DeviceOptions) -> Caps {
     let get = |name: &str| Reflect::get(facts, &name.into()).unwrap_or(JsValue::UNDEFINED);
     let text = |name: &str| get(name).as_string().unwrap_or_default();
     let number = |name: &str| get(name).as_f64().unwrap_or(0.0);
     let flag = |name: &str| get(name).is_truthy();
-    let cap = |limit: f64| options.cap(limit as u64);
+    let cap = |limit: f64| options.limit_buffer_size(limit as u64);
     let webkit = implementation.is_webkit();
     let storage = number("maxWorkgroupStorage") as u32;
     let (vendor, lanes) = (text("vendor"), (number("subgroupMin") as u32, number("subgroupMax") as u32));
@@ -385,9 +392,9 @@ fn caps_of(facts: &JsValue, implementation: Implementation, options: &DeviceOpti
     // Pairs of (matrix size, 1 for f16 inputs).
     let listed = Uint32Array::from(get("matrices")).to_vec();
     let listed: Vec<_> = listed.chunks_exact(2).map(|pair| (pair[0], pair[1] == 1)).collect();
-    let words = if flag("standardMatrices") { MatrixWords::Standard } else { MatrixWords::Chromium };
+    let words = if flag("standardMatrices") { MatrixDialect::Standard } else { MatrixDialect::Chromium };
     Caps {
-        matrix: MatrixUnits::best(&listed, own, &vendor, words),
+        matrix: SubgroupMatrix::best(&listed, own, &vendor, words),
         vendor,
         architecture: text("architecture"),
         description: text("description"),
@@ -397,15 +404,15 @@ fn caps_of(facts: &JsValue, implementation: Implementation, options: &DeviceOpti
         timestamps: flag("timestamps"),
         max_buffer_size: cap(number("maxBufferSize")),
         max_binding_size: cap(number("maxBindingSize")),
-        memory: implementation.memory().or_else(|| Some(memory_of(number("maxBufferSize") as u64))),
+        memory: implementation.memory_limit().or_else(|| Some(estimate_memory(number("maxBufferSize") as u64))),
         max_workgroup_storage: if webkit { storage.min(16 << 10) } else { storage },
         max_invocations: number("maxInvocations") as u32,
         packed_dot: flag("packedDot"),
         webkit,
-        ios: matches!(implementation, Implementation::IPhone | Implementation::IPad),
+        ios: matches!(implementation, WebGpuImplementation::IPhone | WebGpuImplementation::IPad),
         software: flag("software"),
         agent: String::new(),
-        tuned: options.table(),
-        force: options.force,
+        tuned: options.tuning_table(),
+        force: options.variant_override,
     }
 }

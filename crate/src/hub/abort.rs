@@ -16,7 +16,7 @@ struct AbortState {
     next_id: u64,
     wakers: SortedMap<u64, Waker>,
     #[cfg(target_arch = "wasm32")]
-    heard: Option<browser::Heard>,
+    heard: Option<browser::SignalListener>,
 }
 
 /// Abort flag shared by the caller and the work it aborts. Clones share the state, and any thread can set it.
@@ -103,12 +103,12 @@ mod browser {
 
     /// Listener on an `AbortSignal`, removed with the flag: a signal may live as long as its page.
     #[derive(Debug)]
-    pub(super) struct Heard {
+    pub(super) struct SignalListener {
         signal: AbortSignal,
         listener: Closure<dyn FnMut()>,
     }
 
-    impl Drop for Heard {
+    impl Drop for SignalListener {
         fn drop(&mut self) {
             let listener = self.listener.as_ref().unchecked_ref();
             // A listener that cannot be removed has no effect any more.
@@ -128,7 +128,7 @@ mod browser {
             let listener = Closure::new(move || state.upgrade().into_iter().for_each(|state| AbortFlag(state).abort()));
             // A signal that accepts no listener cannot abort; ignore the error.
             let _ = signal.add_event_listener_with_callback("abort", listener.as_ref().unchecked_ref());
-            flag.lock().heard = Some(Heard { signal: signal.clone(), listener });
+            flag.lock().heard = Some(SignalListener { signal: signal.clone(), listener });
             flag
         }
     }

@@ -9,13 +9,13 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{AbortController, Blob, Cache, ReadableStreamDefaultReader};
 
-use super::cache::{Store, StoreError};
+use super::cache::{KeyValueStore, StoreError};
 use super::chunk::Chunk;
 use super::parts::{self, FileInfo, PartSource};
 use super::progress::Progress;
-use super::remote::Fault;
-use super::transport::{Body, Failure, Headers, Method, Request, Response, Transport};
-use crate::device::Implementation;
+use super::remote::ReadFault;
+use super::transport::{HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport, TransportError};
+use crate::device::WebGpuImplementation;
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
 
@@ -27,12 +27,12 @@ extern "C" {
 }
 
 /// The message of a JavaScript exception.
-fn describe(error: &JsValue) -> String {
+fn exception_message(error: &JsValue) -> String {
     let text = Reflect::get(error, &"message".into()).ok().and_then(|m| m.as_string()).filter(|m| !m.is_empty());
     text.or_else(|| error.as_string()).unwrap_or_else(|| format!("{error:?}"))
 }
 
-fn property(object: &JsValue, name: &str) -> Option<JsValue> {
+fn get_property(object: &JsValue, name: &str) -> Option<JsValue> {
     Reflect::get(object, &name.into()).ok().filter(|v| !v.is_undefined() && !v.is_null())
 }
 
@@ -42,9 +42,9 @@ pub struct BrowserTransport {}
 
 /// Aborts its request when dropped.
 #[derive(Debug)]
-struct Cancel(AbortController);
+struct AbortOnDrop(AbortController);
 
-impl Drop for Cancel {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -55,18 +55,20 @@ impl Drop for Cancel {
 pub struct BrowserBody {
     /// `None` if the response has no body.
     reader: Option<ReadableStreamDefaultReader>,
-    _cancel: Cancel,
+    _cancel: AbortOnDrop,
 }
 
 impl Transport for BrowserTransport {
     type Body = BrowserBody;
 
-    async fn send(&self, request: Request) -> Result<Response<BrowserBody>, Failure> {
-        let failure = |error: JsValue| Failure(describe(&error));
-        let cancel = Cancel(AbortController::new().map_err(failure)?);
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse<BrowserBody>, TransportError> {
+        let failure = |error: JsValue| TransportError(exception_message(&error));
+        let cancel = AbortOnDrop(AbortController::new().map_err(failure)?);
         let headers = Object::new();
         let set = |object: &Object, name: &str, value: &JsValue| {
-            Reflect::set(object, &name.into(), value).map(|_| ()).map_err(|error| Failure(describe(&error)))
+            Reflect::set(object, &name.into(), value)
+                .map(|_| ())
+                .map_err(|error| TransportError(exception_message(&error)))
         };
         if let Some(range) = &request.range {
             set(&headers, "range", &range.into())?;
@@ -75,53 +77,57 @@ impl Transport for BrowserTransport {
             set(&headers, "authorization", &format!("Bearer {token}").into())?;
         }
         let init = Object::new();
-        set(&init, "method", &if request.method == Method::Head { "HEAD" } else { "GET" }.into())?;
+        set(&init, "method", &if request.method == HttpMethod::Head { "HEAD" } else { "GET" }.into())?;
         set(&init, "headers", &headers)?;
         // Files are stored in the Cache API; a second copy in the HTTP cache would waste its space.
         set(&init, "cache", &"no-store".into())?;
         set(&init, "signal", &cancel.0.signal())?;
-        let response = JsFuture::from(global_fetch(&request.url, &init)).await.map_err(|error| unanswered(&error))?;
+        let response =
+            JsFuture::from(global_fetch(&request.url, &init)).await.map_err(|error| fetch_failure(&error))?;
         let response: web_sys::Response = response.dyn_into().map_err(failure)?;
         let visible = response.headers();
-        let headers = Headers::read(|name| visible.get(name).ok().flatten());
+        let headers = HttpHeaders::read(|name| visible.get(name).ok().flatten());
         let reader = match response.body() {
             Some(stream) => Some(ReadableStreamDefaultReader::new(&stream).map_err(failure)?),
             None => None,
         };
-        Ok(Response { status: response.status(), headers, body: BrowserBody { reader, _cancel: cancel } })
+        Ok(HttpResponse { status: response.status(), headers, body: BrowserBody { reader, _cancel: cancel } })
     }
 }
 
 /// Describes a failed fetch. Browsers report an unreachable server and a CORS refusal alike.
-fn unanswered(error: &JsValue) -> Failure {
-    let navigator = property(&js_sys::global(), "navigator");
-    let online = navigator.and_then(|navigator| property(&navigator, "onLine")).and_then(|online| online.as_bool());
-    Failure(match online {
+fn fetch_failure(error: &JsValue) -> TransportError {
+    let navigator = get_property(&js_sys::global(), "navigator");
+    let online = navigator.and_then(|navigator| get_property(&navigator, "onLine")).and_then(|online| online.as_bool());
+    TransportError(match online {
         Some(false) => "this device is offline".to_string(),
-        _ => format!("{}: the server does not answer, or does not allow this page to read it (CORS)", describe(error)),
+        _ => format!(
+            "{}: the server does not answer, or does not allow this page to read it (CORS)",
+            exception_message(error)
+        ),
     })
 }
 
-impl Body for BrowserBody {
-    async fn next(&mut self) -> Result<Option<Chunk>, Failure> {
+impl ResponseBody for BrowserBody {
+    async fn next(&mut self) -> Result<Option<Chunk>, TransportError> {
         let Some(reader) = &self.reader else { return Ok(None) };
-        let result = JsFuture::from(reader.read()).await.map_err(|error| Failure(describe(&error)))?;
-        if property(&result, "done").is_some_and(|done| done.is_truthy()) {
+        let result = JsFuture::from(reader.read()).await.map_err(|error| TransportError(exception_message(&error)))?;
+        if get_property(&result, "done").is_some_and(|done| done.is_truthy()) {
             return Ok(None);
         }
-        let value = property(&result, "value").and_then(|value| value.dyn_into::<Uint8Array>().ok());
+        let value = get_property(&result, "value").and_then(|value| value.dyn_into::<Uint8Array>().ok());
         value
             .map(|bytes| Some(Chunk::from_js(bytes)))
-            .ok_or_else(|| Failure("the response stream returned no bytes".to_string()))
+            .ok_or_else(|| TransportError("the response stream returned no bytes".to_string()))
     }
 }
 
 /// The cache's name, with a number for its layout.
-const CACHE: &str = "jerboa-models-1";
+const CACHE_NAME: &str = "jerboa-models-1";
 /// Entries of at least this many bytes are read and written on separate threads.
-const LARGE: u64 = 256 << 10;
+const LARGE_ENTRY_BYTES: u64 = 256 << 10;
 /// Prefix of entry URLs. The `.invalid` host cannot exist, so no entry collides with one of the page's.
-const PREFIX: &str = "https://jerboa.invalid/";
+const ENTRY_URL_PREFIX: &str = "https://jerboa.invalid/";
 
 #[wasm_bindgen(module = "/js/cache.js")]
 extern "C" {
@@ -150,12 +156,12 @@ pub struct CacheStore {
 impl CacheStore {
     /// Opens this origin's cache. Only secure contexts (HTTPS or localhost) have one.
     pub async fn open() -> Result<CacheStore> {
-        let navigator = property(&js_sys::global(), "navigator");
+        let navigator = get_property(&js_sys::global(), "navigator");
         let agent =
-            navigator.and_then(|navigator| property(&navigator, "userAgent")).and_then(|agent| agent.as_string());
-        let webkit = Implementation::of(&agent.unwrap_or_default(), 0).is_webkit();
-        let store = JsFuture::from(open_store(CACHE, webkit)).await;
-        let store = store.map_err(|error| Error::Cache { reason: describe(&error) })?;
+            navigator.and_then(|navigator| get_property(&navigator, "userAgent")).and_then(|agent| agent.as_string());
+        let webkit = WebGpuImplementation::from_user_agent(&agent.unwrap_or_default(), 0).is_webkit();
+        let store = JsFuture::from(open_store(CACHE_NAME, webkit)).await;
+        let store = store.map_err(|error| Error::Cache { reason: exception_message(&error) })?;
         if store.is_undefined() {
             let reason = "this page is not a secure context; serve it over HTTPS or from localhost".to_string();
             return Err(Error::Cache { reason });
@@ -165,43 +171,47 @@ impl CacheStore {
 }
 
 fn store_error(error: &JsValue) -> StoreError {
-    let name = property(error, "name").and_then(|name| name.as_string()).unwrap_or_default();
+    let name = get_property(error, "name").and_then(|name| name.as_string()).unwrap_or_default();
     match name.as_str() {
-        "QuotaExceededError" => StoreError::Quota(describe(error)),
-        _ => StoreError::Other(describe(error)),
+        "QuotaExceededError" => StoreError::Quota(exception_message(error)),
+        _ => StoreError::Other(exception_message(error)),
     }
 }
 
-impl Store for CacheStore {
+impl KeyValueStore for CacheStore {
     async fn get(&self, key: &str, size: u64) -> Option<Chunk> {
-        let read = read_entry(&self.cache, CACHE, &format!("{PREFIX}{key}"), size >= LARGE);
+        let read = read_entry(&self.cache, CACHE_NAME, &format!("{ENTRY_URL_PREFIX}{key}"), size >= LARGE_ENTRY_BYTES);
         let bytes = JsFuture::from(read).await.ok()?;
         Some(Chunk::from_js(bytes.dyn_into().ok()?))
     }
 
     async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError> {
-        let key = format!("{PREFIX}{key}");
-        let put = write_entry(&self.cache, CACHE, &key, value.as_js(), value.len() as u64 >= LARGE);
+        let key = format!("{ENTRY_URL_PREFIX}{key}");
+        let put = write_entry(&self.cache, CACHE_NAME, &key, value.as_js(), value.len() as u64 >= LARGE_ENTRY_BYTES);
         JsFuture::from(put).await.map(|_| ()).map_err(|error| store_error(&error))
     }
 
     async fn hash(&self, key: &str, size: u64, state: [u32; 8], end: Option<u64>) -> Option<[u32; 8]> {
-        let key = format!("{PREFIX}{key}");
-        let hashed = hash_entry(&self.cache, CACHE, &key, &state, size as f64, end.map(|end| end as f64));
+        let key = format!("{ENTRY_URL_PREFIX}{key}");
+        let hashed = hash_entry(&self.cache, CACHE_NAME, &key, &state, size as f64, end.map(|end| end as f64));
         let words = JsFuture::from(hashed).await.ok()?.dyn_into::<Uint32Array>().ok()?;
         words.to_vec().try_into().ok()
     }
 
     async fn delete(&self, key: &str) {
         // An entry that cannot be removed is harmless: its key names the content it belongs to.
-        let _ = JsFuture::from(self.cache.delete_with_str(&format!("{PREFIX}{key}"))).await;
+        let _ = JsFuture::from(self.cache.delete_with_str(&format!("{ENTRY_URL_PREFIX}{key}"))).await;
     }
 
     async fn keys(&self) -> Vec<String> {
         let Ok(requests) = JsFuture::from(self.cache.keys()).await else { return Vec::new() };
-        let url = |request: JsValue| property(&request, "url").and_then(|url| url.as_string());
+        let url = |request: JsValue| get_property(&request, "url").and_then(|url| url.as_string());
         let requests: Array = requests.unchecked_into();
-        requests.iter().filter_map(url).filter_map(|url| url.strip_prefix(PREFIX).map(str::to_string)).collect()
+        requests
+            .iter()
+            .filter_map(url)
+            .filter_map(|url| url.strip_prefix(ENTRY_URL_PREFIX).map(str::to_string))
+            .collect()
     }
 }
 
@@ -216,7 +226,7 @@ pub struct PickedFile {
 
 /// Where a file's bytes are stored.
 #[derive(Debug)]
-enum Held {
+enum FileStorage {
     Blob(Blob),
     /// A function that reads the whole record, called as rarely as possible, and the record's length.
     Record(Function, u64),
@@ -225,11 +235,11 @@ enum Held {
 /// The picked files, presented as a model folder.
 #[derive(Debug)]
 pub struct PickedFiles {
-    files: SortedMap<String, Held>,
+    files: SortedMap<String, FileStorage>,
     /// The last record read: parts of a file are requested in order.
-    last: RefCell<Option<(String, Chunk)>>,
+    last_record: RefCell<Option<(String, Chunk)>>,
     /// Whether the files come from a cache (WebLLM's).
-    pub(super) cached: bool,
+    pub(super) from_cache: bool,
     part_size: u64,
     progress: Progress,
 }
@@ -247,27 +257,34 @@ impl PickedFiles {
             Some(name) => name[..folder(name)].to_string(),
             None => files.iter().map(|f| &f.name[..folder(&f.name)]).min_by_key(|f| f.len()).unwrap_or("").to_string(),
         };
-        let inside =
-            |f: PickedFile| f.name.strip_prefix(&root).map(|name| (name.to_string(), Held::Blob(f.blob.clone())));
+        let inside = |f: PickedFile| {
+            f.name.strip_prefix(&root).map(|name| (name.to_string(), FileStorage::Blob(f.blob.clone())))
+        };
         let files = files.into_iter().filter_map(inside).collect();
-        Ok(PickedFiles { files, last: RefCell::default(), cached: false, part_size: part_size.max(1), progress })
+        Ok(PickedFiles {
+            files,
+            last_record: RefCell::default(),
+            from_cache: false,
+            part_size: part_size.max(1),
+            progress,
+        })
     }
 
     /// Adds a file of `size` bytes. `read` returns all of it: a promise of a Uint8Array, or of null.
     pub(super) fn add_record(&mut self, name: String, read: Function, size: u64) {
-        self.files.insert(name, Held::Record(read, size));
+        self.files.insert(name, FileStorage::Record(read, size));
     }
 
     async fn read(&self, file: &str, range: Range<u64>) -> Result<Chunk> {
         let unreadable = |error: JsValue| Error::MissingFile {
             file: file.to_string(),
-            place: self.place().to_string(),
-            hint: format!("The browser reports: {}. Pick the files again.", describe(&error)),
+            location: self.source_name().to_string(),
+            hint: format!("The browser reports: {}. Pick the files again.", exception_message(&error)),
         };
-        let blob = match self.files.get(file).ok_or_else(|| self.missing(file))? {
-            Held::Blob(blob) => blob,
-            Held::Record(read, size) => {
-                let whole = self.record(file, read, *size).await?;
+        let blob = match self.files.get(file).ok_or_else(|| self.missing_error(file))? {
+            FileStorage::Blob(blob) => blob,
+            FileStorage::Record(read, size) => {
+                let whole = self.read_record(file, read, *size).await?;
                 return Ok(whole.slice(range.start as usize..range.end as usize));
             }
         };
@@ -276,21 +293,21 @@ impl PickedFiles {
         Ok(Chunk::from_js(Uint8Array::new(&bytes)))
     }
 
-    async fn record(&self, file: &str, read: &Function, size: u64) -> Result<Chunk> {
-        let last = self.last.borrow().as_ref().filter(|last| last.0 == file).map(|last| last.1.clone());
+    async fn read_record(&self, file: &str, read: &Function, size: u64) -> Result<Chunk> {
+        let last = self.last_record.borrow().as_ref().filter(|last| last.0 == file).map(|last| last.1.clone());
         if let Some(last) = last {
             return Ok(last);
         }
         // Never hold two records in memory.
-        self.last.replace(None);
+        self.last_record.replace(None);
         let read = read.call0(&JsValue::NULL).and_then(|promise| promise.dyn_into::<Promise>());
         let bytes = match read {
             Ok(promise) => JsFuture::from(promise).await.ok().and_then(|bytes| bytes.dyn_into::<Uint8Array>().ok()),
             Err(_) => None,
         };
         let whole = bytes.map(Chunk::from_js).filter(|whole| whole.len() as u64 == size);
-        let whole = whole.ok_or_else(|| Error::Changed { file: format!("{}/{file}", self.place()) })?;
-        self.last.replace(Some((file.to_string(), whole.clone())));
+        let whole = whole.ok_or_else(|| Error::Changed { file: format!("{}/{file}", self.source_name()) })?;
+        self.last_record.replace(Some((file.to_string(), whole.clone())));
         Ok(whole)
     }
 
@@ -300,14 +317,14 @@ impl PickedFiles {
     }
 
     /// Whether a file exists.
-    pub(super) fn has(&self, file: &str) -> bool {
+    pub(super) fn contains(&self, file: &str) -> bool {
         self.files.contains_key(file)
     }
 
     fn size(&self, file: &str) -> Option<u64> {
         self.files.get(file).map(|held| match held {
-            Held::Blob(blob) => blob.size() as u64,
-            Held::Record(_, size) => *size,
+            FileStorage::Blob(blob) => blob.size() as u64,
+            FileStorage::Record(_, size) => *size,
         })
     }
 }
@@ -315,8 +332,8 @@ impl PickedFiles {
 impl PartSource for PickedFiles {
     type Reader = ();
 
-    fn place(&self) -> &str {
-        if self.cached { "WebLLM's cache" } else { "the picked files" }
+    fn source_name(&self) -> &str {
+        if self.from_cache { "WebLLM's cache" } else { "the picked files" }
     }
 
     fn progress(&self) -> &Progress {
@@ -337,29 +354,29 @@ impl PartSource for PickedFiles {
 
     async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
         self.progress.file(file);
-        Ok(self.size(file).map(|size| FileInfo { size, etag: None, from_cache: self.cached }))
+        Ok(self.size(file).map(|size| FileInfo { size, etag: None, from_cache: self.from_cache }))
     }
 
-    async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, Fault> {
+    async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, ReadFault> {
         Ok(self.read(file, range).await?)
     }
 
-    async fn part(&self, file: &str, part: u64, _run_end: u64, _reader: &mut Option<()>) -> Result<Chunk, Fault> {
-        let size = self.size(file).ok_or_else(|| self.missing(file))?;
+    async fn part(&self, file: &str, part: u64, _run_end: u64, _reader: &mut Option<()>) -> Result<Chunk, ReadFault> {
+        let size = self.size(file).ok_or_else(|| self.missing_error(file))?;
         let range = (part * self.part_size).min(size)..((part + 1) * self.part_size).min(size);
         let chunk = self.read(file, range).await?;
-        parts::count(self, file, part, chunk.len(), self.cached);
+        parts::count_part(self, file, part, chunk.len(), self.from_cache);
         Ok(chunk)
     }
 
-    async fn seal(&self, _file: &str, _last: bool) {}
+    async fn finalize(&self, _file: &str, _last: bool) {}
 
-    async fn forget(&self, _file: &str) {}
+    async fn evict(&self, _file: &str) {}
 
-    fn missing(&self, file: &str) -> Error {
+    fn missing_error(&self, file: &str) -> Error {
         Error::MissingFile {
             file: file.to_string(),
-            place: self.place().to_string(),
+            location: self.source_name().to_string(),
             hint: "Pick the model's complete folder.".to_string(),
         }
     }

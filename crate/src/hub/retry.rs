@@ -55,7 +55,7 @@ impl RetryPolicy {
 
 /// Parses a date into milliseconds since 1970.
 #[cfg(target_arch = "wasm32")]
-fn date(text: &str) -> Option<f64> {
+fn parse_date(text: &str) -> Option<f64> {
     Some(js_sys::Date::parse(text)).filter(|ms| ms.is_finite())
 }
 
@@ -63,7 +63,7 @@ fn date(text: &str) -> Option<f64> {
 #[cfg(not(target_arch = "wasm32"))]
 fn parse_date(text: &str) -> Option<f64> {
     let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs_f64() * 1000.0)
+    Some(parse_date.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs_f64() * 1000.0)
 }
 
 /// Whether a status is likely to be temporary.

@@ -82,7 +82,7 @@ impl Source {
         }
         #[cfg(target_arch = "wasm32")]
         let found = match gguf {
-            None if options.cache => webllm::find(model, options, &progress).await,
+            None if options.cache => webllm::find_model(model, options, &progress).await,
             _ => None,
         };
         #[cfg(target_arch = "wasm32")]
@@ -96,7 +96,7 @@ impl Source {
         if let Some(local) = found {
             // Files missing from WebLLM's cache come from the network, or are optional.
             let place = Rc::new(SourceKind::WebLlm(Box::new(WebLlm { local, remote: http.ok() })));
-            return Ok(Source { place, gguf, abort, store });
+            return Ok(Source { kind: place, gguf, abort, store });
         }
         let http = http?;
         #[cfg(target_arch = "wasm32")]
@@ -108,7 +108,7 @@ impl Source {
 
     /// Opens files that the user picked.
     #[cfg(target_arch = "wasm32")]
-    pub async fn picked(
+    pub async fn from_picked_files(
         files: Vec<PickedFile>,
         options: &HubOptions,
         abort: AbortFlag,
@@ -117,7 +117,7 @@ impl Source {
         let picked = PickedFiles::new(files, options.part_size, progress)?;
         let gguf = only_gguf(&picked.list());
         let store = if options.cache { DefaultStore::open().await.ok() } else { None };
-        Ok(Source { place: Rc::new(SourceKind::Picked(picked)), gguf, abort, store })
+        Ok(Source { kind: Rc::new(SourceKind::Picked(picked)), gguf, abort, store })
     }
 
     /// Reads a persisted value by name. Names consist of two path segments, which no model file has.

@@ -10,18 +10,18 @@ use web_sys::{Blob, Cache, CacheStorage};
 use super::HubOptions;
 use super::browser::{BrowserTransport, CacheStore, PickedFile, PickedFiles};
 use super::chunk::Chunk;
-use super::http::{HttpSource, main_branch};
+use super::http::{HttpSource, main_branch_url};
 use super::model_ref::ModelRef;
 use super::parts::{FileInfo, PartSource};
 use super::progress::Progress;
-use super::remote::{Fault, RangeReader};
+use super::remote::{RangeReader, ReadFault};
 use crate::Result;
 use crate::format::mlc::{SHARD_LISTS, WEBLLM_SCOPES, parse_shards};
 
 /// Configuration file that WebLLM stores with the shards.
-const CONFIG: &str = "mlc-chat-config.json";
+const MLC_CONFIG_FILE: &str = "mlc-chat-config.json";
 /// Files that WebLLM stores for some models.
-const OTHERS: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "generation_config.json"];
+const OPTIONAL_FILES: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "generation_config.json"];
 
 #[wasm_bindgen(module = "/js/webllm.js")]
 extern "C" {
@@ -31,19 +31,19 @@ extern "C" {
 }
 
 /// A file in one of WebLLM's stores; its bytes are read on demand.
-enum Found {
+enum WebLlmFile {
     Blob(Blob),
     /// A function that reads the whole file.
     Record(Function),
 }
 
-impl Found {
+impl WebLlmFile {
     /// Reads the whole file at once: for all files except shards.
-    async fn small(self) -> Option<Blob> {
+    async fn read_small(self) -> Option<Blob> {
         match self {
-            Found::Blob(blob) => Some(blob),
-            Found::Record(read) => {
-                let bytes: Uint8Array = settled(read.call0(&JsValue::NULL).ok()?.dyn_into().ok()?).await?;
+            WebLlmFile::Blob(blob) => Some(blob),
+            WebLlmFile::Record(read) => {
+                let bytes: Uint8Array = await_promise(read.call0(&JsValue::NULL).ok()?.dyn_into().ok()?).await?;
                 Blob::new_with_u8_array_sequence(&Array::of1(&bytes)).ok()
             }
         }
@@ -51,17 +51,17 @@ impl Found {
 }
 
 /// WebLLM's stores in this origin.
-struct Stores {
+struct WebLlmStores {
     caches: Vec<Cache>,
-    others: Option<Function>,
+    other_stores: Option<Function>,
 }
 
-async fn settled<T: JsCast>(promise: Promise) -> Option<T> {
+async fn await_promise<T: JsCast>(promise: Promise) -> Option<T> {
     JsFuture::from(promise).await.ok()?.dyn_into().ok()
 }
 
-impl Stores {
-    async fn open() -> Option<Stores> {
+impl WebLlmStores {
+    async fn open() -> Option<WebLlmStores> {
         let mut caches: Vec<Cache> = Vec::new();
         let storage = js_sys::Reflect::get(&js_sys::global(), &"caches".into()).ok().filter(|s| !s.is_undefined());
         if let Some(storage) = storage {
@@ -73,44 +73,44 @@ impl Stores {
                 }
             }
         }
-        let others = settled(open_stores(&WEBLLM_SCOPES.map(JsValue::from).iter().collect())).await;
-        (others.is_some() || !caches.is_empty()).then_some(Stores { caches, others })
+        let others = await_promise(open_stores(&WEBLLM_SCOPES.map(JsValue::from).iter().collect())).await;
+        (others.is_some() || !caches.is_empty()).then_some(WebLlmStores { caches, other_stores: others })
     }
 
     /// Finds the file with this URL in any of the stores.
-    async fn file(&self, url: &str) -> Option<Found> {
+    async fn file(&self, url: &str) -> Option<WebLlmFile> {
         for cache in &self.caches {
-            if let Some(response) = settled::<web_sys::Response>(cache.match_with_str(url)).await {
-                return settled(response.blob().ok()?).await.map(Found::Blob);
+            if let Some(response) = await_promise::<web_sys::Response>(cache.match_with_str(url)).await {
+                return await_promise(response.blob().ok()?).await.map(WebLlmFile::Blob);
             }
         }
-        let found: Promise = self.others.as_ref()?.call1(&JsValue::NULL, &url.into()).ok()?.dyn_into().ok()?;
+        let found: Promise = self.other_stores.as_ref()?.call1(&JsValue::NULL, &url.into()).ok()?.dyn_into().ok()?;
         let found = JsFuture::from(found).await.ok()?;
         match found.dyn_into::<Function>() {
-            Ok(read) => Some(Found::Record(read)),
-            Err(found) => found.dyn_into().ok().map(Found::Blob),
+            Ok(read) => Some(WebLlmFile::Record(read)),
+            Err(found) => found.dyn_into().ok().map(WebLlmFile::Blob),
         }
     }
 
-    async fn small(&self, url: &str) -> Option<Blob> {
-        self.file(url).await?.small().await
+    async fn read_small(&self, url: &str) -> Option<Blob> {
+        self.file(url).await?.read_small().await
     }
 }
 
-async fn text(blob: &Blob) -> Option<String> {
+async fn read_text(blob: &Blob) -> Option<String> {
     JsFuture::from(blob.text()).await.ok()?.as_string()
 }
 
 /// Finds the model's files; `None` unless configuration, tensor list and every shard are stored.
-pub(super) async fn find(model: &ModelRef, options: &HubOptions, progress: &Progress) -> Option<PickedFiles> {
-    let base = main_branch(model, options)?;
-    let stores = Stores::open().await?;
-    let mut files = vec![(CONFIG.to_string(), stores.small(&format!("{base}/{CONFIG}")).await?)];
+pub(super) async fn find_model(model: &ModelRef, options: &HubOptions, progress: &Progress) -> Option<PickedFiles> {
+    let base = main_branch_url(model, options)?;
+    let stores = WebLlmStores::open().await?;
+    let mut files = vec![(MLC_CONFIG_FILE.to_string(), stores.read_small(&format!("{base}/{MLC_CONFIG_FILE}")).await?)];
     let mut records = Vec::new();
     let mut shards = None;
     for list in SHARD_LISTS {
-        if let Some(blob) = stores.small(&format!("{base}/{list}")).await {
-            shards = Some(parse_shards(list, &text(&blob).await?).ok()?);
+        if let Some(blob) = stores.read_small(&format!("{base}/{list}")).await {
+            shards = Some(parse_shards(list, &read_text(&blob).await?).ok()?);
             files.push((list.to_string(), blob));
             break;
         }
@@ -118,20 +118,20 @@ pub(super) async fn find(model: &ModelRef, options: &HubOptions, progress: &Prog
     for shard in shards?.files {
         match stores.file(&format!("{base}/{}", shard.name)).await? {
             // A shard of another version than the list's would be read at wrong offsets.
-            Found::Blob(blob) if blob.size() as u64 != shard.size => return None,
-            Found::Blob(blob) => files.push((shard.name, blob)),
+            WebLlmFile::Blob(blob) if blob.size() as u64 != shard.size => return None,
+            WebLlmFile::Blob(blob) => files.push((shard.name, blob)),
             // The length of a record is checked when it is read.
-            Found::Record(read) => records.push((shard.name, read, shard.size)),
+            WebLlmFile::Record(read) => records.push((shard.name, read, shard.size)),
         }
     }
-    for name in OTHERS {
-        if let Some(blob) = stores.small(&format!("{base}/{name}")).await {
+    for name in OPTIONAL_FILES {
+        if let Some(blob) = stores.read_small(&format!("{base}/{name}")).await {
             files.push((name.to_string(), blob));
         }
     }
     let files = files.into_iter().map(|(name, blob)| PickedFile { name, blob }).collect();
     let mut found = PickedFiles::new(files, options.part_size, progress.clone()).ok()?;
-    found.cached = true;
+    found.from_cache = true;
     for (name, read, size) in records {
         found.add_record(name, read, size);
     }
@@ -146,15 +146,15 @@ pub(super) struct WebLlm {
 
 impl WebLlm {
     fn remote(&self, file: &str) -> Option<&HttpSource<BrowserTransport, CacheStore>> {
-        self.remote.as_ref().filter(|_| !self.local.has(file))
+        self.remote.as_ref().filter(|_| !self.local.contains(file))
     }
 }
 
 impl PartSource for WebLlm {
     type Reader = RangeReader<BrowserTransport>;
 
-    fn place(&self) -> &str {
-        self.remote.as_ref().map_or("WebLLM's cache", |remote| remote.place())
+    fn source_name(&self) -> &str {
+        self.remote.as_ref().map_or("WebLLM's cache", |remote| remote.source_name())
     }
 
     fn progress(&self) -> &Progress {
@@ -181,7 +181,7 @@ impl PartSource for WebLlm {
         }
     }
 
-    async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, Fault> {
+    async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, ReadFault> {
         match self.remote(file) {
             Some(remote) => remote.range(file, range).await,
             None => self.local.range(file, range).await,
@@ -194,29 +194,29 @@ impl PartSource for WebLlm {
         part: u64,
         run_end: u64,
         reader: &mut Option<RangeReader<BrowserTransport>>,
-    ) -> Result<Chunk, Fault> {
+    ) -> Result<Chunk, ReadFault> {
         match self.remote(file) {
             Some(remote) => remote.part(file, part, run_end, reader).await,
             None => self.local.part(file, part, run_end, &mut None).await,
         }
     }
 
-    async fn seal(&self, file: &str, last: bool) {
+    async fn finalize(&self, file: &str, last: bool) {
         if let Some(remote) = self.remote(file) {
-            remote.seal(file, last).await;
+            remote.finalize(file, last).await;
         }
     }
 
-    async fn forget(&self, file: &str) {
+    async fn evict(&self, file: &str) {
         if let Some(remote) = self.remote(file) {
-            remote.forget(file).await;
+            remote.evict(file).await;
         }
     }
 
-    fn missing(&self, file: &str) -> crate::Error {
+    fn missing_error(&self, file: &str) -> crate::Error {
         match self.remote(file) {
-            Some(remote) => remote.missing(file),
-            None => self.local.missing(file),
+            Some(remote) => remote.missing_error(file),
+            None => self.local.missing_error(file),
         }
     }
 }

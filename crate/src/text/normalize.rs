@@ -24,7 +24,7 @@ pub(super) enum UnicodeForm {
 
 impl UnicodeForm {
     #[cfg(target_arch = "wasm32")]
-    fn of(self, text: &str) -> String {
+    fn normalize(self, text: &str) -> String {
         let name = match self {
             UnicodeForm::Nfc => "NFC",
             UnicodeForm::Nfd => "NFD",

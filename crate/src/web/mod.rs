@@ -1,25 +1,28 @@
 //! WebAssembly bindings used by the TypeScript facade in pkg-template. Converts requests and results between JavaScript
 //! and the engine's types; contains no logic of its own.
 
+mod audio;
 mod options;
 mod values;
-mod voice;
 
-use crate::diag::{Check, chain::chain, checks, integrity};
-use crate::exec::{Files, MeasureOptions};
-use crate::gpu::{Backend, DeviceOptions, Gpu, Group, Implementation};
+use crate::diag::{DiagnosticResult, chain::run_chain, run_device_checks, verify_model};
+use crate::exec::{MeasureOptions, ModelFiles};
+use crate::gpu::{Backend, DeviceOptions, Gpu, SubmitGrouping, WebGpuImplementation};
 use crate::hub::{self, CacheStore, HubOptions, ModelRef, Progress, Source};
-use crate::task::{AnyModel, EmbedRequest, GenerateRequest, Loaded, Sight, Task, TextParts};
-use crate::text::{ChatInput, EncodeOptions, Prompt};
-use crate::vision::{Intake, header::Header};
+use crate::task::{ChatModel, EmbedRequest, GenerateRequest, Task, TaskModel, TextPipeline, VisionPipeline};
+use crate::text::{ChatInput, EncodeOptions, RenderedPrompt};
+use crate::vision::{TileBuilder, header::ImageHeader};
 use crate::{Error, Result};
+use audio::AudioInputState;
 use js_sys::{Array, Float32Array, Function, Object, Promise, Reflect, Uint32Array};
-use options::{PICKED, abort_flag, device_options, group_named, hub_options, open_source, progress_to, run_options};
+use options::{
+    PICKED_FILES_NAME, abort_flag, device_options, hub_options, open_source, parse_submit_group, progress_callback,
+    run_options,
+};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
-use values::{embed_inputs, from_js, get, plain, strings, text_of, to_js};
-use voice::Ears;
+use values::{embed_inputs, from_js, property, string_list, string_property, to_js, to_plain_js};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{future_to_promise, spawn_local};
 
@@ -39,8 +42,10 @@ pub fn version() -> String {
 /// `other`.
 #[wasm_bindgen]
 pub fn implementation(touch_points: u32) -> String {
-    let navigator = get(&js_sys::global(), "navigator");
-    Implementation::of(&text_of(&navigator, "userAgent").unwrap_or_default(), touch_points).name().into()
+    let navigator = property(&js_sys::global(), "navigator");
+    WebGpuImplementation::from_user_agent(&string_property(&navigator, "userAgent").unwrap_or_default(), touch_points)
+        .name()
+        .into()
 }
 
 /// Checks that a long chain of kernels gives the same result in submit groups of this size as one by one. See the
@@ -48,11 +53,11 @@ pub fn implementation(touch_points: u32) -> String {
 #[wasm_bindgen]
 pub async fn calibrate(group: String) -> std::result::Result<bool, JsValue> {
     let check = async {
-        let one = DeviceOptions { group: Some(Group::Of(1)), ..DeviceOptions::default() };
+        let one = DeviceOptions { submit_grouping: Some(SubmitGrouping::Dispatches(1)), ..DeviceOptions::default() };
         let gpu = Gpu::open(&one).await?;
-        let expected = chain(&gpu).await?;
-        gpu.set_group(group_named(&group)?);
-        match chain(&gpu).await {
+        let expected = run_chain(&gpu).await?;
+        gpu.set_submit_grouping(parse_submit_group(&group)?);
+        match run_chain(&gpu).await {
             Ok(found) => Ok(found == expected),
             Err(Error::NotFinite { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -67,34 +72,34 @@ pub async fn calibrate(group: String) -> std::result::Result<bool, JsValue> {
 pub async fn diagnose(touch_points: u32, unasked: bool) -> std::result::Result<JsValue, JsValue> {
     let run = async {
         let gpu = Gpu::open(&DeviceOptions { touch_points, ..DeviceOptions::default() }).await?;
-        if unasked && gpu.caps().software { Ok(Vec::new()) } else { checks(&gpu).await }
+        if unasked && gpu.caps().software { Ok(Vec::new()) } else { run_device_checks(&gpu).await }
     };
-    run.await.map(|checks: Vec<Check>| plain(&checks)).map_err(|e| to_js(&e))
+    run.await.map(|checks: Vec<DiagnosticResult>| to_plain_js(&checks)).map_err(|e| to_js(&e))
 }
 
 /// A loaded model with one conversation. Engines from [`Engine::create_session`] and [`Engine::fork`] run independently
 /// of it.
 #[wasm_bindgen]
 pub struct Engine {
-    text: Rc<TextParts>,
-    sight: Option<Rc<Sight>>,
+    text: Rc<TextPipeline>,
+    vision: Option<Rc<VisionPipeline>>,
     info: Value,
     source: String,
-    stored: Promise,
-    busy: Rc<RefCell<Option<AnyModel>>>,
-    ears: RefCell<Ears>,
+    persisted: Promise,
+    model_slot: Rc<RefCell<Option<TaskModel>>>,
+    audio_input: RefCell<AudioInputState>,
 }
 
 async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let device = device_options(options)?;
     let run = run_options(options)?;
-    let task = text_of(options, "task").map(|task| Task::from_name(&task)).transpose()?;
-    let progress = progress_to(on_progress);
+    let task = string_property(options, "task").map(|task| Task::from_name(&task)).transpose()?;
+    let progress = progress_callback(on_progress);
     let open = async || open_source(options, progress.clone()).await;
     let (mut loaded, source, codec) = Source::load(open, async |source| {
-        let name = text_of(options, "model").unwrap_or_else(|| PICKED.into());
+        let name = string_property(options, "model").unwrap_or_else(|| PICKED_FILES_NAME.into());
         let gpu = Gpu::open(&device).await?;
-        let codec = match text_of(options, "codec") {
+        let codec = match string_property(options, "codec") {
             Some(name) => {
                 let hub = HubOptions { revision: None, ..hub_options(options) };
                 let name = ModelRef::parse(&name)?;
@@ -102,33 +107,41 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
             }
             None => None,
         };
-        let mut loaded = AnyModel::load_with(gpu, source, codec.as_deref(), &name, task, run).await?;
+        let mut loaded = TaskModel::load_with(gpu, source, codec.as_deref(), &name, task, run).await?;
         match &mut loaded {
-            AnyModel::Generate(loaded) => loaded.open_eyes(source.clone(), None, run).await?,
-            AnyModel::Embed(model) => model.open_eyes(source.clone(), run).await?,
+            TaskModel::Generate(loaded) => loaded.enable_vision(source.clone(), None, run).await?,
+            TaskModel::Embed(model) => model.enable_vision(source.clone(), run).await?,
             _ => {}
         }
         Ok((loaded, source.clone(), codec))
     })
     .await?;
-    let ears = RefCell::new(Ears::new(options, &mut loaded)?);
+    let ears = RefCell::new(AudioInputState::new(options, &mut loaded)?);
     let sight = match &loaded {
-        AnyModel::Generate(loaded) => loaded.sight().ok().cloned(),
-        AnyModel::Embed(model) => model.sight.clone(),
+        TaskModel::Generate(loaded) => loaded.vision().ok().cloned(),
+        TaskModel::Embed(model) => model.vision.clone(),
         _ => None,
     };
     let (text, info) = (loaded.text().clone(), loaded.info());
     let name = source.name().to_string();
-    let stored = stored([Some(source), codec]);
-    Ok(Engine { text, sight, info, source: name, stored, busy: Rc::new(RefCell::new(Some(loaded))), ears })
+    let stored = cached_promise([Some(source), codec]);
+    Ok(Engine {
+        text,
+        vision: sight,
+        info,
+        source: name,
+        persisted: stored,
+        model_slot: Rc::new(RefCell::new(Some(loaded))),
+        audio_input: ears,
+    })
 }
 
 /// A promise of all warnings, resolved once the downloaded files are cached.
-fn stored(sources: [Option<Rc<Source>>; 2]) -> Promise {
+fn cached_promise(sources: [Option<Rc<Source>>; 2]) -> Promise {
     future_to_promise(async move {
         let warnings = Array::new();
         for source in sources.iter().flatten() {
-            source.settle().await;
+            source.flush().await;
             source.warnings().iter().for_each(|warning| _ = warnings.push(&warning.to_string().into()));
         }
         Ok(warnings.into())
@@ -137,7 +150,7 @@ fn stored(sources: [Option<Rc<Source>>; 2]) -> Promise {
 
 impl Engine {
     /// Rejects tasks that the model does not support.
-    fn wanted(&self, task: Task) -> Result<()> {
+    fn require_task(&self, task: Task) -> Result<()> {
         let text = |name: &str| self.info.get(name).and_then(Value::as_str).unwrap_or_default();
         match Task::from_name(text("task"))? {
             own if own == task => Ok(()),
@@ -146,7 +159,7 @@ impl Engine {
     }
 
     /// Renders a conversation with the model's chat template.
-    fn rendered(&self, messages: &JsValue, options: &JsValue) -> Result<Prompt> {
+    fn render_prompt(&self, messages: &JsValue, options: &JsValue) -> Result<RenderedPrompt> {
         let list = |value: Value| value.as_array().cloned();
         let mut variables = match from_js("options", options.clone()) {
             Ok(Value::Object(map)) => map,
@@ -162,35 +175,43 @@ impl Engine {
             add_generation_prompt: generation,
             continue_final_message: continues,
             variables,
-            clock: None,
+            local_time: None,
         })
     }
 
     /// Creates another conversation on the same model.
-    async fn beside(&self, make: impl Fn(&Loaded) -> Result<Loaded>) -> Result<Engine> {
-        let taken = self.take(Task::Generate)?;
-        let Some(AnyModel::Generate(loaded)) = &taken.model else { return Err(misplaced()) };
+    async fn derive_session(&self, make: impl Fn(&ChatModel) -> Result<ChatModel>) -> Result<Engine> {
+        let taken = self.acquire_model(Task::Generate)?;
+        let Some(TaskModel::Generate(loaded)) = &taken.model else { return Err(wrong_task()) };
         let made = make(loaded)?;
         made.session.ready().await?;
-        let made = AnyModel::Generate(Box::new(made));
+        let made = TaskModel::Generate(Box::new(made));
         let busy = Rc::new(RefCell::new(Some(made)));
-        let (text, sight, info) = (self.text.clone(), self.sight.clone(), self.info.clone());
-        let (source, stored) = (self.source.clone(), self.stored.clone());
-        Ok(Engine { text, sight, info, source, stored, busy, ears: RefCell::default() })
+        let (text, sight, info) = (self.text.clone(), self.vision.clone(), self.info.clone());
+        let (source, stored) = (self.source.clone(), self.persisted.clone());
+        Ok(Engine {
+            text,
+            vision: sight,
+            info,
+            source,
+            persisted: stored,
+            model_slot: busy,
+            audio_input: RefCell::default(),
+        })
     }
 
     /// Takes the model for one call; the guard returns it. Only one call runs at a time.
-    fn take(&self, task: Task) -> Result<Taken> {
-        self.wanted(task)?;
+    fn acquire_model(&self, task: Task) -> Result<ModelGuard> {
+        self.require_task(task)?;
         let reason = "the model is busy with another request. Wait for it or abort it.".into();
-        let model = self.busy.borrow_mut().take().ok_or(Error::Request { parameter: "model".into(), reason })?;
-        Ok(Taken { model: Some(model), home: self.busy.clone() })
+        let model = self.model_slot.borrow_mut().take().ok_or(Error::Request { parameter: "model".into(), reason })?;
+        Ok(ModelGuard { model: Some(model), slot: self.model_slot.clone() })
     }
 }
 
 impl Engine {
-    fn sight(&self) -> std::result::Result<&Rc<Sight>, JsValue> {
-        self.sight.as_ref().ok_or_else(|| {
+    fn vision(&self) -> std::result::Result<&Rc<VisionPipeline>, JsValue> {
+        self.vision.as_ref().ok_or_else(|| {
             let architecture = self.info.get("architecture").and_then(Value::as_str).unwrap_or_default().into();
             let hint = "Load a model whose info.capabilities include 'image'.".into();
             to_js(&Error::UnsupportedOption { architecture, option: "image input".into(), hint })
@@ -200,7 +221,7 @@ impl Engine {
 
 /// An image or video being uploaded row by row.
 #[wasm_bindgen]
-pub struct Rows(Intake);
+pub struct Rows(TileBuilder);
 
 #[wasm_bindgen]
 impl Rows {
@@ -214,38 +235,38 @@ impl Rows {
 /// safely.
 #[wasm_bindgen(js_name = imageSize)]
 pub fn image_size(head: &[u8]) -> std::result::Result<Vec<u32>, JsValue> {
-    let header = Header::read(head).map_err(|e| to_js(&e))?;
+    let header = ImageHeader::read(head).map_err(|e| to_js(&e))?;
     let (width, height) = (header.width, header.height);
-    Ok(if header.turns() { vec![height, width] } else { vec![width, height] })
+    Ok(if header.swaps_sides() { vec![height, width] } else { vec![width, height] })
 }
 
 /// Milliseconds without a request after which the model warms up.
-const IDLE_MS: f64 = 1000.0;
+const IDLE_WARM_UP_MS: f64 = 1000.0;
 
 /// Warms the model up once it has been idle, if it still exists.
-async fn settle(home: Weak<RefCell<Option<AnyModel>>>) {
-    crate::util::clock::sleep(IDLE_MS).await;
+async fn warm_up_when_idle(home: Weak<RefCell<Option<TaskModel>>>) {
+    crate::util::clock::sleep(IDLE_WARM_UP_MS).await;
     if let Some(home) = home.upgrade()
-        && let Some(AnyModel::Generate(loaded)) = home.borrow_mut().as_mut()
+        && let Some(TaskModel::Generate(loaded)) = home.borrow_mut().as_mut()
     {
-        loaded.settle();
+        loaded.warm_up();
     }
 }
 
 /// The model while one call uses it; returns it on drop.
-struct Taken {
-    model: Option<AnyModel>,
-    home: Rc<RefCell<Option<AnyModel>>>,
+struct ModelGuard {
+    model: Option<TaskModel>,
+    slot: Rc<RefCell<Option<TaskModel>>>,
 }
 
-impl Drop for Taken {
+impl Drop for ModelGuard {
     fn drop(&mut self) {
-        *self.home.borrow_mut() = self.model.take();
+        *self.slot.borrow_mut() = self.model.take();
     }
 }
 
 /// Internal error: `Engine::take` returned a model of another task.
-fn misplaced() -> Error {
+fn wrong_task() -> Error {
     Error::Internal("the model has another task".into())
 }
 
@@ -259,23 +280,23 @@ impl Engine {
     /// Creates an empty conversation on the same model, which runs independently of this one.
     #[wasm_bindgen(js_name = createSession)]
     pub async fn create_session(&self) -> std::result::Result<Engine, JsValue> {
-        self.beside(Loaded::create_session).await.map_err(|e| to_js(&e))
+        self.derive_session(ChatModel::create_session).await.map_err(|e| to_js(&e))
     }
 
     /// Creates a conversation on the same model that continues from this one's state.
     pub async fn fork(&self) -> std::result::Result<Engine, JsValue> {
-        self.beside(Loaded::fork).await.map_err(|e| to_js(&e))
+        self.derive_session(ChatModel::fork).await.map_err(|e| to_js(&e))
     }
 
     /// The model's metadata and memory use.
     pub fn info(&self) -> JsValue {
-        plain(&self.info)
+        to_plain_js(&self.info)
     }
 
     /// A promise of all warnings of the load. It resolves once the downloaded files are cached, which may be after the
     /// load.
     pub fn stored(&self) -> Promise {
-        self.stored.clone()
+        self.persisted.clone()
     }
 
     /// Tokenizes text. Special tokens in it are recognized if `parse_special` is set.
@@ -294,7 +315,8 @@ impl Engine {
     /// Tokenizes a conversation as `generate` does: special tokens are recognized in the template, not in messages.
     #[wasm_bindgen(js_name = tokenizeChat)]
     pub fn tokenize_chat(&self, messages: &JsValue, options: &JsValue) -> std::result::Result<Uint32Array, JsValue> {
-        let ids = self.rendered(messages, options).and_then(|prompt| self.text.tokenizer()?.encode_prompt(&prompt));
+        let ids =
+            self.render_prompt(messages, options).and_then(|prompt| self.text.tokenizer()?.encode_prompt(&prompt));
         ids.map(|ids| Uint32Array::from(&ids[..])).map_err(|e| to_js(&e))
     }
 
@@ -306,7 +328,7 @@ impl Engine {
     /// Renders a conversation with the model's chat template.
     #[wasm_bindgen(js_name = renderChat)]
     pub fn render_chat(&self, messages: &JsValue, options: &JsValue) -> std::result::Result<String, JsValue> {
-        self.rendered(messages, options).map(|prompt| prompt.text).map_err(|e| to_js(&e))
+        self.render_prompt(messages, options).map(|prompt| prompt.text).map_err(|e| to_js(&e))
     }
 
     /// Generates text. `on_event` receives `{ text, ids, logprobs? }` for each batch of tokens. `seed` applies if the
@@ -321,64 +343,64 @@ impl Engine {
         let parsed = from_js::<GenerateRequest>("request", request).and_then(GenerateRequest::checked);
         let mut parsed = parsed.map_err(|e| to_js(&e))?;
         parsed.fallback_seed = seed.map(|s| s as u64);
-        let mut taken = self.take(Task::Generate).map_err(|e| to_js(&e))?;
-        let Some(AnyModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&misplaced())) };
+        let mut taken = self.acquire_model(Task::Generate).map_err(|e| to_js(&e))?;
+        let Some(TaskModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&wrong_task())) };
         let outcome = loaded
             .generate(&parsed, &abort, |event| {
-                let _ = on_event.call1(&JsValue::NULL, &plain(event));
+                let _ = on_event.call1(&JsValue::NULL, &to_plain_js(event));
             })
             .await;
         drop(taken);
-        spawn_local(settle(Rc::downgrade(&self.busy)));
-        outcome.map(|o| plain(&o)).map_err(|e| to_js(&e))
+        spawn_local(warm_up_when_idle(Rc::downgrade(&self.model_slot)));
+        outcome.map(|o| to_plain_js(&o)).map_err(|e| to_js(&e))
     }
 
     /// Starts the upload of an image of `width` x `height` pixels.
     pub fn rows(&self, width: u32, height: u32) -> std::result::Result<Rows, JsValue> {
-        self.sight()?.intake(width as usize, height as usize).map(Rows).map_err(|e| to_js(&e))
+        self.vision()?.image_intake(width as usize, height as usize).map(Rows).map_err(|e| to_js(&e))
     }
 
     /// Starts the upload of a video: `frames` frames of `width` x `height` pixels, in order.
     pub fn film(&self, width: u32, height: u32, frames: u32) -> std::result::Result<Rows, JsValue> {
-        self.sight()?.film(width as usize, height as usize, frames as usize).map(Rows).map_err(|e| to_js(&e))
+        self.vision()?.video_intake(width as usize, height as usize, frames as usize).map(Rows).map_err(|e| to_js(&e))
     }
 
     /// Timestamps in seconds of the frames to sample from a video of `seconds` length, followed by the video's end.
     #[wasm_bindgen(js_name = frameTimes)]
     pub fn frame_times(&self, seconds: f64, fps: Option<f64>) -> std::result::Result<Vec<f64>, JsValue> {
-        self.sight()?.films().map(|films| films.times(seconds, fps)).map_err(|e| to_js(&e))
+        self.vision()?.video_processor().map(|films| films.times(seconds, fps)).map_err(|e| to_js(&e))
     }
 
     /// Encodes an uploaded image or video; content that was encoded before is reused. `seconds` has a video's frame
     /// timestamps, followed by its end.
     pub async fn see(&self, rows: Rows, seconds: Vec<f64>) -> std::result::Result<JsValue, JsValue> {
-        self.sight()?.see(rows.0, &seconds).await.map(|seen| plain(&seen)).map_err(|e| to_js(&e))
+        self.vision()?.encode(rows.0, &seconds).await.map(|seen| to_plain_js(&seen)).map_err(|e| to_js(&e))
     }
 
     /// Whether an image id is still valid.
     pub fn knows(&self, picture: u32) -> bool {
-        self.sight.as_ref().is_some_and(|sight| sight.knows(picture))
+        self.vision.as_ref().is_some_and(|sight| sight.contains(picture))
     }
 
     /// Image embeddings of an image: `[tokens, hidden_size]`.
     #[wasm_bindgen(js_name = pictureTokens)]
     pub async fn picture_tokens(&self, picture: u32) -> std::result::Result<Float32Array, JsValue> {
-        let rows = self.sight()?.rows(picture).await;
+        let rows = self.vision()?.embeddings(picture).await;
         rows.map(|values| Float32Array::from(&values[..])).map_err(|e| to_js(&e))
     }
 
     /// Frees the vision encoder's memory until the next image.
     #[wasm_bindgen(js_name = unloadTower)]
     pub async fn unload_tower(&self) {
-        if let Some(sight) = &self.sight {
-            sight.unload_tower().await;
+        if let Some(sight) = &self.vision {
+            sight.unload_encoder().await;
         }
     }
 
     /// Logits of the last token, or of all tokens: for tests and tools.
     pub async fn logits(&self, ids: Vec<u32>, all: bool) -> std::result::Result<Float32Array, JsValue> {
-        let mut taken = self.take(Task::Generate).map_err(|e| to_js(&e))?;
-        let Some(AnyModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&misplaced())) };
+        let mut taken = self.acquire_model(Task::Generate).map_err(|e| to_js(&e))?;
+        let Some(TaskModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&wrong_task())) };
         let result = loaded.logits(&ids, all).await;
         result.map(|values| Float32Array::from(&values[..])).map_err(|e| to_js(&e))
     }
@@ -394,10 +416,10 @@ impl Engine {
             let abort = abort_flag(&options);
             let request: EmbedRequest = from_js("embed", options)?;
             let inputs = embed_inputs(&texts)?;
-            let mut taken = self.take(Task::Embed)?;
-            let Some(AnyModel::Embed(model)) = &mut taken.model else { return Err(misplaced()) };
+            let mut taken = self.acquire_model(Task::Embed)?;
+            let Some(TaskModel::Embed(model)) = &mut taken.model else { return Err(wrong_task()) };
             let report = |done: usize, total: usize| {
-                let _ = on_progress.call1(&JsValue::NULL, &plain(&json!({ "done": done, "total": total })));
+                let _ = on_progress.call1(&JsValue::NULL, &to_plain_js(&json!({ "done": done, "total": total })));
             };
             model.embed_inputs(&inputs, &request, &abort, report).await
         };
@@ -410,9 +432,9 @@ impl Engine {
     pub async fn picture_vector(&self, picture: u32, options: JsValue) -> std::result::Result<Float32Array, JsValue> {
         let vector = async {
             let request: EmbedRequest = from_js("embed", options)?;
-            let taken = self.take(Task::Embed)?;
-            let Some(AnyModel::Embed(model)) = &taken.model else { return Err(misplaced()) };
-            model.vector(picture, &request).await
+            let taken = self.acquire_model(Task::Embed)?;
+            let Some(TaskModel::Embed(model)) = &taken.model else { return Err(wrong_task()) };
+            model.image_embedding(picture, &request).await
         };
         vector.await.map(|values| Float32Array::from(&values[..])).map_err(|e| to_js(&e))
     }
@@ -426,10 +448,10 @@ impl Engine {
     ) -> std::result::Result<Array, JsValue> {
         let rerank = async {
             let abort = abort_flag(&options);
-            let documents = strings("documents", &documents)?;
-            let mut taken = self.take(Task::Rerank)?;
-            let Some(AnyModel::Rerank(model)) = &mut taken.model else { return Err(misplaced()) };
-            let instruction = text_of(&options, "instruction");
+            let documents = string_list("documents", &documents)?;
+            let mut taken = self.acquire_model(Task::Rerank)?;
+            let Some(TaskModel::Rerank(model)) = &mut taken.model else { return Err(wrong_task()) };
+            let instruction = string_property(&options, "instruction");
             model.rerank(&query, &documents, instruction.as_deref(), &abort).await
         };
         let scores = rerank.await.map_err(|e| to_js(&e))?;
@@ -439,10 +461,10 @@ impl Engine {
     /// Measures how the model runs on this device; see the facade's `measure`.
     pub async fn measure(&self, options: JsValue) -> std::result::Result<JsValue, JsValue> {
         let options: MeasureOptions = from_js("measure", options).map_err(|e| to_js(&e))?;
-        let mut taken = self.take(Task::Generate).map_err(|e| to_js(&e))?;
-        let Some(AnyModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&misplaced())) };
+        let mut taken = self.acquire_model(Task::Generate).map_err(|e| to_js(&e))?;
+        let Some(TaskModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&wrong_task())) };
         let result = loaded.measure(&options).await;
-        result.map(|m| plain(&m)).map_err(|e| to_js(&e))
+        result.map(|m| to_plain_js(&m)).map_err(|e| to_js(&e))
     }
 
     /// Verifies the loaded model: up to `most` bytes of weights against the files named by the load's `options`,
@@ -450,33 +472,33 @@ impl Engine {
     #[wasm_bindgen(js_name = verify)]
     pub async fn verify(&self, options: JsValue, most: f64) -> std::result::Result<JsValue, JsValue> {
         let run = async {
-            let source = open_source(&options, Progress::none()).await?;
-            let files = Files::open(&source, None).await?;
-            let model = match &self.take(Task::Generate)?.model {
-                Some(AnyModel::Generate(loaded)) => loaded.session.model().clone(),
-                _ => return Err(misplaced()),
+            let source = open_source(&options, Progress::silent()).await?;
+            let files = ModelFiles::open(&source, None).await?;
+            let model = match &self.acquire_model(Task::Generate)?.model {
+                Some(TaskModel::Generate(loaded)) => loaded.session.model().clone(),
+                _ => return Err(wrong_task()),
             };
-            integrity(&model, &source, &files, most as u64).await
+            verify_model(&model, &source, &files, most as u64).await
         };
-        run.await.map(|checks| plain(&checks)).map_err(|e| to_js(&e))
+        run.await.map(|checks| to_plain_js(&checks)).map_err(|e| to_js(&e))
     }
 
     /// Sets how dispatches are grouped into submits: `free`, `all`, or a number of dispatches.
     #[wasm_bindgen(js_name = setGroup)]
     pub fn set_group(&self, group: &str) -> std::result::Result<(), JsValue> {
-        let group = group_named(group).map_err(|e| to_js(&e))?;
+        let group = parse_submit_group(group).map_err(|e| to_js(&e))?;
         let reason = "the model is busy with a request. Wait for it.".into();
         let busy = Error::Request { parameter: "group".into(), reason };
-        self.busy.borrow().as_ref().ok_or_else(|| to_js(&busy))?.gpu().set_group(group);
+        self.model_slot.borrow().as_ref().ok_or_else(|| to_js(&busy))?.gpu().set_submit_grouping(group);
         Ok(())
     }
 
     /// Bytes of WebAssembly and GPU memory in use.
     pub fn memory(&self) -> JsValue {
         let memory: js_sys::WebAssembly::Memory = wasm_bindgen::memory().unchecked_into();
-        let wasm = get(&memory.buffer(), "byteLength").as_f64().unwrap_or(0.0);
-        let gpu = self.busy.borrow().as_ref().map_or(0, AnyModel::gpu_bytes);
-        plain(&json!({ "wasmBytes": wasm, "gpuBytes": gpu }))
+        let wasm = property(&memory.buffer(), "byteLength").as_f64().unwrap_or(0.0);
+        let gpu = self.model_slot.borrow().as_ref().map_or(0, TaskModel::gpu_bytes);
+        to_plain_js(&json!({ "wasmBytes": wasm, "gpuBytes": gpu }))
     }
 
     /// Removes the model's files from the browser's cache.
@@ -495,7 +517,7 @@ pub async fn cached_models() -> std::result::Result<JsValue, JsValue> {
         .iter()
         .map(|m| json!({ "source": m.source, "files": m.files, "bytes": m.bytes, "complete": m.complete }))
         .collect();
-    Ok(plain(&list))
+    Ok(to_plain_js(&list))
 }
 
 /// Removes a model from the cache; `source` as returned by `cachedModels`.
@@ -510,7 +532,7 @@ pub async fn delete_model(source: String) -> std::result::Result<(), JsValue> {
 #[wasm_bindgen(js_name = deviceReport)]
 pub async fn device_report(touch_points: u32) -> std::result::Result<JsValue, JsValue> {
     let gpu = Gpu::open(&DeviceOptions { touch_points, ..DeviceOptions::default() }).await.map_err(|e| to_js(&e))?;
-    let report = plain(gpu.caps());
+    let report = to_plain_js(gpu.caps());
     let _ = Reflect::set(&report, &"engine".into(), &version().into());
     Ok(Object::from(report).into())
 }

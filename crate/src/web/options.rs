@@ -1,8 +1,8 @@
 //! Converts the options of a load to the engine's types: device, run options, file sources, progress callback.
 
-use super::values::{get, plain, text_of};
-use crate::exec::{Overrides, Precision, Resident, RunOptions, Tune};
-use crate::gpu::{DeviceOptions, Force, Group};
+use super::values::{property, string_property, to_plain_js};
+use crate::exec::{ExpertBudget, Precision, PrecisionOptions, RunOptions, TuneMode};
+use crate::gpu::{DeviceOptions, SubmitGrouping, VariantOverride};
 use crate::hub::{AbortFlag, HubOptions, ModelRef, PickedFile, Progress, ProgressEvent, Source};
 use crate::kernels::attention::Kv;
 use crate::{Error, Result};
@@ -10,59 +10,60 @@ use js_sys::{Array, Function};
 use serde_json::json;
 use wasm_bindgen::prelude::*;
 
-pub(super) fn force_named(text: &str) -> Result<Force> {
+pub(super) fn parse_variant_override(text: &str) -> Result<VariantOverride> {
     let reason = || format!("'{text}' is not a constant of shaders/variants.toml. Use a form such as gemm.BM=32.");
-    Force::from_name(text).ok_or_else(|| Error::Request { parameter: "features.force".into(), reason: reason() })
+    VariantOverride::from_name(text)
+        .ok_or_else(|| Error::Request { parameter: "features.force".into(), reason: reason() })
 }
 
-pub(super) fn group_named(name: &str) -> Result<Group> {
+pub(super) fn parse_submit_group(name: &str) -> Result<SubmitGrouping> {
     let reason = || format!("'{name}' is not valid. Use 'free', 'all' or a number of dispatches.");
-    Group::from_name(name).ok_or_else(|| Error::Request { parameter: "group".into(), reason: reason() })
+    SubmitGrouping::from_name(name).ok_or_else(|| Error::Request { parameter: "group".into(), reason: reason() })
 }
 
 pub(super) fn abort_flag(options: &JsValue) -> AbortFlag {
-    match get(options, "signal").dyn_into::<web_sys::AbortSignal>() {
+    match property(options, "signal").dyn_into::<web_sys::AbortSignal>() {
         Ok(signal) => AbortFlag::from_signal(&signal),
         Err(_) => AbortFlag::new(),
     }
 }
 
 pub(super) fn run_options(options: &JsValue) -> Result<RunOptions> {
-    let mut run = RunOptions { overrides: Overrides::default(), ..RunOptions::default() };
-    if let Some(context) = get(options, "maxContext").as_f64() {
+    let mut run = RunOptions { overrides: PrecisionOptions::default(), ..RunOptions::default() };
+    if let Some(context) = property(options, "maxContext").as_f64() {
         if !(1.0..=16_777_216.0).contains(&context) {
             let reason = format!("{context} is not valid. Use 1 to 16777216 tokens.");
             return Err(Error::Request { parameter: "maxContext".into(), reason });
         }
         run.max_context = Some(context as usize);
     }
-    let bytes = |name: &str| get(options, name).as_f64().filter(|n| *n >= 1.0).map(|n| n as u64);
+    let bytes = |name: &str| property(options, name).as_f64().filter(|n| *n >= 1.0).map(|n| n as u64);
     (run.memory, run.max_weight_buffer) = (bytes("maxMemory"), bytes("maxWeightBuffer"));
-    let count = |name: &str| get(options, name).as_f64().map(|n| n.max(0.0) as usize);
-    run.page = count("kvPage").unwrap_or(run.page);
-    run.experts = count("experts").map(Resident::Count).or(bytes("expertBytes").map(Resident::Bytes));
-    run.look_ahead = get(options, "lookAhead").as_bool() != Some(false);
-    run.table_rows = get(options, "tableRows").as_bool();
-    run.must_fit = get(options, "mustFit").is_truthy();
-    if let Some(weights) = text_of(options, "weights") {
+    let count = |name: &str| property(options, name).as_f64().map(|n| n.max(0.0) as usize);
+    run.kv_page = count("kvPage").unwrap_or(run.kv_page);
+    run.experts = count("experts").map(ExpertBudget::PerLayer).or(bytes("expertBytes").map(ExpertBudget::MaxBytes));
+    run.prefetch_experts = property(options, "lookAhead").as_bool() != Some(false);
+    run.page_embeddings = property(options, "tableRows").as_bool();
+    run.must_fit = property(options, "mustFit").is_truthy();
+    if let Some(weights) = string_property(options, "weights") {
         run.overrides.precision = Precision::from_name("weights", &weights)?;
     }
-    if let Some(tables) = text_of(options, "embeddingWeights") {
+    if let Some(tables) = string_property(options, "embeddingWeights") {
         run.overrides.tables = Precision::from_name("embeddingWeights", &tables)?;
     }
-    if let Some(tune) = text_of(options, "tune") {
-        run.tune = Tune::from_name("tune", &tune)?;
+    if let Some(tune) = string_property(options, "tune") {
+        run.tune = TuneMode::from_name("tune", &tune)?;
     }
-    run.short = get(options, "shortPrompts").as_bool();
-    if let Some(kv) = text_of(options, "kv").filter(|kv| kv != "auto") {
+    run.short_prefill = property(options, "shortPrompts").as_bool();
+    if let Some(kv) = string_property(options, "kv").filter(|kv| kv != "auto") {
         let reason = || format!("'{kv}' is not one of auto, f32, f16, packed, int8");
         let refuse = || Error::Request { parameter: "kv".into(), reason: reason() };
-        run.overrides.kv = Some(Kv::from_name(&kv).ok_or_else(refuse)?);
+        run.overrides.kv_type = Some(Kv::from_name(&kv).ok_or_else(refuse)?);
     }
     Ok(run)
 }
 
-pub(super) fn progress_to(callback: Function) -> Progress {
+pub(super) fn progress_callback(callback: Function) -> Progress {
     Progress::new(move |event: &ProgressEvent| {
         let report = json!({
             "phase": event.phase.name(),
@@ -75,56 +76,56 @@ pub(super) fn progress_to(callback: Function) -> Progress {
             "fromCache": event.from_cache,
         });
         // An exception in the callback must not stop the load.
-        let _ = callback.call1(&JsValue::NULL, &plain(&report));
+        let _ = callback.call1(&JsValue::NULL, &to_plain_js(&report));
     })
 }
 
 /// The download options of `loadModel`.
 pub(super) fn hub_options(options: &JsValue) -> HubOptions {
     HubOptions {
-        revision: text_of(options, "revision"),
-        token: text_of(options, "token"),
-        endpoint: text_of(options, "endpoint"),
-        cache: get(options, "cache").as_bool() != Some(false),
-        defer_seal: true,
+        revision: string_property(options, "revision"),
+        token: string_property(options, "token"),
+        endpoint: string_property(options, "endpoint"),
+        cache: property(options, "cache").as_bool() != Some(false),
+        defer_finalize: true,
         ..HubOptions::default()
     }
 }
 
 /// The name of a model whose files were picked.
-pub(super) const PICKED: &str = "picked files";
+pub(super) const PICKED_FILES_NAME: &str = "picked files";
 
 /// Opens the source of a model's files from the options of `loadModel`.
 pub(super) async fn open_source(options: &JsValue, progress: Progress) -> Result<Source> {
     let hub = hub_options(options);
     let abort = abort_flag(options);
-    let model = get(options, "model");
+    let model = property(options, "model");
     if let Some(name) = model.as_string() {
         Source::open(&ModelRef::parse(&name)?, &hub, abort, progress).await
     } else {
         let mut files = Vec::new();
         for entry in Array::from(&model).iter() {
-            let file: web_sys::Blob = get(&entry, "file")
+            let file: web_sys::Blob = property(&entry, "file")
                 .dyn_into()
                 .map_err(|_| Error::ModelName { name: "the files".into(), reason: "an entry has no 'file'".into() })?;
-            files.push(PickedFile { name: text_of(&entry, "name").unwrap_or_default(), blob: file });
+            files.push(PickedFile { name: string_property(&entry, "name").unwrap_or_default(), blob: file });
         }
-        Source::picked(files, &hub, abort, progress).await
+        Source::from_picked_files(files, &hub, abort, progress).await
     }
 }
 
 /// The device options of a load.
 pub(super) fn device_options(options: &JsValue) -> Result<DeviceOptions> {
-    let features = get(options, "features");
-    let wanted = |name: &str| !matches!(get(&features, name).as_bool(), Some(false));
+    let features = property(options, "features");
+    let wanted = |name: &str| !matches!(property(&features, name).as_bool(), Some(false));
     Ok(DeviceOptions {
         f16: wanted("f16"),
         subgroups: wanted("subgroups"),
         matrix: wanted("matrix"),
-        least: text_of(&features, "limits").as_deref() == Some("least"),
-        group: text_of(&features, "group").map(|name| group_named(&name)).transpose()?,
-        force: text_of(&features, "force").map(|text| force_named(&text)).transpose()?,
-        touch_points: get(options, "touchPoints").as_f64().map_or(0, |n| n as u32),
+        min_limits: string_property(&features, "limits").as_deref() == Some("least"),
+        submit_grouping: string_property(&features, "group").map(|name| parse_submit_group(&name)).transpose()?,
+        variant_override: string_property(&features, "force").map(|text| parse_variant_override(&text)).transpose()?,
+        touch_points: property(options, "touchPoints").as_f64().map_or(0, |n| n as u32),
         ..DeviceOptions::default()
     })
 }

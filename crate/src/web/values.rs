@@ -16,12 +16,12 @@ pub(super) fn to_js(error: &Error) -> JsValue {
     object.into()
 }
 
-pub(super) fn get(object: &JsValue, name: &str) -> JsValue {
+pub(super) fn property(object: &JsValue, name: &str) -> JsValue {
     Reflect::get(object, &name.into()).unwrap_or(JsValue::UNDEFINED)
 }
 
-pub(super) fn text_of(object: &JsValue, name: &str) -> Option<String> {
-    get(object, name).as_string()
+pub(super) fn string_property(object: &JsValue, name: &str) -> Option<String> {
+    property(object, name).as_string()
 }
 
 /// Deserializes a JavaScript value: objects or Maps, arrays or typed arrays, numbers or bigints.
@@ -31,13 +31,13 @@ pub(super) fn from_js<T: DeserializeOwned>(parameter: &str, value: JsValue) -> R
 }
 
 /// Serializes an engine value to plain JavaScript: objects, arrays, numbers; null for none.
-pub(super) fn plain(value: &impl Serialize) -> JsValue {
+pub(super) fn to_plain_js(value: &impl Serialize) -> JsValue {
     // The engine's values always fit into JavaScript's.
     value.serialize(&Serializer::json_compatible()).unwrap_or(JsValue::NULL)
 }
 
 /// Reads a list of strings.
-pub(super) fn strings(parameter: &str, list: &JsValue) -> Result<Vec<String>> {
+pub(super) fn string_list(parameter: &str, list: &JsValue) -> Result<Vec<String>> {
     let refuse = || Error::Request { parameter: parameter.into(), reason: "must be an array of strings".into() };
     Array::from(list).iter().map(|text| text.as_string().ok_or_else(refuse)).collect()
 }

@@ -6,8 +6,8 @@ use crate::{Error, Result};
 
 /// The URL of a repository's main branch, without a trailing slash; `None` for other revisions.
 #[cfg(target_arch = "wasm32")]
-pub(in crate::hub) fn main_branch(model: &ModelRef, options: &HubOptions) -> Option<String> {
-    let address = ModelUrls::of(model, options).ok()?;
+pub(in crate::hub) fn main_branch_url(model: &ModelRef, options: &HubOptions) -> Option<String> {
+    let address = ModelUrls::for_model(model, options).ok()?;
     (address.revision.as_deref() == Some("main")).then(|| format!("{}/resolve/main", address.prefix))
 }
 

@@ -18,7 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 #[cfg(target_arch = "wasm32")]
-pub(super) use address::main_branch;
+pub(super) use address::main_branch_url;
 
 use super::HubOptions;
 use super::abort::AbortFlag;

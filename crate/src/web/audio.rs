@@ -1,10 +1,10 @@
 //! WebAssembly bindings of speech recognition and synthesis.
 
-use super::{Engine, abort_flag, from_js, get, misplaced, plain, to_js};
+use super::{Engine, abort_flag, from_js, property, to_js, to_plain_js, wrong_task};
 use crate::audio::languages;
-use crate::audio::live::Live;
+use crate::audio::stream_vad::VadStream;
 use crate::audio::vad::Vad;
-use crate::task::{AnyModel, Heard, SpeakRequest, Task, TranscribeRequest};
+use crate::task::{SegmentEvent, SpeakRequest, Task, TaskModel, TranscribeRequest};
 use crate::{Error, Result};
 use js_sys::{Float32Array, Function, Uint8Array};
 use serde_json::json;
@@ -13,19 +13,19 @@ use wasm_bindgen::prelude::*;
 
 /// Voice activity detector and state of an audio stream.
 #[derive(Default)]
-pub(super) struct Ears {
+pub(super) struct AudioInputState {
     vad: Option<Rc<Vad>>,
-    live: Live,
+    vad_stream: VadStream,
 }
 
-impl Ears {
+impl AudioInputState {
     /// Creates the state with the VAD weights of the options, which the speech recognition model shares.
-    pub(super) fn new(options: &JsValue, model: &mut AnyModel) -> Result<Self> {
-        let AnyModel::Transcribe(model) = model else { return Ok(Self::default()) };
-        if let Ok(bytes) = get(options, "vad").dyn_into::<Uint8Array>() {
+    pub(super) fn new(options: &JsValue, model: &mut TaskModel) -> Result<Self> {
+        let TaskModel::Transcribe(model) = model else { return Ok(Self::default()) };
+        if let Ok(bytes) = property(options, "vad").dyn_into::<Uint8Array>() {
             model.vad = Some(Rc::new(Vad::new(&bytes.to_vec())?));
         }
-        Ok(Self { vad: model.vad.clone(), live: Live::default() })
+        Ok(Self { vad: model.vad.clone(), vad_stream: VadStream::default() })
     }
 }
 
@@ -42,34 +42,34 @@ impl Engine {
         let hear = async {
             let abort = abort_flag(&request);
             let request = from_js::<TranscribeRequest>("request", request)?.checked()?;
-            let mut taken = self.take(Task::Transcribe)?;
-            let Some(AnyModel::Transcribe(model)) = &mut taken.model else { return Err(misplaced()) };
-            let report = |heard: &Heard| {
-                let _ = on_heard.call1(&JsValue::NULL, &plain(heard));
+            let mut taken = self.acquire_model(Task::Transcribe)?;
+            let Some(TaskModel::Transcribe(model)) = &mut taken.model else { return Err(wrong_task()) };
+            let report = |heard: &SegmentEvent| {
+                let _ = on_heard.call1(&JsValue::NULL, &to_plain_js(heard));
             };
             model.transcribe(&samples, &request, &abort, report).await
         };
         let made = hear.await.map_err(|e| to_js(&e))?;
-        let mut all = made.verbose();
+        let mut all = made.to_verbose_json();
         (all["srt"], all["vtt"]) = (json!(made.srt()), json!(made.vtt()));
         all["languageName"] = json!(made.language.as_deref().and_then(languages::name_of));
-        Ok(plain(&all))
+        Ok(to_plain_js(&all))
     }
 
     /// Feeds samples at 16 kHz to the VAD and returns `{ level, start, ended }`, counted in samples. `fresh` starts a
     /// new stream; no samples end it.
     pub fn listen(&self, samples: &[f32], fresh: bool) -> std::result::Result<JsValue, JsValue> {
-        let ears = &mut *self.ears.try_borrow_mut().map_err(|_| to_js(&misplaced()))?;
+        let ears = &mut *self.audio_input.try_borrow_mut().map_err(|_| to_js(&wrong_task()))?;
         if fresh {
-            ears.live = Live::default();
+            ears.vad_stream = VadStream::default();
         }
-        let mut turn = ears.live.push(ears.vad.as_deref(), samples);
+        let mut turn = ears.vad_stream.push(ears.vad.as_deref(), samples);
         if samples.is_empty() {
-            turn.ended.extend(ears.live.finish());
+            turn.ended.extend(ears.vad_stream.finish());
             turn.start = None;
         }
         let ended: Vec<[usize; 2]> = turn.ended.iter().map(|r| [r.start, r.end]).collect();
-        Ok(plain(&json!({ "level": turn.level, "start": turn.start, "ended": ended })))
+        Ok(to_plain_js(&json!({ "level": turn.level, "start": turn.start, "ended": ended })))
     }
 
     /// Synthesizes speech; `on_sound` receives samples as they are generated.
@@ -77,25 +77,25 @@ impl Engine {
         let speak = async {
             let abort = abort_flag(&request);
             let request = from_js::<SpeakRequest>("request", request)?.checked()?;
-            let mut taken = self.take(Task::Speak)?;
-            let Some(AnyModel::Speak(model)) = &mut taken.model else { return Err(misplaced()) };
+            let mut taken = self.acquire_model(Task::Speak)?;
+            let Some(TaskModel::Speak(model)) = &mut taken.model else { return Err(wrong_task()) };
             let report = |samples: &[f32]| {
                 let _ = on_sound.call1(&JsValue::NULL, &Float32Array::from(samples));
             };
             model.speak(&request, &abort, report).await
         };
-        speak.await.map(|spoken| plain(&spoken)).map_err(|e| to_js(&e))
+        speak.await.map(|spoken| to_plain_js(&spoken)).map_err(|e| to_js(&e))
     }
 
     /// Benchmarks transcription: milliseconds to encode one window, and per decoded token.
     #[wasm_bindgen(js_name = measureHearing)]
     pub async fn measure_hearing(&self, samples: Vec<f32>, tokens: usize) -> std::result::Result<JsValue, JsValue> {
         let measure = async {
-            let mut taken = self.take(Task::Transcribe)?;
-            let Some(AnyModel::Transcribe(model)) = &mut taken.model else { return Err(misplaced()) };
+            let mut taken = self.acquire_model(Task::Transcribe)?;
+            let Some(TaskModel::Transcribe(model)) = &mut taken.model else { return Err(wrong_task()) };
             model.measure(&samples, tokens).await
         };
         let timed = measure.await.map_err(|e: Error| to_js(&e))?;
-        Ok(plain(&json!({ "encodeMs": timed.encode_ms, "tokenMs": timed.token_ms })))
+        Ok(to_plain_js(&json!({ "encodeMs": timed.encode_ms, "tokenMs": timed.token_ms })))
     }
 }
