@@ -63,7 +63,7 @@ fn parse_date(text: &str) -> Option<f64> {
 #[cfg(not(target_arch = "wasm32"))]
 fn parse_date(text: &str) -> Option<f64> {
     let date = httpdate::parse_http_date(text).ok()?;
-    Some(parse_date.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs_f64() * 1000.0)
+    Some(date.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs_f64() * 1000.0)
 }
 
 /// Whether a status is likely to be temporary.

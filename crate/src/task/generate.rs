@@ -270,10 +270,10 @@ impl ChatModel {
             let (end, sampler) = (context.len(), &mut sampler);
             match picker {
                 SamplerBackend::Gpu(tail) => {
-                    self.decode_on_gpu(&mut run, sampler, tail, &context, abort, &mut on_event).await?
+                    self.decode_on_gpu(&mut run, sampler, tail, &context, abort, &mut on_event).await?;
                 }
                 SamplerBackend::Cpu => {
-                    self.decode_on_cpu(&mut run, sampler, request, end, abort, &mut on_event).await?
+                    self.decode_on_cpu(&mut run, sampler, request, end, abort, &mut on_event).await?;
                 }
             }
             context.extend_from_slice(&run.ids[before..]);

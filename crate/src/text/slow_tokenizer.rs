@@ -267,7 +267,7 @@ impl SlowTokenizerBuilder {
         let mpnet = class == "MPNetTokenizer";
         match class {
             "BertTokenizer" | "DistilBertTokenizer" | "ElectraTokenizer" | "BasicTokenizer" => {
-                self.defaults = BERT_DEFAULTS
+                self.defaults = BERT_DEFAULTS;
             }
             "MPNetTokenizer" => self.defaults = ROBERTA_DEFAULTS,
             other => return Err(unsupported_class(other, "vocab.txt")),

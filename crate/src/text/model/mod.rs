@@ -62,7 +62,7 @@ impl TokenizerModel {
                     }
                 }
                 ModelAlgorithm::WordLevel { unk } => {
-                    out.push(self.vocab.get(word).map_or_else(|| require_unk(*unk), Ok)?)
+                    out.push(self.vocab.get(word).map_or_else(|| require_unk(*unk), Ok)?);
                 }
             }
         }
