@@ -2,7 +2,7 @@
 // A workgroup of 128 threads takes 32 rows of one query head and iterates over 64 keys at a time with an online
 // softmax. Tiles are as in GEMM: a thread computes 4 rows by 4 keys of the scores, then 4 rows by 4 columns of each
 // SLAB of 64 output columns. ENDS: attention within an image is bidirectional, inside the window.
-#import attention/many
+#import attention/prefill
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
 
 // 16 columns at a time: [column][four of 64 keys], then [two columns][four of 32 queries]. Groups of four are permuted

@@ -5,12 +5,12 @@
 // are added.
 // ENDS: attention within an image is bidirectional, inside the window. APART: keys and values have separate workgroup
 // memory, so that the next keys are stored before a step ends; otherwise each waits until the others are read.
-#import attention/many
-#import common/kept
+#import attention/prefill
+#import common/f16_store
 @group(0) @binding(4) var<storage, read_write> out: array<Kept>;
 
 const SLACK = 5.0;
-#import attention/matrix_memory
+#import attention/attention_matrix_memory
 
 @compute @workgroup_size(THREADS)
 fn main(
@@ -27,7 +27,7 @@ fn main(
     let range = vec2<u32>(visible(row0).x, visible(last_row).y);
     let team = lid / LANES;
     let mine = lid % LANES;
-#ifdef SPELLED
+#ifdef EMULATED
     lane = mine;
 #endif
     // The subgroup's rows in `tile` and in `parts`.
@@ -68,7 +68,7 @@ fn main(
     let a$u_$i = load_left$u(FIRST_ROW + slice + $iu);
 #endfor
 #endfor
-#for p in 0..WIDTH*8/TEAMS/LANES
+#for p in 0..WIDTH*8/SUBGROUP_COUNT/LANES
     let key$p = ($pu * THREADS + lid) / (WIDTH / 4u);
     let column$p = ($pu * THREADS + lid) % (WIDTH / 4u);
     let within$p = column$p < d4;
@@ -80,7 +80,7 @@ fn main(
     for (var first = range.x; first < range.y; first += KEYS) {
         if (APART == 0u || first == range.x) {
             workgroupBarrier();
-#for p in 0..WIDTH*8/TEAMS/LANES
+#for p in 0..WIDTH*8/SUBGROUP_COUNT/LANES
             {
                 var v = kv_read(k_next$p, k_most$p);
                 if (!within$p) { v = vec4<f32>(0.0); }
@@ -92,7 +92,7 @@ fn main(
 #endfor
             workgroupBarrier();
         }
-#for p in 0..WIDTH*8/TEAMS/LANES
+#for p in 0..WIDTH*8/SUBGROUP_COUNT/LANES
         let v_at$p = value_at(min(first + key$p, range.y - 1u), kv_head, d4);
         let v_next$p = v_cache[v_at$p + min(column$p, d4 - 1u)];
         let v_most$p = v_most(v_at$p);
@@ -132,7 +132,7 @@ fn main(
         known[share][own] = best;
         if (best > top + SLACK) { grown[0] = 1u; }
         // These keys and the previous values are no longer read.
-#for p in 0..WIDTH*8/TEAMS/LANES
+#for p in 0..WIDTH*8/SUBGROUP_COUNT/LANES
         {
             var v = kv_read(v_next$p, v_most$p);
             if (!within$p) { v = vec4<f32>(0.0); }

@@ -15,10 +15,10 @@ struct Params {
 #ifdef SINKS
 @group(0) @binding(4) var<storage, read> sinks: array<f32>;
 #endif
-#ifdef MEMORY
+#ifdef CROSS
 @group(0) @binding(5) var<storage, read> memory: array<vec2<u32>>;
 #endif
-#import attention/splits
+#import attention/kv_splits
 
 // At most 64 splits: their (maximum, sum), then their weights and weighted sums; maxima and sums of eight at a time;
 // and columns exchanged between threads.

@@ -24,11 +24,11 @@ struct Params {
 #ifdef RING
     ring: u32,
 #endif
-#ifdef MEMORY
+#ifdef CROSS
     k_stride: u32,
     v_stride: u32,
 #endif
-#if ALONE == 1
+#if SINGLE_PASS == 1
     out_offset: u32,
     out_stride: u32,
 #endif
@@ -47,15 +47,15 @@ struct Params {
 #endif
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(5) var<storage, read> state: State;
-#ifdef MEMORY
+#ifdef CROSS
 @group(0) @binding(6) var<storage, read> memory: array<vec2<u32>>;
 #endif
-#import attention/splits
+#import attention/kv_splits
 #import attention/ring
 #import common/kv_scale
 
 // Start of a position's key and value, in groups of four columns.
-#ifdef MEMORY
+#ifdef CROSS
 fn key_at(position: u32, kv_head: u32, d4: u32) -> u32 {
     return (params.k_offset + position * params.k_stride) / 4u + kv_head * d4;
 }
@@ -364,7 +364,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (cut == 0u) {
 #for r in 0..HEADS
         if ($ru < count) {
-#if ALONE == 1
+#if SINGLE_PASS == 1
             var sum = 0.0;
             for (var i = 0u; i < CUTS; i++) { sum += sums[i * HEADS + $ru]; }
             out[(params.out_offset + wid.z * params.out_stride) / 4u + (head0 + $ru) * d4 + column] = acc$r / max(sum, 1e-30);

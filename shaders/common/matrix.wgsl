@@ -40,7 +40,7 @@ fn load_sum(at: u32, pitch: u32) -> Sum { return coopLoadT<Sum>(&parts[at], pitc
 
 fn store_sum(sum: Sum, at: u32, pitch: u32) { coopStoreT(sum, &parts[at], pitch); }
 #else
-#ifdef SPELLED
+#ifdef EMULATED
 struct Left { slice: u32, at: u32 }
 struct Right { slice: u32, at: u32, down: u32, across: u32 }
 alias Sum = array<f32, SIDE * SIDE / LANES>;

@@ -9,13 +9,13 @@ struct Params {
     n: u32,
     out_stride: u32,
     scale: f32,
-#ifdef PAST
+#ifdef SOFT
     end: u32,
     past: u32,
 #endif
 }
 @group(0) @binding(0) var<uniform> params: Params;
-#ifdef PLACES
+#ifdef POSITIONS
 #import common/state
 @group(0) @binding(1) var<storage, read> state: State;
 #else
@@ -28,12 +28,12 @@ struct Params {
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let row = wid.y;
     let k = (wid.x * 64u + lid) * 4u;
-#ifdef PLACES
+#ifdef POSITIONS
     let id = state.pos + row;
 #else
     var id = ids[row];
 #endif
-#ifdef PAST
+#ifdef SOFT
     if (id >= params.end) { id = params.past; }
 #endif
     if (k < params.k && id >= params.row0 && id < params.row0 + params.n) {

@@ -31,7 +31,7 @@ fn take(row: u32, pick: u32) -> bool {
     return holds(expert);
 }
 
-#ifdef MIXED
+#ifdef SUM_EXPERTS
 // Weight of a selected expert; 0 if another launch has it.
 fn share_of(row: u32, pick: u32) -> f32 {
     if (!holds(picked(row, pick))) {

@@ -35,8 +35,8 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 #import weights/any
-#import matmul/finish
-#import matmul/inside
+#import matmul/epilogue
+#import matmul/bounds
 #ifdef EXPERTS
 // Row-expert pairs sorted by expert, in tiles (shaders/experts/bucket.wgsl): rows of x are those of a tile's pairs.
 @group(0) @binding(7) var<storage, read> buckets: array<u32>;

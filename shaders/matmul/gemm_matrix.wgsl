@@ -27,11 +27,11 @@ struct Params {
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
-#ifdef HALVES
+#ifdef F16_IO
 alias Four = vec4<f16>;
 #else
 alias Four = vec4<f32>;
-#import matmul/inside
+#import matmul/bounds
 #endif
 @group(0) @binding(1) var<storage, read> x: array<Four>;
 #import weights/any
@@ -80,7 +80,7 @@ fn main(
     // Start of the subgroup's share of the tile.
     let r0 = subgroup / ACROSS * (BM / DOWN);
     let c0 = subgroup % ACROSS * (BN / ACROSS);
-#ifdef SPELLED
+#ifdef EMULATED
     lane = lid % LANES;
 #endif
 #for i in 0..BM/DOWN/SIDE
@@ -134,7 +134,7 @@ fn main(
     for (var block = begin; block < last; block++) {
         workgroupBarrier();
 #for p in 0..BM*WIDTH/4/DOWN/ACROSS/LANES
-#ifdef HALVES
+#ifdef F16_IO
         let x$p = x_next$p;
 #else
         let x$p = elements(inside(x_next$p, block * WIDTH + k4));

@@ -26,8 +26,8 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 #import weights/any
 #import matmul/experts
-#import matmul/finish
-#import matmul/inside
+#import matmul/epilogue
+#import matmul/bounds
 #ifdef NORM
 @group(0) @binding(7) var<storage, read> norm: array<vec4<f32>>;
 #endif
@@ -64,7 +64,7 @@ fn main(
     let units = params.k_blocks * 4u;
     var all = units;
 #ifdef EXPERTS
-#ifdef MIXED
+#ifdef SUM_EXPERTS
     let col0 = wid.z;
     all *= params.each;
 #else
@@ -91,7 +91,7 @@ fn main(
     var acc: array<f32, SLOTS>;
     for (var base = lid; base < all; base += WG * UNROLL) {
 #for s in 0..UNROLL
-#ifdef MIXED
+#ifdef SUM_EXPERTS
         // The selected experts are processed in sequence, as if K were that much longer.
         let flat$s = min(base + $su * WG, all - 1u);
         let pick$s = flat$s / units;
@@ -119,7 +119,7 @@ fn main(
         if (k$s + 8u > params.k) {
             v$s_$c = X8(inside(v$s_$c.a, k$s), inside(v$s_$c.b, k$s + 4u));
         }
-#ifdef MIXED
+#ifdef SUM_EXPERTS
         v$s_$c = X8(v$s_$c.a * share$s, v$s_$c.b * share$s);
 #endif
 #ifdef NORM

@@ -26,7 +26,7 @@ struct Params {
     scale: f32,
     softcap: f32,
 #import matmul/expert_params
-#if RUNS != 0
+#if KV_SPLITS != 0
     head_dim: u32,
     window: u32,
     tile: u32,
@@ -36,22 +36,22 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 #import weights/block
 #import matmul/experts
-#import matmul/finish
-#import matmul/inside
+#import matmul/epilogue
+#import matmul/bounds
 #ifdef NORM
 @group(0) @binding(7) var<storage, read> norm: array<vec4<f32>>;
 #endif
 #import common/state
-#if RUNS != 0
+#if KV_SPLITS != 0
 @group(0) @binding(8) var<storage, read> state: State;
-#import attention/runs
+#import attention/kv_splits_reduce
 #else
 #if COLS != 1
 @group(0) @binding(8) var<storage, read> state: State;
 #endif
 #endif
 
-const WG: u32 = TEAM * TEAMS;
+const WG: u32 = ROW_THREADS * ROW_GROUPS;
 // Weight rows per output.
 #ifdef GATED
 const EACH: u32 = 2u;
@@ -59,7 +59,7 @@ const EACH: u32 = 2u;
 const EACH: u32 = 1u;
 #endif
 
-#import matmul/hand_out
+#import matmul/broadcast_x
 
 // [row of a group][row of x][subgroup of the workgroup]
 var<workgroup> sums: array<f32, SUMS>;
@@ -75,7 +75,7 @@ fn weight_row(item: u32) -> u32 {
     return output_row(min(item / EACH, params.n - 1u)) + (item % EACH) * params.up_row;
 }
 
-#ifdef MIXED
+#ifdef SUM_EXPERTS
 // Loads from the outputs of a row's selected experts in sequence, each times its weight.
 fn mixed(row: u32, from4: u32, all: u32, column: u32) -> vec4<f32> {
     let flat = min(column / 8u, all - 1u);
@@ -146,15 +146,15 @@ fn main(
     @builtin(subgroup_size) subgroup_size: u32,
     @builtin(subgroup_invocation_id) lane: u32,
 ) {
-    let team = lid / TEAM;
-    let tid = lid % TEAM;
+    let team = lid / ROW_THREADS;
+    let tid = lid % ROW_THREADS;
     let subgroups = WG / subgroup_size;
     let subgroup = lid / subgroup_size;
     let items = params.share * EACH;
-    let first = (wid.x * TEAMS + team) * items;
+    let first = (wid.x * ROW_GROUPS + team) * items;
     var all = params.k_blocks;
 #ifdef EXPERTS
-#ifdef MIXED
+#ifdef SUM_EXPERTS
     let col0 = wid.z;
     all *= params.each;
 #else
@@ -180,10 +180,10 @@ fn main(
     let x$c = (params.x_offset + min(col0 + $cu, state.rows - 1u) * params.x_stride) / 4u;
 #endif
 #endfor
-    let outputs = TEAMS * params.share * COLS;
+    let outputs = ROW_GROUPS * params.share * COLS;
 #ifndef EXPERTS
     // Loaded first: with few outputs, a thread has one. An expert's bias depends on the router's selection.
-    let own = wid.x * TEAMS * params.share + lid / COLS;
+    let own = wid.x * ROW_GROUPS * params.share + lid / COLS;
     var early: Ending;
 #if COLS == 1
     if (lid < outputs && own < params.n) {
@@ -193,8 +193,8 @@ fn main(
         early = ending_of(col0 + lid % COLS, own);
     }
 #endif
-    for (var base = 0u; base < all; base += TEAM) {
-#ifdef MIXED
+    for (var base = 0u; base < all; base += ROW_THREADS) {
+#ifdef SUM_EXPERTS
         let flat = min(base + tid, all - 1u);
         let block = flat % params.k_blocks;
         let shift = shift_of(col0, flat / params.k_blocks);
@@ -207,20 +207,20 @@ fn main(
         var bits$r = w_bits(weight_row(first + $ru) + shift, block * 32u);
 #endfor
         // All loads of x start before the first is used.
-#if RUNS != 0
-#for j in 0..4/TEAMS
+#if KV_SPLITS != 0
+#for j in 0..4/ROW_GROUPS
         let both$j = joined(column(base, 0u, lid + $ju * WG), column(base, 1u, lid + $ju * WG));
 #endfor
 #endif
 #for h in 0..2
-#for j in 0..4/TEAMS
+#for j in 0..4/ROW_GROUPS
         let at$h$j = column(base, $hu, lid + $ju * WG);
         let near$h$j = min(at$h$j, (params.k - 1u) / 4u);
 #for c in 0..COLS
-#ifdef MIXED
+#ifdef SUM_EXPERTS
         let x$c_$h$j = mixed(col0, x$c, all, at$h$j);
 #else
-#if RUNS != 0
+#if KV_SPLITS != 0
         let x$c_$h$j = inside(both$j[$h], at$h$j * 4u);
 #else
         let x$c_$h$j = inside(x[x$c + near$h$j], at$h$j * 4u);
@@ -236,7 +236,7 @@ fn main(
 #for c in 0..COLS
         var top$c = vec4<f32>(0.0);
 #for h in 0..2
-#for j in 0..4/TEAMS
+#for j in 0..4/ROW_GROUPS
 #ifdef NORM
         square$c += dot(x$c_$h$j, x$c_$h$j);
         let y$c_$h$j = x$c_$h$j * gain$h$j;
@@ -261,7 +261,7 @@ fn main(
 #endif
 #for c in 0..COLS
 #for h in 0..2
-#for j in 0..4/TEAMS
+#for j in 0..4/ROW_GROUPS
 #ifdef ROUND
         let z$c_$h$j = round(y$c_$h$j * steps$c);
 #else
@@ -280,7 +280,7 @@ fn main(
 #else
         workgroupBarrier();
 #endif
-#for j in 0..4/TEAMS
+#for j in 0..4/ROW_GROUPS
         hold(lid + $ju * WG, z$c_0$j, z$c_1$j);
 #endfor
         workgroupBarrier();
@@ -289,7 +289,7 @@ fn main(
         var mine$c: X32;
 #for h in 0..2
         workgroupBarrier();
-#for j in 0..4/TEAMS
+#for j in 0..4/ROW_GROUPS
         hold(lid + $ju * WG, z$c_$h$j);
 #endfor
         workgroupBarrier();
@@ -346,10 +346,10 @@ fn main(
 #endif
 #endif
     workgroupBarrier();
-    let each = TEAM / subgroup_size;
+    let each = ROW_THREADS / subgroup_size;
     for (var i = lid; i < outputs; i += WG) {
         let output = i / COLS;
-        let n = wid.x * TEAMS * params.share + output;
+        let n = wid.x * ROW_GROUPS * params.share + output;
         let c = i % COLS;
 #if COLS == 1
         let asked = n < params.n;

@@ -19,7 +19,7 @@ struct Params {
 }
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
-#import common/kept
+#import common/f16_store
 @group(0) @binding(2) var<storage, read_write> out: array<Kept>;
 #ifdef GAIN
 @group(0) @binding(3) var<storage, read> gain: array<f32>;
@@ -30,10 +30,10 @@ struct Params {
 #ifdef ADD
 @group(0) @binding(5) var<storage, read> rest: array<f32>;
 #endif
-#ifdef MORE
+#ifdef ADD2
 @group(0) @binding(6) var<storage, read> more: array<f32>;
 #endif
-#ifdef BY
+#ifdef SCALE_BUFFER
 @group(0) @binding(7) var<storage, read> by: array<f32>;
 #endif
 
@@ -71,7 +71,7 @@ fn beside(row: u32, c: u32) -> f32 {
     var sum = 0.0;
 #ifdef ADD
     sum = rest[params.rest_offset + row * params.rest_stride + c];
-#ifdef MORE
+#ifdef ADD2
     sum += more[params.more_offset + row * params.more_stride + c];
 #endif
 #endif
@@ -124,7 +124,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
 #endif
 #ifdef ADD
     y$i = (y$i + beside$i) * params.scale;
-#ifdef BY
+#ifdef SCALE_BUFFER
     y$i *= by[0];
 #endif
 #endif

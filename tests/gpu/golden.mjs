@@ -21,7 +21,7 @@ const CASES = [
   ...[32, 64, 128, 256].map((rows) => ({ name: `units BM=${rows}`, options: { weights: "f16", features: { force: `gemm_matrix.BM=${rows}` } }, limit: HALF, units: true })),
   { name: "packed", options: { kv: "packed" }, limit: HALF },
   // Of models with 4-bit weights, such as quant/qwen3_gptq.
-  { name: "runs joined by products", options: { features: { force: "gemv_blocks.RUNS=16" } }, limit: HALF },
+  { name: "runs joined by products", options: { features: { force: "gemv_blocks.KV_SPLITS=16" } }, limit: HALF },
 ];
 
 const query = new URLSearchParams(location.search);

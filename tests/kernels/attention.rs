@@ -322,7 +322,7 @@ fn windows_softcaps_and_sinks() {
 /// all the same.
 #[test]
 fn few_keys_are_one_run_where_dispatches_are_dear() {
-    let force = Some(VariantOverride { kernel: Kernel::Decode, name: "ALONE", value: 1 });
+    let force = Some(VariantOverride { kernel: Kernel::Decode, name: "SINGLE_PASS", value: 1 });
     let gpu = open(&DeviceOptions { f16: false, variant_override: force, ..DeviceOptions::default() });
     for (head_dim, kv) in [(20, Kv::F32), (64, Kv::Packed), (80, Kv::Int8), (320, Kv::F32)] {
         Layer { head_dim, kv, heads: 3, kv_heads: 1, rope: Some((8, false)), ..PLAIN }.check(&gpu, &turns(70));

@@ -332,7 +332,7 @@ fn experts_without_gates() {
 #[test]
 fn experts_by_blocks() {
     for (index, layout) in [affine(4, 32), affine(8, 64), WeightLayout::Q4K].into_iter().enumerate() {
-        for (name, value) in [("DOT", 0), ("DOT", 1), ("TEAMS", 2)] {
+        for (name, value) in [("DOT", 0), ("DOT", 1), ("ROW_GROUPS", 2)] {
             let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name, value });
             let long = value + index as u32 == 2;
             let caps = Caps { force, max_invocations: if long { 64 } else { 1024 }, ..gpu().caps().clone() };

@@ -273,7 +273,7 @@ fn gemv_by_blocks_equals_its_twin() {
     let mut bits = 0usize;
     for layout in layouts {
         // RUNS is what attention leaves, and nothing here comes from there.
-        let own = |name: &str| name == "DOT" || (name != "RUNS" && kinds.contains(&layout));
+        let own = |name: &str| name == "DOT" || (name != "KV_SPLITS" && kinds.contains(&layout));
         for (name, values) in tunable_constants(Kernel::GemvBlocks).filter(|(name, _)| own(name)) {
             for (value, max_invocations) in values.iter().zip([1024, 64, 1024]) {
                 let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name, value: *value });

@@ -145,7 +145,7 @@ impl Case {
             let plan = lower(&graph, options).expect("a plan");
             let unwanted = plan.launches.iter().find(|launch| Some(launch.variant.kernel) == setting.without);
             assert!(cut.rows > 1 || unwanted.is_none(), "{unwanted:?}");
-            let halves = plan.launches.iter().filter(|launch| launch.variant.flags.contains("HALVES")).count();
+            let halves = plan.launches.iter().filter(|launch| launch.variant.flags.contains("F16_IO")).count();
             assert!(
                 setting.halves.is_none_or(|most| halves == if cut.rows > 1 { most } else { 0 }),
                 "{halves}\n{plan}"

@@ -108,7 +108,7 @@ fn the_answer_is_the_references_with_each_entry() {
             continue;
         }
         // Its matrices are too small for blocks, unless a number of them is forced; the table still says which product.
-        let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name: "TEAMS", value: 1 });
+        let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name: "ROW_GROUPS", value: 1 });
         let device = DeviceOptions { tuned, variant_override: force, ..exact() };
         let model = check(&format!("{pick:?}, blocks"), MODEL, &device, with_kv(Kv::F32), 2e-4);
         for (value, form) in [(0, GemvVariant::Blocks), (1, GemvVariant::PackedBlocks)] {

@@ -80,8 +80,8 @@ fn each_number_that_a_kernel_chooses() {
 /// behind attention joins its runs there. The step behind position 512 joins them by itself again.
 #[test]
 fn fewer_dispatches_give_the_same_tokens_also_where_the_steps_change() {
-    let dear = VariantOverride { kernel: Kernel::Decode, name: "ALONE", value: 1 };
-    let large = VariantOverride { kernel: Kernel::GemvBlocks, name: "RUNS", value: 16 };
+    let dear = VariantOverride { kernel: Kernel::Decode, name: "SINGLE_PASS", value: 1 };
+    let large = VariantOverride { kernel: Kernel::GemvBlocks, name: "KV_SPLITS", value: 16 };
     let small = VariantOverride { value: 0, ..large };
     let found = [small, large, dear].map(|force| {
         let options = RunOptions { max_context: Some(600), ..with_kv(Kv::F32) };

@@ -65,7 +65,7 @@ fn dispatches(graph: &Graph, caps: &Caps, layout: WeightLayout, capacity: usize)
 #[test]
 fn a_token_of_published_models_takes_few_dispatches() {
     let (plain, four) = (Caps::default(), quantize::layout(4));
-    let dear = Caps { force: Some(VariantOverride { kernel: Kernel::Decode, name: "ALONE", value: 1 }), ..caps() };
+    let dear = Caps { force: Some(VariantOverride { kernel: Kernel::Decode, name: "SINGLE_PASS", value: 1 }), ..caps() };
     let mut wrong = Vec::new();
     for (name, known) in [DENSE, OTHERS].concat() {
         let graph = arch::graph(&shape(name)).expect(name);
@@ -93,7 +93,7 @@ fn what_was_promised_of_published_models_holds() {
         // Weights of 16 bits take the same products, which join no runs of attention.
         let graph = arch::graph(&shape(name)).expect(name);
         let apart =
-            Caps { force: Some(VariantOverride { kernel: Kernel::GemvBlocks, name: "RUNS", value: 0 }), ..caps() };
+            Caps { force: Some(VariantOverride { kernel: Kernel::GemvBlocks, name: "KV_SPLITS", value: 0 }), ..caps() };
         let of_four = dispatches(&graph, &apart, quantize::layout(4), CONTEXT);
         assert_eq!(dispatches(&graph, &caps(), WeightLayout::Dense(Float::F16), CONTEXT), of_four, "{name}");
     }

@@ -58,7 +58,7 @@ fn section(out: &mut String, what: &str, graph: &Graph, rows: StepKind) {
 
 /// A decode step near the beginning on a device whose dispatches are dear: how many are left, and what its attention is.
 fn near(out: &mut String, graph: &Graph) {
-    let force = Some(VariantOverride { kernel: Kernel::Decode, name: "ALONE", value: 1 });
+    let force = Some(VariantOverride { kernel: Kernel::Decode, name: "SINGLE_PASS", value: 1 });
     let plan = planned_on(&Caps { force, ..caps() }, graph, StepKind::Decode(1)).expect("a plan");
     let _ = writeln!(out, "\ndecode 1 token where dispatches are dear: {} dispatches", plan.launches.len());
     let alone = plan.launches.iter().filter(|launch| launch.variant.kernel == Kernel::Decode);
@@ -70,7 +70,7 @@ fn near(out: &mut String, graph: &Graph) {
 /// Dense families take five dispatches a layer there: q, k and v, attention, its projection, gate and up, down.
 #[test]
 fn dense_layers_take_five_dispatches_where_they_are_dear() {
-    let force = Some(VariantOverride { kernel: Kernel::Decode, name: "ALONE", value: 1 });
+    let force = Some(VariantOverride { kernel: Kernel::Decode, name: "SINGLE_PASS", value: 1 });
     let caps = Caps { force, ..caps() };
     let families = families();
     for name in [
@@ -124,7 +124,7 @@ fn prompts_keep_what_products_read_as_halves() {
         let graph = fuse::common(arch::graph(&shape).expect(name), Fusions::ALL, &layout_of);
         let plan = planned_on(&caps, &graph, StepKind::Prefill(256)).expect(name);
         let layers = shape["num_hidden_layers"].as_u64().expect("layers") as usize;
-        let kept = |launch: &&Launch<Slot>| launch.variant.flags.contains("HALVES");
+        let kept = |launch: &&Launch<Slot>| launch.variant.flags.contains("F16_IO");
         let reads = plan.launches.iter().filter(kept).filter(|l| l.variant.kernel == Kernel::GemmMatrix).count();
         let writes = plan.launches.iter().filter(kept).count() - reads;
         assert_eq!([writes, reads], [each * layers; 2], "{name}\n{plan}");

@@ -113,7 +113,7 @@ impl MatrixDialect {
             Self::Coop => "COOP",
             Self::Chromium => "CHROMIUM",
             Self::Standard => "STANDARD",
-            Self::Emulated => "SPELLED",
+            Self::Emulated => "EMULATED",
         }
     }
 }
@@ -180,7 +180,7 @@ impl Caps {
     pub fn dispatch_is_expensive(&self) -> bool {
         self.constant_or_forced(
             Kernel::Decode,
-            "ALONE",
+            "SINGLE_PASS",
             self.tuned.get().is_some_and(|tuned| tuned.expensive_dispatch).into(),
         ) == 1
     }

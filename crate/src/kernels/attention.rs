@@ -156,7 +156,7 @@ impl AttentionMatrixTiling {
             .flag(self.units.words.flag())
             .flag_if("F16", self.units.half)
             .set("WIDTH", self.columns)
-            .set("TEAMS", self.subgroups)
+            .set("SUBGROUP_COUNT", self.subgroups)
             .set("APART", self.separate_kv.into())
             .set("SIDE", self.units.side)
             .set("LANES", self.units.lanes)
@@ -179,7 +179,7 @@ pub(crate) fn uses_f16_matrices(caps: &Caps, head_dim: u32, exact: bool, halves:
 
 /// Binds each row's range of another sequence to a launch whose shader imports attention/kv_splits.
 fn with_cross_ranges<B: Clone>(mut launch: Launch<B>, memory: B) -> Launch<B> {
-    launch.variant = launch.variant.flag("MEMORY");
+    launch.variant = launch.variant.flag("CROSS");
     launch.bind("memory", memory)
 }
 
@@ -402,7 +402,7 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
     /// Returns a launch over KV splits, plus the reduction of `parts` unless there is only one split.
     fn with_reduce(&self, mut launch: Launch<B>, parts: B, out: &View<B>, memory: Option<B>) -> Vec<Launch<B>> {
         if self.is_single_pass() {
-            launch.variant = launch.variant.set("ALONE", 1);
+            launch.variant = launch.variant.set("SINGLE_PASS", 1);
             let launch = launch.bind("out", out.buffer.clone()).set("out_offset", out.offset);
             return vec![launch.set("out_stride", out.stride)];
         }

@@ -28,7 +28,7 @@ pub fn embed<B: Clone>(
     let places = matches!(numbers, RowIndex::Positions(_));
     let (name, RowIndex::Ids(buffer) | RowIndex::Positions(buffer)) = (if places { "state" } else { "ids" }, numbers);
     let grid = GridSpec::Tiled { x: table.cols.div_ceil(256), per: 1, z: 1 };
-    let mut launch = Launch::new(label, variant.flag_if("PLACES", places).flag_if("PAST", past.is_some()), grid)
+    let mut launch = Launch::new(label, variant.flag_if("POSITIONS", places).flag_if("SOFT", past.is_some()), grid)
         .bind(name, buffer)
         .bind("w_q", table.q.clone())
         .bind_opt("w_s", table.s.clone())

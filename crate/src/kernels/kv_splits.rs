@@ -62,7 +62,7 @@ impl DecodeTiling {
     pub fn fuses_reduce(caps: &Caps) -> bool {
         caps.constant_or_forced(
             Kernel::GemvBlocks,
-            "RUNS",
+            "KV_SPLITS",
             if caps.target_workgroups() >= 1024 { MAX_FUSED_SPLITS } else { 0 },
         ) != 0
     }

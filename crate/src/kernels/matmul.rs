@@ -133,8 +133,8 @@ impl<B: Clone> Matmul<B> {
             .flag("SUBGROUPS")
             .flag_if("NORM", self.norm.is_some())
             .flag_if("ROUND", self.quantize)
-            .set("TEAM", choice.row_threads)
-            .set("TEAMS", choice.row_groups)
+            .set("ROW_THREADS", choice.row_threads)
+            .set("ROW_GROUPS", choice.row_groups)
             .set("COLS", choice.cols)
             .set("DOT", choice.packed_dot);
         let x = self.n.div_ceil(choice.outputs * choice.row_groups);
@@ -168,7 +168,7 @@ impl<B: Clone> Matmul<B> {
             .set("x_stride", self.x.stride);
         let launch = match self.kv_splits {
             Some(KvSplits { head_dim, window, tile }) => {
-                launch.variant = launch.variant.set("RUNS", MAX_FUSED_SPLITS);
+                launch.variant = launch.variant.set("KV_SPLITS", MAX_FUSED_SPLITS);
                 launch.set("head_dim", head_dim).set("window", window).set("tile", tile)
             }
             None => launch,
@@ -281,7 +281,7 @@ impl<B: Clone> Matmul<B> {
             .flag_if("RESIDUAL", self.residual.is_some())
             .flag_if("SOFTCAP", self.softcap > 0.0)
             .flag_if("EXPERTS", self.experts.is_some())
-            .flag_if("MIXED", self.experts.as_ref().is_some_and(|e| e.sum_experts))
+            .flag_if("SUM_EXPERTS", self.experts.as_ref().is_some_and(|e| e.sum_experts))
             .flag_if("CLAMPED", self.experts.as_ref().is_some_and(|e| e.clamp.is_some()))
             .set("ACT", self.act)
     }
@@ -488,7 +488,7 @@ impl GemvBlocksTiling {
         // Groups that share reads of x. More threads wait too long for one another.
         let fits = |teams: u32| if team * teams <= 320.min(most) { teams } else { 1 };
         let pick = |name: &str, own: u32| caps.constant_or_forced(Kernel::GemvBlocks, name, own);
-        let teams = fits(pick("TEAMS", fits(4).max(fits(2))));
+        let teams = fits(pick("ROW_GROUPS", fits(4).max(fits(2))));
         // As many workgroups as run at once: each then reads x once, and none is left for a second wave. A single
         // group, or several rows of x, needs more registers for x in flight.
         let cols = if alone { 1 } else { pick("COLS", if rows > 1 { 2 } else { 1 }) };

@@ -163,7 +163,7 @@ impl<B: Clone> Matmul<B> {
             .set("SIDE", units.side)
             .set("LANES", units.lanes)
             .flag_if("EXPERTS", self.experts.is_some())
-            .flag_if("HALVES", self.f16_input)
+            .flag_if("F16_IO", self.f16_input)
             .flag_if("NIBBLES", units.half && dequantizes_in_f16(self.weight.layout));
         self.bind_inputs(Launch::new(self.label.clone(), variant, grid))
             .set("n", self.n)

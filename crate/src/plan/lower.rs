@@ -307,7 +307,7 @@ impl Lowering<'_> {
             | Op::PadHeads { .. } => self.audio_conv(&name, node),
         }
         if let Some(last) = self.launches.last_mut().filter(|_| self.f16_values.contains(&node.output)) {
-            last.variant = last.variant.clone().flag("F16").flag("HALVES");
+            last.variant = last.variant.clone().flag("F16").flag("F16_IO");
         }
         let dim = self.graph.value(node.output).rows;
         if dim != Dim::Last {

@@ -1,4 +1,4 @@
-//! CPU references of shaders/embed/blend.wgsl and soft.wgsl.
+//! CPU references of shaders/embed/embedding_bag.wgsl and soft.wgsl.
 
 /// Sums weighted rows of a table `[_, cols]` for each list of (row, weight).
 pub fn embedding_bag(table: &[f32], cols: usize, pairs: &[Vec<(u32, f32)>]) -> Vec<f32> {

@@ -3,24 +3,24 @@
 fn joined(first: u32, second: u32) -> array<vec4<f32>, 2> {
     let d4 = params.head_dim / 4u;
     let last = (params.k - 1u) / 4u;
-    let base = min(first, last) / d4 * RUNS * (d4 + 1u);
+    let base = min(first, last) / d4 * KV_SPLITS * (d4 + 1u);
     let a_at = base + min(first, last) % d4;
     let b_at = base + min(second, last) % d4;
     // All loads start before the first is used, including those of unused splits.
-#for r in 0..RUNS
+#for r in 0..KV_SPLITS
     let top$r = x[base + $ru * (d4 + 1u) + d4].xy;
     let a$r = x[a_at + $ru * (d4 + 1u)];
     let b$r = x[b_at + $ru * (d4 + 1u)];
 #endfor
     let keys = min(state.pos + 1u, params.window);
     var best = -1e30;
-#for r in 0..RUNS
+#for r in 0..KV_SPLITS
     if ($ru * params.tile < keys) { best = max(best, top$r.x); }
 #endfor
     var sum = 0.0;
     var a: vec4<f32>;
     var b: vec4<f32>;
-#for r in 0..RUNS
+#for r in 0..KV_SPLITS
     if ($ru * params.tile < keys) {
         let weight = exp(max(top$r.x - best, -80.0));
         sum += weight * top$r.y;

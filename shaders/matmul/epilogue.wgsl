@@ -1,6 +1,6 @@
 // Matmul epilogue: scale, bias, activation or gate, softcap, residual (or multiplier).
 #import common/activation
-#import common/kept
+#import common/f16_store
 @group(0) @binding(4) var<storage, read_write> out: array<Kept>;
 #ifdef BIAS
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
@@ -12,7 +12,7 @@
 #ifdef BIAS
 // Bias of an output, `up` rows further down.
 fn bias_of(row: u32, n: u32, up: u32) -> f32 {
-#ifdef MIXED
+#ifdef SUM_EXPERTS
     var sum = 0.0;
     // Four selected experts are loaded together.
     for (var first = 0u; first < params.each; first += 4u) {
@@ -90,7 +90,7 @@ fn finish_with(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32, ending: End
 #ifdef EXPERTS
     at += out_first;
 #endif
-#ifdef MIXED
+#ifdef SUM_EXPERTS
     if (params.later == 1u) {
         y += out[at];
     }

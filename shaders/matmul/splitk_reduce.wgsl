@@ -27,7 +27,7 @@ struct Params {
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
-#import matmul/finish
+#import matmul/epilogue
 // Divides the tile height.
 const ROWS: u32 = 4u;
 @group(0) @binding(7) var<storage, read> parts: array<f32>;

@@ -9,7 +9,7 @@ struct Splits {
 
 fn splits_of(row: u32) -> Splits {
     var s: Splits;
-#ifdef MEMORY
+#ifdef CROSS
     s.first = memory[row].x;
     s.end = memory[row].y;
 #else

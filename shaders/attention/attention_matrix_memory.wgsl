@@ -1,7 +1,7 @@
 // Workgroup memory of attention_matrix for SUBGROUP_COUNT subgroups.
-const ROWS: u32 = TEAMS * 16u;
+const ROWS: u32 = SUBGROUP_COUNT * 16u;
 const KEYS: u32 = 32u;
-const THREADS: u32 = TEAMS * LANES;
+const THREADS: u32 = SUBGROUP_COUNT * LANES;
 const SCORES: u32 = KEYS + 4u;
 #import common/matrix
 alias Slice = array<Element, LENGTH>;
@@ -9,7 +9,7 @@ const UNIT: u32 = 1u;
 // Keys, values, then rows of q, whose memory is reused for weights once they are loaded.
 const FIRST_VALUE: u32 = APART * KEYS / SIDE;
 const FIRST_ROW: u32 = FIRST_VALUE + KEYS / SIDE;
-#ifdef SPELLED
+#ifdef EMULATED
 // q is never loaded to registers, so weights need separate memory.
 const FIRST_WEIGHT: u32 = FIRST_ROW + ROWS / SIDE;
 #else

@@ -2,9 +2,9 @@
 // bank conflicts on both sides.
 #if DOT == 1
 // Octets, packed by the loading thread: [octet of a block][block].
-var<workgroup> octets: array<XOctet, 4u * TEAM>;
+var<workgroup> octets: array<XOctet, 4u * ROW_THREADS>;
 // Scale and sum of each block.
-var<workgroup> block_lines: array<vec2<f32>, TEAM>;
+var<workgroup> block_lines: array<vec2<f32>, ROW_THREADS>;
 
 // The first or second vec4 of x in the octet of a slot.
 fn column(base: u32, half: u32, place: u32) -> u32 {
@@ -30,7 +30,7 @@ fn hold(place: u32, a: vec4<f32>, b: vec4<f32>) {
 #endif
     let block = place / 4u;
     let octet = place % 4u;
-    octets[octet * TEAM + (block ^ (octet * 2u))] = x_octet(a, b, inverse);
+    octets[octet * ROW_THREADS + (block ^ (octet * 2u))] = x_octet(a, b, inverse);
     if (octet == 0u) { block_lines[block] = vec2<f32>(most / TOP, sum); }
 }
 
@@ -40,7 +40,7 @@ fn held(block: u32) -> XBlock {
     x.unit = line.x;
     x.sum = line.y;
 #for i in 0..4
-    let octet$i = octets[$iu * TEAM + (block ^ ($iu * 2u))];
+    let octet$i = octets[$iu * ROW_THREADS + (block ^ ($iu * 2u))];
 #endfor
 #if BITS == 2
     // Codes are extracted every fourth of a word at a time; x is transposed to the same order.
@@ -70,7 +70,7 @@ fn held(block: u32) -> XBlock {
 }
 #else
 // Half of each block of a group's x: [vec4 of the half][block].
-var<workgroup> half_x: array<vec4<f32>, 4u * TEAM>;
+var<workgroup> half_x: array<vec4<f32>, 4u * ROW_THREADS>;
 
 // The vec4 of x for a slot of half_x; slots follow x, so that loads are adjacent.
 fn column(base: u32, half: u32, place: u32) -> u32 {
@@ -78,10 +78,10 @@ fn column(base: u32, half: u32, place: u32) -> u32 {
 }
 
 fn hold(place: u32, v: vec4<f32>) {
-    half_x[(place % 4u) * TEAM + ((place / 4u) ^ ((place % 4u) * 2u))] = v;
+    half_x[(place % 4u) * ROW_THREADS + ((place / 4u) ^ ((place % 4u) * 2u))] = v;
 }
 
 fn held(i: u32, block: u32) -> vec4<f32> {
-    return half_x[i * TEAM + (block ^ (i * 2u))];
+    return half_x[i * ROW_THREADS + (block ^ (i * 2u))];
 }
 #endif
