@@ -12,20 +12,20 @@ const FACADE: [&str; 8] =
 
 /// Structs of Rust and the interface that each is in contract.ts. Several structs may be one interface.
 const PAIRS: &[(&[(&str, &str)], &str)] = &[
-    (&[("task/request.rs", "GenerateRequest"), ("sample/params.rs", "Overrides")], "EngineRequest"),
-    (&[("task/generate.rs", "Event")], "GenerationEvent"),
-    (&[("task/generate.rs", "Outcome")], "GenerationResult"),
+    (&[("task/request.rs", "GenerateRequest"), ("sample/params.rs", "SamplingOptions")], "EngineRequest"),
+    (&[("task/generate.rs", "TokenEvent")], "GenerationEvent"),
+    (&[("task/generate.rs", "GenerationResult")], "GenerationResult"),
     (&[("task/embed.rs", "EmbedRequest")], "EngineEmbedOptions"),
-    (&[("task/sight.rs", "Seen")], "SeenImage"),
+    (&[("task/vision.rs", "ImageInfo")], "SeenImage"),
     (&[("task/transcribe/request.rs", "TranscribeRequest")], "EngineTranscribeOptions"),
-    (&[("task/transcribe/request.rs", "Heard")], "HeardEvent+PartialEvent"),
-    (&[("task/speak/request.rs", "Spoken")], "Spoken"),
+    (&[("task/transcribe/request.rs", "SegmentEvent")], "HeardEvent+PartialEvent"),
+    (&[("task/speak/request.rs", "SynthesisResult")], "Spoken"),
     (&[("exec/load_times.rs", "LoadTimes")], "LoadTimes"),
     (&[("exec/tune/mod.rs", "Tuning")], "Tuning"),
     (&[("exec/measure.rs", "MeasureOptions")], "MeasureOptions"),
     (&[("exec/measure.rs", "Measurement")], "Measurement"),
-    (&[("exec/pages.rs", "Paging")], "Paging"),
-    (&[("diag/checks.rs", "Check")], "Check"),
+    (&[("exec/weight_paging.rs", "PagingStats")], "Paging"),
+    (&[("diag/checks.rs", "DiagnosticResult")], "Check"),
 ];
 
 /// Fields of Rust that a page has no name for: a checkpoint's own `do_sample`, the part that is flattened, and what the facade
@@ -153,7 +153,7 @@ fn log_probabilities_have_the_same_fields_on_both_sides() {
 
 #[test]
 fn a_speech_is_asked_for_by_names_that_rust_reads() {
-    let (own, drawn) = (fields("task/speak/request.rs", "SpeakRequest"), fields("sample/params.rs", "Overrides"));
+    let (own, drawn) = (fields("task/speak/request.rs", "SpeakRequest"), fields("sample/params.rs", "SamplingOptions"));
     let own: BTreeSet<String> = own.into_iter().filter(|field| !INNER.contains(&field.as_str())).collect();
     let typed = properties("EngineSpeakOptions");
     assert!(typed.is_superset(&own), "{own:?} of {typed:?}");
@@ -166,9 +166,9 @@ fn progress_and_transcripts_have_the_names_that_rust_gives_them() {
     let told = keys(&read("crate/src/web/options.rs"), "let report = json!({");
     assert_eq!(told, fields("hub/progress.rs", "ProgressEvent"));
     assert_eq!(properties("LoadProgress"), told, "LoadProgress");
-    let formats = read("crate/src/audio/formats.rs");
+    let formats = read("crate/src/audio/subtitles.rs");
     let whole = &keys(&formats, "let mut out = json!({") | &set(&formats, "out");
-    let whole = &whole | &set(&read("crate/src/web/voice.rs"), "all");
+    let whole = &whole | &set(&read("crate/src/web/audio.rs"), "all");
     assert_eq!(properties("Transcript"), whole, "Transcript");
     let body = interface("Transcript");
     let segments = between(&body, "segments: {", "}[]");
@@ -178,9 +178,9 @@ fn progress_and_transcripts_have_the_names_that_rust_gives_them() {
 
 #[test]
 fn what_a_load_takes_is_what_is_read_of_it() {
-    let text = ["options", "voice", "mod"].map(|file| read(&format!("crate/src/web/{file}.rs"))).concat();
+    let text = ["options", "audio", "mod"].map(|file| read(&format!("crate/src/web/{file}.rs"))).concat();
     let mut read = BTreeSet::new();
-    for call in ["get(options, \"", "text_of(options, \"", "bytes(\"", "count(\""] {
+    for call in ["property(options, \"", "string_property(options, \"", "bytes(\"", "count(\""] {
         let pieces = text.split(call).skip(1);
         read.extend(pieces.filter_map(|piece| piece.split_once("\")")).map(|(name, _)| name.to_owned()));
     }
@@ -192,15 +192,15 @@ fn what_a_load_takes_is_what_is_read_of_it() {
 #[test]
 fn what_a_model_is_has_a_name_for_all_that_rust_tells() {
     let task = |file: &str| read(&format!("crate/src/task/{file}.rs"));
-    let language = task("language");
-    let common = keys(between(&language, "fn describe(", "\n}"), "json!({");
+    let language = task("language_model");
+    let common = keys(between(&language, "fn common_info(", "\n}"), "json!({");
     let told = between(&language, "let told = [", "];");
     let told = told.split("(\"").skip(1).filter_map(|piece| piece.split_once('"')).map(|(key, _)| key.to_owned());
     let decoders: BTreeSet<String> = &common | &told.collect();
     let embed = task("embed");
-    let described = between(&embed, "fn describe_encoder(", "\n}");
+    let described = between(&embed, "fn encoder_info(", "\n}");
     let encoders = &(&common | &set(described, "info")) | &set(&task("rerank"), "info");
-    let more = ["loaded", "transcribe/mod", "speak/mod"].map(|file| set(&task(file), "info"));
+    let more = ["chat_model", "transcribe/mod", "speak/mod"].map(|file| set(&task(file), "info"));
     let all = more.iter().fold(&decoders | &encoders, |all, some| &all | some);
     assert_eq!(properties("EngineInfo"), &all | &set(&embed, "info"), "EngineInfo");
     let always: BTreeSet<String> =

@@ -103,7 +103,7 @@ fn what_is_read_is_what_stands_there() {
     // A group of names, a path in a function, a path from the parent, and no word of a comment.
     assert!(of("plan/lower").is_superset(&["ir", "device", "kernels/matmul"].map(str::to_owned).into()));
     assert!(of("task/generate").contains("exec"));
-    assert!(of("format/gptq").contains("format/job"));
+    assert!(of("format/gptq").contains("format/transcode_job"));
     assert!(!of("kernels/mod").contains("exec"));
     let pair = |a: &str, b: &str| (a.to_owned(), [(b.to_owned(), String::new())].into());
     let three = [pair("a", "b"), pair("b", "c"), pair("c", "b")].into();
