@@ -73,7 +73,7 @@ fn what_does_not_run_is_refused_by_name() {
     let both = json!({ "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true });
     let dense = json!({ "in_features": 8, "out_features": 4, "use_residual": true });
     for (name, modules, word) in [
-        ("two", vec![("Pooling", both)], "several kinds"),
+        ("two", vec![("Pooling", both)], "several modes"),
         ("residual", vec![("Pooling", json!({})), ("Dense", dense)], "use_residual"),
         ("lstm", vec![("LSTM", json!({})), ("Pooling", json!({}))], "LSTM"),
         ("late", vec![("Pooling", json!({})), ("Normalize", json!({})), ("Dense", json!({}))], "after Normalize"),

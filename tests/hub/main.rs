@@ -327,7 +327,7 @@ fn lasting_troubles_end_in_an_error_that_says_why() {
         (json!({ "kind": "short", "match": "cdn", "after": 0 }), "attempts"),
         (json!({ "kind": "drop", "match": "cdn", "after": 0 }), "attempts"),
         (json!({ "kind": "status", "match": "cdn", "status": 503 }), "HTTP 503"),
-        (json!({ "kind": "status", "match": "cdn", "status": 429, "retryAfter": 3600 }), "wait 3600 s"),
+        (json!({ "kind": "status", "match": "cdn", "status": 429, "retryAfter": 3600 }), "retry after 3600 s"),
         (json!({ "kind": "status", "match": "cdn", "status": 418 }), "HTTP 418"),
     ] {
         let (server, _) = single();

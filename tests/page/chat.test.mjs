@@ -67,7 +67,7 @@ test("a typed prompt streams the reference's continuation", { timeout: PATIENCE 
   const steps = await page.evaluate(() => window.lengths.size);
   // A ring of tokens comes at once: fewer steps than tokens, but more than a few.
   assert.ok(steps >= 8, `the text came in ${steps} steps`);
-  assert.match(await page.locator(".numbers").last().textContent(), /[\d.]+ tokens\/s · reached the limit200 tokens · first after .+ · prompt 5/);
+  assert.match(await page.locator(".numbers").last().textContent(), /[\d.]+ tokens\/s · reached the limit200 tokens · first token after .+ · prompt 5/);
   await shot(page, "2-story");
 });
 

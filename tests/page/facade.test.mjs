@@ -222,7 +222,7 @@ test("chat refuses what it cannot do", async () => {
   await assert.rejects(create({ stream_options: {} }), refusal("request", /needs stream/));
   await assert.rejects(create({ messages: [] }), refusal("request", /at least one message/));
   await assert.rejects(create({ messages: [{ role: "robot", content: "x" }] }), refusal("request", /messages\[0\]: 'role' must be one of/));
-  await assert.rejects(create({ messages: [{ role: "user", content: [{ type: "image_url" }] }] }), refusal("request", /type 'image_url' cannot be read/));
+  await assert.rejects(create({ messages: [{ role: "user", content: [{ type: "image_url" }] }] }), refusal("request", /does not support parts of type 'image_url'/));
   await assert.rejects((await load("a/base")).chat.completions.create({ messages: user("x") }), refusal("chat_template", /model\.generate\(prompt\)/));
 });
 
@@ -286,7 +286,7 @@ test("completions tell log-probabilities in lists", async () => {
   assert.deepEqual(double.seen.requests.at(-1), { prompt: "one two", logprobs: true, topLogprobs: 1 });
   const pieces = await collect(await model.completions.create({ prompt: "one two", logprobs: 1, stream: true }));
   assert.deepEqual(pieces.map((p) => p.choices[0].logprobs?.text_offset ?? null), [[0], [3], null]);
-  await assert.rejects(model.completions.create({ prompt: "x", logprobs: 1, echo: true }), refusal("request", /'logprobs' .* cannot be combined with 'echo'/));
+  await assert.rejects(model.completions.create({ prompt: "x", logprobs: 1, echo: true }), refusal("request", /'logprobs' cannot be combined with 'echo'/));
 });
 
 test("special tokens of prompts and answers that are begun go to the engine", async () => {
@@ -398,7 +398,7 @@ test("a sentence that ends with another's words has one full stop", () => {
 test("files of the package that are not there are named, by address", async () => {
   await assert.rejects(load("a/b", { wasmUrl: "http://x.test/missing.wasm" }), refusal("no_webgpu", /models run only in web pages/));
   assert.deepEqual(double.seen.input, { module_or_path: "http://x.test/missing.wasm" });
-  await assert.rejects(load("a/b", { wasmUrl: 7 }), refusal("request", /'wasmUrl' must be an address/));
+  await assert.rejects(load("a/b", { wasmUrl: 7 }), refusal("request", /'wasmUrl' must be a URL/));
   assert.throws(() => jerboa.configure({ wasm: "x" }), refusal("request", /'wasm'/));
 });
 
@@ -457,7 +457,7 @@ test("embeddings, similarity, ranking", async () => {
   await assert.rejects(model.generate("x"), refusal("request", /org\/embed cannot generate text: it is an embedding model, call model\.embed instead\./));
   assert.equal(jerboa.similarity([1, 0], [0, 1]), 0);
   assert.deepEqual(jerboa.similarity([3, 4], [[3, 4], [-3, -4]]), [1, -1]);
-  assert.throws(() => jerboa.similarity([1], [1, 2]), refusal("request", /1 and 2 numbers/));
+  assert.throws(() => jerboa.similarity([1], [1, 2]), refusal("request", /1 and 2 components/));
   const ranker = await load("org/ranker");
   const ranked = await ranker.rerank("x", ["a", "xx", "x"], { topN: 2 });
   assert.deepEqual(ranked, [{ index: 1, score: 2, document: "xx" }, { index: 2, score: 1, document: "x" }]);
