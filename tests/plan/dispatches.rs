@@ -65,7 +65,8 @@ fn dispatches(graph: &Graph, caps: &Caps, layout: WeightLayout, capacity: usize)
 #[test]
 fn a_token_of_published_models_takes_few_dispatches() {
     let (plain, four) = (Caps::default(), quantize::layout(4));
-    let dear = Caps { force: Some(VariantOverride { kernel: Kernel::Decode, name: "SINGLE_PASS", value: 1 }), ..caps() };
+    let dear =
+        Caps { force: Some(VariantOverride { kernel: Kernel::Decode, name: "SINGLE_PASS", value: 1 }), ..caps() };
     let mut wrong = Vec::new();
     for (name, known) in [DENSE, OTHERS].concat() {
         let graph = arch::graph(&shape(name)).expect(name);

@@ -59,8 +59,11 @@ pub fn norm_residual<B: Clone>(
     single: bool,
 ) -> Launch<B> {
     let mut launch = norm(label, of, x, out, cols, single);
-    launch.variant =
-        launch.variant.flag("ADD").flag_if("ADD2", sum.residual2.is_some()).flag_if("SCALE_BUFFER", sum.scale_buffer.is_some());
+    launch.variant = launch
+        .variant
+        .flag("ADD")
+        .flag_if("ADD2", sum.residual2.is_some())
+        .flag_if("SCALE_BUFFER", sum.scale_buffer.is_some());
     launch
         .bind("rest", sum.residual.buffer.clone())
         .bind_opt("more", sum.residual2.map(|m| m.buffer.clone()))
