@@ -46,7 +46,7 @@ test("smollm2", options, async (t) => {
   const { chat } = await facts("prompts");
   const found = await withModel(
     "HuggingFaceTB/SmolLM2-135M-Instruct-GGUF",
-    { weights: "f32", kv: "f32", contextLength: 256 },
+    { weights: "f32", kv: "f32", maxContext: 256 },
     async (model, messages, prompt, maxTokens) => {
       const { ids } = await model.generate(prompt, { temperature: 0, maxTokens, ignoreEos: true }).details;
       const { choices, usage } = await model.chat.completions.create({ messages, temperature: 0, max_tokens: maxTokens });
