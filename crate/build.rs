@@ -1,5 +1,5 @@
-//! Expands shaders/ into a typed registry and validates every declared variant with naga. A typo in a shader is a cargo
-//! error with its file and line.
+//! Expands shaders/ into a typed registry and validates every declared variant with naga. A typo in
+//! a shader is a cargo error with its file and line.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
@@ -27,19 +27,31 @@ fn run() -> Result<(), String> {
     let crate_dir = PathBuf::from(env::var("CARGO_MANIFEST_DIR").map_err(|e| e.to_string())?);
     // shaders/ is next to the crate in the workspace and inside the crate when it is packaged.
     let root = [crate_dir.join("../shaders"), crate_dir.join("shaders")];
-    let root =
-        root.iter().find(|p| p.is_dir()).ok_or("shaders/ not found: expected next to the crate or inside it")?.clone();
+    let root = root
+        .iter()
+        .find(|p| p.is_dir())
+        .ok_or("shaders/ not found: expected next to the crate or inside it")?
+        .clone();
     println!("cargo:rerun-if-changed={}", root.display());
-    let toml = fs::read_to_string(root.join("variants.toml")).map_err(|e| format!("variants.toml: {e}"))?;
-    let specs: BTreeMap<String, KernelEntry> = toml::from_str(&toml).map_err(|e| format!("variants.toml: {e}"))?;
+    let toml = fs::read_to_string(root.join("variants.toml"))
+        .map_err(|e| format!("variants.toml: {e}"))?;
+    let specs: BTreeMap<String, KernelEntry> =
+        toml::from_str(&toml).map_err(|e| format!("variants.toml: {e}"))?;
     let mut registry = String::new();
-    let (mut variants, mut names) = (String::new(), String::new());
-    // Each file is stored once and imports are resolved at run time, which halves the shader bytes in the package.
+    let mut variants = String::new();
+    let mut names = String::new();
+
+    // Each file is stored once and imports are resolved at run time, which halves the shader bytes
+    // in the package.
     let files = RefCell::new(BTreeMap::new());
     let page = env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "wasm32");
     let read = |path: &str| {
         let text = minify(&read_shader(&root, path)?);
-        let kept = if page { strip_branch(&text, NATIVE_ONLY_FLAG) } else { text.clone() };
+        let kept = if page {
+            strip_branch(&text, NATIVE_ONLY_FLAG)
+        } else {
+            text.clone()
+        };
         files.borrow_mut().insert(path.to_string(), kept);
         Ok(text)
     };
@@ -49,7 +61,11 @@ fn run() -> Result<(), String> {
         let text = preprocess::flatten(path, &read, &mut Vec::new())?;
         let count = validate_all(name, spec, &text, &mut valid)?;
         let variant = camel_case(name);
-        let _ = writeln!(variants, "    /// `shaders/{}`, {count} variants.\n    {variant},", spec.file);
+        let _ = writeln!(
+            variants,
+            "    /// `shaders/{}`, {count} variants.\n    {variant},",
+            spec.file
+        );
         let _ = writeln!(names, "            Kernel::{variant} => {name:?},");
         let _ = writeln!(
             registry,
@@ -61,8 +77,17 @@ fn run() -> Result<(), String> {
         );
     }
     valid.write();
-    let files = array_literal(files.borrow().iter().map(|(path, text)| format!("({path:?}, {text:?})")));
-    let all = specs.keys().map(|n| format!("Kernel::{}", camel_case(n))).collect::<Vec<_>>().join(", ");
+    let files = array_literal(
+        files
+            .borrow()
+            .iter()
+            .map(|(path, text)| format!("({path:?}, {text:?})")),
+    );
+    let all = specs
+        .keys()
+        .map(|n| format!("Kernel::{}", camel_case(n)))
+        .collect::<Vec<_>>()
+        .join(", ");
     let code = format!(
         "/// The kernels of shaders/variants.toml.\n#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]\n\
          pub enum Kernel {{\n{variants}}}\n\nimpl Kernel {{\n    /// Its name in variants.toml.\n    pub fn name(self) -> &'static str {{\n        \
@@ -78,8 +103,9 @@ fn array_literal(items: impl Iterator<Item = String>) -> String {
 }
 
 fn camel_case(name: &str) -> String {
-    let part = |p: &str| p[..1].to_uppercase() + &p[1..];
-    name.split('_').map(part).collect()
+    name.split('_')
+        .map(|p: &str| p[..1].to_uppercase() + &p[1..])
+        .collect()
 }
 
 /// The flag that is never set in a browser build.
@@ -89,11 +115,14 @@ const NATIVE_ONLY_FLAG: &str = "COOP";
 fn strip_branch(text: &str, condition: &str) -> String {
     let mut out = String::with_capacity(text.len());
     // Nesting depth inside the condition, and whether its #else was reached.
-    let (mut depth, mut otherwise) = (0, false);
+    let mut depth = 0;
+    let mut otherwise = false;
+
     for line in text.lines() {
         let begins = depth == 0 && line.strip_prefix("#ifdef ") == Some(condition);
         if depth > 0 || begins {
-            let step = |line: &str| i32::from(line.starts_with("#if")) - i32::from(line == "#endif");
+            let step =
+                |line: &str| i32::from(line.starts_with("#if")) - i32::from(line == "#endif");
             depth += step(line);
             otherwise = !begins && (otherwise || depth == 1 && line == "#else");
             if begins || depth == 0 || !otherwise || depth == 1 && line == "#else" {
@@ -109,18 +138,29 @@ fn strip_branch(text: &str, condition: &str) -> String {
 /// Minifies a shader source: no comments, indentation, empty lines or optional spaces.
 fn minify(text: &str) -> String {
     // Directives and bindings are read line by line.
-    let tight = |code: &str| if code.starts_with(['#', '@']) { code.to_string() } else { minify_line(code) };
-    variants::code_lines(text).map(|code| tight(code) + "\n").collect()
+    let tight = |code: &str| {
+        if code.starts_with(['#', '@']) {
+            code.to_string()
+        } else {
+            minify_line(code)
+        }
+    };
+    variants::code_lines(text)
+        .map(|code| tight(code) + "\n")
+        .collect()
 }
 
 fn minify_line(code: &str) -> String {
     let mut out = String::with_capacity(code.len());
     let mut signs = code.chars().peekable();
     while let Some(sign) = signs.next() {
-        let (last, next) = (out.chars().last().unwrap_or(';'), signs.peek().copied().unwrap_or(';'));
+        let last = out.chars().last().unwrap_or(';');
+        let next = signs.peek().copied().unwrap_or(';');
+
         // `array<f32> =` needs its space: `>=` is another token.
-        let free =
-            ",;:{}()=+-*/%^|&<".contains(last) || ",;:{}()+-*/%^|&<".contains(next) || (next == '=' && last != '>');
+        let free = ",;:{}()=+-*/%^|&<".contains(last)
+            || ",;:{}()+-*/%^|&<".contains(next)
+            || (next == '=' && last != '>');
         // `& &` is not `&&`.
         if sign != ' ' || !free || (last == next && "/|&-<".contains(last)) {
             out.push(sign);
@@ -130,12 +170,19 @@ fn minify_line(code: &str) -> String {
 }
 
 fn read_shader(root: &Path, path: &str) -> Result<String, String> {
-    fs::read_to_string(root.join(format!("{path}.wgsl"))).map_err(|e| format!("shaders/{path}.wgsl: {e}"))
+    fs::read_to_string(root.join(format!("{path}.wgsl")))
+        .map_err(|e| format!("shaders/{path}.wgsl: {e}"))
 }
 
-/// Validates every flag combination with default constants, then each other constant value with each choice of
-/// `one_of`. The values in `choices` are also validated with each flag. Returns the number of variants.
-fn validate_all(name: &str, spec: &KernelEntry, text: &str, valid: &mut ValidatedShaders) -> Result<usize, String> {
+/// Validates every flag combination with default constants, then each other constant value with
+/// each choice of `one_of`. The values in `choices` are also validated with each flag. Returns the
+/// number of variants.
+fn validate_all(
+    name: &str,
+    spec: &KernelEntry,
+    text: &str,
+    valid: &mut ValidatedShaders,
+) -> Result<usize, String> {
     if let Some(unknown) = spec.choices.iter().find(|c| !spec.consts.contains_key(*c)) {
         return Err(format!(
             "variants.toml: kernel {name}: 'choices' names {unknown}, which 'consts' does not declare"
@@ -143,13 +190,25 @@ fn validate_all(name: &str, spec: &KernelEntry, text: &str, valid: &mut Validate
     }
     let mut choices: Vec<Vec<&str>> = vec![vec![]];
     for group in &spec.one_of {
-        choices = choices.iter().flat_map(|c| group.iter().map(|g| [c.clone(), vec![g.as_str()]].concat())).collect();
+        choices = choices
+            .iter()
+            .flat_map(|c| group.iter().map(|g| [c.clone(), vec![g.as_str()]].concat()))
+            .collect();
     }
-    let defaults: Vec<(&str, u32)> = spec.consts.iter().map(|(n, v)| (n.as_str(), v[0])).collect();
+    let defaults: Vec<(&str, u32)> = spec
+        .consts
+        .iter()
+        .map(|(n, v)| (n.as_str(), v[0]))
+        .collect();
     let mut count = 0;
     for choice in &choices {
         for bits in 0..1u32 << spec.flags.len() {
-            let on = spec.flags.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, f)| f.as_str());
+            let on = spec
+                .flags
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| bits >> i & 1 == 1)
+                .map(|(_, f)| f.as_str());
             let flags: Vec<&str> = choice.iter().copied().chain(on).collect();
             if spec.allows(&flags) {
                 count += 1;
@@ -157,7 +216,11 @@ fn validate_all(name: &str, spec: &KernelEntry, text: &str, valid: &mut Validate
             }
         }
         for (place, (constant, values)) in spec.consts.iter().enumerate() {
-            let chosen = if spec.choices.contains(constant) { &spec.flags[..] } else { &[] };
+            let chosen = if spec.choices.contains(constant) {
+                &spec.flags[..]
+            } else {
+                &[]
+            };
             for &value in &values[1..] {
                 let mut consts = defaults.clone();
                 consts[place].1 = value;
@@ -174,8 +237,9 @@ fn validate_all(name: &str, spec: &KernelEntry, text: &str, valid: &mut Validate
     Ok(count)
 }
 
-/// Hashes of shader sources that this build or an earlier one validated. Builds for other targets and profiles produce
-/// the same sources. Stored in cargo's target folder and discarded when the rules or the naga version change.
+/// Hashes of shader sources that this build or an earlier one validated. Builds for other targets
+/// and profiles produce the same sources. Stored in cargo's target folder and discarded when the
+/// rules or the naga version change.
 struct ValidatedShaders {
     file: Option<PathBuf>,
     rules: u64,
@@ -188,8 +252,13 @@ impl ValidatedShaders {
         let lock = fs::read_to_string(crate_dir.join("../Cargo.lock"));
         let out = PathBuf::from(env::var("OUT_DIR").unwrap_or_default());
         // A packaged crate has no lock file, so the naga version is unknown and nothing is cached.
-        let target = out.ancestors().filter(|folder| folder.join("CACHEDIR.TAG").is_file()).last();
-        let file = target.filter(|_| lock.is_ok()).map(|folder| folder.join("valid-shaders"));
+        let target = out
+            .ancestors()
+            .filter(|folder| folder.join("CACHEDIR.TAG").is_file())
+            .last();
+        let file = target
+            .filter(|_| lock.is_ok())
+            .map(|folder| folder.join("valid-shaders"));
         let rules = hash(&(
             include_str!("build.rs"),
             include_str!("units.rs"),
@@ -197,11 +266,30 @@ impl ValidatedShaders {
             include_str!("src/device/preprocess.rs"),
             lock.unwrap_or_default(),
         ));
-        let mut kept = file.as_ref().and_then(|file| fs::read(file).ok()).unwrap_or_default().into_iter();
-        let mut next =
-            || (0..8).map(|_| kept.next()).collect::<Option<Vec<u8>>>()?.try_into().ok().map(u64::from_le_bytes);
-        let hashes = if next() == Some(rules) { std::iter::from_fn(next).collect() } else { HashSet::new() };
-        Self { file, rules, hashes, new: false }
+        let mut kept = file
+            .as_ref()
+            .and_then(|file| fs::read(file).ok())
+            .unwrap_or_default()
+            .into_iter();
+        let mut next = || {
+            (0..8)
+                .map(|_| kept.next())
+                .collect::<Option<Vec<u8>>>()?
+                .try_into()
+                .ok()
+                .map(u64::from_le_bytes)
+        };
+        let hashes = if next() == Some(rules) {
+            std::iter::from_fn(next).collect()
+        } else {
+            HashSet::new()
+        };
+        Self {
+            file,
+            rules,
+            hashes,
+            new: false,
+        }
     }
 
     /// Whether the source was validated before.
@@ -215,9 +303,13 @@ impl ValidatedShaders {
 
     /// Writes the cache. A failed write is ignored because the cache can be rebuilt.
     fn write(&self) {
-        let Some(file) = self.file.as_ref().filter(|_| self.new) else { return };
-        let bytes: Vec<u8> =
-            std::iter::once(&self.rules).chain(&self.hashes).flat_map(|hash| hash.to_le_bytes()).collect();
+        let Some(file) = self.file.as_ref().filter(|_| self.new) else {
+            return;
+        };
+        let bytes: Vec<u8> = std::iter::once(&self.rules)
+            .chain(&self.hashes)
+            .flat_map(|hash| hash.to_le_bytes())
+            .collect();
         let fresh = file.with_extension(process::id().to_string());
         if fs::write(&fresh, bytes).is_ok() && fs::rename(&fresh, file).is_err() {
             let _ = fs::remove_file(&fresh);
@@ -231,7 +323,8 @@ fn hash<T: Hash + ?Sized>(what: &T) -> u64 {
     hasher.finish()
 }
 
-/// Validates one variant unless the same source was validated before; unused constants do not change the source.
+/// Validates one variant unless the same source was validated before; unused constants do not
+/// change the source.
 fn validate(
     name: &str,
     text: &str,
@@ -240,30 +333,50 @@ fn validate(
     valid: &mut ValidatedShaders,
 ) -> Result<(), String> {
     let has = |f: &str| flags.contains(&f);
-    let body = preprocess::expand(text, &has, consts).map_err(|e| format!("shaders: kernel {name} {flags:?}: {e}"))?;
+    let body = preprocess::expand(text, &has, consts)
+        .map_err(|e| format!("shaders: kernel {name} {flags:?}: {e}"))?;
     let label = format!("kernel {name} {flags:?} {consts:?}");
-    // naga does not parse the browsers' subgroup matrix extensions. Both extension names lower to the same source.
+    // naga does not parse the browsers' subgroup matrix extensions. Both extension names lower to
+    // the same source.
     let browsers = has("CHROMIUM") || has("STANDARD");
     let source = preprocess::with_prologue(browsers, &has, consts, &body);
-    let source =
-        if browsers { units::lower_matrix_dialect(&source).map_err(|e| format!("{label}: {e}"))? } else { source };
+    let source = if browsers {
+        units::lower_matrix_dialect(&source).map_err(|e| format!("{label}: {e}"))?
+    } else {
+        source
+    };
     if valid.has(&source) {
         return Ok(());
     }
-    let module =
-        naga::front::wgsl::parse_str(&source).map_err(|e| format!("{label}:\n{}", e.emit_to_string(&source)))?;
-    naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all())
-        .validate(&module)
+    let module = naga::front::wgsl::parse_str(&source)
         .map_err(|e| format!("{label}:\n{}", e.emit_to_string(&source)))?;
-    // WebKit miscompiles select() when its result reaches a store, as almost every value does, so no shader may use it.
-    let functions = module.entry_points.iter().map(|e| &e.function).chain(module.functions.iter().map(|(_, f)| f));
+    naga::valid::Validator::new(
+        naga::valid::ValidationFlags::all(),
+        naga::valid::Capabilities::all(),
+    )
+    .validate(&module)
+    .map_err(|e| format!("{label}:\n{}", e.emit_to_string(&source)))?;
+    // WebKit miscompiles select() when its result reaches a store, as almost every value does, so
+    // no shader may use it.
+    let functions = module
+        .entry_points
+        .iter()
+        .map(|e| &e.function)
+        .chain(module.functions.iter().map(|(_, f)| f));
     let mut expressions = functions.flat_map(|f| f.expressions.iter());
     if expressions.any(|(_, e)| matches!(e, naga::Expression::Select { .. })) {
-        return Err(format!("{label}: select() is miscompiled by WebKit; use if, an index or arithmetic instead"));
+        return Err(format!(
+            "{label}: select() is miscompiled by WebKit; use if, an index or arithmetic instead"
+        ));
     }
-    let storage = preprocess::bindings(&body).iter().filter(|b| b.access != preprocess::Access::Uniform).count();
+    let storage = preprocess::bindings(&body)
+        .iter()
+        .filter(|b| b.access != preprocess::Access::Uniform)
+        .count();
     if storage > 8 {
-        return Err(format!("{label}: {storage} storage buffers; WebGPU guarantees 8"));
+        return Err(format!(
+            "{label}: {storage} storage buffers; WebGPU guarantees 8"
+        ));
     }
     valid.add(&source);
     Ok(())

@@ -1,5 +1,5 @@
-//! Lowers the browsers' subgroup matrix syntax (gpuweb's draft proposals/subgroup-matrix.md) to WGSL that naga can
-//! parse, so that build.rs can validate these variants too.
+//! Lowers the browsers' subgroup matrix syntax (gpuweb's draft proposals/subgroup-matrix.md) to
+//! WGSL that naga can parse, so that build.rs can validate these variants too.
 
 /// Directives that browsers require before subgroup matrix code and that naga does not know.
 const DIRECTIVES: [&str; 5] = [
@@ -20,11 +20,12 @@ struct MatrixAlias<'a> {
     size: [&'a str; 2],
 }
 
-/// Lowers a shader to WGSL for naga. A matrix becomes a struct of its elements; a load reads its first element and a
-/// store writes it. naga then checks argument types and address spaces.
+/// Lowers a shader to WGSL for naga. A matrix becomes a struct of its elements; a load reads its
+/// first element and a store writes it. naga then checks argument types and address spaces.
 ///
 /// # Errors
-/// Syntax that the draft does not define, wrong arguments, or matrices whose sizes or component types do not match.
+/// Syntax that the draft does not define, wrong arguments, or matrices whose sizes or component
+/// types do not match.
 pub fn lower_matrix_dialect(source: &str) -> Result<String, String> {
     let mut out = String::with_capacity(source.len() + 1024);
     let mut matrices: [Option<MatrixAlias<'_>>; 3] = [None, None, None];
@@ -32,16 +33,20 @@ pub fn lower_matrix_dialect(source: &str) -> Result<String, String> {
         let fail = || format!("unknown subgroup matrix syntax: {line}");
         if DIRECTIVES.contains(&line) {
             continue;
-        } else if line.starts_with("diagnostic(") || line.starts_with("enable ") && line != "enable f16;" {
+        } else if line.starts_with("diagnostic(")
+            || line.starts_with("enable ") && line != "enable f16;"
+        {
             return Err(fail());
         } else if let Some((name, of)) = line.split_once("subgroup_matrix_") {
             let (kind, matrix) = parse_alias(name, of).ok_or_else(fail)?;
             out.push_str(&lower_alias(&matrix));
             matrices[kind] = Some(matrix);
         } else if let Some(at) = line.find("subgroupMatrix") {
-            let ([name, lists, rest], result) = (split_call(&line[at..]).ok_or_else(fail)?, matrices[2].as_ref());
-            let said =
-                lower_call(name, lists, result.map_or("", |m| m.name)).filter(|_| !rest.contains("subgroupMatrix"));
+            let [name, lists, rest] = split_call(&line[at..]).ok_or_else(fail)?;
+            let result = matrices[2].as_ref();
+
+            let said = lower_call(name, lists, result.map_or("", |m| m.name))
+                .filter(|_| !rest.contains("subgroupMatrix"));
             out.push_str(&(line[..at].to_string() + &said.ok_or_else(fail)? + rest));
         } else {
             out.push_str(line);
@@ -51,28 +56,51 @@ pub fn lower_matrix_dialect(source: &str) -> Result<String, String> {
     let [Some(left), Some(right), Some(result)] = matrices else {
         return Err("a matmul needs one left, one right and one result matrix".into());
     };
-    let ([inner, rows], [columns, also_inner]) = (left.size, right.size);
+    let [inner, rows] = left.size;
+    let [columns, also_inner] = right.size;
+
     if inner != also_inner || result.size != [columns, rows] || left.component != right.component {
-        return Err("sizes or component types of the left, right and result matrices do not match".into());
+        return Err(
+            "sizes or component types of the left, right and result matrices do not match".into(),
+        );
     }
     let names = [left.name, right.name, result.name, result.name];
     out.push_str("fn matrix_place(at: u32, pitch: u32) -> u32 { return at + pitch; }\n");
     let [a, b, sum, found] = names;
-    out.push_str(&format!("fn matrix_product(a: {a}, b: {b}, sum: {sum}) -> {found} {{ return sum; }}\n"));
+    out.push_str(&format!(
+        "fn matrix_product(a: {a}, b: {b}, sum: {sum}) -> {found} {{ return sum; }}\n"
+    ));
     Ok(out)
 }
 
 /// Parses `alias Name = subgroup_matrix_kind<component, columns, rows>;`, split at the kind.
 fn parse_alias<'a>(name: &'a str, of: &'a str) -> Option<(usize, MatrixAlias<'a>)> {
-    let name = name.strip_prefix("alias ")?.trim().strip_suffix('=')?.trim();
+    let name = name
+        .strip_prefix("alias ")?
+        .trim()
+        .strip_suffix('=')?
+        .trim();
     let (kind, of) = of.strip_suffix(">;")?.split_once('<')?;
     let kind = MATRIX_KINDS.iter().position(|known| *known == kind)?;
-    let [component, columns, rows] = split_list(of)[..] else { return None };
-    Some((kind, MatrixAlias { name, component, size: [columns, rows] }))
+    let [component, columns, rows] = split_list(of)[..] else {
+        return None;
+    };
+    Some((
+        kind,
+        MatrixAlias {
+            name,
+            component,
+            size: [columns, rows],
+        },
+    ))
 }
 
 fn lower_alias(matrix: &MatrixAlias<'_>) -> String {
-    let MatrixAlias { name, component, size: [columns, rows] } = matrix;
+    let MatrixAlias {
+        name,
+        component,
+        size: [columns, rows],
+    } = matrix;
     format!(
         "struct {name} {{ rows: array<array<{component}, {columns}>, {rows}> }}\n\
          fn {name}_loaded(first: {component}) -> {name} {{ var m: {name}; m.rows[0][0] = first; return m; }}\n\
@@ -82,12 +110,13 @@ fn lower_alias(matrix: &MatrixAlias<'_>) -> String {
 
 /// Splits a call into the function name, its `<>` and `()` lists together, and the text after them.
 fn split_call(text: &str) -> Option<[&str; 3]> {
-    let (mut depth, open) = (0, text.find(['<', '('])?);
-    let ends = |sign: char| {
+    let mut depth = 0;
+    let open = text.find(['<', '('])?;
+
+    let end = text.find(|sign: char| {
         depth += i32::from(sign == '(') - i32::from(sign == ')');
         sign == ')' && depth == 0
-    };
-    let end = text.find(ends)?;
+    })?;
     Some([&text[..open], &text[open..=end], &text[end + 1..]])
 }
 
@@ -97,16 +126,20 @@ fn lower_call(name: &str, lists: &str, result: &str) -> Option<String> {
         Some(lists) => lists.split_once('>')?,
         None => ("", lists),
     };
-    let (of, arguments) = (split_list(of), split_list(arguments.strip_prefix('(')?.strip_suffix(')')?));
+    let of = split_list(of);
+    let arguments = split_list(arguments.strip_prefix('(')?.strip_suffix(')')?);
+
     let lies = |how: &str| matches!(how, "row_major" | "col_major");
     match (name, &of[..], &arguments[..]) {
-        ("subgroupMatrixLoad", [matrix, how], [from, at, pitch]) if lies(how) => {
-            Some(format!("{matrix}_loaded((*{from})[matrix_place({at}, {pitch})])"))
+        ("subgroupMatrixLoad", [matrix, how], [from, at, pitch]) if lies(how) => Some(format!(
+            "{matrix}_loaded((*{from})[matrix_place({at}, {pitch})])"
+        )),
+        ("subgroupMatrixStore", [how], [to, at, matrix, pitch]) if lies(how) => Some(format!(
+            "(*{to})[matrix_place({at}, {pitch})] = {result}_stored({matrix})"
+        )),
+        ("subgroupMatrixMultiplyAccumulate", [""], [a, b, sum]) => {
+            Some(format!("matrix_product({a}, {b}, {sum})"))
         }
-        ("subgroupMatrixStore", [how], [to, at, matrix, pitch]) if lies(how) => {
-            Some(format!("(*{to})[matrix_place({at}, {pitch})] = {result}_stored({matrix})"))
-        }
-        ("subgroupMatrixMultiplyAccumulate", [""], [a, b, sum]) => Some(format!("matrix_product({a}, {b}, {sum})")),
         _ => None,
     }
 }
@@ -114,11 +147,13 @@ fn lower_call(name: &str, lists: &str, result: &str) -> Option<String> {
 /// Splits a list at the commas outside brackets.
 fn split_list(list: &str) -> Vec<&str> {
     let mut depth = 0;
-    let between = |sign: char| {
+
+    list.split(|sign: char| {
         depth += i32::from("([".contains(sign)) - i32::from(")]".contains(sign));
         sign == ',' && depth == 0
-    };
-    list.split(between).map(str::trim).collect()
+    })
+    .map(str::trim)
+    .collect()
 }
 
 #[cfg(test)]
@@ -147,14 +182,18 @@ fn main() { store(multiply(load_left(0u), load_right(1u), Sum()), 0u); }
     fn validated(text: &str) -> Result<(), String> {
         let source = lower_matrix_dialect(text)?;
         let module = parse_str(&source).map_err(|e| e.emit_to_string(&source))?;
-        let validated = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module);
+        let validated =
+            Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module);
         validated.map(|_| ()).map_err(|e| e.emit_to_string(&source))
     }
 
     #[test]
     fn lowered_draft_syntax_is_valid() {
         validated(TEXT).unwrap();
-        let chromium = TEXT.replace("enable subgroup_matrix", "enable chromium_experimental_subgroup_matrix");
+        let chromium = TEXT.replace(
+            "enable subgroup_matrix",
+            "enable chromium_experimental_subgroup_matrix",
+        );
         let chromium = chromium.replace("off, subgroup", "off, chromium.subgroup");
         assert_eq!(
             lower_matrix_dialect(&chromium).unwrap(),
@@ -168,7 +207,10 @@ fn main() { store(multiply(load_left(0u), load_right(1u), Sum()), 0u); }
         for (right, wrong) in [
             // Syntax.
             ("enable subgroup_matrix", "enable subgroup_matrices"),
-            ("diagnostic(off, subgroup_matrix_uniformity)", "diagnostic(off, matrix_uniformity)"),
+            (
+                "diagnostic(off, subgroup_matrix_uniformity)",
+                "diagnostic(off, matrix_uniformity)",
+            ),
             ("subgroup_matrix_left", "subgroup_matrix_first"),
             ("subgroupMatrixLoad<Left", "subgroupMatrixRead<Left"),
             ("MultiplyAccumulate", "MultiplyAdd"),
@@ -179,7 +221,10 @@ fn main() { store(multiply(load_left(0u), load_right(1u), Sum()), 0u); }
             ("<row_major>", ""),
             ("(a, b, sum)", "(a, b)"),
             ("(&parts, at, sum, 16u)", "(&parts, sum, at, 16u)"),
-            ("8u, 16u); }\nfn multiply", "8u, false, 16u); }\nfn multiply"),
+            (
+                "8u, 16u); }\nfn multiply",
+                "8u, false, 16u); }\nfn multiply",
+            ),
             // Sizes and components.
             ("right<f16, 4, 8>", "right<f16, 4, 4>"),
             ("result<f32, 4, 16>", "result<f32, 8, 16>"),
@@ -197,7 +242,10 @@ fn main() { store(multiply(load_left(0u), load_right(1u), Sum()), 0u); }
             ("read_write", "read"),
         ] {
             assert!(TEXT.contains(right), "{right}");
-            assert!(validated(&TEXT.replace(right, wrong)).is_err(), "{wrong} instead of {right}");
+            assert!(
+                validated(&TEXT.replace(right, wrong)).is_err(),
+                "{wrong} instead of {right}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Parses the kernel entries of shaders/variants.toml and strips shader sources of comments. Used by build.rs and by
-//! `cargo xtask test`, which detects changed kernels.
+//! Parses the kernel entries of shaders/variants.toml and strips shader sources of comments. Used
+//! by build.rs and by `cargo xtask test`, which detects changed kernels.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,9 @@ impl KernelEntry {
     /// Whether the flags may be set together.
     pub fn allows(&self, flags: &[&str]) -> bool {
         let has = |flag: &String| flags.contains(&flag.as_str());
-        self.needs.iter().all(|[flag, needed]| !has(flag) || has(needed))
+        self.needs
+            .iter()
+            .all(|[flag, needed]| !has(flag) || has(needed))
             && !self.exclude.iter().any(|pair| pair.iter().all(has))
     }
 
@@ -41,7 +43,11 @@ impl KernelEntry {
     pub fn with_required<'a>(&'a self, mut flags: Vec<&'a str>) -> Vec<&'a str> {
         let mut next = 0;
         while let Some(&flag) = flags.get(next) {
-            let needed = self.needs.iter().filter(|pair| pair[0] == flag).map(|pair| pair[1].as_str());
+            let needed = self
+                .needs
+                .iter()
+                .filter(|pair| pair[0] == flag)
+                .map(|pair| pair[1].as_str());
             let new: Vec<&str> = needed.filter(|f| !flags.contains(f)).collect();
             flags.extend(new);
             next += 1;
@@ -52,6 +58,8 @@ impl KernelEntry {
 
 /// The lines of a shader without comments, indentation and empty lines.
 pub fn code_lines(text: &str) -> impl Iterator<Item = &str> {
-    let lines = text.lines().map(|line| line.split("//").next().unwrap_or("").trim());
+    let lines = text
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or("").trim());
     lines.filter(|line| !line.is_empty())
 }

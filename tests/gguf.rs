@@ -1,4 +1,5 @@
-//! GGUF files made at test time: metadata and f32 tensors, whole or in parts as gguf-split writes them.
+//! GGUF files made at test time: metadata and f32 tensors, whole or in parts as gguf-split writes
+//! them.
 
 use jerboa::format::gguf::MetadataValue;
 
@@ -15,7 +16,10 @@ impl GgufFile {
     /// A file of an architecture.
     pub fn new(architecture: &str) -> Self {
         let mut file = Self::default();
-        file.set("general.architecture", MetadataValue::Text(architecture.into()));
+        file.set(
+            "general.architecture",
+            MetadataValue::Text(architecture.into()),
+        );
         file
     }
 
@@ -42,11 +46,22 @@ impl GgufFile {
     pub fn parts(&self, count: usize) -> Vec<Vec<u8>> {
         let share = self.tensors.len().div_ceil(count);
         let part = |number: usize| {
-            let mut pairs = if number == 0 { self.pairs.clone() } else { Vec::new() };
-            let numbers = [("split.no", number), ("split.count", count), ("split.tensors.count", self.tensors.len())];
+            let mut pairs = if number == 0 {
+                self.pairs.clone()
+            } else {
+                Vec::new()
+            };
+            let numbers = [
+                ("split.no", number),
+                ("split.count", count),
+                ("split.tensors.count", self.tensors.len()),
+            ];
             pairs.extend(numbers.map(|(key, n)| (key.to_string(), MetadataValue::Int(n as i64))));
             let first = (number * share).min(self.tensors.len());
-            encode(&pairs, &self.tensors[first..(first + share).min(self.tensors.len())])
+            encode(
+                &pairs,
+                &self.tensors[first..(first + share).min(self.tensors.len())],
+            )
         };
         (0..count).map(part).collect()
     }
@@ -67,11 +82,13 @@ fn value(out: &mut Vec<u8>, value: &MetadataValue) {
     match value {
         MetadataValue::Ints(list) => {
             array(5, list.len());
-            list.iter().for_each(|n| out.extend((*n as i32).to_le_bytes()));
+            list.iter()
+                .for_each(|n| out.extend((*n as i32).to_le_bytes()));
         }
         MetadataValue::Floats(list) => {
             array(6, list.len());
-            list.iter().for_each(|x| out.extend((*x as f32).to_le_bytes()));
+            list.iter()
+                .for_each(|x| out.extend((*x as f32).to_le_bytes()));
         }
         MetadataValue::Texts(list) => {
             array(8, list.len());
@@ -96,7 +113,10 @@ fn value(out: &mut Vec<u8>, value: &MetadataValue) {
     }
 }
 
-fn encode(pairs: &[(String, MetadataValue)], tensors: &[(String, Vec<usize>, Vec<f32>)]) -> Vec<u8> {
+fn encode(
+    pairs: &[(String, MetadataValue)],
+    tensors: &[(String, Vec<usize>, Vec<f32>)],
+) -> Vec<u8> {
     let mut out = b"GGUF".to_vec();
     out.extend(3u32.to_le_bytes());
     out.extend((tensors.len() as u64).to_le_bytes());
@@ -109,7 +129,10 @@ fn encode(pairs: &[(String, MetadataValue)], tensors: &[(String, Vec<usize>, Vec
     for (name, shape, values) in tensors {
         text(&mut out, name);
         out.extend((shape.len() as u32).to_le_bytes());
-        shape.iter().rev().for_each(|n| out.extend((*n as u64).to_le_bytes()));
+        shape
+            .iter()
+            .rev()
+            .for_each(|n| out.extend((*n as u64).to_le_bytes()));
         out.extend(0u32.to_le_bytes());
         out.extend((data.len() as u64).to_le_bytes());
         data.extend(values.iter().flat_map(|x| x.to_le_bytes()));

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 /// A folder of tests/golden.
 pub fn golden(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("golden")
+        .join(path)
 }
 
 /// The tensors of one golden.safetensors.
@@ -22,7 +24,10 @@ impl Golden {
 
     fn tensor(&self, name: &str) -> Vec<u8> {
         let file = safetensors::SafeTensors::deserialize(&self.0).expect("a safetensors file");
-        file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}")).data().to_vec()
+        file.tensor(name)
+            .unwrap_or_else(|e| panic!("{name}: {e}"))
+            .data()
+            .to_vec()
     }
 
     /// An F32 tensor.
@@ -43,7 +48,10 @@ impl Golden {
     /// An F16 tensor.
     pub fn halves(&self, name: &str) -> Vec<f32> {
         let values: Vec<u16> = bytemuck::pod_collect_to_vec(&self.tensor(name));
-        values.into_iter().map(|v| half::f16::from_bits(v).to_f32()).collect()
+        values
+            .into_iter()
+            .map(|v| half::f16::from_bits(v).to_f32())
+            .collect()
     }
 
     /// An I16 tensor.
@@ -54,7 +62,10 @@ impl Golden {
     /// The shape of a tensor.
     pub fn shape(&self, name: &str) -> Vec<usize> {
         let file = safetensors::SafeTensors::deserialize(&self.0).expect("a safetensors file");
-        file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}")).shape().to_vec()
+        file.tensor(name)
+            .unwrap_or_else(|e| panic!("{name}: {e}"))
+            .shape()
+            .to_vec()
     }
 
     /// An I64 tensor as numbers of tokens, if it is there.
@@ -71,7 +82,12 @@ impl Golden {
 }
 
 /// Loads the encoder of a folder, with the modules in folders of its own.
-pub fn load_encoder(gpu: Gpu, folder: &Path, head: &EncoderHead, options: RunOptions) -> jerboa::Result<EncoderModel> {
+pub fn load_encoder(
+    gpu: Gpu,
+    folder: &Path,
+    head: &EncoderHead,
+    options: RunOptions,
+) -> jerboa::Result<EncoderModel> {
     let modules: Vec<&str> = match head {
         EncoderHead::Vector { dense, .. } => dense.iter().map(|d| d.path.as_str()).collect(),
         _ => Vec::new(),
@@ -88,7 +104,13 @@ pub fn load_encoder(gpu: Gpu, folder: &Path, head: &EncoderHead, options: RunOpt
 /// The files of a folder.
 pub async fn open(folder: &Path) -> jerboa::Result<Source> {
     let model = ModelRef::parse(&folder.to_string_lossy())?;
-    Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await
+    Source::open(
+        &model,
+        &HubOptions::default(),
+        AbortFlag::new(),
+        Progress::silent(),
+    )
+    .await
 }
 
 /// Loads the model of a folder.
@@ -111,7 +133,8 @@ pub fn greedy(session: &mut Session, ids: &[u32], count: usize) -> Vec<u32> {
 pub fn go_on(session: &mut Session, count: usize) -> Vec<u32> {
     pollster::block_on(async {
         let end = session.tokens().len();
-        let mut decode = DecodeLoop::start(session, DecodeParams::greedy(end, count)).expect("start");
+        let mut decode =
+            DecodeLoop::start(session, DecodeParams::greedy(end, count)).expect("start");
         let mut tokens = Vec::new();
         loop {
             let next = decode.next(session).await.expect("decode");

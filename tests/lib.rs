@@ -1,18 +1,24 @@
-//! Helpers shared by the test targets of this crate: a device, kernels run on plain vectors, comparison.
+//! Helpers shared by the test targets of this crate: a device, kernels run on plain vectors,
+//! comparison.
 
 pub mod gguf;
 pub mod golden;
 
-use jerboa::gpu::{Backend, BufferUsage, DeviceOptions, DispatchDesc, Gpu, Pipeline, VariantOverride};
+use jerboa::gpu::{
+    Backend, BufferUsage, DeviceOptions, DispatchDesc, Gpu, Pipeline, VariantOverride,
+};
 use jerboa::kernels::Launch;
 use jerboa::kernels::registry::{Kernel, Shader};
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 
-/// The device of this test thread, with all its features. It is never dropped: wgpu cannot be in a thread's destructors.
+/// The device of this test thread, with all its features. It is never dropped: wgpu cannot be in a
+/// thread's destructors.
 pub fn gpu() -> &'static Gpu {
     thread_local!(static GPU: OnceCell<&'static Gpu> = const { OnceCell::new() });
-    GPU.with(|cell| *cell.get_or_init(|| Box::leak(Box::new(open_alone(&DeviceOptions::default())))))
+    GPU.with(|cell| {
+        *cell.get_or_init(|| Box::leak(Box::new(open_alone(&DeviceOptions::default()))))
+    })
 }
 
 /// Whether every test gets what all WebGPU devices have and no more: `JERBOA_LEAST=1`.
@@ -20,14 +26,24 @@ pub fn least() -> bool {
     std::env::var_os("JERBOA_LEAST").is_some()
 }
 
-/// A device with some features switched off, the same one for all of a test that ask for the same features: a software adapter
-/// takes long to compile kernels, and each is compiled once. It is never dropped, as in [`gpu`].
+/// A device with some features switched off, the same one for all of a test that ask for the same
+/// features: a software adapter takes long to compile kernels, and each is compiled once. It is
+/// never dropped, as in [`gpu`].
 pub fn open(options: &DeviceOptions) -> Gpu {
     type Features = [bool; 4];
     thread_local!(static OPEN: RefCell<Vec<(Features, &'static Gpu)>> = RefCell::default());
     let options = &allowed(options);
-    let features = [options.f16, options.subgroups, options.matrix, options.min_limits];
-    let known = OPEN.with_borrow(|all| all.iter().find(|(known, _)| *known == features).map(|(_, gpu)| *gpu));
+    let features = [
+        options.f16,
+        options.subgroups,
+        options.matrix,
+        options.min_limits,
+    ];
+    let known = OPEN.with_borrow(|all| {
+        all.iter()
+            .find(|(known, _)| *known == features)
+            .map(|(_, gpu)| *gpu)
+    });
     let gpu = known.unwrap_or_else(|| {
         let gpu: &Gpu = Box::leak(Box::new(open_alone(options)));
         gpu.cache_kernels();
@@ -45,8 +61,17 @@ pub fn open_alone(options: &DeviceOptions) -> Gpu {
 
 /// Options, or those of them that every device has where each test gets no more.
 fn allowed(options: &DeviceOptions) -> DeviceOptions {
-    let few = |options| DeviceOptions { f16: false, subgroups: false, min_limits: true, ..options };
-    if least() { few(options.clone()) } else { options.clone() }
+    let few = |options| DeviceOptions {
+        f16: false,
+        subgroups: false,
+        min_limits: true,
+        ..options
+    };
+    if least() {
+        few(options.clone())
+    } else {
+        options.clone()
+    }
 }
 
 /// Numbers in [-1, 1) from a seed, the same everywhere.
@@ -65,54 +90,97 @@ fn numbers(seed: u64) -> impl Iterator<Item = f32> {
     })
 }
 
-/// One of them, by its place: nothing is kept for it, where somebody wants one of each of many seeds.
+/// One of them, by its place: nothing is kept for it, where somebody wants one of each of many
+/// seeds.
 pub fn number(seed: u64, place: usize) -> f32 {
     numbers(seed).nth(place).unwrap_or_default()
 }
 
-/// A device whose products of many rows are of halves, in tiles of so many rows on its matrix units or, where it has none,
-/// spelled out.
+/// A device whose products of many rows are of halves, in tiles of so many rows on its matrix units
+/// or, where it has none, spelled out.
 pub fn on_units(tile: u32) -> DeviceOptions {
-    let force = Some(VariantOverride { kernel: Kernel::GemmMatrix, name: "BM", value: tile });
-    DeviceOptions { variant_override: force, ..DeviceOptions::default() }
+    let force = Some(VariantOverride {
+        kernel: Kernel::GemmMatrix,
+        name: "BM",
+        value: tile,
+    });
+    DeviceOptions {
+        variant_override: force,
+        ..DeviceOptions::default()
+    }
 }
 
-/// How far from its reference a model may be on a device: `exact`, but what halves allow where its products are of halves.
+/// How far from its reference a model may be on a device: `exact`, but what halves allow where its
+/// products are of halves.
 pub fn limit(gpu: &Gpu, exact: f64) -> f64 {
-    if gpu.caps().subgroup_matrix().is_some_and(|units| units.half) { 1e-2 } else { exact }
+    if gpu.caps().subgroup_matrix().is_some_and(|units| units.half) {
+        1e-2
+    } else {
+        exact
+    }
 }
 
-/// Runs one launch whose buffers are indices into `buffers`; returns all buffers as they are afterwards.
+/// Runs one launch whose buffers are indices into `buffers`; returns all buffers as they are
+/// afterwards.
 pub fn run(gpu: &Gpu, launch: &Launch<usize>, rows: u32, buffers: &[Vec<u8>]) -> Vec<Vec<u8>> {
     run_all(gpu, std::slice::from_ref(launch), rows, buffers)
 }
 
 /// Runs launches one after another over the same buffers.
-pub fn run_all(gpu: &Gpu, launches: &[Launch<usize>], rows: u32, buffers: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let make = |bytes: &Vec<u8>| {
-        let buffer = gpu.buffer("test", bytes.len() as u64, BufferUsage::Storage).expect("buffer");
-        let mut padded = bytes.clone();
-        padded.resize(bytes.len().next_multiple_of(4), 0);
-        gpu.write(&buffer, 0, &padded);
-        buffer
-    };
-    let handles: Vec<_> = buffers.iter().map(make).collect();
+pub fn run_all(
+    gpu: &Gpu,
+    launches: &[Launch<usize>],
+    rows: u32,
+    buffers: &[Vec<u8>],
+) -> Vec<Vec<u8>> {
+    let handles: Vec<_> = buffers
+        .iter()
+        .map(|bytes: &Vec<u8>| {
+            let buffer = gpu
+                .buffer("test", bytes.len() as u64, BufferUsage::Storage)
+                .expect("buffer");
+            let mut padded = bytes.clone();
+            padded.resize(bytes.len().next_multiple_of(4), 0);
+            gpu.write(&buffer, 0, &padded);
+            buffer
+        })
+        .collect();
     let mut steps = Vec::new();
     for launch in launches {
         let shader = launch.variant.shader(false).expect("a declared variant");
         let resolved = launch.resolve(&shader).expect("a complete launch");
         let pipeline = compile(gpu, shader);
-        let bound = resolved.buffers.into_iter().map(|(binding, index)| (binding, handles[index].clone())).collect();
-        let (params, grid) = (resolved.params, launch.grid.at(rows));
-        steps.push(DispatchDesc { label: launch.label.clone(), pipeline, buffers: bound, params, grid });
+        let bound = resolved
+            .buffers
+            .into_iter()
+            .map(|(binding, index)| (binding, handles[index].clone()))
+            .collect();
+        let params = resolved.params;
+        let grid = launch.grid.at(rows);
+
+        steps.push(DispatchDesc {
+            label: launch.label.clone(),
+            pipeline,
+            buffers: bound,
+            params,
+            grid,
+        });
     }
     let program = gpu.program("test", steps).expect("program");
-    gpu.submit(&[jerboa::gpu::Command::Run { program: &program, grids: None }]).expect("submit");
-    let read = |(handle, bytes): (&jerboa::gpu::Buffer, &Vec<u8>)| {
-        let size = bytes.len().next_multiple_of(4) as u64;
-        pollster::block_on(gpu.read(handle, 0, size)).expect("readback")
-    };
-    let result = handles.iter().zip(buffers).map(read).collect();
+    gpu.submit(&[jerboa::gpu::Command::Run {
+        program: &program,
+        grids: None,
+    }])
+    .expect("submit");
+
+    let result = handles
+        .iter()
+        .zip(buffers)
+        .map(|(handle, bytes): (&jerboa::gpu::Buffer, &Vec<u8>)| {
+            let size = bytes.len().next_multiple_of(4) as u64;
+            pollster::block_on(gpu.read(handle, 0, size)).expect("readback")
+        })
+        .collect();
     pollster::block_on(gpu.check()).expect("no device error");
     result
 }
@@ -124,7 +192,9 @@ fn compile(gpu: &Gpu, shader: Shader) -> Pipeline {
     if let Some(found) = COMPILED.with_borrow(|all| all.get(&key).cloned()) {
         return found;
     }
-    let pipeline = pollster::block_on(gpu.pipelines(&[shader])).expect("a valid kernel").remove(0);
+    let pipeline = pollster::block_on(gpu.pipelines(&[shader]))
+        .expect("a valid kernel")
+        .remove(0);
     // A copy that is never dropped: wgpu cannot be in a thread's destructors.
     std::mem::forget(pipeline.clone());
     COMPILED.with_borrow_mut(|all| all.insert(key, pipeline.clone()));
@@ -144,7 +214,11 @@ pub fn floats(bytes: &[u8]) -> Vec<f32> {
 /// Mean square error over mean square of the expectation; NaN when either is not finite.
 pub fn nmse(found: &[f32], expected: &[f32]) -> f64 {
     assert_eq!(found.len(), expected.len());
-    let error: f64 = found.iter().zip(expected).map(|(f, e)| f64::from(f - e).powi(2)).sum();
+    let error: f64 = found
+        .iter()
+        .zip(expected)
+        .map(|(f, e)| f64::from(f - e).powi(2))
+        .sum();
     let size: f64 = expected.iter().map(|e| f64::from(*e).powi(2)).sum();
     error / size.max(1e-30)
 }

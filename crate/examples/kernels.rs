@@ -1,9 +1,10 @@
-//! Benchmarks the matmul kernels on this machine's GPU over real shapes, weight layouts and tile sizes: `cargo run
-//! --release -p jerboa --example kernels [-- gemv|gemm|units|short|norms|recurrent] [-- all]`.
+//! Benchmarks the matmul kernels on this machine's GPU over real shapes, weight layouts and tile
+//! sizes:
+//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm|units|short|norms|recurrent] [-- all]`.
 //!
-//! Weights are read from copies that together exceed any cache, and dispatches are dependent, as in a decode step.
-//! Prints the median of five runs in microseconds, with GB/s (gemv) or Tflop/s (gemm, units, short). For recurrent
-//! layers it prints the total time of all their kernels.
+//! Weights are read from copies that together exceed any cache, and dispatches are dependent, as in
+//! a decode step. Prints the median of five runs in microseconds, with GB/s (gemv) or Tflop/s
+//! (gemm, units, short). For recurrent layers it prints the total time of all their kernels.
 
 use jerboa::device::VariantOverride;
 use jerboa::device::registry::Kernel;
@@ -12,7 +13,9 @@ use jerboa::gpu::{Backend, Buffer, BufferUsage, Command, DeviceOptions, Dispatch
 use jerboa::kernels::Launch;
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::conv::ShortConvKernel;
-use jerboa::kernels::matmul::{GemmTiling, GemvBlocksTiling, GemvTiling, Matmul, NormPrologue, View, WeightPlanes};
+use jerboa::kernels::matmul::{
+    GemmTiling, GemvBlocksTiling, GemvTiling, Matmul, NormPrologue, View, WeightPlanes,
+};
 use jerboa::kernels::recurrent::{GatedNormKernel, RecurrentKernel, RuleBuffers};
 use std::error::Error;
 use std::time::Instant;
@@ -21,7 +24,12 @@ use std::time::Instant;
 const CACHE_BYTES: u64 = 160 << 20;
 
 fn affine(bits: u8) -> WeightLayout {
-    WeightLayout::Affine { bits, group: 32, form: AffineForm::Bias, scale: Float::F16 }
+    WeightLayout::Affine {
+        bits,
+        group: 32,
+        form: AffineForm::Bias,
+        scale: Float::F16,
+    }
 }
 
 struct Bench {
@@ -38,20 +46,44 @@ impl Bench {
         let mut variants: Vec<_> = launches.iter().map(|l| l.variant.clone()).collect();
         variants.sort();
         variants.dedup();
-        let shaders = variants.iter().map(|v| v.shader(false)).collect::<Result<Vec<_>, _>>()?;
+        let shaders = variants
+            .iter()
+            .map(|v| v.shader(false))
+            .collect::<Result<Vec<_>, _>>()?;
         let pipelines = pollster::block_on(self.gpu.pipelines(&shaders))?;
         let step = |l: &Launch<Buffer>| -> Result<DispatchDesc, jerboa::Error> {
             let index = variants.iter().position(|v| *v == l.variant).unwrap_or(0);
             let r = l.resolve(&shaders[index])?;
-            let (label, grid, pipeline) = (l.label.clone(), l.grid.at(rows), pipelines[index].clone());
-            Ok(DispatchDesc { label, pipeline, buffers: r.buffers, params: r.params, grid })
+            let label = l.label.clone();
+            let grid = l.grid.at(rows);
+            let pipeline = pipelines[index].clone();
+
+            Ok(DispatchDesc {
+                label,
+                pipeline,
+                buffers: r.buffers,
+                params: r.params,
+                grid,
+            })
         };
-        let program = self.gpu.program("bench", launches.iter().map(step).collect::<Result<_, _>>()?)?;
+        let program = self.gpu.program(
+            "bench",
+            launches.iter().map(step).collect::<Result<_, _>>()?,
+        )?;
         // Prefill matmuls take long enough to need few repetitions.
-        let repeat = if rows > 1 { 3 } else { (200 / launches.len()).max(2) };
+        let repeat = if rows > 1 {
+            3
+        } else {
+            (200 / launches.len()).max(2)
+        };
         let run = |count: usize| -> Result<f64, jerboa::Error> {
             let start = Instant::now();
-            let work: Vec<Command<'_>> = (0..count).map(|_| Command::Run { program: &program, grids: None }).collect();
+            let work: Vec<Command<'_>> = (0..count)
+                .map(|_| Command::Run {
+                    program: &program,
+                    grids: None,
+                })
+                .collect();
             self.gpu.submit(&work)?;
             pollster::block_on(self.gpu.read(&self.out, 0, 16))?;
             Ok(start.elapsed().as_secs_f64() * 1e6)
@@ -59,7 +91,9 @@ impl Bench {
         run(1)?;
         let mut times = Vec::new();
         for _ in 0..5 {
-            let (one, many) = (run(1)?, run(1 + repeat)?);
+            let one = run(1)?;
+            let many = run(1 + repeat)?;
+
             times.push((many - one) / (repeat * launches.len()) as f64);
         }
         times.sort_by(f64::total_cmp);
@@ -77,21 +111,33 @@ impl Bench {
         let planes = layout.plane_bytes(n, k);
         let bytes = planes[0] + planes[1];
         let copies = (CACHE_BYTES / bytes + 1).min(24);
-        let view = |b: &Buffer, stride: usize| View { buffer: b.clone(), offset: 0, stride: stride as u32 };
+        let view = |b: &Buffer, stride: usize| View {
+            buffer: b.clone(),
+            offset: 0,
+            stride: stride as u32,
+        };
         let launch = |_| {
             let q = self.gpu.buffer("w", planes[0], BufferUsage::Storage)?;
             let s = match planes[1] {
                 0 => None,
                 size => Some(self.gpu.buffer("s", size, BufferUsage::Storage)?),
             };
-            let weight = WeightPlanes { layout, rows: n as u32, cols: k as u32, q, s };
+            let weight = WeightPlanes {
+                layout,
+                rows: n as u32,
+                cols: k as u32,
+                q,
+                s,
+            };
             let mut m = Matmul::plain("m", weight, view(&self.x, k), view(&self.out, n));
             if gated {
                 (m.n, m.gated, m.act) = (n as u32 / 2, Some(n as u32 / 2), 1);
             }
             Ok(make(&m))
         };
-        let launches = (0..copies).map(launch).collect::<Result<Vec<_>, jerboa::Error>>()?;
+        let launches = (0..copies)
+            .map(launch)
+            .collect::<Result<Vec<_>, jerboa::Error>>()?;
         Ok((launches.into_iter().flatten().collect(), bytes))
     }
 }
@@ -102,8 +148,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let gpu = pollster::block_on(Gpu::open(&DeviceOptions::default()))?;
     println!("{}", gpu.caps().description);
     let buffer = |size: u64| gpu.buffer("data", size, BufferUsage::Storage);
-    let (out, x, state, parts) = (buffer(1 << 28)?, buffer(1 << 26)?, buffer(64)?, buffer(1 << 28)?);
-    let bench = Bench { gpu, out, x, state, parts };
+    let out = buffer(1 << 28)?;
+    let x = buffer(1 << 26)?;
+    let state = buffer(64)?;
+    let parts = buffer(1 << 28)?;
+
+    let bench = Bench {
+        gpu,
+        out,
+        x,
+        state,
+        parts,
+    };
     // n, k: q+k+v, o, gate+up, down of Qwen2-0.5B and Llama-3.1-8B, an lm_head.
     let shapes = [
         (1152, 896, false),
@@ -116,7 +172,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         (4096, 14336, false),
         (151_936, 896, false),
     ];
-    let layouts = [("f16", WeightLayout::Dense(Float::F16)), ("q8", affine(8)), ("q4", affine(4))];
+    let layouts = [
+        ("f16", WeightLayout::Dense(Float::F16)),
+        ("q8", affine(8)),
+        ("q4", affine(4)),
+    ];
     if has("recurrent") {
         return recurrent(&bench);
     }
@@ -148,7 +208,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if !has("gemv") {
         for rows in [128u32, 512] {
-            bench.gpu.write(&bench.state, 0, bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]));
+            bench.gpu.write(
+                &bench.state,
+                0,
+                bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]),
+            );
             for (n, k, gated) in &shapes[..8] {
                 for (name, layout) in layouts {
                     gemm(&bench, name, layout, (*n, *k, *gated), rows, has("all"))?;
@@ -159,15 +223,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Subgroup-matrix matmuls of the vision encoder of Qwen3.5-0.8B at 768x768, and of a prompt. Prints the matmul, then
-/// its split-K reduction.
+/// Subgroup-matrix matmuls of the vision encoder of Qwen3.5-0.8B at 768x768, and of a prompt.
+/// Prints the matmul, then its split-K reduction.
 fn subgroup_matrix(bench: &Bench) -> Result<(), Box<dyn Error>> {
     let f16 = WeightLayout::Dense(Float::F16);
-    let tower = [(2304, 768), (768, 768), (3072, 768), (768, 3072)].map(|(n, k)| ("f16", f16, n, k, 2304));
+    let tower =
+        [(2304, 768), (768, 768), (3072, 768), (768, 3072)].map(|(n, k)| ("f16", f16, n, k, 2304));
     let merger = [(3072, 3072), (1024, 3072)].map(|(n, k)| ("f16", f16, n, k, 576));
-    let prompt = [(6144, 4096), (4096, 4096), (4096, 14336)].map(|(n, k)| ("q4", affine(4), n, k, 1024));
+    let prompt =
+        [(6144, 4096), (4096, 4096), (4096, 14336)].map(|(n, k)| ("q4", affine(4), n, k, 1024));
     for (name, layout, n, k, rows) in tower.into_iter().chain(merger).chain(prompt) {
-        bench.gpu.write(&bench.state, 0, bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]));
+        bench.gpu.write(
+            &bench.state,
+            0,
+            bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]),
+        );
         for height in [256, 128, 64] {
             prefill_matmul(bench, (name, layout), (n, k, false), rows, height)?;
         }
@@ -178,8 +248,17 @@ fn subgroup_matrix(bench: &Bench) -> Result<(), Box<dyn Error>> {
 /// Subgroup-matrix matmuls of short prompts of Llama-3.1-8B.
 fn short_prompts(bench: &Bench) -> Result<(), Box<dyn Error>> {
     for rows in [16, 32, 64] {
-        bench.gpu.write(&bench.state, 0, bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]));
-        for (n, k, gated) in [(6144, 4096, false), (4096, 4096, false), (28672, 4096, true), (4096, 14336, false)] {
+        bench.gpu.write(
+            &bench.state,
+            0,
+            bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]),
+        );
+        for (n, k, gated) in [
+            (6144, 4096, false),
+            (4096, 4096, false),
+            (28672, 4096, true),
+            (4096, 14336, false),
+        ] {
             for height in [32, 64, 128] {
                 prefill_matmul(bench, ("q4", affine(4)), (n, k, gated), rows, height)?;
             }
@@ -188,16 +267,28 @@ fn short_prompts(bench: &Bench) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// GEMVs with and without a fused norm, alternating. The difference is the most that could be saved if the previous
-/// matmul computed the norm's sum of squares.
+/// GEMVs with and without a fused norm, alternating. The difference is the most that could be saved
+/// if the previous matmul computed the norm's sum of squares.
 fn fused_norms(bench: &Bench) -> Result<(), Box<dyn Error>> {
     let gain = bench.gpu.buffer("gain", 4096 * 4, BufferUsage::Storage)?;
-    for (n, k, gated) in [(1152, 896, false), (9728, 896, true), (6144, 4096, false), (28672, 4096, true)] {
+    for (n, k, gated) in [
+        (1152, 896, false),
+        (9728, 896, true),
+        (6144, 4096, false),
+        (28672, 4096, true),
+    ] {
         let mut times = [Vec::new(), Vec::new()];
         for turn in 0..10 {
-            let norm = (turn % 2 == 0).then(|| NormPrologue { gain: gain.clone(), offset: 0.0, eps: 1e-6 });
+            let norm = (turn % 2 == 0).then(|| NormPrologue {
+                gain: gain.clone(),
+                offset: 0.0,
+                eps: 1e-6,
+            });
             let (launches, _) = bench.launches(affine(4), n, k, gated, |m| {
-                let m = Matmul { norm: norm.clone(), ..m.clone() };
+                let m = Matmul {
+                    norm: norm.clone(),
+                    ..m.clone()
+                };
                 vec![m.gemv(bench.gpu.caps(), 1, bench.state.clone())]
             })?;
             times[turn % 2].push(bench.time(&launches, 1)?);
@@ -206,7 +297,10 @@ fn fused_norms(bench: &Bench) -> Result<(), Box<dyn Error>> {
             all.sort_by(f64::total_cmp);
             all
         });
-        println!("norm q4 {n}x{k}: {:.2} us with ({with:.2?}), {:.2} without ({without:.2?})", with[2], without[2]);
+        println!(
+            "norm q4 {n}x{k}: {:.2} us with ({with:.2?}), {:.2} without ({without:.2?})",
+            with[2], without[2]
+        );
     }
     Ok(())
 }
@@ -220,11 +314,22 @@ fn prefill_matmul(
     height: u32,
 ) -> Result<(), Box<dyn Error>> {
     let mut caps = bench.gpu.caps().clone();
-    caps.force = Some(VariantOverride { kernel: Kernel::GemmMatrix, name: "BM", value: height });
+    caps.force = Some(VariantOverride {
+        kernel: Kernel::GemmMatrix,
+        name: "BM",
+        value: height,
+    });
     let mut us = [0.0; 2];
     for (part, us) in us.iter_mut().enumerate() {
         let make = |m: &Matmul<Buffer>| {
-            let launches = m.prefill(&caps, rows as usize, bench.state.clone(), bench.parts.clone()).1;
+            let launches = m
+                .prefill(
+                    &caps,
+                    rows as usize,
+                    bench.state.clone(),
+                    bench.parts.clone(),
+                )
+                .1;
             launches.into_iter().skip(part).take(1).collect()
         };
         let (launches, _) = bench.launches(layout, n, k, gated, make)?;
@@ -248,7 +353,8 @@ fn gemm(
     rows: u32,
     all: bool,
 ) -> Result<(), Box<dyn Error>> {
-    let choices = [(64, 128), (128, 128), (64, 64)].map(|(bm, bn)| [(bm, bn, 264), (bm, bn, 528), (bm, bn, 1)]);
+    let choices = [(64, 128), (128, 128), (64, 64)]
+        .map(|(bm, bn)| [(bm, bn, 264), (bm, bn, 528), (bm, bn, 1)]);
     let mut choices: Vec<_> = choices.into_iter().flatten().map(Some).collect();
     choices.truncate(if all { choices.len() } else { 0 });
     choices.insert(0, None);
@@ -256,14 +362,23 @@ fn gemm(
         let make = |m: &Matmul<Buffer>| {
             let mut as_is = GemmTiling::of(bench.gpu.caps(), m, rows as usize);
             if let Some((bm, bn, target)) = choice {
-                as_is = GemmTiling { bm, bn, target, ..as_is };
+                as_is = GemmTiling {
+                    bm,
+                    bn,
+                    target,
+                    ..as_is
+                };
             }
-            m.gemm(bench.state.clone(), bench.parts.clone(), as_is).to_vec()
+            m.gemm(bench.state.clone(), bench.parts.clone(), as_is)
+                .to_vec()
         };
         let (launches, _) = bench.launches(layout, n, k, gated, make)?;
         let us = bench.time(&launches[..launches.len().min(8)], rows)? * 2.0;
         let flops = 2.0 * f64::from(rows) * (n * k) as f64;
-        println!("gemm {name} {rows}x{n}x{k} {choice:?}: {us:.1} us, {:.2} Tflop/s", flops / us / 1e6);
+        println!(
+            "gemm {name} {rows}x{n}x{k} {choice:?}: {us:.1} us, {:.2} Tflop/s",
+            flops / us / 1e6
+        );
     }
     Ok(())
 }
@@ -277,9 +392,14 @@ fn gemv(
 ) -> Result<(), Box<dyn Error>> {
     let caps = bench.gpu.caps();
     let state = || bench.state.clone();
-    let (launches, bytes) = bench.launches(layout, n, k, gated, |m| vec![m.gemv(caps, 1, state())])?;
+    let (launches, bytes) =
+        bench.launches(layout, n, k, gated, |m| vec![m.gemv(caps, 1, state())])?;
     let us = bench.time(&launches, 1)?;
-    println!("gemv {name} {n}x{k}: {us:.2} us, {:.0} GB/s ({})", bytes as f64 / us / 1e3, launches[0].variant);
+    println!(
+        "gemv {name} {n}x{k}: {us:.2} us, {:.0} GB/s ({})",
+        bytes as f64 / us / 1e3,
+        launches[0].variant
+    );
     if !all {
         return Ok(());
     }
@@ -287,37 +407,67 @@ fn gemv(
     for wg in [32, 64, 128, 256] {
         for rows in [2, 4, 8] {
             for unroll in [1, 2, 4] {
-                let choice = GemvTiling { wg, rows, cols: 1, unroll };
-                let (launches, _) =
-                    bench.launches(layout, n, k, gated, |m| vec![m.gemv_with(caps, 1, state(), choice)])?;
+                let choice = GemvTiling {
+                    wg,
+                    rows,
+                    cols: 1,
+                    unroll,
+                };
+                let (launches, _) = bench.launches(layout, n, k, gated, |m| {
+                    vec![m.gemv_with(caps, 1, state(), choice)]
+                })?;
                 found.push((bench.time(&launches, 1)?, wg, rows, unroll));
             }
         }
     }
     found.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (us, wg, rows, unroll) in found.iter().take(5) {
-        println!("    wg {wg} rows {rows} unroll {unroll}: {us:.2} us, {:.0} GB/s", bytes as f64 / us / 1e3);
+        println!(
+            "    wg {wg} rows {rows} unroll {unroll}: {us:.2} us, {:.0} GB/s",
+            bytes as f64 / us / 1e3
+        );
     }
     blocks(bench, layout, (n, k, gated))
 }
 
-/// Benchmarks the whole-block GEMV, where the engine would select it, with other tile sizes and dot products.
-fn blocks(bench: &Bench, layout: WeightLayout, (n, k, gated): (usize, usize, bool)) -> Result<(), Box<dyn Error>> {
+/// Benchmarks the whole-block GEMV, where the engine would select it, with other tile sizes and dot
+/// products.
+fn blocks(
+    bench: &Bench,
+    layout: WeightLayout,
+    (n, k, gated): (usize, usize, bool),
+) -> Result<(), Box<dyn Error>> {
     for i in 0..4u32 {
-        let (half, dot) = (1 + (i & 1), i >> 1);
+        let half = 1 + (i & 1);
+        let dot = i >> 1;
+
         let other = |m: &Matmul<Buffer>| {
             let choice = GemvBlocksTiling::of(bench.gpu.caps(), m, 1)?;
             let least = GemvBlocksTiling::ROWS_IN_FLIGHT / if gated { 2 } else { 1 };
             let share = (choice.outputs / half).next_multiple_of(least);
-            Some(GemvBlocksTiling { outputs: share, packed_dot: dot, ..choice })
+            Some(GemvBlocksTiling {
+                outputs: share,
+                packed_dot: dot,
+                ..choice
+            })
         };
         let (launches, bytes) = bench.launches(layout, n, k, gated, |m| {
-            other(m).map(|c| m.gemv_blocks_with(1, bench.state.clone(), c)).into_iter().collect()
+            other(m)
+                .map(|c| m.gemv_blocks_with(1, bench.state.clone(), c))
+                .into_iter()
+                .collect()
         })?;
         if !launches.is_empty() {
             let us = bench.time(&launches, 1)?;
-            let share = if half == 1 { "" } else { ", half the outputs per group" };
-            println!("    dot {dot}{share}: {us:.2} us, {:.0} GB/s", bytes as f64 / us / 1e3);
+            let share = if half == 1 {
+                ""
+            } else {
+                ", half the outputs per group"
+            };
+            println!(
+                "    dot {dot}{share}: {us:.2} us, {:.0} GB/s",
+                bytes as f64 / us / 1e3
+            );
         }
     }
     Ok(())
@@ -331,13 +481,25 @@ fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
         ("Qwen3.5-9B", true, [32, 16, 128, 128, 4]),
         ("Granite-4.0-h-1B", false, [48, 1, 128, 64, 4]),
     ] {
-        let (keys, values) = (key_heads * key_dim, heads * value_dim);
+        let keys = key_heads * key_dim;
+        let values = heads * value_dim;
+
         let channels = 2 * keys + values;
         let layer = |few: bool| -> Result<Vec<Launch<Buffer>>, jerboa::Error> {
-            let view = |b: &Buffer, offset: u32, stride: u32| View { buffer: b.clone(), offset, stride };
-            let buffer = |words: u32| bench.gpu.buffer("kept", u64::from(words) * 4, BufferUsage::Storage);
+            let view = |b: &Buffer, offset: u32, stride: u32| View {
+                buffer: b.clone(),
+                offset,
+                stride,
+            };
+            let buffer = |words: u32| {
+                bench
+                    .gpu
+                    .buffer("kept", u64::from(words) * 4, BufferUsage::Storage)
+            };
             let given = view(&bench.x, 0, channels + values + 128);
-            let (mixed, out) = (view(&buffer(channels * 512)?, 0, channels), view(&bench.out, 0, values));
+            let mixed = view(&buffer(channels * 512)?, 0, channels);
+            let out = view(&bench.out, 0, values);
+
             let conv = ShortConvKernel {
                 label: "conv".into(),
                 channels,
@@ -350,12 +512,22 @@ fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
                 memory: buffer(channels * taps)?,
                 state: bench.state.clone(),
             };
-            let rest = |offset: u32| View { offset: channels + offset, ..given.clone() };
+            let rest = |offset: u32| View {
+                offset: channels + offset,
+                ..given.clone()
+            };
             let z = rest(128);
             let rule = if delta {
-                RuleBuffers::Delta { b: rest(64), z: z.clone(), eps: 1e-6 }
+                RuleBuffers::Delta {
+                    b: rest(64),
+                    z: z.clone(),
+                    eps: 1e-6,
+                }
             } else {
-                RuleBuffers::Ssm { limits: [0.0, f32::MAX], dt_scale: 1.0 }
+                RuleBuffers::Ssm {
+                    limits: [0.0, f32::MAX],
+                    dt_scale: 1.0,
+                }
             };
             let gains = buffer(3 * heads + value_dim)?;
             let kernel = RecurrentKernel {
@@ -375,8 +547,11 @@ fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
                 memory: buffer(heads * key_dim * value_dim)?,
                 state: bench.state.clone(),
             };
-            let mut launches =
-                if few { vec![conv.decode(&given, &mixed)] } else { conv.prefill(&given, &mixed).to_vec() };
+            let mut launches = if few {
+                vec![conv.decode(&given, &mixed)]
+            } else {
+                conv.prefill(&given, &mixed).to_vec()
+            };
             if few {
                 launches.push(kernel.decode(&out));
             } else {
@@ -395,13 +570,23 @@ fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
             Ok(launches)
         };
         for rows in [1u32, 128, 512] {
-            bench.gpu.write(&bench.state, 0, bytemuck::cast_slice(&[8u32, rows, 0, 0, 0, 0, 0, 0]));
-            let layers = (0..8).map(|_| layer(rows == 1)).collect::<Result<Vec<_>, _>>()?;
+            bench.gpu.write(
+                &bench.state,
+                0,
+                bytemuck::cast_slice(&[8u32, rows, 0, 0, 0, 0, 0, 0]),
+            );
+            let layers = (0..8)
+                .map(|_| layer(rows == 1))
+                .collect::<Result<Vec<_>, _>>()?;
             let each = layers[0].len();
             let mut parts = Vec::new();
             for kernel in 0..each {
                 let alone: Vec<_> = layers.iter().map(|l| l[kernel].clone()).collect();
-                parts.push(format!("{} {:.1}", alone[0].variant.kernel.name(), bench.time(&alone, rows)?));
+                parts.push(format!(
+                    "{} {:.1}",
+                    alone[0].variant.kernel.name(),
+                    bench.time(&alone, rows)?
+                ));
             }
             let all: Vec<_> = layers.into_iter().flatten().collect();
             let us = bench.time(&all, rows)? * each as f64;

@@ -1,29 +1,43 @@
-//! What is done with any bytes, by kind of file: no panic, no unbounded time or memory, nothing outside the file.
-//! Shared by the fuzz targets and by the test that replays the kept seeds.
+//! What is done with any bytes, by kind of file: no panic, no unbounded time or memory, nothing
+//! outside the file. Shared by the fuzz targets and by the test that replays the kept seeds.
 
 use jerboa::arch;
 use jerboa::audio::wav;
 use jerboa::format::gguf::{self, config::RopeFactors};
 use jerboa::format::safetensors::{header_range, parse_header};
-use jerboa::format::{Checkpoint, CheckpointFile, PartBytes, ShardIndex, Weights, check_parts, detect, mlc, transcode};
+use jerboa::format::{
+    Checkpoint, CheckpointFile, PartBytes, ShardIndex, Weights, check_parts, detect, mlc, transcode,
+};
 use jerboa::text::{ChatInput, ChatTemplate, SpecialTokens, Tokenizer};
 use jerboa::vision::{ImageProcessor, header};
 use serde_json::{Value, json};
 
-/// What is made of weights: layouts, slices, and values where they are few. `data` stands for the bytes of the files.
+/// What is made of weights: layouts, slices, and values where they are few. `data` stands for the
+/// bytes of the files.
 fn read(weights: &Weights, data: &[u8]) {
     for weight in weights.iter() {
-        let _ = (weight.layout(), check_parts(weight), weight.slice("slice", 1, vec![2, weight.rows_cols().1]));
+        let _ = (
+            weight.layout(),
+            check_parts(weight),
+            weight.slice("slice", 1, vec![2, weight.rows_cols().1]),
+        );
         let (rows, cols) = weight.rows_cols();
         if weight.stored_bytes() > 1 << 14 || rows.saturating_mul(cols) > 1 << 16 {
             continue;
         }
         let parts = weight.parts.iter().try_fold(PartBytes::new(), |all, part| {
-            assert!(part.info.range.start <= part.info.range.end, "a range that ends before it begins");
+            assert!(
+                part.info.range.start <= part.info.range.end,
+                "a range that ends before it begins"
+            );
             Some(all.with(part.role, data.get(..part.info.bytes() as usize)?))
         });
         if let Some(Ok(packed)) = parts.map(|parts| transcode(weight, &parts, true)) {
-            assert_eq!(packed.rows * packed.cols, rows * cols, "a matrix of another size");
+            assert_eq!(
+                packed.rows * packed.cols,
+                rows * cols,
+                "a matrix of another size"
+            );
         }
     }
 }
@@ -32,8 +46,16 @@ fn read(weights: &Weights, data: &[u8]) {
 pub fn safetensors(bytes: &[u8]) {
     let _ = ShardIndex::parse("index", bytes);
     let size = bytes.len() as u64;
-    let Ok(range) = header_range("file", bytes, size) else { return };
-    let Ok(header) = parse_header("file", &bytes[range.start as usize..range.end as usize], size) else { return };
+    let Ok(range) = header_range("file", bytes, size) else {
+        return;
+    };
+    let Ok(header) = parse_header(
+        "file",
+        &bytes[range.start as usize..range.end as usize],
+        size,
+    ) else {
+        return;
+    };
     let mut end = range.end;
     for tensor in &header.tensors {
         assert_eq!(tensor.range.start, end);
@@ -46,12 +68,24 @@ pub fn safetensors(bytes: &[u8]) {
 /// A GGUF file: its tokenizer, configuration, graph and weights.
 pub fn gguf(bytes: &[u8]) {
     let size = bytes.len() as u64;
-    let Ok(Some(file)) = gguf::parse("file", bytes, size) else { return };
-    let _ = (file.tokenizer(), file.tokenizer_config(), file.stop_ids(), file.checkpoint());
+    let Ok(Some(file)) = gguf::parse("file", bytes, size) else {
+        return;
+    };
+    let _ = (
+        file.tokenizer(),
+        file.tokenizer_config(),
+        file.stop_ids(),
+        file.checkpoint(),
+    );
     if let Ok(family) = arch::find_gguf(&file) {
         let _ = arch::graph(&file.config(family, &RopeFactors::default()));
         let weights = file.weights(family);
-        assert!(weights.iter().all(|w| w.parts.iter().all(|p| p.info.range.end <= size)), "bytes behind the file");
+        assert!(
+            weights
+                .iter()
+                .all(|w| w.parts.iter().all(|p| p.info.range.end <= size)),
+            "bytes behind the file"
+        );
         read(&weights, bytes);
     }
 }
@@ -63,8 +97,12 @@ fn halves(bytes: &[u8]) -> Option<(&str, &str)> {
 
 /// An MLC shard list, then the chat configuration.
 pub fn mlc(bytes: &[u8]) {
-    let Some((list, config)) = halves(bytes) else { return };
-    let (list, config) = (mlc::parse_shards("list", list), mlc::config(config, arch::find_mlc));
+    let Some((list, config)) = halves(bytes) else {
+        return;
+    };
+    let list = mlc::parse_shards("list", list);
+    let config = mlc::config(config, arch::find_mlc);
+
     if let Ok((config, _)) = &config {
         let _ = arch::graph(config);
     }
@@ -75,23 +113,51 @@ pub fn mlc(bytes: &[u8]) {
     }
 }
 
-/// A config.json, then the header of a safetensors file: what GPTQ, AWQ, MLX and the others make of names and shapes.
+/// A config.json, then the header of a safetensors file: what GPTQ, AWQ, MLX and the others make of
+/// names and shapes.
 pub fn checkpoint(bytes: &[u8]) {
-    let Some((config, header)) = halves(bytes) else { return };
-    let Ok(config) = serde_json::from_str::<Value>(config) else { return };
-    let _ = (arch::graph(&config), arch::encoder_graph(&config, &arch::EncoderHead::Hidden));
-    let end = |t: &Value| t["data_offsets"][1].as_u64();
-    let tensors = serde_json::from_str::<jerboa::SortedMap<String, Value>>(header).unwrap_or_default();
-    let data = tensors.values().filter_map(end).max().unwrap_or(0);
-    let Some(size) = data.checked_add(8 + header.len() as u64) else { return };
-    let Ok(header) = parse_header("file", header.as_bytes(), size) else { return };
+    let Some((config, header)) = halves(bytes) else {
+        return;
+    };
+    let Ok(config) = serde_json::from_str::<Value>(config) else {
+        return;
+    };
+    let _ = (
+        arch::graph(&config),
+        arch::encoder_graph(&config, &arch::EncoderHead::Hidden),
+    );
+
+    let tensors =
+        serde_json::from_str::<jerboa::SortedMap<String, Value>>(header).unwrap_or_default();
+    let data = tensors
+        .values()
+        .filter_map(|t: &Value| t["data_offsets"][1].as_u64())
+        .max()
+        .unwrap_or(0);
+    let Some(size) = data.checked_add(8 + header.len() as u64) else {
+        return;
+    };
+    let Ok(header) = parse_header("file", header.as_bytes(), size) else {
+        return;
+    };
     let checkpoint = Checkpoint {
-        files: vec![CheckpointFile { name: "file".into(), size }],
-        tensors: header.tensors.into_iter().map(|t| (t.name.clone(), t)).collect(),
+        files: vec![CheckpointFile {
+            name: "file".into(),
+            size,
+        }],
+        tensors: header
+            .tensors
+            .into_iter()
+            .map(|t| (t.name.clone(), t))
+            .collect(),
         metadata: jerboa::SortedMap::new(),
     };
     let state = br#"{"shape": [8, 64], "blocksize": 64, "dtype": "float16"}"#.to_vec();
-    let side = checkpoint.tensors.keys().filter(|n| n.contains("quant_state")).map(|n| (n.clone(), state.clone()));
+    let side = checkpoint
+        .tensors
+        .keys()
+        .filter(|n| n.contains("quant_state"))
+        .map(|n| (n.clone(), state.clone()));
     let mut weights = detect(&config, &checkpoint, &side.collect());
     for weight in weights.iter_mut() {
         weight.set_cols(64);
@@ -99,16 +165,27 @@ pub fn checkpoint(bytes: &[u8]) {
     read(&weights, &[0x5a; 1 << 14]);
 }
 
-/// A config.json, or a preprocessor_config.json: what each family, and the image processors, make of any values.
+/// A config.json, or a preprocessor_config.json: what each family, and the image processors, make
+/// of any values.
 pub fn config(bytes: &[u8]) {
-    let Ok(config) = serde_json::from_slice::<Value>(bytes) else { return };
+    let Ok(config) = serde_json::from_slice::<Value>(bytes) else {
+        return;
+    };
     if let Ok(graph) = arch::graph(&config) {
-        assert!(graph.nodes.len() < 1 << 20, "a graph of {} nodes", graph.nodes.len());
+        assert!(
+            graph.nodes.len() < 1 << 20,
+            "a graph of {} nodes",
+            graph.nodes.len()
+        );
     }
     for head in [arch::EncoderHead::Hidden, arch::EncoderHead::Score] {
         let _ = arch::encoder_graph(&config, &head);
     }
-    let _ = (arch::speech_graphs(&config), arch::codec_graph(&config), arch::is_encoder(&config));
+    let _ = (
+        arch::speech_graphs(&config),
+        arch::codec_graph(&config),
+        arch::is_encoder(&config),
+    );
     if let Ok(processor) = ImageProcessor::from_config(&config) {
         for (width, height) in [(1, 1), (640, 480), (3, 5000)] {
             let _ = processor.layout(width, height);
@@ -118,8 +195,12 @@ pub fn config(bytes: &[u8]) {
 
 /// A tokenizer.json, then a text: encoded in each way, and back.
 pub fn tokenizer(bytes: &[u8]) {
-    let Some((file, text)) = halves(bytes) else { return };
-    let Ok(tokenizer) = Tokenizer::from_json(file.as_bytes()) else { return };
+    let Some((file, text)) = halves(bytes) else {
+        return;
+    };
+    let Ok(tokenizer) = Tokenizer::from_json(file.as_bytes()) else {
+        return;
+    };
     // What a pattern costs grows with the text; a prompt has some thousand characters.
     let text: String = text.chars().take(2000).collect();
     for special in [false, true] {
@@ -136,13 +217,22 @@ pub fn tokenizer(bytes: &[u8]) {
 
 /// A chat template, rendered for conversations with and without tools.
 pub fn template(bytes: &[u8]) {
-    let Ok(source) = std::str::from_utf8(bytes) else { return };
-    let Ok(template) = ChatTemplate::new(source) else { return };
+    let Ok(source) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let Ok(template) = ChatTemplate::new(source) else {
+        return;
+    };
     let says = |role: &str, content: &str| json!({ "role": role, "content": content });
     let call = json!({ "function": { "name": "f", "arguments": { "x": 1 } } });
     let conversations = [
         vec![says("user", "Hi <s> there")],
-        vec![says("system", "Be brief."), says("user", "1 + 1?"), says("assistant", "2"), says("user", "Sure?")],
+        vec![
+            says("system", "Be brief."),
+            says("user", "1 + 1?"),
+            says("assistant", "2"),
+            says("user", "Sure?"),
+        ],
         vec![
             says("user", "x"),
             json!({ "role": "assistant", "content": null, "tool_calls": [call] }),
@@ -161,7 +251,11 @@ pub fn template(bytes: &[u8]) {
             ..ChatInput::default()
         };
         if let Ok(prompt) = template.render(&input, &special, &["<s>".into()]) {
-            assert!(prompt.text.len() < 1 << 26, "a prompt of {} bytes", prompt.text.len());
+            assert!(
+                prompt.text.len() < 1 << 26,
+                "a prompt of {} bytes",
+                prompt.text.len()
+            );
         }
     }
 }
@@ -169,14 +263,20 @@ pub fn template(bytes: &[u8]) {
 /// A WAV file.
 pub fn sound(bytes: &[u8]) {
     if let Ok(sound) = wav::read(bytes, "file") {
-        assert!(sound.samples.len() <= bytes.len(), "samples that the file has not");
+        assert!(
+            sound.samples.len() <= bytes.len(),
+            "samples that the file has not"
+        );
     }
 }
 
 /// The header of a picture's file.
 pub fn picture(bytes: &[u8]) {
     if let Ok(header) = header::ImageHeader::read(bytes) {
-        assert!(u64::from(header.width) * u64::from(header.height) <= header::MAX_PIXELS && header.width > 0);
+        assert!(
+            u64::from(header.width) * u64::from(header.height) <= header::MAX_PIXELS
+                && header.width > 0
+        );
         assert!((1..=8).contains(&header.orientation));
     }
 }

@@ -7,14 +7,19 @@ use thiserror::Error;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 fn nearest_suffix(names: &str) -> String {
-    if names.is_empty() { String::new() } else { format!("; the nearest supported: {names}") }
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!("; the nearest supported: {names}")
+    }
 }
 
 /// Errors and warnings, grouped by the part of the engine that reports them.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum Error {
-    // ---- hub: names, network, cache -------------------------------------------------------------------------------
+    // ---- hub: names, network, cache
+    // -------------------------------------------------------------------------------
     /// A model name that is neither `org/name`, a URL nor a list of files.
     #[error(
         "'{name}' is not a model name: {reason}. Use 'org/name', the URL of a folder, or files selected by the user."
@@ -76,7 +81,9 @@ pub enum Error {
         reason: String,
     },
     /// Warning: there is no cache, or it is not writable.
-    #[error("the cache is not available: {reason}. The model runs, but will be downloaded again next time.")]
+    #[error(
+        "the cache is not available: {reason}. The model runs, but will be downloaded again next time."
+    )]
     Cache {
         /// Message of the browser or the operating system.
         reason: String,
@@ -98,7 +105,8 @@ pub enum Error {
         hint: String,
     },
 
-    // ---- format: containers and encodings -------------------------------------------------------------------------
+    // ---- format: containers and encodings
+    // -------------------------------------------------------------------------
     /// A file violates the format of its container.
     #[error(
         "{file} is not a valid {format} file: {reason}. Download it again; if that does not help, the file on the server is damaged."
@@ -144,7 +152,8 @@ pub enum Error {
         expected: Vec<usize>,
     },
 
-    // ---- config and architecture ----------------------------------------------------------------------------------
+    // ---- config and architecture
+    // ----------------------------------------------------------------------------------
     /// A JSON file that is invalid or lacks a field.
     #[error("{file}: {reason}")]
     Config {
@@ -174,7 +183,8 @@ pub enum Error {
         hint: String,
     },
 
-    // ---- text -----------------------------------------------------------------------------------------------------
+    // ---- text
+    // -----------------------------------------------------------------------------------------------------
     /// The tokenizer cannot be read or used.
     #[error("the tokenizer cannot be used: {reason}")]
     Tokenizer {
@@ -188,7 +198,8 @@ pub enum Error {
         reason: String,
     },
 
-    // ---- device ---------------------------------------------------------------------------------------------------
+    // ---- device
+    // ---------------------------------------------------------------------------------------------------
     /// There is no WebGPU, or no adapter.
     #[error("WebGPU is not available: {reason}. {hint}")]
     NoWebGpu {
@@ -224,7 +235,8 @@ pub enum Error {
         reason: String,
     },
 
-    // ---- running --------------------------------------------------------------------------------------------------
+    // ---- running
+    // --------------------------------------------------------------------------------------------------
     /// A request that contradicts itself or the model.
     #[error("{parameter}: {reason}")]
     Request {
@@ -262,7 +274,9 @@ pub enum Error {
         hint: String,
     },
     /// The storage of the browser is full.
-    #[error("the browser's storage is full: {reason}. The model runs, but will be downloaded again next time.")]
+    #[error(
+        "the browser's storage is full: {reason}. The model runs, but will be downloaded again next time."
+    )]
     Quota {
         /// Message of the browser.
         reason: String,

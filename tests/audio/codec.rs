@@ -24,7 +24,8 @@ struct Codec {
 impl Codec {
     fn load() -> Self {
         let folder = golden("speech/nanocodec");
-        let config: Value = serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap();
+        let config: Value =
+            serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap();
         Self {
             graph: jerboa::arch::codec_graph(&config).expect("a graph"),
             weights: tensors(&folder.join("model.safetensors")),
@@ -35,16 +36,31 @@ impl Codec {
     /// Samples of frames `first..end` of `[4][frames]` codes.
     fn decode(&self, codes: &[f32], first: usize, end: usize) -> Vec<f32> {
         let frames = codes.len() / 4;
-        let frame = |t: usize| dequantize(&[0, 1, 2, 3].map(|g| codes[g * frames + t] as u32), &LEVELS);
-        let input: Vec<f32> = (first..end).flat_map(frame).collect();
-        let given = Given { rows: end - first, inputs: vec![("values", &input)], ..Given::default() };
-        run(&self.graph, &self.weights, &given).into_iter().map(|v| v.clamp(-1.0, 1.0)).collect()
+
+        let input: Vec<f32> = (first..end)
+            .flat_map(|t: usize| {
+                dequantize(&[0, 1, 2, 3].map(|g| codes[g * frames + t] as u32), &LEVELS)
+            })
+            .collect();
+        let given = Given {
+            rows: end - first,
+            inputs: vec![("values", &input)],
+            ..Given::default()
+        };
+        run(&self.graph, &self.weights, &given)
+            .into_iter()
+            .map(|v| v.clamp(-1.0, 1.0))
+            .collect()
     }
 }
 
 fn compare(name: &str, found: &[f32], expected: &[f32], most: f32, stored: f64) {
     assert_eq!(found.len(), expected.len(), "{name}");
-    let error = found.iter().zip(expected).map(|(f, e)| (f - e).abs()).fold(0.0, f32::max);
+    let error = found
+        .iter()
+        .zip(expected)
+        .map(|(f, e)| (f - e).abs())
+        .fold(0.0, f32::max);
     let relative = relative_l2(found, expected);
     println!("{name}: max {error:e}, relative {relative:e}");
     assert!(error < most && relative < 1e-4f64.max(stored), "{name}");
@@ -53,13 +69,25 @@ fn compare(name: &str, found: &[f32], expected: &[f32], most: f32, stored: f64) 
 #[test]
 fn samples_of_codes() {
     let codec = Codec::load();
-    let probes: Vec<u32> = codec.gold["fsq.probe_codes"].iter().map(|v| *v as u32).collect();
-    let found: Vec<f32> = probes.iter().flat_map(|code| dequantize(&[*code], &LEVELS)).collect();
+    let probes: Vec<u32> = codec.gold["fsq.probe_codes"]
+        .iter()
+        .map(|v| *v as u32)
+        .collect();
+    let found: Vec<f32> = probes
+        .iter()
+        .flat_map(|code| dequantize(&[*code], &LEVELS))
+        .collect();
     assert!(relative_l2(&found, &codec.gold["fsq.probe_values"]) < 1e-6);
     for frames in [1, 7] {
         let found = codec.decode(&codec.gold[&format!("codes.{frames}")], 0, frames);
         assert_eq!(found.len(), frames * HOP);
-        compare(&format!("{frames} frames"), &found, &codec.gold[&format!("wave.{frames}")], 1e-3, 0.0);
+        compare(
+            &format!("{frames} frames"),
+            &found,
+            &codec.gold[&format!("wave.{frames}")],
+            1e-3,
+            0.0,
+        );
     }
 }
 
@@ -82,26 +110,44 @@ fn a_chunk_with_its_context_is_a_piece_of_the_whole() {
     }
 }
 
-/// From a folder on, weight norms folded while loading: at once, in a stream of chunks, and longer than a step.
+/// From a folder on, weight norms folded while loading: at once, in a stream of chunks, and longer
+/// than a step.
 #[test]
 fn a_loaded_codec_speaks_in_chunks_as_at_once() {
     let codec = Codec::load();
     let gpu = open(&DeviceOptions::default());
     let mut loaded = block_on(async {
-        let source = open_folder(&golden("speech/nanocodec")).await.expect("a folder");
-        jerboa::task::AudioCodec::load(&gpu, &source, RunOptions::default()).await.expect("a codec")
+        let source = open_folder(&golden("speech/nanocodec"))
+            .await
+            .expect("a folder");
+        jerboa::task::AudioCodec::load(&gpu, &source, RunOptions::default())
+            .await
+            .expect("a codec")
     });
-    assert_eq!((loaded.hop, loaded.rate, loaded.codes_per_group()), (HOP, 22_050, 4032));
+    assert_eq!(
+        (loaded.hop, loaded.rate, loaded.codes_per_group()),
+        (HOP, 22_050, 4032)
+    );
     let frames = |name: &str| -> Vec<u32> {
         let codes = &codec.gold[name];
         let count = codes.len() / 4;
-        (0..count).flat_map(|t| (0..4).map(move |g| codes[g * count + t] as u32)).collect()
+        (0..count)
+            .flat_map(|t| (0..4).map(move |g| codes[g * count + t] as u32))
+            .collect()
     };
     for count in [1, 7] {
-        let found = block_on(loaded.decode(&gpu, &frames(&format!("codes.{count}")), 0)).expect("sound");
-        compare(&format!("{count} frames"), &found, &codec.gold[&format!("wave.{count}")], 1e-3, 0.0);
+        let found =
+            block_on(loaded.decode(&gpu, &frames(&format!("codes.{count}")), 0)).expect("sound");
+        compare(
+            &format!("{count} frames"),
+            &found,
+            &codec.gold[&format!("wave.{count}")],
+            1e-3,
+            0.0,
+        );
     }
-    // Of three steps, of which the first holds all that there is a reference for: it hears nothing behind it.
+    // Of three steps, of which the first holds all that there is a reference for: it hears nothing
+    // behind it.
     let sixty = frames("codes.60");
     let long: Vec<u32> = sixty.iter().copied().cycle().take(400).collect();
     let long = block_on(loaded.decode(&gpu, &long, 0)).expect("sound");
@@ -111,27 +157,42 @@ fn a_loaded_codec_speaks_in_chunks_as_at_once() {
     // As they come, some at a time.
     let mut stream = Vec::new();
     for end in [3, 4, 41, 60] {
-        stream.extend(block_on(loaded.decode(&gpu, &sixty[..end * 4], stream.len() / HOP)).expect("sound"));
+        stream.extend(
+            block_on(loaded.decode(&gpu, &sixty[..end * 4], stream.len() / HOP)).expect("sound"),
+        );
     }
     compare("in chunks", &stream, whole, 1e-5, 0.0);
-    assert!(block_on(loaded.decode(&gpu, &[4032, 0, 0, 0], 0)).expect_err("a refusal").to_string().contains("4032"));
+    assert!(
+        block_on(loaded.decode(&gpu, &[4032, 0, 0, 0], 0))
+            .expect_err("a refusal")
+            .to_string()
+            .contains("4032")
+    );
 }
 
-/// The codec as it is published: in an archive of NeMo's, and as the MLX conversion has it, whose config.json says little of the
-/// decoder. Each makes the same samples as the decoder alone.
+/// The codec as it is published: in an archive of NeMo's, and as the MLX conversion has it, whose
+/// config.json says little of the decoder. Each makes the same samples as the decoder alone.
 #[test]
 fn published_forms_sound_the_same() {
     let gpu = open(&DeviceOptions::default());
     let codec = Codec::load();
     let codes: Vec<u32> = {
         let codes = &codec.gold["codes.7"];
-        (0..7).flat_map(|t| (0..4).map(move |g| codes[g * 7 + t] as u32)).collect()
+        (0..7)
+            .flat_map(|t| (0..4).map(move |g| codes[g * 7 + t] as u32))
+            .collect()
     };
     let sound = |folder: &Path| {
         block_on(async {
             let source = open_folder(folder).await?;
-            let mut loaded = jerboa::task::AudioCodec::load(&gpu, &source, RunOptions::default()).await?;
-            let about = (loaded.hop, loaded.rate, loaded.levels.clone(), loaded.groups);
+            let mut loaded =
+                jerboa::task::AudioCodec::load(&gpu, &source, RunOptions::default()).await?;
+            let about = (
+                loaded.hop,
+                loaded.rate,
+                loaded.levels.clone(),
+                loaded.groups,
+            );
             Ok::<_, jerboa::Error>((about, loaded.decode(&gpu, &codes, 0).await?))
         })
     };
@@ -149,7 +210,10 @@ fn published_forms_sound_the_same() {
         json!({}),
     ] {
         std::fs::write(folder.join("config.json"), config.to_string()).expect("a file");
-        assert!(sound(&folder).expect("sound of a conversion") == plain, "{config}");
+        assert!(
+            sound(&folder).expect("sound of a conversion") == plain,
+            "{config}"
+        );
     }
     // Archives that are none, or not whole.
     std::fs::remove_file(folder.join("model.safetensors")).expect("a file");
@@ -163,24 +227,44 @@ fn published_forms_sound_the_same() {
     assert!(refused(&[7; 600]).contains("not a tar archive"));
     assert!(refused(&[0; 600]).contains("model_config.yaml"));
     assert!(refused(&whole[..whole.len() / 2]).contains("is truncated"));
-    let weights = whole.windows(4).position(|four| four == b"PK\x06\x06").expect("the end of a zip");
+    let weights = whole
+        .windows(4)
+        .position(|four| four == b"PK\x06\x06")
+        .expect("the end of a zip");
     let mut broken = whole;
     broken[weights + 48] ^= 1;
     assert!(refused(&broken).contains("not a PyTorch checkpoint"));
     std::fs::remove_dir_all(&folder).expect("a folder");
 }
 
-/// A pickle that ends anywhere, or has any byte changed, is read or refused: it never runs anything, and nothing panics.
+/// A pickle that ends anywhere, or has any byte changed, is read or refused: it never runs
+/// anything, and nothing panics.
 #[test]
 fn a_broken_pickle_is_refused() {
-    let whole = std::fs::read(golden("speech/nanocodec_nemo").join("tiny.nemo")).expect("an archive");
-    let begin = whole.windows(3).position(|three| three == b"\x80\x02c").expect("a pickle");
-    let end = begin + whole[begin..].windows(2).position(|two| two == b"u.").expect("its end") + 2;
+    let whole =
+        std::fs::read(golden("speech/nanocodec_nemo").join("tiny.nemo")).expect("an archive");
+    let begin = whole
+        .windows(3)
+        .position(|three| three == b"\x80\x02c")
+        .expect("a pickle");
+    let end = begin
+        + whole[begin..]
+            .windows(2)
+            .position(|two| two == b"u.")
+            .expect("its end")
+        + 2;
     let pickle = &whole[begin..end];
     let all = state_dict(pickle).expect("a state dict");
     let find = |name: &str| all.iter().find(|tensor| tensor.name == name);
     let second = find("discriminator.second").expect("a tensor");
-    assert_eq!((second.offset, second.shape.clone(), find("discriminator.turned")), (24, vec![5, 8], None));
+    assert_eq!(
+        (
+            second.offset,
+            second.shape.clone(),
+            find("discriminator.turned")
+        ),
+        (24, vec![5, 8], None)
+    );
     assert_eq!(find("discriminator.steps").map(|t| t.shape.len()), Some(0));
     for length in (0..pickle.len()).step_by(97) {
         assert_eq!(state_dict(&pickle[..length]), None);
@@ -193,7 +277,10 @@ fn a_broken_pickle_is_refused() {
         }
     }
     // Tuples within tuples without end, and what refers to itself twice over and over.
-    assert_eq!(state_dict(&[&[b')'][..], &[0x85; 100_000], b"."].concat()), None);
+    assert_eq!(
+        state_dict(&[&[b')'][..], &[0x85; 100_000], b"."].concat()),
+        None
+    );
     let twice = [b'q', 0, b'h', 0, 0x86].repeat(100_000);
     assert_eq!(state_dict(&[&[b')'][..], &twice, b"."].concat()), None);
 }

@@ -1,5 +1,5 @@
-//! Loaded models that hear against transformers: the encoder's rows, logits, greedy texts and the best of several beams, from
-//! samples on; what they refuse, and long sound.
+//! Loaded models that hear against transformers: the encoder's rows, logits, greedy texts and the
+//! best of several beams, from samples on; what they refuse, and long sound.
 
 use super::run::{Tensors, tensors};
 use jerboa::audio::subtitles::{Transcript, TranscriptSegment};
@@ -32,7 +32,9 @@ fn load_on(device: &DeviceOptions, folder: &Path) -> Transcriber {
     block_on(async {
         let source = golden::open(folder).await.expect("a folder");
         let gpu = open(device);
-        Transcriber::load(gpu, &source, "tiny", RunOptions::default()).await.expect("a model that hears")
+        Transcriber::load(gpu, &source, "tiny", RunOptions::default())
+            .await
+            .expect("a model that hears")
     })
 }
 
@@ -58,7 +60,10 @@ impl Case {
     fn expect(&self, name: &str, found: &[f32]) {
         let error = relative_l2(found, &self.gold[name]);
         println!("{name}: {error:e}");
-        assert!(error < limit(&self.model.session.gpu, 3e-4), "{name}: {error:e}");
+        assert!(
+            error < limit(&self.model.session.gpu, 3e-4),
+            "{name}: {error:e}"
+        );
     }
 
     fn request(fields: &Value) -> TranscribeRequest {
@@ -66,9 +71,18 @@ impl Case {
     }
 
     fn heard(&mut self, wave: &[f32], fields: &Value) -> TranscriptSegment {
-        let made = block_on(self.model.transcribe(wave, &Self::request(fields), &AbortFlag::new(), |_| {}));
+        let made = block_on(self.model.transcribe(
+            wave,
+            &Self::request(fields),
+            &AbortFlag::new(),
+            |_| {},
+        ));
         // A text that ends at once has none.
-        made.expect("a transcript").segments.into_iter().next().unwrap_or_default()
+        made.expect("a transcript")
+            .segments
+            .into_iter()
+            .next()
+            .unwrap_or_default()
     }
 
     /// All from samples on: rows, logits, greedy text, beams.
@@ -85,19 +99,35 @@ impl Case {
         self.model.end_tokens = Vec::new();
         let greedy = self.ids("greedy");
         let most = greedy.len() - 1;
-        for fields in [json!({ "maxTokens": most }), json!({ "maxTokens": most, "logprobs": true, "ids": [greedy[0]] })]
-        {
+        for fields in [
+            json!({ "maxTokens": most }),
+            json!({ "maxTokens": most, "logprobs": true, "ids": [greedy[0]] }),
+        ] {
             assert_eq!(self.heard(wave, &fields).ids, greedy[1..], "{name}");
         }
         let best = self.heard(wave, &json!({ "maxTokens": most, "beams": 4 }));
         assert_eq!(best.ids, self.ids("beam4")[1..greedy.len()], "{name}");
-        let (score, expected) = (best.mean_logprob.expect("a score"), f64::from(self.gold["beam4_scores"][0]));
-        assert!((score - expected).abs() < 1e-3, "{name}: {score} {expected}");
+        let score = best.mean_logprob.expect("a score");
+        let expected = f64::from(self.gold["beam4_scores"][0]);
+
+        assert!(
+            (score - expected).abs() < 1e-3,
+            "{name}: {score} {expected}"
+        );
         let end = self.meta["beam_eos_id"].as_u64().expect("a token") as u32;
         self.model.end_tokens = vec![end];
         let width = self.gold["beam4_eos"].len() / 4;
-        let best: Vec<u32> = self.ids("beam4_eos")[1..width].iter().copied().take_while(|id| *id != end).collect();
-        assert_eq!(self.heard(wave, &json!({ "maxTokens": most, "beams": 4 })).ids, best, "{name}");
+        let best: Vec<u32> = self.ids("beam4_eos")[1..width]
+            .iter()
+            .copied()
+            .take_while(|id| *id != end)
+            .collect();
+        assert_eq!(
+            self.heard(wave, &json!({ "maxTokens": most, "beams": 4 }))
+                .ids,
+            best,
+            "{name}"
+        );
     }
 }
 
@@ -106,9 +136,16 @@ fn chirp(count: usize) -> Vec<f32> {
     let mut seed = 2_463_534_242u32;
     let sample = |i: usize| {
         seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let (t, tau) = (i as f64 / 16_000.0, std::f64::consts::TAU);
-        let chirp = 0.45 * (tau * (120.0 * t + 900.0 * t * t)).sin() * (0.6 + 0.4 * (tau * 3.0 * t).sin());
-        let tone = if t % 0.4 < 0.13 { 0.15 * (tau * 2500.0 * t).sin() } else { 0.0 };
+        let t = i as f64 / 16_000.0;
+        let tau = std::f64::consts::TAU;
+
+        let chirp =
+            0.45 * (tau * (120.0 * t + 900.0 * t * t)).sin() * (0.6 + 0.4 * (tau * 3.0 * t).sin());
+        let tone = if t % 0.4 < 0.13 {
+            0.15 * (tau * 2500.0 * t).sin()
+        } else {
+            0.0
+        };
         (chirp + tone + 0.03 * (f64::from(seed) / 2f64.powi(31) - 1.0)) as f32
     };
     (0..count).map(sample).collect()
@@ -135,7 +172,12 @@ fn moonshine_streaming_from_samples() {
 
 #[test]
 fn on_matrix_units_of_halves() {
-    Case::load_on(&on_units(64), "whisper").check("whisper", &chirp(51_200), 51_200, &[51_200, 33_333]);
+    Case::load_on(&on_units(64), "whisper").check(
+        "whisper",
+        &chirp(51_200),
+        51_200,
+        &[51_200, 33_333],
+    );
     let case = Case::load_on(&on_units(64), "moonshine");
     let wave = case.gold["wave"].clone();
     case.check("moonshine", &wave, 20_001, &[12_345, 19_200, 1000]);
@@ -146,23 +188,47 @@ fn on_matrix_units_of_halves() {
 fn words_of_whisper_have_their_times() {
     let folder = golden("speech/whisper_words");
     // Two frames may be as likely to the last bit that halves tell.
-    let mut model = load_on(&DeviceOptions { matrix: false, ..DeviceOptions::default() }, &folder);
-    let meta: Value = serde_json::from_slice(&std::fs::read(folder.join("meta.json")).expect("a file")).expect("JSON");
+    let mut model = load_on(
+        &DeviceOptions {
+            matrix: false,
+            ..DeviceOptions::default()
+        },
+        &folder,
+    );
+    let meta: Value =
+        serde_json::from_slice(&std::fs::read(folder.join("meta.json")).expect("a file"))
+            .expect("JSON");
     for (samples, expected) in meta["clips"].as_object().expect("clips") {
         let wave = chirp(samples.parse().expect("a number"));
         let request = Case::request(&json!({ "timestamps": "word", "language": "en" }));
-        let made = block_on(model.transcribe(&wave, &request, &AbortFlag::new(), |_| {})).expect("a transcript");
+        let made = block_on(model.transcribe(&wave, &request, &AbortFlag::new(), |_| {}))
+            .expect("a transcript");
         let ids: Vec<u32> = made.segments.iter().flat_map(|s| s.ids.clone()).collect();
         assert_eq!(json!(ids), expected["ids"]);
         let hundredths = |seconds: f64| (seconds * 100.0).round() as i64;
         let of = |v: &Value| hundredths(v.as_f64().expect("seconds"));
-        let spans: Vec<_> = made.segments.iter().map(|s| (hundredths(s.start), hundredths(s.end))).collect();
+        let spans: Vec<_> = made
+            .segments
+            .iter()
+            .map(|s| (hundredths(s.start), hundredths(s.end)))
+            .collect();
         let list = |name: &str| expected[name].as_array().expect("a list").clone();
-        assert_eq!(spans, list("segments").iter().map(|s| (of(&s[0]), of(&s[1]))).collect::<Vec<_>>());
+        assert_eq!(
+            spans,
+            list("segments")
+                .iter()
+                .map(|s| (of(&s[0]), of(&s[1])))
+                .collect::<Vec<_>>()
+        );
         let words = made.segments.iter().flat_map(|s| &s.words);
-        let words: Vec<_> = words.map(|w| (w.text.clone(), hundredths(w.start), hundredths(w.end))).collect();
+        let words: Vec<_> = words
+            .map(|w| (w.text.clone(), hundredths(w.start), hundredths(w.end)))
+            .collect();
         let text = |v: &Value| v.as_str().expect("a word").trim().to_string();
-        let told: Vec<_> = list("words").iter().map(|w| (text(&w[0]), of(&w[1]), of(&w[2]))).collect();
+        let told: Vec<_> = list("words")
+            .iter()
+            .map(|w| (text(&w[0]), of(&w[1]), of(&w[2])))
+            .collect();
         assert_eq!(words, told, "{samples}");
     }
 }
@@ -184,8 +250,16 @@ fn what_cannot_be_heard_is_refused_by_name() {
     assert!(refused(&second, json!({ "translate": true })).contains("English only"));
     assert!(refused(&second, json!({ "language": "de" })).contains("English only"));
     assert!(refused(&second, json!({ "vad": true })).contains("no voice activity detector"));
-    for (fields, told) in [(json!({ "beams": 0 }), "beams"), (json!({ "temperatures": [3.0] }), "temperature")] {
-        assert!(TranscribeRequest::from_json(&fields.to_string()).expect_err("a refusal").to_string().contains(told));
+    for (fields, told) in [
+        (json!({ "beams": 0 }), "beams"),
+        (json!({ "temperatures": [3.0] }), "temperature"),
+    ] {
+        assert!(
+            TranscribeRequest::from_json(&fields.to_string())
+                .expect_err("a refusal")
+                .to_string()
+                .contains(told)
+        );
     }
 }
 
@@ -209,9 +283,15 @@ fn constant_vad(bias: f32) -> Vad {
         ("final_conv.bias", 1),
     ];
     let value = |name: &str| if name == "final_conv.bias" { bias } else { 0.0 };
-    let data: Vec<Vec<u8>> = shapes.iter().map(|(name, count)| bytes(&vec![value(name); *count])).collect();
+    let data: Vec<Vec<u8>> = shapes
+        .iter()
+        .map(|(name, count)| bytes(&vec![value(name); *count]))
+        .collect();
     let views = shapes.iter().zip(&data).map(|((name, count), data)| {
-        (name.to_string(), TensorView::new(Dtype::F32, vec![*count], data).expect("a tensor"))
+        (
+            name.to_string(),
+            TensorView::new(Dtype::F32, vec![*count], data).expect("a tensor"),
+        )
     });
     Vad::new(&safetensors::serialize(views, None).expect("a file")).expect("weights")
 }
@@ -219,25 +299,46 @@ fn constant_vad(bias: f32) -> Vad {
 /// Segments in hundredths of a second.
 fn spans(made: &Transcript) -> Vec<(i64, i64)> {
     let hundredths = |seconds: f64| (seconds * 100.0).round() as i64;
-    made.segments.iter().map(|s| (hundredths(s.start), hundredths(s.end))).collect()
+    made.segments
+        .iter()
+        .map(|s| (hundredths(s.start), hundredths(s.end)))
+        .collect()
 }
 
-/// A model whose text always ends with a single time at 2.48 s of its four: what voice detection finds behind it is decoded
-/// again, in long sound and in sound of one window; without voice detection the rest of the window is skipped.
+/// A model whose text always ends with a single time at 2.48 s of its four: what voice detection
+/// finds behind it is decoded again, in long sound and in sound of one window; without voice
+/// detection the rest of the window is skipped.
 #[test]
 fn detected_speech_behind_the_last_time_is_decoded_again() {
     let mut model = load(&golden("speech/whisper_words"));
     let request = Case::request(&json!({ "timestamps": "segment", "language": "en" }));
     let heard = |model: &mut Transcriber, wave: &[f32]| {
         let mut told = Vec::new();
-        let made = block_on(model.transcribe(wave, &request, &AbortFlag::new(), |heard| told.push(heard.text.clone())));
+        let made = block_on(
+            model.transcribe(wave, &request, &AbortFlag::new(), |heard| {
+                told.push(heard.text.clone());
+            }),
+        );
         let made = made.expect("a transcript");
-        assert_eq!(told, made.segments.iter().map(|s| s.text.clone()).collect::<Vec<_>>());
+        assert_eq!(
+            told,
+            made.segments
+                .iter()
+                .map(|s| s.text.clone())
+                .collect::<Vec<_>>()
+        );
         made
     };
-    let (long, one) = (chirp(192_000), chirp(64_000));
+    let long = chirp(192_000);
+    let one = chirp(64_000);
+
     let window = [(20, 120), (140, 200), (200, 248)];
-    let at = |starts: &[i64]| starts.iter().flat_map(|s| window.map(|(a, b)| (a + s, b + s))).collect::<Vec<_>>();
+    let at = |starts: &[i64]| {
+        starts
+            .iter()
+            .flat_map(|s| window.map(|(a, b)| (a + s, b + s)))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(spans(&heard(&mut model, &long)), at(&[0, 400, 800]));
     assert_eq!(spans(&heard(&mut model, &one)), at(&[0]));
     model.vad = Some(Rc::new(constant_vad(5.0)));
@@ -246,12 +347,16 @@ fn detected_speech_behind_the_last_time_is_decoded_again() {
     assert_eq!(spans(&made)[..12], at(&[0, 248, 496, 744]));
     assert!(made.segments.iter().all(|s| s.end <= 12.0) && made.unheard.is_empty());
     assert_eq!(spans(&heard(&mut model, &one))[..3], at(&[0]));
-    assert!(spans(&heard(&mut model, &one)).len() > 3, "the rest of a single window");
+    assert!(
+        spans(&heard(&mut model, &one)).len() > 3,
+        "the rest of a single window"
+    );
     model.vad = Some(Rc::new(constant_vad(-5.0)));
     assert_eq!(spans(&heard(&mut model, &long)), []);
 }
 
-/// Where time tokens say nothing of detected speech, the window is decoded without them; what is silent then, too, is told.
+/// Where time tokens say nothing of detected speech, the window is decoded without them; what is
+/// silent then, too, is told.
 #[test]
 fn detected_speech_is_never_skipped_in_silence() {
     let mut model = load(&golden("speech/whisper_words"));
@@ -259,72 +364,120 @@ fn detected_speech_is_never_skipped_in_silence() {
     let wave = chirp(128_000);
     let times = Case::request(&json!({ "timestamps": "segment", "language": "en" }));
     let plain = Case::request(&json!({ "language": "en" }));
-    let first = block_on(model.transcribe(&wave, &times, &AbortFlag::new(), |_| {})).expect("a transcript");
+    let first =
+        block_on(model.transcribe(&wave, &times, &AbortFlag::new(), |_| {})).expect("a transcript");
     // With a first time token that ends it, the text is empty.
     model.end_tokens.push(first.segments[0].ids[0]);
-    let made = block_on(model.transcribe(&wave, &times, &AbortFlag::new(), |_| {})).expect("a transcript");
-    let alone = block_on(model.transcribe(&wave[..64_000], &plain, &AbortFlag::new(), |_| {})).expect("a transcript");
+    let made =
+        block_on(model.transcribe(&wave, &times, &AbortFlag::new(), |_| {})).expect("a transcript");
+    let alone = block_on(model.transcribe(&wave[..64_000], &plain, &AbortFlag::new(), |_| {}))
+        .expect("a transcript");
     match alone.text().as_str() {
         "" => {
             assert_eq!(made.unheard, [0.0..4.0, 4.0..8.0]);
-            assert_eq!(made.to_verbose_json()["unheard"], json!([[0.0, 4.0], [4.0, 8.0]]));
+            assert_eq!(
+                made.to_verbose_json()["unheard"],
+                json!([[0.0, 4.0], [4.0, 8.0]])
+            );
         }
         text => assert_eq!(made.segments[0].text.trim(), text),
     }
-    assert!(made.segments.len() + made.unheard.len() == 2, "each window is heard or named: {made:?}");
-    let heard = block_on(model.transcribe(&wave, &plain, &AbortFlag::new(), |_| {})).expect("a transcript");
+    assert!(
+        made.segments.len() + made.unheard.len() == 2,
+        "each window is heard or named: {made:?}"
+    );
+    let heard =
+        block_on(model.transcribe(&wave, &plain, &AbortFlag::new(), |_| {})).expect("a transcript");
     assert_eq!(heard.unheard.is_empty(), !heard.segments.is_empty());
 }
 
-/// Text while it is decoded: each partial text takes the place of the one before, what is stable is never taken back, and
-/// together with the settled stretches it becomes the transcript. How many come is a matter of the pace. A second temperature leaves nothing of the first behind.
+/// Text while it is decoded: each partial text takes the place of the one before, what is stable is
+/// never taken back, and together with the settled stretches it becomes the transcript. How many
+/// come is a matter of the pace. A second temperature leaves nothing of the first behind.
 #[test]
 fn partial_texts_become_the_transcript() {
     let mut model = load(&golden("speech/whisper_words"));
     model.vad = Some(Rc::new(constant_vad(5.0)));
     let wave = chirp(160_000);
-    let both = |a: &str, b: &str| if a.is_empty() || b.is_empty() { format!("{a}{b}") } else { format!("{a} {b}") };
+    let both = |a: &str, b: &str| {
+        if a.is_empty() || b.is_empty() {
+            format!("{a}{b}")
+        } else {
+            format!("{a} {b}")
+        }
+    };
     // Windows that overlap, temperatures and beams leave nothing stable before it is settled.
     for (mut fields, window, told) in [
         (json!({ "timestamps": "segment" }), 160_000, (true, true)),
         (json!({ "timestamps": "none" }), 51_200, (true, true)),
         (json!({ "timestamps": "none" }), 160_000, (true, false)),
-        (json!({ "timestamps": "segment", "temperatures": [0.0, 0.4] }), 160_000, (true, false)),
-        (json!({ "timestamps": "segment", "beams": 2 }), 51_200, (false, false)),
+        (
+            json!({ "timestamps": "segment", "temperatures": [0.0, 0.4] }),
+            160_000,
+            (true, false),
+        ),
+        (
+            json!({ "timestamps": "segment", "beams": 2 }),
+            51_200,
+            (false, false),
+        ),
     ] {
         (fields["partials"], fields["language"]) = (json!(true), json!("en"));
         let request = Case::request(&fields);
-        let (mut settled, mut stable, mut partial) = (String::new(), String::new(), String::new());
-        let (mut partials, mut early) = (0, 0);
-        let made = block_on(model.transcribe(&wave[..window], &request, &AbortFlag::new(), |heard| {
-            match &heard.stable {
-                None => {
-                    settled = both(&settled, heard.text.trim());
-                    assert!(settled.starts_with(&stable) || stable.starts_with(&settled), "{stable} {settled}");
-                    partial.clear();
-                }
-                Some(sure) => {
-                    assert!(heard.text.starts_with(sure.as_str()), "{heard:?}");
-                    let now = both(&settled, sure);
-                    assert!(sure.is_empty() || now.starts_with(&stable), "{fields}: {stable} | {now}");
-                    early += usize::from(now.len() > settled.len());
-                    if !sure.is_empty() {
-                        stable = now;
+        let mut settled = String::new();
+        let mut stable = String::new();
+        let mut partial = String::new();
+
+        let mut partials = 0;
+        let mut early = 0;
+
+        let made =
+            block_on(
+                model.transcribe(&wave[..window], &request, &AbortFlag::new(), |heard| {
+                    match &heard.stable {
+                        None => {
+                            settled = both(&settled, heard.text.trim());
+                            assert!(
+                                settled.starts_with(&stable) || stable.starts_with(&settled),
+                                "{stable} {settled}"
+                            );
+                            partial.clear();
+                        }
+                        Some(sure) => {
+                            assert!(heard.text.starts_with(sure.as_str()), "{heard:?}");
+                            let now = both(&settled, sure);
+                            assert!(
+                                sure.is_empty() || now.starts_with(&stable),
+                                "{fields}: {stable} | {now}"
+                            );
+                            early += usize::from(now.len() > settled.len());
+                            if !sure.is_empty() {
+                                stable = now;
+                            }
+                            partial = heard.text.clone();
+                            partials += 1;
+                        }
                     }
-                    partial = heard.text.clone();
-                    partials += 1;
-                }
-            }
-            assert!(heard.done <= heard.total);
-        }));
+                    assert!(heard.done <= heard.total);
+                }),
+            );
         let made = made.expect("a transcript");
-        assert_eq!((both(&settled, ""), partial.as_str()), (made.text(), ""), "{fields}");
+        assert_eq!(
+            (both(&settled, ""), partial.as_str()),
+            (made.text(), ""),
+            "{fields}"
+        );
         assert!(made.text().starts_with(&stable), "{fields}");
-        assert_eq!((partials > 0, early > 0), told, "{fields}: {partials} {early}");
+        assert_eq!(
+            (partials > 0, early > 0),
+            told,
+            "{fields}: {partials} {early}"
+        );
     }
 }
 
-/// One total for the encoder, the projections and the decoder of one file, a share that never falls, and no word of a cache.
+/// One total for the encoder, the projections and the decoder of one file, a share that never
+/// falls, and no word of a cache.
 #[test]
 fn a_load_of_several_parts_has_one_total() {
     let events: Rc<RefCell<Vec<ProgressEvent>>> = Rc::default();
@@ -333,23 +486,54 @@ fn a_load_of_several_parts_has_one_total() {
     let folder = golden("speech/whisper");
     let model = block_on(async {
         let name = ModelRef::parse(&folder.to_string_lossy()).expect("a folder");
-        let options = HubOptions { part_size: 4096, ..HubOptions::default() };
-        let source = Source::open(&name, &options, AbortFlag::new(), progress).await.expect("a folder");
-        Transcriber::load(open(&DeviceOptions::default()), &source, "tiny", RunOptions::default()).await
+        let options = HubOptions {
+            part_size: 4096,
+            ..HubOptions::default()
+        };
+        let source = Source::open(&name, &options, AbortFlag::new(), progress)
+            .await
+            .expect("a folder");
+        Transcriber::load(
+            open(&DeviceOptions::default()),
+            &source,
+            "tiny",
+            RunOptions::default(),
+        )
+        .await
     });
     let model = model.expect("a model");
     let events = events.borrow();
-    assert!(events.windows(2).all(|two| two[0].share <= two[1].share) && events.last().is_some_and(|e| e.share == 1.0));
-    let weights: Vec<_> = events.iter().filter(|e| e.phase == Phase::Weights && e.total > 0).collect();
+    assert!(
+        events.windows(2).all(|two| two[0].share <= two[1].share)
+            && events.last().is_some_and(|e| e.share == 1.0)
+    );
+    let weights: Vec<_> = events
+        .iter()
+        .filter(|e| e.phase == Phase::Weights && e.total > 0)
+        .collect();
     let file = std::fs::read(folder.join("model.safetensors")).expect("a file");
     let header = 8 + u64::from_le_bytes(file[..8].try_into().expect("a length"));
-    let (total, size) = (weights[0].total, file.len() as u64);
-    assert!(total <= size && total > size - header - 4096, "{total} of {size}");
-    assert!(weights.iter().all(|e| e.total == total && e.loaded <= total && !e.from_cache), "{weights:?}");
+    let total = weights[0].total;
+    let size = file.len() as u64;
+
+    assert!(
+        total <= size && total > size - header - 4096,
+        "{total} of {size}"
+    );
+    assert!(
+        weights
+            .iter()
+            .all(|e| e.total == total && e.loaded <= total && !e.from_cache),
+        "{weights:?}"
+    );
     assert_eq!(weights.last().map(|e| e.loaded), Some(total));
     // All numbers of the file count, those of the encoder too.
     let all = safetensors::SafeTensors::deserialize(&file).expect("a file");
-    let numbers: usize = all.tensors().iter().map(|(_, t)| t.shape().iter().product::<usize>()).sum();
+    let numbers: usize = all
+        .tensors()
+        .iter()
+        .map(|(_, t)| t.shape().iter().product::<usize>())
+        .sum();
     assert_eq!(model.info()["parameters"], json!(numbers));
 }
 
@@ -361,42 +545,88 @@ fn languages_by_name() {
     let said = |model: &mut Transcriber, fields: Value| {
         block_on(model.transcribe(&wave, &Case::request(&fields), &AbortFlag::new(), |_| {}))
     };
-    assert_eq!(said(&mut model, json!({ "language": "German" })).expect("a transcript").language, Some("de".into()));
-    let refused = said(&mut model, json!({ "language": "germn" })).expect_err("a refusal").to_string();
-    assert!(refused.contains("'germn'") && refused.contains("Did you mean 'german'?"), "{refused}");
+    assert_eq!(
+        said(&mut model, json!({ "language": "German" }))
+            .expect("a transcript")
+            .language,
+        Some("de".into())
+    );
+    let refused = said(&mut model, json!({ "language": "germn" }))
+        .expect_err("a refusal")
+        .to_string();
+    assert!(
+        refused.contains("'germn'") && refused.contains("Did you mean 'german'?"),
+        "{refused}"
+    );
     model.rules.languages = Default::default();
     model.rules.english_only = true;
-    assert_eq!(said(&mut model, json!({})).expect("a transcript").language, Some("en".into()));
-    assert_eq!(said(&mut model, json!({ "language": "English" })).expect("a transcript").language, Some("en".into()));
-    let refused = said(&mut model, json!({ "language": "romanian" })).expect_err("a refusal").to_string();
-    assert!(refused.contains("'romanian'") && refused.contains("English only"), "{refused}");
+    assert_eq!(
+        said(&mut model, json!({})).expect("a transcript").language,
+        Some("en".into())
+    );
+    assert_eq!(
+        said(&mut model, json!({ "language": "English" }))
+            .expect("a transcript")
+            .language,
+        Some("en".into())
+    );
+    let refused = said(&mut model, json!({ "language": "romanian" }))
+        .expect_err("a refusal")
+        .to_string();
+    assert!(
+        refused.contains("'romanian'") && refused.contains("English only"),
+        "{refused}"
+    );
 }
 
-/// Ten minutes: memory stays as it is after the first windows, all of it is told in order, and an abort takes hold.
+/// Ten minutes: memory stays as it is after the first windows, all of it is told in order, and an
+/// abort takes hold.
 #[test]
 fn ten_minutes() {
     let mut model = load(&golden("speech/moonshine"));
-    let wave: Vec<f32> = chirp(160_000).into_iter().cycle().take(600 * 16_000).collect();
+    let wave: Vec<f32> = chirp(160_000)
+        .into_iter()
+        .cycle()
+        .take(600 * 16_000)
+        .collect();
     let request = Case::request(&json!({ "maxTokens": 3 }));
     let mut hear = |wave: &[f32]| {
         let mut told = Vec::new();
-        let made = block_on(model.transcribe(wave, &request, &AbortFlag::new(), |heard| {
-            told.push((heard.start, heard.end, heard.done));
-        }));
-        (made.expect("a transcript"), told, model.session.gpu.resource_counts())
+        let made = block_on(
+            model.transcribe(wave, &request, &AbortFlag::new(), |heard| {
+                told.push((heard.start, heard.end, heard.done));
+            }),
+        );
+        (
+            made.expect("a transcript"),
+            told,
+            model.session.gpu.resource_counts(),
+        )
     };
     // Longer than a window: all steps are made by then.
     let (_, _, before) = hear(&wave[..80 * 16_000]);
     let (made, told, after) = hear(&wave);
     assert_eq!((made.segments.len(), told.len()), (25, 25));
-    assert!(told.windows(2).all(|two| two[0].1 <= two[1].0 + 1e-9 && two[0].2 <= two[1].2), "{told:?}");
+    assert!(
+        told.windows(2)
+            .all(|two| two[0].1 <= two[1].0 + 1e-9 && two[0].2 <= two[1].2),
+        "{told:?}"
+    );
     assert!((told[24].1 - 600.0).abs() < 1e-6 && told[0].0 == 0.0);
-    assert_eq!((before.bytes, before.bind_groups), (after.bytes, after.bind_groups));
+    assert_eq!(
+        (before.bytes, before.bind_groups),
+        (after.bytes, after.bind_groups)
+    );
     let abort = AbortFlag::new();
-    let (flag, mut count) = (abort.clone(), 0);
+    let flag = abort.clone();
+    let mut count = 0;
+
     let stopped = block_on(model.transcribe(&wave, &request, &abort, |_| {
         count += 1;
         flag.abort();
     }));
-    assert_eq!((stopped.expect_err("an abort").code(), count), ("aborted", 1));
+    assert_eq!(
+        (stopped.expect_err("an abort").code(), count),
+        ("aborted", 1)
+    );
 }

@@ -1,4 +1,5 @@
-//! Sound before the models on real recordings, and models that hear and speak against their references.
+//! Sound before the models on real recordings, and models that hear and speak against their
+//! references.
 
 mod codec;
 mod features;

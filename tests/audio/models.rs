@@ -1,4 +1,5 @@
-//! Models that hear against transformers: states of the encoder, logits of the decoder, greedy and beam texts.
+//! Models that hear against transformers: states of the encoder, logits of the decoder, greedy and
+//! beam texts.
 
 use super::run::{Given, Tensors, run, tensors};
 use jerboa::arch::moonshine::{SAMPLES_PER_FRAME, SAMPLES_PER_ROW};
@@ -19,10 +20,13 @@ impl Model {
     fn load(name: &str) -> Self {
         let folder = golden(&format!("speech/{name}"));
         let json = |file: &str| -> Value {
-            serde_json::from_slice(&std::fs::read(folder.join(file)).expect("a file")).expect("JSON")
+            serde_json::from_slice(&std::fs::read(folder.join(file)).expect("a file"))
+                .expect("JSON")
         };
         Self {
-            graphs: speech_graphs(&json("config.json")).expect("a configuration").expect("a model that hears"),
+            graphs: speech_graphs(&json("config.json"))
+                .expect("a configuration")
+                .expect("a model that hears"),
             weights: tensors(&folder.join("model.safetensors")),
             gold: tensors(&folder.join("golden.safetensors")),
             meta: json("meta.json"),
@@ -30,7 +34,15 @@ impl Model {
     }
 
     fn encode(&self, input: &str, values: &[f32], rows: usize) -> Vec<f32> {
-        run(&self.graphs.encoder, &self.weights, &Given { rows, inputs: vec![(input, values)], ..Given::default() })
+        run(
+            &self.graphs.encoder,
+            &self.weights,
+            &Given {
+                rows,
+                inputs: vec![(input, values)],
+                ..Given::default()
+            },
+        )
     }
 
     fn expect(&self, name: &str, found: &[f32]) {
@@ -44,13 +56,28 @@ impl Model {
         let rows = states.len() / self.graphs.state_cols;
         let project = |graph| {
             let inputs = vec![("states", states)];
-            run(graph, &self.weights, &Given { rows, inputs, ..Given::default() })
+            run(
+                graph,
+                &self.weights,
+                &Given {
+                    rows,
+                    inputs,
+                    ..Given::default()
+                },
+            )
         };
-        let (keys, values) = (project(&self.graphs.keys), project(&self.graphs.values));
+        let keys = project(&self.graphs.keys);
+        let values = project(&self.graphs.values);
+
         let ids = |name: &str| -> Vec<u32> { self.gold[name].iter().map(|v| *v as u32).collect() };
         let logits = |ids: &[u32]| {
             let inputs = vec![("keys", &keys[..]), ("values", &values[..])];
-            let given = Given { rows: ids.len(), inputs, ids: ids.to_vec(), memory: rows };
+            let given = Given {
+                rows: ids.len(),
+                inputs,
+                ids: ids.to_vec(),
+                memory: rows,
+            };
             run(&self.graphs.decoder, &self.weights, &given)
         };
         let forced = logits(&ids("decoder_input_ids"));
@@ -61,17 +88,28 @@ impl Model {
         let mut text = vec![expected[0]];
         while text.len() < expected.len() {
             let row = last(&text);
-            let best = (0..vocab).max_by(|a, b| row[*a].total_cmp(&row[*b])).expect("a token");
+            let best = (0..vocab)
+                .max_by(|a, b| row[*a].total_cmp(&row[*b]))
+                .expect("a token");
             text.push(best as u32);
         }
         assert_eq!(text, expected);
         self.beams(expected[0], "beam4", &[], &last);
-        self.beams(expected[0], "beam4_eos", &[self.meta["beam_eos_id"].as_u64().expect("a token") as u32], &last);
+        self.beams(
+            expected[0],
+            "beam4_eos",
+            &[self.meta["beam_eos_id"].as_u64().expect("a token") as u32],
+            &last,
+        );
     }
 
     fn beams(&self, start: u32, name: &str, ends: &[u32], last: &dyn Fn(&[u32]) -> Vec<f32>) {
-        let mut search =
-            BeamSearch::new(BeamOptions { beams: 4, length_penalty: 1.0, max_tokens: 14, end_tokens: ends.to_vec() });
+        let mut search = BeamSearch::new(BeamOptions {
+            beams: 4,
+            length_penalty: 1.0,
+            max_tokens: 14,
+            end_tokens: ends.to_vec(),
+        });
         let mut texts = vec![vec![start]];
         loop {
             let rows: Vec<Vec<f32>> = texts
@@ -86,17 +124,31 @@ impl Model {
             if steps.is_empty() {
                 break;
             }
-            texts = steps.iter().map(|s| [&texts[s.parent][..], &[s.token]].concat()).collect();
+            texts = steps
+                .iter()
+                .map(|s| [&texts[s.parent][..], &[s.token]].concat())
+                .collect();
         }
         let found = search.results();
         let width = self.gold[name].len() / 4;
         for (beam, hypothesis) in found.iter().enumerate() {
-            let mut expected: Vec<u32> = self.gold[name][beam * width..][..width].iter().map(|v| *v as u32).collect();
+            let mut expected: Vec<u32> = self.gold[name][beam * width..][..width]
+                .iter()
+                .map(|v| *v as u32)
+                .collect();
             // Rows are filled up with the end token.
             expected.truncate(1 + hypothesis.ids.len());
-            assert_eq!([&[start], &hypothesis.ids[..]].concat(), expected, "{name} {beam}");
+            assert_eq!(
+                [&[start], &hypothesis.ids[..]].concat(),
+                expected,
+                "{name} {beam}"
+            );
             let score = self.gold[&format!("{name}_scores")][beam];
-            assert!((hypothesis.score - score).abs() < 1e-3, "{name} {beam}: {} {score}", hypothesis.score);
+            assert!(
+                (hypothesis.score - score).abs() < 1e-3,
+                "{name} {beam}: {} {score}",
+                hypothesis.score
+            );
         }
     }
 }
@@ -107,11 +159,16 @@ fn whisper() {
     let features = |n: usize| {
         // Stored by mel.
         let stored = &model.gold[&format!("input_features.{n}")];
-        (0..stored.len()).map(|i| stored[i % 80 * 400 + i / 80]).collect::<Vec<f32>>()
+        (0..stored.len())
+            .map(|i| stored[i % 80 * 400 + i / 80])
+            .collect::<Vec<f32>>()
     };
     let states = model.encode("features", &features(51_200), 400);
     model.expect("encoder.51200", &states);
-    model.expect("encoder.33333", &model.encode("features", &features(33_333), 400));
+    model.expect(
+        "encoder.33333",
+        &model.encode("features", &features(33_333), 400),
+    );
     model.decode(&states);
 }
 
@@ -135,7 +192,13 @@ fn moonshine() {
 #[test]
 fn moonshine_streaming() {
     let model = Model::load("moonshine_streaming");
-    let encode = |samples: usize| model.encode("samples", &model.gold["wave"][..samples], samples / SAMPLES_PER_FRAME);
+    let encode = |samples: usize| {
+        model.encode(
+            "samples",
+            &model.gold["wave"][..samples],
+            samples / SAMPLES_PER_FRAME,
+        )
+    };
     model.expect("encoder.8000", &encode(8000));
     let states = encode(16_000);
     model.expect("encoder.16000", &states);

@@ -1,4 +1,5 @@
-//! Files that disagree, or that Python alone reads: golden checkpoints with other words around the same weights.
+//! Files that disagree, or that Python alone reads: golden checkpoints with other words around the
+//! same weights.
 
 use jerboa::exec::{ModelFiles, PrecisionOptions, RunOptions, Session};
 use jerboa::gpu::DeviceOptions;
@@ -15,18 +16,25 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("jerboa-configs-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("jerboa-configs-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder");
         Self(path)
     }
 
     /// A golden model's weights with its config.json as `change` makes it.
     fn of(name: &str, model: &str, change: impl FnOnce(&mut Map<String, Value>)) -> Self {
-        let (folder, from) = (Self::new(name), golden(&format!("models/{model}")));
+        let folder = Self::new(name);
+        let from = golden(&format!("models/{model}"));
+
         let mut config = config_of(&from);
         change(config.as_object_mut().expect("fields"));
         folder.write("config.json", &config.to_string());
-        std::fs::copy(from.join("model.safetensors"), folder.0.join("model.safetensors")).expect("weights");
+        std::fs::copy(
+            from.join("model.safetensors"),
+            folder.0.join("model.safetensors"),
+        )
+        .expect("weights");
         folder
     }
 
@@ -41,14 +49,21 @@ impl Folder {
         let path = self.0.join("model.safetensors");
         let bytes = std::fs::read(&path).expect("weights");
         let start = 8 + u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")) as usize;
-        let header: Map<String, Value> = serde_json::from_slice(&bytes[8..start]).expect("a header");
+        let header: Map<String, Value> =
+            serde_json::from_slice(&bytes[8..start]).expect("a header");
         let mut all: Vec<(String, Value, Vec<u8>)> = Vec::new();
-        for (name, info) in header.into_iter().filter(|(name, _)| name != "__metadata__") {
-            let range = [0, 1].map(|i| start + info["data_offsets"][i].as_u64().expect("a place") as usize);
+        for (name, info) in header
+            .into_iter()
+            .filter(|(name, _)| name != "__metadata__")
+        {
+            let range =
+                [0, 1].map(|i| start + info["data_offsets"][i].as_u64().expect("a place") as usize);
             all.push((name, info, bytes[range[0]..range[1]].to_vec()));
         }
         change(&mut all);
-        let (mut header, mut data) = (Map::new(), Vec::new());
+        let mut header = Map::new();
+        let mut data = Vec::new();
+
         for (name, mut info, bytes) in all {
             info["data_offsets"] = json!([data.len(), data.len() + bytes.len()]);
             header.insert(name, info);
@@ -68,7 +83,8 @@ impl Drop for Folder {
 }
 
 fn config_of(folder: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(folder.join("config.json")).expect("config.json")).expect("JSON")
+    serde_json::from_slice(&std::fs::read(folder.join("config.json")).expect("config.json"))
+        .expect("JSON")
 }
 
 fn files(folder: &Path) -> jerboa::Result<ModelFiles> {
@@ -77,12 +93,22 @@ fn files(folder: &Path) -> jerboa::Result<ModelFiles> {
 
 /// The relative distance of a folder's logits from those that the reference has for a golden model.
 fn distance(folder: &Path, model: &str) -> f64 {
-    let overrides = PrecisionOptions { kv_type: Some(Kv::F32), ..PrecisionOptions::default() };
-    let options = RunOptions { max_context: Some(128), overrides, ..RunOptions::default() };
+    let overrides = PrecisionOptions {
+        kv_type: Some(Kv::F32),
+        ..PrecisionOptions::default()
+    };
+    let options = RunOptions {
+        max_context: Some(128),
+        overrides,
+        ..RunOptions::default()
+    };
     let mut session = block_on(async {
         let source = open(folder).await?;
         let files = ModelFiles::open(&source, None).await?;
-        let gpu = jerboa_tests::open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
+        let gpu = jerboa_tests::open(&DeviceOptions {
+            f16: false,
+            ..DeviceOptions::default()
+        });
         Session::load_files(gpu, &source, files, options).await
     })
     .unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
@@ -97,21 +123,37 @@ fn words_of_python_are_read_in_every_file() {
     let folder = Folder::of("python", "nemotron_h", |_| ());
     let mut text = config_of(&folder.0).to_string();
     text.truncate(text.len() - 1);
-    folder.write("config.json", &(text + r#", "time_step_limit": [0.0, Infinity], "unused": NaN, "low": -Infinity}"#));
-    folder.write("generation_config.json", r#"{"temperature": 1.0, "top_p": Infinity, "x": [NaN, "NaN"]}"#);
+    folder.write(
+        "config.json",
+        &(text + r#", "time_step_limit": [0.0, Infinity], "unused": NaN, "low": -Infinity}"#),
+    );
+    folder.write(
+        "generation_config.json",
+        r#"{"temperature": 1.0, "top_p": Infinity, "x": [NaN, "NaN"]}"#,
+    );
     assert!(distance(&folder.0, "nemotron_h") < 2e-4);
     let source = block_on(open(&folder.0)).expect("a source");
     let read = block_on(source.read("generation_config.json")).expect("a file");
     let read: Value = serde_json::from_slice(&read).expect("JSON");
-    assert_eq!(read, json!({"temperature": 1.0, "top_p": f64::MAX, "x": [null, "NaN"]}));
+    assert_eq!(
+        read,
+        json!({"temperature": 1.0, "top_p": f64::MAX, "x": [null, "NaN"]})
+    );
     // The index of shards as well.
     let sharded = golden("models/llama_sharded");
     let folder = Folder::new("python-index");
-    for file in std::fs::read_dir(&sharded).expect("files").map(|f| f.expect("a file").path()) {
+    for file in std::fs::read_dir(&sharded)
+        .expect("files")
+        .map(|f| f.expect("a file").path())
+    {
         std::fs::copy(&file, folder.0.join(file.file_name().expect("a name"))).expect("a copy");
     }
-    let index = std::fs::read_to_string(sharded.join("model.safetensors.index.json")).expect("an index");
-    folder.write("model.safetensors.index.json", &index.replacen('{', r#"{"made": NaN,"#, 1));
+    let index =
+        std::fs::read_to_string(sharded.join("model.safetensors.index.json")).expect("an index");
+    folder.write(
+        "model.safetensors.index.json",
+        &index.replacen('{', r#"{"made": NaN,"#, 1),
+    );
     assert!(files(&folder.0).is_ok());
 }
 
@@ -126,10 +168,16 @@ fn whole_numbers_may_be_floats() {
         }
     }
     for model in ["llama", "gemma3", "qwen3_moe", "nemotron_h"] {
-        let folder = Folder::of(&format!("floats-{model}"), model, |config| config.values_mut().for_each(float));
-        assert!(std::fs::read_to_string(folder.0.join("config.json")).expect("text").contains(".0"));
-        let [of, whole] =
-            [&folder.0, &golden(&format!("models/{model}"))].map(|f| files(f).expect(model).full_config());
+        let folder = Folder::of(&format!("floats-{model}"), model, |config| {
+            config.values_mut().for_each(float);
+        });
+        assert!(
+            std::fs::read_to_string(folder.0.join("config.json"))
+                .expect("text")
+                .contains(".0")
+        );
+        let [of, whole] = [&folder.0, &golden(&format!("models/{model}"))]
+            .map(|f| files(f).expect(model).full_config());
         let graph = |config: &Value| jerboa::arch::graph(config).expect(model);
         assert_eq!(graph(&of), graph(&whole), "{model}");
     }
@@ -138,14 +186,20 @@ fn whole_numbers_may_be_floats() {
 /// Both are there and differ: the configuration is wrong, as transformers says too.
 #[test]
 fn a_head_of_its_own_counts_whatever_the_flag_says() {
-    let tie = |config: &mut Map<String, Value>| drop(config.insert("tie_word_embeddings".into(), true.into()));
+    let tie = |config: &mut Map<String, Value>| {
+        drop(config.insert("tie_word_embeddings".into(), true.into()));
+    };
     let folder = Folder::of("tied-flag", "qwen2_untied", tie);
     assert!(distance(&folder.0, "qwen2_untied") < 2e-4);
     // One number of the last row is enough.
     let folder = Folder::of("tied-but-one", "llama", tie);
     let table = "model.embed_tokens.weight";
     folder.tensors(|all| {
-        let mut copy = all.iter().find(|(name, ..)| name == table).expect("a table").clone();
+        let mut copy = all
+            .iter()
+            .find(|(name, ..)| name == table)
+            .expect("a table")
+            .clone();
         copy.0 = "lm_head.weight".into();
         *copy.2.last_mut().expect("bytes") ^= 0x40;
         all.retain(|(name, ..)| name != "lm_head.weight");
@@ -154,8 +208,15 @@ fn a_head_of_its_own_counts_whatever_the_flag_says() {
     assert!(head(&folder.0).contains("lm_head"));
     // Equal ones are one table on the device.
     folder.tensors(|all| {
-        let bytes = all.iter().find(|(name, ..)| name == table).expect("a table").2.clone();
-        all.iter_mut().filter(|(name, ..)| name == "lm_head.weight").for_each(|head| head.2.clone_from(&bytes));
+        let bytes = all
+            .iter()
+            .find(|(name, ..)| name == table)
+            .expect("a table")
+            .2
+            .clone();
+        all.iter_mut()
+            .filter(|(name, ..)| name == "lm_head.weight")
+            .for_each(|head| head.2.clone_from(&bytes));
     });
     assert_eq!(head(&folder.0), table);
 }
@@ -176,7 +237,9 @@ fn head(folder: &Path) -> String {
 fn a_head_alone_is_the_embedding_too() {
     let folder = Folder::of("head-alone", "qwen2", |_| ());
     folder.tensors(|all| {
-        let table = all.iter_mut().find(|(name, ..)| name == "model.embed_tokens.weight");
+        let table = all
+            .iter_mut()
+            .find(|(name, ..)| name == "model.embed_tokens.weight");
         table.expect("a table").0 = "lm_head.weight".into();
     });
     assert!(distance(&folder.0, "qwen2") < 2e-4);
@@ -187,12 +250,19 @@ const ALIKE: [(&str, &str); 2] = [("helium", "llama"), ("phi4_mini", "phi3")];
 
 #[test]
 fn a_config_without_names_gets_them_by_its_tensors() {
-    let (mut seen, mut wrong) = (0, Vec::new());
-    let one_family =
-        |a: &str, b: &str| jerboa::arch::families().any(|f| [a, b].iter().all(|kind| f.model_types.contains(kind)));
+    let mut seen = 0;
+    let mut wrong = Vec::new();
+
+    let one_family = |a: &str, b: &str| {
+        jerboa::arch::families().any(|f| [a, b].iter().all(|kind| f.model_types.contains(kind)))
+    };
     for entry in std::fs::read_dir(golden("models")).expect("models") {
         let from = entry.expect("an entry").path();
-        let name = from.file_name().expect("a name").to_string_lossy().into_owned();
+        let name = from
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
         if !from.join("model.safetensors").exists() {
             continue;
         }
@@ -203,10 +273,20 @@ fn a_config_without_names_gets_them_by_its_tensors() {
             config.remove("model_type");
         });
         let found = block_on(async { ModelFiles::config(&open(&folder.0).await?).await });
-        let expected = ALIKE.iter().find(|(model, _)| *model == name).map_or(own, |alike| alike.1);
-        let found =
-            found.map(|config| config.expect("config.json")["model_type"].as_str().unwrap_or_default().to_string());
-        if !found.as_ref().is_ok_and(|found| found == expected || one_family(found, expected)) {
+        let expected = ALIKE
+            .iter()
+            .find(|(model, _)| *model == name)
+            .map_or(own, |alike| alike.1);
+        let found = found.map(|config| {
+            config.expect("config.json")["model_type"]
+                .as_str()
+                .unwrap_or_default()
+                .to_string()
+        });
+        if !found
+            .as_ref()
+            .is_ok_and(|found| found == expected || one_family(found, expected))
+        {
             wrong.push(format!("{name}: {found:?} for {expected}"));
         }
         seen += 1;
@@ -218,16 +298,21 @@ fn a_config_without_names_gets_them_by_its_tensors() {
         config.remove("architectures");
         config.remove("model_type");
     });
-    folder.tensors(|all| all.iter_mut().for_each(|tensor| tensor.0 = tensor.0.replace("self_attn", "odd")));
+    folder.tensors(|all| {
+        all.iter_mut()
+            .for_each(|tensor| tensor.0 = tensor.0.replace("self_attn", "odd"));
+    });
     let message = files(&folder.0).expect_err("no family").to_string();
     assert!(message.contains("Add 'model_type'"), "{message}");
 }
 
-/// Every name under which sentence-transformers stores the length of texts; the first file that says something counts.
+/// Every name under which sentence-transformers stores the length of texts; the first file that
+/// says something counts.
 #[test]
 fn lengths_are_read_from_every_file_of_sentence_transformers() {
     let read = |folder: &Folder| {
-        let config = block_on(async { SentenceTransformersConfig::read(&open(&folder.0).await?).await });
+        let config =
+            block_on(async { SentenceTransformersConfig::read(&open(&folder.0).await?).await });
         let config = config.expect("readable").expect("modules.json");
         (config.max_length, config.lower_case)
     };
@@ -235,12 +320,23 @@ fn lengths_are_read_from_every_file_of_sentence_transformers() {
         let kind = |kind: &str| format!("sentence_transformers.models.{kind}");
         json!([{"type": kind("Transformer"), "path": path}, {"type": kind("Pooling"), "path": "1_Pooling"}]).to_string()
     };
-    for kind in ["bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"] {
+    for kind in [
+        "bert",
+        "roberta",
+        "distilbert",
+        "camembert",
+        "albert",
+        "xlm-roberta",
+        "xlnet",
+    ] {
         for path in ["", "0_Transformer"] {
             let folder = Folder::new(&format!("length-{kind}-{path}"));
             folder.write("modules.json", &modules(path));
             let file = Path::new(path).join(format!("sentence_{kind}_config.json"));
-            folder.write(&file.to_string_lossy(), r#"{"max_seq_length": 77, "do_lower_case": true}"#);
+            folder.write(
+                &file.to_string_lossy(),
+                r#"{"max_seq_length": 77, "do_lower_case": true}"#,
+            );
             assert_eq!(read(&folder), (Some(77), true), "{kind} in '{path}'");
         }
     }
@@ -250,8 +346,14 @@ fn lengths_are_read_from_every_file_of_sentence_transformers() {
     folder.write("sentence_xlnet_config.json", r#"{"max_seq_length": 9}"#);
     folder.write("sentence_bert_config.json", "{}");
     assert_eq!(read(&folder), (Some(9), false));
-    folder.write("sentence_bert_config.json", r#"{"max_seq_length": null, "do_lower_case": false}"#);
+    folder.write(
+        "sentence_bert_config.json",
+        r#"{"max_seq_length": null, "do_lower_case": false}"#,
+    );
     assert_eq!(read(&folder), (None, false));
-    folder.write("sentence_bert_config.json", r#"{"max_seq_length": 8, "tokenizer_args": {"model_max_length": 7}}"#);
+    folder.write(
+        "sentence_bert_config.json",
+        r#"{"max_seq_length": 8, "tokenizer_args": {"model_max_length": 7}}"#,
+    );
     assert_eq!(read(&folder), (Some(7), false));
 }

@@ -1,5 +1,6 @@
-//! Published configurations (tests/golden/configs): each becomes a graph whose tensors have the published names, or is
-//! refused by name; docs/published-configs.md has a row for each. JERBOA_WRITE_PLANS=1 writes that table anew.
+//! Published configurations (tests/golden/configs): each becomes a graph whose tensors have the
+//! published names, or is refused by name; docs/published-configs.md has a row for each.
+//! JERBOA_WRITE_PLANS=1 writes that table anew.
 
 use jerboa::arch;
 use jerboa::exec::ModelFiles;
@@ -22,18 +23,24 @@ fn json(path: &Path) -> Value {
 /// The config.json of a folder as a load reads it: some have Python's `Infinity`.
 fn config_of(folder: &Path) -> Value {
     let read = block_on(async { ModelFiles::config(&open(folder).await?).await });
-    read.unwrap_or_else(|e| panic!("{}: {e}", folder.display())).expect("config.json")
+    read.unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+        .expect("config.json")
 }
 
 /// A tensor's name with `{n}` for each number that stands alone.
 fn pattern(name: &str) -> String {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    name.split('.').map(|part| if digits(part) { "{n}" } else { part }).collect::<Vec<_>>().join(".")
+    name.split('.')
+        .map(|part| if digits(part) { "{n}" } else { part })
+        .collect::<Vec<_>>()
+        .join(".")
 }
 
 /// Tensors of the checkpoint by their canonical pattern.
 fn stored(folder: &Path, config: &Value) -> Option<BTreeMap<String, usize>> {
-    let (patterns, index) = (folder.join("tensors.json"), folder.join("model.safetensors.index.json"));
+    let patterns = folder.join("tensors.json");
+    let index = folder.join("model.safetensors.index.json");
+
     let mut all = BTreeMap::new();
     if patterns.exists() {
         for (name, count) in json(&patterns).as_object()? {
@@ -41,7 +48,8 @@ fn stored(folder: &Path, config: &Value) -> Option<BTreeMap<String, usize>> {
         }
     } else if index.exists() {
         for name in json(&index)["weight_map"].as_object()?.keys() {
-            *all.entry(pattern(&arch::canonical_name(config, name))).or_default() += 1;
+            *all.entry(pattern(&arch::canonical_name(config, name)))
+                .or_default() += 1;
         }
     } else {
         return None;
@@ -64,52 +72,100 @@ struct Found {
 /// The graphs of a configuration: of one that hears the encoder's as well.
 fn graphs(config: &Value) -> jerboa::Result<Vec<Graph>> {
     if let Some(speech) = arch::speech_graphs(config)? {
-        return Ok(vec![speech.encoder, speech.keys, speech.values, speech.decoder]);
+        return Ok(vec![
+            speech.encoder,
+            speech.keys,
+            speech.values,
+            speech.decoder,
+        ]);
     }
-    let encoder = || Ok(vec![arch::encoder_graph(config, &arch::EncoderHead::Hidden)?.graph]);
+    let encoder = || {
+        Ok(vec![
+            arch::encoder_graph(config, &arch::EncoderHead::Hidden)?.graph,
+        ])
+    };
     if arch::is_encoder(config) {
         return encoder();
     }
     // A decoder's body alone is published for its vectors.
-    arch::graph(config).map(|graph| vec![graph]).or_else(|error| encoder().map_err(|_| error))
+    arch::graph(config)
+        .map(|graph| vec![graph])
+        .or_else(|error| encoder().map_err(|_| error))
 }
 
-/// The sizes of a published configuration whose names all are where they are looked for; or the refusal.
+/// The sizes of a published configuration whose names all are where they are looked for; or the
+/// refusal.
 fn sizes(folder: &Path) -> Result<Found, String> {
     let config = config_of(folder);
     let graphs = graphs(&config).map_err(|e| {
-        assert!(["unknown_architecture", "unsupported_option", "config"].contains(&e.code()), "{e}");
+        assert!(
+            ["unknown_architecture", "unsupported_option", "config"].contains(&e.code()),
+            "{e}"
+        );
         e.to_string()
     })?;
     let parts = || {
         let weights = graphs.iter().flat_map(|g| &g.weights);
-        weights.flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), p.1 * w.cols))).collect::<BTreeMap<_, _>>()
+        weights
+            .flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), p.1 * w.cols)))
+            .collect::<BTreeMap<_, _>>()
     };
     let stored = stored(folder, &config);
     if let Some(stored) = &stored {
         let mut wanted: BTreeMap<String, usize> = BTreeMap::new();
-        parts().keys().for_each(|name| *wanted.entry(pattern(name)).or_default() += 1);
+        parts()
+            .keys()
+            .for_each(|name| *wanted.entry(pattern(name)).or_default() += 1);
         // A head that is not stored is the embedding.
         wanted.retain(|name, _| name != "lm_head.weight" || stored.contains_key(name));
         for (name, count) in &wanted {
-            assert_eq!(stored.get(name), Some(count), "{}: {name}", folder.display());
+            assert_eq!(
+                stored.get(name),
+                Some(count),
+                "{}: {name}",
+                folder.display()
+            );
         }
         let text = |name: &str| name.starts_with("model.layers.") && name.ends_with("weight");
         for name in stored.keys().filter(|name| text(name)) {
-            assert!(wanted.contains_key(name), "{}: nobody reads {name}", folder.display());
+            assert!(
+                wanted.contains_key(name),
+                "{}: nobody reads {name}",
+                folder.display()
+            );
         }
     }
-    let (mut weights, mut states) = (0, 0);
+    let mut weights = 0;
+    let mut states = 0;
+
     for graph in &graphs {
-        let four_bits = |name: &str| quantize::layout(if graph.kind_of(name) == WeightKind::Table { 8 } else { 4 });
-        weights +=
-            plan_weights(graph, &four_bits, 4 << 30).expect("a plan").values().map(WeightPlan::bytes).sum::<u64>();
-        states += plan_states(graph, Kv::F16, 32_768, 512).iter().map(StatePlan::bytes).sum::<u64>();
+        let four_bits = |name: &str| {
+            quantize::layout(if graph.kind_of(name) == WeightKind::Table {
+                8
+            } else {
+                4
+            })
+        };
+        weights += plan_weights(graph, &four_bits, 4 << 30)
+            .expect("a plan")
+            .values()
+            .map(WeightPlan::bytes)
+            .sum::<u64>();
+        states += plan_states(graph, Kv::F16, 32_768, 512)
+            .iter()
+            .map(StatePlan::bytes)
+            .sum::<u64>();
     }
-    Ok(Found { parameters: parts().values().sum(), weights, states, names: stored.map(|names| names.len()) })
+    Ok(Found {
+        parameters: parts().values().sum(),
+        weights,
+        states,
+        names: stored.map(|names| names.len()),
+    })
 }
 
-/// Of those that run: millions of parameters, MB of weights at 4 bits (tables at 8), MB kept of 32,768 tokens in halves.
+/// Of those that run: millions of parameters, MB of weights at 4 bits (tables at 8), MB kept of
+/// 32,768 tokens in halves.
 const SIZES: &[(&str, [u64; 3])] = &[
     ("Qwen__Qwen3-0.6B", [596, 450, 3758]),
     ("Qwen__Qwen3-14B-MLX-4bit", [14_768, 10_009, 5368]),
@@ -130,96 +186,211 @@ const SIZES: &[(&str, [u64; 3])] = &[
     ("allenai__Olmo-3-7B-Think", [7298, 4973, 6106]),
     ("baidu__ERNIE-4.5-21B-A3B-PT", [21_825, 13_773, 1879]),
     ("google__gemma-4-26B-A4B", [25_233, 16_142, 985]),
-    ("ibm-granite__granite-3.1-1b-a400m-instruct", [1334, 859, 1610]),
-    ("nvidia__NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", [31_577, 19_915, 251]),
+    (
+        "ibm-granite__granite-3.1-1b-a400m-instruct",
+        [1334, 859, 1610],
+    ),
+    (
+        "nvidia__NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+        [31_577, 19_915, 251],
+    ),
     ("tiiuae__Falcon-H1-0.5B-Base", [521, 344, 633]),
     ("zai-org__GLM-4.7-Flash", [29_943, 19_032, 31_541]),
 ];
 
 /// Folders or whole classes that are refused, and what is said of them.
 const REFUSED: &[(&str, &str)] = &[
-    ("BaichuanForCausalLM", "'BaichuanForCausalLM' is not supported"),
+    (
+        "BaichuanForCausalLM",
+        "'BaichuanForCausalLM' is not supported",
+    ),
     ("ChatGLMModel", "'ChatGLMModel' is not supported"),
     ("CohereForCausalLM", "'CohereForCausalLM' is not supported"),
     ("DbrxForCausalLM", "'DbrxForCausalLM' is not supported"),
     ("deepseek_vl_v2", "'deepseek_vl_v2' is not supported"),
-    ("DeepseekV32ForCausalLM", "'DeepseekV32ForCausalLM' is not supported"),
-    ("DeepseekV4ForCausalLM", "'DeepseekV4ForCausalLM' is not supported"),
+    (
+        "DeepseekV32ForCausalLM",
+        "'DeepseekV32ForCausalLM' is not supported",
+    ),
+    (
+        "DeepseekV4ForCausalLM",
+        "'DeepseekV4ForCausalLM' is not supported",
+    ),
     ("ExaoneForCausalLM", "'ExaoneForCausalLM' is not supported"),
-    ("Glm4MoeForCausalLM", "'Glm4MoeForCausalLM' is not supported"),
-    ("GlmMoeDsaForCausalLM", "'GlmMoeDsaForCausalLM' is not supported"),
-    ("GPTBigCodeForCausalLM", "'GPTBigCodeForCausalLM' is not supported"),
+    (
+        "Glm4MoeForCausalLM",
+        "'Glm4MoeForCausalLM' is not supported",
+    ),
+    (
+        "GlmMoeDsaForCausalLM",
+        "'GlmMoeDsaForCausalLM' is not supported",
+    ),
+    (
+        "GPTBigCodeForCausalLM",
+        "'GPTBigCodeForCausalLM' is not supported",
+    ),
     ("GPTJForCausalLM", "'GPTJForCausalLM' is not supported"),
-    ("InternLM2ForCausalLM", "'InternLM2ForCausalLM' is not supported"),
-    ("KimiK25ForConditionalGeneration", "'KimiK25ForConditionalGeneration' is not supported"),
-    ("KimiK3ForConditionalGeneration", "'KimiK3ForConditionalGeneration' is not supported"),
-    ("Llama4ForConditionalGeneration", "'Llama4ForConditionalGeneration' is not supported"),
-    ("LlavaForConditionalGeneration", "'LlavaForConditionalGeneration' is not supported"),
+    (
+        "InternLM2ForCausalLM",
+        "'InternLM2ForCausalLM' is not supported",
+    ),
+    (
+        "KimiK25ForConditionalGeneration",
+        "'KimiK25ForConditionalGeneration' is not supported",
+    ),
+    (
+        "KimiK3ForConditionalGeneration",
+        "'KimiK3ForConditionalGeneration' is not supported",
+    ),
+    (
+        "Llama4ForConditionalGeneration",
+        "'Llama4ForConditionalGeneration' is not supported",
+    ),
+    (
+        "LlavaForConditionalGeneration",
+        "'LlavaForConditionalGeneration' is not supported",
+    ),
     ("MiMoForCausalLM", "'MiMoForCausalLM' is not supported"),
-    ("MiMoV2FlashForCausalLM", "'MiMoV2FlashForCausalLM' is not supported"),
-    ("MiniCPM3ForCausalLM", "'MiniCPM3ForCausalLM' is not supported"),
-    ("MiniMaxM2ForCausalLM", "'MiniMaxM2ForCausalLM' is not supported"),
-    ("MiniMaxM3ForCausalLM", "'MiniMaxM3ForCausalLM' is not supported"),
-    ("MiniMaxM3SparseForConditionalGeneration", "'MiniMaxM3SparseForConditionalGeneration' is not supported"),
-    ("Mistral3ForConditionalGeneration", "'Mistral3ForConditionalGeneration' is not supported"),
-    ("MllamaForConditionalGeneration", "'MllamaForConditionalGeneration' is not supported"),
+    (
+        "MiMoV2FlashForCausalLM",
+        "'MiMoV2FlashForCausalLM' is not supported",
+    ),
+    (
+        "MiniCPM3ForCausalLM",
+        "'MiniCPM3ForCausalLM' is not supported",
+    ),
+    (
+        "MiniMaxM2ForCausalLM",
+        "'MiniMaxM2ForCausalLM' is not supported",
+    ),
+    (
+        "MiniMaxM3ForCausalLM",
+        "'MiniMaxM3ForCausalLM' is not supported",
+    ),
+    (
+        "MiniMaxM3SparseForConditionalGeneration",
+        "'MiniMaxM3SparseForConditionalGeneration' is not supported",
+    ),
+    (
+        "Mistral3ForConditionalGeneration",
+        "'Mistral3ForConditionalGeneration' is not supported",
+    ),
+    (
+        "MllamaForConditionalGeneration",
+        "'MllamaForConditionalGeneration' is not supported",
+    ),
     ("multi_modality", "'multi_modality' is not supported"),
-    ("nvidia__NVIDIA-Nemotron-3-Super-120B-A12B-FP8", "22 of 512 experts is not supported"),
-    ("nvidia__NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", "22 of 512 experts is not supported"),
-    ("nvidia__NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "22 of 512 experts is not supported"),
-    ("nvidia__NVIDIA-Nemotron-3-Ultra-550B-A55B-FP8", "22 of 512 experts is not supported"),
-    ("nvidia__NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4", "22 of 512 experts is not supported"),
-    ("Phi3SmallForCausalLM", "'Phi3SmallForCausalLM' is not supported"),
+    (
+        "nvidia__NVIDIA-Nemotron-3-Super-120B-A12B-FP8",
+        "22 of 512 experts is not supported",
+    ),
+    (
+        "nvidia__NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4",
+        "22 of 512 experts is not supported",
+    ),
+    (
+        "nvidia__NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16",
+        "22 of 512 experts is not supported",
+    ),
+    (
+        "nvidia__NVIDIA-Nemotron-3-Ultra-550B-A55B-FP8",
+        "22 of 512 experts is not supported",
+    ),
+    (
+        "nvidia__NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4",
+        "22 of 512 experts is not supported",
+    ),
+    (
+        "Phi3SmallForCausalLM",
+        "'Phi3SmallForCausalLM' is not supported",
+    ),
     ("Phi3VForCausalLM", "'Phi3VForCausalLM' is not supported"),
     ("microsoft__phi-1_5", "'num_attention_heads' is missing"),
-    ("Qwen2MoeForCausalLM", "'Qwen2MoeForCausalLM' is not supported"),
-    ("Qwen2VLForConditionalGeneration", "'Qwen2VLForConditionalGeneration' is not supported"),
-    ("Qwen3VLMoeForConditionalGeneration", "'Qwen3VLMoeForConditionalGeneration' is not supported"),
+    (
+        "Qwen2MoeForCausalLM",
+        "'Qwen2MoeForCausalLM' is not supported",
+    ),
+    (
+        "Qwen2VLForConditionalGeneration",
+        "'Qwen2VLForConditionalGeneration' is not supported",
+    ),
+    (
+        "Qwen3VLMoeForConditionalGeneration",
+        "'Qwen3VLMoeForConditionalGeneration' is not supported",
+    ),
     ("QWenLMHeadModel", "'QWenLMHeadModel' is not supported"),
-    ("StableLmForCausalLM", "'StableLmForCausalLM' is not supported"),
-    ("Step3p7FlashForCausalLM", "'Step3p7FlashForCausalLM' is not supported"),
+    (
+        "StableLmForCausalLM",
+        "'StableLmForCausalLM' is not supported",
+    ),
+    (
+        "Step3p7FlashForCausalLM",
+        "'Step3p7FlashForCausalLM' is not supported",
+    ),
     ("XverseForCausalLM", "'XverseForCausalLM' is not supported"),
 ];
 
 /// The class of a configuration.
 fn class(config: &Value) -> String {
-    let class = config["architectures"][0].as_str().or(config["model_type"].as_str());
+    let class = config["architectures"][0]
+        .as_str()
+        .or(config["model_type"].as_str());
     class.expect("a class").to_string()
 }
 
 /// The folders of a root that have a config.json.
 fn folders(root: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(root).unwrap_or_else(|e| panic!("{}: {e}", root.display()));
-    let mut folders: Vec<PathBuf> =
-        entries.map(|e| e.expect("an entry").path()).filter(|p| p.join("config.json").exists()).collect();
+    let mut folders: Vec<PathBuf> = entries
+        .map(|e| e.expect("an entry").path())
+        .filter(|p| p.join("config.json").exists())
+        .collect();
     folders.sort();
     folders
 }
 
 fn name(folder: &Path) -> String {
-    folder.file_name().expect("a name").to_string_lossy().into_owned()
+    folder
+        .file_name()
+        .expect("a name")
+        .to_string_lossy()
+        .into_owned()
 }
 
 #[test]
 fn published_configurations_become_graphs_or_are_refused_by_name() {
     let folders = folders(&golden("configs"));
     assert!(folders.len() >= 150, "{} folders", folders.len());
-    let (mut rows, mut wrong, mut refusing) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
+    let mut rows = BTreeSet::new();
+    let mut wrong = Vec::new();
+    let mut refusing = BTreeSet::new();
+
     let mut built = 0;
     for folder in &folders {
-        let (name, class) = (name(folder), class(&config_of(folder)));
+        let name = name(folder);
+        let class = class(&config_of(folder));
+
         let expected = SIZES.iter().find(|s| s.0 == name);
-        let refused = REFUSED.iter().find(|r| r.0 == name).or_else(|| REFUSED.iter().find(|r| r.0 == class));
+        let refused = REFUSED
+            .iter()
+            .find(|r| r.0 == name)
+            .or_else(|| REFUSED.iter().find(|r| r.0 == class));
         let repository = name.replacen("__", "/", 1);
         let row = match sizes(folder) {
             Ok(found) => {
-                let numbers = [found.parameters as u64, found.weights, found.states].map(|n| n / 1_000_000);
+                let numbers =
+                    [found.parameters as u64, found.weights, found.states].map(|n| n / 1_000_000);
                 if expected.is_some_and(|e| e.1 != numbers) || refused.is_some() {
                     wrong.push(format!("{name} of {class} is built: {numbers:?}"));
                 }
                 built += 1;
-                let names = found.names.map_or(String::new(), |count| format!("{count} patterns"));
-                format!("| {class} | {repository} | builds | {} | {names} |", numbers[0])
+                let names = found
+                    .names
+                    .map_or(String::new(), |count| format!("{count} patterns"));
+                format!(
+                    "| {class} | {repository} | builds | {} | {names} |",
+                    numbers[0]
+                )
             }
             Err(refusal) => {
                 match refused.filter(|r| refusal.contains(r.1)) {
@@ -227,7 +398,10 @@ fn published_configurations_become_graphs_or_are_refused_by_name() {
                     None => wrong.push(format!("{name} of {class}: {refusal}")),
                 }
                 // Which neighbours a message names changes with every family.
-                let said = refusal.split("; the nearest").next().and_then(|said| said.split(". ").next());
+                let said = refusal
+                    .split("; the nearest")
+                    .next()
+                    .and_then(|said| said.split(". ").next());
                 let said = said.unwrap_or_default().replace('|', "\\|");
                 format!("| {class} | {repository} | refused: {said} | | |")
             }
@@ -235,14 +409,25 @@ fn published_configurations_become_graphs_or_are_refused_by_name() {
         rows.insert((class.to_lowercase(), row));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let unused: Vec<&str> = REFUSED.iter().map(|r| r.0).filter(|class| !refusing.contains(class)).collect();
+    let unused: Vec<&str> = REFUSED
+        .iter()
+        .map(|r| r.0)
+        .filter(|class| !refusing.contains(class))
+        .collect();
     assert_eq!(unused, [""; 0], "nothing is refused of these");
-    let missing = SIZES.iter().find(|s| !folders.iter().any(|f| f.ends_with(s.0)));
+    let missing = SIZES
+        .iter()
+        .find(|s| !folders.iter().any(|f| f.ends_with(s.0)));
     assert!(missing.is_none(), "{missing:?} is not there");
-    document(folders.len(), built, &rows.into_iter().map(|(_, row)| row).collect::<Vec<_>>());
+    document(
+        folders.len(),
+        built,
+        &rows.into_iter().map(|(_, row)| row).collect::<Vec<_>>(),
+    );
 }
 
-/// Compares the table with docs/published-configs.md: a folder without a row, or with another outcome, fails.
+/// Compares the table with docs/published-configs.md: a folder without a row, or with another
+/// outcome, fails.
 fn document(all: usize, built: usize, rows: &[String]) {
     let mut text = String::from("# Published configurations\n\n");
     let lead = "What becomes of published config.json files: `builds`, or the reason of the refusal. Millions of parameters are \
@@ -250,7 +435,8 @@ fn document(all: usize, built: usize, rows: &[String]) {
     let made = "Sources and licences of the copies: [tests/golden/configs/SOURCES.toml](../tests/golden/configs/SOURCES.toml). \
         The table is written by `JERBOA_WRITE_PLANS=1 cargo test -p jerboa-tests --test configs published`.";
     write!(text, "{lead}\n\n{made}\n\n{built} of {all} build.\n\n").expect("text");
-    text += "| Class | Repository | Outcome | Parameters, M | Tensor names |\n|---|---|---|--:|---|\n";
+    text +=
+        "| Class | Repository | Outcome | Parameters, M | Tensor names |\n|---|---|---|--:|---|\n";
     rows.iter().for_each(|row| text += &format!("{row}\n"));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/published-configs.md");
     if std::env::var_os("JERBOA_WRITE_PLANS").is_some() {
@@ -258,7 +444,9 @@ fn document(all: usize, built: usize, rows: &[String]) {
         return;
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
-    let changed = text.lines().find(|line| !stored.lines().any(|l| l == *line));
+    let changed = text
+        .lines()
+        .find(|line| !stored.lines().any(|l| l == *line));
     assert!(
         stored == text,
         "docs/published-configs.md is not current: {changed:?}. Write it with JERBOA_WRITE_PLANS=1."
@@ -275,7 +463,8 @@ fn copies_name_their_sources() {
     }
 }
 
-/// A refusal is one line with neighbours and the list, never every class, and never the refused name among them.
+/// A refusal is one line with neighbours and the list, never every class, and never the refused
+/// name among them.
 #[test]
 fn unknown_architectures_name_their_neighbours() {
     for (class, near) in [
@@ -285,9 +474,17 @@ fn unknown_architectures_name_their_neighbours() {
         ("DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM"),
         ("UnheardOf", ""),
     ] {
-        let message = arch::graph(&serde_json::json!({ "architectures": [class] })).expect_err(class).to_string();
-        assert!(message.contains(&format!("'{class}' is not supported")) && message.contains(near), "{message}");
-        assert!(message.ends_with("#what-runs") && !message.contains('\n') && message.len() < 300, "{message}");
+        let message = arch::graph(&serde_json::json!({ "architectures": [class] }))
+            .expect_err(class)
+            .to_string();
+        assert!(
+            message.contains(&format!("'{class}' is not supported")) && message.contains(near),
+            "{message}"
+        );
+        assert!(
+            message.ends_with("#what-runs") && !message.contains('\n') && message.len() < 300,
+            "{message}"
+        );
         assert_eq!(message.matches(class).count(), 1, "{message}");
         assert_eq!(message.contains("nearest"), !near.is_empty(), "{message}");
     }
@@ -295,6 +492,13 @@ fn unknown_architectures_name_their_neighbours() {
     for name in &known {
         let message = arch::unknown_architecture(name, known.iter().copied()).to_string();
         assert_eq!(message.matches(&format!("{name} ")).count(), 0, "{message}");
-        assert!(message.split(['\'', ' ', ',', ';', '.']).filter(|word| word == name).count() == 1, "{message}");
+        assert!(
+            message
+                .split(['\'', ' ', ',', ';', '.'])
+                .filter(|word| word == name)
+                .count()
+                == 1,
+            "{message}"
+        );
     }
 }

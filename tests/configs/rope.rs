@@ -11,7 +11,8 @@ fn json(path: &Path) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The configuration of a case: a golden model's without its rotation and with the case's fields, or one of its own.
+/// The configuration of a case: a golden model's without its rotation and with the case's fields,
+/// or one of its own.
 fn config(case: &Value) -> Value {
     const ROPE: [&str; 9] = [
         "rope_scaling",
@@ -24,7 +25,9 @@ fn config(case: &Value) -> Value {
         "global_rope_theta",
         "local_rope_theta",
     ];
-    let Some(model) = case["model"].as_str() else { return case["config"].clone() };
+    let Some(model) = case["model"].as_str() else {
+        return case["config"].clone();
+    };
     let mut config = json(&golden(&format!("models/{model}/config.json")));
     let fields = config.as_object_mut().expect("fields");
     fields.retain(|key, _| !ROPE.contains(&key.as_str()));
@@ -34,13 +37,16 @@ fn config(case: &Value) -> Value {
 
 fn graph(config: &Value) -> Graph {
     let made = match arch::is_encoder(config) {
-        true => arch::encoder_graph(config, &arch::EncoderHead::Hidden).map(|encoder| encoder.graph),
+        true => {
+            arch::encoder_graph(config, &arch::EncoderHead::Hidden).map(|encoder| encoder.graph)
+        }
         false => arch::graph(config),
     };
     made.unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The rotation of the first layer of a kind: one with a window for `sliding_attention`, one without for the others.
+/// The rotation of the first layer of a kind: one with a window for `sliding_attention`, one
+/// without for the others.
 fn rope_of<'a>(graph: &'a Graph, kind: &str) -> &'a RopeSpec {
     let windowed = |mask: &Mask| match mask {
         Mask::Causal { window } | Mask::BidirectionalImages { window } => *window > 0,
@@ -49,19 +55,31 @@ fn rope_of<'a>(graph: &'a Graph, kind: &str) -> &'a RopeSpec {
         Mask::CrossAttention => false,
     };
     let found = graph.nodes.iter().find_map(|node| match &node.op {
-        Op::Attention(a) if kind.is_empty() || windowed(&a.mask) == (kind == "sliding_attention") => a.rope,
+        Op::Attention(a)
+            if kind.is_empty() || windowed(&a.mask) == (kind == "sliding_attention") =>
+        {
+            a.rope
+        }
         _ => None,
     });
     &graph.ropes[found.unwrap_or_else(|| panic!("no rotation of {kind}"))]
 }
 
-/// The largest distance of cos and sin at the position 1 of a sequence from those of the reference's frequencies.
+/// The largest distance of cos and sin at the position 1 of a sequence from those of the
+/// reference's frequencies.
 fn distance(spec: &RopeSpec, length: usize, frequencies: &Value, factor: f64) -> f64 {
-    let expected: Vec<f64> = frequencies.as_array().expect("numbers").iter().filter_map(Value::as_f64).collect();
+    let expected: Vec<f64> = frequencies
+        .as_array()
+        .expect("numbers")
+        .iter()
+        .filter_map(Value::as_f64)
+        .collect();
     let found = spec.table(1, 1, length);
     assert_eq!(found.len(), expected.len(), "pairs of columns");
     let each = found.iter().zip(&expected).map(|([cos, sin], f)| {
-        (f64::from(*cos) - f.cos() * factor).abs().max((f64::from(*sin) - f.sin() * factor).abs())
+        (f64::from(*cos) - f.cos() * factor)
+            .abs()
+            .max((f64::from(*sin) - f.sin() * factor).abs())
     });
     each.fold(0.0, f64::max)
 }
@@ -88,13 +106,22 @@ fn the_rotation_is_that_of_transformers_wherever_its_fields_stand() {
             }
         }
     }
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {}:\n{}",
+        wrong.len(),
+        cases.len(),
+        wrong.join("\n")
+    );
 }
 
 /// Whatever form a configuration has already, reading it again changes nothing.
 #[test]
 fn a_configuration_has_one_form() {
-    for case in json(&golden("rope/cases.json"))["cases"].as_array().expect("cases") {
+    for case in json(&golden("rope/cases.json"))["cases"]
+        .as_array()
+        .expect("cases")
+    {
         let config = config(case);
         let once = arch::text_config(&config).into_owned();
         assert_eq!(arch::text_config(&once).as_ref(), &once, "{}", case["name"]);
@@ -121,7 +148,11 @@ fn sections_and_floats_are_read_in_all_spellings() {
                 let sections = arch::mrope_sections(&config).expect("sections");
                 assert_eq!(sections.sizes, [4, 6, 6], "{place} {kind} {spelled}");
                 let graph = arch::graph(&config).expect("a graph");
-                assert_eq!(*rope_of(&graph, ""), RopeSpec::plain(32, 1e6), "{place} {kind} {spelled}");
+                assert_eq!(
+                    *rope_of(&graph, ""),
+                    RopeSpec::plain(32, 1e6),
+                    "{place} {kind} {spelled}"
+                );
             }
         }
     }
@@ -136,6 +167,9 @@ fn unknown_scalings_are_refused_by_name() {
             "num_hidden_layers": 1, "num_attention_heads": 2, "rope_scaling": {"type": kind, "factor": 2.0},
         });
         let message = arch::graph(&config).expect_err(kind).to_string();
-        assert!(message.contains(&format!("rope scaling '{kind}'")), "{message}");
+        assert!(
+            message.contains(&format!("rope scaling '{kind}'")),
+            "{message}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Every family on a tiny random checkpoint: hidden states, vectors and scores of packed texts, of lengths around the tiles.
+//! Every family on a tiny random checkpoint: hidden states, vectors and scores of packed texts, of
+//! lengths around the tiles.
 
 use jerboa::arch::{DenseLayer, EncoderHead};
 use jerboa::exec::{EncoderInput, EncoderModel, Precision, PrecisionOptions, RunOptions};
@@ -11,7 +12,8 @@ use pollster::block_on;
 
 const LIMIT: f64 = 2e-4;
 
-/// Folder, pooling, and whether lengths up to 300 need the checkpoint with a longer table of positions.
+/// Folder, pooling, and whether lengths up to 300 need the checkpoint with a longer table of
+/// positions.
 const VECTORS: &[(&str, Pooling, bool)] = &[
     ("bert", Pooling::Mean, true),
     ("roberta", Pooling::Mean, true),
@@ -29,11 +31,21 @@ const VECTORS: &[(&str, Pooling, bool)] = &[
 const RERANKERS: &[(&str, bool, EncoderHead)] = &[
     ("bert_reranker", true, EncoderHead::Score),
     ("xlm_roberta_reranker", true, EncoderHead::Score),
-    ("qwen3_reranker", false, EncoderHead::LogitDifference { yes: 201, no: Some(77) }),
+    (
+        "qwen3_reranker",
+        false,
+        EncoderHead::LogitDifference {
+            yes: 201,
+            no: Some(77),
+        },
+    ),
 ];
 
 fn exact() -> DeviceOptions {
-    DeviceOptions { f16: false, ..DeviceOptions::default() }
+    DeviceOptions {
+        f16: false,
+        ..DeviceOptions::default()
+    }
 }
 
 fn vector_head(name: &str, pooling: Pooling) -> EncoderHead {
@@ -51,9 +63,17 @@ fn vector_head(name: &str, pooling: Pooling) -> EncoderHead {
     EncoderHead::Vector { pooling, dense }
 }
 
-fn encoder(folder: &str, head: &EncoderHead, device: &DeviceOptions, options: RunOptions) -> EncoderModel {
+fn encoder(
+    folder: &str,
+    head: &EncoderHead,
+    device: &DeviceOptions,
+    options: RunOptions,
+) -> EncoderModel {
     let path = golden(&format!("models/{folder}"));
-    let options = RunOptions { max_context: Some(300), ..options };
+    let options = RunOptions {
+        max_context: Some(300),
+        ..options
+    };
     load_encoder(open(device), &path, head, options).unwrap_or_else(|e| panic!("{folder}: {e}"))
 }
 
@@ -65,9 +85,16 @@ fn texts(golden: &Golden) -> Vec<EncoderInput> {
     (0..ids.len() / width)
         .map(|row| {
             let kept = |all: &[u32]| -> Vec<u32> {
-                (row * width..(row + 1) * width).filter(|i| mask[*i] == 1).map(|i| all[i]).collect()
+                (row * width..(row + 1) * width)
+                    .filter(|i| mask[*i] == 1)
+                    .map(|i| all[i])
+                    .collect()
             };
-            EncoderInput { ids: kept(&ids), types: types.as_deref().map(kept).unwrap_or_default(), skip: 0 }
+            EncoderInput {
+                ids: kept(&ids),
+                types: types.as_deref().map(kept).unwrap_or_default(),
+                skip: 0,
+            }
         })
         .collect()
 }
@@ -96,7 +123,9 @@ fn hidden_states_equal_the_reference() {
         let encoder = encoder(name, &EncoderHead::Hidden, &exact(), RunOptions::default());
         let texts = texts(&golden);
         let found = run(&encoder, &texts);
-        let (all, shape) = (golden.floats("last_hidden_state"), golden.shape("last_hidden_state"));
+        let all = golden.floats("last_hidden_state");
+        let shape = golden.shape("last_hidden_state");
+
         let mut expected = Vec::new();
         for (row, text) in texts.iter().enumerate() {
             let start = row * shape[1] * shape[2];
@@ -111,7 +140,11 @@ fn hidden_states_equal_the_reference() {
 fn vectors_equal_the_reference() {
     for (name, pooling, long) in VECTORS {
         let head = vector_head(name, *pooling);
-        let lengths = if *long { format!("{name}_long") } else { (*name).to_string() };
+        let lengths = if *long {
+            format!("{name}_long")
+        } else {
+            (*name).to_string()
+        };
         for (folder, file) in [((*name).to_string(), "golden"), (lengths, "lengths")] {
             let golden = Golden::read(&golden(&format!("models/{folder}/{file}.safetensors")));
             let encoder = encoder(&folder, &head, &exact(), RunOptions::default());
@@ -125,35 +158,61 @@ fn vectors_equal_the_reference() {
 #[test]
 fn scores_equal_the_reference() {
     for (name, long, head) in RERANKERS {
-        let lengths = if *long { format!("{name}_long") } else { (*name).to_string() };
+        let lengths = if *long {
+            format!("{name}_long")
+        } else {
+            (*name).to_string()
+        };
         for (folder, file) in [((*name).to_string(), "golden"), (lengths, "lengths")] {
             let golden = Golden::read(&golden(&format!("models/{folder}/{file}.safetensors")));
             let encoder = encoder(&folder, head, &exact(), RunOptions::default());
-            let found: Vec<f32> = run(&encoder, &texts(&golden)).into_iter().map(sigmoid).collect();
+            let found: Vec<f32> = run(&encoder, &texts(&golden))
+                .into_iter()
+                .map(sigmoid)
+                .collect();
             let expected = golden.floats("score");
-            assert!(relative_l2(&found, &expected) < LIMIT, "{folder} {file}: {found:?} {expected:?}");
+            assert!(
+                relative_l2(&found, &expected) < LIMIT,
+                "{folder} {file}: {found:?} {expected:?}"
+            );
         }
     }
 }
 
 #[test]
 fn fusions_order_and_company_do_not_change_a_vector() {
-    for (name, pooling) in
-        [("bert_long", Pooling::Mean), ("modernbert", Pooling::Mean), ("qwen3_embedding", Pooling::Last)]
-    {
+    for (name, pooling) in [
+        ("bert_long", Pooling::Mean),
+        ("modernbert", Pooling::Mean),
+        ("qwen3_embedding", Pooling::Last),
+    ] {
         let golden = Golden::read(&golden(&format!("models/{name}/lengths.safetensors")));
         let texts = texts(&golden);
         let head = vector_head(name, pooling);
         let fused = encoder(name, &head, &exact(), RunOptions::default());
         let expected = run(&fused, &texts);
         let cols = fused.cols();
-        let plain = encoder(name, &head, &exact(), RunOptions { fusions: Fusions::NONE, ..RunOptions::default() });
-        assert!(relative_l2(&run(&plain, &texts), &expected) < 1e-5, "{name}: without fusions");
+        let plain = encoder(
+            name,
+            &head,
+            &exact(),
+            RunOptions {
+                fusions: Fusions::NONE,
+                ..RunOptions::default()
+            },
+        );
+        assert!(
+            relative_l2(&run(&plain, &texts), &expected) < 1e-5,
+            "{name}: without fusions"
+        );
         let backwards: Vec<EncoderInput> = texts.iter().rev().cloned().collect();
         let reversed = run(&fused, &backwards);
         for (index, row) in expected.chunks_exact(cols).enumerate() {
             let at = (texts.len() - 1 - index) * cols;
-            assert!(relative_l2(&reversed[at..at + cols], row) < 1e-5, "{name}: order");
+            assert!(
+                relative_l2(&reversed[at..at + cols], row) < 1e-5,
+                "{name}: order"
+            );
             let alone = run(&fused, &texts[index..=index]);
             assert!(relative_l2(&alone, row) < 1e-5, "{name}: alone");
         }
@@ -164,29 +223,66 @@ fn fusions_order_and_company_do_not_change_a_vector() {
 fn fewer_bits_stay_near() {
     let golden = Golden::read(&golden("models/bert_long/lengths.safetensors"));
     let expected = golden.floats("embedding");
-    for (precision, limit) in [(Precision::F16, 2e-3), (Precision::Q8, 3e-2), (Precision::Q4, 3e-1)] {
-        let overrides = PrecisionOptions { precision, ..PrecisionOptions::default() };
-        let options = RunOptions { overrides, ..RunOptions::default() };
-        let encoder = encoder("bert_long", &vector_head("bert", Pooling::Mean), &DeviceOptions::default(), options);
-        let error = relative_l2(&normalized(run(&encoder, &texts(&golden)), encoder.cols()), &expected);
+    for (precision, limit) in [
+        (Precision::F16, 2e-3),
+        (Precision::Q8, 3e-2),
+        (Precision::Q4, 3e-1),
+    ] {
+        let overrides = PrecisionOptions {
+            precision,
+            ..PrecisionOptions::default()
+        };
+        let options = RunOptions {
+            overrides,
+            ..RunOptions::default()
+        };
+        let encoder = encoder(
+            "bert_long",
+            &vector_head("bert", Pooling::Mean),
+            &DeviceOptions::default(),
+            options,
+        );
+        let error = relative_l2(
+            &normalized(run(&encoder, &texts(&golden)), encoder.cols()),
+            &expected,
+        );
         assert!(error < limit, "{precision:?}: {error:e}");
     }
 }
 
 #[test]
 fn what_cannot_run_is_refused() {
-    let encoder = encoder("bert", &vector_head("bert", Pooling::Mean), &exact(), RunOptions::default());
+    let encoder = encoder(
+        "bert",
+        &vector_head("bert", Pooling::Mean),
+        &exact(),
+        RunOptions::default(),
+    );
     let refused = |texts: &[EncoderInput]| {
         let all: Vec<&EncoderInput> = texts.iter().collect();
-        encoder.submit(&all).err().expect("a refusal").code().to_string()
+        encoder
+            .submit(&all)
+            .err()
+            .expect("a refusal")
+            .code()
+            .to_string()
     };
-    let text = |ids: Vec<u32>| EncoderInput { ids, ..EncoderInput::default() };
+    let text = |ids: Vec<u32>| EncoderInput {
+        ids,
+        ..EncoderInput::default()
+    };
     assert_eq!(refused(&[]), "request");
     assert_eq!(refused(&[text(vec![])]), "request");
     assert_eq!(refused(&[text(vec![256])]), "request");
     assert_eq!(refused(&[text(vec![1; 65])]), "context_full");
     let score = golden("models/bert");
-    let error =
-        load_encoder(open(&exact()), &score, &EncoderHead::Score, RunOptions::default()).err().expect("a refusal");
+    let error = load_encoder(
+        open(&exact()),
+        &score,
+        &EncoderHead::Score,
+        RunOptions::default(),
+    )
+    .err()
+    .expect("a refusal");
     assert_eq!(error.code(), "unsupported_option");
 }

@@ -41,16 +41,31 @@ impl Drop for Folder {
 
 /// The real tokenizer of all-MiniLM-L6-v2.
 pub fn minilm_tokenizer() -> Vec<u8> {
-    let packed = std::fs::read(golden::golden("text/tokenizers/minilm/tokenizer.json.gz")).expect("the tokenizer");
+    let packed = std::fs::read(golden::golden("text/tokenizers/minilm/tokenizer.json.gz"))
+        .expect("the tokenizer");
     let mut bytes = Vec::new();
-    flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut bytes).expect("gzip");
+    flate2::read::GzDecoder::new(&packed[..])
+        .read_to_end(&mut bytes)
+        .expect("gzip");
     bytes
 }
 
 /// Loads a folder for what its files say, or for a task.
-pub fn load(path: &Path, task: Option<Task>, device: &DeviceOptions, options: RunOptions) -> jerboa::Result<TaskModel> {
+pub fn load(
+    path: &Path,
+    task: Option<Task>,
+    device: &DeviceOptions,
+    options: RunOptions,
+) -> jerboa::Result<TaskModel> {
     block_on(async {
         let source = golden::open(path).await?;
-        TaskModel::load(jerboa_tests::open(device), &source, &path.to_string_lossy(), task, options).await
+        TaskModel::load(
+            jerboa_tests::open(device),
+            &source,
+            &path.to_string_lossy(),
+            task,
+            options,
+        )
+        .await
     })
 }

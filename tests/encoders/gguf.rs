@@ -1,5 +1,5 @@
-//! Embedding models and rerankers in GGUF files, made of the golden checkpoints under llama.cpp's names and keys: what they
-//! are for, their vectors and their scores.
+//! Embedding models and rerankers in GGUF files, made of the golden checkpoints under llama.cpp's
+//! names and keys: what they are for, their vectors and their scores.
 
 use super::folder::{Folder, load};
 use half::{bf16, f16};
@@ -87,8 +87,14 @@ fn json(path: &str) -> Json {
 fn floats(dtype: Dtype, bytes: &[u8]) -> Vec<f32> {
     match dtype {
         Dtype::F32 => bytemuck::pod_collect_to_vec(bytes),
-        Dtype::F16 => bytes.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
-        Dtype::BF16 => bytes.chunks_exact(2).map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
+        Dtype::F16 => bytes
+            .chunks_exact(2)
+            .map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32())
+            .collect(),
+        Dtype::BF16 => bytes
+            .chunks_exact(2)
+            .map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32())
+            .collect(),
         other => panic!("{other:?}"),
     }
 }
@@ -96,10 +102,15 @@ fn floats(dtype: Dtype, bytes: &[u8]) -> Vec<f32> {
 /// llama.cpp's name of a tensor; None for one that its conversion leaves out.
 fn renamed(name: &str, names: Names) -> Option<String> {
     let prefixes = ["roberta.", "bert.", "model."];
-    let name = prefixes.iter().find_map(|p| name.strip_prefix(p)).unwrap_or(name);
+    let name = prefixes
+        .iter()
+        .find_map(|p| name.strip_prefix(p))
+        .unwrap_or(name);
     let (module, kind) = name.rsplit_once('.')?;
     let find = |module: &str| names.iter().find(|n| n.0 == module).map(|n| n.1);
-    let layer = ["encoder.layer.", "encoder.layers.", "layers."].iter().find_map(|p| module.strip_prefix(p));
+    let layer = ["encoder.layer.", "encoder.layers.", "layers."]
+        .iter()
+        .find_map(|p| module.strip_prefix(p));
     match layer.and_then(|rest| rest.split_once('.')) {
         Some((layer, rest)) => Some(format!("blk.{layer}.{}.{kind}", find(rest)?)),
         None => Some(format!("{}.{kind}", find(module)?)),
@@ -109,7 +120,11 @@ fn renamed(name: &str, names: Names) -> Option<String> {
 /// A golden checkpoint as llama.cpp's conversion would write it, with a pooling.
 fn converted(model: &str, architecture: &str, names: Names, pooling: i64) -> GgufFile {
     let config = json(&format!("models/{model}/config.json"));
-    let number = |field: &str| config[field].as_i64().unwrap_or_else(|| panic!("{model}: {field}"));
+    let number = |field: &str| {
+        config[field]
+            .as_i64()
+            .unwrap_or_else(|| panic!("{model}: {field}"))
+    };
     let gemma = architecture == "gemma-embedding";
     let mut out = GgufFile::new(architecture);
     let mut set = |key: &str, value: MetadataValue| {
@@ -129,39 +144,70 @@ fn converted(model: &str, architecture: &str, names: Names, pooling: i64) -> Ggu
         set("attention.layer_norm_epsilon", MetadataValue::Float(1e-12));
         set("attention.causal", MetadataValue::Bool(false));
     } else {
-        set("attention.layer_norm_rms_epsilon", MetadataValue::Float(1e-6));
-        set("attention.head_count_kv", MetadataValue::Int(number("num_key_value_heads")));
-        set("attention.key_length", MetadataValue::Int(number("head_dim")));
-        set("attention.value_length", MetadataValue::Int(number("head_dim")));
+        set(
+            "attention.layer_norm_rms_epsilon",
+            MetadataValue::Float(1e-6),
+        );
+        set(
+            "attention.head_count_kv",
+            MetadataValue::Int(number("num_key_value_heads")),
+        );
+        set(
+            "attention.key_length",
+            MetadataValue::Int(number("head_dim")),
+        );
+        set(
+            "attention.value_length",
+            MetadataValue::Int(number("head_dim")),
+        );
     }
     if gemma {
-        set("attention.sliding_window", MetadataValue::Int(number("sliding_window")));
-        set("attention.sliding_window_pattern", MetadataValue::Ints(vec![1, 1, 0]));
+        set(
+            "attention.sliding_window",
+            MetadataValue::Int(number("sliding_window")),
+        );
+        set(
+            "attention.sliding_window_pattern",
+            MetadataValue::Ints(vec![1, 1, 0]),
+        );
     } else {
-        let theta = config.pointer("/rope_parameters/rope_theta").and_then(Json::as_f64);
-        theta.into_iter().for_each(|theta| set("rope.freq_base", MetadataValue::Float(theta)));
+        let theta = config
+            .pointer("/rope_parameters/rope_theta")
+            .and_then(Json::as_f64);
+        theta
+            .into_iter()
+            .for_each(|theta| set("rope.freq_base", MetadataValue::Float(theta)));
     }
     let mut files = vec![(format!("models/{model}/model.safetensors"), String::new())];
     if gemma {
         for module in ["2_Dense", "3_Dense"] {
-            files.push((format!("models/{model}/{module}/model.safetensors"), format!("dense_{}", &module[..1])));
+            files.push((
+                format!("models/{model}/{module}/model.safetensors"),
+                format!("dense_{}", &module[..1]),
+            ));
         }
     }
     for (file, dense) in files {
         let bytes = std::fs::read(golden(&file)).expect("a checkpoint");
-        for (name, tensor) in SafeTensors::deserialize(&bytes).expect("a checkpoint").iter() {
+        for (name, tensor) in SafeTensors::deserialize(&bytes)
+            .expect("a checkpoint")
+            .iter()
+        {
             let to = match dense.is_empty() {
                 true => renamed(name, names),
                 false => Some(format!("{dense}.weight")),
             };
             let Some(to) = to else { continue };
-            let (mut values, mut shape) = (floats(tensor.dtype(), tensor.data()), tensor.shape().to_vec());
+            let mut values = floats(tensor.dtype(), tensor.data());
+            let mut shape = tensor.shape().to_vec();
+
             if gemma && to.ends_with("norm.weight") {
                 values.iter_mut().for_each(|w| *w += 1.0);
             }
             if gemma && to.ends_with("attn_q_norm.weight") {
                 // The file's scale is that of the head's width; the checkpoint has another.
-                let factor = (number("head_dim") as f32 / number("query_pre_attn_scalar") as f32).sqrt();
+                let factor =
+                    (number("head_dim") as f32 / number("query_pre_attn_scalar") as f32).sqrt();
                 values.iter_mut().for_each(|w| *w *= factor);
             }
             if to == "position_embd.weight" && config["model_type"] == "xlm-roberta" {
@@ -178,8 +224,17 @@ fn converted(model: &str, architecture: &str, names: Names, pooling: i64) -> Ggu
 
 /// A small vocabulary beside a model of 256 tokens.
 fn with_words(file: &mut GgufFile) {
-    let mut tokens: Vec<String> =
-        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "\u{2581}the", "\u{2581}sea", "s"].map(str::to_string).to_vec();
+    let mut tokens: Vec<String> = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "\u{2581}the",
+        "\u{2581}sea",
+        "s",
+    ]
+    .map(str::to_string)
+    .to_vec();
     tokens.extend((tokens.len()..256).map(|n| format!("\u{2581}word{n}")));
     let mut kinds = vec![3i64; 4];
     kinds.resize(tokens.len(), 1);
@@ -194,8 +249,19 @@ fn with_words(file: &mut GgufFile) {
 fn opened(name: &str, file: &GgufFile, task: Option<Task>) -> jerboa::Result<TaskModel> {
     let folder = Folder::new(name);
     folder.write("model.gguf", file.bytes());
-    let device = DeviceOptions { f16: false, ..DeviceOptions::default() };
-    load(&folder.0, task, &device, RunOptions { max_context: Some(300), ..RunOptions::default() })
+    let device = DeviceOptions {
+        f16: false,
+        ..DeviceOptions::default()
+    };
+    load(
+        &folder.0,
+        task,
+        &device,
+        RunOptions {
+            max_context: Some(300),
+            ..RunOptions::default()
+        },
+    )
 }
 
 /// The rows of a golden batch.
@@ -206,9 +272,16 @@ fn rows(encoder: &EncoderModel, golden: &Golden) -> Vec<f32> {
     let texts: Vec<EncoderInput> = (0..ids.len() / width)
         .map(|row| {
             let kept = |all: &[u32]| -> Vec<u32> {
-                (row * width..(row + 1) * width).filter(|i| mask[*i] == 1).map(|i| all[i]).collect()
+                (row * width..(row + 1) * width)
+                    .filter(|i| mask[*i] == 1)
+                    .map(|i| all[i])
+                    .collect()
             };
-            EncoderInput { ids: kept(&ids), types: types.as_deref().map(kept).unwrap_or_default(), skip: 0 }
+            EncoderInput {
+                ids: kept(&ids),
+                types: types.as_deref().map(kept).unwrap_or_default(),
+                skip: 0,
+            }
         })
         .collect();
     let all: Vec<&EncoderInput> = texts.iter().collect();
@@ -228,10 +301,17 @@ fn vectors_are_those_of_the_folder() {
         // What the file pools by says what it is for.
         let loaded = opened(&name, &converted(model, architecture, names, pooling), None);
         let loaded = loaded.unwrap_or_else(|e| panic!("{model}: {e}"));
-        let TaskModel::Embed(embedder) = &loaded else { panic!("{model}: {:?}", loaded.task()) };
+        let TaskModel::Embed(embedder) = &loaded else {
+            panic!("{model}: {:?}", loaded.task())
+        };
         // These files hold no tokenizer, which is all that a load warns of.
-        let [warning] = &embedder.warnings[..] else { panic!("{model}: {:?}", embedder.warnings) };
-        assert!(embedder.config.normalize && warning.contains("tokenizer"), "{model}: {warning}");
+        let [warning] = &embedder.warnings[..] else {
+            panic!("{model}: {:?}", embedder.warnings)
+        };
+        assert!(
+            embedder.config.normalize && warning.contains("tokenizer"),
+            "{model}: {warning}"
+        );
         let golden = Golden::read(&golden(&format!("models/{model}/golden.safetensors")));
         let mut found = rows(&embedder.encoder, &golden);
         for row in found.chunks_exact_mut(embedder.encoder.cols()) {
@@ -247,12 +327,22 @@ fn vectors_are_those_of_the_folder() {
 fn scores_are_those_of_the_folder() {
     let file = converted("xlm_roberta_reranker", "bert", BERT, 4);
     let loaded = opened("gguf-reranker", &file, None).expect("a reranker");
-    let TaskModel::Rerank(reranker) = &loaded else { panic!("{:?}", loaded.task()) };
+    let TaskModel::Rerank(reranker) = &loaded else {
+        panic!("{:?}", loaded.task())
+    };
     let golden = Golden::read(&golden("models/xlm_roberta_reranker/golden.safetensors"));
-    let found: Vec<f32> = rows(&reranker.encoder, &golden).into_iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect();
+    let found: Vec<f32> = rows(&reranker.encoder, &golden)
+        .into_iter()
+        .map(|x| 1.0 / (1.0 + (-x).exp()))
+        .collect();
     let expected = golden.floats("score");
-    assert!(relative_l2(&found, &expected) < LIMIT, "{found:?} {expected:?}");
-    let error = opened("gguf-reranker-embed", &file, Some(Task::Embed)).err().expect("a refusal");
+    assert!(
+        relative_l2(&found, &expected) < LIMIT,
+        "{found:?} {expected:?}"
+    );
+    let error = opened("gguf-reranker-embed", &file, Some(Task::Embed))
+        .err()
+        .expect("a refusal");
     assert!(error.to_string().contains("rerank"), "{error}");
 }
 
@@ -262,31 +352,50 @@ fn words_of_a_file_become_its_vectors() {
     let mut file = converted("bert", "bert", BERT, 1);
     with_words(&mut file);
     let mut loaded = opened("gguf-words", &file, Some(Task::Embed)).expect("an embedder");
-    let TaskModel::Embed(embedder) = &mut loaded else { panic!("not an embedder") };
-    let ids = embedder.text.tokenizer().and_then(|t| t.encode_text("The seas", 16)).expect("ids");
+    let TaskModel::Embed(embedder) = &mut loaded else {
+        panic!("not an embedder")
+    };
+    let ids = embedder
+        .text
+        .tokenizer()
+        .and_then(|t| t.encode_text("The seas", 16))
+        .expect("ids");
     assert_eq!(ids, [2, 4, 5, 6, 3]);
     let texts = vec!["The seas".to_string()];
     let abort = jerboa::hub::AbortFlag::new();
-    let found = block_on(embedder.embed(&texts, &Default::default(), &abort, |_, _| {})).expect("a vector");
+    let found =
+        block_on(embedder.embed(&texts, &Default::default(), &abort, |_, _| {})).expect("a vector");
     let length = found[0].iter().map(|v| v * v).sum::<f32>();
     assert!((length - 1.0).abs() < 1e-5, "{length}");
-    let tokens = EncoderInput { ids, types: Vec::new(), skip: 0 };
-    let plain = block_on(async { embedder.encoder.submit(&[&tokens])?.wait().await }).expect("a vector");
+    let tokens = EncoderInput {
+        ids,
+        types: Vec::new(),
+        skip: 0,
+    };
+    let plain =
+        block_on(async { embedder.encoder.submit(&[&tokens])?.wait().await }).expect("a vector");
     let length = plain.iter().map(|v| v * v).sum::<f32>().sqrt();
     let plain: Vec<f32> = plain.iter().map(|v| v / length).collect();
     assert!(relative_l2(&found[0], &plain) < 1e-5);
 }
 
-/// A task that a file cannot do is refused by name, and never dropped. On the stack that a program's first thread has.
+/// A task that a file cannot do is refused by name, and never dropped. On the stack that a
+/// program's first thread has.
 #[test]
 fn tasks_of_files_are_done_or_refused() {
     let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(tasks);
-    thread.expect("a thread").join().expect("every task is done or refused");
+    thread
+        .expect("a thread")
+        .join()
+        .expect("every task is done or refused");
 }
 
 fn tasks() {
     let refusal = |name: &str, file: &GgufFile, task: Task| {
-        opened(name, file, Some(task)).err().unwrap_or_else(|| panic!("{name}: no refusal")).to_string()
+        opened(name, file, Some(task))
+            .err()
+            .unwrap_or_else(|| panic!("{name}: no refusal"))
+            .to_string()
     };
     let bert = converted("bert", "bert", BERT, 1);
     let message = refusal("gguf-generate", &bert, Task::Generate);
@@ -295,17 +404,34 @@ fn tasks() {
     let folder = Folder::new("gguf-beside");
     folder.copy("models/bert/config.json", "config.json");
     folder.write("model-Q8_0.gguf", bert.bytes());
-    let device = DeviceOptions { f16: false, ..DeviceOptions::default() };
-    assert_eq!(load(&folder.0, None, &device, RunOptions::default()).expect("a model").task(), Task::Embed);
+    let device = DeviceOptions {
+        f16: false,
+        ..DeviceOptions::default()
+    };
+    assert_eq!(
+        load(&folder.0, None, &device, RunOptions::default())
+            .expect("a model")
+            .task(),
+        Task::Embed
+    );
     let message = refusal("gguf-transcribe", &bert, Task::Transcribe);
     assert!(message.contains("transcribe"), "{message}");
     // Without a pooling a decoder generates, and embeds by its last token where that is asked.
     let mut qwen = converted("qwen3_embedding", "qwen3", QWEN3, 3);
     qwen.set("qwen3.pooling_type", MetadataValue::Int(0));
-    assert_eq!(opened("gguf-decoder", &qwen, None).expect("a model").task(), Task::Generate);
+    assert_eq!(
+        opened("gguf-decoder", &qwen, None).expect("a model").task(),
+        Task::Generate
+    );
     let loaded = opened("gguf-decoder-embed", &qwen, Some(Task::Embed)).expect("an embedder");
     assert_eq!(loaded.task(), Task::Embed);
-    assert!(loaded.info()["warnings"].to_string().contains("qwen3.pooling_type"), "{}", loaded.info()["warnings"]);
+    assert!(
+        loaded.info()["warnings"]
+            .to_string()
+            .contains("qwen3.pooling_type"),
+        "{}",
+        loaded.info()["warnings"]
+    );
     qwen.set("qwen3.attention.causal", MetadataValue::Bool(false));
     let message = refusal("gguf-both-ways", &qwen, Task::Embed);
     assert!(message.contains("attention.causal"), "{message}");

@@ -10,8 +10,9 @@ use jerboa_tests::golden::{golden, load_encoder};
 use pollster::block_on;
 use serde_json::{Value, json};
 
-const WORDS: &[&str] =
-    &["red", "green", "blue", "sky", "grass", "is", "what", "colour", "the", "Judge", "Query", "user"];
+const WORDS: &[&str] = &[
+    "red", "green", "blue", "sky", "grass", "is", "what", "colour", "the", "Judge", "Query", "user",
+];
 
 /// A tokenizer of whole words: those of `WORDS` from 10 on, `no` 77, `yes` 201.
 fn tokenizer() -> Value {
@@ -19,7 +20,8 @@ fn tokenizer() -> Value {
     for (i, word) in WORDS.iter().enumerate() {
         vocab[*word] = json!(10 + i);
     }
-    let special = |token: &str, kind: u32| json!({ "SpecialToken": { "id": token, "type_id": kind } });
+    let special =
+        |token: &str, kind: u32| json!({ "SpecialToken": { "id": token, "type_id": kind } });
     let sequence = |name: &str, kind: u32| json!({ "Sequence": { "id": name, "type_id": kind } });
     json!({
         "version": "1.0",
@@ -42,7 +44,10 @@ fn tokenizer() -> Value {
 
 fn folder(name: &str, change: impl Fn(&mut Value)) -> Folder {
     let folder = Folder::new(&format!("{name}-with-words"));
-    folder.copy(&format!("models/{name}/model.safetensors"), "model.safetensors");
+    folder.copy(
+        &format!("models/{name}/model.safetensors"),
+        "model.safetensors",
+    );
     let config = std::fs::read(golden(&format!("models/{name}/config.json"))).expect("config.json");
     let mut config: Value = serde_json::from_slice(&config).expect("config.json");
     change(&mut config);
@@ -52,7 +57,10 @@ fn folder(name: &str, change: impl Fn(&mut Value)) -> Folder {
 }
 
 fn exact() -> DeviceOptions {
-    DeviceOptions { f16: false, ..DeviceOptions::default() }
+    DeviceOptions {
+        f16: false,
+        ..DeviceOptions::default()
+    }
 }
 
 fn reranker(folder: &Folder, task: Option<Task>) -> Reranker {
@@ -76,7 +84,13 @@ fn scores(
 /// What the model gives for tokens that are given by hand.
 fn by_hand(name: &str, head: &EncoderHead, texts: &[EncoderInput]) -> Vec<f32> {
     let path = golden(&format!("models/{name}"));
-    let encoder = load_encoder(jerboa_tests::open(&exact()), &path, head, RunOptions::default()).expect(name);
+    let encoder = load_encoder(
+        jerboa_tests::open(&exact()),
+        &path,
+        head,
+        RunOptions::default(),
+    )
+    .expect(name);
     let texts: Vec<&EncoderInput> = texts.iter().collect();
     block_on(async { encoder.submit(&texts)?.wait().await }).expect("scores")
 }
@@ -86,13 +100,21 @@ fn sigmoid(x: f32) -> f32 {
 }
 
 fn assert_near(found: &[f32], expected: &[f32]) {
-    let near = found.len() == expected.len() && found.iter().zip(expected).all(|(f, e)| (f - e).abs() < 1e-5);
+    let near = found.len() == expected.len()
+        && found
+            .iter()
+            .zip(expected)
+            .all(|(f, e)| (f - e).abs() < 1e-5);
     assert!(near, "{found:?} {expected:?}");
 }
 
 #[test]
 fn pairs_have_their_kinds_and_scores_their_activation() {
-    let pair = |ids: &[u32], types: &[u32]| EncoderInput { ids: ids.to_vec(), types: types.to_vec(), skip: 0 };
+    let pair = |ids: &[u32], types: &[u32]| EncoderInput {
+        ids: ids.to_vec(),
+        types: types.to_vec(),
+        skip: 0,
+    };
     let texts = [
         pair(&[1, 16, 17, 2, 13, 15, 12, 2], &[0, 0, 0, 0, 1, 1, 1, 1]),
         pair(&[1, 16, 17, 2, 14, 2], &[0, 0, 0, 0, 1, 1]),
@@ -101,18 +123,44 @@ fn pairs_have_their_kinds_and_scores_their_activation() {
     let squeezed: Vec<f32> = raw.iter().map(|x| sigmoid(*x)).collect();
     let documents = ["sky is blue", "grass"];
     let mut model = reranker(&folder("bert_reranker", |_| {}), None);
-    assert_near(&scores(&mut model, "what colour", &documents, None).expect("scores"), &squeezed);
-    let refused = scores(&mut model, "what colour", &documents, Some("judge")).expect_err("no instruction");
+    assert_near(
+        &scores(&mut model, "what colour", &documents, None).expect("scores"),
+        &squeezed,
+    );
+    let refused =
+        scores(&mut model, "what colour", &documents, Some("judge")).expect_err("no instruction");
     assert_eq!(refused.code(), "request");
     let identity = json!({ "activation_fn": "torch.nn.modules.linear.Identity" });
-    let plain = folder("bert_reranker", |c| c["sentence_transformers"] = identity.clone());
-    assert_near(&scores(&mut reranker(&plain, None), "what colour", &documents, None).expect("scores"), &raw);
+    let plain = folder("bert_reranker", |c| {
+        c["sentence_transformers"] = identity.clone();
+    });
+    assert_near(
+        &scores(&mut reranker(&plain, None), "what colour", &documents, None).expect("scores"),
+        &raw,
+    );
     // Too long for the table of 64 positions: the longer text is cut.
     let long = "red ".repeat(200);
     let cut = scores(&mut model, "what colour", &[long.as_str()], None).expect("scores");
-    assert_near(&cut, &scores(&mut model, "what colour", &["red ".repeat(59).as_str()], None).expect("scores"));
-    let two = folder("bert_reranker", |c| c["id2label"] = json!({ "0": "a", "1": "b" }));
-    assert_eq!(load(&two.0, None, &exact(), RunOptions::default()).err().expect("two labels").code(), "shape");
+    assert_near(
+        &cut,
+        &scores(
+            &mut model,
+            "what colour",
+            &["red ".repeat(59).as_str()],
+            None,
+        )
+        .expect("scores"),
+    );
+    let two = folder("bert_reranker", |c| {
+        c["id2label"] = json!({ "0": "a", "1": "b" });
+    });
+    assert_eq!(
+        load(&two.0, None, &exact(), RunOptions::default())
+            .err()
+            .expect("two labels")
+            .code(),
+        "shape"
+    );
 }
 
 #[test]
@@ -120,8 +168,17 @@ fn a_decoder_is_asked_and_its_answers_are_compared() {
     let folder = folder("qwen3_reranker", |_| {});
     let mut model = reranker(&folder, Some(Task::Rerank));
     let found = scores(&mut model, "what colour", &["sky is blue", "grass"], None).expect("scores");
-    assert!(found.iter().all(|s| *s > 0.0 && *s < 1.0) && found[0] != found[1], "{found:?}");
-    let instructed = scores(&mut model, "what colour", &["sky is blue"], Some("what is the colour")).expect("scores");
+    assert!(
+        found.iter().all(|s| *s > 0.0 && *s < 1.0) && found[0] != found[1],
+        "{found:?}"
+    );
+    let instructed = scores(
+        &mut model,
+        "what colour",
+        &["sky is blue"],
+        Some("what is the colour"),
+    )
+    .expect("scores");
     assert_ne!(instructed[0], found[0]);
     let question = |document: &str| {
         let text = format!(
@@ -130,10 +187,28 @@ fn a_decoder_is_asked_and_its_answers_are_compared() {
              a web search query, retrieve relevant passages that answer the query\n<Query>: what colour\n<Document>: \
              {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
         );
-        let ids = model.text.tokenizer().expect("a tokenizer").encode(&text, false).expect("ids");
-        EncoderInput { ids, ..EncoderInput::default() }
+        let ids = model
+            .text
+            .tokenizer()
+            .expect("a tokenizer")
+            .encode(&text, false)
+            .expect("ids");
+        EncoderInput {
+            ids,
+            ..EncoderInput::default()
+        }
     };
-    let head = EncoderHead::LogitDifference { yes: 201, no: Some(77) };
-    let expected = by_hand("qwen3_reranker", &head, &[question("sky is blue"), question("grass")]);
-    assert_near(&found, &expected.iter().map(|x| sigmoid(*x)).collect::<Vec<_>>());
+    let head = EncoderHead::LogitDifference {
+        yes: 201,
+        no: Some(77),
+    };
+    let expected = by_hand(
+        "qwen3_reranker",
+        &head,
+        &[question("sky is blue"), question("grass")],
+    );
+    assert_near(
+        &found,
+        &expected.iter().map(|x| sigmoid(*x)).collect::<Vec<_>>(),
+    );
 }

@@ -19,14 +19,30 @@ fn checkpoints_say_how_they_pool() {
         ("bert", Pooling::Mean, vec![]),
         ("xlm_roberta_cls", Pooling::First, vec![]),
         ("qwen3_embedding", Pooling::Last, vec![]),
-        ("embeddinggemma", Pooling::Mean, vec![("2_Dense", 48, 96), ("3_Dense", 96, 48)]),
+        (
+            "embeddinggemma",
+            Pooling::Mean,
+            vec![("2_Dense", 48, 96), ("3_Dense", 96, 48)],
+        ),
     ] {
-        let config = read(&golden(&format!("models/{name}"))).expect(name).expect("modules.json");
-        let layers: Vec<(&str, usize, usize)> =
-            config.dense.iter().map(|d| (d.path.as_str(), d.inputs, d.outputs)).collect();
-        assert_eq!((config.pooling, config.normalize, layers), (pooling, true, dense), "{name}");
+        let config = read(&golden(&format!("models/{name}")))
+            .expect(name)
+            .expect("modules.json");
+        let layers: Vec<(&str, usize, usize)> = config
+            .dense
+            .iter()
+            .map(|d| (d.path.as_str(), d.inputs, d.outputs))
+            .collect();
+        assert_eq!(
+            (config.pooling, config.normalize, layers),
+            (pooling, true, dense),
+            "{name}"
+        );
     }
-    assert_eq!(read(&golden("models/bert_reranker")).expect("no modules.json"), None);
+    assert_eq!(
+        read(&golden("models/bert_reranker")).expect("no modules.json"),
+        None
+    );
 }
 
 /// A folder with modules of these types, each with its settings.
@@ -46,25 +62,40 @@ fn folder(name: &str, modules: &[(&str, Value)]) -> Folder {
 
 #[test]
 fn new_spellings_prompts_and_lengths_are_read() {
-    let dense =
-        json!({ "in_features": 8, "out_features": 4, "activation_function": "torch.nn.modules.activation.GELU" });
+    let dense = json!({ "in_features": 8, "out_features": 4, "activation_function": "torch.nn.modules.activation.GELU" });
     let pooling = json!({ "embedding_dimension": 8, "pooling_mode": "weightedmean", "include_prompt": false });
-    let modules = [("Transformer", json!({})), ("Pooling", pooling), ("Dense", dense), ("Normalize", json!({}))];
+    let modules = [
+        ("Transformer", json!({})),
+        ("Pooling", pooling),
+        ("Dense", dense),
+        ("Normalize", json!({})),
+    ];
     let folder = folder("spellings", &modules);
-    folder.write("sentence_bert_config.json", json!({ "max_seq_length": 77, "do_lower_case": true }).to_string());
-    let prompts =
-        json!({ "prompts": { "query": "q: ", "passage": "p: ", "sts": "s: " }, "default_prompt_name": "sts" });
+    folder.write(
+        "sentence_bert_config.json",
+        json!({ "max_seq_length": 77, "do_lower_case": true }).to_string(),
+    );
+    let prompts = json!({ "prompts": { "query": "q: ", "passage": "p: ", "sts": "s: " }, "default_prompt_name": "sts" });
     folder.write("config_sentence_transformers.json", prompts.to_string());
     let config = read(&folder.0).expect("readable").expect("modules.json");
-    assert_eq!((config.pooling, config.include_prompt, config.normalize), (Pooling::Weighted, false, true));
-    assert_eq!((config.dense[0].act, config.dense[0].bias), (Activation::Gelu, true));
+    assert_eq!(
+        (config.pooling, config.include_prompt, config.normalize),
+        (Pooling::Weighted, false, true)
+    );
+    assert_eq!(
+        (config.dense[0].act, config.dense[0].bias),
+        (Activation::Gelu, true)
+    );
     assert_eq!((config.max_length, config.lower_case), (Some(77), true));
     let prompt = |task, prompt| config.prompt(task, prompt).expect("a prompt").to_string();
     assert_eq!(prompt(None, None), "s: ");
     assert_eq!(prompt(Some("query"), None), "q: ");
     assert_eq!(prompt(Some("document"), None), "p: ");
     assert_eq!(prompt(Some("query"), Some("mine: ")), "mine: ");
-    let error = config.prompt(Some("clustering"), None).expect_err("unknown").to_string();
+    let error = config
+        .prompt(Some("clustering"), None)
+        .expect_err("unknown")
+        .to_string();
     assert!(error.contains("passage, query, sts"), "{error}");
 }
 
@@ -74,9 +105,25 @@ fn what_does_not_run_is_refused_by_name() {
     let dense = json!({ "in_features": 8, "out_features": 4, "use_residual": true });
     for (name, modules, word) in [
         ("two", vec![("Pooling", both)], "several modes"),
-        ("residual", vec![("Pooling", json!({})), ("Dense", dense)], "use_residual"),
-        ("lstm", vec![("LSTM", json!({})), ("Pooling", json!({}))], "LSTM"),
-        ("late", vec![("Pooling", json!({})), ("Normalize", json!({})), ("Dense", json!({}))], "after Normalize"),
+        (
+            "residual",
+            vec![("Pooling", json!({})), ("Dense", dense)],
+            "use_residual",
+        ),
+        (
+            "lstm",
+            vec![("LSTM", json!({})), ("Pooling", json!({}))],
+            "LSTM",
+        ),
+        (
+            "late",
+            vec![
+                ("Pooling", json!({})),
+                ("Normalize", json!({})),
+                ("Dense", json!({})),
+            ],
+            "after Normalize",
+        ),
     ] {
         let error = read(&folder(name, &modules).0).expect_err(name);
         assert_eq!(error.code(), "unsupported_option");
@@ -85,15 +132,27 @@ fn what_does_not_run_is_refused_by_name() {
     let broken = folder("broken", &[("Pooling", json!({}))]);
     broken.write("modules.json", "[{");
     assert_eq!(read(&broken.0).expect_err("no JSON").code(), "config");
-    let empty = folder("empty", &[("Pooling", json!({})), ("Dense", json!({ "in_features": 0 }))]);
+    let empty = folder(
+        "empty",
+        &[
+            ("Pooling", json!({})),
+            ("Dense", json!({ "in_features": 0 })),
+        ],
+    );
     assert_eq!(read(&empty.0).expect_err("a count").code(), "config");
 }
 
-/// On a stack as a program's first thread has it: without optimisation the frames of a load take more than a test's thread has.
+/// On a stack as a program's first thread has it: without optimisation the frames of a load take
+/// more than a test's thread has.
 #[test]
 fn a_folder_is_loaded_for_what_it_is() {
-    let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(load_folders).expect("a thread");
-    thread.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause));
+    let thread = std::thread::Builder::new()
+        .stack_size(8 << 20)
+        .spawn(load_folders)
+        .expect("a thread");
+    thread
+        .join()
+        .unwrap_or_else(|cause| std::panic::resume_unwind(cause));
 }
 
 fn load_folders() {
@@ -105,8 +164,12 @@ fn load_folders() {
         ("models/xlm_roberta_reranker", "rerank"),
         ("models/qwen3", "generate"),
     ] {
-        let device = DeviceOptions { f16: false, ..DeviceOptions::default() };
-        let model = load(&golden(name), None, &device, RunOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let device = DeviceOptions {
+            f16: false,
+            ..DeviceOptions::default()
+        };
+        let model = load(&golden(name), None, &device, RunOptions::default())
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(model.task().name(), task, "{name}");
         assert_eq!(model.info()["task"], json!(task), "{name}");
         assert_eq!(model.info()["precision"], json!("stored"), "{name}");

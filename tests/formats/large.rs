@@ -14,12 +14,29 @@ use std::path::Path;
 fn load(folder: &Path, gguf: Option<&str>, buffers: Option<u64>, weights: Option<u64>) -> Session {
     block_on(async {
         let model = ModelRef::parse(&folder.to_string_lossy())?;
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+        let source = Source::open(
+            &model,
+            &HubOptions::default(),
+            AbortFlag::new(),
+            Progress::silent(),
+        )
+        .await?;
         let files = ModelFiles::open(&source, gguf).await?;
-        let device = DeviceOptions { f16: false, max_buffer_size: buffers, ..DeviceOptions::default() };
-        let overrides = PrecisionOptions { kv_type: Some(Kv::F32), ..PrecisionOptions::default() };
-        let options =
-            RunOptions { max_context: Some(64), max_weight_buffer: weights, overrides, ..RunOptions::default() };
+        let device = DeviceOptions {
+            f16: false,
+            max_buffer_size: buffers,
+            ..DeviceOptions::default()
+        };
+        let overrides = PrecisionOptions {
+            kv_type: Some(Kv::F32),
+            ..PrecisionOptions::default()
+        };
+        let options = RunOptions {
+            max_context: Some(64),
+            max_weight_buffer: weights,
+            overrides,
+            ..RunOptions::default()
+        };
         Session::load_files(open(&device), &source, files, options).await
     })
     .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
@@ -27,7 +44,11 @@ fn load(folder: &Path, gguf: Option<&str>, buffers: Option<u64>, weights: Option
 
 /// Matrices that lie in several buffers, tables left out.
 fn cut_matrices(model: &Session) -> usize {
-    model.weights.values().filter(|w| w.kind == WeightKind::Matrix && w.shards.len() > 1).count()
+    model
+        .weights
+        .values()
+        .filter(|w| w.kind == WeightKind::Matrix && w.shards.len() > 1)
+        .count()
 }
 
 #[test]
@@ -48,27 +69,44 @@ fn cut_matrices_of_each_encoding_give_the_reference_logits() {
         ("quant/gguf_tq2_0", Some("model.gguf")),
     ] {
         let expected = Golden::read(&golden(&format!("{name}/golden.safetensors")));
-        let (ids, logits) = (expected.ids("input_ids"), expected.floats("logits"));
+        let ids = expected.ids("input_ids");
+        let logits = expected.floats("logits");
+
         let mut model = load(&golden(name), gguf, None, Some(2048));
         assert!(cut_matrices(&model) > 0, "{name}: nothing was cut");
         let found = block_on(model.all_rows(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let (error, cut) = (relative_l2(&found, &logits), cut_matrices(&model));
+        let error = relative_l2(&found, &logits);
+        let cut = cut_matrices(&model);
+
         println!("{name}: {cut} matrices in several buffers, {error:e}");
         assert!(error < 2e-4, "{name}: {error:e}");
     }
 }
 
-/// An expert's rows lie in one buffer; what its row picks may lie in several, for few rows and for many.
+/// An expert's rows lie in one buffer; what its row picks may lie in several, for few rows and for
+/// many.
 #[test]
 fn experts_in_several_buffers_give_the_reference_logits() {
-    for (name, gguf) in [("models/mixtral", None), ("quant/gguf_mixtral", Some("model.gguf"))] {
+    for (name, gguf) in [
+        ("models/mixtral", None),
+        ("quant/gguf_mixtral", Some("model.gguf")),
+    ] {
         let expected = Golden::read(&golden(&format!("{name}/golden.safetensors")));
-        let (ids, logits) = (expected.ids("input_ids"), expected.floats("logits"));
+        let ids = expected.ids("input_ids");
+        let logits = expected.floats("logits");
+
         let mut model = load(&golden(name), gguf, None, Some(5000));
-        let experts =
-            |w: &&jerboa::plan::WeightPlan| matches!(w.kind, WeightKind::Experts { .. }) && w.shards.len() > 1;
-        assert!(model.weights.values().filter(experts).count() > 1, "{name}: nothing was cut");
-        let error = relative_l2(&block_on(model.all_rows(&ids, false)).expect("logits"), &logits);
+        let experts = |w: &&jerboa::plan::WeightPlan| {
+            matches!(w.kind, WeightKind::Experts { .. }) && w.shards.len() > 1
+        };
+        assert!(
+            model.weights.values().filter(experts).count() > 1,
+            "{name}: nothing was cut"
+        );
+        let error = relative_l2(
+            &block_on(model.all_rows(&ids, false)).expect("logits"),
+            &logits,
+        );
         assert!(error < 2e-4, "{name}: {error:e}");
         let mut found = Vec::new();
         for (pos, id) in ids.iter().enumerate() {
@@ -80,20 +118,26 @@ fn experts_in_several_buffers_give_the_reference_logits() {
     }
 }
 
-/// Rows and columns of the table: 402,653,184 bytes of halves, more rows than a grid has in one dimension.
+/// Rows and columns of the table: 402,653,184 bytes of halves, more rows than a grid has in one
+/// dimension.
 const ROWS: usize = 131_072;
 const COLS: usize = 1_536;
 
 /// A prime beyond the number of rows: each row begins at a place of its own.
 const PLACES: usize = 131_101;
 
-/// An f16 number of about ±0.02 for each element of the table. A row is a piece of one stretch of numbers, no two the same: 400 MB
-/// of their own would take longer to make than to load.
+/// An f16 number of about ±0.02 for each element of the table. A row is a piece of one stretch of
+/// numbers, no two the same: 400 MB of their own would take longer to make than to load.
 struct Table(Vec<u16>);
 
 impl Table {
     fn new() -> Self {
-        Self(random(1, PLACES + COLS).into_iter().map(|v| half::f16::from_f32(v * 0.02).to_bits()).collect())
+        Self(
+            random(1, PLACES + COLS)
+                .into_iter()
+                .map(|v| half::f16::from_f32(v * 0.02).to_bits())
+                .collect(),
+        )
     }
 
     fn row(&self, row: usize) -> &[u16] {
@@ -126,14 +170,20 @@ fn write_large(folder: &Path, table: &Table) -> std::io::Result<()> {
         tensors.push((format!("{layer}.{name}.weight"), shape));
     }
     tensors.push(("model.norm.weight".into(), vec![COLS]));
-    let (mut header, mut at) = (serde_json::Map::new(), 0);
+    let mut header = serde_json::Map::new();
+    let mut at = 0;
+
     for (name, shape) in &tensors {
         let end = at + 2 * shape.iter().product::<usize>();
-        header.insert(name.clone(), serde_json::json!({"dtype": "F16", "shape": shape, "data_offsets": [at, end]}));
+        header.insert(
+            name.clone(),
+            serde_json::json!({"dtype": "F16", "shape": shape, "data_offsets": [at, end]}),
+        );
         at = end;
     }
     let header = serde_json::Value::Object(header).to_string();
-    let mut file = std::io::BufWriter::new(std::fs::File::create(folder.join("model.safetensors"))?);
+    let mut file =
+        std::io::BufWriter::new(std::fs::File::create(folder.join("model.safetensors"))?);
     file.write_all(&(header.len() as u64).to_le_bytes())?;
     file.write_all(header.as_bytes())?;
     for row in 0..ROWS {
@@ -142,7 +192,10 @@ fn write_large(folder: &Path, table: &Table) -> std::io::Result<()> {
     for (i, (_, shape)) in tensors.iter().enumerate().skip(1) {
         let about = if shape.len() == 1 { 1.0 } else { 0.0 };
         let values = random(900 + i as u64, shape.iter().product());
-        let halves: Vec<u16> = values.into_iter().map(|v| half::f16::from_f32(v * 0.03 + about).to_bits()).collect();
+        let halves: Vec<u16> = values
+            .into_iter()
+            .map(|v| half::f16::from_f32(v * 0.03 + about).to_bits())
+            .collect();
         file.write_all(bytemuck::cast_slice(&halves))?;
     }
     file.flush()
@@ -150,7 +203,8 @@ fn write_large(folder: &Path, table: &Table) -> std::io::Result<()> {
 
 #[test]
 fn a_tensor_of_400_mb_in_buffers_of_128_mib_gives_the_same_logits() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("large-{}", std::process::id()));
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("large-{}", std::process::id()));
     let table = Table::new();
     write_large(&folder, &table).expect("room for 400 MB");
     // The first and last rows of runs among them.
@@ -159,8 +213,16 @@ fn a_tensor_of_400_mb_in_buffers_of_128_mib_gives_the_same_logits() {
         .into_iter()
         .map(|limit| {
             let mut model = load(&folder, None, Some(limit), None);
-            let runs = model.weights.values().map(|w| w.shards.len()).max().unwrap_or(0);
-            assert!(runs * limit as usize >= ROWS * COLS * 2, "{runs} buffers of {limit}");
+            let runs = model
+                .weights
+                .values()
+                .map(|w| w.shards.len())
+                .max()
+                .unwrap_or(0);
+            assert!(
+                runs * limit as usize >= ROWS * COLS * 2,
+                "{runs} buffers of {limit}"
+            );
             block_on(async {
                 let hidden = model.all_rows(&ids, true).await?;
                 model.prefill(&ids, 0).await?;
@@ -171,8 +233,14 @@ fn a_tensor_of_400_mb_in_buffers_of_128_mib_gives_the_same_logits() {
         .collect();
     std::fs::remove_dir_all(&folder).expect("removed");
     for (runs, hidden, logits) in &found {
-        assert!(relative_l2(hidden, &found[0].1) < 1e-6, "{runs} buffers: hidden states");
-        assert!(relative_l2(logits, &found[0].2) < 1e-6, "{runs} buffers: logits");
+        assert!(
+            relative_l2(hidden, &found[0].1) < 1e-6,
+            "{runs} buffers: hidden states"
+        );
+        assert!(
+            relative_l2(logits, &found[0].2) < 1e-6,
+            "{runs} buffers: logits"
+        );
         // The head as a product in f64 of the last hidden state, for rows all over the table.
         let last = &hidden[hidden.len() - COLS..];
         for row in (0..ROWS).step_by(4_999).chain(ids.map(|id| id as usize)) {
@@ -182,7 +250,10 @@ fn a_tensor_of_400_mb_in_buffers_of_128_mib_gives_the_same_logits() {
                 .zip(last)
                 .map(|(w, x)| f64::from(half::f16::from_bits(*w).to_f32()) * f64::from(*x))
                 .sum();
-            assert!((product - f64::from(logits[row])).abs() < 1e-4, "{runs} buffers, row {row}: {product}");
+            assert!(
+                (product - f64::from(logits[row])).abs() < 1e-4,
+                "{runs} buffers, row {row}: {product}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Weight encodings and containers against independent decoders (tests/golden/scripts/make_quant.py).
+//! Weight encodings and containers against independent decoders
+//! (tests/golden/scripts/make_quant.py).
 
 mod exact;
 mod families;

@@ -2,7 +2,9 @@
 
 use jerboa::arch::{find_gguf, find_mlc};
 use jerboa::exec::{ModelFiles, RunOptions, Session};
-use jerboa::format::{Checkpoint, CheckpointFile, Dtype, TensorInfo, check_parts, detect, gguf, mlc};
+use jerboa::format::{
+    Checkpoint, CheckpointFile, Dtype, TensorInfo, check_parts, detect, gguf, mlc,
+};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::{Error, Result};
@@ -31,7 +33,14 @@ fn pair(key: &str, kind: u32, value: &[u8]) -> Vec<u8> {
 fn tensor(name: &str, dims: &[u64], kind: u32, offset: u64) -> Vec<u8> {
     let dims_bytes: Vec<u8> = dims.iter().flat_map(|d| d.to_le_bytes()).collect();
     let count = (dims.len() as u32).to_le_bytes();
-    [text(name), count.to_vec(), dims_bytes, kind.to_le_bytes().to_vec(), offset.to_le_bytes().to_vec()].concat()
+    [
+        text(name),
+        count.to_vec(),
+        dims_bytes,
+        kind.to_le_bytes().to_vec(),
+        offset.to_le_bytes().to_vec(),
+    ]
+    .concat()
 }
 
 fn gguf_error(file: &[u8]) -> String {
@@ -43,7 +52,8 @@ fn gguf_error(file: &[u8]) -> String {
 
 #[test]
 fn gguf_errors() {
-    let array = |kind: u32, n: u64| [kind.to_le_bytes().to_vec(), n.to_le_bytes().to_vec()].concat();
+    let array =
+        |kind: u32, n: u64| [kind.to_le_bytes().to_vec(), n.to_le_bytes().to_vec()].concat();
     let mut counts = b"GGUF\x03\0\0\0".to_vec();
     counts.extend(u64::MAX.to_le_bytes());
     counts.extend(0u64.to_le_bytes());
@@ -56,28 +66,71 @@ fn gguf_errors() {
         (header(3u32.swap_bytes(), &[], &[]), "big-endian"),
         (counts, "claims 18446744073709551615 tensors"),
         (header(3, &[pair("k", 77, &[])], &[]), "unknown type 77"),
-        (header(3, &[pair("k", 9, &array(9, 1))], &[]), "array of the unsupported type 9"),
-        (header(3, &[pair("k", 9, &array(0, u64::MAX))], &[]), "claims 18446744073709551615 elements"),
-        (header(3, &[pair("k", 9, &array(8, 1 << 20))], &[]), "cut off"),
-        (header(3, &[pair("k", 8, &u64::MAX.to_le_bytes())], &[]), "claims 18446744073709551615 bytes"),
+        (
+            header(3, &[pair("k", 9, &array(9, 1))], &[]),
+            "array of the unsupported type 9",
+        ),
+        (
+            header(3, &[pair("k", 9, &array(0, u64::MAX))], &[]),
+            "claims 18446744073709551615 elements",
+        ),
+        (
+            header(3, &[pair("k", 9, &array(8, 1 << 20))], &[]),
+            "cut off",
+        ),
+        (
+            header(3, &[pair("k", 8, &u64::MAX.to_le_bytes())], &[]),
+            "claims 18446744073709551615 bytes",
+        ),
         (header(3, &[twice.clone(), twice], &[]), "occurs twice"),
         (header(3, &[align(0)], &[]), "alignment is 0"),
         (header(3, &[align(48)], &[]), "alignment is 48"),
-        (header(3, &[pair("general.alignment", 7, &[1])], &[]), "alignment is not an integer"),
-        (header(3, &[], &[tensor("t", &[1; 5], 0, 0)]), "5 dimensions"),
-        (header(3, &[], &[tensor("t", &[0], 0, 0)]), "is empty or has too many elements"),
-        (header(3, &[], &[tensor("t", &[1 << 40, 1 << 40], 0, 0)]), "is empty or has too many elements"),
-        (header(3, &[], &[tensor("t", &[33], 2, 0)]), "not a multiple of the Q4_0 block size"),
-        (header(3, &[], &[tensor("t", &[1], 0, 8)]), "not at a multiple of 32"),
-        (header(3, &[], &[tensor("t", &[1 << 20], 0, 0)]), "ends beyond the file"),
-        (header(3, &[], &[tensor("t", &[1], 0, u64::MAX - 31)]), "ends beyond the file"),
-        (header(3, &[], &[tensor("t", &[1], 0, 0), tensor("u", &[1], 0, 0)]), "ends beyond the file"),
+        (
+            header(3, &[pair("general.alignment", 7, &[1])], &[]),
+            "alignment is not an integer",
+        ),
+        (
+            header(3, &[], &[tensor("t", &[1; 5], 0, 0)]),
+            "5 dimensions",
+        ),
+        (
+            header(3, &[], &[tensor("t", &[0], 0, 0)]),
+            "is empty or has too many elements",
+        ),
+        (
+            header(3, &[], &[tensor("t", &[1 << 40, 1 << 40], 0, 0)]),
+            "is empty or has too many elements",
+        ),
+        (
+            header(3, &[], &[tensor("t", &[33], 2, 0)]),
+            "not a multiple of the Q4_0 block size",
+        ),
+        (
+            header(3, &[], &[tensor("t", &[1], 0, 8)]),
+            "not at a multiple of 32",
+        ),
+        (
+            header(3, &[], &[tensor("t", &[1 << 20], 0, 0)]),
+            "ends beyond the file",
+        ),
+        (
+            header(3, &[], &[tensor("t", &[1], 0, u64::MAX - 31)]),
+            "ends beyond the file",
+        ),
+        (
+            header(3, &[], &[tensor("t", &[1], 0, 0), tensor("u", &[1], 0, 0)]),
+            "ends beyond the file",
+        ),
     ];
     for (file, expected) in cases {
         let message = gguf_error(&file);
         assert!(message.contains(expected), "{expected}: {message}");
     }
-    let mut overlap = header(3, &[], &[tensor("t", &[16], 0, 0), tensor("u", &[8], 0, 32)]);
+    let mut overlap = header(
+        3,
+        &[],
+        &[tensor("t", &[16], 0, 0), tensor("u", &[8], 0, 32)],
+    );
     overlap.resize(overlap.len().next_multiple_of(32) + 64, 0);
     assert!(gguf_error(&overlap).contains("overlaps"));
     let mut twice = header(3, &[], &[tensor("t", &[8], 0, 0), tensor("t", &[8], 0, 32)]);
@@ -92,32 +145,58 @@ fn gguf_refusals() {
     let open = |arch_name: &str, tensors: &[Vec<u8>]| {
         let mut file = header(3, &[arch(arch_name)], tensors);
         file.resize(file.len().next_multiple_of(32) + 4096, 0);
-        gguf::parse("x.gguf", &file, file.len() as u64).expect("valid").expect("whole")
+        gguf::parse("x.gguf", &file, file.len() as u64)
+            .expect("valid")
+            .expect("whole")
     };
     let gguf = open("qwen2", &[tensor("blk.0.attn_q.weight", &[32, 32], 40, 0)]);
     let weights = gguf.weights(find_gguf(&gguf).expect("mapped"));
-    let error = weights.get("model.layers.0.self_attn.q_proj.weight", "qwen2").expect_err("NVFP4");
-    assert!(matches!(&error, Error::UnsupportedEncoding { encoding, .. } if encoding == "NVFP4"), "{error}");
-    assert!(error.to_string().contains("Use a file with another quantization"), "{error}");
+    let error = weights
+        .get("model.layers.0.self_attn.q_proj.weight", "qwen2")
+        .expect_err("NVFP4");
+    assert!(
+        matches!(&error, Error::UnsupportedEncoding { encoding, .. } if encoding == "NVFP4"),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("Use a file with another quantization"),
+        "{error}"
+    );
     // Types that nobody has heard of are named by their number.
     let gguf = open("qwen2", &[tensor("blk.0.attn_q.weight", &[32, 32], 99, 0)]);
     let weights = gguf.weights(find_gguf(&gguf).expect("mapped"));
-    let error = weights.get("model.layers.0.self_attn.q_proj.weight", "qwen2").expect_err("type 99");
-    assert!(error.to_string().contains("stored as ggml type 99"), "{error}");
-    let error = weights.get("model.norm.weight", "qwen2").expect_err("absent");
+    let error = weights
+        .get("model.layers.0.self_attn.q_proj.weight", "qwen2")
+        .expect_err("type 99");
+    assert!(
+        error.to_string().contains("stored as ggml type 99"),
+        "{error}"
+    );
+    let error = weights
+        .get("model.norm.weight", "qwen2")
+        .expect_err("absent");
     assert_eq!(error.code(), "missing_tensor");
     let error = find_gguf(&open("mamba", &[])).expect_err("unmapped");
     assert!(error.to_string().contains("GGUF mamba"), "{error}");
     let gguf = open("llama", &[tensor("blk.0.attn_q.weight", &[32, 30], 0, 0)]);
     let weights = gguf.weights(find_gguf(&gguf).expect("mapped"));
-    let error = weights.get("model.layers.0.self_attn.q_proj.weight", "llama").expect_err("head count is missing");
+    let error = weights
+        .get("model.layers.0.self_attn.q_proj.weight", "llama")
+        .expect_err("head count is missing");
     assert!(error.to_string().contains("head_count"));
-    assert_eq!(open("llama", &[]).tokenizer().expect_err("no tokens").code(), "tokenizer");
+    assert_eq!(
+        open("llama", &[])
+            .tokenizer()
+            .expect_err("no tokens")
+            .code(),
+        "tokenizer"
+    );
 }
 
 fn shards(record: &Value) -> Result<()> {
-    let list =
-        json!({"metadata": {}, "records": [{"dataPath": "params_shard_0.bin", "nbytes": 64, "records": [record]}]});
+    let list = json!({"metadata": {}, "records": [{"dataPath": "params_shard_0.bin", "nbytes": 64, "records": [record]}]});
     mlc::parse_shards("ndarray-cache.json", &list.to_string()).map(|_| ())
 }
 
@@ -127,10 +206,22 @@ fn mlc_errors() {
     assert!(shards(&record("float16", json!([4, 8]), 64, 0)).is_ok());
     for (bad, expected) in [
         (record("float16", json!([4, 8]), 63, 0), "has 63 bytes"),
-        (record("float16", json!([4, 8]), 64, 1), "ends beyond its shard"),
-        (record("float16", json!([4, 8]), 64, u64::MAX), "ends beyond its shard"),
-        (record("complex64", json!([4, 8]), 64, 0), "unknown type complex64"),
-        (record("float16", json!([u32::MAX, u32::MAX, u32::MAX]), 64, 0), "has 64 bytes"),
+        (
+            record("float16", json!([4, 8]), 64, 1),
+            "ends beyond its shard",
+        ),
+        (
+            record("float16", json!([4, 8]), 64, u64::MAX),
+            "ends beyond its shard",
+        ),
+        (
+            record("complex64", json!([4, 8]), 64, 0),
+            "unknown type complex64",
+        ),
+        (
+            record("float16", json!([u32::MAX, u32::MAX, u32::MAX]), 64, 0),
+            "has 64 bytes",
+        ),
         (json!({"name": "p"}), "missing field"),
     ] {
         let message = shards(&bad).expect_err(expected).to_string();
@@ -139,9 +230,15 @@ fn mlc_errors() {
     for path in ["../x.bin", "/etc/x", "a/../../x"] {
         let list = json!({"records": [{"dataPath": path, "nbytes": 0, "records": []}]});
         let error = mlc::parse_shards("ndarray-cache.json", &list.to_string()).expect_err(path);
-        assert!(error.to_string().contains("leaves the repository"), "{error}");
+        assert!(
+            error.to_string().contains("leaves the repository"),
+            "{error}"
+        );
     }
-    assert_eq!(mlc::config("{}", find_mlc).expect_err("empty").code(), "config");
+    assert_eq!(
+        mlc::config("{}", find_mlc).expect_err("empty").code(),
+        "config"
+    );
 }
 
 /// Name, type and shape.
@@ -153,11 +250,20 @@ fn checkpoint(tensors: &[Tensor<'_>]) -> Checkpoint {
     let mut at = 0;
     for (name, dtype, shape) in tensors {
         let end = at + (shape.iter().product::<usize>() as u64 * dtype.bits()).div_ceil(8);
-        let info = TensorInfo { name: (*name).into(), dtype: *dtype, shape: shape.to_vec(), file: 0, range: at..end };
+        let info = TensorInfo {
+            name: (*name).into(),
+            dtype: *dtype,
+            shape: shape.to_vec(),
+            file: 0,
+            range: at..end,
+        };
         out.tensors.insert(info.name.clone(), info);
         at = end;
     }
-    out.files.push(CheckpointFile { name: "model.safetensors".into(), size: at });
+    out.files.push(CheckpointFile {
+        name: "model.safetensors".into(),
+        size: at,
+    });
     out
 }
 
@@ -173,8 +279,16 @@ fn quantised_tensors_that_do_not_fit() {
     let mlx = json!({"quantization": {"bits": 4, "group_size": 64}});
     let words: Tensor<'_> = ("m.qweight", I32, &[8, 32]);
     let cases: Vec<(Value, Vec<Tensor<'_>>, &str)> = vec![
-        (gptq("gptq", 4), vec![words], "Its 'scales' tensor is missing;"),
-        (gptq("gptq", 4), vec![words, ("m.scales", I32, &[2, 32])], "Its scales must be F32, F16 or BF16;"),
+        (
+            gptq("gptq", 4),
+            vec![words],
+            "Its 'scales' tensor is missing;",
+        ),
+        (
+            gptq("gptq", 4),
+            vec![words, ("m.scales", I32, &[2, 32])],
+            "Its scales must be F32, F16 or BF16;",
+        ),
         (
             gptq("gptq", 4),
             vec![("m.qweight", F16, &[8, 32]), ("m.scales", F16, &[2, 32])],
@@ -185,24 +299,54 @@ fn quantised_tensors_that_do_not_fit() {
             vec![("m.qweight", I32, &[256]), ("m.scales", F16, &[2, 32])],
             "Its codes or scales are not 2-D; use GPTQ or AWQ",
         ),
-        (gptq("gptq", 4), vec![words, ("m.scales", F16, &[2, 40])], "Its shapes match neither GPTQ nor AWQ gemm;"),
-        (gptq("gptq", 5), vec![words, ("m.scales", F16, &[2, 32])], "GPTQ is supported with 2, 3, 4 and 8 bits;"),
-        (gptq("marlin", 4), vec![words, ("m.scales", F16, &[2, 32])], "Its 'checkpoint_format' is marlin;"),
-        (gptq("gptq", 4), vec![words, ("m.scales", F16, &[3, 32])], "Its group size or bit width is not supported;"),
         (
             gptq("gptq", 4),
-            vec![words, ("m.scales", F16, &[2, 32]), ("m.qzeros", I32, &[1, 4])],
+            vec![words, ("m.scales", F16, &[2, 40])],
+            "Its shapes match neither GPTQ nor AWQ gemm;",
+        ),
+        (
+            gptq("gptq", 5),
+            vec![words, ("m.scales", F16, &[2, 32])],
+            "GPTQ is supported with 2, 3, 4 and 8 bits;",
+        ),
+        (
+            gptq("marlin", 4),
+            vec![words, ("m.scales", F16, &[2, 32])],
+            "Its 'checkpoint_format' is marlin;",
+        ),
+        (
+            gptq("gptq", 4),
+            vec![words, ("m.scales", F16, &[3, 32])],
+            "Its group size or bit width is not supported;",
+        ),
+        (
+            gptq("gptq", 4),
+            vec![
+                words,
+                ("m.scales", F16, &[2, 32]),
+                ("m.qzeros", I32, &[1, 4]),
+            ],
             "its Zeros part has 16 bytes",
         ),
-        (compressed(4), vec![("m.weight_packed", I32, &[32, 8])], "Its 'weight_scale' tensor is missing;"),
+        (
+            compressed(4),
+            vec![("m.weight_packed", I32, &[32, 8])],
+            "Its 'weight_scale' tensor is missing;",
+        ),
         (
             compressed(9),
-            vec![("m.weight_packed", I32, &[32, 8]), ("m.weight_scale", BF16, &[32, 2])],
+            vec![
+                ("m.weight_packed", I32, &[32, 8]),
+                ("m.weight_scale", BF16, &[32, 2]),
+            ],
             "Its 'num_bits' must be 2 to 8;",
         ),
         (
             compressed(4),
-            vec![("m.weight_packed", I32, &[32, 8]), ("m.weight_scale", BF16, &[31, 2])],
+            vec![
+                ("m.weight_packed", I32, &[32, 8]),
+                ("m.weight_scale", BF16, &[31, 2]),
+            ],
             "The types or shapes of 'weight_packed' and 'weight_scale' do not match;",
         ),
         (
@@ -212,7 +356,11 @@ fn quantised_tensors_that_do_not_fit() {
         ),
         (
             json!({"quantization": {"bits": 7, "group_size": 64}}),
-            vec![("m.weight", U32, &[32, 9]), ("m.scales", F16, &[32, 1]), ("m.biases", F16, &[32, 1])],
+            vec![
+                ("m.weight", U32, &[32, 9]),
+                ("m.scales", F16, &[32, 1]),
+                ("m.biases", F16, &[32, 1]),
+            ],
             "match no bit width of 2, 3, 4, 5, 6 or 8",
         ),
         (
@@ -222,13 +370,24 @@ fn quantised_tensors_that_do_not_fit() {
         ),
         (
             mlx,
-            vec![("m.weight", U32, &[32, 8]), ("m.scales", F16, &[31, 1]), ("m.biases", F16, &[31, 1])],
+            vec![
+                ("m.weight", U32, &[32, 8]),
+                ("m.scales", F16, &[31, 1]),
+                ("m.biases", F16, &[31, 1]),
+            ],
             "its Scales part has 62 bytes",
         ),
-        (json!({}), vec![("m.weight", F8E4M3, &[32, 32])], "It has neither 'weight_scale' nor 'weight_scale_inv';"),
         (
             json!({}),
-            vec![("m.weight", F8E4M3, &[32, 32]), ("m.weight_scale", F32, &[7])],
+            vec![("m.weight", F8E4M3, &[32, 32])],
+            "It has neither 'weight_scale' nor 'weight_scale_inv';",
+        ),
+        (
+            json!({}),
+            vec![
+                ("m.weight", F8E4M3, &[32, 32]),
+                ("m.weight_scale", F32, &[7]),
+            ],
             "matches neither blocks nor rows",
         ),
         (
@@ -236,10 +395,17 @@ fn quantised_tensors_that_do_not_fit() {
             vec![("m.weight", I8, &[32, 32]), ("m.SCB", F32, &[31])],
             "I8 needs 'SCB' or a symmetric 'weight_scale'",
         ),
-        (json!({}), vec![("m.weight", U8, &[512, 1])], "U8 is supported for bitsandbytes nf4 or fp4"),
         (
             json!({}),
-            vec![("m.weight", U8, &[512, 1]), ("m.weight.quant_state.bitsandbytes__nf4", U8, &[3])],
+            vec![("m.weight", U8, &[512, 1])],
+            "U8 is supported for bitsandbytes nf4 or fp4",
+        ),
+        (
+            json!({}),
+            vec![
+                ("m.weight", U8, &[512, 1]),
+                ("m.weight.quant_state.bitsandbytes__nf4", U8, &[3]),
+            ],
             "Its 'quant_state' is missing or not valid JSON;",
         ),
         (
@@ -250,41 +416,85 @@ fn quantised_tensors_that_do_not_fit() {
     ];
     for (config, tensors, expected) in cases {
         let weights = detect(&config, &checkpoint(&tensors), &jerboa::SortedMap::new());
-        let found = weights.get("m.weight", "a model").and_then(check_parts).expect_err(expected);
-        assert!(matches!(found.code(), "unsupported_encoding" | "malformed"), "{expected}: {}", found.code());
+        let found = weights
+            .get("m.weight", "a model")
+            .and_then(check_parts)
+            .expect_err(expected);
+        assert!(
+            matches!(found.code(), "unsupported_encoding" | "malformed"),
+            "{expected}: {}",
+            found.code()
+        );
         assert!(found.to_string().contains(expected), "{expected}: {found}");
     }
 }
 
 #[test]
 fn gguf_files_without_their_other_parts_are_refused() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("split-{}", std::process::id()));
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("split-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
-    let file =
-        header(3, &[pair("general.architecture", 8, &text("llama")), pair("split.count", 2, &3u16.to_le_bytes())], &[]);
+    let file = header(
+        3,
+        &[
+            pair("general.architecture", 8, &text("llama")),
+            pair("split.count", 2, &3u16.to_le_bytes()),
+        ],
+        &[],
+    );
     std::fs::write(folder.join("x-00001-of-00003.gguf"), file).expect("written");
     let opened = pollster::block_on(async {
         let model = ModelRef::parse(&folder.to_string_lossy())?;
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+        let source = Source::open(
+            &model,
+            &HubOptions::default(),
+            AbortFlag::new(),
+            Progress::silent(),
+        )
+        .await?;
         ModelFiles::open(&source, None).await
     });
     std::fs::remove_dir_all(&folder).expect("removed");
     let message = opened.expect_err("in parts").to_string();
-    assert!(message.contains("x-00002-of-00003.gguf") && message.contains("part 2 of 3"), "{message}");
+    assert!(
+        message.contains("x-00002-of-00003.gguf") && message.contains("part 2 of 3"),
+        "{message}"
+    );
 }
 
-/// Without a usable size in the configuration, groups have the usual one that fits, also where the last is short.
+/// Without a usable size in the configuration, groups have the usual one that fits, also where the
+/// last is short.
 #[test]
 fn group_sizes_without_a_configuration() {
     use Dtype::{F16, I32};
-    let awq: &[Tensor<'_>] = &[("m.qweight", I32, &[144, 4]), ("m.qzeros", I32, &[3, 4]), ("m.scales", F16, &[3, 32])];
-    let gptq: &[Tensor<'_>] = &[("m.qweight", I32, &[18, 32]), ("m.qzeros", I32, &[3, 4]), ("m.scales", F16, &[3, 32])];
+    let awq: &[Tensor<'_>] = &[
+        ("m.qweight", I32, &[144, 4]),
+        ("m.qzeros", I32, &[3, 4]),
+        ("m.scales", F16, &[3, 32]),
+    ];
+    let gptq: &[Tensor<'_>] = &[
+        ("m.qweight", I32, &[18, 32]),
+        ("m.qzeros", I32, &[3, 4]),
+        ("m.scales", F16, &[3, 32]),
+    ];
     for (tensors, method) in [(awq, "awq"), (gptq, "gptq")] {
-        for group in [json!(null), json!(0), json!(-1), json!(32), json!(64), json!("64")] {
-            let config = json!({"quantization_config": {"quant_method": method, "group_size": group}});
+        for group in [
+            json!(null),
+            json!(0),
+            json!(-1),
+            json!(32),
+            json!(64),
+            json!("64"),
+        ] {
+            let config =
+                json!({"quantization_config": {"quant_method": method, "group_size": group}});
             let weights = detect(&config, &checkpoint(tensors), &jerboa::SortedMap::new());
             let weight = weights.get("m.weight", "a model").expect("read");
-            assert_eq!(weight.encoding.name(), format!("{method} 4 bit group 64"), "{group}");
+            assert_eq!(
+                weight.encoding.name(),
+                format!("{method} 4 bit group 64"),
+                "{group}"
+            );
             check_parts(weight).expect("its parts fit");
         }
     }
@@ -293,14 +503,27 @@ fn group_sizes_without_a_configuration() {
 fn load(folder: &Path, gguf: Option<&str>) -> Result<()> {
     pollster::block_on(async {
         let model = ModelRef::parse(&folder.to_string_lossy())?;
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+        let source = Source::open(
+            &model,
+            &HubOptions::default(),
+            AbortFlag::new(),
+            Progress::silent(),
+        )
+        .await?;
         let files = ModelFiles::open(&source, gguf).await?;
-        Session::load_files(jerboa_tests::open(&DeviceOptions::default()), &source, files, RunOptions::default()).await
+        Session::load_files(
+            jerboa_tests::open(&DeviceOptions::default()),
+            &source,
+            files,
+            RunOptions::default(),
+        )
+        .await
     })
     .map(|_| ())
 }
 
-/// A model in two shards, the second of which holds a bias and then its weight; then each container cut off in its midst.
+/// A model in two shards, the second of which holds a bias and then its weight; then each container
+/// cut off in its midst.
 #[test]
 fn files_that_are_cut_are_refused() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cut-{}", std::process::id()));
@@ -314,8 +537,12 @@ fn files_that_are_cut_are_refused() {
         }
     };
     let cut = |name: &str, left: &dyn Fn(u64) -> u64| {
-        let file = std::fs::OpenOptions::new().write(true).open(folder.join(name)).expect(name);
-        file.set_len(left(file.metadata().expect("a size").len())).expect("cut");
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(folder.join(name))
+            .expect(name);
+        file.set_len(left(file.metadata().expect("a size").len()))
+            .expect("cut");
     };
     let refused = |gguf: Option<&str>, parts: &[&str]| {
         let error = load(&folder, gguf).expect_err("cut off");
@@ -329,23 +556,46 @@ fn files_that_are_cut_are_refused() {
     let file = std::fs::read(folder.join("model.safetensors")).expect("weights");
     let all = safetensors::SafeTensors::deserialize(&file).expect("safetensors");
     let module = "model.layers.1.self_attn.q_proj.";
-    let names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
-    let (second, first): (Vec<_>, Vec<_>) = all.tensors().into_iter().partition(|(name, _)| name.starts_with(module));
+    let names = [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+    ];
+    let (second, first): (Vec<_>, Vec<_>) = all
+        .tensors()
+        .into_iter()
+        .partition(|(name, _)| name.starts_with(module));
     assert_eq!(second.len(), 2, "a weight with a bias");
-    let shard_of = |tensors: &[(String, _)], name| tensors.iter().map(|(t, _)| (t.clone(), json!(name))).collect();
+    let shard_of = |tensors: &[(String, _)], name| {
+        tensors
+            .iter()
+            .map(|(t, _)| (t.clone(), json!(name)))
+            .collect()
+    };
     let mut map: serde_json::Map<String, Value> = shard_of(&first, names[0]);
     map.extend::<serde_json::Map<String, Value>>(shard_of(&second, names[1]));
     for (name, tensors) in names.into_iter().zip([first, second]) {
-        std::fs::write(folder.join(name), safetensors::serialize(tensors, None).expect("a shard")).expect("written");
-    }
-    std::fs::write(folder.join("model.safetensors.index.json"), json!({"weight_map": map}).to_string())
+        std::fs::write(
+            folder.join(name),
+            safetensors::serialize(tensors, None).expect("a shard"),
+        )
         .expect("written");
+    }
+    std::fs::write(
+        folder.join("model.safetensors.index.json"),
+        json!({"weight_map": map}).to_string(),
+    )
+    .expect("written");
     std::fs::remove_file(folder.join("model.safetensors")).expect("removed");
     load(&folder, None).expect("whole shards");
-    let size = std::fs::metadata(folder.join(names[1])).expect("a shard").len();
+    let size = std::fs::metadata(folder.join(names[1]))
+        .expect("a shard")
+        .len();
     for left in [size - 1, size - 100, size - 3000] {
         cut(names[1], &|_| left);
-        refused(None, &[names[1], "q_proj.weight ends at byte", "out of range"]);
+        refused(
+            None,
+            &[names[1], "q_proj.weight ends at byte", "out of range"],
+        );
     }
     cut(names[1], &|_| 200);
     refused(None, &[names[1], "it is cut off: the header ends at byte"]);
@@ -354,11 +604,17 @@ fn files_that_are_cut_are_refused() {
         for part in [1, 2, 3] {
             fresh(mlc);
             cut("params_shard_0.bin", &|size| size * part / 4);
-            refused(None, &["params_shard_0.bin", "bytes, its tensor list requires"]);
+            refused(
+                None,
+                &["params_shard_0.bin", "bytes, its tensor list requires"],
+            );
         }
     }
     fresh("quant/gguf_q8_0");
     cut("model.gguf", &|size| size * 3 / 4);
-    refused(Some("model.gguf"), &["model.gguf", "ends beyond the file's"]);
+    refused(
+        Some("model.gguf"),
+        &["model.gguf", "ends beyond the file's"],
+    );
     std::fs::remove_dir_all(&folder).expect("removed");
 }

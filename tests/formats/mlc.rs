@@ -30,7 +30,11 @@ fn chat(model_type: &str, model_config: &Value) -> String {
     .to_string()
 }
 
-fn names(model_type: &str, model_config: &Value, parameters: &[(&str, Vec<usize>, &str)]) -> Vec<(String, Vec<usize>)> {
+fn names(
+    model_type: &str,
+    model_config: &Value,
+    parameters: &[(&str, Vec<usize>, &str)],
+) -> Vec<(String, Vec<usize>)> {
     let (config, family) = mlc::config(&chat(model_type, model_config), find_mlc).expect("config");
     let checkpoint = mlc::parse_shards("ndarray-cache.json", &list(parameters)).expect("list");
     let weights = mlc::weights(&checkpoint, &config, family).expect("weights");
@@ -49,12 +53,36 @@ fn phi3_keeps_its_fused_projections() {
             ("transformer.embd.q_scale", vec![64, 1], "float16"),
             ("transformer.norm.weight", vec![32], "float16"),
             ("transformer.h.0.ln.weight", vec![32], "float16"),
-            ("transformer.h.0.post_attention_layernorm.weight", vec![32], "float16"),
-            ("transformer.h.0.mixer.qkv_proj.q_weight", vec![96, 4], "uint32"),
-            ("transformer.h.0.mixer.qkv_proj.q_scale", vec![96, 1], "float16"),
-            ("transformer.h.0.mixer.out_proj.weight", vec![32, 32], "float16"),
-            ("transformer.h.0.mlp.gate_up_proj.weight", vec![128, 32], "float16"),
-            ("transformer.h.0.mlp.down_proj.weight", vec![32, 64], "float16"),
+            (
+                "transformer.h.0.post_attention_layernorm.weight",
+                vec![32],
+                "float16",
+            ),
+            (
+                "transformer.h.0.mixer.qkv_proj.q_weight",
+                vec![96, 4],
+                "uint32",
+            ),
+            (
+                "transformer.h.0.mixer.qkv_proj.q_scale",
+                vec![96, 1],
+                "float16",
+            ),
+            (
+                "transformer.h.0.mixer.out_proj.weight",
+                vec![32, 32],
+                "float16",
+            ),
+            (
+                "transformer.h.0.mlp.gate_up_proj.weight",
+                vec![128, 32],
+                "float16",
+            ),
+            (
+                "transformer.h.0.mlp.down_proj.weight",
+                vec![32, 64],
+                "float16",
+            ),
             ("lm_head.weight", vec![64, 32], "float16"),
         ],
     );
@@ -81,11 +109,27 @@ fn qwen2_is_taken_apart() {
         "qwen2",
         &json!({"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}),
         &[
-            ("model.layers.3.self_attn.c_attn.q_weight", vec![64, 4], "uint32"),
-            ("model.layers.3.self_attn.c_attn.q_scale", vec![64, 1], "float16"),
+            (
+                "model.layers.3.self_attn.c_attn.q_weight",
+                vec![64, 4],
+                "uint32",
+            ),
+            (
+                "model.layers.3.self_attn.c_attn.q_scale",
+                vec![64, 1],
+                "float16",
+            ),
             ("model.layers.3.self_attn.c_attn.bias", vec![64], "float16"),
-            ("model.layers.3.mlp.gate_up_proj.q_weight", vec![80, 4], "uint32"),
-            ("model.layers.3.mlp.gate_up_proj.q_scale", vec![80, 1], "float16"),
+            (
+                "model.layers.3.mlp.gate_up_proj.q_weight",
+                vec![80, 4],
+                "uint32",
+            ),
+            (
+                "model.layers.3.mlp.gate_up_proj.q_scale",
+                vec![80, 1],
+                "float16",
+            ),
         ],
     );
     let layer = |name: &str| format!("model.layers.3.{name}");
@@ -108,25 +152,51 @@ fn qwen2_is_taken_apart() {
 #[test]
 fn slices_hold_their_rows() {
     let golden = Tensors::open("mlc");
-    for (case, weight, scale) in [("q4f16_1", vec![64, 16], vec![64, 4]), ("q4f16_0", vec![16, 64], vec![4, 64])] {
+    for (case, weight, scale) in [
+        ("q4f16_1", vec![64, 16], vec![64, 4]),
+        ("q4f16_0", vec![16, 64], vec![4, 64]),
+    ] {
         let parameters = [
-            ("model.layers.0.self_attn.qkv_proj.q_weight", weight, "uint32"),
-            ("model.layers.0.self_attn.qkv_proj.q_scale", scale, "float16"),
+            (
+                "model.layers.0.self_attn.qkv_proj.q_weight",
+                weight,
+                "uint32",
+            ),
+            (
+                "model.layers.0.self_attn.qkv_proj.q_scale",
+                scale,
+                "float16",
+            ),
         ];
-        let config = json!({"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2});
+        let config =
+            json!({"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2});
         let (config, family) = mlc::config(&chat("llama", &config), find_mlc).expect("config");
         let checkpoint = mlc::parse_shards("tensor-cache.json", &list(&parameters)).expect("list");
-        let file = [golden.bytes(&format!("{case}.q_weight")), golden.bytes(&format!("{case}.q_scale"))].concat();
+        let file = [
+            golden.bytes(&format!("{case}.q_weight")),
+            golden.bytes(&format!("{case}.q_scale")),
+        ]
+        .concat();
         let (_, expected) = golden.f32(&format!("{case}.expected"));
         let mut first = 0;
         for name in ["q_proj", "k_proj", "v_proj"] {
             let weights = mlc::weights(&checkpoint, &config, family).expect("weights");
-            let source = weights.iter().find(|w| w.name.contains(name)).expect("split");
+            let source = weights
+                .iter()
+                .find(|w| w.name.contains(name))
+                .expect("split");
             let bytes = source.parts.iter().fold(PartBytes::new(), |all, p| {
-                all.with(p.role, &file[p.info.range.start as usize..p.info.range.end as usize])
+                all.with(
+                    p.role,
+                    &file[p.info.range.start as usize..p.info.range.end as usize],
+                )
             });
             let packed = transcode(source, &bytes, true).expect("transcodes");
-            assert_bits(name, &dequant(&packed), &expected[first * 128..(first + packed.rows) * 128]);
+            assert_bits(
+                name,
+                &dequant(&packed),
+                &expected[first * 128..(first + packed.rows) * 128],
+            );
             first += packed.rows;
         }
         assert_eq!(first, 64);
@@ -135,7 +205,10 @@ fn slices_hold_their_rows() {
 
 #[test]
 fn configurations() {
-    let phi3 = chat("phi3", &json!({"position_embedding_base": 10000, "dtype": "float32"}));
+    let phi3 = chat(
+        "phi3",
+        &json!({"position_embedding_base": 10000, "dtype": "float32"}),
+    );
     let (config, _) = mlc::config(&phi3, find_mlc).expect("phi3");
     assert_eq!(config["architectures"][0], "Phi3ForCausalLM");
     assert_eq!(config["rope_theta"], 10000);
@@ -145,6 +218,9 @@ fn configurations() {
     assert_eq!(config.get("sliding_window"), None);
     let nested = json!({"text_config": {"hidden_size": 8}, "vocab_size": 3});
     let (config, _) = mlc::config(&chat("gemma3", &nested), find_mlc).expect("gemma3");
-    assert_eq!((&config["hidden_size"], &config["model_type"]), (&json!(8), &json!("gemma3_text")));
+    assert_eq!(
+        (&config["hidden_size"], &config["model_type"]),
+        (&json!(8), &json!("gemma3_text"))
+    );
     assert_eq!(config["hidden_activation"], "gelu_pytorch_tanh");
 }

@@ -21,10 +21,15 @@ fn model() -> GgufFile {
     ] {
         file.set(&format!("llama.{key}"), MetadataValue::Int(n));
     }
-    file.set("llama.attention.layer_norm_rms_epsilon", MetadataValue::Float(1e-5));
+    file.set(
+        "llama.attention.layer_norm_rms_epsilon",
+        MetadataValue::Float(1e-5),
+    );
     let mut count = 0.0;
     let mut add = |name: &str, shape: &[usize]| {
-        let numbers = (0..shape.iter().product::<usize>()).map(|i| count + i as f32).collect();
+        let numbers = (0..shape.iter().product::<usize>())
+            .map(|i| count + i as f32)
+            .collect();
         count += 1000.0;
         file.tensor(name, shape, numbers);
     };
@@ -42,7 +47,9 @@ fn model() -> GgufFile {
             ("ffn_up", &[16, 8]),
             ("ffn_down", &[8, 16]),
         ];
-        names.iter().for_each(|(name, shape)| add(&format!("blk.{layer}.{name}.weight"), shape));
+        names
+            .iter()
+            .for_each(|(name, shape)| add(&format!("blk.{layer}.{name}.weight"), shape));
     }
     file
 }
@@ -51,7 +58,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("parts-{name}-{}", std::process::id()));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("parts-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder");
         Self(path)
     }
@@ -65,7 +73,13 @@ impl Drop for Folder {
 
 async fn source(path: &Path) -> jerboa::Result<Source> {
     let model = ModelRef::parse(&path.to_string_lossy())?;
-    Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await
+    Source::open(
+        &model,
+        &HubOptions::default(),
+        AbortFlag::new(),
+        Progress::silent(),
+    )
+    .await
 }
 
 /// Every tensor's bytes by the original's names.
@@ -77,7 +91,10 @@ fn contents(path: &Path) -> jerboa::Result<Vec<(String, Vec<u8>)>> {
         for weight in files.weights.iter() {
             let info = &weight.parts[0].info;
             let file = &files.checkpoint.files[info.file].name;
-            out.push((weight.name.clone(), source.read_range(file, info.range.clone()).await?));
+            out.push((
+                weight.name.clone(),
+                source.read_range(file, info.range.clone()).await?,
+            ));
         }
         Ok(out)
     })
@@ -86,7 +103,9 @@ fn contents(path: &Path) -> jerboa::Result<Vec<(String, Vec<u8>)>> {
 #[test]
 fn a_model_in_parts_is_the_whole_one() {
     let file = model();
-    let (whole, parts) = (Folder::new("whole"), Folder::new("three"));
+    let whole = Folder::new("whole");
+    let parts = Folder::new("three");
+
     std::fs::write(whole.0.join("tiny.gguf"), file.bytes()).expect("written");
     let expected = contents(&whole.0).expect("a model");
     assert_eq!(expected.len(), 20);
@@ -95,8 +114,15 @@ fn a_model_in_parts_is_the_whole_one() {
         std::fs::write(parts.0.join(name(index + 1)), bytes).expect("written");
     }
     // By the folder, by the first file, and by any other.
-    for path in [parts.0.clone(), parts.0.join(name(1)), parts.0.join(name(3))] {
-        assert_eq!(contents(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())), expected);
+    for path in [
+        parts.0.clone(),
+        parts.0.join(name(1)),
+        parts.0.join(name(3)),
+    ] {
+        assert_eq!(
+            contents(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())),
+            expected
+        );
     }
     // A part that is not there is named, also the first one.
     for lost in [2, 1] {
@@ -104,20 +130,38 @@ fn a_model_in_parts_is_the_whole_one() {
         let error = contents(&parts.0.join(name(3))).expect_err("a part is missing");
         assert_eq!(error.code(), "missing_file");
         let message = error.to_string();
-        assert!(message.contains(&name(lost)) && message.contains(&format!("part {lost} of 3")), "{message}");
+        assert!(
+            message.contains(&name(lost)) && message.contains(&format!("part {lost} of 3")),
+            "{message}"
+        );
         std::fs::rename(parts.0.join("away"), parts.0.join(name(lost))).expect("moved");
     }
     // Parts of another model, or in another place.
     std::fs::copy(parts.0.join(name(3)), parts.0.join(name(2))).expect("copied");
     let message = contents(&parts.0).expect_err("the third twice").to_string();
-    assert!(message.contains("part 3 of 3, expected part 2 of 3"), "{message}");
+    assert!(
+        message.contains("part 3 of 3, expected part 2 of 3"),
+        "{message}"
+    );
 }
 
 #[test]
 fn names_of_parts_are_read() {
-    assert_eq!(gguf::parse_split_name("a/b-00002-of-00010.gguf"), Some(("a/b", 2, 10)));
-    assert_eq!(gguf::split_file_name("a/b-00002-of-00010.GGUF", 1).as_deref(), Some("a/b-00001-of-00010.GGUF"));
-    for name in ["b.gguf", "b-2-of-3.gguf", "b-00004-of-00003.gguf", "b-00000-of-00003.gguf", "b-00001-of-00003.bin"] {
+    assert_eq!(
+        gguf::parse_split_name("a/b-00002-of-00010.gguf"),
+        Some(("a/b", 2, 10))
+    );
+    assert_eq!(
+        gguf::split_file_name("a/b-00002-of-00010.GGUF", 1).as_deref(),
+        Some("a/b-00001-of-00010.GGUF")
+    );
+    for name in [
+        "b.gguf",
+        "b-2-of-3.gguf",
+        "b-00004-of-00003.gguf",
+        "b-00000-of-00003.gguf",
+        "b-00001-of-00003.bin",
+    ] {
         assert_eq!(gguf::parse_split_name(name), None, "{name}");
     }
 }
@@ -128,43 +172,87 @@ fn config(keys: &[(&str, MetadataValue)]) -> jerboa::Result<serde_json::Value> {
     for (key, value) in keys {
         file.set(&format!("llama.{key}"), value.clone());
     }
-    let folder = Folder::new(&format!("config-{}", keys.iter().map(|k| k.0).collect::<String>()));
+    let folder = Folder::new(&format!(
+        "config-{}",
+        keys.iter().map(|k| k.0).collect::<String>()
+    ));
     std::fs::write(folder.0.join("tiny.gguf"), file.bytes()).expect("written");
-    block_on(async { Ok(ModelFiles::open(&source(&folder.0).await?, None).await?.config) })
+    block_on(async {
+        Ok(ModelFiles::open(&source(&folder.0).await?, None)
+            .await?
+            .config)
+    })
 }
 
 #[test]
 fn metadata_is_read_by_the_rules_of_llama_cpp() {
     let text = |t: &str| MetadataValue::Text(t.into());
-    let scaling = |keys: &[(&str, MetadataValue)]| config(keys).expect("a configuration")["rope_scaling"].clone();
+    let scaling = |keys: &[(&str, MetadataValue)]| {
+        config(keys).expect("a configuration")["rope_scaling"].clone()
+    };
     assert_eq!(scaling(&[]), json!(null));
     // A factor alone is linear, also under its old name; a kind of none has no factor.
     for key in ["rope.scaling.factor", "rope.scale_linear"] {
-        assert_eq!(scaling(&[(key, MetadataValue::Float(4.0))])["rope_type"], "linear", "{key}");
+        assert_eq!(
+            scaling(&[(key, MetadataValue::Float(4.0))])["rope_type"],
+            "linear",
+            "{key}"
+        );
     }
-    let none = [("rope.scaling.type", text("none")), ("rope.scaling.factor", MetadataValue::Float(4.0))];
+    let none = [
+        ("rope.scaling.type", text("none")),
+        ("rope.scaling.factor", MetadataValue::Float(4.0)),
+    ];
     assert_eq!(scaling(&none), json!(null));
     let yarn = scaling(&[
         ("rope.scaling.type", text("yarn")),
         ("rope.scaling.factor", MetadataValue::Float(4.0)),
-        ("rope.scaling.original_context_length", MetadataValue::Int(16)),
+        (
+            "rope.scaling.original_context_length",
+            MetadataValue::Int(16),
+        ),
         ("rope.scaling.attn_factor", MetadataValue::Float(0.5)),
         ("rope.scaling.yarn_beta_fast", MetadataValue::Float(16.0)),
     ]);
     let attention = yarn["attention_factor"].as_f64().expect("a factor");
-    assert!((attention - 0.5 * (1.0 + 0.1 * 4f64.ln())).abs() < 1e-9, "{yarn}");
-    assert_eq!((&yarn["beta_fast"], &yarn["original_max_position_embeddings"]), (&json!(16.0), &json!(16)));
+    assert!(
+        (attention - 0.5 * (1.0 + 0.1 * 4f64.ln())).abs() < 1e-9,
+        "{yarn}"
+    );
+    assert_eq!(
+        (
+            &yarn["beta_fast"],
+            &yarn["original_max_position_embeddings"]
+        ),
+        (&json!(16.0), &json!(16))
+    );
     // A kind that nobody knows is refused where the graph is built.
     let other = config(&[("rope.scaling.type", text("spiral"))]).expect("a configuration");
-    let refused = jerboa::arch::graph(&other).expect_err("a refusal").to_string();
+    let refused = jerboa::arch::graph(&other)
+        .expect_err("a refusal")
+        .to_string();
     assert!(refused.contains("spiral"), "{refused}");
     // Layers that predict further tokens are no layers of the model.
-    assert_eq!(config(&[("nextn_predict_layers", MetadataValue::Int(1))]).expect("read")["num_hidden_layers"], 1);
+    assert_eq!(
+        config(&[("nextn_predict_layers", MetadataValue::Int(1))]).expect("read")["num_hidden_layers"],
+        1
+    );
     // Lists name kinds of layers, and sizes that differ where they may not.
-    let kinds = config(&[("attention.sliding_window_pattern", MetadataValue::Ints(vec![1, 0]))]).expect("read");
-    assert_eq!(kinds["layer_types"], json!(["sliding_attention", "full_attention"]));
-    let refused =
-        config(&[("feed_forward_length", MetadataValue::Ints(vec![16, 8]))]).expect_err("a refusal").to_string();
-    assert!(refused.contains("feed_forward_length") && refused.contains("16 and 8"), "{refused}");
+    let kinds = config(&[(
+        "attention.sliding_window_pattern",
+        MetadataValue::Ints(vec![1, 0]),
+    )])
+    .expect("read");
+    assert_eq!(
+        kinds["layer_types"],
+        json!(["sliding_attention", "full_attention"])
+    );
+    let refused = config(&[("feed_forward_length", MetadataValue::Ints(vec![16, 8]))])
+        .expect_err("a refusal")
+        .to_string();
+    assert!(
+        refused.contains("feed_forward_length") && refused.contains("16 and 8"),
+        "{refused}"
+    );
     assert!(config(&[("feed_forward_length", MetadataValue::Ints(vec![16, 16]))]).is_ok());
 }

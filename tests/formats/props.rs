@@ -1,12 +1,12 @@
-//! Damaged and random input never panics: containers, detection and transcoding give a value or an error.
-//! PROPTEST_CASES=1000000 makes it a long run.
+//! Damaged and random input never panics: containers, detection and transcoding give a value or an
+//! error. PROPTEST_CASES=1000000 makes it a long run.
 
 use crate::support::read;
 use jerboa::arch::{find_gguf, find_mlc};
 use jerboa::format::gguf::{self, config::RopeFactors};
 use jerboa::format::{
-    Checkpoint, CheckpointFile, Dtype, Encoding, Float, PartBytes, PartRole, StoredPart, TensorInfo, WeightSource,
-    check_parts, detect, ggml::GgmlType, mlc, transcode,
+    Checkpoint, CheckpointFile, Dtype, Encoding, Float, PartBytes, PartRole, StoredPart,
+    TensorInfo, WeightSource, check_parts, detect, ggml::GgmlType, mlc, transcode,
 };
 use jerboa::reference::dequant::dequant_in_order;
 use proptest::prelude::*;
@@ -14,20 +14,34 @@ use serde_json::json;
 
 /// Everything that is derived from a GGUF header.
 fn use_gguf(bytes: &[u8], size: u64) {
-    let Ok(Some(gguf)) = gguf::parse("x.gguf", bytes, size) else { return };
+    let Ok(Some(gguf)) = gguf::parse("x.gguf", bytes, size) else {
+        return;
+    };
     let _ = (gguf.tokenizer(), gguf.tokenizer_config(), gguf.stop_ids());
     assert_eq!(gguf.checkpoint().tensors.len(), gguf.tensors.len());
     if let Ok(family) = find_gguf(&gguf) {
         let _ = gguf.config(family, &RopeFactors::default());
         for source in gguf.weights(family).iter() {
-            assert!(source.parts.iter().all(|p| p.info.range.end <= size && p.info.range.start <= p.info.range.end));
+            assert!(
+                source
+                    .parts
+                    .iter()
+                    .all(|p| p.info.range.end <= size && p.info.range.start <= p.info.range.end)
+            );
         }
     }
 }
 
 fn encoding() -> impl Strategy<Value = Encoding> {
     let float = prop_oneof![Just(Float::F32), Just(Float::F16), Just(Float::BF16)];
-    let group = prop_oneof![Just(16usize), Just(32), Just(64), Just(128), Just(48), 0usize..300];
+    let group = prop_oneof![
+        Just(16usize),
+        Just(32),
+        Just(64),
+        Just(128),
+        Just(48),
+        0usize..300
+    ];
     let kinds: Vec<GgmlType> = GgmlType::all().collect();
     (float, group, 0u8..10, any::<bool>(), 0usize..25, 0usize..16).prop_map(
         move |(scale, group, bits, flag, kind, which)| {
@@ -38,10 +52,23 @@ fn encoding() -> impl Strategy<Value = Encoding> {
                 2 => Encoding::MlxMxfp4,
                 3 => Encoding::MlxMxfp8,
                 4 => Encoding::Nvfp4,
-                5 => Encoding::Mlc { transposed: flag, scale },
-                6 => Encoding::Gptq { bits, group, minus_one: flag, scale },
+                5 => Encoding::Mlc {
+                    transposed: flag,
+                    scale,
+                },
+                6 => Encoding::Gptq {
+                    bits,
+                    group,
+                    minus_one: flag,
+                    scale,
+                },
                 7 => Encoding::Awq { group, scale },
-                8 => Encoding::PackQuantized { bits, group, stream: flag, scale },
+                8 => Encoding::PackQuantized {
+                    bits,
+                    group,
+                    stream: flag,
+                    scale,
+                },
                 9 => Encoding::Int8 { scale },
                 10 => Encoding::Fp8 { block, scale },
                 11 => Encoding::Bnb4 {
@@ -51,7 +78,10 @@ fn encoding() -> impl Strategy<Value = Encoding> {
                     dtype: scale,
                 },
                 12 => Encoding::Bnb8,
-                13 => Encoding::BitNet { divide: flag, scale },
+                13 => Encoding::BitNet {
+                    divide: flag,
+                    scale,
+                },
                 14 => Encoding::Mxfp4Blocks,
                 _ => Encoding::Ggml(kinds[kind % kinds.len()]),
             }
@@ -86,7 +116,8 @@ proptest! {
         let _ = (mlc::parse_shards("x.json", &text), mlc::config(&text, find_mlc));
     }
 
-    /// Any encoding over bytes of any length gives an error or a matrix of the promised size, without panicking.
+    /// Any encoding over bytes of any length gives an error or a matrix of the promised size,
+    /// without panicking.
     #[test]
     fn any_bytes_in_any_encoding(
         encoding in encoding(), rows in 0usize..20, cols in 0usize..300, vector in any::<bool>(),

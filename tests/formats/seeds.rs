@@ -1,9 +1,11 @@
-//! Replays what fuzzing starts from and what it once found (crate/fuzz/seeds), whole and damaged in a fixed way.
+//! Replays what fuzzing starts from and what it once found (crate/fuzz/seeds), whole and damaged in
+//! a fixed way.
 
 #[path = "../../crate/fuzz/targets.rs"]
 mod targets;
 
-/// Runs a target over each of its seeds, then with one byte after the other changed or the rest cut off.
+/// Runs a target over each of its seeds, then with one byte after the other changed or the rest cut
+/// off.
 fn replay(name: &str, target: fn(&[u8])) {
     let folder = format!("{}/../crate/fuzz/seeds/{name}", env!("CARGO_MANIFEST_DIR"));
     let mut seeds = 0;
@@ -24,12 +26,22 @@ fn replay(name: &str, target: fn(&[u8])) {
     storm(name, target);
 }
 
-/// Mutated seeds and mixtures of them for so many seconds (`JERBOA_FUZZ_SECONDS`), where cargo-fuzz is not at hand: no coverage leads it, only chance.
+/// Mutated seeds and mixtures of them for so many seconds (`JERBOA_FUZZ_SECONDS`), where cargo-fuzz
+/// is not at hand: no coverage leads it, only chance.
 fn storm(name: &str, target: fn(&[u8])) {
-    let Some(seconds) = std::env::var("JERBOA_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()) else { return };
+    let Some(seconds) = std::env::var("JERBOA_FUZZ_SECONDS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+    else {
+        return;
+    };
     let folder = format!("{}/../crate/fuzz/seeds/{name}", env!("CARGO_MANIFEST_DIR"));
-    let paths = std::fs::read_dir(&folder).expect(&folder).map(|entry| entry.expect("an entry").path());
-    let seeds: Vec<Vec<u8>> = paths.map(|path| std::fs::read(path).expect("a seed")).collect();
+    let paths = std::fs::read_dir(&folder)
+        .expect(&folder)
+        .map(|entry| entry.expect("an entry").path());
+    let seeds: Vec<Vec<u8>> = paths
+        .map(|path| std::fs::read(path).expect("a seed"))
+        .collect();
     let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
     let mut state = seconds.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = move |below: usize| {
@@ -38,13 +50,21 @@ fn storm(name: &str, target: fn(&[u8])) {
         state ^= state << 17;
         (state >> 11) as usize % below.max(1)
     };
-    let (mut runs, mut slowest) = (0u64, std::time::Duration::ZERO);
+    let mut runs = 0u64;
+    let mut slowest = std::time::Duration::ZERO;
+
     while std::time::Instant::now() < end {
         let mut bytes = seeds[next(seeds.len())].clone();
         for _ in 0..1 + next(8) {
-            let (at, other) = (next(bytes.len()), &seeds[next(seeds.len())]);
+            let at = next(bytes.len());
+            let other = &seeds[next(seeds.len())];
+
             match next(7) {
-                0 => bytes.iter_mut().skip(at).take(1).for_each(|b| *b ^= 1 << next(8)),
+                0 => bytes
+                    .iter_mut()
+                    .skip(at)
+                    .take(1)
+                    .for_each(|b| *b ^= 1 << next(8)),
                 1 => bytes
                     .iter_mut()
                     .skip(at)
@@ -61,17 +81,31 @@ fn storm(name: &str, target: fn(&[u8])) {
                     drop(bytes.splice(at..at, piece.repeat(1 + next(9))));
                 }
                 5 => {
-                    let number =
-                        ["0", "-1", "1e9", "4294967296", "9007199254740993", "null", "[]", "{}", "\"\"", "true"]
-                            [next(10)];
+                    let number = [
+                        "0",
+                        "-1",
+                        "1e9",
+                        "4294967296",
+                        "9007199254740993",
+                        "null",
+                        "[]",
+                        "{}",
+                        "\"\"",
+                        "true",
+                    ][next(10)];
                     let digits = bytes
                         .iter()
                         .enumerate()
                         .filter(|(_, b)| b.is_ascii_digit())
                         .map(|(i, _)| i)
                         .collect::<Vec<_>>();
-                    let Some(first) = digits.get(next(digits.len())).copied() else { continue };
-                    let count = bytes[first..].iter().take_while(|b| b.is_ascii_digit() || **b == b'.').count();
+                    let Some(first) = digits.get(next(digits.len())).copied() else {
+                        continue;
+                    };
+                    let count = bytes[first..]
+                        .iter()
+                        .take_while(|b| b.is_ascii_digit() || **b == b'.')
+                        .count();
                     drop(bytes.splice(first..first + count, number.bytes()));
                 }
                 _ => bytes.truncate(at),

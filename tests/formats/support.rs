@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 /// A file under tests/golden/quant.
 pub fn golden(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/quant").join(path)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("golden/quant")
+        .join(path)
 }
 
 /// The bytes of a golden file.
@@ -25,13 +27,20 @@ impl Tensors {
 
     pub fn bytes(&self, name: &str) -> Vec<u8> {
         let file = SafeTensors::deserialize(&self.0).expect("golden file");
-        file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}")).data().to_vec()
+        file.tensor(name)
+            .unwrap_or_else(|e| panic!("{name}: {e}"))
+            .data()
+            .to_vec()
     }
 
     pub fn f32(&self, name: &str) -> (Vec<usize>, Vec<f32>) {
         let file = SafeTensors::deserialize(&self.0).expect("golden file");
         let tensor = file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let values = tensor.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let values = tensor
+            .data()
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect();
         (tensor.shape().to_vec(), values)
     }
 
@@ -48,18 +57,32 @@ impl Tensors {
         parts: &[(PartRole, &str)],
         layout: Option<&str>,
     ) -> PackedMatrix {
-        let dotted = |part: &str| if case.is_empty() { part.to_string() } else { format!("{case}.{part}") };
+        let dotted = |part: &str| {
+            if case.is_empty() {
+                part.to_string()
+            } else {
+                format!("{case}.{part}")
+            }
+        };
         let (shape, expected) = self.f32(&dotted("expected"));
         let source = WeightSource::new(case, shape, encoding, Vec::new());
-        let data: Vec<(PartRole, Vec<u8>)> =
-            parts.iter().map(|(role, part)| (*role, self.bytes(&dotted(part)))).collect();
-        let bytes = data.iter().fold(PartBytes::new(), |all, (role, data)| all.with(*role, data));
+        let data: Vec<(PartRole, Vec<u8>)> = parts
+            .iter()
+            .map(|(role, part)| (*role, self.bytes(&dotted(part))))
+            .collect();
+        let bytes = data
+            .iter()
+            .fold(PartBytes::new(), |all, (role, data)| all.with(*role, data));
         let packed = transcode(&source, &bytes, true).unwrap_or_else(|e| panic!("{case}: {e}"));
         if let Some(layout) = layout {
             assert_eq!(packed.layout.name(), layout, "{case}");
         }
         let planes = packed.planes.each_ref().map(|p| p.len() as u64 * 4);
-        assert_eq!(planes, packed.layout.plane_bytes(packed.rows, packed.cols), "{case}");
+        assert_eq!(
+            planes,
+            packed.layout.plane_bytes(packed.rows, packed.cols),
+            "{case}"
+        );
         assert_bits(case, &dequant_in_order(&packed), &expected);
         packed
     }
@@ -68,8 +91,16 @@ impl Tensors {
 /// Every value has the expected bits.
 pub fn assert_bits(case: &str, found: &[f32], expected: &[f32]) {
     assert_eq!(found.len(), expected.len(), "{case}");
-    let wrong: Vec<_> = (0..found.len()).filter(|&i| found[i].to_bits() != expected[i].to_bits()).collect();
+    let wrong: Vec<_> = (0..found.len())
+        .filter(|&i| found[i].to_bits() != expected[i].to_bits())
+        .collect();
     if let Some(&i) = wrong.first() {
-        panic!("{case}: {} of {} values differ, first {i}: {} != {}", wrong.len(), found.len(), found[i], expected[i]);
+        panic!(
+            "{case}: {} of {} values differ, first {i}: {} != {}",
+            wrong.len(),
+            found.len(),
+            found[i],
+            expected[i]
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The TypeScript face says what Rust says: the codes of errors, and the fields of what crosses between the two.
-//! Reads both as text; knows nothing of what they mean.
+//! The TypeScript face says what Rust says: the codes of errors, and the fields of what crosses
+//! between the two. Reads both as text; knows nothing of what they mean.
 
 use jerboa::Error;
 use std::collections::BTreeSet;
@@ -7,18 +7,42 @@ use std::fs;
 use std::path::Path;
 
 /// What only the facade and the memory throw.
-const FACADE: [&str; 8] =
-    ["unloaded", "worker", "assets", "store", "store_version", "store_locked", "store_blocked", "model_mismatch"];
+const FACADE: [&str; 8] = [
+    "unloaded",
+    "worker",
+    "assets",
+    "store",
+    "store_version",
+    "store_locked",
+    "store_blocked",
+    "model_mismatch",
+];
 
-/// Structs of Rust and the interface that each is in contract.ts. Several structs may be one interface.
+/// Structs of Rust and the interface that each is in contract.ts. Several structs may be one
+/// interface.
 const PAIRS: &[(&[(&str, &str)], &str)] = &[
-    (&[("task/request.rs", "GenerateRequest"), ("sample/params.rs", "SamplingOptions")], "EngineRequest"),
+    (
+        &[
+            ("task/request.rs", "GenerateRequest"),
+            ("sample/params.rs", "SamplingOptions"),
+        ],
+        "EngineRequest",
+    ),
     (&[("task/generate.rs", "TokenEvent")], "GenerationEvent"),
-    (&[("task/generate.rs", "GenerationResult")], "GenerationResult"),
+    (
+        &[("task/generate.rs", "GenerationResult")],
+        "GenerationResult",
+    ),
     (&[("task/embed.rs", "EmbedRequest")], "EngineEmbedOptions"),
     (&[("task/vision.rs", "ImageInfo")], "SeenImage"),
-    (&[("task/transcribe/request.rs", "TranscribeRequest")], "EngineTranscribeOptions"),
-    (&[("task/transcribe/request.rs", "SegmentEvent")], "HeardEvent+PartialEvent"),
+    (
+        &[("task/transcribe/request.rs", "TranscribeRequest")],
+        "EngineTranscribeOptions",
+    ),
+    (
+        &[("task/transcribe/request.rs", "SegmentEvent")],
+        "HeardEvent+PartialEvent",
+    ),
     (&[("task/speak/request.rs", "SynthesisResult")], "Spoken"),
     (&[("exec/load_times.rs", "LoadTimes")], "LoadTimes"),
     (&[("exec/tune/mod.rs", "Tuning")], "Tuning"),
@@ -28,8 +52,8 @@ const PAIRS: &[(&[(&str, &str)], &str)] = &[
     (&[("diag/checks.rs", "DiagnosticResult")], "Check"),
 ];
 
-/// Fields of Rust that a page has no name for: a checkpoint's own `do_sample`, the part that is flattened, and what the facade
-/// gives beside the request.
+/// Fields of Rust that a page has no name for: a checkpoint's own `do_sample`, the part that is
+/// flattened, and what the facade gives beside the request.
 const INNER: [&str; 3] = ["doSample", "sampling", "fallbackSeed"];
 
 fn read(path: &str) -> String {
@@ -39,26 +63,38 @@ fn read(path: &str) -> String {
 
 /// What stands between two marks.
 fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
-    let (_, rest) = text.split_once(start).unwrap_or_else(|| panic!("there is no {start:?}"));
-    rest.split_once(end).unwrap_or_else(|| panic!("{start:?} has no {end:?}")).0
+    let (_, rest) = text
+        .split_once(start)
+        .unwrap_or_else(|| panic!("there is no {start:?}"));
+    rest.split_once(end)
+        .unwrap_or_else(|| panic!("{start:?} has no {end:?}"))
+        .0
 }
 
 /// Every other piece between quotes of a kind.
 fn quoted(text: &str, quote: char) -> BTreeSet<String> {
-    text.split(quote).skip(1).step_by(2).map(str::to_owned).collect()
+    text.split(quote)
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
 }
 
 fn camel(name: &str) -> String {
     let mut parts = name.split('_');
     let first = parts.next().unwrap_or("").to_owned();
-    parts.fold(first, |all, part| all + &part[..1].to_uppercase() + &part[1..])
+    parts.fold(first, |all, part| {
+        all + &part[..1].to_uppercase() + &part[1..]
+    })
 }
 
 /// The public fields of a struct, as serde names them.
 fn fields(file: &str, name: &str) -> BTreeSet<String> {
     let text = read(&format!("crate/src/{file}"));
     let body = between(&text, &format!("pub struct {name} {{"), "\n}");
-    let names = body.lines().filter_map(|line| line.trim().strip_prefix("pub ")?.split_once(':'));
+    let names = body
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("pub ")?.split_once(':'));
     names.map(|(field, _)| camel(field)).collect()
 }
 
@@ -72,14 +108,23 @@ fn interface(name: &str) -> String {
 
 /// The names before colons in lines that are indented so far, with a `?` where one may be left out.
 fn names(body: &str, indent: usize) -> BTreeSet<String> {
-    let lines = body.lines().filter(|line| line.len() - line.trim_start().len() == indent);
+    let lines = body
+        .lines()
+        .filter(|line| line.len() - line.trim_start().len() == indent);
     // Neither comments nor `[more: string]`.
-    let code = lines.map(str::trim).filter(|line| !line.starts_with(['/', '*', '[']));
-    code.filter_map(|line| line.split_once(':')).map(|(name, _)| name.to_owned()).collect()
+    let code = lines
+        .map(str::trim)
+        .filter(|line| !line.starts_with(['/', '*', '[']));
+    code.filter_map(|line| line.split_once(':'))
+        .map(|(name, _)| name.to_owned())
+        .collect()
 }
 
 fn sure(names: &BTreeSet<String>) -> BTreeSet<String> {
-    names.iter().map(|name| name.trim_end_matches('?').to_owned()).collect()
+    names
+        .iter()
+        .map(|name| name.trim_end_matches('?').to_owned())
+        .collect()
 }
 
 /// The properties of an interface, without those of objects in it and of what it extends.
@@ -89,8 +134,13 @@ fn properties(name: &str) -> BTreeSet<String> {
 
 /// The keys of an object that `json!` makes behind a mark, without those of objects in it.
 fn keys(text: &str, mark: &str) -> BTreeSet<String> {
-    let (_, rest) = text.split_once(mark).unwrap_or_else(|| panic!("there is no {mark:?}"));
-    let (mut found, mut depth, mut last) = (BTreeSet::new(), 0, "");
+    let (_, rest) = text
+        .split_once(mark)
+        .unwrap_or_else(|| panic!("there is no {mark:?}"));
+    let mut found = BTreeSet::new();
+    let mut depth = 0;
+    let mut last = "";
+
     for (index, part) in rest.split('"').enumerate() {
         if index % 2 == 1 {
             last = part;
@@ -113,7 +163,10 @@ fn keys(text: &str, mark: &str) -> BTreeSet<String> {
 fn set(text: &str, object: &str) -> BTreeSet<String> {
     let mark = format!("{object}[\"");
     let pieces = text.split(&mark).skip(1);
-    pieces.filter_map(|piece| piece.split_once('"')).map(|(key, _)| key.to_owned()).collect()
+    pieces
+        .filter_map(|piece| piece.split_once('"'))
+        .map(|(key, _)| key.to_owned())
+        .collect()
 }
 
 #[test]
@@ -122,8 +175,15 @@ fn the_facade_knows_every_code_of_the_engine_and_no_other() {
     let wanted: BTreeSet<String> = engine.chain(FACADE.map(str::to_owned)).collect();
     let union = read("pkg-template/src/errors.ts");
     let code = between(&union, "export type JerboaErrorCode =", "(string & {});");
-    let typed: String = code.lines().map(|line| line.split("//").next().unwrap_or("")).collect();
-    assert_eq!(quoted(&typed, '"'), wanted, "JerboaErrorCode in pkg-template/src/errors.ts");
+    let typed: String = code
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or(""))
+        .collect();
+    assert_eq!(
+        quoted(&typed, '"'),
+        wanted,
+        "JerboaErrorCode in pkg-template/src/errors.ts"
+    );
     let manual = read("pkg-template/README.md");
     let section = between(&manual, "## Errors", "\n## ");
     // The first column of its table has the codes.
@@ -131,30 +191,51 @@ fn the_facade_knows_every_code_of_the_engine_and_no_other() {
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split(" | ").next())
         .fold(String::new(), |all, codes| all + "`" + codes);
-    assert_eq!(quoted(&listed, '`'), wanted, "the codes in pkg-template/README.md");
+    assert_eq!(
+        quoted(&listed, '`'),
+        wanted,
+        "the codes in pkg-template/README.md"
+    );
 }
 
 #[test]
 fn what_crosses_to_javascript_has_the_same_fields_on_both_sides() {
     for (structs, interface) in PAIRS {
-        let mut rust: BTreeSet<String> = structs.iter().flat_map(|(file, name)| fields(file, name)).collect();
+        let mut rust: BTreeSet<String> = structs
+            .iter()
+            .flat_map(|(file, name)| fields(file, name))
+            .collect();
         rust.retain(|field| !INNER.contains(&field.as_str()));
         let typed: BTreeSet<String> = interface.split('+').flat_map(properties).collect();
-        assert_eq!(typed, rust, "{interface} of pkg-template/src/contract.ts and {structs:?}");
+        assert_eq!(
+            typed, rust,
+            "{interface} of pkg-template/src/contract.ts and {structs:?}"
+        );
     }
 }
 
 #[test]
 fn log_probabilities_have_the_same_fields_on_both_sides() {
-    let (rust, top) = (fields("task/generate.rs", "TokenInfo"), properties("ChosenLogprob"));
+    let rust = fields("task/generate.rs", "TokenInfo");
+    let top = properties("ChosenLogprob");
+
     assert_eq!(top, BTreeSet::from(["top".to_owned()]));
-    assert_eq!(&properties("TokenLogprob") | &top, rust, "TokenLogprob and ChosenLogprob");
+    assert_eq!(
+        &properties("TokenLogprob") | &top,
+        rust,
+        "TokenLogprob and ChosenLogprob"
+    );
 }
 
 #[test]
 fn a_speech_is_asked_for_by_names_that_rust_reads() {
-    let (own, drawn) = (fields("task/speak/request.rs", "SpeakRequest"), fields("sample/params.rs", "SamplingOptions"));
-    let own: BTreeSet<String> = own.into_iter().filter(|field| !INNER.contains(&field.as_str())).collect();
+    let own = fields("task/speak/request.rs", "SpeakRequest");
+    let drawn = fields("sample/params.rs", "SamplingOptions");
+
+    let own: BTreeSet<String> = own
+        .into_iter()
+        .filter(|field| !INNER.contains(&field.as_str()))
+        .collect();
     let typed = properties("EngineSpeakOptions");
     assert!(typed.is_superset(&own), "{own:?} of {typed:?}");
     let rest: BTreeSet<String> = typed.difference(&own).cloned().collect();
@@ -173,16 +254,31 @@ fn progress_and_transcripts_have_the_names_that_rust_gives_them() {
     let body = interface("Transcript");
     let segments = between(&body, "segments: {", "}[]");
     let made = between(&formats, "let segment =", "};");
-    assert_eq!(sure(&names(segments, 4)), keys(made, "json!({"), "the segments of a Transcript");
+    assert_eq!(
+        sure(&names(segments, 4)),
+        keys(made, "json!({"),
+        "the segments of a Transcript"
+    );
 }
 
 #[test]
 fn what_a_load_takes_is_what_is_read_of_it() {
-    let text = ["options", "audio", "mod"].map(|file| read(&format!("crate/src/web/{file}.rs"))).concat();
+    let text = ["options", "audio", "mod"]
+        .map(|file| read(&format!("crate/src/web/{file}.rs")))
+        .concat();
     let mut read = BTreeSet::new();
-    for call in ["property(options, \"", "string_property(options, \"", "bytes(\"", "count(\""] {
+    for call in [
+        "property(options, \"",
+        "string_property(options, \"",
+        "bytes(\"",
+        "count(\"",
+    ] {
         let pieces = text.split(call).skip(1);
-        read.extend(pieces.filter_map(|piece| piece.split_once("\")")).map(|(name, _)| name.to_owned()));
+        read.extend(
+            pieces
+                .filter_map(|piece| piece.split_once("\")"))
+                .map(|(name, _)| name.to_owned()),
+        );
     }
     // It comes beside them.
     assert!(read.remove("signal"));
@@ -195,17 +291,32 @@ fn what_a_model_is_has_a_name_for_all_that_rust_tells() {
     let language = task("language_model");
     let common = keys(between(&language, "fn common_info(", "\n}"), "json!({");
     let told = between(&language, "let told = [", "];");
-    let told = told.split("(\"").skip(1).filter_map(|piece| piece.split_once('"')).map(|(key, _)| key.to_owned());
+    let told = told
+        .split("(\"")
+        .skip(1)
+        .filter_map(|piece| piece.split_once('"'))
+        .map(|(key, _)| key.to_owned());
     let decoders: BTreeSet<String> = &common | &told.collect();
     let embed = task("embed");
     let described = between(&embed, "fn encoder_info(", "\n}");
     let encoders = &(&common | &set(described, "info")) | &set(&task("rerank"), "info");
     let more = ["chat_model", "transcribe/mod", "speak/mod"].map(|file| set(&task(file), "info"));
-    let all = more.iter().fold(&decoders | &encoders, |all, some| &all | some);
-    assert_eq!(properties("EngineInfo"), &all | &set(&embed, "info"), "EngineInfo");
-    let always: BTreeSet<String> =
-        names(&interface("EngineInfo"), 2).into_iter().filter(|n| !n.ends_with('?')).collect();
-    for (of, told) in [("models that embed or rerank", &encoders), ("models that have a decoder", &decoders)] {
+    let all = more
+        .iter()
+        .fold(&decoders | &encoders, |all, some| &all | some);
+    assert_eq!(
+        properties("EngineInfo"),
+        &all | &set(&embed, "info"),
+        "EngineInfo"
+    );
+    let always: BTreeSet<String> = names(&interface("EngineInfo"), 2)
+        .into_iter()
+        .filter(|n| !n.ends_with('?'))
+        .collect();
+    for (of, told) in [
+        ("models that embed or rerank", &encoders),
+        ("models that have a decoder", &decoders),
+    ] {
         let missing: Vec<&String> = always.difference(told).collect();
         assert!(missing.is_empty(), "{of} do not tell {missing:?}");
     }

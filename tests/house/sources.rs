@@ -27,38 +27,63 @@ pub fn modules() -> Vec<Module> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crate/src");
     let mut files = Vec::new();
     collect(&root, "", &mut files);
-    assert!(files.len() > 100, "crate/src is not where it was: {}", root.display());
+    assert!(
+        files.len() > 100,
+        "crate/src is not where it was: {}",
+        root.display()
+    );
     let names: BTreeSet<String> = files.iter().map(|(name, _, _)| name.clone()).collect();
-    let module = |(name, file, text): (String, String, String)| {
-        let used = paths(&text).into_iter().filter_map(|path| {
-            let module = target(&name, &path, &names)?;
-            let part_of = module == name || name.starts_with(&format!("{module}/"));
-            (!part_of).then_some(Use { path, module })
-        });
-        Module { uses: used.collect(), name, file }
-    };
-    files.into_iter().filter(|f| !f.0.is_empty()).map(module).collect()
+
+    files
+        .into_iter()
+        .filter(|f| !f.0.is_empty())
+        .map(|(name, file, text): (String, String, String)| {
+            let used = paths(&text).into_iter().filter_map(|path| {
+                let module = target(&name, &path, &names)?;
+                let part_of = module == name || name.starts_with(&format!("{module}/"));
+                (!part_of).then_some(Use { path, module })
+            });
+            Module {
+                uses: used.collect(),
+                name,
+                file,
+            }
+        })
+        .collect()
 }
 
 fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, String, String)>) {
     let entries = fs::read_dir(folder).expect("a folder of sources");
     for entry in entries.map(|e| e.expect("an entry").path()) {
-        let stem = entry.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = entry
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         if entry.is_dir() {
             collect(&entry, &format!("{prefix}{stem}/"), files);
         } else if entry.extension().is_some_and(|e| e == "rs") {
             let inner = !matches!(stem.as_str(), "mod" | "lib");
-            let name = if inner { format!("{prefix}{stem}") } else { prefix.trim_end_matches('/').to_owned() };
+            let name = if inner {
+                format!("{prefix}{stem}")
+            } else {
+                prefix.trim_end_matches('/').to_owned()
+            };
             let file = format!("crate/src/{prefix}{stem}.rs");
             files.push((name, file, fs::read_to_string(&entry).expect("a source")));
         }
     }
 }
 
-/// The paths that begin at the crate or at a parent, outside comments and tests; groups are spelled out.
+/// The paths that begin at the crate or at a parent, outside comments and tests; groups are spelled
+/// out.
 fn paths(text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or("");
-    let code: String = code.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join(" ");
+    let code: String = code
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or(""))
+        .collect::<Vec<_>>()
+        .join(" ");
     let mut found = Vec::new();
     for root in ["crate::", "super::"] {
         for (at, _) in code.match_indices(root) {
@@ -76,12 +101,22 @@ fn expand<'a>(prefix: &str, text: &'a str, found: &mut Vec<String>) -> &'a str {
     let text = text.trim_start();
     if let Some(mut rest) = text.strip_prefix('{') {
         while !rest.trim_start().starts_with('}') && !rest.is_empty() {
-            rest = expand(prefix, rest, found).trim_start().trim_start_matches(',').trim_start();
+            rest = expand(prefix, rest, found)
+                .trim_start()
+                .trim_start_matches(',')
+                .trim_start();
         }
         return rest.trim_start().strip_prefix('}').unwrap_or("");
     }
-    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(text.len()).max(1);
-    let end = text.char_indices().map(|(at, _)| at).find(|at| *at >= end).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':')
+        .unwrap_or(text.len())
+        .max(1);
+    let end = text
+        .char_indices()
+        .map(|(at, _)| at)
+        .find(|at| *at >= end)
+        .unwrap_or(text.len());
     let (word, rest) = text.split_at(end);
     if word.ends_with("::") && rest.starts_with('{') {
         return expand(&format!("{prefix}{word}"), rest, found);
@@ -90,7 +125,9 @@ fn expand<'a>(prefix: &str, text: &'a str, found: &mut Vec<String>) -> &'a str {
     // `a as b` is `a`.
     rest.trim_start().strip_prefix("as ").map_or(rest, |name| {
         let name = name.trim_start();
-        &name[name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len())..]
+        &name[name
+            .find(|c: char| !c.is_alphanumeric() && c != '_')
+            .unwrap_or(name.len())..]
     })
 }
 
@@ -105,14 +142,23 @@ fn target(module: &str, path: &str, names: &BTreeSet<String>) -> Option<String> 
         }
     }
     while steps.next_if_eq(&"super").is_some() {
-        at = at.rsplit_once('/').map_or(String::new(), |(parent, _)| parent.to_owned());
+        at = at
+            .rsplit_once('/')
+            .map_or(String::new(), |(parent, _)| parent.to_owned());
     }
     for step in steps {
-        let next = if at.is_empty() { step.to_owned() } else { format!("{at}/{step}") };
+        let next = if at.is_empty() {
+            step.to_owned()
+        } else {
+            format!("{at}/{step}")
+        };
         if !names.contains(&next) {
             break;
         }
         at = next;
     }
-    names.contains(&at).then_some(at).filter(|at| !at.is_empty())
+    names
+        .contains(&at)
+        .then_some(at)
+        .filter(|at| !at.is_empty())
 }

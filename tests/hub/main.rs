@@ -1,4 +1,5 @@
-//! Loading from a server that behaves like the Hub, with every fault that the Hub and the network between have shown.
+//! Loading from a server that behaves like the Hub, with every fault that the Hub and the network
+//! between have shown.
 
 mod malformed;
 mod progress;
@@ -13,8 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use jerboa::hub::{
-    AbortFlag, DirStore, HubOptions, ModelRef, Phase, Progress, ProgressEvent, RetryPolicy, Source, cached_models,
-    delete_cached,
+    AbortFlag, DirStore, HubOptions, ModelRef, Phase, Progress, ProgressEvent, RetryPolicy, Source,
+    cached_models, delete_cached,
 };
 use jerboa::{Error, Result};
 use pollster::block_on;
@@ -30,7 +31,12 @@ fn options(server: &Server) -> HubOptions {
     HubOptions {
         endpoint: Some(server.hub.clone()),
         part_size: PART,
-        retry: RetryPolicy { base_ms: 5.0, max_ms: 40.0, stall_ms: 2000.0, ..RetryPolicy::default() },
+        retry: RetryPolicy {
+            base_ms: 5.0,
+            max_ms: 40.0,
+            stall_ms: 2000.0,
+            ..RetryPolicy::default()
+        },
         cache_dir: Some(server.root.join("cache")),
         ..HubOptions::default()
     }
@@ -50,11 +56,18 @@ type Tensors = BTreeMap<String, Vec<u8>>;
 async fn tensors(source: &Source) -> Result<Tensors> {
     let checkpoint = source.checkpoint().await?;
     let wanted: Vec<_> = checkpoint.tensors.values().collect();
-    let mut found: Tensors = wanted.iter().map(|t| (t.name.clone(), vec![0; t.bytes() as usize])).collect();
+    let mut found: Tensors = wanted
+        .iter()
+        .map(|t| (t.name.clone(), vec![0; t.bytes() as usize]))
+        .collect();
     source
         .stream_tensors(&checkpoint, &wanted, async |tensor, offset, chunk| {
             let end = offset + chunk.len() as u64;
-            assert!(offset % 4 == 0 && (chunk.len() % 4 == 0 || end == tensor.bytes()), "{} at {offset}", tensor.name);
+            assert!(
+                offset % 4 == 0 && (chunk.len() % 4 == 0 || end == tensor.bytes()),
+                "{} at {offset}",
+                tensor.name
+            );
             let bytes = found.get_mut(&tensor.name).expect("a wanted tensor");
             bytes[offset as usize..end as usize].copy_from_slice(chunk.as_slice());
             Ok(())
@@ -71,12 +84,25 @@ async fn load(source: &Source) -> Result<(Vec<u8>, Tensors)> {
 }
 
 fn content(seed: u64) -> Tensors {
-    let sizes = [("a.weight", 70_001), ("b.bias", 3), ("c.weight", 150_002), ("d.empty", 0), ("e.weight", 40_000)];
-    sizes.iter().enumerate().map(|(i, (name, size))| (name.to_string(), pattern(seed + i as u64, *size))).collect()
+    let sizes = [
+        ("a.weight", 70_001),
+        ("b.bias", 3),
+        ("c.weight", 150_002),
+        ("d.empty", 0),
+        ("e.weight", 40_000),
+    ];
+    sizes
+        .iter()
+        .enumerate()
+        .map(|(i, (name, size))| (name.to_string(), pattern(seed + i as u64, *size)))
+        .collect()
 }
 
 fn file_of(content: &Tensors) -> Vec<u8> {
-    let list: Vec<(&str, Vec<u8>)> = content.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
+    let list: Vec<(&str, Vec<u8>)> = content
+        .iter()
+        .map(|(name, bytes)| (name.as_str(), bytes.clone()))
+        .collect();
     safetensors(&list)
 }
 
@@ -93,36 +119,72 @@ fn single() -> (Server, Tensors) {
 fn a_model_is_loaded_over_a_redirect_to_another_origin() {
     let (server, expected) = single();
     server.gate("secret");
-    let options = HubOptions { token: Some("secret".to_string()), ..options(&server) };
+    let options = HubOptions {
+        token: Some("secret".to_string()),
+        ..options(&server)
+    };
     let (config, found) = block_on(async { load(&open(&options).await?).await }).expect("a model");
     assert_eq!((config.as_slice(), found), (CONFIG, expected));
     let log = server.log(0);
     assert!(log.iter().any(|r| r.origin == "cdn" && r.status == 206));
-    assert!(log.iter().filter(|r| r.origin == "cdn").all(|r| !r.authorization), "the token went to another origin");
-    assert!(log.iter().filter(|r| r.origin == "hub").all(|r| r.authorization));
+    assert!(
+        log.iter()
+            .filter(|r| r.origin == "cdn")
+            .all(|r| !r.authorization),
+        "the token went to another origin"
+    );
+    assert!(
+        log.iter()
+            .filter(|r| r.origin == "hub")
+            .all(|r| r.authorization)
+    );
 }
 
 #[test]
 fn shards_are_found_through_their_index() {
     let server = Server::start();
     let content = content(5);
-    let (mut first, mut second) = (content.clone(), Tensors::new());
-    second.extend(first.remove("c.weight").map(|bytes| ("c.weight".to_string(), bytes)));
-    let names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    let mut first = content.clone();
+    let mut second = Tensors::new();
+
+    second.extend(
+        first
+            .remove("c.weight")
+            .map(|bytes| ("c.weight".to_string(), bytes)),
+    );
+    let names = [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+    ];
     server.file(names[0], &file_of(&first));
     server.file(names[1], &file_of(&second));
-    let map: BTreeMap<_, _> = content.keys().map(|n| (n, names[usize::from(second.contains_key(n))])).collect();
-    server.file("model.safetensors.index.json", json!({ "weight_map": map }).to_string().as_bytes());
-    let found = block_on(async { tensors(&open(&options(&server)).await?).await }).expect("a model");
+    let map: BTreeMap<_, _> = content
+        .keys()
+        .map(|n| (n, names[usize::from(second.contains_key(n))]))
+        .collect();
+    server.file(
+        "model.safetensors.index.json",
+        json!({ "weight_map": map }).to_string().as_bytes(),
+    );
+    let found =
+        block_on(async { tensors(&open(&options(&server)).await?).await }).expect("a model");
     assert_eq!(found, content);
 
     // A shard that is not there, and a tensor that its shard does not hold.
     server.change(names[1], &file_of(&Tensors::new()));
-    let error = block_on(async { tensors(&open(&options(&server)).await?).await }).expect_err("no such tensor");
-    assert!(matches!(&error, Error::Malformed { reason, .. } if reason.contains("c.weight")), "{error}");
+    let error = block_on(async { tensors(&open(&options(&server)).await?).await })
+        .expect_err("no such tensor");
+    assert!(
+        matches!(&error, Error::Malformed { reason, .. } if reason.contains("c.weight")),
+        "{error}"
+    );
     server.fault(&json!({ "kind": "status", "match": names[1], "status": 404 }));
-    let uncached = HubOptions { cache: false, ..options(&server) };
-    let error = block_on(async { tensors(&open(&uncached).await?).await }).expect_err("no such shard");
+    let uncached = HubOptions {
+        cache: false,
+        ..options(&server)
+    };
+    let error =
+        block_on(async { tensors(&open(&uncached).await?).await }).expect_err("no such shard");
     assert_eq!(error.code(), "missing_file", "{error}");
 }
 
@@ -130,27 +192,54 @@ fn shards_are_found_through_their_index() {
 fn the_second_load_takes_no_byte_from_the_network() {
     let (server, expected) = single();
     block_on(async { load(&open(&options(&server)).await?).await }).expect("the first load");
-    let commit = block_on(open(&options(&server))).expect("a source").commit().expect("a commit");
+    let commit = block_on(open(&options(&server)))
+        .expect("a source")
+        .commit()
+        .expect("a commit");
 
     let seen = server.log(0).len();
     let events = Rc::new(RefCell::new(Vec::<ProgressEvent>::new()));
     let sink = events.clone();
     let progress = Progress::new(move |e| sink.borrow_mut().push(e.clone()));
-    let source = block_on(Source::open(&model(), &options(&server), AbortFlag::new(), progress.clone()));
+    let source = block_on(Source::open(
+        &model(),
+        &options(&server),
+        AbortFlag::new(),
+        progress.clone(),
+    ));
     progress.phase(Phase::Weights);
     let (_, found) = block_on(load(&source.expect("a source"))).expect("the second load");
     assert_eq!(found, expected);
-    assert!(events.borrow().last().is_some_and(|e| e.from_cache && e.loaded == e.total && e.total > 0));
+    assert!(
+        events
+            .borrow()
+            .last()
+            .is_some_and(|e| e.from_cache && e.loaded == e.total && e.total > 0)
+    );
     let log = server.log(seen);
     assert_eq!(log.iter().map(|r| r.bytes).sum::<u64>(), 0, "{log:?}");
-    assert_eq!((log.len(), log[0].method.as_str()), (1, "HEAD"), "one question for the commit: {log:?}");
+    assert_eq!(
+        (log.len(), log[0].method.as_str()),
+        (1, "HEAD"),
+        "one question for the commit: {log:?}"
+    );
 
     // Not even a question is asked when the revision is the commit or when asking is switched off.
-    let pinned = HubOptions { revision: Some(commit), ..options(&server) };
+    let pinned = HubOptions {
+        revision: Some(commit),
+        ..options(&server)
+    };
     block_on(async { load(&open(&pinned).await?).await }).expect("the commit's first load");
     let seen = server.log(0).len();
-    for silent in [pinned, HubOptions { revalidate: false, ..options(&server) }] {
-        let (_, found) = block_on(async { load(&open(&silent).await?).await }).expect("a silent load");
+    for silent in [
+        pinned,
+        HubOptions {
+            revalidate: false,
+            ..options(&server)
+        },
+    ] {
+        let (_, found) =
+            block_on(async { load(&open(&silent).await?).await }).expect("a silent load");
         assert_eq!(found, expected);
     }
     assert_eq!(server.log(seen).len(), 0);
@@ -161,7 +250,13 @@ fn a_folder_is_asked_file_by_file() {
     let (server, expected) = single();
     let folder = ModelRef::parse(&format!("{}/files/org/model/", server.hub)).expect("a folder");
     let all = async || {
-        let source = Source::open(&folder, &options(&server), AbortFlag::new(), Progress::silent()).await?;
+        let source = Source::open(
+            &folder,
+            &options(&server),
+            AbortFlag::new(),
+            Progress::silent(),
+        )
+        .await?;
         load(&source).await
     };
     assert_eq!(block_on(all()).expect("the first load").1, expected);
@@ -180,14 +275,21 @@ fn what_changed_between_visits_is_noticed_and_the_rest_kept() {
     block_on(async { load(&open(&options(&server)).await?).await }).expect("the first load");
     server.change("config.json", b"{}");
     let seen = server.log(0).len();
-    let (config, found) = block_on(async { load(&open(&options(&server)).await?).await }).expect("the second load");
+    let (config, found) =
+        block_on(async { load(&open(&options(&server)).await?).await }).expect("the second load");
     assert_eq!((config.as_slice(), found), (b"{}".as_slice(), expected));
-    let weights: u64 = server.log(seen).iter().filter(|r| r.path.contains(WEIGHTS)).map(|r| r.bytes).sum();
+    let weights: u64 = server
+        .log(seen)
+        .iter()
+        .filter(|r| r.path.contains(WEIGHTS))
+        .map(|r| r.bytes)
+        .sum();
     assert_eq!(weights, 0, "the weights have not changed");
 
     let changed = content(90);
     server.change(WEIGHTS, &file_of(&changed));
-    let (_, found) = block_on(async { load(&open(&options(&server)).await?).await }).expect("the third load");
+    let (_, found) =
+        block_on(async { load(&open(&options(&server)).await?).await }).expect("the third load");
     assert_eq!(found, changed);
 }
 
@@ -197,10 +299,26 @@ fn without_the_server_the_cache_serves() {
     block_on(async { load(&open(&options(&server)).await?).await }).expect("the first load");
     server.stop();
     let source = block_on(open(&options(&server))).expect("a source");
-    assert_eq!(block_on(load(&source)).expect("the cached model").1, expected);
-    assert_eq!(source.warnings().iter().map(Error::code).collect::<Vec<_>>(), ["unverified"]);
-    let uncached = HubOptions { cache: false, ..options(&server) };
-    assert_eq!(block_on(open(&uncached)).expect_err("no server").code(), "network");
+    assert_eq!(
+        block_on(load(&source)).expect("the cached model").1,
+        expected
+    );
+    assert_eq!(
+        source
+            .warnings()
+            .iter()
+            .map(Error::code)
+            .collect::<Vec<_>>(),
+        ["unverified"]
+    );
+    let uncached = HubOptions {
+        cache: false,
+        ..options(&server)
+    };
+    assert_eq!(
+        block_on(open(&uncached)).expect_err("no server").code(),
+        "network"
+    );
 }
 
 #[test]
@@ -212,13 +330,24 @@ fn refusals_have_their_own_errors() {
         Err(error) => error.code().to_string(),
         Ok(_) => "loaded".to_string(),
     };
-    let with = |token: Option<&str>| HubOptions { token: token.map(str::to_string), ..options(&server) };
+    let with = |token: Option<&str>| HubOptions {
+        token: token.map(str::to_string),
+        ..options(&server)
+    };
     assert_eq!(code(&with(None)), "gated 401");
     assert_eq!(code(&with(Some("wrong"))), "gated 403");
     assert_eq!(code(&with(Some("secret"))), "loaded");
     let nowhere = ModelRef::parse("org/other").expect("a name");
     let error = block_on(async {
-        Source::open(&nowhere, &options(&server), AbortFlag::new(), Progress::silent()).await?.read("config.json").await
+        Source::open(
+            &nowhere,
+            &options(&server),
+            AbortFlag::new(),
+            Progress::silent(),
+        )
+        .await?
+        .read("config.json")
+        .await
     });
     assert_eq!(error.expect_err("no such repository").code(), "not_found");
     let error = block_on(async { open(&with(Some("secret"))).await?.read("../secret").await });
@@ -231,14 +360,26 @@ fn a_page_instead_of_a_file_is_no_file() {
     let (server, expected) = single();
     server.fault(&json!({ "kind": "fallback" }));
     let folder = ModelRef::parse(&format!("{}/files/org/model", server.hub)).expect("a folder");
-    let open =
-        async |model: &ModelRef| Source::open(model, &options(&server), AbortFlag::new(), Progress::silent()).await;
+    let open = async |model: &ModelRef| {
+        Source::open(
+            model,
+            &options(&server),
+            AbortFlag::new(),
+            Progress::silent(),
+        )
+        .await
+    };
     for model in [&model(), &folder] {
         for visit in ["first", "second"] {
             let source = block_on(open(model)).expect("a source");
-            let (config, found) = block_on(load(&source)).unwrap_or_else(|e| panic!("{visit} load: {e}"));
+            let (config, found) =
+                block_on(load(&source)).unwrap_or_else(|e| panic!("{visit} load: {e}"));
             assert!(config == CONFIG && found == expected, "{visit} load");
-            for optional in ["chat_template.jinja", "modules.json", "model.safetensors.index.json"] {
+            for optional in [
+                "chat_template.jinja",
+                "modules.json",
+                "model.safetensors.index.json",
+            ] {
                 assert_eq!(
                     block_on(source.read_optional(optional)).expect("an answer"),
                     None,
@@ -252,11 +393,17 @@ fn a_page_instead_of_a_file_is_no_file() {
             let error = block_on(source.read(needed)).expect_err("a page");
             assert_eq!(error.code(), "not_found");
             let message = error.to_string();
-            assert!(message.contains(needed) && message.contains("returned a web page"), "{message}");
+            assert!(
+                message.contains(needed) && message.contains("returned a web page"),
+                "{message}"
+            );
         }
     }
     // A file that became a page between visits is gone, and one that became a file is there.
-    server.control("file", &json!({ "path": "org/model/config.json", "base64": null }));
+    server.control(
+        "file",
+        &json!({ "path": "org/model/config.json", "base64": null }),
+    );
     server.change("chat_template.jinja", b"{{ messages }}");
     let source = block_on(open(&folder)).expect("a source");
     let error = block_on(source.read("config.json")).expect_err("a page");
@@ -264,7 +411,10 @@ fn a_page_instead_of_a_file_is_no_file() {
     let template = block_on(source.read_optional("chat_template.jinja")).expect("an answer");
     assert_eq!(template.as_deref(), Some(b"{{ messages }}".as_slice()));
     server.change(WEIGHTS, b"");
-    server.control("file", &json!({ "path": format!("org/model/{WEIGHTS}"), "base64": null }));
+    server.control(
+        "file",
+        &json!({ "path": format!("org/model/{WEIGHTS}"), "base64": null }),
+    );
     let error = block_on(async { tensors(&open(&folder).await?).await }).expect_err("no weights");
     assert_eq!(error.code(), "missing_file", "{error}");
 }
@@ -291,9 +441,17 @@ fn passing_troubles_pass() {
         for visit in ["first", "second"] {
             let begin = Instant::now();
             let result = block_on(async { load(&open(&options(&server)).await?).await });
-            let (config, found) = result.unwrap_or_else(|e| panic!("{visit} load with {fault}: {e}"));
-            assert!(config == CONFIG && found == expected, "{visit} load with {fault}");
-            assert!(fault["retryAfter"].is_null() || visit == "second" || begin.elapsed().as_millis() >= 1000);
+            let (config, found) =
+                result.unwrap_or_else(|e| panic!("{visit} load with {fault}: {e}"));
+            assert!(
+                config == CONFIG && found == expected,
+                "{visit} load with {fault}"
+            );
+            assert!(
+                fault["retryAfter"].is_null()
+                    || visit == "second"
+                    || begin.elapsed().as_millis() >= 1000
+            );
         }
     }
 }
@@ -303,7 +461,8 @@ fn a_body_without_ranges_and_without_end_is_resumed_too() {
     let (server, expected) = single();
     server.fault(&json!({ "kind": "noRange" }));
     server.fault(&json!({ "kind": "drop", "match": "cdn", "after": 100_000, "times": 1 }));
-    let found = block_on(async { tensors(&open(&options(&server)).await?).await }).expect("a model");
+    let found =
+        block_on(async { tensors(&open(&options(&server)).await?).await }).expect("a model");
     assert_eq!(found, expected);
 }
 
@@ -312,27 +471,56 @@ fn a_dropped_connection_is_resumed_from_the_byte() {
     let (server, expected) = single();
     let size = file_of(&expected).len() as u64;
     server.fault(&json!({ "kind": "drop", "match": "cdn", "after": 9000, "times": 8 }));
-    let found = block_on(async { tensors(&open(&options(&server)).await?).await }).expect("a model");
+    let found =
+        block_on(async { tensors(&open(&options(&server)).await?).await }).expect("a model");
     assert_eq!(found, expected);
-    let sent: u64 = server.log(0).iter().filter(|r| r.origin == "cdn").map(|r| r.bytes).sum();
+    let sent: u64 = server
+        .log(0)
+        .iter()
+        .filter(|r| r.origin == "cdn")
+        .map(|r| r.bytes)
+        .sum();
     // Nothing is asked for twice but what a closed connection swallowed.
-    assert!(sent < size + 9 * 9000, "{sent} bytes sent for a file of {size}");
-    let starts = server.log(0).iter().filter(|r| r.range.as_deref() == Some("bytes=0-16383")).count();
+    assert!(
+        sent < size + 9 * 9000,
+        "{sent} bytes sent for a file of {size}"
+    );
+    let starts = server
+        .log(0)
+        .iter()
+        .filter(|r| r.range.as_deref() == Some("bytes=0-16383"))
+        .count();
     assert!(starts <= 2, "began again {starts} times");
 }
 
 #[test]
 fn lasting_troubles_end_in_an_error_that_says_why() {
     for (fault, reason) in [
-        (json!({ "kind": "short", "match": "cdn", "after": 0 }), "attempts"),
-        (json!({ "kind": "drop", "match": "cdn", "after": 0 }), "attempts"),
-        (json!({ "kind": "status", "match": "cdn", "status": 503 }), "HTTP 503"),
-        (json!({ "kind": "status", "match": "cdn", "status": 429, "retryAfter": 3600 }), "retry after 3600 s"),
-        (json!({ "kind": "status", "match": "cdn", "status": 418 }), "HTTP 418"),
+        (
+            json!({ "kind": "short", "match": "cdn", "after": 0 }),
+            "attempts",
+        ),
+        (
+            json!({ "kind": "drop", "match": "cdn", "after": 0 }),
+            "attempts",
+        ),
+        (
+            json!({ "kind": "status", "match": "cdn", "status": 503 }),
+            "HTTP 503",
+        ),
+        (
+            json!({ "kind": "status", "match": "cdn", "status": 429, "retryAfter": 3600 }),
+            "retry after 3600 s",
+        ),
+        (
+            json!({ "kind": "status", "match": "cdn", "status": 418 }),
+            "HTTP 418",
+        ),
     ] {
         let (server, _) = single();
         server.fault(&fault);
-        let error = block_on(async { tensors(&open(&options(&server)).await?).await }).expect_err("a fault");
+        let error = block_on(async { tensors(&open(&options(&server)).await?).await })
+            .expect_err("a fault");
         assert_eq!(error.code(), "network", "{fault}: {error}");
         assert!(error.to_string().contains(reason), "{fault}: {error}");
     }
@@ -344,7 +532,10 @@ fn a_server_that_never_answers_is_given_up_soon() {
     let port = |socket: &std::net::TcpListener| socket.local_addr().expect("an address").port();
     let (server, _) = single();
     let unreachable = |port: u16| {
-        let options = HubOptions { endpoint: Some(format!("http://127.0.0.1:{port}")), ..options(&server) };
+        let options = HubOptions {
+            endpoint: Some(format!("http://127.0.0.1:{port}")),
+            ..options(&server)
+        };
         let error = block_on(open(&options)).expect_err("nobody is there");
         assert_eq!(error.code(), "network");
         assert!(error.to_string().contains("cannot be reached"), "{error}");
@@ -363,12 +554,16 @@ fn a_server_that_never_answers_is_given_up_soon() {
         }
     });
     unreachable(silent_port);
-    assert_eq!(tries.load(Ordering::SeqCst), RetryPolicy::default().first_attempts);
+    assert_eq!(
+        tries.load(Ordering::SeqCst),
+        RetryPolicy::default().first_attempts
+    );
 }
 
 #[test]
 fn a_file_that_changes_midway_is_begun_again() {
-    // The same header: what was delivered is delivered again. At a branch without commits, so that the change shows.
+    // The same header: what was delivered is delivered again. At a branch without commits, so that
+    // the change shows.
     let (server, _) = single();
     let changed = content(70);
     let to = json!({ "kind": "change", "match": "cdn", "after": 12_000, "times": 1, "path": format!("org/model/{WEIGHTS}"),
@@ -378,12 +573,17 @@ fn a_file_that_changes_midway_is_begun_again() {
     let checkpoint = block_on(source.checkpoint()).expect("a header");
     server.fault(&to);
     let wanted: Vec<_> = checkpoint.tensors.values().collect();
-    let mut found: Tensors = wanted.iter().map(|t| (t.name.clone(), vec![0; t.bytes() as usize])).collect();
-    block_on(source.stream_tensors(&checkpoint, &wanted, async |tensor, offset, chunk| {
-        let bytes = found.get_mut(&tensor.name).expect("a wanted tensor");
-        bytes[offset as usize..offset as usize + chunk.len()].copy_from_slice(chunk.as_slice());
-        Ok(())
-    }))
+    let mut found: Tensors = wanted
+        .iter()
+        .map(|t| (t.name.clone(), vec![0; t.bytes() as usize]))
+        .collect();
+    block_on(
+        source.stream_tensors(&checkpoint, &wanted, async |tensor, offset, chunk| {
+            let bytes = found.get_mut(&tensor.name).expect("a wanted tensor");
+            bytes[offset as usize..offset as usize + chunk.len()].copy_from_slice(chunk.as_slice());
+            Ok(())
+        }),
+    )
     .expect("the new file");
     assert_eq!(found, changed);
 
@@ -393,12 +593,15 @@ fn a_file_that_changes_midway_is_begun_again() {
     server.fault(&json!({ "kind": "noCommit" }));
     let source = block_on(open(&options(&server))).expect("a source");
     let checkpoint = block_on(source.checkpoint()).expect("a header");
-    server.fault(&json!({ "kind": "change", "match": "cdn", "after": 12_000, "times": 1,
-        "path": format!("org/model/{WEIGHTS}"), "base64": server::base64(&file_of(&other)) }));
+    server.fault(
+        &json!({ "kind": "change", "match": "cdn", "after": 12_000, "times": 1,
+        "path": format!("org/model/{WEIGHTS}"), "base64": server::base64(&file_of(&other)) }),
+    );
     let wanted: Vec<_> = checkpoint.tensors.values().collect();
     let error = block_on(source.stream_tensors(&checkpoint, &wanted, async |_, _, _| Ok(())));
     assert_eq!(error.expect_err("another file").code(), "changed");
-    let found = block_on(async { tensors(&open(&options(&server)).await?).await }).expect("the new model");
+    let found =
+        block_on(async { tensors(&open(&options(&server)).await?).await }).expect("the new model");
     assert_eq!(found, other);
 }
 
@@ -411,7 +614,10 @@ fn cached_models_are_listed_and_deleted() {
     let models = block_on(cached_models(&store));
     let bytes = (file_of(&found).len() + CONFIG.len()) as u64;
     assert_eq!(models.len(), 1);
-    assert_eq!((models[0].source.as_str(), models[0].files), (source.name(), 2));
+    assert_eq!(
+        (models[0].source.as_str(), models[0].files),
+        (source.name(), 2)
+    );
     assert!(models[0].complete && models[0].bytes == bytes, "{models:?}");
     block_on(delete_cached(&store, source.name()));
     assert!(block_on(cached_models(&store)).is_empty());
@@ -421,18 +627,37 @@ fn cached_models_are_listed_and_deleted() {
 fn ranges_and_streams_are_exact() {
     let (server, expected) = single();
     let file = file_of(&expected);
-    let local = ModelRef::Path { path: server.root.join("org/model").display().to_string() };
+    let local = ModelRef::Path {
+        path: server.root.join("org/model").display().to_string(),
+    };
     for model in [model(), local] {
-        let source = block_on(Source::open(&model, &options(&server), AbortFlag::new(), Progress::silent()));
+        let source = block_on(Source::open(
+            &model,
+            &options(&server),
+            AbortFlag::new(),
+            Progress::silent(),
+        ));
         let source = source.expect("a source");
-        for range in [0..10u64, 16_380..16_390, 100_000..200_000, 260_000..10_000_000, 5..5] {
+        for range in [
+            0..10u64,
+            16_380..16_390,
+            100_000..200_000,
+            260_000..10_000_000,
+            5..5,
+        ] {
             let end = (range.end as usize).min(file.len());
             let slice = &file[range.start as usize..end];
-            assert_eq!(block_on(source.read_range(WEIGHTS, range.clone())).expect("a range"), slice);
+            assert_eq!(
+                block_on(source.read_range(WEIGHTS, range.clone())).expect("a range"),
+                slice
+            );
             let mut at = range.start;
             block_on(source.stream(WEIGHTS, range, async |offset, chunk| {
                 assert_eq!(offset, at);
-                assert_eq!(chunk.as_slice(), &file[at as usize..at as usize + chunk.len()]);
+                assert_eq!(
+                    chunk.as_slice(),
+                    &file[at as usize..at as usize + chunk.len()]
+                );
                 at += chunk.len() as u64;
                 Ok(())
             }))
@@ -440,26 +665,39 @@ fn ranges_and_streams_are_exact() {
             assert_eq!(at as usize, end);
         }
         assert_eq!(block_on(tensors(&source)).expect("a model"), expected);
-        assert_eq!(block_on(source.info("nothing.json")).expect("an answer"), None);
+        assert_eq!(
+            block_on(source.info("nothing.json")).expect("an answer"),
+            None
+        );
     }
 }
 
 #[test]
 fn a_repository_of_gguf_files_alone_gives_its_usual_one() {
     let server = Server::start();
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/quant/twin_stories/model.gguf");
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/golden/quant/twin_stories/model.gguf"
+    );
     let bytes = std::fs::read(file).expect("a GGUF file");
     server.file("README.md", b"a model");
     server.file("stories-Q8_0.gguf", b"another");
     server.file("stories-Q4_K_M.gguf", &bytes);
     server.file("stories-Q4_K_M-00001-of-00002.gguf", b"a part");
-    let files = block_on(async { jerboa::exec::ModelFiles::open(&open(&options(&server)).await?, None).await });
+    let files = block_on(async {
+        jerboa::exec::ModelFiles::open(&open(&options(&server)).await?, None).await
+    });
     let files = files.expect("opens");
-    assert_eq!(files.gguf.map(|gguf| gguf.file).as_deref(), Some("stories-Q4_K_M.gguf"));
+    assert_eq!(
+        files.gguf.map(|gguf| gguf.file).as_deref(),
+        Some("stories-Q4_K_M.gguf")
+    );
     assert_eq!(files.config["model_type"], "llama");
 
     let empty = Server::start();
     empty.file("README.md", b"no model");
-    let error = block_on(async { jerboa::exec::ModelFiles::open(&open(&options(&empty)).await?, None).await });
+    let error = block_on(async {
+        jerboa::exec::ModelFiles::open(&open(&options(&empty)).await?, None).await
+    });
     assert_eq!(error.expect_err("nothing to open").code(), "not_found");
 }

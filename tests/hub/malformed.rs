@@ -1,4 +1,5 @@
-//! Every malformed safetensors input with the error that it gets, and properties of the header's parser.
+//! Every malformed safetensors input with the error that it gets, and properties of the header's
+//! parser.
 
 use jerboa::Error;
 use jerboa::format::safetensors::{MAX_HEADER_BYTES, header_range, parse_header};
@@ -8,7 +9,11 @@ use proptest::prelude::*;
 /// Reads a whole file as the hub does: first the header's range, then the header.
 fn parse(file: &[u8]) -> jerboa::Result<jerboa::format::safetensors::SafetensorsHeader> {
     let range = header_range("f", file, file.len() as u64)?;
-    parse_header("f", &file[range.start as usize..range.end as usize], file.len() as u64)
+    parse_header(
+        "f",
+        &file[range.start as usize..range.end as usize],
+        file.len() as u64,
+    )
 }
 
 fn file(header: &[u8], data: usize) -> Vec<u8> {
@@ -41,58 +46,195 @@ fn each_malformed_file_has_its_error() {
     let mut not_utf8 = good.clone();
     not_utf8[3] = 0xff;
     let cases: Vec<(&str, Vec<u8>, &str, &str)> = vec![
-        ("nothing at all", vec![], "malformed", "has 0 bytes, too few"),
-        ("seven bytes", vec![1; 7], "malformed", "has 7 bytes, too few"),
-        ("header of 2^63", length(1 << 63), "malformed", "length is 9223372036854775808 bytes"),
-        ("header of 2^64-1", length(u64::MAX), "malformed", "length is 18446744073709551615 bytes"),
-        ("header over the limit", length(MAX_HEADER_BYTES + 1), "malformed", "the limit is"),
-        ("header of nothing", length(0), "malformed", "the minimum is 2"),
-        ("header beyond the end", length(100_000), "malformed", "cut off"),
+        (
+            "nothing at all",
+            vec![],
+            "malformed",
+            "has 0 bytes, too few",
+        ),
+        (
+            "seven bytes",
+            vec![1; 7],
+            "malformed",
+            "has 7 bytes, too few",
+        ),
+        (
+            "header of 2^63",
+            length(1 << 63),
+            "malformed",
+            "length is 9223372036854775808 bytes",
+        ),
+        (
+            "header of 2^64-1",
+            length(u64::MAX),
+            "malformed",
+            "length is 18446744073709551615 bytes",
+        ),
+        (
+            "header over the limit",
+            length(MAX_HEADER_BYTES + 1),
+            "malformed",
+            "the limit is",
+        ),
+        (
+            "header of nothing",
+            length(0),
+            "malformed",
+            "the minimum is 2",
+        ),
+        (
+            "header beyond the end",
+            length(100_000),
+            "malformed",
+            "cut off",
+        ),
         ("cut inside the header", cut_header, "malformed", "cut off"),
-        ("cut inside the data", file(&good, 7), "malformed", "out of range"),
-        ("bytes left over", file(&good, 9), "malformed", "belong to no tensor"),
+        (
+            "cut inside the data",
+            file(&good, 7),
+            "malformed",
+            "out of range",
+        ),
+        (
+            "bytes left over",
+            file(&good, 9),
+            "malformed",
+            "belong to no tensor",
+        ),
         ("not UTF-8", file(&not_utf8, 8), "malformed", "not UTF-8"),
-        ("not JSON", file(b"{\"a\": nonsense}", 0), "malformed", "not a valid JSON header"),
+        (
+            "not JSON",
+            file(b"{\"a\": nonsense}", 0),
+            "malformed",
+            "not a valid JSON header",
+        ),
         ("a list", file(b"[1,2]", 0), "malformed", "begin with '{'"),
-        ("two objects", file(b"{} {}", 0), "malformed", "not a valid JSON header"),
-        ("a name twice", file(&tensors(&[tensor("a", 0, 4), tensor("a", 4, 8)]), 8), "malformed", "a occurs twice"),
-        ("metadata twice", file(br#"{"__metadata__":{},"__metadata__":{}}"#, 0), "malformed", "occurs twice"),
-        ("metadata of numbers", file(br#"{"__metadata__":{"a":1}}"#, 0), "malformed", "__metadata__"),
-        ("no shape", file(&one(r#"{"dtype":"F16","data_offsets":[0,4]}"#), 4), "malformed", "tensor a: missing field"),
-        ("negative offset", file(&tensors(&[tensor("a", -4, 4)]), 4), "malformed", "tensor a"),
-        ("offsets swapped", file(&tensors(&[tensor("a", 4, 0)]), 4), "malformed", "before its start"),
-        ("out of range", file(&tensors(&[tensor("a", 0, 400)]), 4), "malformed", "out of range"),
-        ("offset of 2^63", file(&tensors(&[tensor("a", 0, i64::MAX)]), 4), "malformed", "out of range"),
-        ("overlap", file(&tensors(&[tensor("a", 0, 4), tensor("b", 2, 6)]), 6), "malformed", "b overlaps a by 2"),
-        ("gap", file(&tensors(&[tensor("a", 0, 4), tensor("b", 6, 10)]), 10), "malformed", "gap of 2 bytes"),
-        ("gap at the begin", file(&tensors(&[tensor("a", 4, 8)]), 8), "malformed", "between the header and a"),
-        ("too few bytes", file(&tensors(&[tensor("a", 0, 2)]), 2), "malformed", "needs 4"),
+        (
+            "two objects",
+            file(b"{} {}", 0),
+            "malformed",
+            "not a valid JSON header",
+        ),
+        (
+            "a name twice",
+            file(&tensors(&[tensor("a", 0, 4), tensor("a", 4, 8)]), 8),
+            "malformed",
+            "a occurs twice",
+        ),
+        (
+            "metadata twice",
+            file(br#"{"__metadata__":{},"__metadata__":{}}"#, 0),
+            "malformed",
+            "occurs twice",
+        ),
+        (
+            "metadata of numbers",
+            file(br#"{"__metadata__":{"a":1}}"#, 0),
+            "malformed",
+            "__metadata__",
+        ),
+        (
+            "no shape",
+            file(&one(r#"{"dtype":"F16","data_offsets":[0,4]}"#), 4),
+            "malformed",
+            "tensor a: missing field",
+        ),
+        (
+            "negative offset",
+            file(&tensors(&[tensor("a", -4, 4)]), 4),
+            "malformed",
+            "tensor a",
+        ),
+        (
+            "offsets swapped",
+            file(&tensors(&[tensor("a", 4, 0)]), 4),
+            "malformed",
+            "before its start",
+        ),
+        (
+            "out of range",
+            file(&tensors(&[tensor("a", 0, 400)]), 4),
+            "malformed",
+            "out of range",
+        ),
+        (
+            "offset of 2^63",
+            file(&tensors(&[tensor("a", 0, i64::MAX)]), 4),
+            "malformed",
+            "out of range",
+        ),
+        (
+            "overlap",
+            file(&tensors(&[tensor("a", 0, 4), tensor("b", 2, 6)]), 6),
+            "malformed",
+            "b overlaps a by 2",
+        ),
+        (
+            "gap",
+            file(&tensors(&[tensor("a", 0, 4), tensor("b", 6, 10)]), 10),
+            "malformed",
+            "gap of 2 bytes",
+        ),
+        (
+            "gap at the begin",
+            file(&tensors(&[tensor("a", 4, 8)]), 8),
+            "malformed",
+            "between the header and a",
+        ),
+        (
+            "too few bytes",
+            file(&tensors(&[tensor("a", 0, 2)]), 2),
+            "malformed",
+            "needs 4",
+        ),
         (
             "unknown dtype",
-            file(&one(r#"{"dtype":"F12","shape":[2],"data_offsets":[0,3]}"#), 3),
+            file(
+                &one(r#"{"dtype":"F12","shape":[2],"data_offsets":[0,3]}"#),
+                3,
+            ),
             "unsupported_encoding",
             "tensor a is stored as F12",
         ),
         (
             "shape overflows",
-            file(&one(r#"{"dtype":"F32","shape":[4294967295,4294967295,4294967295],"data_offsets":[0,4]}"#), 4),
+            file(
+                &one(
+                    r#"{"dtype":"F32","shape":[4294967295,4294967295,4294967295],"data_offsets":[0,4]}"#,
+                ),
+                4,
+            ),
             "malformed",
             "overflows",
         ),
         (
             "dimension of 2^40",
-            file(&one(r#"{"dtype":"F32","shape":[1099511627776,0],"data_offsets":[0,0]}"#), 0),
+            file(
+                &one(r#"{"dtype":"F32","shape":[1099511627776,0],"data_offsets":[0,0]}"#),
+                0,
+            ),
             "malformed",
             "overflows",
         ),
-        ("half a byte", file(&one(r#"{"dtype":"F4","shape":[3],"data_offsets":[0,2]}"#), 2), "malformed", "needs 2"),
+        (
+            "half a byte",
+            file(
+                &one(r#"{"dtype":"F4","shape":[3],"data_offsets":[0,2]}"#),
+                2,
+            ),
+            "malformed",
+            "needs 2",
+        ),
     ];
     for (what, bytes, code, part) in cases {
         let error = parse(&bytes).expect_err(what);
         assert_eq!(error.code(), code, "{what}: {error}");
         assert!(error.to_string().contains(part), "{what}: {error}");
     }
-    assert_eq!(parse(&file(&good, 8)).expect("the good one").tensors.len(), 2);
+    assert_eq!(
+        parse(&file(&good, 8)).expect("the good one").tensors.len(),
+        2
+    );
 }
 
 #[test]
@@ -106,27 +248,66 @@ fn each_malformed_index_has_its_error() {
         ("an absolute path", map("/etc/passwd")),
         ("another server", map("https://other.example/x")),
     ] {
-        assert_eq!(ShardIndex::parse("i", text.as_bytes()).expect_err(what).code(), "malformed", "{what}");
+        assert_eq!(
+            ShardIndex::parse("i", text.as_bytes())
+                .expect_err(what)
+                .code(),
+            "malformed",
+            "{what}"
+        );
     }
     let index = ShardIndex::parse("i", map("s").as_bytes()).expect("an index");
-    let shard = |name: &str| ("s".to_string(), 100, parse(&file(&tensors(&[tensor(name, 0, 4)]), 4)).expect("a shard"));
+    let shard = |name: &str| {
+        (
+            "s".to_string(),
+            100,
+            parse(&file(&tensors(&[tensor(name, 0, 4)]), 4)).expect("a shard"),
+        )
+    };
     let error = Checkpoint::from_shards(&index, vec![shard("b")]).expect_err("a is not in it");
-    assert!(matches!(&error, Error::Malformed { reason, .. } if reason.contains("does not contain it")), "{error}");
+    assert!(
+        matches!(&error, Error::Malformed { reason, .. } if reason.contains("does not contain it")),
+        "{error}"
+    );
     let error = Checkpoint::from_shards(&index, vec![]).expect_err("no shard");
-    assert!(matches!(&error, Error::Malformed { reason, .. } if reason.contains("was not loaded")), "{error}");
+    assert!(
+        matches!(&error, Error::Malformed { reason, .. } if reason.contains("was not loaded")),
+        "{error}"
+    );
     let checkpoint = Checkpoint::from_shards(&index, vec![shard("a")]).expect("a checkpoint");
-    assert_eq!(checkpoint.require("z", "llama").expect_err("no z").code(), "missing_tensor");
-    assert_eq!(checkpoint.require("a", "llama").expect("a").expect_shape(&[3]).expect_err("shape").code(), "shape");
+    assert_eq!(
+        checkpoint.require("z", "llama").expect_err("no z").code(),
+        "missing_tensor"
+    );
+    assert_eq!(
+        checkpoint
+            .require("a", "llama")
+            .expect("a")
+            .expect_shape(&[3])
+            .expect_err("shape")
+            .code(),
+        "shape"
+    );
 }
 
 /// Headers of the right kind with wrong numbers: what a fuzzer of bytes seldom reaches.
 fn any_header() -> impl Strategy<Value = String> {
-    let dtype = prop::sample::select(vec!["F32", "F16", "BF16", "U8", "F4", "F6_E2M3", "I64", "BOOL", "Q9"]);
+    let dtype = prop::sample::select(vec![
+        "F32", "F16", "BF16", "U8", "F4", "F6_E2M3", "I64", "BOOL", "Q9",
+    ]);
     let dim = prop_oneof![0u64..6, Just(1 << 31), Just(1 << 33), any::<u64>()];
     let offset = prop_oneof![0u64..64, any::<u64>()];
     let name = prop::sample::select(vec!["a", "b", "c", "__metadata__", "ä"]);
-    let entry = (name, dtype, prop::collection::vec(dim, 0..4), offset.clone(), offset)
-        .prop_map(|(n, d, s, b, e)| format!(r#""{n}":{{"dtype":"{d}","shape":{s:?},"data_offsets":[{b},{e}]}}"#));
+    let entry = (
+        name,
+        dtype,
+        prop::collection::vec(dim, 0..4),
+        offset.clone(),
+        offset,
+    )
+        .prop_map(|(n, d, s, b, e)| {
+            format!(r#""{n}":{{"dtype":"{d}","shape":{s:?},"data_offsets":[{b},{e}]}}"#)
+        });
     prop::collection::vec(entry, 0..5).prop_map(|entries| format!("{{{}}}", entries.join(",")))
 }
 
@@ -138,7 +319,10 @@ fn agrees_with_the_crate(bytes: &[u8]) {
     for t in &header.tensors {
         let view = theirs.tensor(&t.name).expect("the same names");
         assert_eq!(view.shape(), t.shape);
-        assert_eq!(view.data(), &bytes[t.range.start as usize..t.range.end as usize]);
+        assert_eq!(
+            view.data(),
+            &bytes[t.range.start as usize..t.range.end as usize]
+        );
         assert_eq!(format!("{:?}", view.dtype()), t.dtype.name());
     }
 }

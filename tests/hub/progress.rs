@@ -2,7 +2,8 @@
 
 use super::{WEIGHTS, file_of, model, open, options, single, tensors};
 use jerboa::hub::{
-    AbortFlag, DirStore, HubOptions, Phase, Progress, ProgressEvent, RetryPolicy, Source, cached_models,
+    AbortFlag, DirStore, HubOptions, Phase, Progress, ProgressEvent, RetryPolicy, Source,
+    cached_models,
 };
 use pollster::block_on;
 use serde_json::json;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Does something, and tells how late this machine woke a thread meanwhile, at the most: a busy one is late with all.
+/// Does something, and tells how late this machine woke a thread meanwhile, at the most: a busy one
+/// is late with all.
 fn beside<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let over = Arc::new(AtomicBool::new(false));
     let end = over.clone();
@@ -39,7 +41,13 @@ fn an_abort_leaves_nothing_that_looks_whole() {
         let abort = AbortFlag::new();
         let pieces = Cell::new(0);
         let result = block_on(async {
-            let source = Source::open(&model(), &options(&server), abort.clone(), Progress::silent()).await?;
+            let source = Source::open(
+                &model(),
+                &options(&server),
+                abort.clone(),
+                Progress::silent(),
+            )
+            .await?;
             let checkpoint = source.checkpoint().await?;
             let wanted: Vec<_> = checkpoint.tensors.values().collect();
             if after == 0 {
@@ -58,18 +66,31 @@ fn an_abort_leaves_nothing_that_looks_whole() {
         assert_eq!(result.expect_err("an abort").code(), "aborted");
         assert!(pieces.get() <= after + 1);
         let store = DirStore::new(server.root.join("cache"));
-        assert!(block_on(cached_models(&store)).iter().all(|m| !m.complete), "half a model looks whole");
+        assert!(
+            block_on(cached_models(&store)).iter().all(|m| !m.complete),
+            "half a model looks whole"
+        );
     }
-    // What did arrive is not fetched again. Requests of the aborted load may still be on their way to the server's log.
+    // What did arrive is not fetched again. Requests of the aborted load may still be on their way
+    // to the server's log.
     let mut seen = usize::MAX;
     while seen != server.log(0).len() {
         seen = server.log(0).len();
         std::thread::sleep(Duration::from_millis(300));
     }
-    let found = block_on(async { tensors(&open(&options(&server)).await?).await }).expect("a model");
+    let found =
+        block_on(async { tensors(&open(&options(&server)).await?).await }).expect("a model");
     assert_eq!(found, expected);
-    let sent: u64 = server.log(seen).iter().filter(|r| r.origin == "cdn").map(|r| r.bytes).sum();
-    assert!(sent < size, "{sent} of {size} bytes were fetched after the abort");
+    let sent: u64 = server
+        .log(seen)
+        .iter()
+        .filter(|r| r.origin == "cdn")
+        .map(|r| r.bytes)
+        .sum();
+    assert!(
+        sent < size,
+        "{sent} of {size} bytes were fetched after the abort"
+    );
 }
 
 #[test]
@@ -77,8 +98,14 @@ fn an_abort_ends_a_wait() {
     let (server, _) = single();
     server.fault(&json!({ "kind": "stall", "match": "config.json", "after": 0 }));
     // Without the abort the silence would be broken off after five minutes.
-    let retry = RetryPolicy { stall_ms: 300_000.0, ..RetryPolicy::default() };
-    let options = HubOptions { retry, ..options(&server) };
+    let retry = RetryPolicy {
+        stall_ms: 300_000.0,
+        ..RetryPolicy::default()
+    };
+    let options = HubOptions {
+        retry,
+        ..options(&server)
+    };
     let abort = AbortFlag::new();
     let other = abort.clone();
     let begin = Instant::now();
@@ -87,7 +114,12 @@ fn an_abort_ends_a_wait() {
         other.abort();
     });
     let (result, late) = beside(|| {
-        block_on(async { Source::open(&model(), &options, abort, Progress::silent()).await?.read("config.json").await })
+        block_on(async {
+            Source::open(&model(), &options, abort, Progress::silent())
+                .await?
+                .read("config.json")
+                .await
+        })
     });
     assert_eq!(result.expect_err("an abort").code(), "aborted");
     assert!(begin.elapsed() < Duration::from_millis(1500) + 2 * late);
@@ -103,14 +135,23 @@ fn progress_is_steady_and_never_falls() {
     let progress = Progress::new(move |e| sink.borrow_mut().push((Instant::now(), e.clone())));
     let (loaded, late) = beside(|| {
         block_on(async {
-            let source = Source::open(&model(), &options(&server), AbortFlag::new(), progress.clone()).await?;
+            let source = Source::open(
+                &model(),
+                &options(&server),
+                AbortFlag::new(),
+                progress.clone(),
+            )
+            .await?;
             progress.phase(Phase::Weights);
             tensors(&source).await
         })
     });
     loaded.expect("a model");
     let events = events.borrow();
-    let weights: Vec<_> = events.iter().filter(|(_, e)| e.phase == Phase::Weights).collect();
+    let weights: Vec<_> = events
+        .iter()
+        .filter(|(_, e)| e.phase == Phase::Weights)
+        .collect();
     for pair in weights.windows(2) {
         assert!(pair[1].1.loaded >= pair[0].1.loaded, "progress fell");
         assert!(
@@ -120,13 +161,20 @@ fn progress_is_steady_and_never_falls() {
         );
     }
     let last = &weights.last().expect("events").1;
-    assert!(last.loaded == last.total && last.total > 0 && last.seconds_left == Some(0.0), "{last:?}");
-    assert!(weights.iter().any(|(_, e)| e.bytes_per_second > 0.0 && e.seconds_left.is_some_and(|s| s > 0.0)));
+    assert!(
+        last.loaded == last.total && last.total > 0 && last.seconds_left == Some(0.0),
+        "{last:?}"
+    );
+    assert!(
+        weights
+            .iter()
+            .any(|(_, e)| e.bytes_per_second > 0.0 && e.seconds_left.is_some_and(|s| s > 0.0))
+    );
     assert!(weights.iter().any(|(_, e)| e.file == WEIGHTS));
 }
 
-/// A model of two graphs reads the same file twice: its bytes count once, and what this load put into the cache did not come
-/// from there. A second load has all of the cache.
+/// A model of two graphs reads the same file twice: its bytes count once, and what this load put
+/// into the cache did not come from there. A second load has all of the cache.
 #[test]
 fn what_several_graphs_read_counts_once() {
     let (server, expected) = single();
@@ -136,24 +184,44 @@ fn what_several_graphs_read_counts_once() {
         let sink = events.clone();
         let progress = Progress::new(move |e| sink.borrow_mut().push(e.clone()));
         block_on(async {
-            let source = Source::open(&model(), &options(&server), AbortFlag::new(), progress.clone()).await?;
+            let source = Source::open(
+                &model(),
+                &options(&server),
+                AbortFlag::new(),
+                progress.clone(),
+            )
+            .await?;
             let checkpoint = source.checkpoint().await?;
             progress.phase(Phase::Weights);
             let all: Vec<_> = checkpoint.tensors.values().collect();
             source.expect_tensors(&checkpoint, &all);
             // All that the second graph wants lies in parts of which the first wants some.
             for wanted in [&all[..1], &all[..], &all[2..]] {
-                source.stream_tensors(&checkpoint, wanted, async |_, _, _| Ok(())).await?;
+                source
+                    .stream_tensors(&checkpoint, wanted, async |_, _, _| Ok(()))
+                    .await?;
             }
             source.flush().await;
             Ok::<_, jerboa::Error>(())
         })
         .expect("a model");
         let events = events.borrow();
-        let weights: Vec<_> = events.iter().filter(|e| e.phase == Phase::Weights && e.total > 0).collect();
-        assert!(weights.iter().all(|e| e.total == size && e.loaded <= size), "{weights:?}");
+        let weights: Vec<_> = events
+            .iter()
+            .filter(|e| e.phase == Phase::Weights && e.total > 0)
+            .collect();
+        assert!(
+            weights.iter().all(|e| e.total == size && e.loaded <= size),
+            "{weights:?}"
+        );
         assert!(weights.windows(2).all(|two| two[0].share <= two[1].share));
         assert_eq!(weights.last().map(|e| e.loaded), Some(size));
-        assert!(weights.iter().filter(|e| e.loaded > 0).all(|e| e.from_cache == again), "{again}: {weights:?}");
+        assert!(
+            weights
+                .iter()
+                .filter(|e| e.loaded > 0)
+                .all(|e| e.from_cache == again),
+            "{again}: {weights:?}"
+        );
     }
 }

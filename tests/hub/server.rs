@@ -31,7 +31,11 @@ pub struct Server {
 impl Server {
     pub fn start() -> Server {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("jerboa-hub-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "jerboa-hub-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let root = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&root).expect("a temporary folder");
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/hub/hub-server.mjs");
@@ -44,7 +48,9 @@ impl Server {
             .spawn()
             .expect("node, which runs the simulated Hub");
         let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut line).expect("the server's addresses");
+        BufReader::new(child.stdout.take().expect("stdout"))
+            .read_line(&mut line)
+            .expect("the server's addresses");
         let origins: Value = serde_json::from_str(&line).expect("JSON");
         let hub = origins["hub"].as_str().expect("hub").to_string();
         Server { child, root, hub }
@@ -59,7 +65,10 @@ impl Server {
 
     /// Replaces a file of the repository by a new commit.
     pub fn change(&self, name: &str, bytes: &[u8]) {
-        self.control("file", &json!({ "path": format!("org/model/{name}"), "base64": base64(bytes) }));
+        self.control(
+            "file",
+            &json!({ "path": format!("org/model/{name}"), "base64": base64(bytes) }),
+        );
     }
 
     pub fn fault(&self, fault: &Value) {
@@ -72,12 +81,17 @@ impl Server {
 
     /// Every request since the server began, or since `seen` of them.
     pub fn log(&self, seen: usize) -> Vec<Logged> {
-        let log: Vec<Logged> = serde_json::from_value(self.control("log", &Value::Null)).expect("a log");
+        let log: Vec<Logged> =
+            serde_json::from_value(self.control("log", &Value::Null)).expect("a log");
         log[seen..].to_vec()
     }
 
     pub fn control(&self, what: &str, body: &Value) -> Value {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
         let host = self.hub.trim_start_matches("http://");
         let mut stream = TcpStream::connect(host).expect("the server");
         let length = body.len();
@@ -106,10 +120,15 @@ pub fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::new();
     for group in bytes.chunks(3) {
-        let word = group.iter().fold(0u32, |w, b| w << 8 | u32::from(*b)) << (8 * (3 - group.len()));
+        let word =
+            group.iter().fold(0u32, |w, b| w << 8 | u32::from(*b)) << (8 * (3 - group.len()));
         for digit in 0..4 {
             let value = (word >> (18 - 6 * digit)) & 63;
-            out.push(if digit <= group.len() { char::from(DIGITS[value as usize]) } else { '=' });
+            out.push(if digit <= group.len() {
+                char::from(DIGITS[value as usize])
+            } else {
+                '='
+            });
         }
     }
     out
@@ -121,7 +140,10 @@ pub fn safetensors(tensors: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let mut data = Vec::new();
     for (name, bytes) in tensors {
         let offsets = [data.len(), data.len() + bytes.len()];
-        header.insert((*name).to_string(), json!({ "dtype": "U8", "shape": [bytes.len()], "data_offsets": offsets }));
+        header.insert(
+            (*name).to_string(),
+            json!({ "dtype": "U8", "shape": [bytes.len()], "data_offsets": offsets }),
+        );
         data.extend_from_slice(bytes);
     }
     let header = Value::Object(header).to_string();

@@ -1,5 +1,6 @@
-//! Whatever the network, the server and the cache do: a load ends with the right weights or with one clear error, and the next load over a quiet
-//! network is right. `JERBOA_FAULT_LOADS=200` makes more loads of it.
+//! Whatever the network, the server and the cache do: a load ends with the right weights or with
+//! one clear error, and the next load over a quiet network is right. `JERBOA_FAULT_LOADS=200` makes
+//! more loads of it.
 
 use super::server::{Server, pattern};
 use super::{CONFIG, WEIGHTS, content, file_of, load, model, options};
@@ -31,9 +32,13 @@ fn troubles(seed: u64) -> Vec<(&'static str, Trouble)> {
     let times = 1 + seed % 3;
     let after = seed * 7919 % 250_000;
     let status = |file: &str, status: u16| {
-        Trouble::Served(json!({ "kind": "status", "match": file, "status": status, "times": times }))
+        Trouble::Served(
+            json!({ "kind": "status", "match": file, "status": status, "times": times }),
+        )
     };
-    let body = |kind: &str| Trouble::Served(json!({ "kind": kind, "match": CDN, "after": after, "times": times }));
+    let body = |kind: &str| {
+        Trouble::Served(json!({ "kind": kind, "match": CDN, "after": after, "times": times }))
+    };
     let always = |kind: &str| Trouble::Served(json!({ "kind": kind }));
     let other = pattern(seed, 261_000);
     vec![
@@ -60,18 +65,32 @@ fn troubles(seed: u64) -> Vec<(&'static str, Trouble)> {
             "a connection that breaks at once",
             Trouble::Served(json!({ "kind": "drop", "match": CDN, "after": 0, "times": times })),
         ),
-        ("a connection that always breaks", Trouble::Served(json!({ "kind": "drop", "match": CDN, "after": 30_000 }))),
+        (
+            "a connection that always breaks",
+            Trouble::Served(json!({ "kind": "drop", "match": CDN, "after": 30_000 })),
+        ),
         ("a body that ends early", body("short")),
         (
             "a configuration that ends early",
-            Trouble::Served(json!({ "kind": "short", "match": "config.json", "after": 5, "times": times })),
+            Trouble::Served(
+                json!({ "kind": "short", "match": "config.json", "after": 5, "times": times }),
+            ),
         ),
-        ("silence", Trouble::Served(json!({ "kind": "stall", "match": CDN, "after": after, "times": 1 }))),
-        ("a slow line", Trouble::Served(json!({ "kind": "slow", "match": CDN, "rate": 900_000 }))),
+        (
+            "silence",
+            Trouble::Served(json!({ "kind": "stall", "match": CDN, "after": after, "times": 1 })),
+        ),
+        (
+            "a slow line",
+            Trouble::Served(json!({ "kind": "slow", "match": CDN, "rate": 900_000 })),
+        ),
         ("no ranges", always("noRange")),
         ("no validator", always("noEtag")),
         ("no length", always("noLength")),
-        ("neither range nor length", Trouble::Served(json!({ "kind": "noRange" }))),
+        (
+            "neither range nor length",
+            Trouble::Served(json!({ "kind": "noRange" })),
+        ),
         ("no HEAD", always("noHead")),
         ("a page for what is missing", always("fallback")),
         (
@@ -81,16 +100,26 @@ fn troubles(seed: u64) -> Vec<(&'static str, Trouble)> {
             ),
         ),
         ("no commit", always("noCommit")),
-        ("a flipped bit", Trouble::Served(json!({ "kind": "flip", "match": CDN, "after": after, "times": times }))),
-        ("bytes from elsewhere", Trouble::Served(json!({ "kind": "shift", "match": CDN, "times": times }))),
+        (
+            "a flipped bit",
+            Trouble::Served(
+                json!({ "kind": "flip", "match": CDN, "after": after, "times": times }),
+            ),
+        ),
+        (
+            "bytes from elsewhere",
+            Trouble::Served(json!({ "kind": "shift", "match": CDN, "times": times })),
+        ),
         (
             "bytes from elsewhere under a false name",
             Trouble::Served(json!({ "kind": "shift", "match": CDN, "lie": true, "times": times })),
         ),
         (
             "another file in the midst",
-            Trouble::Served(json!({ "kind": "change", "match": CDN, "after": after, "times": 1,
-            "path": format!("org/model/{WEIGHTS}"), "base64": super::server::base64(&other) })),
+            Trouble::Served(
+                json!({ "kind": "change", "match": CDN, "after": after, "times": 1,
+            "path": format!("org/model/{WEIGHTS}"), "base64": super::server::base64(&other) }),
+            ),
         ),
         (
             "parts that were evicted",
@@ -104,15 +133,17 @@ fn troubles(seed: u64) -> Vec<(&'static str, Trouble)> {
         ),
         (
             "parts that were cut",
-            Trouble::Stored(|cache, seed| damage(cache, seed, |bytes| bytes.truncate(bytes.len() / 2))),
+            Trouble::Stored(|cache, seed| {
+                damage(cache, seed, |bytes| bytes.truncate(bytes.len() / 2));
+            }),
         ),
         (
             "the first part with other bytes",
             Trouble::Stored(|cache, _| {
-                for entry in entries(cache)
-                    .iter()
-                    .filter(|e| e.to_string_lossy().contains("safetensors") && e.to_string_lossy().contains("-0-"))
-                {
+                for entry in entries(cache).iter().filter(|e| {
+                    e.to_string_lossy().contains("safetensors")
+                        && e.to_string_lossy().contains("-0-")
+                }) {
                     let mut bytes = std::fs::read(entry).expect("an entry");
                     bytes[..24].fill(b'x');
                     std::fs::write(entry, bytes).expect("an entry");
@@ -122,26 +153,44 @@ fn troubles(seed: u64) -> Vec<(&'static str, Trouble)> {
         (
             "manifests of nonsense",
             Trouble::Stored(|cache, _| {
-                let manifests = entries(cache).into_iter().filter(|e| e.ends_with("manifest"));
+                let manifests = entries(cache)
+                    .into_iter()
+                    .filter(|e| e.ends_with("manifest"));
                 manifests.for_each(|e| std::fs::write(e, b"{\"version\":1,").expect("a manifest"));
             }),
         ),
-        ("an empty cache", Trouble::Stored(|cache, _| drop(std::fs::remove_dir_all(cache)))),
+        (
+            "an empty cache",
+            Trouble::Stored(|cache, _| drop(std::fs::remove_dir_all(cache))),
+        ),
         ("an abort", Trouble::Aborted(seed % 40)),
     ]
 }
 
 /// The files of a cache.
 fn entries(folder: &Path) -> Vec<PathBuf> {
-    let Ok(list) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut found: Vec<PathBuf> =
-        list.flatten().flat_map(|e| if e.path().is_dir() { entries(&e.path()) } else { vec![e.path()] }).collect();
+    let Ok(list) = std::fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let mut found: Vec<PathBuf> = list
+        .flatten()
+        .flat_map(|e| {
+            if e.path().is_dir() {
+                entries(&e.path())
+            } else {
+                vec![e.path()]
+            }
+        })
+        .collect();
     found.sort();
     found
 }
 
 fn damage(cache: &Path, seed: u64, change: impl Fn(&mut Vec<u8>)) {
-    let parts: Vec<_> = entries(cache).into_iter().filter(|e| !e.ends_with("manifest")).collect();
+    let parts: Vec<_> = entries(cache)
+        .into_iter()
+        .filter(|e| !e.ends_with("manifest"))
+        .collect();
     for part in parts.iter().skip(seed as usize % 3).step_by(3) {
         let mut bytes = std::fs::read(part).expect("an entry");
         change(&mut bytes);
@@ -152,19 +201,26 @@ fn damage(cache: &Path, seed: u64, change: impl Fn(&mut Vec<u8>)) {
 /// A load as the engine makes it.
 fn whole_load(options: &HubOptions, reports: Option<u64>) -> Result<(Vec<u8>, super::Tensors)> {
     let abort = AbortFlag::new();
-    let (left, flag) = (Cell::new(reports), abort.clone());
+    let left = Cell::new(reports);
+    let flag = abort.clone();
+
     let progress = Progress::new(move |_| match left.get() {
         Some(0) => flag.abort(),
         Some(count) => left.set(Some(count - 1)),
         None => {}
     });
-    let open = async || Source::open(&model(), options, abort.clone(), progress.clone()).await;
-    block_on(Source::load(open, async |source| {
-        let loaded = source.load_verified(load(source)).await?;
-        serde_json::from_slice::<Value>(&loaded.0)
-            .map_err(|e| Error::Config { file: "config.json".into(), reason: e.to_string() })?;
-        Ok(loaded)
-    }))
+
+    block_on(Source::load(
+        async || Source::open(&model(), options, abort.clone(), progress.clone()).await,
+        async |source| {
+            let loaded = source.load_verified(load(source)).await?;
+            serde_json::from_slice::<Value>(&loaded.0).map_err(|e| Error::Config {
+                file: "config.json".into(),
+                reason: e.to_string(),
+            })?;
+            Ok(loaded)
+        },
+    ))
 }
 
 #[test]
@@ -178,14 +234,21 @@ fn every_load_ends_right_or_with_one_clear_error_and_the_cache_stays_clean() {
     options.retry.stall_ms = 400.0;
     options.retry.attempts = 4;
     let cache = options.cache_dir.clone().expect("a cache");
-    let loads = std::env::var("JERBOA_FAULT_LOADS").ok().and_then(|n| n.parse().ok()).unwrap_or(LOADS);
-    let (mut right, mut refused) = (0, 0);
+    let loads = std::env::var("JERBOA_FAULT_LOADS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(LOADS);
+    let mut right = 0;
+    let mut refused = 0;
+
     for seed in 0..loads {
         // All kinds in turn, and a second one by chance.
         let kinds = troubles(seed);
         let count = kinds.len() as u64;
         let second = (seed * 11 + seed / count * 5 + 3) % (2 * count);
-        let (mut names, mut reports) = (Vec::new(), None);
+        let mut names = Vec::new();
+        let mut reports = None;
+
         for (index, (name, trouble)) in kinds.into_iter().enumerate() {
             if index as u64 != seed % count && index as u64 != second {
                 continue;
@@ -205,7 +268,10 @@ fn every_load_ends_right_or_with_one_clear_error_and_the_cache_stays_clean() {
         match whole_load(&options, reports) {
             Ok((config, found)) => {
                 assert_eq!(config, CONFIG, "load {seed}: {names:?}");
-                assert!(found == expected, "load {seed}: {names:?} gave other weights");
+                assert!(
+                    found == expected,
+                    "load {seed}: {names:?} gave other weights"
+                );
                 right += 1;
             }
             Err(error) => {
@@ -219,15 +285,30 @@ fn every_load_ends_right_or_with_one_clear_error_and_the_cache_stays_clean() {
                     "malformed",
                     "missing_tensor",
                 ];
-                assert!(clear.contains(&error.code()), "load {seed}: {names:?}: {} {error}", error.code());
+                assert!(
+                    clear.contains(&error.code()),
+                    "load {seed}: {names:?}: {} {error}",
+                    error.code()
+                );
                 refused += 1;
             }
         }
-        assert!(begun.elapsed() < Duration::from_secs(30), "load {seed}: {names:?} took {:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "load {seed}: {names:?} took {:?}",
+            begun.elapsed()
+        );
         server.control("reset", &Value::Null);
-        let (config, found) = whole_load(&quiet, None).unwrap_or_else(|e| panic!("after load {seed}, {names:?}: {e}"));
-        assert!(config == CONFIG && found == expected, "load {seed}: {names:?} poisoned the cache");
+        let (config, found) = whole_load(&quiet, None)
+            .unwrap_or_else(|e| panic!("after load {seed}, {names:?}: {e}"));
+        assert!(
+            config == CONFIG && found == expected,
+            "load {seed}: {names:?} poisoned the cache"
+        );
     }
     println!("{right} loads were right, {refused} were refused");
-    assert!(right > loads / 3 && refused > loads / 10, "{right} right, {refused} refused: the faults do not strike");
+    assert!(
+        right > loads / 3 && refused > loads / 10,
+        "{right} right, {refused} refused: the faults do not strike"
+    );
 }

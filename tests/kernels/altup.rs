@@ -20,24 +20,43 @@ fn at(x: &[f32], cols: usize, row: usize) -> &[f32] {
 #[test]
 fn streams_are_predicted_and_corrected() {
     for (count, cols) in [(2, 4), (3, 76), (4, 132)] {
-        let (streams, layer) = (random(1, ROWS * count * cols), random(2, ROWS * cols));
+        let streams = random(1, ROWS * count * cols);
+        let layer = random(2, ROWS * cols);
+
         let modes = random(3, ROWS * count);
         for (correct, second) in [(false, false), (false, true), (true, true)] {
             let table = random(4, count.pow(if correct { 2 } else { 3 }));
             let mut case = Case::new();
-            let mut inputs = vec![case.input(&streams, count * cols), case.input(&modes, count)];
+            let mut inputs = vec![
+                case.input(&streams, count * cols),
+                case.input(&modes, count),
+            ];
             if second {
                 inputs.push(case.input(&layer, cols));
             }
             let coefs = case.vector(&table);
-            let op = if correct { AltUp::Correct { coefs, count } } else { AltUp::Predict { coefs, count } };
+            let op = if correct {
+                AltUp::Correct { coefs, count }
+            } else {
+                AltUp::Predict { coefs, count }
+            };
             let out = case.b.node("streams", Op::AltUp(op), &inputs, count * cols);
             let found = case.run(gpu(), out, &Setting::default(), &[many(ROWS - 1), few(1)]);
             let expected = by_row(|row| {
-                let (x, m, y) = (at(&streams, count * cols, row), at(&modes, count, row), at(&layer, cols, row));
-                if correct { twin::correct(x, m, &table, y) } else { twin::predict(x, m, &table, second.then_some(y)) }
+                let x = at(&streams, count * cols, row);
+                let m = at(&modes, count, row);
+                let y = at(&layer, cols, row);
+
+                if correct {
+                    twin::correct(x, m, &table, y)
+                } else {
+                    twin::predict(x, m, &table, second.then_some(y))
+                }
             });
-            assert!(nmse(&found, &expected) < 1e-12, "{count} streams of {cols}, {correct} {second}");
+            assert!(
+                nmse(&found, &expected) < 1e-12,
+                "{count} streams of {cols}, {correct} {second}"
+            );
         }
     }
 }
@@ -45,14 +64,19 @@ fn streams_are_predicted_and_corrected() {
 #[test]
 fn rows_take_the_magnitude_of_another() {
     for cols in [4, 76, 516] {
-        let (x, like, added) = (random(1, ROWS * cols), random(2, ROWS * cols), random(3, ROWS * cols));
+        let x = random(1, ROWS * cols);
+        let like = random(2, ROWS * cols);
+        let added = random(3, ROWS * cols);
+
         for with in [false, true] {
             let mut case = Case::new();
             let mut inputs = vec![case.input(&x, cols), case.input(&like, cols)];
             if with {
                 inputs.push(case.input(&added, cols));
             }
-            let out = case.b.node("matched", Op::AltUp(AltUp::MatchMagnitude), &inputs, cols);
+            let out = case
+                .b
+                .node("matched", Op::AltUp(AltUp::MatchMagnitude), &inputs, cols);
             let found = case.run(gpu(), out, &Setting::default(), &[many(ROWS - 1), few(1)]);
             let expected = by_row(|row| {
                 let more = with.then(|| at(&added, cols, row));
@@ -62,27 +86,51 @@ fn rows_take_the_magnitude_of_another() {
         }
     }
     // Two runs of columns, and one of next to nothing.
-    let (cols, mut x, like) = (8, random(4, ROWS * 16), random(5, ROWS * 8));
+    let cols = 8;
+    let mut x = random(4, ROWS * 16);
+    let like = random(5, ROWS * 8);
+
     x[..8].fill(1e-4);
     let mut case = Case::new();
     let inputs = [case.input(&x, 2 * cols), case.input(&like, cols)];
-    let out = case.b.node("matched", Op::AltUp(AltUp::MatchMagnitude), &inputs, 2 * cols);
+    let out = case.b.node(
+        "matched",
+        Op::AltUp(AltUp::MatchMagnitude),
+        &inputs,
+        2 * cols,
+    );
     let found = case.run(gpu(), out, &Setting::default(), &[many(ROWS)]);
-    let run = |row: usize| twin::match_magnitude(at(&x, cols, row), at(&like, cols, row / 2), None);
-    let expected: Vec<f32> = (0..2 * ROWS).flat_map(run).collect();
+
+    let expected: Vec<f32> = (0..2 * ROWS)
+        .flat_map(|row: usize| {
+            twin::match_magnitude(at(&x, cols, row), at(&like, cols, row / 2), None)
+        })
+        .collect();
     assert!(nmse(&found, &expected) < 1e-12);
 }
 
 #[test]
 fn a_share_of_the_gate_is_left() {
     for cols in [8, 300, 1028] {
-        let (gate, up) = (random(1, ROWS * cols), random(2, ROWS * cols));
+        let gate = random(1, ROWS * cols);
+        let up = random(2, ROWS * cols);
+
         let mut case = Case::new();
         let inputs = [case.input(&gate, cols), case.input(&up, cols)];
-        let op = AltUp::Sparse { act: Activation::GeluTanh, factor: 1.2 };
+        let op = AltUp::Sparse {
+            act: Activation::GeluTanh,
+            factor: 1.2,
+        };
         let out = case.b.node("sparse", Op::AltUp(op), &inputs, cols);
         let found = case.run(gpu(), out, &Setting::default(), &[many(ROWS - 1), few(1)]);
-        let expected = by_row(|row| twin::sparse(at(&gate, cols, row), at(&up, cols, row), 2, f64::from(1.2f32)));
+        let expected = by_row(|row| {
+            twin::sparse(
+                at(&gate, cols, row),
+                at(&up, cols, row),
+                2,
+                f64::from(1.2f32),
+            )
+        });
         assert!(nmse(&found, &expected) < 1e-11, "{cols} columns");
     }
 }

@@ -1,4 +1,5 @@
-//! Greedy decoding's tail against its twin: the largest logit, and the step from one token to the next.
+//! Greedy decoding's tail against its twin: the largest logit, and the step from one token to the
+//! next.
 
 use jerboa::kernels::sample::{AdvanceBuffers, advance, argmax, slices};
 use jerboa::reference::sample as twin;
@@ -14,7 +15,14 @@ const TOKENS: usize = 5;
 /// Buffers of a tail; `state` as in shaders/common/state.wgsl.
 fn buffers(logits: &[f32], stops: &[u32], state: [u32; 8]) -> Vec<Vec<u8>> {
     let candidates = vec![0u8; 128 * 8];
-    vec![bytes(logits), candidates, bytes(stops), bytes(&state), bytes(&[7u32]), bytes(&[0u32; RING + 2])]
+    vec![
+        bytes(logits),
+        candidates,
+        bytes(stops),
+        bytes(&state),
+        bytes(&[7u32]),
+        bytes(&[0u32; RING + 2]),
+    ]
 }
 
 /// One step of the tail.
@@ -49,7 +57,12 @@ fn step_as(buffers: &mut Vec<Vec<u8>>, in_one: bool) {
         buffers[LOGITS] = logits;
         return;
     }
-    *buffers = run_all(gpu(), &[argmax(LOGITS, 1, vocab), advance(tail)], 1, buffers);
+    *buffers = run_all(
+        gpu(),
+        &[argmax(LOGITS, 1, vocab), advance(tail)],
+        1,
+        buffers,
+    );
 }
 
 fn words(bytes: &[u8]) -> Vec<u32> {
@@ -99,7 +112,11 @@ fn what_is_no_number_is_noticed_wherever_it_stands() {
             let mut all = buffers(&logits, &[], [9, 1, 0, 0, 5, 0, 0, 0]);
             step(&mut all);
             let tokens = words(&all[TOKENS]);
-            assert_eq!((tokens[0], tokens[RING + 1]), (NOT_FINITE, 1), "{value} at {at} ends the generation");
+            assert_eq!(
+                (tokens[0], tokens[RING + 1]),
+                (NOT_FINITE, 1),
+                "{value} at {at} ends the generation"
+            );
             assert_eq!(words(&all[IDS]), [7], "it becomes no input");
         }
     }
@@ -114,35 +131,65 @@ fn logits_without_any_spread_are_no_answer() {
         // One that differs is enough, wherever it stands.
         for at in [0, vocab / 2, vocab - 1] {
             logits[at] = value - 1.0;
-            assert_eq!(Some(picked(&logits)), twin::argmax(&logits), "{vocab} times {value} but for {at}");
+            assert_eq!(
+                Some(picked(&logits)),
+                twin::argmax(&logits),
+                "{vocab} times {value} but for {at}"
+            );
             logits[at] = value;
         }
         // Slices that are flat, each at its own height.
         logits[vocab / 2..].fill(value + 1.0);
-        assert_eq!(Some(picked(&logits)), twin::argmax(&logits), "two heights of {vocab}");
+        assert_eq!(
+            Some(picked(&logits)),
+            twin::argmax(&logits),
+            "two heights of {vocab}"
+        );
     }
 }
 
-/// A prompt of five rows, then single tokens through more than the ring holds, until the budget is spent.
+/// A prompt of five rows, then single tokens through more than the ring holds, until the budget is
+/// spent.
 #[test]
 fn position_ring_and_budget_move_on() {
-    let mut all = buffers(&random(3, 300), &[1000, u32::MAX], [20, 5, 0, 0, 6, 0, 0, 0]);
+    let mut all = buffers(
+        &random(3, 300),
+        &[1000, u32::MAX],
+        [20, 5, 0, 0, 6, 0, 0, 0],
+    );
     for number in 1..=8u32 {
         let logits = random(u64::from(number), 300);
         all[LOGITS] = bytes(&logits);
         let before = all.clone();
         step(&mut all);
         if number > 6 {
-            assert_eq!(all[STATE..=TOKENS], before[STATE..=TOKENS], "nothing moves once the budget is spent");
+            assert_eq!(
+                all[STATE..=TOKENS],
+                before[STATE..=TOKENS],
+                "nothing moves once the budget is spent"
+            );
             continue;
         }
         let token = twin::argmax(&logits).expect("finite logits");
-        let (state, tokens) = (words(&all[STATE]), words(&all[TOKENS]));
+        let state = words(&all[STATE]);
+        let tokens = words(&all[TOKENS]);
+
         let last = u32::from(number == 6);
-        assert_eq!(state[..5], [24 + number, 1 - last, number, last, 6 - number], "step {number}");
+        assert_eq!(
+            state[..5],
+            [24 + number, 1 - last, number, last, 6 - number],
+            "step {number}"
+        );
         assert_eq!(tokens[(number as usize - 1) % RING], token);
         assert_eq!(tokens[RING..], [number, u32::from(number == 6)]);
-        assert_eq!(words(&all[IDS])[0], if number == 6 { words(&before[IDS])[0] } else { token });
+        assert_eq!(
+            words(&all[IDS])[0],
+            if number == 6 {
+                words(&before[IDS])[0]
+            } else {
+                token
+            }
+        );
     }
 }
 

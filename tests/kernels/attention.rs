@@ -1,4 +1,5 @@
-//! Attention against its twin: heads of every width, each element type of the cache, tiled, split and over segments.
+//! Attention against its twin: heads of every width, each element type of the cache, tiled, split
+//! and over segments.
 
 use super::matmul::weights;
 use super::op::{Case, Cut, Setting, few, many};
@@ -6,7 +7,9 @@ use half::f16;
 use jerboa::device::registry::Kernel;
 use jerboa::format::quantize;
 use jerboa::gpu::{Backend, Caps, DeviceOptions, Gpu, VariantOverride};
-use jerboa::ir::{Attention, HeadNorm, Linear, Mask, Op, RopeScaling, RopeSpec, StateSpec, ValueId};
+use jerboa::ir::{
+    Attention, HeadNorm, Linear, Mask, Op, RopeScaling, RopeSpec, StateSpec, ValueId,
+};
 use jerboa::kernels::attention::Kv;
 use jerboa::reference::attention::{self as twin, apply_rope};
 use jerboa::reference::matmul::matmul;
@@ -62,9 +65,12 @@ struct Given {
 
 impl Layer {
     fn given(&self, rows: usize) -> Given {
-        let (q_cols, kv_cols) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let q_cols = self.heads * self.head_dim;
+        let kv_cols = self.kv_heads * self.head_dim;
+
         // Scores of about three: a softmax that has to decide.
-        let scaled = |seed: u64, count: usize| random(seed, count).iter().map(|v| v * 2.0).collect();
+        let scaled =
+            |seed: u64, count: usize| random(seed, count).iter().map(|v| v * 2.0).collect();
         Given {
             q: scaled(1, rows * q_cols),
             k: scaled(2, rows * kv_cols),
@@ -76,23 +82,40 @@ impl Layer {
     }
 
     fn spec(&self) -> Option<RopeSpec> {
-        self.rope.map(|(dim, interleaved)| RopeSpec { dim, base: 100.0, scaling: RopeScaling::Default, interleaved })
+        self.rope.map(|(dim, interleaved)| RopeSpec {
+            dim,
+            base: 100.0,
+            scaling: RopeScaling::Default,
+            interleaved,
+        })
     }
 
     /// Normed and rotated heads; `first` is the row that a row's position counts from.
-    fn turned(&self, x: &[f32], heads: usize, gain: &[f32], first: &dyn Fn(usize) -> usize) -> Vec<f32> {
-        let (d, rows) = (self.head_dim, x.len() / heads / self.head_dim);
+    fn turned(
+        &self,
+        x: &[f32],
+        heads: usize,
+        gain: &[f32],
+        first: &dyn Fn(usize) -> usize,
+    ) -> Vec<f32> {
+        let d = self.head_dim;
+        let rows = x.len() / heads / self.head_dim;
+
         let mut x = match self.norm {
             None => x.to_vec(),
             Some(false) => twin::norm_heads(x, gain, 0.5, 1e-5),
             Some(true) => twin::norm_heads(x, &vec![1.0; d], 0.0, 1e-5),
         };
         if let Some(spec) = self.spec() {
-            let table: Vec<[f32; 2]> = (0..rows).flat_map(|row| spec.table(row - first(row), 1, 0)).collect();
+            let table: Vec<[f32; 2]> = (0..rows)
+                .flat_map(|row| spec.table(row - first(row), 1, 0))
+                .collect();
             apply_rope(&mut x, heads, d, &table, spec.dim, spec.interleaved);
         }
         if self.norm == Some(true) {
-            x.iter_mut().enumerate().for_each(|(i, v)| *v *= gain[i % d] + 0.5);
+            x.iter_mut()
+                .enumerate()
+                .for_each(|(i, v)| *v *= gain[i % d] + 0.5);
         }
         x
     }
@@ -111,15 +134,33 @@ impl Layer {
                 Kv::Int8 => twin::round_to_int8(&x, self.head_dim),
             }
         };
-        let (q, k) =
-            (self.turned(&given.q, self.heads, q_gain, first), self.turned(&given.k, self.kv_heads, k_gain, first));
+        let q = self.turned(&given.q, self.heads, q_gain, first);
+        let k = self.turned(&given.k, self.kv_heads, k_gain, first);
+
         let sinks = self.sinks.then_some(&given.sinks[..]);
-        let Layer { heads, kv_heads, head_dim, softcap, .. } = *self;
+        let Layer {
+            heads,
+            kv_heads,
+            head_dim,
+            softcap,
+            ..
+        } = *self;
         let relative = self.relative.then_some(&given.relative[..]);
-        let spec =
-            twin::AttentionReference { heads, kv_heads, head_dim, scale: self.scale(), softcap, sinks, relative };
+        let spec = twin::AttentionReference {
+            heads,
+            kv_heads,
+            head_dim,
+            scale: self.scale(),
+            softcap,
+            sinks,
+            relative,
+        };
         let bare = |v: &[f32]| twin::norm_heads(v, &vec![1.0; head_dim], 0.0, 1e-5);
-        let v = if self.values { bare(&given.v) } else { given.v.clone() };
+        let v = if self.values {
+            bare(&given.v)
+        } else {
+            given.v.clone()
+        };
         spec.of(&q, &stored(k), &stored(v), &visible)
     }
 
@@ -129,7 +170,9 @@ impl Layer {
 
     /// The layer's node, and its inputs, in a graph.
     fn node(&self, case: &mut Case, given: &Given, rows: usize, mask: Mask) -> ValueId {
-        let (q_cols, kv_cols) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let q_cols = self.heads * self.head_dim;
+        let kv_cols = self.kv_heads * self.head_dim;
+
         let [q, k, v] = if self.together {
             let mut all = Vec::new();
             for row in 0..rows {
@@ -145,10 +188,16 @@ impl Layer {
                 b.view("v", all, q_cols + kv_cols, kv_cols),
             ]
         } else {
-            [case.input(&given.q, q_cols), case.input(&given.k, kv_cols), case.input(&given.v, kv_cols)]
+            [
+                case.input(&given.q, q_cols),
+                case.input(&given.k, kv_cols),
+                case.input(&given.v, kv_cols),
+            ]
         };
         let values = self.values;
-        let gains = self.norm.map(|after_rope| (case.vector(&given.gains), after_rope));
+        let gains = self
+            .norm
+            .map(|after_rope| (case.vector(&given.gains), after_rope));
         let sinks = self.sinks.then(|| case.vector(&given.sinks));
         let relative = self.relative.then(|| case.vector(&given.relative));
         let op = Attention {
@@ -160,56 +209,103 @@ impl Layer {
             softcap: self.softcap,
             sinks,
             relative,
-            head_norm: gains.map(|(gains, after_rope)| HeadNorm { gains, offset: 0.5, eps: 1e-5, after_rope, values }),
+            head_norm: gains.map(|(gains, after_rope)| HeadNorm {
+                gains,
+                offset: 0.5,
+                eps: 1e-5,
+                after_rope,
+                values,
+            }),
             rope: self.spec().map(|spec| case.b.rope(spec)),
             state: match mask {
                 Mask::Causal { window } | Mask::BidirectionalImages { window } => {
-                    let (kv_heads, head_dim) = (self.kv_heads, self.head_dim);
-                    Some(case.b.state(StateSpec::Kv { kv_heads, head_dim, window }))
+                    let kv_heads = self.kv_heads;
+                    let head_dim = self.head_dim;
+
+                    Some(case.b.state(StateSpec::Kv {
+                        kv_heads,
+                        head_dim,
+                        window,
+                    }))
                 }
                 Mask::Packed { .. } | Mask::PackedWindow | Mask::CrossAttention => None,
             },
         };
-        case.b.node("attention", Op::Attention(op), &[q, k, v], q_cols)
+        case.b
+            .node("attention", Op::Attention(op), &[q, k, v], q_cols)
     }
 
     /// Runs the layer and gives its distance from the twin.
     fn error(&self, gpu: &Gpu, rows: usize, cuts: &[Cut], mask: Mask, setting: &Setting) -> f64 {
-        let (given, mut case) = (self.given(rows), Case::new());
+        let given = self.given(rows);
+        let mut case = Case::new();
+
         let out = self.node(&mut case, &given, rows, mask);
         let found = case.run(gpu, out, setting, cuts);
         let visible = |row: usize| match mask {
             Mask::Causal { window } => first_seen(window, row)..row + 1,
-            Mask::BidirectionalImages { window } => first_seen(window, row)..setting.segments[row][1] as usize,
+            Mask::BidirectionalImages { window } => {
+                first_seen(window, row)..setting.segments[row][1] as usize
+            }
             Mask::Packed { before, after } => {
                 let [first, end] = setting.segments[row].map(|x| x as usize);
-                first.max(row.saturating_sub(before))..end.min(row.saturating_add(after).saturating_add(1))
+                first.max(row.saturating_sub(before))
+                    ..end.min(row.saturating_add(after).saturating_add(1))
             }
             Mask::PackedWindow => row..row + 1,
             // Its keys are rows of another sequence: tests/audio has it.
             Mask::CrossAttention => 0..0,
         };
         let packed = matches!(mask, Mask::Packed { .. });
-        let first = |row: usize| setting.segments.get(row).filter(|_| packed).map_or(0, |s| s[0] as usize);
+        let first = |row: usize| {
+            setting
+                .segments
+                .get(row)
+                .filter(|_| packed)
+                .map_or(0, |s| s[0] as usize)
+        };
         nmse(&found, &self.expected(&given, &first, visible))
     }
 
-    /// The layer and a product with 4-bit weights behind it, without a launch between the two for single rows.
+    /// The layer and a product with 4-bit weights behind it, without a launch between the two for
+    /// single rows.
     fn check_product(&self, gpu: &Gpu, packed_dot: bool, capacity: usize, cuts: &[Cut]) {
         // As many outputs as blocks of weights pay for.
         let n = if packed_dot { 520 } else { 2056 };
         let rows = cuts.iter().map(|c| c.rows).sum();
         let k = self.heads * self.head_dim;
         let (packed, w) = weights(quantize::layout(4), n, k, 17);
-        let (bias, residual) = (random(7, n), random(8, rows * n));
-        let (given, mut case) = (self.given(rows), Case::new());
+        let bias = random(7, n);
+        let residual = random(8, rows * n);
+
+        let given = self.given(rows);
+        let mut case = Case::new();
+
         let rest = case.input(&residual, n);
-        let attended = self.node(&mut case, &given, rows, Mask::Causal { window: self.window });
-        let (weight, bias_id) = (case.table(packed), case.vector(&bias));
-        let linear = Linear { residual: true, ..Linear::new(weight, Some(bias_id)) };
-        let out = case.b.node("product", Op::Linear(linear), &[attended, rest], n);
+        let attended = self.node(
+            &mut case,
+            &given,
+            rows,
+            Mask::Causal {
+                window: self.window,
+            },
+        );
+        let weight = case.table(packed);
+        let bias_id = case.vector(&bias);
+
+        let linear = Linear {
+            residual: true,
+            ..Linear::new(weight, Some(bias_id))
+        };
+        let out = case
+            .b
+            .node("product", Op::Linear(linear), &[attended, rest], n);
         // The choices of a large device, whose products are spread over threads by blocks.
-        let caps = Caps { vendor: "nvidia".into(), packed_dot, ..gpu.caps().clone() };
+        let caps = Caps {
+            vendor: "nvidia".into(),
+            packed_dot,
+            ..gpu.caps().clone()
+        };
         let setting = Setting {
             kv: self.kv,
             capacity,
@@ -220,8 +316,12 @@ impl Layer {
         let found = case.run(gpu, out, &setting, cuts);
         let attended = self.expected(&given, &|_| 0, |row| first_seen(self.window, row)..row + 1);
         let product = matmul(&attended, &w, rows, n, k);
-        let expected: Vec<f32> =
-            product.iter().zip(&residual).enumerate().map(|(i, (y, r))| y + bias[i % n] + r).collect();
+        let expected: Vec<f32> = product
+            .iter()
+            .zip(&residual)
+            .enumerate()
+            .map(|(i, (y, r))| y + bias[i % n] + r)
+            .collect();
         let error = nmse(&found, &expected);
         assert!(
             error < if self.kv == Kv::F32 { 1e-9 } else { 1e-5 },
@@ -232,9 +332,22 @@ impl Layer {
     /// A causal run over a cache: prompt and single tokens, or however the rows are cut.
     fn check(&self, gpu: &Gpu, cuts: &[Cut]) {
         let rows = cuts.iter().map(|c| c.rows).sum();
-        let setting = Setting { kv: self.kv, capacity: 150, ..Setting::default() };
-        let error = self.error(gpu, rows, cuts, Mask::Causal { window: self.window }, &setting);
-        // Rounding to halves flips where the twin's f64 and the kernel's f32 meet the middle, and f16 devices multiply in f16.
+        let setting = Setting {
+            kv: self.kv,
+            capacity: 150,
+            ..Setting::default()
+        };
+        let error = self.error(
+            gpu,
+            rows,
+            cuts,
+            Mask::Causal {
+                window: self.window,
+            },
+            &setting,
+        );
+        // Rounding to halves flips where the twin's f64 and the kernel's f32 meet the middle, and
+        // f16 devices multiply in f16.
         let limit = if self.kv == Kv::Int8 {
             // A share that flips is a 127th of the largest.
             1e-5
@@ -245,44 +358,79 @@ impl Layer {
         } else {
             1e-7
         };
-        assert!(error < limit, "{self:?} {cuts:?} f16 {}: {error:e}", gpu.caps().f16);
+        assert!(
+            error < limit,
+            "{self:?} {cuts:?} f16 {}: {error:e}",
+            gpu.caps().f16
+        );
     }
 }
 
 /// The first row that one sees through a window, 0 for none.
 fn first_seen(window: usize, row: usize) -> usize {
-    if window > 0 { (row + 1).saturating_sub(window) } else { 0 }
+    if window > 0 {
+        (row + 1).saturating_sub(window)
+    } else {
+        0
+    }
 }
 
-/// Decode on a large device leaves few runs of keys, which the product behind joins, with its bias and what it is added to: runs
-/// that are there and that are not, up to the last key that makes sixteen of them, windows, odd numbers of heads, each kind of
-/// cache; by packed bytes and by floats.
+/// Decode on a large device leaves few runs of keys, which the product behind joins, with its bias
+/// and what it is added to: runs that are there and that are not, up to the last key that makes
+/// sixteen of them, windows, odd numbers of heads, each kind of cache; by packed bytes and by
+/// floats.
 #[test]
 fn a_product_joins_the_runs_before_it() {
     let gpu = plain();
     for packed_dot in [false, true] {
-        for (heads, kv_heads, head_dim, window) in [(17, 1, 32, 0), (10, 2, 64, 65), (6, 6, 96, 7)] {
-            let layer = Layer { heads, kv_heads, head_dim, window, rope: Some((8, false)), ..PLAIN };
+        for (heads, kv_heads, head_dim, window) in [(17, 1, 32, 0), (10, 2, 64, 65), (6, 6, 96, 7)]
+        {
+            let layer = Layer {
+                heads,
+                kv_heads,
+                head_dim,
+                window,
+                rope: Some((8, false)),
+                ..PLAIN
+            };
             let cuts = [few(1), few(1), many(66), few(1), many(30), few(1)];
             layer.check_product(&gpu, packed_dot, 150, &cuts);
         }
         let ends = [many(510), few(1), few(1)];
         let layer = Layer { heads: 16, ..PLAIN };
-        Layer { kv: Kv::Packed, softcap: 5.0, ..layer }.check_product(&gpu, packed_dot, 512, &ends);
-        let layer = Layer { kv: Kv::Int8, norm: Some(false), values: true, ..layer };
+        Layer {
+            kv: Kv::Packed,
+            softcap: 5.0,
+            ..layer
+        }
+        .check_product(&gpu, packed_dot, 512, &ends);
+        let layer = Layer {
+            kv: Kv::Int8,
+            norm: Some(false),
+            values: true,
+            ..layer
+        };
         layer.check_product(&gpu, packed_dot, 150, &[many(67), few(1)]);
     }
 }
 
 fn plain() -> Gpu {
-    open(&DeviceOptions { f16: false, ..DeviceOptions::default() })
+    open(&DeviceOptions {
+        f16: false,
+        ..DeviceOptions::default()
+    })
 }
 
-/// A prompt over one tile and over one split of keys, single tokens behind it, a short chunk, and tokens again.
+/// A prompt over one tile and over one split of keys, single tokens behind it, a short chunk, and
+/// tokens again.
 const TURNS: [fn(usize) -> Cut; 6] = [many, few, few, many, few, few];
 
 fn turns(prompt: usize) -> Vec<Cut> {
-    TURNS.iter().zip([prompt, 1, 1, 11, 1, 3]).map(|(cut, rows)| cut(rows)).collect()
+    TURNS
+        .iter()
+        .zip([prompt, 1, 1, 11, 1, 3])
+        .map(|(cut, rows)| cut(rows))
+        .collect()
 }
 
 #[test]
@@ -290,10 +438,24 @@ fn heads_of_every_width_in_every_cache() {
     let plain = plain();
     for head_dim in [12, 20, 64, 80, 96, 128, 192, 256, 320, 512] {
         for kv in [Kv::F32, Kv::Packed, Kv::Int8] {
-            let layer = Layer { head_dim, kv, rope: Some((head_dim / 8 * 4, false)), heads: 2, kv_heads: 1, ..PLAIN };
+            let layer = Layer {
+                head_dim,
+                kv,
+                rope: Some((head_dim / 8 * 4, false)),
+                heads: 2,
+                kv_heads: 1,
+                ..PLAIN
+            };
             layer.check(&plain, &turns(70));
         }
-        let layer = Layer { head_dim, kv: Kv::F16, rope: Some((head_dim, false)), heads: 2, kv_heads: 1, ..PLAIN };
+        let layer = Layer {
+            head_dim,
+            kv: Kv::F16,
+            rope: Some((head_dim, false)),
+            heads: 2,
+            kv_heads: 1,
+            ..PLAIN
+        };
         layer.check(gpu(), &turns(70));
     }
 }
@@ -302,7 +464,12 @@ fn heads_of_every_width_in_every_cache() {
 fn groups_of_query_heads() {
     let gpu = plain();
     for (heads, kv_heads) in [(1, 1), (3, 3), (9, 3), (8, 1), (14, 2), (20, 2), (17, 1)] {
-        Layer { heads, kv_heads, ..PLAIN }.check(&gpu, &[many(9), few(1), few(2)]);
+        Layer {
+            heads,
+            kv_heads,
+            ..PLAIN
+        }
+        .check(&gpu, &[many(9), few(1), few(2)]);
     }
 }
 
@@ -311,73 +478,208 @@ fn windows_softcaps_and_sinks() {
     let gpu = plain();
     for window in [0, 1, 7, 64, 65, 100] {
         for (softcap, sinks) in [(0.0, false), (5.0, true)] {
-            Layer { window, softcap, sinks, ..PLAIN }.check(&gpu, &turns(70));
+            Layer {
+                window,
+                softcap,
+                sinks,
+                ..PLAIN
+            }
+            .check(&gpu, &turns(70));
         }
     }
-    Layer { sinks: true, ..PLAIN }.check(&gpu, &[few(1), few(1), many(1)]);
-    Layer { softcap: 30.0, ..PLAIN }.check(&gpu, &[many(66), few(1)]);
+    Layer {
+        sinks: true,
+        ..PLAIN
+    }
+    .check(&gpu, &[few(1), few(1), many(1)]);
+    Layer {
+        softcap: 30.0,
+        ..PLAIN
+    }
+    .check(&gpu, &[many(66), few(1)]);
 }
 
-/// Where a dispatch is dear, few rows take all their keys in one: tiles of keys, windows, groups and each cache; sinks are joined
-/// all the same.
+/// Where a dispatch is dear, few rows take all their keys in one: tiles of keys, windows, groups
+/// and each cache; sinks are joined all the same.
 #[test]
 fn few_keys_are_one_run_where_dispatches_are_dear() {
-    let force = Some(VariantOverride { kernel: Kernel::Decode, name: "SINGLE_PASS", value: 1 });
-    let gpu = open(&DeviceOptions { f16: false, variant_override: force, ..DeviceOptions::default() });
-    for (head_dim, kv) in [(20, Kv::F32), (64, Kv::Packed), (80, Kv::Int8), (320, Kv::F32)] {
-        Layer { head_dim, kv, heads: 3, kv_heads: 1, rope: Some((8, false)), ..PLAIN }.check(&gpu, &turns(70));
+    let force = Some(VariantOverride {
+        kernel: Kernel::Decode,
+        name: "SINGLE_PASS",
+        value: 1,
+    });
+    let gpu = open(&DeviceOptions {
+        f16: false,
+        variant_override: force,
+        ..DeviceOptions::default()
+    });
+    for (head_dim, kv) in [
+        (20, Kv::F32),
+        (64, Kv::Packed),
+        (80, Kv::Int8),
+        (320, Kv::F32),
+    ] {
+        Layer {
+            head_dim,
+            kv,
+            heads: 3,
+            kv_heads: 1,
+            rope: Some((8, false)),
+            ..PLAIN
+        }
+        .check(&gpu, &turns(70));
     }
-    Layer { window: 65, softcap: 5.0, ..PLAIN }.check(&gpu, &turns(70));
-    Layer { heads: 17, kv_heads: 1, norm: Some(false), values: true, ..PLAIN }.check(&gpu, &turns(70));
-    Layer { together: false, ..PLAIN }.check(&gpu, &turns(70));
-    Layer { sinks: true, ..PLAIN }.check(&gpu, &turns(70));
+    Layer {
+        window: 65,
+        softcap: 5.0,
+        ..PLAIN
+    }
+    .check(&gpu, &turns(70));
+    Layer {
+        heads: 17,
+        kv_heads: 1,
+        norm: Some(false),
+        values: true,
+        ..PLAIN
+    }
+    .check(&gpu, &turns(70));
+    Layer {
+        together: false,
+        ..PLAIN
+    }
+    .check(&gpu, &turns(70));
+    Layer {
+        sinks: true,
+        ..PLAIN
+    }
+    .check(&gpu, &turns(70));
 }
 
-/// Rows of a picture see all of it, those of a prompt's other parts what comes before them, within a window or not.
+/// Rows of a picture see all of it, those of a prompt's other parts what comes before them, within
+/// a window or not.
 #[test]
 fn pictures_are_seen_both_ways() {
     let gpu = plain();
-    // Text, a picture over more than one tile of rows, text, a picture, text; each picture whole in its step.
+    // Text, a picture over more than one tile of rows, text, a picture, text; each picture whole in
+    // its step.
     let mut segments: Vec<[u32; 2]> = (0..11).map(|i| [i, i + 1]).collect();
     for (length, picture) in [(45, true), (3, false), (9, true), (14, false)] {
         let first = segments.len() as u32;
-        let own = |i: u32| if picture { [first, first + length] } else { [first + i, first + i + 1] };
-        segments.extend((0..length).map(own));
+
+        segments.extend((0..length).map(|i: u32| {
+            if picture {
+                [first, first + length]
+            } else {
+                [first + i, first + i + 1]
+            }
+        }));
     }
     let whole = vec![many(82)];
-    for (window, cuts) in [(0, whole.clone()), (7, whole), (7, vec![many(11), many(46), many(11), many(12), few(2)])] {
-        let setting = Setting { capacity: 150, segments: segments.clone(), ..Setting::default() };
-        let error = PLAIN.error(&gpu, 82, &cuts, Mask::BidirectionalImages { window }, &setting);
+    for (window, cuts) in [
+        (0, whole.clone()),
+        (7, whole),
+        (7, vec![many(11), many(46), many(11), many(12), few(2)]),
+    ] {
+        let setting = Setting {
+            capacity: 150,
+            segments: segments.clone(),
+            ..Setting::default()
+        };
+        let error = PLAIN.error(
+            &gpu,
+            82,
+            &cuts,
+            Mask::BidirectionalImages { window },
+            &setting,
+        );
         assert!(error < 1e-10, "window {window}, {cuts:?}: {error:e}");
     }
 }
 
-/// On matrix units, the device's own where it has some, else spelled out: widths in each cache, windows, softcaps, sinks, and
-/// pictures; prompts over several tiles of rows and of keys, and a chunk behind them.
+/// On matrix units, the device's own where it has some, else spelled out: widths in each cache,
+/// windows, softcaps, sinks, and pictures; prompts over several tiles of rows and of keys, and a
+/// chunk behind them.
 #[test]
 fn matrix_units_equal_their_twin() {
     // Heads that leave room for four subgroups take four, the others two.
-    let force = Some(VariantOverride { kernel: Kernel::GemmMatrix, name: "BM", value: 64 });
-    let gpu = open(&DeviceOptions { variant_override: force, ..DeviceOptions::default() });
+    let force = Some(VariantOverride {
+        kernel: Kernel::GemmMatrix,
+        name: "BM",
+        value: 64,
+    });
+    let gpu = open(&DeviceOptions {
+        variant_override: force,
+        ..DeviceOptions::default()
+    });
     let prompt = [many(100), few(1), many(37)];
     // Spelled out, wide heads take minutes to compile.
-    let wider = [(80, Kv::F16), (128, Kv::Int8), (128, Kv::F16), (256, Kv::F16)];
-    let widths = [(32, Kv::F32), (20, Kv::Packed), (64, Kv::F16), (48, Kv::Int8)].into_iter();
+    let wider = [
+        (80, Kv::F16),
+        (128, Kv::Int8),
+        (128, Kv::F16),
+        (256, Kv::F16),
+    ];
+    let widths = [
+        (32, Kv::F32),
+        (20, Kv::Packed),
+        (64, Kv::F16),
+        (48, Kv::Int8),
+    ]
+    .into_iter();
     let wider = wider.into_iter().filter(|_| gpu.caps().matrix.is_some());
     for (head_dim, kv) in widths.chain(wider) {
-        let layer = Layer { head_dim, kv, heads: 2, kv_heads: 1, rope: None, ..PLAIN };
+        let layer = Layer {
+            head_dim,
+            kv,
+            heads: 2,
+            kv_heads: 1,
+            rope: None,
+            ..PLAIN
+        };
         layer.check(&gpu, &prompt);
     }
-    Layer { window: 7, softcap: 5.0, sinks: true, kv: Kv::F16, ..PLAIN }.check(&gpu, &prompt);
+    Layer {
+        window: 7,
+        softcap: 5.0,
+        sinks: true,
+        kv: Kv::F16,
+        ..PLAIN
+    }
+    .check(&gpu, &prompt);
     let mut segments: Vec<[u32; 2]> = (0..11).map(|i| [i, i + 1]).collect();
     segments.extend((0..45).map(|_| [11, 56]));
-    let setting = Setting { kv: Kv::F16, capacity: 150, segments, ..Setting::default() };
-    let layer = Layer { kv: Kv::F16, ..PLAIN };
-    let error = layer.error(&gpu, 56, &[many(56)], Mask::BidirectionalImages { window: 20 }, &setting);
+    let setting = Setting {
+        kv: Kv::F16,
+        capacity: 150,
+        segments,
+        ..Setting::default()
+    };
+    let layer = Layer {
+        kv: Kv::F16,
+        ..PLAIN
+    };
+    let error = layer.error(
+        &gpu,
+        56,
+        &[many(56)],
+        Mask::BidirectionalImages { window: 20 },
+        &setting,
+    );
     assert!(error < 3e-6, "pictures: {error:e}");
-    for (head_dim, relative, before, after) in [(64, false, ALL, ALL), (32, false, 5, 9), (20, true, ALL, ALL)] {
+    for (head_dim, relative, before, after) in [
+        (64, false, ALL, ALL),
+        (32, false, 5, 9),
+        (20, true, ALL, ALL),
+    ] {
         let kv_heads = if relative { 4 } else { 1 };
-        let layer = Layer { head_dim, kv_heads, relative, rope: None, together: head_dim != 32, ..PLAIN };
+        let layer = Layer {
+            head_dim,
+            kv_heads,
+            relative,
+            rope: None,
+            together: head_dim != 32,
+            ..PLAIN
+        };
         check_packed(&gpu, layer, &[30, 1, 72, 2], before, after);
     }
 }
@@ -386,9 +688,21 @@ fn matrix_units_equal_their_twin() {
 fn norms_of_heads_and_rotations() {
     let gpu = plain();
     for norm in [None, Some(false), Some(true)] {
-        for rope in [None, Some((32, false)), Some((16, false)), Some((32, true)), Some((12, true))] {
+        for rope in [
+            None,
+            Some((32, false)),
+            Some((16, false)),
+            Some((32, true)),
+            Some((12, true)),
+        ] {
             for together in [true, false] {
-                Layer { norm, rope, together, ..PLAIN }.check(&gpu, &[many(5), few(1)]);
+                Layer {
+                    norm,
+                    rope,
+                    together,
+                    ..PLAIN
+                }
+                .check(&gpu, &[many(5), few(1)]);
             }
         }
     }
@@ -398,11 +712,25 @@ fn norms_of_heads_and_rotations() {
 #[test]
 fn norms_of_values() {
     let gpu = plain();
-    for (heads, kv_heads, head_dim, kv, together) in
-        [(8, 1, 64, Kv::F32, true), (2, 1, 20, Kv::Int8, true), (3, 3, 12, Kv::Packed, false)]
-    {
-        let (norm, rope) = (Some(false), Some((head_dim, false)));
-        let layer = Layer { heads, kv_heads, head_dim, norm, values: true, rope, together, kv, ..PLAIN };
+    for (heads, kv_heads, head_dim, kv, together) in [
+        (8, 1, 64, Kv::F32, true),
+        (2, 1, 20, Kv::Int8, true),
+        (3, 3, 12, Kv::Packed, false),
+    ] {
+        let norm = Some(false);
+        let rope = Some((head_dim, false));
+
+        let layer = Layer {
+            heads,
+            kv_heads,
+            head_dim,
+            norm,
+            values: true,
+            rope,
+            together,
+            kv,
+            ..PLAIN
+        };
         layer.check(&gpu, &[many(9), few(1), few(1)]);
     }
 }
@@ -411,18 +739,37 @@ fn norms_of_values() {
 #[test]
 fn rows_may_be_cut_anywhere() {
     let gpu = plain();
-    for cuts in [vec![many(150)], vec![many(1), many(149)], vec![many(64), many(64), few(1), few(4), many(17)]] {
-        Layer { head_dim: 20, rope: Some((20, false)), ..PLAIN }.check(&gpu, &cuts);
+    for cuts in [
+        vec![many(150)],
+        vec![many(1), many(149)],
+        vec![many(64), many(64), few(1), few(4), many(17)],
+    ] {
+        Layer {
+            head_dim: 20,
+            rope: Some((20, false)),
+            ..PLAIN
+        }
+        .check(&gpu, &cuts);
     }
     Layer { window: 9, ..PLAIN }.check(&gpu, &vec![few(1); 20]);
 }
 
 #[test]
 fn without_subgroups_it_is_the_same() {
-    let gpu = open(&DeviceOptions { subgroups: false, f16: false, ..DeviceOptions::default() });
+    let gpu = open(&DeviceOptions {
+        subgroups: false,
+        f16: false,
+        ..DeviceOptions::default()
+    });
     for head_dim in [20, 64, 128] {
         let rope = Some((head_dim / 8 * 8, false));
-        Layer { head_dim, rope, norm: Some(false), ..PLAIN }.check(&gpu, &turns(67));
+        Layer {
+            head_dim,
+            rope,
+            norm: Some(false),
+            ..PLAIN
+        }
+        .check(&gpu, &turns(67));
     }
 }
 
@@ -439,20 +786,35 @@ fn packed(lengths: &[usize]) -> Vec<[u32; 2]> {
 
 fn check_packed(gpu: &Gpu, layer: Layer, lengths: &[usize], before: usize, after: usize) {
     let segments = packed(lengths);
-    let (rows, mask) = (segments.len(), Mask::Packed { before, after });
-    let setting = Setting { segments, ..Setting::default() };
+    let rows = segments.len();
+    let mask = Mask::Packed { before, after };
+
+    let setting = Setting {
+        segments,
+        ..Setting::default()
+    };
     // Room for more tokens than there are: what lies behind must not matter.
-    let mode = jerboa::plan::StepKind::Packed { tokens: rows + 9, sequences: lengths.len() };
+    let mode = jerboa::plan::StepKind::Packed {
+        tokens: rows + 9,
+        sequences: lengths.len(),
+    };
     let error = layer.error(gpu, rows, &[Cut { rows, mode }], mask, &setting);
     let limit = if gpu.caps().f16 { 3e-6 } else { 1e-10 };
-    assert!(error < limit, "{layer:?} {lengths:?}, {before} before, {after} after: {error:e}");
+    assert!(
+        error < limit,
+        "{layer:?} {lengths:?}, {before} before, {after} after: {error:e}"
+    );
 }
 
-/// Packed texts: each row sees its own text, all of it or some rows either way, for every split of a head over threads.
+/// Packed texts: each row sees its own text, all of it or some rows either way, for every split of
+/// a head over threads.
 #[test]
 fn segments() {
     let gpu = plain();
-    let plain = Layer { rope: None, ..PLAIN };
+    let plain = Layer {
+        rope: None,
+        ..PLAIN
+    };
     for (lengths, before, after) in [
         (&[1, 70, 3, 9][..], ALL, ALL),
         (&[83], ALL, ALL),
@@ -463,14 +825,26 @@ fn segments() {
         (&[70, 66], ALL, 0),
     ] {
         check_packed(&gpu, plain, lengths, before, after);
-        check_packed(&gpu, Layer { head_dim: 80, kv_heads: 1, together: false, ..plain }, lengths, before, after);
+        check_packed(
+            &gpu,
+            Layer {
+                head_dim: 80,
+                kv_heads: 1,
+                together: false,
+                ..plain
+            },
+            lengths,
+            before,
+            after,
+        );
     }
     for head_dim in [4, 12, 20, 60, 64, 68, 96, 128, 256, 512] {
         check_packed(&gpu, Layer { head_dim, ..plain }, &[3, 37, 65], ALL, ALL);
     }
 }
 
-/// Heads of packed texts are normed and rotated by their place in their own text; scores are capped or biased.
+/// Heads of packed texts are normed and rotated by their place in their own text; scores are capped
+/// or biased.
 #[test]
 fn segments_with_norm_rotation_cap_and_bias() {
     let gpu = plain();
@@ -481,9 +855,52 @@ fn segments_with_norm_rotation_cap_and_bias() {
         (None, Some(false)),
         (Some((32, false)), Some(true)),
     ] {
-        check_packed(&gpu, Layer { rope, norm, ..PLAIN }, &lengths, ALL, ALL);
-        check_packed(&gpu, Layer { rope, norm, together: false, kv_heads: 4, ..PLAIN }, &lengths, 7, 0);
+        check_packed(
+            &gpu,
+            Layer {
+                rope,
+                norm,
+                ..PLAIN
+            },
+            &lengths,
+            ALL,
+            ALL,
+        );
+        check_packed(
+            &gpu,
+            Layer {
+                rope,
+                norm,
+                together: false,
+                kv_heads: 4,
+                ..PLAIN
+            },
+            &lengths,
+            7,
+            0,
+        );
     }
-    check_packed(&gpu, Layer { rope: None, softcap: 3.0, ..PLAIN }, &lengths, ALL, ALL);
-    check_packed(&gpu, Layer { rope: None, relative: true, kv_heads: 4, ..PLAIN }, &lengths, ALL, ALL);
+    check_packed(
+        &gpu,
+        Layer {
+            rope: None,
+            softcap: 3.0,
+            ..PLAIN
+        },
+        &lengths,
+        ALL,
+        ALL,
+    );
+    check_packed(
+        &gpu,
+        Layer {
+            rope: None,
+            relative: true,
+            kv_heads: 4,
+            ..PLAIN
+        },
+        &lengths,
+        ALL,
+        ALL,
+    );
 }

@@ -1,4 +1,5 @@
-//! Sums of a table's rows, rows from outside, joined rows and columns side by side, against their twins.
+//! Sums of a table's rows, rows from outside, joined rows and columns side by side, against their
+//! twins.
 
 use super::matmul::{layouts, weights};
 use super::op::{Case, Setting, many};
@@ -10,14 +11,20 @@ use jerboa::reference;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run};
 
 fn view(buffer: usize, offset: u32, stride: u32) -> View<usize> {
-    View { buffer, offset, stride }
+    View {
+        buffer,
+        offset,
+        stride,
+    }
 }
 
 #[test]
 fn sums_of_rows_of_a_table() {
-    for (layout, cols) in
-        [(WeightLayout::Dense(Float::F32), 36), (WeightLayout::Dense(Float::BF16), 300), (layouts()[7], 64)]
-    {
+    for (layout, cols) in [
+        (WeightLayout::Dense(Float::F32), 36),
+        (WeightLayout::Dense(Float::BF16), 300),
+        (layouts()[7], 64),
+    ] {
         let (packed, exact) = weights(layout, 7, cols, 3);
         let table = WeightPlanes {
             layout,
@@ -26,7 +33,11 @@ fn sums_of_rows_of_a_table() {
             q: 1,
             s: Some(2).filter(|_| !packed.planes[1].is_empty()),
         };
-        let pairs = [vec![(0, 0.5), (6, 0.25), (3, 1.0)], vec![(2, 1.0)], vec![(5, -2.0), (5, 0.5)]];
+        let pairs = [
+            vec![(0, 0.5), (6, 0.25), (3, 1.0)],
+            vec![(2, 1.0)],
+            vec![(5, -2.0), (5, 0.5)],
+        ];
         let words: Vec<u32> = pairs
             .iter()
             .flat_map(|list: &Vec<(u32, f32)>| {
@@ -36,33 +47,89 @@ fn sums_of_rows_of_a_table() {
             })
             .collect();
         let poison = bytes(&vec![f32::NAN; 3 * cols]);
-        let scales = if packed.planes[1].is_empty() { vec![0; 4] } else { bytes(&packed.planes[1]) };
-        let launch = embedding_bag("mix", &table, Some(3), &view(0, 0, 8), &view(3, 0, cols as u32));
-        let given = [bytes(&words), bytes(&packed.planes[0]), scales.clone(), poison.clone()];
+        let scales = if packed.planes[1].is_empty() {
+            vec![0; 4]
+        } else {
+            bytes(&packed.planes[1])
+        };
+        let launch = embedding_bag(
+            "mix",
+            &table,
+            Some(3),
+            &view(0, 0, 8),
+            &view(3, 0, cols as u32),
+        );
+        let given = [
+            bytes(&words),
+            bytes(&packed.planes[0]),
+            scales.clone(),
+            poison.clone(),
+        ];
         let found = floats(&run(gpu(), &launch, 3, &given)[3]);
-        let error = nmse(&found, &reference::embedding_bag::embedding_bag(&exact, cols, &pairs));
+        let error = nmse(
+            &found,
+            &reference::embedding_bag::embedding_bag(&exact, cols, &pairs),
+        );
         assert!(error < 1e-12, "{layout}: {error:e}");
         let x = random(4, 3 * 8);
-        let all: Vec<Vec<(u32, f32)>> = x.chunks(8).map(|row| (0..7).map(|i| (i, row[i as usize])).collect()).collect();
-        let launch = embedding_bag("product", &table, None, &view(0, 0, 8), &view(3, 0, cols as u32));
-        let found = floats(&run(gpu(), &launch, 3, &[bytes(&x), bytes(&packed.planes[0]), scales, poison])[3]);
-        let error = nmse(&found, &reference::embedding_bag::embedding_bag(&exact, cols, &all));
+        let all: Vec<Vec<(u32, f32)>> = x
+            .chunks(8)
+            .map(|row| (0..7).map(|i| (i, row[i as usize])).collect())
+            .collect();
+        let launch = embedding_bag(
+            "product",
+            &table,
+            None,
+            &view(0, 0, 8),
+            &view(3, 0, cols as u32),
+        );
+        let found = floats(
+            &run(
+                gpu(),
+                &launch,
+                3,
+                &[bytes(&x), bytes(&packed.planes[0]), scales, poison],
+            )[3],
+        );
+        let error = nmse(
+            &found,
+            &reference::embedding_bag::embedding_bag(&exact, cols, &all),
+        );
         assert!(error < 1e-12, "{layout}, all rows: {error:e}");
     }
 }
 
 #[test]
 fn rows_from_outside() {
-    let (cols, ids) = (261, [3u32, 40, 41, 9, 43]);
+    let cols = 261;
+    let ids = [3u32, 40, 41, 9, 43];
+
     let a = random(1, 5 * cols);
     // Rows of two features; the second one is taken.
     let given = random(2, 4 * 524);
-    let rows: Vec<f32> = given.chunks(524).flat_map(|row| row[262..262 + cols].to_vec()).collect();
+    let rows: Vec<f32> = given
+        .chunks(524)
+        .flat_map(|row| row[262..262 + cols].to_vec())
+        .collect();
     for add in [true, false] {
         let own = view(0, 0, cols as u32);
-        let launch =
-            soft_tokens("soft", add.then_some(&own), &view(1, 262, 524), 2, 40, &view(3, 0, cols as u32), cols as u32);
-        let found = floats(&run(gpu(), &launch, 5, &[bytes(&a), bytes(&given), bytes(&ids), bytes(&a)])[3]);
+        let launch = soft_tokens(
+            "soft",
+            add.then_some(&own),
+            &view(1, 262, 524),
+            2,
+            40,
+            &view(3, 0, cols as u32),
+            cols as u32,
+        );
+        let found = floats(
+            &run(
+                gpu(),
+                &launch,
+                5,
+                &[bytes(&a), bytes(&given), bytes(&ids), bytes(&a)],
+            )[3],
+        );
         let before: Vec<f32> = match add {
             true => a.clone(),
             false => a
@@ -71,7 +138,11 @@ fn rows_from_outside() {
                 .flat_map(|(row, id)| row.iter().map(move |v| if id < 40 { *v } else { 0.0 }))
                 .collect(),
         };
-        assert_eq!(found, reference::embedding_bag::add_soft_tokens(&before, cols, &ids, &rows, 40), "add: {add}");
+        assert_eq!(
+            found,
+            reference::embedding_bag::add_soft_tokens(&before, cols, &ids, &rows, 40),
+            "add: {add}"
+        );
     }
 }
 
@@ -83,11 +154,23 @@ fn rows_join_and_columns_stand_side_by_side() {
     let (packed, exact) = weights(WeightLayout::Dense(Float::F32), 20, 24, 6);
     let weight = case.table(packed);
     let joined = case.b.fold_rows("joined", input, 2);
-    let y = case.b.node("product", Op::Linear(Linear::new(weight, None)), &[joined], 20);
+    let y = case.b.node(
+        "product",
+        Op::Linear(Linear::new(weight, None)),
+        &[joined],
+        20,
+    );
     let out = case.b.node("beside", Op::Concat, &[y, joined, y], 64);
     let found = case.run(gpu(), out, &Setting::default(), &[many(8)]);
-    let product =
-        |row: &[f32]| -> Vec<f32> { exact.chunks(24).map(|w| w.iter().zip(row).map(|(w, x)| w * x).sum()).collect() };
-    let expected: Vec<f32> = x.chunks(24).flat_map(|row| [product(row), row.to_vec(), product(row)].concat()).collect();
+    let product = |row: &[f32]| -> Vec<f32> {
+        exact
+            .chunks(24)
+            .map(|w| w.iter().zip(row).map(|(w, x)| w * x).sum())
+            .collect()
+    };
+    let expected: Vec<f32> = x
+        .chunks(24)
+        .flat_map(|row| [product(row), row.to_vec(), product(row)].concat())
+        .collect();
     assert!(nmse(&found, &expected) < 1e-12);
 }

@@ -12,7 +12,10 @@ fn the_chain_comes_out_the_same_each_time() {
     let before = gpu.resource_counts().pipelines;
     let first = run();
     let kernels = gpu.resource_counts().pipelines - before;
-    assert!(kernels >= 15, "as many kernels as a model's step has: {kernels}");
+    assert!(
+        kernels >= 15,
+        "as many kernels as a model's step has: {kernels}"
+    );
     assert_eq!(run(), first);
 }
 

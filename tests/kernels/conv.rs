@@ -1,4 +1,5 @@
-//! Causal convolutions against their twin: rows cut anywhere, the memory moved on by just the rows of the step.
+//! Causal convolutions against their twin: rows cut anywhere, the memory moved on by just the rows
+//! of the step.
 
 use jerboa::kernels::conv::ShortConvKernel;
 use jerboa::kernels::matmul::View;
@@ -24,7 +25,8 @@ struct Case {
 }
 
 impl Case {
-    /// Runs steps one after another over wider rows whose other columns are NaN, with something stale in the memory.
+    /// Runs steps one after another over wider rows whose other columns are NaN, with something
+    /// stale in the memory.
     fn check(self, cuts: &[(Form, usize)]) {
         let Case { channels, taps, .. } = self;
         let total: usize = cuts.iter().map(|c| c.1).sum();
@@ -39,7 +41,11 @@ impl Case {
                 [own(&gate_in), own(&gate_out), own(&x), vec![f32::NAN; 5]].concat()
             })
             .collect();
-        let view = |buffer, offset| View { buffer, offset: offset as u32, stride: stride as u32 };
+        let view = |buffer, offset| View {
+            buffer,
+            offset: offset as u32,
+            stride: stride as u32,
+        };
         let conv = ShortConvKernel {
             label: "conv".into(),
             channels: channels as u32,
@@ -53,9 +59,15 @@ impl Case {
             state: 4,
         };
         let mut memory = bytes(&vec![1e9f32; (taps - 1) * channels]);
-        let (mut found, mut pos) = (Vec::new(), 0);
+        let mut found = Vec::new();
+        let mut pos = 0;
+
         for (form, rows) in cuts {
-            let out = View { buffer: 5, offset: 3, stride: channels as u32 + 2 };
+            let out = View {
+                buffer: 5,
+                offset: 3,
+                stride: channels as u32 + 2,
+            };
             let launches = match form {
                 Few => vec![conv.decode(&view(0, 2 * channels), &out)],
                 Many => conv.prefill(&view(0, 2 * channels), &out).to_vec(),
@@ -65,18 +77,28 @@ impl Case {
             let mut given = wide[pos * stride..(pos + rows) * stride].to_vec();
             given.extend(vec![f32::NAN; 4 * stride]);
             let empty = bytes(&vec![f32::NAN; 3 + (rows + 4) * (channels + 2)]);
-            let buffers = [bytes(&given), bytes(&weight), bytes(&bias), memory, bytes(&state), empty];
+            let buffers = [
+                bytes(&given),
+                bytes(&weight),
+                bytes(&bias),
+                memory,
+                bytes(&state),
+                empty,
+            ];
             let left = run_all(gpu(), &launches, *rows as u32, &buffers);
             memory = left[3].clone();
             let out = floats(&left[5]);
-            found.extend((0..*rows).flat_map(|r| out[3 + r * (channels + 2)..][..channels].to_vec()));
+            found.extend(
+                (0..*rows).flat_map(|r| out[3 + r * (channels + 2)..][..channels].to_vec()),
+            );
             assert!(
                 out[3 + rows * (channels + 2)..].iter().all(|v| v.is_nan()),
                 "{self:?} {cuts:?}: rows that are none"
             );
             pos += rows;
         }
-        let times = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).collect::<Vec<f32>>();
+        let times =
+            |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).collect::<Vec<f32>>();
         let seen = if self.gated { times(&x, &gate_in) } else { x };
         let mut kept = vec![0.0; (taps - 1) * channels];
         let own_bias = self.bias.then_some(&bias[..]);
@@ -93,12 +115,22 @@ impl Case {
         }
         let error = nmse(&found, &expected);
         assert!(error < 1e-11, "{self:?} {cuts:?}: {error:e}");
-        assert!(nmse(&floats(&memory), &kept) < 1e-12, "{self:?} {cuts:?}: the memory");
+        assert!(
+            nmse(&floats(&memory), &kept) < 1e-12,
+            "{self:?} {cuts:?}: the memory"
+        );
     }
 }
 
 const UNSCALED: [(usize, f32); 3] = [(0, 1.0); 3];
-const PLAIN: Case = Case { channels: 70, taps: 4, bias: false, act: 1, gated: false, scales: UNSCALED };
+const PLAIN: Case = Case {
+    channels: 70,
+    taps: 4,
+    bias: false,
+    act: 1,
+    gated: false,
+    scales: UNSCALED,
+};
 
 #[test]
 fn rows_may_be_cut_anywhere() {
@@ -108,26 +140,44 @@ fn rows_may_be_cut_anywhere() {
         &[(Many, 1), (Few, 2)],
     ] {
         PLAIN.check(cuts);
-        Case { taps: 3, gated: true, act: 0, channels: 129, ..PLAIN }.check(cuts);
+        Case {
+            taps: 3,
+            gated: true,
+            act: 0,
+            channels: 129,
+            ..PLAIN
+        }
+        .check(cuts);
     }
 }
 
 #[test]
 fn filters_of_every_length_with_bias_and_gates() {
     for taps in 2..=8 {
-        Case { taps, bias: taps % 2 == 0, gated: taps % 3 == 0, channels: 5, ..PLAIN }.check(&[
-            (Many, 3),
-            (Few, 2),
-            (Many, 11),
-        ]);
+        Case {
+            taps,
+            bias: taps % 2 == 0,
+            gated: taps % 3 == 0,
+            channels: 5,
+            ..PLAIN
+        }
+        .check(&[(Many, 3), (Few, 2), (Many, 11)]);
     }
 }
 
 /// Scales are those of the inputs: not of the bias, nor of what the memory keeps.
 #[test]
 fn runs_of_channels_have_scales() {
-    for scales in [[(0, 0.5), (33, 1.5), (66, -2.0)], [(0, 3.0), (0, 0.25), (69, 1.0)]] {
-        Case { bias: true, scales, ..PLAIN }.check(&[(Many, 19), (Few, 2), (Many, 3)]);
+    for scales in [
+        [(0, 0.5), (33, 1.5), (66, -2.0)],
+        [(0, 3.0), (0, 0.25), (69, 1.0)],
+    ] {
+        Case {
+            bias: true,
+            scales,
+            ..PLAIN
+        }
+        .check(&[(Many, 19), (Few, 2), (Many, 3)]);
     }
 }
 
@@ -147,8 +197,27 @@ fn a_step_without_rows_changes_nothing() {
         memory: 2,
         state: 3,
     };
-    let (x, out) = (View { buffer: 0, offset: 0, stride: 8 }, View { buffer: 4, offset: 0, stride: 8 });
+    let x = View {
+        buffer: 0,
+        offset: 0,
+        stride: 8,
+    };
+    let out = View {
+        buffer: 4,
+        offset: 0,
+        stride: 8,
+    };
+
     let kept = bytes(&random(1, 24));
-    let buffers = [bytes(&[f32::NAN; 8]), bytes(&[1f32; 32]), kept.clone(), bytes(&[0u32; 8]), bytes(&[0f32; 8])];
-    assert_eq!(run_all(gpu(), &[conv.decode(&x, &out)], 1, &buffers)[2], kept);
+    let buffers = [
+        bytes(&[f32::NAN; 8]),
+        bytes(&[1f32; 32]),
+        kept.clone(),
+        bytes(&[0u32; 8]),
+        bytes(&[0f32; 8]),
+    ];
+    assert_eq!(
+        run_all(gpu(), &[conv.decode(&x, &out)], 1, &buffers)[2],
+        kept
+    );
 }

@@ -1,6 +1,9 @@
-//! Prompt lookup against its twins: the drafts that a text makes, and the tokens that come of a step with drafts.
+//! Prompt lookup against its twins: the drafts that a text makes, and the tokens that come of a
+//! step with drafts.
 
-use jerboa::kernels::sample::{AdvanceBuffers, DRAFT_ROWS, SUFFIX_LENGTHS, accept, argmax_rows, draft, slices};
+use jerboa::kernels::sample::{
+    AdvanceBuffers, DRAFT_ROWS, SUFFIX_LENGTHS, accept, argmax_rows, draft, slices,
+};
 use jerboa::reference::sample as twin;
 use jerboa_tests::{bytes, gpu, random, run_all};
 
@@ -16,19 +19,36 @@ fn looked_up(text: &[u32], behind: &[u32], budget: u32, stopped: bool) -> (u32, 
     let mut history = [text, behind].concat();
     history.resize(history.len().next_multiple_of(4), u32::MAX);
     let rows = u32::from(!stopped);
-    let state = [text.len() as u32 - 1, rows, 5, u32::from(stopped), budget, 0, 0, 0];
+    let state = [
+        text.len() as u32 - 1,
+        rows,
+        5,
+        u32::from(stopped),
+        budget,
+        0,
+        0,
+        0,
+    ];
     let mut ids = [9_999_999; ROWS];
     ids[0] = text[text.len() - 1];
     let buffers = [bytes(&history), bytes(&state), bytes(&ids)];
     let after = run_all(gpu(), &[draft(0, 1, 2)], 1, &buffers);
     let found = words(&after[1]);
-    assert_eq!((found[0], &found[2..]), (state[0], &state[2..]), "the lookup changes the rows alone");
+    assert_eq!(
+        (found[0], &found[2..]),
+        (state[0], &state[2..]),
+        "the lookup changes the rows alone"
+    );
     (found[1], words(&after[2]))
 }
 
 /// The drafts of a text, which must be its twin's.
 fn drafts(text: &[u32]) -> Vec<u32> {
-    let expected = twin::draft(text, (SUFFIX_LENGTHS.0 as usize, SUFFIX_LENGTHS.1 as usize), ROWS - 1);
+    let expected = twin::draft(
+        text,
+        (SUFFIX_LENGTHS.0 as usize, SUFFIX_LENGTHS.1 as usize),
+        ROWS - 1,
+    );
     // What an earlier text left behind must not be found.
     let behind = [&text[text.len().saturating_sub(5)..], &[1, 2, 3]].concat();
     let (rows, ids) = looked_up(text, &behind, 100, false);
@@ -40,11 +60,31 @@ fn drafts(text: &[u32]) -> Vec<u32> {
 
 #[test]
 fn what_followed_before_is_drafted_again() {
-    assert_eq!(drafts(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 2]), [3, 4, 5, 6, 7, 8, 9], "a match at the start");
-    assert_eq!(drafts(&[1, 2, 3, 7, 1, 2, 4, 8, 1, 2])[..2], [4, 8], "the latest of two");
-    assert_eq!(drafts(&[5, 1, 2, 3, 6, 1, 2, 4, 5, 1, 2])[..2], [3, 6], "rather the longer ending");
-    assert_eq!(drafts(&[9, 8, 7, 6, 5, 1, 0, 8, 7, 6, 5, 2, 9, 8, 7, 6, 5])[..1], [2], "no ending is longer than four");
-    assert_eq!(drafts(&[1, 2, 3, 1, 2]), [3, 1, 2, 3, 1, 2, 3], "a match close to the end goes round");
+    assert_eq!(
+        drafts(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 2]),
+        [3, 4, 5, 6, 7, 8, 9],
+        "a match at the start"
+    );
+    assert_eq!(
+        drafts(&[1, 2, 3, 7, 1, 2, 4, 8, 1, 2])[..2],
+        [4, 8],
+        "the latest of two"
+    );
+    assert_eq!(
+        drafts(&[5, 1, 2, 3, 6, 1, 2, 4, 5, 1, 2])[..2],
+        [3, 6],
+        "rather the longer ending"
+    );
+    assert_eq!(
+        drafts(&[9, 8, 7, 6, 5, 1, 0, 8, 7, 6, 5, 2, 9, 8, 7, 6, 5])[..1],
+        [2],
+        "no ending is longer than four"
+    );
+    assert_eq!(
+        drafts(&[1, 2, 3, 1, 2]),
+        [3, 1, 2, 3, 1, 2, 3],
+        "a match close to the end goes round"
+    );
 }
 
 #[test]
@@ -59,7 +99,13 @@ fn repetitions_go_on() {
 
 #[test]
 fn where_nothing_repeats_nothing_is_drafted() {
-    for text in [&[3][..], &[3, 3], &[1, 2, 3, 4, 5, 6, 7, 8, 9], &[5, 1, 2, 3, 4, 1], &[1, 2, 3, 2, 1, 2, 4, 1]] {
+    for text in [
+        &[3][..],
+        &[3, 3],
+        &[1, 2, 3, 4, 5, 6, 7, 8, 9],
+        &[5, 1, 2, 3, 4, 1],
+        &[1, 2, 3, 2, 1, 2, 4, 1],
+    ] {
         assert!(drafts(text).len() <= 7);
     }
     assert!(drafts(&[3]).is_empty());
@@ -69,9 +115,22 @@ fn where_nothing_repeats_nothing_is_drafted() {
 
 #[test]
 fn texts_of_any_length() {
-    for (seed, count) in [(1, 2), (2, 17), (3, 255), (4, 256), (5, 257), (6, 1023), (7, 1025), (8, 4099), (9, 32_768)] {
+    for (seed, count) in [
+        (1, 2),
+        (2, 17),
+        (3, 255),
+        (4, 256),
+        (5, 257),
+        (6, 1023),
+        (7, 1025),
+        (8, 4099),
+        (9, 32_768),
+    ] {
         for width in [2.0, 30.0, 400.0] {
-            let text: Vec<u32> = random(seed, count).iter().map(|v| ((v + 1.0) * width) as u32).collect();
+            let text: Vec<u32> = random(seed, count)
+                .iter()
+                .map(|v| ((v + 1.0) * width) as u32)
+                .collect();
             drafts(&text);
         }
     }
@@ -85,7 +144,11 @@ fn texts_of_any_length() {
 fn no_more_rows_than_tokens_may_come_and_none_once_it_stopped() {
     let text = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3];
     for budget in 1..=9 {
-        assert_eq!(looked_up(&text, &[], budget, false).0, budget.min(8), "{budget}");
+        assert_eq!(
+            looked_up(&text, &[], budget, false).0,
+            budget.min(8),
+            "{budget}"
+        );
     }
     let (rows, ids) = looked_up(&text, &[], 0, true);
     assert_eq!((rows, &ids[1..]), (0, &[9_999_999; ROWS - 1][..]));
@@ -117,7 +180,11 @@ fn take(step: &Step) -> (Vec<u32>, bool) {
     for (row, best) in step.best.iter().enumerate().take(rows) {
         let values = &mut logits[row * stride..][..VOCABULARY];
         values.copy_from_slice(&random(row as u64 + 1, VOCABULARY));
-        values[*best as usize] = if step.broken == Some(row) { f32::NAN } else { 3.0 };
+        values[*best as usize] = if step.broken == Some(row) {
+            f32::NAN
+        } else {
+            3.0
+        };
     }
     let mut ids = vec![77];
     ids.extend(&step.drafts);
@@ -125,7 +192,16 @@ fn take(step: &Step) -> (Vec<u32>, bool) {
     let mut ring = vec![0u32; RING + 4];
     (ring[RING + 2], ring[RING + 3]) = (100, 50);
     let history: Vec<u32> = vec![1; step.pos + 1 + step.budget];
-    let state = [step.pos as u32, rows as u32, step.step as u32, 0, step.budget as u32, 0, 0, 0];
+    let state = [
+        step.pos as u32,
+        rows as u32,
+        step.step as u32,
+        0,
+        step.budget as u32,
+        0,
+        0,
+        0,
+    ];
     let buffers = [
         bytes(&logits),
         vec![0; ROWS * 128 * 8],
@@ -135,7 +211,9 @@ fn take(step: &Step) -> (Vec<u32>, bool) {
         bytes(&ring),
         bytes(&history),
     ];
-    let (vocab, stop_count) = (VOCABULARY as u32, step.stops.len() as u32);
+    let vocab = VOCABULARY as u32;
+    let stop_count = step.stops.len() as u32;
+
     let advance = AdvanceBuffers {
         candidates: 1,
         slices: slices(vocab),
@@ -149,17 +227,40 @@ fn take(step: &Step) -> (Vec<u32>, bool) {
         history: Some(6),
         vocabulary: None,
     };
-    let after = run_all(gpu(), &[argmax_rows(0, 1, vocab, 3), accept(advance)], DRAFT_ROWS, &buffers);
-    let (state, ids, ring, history) = (words(&after[3]), words(&after[4]), words(&after[5]), words(&after[6]));
+    let after = run_all(
+        gpu(),
+        &[argmax_rows(0, 1, vocab, 3), accept(advance)],
+        DRAFT_ROWS,
+        &buffers,
+    );
+    let state = words(&after[3]);
+    let ids = words(&after[4]);
+    let ring = words(&after[5]);
+    let history = words(&after[6]);
+
     let stopped = state[3] != 0;
     let count = state[2] as usize - step.step;
     let tokens: Vec<u32> = (0..count).map(|i| ring[(step.step + i) % RING]).collect();
-    assert_eq!(ring[RING..], [state[2], state[3], 100 + step.drafts.len() as u32, 50 + count as u32 - 1]);
+    assert_eq!(
+        ring[RING..],
+        [
+            state[2],
+            state[3],
+            100 + step.drafts.len() as u32,
+            50 + count as u32 - 1
+        ]
+    );
     assert_eq!(state[0] as usize, step.pos + count);
-    assert_eq!((state[1], state[4] as usize), (u32::from(!stopped), step.budget - count));
+    assert_eq!(
+        (state[1], state[4] as usize),
+        (u32::from(!stopped), step.budget - count)
+    );
     assert_eq!(history[step.pos + 1..=step.pos + count], tokens);
     assert!(
-        history[..=step.pos].iter().chain(&history[step.pos + 1 + count..step.pos + 1 + step.budget]).all(|t| *t == 1)
+        history[..=step.pos]
+            .iter()
+            .chain(&history[step.pos + 1 + count..step.pos + 1 + step.budget])
+            .all(|t| *t == 1)
     );
     assert_eq!(ids[0], if stopped { 77 } else { tokens[count - 1] });
     (tokens, stopped)
@@ -176,15 +277,33 @@ fn tokens_are_taken_as_long_as_drafts_hold() {
                 if drafted >= budget {
                     continue;
                 }
-                for stops in [vec![u32::MAX, 999], vec![12], vec![999, 17, 15], (500..564).chain([10]).collect()] {
+                for stops in [
+                    vec![u32::MAX, 999],
+                    vec![12],
+                    vec![999, 17, 15],
+                    (500..564).chain([10]).collect(),
+                ] {
                     let mut drafts = best[..drafted].to_vec();
                     if let Some(draft) = drafts.get_mut(wrong) {
                         *draft += 1;
                     }
                     let expected = twin::accept(&best, &drafts, &stops, budget);
-                    let (pos, step) = (tried % 90, tried % 37);
-                    let found = take(&Step { best: best.clone(), drafts, stops, budget, pos, step, broken: None });
-                    assert_eq!(found, expected, "wrong {wrong}, {drafted} drafted, budget {budget}");
+                    let pos = tried % 90;
+                    let step = tried % 37;
+
+                    let found = take(&Step {
+                        best: best.clone(),
+                        drafts,
+                        stops,
+                        budget,
+                        pos,
+                        step,
+                        broken: None,
+                    });
+                    assert_eq!(
+                        found, expected,
+                        "wrong {wrong}, {drafted} drafted, budget {budget}"
+                    );
                     tried += 1;
                 }
             }
@@ -201,8 +320,15 @@ fn what_is_no_number_ends_it_where_it_is_reached() {
         (vec![10, 99, 12, 13], 2, vec![10, 11]),
         (vec![], 0, vec![NOT_FINITE]),
     ] {
-        let step =
-            Step { best: best.clone(), drafts, stops: vec![999], budget: 20, pos: 3, step: 4, broken: Some(broken) };
+        let step = Step {
+            best: best.clone(),
+            drafts,
+            stops: vec![999],
+            budget: 20,
+            pos: 3,
+            step: 4,
+            broken: Some(broken),
+        };
         let ends = expected.contains(&NOT_FINITE);
         assert_eq!(take(&step), (expected, ends));
     }

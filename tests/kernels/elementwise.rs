@@ -42,7 +42,12 @@ fn check(op: &Op, a: &[f32], b: &[f32], cols: usize) {
     for (i, value) in found.iter().enumerate() {
         let expected = expected(op, a[i], b[i]);
         let error = (value - expected).abs() / expected.abs().max(1.0);
-        assert!(error < 3e-6, "{op:?} of {} and {}, {cols} columns: {value} instead of {expected}", a[i], b[i]);
+        assert!(
+            error < 3e-6,
+            "{op:?} of {} and {}, {cols} columns: {value} instead of {expected}",
+            a[i],
+            b[i]
+        );
     }
 }
 
@@ -56,14 +61,29 @@ fn heads_are_put_together_anew() {
         (24, vec![part(8, 20, 12)]),
         (12, vec![part(0, 20, 12)]),
     ] {
-        let (heads, cols, rows) = (3, 76, 4);
-        let inputs: Vec<Vec<f32>> = (0..parts.len()).map(|i| random(i as u64 + 5, rows * cols)).collect();
+        let heads = 3;
+        let cols = 76;
+        let rows = 4;
+
+        let inputs: Vec<Vec<f32>> = (0..parts.len())
+            .map(|i| random(i as u64 + 5, rows * cols))
+            .collect();
         let mut case = Case::new();
-        let ids: Vec<_> = inputs.iter().map(|values| case.input(values, cols)).collect();
-        let op = Op::ConcatHeads { head_dim, parts: parts.clone() };
+        let ids: Vec<_> = inputs
+            .iter()
+            .map(|values| case.input(values, cols))
+            .collect();
+        let op = Op::ConcatHeads {
+            head_dim,
+            parts: parts.clone(),
+        };
         let out = case.b.node("heads", op, &ids, heads * head_dim);
         let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
-        let taken: Vec<_> = parts.iter().zip(&inputs).map(|(p, x)| ([p.first, p.step, p.cols], &x[..])).collect();
+        let taken: Vec<_> = parts
+            .iter()
+            .zip(&inputs)
+            .map(|(p, x)| ([p.first, p.step, p.cols], &x[..]))
+            .collect();
         assert_eq!(found, twin_heads(&taken, cols, [rows, heads, head_dim]));
     }
 }
@@ -71,13 +91,23 @@ fn heads_are_put_together_anew() {
 /// One column of a stands for all.
 #[test]
 fn one_column_gates_a_row() {
-    let (rows, cols) = (4, 70);
-    let (a, b) = (random(3, rows), random(4, rows * cols));
+    let rows = 4;
+    let cols = 70;
+
+    let a = random(3, rows);
+    let b = random(4, rows * cols);
+
     let mut case = Case::new();
     let inputs = [case.input(&a, 1), case.input(&b, cols)];
-    let out = case.b.node("gated", Op::Gated(Activation::Sigmoid), &inputs, cols);
+    let out = case
+        .b
+        .node("gated", Op::Gated(Activation::Sigmoid), &inputs, cols);
     let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
-    let expected: Vec<f32> = b.iter().enumerate().map(|(i, b)| activate(5, a[i / cols]) * b).collect();
+    let expected: Vec<f32> = b
+        .iter()
+        .enumerate()
+        .map(|(i, b)| activate(5, a[i / cols]) * b)
+        .collect();
     assert!(nmse(&found, &expected) < 1e-12);
 }
 
@@ -97,7 +127,10 @@ fn every_operation_over_awkward_shapes() {
 /// Metal's fast math makes NaN of an exponential that overflows: arguments are clamped.
 #[test]
 fn activations_of_large_values_are_finite() {
-    let large: Vec<f32> = [0.0f32, 15.5, 81.0, 120.0, 1e4, 3e8].iter().flat_map(|v| [*v, -v]).collect();
+    let large: Vec<f32> = [0.0f32, 15.5, 81.0, 120.0, 1e4, 3e8]
+        .iter()
+        .flat_map(|v| [*v, -v])
+        .collect();
     let a: Vec<f32> = large.iter().chain(&large).copied().collect();
     for act in ACTIVATIONS.into_iter().filter(|a| *a != Activation::Relu2) {
         check(&Op::Unary(act), &a, &vec![0.0; a.len()], large.len());
@@ -109,8 +142,12 @@ fn operations_read_views() {
     let x = random(5, 4 * 24);
     let mut case = Case::new();
     let both = case.input(&x, 24);
-    let (gate, up) = (case.b.view("gate", both, 0, 12), case.b.view("up", both, 12, 12));
-    let out = case.b.node("gated", Op::Gated(Activation::Silu), &[gate, up], 12);
+    let gate = case.b.view("gate", both, 0, 12);
+    let up = case.b.view("up", both, 12, 12);
+
+    let out = case
+        .b
+        .node("gated", Op::Gated(Activation::Silu), &[gate, up], 12);
     let found = case.run(gpu(), out, &Setting::default(), &[many(3), few(1)]);
     for (i, value) in found.iter().enumerate() {
         let at = i / 12 * 24 + i % 12;
@@ -126,7 +163,10 @@ fn the_last_row_is_that_of_the_step() {
         let input = case.input(&x, cols);
         let out = case.b.node("last", Op::LastRow, &[input], cols);
         let found = case.run(gpu(), out, &Setting::default(), &[many(7), few(1), many(4)]);
-        let expected: Vec<f32> = [7, 8, 12].into_iter().flat_map(|rows| last_row(&x, cols, rows)).collect();
+        let expected: Vec<f32> = [7, 8, 12]
+            .into_iter()
+            .flat_map(|rows| last_row(&x, cols, rows))
+            .collect();
         assert_eq!(found, expected, "{cols} columns");
     }
 }
@@ -136,7 +176,12 @@ fn the_last_row_is_that_of_the_step() {
 fn numbers_are_clipped_to_stored_limits() {
     for cols in [6, 300] {
         let a = random(1, 3 * cols);
-        for limits in [[-0.3f32, 0.2], [0.1, 0.4], [f32::NEG_INFINITY, 0.25], [f32::NEG_INFINITY, f32::INFINITY]] {
+        for limits in [
+            [-0.3f32, 0.2],
+            [0.1, 0.4],
+            [f32::NEG_INFINITY, 0.25],
+            [f32::NEG_INFINITY, f32::INFINITY],
+        ] {
             let mut case = Case::new();
             let input = case.input(&a, cols);
             let weight = case.vector(&limits);
@@ -159,7 +204,11 @@ fn rows_times_a_vector_or_a_number() {
             let weight = case.vector(&by);
             let out = case.b.node("op", Op::MulVector(weight), &[input], cols);
             let found = case.run(gpu(), out, &Setting::default(), &[many(2), few(1)]);
-            let expected: Vec<f32> = a.iter().enumerate().map(|(i, v)| v * by[i % cols % by.len()]).collect();
+            let expected: Vec<f32> = a
+                .iter()
+                .enumerate()
+                .map(|(i, v)| v * by[i % cols % by.len()])
+                .collect();
             assert_eq!(found, expected, "{cols} columns times {}", by.len());
         }
     }

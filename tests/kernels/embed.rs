@@ -14,8 +14,21 @@ fn error(layout: WeightLayout, cols: usize, max_buffer: u64) -> f64 {
     let mut case = Case::new();
     let table = case.table(packed);
     case.ids = IDS.to_vec();
-    let out = case.b.node("embed", Op::Embed { table, scale: 2.5, ids: IdSource::Tokens, soft: None }, &[], cols);
-    let setting = Setting { max_buffer, ..Setting::default() };
+    let out = case.b.node(
+        "embed",
+        Op::Embed {
+            table,
+            scale: 2.5,
+            ids: IdSource::Tokens,
+            soft: None,
+        },
+        &[],
+        cols,
+    );
+    let setting = Setting {
+        max_buffer,
+        ..Setting::default()
+    };
     let found = case.run(gpu(), out, &setting, &[many(7), few(1), few(1)]);
     nmse(&found, &lookup(&exact, cols, &IDS, 2.5))
 }
@@ -32,11 +45,18 @@ fn rows_of_every_layout() {
 
 #[test]
 fn a_table_over_the_limit_lies_in_several_buffers() {
-    for layout in [WeightLayout::Dense(Float::F32), WeightLayout::Dense(Float::BF16), layouts()[7]] {
+    for layout in [
+        WeightLayout::Dense(Float::F32),
+        WeightLayout::Dense(Float::BF16),
+        layouts()[7],
+    ] {
         let rows = layout.plane_bytes(1, 64).into_iter().max().unwrap_or(0);
         for per_buffer in [36, 17, 4] {
             let error = error(layout, 64, rows * per_buffer);
-            assert!(error < 1e-12, "{layout}, {per_buffer} rows a buffer: {error:e}");
+            assert!(
+                error < 1e-12,
+                "{layout}, {per_buffer} rows a buffer: {error:e}"
+            );
         }
     }
 }
@@ -49,7 +69,17 @@ fn numbers_past_the_table() {
     let table = case.table(packed);
     case.ids = vec![3, 37, 900, 36, 7];
     let soft = Some(SoftTokens::Row(2));
-    let out = case.b.node("embed", Op::Embed { table, scale: 1.0, ids: IdSource::Tokens, soft }, &[], 12);
+    let out = case.b.node(
+        "embed",
+        Op::Embed {
+            table,
+            scale: 1.0,
+            ids: IdSource::Tokens,
+            soft,
+        },
+        &[],
+        12,
+    );
     let found = case.run(gpu(), out, &Setting::default(), &[many(4), few(1)]);
     let error = nmse(&found, &lookup(&exact, 12, &[3, 2, 2, 36, 7], 1.0));
     assert!(error < 1e-12, "{error:e}");
@@ -62,8 +92,26 @@ fn rows_by_position() {
     let mut case = Case::new();
     let table = case.table(packed);
     case.ids = IDS.to_vec();
-    let out = case.b.node("embed", Op::Embed { table, scale: 1.0, ids: IdSource::Positions, soft: None }, &[], 44);
-    let found = case.run(gpu(), out, &Setting::default(), &[many(4), many(3), few(1), few(1)]);
-    let error = nmse(&found, &lookup(&exact, 44, &[0, 1, 2, 3, 4, 5, 6, 7, 8], 1.0));
+    let out = case.b.node(
+        "embed",
+        Op::Embed {
+            table,
+            scale: 1.0,
+            ids: IdSource::Positions,
+            soft: None,
+        },
+        &[],
+        44,
+    );
+    let found = case.run(
+        gpu(),
+        out,
+        &Setting::default(),
+        &[many(4), many(3), few(1), few(1)],
+    );
+    let error = nmse(
+        &found,
+        &lookup(&exact, 44, &[0, 1, 2, 3, 4, 5, 6, 7, 8], 1.0),
+    );
     assert!(error < 1e-12, "{error:e}");
 }

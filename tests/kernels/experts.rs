@@ -6,7 +6,9 @@ use jerboa::device::{Caps, DeviceOptions, MatrixDialect, SubgroupMatrix, Variant
 use jerboa::format::layout::{AffineForm, Float, PackedMatrix, WeightLayout};
 use jerboa::gpu::{Backend, Gpu};
 use jerboa::kernels::Launch;
-use jerboa::kernels::experts::{ExpertGroups, ExpertTiles, Experts, RouterKernel, RouterScore, combine};
+use jerboa::kernels::experts::{
+    ExpertGroups, ExpertTiles, Experts, RouterKernel, RouterScore, combine,
+};
 use jerboa::kernels::matmul::{GemmTiling, Matmul, NormPrologue, View, WeightPlanes};
 use jerboa::kernels::subgroup_matrix::MatrixTiling;
 use jerboa::reference::experts::{GatedExperts, route};
@@ -29,18 +31,37 @@ fn routing(experts: u32, picks: u32, score: RouterScore) -> RouterKernel<usize> 
 
 /// Routes rows of logits; numbers must be equal and weights close.
 fn check_route(what: &str, r: &RouterKernel<usize>, logits: &[f32], bias: &[f32]) {
-    let (experts, picks) = (r.experts as usize, r.top_k as usize);
+    let experts = r.experts as usize;
+    let picks = r.top_k as usize;
+
     let rows = logits.len() / experts;
-    let view = |buffer, stride: usize| View { buffer, offset: 0, stride: stride as u32 };
+    let view = |buffer, stride: usize| View {
+        buffer,
+        offset: 0,
+        stride: stride as u32,
+    };
     let launch = r.launch(what, &view(0, experts), &view(1, 2 * picks));
     let out = bytes(&vec![f32::NAN; rows * 2 * picks]);
-    let found = floats(&run(gpu(), &launch, rows as u32, &[bytes(logits), out, bytes(bias)])[1]);
+    let found = floats(
+        &run(
+            gpu(),
+            &launch,
+            rows as u32,
+            &[bytes(logits), out, bytes(bias)],
+        )[1],
+    );
     for (row, found) in found.chunks(2 * picks).enumerate() {
         let given = [r.bias.map(|_| bias), r.gain.map(|_| bias)];
-        for (p, (expert, weight)) in route(&logits[row * experts..][..experts], given, r).into_iter().enumerate() {
+        for (p, (expert, weight)) in route(&logits[row * experts..][..experts], given, r)
+            .into_iter()
+            .enumerate()
+        {
             assert_eq!(found[p], expert as f32, "{what}, row {row}: {found:?}");
             let error = (f64::from(found[picks + p]) - weight).abs();
-            assert!(error < 1e-5 * weight.abs().max(1.0), "{what}, row {row}, pick {p}: {error:e}");
+            assert!(
+                error < 1e-5 * weight.abs().max(1.0),
+                "{what}, row {row}, pick {p}: {error:e}"
+            );
         }
     }
 }
@@ -51,15 +72,32 @@ fn routers_choose_and_weigh_as_their_twin() {
         let mut logits: Vec<f32> = random(3, 5 * experts).iter().map(|v| v * 6.0).collect();
         // A row of equal logits, and one of pairs: of equal scores the lower number is first.
         logits[..experts].fill(0.25);
-        logits[experts..2 * experts].iter_mut().enumerate().for_each(|(e, l)| *l = (e / 2 % 7) as f32);
+        logits[experts..2 * experts]
+            .iter_mut()
+            .enumerate()
+            .for_each(|(e, l)| *l = (e / 2 % 7) as f32);
         let bias: Vec<f32> = random(5, experts).iter().map(|v| v * 0.2).collect();
-        let (e, k) = (experts as u32, picks);
-        check_route("Qwen3 without norm", &routing(e, k, RouterScore::Softmax), &logits, &bias);
-        let gemma4 = RouterKernel { renormalize: true, gain: Some(2), ..routing(e, k, RouterScore::Softmax) };
+        let e = experts as u32;
+        let k = picks;
+
+        check_route(
+            "Qwen3 without norm",
+            &routing(e, k, RouterScore::Softmax),
+            &logits,
+            &bias,
+        );
+        let gemma4 = RouterKernel {
+            renormalize: true,
+            gain: Some(2),
+            ..routing(e, k, RouterScore::Softmax)
+        };
         check_route("Gemma 4", &gemma4, &logits, &bias);
         check_route(
             "Mixtral",
-            &RouterKernel { renormalize: true, ..routing(e, k, RouterScore::Softmax) },
+            &RouterKernel {
+                renormalize: true,
+                ..routing(e, k, RouterScore::Softmax)
+            },
             &logits,
             &bias,
         );
@@ -72,16 +110,54 @@ fn routers_choose_and_weigh_as_their_twin() {
         };
         check_route("LFM2", &lfm2, &logits, &bias);
         if experts >= 60 {
-            let groups = Some(ExpertGroups { count: 4, keep: 2, sum_two_best: true });
-            check_route("DeepSeek-V3", &RouterKernel { groups, eps: 1e-20, scale: 2.5, ..lfm2 }, &logits, &bias);
-            let groups = Some(ExpertGroups { count: 4, keep: 3, sum_two_best: false });
-            let v2 = RouterKernel { groups, scale: 16.0, ..routing(e, k, RouterScore::Softmax) };
+            let groups = Some(ExpertGroups {
+                count: 4,
+                keep: 2,
+                sum_two_best: true,
+            });
+            check_route(
+                "DeepSeek-V3",
+                &RouterKernel {
+                    groups,
+                    eps: 1e-20,
+                    scale: 2.5,
+                    ..lfm2
+                },
+                &logits,
+                &bias,
+            );
+            let groups = Some(ExpertGroups {
+                count: 4,
+                keep: 3,
+                sum_two_best: false,
+            });
+            let v2 = RouterKernel {
+                groups,
+                scale: 16.0,
+                ..routing(e, k, RouterScore::Softmax)
+            };
             check_route("DeepSeek-V2", &v2, &logits, &bias);
         }
         if picks == 2 {
-            check_route("PhiMoE", &RouterKernel { eps: 0.01, ..routing(e, k, RouterScore::Mixer) }, &logits, &bias);
+            check_route(
+                "PhiMoE",
+                &RouterKernel {
+                    eps: 0.01,
+                    ..routing(e, k, RouterScore::Mixer)
+                },
+                &logits,
+                &bias,
+            );
             let near: Vec<f32> = logits.iter().map(|l| 10.0 + l * 0.02).collect();
-            check_route("PhiMoE, near", &RouterKernel { eps: 0.01, ..routing(e, k, RouterScore::Mixer) }, &near, &bias);
+            check_route(
+                "PhiMoE, near",
+                &RouterKernel {
+                    eps: 0.01,
+                    ..routing(e, k, RouterScore::Mixer)
+                },
+                &near,
+                &bias,
+            );
         }
     }
 }
@@ -143,51 +219,104 @@ impl Buffers {
 
     /// The planes of some rows of a matrix.
     fn planes(&mut self, packed: &PackedMatrix, from: usize, to: usize) -> WeightPlanes<usize> {
-        let (layout, cols) = (packed.layout, packed.cols);
-        let words = |plane: usize, rows: usize| (layout.plane_bytes(rows, cols)[plane] / 4) as usize;
+        let layout = packed.layout;
+        let cols = packed.cols;
+
+        let words =
+            |plane: usize, rows: usize| (layout.plane_bytes(rows, cols)[plane] / 4) as usize;
         let cut = |p: usize| bytes(&packed.planes[p][words(p, from)..words(p, to)]);
-        let (q, s) = (cut(0), cut(1));
+        let q = cut(0);
+        let s = cut(1);
+
         let s = (!s.is_empty()).then(|| self.add(s));
-        WeightPlanes { layout, rows: (to - from) as u32, cols: cols as u32, q: self.add(q), s }
+        WeightPlanes {
+            layout,
+            rows: (to - from) as u32,
+            cols: cols as u32,
+            q: self.add(q),
+            s,
+        }
     }
 }
 
 fn view(buffer: usize, stride: usize) -> View<usize> {
-    View { buffer, offset: 0, stride: stride as u32 }
+    View {
+        buffer,
+        offset: 0,
+        stride: stride as u32,
+    }
 }
 
-/// Runs a layer in one plan for few rows or one for many, and its twin; the normalised mean square error.
+/// Runs a layer in one plan for few rows or one for many, and its twin; the normalised mean square
+/// error.
 fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
-    let Case { layout, experts, each, rows, cols, inner, .. } = case;
+    let Case {
+        layout,
+        experts,
+        each,
+        rows,
+        cols,
+        inner,
+        ..
+    } = case;
     let first_rows = if case.plain { inner } else { 2 * inner };
     let (gate_up, gate_up_values) = weights(layout, experts * first_rows, cols, 21);
     let (down, down_values) = weights(layout, experts * cols, inner, 22);
-    let (gate_up_bias, down_bias) = (random(6, experts * first_rows), random(7, experts * cols));
-    let (x_stride, span) = (cols.next_multiple_of(4), inner.next_multiple_of(4));
+    let gate_up_bias = random(6, experts * first_rows);
+    let down_bias = random(7, experts * cols);
+
+    let x_stride = cols.next_multiple_of(4);
+    let span = inner.next_multiple_of(4);
+
     let mut x = random(3, rows * x_stride);
-    x.chunks_exact_mut(x_stride).for_each(|row| row[cols..].fill(f32::NAN));
-    let (residual, gain) = (random(8, rows * cols), random(9, x_stride));
+    x.chunks_exact_mut(x_stride)
+        .for_each(|row| row[cols..].fill(f32::NAN));
+    let residual = random(8, rows * cols);
+    let gain = random(9, x_stride);
+
     let mut logits: Vec<f32> = random(4, rows * experts).iter().map(|v| v * 3.0).collect();
     if case.same {
         let first = logits[..experts].to_vec();
-        logits.chunks_mut(experts).for_each(|row| row.copy_from_slice(&first));
+        logits
+            .chunks_mut(experts)
+            .for_each(|row| row.copy_from_slice(&first));
     }
-    let r = RouterKernel { renormalize: true, ..routing(experts as u32, each as u32, RouterScore::Softmax) };
+    let r = RouterKernel {
+        renormalize: true,
+        ..routing(experts as u32, each as u32, RouterScore::Softmax)
+    };
 
     let mut b = Buffers { all: Vec::new() };
     let x_at = b.add(bytes(&x));
     let state = b.add(bytes(&[0u32, rows as u32, 0, 0, 0, 0, 0, 0]));
-    let (logits_at, picks) = (b.add(bytes(&logits)), b.poison(rows * 2 * each));
-    let (hidden, out) = (b.poison(rows * each * span), b.poison(rows * cols));
+    let logits_at = b.add(bytes(&logits));
+    let picks = b.poison(rows * 2 * each);
+
+    let hidden = b.poison(rows * each * span);
+    let out = b.poison(rows * cols);
+
     let each_out = b.poison(rows * each * cols);
-    let (gate_up_bias_at, down_bias_at) = (b.add(bytes(&gate_up_bias)), b.add(bytes(&down_bias)));
-    let (residual_at, gain_at) = (b.add(bytes(&residual)), b.add(bytes(&gain)));
+    let gate_up_bias_at = b.add(bytes(&gate_up_bias));
+    let down_bias_at = b.add(bytes(&down_bias));
+
+    let residual_at = b.add(bytes(&residual));
+    let gain_at = b.add(bytes(&gain));
+
     let tile_rows = ExpertTiles::<usize>::tile_rows(rows as u32, each as u32, experts as u32);
-    let (e32, k32) = (experts as u32, each as u32);
-    let mut buckets = ExpertTiles { buffer: 0, experts: e32, top_k: k32, rows: rows as u32 + 3, tile_rows };
+    let e32 = experts as u32;
+    let k32 = each as u32;
+
+    let mut buckets = ExpertTiles {
+        buffer: 0,
+        experts: e32,
+        top_k: k32,
+        rows: rows as u32 + 3,
+        tile_rows,
+    };
     buckets.buffer = b.add(vec![0xff; buckets.bytes() as usize]);
 
-    let mut launches: Vec<Launch<usize>> = vec![r.launch("route", &view(logits_at, experts), &view(picks, 2 * each))];
+    let mut launches: Vec<Launch<usize>> =
+        vec![r.launch("route", &view(logits_at, experts), &view(picks, 2 * each))];
     if many {
         launches.push(buckets.launch("sort", &view(picks, 2 * each), state));
     }
@@ -199,7 +328,11 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
         for (index, first) in (0..experts).step_by(run).enumerate() {
             let count = run.min(experts - first);
             let of = |n: usize| (first * n, (first + count) * n);
-            let (packed, rows_each) = if second { (&down, cols) } else { (&gate_up, first_rows) };
+            let (packed, rows_each) = if second {
+                (&down, cols)
+            } else {
+                (&gate_up, first_rows)
+            };
             let (from, to) = of(rows_each);
             let weight = b.planes(packed, from, to);
             let (input, output) = match (second, many) {
@@ -210,7 +343,11 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
             };
             let mut m = Matmul::plain("product", weight, input, output);
             m.n = if second { cols } else { inner } as u32;
-            m.bias = case.bias.then_some(if second { down_bias_at } else { gate_up_bias_at });
+            m.bias = case.bias.then_some(if second {
+                down_bias_at
+            } else {
+                gate_up_bias_at
+            });
             let taken = Experts {
                 selection: view(picks, 2 * each),
                 top_k: k32,
@@ -227,30 +364,57 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
             if !second {
                 m.gated = (!case.plain).then_some(if case.turns { 1 } else { inner as u32 });
                 m.act = if clamp.is_some() { 0 } else { act };
-                m.norm = (case.norm && !many).then_some(NormPrologue { gain: gain_at, offset: 1.0, eps: EPS });
+                m.norm = (case.norm && !many).then_some(NormPrologue {
+                    gain: gain_at,
+                    offset: 1.0,
+                    eps: EPS,
+                });
             } else if !many && index == 0 {
                 m.residual = case.residual.then(|| view(residual_at, cols));
             }
-            let choice = if many { MatrixTiling::of_experts(caps, &m, &buckets) } else { None };
-            assert_eq!(choice.is_some(), many && caps.matrix.is_some(), "matrix units");
+            let choice = if many {
+                MatrixTiling::of_experts(caps, &m, &buckets)
+            } else {
+                None
+            };
+            assert_eq!(
+                choice.is_some(),
+                many && caps.matrix.is_some(),
+                "matrix units"
+            );
             launches.push(match choice {
                 Some(choice) => {
                     let floats = m.expert_partials_bytes(&buckets, choice) as usize / 4;
                     let parts = *parts.get_or_insert_with(|| b.poison(floats));
                     m.gemm_experts_subgroup_matrix(&buckets, &taken, second, parts, choice)
                 }
-                None if many => m.gemm_experts(&buckets, &taken, second, GemmTiling::of(caps, &m, rows)),
+                None if many => {
+                    m.gemm_experts(&buckets, &taken, second, GemmTiling::of(caps, &m, rows))
+                }
                 None => m.gemv(caps, rows, state),
             });
             let last = many && first + count == experts;
             if last && second {
                 let residual = case.residual.then(|| view(residual_at, cols));
                 let y = match (parts, choice) {
-                    (Some(parts), Some(choice)) => view(parts, m.expert_partials_stride(choice) as usize),
+                    (Some(parts), Some(choice)) => {
+                        view(parts, m.expert_partials_stride(choice) as usize)
+                    }
                     _ => view(each_out, cols),
                 };
-                let sum = combine("combine", &y, &taken, residual.as_ref(), &view(out, cols), cols as u32);
-                launches.push(if choice.is_some() { buckets.combine_partials(sum, m.bias) } else { sum });
+                let sum = combine(
+                    "combine",
+                    &y,
+                    &taken,
+                    residual.as_ref(),
+                    &view(out, cols),
+                    cols as u32,
+                );
+                launches.push(if choice.is_some() {
+                    buckets.combine_partials(sum, m.bias)
+                } else {
+                    sum
+                });
             } else if let (Some(parts), Some(choice), true) = (parts, choice, last) {
                 launches.push(m.gemm_experts_epilogue(&buckets, &taken, parts, choice));
             }
@@ -277,25 +441,46 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
         let picked = route(&logits[row * experts..][..experts], [None; 2], &r);
         let y = twin.of(normed.as_deref().unwrap_or(input), &picked);
         let rest = &residual[row * cols..][..cols];
-        expected.extend(y.iter().zip(rest).map(|(y, r)| y + if case.residual { *r } else { 0.0 }));
+        expected.extend(
+            y.iter()
+                .zip(rest)
+                .map(|(y, r)| y + if case.residual { *r } else { 0.0 }),
+        );
     }
     nmse(&found, &expected)
 }
 
 fn affine(bits: u8, group: u16) -> WeightLayout {
-    WeightLayout::Affine { bits, group, form: AffineForm::Bias, scale: Float::F16 }
+    WeightLayout::Affine {
+        bits,
+        group,
+        form: AffineForm::Bias,
+        scale: Float::F16,
+    }
 }
 
 #[test]
 fn experts_of_few_rows() {
-    let plain = open(&DeviceOptions { subgroups: false, ..Default::default() });
-    let layouts =
-        [WeightLayout::Dense(Float::BF16), affine(4, 32), WeightLayout::Q4K, WeightLayout::Mxfp4, WeightLayout::Q6K];
+    let plain = open(&DeviceOptions {
+        subgroups: false,
+        ..Default::default()
+    });
+    let layouts = [
+        WeightLayout::Dense(Float::BF16),
+        affine(4, 32),
+        WeightLayout::Q4K,
+        WeightLayout::Mxfp4,
+        WeightLayout::Q6K,
+    ];
     for (index, layout) in layouts.into_iter().enumerate() {
         let case = Case {
             layout,
             // Rows of scales that share words want whole words for each expert.
-            inner: if layout == WeightLayout::Mxfp4 { 38 } else { 37 },
+            inner: if layout == WeightLayout::Mxfp4 {
+                38
+            } else {
+                37
+            },
             bias: index % 2 == 0,
             turns: index % 3 == 0,
             residual: index != 1,
@@ -314,16 +499,48 @@ fn experts_of_few_rows() {
 /// Without gates, in few rows and in many.
 #[test]
 fn experts_without_gates() {
-    for (index, layout) in
-        [WeightLayout::Dense(Float::BF16), affine(4, 32), WeightLayout::Q4K, WeightLayout::Q6K].into_iter().enumerate()
+    for (index, layout) in [
+        WeightLayout::Dense(Float::BF16),
+        affine(4, 32),
+        WeightLayout::Q4K,
+        WeightLayout::Q6K,
+    ]
+    .into_iter()
+    .enumerate()
     {
-        let case = Case { layout, plain: true, bias: index == 2, residual: index != 1, runs: 1 + index % 2, ..CASE };
+        let case = Case {
+            layout,
+            plain: true,
+            bias: index == 2,
+            residual: index != 1,
+            runs: 1 + index % 2,
+            ..CASE
+        };
         for (rows, many) in [(1, false), (3, false), (70, true)] {
-            let error = check(gpu(), gpu().caps(), Case { rows, norm: index == 3 && !many, ..case }, many);
+            let error = check(
+                gpu(),
+                gpu().caps(),
+                Case {
+                    rows,
+                    norm: index == 3 && !many,
+                    ..case
+                },
+                many,
+            );
             assert!(error < 1e-9, "{layout}, {rows} rows: {error:e}");
         }
         // Whole blocks.
-        let error = check(gpu(), gpu().caps(), Case { cols: 172, inner: 204, rows: 2, ..case }, false);
+        let error = check(
+            gpu(),
+            gpu().caps(),
+            Case {
+                cols: 172,
+                inner: 204,
+                rows: 2,
+                ..case
+            },
+            false,
+        );
         assert!(error < 1e-7, "{layout} by blocks: {error:e}");
     }
 }
@@ -331,44 +548,130 @@ fn experts_without_gates() {
 /// Whole blocks of weights, whose K is longer than a team in one of the cases.
 #[test]
 fn experts_by_blocks() {
-    for (index, layout) in [affine(4, 32), affine(8, 64), WeightLayout::Q4K].into_iter().enumerate() {
+    for (index, layout) in [affine(4, 32), affine(8, 64), WeightLayout::Q4K]
+        .into_iter()
+        .enumerate()
+    {
         for (name, value) in [("DOT", 0), ("DOT", 1), ("ROW_GROUPS", 2)] {
-            let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name, value });
+            let force = Some(VariantOverride {
+                kernel: Kernel::GemvBlocks,
+                name,
+                value,
+            });
             let long = value + index as u32 == 2;
-            let caps = Caps { force, max_invocations: if long { 64 } else { 1024 }, ..gpu().caps().clone() };
+            let caps = Caps {
+                force,
+                max_invocations: if long { 64 } else { 1024 },
+                ..gpu().caps().clone()
+            };
             let (cols, inner) = if long { (1030, 76) } else { (172, 204) };
-            let (bias, norm, residual) = (value == 0, index != 1, index == 2);
-            let case = Case { layout, cols, inner, bias, norm, residual, runs: 1 + index % 2, rows: 2, ..CASE };
+            let bias = value == 0;
+            let norm = index != 1;
+            let residual = index == 2;
+
+            let case = Case {
+                layout,
+                cols,
+                inner,
+                bias,
+                norm,
+                residual,
+                runs: 1 + index % 2,
+                rows: 2,
+                ..CASE
+            };
             let error = check(gpu(), &caps, case, false);
-            let limit = if caps.constant_or_forced(Kernel::GemvBlocks, "DOT", 0) == 1 { 1e-7 } else { 1e-8 };
+            let limit = if caps.constant_or_forced(Kernel::GemvBlocks, "DOT", 0) == 1 {
+                1e-7
+            } else {
+                1e-8
+            };
             assert!(error < limit, "{name} = {value}, {layout}: {error:e}");
         }
     }
 }
 
-/// MXFP4 by whole blocks as GPT-OSS has it, with biases and clamped gates: one expert, rows that all pick the same ones, and
-/// experts in several buffers whose K is longer than a team.
+/// MXFP4 by whole blocks as GPT-OSS has it, with biases and clamped gates: one expert, rows that
+/// all pick the same ones, and experts in several buffers whose K is longer than a team.
 #[test]
 fn mxfp4_experts_by_blocks() {
-    let all = Case { layout: WeightLayout::Mxfp4, bias: true, turns: true, residual: true, norm: true, ..CASE };
+    let all = Case {
+        layout: WeightLayout::Mxfp4,
+        bias: true,
+        turns: true,
+        residual: true,
+        norm: true,
+        ..CASE
+    };
     let cases = [
-        (0, 1024, Case { cols: 2880, inner: 76, experts: 1, each: 1, ..all }),
-        (1, 1024, Case { cols: 172, inner: 204, experts: 5, each: 4, rows: 3, same: true, ..all }),
-        (1, 64, Case { cols: 2880, inner: 38, experts: 3, rows: 2, runs: 3, norm: false, ..all }),
+        (
+            0,
+            1024,
+            Case {
+                cols: 2880,
+                inner: 76,
+                experts: 1,
+                each: 1,
+                ..all
+            },
+        ),
+        (
+            1,
+            1024,
+            Case {
+                cols: 172,
+                inner: 204,
+                experts: 5,
+                each: 4,
+                rows: 3,
+                same: true,
+                ..all
+            },
+        ),
+        (
+            1,
+            64,
+            Case {
+                cols: 2880,
+                inner: 38,
+                experts: 3,
+                rows: 2,
+                runs: 3,
+                norm: false,
+                ..all
+            },
+        ),
     ];
     for (value, max_invocations, case) in cases {
-        let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name: "DOT", value });
-        let caps = Caps { force, max_invocations, ..gpu().caps().clone() };
+        let force = Some(VariantOverride {
+            kernel: Kernel::GemvBlocks,
+            name: "DOT",
+            value,
+        });
+        let caps = Caps {
+            force,
+            max_invocations,
+            ..gpu().caps().clone()
+        };
         let error = check(gpu(), &caps, case, false);
         let limit = if value == 1 { 1e-7 } else { 1e-8 };
-        assert!(error < limit, "DOT = {value}, {} experts: {error:e}", case.experts);
+        assert!(
+            error < limit,
+            "DOT = {value}, {} experts: {error:e}",
+            case.experts
+        );
     }
 }
 
 /// Experts with no row, with few, with tiles of many; one that all rows pick.
 #[test]
 fn experts_of_many_rows() {
-    let layouts = [WeightLayout::Dense(Float::F16), affine(4, 64), WeightLayout::Mxfp4, WeightLayout::Q4K];
+    let layouts = [
+        WeightLayout::Dense(Float::F16),
+        affine(4, 64),
+        WeightLayout::Mxfp4,
+        WeightLayout::Q4K,
+    ];
     for (index, layout) in layouts.into_iter().enumerate() {
         for same in [false, true] {
             let turns = layout == WeightLayout::Mxfp4;
@@ -385,15 +688,19 @@ fn experts_of_many_rows() {
                 same,
                 ..CASE
             };
-            let caps = Caps { matrix: None, ..gpu().caps().clone() };
+            let caps = Caps {
+                matrix: None,
+                ..gpu().caps().clone()
+            };
             let error = check(gpu(), &caps, case, true);
             assert!(error < 1e-9, "{layout}, same {same}: {error:e}");
         }
     }
 }
 
-/// Tiles of matrix units, the device's own where it has some, else spelled out: experts with no row, with few, with tiles of
-/// many, one that all rows pick; both heights of tiles, halves and floats, squares of 16 and of 8.
+/// Tiles of matrix units, the device's own where it has some, else spelled out: experts with no
+/// row, with few, with tiles of many, one that all rows pick; both heights of tiles, halves and
+/// floats, squares of 16 and of 8.
 #[test]
 fn experts_on_matrix_units() {
     let device = gpu().caps();
@@ -403,13 +710,41 @@ fn experts_on_matrix_units() {
         (WeightLayout::Mxfp4, 8, [6, 2, 145], 3),
     ];
     for (index, (layout, side, [experts, each, rows], runs)) in cases.into_iter().enumerate() {
-        let units = SubgroupMatrix { side, half: side == 16 && device.f16, lanes: 32, words: MatrixDialect::Emulated };
-        let caps = Caps { matrix: device.matrix.or(Some(units)), max_invocations: 256, ..device.clone() };
-        let limit = if caps.subgroup_matrix().is_some_and(|units| units.half) { 1e-6 } else { 1e-9 };
+        let units = SubgroupMatrix {
+            side,
+            half: side == 16 && device.f16,
+            lanes: 32,
+            words: MatrixDialect::Emulated,
+        };
+        let caps = Caps {
+            matrix: device.matrix.or(Some(units)),
+            max_invocations: 256,
+            ..device.clone()
+        };
+        let limit = if caps.subgroup_matrix().is_some_and(|units| units.half) {
+            1e-6
+        } else {
+            1e-9
+        };
         for same in [false, true] {
             let turns = layout == WeightLayout::Mxfp4;
-            let (inner, bias, residual) = (if turns { 38 } else { 37 }, index != 1, index != 2);
-            let case = Case { layout, experts, each, rows, inner, bias, turns, residual, runs, same, ..CASE };
+            let inner = if turns { 38 } else { 37 };
+            let bias = index != 1;
+            let residual = index != 2;
+
+            let case = Case {
+                layout,
+                experts,
+                each,
+                rows,
+                inner,
+                bias,
+                turns,
+                residual,
+                runs,
+                same,
+                ..CASE
+            };
             let error = check(gpu(), &caps, case, true);
             assert!(error < limit, "{layout}, same {same}: {error:e}");
         }

@@ -1,5 +1,5 @@
-//! What products on matrix units of halves read is kept as halves: attention, a norm and a gated product that write them, and the
-//! products behind, against the twins.
+//! What products on matrix units of halves read is kept as halves: attention, a norm and a gated
+//! product that write them, and the products behind, against the twins.
 
 use super::matmul::weights;
 use super::op::{Case, Setting, few, many};
@@ -24,31 +24,59 @@ fn rounded(x: &[f32]) -> Vec<f32> {
     x.iter().map(|v| f16::from_f32(*v).to_f32()).collect()
 }
 
-/// A layer without its first norm: attention, its product, norm, gated product, product. Steps of many rows keep three values as
-/// halves, which as many products read; a step of one row keeps none.
+/// A layer without its first norm: attention, its product, norm, gated product, product. Steps of
+/// many rows keep three values as halves, which as many products read; a step of one row keeps
+/// none.
 #[test]
 fn a_layer_keeps_what_its_products_read_as_halves() {
     let device = gpu().caps();
     if !device.f16 {
         return;
     }
-    let spelled = SubgroupMatrix { side: 16, half: true, lanes: 32, words: MatrixDialect::Emulated };
-    let force = Some(VariantOverride { kernel: Kernel::GemmMatrix, name: "BM", value: 32 });
-    let caps = Caps { matrix: device.matrix.or(Some(spelled)), force, ..device.clone() };
+    let spelled = SubgroupMatrix {
+        side: 16,
+        half: true,
+        lanes: 32,
+        words: MatrixDialect::Emulated,
+    };
+    let force = Some(VariantOverride {
+        kernel: Kernel::GemmMatrix,
+        name: "BM",
+        value: 32,
+    });
+    let caps = Caps {
+        matrix: device.matrix.or(Some(spelled)),
+        force,
+        ..device.clone()
+    };
     // Made of halves on the way, from both forms of pairs, and by way of floats.
-    let four = |form| WeightLayout::Affine { bits: 4, group: 32, form, scale: Float::F16 };
-    for layout in [four(AffineForm::Bias), four(AffineForm::Zero), WeightLayout::Dense(Float::BF16)] {
+    let four = |form| WeightLayout::Affine {
+        bits: 4,
+        group: 32,
+        form,
+        scale: Float::F16,
+    };
+    for layout in [
+        four(AffineForm::Bias),
+        four(AffineForm::Zero),
+        WeightLayout::Dense(Float::BF16),
+    ] {
         let cuts = [many(45), few(1), many(20)];
         let rows = 66;
         let [q, k, v] = [1, 2, 3].map(|seed| random(seed, rows * COLS));
         let gain = random(4, COLS);
         let [o, up, down] = [(COLS, COLS, 11), (2 * INNER, COLS, 12), (COLS, INNER, 13)];
-        let [(o, wo), (up, wu), (down, wd)] = [o, up, down].map(|(n, k, seed)| weights(layout, n, k, seed));
+        let [(o, wo), (up, wu), (down, wd)] =
+            [o, up, down].map(|(n, k, seed)| weights(layout, n, k, seed));
 
         let mut case = Case::new();
         let inputs = [&q, &k, &v].map(|values| case.input(values, COLS));
         let scale = (HEAD_DIM as f32).powf(-0.5);
-        let state = Some(case.b.state(StateSpec::Kv { kv_heads: HEADS, head_dim: HEAD_DIM, window: 0 }));
+        let state = Some(case.b.state(StateSpec::Kv {
+            kv_heads: HEADS,
+            head_dim: HEAD_DIM,
+            window: 0,
+        }));
         let attention = Attention {
             heads: HEADS,
             kv_heads: HEADS,
@@ -62,17 +90,39 @@ fn a_layer_keeps_what_its_products_read_as_halves() {
             rope: None,
             state,
         };
-        let attended = case.b.node("attention", Op::Attention(attention), &inputs, COLS);
-        let residual = |linear: Linear| Op::Linear(Linear { residual: true, ..linear });
+        let attended = case
+            .b
+            .node("attention", Op::Attention(attention), &inputs, COLS);
+        let residual = |linear: Linear| {
+            Op::Linear(Linear {
+                residual: true,
+                ..linear
+            })
+        };
         let o = Linear::new(case.table(o), None);
         let hidden = case.b.node("o", residual(o), &[attended, inputs[0]], COLS);
-        let norm = Norm { gain: Some(case.vector(&gain)), bias: None, layer: false, offset: 0.0, eps: 1e-5 };
+        let norm = Norm {
+            gain: Some(case.vector(&gain)),
+            bias: None,
+            layer: false,
+            offset: 0.0,
+            eps: 1e-5,
+        };
         let normed = case.b.node("norm", Op::Norm(norm), &[hidden], COLS);
-        let up = Linear { gated: true, act: Activation::Silu, ..Linear::new(case.table(up), None) };
+        let up = Linear {
+            gated: true,
+            act: Activation::Silu,
+            ..Linear::new(case.table(up), None)
+        };
         let inner = case.b.node("up", Op::Linear(up), &[normed], INNER);
         let down = Linear::new(case.table(down), None);
         let out = case.b.node("down", residual(down), &[inner, hidden], COLS);
-        let setting = Setting { kv: Kv::F16, caps: Some(caps.clone()), halves: Some(6), ..Setting::default() };
+        let setting = Setting {
+            kv: Kv::F16,
+            caps: Some(caps.clone()),
+            halves: Some(6),
+            ..Setting::default()
+        };
         let found = case.run(gpu(), out, &setting, &cuts);
 
         let spec = twin::AttentionReference {
@@ -85,11 +135,25 @@ fn a_layer_keeps_what_its_products_read_as_halves() {
             relative: None,
         };
         let attended = spec.of(&q, &rounded(&k), &rounded(&v), &|row| 0..row + 1);
-        let sum = |a: Vec<f32>, b: &[f32]| -> Vec<f32> { a.iter().zip(b).map(|(a, b)| a + b).collect() };
+        let sum =
+            |a: Vec<f32>, b: &[f32]| -> Vec<f32> { a.iter().zip(b).map(|(a, b)| a + b).collect() };
         let hidden = sum(matmul(&attended, &wo, rows, COLS, COLS), &q);
-        let both = matmul(&rms_norm(&hidden, &gain, 0.0, 1e-5), &wu, rows, 2 * INNER, COLS);
-        let gated = |row: &[f32]| (0..INNER).map(|i| activate(1, row[i]) * row[INNER + i]).collect::<Vec<_>>();
-        let inner: Vec<f32> = both.chunks_exact(2 * INNER).flat_map(gated).collect();
+        let both = matmul(
+            &rms_norm(&hidden, &gain, 0.0, 1e-5),
+            &wu,
+            rows,
+            2 * INNER,
+            COLS,
+        );
+
+        let inner: Vec<f32> = both
+            .chunks_exact(2 * INNER)
+            .flat_map(|row: &[f32]| {
+                (0..INNER)
+                    .map(|i| activate(1, row[i]) * row[INNER + i])
+                    .collect::<Vec<_>>()
+            })
+            .collect();
         let expected = sum(matmul(&inner, &wd, rows, COLS, INNER), &hidden);
         let error = nmse(&found, &expected);
         assert!(error < 1e-6, "{layout}: {error:e}");

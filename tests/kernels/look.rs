@@ -1,4 +1,5 @@
-//! Attention of few rows to the rows of another sequence against its twin: runs of keys, strides, heads of every width.
+//! Attention of few rows to the rows of another sequence against its twin: runs of keys, strides,
+//! heads of every width.
 
 use jerboa::gpu::{Backend, Gpu};
 use jerboa::kernels::attention::{AttentionKernel, Kv};
@@ -10,13 +11,26 @@ use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 
 /// Rows that look, and what each sees: its first and end row of the memory.
 fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32; 2]]) -> f64 {
-    let (rows, most) = (seen.len(), 700);
-    let (q_cols, kv_cols) = (heads * head_dim, kv_heads * head_dim);
+    let rows = seen.len();
+    let most = 700;
+
+    let q_cols = heads * head_dim;
+    let kv_cols = kv_heads * head_dim;
+
     // Two layers side by side: the second is looked at.
     let stride = 2 * kv_cols;
-    let scaled = |seed: u64, count: usize| -> Vec<f32> { random(seed, count).iter().map(|v| v * 2.0).collect() };
-    let (q, k, v) = (scaled(1, rows * q_cols), scaled(2, most * stride), scaled(3, most * stride));
-    let second = |x: &[f32]| -> Vec<f32> { x.chunks_exact(stride).flat_map(|row| row[kv_cols..].to_vec()).collect() };
+    let scaled = |seed: u64, count: usize| -> Vec<f32> {
+        random(seed, count).iter().map(|v| v * 2.0).collect()
+    };
+    let q = scaled(1, rows * q_cols);
+    let k = scaled(2, most * stride);
+    let v = scaled(3, most * stride);
+
+    let second = |x: &[f32]| -> Vec<f32> {
+        x.chunks_exact(stride)
+            .flat_map(|row| row[kv_cols..].to_vec())
+            .collect()
+    };
     let kernel = AttentionKernel {
         label: "look".into(),
         heads: heads as u32,
@@ -37,10 +51,19 @@ fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32
         state: 3,
         decode: DecodeTiling::of(gpu.caps(), heads as u32, kv_heads as u32, head_dim as u32),
     };
-    let view =
-        |buffer: usize, offset: usize, stride: usize| View { buffer, offset: offset as u32, stride: stride as u32 };
+    let view = |buffer: usize, offset: usize, stride: usize| View {
+        buffer,
+        offset: offset as u32,
+        stride: stride as u32,
+    };
     let [keys, values] = [1, 2].map(|buffer| view(buffer, kv_cols, stride));
-    let launches = kernel.cross_attend(&view(0, 0, q_cols), [&keys, &values], 4, 5, &view(6, 0, q_cols));
+    let launches = kernel.cross_attend(
+        &view(0, 0, q_cols),
+        [&keys, &values],
+        4,
+        5,
+        &view(6, 0, q_cols),
+    );
     let poison = |count: usize| bytes(&vec![f32::NAN; count]);
     let state = [9u32, rows as u32, 0, 0, 0, 0, 0, 0];
     let buffers = [
@@ -68,11 +91,15 @@ fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32
 
 #[test]
 fn rows_of_another_sequence() {
-    for (heads, kv_heads, head_dim) in [(4, 4, 12), (3, 3, 64), (4, 2, 36), (2, 2, 80), (5, 5, 52)] {
+    for (heads, kv_heads, head_dim) in [(4, 4, 12), (3, 3, 64), (4, 2, 36), (2, 2, 80), (5, 5, 52)]
+    {
         for seen in [&[[0, 1]][..], &[[0, 500]], &[[0, 33], [5, 700], [699, 700]]] {
             let error = error(gpu(), heads, kv_heads, head_dim, seen);
             let limit = if gpu().caps().f16 { 3e-6 } else { 1e-10 };
-            assert!(error < limit, "{heads} heads of {head_dim}, {seen:?}: {error:e}");
+            assert!(
+                error < limit,
+                "{heads} heads of {head_dim}, {seen:?}: {error:e}"
+            );
         }
     }
 }
@@ -80,10 +107,17 @@ fn rows_of_another_sequence() {
 /// A prompt that is longer than what it looks at; what lies behind that is of an earlier sequence.
 #[test]
 fn prompts_look_at_a_shorter_sequence() {
-    let (heads, head_dim, rows) = (3, 20, 70);
+    let heads = 3;
+    let head_dim = 20;
+    let rows = 70;
+
     let cols = heads * head_dim;
     for end in [1usize, 3, 33, 69, 90] {
-        let view = |buffer: usize| View { buffer, offset: 0, stride: cols as u32 };
+        let view = |buffer: usize| View {
+            buffer,
+            offset: 0,
+            stride: cols as u32,
+        };
         let kernel = PackedAttention {
             label: "look".into(),
             heads: heads as u32,
@@ -104,16 +138,34 @@ fn prompts_look_at_a_shorter_sequence() {
             of
         };
         let q = random(1, rows * cols);
-        let (k, v) = (stale(random(2, 100 * cols)), stale(random(3, 100 * cols)));
+        let k = stale(random(2, 100 * cols));
+        let v = stale(random(3, 100 * cols));
+
         let state = [0u32, rows as u32, 0, 0, 0, 0, 0, 0];
         let seen = vec![[0, end as u32]; rows];
         let out = bytes(&vec![f32::NAN; rows * cols]);
-        let buffers = [bytes(&q), bytes(&k), bytes(&v), bytes(&state), bytes(&seen), out];
+        let buffers = [
+            bytes(&q),
+            bytes(&k),
+            bytes(&v),
+            bytes(&state),
+            bytes(&seen),
+            out,
+        ];
         let launch = kernel.attend(gpu().caps(), true, &view(0), &view(1), &view(2), &view(5));
         let found = floats(&run_all(gpu(), &[launch], rows as u32, &buffers)[5]);
-        let (scale, kv_heads) = (kernel.scale, heads);
-        let spec =
-            twin::AttentionReference { heads, kv_heads, head_dim, scale, softcap: 0.0, sinks: None, relative: None };
+        let scale = kernel.scale;
+        let kv_heads = heads;
+
+        let spec = twin::AttentionReference {
+            heads,
+            kv_heads,
+            head_dim,
+            scale,
+            softcap: 0.0,
+            sinks: None,
+            relative: None,
+        };
         let error = nmse(&found, &spec.of(&q, &k, &v, &|_| 0..end));
         assert!(error < 1e-10, "{end} rows: {error:e}");
     }

@@ -12,7 +12,12 @@ use jerboa::reference::norm::round_to_int8;
 use jerboa_tests::{bytes, floats, gpu, nmse, number, open, random, run_all};
 
 /// A packed random matrix with the values that it stands for.
-pub(super) fn weights(layout: WeightLayout, n: usize, k: usize, seed: u64) -> (PackedMatrix, Vec<f32>) {
+pub(super) fn weights(
+    layout: WeightLayout,
+    n: usize,
+    k: usize,
+    seed: u64,
+) -> (PackedMatrix, Vec<f32>) {
     let mut packed = PackedMatrix::zeros(layout, n, k);
     let values = random(seed, n * k);
     let mut exact = vec![0.0; n * k];
@@ -23,7 +28,10 @@ pub(super) fn weights(layout: WeightLayout, n: usize, k: usize, seed: u64) -> (P
         }
         return (packed, exact);
     }
-    let WeightLayout::Affine { bits, group, form, .. } = layout else {
+    let WeightLayout::Affine {
+        bits, group, form, ..
+    } = layout
+    else {
         fill(&mut packed, seed);
         let exact = dequant(&packed);
         return (packed, exact);
@@ -32,7 +40,11 @@ pub(super) fn weights(layout: WeightLayout, n: usize, k: usize, seed: u64) -> (P
     for row in 0..n {
         for g in 0..packed.layout.padded_cols(k).div_ceil(group) {
             let r = [0, 1].map(|place| number(seed + (row * 1000 + g) as u64 + 7, place));
-            let second = if form == AffineForm::Zero { (r[1] * 3.0 + 4.0).round() } else { r[1] * 0.5 };
+            let second = if form == AffineForm::Zero {
+                (r[1] * 3.0 + 4.0).round()
+            } else {
+                r[1] * 0.5
+            };
             packed.set_pair(row, g, (r[0] * 0.1 + 0.15, second));
         }
         for block in 0..packed.layout.padded_cols(k) / 32 {
@@ -44,7 +56,11 @@ pub(super) fn weights(layout: WeightLayout, n: usize, k: usize, seed: u64) -> (P
             for (i, code) in codes.iter().enumerate().filter(|(i, _)| block * 32 + i < k) {
                 let (s, b) = packed.pair(row, (block * 32 + i) / group);
                 let q = f32::from(*code);
-                exact[row * k + block * 32 + i] = if form == AffineForm::Zero { (q - b) * s } else { q * s + b };
+                exact[row * k + block * 32 + i] = if form == AffineForm::Zero {
+                    (q - b) * s
+                } else {
+                    q * s + b
+                };
             }
         }
     }
@@ -76,26 +92,44 @@ fn fill(packed: &mut PackedMatrix, seed: u64) {
 }
 
 pub(super) fn layouts() -> Vec<WeightLayout> {
-    let mut all =
-        vec![WeightLayout::Dense(Float::F32), WeightLayout::Dense(Float::F16), WeightLayout::Dense(Float::BF16)];
+    let mut all = vec![
+        WeightLayout::Dense(Float::F32),
+        WeightLayout::Dense(Float::F16),
+        WeightLayout::Dense(Float::BF16),
+    ];
     let forms = [
         (32, AffineForm::Bias, Float::F16),
         (64, AffineForm::Zero, Float::BF16),
         (128, AffineForm::Bias, Float::F32),
         (16, AffineForm::Zero, Float::F16),
     ];
-    all.extend([WeightLayout::Q4K, WeightLayout::Q6K, WeightLayout::Mxfp4, WeightLayout::Ternary]);
+    all.extend([
+        WeightLayout::Q4K,
+        WeightLayout::Q6K,
+        WeightLayout::Mxfp4,
+        WeightLayout::Ternary,
+    ]);
     // Every width, and every form of a pair with the commonest one.
     for (i, bits) in [4u8, 4, 4, 4, 8, 2, 3, 5, 6].into_iter().enumerate() {
         let (group, form, scale) = forms[i % 4];
-        all.push(WeightLayout::Affine { bits, group, form, scale });
+        all.push(WeightLayout::Affine {
+            bits,
+            group,
+            form,
+            scale,
+        });
     }
     all
 }
 
 /// 4 bits in the form that quantization on load makes.
 fn affine() -> WeightLayout {
-    WeightLayout::Affine { bits: 4, group: 32, form: AffineForm::Bias, scale: Float::F16 }
+    WeightLayout::Affine {
+        bits: 4,
+        group: 32,
+        form: AffineForm::Bias,
+        scale: Float::F16,
+    }
 }
 
 struct Case {
@@ -108,52 +142,97 @@ struct Case {
     times: bool,
     gemm: bool,
     softcap: f32,
-    /// Rows and columns of a tile and the workgroups wanted, where they are not to be the engine's choice.
+    /// Rows and columns of a tile and the workgroups wanted, where they are not to be the engine's
+    /// choice.
     tiles: Option<(u32, u32, u32)>,
 }
 
-/// Runs one product and its twin; returns the normalised mean square error. Matrix units, which may multiply halves, have
-/// tests of their own.
+/// Runs one product and its twin; returns the normalised mean square error. Matrix units, which may
+/// multiply halves, have tests of their own.
 fn check(gpu: &Gpu, layout: WeightLayout, rows: usize, n: usize, k: usize, case: &Case) -> f64 {
-    check_as(gpu, &Caps { matrix: None, ..gpu.caps().clone() }, layout, [rows, n, k], case)
+    check_as(
+        gpu,
+        &Caps {
+            matrix: None,
+            ..gpu.caps().clone()
+        },
+        layout,
+        [rows, n, k],
+        case,
+    )
 }
 
 /// The same with kernels chosen for a device of these capabilities.
-fn check_as(gpu: &Gpu, caps: &Caps, layout: WeightLayout, [rows, n, k]: [usize; 3], case: &Case) -> f64 {
+fn check_as(
+    gpu: &Gpu,
+    caps: &Caps,
+    layout: WeightLayout,
+    [rows, n, k]: [usize; 3],
+    case: &Case,
+) -> f64 {
     let total = if case.gated { 2 * n } else { n };
     let (packed, w) = weights(layout, total, k, 11 + k as u64);
     let stride = k.next_multiple_of(4);
     let mut x = random(3, rows * stride);
     let gain = random(5, k.next_multiple_of(4));
-    let (bias, residual) = (random(6, total), random(8, rows * n));
+    let bias = random(6, total);
+    let residual = random(8, rows * n);
+
     // What lies between K and the stride must not matter.
     for row in x.chunks_exact_mut(stride) {
         row[k..].fill(f32::NAN);
     }
     let s = (!packed.planes[1].is_empty()).then_some(2);
-    let view = |buffer, stride: usize| View { buffer, offset: 0, stride: stride as u32 };
-    let weight = WeightPlanes { layout, rows: total as u32, cols: k as u32, q: 1, s };
+    let view = |buffer, stride: usize| View {
+        buffer,
+        offset: 0,
+        stride: stride as u32,
+    };
+    let weight = WeightPlanes {
+        layout,
+        rows: total as u32,
+        cols: k as u32,
+        q: 1,
+        s,
+    };
     let mut m = Matmul::plain("test", weight, view(0, stride), view(3, n));
     m.n = n as u32;
     m.bias = case.bias.then_some(4);
     m.residual = case.residual.then(|| view(5, n));
     m.multiply = case.times;
-    m.norm = case.norm.then_some(NormPrologue { gain: 6, offset: 1.0, eps: 1e-5 });
+    m.norm = case.norm.then_some(NormPrologue {
+        gain: 6,
+        offset: 1.0,
+        eps: 1e-5,
+    });
     m.gated = case.gated.then_some(n as u32);
     m.quantize = case.round;
-    assert!(!case.round || m.quantizes_input(caps, rows), "{layout} {rows}x{n}x{k}: not rounded");
+    assert!(
+        !case.round || m.quantizes_input(caps, rows),
+        "{layout} {rows}x{n}x{k}: not rounded"
+    );
     m.act = if case.gated { 1 } else { 0 };
     m.softcap = case.softcap;
     let mut choice = GemmTiling::of(caps, &m, rows);
     if let Some((bm, bn, target)) = case.tiles {
-        choice = GemmTiling { bm, bn, target, max_per_tile: 8, ..choice };
+        choice = GemmTiling {
+            bm,
+            bn,
+            target,
+            max_per_tile: 8,
+            ..choice
+        };
     }
     let (parts, launches) = match case.gemm {
         true if caps.subgroup_matrix().is_some() => m.prefill(caps, rows, 7, 8),
         true => (m.parts_bytes(rows as u32, choice), m.gemm(7, 8, choice)),
         false => (0, [m.gemv(caps, rows, 7), m.gemv(caps, rows, 7)]),
     };
-    let launches = if case.gemm { launches.to_vec() } else { launches[..1].to_vec() };
+    let launches = if case.gemm {
+        launches.to_vec()
+    } else {
+        launches[..1].to_vec()
+    };
     let state = [0u32, rows as u32, 0, 0, 0, 0, 0, 0];
     let poison = vec![f32::NAN; rows * n];
     let buffers = [
@@ -169,16 +248,35 @@ fn check_as(gpu: &Gpu, caps: &Caps, layout: WeightLayout, [rows, n, k]: [usize; 
     ];
     let found = floats(&run_all(gpu, &launches, rows as u32, &buffers)[3]);
 
-    let dense: Vec<f32> = x.chunks_exact(stride).flat_map(|r| r[..k].to_vec()).collect();
-    let input = if case.norm { twin::rms_norm(&dense, &gain[..k], 1.0, 1e-5) } else { dense };
-    let input = if case.round { round_to_int8(&input, k) } else { input };
+    let dense: Vec<f32> = x
+        .chunks_exact(stride)
+        .flat_map(|r| r[..k].to_vec())
+        .collect();
+    let input = if case.norm {
+        twin::rms_norm(&dense, &gain[..k], 1.0, 1e-5)
+    } else {
+        dense
+    };
+    let input = if case.round {
+        round_to_int8(&input, k)
+    } else {
+        input
+    };
     let product = twin::matmul(&input, &w, rows, total, k);
     let mut expected = Vec::new();
     for r in 0..rows {
         for c in 0..n {
             let at = |c: usize| product[r * total + c] + if case.bias { bias[c] } else { 0.0 };
-            let y = if case.gated { twin::activate(1, at(c)) * at(c + n) } else { at(c) };
-            let y = if case.softcap > 0.0 { case.softcap * (y / case.softcap).tanh() } else { y };
+            let y = if case.gated {
+                twin::activate(1, at(c)) * at(c + n)
+            } else {
+                at(c)
+            };
+            let y = if case.softcap > 0.0 {
+                case.softcap * (y / case.softcap).tanh()
+            } else {
+                y
+            };
             let other = residual[r * n + c];
             expected.push(match (case.residual, case.times) {
                 (true, true) => y * other,
@@ -232,9 +330,16 @@ fn gemv_takes_norm_bias_gate_and_residual_along() {
 
 #[test]
 fn gemv_without_subgroups_is_the_same() {
-    let gpu = open(&DeviceOptions { subgroups: false, ..Default::default() });
+    let gpu = open(&DeviceOptions {
+        subgroups: false,
+        ..Default::default()
+    });
     for layout in layouts() {
-        let case = Case { norm: true, residual: true, ..PLAIN };
+        let case = Case {
+            norm: true,
+            residual: true,
+            ..PLAIN
+        };
         let error = check(&gpu, layout, 2, 19, 200, &case);
         assert!(error < 1e-10, "{layout}: {error:e}");
     }
@@ -242,10 +347,24 @@ fn gemv_without_subgroups_is_the_same() {
 
 #[test]
 fn gemv_takes_several_rows_of_x_at_once() {
-    let plain = open(&DeviceOptions { subgroups: false, ..Default::default() });
+    let plain = open(&DeviceOptions {
+        subgroups: false,
+        ..Default::default()
+    });
     for gpu in [gpu(), &plain] {
         for rows in 1..10 {
-            for case in [Case { norm: true, residual: true, ..PLAIN }, Case { gated: true, norm: true, ..PLAIN }] {
+            for case in [
+                Case {
+                    norm: true,
+                    residual: true,
+                    ..PLAIN
+                },
+                Case {
+                    gated: true,
+                    norm: true,
+                    ..PLAIN
+                },
+            ] {
                 let error = check(gpu, affine(), rows, 37, 296, &case);
                 assert!(error < 1e-10, "{rows} rows: {error:e}");
             }
@@ -253,11 +372,17 @@ fn gemv_takes_several_rows_of_x_at_once() {
     }
 }
 
-/// Whole blocks of weights: every layout that has them and every number, over K in one turn and in several, with all that a
-/// product takes along. Packed bytes of x cost what sixteen bits lose, codes in the mantissa of 1 a little less.
+/// Whole blocks of weights: every layout that has them and every number, over K in one turn and in
+/// several, with all that a product takes along. Packed bytes of x cost what sixteen bits lose,
+/// codes in the mantissa of 1 a little less.
 #[test]
 fn gemv_by_blocks_equals_its_twin() {
-    let affine = |bits, group, form, scale| WeightLayout::Affine { bits, group, form, scale };
+    let affine = |bits, group, form, scale| WeightLayout::Affine {
+        bits,
+        group,
+        form,
+        scale,
+    };
     let layouts = [
         affine(4, 32, AffineForm::Bias, Float::F16),
         affine(4, 64, AffineForm::Zero, Float::BF16),
@@ -276,11 +401,20 @@ fn gemv_by_blocks_equals_its_twin() {
         let own = |name: &str| name == "DOT" || (name != "KV_SPLITS" && kinds.contains(&layout));
         for (name, values) in tunable_constants(Kernel::GemvBlocks).filter(|(name, _)| own(name)) {
             for (value, max_invocations) in values.iter().zip([1024, 64, 1024]) {
-                let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name, value: *value });
-                let caps = Caps { force, max_invocations, ..gpu().caps().clone() };
+                let force = Some(VariantOverride {
+                    kernel: Kernel::GemvBlocks,
+                    name,
+                    value: *value,
+                });
+                let caps = Caps {
+                    force,
+                    max_invocations,
+                    ..gpu().caps().clone()
+                };
                 for several in [false, true] {
                     bits += 1;
-                    let (n, k) = [(5, 33), (75, 1030), (2100, 172), (40, 4356)][(bits + bits / 4) % 4];
+                    let (n, k) =
+                        [(5, 33), (75, 1030), (2100, 172), (40, 4356)][(bits + bits / 4) % 4];
                     let rows = if several { 2 + bits % 5 } else { 1 };
                     let case = Case {
                         gated: bits & 2 > 0,
@@ -292,45 +426,97 @@ fn gemv_by_blocks_equals_its_twin() {
                         ..PLAIN
                     };
                     let error = check_as(gpu(), &caps, layout, [rows, n, k], &case);
-                    let packed =
-                        caps.constant_or_forced(Kernel::GemvBlocks, "DOT", caps.uses_packed_dot(layout).into()) == 1;
+                    let packed = caps.constant_or_forced(
+                        Kernel::GemvBlocks,
+                        "DOT",
+                        caps.uses_packed_dot(layout).into(),
+                    ) == 1;
                     let limit = if packed { 1e-7 } else { 1e-8 };
-                    assert!(error < limit, "{name} = {value}, {layout} {rows}x{n}x{k} {bits:#b}: {error:e}");
+                    assert!(
+                        error < limit,
+                        "{name} = {value}, {layout} {rows}x{n}x{k} {bits:#b}: {error:e}"
+                    );
                 }
             }
         }
     }
 }
 
-/// Rows of x, or their norms, that are rounded to 8 bits on the way: the limit leaves room for a few that lie between two steps.
+/// Rows of x, or their norms, that are rounded to 8 bits on the way: the limit leaves room for a
+/// few that lie between two steps.
 #[test]
 fn gemv_by_blocks_rounds() {
-    let affine = WeightLayout::Affine { bits: 8, group: 64, form: AffineForm::Zero, scale: Float::F32 };
+    let affine = WeightLayout::Affine {
+        bits: 8,
+        group: 64,
+        form: AffineForm::Zero,
+        scale: Float::F32,
+    };
     for (index, layout) in [WeightLayout::Ternary, affine].into_iter().enumerate() {
-        for (value, rows, n, k) in [(0, 1, 37, 1030), (1, 1, 2100, 172), (1, 3, 75, 2560), (1, 1, 5, 33)] {
-            let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name: "DOT", value });
-            let caps = Caps { force, max_invocations: 1024, ..gpu().caps().clone() };
+        for (value, rows, n, k) in [
+            (0, 1, 37, 1030),
+            (1, 1, 2100, 172),
+            (1, 3, 75, 2560),
+            (1, 1, 5, 33),
+        ] {
+            let force = Some(VariantOverride {
+                kernel: Kernel::GemvBlocks,
+                name: "DOT",
+                value,
+            });
+            let caps = Caps {
+                force,
+                max_invocations: 1024,
+                ..gpu().caps().clone()
+            };
             let norm = rows + index != 1;
-            let case = Case { gated: n == 75, norm, round: true, residual: n > 37, bias: index == 0, ..PLAIN };
+            let case = Case {
+                gated: n == 75,
+                norm,
+                round: true,
+                residual: n > 37,
+                bias: index == 0,
+                ..PLAIN
+            };
             let error = check_as(gpu(), &caps, layout, [rows, n, k], &case);
-            assert!(error < 1e-6, "{layout} {rows}x{n}x{k}, DOT = {value}: {error:e}");
+            assert!(
+                error < 1e-6,
+                "{layout} {rows}x{n}x{k}, DOT = {value}: {error:e}"
+            );
         }
     }
 }
 
-/// Whatever number is chosen, the product is the same: wide and narrow weights, one row of x and several.
+/// Whatever number is chosen, the product is the same: wide and narrow weights, one row of x and
+/// several.
 #[test]
 fn every_choice_gives_the_same_product() {
     for kernel in [Kernel::Gemv, Kernel::Gemm] {
         for (name, values) in tunable_constants(kernel) {
             for value in values {
-                let force = Some(VariantOverride { kernel, name, value: *value });
-                let caps = Caps { force, matrix: None, ..gpu().caps().clone() };
+                let force = Some(VariantOverride {
+                    kernel,
+                    name,
+                    value: *value,
+                });
+                let caps = Caps {
+                    force,
+                    matrix: None,
+                    ..gpu().caps().clone()
+                };
                 for (layout, rows) in [(WeightLayout::Dense(Float::F16), 1), (affine(), 3)] {
-                    let case =
-                        Case { norm: kernel == Kernel::Gemv, residual: true, gemm: kernel == Kernel::Gemm, ..PLAIN };
+                    let case = Case {
+                        norm: kernel == Kernel::Gemv,
+                        residual: true,
+                        gemm: kernel == Kernel::Gemm,
+                        ..PLAIN
+                    };
                     let error = check_as(gpu(), &caps, layout, [rows, 75, 300], &case);
-                    assert!(error < 1e-10, "{} {name} = {value}, {layout}: {error:e}", kernel.name());
+                    assert!(
+                        error < 1e-10,
+                        "{} {name} = {value}, {layout}: {error:e}",
+                        kernel.name()
+                    );
                 }
             }
         }
@@ -341,7 +527,17 @@ fn every_choice_gives_the_same_product() {
 fn gemm_equals_its_twin_in_every_layout() {
     for layout in layouts() {
         for (rows, n, k) in [(1, 5, 33), (65, 70, 100)] {
-            let error = check(gpu(), layout, rows, n, k, &Case { gemm: true, ..PLAIN });
+            let error = check(
+                gpu(),
+                layout,
+                rows,
+                n,
+                k,
+                &Case {
+                    gemm: true,
+                    ..PLAIN
+                },
+            );
             assert!(error < 1e-10, "{layout} {rows}x{n}x{k}: {error:e}");
         }
     }
@@ -350,7 +546,16 @@ fn gemm_equals_its_twin_in_every_layout() {
 /// Tiles of every size, each made by one workgroup and by several that share K.
 #[test]
 fn gemm_tiles_may_be_shared() {
-    let tiles = [(32, 64), (64, 64), (32, 128), (64, 128), (128, 64), (128, 128), (32, 64), (32, 128)];
+    let tiles = [
+        (32, 64),
+        (64, 64),
+        (32, 128),
+        (64, 128),
+        (128, 64),
+        (128, 128),
+        (32, 64),
+        (32, 128),
+    ];
     for (bits, (bm, bn)) in (0..8).zip(tiles) {
         for target in [1, 7, 64] {
             let case = Case {
@@ -363,40 +568,92 @@ fn gemm_tiles_may_be_shared() {
                 ..PLAIN
             };
             let error = check(gpu(), affine(), 66, 45, 300, &case);
-            assert!(error < 1e-10, "{bm}x{bn} for {target} groups, {bits:#b}: {error:e}");
+            assert!(
+                error < 1e-10,
+                "{bm}x{bn} for {target} groups, {bits:#b}: {error:e}"
+            );
         }
     }
     for layout in layouts() {
-        let case = Case { gemm: true, tiles: Some((64, 64, 16)), ..PLAIN };
+        let case = Case {
+            gemm: true,
+            tiles: Some((64, 64, 16)),
+            ..PLAIN
+        };
         let error = check(gpu(), layout, 70, 130, 1000, &case);
         assert!(error < 1e-10, "{layout}: {error:e}");
     }
 }
 
-/// Tiles of matrix units, the device's own where it has some, else spelled out, which takes long to compile: every layout on
-/// a device with units, else one of each kind; tiles of every height, halves and floats, squares of 16 and of 8, with all that
-/// a product takes along, made by one workgroup and by several that share K.
+/// Tiles of matrix units, the device's own where it has some, else spelled out, which takes long to
+/// compile: every layout on a device with units, else one of each kind; tiles of every height,
+/// halves and floats, squares of 16 and of 8, with all that a product takes along, made by one
+/// workgroup and by several that share K.
 #[test]
 fn matrix_units_equal_their_twin() {
     let device = gpu().caps();
-    let spelled =
-        |side, half| SubgroupMatrix { side, half: half && device.f16, lanes: 32, words: MatrixDialect::Emulated };
+    let spelled = |side, half| SubgroupMatrix {
+        side,
+        half: half && device.f16,
+        lanes: 32,
+        words: MatrixDialect::Emulated,
+    };
     let forced = |units, value| {
-        let force = Some(VariantOverride { kernel: Kernel::GemmMatrix, name: "BM", value });
-        Caps { matrix: device.matrix.or(Some(units)), force, max_invocations: 256, ..device.clone() }
+        let force = Some(VariantOverride {
+            kernel: Kernel::GemmMatrix,
+            name: "BM",
+            value,
+        });
+        Caps {
+            matrix: device.matrix.or(Some(units)),
+            force,
+            max_invocations: 256,
+            ..device.clone()
+        }
     };
     let kinds = [WeightLayout::Dense(Float::F16), WeightLayout::Q6K, affine()];
-    for layout in layouts().into_iter().filter(|layout| device.matrix.is_some() || kinds.contains(layout)) {
+    for layout in layouts()
+        .into_iter()
+        .filter(|layout| device.matrix.is_some() || kinds.contains(layout))
+    {
         let caps = forced(spelled(16, true), 32);
-        let error = check_as(gpu(), &caps, layout, [33, 70, 172], &Case { gemm: true, ..PLAIN });
+        let error = check_as(
+            gpu(),
+            &caps,
+            layout,
+            [33, 70, 172],
+            &Case {
+                gemm: true,
+                ..PLAIN
+            },
+        );
         assert!(error < 1e-6, "{layout}: {error:e}");
     }
     // Low tiles that take more of K at a time, where K allows.
-    let error = check_as(gpu(), &forced(spelled(16, true), 32), affine(), [33, 70, 192], &Case { gemm: true, ..PLAIN });
+    let error = check_as(
+        gpu(),
+        &forced(spelled(16, true), 32),
+        affine(),
+        [33, 70, 192],
+        &Case {
+            gemm: true,
+            ..PLAIN
+        },
+    );
     assert!(error < 1e-6, "K of 192: {error:e}");
-    for (bits, (bm, side)) in [(64, 16), (32, 8), (128, 16), (64, 8), (256, 16)].into_iter().enumerate() {
+    for (bits, (bm, side)) in [(64, 16), (32, 8), (128, 16), (64, 8), (256, 16)]
+        .into_iter()
+        .enumerate()
+    {
         let units = spelled(side, bits % 2 == 0);
-        let caps = Caps { vendor: if bits % 2 == 0 { "nvidia".into() } else { String::new() }, ..forced(units, bm) };
+        let caps = Caps {
+            vendor: if bits % 2 == 0 {
+                "nvidia".into()
+            } else {
+                String::new()
+            },
+            ..forced(units, bm)
+        };
         let case = Case {
             gated: bits & 1 > 0,
             bias: bits & 2 > 0,
@@ -406,7 +663,11 @@ fn matrix_units_equal_their_twin() {
             ..PLAIN
         };
         let error = check_as(gpu(), &caps, affine(), [130, 75, 1000], &case);
-        let limit = if caps.subgroup_matrix().is_some_and(|units| units.half) { 1e-6 } else { 1e-10 };
+        let limit = if caps.subgroup_matrix().is_some_and(|units| units.half) {
+            1e-6
+        } else {
+            1e-10
+        };
         assert!(error < limit, "{bm} rows, {units:?}, {bits:#b}: {error:e}");
     }
 }
@@ -414,7 +675,13 @@ fn matrix_units_equal_their_twin() {
 #[test]
 fn softcaps() {
     for gemm in [false, true] {
-        let case = Case { gemm, softcap: 3.0, residual: true, tiles: Some((64, 64, 4)), ..PLAIN };
+        let case = Case {
+            gemm,
+            softcap: 3.0,
+            residual: true,
+            tiles: Some((64, 64, 4)),
+            ..PLAIN
+        };
         let error = check(gpu(), affine(), 3, 45, 300, &case);
         assert!(error < 1e-10, "gemm {gemm}: {error:e}");
     }
@@ -434,10 +701,20 @@ fn more_rows_than_a_grid_is_wide() {
 /// What the formats come to: pairs of every type with every group, as no list by hand has them.
 #[test]
 fn products_in_the_layouts_of_the_formats() {
-    let zero = |bits, group, scale| WeightLayout::Affine { bits, group, form: AffineForm::Zero, scale };
+    let zero = |bits, group, scale| WeightLayout::Affine {
+        bits,
+        group,
+        form: AffineForm::Zero,
+        scale,
+    };
     let mut all: Vec<WeightLayout> = GgmlType::all().filter_map(GgmlType::layout).collect();
     // GPTQ, AWQ, compressed-tensors, signed bytes; nvfp4 is IQ1_M's.
-    all.extend([zero(4, 128, Float::F16), zero(3, 32, Float::F16), zero(6, 64, Float::BF16), zero(8, 128, Float::F32)]);
+    all.extend([
+        zero(4, 128, Float::F16),
+        zero(3, 32, Float::F16),
+        zero(6, 64, Float::BF16),
+        zero(8, 128, Float::F32),
+    ]);
     all.sort_by_key(|layout| layout.name());
     all.dedup();
     assert!(all.len() > 20, "{}", all.len());

@@ -9,10 +9,18 @@ use jerboa_tests::{gpu, nmse, random};
 fn rms_and_layer_norm_with_and_without_gain_and_bias() {
     for cols in [1, 5, 64, 257, 1030] {
         for bits in 0..8 {
-            let (layer, has_gain, has_bias) = (bits & 1 > 0, bits & 2 > 0, bits & 4 > 0);
+            let layer = bits & 1 > 0;
+            let has_gain = bits & 2 > 0;
+            let has_bias = bits & 4 > 0;
+
             // The mean is far from zero: what is subtracted must be exact.
-            let x: Vec<f32> = random(7, 6 * cols).iter().map(|v| v + if layer { 20.0 } else { 0.3 }).collect();
-            let (gain, bias) = (random(8, cols), random(9, cols));
+            let x: Vec<f32> = random(7, 6 * cols)
+                .iter()
+                .map(|v| v + if layer { 20.0 } else { 0.3 })
+                .collect();
+            let gain = random(8, cols);
+            let bias = random(9, cols);
+
             let offset = if has_gain { 1.0 } else { 0.0 };
             let mut case = Case::new();
             let input = case.input(&x, cols);
@@ -25,11 +33,28 @@ fn rms_and_layer_norm_with_and_without_gain_and_bias() {
             };
             let out = case.b.node("norm", Op::Norm(norm), &[input], cols);
             let found = case.run(gpu(), out, &Setting::default(), &[many(3), few(1), few(2)]);
-            let (gain, bias) = (has_gain.then_some(&gain[..]), has_bias.then_some(&bias[..]));
-            let expected = twin::NormReference { cols, layer, gain, bias, offset, eps: 1e-5 }.of(&x);
-            let error: f64 = found.iter().zip(&expected).map(|(f, e)| f64::from(f - e).abs()).fold(0.0, f64::max);
+            let gain = has_gain.then_some(&gain[..]);
+            let bias = has_bias.then_some(&bias[..]);
+
+            let expected = twin::NormReference {
+                cols,
+                layer,
+                gain,
+                bias,
+                offset,
+                eps: 1e-5,
+            }
+            .of(&x);
+            let error: f64 = found
+                .iter()
+                .zip(&expected)
+                .map(|(f, e)| f64::from(f - e).abs())
+                .fold(0.0, f64::max);
             let limit = if layer { 2e-4 } else { 1e-5 };
-            assert!(error < limit && nmse(&found, &expected).is_finite(), "{cols} columns, {bits:#b}: {error:e}");
+            assert!(
+                error < limit && nmse(&found, &expected).is_finite(),
+                "{cols} columns, {bits:#b}: {error:e}"
+            );
         }
     }
 }
@@ -37,14 +62,22 @@ fn rms_and_layer_norm_with_and_without_gain_and_bias() {
 /// The row after the last token's, and a view of some columns.
 #[test]
 fn a_norm_reads_views_and_single_rows() {
-    let (cols, rows) = (76, 5);
+    let cols = 76;
+    let rows = 5;
+
     let x = random(3, rows * (cols + 8));
     let gain = random(4, cols);
     let mut case = Case::new();
     let input = case.input(&x, cols + 8);
     let view = case.b.view("view", input, 4, cols);
     let last = case.b.node("last", Op::LastRow, &[view], cols);
-    let norm = Norm { gain: Some(case.vector(&gain)), bias: None, layer: false, offset: 0.0, eps: 1e-6 };
+    let norm = Norm {
+        gain: Some(case.vector(&gain)),
+        bias: None,
+        layer: false,
+        offset: 0.0,
+        eps: 1e-6,
+    };
     let out = case.b.node("norm", Op::Norm(norm), &[last], cols);
     let found = case.run(gpu(), out, &Setting::default(), &[many(rows)]);
     let start = (rows - 1) * (cols + 8) + 4;
@@ -56,19 +89,41 @@ fn a_norm_reads_views_and_single_rows() {
 #[test]
 fn rows_in_8_bits() {
     for (cols, rows) in [(5, 3), (300, 4), (2559, 2), (4096, 2), (6912, 2), (7169, 2)] {
-        let x: Vec<f32> = random(3, rows * cols).iter().enumerate().map(|(i, v)| v * (i % 7) as f32).collect();
+        let x: Vec<f32> = random(3, rows * cols)
+            .iter()
+            .enumerate()
+            .map(|(i, v)| v * (i % 7) as f32)
+            .collect();
         let gain = random(4, cols);
         for has_norm in [false, true] {
             let mut case = Case::new();
             let input = case.input(&x, cols);
             let gains = case.vector(&gain);
-            let norm = Norm { gain: Some(gains), bias: None, layer: false, offset: 0.0, eps: 1e-6 };
-            let out = case.b.node("rounded", Op::QuantizeActivations(has_norm.then_some(norm)), &[input], cols);
+            let norm = Norm {
+                gain: Some(gains),
+                bias: None,
+                layer: false,
+                offset: 0.0,
+                eps: 1e-6,
+            };
+            let out = case.b.node(
+                "rounded",
+                Op::QuantizeActivations(has_norm.then_some(norm)),
+                &[input],
+                cols,
+            );
             let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
-            let normed = if has_norm { twin::rms_norm(&x, &gain, 0.0, 1e-6) } else { x.clone() };
+            let normed = if has_norm {
+                twin::rms_norm(&x, &gain, 0.0, 1e-6)
+            } else {
+                x.clone()
+            };
             // A last bit may make a step of a 127th.
             let error = nmse(&found, &twin::round_to_int8(&normed, cols));
-            assert!(error < if has_norm { 1e-6 } else { 1e-12 }, "{cols} columns, norm {has_norm}: {error:e}");
+            assert!(
+                error < if has_norm { 1e-6 } else { 1e-12 },
+                "{cols} columns, norm {has_norm}: {error:e}"
+            );
         }
     }
 }
@@ -77,17 +132,31 @@ fn rows_in_8_bits() {
 #[test]
 fn groups_of_columns() {
     for (group, groups, has_gain) in [(5, 3, true), (24, 4, false), (300, 2, true)] {
-        let (cols, rows) = (group * groups, 4);
-        let (x, gain) = (random(3, rows * (cols + 4)), random(4, group));
+        let cols = group * groups;
+        let rows = 4;
+
+        let x = random(3, rows * (cols + 4));
+        let gain = random(4, group);
+
         let mut case = Case::new();
         let input = case.input(&x, cols + 4);
         let view = case.b.view("view", input, 4, cols);
         let gain = has_gain.then_some(gain);
-        let norm =
-            Norm { gain: gain.as_ref().map(|g| case.vector(g)), bias: None, layer: false, offset: 0.0, eps: 1e-6 };
-        let out = case.b.node("norm", Op::NormPerGroup(norm, group), &[view], cols);
+        let norm = Norm {
+            gain: gain.as_ref().map(|g| case.vector(g)),
+            bias: None,
+            layer: false,
+            offset: 0.0,
+            eps: 1e-6,
+        };
+        let out = case
+            .b
+            .node("norm", Op::NormPerGroup(norm, group), &[view], cols);
         let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
-        let given: Vec<f32> = x.chunks_exact(cols + 4).flat_map(|row| row[4..].to_vec()).collect();
+        let given: Vec<f32> = x
+            .chunks_exact(cols + 4)
+            .flat_map(|row| row[4..].to_vec())
+            .collect();
         let twin = twin::NormReference {
             cols: group,
             layer: false,
@@ -101,32 +170,68 @@ fn groups_of_columns() {
     }
 }
 
-/// A norm that is added to one row or two, in views, and multiplied; the row alone where it is the last.
+/// A norm that is added to one row or two, in views, and multiplied; the row alone where it is the
+/// last.
 #[test]
 fn a_norm_is_added_to_other_rows() {
-    for (cols, layer, more, by) in
-        [(5, false, false, false), (300, true, true, false), (76, false, true, true), (2560, false, false, true)]
-    {
+    for (cols, layer, more, by) in [
+        (5, false, false, false),
+        (300, true, true, false),
+        (76, false, true, true),
+        (2560, false, false, true),
+    ] {
         let rows = 4;
-        let (x, wide) = (random(3, rows * cols), random(4, rows * (2 * cols + 4)));
-        let (gain, number) = (random(5, cols), [0.7f32]);
+        let x = random(3, rows * cols);
+        let wide = random(4, rows * (2 * cols + 4));
+
+        let gain = random(5, cols);
+        let number = [0.7f32];
+
         let mut case = Case::new();
         let (input, both) = (case.input(&x, cols), case.input(&wide, 2 * cols + 4));
-        let norm = Norm { gain: Some(case.vector(&gain)), bias: None, layer, offset: 1.0, eps: 1e-6 };
+        let norm = Norm {
+            gain: Some(case.vector(&gain)),
+            bias: None,
+            layer,
+            offset: 1.0,
+            eps: 1e-6,
+        };
         let by = by.then(|| case.vector(&number));
         let rest = case.b.view("rest", both, 4, cols);
         let second = case.b.view("more", both, 4 + cols, cols);
         let inputs = [input, rest, second];
-        let op = NormResidual { norm, scale: 0.5, scale_weight: by };
-        let out = case.b.node("sum", Op::NormResidual(op), &inputs[..if more { 3 } else { 2 }], cols);
+        let op = NormResidual {
+            norm,
+            scale: 0.5,
+            scale_weight: by,
+        };
+        let out = case.b.node(
+            "sum",
+            Op::NormResidual(op),
+            &inputs[..if more { 3 } else { 2 }],
+            cols,
+        );
         let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
         let columns = |first: usize| -> Vec<f32> {
-            wide.chunks_exact(2 * cols + 4).flat_map(|row| row[first..first + cols].to_vec()).collect()
+            wide.chunks_exact(2 * cols + 4)
+                .flat_map(|row| row[first..first + cols].to_vec())
+                .collect()
         };
-        let normed = twin::NormReference { cols, layer, gain: Some(&gain), bias: None, offset: 1.0, eps: 1e-6 }.of(&x);
+        let normed = twin::NormReference {
+            cols,
+            layer,
+            gain: Some(&gain),
+            bias: None,
+            offset: 1.0,
+            eps: 1e-6,
+        }
+        .of(&x);
         let more = if more { columns(4 + cols) } else { Vec::new() };
         let scale = if by.is_some() { 0.5 * number[0] } else { 0.5 };
-        let error = nmse(&found, &twin::norm_residual(&normed, &columns(4), &more, scale));
+        let error = nmse(
+            &found,
+            &twin::norm_residual(&normed, &columns(4), &more, scale),
+        );
         assert!(error < 1e-11, "{cols} columns: {error:e}");
     }
 }

@@ -1,13 +1,18 @@
-//! Runs a graph of one operation through the planner: whatever kernels it chooses must agree with the twin. Inputs are rows
-//! of tables that an embedding looks up, so that no other way into a graph is needed.
+//! Runs a graph of one operation through the planner: whatever kernels it chooses must agree with
+//! the twin. Inputs are rows of tables that an embedding looks up, so that no other way into a
+//! graph is needed.
 
 use jerboa::format::layout::{Float, PackedMatrix, WeightLayout};
 use jerboa::gpu::{Backend, Caps, Gpu};
-use jerboa::ir::{Dim, Graph, GraphBuilder, IdSource, Op, StateId, StepSizes, ValueId, WeightId, WeightKind};
+use jerboa::ir::{
+    Dim, Graph, GraphBuilder, IdSource, Op, StateId, StepSizes, ValueId, WeightId, WeightKind,
+};
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::registry::Kernel;
 use jerboa::kernels::{GridSpec, Launch};
-use jerboa::plan::{Plan, PlanOptions, Slot, StatePlan, StepKind, WeightPlans, lower, plan_states, plan_weights};
+use jerboa::plan::{
+    Plan, PlanOptions, Slot, StatePlan, StepKind, WeightPlans, lower, plan_states, plan_weights,
+};
 use jerboa_tests::{bytes, floats, run_all};
 use std::collections::{BTreeMap, HashMap};
 
@@ -39,12 +44,18 @@ pub struct Cut {
 
 /// A tiled step.
 pub fn many(rows: usize) -> Cut {
-    Cut { rows, mode: StepKind::Prefill(rows + 3) }
+    Cut {
+        rows,
+        mode: StepKind::Prefill(rows + 3),
+    }
 }
 
 /// A step of a plan for few rows.
 pub fn few(rows: usize) -> Cut {
-    Cut { rows, mode: StepKind::Decode(rows) }
+    Cut {
+        rows,
+        mode: StepKind::Decode(rows),
+    }
 }
 
 /// What a run depends on beside the graph.
@@ -62,7 +73,8 @@ pub struct Setting {
     pub caps: Option<Caps>,
     /// A kernel that steps of one row have to do without.
     pub without: Option<Kernel>,
-    /// How many launches of a step of many rows read or write halves, where that is to be so; those of one row none.
+    /// How many launches of a step of many rows read or write halves, where that is to be so; those
+    /// of one row none.
     pub halves: Option<usize>,
 }
 
@@ -83,7 +95,11 @@ impl Default for Setting {
 impl Case {
     /// An empty graph.
     pub fn new() -> Self {
-        Self { b: GraphBuilder::new("test"), tensors: HashMap::new(), ids: Vec::new() }
+        Self {
+            b: GraphBuilder::new("test"),
+            tensors: HashMap::new(),
+            ids: Vec::new(),
+        }
     }
 
     /// An input of so many columns, one row after another.
@@ -97,13 +113,25 @@ impl Case {
         if self.ids.len() < rows {
             self.ids = (0..rows as u32).collect();
         }
-        self.b.node("input", Op::Embed { table, scale: 1.0, ids: IdSource::Tokens, soft: None }, &[], cols)
+        self.b.node(
+            "input",
+            Op::Embed {
+                table,
+                scale: 1.0,
+                ids: IdSource::Tokens,
+                soft: None,
+            },
+            &[],
+            cols,
+        )
     }
 
     /// A table or matrix.
     pub fn table(&mut self, packed: PackedMatrix) -> WeightId {
         let name = format!("weight {}", self.tensors.len());
-        let id = self.b.weight(&name, packed.rows, packed.cols, WeightKind::Table);
+        let id = self
+            .b
+            .weight(&name, packed.rows, packed.cols, WeightKind::Table);
         self.tensors.insert(name, Tensor::Matrix(packed));
         id
     }
@@ -116,8 +144,8 @@ impl Case {
         id
     }
 
-    /// Computes `out`, in steps of rows one after another; the rows of all of them. Where the graph ends with the last row
-    /// alone, that of each step.
+    /// Computes `out`, in steps of rows one after another; the rows of all of them. Where the graph
+    /// ends with the last row alone, that of each step.
     pub fn run(self, gpu: &Gpu, out: ValueId, setting: &Setting, cuts: &[Cut]) -> Vec<f32> {
         let Self { b, tensors, ids } = self;
         let graph = b.finish(out, None).expect("a graph");
@@ -125,13 +153,18 @@ impl Case {
             Some(Tensor::Matrix(packed)) => packed.layout,
             _ => WeightLayout::Dense(Float::F32),
         };
-        let weights = plan_weights(&graph, &layout_of, setting.max_buffer).expect("storage of the weights");
+        let weights =
+            plan_weights(&graph, &layout_of, setting.max_buffer).expect("storage of the weights");
         let chunk = cuts.iter().map(|cut| cut.rows).max().unwrap_or(1);
         let states = plan_states(&graph, setting.kv, setting.capacity, chunk);
         let mut buffers = own_buffers(&graph, &weights, &tensors, setting, &states);
-        let (mut found, mut pos) = (Vec::new(), 0);
+        let mut found = Vec::new();
+        let mut pos = 0;
+
         for cut in cuts {
-            let (kv, capacity) = (setting.kv, setting.capacity);
+            let kv = setting.kv;
+            let capacity = setting.capacity;
+
             let caps = setting.caps.as_ref().unwrap_or(gpu.caps());
             let options = PlanOptions {
                 rows: cut.mode,
@@ -143,11 +176,20 @@ impl Case {
                 fuse_heads: true,
             };
             let plan = lower(&graph, options).expect("a plan");
-            let unwanted = plan.launches.iter().find(|launch| Some(launch.variant.kernel) == setting.without);
+            let unwanted = plan
+                .launches
+                .iter()
+                .find(|launch| Some(launch.variant.kernel) == setting.without);
             assert!(cut.rows > 1 || unwanted.is_none(), "{unwanted:?}");
-            let halves = plan.launches.iter().filter(|launch| launch.variant.flags.contains("F16_IO")).count();
+            let halves = plan
+                .launches
+                .iter()
+                .filter(|launch| launch.variant.flags.contains("F16_IO"))
+                .count();
             assert!(
-                setting.halves.is_none_or(|most| halves == if cut.rows > 1 { most } else { 0 }),
+                setting
+                    .halves
+                    .is_none_or(|most| halves == if cut.rows > 1 { most } else { 0 }),
                 "{halves}\n{plan}"
             );
             let mut state = [0u32; STATE_WORDS];
@@ -160,8 +202,16 @@ impl Case {
             let texts = pack(&setting.segments, &mut buffers);
             let ends: Vec<u32> = setting.segments.iter().skip(pos).map(|s| s[1]).collect();
             buffers.insert(Slot::VisibleEnds, bytes(&ends));
-            let counts = StepSizes { rows: cut.rows, sequences: texts };
-            for dim in graph.values.iter().map(|v| v.rows).filter(|dim| matches!(dim, Dim::Rows(_))) {
+            let counts = StepSizes {
+                rows: cut.rows,
+                sequences: texts,
+            };
+            for dim in graph
+                .values
+                .iter()
+                .map(|v| v.rows)
+                .filter(|dim| matches!(dim, Dim::Rows(_)))
+            {
                 state[1] = dim.eval(counts) as u32;
                 buffers.insert(Slot::Cursor(dim), bytes(&state));
             }
@@ -183,20 +233,42 @@ fn own_buffers(
 ) -> BTreeMap<Slot, Vec<u8>> {
     let mut buffers = BTreeMap::new();
     for (id, plan) in weights {
-        let parts: Vec<&Tensor> = graph.weight(*id).parts.iter().map(|p| &tensors[&p.0]).collect();
+        let parts: Vec<&Tensor> = graph
+            .weight(*id)
+            .parts
+            .iter()
+            .map(|p| &tensors[&p.0])
+            .collect();
         match parts[0] {
             Tensor::Vector(_) => {
-                let all: Vec<f32> =
-                    parts.iter().flat_map(|t| if let Tensor::Vector(v) = t { v.clone() } else { vec![] }).collect();
+                let all: Vec<f32> = parts
+                    .iter()
+                    .flat_map(|t| {
+                        if let Tensor::Vector(v) = t {
+                            v.clone()
+                        } else {
+                            vec![]
+                        }
+                    })
+                    .collect();
                 buffers.insert(Slot::Vector(*id), bytes(&all));
             }
             Tensor::Matrix(packed) => {
-                let words = [packed.layout.row_words(packed.cols), packed.layout.row_param_words(packed.cols)];
+                let words = [
+                    packed.layout.row_words(packed.cols),
+                    packed.layout.row_param_words(packed.cols),
+                ];
                 for (index, run) in plan.shards.iter().enumerate() {
                     let plane = |p: usize| {
                         let whole = run.len() == packed.rows;
-                        let (from, to) = (run.start * words[p], run.end * words[p]);
-                        bytes(if whole { &packed.planes[p] } else { &packed.planes[p][from..to] })
+                        let from = run.start * words[p];
+                        let to = run.end * words[p];
+
+                        bytes(if whole {
+                            &packed.planes[p]
+                        } else {
+                            &packed.planes[p][from..to]
+                        })
                     };
                     buffers.insert(Slot::WeightQ(*id, index), plane(0));
                     buffers.insert(Slot::WeightS(*id, index), plane(1));
@@ -205,7 +277,10 @@ fn own_buffers(
         }
     }
     for (index, spec) in graph.ropes.iter().enumerate() {
-        buffers.insert(Slot::Rope(index), bytes(&spec.table(0, setting.capacity, 0)));
+        buffers.insert(
+            Slot::Rope(index),
+            bytes(&spec.table(0, setting.capacity, 0)),
+        );
     }
     for (index, state) in states.iter().enumerate() {
         for (plane, size) in state.planes.iter().enumerate() {
@@ -217,9 +292,14 @@ fn own_buffers(
     buffers
 }
 
-/// What a packed step has beside its ids, from the first and end row of each row's text; how many texts there are.
+/// What a packed step has beside its ids, from the first and end row of each row's text; how many
+/// texts there are.
 fn pack(segments: &[[u32; 2]], buffers: &mut BTreeMap<Slot, Vec<u8>>) -> usize {
-    let positions: Vec<u32> = segments.iter().enumerate().map(|(row, s)| row as u32 - s[0]).collect();
+    let positions: Vec<u32> = segments
+        .iter()
+        .enumerate()
+        .map(|(row, s)| row as u32 - s[0])
+        .collect();
     let mut spans = segments.to_vec();
     spans.dedup();
     let mut state = [0u32; STATE_WORDS];
@@ -231,8 +311,15 @@ fn pack(segments: &[[u32; 2]], buffers: &mut BTreeMap<Slot, Vec<u8>>) -> usize {
     spans.len()
 }
 
-/// Runs a plan for so many tokens and sequences; `out_rows` of its output without what lies between columns and stride.
-fn step(gpu: &Gpu, plan: &Plan, buffers: &mut BTreeMap<Slot, Vec<u8>>, counts: StepSizes, out_rows: usize) -> Vec<f32> {
+/// Runs a plan for so many tokens and sequences; `out_rows` of its output without what lies between
+/// columns and stride.
+fn step(
+    gpu: &Gpu,
+    plan: &Plan,
+    buffers: &mut BTreeMap<Slot, Vec<u8>>,
+    counts: StepSizes,
+    out_rows: usize,
+) -> Vec<f32> {
     for (index, size) in plan.activations.iter().enumerate() {
         buffers.insert(Slot::Activation(index), poison(*size));
     }
@@ -246,16 +333,29 @@ fn step(gpu: &Gpu, plan: &Plan, buffers: &mut BTreeMap<Slot, Vec<u8>>, counts: S
         buffers.insert(slot, poison(size));
     }
     let slots: Vec<Slot> = buffers.keys().copied().collect();
-    let number = |slot: &Slot| slots.iter().position(|s| s == slot).unwrap_or_else(|| panic!("no buffer for {slot:?}"));
-    let numbered = |launch: &Launch<Slot>| Launch {
-        label: launch.label.clone(),
-        variant: launch.variant.clone(),
-        binds: launch.binds.iter().map(|(name, slot)| (*name, number(slot))).collect(),
-        params: launch.params.clone(),
-        grid: GridSpec::Exact(launch.grid.at(launch.dim.eval(counts) as u32)),
-        dim: launch.dim,
+    let number = |slot: &Slot| {
+        slots
+            .iter()
+            .position(|s| s == slot)
+            .unwrap_or_else(|| panic!("no buffer for {slot:?}"))
     };
-    let launches: Vec<Launch<usize>> = plan.launches.iter().map(numbered).collect();
+
+    let launches: Vec<Launch<usize>> = plan
+        .launches
+        .iter()
+        .map(|launch: &Launch<Slot>| Launch {
+            label: launch.label.clone(),
+            variant: launch.variant.clone(),
+            binds: launch
+                .binds
+                .iter()
+                .map(|(name, slot)| (*name, number(slot)))
+                .collect(),
+            params: launch.params.clone(),
+            grid: GridSpec::Exact(launch.grid.at(launch.dim.eval(counts) as u32)),
+            dim: launch.dim,
+        })
+        .collect();
     let given: Vec<Vec<u8>> = buffers.values().cloned().collect();
     let left = run_all(gpu, &launches, counts.rows as u32, &given);
     for (slot, bytes) in slots.iter().zip(left) {
@@ -263,7 +363,11 @@ fn step(gpu: &Gpu, plan: &Plan, buffers: &mut BTreeMap<Slot, Vec<u8>>, counts: S
     }
     let output = floats(&buffers[&Slot::Output]);
     let stride = plan.output_cols.next_multiple_of(4);
-    output.chunks_exact(stride).take(out_rows).flat_map(|row| row[..plan.output_cols].to_vec()).collect()
+    output
+        .chunks_exact(stride)
+        .take(out_rows)
+        .flat_map(|row| row[..plan.output_cols].to_vec())
+        .collect()
 }
 
 /// Memory that nobody has written is NaN, so that reading it shows.

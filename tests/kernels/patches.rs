@@ -6,21 +6,34 @@ use jerboa::vision::{ImageProcessor, PatchOrder, RgbImage};
 use jerboa_tests::{bytes, gpu, run};
 
 fn picture(width: usize, height: usize, seed: usize) -> RgbImage {
-    let rgb = (0..width * height * 3).map(|i| (i * (7 + seed) % 251 + seed) as u8).collect();
+    let rgb = (0..width * height * 3)
+        .map(|i| (i * (7 + seed) % 251 + seed) as u8)
+        .collect();
     RgbImage::new(width, height, rgb).expect("a picture")
 }
 
-/// The rows that the device makes, with a row of zeros before each tile where `before` says so, and those of the CPU.
+/// The rows that the device makes, with a row of zeros before each tile where `before` says so, and
+/// those of the CPU.
 fn check(processor: &ImageProcessor, order: &PatchOrder, tiles: &[Vec<&RgbImage>], before: usize) {
     let what = format!("{order:?}, {} tiles, {before} before", tiles.len());
     let cols = order.cols();
     let stride = cols.next_multiple_of(4);
-    let places: Vec<_> = tiles.iter().map(|tile| order.tile_positions(tile[0])).collect();
+    let places: Vec<_> = tiles
+        .iter()
+        .map(|tile| order.tile_positions(tile[0]))
+        .collect();
     let mut expected = Vec::new();
     for (tile, places) in tiles.iter().zip(&places) {
         // What pads a row stays as it is.
-        let rows = [vec![0.0f32; before * cols], processor.rows(tile, order, places)].concat();
-        expected.extend(rows.chunks(cols).flat_map(|row| [row, &[-1.0; 4][..stride - cols]].concat()));
+        let rows = [
+            vec![0.0f32; before * cols],
+            processor.rows(tile, order, places),
+        ]
+        .concat();
+        expected.extend(
+            rows.chunks(cols)
+                .flat_map(|row| [row, &[-1.0; 4][..stride - cols]].concat()),
+        );
     }
     let (starts, size) = order.pixel_offsets(tiles, before, &places);
     let mut pixels = Vec::new();
@@ -30,10 +43,26 @@ fn check(processor: &ImageProcessor, order: &PatchOrder, tiles: &[Vec<&RgbImage>
     }
     assert_eq!(pixels.len() as u64, size, "{what}");
     let rows = expected.len() / stride;
-    let given =
-        [pixels, bytes(&starts), bytes(processor.pixel_values.as_flattened()), bytes(&vec![-1.0f32; rows * stride])];
-    let cut = PatchSpec { strides: order.strides(), patch: order.patch as u32, frames: order.frames as u32 };
-    let launch = patches(cut, [0, 1, 2], View { buffer: 3, offset: 0, stride: stride as u32 });
+    let given = [
+        pixels,
+        bytes(&starts),
+        bytes(processor.pixel_values.as_flattened()),
+        bytes(&vec![-1.0f32; rows * stride]),
+    ];
+    let cut = PatchSpec {
+        strides: order.strides(),
+        patch: order.patch as u32,
+        frames: order.frames as u32,
+    };
+    let launch = patches(
+        cut,
+        [0, 1, 2],
+        View {
+            buffer: 3,
+            offset: 0,
+            stride: stride as u32,
+        },
+    );
     let found = &run(gpu(), &launch, rows as u32, &given)[3];
     assert!(*found == bytes(&expected), "{what}");
 }
@@ -43,13 +72,54 @@ fn patches_of_pixels() {
     let config = serde_json::json!({ "image_processor_type": "CLIPImageProcessor" });
     let processor = ImageProcessor::from_config(&config).expect("a processor");
     // Bytes of a tile that are no whole words, and columns past the last patch.
-    let (wide, odd, other) = (picture(24, 8, 1), picture(15, 9, 2), picture(24, 8, 3));
-    let blocks = PatchOrder { patch: 4, merge: 2, frames: 2, color_last: false, frames_first: false };
+    let wide = picture(24, 8, 1);
+    let odd = picture(15, 9, 2);
+    let other = picture(24, 8, 3);
+
+    let blocks = PatchOrder {
+        patch: 4,
+        merge: 2,
+        frames: 2,
+        color_last: false,
+        frames_first: false,
+    };
     check(&processor, &blocks, &[vec![&wide], vec![&wide, &other]], 0);
-    check(&processor, &PatchOrder { frames_first: true, ..blocks }, &[vec![&other, &wide], vec![&wide]], 0);
-    let plain = PatchOrder { patch: 5, merge: 1, frames: 1, ..blocks };
-    check(&processor, &plain, &[vec![&odd], vec![&wide], vec![&odd]], 1);
-    check(&processor, &PatchOrder { patch: 3, color_last: true, ..plain }, &[vec![&odd], vec![&wide]], 0);
+    check(
+        &processor,
+        &PatchOrder {
+            frames_first: true,
+            ..blocks
+        },
+        &[vec![&other, &wide], vec![&wide]],
+        0,
+    );
+    let plain = PatchOrder {
+        patch: 5,
+        merge: 1,
+        frames: 1,
+        ..blocks
+    };
+    check(
+        &processor,
+        &plain,
+        &[vec![&odd], vec![&wide], vec![&odd]],
+        1,
+    );
+    check(
+        &processor,
+        &PatchOrder {
+            patch: 3,
+            color_last: true,
+            ..plain
+        },
+        &[vec![&odd], vec![&wide]],
+        0,
+    );
     // More numbers than a workgroup has threads.
-    check(&processor, &PatchOrder { patch: 12, ..plain }, &[vec![&picture(36, 24, 4)]], 0);
+    check(
+        &processor,
+        &PatchOrder { patch: 12, ..plain },
+        &[vec![&picture(36, 24, 4)]],
+        0,
+    );
 }

@@ -16,32 +16,62 @@ fn spans() -> Vec<Range<usize>> {
         *end += length;
         Some(*end)
     });
-    ends.zip(LENGTHS).map(|(end, length)| end - length..end).collect()
+    ends.zip(LENGTHS)
+        .map(|(end, length)| end - length..end)
+        .collect()
 }
 
 /// Runs what `build` makes of an input of packed texts.
-fn run(gpu: &Gpu, x: &[f32], cols: usize, max_buffer: u64, build: impl Fn(&mut Case, ValueId) -> ValueId) -> Vec<f32> {
+fn run(
+    gpu: &Gpu,
+    x: &[f32],
+    cols: usize,
+    max_buffer: u64,
+    build: impl Fn(&mut Case, ValueId) -> ValueId,
+) -> Vec<f32> {
     let rows = x.len() / cols;
-    let segments = spans().into_iter().flat_map(|s| vec![[s.start as u32, s.end as u32]; s.len()]).collect();
-    let setting = Setting { segments, max_buffer, ..Setting::default() };
+    let segments = spans()
+        .into_iter()
+        .flat_map(|s| vec![[s.start as u32, s.end as u32]; s.len()])
+        .collect();
+    let setting = Setting {
+        segments,
+        max_buffer,
+        ..Setting::default()
+    };
     let mut case = Case::new();
     let input = case.input(x, cols);
     let out = build(&mut case, input);
-    let mode = StepKind::Packed { tokens: rows + 5, sequences: LENGTHS.len() + 2 };
+    let mode = StepKind::Packed {
+        tokens: rows + 5,
+        sequences: LENGTHS.len() + 2,
+    };
     case.run(gpu, out, &setting, &[Cut { rows, mode }])
 }
 
 #[test]
 fn every_pooling() {
-    let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
+    let gpu = open(&DeviceOptions {
+        f16: false,
+        ..DeviceOptions::default()
+    });
     let rows: usize = LENGTHS.iter().sum();
     for cols in [4, 50, 64, 132] {
         let x = random(7, rows * cols);
-        for pooling in
-            [Pooling::Mean, Pooling::First, Pooling::Last, Pooling::Max, Pooling::MeanSqrt, Pooling::Weighted]
-        {
-            let build = |case: &mut Case, input| case.b.node("pool", Op::Pool(pooling), &[input], cols);
-            let error = relative_l2(&run(&gpu, &x, cols, u64::MAX, build), &twin(&x, cols, &spans(), pooling));
+        for pooling in [
+            Pooling::Mean,
+            Pooling::First,
+            Pooling::Last,
+            Pooling::Max,
+            Pooling::MeanSqrt,
+            Pooling::Weighted,
+        ] {
+            let error = relative_l2(
+                &run(&gpu, &x, cols, u64::MAX, |case: &mut Case, input| {
+                    case.b.node("pool", Op::Pool(pooling), &[input], cols)
+                }),
+                &twin(&x, cols, &spans(), pooling),
+            );
             assert!(error < 1e-6, "{pooling:?} {cols}: {error:e}");
         }
     }
@@ -50,20 +80,41 @@ fn every_pooling() {
 /// Rows of a table as outputs: whole, in part, and where the table lies in several buffers.
 #[test]
 fn products_of_pooled_rows() {
-    let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
-    let (rows, cols, n) = (LENGTHS.iter().sum::<usize>(), 40, 90);
-    let (x, w) = (random(8, rows * cols), random(9, n * cols));
+    let gpu = open(&DeviceOptions {
+        f16: false,
+        ..DeviceOptions::default()
+    });
+    let rows = LENGTHS.iter().sum::<usize>();
+    let cols = 40;
+    let n = 90;
+
+    let x = random(8, rows * cols);
+    let w = random(9, n * cols);
+
     let pooled = twin(&x, cols, &spans(), Pooling::Mean);
-    let dot = |text: usize, row: usize| -> f32 { (0..cols).map(|c| pooled[text * cols + c] * w[row * cols + c]).sum() };
-    for (row0, count, max_buffer) in
-        [(0, 90, u64::MAX), (0, 90, 5000), (77, 1, u64::MAX), (77, 1, 5000), (25, 60, 5000)]
-    {
+    let dot = |text: usize, row: usize| -> f32 {
+        (0..cols)
+            .map(|c| pooled[text * cols + c] * w[row * cols + c])
+            .sum()
+    };
+    for (row0, count, max_buffer) in [
+        (0, 90, u64::MAX),
+        (0, 90, 5000),
+        (77, 1, u64::MAX),
+        (77, 1, 5000),
+        (25, 60, 5000),
+    ] {
         let build = |case: &mut Case, input| {
             let mut packed = PackedMatrix::zeros(WeightLayout::Dense(Float::F32), n, cols);
-            w.iter().enumerate().for_each(|(i, v)| packed.set_dense(i / cols, i % cols, *v));
+            w.iter()
+                .enumerate()
+                .for_each(|(i, v)| packed.set_dense(i / cols, i % cols, *v));
             let weight = case.table(packed);
             let pooled = case.b.node("pool", Op::Pool(Pooling::Mean), &[input], cols);
-            let linear = Linear { row0, ..Linear::new(weight, None) };
+            let linear = Linear {
+                row0,
+                ..Linear::new(weight, None)
+            };
             case.b.node("product", Op::Linear(linear), &[pooled], count)
         };
         let expected: Vec<f32> = (0..LENGTHS.len())
@@ -71,6 +122,9 @@ fn products_of_pooled_rows() {
             .map(|(t, r)| dot(t, r))
             .collect();
         let error = relative_l2(&run(&gpu, &x, cols, max_buffer, build), &expected);
-        assert!(error < 1e-5, "{count} rows from {row0}, buffers of {max_buffer}: {error:e}");
+        assert!(
+            error < 1e-5,
+            "{count} rows from {row0}, buffers of {max_buffer}: {error:e}"
+        );
     }
 }

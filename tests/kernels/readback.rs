@@ -7,17 +7,26 @@ use pollster::block_on;
 #[test]
 fn staging_is_kept_for_the_next_read_and_no_more_than_32_mib_of_it() {
     let gpu = open(&DeviceOptions::default());
-    let (mib, most) = (1 << 20, 40 << 20);
-    let buffer = gpu.buffer("rows", most, BufferUsage::Storage).expect("a buffer");
+    let mib = 1 << 20;
+    let most = 40 << 20;
+
+    let buffer = gpu
+        .buffer("rows", most, BufferUsage::Storage)
+        .expect("a buffer");
     gpu.write(&buffer, most - 4, &[1, 2, 3, 4]);
     // Reads at the same time, and how many staging buffers were made for them.
     let made = |sizes: &[u64]| {
         let before = gpu.resource_counts();
-        let later: Vec<_> =
-            sizes.iter().map(|size| gpu.start_read(&buffer, most - size, *size).expect("a read")).collect();
+        let later: Vec<_> = sizes
+            .iter()
+            .map(|size| gpu.start_read(&buffer, most - size, *size).expect("a read"))
+            .collect();
         for (read, size) in later.into_iter().zip(sizes) {
             let bytes = block_on(read.wait()).expect("bytes");
-            assert_eq!((bytes.len() as u64, &bytes[bytes.len() - 4..]), (*size, &[1, 2, 3, 4][..]));
+            assert_eq!(
+                (bytes.len() as u64, &bytes[bytes.len() - 4..]),
+                (*size, &[1, 2, 3, 4][..])
+            );
         }
         assert_eq!(gpu.resource_counts().bytes, before.bytes);
         gpu.resource_counts().buffers - before.buffers
@@ -26,6 +35,13 @@ fn staging_is_kept_for_the_next_read_and_no_more_than_32_mib_of_it() {
     // One that is larger than all that is kept.
     assert_eq!([made(&[most]), made(&[most])], [1, 1]);
     // Beside one of a MiB there is room for three of eight.
-    assert_eq!([made(&[8 * mib; 5]), made(&[8 * mib; 5]), made(&[8 * mib; 3])], [5, 2, 0]);
+    assert_eq!(
+        [
+            made(&[8 * mib; 5]),
+            made(&[8 * mib; 5]),
+            made(&[8 * mib; 3])
+        ],
+        [5, 2, 0]
+    );
     assert_eq!(made(&[mib]), 0);
 }

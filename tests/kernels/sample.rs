@@ -2,12 +2,15 @@
 
 use jerboa::gpu::Gpu;
 use jerboa::kernels::Launch;
-use jerboa::kernels::sample::{LogitBuffers, SampleKernels, bias, check_status, needs_adjust, settings, work_bytes};
+use jerboa::kernels::sample::{
+    LogitBuffers, SampleKernels, bias, check_status, needs_adjust, settings, work_bytes,
+};
 use jerboa::sample::{Sampler, SamplingParams};
 use jerboa::{Error, reference};
 use jerboa_tests::{bytes, gpu, random, run_all};
 
-/// Buffers of one generation: the first are shared, then come a state and a picked token for each step.
+/// Buffers of one generation: the first are shared, then come a state and a picked token for each
+/// step.
 const LOGITS: usize = 0;
 const SAMPLING: usize = 1;
 const WORK: usize = 2;
@@ -17,10 +20,15 @@ const SCORES: usize = 5;
 const SHARED: usize = 6;
 
 fn sampling() -> SamplingParams {
-    SamplingParams { greedy: false, top_k: 0, ..SamplingParams::default() }
+    SamplingParams {
+        greedy: false,
+        top_k: 0,
+        ..SamplingParams::default()
+    }
 }
 
-/// Draws `steps` tokens from the same logits in one submit; returns for each the token and the status.
+/// Draws `steps` tokens from the same logits in one submit; returns for each the token and the
+/// status.
 fn generate(
     gpu: &Gpu,
     params: &SamplingParams,
@@ -48,7 +56,11 @@ fn generate(
         let state = buffers.len();
         buffers.push(bytes(&[7u32, 1, step as u32, 0, 100, 0, 0, 0]));
         buffers.push(bytes(&[0u32; 4]));
-        let adjust = LogitBuffers { counts: COUNTS, bias: BIAS, adjusted: SCORES };
+        let adjust = LogitBuffers {
+            counts: COUNTS,
+            bias: BIAS,
+            adjusted: SCORES,
+        };
         let draw = SampleKernels {
             label: "draw".into(),
             vocabulary,
@@ -63,7 +75,9 @@ fn generate(
         launches.extend(draw.launches().unwrap());
     }
     let after = run_all(gpu, &launches, 1, &buffers);
-    let picked = after[SHARED..].chunks_exact(2).map(|pair| bytemuck::pod_collect_to_vec::<u8, u32>(&pair[1]));
+    let picked = after[SHARED..]
+        .chunks_exact(2)
+        .map(|pair| bytemuck::pod_collect_to_vec::<u8, u32>(&pair[1]));
     picked.map(|words| (words[1], words[2])).collect()
 }
 
@@ -76,8 +90,18 @@ fn compare(name: &str, params: &SamplingParams, seed: u64, logits: &[f32], steps
         let scores = reference::sample::adjust(logits, params, sampler.counts());
         let twin = reference::sample::sample(&scores, params, seed, step as u32);
         let expected = sampler.sample(logits, None).unwrap();
-        assert_eq!(twin, Some(expected), "{name}, {} logits, seed {seed}, step {step}", logits.len());
-        assert_eq!(found, (expected, 0), "{name}, {} logits, seed {seed}, step {step}", logits.len());
+        assert_eq!(
+            twin,
+            Some(expected),
+            "{name}, {} logits, seed {seed}, step {step}",
+            logits.len()
+        );
+        assert_eq!(
+            found,
+            (expected, 0),
+            "{name}, {} logits, seed {seed}, step {step}",
+            logits.len()
+        );
     }
 }
 
@@ -91,17 +115,86 @@ fn sets() -> Vec<(&'static str, SamplingParams)> {
         ..sampling()
     };
     vec![
-        ("temperature", SamplingParams { temperature: 0.7, ..base.clone() }),
-        ("hot", SamplingParams { temperature: 40.0, ..base.clone() }),
-        ("top_k", SamplingParams { top_k: 20, ..base.clone() }),
-        ("top_p", SamplingParams { top_p: 0.9, ..base.clone() }),
-        ("wide top_p", SamplingParams { top_p: 0.999, temperature: 1.5, ..base.clone() }),
-        ("top_p of nothing", SamplingParams { top_p: 0.0, ..base.clone() }),
-        ("min_p", SamplingParams { min_p: 0.1, ..base.clone() }),
-        ("qwen3", SamplingParams { temperature: 0.6, top_k: 20, top_p: 0.95, ..base.clone() }),
-        ("all filters", SamplingParams { temperature: 1.3, top_k: 400, top_p: 0.8, min_p: 0.02, ..base }),
+        (
+            "temperature",
+            SamplingParams {
+                temperature: 0.7,
+                ..base.clone()
+            },
+        ),
+        (
+            "hot",
+            SamplingParams {
+                temperature: 40.0,
+                ..base.clone()
+            },
+        ),
+        (
+            "top_k",
+            SamplingParams {
+                top_k: 20,
+                ..base.clone()
+            },
+        ),
+        (
+            "top_p",
+            SamplingParams {
+                top_p: 0.9,
+                ..base.clone()
+            },
+        ),
+        (
+            "wide top_p",
+            SamplingParams {
+                top_p: 0.999,
+                temperature: 1.5,
+                ..base.clone()
+            },
+        ),
+        (
+            "top_p of nothing",
+            SamplingParams {
+                top_p: 0.0,
+                ..base.clone()
+            },
+        ),
+        (
+            "min_p",
+            SamplingParams {
+                min_p: 0.1,
+                ..base.clone()
+            },
+        ),
+        (
+            "qwen3",
+            SamplingParams {
+                temperature: 0.6,
+                top_k: 20,
+                top_p: 0.95,
+                ..base.clone()
+            },
+        ),
+        (
+            "all filters",
+            SamplingParams {
+                temperature: 1.3,
+                top_k: 400,
+                top_p: 0.8,
+                min_p: 0.02,
+                ..base
+            },
+        ),
         ("penalties", penalties.clone()),
-        ("all", SamplingParams { temperature: 0.9, top_k: 40, top_p: 0.9, min_p: 0.01, ..penalties }),
+        (
+            "all",
+            SamplingParams {
+                temperature: 0.9,
+                top_k: 40,
+                top_p: 0.9,
+                min_p: 0.01,
+                ..penalties
+            },
+        ),
     ]
 }
 
@@ -127,7 +220,10 @@ fn draws_equal_the_cpu_samplers_among_ties() {
 
 #[test]
 fn draws_from_a_real_vocabulary() {
-    let logits: Vec<f32> = random(4, 151_936).iter().map(|v| v * v * v * 14.0).collect();
+    let logits: Vec<f32> = random(4, 151_936)
+        .iter()
+        .map(|v| v * v * v * 14.0)
+        .collect();
     for (name, params) in sets() {
         compare(name, &params, 3, &logits, 2);
     }
@@ -141,15 +237,29 @@ fn broken_logits_have_a_status() {
         row[id] = value;
         row
     };
-    let rows = [with(1999, f32::NAN), with(3, f32::INFINITY), with(1500, f32::NEG_INFINITY), vec![1.5; 2000]];
+    let rows = [
+        with(1999, f32::NAN),
+        with(3, f32::INFINITY),
+        with(1500, f32::NEG_INFINITY),
+        vec![1.5; 2000],
+    ];
     for params in [sets()[0].1.clone(), sets()[10].1.clone()] {
         for row in &rows {
             let (token, word) = generate(gpu(), &params, 1, row, &[], 1)[0];
             assert_eq!(token, 0xffff_fffe);
-            assert!(matches!(check_status(word, 0), Err(Error::NotFinite { .. })), "{word}");
+            assert!(
+                matches!(check_status(word, 0), Err(Error::NotFinite { .. })),
+                "{word}"
+            );
         }
     }
-    let banned = SamplingParams { logit_bias: (0..8).map(|id| (id, f64::NEG_INFINITY)).collect(), ..sampling() };
+    let banned = SamplingParams {
+        logit_bias: (0..8).map(|id| (id, f64::NEG_INFINITY)).collect(),
+        ..sampling()
+    };
     let (_, word) = generate(gpu(), &banned, 1, &good[..8], &[], 1)[0];
-    assert!(matches!(check_status(word, 0), Err(Error::Request { .. })), "{word}");
+    assert!(
+        matches!(check_status(word, 0), Err(Error::Request { .. })),
+        "{word}"
+    );
 }

@@ -2,7 +2,8 @@
 
 use jerboa::format::ggml::GgmlType;
 use jerboa::format::{
-    self, Encoding, Float, PackedMatrix, PartRole, RowOrder, WeightLayout, WeightSource, encoding::rows_cols, quantize,
+    self, Encoding, Float, PackedMatrix, PartRole, RowOrder, WeightLayout, WeightSource,
+    encoding::rows_cols, quantize,
 };
 use jerboa::kernels::transcode::{BufferOffset, StoredRows, TranscodeTarget, transcode};
 use jerboa::reference::dequant::dequant;
@@ -13,21 +14,40 @@ use safetensors::SafeTensors;
 type Parts = Vec<(PartRole, Vec<u8>)>;
 
 fn golden(name: &str, case: &str, parts: &[(PartRole, &str)]) -> (Vec<usize>, Parts) {
-    let path = format!("{}/golden/quant/{name}/tensors.safetensors", env!("CARGO_MANIFEST_DIR"));
+    let path = format!(
+        "{}/golden/quant/{name}/tensors.safetensors",
+        env!("CARGO_MANIFEST_DIR")
+    );
     let file = std::fs::read(path).expect("golden file");
     let file = SafeTensors::deserialize(&file).expect("safetensors");
-    let name = |part: &str| if case.is_empty() { part.to_string() } else { format!("{case}.{part}") };
+    let name = |part: &str| {
+        if case.is_empty() {
+            part.to_string()
+        } else {
+            format!("{case}.{part}")
+        }
+    };
     let get = |part: &str| file.tensor(&name(part)).expect(part);
     let shape = get("expected").shape().to_vec();
-    (shape, parts.iter().map(|(role, part)| (*role, get(part).data().to_vec())).collect())
+    (
+        shape,
+        parts
+            .iter()
+            .map(|(role, part)| (*role, get(part).data().to_vec()))
+            .collect(),
+    )
 }
 
-/// Both transcoders over the same bytes. The GPU writes behind `gap` rows that must stay as they are, and reads behind
-/// some bytes that are not the weight's.
+/// Both transcoders over the same bytes. The GPU writes behind `gap` rows that must stay as they
+/// are, and reads behind some bytes that are not the weight's.
 fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &PackedMatrix, gap: usize) {
     let (rows, cols) = rows_cols(&source.shape);
     let layout = expected.layout;
-    let lead = if matches!(source.encoding, Encoding::Ggml(_)) { 6 } else { 8 };
+    let lead = if matches!(source.encoding, Encoding::Ggml(_)) {
+        6
+    } else {
+        8
+    };
     let mut buffers: Vec<Vec<u8>> = Vec::new();
     let mut whole = |role: PartRole| {
         let data = parts.iter().find(|p| p.0 == role).map(|p| p.1.clone())?;
@@ -43,14 +63,24 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &PackedMa
         buffers.push(bytes(&format::mxfp4::half_scales(global)));
         table = Some(buffers.len() - 1);
     }
-    let divided =
-        of(PartRole::Scales).filter(|_| source.encoding == Encoding::Bnb8).map(|b| bytes(&format::bnb::row_scales(b)));
-    let scale = parts.iter().find(|p| p.0 == PartRole::Scales).and_then(|p| format::bitnet::row_scale(source, &p.1));
+    let divided = of(PartRole::Scales)
+        .filter(|_| source.encoding == Encoding::Bnb8)
+        .map(|b| bytes(&format::bnb::row_scales(b)));
+    let scale = parts
+        .iter()
+        .find(|p| p.0 == PartRole::Scales)
+        .and_then(|p| format::bitnet::row_scale(source, &p.1));
     let mut part = |role: PartRole| {
         let data = parts.iter().find(|p| p.0 == role).map(|p| &p.1)?;
-        let data = divided.as_ref().filter(|_| role == PartRole::Scales).unwrap_or(data);
+        let data = divided
+            .as_ref()
+            .filter(|_| role == PartRole::Scales)
+            .unwrap_or(data);
         buffers.push([&vec![0xa5; lead][..], data].concat());
-        Some(BufferOffset { buffer: buffers.len() - 1, at: lead as u32 })
+        Some(BufferOffset {
+            buffer: buffers.len() - 1,
+            at: lead as u32,
+        })
     };
     let weight = part(PartRole::Weight).expect("a weight");
     let scales = part(PartRole::Scales);
@@ -79,7 +109,13 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &PackedMa
         row_order: source.row_order,
     };
     let s = (!matches!(layout, WeightLayout::Dense(_))).then_some(planes[1]);
-    let to = TranscodeTarget { layout, cols: cols as u32, q: planes[0], s, first_row: gap as u32 };
+    let to = TranscodeTarget {
+        layout,
+        cols: cols as u32,
+        q: planes[0],
+        s,
+        first_row: gap as u32,
+    };
     let launch = transcode(what, &from, &to).unwrap_or_else(|| panic!("{what}: no kernel"));
     let out = run(gpu(), &launch, 1, &buffers);
     for plane in 0..2 {
@@ -90,10 +126,16 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &PackedMa
             _ => layout.row_param_words(cols) * 4,
         };
         let (before, found) = out[planes[plane]].split_at(gap * row_bytes);
-        assert!(before.iter().all(|b| *b == 0), "{what}: wrote before its rows");
+        assert!(
+            before.iter().all(|b| *b == 0),
+            "{what}: wrote before its rows"
+        );
         let expected = &bytes(&expected.planes[plane])[..rows * row_bytes];
         if let Some(i) = (0..expected.len()).find(|&i| found[i] != expected[i]) {
-            panic!("{what}: plane {plane} byte {i}: {:02x} != {:02x}", found[i], expected[i]);
+            panic!(
+                "{what}: plane {plane} byte {i}: {:02x} != {:02x}",
+                found[i], expected[i]
+            );
         }
     }
 }
@@ -103,10 +145,20 @@ fn check(name: &str, case: &str, encoding: Encoding, wanted: &[(PartRole, &str)]
 }
 
 /// In the layout of the encoding, or in another that it can be brought to.
-fn check_as(name: &str, case: &str, encoding: Encoding, wanted: &[(PartRole, &str)], layout: Option<WeightLayout>) {
+fn check_as(
+    name: &str,
+    case: &str,
+    encoding: Encoding,
+    wanted: &[(PartRole, &str)],
+    layout: Option<WeightLayout>,
+) {
     let (shape, parts) = golden(name, case, wanted);
     let source = WeightSource::new(case, shape, encoding, Vec::new());
-    let all = parts.iter().fold(format::PartBytes::new(), |all, (role, data)| all.with(*role, data));
+    let all = parts
+        .iter()
+        .fold(format::PartBytes::new(), |all, (role, data)| {
+            all.with(*role, data)
+        });
     let layout = layout.unwrap_or_else(|| source.layout().expect("a layout"));
     let expected = format::transcode_to(&source, &all, layout).expect("CPU transcoder");
     compare(&format!("{name} {case}"), &source, &parts, &expected, 3);
@@ -122,7 +174,12 @@ fn mlx() {
     for bits in [2u8, 3, 4, 5, 6, 8] {
         for (group, scale) in [(32, Float::BF16), (64, Float::F16), (128, Float::F32)] {
             let encoding = Encoding::MlxAffine { bits, group, scale };
-            check("mlx_affine", &format!("b{bits}_g{group}"), encoding, &[W, S, (PartRole::Biases, "biases")]);
+            check(
+                "mlx_affine",
+                &format!("b{bits}_g{group}"),
+                encoding,
+                &[W, S, (PartRole::Biases, "biases")],
+            );
         }
     }
 }
@@ -139,32 +196,103 @@ fn gptq_and_awq() {
         ("b2_asym", 2, true),
         ("b4_v2", 4, false),
     ] {
-        let encoding = Encoding::Gptq { bits, group: 32, minus_one, scale: Float::F16 };
-        check("gptq", case, encoding, &[Q, Z, S, (PartRole::GroupIndex, "g_idx")]);
+        let encoding = Encoding::Gptq {
+            bits,
+            group: 32,
+            minus_one,
+            scale: Float::F16,
+        };
+        check(
+            "gptq",
+            case,
+            encoding,
+            &[Q, Z, S, (PartRole::GroupIndex, "g_idx")],
+        );
     }
-    let sym = Encoding::Gptq { bits: 4, group: 32, minus_one: true, scale: Float::F16 };
+    let sym = Encoding::Gptq {
+        bits: 4,
+        group: 32,
+        minus_one: true,
+        scale: Float::F16,
+    };
     check("gptq", "b4_sym", sym, &[Q, S]);
     for group in [32usize, 64, 128] {
-        check("awq", &format!("g{group}"), Encoding::Awq { group, scale: Float::F16 }, &[Q, Z, S]);
+        check(
+            "awq",
+            &format!("g{group}"),
+            Encoding::Awq {
+                group,
+                scale: Float::F16,
+            },
+            &[Q, Z, S],
+        );
     }
     // A last group that is short.
-    check("more", "awq_tail", Encoding::Awq { group: 64, scale: Float::F16 }, &[Q, Z, S]);
-    let tail = Encoding::Gptq { bits: 4, group: 64, minus_one: true, scale: Float::F16 };
-    check("more", "gptq_tail", tail, &[Q, Z, S, (PartRole::GroupIndex, "g_idx")]);
+    check(
+        "more",
+        "awq_tail",
+        Encoding::Awq {
+            group: 64,
+            scale: Float::F16,
+        },
+        &[Q, Z, S],
+    );
+    let tail = Encoding::Gptq {
+        bits: 4,
+        group: 64,
+        minus_one: true,
+        scale: Float::F16,
+    };
+    check(
+        "more",
+        "gptq_tail",
+        tail,
+        &[Q, Z, S, (PartRole::GroupIndex, "g_idx")],
+    );
 }
 
 #[test]
 fn mlc_and_compressed_tensors() {
     for (case, transposed) in [("q4f16_1", false), ("q4f16_0", true)] {
-        let parts = [(PartRole::Weight, "q_weight"), (PartRole::Scales, "q_scale")];
-        check("mlc", case, Encoding::Mlc { transposed, scale: Float::F16 }, &parts);
+        let parts = [
+            (PartRole::Weight, "q_weight"),
+            (PartRole::Scales, "q_scale"),
+        ];
+        check(
+            "mlc",
+            case,
+            Encoding::Mlc {
+                transposed,
+                scale: Float::F16,
+            },
+            &parts,
+        );
     }
     for (case, scale) in [("q4f32_1", Float::BF16), ("q4f32_1_raw", Float::F32)] {
-        let parts = [(PartRole::Weight, "q_weight"), (PartRole::Scales, "q_scale")];
-        check("more", case, Encoding::Mlc { transposed: false, scale }, &parts);
+        let parts = [
+            (PartRole::Weight, "q_weight"),
+            (PartRole::Scales, "q_scale"),
+        ];
+        check(
+            "more",
+            case,
+            Encoding::Mlc {
+                transposed: false,
+                scale,
+            },
+            &parts,
+        );
     }
-    let packed = |bits, group| Encoding::PackQuantized { bits, group, stream: true, scale: Float::BF16 };
-    let parts = [(PartRole::Weight, "weight_packed"), (PartRole::Scales, "weight_scale")];
+    let packed = |bits, group| Encoding::PackQuantized {
+        bits,
+        group,
+        stream: true,
+        scale: Float::BF16,
+    };
+    let parts = [
+        (PartRole::Weight, "weight_packed"),
+        (PartRole::Scales, "weight_scale"),
+    ];
     let zeros = [parts[0], parts[1], (PartRole::Zeros, "weight_zero_point")];
     check("more", "ct4_sym", packed(4, 32), &parts);
     check("more", "ct4_asym", packed(4, 64), &zeros);
@@ -173,16 +301,37 @@ fn mlc_and_compressed_tensors() {
     for bits in [2, 5, 6] {
         check("more", &format!("ct{bits}"), packed(bits, 64), &zeros);
     }
-    check("more", "ct4_order", packed(4, 32), &[parts[0], parts[1], (PartRole::GroupIndex, "weight_g_idx")]);
+    check(
+        "more",
+        "ct4_order",
+        packed(4, 32),
+        &[parts[0], parts[1], (PartRole::GroupIndex, "weight_g_idx")],
+    );
 }
 
 #[test]
 fn gguf() {
     use GgmlType as G;
     let plain = [G::F16, G::BF16, G::Q4_0, G::Q4_1, G::Q5_0, G::Q5_1, G::Q8_0];
-    let nested = [G::Q2_K, G::Q3_K, G::Q4_K, G::Q5_K, G::Q6_K, G::IQ4_NL, G::IQ4_XS, G::TQ1_0, G::TQ2_0, G::MXFP4];
+    let nested = [
+        G::Q2_K,
+        G::Q3_K,
+        G::Q4_K,
+        G::Q5_K,
+        G::Q6_K,
+        G::IQ4_NL,
+        G::IQ4_XS,
+        G::TQ1_0,
+        G::TQ2_0,
+        G::MXFP4,
+    ];
     for kind in plain.into_iter().chain(nested) {
-        check("gguf_blocks", kind.name(), Encoding::Ggml(kind), &[(PartRole::Weight, "blocks")]);
+        check(
+            "gguf_blocks",
+            kind.name(),
+            Encoding::Ggml(kind),
+            &[(PartRole::Weight, "blocks")],
+        );
     }
 }
 
@@ -190,9 +339,24 @@ fn gguf() {
 fn bitnet() {
     let parts = [W, (PartRole::Scales, "weight_scale")];
     for divide in [false, true] {
-        check_as("bitnet_ternary", "", Encoding::BitNet { divide, scale: Float::BF16 }, &parts, None);
+        check_as(
+            "bitnet_ternary",
+            "",
+            Encoding::BitNet {
+                divide,
+                scale: Float::BF16,
+            },
+            &parts,
+            None,
+        );
     }
-    check_as("bitnet_ternary", "", Encoding::Ggml(GgmlType::I2S), &[(PartRole::Weight, "i2_s_x86")], None);
+    check_as(
+        "bitnet_ternary",
+        "",
+        Encoding::Ggml(GgmlType::I2S),
+        &[(PartRole::Weight, "i2_s_x86")],
+        None,
+    );
 }
 
 #[test]
@@ -203,14 +367,44 @@ fn nibbles_and_bytes() {
         "mxfp4_gpt_oss",
         "",
         Encoding::Mxfp4Blocks,
-        &[(PartRole::Weight, "w_blocks"), (PartRole::Scales, "w_scales")],
+        &[
+            (PartRole::Weight, "w_blocks"),
+            (PartRole::Scales, "w_scales"),
+        ],
     );
-    let packed = [(PartRole::Weight, "weight_packed"), (PartRole::Scales, "weight_scale")];
-    check("more", "nvfp4", Encoding::Nvfp4, &[packed[0], packed[1], (PartRole::GlobalScale, "weight_global_scale")]);
+    let packed = [
+        (PartRole::Weight, "weight_packed"),
+        (PartRole::Scales, "weight_scale"),
+    ];
+    check(
+        "more",
+        "nvfp4",
+        Encoding::Nvfp4,
+        &[
+            packed[0],
+            packed[1],
+            (PartRole::GlobalScale, "weight_global_scale"),
+        ],
+    );
     let bytes = [W, (PartRole::Scales, "weight_scale")];
-    check("more", "int8_row", Encoding::Int8 { scale: Float::F32 }, &bytes);
-    check("more", "int8_tensor", Encoding::Int8 { scale: Float::F32 }, &bytes);
-    check("more", "llm_int8", Encoding::Bnb8, &[W, (PartRole::Scales, "SCB")]);
+    check(
+        "more",
+        "int8_row",
+        Encoding::Int8 { scale: Float::F32 },
+        &bytes,
+    );
+    check(
+        "more",
+        "int8_tensor",
+        Encoding::Int8 { scale: Float::F32 },
+        &bytes,
+    );
+    check(
+        "more",
+        "llm_int8",
+        Encoding::Bnb8,
+        &[W, (PartRole::Scales, "SCB")],
+    );
 }
 
 /// 8-bit floats and bitsandbytes' 4 bits, to each type of plain numbers.
@@ -224,13 +418,30 @@ fn small_floats() {
             ("fp8_row", (1, 48), Float::BF16, "weight_scale"),
             ("fp8_tensor", (20, 48), Float::F32, "weight_scale"),
         ] {
-            check_as("more", case, Encoding::Fp8 { block, scale }, &[W, (PartRole::Scales, name)], to);
+            check_as(
+                "more",
+                case,
+                Encoding::Fp8 { block, scale },
+                &[W, (PartRole::Scales, name)],
+                to,
+            );
         }
-        let four_bit =
-            |nested_block, nested_offset| Encoding::Bnb4 { block: 64, nested_block, nested_offset, dtype: Float::F16 };
-        let mut parts = vec![W, (PartRole::Scales, "absmax"), (PartRole::QuantMap, "quant_map")];
+        let four_bit = |nested_block, nested_offset| Encoding::Bnb4 {
+            block: 64,
+            nested_block,
+            nested_offset,
+            dtype: Float::F16,
+        };
+        let mut parts = vec![
+            W,
+            (PartRole::Scales, "absmax"),
+            (PartRole::QuantMap, "quant_map"),
+        ];
         check_as("more", "nf4", four_bit(None, 0.0), &parts, to);
-        parts.extend([(PartRole::NestedScales, "nested_absmax"), (PartRole::NestedMap, "nested_quant_map")]);
+        parts.extend([
+            (PartRole::NestedScales, "nested_absmax"),
+            (PartRole::NestedMap, "nested_quant_map"),
+        ]);
         check_as("more", "nf4_nested", four_bit(Some(4), 0.875), &parts, to);
     }
 }
@@ -238,15 +449,25 @@ fn small_floats() {
 /// Plain numbers of one type, of a shape that no block divides, converted to every other type.
 #[test]
 fn dense() {
-    let (rows, cols) = (70, 45);
+    let rows = 70;
+    let cols = 45;
+
     let mut values = random(5, rows * cols);
     values[..6].copy_from_slice(&[0.0, -0.0, 65519.9, 70000.0, 6.1e-8, -1e-5]);
     for from in [Float::F16, Float::BF16, Float::F32] {
         let data = encode(&values, from);
         for to in [Float::F16, Float::BF16, Float::F32] {
-            let apart = RowOrder::Grouped { groups: 10, group_rows: [2, 1, 4, 0] };
-            for row_order in [RowOrder::Stored, RowOrder::Interleaved { head_rows: 14 }, apart] {
-                let mut source = WeightSource::new("dense", vec![rows, cols], Encoding::Dense(from), Vec::new());
+            let apart = RowOrder::Grouped {
+                groups: 10,
+                group_rows: [2, 1, 4, 0],
+            };
+            for row_order in [
+                RowOrder::Stored,
+                RowOrder::Interleaved { head_rows: 14 },
+                apart,
+            ] {
+                let mut source =
+                    WeightSource::new("dense", vec![rows, cols], Encoding::Dense(from), Vec::new());
                 source.row_order = row_order;
                 let mut expected = PackedMatrix::zeros(WeightLayout::Dense(to), rows, cols);
                 for row in 0..rows {
@@ -256,37 +477,67 @@ fn dense() {
                     }
                 }
                 let parts = vec![(PartRole::Weight, data.clone())];
-                compare(&format!("{} to {}", from.name(), to.name()), &source, &parts, &expected, 2);
+                compare(
+                    &format!("{} to {}", from.name(), to.name()),
+                    &source,
+                    &parts,
+                    &expected,
+                    2,
+                );
             }
         }
     }
 }
 
 fn encode(values: &[f32], float: Float) -> Vec<u8> {
-    values.iter().flat_map(|v| float.to_bits(*v).to_le_bytes()[..float.bytes()].to_vec()).collect()
+    values
+        .iter()
+        .flat_map(|v| float.to_bits(*v).to_le_bytes()[..float.bytes()].to_vec())
+        .collect()
 }
 
 #[test]
 fn quantize_on_load() {
-    let (rows, cols) = (37, 77);
+    let rows = 37;
+    let cols = 77;
+
     for bits in [4u8, 8] {
         for from in [Float::F16, Float::BF16, Float::F32] {
-            let mut values: Vec<f32> = random(u64::from(bits), rows * cols).iter().map(|v| v * v * v * 0.1).collect();
+            let mut values: Vec<f32> = random(u64::from(bits), rows * cols)
+                .iter()
+                .map(|v| v * v * v * 0.1)
+                .collect();
             values[..40].fill(0.125);
             values[cols..cols + 4].copy_from_slice(&[1e6, -3.0, 1e-7, 0.0]);
-            values[2 * cols..2 * cols + 32].iter_mut().for_each(|v| *v *= 1e-6);
+            values[2 * cols..2 * cols + 32]
+                .iter_mut()
+                .for_each(|v| *v *= 1e-6);
             let data = encode(&values, from);
-            let stored = |row: usize, col: usize| from.get(&data, row * cols + col).expect("in range");
-            let expected = quantize::quantize(bits, rows, cols, stored);
-            let source = WeightSource::new("quantize", vec![rows, cols], Encoding::Dense(from), Vec::new());
+
+            let expected = quantize::quantize(bits, rows, cols, |row: usize, col: usize| {
+                from.get(&data, row * cols + col).expect("in range")
+            });
+            let source = WeightSource::new(
+                "quantize",
+                vec![rows, cols],
+                Encoding::Dense(from),
+                Vec::new(),
+            );
             let parts = vec![(PartRole::Weight, data.clone())];
-            compare(&format!("{} to q{bits}", from.name()), &source, &parts, &expected, 1);
+            compare(
+                &format!("{} to q{bits}", from.name()),
+                &source,
+                &parts,
+                &expected,
+                1,
+            );
         }
     }
 }
 
-/// Blocks that a search of scales can trip over, in widths that are no multiple of 32: the GPU gives the reference's bits,
-/// every value is finite, and none is further off than a step of its block and the rounding of its pair to f16.
+/// Blocks that a search of scales can trip over, in widths that are no multiple of 32: the GPU
+/// gives the reference's bits, every value is finite, and none is further off than a step of its
+/// block and the rounding of its pair to f16.
 #[test]
 fn awkward_blocks_are_quantized() {
     let noise = random(77, 32);
@@ -336,24 +587,45 @@ fn awkward_blocks_are_quantized() {
     for cols in [1usize, 7, 31, 32, 33, 95] {
         let rows = 13;
         let value = |row: usize, col: usize| block(row, (col + row) % 32);
-        let values: Vec<f32> = (0..rows * cols).map(|i| value(i / cols, i % cols)).collect();
+        let values: Vec<f32> = (0..rows * cols)
+            .map(|i| value(i / cols, i % cols))
+            .collect();
         for bits in [4u8, 8] {
             let expected = quantize::quantize(bits, rows, cols, value);
-            let source = WeightSource::new("awkward", vec![rows, cols], Encoding::Dense(Float::F32), Vec::new());
+            let source = WeightSource::new(
+                "awkward",
+                vec![rows, cols],
+                Encoding::Dense(Float::F32),
+                Vec::new(),
+            );
             let parts = vec![(PartRole::Weight, encode(&values, Float::F32))];
-            compare(&format!("{cols} columns to q{bits}"), &source, &parts, &expected, 1);
+            compare(
+                &format!("{cols} columns to q{bits}"),
+                &source,
+                &parts,
+                &expected,
+                1,
+            );
             let plain = dequant(&expected);
             for (row, kept) in plain.chunks_exact(cols).enumerate() {
                 for (start, kept) in kept.chunks(32).enumerate() {
-                    let x: Vec<f32> =
-                        (0..kept.len()).map(|i| value(row, start * 32 + i).clamp(-65504.0, 65504.0)).collect();
-                    let (low, high) = x.iter().fold((f32::MAX, f32::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
-                    // f16 rounds a scale by half of 2^-24 at the least, and the largest code multiplies that.
-                    let underflow = 2f32.powi(-25) / quantize::quantization_step(bits) + 2f32.powi(-24);
+                    let x: Vec<f32> = (0..kept.len())
+                        .map(|i| value(row, start * 32 + i).clamp(-65504.0, 65504.0))
+                        .collect();
+                    let (low, high) = x
+                        .iter()
+                        .fold((f32::MAX, f32::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
+                    // f16 rounds a scale by half of 2^-24 at the least, and the largest code
+                    // multiplies that.
+                    let underflow =
+                        2f32.powi(-25) / quantize::quantization_step(bits) + 2f32.powi(-24);
                     let rounding = low.abs().max(high - low) / 1024.0 + underflow;
                     let limit = (high - low) * quantize::quantization_step(bits) * 1.01 + rounding;
                     for (v, k) in x.iter().zip(kept) {
-                        assert!(k.is_finite() && (v - k).abs() <= limit, "q{bits}, row {row} of {cols}: {v} is {k}");
+                        assert!(
+                            k.is_finite() && (v - k).abs() <= limit,
+                            "q{bits}, row {row} of {cols}: {v} is {k}"
+                        );
                     }
                 }
             }
@@ -364,19 +636,30 @@ fn awkward_blocks_are_quantized() {
 /// The refinement is worth having: less error than the plain minimum and maximum of each group.
 #[test]
 fn quantization_error() {
-    let (rows, cols) = (64, 256);
+    let rows = 64;
+    let cols = 256;
+
     let uniform = random(9, rows * cols * 4);
-    let values: Vec<f32> = uniform.chunks_exact(4).map(|c| c.iter().sum::<f32>() * 0.05).collect();
+    let values: Vec<f32> = uniform
+        .chunks_exact(4)
+        .map(|c| c.iter().sum::<f32>() * 0.05)
+        .collect();
     for (bits, limit) in [(4u8, 0.005), (8, 2.2e-5)] {
         let packed = quantize::quantize(bits, rows, cols, |r, c| values[r * cols + c]);
         let mut plain = PackedMatrix::zeros(quantize::layout(bits), rows, cols);
         for row in 0..rows {
             for block in 0..cols / 32 {
                 let x = &values[row * cols + block * 32..][..32];
-                let (low, high) = x.iter().fold((f32::MAX, f32::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
+                let (low, high) = x
+                    .iter()
+                    .fold((f32::MAX, f32::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
                 let scale = (high - low) * quantize::quantization_step(bits);
                 plain.set_pair(row, block, (scale, low));
-                plain.set_codes(row, block, &std::array::from_fn(|i| ((x[i] - low) / scale).round() as u8));
+                plain.set_codes(
+                    row,
+                    block,
+                    &std::array::from_fn(|i| ((x[i] - low) / scale).round() as u8),
+                );
             }
         }
         let error = |m: &PackedMatrix| jerboa_tests::nmse(&dequant(m), &values);

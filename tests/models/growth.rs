@@ -1,5 +1,5 @@
-//! A device whose memory ends while a sequence grows: one error that says so, nothing that stays of it, and a sequence that goes on
-//! with the places that it has.
+//! A device whose memory ends while a sequence grows: one error that says so, nothing that stays of
+//! it, and a sequence that goes on with the places that it has.
 
 use super::{exact, start, with_kv};
 use jerboa::Error;
@@ -11,16 +11,27 @@ use pollster::block_on;
 
 /// What is refused for want of memory, with advice.
 fn refused<T>(result: Result<T, Error>, what: &str) {
-    let error = result.err().unwrap_or_else(|| panic!("{what}: there was room"));
+    let error = result
+        .err()
+        .unwrap_or_else(|| panic!("{what}: there was room"));
     assert_eq!(error.code(), "out_of_memory", "{what}: {error}");
     assert!(error.to_string().contains("maxContext"), "{what}: {error}");
 }
 
 /// Tokens until the answer is whole or the device refuses.
 fn decode(session: &mut Session, ids: &[u32], lookup: bool) -> (Vec<u32>, Result<(), Error>) {
-    let lookup = lookup.then_some(PromptLookup { context: ids, draft_always: true });
-    let mut decode =
-        DecodeLoop::start(session, DecodeParams { lookup, ..DecodeParams::greedy(ids.len(), 32) }).expect("start");
+    let lookup = lookup.then_some(PromptLookup {
+        context: ids,
+        draft_always: true,
+    });
+    let mut decode = DecodeLoop::start(
+        session,
+        DecodeParams {
+            lookup,
+            ..DecodeParams::greedy(ids.len(), 32)
+        },
+    )
+    .expect("start");
     let mut tokens = Vec::new();
     let end = loop {
         match block_on(decode.next(session)) {
@@ -36,12 +47,24 @@ fn decode(session: &mut Session, ids: &[u32], lookup: bool) -> (Vec<u32>, Result
 #[test]
 fn a_sequence_that_cannot_grow_goes_on_with_what_it_has() {
     for (name, kv, drafts) in [("qwen3", Kv::F32, true), ("gemma4_kv", Kv::Packed, false)] {
-        let (mut session, golden) = start(name, &exact(), RunOptions { kv_page: 8, prefill_chunk: 16, ..with_kv(kv) });
+        let (mut session, golden) = start(
+            name,
+            &exact(),
+            RunOptions {
+                kv_page: 8,
+                prefill_chunk: 16,
+                ..with_kv(kv)
+            },
+        );
         let ids = golden.ids("input_ids");
         if drafts {
             block_on(session.prepare_speculation()).expect("drafts");
         }
-        let expected = greedy(&mut Session::new(session.model()).expect("a session"), &ids, 32);
+        let expected = greedy(
+            &mut Session::new(session.model()).expect("a session"),
+            &ids,
+            32,
+        );
         block_on(session.prefill(&ids, 0)).expect("prefill");
         let all = |session: &Session| (session.bytes(), session.gpu.resource_counts().bytes);
         let before = all(&session);
@@ -49,20 +72,34 @@ fn a_sequence_that_cannot_grow_goes_on_with_what_it_has() {
         for room in [0, session.state_bytes(8)] {
             session.gpu.simulate_memory_limit(Some(room));
             let long: Vec<u32> = ids.iter().copied().cycle().take(200).collect();
-            refused(block_on(session.prefill_reusing_prefix(&long, &|| Ok(()))), name);
-            assert_eq!(block_on(session.gpu.check()).err().map(|e| e.to_string()), None, "{name}: told once");
+            refused(
+                block_on(session.prefill_reusing_prefix(&long, &|| Ok(()))),
+                name,
+            );
+            assert_eq!(
+                block_on(session.gpu.check()).err().map(|e| e.to_string()),
+                None,
+                "{name}: told once"
+            );
             assert_eq!(session.tokens(), &ids[..], "{name}");
             assert_eq!(all(&session), before, "{name}: something stays");
             // The prompt has its places, and the answer a few.
             block_on(session.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("places are there");
             let (tokens, end) = decode(&mut session, &ids, false);
             refused(end, name);
-            assert!(!tokens.is_empty() && expected.starts_with(&tokens), "{name}: {tokens:?}");
+            assert!(
+                !tokens.is_empty() && expected.starts_with(&tokens),
+                "{name}: {tokens:?}"
+            );
             let run = [&ids[..], &expected].concat();
-            assert!(session.tokens().len() >= ids.len() && run.starts_with(session.tokens()), "{name}");
+            assert!(
+                session.tokens().len() >= ids.len() && run.starts_with(session.tokens()),
+                "{name}"
+            );
             assert_eq!(all(&session).0, before.0, "{name}: something stays");
             if drafts {
-                block_on(session.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("places are there");
+                block_on(session.prefill_reusing_prefix(&ids, &|| Ok(())))
+                    .expect("places are there");
                 let (tokens, end) = decode(&mut session, &ids, true);
                 refused(end, name);
                 assert!(expected.starts_with(&tokens), "{name}, drafted: {tokens:?}");
@@ -71,6 +108,10 @@ fn a_sequence_that_cannot_grow_goes_on_with_what_it_has() {
             block_on(session.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("places are there");
         }
         assert_eq!(all(&session), before, "{name}: something stays");
-        assert_eq!(go_on(&mut session, 32), expected, "{name}: there is room again");
+        assert_eq!(
+            go_on(&mut session, 32),
+            expected,
+            "{name}: there is room again"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Families that keep a state of one size: however the rows come the state is the same, and a new sequence starts from nothing.
+//! Families that keep a state of one size: however the rows come the state is the same, and a new
+//! sequence starts from nothing.
 
 use super::{exact, start, stepwise, with_kv};
 use jerboa::exec::{ModelFiles, RunOptions, Session};
@@ -23,11 +24,17 @@ fn a_state_is_carried_over_chunks_and_left_behind_by_a_new_sequence() {
         "falcon_h1",
         "falcon_h1_norm",
     ] {
-        let options = RunOptions { prefill_chunk: 37, ..with_kv(Kv::F32) };
+        let options = RunOptions {
+            prefill_chunk: 37,
+            ..with_kv(Kv::F32)
+        };
         let (mut model, golden) = start(name, &exact(), options);
-        let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
+        let ids = golden.ids("input_ids");
+        let expected = golden.floats("logits");
+
         let cols = expected.len() / ids.len();
-        // Some tokens in one go, then one after another, then many again; and the same from the start.
+        // Some tokens in one go, then one after another, then many again; and the same from the
+        // start.
         for _ in 0..2 {
             block_on(model.prefill(&ids[..11], 0)).expect("prefill");
             for (pos, id) in ids.iter().enumerate().take(14).skip(11) {
@@ -44,10 +51,22 @@ fn a_state_is_carried_over_chunks_and_left_behind_by_a_new_sequence() {
 
 #[test]
 fn fusions_change_nothing() {
-    for name in ["lfm2_bias", "qwen3_5", "gemma4", "granite_hybrid_moe", "nemotron_h_latent", "falcon_h1"] {
-        let options = RunOptions { fusions: Fusions::NONE, ..with_kv(Kv::F32) };
+    for name in [
+        "lfm2_bias",
+        "qwen3_5",
+        "gemma4",
+        "granite_hybrid_moe",
+        "nemotron_h_latent",
+        "falcon_h1",
+    ] {
+        let options = RunOptions {
+            fusions: Fusions::NONE,
+            ..with_kv(Kv::F32)
+        };
         let (mut model, golden) = start(name, &exact(), options);
-        let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
+        let ids = golden.ids("input_ids");
+        let expected = golden.floats("logits");
+
         let error = relative_l2(&stepwise(&mut model, &ids), &expected);
         assert!(error < 3e-4, "{name}: {error:e}");
     }
@@ -62,7 +81,9 @@ fn experts_without_gates_may_be_stacked_as_mlx_has_them() {
     std::fs::copy(model.join("config.json"), folder.join("config.json")).expect("config.json");
     let bytes = std::fs::read(model.join("model.safetensors")).expect("model.safetensors");
     let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
-    let (mut plain, mut stacks) = (Vec::new(), BTreeMap::<String, (Vec<usize>, Vec<u8>)>::new());
+    let mut plain = Vec::new();
+    let mut stacks = BTreeMap::<String, (Vec<usize>, Vec<u8>)>::new();
+
     // Experts by number, each behind the one before.
     let mut names = file.names();
     names.sort();
@@ -72,18 +93,35 @@ fn experts_without_gates_may_be_stacked_as_mlx_has_them() {
             plain.push((name.to_owned(), tensor));
             continue;
         };
-        let part = if rest.contains("up_proj") { "fc1" } else { "fc2" };
-        let stack = stacks.entry(format!("{path}.switch_mlp.{part}.weight")).or_default();
-        stack.0 = [&[stack.0.first().map_or(1, |count| count + 1)], tensor.shape()].concat();
+        let part = if rest.contains("up_proj") {
+            "fc1"
+        } else {
+            "fc2"
+        };
+        let stack = stacks
+            .entry(format!("{path}.switch_mlp.{part}.weight"))
+            .or_default();
+        stack.0 = [
+            &[stack.0.first().map_or(1, |count| count + 1)],
+            tensor.shape(),
+        ]
+        .concat();
         stack.1.extend(tensor.data());
     }
     assert_eq!(stacks.len(), 4);
     let dtype = plain[0].1.dtype();
-    let stacked = stacks
-        .iter()
-        .map(|(name, (shape, data))| (name.clone(), TensorView::new(dtype, shape.clone(), data).expect("a stack")));
+    let stacked = stacks.iter().map(|(name, (shape, data))| {
+        (
+            name.clone(),
+            TensorView::new(dtype, shape.clone(), data).expect("a stack"),
+        )
+    });
     let all: Vec<_> = plain.into_iter().chain(stacked).collect();
-    std::fs::write(folder.join("model.safetensors"), serialize(all, None).expect("a file")).expect("a file");
+    std::fs::write(
+        folder.join("model.safetensors"),
+        serialize(all, None).expect("a file"),
+    )
+    .expect("a file");
     let mut session = load(open(&exact()), &folder, with_kv(Kv::F32)).expect("a model");
     let reference = Golden::read(&model.join("golden.safetensors"));
     let found = block_on(session.all_rows(&reference.ids("input_ids"), false)).expect("logits");
@@ -112,12 +150,19 @@ fn gguf_files_give_the_reference_logits() {
         ("falcon_h1", "falcon_h1"),
         // Experts' matrices in MXFP4 blocks, their biases, sinks: make_gpt_oss_gguf.py.
         ("gpt_oss", "gpt_oss_mxfp4"),
-        // Ternary weights in I2_S, TQ1_0 and TQ2_0, with a golden of their own: make_bitnet_gguf.py.
+        // Ternary weights in I2_S, TQ1_0 and TQ2_0, with a golden of their own:
+        // make_bitnet_gguf.py.
         ("bitnet", ""),
     ] {
-        let at = if model.is_empty() { format!("quant/gguf_{name}") } else { format!("models/{model}") };
+        let at = if model.is_empty() {
+            format!("quant/gguf_{name}")
+        } else {
+            format!("models/{model}")
+        };
         let reference = Golden::read(&golden(&at).join("golden.safetensors"));
-        let (ids, expected) = (reference.ids("input_ids"), reference.floats("logits"));
+        let ids = reference.ids("input_ids");
+        let expected = reference.floats("logits");
+
         let loaded = block_on(async {
             let source = files_of(&golden(&format!("quant/gguf_{name}"))).await?;
             let files = ModelFiles::open(&source, Some("model.gguf")).await?;
@@ -126,8 +171,13 @@ fn gguf_files_give_the_reference_logits() {
         let mut model = loaded.unwrap_or_else(|e| panic!("{name}: {e}"));
         let found = block_on(model.all_rows(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
         let error = relative_l2(&found, &expected);
-        // Where a GPU sums in another order than the reference, what is rounded to 8 bits is a whole step off now and then.
-        let limit = if name == "bitnet" && !model.gpu.caps().software { 1e-2 } else { 3e-4 };
+        // Where a GPU sums in another order than the reference, what is rounded to 8 bits is a
+        // whole step off now and then.
+        let limit = if name == "bitnet" && !model.gpu.caps().software {
+            1e-2
+        } else {
+            3e-4
+        };
         assert!(error < limit, "{name}: {error:e}");
     }
 }

@@ -16,18 +16,24 @@ fn files(folder: &Path) -> Result<ModelFiles> {
     block_on(async { ModelFiles::open(&source(folder).await?, None).await })
 }
 
-/// The checks of a model of a folder against the files of another: the names of those that fail, with why.
+/// The checks of a model of a folder against the files of another: the names of those that fail,
+/// with why.
 fn faults(model: &Rc<Model>, folder: &Path) -> Vec<(&'static str, String)> {
     let files = files(folder).expect("files");
     let from = block_on(source(folder)).expect("a source");
     let checks = block_on(verify_model(model, &from, &files, 1 << 20)).expect("a device");
     assert!(checks.len() > 1);
-    checks.into_iter().filter(|c| !c.ok).map(|c| (c.name, c.fault)).collect()
+    checks
+        .into_iter()
+        .filter(|c| !c.ok)
+        .map(|c| (c.name, c.fault))
+        .collect()
 }
 
 /// A copy of a golden model whose file has other bytes behind its header.
 fn changed(name: &str, change: impl Fn(&mut [u8])) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("jerboa-integrity-{}-{name}", std::process::id()));
+    let folder =
+        std::env::temp_dir().join(format!("jerboa-integrity-{}-{name}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let from = golden(&format!("models/{name}"));
     std::fs::copy(from.join("config.json"), folder.join("config.json")).expect("config.json");
@@ -41,13 +47,16 @@ fn changed(name: &str, change: impl Fn(&mut [u8])) -> PathBuf {
 #[test]
 fn weights_of_zeros_are_no_answer() {
     let folder = changed("qwen3", |bytes| bytes.fill(0));
-    let mut model = load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("a model");
+    let mut model =
+        load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("a model");
     block_on(model.prefill(&[1, 2, 3], 0)).expect("prefill");
     let refused = |result: Result<Vec<f32>>| matches!(result, Err(Error::NotFinite { .. }));
     assert!(refused(block_on(model.logits())));
     assert!(refused(block_on(model.all_rows(&[1, 2, 3], false))));
     std::fs::remove_dir_all(&folder).expect("removed");
-    let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| greedy(&mut model, &[1, 2, 3], 4)));
+    let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        greedy(&mut model, &[1, 2, 3], 4)
+    }));
     assert!(asked.is_err(), "tokens came of zeros");
 }
 
@@ -55,7 +64,8 @@ fn weights_of_zeros_are_no_answer() {
 fn weights_that_are_not_the_files_are_found() {
     for name in ["qwen3", "bitnet_packed"] {
         let folder = golden(&format!("models/{name}"));
-        let model = load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("a model");
+        let model =
+            load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("a model");
         assert_eq!(faults(model.model(), &folder), [], "{name}");
         // One bit in the last tensor.
         let other = changed(name, |bytes| bytes[bytes.len() - 5] ^= 0x10);
@@ -72,29 +82,50 @@ fn weights_that_are_not_the_files_are_found() {
 fn a_damaged_buffer_and_a_product_that_did_not_run_are_found() {
     let folder = golden("quant/qwen3_gptq");
     let model = load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("a model");
-    let damaged = model.model().weight_buffers("model.layers.1.mlp.down_proj.weight");
+    let damaged = model
+        .model()
+        .weight_buffers("model.layers.1.mlp.down_proj.weight");
     assert_eq!(damaged.len(), 2, "codes and scales");
     let size = damaged[0].size();
     model.gpu.write(damaged[0], size / 2 / 4 * 4, &[0x5a; 4]);
     let found = faults(model.model(), &folder);
-    assert!(found[0].0 == "weights equal files" && found[0].1.contains("layers.1.mlp.down_proj"), "{found:?}");
+    assert!(
+        found[0].0 == "weights equal files" && found[0].1.contains("layers.1.mlp.down_proj"),
+        "{found:?}"
+    );
 
-    let device = DeviceOptions { omit: Some("check/product"), ..DeviceOptions::default() };
+    let device = DeviceOptions {
+        omit: Some("check/product"),
+        ..DeviceOptions::default()
+    };
     for name in ["quant/qwen3_gptq", "models/qwen3", "models/bitnet_packed"] {
         let folder = golden(name);
         let model = load(open(&device), &folder, with_kv(Kv::F32)).expect("a model");
         let found = faults(model.model(), &folder);
-        assert!(matches!(&found[..], [("matmul equals CPU", _)]), "{name}: {found:?}");
+        assert!(
+            matches!(&found[..], [("matmul equals CPU", _)]),
+            "{name}: {found:?}"
+        );
     }
 }
 
 #[test]
 fn dispatches_that_do_not_run_are_found() {
     let folder = golden("models/qwen3");
-    for omit in ["decode/logits", "decode/model.layers.1.mlp_residual", "prefill/model.layers.0.self_attn.attention"] {
-        let device = DeviceOptions { omit: Some(omit), ..DeviceOptions::default() };
+    for omit in [
+        "decode/logits",
+        "decode/model.layers.1.mlp_residual",
+        "prefill/model.layers.0.self_attn.attention",
+    ] {
+        let device = DeviceOptions {
+            omit: Some(omit),
+            ..DeviceOptions::default()
+        };
         let model = load(open(&device), &folder, with_kv(Kv::F32)).expect("a model");
         let found = faults(model.model(), &folder);
-        assert!(matches!(&found[..], [("prefill equals decode", _)]), "without {omit}: {found:?}");
+        assert!(
+            matches!(&found[..], [("prefill equals decode", _)]),
+            "without {omit}: {found:?}"
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! What families keep of a sequence: windows that have come round many times, keys that layers share, states of one size, in
-//! each element type and over thousands of tokens; and experts in one tensor for all, as published files have them.
+//! What families keep of a sequence: windows that have come round many times, keys that layers
+//! share, states of one size, in each element type and over thousands of tokens; and experts in one
+//! tensor for all, as published files have them.
 
 use super::{exact, halves, start, stepwise, with_kv};
 use jerboa::exec::{RunOptions, Session};
@@ -16,7 +17,8 @@ fn logits(session: &Session) -> Vec<f32> {
     block_on(session.logits()).expect("logits")
 }
 
-/// Families with windows in some layers or in all, states of one size, latent attention; short steps make rings small.
+/// Families with windows in some layers or in all, states of one size, latent attention; short
+/// steps make rings small.
 const FAMILIES: [&str; 15] = [
     "gemma2",
     "gemma3",
@@ -38,8 +40,19 @@ const FAMILIES: [&str; 15] = [
 #[test]
 fn chunks_turns_and_going_back_give_the_reference() {
     for name in FAMILIES {
-        let (mut session, golden) = start(name, &exact(), RunOptions { prefill_chunk: 8, ..with_kv(Kv::F32) });
-        let (ids, expected, answer) = (golden.ids("input_ids"), golden.floats("logits"), golden.ids("greedy"));
+        let (mut session, golden) = start(
+            name,
+            &exact(),
+            RunOptions {
+                prefill_chunk: 8,
+                ..with_kv(Kv::F32)
+            },
+        );
+        let (ids, expected, answer) = (
+            golden.ids("input_ids"),
+            golden.floats("logits"),
+            golden.ids("greedy"),
+        );
         let last = &expected[expected.len() - expected.len() / ids.len()..];
         let same = |session: &Session, what: &str| {
             let error = relative_l2(&logits(session), last);
@@ -62,14 +75,38 @@ fn chunks_turns_and_going_back_give_the_reference() {
     }
 }
 
-/// Windows of 8 among full layers over 200 tokens, and keys that later layers share: rings of 16 as caches of all positions.
+/// Windows of 8 among full layers over 200 tokens, and keys that later layers share: rings of 16 as
+/// caches of all positions.
 #[test]
 fn windows_that_come_round_forget_nothing_they_need() {
     for name in ["gemma3", "gemma3n", "gemma4", "gpt_oss"] {
-        let (mut ring, golden) = start(name, &exact(), RunOptions { prefill_chunk: 8, ..with_kv(Kv::F32) });
-        let (mut full, _) = start(name, &exact(), RunOptions { prefill_chunk: 512, ..with_kv(Kv::F32) });
-        assert!(ring.states.iter().any(|s| s.ring) && full.states.iter().all(|s| !s.ring), "{name}");
-        let ids: Vec<u32> = golden.ids("input_ids").iter().copied().cycle().take(200).collect();
+        let (mut ring, golden) = start(
+            name,
+            &exact(),
+            RunOptions {
+                prefill_chunk: 8,
+                ..with_kv(Kv::F32)
+            },
+        );
+        let (mut full, _) = start(
+            name,
+            &exact(),
+            RunOptions {
+                prefill_chunk: 512,
+                ..with_kv(Kv::F32)
+            },
+        );
+        assert!(
+            ring.states.iter().any(|s| s.ring) && full.states.iter().all(|s| !s.ring),
+            "{name}"
+        );
+        let ids: Vec<u32> = golden
+            .ids("input_ids")
+            .iter()
+            .copied()
+            .cycle()
+            .take(200)
+            .collect();
         block_on(ring.prefill(&ids, 0)).expect("prefill");
         block_on(full.prefill(&ids, 0)).expect("prefill");
         let error = relative_l2(&logits(&ring), &logits(&full));
@@ -88,13 +125,25 @@ fn ids(count: usize) -> Vec<u32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// A cache of all positions, windows without and with sinks, states of a convolution, a delta rule and Mamba-2.
+/// A cache of all positions, windows without and with sinks, states of a convolution, a delta rule
+/// and Mamba-2.
 #[test]
 fn halves_hold_after_two_thousand_tokens() {
-    for name in ["qwen3", "gemma3", "gpt_oss", "lfm2", "qwen3_5", "granite_hybrid", "falcon_h1_norm"] {
+    for name in [
+        "qwen3",
+        "gemma3",
+        "gpt_oss",
+        "lfm2",
+        "qwen3_5",
+        "granite_hybrid",
+        "falcon_h1_norm",
+    ] {
         let long = ids(2008);
         let end = |device: &DeviceOptions, kv: Kv| {
-            let options = RunOptions { max_context: Some(2304), ..with_kv(kv) };
+            let options = RunOptions {
+                max_context: Some(2304),
+                ..with_kv(kv)
+            };
             let (mut session, _) = start(name, device, options);
             block_on(session.prefill(&long[..2000], 0)).expect("prefill");
             let mut all = logits(&session);
@@ -115,31 +164,53 @@ fn halves_hold_after_two_thousand_tokens() {
             let error = relative_l2(&found, &expected);
             assert!(error < 1.5e-2, "{name} {kv:?}: {error:e}");
             let error = relative_l2(&found, &reference);
-            assert!(error < 1.5e-2, "{name} {kv:?}, beside transformers: {error:e}");
+            assert!(
+                error < 1.5e-2,
+                "{name} {kv:?}, beside transformers: {error:e}"
+            );
         }
     }
 }
 
-/// How likely 2,000 tokens are, each after all before it, with a cache of 8 bits beside one of halves. The weights are random: what
-/// trained ones make of 8 bits, in 512 positions, is shown in tests/task/families.rs.
+/// How likely 2,000 tokens are, each after all before it, with a cache of 8 bits beside one of
+/// halves. The weights are random: what trained ones make of 8 bits, in 512 positions, is shown in
+/// tests/task/families.rs.
 #[test]
 fn eight_bits_hold_after_two_thousand_tokens() {
     for name in ["qwen3", "gpt_oss"] {
         let long = ids(2001);
         let rows = |kv: Kv| {
-            let (mut session, _) = start(name, &exact(), RunOptions { max_context: Some(2304), ..with_kv(kv) });
+            let (mut session, _) = start(
+                name,
+                &exact(),
+                RunOptions {
+                    max_context: Some(2304),
+                    ..with_kv(kv)
+                },
+            );
             block_on(session.all_rows(&long[..2000], false)).expect("logits")
         };
         let perplexity = |rows: &[f32]| {
-            let (cols, mut total) = (rows.len() / 2000, 0.0);
+            let cols = rows.len() / 2000;
+            let mut total = 0.0;
+
             for (row, next) in rows.chunks_exact(cols).zip(&long[1..]) {
-                total += row.iter().map(|v| f64::from(v - row[*next as usize]).exp()).sum::<f64>().ln();
+                total += row
+                    .iter()
+                    .map(|v| f64::from(v - row[*next as usize]).exp())
+                    .sum::<f64>()
+                    .ln();
             }
             (total / 2000.0).exp()
         };
         let [halves, eight] = [rows(Kv::Packed), rows(Kv::Int8)];
-        let (one, other) = (perplexity(&halves), perplexity(&eight));
-        assert!((other / one - 1.0).abs() < 0.005, "{name}: {one} becomes {other}");
+        let one = perplexity(&halves);
+        let other = perplexity(&eight);
+
+        assert!(
+            (other / one - 1.0).abs() < 0.005,
+            "{name}: {one} becomes {other}"
+        );
         let last = halves.len() - halves.len() / 20;
         let error = relative_l2(&eight[last..], &halves[last..]);
         println!("{name}: {one} becomes {other}, the last 100 rows {error:e}");
@@ -150,10 +221,24 @@ fn eight_bits_hold_after_two_thousand_tokens() {
 /// A cache of 8 bits in every kind of family: in windows, shared, and beside states of one size.
 #[test]
 fn a_cache_of_8_bits_serves_every_family() {
-    for name in ["llama_bias", "gemma3", "gemma4", "gpt_oss", "lfm2", "qwen3_5", "deepseek_v3", "granite_hybrid"] {
+    for name in [
+        "llama_bias",
+        "gemma3",
+        "gemma4",
+        "gpt_oss",
+        "lfm2",
+        "qwen3_5",
+        "deepseek_v3",
+        "granite_hybrid",
+    ] {
         let (mut session, golden) = start(name, &exact(), with_kv(Kv::Int8));
-        let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
-        for found in [block_on(session.all_rows(&ids, false)).expect("logits"), stepwise(&mut session, &ids)] {
+        let ids = golden.ids("input_ids");
+        let expected = golden.floats("logits");
+
+        for found in [
+            block_on(session.all_rows(&ids, false)).expect("logits"),
+            stepwise(&mut session, &ids),
+        ] {
             let error = relative_l2(&found, &expected);
             assert!(error < 6e-2, "{name}: {error:e}");
         }
@@ -163,33 +248,55 @@ fn a_cache_of_8_bits_serves_every_family() {
 /// Experts of a layer of models/qwen3_5_moe.
 const EXPERTS: usize = 4;
 
-/// The checkpoint of a folder with the tensors of a layer's experts stacked in one for gate and up and one for down.
+/// The checkpoint of a folder with the tensors of a layer's experts stacked in one for gate and up
+/// and one for down.
 fn stacked(name: &str) -> PathBuf {
-    let (from, to) = (golden(&format!("models/{name}")), Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
+    let from = golden(&format!("models/{name}"));
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+
     std::fs::create_dir_all(&to).expect("a folder");
     std::fs::copy(from.join("config.json"), to.join("config.json")).expect("a copy");
     let bytes = std::fs::read(from.join("model.safetensors")).expect("a checkpoint");
     let file = SafeTensors::deserialize(&bytes).expect("safetensors");
     let mut all: BTreeMap<String, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
-    // Expert by expert, the gate before up: the order of names but for the numbers, of which there are fewer than ten.
+    // Expert by expert, the gate before up: the order of names but for the numbers, of which there
+    // are fewer than ten.
     let mut names = file.names();
     names.sort_by_key(|n| n.replace("gate_proj", "a").replace("up_proj", "b"));
     for name in names {
         let tensor = file.tensor(name).expect("a tensor");
         let Some((path, rest)) = name.split_once(".experts.") else {
-            all.insert(name.into(), (tensor.shape().to_vec(), tensor.data().to_vec()));
+            all.insert(
+                name.into(),
+                (tensor.shape().to_vec(), tensor.data().to_vec()),
+            );
             continue;
         };
-        let part = if rest.contains("down") { "down_proj" } else { "gate_up_proj" };
+        let part = if rest.contains("down") {
+            "down_proj"
+        } else {
+            "gate_up_proj"
+        };
         let (shape, data) = all.entry(format!("{path}.experts.{part}")).or_default();
         data.extend(tensor.data());
-        let (cols, count) = (tensor.shape()[1], EXPERTS);
+        let cols = tensor.shape()[1];
+        let count = EXPERTS;
+
         *shape = vec![count, data.len() / 2 / cols / count, cols];
     }
-    let view = |(name, (shape, data)): (&String, &(Vec<usize>, Vec<u8>))| {
-        (name.clone(), TensorView::new(Dtype::BF16, shape.clone(), data.clone().leak()).expect("a tensor"))
-    };
-    let file = safetensors::serialize(all.iter().map(view), None).expect("a file");
+
+    let file = safetensors::serialize(
+        all.iter()
+            .map(|(name, (shape, data)): (&String, &(Vec<usize>, Vec<u8>))| {
+                (
+                    name.clone(),
+                    TensorView::new(Dtype::BF16, shape.clone(), data.clone().leak())
+                        .expect("a tensor"),
+                )
+            }),
+        None,
+    )
+    .expect("a file");
     std::fs::write(to.join("model.safetensors"), file).expect("a checkpoint");
     to
 }

@@ -1,5 +1,6 @@
-//! Devices that are lost at any moment of any stage: each call ends with what it gives on a device that stays, or with `device_lost`, and
-//! a new device gives the same again. `JERBOA_LOSS_RUNS=100` repeats it. Chromium's losses: tests/page/lost.test.mjs.
+//! Devices that are lost at any moment of any stage: each call ends with what it gives on a device
+//! that stays, or with `device_lost`, and a new device gives the same again. `JERBOA_LOSS_RUNS=100`
+//! repeats it. Chromium's losses: tests/page/lost.test.mjs.
 
 use super::with_kv;
 use jerboa::arch::EncoderHead;
@@ -28,11 +29,20 @@ fn bits(values: Vec<f32>) -> Vec<u32> {
 
 fn model(gpu: Gpu) -> Result<jerboa::exec::Session> {
     // Keys and values that grow in the midst of a generation.
-    load(gpu, &golden("models/qwen3"), RunOptions { kv_page: 16, ..with_kv(Kv::F32) })
+    load(
+        gpu,
+        &golden("models/qwen3"),
+        RunOptions {
+            kv_page: 16,
+            ..with_kv(Kv::F32)
+        },
+    )
 }
 
 const STAGES: [Stage; 6] = [
-    ("load", |gpu| Box::new(move || model(gpu).map(|session| vec![session.model().vocab() as u32]))),
+    ("load", |gpu| {
+        Box::new(move || model(gpu).map(|session| vec![session.model().vocab() as u32]))
+    }),
     ("prefill", |gpu| {
         let mut session = model(gpu).expect("a model");
         Box::new(move || {
@@ -48,7 +58,8 @@ const STAGES: [Stage; 6] = [
         block_on(session.prefill(&PROMPT, 0)).expect("prefill");
         Box::new(move || {
             block_on(async {
-                let mut decode = DecodeLoop::start(&mut session, DecodeParams::greedy(PROMPT.len(), 60))?;
+                let mut decode =
+                    DecodeLoop::start(&mut session, DecodeParams::greedy(PROMPT.len(), 60))?;
                 let mut tokens = Vec::new();
                 loop {
                     let next = decode.next(&mut session).await?;
@@ -61,23 +72,45 @@ const STAGES: [Stage; 6] = [
         })
     }),
     ("embed", |gpu| {
-        let encoder =
-            load_encoder(gpu, &golden("models/bert"), &EncoderHead::Hidden, RunOptions::default()).expect("a model");
-        let text = EncoderInput { ids: vec![5; 12], types: Vec::new(), skip: 0 };
+        let encoder = load_encoder(
+            gpu,
+            &golden("models/bert"),
+            &EncoderHead::Hidden,
+            RunOptions::default(),
+        )
+        .expect("a model");
+        let text = EncoderInput {
+            ids: vec![5; 12],
+            types: Vec::new(),
+            skip: 0,
+        };
         Box::new(move || block_on(async { encoder.submit(&[&text])?.wait().await }).map(bits))
     }),
     ("encode", |gpu| {
         let folder = golden("vision/models/smolvlm");
-        let json = |name: &str| serde_json::from_slice(&std::fs::read(folder.join(name)).expect(name)).expect("JSON");
-        let processor = ImageProcessor::from_config(&json("preprocessor_config.json")).expect("a processor");
+        let json = |name: &str| {
+            serde_json::from_slice(&std::fs::read(folder.join(name)).expect(name)).expect("JSON")
+        };
+        let processor =
+            ImageProcessor::from_config(&json("preprocessor_config.json")).expect("a processor");
         let mut eye = block_on(async {
             let from = source(&folder).await?;
             let files = ModelFiles::safetensors(&from, json("config.json")).await?;
             VisionEncoder::load(&gpu, &from, files, RunOptions::default()).await
         })
         .expect("a tower");
-        let tiles = processor.tiles(&RgbImage::new(30, 20, vec![99; 1800]).expect("a picture")).expect("tiles");
-        Box::new(move || block_on(async { eye.encode(&gpu, &tiles, 1, &processor).await?.read(&gpu).await }).map(bits))
+        let tiles = processor
+            .tiles(&RgbImage::new(30, 20, vec![99; 1800]).expect("a picture"))
+            .expect("tiles");
+        Box::new(move || {
+            block_on(async {
+                eye.encode(&gpu, &tiles, 1, &processor)
+                    .await?
+                    .read(&gpu)
+                    .await
+            })
+            .map(bits)
+        })
     }),
     ("compile", |gpu| {
         Box::new(move || {
@@ -93,7 +126,10 @@ const STAGES: [Stage; 6] = [
 ];
 
 fn device() -> Gpu {
-    jerboa_tests::open_alone(&DeviceOptions { f16: false, ..DeviceOptions::default() })
+    jerboa_tests::open_alone(&DeviceOptions {
+        f16: false,
+        ..DeviceOptions::default()
+    })
 }
 
 /// Ends the process when nobody calls what it gives in time: a test that hangs says nothing.
@@ -114,7 +150,10 @@ fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
 
 #[test]
 fn every_call_ends_right_or_with_a_code() {
-    let runs = std::env::var("JERBOA_LOSS_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
+    let runs = std::env::var("JERBOA_LOSS_RUNS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(2);
     for (name, prepare) in STAGES {
         let work = prepare(device());
         let begun = Instant::now();
@@ -139,7 +178,10 @@ fn every_call_ends_right_or_with_a_code() {
             };
             match watched(name, work) {
                 Ok(found) => {
-                    assert!(found == expected && run > 0, "{name}, lost after {after:?}: something else came out");
+                    assert!(
+                        found == expected && run > 0,
+                        "{name}, lost after {after:?}: something else came out"
+                    );
                 }
                 Err(Error::DeviceLost { .. }) => losses += 1,
                 Err(other) => panic!("{name}, lost after {after:?}: {} {other}", other.code()),

@@ -1,4 +1,5 @@
-//! Dense families against transformers: logits in prefill, in chunks and token by token, greedy ids, every KV mode.
+//! Dense families against transformers: logits in prefill, in chunks and token by token, greedy
+//! ids, every KV mode.
 
 mod gpt_oss;
 mod growth;
@@ -27,7 +28,8 @@ use pollster::block_on;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// A test for each model of tests/golden/models, with the relative L2 distance that its stored precision allows.
+/// A test for each model of tests/golden/models, with the relative L2 distance that its stored
+/// precision allows.
 macro_rules! equal_the_reference {
     ($($limit:literal: $($name:ident,)*;)*) => {
         mod equals_the_reference {
@@ -63,13 +65,19 @@ fn halves() -> Kv {
 }
 
 fn exact() -> DeviceOptions {
-    DeviceOptions { f16: false, ..DeviceOptions::default() }
+    DeviceOptions {
+        f16: false,
+        ..DeviceOptions::default()
+    }
 }
 
 fn with_kv(kv: Kv) -> RunOptions {
     RunOptions {
         max_context: Some(256),
-        overrides: PrecisionOptions { kv_type: Some(kv), ..PrecisionOptions::default() },
+        overrides: PrecisionOptions {
+            kv_type: Some(kv),
+            ..PrecisionOptions::default()
+        },
         ..RunOptions::default()
     }
 }
@@ -92,8 +100,8 @@ fn stepwise(model: &mut Session, ids: &[u32]) -> Vec<f32> {
     all
 }
 
-/// Writes how far a model is from its reference to tests/golden/models/errors.json, for the README's table, where
-/// `JERBOA_WRITE_ERRORS` is set.
+/// Writes how far a model is from its reference to tests/golden/models/errors.json, for the
+/// README's table, where `JERBOA_WRITE_ERRORS` is set.
 fn record(name: &str, error: f64) {
     static ONE: Mutex<()> = Mutex::new(());
     if std::env::var_os("JERBOA_WRITE_ERRORS").is_none() {
@@ -103,8 +111,15 @@ fn record(name: &str, error: f64) {
     let path = golden("models/errors.json");
     let all = std::fs::read_to_string(&path).unwrap_or_else(|_| "{}".into());
     let mut all: BTreeMap<String, f64> = serde_json::from_str(&all).expect("errors.json");
-    all.insert(name.into(), format!("{error:.0e}").parse().expect("a number"));
-    std::fs::write(&path, serde_json::to_string_pretty(&all).expect("JSON") + "\n").expect("errors.json");
+    all.insert(
+        name.into(),
+        format!("{error:.0e}").parse().expect("a number"),
+    );
+    std::fs::write(
+        &path,
+        serde_json::to_string_pretty(&all).expect("JSON") + "\n",
+    )
+    .expect("errors.json");
 }
 
 /// Logits of all rows in one go, of the last one, of each token by itself, and greedy ids, in f32.
@@ -130,47 +145,126 @@ fn equals_the_reference(name: &str, limit: f64) {
 
 #[test]
 fn chunks_kv_modes_and_features_do_not_change_the_answer() {
-    let dense = ["llama_bias", "mistral", "smollm3", "qwen2", "qwen3", "gemma3", "gpt2", "olmo3"];
-    let sparse = ["qwen3_moe", "deepseek_v3", "olmoe", "ernie4_5_moe", "glm4_moe_lite", "gemma4_moe"];
+    let dense = [
+        "llama_bias",
+        "mistral",
+        "smollm3",
+        "qwen2",
+        "qwen3",
+        "gemma3",
+        "gpt2",
+        "olmo3",
+    ];
+    let sparse = [
+        "qwen3_moe",
+        "deepseek_v3",
+        "olmoe",
+        "ernie4_5_moe",
+        "glm4_moe_lite",
+        "gemma4_moe",
+    ];
     let hybrids = ["granite_moe_shared", "nemotron_h_moe", "falcon_h1"];
     for name in dense.into_iter().chain(sparse).chain(hybrids) {
         for (kv, device, options, limit) in [
-            (Kv::F32, exact(), RunOptions { prefill_chunk: 7, ..RunOptions::default() }, 2e-4),
-            (Kv::F32, DeviceOptions { subgroups: false, ..exact() }, RunOptions::default(), 2e-4),
+            (
+                Kv::F32,
+                exact(),
+                RunOptions {
+                    prefill_chunk: 7,
+                    ..RunOptions::default()
+                },
+                2e-4,
+            ),
+            (
+                Kv::F32,
+                DeviceOptions {
+                    subgroups: false,
+                    ..exact()
+                },
+                RunOptions::default(),
+                2e-4,
+            ),
             (Kv::Packed, exact(), RunOptions::default(), 1e-2),
-            (halves(), DeviceOptions::default(), RunOptions { prefill_chunk: 16, ..RunOptions::default() }, 1e-2),
-            (Kv::F32, exact(), RunOptions { fusions: Fusions::NONE, ..RunOptions::default() }, 2e-4),
+            (
+                halves(),
+                DeviceOptions::default(),
+                RunOptions {
+                    prefill_chunk: 16,
+                    ..RunOptions::default()
+                },
+                1e-2,
+            ),
+            (
+                Kv::F32,
+                exact(),
+                RunOptions {
+                    fusions: Fusions::NONE,
+                    ..RunOptions::default()
+                },
+                2e-4,
+            ),
         ] {
             let options = RunOptions {
-                overrides: PrecisionOptions { kv_type: Some(kv), ..PrecisionOptions::default() },
+                overrides: PrecisionOptions {
+                    kv_type: Some(kv),
+                    ..PrecisionOptions::default()
+                },
                 ..options
             };
             let (mut model, golden) = start(name, &device, options);
             let ids = golden.ids("input_ids");
             let expected = golden.floats("logits");
-            let error = relative_l2(&block_on(model.all_rows(&ids, false)).expect("logits"), &expected);
+            let error = relative_l2(
+                &block_on(model.all_rows(&ids, false)).expect("logits"),
+                &expected,
+            );
             assert!(error < limit, "{name} {kv:?}: {error:e}");
             let error = relative_l2(&stepwise(&mut model, &ids), &expected);
             assert!(error < limit, "{name} {kv:?}: token by token {error:e}");
-            assert_eq!(greedy(&mut model, &ids, 32), golden.ids("greedy"), "{name} {kv:?}");
+            assert_eq!(
+                greedy(&mut model, &ids, 32),
+                golden.ids("greedy"),
+                "{name} {kv:?}"
+            );
         }
     }
 }
 
 #[test]
 fn norms_and_rounding_apart_and_in_products_give_the_same() {
-    let options = RunOptions { fusions: Fusions::NONE, ..with_kv(Kv::F32) };
+    let options = RunOptions {
+        fusions: Fusions::NONE,
+        ..with_kv(Kv::F32)
+    };
     let (mut model, golden) = start("bitnet_packed", &exact(), options);
     let ids = golden.ids("input_ids");
-    let error = relative_l2(&block_on(model.all_rows(&ids, false)).expect("logits"), &golden.floats("logits"));
+    let error = relative_l2(
+        &block_on(model.all_rows(&ids, false)).expect("logits"),
+        &golden.floats("logits"),
+    );
     assert!(error < 1e-2, "{error:e}");
     let (model, _) = start("bitnet_packed", &exact(), with_kv(Kv::F32));
-    let (apart, layers) = (model.dispatches(), 2);
+    let apart = model.dispatches();
+    let layers = 2;
+
     // Its matrices are too small for blocks, unless a number of them is forced.
     for value in [0, 1].into_iter().filter(|_| !least()) {
-        let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name: "DOT", value });
-        let device = DeviceOptions { variant_override: force, ..exact() };
-        let model = variants::check(&format!("DOT = {value}"), "bitnet_packed", &device, with_kv(Kv::F32), 1e-2);
+        let force = Some(VariantOverride {
+            kernel: Kernel::GemvBlocks,
+            name: "DOT",
+            value,
+        });
+        let device = DeviceOptions {
+            variant_override: force,
+            ..exact()
+        };
+        let model = variants::check(
+            &format!("DOT = {value}"),
+            "bitnet_packed",
+            &device,
+            with_kv(Kv::F32),
+            1e-2,
+        );
         assert_eq!(apart - model.dispatches(), 4 * layers, "DOT = {value}");
     }
 }
@@ -178,9 +272,15 @@ fn norms_and_rounding_apart_and_in_products_give_the_same() {
 #[test]
 fn short_prompts_and_the_rest_of_long_ones_have_a_step_of_their_own() {
     for name in ["llama_bias", "qwen3", "quant/qwen3_gptq"] {
-        let options = RunOptions { short_prefill: Some(true), prefill_chunk: 40, ..with_kv(Kv::F32) };
+        let options = RunOptions {
+            short_prefill: Some(true),
+            prefill_chunk: 40,
+            ..with_kv(Kv::F32)
+        };
         let (mut model, golden) = start(name, &exact(), options);
-        let (ids, before) = (golden.ids("input_ids"), model.bytes().activations);
+        let ids = golden.ids("input_ids");
+        let before = model.bytes().activations;
+
         let expected = golden.floats("logits");
         model.prepare_short().expect("a plan");
         for rows in [2, 16, 32].into_iter().filter(|rows| *rows <= ids.len()) {
@@ -189,7 +289,10 @@ fn short_prompts_and_the_rest_of_long_ones_have_a_step_of_their_own() {
             let error = relative_l2(&last, &expected[(rows - 1) * last.len()..rows * last.len()]);
             assert!(error < 2e-4, "{name}, {rows} rows: {error:e}");
         }
-        assert!(model.bytes().activations > before, "{name}: there is no such step");
+        assert!(
+            model.bytes().activations > before,
+            "{name}: there is no such step"
+        );
         // 40 tokens, then 21.
         let long: Vec<u32> = ids.iter().copied().cycle().take(61).collect();
         block_on(model.prefill(&long, 0)).expect("prefill");
@@ -202,17 +305,27 @@ fn short_prompts_and_the_rest_of_long_ones_have_a_step_of_their_own() {
         let before = model.bytes().activations;
         model.prepare_short().expect("no plan");
         block_on(model.prefill(&ids, 0)).expect("prefill");
-        assert_eq!(model.bytes().activations > before, !model.gpu.caps().software, "{name}");
+        assert_eq!(
+            model.bytes().activations > before,
+            !model.gpu.caps().software,
+            "{name}"
+        );
     }
 }
 
 #[test]
 fn stories260k_continues_as_the_reference_for_200_tokens() {
     let folder = golden("../../www/public/models/stories260K");
-    let mut model = load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("stories260K");
+    let mut model =
+        load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("stories260K");
     let text = std::fs::read_to_string(golden("stories260K/golden.json")).expect("golden.json");
     let json: serde_json::Value = serde_json::from_str(&text).expect("json");
-    let all: Vec<u32> = json["ids"].as_array().expect("ids").iter().map(|v| v.as_u64().expect("id") as u32).collect();
+    let all: Vec<u32> = json["ids"]
+        .as_array()
+        .expect("ids")
+        .iter()
+        .map(|v| v.as_u64().expect("id") as u32)
+        .collect();
     let prompt = all.len() - 200;
     assert_eq!(greedy(&mut model, &all[..prompt], 200), all[prompt..]);
 }

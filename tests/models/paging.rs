@@ -1,8 +1,10 @@
-//! Mixtures whose experts are not all on the device, and tables whose rows come as tokens need them: the logits and ids of a model
-//! that is there as a whole.
+//! Mixtures whose experts are not all on the device, and tables whose rows come as tokens need
+//! them: the logits and ids of a model that is there as a whole.
 
 use super::{exact, start, with_kv};
-use jerboa::exec::{ExpertBudget, HEADROOM_BYTES, PagingStats, Precision, PrecisionOptions, RunOptions, Session};
+use jerboa::exec::{
+    ExpertBudget, HEADROOM_BYTES, PagingStats, Precision, PrecisionOptions, RunOptions, Session,
+};
 use jerboa::gpu::Backend;
 use jerboa::ir::WeightKind;
 use jerboa::kernels::attention::Kv;
@@ -11,7 +13,15 @@ use jerboa_tests::relative_l2;
 use pollster::block_on;
 
 fn load(name: &str, experts: Option<ExpertBudget>, chunk: usize) -> (Session, Golden) {
-    start(name, &exact(), RunOptions { experts, prefill_chunk: chunk, ..with_kv(Kv::F32) })
+    start(
+        name,
+        &exact(),
+        RunOptions {
+            experts,
+            prefill_chunk: chunk,
+            ..with_kv(Kv::F32)
+        },
+    )
 }
 
 fn paging(session: &Session) -> PagingStats {
@@ -22,21 +32,44 @@ fn logits(session: &Session) -> Vec<f32> {
     block_on(session.logits()).expect("logits")
 }
 
-/// Two experts of each layer, or as many as a token picks: a prompt's picks come in parts, each token's in turns.
+/// Two experts of each layer, or as many as a token picks: a prompt's picks come in parts, each
+/// token's in turns.
 #[test]
 fn two_experts_on_the_device_give_the_logits_of_all() {
-    let latest = ["ernie4_5_moe", "gemma4_moe", "granite_moe_shared", "nemotron_h_moe"];
-    for name in ["mixtral", "qwen3_moe", "gpt_oss", "gpt_oss_mxfp4", "deepseek_v3"].into_iter().chain(latest) {
+    let latest = [
+        "ernie4_5_moe",
+        "gemma4_moe",
+        "granite_moe_shared",
+        "nemotron_h_moe",
+    ];
+    for name in [
+        "mixtral",
+        "qwen3_moe",
+        "gpt_oss",
+        "gpt_oss_mxfp4",
+        "deepseek_v3",
+    ]
+    .into_iter()
+    .chain(latest)
+    {
         let (mut model, golden) = load(name, Some(ExpertBudget::PerLayer(2)), 512);
-        let (ids, expected) = (golden.ids("input_ids"), golden.floats("logits"));
+        let ids = golden.ids("input_ids");
+        let expected = golden.floats("logits");
+
         let found = block_on(model.all_rows(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
         let error = relative_l2(&found, &expected);
         assert!(error < 2e-4, "{name}: {error:e}");
         let before = paging(&model);
-        assert!(before.asked > 0 && before.hits < before.asked && before.bytes > 0, "{name}: {before:?}");
+        assert!(
+            before.asked > 0 && before.hits < before.asked && before.bytes > 0,
+            "{name}: {before:?}"
+        );
         assert_eq!(greedy(&mut model, &ids, 32), golden.ids("greedy"), "{name}");
         let after = paging(&model);
-        assert!(after.ahead_used <= after.ahead && after.hits <= after.asked, "{name}: {after:?}");
+        assert!(
+            after.ahead_used <= after.ahead && after.hits <= after.asked,
+            "{name}: {after:?}"
+        );
     }
 }
 
@@ -45,17 +78,25 @@ fn two_experts_on_the_device_give_the_logits_of_all() {
 fn experts_take_what_memory_they_are_given() {
     let (whole, golden) = load("mixtral", None, 512);
     assert!(whole.paging().is_none());
-    let (all, experts) = (whole.bytes().weights, |session: &Session| {
-        let stacks = session.weights.values().filter(|w| matches!(w.kind, WeightKind::Experts { .. }));
+    let all = whole.bytes().weights;
+    let experts = |session: &Session| {
+        let stacks = session
+            .weights
+            .values()
+            .filter(|w| matches!(w.kind, WeightKind::Experts { .. }));
         stacks.map(|w| w.bytes()).sum::<u64>()
-    });
+    };
+
     let every = experts(&whole);
     let (mut half, _) = load("mixtral", Some(ExpertBudget::MaxBytes(every / 2)), 512);
     assert_eq!(experts(&half) * 2, every);
     assert_eq!(half.bytes().weights, all - every / 2);
     assert_eq!(half.parameters(), whole.parameters());
     assert_eq!(half.bytes_per_token(0), whole.bytes_per_token(0));
-    assert!(half.dispatches() > whole.dispatches(), "guesses of the next layer's picks");
+    assert!(
+        half.dispatches() > whole.dispatches(),
+        "guesses of the next layer's picks"
+    );
     // Sessions side by side, gone back, forked: places are the model's, whoever asks.
     let ids = golden.ids("input_ids");
     let expected = golden.ids("greedy");
@@ -72,11 +113,27 @@ fn experts_take_what_memory_they_are_given() {
 
 #[test]
 fn memory_that_is_short_pages_experts_by_itself() {
-    let overrides = PrecisionOptions { precision: Precision::F32, ..with_kv(Kv::F32).overrides };
-    let run =
-        |memory| start("mixtral", &exact(), RunOptions { memory, overrides, prefill_chunk: 64, ..with_kv(Kv::F32) });
+    let overrides = PrecisionOptions {
+        precision: Precision::F32,
+        ..with_kv(Kv::F32).overrides
+    };
+    let run = |memory| {
+        start(
+            "mixtral",
+            &exact(),
+            RunOptions {
+                memory,
+                overrides,
+                prefill_chunk: 64,
+                ..with_kv(Kv::F32)
+            },
+        )
+    };
     let (whole, golden) = run(None);
-    let stacks = whole.weights.values().filter(|w| matches!(w.kind, WeightKind::Experts { .. }));
+    let stacks = whole
+        .weights
+        .values()
+        .filter(|w| matches!(w.kind, WeightKind::Experts { .. }));
     // Room for two of the four experts, and not for three.
     let weights = whole.bytes().weights - stacks.map(|w| w.bytes()).sum::<u64>() / 3;
     let (mut model, _) = run(Some(weights + whole.state_bytes(256) + HEADROOM_BYTES));
@@ -85,7 +142,10 @@ fn memory_that_is_short_pages_experts_by_itself() {
         "{:?}",
         model.notes
     );
-    assert_eq!(greedy(&mut model, &golden.ids("input_ids"), 32), golden.ids("greedy"));
+    assert_eq!(
+        greedy(&mut model, &golden.ids("input_ids"), 32),
+        golden.ids("greedy")
+    );
 }
 
 /// Gemma's embeddings of each layer: rows come from the file, for prompts and for each token.
@@ -93,19 +153,34 @@ fn memory_that_is_short_pages_experts_by_itself() {
 fn rows_of_tables_come_as_tokens_need_them() {
     for name in ["gemma3n", "gemma4"] {
         let run = |table_rows, chunk| {
-            start(name, &exact(), RunOptions { page_embeddings: table_rows, prefill_chunk: chunk, ..with_kv(Kv::F32) })
+            start(
+                name,
+                &exact(),
+                RunOptions {
+                    page_embeddings: table_rows,
+                    prefill_chunk: chunk,
+                    ..with_kv(Kv::F32)
+                },
+            )
         };
         let (mut whole, golden) = run(Some(false), 8);
         let ids = golden.ids("input_ids");
         block_on(whole.prefill(&ids, 0)).expect("prefill");
         let expected = logits(&whole);
         let (mut model, _) = run(Some(true), 8);
-        assert!(model.bytes().weights < whole.bytes().weights && model.is_paged(), "{name}");
+        assert!(
+            model.bytes().weights < whole.bytes().weights && model.is_paged(),
+            "{name}"
+        );
         block_on(model.prefill(&ids, 0)).expect("prefill");
         assert_eq!(logits(&model), expected, "{name}");
         assert_eq!(greedy(&mut model, &ids, 32), golden.ids("greedy"), "{name}");
         let all = model.gpu.resource_counts().bytes;
         block_on(model.step(ids[0], 0)).expect("a step");
-        assert_eq!(model.gpu.resource_counts().bytes, all, "{name}: nothing stays of what a row was made with");
+        assert_eq!(
+            model.gpu.resource_counts().bytes,
+            all,
+            "{name}: nothing stays of what a row was made with"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What quantizing on load made is kept: the next load reads it instead of the files, and gives the same.
+//! What quantizing on load made is kept: the next load reads it instead of the files, and gives the
+//! same.
 
 use super::greedy;
 use jerboa::exec::{ModelFiles, Precision, PrecisionOptions, RunOptions, Session};
@@ -12,11 +13,21 @@ use std::path::{Path, PathBuf};
 fn load(folder: &Path, cache: &Path, precision: Precision) -> Session {
     block_on(async {
         let model = ModelRef::parse(&folder.to_string_lossy())?;
-        let hub = HubOptions { cache_dir: Some(cache.into()), ..HubOptions::default() };
+        let hub = HubOptions {
+            cache_dir: Some(cache.into()),
+            ..HubOptions::default()
+        };
         let source = Source::open(&model, &hub, AbortFlag::new(), Progress::silent()).await?;
         let files = ModelFiles::open(&source, None).await?;
-        let overrides = PrecisionOptions { precision, ..PrecisionOptions::default() };
-        let options = RunOptions { max_context: Some(64), overrides, ..RunOptions::default() };
+        let overrides = PrecisionOptions {
+            precision,
+            ..PrecisionOptions::default()
+        };
+        let options = RunOptions {
+            max_context: Some(64),
+            overrides,
+            ..RunOptions::default()
+        };
         Session::load_files(open(&DeviceOptions::default()), &source, files, options).await
     })
     .expect("the model")
@@ -24,10 +35,17 @@ fn load(folder: &Path, cache: &Path, precision: Precision) -> Session {
 
 /// The entries of what was made.
 fn made(cache: &Path) -> Vec<PathBuf> {
-    let sources = std::fs::read_dir(cache).map(|list| list.flatten().map(|e| e.path().join("~made")).collect());
+    let sources = std::fs::read_dir(cache)
+        .map(|list| list.flatten().map(|e| e.path().join("~made")).collect());
     let folders: Vec<PathBuf> = sources.unwrap_or_default();
-    let lists = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok());
-    let mut entries: Vec<PathBuf> = lists.flatten().flatten().map(|entry| entry.path()).collect();
+    let lists = folders
+        .iter()
+        .filter_map(|folder| std::fs::read_dir(folder).ok());
+    let mut entries: Vec<PathBuf> = lists
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
     entries.sort();
     entries
 }
@@ -35,7 +53,9 @@ fn made(cache: &Path) -> Vec<PathBuf> {
 #[test]
 fn the_second_load_reads_what_the_first_quantized() {
     let root = std::env::temp_dir().join(format!("jerboa-quantized-{}", std::process::id()));
-    let (folder, cache) = (root.join("model"), root.join("cache"));
+    let folder = root.join("model");
+    let cache = root.join("cache");
+
     std::fs::create_dir_all(&folder).expect("a folder");
     for file in ["config.json", "model.safetensors"] {
         std::fs::copy(golden("models/qwen3").join(file), folder.join(file)).expect(file);
@@ -49,14 +69,25 @@ fn the_second_load_reads_what_the_first_quantized() {
     let first = answer(Precision::Q4);
     assert!(made(&cache).len() > 3, "nothing is kept");
     let second = answer(Precision::Q4);
-    assert!((&second.0, &second.1) == (&first.0, &first.1), "another answer");
-    assert!(second.2 * 3 < first.2, "{} bytes, after {}", second.2, first.2);
+    assert!(
+        (&second.0, &second.1) == (&first.0, &first.1),
+        "another answer"
+    );
+    assert!(
+        second.2 * 3 < first.2,
+        "{} bytes, after {}",
+        second.2,
+        first.2
+    );
 
     // A piece that is gone is made again, with all that belongs to it, and kept again.
     let pieces = made(&cache);
     std::fs::remove_file(&pieces[0]).expect("a piece");
     let third = answer(Precision::Q4);
-    assert!((&third.0, &third.1) == (&first.0, &first.1), "another answer");
+    assert!(
+        (&third.0, &third.1) == (&first.0, &first.1),
+        "another answer"
+    );
     assert!(third.2 > second.2 && third.2 < first.2, "{} bytes", third.2);
     assert_eq!(made(&cache), pieces);
 

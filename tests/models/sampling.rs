@@ -1,4 +1,5 @@
-//! A whole generation with the draw on the GPU against the same with the CPU's sampler, which log-probabilities force.
+//! A whole generation with the draw on the GPU against the same with the CPU's sampler, which
+//! log-probabilities force.
 
 use jerboa::exec::RunOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
@@ -10,10 +11,19 @@ use serde_json::{Value, json};
 
 fn loaded(context: usize) -> ChatModel {
     let folder = golden("../../www/public/models/stories260K");
-    let options = RunOptions { max_context: Some(context), ..RunOptions::default() };
+    let options = RunOptions {
+        max_context: Some(context),
+        ..RunOptions::default()
+    };
     block_on(async {
         let model = ModelRef::parse(&folder.to_string_lossy())?;
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+        let source = Source::open(
+            &model,
+            &HubOptions::default(),
+            AbortFlag::new(),
+            Progress::silent(),
+        )
+        .await?;
         ChatModel::load(open(&super::exact()), &source, "stories", options).await
     })
     .expect("model")
@@ -25,7 +35,9 @@ fn ids(model: &mut ChatModel, request: &Value, logprobs: bool) -> Vec<u32> {
     request["prompt"] = json!("Once upon a time, there was a little girl");
     let request = GenerateRequest::from_json(&request.to_string()).expect("request");
     let mut heard = Vec::new();
-    let outcome = block_on(model.generate(&request, &AbortFlag::default(), |event| heard.extend(event.ids.clone())));
+    let outcome = block_on(model.generate(&request, &AbortFlag::default(), |event| {
+        heard.extend(event.ids.clone());
+    }));
     let outcome = outcome.expect("generate");
     assert_eq!(outcome.ids, heard);
     outcome.ids

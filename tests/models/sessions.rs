@@ -1,5 +1,5 @@
-//! Sessions on one model: in turns, forked, gone back, kept and restored, disposed; with full caches that grow by small pages, and
-//! with windows that have come round many times.
+//! Sessions on one model: in turns, forked, gone back, kept and restored, disposed; with full
+//! caches that grow by small pages, and with windows that have come round many times.
 
 use super::{exact, start, with_kv};
 use jerboa::exec::{DecodeLoop, DecodeParams, PromptLookup, RunOptions, Session};
@@ -9,9 +9,9 @@ use jerboa_tests::golden::{go_on, greedy};
 use jerboa_tests::relative_l2;
 use pollster::block_on;
 
-/// A model with full caches, two whose windows of 8 positions keep 16 (in Gemma 3 beside a full cache), those whose layers keep
-/// a state of one size (a convolution, a delta rule, Mamba-2), and one whose last layers read what others keep, within a window
-/// and in full.
+/// A model with full caches, two whose windows of 8 positions keep 16 (in Gemma 3 beside a full
+/// cache), those whose layers keep a state of one size (a convolution, a delta rule, Mamba-2), and
+/// one whose last layers read what others keep, within a window and in full.
 const FAMILIES: [(&str, usize); 7] = [
     ("qwen3", 512),
     ("mistral", 8),
@@ -23,7 +23,15 @@ const FAMILIES: [(&str, usize); 7] = [
 ];
 
 fn load(name: &str, chunk: usize) -> (Session, Vec<u32>, Vec<u32>) {
-    let (session, golden) = start(name, &exact(), RunOptions { prefill_chunk: chunk, kv_page: 16, ..with_kv(Kv::F32) });
+    let (session, golden) = start(
+        name,
+        &exact(),
+        RunOptions {
+            prefill_chunk: chunk,
+            kv_page: 16,
+            ..with_kv(Kv::F32)
+        },
+    );
     (session, golden.ids("input_ids"), golden.ids("greedy"))
 }
 
@@ -48,11 +56,17 @@ fn two_sessions_in_turns_give_what_each_gives_alone() {
         block_on(two.prefill(&other, 0)).expect("prefill");
         let pick = |session: &Session| {
             let row = logits(session);
-            (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).expect("a token") as u32
+            (0..row.len())
+                .max_by(|a, b| row[*a].total_cmp(&row[*b]))
+                .expect("a token") as u32
         };
-        let (mut first, mut second) = (Vec::new(), Vec::new());
+        let mut first = Vec::new();
+        let mut second = Vec::new();
+
         for step in 0..32 {
-            let (a, b) = (pick(&one), pick(&two));
+            let a = pick(&one);
+            let b = pick(&two);
+
             first.push(a);
             second.push(b);
             if step < 31 {
@@ -64,9 +78,13 @@ fn two_sessions_in_turns_give_what_each_gives_alone() {
         // Both at once, batches in flight beside each other.
         block_on(one.prefill(&ids, 0)).expect("prefill");
         block_on(two.prefill(&other, 0)).expect("prefill");
-        let mut a = DecodeLoop::start(&mut one, DecodeParams::greedy(ids.len(), 32)).expect("start");
-        let mut b = DecodeLoop::start(&mut two, DecodeParams::greedy(other.len(), 32)).expect("start");
-        let (mut first, mut second) = (Vec::new(), Vec::new());
+        let mut a =
+            DecodeLoop::start(&mut one, DecodeParams::greedy(ids.len(), 32)).expect("start");
+        let mut b =
+            DecodeLoop::start(&mut two, DecodeParams::greedy(other.len(), 32)).expect("start");
+        let mut first = Vec::new();
+        let mut second = Vec::new();
+
         while first.len() < 32 || second.len() < 32 {
             first.extend(block_on(a.next(&mut one)).expect("decode"));
             second.extend(block_on(b.next(&mut two)).expect("decode"));
@@ -83,14 +101,21 @@ fn a_sequence_goes_back_and_runs_again_as_if_nothing_had_been() {
         let after_prompt = logits(&session);
         session.checkpoint().expect("a checkpoint");
         assert_eq!(go_on(&mut session, 32), expected, "{name}");
-        assert_eq!(session.tokens().len(), ids.len() + 31, "{name}: the last token is picked and not run");
+        assert_eq!(
+            session.tokens().len(),
+            ids.len() + 31,
+            "{name}: the last token is picked and not run"
+        );
         // A few tokens back, more than a ring holds, to the prompt, and to its middle.
         let all = [&ids[..], &expected[..31]].concat();
         for to in [all.len() - 3, all.len() - 20, ids.len(), ids.len() / 2, 1] {
             block_on(session.prefill_reusing_prefix(&all, &|| Ok(()))).expect("resume");
             let end = logits(&session);
             let held = session.trim(to).expect("trim");
-            assert!(held <= to && session.tokens() == &all[..held], "{name}: {held} of {to}");
+            assert!(
+                held <= to && session.tokens() == &all[..held],
+                "{name}: {held} of {to}"
+            );
             if name == "qwen3" {
                 assert_eq!(held, to, "full caches go back anywhere");
             }
@@ -99,21 +124,33 @@ fn a_sequence_goes_back_and_runs_again_as_if_nothing_had_been() {
         }
         // Regenerated: the prompt's logits are there or made again.
         let held = block_on(session.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("resume");
-        assert!(held + 1 >= ids.len() || chunk < 512, "{name}: {held} tokens held");
+        assert!(
+            held + 1 >= ids.len() || chunk < 512,
+            "{name}: {held} tokens held"
+        );
         alike(&logits(&session), &after_prompt, name);
         assert_eq!(go_on(&mut session, 32), expected, "{name}, regenerated");
         // Given up in the midst of a batch: what is under way has run, and does no harm.
         block_on(session.prefill(&ids, 0)).expect("prefill");
-        let mut decode = DecodeLoop::start(&mut session, DecodeParams::greedy(ids.len(), 32)).expect("start");
+        let mut decode =
+            DecodeLoop::start(&mut session, DecodeParams::greedy(ids.len(), 32)).expect("start");
         block_on(decode.next(&mut session)).expect("decode");
         block_on(decode.finish(&mut session)).expect("finish");
-        assert!(session.tokens().len() >= ids.len() && all.starts_with(session.tokens()), "{name}");
+        assert!(
+            session.tokens().len() >= ids.len() && all.starts_with(session.tokens()),
+            "{name}"
+        );
         // Without a word of its end, as a future that is dropped leaves it.
         let end = session.tokens().len();
-        let mut dropped = DecodeLoop::start(&mut session, DecodeParams::greedy(end, 32)).expect("start");
+        let mut dropped =
+            DecodeLoop::start(&mut session, DecodeParams::greedy(end, 32)).expect("start");
         block_on(dropped.next(&mut session)).expect("decode");
         drop(dropped);
-        assert_eq!(greedy(&mut session, &ids, 32), expected, "{name}, after an abort");
+        assert_eq!(
+            greedy(&mut session, &ids, 32),
+            expected,
+            "{name}, after an abort"
+        );
     }
 }
 
@@ -140,10 +177,17 @@ fn forks_and_snapshots_go_their_own_ways_and_leave_nothing() {
         let (bytes, alive) = (session.bytes(), session.gpu.resource_counts().bytes);
         for _ in 0..if chunk < 512 { 200 } else { 3 } {
             let fork = session.fork().expect("a fork");
-            assert!(session.bytes().kv == 2 * bytes.kv && session.gpu.resource_counts().bytes > alive, "{name}");
+            assert!(
+                session.bytes().kv == 2 * bytes.kv && session.gpu.resource_counts().bytes > alive,
+                "{name}"
+            );
             drop(fork);
         }
-        assert_eq!((session.bytes(), session.gpu.resource_counts().bytes), (bytes, alive), "{name}");
+        assert_eq!(
+            (session.bytes(), session.gpu.resource_counts().bytes),
+            (bytes, alive),
+            "{name}"
+        );
     }
 }
 
@@ -164,12 +208,18 @@ fn what_drafts_need_goes_with_the_session() {
             let mut session = Session::new(&model).expect("a session");
             let begun = all(&session);
             block_on(session.prepare_speculation()).expect("drafts");
-            let took =
-                (session.bytes().activations - begun.0.activations, session.gpu.resource_counts().bytes - begun.1);
+            let took = (
+                session.bytes().activations - begun.0.activations,
+                session.gpu.resource_counts().bytes - begun.1,
+            );
             assert!(took.0 > 0 && took.0 == took.1, "{name}: {took:?}");
             assert_eq!(with_drafts(&mut session, &ids, 32), expected, "{name}");
             drop(session);
-            assert_eq!((model.bytes(), model.gpu.resource_counts().bytes), before, "{name}");
+            assert_eq!(
+                (model.bytes(), model.gpu.resource_counts().bytes),
+                before,
+                "{name}"
+            );
         }
     }
 }
@@ -192,10 +242,17 @@ fn logits_of_all_rows_take_memory_by_need_and_compile_once() {
             let (first, made) = rows(&ids[..3], None);
             let room = (long.len() * cols) as u64;
             let (second, again) = rows(&ids[..3], Some(room));
-            assert_eq!(second.expect("room for three rows"), first.expect("rows"), "{name}");
+            assert_eq!(
+                second.expect("room for three rows"),
+                first.expect("rows"),
+                "{name}"
+            );
             assert_eq!(again.pipelines, made.pipelines, "{name}: compiled twice");
             assert_eq!(again.bytes, made.bytes, "{name}: something stays");
-            let refused = rows(&long, Some(room)).0.map(|_| "fits").map_err(|error| error.code());
+            let refused = rows(&long, Some(room))
+                .0
+                .map(|_| "fits")
+                .map_err(|error| error.code());
             assert_eq!(refused, Err("out_of_memory"), "{name}");
         }
     }
@@ -205,36 +262,77 @@ fn logits_of_all_rows_take_memory_by_need_and_compile_once() {
 fn a_window_keeps_no_more_than_itself_and_a_step() {
     let (mut session, ids, _) = load("mistral", 8);
     let kept: u64 = session.states.iter().map(|s| s.bytes()).sum();
-    assert_eq!(kept * 16, session.states.iter().map(|s| s.bytes() / s.positions as u64 * 256).sum::<u64>());
+    assert_eq!(
+        kept * 16,
+        session
+            .states
+            .iter()
+            .map(|s| s.bytes() / s.positions as u64 * 256)
+            .sum::<u64>()
+    );
     // Round and round: the same logits as with a cache of all positions.
     let long: Vec<u32> = ids.iter().copied().cycle().take(200).collect();
     let (mut full, _, _) = load("mistral", 512);
     block_on(session.prefill(&long, 0)).expect("prefill");
     block_on(full.prefill(&long, 0)).expect("prefill");
-    alike(&logits(&session), &logits(&full), "200 tokens in steps of 8");
+    alike(
+        &logits(&session),
+        &logits(&full),
+        "200 tokens in steps of 8",
+    );
     assert_eq!(go_on(&mut session, 40), go_on(&mut full, 40));
 }
 
-/// Growth within a prompt's chunks, within batches of steps, with drafts, and by a snapshot: the ids of a cache that is whole from
-/// the beginning, in memory that follows the tokens.
+/// Growth within a prompt's chunks, within batches of steps, with drafts, and by a snapshot: the
+/// ids of a cache that is whole from the beginning, in memory that follows the tokens.
 #[test]
 fn keys_and_values_take_memory_as_the_sequence_grows() {
-    for (name, kv) in [("qwen3", Kv::F32), ("gemma3", Kv::Int8), ("gemma4_kv", Kv::Packed), ("lfm2", Kv::F32)] {
-        let run = |page: usize| start(name, &exact(), RunOptions { kv_page: page, prefill_chunk: 16, ..with_kv(kv) });
+    for (name, kv) in [
+        ("qwen3", Kv::F32),
+        ("gemma3", Kv::Int8),
+        ("gemma4_kv", Kv::Packed),
+        ("lfm2", Kv::F32),
+    ] {
+        let run = |page: usize| {
+            start(
+                name,
+                &exact(),
+                RunOptions {
+                    kv_page: page,
+                    prefill_chunk: 16,
+                    ..with_kv(kv)
+                },
+            )
+        };
         let (mut whole, golden) = run(0);
-        let ids: Vec<u32> = golden.ids("input_ids").into_iter().cycle().take(70).collect();
+        let ids: Vec<u32> = golden
+            .ids("input_ids")
+            .into_iter()
+            .cycle()
+            .take(70)
+            .collect();
         let most = whole.state_bytes(256);
         assert_eq!(whole.bytes().kv, most, "{name}");
         let expected = greedy(&mut whole, &ids, 150);
         let after = logits(&whole);
         let (mut session, _) = run(8);
         let kv = |session: &Session| session.bytes().kv;
-        assert_eq!(kv(&session), session.state_bytes(8), "{name}: one page to begin with");
+        assert_eq!(
+            kv(&session),
+            session.state_bytes(8),
+            "{name}: one page to begin with"
+        );
         assert_eq!(greedy(&mut session, &ids[..10], 1).len(), 1);
-        let (first, early) = (kv(&session), session.snapshot().expect("a snapshot"));
+        let first = kv(&session);
+        let early = session.snapshot().expect("a snapshot");
+
         assert_eq!(first, session.state_bytes(16), "{name}");
         block_on(session.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("resume");
-        assert_eq!(kv(&session), session.state_bytes(72), "{name}: whole pages for the prompt");
+        assert_eq!(
+            kv(&session),
+            session.state_bytes(72),
+            "{name}: whole pages for the prompt"
+        );
         assert_eq!(go_on(&mut session, 150), expected, "{name}");
         alike(&logits(&session), &after, name);
         // 70 tokens and 149 of the answer; half as much more as there was, at the most the context.
@@ -250,10 +348,18 @@ fn keys_and_values_take_memory_as_the_sequence_grows() {
         // Drafts write ahead of what holds.
         let mut drafted = Session::new(session.model()).expect("a session");
         if !session.is_recurrent() {
-            assert_eq!(with_drafts(&mut drafted, &ids, 60), expected[..60], "{name}, drafted");
+            assert_eq!(
+                with_drafts(&mut drafted, &ids, 60),
+                expected[..60],
+                "{name}, drafted"
+            );
         }
         drop((drafted, other));
-        assert_eq!(kv(&session), session.state_bytes(256), "{name}: what others took is given back");
+        assert_eq!(
+            kv(&session),
+            session.state_bytes(256),
+            "{name}: what others took is given back"
+        );
     }
 }
 
@@ -261,8 +367,17 @@ fn with_drafts(session: &mut Session, ids: &[u32], count: usize) -> Vec<u32> {
     let tokens = block_on(async {
         session.prepare_speculation().await?;
         session.prefill(ids, 0).await?;
-        let lookup = Some(PromptLookup { context: ids, draft_always: true });
-        let mut decode = DecodeLoop::start(session, DecodeParams { lookup, ..DecodeParams::greedy(ids.len(), count) })?;
+        let lookup = Some(PromptLookup {
+            context: ids,
+            draft_always: true,
+        });
+        let mut decode = DecodeLoop::start(
+            session,
+            DecodeParams {
+                lookup,
+                ..DecodeParams::greedy(ids.len(), count)
+            },
+        )?;
         let mut tokens = Vec::new();
         loop {
             let next = decode.next(session).await?;

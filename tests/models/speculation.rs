@@ -1,4 +1,5 @@
-//! Drafted tokens change nothing but the number of steps: the same ids with and without, for every cache and feature.
+//! Drafted tokens change nothing but the number of steps: the same ids with and without, for every
+//! cache and feature.
 
 use super::{exact, greedy, halves, start, with_kv};
 use jerboa::exec::{DecodeLoop, DecodeParams, PromptLookup, RunOptions, Session};
@@ -8,7 +9,8 @@ use jerboa_tests::golden::{Golden, golden, load};
 use jerboa_tests::open;
 use pollster::block_on;
 
-/// A window, norms of heads, biases, rotations that depend on the length, layers without one, quantised weights.
+/// A window, norms of heads, biases, rotations that depend on the length, layers without one,
+/// quantised weights.
 const MODELS: [&str; 8] = [
     "models/mistral",
     "models/qwen3",
@@ -35,12 +37,25 @@ impl Found {
     }
 }
 
-fn decode(model: &mut Session, context: &[u32], stops: &[u32], budget: usize, always: bool) -> Found {
+fn decode(
+    model: &mut Session,
+    context: &[u32],
+    stops: &[u32],
+    budget: usize,
+    always: bool,
+) -> Found {
     block_on(async {
         model.prepare_speculation().await.expect("speculation");
         model.prefill(context, 0).await.expect("prefill");
-        let lookup = Some(PromptLookup { context, draft_always: always });
-        let start = DecodeParams { stops, lookup, ..DecodeParams::greedy(context.len(), budget) };
+        let lookup = Some(PromptLookup {
+            context,
+            draft_always: always,
+        });
+        let start = DecodeParams {
+            stops,
+            lookup,
+            ..DecodeParams::greedy(context.len(), budget)
+        };
         let mut decode = DecodeLoop::start(model, start).expect("start");
         let mut tokens = Vec::new();
         loop {
@@ -52,13 +67,22 @@ fn decode(model: &mut Session, context: &[u32], stops: &[u32], budget: usize, al
         }
         let (drafted, accepted) = decode.draft_counts();
         decode.finish(model).await.expect("finish");
-        Found { tokens, drafted, accepted }
+        Found {
+            tokens,
+            drafted,
+            accepted,
+        }
     })
 }
 
 /// Prompts with and without repetition.
 fn prompts(ids: &[u32]) -> Vec<Vec<u32>> {
-    vec![ids.to_vec(), [ids, ids, &ids[..3]].concat(), ids[..1].repeat(20), ids[..1].to_vec()]
+    vec![
+        ids.to_vec(),
+        [ids, ids, &ids[..3]].concat(),
+        ids[..1].repeat(20),
+        ids[..1].to_vec(),
+    ]
 }
 
 fn stories() -> Session {
@@ -70,7 +94,12 @@ fn stories() -> Session {
 fn story() -> Vec<u32> {
     let text = std::fs::read_to_string(golden("stories260K/golden.json")).expect("golden.json");
     let json: serde_json::Value = serde_json::from_str(&text).expect("json");
-    json["ids"].as_array().expect("ids").iter().map(|v| v.as_u64().expect("id") as u32).collect()
+    json["ids"]
+        .as_array()
+        .expect("ids")
+        .iter()
+        .map(|v| v.as_u64().expect("id") as u32)
+        .collect()
 }
 
 #[test]
@@ -78,11 +107,29 @@ fn the_same_tokens_with_and_without_for_each_cache_and_feature() {
     let full = DeviceOptions::default();
     let cases = [
         (exact(), Kv::F32),
-        (DeviceOptions { subgroups: false, ..exact() }, Kv::F32),
+        (
+            DeviceOptions {
+                subgroups: false,
+                ..exact()
+            },
+            Kv::F32,
+        ),
         (exact(), Kv::Packed),
         (full.clone(), halves()),
-        (DeviceOptions { subgroups: false, ..full }, halves()),
-        (DeviceOptions { subgroups: false, ..exact() }, Kv::Packed),
+        (
+            DeviceOptions {
+                subgroups: false,
+                ..full
+            },
+            halves(),
+        ),
+        (
+            DeviceOptions {
+                subgroups: false,
+                ..exact()
+            },
+            Kv::Packed,
+        ),
     ];
     let mut accepted = 0;
     for (index, name) in MODELS.iter().enumerate() {
@@ -95,7 +142,10 @@ fn the_same_tokens_with_and_without_for_each_cache_and_feature() {
             for (number, prompt) in prompts(&golden.ids("input_ids")).into_iter().enumerate() {
                 let expected = greedy(&mut model, &prompt, 40);
                 let found = decode(&mut model, &prompt, &[], 40, true);
-                assert_eq!(found.tokens, expected, "{name}, {kv:?}, prompt {number}, {device:?}");
+                assert_eq!(
+                    found.tokens, expected,
+                    "{name}, {kv:?}, prompt {number}, {device:?}"
+                );
                 accepted += found.accepted;
             }
         }
@@ -113,14 +163,24 @@ fn a_repetitive_prompt_takes_fewer_steps_than_tokens() {
     let expected = greedy(&mut model, &prompt, 60);
     let found = decode(&mut model, &prompt, &[], 60, true);
     assert_eq!(found.tokens, expected);
-    assert!(found.accepted > 0 && found.drafted > found.accepted, "{found:?}");
+    assert!(
+        found.accepted > 0 && found.drafted > found.accepted,
+        "{found:?}"
+    );
     let steps = found.steps();
-    println!("{} tokens in {steps} steps: {:.2} steps a token", found.tokens.len() - 1, steps as f64 / 59.0);
+    println!(
+        "{} tokens in {steps} steps: {:.2} steps a token",
+        found.tokens.len() - 1,
+        steps as f64 / 59.0
+    );
     assert!(steps < 45, "{steps} steps for 59 tokens");
     // A text that repeats nothing is the same, too.
     let prompt = &all[..all.len() - 200];
     for always in [true, false] {
-        assert_eq!(decode(&mut model, prompt, &[], 200, always).tokens, reference);
+        assert_eq!(
+            decode(&mut model, prompt, &[], 200, always).tokens,
+            reference
+        );
     }
 }
 
@@ -130,7 +190,10 @@ fn stop_tokens_end_it_wherever_they_stand() {
     let all = story();
     let prompt = [&all[..60], &all[..40]].concat();
     let free = greedy(&mut model, &prompt, 40);
-    assert!(decode(&mut model, &prompt, &[], 40, true).accepted > 0, "no draft would be cut");
+    assert!(
+        decode(&mut model, &prompt, &[], 40, true).accepted > 0,
+        "no draft would be cut"
+    );
     for at in (0..40).step_by(3) {
         let stop = free[at];
         let end = free.iter().position(|t| *t == stop).expect("it is there");
@@ -138,18 +201,29 @@ fn stop_tokens_end_it_wherever_they_stand() {
         assert_eq!(found.tokens, free[..=end], "stop at {end}");
     }
     for budget in 1..20 {
-        assert_eq!(decode(&mut model, &prompt, &[], budget, true).tokens, free[..budget], "budget {budget}");
+        assert_eq!(
+            decode(&mut model, &prompt, &[], budget, true).tokens,
+            free[..budget],
+            "budget {budget}"
+        );
     }
 }
 
 /// The cache's last positions hold what plain steps leave there: nothing is written beyond them.
 #[test]
 fn a_context_is_filled_to_its_end() {
-    for (name, kv) in [("models/mistral", Kv::F32), ("models/qwen3", Kv::Packed), ("quant/qwen3_gptq", Kv::F32)] {
+    for (name, kv) in [
+        ("models/mistral", Kv::F32),
+        ("models/qwen3", Kv::Packed),
+        ("quant/qwen3_gptq", Kv::F32),
+    ] {
         let ids = Golden::read(&golden(name).join("golden.safetensors")).ids("input_ids");
         let prompt = [&ids[..], &ids[..], &ids[..3]].concat();
         for room in [0, 1, 5, 30] {
-            let options = RunOptions { max_context: Some(prompt.len() + room), ..with_kv(kv) };
+            let options = RunOptions {
+                max_context: Some(prompt.len() + room),
+                ..with_kv(kv)
+            };
             let (mut model, _) = start(name, &exact(), options);
             let expected = greedy(&mut model, &prompt, 100);
             assert_eq!(expected.len(), room + 1, "{name}");
@@ -174,18 +248,26 @@ fn a_step_makes_no_object_and_memory_is_counted() {
     let mut model = stories();
     let all = story();
     let prompt = [&all[..150], &all[..40]].concat();
-    let (before, alive) = (model.bytes(), model.gpu.resource_counts().bytes);
+    let before = model.bytes();
+    let alive = model.gpu.resource_counts().bytes;
+
     decode(&mut model, &prompt, &[], 50, true);
     let added = model.bytes().activations - before.activations;
     assert!(added >= model.vocab() as u64 * 8 * 4, "{added} bytes");
     // Beside that only staging buffers came.
     assert!(model.gpu.resource_counts().bytes >= alive + added);
     let made = model.gpu.resource_counts();
-    assert_eq!(block_on(model.drafting_cost(16, 0)).expect("steps").objects_made, 0);
+    assert_eq!(
+        block_on(model.drafting_cost(16, 0))
+            .expect("steps")
+            .objects_made,
+        0
+    );
     for always in [true, false] {
         decode(&mut model, &prompt, &[], 50, always);
         let after = model.gpu.resource_counts();
-        let objects = |c: jerboa::gpu::ResourceCounts| (c.buffers, c.pipelines, c.bind_groups, c.bytes);
+        let objects =
+            |c: jerboa::gpu::ResourceCounts| (c.buffers, c.pipelines, c.bind_groups, c.bytes);
         assert_eq!(objects(after), objects(made));
     }
 }

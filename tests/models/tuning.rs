@@ -1,11 +1,13 @@
-//! The measurement of which kernels are the fastest: what its table changes in a plan, that the answer stays the reference's,
-//! when it is made, and that it is remembered. What it finds on a software adapter says nothing and is not looked at. What is chosen from
-//! takes subgroups: with WebGPU's least there is nothing to choose.
+//! The measurement of which kernels are the fastest: what its table changes in a plan, that the
+//! answer stays the reference's, when it is made, and that it is remembered. What it finds on a
+//! software adapter says nothing and is not looked at. What is chosen from takes subgroups: with
+//! WebGPU's least there is nothing to choose.
 
 use super::variants::{check, takes};
 use super::{exact, greedy, with_kv};
 use jerboa::exec::{
-    ModelFiles, RunOptions, Session, TuneMode, TuningCase, TuningSource, TuningTarget, time_candidates,
+    ModelFiles, RunOptions, Session, TuneMode, TuningCase, TuningSource, TuningTarget,
+    time_candidates,
 };
 use jerboa::format::{WeightLayout, quantize};
 use jerboa::gpu::{Backend, Caps, DeviceOptions, VariantOverride};
@@ -29,10 +31,22 @@ const MODEL: &str = "quant/qwen3_gptq";
 fn load(device: &DeviceOptions, tune: TuneMode, cache: &Path) -> Session {
     block_on(async {
         let model = ModelRef::parse(&golden(MODEL).to_string_lossy())?;
-        let hub = HubOptions { cache_dir: Some(cache.into()), ..HubOptions::default() };
+        let hub = HubOptions {
+            cache_dir: Some(cache.into()),
+            ..HubOptions::default()
+        };
         let source = Source::open(&model, &hub, AbortFlag::new(), Progress::silent()).await?;
         let files = ModelFiles::open(&source, None).await?;
-        Session::load_files(open(device), &source, files, RunOptions { tune, ..with_kv(Kv::F32) }).await
+        Session::load_files(
+            open(device),
+            &source,
+            files,
+            RunOptions {
+                tune,
+                ..with_kv(Kv::F32)
+            },
+        )
+        .await
     })
     .expect("the model")
 }
@@ -67,23 +81,50 @@ fn an_entry_of_the_table_decides_what_a_large_product_runs() {
         let weights = plan_weights(&graph, &|_| layout, u64::MAX).expect("weights");
         let planned = |tuned: Option<TuningTable>| {
             let tuned = tuned.map_or_else(OnceCell::new, OnceCell::from);
-            let (vendor, subgroup_size) = ("amd".into(), (32, 32));
-            let caps = &Caps { vendor, subgroup_size, tuned, ..gpu().caps().clone() };
-            let (rows, weights) = (StepKind::Decode(1), &weights);
-            let options =
-                PlanOptions { rows, caps, weights, kv: Kv::F32, capacity: 64, states: &states, fuse_heads: false };
+            let vendor = "amd".into();
+            let subgroup_size = (32, 32);
+
+            let caps = &Caps {
+                vendor,
+                subgroup_size,
+                tuned,
+                ..gpu().caps().clone()
+            };
+            let rows = StepKind::Decode(1);
+            let weights = &weights;
+
+            let options = PlanOptions {
+                rows,
+                caps,
+                weights,
+                kv: Kv::F32,
+                capacity: 64,
+                states: &states,
+                fuse_heads: false,
+            };
             let plan = lower(&graph, options).expect("a plan");
-            let blocks = plan.launches.iter().filter(|l| l.variant.kernel == Kernel::GemvBlocks);
-            blocks.map(|l| l.variant.constant("DOT")).collect::<BTreeSet<_>>()
+            let blocks = plan
+                .launches
+                .iter()
+                .filter(|l| l.variant.kernel == Kernel::GemvBlocks);
+            blocks
+                .map(|l| l.variant.constant("DOT"))
+                .collect::<BTreeSet<_>>()
         };
         let with = |pick| planned(Some(TuningTable::default().with_gemv(layout, pick)));
         assert_eq!(with(GemvVariant::Rows), BTreeSet::new(), "{layout}");
         assert_eq!(with(GemvVariant::Blocks), BTreeSet::from([0]), "{layout}");
-        assert_eq!(with(GemvVariant::PackedBlocks), BTreeSet::from([1]), "{layout}");
+        assert_eq!(
+            with(GemvVariant::PackedBlocks),
+            BTreeSet::from([1]),
+            "{layout}"
+        );
         // Without an entry of its own, the vendor's devices decide.
         assert_eq!(planned(None), BTreeSet::from([1]), "{layout}");
         assert_eq!(
-            planned(Some(TuningTable::default().with_gemv(WeightLayout::Q6K, GemvVariant::Rows))),
+            planned(Some(
+                TuningTable::default().with_gemv(WeightLayout::Q6K, GemvVariant::Rows)
+            )),
             BTreeSet::from([1]),
             "{layout}"
         );
@@ -96,23 +137,53 @@ fn the_answer_is_the_references_with_each_entry() {
         return;
     }
     let model = load(&exact(), TuneMode::Off, &folder("off"));
-    assert_eq!((model.tuning.origin, model.tuning.choices.len()), (TuningSource::Off, 0));
+    assert_eq!(
+        (model.tuning.origin, model.tuning.choices.len()),
+        (TuningSource::Off, 0)
+    );
     let four = |layout: &WeightLayout| matches!(layout, WeightLayout::Affine { bits: 4, .. });
-    let layout = model.weights.values().map(|w| w.layout).find(four).expect("four bits");
+    let layout = model
+        .weights
+        .values()
+        .map(|w| w.layout)
+        .find(four)
+        .expect("four bits");
     for pick in GemvVariant::ALL {
         let tuned = Some(TuningTable::default().with_gemv(layout, pick));
-        let device = DeviceOptions { tuned: tuned.clone(), ..exact() };
+        let device = DeviceOptions {
+            tuned: tuned.clone(),
+            ..exact()
+        };
         let model = check(&format!("{pick:?}"), MODEL, &device, with_kv(Kv::F32), 2e-4);
         assert_eq!(model.tuning.origin, TuningSource::Given);
         if pick == GemvVariant::Rows {
             continue;
         }
-        // Its matrices are too small for blocks, unless a number of them is forced; the table still says which product.
-        let force = Some(VariantOverride { kernel: Kernel::GemvBlocks, name: "ROW_GROUPS", value: 1 });
-        let device = DeviceOptions { tuned, variant_override: force, ..exact() };
-        let model = check(&format!("{pick:?}, blocks"), MODEL, &device, with_kv(Kv::F32), 2e-4);
+        // Its matrices are too small for blocks, unless a number of them is forced; the table still
+        // says which product.
+        let force = Some(VariantOverride {
+            kernel: Kernel::GemvBlocks,
+            name: "ROW_GROUPS",
+            value: 1,
+        });
+        let device = DeviceOptions {
+            tuned,
+            variant_override: force,
+            ..exact()
+        };
+        let model = check(
+            &format!("{pick:?}, blocks"),
+            MODEL,
+            &device,
+            with_kv(Kv::F32),
+            2e-4,
+        );
         for (value, form) in [(0, GemvVariant::Blocks), (1, GemvVariant::PackedBlocks)] {
-            let dot = VariantOverride { kernel: Kernel::GemvBlocks, name: "DOT", value };
+            let dot = VariantOverride {
+                kernel: Kernel::GemvBlocks,
+                name: "DOT",
+                value,
+            };
             assert_eq!(takes(&model, dot), pick == form, "{pick:?}, DOT = {value}");
         }
     }
@@ -120,30 +191,59 @@ fn the_answer_is_the_references_with_each_entry() {
 
 #[test]
 fn the_answer_is_the_references_with_measured_tiles_and_heads() {
-    let numbers = [(Kernel::Gemm, "BM", 128), (Kernel::Decode, "HEADS", 1), (Kernel::Decode, "TILE", 64)];
+    let numbers = [
+        (Kernel::Gemm, "BM", 128),
+        (Kernel::Decode, "HEADS", 1),
+        (Kernel::Decode, "TILE", 64),
+    ];
     let table = numbers
         .iter()
-        .fold(TuningTable::default(), |table, (kernel, name, value)| table.with_constant(*kernel, name, *value));
+        .fold(TuningTable::default(), |table, (kernel, name, value)| {
+            table.with_constant(*kernel, name, *value)
+        });
     // Nobody shares a tile.
     let tuned = Some(table.with_constant(Kernel::Gemm, "FILL", 1));
-    let model = check("a table of numbers", MODEL, &DeviceOptions { tuned, ..exact() }, with_kv(Kv::F32), 2e-4);
+    let model = check(
+        "a table of numbers",
+        MODEL,
+        &DeviceOptions { tuned, ..exact() },
+        with_kv(Kv::F32),
+        2e-4,
+    );
     for (kernel, name, value) in numbers {
-        assert!(takes(&model, VariantOverride { kernel, name, value }), "{name} = {value}");
+        assert!(
+            takes(
+                &model,
+                VariantOverride {
+                    kernel,
+                    name,
+                    value
+                }
+            ),
+            "{name} = {value}"
+        );
     }
 }
 
 #[test]
 fn tiles_and_heads_are_measured() {
     let caps = gpu().caps();
-    let whats = [TuningTarget::Gemm(quantize::layout(4)), TuningTarget::DecodeAttention];
+    let whats = [
+        TuningTarget::Gemm(quantize::layout(4)),
+        TuningTarget::DecodeAttention,
+    ];
     let contests = whats.map(|what| TuningCase::of(caps, what).expect("several forms"));
     let (times, bytes) = block_on(time_candidates(gpu(), &contests.each_ref())).expect("times");
     assert!(bytes > 0);
     for (contest, times) in contests.iter().zip(&times) {
         assert!(contest.variants.len() > 2, "{contest:?}");
-        // On a software adapter each form has run as often as makes a decision, whatever it took; elsewhere in the time there was.
+        // On a software adapter each form has run as often as makes a decision, whatever it took;
+        // elsewhere in the time there was.
         assert!(times.rounds.len() == contest.variants.len(), "{times:?}");
-        assert!(!caps.software || times.rounds.iter().all(|us| us.len() > 1), "{times:?}");
+        assert!(
+            !caps.software || times.rounds.iter().all(|us| us.len() > 1),
+            "{times:?}"
+        );
     }
 }
 
@@ -160,9 +260,15 @@ fn a_software_adapter_is_measured_only_when_that_is_asked_for() {
         let model = load(&exact(), TuneMode::Auto, &cache);
         (model.tuning.clone(), model.gpu.caps().tuned.get().cloned())
     });
-    assert_eq!((model.0.origin, model.0.choices.len()), (TuningSource::Software, 0));
+    assert_eq!(
+        (model.0.origin, model.0.choices.len()),
+        (TuningSource::Software, 0)
+    );
     assert_eq!(model.1, Some(TuningTable::default()));
-    assert!(!cache.exists(), "nothing was found out, and nothing is remembered");
+    assert!(
+        !cache.exists(),
+        "nothing was found out, and nothing is remembered"
+    );
 }
 
 #[test]
@@ -177,25 +283,58 @@ fn what_was_measured_is_remembered_until_it_is_damaged() {
         assert_eq!(model.tuning.origin, TuningSource::Measured);
         let table = model.gpu.caps().tuned.get().cloned().unwrap_or_default();
         for choice in &model.tuning.choices {
-            let layout = model.weights.values().map(|w| w.layout).find(|l| l.name() == choice.layout);
-            assert_eq!(layout.and_then(|layout| table.gemv(layout)).map(GemvVariant::name), Some(choice.chosen));
+            let layout = model
+                .weights
+                .values()
+                .map(|w| w.layout)
+                .find(|l| l.name() == choice.layout);
+            assert_eq!(
+                layout
+                    .and_then(|layout| table.gemv(layout))
+                    .map(GemvVariant::name),
+                Some(choice.chosen)
+            );
         }
         let golden = Golden::read(&golden(MODEL).join("golden.safetensors"));
         let expected = golden.ids("greedy");
         let found = greedy(&mut model, &golden.ids("input_ids"), expected.len());
         // The same thread need not look into the folder.
-        let again = load(&exact(), TuneMode::Auto, &folder("elsewhere")).tuning.clone();
-        assert_eq!((again.origin, &again.choices), (TuningSource::Remembered, &model.tuning.choices));
+        let again = load(&exact(), TuneMode::Auto, &folder("elsewhere"))
+            .tuning
+            .clone();
+        assert_eq!(
+            (again.origin, &again.choices),
+            (TuningSource::Remembered, &model.tuning.choices)
+        );
         (model.tuning.clone(), found, expected)
     });
     assert_eq!(found, expected);
     assert!(!tuning.choices.is_empty() && tuning.dispatch_us.is_some_and(f64::is_finite));
     let next = auto();
-    assert_eq!((next.origin, next.choices), (TuningSource::Remembered, tuning.choices.clone()));
+    assert_eq!(
+        (next.origin, next.choices),
+        (TuningSource::Remembered, tuning.choices.clone())
+    );
     assert_eq!(next.dispatch_us, tuning.dispatch_us);
-    // Another device, as far as the kernels can tell: it has one form of each, and what a dispatch costs there is not known.
-    let other = afresh(|| load(&DeviceOptions { subgroups: false, ..exact() }, TuneMode::Auto, &cache).tuning.clone());
-    let expected = if gpu().caps().software { TuningSource::Alike } else { TuningSource::Measured };
+    // Another device, as far as the kernels can tell: it has one form of each, and what a dispatch
+    // costs there is not known.
+    let other = afresh(|| {
+        load(
+            &DeviceOptions {
+                subgroups: false,
+                ..exact()
+            },
+            TuneMode::Auto,
+            &cache,
+        )
+        .tuning
+        .clone()
+    });
+    let expected = if gpu().caps().software {
+        TuningSource::Alike
+    } else {
+        TuningSource::Measured
+    };
     assert_eq!((other.origin, other.choices.len()), (expected, 0));
     for choice in &tuning.choices {
         let file = cache.join("tuning").join(&choice.layout);
@@ -203,7 +342,11 @@ fn what_was_measured_is_remembered_until_it_is_damaged() {
         std::fs::write(&file, &text[..text.len() / 2]).expect("half of it");
     }
     let damaged = auto();
-    let expected = if gpu().caps().software { TuningSource::Software } else { TuningSource::Measured };
+    let expected = if gpu().caps().software {
+        TuningSource::Software
+    } else {
+        TuningSource::Measured
+    };
     assert_eq!(damaged.origin, expected);
     let _ = std::fs::remove_dir_all(&cache);
 }

@@ -1,5 +1,6 @@
-//! Prompts on matrix units of halves, the device's own where it has some, else spelled out: whatever a family has beside its
-//! products, f16 products with f32 sums give the reference's logits within 1e-2 and its greedy ids.
+//! Prompts on matrix units of halves, the device's own where it has some, else spelled out:
+//! whatever a family has beside its products, f16 products with f32 sums give the reference's
+//! logits within 1e-2 and its greedy ids.
 
 use super::{greedy, halves, start, with_kv};
 use jerboa::exec::{Precision, PrecisionOptions, RunOptions};
@@ -10,16 +11,29 @@ use pollster::block_on;
 /// Models of tests/golden/models with 16-bit weights and cache, the heights of tiles in turn.
 fn on_units(names: &[&str], limit: f64) {
     for (name, tile) in names.iter().zip([32, 64, 128, 256].into_iter().cycle()) {
-        let overrides = PrecisionOptions { precision: Precision::F16, ..with_kv(halves()).overrides };
-        let options = RunOptions { overrides, ..with_kv(halves()) };
+        let overrides = PrecisionOptions {
+            precision: Precision::F16,
+            ..with_kv(halves()).overrides
+        };
+        let options = RunOptions {
+            overrides,
+            ..with_kv(halves())
+        };
         let (mut model, golden) = start(name, &jerboa_tests::on_units(tile), options);
         let units = model.gpu.caps().subgroup_matrix();
-        assert!(least() || units.is_some_and(|units| units.half), "{name}: {units:?}");
+        assert!(
+            least() || units.is_some_and(|units| units.half),
+            "{name}: {units:?}"
+        );
         let (ids, reference) = (golden.ids("input_ids"), golden.ids("greedy"));
         let found = block_on(model.all_rows(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
         let error = relative_l2(&found, &golden.floats("logits"));
         assert!(error < limit, "{name}, tiles of {tile} rows: {error:e}");
-        assert_eq!(greedy(&mut model, &ids, reference.len()), reference, "{name}, tiles of {tile} rows");
+        assert_eq!(
+            greedy(&mut model, &ids, reference.len()),
+            reference,
+            "{name}, tiles of {tile} rows"
+        );
         println!("{name}, tiles of {tile} rows: {error:.1e}");
     }
 }
@@ -78,14 +92,15 @@ fn hybrids_and_experts() {
         "olmoe",
         "ernie4_5_moe",
         "glm4_moe_lite",
-        // Of gemma4_moe one row's third expert is so close to its fourth that halves pick another one, in transformers too.
+        // Of gemma4_moe one row's third expert is so close to its fourth that halves pick another
+        // one, in transformers too.
         "gemma4_moe_odd",
     ];
     on_units(&names, 1e-2);
 }
 
-/// What is rounded to 8 bits turns a last bit into a whole step now and then: a cache of halves alone, on no units, makes 1.1e-2
-/// and 1.5e-2 of these.
+/// What is rounded to 8 bits turns a last bit into a whole step now and then: a cache of halves
+/// alone, on no units, makes 1.1e-2 and 1.5e-2 of these.
 #[test]
 fn activations_of_eight_bits() {
     on_units(&["bitnet_packed", "bitnet"], 2e-2);

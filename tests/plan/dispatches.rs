@@ -1,5 +1,6 @@
-//! Dispatches of a greedy decode step at the shapes of published models, its tail included: on a GPU that has all features, on
-//! one that has no more than WebGPU promises, and where dispatches are dear.
+//! Dispatches of a greedy decode step at the shapes of published models, its tail included: on a
+//! GPU that has all features, on one that has no more than WebGPU promises, and where dispatches
+//! are dear.
 
 use super::caps;
 use jerboa::arch;
@@ -18,8 +19,9 @@ use std::path::Path;
 /// Positions of a sequence that is longer than what one workgroup takes of it.
 const CONTEXT: usize = 4096;
 
-/// A shape of www/bench/shapes.json with the dispatches of a token: with 4-bit weights where all features are, up to 512 tokens
-/// and beyond, the same with WebGPU's least, and where dispatches are dear up to 512 tokens and beyond.
+/// A shape of www/bench/shapes.json with the dispatches of a token: with 4-bit weights where all
+/// features are, up to 512 tokens and beyond, the same with WebGPU's least, and where dispatches
+/// are dear up to 512 tokens and beyond.
 type Row = (&'static str, [usize; 5]);
 
 /// Layers of five steps: q, k and v, attention, its projection, gate and up, down.
@@ -41,39 +43,75 @@ const OTHERS: &[Row] = &[
     ("qwen3-30b-a3b", [388, 388, 438, 339, 387]),
 ];
 /// What a token may take at the most where all features are.
-const MOST: [(&str, usize); 4] = [("phi-3-mini", 200), ("qwen3.5-0.8b", 220), ("gemma-3-1b", 240), ("lfm2-1.2b", 130)];
+const MOST: [(&str, usize); 4] = [
+    ("phi-3-mini", 200),
+    ("qwen3.5-0.8b", 220),
+    ("gemma-3-1b", 240),
+    ("lfm2-1.2b", 130),
+];
 
 pub(super) fn shape(name: &str) -> Value {
-    let shapes: Value = serde_json::from_str(include_str!("../../www/bench/shapes.json")).expect("shapes.json");
+    let shapes: Value =
+        serde_json::from_str(include_str!("../../www/bench/shapes.json")).expect("shapes.json");
     shapes[name]["config"].clone()
 }
 
-/// Of a decode step before position `capacity`, with what finds the largest logit and makes it the next token.
+/// Of a decode step before position `capacity`, with what finds the largest logit and makes it the
+/// next token.
 fn dispatches(graph: &Graph, caps: &Caps, layout: WeightLayout, capacity: usize) -> usize {
     let layout_of = |_: &str| layout;
-    let graph = fuse::few_rows(fuse::common(graph.clone(), Fusions::ALL, &layout_of), Fusions::ALL);
+    let graph = fuse::few_rows(
+        fuse::common(graph.clone(), Fusions::ALL, &layout_of),
+        Fusions::ALL,
+    );
     let weights = plan_weights(&graph, &layout_of, caps.max_weight_buffer()).expect("weights");
     let kv = if caps.f16 { Kv::F16 } else { Kv::Packed };
     let states = plan_states(&graph, kv, capacity, 512.min(capacity));
-    let (weights, states, rows) = (&weights, &states[..], StepKind::Decode(1));
-    let options = PlanOptions { rows, caps, weights, kv, capacity, states, fuse_heads: true };
+    let weights = &weights;
+    let states = &states[..];
+    let rows = StepKind::Decode(1);
+
+    let options = PlanOptions {
+        rows,
+        caps,
+        weights,
+        kv,
+        capacity,
+        states,
+        fuse_heads: true,
+    };
     let step = lower(&graph, options).expect("a plan");
-    let tail = SamplingMode::Greedy.plan(step.output_cols as u32, None, caps.dispatch_is_expensive()).expect("a tail");
+    let tail = SamplingMode::Greedy
+        .plan(step.output_cols as u32, None, caps.dispatch_is_expensive())
+        .expect("a tail");
     step.launches.len() + tail.launches.len()
 }
 
 #[test]
 fn a_token_of_published_models_takes_few_dispatches() {
-    let (plain, four) = (Caps::default(), quantize::layout(4));
-    let dear =
-        Caps { force: Some(VariantOverride { kernel: Kernel::Decode, name: "SINGLE_PASS", value: 1 }), ..caps() };
+    let plain = Caps::default();
+    let four = quantize::layout(4);
+
+    let dear = Caps {
+        force: Some(VariantOverride {
+            kernel: Kernel::Decode,
+            name: "SINGLE_PASS",
+            value: 1,
+        }),
+        ..caps()
+    };
     let mut wrong = Vec::new();
     for (name, known) in [DENSE, OTHERS].concat() {
         let graph = arch::graph(&shape(name)).expect(name);
         let count = |caps: &Caps, capacity| dispatches(&graph, caps, four, capacity);
         let [near, far] = [SHORT_CONTEXT as usize, CONTEXT];
-        let found =
-            [count(&caps(), near), count(&caps(), far), count(&plain, far), count(&dear, near), count(&dear, far)];
+        let found = [
+            count(&caps(), near),
+            count(&caps(), far),
+            count(&plain, far),
+            count(&dear, near),
+            count(&dear, far),
+        ];
         println!("{name}: {found:?}");
         if found != known {
             wrong.push(format!("{name}: was {known:?}, is {found:?}"));
@@ -88,15 +126,32 @@ fn a_token_of_published_models_takes_few_dispatches() {
 
 #[test]
 fn what_was_promised_of_published_models_holds() {
-    let of = |name: &str| [DENSE, OTHERS].concat().into_iter().find(|row| row.0 == name).expect(name).1;
+    let of = |name: &str| {
+        [DENSE, OTHERS]
+            .concat()
+            .into_iter()
+            .find(|row| row.0 == name)
+            .expect(name)
+            .1
+    };
     for (name, most) in MOST {
         assert!(of(name)[1] <= most, "{name}");
         // Weights of 16 bits take the same products, which join no runs of attention.
         let graph = arch::graph(&shape(name)).expect(name);
-        let apart =
-            Caps { force: Some(VariantOverride { kernel: Kernel::GemvBlocks, name: "KV_SPLITS", value: 0 }), ..caps() };
+        let apart = Caps {
+            force: Some(VariantOverride {
+                kernel: Kernel::GemvBlocks,
+                name: "KV_SPLITS",
+                value: 0,
+            }),
+            ..caps()
+        };
         let of_four = dispatches(&graph, &apart, quantize::layout(4), CONTEXT);
-        assert_eq!(dispatches(&graph, &caps(), WeightLayout::Dense(Float::F16), CONTEXT), of_four, "{name}");
+        assert_eq!(
+            dispatches(&graph, &caps(), WeightLayout::Dense(Float::F16), CONTEXT),
+            of_four,
+            "{name}"
+        );
     }
     for (name, [.., near, _]) in DENSE {
         let layers = shape(name)["num_hidden_layers"].as_u64().expect("layers") as usize;
@@ -115,12 +170,19 @@ fn shapes_are_those_of_published_models() {
         ("qwen3-30b-a3b", "Qwen__Qwen3-30B-A3B"),
         ("gpt-oss-20b", "openai__gpt-oss-20b"),
     ] {
-        let text = std::fs::read_to_string(folder.join(published).join("config.json")).expect(published);
+        let text =
+            std::fs::read_to_string(folder.join(published).join("config.json")).expect(published);
         let published: Value = serde_json::from_str(&text).expect("config.json");
-        let sizes = shape(name).as_object().cloned().expect("a configuration").into_iter();
+        let sizes = shape(name)
+            .as_object()
+            .cloned()
+            .expect("a configuration")
+            .into_iter();
         let mut compared = 0;
         for (field, value) in sizes.filter(|(_, value)| value.is_number()) {
-            let Some(other) = published.get(&field) else { continue };
+            let Some(other) = published.get(&field) else {
+                continue;
+            };
             assert_eq!(value.as_f64(), other.as_f64(), "{name}: {field}");
             compared += 1;
         }

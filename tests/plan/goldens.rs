@@ -1,5 +1,5 @@
-//! The graph and the plans of each family as text, beside tests/golden/plans: a fusion that stops firing, a kernel that is
-//! chosen no more and a dispatch that comes on top are differences there.
+//! The graph and the plans of each family as text, beside tests/golden/plans: a fusion that stops
+//! firing, a kernel that is chosen no more and a dispatch that comes on top are differences there.
 
 use super::dispatches::shape;
 use super::{caps, layout_of, planned, planned_on};
@@ -21,10 +21,13 @@ use std::path::{Path, PathBuf};
 const WRITE: &str = "JERBOA_WRITE_PLANS";
 
 fn golden(folder: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(folder)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("golden")
+        .join(folder)
 }
 
-/// A config.json for each architecture: that of the first folder of tests/golden/models which has it.
+/// A config.json for each architecture: that of the first folder of tests/golden/models which has
+/// it.
 fn families() -> BTreeMap<String, Value> {
     configurations(&["models"])
 }
@@ -39,10 +42,17 @@ fn configurations(places: &[&str]) -> BTreeMap<String, Value> {
         folders
     });
     for folder in folders {
-        let Ok(text) = std::fs::read_to_string(folder.join("config.json")) else { continue };
+        let Ok(text) = std::fs::read_to_string(folder.join("config.json")) else {
+            continue;
+        };
         let config: Value = serde_json::from_str(&text).expect("config.json");
-        let name = config.pointer("/architectures/0").or(config.get("model_type")).and_then(Value::as_str);
-        found.entry(name.expect("an architecture").to_owned()).or_insert(config);
+        let name = config
+            .pointer("/architectures/0")
+            .or(config.get("model_type"))
+            .and_then(Value::as_str);
+        found
+            .entry(name.expect("an architecture").to_owned())
+            .or_insert(config);
     }
     found
 }
@@ -56,21 +66,38 @@ fn section(out: &mut String, what: &str, graph: &Graph, rows: StepKind) {
     }
 }
 
-/// A decode step near the beginning on a device whose dispatches are dear: how many are left, and what its attention is.
+/// A decode step near the beginning on a device whose dispatches are dear: how many are left, and
+/// what its attention is.
 fn near(out: &mut String, graph: &Graph) {
-    let force = Some(VariantOverride { kernel: Kernel::Decode, name: "SINGLE_PASS", value: 1 });
+    let force = Some(VariantOverride {
+        kernel: Kernel::Decode,
+        name: "SINGLE_PASS",
+        value: 1,
+    });
     let plan = planned_on(&Caps { force, ..caps() }, graph, StepKind::Decode(1)).expect("a plan");
-    let _ = writeln!(out, "\ndecode 1 token where dispatches are dear: {} dispatches", plan.launches.len());
-    let alone = plan.launches.iter().filter(|launch| launch.variant.kernel == Kernel::Decode);
+    let _ = writeln!(
+        out,
+        "\ndecode 1 token where dispatches are dear: {} dispatches",
+        plan.launches.len()
+    );
+    let alone = plan
+        .launches
+        .iter()
+        .filter(|launch| launch.variant.kernel == Kernel::Decode);
     for launch in alone {
         let _ = writeln!(out, "{}: {}", launch.label, launch.variant);
     }
 }
 
-/// Dense families take five dispatches a layer there: q, k and v, attention, its projection, gate and up, down.
+/// Dense families take five dispatches a layer there: q, k and v, attention, its projection, gate
+/// and up, down.
 #[test]
 fn dense_layers_take_five_dispatches_where_they_are_dear() {
-    let force = Some(VariantOverride { kernel: Kernel::Decode, name: "SINGLE_PASS", value: 1 });
+    let force = Some(VariantOverride {
+        kernel: Kernel::Decode,
+        name: "SINGLE_PASS",
+        value: 1,
+    });
     let caps = Caps { force, ..caps() };
     let families = families();
     for name in [
@@ -82,8 +109,10 @@ fn dense_layers_take_five_dispatches_where_they_are_dear() {
         "SmolLM3ForCausalLM",
     ] {
         let config = &families[name];
-        let few =
-            fuse::few_rows(fuse::common(arch::graph(config).expect(name), Fusions::ALL, &layout_of), Fusions::ALL);
+        let few = fuse::few_rows(
+            fuse::common(arch::graph(config).expect(name), Fusions::ALL, &layout_of),
+            Fusions::ALL,
+        );
         let plan = planned_on(&caps, &few, StepKind::Decode(1)).expect(name);
         let layers = config["num_hidden_layers"].as_u64().expect("layers") as usize;
         // The rows of the tokens before, the logits behind.
@@ -91,44 +120,84 @@ fn dense_layers_take_five_dispatches_where_they_are_dear() {
     }
 }
 
-/// On matrix units experts' products leave tiles of sums: of the first a join makes rows of picks, of the second the sum over
-/// picks takes them as they are.
+/// On matrix units experts' products leave tiles of sums: of the first a join makes rows of picks,
+/// of the second the sum over picks takes them as they are.
 #[test]
 fn experts_of_prompts_take_matrix_units() {
-    let units = SubgroupMatrix { side: 16, half: true, lanes: 32, words: MatrixDialect::Coop };
-    let caps = Caps { matrix: Some(units), ..caps() };
+    let units = SubgroupMatrix {
+        side: 16,
+        half: true,
+        lanes: 32,
+        words: MatrixDialect::Coop,
+    };
+    let caps = Caps {
+        matrix: Some(units),
+        ..caps()
+    };
     let families = families();
     for name in ["Qwen3MoeForCausalLM", "GptOssForCausalLM"] {
-        let graph = fuse::common(arch::graph(&families[name]).expect(name), Fusions::ALL, &layout_of);
+        let graph = fuse::common(
+            arch::graph(&families[name]).expect(name),
+            Fusions::ALL,
+            &layout_of,
+        );
         let plan = planned_on(&caps, &graph, StepKind::Prefill(256)).expect(name);
         let of = |kernel, flag| {
             let has = |v: &Variant| v.kernel == kernel && v.to_string().contains(flag);
-            plan.launches.iter().filter(|launch| has(&launch.variant)).count()
+            plan.launches
+                .iter()
+                .filter(|launch| has(&launch.variant))
+                .count()
         };
         let layers = of(Kernel::Bucket, "");
-        let found =
-            [of(Kernel::GemmMatrix, "+experts"), of(Kernel::GemmJoin, "+experts"), of(Kernel::Combine, "+parts")];
+        let found = [
+            of(Kernel::GemmMatrix, "+experts"),
+            of(Kernel::GemmJoin, "+experts"),
+            of(Kernel::Combine, "+parts"),
+        ];
         assert!(layers > 0, "{name}");
         assert_eq!(found, [2 * layers, layers, layers], "{name}\n{plan}");
     }
 }
 
-/// On matrix units products read halves that norms, attention on the units and other products have written for them: all four of a
-/// dense layer, but for what is read as floats too, such as the rows that a router sees, and what heads too wide for the units write.
+/// On matrix units products read halves that norms, attention on the units and other products have
+/// written for them: all four of a dense layer, but for what is read as floats too, such as the
+/// rows that a router sees, and what heads too wide for the units write.
 #[test]
 fn prompts_keep_what_products_read_as_halves() {
-    let units = SubgroupMatrix { side: 16, half: true, lanes: 32, words: MatrixDialect::Coop };
-    let caps = Caps { matrix: Some(units), ..caps() };
+    let units = SubgroupMatrix {
+        side: 16,
+        half: true,
+        lanes: 32,
+        words: MatrixDialect::Coop,
+    };
+    let caps = Caps {
+        matrix: Some(units),
+        ..caps()
+    };
     for (name, each) in [("llama-3.1-8b", 4), ("gemma-3-1b", 3), ("qwen3-30b-a3b", 2)] {
         let shape = shape(name);
         let graph = fuse::common(arch::graph(&shape).expect(name), Fusions::ALL, &layout_of);
         let plan = planned_on(&caps, &graph, StepKind::Prefill(256)).expect(name);
         let layers = shape["num_hidden_layers"].as_u64().expect("layers") as usize;
         let kept = |launch: &&Launch<Slot>| launch.variant.flags.contains("F16_IO");
-        let reads = plan.launches.iter().filter(kept).filter(|l| l.variant.kernel == Kernel::GemmMatrix).count();
+        let reads = plan
+            .launches
+            .iter()
+            .filter(kept)
+            .filter(|l| l.variant.kernel == Kernel::GemmMatrix)
+            .count();
         let writes = plan.launches.iter().filter(kept).count() - reads;
         assert_eq!([writes, reads], [each * layers; 2], "{name}\n{plan}");
-        let floats = planned_on(&Caps { matrix: None, ..caps.clone() }, &graph, StepKind::Prefill(256)).expect(name);
+        let floats = planned_on(
+            &Caps {
+                matrix: None,
+                ..caps.clone()
+            },
+            &graph,
+            StepKind::Prefill(256),
+        )
+        .expect(name);
         let bytes = |plan: &Plan| plan.activations.iter().sum::<u64>();
         // Among experts others take the most.
         assert!(bytes(&plan) < bytes(&floats) || each == 2, "{name}");
@@ -139,10 +208,21 @@ fn prompts_keep_what_products_read_as_halves() {
 fn dump(config: &Value) -> Option<String> {
     let fused = |graph: Graph| fuse::common(graph, Fusions::ALL, &layout_of);
     let Ok(graph) = arch::graph(config) else {
-        let head = EncoderHead::Vector { pooling: Pooling::Mean, dense: vec![] };
+        let head = EncoderHead::Vector {
+            pooling: Pooling::Mean,
+            dense: vec![],
+        };
         let graph = arch::encoder_graph(config, &head).ok()?.graph;
         let mut out = graph.to_string();
-        section(&mut out, "encode 512 tokens", &fused(graph), StepKind::Packed { tokens: 512, sequences: 16 });
+        section(
+            &mut out,
+            "encode 512 tokens",
+            &fused(graph),
+            StepKind::Packed {
+                tokens: 512,
+                sequences: 16,
+            },
+        );
         return Some(out);
     };
     let mut out = graph.to_string();
@@ -151,19 +231,27 @@ fn dump(config: &Value) -> Option<String> {
     section(&mut out, "decode 1 token", &few, StepKind::Decode(1));
     near(&mut out, &few);
     section(&mut out, "verify 4 tokens", &few, StepKind::Decode(4));
-    section(&mut out, "prefill 256 tokens", &common, StepKind::Prefill(256));
+    section(
+        &mut out,
+        "prefill 256 tokens",
+        &common,
+        StepKind::Prefill(256),
+    );
     Some(out)
 }
 
-/// What stands beside a decoder's graph: towers, encoders of sound with what a decoder looks at, codecs. Their weights are those of
-/// the file, their rows come from outside, of a tower in blocks.
+/// What stands beside a decoder's graph: towers, encoders of sound with what a decoder looks at,
+/// codecs. Their weights are those of the file, their rows come from outside, of a tower in blocks.
 fn side(out: &mut String, what: &str, graph: &Graph, rows: usize, block: Option<usize>) {
     let dense = |_: &str| WeightLayout::Dense(Float::F16);
     let graph = fuse::common(graph.clone(), Fusions::ALL, &dense);
     let caps = caps();
     let weights = plan_weights(&graph, &dense, caps.max_weight_buffer()).expect("weights");
     let options = PlanOptions {
-        rows: block.map_or(StepKind::Prefill(rows), |block| StepKind::Packed { tokens: rows, sequences: rows / block }),
+        rows: block.map_or(StepKind::Prefill(rows), |block| StepKind::Packed {
+            tokens: rows,
+            sequences: rows / block,
+        }),
         caps: &caps,
         weights: &weights,
         kv: Kv::F32,
@@ -172,18 +260,27 @@ fn side(out: &mut String, what: &str, graph: &Graph, rows: usize, block: Option<
         fuse_heads: false,
     };
     let plan = lower(&graph, options).unwrap_or_else(|e| panic!("{}, {what}: {e}", graph.name));
-    let _ = writeln!(out, "\n{what} {rows} rows: {} dispatches", plan.launches.len());
+    let _ = writeln!(
+        out,
+        "\n{what} {rows} rows: {} dispatches",
+        plan.launches.len()
+    );
     for launch in &plan.launches {
         let _ = writeln!(out, "{}: {}", launch.label, launch.variant);
     }
     out.push('\n');
 }
 
-/// The dump of a model of several graphs. Of one that sees its tower: the decoder is that of its texts.
+/// The dump of a model of several graphs. Of one that sees its tower: the decoder is that of its
+/// texts.
 fn parts(config: &Value) -> String {
     let mut out = String::new();
     if let Some(speech) = arch::speech_graphs(config).expect("a model that hears") {
-        for (what, graph) in [("encoder", speech.encoder), ("keys", speech.keys), ("values", speech.values)] {
+        for (what, graph) in [
+            ("encoder", speech.encoder),
+            ("keys", speech.keys),
+            ("values", speech.values),
+        ] {
             let _ = write!(out, "{graph}");
             side(&mut out, what, &graph, 256, None);
         }
@@ -193,7 +290,13 @@ fn parts(config: &Value) -> String {
         return out;
     } else if let Ok(tower) = arch::vision_encoder(config) {
         let _ = write!(out, "{}", tower.graph);
-        side(&mut out, "tower", &tower.graph, 512, Some(tower.merge * tower.merge));
+        side(
+            &mut out,
+            "tower",
+            &tower.graph,
+            512,
+            Some(tower.merge * tower.merge),
+        );
         if arch::graph(config).is_ok() {
             return out;
         }
@@ -204,7 +307,11 @@ fn parts(config: &Value) -> String {
 /// All dumps, by the names of their files.
 fn dumps() -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
-    all.extend(families().iter().filter_map(|(name, config)| Some((name.clone(), dump(config)?))));
+    all.extend(
+        families()
+            .iter()
+            .filter_map(|(name, config)| Some((name.clone(), dump(config)?))),
+    );
     for (name, config) in configurations(&["speech", "vision/models", "vision/pairs"]) {
         let before = all.insert(name.clone(), parts(&config));
         assert!(before.is_none(), "{name} twice");
@@ -214,10 +321,18 @@ fn dumps() -> BTreeMap<String, String> {
 
 /// Where two texts begin to differ, with some lines around it.
 fn difference(old: &str, new: &str) -> String {
-    let same = old.lines().zip(new.lines()).take_while(|(a, b)| a == b).count();
+    let same = old
+        .lines()
+        .zip(new.lines())
+        .take_while(|(a, b)| a == b)
+        .count();
     let lines = |text: &str| {
         let from = same.saturating_sub(2);
-        text.lines().skip(from).take(8).map(|l| format!("  {l}\n")).collect::<String>()
+        text.lines()
+            .skip(from)
+            .take(8)
+            .map(|l| format!("  {l}\n"))
+            .collect::<String>()
     };
     format!("line {}, was\n{}is\n{}", same + 1, lines(old), lines(new))
 }
@@ -237,7 +352,8 @@ fn each_familys_graph_and_plans_are_those_of_its_golden_dump() {
             wrong.push(format!("{name}: {}", difference(&kept, &found)));
         }
     }
-    let advice = "What is meant is written by `JERBOA_WRITE_PLANS=1 cargo test -p jerboa-tests --test plan`";
+    let advice =
+        "What is meant is written by `JERBOA_WRITE_PLANS=1 cargo test -p jerboa-tests --test plan`";
     assert!(
         wrong.is_empty(),
         "plans differ from tests/golden/plans. {advice}; read the difference.\n{}",
@@ -250,8 +366,14 @@ fn no_dump_is_left_of_what_is_gone() {
     let dumps = dumps();
     for entry in std::fs::read_dir(golden("plans")).expect("golden plans") {
         let path = entry.expect("an entry").path();
-        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-        assert!(dumps.contains_key(name), "no checkpoint of tests/golden is a {name}, or none that can be built");
+        let name = path
+            .file_stem()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        assert!(
+            dumps.contains_key(name),
+            "no checkpoint of tests/golden is a {name}, or none that can be built"
+        );
     }
 }
 
@@ -261,17 +383,35 @@ fn a_fusion_that_is_left_out_is_seen() {
     let graph = arch::graph(&configs["Qwen3ForCausalLM"]).expect("a graph");
     let count = |fusions: Fusions| {
         let few = fuse::few_rows(fuse::common(graph.clone(), fusions, &layout_of), fusions);
-        planned(&few, StepKind::Decode(1)).expect("a plan").launches.len()
+        planned(&few, StepKind::Decode(1))
+            .expect("a plan")
+            .launches
+            .len()
     };
     let all = count(Fusions::ALL);
     let without = [
-        Fusions { siblings: false, ..Fusions::ALL },
-        Fusions { gated: false, ..Fusions::ALL },
-        Fusions { residual: false, ..Fusions::ALL },
-        Fusions { norm: false, ..Fusions::ALL },
+        Fusions {
+            siblings: false,
+            ..Fusions::ALL
+        },
+        Fusions {
+            gated: false,
+            ..Fusions::ALL
+        },
+        Fusions {
+            residual: false,
+            ..Fusions::ALL
+        },
+        Fusions {
+            norm: false,
+            ..Fusions::ALL
+        },
     ];
     for fusions in without {
-        assert!(count(fusions) > all, "{fusions:?} takes no more dispatches than all fusions");
+        assert!(
+            count(fusions) > all,
+            "{fusions:?} takes no more dispatches than all fusions"
+        );
     }
     assert!(caps().max_weight_buffer() > 0);
 }

@@ -1,4 +1,5 @@
-//! Graphs and plans without a device: what each family's plans consist of, and what lowering refuses to leave out.
+//! Graphs and plans without a device: what each family's plans consist of, and what lowering
+//! refuses to leave out.
 
 mod dispatches;
 mod goldens;
@@ -19,16 +20,32 @@ use serde_json::json;
 fn tables_are_told_by_their_use_and_not_by_their_name() {
     let mut b = GraphBuilder::new("test");
     let table = b.weight("wte.weight", 100, 64, WeightKind::Table);
-    let x = b.node("x", Op::Embed { table, scale: 1.0, ids: IdSource::Tokens, soft: None }, &[], 64);
+    let x = b.node(
+        "x",
+        Op::Embed {
+            table,
+            scale: 1.0,
+            ids: IdSource::Tokens,
+            soft: None,
+        },
+        &[],
+        64,
+    );
     let x = b.linear("patch_embed.proj", x, 64, false);
     let graph = b.finish(x, None).expect("a graph");
     assert_eq!(
         ["wte.weight", "patch_embed.proj.weight"].map(|n| graph.kind_of(n)),
         [WeightKind::Table, WeightKind::Matrix]
     );
-    let asked = PrecisionOptions { precision: Precision::Q4, ..PrecisionOptions::default() };
+    let asked = PrecisionOptions {
+        precision: Precision::Q4,
+        ..PrecisionOptions::default()
+    };
     let kinds = [WeightKind::Table, WeightKind::Matrix, WeightKind::Router];
-    assert_eq!(kinds.map(|kind| asked.precision_of(kind)), [Precision::Q8, Precision::Q4, Precision::Auto]);
+    assert_eq!(
+        kinds.map(|kind| asked.precision_of(kind)),
+        [Precision::Q8, Precision::Q4, Precision::Auto]
+    );
     let untied = json!({
         "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 64, "intermediate_size": 64,
         "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96,
@@ -36,7 +53,11 @@ fn tables_are_told_by_their_use_and_not_by_their_name() {
         "tie_word_embeddings": false,
     });
     let graph = jerboa::arch::graph(&untied).expect("a graph");
-    let mut names: Vec<&str> = graph.weights.iter().flat_map(|w| w.parts.iter().map(|part| part.0.as_str())).collect();
+    let mut names: Vec<&str> = graph
+        .weights
+        .iter()
+        .flat_map(|w| w.parts.iter().map(|part| part.0.as_str()))
+        .collect();
     names.retain(|name| graph.kind_of(name) == WeightKind::Table);
     assert_eq!(names, ["model.embed_tokens.weight", "lm_head.weight"]);
 }
@@ -69,8 +90,18 @@ fn planned(graph: &Graph, rows: StepKind) -> jerboa::Result<Plan> {
 
 fn planned_on(caps: &Caps, graph: &Graph, rows: StepKind) -> jerboa::Result<Plan> {
     let weights = plan_weights(graph, &layout_of, caps.max_weight_buffer())?;
-    let (kv, capacity) = (Kv::F16, 256);
+    let kv = Kv::F16;
+    let capacity = 256;
+
     let states = plan_states(graph, kv, capacity, 64);
-    let options = PlanOptions { rows, caps, weights: &weights, kv, capacity, states: &states, fuse_heads: true };
+    let options = PlanOptions {
+        rows,
+        caps,
+        weights: &weights,
+        kv,
+        capacity,
+        states: &states,
+        fuse_heads: true,
+    };
     lower(graph, options)
 }

@@ -10,13 +10,20 @@ use jerboa::plan::{StatePlan, plan_states};
 const CONTEXT: usize = 32_768;
 
 fn bytes(graph: &Graph) -> u64 {
-    plan_states(graph, Kv::F16, CONTEXT, 512).iter().map(StatePlan::bytes).sum()
+    plan_states(graph, Kv::F16, CONTEXT, 512)
+        .iter()
+        .map(StatePlan::bytes)
+        .sum()
 }
 
 #[test]
 fn windows_take_a_ring_and_32k_tokens_of_gemma_3_1b_less_than_a_quarter() {
     let graph = arch::graph(&shape("gemma-3-1b")).expect("a graph");
-    let windows = graph.states.iter().filter(|state| matches!(state, StateSpec::Kv { window: 512, .. })).count();
+    let windows = graph
+        .states
+        .iter()
+        .filter(|state| matches!(state, StateSpec::Kv { window: 512, .. }))
+        .count();
     assert_eq!((graph.states.len(), windows), (26, 22));
     let mut full = graph.clone();
     for state in &mut full.states {
@@ -26,7 +33,15 @@ fn windows_take_a_ring_and_32k_tokens_of_gemma_3_1b_less_than_a_quarter() {
     }
     // 26 layers, keys and values of one head of 256 columns, two bytes each.
     assert_eq!(bytes(&full), 26 * 2 * 256 * 2 * CONTEXT as u64);
-    assert!(bytes(&graph) * 4 < bytes(&full), "{} of {}", bytes(&graph), bytes(&full));
-    let told: u64 = plan_states(&graph, Kv::F16, CONTEXT, 512).iter().map(|state| state.full_bytes(CONTEXT)).sum();
+    assert!(
+        bytes(&graph) * 4 < bytes(&full),
+        "{} of {}",
+        bytes(&graph),
+        bytes(&full)
+    );
+    let told: u64 = plan_states(&graph, Kv::F16, CONTEXT, 512)
+        .iter()
+        .map(|state| state.full_bytes(CONTEXT))
+        .sum();
     assert_eq!(told, bytes(&full));
 }

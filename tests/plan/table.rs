@@ -1,4 +1,5 @@
-//! The README's table of families: what was tried of each, how far from the reference it is, what a token and a context cost.
+//! The README's table of families: what was tried of each, how far from the reference it is, what a
+//! token and a context cost.
 
 use super::{layout_of, planned};
 use jerboa::arch;
@@ -13,7 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// Writes what is found instead of comparing it.
 const WRITE: &str = "JERBOA_WRITE_PLANS";
-const BEGIN: &str = "<!-- families: JERBOA_WRITE_PLANS=1 cargo test -p jerboa-tests --test plan -->\n";
+const BEGIN: &str =
+    "<!-- families: JERBOA_WRITE_PLANS=1 cargo test -p jerboa-tests --test plan -->\n";
 const END: &str = "<!-- /families -->\n";
 
 /// Sizes of about Qwen3-0.6B by the names that configurations have for them; windows of 512 tokens.
@@ -60,8 +62,13 @@ const SHAPE: &[(&str, u64)] = &[
 ];
 
 /// Lists that have an entry for each layer.
-const BY_LAYER: &[&str] =
-    &["layer_types", "layers_block_type", "no_rope_layers", "activation_sparsity_pattern", "intermediate_size"];
+const BY_LAYER: &[&str] = &[
+    "layer_types",
+    "layers_block_type",
+    "no_rope_layers",
+    "activation_sparsity_pattern",
+    "intermediate_size",
+];
 
 /// A tiny checkpoint's configuration at the shape.
 fn scaled(config: &Value) -> Value {
@@ -76,18 +83,42 @@ fn scaled(config: &Value) -> Value {
         }
     }
     for field in BY_LAYER {
-        let Some(list) = out.get(*field).and_then(Value::as_array).filter(|l| !l.is_empty()) else { continue };
-        let sized = |v: &Value| if *field == "intermediate_size" { 3072.into() } else { v.clone() };
-        let all: Vec<Value> = list.iter().cycle().take(28).map(sized).collect();
+        let Some(list) = out
+            .get(*field)
+            .and_then(Value::as_array)
+            .filter(|l| !l.is_empty())
+        else {
+            continue;
+        };
+
+        let all: Vec<Value> = list
+            .iter()
+            .cycle()
+            .take(28)
+            .map(|v: &Value| {
+                if *field == "intermediate_size" {
+                    3072.into()
+                } else {
+                    v.clone()
+                }
+            })
+            .collect();
         out.insert((*field).into(), all.into());
     }
     // Factors belong to one width of heads.
     for field in ["rope_scaling", "rope_parameters"] {
-        if out.get(field).and_then(Value::as_object).is_some_and(|r| r.contains_key("short_factor")) {
+        if out
+            .get(field)
+            .and_then(Value::as_object)
+            .is_some_and(|r| r.contains_key("short_factor"))
+        {
             out.remove(field);
         }
         // So does a share of a head that is rotated in pairs.
-        if let Some(share) = out.get_mut(field).and_then(|r| r.get_mut("partial_rotary_factor")).filter(|s| **s == 0.4)
+        if let Some(share) = out
+            .get_mut(field)
+            .and_then(|r| r.get_mut("partial_rotary_factor"))
+            .filter(|s| **s == 0.4)
         {
             *share = 0.5.into();
         }
@@ -97,12 +128,17 @@ fn scaled(config: &Value) -> Value {
 }
 
 fn golden(folder: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(folder)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("golden")
+        .join(folder)
 }
 
 fn folders(of: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(golden(of)).expect("golden files");
-    let mut all: Vec<PathBuf> = entries.map(|e| e.expect("an entry").path()).filter(|p| p.is_dir()).collect();
+    let mut all: Vec<PathBuf> = entries
+        .map(|e| e.expect("an entry").path())
+        .filter(|p| p.is_dir())
+        .collect();
     all.sort();
     all
 }
@@ -129,18 +165,41 @@ const STORED: &[(&str, &str)] = &[
 ];
 
 fn stored_as(folder: &Path) -> BTreeSet<String> {
-    let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
+    let name = folder
+        .file_name()
+        .expect("a name")
+        .to_string_lossy()
+        .into_owned();
     let mut found: BTreeSet<String> = BTreeSet::new();
-    found.extend(STORED.iter().filter(|s| name.split('_').any(|part| part == s.0)).map(|s| s.1.to_string()));
+    found.extend(
+        STORED
+            .iter()
+            .filter(|s| name.split('_').any(|part| part == s.0))
+            .map(|s| s.1.to_string()),
+    );
     if !found.is_empty() {
         return found;
     }
-    let files = std::fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry").path());
-    let weights = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("model"));
-    for file in files.filter(weights).filter(|p| p.extension().is_some_and(|e| e == "safetensors")) {
+    let files = std::fs::read_dir(folder)
+        .expect("a folder")
+        .map(|e| e.expect("an entry").path());
+    let weights = |p: &PathBuf| {
+        p.file_name()
+            .is_some_and(|n| n.to_string_lossy().starts_with("model"))
+    };
+    for file in files
+        .filter(weights)
+        .filter(|p| p.extension().is_some_and(|e| e == "safetensors"))
+    {
         let bytes = std::fs::read(&file).expect("a checkpoint");
         let tensors = SafeTensors::deserialize(&bytes).expect("safetensors");
-        found.extend(tensors.tensors().iter().filter(|t| t.1.shape().len() > 1).map(|t| format!("{:?}", t.1.dtype())));
+        found.extend(
+            tensors
+                .tensors()
+                .iter()
+                .filter(|t| t.1.shape().len() > 1)
+                .map(|t| format!("{:?}", t.1.dtype())),
+        );
     }
     found
 }
@@ -148,40 +207,94 @@ fn stored_as(folder: &Path) -> BTreeSet<String> {
 /// The class of a folder's model.
 fn class_of(folder: &Path) -> Option<String> {
     if let Some(config) = json(&folder.join("config.json")) {
-        return config.pointer("/architectures/0")?.as_str().map(str::to_owned);
+        return config
+            .pointer("/architectures/0")?
+            .as_str()
+            .map(str::to_owned);
     }
-    // Folders without one are named by the tiny checkpoint that they were made of, GGUF files of a Llama by their type.
+    // Folders without one are named by the tiny checkpoint that they were made of, GGUF files of a
+    // Llama by their type.
     let name = folder.file_name()?.to_string_lossy().into_owned();
     let made_of = name.strip_prefix("gguf_").or(name.split('_').next())?;
     let config = json(&golden("models").join(made_of).join("config.json"));
-    let class = config.as_ref().and_then(|c| c.pointer("/architectures/0")?.as_str());
-    class.or(name.starts_with("gguf_q").then_some("LlamaForCausalLM")).map(str::to_owned)
+    let class = config
+        .as_ref()
+        .and_then(|c| c.pointer("/architectures/0")?.as_str());
+    class
+        .or(name.starts_with("gguf_q").then_some("LlamaForCausalLM"))
+        .map(str::to_owned)
 }
 
-fn row(class: &str, config: &Value, encodings: &BTreeSet<String>, error: Option<f64>) -> Option<String> {
+fn row(
+    class: &str,
+    config: &Value,
+    encodings: &BTreeSet<String>,
+    error: Option<f64>,
+) -> Option<String> {
     let graph = arch::graph(&scaled(config)).unwrap_or_else(|e| panic!("{class}: {e}"));
-    let few = fuse::few_rows(fuse::common(graph.clone(), Fusions::ALL, &layout_of), Fusions::ALL);
+    let few = fuse::few_rows(
+        fuse::common(graph.clone(), Fusions::ALL, &layout_of),
+        Fusions::ALL,
+    );
     let plan = planned(&few, StepKind::Decode(1)).unwrap_or_else(|e| panic!("{class}: {e}"));
-    let bits = |name: &str| quantize::layout(if graph.kind_of(name) == WeightKind::Table { 8 } else { 4 });
-    let weights: u64 = plan_weights(&graph, &bits, 2 << 30).ok()?.values().map(WeightPlan::bytes).sum();
-    let [halves, eight] = [Kv::F16, Kv::Int8]
-        .map(|kv| plan_states(&graph, kv, 32_768, 512).iter().map(StatePlan::bytes).sum::<u64>() / 1_000_000);
+    let bits = |name: &str| {
+        quantize::layout(if graph.kind_of(name) == WeightKind::Table {
+            8
+        } else {
+            4
+        })
+    };
+    let weights: u64 = plan_weights(&graph, &bits, 2 << 30)
+        .ok()?
+        .values()
+        .map(WeightPlan::bytes)
+        .sum();
+    let [halves, eight] = [Kv::F16, Kv::Int8].map(|kv| {
+        plan_states(&graph, kv, 32_768, 512)
+            .iter()
+            .map(StatePlan::bytes)
+            .sum::<u64>()
+            / 1_000_000
+    });
     let encodings: Vec<&str> = encodings.iter().map(String::as_str).collect();
     let error = error.map_or("-".into(), |e| format!("{e:.0e}"));
-    let name = class.trim_end_matches("ForCausalLM").trim_end_matches("LMHeadModel");
-    let (dispatches, weights) = (plan.launches.len(), weights / 1_000_000);
-    Some(format!("| {name} | {} | {error} | {dispatches} | {weights} | {halves} / {eight} |\n", encodings.join(", ")))
+    let name = class
+        .trim_end_matches("ForCausalLM")
+        .trim_end_matches("LMHeadModel");
+    let dispatches = plan.launches.len();
+    let weights = weights / 1_000_000;
+
+    Some(format!(
+        "| {name} | {} | {error} | {dispatches} | {weights} | {halves} / {eight} |\n",
+        encodings.join(", ")
+    ))
 }
 
 #[test]
 fn the_readme_has_a_row_for_each_family() {
-    let errors = json(&golden("models/errors.json")).and_then(|v| v.as_object().cloned()).unwrap_or_default();
+    let errors = json(&golden("models/errors.json"))
+        .and_then(|v| v.as_object().cloned())
+        .unwrap_or_default();
     let mut families: BTreeMap<String, (Value, BTreeSet<String>, Option<f64>)> = BTreeMap::new();
     for folder in folders("models") {
-        let Some(config) = json(&folder.join("config.json")) else { continue };
-        let Some(class) = class_of(&folder).filter(|_| arch::graph(&config).is_ok()) else { continue };
-        let error = errors.get(folder.file_name().expect("a name").to_string_lossy().as_ref()).and_then(Value::as_f64);
-        let entry = families.entry(class).or_insert_with(|| (config, BTreeSet::new(), None));
+        let Some(config) = json(&folder.join("config.json")) else {
+            continue;
+        };
+        let Some(class) = class_of(&folder).filter(|_| arch::graph(&config).is_ok()) else {
+            continue;
+        };
+        let error = errors
+            .get(
+                folder
+                    .file_name()
+                    .expect("a name")
+                    .to_string_lossy()
+                    .as_ref(),
+            )
+            .and_then(Value::as_f64);
+        let entry = families
+            .entry(class)
+            .or_insert_with(|| (config, BTreeSet::new(), None));
         entry.1.extend(stored_as(&folder));
         entry.2 = entry.2.into_iter().chain(error).reduce(f64::max);
     }
@@ -196,7 +309,8 @@ fn the_readme_has_a_row_for_each_family() {
         "| Family | Encodings tried | Distance from transformers, f32 | Dispatches a token | MB of weights at 4 bits | MB of 32k tokens, f16 / int8 |\n|---|---|--:|--:|--:|--:|\n",
     );
     for (class, (config, encodings, error)) in &families {
-        table += &row(class, config, encodings, *error).unwrap_or_else(|| panic!("{class} has no plan"));
+        table +=
+            &row(class, config, encodings, *error).unwrap_or_else(|| panic!("{class} has no plan"));
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
     let readme = std::fs::read_to_string(&path).expect("README.md");
@@ -206,5 +320,8 @@ fn the_readme_has_a_row_for_each_family() {
         std::fs::write(&path, [before, BEGIN, &table, END, after].concat()).expect("README.md");
         return;
     }
-    assert!(found == table, "the README's table of families is another; write it with {WRITE}=1\n{table}");
+    assert!(
+        found == table,
+        "the README's table of families is another; write it with {WRITE}=1\n{table}"
+    );
 }

@@ -1,7 +1,8 @@
-//! Real published weights, compared with transformers, sentence-transformers and tokenizers on the same files.
+//! Real published weights, compared with transformers, sentence-transformers and tokenizers on the
+//! same files.
 //!
-//! `cargo xtask test real` prepares the weights (fetch.py) and runs this; JERBOA_REAL names their folder. References:
-//! tests/golden/real, made by tests/golden/scripts/make_real.py.
+//! `cargo xtask test real` prepares the weights (fetch.py) and runs this; JERBOA_REAL names their
+//! folder. References: tests/golden/real, made by tests/golden/scripts/make_real.py.
 
 mod language;
 mod speech;
@@ -27,12 +28,21 @@ struct Report {
 
 impl Report {
     fn new(model: &'static str) -> Self {
-        Self { model, since: Instant::now(), checks: 0, failures: Vec::new() }
+        Self {
+            model,
+            since: Instant::now(),
+            checks: 0,
+            failures: Vec::new(),
+        }
     }
 
     /// Records one check with the value that was found.
     fn check(&mut self, what: &str, passed: bool, found: &str) {
-        let line = format!("{} {what}: {} {found}", self.model, if passed { "ok" } else { "FAILED" });
+        let line = format!(
+            "{} {what}: {} {found}",
+            self.model,
+            if passed { "ok" } else { "FAILED" }
+        );
         println!("{line} ({:.1} s)", self.since.elapsed().as_secs_f32());
         self.since = Instant::now();
         self.checks += 1;
@@ -56,20 +66,34 @@ impl Report {
 
 /// Loads a repository that fetch.py prepared.
 fn load(repo: &str, options: RunOptions) -> TaskModel {
-    let root = std::env::var_os("JERBOA_REAL").expect("JERBOA_REAL names the folder that tests/real/fetch.py wrote");
+    let root = std::env::var_os("JERBOA_REAL")
+        .expect("JERBOA_REAL names the folder that tests/real/fetch.py wrote");
     let folder = PathBuf::from(root).join("hub").join(repo);
     let loaded = block_on(async {
         let source = golden::open(&folder).await?;
-        TaskModel::load(jerboa_tests::open(&DeviceOptions::default()), &source, repo, None, options).await
+        TaskModel::load(
+            jerboa_tests::open(&DeviceOptions::default()),
+            &source,
+            repo,
+            None,
+            options,
+        )
+        .await
     });
     loaded.unwrap_or_else(|error| panic!("{repo}: {error}"))
 }
 
 /// f32 weights, activations and KV cache: what the references were computed with.
 fn exact() -> RunOptions {
-    let overrides =
-        PrecisionOptions { kv_type: Some(Kv::F32), precision: Precision::F32, ..PrecisionOptions::default() };
-    RunOptions { overrides, ..RunOptions::default() }
+    let overrides = PrecisionOptions {
+        kv_type: Some(Kv::F32),
+        precision: Precision::F32,
+        ..PrecisionOptions::default()
+    };
+    RunOptions {
+        overrides,
+        ..RunOptions::default()
+    }
 }
 
 /// A JSON file of tests/golden/real.
@@ -97,7 +121,12 @@ fn strings(report: &mut Report, model: &TaskModel, expected: &Value) {
     assert!(strings.len() >= 200 && strings.len() == expected.len());
     let differing = strings.iter().zip(expected).find_map(|(string, expected)| {
         let found = tokenizer.encode_trusted(string, true);
-        (found.as_ref().ok() != Some(&ids(expected))).then(|| format!("{string:?}: {found:?}, expected {expected}"))
+        (found.as_ref().ok() != Some(&ids(expected)))
+            .then(|| format!("{string:?}: {found:?}, expected {expected}"))
     });
-    report.check("token ids", differing.is_none(), &differing.unwrap_or_else(|| format!("{} strings", strings.len())));
+    report.check(
+        "token ids",
+        differing.is_none(),
+        &differing.unwrap_or_else(|| format!("{} strings", strings.len())),
+    );
 }

@@ -1,4 +1,5 @@
-//! Whisper: transcripts of real recordings, with and without timestamps, as transformers gives them.
+//! Whisper: transcripts of real recordings, with and without timestamps, as transformers gives
+//! them.
 
 use super::{Report, facts, ids, load};
 use jerboa::exec::RunOptions;
@@ -21,7 +22,8 @@ fn whisper_base() {
 fn compare(name: &'static str, request: &Value) {
     let facts = facts(name);
     let mut report = Report::new(name);
-    let TaskModel::Transcribe(mut model) = load(&format!("openai/{name}"), RunOptions::default()) else {
+    let TaskModel::Transcribe(mut model) = load(&format!("openai/{name}"), RunOptions::default())
+    else {
         panic!("{name} is a speech-to-text model")
     };
     for (clip, expected) in facts["clips"].as_object().expect("clips") {
@@ -41,13 +43,20 @@ fn compare(name: &'static str, request: &Value) {
 fn samples(clip: &str) -> Vec<f32> {
     let path = golden(&format!("real/audio/{clip}.wav"));
     let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    jerboa::audio::wav::read(&bytes, clip).expect("a WAV file").samples
+    jerboa::audio::wav::read(&bytes, clip)
+        .expect("a WAV file")
+        .samples
 }
 
 /// The text and the ids of a transcript.
 fn transcribe(model: &mut Transcriber, wave: &[f32], request: &Value) -> (String, Vec<u32>) {
     let request = TranscribeRequest::from_json(&request.to_string()).expect("a request");
-    let made = block_on(model.transcribe(wave, &request, &AbortFlag::new(), |_| {})).expect("a transcript");
-    let ids = made.segments.iter().flat_map(|segment| segment.ids.iter().copied()).collect();
+    let made = block_on(model.transcribe(wave, &request, &AbortFlag::new(), |_| {}))
+        .expect("a transcript");
+    let ids = made
+        .segments
+        .iter()
+        .flat_map(|segment| segment.ids.iter().copied())
+        .collect();
     (made.text().trim().to_owned(), ids)
 }

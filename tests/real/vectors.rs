@@ -11,15 +11,29 @@ use pollster::block_on;
 #[test]
 fn minilm() {
     let mut report = Report::new("minilm");
-    let mut model = load("sentence-transformers/all-MiniLM-L6-v2", RunOptions::default());
+    let mut model = load(
+        "sentence-transformers/all-MiniLM-L6-v2",
+        RunOptions::default(),
+    );
     strings(&mut report, &model, &facts("minilm")["strings"]);
-    let TaskModel::Embed(embedder) = &mut model else { panic!("MiniLM is an embedding model") };
+    let TaskModel::Embed(embedder) = &mut model else {
+        panic!("MiniLM is an embedding model")
+    };
     let sentences: Vec<String> = text("sentences.txt").lines().map(str::to_owned).collect();
-    let found = block_on(embedder.embed(&sentences, &EmbedRequest::default(), &AbortFlag::new(), |_, _| {}));
+    let found = block_on(embedder.embed(
+        &sentences,
+        &EmbedRequest::default(),
+        &AbortFlag::new(),
+        |_, _| {},
+    ));
     let found = found.expect("vectors");
     let expected = Golden::read(&golden("real/minilm.safetensors")).floats("vectors");
-    let vectors = found.iter().zip(expected.chunks_exact(embedder.encoder.cols()));
-    let worst = vectors.map(|(found, expected)| relative_l2(found, expected)).fold(0.0, f64::max);
+    let vectors = found
+        .iter()
+        .zip(expected.chunks_exact(embedder.encoder.cols()));
+    let worst = vectors
+        .map(|(found, expected)| relative_l2(found, expected))
+        .fold(0.0, f64::max);
     report.check(
         "vectors",
         found.len() == sentences.len() && worst < 1e-5,

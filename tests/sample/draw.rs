@@ -1,16 +1,24 @@
-//! The draw: tokens come as often as their probabilities say (chi-square with fixed seeds), whatever the size of the row.
+//! The draw: tokens come as often as their probabilities say (chi-square with fixed seeds),
+//! whatever the size of the row.
 
 use jerboa::sample::{Sampler, SamplingParams};
 
 /// Logits without ties: a permutation of an arithmetic series.
 fn logits(count: usize, step: f32) -> Vec<f32> {
-    (0..count).map(|i| ((i * 7919 + 13) % count) as f32 * step).collect()
+    (0..count)
+        .map(|i| ((i * 7919 + 13) % count) as f32 * step)
+        .collect()
 }
 
-/// Draws `draws` tokens and returns (chi-square, degrees of freedom) against the sampler's own probabilities.
+/// Draws `draws` tokens and returns (chi-square, degrees of freedom) against the sampler's own
+/// probabilities.
 fn chi_square(params: SamplingParams, row: &[f32], draws: u32) -> (f64, f64) {
     let mut sampler = Sampler::new(params, row.len(), 0).unwrap();
-    let expected: Vec<(u32, f32)> = sampler.distribution(row, None).unwrap().probabilities().collect();
+    let expected: Vec<(u32, f32)> = sampler
+        .distribution(row, None)
+        .unwrap()
+        .probabilities()
+        .collect();
     let mut counts = vec![0u32; row.len()];
     for _ in 0..draws {
         counts[sampler.sample(row, None).unwrap() as usize] += 1;
@@ -18,7 +26,10 @@ fn chi_square(params: SamplingParams, row: &[f32], draws: u32) -> (f64, f64) {
     let kept: u32 = expected.iter().map(|&(id, _)| counts[id as usize]).sum();
     assert_eq!(kept, draws, "a token was drawn that the filters remove");
     // Rare tokens are counted together.
-    let (mut statistic, mut cells, mut rest) = (0.0, 0.0, (0.0, 0.0));
+    let mut statistic = 0.0;
+    let mut cells = 0.0;
+    let mut rest = (0.0, 0.0);
+
     for (id, probability) in expected {
         let mean = f64::from(probability) * f64::from(draws);
         let count = f64::from(counts[id as usize]);
@@ -38,29 +49,94 @@ fn chi_square(params: SamplingParams, row: &[f32], draws: u32) -> (f64, f64) {
 
 #[test]
 fn tokens_come_as_often_as_they_should() {
-    let base = SamplingParams { greedy: false, top_k: 0, ..SamplingParams::default() };
+    let base = SamplingParams {
+        greedy: false,
+        top_k: 0,
+        ..SamplingParams::default()
+    };
     let cases = [
         ("plain", base.clone(), 40, 0.1),
-        ("temperature", SamplingParams { temperature: 0.5, ..base.clone() }, 40, 0.1),
-        ("top_k", SamplingParams { top_k: 12, ..base.clone() }, 90, 0.05),
-        ("top_p", SamplingParams { top_p: 0.8, ..base.clone() }, 90, 0.05),
-        ("min_p", SamplingParams { min_p: 0.3, ..base.clone() }, 90, 0.05),
-        ("typical_p", SamplingParams { typical_p: 0.5, ..base.clone() }, 90, 0.05),
-        ("several blocks", SamplingParams { temperature: 2.0, ..base }, 2500, 0.02),
+        (
+            "temperature",
+            SamplingParams {
+                temperature: 0.5,
+                ..base.clone()
+            },
+            40,
+            0.1,
+        ),
+        (
+            "top_k",
+            SamplingParams {
+                top_k: 12,
+                ..base.clone()
+            },
+            90,
+            0.05,
+        ),
+        (
+            "top_p",
+            SamplingParams {
+                top_p: 0.8,
+                ..base.clone()
+            },
+            90,
+            0.05,
+        ),
+        (
+            "min_p",
+            SamplingParams {
+                min_p: 0.3,
+                ..base.clone()
+            },
+            90,
+            0.05,
+        ),
+        (
+            "typical_p",
+            SamplingParams {
+                typical_p: 0.5,
+                ..base.clone()
+            },
+            90,
+            0.05,
+        ),
+        (
+            "several blocks",
+            SamplingParams {
+                temperature: 2.0,
+                ..base
+            },
+            2500,
+            0.02,
+        ),
     ];
     for (name, params, count, step) in cases {
         let row = logits(count, step);
         for seed in [1, 99, 0xfeed_0000_1234] {
-            let (statistic, freedom) = chi_square(SamplingParams { seed: Some(seed), ..params.clone() }, &row, 12_000);
+            let (statistic, freedom) = chi_square(
+                SamplingParams {
+                    seed: Some(seed),
+                    ..params.clone()
+                },
+                &row,
+                12_000,
+            );
             assert!(freedom >= 4.0, "{name}: {freedom}");
-            // Wilson and Hilferty: the cube root is nearly normal. 3.7 deviations are exceeded once in 10,000.
-            let z = ((statistic / freedom).cbrt() - 1.0 + 2.0 / (9.0 * freedom)) / (2.0 / (9.0 * freedom)).sqrt();
-            assert!(z.abs() < 3.7, "{name}, seed {seed}: chi-square {statistic:.1} at {freedom} degrees of freedom");
+            // Wilson and Hilferty: the cube root is nearly normal. 3.7 deviations are exceeded once
+            // in 10,000.
+            let z = ((statistic / freedom).cbrt() - 1.0 + 2.0 / (9.0 * freedom))
+                / (2.0 / (9.0 * freedom)).sqrt();
+            assert!(
+                z.abs() < 3.7,
+                "{name}, seed {seed}: chi-square {statistic:.1} at {freedom} degrees of freedom"
+            );
         }
     }
 }
 
-/// Seeds and tokens fixed here must never change: users repeat runs across versions and machines by their seed.
+/// Seeds and tokens fixed here must never change: users repeat runs across versions and machines by
+/// their seed.
 #[test]
 fn seeds_give_the_recorded_tokens() {
     let row = logits(1000, 0.01);
@@ -73,7 +149,9 @@ fn seeds_give_the_recorded_tokens() {
         ..SamplingParams::default()
     };
     let mut sampler = Sampler::new(params, row.len(), 0).unwrap();
-    let tokens: Vec<u32> = (0..12).map(|_| sampler.sample(&row, None).unwrap()).collect();
+    let tokens: Vec<u32> = (0..12)
+        .map(|_| sampler.sample(&row, None).unwrap())
+        .collect();
     assert_eq!(tokens, RECORDED);
 }
 

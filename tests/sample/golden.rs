@@ -1,4 +1,5 @@
-//! Scores and probabilities against transformers' processors and warpers (tests/golden/scripts/make_sample.py).
+//! Scores and probabilities against transformers' processors and warpers
+//! (tests/golden/scripts/make_sample.py).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +16,11 @@ struct History {
 
 /// All filters off; the golden cases name what they use.
 fn neutral() -> SamplingParams {
-    SamplingParams { greedy: false, top_k: 0, ..SamplingParams::default() }
+    SamplingParams {
+        greedy: false,
+        top_k: 0,
+        ..SamplingParams::default()
+    }
 }
 
 fn row(file: &SafeTensors, name: &str) -> Vec<f32> {
@@ -24,7 +29,10 @@ fn row(file: &SafeTensors, name: &str) -> Vec<f32> {
 
 fn softmax(scores: &[f32]) -> Vec<f64> {
     let max = scores.iter().copied().fold(f32::MIN, f32::max);
-    let powers: Vec<f64> = scores.iter().map(|score| f64::from(score - max).exp()).collect();
+    let powers: Vec<f64> = scores
+        .iter()
+        .map(|score| f64::from(score - max).exp())
+        .collect();
     let sum: f64 = powers.iter().sum();
     powers.into_iter().map(|power| power / sum).collect()
 }
@@ -32,7 +40,8 @@ fn softmax(scores: &[f32]) -> Vec<f64> {
 fn each_case(mut check: impl FnMut(&str, &SamplingParams, Sampler, &[f32], &[f32])) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/sample");
     for vocabulary in [7, 64, 1025] {
-        let bytes = std::fs::read(folder.join(format!("vocabulary_{vocabulary}.safetensors"))).unwrap();
+        let bytes =
+            std::fs::read(folder.join(format!("vocabulary_{vocabulary}.safetensors"))).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
         let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
         let mut metadata = header.metadata().clone().unwrap();
@@ -42,12 +51,24 @@ fn each_case(mut check: impl FnMut(&str, &SamplingParams, Sampler, &[f32], &[f32
             let history: History = serde_json::from_str(&history).unwrap();
             let logits = row(&file, &format!("{shape}.logits"));
             for (name, overrides) in &sets {
-                let params = SamplingParams { greedy: false, ..neutral().merge(overrides).unwrap() };
+                let params = SamplingParams {
+                    greedy: false,
+                    ..neutral().merge(overrides).unwrap()
+                };
                 let mut sampler = Sampler::new(params.clone(), vocabulary, 0).unwrap();
                 sampler.start(&history.prompt);
-                history.answer.iter().for_each(|&token| sampler.accept(token));
+                history
+                    .answer
+                    .iter()
+                    .for_each(|&token| sampler.accept(token));
                 let expected = row(&file, &format!("{shape}.{name}"));
-                check(&format!("{vocabulary} {shape} {name}"), &params, sampler, &logits, &expected);
+                check(
+                    &format!("{vocabulary} {shape} {name}"),
+                    &params,
+                    sampler,
+                    &logits,
+                    &expected,
+                );
             }
         }
     }
@@ -57,13 +78,25 @@ fn each_case(mut check: impl FnMut(&str, &SamplingParams, Sampler, &[f32], &[f32
 fn bias_and_penalties_as_in_transformers() {
     let mut compared = 0;
     each_case(|case, params, mut sampler, logits, expected| {
-        let filters = (params.temperature, params.top_k, params.top_p, params.min_p, params.typical_p);
+        let filters = (
+            params.temperature,
+            params.top_k,
+            params.top_p,
+            params.min_p,
+            params.typical_p,
+        );
         let adjusts = params.has_penalties() || !params.logit_bias.is_empty();
         if !adjusts || filters != (1.0, 0, 1.0, 0.0, 1.0) {
             return;
         }
         compared += 1;
-        for (id, (found, expected)) in sampler.scores(logits, None).unwrap().iter().zip(expected).enumerate() {
+        for (id, (found, expected)) in sampler
+            .scores(logits, None)
+            .unwrap()
+            .iter()
+            .zip(expected)
+            .enumerate()
+        {
             assert!(
                 (found - expected).abs() <= 4e-7 * expected.abs().max(1.0),
                 "{case}, token {id}: {found} {expected}"
@@ -84,10 +117,17 @@ fn distributions_as_in_transformers() {
         }
         for (id, (found, expected)) in found.iter().zip(softmax(expected)).enumerate() {
             if expected > 1e-8 || found.is_some_and(|p| p > 1e-8) {
-                assert_eq!(found.is_some(), expected > 0.0, "{case}, token {id}: {found:?} {expected}");
+                assert_eq!(
+                    found.is_some(),
+                    expected > 0.0,
+                    "{case}, token {id}: {found:?} {expected}"
+                );
             }
             let error = (found.unwrap_or(0.0) - expected).abs();
-            assert!(error <= 1e-7 + 4e-6 * expected, "{case}, token {id}: {found:?} {expected}");
+            assert!(
+                error <= 1e-7 + 4e-6 * expected,
+                "{case}, token {id}: {found:?} {expected}"
+            );
         }
     });
     assert_eq!(compared, 3 * 4 * 22);
@@ -102,9 +142,14 @@ fn filters_of_generation_config_as_in_transformers() {
     for row in rows {
         let numbers = |name: &str| -> Vec<f32> {
             let values = row[name].as_array().unwrap().iter();
-            values.map(|value| value.as_f64().map_or(f32::NEG_INFINITY, |v| v as f32)).collect()
+            values
+                .map(|value| value.as_f64().map_or(f32::NEG_INFINITY, |v| v as f32))
+                .collect()
         };
-        let (logits, scores, config) = (numbers("logits"), numbers("scores"), &row["config"]);
+        let logits = numbers("logits");
+        let scores = numbers("scores");
+        let config = &row["config"];
+
         let params = GenerationConfig::read(config).unwrap().params;
         let mut sampler = Sampler::new(params, logits.len(), 0).unwrap();
         let mut found = vec![0.0; logits.len()];
@@ -112,9 +157,16 @@ fn filters_of_generation_config_as_in_transformers() {
             found[id as usize] = f64::from(probability);
         }
         for (id, (found, expected)) in found.iter().zip(softmax(&scores)).enumerate() {
-            assert_eq!(*found > 0.0, expected > 0.0, "{config}, token {id}: {found} {expected}");
+            assert_eq!(
+                *found > 0.0,
+                expected > 0.0,
+                "{config}, token {id}: {found} {expected}"
+            );
             // Scores are recorded with five digits behind the point.
-            assert!((found - expected).abs() <= 1e-7 + 2e-5 * expected, "{config}, token {id}: {found} {expected}");
+            assert!(
+                (found - expected).abs() <= 1e-7 + 2e-5 * expected,
+                "{config}, token {id}: {found} {expected}"
+            );
         }
     }
     assert_eq!(rows.len(), 30);

@@ -1,4 +1,5 @@
-//! The CPU sampler: against transformers' processors, against itself drawn many times, and against its plain twin.
+//! The CPU sampler: against transformers' processors, against itself drawn many times, and against
+//! its plain twin.
 
 mod draw;
 mod golden;

@@ -5,10 +5,17 @@ use jerboa::sample::{Sampler, SamplingParams};
 use proptest::prelude::*;
 
 fn parameters() -> impl Strategy<Value = SamplingParams> {
-    let filters =
-        (prop_oneof![Just(0u32), 1u32..60], prop_oneof![Just(1.0), 0.0..1.0], prop_oneof![Just(0.0), 0.0..1.0]);
+    let filters = (
+        prop_oneof![Just(0u32), 1u32..60],
+        prop_oneof![Just(1.0), 0.0..1.0],
+        prop_oneof![Just(0.0), 0.0..1.0],
+    );
     let penalties = (prop_oneof![Just(1.0), 0.5..2.0], -2.0..2.0, -2.0..2.0);
-    let bias = proptest::collection::btree_map(0u32..7, prop_oneof![Just(f64::NEG_INFINITY), -3.0..3.0], 0..4);
+    let bias = proptest::collection::btree_map(
+        0u32..7,
+        prop_oneof![Just(f64::NEG_INFINITY), -3.0..3.0],
+        0..4,
+    );
     (0.05..3.0, filters, penalties, bias, any::<u64>()).prop_map(
         |(temperature, filters, penalties, logit_bias, seed)| SamplingParams {
             greedy: false,

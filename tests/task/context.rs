@@ -25,17 +25,32 @@ fn a_prompt_that_does_not_fit_is_refused() {
     let mut model = stories(48);
     let ids = &reference().ids;
     let error = events(&mut model, greedy(&ids[..49], 1, "error")).expect_err("49 of 48");
-    assert!(matches!(error, Error::ContextFull { tokens: 49, limit: 48 }), "{error}");
+    assert!(
+        matches!(
+            error,
+            Error::ContextFull {
+                tokens: 49,
+                limit: 48
+            }
+        ),
+        "{error}"
+    );
     assert_usable(&mut model, "a prompt that does not fit");
     // A full context still says what comes next; then the answer ends.
     let last = run(&mut model, greedy(&ids[..48], 10, "error"));
-    assert_eq!((last.ids.as_slice(), last.finish_reason), (&ids[48..49], FinishReason::Length));
+    assert_eq!(
+        (last.ids.as_slice(), last.finish_reason),
+        (&ids[48..49], FinishReason::Length)
+    );
     for sampled in [false, true] {
         // Log-probabilities take the other way of picking tokens.
         let mut json = greedy(&ids[..40], 100, "error");
         json["logprobs"] = sampled.into();
         let outcome = run(&mut model, json);
-        assert_eq!((outcome.ids.as_slice(), outcome.finish_reason), (&ids[40..49], FinishReason::Length));
+        assert_eq!(
+            (outcome.ids.as_slice(), outcome.finish_reason),
+            (&ids[40..49], FinishReason::Length)
+        );
     }
     assert_usable(&mut model, "an answer that filled the context");
 }
@@ -54,27 +69,52 @@ fn the_oldest_turns_go_first() {
     assert_eq!(error.code(), "context_full");
     for overflow in ["truncate", "rolling"] {
         let outcome = run(&mut model, chat(&messages, overflow));
-        assert!(outcome.prompt_tokens <= 96 - 6, "{} tokens leave room for the answer", outcome.prompt_tokens);
+        assert!(
+            outcome.prompt_tokens <= 96 - 6,
+            "{} tokens leave room for the answer",
+            outcome.prompt_tokens
+        );
         // The same as asking with fewer turns; one more would not fit.
         let with = |from: usize| [&messages[..1], &messages[from..]].concat();
-        let fits = |from: &usize| tokens(&model, &with(*from)) <= 96 - 6;
-        let kept = (1..messages.len()).step_by(2).find(fits).expect("the last turn fits");
-        assert!(kept > 1 && kept < messages.len() - 1, "some went, some stayed: {kept}");
+
+        let kept = (1..messages.len())
+            .step_by(2)
+            .find(|from: &usize| tokens(&model, &with(*from)) <= 96 - 6)
+            .expect("the last turn fits");
+        assert!(
+            kept > 1 && kept < messages.len() - 1,
+            "some went, some stayed: {kept}"
+        );
         let shorter = run(&mut model, chat(&with(kept), "error"));
-        assert_eq!((outcome.ids, outcome.prompt_tokens), (shorter.ids, shorter.prompt_tokens));
+        assert_eq!(
+            (outcome.ids, outcome.prompt_tokens),
+            (shorter.ids, shorter.prompt_tokens)
+        );
     }
     let long = [messages[0].clone(), turn("user", &story.repeat(20))];
     let error = events(&mut model, chat(&long, "truncate")).expect_err("one turn");
     assert_eq!(error.code(), "context_full");
-    assert!(!error.to_string().contains("overflow"), "it is set already: {error}");
+    assert!(
+        !error.to_string().contains("overflow"),
+        "it is set already: {error}"
+    );
     assert_usable(&mut model, "a conversation that does not fit");
 }
 
 fn tokens(model: &ChatModel, messages: &[Value]) -> usize {
-    let input =
-        jerboa::text::ChatInput { messages: messages.to_vec(), add_generation_prompt: true, ..Default::default() };
+    let input = jerboa::text::ChatInput {
+        messages: messages.to_vec(),
+        add_generation_prompt: true,
+        ..Default::default()
+    };
     let prompt = model.text.render(&input).expect("a prompt");
-    model.text.tokenizer().expect("a tokenizer").encode_prompt(&prompt).expect("ids").len()
+    model
+        .text
+        .tokenizer()
+        .expect("a tokenizer")
+        .encode_prompt(&prompt)
+        .expect("ids")
+        .len()
 }
 
 #[test]
@@ -84,16 +124,22 @@ fn of_a_long_text_the_first_token_and_the_end_stay() {
     let outcome = run(&mut model, greedy(ids, 10, "truncate"));
     assert_eq!(outcome.prompt_tokens, 54);
     let kept = [&ids[..1], &ids[120 - 53..]].concat();
-    assert_eq!(outcome.ids, run(&mut stories(64), greedy(&kept, 10, "error")).ids);
+    assert_eq!(
+        outcome.ids,
+        run(&mut stories(64), greedy(&kept, 10, "error")).ids
+    );
 }
 
-/// The window moves as often as it must; what comes is what a model with room computes on what the window holds.
+/// The window moves as often as it must; what comes is what a model with room computes on what the
+/// window holds.
 #[test]
 fn a_rolling_window_goes_on() {
     const WINDOW: usize = 40;
     let prompt = &reference().prompt_ids;
     let mut roomy = stories(WINDOW);
-    let (mut expected, mut context) = (Vec::<u32>::new(), prompt.clone());
+    let mut expected = Vec::<u32>::new();
+    let mut context = prompt.clone();
+
     while expected.len() < 90 {
         let left = (90 - expected.len()).min(WINDOW + 1 - context.len());
         let next = run(&mut roomy, greedy(&context, left, "error")).ids;
@@ -106,7 +152,10 @@ fn a_rolling_window_goes_on() {
         json["logprobs"] = sampled.into();
         let outcome = run(&mut stories(WINDOW), json);
         assert_eq!(outcome.ids, expected);
-        assert_eq!((outcome.finish_reason, outcome.completion_tokens), (FinishReason::Length, 90));
+        assert_eq!(
+            (outcome.finish_reason, outcome.completion_tokens),
+            (FinishReason::Length, 90)
+        );
     }
 }
 
@@ -115,33 +164,59 @@ fn a_common_prefix_is_not_run_again() {
     let mut model = stories(256);
     let ids = &reference().ids;
     let first = run(&mut model, greedy(&ids[..20], 30, "error"));
-    assert_eq!((first.cached_tokens, first.ids.as_slice()), (0, &ids[20..50]));
+    assert_eq!(
+        (first.cached_tokens, first.ids.as_slice()),
+        (0, &ids[20..50])
+    );
     // The next turn begins with all of that; the last token was picked but never run.
     let second = run(&mut model, greedy(&ids[..60], 10, "error"));
-    assert_eq!((second.cached_tokens, second.ids.as_slice()), (49, &ids[60..70]));
+    assert_eq!(
+        (second.cached_tokens, second.ids.as_slice()),
+        (49, &ids[60..70])
+    );
     // The same again: one token must run for its logits.
     let again = run(&mut model, greedy(&ids[..60], 10, "error"));
-    assert_eq!((again.cached_tokens, again.ids.as_slice()), (59, &ids[60..70]));
+    assert_eq!(
+        (again.cached_tokens, again.ids.as_slice()),
+        (59, &ids[60..70])
+    );
     // Another branch: what is common stays, what the other one left behind is not seen.
     let mut branch = ids[..60].to_vec();
     branch[30] += 1;
     let other = run(&mut model, greedy(&branch, 10, "error"));
     assert_eq!(other.cached_tokens, 30);
-    assert_eq!(other.ids, run(&mut stories(256), greedy(&branch, 10, "error")).ids);
+    assert_eq!(
+        other.ids,
+        run(&mut stories(256), greedy(&branch, 10, "error")).ids
+    );
     // A question for logits forgets it all.
     block_on(model.logits(&ids[..5], false)).expect("logits");
-    assert_eq!(run(&mut model, greedy(&ids[..60], 1, "error")).cached_tokens, 0);
+    assert_eq!(
+        run(&mut model, greedy(&ids[..60], 1, "error")).cached_tokens,
+        0
+    );
 }
 
 #[test]
 fn turns_of_a_conversation_share_their_prefix() {
     let mut model = stories(256);
-    let mut messages = vec![turn("system", "Tell stories."), turn("user", "Once upon a time")];
+    let mut messages = vec![
+        turn("system", "Tell stories."),
+        turn("user", "Once upon a time"),
+    ];
     let first = run(&mut model, chat(&messages, "error"));
     messages.extend([turn("assistant", &first.text), turn("user", "And then?")]);
     let second = run(&mut model, chat(&messages, "error"));
-    assert!(second.cached_tokens + 2 >= first.prompt_tokens, "{} of {}", second.cached_tokens, first.prompt_tokens);
-    assert_eq!(second.ids, run(&mut stories(256), chat(&messages, "error")).ids);
+    assert!(
+        second.cached_tokens + 2 >= first.prompt_tokens,
+        "{} of {}",
+        second.cached_tokens,
+        first.prompt_tokens
+    );
+    assert_eq!(
+        second.ids,
+        run(&mut stories(256), chat(&messages, "error")).ids
+    );
 }
 
 #[test]
@@ -160,7 +235,11 @@ fn an_abort_ends_it_where_it_stands() {
         }))
         .expect("an outcome");
         assert_eq!(outcome.finish_reason, FinishReason::Abort);
-        assert!((10..200).contains(&outcome.ids.len()), "{} tokens", outcome.ids.len());
+        assert!(
+            (10..200).contains(&outcome.ids.len()),
+            "{} tokens",
+            outcome.ids.len()
+        );
         assert_eq!(outcome.ids, reference().new_ids()[..outcome.ids.len()]);
         // What was computed is used, and nothing that ran ahead is seen.
         let so_far = [&reference().prompt_ids[..], &outcome.ids].concat();
@@ -175,8 +254,15 @@ fn an_abort_before_or_during_the_prompt_is_an_error() {
     let json = || greedy(&reference().ids[..200], 5, "error");
     let abort = AbortFlag::new();
     abort.abort();
-    let mut model = stories_with(256, RunOptions { prefill_chunk: 1, ..RunOptions::default() });
-    let error = block_on(model.generate(&request(json()), &abort, |_| ())).expect_err("aborted before");
+    let mut model = stories_with(
+        256,
+        RunOptions {
+            prefill_chunk: 1,
+            ..RunOptions::default()
+        },
+    );
+    let error =
+        block_on(model.generate(&request(json()), &abort, |_| ())).expect_err("aborted before");
     assert_eq!(error.code(), "aborted");
     // Two hundred steps of one token take far longer than this thread waits.
     let abort = AbortFlag::new();

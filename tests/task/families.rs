@@ -1,5 +1,5 @@
-//! Answers of families that keep other things than full caches: stopped within a batch of steps, aborted, regenerated, forked.
-//! And what a cache of 8 bits costs.
+//! Answers of families that keep other things than full caches: stopped within a batch of steps,
+//! aborted, regenerated, forked. And what a cache of 8 bits costs.
 
 use super::{character, request, run, stories_with, tiny_with};
 use jerboa::exec::{PrecisionOptions, RunOptions};
@@ -29,25 +29,46 @@ fn answers_are_stopped_aborted_regenerated_and_forked() {
         let (mut model, golden) = tiny(name);
         let (ids, answer) = (golden.ids("input_ids"), golden.ids("greedy"));
         let full = |model: &mut ChatModel, after: &str| {
-            assert_eq!(run(model, greedy(&ids, 32, &[])).ids, answer, "{name}, {after}");
+            assert_eq!(
+                run(model, greedy(&ids, 32, &[])).ids,
+                answer,
+                "{name}, {after}"
+            );
         };
         full(&mut model, "at first");
         // Two tokens that come together for the first time in the midst of a batch.
-        let first = |at: &usize| answer.windows(2).position(|two| two == &answer[*at..at + 2]) == Some(*at);
+        let first = |at: &usize| {
+            answer
+                .windows(2)
+                .position(|two| two == &answer[*at..at + 2])
+                == Some(*at)
+        };
         let at = (6..20).find(first).expect("a place");
         let stopped = run(&mut model, greedy(&ids, 32, &[&text(&answer[at..at + 2])]));
-        assert_eq!((stopped.finish_reason, &stopped.text), (FinishReason::Stop, &text(&answer[..at])), "{name}");
+        assert_eq!(
+            (stopped.finish_reason, &stopped.text),
+            (FinishReason::Stop, &text(&answer[..at])),
+            "{name}"
+        );
         // What ran ahead of the stop is not in the way of what follows.
         let so_far = [&ids[..], &answer[..at]].concat();
-        assert_eq!(run(&mut model, greedy(&so_far, 32 - at, &[])).ids, answer[at..], "{name}, gone on after a stop");
+        assert_eq!(
+            run(&mut model, greedy(&so_far, 32 - at, &[])).ids,
+            answer[at..],
+            "{name}, gone on after a stop"
+        );
         full(&mut model, "regenerated");
-        let (abort, mut seen) = (AbortFlag::new(), 0);
-        let aborted = block_on(model.generate(&request(greedy(&ids, 180, &[])), &abort, |event| {
-            seen += event.ids.len();
-            if seen >= 5 {
-                abort.abort();
-            }
-        }));
+        let abort = AbortFlag::new();
+        let mut seen = 0;
+
+        let aborted = block_on(
+            model.generate(&request(greedy(&ids, 180, &[])), &abort, |event| {
+                seen += event.ids.len();
+                if seen >= 5 {
+                    abort.abort();
+                }
+            }),
+        );
         let aborted = aborted.unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(aborted.finish_reason, FinishReason::Abort, "{name}");
         let common = aborted.ids.len().min(32);
@@ -58,21 +79,41 @@ fn answers_are_stopped_aborted_regenerated_and_forked() {
         let other: Vec<u32> = ids.iter().rev().copied().collect();
         run(&mut model, greedy(&other, 9, &[]));
         let half = [&ids[..], &answer[..12]].concat();
-        assert_eq!(run(&mut fork, greedy(&half, 20, &[])).ids, answer[12..], "{name}, forked");
+        assert_eq!(
+            run(&mut fork, greedy(&half, 20, &[])).ids,
+            answer[12..],
+            "{name}, forked"
+        );
         full(&mut model, "beside a fork");
     }
 }
 
-/// The perplexity of the story, of more than 2,000 tokens, with a cache of 8 bits beside one of halves.
+/// The perplexity of the story, of more than 2,000 tokens, with a cache of 8 bits beside one of
+/// halves.
 #[test]
 fn a_cache_of_8_bits_foretells_as_well_as_one_of_halves() {
     let story = std::fs::read_to_string(golden("stories260K/story.txt")).expect("story.txt");
     let [halves, eight] = [Kv::Packed, Kv::Int8].map(|kv| {
-        let overrides = PrecisionOptions { kv_type: Some(kv), ..PrecisionOptions::default() };
-        let mut model = stories_with(512, RunOptions { prefill_chunk: 128, overrides, ..RunOptions::default() });
+        let overrides = PrecisionOptions {
+            kv_type: Some(kv),
+            ..PrecisionOptions::default()
+        };
+        let mut model = stories_with(
+            512,
+            RunOptions {
+                prefill_chunk: 128,
+                overrides,
+                ..RunOptions::default()
+            },
+        );
         block_on(model.perplexity(&story)).expect("a perplexity")
     });
     println!("{halves:?}, with 8 bits {eight:?}");
     assert!(halves.1 > 2000, "{} tokens", halves.1);
-    assert!((eight.0 / halves.0 - 1.0).abs() < 0.005, "{} becomes {}", halves.0, eight.0);
+    assert!(
+        (eight.0 / halves.0 - 1.0).abs() < 0.005,
+        "{} becomes {}",
+        halves.0,
+        eight.0
+    );
 }

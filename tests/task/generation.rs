@@ -1,5 +1,6 @@
-//! What generation_config.json asks for, in answers of a real engine, against transformers' `generate` (tests/golden/scripts/make_generation.py);
-//! stop strings that spell special tokens, prompts that write them, and answers that are begun.
+//! What generation_config.json asks for, in answers of a real engine, against transformers'
+//! `generate` (tests/golden/scripts/make_generation.py); stop strings that spell special tokens,
+//! prompts that write them, and answers that are begun.
 
 use super::{character, request, run, tiny_with};
 use jerboa::Error;
@@ -18,7 +19,12 @@ fn reference() -> Value {
 }
 
 fn ids(value: &Value) -> Vec<u32> {
-    value.as_array().expect("ids").iter().map(|id| id.as_u64().expect("an id") as u32).collect()
+    value
+        .as_array()
+        .expect("ids")
+        .iter()
+        .map(|id| id.as_u64().expect("an id") as u32)
+        .collect()
 }
 
 /// The tiny llama with a generation_config.json.
@@ -37,33 +43,61 @@ fn answers_follow_generation_config_as_in_transformers() {
         let outcome = run(&mut model, json!({ "ids": case["prompt"] }));
         assert_eq!(outcome.ids, ids(&case["ids"]), "{}", case["config"]);
         if case["prompt"] == plain["prompt"] && case["config"] != plain["config"] {
-            assert_ne!(case["ids"], plain["ids"], "{} changes nothing", case["config"]);
+            assert_ne!(
+                case["ids"], plain["ids"],
+                "{} changes nothing",
+                case["config"]
+            );
         }
-        assert!(model.origin.warnings.is_empty(), "{:?}", model.origin.warnings);
+        assert!(
+            model.origin.warnings.is_empty(),
+            "{:?}",
+            model.origin.warnings
+        );
     }
     assert!(answers.len() > 20);
 }
 
 #[test]
 fn every_field_of_a_generation_config_has_its_treatment() {
-    let names: Vec<&str> = APPLIED.iter().chain(HARMLESS).copied().chain(UNSUPPORTED.iter().map(|f| f.0)).collect();
+    let names: Vec<&str> = APPLIED
+        .iter()
+        .chain(HARMLESS)
+        .copied()
+        .chain(UNSUPPORTED.iter().map(|f| f.0))
+        .collect();
     let known: BTreeSet<&str> = names.iter().copied().collect();
     assert_eq!(known.len(), names.len(), "a field is in two lists");
     let golden = reference();
-    let fields: BTreeSet<&str> =
-        golden["fields"].as_array().expect("fields").iter().filter_map(Value::as_str).collect();
+    let fields: BTreeSet<&str> = golden["fields"]
+        .as_array()
+        .expect("fields")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
     assert_eq!(known, fields);
 }
 
 #[test]
 fn what_is_not_supported_is_told_by_name_and_neutral_values_are_not() {
-    let told = |config: Value| GenerationConfig::read(&config).expect("a configuration").warnings.join("\n");
+    let told = |config: Value| {
+        GenerationConfig::read(&config)
+            .expect("a configuration")
+            .warnings
+            .join("\n")
+    };
     for (config, name) in [
         (json!({ "num_beams": 4 }), "'num_beams' = 4"),
         (json!({ "num_beam_groups": 2 }), "'num_beam_groups'"),
-        (json!({ "penalty_alpha": 0.6, "top_k": 4 }), "'penalty_alpha' = 0.6"),
+        (
+            json!({ "penalty_alpha": 0.6, "top_k": 4 }),
+            "'penalty_alpha' = 0.6",
+        ),
         (json!({ "guidance_scale": 1.5 }), "'guidance_scale'"),
-        (json!({ "watermarking_config": { "bias": 2.5 } }), "'watermarking_config'"),
+        (
+            json!({ "watermarking_config": { "bias": 2.5 } }),
+            "'watermarking_config'",
+        ),
         (json!({ "token_healing": true }), "'token_healing'"),
         (json!({ "dola_layers": "high" }), "'dola_layers'"),
         (json!({ "force_words_ids": [[5]] }), "'force_words_ids'"),
@@ -79,40 +113,71 @@ fn what_is_not_supported_is_told_by_name_and_neutral_values_are_not() {
     assert_eq!(told(neutral), "");
     assert_eq!(told(json!({ "penalty_alpha": 0.6, "do_sample": true })), "");
     let model = llama(&json!({ "num_beams": 3 }));
-    assert!(model.origin.warnings.iter().any(|w| w.contains("'num_beams' = 3")), "{:?}", model.origin.warnings);
     assert!(
-        GenerationConfig::asr_warnings(&json!({ "no_repeat_ngram_size": 3 }))[0].contains("'no_repeat_ngram_size' = 3")
+        model
+            .origin
+            .warnings
+            .iter()
+            .any(|w| w.contains("'num_beams' = 3")),
+        "{:?}",
+        model.origin.warnings
     );
     assert!(
-        GenerationConfig::asr_warnings(&json!({ "no_repeat_ngram_size": 0, "repetition_penalty": 1.0 })).is_empty()
+        GenerationConfig::asr_warnings(&json!({ "no_repeat_ngram_size": 3 }))[0]
+            .contains("'no_repeat_ngram_size' = 3")
+    );
+    assert!(
+        GenerationConfig::asr_warnings(
+            &json!({ "no_repeat_ngram_size": 0, "repetition_penalty": 1.0 })
+        )
+        .is_empty()
     );
 }
 
 #[test]
 fn damaged_fields_are_refused_by_name() {
     for (config, name) in [
-        (json!({ "no_repeat_ngram_size": "two" }), "no_repeat_ngram_size"),
+        (
+            json!({ "no_repeat_ngram_size": "two" }),
+            "no_repeat_ngram_size",
+        ),
         (json!({ "min_new_tokens": -1 }), "min_new_tokens"),
         (json!({ "min_length": 1.5 }), "min_length"),
         (json!({ "bad_words_ids": [5] }), "bad_words_ids"),
         (json!({ "bad_words_ids": [[]] }), "bad_words_ids"),
         (json!({ "sequence_bias": [[[5], "x"]] }), "sequence_bias"),
         (json!({ "suppress_tokens": ["a"] }), "suppress_tokens"),
-        (json!({ "exponential_decay_length_penalty": 5 }), "exponential_decay_length_penalty"),
-        (json!({ "encoder_repetition_penalty": 0 }), "encoder_repetition_penalty"),
+        (
+            json!({ "exponential_decay_length_penalty": 5 }),
+            "exponential_decay_length_penalty",
+        ),
+        (
+            json!({ "encoder_repetition_penalty": 0 }),
+            "encoder_repetition_penalty",
+        ),
         (json!({ "top_h": 2 }), "top_h"),
     ] {
         match GenerationConfig::read(&config) {
-            Err(Error::Config { reason, .. }) => assert!(reason.contains(name), "{config}: {reason}"),
+            Err(Error::Config { reason, .. }) => {
+                assert!(reason.contains(name), "{config}: {reason}");
+            }
             other => panic!("{config}: {other:?}"),
         }
     }
     for (config, name) in [
         (json!({ "bad_words_ids": [[300]] }), "bad_words_ids"),
-        (json!({ "sequence_bias": [[[1, 300], 1.0]] }), "sequence_bias"),
+        (
+            json!({ "sequence_bias": [[[1, 300], 1.0]] }),
+            "sequence_bias",
+        ),
     ] {
-        match GenerationConfig::read(&config).expect("readable").for_model(&[], 256) {
-            Err(Error::Config { reason, .. }) => assert!(reason.contains(name) && reason.contains("300"), "{reason}"),
+        match GenerationConfig::read(&config)
+            .expect("readable")
+            .for_model(&[], 256)
+        {
+            Err(Error::Config { reason, .. }) => {
+                assert!(reason.contains(name) && reason.contains("300"), "{reason}");
+            }
             other => panic!("{config}: {other:?}"),
         }
     }
@@ -126,10 +191,16 @@ fn requests_override_what_generation_config_says() {
     let plain = ids(&golden["answers"][0]["ids"]);
     let mut model = llama(&json!({ "max_new_tokens": 4, "suppress_tokens": [plain[0]] }));
     let more = run(&mut model, json!({ "ids": prompt, "maxTokens": 9 }));
-    assert_eq!((more.ids.len(), more.finish_reason), (9, FinishReason::Length));
+    assert_eq!(
+        (more.ids.len(), more.finish_reason),
+        (9, FinishReason::Length)
+    );
     assert!(!more.ids.contains(&plain[0]));
     let wanted = json!({ "ids": prompt, "logitBias": { plain[0].to_string(): 100.0 } });
-    assert!(!run(&mut model, wanted).ids.contains(&plain[0]), "a bias cannot undo a ban");
+    assert!(
+        !run(&mut model, wanted).ids.contains(&plain[0]),
+        "a bias cannot undo a ban"
+    );
     let both = [false, true].map(|logprobs| {
         let request = json!({ "ids": prompt, "maxTokens": 12, "temperature": 0.9, "seed": 3, "logprobs": logprobs });
         run(&mut model, request).ids
@@ -140,15 +211,26 @@ fn requests_override_what_generation_config_says() {
     match block_on(model.generate(&request(long.clone()), &AbortFlag::new(), |_| {})) {
         Err(Error::Request { parameter, reason }) => {
             assert_eq!(parameter, "maxTokens");
-            assert!(reason.contains("'max_length'") && reason.contains('6'), "{reason}");
+            assert!(
+                reason.contains("'max_length'") && reason.contains('6'),
+                "{reason}"
+            );
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!(run(&mut model, json!({ "ids": long["ids"], "maxTokens": 3 })).ids.len(), 3);
+    assert_eq!(
+        run(&mut model, json!({ "ids": long["ids"], "maxTokens": 3 }))
+            .ids
+            .len(),
+        3
+    );
     // Whatever the clock says, a token has come by then.
     let mut model = llama(&json!({ "max_time": 0.0, "min_new_tokens": 1 }));
     let short = run(&mut model, json!({ "ids": prompt, "maxTokens": 50 }));
-    assert_eq!((short.ids.len(), short.finish_reason), (1, FinishReason::Length));
+    assert_eq!(
+        (short.ids.len(), short.finish_reason),
+        (1, FinishReason::Length)
+    );
 }
 
 /// Special tokens `<a>` and `<b>` in the places of the second and third token of the plain answer.
@@ -156,7 +238,11 @@ fn with_specials(template: Option<&str>) -> (ChatModel, Vec<u32>, Vec<u32>) {
     let golden = reference();
     let plain = ids(&golden["answers"][0]["ids"]);
     let added = json!([special(plain[1], "<a>"), special(plain[2], "<b>")]);
-    (tiny_with("llama", Some(&json!({})), added, template), ids(&golden["answers"][0]["prompt"]), plain)
+    (
+        tiny_with("llama", Some(&json!({})), added, template),
+        ids(&golden["answers"][0]["prompt"]),
+        plain,
+    )
 }
 
 fn special(id: u32, content: &str) -> Value {
@@ -176,20 +262,35 @@ fn stop_strings_that_spell_special_tokens_stop() {
         (format!("<b>{fourth}"), 4),
     ] {
         for logprobs in [false, true] {
-            let outcome =
-                run(&mut model, json!({ "ids": prompt, "maxTokens": 10, "stop": [stop], "logprobs": logprobs }));
+            let outcome = run(
+                &mut model,
+                json!({ "ids": prompt, "maxTokens": 10, "stop": [stop], "logprobs": logprobs }),
+            );
             assert_eq!(
                 (outcome.ids.as_slice(), outcome.finish_reason),
                 (&plain[..count], FinishReason::Stop),
                 "{stop}"
             );
-            let text = if stop.starts_with('<') { first.as_str() } else { "" };
-            assert_eq!(outcome.text, text, "{stop}: neither the stop string nor special tokens are shown");
+            let text = if stop.starts_with('<') {
+                first.as_str()
+            } else {
+                ""
+            };
+            assert_eq!(
+                outcome.text, text,
+                "{stop}: neither the stop string nor special tokens are shown"
+            );
         }
     }
     // What stands on both sides of a special token is no stop string.
-    let outcome = run(&mut model, json!({ "ids": prompt, "maxTokens": 5, "stop": [format!("{first}{fourth}")] }));
-    assert_eq!((outcome.ids.len(), outcome.finish_reason), (5, FinishReason::Length));
+    let outcome = run(
+        &mut model,
+        json!({ "ids": prompt, "maxTokens": 5, "stop": [format!("{first}{fourth}")] }),
+    );
+    assert_eq!(
+        (outcome.ids.len(), outcome.finish_reason),
+        (5, FinishReason::Length)
+    );
 }
 
 #[test]
@@ -197,17 +298,33 @@ fn prompts_write_special_tokens_on_request_only() {
     let (mut model, _, plain) = with_specials(None);
     let prompt = format!("{}<a>{}", character(5), character(6));
     let tokenizer = model.text.tokenizer().expect("a tokenizer");
-    let parsed =
-        tokenizer.encode_with_options(&prompt, EncodeOptions { add_special: true, parse_special: true }).expect("ids");
+    let parsed = tokenizer
+        .encode_with_options(
+            &prompt,
+            EncodeOptions {
+                add_special: true,
+                parse_special: true,
+            },
+        )
+        .expect("ids");
     assert_eq!(parsed, [5, plain[1], 6]);
     assert!(
         !tokenizer
-            .encode_with_options(&prompt, EncodeOptions { add_special: true, parse_special: false })
+            .encode_with_options(
+                &prompt,
+                EncodeOptions {
+                    add_special: true,
+                    parse_special: false
+                }
+            )
             .expect("ids")
             .contains(&plain[1])
     );
     let by_ids = run(&mut model, json!({ "ids": parsed, "maxTokens": 6 }));
-    let by_text = run(&mut model, json!({ "prompt": prompt, "parseSpecial": true, "maxTokens": 6 }));
+    let by_text = run(
+        &mut model,
+        json!({ "prompt": prompt, "parseSpecial": true, "maxTokens": 6 }),
+    );
     assert_eq!((by_text.ids, by_text.prompt_tokens), (by_ids.ids, 3));
     let as_text = run(&mut model, json!({ "prompt": prompt, "maxTokens": 6 }));
     assert_ne!(as_text.prompt_tokens, 3);
@@ -215,25 +332,45 @@ fn prompts_write_special_tokens_on_request_only() {
 
 #[test]
 fn answers_that_are_begun_are_continued() {
-    let template =
-        "{% for m in messages %}<a>{{ m.content }}<b>{% endfor %}{% if add_generation_prompt %}<a>{% endif %}";
+    let template = "{% for m in messages %}<a>{{ m.content }}<b>{% endfor %}{% if add_generation_prompt %}<a>{% endif %}";
     let (mut model, _, plain) = with_specials(Some(template));
-    let (question, begun) = (character(5).to_string(), character(6).to_string());
-    let messages = json!([{ "role": "user", "content": question }, { "role": "assistant", "content": begun }]);
+    let question = character(5).to_string();
+    let begun = character(6).to_string();
+
+    let messages =
+        json!([{ "role": "user", "content": question }, { "role": "assistant", "content": begun }]);
     let [a, b] = [plain[1], plain[2]];
     let of = |model: &mut ChatModel, more: Value, ids: &[u32]| {
         let mut asked = json!({ "messages": messages, "maxTokens": 6 });
-        asked.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        asked
+            .as_object_mut()
+            .expect("an object")
+            .extend(more.as_object().expect("an object").clone());
         let answer = run(model, asked);
         assert_eq!(answer.prompt_tokens, ids.len());
-        assert_eq!(answer.ids, run(model, json!({ "ids": ids, "maxTokens": 6 })).ids, "{more}");
+        assert_eq!(
+            answer.ids,
+            run(model, json!({ "ids": ids, "maxTokens": 6 })).ids,
+            "{more}"
+        );
     };
     of(&mut model, json!({}), &[a, 5, b, a, 6, b, a]);
-    of(&mut model, json!({ "addGenerationPrompt": false }), &[a, 5, b, a, 6, b]);
-    of(&mut model, json!({ "continueFinalMessage": true }), &[a, 5, b, a, 6]);
-    let both = json!({ "messages": messages, "continueFinalMessage": true, "addGenerationPrompt": true });
+    of(
+        &mut model,
+        json!({ "addGenerationPrompt": false }),
+        &[a, 5, b, a, 6, b],
+    );
+    of(
+        &mut model,
+        json!({ "continueFinalMessage": true }),
+        &[a, 5, b, a, 6],
+    );
+    let both =
+        json!({ "messages": messages, "continueFinalMessage": true, "addGenerationPrompt": true });
     let refused = jerboa::task::GenerateRequest::from_json(&both.to_string());
-    assert!(matches!(refused, Err(Error::Request { parameter, .. }) if parameter == "continueFinalMessage"));
+    assert!(
+        matches!(refused, Err(Error::Request { parameter, .. }) if parameter == "continueFinalMessage")
+    );
     // What a message spells stays text, also in the one that is continued.
     let sly = json!({ "messages": [{ "role": "assistant", "content": format!("{begun}<b>") }], "continueFinalMessage": true, "maxTokens": 1 });
     assert!(run(&mut model, sly).prompt_tokens != 3);

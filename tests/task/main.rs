@@ -1,5 +1,5 @@
-//! Generation from text to text on a real engine with the bundled model: contexts that fill up, prefixes that are reused,
-//! aborts, stop strings, log-probabilities and draws.
+//! Generation from text to text on a real engine with the bundled model: contexts that fill up,
+//! prefixes that are reused, aborts, stop strings, log-probabilities and draws.
 
 mod context;
 mod families;
@@ -51,10 +51,21 @@ fn reference() -> &'static Reference {
     READ.get_or_init(|| {
         let text = std::fs::read_to_string(golden("stories260K/golden.json")).expect("golden.json");
         let json: Value = serde_json::from_str(&text).expect("JSON");
-        let ids =
-            |name: &str| json[name].as_array().expect("ids").iter().map(|v| v.as_u64().expect("id") as u32).collect();
+        let ids = |name: &str| {
+            json[name]
+                .as_array()
+                .expect("ids")
+                .iter()
+                .map(|v| v.as_u64().expect("id") as u32)
+                .collect()
+        };
         let text = |name: &str| json[name].as_str().expect("text").to_string();
-        Reference { ids: ids("ids"), prompt: text("prompt"), prompt_ids: ids("prompt_ids"), text: text("text") }
+        Reference {
+            ids: ids("ids"),
+            prompt: text("prompt"),
+            prompt_ids: ids("prompt_ids"),
+            text: text("text"),
+        }
     })
 }
 
@@ -62,12 +73,17 @@ fn reference() -> &'static Reference {
 fn folder() -> &'static PathBuf {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("stories-{}", std::process::id()));
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("stories-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let bundled = golden("../../www/public/models/stories260K");
-        for file in
-            ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
-        {
+        for file in [
+            "config.json",
+            "generation_config.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "model.safetensors",
+        ] {
             std::fs::copy(bundled.join(file), folder.join(file)).expect("a copy");
         }
         std::fs::write(folder.join("chat_template.jinja"), TEMPLATE).expect("a template");
@@ -81,12 +97,28 @@ fn stories(context: usize) -> ChatModel {
 }
 
 fn stories_with(context: usize, options: RunOptions) -> ChatModel {
-    let overrides = PrecisionOptions { kv_type: options.overrides.kv_type.or(Some(Kv::F32)), ..options.overrides };
-    let options = RunOptions { max_context: Some(context), overrides, ..options };
-    let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
+    let overrides = PrecisionOptions {
+        kv_type: options.overrides.kv_type.or(Some(Kv::F32)),
+        ..options.overrides
+    };
+    let options = RunOptions {
+        max_context: Some(context),
+        overrides,
+        ..options
+    };
+    let gpu = open(&DeviceOptions {
+        f16: false,
+        ..DeviceOptions::default()
+    });
     block_on(async {
         let model = ModelRef::parse(&folder().to_string_lossy()).expect("a folder");
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+        let source = Source::open(
+            &model,
+            &HubOptions::default(),
+            AbortFlag::new(),
+            Progress::silent(),
+        )
+        .await?;
         ChatModel::load(gpu, &source, "stories260K", options).await
     })
     .unwrap_or_else(|e| panic!("{e}"))
@@ -97,28 +129,40 @@ fn character(id: u32) -> char {
     char::from_u32(0x4e00 + id).expect("a character")
 }
 
-/// A tiny checkpoint of tests/golden/models with a tokenizer whose tokens are single characters, but for the `added` ones; with a
-/// generation_config.json and a chat template of its own.
+/// A tiny checkpoint of tests/golden/models with a tokenizer whose tokens are single characters,
+/// but for the `added` ones; with a generation_config.json and a chat template of its own.
 #[allow(clippy::needless_pass_by_value)] // its callers make it for this alone
-fn tiny_with(name: &str, generation: Option<&Value>, added: Value, template: Option<&str>) -> ChatModel {
+fn tiny_with(
+    name: &str,
+    generation: Option<&Value>,
+    added: Value,
+    template: Option<&str>,
+) -> ChatModel {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let from = golden(&format!("models/{name}"));
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let to = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("task-{name}-{}-{count}", std::process::id()));
+    let to = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("task-{name}-{}-{count}", std::process::id()));
     std::fs::create_dir_all(&to).expect("a folder");
     for file in ["config.json", "generation_config.json", "model.safetensors"] {
         std::fs::copy(from.join(file), to.join(file)).expect("a copy");
     }
     if let Some(generation) = generation {
-        std::fs::write(to.join("generation_config.json"), generation.to_string()).expect("a configuration");
+        std::fs::write(to.join("generation_config.json"), generation.to_string())
+            .expect("a configuration");
     }
     if let Some(template) = template {
         std::fs::write(to.join("chat_template.jinja"), template).expect("a template");
     }
-    let mut vocab: Map<String, Value> = (0..256).map(|id| (character(id).to_string(), id.into())).collect();
+    let mut vocab: Map<String, Value> = (0..256)
+        .map(|id| (character(id).to_string(), id.into()))
+        .collect();
     for token in added.as_array().into_iter().flatten() {
         vocab.retain(|_, id| *id != token["id"]);
-        vocab.insert(token["content"].as_str().expect("a text").to_string(), token["id"].clone());
+        vocab.insert(
+            token["content"].as_str().expect("a text").to_string(),
+            token["id"].clone(),
+        );
     }
     let tokenizer = json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
@@ -127,12 +171,29 @@ fn tiny_with(name: &str, generation: Option<&Value>, added: Value, template: Opt
             "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": [] },
     });
     std::fs::write(to.join("tokenizer.json"), tokenizer.to_string()).expect("a tokenizer");
-    let overrides = PrecisionOptions { kv_type: Some(Kv::F32), ..PrecisionOptions::default() };
-    let options = RunOptions { max_context: Some(256), prefill_chunk: 16, overrides, ..RunOptions::default() };
-    let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
+    let overrides = PrecisionOptions {
+        kv_type: Some(Kv::F32),
+        ..PrecisionOptions::default()
+    };
+    let options = RunOptions {
+        max_context: Some(256),
+        prefill_chunk: 16,
+        overrides,
+        ..RunOptions::default()
+    };
+    let gpu = open(&DeviceOptions {
+        f16: false,
+        ..DeviceOptions::default()
+    });
     let loaded = block_on(async {
         let model = ModelRef::parse(&to.to_string_lossy()).expect("a folder");
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+        let source = Source::open(
+            &model,
+            &HubOptions::default(),
+            AbortFlag::new(),
+            Progress::silent(),
+        )
+        .await?;
         ChatModel::load(gpu, &source, name, options).await
     });
     loaded.unwrap_or_else(|e| panic!("{name}: {e}"))
@@ -144,9 +205,14 @@ fn request(json: Value) -> GenerateRequest {
 }
 
 /// Generates, with the events that came.
-fn events(loaded: &mut ChatModel, json: Value) -> jerboa::Result<(GenerationResult, Vec<TokenEvent>)> {
+fn events(
+    loaded: &mut ChatModel,
+    json: Value,
+) -> jerboa::Result<(GenerationResult, Vec<TokenEvent>)> {
     let mut events = Vec::new();
-    let outcome = block_on(loaded.generate(&request(json), &AbortFlag::new(), |e| events.push(e.clone())))?;
+    let outcome = block_on(loaded.generate(&request(json), &AbortFlag::new(), |e| {
+        events.push(e.clone());
+    }))?;
     Ok((outcome, events))
 }
 
@@ -157,6 +223,9 @@ fn run(loaded: &mut ChatModel, json: Value) -> GenerationResult {
 
 /// Whether the model continues as the reference does: it is usable.
 fn assert_usable(loaded: &mut ChatModel, after: &str) {
-    let outcome = run(loaded, serde_json::json!({ "prompt": reference().prompt, "temperature": 0, "maxTokens": 8 }));
+    let outcome = run(
+        loaded,
+        serde_json::json!({ "prompt": reference().prompt, "temperature": 0, "maxTokens": 8 }),
+    );
     assert_eq!(outcome.ids, reference().new_ids()[..8], "after {after}");
 }

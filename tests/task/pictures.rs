@@ -1,5 +1,5 @@
-//! Pictures in conversations: the text that stands for them, prefixes that are kept with them, answers made again, other
-//! conversations that go on from here, and what is refused.
+//! Pictures in conversations: the text that stands for them, prefixes that are kept with them,
+//! answers made again, other conversations that go on from here, and what is refused.
 
 use super::{golden, open};
 use jerboa::exec::{PrecisionOptions, RunOptions};
@@ -16,13 +16,29 @@ use std::rc::Rc;
 
 /// The random model of the page, in exact arithmetic.
 fn tiny(context: usize) -> ChatModel {
-    let overrides = PrecisionOptions { kv_type: Some(Kv::F32), ..PrecisionOptions::default() };
-    let options = RunOptions { max_context: Some(context), overrides, ..RunOptions::default() };
-    let gpu = open(&DeviceOptions { f16: false, ..DeviceOptions::default() });
+    let overrides = PrecisionOptions {
+        kv_type: Some(Kv::F32),
+        ..PrecisionOptions::default()
+    };
+    let options = RunOptions {
+        max_context: Some(context),
+        overrides,
+        ..RunOptions::default()
+    };
+    let gpu = open(&DeviceOptions {
+        f16: false,
+        ..DeviceOptions::default()
+    });
     block_on(async {
         let folder = golden("../../www/public/models/tiny-vision");
         let model = ModelRef::parse(&folder.to_string_lossy())?;
-        let source = Source::open(&model, &HubOptions::default(), AbortFlag::new(), Progress::silent()).await?;
+        let source = Source::open(
+            &model,
+            &HubOptions::default(),
+            AbortFlag::new(),
+            Progress::silent(),
+        )
+        .await?;
         let mut loaded = ChatModel::load(gpu, &source, "tiny-vision", options).await?;
         loaded.enable_vision(Rc::new(source), None, options).await?;
         Ok::<_, jerboa::Error>(loaded)
@@ -31,18 +47,26 @@ fn tiny(context: usize) -> ChatModel {
 }
 
 fn picture(seed: u64, width: usize, height: usize) -> RgbImage {
-    let bytes = random(seed, width * height * 3).iter().map(|v| ((v + 1.0) * 127.0) as u8).collect();
+    let bytes = random(seed, width * height * 3)
+        .iter()
+        .map(|v| ((v + 1.0) * 127.0) as u8)
+        .collect();
     RgbImage::new(width, height, bytes).expect("a picture")
 }
 
 fn see(loaded: &ChatModel, picture: &RgbImage) -> ImageInfo {
     let sight = loaded.vision().expect("eyes");
-    block_on(sight.encode(sight.image_from_pixels(picture).expect("tiles"), &[])).unwrap_or_else(|e| panic!("{e}"))
+    block_on(sight.encode(sight.image_from_pixels(picture).expect("tiles"), &[]))
+        .unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn ask(loaded: &mut ChatModel, messages: &Value) -> jerboa::Result<GenerationResult> {
     let request = json!({ "messages": messages, "temperature": 0, "maxTokens": 6 });
-    block_on(loaded.generate(&GenerateRequest::from_json(&request.to_string())?, &AbortFlag::new(), |_| {}))
+    block_on(loaded.generate(
+        &GenerateRequest::from_json(&request.to_string())?,
+        &AbortFlag::new(),
+        |_| {},
+    ))
 }
 
 fn user(picture: u32, text: &str) -> Value {
@@ -52,14 +76,26 @@ fn user(picture: u32, text: &str) -> Value {
 #[test]
 fn a_conversation_keeps_its_pictures() {
     let mut loaded = tiny(512);
-    assert_eq!(loaded.info()["capabilities"], json!(["text", "image", "video"]));
-    let (one, other) = (picture(1, 96, 64), picture(2, 70, 130));
+    assert_eq!(
+        loaded.info()["capabilities"],
+        json!(["text", "image", "video"])
+    );
+    let one = picture(1, 96, 64);
+    let other = picture(2, 70, 130);
+
     let first = see(&loaded, &one);
-    assert_eq!((first.tokens, &first.grids[..], &first.tiles[..]), (6, &[(2, 3)][..], &[(96, 64)][..]));
+    assert_eq!(
+        (first.tokens, &first.grids[..], &first.tiles[..]),
+        (6, &[(2, 3)][..], &[(96, 64)][..])
+    );
     assert!(loaded.vision().unwrap().encoder_bytes() > 0);
     let start = ask(&mut loaded, &json!([user(first.picture, "What is it?")])).expect("an answer");
-    assert!(start.text.starts_with(' ') && start.encode_ms > 0.0, "{start:?}");
-    // A follow-up with a second picture: the first is not encoded again, and of the prompt only what is new runs.
+    assert!(
+        start.text.starts_with(' ') && start.encode_ms > 0.0,
+        "{start:?}"
+    );
+    // A follow-up with a second picture: the first is not encoded again, and of the prompt only
+    // what is new runs.
     let again = see(&loaded, &one);
     let second = see(&loaded, &other);
     assert_eq!((again.picture, again.ms), (first.picture, 0.0));
@@ -70,7 +106,12 @@ fn a_conversation_keeps_its_pictures() {
     ]);
     let follow = ask(&mut loaded, &messages).expect("an answer");
     // The answer's words become bytes when they come back as text: the prompt is held up to them.
-    assert!(follow.cached_tokens >= start.prompt_tokens, "{} of {}", follow.cached_tokens, start.prompt_tokens);
+    assert!(
+        follow.cached_tokens >= start.prompt_tokens,
+        "{} of {}",
+        follow.cached_tokens,
+        start.prompt_tokens
+    );
     // The same from nothing, on another conversation of the model and on a fork.
     let mut fresh = loaded.create_session().expect("a session");
     let mut fork = loaded.fork().expect("a fork");
@@ -80,23 +121,36 @@ fn a_conversation_keeps_its_pictures() {
     assert_eq!(sight.encode_count(), 2);
     let made_again = ask(&mut loaded, &messages).expect("an answer");
     assert_eq!(made_again.cached_tokens + 1, made_again.prompt_tokens);
-    // Without its weights on the device the pictures are still there; another one has them loaded again.
+    // Without its weights on the device the pictures are still there; another one has them loaded
+    // again.
     block_on(sight.unload_encoder());
     assert_eq!(sight.encoder_bytes(), 0);
-    assert_eq!(ask(&mut loaded, &messages).expect("an answer").ids, follow.ids);
+    assert_eq!(
+        ask(&mut loaded, &messages).expect("an answer").ids,
+        follow.ids
+    );
     see(&loaded, &picture(3, 64, 64));
     assert_eq!(sight.encode_count(), 3);
-    assert_eq!(block_on(sight.embeddings(first.picture)).expect("rows").len(), 6 * 32);
+    assert_eq!(
+        block_on(sight.embeddings(first.picture))
+            .expect("rows")
+            .len(),
+        6 * 32
+    );
 }
 
 #[test]
 fn a_video_is_read_with_the_times_of_its_frames() {
     let expected = Golden::read(&golden("vision/video/tiny.safetensors"));
-    let (shape, frames) = (expected.shape("frames"), expected.bytes("frames"));
+    let shape = expected.shape("frames");
+    let frames = expected.bytes("frames");
+
     let mut loaded = tiny(512);
     let sight = loaded.vision().expect("eyes").clone();
     let take = || {
-        let mut intake = sight.video_intake(shape[2], shape[1], shape[0]).expect("sizes");
+        let mut intake = sight
+            .video_intake(shape[2], shape[1], shape[0])
+            .expect("sizes");
         intake.push(&frames, 3).expect("rows");
         intake
     };
@@ -111,7 +165,11 @@ fn a_video_is_read_with_the_times_of_its_frames() {
     let request = GenerateRequest::from_json(&request.to_string()).expect("a request");
     let answer = block_on(loaded.generate(&request, &AbortFlag::new(), |_| {})).expect("an answer");
     assert_eq!(answer.prompt_tokens, expected.ints("input_ids").len());
-    let wanted: Vec<u32> = expected.ints("greedy").iter().map(|id| *id as u32).collect();
+    let wanted: Vec<u32> = expected
+        .ints("greedy")
+        .iter()
+        .map(|id| *id as u32)
+        .collect();
     assert_eq!(answer.ids, wanted);
     // The same frames at other times are another video; at the same times they are known.
     let again = block_on(sight.encode(take(), &seconds)).expect("a video");
@@ -120,23 +178,40 @@ fn a_video_is_read_with_the_times_of_its_frames() {
     // A picture may stand beside.
     let still = see(&loaded, &picture(4, 64, 64));
     let mut both = said(seen.picture);
-    both[0]["content"].as_array_mut().unwrap().push(json!({ "type": "image", "picture": still.picture }));
+    both[0]["content"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({ "type": "image", "picture": still.picture }));
     let mixed = ask(&mut loaded, &both).expect("an answer");
-    assert!(mixed.prompt_tokens > answer.prompt_tokens && mixed.cached_tokens > seen.tokens, "{mixed:?}");
+    assert!(
+        mixed.prompt_tokens > answer.prompt_tokens && mixed.cached_tokens > seen.tokens,
+        "{mixed:?}"
+    );
     for wrong in [&seconds[..4], &[0.0, 3.0, 1.0, 4.0, 5.0]] {
-        let error = block_on(sight.encode(take(), wrong)).expect_err("other times").to_string();
-        assert!(error.contains("4 frames need increasing times in seconds"), "{error}");
+        let error = block_on(sight.encode(take(), wrong))
+            .expect_err("other times")
+            .to_string();
+        assert!(
+            error.contains("4 frames need increasing times in seconds"),
+            "{error}"
+        );
     }
     assert!(sight.video_intake(64, 64, 2000).is_err());
     let times = sight.video_processor().expect("videos").times(30.0, None);
-    assert_eq!((times[0], times.len(), times[times.len() - 1]), (0.0, 33, 30.0));
+    assert_eq!(
+        (times[0], times.len(), times[times.len() - 1]),
+        (0.0, 33, 30.0)
+    );
 }
 
 #[test]
 fn what_a_user_writes_is_no_picture() {
     let mut loaded = tiny(256);
     let first = see(&loaded, &picture(1, 64, 64));
-    let typed = ask(&mut loaded, &json!([user(first.picture, "<|image_pad|> and <|vision_start|>")]));
+    let typed = ask(
+        &mut loaded,
+        &json!([user(first.picture, "<|image_pad|> and <|vision_start|>")]),
+    );
     assert!(typed.is_ok(), "{typed:?}");
     for (messages, said) in [
         (json!([user(90_000, "?")]), "unknown image id 90000"),
@@ -145,12 +220,15 @@ fn what_a_user_writes_is_no_picture() {
             "0 placeholders <|image_pad|> for 1 images",
         ),
     ] {
-        let error = ask(&mut loaded, &messages).expect_err("refused").to_string();
+        let error = ask(&mut loaded, &messages)
+            .expect_err("refused")
+            .to_string();
         assert!(error.contains(said), "{error}");
     }
     let sight = loaded.vision().unwrap();
-    let error =
-        block_on(sight.encode(sight.image_intake(64, 64).expect("sizes"), &[])).expect_err("no rows").to_string();
+    let error = block_on(sight.encode(sight.image_intake(64, 64).expect("sizes"), &[]))
+        .expect_err("no rows")
+        .to_string();
     assert!(error.contains("only 0 of its 64 rows are given"), "{error}");
     assert!(sight.image_intake(2000, 3).is_err(), "too long");
 }

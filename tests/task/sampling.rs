@@ -1,4 +1,5 @@
-//! Draws and log-probabilities of a running engine against the CPU's samplers over the same model's logits.
+//! Draws and log-probabilities of a running engine against the CPU's samplers over the same model's
+//! logits.
 
 use super::{assert_usable, events, reference, run, stories};
 use jerboa::sample::{Sampler, SamplingOptions, SamplingParams};
@@ -37,8 +38,9 @@ fn draw(model: &mut ChatModel, setting: &Value, seed: u64) -> Vec<u32> {
 fn oracle(model: &mut ChatModel, setting: &Value, seed: u64) -> Vec<u32> {
     let overrides: SamplingOptions =
         serde_json::from_value(with(setting, &json!({ "seed": seed }))).expect("parameters");
-    let params =
-        SamplingParams::from_generation_config(&json!({})).and_then(|p| p.merge(&overrides)).expect("parameters");
+    let params = SamplingParams::from_generation_config(&json!({}))
+        .and_then(|p| p.merge(&overrides))
+        .expect("parameters");
     let mut sampler = Sampler::new(params, model.session.vocab(), 0).expect("a sampler");
     let prompt = &reference().prompt_ids;
     sampler.start(prompt);
@@ -52,7 +54,11 @@ fn oracle(model: &mut ChatModel, setting: &Value, seed: u64) -> Vec<u32> {
             if tokens.len() == TOKENS {
                 break;
             }
-            model.session.step(tokens[tokens.len() - 1], pos).await.expect("a step");
+            model
+                .session
+                .step(tokens[tokens.len() - 1], pos)
+                .await
+                .expect("a step");
         }
         tokens
     })
@@ -73,22 +79,45 @@ fn a_seed_gives_the_same_tokens_whatever_came_before() {
     let setting = json!({ "temperature": 1.0, "topK": 20 });
     let mut model = stories(256);
     let first = draw(&mut model, &setting, 11);
-    assert_eq!(draw(&mut model, &setting, 11), first, "with the prompt in the cache");
-    let others: Vec<Vec<u32>> = (12..18).map(|seed| draw(&mut model, &setting, seed)).collect();
-    assert!(others.iter().all(|o| *o != first), "other seeds, other tokens");
-    run(&mut model, json!({ "prompt": "The dog", "temperature": 0, "maxTokens": 5 }));
+    assert_eq!(
+        draw(&mut model, &setting, 11),
+        first,
+        "with the prompt in the cache"
+    );
+    let others: Vec<Vec<u32>> = (12..18)
+        .map(|seed| draw(&mut model, &setting, seed))
+        .collect();
+    assert!(
+        others.iter().all(|o| *o != first),
+        "other seeds, other tokens"
+    );
+    run(
+        &mut model,
+        json!({ "prompt": "The dog", "temperature": 0, "maxTokens": 5 }),
+    );
     assert_eq!(draw(&mut model, &setting, 11), first, "after another text");
-    assert_eq!(draw(&mut stories(256), &setting, 11), first, "in another engine");
+    assert_eq!(
+        draw(&mut stories(256), &setting, 11),
+        first,
+        "in another engine"
+    );
 }
 
 /// Log-probabilities are those of the raw logits, whatever the sampling.
 #[test]
 fn log_probabilities_are_those_of_the_logits() {
     let mut model = stories(256);
-    for setting in [json!({ "temperature": 0 }), json!({ "temperature": 1.3, "topK": 5, "seed": 3 })] {
+    for setting in [
+        json!({ "temperature": 0 }),
+        json!({ "temperature": 1.3, "topK": 5, "seed": 3 }),
+    ] {
         let request = json!({ "prompt": reference().prompt, "maxTokens": 10, "logprobs": true, "topLogprobs": 4 });
-        let (outcome, events) = events(&mut model, with(&setting, &request)).unwrap_or_else(|e| panic!("{e}"));
-        let infos: Vec<_> = events.iter().flat_map(|e| e.logprobs.iter().flatten()).collect();
+        let (outcome, events) =
+            events(&mut model, with(&setting, &request)).unwrap_or_else(|e| panic!("{e}"));
+        let infos: Vec<_> = events
+            .iter()
+            .flat_map(|e| e.logprobs.iter().flatten())
+            .collect();
         assert_eq!(infos.len(), outcome.ids.len());
         let mut context = reference().prompt_ids.clone();
         for (info, id) in infos.iter().zip(&outcome.ids) {
@@ -99,7 +128,11 @@ fn log_probabilities_are_those_of_the_logits() {
             let top = info.top.as_ref().expect("alternatives");
             let mut ranked: Vec<u32> = (0..logits.len() as u32).collect();
             ranked.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]));
-            assert_eq!(top.iter().map(|t| t.id).collect::<Vec<_>>(), ranked[..4], "the likeliest in order");
+            assert_eq!(
+                top.iter().map(|t| t.id).collect::<Vec<_>>(),
+                ranked[..4],
+                "the likeliest in order"
+            );
             for one in top.iter().chain([*info]) {
                 let error = (f64::from(one.logprob) - expected(one.id)).abs();
                 assert!(error < 2e-5, "{one:?}: {}", expected(one.id));
@@ -121,12 +154,18 @@ fn contradictory_requests_are_refused_by_the_name_of_the_parameter() {
         (json!({ "repetitionPenalty": 0.0 }), "repetition_penalty"),
         (json!({ "logitBias": { "512": 1.0 } }), "logit_bias"),
     ] {
-        let error = events(&mut model, with(&setting, &json!({ "prompt": "The" }))).expect_err(part);
+        let error =
+            events(&mut model, with(&setting, &json!({ "prompt": "The" }))).expect_err(part);
         assert_eq!(error.code(), "request", "{error}");
         assert!(error.to_string().contains(part), "{error}");
         assert_usable(&mut model, part);
     }
     for ids in [vec![], vec![512]] {
-        assert_eq!(events(&mut model, json!({ "ids": ids })).expect_err("ids").code(), "request");
+        assert_eq!(
+            events(&mut model, json!({ "ids": ids }))
+                .expect_err("ids")
+                .code(),
+            "request"
+        );
     }
 }

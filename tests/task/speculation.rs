@@ -1,4 +1,5 @@
-//! Speculation as a request asks for it: the same text, with what was drafted in the outcome, where the likeliest is taken.
+//! Speculation as a request asks for it: the same text, with what was drafted in the outcome, where
+//! the likeliest is taken.
 
 use super::{events, reference, request, run, stories};
 use jerboa::task::{FinishReason, GenerateRequest};
@@ -21,24 +22,45 @@ fn ask(ids: &[u32], max: usize) -> Value {
 
 #[test]
 fn the_text_is_the_same_and_the_drafts_are_counted() {
-    let (mut plain, mut model) = (stories(256), stories(256));
+    let mut plain = stories(256);
+    let mut model = stories(256);
+
     for ids in [repetitive(), reference().prompt_ids.clone()] {
         let expected = run(&mut plain, ask(&ids, 80));
         let (found, events) = events(&mut model, with_lookup(ask(&ids, 80))).expect("an outcome");
         assert_eq!((&found.ids, &found.text), (&expected.ids, &expected.text));
-        assert_eq!(events.iter().flat_map(|e| e.ids.clone()).collect::<Vec<_>>(), found.ids);
+        assert_eq!(
+            events
+                .iter()
+                .flat_map(|e| e.ids.clone())
+                .collect::<Vec<_>>(),
+            found.ids
+        );
         assert_eq!((expected.drafted_tokens, expected.accepted_tokens), (0, 0));
         assert!(found.accepted_tokens <= found.drafted_tokens);
         if ids == repetitive() {
-            assert!(found.accepted_tokens > 0, "{} drafted", found.drafted_tokens);
+            assert!(
+                found.accepted_tokens > 0,
+                "{} drafted",
+                found.drafted_tokens
+            );
         }
     }
     // Steps without drafts follow those with them, and a prefix is used again.
-    let next = [&repetitive()[..], &run(&mut plain, ask(&repetitive(), 20)).ids[..]].concat();
-    let (expected, found) = (run(&mut plain, ask(&next, 30)), run(&mut model, with_lookup(ask(&next, 30))));
+    let next = [
+        &repetitive()[..],
+        &run(&mut plain, ask(&repetitive(), 20)).ids[..],
+    ]
+    .concat();
+    let expected = run(&mut plain, ask(&next, 30));
+    let found = run(&mut model, with_lookup(ask(&next, 30)));
+
     assert_eq!(found.ids, expected.ids);
     let again = run(&mut model, with_lookup(ask(&next, 30)));
-    assert_eq!((again.ids, again.cached_tokens), (expected.ids, next.len() - 1));
+    assert_eq!(
+        (again.ids, again.cached_tokens),
+        (expected.ids, next.len() - 1)
+    );
 }
 
 #[test]
@@ -48,11 +70,19 @@ fn a_context_that_fills_up_or_rolls_is_the_same() {
         let expected = run(&mut stories(context), ask(&ids, 100));
         let mut model = stories(context);
         let found = run(&mut model, with_lookup(ask(&ids, 100)));
-        assert_eq!((&found.ids, found.finish_reason), (&expected.ids, FinishReason::Length), "{context}");
+        assert_eq!(
+            (&found.ids, found.finish_reason),
+            (&expected.ids, FinishReason::Length),
+            "{context}"
+        );
         // What it left in the cache is right to its last position.
         let full = [&ids[..], &expected.ids[..]].concat();
         let again = run(&mut model, ask(&full[..context], 1));
-        assert_eq!((again.cached_tokens, &again.ids[..]), (context - 1, &full[context..]), "{context}");
+        assert_eq!(
+            (again.cached_tokens, &again.ids[..]),
+            (context - 1, &full[context..]),
+            "{context}"
+        );
     }
     let mut rolling = ask(&ids, 150);
     rolling["overflow"] = json!("rolling");
@@ -70,16 +100,24 @@ fn where_tokens_are_drawn_or_looked_at_it_has_no_effect() {
         json!({ "temperature": 0, "logprobs": true }),
     ] {
         let mut json = ask(&repetitive(), 30);
-        more.as_object().expect("an object").iter().for_each(|(name, value)| json[name] = value.clone());
+        more.as_object()
+            .expect("an object")
+            .iter()
+            .for_each(|(name, value)| json[name] = value.clone());
         let expected = run(&mut model, json.clone());
         let found = run(&mut model, with_lookup(json));
-        assert_eq!((found.ids, found.drafted_tokens), (expected.ids, 0), "{more}");
+        assert_eq!(
+            (found.ids, found.drafted_tokens),
+            (expected.ids, 0),
+            "{more}"
+        );
     }
 }
 
 #[test]
 fn an_unknown_kind_is_refused_by_name() {
-    let error = GenerateRequest::from_json(r#"{"prompt":"x","speculation":"magic"}"#).expect_err("magic");
+    let error =
+        GenerateRequest::from_json(r#"{"prompt":"x","speculation":"magic"}"#).expect_err("magic");
     assert_eq!(error.code(), "request");
     assert!(error.to_string().contains("prompt-lookup"), "{error}");
     request(json!({ "prompt": "x", "speculation": "off" }));

@@ -10,12 +10,19 @@ fn stop_strings_across_tokens() {
     let mut model = stories(256);
     let text = reference().new_text().to_string();
     let tokenizer = model.text.clone();
-    let decode = |n: usize| tokenizer.tokenizer().expect("a tokenizer").decode(&reference().ids[..n], true);
+    let decode = |n: usize| {
+        tokenizer
+            .tokenizer()
+            .expect("a tokenizer")
+            .decode(&reference().ids[..n], true)
+    };
     let mut tried = 0;
     for border in (reference().prompt_ids.len() + 3..160).step_by(11) {
         // Two bytes before the border of two tokens and two behind it.
         let at = decode(border).len() - reference().prompt.len();
-        let Some(stop) = text.get(at - 2..at + 2) else { continue };
+        let Some(stop) = text.get(at - 2..at + 2) else {
+            continue;
+        };
         let expected = &text[..text.find(stop).expect("it is there")];
         for logprobs in [false, true] {
             let json = json!({
@@ -31,7 +38,11 @@ fn stop_strings_across_tokens() {
                 assert!(expected.starts_with(&shown), "{stop:?}: {shown:?}");
             }
             assert_eq!(shown, expected);
-            assert!(outcome.completion_tokens < 180, "{stop:?}: {} tokens", outcome.completion_tokens);
+            assert!(
+                outcome.completion_tokens < 180,
+                "{stop:?}: {} tokens",
+                outcome.completion_tokens
+            );
         }
         tried += 1;
     }
@@ -44,10 +55,15 @@ fn what_only_begins_like_a_stop_string_is_shown_in_the_end() {
     let shown = &reference().new_text()[..20];
     // It would go on otherwise than the text does.
     let stop = format!("{}#", &shown[16..]);
-    let json = json!({ "prompt": reference().prompt, "temperature": 0, "stop": [stop], "maxTokens": 40 });
+    let json =
+        json!({ "prompt": reference().prompt, "temperature": 0, "stop": [stop], "maxTokens": 40 });
     let outcome = run(&mut model, json);
     assert_eq!(outcome.finish_reason, FinishReason::Length);
-    assert!(outcome.text.len() > 20 && reference().new_text().starts_with(&outcome.text), "{:?}", outcome.text);
+    assert!(
+        outcome.text.len() > 20 && reference().new_text().starts_with(&outcome.text),
+        "{:?}",
+        outcome.text
+    );
 }
 
 /// What is generated fits behind the prompt: a word that follows a word keeps its space.
@@ -55,12 +71,21 @@ fn what_only_begins_like_a_stop_string_is_shown_in_the_end() {
 fn a_text_is_continued_with_its_space() {
     let mut model = stories(256);
     for prompt in ["The dog", "One day, a big", "She said, \"I"] {
-        let (outcome, events) = events(&mut model, json!({ "prompt": prompt, "temperature": 0, "maxTokens": 12 }))
-            .unwrap_or_else(|e| panic!("{e}"));
+        let (outcome, events) = events(
+            &mut model,
+            json!({ "prompt": prompt, "temperature": 0, "maxTokens": 12 }),
+        )
+        .unwrap_or_else(|e| panic!("{e}"));
         let tokenizer = model.text.tokenizer().expect("a tokenizer");
         let all = [tokenizer.encode(prompt, true).expect("ids"), outcome.ids].concat();
-        assert_eq!(format!("{prompt}{}", outcome.text), tokenizer.decode(&all, true));
-        assert_eq!(events.iter().map(|e| e.text.as_str()).collect::<String>(), outcome.text);
+        assert_eq!(
+            format!("{prompt}{}", outcome.text),
+            tokenizer.decode(&all, true)
+        );
+        assert_eq!(
+            events.iter().map(|e| e.text.as_str()).collect::<String>(),
+            outcome.text
+        );
     }
 }
 
@@ -74,7 +99,17 @@ fn an_end_token_ends_it_unless_it_is_ignored() {
         })
     };
     let ended = run(&mut model, json(false));
-    assert_eq!((ended.finish_reason, ended.ids.as_slice(), ended.text.as_str()), (FinishReason::Stop, &[2][..], ""));
+    assert_eq!(
+        (
+            ended.finish_reason,
+            ended.ids.as_slice(),
+            ended.text.as_str()
+        ),
+        (FinishReason::Stop, &[2][..], "")
+    );
     let ignored = run(&mut model, json(true));
-    assert_eq!((ignored.finish_reason, ignored.ids), (FinishReason::Length, vec![2; 9]));
+    assert_eq!(
+        (ignored.finish_reason, ignored.ids),
+        (FinishReason::Length, vec![2; 9])
+    );
 }

@@ -11,7 +11,10 @@ pub fn golden() -> PathBuf {
 /// A folder of ../shared/refs beside the repository, if it is there.
 pub fn refs(name: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let found = root.ancestors().map(|dir| dir.join("shared/refs").join(name)).find(|dir| dir.is_dir());
+    let found = root
+        .ancestors()
+        .map(|dir| dir.join("shared/refs").join(name))
+        .find(|dir| dir.is_dir());
     if found.is_none() {
         println!("shared/refs/{name} is not here: only the committed files are compared");
     }
@@ -22,7 +25,8 @@ pub fn refs(name: &str) -> Option<PathBuf> {
 pub fn read(path: &Path) -> Vec<u8> {
     match path.extension().and_then(|e| e.to_str()) {
         Some("gz") => {
-            let file = std::fs::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            let file =
+                std::fs::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             let mut out = Vec::new();
             flate2::read::GzDecoder::new(file)
                 .read_to_end(&mut out)
@@ -30,9 +34,16 @@ pub fn read(path: &Path) -> Vec<u8> {
             out
         }
         Some("xz") => {
-            let run = std::process::Command::new("xz").arg("-dc").arg(path).output();
+            let run = std::process::Command::new("xz")
+                .arg("-dc")
+                .arg(path)
+                .output();
             let run = run.unwrap_or_else(|e| panic!("xz is needed for {}: {e}", path.display()));
-            assert!(run.status.success(), "xz: {}", String::from_utf8_lossy(&run.stderr));
+            assert!(
+                run.status.success(),
+                "xz: {}",
+                String::from_utf8_lossy(&run.stderr)
+            );
             run.stdout
         }
         _ => std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display())),

@@ -1,5 +1,6 @@
-//! Tokenizers of GGUF files: ids by llama.cpp's pre-tokenizers (tests/golden/scripts/make_gguf_pre.py), and what it finds out
-//! about tokens beyond what a file says.
+//! Tokenizers of GGUF files: ids by llama.cpp's pre-tokenizers
+//! (tests/golden/scripts/make_gguf_pre.py), and what it finds out about tokens beyond what a file
+//! says.
 
 use jerboa::SortedMap;
 use jerboa::format::gguf::{Gguf, MetadataValue};
@@ -35,7 +36,13 @@ impl Vocabulary {
         let mut tokens: Vec<String> = Vec::new();
         let mut known = std::collections::HashSet::new();
         let joined = self.merges.iter().map(|merge| merge.replace(' ', ""));
-        for token in self.alphabet.iter().cloned().chain(joined).chain(self.words.iter().cloned()) {
+        for token in self
+            .alphabet
+            .iter()
+            .cloned()
+            .chain(joined)
+            .chain(self.words.iter().cloned())
+        {
             if known.insert(token.clone()) {
                 tokens.push(token);
             }
@@ -50,9 +57,24 @@ fn texts(all: &[&str]) -> MetadataValue {
 
 /// A header with these keys of the tokenizer, and others as they are.
 fn file(pairs: Vec<(&str, MetadataValue)>) -> Gguf {
-    let key = |key: &str| if key.contains('.') { key.to_string() } else { format!("tokenizer.ggml.{key}") };
-    let metadata: SortedMap<String, MetadataValue> = pairs.into_iter().map(|(k, value)| (key(k), value)).collect();
-    Gguf { file: "test.gguf".into(), size: 0, metadata, tensors: SortedMap::new(), parts: Vec::new() }
+    let key = |key: &str| {
+        if key.contains('.') {
+            key.to_string()
+        } else {
+            format!("tokenizer.ggml.{key}")
+        }
+    };
+    let metadata: SortedMap<String, MetadataValue> = pairs
+        .into_iter()
+        .map(|(k, value)| (key(k), value))
+        .collect();
+    Gguf {
+        file: "test.gguf".into(),
+        size: 0,
+        metadata,
+        tensors: SortedMap::new(),
+        parts: Vec::new(),
+    }
 }
 
 fn load(file: &Gguf) -> jerboa::Result<Tokenizer> {
@@ -69,7 +91,9 @@ fn load(file: &Gguf) -> jerboa::Result<Tokenizer> {
 
 fn fnv(ids: &[u32]) -> String {
     let bytes = ids.iter().flat_map(|id| id.to_le_bytes());
-    let hash = bytes.fold(0x811c_9dc5u32, |h, byte| (h ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hash = bytes.fold(0x811c_9dc5u32, |h, byte| {
+        (h ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
     format!("{hash:08x}")
 }
 
@@ -80,7 +104,11 @@ fn every_pre_tokenizer_gives_the_recorded_ids() {
     let mut wrong = Vec::new();
     let mut names = 0;
     for case in &recording.cases {
-        let vocabulary = if case.vocabulary == "bytes" { &recording.bytes } else { &recording.chars };
+        let vocabulary = if case.vocabulary == "bytes" {
+            &recording.bytes
+        } else {
+            &recording.chars
+        };
         let tokens = vocabulary.tokens();
         let unknown = i64::from(case.vocabulary == "chars") * 2;
         let mut kinds = vec![1; tokens.len()];
@@ -97,16 +125,30 @@ fn every_pre_tokenizer_gives_the_recorded_ids() {
             ]));
             let tokenizer = tokenizer.unwrap_or_else(|e| panic!("{name}: {e}"));
             for (index, text) in recording.texts.iter().enumerate() {
-                let ids = tokenizer.encode(text, false).unwrap_or_else(|e| panic!("{name}: {text:?}: {e}"));
+                let ids = tokenizer
+                    .encode(text, false)
+                    .unwrap_or_else(|e| panic!("{name}: {text:?}: {e}"));
                 if fnv(&ids) != case.hashes[index * 8..index * 8 + 8] {
-                    let pieces: Vec<String> = ids.iter().filter_map(|id| tokenizer.id_to_token(*id)).collect();
+                    let pieces: Vec<String> = ids
+                        .iter()
+                        .filter_map(|id| tokenizer.id_to_token(*id))
+                        .collect();
                     wrong.push(format!("{name}: {text:?} as {pieces:?}"));
                 }
             }
         }
     }
-    assert!(recording.texts.len() >= 200 && names >= 90, "{} texts, {names} names", recording.texts.len());
-    assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong[..wrong.len().min(40)].join("\n"));
+    assert!(
+        recording.texts.len() >= 200 && names >= 90,
+        "{} texts, {names} names",
+        recording.texts.len()
+    );
+    assert!(
+        wrong.is_empty(),
+        "{} differ\n{}",
+        wrong.len(),
+        wrong[..wrong.len().min(40)].join("\n")
+    );
 }
 
 /// The bytes' alphabet alone, with tokens before it.
@@ -131,39 +173,85 @@ fn byte_level(first: &[&str], kinds: &[i64], more: Vec<(&'static str, MetadataVa
 
 #[test]
 fn what_is_not_known_is_refused_by_name() {
-    for (key, name) in [("pre", "no-such-cut"), ("model", "rwkv"), ("model", "plamo2")] {
-        let refused = byte_level(&[], &[], vec![(key, MetadataValue::Text(name.into()))]).tokenizer().expect_err(name);
-        assert!(refused.to_string().contains(&format!("'{name}'")), "{refused}");
+    for (key, name) in [
+        ("pre", "no-such-cut"),
+        ("model", "rwkv"),
+        ("model", "plamo2"),
+    ] {
+        let refused = byte_level(&[], &[], vec![(key, MetadataValue::Text(name.into()))])
+            .tokenizer()
+            .expect_err(name);
+        assert!(
+            refused.to_string().contains(&format!("'{name}'")),
+            "{refused}"
+        );
     }
-    assert!(!byte_level(&[], &[], vec![("model", MetadataValue::Text("none".into()))]).has_tokenizer());
+    assert!(
+        !byte_level(
+            &[],
+            &[],
+            vec![("model", MetadataValue::Text("none".into()))]
+        )
+        .has_tokenizer()
+    );
 }
 
-/// Ends of turns count by their spelling, whatever the file calls them, with llama.cpp's exceptions.
+/// Ends of turns count by their spelling, whatever the file calls them, with llama.cpp's
+/// exceptions.
 #[test]
 fn generations_end_at_tokens_by_their_spelling() {
     let eos = |id: i64| vec![("eos_token_id", MetadataValue::Int(id))];
-    let stops = |first: &[&str], more: Vec<(&'static str, MetadataValue)>| byte_level(first, &[], more).stop_ids();
+    let stops = |first: &[&str], more: Vec<(&'static str, MetadataValue)>| {
+        byte_level(first, &[], more).stop_ids()
+    };
     // Phi-3: the turn's end is not the file's.
-    assert_eq!(stops(&["<|endoftext|>", "<|user|>", "<|end|>"], eos(0)), [0, 2]);
+    assert_eq!(
+        stops(&["<|endoftext|>", "<|user|>", "<|end|>"], eos(0)),
+        [0, 2]
+    );
     // Normal in the file's words, control by its spelling.
     let file = byte_level(&["<|im_start|>", "<|im_end|>"], &[3, 1], eos(0));
     assert_eq!(file.stop_ids(), [0, 1]);
     let tokenizer = load(&file).expect("a tokenizer");
     assert_eq!(tokenizer.eos_ids(), [0, 1]);
-    assert_eq!(tokenizer.encode_trusted("<|im_end|>", false).expect("ids"), [1]);
+    assert_eq!(
+        tokenizer.encode_trusted("<|im_end|>", false).expect("ids"),
+        [1]
+    );
     assert_eq!(tokenizer.decode(&[1], true), "");
     // Harmony ends messages with a token that elsewhere ends turns.
     let harmony = ["<|return|>", "<|call|>", "<|end|>", "<|start|>"];
     assert_eq!(stops(&harmony, eos(0)), [0, 1]);
-    assert_eq!(stops(&["<|calls|>", "<|flush|>", "<|end|>"], eos(1)), [1, 0]);
+    assert_eq!(
+        stops(&["<|calls|>", "<|flush|>", "<|end|>"], eos(1)),
+        [1, 0]
+    );
     // Gemma 4 has a tag of that spelling.
-    assert_eq!(stops(&["<eos>", "</s>", "<turn|>", "<|tool_response>"], eos(0)), [0, 2, 3]);
+    assert_eq!(
+        stops(&["<eos>", "</s>", "<turn|>", "<|tool_response>"], eos(0)),
+        [0, 2, 3]
+    );
     let file = byte_level(&["<eos>", "</s>"], &[3, 4], eos(0));
     assert_eq!(file.stop_ids(), [0]);
-    assert_eq!(load(&file).and_then(|t| t.encode("</s>", false)).expect("ids"), [1]);
-    assert_eq!(byte_level(&["<s>", "</s>"], &[3, 3], eos(0)).stop_ids(), [0, 1]);
+    assert_eq!(
+        load(&file)
+            .and_then(|t| t.encode("</s>", false))
+            .expect("ids"),
+        [1]
+    );
+    assert_eq!(
+        byte_level(&["<s>", "</s>"], &[3, 3], eos(0)).stop_ids(),
+        [0, 1]
+    );
     // What is filled in ends there; what comes before and behind it does not.
-    let fill = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"];
+    let fill = [
+        "<|fim_prefix|>",
+        "<|fim_suffix|>",
+        "<|fim_middle|>",
+        "<|fim_pad|>",
+        "<|repo_name|>",
+        "<|file_sep|>",
+    ];
     assert_eq!(stops(&fill, Vec::new()), [3, 4, 5]);
     let named = vec![
         ("eot_token_id", MetadataValue::Int(1)),
@@ -175,7 +263,8 @@ fn generations_end_at_tokens_by_their_spelling() {
     assert_eq!(stops(&["<a>"], eos(100_000)), [] as [u32; 0]);
 }
 
-/// What stands around a text by default, by the kinds of vocabularies and by the names of pre-tokenizers.
+/// What stands around a text by default, by the kinds of vocabularies and by the names of
+/// pre-tokenizers.
 #[test]
 fn first_and_last_tokens_are_those_of_llama_cpp() {
     let around = |pre: &str, more: Vec<(&'static str, MetadataValue)>| {
@@ -192,9 +281,20 @@ fn first_and_last_tokens_are_those_of_llama_cpp() {
     };
     let add = |key: &'static str, add: bool| vec![(key, MetadataValue::Bool(add))];
     assert_eq!(around("gpt-2", Vec::new()), (false, false));
-    for pre in ["llama-bpe", "falcon3", "lfm2", "pixtral", "tekken", "chameleon"] {
+    for pre in [
+        "llama-bpe",
+        "falcon3",
+        "lfm2",
+        "pixtral",
+        "tekken",
+        "chameleon",
+    ] {
         assert_eq!(around(pre, Vec::new()), (true, false), "{pre}");
-        assert_eq!(around(pre, add("add_bos_token", false)), (false, false), "{pre}");
+        assert_eq!(
+            around(pre, add("add_bos_token", false)),
+            (false, false),
+            "{pre}"
+        );
     }
     assert_eq!(around("qwen2", add("add_eos_token", true)), (false, true));
     assert_eq!(around("gpt-2", add("add_bos_token", true)), (true, false));
@@ -207,7 +307,10 @@ fn first_and_last_tokens_are_those_of_llama_cpp() {
             ("scores", MetadataValue::Ints(vec![0; 5])),
         ];
         pairs.extend(more);
-        load(&file(pairs)).expect("a tokenizer").encode("a", true).expect("ids")
+        load(&file(pairs))
+            .expect("a tokenizer")
+            .encode("a", true)
+            .expect("ids")
     };
     assert_eq!(spm(Vec::new()), [1, 3, 4]);
     assert_eq!(spm(add("add_space_prefix", false)), [1, 4]);
@@ -215,7 +318,8 @@ fn first_and_last_tokens_are_those_of_llama_cpp() {
     assert_eq!(spm(add("add_bos_token", false)), [3, 4]);
 }
 
-/// BERT's: the file says whether letters keep their case and accents, and nothing takes away the tokens around.
+/// BERT's: the file says whether letters keep their case and accents, and nothing takes away the
+/// tokens around.
 #[test]
 fn word_pieces_are_normalized_as_the_file_says() {
     let words = [
@@ -234,33 +338,62 @@ fn word_pieces_are_normalized_as_the_file_says() {
         let mut pairs = vec![
             ("model", MetadataValue::Text("bert".into())),
             ("tokens", texts(&words)),
-            ("token_type", MetadataValue::Ints(vec![3, 3, 3, 3, 1, 1, 1, 1, 1, 1])),
+            (
+                "token_type",
+                MetadataValue::Ints(vec![3, 3, 3, 3, 1, 1, 1, 1, 1, 1]),
+            ),
             ("unknown_token_id", MetadataValue::Int(1)),
             ("cls_token_id", MetadataValue::Int(2)),
             ("seperator_token_id", MetadataValue::Int(3)),
         ];
         pairs.extend(more);
-        load(&file(pairs)).expect("a tokenizer").encode_text("Kölner!", 16).expect("ids")
+        load(&file(pairs))
+            .expect("a tokenizer")
+            .encode_text("Kölner!", 16)
+            .expect("ids")
     };
     let flag = |key: &'static str, on: bool| (key, MetadataValue::Bool(on));
-    let (lower, accents) = ("tokenizer.ggml.normalizer.lowercase", "tokenizer.ggml.normalizer.strip_accents");
+    let lower = "tokenizer.ggml.normalizer.lowercase";
+    let accents = "tokenizer.ggml.normalizer.strip_accents";
+
     assert_eq!(ids(Vec::new()), [2, 6, 8, 9, 3]);
     assert_eq!(ids(vec![flag(lower, false)]), [2, 4, 8, 9, 3]);
     assert_eq!(ids(vec![flag(accents, false)]), [2, 5, 8, 9, 3]);
-    assert_eq!(ids(vec![flag(lower, false), flag(accents, true)]), [2, 7, 8, 9, 3]);
-    assert_eq!(ids(vec![flag("add_bos_token", false), flag("add_sep_token", false)]), [2, 6, 8, 9, 3]);
+    assert_eq!(
+        ids(vec![flag(lower, false), flag(accents, true)]),
+        [2, 7, 8, 9, 3]
+    );
+    assert_eq!(
+        ids(vec![
+            flag("add_bos_token", false),
+            flag("add_sep_token", false)
+        ]),
+        [2, 6, 8, 9, 3]
+    );
 }
 
-/// T5's: spaces are merged and one put in front only where the file says so; between two texts stands what it names.
+/// T5's: spaces are merged and one put in front only where the file says so; between two texts
+/// stands what it names.
 #[test]
 fn unigrams_have_the_spaces_and_separators_that_the_file_says() {
-    let pieces = ["<s>", "<pad>", "</s>", "<unk>", "\u{2581}", "\u{2581}a", "a"];
+    let pieces = [
+        "<s>",
+        "<pad>",
+        "</s>",
+        "<unk>",
+        "\u{2581}",
+        "\u{2581}a",
+        "a",
+    ];
     let made = |more: Vec<(&'static str, MetadataValue)>| {
         let mut pairs = vec![
             ("model", MetadataValue::Text("t5".into())),
             ("tokens", texts(&pieces)),
             ("token_type", MetadataValue::Ints(vec![3, 3, 3, 2, 1, 1, 1])),
-            ("scores", MetadataValue::Floats(vec![0.0, 0.0, 0.0, 0.0, -3.0, -2.0, -2.5])),
+            (
+                "scores",
+                MetadataValue::Floats(vec![0.0, 0.0, 0.0, 0.0, -3.0, -2.0, -2.5]),
+            ),
             ("bos_token_id", MetadataValue::Int(0)),
             ("eos_token_id", MetadataValue::Int(2)),
             ("seperator_token_id", MetadataValue::Int(2)),
@@ -273,10 +406,23 @@ fn unigrams_have_the_spaces_and_separators_that_the_file_says() {
     let ids = |more| made(more).encode("a  a", true).expect("ids");
     assert_eq!(ids(Vec::new()), [6, 4, 5, 2]);
     assert_eq!(ids(vec![flag("add_space_prefix")]), [5, 4, 5, 2]);
-    assert_eq!(ids(vec![flag("remove_extra_whitespaces"), flag("add_bos_token")]), [0, 5, 5, 2]);
+    assert_eq!(
+        ids(vec![
+            flag("remove_extra_whitespaces"),
+            flag("add_bos_token")
+        ]),
+        [0, 5, 5, 2]
+    );
     let pair = |more| made(more).encode_pair("a", "a", 16).expect("a pair").0;
-    assert_eq!(pair(vec![flag("add_space_prefix"), flag("add_bos_token")]), [0, 5, 2, 5, 2]);
-    let all = vec![flag("add_space_prefix"), flag("add_bos_token"), flag("add_sep_token")];
+    assert_eq!(
+        pair(vec![flag("add_space_prefix"), flag("add_bos_token")]),
+        [0, 5, 2, 5, 2]
+    );
+    let all = vec![
+        flag("add_space_prefix"),
+        flag("add_bos_token"),
+        flag("add_sep_token"),
+    ];
     assert_eq!(pair(all), [0, 5, 2, 2, 5, 2]);
 }
 
@@ -287,7 +433,10 @@ fn tokens_swallow_spaces_by_the_names_of_models() {
         let more = vec![("general.name", MetadataValue::Text(name.into()))];
         let file = byte_level(&["<|user|>", "<|endoftext|>"], &[3, 3], more);
         let tokenizer = load(&file).expect("a tokenizer");
-        tokenizer.encode_trusted("<|user|> \n!<|endoftext|> ", false).expect("ids").len()
+        tokenizer
+            .encode_trusted("<|user|> \n!<|endoftext|> ", false)
+            .expect("ids")
+            .len()
     };
     assert_eq!((named("Phi 3"), named("Phi-3 Mini 4k")), (6, 4));
 }
@@ -296,15 +445,29 @@ fn tokens_swallow_spaces_by_the_names_of_models() {
 #[test]
 fn named_templates_are_chosen_by_what_is_asked() {
     let more = vec![
-        ("tokenizer.chat_template", MetadataValue::Text("plain".into())),
-        ("tokenizer.chat_template.tool_use", MetadataValue::Text("tools".into())),
+        (
+            "tokenizer.chat_template",
+            MetadataValue::Text("plain".into()),
+        ),
+        (
+            "tokenizer.chat_template.tool_use",
+            MetadataValue::Text("tools".into()),
+        ),
         ("tokenizer.chat_templates", texts(&["tool_use"])),
     ];
     let config = byte_level(&[], &[], more).tokenizer_config().to_string();
-    let template = ChatTemplate::load(None, None, Some(config.as_bytes())).expect("templates").expect("some");
+    let template = ChatTemplate::load(None, None, Some(config.as_bytes()))
+        .expect("templates")
+        .expect("some");
     let rendered = |tools: Option<Vec<serde_json::Value>>| {
-        let input = ChatInput { tools, ..ChatInput::default() };
-        template.render(&input, &SpecialTokens::default(), &[]).expect("a prompt").text
+        let input = ChatInput {
+            tools,
+            ..ChatInput::default()
+        };
+        template
+            .render(&input, &SpecialTokens::default(), &[])
+            .expect("a prompt")
+            .text
     };
     assert_eq!(rendered(None), "plain");
     assert_eq!(rendered(Some(vec![json!({"type": "function"})])), "tools");
@@ -319,7 +482,6 @@ fn files_say_how_tokens_are_sampled() {
         ("suppress_tokens", MetadataValue::Ints(vec![3, 4])),
     ];
     let found = byte_level(&["</s>"], &[3], more).generation_config();
-    let expected =
-        json!({"eos_token_id": [0], "suppress_tokens": [3, 4], "temperature": 0.5, "top_k": 20, "do_sample": true});
+    let expected = json!({"eos_token_id": [0], "suppress_tokens": [3, 4], "temperature": 0.5, "top_k": 20, "do_sample": true});
     assert_eq!(found, expected);
 }

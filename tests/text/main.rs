@@ -1,5 +1,5 @@
-//! Tokenizers and chat templates against what `tokenizers` and `transformers` recorded: the committed files of
-//! tests/golden/text always, those of ../shared/refs when that folder is there.
+//! Tokenizers and chat templates against what `tokenizers` and `transformers` recorded: the
+//! committed files of tests/golden/text always, those of ../shared/refs when that folder is there.
 
 mod files;
 mod gguf;

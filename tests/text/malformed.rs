@@ -28,8 +28,20 @@ fn load(value: &Value) -> Result<Tokenizer, Error> {
 
 /// Whatever was loaded must also survive being used.
 fn exercise(tokenizer: &Tokenizer) {
-    for text in ["", "ab ab", "  a1b <end> c", "<unk>x\u{1f600}\0", "\u{e9}e\u{301}"] {
-        for ids in [tokenizer.encode(text, true), tokenizer.encode_trusted(text, false)].into_iter().flatten() {
+    for text in [
+        "",
+        "ab ab",
+        "  a1b <end> c",
+        "<unk>x\u{1f600}\0",
+        "\u{e9}e\u{301}",
+    ] {
+        for ids in [
+            tokenizer.encode(text, true),
+            tokenizer.encode_trusted(text, false),
+        ]
+        .into_iter()
+        .flatten()
+        {
             tokenizer.decode(&ids, false);
             let mut stream = tokenizer.stream_decoder(true);
             let mut out: String = ids.iter().map(|id| stream.push(tokenizer, *id)).collect();
@@ -46,11 +58,27 @@ fn the_small_one_works() {
     let tokenizer = load(&small()).expect("a tokenizer");
     exercise(&tokenizer);
     assert_eq!(tokenizer.vocab_size(), 10);
-    assert_eq!(tokenizer.encode("ab  ab1", true).expect("encodes"), [9, 4, 7, 6]);
-    assert_eq!(tokenizer.encode_trusted("ab <end> ab", false).expect("encodes"), [4, 3, 9, 7]);
-    assert!(!tokenizer.encode("ab <end> ab", false).expect("encodes").contains(&9));
+    assert_eq!(
+        tokenizer.encode("ab  ab1", true).expect("encodes"),
+        [9, 4, 7, 6]
+    );
+    assert_eq!(
+        tokenizer
+            .encode_trusted("ab <end> ab", false)
+            .expect("encodes"),
+        [4, 3, 9, 7]
+    );
+    assert!(
+        !tokenizer
+            .encode("ab <end> ab", false)
+            .expect("encodes")
+            .contains(&9)
+    );
     assert_eq!(tokenizer.decode(&[3, 4, 7], true), "ab ab");
-    assert_eq!((tokenizer.token_to_id("_ab"), tokenizer.token_to_id("<end>")), (Some(7), Some(9)));
+    assert_eq!(
+        (tokenizer.token_to_id("_ab"), tokenizer.token_to_id("<end>")),
+        (Some(7), Some(9))
+    );
     assert_eq!(tokenizer.id_to_bytes(7), Some(b" ab".to_vec()));
 }
 
@@ -64,9 +92,18 @@ fn each_fault_is_named() {
         error.to_string()
     };
     for text in ["", "{", "[]", "null", "{}", "{\"model\": 3}", "\u{0}"] {
-        assert!(matches!(Tokenizer::from_json(text.as_bytes()), Err(Error::Tokenizer { .. })), "{text}");
+        assert!(
+            matches!(
+                Tokenizer::from_json(text.as_bytes()),
+                Err(Error::Tokenizer { .. })
+            ),
+            "{text}"
+        );
     }
-    assert!(matches!(Tokenizer::from_json(b"\xff\xfe"), Err(Error::Tokenizer { .. })));
+    assert!(matches!(
+        Tokenizer::from_json(b"\xff\xfe"),
+        Err(Error::Tokenizer { .. })
+    ));
     assert!(fault("/model/type", json!("Elephant")).contains("Elephant"));
     assert!(fault("/model/vocab", json!({"a": 4_000_000_000_u32})).contains("out of range"));
     assert!(fault("/model/vocab", json!({"a": -1})).contains("model"));
@@ -75,16 +112,32 @@ fn each_fault_is_named() {
     assert!(fault("/model/merges", json!([["c", "c"]])).contains("not in the vocabulary"));
     assert!(fault("/model/merges", json!([["a", "b", "c"]])).contains("model"));
     assert!(fault("/model/unk_token", json!("<nothing>")).contains("nothing"));
-    assert!(fault("/pre_tokenizer/pretokenizers/0/pattern/Regex", json!("(?<x>a)")).contains("regular expression"));
+    assert!(
+        fault(
+            "/pre_tokenizer/pretokenizers/0/pattern/Regex",
+            json!("(?<x>a)")
+        )
+        .contains("regular expression")
+    );
     assert!(fault("/pre_tokenizer/pretokenizers/1/type", json!("Elephant")).contains("Elephant"));
     assert!(fault("/normalizer/normalizers/0/type", json!("Elephant")).contains("Elephant"));
     assert!(fault("/decoder/decoders/1/type", json!("Elephant")).contains("Elephant"));
-    assert!(fault("/post_processor/single/0", json!({"SpecialToken": {"id": "<x>", "type_id": 0}})).contains("<x>"));
+    assert!(
+        fault(
+            "/post_processor/single/0",
+            json!({"SpecialToken": {"id": "<x>", "type_id": 0}})
+        )
+        .contains("<x>")
+    );
     assert!(fault("/added_tokens/1", json!({"id": 9})).contains("content"));
     let mut prefixed = small();
     prefixed["model"]["continuing_subword_prefix"] = json!("###");
     assert!(matches!(load(&prefixed), Err(Error::Tokenizer { .. })));
-    let files = TokenizerFiles { tokenizer: b"{}", tokenizer_config: Some(b"nonsense"), ..TokenizerFiles::default() };
+    let files = TokenizerFiles {
+        tokenizer: b"{}",
+        tokenizer_config: Some(b"nonsense"),
+        ..TokenizerFiles::default()
+    };
     assert!(matches!(Tokenizer::load(files), Err(Error::Config { .. })));
 }
 
@@ -92,8 +145,13 @@ fn each_fault_is_named() {
 fn places(value: &Value, at: &str, out: &mut Vec<String>) {
     out.push(at.to_owned());
     match value {
-        Value::Array(items) => items.iter().enumerate().for_each(|(i, v)| places(v, &format!("{at}/{i}"), out)),
-        Value::Object(fields) => fields.iter().for_each(|(k, v)| places(v, &format!("{at}/{k}"), out)),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .for_each(|(i, v)| places(v, &format!("{at}/{i}"), out)),
+        Value::Object(fields) => fields
+            .iter()
+            .for_each(|(k, v)| places(v, &format!("{at}/{k}"), out)),
         _ => {}
     }
 }
@@ -130,7 +188,9 @@ fn one_wrong_value_anywhere() {
     let base = small();
     let mut all = Vec::new();
     places(&base, "", &mut all);
-    let (mut loaded, mut refused) = (0, 0);
+    let mut loaded = 0;
+    let mut refused = 0;
+
     for at in &all {
         for value in replacements() {
             let mut file = base.clone();
@@ -145,7 +205,10 @@ fn one_wrong_value_anywhere() {
             }
         }
     }
-    println!("{} places, {loaded} variants load, {refused} are refused", all.len());
+    println!(
+        "{} places, {loaded} variants load, {refused} are refused",
+        all.len()
+    );
 }
 
 proptest! {

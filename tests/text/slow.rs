@@ -1,4 +1,5 @@
-//! Tokenizers without a tokenizer.json: ids and texts as transformers' classes give them of the same files.
+//! Tokenizers without a tokenizer.json: ids and texts as transformers' classes give them of the
+//! same files.
 
 use jerboa::Error;
 use jerboa::text::{EncodeOptions, SlowTokenizerFiles, Tokenizer, TokenizerFiles};
@@ -22,19 +23,25 @@ struct Case {
 
 #[test]
 fn ids_as_of_transformers() {
-    let (mut wrong, mut compared) = (Vec::new(), 0);
+    let mut wrong = Vec::new();
+    let mut compared = 0;
+
     for dir in files::list(&files::golden().join("slow")) {
         let all = files::list(&dir);
         let read = |names: &[&str]| {
             let named = |path: &&std::path::PathBuf| {
-                path.file_name().is_some_and(|n| names.contains(&n.to_string_lossy().trim_end_matches(".gz")))
+                path.file_name()
+                    .is_some_and(|n| names.contains(&n.to_string_lossy().trim_end_matches(".gz")))
             };
             all.iter().find(named).map(|path| files::read(path))
         };
         let recording = read(&["strings.json"]).expect("a recording");
         let recording: Recording = serde_json::from_slice(&recording).expect("a recording");
         let config = read(&["tokenizer_config.json"]).expect("a configuration");
-        let (vocab, merges, words) = (read(&["vocab.json"]), read(&["merges.txt"]), read(&["vocab.txt"]));
+        let vocab = read(&["vocab.json"]);
+        let merges = read(&["merges.txt"]);
+        let words = read(&["vocab.txt"]);
+
         let model = read(&["tokenizer.model", "spiece.model", "sentencepiece.bpe.model"]);
         let json = SlowTokenizerFiles {
             vocab: vocab.as_deref(),
@@ -47,25 +54,45 @@ fn ids_as_of_transformers() {
         .to_tokenizer_json()
         .unwrap_or_else(|e| panic!("{}: {e}", dir.display()))
         .expect("a vocabulary");
-        let files =
-            TokenizerFiles { tokenizer: json.as_bytes(), tokenizer_config: Some(&config), ..TokenizerFiles::default() };
+        let files = TokenizerFiles {
+            tokenizer: json.as_bytes(),
+            tokenizer_config: Some(&config),
+            ..TokenizerFiles::default()
+        };
         let tokenizer = Tokenizer::load(files).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
-        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = dir
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         if tokenizer.vocab_size() != recording.vocab_size {
-            wrong.push(format!("{name}: {} tokens, not {}", tokenizer.vocab_size(), recording.vocab_size));
+            wrong.push(format!(
+                "{name}: {} tokens, not {}",
+                tokenizer.vocab_size(),
+                recording.vocab_size
+            ));
         }
         for case in recording.cases {
             let encode = |add_special| {
-                let options = EncodeOptions { add_special, parse_special: true };
-                tokenizer.encode_with_options(&case.text, options).expect("encodes")
+                let options = EncodeOptions {
+                    add_special,
+                    parse_special: true,
+                };
+                tokenizer
+                    .encode_with_options(&case.text, options)
+                    .expect("encodes")
             };
             let decoded = tokenizer.decode(&case.ids, true);
-            for (what, got, expected) in
-                [("ids", encode(false), &case.ids), ("with others", encode(true), &case.ids_special)]
-            {
+            for (what, got, expected) in [
+                ("ids", encode(false), &case.ids),
+                ("with others", encode(true), &case.ids_special),
+            ] {
                 compared += 1;
                 if got != *expected {
-                    wrong.push(format!("{name}, {what} of {:?}:\n     got {got:?}\n  wanted {expected:?}", case.text));
+                    wrong.push(format!(
+                        "{name}, {what} of {:?}:\n     got {got:?}\n  wanted {expected:?}",
+                        case.text
+                    ));
                 }
             }
             if decoded != case.decoded {
@@ -94,19 +121,60 @@ fn what_is_missing_is_named() {
         Err(Error::Tokenizer { reason }) => reason,
         other => panic!("{other:?}"),
     };
-    assert!(told(SlowTokenizerFiles { vocab: Some(b"{}"), ..none }).contains("merges.txt"));
-    let both = SlowTokenizerFiles { vocab: Some(b"{\"a\": 0}"), merges: Some(b""), ..none };
+    assert!(
+        told(SlowTokenizerFiles {
+            vocab: Some(b"{}"),
+            ..none
+        })
+        .contains("merges.txt")
+    );
+    let both = SlowTokenizerFiles {
+        vocab: Some(b"{\"a\": 0}"),
+        merges: Some(b""),
+        ..none
+    };
     assert!(told(both).contains("tokenizer_class"));
     let class = config("ElephantTokenizerFast");
     assert!(
-        told(SlowTokenizerFiles { tokenizer_config: Some(class.as_bytes()), ..both }).contains("ElephantTokenizer")
+        told(SlowTokenizerFiles {
+            tokenizer_config: Some(class.as_bytes()),
+            ..both
+        })
+        .contains("ElephantTokenizer")
     );
     let class = config("GPT2TokenizerFast");
-    let known = SlowTokenizerFiles { tokenizer_config: Some(class.as_bytes()), ..both };
+    let known = SlowTokenizerFiles {
+        tokenizer_config: Some(class.as_bytes()),
+        ..both
+    };
     assert!(known.to_tokenizer_json().expect("known").is_some());
-    assert!(SlowTokenizerFiles { model_type: Some("gpt2"), ..both }.to_tokenizer_json().expect("known").is_some());
-    assert!(told(SlowTokenizerFiles { vocab: Some(b"[]"), ..known }).contains("vocab.json"));
-    let words = SlowTokenizerFiles { word_pieces: Some(b"[PAD]\n[UNK]\n"), model_type: Some("bert"), ..none };
+    assert!(
+        SlowTokenizerFiles {
+            model_type: Some("gpt2"),
+            ..both
+        }
+        .to_tokenizer_json()
+        .expect("known")
+        .is_some()
+    );
+    assert!(
+        told(SlowTokenizerFiles {
+            vocab: Some(b"[]"),
+            ..known
+        })
+        .contains("vocab.json")
+    );
+    let words = SlowTokenizerFiles {
+        word_pieces: Some(b"[PAD]\n[UNK]\n"),
+        model_type: Some("bert"),
+        ..none
+    };
     assert!(told(words).contains("[CLS]"));
-    assert!(told(SlowTokenizerFiles { sentencepiece: Some(b"<html>"), ..none }).contains("SentencePiece"));
+    assert!(
+        told(SlowTokenizerFiles {
+            sentencepiece: Some(b"<html>"),
+            ..none
+        })
+        .contains("SentencePiece")
+    );
 }

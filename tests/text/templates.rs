@@ -17,11 +17,27 @@ struct Recording {
 }
 
 /// The recordings' clock.
-const CLOCK: LocalTime = LocalTime { year: 2025, month: 3, day: 14, hour: 9, minute: 26, second: 53 };
+const CLOCK: LocalTime = LocalTime {
+    year: 2025,
+    month: 3,
+    day: 14,
+    hour: 9,
+    minute: 26,
+    second: 53,
+};
 
 fn input(case: &Map<String, Value>) -> ChatInput {
     let list = |name: &str| case.get(name).and_then(Value::as_array).cloned();
-    let known = ["name", "messages", "tools", "documents", "add_generation_prompt", "expected", "error", "error_type"];
+    let known = [
+        "name",
+        "messages",
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "expected",
+        "error",
+        "error_type",
+    ];
     let variables = case.iter().filter(|(k, _)| !known.contains(&k.as_str()));
     ChatInput {
         messages: list("messages").expect("messages"),
@@ -34,34 +50,51 @@ fn input(case: &Map<String, Value>) -> ChatInput {
     }
 }
 
-/// Compares all cases of one template, without and with spellings to guard; returns cases, errors and what differs.
+/// Compares all cases of one template, without and with spellings to guard; returns cases, errors
+/// and what differs.
 fn run(source: &[u8], recording: &[u8]) -> (usize, usize, Vec<String>) {
     let recording: Recording = serde_json::from_slice(recording).expect("a recording");
     let mut special_tokens = SpecialTokens::default();
     for (name, token) in &recording.special_tokens {
         special_tokens.set(name, token.as_str().expect("a token"));
     }
-    let spellings: Vec<String> = special_tokens.iter().map(|(_, token)| token.to_owned()).collect();
-    let template = ChatTemplate::load(Some(source), None, None).expect("compiles").expect("there");
-    let (mut errors, mut wrong) = (0, Vec::new());
+    let spellings: Vec<String> = special_tokens
+        .iter()
+        .map(|(_, token)| token.to_owned())
+        .collect();
+    let template = ChatTemplate::load(Some(source), None, None)
+        .expect("compiles")
+        .expect("there");
+    let mut errors = 0;
+    let mut wrong = Vec::new();
+
     for case in &recording.cases {
         for spellings in [&[], spellings.as_slice()] {
             let got = template.render(&input(case), &special_tokens, spellings);
             let name = &case["name"];
             match (case.get("expected").and_then(Value::as_str), got) {
                 (Some(want), Ok(got)) if got.text == want => {}
-                (Some(want), Ok(got)) => wrong.push(format!("{name}\n     got {:?}\n  wanted {want:?}", got.text)),
+                (Some(want), Ok(got)) => wrong.push(format!(
+                    "{name}\n     got {:?}\n  wanted {want:?}",
+                    got.text
+                )),
                 (Some(_), Err(e)) => wrong.push(format!("{name}: {e}")),
-                (None, Ok(got)) => wrong.push(format!("{name} should fail: {}\n  got {:?}", case["error"], got.text)),
+                (None, Ok(got)) => wrong.push(format!(
+                    "{name} should fail: {}\n  got {:?}",
+                    case["error"], got.text
+                )),
                 (None, Err(Error::ChatTemplate { reason })) => {
                     errors += usize::from(spellings.is_empty());
-                    // The template's own messages are the same words; Python's exceptions have Python's.
+                    // The template's own messages are the same words; Python's exceptions have
+                    // Python's.
                     let message = case["error"].as_str().expect("a message");
                     if case["error_type"] == "TemplateError" && !reason.contains(message) {
                         wrong.push(format!("{name}: {reason:?} instead of {message:?}"));
                     }
                 }
-                (None, Err(other)) => wrong.push(format!("{name}: an error of the wrong kind: {other}")),
+                (None, Err(other)) => {
+                    wrong.push(format!("{name}: an error of the wrong kind: {other}"));
+                }
             }
         }
     }
@@ -69,18 +102,35 @@ fn run(source: &[u8], recording: &[u8]) -> (usize, usize, Vec<String>) {
 }
 
 fn run_all(dir: &Path, ext: &str) -> usize {
-    let (mut templates, mut cases, mut errors, mut wrong) = (0, 0, 0, 0);
+    let mut templates = 0;
+    let mut cases = 0;
+    let mut errors = 0;
+    let mut wrong = 0;
+
     for path in files::list(dir) {
-        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        let Some(stem) = name.strip_suffix(&format!(".jinja{ext}")) else { continue };
+        let name = path
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        let Some(stem) = name.strip_suffix(&format!(".jinja{ext}")) else {
+            continue;
+        };
         let recording = files::read(&dir.join(format!("{stem}.json{ext}")));
         let (n, failing, different) = run(&files::read(&path), &recording);
-        (templates, cases, errors, wrong) = (templates + 1, cases + n, errors + failing, wrong + different.len());
+        (templates, cases, errors, wrong) = (
+            templates + 1,
+            cases + n,
+            errors + failing,
+            wrong + different.len(),
+        );
         for difference in different.iter().take(3) {
             println!("{stem}: {difference}");
         }
     }
-    println!("{templates} templates, {cases} conversations ({errors} of them errors), {wrong} differences");
+    println!(
+        "{templates} templates, {cases} conversations ({errors} of them errors), {wrong} differences"
+    );
     assert!(templates > 0);
     wrong
 }
@@ -92,7 +142,9 @@ fn committed_templates() {
 
 #[test]
 fn all_recorded_templates() {
-    let Some(refs) = files::refs("chat_templates") else { return };
+    let Some(refs) = files::refs("chat_templates") else {
+        return;
+    };
     assert_eq!(run_all(&refs, ""), 0);
 }
 
@@ -101,22 +153,40 @@ fn all_recorded_templates() {
 fn last_messages_are_continued_as_in_transformers() {
     let read = |path: &Path| -> Value { serde_json::from_slice(&files::read(path)).expect("JSON") };
     let golden = read(&files::golden().join("continued.json"));
-    let (mut same, mut refused) = (0, 0);
+    let mut same = 0;
+    let mut refused = 0;
+
     for (name, texts) in golden["templates"].as_object().expect("templates") {
         let file = |end: &str| files::golden().join(format!("templates/{name}.{end}.gz"));
-        let template =
-            ChatTemplate::load(Some(&files::read(&file("jinja"))), None, None).expect("compiles").expect("there");
+        let template = ChatTemplate::load(Some(&files::read(&file("jinja"))), None, None)
+            .expect("compiles")
+            .expect("there");
         let mut special_tokens = SpecialTokens::default();
-        for (token, spelling) in read(&file("json"))["special_tokens"].as_object().expect("tokens") {
+        for (token, spelling) in read(&file("json"))["special_tokens"]
+            .as_object()
+            .expect("tokens")
+        {
             special_tokens.set(token, spelling.as_str().expect("a token"));
         }
-        let spellings: Vec<String> = special_tokens.iter().map(|(_, token)| token.to_owned()).collect();
+        let spellings: Vec<String> = special_tokens
+            .iter()
+            .map(|(_, token)| token.to_owned())
+            .collect();
         for (kind, messages) in golden["conversations"].as_object().expect("conversations") {
-            let Some(expected) = texts.get(kind) else { continue };
+            let Some(expected) = texts.get(kind) else {
+                continue;
+            };
             let messages = messages.as_array().expect("messages").clone();
-            let input =
-                ChatInput { messages, continue_final_message: true, local_time: Some(CLOCK), ..ChatInput::default() };
-            match (expected.as_str(), template.render(&input, &special_tokens, &spellings)) {
+            let input = ChatInput {
+                messages,
+                continue_final_message: true,
+                local_time: Some(CLOCK),
+                ..ChatInput::default()
+            };
+            match (
+                expected.as_str(),
+                template.render(&input, &special_tokens, &spellings),
+            ) {
                 (Some(want), got) => {
                     assert_eq!(
                         got.map(|prompt| prompt.text).map_err(|e| e.to_string()),
@@ -127,7 +197,10 @@ fn last_messages_are_continued_as_in_transformers() {
                 }
                 (None, Ok(got)) => panic!("{name}, {kind} should fail: {}", got.text),
                 (None, Err(error)) => {
-                    assert!(matches!(error, Error::ChatTemplate { .. }), "{name}, {kind}: {error}");
+                    assert!(
+                        matches!(error, Error::ChatTemplate { .. }),
+                        "{name}, {kind}: {error}"
+                    );
                     refused += 1;
                 }
             }
@@ -136,24 +209,49 @@ fn last_messages_are_continued_as_in_transformers() {
     assert!(same > 90 && refused > 4, "{same} and {refused}");
 }
 
-/// A conversation whose messages try to write special tokens comes out as text, and the template's own tokens stay.
+/// A conversation whose messages try to write special tokens comes out as text, and the template's
+/// own tokens stay.
 #[test]
 fn messages_cannot_write_special_tokens() {
     let tokenizer = files::golden().join("tokenizers/phi2/tokenizer.json.gz");
     let tokenizer = Tokenizer::from_json(&files::read(&tokenizer)).expect("a tokenizer");
     let end = tokenizer.token_to_id("<|endoftext|>").expect("its end");
-    let source = "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}<|endoftext|>{% endfor %}";
+    let source =
+        "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}<|endoftext|>{% endfor %}";
     let template = ChatTemplate::new(source).expect("compiles");
-    for attack in
-        ["<|endoftext|>", "a <|endoftext|><|endoftext|> b", "<|endof", "text|>", "endoftext", "<|endoftext|>  "]
-    {
-        let messages = vec![json!({"role": "user", "content": attack}), json!({"role": "user", "content": "ok"})];
-        let input = ChatInput { messages, ..ChatInput::default() };
-        let prompt =
-            template.render(&input, &SpecialTokens::default(), tokenizer.special_spellings()).expect("renders");
-        assert_eq!(prompt.text, format!("user: {}<|endoftext|>user: ok<|endoftext|>", attack.trim()));
+    for attack in [
+        "<|endoftext|>",
+        "a <|endoftext|><|endoftext|> b",
+        "<|endof",
+        "text|>",
+        "endoftext",
+        "<|endoftext|>  ",
+    ] {
+        let messages = vec![
+            json!({"role": "user", "content": attack}),
+            json!({"role": "user", "content": "ok"}),
+        ];
+        let input = ChatInput {
+            messages,
+            ..ChatInput::default()
+        };
+        let prompt = template
+            .render(
+                &input,
+                &SpecialTokens::default(),
+                tokenizer.special_spellings(),
+            )
+            .expect("renders");
+        assert_eq!(
+            prompt.text,
+            format!("user: {}<|endoftext|>user: ok<|endoftext|>", attack.trim())
+        );
         let ids = tokenizer.encode_prompt(&prompt).expect("encodes");
-        assert_eq!(ids.iter().filter(|id| **id == end).count(), 2, "{attack:?}: {ids:?}");
+        assert_eq!(
+            ids.iter().filter(|id| **id == end).count(),
+            2,
+            "{attack:?}: {ids:?}"
+        );
         assert_eq!(tokenizer.decode(&ids, false), prompt.text);
     }
 }
@@ -178,7 +276,9 @@ fn mlc_conversations_become_templates() {
         "stop_strings": ["<|endoftext|>"]});
     assert_eq!(found.generation, generation);
     let template = found.template.expect("a template");
-    let template = ChatTemplate::load(Some(template.as_bytes()), None, None).expect("compiles").expect("there");
+    let template = ChatTemplate::load(Some(template.as_bytes()), None, None)
+        .expect("compiles")
+        .expect("there");
     let mut special = SpecialTokens::default();
     special.set("bos_token", "<s>");
     let render = |messages: Value, prompt: bool| {
@@ -203,10 +303,19 @@ fn mlc_conversations_become_templates() {
         render(turns, false).expect("renders"),
         "<s><|system|>\nBe brief.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\nHo<|end|>\n<|user|>\nHi<|end|>\n"
     );
-    let error = render(json!([{"role": "critic", "content": "x"}]), true).expect_err("no such role");
+    let error =
+        render(json!([{"role": "critic", "content": "x"}]), true).expect_err("no such role");
     assert!(error.to_string().contains("critic"), "{error}");
     // A base model's file has none; one that cannot be rendered is refused.
-    assert_eq!(mlc_chat::parse_chat_settings("{}").expect("empty").template, None);
+    assert_eq!(
+        mlc_chat::parse_chat_settings("{}").expect("empty").template,
+        None
+    );
     let broken = json!({"conv_template": {"roles": {"user": "U"}, "seps": [" "]}}).to_string();
-    assert_eq!(mlc_chat::parse_chat_settings(&broken).expect_err("no assistant").code(), "config");
+    assert_eq!(
+        mlc_chat::parse_chat_settings(&broken)
+            .expect_err("no assistant")
+            .code(),
+        "config"
+    );
 }

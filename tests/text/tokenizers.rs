@@ -50,34 +50,70 @@ impl Score {
     fn check<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, text: &str, got: &T, want: &T) {
         self.checks += 1;
         if got != want {
-            self.wrong.push(format!("{what} of {text:?}:\n     got {got:?}\n  wanted {want:?}"));
+            self.wrong.push(format!(
+                "{what} of {text:?}:\n     got {got:?}\n  wanted {want:?}"
+            ));
         }
     }
 }
 
 fn compare(tokenizer: &Tokenizer, recording: &Recording) -> Score {
     let mut score = Score::default();
-    score.check("vocabulary size", "", &tokenizer.vocab_size(), &recording.vocab_size);
+    score.check(
+        "vocabulary size",
+        "",
+        &tokenizer.vocab_size(),
+        &recording.vocab_size,
+    );
     for case in &recording.cases {
         let text = case.text.as_str();
         score.cases += 1;
-        score.check("ids", text, &tokenizer.encode_trusted(text, false).expect("encodes"), &case.ids);
-        score.check("ids_special", text, &tokenizer.encode_trusted(text, true).expect("encodes"), &case.ids_special);
+        score.check(
+            "ids",
+            text,
+            &tokenizer.encode_trusted(text, false).expect("encodes"),
+            &case.ids,
+        );
+        score.check(
+            "ids_special",
+            text,
+            &tokenizer.encode_trusted(text, true).expect("encodes"),
+            &case.ids_special,
+        );
         score.check(
             "prompt",
             text,
-            &tokenizer.encode_prompt(&RenderedPrompt::trusted(text)).expect("encodes"),
+            &tokenizer
+                .encode_prompt(&RenderedPrompt::trusted(text))
+                .expect("encodes"),
             &case.ids,
         );
-        score.check("decoded", text, &tokenizer.decode(&case.ids, true), &case.decoded);
-        score.check("decoded_special", text, &tokenizer.decode(&case.ids_special, false), &case.decoded_special);
+        score.check(
+            "decoded",
+            text,
+            &tokenizer.decode(&case.ids, true),
+            &case.decoded,
+        );
+        score.check(
+            "decoded_special",
+            text,
+            &tokenizer.decode(&case.ids_special, false),
+            &case.decoded_special,
+        );
         if let Some(pieces) = &case.stream {
             score.check("stream", text, &stream(tokenizer, &case.ids), pieces);
         }
         let plain = tokenizer.encode(text, false).expect("encodes");
         // An unknown character is [UNK], which is special, wherever it stands.
-        let unknown = |id: u32| tokenizer.id_to_token(id).is_some_and(|t| t.to_lowercase().contains("unk"));
-        let clean = |ids: &[u32]| ids.iter().all(|id| !tokenizer.is_special(*id) || unknown(*id));
+        let unknown = |id: u32| {
+            tokenizer
+                .id_to_token(id)
+                .is_some_and(|t| t.to_lowercase().contains("unk"))
+        };
+        let clean = |ids: &[u32]| {
+            ids.iter()
+                .all(|id| !tokenizer.is_special(*id) || unknown(*id))
+        };
         score.check("special ids of plain text", text, &clean(&plain), &true);
         // Unigram finds `</s>` among its pieces, which the reference lets through; we do not.
         if let Some(want) = case.ids_plain.as_ref().filter(|want| clean(want)) {
@@ -89,14 +125,23 @@ fn compare(tokenizer: &Tokenizer, recording: &Recording) -> Score {
 
 fn run(dir: &Path, config: bool) -> Score {
     let packed = files::list(dir);
-    let named =
-        |start: &str| packed.iter().find(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(start)));
+    let named = |start: &str| {
+        packed.iter().find(|p| {
+            p.file_name()
+                .is_some_and(|n| n.to_string_lossy().starts_with(start))
+        })
+    };
     let tokenizer_json = files::read(named("tokenizer.json").expect("tokenizer.json"));
     let recording = files::read(named("strings.json").expect("strings.json"));
     let recording: Recording = serde_json::from_slice(&recording).expect("a recording");
-    let config = named("tokenizer_config.json").filter(|_| config).map(|p| files::read(p));
-    let files =
-        TokenizerFiles { tokenizer: &tokenizer_json, tokenizer_config: config.as_deref(), ..TokenizerFiles::default() };
+    let config = named("tokenizer_config.json")
+        .filter(|_| config)
+        .map(|p| files::read(p));
+    let files = TokenizerFiles {
+        tokenizer: &tokenizer_json,
+        tokenizer_config: config.as_deref(),
+        ..TokenizerFiles::default()
+    };
     let started = std::time::Instant::now();
     let tokenizer = Tokenizer::load(files).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
     let loaded = started.elapsed();
@@ -104,7 +149,11 @@ fn run(dir: &Path, config: bool) -> Score {
     println!(
         "{}{}: {} strings, {} of {} comparisons equal (loaded in {loaded:.0?})",
         dir.file_name().unwrap_or_default().to_string_lossy(),
-        if config.is_some() { " with tokenizer_config.json" } else { "" },
+        if config.is_some() {
+            " with tokenizer_config.json"
+        } else {
+            ""
+        },
         score.cases,
         score.checks - score.wrong.len(),
         score.checks
@@ -122,7 +171,8 @@ fn committed_tokenizers() {
     for dir in files::list(&files::golden().join("tokenizers")) {
         let score = run(&dir, false);
         let path = dir.join("strings.json.gz");
-        let recording: Recording = serde_json::from_slice(&files::read(&path)).expect("a recording");
+        let recording: Recording =
+            serde_json::from_slice(&files::read(&path)).expect("a recording");
         strings.extend(recording.cases.into_iter().map(|case| case.text));
         wrong += score.wrong.len();
     }
@@ -133,7 +183,9 @@ fn committed_tokenizers() {
 
 #[test]
 fn all_recorded_tokenizers() {
-    let Some(refs) = files::refs("tokenizers") else { return };
+    let Some(refs) = files::refs("tokenizers") else {
+        return;
+    };
     let only = std::env::var("JERBOA_TOKENIZER").ok();
     let mut wrong = 0;
     for dir in files::list(&refs).into_iter().filter(|dir| dir.is_dir()) {
@@ -144,14 +196,18 @@ fn all_recorded_tokenizers() {
     assert_eq!(wrong, 0);
 }
 
-/// Published tokenizers that are not ours to hand on: tests/golden/text/make_published.py writes the folder.
+/// Published tokenizers that are not ours to hand on: tests/golden/text/make_published.py writes
+/// the folder.
 #[test]
 fn published_tokenizers_at_hand() {
     let Some(folder) = std::env::var_os("JERBOA_TOKENIZERS") else {
         println!("skipped: JERBOA_TOKENIZERS names no folder of published tokenizers");
         return;
     };
-    let folders: Vec<_> = files::list(Path::new(&folder)).into_iter().filter(|dir| dir.is_dir()).collect();
+    let folders: Vec<_> = files::list(Path::new(&folder))
+        .into_iter()
+        .filter(|dir| dir.is_dir())
+        .collect();
     assert!(!folders.is_empty(), "no tokenizers in {}", folder.display());
     let wrong: usize = folders.iter().map(|dir| run(dir, false).wrong.len()).sum();
     assert_eq!(wrong, 0);

@@ -1,12 +1,14 @@
-//! Videos against transformers: frames and sizes that processors choose, the text with its times, pixels, positions, logits and
-//! greedy tokens of text, picture, text, video, text; tests/golden/scripts/make_video.py wrote the expectations.
+//! Videos against transformers: frames and sizes that processors choose, the text with its times,
+//! pixels, positions, logits and greedy tokens of text, picture, text, video, text;
+//! tests/golden/scripts/make_video.py wrote the expectations.
 
 use super::towers::{eye_on, processor};
 use super::{expectations, numbers};
 use jerboa::exec::{EncodedImage, PrecisionOptions, RunOptions, content_hash};
 use jerboa::kernels::attention::Kv;
 use jerboa::vision::{
-    ImageProcessor, ImageTokens, MropeSpan, RgbImage, TileBuilder, TimestampStyle, VideoProcessor, mrope_positions,
+    ImageProcessor, ImageTokens, MropeSpan, RgbImage, TileBuilder, TimestampStyle, VideoProcessor,
+    mrope_positions,
 };
 use jerboa_tests::golden::{Golden, go_on, golden, load};
 use jerboa_tests::{limit, open, relative_l2};
@@ -26,8 +28,12 @@ fn plain(class: &str) -> VideoProcessor {
         "Qwen3VLVideoProcessor" => {
             json!({ "patch_size": 16, "size": { "shortest_edge": 131_072, "longest_edge": 786_432 } })
         }
-        "Qwen2VLVideoProcessor" => json!({ "size": { "shortest_edge": 100_352, "longest_edge": 602_112 } }),
-        _ => json!({ "video_sampling": { "fps": 1, "max_frames": 64, "video_size": { "longest_edge": 512 } } }),
+        "Qwen2VLVideoProcessor" => {
+            json!({ "size": { "shortest_edge": 100_352, "longest_edge": 602_112 } })
+        }
+        _ => {
+            json!({ "video_sampling": { "fps": 1, "max_frames": 64, "video_size": { "longest_edge": 512 } } })
+        }
     };
     config["video_processor_type"] = class.into();
     let pictures = ImageProcessor::from_config(&config).expect("a processor");
@@ -39,17 +45,29 @@ fn frames_and_sizes_as_processors_choose_them() {
     let cases = expectations("video/cases.json");
     for case in cases["chosen"].as_array().expect("a list") {
         let class = case["cls"].as_str().expect("a name");
-        let (total, rate) = (case["total"].as_u64().unwrap() as usize, case["rate"].as_f64().unwrap());
+        let total = case["total"].as_u64().unwrap() as usize;
+        let rate = case["rate"].as_f64().unwrap();
+
         let found = plain(class).sample_frames(total, rate, None);
-        assert_eq!(found, numbers(&case["indices"]), "{class}, {total} frames at {rate}");
+        assert_eq!(
+            found,
+            numbers(&case["indices"]),
+            "{class}, {total} frames at {rate}"
+        );
     }
     for case in cases["sizes"].as_array().expect("a list") {
         let class = case["cls"].as_str().expect("a name");
-        let (frames, of) = (case["frames"].as_u64().unwrap() as usize, numbers(&case["of"]));
+        let frames = case["frames"].as_u64().unwrap() as usize;
+        let of = numbers(&case["of"]);
+
         let layout = plain(class).layout(of[1], of[0], frames).expect("a size");
         let sizes: Vec<(usize, usize)> = layout.tile_sizes().collect();
         let wanted = numbers(&case["size"]);
-        assert_eq!((sizes.len(), sizes[0]), (frames, (wanted[0], wanted[1])), "{class}, {frames} of {of:?}");
+        assert_eq!(
+            (sizes.len(), sizes[0]),
+            (frames, (wanted[0], wanted[1])),
+            "{class}, {frames} of {of:?}"
+        );
     }
 }
 
@@ -61,7 +79,8 @@ fn films(name: &str) -> VideoProcessor {
         _ => json!({ "shortest_edge": 4096, "longest_edge": 24_576 }),
     };
     let file = golden(&format!("vision/models/{name}/preprocessor_config.json"));
-    let mut config: Value = serde_json::from_slice(&std::fs::read(file).expect("settings")).expect("JSON");
+    let mut config: Value =
+        serde_json::from_slice(&std::fs::read(file).expect("settings")).expect("JSON");
     let class = match name {
         "smolvlm" => "SmolVLMVideoProcessor",
         "qwen2_5_vl" => "Qwen2VLVideoProcessor",
@@ -77,26 +96,42 @@ fn films(name: &str) -> VideoProcessor {
 /// The tiles of the video of a golden file, compared with its pixels.
 fn frames(name: &str, films: &VideoProcessor, expected: &Golden) -> TileBuilder {
     let shape = expected.shape("frames");
-    let layout = films.layout(shape[2], shape[1], shape[0]).expect("a layout");
+    let layout = films
+        .layout(shape[2], shape[1], shape[0])
+        .expect("a layout");
     let take = || {
         let mut intake = TileBuilder::new(&films.processor, layout.clone());
         // In portions that are no frames.
-        expected.bytes("frames").chunks(shape[2] * 3 * 7).for_each(|rows| intake.push(rows, 3).expect("rows"));
+        expected
+            .bytes("frames")
+            .chunks(shape[2] * 3 * 7)
+            .for_each(|rows| intake.push(rows, 3).expect("rows"));
         intake
     };
     let tiles = take().finish().expect("frames");
-    let order = films.processor.order(if name == "smolvlm" { 64 } else { 0 });
+    let order = films
+        .processor
+        .order(if name == "smolvlm" { 64 } else { 0 });
     let mut values = Vec::new();
     for group in tiles.chunks(films.temporal_patch()) {
         let group: Vec<&RgbImage> = group.iter().collect();
-        values.extend(films.processor.rows(&group, &order, &order.tile_positions(group[0])));
+        values.extend(
+            films
+                .processor
+                .rows(&group, &order, &order.tile_positions(group[0])),
+        );
     }
-    let (cols, planes) = (order.cols() / 3, films.processor.pixel_values.len());
+    let cols = order.cols() / 3;
+    let planes = films.processor.pixel_values.len();
+
     let levels = expected.bytes("levels");
     assert_eq!(values.len(), levels.len(), "{name}");
     for (i, (value, level)) in values.iter().zip(levels).enumerate() {
         let wanted = films.processor.pixel_values[i / cols % planes][usize::from(level)];
-        assert!((value - wanted).abs() < 1e-6, "{name}: number {i} is {value}, not {wanted}");
+        assert!(
+            (value - wanted).abs() < 1e-6,
+            "{name}: number {i} is {value}, not {wanted}"
+        );
     }
     take()
 }
@@ -107,41 +142,81 @@ fn check(name: &str) {
     let case = &cases["texts"][name];
     let films = films(name);
     let intake = frames(name, &films, &expected);
-    let mut seconds: Vec<f64> = case["seconds"].as_array().unwrap().iter().map(|s| s.as_f64().unwrap()).collect();
+    let mut seconds: Vec<f64> = case["seconds"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s.as_f64().unwrap())
+        .collect();
     seconds.push(2.0 * seconds[seconds.len() - 1] - seconds[seconds.len() - 2]);
     let marks = ImageTokens::for_processor(&films.processor, &json!({}));
     let text = films.prompt_text(intake.layout(), &seconds, &marks);
     let whole = case["text"].as_str().expect("a text");
-    assert!(whole.contains(&text) && whole.contains(&format!("Look {}", before(&text, whole))), "{name}: {text}");
+    assert!(
+        whole.contains(&text) && whole.contains(&format!("Look {}", before(&text, whole))),
+        "{name}: {text}"
+    );
     let tiles = intake.finish().expect("frames");
-    let overrides = PrecisionOptions { kv_type: Some(Kv::F32), ..PrecisionOptions::default() };
-    let options = RunOptions { overrides, prefill_chunk: 16, max_context: Some(256), ..RunOptions::default() };
+    let overrides = PrecisionOptions {
+        kv_type: Some(Kv::F32),
+        ..PrecisionOptions::default()
+    };
+    let options = RunOptions {
+        overrides,
+        prefill_chunk: 16,
+        max_context: Some(256),
+        ..RunOptions::default()
+    };
     let folder = golden(&format!("vision/models/{name}"));
     let mut session = load(open(&Default::default()), &folder, options).expect(name);
     let mut eye = eye_on(&session.gpu, name);
-    let add = |encoded: EncodedImage, content| session.image_cache().borrow_mut().add(content, encoded);
+    let add =
+        |encoded: EncodedImage, content| session.image_cache().borrow_mut().add(content, encoded);
     let mut pictures = Vec::new();
     if name != "smolvlm" {
-        let (shape, processor) = (expected.shape("image.0"), exact(&processor(name), &films.processor));
-        let still = RgbImage::new(shape[1], shape[0], expected.bytes("image.0")).expect("a picture");
+        let shape = expected.shape("image.0");
+        let processor = exact(&processor(name), &films.processor);
+
+        let still =
+            RgbImage::new(shape[1], shape[0], expected.bytes("image.0")).expect("a picture");
         let tiles = processor.tiles(&still).expect("tiles");
-        let encoded = pollster::block_on(eye.encode(&session.gpu, &tiles, 1, &processor)).expect("rows");
+        let encoded =
+            pollster::block_on(eye.encode(&session.gpu, &tiles, 1, &processor)).expect("rows");
         pictures.push((300, add(encoded, content_hash(&tiles, &[]))));
     }
     let together = films.temporal_patch();
-    let encoded = pollster::block_on(eye.encode(&session.gpu, &tiles, together, &films.processor)).expect("rows");
-    let (grids, interval) = (encoded.grids.clone(), films.interval(&seconds));
-    let video = add(EncodedImage { position_interval: interval, ..encoded }, content_hash(&tiles, &seconds));
+    let encoded = pollster::block_on(eye.encode(&session.gpu, &tiles, together, &films.processor))
+        .expect("rows");
+    let grids = encoded.grids.clone();
+    let interval = films.interval(&seconds);
+
+    let video = add(
+        EncodedImage {
+            position_interval: interval,
+            ..encoded
+        },
+        content_hash(&tiles, &seconds),
+    );
     pictures.push((if name == "smolvlm" { 300 } else { 301 }, video));
-    let ids: Vec<u32> = expected.ints("input_ids").iter().map(|id| *id as u32).collect();
+    let ids: Vec<u32> = expected
+        .ints("input_ids")
+        .iter()
+        .map(|id| *id as u32)
+        .collect();
     if name != "smolvlm" {
         same_positions(&expected, &ids, (&grids, interval));
     }
-    let filled = session.splice_soft_tokens(&ids, &pictures).expect("a placeholder for each token");
+    let filled = session
+        .splice_soft_tokens(&ids, &pictures)
+        .expect("a placeholder for each token");
     let logits = pollster::block_on(session.all_rows(&filled, false)).expect("logits");
     let error = relative_l2(&logits, &expected.floats("logits"));
     assert!(error < limit(&session.gpu, 3e-4), "{name}: {error:e}");
-    let wanted: Vec<u32> = expected.ints("greedy").iter().map(|id| *id as u32).collect();
+    let wanted: Vec<u32> = expected
+        .ints("greedy")
+        .iter()
+        .map(|id| *id as u32)
+        .collect();
     pollster::block_on(session.prefill(&filled, 0)).expect("the prompt");
     assert_eq!(go_on(&mut session, 16), wanted, "{name}");
 }
@@ -149,22 +224,36 @@ fn check(name: &str) {
 /// What stands before the video in the text: Qwen's template has a mark there.
 fn before(text: &str, whole: &str) -> String {
     let mark = "<|vision_start|>";
-    if whole.contains(mark) { format!("{mark}{text}") } else { text.into() }
+    if whole.contains(mark) {
+        format!("{mark}{text}")
+    } else {
+        text.into()
+    }
 }
 
-/// The levels of pictures without the reference's rounding to 16 bits, which these files do not have.
+/// The levels of pictures without the reference's rounding to 16 bits, which these files do not
+/// have.
 fn exact(processor: &ImageProcessor, films: &ImageProcessor) -> ImageProcessor {
-    ImageProcessor { pixel_values: films.pixel_values.clone(), ..processor.clone() }
+    ImageProcessor {
+        pixel_values: films.pixel_values.clone(),
+        ..processor.clone()
+    }
 }
 
 fn same_positions(expected: &Golden, ids: &[u32], (grids, interval): (&[(usize, usize)], f64)) {
-    let (mut spans, mut at, mut group) = (Vec::new(), 0, 0);
+    let mut spans = Vec::new();
+    let mut at = 0;
+    let mut group = 0;
+
     while at < ids.len() {
         let span = match ids[at] {
             300 => MropeSpan::image(2, 2),
-            301 if interval > 0.0 => {
-                MropeSpan::Grid { frames: grids.len(), height: grids[0].0, width: grids[0].1, interval }
-            }
+            301 if interval > 0.0 => MropeSpan::Grid {
+                frames: grids.len(),
+                height: grids[0].0,
+                width: grids[0].1,
+                interval,
+            },
             301 => {
                 group += 1;
                 MropeSpan::image(grids[group - 1].0, grids[group - 1].1)
@@ -178,7 +267,10 @@ fn same_positions(expected: &Golden, ids: &[u32], (grids, interval): (&[(usize, 
     let wanted = expected.ints("position_ids");
     for direction in 0..3 {
         let row: Vec<i32> = found.tokens.iter().map(|p| p[direction] as i32).collect();
-        assert_eq!(row, wanted[direction * ids.len()..(direction + 1) * ids.len()]);
+        assert_eq!(
+            row,
+            wanted[direction * ids.len()..(direction + 1) * ids.len()]
+        );
     }
 }
 

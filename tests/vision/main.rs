@@ -1,4 +1,5 @@
-//! Image processors against transformers', and positions of mixed sequences; tests/golden/vision has the expectations.
+//! Image processors against transformers', and positions of mixed sequences; tests/golden/vision
+//! has the expectations.
 
 mod film;
 mod pairs;
@@ -6,7 +7,8 @@ mod splice;
 mod towers;
 
 use jerboa::vision::{
-    ImageProcessor, MropeSections, MropeSpan, ProcessorKind, RgbImage, decode::decode, mrope_positions,
+    ImageProcessor, MropeSections, MropeSpan, ProcessorKind, RgbImage, decode::decode,
+    mrope_positions,
 };
 use jerboa_tests::golden::golden;
 use serde_json::Value;
@@ -28,10 +30,14 @@ fn numbers(value: &Value) -> Vec<usize> {
     }
 }
 
-/// pixel_values as the reference has them, flat: tiles one after another, padded with zeros to `full` numbers.
+/// pixel_values as the reference has them, flat: tiles one after another, padded with zeros to
+/// `full` numbers.
 fn pixel_values(processor: &ImageProcessor, picture: &RgbImage, full: usize) -> Vec<f32> {
     let tiles = processor.tiles(picture).expect("tiles");
-    let padded = matches!(processor.kind, ProcessorKind::Grid(_) | ProcessorKind::Budget { .. });
+    let padded = matches!(
+        processor.kind,
+        ProcessorKind::Grid(_) | ProcessorKind::Budget { .. }
+    );
     let mut values = Vec::new();
     for tile in &tiles {
         // A patch as large as the tile is the tile in planes.
@@ -57,15 +63,23 @@ fn compare(processor: &ImageProcessor, name: &str, file: &str, expected: &Value)
     let table = &processor.pixel_values;
     for (k, pair) in levels.chunks(2).enumerate() {
         // Value k of the whole; some were taken from what has each frame once.
-        let at = if once { (k * 7919 + 13) % (full / 2) } else { (k * 7919 + 13) % full };
-        let at = if once { at / 768 * 1536 + at % 768 / 256 * 512 + at % 256 } else { at };
+        let at = if once {
+            (k * 7919 + 13) % (full / 2)
+        } else {
+            (k * 7919 + 13) % full
+        };
+        let at = if once {
+            at / 768 * 1536 + at % 768 / 256 * 512 + at % 256
+        } else {
+            at
+        };
         let level = i32::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
         let value = values[at];
         let color = (0..3).find(|c| table[*c].contains(&value));
         // A number that is no level is padding.
-        if let Some(color) =
-            color.filter(|_| value != 0.0 || level == 0 || matches!(processor.kind, ProcessorKind::Budget { .. }))
-        {
+        if let Some(color) = color.filter(|_| {
+            value != 0.0 || level == 0 || matches!(processor.kind, ProcessorKind::Budget { .. })
+        }) {
             let found = table[color].iter().position(|v| *v == value).unwrap() as i32;
             far = far.max((found - level).abs());
         }
@@ -79,7 +93,9 @@ fn compare(processor: &ImageProcessor, name: &str, file: &str, expected: &Value)
 
 fn grids(processor: &ImageProcessor, file: &str, expected: &Value) {
     let picture = picture(file, processor);
-    let layout = processor.layout(picture.width, picture.height).expect("a layout");
+    let layout = processor
+        .layout(picture.width, picture.height)
+        .expect("a layout");
     let patches: Vec<usize> = layout
         .tile_sizes()
         .flat_map(|(h, w)| {
@@ -98,7 +114,11 @@ fn grids(processor: &ImageProcessor, file: &str, expected: &Value) {
         assert_eq!(processor.tokens(h, w), Some(numbers(tokens)[0]), "{file}");
     }
     if let Some(rows) = expected.get("rows") {
-        assert_eq!((numbers(rows)[0], numbers(&expected["cols"])[0]), layout.grid, "{file}");
+        assert_eq!(
+            (numbers(rows)[0], numbers(&expected["cols"])[0]),
+            layout.grid,
+            "{file}"
+        );
     }
 }
 
@@ -117,7 +137,11 @@ fn processors_give_what_transformers_does() {
             grids(&processor, file, expected);
             let (far, moments) = compare(&processor, name, file, expected);
             // Decoders of JPEG round differently; everything else is the same to the bit.
-            let (levels, close) = if file.ends_with("jpg") { (3, 4e-3) } else { (0, 2e-6) };
+            let (levels, close) = if file.ends_with("jpg") {
+                (3, 4e-3)
+            } else {
+                (0, 2e-6)
+            };
             if far > levels || moments > close {
                 report += &format!("{name} {file}: {far} levels, moments {moments:.1e}\n");
             }
@@ -136,7 +160,12 @@ fn positions_of_mixed_sequences() {
             Value::Array(grid) => {
                 let side = |i: usize| grid[i].as_u64().unwrap() as usize;
                 let interval = grid.get(3).map_or(1.0, |v| v.as_f64().unwrap());
-                MropeSpan::Grid { frames: side(0), height: side(1), width: side(2), interval }
+                MropeSpan::Grid {
+                    frames: side(0),
+                    height: side(1),
+                    width: side(2),
+                    interval,
+                }
             }
             count => MropeSpan::Text(count.as_u64().unwrap() as usize),
         };
@@ -144,23 +173,53 @@ fn positions_of_mixed_sequences() {
         let found = mrope_positions(&spans);
         for direction in 0..3 {
             let row: Vec<usize> = found.tokens.iter().map(|p| p[direction] as usize).collect();
-            assert_eq!(row, numbers(&case["positions"][direction]), "{} {}", case["family"], case["layout"]);
+            assert_eq!(
+                row,
+                numbers(&case["positions"][direction]),
+                "{} {}",
+                case["family"],
+                case["layout"]
+            );
         }
         let offset = case["offset"].as_i64().unwrap();
-        let last = found.tokens.iter().flatten().max().map_or(0, |p| i64::from(*p) + 1);
-        assert_eq!(last - found.tokens.len() as i64, offset, "{}", case["layout"]);
-        // Where time runs ahead of what comes after it, answers go on behind the last token all the same.
-        let ahead = spans.iter().any(|span| matches!(span, MropeSpan::Grid { frames: 2.., .. }));
-        assert!(found.offset == offset || ahead && found.offset < offset, "{}", case["layout"]);
+        let last = found
+            .tokens
+            .iter()
+            .flatten()
+            .max()
+            .map_or(0, |p| i64::from(*p) + 1);
+        assert_eq!(
+            last - found.tokens.len() as i64,
+            offset,
+            "{}",
+            case["layout"]
+        );
+        // Where time runs ahead of what comes after it, answers go on behind the last token all the
+        // same.
+        let ahead = spans
+            .iter()
+            .any(|span| matches!(span, MropeSpan::Grid { frames: 2.., .. }));
+        assert!(
+            found.offset == offset || ahead && found.offset < offset,
+            "{}",
+            case["layout"]
+        );
     }
 }
 
 #[test]
 fn frequencies_are_shared_among_directions() {
-    let directions = |sections: &MropeSections, count| (0..count).map(|j| sections.axis(j)).collect::<Vec<_>>();
-    let interleaved = MropeSections { sizes: [4, 2, 2], interleaved: true };
+    let directions =
+        |sections: &MropeSections, count| (0..count).map(|j| sections.axis(j)).collect::<Vec<_>>();
+    let interleaved = MropeSections {
+        sizes: [4, 2, 2],
+        interleaved: true,
+    };
     assert_eq!(directions(&interleaved, 8), [0, 1, 2, 0, 1, 2, 0, 0]);
-    let consecutive = MropeSections { sizes: [2, 3, 3], interleaved: false };
+    let consecutive = MropeSections {
+        sizes: [2, 3, 3],
+        interleaved: false,
+    };
     assert_eq!(directions(&consecutive, 8), [0, 0, 1, 1, 1, 2, 2, 2]);
 }
 
@@ -171,5 +230,10 @@ fn damaged_files_are_refused() {
         assert!(decode(&whole[..end], true).is_err(), "{end} bytes");
     }
     let png = std::fs::read(golden("vision/files/odd_37x53.png")).unwrap();
-    assert!(decode(&png[..400], true).unwrap_err().to_string().contains("damaged"));
+    assert!(
+        decode(&png[..400], true)
+            .unwrap_err()
+            .to_string()
+            .contains("damaged")
+    );
 }

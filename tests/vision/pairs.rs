@@ -1,4 +1,5 @@
-//! Models whose pictures and texts lie in one space, against transformers: tests/golden/vision/pairs.
+//! Models whose pictures and texts lie in one space, against transformers:
+//! tests/golden/vision/pairs.
 
 use super::towers::pictures;
 use super::{expectations, numbers};
@@ -13,12 +14,23 @@ use std::rc::Rc;
 
 fn embedder(name: &str) -> Box<Embedder> {
     pollster::block_on(async {
-        let source = Rc::new(open_folder(&golden(&format!("vision/pairs/{name}"))).await.expect("the folder"));
+        let source = Rc::new(
+            open_folder(&golden(&format!("vision/pairs/{name}")))
+                .await
+                .expect("the folder"),
+        );
         let gpu = open(&Default::default());
-        let model = TaskModel::load(gpu, &source, name, None, RunOptions::default()).await.expect("a model");
+        let model = TaskModel::load(gpu, &source, name, None, RunOptions::default())
+            .await
+            .expect("a model");
         assert_eq!(model.task(), Task::Embed);
-        let TaskModel::Embed(mut model) = model else { panic!("{name} embeds") };
-        model.enable_vision(source, RunOptions::default()).await.expect("its processor");
+        let TaskModel::Embed(mut model) = model else {
+            panic!("{name} embeds")
+        };
+        model
+            .enable_vision(source, RunOptions::default())
+            .await
+            .expect("its processor");
         model
     })
 }
@@ -27,10 +39,12 @@ fn check(name: &str) {
     let folder = golden(&format!("vision/pairs/{name}"));
     let expected = Golden::read(&folder.join("golden.safetensors"));
     let texts: Vec<String> =
-        serde_json::from_slice(&std::fs::read(folder.join("texts.json")).expect("texts")).expect("JSON");
+        serde_json::from_slice(&std::fs::read(folder.join("texts.json")).expect("texts"))
+            .expect("JSON");
     let mut model = embedder(name);
     let request = EmbedRequest::default();
-    let found = pollster::block_on(model.embed(&texts, &request, &AbortFlag::new(), |_, _| {})).expect("vectors");
+    let found = pollster::block_on(model.embed(&texts, &request, &AbortFlag::new(), |_, _| {}))
+        .expect("vectors");
     let error = relative_l2(&found.concat(), &expected.floats("texts"));
     assert!(error < limit(gpu(), 1e-4), "{name}, texts: {error:e}");
     let sight = model.vision.clone().expect("it sees");
@@ -38,20 +52,34 @@ fn check(name: &str) {
     let mut numbers = Vec::new();
     for picture in pictures(&expected) {
         pollster::block_on(async {
-            let seen = sight.encode(sight.image_from_pixels(&picture).expect("tiles"), &[]).await.expect("a picture");
+            let seen = sight
+                .encode(sight.image_from_pixels(&picture).expect("tiles"), &[])
+                .await
+                .expect("a picture");
             assert_eq!(seen.tokens, 1);
-            found.extend(model.image_embedding(seen.picture, &request).await.expect("a vector"));
+            found.extend(
+                model
+                    .image_embedding(seen.picture, &request)
+                    .await
+                    .expect("a vector"),
+            );
             numbers.push(seen.picture);
         });
     }
     let error = relative_l2(&found, &expected.floats("pictures"));
     assert!(error < limit(gpu(), 1e-4), "{name}, pictures: {error:e}");
     // Cut, then scaled anew; and a number of no picture.
-    let short = EmbedRequest { truncate_dim: Some(8), ..EmbedRequest::default() };
+    let short = EmbedRequest {
+        truncate_dim: Some(8),
+        ..EmbedRequest::default()
+    };
     let vector = pollster::block_on(model.image_embedding(numbers[0], &short)).expect("a vector");
     assert!(vector.len() == 8 && (vector.iter().map(|v| v * v).sum::<f32>() - 1.0).abs() < 1e-5);
     assert!(pollster::block_on(model.image_embedding(999, &request)).is_err());
-    assert_eq!(model.info()["capabilities"], serde_json::json!(["text", "image"]));
+    assert_eq!(
+        model.info()["capabilities"],
+        serde_json::json!(["text", "image"])
+    );
 }
 
 #[test]
@@ -64,11 +92,19 @@ fn siglip2_with_patches_of_any_number() {
     check("siglip2");
     let sizes = expectations("pairs/siglip2/sizes.json");
     for case in sizes.as_array().expect("a list") {
-        let [patch, most, height, width, rows, cols] = numbers(case)[..] else { panic!("{case}") };
-        let config =
-            json!({ "image_processor_type": "Siglip2ImageProcessor", "patch_size": patch, "max_num_patches": most });
-        let layout = ImageProcessor::from_config(&config).expect("a processor").layout(width, height).expect("a size");
-        assert_eq!(layout.tile_sizes().collect::<Vec<_>>(), [(rows, cols)], "{case}");
+        let [patch, most, height, width, rows, cols] = numbers(case)[..] else {
+            panic!("{case}")
+        };
+        let config = json!({ "image_processor_type": "Siglip2ImageProcessor", "patch_size": patch, "max_num_patches": most });
+        let layout = ImageProcessor::from_config(&config)
+            .expect("a processor")
+            .layout(width, height)
+            .expect("a size");
+        assert_eq!(
+            layout.tile_sizes().collect::<Vec<_>>(),
+            [(rows, cols)],
+            "{case}"
+        );
     }
 }
 

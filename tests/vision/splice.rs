@@ -1,9 +1,10 @@
-//! Prompts of text, picture, text, picture, text against transformers: logits, greedy tokens, kept prefixes.
+//! Prompts of text, picture, text, picture, text against transformers: logits, greedy tokens, kept
+//! prefixes.
 
 use super::towers::{eye_beside, eye_on, pictures, processor, tiles};
 use jerboa::exec::{
-    DecodeLoop, DecodeParams, ModelFiles, PrecisionOptions, PromptLookup, RunOptions, Session, VisionEncoder,
-    content_hash,
+    DecodeLoop, DecodeParams, ModelFiles, PrecisionOptions, PromptLookup, RunOptions, Session,
+    VisionEncoder, content_hash,
 };
 use jerboa::kernels::attention::Kv;
 use jerboa_tests::golden::{Golden, go_on, golden, greedy, load, open as open_folder};
@@ -12,7 +13,10 @@ use jerboa_tests::{limit, open, relative_l2};
 const IMAGE: i32 = 300;
 
 fn options(chunk: usize) -> RunOptions {
-    let overrides = PrecisionOptions { kv_type: Some(Kv::F32), ..PrecisionOptions::default() };
+    let overrides = PrecisionOptions {
+        kv_type: Some(Kv::F32),
+        ..PrecisionOptions::default()
+    };
     RunOptions {
         overrides,
         prefill_chunk: chunk,
@@ -23,17 +27,28 @@ fn options(chunk: usize) -> RunOptions {
 }
 
 fn session(name: &str, chunk: usize) -> Session {
-    load(open(&Default::default()), &golden(&format!("vision/models/{name}")), options(chunk)).expect(name)
+    load(
+        open(&Default::default()),
+        &golden(&format!("vision/models/{name}")),
+        options(chunk),
+    )
+    .expect(name)
 }
 
 /// Encodes a picture unless the session's album has it; the number of its first token.
-fn look(session: &Session, eye: &mut VisionEncoder, name: &str, picture: &jerboa::vision::RgbImage) -> (u32, usize) {
+fn look(
+    session: &Session,
+    eye: &mut VisionEncoder,
+    name: &str,
+    picture: &jerboa::vision::RgbImage,
+) -> (u32, usize) {
     let processor = processor(name);
     let tiles = tiles(name, &processor, picture);
     let content = content_hash(&tiles, &[]);
     let found = session.image_cache().borrow_mut().find(content);
     let first = found.unwrap_or_else(|| {
-        let encoded = pollster::block_on(eye.encode(&session.gpu, &tiles, 1, &processor)).expect("rows");
+        let encoded =
+            pollster::block_on(eye.encode(&session.gpu, &tiles, 1, &processor)).expect("rows");
         session.image_cache().borrow_mut().add(content, encoded)
     });
     (first, session.image_cache().borrow().tokens(first))
@@ -55,13 +70,27 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
         numbers.extend((0..tokens as u32).map(|i| vocab + first + i));
     }
     let mut numbers = numbers.into_iter();
-    let place = |id: &i32| if *id == IMAGE { numbers.next().expect("a picture's token") } else { *id as u32 };
-    let ids: Vec<u32> = expected.ints("input_ids").iter().map(place).collect();
+
+    let ids: Vec<u32> = expected
+        .ints("input_ids")
+        .iter()
+        .map(|id: &i32| {
+            if *id == IMAGE {
+                numbers.next().expect("a picture's token")
+            } else {
+                *id as u32
+            }
+        })
+        .collect();
     assert_eq!(numbers.next(), None, "{name}: more rows than places");
     let logits = pollster::block_on(session.all_rows(&ids, false)).expect("logits");
     let error = relative_l2(&logits, &expected.floats("logits"));
     assert!(error < limit(&session.gpu, 3e-4), "{name}: {error:e}");
-    let wanted: Vec<u32> = expected.ints("greedy").iter().map(|id| *id as u32).collect();
+    let wanted: Vec<u32> = expected
+        .ints("greedy")
+        .iter()
+        .map(|id| *id as u32)
+        .collect();
     pollster::block_on(session.prefill(&ids, 0)).expect("the prompt");
     session.checkpoint().expect("a checkpoint");
     assert_eq!(go_on(&mut session, 16), wanted, "{name}");
@@ -70,14 +99,23 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
         look(&session, &mut eye, name, &picture);
     }
     let more = [&ids[..], &[7, 8, 9]].concat();
-    let held = pollster::block_on(session.prefill_reusing_prefix(&more, &|| Ok(()))).expect("a follow-up");
+    let held =
+        pollster::block_on(session.prefill_reusing_prefix(&more, &|| Ok(()))).expect("a follow-up");
     assert_eq!((eye.images_encoded, held), (2, ids.len()), "{name}");
     let kept = pollster::block_on(session.logits()).expect("logits");
     // The same on a fork, and from the start.
     let mut fork = session.fork().expect("a fork");
     // Recurrences go back to where they were kept.
-    let back = if fork.is_recurrent() { ids.len() } else { more.len() - 1 };
-    assert_eq!(pollster::block_on(fork.prefill_reusing_prefix(&more, &|| Ok(()))).expect("the fork"), back, "{name}");
+    let back = if fork.is_recurrent() {
+        ids.len()
+    } else {
+        more.len() - 1
+    };
+    assert_eq!(
+        pollster::block_on(fork.prefill_reusing_prefix(&more, &|| Ok(()))).expect("the fork"),
+        back,
+        "{name}"
+    );
     let mut other = Session::new(session.model()).expect("a session");
     other.set_image_cache(session.image_cache().clone());
     pollster::block_on(other.prefill_reusing_prefix(&more, &|| Ok(()))).expect("the whole");
@@ -91,7 +129,11 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
     let after = pollster::block_on(session.logits()).expect("logits");
     let mut fresh = Session::new(session.model()).expect("a session");
     pollster::block_on(fresh.prefill_reusing_prefix(&text, &|| Ok(()))).expect("text");
-    assert_eq!(pollster::block_on(fresh.logits()).expect("logits"), after, "{name}");
+    assert_eq!(
+        pollster::block_on(fresh.logits()).expect("logits"),
+        after,
+        "{name}"
+    );
 }
 
 #[test]
@@ -130,9 +172,15 @@ fn a_picture_longer_than_a_part_is_refused() {
     let mut eye = eye_on(&session.gpu, "gemma3");
     let expected = Golden::read(&golden("vision/models/gemma3/golden.safetensors"));
     let (first, tokens) = look(&session, &mut eye, "gemma3", &pictures(&expected)[0]);
-    let ids: Vec<u32> = (0..tokens as u32).map(|i| session.vocab() as u32 + first + i).collect();
-    let error = pollster::block_on(session.prefill(&[&[1], &ids[..]].concat(), 0)).expect_err("eight rows a part");
-    assert!(error.to_string().contains("an image of 9 tokens"), "{error}");
+    let ids: Vec<u32> = (0..tokens as u32)
+        .map(|i| session.vocab() as u32 + first + i)
+        .collect();
+    let error = pollster::block_on(session.prefill(&[&[1], &ids[..]].concat(), 0))
+        .expect_err("eight rows a part");
+    assert!(
+        error.to_string().contains("an image of 9 tokens"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -149,9 +197,17 @@ fn guesses_are_never_pictures() {
     let guessed = pollster::block_on(async {
         session.prepare_speculation().await?;
         session.prefill(&ids, 0).await?;
-        let lookup = Some(PromptLookup { context: &ids, draft_always: true });
-        let mut decode =
-            DecodeLoop::start(&mut session, DecodeParams { lookup, ..DecodeParams::greedy(ids.len(), 12) })?;
+        let lookup = Some(PromptLookup {
+            context: &ids,
+            draft_always: true,
+        });
+        let mut decode = DecodeLoop::start(
+            &mut session,
+            DecodeParams {
+                lookup,
+                ..DecodeParams::greedy(ids.len(), 12)
+            },
+        )?;
         let mut tokens = Vec::new();
         loop {
             let next = decode.next(&mut session).await?;
@@ -173,9 +229,13 @@ fn smolvlm_and_idefics3_with_tiles() {
 #[test]
 fn a_gguf_model_with_its_tower_beside() {
     let session = pollster::block_on(async {
-        let source = open_folder(&golden("vision/gguf/qwen3_vl")).await.expect("the folder");
+        let source = open_folder(&golden("vision/gguf/qwen3_vl"))
+            .await
+            .expect("the folder");
         let files = ModelFiles::open(&source, None).await.expect("files");
-        Session::load_files(open(&Default::default()), &source, files, options(512)).await.expect("a model")
+        Session::load_files(open(&Default::default()), &source, files, options(512))
+            .await
+            .expect("a model")
     });
     let eye = eye_beside(&session.gpu, "qwen3_vl");
     check_on("qwen3_vl", session, eye);

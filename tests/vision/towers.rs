@@ -10,8 +10,8 @@ use jerboa_tests::golden::{Golden, golden, open};
 use jerboa_tests::{gpu, limit, on_units, relative_l2};
 use serde_json::{Value, json};
 
-/// The processor of a folder; those of LFM2-VL and Gemma 4 are written here, so that the pictures keep their size. The
-/// reference had its pixels rounded to 16 bits.
+/// The processor of a folder; those of LFM2-VL and Gemma 4 are written here, so that the pictures
+/// keep their size. The reference had its pixels rounded to 16 bits.
 pub fn processor(name: &str) -> ImageProcessor {
     let file = golden(&format!("vision/models/{name}/preprocessor_config.json"));
     let config: Value = match std::fs::read(file) {
@@ -24,30 +24,43 @@ pub fn processor(name: &str) -> ImageProcessor {
         }
     };
     let mut processor = ImageProcessor::from_config(&config).expect("a processor");
-    let round = |v: &mut f32| *v = f16::from_f32(*v).to_f32();
-    processor.pixel_values.iter_mut().flatten().for_each(round);
+
+    processor
+        .pixel_values
+        .iter_mut()
+        .flatten()
+        .for_each(|v: &mut f32| *v = f16::from_f32(*v).to_f32());
     processor
 }
 
 /// The pictures of a golden file.
 pub fn pictures(golden: &Golden) -> Vec<RgbImage> {
-    let picture = |name: &str| {
-        let shape = golden.shape(name);
-        RgbImage::new(shape[1], shape[0], golden.bytes(name)).expect("a picture")
-    };
-    ["image.0", "image.1"].map(picture).into()
+    ["image.0", "image.1"]
+        .map(|name: &str| {
+            let shape = golden.shape(name);
+            RgbImage::new(shape[1], shape[0], golden.bytes(name)).expect("a picture")
+        })
+        .into()
 }
 
 /// The tiles of a picture; Gemma 4's are as large as the reference's were.
 pub fn tiles(name: &str, processor: &ImageProcessor, picture: &RgbImage) -> Vec<RgbImage> {
-    if name.starts_with("gemma4") { vec![picture.clone()] } else { processor.tiles(picture).expect("tiles") }
+    if name.starts_with("gemma4") {
+        vec![picture.clone()]
+    } else {
+        processor.tiles(picture).expect("tiles")
+    }
 }
 
 /// The files of a GGUF model with its tower beside.
 fn beside(name: &str) -> (Source, ModelFiles) {
     pollster::block_on(async {
-        let source = open(&golden(&format!("vision/gguf/{name}"))).await.expect("the folder");
-        let files = ModelFiles::open_unchecked(&source, None).await.expect("files");
+        let source = open(&golden(&format!("vision/gguf/{name}")))
+            .await
+            .expect("the folder");
+        let files = ModelFiles::open_unchecked(&source, None)
+            .await
+            .expect("files");
         (source, files)
     })
 }
@@ -55,7 +68,13 @@ fn beside(name: &str) -> (Source, ModelFiles) {
 /// The tower of a file beside a GGUF model.
 pub fn eye_beside(gpu: &Gpu, name: &str) -> VisionEncoder {
     let (source, files) = beside(name);
-    pollster::block_on(VisionEncoder::load(gpu, &source, files, RunOptions::default())).expect("a tower")
+    pollster::block_on(VisionEncoder::load(
+        gpu,
+        &source,
+        files,
+        RunOptions::default(),
+    ))
+    .expect("a tower")
 }
 
 /// Loads a folder's tower.
@@ -66,10 +85,18 @@ pub fn eye(name: &str) -> VisionEncoder {
 /// The same on a device.
 pub fn eye_on(gpu: &Gpu, name: &str) -> VisionEncoder {
     pollster::block_on(async {
-        let source = open(&golden(&format!("vision/models/{name}"))).await.expect("the folder");
-        let config = serde_json::from_slice(&source.read("config.json").await.expect("config.json")).expect("JSON");
-        let files = ModelFiles::safetensors(&source, config).await.expect("files");
-        VisionEncoder::load(gpu, &source, files, RunOptions::default()).await.expect("a tower")
+        let source = open(&golden(&format!("vision/models/{name}")))
+            .await
+            .expect("the folder");
+        let config =
+            serde_json::from_slice(&source.read("config.json").await.expect("config.json"))
+                .expect("JSON");
+        let files = ModelFiles::safetensors(&source, config)
+            .await
+            .expect("files");
+        VisionEncoder::load(gpu, &source, files, RunOptions::default())
+            .await
+            .expect("a tower")
     })
 }
 
@@ -89,7 +116,9 @@ fn check_eye(name: &str, gpu: &Gpu, mut eye: VisionEncoder) {
             encoded.read(gpu).await.expect("numbers")
         });
         for row in rows.chunks(cols * found.len()) {
-            row.chunks(cols).zip(&mut found).for_each(|(part, all)| all.extend(part));
+            row.chunks(cols)
+                .zip(&mut found)
+                .for_each(|(part, all)| all.extend(part));
         }
     }
     let names = ["visual_tokens", "deepstack.0", "deepstack.1"];
@@ -103,7 +132,15 @@ fn check_eye(name: &str, gpu: &Gpu, mut eye: VisionEncoder) {
 #[test]
 fn on_matrix_units_of_halves() {
     let gpu = jerboa_tests::open(&on_units(64));
-    for name in ["qwen3_vl", "qwen2_5_vl", "qwen3_5", "smolvlm", "lfm2_vl", "gemma3", "gemma4"] {
+    for name in [
+        "qwen3_vl",
+        "qwen2_5_vl",
+        "qwen3_5",
+        "smolvlm",
+        "lfm2_vl",
+        "gemma3",
+        "gemma4",
+    ] {
         check_eye(name, &gpu, eye_on(&gpu, name));
     }
 }
@@ -157,13 +194,20 @@ fn files_beside_gguf_models() {
 fn processors_of_files_beside_gguf_models() {
     for name in ["qwen3_vl", "smolvlm", "gemma3", "qwen2_5_vl"] {
         let (_, files) = beside(name);
-        let mut found = ImageProcessor::from_config(&files.config[IMAGE_PROCESSOR_KEY]).expect("a processor");
+        let mut found =
+            ImageProcessor::from_config(&files.config[IMAGE_PROCESSOR_KEY]).expect("a processor");
         let file = golden(&format!("vision/models/{name}/preprocessor_config.json"));
         let config = serde_json::from_slice(&std::fs::read(file).expect("a file")).expect("JSON");
         let own = ImageProcessor::from_config(&config).expect("a processor");
         // The tiny checkpoints have budgets of their own, which such files do not hold.
-        if let (ProcessorKind::Blocks { min, max, .. }, ProcessorKind::Blocks { min: least, max: most, .. }) =
-            (&mut found.kind, &own.kind)
+        if let (
+            ProcessorKind::Blocks { min, max, .. },
+            ProcessorKind::Blocks {
+                min: least,
+                max: most,
+                ..
+            },
+        ) = (&mut found.kind, &own.kind)
         {
             (*min, *max) = (*least, *most);
         }
@@ -178,14 +222,25 @@ fn an_unknown_projector_is_refused_by_name() {
     let from = golden("vision/gguf/gemma3");
     std::fs::copy(from.join("model.gguf"), folder.join("model.gguf")).expect("a copy");
     let mut tower = std::fs::read(from.join("mmproj-model-bf16.gguf")).expect("a file");
-    let at = tower.windows(6).rposition(|part| part == b"gemma3").expect("its projector");
+    let at = tower
+        .windows(6)
+        .rposition(|part| part == b"gemma3")
+        .expect("its projector");
     tower[at..at + 6].copy_from_slice(b"gemma9");
     std::fs::write(folder.join("mmproj-model-bf16.gguf"), tower).expect("a file");
     let files = pollster::block_on(async {
         let source = open(&folder).await.expect("the folder");
-        ModelFiles::open_unchecked(&source, None).await.expect("text alone")
+        ModelFiles::open_unchecked(&source, None)
+            .await
+            .expect("text alone")
     });
-    let error = jerboa::arch::vision_encoder(&files.full_config()).expect_err("another projector").to_string();
-    assert!(error.contains("the projector gemma9 of mmproj-model-bf16.gguf") && error.contains("idefics3"), "{error}");
+    let error = jerboa::arch::vision_encoder(&files.full_config())
+        .expect_err("another projector")
+        .to_string();
+    assert!(
+        error.contains("the projector gemma9 of mmproj-model-bf16.gguf")
+            && error.contains("idefics3"),
+        "{error}"
+    );
     std::fs::remove_dir_all(&folder).expect("removed");
 }

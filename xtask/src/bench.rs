@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: starts the bench page in a browser, or the native benchmark, and stores the results.
+//! `cargo xtask bench`: starts the bench page in a browser, or the native benchmark, and stores the
+//! results.
 
 use crate::command::{command, print_heading, run, run_step};
 use crate::{manifest, npm, package, setup, workspace};
@@ -29,10 +30,17 @@ struct BenchRequest {
 
 impl BenchRequest {
     fn parse(args: &[String]) -> Result<Self> {
-        let mut request = Self { out: workspace::path("target/bench"), ..Self::default() };
+        let mut request = Self {
+            out: workspace::path("target/bench"),
+            ..Self::default()
+        };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
-            let mut value = || args.next().cloned().with_context(|| format!("{arg} requires a value"));
+            let mut value = || {
+                args.next()
+                    .cloned()
+                    .with_context(|| format!("{arg} requires a value"))
+            };
             match arg.as_str() {
                 "--native" => request.native = true,
                 "--window" => request.window = true,
@@ -45,7 +53,9 @@ impl BenchRequest {
                         request.settings.insert(name.into(), value.into());
                     }
                     _ => {
-                        bail!("unknown option '{setting}' of `cargo xtask bench`. See CONTRIBUTING.md for the options.")
+                        bail!(
+                            "unknown option '{setting}' of `cargo xtask bench`. See CONTRIBUTING.md for the options."
+                        )
                     }
                 },
             }
@@ -63,7 +73,8 @@ fn absolute(name: String) -> Result<String> {
     if name.contains("://") {
         return Ok(name);
     }
-    let path = std::path::absolute(&name).with_context(|| format!("'{name}' is not a valid path"))?;
+    let path =
+        std::path::absolute(&name).with_context(|| format!("'{name}' is not a valid path"))?;
     Ok(path.to_string_lossy().into_owned())
 }
 
@@ -76,7 +87,10 @@ pub fn run_task(args: &[String]) -> Result<()> {
     let toolchain = setup::for_build()?;
     package::build(toolchain)?;
     let asked = serde_json::to_string(&request)?;
-    run(command("node").arg(script("drive.mjs")).arg(asked).current_dir(workspace::root()))
+    run(command("node")
+        .arg(script("drive.mjs"))
+        .arg(asked)
+        .current_dir(workspace::root()))
 }
 
 fn script(name: &str) -> PathBuf {
@@ -89,14 +103,32 @@ fn run_native(request: &BenchRequest) -> Result<()> {
     let settings = manifest::read()?.bench;
     let runner = |action: &str| -> Command {
         let mut cargo = command("cargo");
-        cargo.args([action, "--package", "jerboa", "--example", "run", "--profile", &settings.profile]);
-        cargo.args(manifest::feature_flags(&settings.features)).current_dir(workspace::root());
+        cargo.args([
+            action,
+            "--package",
+            "jerboa",
+            "--example",
+            "run",
+            "--profile",
+            &settings.profile,
+        ]);
+        cargo
+            .args(manifest::feature_flags(&settings.features))
+            .current_dir(workspace::root());
         cargo
     };
-    run_step("building the optimized native runner (several minutes the first time)", || run(&mut runner("build")))?;
-    fs::create_dir_all(&request.out).with_context(|| format!("creating {}", request.out.display()))?;
+    run_step(
+        "building the optimized native runner (several minutes the first time)",
+        || run(&mut runner("build")),
+    )?;
+    fs::create_dir_all(&request.out)
+        .with_context(|| format!("creating {}", request.out.display()))?;
     let shapes = request.setting("shape").unwrap_or("qwen3-0.6b");
-    let shapes: Vec<&str> = if request.model.is_some() { vec!["model"] } else { shapes.split(',').collect() };
+    let shapes: Vec<&str> = if request.model.is_some() {
+        vec!["model"]
+    } else {
+        shapes.split(',').collect()
+    };
     let mut files = Vec::new();
     for shape in shapes {
         print_heading(shape);
@@ -107,11 +139,22 @@ fn run_native(request: &BenchRequest) -> Result<()> {
             None => runner.args(["--shape", shape]),
         };
         runner.args(native_flags(&request.settings)?);
-        files.push(measure(&mut runner, &request.out.join(format!("native-{shape}.json")))?);
+        files.push(measure(
+            &mut runner,
+            &request.out.join(format!("native-{shape}.json")),
+        )?);
     }
-    let text = stdout_of(command("node").arg(script("table.mjs")).args(&files).current_dir(workspace::root()))?;
+    let text = stdout_of(
+        command("node")
+            .arg(script("table.mjs"))
+            .args(&files)
+            .current_dir(workspace::root()),
+    )?;
     fs::write(request.out.join("bench.md"), &text).context("writing bench.md")?;
-    println!("\n{text}\nResults in {}: JSON files and bench.md.", request.out.display());
+    println!(
+        "\n{text}\nResults in {}: JSON files and bench.md.",
+        request.out.display()
+    );
     Ok(())
 }
 
@@ -124,7 +167,10 @@ fn measure(runner: &mut Command, file: &Path) -> Result<PathBuf> {
 /// The standard output of a program; its stderr is inherited.
 fn stdout_of(program: &mut Command) -> Result<String> {
     let name = program.get_program().to_string_lossy().into_owned();
-    let output = program.stderr(Stdio::inherit()).output().with_context(|| format!("starting {name}"))?;
+    let output = program
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("starting {name}"))?;
     if !output.status.success() {
         bail!("{name} exited with {}", output.status);
     }
@@ -142,7 +188,9 @@ fn native_flags(settings: &BTreeMap<String, String>) -> Result<Vec<String>> {
             ("settled", "1") => flags.push("--settled".to_owned()),
             ("f16" | "subgroups" | "matrix", "0") => features.push(format!("no-{name}")),
             ("f16" | "subgroups" | "matrix" | "settled" | "profile", _) => {}
-            ("embeddingWeights", value) => flags.extend(["--embedding-weights".to_owned(), value.to_owned()]),
+            ("embeddingWeights", value) => {
+                flags.extend(["--embedding-weights".to_owned(), value.to_owned()]);
+            }
             ("stored" | "weights" | "kv" | "tune" | "prompt" | "gen" | "reps" | "warm", value) => {
                 flags.extend([format!("--{name}"), value.to_owned()]);
             }
@@ -165,14 +213,24 @@ mod tests {
 
     #[test]
     fn options_and_settings_are_told_apart() {
-        let asked = ["--browser", "/opt/chrome", "shape=tiny,host", "--browser-flag", "--a=\"b\"", "f16=0"];
+        let asked = [
+            "--browser",
+            "/opt/chrome",
+            "shape=tiny,host",
+            "--browser-flag",
+            "--a=\"b\"",
+            "f16=0",
+        ];
         let request = request(&asked).unwrap();
         assert_eq!(request.setting("shape"), Some("tiny,host"));
         let json = serde_json::to_value(&request).unwrap();
         assert_eq!(json["browser"], "/opt/chrome");
         assert_eq!(json["flags"][0], "--a=\"b\"");
         assert_eq!(json["settings"]["f16"], "0");
-        assert_eq!(native_flags(&request.settings).unwrap(), ["--features", "no-f16"]);
+        assert_eq!(
+            native_flags(&request.settings).unwrap(),
+            ["--features", "no-f16"]
+        );
     }
 
     #[test]

@@ -20,7 +20,8 @@ pub fn run_step<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     Ok(done)
 }
 
-/// Creates a command without the variables that `cargo run` sets: crates that watch them would be rebuilt.
+/// Creates a command without the variables that `cargo run` sets: crates that watch them would be
+/// rebuilt.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -36,19 +37,26 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
 pub fn run(command: &mut Command) -> Result<()> {
     let line = line_of(command);
     println!("    $ {line}");
-    let status = command.stdin(Stdio::null()).status().with_context(|| format!("starting `{line}`"))?;
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("starting `{line}`"))?;
     if !status.success() {
         bail!("`{line}` exited with {status}");
     }
     Ok(())
 }
 
-/// Runs a command, prints its standard output and passes each line to `each`. Returns whether it succeeded.
+/// Runs a command, prints its standard output and passes each line to `each`. Returns whether it
+/// succeeded.
 pub fn run_with_output(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
     let line = line_of(command);
     println!("    $ {line}");
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().with_context(|| format!("starting `{line}`"))?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting `{line}`"))?;
     if let Some(output) = child.stdout.take() {
         for text in BufReader::new(output).split(b'\n') {
             let text = text.with_context(|| format!("reading the output of `{line}`"))?;
@@ -57,13 +65,23 @@ pub fn run_with_output(command: &mut Command, mut each: impl FnMut(&str)) -> Res
             each(&text);
         }
     }
-    Ok(child.wait().with_context(|| format!("waiting for `{line}`"))?.success())
+    Ok(child
+        .wait()
+        .with_context(|| format!("waiting for `{line}`"))?
+        .success())
 }
 
 /// The trimmed standard output of a command; `None` if the command is missing or fails.
 pub fn output_of(command: &mut Command) -> Option<String> {
-    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let output = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Whether a program is on PATH and accepts `--version`.
@@ -84,5 +102,8 @@ pub fn as_root(program: &str) -> Command {
 
 fn line_of(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect::<Vec<_>>()
+        .join(" ")
 }

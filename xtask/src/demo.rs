@@ -13,14 +13,18 @@ const PORT: u16 = 5173;
 pub fn run(args: &[String]) -> Result<()> {
     let wanted = match args {
         [] => PORT,
-        [flag, port] if flag == "--port" => port.parse().with_context(|| format!("'{port}' is not a port"))?,
+        [flag, port] if flag == "--port" => port
+            .parse()
+            .with_context(|| format!("'{port}' is not a port"))?,
         _ => bail!("`cargo xtask demo` accepts only `--port N`"),
     };
     let toolchain = setup::for_build()?;
     package::build(toolchain)?;
     let port = free_port(wanted)?;
     let mut server = run_step("starting the server", || serve(port))?;
-    print_heading(&format!("Jerboa's demo page: http://localhost:{port}/   (Ctrl+C to stop)"));
+    print_heading(&format!(
+        "Jerboa's demo page: http://localhost:{port}/   (Ctrl+C to stop)"
+    ));
     let status = server.wait().context("waiting for the server")?;
     if !status.success() {
         bail!("the server exited with {status}");
@@ -30,14 +34,24 @@ pub fn run(args: &[String]) -> Result<()> {
 
 /// The first free port at or above the requested one.
 fn free_port(wanted: u16) -> Result<u16> {
-    let found = (wanted..=wanted.saturating_add(50)).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    let found = (wanted..=wanted.saturating_add(50))
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
     found.with_context(|| format!("no free port from {wanted} on. Choose another with --port."))
 }
 
 /// Starts Vite's preview server: MIME types, ranges, and the headers of www/vite.config.ts.
 fn serve(port: u16) -> Result<Child> {
     let mut server = npm::program("vite/bin/vite.js")
-        .args(["preview", "--host", "127.0.0.1", "--strictPort", "--logLevel", "warn", "--port", &port.to_string()])
+        .args([
+            "preview",
+            "--host",
+            "127.0.0.1",
+            "--strictPort",
+            "--logLevel",
+            "warn",
+            "--port",
+            &port.to_string(),
+        ])
         .current_dir(workspace::path("www"))
         .stdin(Stdio::null())
         .spawn()

@@ -1,5 +1,5 @@
-//! `cargo xtask lint`: formatting, clippy, TypeScript and shaders; every warning is an error. The rules are in the
-//! tools' settings.
+//! `cargo xtask lint`: formatting, clippy, TypeScript and shaders; every warning is an error. The
+//! rules are in the tools' settings.
 
 use crate::command::{command, output_of, print_heading, run, run_step};
 use crate::setup::{self, Toolchain};
@@ -11,28 +11,54 @@ use std::process::Command;
 pub fn run_all() -> Result<()> {
     run_step("rustfmt", || run(cargo().args(["fmt", "--all", "--check"])))?;
     let toolchain = setup::for_build()?;
-    // crate/build.rs expands every shader variant and validates it with naga. Errors show file and line.
+    // crate/build.rs expands every shader variant and validates it with naga. Errors show file and
+    // line.
     run_step("clippy and the shader variants", || {
-        run(cargo().args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
+        run(cargo().args([
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--quiet",
+            "--",
+            "-D",
+            "warnings",
+        ]))
     })?;
     wasm_clippy(toolchain)?;
     run_step("tsc: the facade", || {
-        run(npm::program("typescript/bin/tsc").args(["--noEmit", "-p"]).arg(workspace::path("pkg-template")))
+        run(npm::program("typescript/bin/tsc")
+            .args(["--noEmit", "-p"])
+            .arg(workspace::path("pkg-template")))
     })?;
     // The page is type-checked against the built package.
     package::build(toolchain)?;
     run_step("tsc: the page", || {
-        run(npm::program("typescript/bin/tsc").args(["--noEmit", "-p"]).arg(workspace::path("www")))
+        run(npm::program("typescript/bin/tsc")
+            .args(["--noEmit", "-p"])
+            .arg(workspace::path("www")))
     })
 }
 
 /// Lints the browser-only part of the engine.
 fn wasm_clippy(toolchain: Toolchain) -> Result<()> {
-    let target = ["--package", "jerboa", "--target", "wasm32-unknown-unknown", "--all-targets", "--quiet"];
-    if output_of(toolchain.command("cargo").args(["clippy", "--version"])).is_none() || toolchain == Toolchain::Debian {
+    let target = [
+        "--package",
+        "jerboa",
+        "--target",
+        "wasm32-unknown-unknown",
+        "--all-targets",
+        "--quiet",
+    ];
+    if output_of(toolchain.command("cargo").args(["clippy", "--version"])).is_none()
+        || toolchain == Toolchain::Debian
+    {
         print_heading("no clippy for the wasm32 compiler: running cargo check instead");
         return run_step("cargo check for wasm32", || {
-            run(toolchain.command("cargo").arg("check").args(target).current_dir(workspace::root()))
+            run(toolchain
+                .command("cargo")
+                .arg("check")
+                .args(target)
+                .current_dir(workspace::root()))
         });
     }
     run_step("clippy for wasm32", || {

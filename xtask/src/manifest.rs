@@ -75,11 +75,16 @@ pub struct Bench {
 /// Reads wasm-pack.toml.
 pub fn read() -> Result<Manifest> {
     let file = workspace::path("wasm-pack.toml");
-    let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    let text =
+        std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
     toml::from_str(&text).context("wasm-pack.toml")
 }
 
 /// `--features a,b` for cargo, or nothing.
 pub fn feature_flags(features: &[String]) -> Vec<String> {
-    if features.is_empty() { Vec::new() } else { vec!["--features".to_owned(), features.join(",")] }
+    if features.is_empty() {
+        Vec::new()
+    } else {
+        vec!["--features".to_owned(), features.join(",")]
+    }
 }

@@ -21,13 +21,15 @@ struct Target {
     name: String,
 }
 
-/// Builds all tests of the workspace and lists them. They run on any Vulkan, Metal or DX12 adapter; without a GPU on
-/// Mesa's llvmpipe. Each test is a process of its own: cores stay busy, and its kernels are recorded separately.
+/// Builds all tests of the workspace and lists them. They run on any Vulkan, Metal or DX12 adapter;
+/// without a GPU on Mesa's llvmpipe. Each test is a process of its own: cores stay busy, and its
+/// kernels are recorded separately.
 pub fn jobs() -> Result<Vec<Job>> {
     // Test output of the last run is not needed any more.
     let scratch = workspace::path("target/tmp");
     if scratch.exists() {
-        std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
+        std::fs::remove_dir_all(&scratch)
+            .with_context(|| format!("removing {}", scratch.display()))?;
     }
     std::fs::create_dir_all(&scratch).with_context(|| format!("creating {}", scratch.display()))?;
     build(&["--workspace", "--lib", "--bins", "--tests"])
@@ -38,30 +40,55 @@ pub fn build(targets: &[&str]) -> Result<Vec<Job>> {
     let mut cargo = command("cargo");
     cargo.arg("test").args(targets).arg("--no-run");
     println!("    $ cargo test {} --no-run", targets.join(" "));
-    cargo.arg("--message-format=json-render-diagnostics").current_dir(workspace::root());
-    let built = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("starting cargo")?;
+    cargo
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(workspace::root());
+    let built = cargo
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("starting cargo")?;
     if !built.status.success() {
         bail!("building the tests failed");
     }
     let mut jobs = Vec::new();
     for line in String::from_utf8_lossy(&built.stdout).lines() {
-        if let Ok(Artifact { manifest_path, target, executable: Some(program) }) = serde_json::from_str(line) {
-            jobs.append(&mut tests(&program, manifest_path.parent().unwrap_or(&manifest_path), &target.name)?);
+        if let Ok(Artifact {
+            manifest_path,
+            target,
+            executable: Some(program),
+        }) = serde_json::from_str(line)
+        {
+            jobs.append(&mut tests(
+                &program,
+                manifest_path.parent().unwrap_or(&manifest_path),
+                &target.name,
+            )?);
         }
     }
     Ok(jobs)
 }
 
 fn tests(program: &Path, package: &Path, target: &str) -> Result<Vec<Job>> {
-    let list = command(program).args(["--list", "--format", "terse"]).current_dir(package).output();
+    let list = command(program)
+        .args(["--list", "--format", "terse"])
+        .current_dir(package)
+        .output();
     let list = list.with_context(|| format!("listing the tests of {}", program.display()))?;
     if !list.status.success() {
         bail!("{} failed to list its tests", program.display());
     }
-    let job = |test: &str| {
-        let mut run = command(program);
-        run.args(["--exact", test]).current_dir(package);
-        Job { name: format!("{target}::{test}"), command: run }
-    };
-    Ok(String::from_utf8_lossy(&list.stdout).lines().filter_map(|line| line.strip_suffix(": test")).map(job).collect())
+
+    Ok(String::from_utf8_lossy(&list.stdout)
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"))
+        .map(|test: &str| {
+            let mut run = command(program);
+            run.args(["--exact", test]).current_dir(package);
+            Job {
+                name: format!("{target}::{test}"),
+                command: run,
+            }
+        })
+        .collect())
 }

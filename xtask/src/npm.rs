@@ -12,16 +12,39 @@ const MIN_NODE_VERSION: u32 = 20;
 /// Installs node_modules from package-lock.json, unless up to date.
 pub fn install() -> Result<()> {
     let version = output_of(command("node").arg("--version")).unwrap_or_default();
-    let major = version.trim_start_matches('v').split('.').next().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let major = version
+        .trim_start_matches('v')
+        .split('.')
+        .next()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0);
     if major < MIN_NODE_VERSION {
-        bail!("node {MIN_NODE_VERSION} or newer is required, found '{version}'. Install it from https://nodejs.org.");
+        bail!(
+            "node {MIN_NODE_VERSION} or newer is required, found '{version}'. Install it from https://nodejs.org."
+        );
     }
-    let inputs = ["package.json", "package-lock.json", "www/package.json", "tests/page/package.json"];
-    stamp::unless_fresh("npm", &inputs, &version, &workspace::path("node_modules"), || {
-        run_step("installing the npm packages of package-lock.json (about 20 s)", || {
-            run(command("npm").args(["ci", "--no-audit", "--no-fund"]).current_dir(workspace::root()))
-        })
-    })?;
+    let inputs = [
+        "package.json",
+        "package-lock.json",
+        "www/package.json",
+        "tests/page/package.json",
+    ];
+    stamp::unless_fresh(
+        "npm",
+        &inputs,
+        &version,
+        &workspace::path("node_modules"),
+        || {
+            run_step(
+                "installing the npm packages of package-lock.json (about 20 s)",
+                || {
+                    run(command("npm")
+                        .args(["ci", "--no-audit", "--no-fund"])
+                        .current_dir(workspace::root()))
+                },
+            )
+        },
+    )?;
     Ok(())
 }
 

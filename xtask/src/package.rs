@@ -1,4 +1,5 @@
-//! Builds the npm package in dist/jerboa and the demo page in dist/www; skips stages whose inputs are unchanged.
+//! Builds the npm package in dist/jerboa and the demo page in dist/www; skips stages whose inputs
+//! are unchanged.
 
 use crate::command::{command, print_heading, run, run_step};
 use crate::manifest::{self, Manifest};
@@ -10,11 +11,23 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// Sources of the WebAssembly module.
-const MODULE_INPUTS: [&str; 6] =
-    ["Cargo.toml", "Cargo.lock", ".cargo/config.toml", "wasm-pack.toml", "crate", "shaders"];
+const MODULE_INPUTS: [&str; 6] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    ".cargo/config.toml",
+    "wasm-pack.toml",
+    "crate",
+    "shaders",
+];
 /// Further sources of the npm package.
-const FACADE_INPUTS: [&str; 6] =
-    ["pkg-template", "LICENSE-MIT", "LICENSE-APACHE", "package-lock.json", "target/xtask/module.stamp", "Cargo.toml"];
+const FACADE_INPUTS: [&str; 6] = [
+    "pkg-template",
+    "LICENSE-MIT",
+    "LICENSE-APACHE",
+    "package-lock.json",
+    "target/xtask/module.stamp",
+    "Cargo.toml",
+];
 /// Sources of the demo page.
 const PAGE_INPUTS: [&str; 3] = ["www", "package-lock.json", "target/xtask/package.stamp"];
 
@@ -29,22 +42,47 @@ pub fn build(toolchain: Toolchain) -> Result<()> {
     let manifest = manifest::read()?;
     let module = workspace::path("target/xtask/module");
     let compiler = toolchain.describe();
-    unless_fresh("module", &MODULE_INPUTS, &compiler, &module.join("jerboa_bg.wasm"), || {
-        run_step("compiling the engine to WebAssembly (about 4 minutes the first time)", || {
-            compile(toolchain, &manifest, &module)
-        })?;
-        run_step("shrinking it with wasm-opt (about a minute)", || shrink(&manifest, &module))
-    })?;
+    unless_fresh(
+        "module",
+        &MODULE_INPUTS,
+        &compiler,
+        &module.join("jerboa_bg.wasm"),
+        || {
+            run_step(
+                "compiling the engine to WebAssembly (about 4 minutes the first time)",
+                || compile(toolchain, &manifest, &module),
+            )?;
+            run_step("shrinking it with wasm-opt (about a minute)", || {
+                shrink(&manifest, &module)
+            })
+        },
+    )?;
     let package = workspace::package();
-    unless_fresh("package", &FACADE_INPUTS, "", &package.join("index.js"), || {
-        run_step("filling the npm package: dist/jerboa", || assemble(&module, &package))
-    })?;
+    unless_fresh(
+        "package",
+        &FACADE_INPUTS,
+        "",
+        &package.join("index.js"),
+        || {
+            run_step("filling the npm package: dist/jerboa", || {
+                assemble(&module, &package)
+            })
+        },
+    )?;
     sizes::check(&package, &manifest.budget)?;
-    let fresh = unless_fresh("page", &PAGE_INPUTS, "", &workspace::page().join("index.html"), || {
-        run_step("bundling the demo page: dist/www", || {
-            run(npm::program("vite/bin/vite.js").arg("build").current_dir(workspace::path("www")))
-        })
-    })?;
+    let fresh = unless_fresh(
+        "page",
+        &PAGE_INPUTS,
+        "",
+        &workspace::page().join("index.html"),
+        || {
+            run_step("bundling the demo page: dist/www", || {
+                run(npm::program("vite/bin/vite.js")
+                    .arg("build")
+                    .current_dir(workspace::path("www")))
+            })
+        },
+    )?;
     if !fresh {
         print_heading("dist/ is up to date");
     }
@@ -56,36 +94,66 @@ fn compile(toolchain: Toolchain, manifest: &Manifest, module: &Path) -> Result<(
         fs::remove_dir_all(module).with_context(|| format!("removing {}", module.display()))?;
     }
     let settings = &manifest.package;
-    // wasm-opt is called here with the flags of wasm-pack.toml; wasm-pack would take the flags from its own metadata.
+    // wasm-opt is called here with the flags of wasm-pack.toml; wasm-pack would take the flags from
+    // its own metadata.
     run(toolchain
         .command("wasm-pack")
         .args(["build", "--mode", "no-install", "--no-opt", "--no-pack"])
-        .args(["--target", &settings.target, "--profile", &settings.profile, "--out-name", "jerboa", "--out-dir"])
+        .args([
+            "--target",
+            &settings.target,
+            "--profile",
+            &settings.profile,
+            "--out-name",
+            "jerboa",
+            "--out-dir",
+        ])
         .arg(module)
         .arg(workspace::path("crate"))
         .args(manifest::feature_flags(&settings.features))
-        .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", remap_path_flags())
+        .env(
+            "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS",
+            remap_path_flags(),
+        )
         .current_dir(workspace::root()))
 }
 
-/// Compiler flags that strip build folders from the module, where panic messages contain file paths.
+/// Compiler flags that strip build folders from the module, where panic messages contain file
+/// paths.
 fn remap_path_flags() -> String {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
-    let registries = home.and_then(|home| fs::read_dir(home.join("registry/src")).ok()).into_iter().flatten().flatten();
+    let registries = home
+        .and_then(|home| fs::read_dir(home.join("registry/src")).ok())
+        .into_iter()
+        .flatten()
+        .flatten();
     let flag = |from: &Path| format!("--remap-path-prefix={}/=", from.display());
-    registries.map(|registry| flag(&registry.path())).collect::<Vec<_>>().join(" ")
+    registries
+        .map(|registry| flag(&registry.path()))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn shrink(manifest: &Manifest, module: &Path) -> Result<()> {
     let wasm = module.join("jerboa_bg.wasm");
     let small = module.join("jerboa_bg.small.wasm");
-    run(npm::program("binaryen/bin/wasm-opt").args(&manifest.package.wasm_opt).arg(&wasm).arg("-o").arg(&small))?;
+    run(npm::program("binaryen/bin/wasm-opt")
+        .args(&manifest.package.wasm_opt)
+        .arg(&wasm)
+        .arg("-o")
+        .arg(&small))?;
     fs::rename(&small, &wasm).with_context(|| format!("renaming {}", small.display()))
 }
 
 /// Entry scripts that pages, bundlers and tests load: package.json's exports, and the engine's own.
-const ENTRIES: [&str; 5] = ["index.js", "worker.js", "jerboa.js", "memory/index.js", "memory/file.js"];
+const ENTRIES: [&str; 5] = [
+    "index.js",
+    "worker.js",
+    "jerboa.js",
+    "memory/index.js",
+    "memory/file.js",
+];
 
 /// Assembles module, compiled facade and pkg-template files in the layout of the published package.
 fn assemble(module: &Path, package: &Path) -> Result<()> {
@@ -104,7 +172,11 @@ fn assemble(module: &Path, package: &Path) -> Result<()> {
     let ends = |file: &Path, name: &str| file.to_string_lossy().ends_with(name);
     for file in files(module)? {
         // The facade declares the types of the raw module, so wasm-pack's own are dropped.
-        let folder = if ends(&file, ".wasm") { package } else { &facade };
+        let folder = if ends(&file, ".wasm") {
+            package
+        } else {
+            &facade
+        };
         if ends(&file, ".js") || ends(&file, ".wasm") {
             copy(&file, &folder.join(file.strip_prefix(module)?))?;
         }
@@ -116,28 +188,50 @@ fn assemble(module: &Path, package: &Path) -> Result<()> {
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
         copy(&workspace::path(name), &package.join(name))?;
     }
-    copy(&workspace::path("pkg-template/README.md"), &package.join("README.md"))?;
+    copy(
+        &workspace::path("pkg-template/README.md"),
+        &package.join("README.md"),
+    )?;
     let description = workspace::path("pkg-template/package.json");
-    let description = fs::read_to_string(&description).with_context(|| format!("reading {}", description.display()))?;
+    let description = fs::read_to_string(&description)
+        .with_context(|| format!("reading {}", description.display()))?;
     fs::write(package.join("package.json"), with_version(&description)?)?;
     Ok(())
 }
 
-/// Bundles one minified script per entry and one for shared code, with source maps. Fewer requests than one script per
-/// source file, and 20% fewer bytes.
+/// Bundles one minified script per entry and one for shared code, with source maps. Fewer requests
+/// than one script per source file, and 20% fewer bytes.
 fn bundle(facade: &Path, package: &Path) -> Result<()> {
     // esbuild installs a native binary, not a node script.
     run(command(npm::path("esbuild/bin/esbuild"))
-        .args(["--bundle", "--splitting", "--format=esm", "--target=es2022", "--minify", "--sourcemap"])
-        .args(["--external:node:*", "--chunk-names=[hash]", "--log-level=warning"])
-        .args([format!("--outdir={}", package.display()), format!("--outbase={}", facade.display())])
+        .args([
+            "--bundle",
+            "--splitting",
+            "--format=esm",
+            "--target=es2022",
+            "--minify",
+            "--sourcemap",
+        ])
+        .args([
+            "--external:node:*",
+            "--chunk-names=[hash]",
+            "--log-level=warning",
+        ])
+        .args([
+            format!("--outdir={}", package.display()),
+            format!("--outbase={}", facade.display()),
+        ])
         .args(ENTRIES.map(|entry| facade.join(entry))))
 }
 
 /// Inserts the crate's version, so that the version number exists only in Cargo.toml.
 fn with_version(description: &str) -> Result<String> {
-    let line = description.lines().find(|line| line.trim_start().starts_with("\"version\":"));
-    let Some(line) = line else { bail!("pkg-template/package.json has no line \"version\"") };
+    let line = description
+        .lines()
+        .find(|line| line.trim_start().starts_with("\"version\":"));
+    let Some(line) = line else {
+        bail!("pkg-template/package.json has no line \"version\"")
+    };
     let version = workspace::locked_version("jerboa")?;
     Ok(description.replacen(line, &format!("  \"version\": \"{version}\","), 1))
 }
@@ -146,6 +240,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     }
-    fs::copy(from, to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
+    fs::copy(from, to)
+        .with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
     Ok(())
 }

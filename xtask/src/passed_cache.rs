@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-/// Environment variable with the file to which a test's kernels are written, by crate/src/device/registry.rs and
-/// tests/page/support/kernels.mjs.
+/// Environment variable with the file to which a test's kernels are written, by
+/// crate/src/device/registry.rs and tests/page/support/kernels.mjs.
 pub const KERNELS: &str = "JERBOA_KERNELS";
 
 /// Record of a passed test.
@@ -21,16 +21,27 @@ struct PassedRecord {
 impl PassedRecord {
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines().map(str::to_owned);
-        Some(Self { seconds: lines.next()?.parse().ok()?, fingerprint: lines.next()?, kernels: lines.collect() })
+        Some(Self {
+            seconds: lines.next()?.parse().ok()?,
+            fingerprint: lines.next()?,
+            kernels: lines.collect(),
+        })
     }
 
     fn text(&self) -> String {
-        format!("{}\n{}\n{}", self.seconds, self.fingerprint, self.kernels.join("\n"))
+        format!(
+            "{}\n{}\n{}",
+            self.seconds,
+            self.fingerprint,
+            self.kernels.join("\n")
+        )
     }
 
     /// Whether the test's inputs are unchanged.
     fn is_valid(&self, inputs: &TestInputs) -> bool {
-        inputs.fingerprint(self.kernels.iter().map(String::as_str)).is_some_and(|now| now == self.fingerprint)
+        inputs
+            .fingerprint(self.kernels.iter().map(String::as_str))
+            .is_some_and(|now| now == self.fingerprint)
     }
 }
 
@@ -45,14 +56,21 @@ impl PassedCache {
     /// Opens the records of a runner.
     pub fn open(runner: &str) -> Self {
         let folder = |name: &str| workspace::path("target/xtask").join(name).join(runner);
-        Self { folder: folder("passed"), kernels: folder("kernels") }
+        Self {
+            folder: folder("passed"),
+            kernels: folder("kernels"),
+        }
     }
 
     /// All passed tests: name, duration in seconds, and whether the test's inputs are unchanged.
     pub fn all(&self, inputs: &TestInputs) -> Result<Vec<(String, f64, bool)>> {
         let mut all = Vec::new();
         for file in crate::stamp::files(&self.folder)? {
-            let name = file.file_name().unwrap_or_default().to_string_lossy().replace('.', "::");
+            let name = file
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .replace('.', "::");
             if let Some(record) = self.record(&name) {
                 all.push((name, record.seconds, record.is_valid(inputs)));
             }
@@ -67,14 +85,16 @@ impl PassedCache {
 
     /// Whether a test passed with its current inputs.
     pub fn is_valid(&self, name: &str, inputs: &TestInputs) -> bool {
-        self.record(name).is_some_and(|record| record.is_valid(inputs))
+        self.record(name)
+            .is_some_and(|record| record.is_valid(inputs))
     }
 
     /// Marks a test as started: removes its record. Returns the file for its kernel list.
     pub fn begin(&self, name: &str) -> Result<PathBuf> {
         let kernels = self.kernels.join(file_name(name));
         for file in [&kernels, &self.folder.join(file_name(name))] {
-            fs::create_dir_all(file.parent().unwrap_or(file)).with_context(|| format!("{}", file.display()))?;
+            fs::create_dir_all(file.parent().unwrap_or(file))
+                .with_context(|| format!("{}", file.display()))?;
             if file.exists() {
                 fs::remove_file(file).with_context(|| format!("removing {}", file.display()))?;
             }
@@ -84,13 +104,24 @@ impl PassedCache {
     }
 
     /// Records that a test passed.
-    pub fn end(&self, name: &str, seconds: f64, kernels: &PathBuf, inputs: &TestInputs) -> Result<()> {
-        let seen = fs::read_to_string(kernels).with_context(|| format!("reading {}", kernels.display()))?;
+    pub fn end(
+        &self,
+        name: &str,
+        seconds: f64,
+        kernels: &PathBuf,
+        inputs: &TestInputs,
+    ) -> Result<()> {
+        let seen = fs::read_to_string(kernels)
+            .with_context(|| format!("reading {}", kernels.display()))?;
         fs::remove_file(kernels).with_context(|| format!("removing {}", kernels.display()))?;
         let seen: BTreeSet<&str> = seen.lines().collect();
         // A test with unknown dependencies is never skipped.
         let fingerprint = inputs.fingerprint(seen.iter().copied()).unwrap_or_default();
-        let record = PassedRecord { seconds, fingerprint, kernels: seen.into_iter().map(str::to_owned).collect() };
+        let record = PassedRecord {
+            seconds,
+            fingerprint,
+            kernels: seen.into_iter().map(str::to_owned).collect(),
+        };
         let file = self.folder.join(file_name(name));
         fs::write(&file, record.text()).with_context(|| format!("writing {}", file.display()))
     }
@@ -103,7 +134,11 @@ impl PassedCache {
     /// Removes all records except these, such as those of deleted tests.
     pub fn retain_only(&self, names: &BTreeSet<&str>) -> Result<()> {
         for file in crate::stamp::files(&self.folder)? {
-            let name = file.file_name().unwrap_or_default().to_string_lossy().replace('.', "::");
+            let name = file
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .replace('.', "::");
             if !names.contains(name.as_str()) {
                 fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
             }
@@ -127,23 +162,39 @@ mod tests {
     use crate::test_inputs::{TestInputs, tests::inputs};
 
     fn passed(inputs: &TestInputs, kernels: &[&str]) -> PassedRecord {
-        let fingerprint = inputs.fingerprint(kernels.iter().copied()).unwrap_or_default();
+        let fingerprint = inputs
+            .fingerprint(kernels.iter().copied())
+            .unwrap_or_default();
         let kernels = kernels.iter().map(|name| (*name).to_owned()).collect();
-        PassedRecord { seconds: 1.5, fingerprint, kernels }
+        PassedRecord {
+            seconds: 1.5,
+            fingerprint,
+            kernels,
+        }
     }
 
     #[test]
     fn what_passed_holds_until_something_that_it_saw_changes() {
-        let (before, shader, rest) = (inputs(1, &[]), inputs(1, &[("cut", "other")]), inputs(2, &[]));
+        let before = inputs(1, &[]);
+        let shader = inputs(1, &[("cut", "other")]);
+        let rest = inputs(2, &[]);
+
         let holds = |kernels: &[&str]| {
             let record = PassedRecord::parse(&passed(&before, kernels).text()).unwrap();
-            assert_eq!((record.seconds, record.kernels.as_slice()), (1.5, &passed(&before, kernels).kernels[..]));
+            assert_eq!(
+                (record.seconds, record.kernels.as_slice()),
+                (1.5, &passed(&before, kernels).kernels[..])
+            );
             [&before, &shader, &rest].map(|now| record.is_valid(now))
         };
         assert_eq!(holds(&[]), [true, true, false]);
         assert_eq!(holds(&["sum", "sum+norm"]), [true, true, false]);
         assert_eq!(holds(&["cut+w_f32", "sum"]), [true, false, false]);
-        assert_eq!(holds(&["*"]), [false; 3], "a test with unknown dependencies runs again");
+        assert_eq!(
+            holds(&["*"]),
+            [false; 3],
+            "a test with unknown dependencies runs again"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Runs tests as separate programs, one per core, slowest first. Tests that passed with unchanged inputs are skipped.
+//! Runs tests as separate programs, one per core, slowest first. Tests that passed with unchanged
+//! inputs are skipped.
 
 use crate::command::print_heading;
 use crate::passed_cache::{KERNELS, PassedCache};
@@ -30,10 +31,21 @@ pub struct JobResult {
     pub output: String,
 }
 
-/// The jobs of a runner that must run: those that have not passed with their current inputs, or all.
-pub fn pending_jobs(runner: &str, mut jobs: Vec<Job>, inputs: &TestInputs, all: bool) -> Result<Vec<Job>> {
+/// The jobs of a runner that must run: those that have not passed with their current inputs, or
+/// all.
+pub fn pending_jobs(
+    runner: &str,
+    mut jobs: Vec<Job>,
+    inputs: &TestInputs,
+    all: bool,
+) -> Result<Vec<Job>> {
     let passed = PassedCache::open(runner);
-    passed.retain_only(&jobs.iter().map(|job| job.name.as_str()).collect::<BTreeSet<_>>())?;
+    passed.retain_only(
+        &jobs
+            .iter()
+            .map(|job| job.name.as_str())
+            .collect::<BTreeSet<_>>(),
+    )?;
     let count = jobs.len();
     jobs.retain(|job| all || !passed.is_valid(&job.name, inputs));
     if jobs.len() < count {
@@ -46,33 +58,48 @@ pub fn pending_jobs(runner: &str, mut jobs: Vec<Job>, inputs: &TestInputs, all: 
 }
 
 /// Runs jobs of a runner and passes each result to `each`.
-pub fn run_jobs(runner: &str, jobs: Vec<Job>, inputs: &TestInputs, each: &mut dyn FnMut(&JobResult)) -> Result<()> {
+pub fn run_jobs(
+    runner: &str,
+    jobs: Vec<Job>,
+    inputs: &TestInputs,
+    each: &mut dyn FnMut(&JobResult),
+) -> Result<()> {
     let passed = PassedCache::open(runner);
     let cores = thread::available_parallelism().map_or(2, usize::from);
-    let queue = Mutex::new(JobQueue::new(jobs, cores, |job: &Job| passed.seconds(&job.name)));
+    let queue = Mutex::new(JobQueue::new(jobs, cores, |job: &Job| {
+        passed.seconds(&job.name)
+    }));
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
         for core in 0..cores {
-            let (sender, passed, queue) = (sender.clone(), &passed, &queue);
+            let sender = sender.clone();
+            let passed = &passed;
+            let queue = &queue;
+
             let next = move || queue.lock().ok()?.next_job(core);
             scope.spawn(move || {
                 while let Some(job) = next() {
                     let name = job.name.clone();
-                    if sender.send(run_job(job, passed, inputs).with_context(|| name)).is_err() {
+                    if sender
+                        .send(run_job(job, passed, inputs).with_context(|| name))
+                        .is_err()
+                    {
                         break;
                     }
                 }
             });
         }
         drop(sender);
-        receiver.iter().try_for_each(|done| done.map(|done| each(&done)))
+        receiver
+            .iter()
+            .try_for_each(|done| done.map(|done| each(&done)))
     })
 }
 
 /// Jobs that wait for a core.
 struct JobQueue<T> {
-    /// New jobs, a consecutive range per core. Neighbours use the same kernels, which two parallel jobs would both
-    /// compile.
+    /// New jobs, a consecutive range per core. Neighbours use the same kernels, which two parallel
+    /// jobs would both compile.
     ranges: Vec<VecDeque<T>>,
     /// Jobs with a known duration, longest first.
     known: VecDeque<T>,
@@ -80,7 +107,9 @@ struct JobQueue<T> {
 
 impl<T> JobQueue<T> {
     fn new(jobs: Vec<T>, cores: usize, seconds: impl Fn(&T) -> Option<f64>) -> Self {
-        let (mut known, mut new) = (Vec::new(), VecDeque::new());
+        let mut known = Vec::new();
+        let mut new = VecDeque::new();
+
         for job in jobs {
             match seconds(&job) {
                 Some(seconds) => known.push((seconds, job)),
@@ -89,16 +118,27 @@ impl<T> JobQueue<T> {
         }
         known.sort_by(|a, b| b.0.total_cmp(&a.0));
         let length = new.len().div_ceil(cores);
-        let ranges = (0..cores).map(|_| new.drain(..length.min(new.len())).collect()).collect();
-        Self { ranges, known: known.into_iter().map(|(_, job)| job).collect() }
+        let ranges = (0..cores)
+            .map(|_| new.drain(..length.min(new.len())).collect())
+            .collect();
+        Self {
+            ranges,
+            known: known.into_iter().map(|(_, job)| job).collect(),
+        }
     }
 
-    /// The next job of a core. New jobs come first, since they may take long. A core without any steals the last job of
-    /// the longest range.
+    /// The next job of a core. New jobs come first, since they may take long. A core without any
+    /// steals the last job of the longest range.
     fn next_job(&mut self, core: usize) -> Option<T> {
         let own = self.ranges.get_mut(core).and_then(VecDeque::pop_front);
-        let other = || self.ranges.iter_mut().max_by_key(|stretch| stretch.len())?.pop_back();
-        own.or_else(other).or_else(|| self.known.pop_front())
+
+        own.or_else(|| {
+            self.ranges
+                .iter_mut()
+                .max_by_key(|stretch| stretch.len())?
+                .pop_back()
+        })
+        .or_else(|| self.known.pop_front())
     }
 }
 
@@ -106,9 +146,14 @@ fn run_job(mut job: Job, passed: &PassedCache, inputs: &TestInputs) -> Result<Jo
     let kernels = passed.begin(&job.name)?;
     let (mut reader, writer) = std::io::pipe().context("a pipe")?;
     job.command.env(KERNELS, &kernels).stdin(Stdio::null());
-    job.command.stdout(writer.try_clone().context("a pipe")?).stderr(writer);
+    job.command
+        .stdout(writer.try_clone().context("a pipe")?)
+        .stderr(writer);
     let start = Instant::now();
-    let mut child = job.command.spawn().with_context(|| format!("starting {:?}", job.command.get_program()))?;
+    let mut child = job
+        .command
+        .spawn()
+        .with_context(|| format!("starting {:?}", job.command.get_program()))?;
     // The command holds the write end of the pipe; drop it, or reading never ends.
     drop(job.command);
     let mut output = Vec::new();
@@ -119,7 +164,12 @@ fn run_job(mut job: Job, passed: &PassedCache, inputs: &TestInputs) -> Result<Jo
         passed.end(&job.name, seconds, &kernels, inputs)?;
     }
     let output = String::from_utf8_lossy(&output).into_owned();
-    Ok(JobResult { name: job.name, passed: succeeded, seconds, output })
+    Ok(JobResult {
+        name: job.name,
+        passed: succeeded,
+        seconds,
+        output,
+    })
 }
 
 #[cfg(test)]
@@ -128,9 +178,13 @@ mod tests {
 
     #[test]
     fn cores_begin_far_from_each_other_and_end_with_what_is_short() {
-        let seconds = |job: &u32| (*job >= 10).then(|| f64::from(*job));
-        let mut queue = JobQueue::new(vec![1, 12, 2, 3, 30, 4, 5], 2, seconds);
+        let mut queue = JobQueue::new(vec![1, 12, 2, 3, 30, 4, 5], 2, |job: &u32| {
+            (*job >= 10).then(|| f64::from(*job))
+        });
         let taken = [0, 1, 0, 0, 1, 0, 1, 0].map(|core| queue.next_job(core));
-        assert_eq!(taken, [1, 4, 2, 3, 5, 30, 12, 0].map(|job| (job > 0).then_some(job)));
+        assert_eq!(
+            taken,
+            [1, 4, 2, 3, 5, 30, 12, 0].map(|job| (job > 0).then_some(job))
+        );
     }
 }

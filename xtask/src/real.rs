@@ -24,38 +24,88 @@ const FOLDER_VARIABLE: &str = "JERBOA_REAL";
 /// Prepares the weights of the named models and runs their tests.
 pub fn run_models(names: &[&str], all: bool) -> Result<()> {
     let known = || DEFAULT_MODELS.into_iter().chain(FURTHER_MODELS);
-    if let Some(unknown) = names.iter().find(|name| !known().any(|known| known == **name)) {
-        bail!("unknown model '{unknown}'. Use one of: {}.", known().collect::<Vec<_>>().join(", "));
+    if let Some(unknown) = names
+        .iter()
+        .find(|name| !known().any(|known| known == **name))
+    {
+        bail!(
+            "unknown model '{unknown}'. Use one of: {}.",
+            known().collect::<Vec<_>>().join(", ")
+        );
     }
-    let models = if names.is_empty() { &DEFAULT_MODELS } else { names };
+    let models = if names.is_empty() {
+        &DEFAULT_MODELS
+    } else {
+        names
+    };
     let start = Instant::now();
     let toolchain = setup::everything()?;
-    let folder = std::env::var_os(FOLDER_VARIABLE).map_or_else(|| workspace::path("target/real"), PathBuf::from);
+    let folder = std::env::var_os(FOLDER_VARIABLE)
+        .map_or_else(|| workspace::path("target/real"), PathBuf::from);
     prepare(&folder, models)?;
     let inputs = TestInputs::read(toolchain)?;
-    let pages: Vec<&str> = models.iter().copied().filter(|name| PAGE_MODELS.contains(name)).collect();
+    let pages: Vec<&str> = models
+        .iter()
+        .copied()
+        .filter(|name| PAGE_MODELS.contains(name))
+        .collect();
     let building = (!pages.is_empty()).then(|| thread::spawn(move || package::build(toolchain)));
-    let mut jobs = native::build(&["--package", "jerboa-tests", "--features", "real", "--test", "real"])?;
-    jobs.retain(|job| models.iter().any(|model| test_name(model) == job.name.rsplit("::").next().unwrap_or_default()));
+    let mut jobs = native::build(&[
+        "--package",
+        "jerboa-tests",
+        "--features",
+        "real",
+        "--test",
+        "real",
+    ])?;
+    jobs.retain(|job| {
+        models
+            .iter()
+            .any(|model| test_name(model) == job.name.rsplit("::").next().unwrap_or_default())
+    });
     if jobs.len() != models.len() {
-        bail!("tests/real has {} tests for {} models", jobs.len(), models.len());
+        bail!(
+            "tests/real has {} tests for {} models",
+            jobs.len(),
+            models.len()
+        );
     }
     if let Some(building) = building {
-        building.join().map_err(|_| anyhow::anyhow!("building the package panicked"))??;
+        building
+            .join()
+            .map_err(|_| anyhow::anyhow!("building the package panicked"))??;
     }
     jobs.extend(pages.iter().map(|model| page_job(model)));
     for job in &mut jobs {
         job.command.env(FOLDER_VARIABLE, &folder);
     }
     print_heading("tests on real weights");
-    let (mut tally, mut times) = (TestCounts::default(), TestTimes::default());
-    pool::run_jobs("real", pool::pending_jobs("real", jobs, &inputs, all)?, &inputs, &mut |done| {
-        println!("{}", done.output);
-        println!("test {} ... {} <{:.1}s>", done.name, if done.passed { "ok" } else { "FAILED" }, done.seconds);
-        tally = tally.plus(TestCounts { passed: done.passed.into(), failed: (!done.passed).into() });
-        times.add("real", &done.name, done.seconds);
-    })?;
-    println!("\nreal weights: {} s, builds included", start.elapsed().as_secs());
+    let mut tally = TestCounts::default();
+    let mut times = TestTimes::default();
+
+    pool::run_jobs(
+        "real",
+        pool::pending_jobs("real", jobs, &inputs, all)?,
+        &inputs,
+        &mut |done| {
+            println!("{}", done.output);
+            println!(
+                "test {} ... {} <{:.1}s>",
+                done.name,
+                if done.passed { "ok" } else { "FAILED" },
+                done.seconds
+            );
+            tally = tally.plus(TestCounts {
+                passed: done.passed.into(),
+                failed: (!done.passed).into(),
+            });
+            times.add("real", &done.name, done.seconds);
+        },
+    )?;
+    println!(
+        "\nreal weights: {} s, builds included",
+        start.elapsed().as_secs()
+    );
     println!("\n{} passed, {} failed", tally.passed, tally.failed);
     if tally.failed > 0 {
         bail!("{} tests on real weights failed", tally.failed);
@@ -77,7 +127,14 @@ fn test_name(model: &str) -> String {
 
 fn page_job(model: &str) -> Job {
     let mut node = command("node");
-    node.args(["--test", "--test-reporter=spec"]).arg(format!("--test-name-pattern=^{}$", model.replace('.', "\\.")));
-    node.arg(workspace::path("tests/real/page.test.mjs")).current_dir(workspace::root());
-    Job { name: format!("page::{model}"), command: node }
+    node.args(["--test", "--test-reporter=spec"]).arg(format!(
+        "--test-name-pattern=^{}$",
+        model.replace('.', "\\.")
+    ));
+    node.arg(workspace::path("tests/real/page.test.mjs"))
+        .current_dir(workspace::root());
+    Job {
+        name: format!("page::{model}"),
+        command: node,
+    }
 }

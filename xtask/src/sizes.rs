@@ -19,11 +19,26 @@ pub fn check(package: &Path, budget: &Budget) -> Result<()> {
     let wasm = size_of(package, "wasm")?;
     let js = size_of(package, "js")?;
     println!("    {:<12}{:>12}{:>12}{:>12}", "", "raw", "gzip", "budget");
-    println!("    {:<12}{:>12}{:>12}{:>12}", "wasm", wasm.raw, wasm.gzip, budget.wasm);
-    println!("    {:<12}{:>12}{:>12}{:>12}", "javascript", js.raw, js.gzip, budget.js);
-    let (raw, gzip) = (wasm.raw + js.raw, wasm.gzip + js.gzip);
-    println!("    {:<12}{raw:>12}{gzip:>12}{:>12}", "all", budget.wasm + budget.js);
-    for (name, size, limit) in [("WebAssembly module", wasm, budget.wasm), ("JavaScript", js, budget.js)] {
+    println!(
+        "    {:<12}{:>12}{:>12}{:>12}",
+        "wasm", wasm.raw, wasm.gzip, budget.wasm
+    );
+    println!(
+        "    {:<12}{:>12}{:>12}{:>12}",
+        "javascript", js.raw, js.gzip, budget.js
+    );
+    let raw = wasm.raw + js.raw;
+    let gzip = wasm.gzip + js.gzip;
+
+    println!(
+        "    {:<12}{raw:>12}{gzip:>12}{:>12}",
+        "all",
+        budget.wasm + budget.js
+    );
+    for (name, size, limit) in [
+        ("WebAssembly module", wasm, budget.wasm),
+        ("JavaScript", js, budget.js),
+    ] {
         if size.gzip > limit {
             let over = size.gzip - limit;
             bail!(
@@ -38,7 +53,8 @@ fn size_of(package: &Path, extension: &str) -> Result<FileSizes> {
     let mut sum = FileSizes::default();
     for file in files(package)? {
         if file.extension().is_some_and(|found| found == extension) {
-            let bytes = std::fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
+            let bytes =
+                std::fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
             let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
             encoder.write_all(&bytes)?;
             sum.raw += bytes.len() as u64;

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 /// Folders with build outputs, not sources.
 const OUTPUT_FOLDERS: [&str; 4] = ["target", "node_modules", "dist", "pkg"];
 
-/// Runs `work` unless the output exists and the inputs (files, folders and a text) equal those of the last success.
+/// Runs `work` unless the output exists and the inputs (files, folders and a text) equal those of
+/// the last success.
 pub fn unless_fresh(
     name: &str,
     inputs: &[&str],
@@ -35,7 +36,9 @@ fn fingerprint(inputs: &[&str], text: &str) -> Result<String> {
     for input in inputs {
         for file in files(&workspace::path(input))? {
             file.hash(&mut hasher);
-            std::fs::read(&file).with_context(|| format!("reading {}", file.display()))?.hash(&mut hasher);
+            std::fs::read(&file)
+                .with_context(|| format!("reading {}", file.display()))?
+                .hash(&mut hasher);
         }
     }
     Ok(format!("{:016x}", hasher.finish()))
@@ -48,9 +51,14 @@ pub fn files(from: &Path) -> Result<Vec<PathBuf>> {
     }
     let mut found = Vec::new();
     if from.is_dir() {
-        for entry in std::fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
+        for entry in
+            std::fs::read_dir(from).with_context(|| format!("reading {}", from.display()))?
+        {
             let path = entry?.path();
-            if path.file_name().is_some_and(|name| OUTPUT_FOLDERS.iter().any(|product| name == *product)) {
+            if path
+                .file_name()
+                .is_some_and(|name| OUTPUT_FOLDERS.iter().any(|product| name == *product))
+            {
                 continue;
             }
             found.append(&mut files(&path)?);

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: native tests, browser tests and page tests. Prints time per runner, the slowest tests, and a
-//! summary line.
+//! `cargo xtask test`: native tests, browser tests and page tests. Prints time per runner, the
+//! slowest tests, and a summary line.
 
 use crate::command::{command, print_heading, run_with_output};
 use crate::passed_cache::PassedCache;
@@ -22,39 +22,57 @@ const MAX_SLOWEST: usize = 10;
 /// Maximum attempts to start the wasm runner.
 const MAX_ATTEMPTS: usize = 3;
 
-/// Sets up and runs the named runners, or all. Tests that passed with unchanged inputs are skipped, unless `--all` is
-/// given. `--list` prints what would run.
+/// Sets up and runs the named runners, or all. Tests that passed with unchanged inputs are skipped,
+/// unless `--all` is given. `--list` prints what would run.
 pub fn run(args: &[String]) -> Result<()> {
-    let (options, names): (Vec<&str>, Vec<&str>) =
-        args.iter().map(String::as_str).partition(|arg| arg.starts_with("--"));
+    let (options, names): (Vec<&str>, Vec<&str>) = args
+        .iter()
+        .map(String::as_str)
+        .partition(|arg| arg.starts_with("--"));
     if let Some((&"real", models)) = names.split_first() {
         let _alone = lock_target()?;
         return real::run_models(models, options.contains(&"--all"));
     }
     if let Some(unknown) = names.iter().find(|name| !RUNNERS.contains(name)) {
-        bail!("unknown runner '{unknown}'. Use one of: {}.", RUNNERS.join(", "));
+        bail!(
+            "unknown runner '{unknown}'. Use one of: {}.",
+            RUNNERS.join(", ")
+        );
     }
-    if let Some(unknown) = options.iter().find(|option| !["--all", "--list"].contains(option)) {
+    if let Some(unknown) = options
+        .iter()
+        .find(|option| !["--all", "--list"].contains(option))
+    {
         bail!("unknown option '{unknown}'. Use --all or --list.");
     }
     let toolchain = setup::everything()?;
     let wanted = |name: &str| names.is_empty() || names.contains(&name);
     let inputs = TestInputs::read(toolchain)?;
     if options.contains(&"--list") {
-        return RUNNERS.iter().filter(|name| wanted(name)).try_for_each(|name| list(name, &inputs));
+        return RUNNERS
+            .iter()
+            .filter(|name| wanted(name))
+            .try_for_each(|name| list(name, &inputs));
     }
     let _alone = lock_target()?;
     let all = options.contains(&"--all");
-    let mut pages = if wanted("page") { pool::pending_jobs("page", page_jobs()?, &inputs, all)? } else { Vec::new() };
-    // Build the package, then the browser tests, in parallel with the other runners: these compilers use one core for
-    // minutes.
+    let mut pages = if wanted("page") {
+        pool::pending_jobs("page", page_jobs()?, &inputs, all)?
+    } else {
+        Vec::new()
+    };
+    // Build the package, then the browser tests, in parallel with the other runners: these
+    // compilers use one core for minutes.
     let with_wasm = wanted("wasm");
     let mut building = (!pages.is_empty()).then(|| {
         thread::spawn(move || {
             package::build(toolchain)?;
             if with_wasm {
                 // Errors are reported by the test run itself.
-                _ = wasm_command(toolchain)?.arg("--no-run").stdin(Stdio::null()).status();
+                _ = wasm_command(toolchain)?
+                    .arg("--no-run")
+                    .stdin(Stdio::null())
+                    .status();
             }
             Ok(())
         })
@@ -71,20 +89,35 @@ pub fn run(args: &[String]) -> Result<()> {
         let tally = match name {
             "native" => native_tests(&inputs, all, &mut times),
             "wasm" => wasm(toolchain),
-            _ => page(building.take(), std::mem::take(&mut pages), &inputs, &mut times),
+            _ => page(
+                building.take(),
+                std::mem::take(&mut pages),
+                &inputs,
+                &mut times,
+            ),
         };
         // A runner that cannot start counts as one failure; the other runners still run.
         let tally = tally.unwrap_or_else(|error| {
             eprintln!("error: {error:#}");
-            TestCounts { passed: 0, failed: 1 }
+            TestCounts {
+                passed: 0,
+                failed: 1,
+            }
         });
         let seconds = start.elapsed().as_secs();
-        table.push(format!("{seconds:7} s  {name}: {} passed, {} failed", tally.passed, tally.failed));
+        table.push(format!(
+            "{seconds:7} s  {name}: {} passed, {} failed",
+            tally.passed, tally.failed
+        ));
         total = total.plus(tally);
     }
     if !inputs.equals(&TestInputs::read(toolchain)?) {
-        print_heading("files changed during the run, so its results are not recorded. The next run repeats all tests.");
-        RUNNERS.iter().try_for_each(|name| PassedCache::open(name).clear())?;
+        print_heading(
+            "files changed during the run, so its results are not recorded. The next run repeats all tests.",
+        );
+        RUNNERS
+            .iter()
+            .try_for_each(|name| PassedCache::open(name).clear())?;
     }
     println!(
         "\nthe slowest tests:\n{}\n\nby runner, building included:\n{}",
@@ -98,7 +131,8 @@ pub fn run(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Locks target/ against other runs, which would overwrite the records. The lock lasts while the file is open.
+/// Locks target/ against other runs, which would overwrite the records. The lock lasts while the
+/// file is open.
 fn lock_target() -> Result<File> {
     let folder = workspace::path("target/xtask");
     std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
@@ -106,7 +140,8 @@ fn lock_target() -> Result<File> {
     let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
     if file.try_lock().is_err() {
         print_heading("waiting for another `cargo xtask test` in this folder");
-        file.lock().with_context(|| format!("locking {}", path.display()))?;
+        file.lock()
+            .with_context(|| format!("locking {}", path.display()))?;
     }
     Ok(file)
 }
@@ -119,8 +154,15 @@ fn list(runner: &str, inputs: &TestInputs) -> Result<()> {
     for (name, seconds, _) in &changed {
         println!("{seconds:7.1} s  {runner}: {name}");
     }
-    let sum = |of: &dyn Fn(bool) -> bool| known.iter().filter(|test| of(test.2)).fold(0.0, |sum, test| sum + test.1);
-    let (some, all) = (sum(&|holds| !holds), sum(&|_| true));
+    let sum = |of: &dyn Fn(bool) -> bool| {
+        known
+            .iter()
+            .filter(|test| of(test.2))
+            .fold(0.0, |sum, test| sum + test.1)
+    };
+    let some = sum(&|holds| !holds);
+    let all = sum(&|_| true);
+
     println!(
         "{runner}: {} of {} passed tests would run again ({some:.0} of {all:.0} core seconds), plus new and failed ones",
         changed.len(),
@@ -137,19 +179,29 @@ fn native_tests(inputs: &TestInputs, all: bool, times: &mut TestTimes) -> Result
         if !done.passed {
             println!("{}", done.output);
         }
-        println!("test {} ... {} <{:.3}s>", done.name, if done.passed { "ok" } else { "FAILED" }, done.seconds);
-        tally = tally.plus(TestCounts { passed: done.passed.into(), failed: (!done.passed).into() });
+        println!(
+            "test {} ... {} <{:.3}s>",
+            done.name,
+            if done.passed { "ok" } else { "FAILED" },
+            done.seconds
+        );
+        tally = tally.plus(TestCounts {
+            passed: done.passed.into(),
+            failed: (!done.passed).into(),
+        });
         times.add("native", &done.name, done.seconds);
     })?;
     Ok(tally)
 }
 
-/// Runs the browser tests in headless Chromium on its software adapter, with the flags of crate/webdriver.json. Retries
-/// if the WebDriver did not get its port in time and no test ran.
+/// Runs the browser tests in headless Chromium on its software adapter, with the flags of
+/// crate/webdriver.json. Retries if the WebDriver did not get its port in time and no test ran.
 fn wasm(toolchain: Toolchain) -> Result<TestCounts> {
     let mut attempt = 1;
     loop {
-        let (mut tally, mut portless) = (TestCounts::default(), false);
+        let mut tally = TestCounts::default();
+        let mut portless = false;
+
         let succeeded = run_with_output(&mut wasm_command(toolchain)?, |line| {
             portless |= line.contains("failed to bind port");
             tally.read(line);
@@ -163,22 +215,36 @@ fn wasm(toolchain: Toolchain) -> Result<TestCounts> {
     }
 }
 
-/// Crates used by the engine in browsers only, and slow to compile with optimizations. Crates that native builds share,
-/// such as naga's dependencies, are not listed: they would be built twice.
+/// Crates used by the engine in browsers only, and slow to compile with optimizations. Crates that
+/// native builds share, such as naga's dependencies, are not listed: they would be built twice.
 const UNOPTIMISED: [&str; 2] = ["minijinja", "minijinja-contrib"];
 
-/// Builds and runs crate/tests and its dependencies only: wasm-pack would also compile unit tests and examples for
-/// wasm32, which no browser runs. The crate is not optimized, because that compiles faster. Host builds of the native
-/// tests, such as naga's, are reused.
+/// Builds and runs crate/tests and its dependencies only: wasm-pack would also compile unit tests
+/// and examples for wasm32, which no browser runs. The crate is not optimized, because that
+/// compiles faster. Host builds of the native tests, such as naga's, are reused.
 fn wasm_command(toolchain: Toolchain) -> Result<Command> {
     let settings = manifest::read()?.test;
     let mut cargo = toolchain.command("cargo");
     cargo
         .args(UNOPTIMISED.map(|name| format!("--config=profile.dev.package.{name}.opt-level=0")))
-        .args(["test", "--package", "jerboa", "--target", "wasm32-unknown-unknown", "--test", "*"])
+        .args([
+            "test",
+            "--package",
+            "jerboa",
+            "--target",
+            "wasm32-unknown-unknown",
+            "--test",
+            "*",
+        ])
         .args(manifest::feature_flags(&settings.features))
-        .envs([("CARGO_PROFILE_DEV_OPT_LEVEL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")])
-        .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", "wasm-bindgen-test-runner")
+        .envs([
+            ("CARGO_PROFILE_DEV_OPT_LEVEL", "0"),
+            ("CARGO_PROFILE_DEV_DEBUG", "0"),
+        ])
+        .env(
+            "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER",
+            "wasm-bindgen-test-runner",
+        )
         .env("CHROMEDRIVER", &settings.driver)
         .current_dir(workspace::root());
     Ok(cargo)
@@ -189,19 +255,28 @@ fn page_jobs() -> Result<Vec<Job>> {
     let mut jobs = Vec::new();
     for folder in ["page", "memory"] {
         for file in files(&workspace::path("tests").join(folder))? {
-            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = file
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             if let Some(name) = name.strip_suffix(".test.mjs") {
                 let mut node = command("node");
-                node.args(["--test", "--test-reporter=spec"]).arg(&file).current_dir(workspace::root());
-                jobs.push(Job { name: format!("{folder}::{name}"), command: node });
+                node.args(["--test", "--test-reporter=spec"])
+                    .arg(&file)
+                    .current_dir(workspace::root());
+                jobs.push(Job {
+                    name: format!("{folder}::{name}"),
+                    command: node,
+                });
             }
         }
     }
     Ok(jobs)
 }
 
-/// Runs the page tests once the package and the page are built. Runs one file per core, each with its own browser,
-/// because a software GPU compiles kernels on one core.
+/// Runs the page tests once the package and the page are built. Runs one file per core, each with
+/// its own browser, because a software GPU compiles kernels on one core.
 fn page(
     building: Option<JoinHandle<Result<()>>>,
     jobs: Vec<Job>,
@@ -209,16 +284,28 @@ fn page(
     times: &mut TestTimes,
 ) -> Result<TestCounts> {
     if let Some(building) = building {
-        building.join().map_err(|_| anyhow!("the thread that builds the package panicked"))??;
+        building
+            .join()
+            .map_err(|_| anyhow!("the thread that builds the package panicked"))??;
     }
     let mut tally = TestCounts::default();
-    pool::run_jobs("page", jobs, inputs, &mut |done| tally = tally.plus(read(done, times)))?;
+    pool::run_jobs("page", jobs, inputs, &mut |done| {
+        tally = tally.plus(read(done, times));
+    })?;
     Ok(tally)
 }
 
-/// Prints the output of node's runner for a file and counts its tests. A file that fails without a failed test counts
-/// as one failure.
-fn read(JobResult { name, passed, seconds, output }: &JobResult, times: &mut TestTimes) -> TestCounts {
+/// Prints the output of node's runner for a file and counts its tests. A file that fails without a
+/// failed test counts as one failure.
+fn read(
+    JobResult {
+        name,
+        passed,
+        seconds,
+        output,
+    }: &JobResult,
+    times: &mut TestTimes,
+) -> TestCounts {
     let mut tally = TestCounts::default();
     println!("{name} <{seconds:.1}s>");
     for line in output.lines() {

@@ -1,4 +1,5 @@
-//! Test counts from the output of libtest, wasm-bindgen's runner and node. Parses summary lines only.
+//! Test counts from the output of libtest, wasm-bindgen's runner and node. Parses summary lines
+//! only.
 
 /// Tests that passed and failed.
 #[derive(Default, Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,20 +21,30 @@ impl TestCounts {
             self.failed += number_before(rest, " failed");
         } else if let Some(count) = line.strip_prefix("ℹ pass ") {
             self.passed += count.parse().unwrap_or(0);
-        } else if let Some(count) = line.strip_prefix("ℹ fail ").or_else(|| line.strip_prefix("ℹ cancelled ")) {
+        } else if let Some(count) = line
+            .strip_prefix("ℹ fail ")
+            .or_else(|| line.strip_prefix("ℹ cancelled "))
+        {
             self.failed += count.parse().unwrap_or(0);
         }
     }
 
     /// Sums both counts.
     pub fn plus(self, other: TestCounts) -> TestCounts {
-        TestCounts { passed: self.passed + other.passed, failed: self.failed + other.failed }
+        TestCounts {
+            passed: self.passed + other.passed,
+            failed: self.failed + other.failed,
+        }
     }
 }
 
 fn number_before(text: &str, word: &str) -> u64 {
     let before = text.split(word).next().unwrap_or_default();
-    before.rsplit(|each: char| !each.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    before
+        .rsplit(|each: char| !each.is_ascii_digit())
+        .next()
+        .and_then(|digits| digits.parse().ok())
+        .unwrap_or(0)
 }
 
 /// Strips ANSI color escapes from a line.
@@ -69,6 +80,12 @@ mod tests {
         ] {
             tally.read(line);
         }
-        assert_eq!(tally, TestCounts { passed: 30, failed: 3 });
+        assert_eq!(
+            tally,
+            TestCounts {
+                passed: 30,
+                failed: 3
+            }
+        );
     }
 }

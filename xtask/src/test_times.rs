@@ -23,13 +23,20 @@ impl TestTimes {
     pub fn slowest(&self, most: usize) -> Vec<String> {
         let mut sorted: Vec<&(f64, String)> = self.0.iter().collect();
         sorted.sort_by(|a, b| b.0.total_cmp(&a.0));
-        sorted.into_iter().take(most).map(|(seconds, name)| format!("{seconds:7.1} s  {name}")).collect()
+        sorted
+            .into_iter()
+            .take(most)
+            .map(|(seconds, name)| format!("{seconds:7.1} s  {name}"))
+            .collect()
     }
 }
 
 /// Parses `✔ name (1234.5ms)`. Skips lines of whole files, whose time is the sum of their tests.
 fn parse_node_line(line: &str) -> Option<(&str, f64)> {
-    let line = line.strip_prefix('✔').or_else(|| line.strip_prefix('✖'))?.trim_start();
+    let line = line
+        .strip_prefix('✔')
+        .or_else(|| line.strip_prefix('✖'))?
+        .trim_start();
     let (name, time) = line.rsplit_once(" (")?;
     let milliseconds: f64 = time.strip_suffix("ms)")?.parse().ok()?;
     (!name.ends_with(".mjs")).then_some((name, milliseconds / 1000.0))
@@ -52,7 +59,13 @@ mod tests {
             times.read("page", line);
         }
         let slowest = times.slowest(2);
-        assert_eq!(slowest, ["   12.5 s  native: kernels::slow", "    2.5 s  page: a page (with brackets) opens"]);
+        assert_eq!(
+            slowest,
+            [
+                "   12.5 s  native: kernels::slow",
+                "    2.5 s  page: a page (with brackets) opens"
+            ]
+        );
         assert_eq!(times.slowest(10).len(), 4);
     }
 }

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 
 /// The repository's root.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map(Path::to_path_buf)
+        .unwrap_or_default()
 }
 
 /// A path inside the repository.
@@ -35,8 +38,11 @@ pub fn locked_version(name: &str) -> Result<String> {
         version: String,
     }
     let file = path("Cargo.lock");
-    let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    let text =
+        std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
     let lock: Lock = toml::from_str(&text).context("Cargo.lock")?;
     let found = lock.package.into_iter().find(|each| each.name == name);
-    Ok(found.with_context(|| format!("Cargo.lock has no package {name}"))?.version)
+    Ok(found
+        .with_context(|| format!("Cargo.lock has no package {name}"))?
+        .version)
 }

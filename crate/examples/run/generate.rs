@@ -19,33 +19,74 @@ pub fn command(command: Command) -> Command {
             value("chat", "FILE", "JSON file with the messages to answer"),
             list("ids", "ID,…", value_parser!(u32), "Token ids to continue"),
         ])
-        .group(ArgGroup::new("input").args(["prompt", "chat", "ids"]).required(true))
+        .group(
+            ArgGroup::new("input")
+                .args(["prompt", "chat", "ids"])
+                .required(true),
+        )
         .args([
-            parsed("max-tokens", "N", value_parser!(usize), "Maximum number of tokens to generate")
-                .visible_alias("max-new")
-                .default_value("128"),
+            parsed(
+                "max-tokens",
+                "N",
+                value_parser!(usize),
+                "Maximum number of tokens to generate",
+            )
+            .visible_alias("max-new")
+            .default_value("128"),
             parsed(
                 "temperature",
                 "T",
                 value_parser!(f64),
                 "0 selects the most likely token; default: the model's setting",
             ),
-            parsed("top-k", "K", value_parser!(u64), "Sample from the K most likely tokens only"),
-            parsed("top-p", "P", value_parser!(f64), "Sample from the top tokens up to this cumulative probability"),
-            parsed("min-p", "P", value_parser!(f64), "Drop tokens below this fraction of the top token's probability"),
-            parsed("seed", "N", value_parser!(u64), "Random seed; equal seeds give equal output"),
+            parsed(
+                "top-k",
+                "K",
+                value_parser!(u64),
+                "Sample from the K most likely tokens only",
+            ),
+            parsed(
+                "top-p",
+                "P",
+                value_parser!(f64),
+                "Sample from the top tokens up to this cumulative probability",
+            ),
+            parsed(
+                "min-p",
+                "P",
+                value_parser!(f64),
+                "Drop tokens below this fraction of the top token's probability",
+            ),
+            parsed(
+                "seed",
+                "N",
+                value_parser!(u64),
+                "Random seed; equal seeds give equal output",
+            ),
             value("stop", "TEXT", "Stop sequence; may be repeated").action(ArgAction::Append),
             flag("special", "Recognize special tokens in --prompt"),
-            flag("continue-final", "Continue the last message of --chat instead of answering it"),
-            flag("no-generation-prompt", "Do not add the generation prompt after --chat"),
+            flag(
+                "continue-final",
+                "Continue the last message of --chat instead of answering it",
+            ),
+            flag(
+                "no-generation-prompt",
+                "Do not add the generation prompt after --chat",
+            ),
             flag("ignore-eos", "Continue after the end-of-text token"),
-            parsed("speculation", "HOW", ["off", "prompt-lookup"], "Speculative decoding"),
+            parsed(
+                "speculation",
+                "HOW",
+                ["off", "prompt-lookup"],
+                "Speculative decoding",
+            ),
             flag("json", "Print the result as JSON"),
         ])
 }
 
 pub async fn run(given: &CliArgs) -> Result<()> {
-    let mut request = GenerateRequest::from_json(&request(given)?.to_string()).map_err(format_error)?;
+    let mut request =
+        GenerateRequest::from_json(&request(given)?.to_string()).map_err(format_error)?;
     let mut loaded = given.loaded().await?;
     if let Some(ids) = request.ids.take() {
         request.ids = Some(fill_placeholders(given, &loaded.session, ids).await?);
@@ -54,12 +95,15 @@ pub async fn run(given: &CliArgs) -> Result<()> {
         request.messages = Some(image_question(given, &mut loaded, &question).await?);
     }
     let as_json = given.is_set("json");
-    let show = |event: &TokenEvent| {
-        if !as_json {
-            out::print_text(&event.text);
-        }
-    };
-    let outcome = loaded.generate(&request, &AbortFlag::new(), show).await.map_err(format_error)?;
+
+    let outcome = loaded
+        .generate(&request, &AbortFlag::new(), |event: &TokenEvent| {
+            if !as_json {
+                out::print_text(&event.text);
+            }
+        })
+        .await
+        .map_err(format_error)?;
     if as_json {
         out::print_line(serde_json::to_string(&outcome).map_err(|e| e.to_string())?);
     } else {
@@ -107,10 +151,16 @@ fn summary(outcome: &GenerationResult) -> String {
     let tokens = outcome.completion_tokens;
     let mut text = format!("prefill {:.1} ms, {tokens} tokens", outcome.prefill_ms);
     if tokens >= MIN_TOKENS_FOR_RATE {
-        text += &format!(" at {:.1} tok/s", (tokens - 1) as f64 * 1000.0 / outcome.decode_ms.max(1e-3));
+        text += &format!(
+            " at {:.1} tok/s",
+            (tokens - 1) as f64 * 1000.0 / outcome.decode_ms.max(1e-3)
+        );
     }
     if outcome.drafted_tokens > 0 {
-        text += &format!("\n{} tokens drafted, {} accepted", outcome.drafted_tokens, outcome.accepted_tokens);
+        text += &format!(
+            "\n{} tokens drafted, {} accepted",
+            outcome.drafted_tokens, outcome.accepted_tokens
+        );
     }
     if let Some(paging) = &outcome.paging {
         let share = |hits: u64| 100.0 * hits as f64 / paging.asked.max(1) as f64;

@@ -1,11 +1,13 @@
-//! The `encode-image` command, which writes image embeddings for comparison with other engines, and images at the
-//! placeholders of other commands' ids.
+//! The `encode-image` command, which writes image embeddings for comparison with other engines, and
+//! images at the placeholders of other commands' ids.
 
 use crate::open::with_required_model;
 use crate::options::{CliArgs, Result, format_error, value};
 use crate::out;
 use clap::{Arg, ArgAction, Command};
-use jerboa::exec::{EncodedImage, ModelFiles, Session, VisionEncoder, content_hash, load_processors};
+use jerboa::exec::{
+    EncodedImage, ModelFiles, Session, VisionEncoder, content_hash, load_processors,
+};
 use jerboa::task::ChatModel;
 use jerboa::vision::decode::decode;
 use jerboa::vision::{ImageProcessor, RgbImage, TileBuilder};
@@ -16,9 +18,13 @@ use std::time::Instant;
 
 /// The option for image files.
 pub fn images() -> Arg {
-    value("image", "FILE", "JPEG, PNG or WebP file; several files allowed, may be repeated")
-        .action(ArgAction::Append)
-        .num_args(1..)
+    value(
+        "image",
+        "FILE",
+        "JPEG, PNG or WebP file; several files allowed, may be repeated",
+    )
+    .action(ArgAction::Append)
+    .num_args(1..)
 }
 
 pub fn command(command: Command) -> Command {
@@ -28,7 +34,11 @@ pub fn command(command: Command) -> Command {
 
 /// Adds image and video options to a command with token ids.
 pub fn with_images(command: Command) -> Command {
-    let frames = value("frames", "FILE", "Frames of a video, in order; they follow the images");
+    let frames = value(
+        "frames",
+        "FILE",
+        "Frames of a video, in order; they follow the images",
+    );
     let fps = value("fps", "N", "Frame rate of --frames").value_parser(clap::value_parser!(f64));
     command.args([
         images().help("Images for the placeholders in --ids, in order, or for --prompt"),
@@ -37,43 +47,73 @@ pub fn with_images(command: Command) -> Command {
     ])
 }
 
-/// Reads the images of --frames. Returns them with their timestamps in seconds, followed by the video's end.
+/// Reads the images of --frames. Returns them with their timestamps in seconds, followed by the
+/// video's end.
 fn frames(given: &CliArgs) -> Result<(Vec<RgbImage>, Vec<f64>)> {
     let fps = given.require::<f64>("fps")?;
     if !(fps > 0.0 && fps.is_finite()) {
         return Err("--fps must be greater than 0".into());
     }
-    let picture = |file: &String| {
-        let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
-        decode(&bytes, true).map_err(|e| format!("{file}: {}", format_error(e)))
-    };
+
     let files = given.values::<String>("frames");
-    let pictures: Vec<RgbImage> = files.iter().map(picture).collect::<Result<_>>()?;
-    if pictures.iter().any(|p| (p.width, p.height) != (pictures[0].width, pictures[0].height)) {
+    let pictures: Vec<RgbImage> = files
+        .iter()
+        .map(|file: &String| {
+            let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
+            decode(&bytes, true).map_err(|e| format!("{file}: {}", format_error(e)))
+        })
+        .collect::<Result<_>>()?;
+    if pictures
+        .iter()
+        .any(|p| (p.width, p.height) != (pictures[0].width, pictures[0].height))
+    {
         return Err("--frames: all frames must have the same size".into());
     }
-    Ok((pictures, (0..=files.len()).map(|frame| frame as f64 / fps).collect()))
+    Ok((
+        pictures,
+        (0..=files.len()).map(|frame| frame as f64 / fps).collect(),
+    ))
 }
 
 /// Builds a conversation that asks about the images of --image and the video of --frames.
-pub async fn image_question(given: &CliArgs, loaded: &mut ChatModel, question: &str) -> Result<Vec<Value>> {
+pub async fn image_question(
+    given: &CliArgs,
+    loaded: &mut ChatModel,
+    question: &str,
+) -> Result<Vec<Value>> {
     let source = Rc::new(given.source().await?);
-    loaded.enable_vision(source, None, given.run_options()?).await.map_err(format_error)?;
+    loaded
+        .enable_vision(source, None, given.run_options()?)
+        .await
+        .map_err(format_error)?;
     let sight = loaded.vision().map_err(format_error)?;
     let mut content = Vec::new();
     for file in given.values::<String>("image") {
         let of_file = |e: jerboa::Error| format!("{file}: {}", format_error(e));
         let bytes = std::fs::read(&file).map_err(|e| format!("{file}: {e}"))?;
-        let seen = sight.encode(sight.image_from_file(&bytes).map_err(of_file)?, &[]).await.map_err(of_file)?;
+        let seen = sight
+            .encode(sight.image_from_file(&bytes).map_err(of_file)?, &[])
+            .await
+            .map_err(of_file)?;
         eprintln!("{file}: {} tokens, {:.1} ms", seen.tokens, seen.ms);
         content.push(json!({ "type": "image", "picture": seen.picture }));
     }
     let (frames, seconds) = frames(given)?;
     if let [first, ..] = &frames[..] {
-        let mut intake = sight.video_intake(first.width, first.height, frames.len()).map_err(format_error)?;
-        frames.iter().try_for_each(|frame| intake.push(&frame.rgb, 3)).map_err(format_error)?;
+        let mut intake = sight
+            .video_intake(first.width, first.height, frames.len())
+            .map_err(format_error)?;
+        frames
+            .iter()
+            .try_for_each(|frame| intake.push(&frame.rgb, 3))
+            .map_err(format_error)?;
         let seen = sight.encode(intake, &seconds).await.map_err(format_error)?;
-        eprintln!("{} frames: {} tokens, {:.1} ms", frames.len(), seen.tokens, seen.ms);
+        eprintln!(
+            "{} frames: {} tokens, {:.1} ms",
+            frames.len(),
+            seen.tokens,
+            seen.ms
+        );
         content.push(json!({ "type": "video", "picture": seen.picture }));
     }
     content.push(json!({ "type": "text", "text": question }));
@@ -81,19 +121,35 @@ pub async fn image_question(given: &CliArgs, loaded: &mut ChatModel, question: &
 }
 
 /// Inserts the images of --image at the placeholders of the ids.
-pub async fn fill_placeholders(given: &CliArgs, session: &Session, ids: Vec<u32>) -> Result<Vec<u32>> {
-    let (files, (frames, seconds)) = (given.values::<String>("image"), frames(given)?);
+pub async fn fill_placeholders(
+    given: &CliArgs,
+    session: &Session,
+    ids: Vec<u32>,
+) -> Result<Vec<u32>> {
+    let files = given.values::<String>("image");
+    let (frames, seconds) = frames(given)?;
+
     if files.is_empty() && frames.is_empty() {
         return Ok(ids);
     }
     let source = given.source().await?;
-    let parts = ModelFiles::open_unchecked(&source, None).await.map_err(format_error)?;
+    let parts = ModelFiles::open_unchecked(&source, None)
+        .await
+        .map_err(format_error)?;
     let config = parts.config.clone();
-    let mut eye =
-        VisionEncoder::load(&session.gpu, &source, parts, given.run_options()?).await.map_err(format_error)?;
-    let (processor, films) = load_processors(&source, &config, &eye.tower).await.map_err(format_error)?;
-    let named = |names: [&str; 2]| names.iter().find_map(|name| Some(session.config.get(*name)?.as_u64()? as u32));
-    let image = named(["image_token_id", "image_token_index"]).ok_or("config.json: 'image_token_id' is missing")?;
+    let mut eye = VisionEncoder::load(&session.gpu, &source, parts, given.run_options()?)
+        .await
+        .map_err(format_error)?;
+    let (processor, films) = load_processors(&source, &config, &eye.tower)
+        .await
+        .map_err(format_error)?;
+    let named = |names: [&str; 2]| {
+        names
+            .iter()
+            .find_map(|name| Some(session.config.get(*name)?.as_u64()? as u32))
+    };
+    let image = named(["image_token_id", "image_token_index"])
+        .ok_or("config.json: 'image_token_id' is missing")?;
     let mut pictures = Vec::new();
     for file in files {
         let (_, tiles) = read_image(&file, &processor)?;
@@ -102,7 +158,10 @@ pub async fn fill_placeholders(given: &CliArgs, session: &Session, ids: Vec<u32>
         let picture = match known {
             Some(first) => first,
             None => {
-                let encoded = eye.encode(&session.gpu, &tiles, 1, &processor).await.map_err(format_error)?;
+                let encoded = eye
+                    .encode(&session.gpu, &tiles, 1, &processor)
+                    .await
+                    .map_err(format_error)?;
                 session.image_cache().borrow_mut().add(content, encoded)
             }
         };
@@ -110,18 +169,41 @@ pub async fn fill_placeholders(given: &CliArgs, session: &Session, ids: Vec<u32>
     }
     if let [first, ..] = &frames[..] {
         let films = films.ok_or("this model does not support video")?;
-        let layout = films.layout(first.width, first.height, frames.len()).map_err(format_error)?;
+        let layout = films
+            .layout(first.width, first.height, frames.len())
+            .map_err(format_error)?;
         let mut intake = TileBuilder::new(&films.processor, layout);
-        frames.iter().try_for_each(|frame| intake.push(&frame.rgb, 3)).map_err(format_error)?;
+        frames
+            .iter()
+            .try_for_each(|frame| intake.push(&frame.rgb, 3))
+            .map_err(format_error)?;
         let tiles = intake.finish().map_err(format_error)?;
-        let encoded =
-            eye.encode(&session.gpu, &tiles, films.temporal_patch(), &films.processor).await.map_err(format_error)?;
-        let encoded = EncodedImage { position_interval: films.interval(&seconds), ..encoded };
-        let picture = session.image_cache().borrow_mut().add(content_hash(&tiles, &seconds), encoded);
+        let encoded = eye
+            .encode(
+                &session.gpu,
+                &tiles,
+                films.temporal_patch(),
+                &films.processor,
+            )
+            .await
+            .map_err(format_error)?;
+        let encoded = EncodedImage {
+            position_interval: films.interval(&seconds),
+            ..encoded
+        };
+        let picture = session
+            .image_cache()
+            .borrow_mut()
+            .add(content_hash(&tiles, &seconds), encoded);
         // A family without a video token uses image placeholders for frames.
-        pictures.push((named(["video_token_id", "video_token_index"]).unwrap_or(image), picture));
+        pictures.push((
+            named(["video_token_id", "video_token_index"]).unwrap_or(image),
+            picture,
+        ));
     }
-    session.splice_soft_tokens(&ids, &pictures).map_err(format_error)
+    session
+        .splice_soft_tokens(&ids, &pictures)
+        .map_err(format_error)
 }
 
 /// Reads an image file. Returns its width and height, and its tiles.
@@ -129,34 +211,68 @@ fn read_image(file: &str, processor: &ImageProcessor) -> Result<((usize, usize),
     let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
     let of_file = |e: jerboa::Error| format!("{file}: {}", format_error(e));
     let picture = decode(&bytes, processor.transparent_to_white).map_err(of_file)?;
-    Ok(((picture.width, picture.height), processor.tiles(&picture).map_err(of_file)?))
+    Ok((
+        (picture.width, picture.height),
+        processor.tiles(&picture).map_err(of_file)?,
+    ))
 }
 
 pub async fn run(given: &CliArgs) -> Result<()> {
     let source = given.source().await?;
-    let files = ModelFiles::open_unchecked(&source, None).await.map_err(format_error)?;
-    let (gpu, options) = (given.gpu().await?, given.run_options()?);
+    let files = ModelFiles::open_unchecked(&source, None)
+        .await
+        .map_err(format_error)?;
+    let gpu = given.gpu().await?;
+    let options = given.run_options()?;
+
     let config = files.config.clone();
-    let mut eye = VisionEncoder::load(&gpu, &source, files, options).await.map_err(format_error)?;
-    let (processor, _) = load_processors(&source, &config, &eye.tower).await.map_err(format_error)?;
-    let (cols, mut pixels) = (eye.cols(), Vec::new());
+    let mut eye = VisionEncoder::load(&gpu, &source, files, options)
+        .await
+        .map_err(format_error)?;
+    let (processor, _) = load_processors(&source, &config, &eye.tower)
+        .await
+        .map_err(format_error)?;
+    let cols = eye.cols();
+    let mut pixels = Vec::new();
+
     // The embeddings, and the features for deeper layers of the language model (DeepStack).
     let mut embeds: Vec<Vec<f32>> = vec![Vec::new(); eye.tower.features];
     let order = processor.order(eye.tower.patch);
     for file in given.values::<String>("image") {
         let ((width, height), tiles) = read_image(&file, &processor)?;
         let start = Instant::now();
-        let encoded = eye.encode(&gpu, &tiles, 1, &processor).await.map_err(format_error)?;
-        for row in encoded.read(&gpu).await.map_err(format_error)?.chunks(cols * eye.tower.features) {
-            row.chunks(cols).zip(&mut embeds).for_each(|(part, all)| all.extend(part));
+        let encoded = eye
+            .encode(&gpu, &tiles, 1, &processor)
+            .await
+            .map_err(format_error)?;
+        for row in encoded
+            .read(&gpu)
+            .await
+            .map_err(format_error)?
+            .chunks(cols * eye.tower.features)
+        {
+            row.chunks(cols)
+                .zip(&mut embeds)
+                .for_each(|(part, all)| all.extend(part));
         }
         let ms = start.elapsed().as_secs_f64() * 1e3;
-        pixels.extend(tiles.iter().flat_map(|tile| processor.rows(&[tile], &order, &order.tile_positions(tile))));
-        out::print_line(format_args!("{file}: {width}x{height}, {} tokens, {ms:.1} ms", encoded.tokens));
+        pixels.extend(
+            tiles
+                .iter()
+                .flat_map(|tile| processor.rows(&[tile], &order, &order.tile_positions(tile))),
+        );
+        out::print_line(format_args!(
+            "{file}: {width}x{height}, {} tokens, {ms:.1} ms",
+            encoded.tokens
+        ));
     }
     let mut views = Vec::new();
     for (i, values) in embeds.iter().enumerate() {
-        let name = if i == 0 { "image_embeds".to_string() } else { format!("deepstack.{}", i - 1) };
+        let name = if i == 0 {
+            "image_embeds".to_string()
+        } else {
+            format!("deepstack.{}", i - 1)
+        };
         views.push((name, view(values, cols)?));
     }
     views.push(("pixel_values".to_string(), view(&pixels, order.cols())?));
@@ -167,5 +283,6 @@ pub async fn run(given: &CliArgs) -> Result<()> {
 
 fn view(values: &[f32], cols: usize) -> Result<TensorView<'_>> {
     let shape = vec![values.len() / cols, cols];
-    TensorView::new(safetensors::Dtype::F32, shape, bytemuck::cast_slice(values)).map_err(|e| e.to_string())
+    TensorView::new(safetensors::Dtype::F32, shape, bytemuck::cast_slice(values))
+        .map_err(|e| e.to_string())
 }

@@ -18,7 +18,9 @@ pub fn inspect_command(command: Command) -> Command {
 }
 
 pub async fn inspect(given: &CliArgs) -> Result<()> {
-    let files = ModelFiles::open_unchecked(&given.source().await?, None).await.map_err(format_error)?;
+    let files = ModelFiles::open_unchecked(&given.source().await?, None)
+        .await
+        .map_err(format_error)?;
     out::print_text(files.inspect(given.run_options()?.overrides));
     Ok(())
 }
@@ -60,22 +62,39 @@ fn desktop_gpu() -> Caps {
 /// Prints the minimum time per token of a shape: dependent dispatches plus one read of its bytes.
 async fn min_step_time(given: &CliArgs, shape: &str) -> Result<()> {
     let made = checkpoint::make_checkpoint(shape, true, true)?;
-    let source = given.source_of(&made.path().to_string_lossy(), Progress::silent()).await?;
-    let files = ModelFiles::open(&source, None).await.map_err(format_error)?;
-    let foreseen = files.estimate(&desktop_gpu(), &given.run_options()?).map_err(format_error)?;
+    let source = given
+        .source_of(&made.path().to_string_lossy(), Progress::silent())
+        .await?;
+    let files = ModelFiles::open(&source, None)
+        .await
+        .map_err(format_error)?;
+    let foreseen = files
+        .estimate(&desktop_gpu(), &given.run_options()?)
+        .map_err(format_error)?;
     let mut kernels: BTreeMap<String, usize> = BTreeMap::new();
-    for launch in foreseen.step.launches.iter().chain(&foreseen.sampling.launches) {
+    for launch in foreseen
+        .step
+        .launches
+        .iter()
+        .chain(&foreseen.sampling.launches)
+    {
         let name = launch.variant.to_string();
-        *kernels.entry(name.split(' ').next().unwrap_or_default().to_string()).or_default() += 1;
+        *kernels
+            .entry(name.split(' ').next().unwrap_or_default().to_string())
+            .or_default() += 1;
     }
     for (kernel, count) in kernels {
         out::print_line(format_args!("{count:4} {kernel}"));
     }
-    let (dispatch_us, read_gbs): (f64, f64) = (given.require("dispatch-us")?, given.require("read-gbs")?);
+    let (dispatch_us, read_gbs): (f64, f64) =
+        (given.require("dispatch-us")?, given.require("read-gbs")?);
     let dispatches = foreseen.dispatches();
     for position in given.values::<usize>("position") {
         let bytes = foreseen.bytes_per_token(position) as f64;
-        let [waiting, reading] = [dispatches as f64 * dispatch_us / 1e3, bytes / read_gbs / 1e6];
+        let [waiting, reading] = [
+            dispatches as f64 * dispatch_us / 1e3,
+            bytes / read_gbs / 1e6,
+        ];
         out::print_line(format_args!(
             "{shape} at {position}: {dispatches} dispatches {waiting:.3} ms, {:.0} MB {reading:.3} ms: at most {:.0} tokens a second",
             bytes / 1e6,
@@ -83,7 +102,8 @@ async fn min_step_time(given: &CliArgs, shape: &str) -> Result<()> {
         ));
     }
     let states = foreseen.state_bytes();
-    let [kv, full, other] = [states.kv, states.kv_without_window, states.other].map(|bytes| bytes as f64 / 1e6);
+    let [kv, full, other] =
+        [states.kv, states.kv_without_window, states.other].map(|bytes| bytes as f64 / 1e6);
     out::print_line(format_args!(
         "{shape}, {} tokens: keys and values {kv:.1} MB (full caches {full:.1} MB), other states {other:.1} MB",
         states.positions
@@ -97,7 +117,10 @@ pub async fn plan(given: &CliArgs) -> Result<()> {
     }
     let mut model = given.model().await?;
     out::print_text(&model.graph);
-    out::print_line(format_args!("dispatches per decode token: {}", model.dispatches()));
+    out::print_line(format_args!(
+        "dispatches per decode token: {}",
+        model.dispatches()
+    ));
     let bytes = model.bytes();
     out::print_line(format_args!(
         "bytes: weights {}, KV cache {} (at most {}), activations {}",
@@ -109,11 +132,20 @@ pub async fn plan(given: &CliArgs) -> Result<()> {
     out::print_line(format_args!("tuning: {}", json!(model.tuning)));
     if given.is_set("profile") {
         for rows in [1, 128] {
-            let profile = model.profile_kernels(rows.min(model.capacity), 0).await.map_err(format_error)?;
+            let profile = model
+                .profile_kernels(rows.min(model.capacity), 0)
+                .await
+                .map_err(format_error)?;
             let dispatches: usize = profile.kernels.values().map(|share| share.dispatches).sum();
-            out::print_line(format_args!("{} rows, {:.3} ms in {dispatches} dispatches", profile.rows, profile.ms));
+            out::print_line(format_args!(
+                "{} rows, {:.3} ms in {dispatches} dispatches",
+                profile.rows, profile.ms
+            ));
             for (kernel, share) in profile.kernels {
-                out::print_line(format_args!("  {kernel}: {} dispatches, {:.3} ms", share.dispatches, share.ms));
+                out::print_line(format_args!(
+                    "  {kernel}: {} dispatches, {:.3} ms",
+                    share.dispatches, share.ms
+                ));
             }
         }
     }
@@ -131,7 +163,13 @@ pub async fn load(given: &CliArgs) -> Result<()> {
     let load = model.load;
     let share = |ms: f64| (ms / all_ms * 1000.0).round() / 1000.0;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kilobytes = |line: &str| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok();
+    let kilobytes = |line: &str| {
+        line.strip_prefix("VmHWM:")?
+            .trim()
+            .strip_suffix(" kB")?
+            .parse::<u64>()
+            .ok()
+    };
     out::print_line(json!({
         "device": model.gpu.caps().description, "weights": model.precision.name(), "notes": model.notes,
         "all_ms": all_ms.round(), "load": load, "tuning": model.tuning,

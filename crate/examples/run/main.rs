@@ -1,5 +1,6 @@
-//! Native runner for model developers: `cargo run --release -p jerboa --example run -- COMMAND`. Every command has its
-//! options and its work in one file. To add one: write `command()` and `run()`, and a line in `commands!`.
+//! Native runner for model developers: `cargo run --release -p jerboa --example run -- COMMAND`.
+//! Every command has its options and its work in one file. To add one: write `command()` and
+//! `run()`, and a line in `commands!`.
 
 #[cfg(target_arch = "wasm32")]
 fn main() {}
@@ -90,7 +91,9 @@ mod native {
 
     pub fn main() -> ExitCode {
         let matches = line().get_matches();
-        let Some((name, given)) = matches.subcommand() else { return ExitCode::FAILURE };
+        let Some((name, given)) = matches.subcommand() else {
+            return ExitCode::FAILURE;
+        };
         match block_on(run(name, &CliArgs(given.clone()))) {
             Ok(()) => ExitCode::SUCCESS,
             Err(message) => {
@@ -113,16 +116,48 @@ mod native {
         fn what_is_not_known_is_refused_with_a_suggestion() {
             line().debug_assert();
             for (words, kind, told) in [
-                ("generate m --prompt x --nonsense 5", ErrorKind::UnknownArgument, "--nonsense"),
-                ("generate m --prompt x --max-token 5", ErrorKind::UnknownArgument, "--max-tokens"),
-                ("generate m --prompt x --features nonsense", ErrorKind::InvalidValue, "no-subgroups"),
-                ("generate m --prompt --json", ErrorKind::InvalidValue, "--prompt <TEXT>"),
+                (
+                    "generate m --prompt x --nonsense 5",
+                    ErrorKind::UnknownArgument,
+                    "--nonsense",
+                ),
+                (
+                    "generate m --prompt x --max-token 5",
+                    ErrorKind::UnknownArgument,
+                    "--max-tokens",
+                ),
+                (
+                    "generate m --prompt x --features nonsense",
+                    ErrorKind::InvalidValue,
+                    "no-subgroups",
+                ),
+                (
+                    "generate m --prompt --json",
+                    ErrorKind::InvalidValue,
+                    "--prompt <TEXT>",
+                ),
                 ("generate m", ErrorKind::MissingRequiredArgument, "--prompt"),
-                ("generate --prompt x", ErrorKind::MissingRequiredArgument, "MODEL"),
-                ("generate m --prompt x --kv f8", ErrorKind::InvalidValue, "packed"),
-                ("generate m --prompt x --max-tokens many", ErrorKind::ValueValidation, "many"),
+                (
+                    "generate --prompt x",
+                    ErrorKind::MissingRequiredArgument,
+                    "MODEL",
+                ),
+                (
+                    "generate m --prompt x --kv f8",
+                    ErrorKind::InvalidValue,
+                    "packed",
+                ),
+                (
+                    "generate m --prompt x --max-tokens many",
+                    ErrorKind::ValueValidation,
+                    "many",
+                ),
                 ("genrate m", ErrorKind::InvalidSubcommand, "generate"),
-                ("bench --reps 1", ErrorKind::MissingRequiredArgument, "--shape"),
+                (
+                    "bench --reps 1",
+                    ErrorKind::MissingRequiredArgument,
+                    "--shape",
+                ),
             ] {
                 let error = parse(words).expect_err(words);
                 assert_eq!(error.kind(), kind, "{words}: {error}");

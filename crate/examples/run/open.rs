@@ -13,7 +13,11 @@ const PRECISIONS: [&str; 5] = ["auto", "f32", "f16", "q8", "q4"];
 
 /// Adds a required model and all run options to a command.
 pub fn with_required_model(command: Command) -> Command {
-    with_optional_model(command).group(ArgGroup::new("which").args(["MODEL", "model"]).required(true))
+    with_optional_model(command).group(
+        ArgGroup::new("which")
+            .args(["MODEL", "model"])
+            .required(true),
+    )
 }
 
 /// Adds an optional model and all run options to a command.
@@ -23,27 +27,97 @@ pub fn with_optional_model(command: Command) -> Command {
         value("model", "MODEL", "The model, given as an option"),
     ];
     let how = [
-        parsed("weights", "TYPE", PRECISIONS, "Precision of weights that the checkpoint does not quantize")
-            .default_value("auto"),
-        parsed("embedding-weights", "TYPE", PRECISIONS, "Precision of embeddings and lm_head").default_value("auto"),
-        parsed("kv", "TYPE", ["auto", "f32", "f16", "packed", "int8"], "Precision of the KV cache")
-            .default_value("auto"),
-        parsed("context", "N", value_parser!(usize), "Maximum context: tokens of prompt and answer together"),
-        parsed("kv-page", "N", value_parser!(usize), "Positions by which the KV cache grows; 0 allocates all at once"),
-        parsed("experts", "N", value_parser!(usize), "Experts of each layer that stay on the GPU"),
-        parsed("expert-bytes", "BYTES", value_parser!(u64), "Bytes of experts that stay on the GPU, over all layers"),
+        parsed(
+            "weights",
+            "TYPE",
+            PRECISIONS,
+            "Precision of weights that the checkpoint does not quantize",
+        )
+        .default_value("auto"),
+        parsed(
+            "embedding-weights",
+            "TYPE",
+            PRECISIONS,
+            "Precision of embeddings and lm_head",
+        )
+        .default_value("auto"),
+        parsed(
+            "kv",
+            "TYPE",
+            ["auto", "f32", "f16", "packed", "int8"],
+            "Precision of the KV cache",
+        )
+        .default_value("auto"),
+        parsed(
+            "context",
+            "N",
+            value_parser!(usize),
+            "Maximum context: tokens of prompt and answer together",
+        ),
+        parsed(
+            "kv-page",
+            "N",
+            value_parser!(usize),
+            "Positions by which the KV cache grows; 0 allocates all at once",
+        ),
+        parsed(
+            "experts",
+            "N",
+            value_parser!(usize),
+            "Experts of each layer that stay on the GPU",
+        ),
+        parsed(
+            "expert-bytes",
+            "BYTES",
+            value_parser!(u64),
+            "Bytes of experts that stay on the GPU, over all layers",
+        ),
         flag("no-look-ahead", "Do not prefetch the next layer's experts"),
-        parsed("table-rows", "WHERE", ["auto", "gpu", "file"], "Where embedding tables are stored")
-            .default_value("auto"),
-        parsed("chunk", "N", value_parser!(usize), "Tokens of a prefill step"),
-        parsed("memory", "BYTES", value_parser!(u64), "Maximum GPU memory for the model"),
-        parsed("max-buffer", "BYTES", value_parser!(u64), "Maximum GPU buffer size"),
-        list("features", "NAMES", ["no-f16", "no-subgroups", "no-matrix"], "GPU features to disable"),
-        parsed("tune", "WHEN", ["auto", "off", "again"], "Whether kernels are autotuned on this device")
-            .default_value("auto"),
+        parsed(
+            "table-rows",
+            "WHERE",
+            ["auto", "gpu", "file"],
+            "Where embedding tables are stored",
+        )
+        .default_value("auto"),
+        parsed(
+            "chunk",
+            "N",
+            value_parser!(usize),
+            "Tokens of a prefill step",
+        ),
+        parsed(
+            "memory",
+            "BYTES",
+            value_parser!(u64),
+            "Maximum GPU memory for the model",
+        ),
+        parsed(
+            "max-buffer",
+            "BYTES",
+            value_parser!(u64),
+            "Maximum GPU buffer size",
+        ),
+        list(
+            "features",
+            "NAMES",
+            ["no-f16", "no-subgroups", "no-matrix"],
+            "GPU features to disable",
+        ),
+        parsed(
+            "tune",
+            "WHEN",
+            ["auto", "off", "again"],
+            "Whether kernels are autotuned on this device",
+        )
+        .default_value("auto"),
         value("endpoint", "URL", "Hub server for ORG/NAME"),
     ];
-    command.args(which).next_help_heading("How it runs").args(how).next_help_heading(None)
+    command
+        .args(which)
+        .next_help_heading("How it runs")
+        .args(how)
+        .next_help_heading(None)
 }
 
 /// Adds text options to a command: one text, or a file of them.
@@ -57,22 +131,32 @@ pub fn with_texts(command: Command) -> Command {
 impl CliArgs {
     /// The model's name, from either argument.
     pub fn model_name(&self) -> String {
-        self.text("MODEL").or_else(|| self.text("model")).unwrap_or_default()
+        self.text("MODEL")
+            .or_else(|| self.text("model"))
+            .unwrap_or_default()
     }
 
     /// The run options of the command line.
     pub fn run_options(&self) -> Result<RunOptions> {
-        let mut run =
-            RunOptions { max_context: self.get("context"), memory: self.get("memory"), ..RunOptions::default() };
+        let mut run = RunOptions {
+            max_context: self.get("context"),
+            memory: self.get("memory"),
+            ..RunOptions::default()
+        };
         run.overrides.precision =
-            Precision::from_name("--weights", &self.require::<String>("weights")?).map_err(format_error)?;
+            Precision::from_name("--weights", &self.require::<String>("weights")?)
+                .map_err(format_error)?;
         let tables = self.require::<String>("embedding-weights")?;
-        run.overrides.tables = Precision::from_name("--embedding-weights", &tables).map_err(format_error)?;
+        run.overrides.tables =
+            Precision::from_name("--embedding-weights", &tables).map_err(format_error)?;
         run.overrides.kv_type = Kv::from_name(&self.require::<String>("kv")?);
-        run.tune = TuneMode::from_name("--tune", &self.require::<String>("tune")?).map_err(format_error)?;
+        run.tune = TuneMode::from_name("--tune", &self.require::<String>("tune")?)
+            .map_err(format_error)?;
         run.kv_page = self.get("kv-page").unwrap_or(run.kv_page);
-        run.experts =
-            self.get("experts").map(ExpertBudget::PerLayer).or(self.get("expert-bytes").map(ExpertBudget::MaxBytes));
+        run.experts = self
+            .get("experts")
+            .map(ExpertBudget::PerLayer)
+            .or(self.get("expert-bytes").map(ExpertBudget::MaxBytes));
         run.prefetch_experts = !self.is_set("no-look-ahead");
         run.page_embeddings = match self.require::<String>("table-rows")?.as_str() {
             "auto" => None,
@@ -103,15 +187,30 @@ impl CliArgs {
     /// Opens the files of a model.
     pub async fn source_of(&self, name: &str, progress: Progress) -> Result<Source> {
         let path = std::path::Path::new(name);
-        if path.is_file() && !path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) {
-            return Err(format!("{name} is not a .gguf file. Use the folder with config.json and the weights."));
+        if path.is_file()
+            && !path
+                .extension()
+                .is_some_and(|end| end.eq_ignore_ascii_case("gguf"))
+        {
+            return Err(format!(
+                "{name} is not a .gguf file. Use the folder with config.json and the weights."
+            ));
         }
         // A local path may omit the leading './'.
         let local = path.exists() && !name.starts_with(['/', '.']);
-        let name = if local { format!("./{name}") } else { name.to_string() };
+        let name = if local {
+            format!("./{name}")
+        } else {
+            name.to_string()
+        };
         let model = ModelRef::parse(&name).map_err(format_error)?;
-        let options = HubOptions { endpoint: self.text("endpoint"), ..HubOptions::default() };
-        Source::open(&model, &options, AbortFlag::new(), progress).await.map_err(format_error)
+        let options = HubOptions {
+            endpoint: self.text("endpoint"),
+            ..HubOptions::default()
+        };
+        Source::open(&model, &options, AbortFlag::new(), progress)
+            .await
+            .map_err(format_error)
     }
 
     /// Loads the decoder only.
@@ -122,21 +221,36 @@ impl CliArgs {
     /// Loads the decoder only, with the given options.
     pub async fn session(&self, options: RunOptions) -> Result<Session> {
         let source = self.source().await?;
-        let files = ModelFiles::open(&source, None).await.map_err(format_error)?;
-        Session::load_files(self.gpu().await?, &source, files, options).await.map_err(format_error)
+        let files = ModelFiles::open(&source, None)
+            .await
+            .map_err(format_error)?;
+        Session::load_files(self.gpu().await?, &source, files, options)
+            .await
+            .map_err(format_error)
     }
 
     /// Loads the model with tokenizer and chat template.
     pub async fn loaded(&self) -> Result<ChatModel> {
         let source = self.source().await?;
-        ChatModel::load(self.gpu().await?, &source, &self.model_name(), self.run_options()?).await.map_err(format_error)
+        ChatModel::load(
+            self.gpu().await?,
+            &source,
+            &self.model_name(),
+            self.run_options()?,
+        )
+        .await
+        .map_err(format_error)
     }
 
     /// Loads the model for a task.
     pub async fn any_model(&self, task: Task) -> Result<TaskModel> {
         let source = self.source().await?;
-        let (gpu, options) = (self.gpu().await?, self.run_options()?);
-        TaskModel::load(gpu, &source, &self.model_name(), Some(task), options).await.map_err(format_error)
+        let gpu = self.gpu().await?;
+        let options = self.run_options()?;
+
+        TaskModel::load(gpu, &source, &self.model_name(), Some(task), options)
+            .await
+            .map_err(format_error)
     }
 
     /// The text of --text, or the lines of --file.
@@ -158,9 +272,12 @@ impl CliArgs {
     /// The messages of --chat: a JSON file with a list, or with an object whose `messages` is one.
     pub fn messages(&self) -> Result<Vec<Value>> {
         let file: String = self.require("chat")?;
-        let value: Value = serde_json::from_str(&read(&file)?).map_err(|e| format!("{file}: {e}"))?;
+        let value: Value =
+            serde_json::from_str(&read(&file)?).map_err(|e| format!("{file}: {e}"))?;
         let list = value.get("messages").unwrap_or(&value).as_array().cloned();
-        list.ok_or_else(|| format!("{file}: expected a JSON list of messages, or an object with 'messages'"))
+        list.ok_or_else(|| {
+            format!("{file}: expected a JSON list of messages, or an object with 'messages'")
+        })
     }
 }
 

@@ -20,17 +20,30 @@ pub fn value(name: &'static str, value: &'static str, help: &'static str) -> Arg
 }
 
 /// An option with a typed value: a number, or one of several names.
-pub fn parsed(name: &'static str, of: &'static str, parser: impl Into<ValueParser>, help: &'static str) -> Arg {
+pub fn parsed(
+    name: &'static str,
+    of: &'static str,
+    parser: impl Into<ValueParser>,
+    help: &'static str,
+) -> Arg {
     value(name, of, help).value_parser(parser.into())
 }
 
 /// An option without a value.
 pub fn flag(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+    Arg::new(name)
+        .long(name)
+        .action(ArgAction::SetTrue)
+        .help(help)
 }
 
 /// A comma-separated list of values.
-pub fn list(name: &'static str, of: &'static str, parser: impl Into<ValueParser>, help: &'static str) -> Arg {
+pub fn list(
+    name: &'static str,
+    of: &'static str,
+    parser: impl Into<ValueParser>,
+    help: &'static str,
+) -> Arg {
     parsed(name, of, parser, help).value_delimiter(',')
 }
 
@@ -45,7 +58,8 @@ impl CliArgs {
 
     /// The value of a required option, or of one with a default.
     pub fn require<T: Any + Clone + Send + Sync>(&self, name: &str) -> Result<T> {
-        self.get(name).ok_or_else(|| format!("option --{name} is required"))
+        self.get(name)
+            .ok_or_else(|| format!("option --{name} is required"))
     }
 
     /// A text option's value.
@@ -55,11 +69,19 @@ impl CliArgs {
 
     /// All values of a list or of a repeated option.
     pub fn values<T: Any + Clone + Send + Sync>(&self, name: &str) -> Vec<T> {
-        self.0.try_get_many::<T>(name).ok().flatten().into_iter().flatten().cloned().collect()
+        self.0
+            .try_get_many::<T>(name)
+            .ok()
+            .flatten()
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
     }
 
     /// Whether the option was given on the command line.
     pub fn is_set(&self, name: &str) -> bool {
-        matches!(self.0.try_contains_id(name), Ok(true)) && self.0.value_source(name) == Some(ValueSource::CommandLine)
+        matches!(self.0.try_contains_id(name), Ok(true))
+            && self.0.value_source(name) == Some(ValueSource::CommandLine)
     }
 }

@@ -1,4 +1,5 @@
-//! Standard output of the runner. A closed pipe ends the runner silently, as in other command-line programs.
+//! Standard output of the runner. A closed pipe ends the runner silently, as in other command-line
+//! programs.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};

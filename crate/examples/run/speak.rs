@@ -1,4 +1,5 @@
-//! The `speak` command: decodes codec tokens to audio, or synthesizes text with a speech model and its codec.
+//! The `speak` command: decodes codec tokens to audio, or synthesizes text with a speech model and
+//! its codec.
 
 use crate::open::with_required_model;
 use crate::options::{CliArgs, Result, flag, format_error, list, parsed, value};
@@ -37,10 +38,15 @@ pub fn command(command: Command) -> Command {
 
 async fn synthesize(given: &CliArgs) -> Result<()> {
     let source = given.source().await?;
-    let codec = given.source_of(&given.require::<String>("codec")?, Progress::silent()).await?;
-    let (gpu, options) = (given.gpu().await?, given.run_options()?);
-    let mut model =
-        SpeechSynthesizer::load(gpu, &source, &codec, &given.model_name(), options).await.map_err(format_error)?;
+    let codec = given
+        .source_of(&given.require::<String>("codec")?, Progress::silent())
+        .await?;
+    let gpu = given.gpu().await?;
+    let options = given.run_options()?;
+
+    let mut model = SpeechSynthesizer::load(gpu, &source, &codec, &given.model_name(), options)
+        .await
+        .map_err(format_error)?;
     let mut request = json!({
         "input": given.text("text").unwrap_or_default(), "voice": given.text("voice"), "grammar": given.is_set("grammar"),
         "maxTokens": given.get::<usize>("max-tokens"), "temperature": given.get::<f64>("temperature"),
@@ -58,10 +64,18 @@ async fn synthesize(given: &CliArgs) -> Result<()> {
     let request = SpeakRequest::from_json(&request.to_string()).map_err(format_error)?;
     let mut samples = Vec::new();
     let made = model
-        .speak(&request, &AbortFlag::new(), |piece| samples.extend_from_slice(piece))
+        .speak(&request, &AbortFlag::new(), |piece| {
+            samples.extend_from_slice(piece);
+        })
         .await
         .map_err(format_error)?;
-    write(given, &AudioClip { rate: model.codec.rate, samples })?;
+    write(
+        given,
+        &AudioClip {
+            rate: model.codec.rate,
+            samples,
+        },
+    )?;
     out::print_line(json!({
         "frames": made.frames, "dropped": made.dropped, "seconds": made.seconds, "finish": made.finish_reason,
         "first_ms": made.first_ms, "total_ms": made.total_ms, "factor": made.seconds * 1e3 / made.total_ms,
@@ -81,36 +95,64 @@ fn read_codes(file: &str, groups: usize) -> Result<Vec<u32>> {
     let all = SafeTensors::deserialize(&bytes).map_err(|e| told(e.to_string()))?;
     let tensor = all.tensor("codes").map_err(|e| told(e.to_string()))?;
     // Accept a batch dimension of one.
-    let shape: Vec<usize> =
-        tensor.shape().iter().copied().skip_while(|n| *n == 1 && tensor.shape().len() > 2).collect();
+    let shape: Vec<usize> = tensor
+        .shape()
+        .iter()
+        .copied()
+        .skip_while(|n| *n == 1 && tensor.shape().len() > 2)
+        .collect();
     let [found, frames] = shape[..] else {
-        return Err(told(format!("'codes' has shape {shape:?}, expected [groups, frames]")));
+        return Err(told(format!(
+            "'codes' has shape {shape:?}, expected [groups, frames]"
+        )));
     };
     if found != groups {
-        return Err(told(format!("'codes' has {found} groups, the codec requires {groups}")));
+        return Err(told(format!(
+            "'codes' has {found} groups, the codec requires {groups}"
+        )));
     }
     let numbers: Vec<i64> = match tensor.dtype() {
         Dtype::I64 => bytemuck::pod_collect_to_vec(tensor.data()),
-        Dtype::I32 => bytemuck::pod_collect_to_vec::<u8, i32>(tensor.data()).into_iter().map(i64::from).collect(),
+        Dtype::I32 => bytemuck::pod_collect_to_vec::<u8, i32>(tensor.data())
+            .into_iter()
+            .map(i64::from)
+            .collect(),
         other => return Err(told(format!("'codes' has type {other:?}. Use I32 or I64."))),
     };
-    let code =
-        |at: usize| u32::try_from(numbers[at]).map_err(|_| told(format!("{} is not a valid codec token", numbers[at])));
-    (0..frames).flat_map(|frame| (0..groups).map(move |group| group * frames + frame)).map(code).collect()
+
+    (0..frames)
+        .flat_map(|frame| (0..groups).map(move |group| group * frames + frame))
+        .map(|at: usize| {
+            u32::try_from(numbers[at])
+                .map_err(|_| told(format!("{} is not a valid codec token", numbers[at])))
+        })
+        .collect()
 }
 
 pub async fn run(given: &CliArgs) -> Result<()> {
     if !given.is_set("codes") {
         return synthesize(given).await;
     }
-    let (source, gpu) = (given.source().await?, given.gpu().await?);
-    let mut codec = AudioCodec::load(&gpu, &source, given.run_options()?).await.map_err(format_error)?;
+    let source = given.source().await?;
+    let gpu = given.gpu().await?;
+
+    let mut codec = AudioCodec::load(&gpu, &source, given.run_options()?)
+        .await
+        .map_err(format_error)?;
     let codes = read_codes(&given.require::<String>("codes")?, codec.groups)?;
     let start = Instant::now();
     let samples = codec.decode(&gpu, &codes, 0).await.map_err(format_error)?;
-    let sound = AudioClip { rate: codec.rate, samples };
-    let (seconds, took) = (sound.seconds(), start.elapsed().as_secs_f64());
+    let sound = AudioClip {
+        rate: codec.rate,
+        samples,
+    };
+    let seconds = sound.seconds();
+    let took = start.elapsed().as_secs_f64();
+
     write(given, &sound)?;
-    eprintln!("{seconds:.2} s of audio in {took:.2} s, {:.1} times real time", seconds / took);
+    eprintln!(
+        "{seconds:.2} s of audio in {took:.2} s, {:.1} times real time",
+        seconds / took
+    );
     Ok(())
 }

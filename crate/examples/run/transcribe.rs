@@ -11,10 +11,15 @@ use serde_json::{Value, json};
 use std::time::Instant;
 
 /// Weights of Silero VAD, as served with the demo page.
-const SILERO_VAD_WEIGHTS: &[u8] = include_bytes!("../../../www/public/models/silero-vad/model.safetensors");
+const SILERO_VAD_WEIGHTS: &[u8] =
+    include_bytes!("../../../www/public/models/silero-vad/model.safetensors");
 
 fn audio() -> Arg {
-    value("audio", "FILE.wav", "Audio file: PCM or float samples, any sample rate")
+    value(
+        "audio",
+        "FILE.wav",
+        "Audio file: PCM or float samples, any sample rate",
+    )
 }
 
 pub fn command(command: Command) -> Command {
@@ -44,7 +49,9 @@ async fn transcriber(given: &CliArgs) -> Result<Transcriber> {
     let TaskModel::Transcribe(mut model) = given.any_model(Task::Transcribe).await? else {
         return Err("this model cannot transcribe audio. Use a speech-to-text model.".into());
     };
-    model.vad = Some(std::rc::Rc::new(Vad::new(SILERO_VAD_WEIGHTS).map_err(format_error)?));
+    model.vad = Some(std::rc::Rc::new(
+        Vad::new(SILERO_VAD_WEIGHTS).map_err(format_error)?,
+    ));
     Ok(*model)
 }
 
@@ -65,12 +72,21 @@ fn request(given: &CliArgs) -> Result<TranscribeRequest> {
 }
 
 pub async fn run(given: &CliArgs) -> Result<()> {
-    let (request, samples) = (request(given)?, audio_file::read(&given.require::<String>("audio")?)?);
+    let request = request(given)?;
+    let samples = audio_file::read(&given.require::<String>("audio")?)?;
+
     let mut model = transcriber(given).await?;
     let start = Instant::now();
-    let made = model.transcribe(&samples, &request, &AbortFlag::new(), |_| {}).await.map_err(format_error)?;
+    let made = model
+        .transcribe(&samples, &request, &AbortFlag::new(), |_| {})
+        .await
+        .map_err(format_error)?;
     let seconds = start.elapsed().as_secs_f64();
-    let format = if given.is_set("json") { "json".into() } else { given.require::<String>("format")? };
+    let format = if given.is_set("json") {
+        "json".into()
+    } else {
+        given.require::<String>("format")?
+    };
     match format.as_str() {
         "text" => out::print_line(made.text()),
         "srt" => out::print_text(made.srt()),
@@ -84,7 +100,11 @@ pub async fn run(given: &CliArgs) -> Result<()> {
             out::print_line(all);
         }
     }
-    eprintln!("{:.2} s of audio in {seconds:.2} s, {:.1} times real time", made.duration, made.duration / seconds);
+    eprintln!(
+        "{:.2} s of audio in {seconds:.2} s, {:.1} times real time",
+        made.duration,
+        made.duration / seconds
+    );
     if given.is_set("times") {
         measure_times(&mut model, &samples).await?;
     }
@@ -106,12 +126,19 @@ async fn measure_times(model: &mut Transcriber, samples: &[f32]) -> Result<()> {
 }
 
 pub fn encode_command(command: Command) -> Command {
-    with_required_model(command).args([audio().required(true), value("out", "FILE", "Output file").required(true)])
+    with_required_model(command).args([
+        audio().required(true),
+        value("out", "FILE", "Output file").required(true),
+    ])
 }
 
 pub async fn encode(given: &CliArgs) -> Result<()> {
     let samples = audio_file::read(&given.require::<String>("audio")?)?;
-    let (values, rows) = transcriber(given).await?.encode(&samples).await.map_err(format_error)?;
+    let (values, rows) = transcriber(given)
+        .await?
+        .encode(&samples)
+        .await
+        .map_err(format_error)?;
     crate::logits::save(given, "encoder_last_hidden_state", values, rows, rows)
 }
 
@@ -122,17 +149,31 @@ pub fn with_audio(command: Command) -> Command {
 
 /// Logits of the ids after the audio of --audio; `None` without --audio.
 pub async fn logits(given: &CliArgs) -> Result<Option<Vec<f32>>> {
-    let Some(file) = given.text("audio") else { return Ok(None) };
+    let Some(file) = given.text("audio") else {
+        return Ok(None);
+    };
     let samples = audio_file::read(&file)?;
-    let values = transcriber(given).await?.logits(&samples, &given.values::<u32>("ids")).await.map_err(format_error)?;
+    let values = transcriber(given)
+        .await?
+        .logits(&samples, &given.values::<u32>("ids"))
+        .await
+        .map_err(format_error)?;
     Ok(Some(values))
 }
 
 pub fn vad_command(command: Command) -> Command {
-    with_optional_model(command).arg(audio().required(true)).args([
-        parsed("threshold", "P", value_parser!(f32), "Minimum speech probability").default_value("0.5"),
-        flag("json", "Print probabilities and segments as JSON"),
-    ])
+    with_optional_model(command)
+        .arg(audio().required(true))
+        .args([
+            parsed(
+                "threshold",
+                "P",
+                value_parser!(f32),
+                "Minimum speech probability",
+            )
+            .default_value("0.5"),
+            flag("json", "Print probabilities and segments as JSON"),
+        ])
 }
 
 pub async fn vad(given: &CliArgs) -> Result<()> {
@@ -142,11 +183,17 @@ pub async fn vad(given: &CliArgs) -> Result<()> {
         "" => SILERO_VAD_WEIGHTS.to_vec(),
         file => {
             let path = std::path::Path::new(file);
-            let path = if path.is_dir() { path.join("model.safetensors") } else { path.to_path_buf() };
+            let path = if path.is_dir() {
+                path.join("model.safetensors")
+            } else {
+                path.to_path_buf()
+            };
             std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?
         }
     };
-    let probabilities = Vad::new(&weights).map_err(format_error)?.probabilities(&samples);
+    let probabilities = Vad::new(&weights)
+        .map_err(format_error)?
+        .probabilities(&samples);
     let enter = given.require::<f32>("threshold")?;
     let thresholds = VadThresholds {
         start_probability: enter,
@@ -159,10 +206,15 @@ pub async fn vad(given: &CliArgs) -> Result<()> {
         .map(|s| (s.start as f64 / rate, s.end as f64 / rate))
         .collect();
     if given.is_set("json") {
-        let segments: Vec<Value> = found.iter().map(|(start, end)| json!({ "start": start, "end": end })).collect();
+        let segments: Vec<Value> = found
+            .iter()
+            .map(|(start, end)| json!({ "start": start, "end": end }))
+            .collect();
         out::print_line(json!({ "segments": segments, "probabilities": probabilities }));
     } else {
-        found.iter().for_each(|(start, end)| out::print_line(format_args!("{start:.2} {end:.2}")));
+        found
+            .iter()
+            .for_each(|(start, end)| out::print_line(format_args!("{start:.2} {end:.2}")));
     }
     Ok(())
 }

@@ -1,10 +1,12 @@
-//! BERT encoders: MiniLM, BGE, E5, GTE, arctic-embed (`bert`), RoBERTa and XLM-RoBERTa with bge-m3 and multilingual E5,
-//! DistilBERT, MPNet. Learned positions, norms after each residual sum. Reference: transformers `modeling_bert.py`,
-//! `modeling_roberta.py`, `modeling_distilbert.py`, `modeling_mpnet.py`.
+//! BERT encoders: MiniLM, BGE, E5, GTE, arctic-embed (`bert`), RoBERTa and XLM-RoBERTa with bge-m3
+//! and multilingual E5, DistilBERT, MPNet. Learned positions, norms after each residual sum.
+//! Reference: transformers `modeling_bert.py`, `modeling_roberta.py`, `modeling_distilbert.py`,
+//! `modeling_mpnet.py`.
 
 use super::config::Config;
 use super::encoder::{
-    EncoderBody, PositionScheme, bidirectional, dense, embedding_table, head_dim, label_count, layer_norm,
+    EncoderBody, PositionScheme, bidirectional, dense, embedding_table, head_dim, label_count,
+    layer_norm,
 };
 use super::family::{CONVERTED_FIELD, Family};
 use crate::format::gguf::{Gguf, GgufSpec};
@@ -52,22 +54,40 @@ pub(super) static FAMILIES: &[Family] = &[
         classification_head: Some(distilbert_score),
         ..Family::EMPTY
     },
-    Family { model_types: &["mpnet"], encoder: Some(mpnet), classification_head: Some(roberta_score), ..Family::EMPTY },
+    Family {
+        model_types: &["mpnet"],
+        encoder: Some(mpnet),
+        classification_head: Some(roberta_score),
+        ..Family::EMPTY
+    },
 ];
 
 /// Sets the fields that the conversion to GGUF drops.
 fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
-    let types = file.tensors.get("token_types.weight").and_then(|t| t.shape.first().copied());
+    let types = file
+        .tensors
+        .get("token_types.weight")
+        .and_then(|t| t.shape.first().copied());
     out.insert("hidden_act".into(), json!("gelu"));
-    // The conversion drops the table rows before the first position, so the table's size counts, not the context
-    // length.
-    if let Some(rows) = file.tensors.get("position_embd.weight").and_then(|t| t.shape.first()) {
+    // The conversion drops the table rows before the first position, so the table's size counts,
+    // not the context length.
+    if let Some(rows) = file
+        .tensors
+        .get("position_embd.weight")
+        .and_then(|t| t.shape.first())
+    {
         out.insert("max_position_embeddings".into(), json!(rows));
     }
     out.insert("type_vocab_size".into(), json!(types.unwrap_or(0)));
-    let labels = file.tensors.get("cls.output.weight").and_then(|t| t.shape.first().copied());
+    let labels = file
+        .tensors
+        .get("cls.output.weight")
+        .and_then(|t| t.shape.first().copied());
     if let Some(labels) = labels.filter(|_| file.has_tensor("cls.weight")) {
-        out.insert("architectures".into(), json!(["BertForSequenceClassification"]));
+        out.insert(
+            "architectures".into(),
+            json!(["BertForSequenceClassification"]),
+        );
         out.insert("num_labels".into(), json!(labels));
     }
 }
@@ -168,13 +188,31 @@ fn bert(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
 /// `RobertaModel`, `XLMRobertaModel`, `CamembertModel`.
 fn roberta(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
     let padding = Some(config.number_or("pad_token_id", 1.0)? as usize);
-    build(config, b, &BERT, &BertDims { padding, ..BertDims::from_config(config)? })
+    build(
+        config,
+        b,
+        &BERT,
+        &BertDims {
+            padding,
+            ..BertDims::from_config(config)?
+        },
+    )
 }
 
 /// `MPNetModel`.
 fn mpnet(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
     let padding = Some(config.number_or("pad_token_id", 1.0)? as usize);
-    build(config, b, &MPNET, &BertDims { padding, types: 0, relative: true, ..BertDims::from_config(config)? })
+    build(
+        config,
+        b,
+        &MPNET,
+        &BertDims {
+            padding,
+            types: 0,
+            relative: true,
+            ..BertDims::from_config(config)?
+        },
+    )
 }
 
 /// `DistilBertModel`.
@@ -193,32 +231,71 @@ fn distilbert(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
     build(config, b, &DISTILBERT, &sizes)
 }
 
-fn build(config: Config<'_>, b: &mut GraphBuilder, names: &BertTensorNames, sizes: &BertDims) -> Result<EncoderBody> {
-    let (hidden, vocab) = (sizes.hidden, config.count("vocab_size")?);
+fn build(
+    config: Config<'_>,
+    b: &mut GraphBuilder,
+    names: &BertTensorNames,
+    sizes: &BertDims,
+) -> Result<EncoderBody> {
+    let hidden = sizes.hidden;
+    let vocab = config.count("vocab_size")?;
+
     let places = config.count_or("max_position_embeddings", 512)?;
     let head_dim = head_dim(config, hidden, sizes.heads)?;
     let first = sizes.padding.map_or(0, |p| p + 1);
-    let most = places.checked_sub(first).filter(|n| *n > 0).ok_or_else(|| Error::Config {
-        file: "config.json".into(),
-        reason: format!("'max_position_embeddings' is {places}, but the first position is {first}"),
-    })?;
-    let words = embedding_table(b, "embeddings.word_embeddings", vocab, hidden, IdSource::Tokens);
-    let places = embedding_table(b, "embeddings.position_embeddings", places, hidden, IdSource::Positions);
+    let most = places
+        .checked_sub(first)
+        .filter(|n| *n > 0)
+        .ok_or_else(|| Error::Config {
+            file: "config.json".into(),
+            reason: format!(
+                "'max_position_embeddings' is {places}, but the first position is {first}"
+            ),
+        })?;
+    let words = embedding_table(
+        b,
+        "embeddings.word_embeddings",
+        vocab,
+        hidden,
+        IdSource::Tokens,
+    );
+    let places = embedding_table(
+        b,
+        "embeddings.position_embeddings",
+        places,
+        hidden,
+        IdSource::Positions,
+    );
     let mut x = b.add("embeddings.placed", words, places);
     if sizes.types > 0 {
-        let kinds = embedding_table(b, "embeddings.token_type_embeddings", sizes.types, hidden, IdSource::Types);
+        let kinds = embedding_table(
+            b,
+            "embeddings.token_type_embeddings",
+            sizes.types,
+            hidden,
+            IdSource::Types,
+        );
         x = b.add("embeddings.typed", x, kinds);
     }
     x = layer_norm(b, "embeddings.LayerNorm", x, sizes.eps, true);
     for index in 0..sizes.layers {
         let name = |part: &str| format!("{}.{index}.{part}", names.layer);
         let mut project = |part: &str| b.linear(&name(part), x, hidden, true);
-        let (q, k, v) = (project(names.q), project(names.k), project(names.v));
+        let q = project(names.q);
+        let k = project(names.k);
+        let v = project(names.v);
+
         let mut attention = bidirectional(sizes.heads, head_dim);
         if sizes.relative {
-            attention.relative = Some(b.vector("encoder.relative_attention_bias.weight", 32 * sizes.heads));
+            attention.relative =
+                Some(b.vector("encoder.relative_attention_bias.weight", 32 * sizes.heads));
         }
-        let mixed = b.node(&name("attention"), Op::Attention(attention), &[q, k, v], hidden);
+        let mixed = b.node(
+            &name("attention"),
+            Op::Attention(attention),
+            &[q, k, v],
+            hidden,
+        );
         let mixed = b.linear(&name(names.o), mixed, hidden, true);
         let sum = b.add(&name("attention_residual"), x, mixed);
         x = layer_norm(b, &name(names.attention_norm), sum, sizes.eps, true);
@@ -230,12 +307,23 @@ fn build(config: Config<'_>, b: &mut GraphBuilder, names: &BertTensorNames, size
     let padding = sizes.padding.map(|p| p as u32);
     Ok(EncoderBody {
         hidden: x,
-        positions: PositionScheme { first, padding, max_tokens: most, token_types: sizes.types },
+        positions: PositionScheme {
+            first,
+            padding,
+            max_tokens: most,
+            token_types: sizes.types,
+        },
     })
 }
 
 /// Adds a dense layer and a classifier over the first token.
-fn classify(config: Config<'_>, b: &mut GraphBuilder, hidden: ValueId, act: Activation, names: [&str; 2]) -> ValueId {
+fn classify(
+    config: Config<'_>,
+    b: &mut GraphBuilder,
+    hidden: ValueId,
+    act: Activation,
+    names: [&str; 2],
+) -> ValueId {
     let cols = b.cols(hidden);
     let first = b.node("first", Op::Pool(Pooling::First), &[hidden], cols);
     let inner = dense(b, names[0], first, cols, true, act);
@@ -248,15 +336,33 @@ fn bert_score(config: Config<'_>, b: &mut GraphBuilder, hidden: ValueId) -> Resu
     if config.get(CONVERTED_FIELD).is_some() {
         return roberta_score(config, b, hidden);
     }
-    Ok(classify(config, b, hidden, Activation::Tanh, ["pooler.dense", "classifier"]))
+    Ok(classify(
+        config,
+        b,
+        hidden,
+        Activation::Tanh,
+        ["pooler.dense", "classifier"],
+    ))
 }
 
 /// `RobertaForSequenceClassification` and other RoBERTa-style heads.
 fn roberta_score(config: Config<'_>, b: &mut GraphBuilder, hidden: ValueId) -> Result<ValueId> {
-    Ok(classify(config, b, hidden, Activation::Tanh, ["classifier.dense", "classifier.out_proj"]))
+    Ok(classify(
+        config,
+        b,
+        hidden,
+        Activation::Tanh,
+        ["classifier.dense", "classifier.out_proj"],
+    ))
 }
 
 /// `DistilBertForSequenceClassification`.
 fn distilbert_score(config: Config<'_>, b: &mut GraphBuilder, hidden: ValueId) -> Result<ValueId> {
-    Ok(classify(config, b, hidden, Activation::Relu, ["pre_classifier", "classifier"]))
+    Ok(classify(
+        config,
+        b,
+        hidden,
+        Activation::Relu,
+        ["pre_classifier", "classifier"],
+    ))
 }

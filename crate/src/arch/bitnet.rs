@@ -1,5 +1,5 @@
-//! BitNet b1.58: Llama with ternary weights, norms before the output projections, and activations quantized to 8 bits.
-//! Reference: transformers `modeling_bitnet.py`, `integrations/bitnet.py`.
+//! BitNet b1.58: Llama with ternary weights, norms before the output projections, and activations
+//! quantized to 8 bits. Reference: transformers `modeling_bitnet.py`, `integrations/bitnet.py`.
 
 use super::config::Config;
 use super::family::Family;
@@ -15,8 +15,14 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     defaults: r#"{"num_key_value_heads": 5, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "hidden_act": "relu2"}"#,
     decoder: Some(bitnet),
     gguf: &[
-        GgufSpec { set_fixed_fields: old_gguf_fields, ..GgufSpec::new("bitnet", "bitnet", "BitNetForCausalLM") },
-        GgufSpec { set_fixed_fields: gguf_fields, ..GgufSpec::new("bitnet-b1.58", "bitnet", "BitNetForCausalLM") },
+        GgufSpec {
+            set_fixed_fields: old_gguf_fields,
+            ..GgufSpec::new("bitnet", "bitnet", "BitNetForCausalLM")
+        },
+        GgufSpec {
+            set_fixed_fields: gguf_fields,
+            ..GgufSpec::new("bitnet-b1.58", "bitnet", "BitNetForCausalLM")
+        },
     ],
     ..Family::EMPTY
 }];

@@ -1,5 +1,6 @@
-//! Building blocks shared by families: norms, attention, MLPs, and the decoder that most families use. The specs hold
-//! the differences between families. The order of operations follows transformers' models.
+//! Building blocks shared by families: norms, attention, MLPs, and the decoder that most families
+//! use. The specs hold the differences between families. The order of operations follows
+//! transformers' models.
 
 mod attention;
 mod dense;
@@ -28,12 +29,22 @@ pub struct NormSpec {
 impl NormSpec {
     /// Returns an RMSNorm with a weight.
     pub fn rms(eps: f64) -> Self {
-        Self { layer: false, bias: false, offset: 0.0, eps: eps as f32 }
+        Self {
+            layer: false,
+            bias: false,
+            offset: 0.0,
+            eps: eps as f32,
+        }
     }
 
     /// Returns a LayerNorm with weight and bias.
     pub fn layer(eps: f64) -> Self {
-        Self { layer: true, bias: true, offset: 0.0, eps: eps as f32 }
+        Self {
+            layer: true,
+            bias: true,
+            offset: 0.0,
+            eps: eps as f32,
+        }
     }
 }
 
@@ -42,15 +53,44 @@ pub fn norm(b: &mut GraphBuilder, name: &str, spec: NormSpec, x: ValueId) -> Val
     let cols = b.cols(x);
     let gain = Some(b.vector(&format!("{name}.weight"), cols));
     let bias = spec.bias.then(|| b.vector(&format!("{name}.bias"), cols));
-    let NormSpec { layer, offset, eps, .. } = spec;
-    b.node(name, Op::Norm(Norm { gain, bias, layer, offset, eps }), &[x], cols)
+    let NormSpec {
+        layer, offset, eps, ..
+    } = spec;
+    b.node(
+        name,
+        Op::Norm(Norm {
+            gain,
+            bias,
+            layer,
+            offset,
+            eps,
+        }),
+        &[x],
+        cols,
+    )
 }
 
 /// Adds a norm of each group of `group` columns; `{name}.weight` is shared by the groups.
-pub fn norm_per_group(b: &mut GraphBuilder, name: &str, spec: NormSpec, group: usize, x: ValueId) -> ValueId {
+pub fn norm_per_group(
+    b: &mut GraphBuilder,
+    name: &str,
+    spec: NormSpec,
+    group: usize,
+    x: ValueId,
+) -> ValueId {
     let gain = Some(b.vector(&format!("{name}.weight"), group));
-    let NormSpec { layer, offset, eps, .. } = spec;
-    let (norm, cols) = (Norm { gain, bias: None, layer, offset, eps }, b.cols(x));
+    let NormSpec {
+        layer, offset, eps, ..
+    } = spec;
+    let norm = Norm {
+        gain,
+        bias: None,
+        layer,
+        offset,
+        eps,
+    };
+    let cols = b.cols(x);
+
     b.node(name, Op::NormPerGroup(norm, group), &[x], cols)
 }
 
@@ -69,19 +109,53 @@ pub fn linear_act(
     let bias = bias.then(|| b.vector(&format!("{name}.bias"), rows));
     // The scale of `Op::Linear` applies before bias and activation.
     let within = bias.is_none() && act == Activation::None;
-    let linear = Linear { act, scale: if within { scale } else { 1.0 }, ..Linear::new(weight, bias) };
+    let linear = Linear {
+        act,
+        scale: if within { scale } else { 1.0 },
+        ..Linear::new(weight, bias)
+    };
     let y = b.node(name, Op::Linear(linear), &[x], rows);
-    if within || scale == 1.0 { y } else { b.node(&format!("{name}.scaled"), Op::Scale(scale), &[y], rows) }
+    if within || scale == 1.0 {
+        y
+    } else {
+        b.node(&format!("{name}.scaled"), Op::Scale(scale), &[y], rows)
+    }
 }
 
 /// Looks up rows of the table `{name}.weight` `[rows, cols]`.
-pub fn embed(b: &mut GraphBuilder, name: &str, rows: usize, cols: usize, scale: f32, ids: IdSource) -> ValueId {
+pub fn embed(
+    b: &mut GraphBuilder,
+    name: &str,
+    rows: usize,
+    cols: usize,
+    scale: f32,
+    ids: IdSource,
+) -> ValueId {
     let table = b.weight(&format!("{name}.weight"), rows, cols, WeightKind::Table);
-    b.node(name, Op::Embed { table, scale, ids, soft: None }, &[], cols)
+    b.node(
+        name,
+        Op::Embed {
+            table,
+            scale,
+            ids,
+            soft: None,
+        },
+        &[],
+        cols,
+    )
 }
 
 /// Adds activation quantization to 8 bits if `round` is set.
 fn maybe_quantize(b: &mut GraphBuilder, path: &str, round: bool, x: ValueId) -> ValueId {
     let cols = b.cols(x);
-    if round { b.node(&format!("{path}.rounded"), Op::QuantizeActivations(None), &[x], cols) } else { x }
+    if round {
+        b.node(
+            &format!("{path}.rounded"),
+            Op::QuantizeActivations(None),
+            &[x],
+            cols,
+        )
+    } else {
+        x
+    }
 }

@@ -1,4 +1,5 @@
-//! Reads fields of a config.json that `standard` has normalized. Errors name the field. Does not depend on any family.
+//! Reads fields of a config.json that `standard` has normalized. Errors name the field. Does not
+//! depend on any family.
 
 use crate::ir::{Activation, RopeScaling, RopeSpec};
 use crate::{Error, Result};
@@ -10,7 +11,10 @@ pub struct Config<'a>(pub &'a Value);
 
 impl<'a> Config<'a> {
     fn invalid<T>(field: &str, what: &str) -> Result<T> {
-        Err(Error::Config { file: "config.json".into(), reason: format!("'{field}' {what}") })
+        Err(Error::Config {
+            file: "config.json".into(),
+            reason: format!("'{field}' {what}"),
+        })
     }
 
     /// Returns the field; `None` if it is absent or null.
@@ -22,31 +26,46 @@ impl<'a> Config<'a> {
     pub fn count(self, field: &str) -> Result<usize> {
         match self.get(field).and_then(Value::as_u64) {
             Some(0) => Self::invalid(field, "is 0. Set it to a positive integer."),
-            // Far above any real model, and small enough that the multiplication of two cannot overflow.
+            // Far above any real model, and small enough that the multiplication of two cannot
+            // overflow.
             Some(n) if n <= 1 << 31 => Ok(n as usize),
-            _ => Self::invalid(field, "is missing or is not an integer from 1 to 2147483648"),
+            _ => Self::invalid(
+                field,
+                "is missing or is not an integer from 1 to 2147483648",
+            ),
         }
     }
 
-    /// Returns a number of layers, at most 1024: the graph grows with it, so a damaged value must not pass.
+    /// Returns a number of layers, at most 1024: the graph grows with it, so a damaged value must
+    /// not pass.
     pub fn layers(self, field: &str) -> Result<usize> {
         let layers = self.count(field)?;
         if layers > 1024 {
-            return Self::invalid(field, &format!("is {layers}, above the limit of 1024 layers"));
+            return Self::invalid(
+                field,
+                &format!("is {layers}, above the limit of 1024 layers"),
+            );
         }
         Ok(layers)
     }
 
     /// Returns a positive integer, or `default`.
     pub fn count_or(self, field: &str, default: usize) -> Result<usize> {
-        if self.get(field).is_some() { self.count(field) } else { Ok(default) }
+        if self.get(field).is_some() {
+            self.count(field)
+        } else {
+            Ok(default)
+        }
     }
 
     /// Returns a finite number, or `default`.
     pub fn number_or(self, field: &str, default: f64) -> Result<f64> {
         match self.get(field) {
             None => Ok(default),
-            Some(v) => v.as_f64().filter(|n| n.is_finite()).map_or_else(|| Self::invalid(field, "is not a number"), Ok),
+            Some(v) => v
+                .as_f64()
+                .filter(|n| n.is_finite())
+                .map_or_else(|| Self::invalid(field, "is not a number"), Ok),
         }
     }
 
@@ -77,15 +96,24 @@ impl<'a> Config<'a> {
 
     /// Returns `architectures[0]`, or else `model_type`.
     pub fn architecture(self) -> String {
-        let first = self.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str);
-        first.or(self.string("model_type")).unwrap_or("(none)").to_string()
+        let first = self
+            .get("architectures")
+            .and_then(|a| a.get(0))
+            .and_then(Value::as_str);
+        first
+            .or(self.string("model_type"))
+            .unwrap_or("(none)")
+            .to_string()
     }
 
     /// Returns `head_dim`, or hidden_size / heads. The limit `widest` comes from the kernels.
     pub fn head_dim(self, hidden: usize, heads: usize, widest: usize) -> Result<usize> {
         let dim = self.count_or("head_dim", hidden / heads)?;
         if dim == 0 || dim % 4 != 0 || dim > widest {
-            return Self::invalid("head_dim", &format!("is {dim}. The kernels support multiples of 4 up to {widest}."));
+            return Self::invalid(
+                "head_dim",
+                &format!("is {dim}. The kernels support multiples of 4 up to {widest}."),
+            );
         }
         Ok(dim)
     }
@@ -105,15 +133,30 @@ impl<'a> Config<'a> {
 
     /// Returns the entry of `layer_types` for a layer.
     pub fn layer_type(self, layer: usize) -> Option<&'a str> {
-        self.get("layer_types").and_then(|t| t.get(layer)).and_then(Value::as_str)
+        self.get("layer_types")
+            .and_then(|t| t.get(layer))
+            .and_then(Value::as_str)
     }
 
     /// Refuses entries of `layer_types` that no family supports.
     pub fn check_layer_types(self) -> Result<()> {
-        const KINDS: [&str; 8] =
-            ["full_attention", "sliding_attention", "linear_attention", "conv", "mamba", "attention", "mlp", "moe"];
-        let Some(listed) = self.get("layer_types").and_then(Value::as_array) else { return Ok(()) };
-        if let Some(other) = listed.iter().find(|kind| !kind.as_str().is_some_and(|k| KINDS.contains(&k))) {
+        const KINDS: [&str; 8] = [
+            "full_attention",
+            "sliding_attention",
+            "linear_attention",
+            "conv",
+            "mamba",
+            "attention",
+            "mlp",
+            "moe",
+        ];
+        let Some(listed) = self.get("layer_types").and_then(Value::as_array) else {
+            return Ok(());
+        };
+        if let Some(other) = listed
+            .iter()
+            .find(|kind| !kind.as_str().is_some_and(|k| KINDS.contains(&k)))
+        {
             return Err(Error::UnsupportedOption {
                 architecture: self.architecture(),
                 option: format!("layer type {other}"),
@@ -123,11 +166,14 @@ impl<'a> Config<'a> {
         Ok(())
     }
 
-    /// Refuses fields whose value differs from the only supported one, given as pairs (field, value).
+    /// Refuses fields whose value differs from the only supported one, given as pairs (field,
+    /// value).
     pub fn require_values(self, known: &[(&str, &str)]) -> Result<()> {
         let told = |(field, _): &&(&str, &str)| self.get(field).is_some();
         for (field, value) in known.iter().filter(told) {
-            let found = self.get(field).map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_string));
+            let found = self
+                .get(field)
+                .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_string));
             if found.as_deref() != Some(value) {
                 return Err(Error::UnsupportedOption {
                     architecture: self.architecture(),
@@ -139,59 +185,107 @@ impl<'a> Config<'a> {
         Ok(())
     }
 
-    /// Returns the RoPE shared by all layers. Where layer types have separate parameters, returns that of full
-    /// attention.
+    /// Returns the RoPE shared by all layers. Where layer types have separate parameters, returns
+    /// that of full attention.
     pub fn rope(self, head_dim: usize, default_base: f64) -> Result<RopeSpec> {
         let all = self.get("rope_parameters").map(Config);
-        let kinds = all.and_then(|all| all.0.as_object()?.values().find(|own| own.is_object()).map(Config));
-        let full = all.and_then(|all| all.get("full_attention").filter(|own| own.is_object()).map(Config));
+        let kinds = all.and_then(|all| {
+            all.0
+                .as_object()?
+                .values()
+                .find(|own| own.is_object())
+                .map(Config)
+        });
+        let full = all.and_then(|all| {
+            all.get("full_attention")
+                .filter(|own| own.is_object())
+                .map(Config)
+        });
         let base = self.number_or("rope_theta", default_base)?;
         self.rope_from(full.or(kinds).or(all), head_dim, base)
     }
 
     /// Returns the RoPE of one layer type.
     pub fn rope_for_type(self, kind: &str, head_dim: usize, base: f64) -> Result<RopeSpec> {
-        let own = self.get("rope_parameters").and_then(|p| p.get(kind)).filter(|p| p.is_object()).map(Config);
+        let own = self
+            .get("rope_parameters")
+            .and_then(|p| p.get(kind))
+            .filter(|p| p.is_object())
+            .map(Config);
         match own {
             Some(own) => self.rope_from(Some(own), head_dim, base),
             None => self.rope_from(Some(Config(&Value::Null)), head_dim, base),
         }
     }
 
-    /// Returns the RoPE of a layer by its type; `shared` where types have no separate parameters, `None` where the file
-    /// has null.
-    pub fn rope_for_layer(self, layer: usize, shared: &RopeSpec, head_dim: usize) -> Result<Option<RopeSpec>> {
+    /// Returns the RoPE of a layer by its type; `shared` where types have no separate parameters,
+    /// `None` where the file has null.
+    pub fn rope_for_layer(
+        self,
+        layer: usize,
+        shared: &RopeSpec,
+        head_dim: usize,
+    ) -> Result<Option<RopeSpec>> {
         let kind = self.layer_type(layer).unwrap_or_default();
         match self.get("rope_parameters").and_then(|all| all.get(kind)) {
             Some(Value::Null) => Ok(None),
-            Some(own) if own.is_object() => self.rope_from(Some(Config(own)), head_dim, shared.base).map(Some),
+            Some(own) if own.is_object() => self
+                .rope_from(Some(Config(own)), head_dim, shared.base)
+                .map(Some),
             _ => Ok(Some(shared.clone())),
         }
     }
 
     /// Builds a RoPE from its parameters.
-    fn rope_from(self, parameters: Option<Config<'_>>, head_dim: usize, base: f64) -> Result<RopeSpec> {
-        let own = |field: &str, default: f64| parameters.map_or(Ok(default), |p| p.number_or(field, default));
+    fn rope_from(
+        self,
+        parameters: Option<Config<'_>>,
+        head_dim: usize,
+        base: f64,
+    ) -> Result<RopeSpec> {
+        let own = |field: &str, default: f64| {
+            parameters.map_or(Ok(default), |p| p.number_or(field, default))
+        };
         let base = own("rope_theta", base)?;
         // The normalized parameters already include it.
-        let outer = if parameters.is_some() { 1.0 } else { self.number_or("partial_rotary_factor", 1.0)? };
+        let outer = if parameters.is_some() {
+            1.0
+        } else {
+            self.number_or("partial_rotary_factor", 1.0)?
+        };
         let partial = own("partial_rotary_factor", outer)?;
         if !(0.0..=1.0).contains(&partial) {
-            return Self::invalid("partial_rotary_factor", &format!("is {partial}. It must be from 0 to 1."));
+            return Self::invalid(
+                "partial_rotary_factor",
+                &format!("is {partial}. It must be from 0 to 1."),
+            );
         }
         // Proportional scaling itself leaves columns unrotated.
         let whole = parameters.is_some_and(|p| p.rope_type() == Some("proportional"));
-        let dim = if whole { head_dim } else { (head_dim as f64 * partial) as usize };
+        let dim = if whole {
+            head_dim
+        } else {
+            (head_dim as f64 * partial) as usize
+        };
         if !dim.is_multiple_of(2) {
-            let reason =
-                format!("is {partial}, which rotates {dim} columns of a head of {head_dim}. The number must be even.");
+            let reason = format!(
+                "is {partial}, which rotates {dim} columns of a head of {head_dim}. The number must be even."
+            );
             return Self::invalid("partial_rotary_factor", &reason);
         }
         let scaling = parameters.map_or(Ok(RopeScaling::Default), |s| self.scaling(s, dim))?;
         if base <= 1.0 {
-            return Self::invalid("rope_theta", &format!("is {base}. It must be greater than 1."));
+            return Self::invalid(
+                "rope_theta",
+                &format!("is {base}. It must be greater than 1."),
+            );
         }
-        Ok(RopeSpec { dim, base, scaling, interleaved: false })
+        Ok(RopeSpec {
+            dim,
+            base,
+            scaling,
+            interleaved: false,
+        })
     }
 
     fn rope_type(self) -> Option<&'a str> {
@@ -207,13 +301,20 @@ impl<'a> Config<'a> {
             "default" | "mrope" => RopeScaling::Default,
             "proportional" => {
                 if s.number_or("factor", 1.0)? != 1.0 {
-                    return Err(self.unsupported_rope(&format!("rope scaling 'proportional' with factor {factor}")));
+                    return Err(self.unsupported_rope(&format!(
+                        "rope scaling 'proportional' with factor {factor}"
+                    )));
                 }
                 let share = s.number_or("partial_rotary_factor", 1.0)?;
-                RopeScaling::Proportional { pairs: (share.clamp(0.0, 1.0) * dim as f64 / 2.0) as usize }
+                RopeScaling::Proportional {
+                    pairs: (share.clamp(0.0, 1.0) * dim as f64 / 2.0) as usize,
+                }
             }
             "linear" => RopeScaling::Linear { factor },
-            "dynamic" => RopeScaling::Dynamic { factor, max_position },
+            "dynamic" => RopeScaling::Dynamic {
+                factor,
+                max_position,
+            },
             "llama3" => RopeScaling::Llama3 {
                 factor,
                 low_freq_factor: s.number_or("low_freq_factor", 1.0)?,
@@ -229,7 +330,11 @@ impl<'a> Config<'a> {
                 attention_factor: yarn_attention_factor(s, factor)?,
             },
             "longrope" => {
-                let by_length = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original as f64).ln()).sqrt() };
+                let by_length = if factor <= 1.0 {
+                    1.0
+                } else {
+                    (1.0 + factor.ln() / (original as f64).ln()).sqrt()
+                };
                 RopeScaling::LongRope {
                     short: s.factors("short_factor", dim / 2)?,
                     long: s.factors("long_factor", dim / 2)?,
@@ -252,16 +357,29 @@ impl<'a> Config<'a> {
     fn factors(self, field: &str, count: usize) -> Result<Vec<f64>> {
         let list = self.get(field).and_then(Value::as_array);
         let values: Option<Vec<f64>> = list.and_then(|l| l.iter().map(Value::as_f64).collect());
-        values
-            .filter(|v| v.len() == count)
-            .map_or_else(|| Self::invalid(field, &format!("is not a list of {count} numbers")), Ok)
+        values.filter(|v| v.len() == count).map_or_else(
+            || Self::invalid(field, &format!("is not a list of {count} numbers")),
+            Ok,
+        )
     }
 }
 
 fn yarn_attention_factor(s: Config<'_>, factor: f64) -> Result<f64> {
-    let scale = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
-    let (mscale, all) = (s.number_or("mscale", 0.0)?, s.number_or("mscale_all_dim", 0.0)?);
-    let default = if mscale != 0.0 && all != 0.0 { scale(mscale) / scale(all) } else { scale(1.0) };
+    let scale = |by: f64| {
+        if factor <= 1.0 {
+            1.0
+        } else {
+            0.1 * by * factor.ln() + 1.0
+        }
+    };
+    let mscale = s.number_or("mscale", 0.0)?;
+    let all = s.number_or("mscale_all_dim", 0.0)?;
+
+    let default = if mscale != 0.0 && all != 0.0 {
+        scale(mscale) / scale(all)
+    } else {
+        scale(1.0)
+    };
     s.number_or("attention_factor", default)
 }
 
@@ -279,7 +397,8 @@ mod tests {
         arch::graph(&config).map(|_| ()).map_err(|e| e.to_string())
     }
 
-    /// Head dimensions with kernels in variants.toml are accepted; others are refused with the field's name.
+    /// Head dimensions with kernels in variants.toml are accepted; others are refused with the
+    /// field's name.
     #[test]
     fn head_dim_is_limited_by_the_kernels() {
         for fits in [4, 80, 256, 512] {
@@ -287,7 +406,10 @@ mod tests {
         }
         for refused in [6, 516, 1024] {
             let message = decoder("head_dim", refused.into()).unwrap_err();
-            assert!(message.contains(&format!("'head_dim' is {refused}")), "{message}");
+            assert!(
+                message.contains(&format!("'head_dim' is {refused}")),
+                "{message}"
+            );
             assert!(message.contains("up to 512"), "{message}");
         }
     }

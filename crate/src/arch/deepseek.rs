@@ -1,6 +1,6 @@
-//! DeepSeek-V2, V3 and R1, GLM-4.7-Flash: latent attention (MLA), group-limited experts, shared experts. The KV cache
-//! holds expanded heads, not latents. Reference: transformers `modeling_deepseek_v2.py`, `modeling_deepseek_v3.py`,
-//! `modeling_glm4_moe_lite.py`.
+//! DeepSeek-V2, V3 and R1, GLM-4.7-Flash: latent attention (MLA), group-limited experts, shared
+//! experts. The KV cache holds expanded heads, not latents. Reference: transformers
+//! `modeling_deepseek_v2.py`, `modeling_deepseek_v3.py`, `modeling_glm4_moe_lite.py`.
 
 use super::blocks::DenseDecoder;
 use super::blocks::experts::{ExpertsSpec, SharedExpert};
@@ -62,8 +62,11 @@ fn v2(config: Config<'_>) -> Result<Graph> {
 /// `DeepseekV3ForCausalLM`, `Glm4MoeLiteForCausalLM`.
 fn v3(config: Config<'_>) -> Result<Graph> {
     let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
-    (experts.score, experts.selection_bias, experts.eps) =
-        (RouterScore::Sigmoid, Some("gate.e_score_correction_bias"), 1e-20);
+    (experts.score, experts.selection_bias, experts.eps) = (
+        RouterScore::Sigmoid,
+        Some("gate.e_score_correction_bias"),
+        1e-20,
+    );
     experts.renormalize = config.flag_or("norm_topk_prob", true);
     experts.set_groups(config, true)?;
     graph(config, experts, config.flag_or("rope_interleave", true))
@@ -78,7 +81,11 @@ fn unsupported(config: Config<'_>, option: &str) -> Error {
 }
 
 fn graph(config: Config<'_>, mut experts: ExpertsSpec, interleaved: bool) -> Result<Graph> {
-    let score = if experts.score == RouterScore::Sigmoid { "sigmoid" } else { "softmax" };
+    let score = if experts.score == RouterScore::Sigmoid {
+        "sigmoid"
+    } else {
+        "softmax"
+    };
     config.require_values(&[("scoring_func", score)])?;
     let latent = LatentSpec::from_config(config, interleaved)?;
     // Head sizes come from the latent attention fields.
@@ -89,15 +96,28 @@ fn graph(config: Config<'_>, mut experts: ExpertsSpec, interleaved: bool) -> Res
     plain["rope_scaling"] = Value::Null;
     let mut dense = DenseDecoder::from_config(Config(&plain), false)?;
     experts.scale = config.number_or("routed_scaling_factor", 1.0)? as f32;
-    let shared = config.get("n_shared_experts").and_then(|n| n.as_u64()).unwrap_or(0) as usize;
+    let shared = config
+        .get("n_shared_experts")
+        .and_then(|n| n.as_u64())
+        .unwrap_or(0) as usize;
     let size = shared * experts.inner;
     experts.shared = (shared > 0).then_some(SharedExpert::new("shared_experts", size));
-    let first = config.get("first_k_dense_replace").and_then(|n| n.as_u64()).unwrap_or(0) as usize;
+    let first = config
+        .get("first_k_dense_replace")
+        .and_then(|n| n.as_u64())
+        .unwrap_or(0) as usize;
     let every = config.count_or("moe_layer_freq", 1)?;
-    let listed = |index| config.get("mlp_layer_types").and_then(|list| list.get(index)).and_then(Value::as_str);
+    let listed = |index| {
+        config
+            .get("mlp_layer_types")
+            .and_then(|list| list.get(index))
+            .and_then(Value::as_str)
+    };
     for (index, layer) in dense.layers.iter_mut().enumerate() {
         layer.latent = Some(latent.clone());
-        let sparse = listed(index).map_or(index >= first && index % every == 0, |kind| kind == "sparse");
+        let sparse = listed(index).map_or(index >= first && index % every == 0, |kind| {
+            kind == "sparse"
+        });
         layer.experts = sparse.then(|| experts.clone());
     }
     dense.graph()

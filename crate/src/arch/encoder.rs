@@ -1,9 +1,11 @@
-//! Shared code of encoder families: layers, heads for embeddings and scores, and the conversion of a decoder to an
-//! encoder of packed sequences. The order of operations follows transformers' models.
+//! Shared code of encoder families: layers, heads for embeddings and scores, and the conversion of
+//! a decoder to an encoder of packed sequences. The order of operations follows transformers'
+//! models.
 
 use super::config::Config;
 use crate::ir::{
-    Activation, Attention, Dim, Graph, GraphBuilder, Linear, Mask, Norm, Op, Pooling, ValueId, WeightKind,
+    Activation, Attention, Dim, Graph, GraphBuilder, Linear, Mask, Norm, Op, Pooling, ValueId,
+    WeightKind,
 };
 use crate::{Error, Result};
 
@@ -91,7 +93,11 @@ pub(super) fn with_head(
     score: Option<HeadBuilder>,
 ) -> Result<EncoderGraph> {
     let refuse = |option: &str, hint: &str| {
-        Err(Error::UnsupportedOption { architecture: config.architecture(), option: option.into(), hint: hint.into() })
+        Err(Error::UnsupportedOption {
+            architecture: config.architecture(),
+            option: option.into(),
+            hint: hint.into(),
+        })
     };
     let out = match head {
         EncoderHead::Hidden => body.hidden,
@@ -104,19 +110,39 @@ pub(super) fn with_head(
             Some(score) if config.architecture().ends_with("ForSequenceClassification") => {
                 score(config, &mut b, body.hidden)?
             }
-            _ => return refuse("reranking", "The model has no classification head. Use it for embeddings."),
+            _ => {
+                return refuse(
+                    "reranking",
+                    "The model has no classification head. Use it for embeddings.",
+                );
+            }
         },
         EncoderHead::LogitDifference { .. } => {
-            return refuse("reranking by tokens", "The model is not a decoder. Use it for embeddings.");
+            return refuse(
+                "reranking by tokens",
+                "The model is not a decoder. Use it for embeddings.",
+            );
         }
     };
-    Ok(EncoderGraph { graph: b.finish(out, None)?, positions: body.positions })
+    Ok(EncoderGraph {
+        graph: b.finish(out, None)?,
+        positions: body.positions,
+    })
 }
 
-/// Converts a decoder's graph to an encoder of packed sequences: no KV cache, and each sequence attends only to its own
-/// tokens.
-pub(super) fn from_decoder(config: Config<'_>, graph: Graph, head: &EncoderHead) -> Result<EncoderGraph> {
-    let positions = PositionScheme { first: 0, padding: None, max_tokens: usize::MAX, token_types: 0 };
+/// Converts a decoder's graph to an encoder of packed sequences: no KV cache, and each sequence
+/// attends only to its own tokens.
+pub(super) fn from_decoder(
+    config: Config<'_>,
+    graph: Graph,
+    head: &EncoderHead,
+) -> Result<EncoderGraph> {
+    let positions = PositionScheme {
+        first: 0,
+        padding: None,
+        max_tokens: usize::MAX,
+        token_types: 0,
+    };
     let mut b = GraphBuilder::resume(without_caches(graph));
     let hidden = b.graph().hidden;
     let cols = b.cols(hidden);
@@ -125,8 +151,8 @@ pub(super) fn from_decoder(config: Config<'_>, graph: Graph, head: &EncoderHead)
         EncoderHead::Vector { pooling, .. } => Some(*pooling),
         EncoderHead::Score | EncoderHead::LogitDifference { .. } => Some(Pooling::Last),
     };
-    // The steps between the last layer and the hidden states work on each row separately, so pooling by selection can
-    // run before them.
+    // The steps between the last layer and the hidden states work on each row separately, so
+    // pooling by selection can run before them.
     let pooled = match picked {
         None => hidden,
         Some(pooling) if pooling.selects_token() => {
@@ -152,10 +178,16 @@ pub(super) fn from_decoder(config: Config<'_>, graph: Graph, head: &EncoderHead)
                 }),
                 false => Some(b.weight("lm_head.weight", vocab, cols, WeightKind::Table)),
             };
-            let weight = table.ok_or_else(|| Error::Internal("a decoder without a token embedding table".into()))?;
+            let weight = table.ok_or_else(|| {
+                Error::Internal("a decoder without a token embedding table".into())
+            })?;
             let mut logit = |token: u32, scale: f32, plus: Option<ValueId>| {
-                let linear =
-                    Linear { row0: token as usize, scale, residual: plus.is_some(), ..Linear::new(weight, None) };
+                let linear = Linear {
+                    row0: token as usize,
+                    scale,
+                    residual: plus.is_some(),
+                    ..Linear::new(weight, None)
+                };
                 let inputs: Vec<ValueId> = [Some(pooled), plus].into_iter().flatten().collect();
                 b.node(&format!("logit of {token}"), Op::Linear(linear), &inputs, 1)
             };
@@ -163,10 +195,14 @@ pub(super) fn from_decoder(config: Config<'_>, graph: Graph, head: &EncoderHead)
             logit(*yes, 1.0, other)
         }
     };
-    Ok(EncoderGraph { graph: b.finish(out, None)?, positions })
+    Ok(EncoderGraph {
+        graph: b.finish(out, None)?,
+        positions,
+    })
 }
 
-/// Replaces attention over KV caches with attention within packed sequences, and drops the output head.
+/// Replaces attention over KV caches with attention within packed sequences, and drops the output
+/// head.
 fn without_caches(mut graph: Graph) -> Graph {
     for node in &mut graph.nodes {
         if let Op::Attention(attention) = &mut node.op
@@ -185,34 +221,86 @@ fn without_caches(mut graph: Graph) -> Graph {
 fn dense_layers(b: &mut GraphBuilder, mut x: ValueId, layers: &[DenseLayer]) -> Result<ValueId> {
     for layer in layers {
         if layer.inputs != b.cols(x) {
-            let reason = format!("'in_features' is {}, but the previous layer has {} columns", layer.inputs, b.cols(x));
-            return Err(Error::Config { file: format!("{}/config.json", layer.path), reason });
+            let reason = format!(
+                "'in_features' is {}, but the previous layer has {} columns",
+                layer.inputs,
+                b.cols(x)
+            );
+            return Err(Error::Config {
+                file: format!("{}/config.json", layer.path),
+                reason,
+            });
         }
-        x = dense(b, &format!("{}/linear", layer.path), x, layer.outputs, layer.bias, layer.act);
+        x = dense(
+            b,
+            &format!("{}/linear", layer.path),
+            x,
+            layer.outputs,
+            layer.bias,
+            layer.act,
+        );
     }
     Ok(x)
 }
 
 /// Returns the number of labels of a classification head; transformers' default is two.
 pub(super) fn label_count(config: Config<'_>) -> usize {
-    let listed = config.get("id2label").and_then(|l| l.as_object()).map(|l| l.len());
-    listed.or(config.count_or("num_labels", 2).ok()).unwrap_or(2).max(1)
+    let listed = config
+        .get("id2label")
+        .and_then(|l| l.as_object())
+        .map(|l| l.len());
+    listed
+        .or(config.count_or("num_labels", 2).ok())
+        .unwrap_or(2)
+        .max(1)
 }
 
 /// Adds `y = act(x Wᵀ (+ bias))` with the tensors `{name}.weight` and `{name}.bias`.
-pub(super) fn dense(b: &mut GraphBuilder, name: &str, x: ValueId, rows: usize, bias: bool, act: Activation) -> ValueId {
+pub(super) fn dense(
+    b: &mut GraphBuilder,
+    name: &str,
+    x: ValueId,
+    rows: usize,
+    bias: bool,
+    act: Activation,
+) -> ValueId {
     let cols = b.cols(x);
     let weight = b.matrix(&format!("{name}.weight"), rows, cols);
     let bias = bias.then(|| b.vector(&format!("{name}.bias"), rows));
-    b.node(name, Op::Linear(Linear { act, ..Linear::new(weight, bias) }), &[x], rows)
+    b.node(
+        name,
+        Op::Linear(Linear {
+            act,
+            ..Linear::new(weight, bias)
+        }),
+        &[x],
+        rows,
+    )
 }
 
 /// Adds a LayerNorm with the tensors `{name}.weight` and `{name}.bias`.
-pub(super) fn layer_norm(b: &mut GraphBuilder, name: &str, x: ValueId, eps: f32, bias: bool) -> ValueId {
+pub(super) fn layer_norm(
+    b: &mut GraphBuilder,
+    name: &str,
+    x: ValueId,
+    eps: f32,
+    bias: bool,
+) -> ValueId {
     let cols = b.cols(x);
     let gain = Some(b.vector(&format!("{name}.weight"), cols));
     let bias = bias.then(|| b.vector(&format!("{name}.bias"), cols));
-    b.node(name, Op::Norm(Norm { gain, bias, layer: true, offset: 0.0, eps }), &[x], cols)
+    b.node(
+        name,
+        Op::Norm(Norm {
+            gain,
+            bias,
+            layer: true,
+            offset: 0.0,
+            eps,
+        }),
+        &[x],
+        cols,
+    )
 }
 
 /// Looks up rows of the table `{name}.weight` `[rows, cols]`.
@@ -224,7 +312,17 @@ pub(super) fn embedding_table(
     ids: crate::ir::IdSource,
 ) -> ValueId {
     let table = b.weight(&format!("{name}.weight"), rows, cols, WeightKind::Table);
-    b.node(name, Op::Embed { table, scale: 1.0, ids, soft: None }, &[], cols)
+    b.node(
+        name,
+        Op::Embed {
+            table,
+            scale: 1.0,
+            ids,
+            soft: None,
+        },
+        &[],
+        cols,
+    )
 }
 
 /// Returns bidirectional attention within a sequence, with one key-value head per query head.
@@ -234,7 +332,10 @@ pub(super) fn bidirectional(heads: usize, head_dim: usize) -> Attention {
         kv_heads: heads,
         head_dim,
         scale: (head_dim as f32).powf(-0.5),
-        mask: Mask::Packed { before: usize::MAX, after: usize::MAX },
+        mask: Mask::Packed {
+            before: usize::MAX,
+            after: usize::MAX,
+        },
         softcap: 0.0,
         relative: None,
         sinks: None,
@@ -245,26 +346,45 @@ pub(super) fn bidirectional(heads: usize, head_dim: usize) -> Attention {
 }
 
 /// Adds attention over a fused projection with the columns of q, k and v in this order.
-pub(super) fn fused_attention(b: &mut GraphBuilder, path: &str, qkv: ValueId, attention: Attention) -> ValueId {
+pub(super) fn fused_attention(
+    b: &mut GraphBuilder,
+    path: &str,
+    qkv: ValueId,
+    attention: Attention,
+) -> ValueId {
     let cols = attention.heads * attention.head_dim;
     let mut view = |part: &str, first| b.view(&format!("{path}.{part}"), qkv, first, cols);
-    let (q, k, v) = (view("q", 0), view("k", cols), view("v", 2 * cols));
-    b.node(&format!("{path}.attention"), Op::Attention(attention), &[q, k, v], cols)
+    let q = view("q", 0);
+    let k = view("k", cols);
+    let v = view("v", 2 * cols);
+
+    b.node(
+        &format!("{path}.attention"),
+        Op::Attention(attention),
+        &[q, k, v],
+        cols,
+    )
 }
 
 /// Returns the head dimension. Without `head_dim`, the heads must divide the hidden size.
 pub(super) fn head_dim(config: Config<'_>, hidden: usize, heads: usize) -> Result<usize> {
     if config.get("head_dim").is_none() && !hidden.is_multiple_of(heads) {
-        let reason =
-            format!("'num_attention_heads' is {heads}, which does not divide 'hidden_size' {hidden}. Set 'head_dim'.");
-        return Err(Error::Config { file: "config.json".into(), reason });
+        let reason = format!(
+            "'num_attention_heads' is {heads}, which does not divide 'hidden_size' {hidden}. Set 'head_dim'."
+        );
+        return Err(Error::Config {
+            file: "config.json".into(),
+            reason,
+        });
     }
     config.head_dim(hidden, heads, MAX_ENCODER_HEAD_DIM)
 }
 
 /// Replaces the last token's row with the pooled row of each sequence, or with all rows.
 fn replace_last_row(graph: &mut Graph, pooling: Option<Pooling>) {
-    let Some(at) = graph.nodes.iter().position(|n| n.op == Op::LastRow) else { return };
+    let Some(at) = graph.nodes.iter().position(|n| n.op == Op::LastRow) else {
+        return;
+    };
     let rows = match pooling {
         Some(pooling) => {
             graph.nodes[at].op = Op::Pool(pooling);
@@ -276,5 +396,9 @@ fn replace_last_row(graph: &mut Graph, pooling: Option<Pooling>) {
             Dim::TOKENS
         }
     };
-    graph.values.iter_mut().filter(|v| v.rows == Dim::Last).for_each(|v| v.rows = rows);
+    graph
+        .values
+        .iter_mut()
+        .filter(|v| v.rows == Dim::Last)
+        .for_each(|v| v.rows = rows);
 }

@@ -1,5 +1,5 @@
-//! Ernie 4.5, dense or with experts, and Helium: Llama with interleaved RoPE. Reference: transformers
-//! `modeling_ernie4_5.py`, `modeling_ernie4_5_moe.py`, `modeling_helium.py`.
+//! Ernie 4.5, dense or with experts, and Helium: Llama with interleaved RoPE. Reference:
+//! transformers `modeling_ernie4_5.py`, `modeling_ernie4_5_moe.py`, `modeling_helium.py`.
 
 use super::blocks::experts::{ExpertsSpec, SharedExpert};
 use super::config::Config;
@@ -33,7 +33,10 @@ pub(super) static FAMILIES: &[Family] = &[
         gguf: &[GgufSpec {
             has_experts: true,
             names: &[
-                ("exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias"),
+                (
+                    "exp_probs_b.bias",
+                    "mlp.moe_statics.e_score_correction_bias",
+                ),
                 ("ffn_gate_shexp", "mlp.shared_experts.gate_proj"),
                 ("ffn_up_shexp", "mlp.shared_experts.up_proj"),
                 ("ffn_down_shexp", "mlp.shared_experts.down_proj"),
@@ -60,7 +63,10 @@ pub(super) static FAMILIES: &[Family] = &[
 /// Sets the fields that the conversion to GGUF drops.
 fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     gguf::set_common_fields(file, out);
-    out.insert("use_bias".into(), json!(file.has_tensor("blk.0.attn_q.bias")));
+    out.insert(
+        "use_bias".into(),
+        json!(file.has_tensor("blk.0.attn_q.bias")),
+    );
 }
 
 /// `Ernie4_5ForCausalLM`.
@@ -79,13 +85,16 @@ fn moe(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, true)?;
     dense.interleave_rope();
     let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
-    (experts.selection_bias, experts.renormalize) = (Some("moe_statics.e_score_correction_bias"), true);
+    (experts.selection_bias, experts.renormalize) =
+        (Some("moe_statics.e_score_correction_bias"), true);
     // `moe_norm_min` bounds the sum from below; it is added instead, far below any real sum.
     experts.eps = config.number_or("moe_norm_min", 1e-12)? as f32;
     let whole = |field: &str, default: f64| config.number_or(field, default).map(|n| n as i64);
     let size = whole("moe_num_shared_experts", 0.0)?.max(0) as usize * experts.inner;
     experts.shared = (size > 0).then_some(SharedExpert::new("shared_experts", size));
-    let (first, last) = (whole("moe_layer_start_index", 0.0)?, whole("moe_layer_end_index", -1.0)?);
+    let first = whole("moe_layer_start_index", 0.0)?;
+    let last = whole("moe_layer_end_index", -1.0)?;
+
     let every = config.count_or("moe_layer_interval", 1)?;
     for (index, layer) in dense.layers.iter_mut().enumerate() {
         let within = index as i64 >= first && (last == -1 || index as i64 <= last);

@@ -1,5 +1,5 @@
-//! Falcon-H1: a Mamba-2 mixer parallel to attention in every layer. The multipliers of nearly all projections are
-//! folded into existing scales. Reference: transformers `modeling_falcon_h1.py`.
+//! Falcon-H1: a Mamba-2 mixer parallel to attention in every layer. The multipliers of nearly all
+//! projections are folded into existing scales. Reference: transformers `modeling_falcon_h1.py`.
 
 use super::blocks::MlpSpec;
 use super::config::Config;
@@ -37,8 +37,14 @@ pub(super) static FAMILIES: &[Family] = &[Family {
         // The conversion folds the multipliers into the weights.
         set_fixed_fields: |file, out| {
             ssm_gguf_fields(file, out);
-            out.insert("mamba_d_ssm".into(), json!(file.float_field("ssm.inner_size").map(|n| n as u64)));
-            out.insert("mamba_rms_norm".into(), json!(file.has_tensor("blk.0.ssm_norm.weight")));
+            out.insert(
+                "mamba_d_ssm".into(),
+                json!(file.float_field("ssm.inner_size").map(|n| n as u64)),
+            );
+            out.insert(
+                "mamba_rms_norm".into(),
+                json!(file.has_tensor("blk.0.ssm_norm.weight")),
+            );
             out.insert("mamba_norm_before_gate".into(), json!(false));
         },
         ..GgufSpec::new("falcon-h1", "falcon_h1", "FalconH1ForCausalLM")
@@ -48,14 +54,20 @@ pub(super) static FAMILIES: &[Family] = &[Family {
 
 /// Reads a list of `N` multipliers; all ones if absent.
 fn multipliers<const N: usize>(config: Config<'_>, field: &str) -> Result<[f32; N]> {
-    let Some(list) = config.get(field) else { return Ok([1.0; N]) };
-    let values: Option<Vec<f32>> =
-        list.as_array().and_then(|l| l.iter().map(|v| v.as_f64().map(|v| v as f32)).collect());
+    let Some(list) = config.get(field) else {
+        return Ok([1.0; N]);
+    };
+    let values: Option<Vec<f32>> = list
+        .as_array()
+        .and_then(|l| l.iter().map(|v| v.as_f64().map(|v| v as f32)).collect());
     // The other multipliers are divided by the first, which must not be zero.
-    values.and_then(|v| v.try_into().ok()).filter(|v: &[f32; N]| v[0] != 0.0).ok_or_else(|| Error::Config {
-        file: "config.json".into(),
-        reason: format!("'{field}' is not a list of {N} numbers with a nonzero first one"),
-    })
+    values
+        .and_then(|v| v.try_into().ok())
+        .filter(|v: &[f32; N]| v[0] != 0.0)
+        .ok_or_else(|| Error::Config {
+            file: "config.json".into(),
+            reason: format!("'{field}' is not a list of {N} numbers with a nonzero first one"),
+        })
 }
 
 /// `FalconH1ForCausalLM`.
@@ -63,17 +75,34 @@ fn falcon_h1(config: Config<'_>) -> Result<Graph> {
     config.require_values(&[("attention_bias", "false"), ("mlp_bias", "false")])?;
     let mut dense = llama::dense(config, false)?;
     let number = |field: &str| Ok::<_, Error>(config.number_or(field, 1.0)? as f32);
-    let (given, kept) = (number("attention_in_multiplier")?, number("attention_out_multiplier")?);
+    let given = number("attention_in_multiplier")?;
+    let kept = number("attention_out_multiplier")?;
+
     let key = number("key_multiplier")?;
     dense.map_attention(|a| (a.scale, a.out_scale) = (a.scale * given * given * key, given * kept));
     let [gate, down] = multipliers(config, "mlp_multipliers")?;
     let ssm = ssm(config, dense.hidden, dense.norm.eps)?;
     let layers = dense.layers.iter().map(|layer| {
-        let mixers = vec![("mamba", Mixer::Ssm(ssm.clone())), ("self_attn", Mixer::Attention(layer.attention.clone()))];
-        let mlp = MlpSpec { gate_scale: gate, out_scale: down, ..layer.mlp.clone() };
+        let mixers = vec![
+            ("mamba", Mixer::Ssm(ssm.clone())),
+            ("self_attn", Mixer::Attention(layer.attention.clone())),
+        ];
+        let mlp = MlpSpec {
+            gate_scale: gate,
+            out_scale: down,
+            ..layer.mlp.clone()
+        };
         vec![
-            Sublayer { norm: "input_layernorm", path: "", mixer: Mixer::Parallel(mixers) },
-            Sublayer { norm: "pre_ff_layernorm", path: "feed_forward", mixer: Mixer::Mlp(mlp) },
+            Sublayer {
+                norm: "input_layernorm",
+                path: "",
+                mixer: Mixer::Parallel(mixers),
+            },
+            Sublayer {
+                norm: "pre_ff_layernorm",
+                path: "feed_forward",
+                mixer: Mixer::Mlp(mlp),
+            },
         ]
     });
     HybridDecoder {
@@ -98,14 +127,20 @@ fn ssm(config: Config<'_>, hidden: usize, eps: f32) -> Result<SsmSpec> {
     let given = number("ssm_in_multiplier")?;
     let heads = config.count_or("mamba_n_heads", 128)?;
     let inner = config.count_or("mamba_d_ssm", config.count_or("mamba_expand", 2)? * hidden)?;
-    let gate = match (config.flag_or("mamba_rms_norm", false), config.flag_or("mamba_norm_before_gate", true)) {
+    let gate = match (
+        config.flag_or("mamba_rms_norm", false),
+        config.flag_or("mamba_norm_before_gate", true),
+    ) {
         (false, _) => SsmGate::WithoutNorm,
         (true, false) => SsmGate::BeforeNorm,
         (true, true) => SsmGate::AfterNorm,
     };
     let spec = SsmSpec {
         heads,
-        head_dim: config.get("mamba_d_head").and_then(Value::as_u64).map_or(inner / heads, |d| d as usize),
+        head_dim: config
+            .get("mamba_d_head")
+            .and_then(Value::as_u64)
+            .map_or(inner / heads, |d| d as usize),
         groups: config.count_or("mamba_n_groups", 1)?,
         state: config.count_or("mamba_d_state", 256)?,
         kernel_size: config.count_or("mamba_d_conv", 4)?,
@@ -122,7 +157,17 @@ fn ssm(config: Config<'_>, hidden: usize, eps: f32) -> Result<SsmSpec> {
     if given != 1.0 && spec.bias {
         let hint = "Set mamba_proj_bias to false, as in the published models.";
         let option = "ssm_in_multiplier with mamba_proj_bias".into();
-        return Err(Error::UnsupportedOption { architecture: config.architecture(), option, hint: hint.into() });
+        return Err(Error::UnsupportedOption {
+            architecture: config.architecture(),
+            option,
+            hint: hint.into(),
+        });
     }
-    check_ssm(config, SsmSpec { scales: spec.scales.map(|s| s * given), ..spec })
+    check_ssm(
+        config,
+        SsmSpec {
+            scales: spec.scales.map(|s| s * given),
+            ..spec
+        },
+    )
 }

@@ -1,5 +1,6 @@
-//! Model families: their class names, their names in every container, and the renaming and row order that stored
-//! weights need to fit the graph. The structure of each family is data in its own file.
+//! Model families: their class names, their names in every container, and the renaming and row
+//! order that stored weights need to fit the graph. The structure of each family is data in its own
+//! file.
 
 use super::config::Config;
 use super::encoder::{EncoderBody, HeadBuilder};
@@ -16,7 +17,8 @@ use std::borrow::Cow;
 /// Computes the order of a weight's rows from the configuration.
 pub type RowOrderFn = fn(Config<'_>) -> Result<RowOrder>;
 
-/// Text embeddings in the same space as image embeddings: the last hidden state, scaled to length 1.
+/// Text embeddings in the same space as image embeddings: the last hidden state, scaled to length
+/// 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JointEmbedding {
     /// Whether text is lowercased and padded to the maximum length.
@@ -30,8 +32,8 @@ pub struct Family {
     pub classes: &'static [&'static str],
     /// Values of `model_type`.
     pub model_types: &'static [&'static str],
-    /// transformers' defaults for fields absent from config.json, as JSON, where the default here differs.
-    /// Vision-language repositories leave such fields out of `text_config`.
+    /// transformers' defaults for fields absent from config.json, as JSON, where the default here
+    /// differs. Vision-language repositories leave such fields out of `text_config`.
     pub defaults: &'static str,
     /// RoPE per layer type, where sliding-window layers have a separate one.
     pub rope_kinds: Option<RopeByType>,
@@ -41,7 +43,8 @@ pub struct Family {
     pub encoder: Option<fn(Config<'_>, &mut GraphBuilder) -> Result<EncoderBody>>,
     /// Builds the classification head of an encoder.
     pub classification_head: Option<HeadBuilder>,
-    /// Pairs (prefix in published files, prefix in the graph) of tensor names; the first match wins.
+    /// Pairs (prefix in published files, prefix in the graph) of tensor names; the first match
+    /// wins.
     pub prefixes: &'static [(&'static str, &'static str)],
     /// Suffixes of weights whose rows are stored in another order than the graph's.
     pub row_orders: &'static [(&'static str, RowOrderFn)],
@@ -49,8 +52,8 @@ pub struct Family {
     pub vision: Option<VisionSpec>,
     /// Set where text and image embeddings share a space.
     pub joint_embedding: Option<JointEmbedding>,
-    /// Names of scalar tensors that the graph depends on. The loader puts their values into the configuration, as
-    /// `numbers`.
+    /// Names of scalar tensors that the graph depends on. The loader puts their values into the
+    /// configuration, as `numbers`.
     pub scalar_tensors: fn(Config<'_>) -> Vec<String>,
     /// Names and fields in GGUF files.
     pub gguf: &'static [gguf::GgufSpec],
@@ -92,11 +95,16 @@ const TEXT_PREFIXES: [(&str, &str); 4] = [
 ];
 
 /// Finds the family by class, or by `model_type` where the file names no class.
-pub(super) fn find_by_config(config: Config<'_>, what: impl Fn(&Family) -> bool) -> Option<&'static Family> {
+pub(super) fn find_by_config(
+    config: Config<'_>,
+    what: impl Fn(&Family) -> bool,
+) -> Option<&'static Family> {
     let name = config.architecture();
     let by_class = families().find(|f| f.classes.contains(&name.as_str()) && what(f));
     let unnamed = config.get("architectures").is_none();
-    by_class.or_else(|| families().find(|f| unnamed && f.model_types.contains(&name.as_str()) && what(f)))
+    by_class.or_else(|| {
+        families().find(|f| unnamed && f.model_types.contains(&name.as_str()) && what(f))
+    })
 }
 
 /// Returns the vision part of a configuration's family; `None` without a `vision_config`.
@@ -108,7 +116,8 @@ pub(super) fn vision_spec(config: &Value) -> Option<&'static VisionSpec> {
 /// Builds the vision encoder of a model.
 ///
 /// # Errors
-/// `UnsupportedOption` for models without a vision encoder or with an unsupported one; `Config` for damaged fields.
+/// `UnsupportedOption` for models without a vision encoder or with an unsupported one; `Config` for
+/// damaged fields.
 pub fn vision_encoder(config: &Value) -> Result<VisionEncoderGraph> {
     let config = text_config(config);
     let (config, all) = (config.as_ref(), Config(&config));
@@ -130,18 +139,26 @@ pub fn vision_encoder(config: &Value) -> Result<VisionEncoderGraph> {
             option: reason.into(),
             hint: format!(
                 "Supported mmproj types: {}.",
-                mmproj_formats().map(|p| p.name).collect::<Vec<_>>().join(", ")
+                mmproj_formats()
+                    .map(|p| p.name)
+                    .collect::<Vec<_>>()
+                    .join(", ")
             ),
         });
     }
     let sees = vision_spec(config).ok_or_else(refused)?;
-    let vision = config.get("vision_config").map(Config).ok_or_else(refused)?;
+    let vision = config
+        .get("vision_config")
+        .map(Config)
+        .ok_or_else(refused)?;
     (sees.build)(all, vision)
 }
 
 /// Returns the attention mask of image tokens in the language model.
 pub fn image_mask(config: &Value) -> vision::ImageMask {
-    vision_spec(config).map_or(vision::ImageMask::Causal, |sees| (sees.mask)(Config(config)))
+    vision_spec(config).map_or(vision::ImageMask::Causal, |sees| {
+        (sees.mask)(Config(config))
+    })
 }
 
 /// Returns the M-RoPE sections; `None` where positions have one dimension.
@@ -149,11 +166,12 @@ pub fn mrope_sections(config: &Value) -> Option<crate::vision::MropeSections> {
     vision::mrope_sections(vision_spec(config)?, Config(&text_config(config)))
 }
 
-/// Marks a configuration converted from another container. Its absent fields get no transformers defaults.
+/// Marks a configuration converted from another container. Its absent fields get no transformers
+/// defaults.
 pub const CONVERTED_FIELD: &str = "converted";
 
-/// Normalizes a configuration ([`standard`]): the text model's fields at the top, RoPE parameters in one object, and
-/// transformers' defaults for absent fields.
+/// Normalizes a configuration ([`standard`]): the text model's fields at the top, RoPE parameters
+/// in one object, and transformers' defaults for absent fields.
 pub fn text_config(config: &Value) -> Cow<'_, Value> {
     if is_normalized(config) {
         return Cow::Borrowed(config);
@@ -163,20 +181,29 @@ pub fn text_config(config: &Value) -> Cow<'_, Value> {
         (None, Some(family)) => serde_json::from_str(family.defaults).unwrap_or_default(),
         _ => Map::new(),
     };
-    Cow::Owned(normalize(config, silent, family.and_then(|family| family.rope_kinds)))
+    Cow::Owned(normalize(
+        config,
+        silent,
+        family.and_then(|family| family.rope_kinds),
+    ))
 }
 
 /// Returns the maximum number of positions of a model; `usize::MAX` where its file names none.
 pub fn max_positions(config: &Value) -> usize {
-    let known = ["max_position_embeddings", "n_positions", "max_target_positions"]
-        .iter()
-        .find_map(|name| config.get(name)?.as_u64());
+    let known = [
+        "max_position_embeddings",
+        "n_positions",
+        "max_target_positions",
+    ]
+    .iter()
+    .find_map(|name| config.get(name)?.as_u64());
     known.map_or(usize::MAX, |n| n as usize)
 }
 
 /// Lists the scalar tensors that a model's graph depends on.
 pub fn scalar_tensors(config: &Value) -> Vec<String> {
-    find_family(Config(config)).map_or_else(Vec::new, |family| (family.scalar_tensors)(Config(config)))
+    find_family(Config(config))
+        .map_or_else(Vec::new, |family| (family.scalar_tensors)(Config(config)))
 }
 
 /// Finds the family by class, or else by `model_type`.
@@ -186,7 +213,10 @@ fn find_family(config: Config<'_>) -> Option<&'static Family> {
 }
 
 fn rename_tensor(family: Option<&Family>, name: &str) -> Option<String> {
-    let mut all = family.map_or(&[][..], |f| f.prefixes).iter().chain(&TEXT_PREFIXES);
+    let mut all = family
+        .map_or(&[][..], |f| f.prefixes)
+        .iter()
+        .chain(&TEXT_PREFIXES);
     all.find_map(|(from, to)| name.strip_prefix(from).map(|rest| format!("{to}{rest}")))
 }
 
@@ -231,11 +261,20 @@ pub fn set_row_orders(config: &Value, weights: &mut Weights) -> Result<()> {
 /// Builds the error for an unknown name, with the nearest known names.
 pub fn unknown_architecture(name: &str, known: impl Iterator<Item = &'static str>) -> Error {
     // Suffixes common to most classes are not compared.
-    const ENDS: [&str; 6] = ["forcausallm", "forconditionalgeneration", "lmheadmodel", "textmodel", "model", "lm"];
+    const ENDS: [&str; 6] = [
+        "forcausallm",
+        "forconditionalgeneration",
+        "lmheadmodel",
+        "textmodel",
+        "model",
+        "lm",
+    ];
     let plain = |name: &str| {
         let mut plain = name.to_lowercase();
         plain.retain(|c| c.is_ascii_alphanumeric());
-        let end = ENDS.iter().find(|end| plain.len() > end.len() && plain.ends_with(*end));
+        let end = ENDS
+            .iter()
+            .find(|end| plain.len() > end.len() && plain.ends_with(*end));
         plain.truncate(plain.len() - end.map_or(0, |end| end.len()));
         plain
     };
@@ -243,38 +282,53 @@ pub fn unknown_architecture(name: &str, known: impl Iterator<Item = &'static str
     let mut near: Vec<(usize, &str)> = Vec::new();
     for other in known.filter(|other| *other != name) {
         let theirs = plain(other);
-        let shared = own.bytes().zip(theirs.bytes()).take_while(|(a, b)| a == b).count();
+        let shared = own
+            .bytes()
+            .zip(theirs.bytes())
+            .take_while(|(a, b)| a == b)
+            .count();
         // The longest common prefix wins; of equal ones, the shorter name.
-        if shared > 2 && 2 * shared > theirs.len().min(own.len()) && !near.iter().any(|(_, seen)| *seen == other) {
+        if shared > 2
+            && 2 * shared > theirs.len().min(own.len())
+            && !near.iter().any(|(_, seen)| *seen == other)
+        {
             near.push((100 * shared - theirs.len().min(99), other));
         }
     }
     crate::util::sort::sort_by(&mut near, |a, b| b.0.cmp(&a.0));
     let nearest: Vec<&str> = near.into_iter().take(3).map(|(_, other)| other).collect();
-    Error::UnknownArchitecture { name: name.into(), nearest: nearest.join(", ") }
+    Error::UnknownArchitecture {
+        name: name.into(),
+        nearest: nearest.join(", "),
+    }
 }
 
 /// Finds the GGUF description of a file's family.
 ///
 /// # Errors
-/// `UnknownArchitecture` with the nearest known names; `UnsupportedOption` for layers of different sizes where the
-/// family has equal ones.
+/// `UnknownArchitecture` with the nearest known names; `UnsupportedOption` for layers of different
+/// sizes where the family has equal ones.
 pub fn find_gguf(file: &gguf::Gguf) -> Result<&'static gguf::GgufSpec> {
     let all = || families().flat_map(|f| f.gguf);
-    let (name, experts) = (file.architecture(), file.has_experts());
-    let found = all().find(|a| a.name == name && a.has_experts == experts).ok_or_else(|| {
-        let how = match all().any(|a| a.name == name) {
-            true if experts => " with experts",
-            true => " without experts",
-            false => "",
-        };
-        match unknown_architecture(name, all().map(|a| a.name)) {
-            Error::UnknownArchitecture { nearest, .. } => {
-                Error::UnknownArchitecture { name: format!("GGUF {name}{how}"), nearest }
+    let name = file.architecture();
+    let experts = file.has_experts();
+
+    let found = all()
+        .find(|a| a.name == name && a.has_experts == experts)
+        .ok_or_else(|| {
+            let how = match all().any(|a| a.name == name) {
+                true if experts => " with experts",
+                true => " without experts",
+                false => "",
+            };
+            match unknown_architecture(name, all().map(|a| a.name)) {
+                Error::UnknownArchitecture { nearest, .. } => Error::UnknownArchitecture {
+                    name: format!("GGUF {name}{how}"),
+                    nearest,
+                },
+                other => other,
             }
-            other => other,
-        }
-    })?;
+        })?;
     if !found.varying_layer_sizes {
         file.check_uniform_layers()?;
     }
@@ -284,11 +338,13 @@ pub fn find_gguf(file: &gguf::Gguf) -> Result<&'static gguf::GgufSpec> {
 /// Lists the supported mmproj formats (vision encoders of GGUF models), one per type.
 pub fn mmproj_formats() -> impl Iterator<Item = &'static MmprojSpec> {
     let mut seen = Vec::new();
-    families().filter_map(|f| f.vision.as_ref()?.mmproj.as_ref()).filter(move |p| {
-        let new = !seen.contains(&p.name);
-        seen.push(p.name);
-        new
-    })
+    families()
+        .filter_map(|f| f.vision.as_ref()?.mmproj.as_ref())
+        .filter(move |p| {
+            let new = !seen.contains(&p.name);
+            seen.push(p.name);
+            new
+        })
 }
 
 /// Finds the MLC description of a family by MLC's `model_type`.
@@ -297,11 +353,14 @@ pub fn mmproj_formats() -> impl Iterator<Item = &'static MmprojSpec> {
 /// `UnknownArchitecture` with the nearest known names.
 pub fn find_mlc(model_type: &str) -> Result<&'static mlc::MlcSpec> {
     let all = || families().flat_map(|f| f.mlc);
-    all().find(|a| a.name == model_type).ok_or_else(|| match unknown_architecture(model_type, all().map(|a| a.name)) {
-        Error::UnknownArchitecture { name, nearest } => {
-            Error::UnknownArchitecture { name: format!("MLC {name}"), nearest }
+    all().find(|a| a.name == model_type).ok_or_else(|| {
+        match unknown_architecture(model_type, all().map(|a| a.name)) {
+            Error::UnknownArchitecture { name, nearest } => Error::UnknownArchitecture {
+                name: format!("MLC {name}"),
+                nearest,
+            },
+            other => other,
         }
-        other => other,
     })
 }
 
@@ -315,14 +374,29 @@ mod tests {
     /// Lists a graph's attention operations in layer order.
     fn attentions(config: &Value) -> Vec<crate::ir::Attention> {
         let graph = graph(config).unwrap_or_else(|e| panic!("{e}"));
-        let of = |n: &crate::ir::Node| if let Op::Attention(a) = &n.op { Some(a.clone()) } else { None };
-        graph.nodes.iter().filter_map(of).collect()
+
+        graph
+            .nodes
+            .iter()
+            .filter_map(|n: &crate::ir::Node| {
+                if let Op::Attention(a) = &n.op {
+                    Some(a.clone())
+                } else {
+                    None
+                }
+            })
+            .collect()
     }
 
     #[test]
     fn absent_fields_get_transformers_defaults() {
-        for family in FAMILIES.iter().flat_map(|f| f.iter()).filter(|f| !f.defaults.is_empty()) {
-            let silent: Value = serde_json::from_str(family.defaults).unwrap_or_else(|e| panic!("{family:?}: {e}"));
+        for family in FAMILIES
+            .iter()
+            .flat_map(|f| f.iter())
+            .filter(|f| !f.defaults.is_empty())
+        {
+            let silent: Value =
+                serde_json::from_str(family.defaults).unwrap_or_else(|e| panic!("{family:?}: {e}"));
             assert!(silent.is_object(), "{family:?}");
         }
         // The configuration of gemma-3-4b-it.
@@ -334,8 +408,14 @@ mod tests {
             }
         });
         let layers = attentions(&small);
-        assert_eq!((layers[0].heads, layers[0].kv_heads, layers[0].head_dim), (8, 4, 256));
-        assert_eq!((layers[0].mask, layers[5].mask), (Mask::Causal { window: 1024 }, Mask::Causal { window: 0 }));
+        assert_eq!(
+            (layers[0].heads, layers[0].kv_heads, layers[0].head_dim),
+            (8, 4, 256)
+        );
+        assert_eq!(
+            (layers[0].mask, layers[5].mask),
+            (Mask::Causal { window: 1024 }, Mask::Causal { window: 0 })
+        );
         let config = text_config(&small);
         assert_eq!(config["vocab_size"], 262_208);
         // Explicit values win, also null. Converted configurations get no defaults.
@@ -344,15 +424,20 @@ mod tests {
                 "architectures": ["MistralForCausalLM"], "hidden_size": 64, "intermediate_size": 64, "vocab_size": 64,
                 "num_hidden_layers": 1, "num_attention_heads": 8,
             });
-            field.into_iter().for_each(|value| config["sliding_window"] = value);
+            field
+                .into_iter()
+                .for_each(|value| config["sliding_window"] = value);
             if converted {
                 config[CONVERTED_FIELD] = json!("gguf");
             }
             attentions(&config)[0].mask
         };
-        for (field, converted, window) in
-            [(None, false, 4096), (Some(Value::Null), false, 0), (Some(json!(8)), false, 8), (None, true, 0)]
-        {
+        for (field, converted, window) in [
+            (None, false, 4096),
+            (Some(Value::Null), false, 0),
+            (Some(json!(8)), false, 8),
+            (None, true, 0),
+        ] {
             assert_eq!(mistral(field, converted), Mask::Causal { window });
         }
     }
@@ -365,23 +450,59 @@ mod tests {
                 "num_hidden_layers": 2, "num_attention_heads": 8, "num_experts_per_tok": 2, "n_embd": 64, "n_layer": 1,
                 "n_head": 2,
             });
-            fields.as_object().into_iter().flatten().for_each(|(k, v)| config[k.as_str()] = v.clone());
+            fields
+                .as_object()
+                .into_iter()
+                .flatten()
+                .for_each(|(k, v)| config[k.as_str()] = v.clone());
             graph(&config).expect_err(class).to_string()
         };
         for (class, fields, told) in [
-            ("Qwen3ForCausalLM", json!({"layer_types": ["full_attention", "chunked_attention"]}), "chunked_attention"),
-            ("Qwen3_5ForCausalLM", json!({"attn_output_gate": false}), "attn_output_gate = false"),
-            ("DeepseekV3ForCausalLM", json!({"scoring_func": "softmax"}), "scoring_func = softmax"),
-            ("GPT2LMHeadModel", json!({"add_cross_attention": true}), "add_cross_attention = true"),
-            ("GemmaForCausalLM", json!({"use_bidirectional_attention": true}), "use_bidirectional_attention = true"),
-            ("FalconH1ForCausalLM", json!({"attention_bias": true}), "attention_bias = true"),
-            ("FalconH1ForCausalLM", json!({"ssm_multipliers": [0, 1, 1, 1, 1]}), "'ssm_multipliers' is not"),
+            (
+                "Qwen3ForCausalLM",
+                json!({"layer_types": ["full_attention", "chunked_attention"]}),
+                "chunked_attention",
+            ),
+            (
+                "Qwen3_5ForCausalLM",
+                json!({"attn_output_gate": false}),
+                "attn_output_gate = false",
+            ),
+            (
+                "DeepseekV3ForCausalLM",
+                json!({"scoring_func": "softmax"}),
+                "scoring_func = softmax",
+            ),
+            (
+                "GPT2LMHeadModel",
+                json!({"add_cross_attention": true}),
+                "add_cross_attention = true",
+            ),
+            (
+                "GemmaForCausalLM",
+                json!({"use_bidirectional_attention": true}),
+                "use_bidirectional_attention = true",
+            ),
+            (
+                "FalconH1ForCausalLM",
+                json!({"attention_bias": true}),
+                "attention_bias = true",
+            ),
+            (
+                "FalconH1ForCausalLM",
+                json!({"ssm_multipliers": [0, 1, 1, 1, 1]}),
+                "'ssm_multipliers' is not",
+            ),
             (
                 "NemotronHForCausalLM",
                 json!({"layers_block_type": ["mamba", "moe"], "mlp_bias": true}),
                 "mlp_bias = true",
             ),
-            ("Glm4ForCausalLM", json!({"head_dim": 20, "partial_rotary_factor": 0.25}), "5 columns of a head of 20"),
+            (
+                "Glm4ForCausalLM",
+                json!({"head_dim": 20, "partial_rotary_factor": 0.25}),
+                "5 columns of a head of 20",
+            ),
         ] {
             let message = with(class, fields);
             assert!(message.contains(told), "{message}");
@@ -396,8 +517,17 @@ mod tests {
             "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 2.0},
         });
         let graph = graph(&config).expect("a graph");
-        assert!(matches!(graph.ropes[0].scaling, RopeScaling::Yarn { attention_factor: 1.0, .. }));
+        assert!(matches!(
+            graph.ropes[0].scaling,
+            RopeScaling::Yarn {
+                attention_factor: 1.0,
+                ..
+            }
+        ));
         let eps = attentions(&config)[0].head_norm.as_ref().map(|n| n.eps);
-        assert!(eps.is_some_and(|eps| (eps - 2.5e-4).abs() < 1e-9), "{eps:?}");
+        assert!(
+            eps.is_some_and(|eps| (eps - 2.5e-4).abs() < 1e-9),
+            "{eps:?}"
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! Gemma 1 and 2, and the parts shared with Gemma 3: norms of 1 + weight and scaled embeddings. From Gemma 2 on: norms
-//! before and after each part, softcaps, sliding windows in every other layer. Reference: transformers
-//! `modeling_gemma.py`, `modeling_gemma2.py`.
+//! Gemma 1 and 2, and the parts shared with Gemma 3: norms of 1 + weight and scaled embeddings.
+//! From Gemma 2 on: norms before and after each part, softcaps, sliding windows in every other
+//! layer. Reference: transformers `modeling_gemma.py`, `modeling_gemma2.py`.
 
 use super::blocks::{DenseDecoder, TensorNames};
 use super::config::Config;
@@ -11,7 +11,11 @@ use crate::format::mlc;
 use crate::ir::Graph;
 use serde_json::{Map, Value, json};
 
-pub(super) const fn in_gguf(name: &'static str, model_type: &'static str, class: &'static str) -> GgufSpec {
+pub(super) const fn in_gguf(
+    name: &'static str,
+    model_type: &'static str,
+    class: &'static str,
+) -> GgufSpec {
     GgufSpec {
         names: &[("ffn_norm", "pre_feedforward_layernorm")],
         norm_plus_one: true,
@@ -20,9 +24,18 @@ pub(super) const fn in_gguf(name: &'static str, model_type: &'static str, class:
     }
 }
 
-pub(super) const fn in_mlc(name: &'static str, model_type: &'static str, class: &'static str) -> mlc::MlcSpec {
+pub(super) const fn in_mlc(
+    name: &'static str,
+    model_type: &'static str,
+    class: &'static str,
+) -> mlc::MlcSpec {
     let activation = ("hidden_activation", "gelu_pytorch_tanh");
-    mlc::MlcSpec { activation, tied_head: true, norm_plus_one: true, ..mlc::MlcSpec::new(name, model_type, class) }
+    mlc::MlcSpec {
+        activation,
+        tied_head: true,
+        norm_plus_one: true,
+        ..mlc::MlcSpec::new(name, model_type, class)
+    }
 }
 
 pub(super) static FAMILIES: &[Family] = &[
@@ -31,7 +44,10 @@ pub(super) static FAMILIES: &[Family] = &[
         model_types: &["gemma"],
         defaults: r#"{"head_dim": 256}"#,
         decoder: Some(gemma),
-        gguf: &[GgufSpec { names: &[], ..in_gguf("gemma", "gemma", "GemmaForCausalLM") }],
+        gguf: &[GgufSpec {
+            names: &[],
+            ..in_gguf("gemma", "gemma", "GemmaForCausalLM")
+        }],
         mlc: &[in_mlc("gemma", "gemma", "GemmaForCausalLM")],
         ..Family::EMPTY
     },
@@ -48,11 +64,19 @@ pub(super) static FAMILIES: &[Family] = &[
 
 /// Sets the fields that the conversion to GGUF drops.
 pub(super) fn gemma_gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
-    let (layers, hidden) = (file.float_field("block_count"), file.float_field("embedding_length"));
-    let (heads, key) = (file.float_field("attention.head_count"), file.float_field("attention.key_length"));
+    let layers = file.float_field("block_count");
+    let hidden = file.float_field("embedding_length");
+
+    let heads = file.float_field("attention.head_count");
+    let key = file.float_field("attention.key_length");
+
     // The 27B models scale by hidden size / heads, the others by the head dimension.
     let large = matches!(layers, Some(46.0 | 62.0));
-    let scalar = if large { hidden.zip(heads).map(|(h, n)| h / n) } else { key };
+    let scalar = if large {
+        hidden.zip(heads).map(|(h, n)| h / n)
+    } else {
+        key
+    };
     let mut set = |key: &str, value: Value| drop(out.insert(key.into(), value));
     set("hidden_activation", json!("gelu_pytorch_tanh"));
     set("hidden_act", json!("gelu_pytorch_tanh"));
@@ -89,7 +113,11 @@ pub(super) fn gemma2_dense(config: Config<'_>, logits_cap: f64) -> Result<DenseD
 /// Returns a softcap. Null means no cap; only an absent field gets the default.
 pub(super) fn read_softcap(config: Config<'_>, field: &str, default: f64) -> Result<f32> {
     let off = config.0.get(field).is_some_and(Value::is_null);
-    Ok(if off { 0.0 } else { config.number_or(field, default)? as f32 })
+    Ok(if off {
+        0.0
+    } else {
+        config.number_or(field, default)? as f32
+    })
 }
 
 /// `GemmaForCausalLM`.
@@ -104,7 +132,9 @@ fn gemma2(config: Config<'_>) -> Result<Graph> {
     dense.map_attention(|a| a.softcap = softcap);
     let window = config.count_or("sliding_window", 4096)?;
     dense.set_windows(|index| {
-        let sliding = config.layer_type(index).map_or(index % 2 == 0, |t| t == "sliding_attention");
+        let sliding = config
+            .layer_type(index)
+            .map_or(index % 2 == 0, |t| t == "sliding_attention");
         if sliding { window } else { 0 }
     });
     dense.graph()

@@ -1,5 +1,5 @@
-//! Gemma 3 and EmbeddingGemma: Gemma 2 without softcaps, with norms of q and k and a separate RoPE in sliding-window
-//! layers. Reference: transformers `modeling_gemma3.py`.
+//! Gemma 3 and EmbeddingGemma: Gemma 2 without softcaps, with norms of q and k and a separate RoPE
+//! in sliding-window layers. Reference: transformers `modeling_gemma3.py`.
 
 use super::blocks::{DenseDecoder, TensorNames};
 use super::config::Config;
@@ -30,8 +30,14 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     vision: Some(GEMMA3),
     encoder: Some(embeddinggemma),
     gguf: &[
-        GgufSpec { set_fixed_fields: gguf_fields, ..in_gguf("gemma3", "gemma3_text", "Gemma3ForCausalLM") },
-        GgufSpec { set_fixed_fields: gguf_fields, ..in_gguf("gemma-embedding", "gemma3_text", "Gemma3TextModel") },
+        GgufSpec {
+            set_fixed_fields: gguf_fields,
+            ..in_gguf("gemma3", "gemma3_text", "Gemma3ForCausalLM")
+        },
+        GgufSpec {
+            set_fixed_fields: gguf_fields,
+            ..in_gguf("gemma-embedding", "gemma3_text", "Gemma3TextModel")
+        },
     ],
     mlc: &[
         in_mlc("gemma3", "gemma3_text", "Gemma3ForCausalLM"),
@@ -58,25 +64,42 @@ fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
 
 /// `Gemma3ForCausalLM`, and the text part of `Gemma3ForConditionalGeneration`.
 fn gemma3(config: Config<'_>) -> Result<Graph> {
-    gemma3_dense(config, |window| Mask::Causal { window }, Mask::Causal { window: 0 })?.graph()
+    gemma3_dense(
+        config,
+        |window| Mask::Causal { window },
+        Mask::Causal { window: 0 },
+    )?
+    .graph()
 }
 
-/// Returns Gemma 3 with the given masks: `local` for sliding-window layers, `global` for full attention.
-fn gemma3_dense(config: Config<'_>, local: impl Fn(usize) -> Mask, global: Mask) -> Result<DenseDecoder> {
+/// Returns Gemma 3 with the given masks: `local` for sliding-window layers, `global` for full
+/// attention.
+fn gemma3_dense(
+    config: Config<'_>,
+    local: impl Fn(usize) -> Mask,
+    global: Mask,
+) -> Result<DenseDecoder> {
     // Scores have no softcap, regardless of `attn_logit_softcapping`.
     let mut dense = gemma2_dense(config, 0.0)?;
     let window = config.count_or("sliding_window", 4096)?;
     let spelled = config.count_or("sliding_window_pattern", 6)?;
     let pattern = config.count_or("_sliding_window_pattern", spelled)?;
-    let (head_dim, spec) = (dense.layers[0].attention.head_dim, dense.norm);
+    let head_dim = dense.layers[0].attention.head_dim;
+    let spec = dense.norm;
+
     let full = config.rope_for_type("full_attention", head_dim, 1_000_000.0)?;
     let slid = config.rope_for_type("sliding_attention", head_dim, 10_000.0)?;
     for (index, layer) in dense.layers.iter_mut().enumerate() {
-        let is_global = config.layer_type(index).map_or((index + 1) % pattern == 0, |t| t == "full_attention");
+        let is_global = config
+            .layer_type(index)
+            .map_or((index + 1) % pattern == 0, |t| t == "full_attention");
         let attention = &mut layer.attention;
         attention.qk_norm = Some(head_norm(spec));
-        (attention.rope, attention.mask) =
-            if is_global { (Some(full.clone()), global) } else { (Some(slid.clone()), local(window)) };
+        (attention.rope, attention.mask) = if is_global {
+            (Some(full.clone()), global)
+        } else {
+            (Some(slid.clone()), local(window))
+        };
     }
     Ok(dense)
 }
@@ -84,9 +107,32 @@ fn gemma3_dense(config: Config<'_>, local: impl Fn(usize) -> Mask, global: Mask)
 /// `Gemma3TextModel` with `use_bidirectional_attention`: EmbeddingGemma.
 fn embeddinggemma(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
     // The window in config.json counts both sides and the token itself.
-    let local = |window: usize| Mask::Packed { before: window / 2, after: window / 2 };
-    let mut dense = gemma3_dense(config, local, Mask::Packed { before: usize::MAX, after: usize::MAX })?;
-    dense.names = TensorNames { embed: "embed_tokens", layers: "layers", final_norm: "norm", ..dense.names };
-    let positions = PositionScheme { first: 0, padding: None, max_tokens: usize::MAX, token_types: 0 };
-    Ok(EncoderBody { hidden: dense.hidden_states(b), positions })
+
+    let mut dense = gemma3_dense(
+        config,
+        |window: usize| Mask::Packed {
+            before: window / 2,
+            after: window / 2,
+        },
+        Mask::Packed {
+            before: usize::MAX,
+            after: usize::MAX,
+        },
+    )?;
+    dense.names = TensorNames {
+        embed: "embed_tokens",
+        layers: "layers",
+        final_norm: "norm",
+        ..dense.names
+    };
+    let positions = PositionScheme {
+        first: 0,
+        padding: None,
+        max_tokens: usize::MAX,
+        token_types: 0,
+    };
+    Ok(EncoderBody {
+        hidden: dense.hidden_states(b),
+        positions,
+    })
 }

@@ -1,6 +1,7 @@
-//! Gemma 3n (text). AltUp keeps several residual streams: a layer computes the first and predicts and corrects all.
-//! Also: a low-rank residual parallel to attention (LAuReL), per-layer embeddings, sparse gates, and KV caches shared
-//! by the last layers. Reference: transformers `modeling_gemma3n.py`.
+//! Gemma 3n (text). AltUp keeps several residual streams: a layer computes the first and predicts
+//! and corrects all. Also: a low-rank residual parallel to attention (LAuReL), per-layer
+//! embeddings, sparse gates, and KV caches shared by the last layers. Reference: transformers
+//! `modeling_gemma3n.py`.
 
 use super::blocks::{AttentionSpec, DenseDecoder, MlpSpec, attention, embed, mlp, norm};
 use super::config::Config;
@@ -10,7 +11,10 @@ use super::gemma3::ROPES;
 use super::gemma4::{missing_shared_kv, per_layer_inputs, per_layer_output};
 use super::qwen::head_norm;
 use crate::format::gguf::{Gguf, GgufSpec, MetadataValue as Meta};
-use crate::ir::{Activation, AltUp, Graph, GraphBuilder, IdSource, Linear, Mask, Op, StateId, ValueId, WeightKind};
+use crate::ir::{
+    Activation, AltUp, Graph, GraphBuilder, IdSource, Linear, Mask, Op, StateId, ValueId,
+    WeightKind,
+};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -42,7 +46,10 @@ pub(super) static FAMILIES: &[Family] = &[Family {
         ],
         extra_fields: &[
             ("attention.shared_kv_layers", "num_kv_shared_layers"),
-            ("embedding_length_per_layer_input", "hidden_size_per_layer_input"),
+            (
+                "embedding_length_per_layer_input",
+                "hidden_size_per_layer_input",
+            ),
             ("altup.num_inputs", "altup_num_inputs"),
             ("altup.active_idx", "altup_active_idx"),
         ],
@@ -53,25 +60,39 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     ..Family::EMPTY
 }];
 
-/// Sets the fields that GGUF files store per layer or imply by tensors. Gate sparsity is stored as standard deviations
-/// above the mean instead of config.json's fraction.
+/// Sets the fields that GGUF files store per layer or imply by tensors. Gate sparsity is stored as
+/// standard deviations above the mean instead of config.json's fraction.
 fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     let rows = |name: &str| file.tensors.get(name).and_then(|t| t.shape.first());
     let ints = |key: &str| match file.field(key) {
         Some(Meta::Ints(list)) => list.clone(),
         _ => Vec::new(),
     };
-    let kind = |slides: &i64| if *slides != 0 { "sliding_attention" } else { "full_attention" };
-    let widths = Some(ints("feed_forward_length")).filter(|list| !list.is_empty()).map(Value::from);
+
+    let widths = Some(ints("feed_forward_length"))
+        .filter(|list| !list.is_empty())
+        .map(Value::from);
     out.extend(widths.map(|list| ("intermediate_size".into(), list)));
     if let Some(Meta::Floats(list)) = file.field("activation_sparsity_scale") {
         out.insert(GATE_DEVIATIONS.into(), json!(list));
     }
-    let kinds: Vec<&str> = ints("attention.sliding_window_pattern").iter().map(kind).collect();
+    let kinds: Vec<&str> = ints("attention.sliding_window_pattern")
+        .iter()
+        .map(|slides: &i64| {
+            if *slides != 0 {
+                "sliding_attention"
+            } else {
+                "full_attention"
+            }
+        })
+        .collect();
     let fields = [
         ("layer_types", json!(kinds)),
         ("laurel_rank", json!(rows("blk.0.laurel_l.weight"))),
-        ("vocab_size_per_layer_input", json!(rows("per_layer_token_embd.weight"))),
+        (
+            "vocab_size_per_layer_input",
+            json!(rows("per_layer_token_embd.weight")),
+        ),
     ];
     out.extend(fields.map(|(key, value)| (key.to_string(), value)));
 }
@@ -124,24 +145,49 @@ fn gemma3n(config: Config<'_>) -> Result<Graph> {
     dense.embed_scale = (dense.hidden as f32).sqrt();
     dense.logits_softcap = read_softcap(config, "final_logit_softcapping", 30.0)?;
     let streams = config.count_or("altup_num_inputs", 4)?;
-    let (rank, scaled) = (config.count_or("laurel_rank", 64)?, config.flag_or("altup_correct_scale", true));
+    let rank = config.count_or("laurel_rank", 64)?;
+    let scaled = config.flag_or("altup_correct_scale", true);
+
     let layers = layers(config, &dense)?;
-    let mut model = Gemma3n { dense, streams, rank, scaled };
+    let mut model = Gemma3n {
+        dense,
+        streams,
+        rank,
+        scaled,
+    };
     let mut b = GraphBuilder::new(&model.dense.name);
     let dense = &model.dense;
-    let x = embed(&mut b, dense.names.embed, dense.vocab, dense.hidden, dense.embed_scale, IdSource::Tokens);
+    let x = embed(
+        &mut b,
+        dense.names.embed,
+        dense.vocab,
+        dense.hidden,
+        dense.embed_scale,
+        IdSource::Tokens,
+    );
     let own = per_layer_inputs(config, &mut b, dense, x)?;
-    let mut now = AltUpRow { all: model.expand_streams(&mut b, x), added: None };
+    let mut now = AltUpRow {
+        all: model.expand_streams(&mut b, x),
+        added: None,
+    };
     // KV cache of the last layer of each type that has its own: [sliding window, full].
     let mut states: [Option<StateId>; 2] = [None, None];
     for (index, mut layer) in layers.into_iter().enumerate() {
         let kind = usize::from(layer.full);
         if layer.shares_kv {
-            layer.attention.shared_kv = Some(states[kind].ok_or_else(|| missing_shared_kv(config))?);
+            layer.attention.shared_kv =
+                Some(states[kind].ok_or_else(|| missing_shared_kv(config))?);
         } else {
             states[kind] = Some(StateId(b.graph().states.len()));
         }
-        let own = own.map(|(values, cols)| b.view(&format!("{index}.per_layer_input"), values, index * cols, cols));
+        let own = own.map(|(values, cols)| {
+            b.view(
+                &format!("{index}.per_layer_input"),
+                values,
+                index * cols,
+                cols,
+            )
+        });
         now = model.layer(&mut b, &format!("model.layers.{index}"), &layer, now, own);
     }
     let x = model.merge_streams(&mut b, now);
@@ -158,20 +204,40 @@ fn layers(config: Config<'_>, dense: &DenseDecoder) -> Result<Vec<Gemma3nLayer>>
     let of_layer = |field: &str, index: usize| config.get(field).and_then(|list| list.get(index));
     let mut out = Vec::with_capacity(count);
     for (index, layer) in dense.layers.iter().enumerate() {
-        let (mut attention, mut mlp) = (layer.attention.clone(), layer.mlp.clone());
-        let full = config.layer_type(index).map_or((index + 1) % 5 == 0, |kind| kind == "full_attention");
-        let (kind, base) = if full { ("full_attention", 1_000_000.0) } else { ("sliding_attention", 10_000.0) };
+        let mut attention = layer.attention.clone();
+        let mut mlp = layer.mlp.clone();
+
+        let full = config
+            .layer_type(index)
+            .map_or((index + 1) % 5 == 0, |kind| kind == "full_attention");
+        let (kind, base) = if full {
+            ("full_attention", 1_000_000.0)
+        } else {
+            ("sliding_attention", 10_000.0)
+        };
         attention.rope = Some(config.rope_for_type(kind, attention.head_dim, base)?);
-        attention.mask = Mask::Causal { window: if full { 0 } else { window } };
+        attention.mask = Mask::Causal {
+            window: if full { 0 } else { window },
+        };
         (attention.scale, attention.value_norm) = (1.0, Some(dense.norm.eps));
         attention.qk_norm = Some(head_norm(dense.norm));
         let size = of_layer("intermediate_size", index).and_then(Value::as_u64);
         (mlp.act, mlp.size) = (act, size.map_or(mlp.size, |n| n as usize));
-        let share = of_layer("activation_sparsity_pattern", index).and_then(Value::as_f64).unwrap_or(0.0);
+        let share = of_layer("activation_sparsity_pattern", index)
+            .and_then(Value::as_f64)
+            .unwrap_or(0.0);
         let sparse = (share > 0.0 && share < 1.0).then(|| normal_quantile(share));
         // Layers without sparsity have infinity here, which reads as `None`.
-        let sparse = sparse.or_else(|| of_layer(GATE_DEVIATIONS, index)?.as_f64()).map(|factor| factor as f32);
-        out.push(Gemma3nLayer { attention, mlp, full, shares_kv: index + shared >= count, gate_threshold: sparse });
+        let sparse = sparse
+            .or_else(|| of_layer(GATE_DEVIATIONS, index)?.as_f64())
+            .map(|factor| factor as f32);
+        out.push(Gemma3nLayer {
+            attention,
+            mlp,
+            full,
+            shares_kv: index + shared >= count,
+            gate_threshold: sparse,
+        });
     }
     Ok(out)
 }
@@ -180,15 +246,33 @@ fn layers(config: Config<'_>, dense: &DenseDecoder) -> Result<Vec<Gemma3nLayer>>
 fn normal_quantile(share: f64) -> f64 {
     // The integral of the density from 0, by Simpson's rule.
     let below = |x: f64| {
-        let (steps, density) = (2000, |t: f64| (-t * t / 2.0).exp() / std::f64::consts::TAU.sqrt());
+        let steps = 2000;
+        let density = |t: f64| (-t * t / 2.0).exp() / std::f64::consts::TAU.sqrt();
+
         let h = x / f64::from(steps);
-        let weight = |i: i32| if i == 0 || i == steps { 1.0 } else { f64::from(2 + i % 2 * 2) };
-        0.5 + (0..=steps).map(|i| weight(i) * density(f64::from(i) * h)).sum::<f64>() * h / 3.0
+        let weight = |i: i32| {
+            if i == 0 || i == steps {
+                1.0
+            } else {
+                f64::from(2 + i % 2 * 2)
+            }
+        };
+        0.5 + (0..=steps)
+            .map(|i| weight(i) * density(f64::from(i) * h))
+            .sum::<f64>()
+            * h
+            / 3.0
     };
-    let (mut low, mut high) = (-8.0, 8.0);
+    let mut low = -8.0;
+    let mut high = 8.0;
+
     for _ in 0..52 {
         let middle = (low + high) / 2.0;
-        if below(middle) < share { low = middle } else { high = middle }
+        if below(middle) < share {
+            low = middle;
+        } else {
+            high = middle;
+        }
     }
     (low + high) / 2.0
 }
@@ -196,22 +280,43 @@ fn normal_quantile(share: f64) -> f64 {
 impl Gemma3n {
     /// Projects the embeddings into all streams, concatenated.
     fn expand_streams(&self, b: &mut GraphBuilder, x: ValueId) -> ValueId {
-        let (hidden, more) = (self.dense.hidden, self.streams - 1);
+        let hidden = self.dense.hidden;
+        let more = self.streams - 1;
+
         if more == 0 {
             return x;
         }
-        let parts = (0..more).map(|i| (format!("model.altup_projections.{i}.weight"), hidden)).collect();
+        let parts = (0..more)
+            .map(|i| (format!("model.altup_projections.{i}.weight"), hidden))
+            .collect();
         let weight = b.stacked(parts, hidden, WeightKind::Matrix);
-        let others = b.node("altup.projected", Op::Linear(Linear::new(weight, None)), &[x], more * hidden);
-        let others = b.node("altup.matched", Op::AltUp(AltUp::MatchMagnitude), &[others, x], more * hidden);
-        b.node("altup.streams", Op::Concat, &[x, others], self.streams * hidden)
+        let others = b.node(
+            "altup.projected",
+            Op::Linear(Linear::new(weight, None)),
+            &[x],
+            more * hidden,
+        );
+        let others = b.node(
+            "altup.matched",
+            Op::AltUp(AltUp::MatchMagnitude),
+            &[others, x],
+            more * hidden,
+        );
+        b.node(
+            "altup.streams",
+            Op::Concat,
+            &[x, others],
+            self.streams * hidden,
+        )
     }
 
     /// Returns the sum of the last row's streams, each scaled to the magnitude of the first.
     fn merge_streams(&self, b: &mut GraphBuilder, of: AltUpRow) -> ValueId {
         let hidden = self.dense.hidden;
         let x = b.node("altup.last", Op::LastRow, &[of.all], self.streams * hidden);
-        let added = of.added.map(|row| b.node("altup.last_added", Op::LastRow, &[row], hidden));
+        let added = of
+            .added
+            .map(|row| b.node("altup.last_added", Op::LastRow, &[row], hidden));
         let first = b.view("altup.first", x, 0, hidden);
         let mut sum = first;
         for i in 0..self.streams - 1 {
@@ -219,19 +324,40 @@ impl Gemma3n {
             if let Some(added) = added {
                 stream = b.add(&format!("altup.{i}.added"), stream, added);
             }
-            let made = b.linear(&format!("model.altup_unembed_projections.{i}"), stream, hidden, false);
-            sum = b.node(&format!("altup.{i}.sum"), Op::AltUp(AltUp::MatchMagnitude), &[made, first, sum], hidden);
+            let made = b.linear(
+                &format!("model.altup_unembed_projections.{i}"),
+                stream,
+                hidden,
+                false,
+            );
+            sum = b.node(
+                &format!("altup.{i}.sum"),
+                Op::AltUp(AltUp::MatchMagnitude),
+                &[made, first, sum],
+                hidden,
+            );
         }
         sum
     }
 
     /// Adds the AltUp router: one coefficient per stream and row.
     fn router(&self, b: &mut GraphBuilder, path: &str, x: ValueId) -> ValueId {
-        let (hidden, streams) = (self.dense.hidden, self.streams);
+        let hidden = self.dense.hidden;
+        let streams = self.streams;
+
         let x = norm(b, &format!("{path}.router_norm"), self.dense.norm, x);
-        let weight = b.weight(&format!("{path}.modality_router.weight"), streams, hidden, WeightKind::Router);
+        let weight = b.weight(
+            &format!("{path}.modality_router.weight"),
+            streams,
+            hidden,
+            WeightKind::Router,
+        );
         let scale = 1.0 / hidden as f32;
-        let router = Linear { act: Activation::Tanh, scale, ..Linear::new(weight, None) };
+        let router = Linear {
+            act: Activation::Tanh,
+            scale,
+            ..Linear::new(weight, None)
+        };
         b.node(&format!("{path}.modes"), Op::Linear(router), &[x], streams)
     }
 
@@ -244,32 +370,67 @@ impl Gemma3n {
         of: AltUpRow,
         own: Option<ValueId>,
     ) -> AltUpRow {
-        let (hidden, streams, norms) = (self.dense.hidden, self.streams, self.dense.norm);
-        let (name, altup) = (|part: &str| format!("{path}.{part}"), format!("{path}.altup"));
+        let hidden = self.dense.hidden;
+        let streams = self.streams;
+        let norms = self.dense.norm;
+
+        let name = |part: &str| format!("{path}.{part}");
+        let altup = format!("{path}.altup");
+
         let active = b.view(&name("altup.active"), of.all, 0, hidden);
         let modes = self.router(b, &altup, active);
         let coefs = b.vector(&format!("{altup}.prediction_coefs.weight"), streams.pow(3));
         let inputs: Vec<ValueId> = [of.all, modes].into_iter().chain(of.added).collect();
-        let predict = Op::AltUp(AltUp::Predict { coefs, count: streams });
+        let predict = Op::AltUp(AltUp::Predict {
+            coefs,
+            count: streams,
+        });
         let predicted = b.node(&name("altup.predicted"), predict, &inputs, streams * hidden);
         let first = b.view(&name("altup.first"), predicted, 0, hidden);
         let made = self.attention_and_mlp(b, path, layer, first);
         let modes = self.router(b, &altup, made);
         let coefs = b.vector(&format!("{altup}.correction_coefs.weight"), streams.pow(2));
-        let correct = Op::AltUp(AltUp::Correct { coefs, count: streams });
-        let all = b.node(&name("altup.corrected"), correct, &[predicted, modes, made], streams * hidden);
-        let Some(own) = own else { return AltUpRow { all, added: None } };
+        let correct = Op::AltUp(AltUp::Correct {
+            coefs,
+            count: streams,
+        });
+        let all = b.node(
+            &name("altup.corrected"),
+            correct,
+            &[predicted, modes, made],
+            streams * hidden,
+        );
+        let Some(own) = own else {
+            return AltUpRow { all, added: None };
+        };
         let mut first = b.view(&name("altup.corrected_first"), all, 0, hidden);
         if self.scaled {
             let scale = b.vector(&format!("{altup}.correct_output_scale"), hidden);
-            first = b.node(&name("altup.scaled"), Op::MulVector(scale), &[first], hidden);
+            first = b.node(
+                &name("altup.scaled"),
+                Op::MulVector(scale),
+                &[first],
+                hidden,
+            );
         }
-        AltUpRow { all, added: Some(per_layer_output(b, path, layer.mlp.act, norms, first, own)) }
+        AltUpRow {
+            all,
+            added: Some(per_layer_output(b, path, layer.mlp.act, norms, first, own)),
+        }
     }
 
     /// Adds attention, LAuReL and MLP of a layer over one stream.
-    fn attention_and_mlp(&self, b: &mut GraphBuilder, path: &str, layer: &Gemma3nLayer, x: ValueId) -> ValueId {
-        let (hidden, norms, name) = (self.dense.hidden, self.dense.norm, |part: &str| format!("{path}.{part}"));
+    fn attention_and_mlp(
+        &self,
+        b: &mut GraphBuilder,
+        path: &str,
+        layer: &Gemma3nLayer,
+        x: ValueId,
+    ) -> ValueId {
+        let hidden = self.dense.hidden;
+        let norms = self.dense.norm;
+        let name = |part: &str| format!("{path}.{part}");
+
         let read = norm(b, &name("input_layernorm"), norms, x);
         let low = b.linear(&name("laurel.linear_left"), read, self.rank, false);
         let laurel = b.linear(&name("laurel.linear_right"), low, hidden, false);
@@ -279,7 +440,12 @@ impl Gemma3n {
         let mixed = norm(b, &name("post_attention_layernorm"), norms, mixed);
         let x = b.add(&name("attention_residual"), x, mixed);
         let x = b.add(&name("laurel.sum"), x, laurel);
-        let x = b.node(&name("laurel.scaled"), Op::Scale(0.5f32.sqrt()), &[x], hidden);
+        let x = b.node(
+            &name("laurel.scaled"),
+            Op::Scale(0.5f32.sqrt()),
+            &[x],
+            hidden,
+        );
         let read = norm(b, &name("pre_feedforward_layernorm"), norms, x);
         let outer = match layer.gate_threshold {
             Some(factor) => sparse_mlp(b, &name("mlp"), &layer.mlp, factor, read),
@@ -291,11 +457,22 @@ impl Gemma3n {
 }
 
 /// Adds an MLP with a sparse gate: only columns above the threshold are kept.
-fn sparse_mlp(b: &mut GraphBuilder, path: &str, spec: &MlpSpec, factor: f32, x: ValueId) -> ValueId {
-    let (name, cols) = (|part: &str| format!("{path}.{part}"), b.cols(x));
+fn sparse_mlp(
+    b: &mut GraphBuilder,
+    path: &str,
+    spec: &MlpSpec,
+    factor: f32,
+    x: ValueId,
+) -> ValueId {
+    let name = |part: &str| format!("{path}.{part}");
+    let cols = b.cols(x);
+
     let gate = b.linear(&name("gate_proj"), x, spec.size, false);
     let up = b.linear(&name("up_proj"), x, spec.size, false);
-    let sparse = Op::AltUp(AltUp::Sparse { act: spec.act, factor });
+    let sparse = Op::AltUp(AltUp::Sparse {
+        act: spec.act,
+        factor,
+    });
     let inner = b.node(&name("sparse"), sparse, &[gate, up], spec.size);
     b.linear(&name("down_proj"), inner, cols, false)
 }

@@ -1,5 +1,5 @@
-//! GLM-4 (0414): norms before and after each part, interleaved RoPE over half a head, gate and up in one tensor.
-//! Reference: transformers `modeling_glm4.py`.
+//! GLM-4 (0414): norms before and after each part, interleaved RoPE over half a head, gate and up
+//! in one tensor. Reference: transformers `modeling_glm4.py`.
 
 use super::blocks::{DenseDecoder, MlpKind, TensorNames};
 use super::config::Config;

@@ -1,5 +1,5 @@
-//! GPT-2: LayerNorm, learned positions, an MLP without gate, weights stored as `[in, out]`. Reference: transformers
-//! `modeling_gpt2.py`.
+//! GPT-2: LayerNorm, learned positions, an MLP without gate, weights stored as `[in, out]`.
+//! Reference: transformers `modeling_gpt2.py`.
 
 use super::blocks::{DenseDecoder, MlpKind, NormSpec, QkvProjections, TensorNames};
 use super::config::Config;
@@ -93,7 +93,11 @@ fn gpt2(config: Config<'_>) -> Result<Graph> {
         attention.projections = QkvProjections::Fused("c_attn");
         (attention.out, attention.qkv_bias, attention.out_bias) = ("c_proj", true, true);
         let by = if by_layer { index as f32 + 1.0 } else { 1.0 };
-        attention.scale = if scaled { attention.scale / by } else { 1.0 / by };
+        attention.scale = if scaled {
+            attention.scale / by
+        } else {
+            1.0 / by
+        };
     }
     dense.map_mlp(|m| (m.kind, m.down, m.bias) = (MlpKind::Ungated("c_fc"), "c_proj", true));
     dense.graph()

@@ -1,5 +1,6 @@
-//! GPT-OSS: attention with sinks and alternating sliding windows; experts with a clamped gate and biases. The published
-//! files interleave gate and up rows. Reference: transformers `modeling_gpt_oss.py`.
+//! GPT-OSS: attention with sinks and alternating sliding windows; experts with a clamped gate and
+//! biases. The published files interleave gate and up rows. Reference: transformers
+//! `modeling_gpt_oss.py`.
 
 use super::blocks::DenseDecoder;
 use super::blocks::experts::{ExpertTensors, ExpertsSpec, FUSED_EXPERTS_FIELD};
@@ -28,7 +29,10 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     // GGUF files have separate gate and up tensors, as [outputs, inputs].
     gguf: &[GgufSpec {
         has_experts: true,
-        names: &[("attn_sinks.weight", "self_attn.sinks"), ("ffn_gate_inp", "mlp.router")],
+        names: &[
+            ("attn_sinks.weight", "self_attn.sinks"),
+            ("ffn_gate_inp", "mlp.router"),
+        ],
         extra_fields: &[("expert_feed_forward_length", "intermediate_size")],
         set_fixed_fields: gguf_fields,
         ..GgufSpec::new("gpt-oss", "gpt_oss", "GptOssForCausalLM")
@@ -55,7 +59,9 @@ fn gpt_oss(config: Config<'_>) -> Result<Graph> {
     });
     let window = config.count_or("sliding_window", 0).unwrap_or(0);
     dense.set_windows(|index| {
-        let sliding = config.layer_type(index).map_or(index % 2 == 0, |t| t == "sliding_attention");
+        let sliding = config
+            .layer_type(index)
+            .map_or(index % 2 == 0, |t| t == "sliding_attention");
         if sliding { window } else { 0 }
     });
     let mut experts = ExpertsSpec::from_config(config, "intermediate_size")?;
@@ -65,6 +71,9 @@ fn gpt_oss(config: Config<'_>) -> Result<Graph> {
     if config.flag_or(FUSED_EXPERTS_FIELD, true) {
         experts.up = ExpertTensors::Interleaved("gate_up_proj");
     }
-    dense.layers.iter_mut().for_each(|l| l.experts = Some(experts.clone()));
+    dense
+        .layers
+        .iter_mut()
+        .for_each(|l| l.experts = Some(experts.clone()));
     dense.graph()
 }

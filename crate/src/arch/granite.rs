@@ -1,6 +1,6 @@
-//! Granite 3: Llama with multipliers of embeddings, residuals, scores and logits; also its mixture-of-experts models,
-//! with an optional shared expert. Reference: transformers `modeling_granite.py`, `modeling_granitemoe.py`,
-//! `modeling_granitemoeshared.py`.
+//! Granite 3: Llama with multipliers of embeddings, residuals, scores and logits; also its
+//! mixture-of-experts models, with an optional shared expert. Reference: transformers
+//! `modeling_granite.py`, `modeling_granitemoe.py`, `modeling_granitemoeshared.py`.
 
 use super::blocks::experts::{ExpertsSpec, SharedExpert};
 use super::blocks::{DenseDecoder, MlpKind};
@@ -16,7 +16,10 @@ pub(super) static FAMILIES: &[Family] = &[
         classes: &["GraniteForCausalLM"],
         model_types: &["granite"],
         decoder: Some(granite),
-        gguf: &[GgufSpec { interleaved_rope: true, ..GgufSpec::new("granite", "granite", "GraniteForCausalLM") }],
+        gguf: &[GgufSpec {
+            interleaved_rope: true,
+            ..GgufSpec::new("granite", "granite", "GraniteForCausalLM")
+        }],
         ..Family::EMPTY
     },
     Family {
@@ -36,8 +39,15 @@ pub(super) static FAMILIES: &[Family] = &[
                 ("ffn_up_shexp", "shared_mlp.up_proj"),
                 ("ffn_down_shexp", "shared_mlp.output_linear"),
             ],
-            extra_fields: &[("expert_shared_feed_forward_length", "shared_intermediate_size")],
-            ..GgufSpec::new("granitemoe", "granitemoeshared", "GraniteMoeSharedForCausalLM")
+            extra_fields: &[(
+                "expert_shared_feed_forward_length",
+                "shared_intermediate_size",
+            )],
+            ..GgufSpec::new(
+                "granitemoe",
+                "granitemoeshared",
+                "GraniteMoeSharedForCausalLM",
+            )
         }],
         ..Family::EMPTY
     },
@@ -54,7 +64,10 @@ fn granite_moe(config: Config<'_>) -> Result<Graph> {
     dense.names.mlp = "block_sparse_moe";
     let shared = config.number_or("shared_intermediate_size", 0.0)? as usize;
     let experts = experts(config, shared)?;
-    dense.layers.iter_mut().for_each(|l| l.experts = Some(experts.clone()));
+    dense
+        .layers
+        .iter_mut()
+        .for_each(|l| l.experts = Some(experts.clone()));
     dense.graph()
 }
 
@@ -62,7 +75,9 @@ fn granite_moe(config: Config<'_>) -> Result<Graph> {
 fn dense(config: Config<'_>) -> Result<DenseDecoder> {
     let mut dense = llama::dense(config, false)?;
     let number = |field: &str| Ok::<_, crate::Error>(config.number_or(field, 1.0)? as f32);
-    let (residual, scale) = (number("residual_multiplier")?, number("attention_multiplier")?);
+    let residual = number("residual_multiplier")?;
+    let scale = number("attention_multiplier")?;
+
     dense.embed_scale = number("embedding_multiplier")?;
     dense.logits_scale = 1.0 / number("logits_scaling")?;
     dense.map_attention(|a| (a.scale, a.out_scale) = (scale, residual));
@@ -70,8 +85,8 @@ fn dense(config: Config<'_>) -> Result<DenseDecoder> {
     Ok(dense)
 }
 
-/// Reads the experts under `block_sparse_moe`, weighted by the softmax over the top-k. A shared expert of `shared`
-/// inner columns is next to them; 0 for none.
+/// Reads the experts under `block_sparse_moe`, weighted by the softmax over the top-k. A shared
+/// expert of `shared` inner columns is next to them; 0 for none.
 pub(super) fn experts(config: Config<'_>, shared: usize) -> Result<ExpertsSpec> {
     let mut experts = ExpertsSpec::from_config(config, "intermediate_size")?;
     (experts.router, experts.renormalize) = (("router.layer", false), true);
@@ -87,5 +102,9 @@ pub(super) fn experts(config: Config<'_>, shared: usize) -> Result<ExpertsSpec> 
 /// Returns the input projections of the shared MLP: one tensor, in GGUF files two.
 pub(super) fn shared_mlp(config: Config<'_>) -> MlpKind {
     let apart = config.string(super::family::CONVERTED_FIELD) == Some("gguf");
-    if apart { MlpKind::Gated(["gate_proj", "up_proj"]) } else { MlpKind::GatedFused("input_linear") }
+    if apart {
+        MlpKind::Gated(["gate_proj", "up_proj"])
+    } else {
+        MlpKind::GatedFused("input_linear")
+    }
 }

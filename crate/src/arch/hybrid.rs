@@ -1,16 +1,18 @@
-//! Layers with a fixed-size state (short convolution, Gated DeltaNet, Mamba-2) and the decoder that mixes them with
-//! attention. The order of operations follows transformers' models.
+//! Layers with a fixed-size state (short convolution, Gated DeltaNet, Mamba-2) and the decoder that
+//! mixes them with attention. The order of operations follows transformers' models.
 
 use super::blocks::experts::{ExpertsSpec, add_experts};
-use super::blocks::{AttentionSpec, DecoderLayer, MlpSpec, NormSpec, attention, embed, linear_act, mlp, norm};
+use super::blocks::{
+    AttentionSpec, DecoderLayer, MlpSpec, NormSpec, attention, embed, linear_act, mlp, norm,
+};
 use crate::Result;
 use crate::ir::{
-    Activation, GatedNorm, Graph, GraphBuilder, IdSource, Linear, Op, RecurrenceRule, Recurrent, ShortConv, StateSpec,
-    ValueId, WeightKind,
+    Activation, GatedNorm, Graph, GraphBuilder, IdSource, Linear, Op, RecurrenceRule, Recurrent,
+    ShortConv, StateSpec, ValueId, WeightKind,
 };
 
-/// Adds a causal depthwise convolution with the tensors `{name}.weight` and `{name}.bias`. `gates` multiply its input
-/// and its output; `scales` apply to the input from a column on.
+/// Adds a causal depthwise convolution with the tensors `{name}.weight` and `{name}.bias`. `gates`
+/// multiply its input and its output; `scales` apply to the input from a column on.
 fn causal_conv(
     b: &mut GraphBuilder,
     name: &str,
@@ -22,9 +24,24 @@ fn causal_conv(
     let channels = b.cols(x);
     let weight = b.vector(&format!("{name}.weight"), channels * taps);
     let bias = bias.then(|| b.vector(&format!("{name}.bias"), channels));
-    let state = b.state(StateSpec::Conv { channels, kernel_size: taps });
+    let state = b.state(StateSpec::Conv {
+        channels,
+        kernel_size: taps,
+    });
     let inputs = [&[x], gates].concat();
-    b.node(name, Op::ShortConv(ShortConv { weight, bias, kernel_size: taps, act, scales, state }), &inputs, channels)
+    b.node(
+        name,
+        Op::ShortConv(ShortConv {
+            weight,
+            bias,
+            kernel_size: taps,
+            act,
+            scales,
+            state,
+        }),
+        &inputs,
+        channels,
+    )
 }
 
 /// Scales that leave the input of a convolution unchanged.
@@ -55,9 +72,12 @@ pub struct ConvSpec {
 
 /// Adds a gated short convolution with tensors under `path`; input and output are `[rows, cols]`.
 pub fn short_conv(b: &mut GraphBuilder, path: &str, spec: &ConvSpec, x: ValueId) -> ValueId {
-    let (name, cols) = (|part: &str| format!("{path}.{part}"), b.cols(x));
+    let name = |part: &str| format!("{path}.{part}");
+    let cols = b.cols(x);
+
     let all = b.linear(&name("in_proj"), x, 3 * cols, spec.bias);
-    let [before, after, inner] = split_columns(b, path, all, [("B", cols), ("C", cols), ("x", cols)]);
+    let [before, after, inner] =
+        split_columns(b, path, all, [("B", cols), ("C", cols), ("x", cols)]);
     let mixed = causal_conv(
         b,
         &name("conv"),
@@ -95,21 +115,45 @@ pub struct DeltaSpec {
 /// Adds a Gated DeltaNet with tensors under `path`; input and output are `[rows, cols]`.
 pub fn delta_net(b: &mut GraphBuilder, path: &str, spec: &DeltaSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
-    let (keys, values, heads) = (spec.key_heads * spec.key_dim, spec.heads * spec.value_dim, spec.heads);
+    let keys = spec.key_heads * spec.key_dim;
+    let values = spec.heads * spec.value_dim;
+    let heads = spec.heads;
+
     let mixed = 2 * keys + values;
-    let parts = [[("qkv", mixed), ("z", values)], [("b", heads), ("a", heads)]];
+    let parts = [
+        [("qkv", mixed), ("z", values)],
+        [("b", heads), ("a", heads)],
+    ];
     let mut both = |whole: bool, [(first, rows), (second, more)]: [(&str, usize); 2]| {
         if whole {
-            let all = b.linear(&name(&format!("in_proj_{first}{second}")), x, rows + more, false);
+            let all = b.linear(
+                &name(&format!("in_proj_{first}{second}")),
+                x,
+                rows + more,
+                false,
+            );
             split_columns(b, path, all, [(first, rows), (second, more)])
         } else {
             [(first, rows), (second, more)]
                 .map(|(part, rows)| b.linear(&name(&format!("in_proj_{part}")), x, rows, false))
         }
     };
-    let ([qkv, z], [beta, a]) = (both(spec.fused[0], parts[0]), both(spec.fused[1], parts[1]));
-    let qkv = causal_conv(b, &name("conv1d"), (spec.kernel_size, false, Activation::Silu), qkv, &[], UNSCALED);
-    let gains = [("A_log", heads), ("dt_bias", heads), ("norm.weight", spec.value_dim)];
+    let [qkv, z] = both(spec.fused[0], parts[0]);
+    let [beta, a] = both(spec.fused[1], parts[1]);
+
+    let qkv = causal_conv(
+        b,
+        &name("conv1d"),
+        (spec.kernel_size, false, Activation::Silu),
+        qkv,
+        &[],
+        UNSCALED,
+    );
+    let gains = [
+        ("A_log", heads),
+        ("dt_bias", heads),
+        ("norm.weight", spec.value_dim),
+    ];
     let op = Recurrent {
         heads,
         key_heads: spec.key_heads,
@@ -120,9 +164,18 @@ pub fn delta_net(b: &mut GraphBuilder, path: &str, spec: &DeltaSpec, x: ValueId)
         rule: RecurrenceRule::Delta { eps: spec.eps },
         gains: b.concat_vectors(gains.map(|(part, len)| (name(part), len))),
         negative_rates: spec.negative_rates,
-        state: b.state(StateSpec::Matrix { heads, rows: spec.key_dim, cols: spec.value_dim }),
+        state: b.state(StateSpec::Matrix {
+            heads,
+            rows: spec.key_dim,
+            cols: spec.value_dim,
+        }),
     };
-    let read = b.node(&name("delta"), Op::Recurrent(op), &[qkv, a, beta, z], values);
+    let read = b.node(
+        &name("delta"),
+        Op::Recurrent(op),
+        &[qkv, a, beta, z],
+        values,
+    );
     let cols = b.cols(x);
     b.linear(&name("out_proj"), read, cols, false)
 }
@@ -174,16 +227,39 @@ pub enum SsmGate {
 /// Adds a Mamba-2 mixer with tensors under `path`; input and output are `[rows, cols]`.
 pub fn ssm(b: &mut GraphBuilder, path: &str, spec: &SsmSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
-    let SsmSpec { heads, groups, state, .. } = *spec;
-    let (inner, shared) = (heads * spec.head_dim, groups * state);
+    let SsmSpec {
+        heads,
+        groups,
+        state,
+        ..
+    } = *spec;
+    let inner = heads * spec.head_dim;
+    let shared = groups * state;
+
     let mixed = inner + 2 * shared;
-    // The gate's scale is folded into the projection; the other scales are divided by it where they are applied.
+    // The gate's scale is folded into the projection; the other scales are divided by it where they
+    // are applied.
     let [z_scale, x_scale, b_scale, c_scale, dt_scale] = spec.scales;
-    let all = linear_act(b, &name("in_proj"), x, inner + mixed + heads, spec.bias, Activation::None, z_scale);
-    let scales = [(0, x_scale), (inner, b_scale), (inner + shared, c_scale)].map(|(first, s)| (first, s / z_scale));
+    let all = linear_act(
+        b,
+        &name("in_proj"),
+        x,
+        inner + mixed + heads,
+        spec.bias,
+        Activation::None,
+        z_scale,
+    );
+    let scales = [(0, x_scale), (inner, b_scale), (inner + shared, c_scale)]
+        .map(|(first, s)| (first, s / z_scale));
     let [z, given, dt] = split_columns(b, path, all, [("z", inner), ("xBC", mixed), ("dt", heads)]);
-    let given =
-        causal_conv(b, &name("conv1d"), (spec.kernel_size, spec.conv_bias, Activation::Silu), given, &[], scales);
+    let given = causal_conv(
+        b,
+        &name("conv1d"),
+        (spec.kernel_size, spec.conv_bias, Activation::Silu),
+        given,
+        &[],
+        scales,
+    );
     let op = Recurrent {
         heads,
         key_heads: groups,
@@ -191,21 +267,48 @@ pub fn ssm(b: &mut GraphBuilder, path: &str, spec: &SsmSpec, x: ValueId) -> Valu
         key_dim: state,
         value_dim: spec.head_dim,
         columns: [inner + shared, inner, 0],
-        rule: RecurrenceRule::Ssm { limits: spec.dt_limits, dt_scale: dt_scale / z_scale },
+        rule: RecurrenceRule::Ssm {
+            limits: spec.dt_limits,
+            dt_scale: dt_scale / z_scale,
+        },
         gains: b.concat_vectors(["A_log", "dt_bias", "D"].map(|part| (name(part), heads))),
         negative_rates: spec.negative_rates,
-        state: b.state(StateSpec::Matrix { heads, rows: state, cols: spec.head_dim }),
+        state: b.state(StateSpec::Matrix {
+            heads,
+            rows: state,
+            cols: spec.head_dim,
+        }),
     };
     let read = b.node(&name("ssm"), Op::Recurrent(op), &[given, dt], inner);
     let gated = if spec.gate == SsmGate::WithoutNorm {
-        b.node(&name("gated"), Op::Gated(Activation::Silu), &[z, read], inner)
+        b.node(
+            &name("gated"),
+            Op::Gated(Activation::Silu),
+            &[z, read],
+            inner,
+        )
     } else {
-        let (gain, first) = (b.vector(&name("norm.weight"), inner), spec.gate == SsmGate::BeforeNorm);
-        let op = Op::GatedNorm(GatedNorm { gain, groups, gate_first: first, eps: spec.eps });
+        let gain = b.vector(&name("norm.weight"), inner);
+        let first = spec.gate == SsmGate::BeforeNorm;
+
+        let op = Op::GatedNorm(GatedNorm {
+            gain,
+            groups,
+            gate_first: first,
+            eps: spec.eps,
+        });
         b.node(&name("norm"), op, &[read, z], inner)
     };
     let cols = b.cols(x);
-    linear_act(b, &name("out_proj"), gated, cols, spec.out_bias, Activation::None, spec.out_scale)
+    linear_act(
+        b,
+        &name("out_proj"),
+        gated,
+        cols,
+        spec.out_bias,
+        Activation::None,
+        spec.out_scale,
+    )
 }
 
 /// The operation of a sublayer.
@@ -224,14 +327,18 @@ pub enum Mixer {
     Mlp(MlpSpec),
     /// Experts.
     Experts(ExpertsSpec),
-    /// Several mixers on the same input, by the paths of their tensors under the layer; their outputs are summed.
+    /// Several mixers on the same input, by the paths of their tensors under the layer; their
+    /// outputs are summed.
     Parallel(Vec<(&'static str, Mixer)>),
 }
 
 impl Mixer {
     /// Returns a layer's experts, or else its MLP.
     pub fn from_layer(layer: &DecoderLayer) -> Self {
-        layer.experts.clone().map_or_else(|| Self::Mlp(layer.mlp.clone()), Self::Experts)
+        layer
+            .experts
+            .clone()
+            .map_or_else(|| Self::Mlp(layer.mlp.clone()), Self::Experts)
     }
 }
 
@@ -280,7 +387,14 @@ impl HybridDecoder {
     /// `Internal` if shapes do not match.
     pub fn graph(&self) -> Result<Graph> {
         let mut b = GraphBuilder::new(&self.name);
-        let mut x = embed(&mut b, self.embed, self.vocab, self.hidden, self.embed_scale, IdSource::Tokens);
+        let mut x = embed(
+            &mut b,
+            self.embed,
+            self.vocab,
+            self.hidden,
+            self.embed_scale,
+            IdSource::Tokens,
+        );
         for (index, layer) in self.layers.iter().enumerate() {
             for part in layer {
                 x = self.sublayer(&mut b, &format!("{}.{index}", self.path), part, x);
@@ -289,11 +403,19 @@ impl HybridDecoder {
         let last = b.node("last_row", Op::LastRow, &[x], self.hidden);
         let hidden = norm(&mut b, self.final_norm, self.norm, last);
         let weight = if self.tied {
-            b.weight(&format!("{}.weight", self.embed), self.vocab, self.hidden, WeightKind::Table)
+            b.weight(
+                &format!("{}.weight", self.embed),
+                self.vocab,
+                self.hidden,
+                WeightKind::Table,
+            )
         } else {
             b.matrix("lm_head.weight", self.vocab, self.hidden)
         };
-        let head = Linear { scale: self.logits_scale, ..Linear::new(weight, None) };
+        let head = Linear {
+            scale: self.logits_scale,
+            ..Linear::new(weight, None)
+        };
         let logits = b.node("logits", Op::Linear(head), &[hidden], self.vocab);
         b.finish(hidden, Some(logits))
     }
@@ -304,7 +426,14 @@ impl HybridDecoder {
     }
 
     /// Adds a mixer; returns `x` plus its output for `read`.
-    fn add_mixer(&self, b: &mut GraphBuilder, layer: &str, part: (&str, &Mixer), read: ValueId, x: ValueId) -> ValueId {
+    fn add_mixer(
+        &self,
+        b: &mut GraphBuilder,
+        layer: &str,
+        part: (&str, &Mixer),
+        read: ValueId,
+        x: ValueId,
+    ) -> ValueId {
         let path = format!("{layer}.{}", part.0);
         let made = match part.1 {
             Mixer::Attention(spec) => attention(b, &path, spec, read),
@@ -314,7 +443,9 @@ impl HybridDecoder {
             Mixer::Mlp(spec) => mlp(b, &path, spec, read),
             Mixer::Experts(spec) => return add_experts(b, &path, spec, read, x),
             Mixer::Parallel(all) => {
-                return all.iter().fold(x, |x, (path, mixer)| self.add_mixer(b, layer, (path, mixer), read, x));
+                return all.iter().fold(x, |x, (path, mixer)| {
+                    self.add_mixer(b, layer, (path, mixer), read, x)
+                });
             }
         };
         b.add(&format!("{path}.residual"), x, made)

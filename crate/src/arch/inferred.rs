@@ -3,7 +3,10 @@
 use super::blocks::experts::FUSED_EXPERTS_FIELD;
 use super::config::Config;
 use super::encoder::EncoderHead;
-use super::{SPEECH_MODELS, canonical_name, encoder_graph, families, graph, is_encoder, match_names, speech_graphs};
+use super::{
+    SPEECH_MODELS, canonical_name, encoder_graph, families, graph, is_encoder, match_names,
+    speech_graphs,
+};
 use crate::Result;
 use crate::ir::{Graph, WeightKind};
 use crate::util::map::{SortedMap, SortedSet};
@@ -12,30 +15,47 @@ use serde_json::{Value, json};
 /// Tests whether a configuration's fields indicate a model type.
 type FieldTest = fn(Config<'_>) -> bool;
 
-/// Model types with the same tensor names as another family, and the fields that only their files have.
+/// Model types with the same tensor names as another family, and the fields that only their files
+/// have.
 const FIELD_TESTS: [(&str, FieldTest); 8] = [
     ("mistral", |config| config.get("sliding_window").is_some()),
     ("granite", |config| config.get("logits_scaling").is_some()),
-    ("smollm3", |config| config.get("no_rope_layers").or(config.get("no_rope_layer_interval")).is_some()),
+    ("smollm3", |config| {
+        config
+            .get("no_rope_layers")
+            .or(config.get("no_rope_layer_interval"))
+            .is_some()
+    }),
     ("ernie4_5", |config| config.get("use_bias").is_some()),
     ("gemma", |config| {
         config.get("hidden_activation").is_some()
-            || config.string("hidden_act").is_some_and(|act| act.starts_with("gelu"))
+            || config
+                .string("hidden_act")
+                .is_some_and(|act| act.starts_with("gelu"))
     }),
     ("olmo3", |config| config.get("sliding_window").is_some()),
-    ("glm4_moe_lite", |config| config.get("mlp_layer_types").is_some()),
-    ("roberta", |config| config.get("pad_token_id").and_then(Value::as_u64) == Some(1)),
+    ("glm4_moe_lite", |config| {
+        config.get("mlp_layer_types").is_some()
+    }),
+    ("roberta", |config| {
+        config.get("pad_token_id").and_then(Value::as_u64) == Some(1)
+    }),
 ];
 
 /// Returns whether a configuration names its architecture.
 pub fn is_named(config: &Value) -> bool {
-    Config(config).string("model_type").is_some() || config.get("architectures").is_some_and(|a| a.get(0).is_some())
+    Config(config).string("model_type").is_some()
+        || config
+            .get("architectures")
+            .is_some_and(|a| a.get(0).is_some())
 }
 
-/// Names the first family whose tensors match in name and number of elements; returns the completed configuration. A
-/// family that the fields indicate wins over one that only matches.
+/// Names the first family whose tensors match in name and number of elements; returns the completed
+/// configuration. A family that the fields indicate wins over one that only matches.
 pub fn infer_family(config: &Value, tensors: &[(&str, usize)]) -> Option<Value> {
-    let fused = tensors.iter().any(|(name, _)| name.ends_with(".experts.0.gate_up_proj.weight"));
+    let fused = tensors
+        .iter()
+        .any(|(name, _)| name.ends_with(".experts.0.gate_up_proj.weight"));
     let named = |model_type: &str, class: Option<&&str>| {
         let mut named = config.clone();
         named["model_type"] = model_type.into();
@@ -47,41 +67,64 @@ pub fn infer_family(config: &Value, tensors: &[(&str, usize)]) -> Option<Value> 
         }
         named
     };
-    let of_families = families().filter_map(|f| Some(named(f.model_types.first()?, f.classes.first())));
-    let all: Vec<Value> = of_families.chain(SPEECH_MODELS.iter().map(|(kind, _)| named(kind, None))).collect();
+    let of_families =
+        families().filter_map(|f| Some(named(f.model_types.first()?, f.classes.first())));
+    let all: Vec<Value> = of_families
+        .chain(SPEECH_MODELS.iter().map(|(kind, _)| named(kind, None)))
+        .collect();
     let signed = |named: &Value| {
-        let sign = FIELD_TESTS.iter().find(|(kind, _)| named["model_type"] == *kind);
+        let sign = FIELD_TESTS
+            .iter()
+            .find(|(kind, _)| named["model_type"] == *kind);
         sign.map(|(_, sign)| sign(Config(config)))
     };
     let fits = |wanted: Option<bool>| {
-        all.iter().find(|named| signed(named) == wanted && tensors_match(named, tensors)).cloned()
+        all.iter()
+            .find(|named| signed(named) == wanted && tensors_match(named, tensors))
+            .cloned()
     };
     fits(Some(true)).or_else(|| fits(None))
 }
 
 /// Returns whether a model of this configuration has exactly these tensors in its layers.
 fn tensors_match(config: &Value, tensors: &[(&str, usize)]) -> bool {
-    let stored: SortedMap<String, usize> =
-        tensors.iter().map(|(name, size)| (canonical_name(config, name), *size)).collect();
-    let Ok(graphs) = all_graphs(config, &stored) else { return false };
+    let stored: SortedMap<String, usize> = tensors
+        .iter()
+        .map(|(name, size)| (canonical_name(config, name), *size))
+        .collect();
+    let Ok(graphs) = all_graphs(config, &stored) else {
+        return false;
+    };
     let mut wanted: SortedSet<&str> = SortedSet::new();
     for weight in graphs.iter().flat_map(|graph| &graph.weights) {
         for (name, rows) in &weight.parts {
             wanted.insert(name);
-            // Matrices may be packed, so only vector sizes count. Without `lm_head` the head is the embedding table.
-            let fits = |size: &usize| weight.kind != WeightKind::Vector || *size == *rows;
-            if !stored.get(name).map_or(name == "lm_head.weight", fits) {
+            // Matrices may be packed, so only vector sizes count. Without `lm_head` the head is the
+            // embedding table.
+
+            if !stored
+                .get(name)
+                .map_or(name == "lm_head.weight", |size: &usize| {
+                    weight.kind != WeightKind::Vector || *size == *rows
+                })
+            {
                 return false;
             }
         }
     }
-    let known = |name: &str| !name.contains("layer") || name.contains("inv_freq") || wanted.contains(name);
+    let known =
+        |name: &str| !name.contains("layer") || name.contains("inv_freq") || wanted.contains(name);
     stored.keys().all(|name| known(name))
 }
 
 fn all_graphs(config: &Value, stored: &SortedMap<String, usize>) -> Result<Vec<Graph>> {
     if let Some(speech) = speech_graphs(config)? {
-        return Ok(vec![speech.encoder, speech.keys, speech.values, speech.decoder]);
+        return Ok(vec![
+            speech.encoder,
+            speech.keys,
+            speech.values,
+            speech.decoder,
+        ]);
     }
     let mut graph = match is_encoder(config) {
         true => encoder_graph(config, &EncoderHead::Hidden)?.graph,

@@ -1,5 +1,5 @@
-//! Kani-TTS-2's additions to LFM2: attention layers scale their RoPE frequencies by a learned factor. Reference:
-//! tests/golden/scripts/make_kani.py.
+//! Kani-TTS-2's additions to LFM2: attention layers scale their RoPE frequencies by a learned
+//! factor. Reference: tests/golden/scripts/make_kani.py.
 
 use super::config::Config;
 use crate::Result;
@@ -9,8 +9,11 @@ pub const SPEAKER_PROJECTION: &str = "model.speaker_emb_projection.weight";
 
 /// Lists the scalar tensors with the learned RoPE factors, one per attention layer.
 pub(super) fn rope_factor_tensors(config: Config<'_>) -> Vec<String> {
-    let layers =
-        if config.flag_or("use_learnable_rope", false) { config.count_or("num_hidden_layers", 0) } else { Ok(0) };
+    let layers = if config.flag_or("use_learnable_rope", false) {
+        config.count_or("num_hidden_layers", 0)
+    } else {
+        Ok(0)
+    };
     (0..layers.unwrap_or(0).min(1024))
         .filter(|layer| config.layer_type(*layer) == Some("full_attention"))
         .map(|layer| format!("model.learnable_rope_layers.{layer}.alpha_weight"))
@@ -21,7 +24,14 @@ pub(super) fn rope_factor_tensors(config: Config<'_>) -> Vec<String> {
 /// `alpha_min`..`alpha_max`.
 pub(super) fn rope_factor(config: Config<'_>, layer: usize) -> Result<f64> {
     let name = format!("model.learnable_rope_layers.{layer}.alpha_weight");
-    let Some(number) = config.get("numbers").and_then(|all| all.get(&name)?.as_f64()) else { return Ok(1.0) };
-    let (least, most) = (config.number_or("alpha_min", 0.1)?, config.number_or("alpha_max", 2.0)?);
+    let Some(number) = config
+        .get("numbers")
+        .and_then(|all| all.get(&name)?.as_f64())
+    else {
+        return Ok(1.0);
+    };
+    let least = config.number_or("alpha_min", 0.1)?;
+    let most = config.number_or("alpha_max", 2.0)?;
+
     Ok(least + (most - least) / (1.0 + (-number).exp()))
 }

@@ -1,5 +1,5 @@
-//! LFM2 and LFM2.5: gated short convolutions, with attention in some layers. Reference: transformers
-//! `modeling_lfm2.py`.
+//! LFM2 and LFM2.5: gated short convolutions, with attention in some layers. Reference:
+//! transformers `modeling_lfm2.py`.
 
 use super::blocks::experts::ExpertsSpec;
 use super::blocks::{DenseDecoder, MlpKind, QkNorm, QkvProjections};
@@ -38,7 +38,11 @@ macro_rules! names {
 pub(super) use names;
 
 pub(super) static FAMILIES: &[Family] = &[Family {
-    classes: &["Lfm2ForCausalLM", "KaniTTS2ForCausalLM", "Lfm2VlForConditionalGeneration"],
+    classes: &[
+        "Lfm2ForCausalLM",
+        "KaniTTS2ForCausalLM",
+        "Lfm2VlForConditionalGeneration",
+    ],
     model_types: &["lfm2", "lfm2_vl"],
     defaults: r#"{"num_key_value_heads": 8}"#,
     decoder: Some(lfm2),
@@ -52,23 +56,44 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     ..Family::EMPTY
 }];
 
-/// Sets the fields that a GGUF file implies: the layers with attention, and that its MLP width is exact.
+/// Sets the fields that a GGUF file implies: the layers with attention, and that its MLP width is
+/// exact.
 pub(super) fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     set_common_fields(file, out);
-    let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
-    let kind =
-        |layer| if file.has_tensor(&format!("blk.{layer}.shortconv.conv.weight")) { "conv" } else { "full_attention" };
-    out.insert("layer_types".into(), json!((0..layers).map(kind).collect::<Vec<_>>()));
+    let layers = out
+        .get("num_hidden_layers")
+        .and_then(Value::as_u64)
+        .unwrap_or(0)
+        .min(1024);
+    let kind = |layer| {
+        if file.has_tensor(&format!("blk.{layer}.shortconv.conv.weight")) {
+            "conv"
+        } else {
+            "full_attention"
+        }
+    };
+    out.insert(
+        "layer_types".into(),
+        json!((0..layers).map(kind).collect::<Vec<_>>()),
+    );
     out.insert("block_auto_adjust_ff_dim".into(), json!(false));
-    out.insert("conv_bias".into(), json!(file.has_tensor("blk.0.shortconv.conv.bias")));
+    out.insert(
+        "conv_bias".into(),
+        json!(file.has_tensor("blk.0.shortconv.conv.bias")),
+    );
     if let Some(eps) = out.get("rms_norm_eps").cloned() {
         out.insert("norm_eps".into(), eps);
     }
 }
 
-/// Returns the MLP width. Older files name it block_ff_dim, and the width can be two thirds of the value.
+/// Returns the MLP width. Older files name it block_ff_dim, and the width can be two thirds of the
+/// value.
 fn mlp_width(config: Config<'_>) -> Result<usize> {
-    let named = if config.get("block_ff_dim").is_some() { "block_ff_dim" } else { "intermediate_size" };
+    let named = if config.get("block_ff_dim").is_some() {
+        "block_ff_dim"
+    } else {
+        "intermediate_size"
+    };
     let named = config.count(named)?;
     if !config.flag_or("block_auto_adjust_ff_dim", true) {
         return Ok(named);
@@ -83,17 +108,36 @@ fn lfm2(config: Config<'_>) -> Result<Graph> {
 }
 
 /// Builds the decoder with MLPs of `width` columns, and experts in the layers that have them.
-pub(super) fn graph(config: Config<'_>, width: usize, experts: impl Fn(usize) -> Option<ExpertsSpec>) -> Result<Graph> {
+pub(super) fn graph(
+    config: Config<'_>,
+    width: usize,
+    experts: impl Fn(usize) -> Option<ExpertsSpec>,
+) -> Result<Graph> {
     // Maps field names to those of dense families.
     let mut own = config.0.clone();
-    let theta = config.get("theta").or(config.get("rope_theta")).cloned().unwrap_or(json!(1e6));
-    let eps = config.get("norm_eps").or(config.get("block_norm_eps")).cloned().unwrap_or(json!(1e-5));
-    for (field, value) in [("intermediate_size", json!(width)), ("rope_theta", theta), ("rms_norm_eps", eps)] {
+    let theta = config
+        .get("theta")
+        .or(config.get("rope_theta"))
+        .cloned()
+        .unwrap_or(json!(1e6));
+    let eps = config
+        .get("norm_eps")
+        .or(config.get("block_norm_eps"))
+        .cloned()
+        .unwrap_or(json!(1e-5));
+    for (field, value) in [
+        ("intermediate_size", json!(width)),
+        ("rope_theta", theta),
+        ("rms_norm_eps", eps),
+    ] {
         own[field] = value;
     }
     let dense = DenseDecoder::from_config(Config(&own), true)?;
     let tied = config.flag_or("tie_embedding", dense.tied);
-    let conv = ConvSpec { kernel_size: config.count_or("conv_L_cache", 3)?, bias: config.flag_or("conv_bias", false) };
+    let conv = ConvSpec {
+        kernel_size: config.count_or("conv_L_cache", 3)?,
+        bias: config.flag_or("conv_bias", false),
+    };
     if !(2..=MAX_TAPS as usize).contains(&conv.kernel_size) {
         return Err(Error::UnsupportedOption {
             architecture: config.architecture(),
@@ -108,29 +152,56 @@ pub(super) fn graph(config: Config<'_>, width: usize, experts: impl Fn(usize) ->
         (None, None) => true,
     };
     let norm = dense.norm;
-    let stretches =
-        (0..dense.layers.len()).map(|layer| kani::rope_factor(config, layer)).collect::<Result<Vec<f64>>>()?;
-    let layers = dense.layers.into_iter().enumerate().map(|(index, mut layer)| {
-        if let Some(rope) = layer.attention.rope.as_mut().filter(|_| stretches[index] != 1.0) {
-            rope.scaling = RopeScaling::Linear { factor: 1.0 / stretches[index] };
-        }
-        layer.attention.out = "out_proj";
-        layer.attention.qk_norm = Some(QkNorm {
-            names: ["q_layernorm", "k_layernorm"],
-            spec: norm,
-            whole_projection: false,
-            after_rope: false,
+    let stretches = (0..dense.layers.len())
+        .map(|layer| kani::rope_factor(config, layer))
+        .collect::<Result<Vec<f64>>>()?;
+    let layers = dense
+        .layers
+        .into_iter()
+        .enumerate()
+        .map(|(index, mut layer)| {
+            if let Some(rope) = layer
+                .attention
+                .rope
+                .as_mut()
+                .filter(|_| stretches[index] != 1.0)
+            {
+                rope.scaling = RopeScaling::Linear {
+                    factor: 1.0 / stretches[index],
+                };
+            }
+            layer.attention.out = "out_proj";
+            layer.attention.qk_norm = Some(QkNorm {
+                names: ["q_layernorm", "k_layernorm"],
+                spec: norm,
+                whole_projection: false,
+                after_rope: false,
+            });
+            layer.attention.projections = QkvProjections::Separate(["q_proj", "k_proj", "v_proj"]);
+            (layer.mlp.kind, layer.mlp.down) = (MlpKind::Gated(["w1", "w3"]), "w2");
+            let mixer = if attends(index) {
+                Sublayer {
+                    norm: "operator_norm",
+                    path: "self_attn",
+                    mixer: Mixer::Attention(layer.attention.clone()),
+                }
+            } else {
+                Sublayer {
+                    norm: "operator_norm",
+                    path: "conv",
+                    mixer: Mixer::Conv(conv.clone()),
+                }
+            };
+            layer.experts = experts(index);
+            vec![
+                mixer,
+                Sublayer {
+                    norm: "ffn_norm",
+                    path: "feed_forward",
+                    mixer: Mixer::from_layer(&layer),
+                },
+            ]
         });
-        layer.attention.projections = QkvProjections::Separate(["q_proj", "k_proj", "v_proj"]);
-        (layer.mlp.kind, layer.mlp.down) = (MlpKind::Gated(["w1", "w3"]), "w2");
-        let mixer = if attends(index) {
-            Sublayer { norm: "operator_norm", path: "self_attn", mixer: Mixer::Attention(layer.attention.clone()) }
-        } else {
-            Sublayer { norm: "operator_norm", path: "conv", mixer: Mixer::Conv(conv.clone()) }
-        };
-        layer.experts = experts(index);
-        vec![mixer, Sublayer { norm: "ffn_norm", path: "feed_forward", mixer: Mixer::from_layer(&layer) }]
-    });
     HybridDecoder {
         name: dense.name,
         embed: "model.embed_tokens",
@@ -145,5 +216,11 @@ pub(super) fn graph(config: Config<'_>, width: usize, experts: impl Fn(usize) ->
         layers: layers.collect(),
     }
     .graph()
-    .map(|graph| if config.get("speaker_emb_dim").is_some() { vision::with_soft_tokens(graph) } else { graph })
+    .map(|graph| {
+        if config.get("speaker_emb_dim").is_some() {
+            vision::with_soft_tokens(graph)
+        } else {
+            graph
+        }
+    })
 }

@@ -1,5 +1,5 @@
-//! LFM2 with experts in all but the first layers; the router is a sigmoid with a selection bias. Reference:
-//! transformers `modeling_lfm2_moe.py`.
+//! LFM2 with experts in all but the first layers; the router is a sigmoid with a selection bias.
+//! Reference: transformers `modeling_lfm2_moe.py`.
 
 use super::blocks::experts::{ExpertTensors, ExpertsSpec, FUSED_EXPERTS_FIELD};
 use super::config::Config;
@@ -33,13 +33,20 @@ pub(super) static FAMILIES: &[Family] = &[Family {
 /// `Lfm2MoeForCausalLM`.
 fn lfm2_moe(config: Config<'_>) -> Result<Graph> {
     let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
-    experts.selection_bias = config.flag_or("use_expert_bias", true).then_some("expert_bias");
-    (experts.score, experts.eps, experts.renormalize) =
-        (RouterScore::Sigmoid, 1e-6, config.flag_or("norm_topk_prob", true));
+    experts.selection_bias = config
+        .flag_or("use_expert_bias", true)
+        .then_some("expert_bias");
+    (experts.score, experts.eps, experts.renormalize) = (
+        RouterScore::Sigmoid,
+        1e-6,
+        config.flag_or("norm_topk_prob", true),
+    );
     experts.scale = config.number_or("routed_scaling_factor", 1.0)? as f32;
     if !config.flag_or(FUSED_EXPERTS_FIELD, false) {
         (experts.up, experts.down) = (ExpertTensors::Separate(["w1", "w3"]), "w2");
     }
     let first = config.number_or("num_dense_layers", 2.0)? as usize;
-    graph(config, config.count("intermediate_size")?, |layer| (layer >= first).then(|| experts.clone()))
+    graph(config, config.count("intermediate_size")?, |layer| {
+        (layer >= first).then(|| experts.clone())
+    })
 }

@@ -1,6 +1,6 @@
-//! Llama 1 to 3, TinyLlama, SmolLM 1 and 2, DeepSeek-R1-Distill (`LlamaForCausalLM`); Mistral with its sliding window,
-//! Nemo and Ministral; SmolLM3 with RoPE-free layers. Reference: transformers `modeling_llama.py`,
-//! `modeling_mistral.py`, `modeling_smollm3.py`.
+//! Llama 1 to 3, TinyLlama, SmolLM 1 and 2, DeepSeek-R1-Distill (`LlamaForCausalLM`); Mistral with
+//! its sliding window, Nemo and Ministral; SmolLM3 with RoPE-free layers. Reference: transformers
+//! `modeling_llama.py`, `modeling_mistral.py`, `modeling_smollm3.py`.
 
 use super::blocks::DenseDecoder;
 use super::config::Config;
@@ -16,7 +16,10 @@ pub(super) static FAMILIES: &[Family] = &[
         classes: &["LlamaForCausalLM"],
         model_types: &["llama"],
         decoder: Some(llama),
-        gguf: &[gguf::GgufSpec { interleaved_rope: true, ..gguf::GgufSpec::new("llama", "llama", "LlamaForCausalLM") }],
+        gguf: &[gguf::GgufSpec {
+            interleaved_rope: true,
+            ..gguf::GgufSpec::new("llama", "llama", "LlamaForCausalLM")
+        }],
         mlc: &[mlc::MlcSpec::new("llama", "llama", "LlamaForCausalLM")],
         ..Family::EMPTY
     },
@@ -25,11 +28,18 @@ pub(super) static FAMILIES: &[Family] = &[
         model_types: &["mistral", "ministral"],
         defaults: r#"{"num_key_value_heads": 8, "sliding_window": 4096}"#,
         decoder: Some(mistral),
-        mlc: &[mlc::MlcSpec::new("mistral", "mistral", "MistralForCausalLM")],
+        mlc: &[mlc::MlcSpec::new(
+            "mistral",
+            "mistral",
+            "MistralForCausalLM",
+        )],
         ..Family::EMPTY
     },
     Family {
-        classes: &["SmolVLMForConditionalGeneration", "Idefics3ForConditionalGeneration"],
+        classes: &[
+            "SmolVLMForConditionalGeneration",
+            "Idefics3ForConditionalGeneration",
+        ],
         model_types: &["smolvlm", "idefics3"],
         decoder: Some(llama),
         vision: Some(IDEFICS3),
@@ -44,7 +54,11 @@ pub(super) static FAMILIES: &[Family] = &[
             interleaved_rope: true,
             ..gguf::GgufSpec::new("smollm3", "smollm3", "SmolLM3ForCausalLM")
         }],
-        mlc: &[mlc::MlcSpec::new("smollm3", "smollm3", "SmolLM3ForCausalLM")],
+        mlc: &[mlc::MlcSpec::new(
+            "smollm3",
+            "smollm3",
+            "SmolLM3ForCausalLM",
+        )],
         ..Family::EMPTY
     },
 ];
@@ -57,7 +71,9 @@ pub(super) fn llama(config: Config<'_>) -> Result<Graph> {
 /// Returns the Llama decoder with optional biases; other families start from it.
 pub(super) fn dense(config: Config<'_>, tied_by_default: bool) -> Result<DenseDecoder> {
     let mut dense = DenseDecoder::from_config(config, tied_by_default)?;
-    let (attention, mlp) = (config.flag_or("attention_bias", false), config.flag_or("mlp_bias", false));
+    let attention = config.flag_or("attention_bias", false);
+    let mlp = config.flag_or("mlp_bias", false);
+
     dense.map_attention(|a| (a.qkv_bias, a.out_bias) = (attention, attention));
     dense.map_mlp(|m| m.bias = mlp);
     Ok(dense)
@@ -67,7 +83,13 @@ pub(super) fn dense(config: Config<'_>, tied_by_default: bool) -> Result<DenseDe
 fn mistral(config: Config<'_>) -> Result<Graph> {
     let mut dense = DenseDecoder::from_config(config, false)?;
     let window = config.count_or("sliding_window", 0).unwrap_or(0);
-    dense.set_windows(|index| if config.layer_type(index) == Some("full_attention") { 0 } else { window });
+    dense.set_windows(|index| {
+        if config.layer_type(index) == Some("full_attention") {
+            0
+        } else {
+            window
+        }
+    });
     dense.graph()
 }
 
@@ -84,7 +106,17 @@ fn smollm3(config: Config<'_>) -> Result<Graph> {
             layer.attention.rope = None;
         }
     }
-    let window = if config.flag_or("use_sliding_window", false) { config.count_or("sliding_window", 0)? } else { 0 };
-    dense.set_windows(|index| if config.layer_type(index) == Some("sliding_attention") { window } else { 0 });
+    let window = if config.flag_or("use_sliding_window", false) {
+        config.count_or("sliding_window", 0)?
+    } else {
+        0
+    };
+    dense.set_windows(|index| {
+        if config.layer_type(index) == Some("sliding_attention") {
+            window
+        } else {
+            0
+        }
+    });
     dense.graph()
 }

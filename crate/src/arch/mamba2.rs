@@ -1,6 +1,6 @@
-//! Mamba-2 with attention in some layers: Granite 4 (`GraniteMoeHybridForCausalLM`, dense or with experts), Nemotron-H
-//! and Nemotron 3, whose layers have one sublayer each. Reference: transformers `modeling_granitemoehybrid.py`,
-//! `modeling_nemotron_h.py`.
+//! Mamba-2 with attention in some layers: Granite 4 (`GraniteMoeHybridForCausalLM`, dense or with
+//! experts), Nemotron-H and Nemotron 3, whose layers have one sublayer each. Reference:
+//! transformers `modeling_granitemoehybrid.py`, `modeling_nemotron_h.py`.
 
 use super::blocks::experts::{ExpertTensors, ExpertsSpec, LatentProjection, SharedExpert};
 use super::blocks::{DenseDecoder, MlpKind, MlpSpec, NormSpec};
@@ -22,8 +22,17 @@ pub(super) static FAMILIES: &[Family] = &[
         defaults: r#"{"num_local_experts": 8, "num_experts_per_tok": 2}"#,
         decoder: Some(granite_hybrid),
         gguf: &[
-            granite_in_gguf(false, &[("feed_forward_length", "shared_intermediate_size")]),
-            granite_in_gguf(true, &[("expert_shared_feed_forward_length", "shared_intermediate_size")]),
+            granite_in_gguf(
+                false,
+                &[("feed_forward_length", "shared_intermediate_size")],
+            ),
+            granite_in_gguf(
+                true,
+                &[(
+                    "expert_shared_feed_forward_length",
+                    "shared_intermediate_size",
+                )],
+            ),
         ],
         ..Family::EMPTY
     },
@@ -36,13 +45,20 @@ pub(super) static FAMILIES: &[Family] = &[
         ),
         decoder: Some(nemotron),
         prefixes: &[("backbone.", "model.")],
-        gguf: &[nemotron_in_gguf("nemotron_h", false), nemotron_in_gguf("nemotron_h_moe", true)],
+        gguf: &[
+            nemotron_in_gguf("nemotron_h", false),
+            nemotron_in_gguf("nemotron_h_moe", true),
+        ],
         ..Family::EMPTY
     },
 ];
 
-/// Returns the GGUF description of Granite 4, dense or with experts; `shared` names the width of the shared MLP.
-const fn granite_in_gguf(experts: bool, shared: &'static [(&'static str, &'static str)]) -> GgufSpec {
+/// Returns the GGUF description of Granite 4, dense or with experts; `shared` names the width of
+/// the shared MLP.
+const fn granite_in_gguf(
+    experts: bool,
+    shared: &'static [(&'static str, &'static str)],
+) -> GgufSpec {
     GgufSpec {
         has_experts: experts,
         interleaved_rope: true,
@@ -67,18 +83,38 @@ const fn granite_in_gguf(experts: bool, shared: &'static [(&'static str, &'stati
         ],
         extra_fields: shared,
         set_fixed_fields: granite_gguf_fields,
-        ..GgufSpec::new("granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM")
+        ..GgufSpec::new(
+            "granitehybrid",
+            "granitemoehybrid",
+            "GraniteMoeHybridForCausalLM",
+        )
     }
 }
 
-/// Sets what llama.cpp's conversion implies: the layers with attention, `A_log` as the negative rates, separate gate
-/// and up.
+/// Sets what llama.cpp's conversion implies: the layers with attention, `A_log` as the negative
+/// rates, separate gate and up.
 fn granite_gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     ssm_gguf_fields(file, out);
-    let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
-    let kind = |layer| if file.has_tensor(&format!("blk.{layer}.ssm_a")) { "mamba" } else { "attention" };
-    out.insert("layer_types".into(), json!((0..layers).map(kind).collect::<Vec<_>>()));
-    if file.float_field("rope.dimension_count").is_some_and(|n| n > 0.0) {
+    let layers = out
+        .get("num_hidden_layers")
+        .and_then(Value::as_u64)
+        .unwrap_or(0)
+        .min(1024);
+    let kind = |layer| {
+        if file.has_tensor(&format!("blk.{layer}.ssm_a")) {
+            "mamba"
+        } else {
+            "attention"
+        }
+    };
+    out.insert(
+        "layer_types".into(),
+        json!((0..layers).map(kind).collect::<Vec<_>>()),
+    );
+    if file
+        .float_field("rope.dimension_count")
+        .is_some_and(|n| n > 0.0)
+    {
         out.insert("position_embedding_type".into(), json!("rope"));
     }
 }
@@ -96,8 +132,14 @@ pub(super) fn ssm_gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
             out.insert(key.into(), json!(value as u64));
         }
     }
-    if let (Some(inner), Some(heads)) = (file.float_field("ssm.inner_size"), file.float_field("ssm.time_step_rank")) {
-        out.insert("mamba_d_head".into(), json!((inner / heads.max(1.0)) as u64));
+    if let (Some(inner), Some(heads)) = (
+        file.float_field("ssm.inner_size"),
+        file.float_field("ssm.time_step_rank"),
+    ) {
+        out.insert(
+            "mamba_d_head".into(),
+            json!((inner / heads.max(1.0)) as u64),
+        );
     }
     // Internal field, set for GGUF files only.
     out.insert("mamba_as_in_gguf".into(), json!(true));
@@ -106,10 +148,26 @@ pub(super) fn ssm_gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
 /// Sets the fields of Nemotron-H: layer types by tensors, sizes by the names of its config.json.
 fn nemotron_gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     ssm_gguf_fields(file, out);
-    let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
-    let kinds = [("ssm_a", "mamba"), ("attn_q.weight", "attention"), ("ffn_gate_inp.weight", "moe")];
-    let kind = |layer| kinds.iter().find(|k| file.has_tensor(&format!("blk.{layer}.{}", k.0))).map_or("mlp", |k| k.1);
-    out.insert("layers_block_type".into(), json!((0..layers).map(kind).collect::<Vec<_>>()));
+    let layers = out
+        .get("num_hidden_layers")
+        .and_then(Value::as_u64)
+        .unwrap_or(0)
+        .min(1024);
+    let kinds = [
+        ("ssm_a", "mamba"),
+        ("attn_q.weight", "attention"),
+        ("ffn_gate_inp.weight", "moe"),
+    ];
+    let kind = |layer| {
+        kinds
+            .iter()
+            .find(|k| file.has_tensor(&format!("blk.{layer}.{}", k.0)))
+            .map_or("mlp", |k| k.1)
+    };
+    out.insert(
+        "layers_block_type".into(),
+        json!((0..layers).map(kind).collect::<Vec<_>>()),
+    );
     for (ours, theirs) in [
         ("mamba_d_conv", "conv_kernel"),
         ("mamba_d_state", "ssm_state_size"),
@@ -117,7 +175,9 @@ fn nemotron_gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
         ("mamba_n_heads", "mamba_num_heads"),
         ("mamba_d_head", "mamba_head_dim"),
     ] {
-        out.get(ours).cloned().map(|value| out.insert(theirs.into(), value));
+        out.get(ours)
+            .cloned()
+            .map(|value| out.insert(theirs.into(), value));
     }
 }
 
@@ -152,7 +212,10 @@ const fn nemotron_in_gguf(name: &'static str, experts: bool) -> GgufSpec {
             ("ssm_out", "mixer.out_proj"),
         ],
         extra_fields: &[
-            ("expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"),
+            (
+                "expert_shared_feed_forward_length",
+                "moe_shared_expert_intermediate_size",
+            ),
             ("expert_weights_norm", "norm_topk_prob"),
             ("expert_weights_scale", "routed_scaling_factor"),
             ("expert_group_count", "n_group"),
@@ -165,18 +228,32 @@ const fn nemotron_in_gguf(name: &'static str, experts: bool) -> GgufSpec {
 }
 
 fn unsupported<T>(config: Config<'_>, option: String, hint: &str) -> Result<T> {
-    Err(Error::UnsupportedOption { architecture: config.architecture(), option, hint: hint.into() })
+    Err(Error::UnsupportedOption {
+        architecture: config.architecture(),
+        option,
+        hint: hint.into(),
+    })
 }
 
 /// Refuses sizes that the kernels do not support.
 pub(super) fn check_ssm(config: Config<'_>, spec: SsmSpec) -> Result<SsmSpec> {
-    let SsmSpec { heads, head_dim, groups, state, kernel_size: taps, .. } = spec;
-    let known = RecurrentKernel::<()>::fits(MAX_SSM_KEY, state as u32, head_dim as u32) && heads % groups == 0;
+    let SsmSpec {
+        heads,
+        head_dim,
+        groups,
+        state,
+        kernel_size: taps,
+        ..
+    } = spec;
+    let known = RecurrentKernel::<()>::fits(MAX_SSM_KEY, state as u32, head_dim as u32)
+        && heads % groups == 0;
     if !known || !(2..=MAX_TAPS as usize).contains(&taps) {
         let hint = "The kernels support states of up to 256 columns, head dimensions that are multiples of 4, and convolutions of 2 to 8.";
         return unsupported(
             config,
-            format!("Mamba-2 with {heads} heads of {head_dim}, {groups} groups, state {state}, convolution {taps}"),
+            format!(
+                "Mamba-2 with {heads} heads of {head_dim}, {groups} groups, state {state}, convolution {taps}"
+            ),
             hint,
         );
     }
@@ -185,15 +262,28 @@ pub(super) fn check_ssm(config: Config<'_>, spec: SsmSpec) -> Result<SsmSpec> {
 
 /// Returns one end of `time_step_limit`; `default` replaces infinity, which JSON lacks.
 pub(super) fn dt_limit(config: Config<'_>, index: usize, default: f32) -> f32 {
-    let found = config.get("time_step_limit").and_then(|l| l.get(index)).and_then(Value::as_f64);
+    let found = config
+        .get("time_step_limit")
+        .and_then(|l| l.get(index))
+        .and_then(Value::as_f64);
     found.map_or(default, |v| v as f32)
 }
 
 /// Returns a layer's type from any of the fields that name it.
 fn layer_type<'a>(config: Config<'a>, layer: usize) -> &'a str {
-    let listed = |field: &str| config.get(field).and_then(|t| t.get(layer)).and_then(Value::as_str);
-    let letter = config.string("hybrid_override_pattern").and_then(|p| p.get(layer..=layer));
-    match listed("layers_block_type").or(listed("layer_types")).or(letter) {
+    let listed = |field: &str| {
+        config
+            .get(field)
+            .and_then(|t| t.get(layer))
+            .and_then(Value::as_str)
+    };
+    let letter = config
+        .string("hybrid_override_pattern")
+        .and_then(|p| p.get(layer..=layer));
+    match listed("layers_block_type")
+        .or(listed("layer_types"))
+        .or(letter)
+    {
         None | Some("linear_attention" | "mamba" | "M") => "mamba",
         Some("full_attention" | "attention" | "*") => "attention",
         Some("mlp" | "-") => "mlp",
@@ -206,14 +296,21 @@ fn layer_type<'a>(config: Config<'a>, layer: usize) -> &'a str {
 fn granite_hybrid(config: Config<'_>) -> Result<Graph> {
     let shared = config.count_or("shared_intermediate_size", 1024)?;
     let sparse = config.number_or("num_local_experts", 0.0)? > 0.0;
-    let experts = if sparse { Some(granite::experts(config, shared)?) } else { None };
+    let experts = if sparse {
+        Some(granite::experts(config, shared)?)
+    } else {
+        None
+    };
     let mut own = config.0.clone();
     own["intermediate_size"] = json!(shared);
     let mut dense = DenseDecoder::from_config(Config(&own), false)?;
     let number = |field: &str| Ok::<_, Error>(config.number_or(field, 1.0)? as f32);
-    let (residual, scale) = (number("residual_multiplier")?, number("attention_multiplier")?);
-    let (rotated, bias) =
-        (config.string("position_embedding_type") == Some("rope"), config.flag_or("attention_bias", false));
+    let residual = number("residual_multiplier")?;
+    let scale = number("attention_multiplier")?;
+
+    let rotated = config.string("position_embedding_type") == Some("rope");
+    let bias = config.flag_or("attention_bias", false);
+
     dense.map_attention(|a| {
         (a.scale, a.out_scale, a.qkv_bias, a.out_bias) = (scale, residual, bias, bias);
         if !rotated {
@@ -229,7 +326,10 @@ fn granite_hybrid(config: Config<'_>) -> Result<Graph> {
         config,
         SsmSpec {
             heads,
-            head_dim: config.get("mamba_d_head").and_then(Value::as_u64).map_or(inner / heads, |d| d as usize),
+            head_dim: config
+                .get("mamba_d_head")
+                .and_then(Value::as_u64)
+                .map_or(inner / heads, |d| d as usize),
             groups: config.count_or("mamba_n_groups", 1)?,
             state: config.count_or("mamba_d_state", 256)?,
             kernel_size: config.count_or("mamba_d_conv", 4)?,
@@ -254,8 +354,16 @@ fn granite_hybrid(config: Config<'_>) -> Result<Graph> {
             None => ("shared_mlp", Mixer::Mlp(layer.mlp.clone())),
         };
         vec![
-            Sublayer { norm: "input_layernorm", path, mixer },
-            Sublayer { norm: "post_attention_layernorm", path: below, mixer: mlp },
+            Sublayer {
+                norm: "input_layernorm",
+                path,
+                mixer,
+            },
+            Sublayer {
+                norm: "post_attention_layernorm",
+                path: below,
+                mixer: mlp,
+            },
         ]
     });
     HybridDecoder {
@@ -274,40 +382,62 @@ fn granite_hybrid(config: Config<'_>) -> Result<Graph> {
     .graph()
 }
 
-/// Reads the experts of Nemotron 3: MLPs without gates, a sigmoid router with a selection bias, a wider shared expert,
-/// and optionally a latent space.
+/// Reads the experts of Nemotron 3: MLPs without gates, a sigmoid router with a selection bias, a
+/// wider shared expert, and optionally a latent space.
 fn nemotron_experts(config: Config<'_>) -> Result<ExpertsSpec> {
     config.require_values(&[("mlp_bias", "false")])?;
     let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
     experts.act = config.activation("mlp_hidden_act", "relu2")?;
-    (experts.score, experts.selection_bias, experts.eps) =
-        (RouterScore::Sigmoid, Some("gate.e_score_correction_bias"), 1e-20);
+    (experts.score, experts.selection_bias, experts.eps) = (
+        RouterScore::Sigmoid,
+        Some("gate.e_score_correction_bias"),
+        1e-20,
+    );
     experts.renormalize = config.flag_or("norm_topk_prob", true);
     experts.scale = config.number_or("routed_scaling_factor", 1.0)? as f32;
     experts.set_groups(config, true)?;
     experts.up = ExpertTensors::Ungated("up_proj");
-    let shared = SharedExpert::new("shared_experts", config.count("moe_shared_expert_intermediate_size")?);
-    experts.shared = Some(SharedExpert { projections: (MlpKind::Ungated("up_proj"), "down_proj"), ..shared });
+    let shared = SharedExpert::new(
+        "shared_experts",
+        config.count("moe_shared_expert_intermediate_size")?,
+    );
+    experts.shared = Some(SharedExpert {
+        projections: (MlpKind::Ungated("up_proj"), "down_proj"),
+        ..shared
+    });
     if config.get("moe_latent_size").is_some() {
         let names = ["fc1_latent_proj", "fc2_latent_proj"];
-        experts.latent = Some(LatentProjection { names, cols: config.count("moe_latent_size")? });
+        experts.latent = Some(LatentProjection {
+            names,
+            cols: config.count("moe_latent_size")?,
+        });
     }
     Ok(experts)
 }
 
 /// `NemotronHForCausalLM`.
 fn nemotron(config: Config<'_>) -> Result<Graph> {
-    let listed = config.get("layers_block_type").or(config.get("layer_types")).and_then(Value::as_array).map(Vec::len);
+    let listed = config
+        .get("layers_block_type")
+        .or(config.get("layer_types"))
+        .and_then(Value::as_array)
+        .map(Vec::len);
     let count = listed.or(config.string("hybrid_override_pattern").map(str::len));
     let mut own = config.0.clone();
     if let Some(count) = count {
         own["num_hidden_layers"] = json!(count);
     }
     if config.get("head_dim").is_none() {
-        own["head_dim"] = config.get("attention_head_dim").cloned().unwrap_or(json!(128));
+        own["head_dim"] = config
+            .get("attention_head_dim")
+            .cloned()
+            .unwrap_or(json!(128));
     }
     let dense = DenseDecoder::from_config(Config(&own), false)?;
-    let norm = NormSpec::rms(config.number_or("layer_norm_epsilon", config.number_or("rms_norm_eps", 1e-5)?)?);
+    let norm = NormSpec::rms(config.number_or(
+        "layer_norm_epsilon",
+        config.number_or("rms_norm_eps", 1e-5)?,
+    )?);
     let groups = config.count_or("n_groups", 8)?;
     let ssm = check_ssm(
         config,
@@ -345,11 +475,16 @@ fn nemotron(config: Config<'_>) -> Result<Graph> {
             }),
             "moe" => Mixer::Experts(nemotron_experts(config)?),
             other => {
-                let hint = "Supported layer types: Mamba-2 (M), attention (*), MLP (-), experts (E).";
+                let hint =
+                    "Supported layer types: Mamba-2 (M), attention (*), MLP (-), experts (E).";
                 return unsupported(config, format!("layer type '{other}'"), hint);
             }
         };
-        layers.push(vec![Sublayer { norm: "norm", path: "mixer", mixer }]);
+        layers.push(vec![Sublayer {
+            norm: "norm",
+            path: "mixer",
+            mixer,
+        }]);
     }
     HybridDecoder {
         name: dense.name.clone(),

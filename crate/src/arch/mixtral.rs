@@ -1,5 +1,5 @@
-//! Mixtral and PhiMoE: Mistral's attention with experts. PhiMoE has LayerNorm, biases and the sparse mixer as router.
-//! Reference: transformers `modeling_mixtral.py`, `modeling_phimoe.py`.
+//! Mixtral and PhiMoE: Mistral's attention with experts. PhiMoE has LayerNorm, biases and the
+//! sparse mixer as router. Reference: transformers `modeling_mixtral.py`, `modeling_phimoe.py`.
 
 use super::blocks::experts::{ExpertTensors, ExpertsSpec};
 use super::blocks::{DenseDecoder, NormSpec};
@@ -52,7 +52,10 @@ fn dense_and_experts(config: Config<'_>) -> Result<(DenseDecoder, ExpertsSpec)> 
 fn mixtral(config: Config<'_>) -> Result<Graph> {
     let (mut dense, mut experts) = dense_and_experts(config)?;
     experts.renormalize = true;
-    dense.layers.iter_mut().for_each(|l| l.experts = Some(experts.clone()));
+    dense
+        .layers
+        .iter_mut()
+        .for_each(|l| l.experts = Some(experts.clone()));
     dense.graph()
 }
 
@@ -63,7 +66,10 @@ fn phimoe(config: Config<'_>) -> Result<Graph> {
     dense.map_attention(|a| (a.qkv_bias, a.out_bias) = (bias, bias));
     dense.head_bias = config.flag_or("lm_head_bias", false);
     dense.norm = NormSpec::layer(config.number_or("rms_norm_eps", 1e-5)?);
-    (experts.score, experts.eps) = (RouterScore::Mixer, config.number_or("router_jitter_noise", 0.01)? as f32);
+    (experts.score, experts.eps) = (
+        RouterScore::Mixer,
+        config.number_or("router_jitter_noise", 0.01)? as f32,
+    );
     if experts.top_k != 2 {
         return Err(Error::UnsupportedOption {
             architecture: config.architecture(),
@@ -71,7 +77,10 @@ fn phimoe(config: Config<'_>) -> Result<Graph> {
             hint: "The sparse mixer selects two experts; the only supported value is 2.".into(),
         });
     }
-    let scaling = config.get("rope_scaling").or_else(|| config.get("rope_parameters")).map(Config);
+    let scaling = config
+        .get("rope_scaling")
+        .or_else(|| config.get("rope_parameters"))
+        .map(Config);
     let factor = scaling.map_or(Ok(1.0), |s| s.number_or("short_mscale", 1.0))?;
     if scaling.map_or(Ok(factor), |s| s.number_or("long_mscale", factor))? != factor {
         return Err(Error::UnsupportedOption {
@@ -80,11 +89,21 @@ fn phimoe(config: Config<'_>) -> Result<Graph> {
             hint: "Set both to the same number, as in the published models.".into(),
         });
     }
-    for rope in dense.layers.iter_mut().filter_map(|l| l.attention.rope.as_mut()) {
-        if let RopeScaling::LongRope { attention_factor, .. } = &mut rope.scaling {
+    for rope in dense
+        .layers
+        .iter_mut()
+        .filter_map(|l| l.attention.rope.as_mut())
+    {
+        if let RopeScaling::LongRope {
+            attention_factor, ..
+        } = &mut rope.scaling
+        {
             *attention_factor = factor;
         }
     }
-    dense.layers.iter_mut().for_each(|l| l.experts = Some(experts.clone()));
+    dense
+        .layers
+        .iter_mut()
+        .for_each(|l| l.experts = Some(experts.clone()));
     dense.graph()
 }

@@ -1,5 +1,6 @@
-//! Builds a model's graph from its config.json: one file per model family, and the table of all families. Covers names
-//! and structure of checkpoints in every container, but not how their weights are encoded.
+//! Builds a model's graph from its config.json: one file per model family, and the table of all
+//! families. Covers names and structure of checkpoints in every container, but not how their
+//! weights are encoded.
 
 mod bert;
 mod bitnet;
@@ -53,9 +54,9 @@ use crate::util::map::SortedSet;
 use config::Config;
 pub use encoder::{DenseLayer, EncoderGraph, EncoderHead, PositionScheme};
 pub use family::{
-    Family, JointEmbedding, canonical_name, find_gguf, find_mlc, image_mask, joint_embedding, max_positions,
-    mmproj_formats, mrope_sections, sanitize, scalar_tensors, set_row_orders, text_config, unknown_architecture,
-    vision_encoder,
+    Family, JointEmbedding, canonical_name, find_gguf, find_mlc, image_mask, joint_embedding,
+    max_positions, mmproj_formats, mrope_sections, sanitize, scalar_tensors, set_row_orders,
+    text_config, unknown_architecture, vision_encoder,
 };
 pub use inferred::{infer_family, is_named};
 pub use kani::SPEAKER_PROJECTION;
@@ -118,8 +119,12 @@ pub fn is_speech_to_text(config: &Value) -> bool {
 /// `Config` or `UnsupportedOption` from the family.
 pub fn speech_graphs(config: &Value) -> Result<Option<SpeechGraphs>> {
     let kind = Config(config).string("model_type").unwrap_or_default();
-    let hear = |(_, hear): &(&str, SpeechBuilder)| hear(Config(&text_config(config)));
-    SPEECH_MODELS.iter().find(|(name, _)| *name == kind).map(hear).transpose()
+
+    SPEECH_MODELS
+        .iter()
+        .find(|(name, _)| *name == kind)
+        .map(|(_, hear): &(&str, SpeechBuilder)| hear(Config(&text_config(config))))
+        .transpose()
 }
 
 /// Builds the graph of an audio codec's decoder, from dequantized codes to samples.
@@ -130,9 +135,10 @@ pub fn codec_graph(config: &Value) -> Result<Graph> {
     let config = Config(config);
     match config.string("model_type") {
         Some(CODEC_MODEL_TYPE) => nanocodec::nanocodec(config),
-        other => {
-            Err(unknown_architecture(other.unwrap_or("a codec without model_type"), [CODEC_MODEL_TYPE].into_iter()))
-        }
+        other => Err(unknown_architecture(
+            other.unwrap_or("a codec without model_type"),
+            [CODEC_MODEL_TYPE].into_iter(),
+        )),
     }
 }
 
@@ -153,7 +159,10 @@ pub fn families() -> impl Iterator<Item = &'static Family> {
 }
 
 /// Finds the first family with the configuration's `model_type` that satisfies `what`.
-fn find_by_model_type(config: Config<'_>, what: impl Fn(&Family) -> bool) -> Option<&'static Family> {
+fn find_by_model_type(
+    config: Config<'_>,
+    what: impl Fn(&Family) -> bool,
+) -> Option<&'static Family> {
     let kind = config.string("model_type")?;
     families().find(|f| f.model_types.contains(&kind) && what(f))
 }
@@ -167,22 +176,32 @@ pub fn is_encoder(config: &Value) -> bool {
     })
 }
 
-/// Builds the graph of a model as an encoder of packed sequences. A decoder becomes an encoder with causal attention.
+/// Builds the graph of a model as an encoder of packed sequences. A decoder becomes an encoder with
+/// causal attention.
 ///
 /// # Errors
 /// `UnknownArchitecture`, `UnsupportedOption` or `Config`, each naming what it refuses.
 pub fn encoder_graph(config: &Value, head: &EncoderHead) -> Result<EncoderGraph> {
     let config = &text_config(config);
-    let (value, config) = (config.as_ref(), Config(config));
+    let value = config.as_ref();
+    let config = Config(config);
+
     if is_encoder(value)
-        && let Some(Family { encoder: Some(body), classification_head: score, .. }) =
-            find_by_model_type(config, |f| f.encoder.is_some())
+        && let Some(Family {
+            encoder: Some(body),
+            classification_head: score,
+            ..
+        }) = find_by_model_type(config, |f| f.encoder.is_some())
     {
         let mut b = GraphBuilder::new(&config.architecture());
         let body = body(config, &mut b)?;
         return encoder::with_head(config, b, &body, head, *score);
     }
-    let Some(Family { decoder: Some(build), .. }) = find_by_model_type(config, |f| f.decoder.is_some()) else {
+    let Some(Family {
+        decoder: Some(build),
+        ..
+    }) = find_by_model_type(config, |f| f.decoder.is_some())
+    else {
         let known = families().flat_map(|f| f.model_types.iter().chain(f.classes).copied());
         return Err(unknown_architecture(&config.architecture(), known));
     };
@@ -191,24 +210,43 @@ pub fn encoder_graph(config: &Value, head: &EncoderHead) -> Result<EncoderGraph>
     Ok(encoder)
 }
 
-/// Renames a graph's weights to the checkpoint's names. The prefix of a task model (`bert.`, `model.`) is added or
-/// dropped, and old files use `gamma` and `beta` for the norm's weight and bias.
+/// Renames a graph's weights to the checkpoint's names. The prefix of a task model (`bert.`,
+/// `model.`) is added or dropped, and old files use `gamma` and `beta` for the norm's weight and
+/// bias.
 pub fn match_names<'a>(graph: &mut Graph, stored: impl Iterator<Item = &'a str>) {
     let known: SortedSet<&str> = stored.collect();
-    let Some(first) = graph.weights.first().and_then(|w| w.parts.first()).map(|p| p.0.clone()) else { return };
-    let inside =
-        |long: &str, short: &str| long.strip_suffix(short).filter(|p| p.is_empty() || p.ends_with('.')).is_some();
-    let own = known.iter().filter(|name| inside(name, &first) || inside(&first, name)).min_by_key(|name| name.len());
+    let Some(first) = graph
+        .weights
+        .first()
+        .and_then(|w| w.parts.first())
+        .map(|p| p.0.clone())
+    else {
+        return;
+    };
+    let inside = |long: &str, short: &str| {
+        long.strip_suffix(short)
+            .filter(|p| p.is_empty() || p.ends_with('.'))
+            .is_some()
+    };
+    let own = known
+        .iter()
+        .filter(|name| inside(name, &first) || inside(&first, name))
+        .min_by_key(|name| name.len());
     let (add, drop) = match own {
-        Some(name) if name.len() >= first.len() => (name[..name.len() - first.len()].to_string(), String::new()),
+        Some(name) if name.len() >= first.len() => {
+            (name[..name.len() - first.len()].to_string(), String::new())
+        }
         Some(name) => (String::new(), first[..first.len() - name.len()].to_string()),
         None => return,
     };
     for (name, _) in graph.weights.iter_mut().flat_map(|w| w.parts.iter_mut()) {
         let moved = format!("{add}{}", name.strip_prefix(&drop).unwrap_or(name));
-        let old = moved.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
-        if let Some(found) =
-            [moved, old].into_iter().find(|n| !known.contains(name.as_str()) && known.contains(n.as_str()))
+        let old = moved
+            .replace("LayerNorm.weight", "LayerNorm.gamma")
+            .replace("LayerNorm.bias", "LayerNorm.beta");
+        if let Some(found) = [moved, old]
+            .into_iter()
+            .find(|n| !known.contains(name.as_str()) && known.contains(n.as_str()))
         {
             *name = found;
         }
@@ -228,7 +266,10 @@ pub fn graph(config: &Value) -> Result<Graph> {
     let config = Config(&config);
     let name = config.architecture();
     match family::find_by_config(config, |f| f.decoder.is_some()) {
-        Some(Family { decoder: Some(build), .. }) => {
+        Some(Family {
+            decoder: Some(build),
+            ..
+        }) => {
             config.check_layer_types()?;
             let graph = build(config)?;
             Ok(match sees {
@@ -242,5 +283,7 @@ pub fn graph(config: &Value) -> Result<Graph> {
 
 /// Lists the supported decoder architectures.
 pub fn supported_architectures() -> impl Iterator<Item = &'static str> {
-    families().filter(|f| f.decoder.is_some()).flat_map(|f| f.classes.iter().copied())
+    families()
+        .filter(|f| f.decoder.is_some())
+        .flat_map(|f| f.classes.iter().copied())
 }

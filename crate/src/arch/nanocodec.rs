@@ -13,26 +13,47 @@ use serde_json::{Value, json};
 /// # Errors
 /// `Config` or `UnsupportedOption`.
 pub fn nanocodec(config: Config<'_>) -> Result<Graph> {
-    for (field, only) in [("activation", "half_snake"), ("pad_mode", "zeros"), ("output_activation", "clamp")] {
+    for (field, only) in [
+        ("activation", "half_snake"),
+        ("pad_mode", "zeros"),
+        ("output_activation", "clamp"),
+    ] {
         if config.string(field).is_some_and(|found| found != only) {
-            return Err(unsupported(config, &format!("'{field}'"), &format!("The only supported value is '{only}'.")));
+            return Err(unsupported(
+                config,
+                &format!("'{field}'"),
+                &format!("The only supported value is '{only}'."),
+            ));
         }
     }
     let list = |field: &str, usual: &[usize]| -> Vec<usize> {
         let found = config.get(field).and_then(Value::as_array);
-        found.map_or(usual.to_vec(), |a| a.iter().filter_map(|v| v.as_u64().map(|n| n as usize)).collect())
+        found.map_or(usual.to_vec(), |a| {
+            a.iter()
+                .filter_map(|v| v.as_u64().map(|n| n as usize))
+                .collect()
+        })
     };
-    let (kernels, dilations) =
-        (list("resblock_kernel_sizes", &[3, 7, 11]), list("resblock_dilation_sizes", &[1, 3, 5]));
+    let kernels = list("resblock_kernel_sizes", &[3, 7, 11]);
+    let dilations = list("resblock_dilation_sizes", &[1, 3, 5]);
+
     let mut b = GraphBuilder::new("nanocodec");
     let p = "audio_decoder";
     let mut cols = config.count_or("base_channels", 864)?;
     let x = b.input("values", Dim::TOKENS, config.count_or("input_dim", 16)?);
     let first = config.count_or("in_kernel_size", 7)?;
     let mut x = causal_conv(&mut b, &format!("{p}.pre_conv"), x, first, 1, cols);
-    for (stage, rate) in list("up_sample_rates", &[7, 7, 6, 3, 2]).into_iter().enumerate() {
+    for (stage, rate) in list("up_sample_rates", &[7, 7, 6, 3, 2])
+        .into_iter()
+        .enumerate()
+    {
         x = snake(&mut b, &format!("{p}.activations.{stage}"), x);
-        x = upsample(&mut b, &format!("{p}.up_sample_conv_layers.{stage}"), x, rate);
+        x = upsample(
+            &mut b,
+            &format!("{p}.up_sample_conv_layers.{stage}"),
+            x,
+            rate,
+        );
         cols /= 2;
         let chains: Vec<ValueId> = (0..kernels.len())
             .map(|k| {
@@ -46,8 +67,16 @@ pub fn nanocodec(config: Config<'_>) -> Result<Graph> {
             })
             .collect();
         let name = format!("{p}.res_layers.{stage}");
-        let sum = chains.into_iter().reduce(|a, c| b.add(&name, a, c)).unwrap_or(x);
-        x = b.node(&format!("{name}.mean"), Op::Scale(1.0 / kernels.len() as f32), &[sum], cols);
+        let sum = chains
+            .into_iter()
+            .reduce(|a, c| b.add(&name, a, c))
+            .unwrap_or(x);
+        x = b.node(
+            &format!("{name}.mean"),
+            Op::Scale(1.0 / kernels.len() as f32),
+            &[sum],
+            cols,
+        );
     }
     x = snake(&mut b, &format!("{p}.post_activation"), x);
     let last = config.count_or("out_kernel_size", 3)?;
@@ -55,7 +84,8 @@ pub fn nanocodec(config: Config<'_>) -> Result<Graph> {
     b.finish(out, None)
 }
 
-/// Infers the configuration from a published checkpoint's tensors; takes sampling rate and levels from `config`.
+/// Infers the configuration from a published checkpoint's tensors; takes sampling rate and levels
+/// from `config`.
 ///
 /// # Errors
 /// `UnknownArchitecture` for tensors of another model.
@@ -64,28 +94,55 @@ pub fn infer_config(config: &Value, checkpoint: &Checkpoint) -> Result<Value> {
     let shape = |name: &str| {
         let parts = [".weight", ".parametrizations.weight.original1", ".weight_v"];
         let tensor = |part| checkpoint.get(&format!("audio_decoder.{name}.conv{part}"));
-        parts.into_iter().find_map(tensor).map(|tensor| &tensor.shape).filter(|shape| shape.len() == 3)
+        parts
+            .into_iter()
+            .find_map(tensor)
+            .map(|tensor| &tensor.shape)
+            .filter(|shape| shape.len() == 3)
     };
     let block = |kernel: usize, dilation: usize| {
-        shape(&format!("res_layers.0.res_blocks.{kernel}.res_blocks.{dilation}.input_conv")).map(|shape| shape[2])
+        shape(&format!(
+            "res_layers.0.res_blocks.{kernel}.res_blocks.{dilation}.input_conv"
+        ))
+        .map(|shape| shape[2])
     };
     let (Some(first), Some(last)) = (shape("pre_conv"), shape("post_conv")) else {
         let kind = config.get("model_type").and_then(Value::as_str);
         let name = kind.unwrap_or("a codec without audio_decoder.pre_conv");
-        return Err(super::unknown_architecture(name, [super::CODEC_MODEL_TYPE].into_iter()));
+        return Err(super::unknown_architecture(
+            name,
+            [super::CODEC_MODEL_TYPE].into_iter(),
+        ));
     };
-    let rates = (0..).map_while(|i| shape(&format!("up_sample_conv_layers.{i}"))).map(|shape| shape[2] / 2);
+    let rates = (0..)
+        .map_while(|i| shape(&format!("up_sample_conv_layers.{i}")))
+        .map(|shape| shape[2] / 2);
     let kernels: Vec<usize> = (0..).map_while(|k| block(k, 0)).collect();
-    let dilations: Vec<usize> = (0..).map_while(|d| block(0, d).map(|_| 2 * d + 1)).collect();
+    let dilations: Vec<usize> = (0..)
+        .map_while(|d| block(0, d).map(|_| 2 * d + 1))
+        .collect();
     let mut made = json!({
         "model_type": super::CODEC_MODEL_TYPE, "input_dim": first[1], "base_channels": first[0], "in_kernel_size": first[2],
         "out_kernel_size": last[2], "up_sample_rates": rates.collect::<Vec<_>>(),
         "resblock_kernel_sizes": kernels, "resblock_dilation_sizes": dilations,
     });
-    let quantizer = config.get("vector_quantizer").or(config.get("quantizer")).unwrap_or(&Value::Null);
-    let named = |name: &str| config.get(name).or(quantizer.get(name)).filter(|value| !value.is_null());
-    let found =
-        [("sample_rate", named("sample_rate")), ("num_levels", named("num_levels_per_group").or(named("num_levels")))];
+    let quantizer = config
+        .get("vector_quantizer")
+        .or(config.get("quantizer"))
+        .unwrap_or(&Value::Null);
+    let named = |name: &str| {
+        config
+            .get(name)
+            .or(quantizer.get(name))
+            .filter(|value| !value.is_null())
+    };
+    let found = [
+        ("sample_rate", named("sample_rate")),
+        (
+            "num_levels",
+            named("num_levels_per_group").or(named("num_levels")),
+        ),
+    ];
     for (name, value) in found {
         if let Some(value) = value {
             made[name] = value.clone();
@@ -94,8 +151,23 @@ pub fn infer_config(config: &Value, checkpoint: &Checkpoint) -> Result<Value> {
     Ok(made)
 }
 
-fn causal_conv(b: &mut GraphBuilder, name: &str, x: ValueId, taps: usize, dilation: usize, outputs: usize) -> ValueId {
-    conv(b, &format!("{name}.conv"), x, Im2Col::causal(taps, 1, dilation), outputs, true, Activation::None)
+fn causal_conv(
+    b: &mut GraphBuilder,
+    name: &str,
+    x: ValueId,
+    taps: usize,
+    dilation: usize,
+    outputs: usize,
+) -> ValueId {
+    conv(
+        b,
+        &format!("{name}.conv"),
+        x,
+        Im2Col::causal(taps, 1, dilation),
+        outputs,
+        true,
+        Activation::None,
+    )
 }
 
 /// Adds half-Snake: the Snake activation on the first half of the columns.
@@ -105,21 +177,36 @@ fn snake(b: &mut GraphBuilder, name: &str, x: ValueId) -> ValueId {
     b.node(name, Op::Snake { alpha }, &[x], cols)
 }
 
-/// Adds a transposed convolution: half the columns, `rate` times the rows. Each output column reads two input columns.
+/// Adds a transposed convolution: half the columns, `rate` times the rows. Each output column reads
+/// two input columns.
 fn upsample(b: &mut GraphBuilder, name: &str, x: ValueId, rate: usize) -> ValueId {
-    let (cols, taps) = (b.cols(x), 2 * rate);
+    let cols = b.cols(x);
+    let taps = 2 * rate;
+
     let weight = b.vector(&format!("{name}.conv.weight"), cols * taps);
     let bias = Some(b.vector(&format!("{name}.conv.bias"), cols / 2));
     b.node(
         name,
-        Op::ConvTranspose1d(ConvTranspose1d { weight, bias, groups: cols / 2, kernel_size: taps, rate }),
+        Op::ConvTranspose1d(ConvTranspose1d {
+            weight,
+            bias,
+            groups: cols / 2,
+            kernel_size: taps,
+            rate,
+        }),
         &[x],
         cols / 2,
     )
 }
 
 /// Adds residual blocks in sequence, one for each dilation.
-fn residual_chain(b: &mut GraphBuilder, name: &str, mut x: ValueId, taps: usize, dilations: &[usize]) -> ValueId {
+fn residual_chain(
+    b: &mut GraphBuilder,
+    name: &str,
+    mut x: ValueId,
+    taps: usize,
+    dilations: &[usize],
+) -> ValueId {
     let cols = b.cols(x);
     for (index, dilation) in dilations.iter().enumerate() {
         let name = format!("{name}.{index}");

@@ -1,5 +1,5 @@
-//! GPT-NeoX and Pythia: LayerNorm, parallel attention and MLP, partial RoPE, q, k and v interleaved by head. Reference:
-//! transformers `modeling_gpt_neox.py`.
+//! GPT-NeoX and Pythia: LayerNorm, parallel attention and MLP, partial RoPE, q, k and v interleaved
+//! by head. Reference: transformers `modeling_gpt_neox.py`.
 
 use super::blocks::{DenseDecoder, MlpKind, NormSpec, QkvProjections, TensorNames};
 use super::config::Config;
@@ -46,7 +46,10 @@ fn gguf_fields(_: &Gguf, out: &mut Map<String, Value>) {
 fn separate_by_head(config: Config<'_>) -> Result<RowOrder> {
     let heads = config.count("num_attention_heads")?;
     let rows = config.count("hidden_size")? / heads;
-    Ok(RowOrder::Grouped { groups: heads, group_rows: [rows, rows, rows, 0] })
+    Ok(RowOrder::Grouped {
+        groups: heads,
+        group_rows: [rows, rows, rows, 0],
+    })
 }
 
 /// `GPTNeoXForCausalLM`.
@@ -63,7 +66,9 @@ fn neox(config: Config<'_>) -> Result<Graph> {
     dense.parallel = config.flag_or("use_parallel_residual", true);
     let bias = config.flag_or("attention_bias", true);
     let projections = QkvProjections::Fused("query_key_value");
-    dense.map_attention(|a| (a.projections, a.out, a.qkv_bias, a.out_bias) = (projections, "dense", bias, bias));
+    dense.map_attention(|a| {
+        (a.projections, a.out, a.qkv_bias, a.out_bias) = (projections, "dense", bias, bias);
+    });
     let act = config.activation("hidden_act", "gelu")?;
     let inner = MlpKind::Ungated("dense_h_to_4h");
     dense.map_mlp(|m| (m.kind, m.down, m.bias, m.act) = (inner, "dense_4h_to_h", true, act));

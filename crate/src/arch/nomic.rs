@@ -1,9 +1,10 @@
-//! nomic-embed-text: BERT with RoPE instead of a position table, and a gated MLP. Reference: transformers
-//! `modeling_nomic_bert.py`; published files use GPT-2's names for sizes.
+//! nomic-embed-text: BERT with RoPE instead of a position table, and a gated MLP. Reference:
+//! transformers `modeling_nomic_bert.py`; published files use GPT-2's names for sizes.
 
 use super::config::Config;
 use super::encoder::{
-    EncoderBody, PositionScheme, bidirectional, embedding_table, fused_attention, head_dim, layer_norm,
+    EncoderBody, PositionScheme, bidirectional, embedding_table, fused_attention, head_dim,
+    layer_norm,
 };
 use super::family::Family;
 use crate::format::gguf::{Gguf, GgufSpec};
@@ -11,8 +12,12 @@ use crate::ir::{Activation, GraphBuilder, IdSource, Op};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
-pub(super) static FAMILIES: &[Family] =
-    &[Family { model_types: &["nomic_bert"], encoder: Some(nomic_bert), gguf: &[IN_GGUF], ..Family::EMPTY }];
+pub(super) static FAMILIES: &[Family] = &[Family {
+    model_types: &["nomic_bert"],
+    encoder: Some(nomic_bert),
+    gguf: &[IN_GGUF],
+    ..Family::EMPTY
+}];
 
 const IN_GGUF: GgufSpec = GgufSpec {
     layer_prefix: "encoder.layers",
@@ -35,20 +40,34 @@ const IN_GGUF: GgufSpec = GgufSpec {
 /// Sets the fields that the conversion to GGUF drops.
 fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     let mut set = |key: &str, value: Value| drop(out.insert(key.into(), value));
-    let types = file.tensors.get("token_types.weight").and_then(|t| t.shape.first());
+    let types = file
+        .tensors
+        .get("token_types.weight")
+        .and_then(|t| t.shape.first());
     set("hidden_act", json!("silu"));
     set("type_vocab_size", json!(types.unwrap_or(&1)));
-    set("qkv_proj_bias", json!(file.has_tensor("blk.0.attn_qkv.bias")));
+    set(
+        "qkv_proj_bias",
+        json!(file.has_tensor("blk.0.attn_qkv.bias")),
+    );
     set("mlp_fc1_bias", json!(file.has_tensor("blk.0.ffn_up.bias")));
-    set("mlp_fc2_bias", json!(file.has_tensor("blk.0.ffn_down.bias")));
+    set(
+        "mlp_fc2_bias",
+        json!(file.has_tensor("blk.0.ffn_down.bias")),
+    );
 }
 
 /// `NomicBertModel`.
 fn nomic_bert(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
-    let either = |new: &str, old: &str| config.count(if config.get(new).is_some() { new } else { old });
+    let either =
+        |new: &str, old: &str| config.count(if config.get(new).is_some() { new } else { old });
     let hidden = either("hidden_size", "n_embd")?;
     let heads = either("num_attention_heads", "n_head")?;
-    let layers = if config.get("num_hidden_layers").is_some() { "num_hidden_layers" } else { "n_layer" };
+    let layers = if config.get("num_hidden_layers").is_some() {
+        "num_hidden_layers"
+    } else {
+        "n_layer"
+    };
     let layers = config.layers(layers)?;
     let size = either("intermediate_size", "n_inner")?;
     let head_dim = head_dim(config, hidden, heads)?;
@@ -64,29 +83,66 @@ fn nomic_bert(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
     rope.interleaved = config.flag_or("rotary_emb_interleaved", false);
     let rope = b.rope(rope);
     let types = config.count_or("type_vocab_size", 2)?;
-    let words = embedding_table(b, "embeddings.word_embeddings", config.count("vocab_size")?, hidden, IdSource::Tokens);
-    let kinds = embedding_table(b, "embeddings.token_type_embeddings", types, hidden, IdSource::Types);
+    let words = embedding_table(
+        b,
+        "embeddings.word_embeddings",
+        config.count("vocab_size")?,
+        hidden,
+        IdSource::Tokens,
+    );
+    let kinds = embedding_table(
+        b,
+        "embeddings.token_type_embeddings",
+        types,
+        hidden,
+        IdSource::Types,
+    );
     let sum = b.add("embeddings.typed", words, kinds);
     let mut x = layer_norm(b, "emb_ln", sum, eps, true);
     for index in 0..layers {
         let name = |part: &str| format!("encoder.layers.{index}.{part}");
-        let qkv = b.linear(&name("attn.Wqkv"), x, 3 * hidden, config.flag_or("qkv_proj_bias", false));
+        let qkv = b.linear(
+            &name("attn.Wqkv"),
+            x,
+            3 * hidden,
+            config.flag_or("qkv_proj_bias", false),
+        );
         let mut attention = bidirectional(heads, head_dim);
         attention.rope = Some(rope);
         let mixed = fused_attention(b, &name("attn"), qkv, attention);
         let mixed = b.linear(&name("attn.out_proj"), mixed, hidden, false);
         let sum = b.add(&name("attention_residual"), x, mixed);
         x = layer_norm(b, &name("norm1"), sum, eps, true);
-        let gate = b.linear(&name("mlp.fc12"), x, size, config.flag_or("mlp_fc1_bias", false));
-        let up = b.linear(&name("mlp.fc11"), x, size, config.flag_or("mlp_fc1_bias", false));
+        let gate = b.linear(
+            &name("mlp.fc12"),
+            x,
+            size,
+            config.flag_or("mlp_fc1_bias", false),
+        );
+        let up = b.linear(
+            &name("mlp.fc11"),
+            x,
+            size,
+            config.flag_or("mlp_fc1_bias", false),
+        );
         let gated = b.node(&name("mlp.gated"), Op::Gated(act), &[gate, up], size);
-        let outer = b.linear(&name("mlp.fc2"), gated, hidden, config.flag_or("mlp_fc2_bias", false));
+        let outer = b.linear(
+            &name("mlp.fc2"),
+            gated,
+            hidden,
+            config.flag_or("mlp_fc2_bias", false),
+        );
         let sum = b.add(&name("residual"), x, outer);
         x = layer_norm(b, &name("norm2"), sum, eps, true);
     }
     Ok(EncoderBody {
         hidden: x,
-        positions: PositionScheme { first: 0, padding: None, max_tokens: usize::MAX, token_types: types },
+        positions: PositionScheme {
+            first: 0,
+            padding: None,
+            max_tokens: usize::MAX,
+            token_types: types,
+        },
     })
 }
 

@@ -1,5 +1,5 @@
-//! Phi-1, 1.5 and 2: LayerNorm, parallel attention and MLP, partial RoPE, biases everywhere including the output head.
-//! Reference: transformers `modeling_phi.py`.
+//! Phi-1, 1.5 and 2: LayerNorm, parallel attention and MLP, partial RoPE, biases everywhere
+//! including the output head. Reference: transformers `modeling_phi.py`.
 
 use super::blocks::{DenseDecoder, MlpKind, NormSpec, TensorNames};
 use super::config::Config;
@@ -43,10 +43,15 @@ fn phi(config: Config<'_>) -> Result<Graph> {
     }
     let mut dense = DenseDecoder::from_config(config, false)?;
     dense.norm = NormSpec::layer(config.number_or("layer_norm_eps", 1e-5)?);
-    dense.names = TensorNames { before_mlp: "", final_norm: "model.final_layernorm", ..TensorNames::PRE };
+    dense.names = TensorNames {
+        before_mlp: "",
+        final_norm: "model.final_layernorm",
+        ..TensorNames::PRE
+    };
     (dense.parallel, dense.head_bias) = (true, true);
     dense.map_attention(|a| (a.qkv_bias, a.out, a.out_bias) = (true, "dense", true));
     let act = config.activation("hidden_act", "gelu_new")?;
-    dense.map_mlp(|m| (m.kind, m.down, m.bias, m.act) = (MlpKind::Ungated("fc1"), "fc2", true, act));
+    dense
+        .map_mlp(|m| (m.kind, m.down, m.bias, m.act) = (MlpKind::Ungated("fc1"), "fc2", true, act));
     dense.graph()
 }

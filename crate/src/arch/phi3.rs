@@ -1,5 +1,5 @@
-//! Phi-3, Phi-3.5, Phi-4 and Phi-4-mini: fused projections, a sliding window, partial RoPE, LongRoPE factors.
-//! Reference: transformers `modeling_phi3.py`.
+//! Phi-3, Phi-3.5, Phi-4 and Phi-4-mini: fused projections, a sliding window, partial RoPE,
+//! LongRoPE factors. Reference: transformers `modeling_phi3.py`.
 
 use super::blocks::{DenseDecoder, MlpKind, QkvProjections};
 use super::config::Config;

@@ -1,5 +1,6 @@
-//! Qwen2, Qwen2.5 and Qwen2.5-Coder (biases of q, k, v), Qwen3 (norms of the heads of q and k), and Qwen3-MoE.
-//! Reference: transformers `modeling_qwen2.py`, `modeling_qwen3.py`, `modeling_qwen3_moe.py`.
+//! Qwen2, Qwen2.5 and Qwen2.5-Coder (biases of q, k, v), Qwen3 (norms of the heads of q and k), and
+//! Qwen3-MoE. Reference: transformers `modeling_qwen2.py`, `modeling_qwen3.py`,
+//! `modeling_qwen3_moe.py`.
 
 use super::blocks::experts::ExpertsSpec;
 use super::blocks::{DenseDecoder, NormSpec, QkNorm};
@@ -50,7 +51,11 @@ pub(super) static FAMILIES: &[Family] = &[
         defaults: r#"{"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6}"#,
         decoder: Some(qwen2),
         vision: Some(QWEN2_5),
-        gguf: &[gguf::GgufSpec::new("qwen2vl", "qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration")],
+        gguf: &[gguf::GgufSpec::new(
+            "qwen2vl",
+            "qwen2_5_vl",
+            "Qwen2_5_VLForConditionalGeneration",
+        )],
         ..Family::EMPTY
     },
     Family {
@@ -59,7 +64,11 @@ pub(super) static FAMILIES: &[Family] = &[
         defaults: r#"{"num_key_value_heads": 32, "head_dim": 128, "rope_theta": 5e5}"#,
         decoder: Some(qwen3),
         vision: Some(QWEN3),
-        gguf: &[gguf::GgufSpec::new("qwen3vl", "qwen3_vl", "Qwen3VLForConditionalGeneration")],
+        gguf: &[gguf::GgufSpec::new(
+            "qwen3vl",
+            "qwen3_vl",
+            "Qwen3VLForConditionalGeneration",
+        )],
         ..Family::EMPTY
     },
 ];
@@ -94,10 +103,15 @@ fn qwen3_moe(config: Config<'_>) -> Result<Graph> {
 }
 
 /// Adds experts to every `decoder_sparse_step`th layer except those in `mlp_only_layers`.
-pub(super) fn set_experts(dense: &mut DenseDecoder, config: Config<'_>, experts: &ExpertsSpec) -> Result<()> {
+pub(super) fn set_experts(
+    dense: &mut DenseDecoder,
+    config: Config<'_>,
+    experts: &ExpertsSpec,
+) -> Result<()> {
     let step = config.count_or("decoder_sparse_step", 1)?;
     let only = config.get("mlp_only_layers").and_then(|l| l.as_array());
-    let plain = |index: usize| only.is_some_and(|l| l.iter().any(|v| v.as_u64() == Some(index as u64)));
+    let plain =
+        |index: usize| only.is_some_and(|l| l.iter().any(|v| v.as_u64() == Some(index as u64)));
     for (index, layer) in dense.layers.iter_mut().enumerate() {
         layer.experts = (!plain(index) && (index + 1) % step == 0).then(|| experts.clone());
     }
@@ -106,7 +120,12 @@ pub(super) fn set_experts(dense: &mut DenseDecoder, config: Config<'_>, experts:
 
 /// Returns the norm of each head of q and k before RoPE, with the usual names.
 pub(super) fn head_norm(spec: NormSpec) -> QkNorm {
-    QkNorm { names: ["q_norm", "k_norm"], spec, whole_projection: false, after_rope: false }
+    QkNorm {
+        names: ["q_norm", "k_norm"],
+        spec,
+        whole_projection: false,
+        after_rope: false,
+    }
 }
 
 /// Sets a sliding window for the layers from `max_window_layers` on, if enabled.
@@ -117,7 +136,9 @@ fn set_windows(dense: &mut DenseDecoder, config: Config<'_>) -> Result<()> {
     let window = config.count("sliding_window")?;
     let first = config.number_or("max_window_layers", 28.0)? as usize;
     dense.set_windows(|index| {
-        let sliding = config.layer_type(index).map_or(index >= first, |t| t == "sliding_attention");
+        let sliding = config
+            .layer_type(index)
+            .map_or(index >= first, |t| t == "sliding_attention");
         if sliding { window } else { 0 }
     });
     Ok(())

@@ -1,5 +1,6 @@
-//! Qwen3.5 (text, dense or with experts) and Qwen3-Next: Gated DeltaNets, with gated attention in every fourth layer.
-//! Reference: transformers `modeling_qwen3_5.py`, `modeling_qwen3_5_moe.py`, `modeling_qwen3_next.py`.
+//! Qwen3.5 (text, dense or with experts) and Qwen3-Next: Gated DeltaNets, with gated attention in
+//! every fourth layer. Reference: transformers `modeling_qwen3_5.py`, `modeling_qwen3_5_moe.py`,
+//! `modeling_qwen3_next.py`.
 
 use super::blocks::experts::{ExpertsSpec, SharedExpert};
 use super::blocks::{DenseDecoder, NormSpec};
@@ -19,8 +20,10 @@ use serde_json::{Map, Value, json};
 /// Weights whose rows are stored in another order than the graph's.
 type RowOrders = &'static [(&'static str, RowOrderFn)];
 
-const GATED_Q_ORDERS: RowOrders =
-    &[("self_attn.q_proj.weight", separate_gate), ("self_attn.q_proj.bias", separate_gate)];
+const GATED_Q_ORDERS: RowOrders = &[
+    ("self_attn.q_proj.weight", separate_gate),
+    ("self_attn.q_proj.bias", separate_gate),
+];
 
 const fn in_gguf(name: &'static str, model_type: &'static str, class: &'static str) -> GgufSpec {
     GgufSpec {
@@ -62,13 +65,19 @@ pub(super) static FAMILIES: &[Family] = &[
         ..Family::EMPTY
     },
     Family {
-        classes: &["Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"],
+        classes: &[
+            "Qwen3_5MoeForCausalLM",
+            "Qwen3_5MoeForConditionalGeneration",
+        ],
         model_types: &["qwen3_5_moe", "qwen3_5_moe_text"],
         defaults: r#"{"num_key_value_heads": 2, "head_dim": 256, "partial_rotary_factor": 0.25, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512}"#,
         decoder: Some(qwen3_5_moe),
         vision: Some(QWEN3),
         row_orders: GATED_Q_ORDERS,
-        gguf: &[GgufSpec { has_experts: true, ..in_gguf("qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM") }],
+        gguf: &[GgufSpec {
+            has_experts: true,
+            ..in_gguf("qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM")
+        }],
         ..Family::EMPTY
     },
     Family {
@@ -79,24 +88,49 @@ pub(super) static FAMILIES: &[Family] = &[
         row_orders: &[
             GATED_Q_ORDERS[0],
             GATED_Q_ORDERS[1],
-            ("linear_attn.in_proj_qkvz.weight", |config| separate_by_key_head(config, true)),
-            ("linear_attn.in_proj_ba.weight", |config| separate_by_key_head(config, false)),
+            ("linear_attn.in_proj_qkvz.weight", |config| {
+                separate_by_key_head(config, true)
+            }),
+            ("linear_attn.in_proj_ba.weight", |config| {
+                separate_by_key_head(config, false)
+            }),
         ],
-        gguf: &[GgufSpec { has_experts: true, ..in_gguf("qwen3next", "qwen3_next", "Qwen3NextForCausalLM") }],
+        gguf: &[GgufSpec {
+            has_experts: true,
+            ..in_gguf("qwen3next", "qwen3_next", "Qwen3NextForCausalLM")
+        }],
         ..Family::EMPTY
     },
 ];
 
-/// Sets what llama.cpp's conversion implies: `A_log` holds the negative rates, and except for Qwen3-Next value heads
-/// are interleaved over key heads.
+/// Sets what llama.cpp's conversion implies: `A_log` holds the negative rates, and except for
+/// Qwen3-Next value heads are interleaved over key heads.
 fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     set_common_fields(file, out);
-    let layers = out.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0).min(1024);
-    let kind =
-        |layer| if file.has_tensor(&format!("blk.{layer}.ssm_a")) { "linear_attention" } else { "full_attention" };
-    out.insert("layer_types".into(), json!((0..layers).map(kind).collect::<Vec<_>>()));
-    if let (Some(inner), Some(heads)) = (file.float_field("ssm.inner_size"), file.float_field("ssm.time_step_rank")) {
-        out.insert("linear_value_head_dim".into(), json!((inner / heads.max(1.0)) as u64));
+    let layers = out
+        .get("num_hidden_layers")
+        .and_then(Value::as_u64)
+        .unwrap_or(0)
+        .min(1024);
+    let kind = |layer| {
+        if file.has_tensor(&format!("blk.{layer}.ssm_a")) {
+            "linear_attention"
+        } else {
+            "full_attention"
+        }
+    };
+    out.insert(
+        "layer_types".into(),
+        json!((0..layers).map(kind).collect::<Vec<_>>()),
+    );
+    if let (Some(inner), Some(heads)) = (
+        file.float_field("ssm.inner_size"),
+        file.float_field("ssm.time_step_rank"),
+    ) {
+        out.insert(
+            "linear_value_head_dim".into(),
+            json!((inner / heads.max(1.0)) as u64),
+        );
     }
     // Internal fields, set for GGUF files only.
     let apart = (0..layers).any(|layer| file.has_tensor(&format!("blk.{layer}.attn_gate.weight")));
@@ -108,15 +142,31 @@ fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
 pub(super) fn separate_gate(config: Config<'_>) -> Result<RowOrder> {
     let (heads, _) = config.heads()?;
     let head = config.count_or("head_dim", 256)?;
-    Ok(RowOrder::Grouped { groups: heads, group_rows: [head, head, 0, 0] })
+    Ok(RowOrder::Grouped {
+        groups: heads,
+        group_rows: [head, head, 0, 0],
+    })
 }
 
 /// Separates queries, keys, values and gates (or beta and dt), which are grouped by key head.
 fn separate_by_key_head(config: Config<'_>, values: bool) -> Result<RowOrder> {
-    let DeltaSpec { key_heads, heads, key_dim, value_dim, .. } = delta_spec(config, true, 0.0)?;
+    let DeltaSpec {
+        key_heads,
+        heads,
+        key_dim,
+        value_dim,
+        ..
+    } = delta_spec(config, true, 0.0)?;
     let each = heads / key_heads;
-    let runs = if values { [key_dim, key_dim, each * value_dim, each * value_dim] } else { [each, each, 0, 0] };
-    Ok(RowOrder::Grouped { groups: key_heads, group_rows: runs })
+    let runs = if values {
+        [key_dim, key_dim, each * value_dim, each * value_dim]
+    } else {
+        [each, each, 0, 0]
+    };
+    Ok(RowOrder::Grouped {
+        groups: key_heads,
+        group_rows: runs,
+    })
 }
 
 /// `Qwen3_5ForCausalLM`.
@@ -126,38 +176,59 @@ fn qwen3_5(config: Config<'_>) -> Result<Graph> {
 
 /// `Qwen3_5MoeForCausalLM`; its router always normalizes the weights.
 fn qwen3_5_moe(config: Config<'_>) -> Result<Graph> {
-    let experts = ExpertsSpec { renormalize: true, ..experts(config)? };
+    let experts = ExpertsSpec {
+        renormalize: true,
+        ..experts(config)?
+    };
     hybrid(config, false, Some(&experts))
 }
 
 /// `Qwen3NextForCausalLM`.
 fn qwen3_next(config: Config<'_>) -> Result<Graph> {
-    let experts = ExpertsSpec { renormalize: config.flag_or("norm_topk_prob", true), ..experts(config)? };
+    let experts = ExpertsSpec {
+        renormalize: config.flag_or("norm_topk_prob", true),
+        ..experts(config)?
+    };
     hybrid(config, true, Some(&experts))
 }
 
 /// Reads the experts, including a shared one.
 fn experts(config: Config<'_>) -> Result<ExpertsSpec> {
     let size = config.count_or("shared_expert_intermediate_size", 512)?;
-    let shared = Some(SharedExpert { gate: Some("shared_expert_gate"), ..SharedExpert::new("shared_expert", size) });
-    Ok(ExpertsSpec { shared, ..ExpertsSpec::from_config(config, "moe_intermediate_size")? })
+    let shared = Some(SharedExpert {
+        gate: Some("shared_expert_gate"),
+        ..SharedExpert::new("shared_expert", size)
+    });
+    Ok(ExpertsSpec {
+        shared,
+        ..ExpertsSpec::from_config(config, "moe_intermediate_size")?
+    })
 }
 
-/// Builds the decoder, optionally with experts; `fused` for Qwen3-Next's fused DeltaNet projections.
+/// Builds the decoder, optionally with experts; `fused` for Qwen3-Next's fused DeltaNet
+/// projections.
 fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Result<Graph> {
     config.require_values(&[("attn_output_gate", "true")])?;
     // Models with experts in every layer have no other width.
     let mut own = config.0.clone();
     if config.get("intermediate_size").is_none() {
-        own["intermediate_size"] =
-            config.get("moe_intermediate_size").filter(|_| experts.is_some()).cloned().unwrap_or_default();
+        own["intermediate_size"] = config
+            .get("moe_intermediate_size")
+            .filter(|_| experts.is_some())
+            .cloned()
+            .unwrap_or_default();
     }
     let mut dense = DenseDecoder::from_config(Config(&own), false)?;
-    dense.norm = NormSpec { offset: 1.0, ..dense.norm };
+    dense.norm = NormSpec {
+        offset: 1.0,
+        ..dense.norm
+    };
     if let Some(experts) = experts {
         set_experts(&mut dense, config, experts)?;
     }
-    let (norm, bias) = (dense.norm, config.flag_or("attention_bias", false));
+    let norm = dense.norm;
+    let bias = config.flag_or("attention_bias", false);
+
     dense.map_attention(|a| {
         a.qk_norm = Some(head_norm(norm));
         (a.gated, a.qkv_bias, a.out_bias) = (true, bias, bias);
@@ -174,8 +245,19 @@ fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Res
         } else {
             ("self_attn", Mixer::Attention(layer.attention.clone()))
         };
-        let read = Sublayer { norm: "input_layernorm", path, mixer };
-        vec![read, Sublayer { norm: "post_attention_layernorm", path: "mlp", mixer: Mixer::from_layer(layer) }]
+        let read = Sublayer {
+            norm: "input_layernorm",
+            path,
+            mixer,
+        };
+        vec![
+            read,
+            Sublayer {
+                norm: "post_attention_layernorm",
+                path: "mlp",
+                mixer: Mixer::from_layer(layer),
+            },
+        ]
     });
     HybridDecoder {
         name: dense.name.clone(),
@@ -206,11 +288,19 @@ fn delta_spec(config: Config<'_>, fused: bool, eps: f32) -> Result<DeltaSpec> {
         negative_rates: raw,
         eps,
     };
-    let known = RecurrentKernel::<()>::fits(MAX_DELTA_KEY, spec.key_dim as u32, spec.value_dim as u32)
-        && (2..=MAX_TAPS as usize).contains(&spec.kernel_size)
-        && spec.heads.is_multiple_of(spec.key_heads);
+    let known =
+        RecurrentKernel::<()>::fits(MAX_DELTA_KEY, spec.key_dim as u32, spec.value_dim as u32)
+            && (2..=MAX_TAPS as usize).contains(&spec.kernel_size)
+            && spec.heads.is_multiple_of(spec.key_heads);
     if !known {
-        let DeltaSpec { key_heads, heads, key_dim, value_dim, kernel_size: taps, .. } = spec;
+        let DeltaSpec {
+            key_heads,
+            heads,
+            key_dim,
+            value_dim,
+            kernel_size: taps,
+            ..
+        } = spec;
         return Err(Error::UnsupportedOption {
             architecture: config.architecture(),
             option: format!(

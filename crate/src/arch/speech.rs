@@ -1,11 +1,11 @@
-//! Shared code of encoder-decoder speech models: their graphs, cross-attention, and the layers around it. Covers
-//! neither audio samples nor text.
+//! Shared code of encoder-decoder speech models: their graphs, cross-attention, and the layers
+//! around it. Covers neither audio samples nor text.
 
 use super::config::Config;
 use super::encoder::{bidirectional, dense};
 use crate::ir::{
-    Activation, Attention, Dim, Graph, GraphBuilder, IdSource, Linear, Mask, Norm, Op, RopeSpec, RowFormula, StateSpec,
-    ValueId, WeightKind,
+    Activation, Attention, Dim, Graph, GraphBuilder, IdSource, Linear, Mask, Norm, Op, RopeSpec,
+    RowFormula, StateSpec, ValueId, WeightKind,
 };
 use crate::{Error, Result};
 
@@ -39,7 +39,10 @@ impl AudioFrontend {
     /// Returns the maximum number of samples of one encoder run.
     pub fn max_samples(self) -> usize {
         match self {
-            Self::Samples { max_samples: longest, .. } => longest,
+            Self::Samples {
+                max_samples: longest,
+                ..
+            } => longest,
             Self::Mel { frames, .. } => frames * crate::audio::mel::HOP,
         }
     }
@@ -85,12 +88,24 @@ pub(super) struct LayerDims {
 impl LayerDims {
     /// Reads dimensions from config.json by field names.
     pub fn read(config: Config<'_>, [hidden, inner, layers, heads]: [&str; 4]) -> Result<Self> {
-        let (hidden, heads) = (config.count(hidden)?, config.count(heads)?);
+        let hidden = config.count(hidden)?;
+        let heads = config.count(heads)?;
+
         let head_dim = config.count_or("head_dim", hidden / heads)?;
         if head_dim > MAX_SPEECH_HEAD_DIM {
-            return Err(unsupported(config, &format!("head dimension {head_dim}"), "The kernels support up to 256."));
+            return Err(unsupported(
+                config,
+                &format!("head dimension {head_dim}"),
+                "The kernels support up to 256.",
+            ));
         }
-        Ok(Self { layers: config.layers(layers)?, hidden, inner: config.count(inner)?, heads, head_dim })
+        Ok(Self {
+            layers: config.layers(layers)?,
+            hidden,
+            inner: config.count(inner)?,
+            heads,
+            head_dim,
+        })
     }
 
     /// Returns the columns of all heads.
@@ -108,7 +123,12 @@ impl LayerDims {
         if self.padded_head_dim() == self.head_dim {
             return x;
         }
-        b.node(&format!("{name}.wide"), Op::PadHeads { count }, &[x], count * self.padded_head_dim())
+        b.node(
+            &format!("{name}.wide"),
+            Op::PadHeads { count },
+            &[x],
+            count * self.padded_head_dim(),
+        )
     }
 
     /// Removes the padding of heads after attention.
@@ -116,14 +136,30 @@ impl LayerDims {
         if self.padded_head_dim() == self.head_dim {
             return x;
         }
-        b.node(&format!("{name}.narrow"), Op::PadHeads { count: self.heads }, &[x], self.width())
+        b.node(
+            &format!("{name}.narrow"),
+            Op::PadHeads { count: self.heads },
+            &[x],
+            self.width(),
+        )
     }
 
     /// Adds attention over padded projections; the scale is that of the unpadded head dimension.
-    fn attend(&self, b: &mut GraphBuilder, path: &str, qkv: [ValueId; 3], attention: Attention) -> ValueId {
+    fn attend(
+        &self,
+        b: &mut GraphBuilder,
+        path: &str,
+        qkv: [ValueId; 3],
+        attention: Attention,
+    ) -> ValueId {
         let scale = (self.head_dim as f32).powf(-0.5);
         let attention = Op::Attention(Attention { scale, ..attention });
-        let out = b.node(&format!("{path}.attention"), attention, &qkv, self.heads * self.padded_head_dim());
+        let out = b.node(
+            &format!("{path}.attention"),
+            attention,
+            &qkv,
+            self.heads * self.padded_head_dim(),
+        );
         self.unpad_heads(b, path, out)
     }
 }
@@ -142,7 +178,18 @@ impl SpeechNorms {
         let cols = b.cols(x);
         let gain = Some(b.vector(&format!("{name}.{}", self.gain), cols));
         let bias = self.bias.then(|| b.vector(&format!("{name}.bias"), cols));
-        b.node(name, Op::Norm(Norm { gain, bias, layer: true, offset: self.offset, eps: 1e-5 }), &[x], cols)
+        b.node(
+            name,
+            Op::Norm(Norm {
+                gain,
+                bias,
+                layer: true,
+                offset: self.offset,
+                eps: 1e-5,
+            }),
+            &[x],
+            cols,
+        )
     }
 }
 
@@ -169,13 +216,21 @@ pub(super) fn conv(
 }
 
 /// Adds the projections of q, k and v of the same input.
-fn qkv(b: &mut GraphBuilder, path: &str, x: ValueId, stack: &LayerDims, p: SpeechProjections) -> [ValueId; 3] {
+fn qkv(
+    b: &mut GraphBuilder,
+    path: &str,
+    x: ValueId,
+    stack: &LayerDims,
+    p: SpeechProjections,
+) -> [ValueId; 3] {
     let parts = [("q_proj", p.bias), ("k_proj", false), ("v_proj", p.bias)];
-    let made = parts.map(|(name, bias)| b.linear(&format!("{path}.{name}"), x, stack.width(), bias));
+    let made =
+        parts.map(|(name, bias)| b.linear(&format!("{path}.{name}"), x, stack.width(), bias));
     made.map(|v| stack.pad_heads(b, path, v, stack.heads))
 }
 
-/// Adds self-attention of an encoder: rows attend to `before` and `after` neighbours, with optional RoPE.
+/// Adds self-attention of an encoder: rows attend to `before` and `after` neighbours, with optional
+/// RoPE.
 pub(super) fn encoder_self_attention(
     b: &mut GraphBuilder,
     path: &str,
@@ -187,8 +242,16 @@ pub(super) fn encoder_self_attention(
 ) -> ValueId {
     let qkv = qkv(b, path, x, stack, p);
     let mask = Mask::Packed { before, after };
-    let out =
-        stack.attend(b, path, qkv, Attention { mask, rope, ..bidirectional(stack.heads, stack.padded_head_dim()) });
+    let out = stack.attend(
+        b,
+        path,
+        qkv,
+        Attention {
+            mask,
+            rope,
+            ..bidirectional(stack.heads, stack.padded_head_dim())
+        },
+    );
     b.linear(&format!("{path}.{}", p.out), out, stack.hidden, p.bias)
 }
 
@@ -202,13 +265,22 @@ pub(super) fn decoder_self_attention(
     rope: Option<usize>,
 ) -> ValueId {
     let qkv = qkv(b, path, x, stack, p);
-    let state = Some(b.state(StateSpec::Kv { kv_heads: stack.heads, head_dim: stack.padded_head_dim(), window: 0 }));
+    let state = Some(b.state(StateSpec::Kv {
+        kv_heads: stack.heads,
+        head_dim: stack.padded_head_dim(),
+        window: 0,
+    }));
     let mask = Mask::Causal { window: 0 };
     let out = stack.attend(
         b,
         path,
         qkv,
-        Attention { mask, rope, state, ..bidirectional(stack.heads, stack.padded_head_dim()) },
+        Attention {
+            mask,
+            rope,
+            state,
+            ..bidirectional(stack.heads, stack.padded_head_dim())
+        },
     );
     b.linear(&format!("{path}.{}", p.out), out, stack.hidden, p.bias)
 }
@@ -227,19 +299,36 @@ pub(super) fn cross_attention(
     let q = stack.pad_heads(b, path, q, stack.heads);
     let width = stack.heads * stack.padded_head_dim();
     let [k, v] = memory.map(|all| b.view(&format!("{path}.memory"), all, layer * width, width));
-    let attention = Attention { mask: Mask::CrossAttention, ..bidirectional(stack.heads, stack.padded_head_dim()) };
+    let attention = Attention {
+        mask: Mask::CrossAttention,
+        ..bidirectional(stack.heads, stack.padded_head_dim())
+    };
     let out = stack.attend(b, path, [q, k, v], attention);
     b.linear(&format!("{path}.{}", p.out), out, stack.hidden, p.bias)
 }
 
 /// Adds a decoder's inputs "keys" and "values", each `[most, layers × heads × head dimension]`.
-pub(super) fn cross_kv_inputs(b: &mut GraphBuilder, stack: &LayerDims, most: usize) -> [ValueId; 2] {
-    let rows = Dim::Rows(RowFormula { multiply: 0, add: most as i32, divide: 1 });
-    ["keys", "values"].map(|name| b.input(name, rows, stack.layers * stack.heads * stack.padded_head_dim()))
+pub(super) fn cross_kv_inputs(
+    b: &mut GraphBuilder,
+    stack: &LayerDims,
+    most: usize,
+) -> [ValueId; 2] {
+    let rows = Dim::Rows(RowFormula {
+        multiply: 0,
+        add: most as i32,
+        divide: 1,
+    });
+    ["keys", "values"].map(|name| {
+        b.input(
+            name,
+            rows,
+            stack.layers * stack.heads * stack.padded_head_dim(),
+        )
+    })
 }
 
-/// Builds the graph from "states" to the keys or values of all layers of a decoder; `before` is applied to the states
-/// first.
+/// Builds the graph from "states" to the keys or values of all layers of a decoder; `before` is
+/// applied to the states first.
 pub(super) fn cross_kv_graph(
     name: &str,
     part: &str,
@@ -252,19 +341,34 @@ pub(super) fn cross_kv_graph(
     let input = b.input("states", Dim::TOKENS, states);
     let x = before(&mut b, input);
     let names = |what: &str| -> Vec<String> {
-        (0..stack.layers).map(|i| format!("model.decoder.layers.{i}.encoder_attn.{part}.{what}")).collect()
+        (0..stack.layers)
+            .map(|i| format!("model.decoder.layers.{i}.encoder_attn.{part}.{what}"))
+            .collect()
     };
-    let parts = names("weight").into_iter().map(|n| (n, stack.width())).collect();
+    let parts = names("weight")
+        .into_iter()
+        .map(|n| (n, stack.width()))
+        .collect();
     let cols = b.cols(x);
-    b.graph_mut().weights.push(crate::ir::Weight { parts, cols, kind: WeightKind::Matrix });
+    b.graph_mut().weights.push(crate::ir::Weight {
+        parts,
+        cols,
+        kind: WeightKind::Matrix,
+    });
     let weight = crate::ir::WeightId(b.graph().weights.len() - 1);
     let bias = bias.then(|| b.vectors(&names("bias"), stack.width()));
-    let out = b.node(part, Op::Linear(Linear::new(weight, bias)), &[x], stack.layers * stack.width());
+    let out = b.node(
+        part,
+        Op::Linear(Linear::new(weight, bias)),
+        &[x],
+        stack.layers * stack.width(),
+    );
     let out = stack.pad_heads(&mut b, part, out, stack.layers * stack.heads);
     b.finish(out, None)
 }
 
-/// Adds the token embedding table `{name}.weight` `[vocab, cols]`; returns the table and the embeddings.
+/// Adds the token embedding table `{name}.weight` `[vocab, cols]`; returns the table and the
+/// embeddings.
 pub(super) fn token_embeddings(
     b: &mut GraphBuilder,
     name: &str,
@@ -272,7 +376,20 @@ pub(super) fn token_embeddings(
     cols: usize,
 ) -> (crate::ir::WeightId, ValueId) {
     let table = b.weight(&format!("{name}.weight"), vocab, cols, WeightKind::Table);
-    (table, b.node(name, Op::Embed { table, scale: 1.0, ids: IdSource::Tokens, soft: None }, &[], cols))
+    (
+        table,
+        b.node(
+            name,
+            Op::Embed {
+                table,
+                scale: 1.0,
+                ids: IdSource::Tokens,
+                soft: None,
+            },
+            &[],
+            cols,
+        ),
+    )
 }
 
 /// Adds a decoder's final norm and output head over the last row.
@@ -287,18 +404,36 @@ pub(super) fn output_head(
     let last = b.node("last", Op::LastRow, &[x], cols);
     let hidden = norms.norm(&mut b, norm, last);
     let vocab = b.graph().weight(weight).rows();
-    let logits = b.node("logits", Op::Linear(Linear::new(weight, None)), &[hidden], vocab);
+    let logits = b.node(
+        "logits",
+        Op::Linear(Linear::new(weight, None)),
+        &[hidden],
+        vocab,
+    );
     b.finish(hidden, Some(logits))
 }
 
-/// Reads the RoPE of a family with interleaved columns; it covers `share` of a head unless the configuration sets it.
+/// Reads the RoPE of a family with interleaved columns; it covers `share` of a head unless the
+/// configuration sets it.
 ///
 /// # Errors
 /// `Config`, also for an odd number of rotated columns.
-pub(super) fn interleaved_rope(config: Config<'_>, head_dim: usize, share: f64) -> Result<RopeSpec> {
-    let mut spec = RopeSpec { interleaved: true, ..config.rope(head_dim, 10_000.0)? };
-    let inner = config.get("rope_parameters").and_then(|p| p.get("partial_rotary_factor"));
-    if inner.or_else(|| config.get("partial_rotary_factor")).is_none() {
+pub(super) fn interleaved_rope(
+    config: Config<'_>,
+    head_dim: usize,
+    share: f64,
+) -> Result<RopeSpec> {
+    let mut spec = RopeSpec {
+        interleaved: true,
+        ..config.rope(head_dim, 10_000.0)?
+    };
+    let inner = config
+        .get("rope_parameters")
+        .and_then(|p| p.get("partial_rotary_factor"));
+    if inner
+        .or_else(|| config.get("partial_rotary_factor"))
+        .is_none()
+    {
         spec.dim = (head_dim as f64 * share) as usize / 2 * 2;
     }
     Ok(spec)
@@ -306,7 +441,11 @@ pub(super) fn interleaved_rope(config: Config<'_>, head_dim: usize, share: f64) 
 
 /// Builds the error for an unsupported option.
 pub(super) fn unsupported(config: Config<'_>, option: &str, hint: &str) -> Error {
-    Error::UnsupportedOption { architecture: config.architecture(), option: option.into(), hint: hint.into() }
+    Error::UnsupportedOption {
+        architecture: config.architecture(),
+        option: option.into(),
+        hint: hint.into(),
+    }
 }
 
 #[cfg(test)]
@@ -316,10 +455,14 @@ mod tests {
 
     #[test]
     fn partial_rotary_factor_sets_the_rope_dim() {
-        let spec =
-            |config: serde_json::Value, share| interleaved_rope(Config(&config), 12, share).map(|s| (s.dim, s.base));
+        let spec = |config: serde_json::Value, share| {
+            interleaved_rope(Config(&config), 12, share).map(|s| (s.dim, s.base))
+        };
         assert_eq!(spec(json!({}), 0.9).unwrap(), (10, 10_000.0));
-        assert_eq!(spec(json!({ "partial_rotary_factor": 0.5 }), 0.9).unwrap(), (6, 10_000.0));
+        assert_eq!(
+            spec(json!({ "partial_rotary_factor": 0.5 }), 0.9).unwrap(),
+            (6, 10_000.0)
+        );
         let newer = json!({ "rope_parameters": { "rope_type": "default", "rope_theta": 500.0 } });
         assert_eq!(spec(newer, 1.0).unwrap(), (12, 500.0));
     }

@@ -1,7 +1,8 @@
-//! Normalizes every config.json before any family reads a field. Moves the text model's fields to the top and RoPE
-//! fields of all spellings to `rope_parameters`. Writes whole numbers as integers, and adds transformers' defaults for
-//! absent fields. Rules: transformers 5.23, `modeling_rope_utils.py` (`convert_rope_params_to_dict`,
-//! `standardize_rope_params`). Does not depend on any family.
+//! Normalizes every config.json before any family reads a field. Moves the text model's fields to
+//! the top and RoPE fields of all spellings to `rope_parameters`. Writes whole numbers as integers,
+//! and adds transformers' defaults for absent fields. Rules: transformers 5.23,
+//! `modeling_rope_utils.py` (`convert_rope_params_to_dict`, `standardize_rope_params`). Does not
+//! depend on any family.
 
 use serde_json::{Map, Value};
 
@@ -12,11 +13,19 @@ const NORMALIZED_FIELD: &str = "standardized";
 const TEXT_CONFIG_FIELDS: [&str; 3] = ["text_config", "language_config", "llm_config"];
 
 /// All RoPE fields of one level.
-const ROPE_FIELDS: [&str; 4] = ["rope_scaling", "rope_parameters", "rope_theta", "partial_rotary_factor"];
+const ROPE_FIELDS: [&str; 4] = [
+    "rope_scaling",
+    "rope_parameters",
+    "rope_theta",
+    "partial_rotary_factor",
+];
 
 /// Some families' names for RoPE fields, and the usual names.
-const ROPE_ALIASES: [(&str, &str); 3] =
-    [("rotary_emb_base", "rope_theta"), ("rotary_pct", "partial_rotary_factor"), ("rope_pct", "partial_rotary_factor")];
+const ROPE_ALIASES: [(&str, &str); 3] = [
+    ("rotary_emb_base", "rope_theta"),
+    ("rotary_pct", "partial_rotary_factor"),
+    ("rope_pct", "partial_rotary_factor"),
+];
 
 /// RoPE of families whose sliding-window layers have a separate one.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +46,9 @@ pub fn is_normalized(config: &Value) -> bool {
 /// Normalizes a configuration. `silent` holds the family's defaults for absent fields.
 pub fn normalize(config: &Value, silent: Map<String, Value>, kinds: Option<RopeByType>) -> Value {
     let mut out = config.as_object().cloned().unwrap_or_default();
-    let nested = TEXT_CONFIG_FIELDS.iter().find_map(|name| config.get(*name)?.as_object());
+    let nested = TEXT_CONFIG_FIELDS
+        .iter()
+        .find_map(|name| config.get(*name)?.as_object());
     if let Some(text) = nested {
         hoist_text_config(&mut out, text);
     }
@@ -52,7 +63,10 @@ pub fn normalize(config: &Value, silent: Map<String, Value>, kinds: Option<RopeB
     out.values_mut().for_each(floats_to_integers);
     merge_rope(&mut out, kinds);
     for name in ["vision_config", "encoder_config"] {
-        out.get_mut(name).and_then(Value::as_object_mut).into_iter().for_each(|part| merge_rope(part, None));
+        out.get_mut(name)
+            .and_then(Value::as_object_mut)
+            .into_iter()
+            .for_each(|part| merge_rope(part, None));
     }
     out.insert(NORMALIZED_FIELD.into(), true.into());
     Value::Object(out)
@@ -61,7 +75,10 @@ pub fn normalize(config: &Value, silent: Map<String, Value>, kinds: Option<RopeB
 /// Moves the fields of a nested text model to the top.
 fn hoist_text_config(out: &mut Map<String, Value>, text: &Map<String, Value>) {
     // If the nested text model has any RoPE field, only its own count.
-    if ROPE_FIELDS.iter().any(|name| text.get(*name).is_some_and(|v| !v.is_null())) {
+    if ROPE_FIELDS
+        .iter()
+        .any(|name| text.get(*name).is_some_and(|v| !v.is_null()))
+    {
         ROPE_FIELDS.iter().for_each(|name| drop(out.remove(*name)));
     }
     for (key, value) in text {
@@ -95,19 +112,30 @@ fn non_null(map: &Map<String, Value>, name: &str) -> Option<Value> {
 
 /// Returns an object's fields without nulls, also inside layer types; `None` if none are left.
 fn without_nulls(value: Option<Value>) -> Option<Map<String, Value>> {
-    let Some(Value::Object(mut map)) = value else { return None };
+    let Some(Value::Object(mut map)) = value else {
+        return None;
+    };
     // A null layer type means layers without RoPE.
     map.retain(|key, value| !value.is_null() || key.ends_with("_attention"));
-    map.values_mut().filter_map(Value::as_object_mut).for_each(|own| own.retain(|_, value| !value.is_null()));
+    map.values_mut()
+        .filter_map(Value::as_object_mut)
+        .for_each(|own| own.retain(|_, value| !value.is_null()));
     Some(map).filter(|map| !map.is_empty())
 }
 
-/// Merges all RoPE fields into `rope_parameters`. Leaves a level unchanged if it has neither object.
+/// Merges all RoPE fields into `rope_parameters`. Leaves a level unchanged if it has neither
+/// object.
 fn merge_rope(out: &mut Map<String, Value>, kinds: Option<RopeByType>) {
-    let (scaling, parameters) =
-        (without_nulls(out.remove("rope_scaling")), without_nulls(out.remove("rope_parameters")));
+    let scaling = without_nulls(out.remove("rope_scaling"));
+    let parameters = without_nulls(out.remove("rope_parameters"));
+
     let mut all = match kinds {
-        Some(kinds) => Some(rope_by_type(out, kinds, scaling.as_ref(), parameters.unwrap_or_default())),
+        Some(kinds) => Some(rope_by_type(
+            out,
+            kinds,
+            scaling.as_ref(),
+            parameters.unwrap_or_default(),
+        )),
         None => scaling.or(parameters),
     };
     let nested = all.iter().flat_map(Map::values).any(Value::is_object);
@@ -121,7 +149,10 @@ fn merge_rope(out: &mut Map<String, Value>, kinds: Option<RopeByType>) {
             non_null(out, name).map(|value| level.entry(name).or_insert(value));
         }
         normalize_rope_type(level);
-        if matches!(level.get("rope_type").and_then(Value::as_str), Some("llama3" | "yarn" | "longrope")) {
+        if matches!(
+            level.get("rope_type").and_then(Value::as_str),
+            Some("llama3" | "yarn" | "longrope")
+        ) {
             const ORIGINAL: &str = "original_max_position_embeddings";
             // Phi-3 has it next to the parameters, and that value wins.
             if let Some(beside) = non_null(out, ORIGINAL).filter(|_| !nested) {
@@ -134,20 +165,25 @@ fn merge_rope(out: &mut Map<String, Value>, kinds: Option<RopeByType>) {
     out.extend(all.map(|all| ("rope_parameters".to_string(), Value::Object(all))));
 }
 
-/// Builds the parameters of both layer types from separate fields; `rope_scaling` applies to full attention.
+/// Builds the parameters of both layer types from separate fields; `rope_scaling` applies to full
+/// attention.
 fn rope_by_type(
     out: &Map<String, Value>,
     kinds: RopeByType,
     scaling: Option<&Map<String, Value>>,
     mut parameters: Map<String, Value>,
 ) -> Map<String, Value> {
-    let all = [("full_attention", kinds.full, true), ("sliding_attention", kinds.sliding, kinds.scales_sliding)];
+    let all = [
+        ("full_attention", kinds.full, true),
+        ("sliding_attention", kinds.sliding, kinds.scales_sliding),
+    ];
     let own = all.map(|(kind, (field, default), scaled)| {
-        let plain = || Map::from_iter([("rope_type".to_string(), "default".into())]);
-        let mut own = without_nulls(parameters.remove(kind)).unwrap_or_else(plain);
+        let mut own = without_nulls(parameters.remove(kind))
+            .unwrap_or_else(|| Map::from_iter([("rope_type".to_string(), "default".into())]));
         let shared = scaling.filter(|_| scaled).into_iter().flatten();
         own.extend(shared.map(|(name, value)| (name.clone(), value.clone())));
-        own.entry("rope_theta").or_insert_with(|| non_null(out, field).unwrap_or(default.into()));
+        own.entry("rope_theta")
+            .or_insert_with(|| non_null(out, field).unwrap_or(default.into()));
         (kind.to_string(), Value::Object(own))
     });
     Map::from_iter(own)
@@ -155,7 +191,11 @@ fn rope_by_type(
 
 /// Sets `rope_type` from either of its names, mapping old names to current ones.
 fn normalize_rope_type(own: &mut Map<String, Value>) {
-    let kind = own.get("rope_type").or(own.get("type")).and_then(Value::as_str).unwrap_or("default");
+    let kind = own
+        .get("rope_type")
+        .or(own.get("type"))
+        .and_then(Value::as_str)
+        .unwrap_or("default");
     let kind = match kind {
         "mrope" => "default",
         "su" => "longrope",

@@ -1,5 +1,5 @@
-//! StarCoder2: LayerNorm, biases everywhere, an MLP without gate, a sliding window. Reference: transformers
-//! `modeling_starcoder2.py`.
+//! StarCoder2: LayerNorm, biases everywhere, an MLP without gate, a sliding window. Reference:
+//! transformers `modeling_starcoder2.py`.
 
 use super::blocks::{DenseDecoder, MlpKind, NormSpec};
 use super::config::Config;
@@ -26,7 +26,10 @@ pub(super) static FAMILIES: &[Family] = &[Family {
 /// Sets the fields that the conversion to GGUF drops.
 fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     out.insert("hidden_act".into(), json!("gelu_pytorch_tanh"));
-    out.insert("use_bias".into(), json!(file.has_tensor("blk.0.attn_q.bias")));
+    out.insert(
+        "use_bias".into(),
+        json!(file.has_tensor("blk.0.attn_q.bias")),
+    );
 }
 
 /// `Starcoder2ForCausalLM`.
@@ -36,7 +39,9 @@ fn starcoder2(config: Config<'_>) -> Result<Graph> {
     let bias = config.flag_or("use_bias", true);
     dense.map_attention(|a| (a.qkv_bias, a.out_bias) = (bias, bias));
     let act = config.activation("hidden_act", "gelu_pytorch_tanh")?;
-    dense.map_mlp(|m| (m.kind, m.down, m.bias, m.act) = (MlpKind::Ungated("c_fc"), "c_proj", bias, act));
+    dense.map_mlp(|m| {
+        (m.kind, m.down, m.bias, m.act) = (MlpKind::Ungated("c_fc"), "c_proj", bias, act);
+    });
     let window = config.count_or("sliding_window", 0).unwrap_or(0);
     dense.set_windows(|_| window);
     dense.graph()

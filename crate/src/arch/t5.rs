@@ -1,5 +1,6 @@
-//! T5 as an encoder (sentence-t5, the encoder of flan-t5): RMSNorm before each part, unscaled attention scores, a
-//! relative position bias shared by all layers. Reference: transformers `modeling_t5.py`.
+//! T5 as an encoder (sentence-t5, the encoder of flan-t5): RMSNorm before each part, unscaled
+//! attention scores, a relative position bias shared by all layers. Reference: transformers
+//! `modeling_t5.py`.
 
 use super::blocks::{DenseDecoder, MlpKind, QkvProjections, TensorNames};
 use super::config::Config;
@@ -9,11 +10,18 @@ use crate::ir::{GraphBuilder, Mask};
 use crate::{Error, Result};
 use serde_json::json;
 
-pub(super) static FAMILIES: &[Family] = &[Family { model_types: &["t5", "mt5"], encoder: Some(t5), ..Family::EMPTY }];
+pub(super) static FAMILIES: &[Family] = &[Family {
+    model_types: &["t5", "mt5"],
+    encoder: Some(t5),
+    ..Family::EMPTY
+}];
 
 /// The encoder of `T5Model`, `T5EncoderModel` and `MT5EncoderModel`.
 fn t5(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
-    let buckets = [("relative_attention_num_buckets", 32), ("relative_attention_max_distance", 128)];
+    let buckets = [
+        ("relative_attention_num_buckets", 32),
+        ("relative_attention_max_distance", 128),
+    ];
     for (field, known) in buckets {
         let found = config.count_or(field, known)?;
         if found != known {
@@ -25,7 +33,9 @@ fn t5(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
         }
     }
     let how = config.string("feed_forward_proj").unwrap_or("relu");
-    let (gated, act) = how.split_once('-').map_or((false, how), |(kind, act)| (kind == "gated", act));
+    let (gated, act) = how
+        .split_once('-')
+        .map_or((false, how), |(kind, act)| (kind == "gated", act));
     // Maps T5's field names to the usual ones.
     let usual = json!({
         "architectures": [config.architecture()],
@@ -50,13 +60,29 @@ fn t5(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
         ..TensorNames::PRE
     };
     dense.map_attention(|a| {
-        a.mask = Mask::Packed { before: usize::MAX, after: usize::MAX };
+        a.mask = Mask::Packed {
+            before: usize::MAX,
+            after: usize::MAX,
+        };
         (a.rope, a.scale) = (None, 1.0);
         (a.projections, a.out) = (QkvProjections::Separate(["q", "k", "v"]), "o");
-        a.relative_bias = Some("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight");
+        a.relative_bias =
+            Some("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight");
     });
-    let inner = if gated { MlpKind::Gated(["wi_0", "wi_1"]) } else { MlpKind::Ungated("wi") };
+    let inner = if gated {
+        MlpKind::Gated(["wi_0", "wi_1"])
+    } else {
+        MlpKind::Ungated("wi")
+    };
     dense.map_mlp(|m| (m.kind, m.down) = (inner, "wo"));
-    let positions = PositionScheme { first: 0, padding: None, max_tokens: usize::MAX, token_types: 0 };
-    Ok(EncoderBody { hidden: dense.hidden_states(b), positions })
+    let positions = PositionScheme {
+        first: 0,
+        padding: None,
+        max_tokens: usize::MAX,
+        token_types: 0,
+    };
+    Ok(EncoderBody {
+        hidden: dense.hidden_states(b),
+        positions,
+    })
 }

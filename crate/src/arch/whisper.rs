@@ -1,29 +1,59 @@
-//! Whisper and distil-whisper, from log-mel frames to logits. Reference: transformers `modeling_whisper.py`.
+//! Whisper and distil-whisper, from log-mel frames to logits. Reference: transformers
+//! `modeling_whisper.py`.
 
 use super::config::Config;
 use super::encoder::dense;
 use super::speech::{
-    AudioFrontend, LayerDims, SpeechGraphs, SpeechNorms, SpeechProjections, conv, cross_attention, cross_kv_graph,
-    cross_kv_inputs, decoder_self_attention, encoder_self_attention, output_head, token_embeddings, unsupported,
+    AudioFrontend, LayerDims, SpeechGraphs, SpeechNorms, SpeechProjections, conv, cross_attention,
+    cross_kv_graph, cross_kv_inputs, decoder_self_attention, encoder_self_attention, output_head,
+    token_embeddings, unsupported,
 };
 use crate::Result;
 use crate::ir::{Activation, Dim, Graph, GraphBuilder, Im2Col, Op, ValueId};
 
-const NORMS: SpeechNorms = SpeechNorms { gain: "weight", bias: true, offset: 0.0 };
-const PROJECTIONS: SpeechProjections = SpeechProjections { bias: true, out: "out_proj" };
+const NORMS: SpeechNorms = SpeechNorms {
+    gain: "weight",
+    bias: true,
+    offset: 0.0,
+};
+const PROJECTIONS: SpeechProjections = SpeechProjections {
+    bias: true,
+    out: "out_proj",
+};
 const UNLIMITED: [usize; 2] = [usize::MAX, usize::MAX];
 
-/// Builds the graphs of a checkpoint. The encoder's input "features" `[frames, num_mel_bins]` has a row for each 10 ms.
+/// Builds the graphs of a checkpoint. The encoder's input "features" `[frames, num_mel_bins]` has a
+/// row for each 10 ms.
 ///
 /// # Errors
 /// `Config` or `UnsupportedOption`.
 pub fn whisper(config: Config<'_>) -> Result<SpeechGraphs> {
     if config.flag_or("scale_embedding", false) {
-        return Err(unsupported(config, "scale_embedding = true", "The only supported value is false."));
+        return Err(unsupported(
+            config,
+            "scale_embedding = true",
+            "The only supported value is false.",
+        ));
     }
     let act = config.activation("activation_function", "gelu")?;
-    let encoder = LayerDims::read(config, ["d_model", "encoder_ffn_dim", "encoder_layers", "encoder_attention_heads"])?;
-    let decoder = LayerDims::read(config, ["d_model", "decoder_ffn_dim", "decoder_layers", "decoder_attention_heads"])?;
+    let encoder = LayerDims::read(
+        config,
+        [
+            "d_model",
+            "encoder_ffn_dim",
+            "encoder_layers",
+            "encoder_attention_heads",
+        ],
+    )?;
+    let decoder = LayerDims::read(
+        config,
+        [
+            "d_model",
+            "decoder_ffn_dim",
+            "decoder_layers",
+            "decoder_attention_heads",
+        ],
+    )?;
     let most = config.count("max_source_positions")?;
     let states = encoder.hidden;
     let plain = |_: &mut GraphBuilder, x: ValueId| x;
@@ -33,13 +63,22 @@ pub fn whisper(config: Config<'_>) -> Result<SpeechGraphs> {
         values: cross_kv_graph("whisper values", "v_proj", true, states, &decoder, &plain)?,
         decoder: decode(config, &decoder, most, act)?,
         state_cols: states,
-        frontend: AudioFrontend::Mel { mels: config.count("num_mel_bins")?, frames: 2 * most },
+        frontend: AudioFrontend::Mel {
+            mels: config.count("num_mel_bins")?,
+            frames: 2 * most,
+        },
         max_states: most,
     })
 }
 
 /// Adds `y = x + fc2(act(fc1(norm(x))))`.
-fn mlp(b: &mut GraphBuilder, path: &str, x: ValueId, stack: &LayerDims, act: Activation) -> ValueId {
+fn mlp(
+    b: &mut GraphBuilder,
+    path: &str,
+    x: ValueId,
+    stack: &LayerDims,
+    act: Activation,
+) -> ValueId {
     let normed = NORMS.norm(b, &format!("{path}.final_layer_norm"), x);
     let inner = dense(b, &format!("{path}.fc1"), normed, stack.inner, true, act);
     let out = b.linear(&format!("{path}.fc2"), inner, stack.hidden, true);
@@ -50,17 +89,43 @@ fn encode(config: Config<'_>, stack: &LayerDims, most: usize, act: Activation) -
     let mut b = GraphBuilder::new("whisper encoder");
     let path = "model.encoder";
     let features = b.input("features", Dim::TOKENS, config.count("num_mel_bins")?);
-    let windows = |stride| Im2Col { padding: [1, 1], ..Im2Col::new(3, stride) };
+    let windows = |stride| Im2Col {
+        padding: [1, 1],
+        ..Im2Col::new(3, stride)
+    };
     // The convolutions use GELU regardless of `activation_function`.
     let gelu = Activation::Gelu;
-    let x = conv(&mut b, &format!("{path}.conv1"), features, windows(1), stack.hidden, true, gelu);
-    let x = conv(&mut b, &format!("{path}.conv2"), x, windows(2), stack.hidden, true, gelu);
+    let x = conv(
+        &mut b,
+        &format!("{path}.conv1"),
+        features,
+        windows(1),
+        stack.hidden,
+        true,
+        gelu,
+    );
+    let x = conv(
+        &mut b,
+        &format!("{path}.conv2"),
+        x,
+        windows(2),
+        stack.hidden,
+        true,
+        gelu,
+    );
     let mut x = positions(&mut b, path, x, most);
     for layer in 0..stack.layers {
         let path = format!("{path}.layers.{layer}");
         let normed = NORMS.norm(&mut b, &format!("{path}.self_attn_layer_norm"), x);
-        let seen =
-            encoder_self_attention(&mut b, &format!("{path}.self_attn"), normed, stack, PROJECTIONS, UNLIMITED, None);
+        let seen = encoder_self_attention(
+            &mut b,
+            &format!("{path}.self_attn"),
+            normed,
+            stack,
+            PROJECTIONS,
+            UNLIMITED,
+            None,
+        );
         x = b.add(&format!("{path}.attended"), x, seen);
         x = mlp(&mut b, &path, x, stack, act);
     }
@@ -78,10 +143,25 @@ fn decode(config: Config<'_>, stack: &LayerDims, most: usize, act: Activation) -
     for layer in 0..stack.layers {
         let path = format!("{path}.layers.{layer}");
         let normed = NORMS.norm(&mut b, &format!("{path}.self_attn_layer_norm"), x);
-        let own = decoder_self_attention(&mut b, &format!("{path}.self_attn"), normed, stack, PROJECTIONS, None);
+        let own = decoder_self_attention(
+            &mut b,
+            &format!("{path}.self_attn"),
+            normed,
+            stack,
+            PROJECTIONS,
+            None,
+        );
         x = b.add(&format!("{path}.remembered"), x, own);
         let normed = NORMS.norm(&mut b, &format!("{path}.encoder_attn_layer_norm"), x);
-        let heard = cross_attention(&mut b, &format!("{path}.encoder_attn"), normed, stack, PROJECTIONS, layer, memory);
+        let heard = cross_attention(
+            &mut b,
+            &format!("{path}.encoder_attn"),
+            normed,
+            stack,
+            PROJECTIONS,
+            layer,
+            memory,
+        );
         x = b.add(&format!("{path}.heard"), x, heard);
         x = mlp(&mut b, &path, x, stack, act);
     }
@@ -96,5 +176,10 @@ fn decode(config: Config<'_>, stack: &LayerDims, most: usize, act: Activation) -
 fn positions(b: &mut GraphBuilder, path: &str, x: ValueId, most: usize) -> ValueId {
     let cols = b.cols(x);
     let table = b.vector(&format!("{path}.embed_positions.weight"), most * cols);
-    b.node(&format!("{path}.positions"), Op::AddPositionEmbedding { table }, &[x], cols)
+    b.node(
+        &format!("{path}.positions"),
+        Op::AddPositionEmbedding { table },
+        &[x],
+        cols,
+    )
 }

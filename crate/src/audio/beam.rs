@@ -1,5 +1,6 @@
-//! Beam search as a state machine: takes rows of log-probabilities, returns the next token and parent of each beam.
-//! Follows transformers' `generate`: scores are summed log-probabilities over length to the power of the penalty.
+//! Beam search as a state machine: takes rows of log-probabilities, returns the next token and
+//! parent of each beam. Follows transformers' `generate`: scores are summed log-probabilities over
+//! length to the power of the penalty.
 
 use crate::util::sort;
 
@@ -50,23 +51,38 @@ pub struct BeamSearch {
 impl BeamSearch {
     /// Creates a search that starts after the prompt.
     pub fn new(options: BeamOptions) -> Self {
-        let running = vec![Hypothesis { ids: Vec::new(), path: Vec::new(), score: 0.0 }];
-        Self { options, running, finished: Vec::new() }
+        let running = vec![Hypothesis {
+            ids: Vec::new(),
+            path: Vec::new(),
+            score: 0.0,
+        }];
+        Self {
+            options,
+            running,
+            finished: Vec::new(),
+        }
     }
 
-    /// Takes the log-probabilities of each running beam, with disallowed tokens at -inf; one row in the first step.
-    /// Returns the beams of the next step, or none when the search is over.
+    /// Takes the log-probabilities of each running beam, with disallowed tokens at -inf; one row in
+    /// the first step. Returns the beams of the next step, or none when the search is over.
     pub fn step(&mut self, rows: &[Vec<f32>]) -> Vec<BeamStep> {
         let beams = self.options.beams;
         let keep = beams * (1 + self.options.end_tokens.len()).max(2);
         let mut best: Vec<(f32, usize, u32)> = Vec::new();
         for (beam, row) in rows.iter().enumerate() {
-            best.extend(top_values(row, keep).into_iter().map(|(id, p)| (p + self.running[beam].score, beam, id)));
+            best.extend(
+                top_values(row, keep)
+                    .into_iter()
+                    .map(|(id, p)| (p + self.running[beam].score, beam, id)),
+            );
         }
-        sort::sort_by(&mut best, |a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        sort::sort_by(&mut best, |a, b| {
+            b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2)))
+        });
         best.truncate(keep);
         let length = self.running[0].ids.len() + 1;
-        let ended = |id: u32| self.options.end_tokens.contains(&id) || length >= self.options.max_tokens;
+        let ended =
+            |id: u32| self.options.end_tokens.contains(&id) || length >= self.options.max_tokens;
         let grown = |&(score, beam, id): &(f32, usize, u32)| {
             let mut next = self.running[beam].clone();
             next.ids.push(id);
@@ -75,22 +91,44 @@ impl BeamSearch {
             next
         };
         let divisor = (length as f32).powf(self.options.length_penalty);
-        let mut done: Vec<Hypothesis> = best.iter().take(beams).filter(|c| ended(c.2)).map(grown).collect();
+        let mut done: Vec<Hypothesis> = best
+            .iter()
+            .take(beams)
+            .filter(|c| ended(c.2))
+            .map(grown)
+            .collect();
         done.iter_mut().for_each(|h| h.score /= divisor);
-        let running: Vec<Hypothesis> = best.iter().filter(|c| !ended(c.2)).take(beams).map(grown).collect();
+        let running: Vec<Hypothesis> = best
+            .iter()
+            .filter(|c| !ended(c.2))
+            .take(beams)
+            .map(grown)
+            .collect();
         let goes_on = running.len() == beams.min(best.len());
         self.finished.extend(done);
         sort::sort_by(&mut self.finished, |a, b| b.score.total_cmp(&a.score));
         self.finished.truncate(beams);
         self.running = running;
-        let Some(leader) = self.running.first() else { return Vec::new() };
+        let Some(leader) = self.running.first() else {
+            return Vec::new();
+        };
         // Continue only if the best running beam can still beat the worst finished one.
-        let worst = if self.finished.len() == beams { self.finished[beams - 1].score } else { MIN_SCORE };
+        let worst = if self.finished.len() == beams {
+            self.finished[beams - 1].score
+        } else {
+            MIN_SCORE
+        };
         if !goes_on || leader.score / divisor <= worst {
             return Vec::new();
         }
-        let last = |h: &Hypothesis| BeamStep { parent: h.path[length - 1], token: h.ids[length - 1] };
-        self.running.iter().map(last).collect()
+
+        self.running
+            .iter()
+            .map(|h: &Hypothesis| BeamStep {
+                parent: h.path[length - 1],
+                token: h.ids[length - 1],
+            })
+            .collect()
     }
 
     /// Returns the finished hypotheses, best first; the running ones if none is finished.
@@ -110,7 +148,9 @@ pub fn log_softmax(logits: &mut [f32]) {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|v| f64::from(v - max).exp()).sum();
     let norm = f64::from(max) + sum.ln();
-    logits.iter_mut().for_each(|v| *v = (f64::from(*v) - norm) as f32);
+    logits
+        .iter_mut()
+        .for_each(|v| *v = (f64::from(*v) - norm) as f32);
 }
 
 /// Returns the `count` largest values of a row, largest first.
@@ -143,8 +183,12 @@ mod tests {
     }
 
     fn search(beams: usize, most: usize) -> Vec<Hypothesis> {
-        let mut search =
-            BeamSearch::new(BeamOptions { beams, length_penalty: 0.0, max_tokens: most, end_tokens: vec![2] });
+        let mut search = BeamSearch::new(BeamOptions {
+            beams,
+            length_penalty: 0.0,
+            max_tokens: most,
+            end_tokens: vec![2],
+        });
         let mut rows = vec![row(None)];
         loop {
             let next = search.step(&rows);
@@ -158,7 +202,11 @@ mod tests {
     #[test]
     fn the_best_hypothesis_is_not_the_greedy_one() {
         let found = search(3, 6);
-        assert_eq!(found[0].ids, [1, 2], "0.36 in all, where the greedy text begins with 0");
+        assert_eq!(
+            found[0].ids,
+            [1, 2],
+            "0.36 in all, where the greedy text begins with 0"
+        );
         assert!((found[0].score - 0.36f32.ln()).abs() < 1e-5);
         assert_eq!(found[1].ids, [0, 1, 2]);
         assert!(found.windows(2).all(|w| w[0].score >= w[1].score));
@@ -167,7 +215,10 @@ mod tests {
     #[test]
     fn a_limit_ends_hypotheses_without_an_end_token() {
         let found = search(2, 1);
-        assert_eq!(found.iter().map(|h| h.ids.clone()).collect::<Vec<_>>(), [[0], [1]]);
+        assert_eq!(
+            found.iter().map(|h| h.ids.clone()).collect::<Vec<_>>(),
+            [[0], [1]]
+        );
     }
 
     #[test]

@@ -5,16 +5,25 @@ pub type AttentionWeights<'a> = &'a [f32];
 
 /// Returns the frame at which each token starts, for heads of `tokens * frames` weights each.
 ///
-/// Each head is normalized over the tokens (mean 0, deviation 1) and smoothed over the frames by a median of `filter`
-/// frames (odd), then the heads are averaged. The cheapest monotonic path through the negated weights gives the starts.
-pub fn token_starts(heads: &[AttentionWeights<'_>], tokens: usize, frames: usize, filter: usize) -> Vec<usize> {
+/// Each head is normalized over the tokens (mean 0, deviation 1) and smoothed over the frames by a
+/// median of `filter` frames (odd), then the heads are averaged. The cheapest monotonic path
+/// through the negated weights gives the starts.
+pub fn token_starts(
+    heads: &[AttentionWeights<'_>],
+    tokens: usize,
+    frames: usize,
+    filter: usize,
+) -> Vec<usize> {
     if tokens == 0 || frames == 0 || heads.is_empty() {
         return vec![0; tokens];
     }
     let mut cost = vec![0.0f64; tokens * frames];
     for head in heads {
         let normal = normalize_head(head, tokens, frames);
-        for (row, sums) in normal.chunks_exact(frames).zip(cost.chunks_exact_mut(frames)) {
+        for (row, sums) in normal
+            .chunks_exact(frames)
+            .zip(cost.chunks_exact_mut(frames))
+        {
             for (sum, value) in sums.iter_mut().zip(median_filter(row, filter)) {
                 *sum -= value / heads.len() as f64;
             }
@@ -33,7 +42,11 @@ fn normalize_head(head: AttentionWeights<'_>, tokens: usize, frames: usize) -> V
         for t in 0..tokens {
             let value = &mut out[t * frames + frame];
             // A frame with equal weights for all tokens carries no information.
-            *value = if deviation > 0.0 { (*value - mean) / deviation } else { 0.0 };
+            *value = if deviation > 0.0 {
+                (*value - mean) / deviation
+            } else {
+                0.0
+            };
         }
     }
     out
@@ -45,16 +58,19 @@ fn median_filter(row: &[f64], filter: usize) -> Vec<f64> {
     if row.len() <= half {
         return row.to_vec();
     }
-    let one = |at: usize| {
-        let places = (0..filter).map(|i| super::mel::mirror_index((at + i) as isize - half as isize, row.len()));
-        let mut around: Vec<f64> = Vec::with_capacity(filter);
-        for value in places.map(|i| row[i]) {
-            let at = around.partition_point(|before| before.total_cmp(&value).is_le());
-            around.insert(at, value);
-        }
-        around[half]
-    };
-    (0..row.len()).map(one).collect()
+
+    (0..row.len())
+        .map(|at: usize| {
+            let places = (0..filter)
+                .map(|i| super::mel::mirror_index((at + i) as isize - half as isize, row.len()));
+            let mut around: Vec<f64> = Vec::with_capacity(filter);
+            for value in places.map(|i| row[i]) {
+                let at = around.partition_point(|before| before.total_cmp(&value).is_le());
+                around.insert(at, value);
+            }
+            around[half]
+        })
+        .collect()
 }
 
 /// Returns the frame at which the cheapest path first reaches each token.
@@ -66,7 +82,10 @@ fn alignment_starts(cost: &[f64], tokens: usize, frames: usize) -> Vec<usize> {
     sums[0] = 0.0;
     for j in 1..=frames {
         for i in 1..=tokens {
-            let (both, up, left) = (sums[(i - 1) * width + j - 1], sums[(i - 1) * width + j], sums[i * width + j - 1]);
+            let both = sums[(i - 1) * width + j - 1];
+            let up = sums[(i - 1) * width + j];
+            let left = sums[i * width + j - 1];
+
             let (best, way) = if both < up && both < left {
                 (both, 0)
             } else if up < both && up < left {
@@ -78,7 +97,9 @@ fn alignment_starts(cost: &[f64], tokens: usize, frames: usize) -> Vec<usize> {
             from[i * width + j] = way;
         }
     }
-    let (mut i, mut j) = (tokens, frames);
+    let mut i = tokens;
+    let mut j = frames;
+
     let mut first = vec![0; tokens];
     while i > 0 && j > 0 {
         first[i - 1] = j - 1;
@@ -97,13 +118,20 @@ mod tests {
 
     #[test]
     fn tokens_start_at_their_attention() {
-        let (tokens, frames, begin) = (4, 40, [0, 9, 17, 30]);
+        let tokens = 4;
+        let frames = 40;
+        let begin = [0, 9, 17, 30];
+
         let mut head = vec![0.01f32; tokens * frames];
         for t in 0..tokens {
             let end = begin.get(t + 1).copied().unwrap_or(frames);
             head[t * frames + begin[t]..t * frames + end].fill(1.0);
         }
-        let noise: Vec<f32> = head.iter().enumerate().map(|(i, w)| w + ((i * 7919) % 13) as f32 * 0.01).collect();
+        let noise: Vec<f32> = head
+            .iter()
+            .enumerate()
+            .map(|(i, w)| w + ((i * 7919) % 13) as f32 * 0.01)
+            .collect();
         assert_eq!(token_starts(&[&head, &noise], tokens, frames, 7), begin);
         assert_eq!(token_starts(&[], 3, 10, 7), [0, 0, 0]);
         assert_eq!(token_starts(&[&[0.5; 3]], 3, 1, 7).len(), 3);
@@ -111,7 +139,10 @@ mod tests {
 
     #[test]
     fn a_median_mirrors_its_ends() {
-        assert_eq!(median_filter(&[5.0, 1.0, 4.0, 2.0], 3), [1.0, 4.0, 2.0, 4.0]);
+        assert_eq!(
+            median_filter(&[5.0, 1.0, 4.0, 2.0], 3),
+            [1.0, 4.0, 2.0, 4.0]
+        );
         assert_eq!(median_filter(&[5.0, 1.0, 3.0], 7), [5.0, 1.0, 3.0]);
     }
 }

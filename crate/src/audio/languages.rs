@@ -26,19 +26,26 @@ pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// Returns the code for a name or a code, ignoring case.
 pub fn code_of(wanted: &str) -> Option<&'static str> {
     let wanted = wanted.trim().to_lowercase();
-    all().find(|(code, name)| *code == wanted || *name == wanted).map(|(code, _)| code)
+    all()
+        .find(|(code, name)| *code == wanted || *name == wanted)
+        .map(|(code, _)| code)
 }
 
 /// Returns the English name of a code.
 pub fn name_of(code: &str) -> Option<&'static str> {
-    all().find(|(other, _)| *other == code).map(|(_, name)| name)
+    all()
+        .find(|(other, _)| *other == code)
+        .map(|(_, name)| name)
 }
 
 /// Returns the name closest to `wanted` in spelling, among languages whose codes `known` accepts.
 pub fn nearest(wanted: &str, known: impl Fn(&str) -> bool) -> Option<&'static str> {
     let wanted = wanted.trim().to_lowercase();
     let names = all().filter(|(code, _)| known(code)).map(|(_, name)| name);
-    names.map(|name| (distance(name, &wanted), name)).min_by_key(|found| found.0).map(|found| found.1)
+    names
+        .map(|name| (distance(name, &wanted), name))
+        .min_by_key(|found| found.0)
+        .map(|found| found.1)
 }
 
 /// Levenshtein distance between two words.
@@ -66,11 +73,18 @@ mod tests {
         let own = |(code, name): &(&str, &str)| name_of(code) == Some(*name);
         assert_eq!((all().count(), all().filter(own).count()), (112, 100));
         for (code, name) in all() {
-            assert_eq!((code_of(name), code_of(&code.to_uppercase())), (Some(code), Some(code)));
+            assert_eq!(
+                (code_of(name), code_of(&code.to_uppercase())),
+                (Some(code), Some(code))
+            );
         }
-        for (wanted, code) in
-            [("Romanian", "ro"), ("moldovan", "ro"), (" Haitian Creole", "ht"), ("castilian", "es"), ("yue", "yue")]
-        {
+        for (wanted, code) in [
+            ("Romanian", "ro"),
+            ("moldovan", "ro"),
+            (" Haitian Creole", "ht"),
+            ("castilian", "es"),
+            ("yue", "yue"),
+        ] {
             assert_eq!(code_of(wanted), Some(code));
         }
         assert_eq!(name_of("my"), Some("myanmar"));
@@ -83,6 +97,13 @@ mod tests {
         assert_eq!(nearest("germn", |_| true), Some("german"));
         assert_eq!(nearest("germn", |code| code == "en"), Some("english"));
         assert_eq!(nearest("germn", |_| false), None);
-        assert_eq!((distance("", "abc"), distance("kitten", "sitting"), distance("a", "a")), (3, 3, 0));
+        assert_eq!(
+            (
+                distance("", "abc"),
+                distance("kitten", "sitting"),
+                distance("a", "a")
+            ),
+            (3, 3, 0)
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Audio processing around a model: files, sample rates, features, voice activity, transcription rules and output
-//! formats. Does not depend on graphs, the GPU or a tokenizer.
+//! Audio processing around a model: files, sample rates, features, voice activity, transcription
+//! rules and output formats. Does not depend on graphs, the GPU or a tokenizer.
 
 pub mod beam;
 pub mod codec_tokens;
@@ -43,7 +43,12 @@ impl AudioClip {
 /// # Errors
 /// `Request`, with the name `parameter`.
 pub fn check_samples(samples: &[f32], parameter: &str) -> Result<()> {
-    let refuse = |reason: &str| Err(Error::Request { parameter: parameter.into(), reason: reason.into() });
+    let refuse = |reason: &str| {
+        Err(Error::Request {
+            parameter: parameter.into(),
+            reason: reason.into(),
+        })
+    };
     if samples.is_empty() {
         return refuse("the audio has no samples. Check the recording or the file.");
     }

@@ -1,4 +1,5 @@
-//! Guards against runaway decoding: token limit by audio length, detection of repetition, and compression ratio.
+//! Guards against runaway decoding: token limit by audio length, detection of repetition, and
+//! compression ratio.
 
 use super::SAMPLE_RATE;
 use crate::util::map::SortedMap;
@@ -9,37 +10,66 @@ const MAX_PHRASE_TOKENS: usize = 40;
 const MIN_COPIES: usize = 4;
 const MIN_REPEATED_TOKENS: usize = 24;
 
-/// Returns the maximum tokens for Moonshine to decode, including the first one: 6.5 per second of audio.
+/// Returns the maximum tokens for Moonshine to decode, including the first one: 6.5 per second of
+/// audio.
 pub fn token_limit(samples: usize) -> usize {
     ((samples as f64 * 6.5 / f64::from(SAMPLE_RATE)) as usize).max(2)
 }
 
-/// Detects a repeated phrase at the end. Returns how many tokens to keep, including one copy of the phrase.
+/// Detects a repeated phrase at the end. Returns how many tokens to keep, including one copy of the
+/// phrase.
 pub fn find_repetition(ids: &[u32]) -> Option<usize> {
     (1..=MAX_PHRASE_TOKENS.min(ids.len() / MIN_COPIES)).find_map(|length| {
         let phrase = &ids[ids.len() - length..];
-        let copies = ids.rchunks_exact(length).take_while(|chunk| *chunk == phrase).count();
-        (copies >= MIN_COPIES && copies * length >= MIN_REPEATED_TOKENS).then(|| ids.len() - (copies - 1) * length)
+        let copies = ids
+            .rchunks_exact(length)
+            .take_while(|chunk| *chunk == phrase)
+            .count();
+        (copies >= MIN_COPIES && copies * length >= MIN_REPEATED_TOKENS)
+            .then(|| ids.len() - (copies - 1) * length)
     })
 }
 
-/// Returns how many of the last tokens [`repetition`] may still cut: those that repeat a phrase before them.
+/// Returns how many of the last tokens [`repetition`] may still cut: those that repeat a phrase
+/// before them.
 pub fn unstable_len(ids: &[u32]) -> usize {
-    let again = |length: usize| ids.iter().rev().zip(ids.iter().rev().skip(length)).take_while(|(a, b)| a == b).count();
-    (1..=MAX_PHRASE_TOKENS.min(ids.len())).map(again).max().unwrap_or(0)
+    (1..=MAX_PHRASE_TOKENS.min(ids.len()))
+        .map(|length: usize| {
+            ids.iter()
+                .rev()
+                .zip(ids.iter().rev().skip(length))
+                .take_while(|(a, b)| a == b)
+                .count()
+        })
+        .max()
+        .unwrap_or(0)
 }
 
-/// Estimates zlib's compression ratio; Whisper treats more than 2.4 as repetition. Finds matches as zlib does and
-/// counts the bits of an optimal prefix code.
+/// Estimates zlib's compression ratio; Whisper treats more than 2.4 as repetition. Finds matches as
+/// zlib does and counts the bits of an optimal prefix code.
 pub fn compression_ratio(bytes: &[u8]) -> f64 {
-    let (mut at, mut extra) = (0, 0.0);
+    let mut at = 0;
+    let mut extra = 0.0;
+
     let mut last: SortedMap<u32, usize> = SortedMap::new();
-    let (mut symbols, mut distances) = (SymbolCounts::default(), SymbolCounts::default());
+    let mut symbols = SymbolCounts::default();
+    let mut distances = SymbolCounts::default();
+
     while at < bytes.len() {
-        let key = |at: usize| bytes.get(at..at + 3).map(|three| u32::from_be_bytes([0, three[0], three[1], three[2]]));
+        let key = |at: usize| {
+            bytes
+                .get(at..at + 3)
+                .map(|three| u32::from_be_bytes([0, three[0], three[1], three[2]]))
+        };
         let before = key(at).and_then(|k| last.get(&k).copied());
-        let length = before
-            .map_or(1, |b: usize| bytes[b..].iter().zip(&bytes[at..]).take(258).take_while(|(x, y)| x == y).count());
+        let length = before.map_or(1, |b: usize| {
+            bytes[b..]
+                .iter()
+                .zip(&bytes[at..])
+                .take(258)
+                .take_while(|(x, y)| x == y)
+                .count()
+        });
         match before {
             Some(before) if length >= 3 => {
                 let (length_code, length_bits) = bucket(length as u32 - 3, 4);
@@ -66,7 +96,8 @@ pub fn compression_ratio(bytes: &[u8]) -> f64 {
     bytes.len() as f64 / (6.0 + (dynamic.min(fixed) + 3.0) / 8.0)
 }
 
-/// Returns the bucket of a length or distance and its extra bits, with `per_octave` buckets per octave.
+/// Returns the bucket of a length or distance and its extra bits, with `per_octave` buckets per
+/// octave.
 fn bucket(value: u32, per_octave: u32) -> (u32, u32) {
     if value < 2 * per_octave {
         return (value, 0);
@@ -91,7 +122,10 @@ impl SymbolCounts {
     /// Bits of all symbols in an optimal code.
     fn entropy(&self) -> f64 {
         let total = self.total();
-        self.0.values().map(|n| *n as f64 * (total / *n as f64).log2().max(1.0)).sum()
+        self.0
+            .values()
+            .map(|n| *n as f64 * (total / *n as f64).log2().max(1.0))
+            .sum()
     }
 }
 
@@ -140,7 +174,10 @@ mod tests {
                 }
             }
         }
-        assert_eq!((cut, unstable_len(&[]), unstable_len(&[1, 2, 3])), (200, 0, 0));
+        assert_eq!(
+            (cut, unstable_len(&[]), unstable_len(&[1, 2, 3])),
+            (200, 0, 0)
+        );
     }
 
     /// Ratios of Python's `len(text) / len(zlib.compress(text))`.
@@ -151,12 +188,18 @@ mod tests {
             (speech.to_string(), 1.354),
             ("Thank you. ".repeat(40), 18.33),
             (format!("{speech} {speech} {speech}"), 3.756),
-            ("Ever tried, ever failed. No matter. Try again. Fail again. Fail better.".into(), 1.164),
+            (
+                "Ever tried, ever failed. No matter. Try again. Fail again. Fail better.".into(),
+                1.164,
+            ),
             ("no ".repeat(8), 1.846),
         ];
         for (text, ratio) in texts {
             let found = compression_ratio(text.as_bytes());
-            assert!((found / ratio - 1.0).abs() < 0.15, "{text}: {found} for {ratio}");
+            assert!(
+                (found / ratio - 1.0).abs() < 0.15,
+                "{text}: {found} for {ratio}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Streaming voice activity detection at 16 kHz: start and end of utterances. Uses Silero VAD if loaded, else loudness.
+//! Streaming voice activity detection at 16 kHz: start and end of utterances. Uses Silero VAD if
+//! loaded, else loudness.
 
 use super::SAMPLE_RATE;
 use super::vad::{Vad, VadState, WINDOW};
@@ -7,7 +8,8 @@ use std::ops::Range;
 /// Probability from which speech starts, and below which it ends.
 const START_PROBABILITY: f32 = 0.5;
 const END_PROBABILITY: f32 = 0.35;
-/// Without Silero VAD: level relative to noise from which speech starts, and above which it continues.
+/// Without Silero VAD: level relative to noise from which speech starts, and above which it
+/// continues.
 const START_LEVEL: f32 = 4.0;
 const END_LEVEL: f32 = 2.0;
 /// Minimum noise level.
@@ -74,7 +76,8 @@ impl VadStream {
     /// Returns whether a window's level starts and continues speech. Adapts the noise level.
     fn level_activity(&mut self, level: f32) -> (bool, bool) {
         let noise = self.noise.max(MIN_NOISE);
-        // Adapt down fast and up slowly; within an utterance so slowly that it takes minutes without a pause.
+        // Adapt down fast and up slowly; within an utterance so slowly that it takes minutes
+        // without a pause.
         let pace = match self.start {
             _ if level < self.noise || self.position == 0 => 0.5,
             None => 0.005,
@@ -99,7 +102,9 @@ impl VadStream {
         } else {
             self.silence_start.get_or_insert(at);
         }
-        let paused = self.silence_start.is_some_and(|quiet| self.position - quiet >= END_SILENCE);
+        let paused = self
+            .silence_start
+            .is_some_and(|quiet| self.position - quiet >= END_SILENCE);
         let full = self.position - start >= MAX_UTTERANCE;
         if !paused && !full {
             return None;
@@ -126,18 +131,37 @@ mod tests {
     use super::*;
 
     fn tone(seconds: f64, loud: f32) -> Vec<f32> {
-        (0..(seconds * 16_000.0) as usize).map(|i| loud * (i as f32 * 0.3).sin()).collect()
+        (0..(seconds * 16_000.0) as usize)
+            .map(|i| loud * (i as f32 * 0.3).sin())
+            .collect()
     }
 
     #[test]
     fn an_utterance_ends_with_a_pause() {
-        let sound = [tone(1.0, 0.002), tone(1.5, 0.3), tone(2.0, 0.002), tone(0.05, 0.3), tone(1.0, 0.002)].concat();
+        let sound = [
+            tone(1.0, 0.002),
+            tone(1.5, 0.3),
+            tone(2.0, 0.002),
+            tone(0.05, 0.3),
+            tone(1.0, 0.002),
+        ]
+        .concat();
         for piece in [160, 512, 4096, sound.len()] {
             let mut live = VadStream::default();
-            let turns: Vec<VadEvent> = sound.chunks(piece).map(|samples| live.push(None, samples)).collect();
+            let turns: Vec<VadEvent> = sound
+                .chunks(piece)
+                .map(|samples| live.push(None, samples))
+                .collect();
             let ended: Vec<Range<usize>> = turns.iter().flat_map(|t| t.ended.clone()).collect();
-            assert_eq!(ended.len(), 1, "{piece}: a click is no utterance: {ended:?}");
-            assert!(ended[0].start.abs_diff(12_800) < 1600 && ended[0].end.abs_diff(43_200) < 1600, "{ended:?}");
+            assert_eq!(
+                ended.len(),
+                1,
+                "{piece}: a click is no utterance: {ended:?}"
+            );
+            assert!(
+                ended[0].start.abs_diff(12_800) < 1600 && ended[0].end.abs_diff(43_200) < 1600,
+                "{ended:?}"
+            );
             assert_eq!(live.finish(), None);
         }
     }

@@ -53,25 +53,45 @@ pub struct Transcript {
 impl Transcript {
     /// Returns the whole text.
     pub fn text(&self) -> String {
-        let texts: Vec<&str> = self.segments.iter().map(|s| s.text.trim()).filter(|t| !t.is_empty()).collect();
+        let texts: Vec<&str> = self
+            .segments
+            .iter()
+            .map(|s| s.text.trim())
+            .filter(|t| !t.is_empty())
+            .collect();
         texts.join(" ")
     }
 
     /// Formats SubRip subtitles.
     pub fn srt(&self) -> String {
-        let cue = |(n, s): (usize, &TranscriptSegment)| {
-            format!("{}\n{} --> {}\n{}\n\n", n + 1, format_time(s.start, ','), format_time(s.end, ','), s.text.trim())
-        };
-        self.nonempty_segments().enumerate().map(cue).collect()
+        self.nonempty_segments()
+            .enumerate()
+            .map(|(n, s): (usize, &TranscriptSegment)| {
+                format!(
+                    "{}\n{} --> {}\n{}\n\n",
+                    n + 1,
+                    format_time(s.start, ','),
+                    format_time(s.end, ','),
+                    s.text.trim()
+                )
+            })
+            .collect()
     }
 
     /// Formats WebVTT subtitles.
     pub fn vtt(&self) -> String {
         let escape = |text: &str| text.trim().replace('&', "&amp;").replace('<', "&lt;");
-        let cue = |s: &TranscriptSegment| {
-            format!("{} --> {}\n{}\n\n", format_time(s.start, '.'), format_time(s.end, '.'), escape(&s.text))
-        };
-        std::iter::once("WEBVTT\n\n".to_string()).chain(self.nonempty_segments().map(cue)).collect()
+
+        std::iter::once("WEBVTT\n\n".to_string())
+            .chain(self.nonempty_segments().map(|s: &TranscriptSegment| {
+                format!(
+                    "{} --> {}\n{}\n\n",
+                    format_time(s.start, '.'),
+                    format_time(s.end, '.'),
+                    escape(&s.text)
+                )
+            }))
+            .collect()
     }
 
     /// Returns the `verbose_json` of OpenAI's API.
@@ -97,7 +117,10 @@ impl Transcript {
             out["words"] = words.into();
         }
         if !self.unheard.is_empty() {
-            let spans = self.unheard.iter().map(|s| [round_ms(s.start), round_ms(s.end)]);
+            let spans = self
+                .unheard
+                .iter()
+                .map(|s| [round_ms(s.start), round_ms(s.end)]);
             out["unheard"] = json!(spans.collect::<Vec<_>>());
         }
         out
@@ -116,7 +139,13 @@ fn round_ms(seconds: f64) -> f64 {
 /// Formats `hh:mm:ss,mmm`, with `point` before the milliseconds.
 fn format_time(seconds: f64, point: char) -> String {
     let ms = (seconds.max(0.0) * 1000.0).round() as u64;
-    format!("{:02}:{:02}:{:02}{point}{:03}", ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60, ms % 1000)
+    format!(
+        "{:02}:{:02}:{:02}{point}{:03}",
+        ms / 3_600_000,
+        ms / 60_000 % 60,
+        ms / 1000 % 60,
+        ms % 1000
+    )
 }
 
 #[cfg(test)]
@@ -124,25 +153,36 @@ mod tests {
     use super::*;
 
     fn transcript() -> Transcript {
-        let word = |text: &str, start, end| Word { text: text.into(), start, end };
+        let word = |text: &str, start, end| Word {
+            text: text.into(),
+            start,
+            end,
+        };
         let segment = |start, end, text: &str| TranscriptSegment {
             start,
             end,
             text: text.into(),
             ..TranscriptSegment::default()
         };
-        let mut segments =
-            vec![segment(0.0, 2.5, " Ever tried,"), segment(2.5, 2.5, " "), segment(3599.9996, 3661.02, " a<b & c")];
+        let mut segments = vec![
+            segment(0.0, 2.5, " Ever tried,"),
+            segment(2.5, 2.5, " "),
+            segment(3599.9996, 3661.02, " a<b & c"),
+        ];
         segments[0].words = vec![word("Ever", 0.1, 0.4), word("tried,", 0.4, 0.91)];
-        Transcript { language: Some("en".into()), duration: 3700.0, segments, ..Transcript::default() }
+        Transcript {
+            language: Some("en".into()),
+            duration: 3700.0,
+            segments,
+            ..Transcript::default()
+        }
     }
 
     #[test]
     fn subtitles() {
         let expected = "1\n00:00:00,000 --> 00:00:02,500\nEver tried,\n\n2\n01:00:00,000 --> 01:01:01,020\na<b & c\n\n";
         assert_eq!(transcript().srt(), expected);
-        let expected =
-            "WEBVTT\n\n00:00:00.000 --> 00:00:02.500\nEver tried,\n\n01:00:00.000 --> 01:01:01.020\na&lt;b &amp; c\n\n";
+        let expected = "WEBVTT\n\n00:00:00.000 --> 00:00:02.500\nEver tried,\n\n01:00:00.000 --> 01:01:01.020\na&lt;b &amp; c\n\n";
         assert_eq!(transcript().vtt(), expected);
     }
 
@@ -150,10 +190,22 @@ mod tests {
     fn verbose_json() {
         let found = transcript().to_verbose_json();
         assert_eq!(found["text"], "Ever tried, a<b & c");
-        assert_eq!((&found["task"], &found["language"]), (&json!("transcribe"), &json!("en")));
-        assert_eq!(found["words"][1], json!({ "word": "tried,", "start": 0.4, "end": 0.91 }));
-        assert_eq!((&found["segments"][2]["start"], found.get("unheard")), (&json!(3600.0), None));
-        let unheard = Transcript { unheard: std::iter::once(1.0..2.5).collect(), ..transcript() };
+        assert_eq!(
+            (&found["task"], &found["language"]),
+            (&json!("transcribe"), &json!("en"))
+        );
+        assert_eq!(
+            found["words"][1],
+            json!({ "word": "tried,", "start": 0.4, "end": 0.91 })
+        );
+        assert_eq!(
+            (&found["segments"][2]["start"], found.get("unheard")),
+            (&json!(3600.0), None)
+        );
+        let unheard = Transcript {
+            unheard: std::iter::once(1.0..2.5).collect(),
+            ..transcript()
+        };
         assert_eq!(unheard.to_verbose_json()["unheard"], json!([[1.0, 2.5]]));
     }
 }

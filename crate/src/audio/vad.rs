@@ -1,5 +1,6 @@
-//! Voice activity detection: Silero VAD on the CPU, and speech segments from its probabilities, at 16 kHz. A window of
-//! 32 ms takes 0.65 million multiplications and depends on the previous window: a GPU round trip would take longer.
+//! Voice activity detection: Silero VAD on the CPU, and speech segments from its probabilities, at
+//! 16 kHz. A window of 32 ms takes 0.65 million multiplications and depends on the previous window:
+//! a GPU round trip would take longer.
 //!
 //! Source: github.com/snakers4/silero-vad (MIT), version 6; the network is that of its ONNX file.
 
@@ -39,9 +40,15 @@ impl VadConv {
             let start = out.len();
             out.extend(&self.bias);
             for tap in 0..3 {
-                let Some(row) = (center + tap).checked_sub(1).filter(|r| *r < rows) else { continue };
+                let Some(row) = (center + tap).checked_sub(1).filter(|r| *r < rows) else {
+                    continue;
+                };
                 let weight = &self.weight[tap * self.inputs * self.outputs..];
-                add_matvec(&mut out[start..], &x[row * self.inputs..][..self.inputs], weight);
+                add_matvec(
+                    &mut out[start..],
+                    &x[row * self.inputs..][..self.inputs],
+                    weight,
+                );
             }
             out[start..].iter_mut().for_each(|v| *v = v.max(0.0));
         }
@@ -61,7 +68,9 @@ fn add_matvec(out: &mut [f32], x: &[f32], w: &[f32]) {
 /// Transposes `[rows][cols]` to `[cols][rows]`.
 fn transposed(w: &[f32], rows: usize) -> Vec<f32> {
     let cols = w.len() / rows;
-    (0..w.len()).map(|i| w[i % rows * cols + i / rows]).collect()
+    (0..w.len())
+        .map(|i| w[i % rows * cols + i / rows])
+        .collect()
 }
 
 /// The network, which several streams can share.
@@ -70,7 +79,8 @@ pub struct Vad {
     /// `[256][258]`.
     transform: Vec<f32>,
     convs: [VadConv; 4],
-    /// `[256][512]`: rows of the input, then of the hidden state; gates input, forget, cell, output.
+    /// `[256][512]`: rows of the input, then of the hidden state; gates input, forget, cell,
+    /// output.
     gates: Vec<f32>,
     gates_bias: Vec<f32>,
     last: Vec<f32>,
@@ -87,7 +97,10 @@ pub struct VadState {
 
 impl Default for VadState {
     fn default() -> Self {
-        Self { context: [0.0; CONTEXT], hidden: [vec![0.0; HIDDEN], vec![0.0; HIDDEN]] }
+        Self {
+            context: [0.0; CONTEXT],
+            hidden: [vec![0.0; HIDDEN], vec![0.0; HIDDEN]],
+        }
     }
 }
 
@@ -98,16 +111,32 @@ impl Vad {
     /// `Malformed`, `MissingTensor`, `Shape` or `UnsupportedEncoding`.
     pub fn new(file: &[u8]) -> Result<Self> {
         let size = file.len() as u64;
-        let range = header_range("silero_vad", &file[..file.len().min(PREFIX_BYTES as usize)], size)?;
-        let header = parse_header("silero_vad", &file[range.start as usize..range.end as usize], size)?;
+        let range = header_range(
+            "silero_vad",
+            &file[..file.len().min(PREFIX_BYTES as usize)],
+            size,
+        )?;
+        let header = parse_header(
+            "silero_vad",
+            &file[range.start as usize..range.end as usize],
+            size,
+        )?;
         let tensor = |name: &str, expected: usize| -> Result<Vec<f32>> {
             let found = header.tensors.iter().find(|t| t.name == name);
-            let info =
-                found.ok_or_else(|| Error::MissingTensor { tensor: name.into(), architecture: "Silero VAD".into() })?;
+            let info = found.ok_or_else(|| Error::MissingTensor {
+                tensor: name.into(),
+                architecture: "Silero VAD".into(),
+            })?;
             let bytes = &file[info.range.start as usize..info.range.end as usize];
             let values: Vec<f32> = match info.dtype {
-                Dtype::F32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
-                Dtype::F16 => bytes.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32()).collect(),
+                Dtype::F32 => bytes
+                    .chunks_exact(4)
+                    .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                    .collect(),
+                Dtype::F16 => bytes
+                    .chunks_exact(2)
+                    .map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32())
+                    .collect(),
                 other => {
                     let hint = "Use F32 or F16.".into();
                     return Err(Error::UnsupportedEncoding {
@@ -118,14 +147,21 @@ impl Vad {
                 }
             };
             if values.len() != expected {
-                return Err(Error::Shape { tensor: name.into(), found: info.shape.clone(), expected: vec![expected] });
+                return Err(Error::Shape {
+                    tensor: name.into(),
+                    found: info.shape.clone(),
+                    expected: vec![expected],
+                });
             }
             Ok(values)
         };
         let conv = |name: &str, inputs: usize, outputs: usize, stride: usize| -> Result<VadConv> {
             let stored = tensor(&format!("{name}.weight"), outputs * inputs * 3)?;
             let taps = (0..3 * inputs * outputs).map(|i| {
-                let (tap, input, output) = (i / (inputs * outputs), i / outputs % inputs, i % outputs);
+                let tap = i / (inputs * outputs);
+                let input = i / outputs % inputs;
+                let output = i % outputs;
+
                 stored[(output * inputs + input) * 3 + tap]
             });
             Ok(VadConv {
@@ -136,11 +172,23 @@ impl Vad {
                 bias: tensor(&format!("{name}.bias"), outputs)?,
             })
         };
-        let mut gates = transposed(&tensor("lstm_cell.weight_ih", 4 * HIDDEN * HIDDEN)?, 4 * HIDDEN);
-        gates.extend(transposed(&tensor("lstm_cell.weight_hh", 4 * HIDDEN * HIDDEN)?, 4 * HIDDEN));
-        let bias = [tensor("lstm_cell.bias_ih", 4 * HIDDEN)?, tensor("lstm_cell.bias_hh", 4 * HIDDEN)?];
+        let mut gates = transposed(
+            &tensor("lstm_cell.weight_ih", 4 * HIDDEN * HIDDEN)?,
+            4 * HIDDEN,
+        );
+        gates.extend(transposed(
+            &tensor("lstm_cell.weight_hh", 4 * HIDDEN * HIDDEN)?,
+            4 * HIDDEN,
+        ));
+        let bias = [
+            tensor("lstm_cell.bias_ih", 4 * HIDDEN)?,
+            tensor("lstm_cell.bias_hh", 4 * HIDDEN)?,
+        ];
         Ok(Self {
-            transform: transposed(&tensor("stft_conv.weight", STFT_COLS * STFT_WINDOW)?, STFT_COLS),
+            transform: transposed(
+                &tensor("stft_conv.weight", STFT_COLS * STFT_WINDOW)?,
+                STFT_COLS,
+            ),
             convs: [
                 conv("conv1", 129, 128, 1)?,
                 conv("conv2", 128, 64, 2)?,
@@ -180,7 +228,11 @@ impl Vad {
     fn lstm_cell(&self, state: &mut VadState, x: &[f32]) -> f32 {
         let mut gates = self.gates_bias.clone();
         add_matvec(&mut gates, x, &self.gates);
-        add_matvec(&mut gates, &state.hidden[0], &self.gates[HIDDEN * 4 * HIDDEN..]);
+        add_matvec(
+            &mut gates,
+            &state.hidden[0],
+            &self.gates[HIDDEN * 4 * HIDDEN..],
+        );
         let mut sum = self.last_bias;
         for i in 0..HIDDEN {
             let gate = |n: usize| gates[n * HIDDEN + i];
@@ -195,7 +247,10 @@ impl Vad {
     /// Returns the speech probabilities of all windows.
     pub fn probabilities(&self, samples: &[f32]) -> Vec<f32> {
         let mut state = VadState::default();
-        samples.chunks(WINDOW).map(|window| self.next(&mut state, window)).collect()
+        samples
+            .chunks(WINDOW)
+            .map(|window| self.next(&mut state, window))
+            .collect()
     }
 }
 
@@ -234,7 +289,9 @@ impl Default for VadThresholds {
 /// Returns the speech segments of `count` samples, as sample ranges.
 pub fn speech_segments(probabilities: &[f32], count: usize, t: VadThresholds) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
-    let (mut start, mut quiet) = (None, None);
+    let mut start = None;
+    let mut quiet = None;
+
     for (index, p) in probabilities.iter().enumerate() {
         let at = index * WINDOW;
         if *p >= t.start_probability {
@@ -280,15 +337,29 @@ mod tests {
 
     #[test]
     fn speech_has_a_minimum_length_and_bridges_short_pauses() {
-        let t = VadThresholds { padding: 100, ..VadThresholds::default() };
+        let t = VadThresholds {
+            padding: 100,
+            ..VadThresholds::default()
+        };
         let spoken = |windows: &[(f32, usize)]| {
             let p: Vec<f32> = windows.iter().flat_map(|(p, n)| vec![*p; *n]).collect();
             speech_segments(&p, p.len() * WINDOW, t)
         };
-        assert_eq!(spoken(&[(0.1, 10), (0.9, 20), (0.1, 10)]), vec![10 * WINDOW - 100..30 * WINDOW + 100]);
+        assert_eq!(
+            spoken(&[(0.1, 10), (0.9, 20), (0.1, 10)]),
+            vec![10 * WINDOW - 100..30 * WINDOW + 100]
+        );
         assert_eq!(spoken(&[(0.9, 5), (0.1, 10)]), [], "too short");
-        assert_eq!(spoken(&[(0.9, 10), (0.1, 2), (0.9, 10)]), vec![0..22 * WINDOW], "a breath");
-        assert_eq!(spoken(&[(0.9, 10), (0.4, 50), (0.9, 10)]), vec![0..70 * WINDOW], "between the thresholds");
+        assert_eq!(
+            spoken(&[(0.9, 10), (0.1, 2), (0.9, 10)]),
+            vec![0..22 * WINDOW],
+            "a breath"
+        );
+        assert_eq!(
+            spoken(&[(0.9, 10), (0.4, 50), (0.9, 10)]),
+            vec![0..70 * WINDOW],
+            "between the thresholds"
+        );
         assert_eq!(spoken(&[(0.9, 10), (0.1, 6), (0.9, 10)]).len(), 2);
         assert_eq!(spoken(&[]), []);
     }

@@ -1,4 +1,5 @@
-//! Reading and writing of WAV files: PCM of 8 to 32 bits and float samples. Rejects other encodings by name.
+//! Reading and writing of WAV files: PCM of 8 to 32 bits and float samples. Rejects other encodings
+//! by name.
 
 use super::AudioClip;
 use crate::{Error, Result};
@@ -25,14 +26,27 @@ impl WavFormat {
         if tag == 0xfffe && chunk.len() >= 26 {
             tag = word(24);
         }
-        let format = Self { tag, channels: usize::from(word(2)), rate, bits: word(14) };
+        let format = Self {
+            tag,
+            channels: usize::from(word(2)),
+            rate,
+            bits: word(14),
+        };
         match (tag, format.bits) {
             (1, 8 | 16 | 24 | 32) | (3, 32 | 64) => {}
             (1 | 3, bits) => return Err(format!("samples of {bits} bits are not supported")),
-            (tag, _) => return Err(format!("the encoding {} is not supported", encoding_name(tag))),
+            (tag, _) => {
+                return Err(format!(
+                    "the encoding {} is not supported",
+                    encoding_name(tag)
+                ));
+            }
         }
         if format.channels == 0 || !(100..=1_000_000).contains(&rate) {
-            return Err(format!("{} channels at {rate} Hz are not valid", format.channels));
+            return Err(format!(
+                "{} channels at {rate} Hz are not valid",
+                format.channels
+            ));
         }
         Ok(format)
     }
@@ -77,17 +91,25 @@ fn parse(bytes: &[u8]) -> Result<AudioClip, String> {
     if bytes.is_empty() {
         return Err("the file is empty".into());
     }
-    if bytes.len() < 12 || (&bytes[..4] != b"RIFF" && &bytes[..4] != b"RF64") || &bytes[8..12] != b"WAVE" {
+    if bytes.len() < 12
+        || (&bytes[..4] != b"RIFF" && &bytes[..4] != b"RF64")
+        || &bytes[8..12] != b"WAVE"
+    {
         return Err("it is not a WAV file".into());
     }
-    let (mut at, mut format) = (12, None);
+    let mut at = 12;
+    let mut format = None;
+
     while at + 8 <= bytes.len() {
-        let size = u32::from_le_bytes([bytes[at + 4], bytes[at + 5], bytes[at + 6], bytes[at + 7]]) as usize;
+        let size = u32::from_le_bytes([bytes[at + 4], bytes[at + 5], bytes[at + 6], bytes[at + 7]])
+            as usize;
         let body = &bytes[at + 8..(at + 8).saturating_add(size).min(bytes.len())];
         match &bytes[at..at + 4] {
             b"fmt " => format = Some(WavFormat::read(body)?),
             b"data" => {
-                return format.map(|f| samples(f, body)).ok_or("its 'data' chunk comes before its 'fmt ' chunk".into());
+                return format
+                    .map(|f| samples(f, body))
+                    .ok_or("its 'data' chunk comes before its 'fmt ' chunk".into());
             }
             _ => {}
         }
@@ -100,8 +122,19 @@ fn parse(bytes: &[u8]) -> Result<AudioClip, String> {
 fn samples(format: WavFormat, body: &[u8]) -> AudioClip {
     let bytes = usize::from(format.bits) / 8;
     let frames = body.chunks_exact(bytes * format.channels);
-    let mean = |frame: &[u8]| frame.chunks_exact(bytes).map(|b| format.sample(b)).sum::<f32>() / format.channels as f32;
-    AudioClip { rate: format.rate, samples: frames.map(mean).collect() }
+
+    AudioClip {
+        rate: format.rate,
+        samples: frames
+            .map(|frame: &[u8]| {
+                frame
+                    .chunks_exact(bytes)
+                    .map(|b| format.sample(b))
+                    .sum::<f32>()
+                    / format.channels as f32
+            })
+            .collect(),
+    }
 }
 
 /// Encodes a mono 16-bit WAV file. Clamps samples to [-1, 1].
@@ -135,7 +168,14 @@ pub fn pcm16(sample: f32) -> i16 {
 mod tests {
     use super::*;
 
-    fn file(tag: u16, channels: u16, rate: u32, bits: u16, data: &[u8], extensible: bool) -> Vec<u8> {
+    fn file(
+        tag: u16,
+        channels: u16,
+        rate: u32,
+        bits: u16,
+        data: &[u8],
+        extensible: bool,
+    ) -> Vec<u8> {
         let mut fmt = Vec::new();
         fmt.extend(if extensible { 0xfffe } else { tag }.to_le_bytes());
         fmt.extend(channels.to_le_bytes());
@@ -160,7 +200,11 @@ mod tests {
 
     #[test]
     fn every_width_and_two_channels() {
-        let read = |tag, bits, data: &[u8]| read(&file(tag, 1, 8000, bits, data, false), "a.wav").unwrap().samples;
+        let read = |tag, bits, data: &[u8]| {
+            read(&file(tag, 1, 8000, bits, data, false), "a.wav")
+                .unwrap()
+                .samples
+        };
         assert_eq!(read(1, 8, &[0, 128, 192]), [-1.0, 0.0, 0.5]);
         assert_eq!(read(1, 16, &[0, 0x80, 0, 0x40]), [-1.0, 0.5]);
         assert_eq!(read(1, 24, &[0, 0, 0x80, 0, 0, 0x40]), [-1.0, 0.5]);
@@ -168,12 +212,21 @@ mod tests {
         assert_eq!(read(3, 32, &0.25f32.to_le_bytes()), [0.25]);
         assert_eq!(read(3, 64, &(-0.75f64).to_le_bytes()), [-0.75]);
         let stereo = super::read(&file(1, 2, 44_100, 16, &[0, 0x40, 0, 0], true), "a.wav").unwrap();
-        assert_eq!(stereo, AudioClip { rate: 44_100, samples: vec![0.25] });
+        assert_eq!(
+            stereo,
+            AudioClip {
+                rate: 44_100,
+                samples: vec![0.25]
+            }
+        );
     }
 
     #[test]
     fn written_files_read_back() {
-        let sound = AudioClip { rate: 22_050, samples: vec![0.0, 1.0, -1.0, 3.0, 0.5] };
+        let sound = AudioClip {
+            rate: 22_050,
+            samples: vec![0.0, 1.0, -1.0, 3.0, 0.5],
+        };
         let back = read(&write(&sound), "a.wav").unwrap();
         assert_eq!(back.rate, 22_050);
         for (found, expected) in back.samples.iter().zip([0.0, 1.0, -1.0, 1.0, 0.5]) {
@@ -190,10 +243,19 @@ mod tests {
         assert!(message(&file(1, 1, 8000, 12, &[0, 0], false)).contains("12 bits"));
         assert!(message(&file(1, 0, 8000, 16, &[0, 0], false)).contains("0 channels"));
         assert!(message(&file(1, 1, 8000, 16, &[], false)).contains("no samples"));
-        assert!(message(&file(3, 1, 8000, 32, &f32::NAN.to_le_bytes(), false)).contains("NaN or infinite"));
+        assert!(
+            message(&file(3, 1, 8000, 32, &f32::NAN.to_le_bytes(), false))
+                .contains("NaN or infinite")
+        );
         let whole = file(1, 1, 8000, 16, &[1, 0, 2, 0, 3, 0], false);
         assert!(message(&whole[..48]).contains("no 'data' chunk; it may be truncated"));
-        assert_eq!(read(&whole[..whole.len() - 2], "a.wav").unwrap().samples.len(), 2);
+        assert_eq!(
+            read(&whole[..whole.len() - 2], "a.wav")
+                .unwrap()
+                .samples
+                .len(),
+            2
+        );
         // No prefix of a file and no flipped byte of its head may panic.
         for end in 0..whole.len() {
             let _ = read(&whole[..end], "a.wav");

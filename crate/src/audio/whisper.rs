@@ -1,4 +1,5 @@
-//! Whisper's decoding rules of generation_config.json: prompt, allowed tokens, timestamp tokens and words.
+//! Whisper's decoding rules of generation_config.json: prompt, allowed tokens, timestamp tokens and
+//! words.
 
 use super::beam::log_softmax;
 use super::languages::{code_of, nearest};
@@ -72,18 +73,36 @@ impl WhisperRules {
     /// # Errors
     /// `Config` if there is no start or end token.
     pub fn read(generation: &Value, config: &Value) -> Result<Self> {
-        let field = |name: &str| [generation, config].into_iter().find_map(|c| c.get(name).filter(|v| !v.is_null()));
+        let field = |name: &str| {
+            [generation, config]
+                .into_iter()
+                .find_map(|c| c.get(name).filter(|v| !v.is_null()))
+        };
         let number = |v: &Value| v.as_u64().map(|n| n as u32);
         let one = |name: &str| field(name).and_then(|v| number(v.get(0).unwrap_or(v)));
         let list = |name: &str| -> Vec<u32> {
-            field(name).and_then(Value::as_array).map_or(Vec::new(), |a| a.iter().filter_map(number).collect())
+            field(name)
+                .and_then(Value::as_array)
+                .map_or(Vec::new(), |a| a.iter().filter_map(number).collect())
         };
         let need = |name: &str| {
             let file = "generation_config.json".into();
-            one(name).ok_or_else(|| Error::Config { file, reason: format!("'{name}' is missing") })
+            one(name).ok_or_else(|| Error::Config {
+                file,
+                reason: format!("'{name}' is missing"),
+            })
         };
-        let tasks = |name: &str| generation.get("task_to_id").and_then(|t| t.get(name)).and_then(number);
-        let code = |name: &str| name.trim_start_matches("<|").trim_end_matches("|>").to_string();
+        let tasks = |name: &str| {
+            generation
+                .get("task_to_id")
+                .and_then(|t| t.get(name))
+                .and_then(number)
+        };
+        let code = |name: &str| {
+            name.trim_start_matches("<|")
+                .trim_end_matches("|>")
+                .to_string()
+        };
         let languages = generation.get("lang_to_id").and_then(Value::as_object);
         let suppress = list("suppress_tokens");
         let pair = |v: &Value| Some((v.get(0)?.as_u64()? as usize, v.get(1)?.as_u64()? as usize));
@@ -92,12 +111,15 @@ impl WhisperRules {
             end: need("eos_token_id")?,
             no_timestamps: one("no_timestamps_token_id"),
             languages: languages.map_or_else(SortedMap::new, |all| {
-                all.iter().filter_map(|(n, v)| Some((code(n), number(v)?))).collect()
+                all.iter()
+                    .filter_map(|(n, v)| Some((code(n), number(v)?)))
+                    .collect()
             }),
             translate: tasks("translate"),
             transcribe: tasks("transcribe"),
             // Older files name it only as the second-to-last suppressed token.
-            previous_text: one("prev_sot_token_id").or_else(|| suppress.iter().rev().nth(1).copied()),
+            previous_text: one("prev_sot_token_id")
+                .or_else(|| suppress.iter().rev().nth(1).copied()),
             suppress,
             begin_suppress: list("begin_suppress_tokens"),
             english_only: languages.is_none_or(serde_json::Map::is_empty)
@@ -115,7 +137,8 @@ impl WhisperRules {
         self.no_timestamps.map_or(u32::MAX, |id| id + 1)
     }
 
-    /// Returns the decoder's prompt. `language` is a token of [`Rules::language`] or of language detection.
+    /// Returns the decoder's prompt. `language` is a token of [`Rules::language`] or of language
+    /// detection.
     pub fn prompt(&self, language: Option<u32>, ask: &TranscribeTask) -> Result<Vec<u32>> {
         let mut ids = vec![self.start];
         if self.languages.is_empty() {
@@ -127,24 +150,34 @@ impl WhisperRules {
             }
         } else {
             ids.extend(language);
-            ids.extend(if ask.translate { self.translate } else { self.transcribe });
+            ids.extend(if ask.translate {
+                self.translate
+            } else {
+                self.transcribe
+            });
         }
         match (ask.timestamps, self.no_timestamps) {
             (false, Some(id)) => ids.push(id),
             (true, None) => {
-                return Err(request_error("timestamps", "this checkpoint has no timestamp tokens. Use 'none'."));
+                return Err(request_error(
+                    "timestamps",
+                    "this checkpoint has no timestamp tokens. Use 'none'.",
+                ));
             }
             _ => {}
         }
         Ok(ids)
     }
 
-    /// Returns the token of the requested language, by code or English name; None if none is requested.
+    /// Returns the token of the requested language, by code or English name; None if none is
+    /// requested.
     ///
     /// # Errors
     /// `Request` for a language that the checkpoint does not support.
     pub fn language(&self, ask: &TranscribeTask) -> Result<Option<u32>> {
-        let Some(wanted) = &ask.language else { return Ok(None) };
+        let Some(wanted) = &ask.language else {
+            return Ok(None);
+        };
         let code = code_of(wanted).map_or_else(|| wanted.trim().to_lowercase(), str::to_string);
         if self.languages.is_empty() {
             return match code.as_str() {
@@ -159,21 +192,39 @@ impl WhisperRules {
             return Ok(Some(*found));
         }
         let likely = nearest(wanted, |code| self.languages.contains_key(code)).unwrap_or("another");
-        let known: Vec<&str> = self.languages.keys().take(MAX_LISTED).map(String::as_str).collect();
+        let known: Vec<&str> = self
+            .languages
+            .keys()
+            .take(MAX_LISTED)
+            .map(String::as_str)
+            .collect();
         let more = self.languages.len() - known.len();
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
         let known = known.join(", ");
-        let reason =
-            format!("'{wanted}' is not supported. Did you mean '{likely}'? This checkpoint has {known}{more}.");
+        let reason = format!(
+            "'{wanted}' is not supported. Did you mean '{likely}'? This checkpoint has {known}{more}."
+        );
         Err(request_error("language", &reason))
     }
 
-    /// Returns (language code, probability) pairs, highest first, from the logits after the start token.
+    /// Returns (language code, probability) pairs, highest first, from the logits after the start
+    /// token.
     pub fn language_probabilities(&self, logits: &[f32]) -> Vec<(String, f32)> {
-        let ids = || self.languages.iter().filter(|(_, id)| (**id as usize) < logits.len());
+        let ids = || {
+            self.languages
+                .iter()
+                .filter(|(_, id)| (**id as usize) < logits.len())
+        };
         let mut row: Vec<f32> = ids().map(|(_, id)| logits[*id as usize]).collect();
         log_softmax(&mut row);
-        let mut found: Vec<(String, f32)> = ids().zip(row).map(|((code, _), p)| (code.clone(), p.exp())).collect();
+        let mut found: Vec<(String, f32)> = ids()
+            .zip(row)
+            .map(|((code, _), p)| (code.clone(), p.exp()))
+            .collect();
         sort::sort_by(&mut found, |a, b| b.1.total_cmp(&a.1));
         found
     }
@@ -204,8 +255,8 @@ impl WhisperRules {
         }
     }
 
-    /// Applies the rules of timestamps: they come in pairs, never decrease, and are forced if more likely in total than
-    /// any text token.
+    /// Applies the rules of timestamps: they come in pairs, never decrease, and are forced if more
+    /// likely in total than any text token.
     fn mask_timestamps(&self, logits: &mut [f32], generated: &[u32]) {
         let begin = (self.first_timestamp() as usize).min(logits.len());
         let is_time = |id: &u32| *id >= self.first_timestamp();
@@ -232,25 +283,45 @@ impl WhisperRules {
                 logits[end..].fill(f32::NEG_INFINITY);
             }
         }
-        let max = logits[begin..].iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let max = logits[begin..]
+            .iter()
+            .copied()
+            .fold(f32::NEG_INFINITY, f32::max);
         let sum: f32 = logits[begin..].iter().map(|v| (v - max).exp()).sum();
-        let word = logits[..begin].iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let word = logits[..begin]
+            .iter()
+            .copied()
+            .fold(f32::NEG_INFINITY, f32::max);
         if max.is_finite() && max + sum.ln() > word {
             logits[..begin].fill(f32::NEG_INFINITY);
         }
     }
 
-    /// Splits the tokens of a window of `frames` feature frames into spans by their timestamps. Returns the spans and
-    /// the number of frames to advance. The next window decodes the audio after the last closed span again.
+    /// Splits the tokens of a window of `frames` feature frames into spans by their timestamps.
+    /// Returns the spans and the number of frames to advance. The next window decodes the audio
+    /// after the last closed span again.
     pub fn timed_spans(&self, ids: &[u32], offset: f64, frames: usize) -> (Vec<TimedSpan>, usize) {
         let time = |at: usize| f64::from(ids[at] - self.first_timestamp()) * TIME_STEP;
         let is_time = |at: usize| ids[at] >= self.first_timestamp();
         let single = ids.len() >= 2 && is_time(ids.len() - 1) && !is_time(ids.len() - 2);
-        let mut cuts: Vec<usize> = (1..ids.len()).filter(|i| is_time(i - 1) && is_time(*i)).collect();
+        let mut cuts: Vec<usize> = (1..ids.len())
+            .filter(|i| is_time(i - 1) && is_time(*i))
+            .collect();
         if cuts.is_empty() {
-            let last = (0..ids.len()).rev().find(|i| is_time(*i)).map(time).filter(|t| *t > 0.0);
+            let last = (0..ids.len())
+                .rev()
+                .find(|i| is_time(*i))
+                .map(time)
+                .filter(|t| *t > 0.0);
             let end = last.unwrap_or((frames / FRAMES_PER_STEP) as f64 * TIME_STEP);
-            return (vec![TimedSpan { start: offset, end: offset + end, tokens: 0..ids.len() }], frames);
+            return (
+                vec![TimedSpan {
+                    start: offset,
+                    end: offset + end,
+                    tokens: 0..ids.len(),
+                }],
+                frames,
+            );
         }
         let pairs = cuts.len();
         if single {
@@ -260,7 +331,11 @@ impl WhisperRules {
         let mut made = Vec::new();
         for cut in &cuts {
             let start = if is_time(first) { time(first) } else { 0.0 };
-            made.push(TimedSpan { start: offset + start, end: offset + time(cut - 1), tokens: first..*cut });
+            made.push(TimedSpan {
+                start: offset + start,
+                end: offset + time(cut - 1),
+                tokens: first..*cut,
+            });
             first = *cut;
         }
         let go_on = if single {
@@ -271,7 +346,8 @@ impl WhisperRules {
         (made, go_on)
     }
 
-    /// Returns the frame of the last timestamp if it only closes a span: the model decoded nothing after it.
+    /// Returns the frame of the last timestamp if it only closes a span: the model decoded nothing
+    /// after it.
     pub fn closing_frame(&self, ids: &[u32]) -> Option<usize> {
         let [.., before, last] = ids else { return None };
         let closes = *last >= self.first_timestamp() && *before < self.first_timestamp();
@@ -280,20 +356,32 @@ impl WhisperRules {
 }
 
 fn request_error(parameter: &str, reason: &str) -> Error {
-    Error::Request { parameter: parameter.into(), reason: reason.into() }
+    Error::Request {
+        parameter: parameter.into(),
+        reason: reason.into(),
+    }
 }
 
-/// Groups tokens into words: a word starts with a space or punctuation, and some punctuation joins its neighbor.
-/// `decode` turns tokens into text. Without `spaces`, each character is a word. Source: transformers'
-/// `_combine_tokens_into_words`.
-pub fn group_words(ids: &[u32], spaces: bool, decode: &dyn Fn(&[u32]) -> String) -> Vec<(String, Range<usize>)> {
+/// Groups tokens into words: a word starts with a space or punctuation, and some punctuation joins
+/// its neighbor. `decode` turns tokens into text. Without `spaces`, each character is a word.
+/// Source: transformers' `_combine_tokens_into_words`.
+pub fn group_words(
+    ids: &[u32],
+    spaces: bool,
+    decode: &dyn Fn(&[u32]) -> String,
+) -> Vec<(String, Range<usize>)> {
     let mut units: Vec<(String, Range<usize>)> = Vec::new();
-    let (mut first, mut at) = (0, 0);
+    let mut first = 0;
+    let mut at = 0;
+
     let whole: Vec<char> = decode(ids).chars().collect();
     for end in 1..=ids.len() {
         let text = decode(&ids[first..end]);
         // Wait for complete characters, unless the whole text has U+FFFD here too.
-        let broken = text.chars().position(|c| c == '\u{fffd}').and_then(|place| whole.get(at + place));
+        let broken = text
+            .chars()
+            .position(|c| c == '\u{fffd}')
+            .and_then(|place| whole.get(at + place));
         if broken.is_none_or(|c| *c == '\u{fffd}') {
             at += text.chars().count();
             units.push((text, first..end));
@@ -354,8 +442,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Ids: 0 to 9 words, 10 end, 11 start, 12 and 13 languages, 14 and 15 tasks, 16 no speech, 17 no timestamps, 18…
-    /// timestamps.
+    /// Ids: 0 to 9 words, 10 end, 11 start, 12 and 13 languages, 14 and 15 tasks, 16 no speech, 17
+    /// no timestamps, 18… timestamps.
     fn rules() -> WhisperRules {
         let generation = json!({
             "decoder_start_token_id": 11, "eos_token_id": [10], "no_timestamps_token_id": 17, "is_multilingual": true,
@@ -374,26 +462,56 @@ mod tests {
 
     #[test]
     fn prompts_name_language_and_task() {
-        let (rules, mut ask) =
-            (rules(), TranscribeTask { language: Some("German".into()), ..TranscribeTask::default() });
+        let rules = rules();
+        let mut ask = TranscribeTask {
+            language: Some("German".into()),
+            ..TranscribeTask::default()
+        };
+
         let language = rules.language(&ask).unwrap();
         assert_eq!(rules.prompt(language, &ask).unwrap(), [11, 13, 15, 17]);
         (ask.translate, ask.timestamps) = (true, true);
         assert_eq!(rules.prompt(language, &ask).unwrap(), [11, 13, 14]);
         assert_eq!(rules.alignment_heads, [(1, 0), (2, 3)]);
-        let unknown = rules.language(&TranscribeTask { language: Some("xx".into()), ..TranscribeTask::default() });
+        let unknown = rules.language(&TranscribeTask {
+            language: Some("xx".into()),
+            ..TranscribeTask::default()
+        });
         assert!(unknown.unwrap_err().to_string().contains("de, en"));
-        let misspelled =
-            rules.language(&TranscribeTask { language: Some("Germn".into()), ..TranscribeTask::default() });
-        assert!(misspelled.unwrap_err().to_string().contains("Did you mean 'german'?"));
-        let english = WhisperRules { languages: SortedMap::new(), ..rules };
-        assert_eq!(english.prompt(None, &TranscribeTask::default()).unwrap(), [11, 17]);
+        let misspelled = rules.language(&TranscribeTask {
+            language: Some("Germn".into()),
+            ..TranscribeTask::default()
+        });
+        assert!(
+            misspelled
+                .unwrap_err()
+                .to_string()
+                .contains("Did you mean 'german'?")
+        );
+        let english = WhisperRules {
+            languages: SortedMap::new(),
+            ..rules
+        };
+        assert_eq!(
+            english.prompt(None, &TranscribeTask::default()).unwrap(),
+            [11, 17]
+        );
         assert!(english.prompt(None, &ask).is_err());
         let refused = english
-            .language(&TranscribeTask { language: Some("romanian".into()), ..TranscribeTask::default() })
+            .language(&TranscribeTask {
+                language: Some("romanian".into()),
+                ..TranscribeTask::default()
+            })
             .unwrap_err();
-        assert!(refused.to_string().contains("'romanian'") && refused.to_string().contains("English only"));
-        let of = |generation: Value, config: Value| WhisperRules::read(&generation, &config).unwrap().english_only;
+        assert!(
+            refused.to_string().contains("'romanian'")
+                && refused.to_string().contains("English only")
+        );
+        let of = |generation: Value, config: Value| {
+            WhisperRules::read(&generation, &config)
+                .unwrap()
+                .english_only
+        };
         let ids = json!({ "decoder_start_token_id": 1, "eos_token_id": 2 });
         assert!(of(ids.clone(), json!({ "model_type": "whisper" })));
         assert!(!of(ids, json!({ "model_type": "moonshine" })) && !rules.english_only);
@@ -402,7 +520,15 @@ mod tests {
 
     #[test]
     fn detection_returns_the_most_likely_supported_language() {
-        let logits: Vec<f32> = (0..26).map(|i| if i == 13 { 2.0 } else { 1.0 + (i == 0) as u8 as f32 * 9.0 }).collect();
+        let logits: Vec<f32> = (0..26)
+            .map(|i| {
+                if i == 13 {
+                    2.0
+                } else {
+                    1.0 + (i == 0) as u8 as f32 * 9.0
+                }
+            })
+            .collect();
         let found = rules().language_probabilities(&logits);
         assert_eq!(found[0].0, "de");
         assert!((found[0].1 + found[1].1 - 1.0).abs() < 1e-6);
@@ -412,9 +538,15 @@ mod tests {
     #[test]
     fn timestamps_come_in_pairs_and_do_not_decrease() {
         let words = |i: usize| if i < 10 { 9.0 } else { 0.0 };
-        assert_eq!(allowed(&[], words), [18, 19, 20], "the first token is a time, and an early one");
+        assert_eq!(
+            allowed(&[], words),
+            [18, 19, 20],
+            "the first token is a time, and an early one"
+        );
         let after_first = allowed(&[19], words);
-        assert!(after_first.iter().all(|i| *i < 18 && *i != 3 && *i != 17) && after_first.contains(&0));
+        assert!(
+            after_first.iter().all(|i| *i < 18 && *i != 3 && *i != 17) && after_first.contains(&0)
+        );
         let within = allowed(&[19, 5], words);
         assert!(within.contains(&0) && !within.contains(&19) && within.contains(&20));
         assert_eq!(
@@ -428,7 +560,10 @@ mod tests {
         assert_eq!(allowed(&[19, 5], times), [20, 21, 22, 23, 24, 25]);
         let mut plain = vec![0.0; 26];
         rules().mask_logits(&mut plain, &[], false);
-        assert_eq!((0..26).filter(|i| plain[*i] != 0.0).collect::<Vec<_>>(), [3, 4, 10]);
+        assert_eq!(
+            (0..26).filter(|i| plain[*i] != 0.0).collect::<Vec<_>>(),
+            [3, 4, 10]
+        );
     }
 
     #[test]
@@ -437,10 +572,21 @@ mod tests {
         let spans = |ids: &[u32]| {
             let (made, go_on) = rules.timed_spans(ids, 1.0, 3000);
             let hundredths = |s: f64| (s * 100.0).round() as u32;
-            (made.iter().map(|s| (hundredths(s.start), hundredths(s.end), s.tokens.clone())).collect::<Vec<_>>(), go_on)
+            (
+                made.iter()
+                    .map(|s| (hundredths(s.start), hundredths(s.end), s.tokens.clone()))
+                    .collect::<Vec<_>>(),
+                go_on,
+            )
         };
-        assert_eq!(spans(&[18, 1, 2, 20, 20, 3, 24, 24]), (vec![(100, 104, 0..4), (104, 112, 4..7)], 12));
-        assert_eq!(spans(&[18, 1, 20, 20, 3, 23]), (vec![(100, 104, 0..3), (104, 110, 3..6)], 3000));
+        assert_eq!(
+            spans(&[18, 1, 2, 20, 20, 3, 24, 24]),
+            (vec![(100, 104, 0..4), (104, 112, 4..7)], 12)
+        );
+        assert_eq!(
+            spans(&[18, 1, 20, 20, 3, 23]),
+            (vec![(100, 104, 0..3), (104, 110, 3..6)], 3000)
+        );
         assert_eq!(spans(&[18, 1, 2]), (vec![(100, 3100, 0..3)], 3000));
         assert_eq!(spans(&[18, 1, 2, 22]), (vec![(100, 108, 0..4)], 3000));
         assert_eq!(spans(&[]), (vec![(100, 3100, 0..0)], 3000));
@@ -453,7 +599,21 @@ mod tests {
 
     #[test]
     fn words_take_their_punctuation() {
-        let text = [" And", " so", ",", " my", " fel", "low", " \"", "Am", "ericans", "\"", ".", " \u{fffd}", "é"];
+        let text = [
+            " And",
+            " so",
+            ",",
+            " my",
+            " fel",
+            "low",
+            " \"",
+            "Am",
+            "ericans",
+            "\"",
+            ".",
+            " \u{fffd}",
+            "é",
+        ];
         let decode = |ids: &[u32]| ids.iter().map(|i| text[*i as usize]).collect::<String>();
         let found = group_words(&(0..11).collect::<Vec<_>>(), true, &decode);
         let texts: Vec<&str> = found.iter().map(|w| w.0.as_str()).collect();

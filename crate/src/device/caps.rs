@@ -1,4 +1,5 @@
-//! Device capabilities and the options that restrict them. Kernel selection depends on these values only.
+//! Device capabilities and the options that restrict them. Kernel selection depends on these values
+//! only.
 
 use super::registry::Kernel;
 use super::tuning_table::{GemvVariant, TuningTable};
@@ -37,10 +38,12 @@ pub struct Caps {
     pub packed_dot: bool,
     /// Subgroup matrix support, where shaders may use it.
     pub matrix: Option<SubgroupMatrix>,
-    /// Whether the implementation is WebKit, detected by the user agent because Chrome on a Mac also reports `apple`.
-    /// Such a device gets no f16 shaders and at most 16 KiB of workgroup memory, whatever it reports.
+    /// Whether the implementation is WebKit, detected by the user agent because Chrome on a Mac
+    /// also reports `apple`. Such a device gets no f16 shaders and at most 16 KiB of workgroup
+    /// memory, whatever it reports.
     pub webkit: bool,
-    /// Whether it is WebKit on a phone or tablet, where the system kills pages that use much memory.
+    /// Whether it is WebKit on a phone or tablet, where the system kills pages that use much
+    /// memory.
     pub ios: bool,
     /// Whether the device is a software renderer, so speed measurements mean nothing.
     pub software: bool,
@@ -55,8 +58,8 @@ pub struct Caps {
     pub force: Option<VariantOverride>,
 }
 
-/// Overrides one tuning constant of a kernel family (`choices` in variants.toml): for tuning, and for tests of rarely
-/// chosen values.
+/// Overrides one tuning constant of a kernel family (`choices` in variants.toml): for tuning, and
+/// for tests of rarely chosen values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VariantOverride {
     /// The kernel.
@@ -72,14 +75,21 @@ impl VariantOverride {
     pub fn from_name(text: &str) -> Option<Self> {
         let (kernel, number) = text.split_once('.')?;
         let (name, value) = number.split_once('=')?;
-        let (kernel, value) = (Kernel::all().find(|k| k.name() == kernel)?, value.parse().ok()?);
-        let (name, values) = super::registry::tunable_constants(kernel).find(|(known, _)| *known == name)?;
-        values.contains(&value).then_some(Self { kernel, name, value })
+        let kernel = Kernel::all().find(|k| k.name() == kernel)?;
+        let value = value.parse().ok()?;
+
+        let (name, values) =
+            super::registry::tunable_constants(kernel).find(|(known, _)| *known == name)?;
+        values.contains(&value).then_some(Self {
+            kernel,
+            name,
+            value,
+        })
     }
 }
 
-/// Subgroup matrices (tensor cores): matmuls of small square matrices that are distributed over the lanes of a subgroup
-/// (shaders/common/matrix.wgsl).
+/// Subgroup matrices (tensor cores): matmuls of small square matrices that are distributed over the
+/// lanes of a subgroup (shaders/common/matrix.wgsl).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SubgroupMatrix {
     /// Rows and columns of a matrix: 8 or 16.
@@ -119,20 +129,32 @@ impl MatrixDialect {
 }
 
 impl SubgroupMatrix {
-    /// Selects the best configuration from `listed` pairs of (matrix size, f16 inputs). `lanes` is the minimum and
-    /// maximum subgroup size; `None` if the subgroup size is ambiguous or unsupported.
-    pub fn best(listed: &[(u32, bool)], lanes: (u32, u32), vendor: &str, words: MatrixDialect) -> Option<Self> {
+    /// Selects the best configuration from `listed` pairs of (matrix size, f16 inputs). `lanes` is
+    /// the minimum and maximum subgroup size; `None` if the subgroup size is ambiguous or
+    /// unsupported.
+    pub fn best(
+        listed: &[(u32, bool)],
+        lanes: (u32, u32),
+        vendor: &str,
+        words: MatrixDialect,
+    ) -> Option<Self> {
         let lanes = match lanes {
             (least, most) if least == most => most,
-            // Metal neither reports nor accepts a size: wgpu and older Chromium report 4 to 64. There, only Apple GPUs
-            // have subgroup matrices, all with subgroups of 32, as newer Chromium reports.
+            // Metal neither reports nor accepts a size: wgpu and older Chromium report 4 to 64.
+            // There, only Apple GPUs have subgroup matrices, all with subgroups of 32, as newer
+            // Chromium reports.
             _ if vendor == "apple" => 32,
             _ => return None,
         };
         // f16 needs less bandwidth, and larger matrices use the units better.
         let order = [(16, true), (8, true), (16, false), (8, false)];
         let (side, half) = order.into_iter().find(|wanted| listed.contains(wanted))?;
-        [16, 32, 64].contains(&lanes).then_some(Self { side, half, lanes, words })
+        [16, 32, 64].contains(&lanes).then_some(Self {
+            side,
+            half,
+            lanes,
+            words,
+        })
     }
 }
 
@@ -167,36 +189,53 @@ impl Default for Caps {
 impl Caps {
     /// A tuning constant of a kernel: `own`, unless forced.
     pub fn constant_or_forced(&self, kernel: Kernel, name: &str, own: u32) -> u32 {
-        self.force.filter(|f| f.kernel == kernel && f.name == name).map_or(own, |f| f.value)
+        self.force
+            .filter(|f| f.kernel == kernel && f.name == name)
+            .map_or(own, |f| f.value)
     }
 
     /// A tuning constant of a kernel as measured on this device, or `own`.
     pub fn constant_or_measured(&self, kernel: Kernel, name: &str, own: u32) -> u32 {
-        self.tuned.get().and_then(|tuned| tuned.constant(kernel, name)).unwrap_or(own)
+        self.tuned
+            .get()
+            .and_then(|tuned| tuned.constant(kernel, name))
+            .unwrap_or(own)
     }
 
-    /// Whether dispatches are so expensive that plans use fewer, at the price of more work in some. Measured, or forced
-    /// (`decode.ALONE=1`).
+    /// Whether dispatches are so expensive that plans use fewer, at the price of more work in some.
+    /// Measured, or forced (`decode.ALONE=1`).
     pub fn dispatch_is_expensive(&self) -> bool {
         self.constant_or_forced(
             Kernel::Decode,
             "SINGLE_PASS",
-            self.tuned.get().is_some_and(|tuned| tuned.expensive_dispatch).into(),
+            self.tuned
+                .get()
+                .is_some_and(|tuned| tuned.expensive_dispatch)
+                .into(),
         ) == 1
     }
 
-    /// Whether plans prefer kernels that compile and run fastest without a GPU. On a browser's software adapter tiled
-    /// kernels take seconds to compile, and an idle workgroup costs as much as a busy one. A forced GEMM or attention
-    /// constant disables this.
+    /// Whether plans prefer kernels that compile and run fastest without a GPU. On a browser's
+    /// software adapter tiled kernels take seconds to compile, and an idle workgroup costs as much
+    /// as a busy one. A forced GEMM or attention constant disables this.
     pub fn prefers_fast_compile(&self) -> bool {
-        let forced = self.force.is_some_and(|force| matches!(force.kernel, Kernel::Gemm | Kernel::Decode));
+        let forced = self
+            .force
+            .is_some_and(|force| matches!(force.kernel, Kernel::Gemm | Kernel::Decode));
         self.software && cfg!(target_arch = "wasm32") && !forced
     }
 
     /// The subgroup matrices to use: the device's, or emulated ones where their tiles are forced.
     pub fn subgroup_matrix(&self) -> Option<SubgroupMatrix> {
-        let spelled = SubgroupMatrix { side: 16, half: self.f16, lanes: 32, words: MatrixDialect::Emulated };
-        let forced = self.force.is_some_and(|force| force.kernel == Kernel::GemmMatrix);
+        let spelled = SubgroupMatrix {
+            side: 16,
+            half: self.f16,
+            lanes: 32,
+            words: MatrixDialect::Emulated,
+        };
+        let forced = self
+            .force
+            .is_some_and(|force| force.kernel == Kernel::GemmMatrix);
         self.matrix.or_else(|| forced.then_some(spelled))
     }
 
@@ -207,8 +246,11 @@ impl Caps {
 
     /// Whether packed dot products are faster for a layout: as measured, or by vendor.
     pub fn uses_packed_dot(&self, layout: WeightLayout) -> bool {
-        let known = || Self::has_packed_dot(&self.vendor);
-        self.packed_dot && self.gemv_variant(layout).map_or_else(known, |pick| pick == GemvVariant::PackedBlocks)
+        self.packed_dot
+            && self.gemv_variant(layout).map_or_else(
+                || Self::has_packed_dot(&self.vendor),
+                |pick| pick == GemvVariant::PackedBlocks,
+            )
     }
 
     /// Maximum bytes of one weight buffer.
@@ -216,8 +258,8 @@ impl Caps {
         self.max_buffer_size.min(self.max_binding_size)
     }
 
-    /// Number of workgroups of 64 threads that saturates the device. WebGPU does not report core counts, so these are
-    /// values for the larger GPUs of each vendor.
+    /// Number of workgroups of 64 threads that saturates the device. WebGPU does not report core
+    /// counts, so these are values for the larger GPUs of each vendor.
     pub fn target_workgroups(&self) -> u32 {
         match self.vendor.as_str() {
             "nvidia" => 1056,
@@ -244,24 +286,27 @@ pub struct DeviceOptions {
     pub matrix: bool,
     /// Limit the buffer size, in bytes; for tests.
     pub max_buffer_size: Option<u64>,
-    /// Use only the limits of every WebGPU device, iPads included: 256 MiB buffers, 128 MiB bindings, 16 KiB of
-    /// workgroup memory, 256 threads per workgroup.
+    /// Use only the limits of every WebGPU device, iPads included: 256 MiB buffers, 128 MiB
+    /// bindings, 16 KiB of workgroup memory, 256 threads per workgroup.
     pub min_limits: bool,
-    /// Skip dispatches whose `program/label` contains this (native only); for tests of error detection.
+    /// Skip dispatches whose `program/label` contains this (native only); for tests of error
+    /// detection.
     pub omit: Option<&'static str>,
     /// Overrides one tuning constant of a kernel family; for tests.
     pub variant_override: Option<VariantOverride>,
     /// A tuning table to use instead of measuring; for tools and tests.
     pub tuned: Option<TuningTable>,
-    /// Dispatches per command buffer. The default is `Free`, on WebKit one dispatch, which is correct everywhere.
+    /// Dispatches per command buffer. The default is `Free`, on WebKit one dispatch, which is
+    /// correct everywhere.
     pub submit_grouping: Option<SubmitGrouping>,
-    /// `navigator.maxTouchPoints`, which a page knows and a worker does not; it distinguishes an iPad from a Mac.
+    /// `navigator.maxTouchPoints`, which a page knows and a worker does not; it distinguishes an
+    /// iPad from a Mac.
     pub touch_points: u32,
 }
 
-/// How many dispatches go into one command buffer. All variants except `Free` have at most one command buffer in
-/// flight. Older WebKit versions lose writes between dispatches, and on some phones larger command buffers crash the
-/// page.
+/// How many dispatches go into one command buffer. All variants except `Free` have at most one
+/// command buffer in flight. Older WebKit versions lose writes between dispatches, and on some
+/// phones larger command buffers crash the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubmitGrouping {
     /// All dispatches of a submit, without waiting for earlier submits.
@@ -278,7 +323,11 @@ impl SubmitGrouping {
         match name {
             "free" => Some(Self::Free),
             "all" => Some(Self::All),
-            number => number.parse().ok().filter(|n| (1..=1 << 20).contains(n)).map(Self::Dispatches),
+            number => number
+                .parse()
+                .ok()
+                .filter(|n| (1..=1 << 20).contains(n))
+                .map(Self::Dispatches),
         }
     }
 
@@ -295,7 +344,13 @@ impl SubmitGrouping {
 impl DeviceOptions {
     /// The minimum limits of every WebGPU device, without optional features.
     pub fn min_limits() -> Self {
-        Self { f16: false, subgroups: false, matrix: false, min_limits: true, ..Self::default() }
+        Self {
+            f16: false,
+            subgroups: false,
+            matrix: false,
+            min_limits: true,
+            ..Self::default()
+        }
     }
 
     /// Applies `max_buffer_size` to a device limit in bytes.
@@ -305,7 +360,9 @@ impl DeviceOptions {
 
     /// The initial tuning table.
     pub(crate) fn tuning_table(&self) -> OnceCell<TuningTable> {
-        self.tuned.clone().map_or_else(OnceCell::new, OnceCell::from)
+        self.tuned
+            .clone()
+            .map_or_else(OnceCell::new, OnceCell::from)
     }
 }
 
@@ -334,9 +391,21 @@ mod tests {
     fn variant_override_parses_kernel_constant() {
         assert_eq!(
             VariantOverride::from_name("gemm.BM=32"),
-            Some(VariantOverride { kernel: Kernel::Gemm, name: "BM", value: 32 })
+            Some(VariantOverride {
+                kernel: Kernel::Gemm,
+                name: "BM",
+                value: 32
+            })
         );
-        for wrong in ["", "gemm", "gemm.BM", "gemm.BM=33", "gemm.BITS=4", "nothing.BM=32", "gemm.BM=x"] {
+        for wrong in [
+            "",
+            "gemm",
+            "gemm.BM",
+            "gemm.BM=33",
+            "gemm.BITS=4",
+            "nothing.BM=32",
+            "gemm.BM=x",
+        ] {
             assert_eq!(VariantOverride::from_name(wrong), None, "{wrong}");
         }
     }
@@ -360,18 +429,30 @@ mod tests {
             (&all, (128, 128)),
             (&all, (0, 0)),
         ] {
-            assert_eq!(best(listed, lanes, "nvidia"), None, "{listed:?} with {lanes:?}");
+            assert_eq!(
+                best(listed, lanes, "nvidia"),
+                None,
+                "{listed:?} with {lanes:?}"
+            );
         }
     }
 
     #[test]
     fn subgroup_matrix_needs_one_subgroup_size() {
-        let lanes =
-            |lanes, vendor| SubgroupMatrix::best(&[(16, true)], lanes, vendor, MatrixDialect::Coop).map(|u| u.lanes);
+        let lanes = |lanes, vendor| {
+            SubgroupMatrix::best(&[(16, true)], lanes, vendor, MatrixDialect::Coop).map(|u| u.lanes)
+        };
         for vendor in ["amd", "intel", "nvidia", "qualcomm", ""] {
-            assert_eq!((lanes((32, 64), vendor), lanes((64, 64), vendor)), (None, Some(64)), "{vendor}");
+            assert_eq!(
+                (lanes((32, 64), vendor), lanes((64, 64), vendor)),
+                (None, Some(64)),
+                "{vendor}"
+            );
         }
         // Metal: an unknown size and a reported one.
-        assert_eq!([lanes((4, 64), "apple"), lanes((32, 32), "apple")], [Some(32); 2]);
+        assert_eq!(
+            [lanes((4, 64), "apple"), lanes((32, 32), "apple")],
+            [Some(32); 2]
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Device capabilities, tuning results and the shader registry: the inputs of kernel selection. Does not depend on the
-//! GPU backends.
+//! Device capabilities, tuning results and the shader registry: the inputs of kernel selection.
+//! Does not depend on the GPU backends.
 
 mod caps;
 pub mod preprocess;
@@ -11,7 +11,9 @@ mod user_agent;
 #[path = "../../units.rs"]
 mod units;
 
-pub use caps::{Caps, DeviceOptions, MatrixDialect, SubgroupMatrix, SubmitGrouping, VariantOverride};
+pub use caps::{
+    Caps, DeviceOptions, MatrixDialect, SubgroupMatrix, SubmitGrouping, VariantOverride,
+};
 pub use user_agent::WebGpuImplementation;
 
 /// Dispatch size in workgroups.

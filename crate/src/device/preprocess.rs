@@ -1,13 +1,13 @@
-//! The WGSL preprocessor: `#import`, `#ifdef`, `#ifndef`, `#if`, `#else`, `#endif`, `#for`, `#endfor`, and the
-//! interface of an expanded source.
-//! build.rs uses it to validate every variant, the engine to expand one at run time. It parses only the lines that
-//! declare bindings and the struct `Params`.
+//! The WGSL preprocessor: `#import`, `#ifdef`, `#ifndef`, `#if`, `#else`, `#endif`, `#for`,
+//! `#endfor`, and the interface of an expanded source. build.rs uses it to validate every variant,
+//! the engine to expand one at run time. It parses only the lines that declare bindings and the
+//! struct `Params`.
 
 /// Constants: names with values.
 pub type Constants<'a> = [(&'a str, u32)];
 
-/// Inlines `#import path` (relative to the shader root, without `.wgsl`) once per file. `read` returns the source of a
-/// path without comments and indentation.
+/// Inlines `#import path` (relative to the shader root, without `.wgsl`) once per file. `read`
+/// returns the source of a path without comments and indentation.
 pub fn flatten(
     path: &str,
     read: &dyn Fn(&str) -> Result<String, String>,
@@ -29,13 +29,23 @@ pub fn flatten(
     Ok(out)
 }
 
-/// Evaluates conditions under `flags` and unrolls `#for i in 0..N`, replacing `$i` in the body by the number. Arrays
-/// indexed by literals stay in registers on every driver. `#if NAME == 4` (also `!=`, `<`, `>=`) compares a constant of
-/// `consts`. Errors contain the line number of the flattened source.
-pub fn expand(text: &str, flags: &dyn Fn(&str) -> bool, consts: &Constants<'_>) -> Result<String, String> {
+/// Evaluates conditions under `flags` and unrolls `#for i in 0..N`, replacing `$i` in the body by
+/// the number. Arrays indexed by literals stay in registers on every driver. `#if NAME == 4` (also
+/// `!=`, `<`, `>=`) compares a constant of `consts`. Errors contain the line number of the
+/// flattened source.
+pub fn expand(
+    text: &str,
+    flags: &dyn Fn(&str) -> bool,
+    consts: &Constants<'_>,
+) -> Result<String, String> {
     let lines: Vec<&str> = text.lines().collect();
     let mut out = String::with_capacity(text.len());
-    let mut expansion = Expansion { lines: &lines, flags, consts, indices: Vec::new() };
+    let mut expansion = Expansion {
+        lines: &lines,
+        flags,
+        consts,
+        indices: Vec::new(),
+    };
     expansion.block(0, lines.len(), &mut out)?;
     Ok(out)
 }
@@ -60,16 +70,23 @@ impl Expansion<'_> {
             } else if let Some(name) = line.strip_prefix("#ifndef ") {
                 stack.push(!(self.flags)(name.trim()));
             } else if let Some(condition) = line.strip_prefix("#if ") {
-                stack.push(self.compare(condition).ok_or_else(|| fail("expected a comparison such as `N == 4`"))?);
+                stack.push(
+                    self.compare(condition)
+                        .ok_or_else(|| fail("expected a comparison such as `N == 4`"))?,
+                );
             } else if line == "#else" {
                 let top = stack.last_mut().ok_or_else(|| fail("#else without #if"))?;
                 *top = !*top;
             } else if line == "#endif" {
                 stack.pop().ok_or_else(|| fail("#endif without #if"))?;
             } else if let Some(range) = line.strip_prefix("#for ") {
-                let close = self.find_endfor(at, end).ok_or_else(|| fail("#for without #endfor"))?;
+                let close = self
+                    .find_endfor(at, end)
+                    .ok_or_else(|| fail("#for without #endfor"))?;
                 if stack.iter().all(|&s| s) {
-                    let (name, from, to) = self.range(range).ok_or_else(|| fail("expected `i in 0..N`"))?;
+                    let (name, from, to) = self
+                        .range(range)
+                        .ok_or_else(|| fail("expected `i in 0..N`"))?;
                     for index in from..to {
                         self.indices.push((format!("${name}"), index));
                         self.block(at + 1, close, out)?;
@@ -84,14 +101,20 @@ impl Expansion<'_> {
             }
             at += 1;
         }
-        if stack.is_empty() { Ok(()) } else { Err("#if without #endif".into()) }
+        if stack.is_empty() {
+            Ok(())
+        } else {
+            Err("#if without #endif".into())
+        }
     }
 
     fn line(&self, line: &str, out: &mut String) {
         if self.indices.is_empty() {
             out.push_str(line);
         } else {
-            let text = self.indices.iter().fold(line.to_string(), |l, (name, n)| l.replace(name, &n.to_string()));
+            let text = self.indices.iter().fold(line.to_string(), |l, (name, n)| {
+                l.replace(name, &n.to_string())
+            });
             out.push_str(&text);
         }
         out.push('\n');
@@ -113,25 +136,53 @@ impl Expansion<'_> {
     /// Evaluates a literal, a constant, an index, or `*` and `/` of them from left to right.
     fn evaluate(&self, word: &str) -> Option<u32> {
         if let Some(at) = word.rfind(['*', '/']) {
-            let (a, b) = (self.evaluate(&word[..at])?, self.evaluate(&word[at + 1..])?);
-            return if word[at..].starts_with('*') { a.checked_mul(b) } else { a.checked_div(b) };
+            let a = self.evaluate(&word[..at])?;
+            let b = self.evaluate(&word[at + 1..])?;
+
+            return if word[at..].starts_with('*') {
+                a.checked_mul(b)
+            } else {
+                a.checked_div(b)
+            };
         }
         let word = word.trim();
-        let index = || self.indices.iter().find(|(name, _)| name == word).map(|(_, n)| *n);
-        let constant = || self.consts.iter().find(|(name, _)| *name == word).map(|(_, n)| *n);
-        word.parse().ok().or_else(constant).or_else(index)
+        let index = || {
+            self.indices
+                .iter()
+                .find(|(name, _)| name == word)
+                .map(|(_, n)| *n)
+        };
+
+        word.parse()
+            .ok()
+            .or_else(|| {
+                self.consts
+                    .iter()
+                    .find(|(name, _)| *name == word)
+                    .map(|(_, n)| *n)
+            })
+            .or_else(index)
     }
 
     fn range(&self, text: &str) -> Option<(String, u32, u32)> {
         let (name, range) = text.split_once(" in ")?;
         let (from, to) = range.split_once("..")?;
-        Some((name.trim().to_string(), self.evaluate(from)?, self.evaluate(to)?))
+        Some((
+            name.trim().to_string(),
+            self.evaluate(from)?,
+            self.evaluate(to)?,
+        ))
     }
 
     fn compare(&self, text: &str) -> Option<bool> {
         let mut words = text.split_whitespace();
-        let (left, sign, right) = (words.next()?, words.next()?, words.next()?);
-        let (left, right) = (self.evaluate(left)?, self.evaluate(right)?);
+        let left = words.next()?;
+        let sign = words.next()?;
+        let right = words.next()?;
+
+        let left = self.evaluate(left)?;
+        let right = self.evaluate(right)?;
+
         match sign {
             "==" => Some(left == right),
             "!=" => Some(left != right),
@@ -168,8 +219,12 @@ pub struct BindingDecl {
 pub fn bindings(text: &str) -> Vec<BindingDecl> {
     let mut found = Vec::new();
     for line in text.lines() {
-        let Some(rest) = line.strip_prefix("@group(0) @binding(") else { continue };
-        let Some((number, rest)) = rest.split_once(')') else { continue };
+        let Some(rest) = line.strip_prefix("@group(0) @binding(") else {
+            continue;
+        };
+        let Some((number, rest)) = rest.split_once(')') else {
+            continue;
+        };
         let access = if rest.contains("var<uniform>") {
             Access::Uniform
         } else if rest.contains("read_write>") {
@@ -177,16 +232,30 @@ pub fn bindings(text: &str) -> Vec<BindingDecl> {
         } else {
             Access::Read
         };
-        let name = rest.split_once('>').map_or("", |(_, r)| r).split(':').next().unwrap_or("").trim();
+        let name = rest
+            .split_once('>')
+            .map_or("", |(_, r)| r)
+            .split(':')
+            .next()
+            .unwrap_or("")
+            .trim();
         if let Ok(binding) = number.trim().parse() {
             let place = found.partition_point(|b: &BindingDecl| b.binding < binding);
-            found.insert(place, BindingDecl { binding, name: name.to_string(), access });
+            found.insert(
+                place,
+                BindingDecl {
+                    binding,
+                    name: name.to_string(),
+                    access,
+                },
+            );
         }
     }
     found
 }
 
-/// The fields of `struct Params` in order: name and whether it is an f32 (else u32). Every field is one word.
+/// The fields of `struct Params` in order: name and whether it is an f32 (else u32). Every field is
+/// one word.
 pub fn params(text: &str) -> Vec<(String, bool)> {
     let mut fields = Vec::new();
     let mut inside = false;
@@ -206,24 +275,37 @@ pub fn params(text: &str) -> Vec<(String, bool)> {
     fields
 }
 
-/// Flags that require directives before the source: flag, whether only browsers need them, and the lines.
+/// Flags that require directives before the source: flag, whether only browsers need them, and the
+/// lines.
 const DIRECTIVES_BY_FLAG: [(&str, bool, &str); 5] = [
     ("F16", false, "enable f16;\n"),
     // naga supports subgroups without this line and rejects it.
     ("SUBGROUPS", true, "enable subgroups;\n"),
     ("COOP", false, "enable wgpu_cooperative_matrix;\n"),
-    // The browsers' uniformity analysis does not know values that are uniform in a subgroup but not in a workgroup.
+    // The browsers' uniformity analysis does not know values that are uniform in a subgroup but not
+    // in a workgroup.
     (
         "CHROMIUM",
         true,
         "enable chromium_experimental_subgroup_matrix;\ndiagnostic(off, chromium.subgroup_matrix_uniformity);\n",
     ),
-    ("STANDARD", true, "enable subgroup_matrix;\ndiagnostic(off, subgroup_matrix_uniformity);\n"),
+    (
+        "STANDARD",
+        true,
+        "enable subgroup_matrix;\ndiagnostic(off, subgroup_matrix_uniformity);\n",
+    ),
 ];
 
 /// Prepends the directives that the target needs and the constants that the body uses.
-pub fn with_prologue(browser: bool, has: &dyn Fn(&str) -> bool, consts: &Constants<'_>, body: &str) -> String {
-    let wanted = DIRECTIVES_BY_FLAG.iter().filter(|(flag, browsers, _)| has(flag) && (browser || !browsers));
+pub fn with_prologue(
+    browser: bool,
+    has: &dyn Fn(&str) -> bool,
+    consts: &Constants<'_>,
+    body: &str,
+) -> String {
+    let wanted = DIRECTIVES_BY_FLAG
+        .iter()
+        .filter(|(flag, browsers, _)| has(flag) && (browser || !browsers));
     let mut out: String = wanted.map(|(_, _, lines)| *lines).collect();
     for (name, value) in consts.iter().filter(|(name, _)| body.contains(name)) {
         out.push_str(&format!("const {name}: u32 = {value}u;\n"));
@@ -241,15 +323,32 @@ mod tests {
 
     #[test]
     fn loops_unroll_and_nest() {
-        assert_eq!(expanded("#for i in 0..N\na$i = $iu;\n#endfor").unwrap(), "a0 = 0u;;a1 = 1u;;");
-        assert_eq!(expanded("#for i in 1..N*M/2\n#for j in $i..3\n$i$j\n#endfor\n#endfor").unwrap(), "11;12;22;");
-        assert_eq!(expanded("#for i in 0..N\n#if $i == 1\none\n#else\nother\n#endif\n#endfor").unwrap(), "other;one;");
-        assert_eq!(expanded("#ifdef OFF\n#for i in 0..N\n$i\n#endfor\n#endif\nrest").unwrap(), "rest;");
+        assert_eq!(
+            expanded("#for i in 0..N\na$i = $iu;\n#endfor").unwrap(),
+            "a0 = 0u;;a1 = 1u;;"
+        );
+        assert_eq!(
+            expanded("#for i in 1..N*M/2\n#for j in $i..3\n$i$j\n#endfor\n#endfor").unwrap(),
+            "11;12;22;"
+        );
+        assert_eq!(
+            expanded("#for i in 0..N\n#if $i == 1\none\n#else\nother\n#endif\n#endfor").unwrap(),
+            "other;one;"
+        );
+        assert_eq!(
+            expanded("#ifdef OFF\n#for i in 0..N\n$i\n#endfor\n#endif\nrest").unwrap(),
+            "rest;"
+        );
     }
 
     #[test]
     fn conditions_compare_numbers() {
-        for (condition, holds) in [("N == 2", true), ("N != 2", false), ("M < 3", false), ("M >= 3", true)] {
+        for (condition, holds) in [
+            ("N == 2", true),
+            ("N != 2", false),
+            ("M < 3", false),
+            ("M >= 3", true),
+        ] {
             let found = expanded(&format!("#if {condition}\nyes\n#endif")).unwrap();
             assert_eq!(found == "yes;", holds, "{condition}");
         }
@@ -257,7 +356,14 @@ mod tests {
 
     #[test]
     fn errors_contain_the_line() {
-        for text in ["x\n#endif", "#for i in 0..N\nx", "#for i of N\n#endfor", "#if N = 2\n#endif", "#what", "#else"] {
+        for text in [
+            "x\n#endif",
+            "#for i in 0..N\nx",
+            "#for i of N\n#endfor",
+            "#if N = 2\n#endif",
+            "#what",
+            "#else",
+        ] {
             assert!(expanded(text).is_err(), "{text}");
         }
         assert!(expanded("x\n#what").unwrap_err().starts_with("line 2:"));

@@ -1,5 +1,5 @@
-//! The shader registry that build.rs generates from shaders/, and the expansion of one kernel variant. Which variant
-//! fits a device is decided by the kernel families.
+//! The shader registry that build.rs generates from shaders/, and the expansion of one kernel
+//! variant. Which variant fits a device is decided by the kernel families.
 
 use super::preprocess::{self, BindingDecl};
 use crate::util::map::{SortedMap, SortedSet};
@@ -37,7 +37,11 @@ pub struct Variant {
 impl Variant {
     /// The kernel with no flag set and all constants at their defaults.
     pub fn new(kernel: Kernel) -> Self {
-        Self { kernel, flags: SortedSet::new(), consts: SortedMap::new() }
+        Self {
+            kernel,
+            flags: SortedSet::new(),
+            consts: SortedMap::new(),
+        }
     }
 
     /// Sets a flag.
@@ -61,15 +65,20 @@ impl Variant {
 
     /// The value of a constant of this variant.
     pub fn constant(&self, name: &str) -> u32 {
-        let default = || source(self.kernel).consts.iter().find(|(n, _)| *n == name).map_or(0, |(_, v)| v[0]);
-        self.consts.get(name).copied().unwrap_or_else(default)
+        self.consts.get(name).copied().unwrap_or_else(|| {
+            source(self.kernel)
+                .consts
+                .iter()
+                .find(|(n, _)| *n == name)
+                .map_or(0, |(_, v)| v[0])
+        })
     }
 
     /// Expands the WGSL source for a device and reads its bindings and parameters.
     ///
     /// # Errors
-    /// `Error::Internal` when variants.toml does not declare the variant: only sources that the build validated reach a
-    /// device.
+    /// `Error::Internal` when variants.toml does not declare the variant: only sources that the
+    /// build validated reach a device.
     pub fn shader(&self, browser: bool) -> Result<Shader> {
         let source = source(self.kernel);
         self.check(source)?;
@@ -79,25 +88,47 @@ impl Variant {
         let body = preprocess::flatten(source.path, &file, &mut Vec::new())
             .and_then(|text| preprocess::expand(&text, &has, &consts))
             .map_err(|e| Error::Internal(format!("{self}: {e}")))?;
-        let (bindings, params) = (preprocess::bindings(&body), preprocess::params(&body));
+        let bindings = preprocess::bindings(&body);
+        let params = preprocess::params(&body);
+
         let text = preprocess::with_prologue(browser, &has, &consts, &body);
         let label = self.to_string();
         #[cfg(not(target_arch = "wasm32"))]
         log_kernel(&label)?;
-        Ok(Shader { label, text, bindings, params })
+        Ok(Shader {
+            label,
+            text,
+            bindings,
+            params,
+        })
     }
 
     fn check(&self, source: &KernelSource) -> Result<()> {
         let grouped = |f: &&str| source.one_of.iter().any(|g| g.contains(f));
-        let bad_flag = self.flags.iter().find(|f| !source.flags.contains(*f) && !grouped(f));
-        let bad_group = source.one_of.iter().find(|g| g.iter().filter(|f| self.flags.contains(**f)).count() != 1);
-        let known = |n: &str, v: u32| source.consts.iter().any(|(name, values)| *name == n && values.contains(&v));
+        let bad_flag = self
+            .flags
+            .iter()
+            .find(|f| !source.flags.contains(*f) && !grouped(f));
+        let bad_group = source
+            .one_of
+            .iter()
+            .find(|g| g.iter().filter(|f| self.flags.contains(**f)).count() != 1);
+        let known = |n: &str, v: u32| {
+            source
+                .consts
+                .iter()
+                .any(|(name, values)| *name == n && values.contains(&v))
+        };
         let bad_const = self.consts.iter().find(|(n, v)| !known(n, **v));
         let problem = bad_flag
             .map(|f| format!("unknown flag {f}"))
             .or(bad_group.map(|g| format!("needs exactly one of {g:?}")))
             .or(bad_const.map(|(n, v)| format!("{n} = {v} is not declared")));
-        problem.map_or(Ok(()), |p| Err(Error::Internal(format!("kernel {self}: {p} in variants.toml"))))
+        problem.map_or(Ok(()), |p| {
+            Err(Error::Internal(format!(
+                "kernel {self}: {p} in variants.toml"
+            )))
+        })
     }
 }
 
@@ -127,12 +158,14 @@ pub struct Shader {
     pub params: Vec<(String, bool)>,
 }
 
-/// Appends a kernel's name to the file `JERBOA_KERNELS`, from which the test runner learns the kernels that a test
-/// uses.
+/// Appends a kernel's name to the file `JERBOA_KERNELS`, from which the test runner learns the
+/// kernels that a test uses.
 #[cfg(not(target_arch = "wasm32"))]
 fn log_kernel(label: &str) -> Result<()> {
     use std::io::Write;
-    let Some(path) = std::env::var_os("JERBOA_KERNELS") else { return Ok(()) };
+    let Some(path) = std::env::var_os("JERBOA_KERNELS") else {
+        return Ok(());
+    };
     let file = std::fs::OpenOptions::new().append(true).open(&path);
     let written = file.and_then(|mut file| file.write_all(format!("{label}\n").as_bytes()));
     written.map_err(|e| Error::Internal(format!("{}: {e}", path.display())))
@@ -145,13 +178,19 @@ fn source(kernel: Kernel) -> &'static KernelSource {
 /// The source of a shader file as build.rs stores it.
 fn file(path: &str) -> std::result::Result<String, String> {
     let found = FILES.binary_search_by_key(&path, |(name, _)| name);
-    found.map(|index| FILES[index].1.to_string()).map_err(|_| format!("shaders/{path}.wgsl is missing"))
+    found
+        .map(|index| FILES[index].1.to_string())
+        .map_err(|_| format!("shaders/{path}.wgsl is missing"))
 }
 
 /// The constants that the kernel family tunes, with their values.
 pub fn tunable_constants(kernel: Kernel) -> impl Iterator<Item = (&'static str, &'static [u32])> {
     let source = source(kernel);
-    source.consts.iter().copied().filter(|(name, _)| source.choices.contains(name))
+    source
+        .consts
+        .iter()
+        .copied()
+        .filter(|(name, _)| source.choices.contains(name))
 }
 
 #[cfg(test)]
@@ -161,12 +200,19 @@ mod tests {
     use std::process::Command;
 
     fn some() -> Variant {
-        Variant::new(Kernel::Gemv).flag("W_F16").flag("NORM").set("ROWS", 2)
+        Variant::new(Kernel::Gemv)
+            .flag("W_F16")
+            .flag("NORM")
+            .set("ROWS", 2)
     }
 
     #[test]
     fn a_kernel_has_a_text() {
-        assert!(some().shader(false).is_ok_and(|shader| shader.label == "gemv+norm+w_f16 rows=2"));
+        assert!(
+            some()
+                .shader(false)
+                .is_ok_and(|shader| shader.label == "gemv+norm+w_f16 rows=2")
+        );
     }
 
     #[test]
@@ -174,7 +220,8 @@ mod tests {
         let file = Path::new(env!("OUT_DIR")).join(format!("kernels-{}", std::process::id()));
         let asks = || {
             let mut test = Command::new(std::env::current_exe().expect("a program"));
-            test.args(["--exact", "device::registry::tests::a_kernel_has_a_text"]).env("JERBOA_KERNELS", &file);
+            test.args(["--exact", "device::registry::tests::a_kernel_has_a_text"])
+                .env("JERBOA_KERNELS", &file);
             test.output().expect("the test starts").status.success()
         };
         assert!(!asks(), "an unwritable file is an error");

@@ -1,5 +1,5 @@
-//! The tuning table: the fastest GEMV variant per weight layout and tuning constants, consulted before a kernel
-//! family's own rules. `exec::tune` measures them.
+//! The tuning table: the fastest GEMV variant per weight layout and tuning constants, consulted
+//! before a kernel family's own rules. `exec::tune` measures them.
 
 use super::registry::Kernel;
 use crate::format::layout::WeightLayout;
@@ -53,7 +53,10 @@ pub struct TuningTable {
 impl TuningTable {
     /// An empty table of a device whose dispatches are expensive or not.
     pub fn empty(expensive_dispatch: bool) -> Self {
-        Self { expensive_dispatch, ..Self::default() }
+        Self {
+            expensive_dispatch,
+            ..Self::default()
+        }
     }
 
     /// Adds or replaces the entry of a layout.
@@ -78,11 +81,17 @@ impl TuningTable {
 
     /// A tuning constant of a kernel family.
     pub fn constant(&self, kernel: Kernel, name: &str) -> Option<u32> {
-        self.constants.iter().find(|(k, n, _)| *k == kernel && *n == name).map(|(_, _, value)| *value)
+        self.constants
+            .iter()
+            .find(|(k, n, _)| *k == kernel && *n == name)
+            .map(|(_, _, value)| *value)
     }
 
     /// The GEMV variant of a layout.
     pub fn gemv(&self, layout: WeightLayout) -> Option<GemvVariant> {
-        self.gemv.iter().find(|(l, _)| *l == layout).map(|(_, pick)| *pick)
+        self.gemv
+            .iter()
+            .find(|(l, _)| *l == layout)
+            .map(|(_, pick)| *pick)
     }
 }

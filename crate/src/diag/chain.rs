@@ -1,6 +1,6 @@
-//! A chain of dependent dispatches of a real step's size. Its result shows whether a device keeps the writes of one
-//! dispatch for the next. Small chains do not show it: older WebKits lose writes only if hundreds of dispatches, many
-//! pipelines and megabytes meet in one command buffer.
+//! A chain of dependent dispatches of a real step's size. Its result shows whether a device keeps
+//! the writes of one dispatch for the next. Small chains do not show it: older WebKits lose writes
+//! only if hundreds of dispatches, many pipelines and megabytes meet in one command buffer.
 
 use crate::exec::build_dispatches;
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu};
@@ -26,13 +26,19 @@ const STATE: usize = RING_BUFFERS + 3;
 
 /// One dispatch of the chain: reads the previous buffer and an earlier one.
 fn chain_dispatch(index: usize) -> Launch<Slot> {
-    let view = |buffer: usize| View { buffer: Slot::Activation(buffer), offset: 0, stride: COLS as u32 };
+    let view = |buffer: usize| View {
+        buffer: Slot::Activation(buffer),
+        offset: 0,
+        stride: COLS as u32,
+    };
     let [a, b, out] = [
         view((index + RING_BUFFERS - 1) % RING_BUFFERS),
         view((index + RING_BUFFERS - 3) % RING_BUFFERS),
         view(index % RING_BUFFERS),
     ];
-    let (cols, name) = (COLS as u32, "chain");
+    let cols = COLS as u32;
+    let name = "chain";
+
     // Every third is a norm, so that values neither vanish nor grow.
     if index.is_multiple_of(3) {
         let kind = index / 3;
@@ -57,32 +63,45 @@ fn chain_dispatch(index: usize) -> Launch<Slot> {
     }
 }
 
-/// Runs the chain twice with the device's submit grouping and hashes the final buffers. A correct device returns the
-/// same hash every time.
+/// Runs the chain twice with the device's submit grouping and hashes the final buffers. A correct
+/// device returns the same hash every time.
 ///
 /// # Errors
 /// Device errors; `NotFinite` if the result is all zeros or not finite.
 pub async fn run_chain(gpu: &Gpu) -> Result<u64> {
-    let rows = if gpu.caps().software { ROWS_SOFTWARE } else { ROWS };
+    let rows = if gpu.caps().software {
+        ROWS_SOFTWARE
+    } else {
+        ROWS
+    };
     let values: Vec<f32> = (0..rows * COLS).map(pseudo_random).collect();
-    let order: Vec<u32> = (0..COLS as u32).map(|c| (c * 1021 + 7) % COLS as u32).collect();
+    let order: Vec<u32> = (0..COLS as u32)
+        .map(|c| (c * 1021 + 7) % COLS as u32)
+        .collect();
     let state = [0u32, rows as u32, 0, 0, 0, 0, 0, 0];
     let make = |bytes: &[u8]| -> Result<Buffer> {
         let buffer = gpu.buffer("chain", bytes.len() as u64, BufferUsage::Storage)?;
         gpu.write(&buffer, 0, bytes);
         Ok(buffer)
     };
-    let mut buffers: Vec<Buffer> =
-        (0..RING_BUFFERS).map(|i| make(bytemuck::cast_slice(&rotate(&values, i * 997)))).collect::<Result<_>>()?;
+    let mut buffers: Vec<Buffer> = (0..RING_BUFFERS)
+        .map(|i| make(bytemuck::cast_slice(&rotate(&values, i * 997))))
+        .collect::<Result<_>>()?;
     for line in [&values[..COLS], &rotate(&values, 31)[..COLS]] {
         buffers.push(make(bytemuck::cast_slice(line))?);
     }
     buffers.push(make(bytemuck::cast_slice(&order))?);
     buffers.push(make(bytemuck::cast_slice(&state))?);
     let launches: Vec<Launch<Slot>> = (0..CHAIN_DISPATCHES).map(chain_dispatch).collect();
-    let program = gpu.program("chain", build_dispatches(gpu, &launches, &buffers, rows as u32).await?)?;
+    let program = gpu.program(
+        "chain",
+        build_dispatches(gpu, &launches, &buffers, rows as u32).await?,
+    )?;
     for _ in 0..2 {
-        gpu.submit(&[Command::Run { program: &program, grids: None }])?;
+        gpu.submit(&[Command::Run {
+            program: &program,
+            grids: None,
+        }])?;
     }
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for buffer in &buffers[..RING_BUFFERS] {
@@ -91,7 +110,10 @@ pub async fn run_chain(gpu: &Gpu) -> Result<u64> {
         if numbers.iter().any(|v| !v.is_finite()) || numbers.iter().all(|v| *v == 0.0) {
             let hint =
                 "The GPU or its driver loses data that kernels write. Update the browser and the GPU driver.".into();
-            return Err(Error::NotFinite { step: "a chain of kernels".into(), hint });
+            return Err(Error::NotFinite {
+                step: "a chain of kernels".into(),
+                hint,
+            });
         }
         for number in numbers {
             hash = (hash ^ u64::from(number.to_bits())).wrapping_mul(0x100_0000_01b3);

@@ -1,5 +1,6 @@
-//! Audio encoder of an encoder-decoder model: samples in, encoder states and cross-attention keys and values out. The
-//! features (log-mel or raw samples) come from the family's frontend description.
+//! Audio encoder of an encoder-decoder model: samples in, encoder states and cross-attention keys
+//! and values out. The features (log-mel or raw samples) come from the family's frontend
+//! description.
 
 use super::files::ModelFiles;
 use super::graph_runner::GraphRunner;
@@ -54,22 +55,49 @@ impl AudioEncoder {
         speech: &SpeechGraphs,
         options: RunOptions,
     ) -> Result<Self> {
-        files.add_to_progress(source, &[&speech.encoder, &speech.keys, &speech.values, &speech.decoder]);
-        let encoder = GraphRunner::load(gpu, source, files, (&speech.encoder, None), options).await?;
+        files.add_to_progress(
+            source,
+            &[
+                &speech.encoder,
+                &speech.keys,
+                &speech.values,
+                &speech.decoder,
+            ],
+        );
+        let encoder =
+            GraphRunner::load(gpu, source, files, (&speech.encoder, None), options).await?;
         let keys = GraphRunner::load(gpu, source, files, (&speech.keys, None), options).await?;
         let values = GraphRunner::load(gpu, source, files, (&speech.values, None), options).await?;
         let input = |name: &str| {
-            let found = speech.decoder.inputs.iter().position(|input| input.name == name);
-            found.map(|index| Slot::Input(InputId(index))).ok_or_else(|| Error::Internal(format!("no input {name}")))
+            let found = speech
+                .decoder
+                .inputs
+                .iter()
+                .position(|input| input.name == name);
+            found
+                .map(|index| Slot::Input(InputId(index)))
+                .ok_or_else(|| Error::Internal(format!("no input {name}")))
         };
         let most = speech.max_states;
-        let lookers = options.prefill_chunk(gpu.caps()).max(crate::kernels::sample::DRAFT_ROWS as usize);
+        let lookers = options
+            .prefill_chunk(gpu.caps())
+            .max(crate::kernels::sample::DRAFT_ROWS as usize);
         let mut memory = Buffers::new();
         for (name, side) in [("keys", &keys), ("values", &values)] {
-            memory.insert(input(name)?, gpu.buffer(name, rows_bytes(most, side.cols()), BufferUsage::Storage)?);
+            memory.insert(
+                input(name)?,
+                gpu.buffer(name, rows_bytes(most, side.cols()), BufferUsage::Storage)?,
+            );
         }
-        memory.insert(Slot::CrossSpans, gpu.buffer("memory", lookers as u64 * 8, BufferUsage::Storage)?);
-        let states = gpu.buffer("states", rows_bytes(most, speech.state_cols), BufferUsage::Storage)?;
+        memory.insert(
+            Slot::CrossSpans,
+            gpu.buffer("memory", lookers as u64 * 8, BufferUsage::Storage)?,
+        );
+        let states = gpu.buffer(
+            "states",
+            rows_bytes(most, speech.state_cols),
+            BufferUsage::Storage,
+        )?;
         let mut ear = Self {
             frontend: speech.frontend,
             encoder,
@@ -81,9 +109,14 @@ impl AudioEncoder {
             max_query_rows: lookers,
             rows: 0,
         };
-        let (key_slot, value_slot) = (input("keys")?, input("values")?);
+        let key_slot = input("keys")?;
+        let value_slot = input("values")?;
+
         for (side, slot) in [(&mut ear.keys, key_slot), (&mut ear.values, value_slot)] {
-            let given = [(Slot::Input(InputId(0)), ear.states.clone()), (Slot::Output, ear.cross_kv[&slot].clone())];
+            let given = [
+                (Slot::Input(InputId(0)), ear.states.clone()),
+                (Slot::Output, ear.cross_kv[&slot].clone()),
+            ];
             side.prepare(gpu, most, &given.into()).await?;
         }
         Ok(ear)
@@ -109,13 +142,18 @@ impl AudioEncoder {
         self.encoder.parameters + self.keys.parameters + self.values.parameters
     }
 
-    /// Encodes audio at 16 kHz and returns the number of encoder rows. Sessions that share [`Self::memory`] see the new
-    /// rows.
+    /// Encodes audio at 16 kHz and returns the number of encoder rows. Sessions that share
+    /// [`Self::memory`] see the new rows.
     ///
     /// # Errors
     /// `Request` for audio that is too short for one row, or longer than the model accepts.
     pub async fn encode(&mut self, gpu: &Gpu, samples: &[f32]) -> Result<usize> {
-        let refuse = |reason: String| Err(Error::Request { parameter: "audio".into(), reason });
+        let refuse = |reason: String| {
+            Err(Error::Request {
+                parameter: "audio".into(),
+                reason,
+            })
+        };
         let longest = self.frontend.max_samples();
         if samples.len() > longest {
             return refuse(format!(
@@ -133,28 +171,49 @@ impl AudioEncoder {
         }
         let given = [(Slot::Output, self.states.clone())].into();
         // Other lengths will follow: round up so that steps are rebuilt only a few times.
-        let room = inside.next_power_of_two().max(MIN_ENCODER_ROWS).min(self.frontend.rows(longest));
+        let room = inside
+            .next_power_of_two()
+            .max(MIN_ENCODER_ROWS)
+            .min(self.frontend.rows(longest));
         self.encoder.prepare(gpu, room, &given).await?;
         match self.frontend {
-            AudioFrontend::Samples { cols, use_partial_row: partial, .. } => {
+            AudioFrontend::Samples {
+                cols,
+                use_partial_row: partial,
+                ..
+            } => {
                 let whole = samples.len() / cols * cols;
-                let mut all = samples[..if partial { samples.len() } else { whole }.min(inside * cols)].to_vec();
+                let mut all = samples
+                    [..if partial { samples.len() } else { whole }.min(inside * cols)]
+                    .to_vec();
                 all.resize(inside * cols, 0.0);
                 self.encoder.write(gpu, 0, &all)?;
             }
-            AudioFrontend::Mel { mels, frames } => self.compute_mel(gpu, samples, mels, frames).await?,
+            AudioFrontend::Mel { mels, frames } => {
+                self.compute_mel(gpu, samples, mels, frames).await?;
+            }
         }
         self.encoder.run(gpu, inside)?;
         self.keys.run(gpu, rows)?;
         self.values.run(gpu, rows)?;
         let seen = vec![[0u32, rows as u32]; self.max_query_rows];
-        gpu.write(&self.cross_kv[&Slot::CrossSpans], 0, bytemuck::cast_slice(&seen));
+        gpu.write(
+            &self.cross_kv[&Slot::CrossSpans],
+            0,
+            bytemuck::cast_slice(&seen),
+        );
         self.rows = rows;
         Ok(rows)
     }
 
     /// Computes the features of samples into the encoder's input.
-    async fn compute_mel(&mut self, gpu: &Gpu, samples: &[f32], mels: usize, frames: usize) -> Result<()> {
+    async fn compute_mel(
+        &mut self,
+        gpu: &Gpu,
+        samples: &[f32],
+        mels: usize,
+        frames: usize,
+    ) -> Result<()> {
         // The encoder has a fixed feature length, so its input buffer stays valid.
         let features = match self.features.take() {
             Some(features) => features,
@@ -164,8 +223,15 @@ impl AudioEncoder {
         rows.resize(rows.len().next_multiple_of(mel::HOP), 0.0);
         gpu.write(&features.samples, 0, bytemuck::cast_slice(&rows));
         let count = rows.len() / mel::HOP;
-        gpu.write(&features.cursor, 0, bytemuck::cast_slice(&state_words(0, count, 0, 0)));
-        gpu.submit(&[Command::Run { program: &features.program, grids: None }])?;
+        gpu.write(
+            &features.cursor,
+            0,
+            bytemuck::cast_slice(&state_words(0, count, 0, 0)),
+        );
+        gpu.submit(&[Command::Run {
+            program: &features.program,
+            grids: None,
+        }])?;
         self.features = Some(features);
         Ok(())
     }
@@ -194,7 +260,11 @@ impl MelFrontend {
             gpu.write(&buffer, 0, bytemuck::cast_slice(values));
             Ok(buffer)
         };
-        let samples = gpu.buffer("samples", (frames * mel::HOP * 4) as u64, BufferUsage::Storage)?;
+        let samples = gpu.buffer(
+            "samples",
+            (frames * mel::HOP * 4) as u64,
+            BufferUsage::Storage,
+        )?;
         let cursor = gpu.buffer("cursor", STATE_BYTES, BufferUsage::Storage)?;
         let kernel = Mel {
             mels: mels as u32,
@@ -203,15 +273,23 @@ impl MelFrontend {
             filters: filled(&mel::filters(mels))?,
             peaks: gpu.buffer("mel", frames as u64 * 4, BufferUsage::Storage)?,
         };
-        let view = |buffer: &Buffer, stride: usize| View { buffer: buffer.clone(), offset: 0, stride: stride as u32 };
-        let (x, out) = (view(&samples, mel::HOP), view(out, mels.next_multiple_of(4)));
+        let view = |buffer: &Buffer, stride: usize| View {
+            buffer: buffer.clone(),
+            offset: 0,
+            stride: stride as u32,
+        };
+        let x = view(&samples, mel::HOP);
+        let out = view(out, mels.next_multiple_of(4));
+
         let mut steps = Vec::new();
         for launch in kernel.launches("mel", &x, cursor.clone(), &out) {
             let shader = launch.variant.shader(cfg!(target_arch = "wasm32"))?;
             let made = gpu.pipelines(std::slice::from_ref(&shader)).await?.pop();
             let pipeline = made.ok_or_else(|| Error::Internal("mel: no pipeline".into()))?;
             let resolved = launch.resolve(&shader)?;
-            let (buffers, params) = (resolved.buffers, resolved.params);
+            let buffers = resolved.buffers;
+            let params = resolved.params;
+
             steps.push(DispatchDesc {
                 label: launch.label.clone(),
                 pipeline,
@@ -220,6 +298,10 @@ impl MelFrontend {
                 grid: launch.grid.at(1),
             });
         }
-        Ok(Self { samples, cursor, program: gpu.program("mel", steps)? })
+        Ok(Self {
+            samples,
+            cursor,
+            program: gpu.program("mel", steps)?,
+        })
     }
 }

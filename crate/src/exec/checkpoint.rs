@@ -1,4 +1,5 @@
-//! Copies of a sequence's states on the device: checkpoints of states that cannot be trimmed, snapshots of all states.
+//! Copies of a sequence's states on the device: checkpoints of states that cannot be trimmed,
+//! snapshots of all states.
 
 use super::model::Model;
 use super::step::Buffers;
@@ -25,30 +26,53 @@ fn needs_copy(state: &StatePlan) -> bool {
 }
 
 /// Returns the buffers of the states selected by `wanted`, with the bytes used by `len` tokens.
-fn used_buffers(model: &Model, len: usize, wanted: impl Fn(&StatePlan) -> bool) -> Vec<(Slot, u64)> {
-    let states = model.states.iter().enumerate().filter(|(_, state)| wanted(state));
+fn used_buffers(
+    model: &Model,
+    len: usize,
+    wanted: impl Fn(&StatePlan) -> bool,
+) -> Vec<(Slot, u64)> {
+    let states = model
+        .states
+        .iter()
+        .enumerate()
+        .filter(|(_, state)| wanted(state));
     let planes = states.flat_map(|(index, state)| {
         let slot = move |plane: usize| Slot::State(StateId(index), plane as u8);
-        state.planes.iter().enumerate().map(move |(plane, bytes)| (slot(plane), state.written_bytes(*bytes, len)))
+        state
+            .planes
+            .iter()
+            .enumerate()
+            .map(move |(plane, bytes)| (slot(plane), state.written_bytes(*bytes, len)))
     });
     let output = (Slot::Output, model.decode.plan.output);
-    planes.chain([output]).filter(|(_, bytes)| *bytes > 0).collect()
+    planes
+        .chain([output])
+        .filter(|(_, bytes)| *bytes > 0)
+        .collect()
 }
 
-/// Copies buffers of the same slots; sizes are rounded down to whole words, which all planes consist of.
+/// Copies buffers of the same slots; sizes are rounded down to whole words, which all planes
+/// consist of.
 fn copy_buffers(gpu: &Gpu, from: &Buffers, to: &Buffers, slots: &[(Slot, u64)]) -> Result<()> {
     let missing = |slot: &Slot| Error::Internal(format!("no buffer for {slot:?} to copy"));
     let mut work = Vec::with_capacity(slots.len());
     for (slot, bytes) in slots {
         let from = from.get(slot).ok_or_else(|| missing(slot))?;
         let to = to.get(slot).ok_or_else(|| missing(slot))?;
-        work.push(Command::Copy { from: (from, 0), to: (to, 0), size: *bytes / 4 * 4 });
+        work.push(Command::Copy {
+            from: (from, 0),
+            to: (to, 0),
+            size: *bytes / 4 * 4,
+        });
     }
     gpu.submit(&work)
 }
 
 fn copy_targets(gpu: &Gpu, name: &str, slots: &[(Slot, u64)]) -> Result<Buffers> {
-    slots.iter().map(|(slot, bytes)| Ok((*slot, gpu.buffer(name, *bytes, BufferUsage::Storage)?))).collect()
+    slots
+        .iter()
+        .map(|(slot, bytes)| Ok((*slot, gpu.buffer(name, *bytes, BufferUsage::Storage)?)))
+        .collect()
 }
 
 impl StateCheckpoint {
@@ -58,7 +82,12 @@ impl StateCheckpoint {
     }
 
     /// Adds a checkpoint to `kept`; reuses the buffers of the oldest one if they are not shared.
-    pub fn push_to(model: &Model, own: &Buffers, len: usize, kept: &mut Vec<Rc<Self>>) -> Result<()> {
+    pub fn push_to(
+        model: &Model,
+        own: &Buffers,
+        len: usize,
+        kept: &mut Vec<Rc<Self>>,
+    ) -> Result<()> {
         let slots = used_buffers(model, usize::MAX, needs_copy);
         let bytes: u64 = slots.iter().map(|(_, bytes)| bytes).sum();
         // The logits alone need no checkpoint.
@@ -77,7 +106,12 @@ impl StateCheckpoint {
 
     /// Restores the states.
     pub fn load(&self, model: &Model, own: &Buffers) -> Result<()> {
-        copy_buffers(&model.gpu, &self.buffers, own, &used_buffers(model, usize::MAX, needs_copy))
+        copy_buffers(
+            &model.gpu,
+            &self.buffers,
+            own,
+            &used_buffers(model, usize::MAX, needs_copy),
+        )
     }
 }
 
@@ -95,18 +129,31 @@ pub struct SessionSnapshot {
 }
 
 impl SessionSnapshot {
-    pub(super) fn of(model: &Rc<Model>, own: &Buffers, tokens: &[u32], reached: usize) -> Result<Self> {
+    pub(super) fn of(
+        model: &Rc<Model>,
+        own: &Buffers,
+        tokens: &[u32],
+        reached: usize,
+    ) -> Result<Self> {
         let slots = used_buffers(model, reached, |_| true);
         let buffers = copy_targets(&model.gpu, "snapshot", &slots)?;
         copy_buffers(&model.gpu, own, &buffers, &slots)?;
-        Ok(Self { model: model.clone(), tokens: tokens.to_vec(), reached, buffers })
+        Ok(Self {
+            model: model.clone(),
+            tokens: tokens.to_vec(),
+            reached,
+            buffers,
+        })
     }
 
     /// Rejects a snapshot of another model.
     pub(super) fn check_model(&self, model: &Rc<Model>) -> Result<()> {
         if !Rc::ptr_eq(&self.model, model) {
             let reason = "it belongs to another model. Restore it in a session of the model it was taken from.".into();
-            return Err(Error::Request { parameter: "snapshot".into(), reason });
+            return Err(Error::Request {
+                parameter: "snapshot".into(),
+                reason,
+            });
         }
         Ok(())
     }

@@ -1,7 +1,10 @@
-//! Decode loop: steps are submitted ahead, and the GPU feeds each token to the next step and stops by itself. Tokens
-//! are read back in batches while later steps run. A step with drafts yields one or more tokens.
+//! Decode loop: steps are submitted ahead, and the GPU feeds each token to the next step and stops
+//! by itself. Tokens are read back in batches while later steps run. A step with drafts yields one
+//! or more tokens.
 
-use super::sampling_stage::{MAX_BATCH_STEPS, MAX_STOP_TOKENS, SamplingMode, TOKEN_RING_BYTES, TOKEN_RING_LEN};
+use super::sampling_stage::{
+    MAX_BATCH_STEPS, MAX_STOP_TOKENS, SamplingMode, TOKEN_RING_BYTES, TOKEN_RING_LEN,
+};
 use super::session::Session;
 use super::speculate::PromptLookup;
 use super::speculation_controller::{BatchKind, SpeculationController};
@@ -12,8 +15,8 @@ use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use std::collections::VecDeque;
 
-/// Batches grow while they complete faster than this, and shrink when they take twice as long. Text then streams
-/// smoothly on slow devices, and fast ones do not wait for readbacks. Milliseconds.
+/// Batches grow while they complete faster than this, and shrink when they take twice as long. Text
+/// then streams smoothly on slow devices, and fast ones do not wait for readbacks. Milliseconds.
 const TARGET_BATCH_MS: f64 = 25.0;
 
 /// Parameters of a generation, which starts after a prefill.
@@ -29,14 +32,22 @@ pub struct DecodeParams<'a> {
     pub sampled_before: usize,
     /// The sampling mode.
     pub sampling: SamplingMode,
-    /// Enables prompt lookup drafts (greedy sampling only); call [`Session::prepare_speculation`] first.
+    /// Enables prompt lookup drafts (greedy sampling only); call [`Session::prepare_speculation`]
+    /// first.
     pub lookup: Option<PromptLookup<'a>>,
 }
 
 impl DecodeParams<'_> {
     /// Greedy decoding of up to `budget` tokens.
     pub fn greedy(end: usize, budget: usize) -> Self {
-        Self { end, stops: &[], budget, sampled_before: 0, sampling: SamplingMode::Greedy, lookup: None }
+        Self {
+            end,
+            stops: &[],
+            budget,
+            sampled_before: 0,
+            sampling: SamplingMode::Greedy,
+            lookup: None,
+        }
     }
 }
 
@@ -78,11 +89,24 @@ impl Session {
     }
 
     /// Submits steps of a speculative generation; `drafting` selects steps with drafts.
-    pub(super) fn submit_speculative(&self, count: usize, drafting: bool, end: usize) -> Result<()> {
+    pub(super) fn submit_speculative(
+        &self,
+        count: usize,
+        drafting: bool,
+        end: usize,
+    ) -> Result<()> {
         let steps = self.speculation()?;
         match drafting {
-            true => self.submit_repeated(count, &[steps.verify.limit_keys(&self.gpu, end).recorded()]),
-            false => self.submit_repeated(count, &[self.decode_step(end).recorded(), steps.append_history.recorded()]),
+            true => {
+                self.submit_repeated(count, &[steps.verify.limit_keys(&self.gpu, end).recorded()])
+            }
+            false => self.submit_repeated(
+                count,
+                &[
+                    self.decode_step(end).recorded(),
+                    steps.append_history.recorded(),
+                ],
+            ),
         }
     }
 
@@ -97,7 +121,14 @@ impl DecodeLoop {
     /// # Errors
     /// `Request` for more stop tokens than the GPU supports.
     pub fn start(session: &mut Session, start: DecodeParams<'_>) -> Result<Self> {
-        let DecodeParams { end, stops, budget, sampled_before: step, sampling: tail, lookup } = start;
+        let DecodeParams {
+            end,
+            stops,
+            budget,
+            sampled_before: step,
+            sampling: tail,
+            lookup,
+        } = start;
         if session.tokens.len() != end {
             return Err(Error::Internal(format!(
                 "decode: the sequence has {} tokens, expected {end}",
@@ -105,16 +136,27 @@ impl DecodeLoop {
             )));
         }
         if stops.len() > MAX_STOP_TOKENS {
-            let reason = format!("{} stop tokens exceed the limit of {MAX_STOP_TOKENS}. Remove some.", stops.len());
-            return Err(Error::Request { parameter: "stop".into(), reason });
+            let reason = format!(
+                "{} stop tokens exceed the limit of {MAX_STOP_TOKENS}. Remove some.",
+                stops.len()
+            );
+            return Err(Error::Request {
+                parameter: "stop".into(),
+                reason,
+            });
         }
         let budget = budget.min(session.capacity + 1 - end);
         let reached = session.written_until;
         let session = &*session;
         let mut words = [u32::MAX; MAX_STOP_TOKENS];
         words[..stops.len()].copy_from_slice(stops);
-        session.gpu.write(session.buffer(Slot::Stops)?, 0, bytemuck::cast_slice(&words));
-        // The prefill's rows end at `end`: a state of one row there is correct for the first sample.
+        session.gpu.write(
+            session.buffer(Slot::Stops)?,
+            0,
+            bytemuck::cast_slice(&words),
+        );
+        // The prefill's rows end at `end`: a state of one row there is correct for the first
+        // sample.
         session.set_sampling_state(end - 1, 1, step, budget)?;
         let mut decode = Self {
             in_flight: VecDeque::new(),
@@ -134,7 +176,8 @@ impl DecodeLoop {
             done: budget == 0,
         };
         let mut first = session.sampling_step(tail)?;
-        if let Some(lookup) = lookup.filter(|_| tail == SamplingMode::Greedy && !session.is_paged()) {
+        if let Some(lookup) = lookup.filter(|_| tail == SamplingMode::Greedy && !session.is_paged())
+        {
             if lookup.context.len() != end {
                 return Err(Error::Internal(format!(
                     "prompt lookup: the context has {} tokens, expected {end}",
@@ -142,19 +185,40 @@ impl DecodeLoop {
                 )));
             }
             first = &session.speculation()?.append_history;
-            // Soft tokens are replaced by the last id of the vocabulary, so that lookup never drafts an image token.
-            let known = |id: &u32| (*id).min(session.vocab() as u32 - 1);
-            let history: Vec<u32> = lookup.context.iter().map(known).collect();
-            session.gpu.write(session.buffer(Slot::History)?, 0, bytemuck::cast_slice(&history));
-            session.gpu.write(session.buffer(Slot::Tokens)?, u64::from(TOKEN_RING_LEN + 2) * 4, &[0; 8]);
+            // Soft tokens are replaced by the last id of the vocabulary, so that lookup never
+            // drafts an image token.
+
+            let history: Vec<u32> = lookup
+                .context
+                .iter()
+                .map(|id: &u32| (*id).min(session.vocab() as u32 - 1))
+                .collect();
+            session.gpu.write(
+                session.buffer(Slot::History)?,
+                0,
+                bytemuck::cast_slice(&history),
+            );
+            session.gpu.write(
+                session.buffer(Slot::Tokens)?,
+                u64::from(TOKEN_RING_LEN + 2) * 4,
+                &[0; 8],
+            );
             decode.speculation = Some(SpeculationController::new(lookup.draft_always));
             decode.batch_size = 1;
         }
         if !decode.done {
             session.gpu.submit(&[first.recorded()])?;
-            // The first step's time includes the prompt: it counts only if no batch size is known yet.
+            // The first step's time includes the prompt: it counts only if no batch size is known
+            // yet.
             let whole = decode.batch_size == 1;
-            decode.read(session, InFlightBatch { steps: 1, kind: BatchKind::Plain, is_representative: whole })?;
+            decode.read(
+                session,
+                InFlightBatch {
+                    steps: 1,
+                    kind: BatchKind::Plain,
+                    is_representative: whole,
+                },
+            )?;
         }
         Ok(decode)
     }
@@ -165,25 +229,46 @@ impl DecodeLoop {
     }
 
     fn read(&mut self, session: &Session, batch: InFlightBatch) -> Result<()> {
-        let read = session.gpu.start_read(session.buffer(Slot::Tokens)?, 0, TOKEN_RING_BYTES)?;
+        let read = session
+            .gpu
+            .start_read(session.buffer(Slot::Tokens)?, 0, TOKEN_RING_BYTES)?;
         self.in_flight.push_back((read, batch));
         Ok(())
     }
 
-    /// Returns how many steps to submit next; steps in flight may already yield all remaining tokens.
+    /// Returns how many steps to submit next; steps in flight may already yield all remaining
+    /// tokens.
     fn next_batch_size(&self) -> usize {
-        let gain = self.speculation.as_ref().map_or(1.0, SpeculationController::tokens_per_step);
-        let each = |(_, batch): &(_, InFlightBatch)| {
-            batch.steps as f64 * if batch.kind == BatchKind::Plain { 1.0 } else { gain }
-        };
-        let left = (self.budget - self.returned) as f64 - self.in_flight.iter().map(each).sum::<f64>();
+        let gain = self
+            .speculation
+            .as_ref()
+            .map_or(1.0, SpeculationController::tokens_per_step);
+
+        let left = (self.budget - self.returned) as f64
+            - self
+                .in_flight
+                .iter()
+                .map(|(_, batch): &(_, InFlightBatch)| {
+                    batch.steps as f64
+                        * if batch.kind == BatchKind::Plain {
+                            1.0
+                        } else {
+                            gain
+                        }
+                })
+                .sum::<f64>();
         self.batch_size.min((left / gain).ceil().max(0.0) as usize)
     }
 
     /// Submits the next batch of steps; returns whether there was one.
     async fn submit_next(&mut self, session: &mut Session) -> Result<bool> {
-        // With paged weights, a step cannot be submitted before the previous one's routing is known.
-        let most = if session.is_paged() { self.next_batch_size().min(1) } else { self.next_batch_size() };
+        // With paged weights, a step cannot be submitted before the previous one's routing is
+        // known.
+        let most = if session.is_paged() {
+            self.next_batch_size().min(1)
+        } else {
+            self.next_batch_size()
+        };
         if most == 0 || (session.is_paged() && !self.in_flight.is_empty()) {
             return Ok(false);
         }
@@ -193,24 +278,48 @@ impl DecodeLoop {
         };
         // The actual number of positions is known only at the end.
         let run = |(steps, kind): (usize, BatchKind)| {
-            if kind == BatchKind::Plain { steps } else { steps * DRAFT_ROWS as usize }
+            if kind == BatchKind::Plain {
+                steps
+            } else {
+                steps * DRAFT_ROWS as usize
+            }
         };
-        let under_way: usize = self.in_flight.iter().map(|(_, batch)| run((batch.steps, batch.kind))).sum();
-        let far = (self.end + self.returned - self.first + under_way + run((steps, kind))).min(session.capacity);
+        let under_way: usize = self
+            .in_flight
+            .iter()
+            .map(|(_, batch)| run((batch.steps, batch.kind)))
+            .sum();
+        let far = (self.end + self.returned - self.first + under_way + run((steps, kind)))
+            .min(session.capacity);
         if let Err(error) = session.reserve(far).await {
             // Return the results in flight first.
-            return if self.in_flight.is_empty() { Err(error) } else { Ok(false) };
+            return if self.in_flight.is_empty() {
+                Err(error)
+            } else {
+                Ok(false)
+            };
         }
         session.written_until = session.written_until.max(far);
         match self.speculation {
             None if session.is_paged() => {
-                session.submit_step(session.decode_step(far), 1, None).await?;
-                session.gpu.submit(&[session.sampling_step(self.sampling)?.recorded()])?;
+                session
+                    .submit_step(session.decode_step(far), 1, None)
+                    .await?;
+                session
+                    .gpu
+                    .submit(&[session.sampling_step(self.sampling)?.recorded()])?;
             }
             Some(_) => session.submit_speculative(steps, kind != BatchKind::Plain, far)?,
             None => session.submit_steps(steps, self.sampling, far)?,
         }
-        self.read(session, InFlightBatch { steps, kind, is_representative: steps == most })?;
+        self.read(
+            session,
+            InFlightBatch {
+                steps,
+                kind,
+                is_representative: steps == most,
+            },
+        )?;
         Ok(true)
     }
 
@@ -230,11 +339,15 @@ impl DecodeLoop {
             self.adapt_batch_size(took);
         }
         let count = words[TOKEN_RING_LEN as usize] as usize;
-        let tokens: Vec<u32> = (self.returned..count).map(|i| words[i % TOKEN_RING_LEN as usize]).collect();
+        let tokens: Vec<u32> = (self.returned..count)
+            .map(|i| words[i % TOKEN_RING_LEN as usize])
+            .collect();
         self.done = words[TOKEN_RING_LEN as usize + 1] != 0 || count >= self.budget;
         if let Some(pace) = &mut self.speculation {
-            (self.drafted, self.accepted) =
-                (words[TOKEN_RING_LEN as usize + 2] as usize, words[TOKEN_RING_LEN as usize + 3] as usize);
+            (self.drafted, self.accepted) = (
+                words[TOKEN_RING_LEN as usize + 2] as usize,
+                words[TOKEN_RING_LEN as usize + 3] as usize,
+            );
             if self.returned > self.first {
                 pace.record_batch(batch.kind, batch.steps, tokens.len(), took);
             }
@@ -247,11 +360,14 @@ impl DecodeLoop {
     /// Returns the next tokens in order, at least one; empty when the generation is complete.
     ///
     /// # Errors
-    /// `NotFinite` when the logits contain NaN or infinity; `OutOfMemory` when the KV cache cannot grow.
+    /// `NotFinite` when the logits contain NaN or infinity; `OutOfMemory` when the KV cache cannot
+    /// grow.
     pub async fn next(&mut self, session: &mut Session) -> Result<Vec<u32>> {
         while !self.done {
             while self.in_flight.len() < 2 && self.submit_next(session).await? {}
-            let Some((read, batch)) = self.in_flight.pop_front() else { break };
+            let Some((read, batch)) = self.in_flight.pop_front() else {
+                break;
+            };
             let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
             let tokens = self.process_batch(batch, &words);
             session.batch_size.set(self.batch_size);
@@ -265,8 +381,8 @@ impl DecodeLoop {
         Ok(Vec::new())
     }
 
-    /// Waits for steps in flight and updates the session's token list. Tokens sampled past the end are included; the
-    /// session can be trimmed.
+    /// Waits for steps in flight and updates the session's token list. Tokens sampled past the end
+    /// are included; the session can be trimmed.
     ///
     /// # Errors
     /// Device errors.
@@ -284,7 +400,11 @@ impl DecodeLoop {
         let before = session.tokens.len();
         session.tokens.extend_from_slice(run);
         // Rejected drafts were written to the KV cache too.
-        let beyond = if self.speculation.is_some() { DRAFT_ROWS as usize } else { 0 };
+        let beyond = if self.speculation.is_some() {
+            DRAFT_ROWS as usize
+        } else {
+            0
+        };
         let written = session.kv_capacity.min(before + run.len() + beyond);
         session.written_until = self.written_until.max(written);
         Ok(())

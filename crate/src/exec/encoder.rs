@@ -1,4 +1,5 @@
-//! Encoder models: packs sequences into one batch and reads back one embedding (or one row a token) for each.
+//! Encoder models: packs sequences into one batch and reads back one embedding (or one row a token)
+//! for each.
 
 use super::files::ModelFiles;
 use super::load::{LoadOutput, LoadRequest, load_compiled};
@@ -7,7 +8,8 @@ use super::load_times::{LoadTimes, Stopwatch};
 use super::model::MemoryUse;
 use super::options::{Precision, RunOptions};
 use super::step::{
-    Buffers, PlanBuffers, STATE_BYTES, Step, StepTimes, check_finite, rope_buffers, rows_bytes, state_words, unpad_rows,
+    Buffers, PlanBuffers, STATE_BYTES, Step, StepTimes, check_finite, rope_buffers, rows_bytes,
+    state_words, unpad_rows,
 };
 use crate::arch::{self, EncoderHead, PositionScheme};
 use crate::format::{Float, WeightLayout};
@@ -88,8 +90,8 @@ pub struct EncoderModel {
 }
 
 impl EncoderModel {
-    /// Loads an encoder from opened files. `longest` is the sequence limit given by the model's own files;
-    /// `options.max_context` overrides it.
+    /// Loads an encoder from opened files. `longest` is the sequence limit given by the model's own
+    /// files; `options.max_context` overrides it.
     ///
     /// # Errors
     /// Errors of the source, the configuration, the checkpoint or the device.
@@ -103,19 +105,44 @@ impl EncoderModel {
     ) -> Result<Self> {
         let mut whole = Stopwatch::start();
         let config = files.full_config();
-        let ModelFiles { checkpoint, weights: stored, .. } = files;
+        let ModelFiles {
+            checkpoint,
+            weights: stored,
+            ..
+        } = files;
         let kept = options.overrides;
-        let arch::EncoderGraph { mut graph, positions } = arch::encoder_graph(&config, head)?;
+        let arch::EncoderGraph {
+            mut graph,
+            positions,
+        } = arch::encoder_graph(&config, head)?;
         arch::match_names(&mut graph, stored.iter().map(|w| w.name.as_str()));
         let layouts = LayoutRules::new(&graph, kept);
         let layout_of = |name: &str| {
-            stored.get(name, "").map_or(WeightLayout::Dense(Float::F32), |w| layouts.of(w, graph.kind_of(name)))
+            stored
+                .get(name, "")
+                .map_or(WeightLayout::Dense(Float::F32), |w| {
+                    layouts.of(w, graph.kind_of(name))
+                })
         };
-        let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.column_order.clone());
-        let limit = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
-        let (graph, weights, _) = fuse_graph(&graph, options.fusions, &layout_of, &order_of, limit)?;
+        let order_of = |name: &str| {
+            stored
+                .get(name, "")
+                .ok()
+                .and_then(|w| w.column_order.clone())
+        };
+        let limit = gpu
+            .caps()
+            .max_weight_buffer()
+            .min(options.max_weight_buffer.unwrap_or(u64::MAX));
+        let (graph, weights, _) =
+            fuse_graph(&graph, options.fusions, &layout_of, &order_of, limit)?;
         let plan = |tokens: usize, texts: usize| {
-            let (caps, rows) = (gpu.caps(), StepKind::Packed { tokens, sequences: texts });
+            let caps = gpu.caps();
+            let rows = StepKind::Packed {
+                tokens,
+                sequences: texts,
+            };
+
             lower(
                 &graph,
                 PlanOptions {
@@ -130,25 +157,51 @@ impl EncoderModel {
             )
         };
         let usual = DEFAULT_MAX_SEQUENCE_LEN.min(arch::max_positions(&config));
-        let longest = options.max_context.or(longest).unwrap_or(usual).clamp(1, positions.max_tokens);
-        let (most_tokens, longest) = batch_limits(&plan(64, 1)?, longest, gpu.caps().max_weight_buffer());
+        let longest = options
+            .max_context
+            .or(longest)
+            .unwrap_or(usual)
+            .clamp(1, positions.max_tokens);
+        let (most_tokens, longest) =
+            batch_limits(&plan(64, 1)?, longest, gpu.caps().max_weight_buffer());
         let most_texts = MAX_BATCH_SEQUENCES.min(most_tokens);
-        let wanted =
-            LoadRequest { gpu: &gpu, graph: &graph, plans: &weights, source, checkpoint: &checkpoint, stored: &stored };
+        let wanted = LoadRequest {
+            gpu: &gpu,
+            graph: &graph,
+            plans: &weights,
+            source,
+            checkpoint: &checkpoint,
+            stored: &stored,
+        };
         // No matmul has a single row, so there is nothing to tune.
-        let (tune, plan) = (Box::pin(async { Ok(()) }), || Ok(vec![plan(most_tokens, most_texts)?]));
-        let LoadOutput { mut plans, pipelines, buffers: mut shared, times: mut load } =
-            load_compiled(wanted, tune, &plan, Box::pin(async { Ok(()) })).await?;
+        let tune = Box::pin(async { Ok(()) });
+        let plan = || Ok(vec![plan(most_tokens, most_texts)?]);
+
+        let LoadOutput {
+            mut plans,
+            pipelines,
+            buffers: mut shared,
+            times: mut load,
+        } = load_compiled(wanted, tune, &plan, Box::pin(async { Ok(()) })).await?;
         let weight_bytes = shared.values().map(Buffer::size).sum();
         let before = gpu.resource_counts().bytes;
         own_buffers(&gpu, &graph, most_tokens, most_texts, longest, &mut shared)?;
-        let plan = plans.pop().ok_or_else(|| Error::Internal("the encoder has no plan".into()))?;
+        let plan = plans
+            .pop()
+            .ok_or_else(|| Error::Internal("the encoder has no plan".into()))?;
         let prepared = PlanBuffers::new(&gpu, "encode", plan, true)?;
         let step = Step::new(&gpu, "encode", &prepared, &[&shared], &pipelines, 1)?;
         gpu.check().await?;
-        let bytes = MemoryUse { weights: weight_bytes, kv: 0, activations: gpu.resource_counts().bytes - before };
+        let bytes = MemoryUse {
+            weights: weight_bytes,
+            kv: 0,
+            activations: gpu.resource_counts().bytes - before,
+        };
         load.peak_bytes = load.peak_bytes.max(gpu.resource_counts().bytes);
-        let vocab = config.get("vocab_size").and_then(Value::as_u64).unwrap_or(0) as usize;
+        let vocab = config
+            .get("vocab_size")
+            .and_then(Value::as_u64)
+            .unwrap_or(0) as usize;
         let output = graph.value(graph.hidden).rows;
         let mut encoder = Self {
             gpu: Rc::new(gpu),
@@ -184,7 +237,10 @@ impl EncoderModel {
 
     /// Number of parameters of the checkpoint.
     pub fn parameters(&self) -> u64 {
-        self.weights.values().map(|w| (w.rows * w.cols) as u64).sum()
+        self.weights
+            .values()
+            .map(|w| (w.rows * w.cols) as u64)
+            .sum()
     }
 
     /// Dispatches of a batch.
@@ -196,16 +252,21 @@ impl EncoderModel {
         for (index, spec) in self.graph.ropes.iter().enumerate() {
             if let Some(buffer) = self.shared.get(&Slot::Rope(index)) {
                 // Sequences of a batch differ in length: length-dependent RoPE uses its short form.
-                self.gpu.write(buffer, 0, bytemuck::cast_slice(&spec.table(0, self.max_sequence_len, 1)));
+                self.gpu.write(
+                    buffer,
+                    0,
+                    bytemuck::cast_slice(&spec.table(0, self.max_sequence_len, 1)),
+                );
             }
         }
     }
 
-    /// Submits sequences as one batch. Await the rows with [`Outputs::wait`]; more batches can be submitted meanwhile.
+    /// Submits sequences as one batch. Await the rows with [`Outputs::wait`]; more batches can be
+    /// submitted meanwhile.
     ///
     /// # Errors
-    /// `ContextFull` when a sequence or the batch is too long; `Request` for an empty batch, an empty sequence or an id
-    /// outside the vocabulary.
+    /// `ContextFull` when a sequence or the batch is too long; `Request` for an empty batch, an
+    /// empty sequence or an id outside the vocabulary.
     pub fn submit(&self, texts: &[&EncoderInput]) -> Result<PendingRows> {
         let tokens = self.check_batch(texts)?;
         let mut batch = PackedBatch::default();
@@ -213,7 +274,10 @@ impl EncoderModel {
             batch.push(text, self.positions);
         }
         let write = |slot: Slot, words: &[u32]| -> Result<()> {
-            let buffer = self.shared.get(&slot).ok_or_else(|| Error::Internal(format!("no buffer for {slot:?}")))?;
+            let buffer = self
+                .shared
+                .get(&slot)
+                .ok_or_else(|| Error::Internal(format!("no buffer for {slot:?}")))?;
             self.gpu.write(buffer, 0, bytemuck::cast_slice(words));
             Ok(())
         };
@@ -222,7 +286,10 @@ impl EncoderModel {
         write(Slot::Types, &batch.types)?;
         write(Slot::SequenceSpans, &batch.segments)?;
         write(Slot::PoolSpans, &batch.spans)?;
-        let counts = StepSizes { rows: tokens, sequences: texts.len() };
+        let counts = StepSizes {
+            rows: tokens,
+            sequences: texts.len(),
+        };
         for dim in [Dim::TOKENS, Dim::Sequences] {
             write(Slot::Cursor(dim), &state_words(0, dim.eval(counts), 0, 0))?;
         }
@@ -230,28 +297,46 @@ impl EncoderModel {
         self.gpu.submit(&[self.step.with_grids(&grids)])?;
         let rows = self.output.eval(counts);
         let cols = self.cols();
-        let read = self.gpu.start_read(&self.step.output, 0, rows_bytes(rows, cols))?;
+        let read = self
+            .gpu
+            .start_read(&self.step.output, 0, rows_bytes(rows, cols))?;
         Ok(PendingRows { read, cols })
     }
 
     /// Times each dispatch of a batch of one sequence.
     pub async fn profile(&self, tokens: usize) -> Result<StepTimes> {
-        let text = EncoderInput { ids: vec![0; tokens.min(self.max_sequence_len)], ..EncoderInput::default() };
+        let text = EncoderInput {
+            ids: vec![0; tokens.min(self.max_sequence_len)],
+            ..EncoderInput::default()
+        };
         self.submit(&[&text])?.wait().await?;
-        self.step.profile(&self.gpu, tokens.min(self.max_sequence_len)).await
+        self.step
+            .profile(&self.gpu, tokens.min(self.max_sequence_len))
+            .await
     }
 
     /// Validates a batch and returns its number of tokens.
     fn check_batch(&self, texts: &[&EncoderInput]) -> Result<usize> {
-        let refuse = |reason: String| Err(Error::Request { parameter: "ids".into(), reason });
+        let refuse = |reason: String| {
+            Err(Error::Request {
+                parameter: "ids".into(),
+                reason,
+            })
+        };
         if texts.is_empty() || texts.iter().any(|t| t.ids.is_empty()) {
             return refuse("no tokens. Pass at least one token for each sequence.".into());
         }
         if let Some(text) = texts.iter().find(|t| t.ids.len() > self.max_sequence_len) {
-            return Err(Error::ContextFull { tokens: text.ids.len(), limit: self.max_sequence_len });
+            return Err(Error::ContextFull {
+                tokens: text.ids.len(),
+                limit: self.max_sequence_len,
+            });
         }
         if self.vocab > 0
-            && let Some(id) = texts.iter().flat_map(|t| &t.ids).find(|id| **id as usize >= self.vocab)
+            && let Some(id) = texts
+                .iter()
+                .flat_map(|t| &t.ids)
+                .find(|id| **id as usize >= self.vocab)
         {
             return refuse(format!(
                 "id {id} is outside the vocabulary of {} tokens. Use the model's own tokenizer.",
@@ -260,7 +345,10 @@ impl EncoderModel {
         }
         let tokens: usize = texts.iter().map(|t| t.ids.len()).sum();
         if tokens > self.max_batch_tokens || texts.len() > self.max_batch_sequences {
-            return Err(Error::ContextFull { tokens, limit: self.max_batch_tokens });
+            return Err(Error::ContextFull {
+                tokens,
+                limit: self.max_batch_tokens,
+            });
         }
         Ok(tokens)
     }
@@ -282,7 +370,11 @@ impl PackedBatch {
         let end = first + text.ids.len() as u32;
         let mut next = positions.first as u32;
         for (index, id) in text.ids.iter().enumerate() {
-            let kind = text.types.get(index).copied().filter(|t| (*t as usize) < positions.token_types);
+            let kind = text
+                .types
+                .get(index)
+                .copied()
+                .filter(|t| (*t as usize) < positions.token_types);
             self.ids.push(*id);
             self.types.push(kind.unwrap_or(0));
             self.segments.extend([first, end]);
@@ -294,7 +386,11 @@ impl PackedBatch {
             }
         }
         // If the prompt covers the whole sequence, all tokens are pooled.
-        let skip = if text.skip < text.ids.len() { text.skip as u32 } else { 0 };
+        let skip = if text.skip < text.ids.len() {
+            text.skip as u32
+        } else {
+            0
+        };
         self.spans.extend([first + skip, end]);
     }
 }
@@ -302,7 +398,13 @@ impl PackedBatch {
 /// Returns (maximum tokens of a batch, of a sequence), derived from the plan for 64 tokens.
 fn batch_limits(plan: &crate::plan::Plan, longest: usize, max_buffer: u64) -> (usize, usize) {
     let per_token = plan.bytes().div_ceil(64).max(1);
-    let largest = plan.activations.iter().copied().chain([plan.roped_queries, plan.output]).max().unwrap_or(0);
+    let largest = plan
+        .activations
+        .iter()
+        .copied()
+        .chain([plan.roped_queries, plan.output])
+        .max()
+        .unwrap_or(0);
     let fits = (max_buffer / largest.div_ceil(64).max(1)) as usize;
     let by_budget = ((MAX_ACTIVATION_BYTES / per_token) as usize).min(MAX_BATCH_TOKENS);
     let tokens = by_budget.max(longest).min(fits).max(1);
@@ -318,7 +420,9 @@ fn own_buffers(
     longest: usize,
     shared: &mut Buffers,
 ) -> Result<()> {
-    let (tokens, texts) = (tokens as u64, texts as u64);
+    let tokens = tokens as u64;
+    let texts = texts as u64;
+
     let sizes = [
         (Slot::Ids, tokens * 4),
         (Slot::Positions, tokens * 4),

@@ -1,4 +1,5 @@
-//! Estimates a greedy decode step from headers alone, without weights or a device. Used by the native runner.
+//! Estimates a greedy decode step from headers alone, without weights or a device. Used by the
+//! native runner.
 
 use super::ModelFiles;
 use super::load_plan::{LoadPlan, plan_load};
@@ -43,8 +44,16 @@ impl ModelFiles {
             Some(near) => near,
             None => decision.plan(caps, &few, StepKind::Decode(1))?,
         };
-        let pick = SamplingMode::Greedy.plan(step.output_cols as u32, None, caps.dispatch_is_expensive())?;
-        Ok(StepEstimate { load_plan: decision, step, sampling: pick })
+        let pick = SamplingMode::Greedy.plan(
+            step.output_cols as u32,
+            None,
+            caps.dispatch_is_expensive(),
+        )?;
+        Ok(StepEstimate {
+            load_plan: decision,
+            step,
+            sampling: pick,
+        })
     }
 }
 
@@ -56,14 +65,22 @@ impl StepEstimate {
 
     /// Bytes that the step reads at a position.
     pub fn bytes_per_token(&self, position: usize) -> u64 {
-        bytes_per_token(&self.load_plan.graph, &self.load_plan.weights, &self.load_plan.states, position)
+        bytes_per_token(
+            &self.load_plan.graph,
+            &self.load_plan.weights,
+            &self.load_plan.states,
+            position,
+        )
     }
 
     /// Maximum bytes of a sequence's states.
     pub fn state_bytes(&self) -> StateBytes {
         let positions = self.load_plan.capacity;
-        let (kv, other): (Vec<&StatePlan>, Vec<&StatePlan>) =
-            self.load_plan.states.iter().partition(|state| matches!(state.spec, StateSpec::Kv { .. }));
+        let (kv, other): (Vec<&StatePlan>, Vec<&StatePlan>) = self
+            .load_plan
+            .states
+            .iter()
+            .partition(|state| matches!(state.spec, StateSpec::Kv { .. }));
         StateBytes {
             positions,
             kv: kv.iter().map(|state| state.bytes()).sum(),

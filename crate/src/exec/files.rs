@@ -3,7 +3,9 @@
 use super::tied::HEAD_TENSORS;
 use crate::format::gguf::mmproj::{self, MmprojSpec};
 use crate::format::gguf::{self, Gguf, config::FACTOR_TENSORS, config::RopeFactors};
-use crate::format::{Checkpoint, Float, PartRole, TensorInfo, Weights, detect, detect::metadata_tensors, mlc};
+use crate::format::{
+    Checkpoint, Float, PartRole, TensorInfo, Weights, detect, detect::metadata_tensors, mlc,
+};
 use crate::hub::{Chunk, Source};
 use crate::ir::Graph;
 use crate::util::map::SortedMap;
@@ -61,7 +63,11 @@ impl ModelFiles {
             }
             return match preferred_gguf_name(&source.list().await?) {
                 Some(file) => Self::gguf(source, &file).await,
-                None => Err(source.read("config.json").await.err().unwrap_or_else(|| changed_error(source))),
+                None => Err(source
+                    .read("config.json")
+                    .await
+                    .err()
+                    .unwrap_or_else(|| changed_error(source))),
             };
         };
         if must_run {
@@ -85,20 +91,30 @@ impl ModelFiles {
     /// # Errors
     /// `Config` for invalid JSON, or when neither is named and the tensors match no family.
     pub async fn config(source: &Source) -> Result<Option<Value>> {
-        let Some(bytes) = source.read_optional("config.json").await? else { return Ok(None) };
-        let fault = |reason| Error::Config { file: "config.json".into(), reason };
-        let config: Value = serde_json::from_slice(&bytes).map_err(|e| fault(format!("invalid JSON: {e}")))?;
+        let Some(bytes) = source.read_optional("config.json").await? else {
+            return Ok(None);
+        };
+        let fault = |reason| Error::Config {
+            file: "config.json".into(),
+            reason,
+        };
+        let config: Value =
+            serde_json::from_slice(&bytes).map_err(|e| fault(format!("invalid JSON: {e}")))?;
         if crate::arch::is_named(&config) {
             return Ok(Some(config));
         }
         let weights = detect(&config, &source.checkpoint().await?, &SortedMap::new());
-        let tensors = weights.iter().map(|w| (w.name.as_str(), w.shape.iter().product()));
-        let reason =
-            "'architectures' and 'model_type' are missing, and the tensors match no known family. Add 'model_type'.";
-        crate::arch::infer_family(&config, &tensors.collect::<Vec<_>>()).map(Some).ok_or_else(|| fault(reason.into()))
+        let tensors = weights
+            .iter()
+            .map(|w| (w.name.as_str(), w.shape.iter().product()));
+        let reason = "'architectures' and 'model_type' are missing, and the tensors match no known family. Add 'model_type'.";
+        crate::arch::infer_family(&config, &tensors.collect::<Vec<_>>())
+            .map(Some)
+            .ok_or_else(|| fault(reason.into()))
     }
 
-    /// Returns the configuration completed from the checkpoint: without a head tensor, the embedding is the head.
+    /// Returns the configuration completed from the checkpoint: without a head tensor, the
+    /// embedding is the head.
     pub fn full_config(&self) -> Value {
         let mut config = self.config.clone();
         let has_head = HEAD_TENSORS.iter().any(|name| self.weights.contains(name));
@@ -110,9 +126,15 @@ impl ModelFiles {
 
     /// Adds the weights of graphs that will be loaded one after another to the progress total.
     pub fn add_to_progress(&self, source: &Source, graphs: &[&Graph]) {
-        let names = graphs.iter().flat_map(|graph| &graph.weights).flat_map(|weight| &weight.parts);
+        let names = graphs
+            .iter()
+            .flat_map(|graph| &graph.weights)
+            .flat_map(|weight| &weight.parts);
         let stored = names.filter_map(|(name, _)| self.weights.get(name, "").ok());
-        let tensors: Vec<&TensorInfo> = stored.flat_map(|weight| &weight.parts).map(|part| &part.info).collect();
+        let tensors: Vec<&TensorInfo> = stored
+            .flat_map(|weight| &weight.parts)
+            .map(|part| &part.info)
+            .collect();
         source.expect_tensors(&self.checkpoint, &tensors);
     }
 
@@ -121,8 +143,13 @@ impl ModelFiles {
         Self::with_modules(source, config, &[]).await
     }
 
-    /// Opens safetensors, including those of modules in subfolders; the folder name prefixes their tensor names.
-    pub async fn with_modules(source: &Source, config: Value, folders: &[&str]) -> Result<ModelFiles> {
+    /// Opens safetensors, including those of modules in subfolders; the folder name prefixes their
+    /// tensor names.
+    pub async fn with_modules(
+        source: &Source,
+        config: Value,
+        folders: &[&str],
+    ) -> Result<ModelFiles> {
         let mut checkpoint = source.checkpoint().await?;
         for folder in folders {
             let file = format!("{folder}/model.safetensors");
@@ -131,12 +158,17 @@ impl ModelFiles {
         }
         let mut side = SortedMap::new();
         for tensor in metadata_tensors(&checkpoint) {
-            side.insert(tensor.name.clone(), read(source, &checkpoint, tensor.file, &tensor.range).await?);
+            side.insert(
+                tensor.name.clone(),
+                read(source, &checkpoint, tensor.file, &tensor.range).await?,
+            );
         }
         let mut config = crate::arch::text_config(&config).into_owned();
         let mut numbers = serde_json::Map::new();
         for name in crate::arch::scalar_tensors(&config) {
-            let Some(tensor) = checkpoint.tensors.get(&name).filter(|t| t.elements() == 1) else { continue };
+            let Some(tensor) = checkpoint.tensors.get(&name).filter(|t| t.elements() == 1) else {
+                continue;
+            };
             let bytes = read(source, &checkpoint, tensor.file, &tensor.range).await?;
             let number = super::load::float_of(tensor.dtype).and_then(|float| float.get(&bytes, 0));
             numbers.insert(name, number.into());
@@ -147,15 +179,23 @@ impl ModelFiles {
         let mut weights = detect(&config, &checkpoint, &side);
         crate::arch::sanitize(&config, &mut weights)?;
         if weights.iter().any(|w| w.name.contains(".experts.")) {
-            let fused = weights.iter().any(|w| w.name.ends_with(".experts.0.gate_up_proj.weight"));
+            let fused = weights
+                .iter()
+                .any(|w| w.name.ends_with(".experts.0.gate_up_proj.weight"));
             if let Some(fields) = config.as_object_mut() {
-                fields.insert(crate::arch::blocks::experts::FUSED_EXPERTS_FIELD.into(), fused.into());
+                fields.insert(
+                    crate::arch::blocks::experts::FUSED_EXPERTS_FIELD.into(),
+                    fused.into(),
+                );
             }
         }
         super::tied::resolve_tied_head(source, &checkpoint, &mut weights, &mut config).await?;
         if let Ok(graph) = crate::arch::graph(&config) {
-            let cols: SortedMap<&str, usize> =
-                graph.weights.iter().flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), w.cols))).collect();
+            let cols: SortedMap<&str, usize> = graph
+                .weights
+                .iter()
+                .flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), w.cols)))
+                .collect();
             for weight in weights.iter_mut() {
                 if let Some(cols) = cols.get(weight.name.as_str()) {
                     weight.set_cols(*cols);
@@ -163,10 +203,14 @@ impl ModelFiles {
             }
         }
         for weight in weights.iter_mut() {
-            let Some(index) = weight.part(PartRole::GroupIndex).cloned() else { continue };
+            let Some(index) = weight.part(PartRole::GroupIndex).cloned() else {
+                continue;
+            };
             let groups = read(source, &checkpoint, index.file, &index.range).await?;
-            let groups: Vec<u32> =
-                groups.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            let groups: Vec<u32> = groups
+                .chunks_exact(4)
+                .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                .collect();
             match weight.encoding.column_order(&groups) {
                 Ok(None) => weight.parts.retain(|p| p.role != PartRole::GroupIndex),
                 Ok(order) => weight.column_order = order,
@@ -174,19 +218,31 @@ impl ModelFiles {
                 Err(_) => {}
             }
         }
-        Ok(ModelFiles { config, checkpoint, weights, gguf: None })
+        Ok(ModelFiles {
+            config,
+            checkpoint,
+            weights,
+            gguf: None,
+        })
     }
 
     /// Opens an MLC repository; `None` if it has no shard list.
     async fn mlc(source: &Source) -> Result<Option<ModelFiles>> {
         let utf8 = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         for list in mlc::SHARD_LISTS {
-            let Some(text) = source.read_optional(list).await? else { continue };
+            let Some(text) = source.read_optional(list).await? else {
+                continue;
+            };
             let checkpoint = mlc::parse_shards(list, &utf8(&text))?;
             let chat = utf8(&source.read("mlc-chat-config.json").await?);
             let (config, family) = mlc::config(&chat, crate::arch::find_mlc)?;
             let weights = Weights::from_list(mlc::weights(&checkpoint, &config, family)?);
-            return Ok(Some(ModelFiles { config, checkpoint, weights, gguf: None }));
+            return Ok(Some(ModelFiles {
+                config,
+                checkpoint,
+                weights,
+                gguf: None,
+            }));
         }
         Ok(None)
     }
@@ -196,28 +252,49 @@ impl ModelFiles {
         let file = header.file.as_str();
         let checkpoint = header.checkpoint();
         let mut factors = RopeFactors::default();
-        for (name, values) in FACTOR_TENSORS.iter().zip([&mut factors.all, &mut factors.long, &mut factors.short]) {
-            if let Some(tensor) = checkpoint.tensors.get(*name).filter(|t| t.bytes() < 1 << 16) {
+        for (name, values) in
+            FACTOR_TENSORS
+                .iter()
+                .zip([&mut factors.all, &mut factors.long, &mut factors.short])
+        {
+            if let Some(tensor) = checkpoint
+                .tensors
+                .get(*name)
+                .filter(|t| t.bytes() < 1 << 16)
+            {
                 let bytes = read(source, &checkpoint, tensor.file, &tensor.range).await?;
                 values.extend((0..bytes.len() / 4).filter_map(|i| Float::F32.get(&bytes, i)));
             }
         }
         let family = crate::arch::find_gguf(&header)?;
-        let (config, mut weights) = (header.config(family, &factors), header.weights(family));
+        let config = header.config(family, &factors);
+        let mut weights = header.weights(family);
+
         if family.original_row_orders {
             crate::arch::set_row_orders(&config, &mut weights)?;
         }
         let file = file.to_string();
-        let mut files = ModelFiles { config, checkpoint, weights, gguf: Some(header) };
+        let mut files = ModelFiles {
+            config,
+            checkpoint,
+            weights,
+            gguf: Some(header),
+        };
         let seen = |p: &MmprojSpec| p.architectures.contains(&family.name);
         if crate::arch::mmproj_formats().any(seen)
             && let Some(tower) = mmproj::find_mmproj(&file, &source.list().await?)
         {
             let header = Self::header(source, &tower).await?;
-            match crate::arch::mmproj_formats().find(|p| seen(p) && p.name == header.projector_type()) {
+            match crate::arch::mmproj_formats()
+                .find(|p| seen(p) && p.name == header.projector_type())
+            {
                 Some(projector) => files.add_mmproj(&header, projector)?,
                 None => {
-                    let reason = format!("the projector {} of {tower} with {}", header.projector_type(), family.name);
+                    let reason = format!(
+                        "the projector {} of {tower} with {}",
+                        header.projector_type(),
+                        family.name
+                    );
                     files.set_config_field(mmproj::VISION_REFUSED, reason.into());
                 }
             }
@@ -234,15 +311,24 @@ impl ModelFiles {
     /// Adds the vision encoder of an mmproj file.
     fn add_mmproj(&mut self, header: &Gguf, projector: &MmprojSpec) -> Result<()> {
         header.merge_vision_config(projector, &mut self.config)?;
-        let tokens = self.gguf.as_ref().and_then(|gguf| gguf.metadata.get("tokenizer.ggml.tokens"));
+        let tokens = self
+            .gguf
+            .as_ref()
+            .and_then(|gguf| gguf.metadata.get("tokenizer.ggml.tokens"));
         if let Some(gguf::MetadataValue::Texts(tokens)) = tokens {
-            let token = tokens.iter().position(|token| token == projector.image_token);
+            let token = tokens
+                .iter()
+                .position(|token| token == projector.image_token);
             self.set_config_field("image_token_id", token.into());
         }
         let file = self.checkpoint.files.len();
         let Checkpoint { files, tensors, .. } = header.checkpoint();
         self.checkpoint.files.extend(files);
-        self.checkpoint.tensors.extend(tensors.into_iter().map(|(name, info)| (name, TensorInfo { file, ..info })));
+        self.checkpoint.tensors.extend(
+            tensors
+                .into_iter()
+                .map(|(name, info)| (name, TensorInfo { file, ..info })),
+        );
         header.vision_weights(projector, file, &mut self.weights);
         Ok(())
     }
@@ -259,13 +345,16 @@ impl ModelFiles {
         }
     }
 
-    /// Returns the header of a GGUF model with the tensors of all its shards; `file` may name any of them.
+    /// Returns the header of a GGUF model with the tensors of all its shards; `file` may name any
+    /// of them.
     async fn gguf_with_shards(source: &Source, file: &str) -> Result<Gguf> {
         let first = gguf::split_file_name(file, 1).unwrap_or_else(|| file.to_string());
         let lost = |number: usize, name: String, count: usize| Error::MissingFile {
             file: name,
             location: source.name().into(),
-            hint: format!("It is part {number} of {count} of {file}. Put all parts in the same folder."),
+            hint: format!(
+                "It is part {number} of {count} of {file}. Put all parts in the same folder."
+            ),
         };
         let present = async |name: &str| Ok::<_, Error>(source.info(name).await?.is_some());
         let in_parts = gguf::parse_split_name(file).map_or(1, |(_, _, count)| count);
@@ -297,15 +386,19 @@ impl ModelFiles {
             location: source.name().into(),
             hint: "Pass the name of a .gguf file that it contains.".into(),
         })?;
-        let (mut start, mut length) = (Vec::new(), 1u64 << 20);
+        let mut start = Vec::new();
+        let mut length = 1u64 << 20;
+
         loop {
             // Fetch whole ranges, so that a later load finds them in the cache.
             let range = start.len() as u64..length.min(size);
-            let sink = async |_, chunk: Chunk| {
-                start.extend(chunk.to_vec());
-                Ok(())
-            };
-            source.stream(file, range, sink).await?;
+
+            source
+                .stream(file, range, async |_, chunk: Chunk| {
+                    start.extend(chunk.to_vec());
+                    Ok(())
+                })
+                .await?;
             match gguf::parse(file, &start, size)? {
                 Some(header) => return Ok(header),
                 None => length = length.saturating_mul(2),
@@ -314,28 +407,51 @@ impl ModelFiles {
     }
 }
 
-/// Chooses a file from a GGUF repository: 4 bits if available, else the next best, preferring single files over shards.
-/// Skips later shards and mmproj files.
+/// Chooses a file from a GGUF repository: 4 bits if available, else the next best, preferring
+/// single files over shards. Skips later shards and mmproj files.
 fn preferred_gguf_name(names: &[String]) -> Option<String> {
-    const ORDER: [&str; 10] = ["q4_k_m", "q4_0", "q4_k_s", "iq4_nl", "iq4_xs", "q5_k_m", "q6_k", "q8_0", "bf16", "f16"];
+    const ORDER: [&str; 10] = [
+        "q4_k_m", "q4_0", "q4_k_s", "iq4_nl", "iq4_xs", "q5_k_m", "q6_k", "q8_0", "bf16", "f16",
+    ];
     let part = |name: &str| gguf::parse_split_name(name).map(|(_, number, _)| number);
     let first = |name: &&String| {
         name.to_lowercase().ends_with(".gguf")
             && !mmproj::is_mmproj(name)
             && part(name).is_none_or(|number| number == 1)
     };
-    let rank = |name: &&String| {
-        let lower = name.to_lowercase();
-        (ORDER.iter().position(|kind| lower.contains(kind)).unwrap_or(ORDER.len()), part(name).is_some())
-    };
-    names.iter().filter(first).min_by_key(rank).cloned()
+
+    names
+        .iter()
+        .filter(first)
+        .min_by_key(|name: &&String| {
+            let lower = name.to_lowercase();
+            (
+                ORDER
+                    .iter()
+                    .position(|kind| lower.contains(kind))
+                    .unwrap_or(ORDER.len()),
+                part(name).is_some(),
+            )
+        })
+        .cloned()
 }
 
 fn changed_error(source: &Source) -> Error {
-    Error::Changed { file: source.name().into() }
+    Error::Changed {
+        file: source.name().into(),
+    }
 }
 
-async fn read(source: &Source, checkpoint: &Checkpoint, file: usize, range: &std::ops::Range<u64>) -> Result<Vec<u8>> {
-    let name = checkpoint.files.get(file).map(|f| f.name.clone()).unwrap_or_default();
+async fn read(
+    source: &Source,
+    checkpoint: &Checkpoint,
+    file: usize,
+    range: &std::ops::Range<u64>,
+) -> Result<Vec<u8>> {
+    let name = checkpoint
+        .files
+        .get(file)
+        .map(|f| f.name.clone())
+        .unwrap_or_default();
     source.read_range(&name, range.clone()).await
 }

@@ -1,13 +1,13 @@
-//! Runs a graph without a token sequence: rows in, rows out. Used for vision encoders, audio encoders, cross-attention
-//! projections and codecs.
+//! Runs a graph without a token sequence: rows in, rows out. Used for vision encoders, audio
+//! encoders, cross-attention projections and codecs.
 
 use super::files::ModelFiles;
 use super::load::{LoadOutput, LoadRequest, load_compiled};
 use super::load_plan::{LayoutRules, fuse_graph};
 use super::options::RunOptions;
 use super::step::{
-    Buffers, Pipelines, PlanBuffers, STATE_BYTES, Step, check_finite, compile, pad_rows, rows_bytes, state_words,
-    unpad_rows,
+    Buffers, Pipelines, PlanBuffers, STATE_BYTES, Step, check_finite, compile, pad_rows,
+    rows_bytes, state_words, unpad_rows,
 };
 use crate::format::{Encoding, Float, WeightLayout, Weights};
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu};
@@ -30,7 +30,8 @@ pub struct GraphRunner {
     pub parameters: u64,
     /// The fused graph.
     pub(super) graph: Graph,
-    /// Minimum rows of a sequence, if a run may have several; sequences do not attend to each other.
+    /// Minimum rows of a sequence, if a run may have several; sequences do not attend to each
+    /// other.
     min_sequence_rows: Option<usize>,
     plans: WeightPlans,
     weights: Buffers,
@@ -47,7 +48,10 @@ struct PreparedStep {
 
 /// Reshapes three-dimensional convolution weights for matmuls.
 pub fn flatten_convolutions(stored: &mut Weights) {
-    for weight in stored.iter_mut().filter(|w| w.shape.len() > 2 && matches!(w.encoding, Encoding::Dense(_))) {
+    for weight in stored
+        .iter_mut()
+        .filter(|w| w.shape.len() > 2 && matches!(w.encoding, Encoding::Dense(_)))
+    {
         let rows = weight.shape[0];
         weight.shape = vec![rows, weight.shape[1..].iter().product()];
         weight.stored_rows = rows;
@@ -55,8 +59,9 @@ pub fn flatten_convolutions(stored: &mut Weights) {
 }
 
 impl GraphRunner {
-    /// Loads the weights of a graph from a model's files, which must be [`flatten`]ed; weights keep the encoding of the
-    /// file. A step is one sequence, or, with `block`, sequences of at least `block` rows that the caller lays out.
+    /// Loads the weights of a graph from a model's files, which must be [`flatten`]ed; weights keep
+    /// the encoding of the file. A step is one sequence, or, with `block`, sequences of at least
+    /// `block` rows that the caller lays out.
     ///
     /// # Errors
     /// Errors of the checkpoint, the source or the device.
@@ -67,26 +72,59 @@ impl GraphRunner {
         (graph, block): (&Graph, Option<usize>),
         options: RunOptions,
     ) -> Result<Self> {
-        let ModelFiles { checkpoint, weights: stored, .. } = files;
+        let ModelFiles {
+            checkpoint,
+            weights: stored,
+            ..
+        } = files;
         let layouts = LayoutRules::new(graph, options.overrides);
         let layout_of = |name: &str| {
-            stored.get(name, "").map_or(WeightLayout::Dense(Float::F32), |w| layouts.of(w, graph.kind_of(name)))
+            stored
+                .get(name, "")
+                .map_or(WeightLayout::Dense(Float::F32), |w| {
+                    layouts.of(w, graph.kind_of(name))
+                })
         };
-        let limit = gpu.caps().max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
+        let limit = gpu
+            .caps()
+            .max_weight_buffer()
+            .min(options.max_weight_buffer.unwrap_or(u64::MAX));
         let (graph, plans, _) = fuse_graph(graph, options.fusions, &layout_of, &|_| None, limit)?;
         let plan = plan_step(gpu, &graph, &plans, DEFAULT_RUNNER_ROWS, block)?;
-        let wanted = LoadRequest { gpu, graph: &graph, plans: &plans, source, checkpoint, stored };
+        let wanted = LoadRequest {
+            gpu,
+            graph: &graph,
+            plans: &plans,
+            source,
+            checkpoint,
+            stored,
+        };
         let nothing = || Box::pin(async { Ok(()) });
-        let LoadOutput { pipelines, buffers: weights, .. } =
-            load_compiled(wanted, nothing(), &|| Ok(vec![plan.clone()]), nothing()).await?;
+        let LoadOutput {
+            pipelines,
+            buffers: weights,
+            ..
+        } = load_compiled(wanted, nothing(), &|| Ok(vec![plan.clone()]), nothing()).await?;
         let bytes = weights.values().map(Buffer::size).sum();
         let parameters = plans.values().map(|w| (w.total_rows * w.cols) as u64).sum();
-        Ok(Self { bytes, parameters, graph, min_sequence_rows: block, plans, weights, pipelines, prepared: None })
+        Ok(Self {
+            bytes,
+            parameters,
+            graph,
+            min_sequence_rows: block,
+            plans,
+            weights,
+            pipelines,
+            prepared: None,
+        })
     }
 
     /// Output rows for this many input rows.
     pub fn rows_of(&self, rows: usize) -> usize {
-        self.graph.value(self.graph.hidden).rows.eval(StepSizes::rows(rows))
+        self.graph
+            .value(self.graph.hidden)
+            .rows
+            .eval(StepSizes::rows(rows))
     }
 
     /// Columns of the output.
@@ -99,8 +137,9 @@ impl GraphRunner {
         self.graph.inputs.first().map_or(0, |input| input.cols)
     }
 
-    /// Builds a step for `rows` rows unless a large enough one exists; returns whether it did. `given` input and output
-    /// buffers must be large enough for all later runs; missing ones are created.
+    /// Builds a step for `rows` rows unless a large enough one exists; returns whether it did.
+    /// `given` input and output buffers must be large enough for all later runs; missing ones are
+    /// created.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room; other device errors.
@@ -114,20 +153,41 @@ impl GraphRunner {
         // Free the smaller step before creating its successor.
         self.prepared = None;
         let mut own = given.clone();
-        let most = self.graph.nodes.iter().map(|n| self.graph.value(n.output).rows.eval(StepSizes::rows(rows))).max();
+        let most = self
+            .graph
+            .nodes
+            .iter()
+            .map(|n| self.graph.value(n.output).rows.eval(StepSizes::rows(rows)))
+            .max();
         let most = most.unwrap_or(rows).max(rows);
         if self.attends() || self.min_sequence_rows.is_some() {
-            let slots = [(Slot::Positions, 1), (Slot::SequenceSpans, 2), (Slot::WindowSpans, 2), (Slot::PoolSpans, 2)];
-            let used = if self.min_sequence_rows.is_some() { slots.len() } else { 2 };
+            let slots = [
+                (Slot::Positions, 1),
+                (Slot::SequenceSpans, 2),
+                (Slot::WindowSpans, 2),
+                (Slot::PoolSpans, 2),
+            ];
+            let used = if self.min_sequence_rows.is_some() {
+                slots.len()
+            } else {
+                2
+            };
             for (slot, words) in slots.into_iter().take(used) {
-                own.insert(slot, gpu.buffer("rows", (most * words * 4) as u64, BufferUsage::Storage)?);
+                own.insert(
+                    slot,
+                    gpu.buffer("rows", (most * words * 4) as u64, BufferUsage::Storage)?,
+                );
             }
             let positions: Vec<u32> = (0..most as u32).collect();
             gpu.write(&own[&Slot::Positions], 0, bytemuck::cast_slice(&positions));
         }
         for (index, input) in self.graph.inputs.iter().enumerate() {
             if let Entry::Vacant(place) = own.entry(Slot::Input(InputId(index))) {
-                place.insert(gpu.buffer("rows", rows_bytes(rows, input.cols), BufferUsage::Storage)?);
+                place.insert(gpu.buffer(
+                    "rows",
+                    rows_bytes(rows, input.cols),
+                    BufferUsage::Storage,
+                )?);
             }
         }
         for (index, spec) in self.graph.ropes.iter().enumerate() {
@@ -137,20 +197,43 @@ impl GraphRunner {
             own.insert(Slot::Rope(index), buffer);
         }
         for dim in self.dims() {
-            own.insert(Slot::Cursor(dim), gpu.buffer("cursor", STATE_BYTES, BufferUsage::Storage)?);
+            own.insert(
+                Slot::Cursor(dim),
+                gpu.buffer("cursor", STATE_BYTES, BufferUsage::Storage)?,
+            );
         }
-        let prepared = PlanBuffers::new(gpu, &self.graph.name, plan, !given.contains_key(&Slot::Output))?;
-        let step = Step::new(gpu, &self.graph.name, &prepared, &[&own, &self.weights], &self.pipelines, 1)?;
+        let prepared = PlanBuffers::new(
+            gpu,
+            &self.graph.name,
+            plan,
+            !given.contains_key(&Slot::Output),
+        )?;
+        let step = Step::new(
+            gpu,
+            &self.graph.name,
+            &prepared,
+            &[&own, &self.weights],
+            &self.pipelines,
+            1,
+        )?;
         self.prepared = Some(PreparedStep { rows, step, own });
         Ok(true)
     }
 
     fn attends(&self) -> bool {
-        self.graph.nodes.iter().any(|n| matches!(n.op, Op::Attention(_)))
+        self.graph
+            .nodes
+            .iter()
+            .any(|n| matches!(n.op, Op::Attention(_)))
     }
 
     fn dims(&self) -> SortedSet<Dim> {
-        let counted = self.graph.values.iter().map(|v| v.rows).filter(|dim| *dim != Dim::Last);
+        let counted = self
+            .graph
+            .values
+            .iter()
+            .map(|v| v.rows)
+            .filter(|dim| *dim != Dim::Last);
         counted.chain([Dim::TOKENS]).collect()
     }
 
@@ -159,7 +242,9 @@ impl GraphRunner {
     /// # Errors
     /// `Internal` before [`Self::prepare`].
     pub fn write(&self, gpu: &Gpu, first: usize, rows: &[f32]) -> Result<()> {
-        let (made, cols) = (self.prepared_step()?, self.input_cols());
+        let made = self.prepared_step()?;
+        let cols = self.input_cols();
+
         let buffer = &made.own[&Slot::Input(InputId(0))];
         let at = rows_bytes(first, cols);
         if cols.is_multiple_of(4) {
@@ -172,7 +257,9 @@ impl GraphRunner {
     }
 
     fn prepared_step(&self) -> Result<&PreparedStep> {
-        self.prepared.as_ref().ok_or_else(|| Error::Internal(format!("{}: no step was prepared", self.graph.name)))
+        self.prepared
+            .as_ref()
+            .ok_or_else(|| Error::Internal(format!("{}: no step was prepared", self.graph.name)))
     }
 
     /// Submits a run over `rows` rows as one sequence.
@@ -182,29 +269,50 @@ impl GraphRunner {
     pub fn run(&self, gpu: &Gpu, rows: usize) -> Result<()> {
         let made = self.prepared_step()?;
         if rows > made.rows {
-            return Err(Error::Internal(format!("{}: {rows} rows exceed the prepared {}", self.graph.name, made.rows)));
+            return Err(Error::Internal(format!(
+                "{}: {rows} rows exceed the prepared {}",
+                self.graph.name, made.rows
+            )));
         }
         if self.attends() {
             // All rows of the output attend to each other.
             let seen = vec![[0, self.rows_of(rows) as u32]; self.rows_of(rows)];
-            gpu.write(&made.own[&Slot::SequenceSpans], 0, bytemuck::cast_slice(&seen));
+            gpu.write(
+                &made.own[&Slot::SequenceSpans],
+                0,
+                bytemuck::cast_slice(&seen),
+            );
         }
         self.submit(gpu, StepSizes::rows(rows), None)
     }
 
-    /// Submits a run whose layout was written by [`Self::put`], optionally with a copy of output rows.
+    /// Submits a run whose layout was written by [`Self::put`], optionally with a copy of output
+    /// rows.
     ///
     /// # Errors
     /// `Internal` before [`Self::prepare`]; device errors.
-    pub(super) fn submit(&self, gpu: &Gpu, counts: StepSizes, copied: Option<(usize, (&Buffer, u64))>) -> Result<()> {
+    pub(super) fn submit(
+        &self,
+        gpu: &Gpu,
+        counts: StepSizes,
+        copied: Option<(usize, (&Buffer, u64))>,
+    ) -> Result<()> {
         let made = self.prepared_step()?;
         for dim in self.dims() {
-            gpu.write(&made.own[&Slot::Cursor(dim)], 0, bytemuck::cast_slice(&state_words(0, dim.eval(counts), 0, 0)));
+            gpu.write(
+                &made.own[&Slot::Cursor(dim)],
+                0,
+                bytemuck::cast_slice(&state_words(0, dim.eval(counts), 0, 0)),
+            );
         }
         let grids = made.step.grids_for(counts);
         let mut work = vec![made.step.with_grids(&grids)];
         let size = |rows| rows_bytes(rows, made.step.output_cols);
-        work.extend(copied.map(|(rows, to)| Command::Copy { from: (&made.step.output, 0), to, size: size(rows) }));
+        work.extend(copied.map(|(rows, to)| Command::Copy {
+            from: (&made.step.output, 0),
+            to,
+            size: size(rows),
+        }));
         gpu.submit(&work)
     }
 
@@ -249,7 +357,13 @@ impl GraphRunner {
     /// `NotFinite` when they contain NaN or infinity.
     pub async fn read(&self, gpu: &Gpu, first: usize, rows: usize) -> Result<Vec<f32>> {
         let cols = self.cols();
-        let bytes = gpu.read(self.output()?, rows_bytes(first, cols), rows_bytes(rows, cols)).await?;
+        let bytes = gpu
+            .read(
+                self.output()?,
+                rows_bytes(first, cols),
+                rows_bytes(rows, cols),
+            )
+            .await?;
         let rows = unpad_rows(&bytes, cols);
         check_finite(&rows)?;
         Ok(rows)
@@ -264,12 +378,20 @@ impl GraphRunner {
     }
 }
 
-fn plan_step(gpu: &Gpu, graph: &Graph, weights: &WeightPlans, rows: usize, block: Option<usize>) -> Result<Plan> {
-    let packed = |block| StepKind::Packed { tokens: rows, sequences: rows.div_ceil(block) };
+fn plan_step(
+    gpu: &Gpu,
+    graph: &Graph,
+    weights: &WeightPlans,
+    rows: usize,
+    block: Option<usize>,
+) -> Result<Plan> {
     lower(
         graph,
         PlanOptions {
-            rows: block.map_or(StepKind::Prefill(rows), packed),
+            rows: block.map_or(StepKind::Prefill(rows), |block| StepKind::Packed {
+                tokens: rows,
+                sequences: rows.div_ceil(block),
+            }),
             caps: gpu.caps(),
             weights,
             kv: Kv::F32,

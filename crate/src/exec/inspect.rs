@@ -51,17 +51,31 @@ impl ModelFiles {
         let config = self.full_config();
         let text = |field: &Value| field.as_str().unwrap_or("none").to_string();
         let mut out = Inspection {
-            architecture: format!("{} ({})", text(&config["architectures"][0]), text(&config["model_type"])),
+            architecture: format!(
+                "{} ({})",
+                text(&config["architectures"][0]),
+                text(&config["model_type"])
+            ),
             tied: config["tie_word_embeddings"] == Value::Bool(true),
             faults: Vec::new(),
             weights: Vec::new(),
             unused: Vec::new(),
-            files: self.checkpoint.files.iter().map(|f| (f.name.clone(), f.size)).collect(),
+            files: self
+                .checkpoint
+                .files
+                .iter()
+                .map(|f| (f.name.clone(), f.size))
+                .collect(),
         };
         let mut used = SortedSet::new();
         match self.graphs(&config) {
             Ok(graphs) => graphs.iter().for_each(|graph| {
-                self.weights_of(graph, &LayoutRules::new(graph, overrides), &mut out, &mut used);
+                self.weights_of(
+                    graph,
+                    &LayoutRules::new(graph, overrides),
+                    &mut out,
+                    &mut used,
+                );
             }),
             Err(error) => {
                 out.faults.push(error);
@@ -69,15 +83,23 @@ impl ModelFiles {
                 let layouts = LayoutRules::uniform(overrides);
                 for source in self.weights.iter() {
                     used.insert(source.name.clone());
-                    out.weights.push(weight_report(source, &layouts, WeightKind::Matrix));
+                    out.weights
+                        .push(weight_report(source, &layouts, WeightKind::Matrix));
                 }
             }
         }
         // Scalars that a family reads together with the configuration.
-        arch::scalar_tensors(&config).into_iter().for_each(|name| _ = used.insert(name));
+        arch::scalar_tensors(&config)
+            .into_iter()
+            .for_each(|name| _ = used.insert(name));
         // Projects speaker embeddings to prompt rows.
         used.insert(arch::SPEAKER_PROJECTION.into());
-        out.unused = self.weights.iter().map(|w| w.name.clone()).filter(|name| !used.contains(name)).collect();
+        out.unused = self
+            .weights
+            .iter()
+            .map(|w| w.name.clone())
+            .filter(|name| !used.contains(name))
+            .collect();
         out
     }
 
@@ -89,7 +111,10 @@ impl ModelFiles {
         } else if arch::is_encoder(config) {
             let class = config["architectures"][0].as_str().unwrap_or_default();
             let head = if arch::joint_embedding(config).is_some() {
-                EncoderHead::Vector { pooling: Pooling::Last, dense: Vec::new() }
+                EncoderHead::Vector {
+                    pooling: Pooling::Last,
+                    dense: Vec::new(),
+                }
             } else if class.ends_with("ForSequenceClassification") {
                 EncoderHead::Score
             } else {
@@ -102,13 +127,22 @@ impl ModelFiles {
             vec![arch::graph(config)?]
         };
         if let Ok(mut tower) = arch::vision_encoder(config) {
-            match_suffixes(&mut tower.graph, &names().map(String::from).collect::<Vec<_>>());
+            match_suffixes(
+                &mut tower.graph,
+                &names().map(String::from).collect::<Vec<_>>(),
+            );
             graphs.push(tower.graph);
         }
         Ok(graphs)
     }
 
-    fn weights_of(&self, graph: &Graph, layouts: &LayoutRules, out: &mut Inspection, used: &mut SortedSet<String>) {
+    fn weights_of(
+        &self,
+        graph: &Graph,
+        layouts: &LayoutRules,
+        out: &mut Inspection,
+        used: &mut SortedSet<String>,
+    ) {
         for weight in &graph.weights {
             for (name, rows) in &weight.parts {
                 if !used.insert(name.clone()) {
@@ -122,21 +156,34 @@ impl ModelFiles {
                     }
                 };
                 let vector = weight.kind == WeightKind::Vector;
-                let expected = if vector { vec![*rows] } else { vec![*rows, weight.cols] };
+                let expected = if vector {
+                    vec![*rows]
+                } else {
+                    vec![*rows, weight.cols]
+                };
                 // Convolution weights are stored like matmul weights, one row for each output.
                 let folded = source.shape.len() > 2 || (source.shape.len() == 1 && weight.cols > 1);
                 let fits = match vector || folded {
-                    true => source.shape.iter().product::<usize>() == expected.iter().product::<usize>(),
+                    true => {
+                        source.shape.iter().product::<usize>() == expected.iter().product::<usize>()
+                    }
                     false => source.shape == expected,
                 };
                 if !fits {
-                    let (tensor, found) = (name.clone(), source.shape.clone());
-                    out.faults.push(Error::Shape { tensor, found, expected });
+                    let tensor = name.clone();
+                    let found = source.shape.clone();
+
+                    out.faults.push(Error::Shape {
+                        tensor,
+                        found,
+                        expected,
+                    });
                 }
                 if let Err(error) = source.layout() {
                     out.faults.push(error);
                 }
-                out.weights.push(weight_report(source, layouts, weight.kind));
+                out.weights
+                    .push(weight_report(source, layouts, weight.kind));
             }
         }
     }
@@ -166,17 +213,26 @@ impl fmt::Display for Inspection {
             f,
             "architecture: {}{}",
             self.architecture,
-            if self.tied { ", head tied to the embedding" } else { "" }
+            if self.tied {
+                ", head tied to the embedding"
+            } else {
+                ""
+            }
         )?;
         for (name, size) in &self.files {
             writeln!(f, "file: {name}, {size} bytes")?;
         }
-        let parameters: u64 = self.weights.iter().map(|w| w.shape.iter().map(|d| *d as u64).product::<u64>()).sum();
+        let parameters: u64 = self
+            .weights
+            .iter()
+            .map(|w| w.shape.iter().map(|d| *d as u64).product::<u64>())
+            .sum();
         let bytes: u64 = self.weights.iter().map(|w| w.bytes).sum();
         writeln!(f, "parameters: {parameters}, {bytes} bytes on the device")?;
         let mut encodings: SortedMap<(&str, &str), (usize, u64, u64)> = SortedMap::new();
         for weight in &self.weights {
-            let entry = encodings.get_or_insert_with((&weight.encoding, &weight.layout), Default::default);
+            let entry =
+                encodings.get_or_insert_with((&weight.encoding, &weight.layout), Default::default);
             *entry = (entry.0 + 1, entry.1 + weight.stored, entry.2 + weight.bytes);
         }
         for ((encoding, layout), (count, stored, bytes)) in encodings {
@@ -194,8 +250,19 @@ impl fmt::Display for Inspection {
                 }
             }
         }
-        for WeightReport { name, shape, encoding, stored, layout, bytes } in &self.weights {
-            writeln!(f, "{name} {shape:?}: {encoding}, {stored} bytes; {layout}, {bytes} bytes")?;
+        for WeightReport {
+            name,
+            shape,
+            encoding,
+            stored,
+            layout,
+            bytes,
+        } in &self.weights
+        {
+            writeln!(
+                f,
+                "{name} {shape:?}: {encoding}, {stored} bytes; {layout}, {bytes} bytes"
+            )?;
         }
         for name in &self.unused {
             writeln!(f, "{name}: not used")?;

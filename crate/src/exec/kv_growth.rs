@@ -1,5 +1,5 @@
-//! KV cache growth: allocates larger buffers in whole pages and copies the old contents on the device. Buffers stay
-//! contiguous, so kernels and step cost are the same as with full allocation.
+//! KV cache growth: allocates larger buffers in whole pages and copies the old contents on the
+//! device. Buffers stay contiguous, so kernels and step cost are the same as with full allocation.
 
 use super::model::Model;
 use super::session::Session;
@@ -10,16 +10,20 @@ use crate::ir::StateId;
 use crate::plan::{Slot, StatePlan};
 use std::mem::{swap, take};
 
-/// Maximum bytes allocated per growth in addition to the replaced buffers, or an eighth of the total if that is more.
+/// Maximum bytes allocated per growth in addition to the replaced buffers, or an eighth of the
+/// total if that is more.
 const MAX_GROWTH_BYTES: u64 = 64 << 20;
 
 impl Model {
-    /// Returns the capacity for `positions`, given the current capacity `held`: whole pages, at least 1.5 times the
-    /// current one.
+    /// Returns the capacity for `positions`, given the current capacity `held`: whole pages, at
+    /// least 1.5 times the current one.
     pub(super) fn capacity_for(&self, positions: usize, held: usize) -> usize {
         match self.options.kv_page {
             0 => self.capacity,
-            page => positions.max(held + held / 2).next_multiple_of(page).min(self.capacity),
+            page => positions
+                .max(held + held / 2)
+                .next_multiple_of(page)
+                .min(self.capacity),
         }
     }
 
@@ -27,21 +31,40 @@ impl Model {
     pub fn state_bytes(&self, positions: usize) -> u64 {
         self.states
             .iter()
-            .map(|state| state.planes.iter().map(|plane| state.allocated_bytes(*plane, positions)).sum::<u64>())
+            .map(|state| {
+                state
+                    .planes
+                    .iter()
+                    .map(|plane| state.allocated_bytes(*plane, positions))
+                    .sum::<u64>()
+            })
             .sum()
     }
 
     /// Creates the buffers of a state.
     ///
     /// # Errors
-    /// `OutOfMemory`, also when the state at full context would exceed the device's maximum buffer size. This way a
-    /// load fails early rather than a later conversation.
-    pub(super) fn state_buffers(&self, index: usize, positions: usize, into: &mut Buffers) -> Result<()> {
-        let Some(state) = self.states.get(index) else { return Ok(()) };
+    /// `OutOfMemory`, also when the state at full context would exceed the device's maximum buffer
+    /// size. This way a load fails early rather than a later conversation.
+    pub(super) fn state_buffers(
+        &self,
+        index: usize,
+        positions: usize,
+        into: &mut Buffers,
+    ) -> Result<()> {
+        let Some(state) = self.states.get(index) else {
+            return Ok(());
+        };
         for (plane, bytes) in state.planes.iter().enumerate() {
-            self.gpu.check_size(state.spec.name(), state.allocated_bytes(*bytes, self.capacity))?;
-            let buffer =
-                self.gpu.buffer(state.spec.name(), state.allocated_bytes(*bytes, positions), BufferUsage::Storage)?;
+            self.gpu.check_size(
+                state.spec.name(),
+                state.allocated_bytes(*bytes, self.capacity),
+            )?;
+            let buffer = self.gpu.buffer(
+                state.spec.name(),
+                state.allocated_bytes(*bytes, positions),
+                BufferUsage::Storage,
+            )?;
             into.insert(Slot::State(StateId(index), plane as u8), buffer);
         }
         Ok(())
@@ -49,8 +72,9 @@ impl Model {
 }
 
 impl Session {
-    /// Grows the states to hold at least `positions` positions. Their contents stay, including writes of steps in
-    /// flight. On failure or cancellation the sequence is unchanged, though some of its states may have grown.
+    /// Grows the states to hold at least `positions` positions. Their contents stay, including
+    /// writes of steps in flight. On failure or cancellation the sequence is unchanged, though some
+    /// of its states may have grown.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for them.
@@ -65,10 +89,17 @@ impl Session {
             state.planes.iter().enumerate().any(|(plane, bytes)| {
                 let needed = state.allocated_bytes(*bytes, held);
                 let own = self.own.get(&Slot::State(StateId(*index), plane as u8));
-                needed > state.allocated_bytes(*bytes, 0) && own.is_none_or(|buffer| buffer.size() < needed)
+                needed > state.allocated_bytes(*bytes, 0)
+                    && own.is_none_or(|buffer| buffer.size() < needed)
             })
         };
-        let mut rest: Vec<usize> = model.states.iter().enumerate().filter(grows).map(|(index, _)| index).collect();
+        let mut rest: Vec<usize> = model
+            .states
+            .iter()
+            .enumerate()
+            .filter(grows)
+            .map(|(index, _)| index)
+            .collect();
         // Steps in flight still read the old buffers, which are freed afterwards.
         while !rest.is_empty() {
             let mut made = Buffers::new();
@@ -85,7 +116,11 @@ impl Session {
                 .iter()
                 .filter_map(|(slot, to)| {
                     let from = self.own.get(slot)?;
-                    Some(Command::Copy { from: (from, 0), to: (to, 0), size: from.size().min(to.size()) })
+                    Some(Command::Copy {
+                        from: (from, 0),
+                        to: (to, 0),
+                        size: from.size().min(to.size()),
+                    })
                 })
                 .collect();
             model.gpu.submit(&copies)?;
@@ -121,16 +156,19 @@ impl Session {
 
     fn set_kv_capacity(&mut self, positions: usize) {
         let bytes = self.model.state_bytes(positions);
-        self.model.update_memory_use(|all| all.kv = all.kv + bytes - self.state_bytes);
+        self.model
+            .update_memory_use(|all| all.kv = all.kv + bytes - self.state_bytes);
         (self.kv_capacity, self.state_bytes) = (positions, bytes);
     }
 
-    /// Rebuilds the steps that read or write states with new buffers; returns the previous ones. On failure nothing
-    /// changes.
+    /// Rebuilds the steps that read or write states with new buffers; returns the previous ones. On
+    /// failure nothing changes.
     fn rebind(&mut self, made: Buffers) -> Result<Rebinding> {
         let slots = made.keys();
-        let own: Buffers =
-            slots.filter_map(|slot| self.own.get_key_value(slot)).map(|(s, b)| (*s, b.clone())).collect();
+        let own: Buffers = slots
+            .filter_map(|slot| self.own.get_key_value(slot))
+            .map(|(s, b)| (*s, b.clone()))
+            .collect();
         self.own.extend(made);
         match self.rebuild_steps() {
             Ok((steps, verify)) => Ok(self.swap_steps(Rebinding { own, steps, verify })),
@@ -148,7 +186,11 @@ impl Session {
 
     /// Rebuilds the sequence's steps, including the speculative one if present.
     fn rebuild_steps(&self) -> Result<(SessionSteps, Option<Step>)> {
-        let verify = self.speculation.as_ref().map(|_| self.verify_step()).transpose()?;
+        let verify = self
+            .speculation
+            .as_ref()
+            .map(|_| self.verify_step())
+            .transpose()?;
         Ok((self.model.steps(&self.own)?, verify))
     }
 

@@ -1,5 +1,6 @@
-//! Decisions of a load before it touches the device: capacity, element types, and the storage of each weight and state.
-//! Pure function from configuration, headers and capabilities to a `LoadPlan`.
+//! Decisions of a load before it touches the device: capacity, element types, and the storage of
+//! each weight and state. Pure function from configuration, headers and capabilities to a
+//! `LoadPlan`.
 
 use super::mixed::eight_bit_tensors;
 use super::offload::choose_offload;
@@ -12,7 +13,8 @@ use crate::kernels::attention::Kv;
 use crate::kernels::kv_splits::{DecodeTiling, SHORT_CONTEXT};
 use crate::kernels::subgroup_matrix::MatrixTiling;
 use crate::plan::{
-    Fusions, Plan, PlanOptions, StatePlan, StepKind, WeightPlan, WeightPlans, fuse, lower, plan_states, plan_weights,
+    Fusions, Plan, PlanOptions, StatePlan, StepKind, WeightPlan, WeightPlans, fuse, lower,
+    plan_states, plan_weights,
 };
 use crate::util::map::SortedSet;
 use crate::{Error, Result};
@@ -54,14 +56,26 @@ pub struct LoadPlan {
 /// Plans how a model is loaded and run.
 ///
 /// # Errors
-/// Configuration options that are not supported; `Request` for options that the device does not support; `OutOfMemory`
-/// when a row of a weight exceeds the maximum buffer size, or the model must fit (by option, or on a phone) and does
-/// not.
-pub fn plan_load(config: &Value, stored: &Weights, caps: &Caps, options: &RunOptions) -> Result<LoadPlan> {
+/// Configuration options that are not supported; `Request` for options that the device does not
+/// support; `OutOfMemory` when a row of a weight exceeds the maximum buffer size, or the model must
+/// fit (by option, or on a phone) and does not.
+pub fn plan_load(
+    config: &Value,
+    stored: &Weights,
+    caps: &Caps,
+    options: &RunOptions,
+) -> Result<LoadPlan> {
     let plain = arch::graph(config)?;
-    let default = if caps.ios { DEFAULT_CONTEXT_IOS } else { DEFAULT_CONTEXT };
+    let default = if caps.ios {
+        DEFAULT_CONTEXT_IOS
+    } else {
+        DEFAULT_CONTEXT
+    };
     let known = arch::max_positions(config);
-    let asked = options.max_context.unwrap_or(default.min(known)).clamp(1, plain.max_positions());
+    let asked = options
+        .max_context
+        .unwrap_or(default.min(known))
+        .clamp(1, plain.max_positions());
     let usual = match plain.has_cross_attention() {
         // Short sequences: an f16 cache would save next to nothing.
         true => Kv::F32,
@@ -72,32 +86,68 @@ pub fn plan_load(config: &Value, stored: &Weights, caps: &Caps, options: &RunOpt
     if kv == Kv::F16 && !caps.f16 {
         let reason =
             "'f16' requires a device with shader-f16. Use 'packed', which has the same size on every device.".into();
-        return Err(Error::Request { parameter: "kv".into(), reason });
+        return Err(Error::Request {
+            parameter: "kv".into(),
+            reason,
+        });
     }
     let chunk = options.prefill_chunk(caps);
     let states_of = |capacity: usize| plan_states(&plain, kv, capacity, chunk.min(capacity));
-    let bytes_of = |capacity: usize| states_of(capacity).iter().map(StatePlan::bytes).sum::<u64>();
-    let order_of = |name: &str| stored.get(name, "").ok().and_then(|w| w.column_order.clone());
-    let max_buffer = caps.max_weight_buffer().min(options.max_weight_buffer.unwrap_or(u64::MAX));
+    let bytes_of = |capacity: usize| {
+        states_of(capacity)
+            .iter()
+            .map(StatePlan::bytes)
+            .sum::<u64>()
+    };
+    let order_of = |name: &str| {
+        stored
+            .get(name, "")
+            .ok()
+            .and_then(|w| w.column_order.clone())
+    };
+    let max_buffer = caps
+        .max_weight_buffer()
+        .min(options.max_weight_buffer.unwrap_or(u64::MAX));
     let planned = |precision| {
         let layouts = LayoutRules::new(&plain, options.overrides.with_precision(precision));
         let layout_of = |name: &str| {
-            stored.get(name, "").map_or(WeightLayout::Dense(Float::F32), |w| layouts.of(w, plain.kind_of(name)))
+            stored
+                .get(name, "")
+                .map_or(WeightLayout::Dense(Float::F32), |w| {
+                    layouts.of(w, plain.kind_of(name))
+                })
         };
         fuse_graph(&plain, options.fusions, &layout_of, &order_of, max_buffer)
     };
     let memory = options.memory.or(caps.memory).unwrap_or(u64::MAX);
-    let (precision, mut notes, fit) = fit_precision(options.overrides.precision, bytes_of(asked), memory, planned)?;
+    let (precision, mut notes, fit) = fit_precision(
+        options.overrides.precision,
+        bytes_of(asked),
+        memory,
+        planned,
+    )?;
     let (graph, mut weights, fusions) = fit;
     let room = memory.saturating_sub(bytes_of(asked) + HEADROOM_BYTES);
-    notes.extend(choose_offload(&graph, &mut weights, stored, options, (chunk, room, max_buffer))?);
+    notes.extend(choose_offload(
+        &graph,
+        &mut weights,
+        stored,
+        options,
+        (chunk, room, max_buffer),
+    )?);
     let rest = weights.values().map(WeightPlan::bytes).sum::<u64>() + HEADROOM_BYTES;
     // iOS ends pages that use too much memory, so even a requested context may shrink there.
     let may_shrink = options.max_context.is_none() || caps.ios;
-    let capacity = if may_shrink { fit_context(asked, memory, |capacity| rest + bytes_of(capacity)) } else { asked };
+    let capacity = if may_shrink {
+        fit_context(asked, memory, |capacity| rest + bytes_of(capacity))
+    } else {
+        asked
+    };
     let needed = rest + bytes_of(capacity);
     if capacity < asked {
-        let (takes, has) = (to_megabytes(needed), to_megabytes(memory));
+        let takes = to_megabytes(needed);
+        let has = to_megabytes(memory);
+
         notes.push(format!(
             "Context reduced from {asked} to {capacity} tokens: the model now takes {takes} MB of about {has} MB of available \
              device memory. Load a smaller model for a longer context."
@@ -106,9 +156,16 @@ pub fn plan_load(config: &Value, stored: &Weights, caps: &Caps, options: &RunOpt
     if needed > memory {
         if options.must_fit || caps.ios {
             let hint = "Load a smaller model or one with stronger quantization.".into();
-            return Err(Error::OutOfMemory { what: "the model".into(), needed, limit: memory, hint });
+            return Err(Error::OutOfMemory {
+                what: "the model".into(),
+                needed,
+                limit: memory,
+                hint,
+            });
         }
-        let (takes, has) = (to_megabytes(needed), to_megabytes(memory));
+        let takes = to_megabytes(needed);
+        let has = to_megabytes(memory);
+
         notes.push(format!(
             "The model may not fit: it takes about {takes} MB, and about {has} MB of device memory are available. Set a \
              smaller maxContext or load a smaller model."
@@ -120,31 +177,50 @@ pub fn plan_load(config: &Value, stored: &Weights, caps: &Caps, options: &RunOpt
              maxContext to at most {known}."
         ));
     }
-    let (states, chunk) = (states_of(capacity), chunk.min(capacity));
-    Ok(LoadPlan { capacity, chunk, kv, graph, weights, states, fusions, precision, notes })
+    let states = states_of(capacity);
+    let chunk = chunk.min(capacity);
+
+    Ok(LoadPlan {
+        capacity,
+        chunk,
+        kv,
+        graph,
+        weights,
+        states,
+        fusions,
+        precision,
+        notes,
+    })
 }
 
 fn to_megabytes(bytes: u64) -> u64 {
     bytes.div_ceil(1_000_000)
 }
 
-/// Returns the longest of `asked`, `asked`/2, `asked`/4, ... that fits. If none fits, returns `asked`: the context is
-/// not the cause.
+/// Returns the longest of `asked`, `asked`/2, `asked`/4, ... that fits. If none fits, returns
+/// `asked`: the context is not the cause.
 fn fit_context(asked: usize, memory: u64, needed: impl Fn(usize) -> u64) -> usize {
     let mut capacity = asked;
     while needed(capacity) > memory && capacity / 2 >= MIN_CONTEXT {
         capacity /= 2;
     }
-    if needed(capacity) > memory { asked } else { capacity }
+    if needed(capacity) > memory {
+        asked
+    } else {
+        capacity
+    }
 }
 
 impl LoadPlan {
     /// Whether experts are loaded from the files while the model runs.
     pub fn pages_experts(&self) -> bool {
-        self.weights.values().any(|w| w.is_paged() && matches!(w.kind, WeightKind::Experts { .. }))
+        self.weights
+            .values()
+            .any(|w| w.is_paged() && matches!(w.kind, WeightKind::Experts { .. }))
     }
 
-    /// Plans a step of some rows over the model's graph, or over a variant of it with other fusions.
+    /// Plans a step of some rows over the model's graph, or over a variant of it with other
+    /// fusions.
     ///
     /// # Errors
     /// `Internal` when no kernel supports a node.
@@ -153,26 +229,52 @@ impl LoadPlan {
     }
 
     /// Plans a step whose positions stay below `capacity`.
-    fn plan_for_capacity(&self, caps: &Caps, graph: &Graph, rows: StepKind, capacity: usize) -> Result<Plan> {
-        let (weights, states) = (&self.weights, &self.states[..]);
-        let (kv, fuse_heads) = (self.kv, self.fusions.heads);
-        lower(graph, PlanOptions { rows, caps, weights, kv, capacity, states, fuse_heads })
+    fn plan_for_capacity(
+        &self,
+        caps: &Caps,
+        graph: &Graph,
+        rows: StepKind,
+        capacity: usize,
+    ) -> Result<Plan> {
+        let weights = &self.weights;
+        let states = &self.states[..];
+
+        let kv = self.kv;
+        let fuse_heads = self.fusions.heads;
+
+        lower(
+            graph,
+            PlanOptions {
+                rows,
+                caps,
+                weights,
+                kv,
+                capacity,
+                states,
+                fuse_heads,
+            },
+        )
     }
 
-    /// Whether prompts with few rows get a step of their own, because the largest tiles would be mostly empty.
+    /// Whether prompts with few rows get a step of their own, because the largest tiles would be
+    /// mostly empty.
     pub(super) fn has_medium_prefill(&self, caps: &Caps) -> bool {
         self.chunk > MatrixTiling::TALL_TILE_ROWS && MatrixTiling::is_tall(caps)
     }
 
-    /// Plans the decode step for positions below [`NEAR`]. `None` if that would not save dispatches, or if the capacity
-    /// is at most [`NEAR`].
+    /// Plans the decode step for positions below [`NEAR`]. `None` if that would not save
+    /// dispatches, or if the capacity is at most [`NEAR`].
     ///
     /// # Errors
     /// As [`Self::plan`].
     pub(super) fn short_context(&self, caps: &Caps, graph: &Graph) -> Result<Option<Plan>> {
         let wanted = (caps.dispatch_is_expensive() || DecodeTiling::fuses_reduce(caps))
             && self.capacity > SHORT_CONTEXT as usize;
-        wanted.then(|| self.plan_for_capacity(caps, graph, StepKind::Decode(1), SHORT_CONTEXT as usize)).transpose()
+        wanted
+            .then(|| {
+                self.plan_for_capacity(caps, graph, StepKind::Decode(1), SHORT_CONTEXT as usize)
+            })
+            .transpose()
     }
 }
 
@@ -185,25 +287,41 @@ pub(super) struct LayoutRules {
 impl LayoutRules {
     pub(super) fn new(graph: &Graph, overrides: PrecisionOptions) -> Self {
         let is_mixed = overrides.precision == Precision::Q4;
-        Self { overrides, eight_bits: if is_mixed { eight_bit_tensors(graph) } else { SortedSet::new() } }
+        Self {
+            overrides,
+            eight_bits: if is_mixed {
+                eight_bit_tensors(graph)
+            } else {
+                SortedSet::new()
+            },
+        }
     }
 
     /// Uses the same rules for all weights, without a graph.
     pub(super) fn uniform(overrides: PrecisionOptions) -> Self {
-        Self { overrides, eight_bits: SortedSet::new() }
+        Self {
+            overrides,
+            eight_bits: SortedSet::new(),
+        }
     }
 
-    /// Returns the layout of a weight: its own if it is quantized, else the one requested for its kind, or one with
-    /// more bits.
+    /// Returns the layout of a weight: its own if it is quantized, else the one requested for its
+    /// kind, or one with more bits.
     pub(super) fn of(&self, weight: &WeightSource, kind: WeightKind) -> WeightLayout {
         let own = weight.layout().unwrap_or(WeightLayout::Dense(Float::F32));
         let precision = self.overrides.precision_of(kind);
-        let dense = if precision == Precision::F32 { Float::F32 } else { Float::F16 };
+        let dense = if precision == Precision::F32 {
+            Float::F32
+        } else {
+            Float::F16
+        };
         if weight.is_scattered() && weight.column_order.is_none() {
             // No layout supports uneven groups: dequantize to a dense layout.
             return WeightLayout::Dense(dense);
         }
-        let WeightLayout::Dense(stored) = own else { return own };
+        let WeightLayout::Dense(stored) = own else {
+            return own;
+        };
         match precision {
             Precision::Auto => WeightLayout::Dense(stored),
             Precision::F32 | Precision::F16 => WeightLayout::Dense(dense),
@@ -216,8 +334,8 @@ impl LayoutRules {
 
 type FusedGraph = (Graph, WeightPlans, Fusions);
 
-/// Returns the graph with its shared fusions, its weight plans and the enabled fusions. Weights that must be split over
-/// several buffers are neither merged nor gated.
+/// Returns the graph with its shared fusions, its weight plans and the enabled fusions. Weights
+/// that must be split over several buffers are neither merged nor gated.
 pub(super) fn fuse_graph(
     plain: &Graph,
     fusions: Fusions,
@@ -230,29 +348,54 @@ pub(super) fn fuse_graph(
     let weights = plan_weights(&graph, layout_of, max_buffer)?;
     let experts = |id| matches!(graph.weight(id).kind, WeightKind::Experts { .. });
     let merged = |id| graph.weight(id).parts.len() > 1 && !experts(id);
-    let gated = |id| graph.nodes.iter().any(|n| matches!(&n.op, Op::Linear(l) if l.gated && l.weight == id));
-    let whole = weights.iter().all(|(id, w)| w.shards.len() == 1 || !(merged(*id) || gated(*id)));
+    let gated = |id| {
+        graph
+            .nodes
+            .iter()
+            .any(|n| matches!(&n.op, Op::Linear(l) if l.gated && l.weight == id))
+    };
+    let whole = weights
+        .iter()
+        .all(|(id, w)| w.shards.len() == 1 || !(merged(*id) || gated(*id)));
     if whole || !(fusions.siblings || fusions.gated) {
         return Ok((graph, weights, fusions));
     }
-    fuse_graph(plain, Fusions { siblings: false, gated: false, ..fusions }, layout_of, order_of, max_buffer)
+    fuse_graph(
+        plain,
+        Fusions {
+            siblings: false,
+            gated: false,
+            ..fusions
+        },
+        layout_of,
+        order_of,
+        max_buffer,
+    )
 }
 
-/// Resolves `auto`: keeps the stored precision if the model fits memory, else the most bits that fit. Beyond weights,
-/// the model needs its KV cache, activations and staging; [`ROOM`] reserves space for the latter two.
+/// Resolves `auto`: keeps the stored precision if the model fits memory, else the most bits that
+/// fit. Beyond weights, the model needs its KV cache, activations and staging; [`ROOM`] reserves
+/// space for the latter two.
 fn fit_precision(
     asked: Precision,
     kv: u64,
     memory: u64,
     planned: impl Fn(Precision) -> Result<FusedGraph>,
 ) -> Result<(Precision, Vec<String>, FusedGraph)> {
-    let needed = |fused: &FusedGraph| fused.1.values().map(WeightPlan::bytes).sum::<u64>() + kv + HEADROOM_BYTES;
-    let (mut chosen, mut best) = (asked, planned(asked)?);
+    let needed = |fused: &FusedGraph| {
+        fused.1.values().map(WeightPlan::bytes).sum::<u64>() + kv + HEADROOM_BYTES
+    };
+    let mut chosen = asked;
+    let mut best = planned(asked)?;
+
     let stored = needed(&best);
     if stored <= memory {
         return Ok((chosen, Vec::new(), best));
     }
-    for fewer in [Precision::Q8, Precision::Q4].into_iter().filter(|_| asked == Precision::Auto) {
+    for fewer in [Precision::Q8, Precision::Q4]
+        .into_iter()
+        .filter(|_| asked == Precision::Auto)
+    {
         let other = planned(fewer)?;
         if needed(&best) > memory && needed(&other) < needed(&best) {
             (chosen, best) = (fewer, other);
@@ -260,8 +403,11 @@ fn fit_precision(
     }
     let mut notes = Vec::new();
     if chosen != asked {
-        let (name, takes, would, has) =
-            (chosen.name(), to_megabytes(needed(&best)), to_megabytes(stored), to_megabytes(memory));
+        let name = chosen.name();
+        let takes = to_megabytes(needed(&best));
+        let would = to_megabytes(stored);
+        let has = to_megabytes(memory);
+
         notes.push(format!(
             "The weights are quantized to {name}: with the KV cache the model now takes {takes} MB. At the stored precision it \
              would take {would} MB, and about {has} MB of device memory are available."

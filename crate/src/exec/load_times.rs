@@ -3,8 +3,8 @@
 use crate::util::clock::now_ms;
 use serde::Serialize;
 
-/// Times of a load by phase. `reading_ms`, `writing_ms`, `transcoding_ms`, `tuning_ms` and `compiling_ms` are
-/// exclusive; the rest of `total_ms` is planning and allocation.
+/// Times of a load by phase. `reading_ms`, `writing_ms`, `transcoding_ms`, `tuning_ms` and
+/// `compiling_ms` are exclusive; the rest of `total_ms` is planning and allocation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadTimes {

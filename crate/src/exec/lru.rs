@@ -19,7 +19,10 @@ pub struct LruSlots {
 impl LruSlots {
     /// Creates empty slots.
     pub fn new(places: usize) -> Self {
-        Self { slots: vec![LruSlot::default(); places], clock: 0 }
+        Self {
+            slots: vec![LruSlot::default(); places],
+            clock: 0,
+        }
     }
 
     /// The number of slots.
@@ -29,7 +32,9 @@ impl LruSlots {
 
     /// Returns the slot of a number.
     pub fn slot_of(&self, number: u32) -> Option<usize> {
-        self.slots.iter().position(|place| place.key == Some(number))
+        self.slots
+            .iter()
+            .position(|place| place.key == Some(number))
     }
 
     /// Returns whether a requested number was prefetched, and clears the mark.
@@ -38,8 +43,8 @@ impl LruSlots {
         at.is_some_and(|at| std::mem::take(&mut self.slots[at].is_prefetched))
     }
 
-    /// Assigns slots to distinct numbers, at most as many as there are slots. Returns the missing numbers with their
-    /// new slots. A slot stays empty until it is [committed](Self::has_come).
+    /// Assigns slots to distinct numbers, at most as many as there are slots. Returns the missing
+    /// numbers with their new slots. A slot stays empty until it is [committed](Self::has_come).
     pub fn assign_slots(&mut self, numbers: &[u32]) -> Vec<(u32, usize)> {
         self.clock += 1;
         let mut missing = Vec::new();
@@ -51,9 +56,17 @@ impl LruSlots {
         }
         let clock = self.clock;
         let mut give = |number: u32| {
-            let free = self.slots.iter().enumerate().filter(|(_, place)| place.used < clock);
+            let free = self
+                .slots
+                .iter()
+                .enumerate()
+                .filter(|(_, place)| place.used < clock);
             let (at, _) = free.min_by_key(|(_, place)| place.used)?;
-            self.slots[at] = LruSlot { key: None, used: clock, is_prefetched: false };
+            self.slots[at] = LruSlot {
+                key: None,
+                used: clock,
+                is_prefetched: false,
+            };
             Some((number, at))
         };
         missing.into_iter().map_while(&mut give).collect()
@@ -71,7 +84,9 @@ mod tests {
 
     fn fill(held: &mut LruSlots, numbers: &[u32]) -> usize {
         let missing = held.assign_slots(numbers);
-        missing.iter().for_each(|(number, at)| held.commit(*number, *at, false));
+        missing
+            .iter()
+            .for_each(|(number, at)| held.commit(*number, *at, false));
         missing.len()
     }
 
@@ -81,7 +96,14 @@ mod tests {
         assert_eq!(fill(&mut held, &[1, 2, 3]), 3);
         assert_eq!(fill(&mut held, &[2]), 0);
         assert_eq!(fill(&mut held, &[3, 4]), 1);
-        assert_eq!((held.slot_of(1), held.slot_of(2).is_some(), held.slot_of(4).is_some()), (None, true, true));
+        assert_eq!(
+            (
+                held.slot_of(1),
+                held.slot_of(2).is_some(),
+                held.slot_of(4).is_some()
+            ),
+            (None, true, true)
+        );
         // As many as there are slots: all others are evicted.
         assert_eq!(fill(&mut held, &[5, 4, 6]), 2);
         assert_eq!((held.slot_of(2), held.slot_of(3)), (None, None));

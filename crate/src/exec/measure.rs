@@ -105,26 +105,41 @@ impl Session {
         let mut kernels: SortedMap<String, KernelShare> = SortedMap::new();
         for (kernel, ms) in times.kernels.iter().zip(&times.ms) {
             let share = kernels.get_or_insert_with(kernel.clone(), KernelShare::default);
-            *share = KernelShare { dispatches: share.dispatches + 1, ms: share.ms + ms };
+            *share = KernelShare {
+                dispatches: share.dispatches + 1,
+                ms: share.ms + ms,
+            };
         }
-        Ok(Profile { rows, position, ms: times.ms.iter().sum(), kernels })
+        Ok(Profile {
+            rows,
+            position,
+            ms: times.ms.iter().sum(),
+            kernels,
+        })
     }
 
     fn check_room(&self, rows: usize, position: usize) -> Result<()> {
         if rows == 0 || position + rows > self.capacity {
-            return Err(Error::ContextFull { tokens: position + rows, limit: self.capacity });
+            return Err(Error::ContextFull {
+                tokens: position + rows,
+                limit: self.capacity,
+            });
         }
         Ok(())
     }
 
-    /// Submits decode steps as a generation does and times the host's part. Overwrites the KV cache from `position` on.
+    /// Submits decode steps as a generation does and times the host's part. Overwrites the KV cache
+    /// from `position` on.
     ///
     /// # Errors
     /// `ContextFull` when the steps do not fit; device errors.
     pub async fn host_cost(&mut self, steps: usize, position: usize) -> Result<HostOverhead> {
         self.reserve_steps(steps, position, 1).await?;
         let end = position + steps.next_multiple_of(MAX_BATCH_STEPS);
-        self.time_steps(steps, position, 1, |count| self.submit_steps(count, SamplingMode::Greedy, end)).await
+        self.time_steps(steps, position, 1, |count| {
+            self.submit_steps(count, SamplingMode::Greedy, end)
+        })
+        .await
     }
 
     /// Measures the same for steps with seven drafts each, whether accepted or not.
@@ -133,13 +148,19 @@ impl Session {
     /// `ContextFull` when the steps do not fit; device errors.
     pub async fn drafting_cost(&mut self, steps: usize, position: usize) -> Result<HostOverhead> {
         self.prepare_speculation().await?;
-        self.reserve_steps(steps, position, DRAFT_ROWS as usize).await?;
+        self.reserve_steps(steps, position, DRAFT_ROWS as usize)
+            .await?;
         // Identical tokens make every lookup match.
         let text = vec![0u32; self.capacity];
-        self.gpu.write(self.buffer(Slot::History)?, 0, bytemuck::cast_slice(&text));
-        self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&text[..1]));
+        self.gpu
+            .write(self.buffer(Slot::History)?, 0, bytemuck::cast_slice(&text));
+        self.gpu
+            .write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&text[..1]));
         let rows = DRAFT_ROWS as usize;
-        self.time_steps(steps, position, rows, |count| self.submit_speculative(count, true, self.capacity)).await
+        self.time_steps(steps, position, rows, |count| {
+            self.submit_speculative(count, true, self.capacity)
+        })
+        .await
     }
 
     /// Clears the sequence and reserves room for steps of up to `most` tokens each.
@@ -198,7 +219,11 @@ impl Session {
                 profiles.push(self.profile_kernels(*rows, position).await?);
             }
         }
-        let limits = if options.limits { Some(measure_roofline(&self.gpu).await?) } else { None };
+        let limits = if options.limits {
+            Some(measure_roofline(&self.gpu).await?)
+        } else {
+            None
+        };
         let host = match options.steps {
             0 => None,
             steps => Some(self.host_cost(steps, position).await?),

@@ -1,25 +1,28 @@
-//! Selects the matrices that keep 8 bits when 4 are requested: in small models, those that lose most accuracy. The
-//! measurements are in docs/quantization.md.
+//! Selects the matrices that keep 8 bits when 4 are requested: in small models, those that lose
+//! most accuracy. The measurements are in docs/quantization.md.
 
 use crate::ir::{Activation, Graph, Node, Op, ValueId, WeightKind};
 use crate::util::map::SortedSet;
 
-/// Maximum number of matrix weights (tables excluded) of a model with mixed precision. Chosen so that decode throughput
-/// of larger models, which is bound by matrix bytes, is unchanged. The loss at 4 bits was not measured for those.
+/// Maximum number of matrix weights (tables excluded) of a model with mixed precision. Chosen so
+/// that decode throughput of larger models, which is bound by matrix bytes, is unchanged. The loss
+/// at 4 bits was not measured for those.
 pub(super) const MAX_MIXED_WEIGHTS: u64 = 400_000_000;
 
 /// Returns the names of the tensors that keep 8 bits when 4 are requested; empty for large models.
 ///
-/// These are the matrices that read the residual stream: query, key, value, gate and up projections. The ones that
-/// write into it, after attention or an activation, get 4 bits. Matrices that are fused with each other have the same
-/// input.
+/// These are the matrices that read the residual stream: query, key, value, gate and up
+/// projections. The ones that write into it, after attention or an activation, get 4 bits. Matrices
+/// that are fused with each other have the same input.
 pub(super) fn eight_bit_tensors(graph: &Graph) -> SortedSet<String> {
     let mut tensors = SortedSet::new();
     if matrix_weights(graph) > MAX_MIXED_WEIGHTS {
         return tensors;
     }
     for node in &graph.nodes {
-        let Op::Linear(linear) = &node.op else { continue };
+        let Op::Linear(linear) = &node.op else {
+            continue;
+        };
         let weight = graph.weight(linear.weight);
         if weight.kind == WeightKind::Matrix && !writes_residual(graph, node) {
             for part in &weight.parts {
@@ -33,7 +36,9 @@ pub(super) fn eight_bit_tensors(graph: &Graph) -> SortedSet<String> {
 fn matrix_weights(graph: &Graph) -> u64 {
     let counted = |kind| matches!(kind, WeightKind::Matrix | WeightKind::Experts { .. });
     let used = graph.used_weights().into_iter().map(|id| graph.weight(id));
-    used.filter(|w| counted(w.kind)).map(|w| w.rows() as u64 * w.cols as u64).sum()
+    used.filter(|w| counted(w.kind))
+        .map(|w| w.rows() as u64 * w.cols as u64)
+        .sum()
 }
 
 /// Whether the input of a matmul comes from attention, an activation or a recurrence.
@@ -87,8 +92,17 @@ mod tests {
     fn matrices_reading_the_residual_stream_get_eight_bits() {
         let graph = arch::graph(&config(1, 64)).expect("a graph");
         let found: Vec<_> = eight_bit_tensors(&graph).iter().cloned().collect();
-        let expected = ["mlp.gate_proj", "mlp.up_proj", "self_attn.k_proj", "self_attn.q_proj", "self_attn.v_proj"];
-        assert_eq!(found, expected.map(|name| format!("model.layers.0.{name}.weight")));
+        let expected = [
+            "mlp.gate_proj",
+            "mlp.up_proj",
+            "self_attn.k_proj",
+            "self_attn.q_proj",
+            "self_attn.v_proj",
+        ];
+        assert_eq!(
+            found,
+            expected.map(|name| format!("model.layers.0.{name}.weight"))
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Model execution: weights in buffers, plans as programs, chunked prefill, the decode loop, the KV cache. Works on
-//! token ids and logits, not on text.
+//! Model execution: weights in buffers, plans as programs, chunked prefill, the decode loop, the KV
+//! cache. Works on token ids and logits, not on text.
 
 mod audio_encoder;
 mod checkpoint;
@@ -62,7 +62,9 @@ pub use session::Session;
 pub use speculate::PromptLookup;
 pub use step::{StepTimes, strip_padding};
 pub use trace::TracedValue;
-pub use tune::{TuneMode, TunedChoice, Tuning, TuningCase, TuningSource, TuningTarget, time_candidates};
+pub use tune::{
+    TuneMode, TunedChoice, Tuning, TuningCase, TuningSource, TuningTarget, time_candidates,
+};
 pub use verify::check_prefill_vs_decode;
 pub use vision_encoder::{EncodedImage, VisionEncoder, content_hash, load_processors};
 pub use weight_paging::PagingStats;

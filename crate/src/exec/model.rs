@@ -18,7 +18,9 @@ use crate::hub::Source;
 use crate::ir::Graph;
 use crate::kernels::attention::Kv;
 use crate::kernels::subgroup_matrix::MatrixTiling;
-use crate::plan::{Plan, PlanOptions, Slot, StatePlan, StepKind, WeightPlans, add_prefetch_routers, fuse, lower};
+use crate::plan::{
+    Plan, PlanOptions, Slot, StatePlan, StepKind, WeightPlans, add_prefetch_routers, fuse, lower,
+};
 use crate::vision::MropeSections;
 use crate::{Error, Result};
 use futures_util::future::LocalBoxFuture;
@@ -73,11 +75,13 @@ pub struct Model {
     /// Weights, and the RoPE tables that all sequences share.
     pub(super) shared: Buffers,
     pub(super) decode: PlanBuffers,
-    /// The decode step for positions before [`NEAR`](crate::kernels::runs::NEAR), with fewer dispatches.
+    /// The decode step for positions before [`NEAR`](crate::kernels::runs::NEAR), with fewer
+    /// dispatches.
     pub(super) short_context: Option<PlanBuffers>,
     pub(super) prefill: PlanBuffers,
-    /// The prefill step for up to [`MatrixChoice::MIDDLE`](crate::kernels::matrix::MatrixChoice::MIDDLE) rows; larger
-    /// prompts use larger tiles.
+    /// The prefill step for up to
+    /// [`MatrixChoice::MIDDLE`](crate::kernels::matrix::MatrixChoice::MIDDLE) rows; larger prompts
+    /// use larger tiles.
     pub(super) medium_prefill: Option<PlanBuffers>,
     pub(super) greedy: PlanBuffers,
     pub(super) short_prefill: RefCell<ShortPrefill>,
@@ -94,7 +98,12 @@ impl Model {
     ///
     /// # Errors
     /// Errors of the source, the configuration, the checkpoint or the device.
-    pub async fn load(gpu: Gpu, source: &Source, config: Value, options: RunOptions) -> Result<Rc<Self>> {
+    pub async fn load(
+        gpu: Gpu,
+        source: &Source,
+        config: Value,
+        options: RunOptions,
+    ) -> Result<Rc<Self>> {
         let files = ModelFiles::safetensors(source, config).await?;
         Self::load_files(gpu, source, files, options).await
     }
@@ -103,11 +112,17 @@ impl Model {
     ///
     /// # Errors
     /// Errors of the source, the configuration, the checkpoint or the device.
-    pub async fn load_files(gpu: Gpu, source: &Source, files: ModelFiles, options: RunOptions) -> Result<Rc<Self>> {
+    pub async fn load_files(
+        gpu: Gpu,
+        source: &Source,
+        files: ModelFiles,
+        options: RunOptions,
+    ) -> Result<Rc<Self>> {
         Self::load_concurrently(gpu, source, files, options, Box::pin(async { Ok(()) })).await
     }
 
-    /// Runs [`Self::load_files`] and, concurrently, `meanwhile`, which starts once kernels compile and weights arrive.
+    /// Runs [`Self::load_files`] and, concurrently, `meanwhile`, which starts once kernels compile
+    /// and weights arrive.
     ///
     /// # Errors
     /// Errors of the source, the configuration, the checkpoint, the device or `meanwhile`.
@@ -120,7 +135,11 @@ impl Model {
     ) -> Result<Rc<Self>> {
         let mut whole = Stopwatch::start();
         let config = files.full_config();
-        let ModelFiles { checkpoint, weights: stored, .. } = files;
+        let ModelFiles {
+            checkpoint,
+            weights: stored,
+            ..
+        } = files;
         let mut decision = plan_load(&config, &stored, gpu.caps(), &options)?;
         options.fusions = decision.fusions;
         let mut few = fuse::few_rows(decision.graph.clone(), decision.fusions);
@@ -129,34 +148,62 @@ impl Model {
         }
         let plans = || {
             let decode = decision.plan(gpu.caps(), &few, StepKind::Decode(1))?;
-            let prefill = decision.plan(gpu.caps(), &decision.graph, StepKind::Prefill(decision.chunk))?;
-            let greedy =
-                SamplingMode::Greedy.plan(decode.output_cols as u32, None, gpu.caps().dispatch_is_expensive())?;
+            let prefill = decision.plan(
+                gpu.caps(),
+                &decision.graph,
+                StepKind::Prefill(decision.chunk),
+            )?;
+            let greedy = SamplingMode::Greedy.plan(
+                decode.output_cols as u32,
+                None,
+                gpu.caps().dispatch_is_expensive(),
+            )?;
             let near = decision.short_context(gpu.caps(), &few)?;
             let rows = StepKind::Prefill(MatrixTiling::TALL_TILE_ROWS);
-            let middle =
-                decision.has_medium_prefill(gpu.caps()).then(|| decision.plan(gpu.caps(), &decision.graph, rows));
-            Ok([decode, prefill, greedy].into_iter().chain(near).chain(middle.transpose()?).collect())
+            let middle = decision
+                .has_medium_prefill(gpu.caps())
+                .then(|| decision.plan(gpu.caps(), &decision.graph, rows));
+            Ok([decode, prefill, greedy]
+                .into_iter()
+                .chain(near)
+                .chain(middle.transpose()?)
+                .collect())
         };
         let mut tuning = Tuning::without_choices(TuningSource::Off);
         let tune = Box::pin(async {
             tuning = tune(&gpu, source, &decision.weights, options.tune).await?;
             Ok(())
         });
-        let (graph, weights) = (&decision.graph, &decision.weights);
-        let wanted = LoadRequest { gpu: &gpu, graph, plans: weights, source, checkpoint: &checkpoint, stored: &stored };
+        let graph = &decision.graph;
+        let weights = &decision.weights;
+
+        let wanted = LoadRequest {
+            gpu: &gpu,
+            graph,
+            plans: weights,
+            source,
+            checkpoint: &checkpoint,
+            stored: &stored,
+        };
         let made = load_compiled(wanted, tune, &plans, meanwhile).await?;
-        decision.notes.extend(
-            tuning
-                .failure
-                .iter()
-                .map(|reason| format!("Kernels were not autotuned ({reason}). The default variants are used.")),
-        );
-        let mut model = Self::assemble(gpu, config, decision, options, made, (source, checkpoint, stored))?;
+        decision.notes.extend(tuning.failure.iter().map(|reason| {
+            format!("Kernels were not autotuned ({reason}). The default variants are used.")
+        }));
+        let mut model = Self::assemble(
+            gpu,
+            config,
+            decision,
+            options,
+            made,
+            (source, checkpoint, stored),
+        )?;
         model.tuning = tuning;
         model.write_ropes();
         model.gpu.check().await?;
-        let peak = model.tuning.peak_bytes.max(model.gpu.resource_counts().bytes);
+        let peak = model
+            .tuning
+            .peak_bytes
+            .max(model.gpu.resource_counts().bytes);
         model.load.peak_bytes = model.load.peak_bytes.max(peak);
         model.load.total_ms = whole.lap();
         Ok(Rc::new(model))
@@ -171,25 +218,57 @@ impl Model {
         made: LoadOutput,
         files: (&Source, Checkpoint, Weights),
     ) -> Result<Self> {
-        let LoadOutput { plans, pipelines, buffers: mut shared, times: load } = made;
+        let LoadOutput {
+            plans,
+            pipelines,
+            buffers: mut shared,
+            times: load,
+        } = made;
         let mut plans = plans.into_iter();
-        let (Some(decode), Some(prefill), Some(greedy)) = (plans.next(), plans.next(), plans.next()) else {
-            return Err(Error::Internal("the load made fewer than three plans".into()));
+        let (Some(decode), Some(prefill), Some(greedy)) =
+            (plans.next(), plans.next(), plans.next())
+        else {
+            return Err(Error::Internal(
+                "the load made fewer than three plans".into(),
+            ));
         };
         let weight_bytes = shared.values().map(Buffer::size).sum();
         let middle = decision.has_medium_prefill(gpu.caps());
-        let LoadPlan { capacity, chunk, kv, graph, weights, states, precision, notes, .. } = decision;
+        let LoadPlan {
+            capacity,
+            chunk,
+            kv,
+            graph,
+            weights,
+            states,
+            precision,
+            notes,
+            ..
+        } = decision;
         let before = gpu.resource_counts().bytes;
         let pages = WeightPager::new(&gpu, files, (&graph, &weights), chunk, &mut shared)?;
-        let (sections, sight) = (mrope_sections(&config), image_mask(&config));
-        rope_buffers(&gpu, &graph, capacity, &mut shared, |rope| !rope.depends_on_length())?;
+        let sections = mrope_sections(&config);
+        let sight = image_mask(&config);
+
+        rope_buffers(&gpu, &graph, capacity, &mut shared, |rope| {
+            !rope.depends_on_length()
+        })?;
         let decode = PlanBuffers::new(&gpu, "decode", decode, false)?;
         let prefill = PlanBuffers::new(&gpu, "prefill", prefill, false)?;
         let middle = if middle { plans.next_back() } else { None };
-        let middle = middle.map(|plan| prefill.sharing_buffers(&gpu, "prefill", plan)).transpose()?;
-        let near = plans.next().map(|plan| decode.sharing_buffers(&gpu, "decode", plan)).transpose()?;
+        let middle = middle
+            .map(|plan| prefill.sharing_buffers(&gpu, "prefill", plan))
+            .transpose()?;
+        let near = plans
+            .next()
+            .map(|plan| decode.sharing_buffers(&gpu, "decode", plan))
+            .transpose()?;
         let greedy = PlanBuffers::new(&gpu, "sample", greedy, false)?;
-        let bytes = MemoryUse { weights: weight_bytes, kv: 0, activations: gpu.resource_counts().bytes - before };
+        let bytes = MemoryUse {
+            weights: weight_bytes,
+            kv: 0,
+            activations: gpu.resource_counts().bytes - before,
+        };
         Ok(Self {
             gpu: Rc::new(gpu),
             config,
@@ -222,8 +301,21 @@ impl Model {
     }
 
     /// Builds a step on a sequence's own buffers.
-    pub(super) fn step(&self, own: &Buffers, name: &str, prepared: &PlanBuffers, rows: usize) -> Result<Step> {
-        Step::new(&self.gpu, name, prepared, &[own, &self.shared], &self.pipelines.borrow(), rows)
+    pub(super) fn step(
+        &self,
+        own: &Buffers,
+        name: &str,
+        prepared: &PlanBuffers,
+        rows: usize,
+    ) -> Result<Step> {
+        Step::new(
+            &self.gpu,
+            name,
+            prepared,
+            &[own, &self.shared],
+            &self.pipelines.borrow(),
+            rows,
+        )
     }
 
     /// Builds the steps that read or write a sequence's states.
@@ -231,9 +323,17 @@ impl Model {
         let step = |name: &str, prepared: &PlanBuffers| self.step(own, name, prepared, 1);
         Ok(SessionSteps {
             decode: step("decode", &self.decode)?,
-            short_context: self.short_context.as_ref().map(|near| step("near", near)).transpose()?,
+            short_context: self
+                .short_context
+                .as_ref()
+                .map(|near| step("near", near))
+                .transpose()?,
             prefill: step("prefill", &self.prefill)?,
-            medium_prefill: self.medium_prefill.as_ref().map(|middle| step("prefill", middle)).transpose()?,
+            medium_prefill: self
+                .medium_prefill
+                .as_ref()
+                .map(|middle| step("prefill", middle))
+                .transpose()?,
         })
     }
 
@@ -255,12 +355,21 @@ impl Model {
 
     /// Number of parameters of the checkpoint.
     pub fn parameters(&self) -> u64 {
-        self.weights.values().map(|w| (w.total_rows * w.cols) as u64).sum()
+        self.weights
+            .values()
+            .map(|w| (w.total_rows * w.cols) as u64)
+            .sum()
     }
 
     /// Dispatches of one greedy decode step at short context.
     pub fn dispatches(&self) -> usize {
-        self.short_context.as_ref().unwrap_or(&self.decode).plan.launches.len() + self.greedy.plan.launches.len()
+        self.short_context
+            .as_ref()
+            .unwrap_or(&self.decode)
+            .plan
+            .launches
+            .len()
+            + self.greedy.plan.launches.len()
     }
 
     /// Whether the KV cache of a common prefix can be reused for another prompt.

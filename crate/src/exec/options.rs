@@ -28,8 +28,9 @@ pub enum Precision {
     F16,
     /// 8 bits, quantized while loading.
     Q8,
-    /// 4 bits, quantized while loading. Tables have 8 unless [`Overrides::tables`] is set. In models of up to 400
-    /// million weights, so have the matrices that read the residual stream (docs/quantization.md).
+    /// 4 bits, quantized while loading. Tables have 8 unless [`Overrides::tables`] is set. In
+    /// models of up to 400 million weights, so have the matrices that read the residual stream
+    /// (docs/quantization.md).
     Q4,
 }
 
@@ -68,8 +69,8 @@ pub struct PrecisionOptions {
     pub kv_type: Option<Kv>,
     /// Storage precision of unquantized weights.
     pub precision: Precision,
-    /// Storage precision of unquantized tables: embeddings and lm_head. `Auto` follows the other weights, with 8 bits
-    /// instead of 4.
+    /// Storage precision of unquantized tables: embeddings and lm_head. `Auto` follows the other
+    /// weights, with 8 bits instead of 4.
     pub tables: Precision,
 }
 
@@ -101,15 +102,17 @@ impl PrecisionOptions {
 pub struct RunOptions {
     /// Positions of the KV cache, capped at the model's own maximum.
     pub max_context: Option<usize>,
-    /// KV cache page size in positions; buffers grow by whole pages. 0 allocates everything at once.
+    /// KV cache page size in positions; buffers grow by whole pages. 0 allocates everything at
+    /// once.
     pub kv_page: usize,
     /// Tokens of one prefill step; 0 selects 512, or 1,024 on large devices with subgroup matrices.
     pub prefill_chunk: usize,
-    /// Whether short prompts may use a step of their own ([`Model::prepare_short`](super::Model::prepare_short)).
-    /// Enabled by default where its kernels compile quickly: not on software adapters.
+    /// Whether short prompts may use a step of their own
+    /// ([`Model::prepare_short`](super::Model::prepare_short)). Enabled by default where its
+    /// kernels compile quickly: not on software adapters.
     pub short_prefill: Option<bool>,
-    /// Maximum device memory of the model in bytes; defaults to the estimated memory of the device, if there is an
-    /// estimate.
+    /// Maximum device memory of the model in bytes; defaults to the estimated memory of the device,
+    /// if there is an estimate.
     pub memory: Option<u64>,
     /// Fail if the model needs more, instead of warning.
     pub must_fit: bool,
@@ -117,9 +120,11 @@ pub struct RunOptions {
     pub experts: Option<ExpertBudget>,
     /// Whether to prefetch the experts that the next layer will likely select.
     pub prefetch_experts: bool,
-    /// Whether rows of lookup-only tables are read from the files on demand; by default only when memory is short.
+    /// Whether rows of lookup-only tables are read from the files on demand; by default only when
+    /// memory is short.
     pub page_embeddings: Option<bool>,
-    /// Weights larger than this many bytes are split over several buffers, even if the device supports larger ones.
+    /// Weights larger than this many bytes are split over several buffers, even if the device
+    /// supports larger ones.
     pub max_weight_buffer: Option<u64>,
     /// The enabled fusions.
     pub fusions: Fusions,
@@ -130,7 +135,8 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Tokens of one prefill step on a device. Other devices gain little from more, and an abort would wait longer.
+    /// Tokens of one prefill step on a device. Other devices gain little from more, and an abort
+    /// would wait longer.
     pub fn prefill_chunk(&self, caps: &Caps) -> usize {
         match self.prefill_chunk {
             0 if caps.matrix.is_some() && caps.target_workgroups() >= 1024 => 1024,

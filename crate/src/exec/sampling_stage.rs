@@ -1,11 +1,11 @@
-//! The sampling stage after the logits of a step: kernels for a request's parameters, and their buffers. The kernels
-//! are described in shaders/sample.
+//! The sampling stage after the logits of a step: kernels for a request's parameters, and their
+//! buffers. The kernels are described in shaders/sample.
 
 use crate::Result;
 use crate::kernels::Launch;
 use crate::kernels::sample::{
-    AdvanceBuffers, DRAFT_ROWS, LogitBuffers, MAX_VOCABULARY, SETTINGS_BYTES, SampleKernels, advance, argmax,
-    needs_adjust, runs_on_gpu, slices, work_bytes,
+    AdvanceBuffers, DRAFT_ROWS, LogitBuffers, MAX_VOCABULARY, SETTINGS_BYTES, SampleKernels,
+    advance, argmax, needs_adjust, runs_on_gpu, slices, work_bytes,
 };
 use crate::plan::{Plan, Slot};
 use crate::sample::SamplingParams;
@@ -47,11 +47,18 @@ impl SamplingMode {
         }
     }
 
-    /// Plans its kernels; the greedy mode can append tokens to `history`. If dispatches are expensive (`dear`), argmax
-    /// takes one dispatch.
+    /// Plans its kernels; the greedy mode can append tokens to `history`. If dispatches are
+    /// expensive (`dear`), argmax takes one dispatch.
     pub fn plan(self, vocabulary: u32, history: Option<Slot>, dear: bool) -> Result<Plan> {
-        let adjusted = matches!(self, SamplingMode::GreedyAdjusted | SamplingMode::RandomAdjusted);
-        let adjust = LogitBuffers { counts: Slot::Counts, bias: Slot::Bias, adjusted: Slot::AdjustedLogits };
+        let adjusted = matches!(
+            self,
+            SamplingMode::GreedyAdjusted | SamplingMode::RandomAdjusted
+        );
+        let adjust = LogitBuffers {
+            counts: Slot::Counts,
+            bias: Slot::Bias,
+            adjusted: Slot::AdjustedLogits,
+        };
         let draw = SampleKernels {
             label: "draw".into(),
             vocabulary,
@@ -63,7 +70,11 @@ impl SamplingMode {
             sampled: Slot::SampledToken,
             adjust: adjusted.then_some(adjust),
         };
-        let scores = if adjusted { Slot::AdjustedLogits } else { Slot::Output };
+        let scores = if adjusted {
+            Slot::AdjustedLogits
+        } else {
+            Slot::Output
+        };
         let (mut launches, picked): (Vec<Launch<Slot>>, bool) = match self {
             SamplingMode::Greedy => (vec![], false),
             SamplingMode::GreedyAdjusted => (vec![draw.adjustment()], false),
@@ -108,7 +119,8 @@ impl SamplingMode {
             (Slot::SamplerScratch, work_bytes(vocabulary)),
             (Slot::SampledToken, 16),
         ];
-        let adjust = [Slot::Counts, Slot::Bias, Slot::AdjustedLogits].map(|slot| (slot, u64::from(vocabulary) * 4));
+        let adjust = [Slot::Counts, Slot::Bias, Slot::AdjustedLogits]
+            .map(|slot| (slot, u64::from(vocabulary) * 4));
         match self {
             SamplingMode::Greedy => vec![],
             SamplingMode::Random => draw.to_vec(),

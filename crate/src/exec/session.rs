@@ -1,5 +1,5 @@
-//! A sequence on a model: its states, position and bound steps. Sessions of one model share weights and kernels and may
-//! be interleaved; each submission is self-contained.
+//! A sequence on a model: its states, position and bound steps. Sessions of one model share weights
+//! and kernels and may be interleaved; each submission is self-contained.
 
 mod all_rows;
 mod rollback;
@@ -12,8 +12,8 @@ use super::model::Model;
 use super::options::RunOptions;
 use super::sampling_stage::{MAX_STOP_TOKENS, SamplingMode, TOKEN_RING_BYTES};
 use super::step::{
-    Buffers, PlanBuffers, STATE_BYTES, SessionSteps, Step, StepTimes, check_logits, rope_buffers, rows_bytes,
-    state_words,
+    Buffers, PlanBuffers, STATE_BYTES, SessionSteps, Step, StepTimes, check_logits, rope_buffers,
+    rows_bytes, state_words,
 };
 use crate::arch::vision::ImageMask;
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu};
@@ -84,7 +84,12 @@ impl Session {
     ///
     /// # Errors
     /// Errors of the source, the configuration, the checkpoint or the device.
-    pub async fn load(gpu: Gpu, source: &Source, config: Value, options: RunOptions) -> Result<Self> {
+    pub async fn load(
+        gpu: Gpu,
+        source: &Source,
+        config: Value,
+        options: RunOptions,
+    ) -> Result<Self> {
         Self::new(&Model::load(gpu, source, config, options).await?)
     }
 
@@ -92,7 +97,12 @@ impl Session {
     ///
     /// # Errors
     /// Errors of the source, the configuration, the checkpoint or the device.
-    pub async fn load_files(gpu: Gpu, source: &Source, files: ModelFiles, options: RunOptions) -> Result<Self> {
+    pub async fn load_files(
+        gpu: Gpu,
+        source: &Source,
+        files: ModelFiles,
+        options: RunOptions,
+    ) -> Result<Self> {
         Self::new(&Model::load_files(gpu, source, files, options).await?)
     }
 
@@ -104,8 +114,8 @@ impl Session {
         Self::with_shared_buffers(model, Buffers::new())
     }
 
-    /// Starts an empty sequence with shared buffers: `given` ones, such as an [`Ear`](super::Ear)'s memory, replace its
-    /// own.
+    /// Starts an empty sequence with shared buffers: `given` ones, such as an [`Ear`](super::Ear)'s
+    /// memory, replace its own.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
@@ -116,8 +126,17 @@ impl Session {
     /// Starts one with an initial capacity of `positions`.
     fn with_capacity(model: &Rc<Model>, given: Buffers, positions: usize) -> Result<Self> {
         let plans = [&model.decode.plan, &model.prefill.plan];
-        let binds = plans.iter().flat_map(|p| &p.launches).flat_map(|l| &l.binds);
-        let dims = binds.filter_map(|(_, slot)| if let Slot::Cursor(dim) = slot { Some(*dim) } else { None });
+        let binds = plans
+            .iter()
+            .flat_map(|p| &p.launches)
+            .flat_map(|l| &l.binds);
+        let dims = binds.filter_map(|(_, slot)| {
+            if let Slot::Cursor(dim) = slot {
+                Some(*dim)
+            } else {
+                None
+            }
+        });
         let dims: SortedSet<Dim> = dims.filter(|dim| *dim != Dim::TOKENS).collect();
         let held = model.capacity_for(positions.max(1), 0);
         let own = own_buffers(model, &dims, &given, held)?;
@@ -152,8 +171,12 @@ impl Session {
 
     /// The decode step for sequences that end at `end` at the latest.
     pub(super) fn decode_step(&self, end: usize) -> &Step {
-        let step =
-            self.steps.short_context.as_ref().filter(|_| end <= SHORT_CONTEXT as usize).unwrap_or(&self.steps.decode);
+        let step = self
+            .steps
+            .short_context
+            .as_ref()
+            .filter(|_| end <= SHORT_CONTEXT as usize)
+            .unwrap_or(&self.steps.decode);
         step.limit_keys(&self.gpu, end)
     }
 
@@ -173,7 +196,12 @@ impl Session {
     }
 
     /// Builds a step of this sequence.
-    pub(super) fn build_step(&self, name: &str, prepared: &PlanBuffers, rows: usize) -> Result<Step> {
+    pub(super) fn build_step(
+        &self,
+        name: &str,
+        prepared: &PlanBuffers,
+        rows: usize,
+    ) -> Result<Step> {
         self.model.step(&self.own, name, prepared, rows)
     }
 
@@ -183,11 +211,25 @@ impl Session {
     }
 
     /// Writes the position state in a generation after `step` sampled tokens.
-    pub(super) fn set_sampling_state(&self, pos: usize, rows: usize, step: usize, budget: usize) -> Result<()> {
-        self.gpu.write(self.buffer(Slot::CURSOR)?, 0, bytemuck::cast_slice(&state_words(pos, rows, step, budget)));
+    pub(super) fn set_sampling_state(
+        &self,
+        pos: usize,
+        rows: usize,
+        step: usize,
+        budget: usize,
+    ) -> Result<()> {
+        self.gpu.write(
+            self.buffer(Slot::CURSOR)?,
+            0,
+            bytemuck::cast_slice(&state_words(pos, rows, step, budget)),
+        );
         for dim in &self.dims {
             let words = state_words(pos, dim.eval(StepSizes::rows(rows)), step, budget);
-            self.gpu.write(self.buffer(Slot::Cursor(*dim))?, 0, bytemuck::cast_slice(&words));
+            self.gpu.write(
+                self.buffer(Slot::Cursor(*dim))?,
+                0,
+                bytemuck::cast_slice(&words),
+            );
         }
         Ok(())
     }
@@ -196,13 +238,23 @@ impl Session {
     fn write_ropes(&self, first: usize, count: usize, total: usize) -> Result<()> {
         for (index, spec) in self.graph.ropes.iter().enumerate() {
             let slot = Slot::Rope(index);
-            let Some(buffer) = self.own.get(&slot) else { continue };
+            let Some(buffer) = self.own.get(&slot) else {
+                continue;
+            };
             if let Some(plain) = self.model.shared.get(&slot) {
-                self.gpu.submit(&[Command::Copy { from: (plain, 0), to: (buffer, 0), size: plain.size() }])?;
+                self.gpu.submit(&[Command::Copy {
+                    from: (plain, 0),
+                    to: (buffer, 0),
+                    size: plain.size(),
+                }])?;
                 continue;
             }
             let table = spec.table(first, count, total);
-            self.gpu.write(buffer, (first * spec.dim * 4) as u64, bytemuck::cast_slice(&table));
+            self.gpu.write(
+                buffer,
+                (first * spec.dim * 4) as u64,
+                bytemuck::cast_slice(&table),
+            );
         }
         Ok(())
     }
@@ -226,7 +278,9 @@ impl Session {
     /// `OutOfMemory` when the device has no room for its states.
     pub fn with_positions(model: &Rc<Model>) -> Result<Self> {
         let mut given = Buffers::new();
-        rope_buffers(&model.gpu, &model.graph, model.capacity, &mut given, |_| true)?;
+        rope_buffers(&model.gpu, &model.graph, model.capacity, &mut given, |_| {
+            true
+        })?;
         Self::with_shared_buffers(model, given)
     }
 
@@ -240,20 +294,32 @@ impl Session {
         }
     }
 
-    /// Makes `ids` the sequence: reuses the common prefix and runs the rest in chunks. Calls `go_on` before each chunk;
-    /// an error from it stops the run. The logits of the last row stay on the device. Returns the number of reused
-    /// tokens.
+    /// Makes `ids` the sequence: reuses the common prefix and runs the rest in chunks. Calls
+    /// `go_on` before each chunk; an error from it stops the run. The logits of the last row stay
+    /// on the device. Returns the number of reused tokens.
     ///
     /// # Errors
-    /// `ContextFull` when `ids` do not fit; `Request` when `ids` is empty or an id is outside the vocabulary; errors of
-    /// `go_on`.
-    pub async fn prefill_reusing_prefix(&mut self, ids: &[u32], go_on: &dyn Fn() -> Result<()>) -> Result<usize> {
+    /// `ContextFull` when `ids` do not fit; `Request` when `ids` is empty or an id is outside the
+    /// vocabulary; errors of `go_on`.
+    pub async fn prefill_reusing_prefix(
+        &mut self,
+        ids: &[u32],
+        go_on: &dyn Fn() -> Result<()>,
+    ) -> Result<usize> {
         self.check_ids(ids, 0)?;
-        let common = self.tokens.iter().zip(ids).take_while(|(a, b)| a == b).count();
+        let common = self
+            .tokens
+            .iter()
+            .zip(ids)
+            .take_while(|(a, b)| a == b)
+            .count();
         // Length-dependent RoPE: reuse all tokens or none.
         let common = if self.reuses_prefix() { common } else { 0 };
-        if let Some(saved) =
-            self.checkpoints.iter().find(|saved| saved.len() == ids.len() && common == ids.len()).cloned()
+        if let Some(saved) = self
+            .checkpoints
+            .iter()
+            .find(|saved| saved.len() == ids.len() && common == ids.len())
+            .cloned()
         {
             // Its logits were saved.
             self.checkpoints.retain(|other| other.len() <= saved.len());
@@ -269,11 +335,12 @@ impl Session {
         Ok(held)
     }
 
-    /// Runs `ids` at positions from `start` on, in chunks; the logits of the last row stay on the device.
+    /// Runs `ids` at positions from `start` on, in chunks; the logits of the last row stay on the
+    /// device.
     ///
     /// # Errors
-    /// `ContextFull` when they do not fit; `Request` when `ids` is empty, an id is outside the vocabulary, or the
-    /// sequence has fewer than `start` tokens.
+    /// `ContextFull` when they do not fit; `Request` when `ids` is empty, an id is outside the
+    /// vocabulary, or the sequence has fewer than `start` tokens.
     pub async fn prefill(&mut self, ids: &[u32], start: usize) -> Result<()> {
         self.check_ids(ids, start)?;
         if start > self.tokens.len() {
@@ -281,7 +348,10 @@ impl Session {
                 "{start} is past the end of the sequence, which has {} tokens. Run the missing tokens first.",
                 self.tokens.len()
             );
-            return Err(Error::Request { parameter: "start".into(), reason });
+            return Err(Error::Request {
+                parameter: "start".into(),
+                reason,
+            });
         }
         let mut all = self.tokens[..start].to_vec();
         all.extend_from_slice(ids);
@@ -290,25 +360,41 @@ impl Session {
     }
 
     /// Runs tokens after those in the states.
-    async fn run(&mut self, ids: &[u32], start: usize, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+    async fn run(
+        &mut self,
+        ids: &[u32],
+        start: usize,
+        go_on: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
         self.reserve(start + ids.len()).await?;
         self.update_dynamic_ropes(start, start + ids.len())?;
         self.poll_short();
         let whole = [&self.tokens[..start], ids].concat();
         self.update_mrope(&whole)?;
-        for (index, part) in self.prefill_chunks(ids, self.chunk)?.into_iter().enumerate() {
+        for (index, part) in self
+            .prefill_chunks(ids, self.chunk)?
+            .into_iter()
+            .enumerate()
+        {
             go_on()?;
             self.write_visible_ends(&whole, start + part.start..start + part.end)?;
-            let (pos, part) = (start + part.start, &ids[part]);
+            let pos = start + part.start;
+            let part = &ids[part];
+
             let soft = self.stage_soft_tokens(part)?;
-            self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(soft.as_deref().unwrap_or(part)));
+            self.gpu.write(
+                self.buffer(Slot::Ids)?,
+                0,
+                bytemuck::cast_slice(soft.as_deref().unwrap_or(part)),
+            );
             self.set_state(pos, part.len(), 0)?;
             let step = match (&soft, part.len()) {
                 // A decode step accepts no soft tokens.
                 (None, 1) => self.decode_step(pos + 1),
                 (_, rows) => self.prefill_step(rows),
             };
-            self.submit_step(step, part.len(), Some(soft.as_deref().unwrap_or(part))).await?;
+            self.submit_step(step, part.len(), Some(soft.as_deref().unwrap_or(part)))
+                .await?;
             self.tokens.extend_from_slice(part);
             self.written_until = self.written_until.max(self.tokens.len());
             if index > 0 {
@@ -320,18 +406,26 @@ impl Session {
     }
 
     fn check_ids(&self, ids: &[u32], start: usize) -> Result<()> {
-        let refuse = |reason: String| Err(Error::Request { parameter: "ids".into(), reason });
+        let refuse = |reason: String| {
+            Err(Error::Request {
+                parameter: "ids".into(),
+                reason,
+            })
+        };
         if ids.is_empty() {
             return refuse("no tokens. Pass at least one token.".into());
         }
         if start + ids.len() > self.capacity {
-            return Err(Error::ContextFull { tokens: start + ids.len(), limit: self.capacity });
+            return Err(Error::ContextFull {
+                tokens: start + ids.len(),
+                limit: self.capacity,
+            });
         }
         let vocab = self.vocab();
         match ids.iter().find(|id| **id as usize >= vocab) {
-            Some(id) if !self.accepts_images() => {
-                refuse(format!("id {id} is outside the vocabulary of {vocab} tokens. Use the model's own tokenizer."))
-            }
+            Some(id) if !self.accepts_images() => refuse(format!(
+                "id {id} is outside the vocabulary of {vocab} tokens. Use the model's own tokenizer."
+            )),
             Some(_) => self.check_soft_tokens(ids),
             None => Ok(()),
         }
@@ -342,13 +436,17 @@ impl Session {
     /// # Errors
     /// `NotFinite` when they contain NaN or infinity.
     pub async fn logits(&self) -> Result<Vec<f32>> {
-        let bytes = self.gpu.read(self.buffer(Slot::Output)?, 0, self.vocab() as u64 * 4).await?;
+        let bytes = self
+            .gpu
+            .read(self.buffer(Slot::Output)?, 0, self.vocab() as u64 * 4)
+            .await?;
         let logits: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
         check_logits(&logits)?;
         Ok(logits)
     }
 
-    /// Runs one token at a position inside or directly after the sequence; its logits stay on the device.
+    /// Runs one token at a position inside or directly after the sequence; its logits stay on the
+    /// device.
     ///
     /// # Errors
     /// As [`Self::prefill`]; `Request` also when the states cannot be rolled back that far.
@@ -358,18 +456,24 @@ impl Session {
             let reason = format!(
                 "the sequence cannot be rolled back to position {pos}. Run its tokens again from the beginning."
             );
-            return Err(Error::Request { parameter: "pos".into(), reason });
+            return Err(Error::Request {
+                parameter: "pos".into(),
+                reason,
+            });
         }
         self.reserve(pos + 1).await?;
-        self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&[token]));
+        self.gpu
+            .write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&[token]));
         self.set_state(pos, 1, 0)?;
-        self.submit_step(self.decode_step(pos + 1), 1, Some(&[token])).await?;
+        self.submit_step(self.decode_step(pos + 1), 1, Some(&[token]))
+            .await?;
         self.tokens.push(token);
         self.written_until = self.written_until.max(self.tokens.len());
         Ok(())
     }
 
-    /// Times each dispatch of one decode step, or of a prefill of `rows` tokens. Clears the sequence.
+    /// Times each dispatch of one decode step, or of a prefill of `rows` tokens. Clears the
+    /// sequence.
     ///
     /// # Errors
     /// Device errors.
@@ -377,7 +481,11 @@ impl Session {
         self.clear();
         self.reserve(pos + rows).await?;
         self.set_state(pos, rows, 0)?;
-        let step = if rows == 1 { self.decode_step(pos + 1) } else { self.prefill_step(rows) };
+        let step = if rows == 1 {
+            self.decode_step(pos + 1)
+        } else {
+            self.prefill_step(rows)
+        };
         step.profile(&self.gpu, rows).await
     }
 
@@ -391,7 +499,12 @@ impl Session {
 }
 
 /// Creates the buffers of a sequence, except the `given` ones.
-fn own_buffers(model: &Model, dims: &SortedSet<Dim>, given: &Buffers, positions: usize) -> Result<Buffers> {
+fn own_buffers(
+    model: &Model,
+    dims: &SortedSet<Dim>,
+    given: &Buffers,
+    positions: usize,
+) -> Result<Buffers> {
     let mut own = given.clone();
     let sizes = [
         (Slot::Ids, model.chunk.max(DRAFT_ROWS as usize) as u64 * 4),
@@ -401,7 +514,8 @@ fn own_buffers(model: &Model, dims: &SortedSet<Dim>, given: &Buffers, positions:
         (Slot::ArgmaxPartials, 128 * 8 * u64::from(DRAFT_ROWS)),
         (Slot::Output, model.decode.plan.output),
     ];
-    let ends = (model.image_mask != ImageMask::Causal).then_some((Slot::VisibleEnds, model.chunk as u64 * 4));
+    let ends = (model.image_mask != ImageMask::Causal)
+        .then_some((Slot::VisibleEnds, model.chunk as u64 * 4));
     let cursors = dims.iter().map(|dim| (Slot::Cursor(*dim), STATE_BYTES));
     let inputs = model.graph.inputs.iter().enumerate().map(|(index, input)| {
         let rows = input.rows.eval(StepSizes::rows(model.chunk));
@@ -409,7 +523,10 @@ fn own_buffers(model: &Model, dims: &SortedSet<Dim>, given: &Buffers, positions:
     });
     let all = sizes.into_iter().chain(ends).chain(cursors).chain(inputs);
     for (slot, size) in all.filter(|(slot, _)| !given.contains_key(slot)) {
-        own.insert(slot, model.gpu.buffer("session", size, BufferUsage::Storage)?);
+        own.insert(
+            slot,
+            model.gpu.buffer("session", size, BufferUsage::Storage)?,
+        );
     }
     for index in 0..model.states.len() {
         model.state_buffers(index, positions, &mut own)?;

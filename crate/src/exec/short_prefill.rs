@@ -1,5 +1,5 @@
-//! Prefill step for short prompts (e.g. later turns of a chat) with smaller tiles. Nothing waits for its kernels; the
-//! regular step is used until they are compiled.
+//! Prefill step for short prompts (e.g. later turns of a chat) with smaller tiles. Nothing waits
+//! for its kernels; the regular step is used until they are compiled.
 
 use super::lazy_programs::ShortPrefill;
 use super::model::Model;
@@ -12,9 +12,9 @@ use crate::plan::StepKind;
 use futures_util::future::FutureExt;
 
 impl Model {
-    /// Starts to prepare the step for short prompts, if enabled and not started yet. Best called while the device is
-    /// idle: a concurrent prompt takes some 50 ms longer. Browsers compile the kernels in the background; native builds
-    /// compile them on this thread.
+    /// Starts to prepare the step for short prompts, if enabled and not started yet. Best called
+    /// while the device is idle: a concurrent prompt takes some 50 ms longer. Browsers compile the
+    /// kernels in the background; native builds compile them on this thread.
     ///
     /// # Errors
     /// Planning errors.
@@ -23,24 +23,36 @@ impl Model {
             return Ok(());
         }
         self.short_prefill.replace(ShortPrefill::Disabled);
-        let wanted = self.options.short_prefill.unwrap_or(!self.gpu.caps().software);
+        let wanted = self
+            .options
+            .short_prefill
+            .unwrap_or(!self.gpu.caps().software);
         let rows = MatrixTiling::short_rows(self.gpu.caps());
         if !wanted || self.chunk <= rows {
             return Ok(());
         }
         let plan = self.plan(&self.graph, StepKind::Prefill(rows))?;
         let making = compile(&self.gpu, &[&plan], &self.pipelines.borrow()).boxed_local();
-        self.short_prefill.replace(ShortPrefill::Compiling(plan, making));
+        self.short_prefill
+            .replace(ShortPrefill::Compiling(plan, making));
         Ok(())
     }
 
     /// Creates its buffers once its kernels are compiled.
     fn poll_short(&self) {
         let mut short = self.short_prefill.borrow_mut();
-        let ShortPrefill::Compiling(_, making) = &mut *short else { return };
-        let Some(made) = making.now_or_never() else { return };
+        let ShortPrefill::Compiling(_, making) = &mut *short else {
+            return;
+        };
+        let Some(made) = making.now_or_never() else {
+            return;
+        };
         // On failure, short prompts use the regular step; a lost device reports itself there.
-        let ShortPrefill::Compiling(plan, _) = std::mem::replace(&mut *short, ShortPrefill::Disabled) else { return };
+        let ShortPrefill::Compiling(plan, _) =
+            std::mem::replace(&mut *short, ShortPrefill::Disabled)
+        else {
+            return;
+        };
         let before = self.gpu.resource_counts().bytes;
         let prepared = made.and_then(|made| {
             self.pipelines.borrow_mut().extend(made);
@@ -49,7 +61,9 @@ impl Model {
         if let Ok(prepared) = prepared {
             *short = ShortPrefill::Ready(prepared);
         }
-        self.update_memory_use(|bytes| bytes.activations += self.gpu.resource_counts().bytes - before);
+        self.update_memory_use(|bytes| {
+            bytes.activations += self.gpu.resource_counts().bytes - before;
+        });
     }
 }
 

@@ -1,4 +1,5 @@
-//! Prompts with images: soft tokens, M-RoPE positions, and where a prompt may be cut. Sessions run what this prepares.
+//! Prompts with images: soft tokens, M-RoPE positions, and where a prompt may be cut. Sessions run
+//! what this prepares.
 
 use super::image_cache::ImageCache;
 use super::session::Session;
@@ -32,17 +33,25 @@ impl Session {
     pub(super) fn check_soft_tokens(&self, ids: &[u32]) -> Result<()> {
         let vocab = self.vocab() as u32;
         let album = self.image_cache.borrow();
-        ids.iter().filter_map(|id| id.checked_sub(vocab)).try_for_each(|number| album.soft_token(number).map(|_| ()))
+        ids.iter()
+            .filter_map(|id| id.checked_sub(vocab))
+            .try_for_each(|number| album.soft_token(number).map(|_| ()))
     }
 
-    /// Updates the RoPE tables to the M-RoPE positions of a sequence with images, or back to those of plain text if the
-    /// last sequence had images.
+    /// Updates the RoPE tables to the M-RoPE positions of a sequence with images, or back to those
+    /// of plain text if the last sequence had images.
     ///
     /// # Errors
     /// Device errors.
     pub(super) fn update_mrope(&mut self, ids: &[u32]) -> Result<()> {
-        let Some(sections) = self.model.mrope_sections.clone() else { return Ok(()) };
-        let mut found = self.image_cache.borrow().mrope_positions(ids, self.vocab() as u32).unwrap_or_default();
+        let Some(sections) = self.model.mrope_sections.clone() else {
+            return Ok(());
+        };
+        let mut found = self
+            .image_cache
+            .borrow()
+            .mrope_positions(ids, self.vocab() as u32)
+            .unwrap_or_default();
         // Text after the last image has regular positions with an offset.
         while let Some(last) = found.tokens.len().checked_sub(1)
             && found.tokens[last] == [(last as i64 + found.offset) as u32; 3]
@@ -53,21 +62,34 @@ impl Session {
             return Ok(());
         }
         let end = found.tokens.len().min(self.capacity);
-        let first = (0..end).find(|i| found.tokens[*i] != [*i as u32; 3]).unwrap_or(end);
+        let first = (0..end)
+            .find(|i| found.tokens[*i] != [*i as u32; 3])
+            .unwrap_or(end);
         let at = |token: usize, direction: usize| match found.tokens.get(token) {
             Some(place) => place[direction],
             None => (token as i64 + found.offset) as u32,
         };
         for (index, spec) in self.graph.ropes.iter().enumerate() {
             let slot = Slot::Rope(index);
-            let Some(buffer) = self.own.get(&slot) else { continue };
+            let Some(buffer) = self.own.get(&slot) else {
+                continue;
+            };
             let row = (spec.dim * 4) as u64;
             let plain = self.model.shared.get(&slot);
-            let rows = if plain.is_some() { first..end } else { 0..self.capacity };
+            let rows = if plain.is_some() {
+                first..end
+            } else {
+                0..self.capacity
+            };
             let table = spec.table_of(rows.clone(), |token, pair| at(token, sections.axis(pair)));
-            self.gpu.write(buffer, rows.start as u64 * row, bytemuck::cast_slice(&table));
+            self.gpu.write(
+                buffer,
+                rows.start as u64 * row,
+                bytemuck::cast_slice(&table),
+            );
             if let Some(plain) = plain {
-                // An image spans at most as many positions as tokens, so later text has smaller positions than indices.
+                // An image spans at most as many positions as tokens, so later text has smaller
+                // positions than indices.
                 let moved = (end as i64 + found.offset) as u64;
                 let rest = (self.capacity - end) as u64;
                 let copy = |from, to, rows| Command::Copy {
@@ -83,12 +105,15 @@ impl Session {
         Ok(())
     }
 
-    /// Splits a prompt into chunks of at most `most` tokens without cutting a tile that has bidirectional attention.
+    /// Splits a prompt into chunks of at most `most` tokens without cutting a tile that has
+    /// bidirectional attention.
     ///
     /// # Errors
     /// `UnsupportedOption` for such a tile longer than a chunk.
     pub(super) fn prefill_chunks(&self, ids: &[u32], most: usize) -> Result<Vec<Range<usize>>> {
-        let (vocab, album) = (self.vocab() as u32, self.image_cache.borrow());
+        let vocab = self.vocab() as u32;
+        let album = self.image_cache.borrow();
+
         let mut parts = Vec::new();
         let mut first = 0;
         while first < ids.len() {
@@ -98,8 +123,13 @@ impl Session {
                     Some((start, _)) if start > first => end = end.min(start),
                     Some((start, after)) if start < end => {
                         let option = format!("an image of {} tokens", after - start);
-                        let hint = format!("Use a smaller image: a prefill chunk has {most} tokens.");
-                        return Err(Error::UnsupportedOption { architecture: self.graph.name.clone(), option, hint });
+                        let hint =
+                            format!("Use a smaller image: a prefill chunk has {most} tokens.");
+                        return Err(Error::UnsupportedOption {
+                            architecture: self.graph.name.clone(),
+                            option,
+                            hint,
+                        });
                     }
                     _ => {}
                 }
@@ -110,8 +140,8 @@ impl Session {
         Ok(parts)
     }
 
-    /// Writes the visible end of each row in a chunk of the sequence `ids`: image tokens see up to the end of their
-    /// image.
+    /// Writes the visible end of each row in a chunk of the sequence `ids`: image tokens see up to
+    /// the end of their image.
     ///
     /// # Errors
     /// `Internal` when the step has no buffer for it.
@@ -119,15 +149,26 @@ impl Session {
         if self.model.image_mask == ImageMask::Causal {
             return Ok(());
         }
-        let (vocab, album) = (self.vocab() as u32, self.image_cache.borrow());
-        let end = |at: usize| album.tile_bounds(ids, vocab, at).map_or(at + 1, |(_, end)| end) as u32;
-        let ends: Vec<u32> = part.map(end).collect();
-        self.gpu.write(self.buffer(Slot::VisibleEnds)?, 0, bytemuck::cast_slice(&ends));
+        let vocab = self.vocab() as u32;
+        let album = self.image_cache.borrow();
+
+        let ends: Vec<u32> = part
+            .map(|at: usize| {
+                album
+                    .tile_bounds(ids, vocab, at)
+                    .map_or(at + 1, |(_, end)| end) as u32
+            })
+            .collect();
+        self.gpu.write(
+            self.buffer(Slot::VisibleEnds)?,
+            0,
+            bytemuck::cast_slice(&ends),
+        );
         Ok(())
     }
 
-    /// Returns the ids of a chunk as the step reads them, and copies the embeddings of its images to the step's input.
-    /// `None` if the chunk has no image.
+    /// Returns the ids of a chunk as the step reads them, and copies the embeddings of its images
+    /// to the step's input. `None` if the chunk has no image.
     ///
     /// # Errors
     /// `UnsupportedOption` for a model without image input; device errors.
@@ -136,21 +177,32 @@ impl Session {
         if part.iter().all(|id| *id < vocab) {
             return Ok(None);
         }
-        let none = || Error::UnsupportedOption {
-            architecture: self.graph.name.clone(),
-            option: "image input".into(),
-            hint: "Load a model with image input.".into(),
-        };
-        let input = self.graph.inputs.iter().position(|i| i.name == IMAGE_EMBEDDINGS).ok_or_else(none)?;
+
+        let input = self
+            .graph
+            .inputs
+            .iter()
+            .position(|i| i.name == IMAGE_EMBEDDINGS)
+            .ok_or_else(|| Error::UnsupportedOption {
+                architecture: self.graph.name.clone(),
+                option: "image input".into(),
+                hint: "Load a model with image input.".into(),
+            })?;
         let target = self.buffer(Slot::Input(crate::ir::InputId(input)))?;
         // Steps index soft tokens from the end of the embedding table.
         let tables = self.graph.nodes.iter().filter_map(|n| match n.op {
-            Op::Embed { table, soft: Some(SoftTokens::Rows(_)), .. } => Some(self.graph.weight(table).rows() as u32),
+            Op::Embed {
+                table,
+                soft: Some(SoftTokens::Rows(_)),
+                ..
+            } => Some(self.graph.weight(table).rows() as u32),
             _ => None,
         });
         let base = tables.min().unwrap_or(vocab);
         let album = self.image_cache.borrow();
-        let (mut words, mut copies) = (Vec::with_capacity(part.len()), Vec::<(Command<'_>, usize)>::new());
+        let mut words = Vec::with_capacity(part.len());
+        let mut copies = Vec::<(Command<'_>, usize)>::new();
+
         let mut row = 0;
         for id in part {
             let Some(number) = id.checked_sub(vocab) else {
@@ -163,44 +215,64 @@ impl Session {
             words.push(base + row as u32);
             // Merge consecutive rows into one copy.
             match copies.last_mut() {
-                Some((Command::Copy { from: (buffer, at), size: all, .. }, last))
-                    if *last == row
-                        && std::ptr::eq(*buffer, &place.encoded.rows)
-                        && *at + *all == from as u64 * size =>
+                Some((
+                    Command::Copy {
+                        from: (buffer, at),
+                        size: all,
+                        ..
+                    },
+                    last,
+                )) if *last == row
+                    && std::ptr::eq(*buffer, &place.encoded.rows)
+                    && *at + *all == from as u64 * size =>
                 {
                     *all += size;
                     *last = row + 1;
                 }
                 _ => {
                     let from = (&place.encoded.rows, from as u64 * size);
-                    copies.push((Command::Copy { from, to: (target, row as u64 * size), size }, row + 1));
+                    copies.push((
+                        Command::Copy {
+                            from,
+                            to: (target, row as u64 * size),
+                            size,
+                        },
+                        row + 1,
+                    ));
                 }
             }
             row += 1;
         }
-        self.gpu.submit(&copies.into_iter().map(|c| c.0).collect::<Vec<_>>())?;
+        self.gpu
+            .submit(&copies.into_iter().map(|c| c.0).collect::<Vec<_>>())?;
         Ok(Some(words))
     }
 
-    /// Replaces image placeholders in a prompt by soft tokens, in order. `pictures` holds the placeholder id and the
-    /// first cached id of each image.
+    /// Replaces image placeholders in a prompt by soft tokens, in order. `pictures` holds the
+    /// placeholder id and the first cached id of each image.
     ///
     /// # Errors
     /// `Request` when the number of placeholders differs from the number of image tokens.
     pub fn splice_soft_tokens(&self, ids: &[u32], pictures: &[(u32, u32)]) -> Result<Vec<u32>> {
-        let (vocab, album) = (self.vocab() as u32, self.image_cache.borrow());
+        let vocab = self.vocab() as u32;
+        let album = self.image_cache.borrow();
+
         let mut filled = ids.to_vec();
         for (placeholder, _) in pictures {
             let of = pictures.iter().filter(|(mark, _)| mark == placeholder);
-            let mut numbers =
-                of.flat_map(|(_, first)| (0..album.tokens(*first) as u32).map(move |i| vocab + first + i));
+            let mut numbers = of.flat_map(|(_, first)| {
+                (0..album.tokens(*first) as u32).map(move |i| vocab + first + i)
+            });
             let wanted = ids.iter().filter(|id| *id == placeholder).count();
             let found = numbers.clone().count();
             if wanted != found {
                 let reason = format!(
                     "{wanted} image placeholders (id {placeholder}) but {found} image tokens. Use one placeholder per image token."
                 );
-                return Err(Error::Request { parameter: "ids".into(), reason });
+                return Err(Error::Request {
+                    parameter: "ids".into(),
+                    reason,
+                });
             }
             let places = filled.iter_mut().filter(|id| *id == placeholder);
             places.for_each(|id| *id = numbers.next().unwrap_or(*id));

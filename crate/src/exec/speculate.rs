@@ -1,5 +1,5 @@
-//! Speculative decoding by prompt lookup: runs the last token with drafts of its continuation, plus the extra kernels
-//! that this needs. The kernels are described in shaders/sample.
+//! Speculative decoding by prompt lookup: runs the last token with drafts of its continuation, plus
+//! the extra kernels that this needs. The kernels are described in shaders/sample.
 
 use super::lazy_programs::{SpeculationPlans, SpeculationSteps};
 use super::model::Model;
@@ -32,7 +32,11 @@ impl Session {
         self.model.prepare_drafting().await?;
         if !self.own.contains_key(&Slot::History) {
             // The token after the last position is sampled as well.
-            let history = self.gpu.buffer("history", (self.capacity as u64 + 1) * 4, BufferUsage::Storage)?;
+            let history = self.gpu.buffer(
+                "history",
+                (self.capacity as u64 + 1) * 4,
+                BufferUsage::Storage,
+            )?;
             self.count_draft_bytes(history.size());
             self.own.insert(Slot::History, history);
         }
@@ -42,7 +46,10 @@ impl Session {
         let bytes = self.gpu.resource_counts().bytes - before;
         self.gpu.check().await?;
         self.count_draft_bytes(bytes);
-        self.speculation = Some(SpeculationSteps { verify, append_history: tail });
+        self.speculation = Some(SpeculationSteps {
+            verify,
+            append_history: tail,
+        });
         Ok(())
     }
 
@@ -54,12 +61,18 @@ impl Session {
 
     /// Builds its step with drafts.
     pub(super) fn verify_step(&self) -> Result<Step> {
-        self.build_step("drafts", &self.model.speculation_plans()?.verify, DRAFT_ROWS as usize)
+        self.build_step(
+            "drafts",
+            &self.model.speculation_plans()?.verify,
+            DRAFT_ROWS as usize,
+        )
     }
 
     /// The steps made by [`Self::prepare_speculation`].
     pub(super) fn speculation(&self) -> Result<&SpeculationSteps> {
-        self.speculation.as_ref().ok_or_else(|| Error::Internal("speculation was not prepared".into()))
+        self.speculation
+            .as_ref()
+            .ok_or_else(|| Error::Internal("speculation was not prepared".into()))
     }
 }
 
@@ -80,21 +93,34 @@ impl Model {
         let verify = PlanBuffers::new(&self.gpu, "drafts", verify, true)?;
         let tail = PlanBuffers::new(&self.gpu, "sample", tail, false)?;
         // Another session may have set them meanwhile.
-        let _ = self.speculation_plans.set(SpeculationPlans { verify, append_history: tail });
-        self.update_memory_use(|bytes| bytes.activations += self.gpu.resource_counts().bytes - before);
+        let _ = self.speculation_plans.set(SpeculationPlans {
+            verify,
+            append_history: tail,
+        });
+        self.update_memory_use(|bytes| {
+            bytes.activations += self.gpu.resource_counts().bytes - before;
+        });
         Ok(())
     }
 
     fn speculation_plans(&self) -> Result<&SpeculationPlans> {
-        self.speculation_plans.get().ok_or_else(|| Error::Internal("drafting was not prepared".into()))
+        self.speculation_plans
+            .get()
+            .ok_or_else(|| Error::Internal("drafting was not prepared".into()))
     }
 
     fn verify_plan(&self) -> Result<Plan> {
         let graph = fuse::few_rows(self.graph.clone(), self.options.fusions);
         let mut plan = self.plan(&graph, StepKind::Decode(DRAFT_ROWS as usize))?;
         let vocabulary = plan.output_cols as u32;
-        plan.launches.insert(0, draft(Slot::History, Slot::CURSOR, Slot::Ids));
-        plan.launches.push(argmax_rows(Slot::Output, Slot::ArgmaxPartials, vocabulary, Slot::CURSOR));
+        plan.launches
+            .insert(0, draft(Slot::History, Slot::CURSOR, Slot::Ids));
+        plan.launches.push(argmax_rows(
+            Slot::Output,
+            Slot::ArgmaxPartials,
+            vocabulary,
+            Slot::CURSOR,
+        ));
         plan.launches.push(accept(AdvanceBuffers {
             candidates: Slot::ArgmaxPartials,
             slices: slices(vocabulary),

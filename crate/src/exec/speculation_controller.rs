@@ -1,19 +1,24 @@
-//! Controls speculation: decides whether steps with drafts pay off, from the measured yield and cost of this
-//! generation. A device may report a batch only when the following one is done. Times are therefore taken between
-//! batches of equal size, and a trial is timed together with the plain batches around it.
+//! Controls speculation: decides whether steps with drafts pay off, from the measured yield and
+//! cost of this generation. A device may report a batch only when the following one is done. Times
+//! are therefore taken between batches of equal size, and a trial is timed together with the plain
+//! batches around it.
 
 use std::collections::VecDeque;
 
-/// Plain steps before the first trial, and the minimum between trials; they measure the cost of a token without drafts.
+/// Plain steps before the first trial, and the minimum between trials; they measure the cost of a
+/// token without drafts.
 const MIN_PLAIN_STEPS: usize = 8;
 /// Maximum plain steps until the next trial.
 const MAX_PLAIN_STEPS: usize = 512;
-/// Maximum steps of a batch at first, so that two batches of equal size soon occur [`APART`] from each other.
+/// Maximum steps of a batch at first, so that two batches of equal size soon occur [`APART`] from
+/// each other.
 const MAX_FIRST_BATCH_STEPS: usize = 4;
-/// Minimum distance between two batches of equal size whose times are compared. Batches between them may have any size:
-/// both intervals contain the same number of steps, whether a time belongs to its own batch or to the following one.
+/// Minimum distance between two batches of equal size whose times are compared. Batches between
+/// them may have any size: both intervals contain the same number of steps, whether a time belongs
+/// to its own batch or to the following one.
 const MIN_BATCH_DISTANCE: usize = 3;
-/// Remembered batches. At most three sizes occur at first, so two of this many have equal size and are [`APART`].
+/// Remembered batches. At most three sizes occur at first, so two of this many have equal size and
+/// are [`APART`].
 const MAX_REMEMBERED_BATCHES: usize = 3 * MIN_BATCH_DISTANCE + 1;
 /// Steps of a trial.
 const TRIAL_STEPS: usize = 4;
@@ -77,7 +82,11 @@ impl SpeculationController {
     /// Creates a controller; `always` drafts regardless of cost.
     pub fn new(always: bool) -> Self {
         Self {
-            mode: if always { ControllerMode::Drafting } else { ControllerMode::Plain(MIN_PLAIN_STEPS) },
+            mode: if always {
+                ControllerMode::Drafting
+            } else {
+                ControllerMode::Plain(MIN_PLAIN_STEPS)
+            },
             always,
             recent_batches: VecDeque::new(),
             trial: SpeculationTrial::default(),
@@ -90,7 +99,11 @@ impl SpeculationController {
 
     /// Tokens per step at present.
     pub fn tokens_per_step(&self) -> f64 {
-        if self.mode == ControllerMode::Drafting { self.tokens_per_step.max(1.0) } else { 1.0 }
+        if self.mode == ControllerMode::Drafting {
+            self.tokens_per_step.max(1.0)
+        } else {
+            1.0
+        }
     }
 
     /// Returns how many steps to submit next (at most `most`) and their kind.
@@ -105,7 +118,11 @@ impl SpeculationController {
             }
             ControllerMode::Plain(left) => {
                 let known = self.plain_ms.is_some();
-                let count = if known { most } else { most.min(MAX_FIRST_BATCH_STEPS) };
+                let count = if known {
+                    most
+                } else {
+                    most.min(MAX_FIRST_BATCH_STEPS)
+                };
                 *left = left.saturating_sub(count);
                 if *left == 0 && known {
                     self.mode = ControllerMode::Trial(TRIAL_STEPS);
@@ -121,9 +138,14 @@ impl SpeculationController {
         if self.recent_batches.len() == MAX_REMEMBERED_BATCHES {
             self.recent_batches.pop_front();
         }
-        self.recent_batches.push_back(CompletedBatch { kind, steps, ms });
+        self.recent_batches
+            .push_back(CompletedBatch { kind, steps, ms });
         if let Some(now) = self.ms_per_step() {
-            let known = if kind == BatchKind::Plain { &mut self.plain_ms } else { &mut self.drafting_ms };
+            let known = if kind == BatchKind::Plain {
+                &mut self.plain_ms
+            } else {
+                &mut self.drafting_ms
+            };
             *known = Some(known.map_or(now, |known| 0.5 * (known + now)));
         }
         match kind {
@@ -134,8 +156,14 @@ impl SpeculationController {
             }
             BatchKind::Plain => {}
             BatchKind::Trial => {
-                if let Some(before) = before.filter(|b| b.kind == BatchKind::Plain && self.trial.steps == 0) {
-                    self.trial = SpeculationTrial { plain: before.steps, ms: before.ms, ..SpeculationTrial::default() };
+                if let Some(before) =
+                    before.filter(|b| b.kind == BatchKind::Plain && self.trial.steps == 0)
+                {
+                    self.trial = SpeculationTrial {
+                        plain: before.steps,
+                        ms: before.ms,
+                        ..SpeculationTrial::default()
+                    };
                 }
                 self.trial.steps += steps;
                 self.trial.tokens += brought;
@@ -143,7 +171,8 @@ impl SpeculationController {
             }
             BatchKind::Drafting => {
                 let weight = steps as f64 / (steps + 3) as f64;
-                self.tokens_per_step += weight * (brought as f64 / steps as f64 - self.tokens_per_step);
+                self.tokens_per_step +=
+                    weight * (brought as f64 / steps as f64 - self.tokens_per_step);
                 if self.mode == ControllerMode::Drafting && !self.always && !self.pays_off(1.0) {
                     self.mode = ControllerMode::Plain(self.plain_steps_between_trials);
                 }
@@ -151,13 +180,21 @@ impl SpeculationController {
         }
     }
 
-    /// Measures from the last batch back to one of equal size, with only batches of the same kind in between.
+    /// Measures from the last batch back to one of equal size, with only batches of the same kind
+    /// in between.
     fn ms_per_step(&self) -> Option<f64> {
         let last = self.recent_batches.back()?;
-        let mut since =
-            self.recent_batches.iter().rev().take_while(|d| d.kind == last.kind).enumerate().skip(MIN_BATCH_DISTANCE);
+        let mut since = self
+            .recent_batches
+            .iter()
+            .rev()
+            .take_while(|d| d.kind == last.kind)
+            .enumerate()
+            .skip(MIN_BATCH_DISTANCE);
         let (back, _) = since.find(|(_, d)| d.steps == last.steps)?;
-        let between = self.recent_batches.range(self.recent_batches.len() - 1 - back..self.recent_batches.len() - 1);
+        let between = self
+            .recent_batches
+            .range(self.recent_batches.len() - 1 - back..self.recent_batches.len() - 1);
         let (steps, ms) = between.fold((0, 0.0), |(steps, ms), d| (steps + d.steps, ms + d.ms));
         Some(ms / steps as f64)
     }
@@ -174,11 +211,15 @@ impl SpeculationController {
         let trial = std::mem::take(&mut self.trial);
         let steps = trial.steps as f64;
         self.tokens_per_step = trial.tokens as f64 / steps;
-        self.drafting_ms = self.plain_ms.map(|plain| ((trial.ms - plain * trial.plain as f64) / steps).max(plain));
+        self.drafting_ms = self
+            .plain_ms
+            .map(|plain| ((trial.ms - plain * trial.plain as f64) / steps).max(plain));
         if self.pays_off(MIN_SPECULATION_GAIN) {
-            (self.mode, self.plain_steps_between_trials) = (ControllerMode::Drafting, MIN_PLAIN_STEPS);
+            (self.mode, self.plain_steps_between_trials) =
+                (ControllerMode::Drafting, MIN_PLAIN_STEPS);
         } else {
-            self.plain_steps_between_trials = (self.plain_steps_between_trials * 2).min(MAX_PLAIN_STEPS);
+            self.plain_steps_between_trials =
+                (self.plain_steps_between_trials * 2).min(MAX_PLAIN_STEPS);
             self.mode = ControllerMode::Plain(self.plain_steps_between_trials);
         }
     }
@@ -188,13 +229,22 @@ impl SpeculationController {
 mod tests {
     use super::*;
 
-    /// Simulates a generation of `count` tokens. A plain step costs 1, one with drafts `cost`; `gain` maps a position
-    /// to the tokens of a step there. Two batches are in flight; `late` of them are done before the first is reported.
-    /// Returns the total cost and the number of steps with drafts.
+    /// Simulates a generation of `count` tokens. A plain step costs 1, one with drafts `cost`;
+    /// `gain` maps a position to the tokens of a step there. Two batches are in flight; `late` of
+    /// them are done before the first is reported. Returns the total cost and the number of steps
+    /// with drafts.
     fn run(count: usize, cost: f64, late: usize, gain: impl Fn(usize) -> usize) -> (f64, usize) {
-        let (mut pace, mut flight) = (SpeculationController::new(false), VecDeque::new());
-        let (mut at, mut total, mut drafts, mut most) = (0, 0.0, 0, 1);
-        let ms = |(steps, kind): (usize, BatchKind)| steps as f64 * if kind == BatchKind::Plain { 1.0 } else { cost };
+        let mut pace = SpeculationController::new(false);
+        let mut flight = VecDeque::new();
+
+        let mut at = 0;
+        let mut total = 0.0;
+        let mut drafts = 0;
+        let mut most = 1;
+
+        let ms = |(steps, kind): (usize, BatchKind)| {
+            steps as f64 * if kind == BatchKind::Plain { 1.0 } else { cost }
+        };
         while at < count {
             while flight.len() < 2 + late {
                 flight.push_back(pace.next_batch(most));
@@ -202,10 +252,20 @@ mod tests {
             let (steps, kind) = flight.pop_front().expect("a batch");
             most = (most * 2).min(8);
             let before = at;
-            (0..steps).for_each(|_| at += if kind == BatchKind::Plain { 1 } else { gain(at) });
+            (0..steps).for_each(|_| {
+                at += if kind == BatchKind::Plain {
+                    1
+                } else {
+                    gain(at)
+                }
+            });
             total += ms((steps, kind));
             drafts += if kind == BatchKind::Plain { 0 } else { steps };
-            let reported = if late == 0 { ms((steps, kind)) } else { ms(flight[late - 1]) };
+            let reported = if late == 0 {
+                ms((steps, kind))
+            } else {
+                ms(flight[late - 1])
+            };
             pace.record_batch(kind, steps, at - before, reported);
         }
         (total, drafts)
@@ -239,7 +299,9 @@ mod tests {
     #[test]
     fn start_and_end_of_repetition_are_detected() {
         for late in [0, 1] {
-            let (total, drafts) = run(3000, 1.5, late, |at| if (1000..2000).contains(&at) { 8 } else { 1 });
+            let (total, drafts) = run(3000, 1.5, late, |at| {
+                if (1000..2000).contains(&at) { 8 } else { 1 }
+            });
             assert!(total < 2000.0 + 1000.0 * 0.6, "{total}");
             assert!(drafts < 300, "{drafts}");
         }
@@ -247,13 +309,21 @@ mod tests {
 
     #[test]
     fn batches_of_changing_sizes_are_measured_too() {
-        // Sizes as on a busy machine; the last is the longest sequence without two equal sizes far enough apart.
-        for sizes in [&[1, 2][..], &[2, 4], &[1, 2, 4, 2], &[4, 4, 4, 2, 2, 2, 1, 1, 1]] {
+        // Sizes as on a busy machine; the last is the longest sequence without two equal sizes far
+        // enough apart.
+        for sizes in [
+            &[1, 2][..],
+            &[2, 4],
+            &[1, 2, 4, 2],
+            &[4, 4, 4, 2, 2, 2, 1, 1, 1],
+        ] {
             for late in [0, 1] {
                 let mut pace = SpeculationController::new(false);
                 let mut sizes = sizes.iter().cycle().copied();
                 let mut flight: VecDeque<_> =
-                    std::iter::repeat_with(|| pace.next_batch(sizes.next().expect("one"))).take(3).collect();
+                    std::iter::repeat_with(|| pace.next_batch(sizes.next().expect("one")))
+                        .take(3)
+                        .collect();
                 let mut steps = 0;
                 while !flight.iter().any(|(_, kind)| *kind == BatchKind::Trial) {
                     let (count, kind) = flight.pop_front().expect("a batch");

@@ -1,7 +1,9 @@
 //! Executable steps: a plan with its buffers, pipelines and recorded program.
 
 use crate::device::registry::{Kernel, Shader, Variant};
-use crate::gpu::{Backend, Buffer, BufferUsage, Command, DispatchDesc, Gpu, Grid, Pipeline, Program};
+use crate::gpu::{
+    Backend, Buffer, BufferUsage, Command, DispatchDesc, Gpu, Grid, Pipeline, Program,
+};
 use crate::ir::{Dim, Graph, RopeSpec, StepSizes};
 use crate::kernels::{GridSpec, Launch};
 use crate::plan::{PREFETCH, Plan, Slot};
@@ -18,10 +20,20 @@ pub const STATE_BYTES: u64 = 32;
 
 /// The position state of a step, in the layout of shaders/common/state.wgsl.
 pub fn state_words(pos: usize, rows: usize, step: usize, budget: usize) -> [u32; 8] {
-    [pos as u32, rows as u32, step as u32, 0, budget as u32, 0, 0, 0]
+    [
+        pos as u32,
+        rows as u32,
+        step as u32,
+        0,
+        budget as u32,
+        0,
+        0,
+        0,
+    ]
 }
 
-/// Creates the buffers of a graph's RoPE tables selected by `wanted`, for the given number of positions.
+/// Creates the buffers of a graph's RoPE tables selected by `wanted`, for the given number of
+/// positions.
 pub fn rope_buffers(
     gpu: &Gpu,
     graph: &Graph,
@@ -29,8 +41,20 @@ pub fn rope_buffers(
     shared: &mut Buffers,
     wanted: impl Fn(&RopeSpec) -> bool,
 ) -> Result<()> {
-    for (index, spec) in graph.ropes.iter().enumerate().filter(|(_, spec)| wanted(spec)) {
-        shared.insert(Slot::Rope(index), gpu.buffer("rope", (positions * spec.dim * 4) as u64, BufferUsage::Storage)?);
+    for (index, spec) in graph
+        .ropes
+        .iter()
+        .enumerate()
+        .filter(|(_, spec)| wanted(spec))
+    {
+        shared.insert(
+            Slot::Rope(index),
+            gpu.buffer(
+                "rope",
+                (positions * spec.dim * 4) as u64,
+                BufferUsage::Storage,
+            )?,
+        );
     }
     Ok(())
 }
@@ -42,7 +66,11 @@ pub fn rows_bytes(rows: usize, cols: usize) -> u64 {
 
 /// The values of a step's output without row padding.
 pub fn unpad_rows(bytes: &[u8], cols: usize) -> Vec<f32> {
-    strip_padding(bytemuck::pod_collect_to_vec(bytes), cols.next_multiple_of(4), cols)
+    strip_padding(
+        bytemuck::pod_collect_to_vec(bytes),
+        cols.next_multiple_of(4),
+        cols,
+    )
 }
 
 /// Rows padded with zeros to the stride.
@@ -69,9 +97,11 @@ pub fn check_finite(output: &[f32]) -> Result<()> {
     if output.iter().all(|v| v.is_finite()) {
         return Ok(());
     }
-    let hint =
-        "The weights are damaged or the GPU driver is faulty; load the model again with features: { f16: false }.";
-    Err(Error::NotFinite { step: "the forward pass".into(), hint: hint.into() })
+    let hint = "The weights are damaged or the GPU driver is faulty; load the model again with features: { f16: false }.";
+    Err(Error::NotFinite {
+        step: "the forward pass".into(),
+        hint: hint.into(),
+    })
 }
 
 /// Rejects logits with NaN or infinity, or all equal: signs of skipped dispatches or zero weights.
@@ -80,7 +110,10 @@ pub fn check_logits(logits: &[f32]) -> Result<()> {
     match logits {
         [first, rest @ ..] if !rest.is_empty() && rest.iter().all(|v| v == first) => {
             let hint = crate::sample::CONSTANT_HINT;
-            Err(Error::NotFinite { step: "the forward pass".into(), hint: hint.into() })
+            Err(Error::NotFinite {
+                step: "the forward pass".into(),
+                hint: hint.into(),
+            })
         }
         _ => Ok(()),
     }
@@ -89,9 +122,13 @@ pub fn check_logits(logits: &[f32]) -> Result<()> {
 /// Compiled kernels by variant.
 pub type Pipelines = SortedMap<Variant, (Shader, Pipeline)>;
 
-/// Compiles the kernels of plans except the `known` ones, each variant once and concurrently if the device allows.
-/// Compilation starts with the call, not with the first poll.
-pub fn compile(gpu: &Gpu, plans: &[&Plan], known: &Pipelines) -> impl Future<Output = Result<Pipelines>> + use<> {
+/// Compiles the kernels of plans except the `known` ones, each variant once and concurrently if the
+/// device allows. Compilation starts with the call, not with the first poll.
+pub fn compile(
+    gpu: &Gpu,
+    plans: &[&Plan],
+    known: &Pipelines,
+) -> impl Future<Output = Result<Pipelines>> + use<> {
     let begun = shaders(plans, known).map(|shaders| {
         let texts: Vec<Shader> = shaders.values().cloned().collect();
         (shaders, gpu.pipelines(&texts))
@@ -99,7 +136,11 @@ pub fn compile(gpu: &Gpu, plans: &[&Plan], known: &Pipelines) -> impl Future<Out
     async {
         let (shaders, pipelines) = begun?;
         let pipelines = pipelines.await?;
-        Ok(shaders.into_iter().zip(pipelines).map(|((variant, shader), p)| (variant, (shader, p))).collect())
+        Ok(shaders
+            .into_iter()
+            .zip(pipelines)
+            .map(|((variant, shader), p)| (variant, (shader, p)))
+            .collect())
     }
 }
 
@@ -107,7 +148,10 @@ fn shaders(plans: &[&Plan], known: &Pipelines) -> Result<SortedMap<Variant, Shad
     let mut shaders = SortedMap::new();
     for launch in plans.iter().flat_map(|p| &p.launches) {
         if !known.contains_key(&launch.variant) && !shaders.contains_key(&launch.variant) {
-            shaders.insert(launch.variant.clone(), launch.variant.shader(cfg!(target_arch = "wasm32"))?);
+            shaders.insert(
+                launch.variant.clone(),
+                launch.variant.shader(cfg!(target_arch = "wasm32"))?,
+            );
         }
     }
     Ok(shaders)
@@ -140,12 +184,29 @@ impl PlanBuffers {
         Self::with_shared_buffers(&Buffers::new(), gpu, name, plan, output)
     }
 
-    fn with_shared_buffers(shared: &Buffers, gpu: &Gpu, name: &str, plan: Plan, output: bool) -> Result<Self> {
-        let activations = plan.activations.iter().enumerate().map(|(i, size)| (Slot::Activation(i), *size));
+    fn with_shared_buffers(
+        shared: &Buffers,
+        gpu: &Gpu,
+        name: &str,
+        plan: Plan,
+        output: bool,
+    ) -> Result<Self> {
+        let activations = plan
+            .activations
+            .iter()
+            .enumerate()
+            .map(|(i, size)| (Slot::Activation(i), *size));
         let output = (Slot::Output, if output { plan.output } else { 0 });
-        let [rotated, scratch] =
-            [(Slot::RopedQueries, plan.roped_queries), (Slot::AttentionPartials, plan.attention_partials)];
-        let rest = [output, rotated, scratch, (Slot::ExpertTiles, plan.expert_tiles)];
+        let [rotated, scratch] = [
+            (Slot::RopedQueries, plan.roped_queries),
+            (Slot::AttentionPartials, plan.attention_partials),
+        ];
+        let rest = [
+            output,
+            rotated,
+            scratch,
+            (Slot::ExpertTiles, plan.expert_tiles),
+        ];
         let mut own = Buffers::new();
         for (slot, size) in activations.chain(rest.into_iter().filter(|(_, size)| *size > 0)) {
             let buffer = match shared.get(&slot) {
@@ -157,7 +218,8 @@ impl PlanBuffers {
         Ok(Self { plan, own })
     }
 
-    /// Prepares another plan that never runs concurrently; it shares these buffers where they are large enough.
+    /// Prepares another plan that never runs concurrently; it shares these buffers where they are
+    /// large enough.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -197,17 +259,38 @@ pub struct RouterBreak {
 /// The router breaks of a plan, one for each router.
 fn router_breaks(plan: &Plan, find: impl Fn(&Slot) -> Option<Buffer>) -> Vec<RouterBreak> {
     let launches = &plan.launches;
-    let routes = |at: usize| launches.get(at).is_some_and(|l| l.variant.kernel == Kernel::Route);
+    let routes = |at: usize| {
+        launches
+            .get(at)
+            .is_some_and(|l| l.variant.kernel == Kernel::Route)
+    };
     let guessed = |at: usize| routes(at) && launches[at].label.ends_with(PREFETCH);
-    let out = |at: usize| find(&launches[at].binds.iter().find(|(name, _)| *name == "out")?.1);
-    let param =
-        |at: usize, wanted: &str| launches[at].params.iter().find(|(name, _)| *name == wanted).map(|p| p.1 as usize);
+    let out = |at: usize| {
+        find(
+            &launches[at]
+                .binds
+                .iter()
+                .find(|(name, _)| *name == "out")?
+                .1,
+        )
+    };
+    let param = |at: usize, wanted: &str| {
+        launches[at]
+            .params
+            .iter()
+            .find(|(name, _)| *name == wanted)
+            .map(|p| p.1 as usize)
+    };
     let stop = |at: usize| {
         let guess = (at + 1..at + 3).find(|at| guessed(*at));
         let end = guess.unwrap_or(at) + 1;
-        let next = (end..launches.len()).find(|at| routes(*at)).unwrap_or(launches.len());
+        let next = (end..launches.len())
+            .find(|at| routes(*at))
+            .unwrap_or(launches.len());
         let mixed = (end..next).find(|at| launches[*at].variant.kernel == Kernel::Combine);
-        let (stride, each) = (param(at, "out_stride")?, param(at, "picks")?);
+        let stride = param(at, "out_stride")?;
+        let each = param(at, "picks")?;
+
         Some(RouterBreak {
             end,
             combine: mixed,
@@ -217,7 +300,10 @@ fn router_breaks(plan: &Plan, find: impl Fn(&Slot) -> Option<Buffer>) -> Vec<Rou
             predicted: guess.and_then(out),
         })
     };
-    (0..launches.len()).filter(|at| routes(*at) && !guessed(*at)).filter_map(stop).collect()
+    (0..launches.len())
+        .filter(|at| routes(*at) && !guessed(*at))
+        .filter_map(stop)
+        .collect()
 }
 
 /// A plan that can be submitted.
@@ -228,7 +314,8 @@ pub struct Step {
     grids: Vec<(GridSpec, Dim)>,
     /// The rows of its recorded grids.
     rows: usize,
-    /// Minimum keys of a KV split and the number of splits recorded, if its grids depend on the number of visible keys.
+    /// Minimum keys of a KV split and the number of splits recorded, if its grids depend on the
+    /// number of visible keys.
     kv_splits: Option<(u32, Cell<u32>)>,
     variants: Vec<Variant>,
     /// The output of the plan.
@@ -238,8 +325,8 @@ pub struct Step {
 }
 
 impl Step {
-    /// Binds a plan to the buffers that outlive a step; the first map that has a slot is used. Grids are recorded for
-    /// `rows` rows.
+    /// Binds a plan to the buffers that outlive a step; the first map that has a slot is used.
+    /// Grids are recorded for `rows` rows.
     ///
     /// # Errors
     /// `Internal` when a kernel or a buffer is missing; device errors.
@@ -252,25 +339,47 @@ impl Step {
         rows: usize,
     ) -> Result<Self> {
         let PlanBuffers { plan, own } = prepared;
-        let find = |slot: &Slot| own.get(slot).or_else(|| buffers.iter().find_map(|b| b.get(slot))).cloned();
+        let find = |slot: &Slot| {
+            own.get(slot)
+                .or_else(|| buffers.iter().find_map(|b| b.get(slot)))
+                .cloned()
+        };
         let mut steps = Vec::with_capacity(plan.launches.len());
         for launch in &plan.launches {
-            let missing = |what: &str| Error::Internal(format!("{name}: {}: no {what}", launch.label));
-            let (shader, pipeline) = pipelines.get(&launch.variant).ok_or_else(|| missing("pipeline"))?;
+            let missing =
+                |what: &str| Error::Internal(format!("{name}: {}: no {what}", launch.label));
+            let (shader, pipeline) = pipelines
+                .get(&launch.variant)
+                .ok_or_else(|| missing("pipeline"))?;
             let resolved = launch.resolve(shader)?;
-            let bind = |(binding, slot): (u32, Slot)| {
-                find(&slot).map(|b| (binding, b)).ok_or_else(|| missing(&format!("buffer for {slot:?}")))
-            };
+
             steps.push(DispatchDesc {
                 label: launch.label.clone(),
                 pipeline: pipeline.clone(),
-                buffers: resolved.buffers.into_iter().map(bind).collect::<Result<_>>()?,
+                buffers: resolved
+                    .buffers
+                    .into_iter()
+                    .map(|(binding, slot): (u32, Slot)| {
+                        find(&slot)
+                            .map(|b| (binding, b))
+                            .ok_or_else(|| missing(&format!("buffer for {slot:?}")))
+                    })
+                    .collect::<Result<_>>()?,
                 params: resolved.params,
-                grid: launch.grid.at(launch.dim.eval(StepSizes::rows(rows)) as u32),
+                grid: launch
+                    .grid
+                    .at(launch.dim.eval(StepSizes::rows(rows)) as u32),
             });
         }
-        let output = find(&Slot::Output).ok_or_else(|| Error::Internal(format!("{name}: no output")))?;
-        let tile = |l: &Launch<Slot>| if let GridSpec::KvSplits { tile, .. } = l.grid { Some(tile) } else { None };
+        let output =
+            find(&Slot::Output).ok_or_else(|| Error::Internal(format!("{name}: no output")))?;
+        let tile = |l: &Launch<Slot>| {
+            if let GridSpec::KvSplits { tile, .. } = l.grid {
+                Some(tile)
+            } else {
+                None
+            }
+        };
         let least = plan.launches.iter().filter_map(tile).min();
         Ok(Self {
             router_breaks: router_breaks(plan, find),
@@ -291,7 +400,10 @@ impl Step {
 
     /// The grids for all counts of a step.
     pub fn grids_for(&self, counts: StepSizes) -> Vec<Grid> {
-        self.grids.iter().map(|(grid, dim)| grid.at(dim.eval(counts) as u32)).collect()
+        self.grids
+            .iter()
+            .map(|(grid, dim)| grid.at(dim.eval(counts) as u32))
+            .collect()
     }
 
     /// Records it again without idle workgroups, when no row sees more than `keys` keys.
@@ -300,8 +412,17 @@ impl Step {
             let runs = (keys as u32).div_ceil(*tile);
             if recorded.replace(runs) != runs {
                 let rows = StepSizes::rows(self.rows);
-                let at = |(grid, dim): &(GridSpec, Dim)| grid.limit_keys(keys as u32).at(dim.eval(rows) as u32);
-                gpu.set_grids(&self.program, &self.grids.iter().map(at).collect::<Vec<_>>());
+
+                gpu.set_grids(
+                    &self.program,
+                    &self
+                        .grids
+                        .iter()
+                        .map(|(grid, dim): &(GridSpec, Dim)| {
+                            grid.limit_keys(keys as u32).at(dim.eval(rows) as u32)
+                        })
+                        .collect::<Vec<_>>(),
+                );
             }
         }
         self
@@ -309,12 +430,18 @@ impl Step {
 
     /// This step with its recorded grids.
     pub fn recorded(&self) -> Command<'_> {
-        Command::Run { program: &self.program, grids: None }
+        Command::Run {
+            program: &self.program,
+            grids: None,
+        }
     }
 
     /// This step with other grids.
     pub fn with_grids<'a>(&'a self, grids: &'a [Grid]) -> Command<'a> {
-        Command::Run { program: &self.program, grids: Some(grids) }
+        Command::Run {
+            program: &self.program,
+            grids: Some(grids),
+        }
     }
 
     /// Number of dispatches.
@@ -328,7 +455,11 @@ impl Step {
         let ns = gpu.profile(&self.program, grids.as_deref()).await?;
         Ok(StepTimes {
             labels: self.program.labels().to_vec(),
-            kernels: self.variants.iter().map(|v| v.kernel.name().to_string()).collect(),
+            kernels: self
+                .variants
+                .iter()
+                .map(|v| v.kernel.name().to_string())
+                .collect(),
             ms: ns.into_iter().map(|t| t / 1e6).collect(),
         })
     }

@@ -22,7 +22,12 @@ impl Model {
 
 impl Session {
     /// Submits a step of `rows` rows; `ids` are read back from the device if not given.
-    pub(super) async fn submit_step(&self, step: &Step, rows: usize, ids: Option<&[u32]>) -> Result<()> {
+    pub(super) async fn submit_step(
+        &self,
+        step: &Step,
+        rows: usize,
+        ids: Option<&[u32]>,
+    ) -> Result<()> {
         let model = self.model();
         if let Some(pages) = &model.pager {
             let around = PagingContext {

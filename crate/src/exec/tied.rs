@@ -1,5 +1,5 @@
-//! Decides whether a model's head is its embedding from the files' contents, as transformers' `tie_weights` does,
-//! whatever config.json says.
+//! Decides whether a model's head is its embedding from the files' contents, as transformers'
+//! `tie_weights` does, whatever config.json says.
 
 use crate::arch;
 use crate::format::{Checkpoint, TensorInfo, WeightSource, Weights};
@@ -19,22 +19,29 @@ const COMPARE_CHUNK_BYTES: u64 = 4 << 20;
 const COMPARE_SAMPLES: u64 = 8;
 const COMPARE_SAMPLE_BYTES: u64 = 4096;
 
-/// Writes into the configuration whether the head is the embedding. If a checkpoint has both tensors and the
-/// configuration ties them, their contents decide: a copy would take device memory, which costs more than reading both
-/// once.
+/// Writes into the configuration whether the head is the embedding. If a checkpoint has both
+/// tensors and the configuration ties them, their contents decide: a copy would take device memory,
+/// which costs more than reading both once.
 pub(super) async fn resolve_tied_head(
     source: &Source,
     checkpoint: &Checkpoint,
     weights: &mut Weights,
     config: &mut Value,
 ) -> Result<()> {
-    let Ok(graph) = arch::graph(config) else { return Ok(()) };
-    let (Some(table), Some(head)) =
-        (embedding_table(&graph), HEAD_TENSORS.into_iter().find(|name| weights.contains(name)))
-    else {
+    let Ok(graph) = arch::graph(config) else {
         return Ok(());
     };
-    if graph.weights.iter().any(|w| w.parts.iter().any(|p| p.0 == head)) {
+    let (Some(table), Some(head)) = (
+        embedding_table(&graph),
+        HEAD_TENSORS.into_iter().find(|name| weights.contains(name)),
+    ) else {
+        return Ok(());
+    };
+    if graph
+        .weights
+        .iter()
+        .any(|w| w.parts.iter().any(|p| p.0 == head))
+    {
         // The configuration does not tie them.
         return Ok(());
     }
@@ -53,7 +60,11 @@ pub(super) async fn resolve_tied_head(
 /// The token embedding table.
 fn embedding_table(graph: &Graph) -> Option<String> {
     let of_tokens = |op: &Op| match op {
-        Op::Embed { table, ids: IdSource::Tokens, .. } => Some(*table),
+        Op::Embed {
+            table,
+            ids: IdSource::Tokens,
+            ..
+        } => Some(*table),
         _ => None,
     };
     let table = graph.nodes.iter().find_map(|node| of_tokens(&node.op))?;
@@ -68,9 +79,18 @@ async fn is_stored_identically(
     one: &str,
     other: &str,
 ) -> Result<bool> {
-    let (Ok(one), Ok(other)) = (weights.get(one, ""), weights.get(other, "")) else { return Ok(false) };
+    let (Ok(one), Ok(other)) = (weights.get(one, ""), weights.get(other, "")) else {
+        return Ok(false);
+    };
     let kind = |w: &WeightSource| {
-        (w.encoding, w.shape.clone(), w.parts.iter().map(|p| (p.role, p.info.bytes())).collect::<Vec<_>>())
+        (
+            w.encoding,
+            w.shape.clone(),
+            w.parts
+                .iter()
+                .map(|p| (p.role, p.info.bytes()))
+                .collect::<Vec<_>>(),
+        )
     };
     if kind(one) != kind(other) {
         return Ok(false);
@@ -79,11 +99,20 @@ async fn is_stored_identically(
     for sampled in [true, false] {
         for (a, b) in parts() {
             let bytes = a.info.bytes();
-            let step = if sampled { (bytes / COMPARE_SAMPLES).max(COMPARE_SAMPLE_BYTES) } else { COMPARE_CHUNK_BYTES };
-            let length = if sampled { COMPARE_SAMPLE_BYTES } else { COMPARE_CHUNK_BYTES };
+            let step = if sampled {
+                (bytes / COMPARE_SAMPLES).max(COMPARE_SAMPLE_BYTES)
+            } else {
+                COMPARE_CHUNK_BYTES
+            };
+            let length = if sampled {
+                COMPARE_SAMPLE_BYTES
+            } else {
+                COMPARE_CHUNK_BYTES
+            };
             for start in (0..bytes).step_by(step as usize) {
                 let range = start..(start + length).min(bytes);
-                let read = async |info: &TensorInfo| read_chunk(source, checkpoint, info, &range).await;
+                let read =
+                    async |info: &TensorInfo| read_chunk(source, checkpoint, info, &range).await;
                 if read(&a.info).await? != read(&b.info).await? {
                     return Ok(false);
                 }
@@ -93,8 +122,18 @@ async fn is_stored_identically(
     Ok(true)
 }
 
-async fn read_chunk(source: &Source, files: &Checkpoint, tensor: &TensorInfo, range: &Range<u64>) -> Result<Vec<u8>> {
+async fn read_chunk(
+    source: &Source,
+    files: &Checkpoint,
+    tensor: &TensorInfo,
+    range: &Range<u64>,
+) -> Result<Vec<u8>> {
     let start = tensor.range.start;
-    let file = files.files.get(tensor.file).ok_or_else(|| Error::Changed { file: source.name().into() })?;
-    Ok(source.slice(&file.name, start + range.start..start + range.end).await?.to_vec())
+    let file = files.files.get(tensor.file).ok_or_else(|| Error::Changed {
+        file: source.name().into(),
+    })?;
+    Ok(source
+        .slice(&file.name, start + range.start..start + range.end)
+        .await?
+        .to_vec())
 }

@@ -1,5 +1,5 @@
-//! Traces every named value of a model's graph for a prompt. The first value that differs shows where a new family
-//! departs from its reference implementation.
+//! Traces every named value of a model's graph for a prompt. The first value that differs shows
+//! where a new family departs from its reference implementation.
 
 use super::session::Session;
 use crate::Result;
@@ -26,9 +26,9 @@ fn truncate_graph(graph: &Graph, node: usize) -> Graph {
 }
 
 impl Session {
-    /// Returns all values with one row for each token, in evaluation order, plus named column ranges of them. Each
-    /// value comes from a run of its own that ends with it, so no buffer has been reused. Fused ops yield one value;
-    /// disable fusions to see all.
+    /// Returns all values with one row for each token, in evaluation order, plus named column
+    /// ranges of them. Each value comes from a run of its own that ends with it, so no buffer has
+    /// been reused. Fused ops yield one value; disable fusions to see all.
     ///
     /// # Errors
     /// As [`Self::every_row`].
@@ -42,8 +42,17 @@ impl Session {
                 continue;
             }
             let values = self.graph_rows(&truncate_graph(&graph, index), ids).await?;
-            let whole = TracedValue { name: value.name.clone(), cols: value.cols, values };
-            for (id, view) in graph.values.iter().enumerate().filter(|(_, v)| v.view.is_some()) {
+            let whole = TracedValue {
+                name: value.name.clone(),
+                cols: value.cols,
+                values,
+            };
+            for (id, view) in graph
+                .values
+                .iter()
+                .enumerate()
+                .filter(|(_, v)| v.view.is_some())
+            {
                 let (root, first) = graph.root(ValueId(id));
                 if root == node.output && view.rows == value.rows {
                     out.push(whole.columns(&view.name, first, view.cols));
@@ -54,8 +63,9 @@ impl Session {
         Ok(out)
     }
 
-    /// Returns the cross-attention queries of a layer for every token, and the attention op: `[ids, heads * columns]`.
-    /// `None` if the layer has no cross-attention. Afterwards the sequence is `ids`.
+    /// Returns the cross-attention queries of a layer for every token, and the attention op:
+    /// `[ids, heads * columns]`. `None` if the layer has no cross-attention. Afterwards the
+    /// sequence is `ids`.
     ///
     /// # Errors
     /// As [`Self::every_row`].
@@ -71,15 +81,28 @@ impl Session {
             }
             _ => None,
         });
-        let Some((look, queries)) = looks.into_iter().nth(layer) else { return Ok(None) };
-        let Some(node) = graph.nodes.iter().position(|node| node.output == queries) else { return Ok(None) };
-        Ok(Some((look, self.graph_rows(&truncate_graph(&graph, node), ids).await?)))
+        let Some((look, queries)) = looks.into_iter().nth(layer) else {
+            return Ok(None);
+        };
+        let Some(node) = graph.nodes.iter().position(|node| node.output == queries) else {
+            return Ok(None);
+        };
+        Ok(Some((
+            look,
+            self.graph_rows(&truncate_graph(&graph, node), ids).await?,
+        )))
     }
 }
 
 impl TracedValue {
     fn columns(&self, name: &str, first: usize, cols: usize) -> Self {
         let rows = self.values.chunks_exact(self.cols);
-        Self { name: name.into(), cols, values: rows.flat_map(|row| row[first..first + cols].to_vec()).collect() }
+        Self {
+            name: name.into(),
+            cols,
+            values: rows
+                .flat_map(|row| row[first..first + cols].to_vec())
+                .collect(),
+        }
     }
 }

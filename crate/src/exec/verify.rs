@@ -17,23 +17,46 @@ const CHECKED_TOKENS: usize = 9;
 const MAX_LOGITS_DIFFERENCE: f64 = 0.1;
 
 impl Model {
-    /// Reloads weights of up to `most` bytes, spread over the model, and compares them with those on the device.
-    /// Returns a description of the first difference.
+    /// Reloads weights of up to `most` bytes, spread over the model, and compares them with those
+    /// on the device. Returns a description of the first difference.
     ///
     /// # Errors
     /// Errors of the source or the device.
-    pub async fn verify_weights(&self, source: &Source, files: &ModelFiles, most: u64) -> Result<Option<String>> {
+    pub async fn verify_weights(
+        &self,
+        source: &Source,
+        files: &ModelFiles,
+        most: u64,
+    ) -> Result<Option<String>> {
         for id in self.sample_weights(most) {
-            let Some(plan) = self.weights.get(&id) else { continue };
+            let Some(plan) = self.weights.get(&id) else {
+                continue;
+            };
             let plans = WeightPlans::from([(id, plan.clone())]);
-            let (gpu, graph, stored) = (&self.gpu, &self.graph, &files.weights);
-            let wanted = LoadRequest { gpu, graph, plans: &plans, source, checkpoint: &files.checkpoint, stored };
+            let gpu = &self.gpu;
+            let graph = &self.graph;
+            let stored = &files.weights;
+
+            let wanted = LoadRequest {
+                gpu,
+                graph,
+                plans: &plans,
+                source,
+                checkpoint: &files.checkpoint,
+                stored,
+            };
             for (slot, fresh) in load_weights(wanted).await? {
                 let name = &graph.weight(id).parts[0].0;
-                let missing = || Error::Internal(format!("{name} has no buffer"));
-                let held = self.shared.get(&slot).ok_or_else(missing)?;
+
+                let held = self
+                    .shared
+                    .get(&slot)
+                    .ok_or_else(|| Error::Internal(format!("{name} has no buffer")))?;
                 if let Some(at) = first_difference(&self.gpu, held, &fresh).await? {
-                    return Ok(Some(format!("{name} differs from its file at byte {at} of {}", held.size())));
+                    return Ok(Some(format!(
+                        "{name} differs from its file at byte {at} of {}",
+                        held.size()
+                    )));
                 }
             }
         }
@@ -43,14 +66,20 @@ impl Model {
     /// The buffers of the weight that begins with a tensor.
     pub fn weight_buffers(&self, tensor: &str) -> Vec<&Buffer> {
         let is = |id: &WeightId| self.graph.weight(*id).parts[0].0 == tensor;
-        let held = |(slot, buffer)| match slot {
-            &Slot::WeightQ(id, _) | &Slot::WeightS(id, _) | &Slot::Vector(id) if is(&id) => Some(buffer),
-            _ => None,
-        };
-        self.shared.iter().filter_map(held).collect()
+
+        self.shared
+            .iter()
+            .filter_map(|(slot, buffer)| match slot {
+                &Slot::WeightQ(id, _) | &Slot::WeightS(id, _) | &Slot::Vector(id) if is(&id) => {
+                    Some(buffer)
+                }
+                _ => None,
+            })
+            .collect()
     }
 
-    /// Selects weights from the beginning, middle and end of the model, up to `most` bytes in total.
+    /// Selects weights from the beginning, middle and end of the model, up to `most` bytes in
+    /// total.
     fn sample_weights(&self, most: u64) -> Vec<WeightId> {
         // Paged weights are not on the device as a whole.
         let whole = self.weights.iter().filter(|(_, plan)| !plan.is_paged());
@@ -59,32 +88,38 @@ impl Model {
         let every = total.div_ceil(most.max(1)).max(1) as usize;
         let mut left = most;
         let spread = (0..every).flat_map(|first| ids.iter().skip(first).step_by(every));
-        let fits = |id: &&WeightId| {
-            let bytes = self.weights.get(id).map_or(0, |plan| plan.bytes());
-            let fits = bytes <= left;
-            left -= if fits { bytes } else { 0 };
-            fits
-        };
-        spread.filter(fits).copied().collect()
+
+        spread
+            .filter(|id: &&WeightId| {
+                let bytes = self.weights.get(id).map_or(0, |plan| plan.bytes());
+                let fits = bytes <= left;
+                left -= if fits { bytes } else { 0 };
+                fits
+            })
+            .copied()
+            .collect()
     }
 }
 
 impl Session {
     /// Overwrites the logits on the device.
     fn poison_logits(&self) -> Result<()> {
-        self.gpu.write(self.buffer(Slot::Output)?, 0, &vec![0; self.vocab() * 4]);
+        self.gpu
+            .write(self.buffer(Slot::Output)?, 0, &vec![0; self.vocab() * 4]);
         Ok(())
     }
 }
 
-/// Runs a few tokens in a new session, as a prefill and one by one. Returns a description if the logits differ too
-/// much.
+/// Runs a few tokens in a new session, as a prefill and one by one. Returns a description if the
+/// logits differ too much.
 ///
 /// # Errors
 /// `NotFinite`, or other device errors.
 pub async fn check_prefill_vs_decode(model: &Rc<Model>) -> Result<Option<String>> {
     let mut session = Session::new(model)?;
-    let ids: Vec<u32> = (1..=CHECKED_TOKENS.min(model.capacity)).map(|i| (i * 7919 % model.vocab()) as u32).collect();
+    let ids: Vec<u32> = (1..=CHECKED_TOKENS.min(model.capacity))
+        .map(|i| (i * 7919 % model.vocab()) as u32)
+        .collect();
     // Results of the first run must not be mistaken for the second's.
     session.poison_logits()?;
     session.prefill(&ids, 0).await?;
@@ -99,16 +134,21 @@ pub async fn check_prefill_vs_decode(model: &Rc<Model>) -> Result<Option<String>
     let error = square(&mut together.iter().zip(&apart).map(|(a, b)| f64::from(a - b)));
     let size = square(&mut apart.iter().map(|v| f64::from(*v)));
     let distance = (error / size.max(1e-30)).sqrt();
-    let wrong =
-        || format!("logits of prefill and decode differ: relative L2 {distance:.3}, limit {MAX_LOGITS_DIFFERENCE}");
-    Ok((distance.is_nan() || distance > MAX_LOGITS_DIFFERENCE).then(wrong))
+
+    Ok((distance.is_nan() || distance > MAX_LOGITS_DIFFERENCE).then(|| {
+        format!(
+            "logits of prefill and decode differ: relative L2 {distance:.3}, limit {MAX_LOGITS_DIFFERENCE}"
+        )
+    }))
 }
 
 /// The offset of the first byte that differs between two buffers.
 async fn first_difference(gpu: &Gpu, a: &Buffer, b: &Buffer) -> Result<Option<u64>> {
     for at in (0..a.size()).step_by(READBACK_CHUNK_BYTES as usize) {
         let size = READBACK_CHUNK_BYTES.min(a.size() - at);
-        let (left, right) = (gpu.read(a, at, size).await?, gpu.read(b, at, size).await?);
+        let left = gpu.read(a, at, size).await?;
+        let right = gpu.read(b, at, size).await?;
+
         if let Some(place) = left.iter().zip(&right).position(|(l, r)| l != r) {
             return Ok(Some(at + place as u64));
         }

@@ -1,12 +1,14 @@
-//! Vision encoder: image tiles in, embeddings for the language model out, which stay on the device. Loaded when the
-//! first image arrives.
+//! Vision encoder: image tiles in, embeddings for the language model out, which stay on the device.
+//! Loaded when the first image arrives.
 
 use super::files::ModelFiles;
 use super::graph_runner::{DEFAULT_RUNNER_ROWS, GraphRunner};
 use super::options::RunOptions;
 use super::roofline::build_dispatches;
 use super::step::{Buffers, check_finite, pad_rows, rows_bytes, unpad_rows};
-use crate::arch::vision::{FIRST_ENTRY, PATCHES, POSITION_PAIRS, VisionEncoderGraph, match_suffixes};
+use crate::arch::vision::{
+    FIRST_ENTRY, PATCHES, POSITION_PAIRS, VisionEncoderGraph, match_suffixes,
+};
 use crate::arch::vision_encoder;
 use crate::format::Encoding;
 use crate::format::gguf::mmproj::IMAGE_PROCESSOR_KEY;
@@ -16,7 +18,9 @@ use crate::ir::{InputId, StepSizes};
 use crate::kernels::matmul::View;
 use crate::kernels::patches::{PatchSpec, patches};
 use crate::plan::Slot;
-use crate::vision::{ImageProcessor, PatchLayout, PatchOrder, RgbImage, VideoProcessor, layout_patches};
+use crate::vision::{
+    ImageProcessor, PatchLayout, PatchOrder, RgbImage, VideoProcessor, layout_patches,
+};
 use crate::{Error, Result};
 use serde_json::Value;
 
@@ -51,7 +55,8 @@ pub struct VisionEncoder {
     layout: Option<TileLayout>,
 }
 
-/// Patch layout of the last tiles, which is in the step's buffers; tiles of the same grids reuse it.
+/// Patch layout of the last tiles, which is in the step's buffers; tiles of the same grids reuse
+/// it.
 struct TileLayout {
     order: PatchOrder,
     grids: Vec<(usize, usize)>,
@@ -59,17 +64,33 @@ struct TileLayout {
 }
 
 impl VisionEncoder {
-    /// Loads the vision encoder of a model from opened files; weights keep the encoding of the file.
+    /// Loads the vision encoder of a model from opened files; weights keep the encoding of the
+    /// file.
     ///
     /// # Errors
     /// Errors of the configuration, the checkpoint, the source or the device.
-    pub async fn load(gpu: &Gpu, source: &Source, mut files: ModelFiles, options: RunOptions) -> Result<Self> {
+    pub async fn load(
+        gpu: &Gpu,
+        source: &Source,
+        mut files: ModelFiles,
+        options: RunOptions,
+    ) -> Result<Self> {
         let config = files.full_config();
         let stored = &mut files.weights;
         let mut tower = vision_encoder(&config)?;
-        match_suffixes(&mut tower.graph, &stored.iter().map(|w| w.name.clone()).collect::<Vec<_>>());
-        for (name, rows, cols) in tower.graph.weights.iter().flat_map(|w| w.parts.iter().map(|p| (&p.0, p.1, w.cols))) {
-            let Some(weight) = stored.iter_mut().find(|w| w.name == *name) else { continue };
+        match_suffixes(
+            &mut tower.graph,
+            &stored.iter().map(|w| w.name.clone()).collect::<Vec<_>>(),
+        );
+        for (name, rows, cols) in tower
+            .graph
+            .weights
+            .iter()
+            .flat_map(|w| w.parts.iter().map(|p| (&p.0, p.1, w.cols)))
+        {
+            let Some(weight) = stored.iter_mut().find(|w| w.name == *name) else {
+                continue;
+            };
             // Patch convolutions run as matmuls; tables may be stored in several parts.
             if (weight.shape.len() > 2 || weight.shape.len() == 1 && cols > 1)
                 && weight.shape.iter().product::<usize>() == rows * cols
@@ -82,10 +103,18 @@ impl VisionEncoder {
             }
         }
         let block = Some(tower.merge * tower.merge);
-        let mut side = GraphRunner::load(gpu, source, &files, (&tower.graph, block), options).await?;
-        side.prepare(gpu, DEFAULT_RUNNER_ROWS, &Buffers::new()).await?;
+        let mut side =
+            GraphRunner::load(gpu, source, &files, (&tower.graph, block), options).await?;
+        side.prepare(gpu, DEFAULT_RUNNER_ROWS, &Buffers::new())
+            .await?;
         gpu.check().await?;
-        Ok(Self { tower, images_encoded: 0, runner: side, extractor: None, layout: None })
+        Ok(Self {
+            tower,
+            images_encoded: 0,
+            runner: side,
+            extractor: None,
+            layout: None,
+        })
     }
 
     /// Bytes of its weights on the device.
@@ -100,14 +129,22 @@ impl VisionEncoder {
 
     /// The patch order that the encoder expects.
     pub fn patch_order(&self, processor: &ImageProcessor) -> PatchOrder {
-        let order = PatchOrder { merge: self.tower.merge, ..processor.order(self.tower.patch) };
+        let order = PatchOrder {
+            merge: self.tower.merge,
+            ..processor.order(self.tower.patch)
+        };
         match self.tower.frames_first {
-            true => PatchOrder { frames_first: true, color_last: false, ..order },
+            true => PatchOrder {
+                frames_first: true,
+                color_last: false,
+                ..order
+            },
             false => order,
         }
     }
 
-    /// Encodes the tiles of an image, or the frames of a video, of which `together` share a row of patches.
+    /// Encodes the tiles of an image, or the frames of a video, of which `together` share a row of
+    /// patches.
     ///
     /// # Errors
     /// Device errors; `UnsupportedOption` for tiles outside the encoder's position table.
@@ -119,11 +156,18 @@ impl VisionEncoder {
         processor: &ImageProcessor,
     ) -> Result<EncodedImage> {
         let order = self.patch_order(processor);
-        let tiles: Vec<Vec<&RgbImage>> = tiles.chunks(together.max(1)).map(|group| group.iter().collect()).collect();
+        let tiles: Vec<Vec<&RgbImage>> = tiles
+            .chunks(together.max(1))
+            .map(|group| group.iter().collect())
+            .collect();
         let grids: Vec<(usize, usize)> = tiles.iter().map(|t| order.grid(t[0])).collect();
         let block = order.merge * order.merge;
         let pooled = self.tower.pooled;
-        let tokens = if pooled { grids.len() } else { grids.iter().map(|(h, w)| h * w / block).sum() };
+        let tokens = if pooled {
+            grids.len()
+        } else {
+            grids.iter().map(|(h, w)| h * w / block).sum()
+        };
         let cols = self.runner.cols();
         let rows = gpu.buffer("picture", rows_bytes(tokens, cols), BufferUsage::Storage)?;
         let mut places_of = Vec::with_capacity(tokens);
@@ -135,31 +179,75 @@ impl VisionEncoder {
                 end += 1;
             }
             let grids = &grids[first..end];
-            let laid = match self.layout.take().filter(|laid| laid.order == order && laid.grids == grids) {
+            let laid = match self
+                .layout
+                .take()
+                .filter(|laid| laid.order == order && laid.grids == grids)
+            {
                 // The step of the same layout is large enough.
                 Some(laid) => laid,
                 None => {
-                    let VisionEncoderGraph { table, rope, window, .. } = self.tower;
+                    let VisionEncoderGraph {
+                        table,
+                        rope,
+                        window,
+                        ..
+                    } = self.tower;
                     let places = layout_patches(grids, &order, table, rope, window)?;
                     let places = if pooled { places.pooled() } else { places };
                     let step = (places.rows.next_power_of_two() / 8).max(DEFAULT_RUNNER_ROWS);
-                    self.runner.prepare(gpu, places.rows.next_multiple_of(step), &Buffers::new()).await?;
-                    TileLayout { order, grids: grids.to_vec(), patches: self.upload_layout(gpu, places)? }
+                    self.runner
+                        .prepare(gpu, places.rows.next_multiple_of(step), &Buffers::new())
+                        .await?;
+                    TileLayout {
+                        order,
+                        grids: grids.to_vec(),
+                        patches: self.upload_layout(gpu, places)?,
+                    }
                 }
             };
-            self.extract_patches(gpu, &tiles[first..end], processor, &laid).await?;
-            let PatchLayout { rows: count, blocks, order: numbers, .. } = &laid.patches;
-            let counts = StepSizes { rows: *count, sequences: blocks.len() };
+            self.extract_patches(gpu, &tiles[first..end], processor, &laid)
+                .await?;
+            let PatchLayout {
+                rows: count,
+                blocks,
+                order: numbers,
+                ..
+            } = &laid.patches;
+            let counts = StepSizes {
+                rows: *count,
+                sequences: blocks.len(),
+            };
             let done = places_of.len();
-            self.runner.submit(gpu, counts, Some((numbers.len(), (&rows, rows_bytes(done, cols)))))?;
+            self.runner.submit(
+                gpu,
+                counts,
+                Some((numbers.len(), (&rows, rows_bytes(done, cols)))),
+            )?;
             places_of.extend(numbers.iter().map(|at| at + done as u32));
             self.layout = Some(laid);
             first = end;
         }
         self.images_encoded += 1;
-        let grid = |(h, w): &(usize, usize)| if pooled { (1, 1) } else { (h / order.merge, w / order.merge) };
-        let grids = grids.iter().map(grid).collect();
-        Ok(EncodedImage { rows, tokens, cols, token_rows: places_of, grids, position_interval: 0.0 })
+
+        let grids = grids
+            .iter()
+            .map(|(h, w): &(usize, usize)| {
+                if pooled {
+                    (1, 1)
+                } else {
+                    (h / order.merge, w / order.merge)
+                }
+            })
+            .collect();
+        Ok(EncodedImage {
+            rows,
+            tokens,
+            cols,
+            token_rows: places_of,
+            grids,
+            position_interval: 0.0,
+        })
     }
 
     /// Uploads patch positions to the step's buffers.
@@ -171,10 +259,24 @@ impl VisionEncoder {
                 PATCHES => {}
                 POSITION_PAIRS => {
                     let words: &[u32] = places.table.as_flattened();
-                    write(slot, bytemuck::cast_slice(&pad_rows(words, input.cols, input.cols.next_multiple_of(4))))?;
+                    write(
+                        slot,
+                        bytemuck::cast_slice(&pad_rows(
+                            words,
+                            input.cols,
+                            input.cols.next_multiple_of(4),
+                        )),
+                    )?;
                 }
-                FIRST_ENTRY => write(slot, bytemuck::cast_slice(&[0, 1.0f32.to_bits(), 0, 0].repeat(places.rows)))?,
-                other => return Err(Error::Internal(format!("the vision encoder has an unknown input {other}"))),
+                FIRST_ENTRY => write(
+                    slot,
+                    bytemuck::cast_slice(&[0, 1.0f32.to_bits(), 0, 0].repeat(places.rows)),
+                )?,
+                other => {
+                    return Err(Error::Internal(format!(
+                        "the vision encoder has an unknown input {other}"
+                    )));
+                }
             }
         }
         write(Slot::Rope(0), bytemuck::cast_slice(&places.rope))?;
@@ -182,7 +284,11 @@ impl VisionEncoder {
         write(Slot::WindowSpans, bytemuck::cast_slice(&places.windows))?;
         write(Slot::PoolSpans, bytemuck::cast_slice(&places.blocks))?;
         // The step's buffers hold them now.
-        Ok(PatchLayout { table: Vec::new(), rope: Vec::new(), ..places })
+        Ok(PatchLayout {
+            table: Vec::new(),
+            rope: Vec::new(),
+            ..places
+        })
     }
 }
 
@@ -201,29 +307,66 @@ impl VisionEncoder {
         gpu: &Gpu,
         tiles: &[Vec<&RgbImage>],
         processor: &ImageProcessor,
-        TileLayout { order, patches: places, .. }: &TileLayout,
+        TileLayout {
+            order,
+            patches: places,
+            ..
+        }: &TileLayout,
     ) -> Result<()> {
-        let (starts, bytes) = order.pixel_offsets(tiles, self.tower.table.leading_rows(), &places.patches);
-        let input = self.runner.graph.inputs.iter().position(|input| input.name == PATCHES).unwrap_or_default();
+        let (starts, bytes) =
+            order.pixel_offsets(tiles, self.tower.table.leading_rows(), &places.patches);
+        let input = self
+            .runner
+            .graph
+            .inputs
+            .iter()
+            .position(|input| input.name == PATCHES)
+            .unwrap_or_default();
         let out = self.runner.buffer(Slot::Input(InputId(input)))?;
-        let serves =
-            |c: &PatchExtractor| c.order == *order && c.buffers[0].size() >= bytes && c.buffers[3].is_same_buffer(out);
+        let serves = |c: &PatchExtractor| {
+            c.order == *order && c.buffers[0].size() >= bytes && c.buffers[3].is_same_buffer(out)
+        };
         if !self.extractor.as_ref().is_some_and(serves) {
             let stride = order.cols().next_multiple_of(4) as u32;
             let buffer = |bytes| gpu.buffer("pixels", bytes, BufferUsage::Storage);
             let at_starts = buffer(out.size() / u64::from(stride) * 2 * order.frames as u64)?;
             let buffers = [buffer(bytes)?, at_starts, buffer(3 * 256 * 4)?, out.clone()];
-            let cut = PatchSpec { strides: order.strides(), patch: order.patch as u32, frames: order.frames as u32 };
-            let rows = View { buffer: Slot::Activation(3), offset: 0, stride };
+            let cut = PatchSpec {
+                strides: order.strides(),
+                patch: order.patch as u32,
+                frames: order.frames as u32,
+            };
+            let rows = View {
+                buffer: Slot::Activation(3),
+                offset: 0,
+                stride,
+            };
             let launch = patches(cut, [0, 1, 2].map(Slot::Activation), rows);
-            let program = gpu.program("patches", build_dispatches(gpu, &[launch], &buffers, 1).await?)?;
-            self.extractor = Some(PatchExtractor { order: *order, buffers, program });
+            let program = gpu.program(
+                "patches",
+                build_dispatches(gpu, &[launch], &buffers, 1).await?,
+            )?;
+            self.extractor = Some(PatchExtractor {
+                order: *order,
+                buffers,
+                program,
+            });
         }
-        let Some(PatchExtractor { buffers: [pixels, at_starts, at_levels, _], program, .. }) = &self.extractor else {
+        let Some(PatchExtractor {
+            buffers: [pixels, at_starts, at_levels, _],
+            program,
+            ..
+        }) = &self.extractor
+        else {
             return Ok(());
         };
         let [scale, shift] = self.tower.affine;
-        let levels: Vec<f32> = processor.pixel_values.as_flattened().iter().map(|v| v * scale + shift).collect();
+        let levels: Vec<f32> = processor
+            .pixel_values
+            .as_flattened()
+            .iter()
+            .map(|v| v * scale + shift)
+            .collect();
         gpu.write(at_levels, 0, bytemuck::cast_slice(&levels));
         gpu.write(at_starts, 0, bytemuck::cast_slice(&starts));
         let mut at = 0;
@@ -239,7 +382,10 @@ impl VisionEncoder {
             }
         }
         let grid = [order.cols().div_ceil(256) as u32, places.rows as u32, 1];
-        gpu.submit(&[Command::Run { program, grids: Some(&[grid]) }])
+        gpu.submit(&[Command::Run {
+            program,
+            grids: Some(&[grid]),
+        }])
     }
 }
 
@@ -249,18 +395,22 @@ impl EncodedImage {
     /// # Errors
     /// `NotFinite` when they contain NaN or infinity.
     pub async fn read(&self, gpu: &Gpu) -> Result<Vec<f32>> {
-        let bytes = gpu.read(&self.rows, 0, rows_bytes(self.tokens, self.cols)).await?;
+        let bytes = gpu
+            .read(&self.rows, 0, rows_bytes(self.tokens, self.cols))
+            .await?;
         let rows = unpad_rows(&bytes, self.cols);
         check_finite(&rows)?;
         let row = |at: &u32| &rows[*at as usize * self.cols..(*at as usize + 1) * self.cols];
         let mut all = Vec::with_capacity(rows.len());
-        self.token_rows.iter().for_each(|at| all.extend_from_slice(row(at)));
+        self.token_rows
+            .iter()
+            .for_each(|at| all.extend_from_slice(row(at)));
         Ok(all)
     }
 }
 
-/// Reads the image processor of a model and, if supported, its video processor. With an mmproj file, the configuration
-/// contains the settings.
+/// Reads the image processor of a model and, if supported, its video processor. With an mmproj
+/// file, the configuration contains the settings.
 ///
 /// # Errors
 /// `MissingFile` without settings; settings that are not supported.
@@ -270,47 +420,67 @@ pub async fn load_processors(
     tower: &VisionEncoderGraph,
 ) -> Result<(ImageProcessor, Option<VideoProcessor>)> {
     let mut files = Vec::new();
-    for file in ["preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"] {
+    for file in [
+        "preprocessor_config.json",
+        "processor_config.json",
+        "video_preprocessor_config.json",
+    ] {
         let wanted = tower.timestamps.is_some() || !file.starts_with("video");
         if wanted
             && config.get(IMAGE_PROCESSOR_KEY).is_none()
             && let Some(bytes) = source.read_optional(file).await?
         {
-            let fault = |e: serde_json::Error| Error::Config { file: file.into(), reason: e.to_string() };
-            files.push(serde_json::from_slice(&bytes).map_err(fault)?);
+            files.push(
+                serde_json::from_slice(&bytes).map_err(|e: serde_json::Error| Error::Config {
+                    file: file.into(),
+                    reason: e.to_string(),
+                })?,
+            );
         }
     }
     let named = |kind: &str| {
         let class = format!("{kind}_type");
-        files.iter().find_map(|file: &Value| file.get(kind).or_else(|| file.get(&class).map(|_| file)))
+        files
+            .iter()
+            .find_map(|file: &Value| file.get(kind).or_else(|| file.get(&class).map(|_| file)))
     };
-    let found = config.get(IMAGE_PROCESSOR_KEY).or_else(|| named("image_processor"));
-    let missing = || Error::MissingFile {
+    let found = config
+        .get(IMAGE_PROCESSOR_KEY)
+        .or_else(|| named("image_processor"));
+
+    let found = found.ok_or_else(|| Error::MissingFile {
         file: "preprocessor_config.json".into(),
         location: "the model's files".into(),
         hint: "It defines how images are resized. Add it, or use the model with text only.".into(),
-    };
-    let found = found.ok_or_else(missing)?;
+    })?;
     let mut processor = ImageProcessor::from_config(found)?;
-    let tokens = || files.iter().find_map(ImageProcessor::tile_tokens);
-    processor.tile_tokens = tower.tile_tokens.or(processor.tile_tokens).or_else(tokens);
-    let films = |told| VideoProcessor::new(named("video_processor").unwrap_or(found), &processor, told);
+
+    processor.tile_tokens = tower
+        .tile_tokens
+        .or(processor.tile_tokens)
+        .or_else(|| files.iter().find_map(ImageProcessor::tile_tokens));
+    let films =
+        |told| VideoProcessor::new(named("video_processor").unwrap_or(found), &processor, told);
     let films = tower.timestamps.map(films).transpose()?;
     Ok((processor, films))
 }
 
-/// Hashes the content of an image: sizes and bytes of its tiles, and timestamps. FNV-1a over eight bytes at a time,
-/// with high bits folded down after each multiplication.
+/// Hashes the content of an image: sizes and bytes of its tiles, and timestamps. FNV-1a over eight
+/// bytes at a time, with high bits folded down after each multiplication.
 pub fn content_hash(tiles: &[RgbImage], seconds: &[f64]) -> u64 {
     let mix = |h: u64, word: u64| {
         let h = (h ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         h ^ h >> 32
     };
-    let shown = seconds.iter().fold(0xcbf2_9ce4_8422_2325, |h, second| mix(h, second.to_bits()));
+    let shown = seconds
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |h, second| mix(h, second.to_bits()));
     tiles.iter().fold(shown, |h, tile| {
         let h = mix(mix(h, tile.width as u64), tile.height as u64);
         let (words, rest) = tile.rgb.as_chunks::<8>();
-        let h = words.iter().fold(h, |h, word| mix(h, u64::from_le_bytes(*word)));
+        let h = words
+            .iter()
+            .fold(h, |h, word| mix(h, u64::from_le_bytes(*word)));
         rest.iter().fold(h, |h, byte| mix(h, u64::from(*byte)))
     })
 }

@@ -1,6 +1,6 @@
-//! Pages weights at run time: experts or table rows that are only partly on the device. A step runs up to a router and
-//! reads back the selected experts. Missing ones are loaded from the files or the browser's cache, and the step
-//! continues with slots instead of expert ids.
+//! Pages weights at run time: experts or table rows that are only partly on the device. A step runs
+//! up to a router and reads back the selected experts. Missing ones are loaded from the files or
+//! the browser's cache, and the step continues with slots instead of expert ids.
 
 use super::load::{LoadRequest, TranscodePipelines, load_rows};
 use super::lru::LruSlots;
@@ -50,7 +50,11 @@ struct PagedGroup {
 }
 
 impl PagedGroup {
-    fn new(weights: Vec<(WeightId, usize)>, biases: Vec<(WeightId, usize)>, plans: &WeightPlans) -> Option<Self> {
+    fn new(
+        weights: Vec<(WeightId, usize)>,
+        biases: Vec<(WeightId, usize)>,
+        plans: &WeightPlans,
+    ) -> Option<Self> {
         let (id, unit) = *weights.first()?;
         let plan = plans.get(&id).filter(|plan| plan.is_paged())?;
         let held = LruSlots::new(plan.rows / unit);
@@ -96,7 +100,8 @@ pub(super) struct WeightPager {
 }
 
 impl WeightPager {
-    /// Creates the pager of a model, if it has paged weights, and adds the buffers that it needs to `shared`.
+    /// Creates the pager of a model, if it has paged weights, and adds the buffers that it needs to
+    /// `shared`.
     pub fn new(
         gpu: &Gpu,
         (source, checkpoint, stored): (&Source, Checkpoint, Weights),
@@ -107,21 +112,40 @@ impl WeightPager {
         if !plans.values().any(WeightPlan::is_paged) {
             return Ok(None);
         }
-        let layers: Vec<Option<PagedGroup>> =
-            expert_weights_by_router(graph).map(|(w, b)| PagedGroup::new(w, b, plans)).collect();
-        let tables: Vec<PagedTable> = graph.nodes.iter().filter_map(|node| paged_table(&node.op, plans)).collect();
+        let layers: Vec<Option<PagedGroup>> = expert_weights_by_router(graph)
+            .map(|(w, b)| PagedGroup::new(w, b, plans))
+            .collect();
+        let tables: Vec<PagedTable> = graph
+            .nodes
+            .iter()
+            .filter_map(|node| paged_table(&node.op, plans))
+            .collect();
         for group in layers.iter().flatten() {
             for (bias, rows) in &group.biases {
                 let bytes = (group.slots.len() * rows * 4) as u64;
-                shared.insert(Slot::WeightQ(*bias, 0), gpu.buffer("biases", bytes, BufferUsage::Storage)?);
+                shared.insert(
+                    Slot::WeightQ(*bias, 0),
+                    gpu.buffer("biases", bytes, BufferUsage::Storage)?,
+                );
             }
         }
         for table in &tables {
             let rows = chunk.max(DRAFT_ROWS as usize) as u64;
-            shared.insert(Slot::PagedRows(table.id), gpu.buffer("rows", rows * 4, BufferUsage::Storage)?);
+            shared.insert(
+                Slot::PagedRows(table.id),
+                gpu.buffer("rows", rows * 4, BufferUsage::Storage)?,
+            );
         }
-        let held = layers.iter().flatten().map(|group| group.slots.len()).max().unwrap_or(0);
-        let paging = PagingStats { held, ..PagingStats::default() };
+        let held = layers
+            .iter()
+            .flatten()
+            .map(|group| group.slots.len())
+            .max()
+            .unwrap_or(0);
+        let paging = PagingStats {
+            held,
+            ..PagingStats::default()
+        };
         Ok(Some(Self {
             source: source.clone(),
             checkpoint,
@@ -154,14 +178,20 @@ impl WeightPager {
             submit_range(gpu, step, &grids, from..stop.end)?;
             let bytes = (rows * stop.stride * 4) as u64;
             let picks = gpu.start_read(&stop.selected, 0, bytes)?;
-            let next = stop.predicted.as_ref().filter(|_| rows == 1 && around.prefetch_experts);
-            let next = next.map(|guess| gpu.start_read(guess, 0, bytes)).transpose()?;
+            let next = stop
+                .predicted
+                .as_ref()
+                .filter(|_| rows == 1 && around.prefetch_experts);
+            let next = next
+                .map(|guess| gpu.start_read(guess, 0, bytes))
+                .transpose()?;
             // Prefetch while the device runs up to the router.
             if let Some(numbers) = guess.take() {
                 self.prefetch(around, layer, &numbers).await?;
             }
             let picks: Vec<f32> = bytemuck::pod_collect_to_vec(&picks.wait().await?);
-            self.map_experts(around, step, &grids, (layer, stop), picks).await?;
+            self.map_experts(around, step, &grids, (layer, stop), picks)
+                .await?;
             if let Some(next) = next {
                 let found: Vec<f32> = bytemuck::pod_collect_to_vec(&next.wait().await?);
                 guess = self
@@ -175,8 +205,8 @@ impl WeightPager {
         submit_range(gpu, step, &grids, from..grids.len())
     }
 
-    /// Loads the experts of a layer and writes their slots to the step. If more are selected than there are slots, runs
-    /// the expert matmuls once per group; these skip experts without a slot.
+    /// Loads the experts of a layer and writes their slots to the step. If more are selected than
+    /// there are slots, runs the expert matmuls once per group; these skip experts without a slot.
     async fn map_experts(
         &mut self,
         around: &PagingContext<'_>,
@@ -185,36 +215,67 @@ impl WeightPager {
         (layer, stop): (usize, &RouterBreak),
         picks: Vec<f32>,
     ) -> Result<()> {
-        let Some(group) = self.layers.get_mut(layer).and_then(Option::as_mut) else { return Ok(()) };
+        let Some(group) = self.layers.get_mut(layer).and_then(Option::as_mut) else {
+            return Ok(());
+        };
         let mut needed = selected_experts(&picks, stop, group.count);
-        let here = needed.iter().filter(|number| group.slots.slot_of(**number).is_some()).count();
+        let here = needed
+            .iter()
+            .filter(|number| group.slots.slot_of(**number).is_some())
+            .count();
         // Resident experts first.
-        sort::sort_by(&mut needed, |a, b| group.slots.slot_of(*a).is_none().cmp(&group.slots.slot_of(*b).is_none()));
+        sort::sort_by(&mut needed, |a, b| {
+            group
+                .slots
+                .slot_of(*a)
+                .is_none()
+                .cmp(&group.slots.slot_of(*b).is_none())
+        });
         self.stats.asked += needed.len() as u64;
         self.stats.hits += here as u64;
-        self.stats.hits_alone +=
-            needed.iter().filter(|number| group.slots_without_prefetch.slot_of(**number).is_some()).count() as u64;
-        self.stats.ahead_used += needed.iter().filter(|number| group.slots.take_prefetched(**number)).count() as u64;
-        let (places, count) = (group.slots.len(), group.count);
+        self.stats.hits_alone += needed
+            .iter()
+            .filter(|number| group.slots_without_prefetch.slot_of(**number).is_some())
+            .count() as u64;
+        self.stats.ahead_used += needed
+            .iter()
+            .filter(|number| group.slots.take_prefetched(**number))
+            .count() as u64;
+        let places = group.slots.len();
+        let count = group.count;
+
         let parts = needed.len().div_ceil(places);
         for (index, numbers) in needed.chunks(places).enumerate() {
-            let Some(group) = self.layers.get_mut(layer).and_then(Option::as_mut) else { return Ok(()) };
+            let Some(group) = self.layers.get_mut(layer).and_then(Option::as_mut) else {
+                return Ok(());
+            };
             for (number, at) in group.slots_without_prefetch.assign_slots(numbers) {
                 group.slots_without_prefetch.commit(number, at, false);
             }
-            self.fetch(around, PagedTarget::Layer(layer), numbers, false).await?;
-            let Some(group) = self.layers.get(layer).and_then(Option::as_ref) else { return Ok(()) };
+            self.fetch(around, PagedTarget::Layer(layer), numbers, false)
+                .await?;
+            let Some(group) = self.layers.get(layer).and_then(Option::as_ref) else {
+                return Ok(());
+            };
             // The index after the last slot means absent.
             let place = |number: f32| {
                 let number = (number.max(0.0) as u32).min(count - 1);
-                let at = if numbers.contains(&number) { group.slots.slot_of(number) } else { None };
+                let at = if numbers.contains(&number) {
+                    group.slots.slot_of(number)
+                } else {
+                    None
+                };
                 at.unwrap_or(places) as f32
             };
             let mut placed = picks.clone();
-            placed
-                .chunks_mut(stop.stride)
-                .for_each(|row| row[..stop.experts_per_row].iter_mut().for_each(|n| *n = place(*n)));
-            around.gpu.write(&stop.selected, 0, bytemuck::cast_slice(&placed));
+            placed.chunks_mut(stop.stride).for_each(|row| {
+                row[..stop.experts_per_row]
+                    .iter_mut()
+                    .for_each(|n| *n = place(*n));
+            });
+            around
+                .gpu
+                .write(&stop.selected, 0, bytemuck::cast_slice(&placed));
             if index + 1 < parts {
                 let end = stop.combine.ok_or_else(|| {
                     Error::Internal(format!(
@@ -228,34 +289,71 @@ impl WeightPager {
         Ok(())
     }
 
-    async fn prefetch(&mut self, around: &PagingContext<'_>, layer: usize, numbers: &[u32]) -> Result<()> {
-        let before = self.fetch(around, PagedTarget::Layer(layer), numbers, true).await?;
+    async fn prefetch(
+        &mut self,
+        around: &PagingContext<'_>,
+        layer: usize,
+        numbers: &[u32],
+    ) -> Result<()> {
+        let before = self
+            .fetch(around, PagedTarget::Layer(layer), numbers, true)
+            .await?;
         self.stats.ahead += before as u64;
         Ok(())
     }
 
     /// Loads the table rows of the step's tokens and writes their slots.
-    async fn map_table_rows(&mut self, around: &PagingContext<'_>, rows: usize, ids: Option<&[u32]>) -> Result<()> {
+    async fn map_table_rows(
+        &mut self,
+        around: &PagingContext<'_>,
+        rows: usize,
+        ids: Option<&[u32]>,
+    ) -> Result<()> {
         if self.tables.is_empty() {
             return Ok(());
         }
         let ids: Vec<u32> = match ids {
             Some(ids) => ids.to_vec(),
-            None => bytemuck::pod_collect_to_vec(&around.gpu.read(around.ids, 0, rows as u64 * 4).await?),
+            None => bytemuck::pod_collect_to_vec(
+                &around.gpu.read(around.ids, 0, rows as u64 * 4).await?,
+            ),
         };
         for index in 0..self.tables.len() {
-            let (count, past) = (self.tables[index].group.count, self.tables[index].fallback_row);
-            let numbers: Vec<u32> = ids.iter().map(|id| if *id < count { *id } else { past }).collect();
-            let mut needed: Vec<u32> = numbers.iter().copied().filter(|number| *number < count).collect();
+            let count = self.tables[index].group.count;
+            let past = self.tables[index].fallback_row;
+
+            let numbers: Vec<u32> = ids
+                .iter()
+                .map(|id| if *id < count { *id } else { past })
+                .collect();
+            let mut needed: Vec<u32> = numbers
+                .iter()
+                .copied()
+                .filter(|number| *number < count)
+                .collect();
             needed.sort_unstable();
             needed.dedup();
-            self.fetch(around, PagedTarget::Table(index), &needed, false).await?;
+            self.fetch(around, PagedTarget::Table(index), &needed, false)
+                .await?;
             let table = &self.tables[index];
-            let place = |number: &u32| table.group.slots.slot_of(*number).map_or(u32::MAX, |at| at as u32);
-            let placed: Vec<u32> = numbers.iter().map(place).collect();
+
+            let placed: Vec<u32> = numbers
+                .iter()
+                .map(|number: &u32| {
+                    table
+                        .group
+                        .slots
+                        .slot_of(*number)
+                        .map_or(u32::MAX, |at| at as u32)
+                })
+                .collect();
             let rows = around.shared.get(&Slot::PagedRows(table.id));
-            let rows = rows
-                .ok_or_else(|| Error::Internal(format!("paging: table {:?} has no buffer of row slots", table.id)))?;
+            let rows = rows.ok_or_else(|| {
+                Error::Internal(format!(
+                    "paging: table {:?} has no buffer of row slots",
+                    table.id
+                ))
+            })?;
             around.gpu.write(rows, 0, bytemuck::cast_slice(&placed));
         }
         Ok(())
@@ -278,16 +376,28 @@ impl WeightPager {
         if missing.is_empty() {
             return Ok(0);
         }
-        let (mut rows, mut buffers) = (Vec::new(), Buffers::new());
+        let mut rows = Vec::new();
+        let mut buffers = Buffers::new();
+
         for (id, unit) in &group.weights {
-            let plan =
-                around.weights.get(id).ok_or_else(|| Error::Internal(format!("paging: weight {id:?} has no plan")))?;
+            let plan = around
+                .weights
+                .get(id)
+                .ok_or_else(|| Error::Internal(format!("paging: weight {id:?} has no plan")))?;
             for (number, at) in &missing {
                 clear_scales(around, (*id, plan), at * unit..(at + 1) * unit);
                 let range = *number as usize * unit..(*number as usize + 1) * unit;
-                row_sources(around.graph, (*id, plan.cols), &self.stored, range, at * unit, &mut rows)?;
+                row_sources(
+                    around.graph,
+                    (*id, plan.cols),
+                    &self.stored,
+                    range,
+                    at * unit,
+                    &mut rows,
+                )?;
             }
-            let runs = (0..plan.shards.len()).flat_map(|run| [Slot::WeightQ(*id, run), Slot::WeightS(*id, run)]);
+            let runs = (0..plan.shards.len())
+                .flat_map(|run| [Slot::WeightQ(*id, run), Slot::WeightS(*id, run)]);
             buffers.extend(runs.filter_map(|slot| Some((slot, around.shared.get(&slot)?.clone()))));
         }
         let wanted = LoadRequest {
@@ -301,23 +411,32 @@ impl WeightPager {
         self.stats.bytes += load_rows(wanted, buffers, &rows, &mut self.pipelines).await?;
         let mut copies = Vec::new();
         for (bias, rows) in &group.biases {
-            let (Some(all), Some(held)) =
-                (around.shared.get(&Slot::Vector(*bias)), around.shared.get(&Slot::WeightQ(*bias, 0)))
-            else {
-                return Err(Error::Internal(format!("paging: the biases {bias:?} have no buffers")));
+            let (Some(all), Some(held)) = (
+                around.shared.get(&Slot::Vector(*bias)),
+                around.shared.get(&Slot::WeightQ(*bias, 0)),
+            ) else {
+                return Err(Error::Internal(format!(
+                    "paging: the biases {bias:?} have no buffers"
+                )));
             };
             let bytes = *rows as u64 * 4;
-            let copy = |(number, at): &(u32, usize)| Command::Copy {
-                from: (all, u64::from(*number) * bytes),
-                to: (held, *at as u64 * bytes),
-                size: bytes,
-            };
-            copies.extend(missing.iter().map(copy));
+
+            copies.extend(
+                missing
+                    .iter()
+                    .map(|(number, at): &(u32, usize)| Command::Copy {
+                        from: (all, u64::from(*number) * bytes),
+                        to: (held, *at as u64 * bytes),
+                        size: bytes,
+                    }),
+            );
         }
         if !copies.is_empty() {
             around.gpu.submit(&copies)?;
         }
-        missing.iter().for_each(|(number, at)| group.slots.commit(*number, *at, ahead));
+        missing
+            .iter()
+            .for_each(|(number, at)| group.slots.commit(*number, *at, ahead));
         Ok(missing.len())
     }
 }
@@ -331,15 +450,29 @@ enum PagedTarget {
 
 type ExpertWeights = Vec<(WeightId, usize)>;
 
-/// Returns the weights and biases of both expert matmuls after each router, with the rows of an expert.
+/// Returns the weights and biases of both expert matmuls after each router, with the rows of an
+/// expert.
 fn expert_weights_by_router(graph: &Graph) -> impl Iterator<Item = (ExpertWeights, ExpertWeights)> {
-    let routes = graph.nodes.iter().filter(|node| matches!(node.op, Op::TopKRouter(_)));
+    let routes = graph
+        .nodes
+        .iter()
+        .filter(|node| matches!(node.op, Op::TopKRouter(_)));
     routes.map(|route| {
-        let (mut weights, mut biases) = (ExpertWeights::new(), ExpertWeights::new());
-        for node in graph.nodes.iter().filter(|node| node.inputs.get(1) == Some(&route.output)) {
+        let mut weights = ExpertWeights::new();
+        let mut biases = ExpertWeights::new();
+
+        for node in graph
+            .nodes
+            .iter()
+            .filter(|node| node.inputs.get(1) == Some(&route.output))
+        {
             let (weight, bias, rows) = match &node.op {
                 Op::ExpertUp(e) => (e.weight, e.bias, e.rows()),
-                Op::ExpertDown(e) => (e.weight, e.bias, graph.weight(e.weight).rows() / e.count.max(1)),
+                Op::ExpertDown(e) => (
+                    e.weight,
+                    e.bias,
+                    graph.weight(e.weight).rows() / e.count.max(1),
+                ),
                 _ => continue,
             };
             weights.push((weight, rows));
@@ -350,15 +483,32 @@ fn expert_weights_by_router(graph: &Graph) -> impl Iterator<Item = (ExpertWeight
 }
 
 fn paged_table(op: &Op, plans: &WeightPlans) -> Option<PagedTable> {
-    let Op::Embed { table: id, soft, .. } = op else { return None };
-    let past = if let Some(SoftTokens::Row(number)) = soft { *number } else { u32::MAX };
-    Some(PagedTable { id: *id, group: PagedGroup::new(vec![(*id, 1)], Vec::new(), plans)?, fallback_row: past })
+    let Op::Embed {
+        table: id, soft, ..
+    } = op
+    else {
+        return None;
+    };
+    let past = if let Some(SoftTokens::Row(number)) = soft {
+        *number
+    } else {
+        u32::MAX
+    };
+    Some(PagedTable {
+        id: *id,
+        group: PagedGroup::new(vec![(*id, 1)], Vec::new(), plans)?,
+        fallback_row: past,
+    })
 }
 
 /// Returns the distinct experts that the rows selected.
 fn selected_experts(picks: &[f32], stop: &RouterBreak, count: u32) -> Vec<u32> {
-    let rows = picks.chunks(stop.stride).flat_map(|row| &row[..stop.experts_per_row]);
-    let mut numbers: Vec<u32> = rows.map(|number| (number.max(0.0) as u32).min(count - 1)).collect();
+    let rows = picks
+        .chunks(stop.stride)
+        .flat_map(|row| &row[..stop.experts_per_row]);
+    let mut numbers: Vec<u32> = rows
+        .map(|number| (number.max(0.0) as u32).min(count - 1))
+        .collect();
     numbers.sort_unstable();
     numbers.dedup();
     numbers
@@ -375,7 +525,9 @@ fn row_sources(
 ) -> Result<()> {
     let mut first = 0;
     for (name, count) in &graph.weight(id).parts {
-        let (low, high) = (wanted.start.max(first), wanted.end.min(first + count));
+        let low = wanted.start.max(first);
+        let high = wanted.end.min(first + count);
+
         if low < high {
             let source = stored.get(name, &graph.name)?;
             let piece = if high - low == *count {
@@ -383,7 +535,9 @@ fn row_sources(
             } else {
                 source.slice(name, low - first, vec![high - low, cols])
             };
-            let piece = piece.ok_or_else(|| Error::Internal(format!("paging: {name} cannot be split by rows")))?;
+            let piece = piece.ok_or_else(|| {
+                Error::Internal(format!("paging: {name} cannot be split by rows"))
+            })?;
             rows.push((id, to + low - wanted.start, piece));
         }
         first += count;
@@ -392,15 +546,26 @@ fn row_sources(
 }
 
 /// Clears old scales: MXFP4 rows share scale words, which transcoding adds to.
-fn clear_scales(around: &PagingContext<'_>, (id, plan): (WeightId, &WeightPlan), rows: Range<usize>) {
-    let run =
-        plan.shards.iter().position(|run| run.contains(&rows.start)).filter(|_| plan.layout == WeightLayout::Mxfp4);
-    let Some((run, buffer)) = run.and_then(|run| Some((run, around.shared.get(&Slot::WeightS(id, run))?))) else {
+fn clear_scales(
+    around: &PagingContext<'_>,
+    (id, plan): (WeightId, &WeightPlan),
+    rows: Range<usize>,
+) {
+    let run = plan
+        .shards
+        .iter()
+        .position(|run| run.contains(&rows.start))
+        .filter(|_| plan.layout == WeightLayout::Mxfp4);
+    let Some((run, buffer)) =
+        run.and_then(|run| Some((run, around.shared.get(&Slot::WeightS(id, run))?)))
+    else {
         return;
     };
     let blocks = plan.layout.padded_cols(plan.cols) / 32;
     let first = (rows.start - plan.shards[run].start) * blocks;
-    around.gpu.write(buffer, first as u64, &vec![0; rows.len() * blocks]);
+    around
+        .gpu
+        .write(buffer, first as u64, &vec![0; rows.len() * blocks]);
 }
 
 /// Submits some dispatches of a step.

@@ -9,15 +9,28 @@ use crate::Result;
 const NIBBLE_OF_OUTPUT: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 
 /// Decodes `w = (q - zero) * scale`.
-pub(super) fn transcode(job: &TranscodeJob<'_>, group: usize, scale: Float) -> Result<PackedMatrix> {
-    let (n, k) = (job.source.stored_rows, job.cols);
-    if n % 8 != 0 {
+pub(super) fn transcode(
+    job: &TranscodeJob<'_>,
+    group: usize,
+    scale: Float,
+) -> Result<PackedMatrix> {
+    let n = job.source.stored_rows;
+    let k = job.cols;
+
+    if !n.is_multiple_of(8) {
         return Err(job.malformed(format!("{n} outputs are not a multiple of 8")));
     }
-    let (words, groups) = (n / 8, k.div_ceil(group.max(1)));
+    let words = n / 8;
+    let groups = k.div_ceil(group.max(1));
+
     let codes = job.part(PartRole::Weight, k.checked_mul(n / 2))?;
     let zeros = job.part(PartRole::Zeros, groups.checked_mul(n / 2))?;
-    let scales = job.part(PartRole::Scales, groups.checked_mul(n).and_then(|x| x.checked_mul(scale.bytes())))?;
+    let scales = job.part(
+        PartRole::Scales,
+        groups
+            .checked_mul(n)
+            .and_then(|x| x.checked_mul(scale.bytes())),
+    )?;
     let nibble = |data: &[u8], line: usize, row: usize| {
         (read_u32(data, line * words + row / 8) >> (4 * NIBBLE_OF_OUTPUT[row % 8]) & 15) as u8
     };
@@ -25,7 +38,10 @@ pub(super) fn transcode(job: &TranscodeJob<'_>, group: usize, scale: Float) -> R
         |row, k| nibble(codes, k, row),
         |row, k| {
             let g = k / group;
-            (scale.get(scales, g * n + row).unwrap_or(0.0), f32::from(nibble(zeros, g, row)))
+            (
+                scale.get(scales, g * n + row).unwrap_or(0.0),
+                f32::from(nibble(zeros, g, row)),
+            )
         },
     ))
 }

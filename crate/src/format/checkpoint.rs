@@ -68,17 +68,26 @@ impl Dtype {
 
     /// The element type with this name in a safetensors header.
     pub fn from_name(name: &str) -> Option<Dtype> {
-        Self::DTYPES.iter().find(|(_, n, _)| *n == name).map(|(dtype, _, _)| *dtype)
+        Self::DTYPES
+            .iter()
+            .find(|(_, n, _)| *n == name)
+            .map(|(dtype, _, _)| *dtype)
     }
 
     /// Name in a safetensors header.
     pub fn name(self) -> &'static str {
-        Self::DTYPES.iter().find(|(dtype, _, _)| *dtype == self).map_or("?", |(_, name, _)| name)
+        Self::DTYPES
+            .iter()
+            .find(|(dtype, _, _)| *dtype == self)
+            .map_or("?", |(_, name, _)| name)
     }
 
     /// Bits per element.
     pub fn bits(self) -> u64 {
-        Self::DTYPES.iter().find(|(dtype, _, _)| *dtype == self).map_or(0, |(_, _, bits)| u64::from(*bits))
+        Self::DTYPES
+            .iter()
+            .find(|(dtype, _, _)| *dtype == self)
+            .map_or(0, |(_, _, bits)| u64::from(*bits))
     }
 }
 
@@ -122,7 +131,11 @@ impl TensorInfo {
         if self.shape == expected {
             return Ok(());
         }
-        Err(Error::Shape { tensor: self.name.clone(), found: self.shape.clone(), expected: expected.to_vec() })
+        Err(Error::Shape {
+            tensor: self.name.clone(),
+            found: self.shape.clone(),
+            expected: expected.to_vec(),
+        })
     }
 }
 
@@ -142,13 +155,18 @@ pub struct Checkpoint {
     pub files: Vec<CheckpointFile>,
     /// The tensors by name.
     pub tensors: SortedMap<String, TensorInfo>,
-    /// String metadata of the files' headers (`__metadata__`); for duplicate keys the first file wins.
+    /// String metadata of the files' headers (`__metadata__`); for duplicate keys the first file
+    /// wins.
     pub metadata: SortedMap<String, String>,
 }
 
 impl Checkpoint {
     /// Creates a checkpoint from a single file.
-    pub fn from_single(name: &str, size: u64, header: safetensors::SafetensorsHeader) -> Result<Checkpoint> {
+    pub fn from_single(
+        name: &str,
+        size: u64,
+        header: safetensors::SafetensorsHeader,
+    ) -> Result<Checkpoint> {
         let mut checkpoint = Checkpoint::default();
         checkpoint.push(name, size, header, None)?;
         Ok(checkpoint)
@@ -175,7 +193,11 @@ impl Checkpoint {
             } else {
                 format!("it lists {file}, which was not loaded")
             };
-            return Err(Error::Malformed { file: index.file.clone(), format: "safetensors index", reason });
+            return Err(Error::Malformed {
+                file: index.file.clone(),
+                format: "safetensors index",
+                reason,
+            });
         }
         Ok(checkpoint)
     }
@@ -202,10 +224,16 @@ impl Checkpoint {
         index: Option<&ShardIndex>,
     ) -> Result<(), Error> {
         let file = self.files.len();
-        self.files.push(CheckpointFile { name: name.to_string(), size });
+        self.files.push(CheckpointFile {
+            name: name.to_string(),
+            size,
+        });
         for mut tensor in header.tensors {
             // A copy of a tensor in a shard that the index does not name is ignored.
-            if index.and_then(|i| i.weight_map.get(&tensor.name)).is_some_and(|owner| owner != name) {
+            if index
+                .and_then(|i| i.weight_map.get(&tensor.name))
+                .is_some_and(|owner| owner != name)
+            {
                 continue;
             }
             tensor.file = file;
@@ -233,8 +261,10 @@ impl Checkpoint {
 
     /// The tensor of this name, or `MissingTensor` with the architecture that needs it.
     pub fn require(&self, name: &str, architecture: &str) -> Result<&TensorInfo> {
-        self.get(name)
-            .ok_or_else(|| Error::MissingTensor { tensor: name.to_string(), architecture: architecture.to_string() })
+        self.get(name).ok_or_else(|| Error::MissingTensor {
+            tensor: name.to_string(),
+            architecture: architecture.to_string(),
+        })
     }
 
     /// Bytes of all tensors.

@@ -1,5 +1,6 @@
-//! Detects the weights of a safetensors checkpoint and their encodings from tensor names, types and shapes and the
-//! quantization block of config.json. Repository names are never used. Does not depend on an architecture.
+//! Detects the weights of a safetensors checkpoint and their encodings from tensor names, types and
+//! shapes and the quantization block of config.json. Repository names are never used. Does not
+//! depend on an architecture.
 
 mod quantized;
 
@@ -11,10 +12,14 @@ use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde_json::Value;
 
-/// The small tensors whose bytes [`detect`] needs: bitsandbytes stores the description of its 4-bit weights as JSON in
-/// a tensor.
+/// The small tensors whose bytes [`detect`] needs: bitsandbytes stores the description of its 4-bit
+/// weights as JSON in a tensor.
 pub fn metadata_tensors(checkpoint: &Checkpoint) -> Vec<&TensorInfo> {
-    checkpoint.tensors.values().filter(|t| t.name.contains(QUANT_STATE) && t.bytes() < 1 << 16).collect()
+    checkpoint
+        .tensors
+        .values()
+        .filter(|t| t.name.contains(QUANT_STATE) && t.bytes() < 1 << 16)
+        .collect()
 }
 
 const QUANT_STATE: &str = ".quant_state.bitsandbytes__";
@@ -41,12 +46,25 @@ const SECONDARY_SUFFIXES: [&str; 17] = [
 ];
 
 /// Suffixes of weight norm tensors: row directions and row lengths.
-const WEIGHT_NORM_SUFFIXES: [[&str; 2]; 2] =
-    [[".parametrizations.weight.original1", ".parametrizations.weight.original0"], [".weight_v", ".weight_g"]];
+const WEIGHT_NORM_SUFFIXES: [[&str; 2]; 2] = [
+    [
+        ".parametrizations.weight.original1",
+        ".parametrizations.weight.original0",
+    ],
+    [".weight_v", ".weight_g"],
+];
 
 /// Detects the weights of a checkpoint. `side` has the bytes of [`side_tensors`] by name.
-pub fn detect(config: &Value, checkpoint: &Checkpoint, side: &SortedMap<String, Vec<u8>>) -> Weights {
-    let finder = WeightFinder { checkpoint, config, metadata_bytes: side };
+pub fn detect(
+    config: &Value,
+    checkpoint: &Checkpoint,
+    side: &SortedMap<String, Vec<u8>>,
+) -> Weights {
+    let finder = WeightFinder {
+        checkpoint,
+        config,
+        metadata_bytes: side,
+    };
     let mut out = Weights::default();
     for (name, info) in &checkpoint.tensors {
         if let Some((canonical, source)) = finder.weight(name, info) {
@@ -63,7 +81,10 @@ pub fn detect(config: &Value, checkpoint: &Checkpoint, side: &SortedMap<String, 
 /// Marks BitNet's master weights as ternary; embeddings and head stay unquantized.
 fn ternarize(weights: &mut Weights) {
     let plain = |name: &str| name.contains("embed") || name.ends_with("lm_head.weight");
-    for weight in weights.iter_mut().filter(|w| w.shape.len() == 2 && !plain(&w.name)) {
+    for weight in weights
+        .iter_mut()
+        .filter(|w| w.shape.len() == 2 && !plain(&w.name))
+    {
         if let Encoding::Dense(float) = weight.encoding {
             weight.encoding = Encoding::Ternarized(float);
         }
@@ -90,23 +111,33 @@ impl<'a> WeightFinder<'a> {
             &config["text_config"]["quantization_config"],
             &config["text_config"]["quantization"],
         ];
-        blocks.iter().map(|b| &b[field]).find(|v| !v.is_null()).unwrap_or(&Value::Null)
+        blocks
+            .iter()
+            .map(|b| &b[field])
+            .find(|v| !v.is_null())
+            .unwrap_or(&Value::Null)
     }
 
     fn method(&self) -> &'a str {
-        self.quantization("quant_method").as_str().unwrap_or_default()
+        self.quantization("quant_method")
+            .as_str()
+            .unwrap_or_default()
     }
 
     fn number(&self, field: &str) -> Option<usize> {
-        self.quantization(field).as_u64().and_then(|n| usize::try_from(n).ok())
+        self.quantization(field)
+            .as_u64()
+            .and_then(|n| usize::try_from(n).ok())
     }
 
-    /// The group size for `groups` groups of `k` inputs, of which the last may be short: the configured size, a common
-    /// size, or equal parts.
+    /// The group size for `groups` groups of `k` inputs, of which the last may be short: the
+    /// configured size, a common size, or equal parts.
     fn group_size(&self, k: usize, groups: usize) -> usize {
         let fits = |g: &usize| *g > 0 && k.div_ceil(*g) == groups;
         let given = self.number("group_size").filter(fits);
-        given.or_else(|| [128, 64, 32, 16, 256, 512, 1024].into_iter().find(fits)).unwrap_or(k / groups.max(1))
+        given
+            .or_else(|| [128, 64, 32, 16, 256, 512, 1024].into_iter().find(fits))
+            .unwrap_or(k / groups.max(1))
     }
 
     /// The weight whose main tensor this is, with its canonical name; `None` for secondary tensors.
@@ -119,15 +150,22 @@ impl<'a> WeightFinder<'a> {
             let name = format!("{base}.weight");
             return Some((name.clone(), self.compressed_tensors(base, &name, info)));
         }
-        if let Some(base) = name.strip_suffix("_blocks").filter(|b| self.tensor(b, "_scales").is_some()) {
+        if let Some(base) = name
+            .strip_suffix("_blocks")
+            .filter(|b| self.tensor(b, "_scales").is_some())
+        {
             return Some((base.to_string(), self.mxfp4_blocks(base, info)));
         }
         for [direction, length] in WEIGHT_NORM_SUFFIXES {
             if name.ends_with(length) {
                 return None;
             }
-            let Some(base) = name.strip_suffix(direction) else { continue };
-            let Some(lengths) = self.tensor(base, length) else { continue };
+            let Some(base) = name.strip_suffix(direction) else {
+                continue;
+            };
+            let Some(lengths) = self.tensor(base, length) else {
+                continue;
+            };
             let name = format!("{base}.weight");
             return Some((name.clone(), self.weight_norm(&name, info, lengths)));
         }
@@ -142,18 +180,27 @@ impl<'a> WeightFinder<'a> {
             Dtype::U8 => self.bnb4_or_bitnet(base, name, info),
             _ => match float_type(info.dtype) {
                 Some(float) => Ok(dense_weight(name, info, Encoding::Dense(float))),
-                None => {
-                    Err(self.unsupported(name, info, "Use a checkpoint in F32, F16, BF16 or a supported quantization."))
-                }
+                None => Err(self.unsupported(
+                    name,
+                    info,
+                    "Use a checkpoint in F32, F16, BF16 or a supported quantization.",
+                )),
             },
         };
         Some((name.to_string(), source))
     }
 
-    /// Builds a weight norm from directions, with rows along the first dimension, and their lengths.
-    fn weight_norm(&self, name: &str, info: &TensorInfo, lengths: &TensorInfo) -> Result<WeightSource> {
+    /// Builds a weight norm from directions, with rows along the first dimension, and their
+    /// lengths.
+    fn weight_norm(
+        &self,
+        name: &str,
+        info: &TensorInfo,
+        lengths: &TensorInfo,
+    ) -> Result<WeightSource> {
         let rows = info.shape.first().copied().unwrap_or(1);
-        let known = float_type(info.dtype).filter(|_| lengths.dtype == info.dtype && lengths.elements() == rows as u64);
+        let known = float_type(info.dtype)
+            .filter(|_| lengths.dtype == info.dtype && lengths.elements() == rows as u64);
         let Some(float) = known else {
             return Err(self.unsupported(
                 name,
@@ -162,26 +209,49 @@ impl<'a> WeightFinder<'a> {
             ));
         };
         let shape = vec![rows, info.shape.get(1..).unwrap_or(&[]).iter().product()];
-        let part = |role: PartRole, info: &TensorInfo| StoredPart { role, info: info.clone() };
-        let parts = vec![part(PartRole::Weight, info), part(PartRole::Scales, lengths)];
-        Ok(WeightSource::new(name, shape, Encoding::WeightNorm(float), parts))
+        let part = |role: PartRole, info: &TensorInfo| StoredPart {
+            role,
+            info: info.clone(),
+        };
+        let parts = vec![
+            part(PartRole::Weight, info),
+            part(PartRole::Scales, lengths),
+        ];
+        Ok(WeightSource::new(
+            name,
+            shape,
+            Encoding::WeightNorm(float),
+            parts,
+        ))
     }
 
     /// Whether a tensor is a secondary tensor of another weight.
     fn is_secondary(&self, name: &str) -> bool {
-        if name.contains(QUANT_STATE) || SECONDARY_SUFFIXES.iter().any(|p| name.ends_with(p) && *p != "_scales") {
+        if name.contains(QUANT_STATE)
+            || SECONDARY_SUFFIXES
+                .iter()
+                .any(|p| name.ends_with(p) && *p != "_scales")
+        {
             return true;
         }
         if let Some(base) = name.strip_suffix("_scales") {
             return self.tensor(base, "_blocks").is_some();
         }
-        let base = name.strip_suffix(".scales").or_else(|| name.strip_suffix(".biases"));
-        base.is_some_and(|b| self.tensor(b, ".weight").is_some() || self.tensor(b, ".qweight").is_some())
+        let base = name
+            .strip_suffix(".scales")
+            .or_else(|| name.strip_suffix(".biases"));
+        base.is_some_and(|b| {
+            self.tensor(b, ".weight").is_some() || self.tensor(b, ".qweight").is_some()
+        })
     }
 
     fn unsupported(&self, name: &str, info: &TensorInfo, hint: &str) -> Error {
         let method = self.method();
-        let what = if method.is_empty() { String::new() } else { format!("{method} ") };
+        let what = if method.is_empty() {
+            String::new()
+        } else {
+            format!("{method} ")
+        };
         Error::UnsupportedEncoding {
             tensor: name.into(),
             encoding: format!("{what}{} {:?}", info.dtype.name(), info.shape),
@@ -190,27 +260,47 @@ impl<'a> WeightFinder<'a> {
     }
 }
 
-/// Names of stacked experts (Granite) and of experts without gates (MLX), mapped to the common names.
+/// Names of stacked experts (Granite) and of experts without gates (MLX), mapped to the common
+/// names.
 const STACKED_EXPERT_NAMES: [(&str, &str); 4] = [
-    (".block_sparse_moe.input_linear", ".block_sparse_moe.experts.gate_up_proj"),
-    (".block_sparse_moe.output_linear", ".block_sparse_moe.experts.down_proj"),
+    (
+        ".block_sparse_moe.input_linear",
+        ".block_sparse_moe.experts.gate_up_proj",
+    ),
+    (
+        ".block_sparse_moe.output_linear",
+        ".block_sparse_moe.experts.down_proj",
+    ),
     (".switch_mlp.fc1", ".switch_mlp.up_proj"),
     (".switch_mlp.fc2", ".switch_mlp.down_proj"),
 ];
 
-/// Splits stacked experts into one weight per expert, as graphs use them. MLX stacks experts as `switch_mlp` or
-/// `experts.switch_glu`, others as tensors of `experts`.
+/// Splits stacked experts into one weight per expert, as graphs use them. MLX stacks experts as
+/// `switch_mlp` or `experts.switch_glu`, others as tensors of `experts`.
 fn split_experts(weights: &mut Weights) {
     weights.rename(|name| {
-        let (stack, usual) = STACKED_EXPERT_NAMES.iter().find(|(stack, _)| name.contains(stack))?;
+        let (stack, usual) = STACKED_EXPERT_NAMES
+            .iter()
+            .find(|(stack, _)| name.contains(stack))?;
         Some(name.replace(stack, usual))
     });
-    let stacks = |s: &&WeightSource| s.name.contains(".experts.") && s.shape.len() == 3;
-    let stacked: Vec<WeightSource> = weights.sources.values().filter(stacks).cloned().collect();
+
+    let stacked: Vec<WeightSource> = weights
+        .sources
+        .values()
+        .filter(|s: &&WeightSource| s.name.contains(".experts.") && s.shape.len() == 3)
+        .cloned()
+        .collect();
     for source in stacked {
-        let &[experts, n, k] = &source.shape[..] else { continue };
-        let Some((path, part)) = source.name.split_once(".experts.") else { continue };
-        let part = part.trim_end_matches(".weight").trim_start_matches("switch_glu.");
+        let &[experts, n, k] = &source.shape[..] else {
+            continue;
+        };
+        let Some((path, part)) = source.name.split_once(".experts.") else {
+            continue;
+        };
+        let part = part
+            .trim_end_matches(".weight")
+            .trim_start_matches("switch_glu.");
         for e in 0..experts.min(4096) {
             let name = format!("{path}.experts.{e}.{part}.weight");
             if let Some(slice) = source.slice(&name, e * n, vec![n, k]) {
@@ -219,12 +309,20 @@ fn split_experts(weights: &mut Weights) {
         }
         weights.sources.remove(&source.name);
     }
-    let stacked: Vec<WeightSource> =
-        weights.sources.values().filter(|s| s.name.contains(".switch_mlp.") && s.shape.len() == 3).cloned().collect();
+    let stacked: Vec<WeightSource> = weights
+        .sources
+        .values()
+        .filter(|s| s.name.contains(".switch_mlp.") && s.shape.len() == 3)
+        .cloned()
+        .collect();
     for source in stacked {
-        let &[experts, n, k] = &source.shape[..] else { continue };
+        let &[experts, n, k] = &source.shape[..] else {
+            continue;
+        };
         for e in 0..experts.min(4096) {
-            let name = source.name.replace(".switch_mlp.", &format!(".experts.{e}."));
+            let name = source
+                .name
+                .replace(".switch_mlp.", &format!(".experts.{e}."));
             if let Some(slice) = source.slice(&name, e * n, vec![n, k]) {
                 weights.sources.get_or_insert_with(name, || slice);
             }
@@ -233,11 +331,19 @@ fn split_experts(weights: &mut Weights) {
 }
 
 fn stored_part(role: PartRole, info: &TensorInfo) -> StoredPart {
-    StoredPart { role, info: info.clone() }
+    StoredPart {
+        role,
+        info: info.clone(),
+    }
 }
 
 fn dense_weight(name: &str, info: &TensorInfo, encoding: Encoding) -> WeightSource {
-    WeightSource::new(name, info.shape.clone(), encoding, vec![stored_part(PartRole::Weight, info)])
+    WeightSource::new(
+        name,
+        info.shape.clone(),
+        encoding,
+        vec![stored_part(PartRole::Weight, info)],
+    )
 }
 
 /// The floating point type of an unquantized tensor.

@@ -1,4 +1,5 @@
-//! Weight encodings of checkpoints and the canonical layout of each. Does not depend on files or the GPU.
+//! Weight encodings of checkpoints and the canonical layout of each. Does not depend on files or
+//! the GPU.
 
 use super::TensorInfo;
 use super::ggml_type::GgmlType;
@@ -57,7 +58,8 @@ pub enum Encoding {
     MlxMxfp4,
     /// MLX mode `mxfp8`: E4M3 bytes, an E8M0 byte per 32.
     MlxMxfp8,
-    /// E2M1 codes with an E4M3 byte per 16 and, in compressed-tensors, one f32 that divides the scales.
+    /// E2M1 codes with an E4M3 byte per 16 and, in compressed-tensors, one f32 that divides the
+    /// scales.
     Nvfp4,
     /// A GGUF block type.
     Ggml(GgmlType),
@@ -129,7 +131,8 @@ pub enum Encoding {
         /// The type of the scale.
         scale: Float,
     },
-    /// Unquantized BitNet master weights that are ternarized on load by the mean magnitude of the tensor.
+    /// Unquantized BitNet master weights that are ternarized on load by the mean magnitude of the
+    /// tensor.
     Ternarized(Float),
     /// Weight norm: unquantized directions and one length per row.
     WeightNorm(Float),
@@ -140,26 +143,41 @@ pub enum Encoding {
 impl Encoding {
     /// The layout that the weight is transcoded to.
     ///
-    /// If [`Encoding::is_exact`], the layout's values in f32 equal the source bit for bit. Other encodings have no
-    /// integer code: they become 16-bit floating point, rounded once from the exact f32 value, as in their own
-    /// libraries. Exception: GPTQ with uneven groups fits only [`Layout::Dense`] f32; the transcoder decides this from
-    /// the group of each input.
+    /// If [`Encoding::is_exact`], the layout's values in f32 equal the source bit for bit. Other
+    /// encodings have no integer code: they become 16-bit floating point, rounded once from the
+    /// exact f32 value, as in their own libraries. Exception: GPTQ with uneven groups fits only
+    /// [`Layout::Dense`] f32; the transcoder decides this from the group of each input.
     pub fn layout(&self, cols: usize) -> Option<WeightLayout> {
         let affine = |bits, group, form, scale| {
-            layout_group(group, cols).map(|group| WeightLayout::Affine { bits, group, form, scale })
+            layout_group(group, cols).map(|group| WeightLayout::Affine {
+                bits,
+                group,
+                form,
+                scale,
+            })
         };
         match *self {
             Encoding::Dense(float) => Some(WeightLayout::Dense(float)),
             Encoding::WeightNorm(_) => Some(WeightLayout::Dense(Float::F32)),
-            Encoding::MlxAffine { bits, group, scale } => affine(layout_bits(bits)?, group, AffineForm::Bias, scale),
+            Encoding::MlxAffine { bits, group, scale } => {
+                affine(layout_bits(bits)?, group, AffineForm::Bias, scale)
+            }
             Encoding::MlxMxfp4 | Encoding::Mxfp4Blocks => Some(WeightLayout::Mxfp4),
             Encoding::MlxMxfp8 => Some(WeightLayout::Dense(Float::BF16)),
             Encoding::Nvfp4 => affine(5, 16, AffineForm::Zero, Float::F32),
             Encoding::Ggml(kind) => kind.layout(),
             Encoding::Mlc { scale, .. } => affine(4, 32, AffineForm::Zero, scale),
-            Encoding::Gptq { bits, group, scale, .. } | Encoding::PackQuantized { bits, group, scale, .. } => {
-                affine(layout_bits(bits)?, group, AffineForm::Zero, pair_type(scale, bits))
+            Encoding::Gptq {
+                bits, group, scale, ..
             }
+            | Encoding::PackQuantized {
+                bits, group, scale, ..
+            } => affine(
+                layout_bits(bits)?,
+                group,
+                AffineForm::Zero,
+                pair_type(scale, bits),
+            ),
             Encoding::Awq { group, scale } => affine(4, group, AffineForm::Zero, scale),
             Encoding::Int8 { scale } => affine(8, cols, AffineForm::Zero, scale),
             Encoding::Bnb8 => affine(8, cols, AffineForm::Zero, Float::F32),
@@ -178,12 +196,15 @@ impl Encoding {
         }
     }
 
-    /// The column order that makes each group contiguous, from the group of each column. `None` if the groups are
-    /// contiguous already.
+    /// The column order that makes each group contiguous, from the group of each column. `None` if
+    /// the groups are contiguous already.
     ///
     /// # Errors
     /// A sentence with the reason, for example groups of uneven size.
-    pub fn column_order(&self, groups: &[u32]) -> std::result::Result<Option<Arc<[u32]>>, &'static str> {
+    pub fn column_order(
+        &self,
+        groups: &[u32],
+    ) -> std::result::Result<Option<Arc<[u32]>>, &'static str> {
         let (Encoding::Gptq { group, .. } | Encoding::PackQuantized { group, .. }) = *self else {
             return Err("Only GPTQ and compressed-tensors support scattered groups.");
         };
@@ -192,8 +213,14 @@ impl Encoding {
             return Ok(None);
         }
         let mut order: Vec<u32> = (0..groups.len() as u32).collect();
-        sort_by(&mut order, |a, b| groups[*a as usize].cmp(&groups[*b as usize]));
-        if order.iter().enumerate().any(|(at, k)| groups[*k as usize] != home(at)) {
+        sort_by(&mut order, |a, b| {
+            groups[*a as usize].cmp(&groups[*b as usize])
+        });
+        if order
+            .iter()
+            .enumerate()
+            .any(|(at, k)| groups[*k as usize] != home(at))
+        {
             return Err("Its groups have different sizes.");
         }
         Ok(Some(order.into()))
@@ -214,7 +241,9 @@ impl Encoding {
             }
             Encoding::Gptq { bits, group, .. } => format!("gptq {bits} bit group {group}"),
             Encoding::Awq { group, .. } => format!("awq 4 bit group {group}"),
-            Encoding::PackQuantized { bits, group, .. } => format!("pack-quantized {bits} bit group {group}"),
+            Encoding::PackQuantized { bits, group, .. } => {
+                format!("pack-quantized {bits} bit group {group}")
+            }
             Encoding::Int8 { .. } => "int8".into(),
             Encoding::Fp8 { .. } => "fp8 e4m3".into(),
             Encoding::Bnb4 { .. } => "bitsandbytes 4 bit".into(),
@@ -235,8 +264,8 @@ fn layout_bits(bits: u8) -> Option<u8> {
     }
 }
 
-/// The type for both a scale of type `scale` and a zero point of `bits` bits; bf16 represents integers exactly up to
-/// 256.
+/// The type for both a scale of type `scale` and a zero point of `bits` bits; bf16 represents
+/// integers exactly up to 256.
 fn pair_type(scale: Float, bits: u8) -> Float {
     if bits > 8 { Float::F32 } else { scale }
 }
@@ -246,7 +275,9 @@ fn layout_group(group: usize, cols: usize) -> Option<u16> {
     if group >= cols {
         return Some(128);
     }
-    [128u16, 64, 32, 16].into_iter().find(|g| group > 0 && group.is_multiple_of(usize::from(*g)))
+    [128u16, 64, 32, 16]
+        .into_iter()
+        .find(|g| group > 0 && group.is_multiple_of(usize::from(*g)))
 }
 
 /// The mapping from the model's rows to the stored rows.
@@ -254,14 +285,14 @@ fn layout_group(group: usize, cols: usize) -> Option<u16> {
 pub enum RowOrder {
     /// As stored.
     Stored,
-    /// The llama family in GGUF stores each head's rows for interleaved RoPE. In a head of `head_rows`, row j of the
-    /// first half is stored at 2j and row j of the second half at 2j + 1.
+    /// The llama family in GGUF stores each head's rows for interleaved RoPE. In a head of
+    /// `head_rows`, row j of the first half is stored at 2j and row j of the second half at 2j + 1.
     Interleaved {
         /// Rows per head.
         head_rows: usize,
     },
-    /// Several matrices are stored interleaved: `groups` times a run of rows of each (q, k and v per head; one row of
-    /// gate, one of up). The model reads each matrix as a contiguous block.
+    /// Several matrices are stored interleaved: `groups` times a run of rows of each (q, k and v
+    /// per head; one row of gate, one of up). The model reads each matrix as a contiguous block.
     Grouped {
         /// Number of groups.
         groups: usize,
@@ -278,7 +309,9 @@ impl RowOrder {
         match self.grouping() {
             None => row,
             Some((block, runs)) => {
-                let (whole, mut rest) = (row / block, row % block);
+                let whole = row / block;
+                let mut rest = row % block;
+
                 let group: usize = runs.iter().sum();
                 let groups = block / group;
                 let mut before = 0;
@@ -294,12 +327,16 @@ impl RowOrder {
         }
     }
 
-    /// Rows of the block that repeats, and rows per group of each matrix. `None` for rows in stored order.
+    /// Rows of the block that repeats, and rows per group of each matrix. `None` for rows in stored
+    /// order.
     pub fn grouping(self) -> Option<(usize, [usize; 4])> {
         match self {
             RowOrder::Stored | RowOrder::Transposed => None,
             RowOrder::Interleaved { head_rows } => Some((head_rows, [1, 1, 0, 0])),
-            RowOrder::Grouped { groups, group_rows: runs } => Some((groups * runs.iter().sum::<usize>(), runs)),
+            RowOrder::Grouped {
+                groups,
+                group_rows: runs,
+            } => Some((groups * runs.iter().sum::<usize>(), runs)),
         }
         .filter(|(block, _)| *block > 0)
     }
@@ -322,7 +359,8 @@ pub struct WeightSource {
     pub first_row: usize,
     /// Row order.
     pub row_order: RowOrder,
-    /// Value added to every element of a dense weight (-1 for formats that store a norm's weight plus one).
+    /// Value added to every element of a dense weight (-1 for formats that store a norm's weight
+    /// plus one).
     pub offset: f32,
     /// The input of each column, if the layout reorders columns by group (act-order).
     pub column_order: Option<Arc<[u32]>>,
@@ -330,7 +368,12 @@ pub struct WeightSource {
 
 impl WeightSource {
     /// Creates a weight that is stored under its own name and shape.
-    pub fn new(name: &str, shape: Vec<usize>, encoding: Encoding, parts: Vec<StoredPart>) -> WeightSource {
+    pub fn new(
+        name: &str,
+        shape: Vec<usize>,
+        encoding: Encoding,
+        parts: Vec<StoredPart>,
+    ) -> WeightSource {
         let stored_rows = rows_cols(&shape).0;
         WeightSource {
             name: name.into(),
@@ -363,19 +406,29 @@ impl WeightSource {
         })
     }
 
-    /// Reinterprets an MLX weight with `cols` columns. Its tensors define only bits × group, and some converters do not
-    /// record per-module exceptions. Does nothing if `cols` does not fit.
+    /// Reinterprets an MLX weight with `cols` columns. Its tensors define only bits × group, and
+    /// some converters do not record per-module exceptions. Does nothing if `cols` does not fit.
     pub fn set_cols(&mut self, cols: usize) {
-        let Encoding::MlxAffine { scale, .. } = self.encoding else { return };
+        let Encoding::MlxAffine { scale, .. } = self.encoding else {
+            return;
+        };
         let length = |role: PartRole| self.part(role).and_then(|t| t.shape.last().copied());
-        let (Some(words), Some(groups)) = (length(PartRole::Weight), length(PartRole::Scales)) else { return };
-        let divided = |n: usize, by: usize| n.checked_rem(by).filter(|rest| *rest == 0).map(|_| n / by);
+        let (Some(words), Some(groups)) = (length(PartRole::Weight), length(PartRole::Scales))
+        else {
+            return;
+        };
+        let divided =
+            |n: usize, by: usize| n.checked_rem(by).filter(|rest| *rest == 0).map(|_| n / by);
         let bits = words.checked_mul(32).and_then(|n| divided(n, cols));
         if let (Some(bits @ (2..=6 | 8)), Some(group), Some(last)) =
             (bits, divided(cols, groups), self.shape.last_mut())
         {
             *last = cols;
-            self.encoding = Encoding::MlxAffine { bits: bits as u8, group, scale };
+            self.encoding = Encoding::MlxAffine {
+                bits: bits as u8,
+                group,
+                scale,
+            };
         }
     }
 
@@ -401,24 +454,32 @@ impl WeightSource {
 
     /// The rows `first..first + n` of this weight under another name and shape [n, …].
     ///
-    /// Encodings with contiguous rows get narrower byte ranges; the others reference the whole tensor and select the
-    /// rows when decoding. `None` if the rows do not exist.
+    /// Encodings with contiguous rows get narrower byte ranges; the others reference the whole
+    /// tensor and select the rows when decoding. `None` if the rows do not exist.
     pub fn slice(&self, name: &str, first: usize, shape: Vec<usize>) -> Option<WeightSource> {
-        let ((rows, cols), (n, k)) = (self.rows_cols(), rows_cols(&shape));
+        let (rows, cols) = self.rows_cols();
+        let (n, k) = rows_cols(&shape);
+
         if k != cols || first.checked_add(n)? > rows || self.row_order != RowOrder::Stored {
             return None;
         }
-        let mut slice = WeightSource { name: name.into(), shape, ..self.clone() };
+        let mut slice = WeightSource {
+            name: name.into(),
+            shape,
+            ..self.clone()
+        };
         slice.first_row = self.first_row.checked_add(first)?;
         if self.encoding.has_contiguous_rows() {
             for part in &mut slice.parts {
-                let (start, total) = (part.info.range.start, part.info.bytes());
+                let start = part.info.range.start;
+                let total = part.info.bytes();
+
                 let per_row = total.checked_div(self.stored_rows as u64)?;
                 if per_row.checked_mul(self.stored_rows as u64)? != total {
                     return None;
                 }
-                part.info.range =
-                    start + slice.first_row as u64 * per_row..start + (slice.first_row + n) as u64 * per_row;
+                part.info.range = start + slice.first_row as u64 * per_row
+                    ..start + (slice.first_row + n) as u64 * per_row;
                 part.info.shape = with_rows(&part.info.shape, self.stored_rows, n);
             }
             slice.first_row = 0;
@@ -429,7 +490,11 @@ impl WeightSource {
 
     /// Builds `UnsupportedEncoding` for this weight.
     pub fn unsupported(&self, hint: &str) -> Error {
-        Error::UnsupportedEncoding { tensor: self.name.clone(), encoding: self.encoding.name(), hint: hint.into() }
+        Error::UnsupportedEncoding {
+            tensor: self.name.clone(),
+            encoding: self.encoding.name(),
+            hint: hint.into(),
+        }
     }
 }
 
@@ -439,14 +504,24 @@ fn with_rows(shape: &[usize], stored: usize, rows: usize) -> Vec<usize> {
     for (i, d) in shape.iter().enumerate() {
         product = product.saturating_mul(*d);
         if product == stored {
-            return std::iter::once(rows).chain(shape[i + 1..].iter().copied()).collect();
+            return std::iter::once(rows)
+                .chain(shape[i + 1..].iter().copied())
+                .collect();
         }
     }
-    vec![rows, shape.iter().product::<usize>().checked_div(stored).unwrap_or(0)]
+    vec![
+        rows,
+        shape
+            .iter()
+            .product::<usize>()
+            .checked_div(stored)
+            .unwrap_or(0),
+    ]
 }
 
 impl Encoding {
-    /// Whether every part stores its rows contiguously, so that a range of rows is a range of bytes.
+    /// Whether every part stores its rows contiguously, so that a range of rows is a range of
+    /// bytes.
     pub fn has_contiguous_rows(&self) -> bool {
         match self {
             Encoding::Dense(_)
@@ -454,7 +529,9 @@ impl Encoding {
             | Encoding::MlxMxfp4
             | Encoding::MlxMxfp8
             | Encoding::Mxfp4Blocks
-            | Encoding::Mlc { transposed: false, .. } => true,
+            | Encoding::Mlc {
+                transposed: false, ..
+            } => true,
             Encoding::Ggml(kind) => *kind != GgmlType::I2S,
             _ => false,
         }

@@ -87,12 +87,19 @@ impl GgmlType {
         if let Some((kind, ..)) = GGML_TYPES.iter().find(|t| t.1 == number) {
             return Ok(*kind);
         }
-        let known = UNSUPPORTED.iter().find(|t| t.0 == number).map(|t| t.1.to_string());
+        let known = UNSUPPORTED
+            .iter()
+            .find(|t| t.0 == number)
+            .map(|t| t.1.to_string());
         Err(known.unwrap_or_else(|| format!("ggml type {number}")))
     }
 
     fn row(self) -> (GgmlType, u32, &'static str, usize, usize) {
-        GGML_TYPES.iter().copied().find(|t| t.0 == self).unwrap_or(GGML_TYPES[0])
+        GGML_TYPES
+            .iter()
+            .copied()
+            .find(|t| t.0 == self)
+            .unwrap_or(GGML_TYPES[0])
     }
 
     /// All supported types.
@@ -115,23 +122,38 @@ impl GgmlType {
         self.row().4
     }
 
-    /// Bytes of a tensor of `rows` × `cols` elements; `None` if `cols` is not a multiple of the block size.
+    /// Bytes of a tensor of `rows` × `cols` elements; `None` if `cols` is not a multiple of the
+    /// block size.
     pub fn bytes(self, rows: u64, cols: u64) -> Option<u64> {
         let block = self.block_elements() as u64;
         if !cols.is_multiple_of(block) {
             return None;
         }
-        let bytes = rows.checked_mul(cols / block)?.checked_mul(self.block_bytes() as u64)?;
+        let bytes = rows
+            .checked_mul(cols / block)?
+            .checked_mul(self.block_bytes() as u64)?;
         // I2_S ends with one scale and padding.
-        if self == GgmlType::I2S { bytes.checked_add(32) } else { Some(bytes) }
+        if self == GgmlType::I2S {
+            bytes.checked_add(32)
+        } else {
+            Some(bytes)
+        }
     }
 
     /// The canonical layout.
     ///
-    /// Q3_K uses Q6_K with smaller codes. Types whose codes index a table of integers (IQ*) store those integers.
+    /// Q3_K uses Q6_K with smaller codes. Types whose codes index a table of integers (IQ*) store
+    /// those integers.
     pub fn layout(self) -> Option<WeightLayout> {
         use GgmlType as G;
-        let affine = |bits, group, form, scale| Some(WeightLayout::Affine { bits, group, form, scale });
+        let affine = |bits, group, form, scale| {
+            Some(WeightLayout::Affine {
+                bits,
+                group,
+                form,
+                scale,
+            })
+        };
         match self {
             G::F32 => Some(WeightLayout::Dense(Float::F32)),
             G::F16 => Some(WeightLayout::Dense(Float::F16)),
@@ -164,7 +186,10 @@ pub(super) struct SubBlock {
 
 impl SubBlock {
     pub(super) fn new(pair: (f32, f32), code: impl Fn(usize) -> u8) -> SubBlock {
-        SubBlock { codes: std::array::from_fn(code), pairs: [pair; 2] }
+        SubBlock {
+            codes: std::array::from_fn(code),
+            pairs: [pair; 2],
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Decodes GPTQ: codes packed along the inputs, zero points along the outputs, both transposed against nn.Linear.
+//! Decodes GPTQ: codes packed along the inputs, zero points along the outputs, both transposed
+//! against nn.Linear.
 
 use super::encoding::PartRole;
 use super::layout::{Float, PackedMatrix};
@@ -18,12 +19,18 @@ struct GptqWeight<'a> {
 
 impl GptqWeight<'_> {
     fn code(&self, row: usize, k: usize) -> u8 {
-        // 3-bit codes are a stream of 32 codes in 3 words along the column; the others never straddle words.
+        // 3-bit codes are a stream of 32 codes in 3 words along the column; the others never
+        // straddle words.
         let bit = k * self.bits;
-        let (w, shift) = (bit / 32, bit % 32);
+        let w = bit / 32;
+        let shift = bit % 32;
+
         let low = read_u32(self.codes, w * self.n + row) >> shift;
-        let high =
-            if shift + self.bits > 32 { read_u32(self.codes, (w + 1) * self.n + row) << (32 - shift) } else { 0 };
+        let high = if shift + self.bits > 32 {
+            read_u32(self.codes, (w + 1) * self.n + row) << (32 - shift)
+        } else {
+            0
+        };
         ((low | high) & ((1 << self.bits) - 1)) as u8
     }
 
@@ -36,7 +43,12 @@ impl GptqWeight<'_> {
             }
             None => 1 << (self.bits - 1),
         };
-        (self.scale.get(self.scales, group * self.n + row).unwrap_or(0.0), f32::from(zero))
+        (
+            self.scale
+                .get(self.scales, group * self.n + row)
+                .unwrap_or(0.0),
+            f32::from(zero),
+        )
     }
 }
 
@@ -48,20 +60,38 @@ pub(super) fn transcode(
     minus_one: bool,
     scale: Float,
 ) -> Result<PackedMatrix> {
-    let (n, k, bits) = (job.source.stored_rows, job.cols, usize::from(bits));
-    if k * bits % 32 != 0 || n * bits % 32 != 0 {
-        return Err(job.malformed(format!("{n} × {k} codes of {bits} bits do not fill whole 32-bit words")));
+    let n = job.source.stored_rows;
+    let k = job.cols;
+    let bits = usize::from(bits);
+
+    if !(k * bits).is_multiple_of(32) || !(n * bits).is_multiple_of(32) {
+        return Err(job.malformed(format!(
+            "{n} × {k} codes of {bits} bits do not fill whole 32-bit words"
+        )));
     }
     let codes = job.part(PartRole::Weight, (k * bits / 8).checked_mul(n))?;
     let groups = match read_group_index(job)? {
         Some(g_idx) => g_idx.iter().max().map_or(0, |m| m + 1),
         None => k.div_ceil(group.max(1)),
     };
-    let scales = job.part(PartRole::Scales, groups.checked_mul(n).and_then(|x| x.checked_mul(scale.bytes())))?;
+    let scales = job.part(
+        PartRole::Scales,
+        groups
+            .checked_mul(n)
+            .and_then(|x| x.checked_mul(scale.bytes())),
+    )?;
     let zeros = match job.bytes.get(PartRole::Zeros) {
         Some(_) => Some(job.part(PartRole::Zeros, groups.checked_mul(n * bits / 8))?),
         None => None,
     };
-    let q = GptqWeight { bits, n, codes, zeros, scales, scale, minus_one };
+    let q = GptqWeight {
+        bits,
+        n,
+        codes,
+        zeros,
+        scales,
+        scale,
+        minus_one,
+    };
     pack_grouped(job, group, |row, k| q.code(row, k), |row, g| q.pair(row, g))
 }

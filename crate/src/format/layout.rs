@@ -1,29 +1,37 @@
-//! The canonical weight layouts in GPU memory, word for word, as the matmul and embedding kernels read them.
+//! The canonical weight layouts in GPU memory, word for word, as the matmul and embedding kernels
+//! read them.
 //!
-//! A matrix of `rows` × `cols` (cols = K, the reduction dimension of a matmul) is one or two planes of u32 words. Rows
-//! are consecutive; each is padded along K to [`Layout::padded_cols`], a multiple of 32 (256 for k-quants).
+//! A matrix of `rows` × `cols` (cols = K, the reduction dimension of a matmul) is one or two planes
+//! of u32 words. Rows are consecutive; each is padded along K to [`Layout::padded_cols`], a
+//! multiple of 32 (256 for k-quants).
 //!
-//! - **Dense**: plane 0 has the elements, one per word (f32) or two (f16, bf16; the first in the low half).
-//! - **Codes** of 2, 3, 4, 5, 6 or 8 bits are in blocks of 32 elements = as many words as a code has bits: the 4-bit
-//!   part (word w, nibble i = element 8w+i), then the 2-bit part (word w, pair i = element 16w+i), then the 1-bit part
-//!   (bit i = element i). 3 = 2+1, 5 = 4+1, 6 = 4+2, with the low bits in the larger part; 8 = 8 words of 4 bytes.
-//! - **Affine**: plane 0 codes, plane 1 one pair per group of 16, 32, 64 or 128 along K: `w = q * scale + bias` or
-//!   `w = (q - zero) * scale`. A pair is one word (two f16 or bf16, the scale in the low half) or two (f32, scale first).
-//! - **Ternary**: plane 0 codes of 2 bits (value + 1), plane 1 one f32 scale per row: `w = (q - 1) * scale`.
-//! - **Mxfp4**: plane 0 codes of 4 bits (index into [`E2M1`]), plane 1 one E8M0 byte per block of 32, four per word,
-//!   blocks numbered through the whole matrix: `w = E2M1[q] * 2^(e - 127)`.
-//! - **Q4K**: plane 0 codes of 4 bits, plane 1 five words per 256: d and dmin (f16), eight scale bytes, eight minimum
-//!   bytes (one of each per 32): `w = (d * scale) * q - dmin * min`.
-//! - **Q6K**: plane 0 codes of 6 bits, plane 1 five words per 256: d (f16), sixteen i8 scales (one per 16):
-//!   `w = (d * scale) * (q - 32)`.
+//! - **Dense**: plane 0 has the elements, one per word (f32) or two (f16, bf16; the first in the
+//!   low half).
+//! - **Codes** of 2, 3, 4, 5, 6 or 8 bits are in blocks of 32 elements = as many words as a code
+//!   has bits: the 4-bit part (word w, nibble i = element 8w+i), then the 2-bit part (word w, pair
+//!   i = element 16w+i), then the 1-bit part (bit i = element i). 3 = 2+1, 5 = 4+1, 6 = 4+2, with
+//!   the low bits in the larger part; 8 = 8 words of 4 bytes.
+//! - **Affine**: plane 0 codes, plane 1 one pair per group of 16, 32, 64 or 128 along K:
+//!   `w = q * scale + bias` or `w = (q - zero) * scale`. A pair is one word (two f16 or bf16, the
+//!   scale in the low half) or two (f32, scale first).
+//! - **Ternary**: plane 0 codes of 2 bits (value + 1), plane 1 one f32 scale per row:
+//!   `w = (q - 1) * scale`.
+//! - **Mxfp4**: plane 0 codes of 4 bits (index into [`E2M1`]), plane 1 one E8M0 byte per block of
+//!   32, four per word, blocks numbered through the whole matrix: `w = E2M1[q] * 2^(e - 127)`.
+//! - **Q4K**: plane 0 codes of 4 bits, plane 1 five words per 256: d and dmin (f16), eight scale
+//!   bytes, eight minimum bytes (one of each per 32): `w = (d * scale) * q - dmin * min`.
+//! - **Q6K**: plane 0 codes of 6 bits, plane 1 five words per 256: d (f16), sixteen i8 scales (one
+//!   per 16): `w = (d * scale) * (q - 32)`.
 //!
-//! The padding of a dense row is zero. The padding of a coded row has code 0, which can decode to nonzero: kernels stop
-//! at K.
+//! The padding of a dense row is zero. The padding of a coded row has code 0, which can decode to
+//! nonzero: kernels stop at K.
 
 use half::{bf16, f16};
 
 /// The values of the 4-bit floating point type E2M1, by code.
-pub const E2M1: [f32; 16] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+pub const E2M1: [f32; 16] = [
+    0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0,
+];
 
 /// Words of plane 1 per 256 elements of a k-quant.
 pub const K_QUANT_PARAM_WORDS: usize = 5;
@@ -134,7 +142,11 @@ impl WeightLayout {
 
     /// K rounded up to whole blocks.
     pub fn padded_cols(self, cols: usize) -> usize {
-        cols.next_multiple_of(if matches!(self, WeightLayout::Q4K | WeightLayout::Q6K) { 256 } else { 32 })
+        cols.next_multiple_of(if matches!(self, WeightLayout::Q4K | WeightLayout::Q6K) {
+            256
+        } else {
+            32
+        })
     }
 
     /// Words per row of plane 0.
@@ -142,25 +154,34 @@ impl WeightLayout {
         self.padded_cols(cols) / 32 * self.bits()
     }
 
-    /// Words per row of plane 1; 0 for dense layouts and for [`Layout::Mxfp4`], whose rows share words.
+    /// Words per row of plane 1; 0 for dense layouts and for [`Layout::Mxfp4`], whose rows share
+    /// words.
     pub fn row_param_words(self, cols: usize) -> usize {
         let k = self.padded_cols(cols);
         match self {
             WeightLayout::Dense(_) | WeightLayout::Mxfp4 => 0,
-            WeightLayout::Affine { group, scale, .. } => k.div_ceil(usize::from(group).max(1)) * scale.bytes() / 2,
+            WeightLayout::Affine { group, scale, .. } => {
+                k.div_ceil(usize::from(group).max(1)) * scale.bytes() / 2
+            }
             WeightLayout::Ternary => 1,
             WeightLayout::Q4K | WeightLayout::Q6K => k / 256 * K_QUANT_PARAM_WORDS,
         }
     }
 
-    /// Bytes of the two planes of a matrix, multiples of 4; 0 for a plane that the layout does not have.
+    /// Bytes of the two planes of a matrix, multiples of 4; 0 for a plane that the layout does not
+    /// have.
     pub fn plane_bytes(self, rows: usize, cols: usize) -> [u64; 2] {
-        let (rows64, k) = (rows as u64, self.padded_cols(cols) as u64);
+        let rows64 = rows as u64;
+        let k = self.padded_cols(cols) as u64;
+
         let second = match self {
             WeightLayout::Mxfp4 => rows64.saturating_mul(k / 32).div_ceil(4).saturating_mul(4),
             _ => rows64.saturating_mul(self.row_param_words(cols) as u64 * 4),
         };
-        [rows64.saturating_mul(self.row_words(cols) as u64 * 4), second]
+        [
+            rows64.saturating_mul(self.row_words(cols) as u64 * 4),
+            second,
+        ]
     }
 
     /// Bytes of all planes of a matrix.
@@ -173,8 +194,17 @@ impl WeightLayout {
     pub fn name(self) -> String {
         match self {
             WeightLayout::Dense(f) => f.name().into(),
-            WeightLayout::Affine { bits, group, form, scale } => {
-                let form = if form == AffineForm::Bias { "bias" } else { "zero" };
+            WeightLayout::Affine {
+                bits,
+                group,
+                form,
+                scale,
+            } => {
+                let form = if form == AffineForm::Bias {
+                    "bias"
+                } else {
+                    "zero"
+                };
                 format!("q{bits}_g{group}_{form}_{}", scale.name())
             }
             WeightLayout::Mxfp4 => "mxfp4".into(),
@@ -209,13 +239,23 @@ pub struct PackedMatrix {
 impl PackedMatrix {
     /// Creates a matrix with all codes and parameters 0.
     pub fn zeros(layout: WeightLayout, rows: usize, cols: usize) -> PackedMatrix {
-        let words = layout.plane_bytes(rows, cols).map(|b| vec![0u32; (b / 4) as usize]);
-        PackedMatrix { layout, rows, cols, planes: words, column_order: None }
+        let words = layout
+            .plane_bytes(rows, cols)
+            .map(|b| vec![0u32; (b / 4) as usize]);
+        PackedMatrix {
+            layout,
+            rows,
+            cols,
+            planes: words,
+            column_order: None,
+        }
     }
 
     /// Sets one element of a dense layout, rounded to its type; the element must be 0 before.
     pub fn set_dense(&mut self, row: usize, col: usize, value: f32) {
-        let WeightLayout::Dense(float) = self.layout else { return };
+        let WeightLayout::Dense(float) = self.layout else {
+            return;
+        };
         let start = row * self.layout.row_words(self.cols);
         let bits = float.to_bits(value);
         if float == Float::F32 {
@@ -234,7 +274,9 @@ impl PackedMatrix {
 
     /// Sets the pair of one group of an affine layout, rounded to its type.
     pub fn set_pair(&mut self, row: usize, group: usize, pair: (f32, f32)) {
-        let WeightLayout::Affine { scale, .. } = self.layout else { return };
+        let WeightLayout::Affine { scale, .. } = self.layout else {
+            return;
+        };
         let start = row * self.layout.row_param_words(self.cols);
         if scale == Float::F32 {
             let at = start + group * 2;
@@ -247,11 +289,16 @@ impl PackedMatrix {
 
     /// Reads the pair of one group of an affine layout.
     pub fn pair(&self, row: usize, group: usize) -> (f32, f32) {
-        let WeightLayout::Affine { scale, .. } = self.layout else { return (0.0, 0.0) };
+        let WeightLayout::Affine { scale, .. } = self.layout else {
+            return (0.0, 0.0);
+        };
         let start = row * self.layout.row_param_words(self.cols);
         if scale == Float::F32 {
             let at = start + group * 2;
-            (f32::from_bits(self.planes[1][at]), f32::from_bits(self.planes[1][at + 1]))
+            (
+                f32::from_bits(self.planes[1][at]),
+                f32::from_bits(self.planes[1][at + 1]),
+            )
         } else {
             let word = self.planes[1][start + group];
             (scale.from_bits(word & 0xffff), scale.from_bits(word >> 16))
@@ -295,7 +342,8 @@ pub fn pack_codes(bits: usize, codes: &[u8; 32], words: &mut [u32]) {
         let per_word = 32 / part;
         let mask = (1u32 << part) - 1;
         for (i, &code) in codes.iter().enumerate() {
-            words[base + i / per_word] |= (u32::from(code) >> shift & mask) << (i % per_word * part);
+            words[base + i / per_word] |=
+                (u32::from(code) >> shift & mask) << (i % per_word * part);
         }
         base += part;
     }
@@ -323,7 +371,8 @@ mod tests {
     #[test]
     fn codes_round_trip_and_lie_where_the_layout_says() {
         for bits in [2usize, 3, 4, 5, 6, 8] {
-            let codes: [u8; 32] = std::array::from_fn(|i| ((i * 37 + 11) & ((1 << bits) - 1)) as u8);
+            let codes: [u8; 32] =
+                std::array::from_fn(|i| ((i * 37 + 11) & ((1 << bits) - 1)) as u8);
             let mut words = vec![0; bits];
             pack_codes(bits, &codes, &mut words);
             assert_eq!(unpack_codes(bits, &words), codes, "{bits} bits");
@@ -337,15 +386,34 @@ mod tests {
 
     #[test]
     fn sizes() {
-        let q4 = WeightLayout::Affine { bits: 4, group: 64, form: AffineForm::Bias, scale: Float::F16 };
+        let q4 = WeightLayout::Affine {
+            bits: 4,
+            group: 64,
+            form: AffineForm::Bias,
+            scale: Float::F16,
+        };
         assert_eq!(q4.plane_bytes(3, 96), [3 * 48, 3 * 2 * 4]);
         assert_eq!(q4.name(), "q4_g64_bias_f16");
-        let g16 = WeightLayout::Affine { bits: 2, group: 16, form: AffineForm::Bias, scale: Float::F32 };
+        let g16 = WeightLayout::Affine {
+            bits: 2,
+            group: 16,
+            form: AffineForm::Bias,
+            scale: Float::F32,
+        };
         assert_eq!(g16.plane_bytes(1, 33), [16, 4 * 8]);
         assert_eq!(WeightLayout::Mxfp4.plane_bytes(3, 96), [3 * 48, 12]);
-        assert_eq!(WeightLayout::Q6K.plane_bytes(2, 512), [2 * 16 * 24, 2 * 2 * 20]);
-        assert_eq!(WeightLayout::Dense(Float::BF16).plane_bytes(2, 33), [2 * 128, 0]);
-        assert_eq!(WeightLayout::Dense(Float::F32).plane_bytes(usize::MAX, 32)[0], u64::MAX);
+        assert_eq!(
+            WeightLayout::Q6K.plane_bytes(2, 512),
+            [2 * 16 * 24, 2 * 2 * 20]
+        );
+        assert_eq!(
+            WeightLayout::Dense(Float::BF16).plane_bytes(2, 33),
+            [2 * 128, 0]
+        );
+        assert_eq!(
+            WeightLayout::Dense(Float::F32).plane_bytes(usize::MAX, 32)[0],
+            u64::MAX
+        );
     }
 
     #[test]

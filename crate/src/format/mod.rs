@@ -1,5 +1,6 @@
-//! Container formats and weight encodings: named tensors with element type, shape and byte range, and the transcoding
-//! of every encoding to a layout in GPU memory. Does not depend on the network, the GPU or the architectures.
+//! Container formats and weight encodings: named tensors with element type, shape and byte range,
+//! and the transcoding of every encoding to a layout in GPU memory. Does not depend on the network,
+//! the GPU or the architectures.
 
 pub mod awq;
 pub mod bitnet;

@@ -6,18 +6,25 @@ use super::layout::{E2M1, PackedMatrix};
 use super::transcode_job::{TranscodeJob, read_code};
 use crate::Result;
 
-/// Decodes codes in element order, low nibble first, with an E8M0 byte per 32: both MLX's words and gpt-oss blocks.
+/// Decodes codes in element order, low nibble first, with an E8M0 byte per 32: both MLX's words and
+/// gpt-oss blocks.
 fn decode_mxfp4(job: &TranscodeJob<'_>) -> Result<PackedMatrix> {
-    let (n, k) = (job.source.stored_rows, job.cols);
-    if k % 32 != 0 {
-        return Err(job.malformed(format!("{k} columns are not a multiple of the block size 32")));
+    let n = job.source.stored_rows;
+    let k = job.cols;
+
+    if !k.is_multiple_of(32) {
+        return Err(job.malformed(format!(
+            "{k} columns are not a multiple of the block size 32"
+        )));
     }
     let codes = job.part(PartRole::Weight, n.checked_mul(k / 2))?;
     let scales = job.part(PartRole::Scales, n.checked_mul(k / 32))?;
     let mut out = PackedMatrix::zeros(job.layout, job.rows, k);
     for row in 0..job.rows {
         let stored = job.stored_row(row);
-        job.codes(&mut out, row, |k| read_code(codes, stored * (job.cols / 2), 4, k));
+        job.codes(&mut out, row, |k| {
+            read_code(codes, stored * (job.cols / 2), 4, k)
+        });
         for block in 0..k / 32 {
             out.set_param_byte(row * (k / 32) + block, scales[stored * (k / 32) + block]);
         }
@@ -35,19 +42,26 @@ pub(super) fn gpt_oss(job: &TranscodeJob<'_>) -> Result<PackedMatrix> {
     decode_mxfp4(job)
 }
 
-/// Half of the scale of each E4M3 byte, divided by the global scale. Kernels look these up because GPU division is
-/// inexact.
+/// Half of the scale of each E4M3 byte, divided by the global scale. Kernels look these up because
+/// GPU division is inexact.
 pub fn half_scales(global: Option<f32>) -> Vec<f32> {
-    (0..=255u8).map(|byte| global.map_or(e4m3(byte), |global| e4m3(byte) / global) * 0.5).collect()
+    (0..=255u8)
+        .map(|byte| global.map_or(e4m3(byte), |global| e4m3(byte) / global) * 0.5)
+        .collect()
 }
 
 /// Decodes `w = e2m1 * scale` with an E4M3 scale per 16, divided by the global scale if present.
 ///
-/// Twice an E2M1 value is a signed 5-bit integer, so the affine layout with half the scale is exact (-0 becomes 0).
+/// Twice an E2M1 value is a signed 5-bit integer, so the affine layout with half the scale is exact
+/// (-0 becomes 0).
 pub(super) fn nvfp4(job: &TranscodeJob<'_>) -> Result<PackedMatrix> {
-    let (n, k) = (job.source.stored_rows, job.cols);
-    if k % 16 != 0 {
-        return Err(job.malformed(format!("{k} columns are not a multiple of the group size 16")));
+    let n = job.source.stored_rows;
+    let k = job.cols;
+
+    if !k.is_multiple_of(16) {
+        return Err(job.malformed(format!(
+            "{k} columns are not a multiple of the group size 16"
+        )));
     }
     let codes = job.part(PartRole::Weight, n.checked_mul(k / 2))?;
     let scales = job.part(PartRole::Scales, n.checked_mul(k / 16))?;
@@ -57,7 +71,14 @@ pub(super) fn nvfp4(job: &TranscodeJob<'_>) -> Result<PackedMatrix> {
     };
     let half = half_scales(global);
     Ok(job.affine(
-        |row, k| (2.0 * E2M1[usize::from(read_code(codes, row * (job.cols / 2), 4, k))] + 16.0) as u8,
-        |row, k| (half[usize::from(scales[row * (job.cols / 16) + k / 16])], 16.0),
+        |row, k| {
+            (2.0 * E2M1[usize::from(read_code(codes, row * (job.cols / 2), 4, k))] + 16.0) as u8
+        },
+        |row, k| {
+            (
+                half[usize::from(scales[row * (job.cols / 16) + k / 16])],
+                16.0,
+            )
+        },
     ))
 }

@@ -1,6 +1,7 @@
-//! Reads NVIDIA NeMo checkpoints: a tar archive with a YAML configuration and PyTorch weights (a zip of stored entries
-//! with a pickle of tensor descriptions). The pickle is never executed: only the operations of a state dict are
-//! interpreted, to find the byte ranges of tensors. Reads headers, not weights.
+//! Reads NVIDIA NeMo checkpoints: a tar archive with a YAML configuration and PyTorch weights (a
+//! zip of stored entries with a pickle of tensor descriptions). The pickle is never executed: only
+//! the operations of a state dict are interpreted, to find the byte ranges of tensors. Reads
+//! headers, not weights.
 
 use super::{Checkpoint, CheckpointFile, Dtype, TensorInfo};
 use crate::util::map::SortedMap;
@@ -18,12 +19,21 @@ const DATA_ALIGNMENT: u64 = 64;
 const MAX_NESTING: u8 = 16;
 
 fn malformed(file: &str, reason: &str) -> Error {
-    Error::Malformed { file: file.into(), format: "NeMo", reason: reason.into() }
+    Error::Malformed {
+        file: file.into(),
+        format: "NeMo",
+        reason: reason.into(),
+    }
 }
 
 fn read_uint(bytes: &[u8], at: usize, count: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(count)?)?;
-    Some(bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+    Some(
+        bytes
+            .iter()
+            .rev()
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
+    )
 }
 
 /// Parses a tar header: entry name and size in bytes; `None` at the end of the archive.
@@ -38,16 +48,37 @@ pub fn tar_entry(file: &str, header: &[u8]) -> Result<Option<(String, u64)>> {
     if field(257..262) != b"ustar" {
         let packed = header.starts_with(&[0x1f, 0x8b]);
         let hint = "it is compressed and must be repacked as an uncompressed tar archive";
-        return Err(malformed(file, if packed { hint } else { "it is not a tar archive" }));
+        return Err(malformed(
+            file,
+            if packed {
+                hint
+            } else {
+                "it is not a tar archive"
+            },
+        ));
     }
-    let name = field(0..100).split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = field(0..100)
+        .split(|byte| *byte == 0)
+        .next()
+        .unwrap_or_default();
     let octal = |sum: Option<u64>, byte: &u8| Some(sum?.checked_mul(8)? + u64::from(byte - b'0'));
-    let digits = field(124..136).iter().filter(|byte| (b'0'..=b'7').contains(byte));
+    let digits = field(124..136)
+        .iter()
+        .filter(|byte| (b'0'..=b'7').contains(byte));
     let size = digits.fold(Some(0), octal).filter(|size| *size < 1 << 50);
     let size = size.ok_or_else(|| malformed(file, "the size of a tar entry is not a number"))?;
-    let name = String::from_utf8_lossy(name).trim_start_matches("./").to_string();
+    let name = String::from_utf8_lossy(name)
+        .trim_start_matches("./")
+        .to_string();
     // Entries that are not regular files get an empty name.
-    Ok(Some((if matches!(field(156..157), b"0" | b"\0") { name } else { String::new() }, size)))
+    Ok(Some((
+        if matches!(field(156..157), b"0" | b"\0") {
+            name
+        } else {
+            String::new()
+        },
+        size,
+    )))
 }
 
 /// The byte range of a zip's central directory, from its last bytes and its size.
@@ -56,17 +87,25 @@ pub fn zip_directory(tail: &[u8], size: u64) -> Option<Range<u64>> {
     if read_uint(tail, end, 4)? != 0x0605_4b50 {
         return None;
     }
-    let (mut length, mut begin) = (read_uint(tail, end + 12, 4)?, read_uint(tail, end + 16, 4)?);
+    let mut length = read_uint(tail, end + 12, 4)?;
+    let mut begin = read_uint(tail, end + 16, 4)?;
+
     // PyTorch also writes the zip64 record.
-    if let Some(wide) = end.checked_sub(76).filter(|at| read_uint(tail, *at, 4) == Some(0x0606_4b50)) {
-        (length, begin) = (read_uint(tail, wide + 40, 8)?, read_uint(tail, wide + 48, 8)?);
+    if let Some(wide) = end
+        .checked_sub(76)
+        .filter(|at| read_uint(tail, *at, 4) == Some(0x0606_4b50))
+    {
+        (length, begin) = (
+            read_uint(tail, wide + 40, 8)?,
+            read_uint(tail, wide + 48, 8)?,
+        );
     }
     let range = begin..begin.checked_add(length)?;
     (range.end <= size).then_some(range)
 }
 
-/// The data ranges of a zip's entries by name, from its central directory, which starts at `begin`. Entries must be
-/// uncompressed, as PyTorch writes them.
+/// The data ranges of a zip's entries by name, from its central directory, which starts at `begin`.
+/// Entries must be uncompressed, as PyTorch writes them.
 pub fn zip_entries(mut directory: &[u8], begin: u64) -> Option<SortedMap<String, Range<u64>>> {
     let mut found: Vec<(String, u64, u64)> = Vec::new();
     while !directory.is_empty() {
@@ -74,8 +113,13 @@ pub fn zip_entries(mut directory: &[u8], begin: u64) -> Option<SortedMap<String,
         if field(0, 4)? != 0x0201_4b50 || field(10, 2)? != 0 {
             return None;
         }
-        let (name, extra, comment) = (field(28, 2)? as usize, field(30, 2)? as usize, field(32, 2)? as usize);
-        let (mut size, mut header) = (field(24, 4)?, field(42, 4)?);
+        let name = field(28, 2)? as usize;
+        let extra = field(30, 2)? as usize;
+        let comment = field(32, 2)? as usize;
+
+        let mut size = field(24, 4)?;
+        let mut header = field(42, 4)?;
+
         let text = String::from_utf8(directory.get(46..46 + name)?.to_vec()).ok()?;
         // Values over 32 bits are in the first extra field, in this order.
         let mut at = 46 + name + 4;
@@ -89,9 +133,16 @@ pub fn zip_entries(mut directory: &[u8], begin: u64) -> Option<SortedMap<String,
         found.push((text, header, size));
         directory = directory.get(46 + name + extra + comment..)?;
     }
-    let ends = found.iter().skip(1).map(|entry| entry.1).chain([begin]).collect::<Vec<_>>();
+    let ends = found
+        .iter()
+        .skip(1)
+        .map(|entry| entry.1)
+        .chain([begin])
+        .collect::<Vec<_>>();
     let entry = |((name, header, size), next): ((String, u64, u64), u64)| {
-        let data = header.checked_add(30 + name.len() as u64 + 4)?.next_multiple_of(DATA_ALIGNMENT);
+        let data = header
+            .checked_add(30 + name.len() as u64 + 4)?
+            .next_multiple_of(DATA_ALIGNMENT);
         let rest = next.checked_sub(data.checked_add(size)?)?;
         // A data descriptor (checksum and sizes) follows the data.
         matches!(rest, 0 | 16 | 24).then(|| (name, data..data + size))
@@ -143,11 +194,19 @@ impl PickleValue {
     }
 
     fn as_tuple(&self) -> Option<&[PickleValue]> {
-        if let PickleValue::Tuple(items, _) = self { Some(items) } else { None }
+        if let PickleValue::Tuple(items, _) = self {
+            Some(items)
+        } else {
+            None
+        }
     }
 
     fn as_usize(&self) -> Option<usize> {
-        if let PickleValue::Int(n) = self { usize::try_from(*n).ok() } else { None }
+        if let PickleValue::Int(n) = self {
+            usize::try_from(*n).ok()
+        } else {
+            None
+        }
     }
 
     fn as_usizes(&self) -> Option<Vec<usize>> {
@@ -160,15 +219,28 @@ impl PickleValue {
         match function {
             "collections OrderedDict" => Some(PickleValue::Dict(Vec::new(), 1)),
             "torch._utils _rebuild_parameter" => args.first().cloned(),
-            "torch._utils _rebuild_tensor_v2" => Some(PickleValue::tensor(args).unwrap_or(PickleValue::Other)),
+            "torch._utils _rebuild_tensor_v2" => {
+                Some(PickleValue::tensor(args).unwrap_or(PickleValue::Other))
+            }
             _ => Some(PickleValue::Other),
         }
     }
 
     /// A contiguous tensor.
     fn tensor(args: &[PickleValue]) -> Option<PickleValue> {
-        let [PickleValue::Storage(storage, Some(dtype)), first, shape, strides, ..] = args else { return None };
-        let (shape, strides) = (shape.as_usizes()?, strides.as_usizes()?);
+        let [
+            PickleValue::Storage(storage, Some(dtype)),
+            first,
+            shape,
+            strides,
+            ..,
+        ] = args
+        else {
+            return None;
+        };
+        let shape = shape.as_usizes()?;
+        let strides = strides.as_usizes()?;
+
         let mut expected = 1usize;
         for (size, stride) in shape.iter().zip(&strides).rev() {
             if *size != 1 && *stride != expected {
@@ -177,7 +249,13 @@ impl PickleValue {
             expected = expected.checked_mul(*size)?;
         }
         let first = first.as_usize()? as u64;
-        let tensor = StateTensor { name: String::new(), storage: storage.clone(), dtype: *dtype, offset: first, shape };
+        let tensor = StateTensor {
+            name: String::new(),
+            storage: storage.clone(),
+            dtype: *dtype,
+            offset: first,
+            shape,
+        };
         Some(PickleValue::Tensor(Rc::new(tensor)))
     }
 }
@@ -186,20 +264,36 @@ impl PickleValue {
 ///
 /// `None` for operations that a state dict does not use.
 pub fn state_dict(pickle: &[u8]) -> Option<Vec<StateTensor>> {
-    let mut machine = PickleReader { bytes: pickle, stack: Vec::new(), memo: SortedMap::new() };
-    let PickleValue::Dict(mut items, _) = machine.run()? else { return None };
+    let mut machine = PickleReader {
+        bytes: pickle,
+        stack: Vec::new(),
+        memo: SortedMap::new(),
+    };
+    let PickleValue::Dict(mut items, _) = machine.run()? else {
+        return None;
+    };
     // Lightning checkpoints nest the state dict under a key.
-    let inner = items.iter().position(|(key, _)| matches!(key, PickleValue::Text(text) if &**text == "state_dict"));
+    let inner = items
+        .iter()
+        .position(|(key, _)| matches!(key, PickleValue::Text(text) if &**text == "state_dict"));
     if let Some((_, PickleValue::Dict(inside, _))) = inner.map(|at| items.swap_remove(at)) {
         items = inside;
     }
-    let named = |(key, value): (PickleValue, PickleValue)| match (key, value) {
-        (PickleValue::Text(name), PickleValue::Tensor(tensor)) => {
-            Some(StateTensor { name: name.to_string(), ..(*tensor).clone() })
-        }
-        _ => None,
-    };
-    Some(items.into_iter().filter_map(named).collect())
+
+    Some(
+        items
+            .into_iter()
+            .filter_map(
+                |(key, value): (PickleValue, PickleValue)| match (key, value) {
+                    (PickleValue::Text(name), PickleValue::Tensor(tensor)) => Some(StateTensor {
+                        name: name.to_string(),
+                        ..(*tensor).clone()
+                    }),
+                    _ => None,
+                },
+            )
+            .collect(),
+    )
 }
 
 struct PickleReader<'a> {
@@ -227,7 +321,9 @@ impl<'a> PickleReader<'a> {
 
     fn text(&mut self, width: usize) -> Option<PickleValue> {
         let count = usize::try_from(self.int(width)?).ok()?;
-        Some(PickleValue::Text(std::str::from_utf8(self.take(count)?).ok()?.into()))
+        Some(PickleValue::Text(
+            std::str::from_utf8(self.take(count)?).ok()?.into(),
+        ))
     }
 
     fn pop(&mut self) -> Option<PickleValue> {
@@ -236,7 +332,10 @@ impl<'a> PickleReader<'a> {
 
     /// Pops all items above the last mark.
     fn pop_to_mark(&mut self) -> Option<Vec<PickleValue>> {
-        let at = self.stack.iter().rposition(|item| matches!(item, PickleValue::Mark))?;
+        let at = self
+            .stack
+            .iter()
+            .rposition(|item| matches!(item, PickleValue::Mark))?;
         let items = self.stack.split_off(at + 1);
         self.stack.pop();
         Some(items)
@@ -249,14 +348,20 @@ impl<'a> PickleReader<'a> {
     fn memoize(&mut self, key: u32) -> Option<()> {
         // Dicts are filled in place, so the memo does not copy them.
         let item = self.stack.last()?;
-        let item = if matches!(item, PickleValue::Dict(..)) { PickleValue::Other } else { item.clone() };
+        let item = if matches!(item, PickleValue::Dict(..)) {
+            PickleValue::Other
+        } else {
+            item.clone()
+        };
         self.memo.insert(key, item);
         Some(())
     }
 
     /// Adds alternating keys and values to the dict on top of the stack.
     fn extend_dict(&mut self, items: Vec<PickleValue>) -> Option<()> {
-        let Some(PickleValue::Dict(dict, depth)) = self.stack.last_mut() else { return Some(()) };
+        let Some(PickleValue::Dict(dict, depth)) = self.stack.last_mut() else {
+            return Some(());
+        };
         let mut items = items.into_iter();
         while let (Some(key), Some(value)) = (items.next(), items.next()) {
             *depth = (*depth).max(value.depth() + 1).max(key.depth() + 1);
@@ -286,11 +391,17 @@ impl<'a> PickleReader<'a> {
                 0x8a => {
                     let count = self.int(1)? as usize;
                     // Negative values do not occur in the fields that are read.
-                    Some(if count <= 8 { PickleValue::Int(self.int(count)? as i64) } else { return None })
+                    Some(if count <= 8 {
+                        PickleValue::Int(self.int(count)? as i64)
+                    } else {
+                        return None;
+                    })
                 }
                 b'X' => Some(self.text(4)?),
                 0x8c => Some(self.text(1)?),
-                b'c' => Some(PickleValue::Global(format!("{} {}", self.line()?, self.line()?).into())),
+                b'c' => Some(PickleValue::Global(
+                    format!("{} {}", self.line()?, self.line()?).into(),
+                )),
                 0x93 => match (self.pop()?, self.pop()?) {
                     (PickleValue::Text(name), PickleValue::Text(module)) => {
                         Some(PickleValue::Global(format!("{module} {name}").into()))
@@ -318,7 +429,9 @@ impl<'a> PickleReader<'a> {
                     Some(self.memo.get(&key)?.clone())
                 }
                 b't' => Some(PickleValue::tuple(self.pop_to_mark()?)?),
-                op @ 0x85..=0x87 => Some(PickleValue::tuple(self.pop_many(usize::from(op) - 0x84)?)?),
+                op @ 0x85..=0x87 => {
+                    Some(PickleValue::tuple(self.pop_many(usize::from(op) - 0x84)?)?)
+                }
                 // Persistent ids are storages: ("storage", type, key, location, elements).
                 b'Q' => match self.pop()?.as_tuple()? {
                     [_, PickleValue::Global(kind), PickleValue::Text(key), ..] => {
@@ -327,7 +440,9 @@ impl<'a> PickleReader<'a> {
                     _ => return None,
                 },
                 b'R' => match (self.pop()?, self.pop()?) {
-                    (args, PickleValue::Global(function)) => Some(PickleValue::call_result(&function, &args)?),
+                    (args, PickleValue::Global(function)) => {
+                        Some(PickleValue::call_result(&function, &args)?)
+                    }
                     _ => return None,
                 },
                 b's' => {
@@ -358,7 +473,10 @@ fn storage_dtype(storage: &str) -> Option<Dtype> {
         ("Int", Dtype::I32),
         ("Long", Dtype::I64),
     ];
-    kinds.iter().find(|(name, _)| *name == kind).map(|(_, dtype)| *dtype)
+    kinds
+        .iter()
+        .find(|(name, _)| *name == kind)
+        .map(|(_, dtype)| *dtype)
 }
 
 /// Builds a checkpoint from a state dict whose zip starts at byte `zip` of `file` (name, size).
@@ -372,22 +490,47 @@ pub fn checkpoint(
     tensors: Vec<StateTensor>,
 ) -> Result<Checkpoint> {
     let mut made = Checkpoint::default();
-    made.files.push(CheckpointFile { name: file.0.into(), size: file.1 });
-    let places: SortedMap<&str, &Range<u64>> =
-        entries.iter().filter_map(|(name, range)| Some((name.split_once("/data/")?.1, range))).collect();
-    for StateTensor { name, storage, dtype, offset: first, shape } in tensors {
+    made.files.push(CheckpointFile {
+        name: file.0.into(),
+        size: file.1,
+    });
+    let places: SortedMap<&str, &Range<u64>> = entries
+        .iter()
+        .filter_map(|(name, range)| Some((name.split_once("/data/")?.1, range)))
+        .collect();
+    for StateTensor {
+        name,
+        storage,
+        dtype,
+        offset: first,
+        shape,
+    } in tensors
+    {
         let place = places.get(&*storage).copied();
-        let place = place.ok_or_else(|| malformed(file.0, &format!("the data of {name} is missing")))?;
+        let place =
+            place.ok_or_else(|| malformed(file.0, &format!("the data of {name} is missing")))?;
         let width = dtype.bits() / 8;
-        let elements = shape.iter().try_fold(1u64, |all, size| all.checked_mul(*size as u64));
+        let elements = shape
+            .iter()
+            .try_fold(1u64, |all, size| all.checked_mul(*size as u64));
         let range = elements.and_then(|elements| {
             let start = place.start.checked_add(first.checked_mul(width)?)?;
             Some(start..start.checked_add(elements.checked_mul(width)?)?)
         });
         let range = range.filter(|range| range.end <= place.end);
-        let range = range.ok_or_else(|| malformed(file.0, &format!("the data of {name} is too short")))?;
+        let range =
+            range.ok_or_else(|| malformed(file.0, &format!("the data of {name} is too short")))?;
         let range = zip + range.start..zip + range.end;
-        made.tensors.insert(name.clone(), TensorInfo { name, dtype, shape, file: 0, range });
+        made.tensors.insert(
+            name.clone(),
+            TensorInfo {
+                name,
+                dtype,
+                shape,
+                file: 0,
+                range,
+            },
+        );
     }
     Ok(made)
 }

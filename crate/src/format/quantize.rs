@@ -1,10 +1,11 @@
-//! Quantizes unquantized weights to affine codes on load: the CPU reference of shaders/transcode/quantize.wgsl.
+//! Quantizes unquantized weights to affine codes on load: the CPU reference of
+//! shaders/transcode/quantize.wgsl.
 //!
-//! Groups of 32 with f16 scale and bias. The range of a group is clipped by 0, 1, 2 or 4 quarters of a step at either
-//! end. With 4 bits a line is then fitted to the codes of each clipping, up to three times. The pair with the smallest
-//! squared error wins.
-//! Every choice compares integers or values that are rounded once. The GPU, whose division is inexact and whose
-//! additions may be fused, therefore computes the same bits.
+//! Groups of 32 with f16 scale and bias. The range of a group is clipped by 0, 1, 2 or 4 quarters
+//! of a step at either end. With 4 bits a line is then fitted to the codes of each clipping, up to
+//! three times. The pair with the smallest squared error wins. Every choice compares integers or
+//! values that are rounded once. The GPU, whose division is inexact and whose additions may be
+//! fused, therefore computes the same bits.
 
 use super::layout::{AffineForm, Float, PackedMatrix, WeightLayout};
 use half::f16;
@@ -14,7 +15,12 @@ const MAX_LINE_FITS: usize = 3;
 
 /// The target layout for 4 or 8 bits.
 pub fn layout(bits: u8) -> WeightLayout {
-    WeightLayout::Affine { bits, group: 32, form: AffineForm::Bias, scale: Float::F16 }
+    WeightLayout::Affine {
+        bits,
+        group: 32,
+        form: AffineForm::Bias,
+        scale: Float::F16,
+    }
 }
 
 /// The step size of a range of 1.
@@ -23,12 +29,19 @@ pub fn quantization_step(bits: u8) -> f32 {
 }
 
 /// Quantizes a matrix; `value` returns element (row, column).
-pub fn quantize(bits: u8, rows: usize, cols: usize, value: impl Fn(usize, usize) -> f32) -> PackedMatrix {
+pub fn quantize(
+    bits: u8,
+    rows: usize,
+    cols: usize,
+    value: impl Fn(usize, usize) -> f32,
+) -> PackedMatrix {
     let mut out = PackedMatrix::zeros(layout(bits), rows, cols);
     for row in 0..rows {
         for block in 0..cols.div_ceil(32) {
             let n = (cols - block * 32).min(32);
-            let x: Vec<f32> = (0..n).map(|i| value(row, block * 32 + i).clamp(-65504.0, 65504.0)).collect();
+            let x: Vec<f32> = (0..n)
+                .map(|i| value(row, block * 32 + i).clamp(-65504.0, 65504.0))
+                .collect();
             let (scale, bias) = best_pair(&x, bits);
             let mut codes = [0u8; 32];
             for (code, v) in codes.iter_mut().zip(&x) {
@@ -54,7 +67,9 @@ fn best_pair(x: &[f32], bits: u8) -> (f32, f32) {
     let mut offer = |pair: (f32, f32)| {
         let error = x.iter().fold(0u32, |sum, v| {
             let q = nearest_code(*v, pair.0, pair.1, bits) as f32;
-            let e = ((v - (q * pair.0 + pair.1)).abs() * unit).round_ties_even().min(8191.0) as u32;
+            let e = ((v - (q * pair.0 + pair.1)).abs() * unit)
+                .round_ties_even()
+                .min(8191.0) as u32;
             sum.wrapping_add(e * e)
         });
         if error < best.0 {
@@ -65,10 +80,17 @@ fn best_pair(x: &[f32], bits: u8) -> (f32, f32) {
         let low_c = low + ((1u32 << (clip & 3)) >> 1) as f32 * quarter;
         let high_c = high - ((1u32 << (clip >> 2)) >> 1) as f32 * quarter;
         let rounded = |x: f32| f16::from_f32(x).to_f32();
-        let mut pair = (rounded((high_c - low_c) * quantization_step(bits)), rounded(low_c));
+        let mut pair = (
+            rounded((high_c - low_c) * quantization_step(bits)),
+            rounded(low_c),
+        );
         offer(pair);
         // Sums of 8-bit codes would overflow 32 bits; 8 bits do not need the fit.
-        let fits = if bits == 4 && (32..223).contains(&exponent) { MAX_LINE_FITS } else { 0 };
+        let fits = if bits == 4 && (32..223).contains(&exponent) {
+            MAX_LINE_FITS
+        } else {
+            0
+        };
         for _ in 0..fits {
             match fit_line(x, low, pair, unit) {
                 Some(better) if better != pair => pair = better,
@@ -82,14 +104,21 @@ fn best_pair(x: &[f32], bits: u8) -> (f32, f32) {
 
 /// Fits a least-squares line through the codes of a pair, in integers of 1 / `unit` above `low`.
 fn fit_line(x: &[f32], low: f32, pair: (f32, f32), unit: f32) -> Option<(f32, f32)> {
-    let (n, mut q1, mut q2, mut x1, mut qx) = (x.len() as i32, 0i32, 0i32, 0i32, 0i32);
+    let n = x.len() as i32;
+    let mut q1 = 0i32;
+    let mut q2 = 0i32;
+    let mut x1 = 0i32;
+    let mut qx = 0i32;
+
     for v in x {
         let q = nearest_code(*v, pair.0, pair.1, 4) as i32;
         let at = ((v - low) * unit).round_ties_even() as i32;
         (q1, q2, x1, qx) = (q1 + q, q2 + q * q, x1 + at, qx + q * at);
     }
     let square = n * q2 - q1 * q1;
-    let (slope, start) = (n * qx - q1 * x1, x1 * q2 - q1 * qx);
+    let slope = n * qx - q1 * x1;
+    let start = x1 * q2 - q1 * qx;
+
     if square <= 0 || slope <= 0 {
         return None;
     }
@@ -108,7 +137,9 @@ fn fit_line(x: &[f32], low: f32, pair: (f32, f32), unit: f32) -> Option<(f32, f3
 fn nearest_code(v: f32, scale: f32, bias: f32, bits: u8) -> u32 {
     let steps = (1i32 << bits) - 1;
     let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
-    let guess = ((v - bias) * inverse).round_ties_even().clamp(0.0, steps as f32) as i32;
+    let guess = ((v - bias) * inverse)
+        .round_ties_even()
+        .clamp(0.0, steps as f32) as i32;
     let error = |code: i32| (v - (code as f32 * scale + bias)).abs();
     let mut best = (guess - 1).max(0);
     for code in best + 1..=(guess + 1).min(steps) {

@@ -26,8 +26,13 @@ struct RawShardIndex {
 impl ShardIndex {
     /// Parses the index. A shard name must be a plain path inside the repository.
     pub fn parse(file: &str, bytes: &[u8]) -> Result<ShardIndex> {
-        let malformed = |reason| Error::Malformed { file: file.to_string(), format: "safetensors index", reason };
-        let raw: RawShardIndex = serde_json::from_slice(bytes).map_err(|e| malformed(e.to_string()))?;
+        let malformed = |reason| Error::Malformed {
+            file: file.to_string(),
+            format: "safetensors index",
+            reason,
+        };
+        let raw: RawShardIndex =
+            serde_json::from_slice(bytes).map_err(|e| malformed(e.to_string()))?;
         if raw.weight_map.is_empty() {
             return Err(malformed("its 'weight_map' is empty".to_string()));
         }
@@ -36,8 +41,15 @@ impl ShardIndex {
                 "'weight_map' puts {tensor} in '{shard}', which is not a path inside the repository"
             )));
         }
-        let total_size = raw.metadata.get("total_size").and_then(serde_json::Value::as_u64);
-        Ok(ShardIndex { file: file.to_string(), weight_map: raw.weight_map, total_size })
+        let total_size = raw
+            .metadata
+            .get("total_size")
+            .and_then(serde_json::Value::as_u64);
+        Ok(ShardIndex {
+            file: file.to_string(),
+            weight_map: raw.weight_map,
+            total_size,
+        })
     }
 
     /// The shard file names, sorted and unique.
@@ -56,5 +68,7 @@ impl ShardIndex {
 fn is_inside(path: &str) -> bool {
     !path.is_empty()
         && !path.contains(['\\', ':', '?', '#', '\0'])
-        && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+        && path
+            .split('/')
+            .all(|part| !part.is_empty() && part != "." && part != "..")
 }

@@ -1,5 +1,5 @@
-//! The input of a weight decoder (source, bytes, target layout) and the packing of decoded values. Does not depend on a
-//! format.
+//! The input of a weight decoder (source, bytes, target layout) and the packing of decoded values.
+//! Does not depend on a format.
 
 use super::encoding::{PartRole, WeightSource};
 use super::layout::{AffineForm, Float, PackedMatrix, WeightLayout};
@@ -8,7 +8,8 @@ use crate::{Error, Result};
 /// The bytes of a weight's parts.
 #[derive(Debug, Default, Clone)]
 pub struct PartBytes<'a> {
-    /// Role, bytes and length in bytes. The length can exceed the slice when only sizes are checked.
+    /// Role, bytes and length in bytes. The length can exceed the slice when only sizes are
+    /// checked.
     pub(super) parts: Vec<(PartRole, &'a [u8], usize)>,
 }
 
@@ -51,18 +52,27 @@ impl<'a> TranscodeJob<'a> {
     /// # Errors
     /// `Malformed` when the part is missing or shorter than `len` bytes.
     pub fn part(&self, role: PartRole, len: Option<usize>) -> Result<&'a [u8]> {
-        let bytes = self.bytes.get(role).ok_or_else(|| self.malformed(format!("its {role:?} part is missing")))?;
+        let bytes = self
+            .bytes
+            .get(role)
+            .ok_or_else(|| self.malformed(format!("its {role:?} part is missing")))?;
         let len = len.ok_or_else(|| self.malformed("its size overflows".into()))?;
         let found = self.bytes.length(role);
         if found < len {
-            return Err(self.malformed(format!("its {role:?} part has {found} bytes, expected at least {len}")));
+            return Err(self.malformed(format!(
+                "its {role:?} part has {found} bytes, expected at least {len}"
+            )));
         }
         Ok(bytes)
     }
 
     /// Builds `Malformed` for a weight whose parts contradict each other.
     pub fn malformed(&self, reason: String) -> Error {
-        Error::Malformed { file: self.source.name.clone(), format: "weight", reason }
+        Error::Malformed {
+            file: self.source.name.clone(),
+            format: "weight",
+            reason,
+        }
     }
 
     /// Maps output row `row` to its stored row, which is below `source.stored_rows`.
@@ -70,19 +80,31 @@ impl<'a> TranscodeJob<'a> {
         self.source.first_row + self.source.row_order.stored_row(row)
     }
 
-    /// Packs an affine layout from the code at (stored row, column) and the pair at (stored row, first column of the
-    /// group). A dense layout gets the dequantized values.
-    pub fn affine(&self, code: impl Fn(usize, usize) -> u8, pair: impl Fn(usize, usize) -> (f32, f32)) -> PackedMatrix {
+    /// Packs an affine layout from the code at (stored row, column) and the pair at (stored row,
+    /// first column of the group). A dense layout gets the dequantized values.
+    pub fn affine(
+        &self,
+        code: impl Fn(usize, usize) -> u8,
+        pair: impl Fn(usize, usize) -> (f32, f32),
+    ) -> PackedMatrix {
         if let (WeightLayout::Dense(_), Some(WeightLayout::Affine { form, .. })) =
             (self.layout, self.source.encoding.layout(self.cols))
         {
             return self.dense(|row, k| {
-                let (q, (scale, second)) = (f32::from(code(row, k)), pair(row, k));
-                if form == AffineForm::Bias { q * scale + second } else { (q - second) * scale }
+                let q = f32::from(code(row, k));
+                let (scale, second) = pair(row, k);
+
+                if form == AffineForm::Bias {
+                    q * scale + second
+                } else {
+                    (q - second) * scale
+                }
             });
         }
         let mut out = PackedMatrix::zeros(self.layout, self.rows, self.cols);
-        let WeightLayout::Affine { group, .. } = self.layout else { return out };
+        let WeightLayout::Affine { group, .. } = self.layout else {
+            return out;
+        };
         for row in 0..self.rows {
             let stored = self.stored_row(row);
             self.codes(&mut out, row, |k| code(stored, k));
@@ -105,8 +127,8 @@ impl<'a> TranscodeJob<'a> {
         }
     }
 
-    /// Packs a dense layout from the value at (stored row, column). For a vector, the row order applies to its
-    /// elements.
+    /// Packs a dense layout from the value at (stored row, column). For a vector, the row order
+    /// applies to its elements.
     pub fn dense(&self, value: impl Fn(usize, usize) -> f32) -> PackedMatrix {
         let mut out = PackedMatrix::zeros(self.layout, self.rows, self.cols);
         if self.source.shape.len() == 1 {
@@ -127,9 +149,10 @@ impl<'a> TranscodeJob<'a> {
 
 /// Packs an affine layout whose columns may be scattered over groups (act-order).
 ///
-/// Columns are sorted by group, stably, and [`Packed::column_order`] stores the order. Codes and values stay exact, for
-/// one gather of the activations. Dequantizing would cost 16 to 32 bits per weight: `(q - zero) * scale` has up to 19
-/// significant bits, more than f16. Groups of uneven size have no affine layout and become dense f32.
+/// Columns are sorted by group, stably, and [`Packed::column_order`] stores the order. Codes and
+/// values stay exact, for one gather of the activations. Dequantizing would cost 16 to 32 bits per
+/// weight: `(q - zero) * scale` has up to 19 significant bits, more than f16. Groups of uneven size
+/// have no affine layout and become dense f32.
 pub(super) fn pack_grouped(
     job: &TranscodeJob<'_>,
     group: usize,
@@ -140,22 +163,31 @@ pub(super) fn pack_grouped(
     let Some(g_idx) = read_group_index(job)? else {
         return Ok(job.affine(code, |row, k| pair(row, k / group)));
     };
-    let groups: Vec<u32> = g_idx.iter().map(|g| u32::try_from(*g).unwrap_or(u32::MAX)).collect();
+    let groups: Vec<u32> = g_idx
+        .iter()
+        .map(|g| u32::try_from(*g).unwrap_or(u32::MAX))
+        .collect();
     let order = match job.source.encoding.column_order(&groups) {
         Ok(None) => return Ok(job.affine(code, |row, k| pair(row, k / group))),
         Ok(Some(order)) if !matches!(job.layout, WeightLayout::Dense(_)) => Some(order),
         _ => None,
     };
     let Some(order) = order else {
-        let layout =
-            if matches!(job.layout, WeightLayout::Dense(_)) { job.layout } else { WeightLayout::Dense(Float::F32) };
+        let layout = if matches!(job.layout, WeightLayout::Dense(_)) {
+            job.layout
+        } else {
+            WeightLayout::Dense(Float::F32)
+        };
         let job = TranscodeJob { layout, ..*job };
         return Ok(job.dense(|row, k| {
             let (scale, zero) = pair(row, g_idx[k]);
             (f32::from(code(row, k)) - zero) * scale
         }));
     };
-    let mut out = job.affine(|row, at| code(row, order[at] as usize), |row, at| pair(row, at / group));
+    let mut out = job.affine(
+        |row, at| code(row, order[at] as usize),
+        |row, at| pair(row, at / group),
+    );
     out.column_order = Some(order.to_vec());
     Ok(out)
 }
@@ -168,12 +200,16 @@ pub(super) fn read_group_index(job: &TranscodeJob<'_>) -> Result<Option<Vec<usiz
     let data = job.part(PartRole::GroupIndex, job.cols.checked_mul(4))?;
     let groups: Vec<usize> = (0..job.cols).map(|i| read_u32(data, i) as usize).collect();
     match groups.iter().find(|g| **g >= job.cols) {
-        Some(g) => Err(job.malformed(format!("its group index contains {g}, but there are only {} inputs", job.cols))),
+        Some(g) => Err(job.malformed(format!(
+            "its group index contains {g}, but there are only {} inputs",
+            job.cols
+        ))),
         None => Ok(Some(groups)),
     }
 }
 
-/// Reads the code of `bits` bits at position `k` of a little-endian bit stream that starts at byte `start`.
+/// Reads the code of `bits` bits at position `k` of a little-endian bit stream that starts at byte
+/// `start`.
 pub(super) fn read_code(data: &[u8], start: usize, bits: usize, k: usize) -> u8 {
     let bit = k * bits;
     let at = start + bit / 8;

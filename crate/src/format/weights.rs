@@ -14,7 +14,10 @@ pub struct Weights {
 impl Weights {
     /// Collects weights from a list.
     pub fn from_list(list: Vec<WeightSource>) -> Weights {
-        Weights { sources: list.into_iter().map(|s| (s.name.clone(), s)).collect(), unsupported: SortedMap::new() }
+        Weights {
+            sources: list.into_iter().map(|s| (s.name.clone(), s)).collect(),
+            unsupported: SortedMap::new(),
+        }
     }
 
     /// The weight of that name.
@@ -29,7 +32,10 @@ impl Weights {
             .unsupported
             .get(name)
             .cloned()
-            .unwrap_or_else(|| Error::MissingTensor { tensor: name.into(), architecture: architecture.into() }))
+            .unwrap_or_else(|| Error::MissingTensor {
+                tensor: name.into(),
+                architecture: architecture.into(),
+            }))
     }
 
     /// Whether a weight of that name exists, supported or not.
@@ -44,7 +50,9 @@ impl Weights {
 
     /// The unsupported weights with their errors.
     pub fn unsupported(&self) -> impl Iterator<Item = (&str, &Error)> {
-        self.unsupported.iter().map(|(name, error)| (name.as_str(), error))
+        self.unsupported
+            .iter()
+            .map(|(name, error)| (name.as_str(), error))
     }
 
     /// All supported weights, mutable.
@@ -62,8 +70,10 @@ impl Weights {
                 (source.name.clone(), source)
             })
             .collect();
-        self.unsupported =
-            std::mem::take(&mut self.unsupported).into_iter().map(|(old, e)| (renamed(old), e)).collect();
+        self.unsupported = std::mem::take(&mut self.unsupported)
+            .into_iter()
+            .map(|(old, e)| (renamed(old), e))
+            .collect();
     }
 
     pub(super) fn insert(&mut self, name: &str, source: Result<WeightSource>) {

@@ -1,9 +1,10 @@
-//! The GPU device through the browser's WebGPU (js/gpu.js). Unlike wgpu on the web, it supports asynchronous pipelines,
-//! subgroups, uploads that bypass WebAssembly memory, and replay of a recorded program in one call.
+//! The GPU device through the browser's WebGPU (js/gpu.js). Unlike wgpu on the web, it supports
+//! asynchronous pipelines, subgroups, uploads that bypass WebAssembly memory, and replay of a
+//! recorded program in one call.
 
 use super::{
-    Backend, BufferUsage, Caps, Command, DeviceOptions, DispatchDesc, Grid, ResourceCounts, SubmitGrouping,
-    UniformArena, WebGpuImplementation, out_of_memory,
+    Backend, BufferUsage, Caps, Command, DeviceOptions, DispatchDesc, Grid, ResourceCounts,
+    SubmitGrouping, UniformArena, WebGpuImplementation, out_of_memory,
 };
 use crate::device::preprocess::Access;
 use crate::device::registry::Shader;
@@ -20,13 +21,23 @@ use wasm_bindgen_futures::JsFuture;
 extern "C" {
     type JsGpu;
     #[wasm_bindgen(static_method_of = JsGpu, catch)]
-    async fn open(f16: bool, subgroups: bool, matrix: bool, least: bool) -> std::result::Result<JsValue, JsValue>;
+    async fn open(
+        f16: bool,
+        subgroups: bool,
+        matrix: bool,
+        least: bool,
+    ) -> std::result::Result<JsValue, JsValue>;
     #[wasm_bindgen(method)]
     fn facts(this: &JsGpu) -> JsValue;
     #[wasm_bindgen(method, setter)]
     fn set_group(this: &JsGpu, size: u32);
     #[wasm_bindgen(method, catch)]
-    fn buffer(this: &JsGpu, label: &str, size: f64, uniform: bool) -> std::result::Result<u32, JsValue>;
+    fn buffer(
+        this: &JsGpu,
+        label: &str,
+        size: f64,
+        uniform: bool,
+    ) -> std::result::Result<u32, JsValue>;
     #[wasm_bindgen(method)]
     fn destroy(this: &JsGpu, slot: u32);
     #[wasm_bindgen(method)]
@@ -159,14 +170,20 @@ pub struct Readback(Promise);
 impl Readback {
     /// Waits for the bytes.
     pub async fn wait(self) -> Result<Vec<u8>> {
-        let bytes = JsFuture::from(self.0).await.map_err(|e| Error::DeviceLost { reason: exception_message(&e) })?;
+        let bytes = JsFuture::from(self.0)
+            .await
+            .map_err(|e| Error::DeviceLost {
+                reason: exception_message(&e),
+            })?;
         Ok(Uint8Array::from(bytes).to_vec())
     }
 }
 
 /// The message of a JavaScript exception.
 fn exception_message(error: &JsValue) -> String {
-    let text = Reflect::get(error, &"message".into()).ok().and_then(|m| m.as_string());
+    let text = Reflect::get(error, &"message".into())
+        .ok()
+        .and_then(|m| m.as_string());
     text.unwrap_or_else(|| format!("{error:?}"))
 }
 
@@ -182,7 +199,9 @@ impl BrowserGpu {
     /// `DeviceLost`.
     pub async fn read_js(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Uint8Array> {
         let read = JsFuture::from(self.js.read(buffer.0.slot, offset as f64, size as f64)).await;
-        Ok(Uint8Array::from(read.map_err(|e| Error::DeviceLost { reason: exception_message(&e) })?))
+        Ok(Uint8Array::from(read.map_err(|e| Error::DeviceLost {
+            reason: exception_message(&e),
+        })?))
     }
 
     /// Changes how many dispatches go into one command buffer, for later submits.
@@ -197,22 +216,45 @@ const NO_WEBGPU_HINT: &str = "Use Chrome or Edge 113 or later, Safari 26 or late
 impl Backend for BrowserGpu {
     async fn open(options: &DeviceOptions) -> Result<Self> {
         let agent = navigator("userAgent").as_string().unwrap_or_default();
-        let touch_points = navigator("maxTouchPoints").as_f64().map_or(0, |n| n as u32).max(options.touch_points);
+        let touch_points = navigator("maxTouchPoints")
+            .as_f64()
+            .map_or(0, |n| n as u32)
+            .max(options.touch_points);
         let implementation = WebGpuImplementation::from_user_agent(&agent, touch_points);
         let webkit = implementation.is_webkit();
         // WebKit miscompiles native f16.
-        let opened = JsGpu::open(options.f16 && !webkit, options.subgroups, options.matrix, options.min_limits).await;
+        let opened = JsGpu::open(
+            options.f16 && !webkit,
+            options.subgroups,
+            options.matrix,
+            options.min_limits,
+        )
+        .await;
         let js: JsGpu = opened
-            .map_err(|e| Error::NoWebGpu { reason: exception_message(&e), hint: NO_WEBGPU_HINT.into() })?
+            .map_err(|e| Error::NoWebGpu {
+                reason: exception_message(&e),
+                hint: NO_WEBGPU_HINT.into(),
+            })?
             .unchecked_into();
         js.set_group(
             options
                 .submit_grouping
-                .unwrap_or(if webkit { SubmitGrouping::Dispatches(1) } else { SubmitGrouping::Free })
+                .unwrap_or(if webkit {
+                    SubmitGrouping::Dispatches(1)
+                } else {
+                    SubmitGrouping::Free
+                })
                 .size(),
         );
-        let caps = Caps { agent, ..caps_of(&js.facts(), implementation, options) };
-        Ok(Self { js: Rc::new(OwnedJsGpu(js)), caps, bytes: Rc::default() })
+        let caps = Caps {
+            agent,
+            ..caps_of(&js.facts(), implementation, options)
+        };
+        Ok(Self {
+            js: Rc::new(OwnedJsGpu(js)),
+            caps,
+            bytes: Rc::default(),
+        })
     }
 
     fn caps(&self) -> &Caps {
@@ -222,10 +264,17 @@ impl Backend for BrowserGpu {
     fn buffer(&self, label: &str, size: u64, usage: BufferUsage) -> Result<Buffer> {
         let size = size.max(16).next_multiple_of(16);
         self.check_size(label, size)?;
-        let made = self.js.buffer(label, size as f64, usage == BufferUsage::Uniform);
+        let made = self
+            .js
+            .buffer(label, size as f64, usage == BufferUsage::Uniform);
         let slot = made.map_err(|_| out_of_memory(label, size, self.caps.max_weight_buffer()))?;
         self.bytes.set(self.bytes.get() + size);
-        Ok(Buffer(Rc::new(BufferInner { js: self.js.clone(), slot, size, bytes: self.bytes.clone() })))
+        Ok(Buffer(Rc::new(BufferInner {
+            js: self.js.clone(),
+            slot,
+            size,
+            bytes: self.bytes.clone(),
+        })))
     }
 
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) {
@@ -233,7 +282,10 @@ impl Backend for BrowserGpu {
     }
 
     fn pipelines(&self, shaders: &[Shader]) -> impl Future<Output = Result<Vec<Pipeline>>> + use<> {
-        let (labels, texts, layouts) = (Array::new(), Array::new(), Array::new());
+        let labels = Array::new();
+        let texts = Array::new();
+        let layouts = Array::new();
+
         for shader in shaders {
             labels.push(&shader.label.as_str().into());
             texts.push(&shader.text.as_str().into());
@@ -242,7 +294,11 @@ impl Backend for BrowserGpu {
                 Access::Read => 1,
                 Access::ReadWrite => 2,
             };
-            let pairs: Vec<u32> = shader.bindings.iter().flat_map(|b| [b.binding, kind(b.access)]).collect();
+            let pairs: Vec<u32> = shader
+                .bindings
+                .iter()
+                .flat_map(|b| [b.binding, kind(b.access)])
+                .collect();
             layouts.push(&Uint32Array::from(&pairs[..]));
         }
         let made = JsFuture::from(self.js.compile(&labels, &texts, &layouts));
@@ -250,52 +306,90 @@ impl Backend for BrowserGpu {
             let made = made.await.map_err(|e| {
                 let text = exception_message(&e);
                 if let Some(reason) = text.strip_prefix("lost:") {
-                    return Error::DeviceLost { reason: reason.into() };
+                    return Error::DeviceLost {
+                        reason: reason.into(),
+                    };
                 }
                 let (kernel, reason) = text.split_once('\n').unwrap_or(("", &text));
-                Error::Kernel { kernel: kernel.into(), reason: reason.into() }
+                Error::Kernel {
+                    kernel: kernel.into(),
+                    reason: reason.into(),
+                }
             })?;
-            Ok(Uint32Array::from(made).to_vec().into_iter().map(Pipeline).collect())
+            Ok(Uint32Array::from(made)
+                .to_vec()
+                .into_iter()
+                .map(Pipeline)
+                .collect())
         }
     }
 
     fn program(&self, label: &str, steps: Vec<DispatchDesc>) -> Result<Program> {
         let uniforms = UniformArena::pack(&steps);
-        let arena = self.buffer(label, uniforms.bytes.len().max(16) as u64, BufferUsage::Uniform)?;
+        let arena = self.buffer(
+            label,
+            uniforms.bytes.len().max(16) as u64,
+            BufferUsage::Uniform,
+        )?;
         self.write(&arena, 0, &uniforms.bytes);
-        let (mut packed, mut labels, mut grids, mut owned) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut packed = Vec::new();
+        let mut labels = Vec::new();
+        let mut grids = Vec::new();
+        let mut owned = Vec::new();
+
         for (step, start) in steps.into_iter().zip(uniforms.offsets) {
             packed.push(step.pipeline.0 as i32);
             packed.extend(step.grid.map(|g| g as i32));
             match &step.params {
                 Some((binding, words)) => {
-                    packed.extend([*binding as i32, start as i32, 4 * words.len().next_multiple_of(4) as i32]);
+                    packed.extend([
+                        *binding as i32,
+                        start as i32,
+                        4 * words.len().next_multiple_of(4) as i32,
+                    ]);
                 }
                 None => packed.extend([-1, 0, 0]),
             }
             packed.push(step.buffers.len() as i32);
-            packed.extend(step.buffers.iter().flat_map(|(binding, b)| [*binding as i32, b.0.slot as i32]));
+            packed.extend(
+                step.buffers
+                    .iter()
+                    .flat_map(|(binding, b)| [*binding as i32, b.0.slot as i32]),
+            );
             labels.push(step.label);
             grids.push(step.grid);
             owned.extend(step.buffers.into_iter().map(|(_, b)| b));
         }
-        let slot = self.js.program(label, &Int32Array::from(&packed[..]), arena.0.slot);
+        let slot = self
+            .js
+            .program(label, &Int32Array::from(&packed[..]), arena.0.slot);
         owned.push(arena);
-        Ok(Program { js: self.js.clone(), slot, labels, grids: grids.into(), _owned: owned })
+        Ok(Program {
+            js: self.js.clone(),
+            slot,
+            labels,
+            grids: grids.into(),
+            _owned: owned,
+        })
     }
 
     fn set_grids(&self, program: &Program, grids: &[Grid]) {
-        self.js.regrid(program.slot, &Uint32Array::from(grids.as_flattened()));
+        self.js
+            .regrid(program.slot, &Uint32Array::from(grids.as_flattened()));
         *program.grids.borrow_mut() = grids.to_vec();
     }
 
     fn submit(&self, work: &[Command<'_>]) -> Result<()> {
-        // Consecutive programs with recorded grids are replayed together: one call, one pass, one submit.
+        // Consecutive programs with recorded grids are replayed together: one call, one pass, one
+        // submit.
         let mut programs = [0u32; 64];
         let mut count = 0;
         for part in work {
             match part {
-                Command::Run { program, grids: None } if count < programs.len() => {
+                Command::Run {
+                    program,
+                    grids: None,
+                } if count < programs.len() => {
                     programs[count] = program.slot;
                     count += 1;
                     continue;
@@ -312,7 +406,13 @@ impl Backend for BrowserGpu {
                     self.js.run(&[program.slot], flat);
                 }
                 Command::Copy { from, to, size } => {
-                    self.js.copy(from.0.0.slot, from.1 as f64, to.0.0.slot, to.1 as f64, *size as f64);
+                    self.js.copy(
+                        from.0.0.slot,
+                        from.1 as f64,
+                        to.0.0.slot,
+                        to.1 as f64,
+                        *size as f64,
+                    );
                 }
             }
         }
@@ -323,18 +423,31 @@ impl Backend for BrowserGpu {
     }
 
     fn start_read(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Readback> {
-        Ok(Readback(self.js.read(buffer.0.slot, offset as f64, size as f64)))
+        Ok(Readback(self.js.read(
+            buffer.0.slot,
+            offset as f64,
+            size as f64,
+        )))
     }
 
     fn wait_idle(&self) -> impl Future<Output = Result<()>> {
         let done = JsFuture::from(self.js.idle());
-        async { done.await.map(|_| ()).map_err(|e| Error::DeviceLost { reason: exception_message(&e) }) }
+        async {
+            done.await.map(|_| ()).map_err(|e| Error::DeviceLost {
+                reason: exception_message(&e),
+            })
+        }
     }
 
     async fn profile(&self, program: &Program, grids: Option<&[Grid]>) -> Result<Vec<f64>> {
-        let profile = |grids: &[Grid]| self.js.profile(program.slot, &Uint32Array::from(grids.as_flattened()));
+        let profile = |grids: &[Grid]| {
+            self.js
+                .profile(program.slot, &Uint32Array::from(grids.as_flattened()))
+        };
         let times = grids.map_or_else(|| profile(&program.grids.borrow()), profile);
-        let times = JsFuture::from(times).await.map_err(|e| Error::DeviceLost { reason: exception_message(&e) })?;
+        let times = JsFuture::from(times).await.map_err(|e| Error::DeviceLost {
+            reason: exception_message(&e),
+        })?;
         Ok(Float64Array::from(times).to_vec())
     }
 
@@ -347,23 +460,44 @@ impl Backend for BrowserGpu {
         let Some(text) = text else { return Ok(()) };
         let (kind, reason) = text.split_once(':').unwrap_or(("invalid", &text));
         let (what, reason) = reason.split_once('\n').unwrap_or(("", reason));
-        let named = |other: &str| if what.is_empty() { other.to_string() } else { what.to_string() };
+        let named = |other: &str| {
+            if what.is_empty() {
+                other.to_string()
+            } else {
+                what.to_string()
+            }
+        };
         Err(match kind {
-            "memory" => out_of_memory(named("the model"), self.bytes.get(), self.caps.max_buffer_size),
-            "lost" => Error::DeviceLost { reason: reason.into() },
-            _ => Error::Kernel { kernel: named("(unnamed command)"), reason: reason.into() },
+            "memory" => out_of_memory(
+                named("the model"),
+                self.bytes.get(),
+                self.caps.max_buffer_size,
+            ),
+            "lost" => Error::DeviceLost {
+                reason: reason.into(),
+            },
+            _ => Error::Kernel {
+                kernel: named("(unnamed command)"),
+                reason: reason.into(),
+            },
         })
     }
 
     fn resource_counts(&self) -> ResourceCounts {
         let counts = self.js.created().to_vec();
-        let [buffers, pipelines, bind_groups] = [0, 1, 2].map(|i| counts.get(i).copied().unwrap_or(0.0) as u64);
-        ResourceCounts { buffers, pipelines, bind_groups, bytes: self.bytes.get() }
+        let [buffers, pipelines, bind_groups] =
+            [0, 1, 2].map(|i| counts.get(i).copied().unwrap_or(0.0) as u64);
+        ResourceCounts {
+            buffers,
+            pipelines,
+            bind_groups,
+            bytes: self.bytes.get(),
+        }
     }
 }
 
-/// Estimates GPU memory, which browsers do not report: half of `navigator.deviceMemory` (at most 8 GB, not available
-/// everywhere), or the largest buffer where that is more.
+/// Estimates GPU memory, which browsers do not report: half of `navigator.deviceMemory` (at most 8
+/// GB, not available everywhere), or the largest buffer where that is more.
 fn estimate_memory(largest: u64) -> u64 {
     let gigabytes = navigator("deviceMemory").as_f64().unwrap_or(0.0);
     largest.max((gigabytes * 0.5 * f64::from(1 << 30)) as u64)
@@ -371,7 +505,8 @@ fn estimate_memory(largest: u64) -> u64 {
 
 /// Reads a property of `navigator`.
 fn navigator(name: &str) -> JsValue {
-    let navigator = Reflect::get(&js_sys::global(), &"navigator".into()).unwrap_or(JsValue::UNDEFINED);
+    let navigator =
+        Reflect::get(&js_sys::global(), &"navigator".into()).unwrap_or(JsValue::UNDEFINED);
     Reflect::get(&navigator, &name.into()).unwrap_or(JsValue::UNDEFINED)
 }
 
@@ -383,7 +518,9 @@ fn caps_of(facts: &JsValue, implementation: WebGpuImplementation, options: &Devi
     let cap = |limit: f64| options.limit_buffer_size(limit as u64);
     let webkit = implementation.is_webkit();
     let storage = number("maxWorkgroupStorage") as u32;
-    let (vendor, lanes) = (text("vendor"), (number("subgroupMin") as u32, number("subgroupMax") as u32));
+    let vendor = text("vendor");
+    let lanes = (number("subgroupMin") as u32, number("subgroupMax") as u32);
+
     // Subgroup size of the matrix kernels, which may request one of several sizes.
     let own = match number("matrixLanes") as u32 {
         0 => lanes,
@@ -391,8 +528,15 @@ fn caps_of(facts: &JsValue, implementation: WebGpuImplementation, options: &Devi
     };
     // Pairs of (matrix size, 1 for f16 inputs).
     let listed = Uint32Array::from(get("matrices")).to_vec();
-    let listed: Vec<_> = listed.chunks_exact(2).map(|pair| (pair[0], pair[1] == 1)).collect();
-    let words = if flag("standardMatrices") { MatrixDialect::Standard } else { MatrixDialect::Chromium };
+    let listed: Vec<_> = listed
+        .chunks_exact(2)
+        .map(|pair| (pair[0], pair[1] == 1))
+        .collect();
+    let words = if flag("standardMatrices") {
+        MatrixDialect::Standard
+    } else {
+        MatrixDialect::Chromium
+    };
     Caps {
         matrix: SubgroupMatrix::best(&listed, own, &vendor, words),
         vendor,
@@ -404,12 +548,21 @@ fn caps_of(facts: &JsValue, implementation: WebGpuImplementation, options: &Devi
         timestamps: flag("timestamps"),
         max_buffer_size: cap(number("maxBufferSize")),
         max_binding_size: cap(number("maxBindingSize")),
-        memory: implementation.memory_limit().or_else(|| Some(estimate_memory(number("maxBufferSize") as u64))),
-        max_workgroup_storage: if webkit { storage.min(16 << 10) } else { storage },
+        memory: implementation
+            .memory_limit()
+            .or_else(|| Some(estimate_memory(number("maxBufferSize") as u64))),
+        max_workgroup_storage: if webkit {
+            storage.min(16 << 10)
+        } else {
+            storage
+        },
         max_invocations: number("maxInvocations") as u32,
         packed_dot: flag("packedDot"),
         webkit,
-        ios: matches!(implementation, WebGpuImplementation::IPhone | WebGpuImplementation::IPad),
+        ios: matches!(
+            implementation,
+            WebGpuImplementation::IPhone | WebGpuImplementation::IPad
+        ),
         software: flag("software"),
         agent: String::new(),
         tuned: options.tuning_table(),

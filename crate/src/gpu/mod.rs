@@ -1,12 +1,15 @@
-//! The GPU device behind one trait: capabilities, buffers, pipelines, recorded programs and readback. `native.rs` uses
-//! wgpu, `browser.rs` uses the browser's WebGPU. Does not depend on models.
+//! The GPU device behind one trait: capabilities, buffers, pipelines, recorded programs and
+//! readback. `native.rs` uses wgpu, `browser.rs` uses the browser's WebGPU. Does not depend on
+//! models.
 
 #[cfg(target_arch = "wasm32")]
 mod browser;
 #[cfg(not(target_arch = "wasm32"))]
 mod native;
 
-pub use crate::device::{Caps, DeviceOptions, Grid, SubmitGrouping, VariantOverride, WebGpuImplementation};
+pub use crate::device::{
+    Caps, DeviceOptions, Grid, SubmitGrouping, VariantOverride, WebGpuImplementation,
+};
 #[cfg(target_arch = "wasm32")]
 pub use browser::{BrowserGpu as Gpu, Buffer, Pipeline, Program, Readback};
 #[cfg(not(target_arch = "wasm32"))]
@@ -19,8 +22,14 @@ use crate::{Error, Result};
 
 /// Builds `OutOfMemory` for an allocation of `needed` bytes.
 fn out_of_memory(what: impl Into<String>, needed: u64, limit: u64) -> Error {
-    let hint = "Load a smaller model or a lower-bit quantization, or set a smaller 'maxContext'.".into();
-    Error::OutOfMemory { what: what.into(), needed, limit, hint }
+    let hint =
+        "Load a smaller model or a lower-bit quantization, or set a smaller 'maxContext'.".into();
+    Error::OutOfMemory {
+        what: what.into(),
+        needed,
+        limit,
+        hint,
+    }
 }
 
 /// How a buffer is used; every buffer can be a copy source and destination.
@@ -51,8 +60,8 @@ pub struct DispatchDesc {
     pub grid: Grid,
 }
 
-/// The parameters of all dispatches of a program in one uniform buffer. Equal parameters share a slot, which stays in
-/// the GPU's caches from layer to layer.
+/// The parameters of all dispatches of a program in one uniform buffer. Equal parameters share a
+/// slot, which stays in the GPU's caches from layer to layer.
 struct UniformArena {
     bytes: Vec<u8>,
     /// Byte offset of each dispatch's parameters.
@@ -71,7 +80,10 @@ impl UniformArena {
             *places.entry(words).or_insert_with(|| {
                 let start = bytes.len();
                 bytes.extend_from_slice(bytemuck::cast_slice(words));
-                bytes.resize(start + (4 * words.len()).max(1).next_multiple_of(Self::ALIGNMENT), 0);
+                bytes.resize(
+                    start + (4 * words.len()).max(1).next_multiple_of(Self::ALIGNMENT),
+                    0,
+                );
                 start
             })
         });
@@ -114,10 +126,12 @@ pub struct ResourceCounts {
     pub bytes: u64,
 }
 
-/// The device operations that the engine needs. Handles are cheap to clone; the last one frees the resource.
+/// The device operations that the engine needs. Handles are cheap to clone; the last one frees the
+/// resource.
 #[allow(async_fn_in_trait)] // single-threaded by design: no Send bound needed
 pub trait Backend: Sized {
-    /// Opens the device. Retries for some seconds because the first request after a browser starts can fail.
+    /// Opens the device. Retries for some seconds because the first request after a browser starts
+    /// can fail.
     async fn open(options: &DeviceOptions) -> Result<Self>;
 
     /// Capabilities of the device after applying the options.
@@ -129,7 +143,11 @@ pub trait Backend: Sized {
     /// `OutOfMemory` when the size is over the device's limit.
     fn check_size(&self, label: &str, size: u64) -> Result<()> {
         let limit = self.caps().max_weight_buffer();
-        if size > limit { Err(out_of_memory(label, size, limit)) } else { Ok(()) }
+        if size > limit {
+            Err(out_of_memory(label, size, limit))
+        } else {
+            Ok(())
+        }
     }
 
     /// Creates a zeroed buffer of `size` bytes, rounded up to a multiple of 16.
@@ -141,8 +159,12 @@ pub trait Backend: Sized {
     /// Writes bytes at an offset, both multiples of 4, before the next submit.
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]);
 
-    /// Compiles shaders, in parallel where supported. Compilation starts with the call, not with the first poll.
-    fn pipelines(&self, shaders: &[Shader]) -> impl Future<Output = Result<Vec<Pipeline>>> + use<Self>;
+    /// Compiles shaders, in parallel where supported. Compilation starts with the call, not with
+    /// the first poll.
+    fn pipelines(
+        &self,
+        shaders: &[Shader],
+    ) -> impl Future<Output = Result<Vec<Pipeline>>> + use<Self>;
 
     /// Records a chain of dispatches: uploads its uniforms and creates its bind groups.
     fn program(&self, label: &str, steps: Vec<DispatchDesc>) -> Result<Program>;
@@ -164,11 +186,12 @@ pub trait Backend: Sized {
     /// Waits for all work submitted before the call, whenever the future is awaited.
     fn wait_idle(&self) -> impl Future<Output = Result<()>>;
 
-    /// Runs a program with timestamps around each dispatch. Returns nanoseconds per dispatch. Requires
-    /// `caps().timestamps`.
+    /// Runs a program with timestamps around each dispatch. Returns nanoseconds per dispatch.
+    /// Requires `caps().timestamps`.
     async fn profile(&self, program: &Program, grids: Option<&[Grid]>) -> Result<Vec<f64>>;
 
-    /// The first error that the device reported since the last call: failed allocation, invalid use or device loss.
+    /// The first error that the device reported since the last call: failed allocation, invalid use
+    /// or device loss.
     async fn check(&self) -> Result<()>;
 
     /// Number of objects created so far.

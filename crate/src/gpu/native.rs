@@ -1,10 +1,12 @@
-//! The native GPU device through wgpu (Vulkan, Metal, DX12), used by tests, the native runner and profiling.
+//! The native GPU device through wgpu (Vulkan, Metal, DX12), used by tests, the native runner and
+//! profiling.
 
 mod adapter;
 mod pipeline;
 
 use super::{
-    Backend, BufferUsage, Caps, Command, DeviceOptions, DispatchDesc, Grid, ResourceCounts, UniformArena, out_of_memory,
+    Backend, BufferUsage, Caps, Command, DeviceOptions, DispatchDesc, Grid, ResourceCounts,
+    UniformArena, out_of_memory,
 };
 use crate::device::registry::Shader;
 use crate::{Error, Result};
@@ -18,10 +20,11 @@ use std::time::Duration;
 /// How long error handling waits for a device-lost report.
 const DEVICE_LOST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The one wgpu instance of the process, never dropped. When NVIDIA's driver is unloaded, every thread that called it
-/// crashes on exit.
-static INSTANCE: LazyLock<wgpu::Instance> =
-    LazyLock::new(|| wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env()));
+/// The one wgpu instance of the process, never dropped. When NVIDIA's driver is unloaded, every
+/// thread that called it crashes on exit.
+static INSTANCE: LazyLock<wgpu::Instance> = LazyLock::new(|| {
+    wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env())
+});
 
 /// A wgpu device.
 pub struct NativeGpu {
@@ -120,11 +123,22 @@ impl Readback {
     pub async fn wait(self) -> Result<Vec<u8>> {
         let lost = |reason: String| Error::DeviceLost { reason };
         // Waits for this submission only; later ones continue.
-        let until = wgpu::PollType::Wait { submission_index: Some(self.submission), timeout: None };
-        self.gpu.device.poll(until).map_err(|e| lost(e.to_string()))?;
+        let until = wgpu::PollType::Wait {
+            submission_index: Some(self.submission),
+            timeout: None,
+        };
+        self.gpu
+            .device
+            .poll(until)
+            .map_err(|e| lost(e.to_string()))?;
         let result = self.result.lock().ok().and_then(|mut r| r.take());
-        result.ok_or_else(|| lost("the readback buffer was not mapped".into()))?.map_err(|e| lost(e.to_string()))?;
-        let view = self.staging.get_mapped_range(..self.size).map_err(|e| lost(e.to_string()))?;
+        result
+            .ok_or_else(|| lost("the readback buffer was not mapped".into()))?
+            .map_err(|e| lost(e.to_string()))?;
+        let view = self
+            .staging
+            .get_mapped_range(..self.size)
+            .map_err(|e| lost(e.to_string()))?;
         let data = view.to_vec();
         drop(view);
         self.staging.unmap();
@@ -137,7 +151,10 @@ impl Inner {
     /// Replaces an error by `DeviceLost` if the device is lost.
     fn or_device_lost(&self, error: Error) -> Error {
         // wgpu reports a loss only from a poll, after pending work ends.
-        let _ = self.device.poll(wgpu::PollType::Wait { submission_index: None, timeout: Some(DEVICE_LOST_TIMEOUT) });
+        let _ = self.device.poll(wgpu::PollType::Wait {
+            submission_index: None,
+            timeout: Some(DEVICE_LOST_TIMEOUT),
+        });
         let lost = self.lost.lock().ok().and_then(|lost| lost.clone());
         lost.map_or(error, |reason| Error::DeviceLost { reason })
     }
@@ -145,7 +162,10 @@ impl Inner {
     /// Returns a staging buffer to the pool, or destroys it when the pool is full.
     fn recycle_staging(&self, staging: wgpu::Buffer) {
         let mut pools = self.staging.borrow_mut();
-        let kept: u64 = pools.iter().map(|(size, pool)| size * pool.len() as u64).sum();
+        let kept: u64 = pools
+            .iter()
+            .map(|(size, pool)| size * pool.len() as u64)
+            .sum();
         if kept + staging.size() > super::MAX_STAGED_BYTES {
             staging.destroy();
         } else {
@@ -156,7 +176,9 @@ impl Inner {
 
 impl NativeGpu {
     fn encoder(&self) -> wgpu::CommandEncoder {
-        self.inner.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
+        self.inner
+            .device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
     }
 
     fn update_counts(&self, change: impl Fn(&mut ResourceCounts)) {
@@ -167,7 +189,13 @@ impl NativeGpu {
 
     fn staging(&self, size: u64) -> wgpu::Buffer {
         let size = size.next_power_of_two().max(256);
-        if let Some(buffer) = self.inner.staging.borrow_mut().get_mut(&size).and_then(Vec::pop) {
+        if let Some(buffer) = self
+            .inner
+            .staging
+            .borrow_mut()
+            .get_mut(&size)
+            .and_then(Vec::pop)
+        {
             return buffer;
         }
         self.update_counts(|c| c.buffers += 1);
@@ -180,7 +208,12 @@ impl NativeGpu {
         })
     }
 
-    fn record_program(&self, encoder: &mut wgpu::CommandEncoder, program: &Program, grids: Option<&[Grid]>) {
+    fn record_program(
+        &self,
+        encoder: &mut wgpu::CommandEncoder,
+        program: &Program,
+        grids: Option<&[Grid]>,
+    ) {
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         let mut last: Option<&Pipeline> = None;
         for (index, (pipeline, group, grid)) in program.steps.iter().enumerate() {
@@ -210,15 +243,24 @@ impl Backend for NativeGpu {
             power_preference: wgpu::PowerPreference::HighPerformance,
             ..Default::default()
         };
-        let adapter = INSTANCE.request_adapter(&request).await.map_err(|e| none(e.to_string()))?;
+        let adapter = INSTANCE
+            .request_adapter(&request)
+            .await
+            .map_err(|e| none(e.to_string()))?;
         let caps = caps_of(&adapter, options);
         let wanted = [
             (caps.f16, wgpu::Features::SHADER_F16),
             (caps.subgroups, wgpu::Features::SUBGROUP),
             (caps.timestamps, wgpu::Features::TIMESTAMP_QUERY),
-            (caps.matrix.is_some(), wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+            (
+                caps.matrix.is_some(),
+                wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX,
+            ),
         ];
-        let features = wanted.iter().filter(|w| w.0).fold(wgpu::Features::empty(), |all, w| all | w.1);
+        let features = wanted
+            .iter()
+            .filter(|w| w.0)
+            .fold(wgpu::Features::empty(), |all, w| all | w.1);
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("jerboa"),
             required_features: features,
@@ -226,14 +268,20 @@ impl Backend for NativeGpu {
             experimental_features: experimental(&caps),
             ..Default::default()
         };
-        let (device, queue) = adapter.request_device(&descriptor).await.map_err(|e| none(e.to_string()))?;
+        let (device, queue) = adapter
+            .request_device(&descriptor)
+            .await
+            .map_err(|e| none(e.to_string()))?;
         let error = Arc::new(Mutex::new(None));
         let sink = error.clone();
         device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
             let reason = e.to_string();
             let found = match e {
                 wgpu::Error::OutOfMemory { .. } => out_of_memory("the model", 0, 0),
-                _ => Error::Kernel { kernel: "(unnamed command)".into(), reason },
+                _ => Error::Kernel {
+                    kernel: "(unnamed command)".into(),
+                    reason,
+                },
             };
             if let Ok(mut slot) = sink.lock() {
                 slot.get_or_insert(found);
@@ -275,7 +323,12 @@ impl Backend for NativeGpu {
             BufferUsage::Uniform => wgpu::BufferUsages::UNIFORM,
         } | wgpu::BufferUsages::COPY_SRC
             | wgpu::BufferUsages::COPY_DST;
-        let descriptor = wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false };
+        let descriptor = wgpu::BufferDescriptor {
+            label: Some(label),
+            size,
+            usage,
+            mapped_at_creation: false,
+        };
         let raw = self.inner.device.create_buffer(&descriptor);
         self.update_counts(|c| {
             c.buffers += 1;
@@ -287,7 +340,11 @@ impl Backend for NativeGpu {
         {
             error.get_or_insert(out_of_memory("the model", 0, 0));
         }
-        Ok(Buffer(Rc::new(BufferInner { raw, size, created: self.inner.created.clone() })))
+        Ok(Buffer(Rc::new(BufferInner {
+            raw,
+            size,
+            created: self.inner.created.clone(),
+        })))
     }
 
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) {
@@ -300,17 +357,32 @@ impl Backend for NativeGpu {
 
     fn program(&self, label: &str, steps: Vec<DispatchDesc>) -> Result<Program> {
         let uniforms = UniformArena::pack(&steps);
-        let arena = self.buffer(label, uniforms.bytes.len().max(16) as u64, BufferUsage::Uniform)?;
+        let arena = self.buffer(
+            label,
+            uniforms.bytes.len().max(16) as u64,
+            BufferUsage::Uniform,
+        )?;
         self.write(&arena, 0, &uniforms.bytes);
-        let (mut recorded, mut labels, mut owned, mut omitted) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut recorded = Vec::new();
+        let mut labels = Vec::new();
+        let mut owned = Vec::new();
+        let mut omitted = Vec::new();
+
         for (step, start) in steps.into_iter().zip(uniforms.offsets) {
-            if self.inner.omit.is_some_and(|what| format!("{label}/{}", step.label).contains(what)) {
+            if self
+                .inner
+                .omit
+                .is_some_and(|what| format!("{label}/{}", step.label).contains(what))
+            {
                 omitted.push(recorded.len());
             }
             let mut entries: Vec<wgpu::BindGroupEntry<'_>> = step
                 .buffers
                 .iter()
-                .map(|(binding, b)| wgpu::BindGroupEntry { binding: *binding, resource: b.0.raw.as_entire_binding() })
+                .map(|(binding, b)| wgpu::BindGroupEntry {
+                    binding: *binding,
+                    resource: b.0.raw.as_entire_binding(),
+                })
                 .collect();
             if let Some((binding, words)) = &step.params {
                 let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding {
@@ -318,10 +390,16 @@ impl Backend for NativeGpu {
                     offset: start as u64,
                     size: std::num::NonZeroU64::new(4 * words.len().next_multiple_of(4) as u64),
                 });
-                entries.push(wgpu::BindGroupEntry { binding: *binding, resource });
+                entries.push(wgpu::BindGroupEntry {
+                    binding: *binding,
+                    resource,
+                });
             }
-            let descriptor =
-                wgpu::BindGroupDescriptor { label: Some(&step.label), layout: &step.pipeline.0.1, entries: &entries };
+            let descriptor = wgpu::BindGroupDescriptor {
+                label: Some(&step.label),
+                layout: &step.pipeline.0.1,
+                entries: &entries,
+            };
             let group = self.inner.device.create_bind_group(&descriptor);
             self.update_counts(|c| c.bind_groups += 1);
             labels.push(step.label);
@@ -329,18 +407,29 @@ impl Backend for NativeGpu {
             recorded.push((step.pipeline, group, Cell::new(step.grid)));
         }
         owned.push(arena);
-        Ok(Program { steps: recorded, labels, omitted, _owned: owned })
+        Ok(Program {
+            steps: recorded,
+            labels,
+            omitted,
+            _owned: owned,
+        })
     }
 
     fn set_grids(&self, program: &Program, grids: &[Grid]) {
-        program.steps.iter().zip(grids).for_each(|((_, _, recorded), grid)| recorded.set(*grid));
+        program
+            .steps
+            .iter()
+            .zip(grids)
+            .for_each(|((_, _, recorded), grid)| recorded.set(*grid));
     }
 
     fn submit(&self, work: &[Command<'_>]) -> Result<()> {
         let mut encoder = self.encoder();
         for part in work {
             match part {
-                Command::Run { program, grids } => self.record_program(&mut encoder, program, *grids),
+                Command::Run { program, grids } => {
+                    self.record_program(&mut encoder, program, *grids);
+                }
                 Command::Copy { from, to, size } => {
                     encoder.copy_buffer_to_buffer(&from.0.0.raw, from.1, &to.0.0.raw, to.1, *size);
                 }
@@ -362,21 +451,32 @@ impl Backend for NativeGpu {
                 *slot = Some(r);
             }
         });
-        Ok(Readback { gpu: self.inner.clone(), staging, size, submission, result })
+        Ok(Readback {
+            gpu: self.inner.clone(),
+            staging,
+            size,
+            submission,
+            result,
+        })
     }
 
     async fn wait_idle(&self) -> Result<()> {
         let done = self.inner.device.poll(wgpu::PollType::wait_indefinitely());
-        done.map(|_| ()).map_err(|e| Error::DeviceLost { reason: e.to_string() })
+        done.map(|_| ()).map_err(|e| Error::DeviceLost {
+            reason: e.to_string(),
+        })
     }
 
     async fn profile(&self, program: &Program, grids: Option<&[Grid]>) -> Result<Vec<f64>> {
         let count = program.steps.len() as u32;
-        let queries = self.inner.device.create_query_set(&wgpu::QuerySetDescriptor {
-            label: None,
-            ty: wgpu::QueryType::Timestamp,
-            count: 2 * count,
-        });
+        let queries = self
+            .inner
+            .device
+            .create_query_set(&wgpu::QuerySetDescriptor {
+                label: None,
+                ty: wgpu::QueryType::Timestamp,
+                count: 2 * count,
+            });
         let resolved = self.inner.device.create_buffer(&wgpu::BufferDescriptor {
             label: None,
             size: u64::from(count) * 16,
@@ -391,8 +491,10 @@ impl Backend for NativeGpu {
                 beginning_of_pass_write_index: Some(2 * index as u32),
                 end_of_pass_write_index: Some(2 * index as u32 + 1),
             };
-            let mut pass = encoder
-                .begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes: Some(writes) });
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+                label: None,
+                timestamp_writes: Some(writes),
+            });
             pass.set_pipeline(&pipeline.0.0);
             pass.set_bind_group(0, group, &[]);
             pass.dispatch_workgroups(x, y, z);
@@ -402,11 +504,18 @@ impl Backend for NativeGpu {
         let created = self.inner.created.clone();
         let size = u64::from(count) * 16;
         self.update_counts(|c| c.bytes += size);
-        let buffer = Buffer(Rc::new(BufferInner { raw: resolved, size, created }));
+        let buffer = Buffer(Rc::new(BufferInner {
+            raw: resolved,
+            size,
+            created,
+        }));
         let bytes = self.read(&buffer, 0, size).await?;
         let ticks: Vec<u64> = bytemuck::pod_collect_to_vec(&bytes);
         let period = f64::from(self.inner.queue.get_timestamp_period());
-        Ok(ticks.chunks_exact(2).map(|t| t[1].saturating_sub(t[0]) as f64 * period).collect())
+        Ok(ticks
+            .chunks_exact(2)
+            .map(|t| t[1].saturating_sub(t[0]) as f64 * period)
+            .collect())
     }
 
     async fn check(&self) -> Result<()> {
@@ -415,7 +524,11 @@ impl Backend for NativeGpu {
             // wgpu reports no size: the live buffers did not fit.
             Error::OutOfMemory { .. } => {
                 let alive = self.resource_counts().bytes;
-                Err(out_of_memory("the model", alive, alive.min(self.inner.caps.max_buffer_size)))
+                Err(out_of_memory(
+                    "the model",
+                    alive,
+                    alive.min(self.inner.caps.max_buffer_size),
+                ))
             }
             other => Err(self.inner.or_device_lost(other)),
         })
@@ -427,9 +540,9 @@ impl Backend for NativeGpu {
 }
 
 impl NativeGpu {
-    /// The same device with simulated options: a forced constant, a tuning table, skipped dispatches or a smaller
-    /// buffer limit. Resources are counted separately. Compiled kernels are shared between all devices derived from one
-    /// handle.
+    /// The same device with simulated options: a forced constant, a tuning table, skipped
+    /// dispatches or a smaller buffer limit. Resources are counted separately. Compiled kernels are
+    /// shared between all devices derived from one handle.
     pub fn with_options(&self, options: &DeviceOptions) -> Self {
         let inner = &self.inner;
         let caps = Caps {
@@ -468,6 +581,8 @@ impl NativeGpu {
 
     /// Simulates a limit of `bytes` more buffer memory, or no limit; for tests.
     pub fn simulate_memory_limit(&self, bytes: Option<u64>) {
-        self.inner.max_bytes.set(bytes.map_or(u64::MAX, |bytes| self.resource_counts().bytes + bytes));
+        self.inner
+            .max_bytes
+            .set(bytes.map_or(u64::MAX, |bytes| self.resource_counts().bytes + bytes));
     }
 }

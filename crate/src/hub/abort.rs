@@ -19,7 +19,8 @@ struct AbortState {
     heard: Option<browser::SignalListener>,
 }
 
-/// Abort flag shared by the caller and the work it aborts. Clones share the state, and any thread can set it.
+/// Abort flag shared by the caller and the work it aborts. Clones share the state, and any thread
+/// can set it.
 #[derive(Clone, Default, Debug)]
 pub struct AbortFlag(Arc<Mutex<AbortState>>);
 
@@ -50,15 +51,31 @@ impl AbortFlag {
 
     /// Returns `Aborted` if the flag is set; `what` names the aborted work.
     pub fn check(&self, what: &str) -> Result<()> {
-        if self.is_aborted() { Err(Error::Aborted { what: what.to_string() }) } else { Ok(()) }
+        if self.is_aborted() {
+            Err(Error::Aborted {
+                what: what.to_string(),
+            })
+        } else {
+            Ok(())
+        }
     }
 
     /// Runs `future` until it completes or the flag is set; an abort drops the future.
     pub async fn guard<T>(&self, what: &str, future: impl Future<Output = T>) -> Result<T> {
         self.check(what)?;
-        match select(pin!(future), AbortWait { flag: self.clone(), id: None }).await {
+        match select(
+            pin!(future),
+            AbortWait {
+                flag: self.clone(),
+                id: None,
+            },
+        )
+        .await
+        {
             Either::Left((value, _)) => Ok(value),
-            Either::Right(_) => Err(Error::Aborted { what: what.to_string() }),
+            Either::Right(_) => Err(Error::Aborted {
+                what: what.to_string(),
+            }),
         }
     }
 }
@@ -112,7 +129,9 @@ mod browser {
         fn drop(&mut self) {
             let listener = self.listener.as_ref().unchecked_ref();
             // A listener that cannot be removed has no effect any more.
-            let _ = self.signal.remove_event_listener_with_callback("abort", listener);
+            let _ = self
+                .signal
+                .remove_event_listener_with_callback("abort", listener);
         }
     }
 
@@ -125,10 +144,19 @@ mod browser {
                 return flag;
             }
             let state = Arc::downgrade(&flag.0);
-            let listener = Closure::new(move || state.upgrade().into_iter().for_each(|state| AbortFlag(state).abort()));
+            let listener = Closure::new(move || {
+                state
+                    .upgrade()
+                    .into_iter()
+                    .for_each(|state| AbortFlag(state).abort());
+            });
             // A signal that accepts no listener cannot abort; ignore the error.
-            let _ = signal.add_event_listener_with_callback("abort", listener.as_ref().unchecked_ref());
-            flag.lock().heard = Some(SignalListener { signal: signal.clone(), listener });
+            let _ =
+                signal.add_event_listener_with_callback("abort", listener.as_ref().unchecked_ref());
+            flag.lock().heard = Some(SignalListener {
+                signal: signal.clone(),
+                listener,
+            });
             flag
         }
     }

@@ -1,9 +1,10 @@
-//! Persistent cache of files in parts of a fixed size, keyed by source, file and content. Does not depend on the
-//! network. It requires only that a store writes each entry completely or not at all.
+//! Persistent cache of files in parts of a fixed size, keyed by source, file and content. Does not
+//! depend on the network. It requires only that a store writes each entry completely or not at all.
 //!
-//! A part's key includes a fingerprint of the content, so an existing part always belongs to that content. The manifest
-//! of a file is written after its parts: an interrupted load leaves parts for the next one, never a partial file that
-//! looks complete. Integrity of the bytes is checked with the SHA-256 that the Hub publishes for large files.
+//! A part's key includes a fingerprint of the content, so an existing part always belongs to that
+//! content. The manifest of a file is written after its parts: an interrupted load leaves parts for
+//! the next one, never a partial file that looks complete. Integrity of the bytes is checked with
+//! the SHA-256 that the Hub publishes for large files.
 
 use crate::util::map::{SortedMap, SortedSet};
 
@@ -23,7 +24,8 @@ pub enum StoreError {
     Other(String),
 }
 
-/// Storage of named entries, each written completely or not at all. Keys are percent-encoded names separated by `/`.
+/// Storage of named entries, each written completely or not at all. Keys are percent-encoded names
+/// separated by `/`.
 #[allow(async_fn_in_trait)] // single-threaded by design: no Send bound is wanted
 pub trait KeyValueStore {
     /// Reads an entry if it exists. `size` is its expected number of bytes, 0 if unknown.
@@ -34,9 +36,15 @@ pub trait KeyValueStore {
     async fn delete(&self, key: &str);
     /// Lists all keys.
     async fn keys(&self) -> Vec<String>;
-    /// Updates a SHA-256 state with an entry's bytes. `None` unless the entry exists with `size` bytes. `size` must be
-    /// a multiple of 64, except for the last entry of a file of `end` bytes.
-    async fn hash(&self, key: &str, size: u64, state: [u32; 8], end: Option<u64>) -> Option<[u32; 8]>;
+    /// Updates a SHA-256 state with an entry's bytes. `None` unless the entry exists with `size`
+    /// bytes. `size` must be a multiple of 64, except for the last entry of a file of `end` bytes.
+    async fn hash(
+        &self,
+        key: &str,
+        size: u64,
+        state: [u32; 8],
+        end: Option<u64>,
+    ) -> Option<[u32; 8]>;
 }
 
 /// Metadata of a cached file, valid without asking the server.
@@ -63,17 +71,26 @@ pub(crate) struct CachedFile {
 
 impl FileManifest {
     pub fn new(commit: Option<String>, content: Option<CachedFile>) -> FileManifest {
-        FileManifest { version: 1, commit, content }
+        FileManifest {
+            version: 1,
+            commit,
+            content,
+        }
     }
 
     fn parse(bytes: &[u8]) -> Option<FileManifest> {
-        serde_json::from_slice::<FileManifest>(bytes).ok().filter(|m| m.version == 1)
+        serde_json::from_slice::<FileManifest>(bytes)
+            .ok()
+            .filter(|m| m.version == 1)
     }
 }
 
 impl CachedFile {
     pub fn identity(&self) -> FileValidator {
-        FileValidator { size: self.size, validator: self.validator.clone() }
+        FileValidator {
+            size: self.size,
+            validator: self.validator.clone(),
+        }
     }
 
     /// Number of parts of the complete file.
@@ -103,7 +120,10 @@ pub(crate) struct SourceCache<S> {
 
 impl<S: KeyValueStore> SourceCache<S> {
     pub fn new(store: S, source: &str) -> SourceCache<S> {
-        SourceCache { store, source: percent_encode(source, false) }
+        SourceCache {
+            store,
+            source: percent_encode(source, false),
+        }
     }
 
     fn manifest_key(&self, file: &str) -> String {
@@ -112,20 +132,37 @@ impl<S: KeyValueStore> SourceCache<S> {
 
     fn part_key(&self, file: &str, identity: &FileValidator, part_size: u64, index: u64) -> String {
         let length = part_size.min(identity.size.saturating_sub(index * part_size));
-        format!("{}/{}/{}-{index}-{length}", self.source, percent_encode(file, false), fingerprint(identity, part_size))
+        format!(
+            "{}/{}/{}-{index}-{length}",
+            self.source,
+            percent_encode(file, false),
+            fingerprint(identity, part_size)
+        )
     }
 
     pub async fn manifest(&self, file: &str) -> Option<FileManifest> {
         FileManifest::parse(&self.store.get(&self.manifest_key(file), 0).await?.to_vec())
     }
 
-    pub async fn put_manifest(&self, file: &str, manifest: &FileManifest) -> Result<(), StoreError> {
+    pub async fn put_manifest(
+        &self,
+        file: &str,
+        manifest: &FileManifest,
+    ) -> Result<(), StoreError> {
         let json = serde_json::to_vec(manifest).map_err(|e| StoreError::Other(e.to_string()))?;
-        self.store.put(&self.manifest_key(file), &Chunk::from_vec(json)).await
+        self.store
+            .put(&self.manifest_key(file), &Chunk::from_vec(json))
+            .await
     }
 
     /// Reads a part if it exists with the expected length.
-    pub async fn part(&self, file: &str, identity: &FileValidator, part_size: u64, index: u64) -> Option<Chunk> {
+    pub async fn part(
+        &self,
+        file: &str,
+        identity: &FileValidator,
+        part_size: u64,
+        index: u64,
+    ) -> Option<Chunk> {
         let key = self.part_key(file, identity, part_size, index);
         let size = part_size.min(identity.size.saturating_sub(index * part_size));
         let chunk = self.store.get(&key, size).await?;
@@ -144,14 +181,23 @@ impl<S: KeyValueStore> SourceCache<S> {
         index: u64,
         chunk: &Chunk,
     ) -> Result<(), StoreError> {
-        self.store.put(&self.part_key(file, identity, part_size, index), chunk).await
+        self.store
+            .put(&self.part_key(file, identity, part_size, index), chunk)
+            .await
     }
 
     /// Computes the SHA-256 of a file whose parts are all stored.
-    pub async fn hash(&self, file: &str, identity: &FileValidator, part_size: u64) -> Option<String> {
+    pub async fn hash(
+        &self,
+        file: &str,
+        identity: &FileValidator,
+        part_size: u64,
+    ) -> Option<String> {
         let mut state = INITIAL_STATE;
         for index in 0..identity.size.div_ceil(part_size.max(1)) {
-            state = self.hash_part(file, identity, part_size, index, state).await?;
+            state = self
+                .hash_part(file, identity, part_size, index, state)
+                .await?;
         }
         Some(to_hex(state))
     }
@@ -171,14 +217,26 @@ impl<S: KeyValueStore> SourceCache<S> {
         self.store.hash(&key, size, state, end).await
     }
 
-    /// Finds the parts of this content left by an earlier load. Removes parts of any other content of the file.
-    pub async fn find_stored_parts(&self, file: &str, identity: &FileValidator, part_size: u64) -> SortedSet<u64> {
+    /// Finds the parts of this content left by an earlier load. Removes parts of any other content
+    /// of the file.
+    pub async fn find_stored_parts(
+        &self,
+        file: &str,
+        identity: &FileValidator,
+        part_size: u64,
+    ) -> SortedSet<u64> {
         let folder = format!("{}/{}/", self.source, percent_encode(file, false));
         let ours = format!("{}-", fingerprint(identity, part_size));
         let mut found = SortedSet::new();
         for key in self.store.keys().await {
-            let Some(name) = key.strip_prefix(&folder) else { continue };
-            match name.strip_prefix(&ours).and_then(|rest| rest.split_once('-')).map(|(index, _)| index.parse()) {
+            let Some(name) = key.strip_prefix(&folder) else {
+                continue;
+            };
+            match name
+                .strip_prefix(&ours)
+                .and_then(|rest| rest.split_once('-'))
+                .map(|(index, _)| index.parse())
+            {
                 Some(Ok(index)) => {
                     found.insert(index);
                 }
@@ -188,8 +246,8 @@ impl<S: KeyValueStore> SourceCache<S> {
         found
     }
 
-    /// Removes all entries of a file. The manifest goes first, so that an interruption leaves nothing that looks
-    /// complete.
+    /// Removes all entries of a file. The manifest goes first, so that an interruption leaves
+    /// nothing that looks complete.
     pub async fn evict(&self, file: &str) {
         self.store.delete(&self.manifest_key(file)).await;
         let folder = format!("{}/{}/", self.source, percent_encode(file, false));
@@ -201,10 +259,14 @@ impl<S: KeyValueStore> SourceCache<S> {
     }
 }
 
-/// A short fingerprint of a content: FNV-1a of its identity. It distinguishes versions of a file and is not meant to
-/// resist attacks.
+/// A short fingerprint of a content: FNV-1a of its identity. It distinguishes versions of a file
+/// and is not meant to resist attacks.
 fn fingerprint(identity: &FileValidator, part_size: u64) -> String {
-    let text = format!("{}/{}/{part_size}", identity.validator.as_deref().unwrap_or(""), identity.size);
+    let text = format!(
+        "{}/{}/{part_size}",
+        identity.validator.as_deref().unwrap_or(""),
+        identity.size
+    );
     format!("{:016x}", crate::util::fnv1a(&text))
 }
 
@@ -214,8 +276,13 @@ pub async fn cached_models(store: &impl KeyValueStore) -> Vec<CachedModel> {
     let mut models: SortedMap<String, (SortedMap<&str, SortedSet<u64>>, u64)> = SortedMap::new();
     for key in &keys {
         let mut names = key.splitn(3, '/');
-        let (Some(source), Some(file), Some(entry)) = (names.next(), names.next(), names.next()) else { continue };
-        let Some(source) = percent_decode(source) else { continue };
+        let (Some(source), Some(file), Some(entry)) = (names.next(), names.next(), names.next())
+        else {
+            continue;
+        };
+        let Some(source) = percent_decode(source) else {
+            continue;
+        };
         let model = models.get_or_insert_with(source, Default::default);
         let parts = model.0.get_or_insert_with(file, SortedSet::new);
         let mut fields = entry.split('-').skip(1).map(str::parse::<u64>);
@@ -226,22 +293,35 @@ pub async fn cached_models(store: &impl KeyValueStore) -> Vec<CachedModel> {
     }
     let mut found = Vec::new();
     for (source, (files, bytes)) in models {
-        let shelf = SourceCache { store, source: percent_encode(&source, false) };
+        let shelf = SourceCache {
+            store,
+            source: percent_encode(&source, false),
+        };
         let mut complete = true;
         let mut held = 0;
         for (file, parts) in files.iter().filter(|(file, _)| **file != DERIVED_FOLDER) {
-            let manifest = shelf.manifest(&percent_decode(file).unwrap_or_default()).await;
+            let manifest = shelf
+                .manifest(&percent_decode(file).unwrap_or_default())
+                .await;
             match manifest.map(|m| m.content) {
-                // A record that the server does not have the file; a load may be about to replace it.
+                // A record that the server does not have the file; a load may be about to replace
+                // it.
                 Some(None) => continue,
                 None if parts.is_empty() => continue,
-                Some(Some(content)) => complete &= (0..content.part_count()).all(|part| parts.contains(&part)),
+                Some(Some(content)) => {
+                    complete &= (0..content.part_count()).all(|part| parts.contains(&part));
+                }
                 None => complete = false,
             }
             held += 1;
         }
         if held > 0 {
-            found.push(CachedModel { source, files: held, bytes, complete });
+            found.push(CachedModel {
+                source,
+                files: held,
+                bytes,
+                complete,
+            });
         }
     }
     found
@@ -259,8 +339,10 @@ pub(crate) fn derived_key(source: &str, entry: &str) -> String {
 pub(crate) async fn clear_derived(store: &impl KeyValueStore, source: &str, group: &str) {
     let prefix = derived_key(source, group);
     let keys = store.keys().await;
-    let (whole, pieces): (Vec<_>, Vec<_>) =
-        keys.iter().filter(|key| key.starts_with(&prefix)).partition(|key| key.ends_with("-whole"));
+    let (whole, pieces): (Vec<_>, Vec<_>) = keys
+        .iter()
+        .filter(|key| key.starts_with(&prefix))
+        .partition(|key| key.ends_with("-whole"));
     for key in whole.into_iter().chain(pieces) {
         store.delete(key).await;
     }
@@ -269,8 +351,12 @@ pub(crate) async fn clear_derived(store: &impl KeyValueStore, source: &str, grou
 /// Removes everything cached of a source, named as in [`CachedModel::source`].
 pub async fn delete_cached(store: &impl KeyValueStore, source: &str) {
     let prefix = format!("{}/", percent_encode(source, false));
-    let (manifests, parts): (Vec<String>, Vec<String>) =
-        store.keys().await.into_iter().filter(|key| key.starts_with(&prefix)).partition(|k| k.ends_with("/manifest"));
+    let (manifests, parts): (Vec<String>, Vec<String>) = store
+        .keys()
+        .await
+        .into_iter()
+        .filter(|key| key.starts_with(&prefix))
+        .partition(|k| k.ends_with("/manifest"));
     for key in manifests.iter().chain(&parts) {
         store.delete(key).await;
     }
@@ -289,7 +375,13 @@ impl<S: KeyValueStore> KeyValueStore for &S {
     async fn keys(&self) -> Vec<String> {
         (**self).keys().await
     }
-    async fn hash(&self, key: &str, size: u64, state: [u32; 8], end: Option<u64>) -> Option<[u32; 8]> {
+    async fn hash(
+        &self,
+        key: &str,
+        size: u64,
+        state: [u32; 8],
+        end: Option<u64>,
+    ) -> Option<[u32; 8]> {
         (**self).hash(key, size, state, end).await
     }
 }

@@ -1,5 +1,6 @@
-//! Byte buffers on their way from the network to the GPU. In the browser the bytes stay in JavaScript memory and only
-//! their length is known here. [`Chunk::to_vec`] copies them into WebAssembly, for small data only.
+//! Byte buffers on their way from the network to the GPU. In the browser the bytes stay in
+//! JavaScript memory and only their length is known here. [`Chunk::to_vec`] copies them into
+//! WebAssembly, for small data only.
 
 use std::ops::Range;
 
@@ -29,7 +30,9 @@ impl Chunk {
     /// Copies bytes out of WebAssembly memory.
     #[allow(clippy::needless_pass_by_value)] // natively it takes them
     pub fn from_vec(bytes: Vec<u8>) -> Chunk {
-        Chunk { bytes: js_sys::Uint8Array::from(bytes.as_slice()) }
+        Chunk {
+            bytes: js_sys::Uint8Array::from(bytes.as_slice()),
+        }
     }
 
     /// The underlying array, to pass to JavaScript.
@@ -45,12 +48,16 @@ impl Chunk {
     /// A view of `range`, clamped to the chunk.
     pub fn slice(&self, range: Range<usize>) -> Chunk {
         let end = range.end.min(self.len());
-        Chunk { bytes: self.bytes.subarray(range.start.min(end) as u32, end as u32) }
+        Chunk {
+            bytes: self.bytes.subarray(range.start.min(end) as u32, end as u32),
+        }
     }
 
-    /// Frees the array's memory and that of all its views, without waiting for the garbage collector.
+    /// Frees the array's memory and that of all its views, without waiting for the garbage
+    /// collector.
     pub fn release(self) {
-        let transfer = Reflect::get(&self.bytes.buffer(), &"transfer".into()).and_then(|f| f.dyn_into::<Function>());
+        let transfer = Reflect::get(&self.bytes.buffer(), &"transfer".into())
+            .and_then(|f| f.dyn_into::<Function>());
         // Browsers without `transfer` leave it to the garbage collector.
         let _ = transfer.and_then(|transfer| transfer.call1(&self.bytes.buffer(), &0.into()));
     }
@@ -66,7 +73,10 @@ impl Chunk {
     /// Takes ownership of the bytes.
     pub fn from_vec(bytes: Vec<u8>) -> Chunk {
         let range = 0..bytes.len();
-        Chunk { bytes: std::sync::Arc::new(bytes), range }
+        Chunk {
+            bytes: std::sync::Arc::new(bytes),
+            range,
+        }
     }
 
     /// The bytes.
@@ -83,7 +93,10 @@ impl Chunk {
     pub fn slice(&self, range: Range<usize>) -> Chunk {
         let end = range.end.min(self.len());
         let start = range.start.min(end);
-        Chunk { bytes: self.bytes.clone(), range: self.range.start + start..self.range.start + end }
+        Chunk {
+            bytes: self.bytes.clone(),
+            range: self.range.start + start..self.range.start + end,
+        }
     }
 
     /// Drops this reference; the memory is freed with the last one.

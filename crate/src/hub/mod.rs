@@ -1,8 +1,9 @@
 //! Model files: finds them, downloads them by range, resumes, caches and reports progress.
 //!
-//! Sources: a Hub repository, a folder of a web server, a folder on disk, or files that the user picked. Of a file's
-//! content this module parses only what locates its tensors. Weights flow from the network to the caller's sink as
-//! [`Chunk`]s; in the browser their bytes never enter WebAssembly memory.
+//! Sources: a Hub repository, a folder of a web server, a folder on disk, or files that the user
+//! picked. Of a file's content this module parses only what locates its tensors. Weights flow from
+//! the network to the caller's sink as [`Chunk`]s; in the browser their bytes never enter
+//! WebAssembly memory.
 
 mod abort;
 mod cache;
@@ -39,7 +40,9 @@ pub use progress::{Phase, Progress, ProgressEvent};
 pub use retry::RetryPolicy;
 pub use source::Source;
 pub use source::{cached_models, delete_cached};
-pub use transport::{HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport, TransportError};
+pub use transport::{
+    HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport, TransportError,
+};
 
 /// How to find and download a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +55,8 @@ pub struct HubOptions {
     pub endpoint: Option<String>,
     /// Persist files between visits.
     pub cache: bool,
-    /// Ask the server whether cached files are still those of the revision. A commit never needs this check.
+    /// Ask the server whether cached files are still those of the revision. A commit never needs
+    /// this check.
     pub revalidate: bool,
     /// Let a load end before its last weight file is fully cached; [`Source::settle`] waits for it.
     pub defer_finalize: bool,

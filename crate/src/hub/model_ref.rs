@@ -1,4 +1,5 @@
-//! Model names: a Hub repository, a folder's URL or, natively, a local folder. Does not access the network.
+//! Model names: a Hub repository, a folder's URL or, natively, a local folder. Does not access the
+//! network.
 
 use crate::{Error, Result};
 
@@ -35,15 +36,19 @@ pub enum ModelRef {
 }
 
 impl ModelRef {
-    /// Parses `org/name`, `org/name@revision`, the URL of a folder, a page of huggingface.co, or a path (`/…`, `./…`).
-    /// A .gguf file name may follow each of them.
+    /// Parses `org/name`, `org/name@revision`, the URL of a folder, a page of huggingface.co, or a
+    /// path (`/…`, `./…`). A .gguf file name may follow each of them.
     pub fn parse(name: &str) -> Result<ModelRef> {
-        let refuse = |reason: &str| Error::ModelName { name: name.to_string(), reason: reason.to_string() };
+        let refuse = |reason: &str| Error::ModelName {
+            name: name.to_string(),
+            reason: reason.to_string(),
+        };
         let text = name.trim();
         // Suffix of the Hub's download links.
         let text = text.strip_suffix("?download=true").unwrap_or(text);
         if text.len() > 5 && text.to_ascii_lowercase().ends_with(".gguf") {
-            return parse_file(text).ok_or_else(|| refuse("put the repository or folder before the file's name"))?;
+            return parse_file(text)
+                .ok_or_else(|| refuse("put the repository or folder before the file's name"))?;
         }
         if text.is_empty() {
             return Err(refuse("it is empty"));
@@ -58,20 +63,27 @@ impl ModelRef {
             if rest.contains(['?', '#']) {
                 return Err(refuse("a folder's URL must not contain '?' or '#'"));
             }
-            let hub_page = rest.strip_prefix("huggingface.co/").or_else(|| rest.strip_prefix("hf.co/"));
+            let hub_page = rest
+                .strip_prefix("huggingface.co/")
+                .or_else(|| rest.strip_prefix("hf.co/"));
             return match hub_page {
-                Some(path) => {
-                    parse_hub_path(path.trim_end_matches('/')).ok_or_else(|| refuse("it is not the page of a model"))
-                }
-                None => Ok(ModelRef::Folder { url: text.trim_end_matches('/').to_string() }),
+                Some(path) => parse_hub_path(path.trim_end_matches('/'))
+                    .ok_or_else(|| refuse("it is not the page of a model")),
+                None => Ok(ModelRef::Folder {
+                    url: text.trim_end_matches('/').to_string(),
+                }),
             };
         }
         if text.starts_with(['/', '.', '~']) {
             // In a page, a path can only be a URL relative to that page.
             return Ok(if cfg!(target_arch = "wasm32") {
-                ModelRef::Folder { url: text.trim_end_matches('/').to_string() }
+                ModelRef::Folder {
+                    url: text.trim_end_matches('/').to_string(),
+                }
             } else {
-                ModelRef::Path { path: text.to_string() }
+                ModelRef::Path {
+                    path: text.to_string(),
+                }
             });
         }
         let (id, revision) = match text.split_once('@') {
@@ -79,12 +91,19 @@ impl ModelRef {
             None => (text, None),
         };
         if !is_repo_id(id) {
-            return Err(refuse("a repository name has the form 'org/name', of letters, digits, '.', '_' and '-'"));
+            return Err(refuse(
+                "a repository name has the form 'org/name', of letters, digits, '.', '_' and '-'",
+            ));
         }
         if revision.is_some_and(|r| !is_revision(r)) {
-            return Err(refuse("the revision after '@' is not a valid branch, tag or commit"));
+            return Err(refuse(
+                "the revision after '@' is not a valid branch, tag or commit",
+            ));
         }
-        Ok(ModelRef::Repo { id: id.to_string(), revision: revision.map(str::to_string) })
+        Ok(ModelRef::Repo {
+            id: id.to_string(),
+            revision: revision.map(str::to_string),
+        })
     }
 }
 
@@ -92,28 +111,41 @@ impl std::fmt::Display for ModelRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ModelRef::Repo { id, revision: None } => f.write_str(id),
-            ModelRef::Repo { id, revision: Some(revision) } => write!(f, "{id}@{revision}"),
+            ModelRef::Repo {
+                id,
+                revision: Some(revision),
+            } => write!(f, "{id}@{revision}"),
             ModelRef::Folder { url } => f.write_str(url),
             ModelRef::Path { path } => f.write_str(path),
-            ModelRef::File { location: place, file } => write!(f, "{place}/{file}"),
+            ModelRef::File {
+                location: place,
+                file,
+            } => write!(f, "{place}/{file}"),
         }
     }
 }
 
-/// Parses the path of a .gguf file. In a repository without a revision, the file may be in a subfolder. After a
-/// revision, and on web servers, everything before the last segment is the repository or folder.
+/// Parses the path of a .gguf file. In a repository without a revision, the file may be in a
+/// subfolder. After a revision, and on web servers, everything before the last segment is the
+/// repository or folder.
 fn parse_file(text: &str) -> Option<Result<ModelRef>> {
     let made = |place: &str, file: &str| {
-        ModelRef::parse(place).map(|place| ModelRef::File { location: Box::new(place), file: file.to_string() })
+        ModelRef::parse(place).map(|place| ModelRef::File {
+            location: Box::new(place),
+            file: file.to_string(),
+        })
     };
     for page in ["https://huggingface.co/", "https://hf.co/"] {
         if let Some(path) = text.strip_prefix(page) {
             let parts: Vec<&str> = path.splitn(5, '/').collect();
-            let [org, name, "resolve" | "blob", revision, file] = parts[..] else { return None };
+            let [org, name, "resolve" | "blob", revision, file] = parts[..] else {
+                return None;
+            };
             return Some(made(&format!("{org}/{name}@{revision}"), file));
         }
     }
-    let is_repo = !text.contains("://") && !text.contains('@') && !text.starts_with(['/', '.', '~']);
+    let is_repo =
+        !text.contains("://") && !text.contains('@') && !text.starts_with(['/', '.', '~']);
     if is_repo {
         let (at, _) = text.match_indices('/').nth(1)?;
         return Some(made(&text[..at], &text[at + 1..]));
@@ -122,7 +154,8 @@ fn parse_file(text: &str) -> Option<Result<ModelRef>> {
     Some(made(if place.is_empty() { "/" } else { place }, file))
 }
 
-/// Parses `org/name`, `org/name/tree/REVISION` or `org/name/resolve/REVISION`, as in the address bar.
+/// Parses `org/name`, `org/name/tree/REVISION` or `org/name/resolve/REVISION`, as in the address
+/// bar.
 fn parse_hub_path(path: &str) -> Option<ModelRef> {
     let parts: Vec<&str> = path.split('/').collect();
     let id = parts.get(..2)?.join("/");
@@ -137,7 +170,8 @@ fn parse_hub_path(path: &str) -> Option<ModelRef> {
 fn is_repo_id(id: &str) -> bool {
     let segment = |s: &str| {
         (1..=96).contains(&s.len())
-            && s.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+            && s.chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
             && !s.starts_with(['.', '-'])
             && !s.contains("..")
     };
@@ -149,9 +183,9 @@ pub(crate) fn is_revision(revision: &str) -> bool {
     !revision.is_empty()
         && revision.len() <= 255
         && !revision.contains("..")
-        && revision
-            .chars()
-            .all(|c| c.is_ascii_graphic() && !matches!(c, '?' | '#' | '\\' | '*' | '[' | '^' | '~' | ':'))
+        && revision.chars().all(|c| {
+            c.is_ascii_graphic() && !matches!(c, '?' | '#' | '\\' | '*' | '[' | '^' | '~' | ':')
+        })
 }
 
 /// Whether a revision is a commit and so can never change.
@@ -163,7 +197,9 @@ pub(crate) fn is_commit(revision: &str) -> bool {
 pub(crate) fn is_inside(file: &str) -> bool {
     !file.is_empty()
         && !file.contains(['\\', ':', '?', '#', '\0'])
-        && file.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+        && file
+            .split('/')
+            .all(|part| !part.is_empty() && part != "." && part != "..")
 }
 
 /// Percent-encodes everything but the unreserved characters; `/` too unless `keep_slash`.
@@ -199,11 +235,17 @@ mod tests {
     use super::*;
 
     fn repo(id: &str, revision: Option<&str>) -> ModelRef {
-        ModelRef::Repo { id: id.to_string(), revision: revision.map(str::to_string) }
+        ModelRef::Repo {
+            id: id.to_string(),
+            revision: revision.map(str::to_string),
+        }
     }
 
     fn file(place: ModelRef, file: &str) -> ModelRef {
-        ModelRef::File { location: Box::new(place), file: file.to_string() }
+        ModelRef::File {
+            location: Box::new(place),
+            file: file.to_string(),
+        }
     }
 
     #[test]
@@ -211,21 +253,53 @@ mod tests {
         let cases = [
             ("Qwen/Qwen3-0.6B", repo("Qwen/Qwen3-0.6B", None)),
             (" org/name@refs/pr/7 ", repo("org/name", Some("refs/pr/7"))),
-            ("https://huggingface.co/Qwen/Qwen3-0.6B/", repo("Qwen/Qwen3-0.6B", None)),
+            (
+                "https://huggingface.co/Qwen/Qwen3-0.6B/",
+                repo("Qwen/Qwen3-0.6B", None),
+            ),
             ("https://hf.co/a/b/tree/v1.0", repo("a/b", Some("v1.0"))),
-            ("https://cdn.example/models/x/", ModelRef::Folder { url: "https://cdn.example/models/x".to_string() }),
-            ("./models/x", ModelRef::Path { path: "./models/x".to_string() }),
-            ("org/name/sub/x-Q4_K_M.gguf", file(repo("org/name", None), "sub/x-Q4_K_M.gguf")),
-            ("org/name@refs/pr/7/x.gguf", file(repo("org/name", Some("refs/pr/7")), "x.gguf")),
+            (
+                "https://cdn.example/models/x/",
+                ModelRef::Folder {
+                    url: "https://cdn.example/models/x".to_string(),
+                },
+            ),
+            (
+                "./models/x",
+                ModelRef::Path {
+                    path: "./models/x".to_string(),
+                },
+            ),
+            (
+                "org/name/sub/x-Q4_K_M.gguf",
+                file(repo("org/name", None), "sub/x-Q4_K_M.gguf"),
+            ),
+            (
+                "org/name@refs/pr/7/x.gguf",
+                file(repo("org/name", Some("refs/pr/7")), "x.gguf"),
+            ),
             (
                 "https://huggingface.co/org/name/resolve/main/a/x.gguf?download=true",
                 file(repo("org/name", Some("main")), "a/x.gguf"),
             ),
             (
                 "https://cdn.example/models/x.GGUF",
-                file(ModelRef::Folder { url: "https://cdn.example/models".to_string() }, "x.GGUF"),
+                file(
+                    ModelRef::Folder {
+                        url: "https://cdn.example/models".to_string(),
+                    },
+                    "x.GGUF",
+                ),
             ),
-            ("/models/x.gguf", file(ModelRef::Path { path: "/models".to_string() }, "x.gguf")),
+            (
+                "/models/x.gguf",
+                file(
+                    ModelRef::Path {
+                        path: "/models".to_string(),
+                    },
+                    "x.gguf",
+                ),
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(ModelRef::parse(text).expect(text), expected, "{text}");
@@ -249,7 +323,11 @@ mod tests {
             "a/x.gguf",
         ];
         for text in bad {
-            assert_eq!(ModelRef::parse(text).expect_err(text).code(), "model_name", "{text}");
+            assert_eq!(
+                ModelRef::parse(text).expect_err(text).code(),
+                "model_name",
+                "{text}"
+            );
         }
     }
 
@@ -257,7 +335,10 @@ mod tests {
     fn encoding_round_trips() {
         let text = "refs/pr/1 ä%";
         assert_eq!(percent_encode(text, false), "refs%2Fpr%2F1%20%C3%A4%25");
-        assert_eq!(percent_decode(&percent_encode(text, false)).as_deref(), Some(text));
+        assert_eq!(
+            percent_decode(&percent_encode(text, false)).as_deref(),
+            Some(text)
+        );
         assert_eq!(percent_decode("%zz"), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Native transport, cache and local folders: HTTP through ureq on threads, a folder as the cache, folders on disk as
-//! sources.
+//! Native transport, cache and local folders: HTTP through ureq on threads, a folder as the cache,
+//! folders on disk as sources.
 
 use std::io::Read;
 use std::ops::Range;
@@ -12,7 +12,9 @@ use super::model_ref::is_inside;
 use super::parts::{self, FileInfo, PartSource};
 use super::progress::Progress;
 use super::remote::ReadFault;
-use super::transport::{HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport, TransportError};
+use super::transport::{
+    HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport, TransportError,
+};
 use crate::util::sha256::update;
 use crate::{Error, Result};
 
@@ -36,7 +38,9 @@ impl Default for NativeTransport {
             .timeout_connect(Some(Duration::from_secs(15)))
             .user_agent(concat!("jerboa/", env!("CARGO_PKG_VERSION")))
             .build();
-        NativeTransport { agent: ureq::Agent::new_with_config(config) }
+        NativeTransport {
+            agent: ureq::Agent::new_with_config(config),
+        }
     }
 }
 
@@ -65,7 +69,14 @@ impl Transport for NativeTransport {
         std::thread::spawn(move || match send_following_redirects(&agent, &request) {
             Ok(response) => {
                 let status = response.status().as_u16();
-                let get = |name: &str| response.headers().get(name)?.to_str().ok().map(str::to_string);
+                let get = |name: &str| {
+                    response
+                        .headers()
+                        .get(name)?
+                        .to_str()
+                        .ok()
+                        .map(str::to_string)
+                };
                 let headers = HttpHeaders::read(get);
                 if headers_in.send_blocking(Ok((status, headers))).is_ok() {
                     read_body(response.into_body().into_reader(), &body_in);
@@ -74,8 +85,15 @@ impl Transport for NativeTransport {
             // The receiver may be gone already, which is not an error.
             Err(failure) => drop(headers_in.send_blocking(Err(failure))),
         });
-        let (status, headers) = headers_out.recv().await.map_err(|e| TransportError(e.to_string()))??;
-        Ok(HttpResponse { status, headers, body: NativeBody(body_out) })
+        let (status, headers) = headers_out
+            .recv()
+            .await
+            .map_err(|e| TransportError(e.to_string()))??;
+        Ok(HttpResponse {
+            status,
+            headers,
+            body: NativeBody(body_out),
+        })
     }
 }
 
@@ -94,18 +112,28 @@ fn send_following_redirects(
         if let Some(range) = &request.range {
             builder = builder.header("range", range);
         }
-        if let Some(token) = request.token.as_ref().filter(|_| url_origin(&url) == url_origin(&request.url)) {
+        if let Some(token) = request
+            .token
+            .as_ref()
+            .filter(|_| url_origin(&url) == url_origin(&request.url))
+        {
             builder = builder.header("authorization", format!("Bearer {token}"));
         }
         let response = builder.call().map_err(|e| failure(&e))?;
         if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
             return Ok(response);
         }
-        let location = response.headers().get("location").and_then(|l| l.to_str().ok());
-        let location = location.ok_or_else(|| TransportError("redirect without a Location header".to_string()))?;
+        let location = response
+            .headers()
+            .get("location")
+            .and_then(|l| l.to_str().ok());
+        let location = location
+            .ok_or_else(|| TransportError("redirect without a Location header".to_string()))?;
         url = resolve_redirect(&url, location);
     }
-    Err(TransportError(format!("more than {MAX_REDIRECTS} redirects")))
+    Err(TransportError(format!(
+        "more than {MAX_REDIRECTS} redirects"
+    )))
 }
 
 fn read_body(mut reader: impl Read, to: &async_channel::Sender<BodyMessage>) {
@@ -129,7 +157,9 @@ fn read_body(mut reader: impl Read, to: &async_channel::Sender<BodyMessage>) {
 /// Scheme, host and port of a URL.
 fn url_origin(url: &str) -> &str {
     let host = url.find("://").map_or(0, |i| i + 3);
-    let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |i| host + i);
+    let end = url[host..]
+        .find(['/', '?', '#'])
+        .map_or(url.len(), |i| host + i);
     &url[..end]
 }
 
@@ -161,9 +191,13 @@ impl DirStore {
     }
 
     fn collect(folder: &Path, prefix: &str, keys: &mut Vec<String>) {
-        let Ok(entries) = std::fs::read_dir(folder) else { return };
+        let Ok(entries) = std::fs::read_dir(folder) else {
+            return;
+        };
         for entry in entries.flatten() {
-            let Ok(name) = entry.file_name().into_string() else { continue };
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
             let path = entry.path();
             if path.is_dir() {
                 Self::collect(&path, &format!("{prefix}{name}/"), keys);
@@ -192,7 +226,9 @@ impl KeyValueStore for DirStore {
 
     async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError> {
         self.write(key, value).map_err(|e| match e.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => StoreError::Quota(e.to_string()),
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                StoreError::Quota(e.to_string())
+            }
             _ => StoreError::Other(format!("{}: {e}", self.root.display())),
         })
     }
@@ -208,8 +244,17 @@ impl KeyValueStore for DirStore {
         keys
     }
 
-    async fn hash(&self, key: &str, size: u64, state: [u32; 8], end: Option<u64>) -> Option<[u32; 8]> {
-        let bytes = self.get(key, size).await.filter(|bytes| bytes.len() as u64 == size)?;
+    async fn hash(
+        &self,
+        key: &str,
+        size: u64,
+        state: [u32; 8],
+        end: Option<u64>,
+    ) -> Option<[u32; 8]> {
+        let bytes = self
+            .get(key, size)
+            .await
+            .filter(|bytes| bytes.len() as u64 == size)?;
         Some(update(state, bytes.as_slice(), end))
     }
 }
@@ -228,15 +273,28 @@ impl LocalDir {
     pub fn open(root: &Path, part_size: u64, progress: Progress) -> Result<LocalDir> {
         let name = root.display().to_string();
         if !root.is_dir() {
-            return Err(Error::ModelName { name, reason: "the folder does not exist".to_string() });
+            return Err(Error::ModelName {
+                name,
+                reason: "the folder does not exist".to_string(),
+            });
         }
-        Ok(LocalDir { root: root.to_path_buf(), name, part_size: part_size.max(1), progress })
+        Ok(LocalDir {
+            root: root.to_path_buf(),
+            name,
+            part_size: part_size.max(1),
+            progress,
+        })
     }
 
     /// Names of the files directly in the folder; subfolders are not searched.
     pub(super) fn list(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.root).into_iter().flatten().flatten();
-        entries.filter_map(|e| e.file_name().into_string().ok()).collect()
+        let entries = std::fs::read_dir(&self.root)
+            .into_iter()
+            .flatten()
+            .flatten();
+        entries
+            .filter_map(|e| e.file_name().into_string().ok())
+            .collect()
     }
 
     fn io_error(&self, file: &str, error: &std::io::Error) -> Error {
@@ -283,14 +341,24 @@ impl PartSource for LocalDir {
     async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
         if !is_inside(file) {
             let reason = "the path leads outside the model's folder".to_string();
-            return Err(Error::ModelName { name: file.to_string(), reason });
+            return Err(Error::ModelName {
+                name: file.to_string(),
+                reason,
+            });
         }
         self.progress.file(file);
         match std::fs::metadata(self.root.join(file)) {
             Ok(data) if data.is_file() => {
-                let changed = data.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+                let changed = data
+                    .modified()
+                    .ok()
+                    .and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
                 let etag = changed.map(|at| format!("{} ns", at.as_nanos()));
-                Ok(Some(FileInfo { size: data.len(), etag, from_cache: false }))
+                Ok(Some(FileInfo {
+                    size: data.len(),
+                    etag,
+                    from_cache: false,
+                }))
             }
             Ok(_) => Ok(None),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -299,13 +367,24 @@ impl PartSource for LocalDir {
     }
 
     async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, ReadFault> {
-        self.read(file, range).map_err(|e| ReadFault::Failed(self.io_error(file, &e)))
+        self.read(file, range)
+            .map_err(|e| ReadFault::Failed(self.io_error(file, &e)))
     }
 
-    async fn part(&self, file: &str, part: u64, _run_end: u64, _reader: &mut Option<()>) -> Result<Chunk, ReadFault> {
-        let size = std::fs::metadata(self.root.join(file)).map_err(|e| self.io_error(file, &e))?.len();
+    async fn part(
+        &self,
+        file: &str,
+        part: u64,
+        _run_end: u64,
+        _reader: &mut Option<()>,
+    ) -> Result<Chunk, ReadFault> {
+        let size = std::fs::metadata(self.root.join(file))
+            .map_err(|e| self.io_error(file, &e))?
+            .len();
         let range = (part * self.part_size).min(size)..((part + 1) * self.part_size).min(size);
-        let chunk = self.read(file, range).map_err(|e| self.io_error(file, &e))?;
+        let chunk = self
+            .read(file, range)
+            .map_err(|e| self.io_error(file, &e))?;
         parts::count_part(self, file, part, chunk.len(), false);
         Ok(chunk)
     }
@@ -331,7 +410,10 @@ mod tests {
     fn redirects_are_resolved() {
         let base = "https://hub.example:1/a/b?x=y";
         assert_eq!(url_origin(base), "https://hub.example:1");
-        assert_eq!(resolve_redirect(base, "https://cdn.example/f"), "https://cdn.example/f");
+        assert_eq!(
+            resolve_redirect(base, "https://cdn.example/f"),
+            "https://cdn.example/f"
+        );
         assert_eq!(resolve_redirect(base, "/c"), "https://hub.example:1/c");
         assert_eq!(resolve_redirect(base, "//cdn/c"), "https://cdn/c");
         assert_eq!(resolve_redirect("https://h/a/b", "c"), "https://h/a/c");

@@ -1,5 +1,5 @@
-//! Reading of files in parts of a fixed size or by small ranges, shared by all source kinds. Does not depend on
-//! tensors.
+//! Reading of files in parts of a fixed size or by small ranges, shared by all source kinds. Does
+//! not depend on tensors.
 
 use std::ops::Range;
 
@@ -42,7 +42,8 @@ pub(crate) trait PartSource {
     async fn info(&self, file: &str) -> Result<Option<FileInfo>>;
     /// Reads a small range, such as a header.
     async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, ReadFault>;
-    /// Reads one part. `run_end` is the index after the last part that will be read through `reader`.
+    /// Reads one part. `run_end` is the index after the last part that will be read through
+    /// `reader`.
     async fn part(
         &self,
         file: &str,
@@ -52,8 +53,8 @@ pub(crate) trait PartSource {
     ) -> Result<Chunk, ReadFault>;
     /// Releases a consumed part's memory if no other owner exists.
     fn release_part(&self, _part: Chunk) {}
-    /// Finalizes a file whose reads are complete: records which parts are stored. For the `last` file of a load's
-    /// weights this may finish after the load.
+    /// Finalizes a file whose reads are complete: records which parts are stored. For the `last`
+    /// file of a load's weights this may finish after the load.
     async fn finalize(&self, file: &str, last: bool);
     /// Drops everything read of a file, because it changed.
     async fn evict(&self, file: &str);
@@ -68,15 +69,24 @@ pub(crate) const MAX_RESTARTS: usize = 3;
 const MAX_WHOLE_FILE_BYTES: u64 = 256 << 20;
 
 fn changed_error(source: &impl PartSource, file: &str) -> Error {
-    Error::Changed { file: format!("{}/{file}", source.source_name()) }
+    Error::Changed {
+        file: format!("{}/{file}", source.source_name()),
+    }
 }
 
 /// Registers with the progress which parts of a file will be read.
-pub(crate) fn expect_parts<P: PartSource>(source: &P, file: &str, size: u64, parts: impl IntoIterator<Item = u64>) {
+pub(crate) fn expect_parts<P: PartSource>(
+    source: &P,
+    file: &str,
+    size: u64,
+    parts: impl IntoIterator<Item = u64>,
+) {
     let at = |index: u64| (index * source.part_size()).min(size);
     let key = progress_key(source, file);
     for part in parts {
-        source.progress().expect_part(&key, part, at(part + 1) - at(part));
+        source
+            .progress()
+            .expect_part(&key, part, at(part + 1) - at(part));
     }
     source.progress().report();
 }
@@ -87,10 +97,21 @@ pub(crate) fn progress_key<P: PartSource>(source: &P, file: &str) -> String {
 }
 
 /// Counts a part that arrived at once, unless it was counted before.
-pub(crate) fn count_part<P: PartSource>(source: &P, file: &str, part: u64, bytes: usize, from_cache: bool) {
-    let (progress, key) = (source.progress(), progress_key(source, file));
+pub(crate) fn count_part<P: PartSource>(
+    source: &P,
+    file: &str,
+    part: u64,
+    bytes: usize,
+    from_cache: bool,
+) {
+    let progress = source.progress();
+    let key = progress_key(source, file);
+
     if progress.is_uncounted(&key, part) {
-        progress.add_bytes(bytes as u64, from_cache && !progress.was_fetched(&key, part));
+        progress.add_bytes(
+            bytes as u64,
+            from_cache && !progress.was_fetched(&key, part),
+        );
         progress.mark_read(&key, part, from_cache);
     }
 }
@@ -98,11 +119,18 @@ pub(crate) fn count_part<P: PartSource>(source: &P, file: &str, part: u64, bytes
 /// Reads a whole file as parts in order; `None` if it does not exist.
 async fn read_parts<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<Chunk>>> {
     for _ in 0..MAX_RESTARTS {
-        let Some(info) = source.info(file).await? else { return Ok(None) };
+        let Some(info) = source.info(file).await? else {
+            return Ok(None);
+        };
         if info.size > MAX_WHOLE_FILE_BYTES {
-            let reason =
-                format!("the file has {} bytes, the limit for this kind of file is {MAX_WHOLE_FILE_BYTES}", info.size);
-            return Err(Error::Config { file: file.to_string(), reason });
+            let reason = format!(
+                "the file has {} bytes, the limit for this kind of file is {MAX_WHOLE_FILE_BYTES}",
+                info.size
+            );
+            return Err(Error::Config {
+                file: file.to_string(),
+                reason,
+            });
         }
         let count = info.size.div_ceil(source.part_size());
         expect_parts(source, file, info.size, 0..count);
@@ -129,10 +157,12 @@ async fn read_parts<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<
     Err(changed_error(source, file))
 }
 
-/// Reads a whole small file into this program's memory; `None` if it does not exist. In JSON files, Python's bare words
-/// (`NaN`, `Infinity`) are replaced by values that JSON parsers accept.
+/// Reads a whole small file into this program's memory; `None` if it does not exist. In JSON files,
+/// Python's bare words (`NaN`, `Infinity`) are replaced by values that JSON parsers accept.
 pub(crate) async fn read_file<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<u8>>> {
-    let Some(parts) = read_parts(source, file).await? else { return Ok(None) };
+    let Some(parts) = read_parts(source, file).await? else {
+        return Ok(None);
+    };
     let mut bytes = Vec::with_capacity(parts.iter().map(Chunk::len).sum());
     for part in &parts {
         #[cfg(target_arch = "wasm32")]
@@ -140,16 +170,29 @@ pub(crate) async fn read_file<P: PartSource>(source: &P, file: &str) -> Result<O
         #[cfg(not(target_arch = "wasm32"))]
         bytes.extend_from_slice(part.as_slice());
     }
-    Ok(Some(if file.ends_with(".json") { json::to_standard_json_owned(bytes) } else { bytes }))
+    Ok(Some(if file.ends_with(".json") {
+        json::to_standard_json_owned(bytes)
+    } else {
+        bytes
+    }))
 }
 
 /// Reads a small range of a file that must exist.
-pub(crate) async fn read_range<P: PartSource>(source: &P, file: &str, range: Range<u64>) -> Result<Vec<u8>> {
+pub(crate) async fn read_range<P: PartSource>(
+    source: &P,
+    file: &str,
+    range: Range<u64>,
+) -> Result<Vec<u8>> {
     Ok(read_small_range(source, file, range).await?.to_vec())
 }
 
-/// Reads a range of a file that must exist. Parts that are not stored are downloaded whole and cached.
-pub(crate) async fn read_cached_range<P: PartSource>(source: &P, file: &str, range: Range<u64>) -> Result<Chunk> {
+/// Reads a range of a file that must exist. Parts that are not stored are downloaded whole and
+/// cached.
+pub(crate) async fn read_cached_range<P: PartSource>(
+    source: &P,
+    file: &str,
+    range: Range<u64>,
+) -> Result<Chunk> {
     let size = source.part_size();
     if (range.start / size..range.end.div_ceil(size)).all(|part| source.is_stored(file, part)) {
         return read_small_range(source, file, range).await;
@@ -163,10 +206,19 @@ pub(crate) async fn read_cached_range<P: PartSource>(source: &P, file: &str, ran
     Ok(concat_chunks(&found))
 }
 
-async fn read_small_range<P: PartSource>(source: &P, file: &str, range: Range<u64>) -> Result<Chunk> {
+async fn read_small_range<P: PartSource>(
+    source: &P,
+    file: &str,
+    range: Range<u64>,
+) -> Result<Chunk> {
     for _ in 0..MAX_RESTARTS {
-        let Some(info) = source.info(file).await? else { return Err(source.missing_error(file)) };
-        match source.range(file, range.start.min(info.size)..range.end.min(info.size)).await {
+        let Some(info) = source.info(file).await? else {
+            return Err(source.missing_error(file));
+        };
+        match source
+            .range(file, range.start.min(info.size)..range.end.min(info.size))
+            .await
+        {
             Ok(chunk) => return Ok(chunk),
             Err(ReadFault::Failed(error)) => return Err(error),
             Err(ReadFault::Changed) => source.evict(file).await,
@@ -175,21 +227,25 @@ async fn read_small_range<P: PartSource>(source: &P, file: &str, range: Range<u6
     Err(changed_error(source, file))
 }
 
-/// Streams a range of a file in order, part by part. A file that changes midway is an error, because the sink already
-/// has bytes of the old one.
+/// Streams a range of a file in order, part by part. A file that changes midway is an error,
+/// because the sink already has bytes of the old one.
 pub(crate) async fn stream_range<P: PartSource>(
     source: &P,
     file: &str,
     range: Range<u64>,
     sink: &mut impl AsyncFnMut(u64, Chunk) -> Result<()>,
 ) -> Result<()> {
-    let Some(info) = source.info(file).await? else { return Err(source.missing_error(file)) };
+    let Some(info) = source.info(file).await? else {
+        return Err(source.missing_error(file));
+    };
     let size = source.part_size();
     let end = range.end.min(info.size);
     if range.start >= end {
         return Ok(());
     }
-    let (first, last) = (range.start / size, end.div_ceil(size));
+    let first = range.start / size;
+    let last = end.div_ceil(size);
+
     expect_parts(source, file, info.size, first..last);
     let mut reader = None;
     for part in first..last {

@@ -19,10 +19,14 @@ pub(super) struct PendingWrites<T: Clone> {
 impl<T: Clone> PendingWrites<T> {
     /// Creates a queue in which at most `most` writes stay in flight after [`Self::begin`].
     pub fn new(max_pending: usize) -> Self {
-        Self { max_pending, pending: RefCell::default() }
+        Self {
+            max_pending,
+            pending: RefCell::default(),
+        }
     }
 
-    /// Starts a write, then waits while too many are in flight. Returns the results of those that completed.
+    /// Starts a write, then waits while too many are in flight. Returns the results of those that
+    /// completed.
     pub async fn start(&self, write: impl Future<Output = T> + 'static) -> Vec<T> {
         let mut write = write.boxed_local().shared();
         let mut done = Vec::new();
@@ -42,12 +46,14 @@ impl<T: Clone> PendingWrites<T> {
         done
     }
 
-    /// Waits for the oldest writes until at most `most` are left. A write stays queued until it completes, so that
-    /// concurrent waiters see it too.
+    /// Waits for the oldest writes until at most `most` are left. A write stays queued until it
+    /// completes, so that concurrent waiters see it too.
     async fn wait_until(&self, most: usize, done: &mut Vec<T>) {
         while let Some(oldest) = self.oldest_over_limit(most) {
             done.push(oldest.clone().await);
-            self.pending.borrow_mut().retain(|write| !write.ptr_eq(&oldest));
+            self.pending
+                .borrow_mut()
+                .retain(|write| !write.ptr_eq(&oldest));
         }
     }
 
@@ -67,8 +73,14 @@ mod tests {
     const NONE: [u32; 0] = [];
 
     /// A write that completes after `turns` polls and counts itself in `begun` at the first poll.
-    fn write(name: u32, turns: u32, begun: &Rc<Cell<usize>>) -> impl Future<Output = u32> + 'static {
-        let (begun, mut left) = (begun.clone(), turns);
+    fn write(
+        name: u32,
+        turns: u32,
+        begun: &Rc<Cell<usize>>,
+    ) -> impl Future<Output = u32> + 'static {
+        let begun = begun.clone();
+        let mut left = turns;
+
         poll_fn(move |context| {
             if left == turns {
                 begun.set(begun.get() + 1);
@@ -85,13 +97,23 @@ mod tests {
     #[test]
     fn a_write_is_begun_at_once_and_waited_for_when_there_are_too_many() {
         pollster::block_on(async {
-            let (writes, begun) = (PendingWrites::new(2), Rc::new(Cell::new(0)));
+            let writes = PendingWrites::new(2);
+            let begun = Rc::new(Cell::new(0));
+
             assert_eq!(writes.start(write(1, 3, &begun)).await, NONE);
             assert_eq!(writes.start(write(2, 1, &begun)).await, NONE);
             assert_eq!(begun.get(), 2);
-            assert_eq!(writes.start(write(3, 5, &begun)).await, [1], "the oldest makes room");
+            assert_eq!(
+                writes.start(write(3, 5, &begun)).await,
+                [1],
+                "the oldest makes room"
+            );
             assert_eq!(begun.get(), 3);
-            assert_eq!(writes.start(write(4, 0, &begun)).await, [4], "a write that completes at once takes no slot");
+            assert_eq!(
+                writes.start(write(4, 0, &begun)).await,
+                [4],
+                "a write that completes at once takes no slot"
+            );
             assert_eq!(writes.wait_all().await, [2, 3]);
             assert_eq!(writes.wait_all().await, NONE);
         });
@@ -100,7 +122,9 @@ mod tests {
     #[test]
     fn a_write_that_somebody_waits_for_is_waited_for_by_all() {
         pollster::block_on(async {
-            let (writes, begun) = (PendingWrites::new(1), Rc::new(Cell::new(0)));
+            let writes = PendingWrites::new(1);
+            let begun = Rc::new(Cell::new(0));
+
             assert_eq!(writes.start(write(1, 5, &begun)).await, NONE);
             let (one, all) = join(writes.start(write(2, 9, &begun)), writes.wait_all()).await;
             assert_eq!((one, all), (vec![1], vec![1, 2]));

@@ -1,5 +1,5 @@
-//! Progress of a load: phase, file, bytes, rate and time left. Reports at least four times a second, even when nothing
-//! arrives. Does not depend on how bytes arrive.
+//! Progress of a load: phase, file, bytes, rate and time left. Reports at least four times a
+//! second, even when nothing arrives. Does not depend on how bytes arrive.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -54,12 +54,13 @@ pub struct ProgressEvent {
     pub phase: Phase,
     /// The file being read; empty between files.
     pub file: String,
-    /// Bytes of this phase that have arrived. [`Phase::Compile`] counts kernels; [`Phase::Ready`] repeats the bytes of
-    /// the weights.
+    /// Bytes of this phase that have arrived. [`Phase::Compile`] counts kernels; [`Phase::Ready`]
+    /// repeats the bytes of the weights.
     pub loaded: u64,
     /// Total in the unit of `loaded`; 0 while unknown.
     pub total: u64,
-    /// Fraction of the whole load that is done, 0 to 1. It never decreases and is 1 when the model is ready.
+    /// Fraction of the whole load that is done, 0 to 1. It never decreases and is 1 when the model
+    /// is ready.
     pub share: f64,
     /// Download rate over the last seconds.
     pub bytes_per_second: f64,
@@ -69,7 +70,8 @@ pub struct ProgressEvent {
     pub from_cache: bool,
 }
 
-/// State of one part of a file. Models of several graphs read the same parts repeatedly; each part counts once.
+/// State of one part of a file. Models of several graphs read the same parts repeatedly; each part
+/// counts once.
 #[derive(Debug, Clone, Copy, Default)]
 struct PartState {
     /// Bytes that the total includes for it.
@@ -108,7 +110,13 @@ pub struct Progress(Rc<ProgressState>);
 
 impl std::fmt::Debug for Progress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Progress({}, {} of {})", self.0.phase.get().name(), self.0.done.get(), self.0.total.get())
+        write!(
+            f,
+            "Progress({}, {} of {})",
+            self.0.phase.get().name(),
+            self.0.done.get(),
+            self.0.total.get()
+        )
     }
 }
 
@@ -146,7 +154,13 @@ impl Progress {
         self.0.total.set(0);
         self.0.from_cache.set(false);
         self.0.samples.borrow_mut().clear();
-        for state in self.0.parts.borrow_mut().values_mut().flat_map(SortedMap::values_mut) {
+        for state in self
+            .0
+            .parts
+            .borrow_mut()
+            .values_mut()
+            .flat_map(SortedMap::values_mut)
+        {
             (state.expected, state.counted) = (0, false);
         }
         if phase == Phase::Ready {
@@ -159,7 +173,12 @@ impl Progress {
     }
 
     /// Reports while `work` compiles `more` kernels; `made` returns how many are compiled.
-    pub async fn report_compiling<T>(&self, more: u64, made: impl Fn() -> u64, work: impl Future<Output = T>) -> T {
+    pub async fn report_compiling<T>(
+        &self,
+        more: u64,
+        made: impl Fn() -> u64,
+        work: impl Future<Output = T>,
+    ) -> T {
         let (before, total) = self.0.kernels.get();
         self.0.kernels.set((before, total + more));
         let mut work = pin!(work);
@@ -179,7 +198,9 @@ impl Progress {
 
     fn count_kernels(&self, made: u64) {
         let (before, total) = self.0.kernels.get();
-        self.0.kernels.set((made.clamp(before, total.max(before)), total));
+        self.0
+            .kernels
+            .set((made.clamp(before, total.max(before)), total));
         if self.0.phase.get() == Phase::Compile {
             self.report();
         }
@@ -192,10 +213,21 @@ impl Progress {
         self.0.phase.get() == Phase::Weights && all && made < kernels
     }
 
-    /// Fraction of the load that is done. Weights and kernels load in parallel, so the slower one decides.
+    /// Fraction of the load that is done. Weights and kernels load in parallel, so the slower one
+    /// decides.
     fn overall_progress(&self, loaded: u64, total: u64) -> f64 {
-        let part = |(done, all): (u64, u64)| if all == 0 { 1.0 } else { done.min(all) as f64 / all as f64 };
-        let some = if total == 0 { 0.0 } else { part((loaded, total)) };
+        let part = |(done, all): (u64, u64)| {
+            if all == 0 {
+                1.0
+            } else {
+                done.min(all) as f64 / all as f64
+            }
+        };
+        let some = if total == 0 {
+            0.0
+        } else {
+            part((loaded, total))
+        };
         let share = match self.0.phase.get() {
             Phase::Config => 0.01 * some,
             Phase::Tokenizer => 0.01 + 0.02 * some,
@@ -223,8 +255,12 @@ impl Progress {
 
     /// Adds a part to the total of this phase, unless it is included already.
     pub fn expect_part(&self, file: &str, part: u64, bytes: u64) {
-        let before = self.state(file, part, |state| std::mem::replace(&mut state.expected, bytes));
-        self.0.total.set(self.0.total.get().saturating_sub(before) + bytes);
+        let before = self.state(file, part, |state| {
+            std::mem::replace(&mut state.expected, bytes)
+        });
+        self.0
+            .total
+            .set(self.0.total.get().saturating_sub(before) + bytes);
     }
 
     /// Whether a part's bytes are not yet counted in this phase.
@@ -232,7 +268,8 @@ impl Progress {
         self.state(file, part, |state| !state.counted)
     }
 
-    /// Whether this load downloaded a part. If so, a later cache hit of the part does not count as cached.
+    /// Whether this load downloaded a part. If so, a later cache hit of the part does not count as
+    /// cached.
     pub fn was_fetched(&self, file: &str, part: u64) -> bool {
         self.state(file, part, |state| state.fetched)
     }
@@ -261,7 +298,9 @@ impl Progress {
     /// Counts bytes that have arrived.
     pub fn add_bytes(&self, bytes: u64, from_cache: bool) {
         self.0.done.set(self.0.done.get() + bytes);
-        self.0.shown_bytes.set(self.0.shown_bytes.get().max(self.0.done.get()));
+        self.0
+            .shown_bytes
+            .set(self.0.shown_bytes.get().max(self.0.done.get()));
         self.0.from_cache.set(from_cache);
         // Report the last bytes in any case: no later report may follow to show completion.
         let all = self.0.total.get() > 0 && self.0.done.get() >= self.0.total.get();
@@ -270,7 +309,8 @@ impl Progress {
         }
     }
 
-    /// Subtracts bytes that must be read again. The reported number does not change until they have arrived again.
+    /// Subtracts bytes that must be read again. The reported number does not change until they have
+    /// arrived again.
     pub fn uncount_bytes(&self, bytes: u64) {
         self.0.done.set(self.0.done.get().saturating_sub(bytes));
     }
@@ -286,11 +326,17 @@ impl Progress {
         let mut samples = self.0.samples.borrow_mut();
         let done = self.0.done.get();
         samples.push_back((now, done));
-        while samples.len() > 2 && samples.front().is_some_and(|(t, _)| now - t > RATE_WINDOW_MS) {
+        while samples.len() > 2
+            && samples
+                .front()
+                .is_some_and(|(t, _)| now - t > RATE_WINDOW_MS)
+        {
             samples.pop_front();
         }
         match samples.front() {
-            Some((then, before)) if now - then >= 1.0 => done.saturating_sub(*before) as f64 * 1000.0 / (now - then),
+            Some((then, before)) if now - then >= 1.0 => {
+                done.saturating_sub(*before) as f64 * 1000.0 / (now - then)
+            }
             _ => 0.0,
         }
     }
@@ -308,7 +354,11 @@ impl Progress {
     }
 
     fn emit(&self, phase: Phase) {
-        let bytes_per_second = if phase == Phase::Compile { 0.0 } else { self.rate() };
+        let bytes_per_second = if phase == Phase::Compile {
+            0.0
+        } else {
+            self.rate()
+        };
         let (loaded, total) = match phase {
             Phase::Compile => self.0.kernels.get(),
             _ => (self.0.shown_bytes.get(), self.0.total.get()),
@@ -322,7 +372,13 @@ impl Progress {
             total,
             share: self.overall_progress(loaded, total),
             bytes_per_second,
-            seconds_left: known.then(|| if left == 0 { 0.0 } else { left as f64 / bytes_per_second }),
+            seconds_left: known.then(|| {
+                if left == 0 {
+                    0.0
+                } else {
+                    left as f64 / bytes_per_second
+                }
+            }),
             from_cache: self.0.from_cache.get(),
         };
         self.0.last_report.set(clock::now_ms());
@@ -366,13 +422,21 @@ mod tests {
                 progress.mark_read("a", part, cached);
             }
         };
-        parts.iter().for_each(|(part, bytes)| progress.expect_part("a", *part, *bytes));
-        // The first graph downloads two parts. The second reads all three, and finds those two in the cache.
+        parts
+            .iter()
+            .for_each(|(part, bytes)| progress.expect_part("a", *part, *bytes));
+        // The first graph downloads two parts. The second reads all three, and finds those two in
+        // the cache.
         for (part, cached) in [(0, false), (1, false), (0, true), (1, true), (2, false)] {
             progress.expect_part("a", part, parts[part as usize].1);
             read(part, parts[part as usize].1, cached);
         }
-        let told = || events.borrow().last().map(|e| (e.loaded, e.total, e.from_cache));
+        let told = || {
+            events
+                .borrow()
+                .last()
+                .map(|e| (e.loaded, e.total, e.from_cache))
+        };
         assert_eq!(told(), Some((100, 100, false)));
         assert!(events.borrow().iter().skip(1).all(|e| e.total == 100));
         // The next phase counts from zero and still knows which parts were downloaded.
@@ -413,10 +477,24 @@ mod tests {
         progress.phase(Phase::Ready);
         let events = events.borrow();
         assert!(events.windows(2).all(|two| two[0].share <= two[1].share));
-        let of = |phase| events.iter().filter(move |e| e.phase == phase).collect::<Vec<_>>();
-        assert!(of(Phase::Weights).iter().all(|e| e.share < 0.04), "no kernel was compiled");
-        let compile: Vec<(u64, u64)> = of(Phase::Compile).iter().map(|e| (e.loaded, e.total)).collect();
-        assert!(compile.first() == Some(&(0, 4)) && compile.last() == Some(&(4, 4)), "{compile:?}");
+        let of = |phase| {
+            events
+                .iter()
+                .filter(move |e| e.phase == phase)
+                .collect::<Vec<_>>()
+        };
+        assert!(
+            of(Phase::Weights).iter().all(|e| e.share < 0.04),
+            "no kernel was compiled"
+        );
+        let compile: Vec<(u64, u64)> = of(Phase::Compile)
+            .iter()
+            .map(|e| (e.loaded, e.total))
+            .collect();
+        assert!(
+            compile.first() == Some(&(0, 4)) && compile.last() == Some(&(4, 4)),
+            "{compile:?}"
+        );
         let ready = &of(Phase::Ready)[0];
         assert_eq!((ready.loaded, ready.total, ready.share), (100, 100, 1.0));
     }

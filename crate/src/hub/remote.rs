@@ -1,5 +1,5 @@
-//! Reads one file of a server by ranges: retries, resumes at the byte where the connection broke, and detects changes.
-//! Does not depend on repositories or the cache.
+//! Reads one file of a server by ranges: retries, resumes at the byte where the connection broke,
+//! and detects changes. Does not depend on repositories or the cache.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,7 +8,9 @@ use super::abort::AbortFlag;
 use super::chunk::{Chunk, ChunkBuffer};
 use super::progress::Progress;
 use super::retry::{RetryPolicy, is_transient};
-use super::transport::{HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport};
+use super::transport::{
+    HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport,
+};
 use crate::Error;
 use crate::util::clock;
 
@@ -77,18 +79,35 @@ pub(crate) struct RemoteServer<T: Transport> {
 
 impl<T: Transport> RemoteServer<T> {
     fn network(&self, url: &str, reason: impl Into<String>) -> Error {
-        let (url, reason) = (url.to_string(), reason.into());
-        if self.reached.get() { Error::Network { url, reason } } else { Error::Unreachable { url, reason } }
+        let url = url.to_string();
+        let reason = reason.into();
+
+        if self.reached.get() {
+            Error::Network { url, reason }
+        } else {
+            Error::Unreachable { url, reason }
+        }
     }
 
-    /// Maximum number of failures in a row. Lower for a server that never answered, since it is unlikely to start.
+    /// Maximum number of failures in a row. Lower for a server that never answered, since it is
+    /// unlikely to start.
     fn max_attempts(&self) -> u32 {
-        let RetryPolicy { attempts, first_attempts, .. } = self.retry;
-        if self.reached.get() { attempts } else { attempts.min(first_attempts) }
+        let RetryPolicy {
+            attempts,
+            first_attempts,
+            ..
+        } = self.retry;
+        if self.reached.get() {
+            attempts
+        } else {
+            attempts.min(first_attempts)
+        }
     }
 
     async fn pause(&self, url: &str, ms: f64) -> Result<(), Error> {
-        self.abort.guard(&format!("downloading {url}"), clock::sleep(ms)).await
+        self.abort
+            .guard(&format!("downloading {url}"), clock::sleep(ms))
+            .await
     }
 
     /// Sends one request without retries. The caller handles error statuses.
@@ -103,43 +122,80 @@ impl<T: Transport> RemoteServer<T> {
         if wait > 0.0 {
             self.pause(url, wait).await?;
         }
-        let request =
-            HttpRequest { method, url: url.to_string(), range: Some(range.to_string()), token: self.token.clone() };
+        let request = HttpRequest {
+            method,
+            url: url.to_string(),
+            range: Some(range.to_string()),
+            token: self.token.clone(),
+        };
         let sent = clock::timeout(limit_ms, self.transport.send(request));
-        Ok(match self.abort.guard(&format!("downloading {url}"), sent).await? {
-            Some(answer) => {
-                self.reached.set(self.reached.get() || answer.is_ok());
-                answer.map_err(|failure| failure.0)
-            }
-            None => Err(format!("no response within {} s", limit_ms / 1000.0)),
-        })
+        Ok(
+            match self
+                .abort
+                .guard(&format!("downloading {url}"), sent)
+                .await?
+            {
+                Some(answer) => {
+                    self.reached.set(self.reached.get() || answer.is_ok());
+                    answer.map_err(|failure| failure.0)
+                }
+                None => Err(format!("no response within {} s", limit_ms / 1000.0)),
+            },
+        )
     }
 
-    /// The pause before retrying a refused answer, or the error that ends the retries. A successful status is refused
-    /// when the body is a web page.
-    fn retry_pause(&self, url: &str, status: u16, headers: &HttpHeaders, failures: u32) -> Result<f64, Error> {
-        // For missing repositories the Hub answers 401 to clients without access; the error code tells the cases apart.
-        let missing = headers.error_code.as_deref().is_some_and(|code| code.ends_with("NotFound"));
+    /// The pause before retrying a refused answer, or the error that ends the retries. A successful
+    /// status is refused when the body is a web page.
+    fn retry_pause(
+        &self,
+        url: &str,
+        status: u16,
+        headers: &HttpHeaders,
+        failures: u32,
+    ) -> Result<f64, Error> {
+        // For missing repositories the Hub answers 401 to clients without access; the error code
+        // tells the cases apart.
+        let missing = headers
+            .error_code
+            .as_deref()
+            .is_some_and(|code| code.ends_with("NotFound"));
         match status {
             200 | 206 => {
                 let answer = "the server returned a web page instead of the file".to_string();
-                Err(Error::NotFound { url: url.to_string(), answer })
+                Err(Error::NotFound {
+                    url: url.to_string(),
+                    answer,
+                })
             }
-            404 | 410 => Err(Error::NotFound { url: url.to_string(), answer: format!("HTTP {status}") }),
-            401 | 403 if missing => Err(Error::NotFound { url: url.to_string(), answer: format!("HTTP {status}") }),
-            401 | 403 => Err(Error::Gated { url: url.to_string(), status }),
+            404 | 410 => Err(Error::NotFound {
+                url: url.to_string(),
+                answer: format!("HTTP {status}"),
+            }),
+            401 | 403 if missing => Err(Error::NotFound {
+                url: url.to_string(),
+                answer: format!("HTTP {status}"),
+            }),
+            401 | 403 => Err(Error::Gated {
+                url: url.to_string(),
+                status,
+            }),
             status if is_transient(status) => {
-                let asked = headers.retry_after.as_deref().and_then(RetryPolicy::retry_after);
+                let asked = headers
+                    .retry_after
+                    .as_deref()
+                    .and_then(RetryPolicy::retry_after);
                 if let Some(wait) = asked.filter(|wait| *wait > self.retry.max_retry_after_ms) {
                     let seconds = wait / 1000.0;
-                    return Err(
-                        self.network(url, format!("HTTP {status}, the server asks to retry after {seconds:.0} s"))
-                    );
+                    return Err(self.network(
+                        url,
+                        format!("HTTP {status}, the server asks to retry after {seconds:.0} s"),
+                    ));
                 }
                 let pause = asked.unwrap_or(0.0).max(self.retry.pause(failures));
                 if status == 429 {
                     self.throttled.set(true);
-                    self.earliest_request_ms.set(self.earliest_request_ms.get().max(clock::now_ms() + pause));
+                    self.earliest_request_ms
+                        .set(self.earliest_request_ms.get().max(clock::now_ms() + pause));
                 }
                 Ok(pause)
             }
@@ -147,26 +203,56 @@ impl<T: Transport> RemoteServer<T> {
         }
     }
 
-    /// Requests size and validator of a file without its body. `patient` retries; otherwise the first failure is final.
+    /// Requests size and validator of a file without its body. `patient` retries; otherwise the
+    /// first failure is final.
     pub async fn head(&self, url: &str, patient: bool) -> Result<HeadReply, Error> {
-        let limit_ms = if patient { self.retry.stall_ms } else { self.retry.stall_ms.min(8000.0) };
+        let limit_ms = if patient {
+            self.retry.stall_ms
+        } else {
+            self.retry.stall_ms.min(8000.0)
+        };
         let mut failures = 0;
         let mut method = HttpMethod::Head;
         loop {
-            // The range header keeps the browser from asking for a compressed body, whose length is of no use. Where
-            // HEAD is not allowed (signed URLs are signed for GET), the first byte gives the same information.
-            let range = if method == HttpMethod::Head { "bytes=0-" } else { "bytes=0-0" };
+            // The range header keeps the browser from asking for a compressed body, whose length is
+            // of no use. Where HEAD is not allowed (signed URLs are signed for GET), the first byte
+            // gives the same information.
+            let range = if method == HttpMethod::Head {
+                "bytes=0-"
+            } else {
+                "bytes=0-0"
+            };
             failures += 1;
             let (reason, pause) = match self.send_once(method, url, range, limit_ms).await? {
-                Ok(HttpResponse { status: 200 | 206, headers, .. }) if !headers.is_page() => {
+                Ok(HttpResponse {
+                    status: 200 | 206,
+                    headers,
+                    ..
+                }) if !headers.is_page() => {
                     let total = headers.content_range().1;
-                    let size = total.or_else(|| headers.body_length().filter(|_| method == HttpMethod::Head));
-                    return Ok(HeadReply { size, validator: headers.validator(), commit: headers.commit });
+                    let size = total
+                        .or_else(|| headers.body_length().filter(|_| method == HttpMethod::Head));
+                    return Ok(HeadReply {
+                        size,
+                        validator: headers.validator(),
+                        commit: headers.commit,
+                    });
                 }
-                Ok(HttpResponse { status: 416, headers, .. }) => {
-                    return Ok(HeadReply { size: Some(0), validator: headers.validator(), commit: headers.commit });
+                Ok(HttpResponse {
+                    status: 416,
+                    headers,
+                    ..
+                }) => {
+                    return Ok(HeadReply {
+                        size: Some(0),
+                        validator: headers.validator(),
+                        commit: headers.commit,
+                    });
                 }
-                Ok(HttpResponse { status: 400 | 403 | 405 | 501, .. }) if method == HttpMethod::Head => {
+                Ok(HttpResponse {
+                    status: 400 | 403 | 405 | 501,
+                    ..
+                }) if method == HttpMethod::Head => {
                     method = HttpMethod::Get;
                     failures -= 1;
                     continue;
@@ -243,7 +329,9 @@ impl<T: Transport> RangeReader<T> {
 
     /// Whether the reader serves this content of the file, as far as both sides know.
     pub fn matches_content(&self, content: &FileValidator) -> bool {
-        self.identity.as_ref().is_none_or(|own| own.matches(Some(content.size), content.validator.as_deref()))
+        self.identity
+            .as_ref()
+            .is_none_or(|own| own.matches(Some(content.size), content.validator.as_deref()))
     }
 
     /// Reads to the end of a file of unknown length. Needs a server that ignores ranges.
@@ -264,30 +352,57 @@ impl<T: Transport> RangeReader<T> {
         self.failures += 1;
         self.total_failures += 1;
         let retry = &self.remote.retry;
-        if self.failures >= self.remote.max_attempts() || self.total_failures >= retry.total_attempts {
+        if self.failures >= self.remote.max_attempts()
+            || self.total_failures >= retry.total_attempts
+        {
             let times = self.failures.max(self.total_failures);
-            return Err(ReadFault::Failed(self.remote.network(&self.url, format!("{reason} ({times} attempts)"))));
+            return Err(ReadFault::Failed(
+                self.remote
+                    .network(&self.url, format!("{reason} ({times} attempts)")),
+            ));
         }
         let pause = pause.unwrap_or_else(|| retry.pause(self.failures));
         Ok(self.remote.pause(&self.url, pause).await?)
     }
 
-    /// Opens a body at `pos`, unless the range is fully read. Returns once the headers have arrived.
+    /// Opens a body at `pos`, unless the range is fully read. Returns once the headers have
+    /// arrived.
     pub async fn open(&mut self) -> Result<(), ReadFault> {
         while self.body.is_none() && !self.is_done() {
             let range = match self.end {
                 Some(end) => format!("bytes={}-{}", self.pos, end.saturating_sub(1)),
                 None => format!("bytes={}-", self.pos),
             };
-            match self.remote.send_once(HttpMethod::Get, &self.url, &range, self.remote.retry.stall_ms).await? {
-                Ok(response) if matches!(response.status, 200 | 206) && !response.headers.is_page() => {
+            match self
+                .remote
+                .send_once(
+                    HttpMethod::Get,
+                    &self.url,
+                    &range,
+                    self.remote.retry.stall_ms,
+                )
+                .await?
+            {
+                Ok(response)
+                    if matches!(response.status, 200 | 206) && !response.headers.is_page() =>
+                {
                     self.accept(response)?;
                 }
-                Ok(HttpResponse { status: 416, headers, .. }) => self.handle_416(&headers)?,
+                Ok(HttpResponse {
+                    status: 416,
+                    headers,
+                    ..
+                }) => self.handle_416(&headers)?,
                 Ok(response) => {
                     let next = self.failures + 1;
-                    let pause = self.remote.retry_pause(&self.url, response.status, &response.headers, next)?;
-                    self.fail(format!("HTTP {}", response.status), Some(pause)).await?;
+                    let pause = self.remote.retry_pause(
+                        &self.url,
+                        response.status,
+                        &response.headers,
+                        next,
+                    )?;
+                    self.fail(format!("HTTP {}", response.status), Some(pause))
+                        .await?;
                 }
                 Err(reason) => self.fail(reason, None).await?,
             }
@@ -301,18 +416,26 @@ impl<T: Transport> RangeReader<T> {
         let (first, total) = headers.content_range();
         let partial = response.status == 206;
         if partial && first.is_some_and(|first| first != self.pos) {
-            let reason = format!("requested byte {}, but the server sent from byte {}", self.pos, first.unwrap_or(0));
+            let reason = format!(
+                "requested byte {}, but the server sent from byte {}",
+                self.pos,
+                first.unwrap_or(0)
+            );
             return Err(ReadFault::Failed(self.remote.network(&self.url, reason)));
         }
         let size = if partial {
-            // A page may not see Content-Range. An open range, or one answered short, still ends at the file's end.
+            // A page may not see Content-Range. An open range, or one answered short, still ends at
+            // the file's end.
             let reached = headers.body_length().map(|length| self.pos + length);
             total.or(reached.filter(|reached| self.end.is_none_or(|end| *reached < end)))
         } else {
             headers.body_length()
         };
         if let Some(size) = size.filter(|size| *size > MAX_FILE_BYTES) {
-            return Err(ReadFault::Failed(self.remote.network(&self.url, format!("the server claims {size} bytes"))));
+            return Err(ReadFault::Failed(
+                self.remote
+                    .network(&self.url, format!("the server claims {size} bytes")),
+            ));
         }
         let validator = headers.validator();
         if let (Some(new), Some(old)) = (&validator, &self.validator)
@@ -321,9 +444,14 @@ impl<T: Transport> RangeReader<T> {
             return Err(ReadFault::Changed);
         }
         match (&self.identity, size) {
-            (Some(identity), _) if !identity.matches(size, validator.as_deref()) => return Err(ReadFault::Changed),
+            (Some(identity), _) if !identity.matches(size, validator.as_deref()) => {
+                return Err(ReadFault::Changed);
+            }
             (None, Some(size)) => {
-                self.identity = Some(FileValidator { size, validator: self.validator.clone().or(validator.clone()) });
+                self.identity = Some(FileValidator {
+                    size,
+                    validator: self.validator.clone().or(validator.clone()),
+                });
                 self.end = Some(self.end.map_or(size, |end| end.min(size)));
             }
             _ => {}
@@ -343,7 +471,10 @@ impl<T: Transport> RangeReader<T> {
             return Err(ReadFault::Changed);
         }
         self.validator = self.validator.take().or(headers.validator());
-        self.identity = Some(FileValidator { size, validator: self.validator.clone() });
+        self.identity = Some(FileValidator {
+            size,
+            validator: self.validator.clone(),
+        });
         self.commit = headers.commit.clone().or(self.commit.take());
         self.end = Some(self.pos);
         Ok(())
@@ -360,12 +491,21 @@ impl<T: Transport> RangeReader<T> {
                 self.body = None;
                 return Ok(None);
             }
-            let Some(body) = self.body.as_mut() else { return Ok(None) };
+            let Some(body) = self.body.as_mut() else {
+                return Ok(None);
+            };
             let stall = self.remote.retry.stall_ms;
             let read = clock::timeout(stall, body.next());
-            let read = self.remote.abort.guard(&format!("downloading {}", self.url), read).await?;
+            let read = self
+                .remote
+                .abort
+                .guard(&format!("downloading {}", self.url), read)
+                .await?;
             match read {
-                None => self.fail(format!("no data received for {} s", stall / 1000.0), None).await?,
+                None => {
+                    self.fail(format!("no data received for {} s", stall / 1000.0), None)
+                        .await?;
+                }
                 Some(Err(failure)) => self.fail(failure.0, None).await?,
                 Some(Ok(None)) => self.handle_body_end().await?,
                 Some(Ok(Some(chunk))) => {
@@ -383,10 +523,14 @@ impl<T: Transport> RangeReader<T> {
         match (self.end, &self.identity) {
             (Some(end), Some(_)) => {
                 let missing = end - self.pos;
-                self.fail(format!("the response ended {missing} bytes early"), None).await
+                self.fail(format!("the response ended {missing} bytes early"), None)
+                    .await
             }
             _ => {
-                self.identity = Some(FileValidator { size: self.pos, validator: self.validator.clone() });
+                self.identity = Some(FileValidator {
+                    size: self.pos,
+                    validator: self.validator.clone(),
+                });
                 self.end = Some(self.pos);
                 Ok(())
             }
@@ -402,14 +546,19 @@ impl<T: Transport> RangeReader<T> {
         }
         let from = std::mem::take(&mut self.skip);
         // Without ranges, bytes after this range's end may be requested next.
-        let end = self.end.filter(|_| self.supports_ranges).or(self.identity.as_ref().map(|i| i.size));
+        let end = self
+            .end
+            .filter(|_| self.supports_ranges)
+            .or(self.identity.as_ref().map(|i| i.size));
         let room = end.map_or(length - from, |end| (end - self.pos).min(length - from));
         (room > 0).then(|| chunk.slice(from as usize..(from + room) as usize))
     }
 
     fn take_at_most(&mut self, chunk: Chunk, max: usize) -> Chunk {
         // Compare as u64: the rest of a file may not fit into a 32-bit usize.
-        let max = self.end.map_or(max, |end| (end - self.pos).min(max as u64) as usize);
+        let max = self
+            .end
+            .map_or(max, |end| (end - self.pos).min(max as u64) as usize);
         let chunk = if chunk.len() > max {
             self.unread = Some(chunk.slice(max..chunk.len()));
             chunk.slice(0..max)
@@ -420,10 +569,17 @@ impl<T: Transport> RangeReader<T> {
         chunk
     }
 
-    /// Reads until the buffer is full or the range ends; calls `count` with the bytes as they arrive.
-    pub async fn fill(&mut self, buffer: &mut ChunkBuffer, count: impl Fn(u64)) -> Result<(), ReadFault> {
+    /// Reads until the buffer is full or the range ends; calls `count` with the bytes as they
+    /// arrive.
+    pub async fn fill(
+        &mut self,
+        buffer: &mut ChunkBuffer,
+        count: impl Fn(u64),
+    ) -> Result<(), ReadFault> {
         while buffer.missing() > 0 && !self.is_done() {
-            let Some(chunk) = self.next(buffer.missing()).await? else { break };
+            let Some(chunk) = self.next(buffer.missing()).await? else {
+                break;
+            };
             count(chunk.len() as u64);
             buffer.push(&chunk);
         }

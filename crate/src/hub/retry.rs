@@ -15,7 +15,8 @@ pub struct RetryPolicy {
     pub base_ms: f64,
     /// The longest computed pause, in milliseconds.
     pub max_ms: f64,
-    /// The longest `Retry-After` that is honored, in milliseconds; a longer one counts as a refusal.
+    /// The longest `Retry-After` that is honored, in milliseconds; a longer one counts as a
+    /// refusal.
     pub max_retry_after_ms: f64,
     /// Milliseconds without data after which a connection counts as broken.
     pub stall_ms: f64,
@@ -36,8 +37,8 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The pause after the `failures`-th failure in a row: it doubles, with 25% jitter, so that many pages do not retry
-    /// in sync.
+    /// The pause after the `failures`-th failure in a row: it doubles, with 25% jitter, so that
+    /// many pages do not retry in sync.
     pub(crate) fn pause(&self, failures: u32) -> f64 {
         let doubled = self.base_ms * f64::from(1u32 << failures.saturating_sub(1).min(16));
         let jitter = (clock::now_ms() * 7.0).rem_euclid(1000.0) / 1000.0;
@@ -63,7 +64,12 @@ fn parse_date(text: &str) -> Option<f64> {
 #[cfg(not(target_arch = "wasm32"))]
 fn parse_date(text: &str) -> Option<f64> {
     let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs_f64() * 1000.0)
+    Some(
+        date.duration_since(std::time::UNIX_EPOCH)
+            .ok()?
+            .as_secs_f64()
+            * 1000.0,
+    )
 }
 
 /// Whether a status is likely to be temporary.
@@ -86,7 +92,10 @@ mod tests {
     #[test]
     fn retry_after_is_seconds_or_a_date() {
         assert_eq!(RetryPolicy::retry_after("7"), Some(7000.0));
-        assert_eq!(RetryPolicy::retry_after("Sun, 06 Nov 1994 08:49:37 GMT"), Some(0.0));
+        assert_eq!(
+            RetryPolicy::retry_after("Sun, 06 Nov 1994 08:49:37 GMT"),
+            Some(0.0)
+        );
         assert_eq!(RetryPolicy::retry_after("soon"), None);
     }
 

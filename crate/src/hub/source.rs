@@ -17,7 +17,9 @@ use crate::format::{Checkpoint, TensorInfo};
 use crate::{Error, Result};
 
 #[cfg(target_arch = "wasm32")]
-use super::browser::{BrowserTransport as DefaultTransport, CacheStore as DefaultStore, PickedFile, PickedFiles};
+use super::browser::{
+    BrowserTransport as DefaultTransport, CacheStore as DefaultStore, PickedFile, PickedFiles,
+};
 #[cfg(not(target_arch = "wasm32"))]
 use super::native::{DirStore as DefaultStore, LocalDir, NativeTransport as DefaultTransport};
 #[cfg(target_arch = "wasm32")]
@@ -66,19 +68,37 @@ macro_rules! with_place {
 }
 
 impl Source {
-    /// Opens a model's source. Network: one HEAD request for a repository at a branch or tag, otherwise none.
-    pub async fn open(model: &ModelRef, options: &HubOptions, abort: AbortFlag, progress: Progress) -> Result<Source> {
+    /// Opens a model's source. Network: one HEAD request for a repository at a branch or tag,
+    /// otherwise none.
+    pub async fn open(
+        model: &ModelRef,
+        options: &HubOptions,
+        abort: AbortFlag,
+        progress: Progress,
+    ) -> Result<Source> {
         let (model, gguf) = match model {
-            ModelRef::File { location: place, file } => (place.as_ref(), Some(file.clone())),
+            ModelRef::File {
+                location: place,
+                file,
+            } => (place.as_ref(), Some(file.clone())),
             other => (other, None),
         };
         #[cfg(not(target_arch = "wasm32"))]
-        let store = options.cache_dir.as_ref().map(DefaultStore::new).filter(|_| options.cache);
+        let store = options
+            .cache_dir
+            .as_ref()
+            .map(DefaultStore::new)
+            .filter(|_| options.cache);
         #[cfg(not(target_arch = "wasm32"))]
         if let ModelRef::Path { path } = model {
             let local = LocalDir::open(std::path::Path::new(path), options.part_size, progress)?;
             let gguf = gguf.or_else(|| only_gguf(&local.list()));
-            return Ok(Source { kind: Rc::new(SourceKind::Local(local)), gguf, abort, store });
+            return Ok(Source {
+                kind: Rc::new(SourceKind::Local(local)),
+                gguf,
+                abort,
+                store,
+            });
         }
         #[cfg(target_arch = "wasm32")]
         let found = match gguf {
@@ -91,19 +111,40 @@ impl Source {
             Err(error) => (None, Some(error)),
         };
         let transport = DefaultTransport::default();
-        let http = HttpSource::open(model, options, transport, store.clone(), abort.clone(), progress).await;
+        let http = HttpSource::open(
+            model,
+            options,
+            transport,
+            store.clone(),
+            abort.clone(),
+            progress,
+        )
+        .await;
         #[cfg(target_arch = "wasm32")]
         if let Some(local) = found {
             // Files missing from WebLLM's cache come from the network, or are optional.
-            let place = Rc::new(SourceKind::WebLlm(Box::new(WebLlm { local, remote: http.ok() })));
-            return Ok(Source { kind: place, gguf, abort, store });
+            let place = Rc::new(SourceKind::WebLlm(Box::new(WebLlm {
+                local,
+                remote: http.ok(),
+            })));
+            return Ok(Source {
+                kind: place,
+                gguf,
+                abort,
+                store,
+            });
         }
         let http = http?;
         #[cfg(target_arch = "wasm32")]
         if let (Some(problem), true) = (problem, options.cache) {
             http.warn(problem);
         }
-        Ok(Source { kind: Rc::new(SourceKind::Http(Box::new(http))), gguf, abort, store })
+        Ok(Source {
+            kind: Rc::new(SourceKind::Http(Box::new(http))),
+            gguf,
+            abort,
+            store,
+        })
     }
 
     /// Opens files that the user picked.
@@ -116,16 +157,27 @@ impl Source {
     ) -> Result<Source> {
         let picked = PickedFiles::new(files, options.part_size, progress)?;
         let gguf = only_gguf(&picked.list());
-        let store = if options.cache { DefaultStore::open().await.ok() } else { None };
-        Ok(Source { kind: Rc::new(SourceKind::Picked(picked)), gguf, abort, store })
+        let store = if options.cache {
+            DefaultStore::open().await.ok()
+        } else {
+            None
+        };
+        Ok(Source {
+            kind: Rc::new(SourceKind::Picked(picked)),
+            gguf,
+            abort,
+            store,
+        })
     }
 
-    /// Reads a persisted value by name. Names consist of two path segments, which no model file has.
+    /// Reads a persisted value by name. Names consist of two path segments, which no model file
+    /// has.
     pub async fn read_persisted(&self, name: &str) -> Option<Vec<u8>> {
         Some(self.store.as_ref()?.get(name, 0).await?.to_vec())
     }
 
-    /// Persists a small value. If that fails, or nothing is persisted, the value is computed again next time.
+    /// Persists a small value. If that fails, or nothing is persisted, the value is computed again
+    /// next time.
     pub async fn persist(&self, name: &str, fact: Vec<u8>) {
         if let Some(store) = &self.store {
             let _ = store.put(name, &Chunk::from_vec(fact)).await;
@@ -144,27 +196,52 @@ impl Source {
     /// Whether all chunks of a set derived from this model's files are stored.
     pub(crate) async fn has_derived_set(&self, set: &str) -> bool {
         match &self.store {
-            Some(store) => store.get(&self.derived_chunk_key(set, "whole"), 0).await.is_some(),
+            Some(store) => store
+                .get(&self.derived_chunk_key(set, "whole"), 0)
+                .await
+                .is_some(),
             None => false,
         }
     }
 
     /// Reads a stored chunk of a derived set; it must have `size` bytes.
-    pub(crate) async fn read_derived_chunk(&self, set: &str, index: usize, size: u64) -> Option<Chunk> {
+    pub(crate) async fn read_derived_chunk(
+        &self,
+        set: &str,
+        index: usize,
+        size: u64,
+    ) -> Option<Chunk> {
         let key = self.derived_chunk_key(set, &format!("{index}-{size}"));
-        self.store.as_ref()?.get(&key, size).await.filter(|chunk| chunk.len() as u64 == size)
+        self.store
+            .as_ref()?
+            .get(&key, size)
+            .await
+            .filter(|chunk| chunk.len() as u64 == size)
     }
 
     /// Stores a chunk of a derived set; false if there was no space.
     pub(crate) async fn write_derived_chunk(&self, set: &str, index: usize, chunk: &Chunk) -> bool {
-        let Some(store) = &self.store else { return false };
-        store.put(&self.derived_chunk_key(set, &format!("{index}-{}", chunk.len())), chunk).await.is_ok()
+        let Some(store) = &self.store else {
+            return false;
+        };
+        store
+            .put(
+                &self.derived_chunk_key(set, &format!("{index}-{}", chunk.len())),
+                chunk,
+            )
+            .await
+            .is_ok()
     }
 
     /// Marks a derived set as complete.
     pub(crate) async fn complete_derived_set(&self, set: &str) {
         if let Some(store) = &self.store {
-            let _ = store.put(&self.derived_chunk_key(set, "whole"), &Chunk::from_vec(b"whole".to_vec())).await;
+            let _ = store
+                .put(
+                    &self.derived_chunk_key(set, "whole"),
+                    &Chunk::from_vec(b"whole".to_vec()),
+                )
+                .await;
         }
     }
 
@@ -185,7 +262,8 @@ impl Source {
         self.gguf.as_deref()
     }
 
-    /// Names of all files of a local folder, of picked files, or of a repository whose Hub lists them; otherwise empty.
+    /// Names of all files of a local folder, of picked files, or of a repository whose Hub lists
+    /// them; otherwise empty.
     pub async fn list(&self) -> Result<Vec<String>> {
         match &*self.kind {
             SourceKind::Http(http) => self.guard_load(http.list()).await,
@@ -198,15 +276,19 @@ impl Source {
         }
     }
 
-    /// Runs `load` and compares downloaded files with the SHA-256 sums that the Hub publishes. Hashing runs in parallel
-    /// with the download. Files that differ are evicted from the cache.
+    /// Runs `load` and compares downloaded files with the SHA-256 sums that the Hub publishes.
+    /// Hashing runs in parallel with the download. Files that differ are evicted from the cache.
     ///
     /// # Errors
     /// The error of `load`; `Network` when a file differs from the Hub's checksum.
     pub async fn load_verified<T>(&self, load: impl Future<Output = Result<T>>) -> Result<T> {
-        let SourceKind::Http(http) = &*self.kind else { return load.await };
+        let SourceKind::Http(http) = &*self.kind else {
+            return load.await;
+        };
         let loaded = {
-            let (mut load, mut beside) = (pin!(load), pin!(http.hash_while_loading()));
+            let mut load = pin!(load);
+            let mut beside = pin!(http.hash_while_loading());
+
             poll_fn(|context| {
                 let loaded = load.as_mut().poll(context);
                 if loaded.is_pending() {
@@ -220,7 +302,8 @@ impl Source {
         Ok(loaded)
     }
 
-    /// Waits until everything this load downloaded is cached. Needed with [`HubOptions::defer_seal`].
+    /// Waits until everything this load downloaded is cached. Needed with
+    /// [`HubOptions::defer_seal`].
     pub async fn flush(&self) {
         if let SourceKind::Http(http) = &*self.kind {
             http.flush().await;
@@ -236,8 +319,8 @@ impl Source {
         }
     }
 
-    /// Opens a source and runs `load` with it. If the load fails because of file contents or the network, and cached
-    /// files may be at fault, evicts them and tries once more.
+    /// Opens a source and runs `load` with it. If the load fails because of file contents or the
+    /// network, and cached files may be at fault, evicts them and tries once more.
     ///
     /// # Errors
     /// The error of the second attempt, or of the first if the cache was not at fault.
@@ -285,12 +368,15 @@ impl Source {
 
     async fn guard_load<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let what = format!("loading {}", self.name());
-        self.progress().report_while(self.abort.guard(&what, work)).await?
+        self.progress()
+            .report_while(self.abort.guard(&what, work))
+            .await?
     }
 
     /// Length and ETag of a file; `None` if it does not exist.
     pub async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
-        self.guard_load(async { with_place!(self, place => place.info(file).await) }).await
+        self.guard_load(async { with_place!(self, place => place.info(file).await) })
+            .await
     }
 
     /// Whether a file exists.
@@ -306,17 +392,24 @@ impl Source {
 
     /// Reads a whole small file; `None` if it does not exist.
     pub async fn read_optional(&self, file: &str) -> Result<Option<Vec<u8>>> {
-        self.guard_load(async { with_place!(self, place => parts::read_file(place, file).await) }).await
+        self.guard_load(async { with_place!(self, place => parts::read_file(place, file).await) })
+            .await
     }
 
     /// Reads a small range of a file, clamped to the file's end.
     pub async fn read_range(&self, file: &str, range: Range<u64>) -> Result<Vec<u8>> {
-        self.guard_load(async { with_place!(self, place => parts::read_range(place, file, range).await) }).await
+        self.guard_load(async {
+            with_place!(self, place => parts::read_range(place, file, range).await)
+        })
+        .await
     }
 
     /// Reads a range of a file as one chunk. Parts that are downloaded for it are cached.
     pub async fn slice(&self, file: &str, range: Range<u64>) -> Result<Chunk> {
-        self.guard_load(async { with_place!(self, place => parts::read_cached_range(place, file, range).await) }).await
+        self.guard_load(async {
+            with_place!(self, place => parts::read_cached_range(place, file, range).await)
+        })
+        .await
     }
 
     /// Streams a range of a file in order, as `sink(offset in the file, chunk)`.
@@ -326,18 +419,25 @@ impl Source {
         range: Range<u64>,
         mut sink: impl AsyncFnMut(u64, Chunk) -> Result<()>,
     ) -> Result<()> {
-        self.guard_load(async { with_place!(self, place => parts::stream_range(place, file, range, &mut sink).await) })
-            .await
+        self.guard_load(async {
+            with_place!(self, place => parts::stream_range(place, file, range, &mut sink).await)
+        })
+        .await
     }
 
-    /// Reads the headers of the model's safetensors: of `model.safetensors`, or of the shards in its index.
+    /// Reads the headers of the model's safetensors: of `model.safetensors`, or of the shards in
+    /// its index.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
-        self.guard_load(async { with_place!(self, place => tensors::open_checkpoint(place).await) }).await
+        self.guard_load(async { with_place!(self, place => tensors::open_checkpoint(place).await) })
+            .await
     }
 
     /// Reads the header of one safetensors file. Returns the file's length with it.
     pub async fn header(&self, file: &str) -> Result<(u64, SafetensorsHeader)> {
-        self.guard_load(async { with_place!(self, place => tensors::read_header(place, file).await) }).await
+        self.guard_load(async {
+            with_place!(self, place => tensors::read_header(place, file).await)
+        })
+        .await
     }
 
     /// Adds tensors to the progress total, before several graphs stream theirs in turn.
@@ -345,12 +445,13 @@ impl Source {
         with_place!(self, place => tensors::expect_tensors(place, checkpoint, tensors));
     }
 
-    /// Streams tensors as `sink(tensor, offset in the tensor, chunk)`, over parallel ranges while the server is fast.
+    /// Streams tensors as `sink(tensor, offset in the tensor, chunk)`, over parallel ranges while
+    /// the server is fast.
     ///
-    /// Every offset is a multiple of 4, and so is every chunk's length, except at a tensor's last bytes
-    /// ([`Chunk::padded`]). Chunks of one tensor may arrive in any order. They arrive a second time if a file changes
-    /// on the server with an unchanged header. A tensor without bytes produces no call; one requested twice arrives
-    /// once.
+    /// Every offset is a multiple of 4, and so is every chunk's length, except at a tensor's last
+    /// bytes ([`Chunk::padded`]). Chunks of one tensor may arrive in any order. They arrive a
+    /// second time if a file changes on the server with an unchanged header. A tensor without bytes
+    /// produces no call; one requested twice arrives once.
     pub async fn stream_tensors(
         &self,
         checkpoint: &Checkpoint,
@@ -373,9 +474,13 @@ impl std::fmt::Debug for Source {
 /// The only GGUF file that holds a model, if nothing suggests another format.
 fn only_gguf(names: &[String]) -> Option<String> {
     let later = |name: &str| parse_split_name(name).is_some_and(|(_, number, _)| number > 1);
-    let is_model = |name: &&String| name.to_ascii_lowercase().ends_with(".gguf") && !is_mmproj(name) && !later(name);
-    let mut found = names.iter().filter(is_model);
-    let (first, second) = (found.next()?, found.next());
+
+    let mut found = names.iter().filter(|name: &&String| {
+        name.to_ascii_lowercase().ends_with(".gguf") && !is_mmproj(name) && !later(name)
+    });
+    let first = found.next()?;
+    let second = found.next();
+
     (second.is_none() && !names.iter().any(|name| name == "config.json")).then(|| first.clone())
 }
 

@@ -1,5 +1,5 @@
-//! Reads tensor headers, then streams tensor bytes over parallel ranges. Chunks are whole 4-byte words, so that a sink
-//! can write them to GPU buffers directly. Does not depend on the GPU.
+//! Reads tensor headers, then streams tensor bytes over parallel ranges. Chunks are whole 4-byte
+//! words, so that a sink can write them to GPU buffers directly. Does not depend on the GPU.
 
 use crate::util::map::SortedMap;
 use crate::util::sort::sort_by;
@@ -31,8 +31,13 @@ const MAX_CACHED_READS: usize = 12;
 const FAST_STREAM_BYTES_PER_S: f64 = 1.5e6;
 
 /// Reads the header of a safetensors file. Returns the file's length with it.
-pub(crate) async fn read_header<P: PartSource>(source: &P, file: &str) -> Result<(u64, SafetensorsHeader)> {
-    let Some(info) = source.info(file).await? else { return Err(source.missing_error(file)) };
+pub(crate) async fn read_header<P: PartSource>(
+    source: &P,
+    file: &str,
+) -> Result<(u64, SafetensorsHeader)> {
+    let Some(info) = source.info(file).await? else {
+        return Err(source.missing_error(file));
+    };
     let start = read_range(source, file, 0..HEADER_GUESS_BYTES.min(source.part_size())).await?;
     let range = header_range(file, &start, info.size)?;
     let header = match start.get(PREFIX_BYTES as usize..range.end as usize) {
@@ -52,7 +57,9 @@ pub(crate) async fn open_checkpoint<P: PartSource>(source: &P) -> Result<Checkpo
         return Err(Error::MissingFile {
             file: SINGLE_FILE_NAME.to_string(),
             location: source.source_name().to_string(),
-            hint: format!("{INDEX_FILE_NAME} is missing too. Choose a repository with safetensors weights."),
+            hint: format!(
+                "{INDEX_FILE_NAME} is missing too. Choose a repository with safetensors weights."
+            ),
         });
     };
     let index = ShardIndex::parse(INDEX_FILE_NAME, &index)?;
@@ -76,24 +83,35 @@ pub(crate) async fn open_checkpoint<P: PartSource>(source: &P) -> Result<Checkpo
 /// The parts of a file that contain these tensors, which are sorted by offset.
 fn wanted_parts<P: PartSource>(source: &P, tensors: &[&TensorInfo]) -> Vec<u64> {
     let size = source.part_size();
-    let mut parts: Vec<u64> = tensors.iter().flat_map(|t| t.range.start / size..t.range.end.div_ceil(size)).collect();
+    let mut parts: Vec<u64> = tensors
+        .iter()
+        .flat_map(|t| t.range.start / size..t.range.end.div_ceil(size))
+        .collect();
     parts.dedup();
     parts
 }
 
 /// Registers with the progress all tensors that a load will stream, for several graphs in turn.
-pub(crate) fn expect_tensors<P: PartSource>(source: &P, checkpoint: &Checkpoint, tensors: &[&TensorInfo]) {
+pub(crate) fn expect_tensors<P: PartSource>(
+    source: &P,
+    checkpoint: &Checkpoint,
+    tensors: &[&TensorInfo],
+) {
     for (index, file) in checkpoint.files.iter().enumerate() {
-        let mut within: Vec<&TensorInfo> =
-            tensors.iter().copied().filter(|t| t.file == index && t.bytes() > 0).collect();
+        let mut within: Vec<&TensorInfo> = tensors
+            .iter()
+            .copied()
+            .filter(|t| t.file == index && t.bytes() > 0)
+            .collect();
         sort_by(&mut within, |a, b| a.range.start.cmp(&b.range.start));
         expect_parts(source, &file.name, file.size, wanted_parts(source, &within));
     }
 }
 
-/// Streams the bytes of `tensors` to `sink(tensor, offset, chunk)`. Every offset is a multiple of 4, and so is every
-/// chunk's length, except at a tensor's last bytes. Chunks of one tensor may arrive in any order. They arrive a second
-/// time if a file changes on the server with an unchanged header. A tensor without bytes produces no call.
+/// Streams the bytes of `tensors` to `sink(tensor, offset, chunk)`. Every offset is a multiple of
+/// 4, and so is every chunk's length, except at a tensor's last bytes. Chunks of one tensor may
+/// arrive in any order. They arrive a second time if a file changes on the server with an unchanged
+/// header. A tensor without bytes produces no call.
 pub(crate) async fn stream_tensors<P: PartSource>(
     source: &P,
     checkpoint: &Checkpoint,
@@ -103,16 +121,24 @@ pub(crate) async fn stream_tensors<P: PartSource>(
     let mut plan = DownloadPlan::new(source, checkpoint, tensors)?;
     let mut pool = FuturesUnordered::new();
     let mut allowed = 1;
-    let (begin, mut fetched) = (clock::now_ms(), 0.0);
+    let begin = clock::now_ms();
+    let mut fetched = 0.0;
+
     loop {
         while let Some(job) = plan.queue.front() {
             let stored = plan.streams > 1 && source.is_stored(&job.name, job.part);
             if pool.len() >= if stored { MAX_CACHED_READS } else { allowed } {
                 break;
             }
-            pool.extend(plan.queue.pop_front().map(|job| read_next_part(source, job)));
+            pool.extend(
+                plan.queue
+                    .pop_front()
+                    .map(|job| read_next_part(source, job)),
+            );
         }
-        let Some((mut job, result)) = pool.next().await else { break };
+        let Some((mut job, result)) = pool.next().await else {
+            break;
+        };
         if job.generation != plan.files[job.file].generation {
             continue;
         }
@@ -124,40 +150,72 @@ pub(crate) async fn stream_tensors<P: PartSource>(
                 continue;
             }
         };
-        let (file, part) = (job.file, job.part);
-        check_length(source, &checkpoint.files[plan.files[file].index], part, chunk.len() as u64).await?;
+        let file = job.file;
+        let part = job.part;
+
+        check_length(
+            source,
+            &checkpoint.files[plan.files[file].index],
+            part,
+            chunk.len() as u64,
+        )
+        .await?;
         fetched += chunk.len() as f64;
-        allowed = next_stream_count(allowed, source.throttled(), plan.streams, fetched, clock::now_ms() - begin);
+        allowed = next_stream_count(
+            allowed,
+            source.throttled(),
+            plan.streams,
+            fetched,
+            clock::now_ms() - begin,
+        );
         job.part += 1;
         if job.part < job.end {
             // Download the next part of this range while the sink handles the current one.
             pool.push(read_next_part(source, job));
         }
-        for (tensor, offset, piece) in plan.files[file].split_into_tensors(part * source.part_size(), &chunk) {
+        for (tensor, offset, piece) in
+            plan.files[file].split_into_tensors(part * source.part_size(), &chunk)
+        {
             sink(tensor, offset, piece).await?;
         }
         source.release_part(chunk);
         plan.files[file].parts_left -= 1;
         if plan.files[file].parts_left == 0 {
             let last = plan.files.iter().all(|file| file.parts_left == 0);
-            source.finalize(&checkpoint.files[plan.files[file].index].name, last).await;
+            source
+                .finalize(&checkpoint.files[plan.files[file].index].name, last)
+                .await;
         }
     }
     Ok(())
 }
 
-/// Rejects a file whose length differs from the container's. Shard lists give their shards' sizes in advance.
-async fn check_length<P: PartSource>(source: &P, file: &CheckpointFile, part: u64, length: u64) -> Result<()> {
+/// Rejects a file whose length differs from the container's. Shard lists give their shards' sizes
+/// in advance.
+async fn check_length<P: PartSource>(
+    source: &P,
+    file: &CheckpointFile,
+    part: u64,
+    length: u64,
+) -> Result<()> {
     let at = |index: u64| (index * source.part_size()).min(file.size);
     if length == at(part + 1) - at(part) {
         return Ok(());
     }
     let found = source.info(&file.name).await?.map_or(0, |info| info.size);
-    let reason = format!("the file has {found} bytes, its tensor list requires {}", file.size);
-    Err(Error::Malformed { file: file.name.clone(), format: "weights", reason })
+    let reason = format!(
+        "the file has {found} bytes, its tensor list requires {}",
+        file.size
+    );
+    Err(Error::Malformed {
+        file: file.name.clone(),
+        format: "weights",
+        reason,
+    })
 }
 
-/// The number of streams to run: one more while the active ones are fast, one for a server that throttles.
+/// The number of streams to run: one more while the active ones are fast, one for a server that
+/// throttles.
 fn next_stream_count(now: usize, throttled: bool, most: usize, bytes: f64, ms: f64) -> usize {
     let rate = bytes * 1000.0 / ms.max(1.0);
     if throttled {
@@ -183,7 +241,9 @@ async fn read_next_part<P: PartSource>(
     source: &P,
     mut job: RangeRequest<P::Reader>,
 ) -> (RangeRequest<P::Reader>, Result<Chunk, ReadFault>) {
-    let result = source.part(&job.name, job.part, job.end, &mut job.reader).await;
+    let result = source
+        .part(&job.name, job.part, job.end, &mut job.reader)
+        .await;
     (job, result)
 }
 
@@ -216,12 +276,22 @@ struct DownloadPlan<'a, R> {
 }
 
 impl<'a, R> DownloadPlan<'a, R> {
-    fn new<P: PartSource<Reader = R>>(source: &P, checkpoint: &Checkpoint, tensors: &[&'a TensorInfo]) -> Result<Self> {
+    fn new<P: PartSource<Reader = R>>(
+        source: &P,
+        checkpoint: &Checkpoint,
+        tensors: &[&'a TensorInfo],
+    ) -> Result<Self> {
         let mut by_file: SortedMap<usize, Vec<&'a TensorInfo>> = SortedMap::new();
         for tensor in tensors.iter().filter(|t| t.bytes() > 0) {
-            by_file.get_or_insert_with(tensor.file, Vec::new).push(tensor);
+            by_file
+                .get_or_insert_with(tensor.file, Vec::new)
+                .push(tensor);
         }
-        let mut plan = DownloadPlan { files: Vec::new(), queue: VecDeque::new(), streams: 1 };
+        let mut plan = DownloadPlan {
+            files: Vec::new(),
+            queue: VecDeque::new(),
+            streams: 1,
+        };
         for (index, mut tensors) in by_file {
             let Some(file) = checkpoint.files.get(index) else {
                 return Err(Error::Internal(format!(
@@ -250,27 +320,41 @@ impl<'a, R> DownloadPlan<'a, R> {
     }
 
     /// Queues all parts of a file as requests for consecutive parts, all cached or all remote.
-    fn enqueue<P: PartSource<Reader = R>>(&mut self, source: &P, checkpoint: &Checkpoint, file: usize) {
+    fn enqueue<P: PartSource<Reader = R>>(
+        &mut self,
+        source: &P,
+        checkpoint: &Checkpoint,
+        file: usize,
+    ) {
         let plan = &self.files[file];
         let name = &checkpoint.files[plan.index].name;
-        let run = if source.streams(name) > 1 { PARTS_PER_REQUEST } else { u64::MAX };
+        let run = if source.streams(name) > 1 {
+            PARTS_PER_REQUEST
+        } else {
+            u64::MAX
+        };
         let mut last: Option<(Range<u64>, bool)> = None;
         for part in &plan.parts {
             let stored = source.is_stored(name, *part);
             match &mut last {
-                Some((range, kind)) if range.end == *part && *kind == stored && range.end - range.start < run => {
+                Some((range, kind))
+                    if range.end == *part && *kind == stored && range.end - range.start < run =>
+                {
                     range.end += 1;
                 }
                 _ => {
                     let done = last.replace((*part..part + 1, stored));
-                    self.queue.extend(done.map(|(range, _)| plan.range_request(name, file, range)));
+                    self.queue
+                        .extend(done.map(|(range, _)| plan.range_request(name, file, range)));
                 }
             }
         }
-        self.queue.extend(last.map(|(range, _)| plan.range_request(name, file, range)));
+        self.queue
+            .extend(last.map(|(range, _)| plan.range_request(name, file, range)));
     }
 
-    /// Restarts a file that changed while it was read, if its header is unchanged. Otherwise the whole load fails.
+    /// Restarts a file that changed while it was read, if its header is unchanged. Otherwise the
+    /// whole load fails.
     async fn restart<P: PartSource<Reader = R>>(
         &mut self,
         source: &P,
@@ -284,18 +368,27 @@ impl<'a, R> DownloadPlan<'a, R> {
         plan.split_words = SortedMap::new();
         self.queue.retain(|job| job.file != file);
         source.evict(&name).await;
-        let changed = || Error::Changed { file: format!("{}/{name}", source.source_name()) };
+        let changed = || Error::Changed {
+            file: format!("{}/{name}", source.source_name()),
+        };
         if !name.ends_with(".safetensors") {
             // Tensor offsets of other containers cannot be checked again here.
             return Err(changed());
         }
         let (size, header) = read_header(source, &name).await?;
         let plan = &self.files[file];
-        let same = |t: &&&TensorInfo| {
-            let found = header.tensors.iter().find(|new| new.name == t.name);
-            found.is_some_and(|new| new.range == t.range && new.dtype == t.dtype && new.shape == t.shape)
-        };
-        let alike = plan.tensors.iter().filter(same).count() == plan.tensors.len();
+
+        let alike = plan
+            .tensors
+            .iter()
+            .filter(|t: &&&TensorInfo| {
+                let found = header.tensors.iter().find(|new| new.name == t.name);
+                found.is_some_and(|new| {
+                    new.range == t.range && new.dtype == t.dtype && new.shape == t.shape
+                })
+            })
+            .count()
+            == plan.tensors.len();
         if plan.generation >= MAX_RESTARTS || size != checkpoint.files[plan.index].size || !alike {
             source.evict(&name).await;
             return Err(changed());
@@ -308,20 +401,42 @@ impl<'a, R> DownloadPlan<'a, R> {
 impl<'a> FileDownload<'a> {
     fn range_request<R>(&self, name: &str, file: usize, parts: Range<u64>) -> RangeRequest<R> {
         let generation = self.generation;
-        RangeRequest { name: name.to_string(), file, generation, part: parts.start, end: parts.end, reader: None }
+        RangeRequest {
+            name: name.to_string(),
+            file,
+            generation,
+            part: parts.start,
+            end: parts.end,
+            reader: None,
+        }
     }
 
-    /// Splits a chunk at `begin` into pieces of tensors. Words cut by the chunk's ends wait for their other half.
-    fn split_into_tensors(&mut self, begin: u64, chunk: &Chunk) -> Vec<(&'a TensorInfo, u64, Chunk)> {
+    /// Splits a chunk at `begin` into pieces of tensors. Words cut by the chunk's ends wait for
+    /// their other half.
+    fn split_into_tensors(
+        &mut self,
+        begin: u64,
+        chunk: &Chunk,
+    ) -> Vec<(&'a TensorInfo, u64, Chunk)> {
         let end = begin + chunk.len() as u64;
         let mut pieces = Vec::new();
         let first = self.tensors.partition_point(|t| t.range.end <= begin);
-        for (index, tensor) in self.tensors.iter().enumerate().skip(first).take_while(|(_, t)| t.range.start < end) {
-            let (origin, length) = (tensor.range.start, tensor.bytes());
+        for (index, tensor) in self
+            .tensors
+            .iter()
+            .enumerate()
+            .skip(first)
+            .take_while(|(_, t)| t.range.start < end)
+        {
+            let origin = tensor.range.start;
+            let length = tensor.bytes();
+
             // From here on, offsets are relative to the tensor.
             let mut from = begin.max(origin) - origin;
             let mut to = end.min(tensor.range.end) - origin;
-            let slice = |a: u64, b: u64| chunk.slice((origin + a - begin) as usize..(origin + b - begin) as usize);
+            let slice = |a: u64, b: u64| {
+                chunk.slice((origin + a - begin) as usize..(origin + b - begin) as usize)
+            };
             let mut word = |at: u64, bytes: &[u8]| {
                 let key = (index, at / 4);
                 let broken = self.split_words.get_or_insert_with(key, Default::default);
@@ -389,12 +504,17 @@ mod tests {
                 }
                 let mut found: SortedMap<String, Vec<Option<u8>>> = SortedMap::new();
                 for (index, part) in chunks {
-                    for (t, offset, piece) in
-                        plan.split_into_tensors((index * size) as u64, &Chunk::from_vec(part.to_vec()))
+                    for (t, offset, piece) in plan
+                        .split_into_tensors((index * size) as u64, &Chunk::from_vec(part.to_vec()))
                     {
                         let last = offset + piece.len() as u64 == t.bytes();
-                        assert!(offset % 4 == 0 && (piece.len() % 4 == 0 || last), "{} {offset}", t.name);
-                        let to = found.get_or_insert_with(t.name.clone(), || vec![None; t.bytes() as usize]);
+                        assert!(
+                            offset % 4 == 0 && (piece.len() % 4 == 0 || last),
+                            "{} {offset}",
+                            t.name
+                        );
+                        let to = found
+                            .get_or_insert_with(t.name.clone(), || vec![None; t.bytes() as usize]);
                         for (slot, byte) in to[offset as usize..].iter_mut().zip(piece.to_vec()) {
                             assert!(slot.replace(byte).is_none(), "a byte arrived twice");
                         }
@@ -402,8 +522,12 @@ mod tests {
                 }
                 assert!(plan.split_words.is_empty());
                 for t in &tensors {
-                    let expected: Vec<Option<u8>> =
-                        bytes[t.range.start as usize..t.range.end as usize].iter().copied().map(Some).collect();
+                    let expected: Vec<Option<u8>> = bytes
+                        [t.range.start as usize..t.range.end as usize]
+                        .iter()
+                        .copied()
+                        .map(Some)
+                        .collect();
                     assert_eq!(found[&t.name], expected, "{} in parts of {size}", t.name);
                 }
             }

@@ -1,5 +1,6 @@
-//! HTTP interface of the hub: one request, one response, a body in chunks. Implementations follow redirects. Retries,
-//! resuming and caching are implemented on top, so that browser and native tests share that code.
+//! HTTP interface of the hub: one request, one response, a body in chunks. Implementations follow
+//! redirects. Retries, resuming and caching are implemented on top, so that browser and native
+//! tests share that code.
 
 use super::Chunk;
 
@@ -21,11 +22,13 @@ pub struct HttpRequest {
     pub url: String,
     /// Value of the `Range` header.
     pub range: Option<String>,
-    /// Sent as `Authorization: Bearer` to the URL's own origin only, never after a redirect to another one.
+    /// Sent as `Authorization: Bearer` to the URL's own origin only, never after a redirect to
+    /// another one.
     pub token: Option<String>,
 }
 
-/// The response headers that the hub reads. The browser hides those that the server does not expose to the page.
+/// The response headers that the hub reads. The browser hides those that the server does not expose
+/// to the page.
 #[derive(Debug, Clone, Default)]
 pub struct HttpHeaders {
     /// `Content-Length`.
@@ -64,36 +67,56 @@ impl HttpHeaders {
         }
     }
 
-    /// The body's length; `None` if a content encoding makes it differ from the number of bytes received.
+    /// The body's length; `None` if a content encoding makes it differ from the number of bytes
+    /// received.
     pub fn body_length(&self) -> Option<u64> {
-        if self.content_encoding.as_deref().is_some_and(|e| e != "identity") {
+        if self
+            .content_encoding
+            .as_deref()
+            .is_some_and(|e| e != "identity")
+        {
             return None;
         }
         self.content_length.as_deref()?.trim().parse().ok()
     }
 
-    /// Whether the response is a web page instead of a model file. Servers of single-page applications return one, with
-    /// status 200, for every unknown URL.
+    /// Whether the response is a web page instead of a model file. Servers of single-page
+    /// applications return one, with status 200, for every unknown URL.
     pub fn is_page(&self) -> bool {
-        let kind = self.content_type.as_deref().and_then(|value| value.split(';').next()).map(str::trim);
+        let kind = self
+            .content_type
+            .as_deref()
+            .and_then(|value| value.split(';').next())
+            .map(str::trim);
         kind.is_some_and(|kind| kind.eq_ignore_ascii_case("text/html"))
     }
 
     /// First byte and total length of a `Content-Range`: `bytes 0-99/1234`, `bytes */1234`.
     pub fn content_range(&self) -> (Option<u64>, Option<u64>) {
-        let Some((range, total)) =
-            self.content_range.as_deref().and_then(|v| v.trim().strip_prefix("bytes ")).and_then(|v| v.split_once('/'))
+        let Some((range, total)) = self
+            .content_range
+            .as_deref()
+            .and_then(|v| v.trim().strip_prefix("bytes "))
+            .and_then(|v| v.split_once('/'))
         else {
             return (None, None);
         };
-        let first = range.split_once('-').and_then(|(first, _)| first.trim().parse().ok());
+        let first = range
+            .split_once('-')
+            .and_then(|(first, _)| first.trim().parse().ok());
         (first, total.trim().parse().ok())
     }
 
     /// The value that changes with the file: the ETag, or the date of the last change.
     pub fn validator(&self) -> Option<String> {
-        let etag = self.etag.as_deref().map(|e| e.trim().trim_start_matches("W/").trim_matches('"').to_string());
-        etag.filter(|e| !e.is_empty()).or_else(|| self.last_modified.clone())
+        let etag = self.etag.as_deref().map(|e| {
+            e.trim()
+                .trim_start_matches("W/")
+                .trim_matches('"')
+                .to_string()
+        });
+        etag.filter(|e| !e.is_empty())
+            .or_else(|| self.last_modified.clone())
     }
 }
 

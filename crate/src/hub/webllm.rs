@@ -1,5 +1,6 @@
-//! Reuses models that WebLLM stored for this origin (Cache API, origin private file system, IndexedDB), so that they
-//! are not downloaded again. Depends on WebLLM's scopes and keys ([`WEBLLM_SCOPES`]), not on weight encodings.
+//! Reuses models that WebLLM stored for this origin (Cache API, origin private file system,
+//! IndexedDB), so that they are not downloaded again. Depends on WebLLM's scopes and keys
+//! ([`WEBLLM_SCOPES`]), not on weight encodings.
 
 use js_sys::{Array, Function, Promise, Uint8Array};
 use std::ops::Range;
@@ -21,7 +22,11 @@ use crate::format::mlc::{SHARD_LISTS, WEBLLM_SCOPES, parse_shards};
 /// Configuration file that WebLLM stores with the shards.
 const MLC_CONFIG_FILE: &str = "mlc-chat-config.json";
 /// Files that WebLLM stores for some models.
-const OPTIONAL_FILES: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "generation_config.json"];
+const OPTIONAL_FILES: [&str; 3] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "generation_config.json",
+];
 
 #[wasm_bindgen(module = "/js/webllm.js")]
 extern "C" {
@@ -43,7 +48,8 @@ impl WebLlmFile {
         match self {
             WebLlmFile::Blob(blob) => Some(blob),
             WebLlmFile::Record(read) => {
-                let bytes: Uint8Array = await_promise(read.call0(&JsValue::NULL).ok()?.dyn_into().ok()?).await?;
+                let bytes: Uint8Array =
+                    await_promise(read.call0(&JsValue::NULL).ok()?.dyn_into().ok()?).await?;
                 Blob::new_with_u8_array_sequence(&Array::of1(&bytes)).ok()
             }
         }
@@ -63,28 +69,51 @@ async fn await_promise<T: JsCast>(promise: Promise) -> Option<T> {
 impl WebLlmStores {
     async fn open() -> Option<WebLlmStores> {
         let mut caches: Vec<Cache> = Vec::new();
-        let storage = js_sys::Reflect::get(&js_sys::global(), &"caches".into()).ok().filter(|s| !s.is_undefined());
+        let storage = js_sys::Reflect::get(&js_sys::global(), &"caches".into())
+            .ok()
+            .filter(|s| !s.is_undefined());
         if let Some(storage) = storage {
             let storage: CacheStorage = storage.unchecked_into();
             for name in WEBLLM_SCOPES {
                 // Opening a missing cache would create it.
                 if JsFuture::from(storage.has(name)).await.ok()?.is_truthy() {
-                    caches.push(JsFuture::from(storage.open(name)).await.ok()?.unchecked_into());
+                    caches.push(
+                        JsFuture::from(storage.open(name))
+                            .await
+                            .ok()?
+                            .unchecked_into(),
+                    );
                 }
             }
         }
-        let others = await_promise(open_stores(&WEBLLM_SCOPES.map(JsValue::from).iter().collect())).await;
-        (others.is_some() || !caches.is_empty()).then_some(WebLlmStores { caches, other_stores: others })
+        let others = await_promise(open_stores(
+            &WEBLLM_SCOPES.map(JsValue::from).iter().collect(),
+        ))
+        .await;
+        (others.is_some() || !caches.is_empty()).then_some(WebLlmStores {
+            caches,
+            other_stores: others,
+        })
     }
 
     /// Finds the file with this URL in any of the stores.
     async fn file(&self, url: &str) -> Option<WebLlmFile> {
         for cache in &self.caches {
-            if let Some(response) = await_promise::<web_sys::Response>(cache.match_with_str(url)).await {
-                return await_promise(response.blob().ok()?).await.map(WebLlmFile::Blob);
+            if let Some(response) =
+                await_promise::<web_sys::Response>(cache.match_with_str(url)).await
+            {
+                return await_promise(response.blob().ok()?)
+                    .await
+                    .map(WebLlmFile::Blob);
             }
         }
-        let found: Promise = self.other_stores.as_ref()?.call1(&JsValue::NULL, &url.into()).ok()?.dyn_into().ok()?;
+        let found: Promise = self
+            .other_stores
+            .as_ref()?
+            .call1(&JsValue::NULL, &url.into())
+            .ok()?
+            .dyn_into()
+            .ok()?;
         let found = JsFuture::from(found).await.ok()?;
         match found.dyn_into::<Function>() {
             Ok(read) => Some(WebLlmFile::Record(read)),
@@ -102,10 +131,19 @@ async fn read_text(blob: &Blob) -> Option<String> {
 }
 
 /// Finds the model's files; `None` unless configuration, tensor list and every shard are stored.
-pub(super) async fn find_model(model: &ModelRef, options: &HubOptions, progress: &Progress) -> Option<PickedFiles> {
+pub(super) async fn find_model(
+    model: &ModelRef,
+    options: &HubOptions,
+    progress: &Progress,
+) -> Option<PickedFiles> {
     let base = main_branch_url(model, options)?;
     let stores = WebLlmStores::open().await?;
-    let mut files = vec![(MLC_CONFIG_FILE.to_string(), stores.read_small(&format!("{base}/{MLC_CONFIG_FILE}")).await?)];
+    let mut files = vec![(
+        MLC_CONFIG_FILE.to_string(),
+        stores
+            .read_small(&format!("{base}/{MLC_CONFIG_FILE}"))
+            .await?,
+    )];
     let mut records = Vec::new();
     let mut shards = None;
     for list in SHARD_LISTS {
@@ -129,7 +167,10 @@ pub(super) async fn find_model(model: &ModelRef, options: &HubOptions, progress:
             files.push((name.to_string(), blob));
         }
     }
-    let files = files.into_iter().map(|(name, blob)| PickedFile { name, blob }).collect();
+    let files = files
+        .into_iter()
+        .map(|(name, blob)| PickedFile { name, blob })
+        .collect();
     let mut found = PickedFiles::new(files, options.part_size, progress.clone()).ok()?;
     found.from_cache = true;
     for (name, read, size) in records {
@@ -154,7 +195,9 @@ impl PartSource for WebLlm {
     type Reader = RangeReader<BrowserTransport>;
 
     fn source_name(&self) -> &str {
-        self.remote.as_ref().map_or("WebLLM's cache", |remote| remote.source_name())
+        self.remote
+            .as_ref()
+            .map_or("WebLLM's cache", |remote| remote.source_name())
     }
 
     fn progress(&self) -> &Progress {
@@ -170,7 +213,8 @@ impl PartSource for WebLlm {
     }
 
     fn is_stored(&self, file: &str, part: u64) -> bool {
-        self.remote(file).is_none_or(|remote| remote.is_stored(file, part))
+        self.remote(file)
+            .is_none_or(|remote| remote.is_stored(file, part))
     }
 
     async fn info(&self, file: &str) -> Result<Option<FileInfo>> {

@@ -10,7 +10,8 @@ pub enum Mask {
         /// Sliding window, own position included; 0 for all.
         window: usize,
     },
-    /// Cross attention: all rows of another sequence, such as an encoder's output. k and v have their own rows.
+    /// Cross attention: all rows of another sequence, such as an encoder's output. k and v have
+    /// their own rows.
     CrossAttention,
     /// Causal, plus later rows of the same image within a prompt.
     BidirectionalImages {
@@ -69,7 +70,8 @@ pub struct Attention {
     pub mask: Mask,
     /// `cap * tanh(score / cap)`; 0 for none.
     pub softcap: f32,
-    /// T5 relative position bias by distance bucket, `[32][heads]`, added to the scores. Packed sequences only.
+    /// T5 relative position bias by distance bucket, `[32][heads]`, added to the scores. Packed
+    /// sequences only.
     pub relative: Option<WeightId>,
     /// Attention sinks: one logit per head that joins the softmax without a value.
     pub sinks: Option<WeightId>,

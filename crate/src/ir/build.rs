@@ -1,8 +1,8 @@
 //! Graph builder that adds nodes in forward-pass order.
 
 use super::{
-    Dim, Graph, Input, InputId, Linear, Node, Op, RopeSpec, StateId, StateSpec, Value, ValueId, Weight, WeightId,
-    WeightKind,
+    Dim, Graph, Input, InputId, Linear, Node, Op, RopeSpec, StateId, StateSpec, Value, ValueId,
+    Weight, WeightId, WeightKind,
 };
 use crate::Result;
 
@@ -44,10 +44,16 @@ impl GraphBuilder {
         &mut self.graph
     }
 
-    /// Declares a weight `[rows, cols]` by its checkpoint name. Declaring a name again returns the same weight.
+    /// Declares a weight `[rows, cols]` by its checkpoint name. Declaring a name again returns the
+    /// same weight.
     pub fn weight(&mut self, name: &str, rows: usize, cols: usize, kind: WeightKind) -> WeightId {
         let parts = vec![(name.to_string(), rows)];
-        if let Some(found) = self.graph.weights.iter().position(|w| w.parts == parts && w.cols == cols) {
+        if let Some(found) = self
+            .graph
+            .weights
+            .iter()
+            .position(|w| w.parts == parts && w.cols == cols)
+        {
             return WeightId(found);
         }
         self.graph.weights.push(Weight { parts, cols, kind });
@@ -61,7 +67,12 @@ impl GraphBuilder {
 
     /// Adds a router matmul `y = x Wᵀ (+ bias)`; its weight is not quantized while loading.
     pub fn router(&mut self, name: &str, x: ValueId, rows: usize, bias: bool) -> ValueId {
-        let weight = self.weight(&format!("{name}.weight"), rows, self.cols(x), WeightKind::Router);
+        let weight = self.weight(
+            &format!("{name}.weight"),
+            rows,
+            self.cols(x),
+            WeightKind::Router,
+        );
         let bias = bias.then(|| self.vector(&format!("{name}.bias"), rows));
         self.node(name, Op::Linear(Linear::new(weight, bias)), &[x], rows)
     }
@@ -74,7 +85,11 @@ impl GraphBuilder {
     /// Declares vectors stored one after another.
     pub fn vectors(&mut self, names: &[String], len: usize) -> WeightId {
         let parts = names.iter().map(|n| (n.clone(), len)).collect();
-        self.graph.weights.push(Weight { parts, cols: 1, kind: WeightKind::Vector });
+        self.graph.weights.push(Weight {
+            parts,
+            cols: 1,
+            kind: WeightKind::Vector,
+        });
         WeightId(self.graph.weights.len() - 1)
     }
 
@@ -85,7 +100,12 @@ impl GraphBuilder {
     }
 
     /// Declares a weight stacked from tensors, each with its row count.
-    pub fn stacked(&mut self, parts: Vec<(String, usize)>, cols: usize, kind: WeightKind) -> WeightId {
+    pub fn stacked(
+        &mut self,
+        parts: Vec<(String, usize)>,
+        cols: usize,
+        kind: WeightKind,
+    ) -> WeightId {
         self.graph.weights.push(Weight { parts, cols, kind });
         WeightId(self.graph.weights.len() - 1)
     }
@@ -115,7 +135,11 @@ impl GraphBuilder {
 
     /// Declares an external input without adding a node for it.
     pub fn declare_input(&mut self, name: &str, rows: Dim, cols: usize) -> InputId {
-        self.graph.inputs.push(Input { name: name.into(), rows, cols });
+        self.graph.inputs.push(Input {
+            name: name.into(),
+            rows,
+            cols,
+        });
         InputId(self.graph.inputs.len() - 1)
     }
 
@@ -129,27 +153,46 @@ impl GraphBuilder {
         let rows = match (&op, inputs.first()) {
             (Op::LastRow, _) => Dim::Last,
             (Op::Pool(_), _) => Dim::Sequences,
-            (Op::Im2Col(windows), Some(input)) => windows.output_rows(self.graph.value(*input).rows),
-            (Op::ConvTranspose1d(upsample), Some(input)) => {
-                self.graph.value(*input).rows.conv_transposed(upsample.rate, 0)
+            (Op::Im2Col(windows), Some(input)) => {
+                windows.output_rows(self.graph.value(*input).rows)
             }
+            (Op::ConvTranspose1d(upsample), Some(input)) => self
+                .graph
+                .value(*input)
+                .rows
+                .conv_transposed(upsample.rate, 0),
             (_, Some(input)) => self.graph.value(*input).rows,
             (_, None) => Dim::TOKENS,
         };
-        self.graph.values.push(Value { name: name.into(), rows, cols, view: None });
+        self.graph.values.push(Value {
+            name: name.into(),
+            rows,
+            cols,
+            view: None,
+        });
         let output = ValueId(self.graph.values.len() - 1);
-        self.graph.nodes.push(Node { op, inputs: inputs.to_vec(), output });
+        self.graph.nodes.push(Node {
+            op,
+            inputs: inputs.to_vec(),
+            output,
+        });
         output
     }
 
     /// Returns a column range of a value.
     pub fn view(&mut self, name: &str, of: ValueId, first: usize, cols: usize) -> ValueId {
         let rows = self.graph.value(of).rows;
-        self.graph.values.push(Value { name: name.into(), rows, cols, view: Some((of, first)) });
+        self.graph.values.push(Value {
+            name: name.into(),
+            rows,
+            cols,
+            view: Some((of, first)),
+        });
         ValueId(self.graph.values.len() - 1)
     }
 
-    /// Joins every `count` consecutive rows into one. The columns of `of` must be a multiple of four.
+    /// Joins every `count` consecutive rows into one. The columns of `of` must be a multiple of
+    /// four.
     pub fn fold_rows(&mut self, name: &str, of: ValueId, count: usize) -> ValueId {
         let Value { rows, cols, .. } = *self.graph.value(of);
         self.graph.values.push(Value {

@@ -20,17 +20,33 @@ pub struct Im2Col {
 impl Im2Col {
     /// Creates windows without padding or dilation.
     pub fn new(kernel_size: usize, stride: usize) -> Self {
-        Self { kernel_size, stride, dilation: 1, padding: [0, 0], by_tap: false }
+        Self {
+            kernel_size,
+            stride,
+            dilation: 1,
+            padding: [0, 0],
+            by_tap: false,
+        }
     }
 
     /// Creates causal windows, which end with each row.
     pub fn causal(kernel_size: usize, stride: usize, dilation: usize) -> Self {
-        Self { kernel_size, stride, dilation, padding: [(kernel_size - 1) * dilation, 0], by_tap: false }
+        Self {
+            kernel_size,
+            stride,
+            dilation,
+            padding: [(kernel_size - 1) * dilation, 0],
+            by_tap: false,
+        }
     }
 
     /// Returns the number of windows over `rows`.
     pub fn output_rows(&self, rows: Dim) -> Dim {
-        rows.windowed((self.kernel_size - 1) * self.dilation + 1, self.stride, self.padding[0] + self.padding[1])
+        rows.windowed(
+            (self.kernel_size - 1) * self.dilation + 1,
+            self.stride,
+            self.padding[0] + self.padding[1],
+        )
     }
 }
 

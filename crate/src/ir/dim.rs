@@ -26,7 +26,11 @@ pub struct RowFormula {
 
 impl RowFormula {
     /// One output row per input row.
-    pub const ONE: Self = Self { multiply: 1, add: 0, divide: 1 };
+    pub const ONE: Self = Self {
+        multiply: 1,
+        add: 0,
+        divide: 1,
+    };
 
     /// Evaluates the formula.
     pub fn eval(self, rows: usize) -> usize {
@@ -57,7 +61,11 @@ impl Dim {
 
     /// `k` per token, for top-k experts.
     pub fn top_k(k: usize) -> Self {
-        Self::Rows(RowFormula { multiply: k as u32, add: 0, divide: 1 })
+        Self::Rows(RowFormula {
+            multiply: k as u32,
+            add: 0,
+            divide: 1,
+        })
     }
 
     /// One per `per` rows, for merged patches or pooled frames.
@@ -65,7 +73,8 @@ impl Dim {
         self.then(1, 0, per)
     }
 
-    /// Convolution output: `floor((n + 2 padding - kernel) / stride) + 1`. `kernel` includes dilation.
+    /// Convolution output: `floor((n + 2 padding - kernel) / stride) + 1`. `kernel` includes
+    /// dilation.
     pub fn convolved(self, kernel: usize, stride: usize, padding: usize) -> Self {
         self.windowed(kernel, stride, 2 * padding)
     }
@@ -75,17 +84,25 @@ impl Dim {
         self.then(1, padding as i64 - span as i64 + stride as i64, stride)
     }
 
-    /// Transposed convolution output: `n * times + plus`. Requires rows that no division produced, as in audio codecs.
+    /// Transposed convolution output: `n * times + plus`. Requires rows that no division produced,
+    /// as in audio codecs.
     pub fn conv_transposed(self, times: usize, plus: i64) -> Self {
         self.then(times, plus, 1)
     }
 
     fn then(self, times: usize, plus: i64, per: usize) -> Self {
         let Self::Rows(s) = self else { return self };
-        debug_assert!(times == 1 || s.divide == 1, "a transposed convolution cannot follow a strided one");
+        debug_assert!(
+            times == 1 || s.divide == 1,
+            "a transposed convolution cannot follow a strided one"
+        );
         // floor((floor(x / a) + b) / c) = floor((x + a b) / (a c)) for integers.
         let plus = i64::from(s.add) * times as i64 + plus * i64::from(s.divide);
-        Self::Rows(RowFormula { multiply: s.multiply * times as u32, add: plus as i32, divide: s.divide * per as u32 })
+        Self::Rows(RowFormula {
+            multiply: s.multiply * times as u32,
+            add: plus as i32,
+            divide: s.divide * per as u32,
+        })
     }
 
     /// Evaluates the rows for a step.
@@ -104,7 +121,11 @@ impl fmt::Display for Dim {
             Self::TOKENS => f.write_str("T"),
             Self::Last => f.write_str("1"),
             Self::Sequences => f.write_str("S"),
-            Self::Rows(RowFormula { multiply: times, add: plus, divide: per }) => {
+            Self::Rows(RowFormula {
+                multiply: times,
+                add: plus,
+                divide: per,
+            }) => {
                 f.write_str("T")?;
                 if times != 1 {
                     write!(f, "*{times}")?;
@@ -128,17 +149,48 @@ mod tests {
     #[test]
     fn chains_of_strides_count_as_one_after_another() {
         // Moonshine's front end over a waveform: kernels 127, 7, 3 with strides 64, 3, 2.
-        let chain = Dim::TOKENS.convolved(127, 64, 0).convolved(7, 3, 0).convolved(3, 2, 0);
-        let one = |n: usize, kernel: usize, stride: usize| if n < kernel { 0 } else { (n - kernel) / stride + 1 };
+        let chain = Dim::TOKENS
+            .convolved(127, 64, 0)
+            .convolved(7, 3, 0)
+            .convolved(3, 2, 0);
+        let one = |n: usize, kernel: usize, stride: usize| {
+            if n < kernel {
+                0
+            } else {
+                (n - kernel) / stride + 1
+            }
+        };
         for samples in [0, 127, 894, 895, 1023, 16_000, 16_001, 48_123] {
             let expected = one(one(one(samples, 127, 64), 7, 3), 3, 2);
-            assert_eq!(chain.eval(StepSizes::rows(samples)), expected, "{samples} samples");
+            assert_eq!(
+                chain.eval(StepSizes::rows(samples)),
+                expected,
+                "{samples} samples"
+            );
         }
         // Whisper: 3000 frames become 1500.
-        assert_eq!(Dim::TOKENS.convolved(3, 1, 1).convolved(3, 2, 1).eval(StepSizes::rows(3000)), 1500);
+        assert_eq!(
+            Dim::TOKENS
+                .convolved(3, 1, 1)
+                .convolved(3, 2, 1)
+                .eval(StepSizes::rows(3000)),
+            1500
+        );
         assert_eq!(Dim::top_k(4).eval(StepSizes::rows(7)), 28);
         assert_eq!(Dim::TOKENS.divided(4).eval(StepSizes::rows(64)), 16);
-        assert_eq!(Dim::TOKENS.conv_transposed(7, 0).conv_transposed(3, -2).eval(StepSizes::rows(5)), 103);
-        assert_eq!(Dim::Sequences.eval(StepSizes { rows: 9, sequences: 3 }), 3);
+        assert_eq!(
+            Dim::TOKENS
+                .conv_transposed(7, 0)
+                .conv_transposed(3, -2)
+                .eval(StepSizes::rows(5)),
+            103
+        );
+        assert_eq!(
+            Dim::Sequences.eval(StepSizes {
+                rows: 9,
+                sequences: 3
+            }),
+            3
+        );
     }
 }

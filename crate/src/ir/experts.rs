@@ -5,11 +5,13 @@ use super::{Activation, Norm, WeightId};
 /// Scoring function of a router, applied to its logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouterScore {
-    /// Softmax over all experts. Softmax over the selected ones only equals this plus renormalization.
+    /// Softmax over all experts. Softmax over the selected ones only equals this plus
+    /// renormalization.
     Softmax,
     /// Sigmoid of each logit.
     Sigmoid,
-    /// PhiMoE's sparse mixer: each selection has a softmax over the logits within its own tolerance.
+    /// PhiMoE's sparse mixer: each selection has a softmax over the logits within its own
+    /// tolerance.
     Mixer,
 }
 
@@ -47,7 +49,8 @@ pub struct Routing {
     pub gain: Option<WeightId>,
 }
 
-/// Up (and gate) matmul of the selected experts with activation. Output row: `each` times [`Self::span`] columns.
+/// Up (and gate) matmul of the selected experts with activation. Output row: `each` times
+/// [`Self::span`] columns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpertUp {
     /// Stacked expert rows: gate, then up, if gated.
@@ -80,7 +83,11 @@ impl ExpertUp {
 
     /// Weight rows per expert.
     pub fn rows(&self) -> usize {
-        if self.gated { 2 * self.inner } else { self.inner }
+        if self.gated {
+            2 * self.inner
+        } else {
+            self.inner
+        }
     }
 }
 

@@ -1,5 +1,6 @@
-//! Computation graph of a model, built at run time from config.json. Contains shapes and weight names; encodings and
-//! kernels are decided later. The sequence length is symbolic: one graph serves prefill, decode and encoding.
+//! Computation graph of a model, built at run time from config.json. Contains shapes and weight
+//! names; encodings and kernels are decided later. The sequence length is symbolic: one graph
+//! serves prefill, decode and encoding.
 
 mod altup;
 mod attention;
@@ -71,7 +72,8 @@ pub enum WeightKind {
     Table,
     /// `[rows, cols]`, a router with few rows; never quantized while loading.
     Router,
-    /// `[experts * rows, cols]`, used in expert matmuls; may be quantized. An expert's rows stay together.
+    /// `[experts * rows, cols]`, used in expert matmuls; may be quantized. An expert's rows stay
+    /// together.
     Experts {
         /// Rows per expert.
         rows: usize,
@@ -145,7 +147,8 @@ impl Graph {
         &self.weights[id.0]
     }
 
-    /// Returns the value that stores a view's columns, and its first column; for other values the value itself.
+    /// Returns the value that stores a view's columns, and its first column; for other values the
+    /// value itself.
     pub fn root(&self, id: ValueId) -> (ValueId, usize) {
         match self.values[id.0].view {
             Some((of, first)) => {
@@ -166,19 +169,32 @@ impl Graph {
 
     /// Returns the positions of the learned position tables; `usize::MAX` without one.
     pub fn max_positions(&self) -> usize {
-        let rows = |node: &Node| match node.op {
-            Op::Embed { table, ids: IdSource::Positions, .. } => Some(self.weight(table).rows()),
-            Op::AddPositionEmbedding { table } => Some(self.weight(table).rows() / self.value(node.output).cols),
-            _ => None,
-        };
-        self.nodes.iter().filter_map(rows).min().unwrap_or(usize::MAX)
+        self.nodes
+            .iter()
+            .filter_map(|node: &Node| match node.op {
+                Op::Embed {
+                    table,
+                    ids: IdSource::Positions,
+                    ..
+                } => Some(self.weight(table).rows()),
+                Op::AddPositionEmbedding { table } => {
+                    Some(self.weight(table).rows() / self.value(node.output).cols)
+                }
+                _ => None,
+            })
+            .min()
+            .unwrap_or(usize::MAX)
     }
 
     /// Returns how often nodes read each value, including through views. Outputs count once.
     pub fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.values.len()];
         let outputs = [Some(self.hidden), self.logits];
-        let read = self.nodes.iter().flat_map(|n| n.inputs.iter().copied()).chain(outputs.into_iter().flatten());
+        let read = self
+            .nodes
+            .iter()
+            .flat_map(|n| n.inputs.iter().copied())
+            .chain(outputs.into_iter().flatten());
         for id in read {
             let mut at = Some(id);
             while let Some(v) = at {

@@ -1,8 +1,8 @@
 //! Graph operations with their weights and state.
 
 use super::{
-    AltUp, Attention, ConvTranspose1d, ExpertDown, ExpertUp, GatedNorm, HeadSlice, Im2Col, InputId, Recurrent, Routing,
-    ShortConv, StateId, WeightId,
+    AltUp, Attention, ConvTranspose1d, ExpertDown, ExpertUp, GatedNorm, HeadSlice, Im2Col, InputId,
+    Recurrent, Routing, ShortConv, StateId, WeightId,
 };
 
 /// Token property that indexes a table.
@@ -147,8 +147,24 @@ impl Linear {
     /// Creates `y = x Wᵀ (+ bias)`.
     pub fn new(weight: WeightId, bias: Option<WeightId>) -> Self {
         let act = Activation::None;
-        let (quantize, gated, residual, multiply) = (false, false, false, false);
-        Self { weight, row0: 0, bias, norm: None, quantize, gated, act, residual, multiply, scale: 1.0, softcap: 0.0 }
+        let quantize = false;
+        let gated = false;
+        let residual = false;
+        let multiply = false;
+
+        Self {
+            weight,
+            row0: 0,
+            bias,
+            norm: None,
+            quantize,
+            gated,
+            act,
+            residual,
+            multiply,
+            scale: 1.0,
+            softcap: 0.0,
+        }
     }
 }
 
@@ -168,16 +184,17 @@ pub enum Op {
     },
     /// External rows. No inputs.
     Input(InputId),
-    /// Weighted sums of table rows. The input has `2 * taps` columns: pairs of a row index (its bits) and a weight.
-    /// With `taps` 0, the columns weight all table rows: a matmul with a matrix stored `[in, out]`.
+    /// Weighted sums of table rows. The input has `2 * taps` columns: pairs of a row index (its
+    /// bits) and a weight. With `taps` 0, the columns weight all table rows: a matmul with a matrix
+    /// stored `[in, out]`.
     EmbeddingBag {
         /// The table.
         table: WeightId,
         /// Pairs per row, or 0.
         taps: usize,
     },
-    /// Adds rows of an input where a token id is past the end of a table. Prompts only. Used for features of deeper
-    /// vision layers.
+    /// Adds rows of an input where a token id is past the end of a table. Prompts only. Used for
+    /// features of deeper vision layers.
     AddSoftTokens {
         /// Input rows.
         rows: InputId,
@@ -267,7 +284,8 @@ pub enum Op {
     MulVector(WeightId),
     /// Clamps `a` between the two values of a vector.
     Clip(WeightId),
-    /// Quantizes each row to 8 bits: multiples of 1/127 of its largest magnitude. A norm may precede.
+    /// Quantizes each row to 8 bits: multiples of 1/127 of its largest magnitude. A norm may
+    /// precede.
     QuantizeActivations(Option<Norm>),
     /// Norm of each row added to one or two residuals. Inputs: x, residuals.
     NormResidual(NormResidual),
@@ -282,15 +300,20 @@ pub enum Op {
 }
 
 impl Op {
-    /// Returns the weights in planning and loading order. All weights of an operation are listed here only.
+    /// Returns the weights in planning and loading order. All weights of an operation are listed
+    /// here only.
     pub fn weights(&self) -> Vec<WeightId> {
         let found = match self {
             Op::Embed { table, .. } | Op::EmbeddingBag { table, .. } => vec![Some(*table)],
             Op::Linear(l) => vec![Some(l.weight), l.bias, l.norm.as_ref().and_then(|n| n.gain)],
-            Op::Norm(n) | Op::NormPerGroup(n, _) | Op::QuantizeActivations(Some(n)) => vec![n.gain, n.bias],
+            Op::Norm(n) | Op::NormPerGroup(n, _) | Op::QuantizeActivations(Some(n)) => {
+                vec![n.gain, n.bias]
+            }
             Op::NormResidual(n) => vec![n.norm.gain, n.norm.bias, n.scale_weight],
             Op::Attention(a) => vec![a.sinks, a.relative, a.head_norm.as_ref().map(|h| h.gains)],
-            Op::Gather { order: vector } | Op::MulVector(vector) | Op::Clip(vector) => vec![Some(*vector)],
+            Op::Gather { order: vector } | Op::MulVector(vector) | Op::Clip(vector) => {
+                vec![Some(*vector)]
+            }
             Op::TopKRouter(r) => vec![r.bias, r.gain],
             Op::ExpertUp(e) => vec![Some(e.weight), e.bias, e.norm.as_ref().and_then(|n| n.gain)],
             Op::ExpertDown(e) => vec![Some(e.weight), e.bias],
@@ -299,11 +322,17 @@ impl Op {
             Op::GatedNorm(n) => vec![Some(n.gain)],
             Op::AltUp(a) => a.weights(),
             Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => vec![],
-            Op::Pool(_) | Op::Input(_) | Op::AddSoftTokens { .. } | Op::Concat | Op::QuantizeActivations(None) => {
+            Op::Pool(_)
+            | Op::Input(_)
+            | Op::AddSoftTokens { .. }
+            | Op::Concat
+            | Op::QuantizeActivations(None) => {
                 vec![]
             }
             Op::ConvTranspose1d(u) => vec![Some(u.weight), u.bias],
-            Op::Snake { alpha: one } | Op::Asinh { k: one } | Op::AddPositionEmbedding { table: one } => {
+            Op::Snake { alpha: one }
+            | Op::Asinh { k: one }
+            | Op::AddPositionEmbedding { table: one } => {
                 vec![Some(*one)]
             }
             Op::GroupNorm { gain, bias, .. } => vec![Some(*gain), Some(*bias)],
@@ -319,11 +348,20 @@ impl Op {
             Op::ShortConv(c) => Some(c.state),
             Op::Recurrent(r) => Some(r.state),
             Op::GatedNorm(_) | Op::AltUp(_) => None,
-            Op::Embed { .. } | Op::Linear(_) | Op::Norm(_) | Op::Gather { .. } | Op::Pool(_) | Op::Input(_) => None,
+            Op::Embed { .. }
+            | Op::Linear(_)
+            | Op::Norm(_)
+            | Op::Gather { .. }
+            | Op::Pool(_)
+            | Op::Input(_) => None,
             Op::Add | Op::Mul | Op::Gated(_) | Op::Unary(_) | Op::Scale(_) | Op::LastRow => None,
-            Op::TopKRouter(_) | Op::ExpertUp(_) | Op::ExpertDown(_) | Op::ConcatHeads { .. } => None,
+            Op::TopKRouter(_) | Op::ExpertUp(_) | Op::ExpertDown(_) | Op::ConcatHeads { .. } => {
+                None
+            }
             Op::EmbeddingBag { .. } | Op::AddSoftTokens { .. } | Op::Concat => None,
-            Op::Im2Col(_) | Op::ConvTranspose1d(_) | Op::Snake { .. } | Op::GroupNorm { .. } => None,
+            Op::Im2Col(_) | Op::ConvTranspose1d(_) | Op::Snake { .. } | Op::GroupNorm { .. } => {
+                None
+            }
             Op::Asinh { .. } | Op::AddPositionEmbedding { .. } | Op::PadHeads { .. } => None,
             Op::NormPerGroup(..)
             | Op::MulVector(_)

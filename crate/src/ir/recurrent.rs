@@ -2,7 +2,8 @@
 
 use super::{Activation, StateId, WeightId};
 
-/// A causal depthwise convolution over rows. Inputs: x; if gated, also the input gate and the output gate.
+/// A causal depthwise convolution over rows. Inputs: x; if gated, also the input gate and the
+/// output gate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShortConv {
     /// `[channels][taps]`, oldest row first.
@@ -36,8 +37,9 @@ pub enum RecurrenceRule {
     },
 }
 
-/// A multi-head linear recurrence. Inputs: queries, keys and values in one value; dt before bias and softplus,
-/// `[heads]`. The delta rule adds beta before its sigmoid, `[heads]`, and the output gate.
+/// A multi-head linear recurrence. Inputs: queries, keys and values in one value; dt before bias
+/// and softplus, `[heads]`. The delta rule adds beta before its sigmoid, `[heads]`, and the output
+/// gate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recurrent {
     /// Value heads.
@@ -54,16 +56,18 @@ pub struct Recurrent {
     pub columns: [usize; 3],
     /// Update rule.
     pub rule: RecurrenceRule,
-    /// One vector: per head the log rate, then per head the bias of dt. Then the norm gain `[value_dim]` (delta rule),
-    /// or the skip scale per head (Mamba-2).
+    /// One vector: per head the log rate, then per head the bias of dt. Then the norm gain
+    /// `[value_dim]` (delta rule), or the skip scale per head (Mamba-2).
     pub gains: WeightId,
     /// Whether `gains` holds negative rates rather than logs.
     pub negative_rates: bool,
-    /// State matrices, `[heads][key_dim][value_dim]` ([`StateSpec::Matrix`](super::StateSpec::Matrix)).
+    /// State matrices, `[heads][key_dim][value_dim]`
+    /// ([`StateSpec::Matrix`](super::StateSpec::Matrix)).
     pub state: StateId,
 }
 
-/// `norm(x * silu(z)) * gain`, or `norm(x) * gain * silu(z)`, with one norm per column group. Inputs: x, z.
+/// `norm(x * silu(z)) * gain`, or `norm(x) * gain * silu(z)`, with one norm per column group.
+/// Inputs: x, z.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatedNorm {
     /// `[cols]`.

@@ -80,7 +80,12 @@ pub struct RopeSpec {
 impl RopeSpec {
     /// Creates an unscaled RoPE with pairs half apart.
     pub fn plain(dim: usize, base: f64) -> Self {
-        Self { dim, base, scaling: RopeScaling::Default, interleaved: false }
+        Self {
+            dim,
+            base,
+            scaling: RopeScaling::Default,
+            interleaved: false,
+        }
     }
 
     /// Returns (cos, sin) per pair for tokens at these positions, which may be fractional.
@@ -90,11 +95,19 @@ impl RopeSpec {
             let angle = f64::from(position * f);
             [(angle.cos() as f32) * factor, (angle.sin() as f32) * factor]
         };
-        positions.iter().flat_map(|p| frequencies.iter().map(|f| pair(*p, *f)).collect::<Vec<_>>()).collect()
+        positions
+            .iter()
+            .flat_map(|p| frequencies.iter().map(|f| pair(*p, *f)).collect::<Vec<_>>())
+            .collect()
     }
 
-    /// Returns (cos, sin) per pair for multi-axis positions; `place(token, pair)` is the position of a frequency.
-    pub fn table_of(&self, tokens: Range<usize>, place: impl Fn(usize, usize) -> u32) -> Vec<[f32; 2]> {
+    /// Returns (cos, sin) per pair for multi-axis positions; `place(token, pair)` is the position
+    /// of a frequency.
+    pub fn table_of(
+        &self,
+        tokens: Range<usize>,
+        place: impl Fn(usize, usize) -> u32,
+    ) -> Vec<[f32; 2]> {
         let (frequencies, factor) = self.frequencies(tokens.end);
         let pair = |token: usize, (j, f): (usize, &f32)| {
             let angle = f64::from(place(token, j) as f32 * f);
@@ -108,18 +121,21 @@ impl RopeSpec {
 
     /// Whether the table depends on the total sequence length.
     pub fn depends_on_length(&self) -> bool {
-        matches!(self.scaling, RopeScaling::Dynamic { .. } | RopeScaling::LongRope { .. })
+        matches!(
+            self.scaling,
+            RopeScaling::Dynamic { .. } | RopeScaling::LongRope { .. }
+        )
     }
 
-    /// Returns (cos, sin) per pair for positions `first..first + count` of a sequence of `total` tokens. With `total`
-    /// 0, each position is the last of its sequence, as in decoding.
+    /// Returns (cos, sin) per pair for positions `first..first + count` of a sequence of `total`
+    /// tokens. With `total` 0, each position is the last of its sequence, as in decoding.
     pub fn table(&self, first: usize, count: usize, total: usize) -> Vec<[f32; 2]> {
         let half = self.dim / 2;
         let mut table = Vec::with_capacity(count * half);
         let fixed = self.frequencies(first + count);
         for position in first..first + count {
-            let own =
-                (self.depends_on_length()).then(|| self.frequencies(if total == 0 { position + 1 } else { total }));
+            let own = (self.depends_on_length())
+                .then(|| self.frequencies(if total == 0 { position + 1 } else { total }));
             let (frequencies, factor) = own.as_ref().unwrap_or(&fixed);
             for f in frequencies {
                 // The angle is rounded to f32 as in the reference; its cos and sin are exact.
@@ -130,58 +146,113 @@ impl RopeSpec {
         table
     }
 
-    /// Returns the frequency of each pair and the factor of cos and sin, for a sequence of `length` tokens.
+    /// Returns the frequency of each pair and the factor of cos and sin, for a sequence of `length`
+    /// tokens.
     fn frequencies(&self, length: usize) -> (Vec<f32>, f32) {
         let plain = |base: f64| -> Vec<f64> {
-            (0..self.dim / 2).map(|i| base.powf(-((2 * i) as f64) / self.dim as f64)).collect()
+            (0..self.dim / 2)
+                .map(|i| base.powf(-((2 * i) as f64) / self.dim as f64))
+                .collect()
         };
         let (values, factor) = match &self.scaling {
             RopeScaling::Default => (plain(self.base), 1.0),
-            RopeScaling::Proportional { pairs } => {
-                let rotated = |(i, f): (usize, f64)| if i < *pairs { f } else { 0.0 };
-                (plain(self.base).into_iter().enumerate().map(rotated).collect(), 1.0)
+            RopeScaling::Proportional { pairs } => (
+                plain(self.base)
+                    .into_iter()
+                    .enumerate()
+                    .map(|(i, f): (usize, f64)| if i < *pairs { f } else { 0.0 })
+                    .collect(),
+                1.0,
+            ),
+            RopeScaling::Linear { factor } => {
+                (plain(self.base).iter().map(|f| f / factor).collect(), 1.0)
             }
-            RopeScaling::Linear { factor } => (plain(self.base).iter().map(|f| f / factor).collect(), 1.0),
-            RopeScaling::Dynamic { factor, max_position } => {
+            RopeScaling::Dynamic {
+                factor,
+                max_position,
+            } => {
                 let seen = length.max(*max_position) as f64;
                 let dim = self.dim as f64;
                 let stretch = factor * seen / *max_position as f64 - (factor - 1.0);
                 (plain(self.base * stretch.powf(dim / (dim - 2.0))), 1.0)
             }
-            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position } => {
+            RopeScaling::Llama3 {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_max_position,
+            } => {
                 let original = *original_max_position as f64;
-                let scale = |f: f64| {
-                    let wavelength = 2.0 * PI / f;
-                    if wavelength < original / high_freq_factor {
-                        return f;
-                    }
-                    if wavelength > original / low_freq_factor {
-                        return f / factor;
-                    }
-                    let smooth = (original / wavelength - low_freq_factor) / (high_freq_factor - low_freq_factor);
-                    (1.0 - smooth) * f / factor + smooth * f
-                };
-                (plain(self.base).into_iter().map(scale).collect(), 1.0)
+
+                (
+                    plain(self.base)
+                        .into_iter()
+                        .map(|f: f64| {
+                            let wavelength = 2.0 * PI / f;
+                            if wavelength < original / high_freq_factor {
+                                return f;
+                            }
+                            if wavelength > original / low_freq_factor {
+                                return f / factor;
+                            }
+                            let smooth = (original / wavelength - low_freq_factor)
+                                / (high_freq_factor - low_freq_factor);
+                            (1.0 - smooth) * f / factor + smooth * f
+                        })
+                        .collect(),
+                    1.0,
+                )
             }
-            RopeScaling::Yarn { attention_factor, .. } => (self.yarn(), *attention_factor),
-            RopeScaling::LongRope { short, long, original_max_position, attention_factor } => {
-                let list = if length > *original_max_position { long } else { short };
-                (plain(self.base).iter().zip(list).map(|(f, by)| f / by).collect(), *attention_factor)
+            RopeScaling::Yarn {
+                attention_factor, ..
+            } => (self.yarn(), *attention_factor),
+            RopeScaling::LongRope {
+                short,
+                long,
+                original_max_position,
+                attention_factor,
+            } => {
+                let list = if length > *original_max_position {
+                    long
+                } else {
+                    short
+                };
+                (
+                    plain(self.base)
+                        .iter()
+                        .zip(list)
+                        .map(|(f, by)| f / by)
+                        .collect(),
+                    *attention_factor,
+                )
             }
         };
-        (values.into_iter().map(|f| f as f32).collect(), factor as f32)
+        (
+            values.into_iter().map(|f| f as f32).collect(),
+            factor as f32,
+        )
     }
 
     fn yarn(&self) -> Vec<f64> {
-        let RopeScaling::Yarn { factor, beta_fast, beta_slow, original_max_position, truncate, .. } = &self.scaling
+        let RopeScaling::Yarn {
+            factor,
+            beta_fast,
+            beta_slow,
+            original_max_position,
+            truncate,
+            ..
+        } = &self.scaling
         else {
             return Vec::new();
         };
         let dim = self.dim as f64;
         let border = |rotations: f64| {
-            dim * (*original_max_position as f64 / (rotations * 2.0 * PI)).ln() / (2.0 * self.base.ln())
+            dim * (*original_max_position as f64 / (rotations * 2.0 * PI)).ln()
+                / (2.0 * self.base.ln())
         };
-        let (mut low, mut high) = (border(*beta_fast), border(*beta_slow));
+        let mut low = border(*beta_fast);
+        let mut high = border(*beta_slow);
+
         if *truncate {
             (low, high) = (low.floor(), high.ceil());
         }
@@ -191,6 +262,8 @@ impl RopeSpec {
         }
         let ramp = |i: usize| ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
         let frequency = |i: usize| self.base.powf(-((2 * i) as f64) / dim);
-        (0..self.dim / 2).map(|i| frequency(i) / factor * ramp(i) + frequency(i) * (1.0 - ramp(i))).collect()
+        (0..self.dim / 2)
+            .map(|i| frequency(i) / factor * ramp(i) + frequency(i) * (1.0 - ramp(i)))
+            .collect()
     }
 }

@@ -4,11 +4,12 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StateId(pub usize);
 
-/// State of one sequence. Kernels read it as empty at position 0, so a new sequence needs no clearing.
+/// State of one sequence. Kernels read it as empty at position 0, so a new sequence needs no
+/// clearing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateSpec {
-    /// Keys and values by position, `[position][kv_head][head_dim]` each. Layers that share a KV cache name the same
-    /// state.
+    /// Keys and values by position, `[position][kv_head][head_dim]` each. Layers that share a KV
+    /// cache name the same state.
     Kv {
         /// Key and value heads.
         kv_heads: usize,
@@ -24,7 +25,8 @@ pub enum StateSpec {
         /// Kernel size.
         kernel_size: usize,
     },
-    /// One matrix per head, updated by each token, `[heads][rows][cols]`, f32: linear attention, state-space models.
+    /// One matrix per head, updated by each token, `[heads][rows][cols]`, f32: linear attention,
+    /// state-space models.
     Matrix {
         /// Heads.
         heads: usize,

@@ -13,14 +13,20 @@ impl Graph {
 
     /// Whether the graph has cross attention.
     pub fn has_cross_attention(&self) -> bool {
-        self.nodes.iter().any(|n| matches!(&n.op, Op::Attention(a) if a.mask == Mask::CrossAttention))
+        self.nodes
+            .iter()
+            .any(|n| matches!(&n.op, Op::Attention(a) if a.mask == Mask::CrossAttention))
     }
 
-    /// Returns the use of a tensor: matrix, router, or table (embedding, possibly tied to the output head).
+    /// Returns the use of a tensor: matrix, router, or table (embedding, possibly tied to the
+    /// output head).
     pub fn kind_of(&self, tensor: &str) -> WeightKind {
-        let special = |w: &&Weight| matches!(w.kind, WeightKind::Table | WeightKind::Router);
-        let mut all = self.weights.iter().filter(special);
-        all.find(|w| w.parts.iter().any(|part| part.0 == tensor)).map_or(WeightKind::Matrix, |w| w.kind)
+        let mut all = self
+            .weights
+            .iter()
+            .filter(|w: &&Weight| matches!(w.kind, WeightKind::Table | WeightKind::Router));
+        all.find(|w| w.parts.iter().any(|part| part.0 == tensor))
+            .map_or(WeightKind::Matrix, |w| w.kind)
     }
 
     /// Returns the weights that nodes use, each once, in order of use.

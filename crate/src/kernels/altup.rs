@@ -4,8 +4,9 @@ use super::matmul::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 
-/// `count` AltUp streams of `cols` columns, mixed by coefficients `[..][count]` times the row's modes. Predicts, first
-/// adding `second` to all streams but the first. Or corrects by the layer's output `second`.
+/// `count` AltUp streams of `cols` columns, mixed by coefficients `[..][count]` times the row's
+/// modes. Predicts, first adding `second` to all streams but the first. Or corrects by the layer's
+/// output `second`.
 #[derive(Debug, Clone)]
 pub struct AltUpStreams<B> {
     /// Whether this is the correction.
@@ -28,10 +29,19 @@ impl<B: Clone> AltUpStreams<B> {
         out: &View<B>,
         single: bool,
     ) -> Launch<B> {
-        let variant =
-            Variant::new(Kernel::Streams).flag_if("CORRECT", self.correct).flag_if("SECOND", second.is_some());
+        let variant = Variant::new(Kernel::Streams)
+            .flag_if("CORRECT", self.correct)
+            .flag_if("SECOND", second.is_some());
         let groups = self.cols.div_ceil(64);
-        let grid = if single { GridSpec::Exact([groups, 1, 1]) } else { GridSpec::Tiled { x: groups, per: 1, z: 1 } };
+        let grid = if single {
+            GridSpec::Exact([groups, 1, 1])
+        } else {
+            GridSpec::Tiled {
+                x: groups,
+                per: 1,
+                z: 1,
+            }
+        };
         Launch::new(label, variant, grid)
             .bind("x", x.buffer.clone())
             .bind("modes", modes.buffer.clone())
@@ -71,7 +81,14 @@ pub enum RowScale<B> {
 
 impl<B: Clone> RowScale<B> {
     /// Returns one launch over all rows, or over one if `single`; `cols` are those of a group.
-    pub fn launch(&self, label: &str, [x, y]: [&View<B>; 2], out: &View<B>, cols: u32, single: bool) -> Launch<B> {
+    pub fn launch(
+        &self,
+        label: &str,
+        [x, y]: [&View<B>; 2],
+        out: &View<B>,
+        cols: u32,
+        single: bool,
+    ) -> Launch<B> {
         let (runs, added, act, factor) = match self {
             Self::MatchMagnitude { runs, added } => (*runs, added.as_ref(), 0, 0.0),
             Self::Sparse { act, factor } => (1, None, *act, *factor),
@@ -79,7 +96,14 @@ impl<B: Clone> RowScale<B> {
         let variant = Variant::new(Kernel::RowScale)
             .flag_if("MATCH", matches!(self, Self::MatchMagnitude { .. }))
             .flag_if("ADDED", added.is_some());
-        let grid = if single { GridSpec::Fixed { units: runs } } else { GridSpec::Rows { units: runs, per: 1 } };
+        let grid = if single {
+            GridSpec::Fixed { units: runs }
+        } else {
+            GridSpec::Rows {
+                units: runs,
+                per: 1,
+            }
+        };
         Launch::new(label, variant, grid)
             .bind("x", x.buffer.clone())
             .bind("y", y.buffer.clone())

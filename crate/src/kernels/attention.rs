@@ -1,5 +1,5 @@
-//! Attention over a KV cache: fused norm and RoPE into the cache, tiled attention for prefill, split attention for
-//! decode. Sources: FlashAttention (arXiv 2205.14135), FlashDecoding.
+//! Attention over a KV cache: fused norm and RoPE into the cache, tiled attention for prefill,
+//! split attention for decode. Sources: FlashAttention (arXiv 2205.14135), FlashDecoding.
 
 use super::kv_splits::{DecodeTiling, KvSplits, MAX_FUSED_SPLITS};
 use super::view::View;
@@ -125,17 +125,25 @@ struct AttentionMatrixTiling {
 }
 
 impl AttentionMatrixTiling {
-    /// Returns the best known tiling, or None without usable subgroup matrices. `exact`: factors keep f32 precision.
-    /// `halves`: the cache has native f16.
+    /// Returns the best known tiling, or None without usable subgroup matrices. `exact`: factors
+    /// keep f32 precision. `halves`: the cache has native f16.
     fn of(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> Option<Self> {
-        let units = caps.subgroup_matrix().filter(|units| !(units.half && exact))?;
+        let units = caps
+            .subgroup_matrix()
+            .filter(|units| !(units.half && exact))?;
         // Attention weights of 32 keys reuse the memory of q.
         let columns = head_dim.next_multiple_of(16).max(32);
         // Wider heads leave no registers for their accumulators.
         let known = columns <= 128 || columns == 256;
         let fits = |teams: u32, apart: bool| {
-            let (rows, threads) = (16 * teams, teams * units.lanes);
-            let kept = if units.words == MatrixDialect::Emulated { 2 * rows } else { rows };
+            let rows = 16 * teams;
+            let threads = teams * units.lanes;
+
+            let kept = if units.words == MatrixDialect::Emulated {
+                2 * rows
+            } else {
+                rows
+            };
             let keys = if apart { 64 } else { 32 };
             let elements = (kept + keys) / units.side * (units.side + 1) * (columns + 8);
             let floats = (rows + 1) * 36 + rows * (units.lanes / 16 + 1) + 1;
@@ -144,11 +152,19 @@ impl AttentionMatrixTiling {
                 && bytes <= caps.max_workgroup_storage
                 && (columns * 8).is_multiple_of(threads)
         };
-        let teams = [4, 2].into_iter().find(|teams| fits(*teams, false)).filter(|_| known)?;
-        // In browsers, which check bounds on reads, two tiles in flight need too many registers for wide heads: 10 %
-        // slower.
+        let teams = [4, 2]
+            .into_iter()
+            .find(|teams| fits(*teams, false))
+            .filter(|_| known)?;
+        // In browsers, which check bounds on reads, two tiles in flight need too many registers for
+        // wide heads: 10 % slower.
         let apart = fits(teams, true) && (columns <= 64 || units.words == MatrixDialect::Coop);
-        Some(Self { units, columns, subgroups: teams, separate_kv: apart })
+        Some(Self {
+            units,
+            columns,
+            subgroups: teams,
+            separate_kv: apart,
+        })
     }
 
     fn variant(self) -> Variant {
@@ -163,16 +179,25 @@ impl AttentionMatrixTiling {
     }
 }
 
-/// Returns the kernel for prefill attention and its rows per workgroup. For `exact` and `halves` see
-/// [`MatrixRows::of`].
-pub(super) fn prefill_variant(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> (Variant, u32) {
+/// Returns the kernel for prefill attention and its rows per workgroup. For `exact` and `halves`
+/// see [`MatrixRows::of`].
+pub(super) fn prefill_variant(
+    caps: &Caps,
+    head_dim: u32,
+    exact: bool,
+    halves: bool,
+) -> (Variant, u32) {
     match AttentionMatrixTiling::of(caps, head_dim, exact, halves) {
         Some(tile) => (tile.variant(), 16 * tile.subgroups),
-        None => (Variant::new(Kernel::Attention).set("SLABS", head_dim.div_ceil(64).next_power_of_two()), 32),
+        None => (
+            Variant::new(Kernel::Attention).set("SLABS", head_dim.div_ceil(64).next_power_of_two()),
+            32,
+        ),
     }
 }
 
-/// Whether prefill attention runs on subgroup matrices of f16. For `exact` and `halves` see [`MatrixRows::of`].
+/// Whether prefill attention runs on subgroup matrices of f16. For `exact` and `halves` see
+/// [`MatrixRows::of`].
 pub(crate) fn uses_f16_matrices(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> bool {
     AttentionMatrixTiling::of(caps, head_dim, exact, halves).is_some_and(|rows| rows.units.half)
 }
@@ -218,7 +243,8 @@ pub struct AttentionKernel<B> {
     pub v_cache: B,
     /// Step state.
     pub state: B,
-    /// End of each prompt row's visible keys, where it lies after the row; None for causal attention.
+    /// End of each prompt row's visible keys, where it lies after the row; None for causal
+    /// attention.
     pub ends: Option<B>,
     /// Decode tiling.
     pub decode: DecodeTiling,
@@ -246,7 +272,11 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
 
     /// Maximum visible keys of a row.
     fn max_visible_keys(&self) -> u32 {
-        self.capacity.min(if self.window == 0 { u32::MAX } else { self.window })
+        self.capacity.min(if self.window == 0 {
+            u32::MAX
+        } else {
+            self.window
+        })
     }
 
     /// Bytes of partial results for `rows` rows.
@@ -254,7 +284,11 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         if self.is_single_pass() {
             return 0;
         }
-        u64::from(rows) * u64::from(self.heads) * u64::from(self.max_splits()) * u64::from(self.head_dim + 4) * 4
+        u64::from(rows)
+            * u64::from(self.heads)
+            * u64::from(self.max_splits())
+            * u64::from(self.head_dim + 4)
+            * 4
     }
 
     /// Adds the ring slots of positions to a launch whose shader imports attention/ring.
@@ -270,7 +304,8 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         self.head_norm.as_ref().is_some_and(|n| n.values)
     }
 
-    /// Returns the norm and RoPE launch over a subset of heads: ALL, QUERIES or KEYS (keys and values).
+    /// Returns the norm and RoPE launch over a subset of heads: ALL, QUERIES or KEYS (keys and
+    /// values).
     fn rope_heads(
         &self,
         q: &View<B>,
@@ -282,7 +317,11 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
     ) -> Launch<B> {
         let variant = self.kv.flags(Variant::new(Kernel::RopeKv).flag(flag));
         let first = if flag == "QUERIES" { q } else { k };
-        let grid = GridSpec::Tiled { x: count, per: 1, z: 1 };
+        let grid = GridSpec::Tiled {
+            x: count,
+            per: 1,
+            z: 1,
+        };
         let launch = Launch::new(format!("{} rope", self.label), variant, grid)
             .bind("k", first.buffer.clone())
             .bind_opt("v", (flag == "KEYS").then(|| v.buffer.clone()))
@@ -298,36 +337,51 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
             .set("k_stride", first.stride)
             .set("v_offset", v.offset)
             .set("v_stride", v.stride);
-        let mut launch = if flag == "QUERIES" { launch } else { self.with_ring(launch) };
-        launch.variant = launch.variant.flag_if("VALUES", flag != "QUERIES" && self.norms_values());
+        let mut launch = if flag == "QUERIES" {
+            launch
+        } else {
+            self.with_ring(launch)
+        };
+        launch.variant = launch
+            .variant
+            .flag_if("VALUES", flag != "QUERIES" && self.norms_values());
         with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref())
     }
 
-    /// Applies norm and RoPE to q into `rotated`, `[row][heads * head_dim]`. The cache belongs to another layer.
+    /// Applies norm and RoPE to q into `rotated`, `[row][heads * head_dim]`. The cache belongs to
+    /// another layer.
     pub fn rope_queries(&self, q: &View<B>, rotated: &B) -> Launch<B> {
         self.rope_heads(q, q, q, rotated, "QUERIES", self.heads)
     }
 
-    /// Applies norm and RoPE to q into `rotated`, `[row][heads * head_dim]`, and to k into the cache; writes v to the
-    /// cache.
+    /// Applies norm and RoPE to q into `rotated`, `[row][heads * head_dim]`, and to k into the
+    /// cache; writes v to the cache.
     pub fn rope_kv(&self, q: &View<B>, k: &View<B>, v: &View<B>, rotated: &B) -> Vec<Launch<B>> {
         let launch = |flag, count| self.rope_heads(q, k, v, rotated, flag, count);
         if self.can_fuse(q, k, v) {
             return vec![launch("ALL", self.heads + 2 * self.kv_heads)];
         }
-        vec![launch("QUERIES", self.heads), launch("KEYS", 2 * self.kv_heads)]
+        vec![
+            launch("QUERIES", self.heads),
+            launch("KEYS", 2 * self.kv_heads),
+        ]
     }
 
     /// Returns prefill attention over the cache.
     pub fn prefill(&self, caps: &Caps, rotated: B, out: &View<B>) -> Launch<B> {
-        let (variant, per) = prefill_variant(caps, self.head_dim, self.kv == Kv::F32, self.kv == Kv::F16);
+        let (variant, per) =
+            prefill_variant(caps, self.head_dim, self.kv == Kv::F32, self.kv == Kv::F16);
         let variant = self
             .kv
             .flags(variant)
             .flag_if("SINKS", self.sinks.is_some())
             .flag_if("ENDS", self.ends.is_some())
             .flag_if("SOFTCAP", self.softcap > 0.0);
-        let grid = GridSpec::Tiled { x: 1, per, z: self.heads };
+        let grid = GridSpec::Tiled {
+            x: 1,
+            per,
+            z: self.heads,
+        };
         let launch = Launch::new(self.label.clone(), variant, grid)
             .bind("q", rotated)
             .bind("k_cache", self.k_cache.clone())
@@ -352,18 +406,30 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         q.buffer == k.buffer && k.buffer == v.buffer
     }
 
-    /// Returns single-row attention over the cache in KV splits, and the reduction. Also applies head norm and RoPE,
-    /// and writes the cache. q, k and v share one buffer.
-    pub fn decode(&self, q: &View<B>, k: &View<B>, v: &View<B>, parts: B, out: &View<B>) -> Vec<Launch<B>> {
-        let mut launch =
-            self.split_launch(q, self.decode.sized_by_keys).set("k_offset", k.offset).set("v_offset", v.offset);
-        launch.variant = launch.variant.flag("FUSED").flag_if("VALUES", self.norms_values());
+    /// Returns single-row attention over the cache in KV splits, and the reduction. Also applies
+    /// head norm and RoPE, and writes the cache. q, k and v share one buffer.
+    pub fn decode(
+        &self,
+        q: &View<B>,
+        k: &View<B>,
+        v: &View<B>,
+        parts: B,
+        out: &View<B>,
+    ) -> Vec<Launch<B>> {
+        let mut launch = self
+            .split_launch(q, self.decode.sized_by_keys)
+            .set("k_offset", k.offset)
+            .set("v_offset", v.offset);
+        launch.variant = launch
+            .variant
+            .flag("FUSED")
+            .flag_if("VALUES", self.norms_values());
         let launch = with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref());
         self.with_reduce(launch, parts, out, None)
     }
 
-    /// Returns the splits that the first launch of [`Self::decode`] leaves, if a matmul may reduce them instead of the
-    /// second.
+    /// Returns the splits that the first launch of [`Self::decode`] leaves, if a matmul may reduce
+    /// them instead of the second.
     pub fn kv_splits(&self) -> Option<KvSplits> {
         let few = self.has_few_splits() && !self.is_single_pass() && self.sinks.is_none();
         // A thread of the matmul reads columns of one head only.
@@ -374,16 +440,23 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         })
     }
 
-    /// Returns attention of few rows over a cache that already holds their keys and values, in KV splits like
-    /// [`Self::decode`].
+    /// Returns attention of few rows over a cache that already holds their keys and values, in KV
+    /// splits like [`Self::decode`].
     pub fn decode_rows(&self, rotated: B, parts: B, out: &View<B>) -> Vec<Launch<B>> {
-        let queries = View { buffer: rotated, offset: 0, stride: self.heads * self.head_dim };
-        let launch = self.split_launch(&queries, self.decode.sized_by_keys).set("k_offset", 0).set("v_offset", 0);
+        let queries = View {
+            buffer: rotated,
+            offset: 0,
+            stride: self.heads * self.head_dim,
+        };
+        let launch = self
+            .split_launch(&queries, self.decode.sized_by_keys)
+            .set("k_offset", 0)
+            .set("v_offset", 0);
         self.with_reduce(with_heads(launch, None, None), parts, out, None)
     }
 
-    /// Returns cross attention of few rows over rows `[first, end)` of another sequence, given per row in `memory`.
-    /// Keys and values are f32 views.
+    /// Returns cross attention of few rows over rows `[first, end)` of another sequence, given per
+    /// row in `memory`. Keys and values are f32 views.
     pub fn cross_attend(
         &self,
         q: &View<B>,
@@ -393,17 +466,29 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         out: &View<B>,
     ) -> Vec<Launch<B>> {
         // The state does not count the other sequence's keys.
-        let launch = self.split_launch(q, false).set("k_offset", k.offset).set("v_offset", v.offset);
+        let launch = self
+            .split_launch(q, false)
+            .set("k_offset", k.offset)
+            .set("v_offset", v.offset);
         let launch = launch.set("k_stride", k.stride).set("v_stride", v.stride);
         let launch = with_heads(with_cross_ranges(launch, memory.clone()), None, None);
         self.with_reduce(launch, parts, out, Some(memory))
     }
 
-    /// Returns a launch over KV splits, plus the reduction of `parts` unless there is only one split.
-    fn with_reduce(&self, mut launch: Launch<B>, parts: B, out: &View<B>, memory: Option<B>) -> Vec<Launch<B>> {
+    /// Returns a launch over KV splits, plus the reduction of `parts` unless there is only one
+    /// split.
+    fn with_reduce(
+        &self,
+        mut launch: Launch<B>,
+        parts: B,
+        out: &View<B>,
+        memory: Option<B>,
+    ) -> Vec<Launch<B>> {
         if self.is_single_pass() {
             launch.variant = launch.variant.set("SINGLE_PASS", 1);
-            let launch = launch.bind("out", out.buffer.clone()).set("out_offset", out.offset);
+            let launch = launch
+                .bind("out", out.buffer.clone())
+                .set("out_offset", out.offset);
             return vec![launch.set("out_stride", out.stride)];
         }
         let join = self.reduce(parts.clone(), out);
@@ -414,25 +499,54 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         vec![launch.bind("out", parts), join]
     }
 
-    /// Returns a launch over KV splits, sized for the capacity, or for the current keys if `follows`.
+    /// Returns a launch over KV splits, sized for the capacity, or for the current keys if
+    /// `follows`.
     fn split_launch(&self, q: &View<B>, follows: bool) -> Launch<B> {
         let group = self.heads / self.kv_heads;
-        // With few workgroups, each may have more threads, which wait for fewer keys and values. Threads share a key's
-        // columns evenly; more heads leave no room for their sums.
+        // With few workgroups, each may have more threads, which wait for fewer keys and values.
+        // Threads share a key's columns evenly; more heads leave no room for their sums.
         let even = self.head_dim <= 256 && self.head_dim.is_multiple_of(32);
-        let threads = if self.has_few_splits() && even && self.decode.heads <= 2 { 256 } else { 128 };
+        let threads = if self.has_few_splits() && even && self.decode.heads <= 2 {
+            256
+        } else {
+            128
+        };
         let variant = self
             .kv
             .flags(Variant::new(Kernel::Decode))
             .set("HEADS", self.decode.heads)
             .set("TILE", self.decode.tile)
-            .set("D", if SPECIALIZED_WIDTHS.contains(&self.head_dim) { self.head_dim } else { 0 })
-            .set("WIDE", if self.head_dim > 256 { 128 } else { threads / 2 })
+            .set(
+                "D",
+                if SPECIALIZED_WIDTHS.contains(&self.head_dim) {
+                    self.head_dim
+                } else {
+                    0
+                },
+            )
+            .set(
+                "WIDE",
+                if self.head_dim > 256 {
+                    128
+                } else {
+                    threads / 2
+                },
+            )
             .set("CUTS", self.cuts(threads));
-        let variant = if threads == 128 { variant } else { variant.set("THREADS", threads) };
-        let (x, most) = (self.kv_heads * group.div_ceil(self.decode.heads), self.max_splits());
+        let variant = if threads == 128 {
+            variant
+        } else {
+            variant.set("THREADS", threads)
+        };
+        let x = self.kv_heads * group.div_ceil(self.decode.heads);
+        let most = self.max_splits();
+
         let grid = match follows {
-            true => GridSpec::KvSplits { x, tile: self.decode.tile, max: most },
+            true => GridSpec::KvSplits {
+                x,
+                tile: self.decode.tile,
+                max: most,
+            },
             false => GridSpec::PerRow { x, y: most, per: 1 },
         };
         let launch = Launch::new(self.label.clone(), variant, grid)
@@ -455,19 +569,31 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
     /// Returns the parts that threads split their sums over keys into, with four columns each.
     fn cuts(&self, threads: u32) -> u32 {
         let most = (4 * threads / self.head_dim).clamp(1, 32);
-        if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 }
+        if most.is_power_of_two() {
+            most
+        } else {
+            most.next_power_of_two() / 2
+        }
     }
 
     fn reduce(&self, parts: B, out: &View<B>) -> Launch<B> {
         let cuts = self.cuts(128);
-        let most = if self.has_few_splits() { MAX_FUSED_SPLITS } else { MAX_SPLITS };
+        let most = if self.has_few_splits() {
+            MAX_FUSED_SPLITS
+        } else {
+            MAX_SPLITS
+        };
         let variant = Variant::new(Kernel::AttentionReduce)
             .flag_if("SINKS", self.sinks.is_some())
             .set("CUTS", cuts)
             // All possible splits, as far as registers allow.
             .set("LEAD", (most / cuts).clamp(2, 16))
             .set("TILE", self.decode.tile);
-        let grid = GridSpec::PerRow { x: self.heads, y: 1, per: 1 };
+        let grid = GridSpec::PerRow {
+            x: self.heads,
+            y: 1,
+            per: 1,
+        };
         Launch::new(format!("{} reduce", self.label), variant, grid)
             .bind("parts", parts)
             .bind("out", out.buffer.clone())

@@ -1,5 +1,5 @@
-//! Audio kernels other than matmuls: im2col, transposed convolution, Snake, group norm over time, log-mel features.
-//! Dense convolutions are a matmul over im2col windows, for any weight encoding.
+//! Audio kernels other than matmuls: im2col, transposed convolution, Snake, group norm over time,
+//! log-mel features. Dense convolutions are a matmul over im2col windows, for any weight encoding.
 
 use super::matmul::View;
 use super::registry::{Kernel, Variant};
@@ -37,7 +37,8 @@ impl Im2ColKernel {
 
     /// Returns the launch. Its grid counts windows; `state` counts input rows.
     pub fn launch<B: Clone>(&self, label: &str, x: &View<B>, state: B, out: &View<B>) -> Launch<B> {
-        let margin = (self.left + self.right) as i32 - ((self.kernel_size - 1) * self.dilation + 1) as i32;
+        let margin =
+            (self.left + self.right) as i32 - ((self.kernel_size - 1) * self.dilation + 1) as i32;
         let variant = Variant::new(Kernel::Unfold).flag_if("BY_TAP", self.by_tap);
         Launch::new(label, variant, elements(self.cols * self.kernel_size))
             .bind("state", state)
@@ -95,7 +96,8 @@ impl<B: Clone> ConvTransposeKernel<B> {
     }
 }
 
-/// Returns Snake of the first `snakes` columns and leaky ReLU of the others. `alpha` has one value per Snake column.
+/// Returns Snake of the first `snakes` columns and leaky ReLU of the others. `alpha` has one value
+/// per Snake column.
 pub fn snake<B: Clone>(
     label: &str,
     cols: u32,
@@ -140,7 +142,14 @@ impl<B: Clone> GroupNorm<B> {
     }
 
     /// Returns two launches: partial sums per slab, then the norm.
-    pub fn launches(&self, label: &str, x: &View<B>, state: &B, sums: &B, out: &View<B>) -> [Launch<B>; 2] {
+    pub fn launches(
+        &self,
+        label: &str,
+        x: &View<B>,
+        state: &B,
+        sums: &B,
+        out: &View<B>,
+    ) -> [Launch<B>; 2] {
         let both = |kernel: Kernel, grid: GridSpec| {
             Launch::new(label, Variant::new(kernel), grid)
                 .bind("state", state.clone())
@@ -153,7 +162,10 @@ impl<B: Clone> GroupNorm<B> {
                 .set("x_stride", x.stride)
         };
         // 1024 elements of a group per workgroup.
-        let apply = GridSpec::Rows { units: self.groups * (self.cols / self.groups), per: 1024 };
+        let apply = GridSpec::Rows {
+            units: self.groups * (self.cols / self.groups),
+            per: 1024,
+        };
         [
             both(Kernel::GroupSums, GridSpec::Exact([SLABS, self.groups, 1])),
             both(Kernel::GroupNorm, apply)
@@ -182,8 +194,8 @@ pub struct Mel<B> {
 }
 
 impl<B: Clone> Mel<B> {
-    /// Returns two launches: log-mel, then normalization. `x` has rows of 160 samples, counted by `state`; zeros
-    /// follow.
+    /// Returns two launches: log-mel, then normalization. `x` has rows of 160 samples, counted by
+    /// `state`; zeros follow.
     pub fn launches(&self, label: &str, x: &View<B>, state: B, out: &View<B>) -> [Launch<B>; 2] {
         let grid = GridSpec::Fixed { units: self.frames };
         [
@@ -252,5 +264,8 @@ pub fn pad_heads<B: Clone>(
 
 /// Returns a grid with one thread per element of rows of `cols` columns.
 fn elements(cols: u32) -> GridSpec {
-    GridSpec::Rows { units: cols, per: 256 }
+    GridSpec::Rows {
+        units: cols,
+        per: 256,
+    }
 }

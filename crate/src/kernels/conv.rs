@@ -1,5 +1,5 @@
-//! Causal depthwise convolution with a state buffer of the inputs before a step, which the step updates. Sources: LFM2
-//! (arXiv 2511.23404), Mamba-2 (arXiv 2405.21060).
+//! Causal depthwise convolution with a state buffer of the inputs before a step, which the step
+//! updates. Sources: LFM2 (arXiv 2511.23404), Mamba-2 (arXiv 2405.21060).
 
 use super::matmul::View;
 use super::{GridSpec, Launch};
@@ -64,12 +64,29 @@ impl<B: Clone> ShortConvKernel<B> {
 
     fn launch(&self, form: &'static str, x: &View<B>, out: &View<B>) -> Launch<B> {
         let units = self.channels.div_ceil(64);
-        let grid =
-            if form == "MANY" { GridSpec::Tiled { x: units, per: TILE, z: 1 } } else { GridSpec::Fixed { units } };
-        let variant =
-            Variant::new(Kernel::Conv).flag(form).flag_if("GATED", self.gates.is_some()).set("TAPS", self.kernel_size);
-        let gate = |i: usize| self.gates.as_ref().map_or((0, 0), |g| (g[i].offset, g[i].stride));
-        let label = if form == "ADVANCE" { format!("{} memory", self.label) } else { self.label.clone() };
+        let grid = if form == "MANY" {
+            GridSpec::Tiled {
+                x: units,
+                per: TILE,
+                z: 1,
+            }
+        } else {
+            GridSpec::Fixed { units }
+        };
+        let variant = Variant::new(Kernel::Conv)
+            .flag(form)
+            .flag_if("GATED", self.gates.is_some())
+            .set("TAPS", self.kernel_size);
+        let gate = |i: usize| {
+            self.gates
+                .as_ref()
+                .map_or((0, 0), |g| (g[i].offset, g[i].stride))
+        };
+        let label = if form == "ADVANCE" {
+            format!("{} memory", self.label)
+        } else {
+            self.label.clone()
+        };
         Launch::new(label, variant, grid)
             .bind("x", x.buffer.clone())
             .bind("state", self.state.clone())

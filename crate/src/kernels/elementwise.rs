@@ -47,9 +47,15 @@ pub fn elementwise<B: Clone>(
         Elementwise::Clip => (7, 0, 0.0),
     };
     let second = inputs.get(1);
-    let variant = Variant::new(Kernel::Elementwise).flag_if("BINARY", second.is_some()).set("OP", code);
+    let variant = Variant::new(Kernel::Elementwise)
+        .flag_if("BINARY", second.is_some())
+        .set("OP", code);
     let x = cols.div_ceil(256);
-    let grid = if single { GridSpec::Exact([x, 1, 1]) } else { GridSpec::LayeredRows { x } };
+    let grid = if single {
+        GridSpec::Exact([x, 1, 1])
+    } else {
+        GridSpec::LayeredRows { x }
+    };
     Launch::new(label, variant, grid)
         .bind("a", inputs[0].buffer.clone())
         .bind_opt("b", second.map(|b| b.buffer.clone()))
@@ -57,7 +63,10 @@ pub fn elementwise<B: Clone>(
         .set("cols", cols)
         .set("a_offset", inputs[0].offset)
         .set("a_stride", inputs[0].stride)
-        .set("a_step", u32::from(!matches!(op, Elementwise::GatedByOne(_))))
+        .set(
+            "a_step",
+            u32::from(!matches!(op, Elementwise::GatedByOne(_))),
+        )
         .set("b_offset", second.map_or(0, |b| b.offset))
         .set("b_stride", second.map_or(0, |b| b.stride))
         .set("out_offset", out.offset)
@@ -75,8 +84,8 @@ pub struct HeadColumns {
     pub step: u32,
 }
 
-/// Builds heads of `head_dim` columns from the columns of one or two inputs, zero-padded. Views start at the first
-/// column to read.
+/// Builds heads of `head_dim` columns from the columns of one or two inputs, zero-padded. Views
+/// start at the first column to read.
 pub fn concat_heads<B: Clone>(
     label: &str,
     [heads, head_dim]: [u32; 2],
@@ -84,10 +93,16 @@ pub fn concat_heads<B: Clone>(
     out: &View<B>,
     single: bool,
 ) -> Launch<B> {
-    let (first, second) = (&parts[0], parts.get(1));
+    let first = &parts[0];
+    let second = parts.get(1);
+
     let variant = Variant::new(Kernel::HeadParts).flag_if("BINARY", second.is_some());
     let x = (heads * head_dim).div_ceil(64);
-    let grid = if single { GridSpec::Exact([x, 1, 1]) } else { GridSpec::Tiled { x, per: 1, z: 1 } };
+    let grid = if single {
+        GridSpec::Exact([x, 1, 1])
+    } else {
+        GridSpec::Tiled { x, per: 1, z: 1 }
+    };
     Launch::new(label, variant, grid)
         .bind("a", first.0.buffer.clone())
         .bind_opt("b", second.map(|b| b.0.buffer.clone()))
@@ -106,9 +121,20 @@ pub fn concat_heads<B: Clone>(
 }
 
 /// Reorders columns: `out[row, c] = a[row, order[c]]`.
-pub fn gather<B: Clone>(label: &str, a: &View<B>, order: B, out: &View<B>, cols: u32, single: bool) -> Launch<B> {
+pub fn gather<B: Clone>(
+    label: &str,
+    a: &View<B>,
+    order: B,
+    out: &View<B>,
+    cols: u32,
+    single: bool,
+) -> Launch<B> {
     let x = cols.div_ceil(64);
-    let grid = if single { GridSpec::Exact([x, 1, 1]) } else { GridSpec::Tiled { x, per: 1, z: 1 } };
+    let grid = if single {
+        GridSpec::Exact([x, 1, 1])
+    } else {
+        GridSpec::Tiled { x, per: 1, z: 1 }
+    };
     Launch::new(label, Variant::new(Kernel::Gather), grid)
         .bind("a", a.buffer.clone())
         .bind("order", order)
@@ -121,11 +147,15 @@ pub fn gather<B: Clone>(label: &str, a: &View<B>, order: B, out: &View<B>, cols:
 
 /// Copies the row of the step's last token.
 pub fn last_row<B: Clone>(label: &str, a: &View<B>, out: B, state: B, cols: u32) -> Launch<B> {
-    Launch::new(label, Variant::new(Kernel::LastRow), GridSpec::Exact([cols.div_ceil(64), 1, 1]))
-        .bind("a", a.buffer.clone())
-        .bind("out", out)
-        .bind("state", state)
-        .set("cols", cols)
-        .set("a_offset", a.offset)
-        .set("a_stride", a.stride)
+    Launch::new(
+        label,
+        Variant::new(Kernel::LastRow),
+        GridSpec::Exact([cols.div_ceil(64), 1, 1]),
+    )
+    .bind("a", a.buffer.clone())
+    .bind("out", out)
+    .bind("state", state)
+    .set("cols", cols)
+    .set("a_offset", a.offset)
+    .set("a_stride", a.stride)
 }

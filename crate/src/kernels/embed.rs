@@ -13,8 +13,8 @@ pub enum RowIndex<B> {
     Positions(B),
 }
 
-/// Returns `out[row] = table[index] * scale` for indices in `first..first + table.rows`. With `past = (end, id)`,
-/// indices from `end` on are read as `id`.
+/// Returns `out[row] = table[index] * scale` for indices in `first..first + table.rows`. With
+/// `past = (end, id)`, indices from `end` on are read as `id`.
 pub fn embed<B: Clone>(
     label: &str,
     table: &WeightPlanes<B>,
@@ -26,20 +26,35 @@ pub fn embed<B: Clone>(
 ) -> Launch<B> {
     let variant = weight_flags(Variant::new(Kernel::Embed), table.layout);
     let places = matches!(numbers, RowIndex::Positions(_));
-    let (name, RowIndex::Ids(buffer) | RowIndex::Positions(buffer)) = (if places { "state" } else { "ids" }, numbers);
-    let grid = GridSpec::Tiled { x: table.cols.div_ceil(256), per: 1, z: 1 };
-    let mut launch = Launch::new(label, variant.flag_if("POSITIONS", places).flag_if("SOFT", past.is_some()), grid)
-        .bind(name, buffer)
-        .bind("w_q", table.q.clone())
-        .bind_opt("w_s", table.s.clone())
-        .bind("out", out.buffer.clone())
-        .set("k", table.cols)
-        .set("k_blocks", table.layout.padded_cols(table.cols as usize) as u32 / 32)
-        .set("groups", scale_pairs(table.layout, table.cols))
-        .set("row0", first)
-        .set("n", table.rows)
-        .set("out_stride", out.stride)
-        .set_f32("scale", scale);
+    let name = if places { "state" } else { "ids" };
+    let (RowIndex::Ids(buffer) | RowIndex::Positions(buffer)) = numbers;
+
+    let grid = GridSpec::Tiled {
+        x: table.cols.div_ceil(256),
+        per: 1,
+        z: 1,
+    };
+    let mut launch = Launch::new(
+        label,
+        variant
+            .flag_if("POSITIONS", places)
+            .flag_if("SOFT", past.is_some()),
+        grid,
+    )
+    .bind(name, buffer)
+    .bind("w_q", table.q.clone())
+    .bind_opt("w_s", table.s.clone())
+    .bind("out", out.buffer.clone())
+    .set("k", table.cols)
+    .set(
+        "k_blocks",
+        table.layout.padded_cols(table.cols as usize) as u32 / 32,
+    )
+    .set("groups", scale_pairs(table.layout, table.cols))
+    .set("row0", first)
+    .set("n", table.rows)
+    .set("out_stride", out.stride)
+    .set_f32("scale", scale);
     if let Some((end, number)) = past {
         launch = launch.set("end", end).set("past", number);
     }

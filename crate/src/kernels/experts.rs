@@ -1,5 +1,5 @@
-//! Mixture of experts: router, row-expert pairs sorted by expert, and the expert bindings of a matmul. The matmuls
-//! themselves are in `matmul`.
+//! Mixture of experts: router, row-expert pairs sorted by expert, and the expert bindings of a
+//! matmul. The matmuls themselves are in `matmul`.
 
 use super::view::View;
 use super::{GridSpec, Launch};
@@ -80,7 +80,8 @@ pub struct Experts<B> {
     pub rows: u32,
     /// Weight rows from one output to the next.
     pub row_stride: u32,
-    /// Elements between a row's selected experts, in the output of the first matmul and the input of the second.
+    /// Elements between a row's selected experts, in the output of the first matmul and the input
+    /// of the second.
     pub span: u32,
     /// Whether a row's selected experts are summed by their weights (second matmul).
     pub sum_experts: bool,
@@ -93,11 +94,15 @@ pub struct Experts<B> {
 impl<B: Clone> Experts<B> {
     /// Sets the weight rows of an expert.
     fn set_rows(&self, launch: Launch<B>) -> Launch<B> {
-        launch.set("expert_rows", self.rows).set("row_step", self.row_stride)
+        launch
+            .set("expert_rows", self.rows)
+            .set("row_step", self.row_stride)
     }
 
     fn set_shard(&self, launch: Launch<B>) -> Launch<B> {
-        self.set_rows(launch).set("first_expert", self.first).set("expert_count", self.count)
+        self.set_rows(launch)
+            .set("first_expert", self.first)
+            .set("expert_count", self.count)
     }
 
     fn set_clamp(&self, launch: Launch<B>) -> Launch<B> {
@@ -108,7 +113,9 @@ impl<B: Clone> Experts<B> {
     /// Binds the inputs of shaders/matmul/splitk_reduce.wgsl.
     pub(super) fn bind_reduce(&self, launch: Launch<B>, buckets: &ExpertTiles<B>) -> Launch<B> {
         let launch = self.set_clamp(self.set_rows(launch));
-        launch.bind("buckets", buckets.buffer.clone()).set("order_at", buckets.order_at())
+        launch
+            .bind("buckets", buckets.buffer.clone())
+            .set("order_at", buckets.order_at())
     }
 
     /// Binds the inputs of shaders/matmul/experts.wgsl.
@@ -123,12 +130,22 @@ impl<B: Clone> Experts<B> {
     }
 
     /// Binds the inputs of shaders/matmul/gemm.wgsl. Rows of x are row-expert pairs if `own`.
-    pub(super) fn bind_prefill(&self, launch: Launch<B>, buckets: &ExpertTiles<B>, own: bool) -> Launch<B> {
+    pub(super) fn bind_prefill(
+        &self,
+        launch: Launch<B>,
+        buckets: &ExpertTiles<B>,
+        own: bool,
+    ) -> Launch<B> {
         self.set_clamp(self.bind_subgroup_matrix(launch, buckets, own))
     }
 
     /// Binds the inputs of shaders/matmul/gemm_matrix.wgsl.
-    pub(super) fn bind_subgroup_matrix(&self, launch: Launch<B>, buckets: &ExpertTiles<B>, own: bool) -> Launch<B> {
+    pub(super) fn bind_subgroup_matrix(
+        &self,
+        launch: Launch<B>,
+        buckets: &ExpertTiles<B>,
+        own: bool,
+    ) -> Launch<B> {
         self.set_shard(launch)
             .bind("buckets", buckets.buffer.clone())
             .set("each", if own { 1 } else { self.top_k })
@@ -182,35 +199,48 @@ impl<B: Clone> ExpertTiles<B> {
     }
 
     pub(super) fn grid(&self, x: u32) -> GridSpec {
-        GridSpec::ExpertTiles { x, top_k: self.top_k, per: self.tile_rows, experts: self.experts }
+        GridSpec::ExpertTiles {
+            x,
+            top_k: self.top_k,
+            per: self.tile_rows,
+            experts: self.experts,
+        }
     }
 
     /// Returns the sort.
     pub fn launch(&self, label: &str, picks: &View<B>, state: B) -> Launch<B> {
-        Launch::new(label, Variant::new(Kernel::Bucket), GridSpec::Fixed { units: 1 })
-            .bind("picks", picks.buffer.clone())
-            .bind("buckets", self.buffer.clone())
-            .bind("state", state)
-            .set("experts", self.experts)
-            .set("each", self.top_k)
-            .set("x_offset", picks.offset)
-            .set("x_stride", picks.stride)
-            .set("tile_rows", self.tile_rows)
-            .set("order_at", self.order_at())
-            .set("place_at", self.place_at())
+        Launch::new(
+            label,
+            Variant::new(Kernel::Bucket),
+            GridSpec::Fixed { units: 1 },
+        )
+        .bind("picks", picks.buffer.clone())
+        .bind("buckets", self.buffer.clone())
+        .bind("state", state)
+        .set("experts", self.experts)
+        .set("each", self.top_k)
+        .set("x_offset", picks.offset)
+        .set("x_stride", picks.stride)
+        .set("tile_rows", self.tile_rows)
+        .set("order_at", self.order_at())
+        .set("place_at", self.place_at())
     }
 
-    /// Returns the weighted sum for `y` written by [`Matmul::grouped_on_units`]; `bias` has a row of `cols` per expert.
+    /// Returns the weighted sum for `y` written by [`Matmul::grouped_on_units`]; `bias` has a row
+    /// of `cols` per expert.
     ///
     /// [`Matmul::grouped_on_units`]: super::matmul::Matmul::grouped_on_units
     pub fn combine_partials(&self, combine: Launch<B>, bias: Option<B>) -> Launch<B> {
-        let mut launch = combine.bind("buckets", self.buffer.clone()).set("place_at", self.place_at());
+        let mut launch = combine
+            .bind("buckets", self.buffer.clone())
+            .set("place_at", self.place_at());
         launch.variant = launch.variant.flag("PARTS").flag_if("BIAS", bias.is_some());
         launch.bind_opt("bias", bias)
     }
 }
 
-/// Sums the outputs of each row's selected experts by their weights. `y` has one row per row-expert pair.
+/// Sums the outputs of each row's selected experts by their weights. `y` has one row per row-expert
+/// pair.
 pub fn combine<B: Clone>(
     label: &str,
     y: &View<B>,
@@ -220,18 +250,26 @@ pub fn combine<B: Clone>(
     cols: u32,
 ) -> Launch<B> {
     let variant = Variant::new(Kernel::Combine).flag_if("RESIDUAL", residual.is_some());
-    Launch::new(label, variant, GridSpec::Tiled { x: cols.div_ceil(256), per: 1, z: 1 })
-        .bind("y", y.buffer.clone())
-        .bind("picks", experts.selection.buffer.clone())
-        .bind("out", out.buffer.clone())
-        .bind_opt("residual", residual.map(|r| r.buffer.clone()))
-        .set("cols", cols)
-        .set("each", experts.top_k)
-        .set("p_offset", experts.selection.offset)
-        .set("p_stride", experts.selection.stride)
-        .set("y_stride", y.stride)
-        .set("out_offset", out.offset)
-        .set("out_stride", out.stride)
-        .set("res_offset", residual.map_or(0, |r| r.offset))
-        .set("res_stride", residual.map_or(0, |r| r.stride))
+    Launch::new(
+        label,
+        variant,
+        GridSpec::Tiled {
+            x: cols.div_ceil(256),
+            per: 1,
+            z: 1,
+        },
+    )
+    .bind("y", y.buffer.clone())
+    .bind("picks", experts.selection.buffer.clone())
+    .bind("out", out.buffer.clone())
+    .bind_opt("residual", residual.map(|r| r.buffer.clone()))
+    .set("cols", cols)
+    .set("each", experts.top_k)
+    .set("p_offset", experts.selection.offset)
+    .set("p_stride", experts.selection.stride)
+    .set("y_stride", y.stride)
+    .set("out_offset", out.offset)
+    .set("out_stride", out.stride)
+    .set("res_offset", residual.map_or(0, |r| r.offset))
+    .set("res_stride", residual.map_or(0, |r| r.stride))
 }

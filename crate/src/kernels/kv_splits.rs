@@ -3,8 +3,8 @@
 use crate::device::Caps;
 use crate::device::registry::Kernel;
 
-/// Maximum keys of the short-context decode plan. One workgroup takes all keys where dispatches are expensive. On a
-/// large device, the matmul after attention reduces the splits.
+/// Maximum keys of the short-context decode plan. One workgroup takes all keys where dispatches are
+/// expensive. On a large device, the matmul after attention reduces the splits.
 pub const SHORT_CONTEXT: u32 = 512;
 /// Maximum splits that the matmul after attention reduces.
 pub const MAX_FUSED_SPLITS: u32 = 16;
@@ -30,10 +30,11 @@ pub struct DecodeTiling {
     pub tile: u32,
     /// Rows with at most this many keys take one split and need no reduction.
     pub single_pass_keys: u32,
-    /// Rows with at most this many keys leave at most [`RUNS`] splits, if the next matmul can reduce them.
+    /// Rows with at most this many keys leave at most [`RUNS`] splits, if the next matmul can
+    /// reduce them.
     pub fused_reduce_keys: u32,
-    /// Whether a step dispatches splits for the current keys rather than the capacity. On a large device idle
-    /// workgroups are free.
+    /// Whether a step dispatches splits for the current keys rather than the capacity. On a large
+    /// device idle workgroups are free.
     pub sized_by_keys: bool,
 }
 
@@ -41,29 +42,59 @@ impl DecodeTiling {
     /// Returns the best known tiling.
     pub fn of(caps: &Caps, heads: u32, kv_heads: u32, head_dim: u32) -> Self {
         // Heads in a workgroup share reads of the cache; a large device prefers more workgroups.
-        let most =
-            caps.constant_or_measured(Kernel::Decode, "HEADS", if caps.target_workgroups() >= 512 { 2 } else { 8 });
+        let most = caps.constant_or_measured(
+            Kernel::Decode,
+            "HEADS",
+            if caps.target_workgroups() >= 512 {
+                2
+            } else {
+                8
+            },
+        );
         let own = (heads / kv_heads).next_power_of_two().min(most);
         let pick = |name: &str, own: u32| caps.constant_or_forced(Kernel::Decode, name, own);
-        let (heads, tile) = (pick("HEADS", own), pick("TILE", caps.constant_or_measured(Kernel::Decode, "TILE", 32)));
+        let heads = pick("HEADS", own);
+        let tile = pick(
+            "TILE",
+            caps.constant_or_measured(Kernel::Decode, "TILE", 32),
+        );
+
         let single_pass_keys = match (caps.prefers_fast_compile(), caps.dispatch_is_expensive()) {
             (true, _) => u32::MAX,
             (_, true) => SHORT_CONTEXT,
             _ => 0,
         };
-        let fused_reduce_keys = if Self::fuses_reduce(caps) { SHORT_CONTEXT } else { 0 };
+        let fused_reduce_keys = if Self::fuses_reduce(caps) {
+            SHORT_CONTEXT
+        } else {
+            0
+        };
         // Wide heads need more workgroup memory each, and leave fewer values per thread.
-        let (heads, tile) = if head_dim > 256 { (heads.min(4), 32) } else { (heads, tile) };
-        Self { heads, tile, single_pass_keys, fused_reduce_keys, sized_by_keys: caps.target_workgroups() < 512 }
+        let (heads, tile) = if head_dim > 256 {
+            (heads.min(4), 32)
+        } else {
+            (heads, tile)
+        };
+        Self {
+            heads,
+            tile,
+            single_pass_keys,
+            fused_reduce_keys,
+            sized_by_keys: caps.target_workgroups() < 512,
+        }
     }
 
-    /// Whether matmuls reduce the KV splits. Every workgroup of the matmul reads all splits, which only a large device
-    /// does faster than a dispatch.
+    /// Whether matmuls reduce the KV splits. Every workgroup of the matmul reads all splits, which
+    /// only a large device does faster than a dispatch.
     pub fn fuses_reduce(caps: &Caps) -> bool {
         caps.constant_or_forced(
             Kernel::GemvBlocks,
             "KV_SPLITS",
-            if caps.target_workgroups() >= 1024 { MAX_FUSED_SPLITS } else { 0 },
+            if caps.target_workgroups() >= 1024 {
+                MAX_FUSED_SPLITS
+            } else {
+                0
+            },
         ) != 0
     }
 }

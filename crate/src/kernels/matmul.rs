@@ -1,4 +1,5 @@
-//! Matmul `y = x Wᵀ` for every weight layout: GEMV for few rows of x (decode), tiled GEMM for many (prefill).
+//! Matmul `y = x Wᵀ` for every weight layout: GEMV for few rows of x (decode), tiled GEMM for many
+//! (prefill).
 
 use super::experts::{ExpertTiles, Experts};
 use super::kv_splits::{KvSplits, MAX_FUSED_SPLITS};
@@ -78,7 +79,12 @@ pub struct Matmul<B> {
 
 impl<B: Clone> Matmul<B> {
     /// Creates `out = x Wᵀ` over all weight rows.
-    pub fn plain(label: impl Into<String>, weight: WeightPlanes<B>, x: View<B>, out: View<B>) -> Self {
+    pub fn plain(
+        label: impl Into<String>,
+        weight: WeightPlanes<B>,
+        x: View<B>,
+        out: View<B>,
+    ) -> Self {
         let n = weight.rows;
         Self {
             label: label.into(),
@@ -102,8 +108,8 @@ impl<B: Clone> Matmul<B> {
         }
     }
 
-    /// Returns the GEMV launch for at most `rows` rows of x (decode and verification). With `rows` = 1 it computes the
-    /// first row only.
+    /// Returns the GEMV launch for at most `rows` rows of x (decode and verification). With `rows`
+    /// = 1 it computes the first row only.
     pub fn gemv(&self, caps: &Caps, rows: usize, state: B) -> Launch<B> {
         match GemvBlocksTiling::of(caps, self, rows) {
             Some(choice) => self.gemv_blocks_with(rows, state, choice),
@@ -113,18 +119,20 @@ impl<B: Clone> Matmul<B> {
 
     /// Whether [`Self::gemv`] can quantize x. Each workgroup must hold all of x at once.
     pub fn quantizes_input(&self, caps: &Caps, rows: usize) -> bool {
-        let all = |choice: GemvBlocksTiling| choice.row_threads * 32 >= self.weight.cols;
-        self.experts.is_none() && GemvBlocksTiling::of(caps, self, rows).is_some_and(all)
+        self.experts.is_none()
+            && GemvBlocksTiling::of(caps, self, rows)
+                .is_some_and(|choice: GemvBlocksTiling| choice.row_threads * 32 >= self.weight.cols)
     }
 
-    /// Whether a single-row [`Self::gemv`] can reduce KV splits. A workgroup must hold all of x at once, and a thread's
-    /// share must fit its registers.
+    /// Whether a single-row [`Self::gemv`] can reduce KV splits. A workgroup must hold all of x at
+    /// once, and a thread's share must fit its registers.
     pub fn reduces_kv_splits(&self, caps: &Caps) -> bool {
-        let few = |choice: GemvBlocksTiling| choice.row_groups == 4 && choice.row_threads * 32 >= self.weight.cols;
         self.norm.is_none()
             && !self.quantize
             && self.experts.is_none()
-            && GemvBlocksTiling::of(caps, self, 1).is_some_and(few)
+            && GemvBlocksTiling::of(caps, self, 1).is_some_and(|choice: GemvBlocksTiling| {
+                choice.row_groups == 4 && choice.row_threads * 32 >= self.weight.cols
+            })
     }
 
     /// Returns the block GEMV with an explicit tiling, for tuning and tests.
@@ -138,7 +146,8 @@ impl<B: Clone> Matmul<B> {
             .set("COLS", choice.cols)
             .set("DOT", choice.packed_dot);
         let x = self.n.div_ceil(choice.outputs * choice.row_groups);
-        self.rows_launch(variant, [x, 1], rows, choice.cols, state).set("share", choice.outputs)
+        self.rows_launch(variant, [x, 1], rows, choice.cols, state)
+            .set("share", choice.outputs)
     }
 
     /// Returns the GEMV with an explicit tiling, for tuning and tests.
@@ -150,12 +159,21 @@ impl<B: Clone> Matmul<B> {
             .set("ROWS", choice.rows)
             .set("COLS", choice.cols)
             .set("UNROLL", choice.unroll);
-        let [x, y, _] = super::fold(u64::from(self.n.div_ceil(choice.rows / self.rows_per_output())));
+        let [x, y, _] = super::fold(u64::from(
+            self.n.div_ceil(choice.rows / self.rows_per_output()),
+        ));
         self.rows_launch(variant, [x, y], rows, choice.cols, state)
     }
 
     /// Returns a launch that takes `cols` of at most `rows` rows of x per workgroup.
-    fn rows_launch(&self, variant: Variant, [x, y]: [u32; 2], rows: usize, cols: u32, state: B) -> Launch<B> {
+    fn rows_launch(
+        &self,
+        variant: Variant,
+        [x, y]: [u32; 2],
+        rows: usize,
+        cols: u32,
+        state: B,
+    ) -> Launch<B> {
         let grid = match self.experts_per_row() {
             1 if rows == 1 => GridSpec::Exact([x, y, 1]),
             1 => GridSpec::PerRow { x, y, per: cols },
@@ -164,12 +182,22 @@ impl<B: Clone> Matmul<B> {
         let mut launch = self
             .common(Launch::new(self.label.clone(), variant, grid))
             .norm(self.norm.as_ref())
-            .bind_opt("state", (cols > 1 || self.kv_splits.is_some()).then_some(state))
+            .bind_opt(
+                "state",
+                (cols > 1 || self.kv_splits.is_some()).then_some(state),
+            )
             .set("x_stride", self.x.stride);
         let launch = match self.kv_splits {
-            Some(KvSplits { head_dim, window, tile }) => {
+            Some(KvSplits {
+                head_dim,
+                window,
+                tile,
+            }) => {
                 launch.variant = launch.variant.set("KV_SPLITS", MAX_FUSED_SPLITS);
-                launch.set("head_dim", head_dim).set("window", window).set("tile", tile)
+                launch
+                    .set("head_dim", head_dim)
+                    .set("window", window)
+                    .set("tile", tile)
             }
             None => launch,
         };
@@ -181,16 +209,20 @@ impl<B: Clone> Matmul<B> {
 
     /// Selected experts per row that are computed as separate outputs.
     fn experts_per_row(&self) -> u32 {
-        self.experts.as_ref().map_or(1, |e| if e.sum_experts { 1 } else { e.top_k })
+        self.experts
+            .as_ref()
+            .map_or(1, |e| if e.sum_experts { 1 } else { e.top_k })
     }
 
     /// Factor on K when a row's selected experts are summed.
     fn experts_summed(&self) -> u32 {
-        self.experts.as_ref().map_or(1, |e| if e.sum_experts { e.top_k } else { 1 })
+        self.experts
+            .as_ref()
+            .map_or(1, |e| if e.sum_experts { e.top_k } else { 1 })
     }
 
-    /// Returns the GEMM launch over row-expert pairs sorted by expert; each tile has one expert. Rows of `out` are
-    /// pairs, and so are rows of x if `own`.
+    /// Returns the GEMM launch over row-expert pairs sorted by expert; each tile has one expert.
+    /// Rows of `out` are pairs, and so are rows of x if `own`.
     pub fn gemm_experts(
         &self,
         buckets: &ExpertTiles<B>,
@@ -200,26 +232,45 @@ impl<B: Clone> Matmul<B> {
     ) -> Launch<B> {
         let GemmTiling { bn, unroll, .. } = choice;
         let product = weight_flags(self.variant(Kernel::Gemm), self.weight.layout);
-        let product = product.set("BM", buckets.tile_rows).set("BN", bn).set("UNROLL", unroll);
+        let product = product
+            .set("BM", buckets.tile_rows)
+            .set("BN", bn)
+            .set("UNROLL", unroll);
         let grid = buckets.grid(self.tiles(bn));
-        let launch = self.common(Launch::new(self.label.clone(), product, grid)).set("x_stride", self.x.stride);
+        let launch = self
+            .common(Launch::new(self.label.clone(), product, grid))
+            .set("x_stride", self.x.stride);
         experts.bind_prefill(launch, buckets, own)
     }
 
-    /// Returns the GEMM launches for all rows of the step. `parts` has [`Self::parts_bytes`] of the same tiling.
+    /// Returns the GEMM launches for all rows of the step. `parts` has [`Self::parts_bytes`] of the
+    /// same tiling.
     pub fn gemm(&self, state: B, parts: B, choice: GemmTiling) -> [Launch<B>; 2] {
-        let GemmTiling { bm, bn, unroll, target, max_per_tile: most } = choice;
+        let GemmTiling {
+            bm,
+            bn,
+            unroll,
+            target,
+            max_per_tile: most,
+        } = choice;
         let x = self.tiles(bn);
         let product = weight_flags(self.variant(Kernel::Gemm), self.weight.layout);
         let product = product.set("BM", bm).set("BN", bn).set("UNROLL", unroll);
-        let grid = GridSpec::SplitK { x, per: bm, target, max: most };
-        let product = self.common(Launch::new(self.label.clone(), product, grid)).set("x_stride", self.x.stride);
+        let grid = GridSpec::SplitK {
+            x,
+            per: bm,
+            target,
+            max: most,
+        };
+        let product = self
+            .common(Launch::new(self.label.clone(), product, grid))
+            .set("x_stride", self.x.stride);
         let join = self.splitk_reduce(x, [bm, bn], [target, most], false);
         [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
     }
 
-    /// Returns the launch that sums split-K partials of `x` tile columns (see [`GridSpec::Split`]) and applies the
-    /// epilogue.
+    /// Returns the launch that sums split-K partials of `x` tile columns (see [`GridSpec::Split`])
+    /// and applies the epilogue.
     pub(super) fn splitk_reduce(
         &self,
         x: u32,
@@ -227,16 +278,34 @@ impl<B: Clone> Matmul<B> {
         [target, most]: [u32; 2],
         always: bool,
     ) -> Launch<B> {
-        let grid = GridSpec::SplitKReduce { groups: self.n.div_ceil(256), x, per: bm, target, max: most, always };
-        self.splitk_reduce_grid(x, [bm, bn], grid).set("target_groups", target).set("max_splits", most)
+        let grid = GridSpec::SplitKReduce {
+            groups: self.n.div_ceil(256),
+            x,
+            per: bm,
+            target,
+            max: most,
+            always,
+        };
+        self.splitk_reduce_grid(x, [bm, bn], grid)
+            .set("target_groups", target)
+            .set("max_splits", most)
     }
 
     /// Returns the same reduction for any grid.
-    pub(super) fn splitk_reduce_grid(&self, x: u32, [bm, bn]: [u32; 2], grid: GridSpec) -> Launch<B> {
-        self.bind_epilogue(Launch::new(format!("{} join", self.label), self.variant(Kernel::GemmJoin), grid))
-            .set("tiles", x)
-            .set("tile_rows", bm)
-            .set("tile_cols", bn)
+    pub(super) fn splitk_reduce_grid(
+        &self,
+        x: u32,
+        [bm, bn]: [u32; 2],
+        grid: GridSpec,
+    ) -> Launch<B> {
+        self.bind_epilogue(Launch::new(
+            format!("{} join", self.label),
+            self.variant(Kernel::GemmJoin),
+            grid,
+        ))
+        .set("tiles", x)
+        .set("tile_rows", bm)
+        .set("tile_cols", bn)
     }
 
     /// Tiles of `bn` weight rows along the columns.
@@ -248,11 +317,17 @@ impl<B: Clone> Matmul<B> {
     pub fn parts_bytes(&self, rows: u32, choice: GemmTiling) -> u64 {
         let x = self.tiles(choice.bn);
         let tile = u64::from(choice.bm) * u64::from(choice.bn) * 4;
-        let groups = |y: u32| match super::workgroups_per_tile(x * y, choice.target, choice.max_per_tile) {
-            1 => 0,
-            splits => u64::from(x * y * splits),
-        };
-        (1..=rows.div_ceil(choice.bm)).map(groups).max().unwrap_or(0) * tile
+
+        (1..=rows.div_ceil(choice.bm))
+            .map(|y: u32| {
+                match super::workgroups_per_tile(x * y, choice.target, choice.max_per_tile) {
+                    1 => 0,
+                    splits => u64::from(x * y * splits),
+                }
+            })
+            .max()
+            .unwrap_or(0)
+            * tile
     }
 
     fn common(&self, launch: Launch<B>) -> Launch<B> {
@@ -267,7 +342,10 @@ impl<B: Clone> Matmul<B> {
             .bind("w_q", w.q.clone())
             .bind_opt("w_s", w.s.clone())
             .set("k", w.cols)
-            .set("k_blocks", w.layout.padded_cols(w.cols as usize) as u32 / 32)
+            .set(
+                "k_blocks",
+                w.layout.padded_cols(w.cols as usize) as u32 / 32,
+            )
             .set("groups", scale_pairs(w.layout, w.cols))
             .set("row0", self.row0)
             .set("x_offset", self.x.offset)
@@ -281,8 +359,14 @@ impl<B: Clone> Matmul<B> {
             .flag_if("RESIDUAL", self.residual.is_some())
             .flag_if("SOFTCAP", self.softcap > 0.0)
             .flag_if("EXPERTS", self.experts.is_some())
-            .flag_if("SUM_EXPERTS", self.experts.as_ref().is_some_and(|e| e.sum_experts))
-            .flag_if("CLAMPED", self.experts.as_ref().is_some_and(|e| e.clamp.is_some()))
+            .flag_if(
+                "SUM_EXPERTS",
+                self.experts.as_ref().is_some_and(|e| e.sum_experts),
+            )
+            .flag_if(
+                "CLAMPED",
+                self.experts.as_ref().is_some_and(|e| e.clamp.is_some()),
+            )
             .set("ACT", self.act)
     }
 
@@ -313,7 +397,9 @@ impl<B: Clone> Matmul<B> {
 /// Pairs per row of plane 1.
 pub fn scale_pairs(layout: WeightLayout, cols: u32) -> u32 {
     match layout {
-        WeightLayout::Affine { group, .. } => (layout.padded_cols(cols as usize) as u32).div_ceil(u32::from(group)),
+        WeightLayout::Affine { group, .. } => {
+            (layout.padded_cols(cols as usize) as u32).div_ceil(u32::from(group))
+        }
         _ => layout.padded_cols(cols as usize) as u32 / 256,
     }
 }
@@ -324,11 +410,22 @@ pub fn weight_flags(variant: Variant, layout: WeightLayout) -> Variant {
         WeightLayout::Dense(Float::F32) => variant.flag("W_F32"),
         WeightLayout::Dense(Float::F16) => variant.flag("W_F16"),
         WeightLayout::Dense(Float::BF16) => variant.flag("W_BF16"),
-        WeightLayout::Affine { bits, group, form, scale } => variant
+        WeightLayout::Affine {
+            bits,
+            group,
+            form,
+            scale,
+        } => variant
             .flag("W_AFFINE")
             .set("BITS", bits.into())
             .set("GROUP", group.into())
-            .set("SCALE", [Float::F16, Float::BF16, Float::F32].iter().position(|f| *f == scale).unwrap_or(0) as u32)
+            .set(
+                "SCALE",
+                [Float::F16, Float::BF16, Float::F32]
+                    .iter()
+                    .position(|f| *f == scale)
+                    .unwrap_or(0) as u32,
+            )
             .set("ZERO", u32::from(form == AffineForm::Zero)),
         WeightLayout::Mxfp4 => variant.flag("W_MXFP4"),
         WeightLayout::Ternary => variant.flag("W_TERNARY").set("BITS", 2),
@@ -360,14 +457,19 @@ impl GemmTiling {
 
     /// Returns the best known tiling for up to `rows` rows of x.
     pub fn of<B>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Self {
-        let known = if rows <= Self::SHORT_ROWS { 32 } else { caps.constant_or_measured(Kernel::Gemm, "BM", 64) };
+        let known = if rows <= Self::SHORT_ROWS {
+            32
+        } else {
+            caps.constant_or_measured(Kernel::Gemm, "BM", 64)
+        };
         let bm = caps.constant_or_forced(Kernel::Gemm, "BM", known);
-        // Without a GPU, unused tile columns cost as much as used ones. Few rows do not repay the longer compile time
-        // of narrow tiles, whose threads load more.
+        // Without a GPU, unused tile columns cost as much as used ones. Few rows do not repay the
+        // longer compile time of narrow tiles, whose threads load more.
         let narrow = caps.software && m.n <= 64 && rows >= Self::LONG_ROWS;
         let bn = caps.constant_or_forced(Kernel::Gemm, "BN", if narrow { 64 } else { 128 });
         // Unrolling does not repay its compile time either.
-        let unroll = caps.constant_or_forced(Kernel::Gemm, "UNROLL", if caps.software { 1 } else { 16 });
+        let unroll =
+            caps.constant_or_forced(Kernel::Gemm, "UNROLL", if caps.software { 1 } else { 16 });
         // Shorter shares of K cost more to reduce than they save.
         let max_per_tile = (m.weight.cols / 128).clamp(1, 16);
         // Slightly more than fills the device: a half-full last wave costs as much as a full one.
@@ -375,7 +477,11 @@ impl GemmTiling {
             bm,
             bn,
             unroll,
-            target: caps.constant_or_measured(Kernel::Gemm, "FILL", caps.target_workgroups() * 9 / 8),
+            target: caps.constant_or_measured(
+                Kernel::Gemm,
+                "FILL",
+                caps.target_workgroups() * 9 / 8,
+            ),
             max_per_tile,
         }
     }
@@ -398,12 +504,17 @@ impl GemvTiling {
     /// Returns the best known tiling for `x_rows` rows of x.
     pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>, x_rows: usize) -> Self {
         let alone = m.experts.is_some();
-        let cols = if alone { 1 } else { (x_rows.max(1) as u32).next_power_of_two().min(4) };
+        let cols = if alone {
+            1
+        } else {
+            (x_rows.max(1) as u32).next_power_of_two().min(4)
+        };
         let outputs = m.n * m.rows_per_output() * m.experts_per_row();
         let units = m.weight.cols.div_ceil(8) * m.experts_summed();
         let narrow = !matches!(m.weight.layout, WeightLayout::Dense(_));
-        // With few weight rows, all threads work on each. With many, a thread takes several rows and reuses x from
-        // registers. Narrow weights gain most: they need the most loads of x per byte.
+        // With few weight rows, all threads work on each. With many, a thread takes several rows
+        // and reuses x from registers. Narrow weights gain most: they need the most loads of x per
+        // byte.
         let (rows, threads) = match outputs {
             0..2048 if cols == 4 => (4, units / 4),
             _ if cols == 4 => (4, units / 16),
@@ -412,15 +523,30 @@ impl GemvTiling {
             _ if narrow && cols == 1 => (8, units / 4),
             _ => (4, units / 4),
         };
-        // Without subgroups each thread stores its sums in workgroup memory, which limits the rows of x.
+        // Without subgroups each thread stores its sums in workgroup memory, which limits the rows
+        // of x.
         let room = caps.max_workgroup_storage / (4 * cols * (rows + 1));
-        let most = if caps.subgroups { 256 } else { (1 << room.max(32).ilog2()).min(256) };
+        let most = if caps.subgroups {
+            256
+        } else {
+            (1 << room.max(32).ilog2()).min(256)
+        };
         let wg = threads.next_power_of_two().clamp(32, most);
-        // Loads in flight per thread: small groups need as many per thread as large groups have together.
-        let unroll = if wg == 32 && cols <= 2 && rows <= 4 { 2 } else { 1 };
+        // Loads in flight per thread: small groups need as many per thread as large groups have
+        // together.
+        let unroll = if wg == 32 && cols <= 2 && rows <= 4 {
+            2
+        } else {
+            1
+        };
         let pick = |name: &str, own: u32| caps.constant_or_forced(Kernel::Gemv, name, own);
         let cols = if alone { 1 } else { pick("COLS", cols) };
-        Self { wg: pick("WG", wg), rows: pick("ROWS", rows), cols, unroll: pick("UNROLL", unroll) }
+        Self {
+            wg: pick("WG", wg),
+            rows: pick("ROWS", rows),
+            cols,
+            unroll: pick("UNROLL", unroll),
+        }
     }
 }
 
@@ -456,17 +582,24 @@ impl GemvBlocksTiling {
     /// Weight rows in flight per thread.
     pub const ROWS_IN_FLIGHT: u32 = 4;
 
-    /// Returns the best known tiling for `rows` rows of x, or None if block reads are unavailable or slower.
+    /// Returns the best known tiling for `rows` rows of x, or None if block reads are unavailable
+    /// or slower.
     pub fn of<B: Clone>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Option<Self> {
         match m.weight.layout {
-            WeightLayout::Affine { bits: 4 | 8, group, .. } if group >= 32 => {}
+            WeightLayout::Affine {
+                bits: 4 | 8, group, ..
+            } if group >= 32 => {}
             WeightLayout::Q4K | WeightLayout::Mxfp4 | WeightLayout::Ternary => {}
             _ => return None,
         }
         let forces = |kernel| caps.force.is_some_and(|f| f.kernel == kernel);
         let forced = forces(Kernel::GemvBlocks);
         let each = m.rows_per_output();
-        let dot = caps.constant_or_forced(Kernel::GemvBlocks, "DOT", caps.uses_packed_dot(m.weight.layout).into());
+        let dot = caps.constant_or_forced(
+            Kernel::GemvBlocks,
+            "DOT",
+            caps.uses_packed_dot(m.weight.layout).into(),
+        );
         // With few outputs, one group per row leaves the device idle, unless each row is short.
         let fewest = if dot == 1 { 512 } else { 2048 };
         // Several f32 rows of x exceed a thread's registers.
@@ -478,30 +611,54 @@ impl GemvBlocksTiling {
             return None;
         }
         let unit = caps.subgroup_size.1.max(32);
-        let blocks = m.weight.layout.padded_cols(m.weight.cols as usize) as u32 / 32 * m.experts_summed();
-        let memory = caps.max_workgroup_storage.saturating_sub(4 * Self::SUMS + 1024) / 72;
+        let blocks =
+            m.weight.layout.padded_cols(m.weight.cols as usize) as u32 / 32 * m.experts_summed();
+        let memory = caps
+            .max_workgroup_storage
+            .saturating_sub(4 * Self::SUMS + 1024)
+            / 72;
         let most = caps.max_invocations.min(memory).min(Self::MAX_ROW_THREADS) / unit * unit;
         if most == 0 || (blocks * 2 < unit && !forced) {
             return None;
         }
-        let team = blocks.div_ceil(blocks.div_ceil(most)).next_multiple_of(unit);
+        let team = blocks
+            .div_ceil(blocks.div_ceil(most))
+            .next_multiple_of(unit);
         // Groups that share reads of x. More threads wait too long for one another.
-        let fits = |teams: u32| if team * teams <= 320.min(most) { teams } else { 1 };
+        let fits = |teams: u32| {
+            if team * teams <= 320.min(most) {
+                teams
+            } else {
+                1
+            }
+        };
         let pick = |name: &str, own: u32| caps.constant_or_forced(Kernel::GemvBlocks, name, own);
         let teams = fits(pick("ROW_GROUPS", fits(4).max(fits(2))));
-        // As many workgroups as run at once: each then reads x once, and none is left for a second wave. A single
-        // group, or several rows of x, needs more registers for x in flight.
-        let cols = if alone { 1 } else { pick("COLS", if rows > 1 { 2 } else { 1 }) };
+        // As many workgroups as run at once: each then reads x once, and none is left for a second
+        // wave. A single group, or several rows of x, needs more registers for x in flight.
+        let cols = if alone {
+            1
+        } else {
+            pick("COLS", if rows > 1 { 2 } else { 1 })
+        };
         let threads = match (cols, teams) {
             (2, _) => 256,
             (_, 1) => 512,
             _ => 768,
         };
-        let groups = (caps.target_workgroups() / 8 * (threads / (team * teams)).max(1) / m.experts_per_row()).max(1);
+        let groups = (caps.target_workgroups() / 8 * (threads / (team * teams)).max(1)
+            / m.experts_per_row())
+        .max(1);
         let least = Self::ROWS_IN_FLIGHT / each;
         let room = Self::SUMS / each / cols / (team * teams / caps.subgroup_size.0) / least * least;
         let turns = m.n.div_ceil(groups * teams * room);
         let share = m.n.div_ceil(groups * teams * turns).next_multiple_of(least);
-        Some(Self { row_threads: team, row_groups: teams, outputs: share, cols, packed_dot: dot })
+        Some(Self {
+            row_threads: team,
+            row_groups: teams,
+            outputs: share,
+            cols,
+            packed_dot: dot,
+        })
     }
 }

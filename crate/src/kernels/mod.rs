@@ -34,7 +34,8 @@ pub const MAX_GROUPS: u32 = 65_535;
 /// Workgroup count of a dispatch, as a function of the step's rows (tokens).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GridSpec {
-    /// `units` workgroups for any number of rows, folded into two dimensions. Shaders index them by `x + y * groups.x`.
+    /// `units` workgroups for any number of rows, folded into two dimensions. Shaders index them by
+    /// `x + y * groups.x`.
     Fixed {
         /// Workgroups.
         units: u32,
@@ -66,8 +67,8 @@ pub enum GridSpec {
         /// Maximum splits.
         max: u32,
     },
-    /// Split-K: tiles as in [`GridSpec::Tiled`]. Along z, several workgroups share a tile so that the total approaches
-    /// `target`.
+    /// Split-K: tiles as in [`GridSpec::Tiled`]. Along z, several workgroups share a tile so that
+    /// the total approaches `target`.
     SplitK {
         /// Tile columns.
         x: u32,
@@ -78,8 +79,8 @@ pub enum GridSpec {
         /// Maximum workgroups per tile.
         max: u32,
     },
-    /// `[groups, rows / JOIN_ROWS, 1]` after a [`GridSpec::Split`] dispatch that left partial sums; otherwise an empty
-    /// grid.
+    /// `[groups, rows / JOIN_ROWS, 1]` after a [`GridSpec::Split`] dispatch that left partial sums;
+    /// otherwise an empty grid.
     SplitKReduce {
         /// Workgroups per row.
         groups: u32,
@@ -103,7 +104,8 @@ pub enum GridSpec {
         /// Selected experts per row.
         top_k: u32,
     },
-    /// `[x, tiles, 1]`, with the maximum number of tiles that row-expert pairs sorted by expert may need.
+    /// `[x, tiles, 1]`, with the maximum number of tiles that row-expert pairs sorted by expert may
+    /// need.
     ExpertTiles {
         /// Tile columns.
         x: u32,
@@ -139,18 +141,37 @@ impl GridSpec {
             GridSpec::Exact(grid) => grid,
             GridSpec::PerRow { x, y, per } => [x, y, rows.div_ceil(per)],
             GridSpec::KvSplits { x, max: most, .. } => [x, most, rows],
-            GridSpec::SplitK { x, per, target, max: most } => {
+            GridSpec::SplitK {
+                x,
+                per,
+                target,
+                max: most,
+            } => {
                 let y = rows.div_ceil(per);
                 [x, y, workgroups_per_tile(x * y, target, most)]
             }
-            GridSpec::SplitKReduce { groups, x, per, target, max: most, always } => {
+            GridSpec::SplitKReduce {
+                groups,
+                x,
+                per,
+                target,
+                max: most,
+                always,
+            } => {
                 let any = always || workgroups_per_tile(x * rows.div_ceil(per), target, most) > 1;
-                if any { [groups, rows.div_ceil(REDUCE_ROWS), 1] } else { [0, 0, 0] }
+                if any {
+                    [groups, rows.div_ceil(REDUCE_ROWS), 1]
+                } else {
+                    [0, 0, 0]
+                }
             }
             GridSpec::PerExpert { x, y, top_k: each } => [x, y, rows * each],
-            GridSpec::ExpertTiles { x, top_k: each, per, experts } => {
-                [x, experts::max_tiles(rows * each, per, experts), 1]
-            }
+            GridSpec::ExpertTiles {
+                x,
+                top_k: each,
+                per,
+                experts,
+            } => [x, experts::max_tiles(rows * each, per, experts), 1],
             GridSpec::LayeredRows { x } => {
                 let layers = rows.div_ceil(MAX_GROUPS).max(1);
                 [x, rows.div_ceil(layers), layers]
@@ -162,9 +183,11 @@ impl GridSpec {
     /// Returns the grid for rows with at most `keys` visible keys.
     pub fn limit_keys(self, keys: u32) -> Self {
         match self {
-            GridSpec::KvSplits { x, tile, max: most } => {
-                GridSpec::KvSplits { x, tile, max: most.min(keys.div_ceil(tile)) }
-            }
+            GridSpec::KvSplits { x, tile, max: most } => GridSpec::KvSplits {
+                x,
+                tile,
+                max: most.min(keys.div_ceil(tile)),
+            },
             other => other,
         }
     }
@@ -173,8 +196,9 @@ impl GridSpec {
 /// Rows per thread of shaders/matmul/splitk_reduce.wgsl.
 const REDUCE_ROWS: u32 = 4;
 
-/// Returns the workgroups that share a tile: enough to fill the device. Two, if a last wave of whole tiles would leave
-/// more than half the device idle. Must match shaders/matmul/splitk_reduce.wgsl.
+/// Returns the workgroups that share a tile: enough to fill the device. Two, if a last wave of
+/// whole tiles would leave more than half the device idle. Must match
+/// shaders/matmul/splitk_reduce.wgsl.
 fn workgroups_per_tile(tiles: u32, target: u32, most: u32) -> u32 {
     let own = (target / tiles.max(1)).clamp(1, most);
     let last = tiles % target.max(1);
@@ -212,7 +236,14 @@ pub struct Launch<B> {
 impl<B: Clone> Launch<B> {
     /// Creates a launch without bindings.
     pub fn new(label: impl Into<String>, variant: Variant, grid: GridSpec) -> Self {
-        Self { label: label.into(), variant, binds: Vec::new(), params: Vec::new(), grid, dim: Dim::TOKENS }
+        Self {
+            label: label.into(),
+            variant,
+            binds: Vec::new(),
+            params: Vec::new(),
+            grid,
+            dim: Dim::TOKENS,
+        }
     }
 
     /// Binds a buffer.
@@ -243,10 +274,15 @@ impl<B: Clone> Launch<B> {
     /// Resolves names to the shader's binding numbers and parameter order.
     ///
     /// # Errors
-    /// `Error::Internal` if a binding or parameter is missing or unknown, which is a bug in the kernel module.
+    /// `Error::Internal` if a binding or parameter is missing or unknown, which is a bug in the
+    /// kernel module.
     pub fn resolve(&self, shader: &Shader) -> Result<Resolved<B>> {
-        let fault =
-            |what: &str, name: &str| Error::Internal(format!("{} ({}): {what} '{name}'", self.label, self.variant));
+        let fault = |what: &str, name: &str| {
+            Error::Internal(format!(
+                "{} ({}): {what} '{name}'",
+                self.label, self.variant
+            ))
+        };
         let mut buffers = Vec::with_capacity(self.binds.len());
         let mut uniform = None;
         for decl in &shader.bindings {
@@ -258,18 +294,33 @@ impl<B: Clone> Launch<B> {
             let (_, buffer) = found.ok_or_else(|| fault("no buffer is bound to", &decl.name))?;
             buffers.push((decl.binding, buffer.clone()));
         }
-        if let Some((name, _)) = self.binds.iter().find(|(n, _)| shader.bindings.iter().all(|d| d.name != *n)) {
+        if let Some((name, _)) = self
+            .binds
+            .iter()
+            .find(|(n, _)| shader.bindings.iter().all(|d| d.name != *n))
+        {
             return Err(fault("the shader has no binding", name));
         }
         let mut words = Vec::with_capacity(shader.params.len());
         for (name, _) in &shader.params {
             let found = self.params.iter().find(|(n, _)| n == name);
-            words.push(found.ok_or_else(|| fault("no value for parameter", name))?.1);
+            words.push(
+                found
+                    .ok_or_else(|| fault("no value for parameter", name))?
+                    .1,
+            );
         }
-        if let Some((name, _)) = self.params.iter().find(|(n, _)| shader.params.iter().all(|(p, _)| p != n)) {
+        if let Some((name, _)) = self
+            .params
+            .iter()
+            .find(|(n, _)| shader.params.iter().all(|(p, _)| p != n))
+        {
             return Err(fault("the shader has no parameter", name));
         }
-        Ok(Resolved { buffers, params: uniform.map(|binding| (binding, words)) })
+        Ok(Resolved {
+            buffers,
+            params: uniform.map(|binding| (binding, words)),
+        })
     }
 }
 
@@ -288,11 +339,22 @@ mod tests {
 
     #[test]
     fn runs_are_as_many_as_there_are_keys_for() {
-        let grid = GridSpec::KvSplits { x: 3, tile: 32, max: 16 };
+        let grid = GridSpec::KvSplits {
+            x: 3,
+            tile: 32,
+            max: 16,
+        };
         let runs = |keys| grid.limit_keys(keys).at(2);
-        assert_eq!([1, 32, 33, 512, 513].map(runs), [1, 1, 2, 16, 16].map(|y| [3, y, 2]));
+        assert_eq!(
+            [1, 32, 33, 512, 513].map(runs),
+            [1, 1, 2, 16, 16].map(|y| [3, y, 2])
+        );
         assert_eq!(grid.at(2), [3, 16, 2]);
-        let other = GridSpec::PerRow { x: 3, y: 16, per: 1 };
+        let other = GridSpec::PerRow {
+            x: 3,
+            y: 16,
+            per: 1,
+        };
         assert_eq!(other.limit_keys(1), other);
     }
 }

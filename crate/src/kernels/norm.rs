@@ -19,8 +19,8 @@ pub struct NormParams<B> {
     pub eps: f32,
 }
 
-/// Returns one launch over all rows, or over one if `single`: the optional norm, then rounding to multiples of 1/127 of
-/// the row's largest magnitude.
+/// Returns one launch over all rows, or over one if `single`: the optional norm, then rounding to
+/// multiples of 1/127 of the row's largest magnitude.
 pub fn quantized_norm<B: Clone>(
     label: &str,
     of: Option<&NormParams<B>>,
@@ -29,7 +29,13 @@ pub fn quantized_norm<B: Clone>(
     cols: u32,
     single: bool,
 ) -> Launch<B> {
-    let plain = NormParams { layer: false, gain: None, bias: None, offset: 0.0, eps: 0.0 };
+    let plain = NormParams {
+        layer: false,
+        gain: None,
+        bias: None,
+        offset: 0.0,
+        eps: 0.0,
+    };
     let mut launch = norm(label, of.unwrap_or(&plain), x, out, cols, single);
     launch.variant = launch.variant.flag("ROUND").flag_if("PLAIN", of.is_none());
     launch
@@ -80,7 +86,9 @@ pub const MAX_COLUMNS: u32 = 256 * 64;
 
 /// Columns per thread of a 256-thread workgroup.
 fn columns_per_thread(cols: u32) -> u32 {
-    let most = [1, 5, 10, 16, 28].into_iter().find(|each| cols <= each * 256);
+    let most = [1, 5, 10, 16, 28]
+        .into_iter()
+        .find(|each| cols <= each * 256);
     most.unwrap_or(MAX_COLUMNS / 256)
 }
 
@@ -111,7 +119,14 @@ pub fn norm_per_group<B: Clone>(
         .flag_if("LAYER", norm.layer)
         .flag_if("GAIN", norm.gain.is_some())
         .flag_if("BIAS", norm.bias.is_some());
-    let grid = if single { GridSpec::Fixed { units: groups } } else { GridSpec::Rows { units: groups, per: 1 } };
+    let grid = if single {
+        GridSpec::Fixed { units: groups }
+    } else {
+        GridSpec::Rows {
+            units: groups,
+            per: 1,
+        }
+    };
     Launch::new(label, variant, grid)
         .bind("x", x.buffer.clone())
         .bind("out", out.buffer.clone())

@@ -1,5 +1,5 @@
-//! Attention over packed sequences without a cache: head norm and RoPE by row position, then softmax over the row's own
-//! sequence. Uses the prefill attention kernels.
+//! Attention over packed sequences without a cache: head norm and RoPE by row position, then
+//! softmax over the row's own sequence. Uses the prefill attention kernels.
 
 use super::attention::{HeadNormParams, Kv, Rope, prefill_variant, with_heads};
 use super::matmul::View;
@@ -51,58 +51,87 @@ impl<B: Clone> PackedAttention<B> {
 
     /// Applies head norm and RoPE to q and k into `out`.
     pub fn prepare(&self, q: &View<B>, k: &View<B>, positions: B, out: B) -> Launch<B> {
-        let grid = GridSpec::Tiled { x: self.heads + self.kv_heads, per: 1, z: 1 };
-        let launch = Launch::new(format!("{} rope", self.label), Variant::new(Kernel::RopeRows), grid)
-            .bind("q", q.buffer.clone())
-            .bind("k", k.buffer.clone())
-            .bind("out", out)
-            .bind("positions", positions)
-            .set("heads", self.heads)
-            .set("kv_heads", self.kv_heads)
-            .set("head_dim", self.head_dim)
-            .set("q_offset", q.offset)
-            .set("q_stride", q.stride)
-            .set("k_offset", k.offset)
-            .set("k_stride", k.stride);
+        let grid = GridSpec::Tiled {
+            x: self.heads + self.kv_heads,
+            per: 1,
+            z: 1,
+        };
+        let launch = Launch::new(
+            format!("{} rope", self.label),
+            Variant::new(Kernel::RopeRows),
+            grid,
+        )
+        .bind("q", q.buffer.clone())
+        .bind("k", k.buffer.clone())
+        .bind("out", out)
+        .bind("positions", positions)
+        .set("heads", self.heads)
+        .set("kv_heads", self.kv_heads)
+        .set("head_dim", self.head_dim)
+        .set("q_offset", q.offset)
+        .set("q_stride", q.stride)
+        .set("k_offset", k.offset)
+        .set("k_stride", k.stride);
         with_heads(launch, self.head_norm.as_ref(), self.rope.as_ref())
     }
 
     /// Returns the views of q and k in the output of [`Self::prepare`].
     pub fn prepared(&self, buffer: &B) -> (View<B>, View<B>) {
-        let view = |offset| View { buffer: buffer.clone(), offset, stride: self.prepared_cols() };
+        let view = |offset| View {
+            buffer: buffer.clone(),
+            offset,
+            stride: self.prepared_cols(),
+        };
         (view(0), view(self.heads * self.head_dim))
     }
 
-    /// Returns the attention launch. `exact`: factors keep f32 precision, so no f16 subgroup matrices are used.
-    pub fn attend(&self, caps: &Caps, exact: bool, q: &View<B>, k: &View<B>, v: &View<B>, out: &View<B>) -> Launch<B> {
+    /// Returns the attention launch. `exact`: factors keep f32 precision, so no f16 subgroup
+    /// matrices are used.
+    pub fn attend(
+        &self,
+        caps: &Caps,
+        exact: bool,
+        q: &View<B>,
+        k: &View<B>,
+        v: &View<B>,
+        out: &View<B>,
+    ) -> Launch<B> {
         let (variant, per) = prefill_variant(caps, self.head_dim, exact, false);
         let variant = Kv::F32
             .flags(variant)
             .flag("VIEWS")
             .flag_if("SOFTCAP", self.softcap > 0.0)
             .flag_if("BIAS", self.relative.is_some());
-        Launch::new(self.label.clone(), variant, GridSpec::Tiled { x: 1, per, z: self.heads })
-            .bind("q", q.buffer.clone())
-            .bind("k_cache", k.buffer.clone())
-            .bind("v_cache", v.buffer.clone())
-            .bind("out", out.buffer.clone())
-            .bind("state", self.state.clone())
-            .bind("segments", self.sequence_spans.clone())
-            .bind_opt("relative", self.relative.clone())
-            .set("heads", self.heads)
-            .set("kv_heads", self.kv_heads)
-            .set("head_dim", self.head_dim)
-            .set("q_offset", q.offset)
-            .set("q_stride", q.stride)
-            .set("k_offset", k.offset)
-            .set("k_stride", k.stride)
-            .set("v_offset", v.offset)
-            .set("v_stride", v.stride)
-            .set("out_offset", out.offset)
-            .set("out_stride", out.stride)
-            .set("before", self.max_before)
-            .set("after", self.max_after)
-            .set_f32("scale", self.scale)
-            .set_f32("softcap", self.softcap)
+        Launch::new(
+            self.label.clone(),
+            variant,
+            GridSpec::Tiled {
+                x: 1,
+                per,
+                z: self.heads,
+            },
+        )
+        .bind("q", q.buffer.clone())
+        .bind("k_cache", k.buffer.clone())
+        .bind("v_cache", v.buffer.clone())
+        .bind("out", out.buffer.clone())
+        .bind("state", self.state.clone())
+        .bind("segments", self.sequence_spans.clone())
+        .bind_opt("relative", self.relative.clone())
+        .set("heads", self.heads)
+        .set("kv_heads", self.kv_heads)
+        .set("head_dim", self.head_dim)
+        .set("q_offset", q.offset)
+        .set("q_stride", q.stride)
+        .set("k_offset", k.offset)
+        .set("k_stride", k.stride)
+        .set("v_offset", v.offset)
+        .set("v_stride", v.stride)
+        .set("out_offset", out.offset)
+        .set("out_stride", out.stride)
+        .set("before", self.max_before)
+        .set("after", self.max_after)
+        .set_f32("scale", self.scale)
+        .set_f32("softcap", self.softcap)
     }
 }

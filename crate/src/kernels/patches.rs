@@ -1,4 +1,5 @@
-//! Extracts patch rows from pixels (shaders/patches/patches.wgsl). The CPU reference is `Processor::rows`.
+//! Extracts patch rows from pixels (shaders/patches/patches.wgsl). The CPU reference is
+//! `Processor::rows`.
 
 use super::matmul::View;
 use super::{GridSpec, Launch};
@@ -15,11 +16,19 @@ pub struct PatchSpec {
     pub frames: u32,
 }
 
-/// Returns the launch. `pixels` has three bytes a pixel; `starts` is `[rows, frames]` pairs, `levels` is `[3, 256]`
-/// f32.
-pub fn patches<B: Clone>(cut: PatchSpec, [pixels, starts, levels]: [B; 3], out: View<B>) -> Launch<B> {
+/// Returns the launch. `pixels` has three bytes a pixel; `starts` is `[rows, frames]` pairs,
+/// `levels` is `[3, 256]` f32.
+pub fn patches<B: Clone>(
+    cut: PatchSpec,
+    [pixels, starts, levels]: [B; 3],
+    out: View<B>,
+) -> Launch<B> {
     let cols = 3 * cut.frames * cut.patch * cut.patch;
-    let grid = GridSpec::Tiled { x: cols.div_ceil(256), per: 1, z: 1 };
+    let grid = GridSpec::Tiled {
+        x: cols.div_ceil(256),
+        per: 1,
+        z: 1,
+    };
     Launch::new("patches", Variant::new(Kernel::Patches), grid)
         .bind("pixels", pixels)
         .bind("starts", starts)

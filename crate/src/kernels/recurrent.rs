@@ -1,5 +1,5 @@
-//! Linear recurrences with decay (gated delta rule, Mamba-2), row by row or in chunks, and the gated norm of their
-//! output. Sources: arXiv 2412.06464, arXiv 2405.21060.
+//! Linear recurrences with decay (gated delta rule, Mamba-2), row by row or in chunks, and the
+//! gated norm of their output. Sources: arXiv 2412.06464, arXiv 2405.21060.
 
 use super::attention::Kv;
 use super::matmul::View;
@@ -20,7 +20,8 @@ pub const MAX_SSM_KEY: u32 = 256;
 /// State update of a row; the decay of a head is `exp(rate * dt)`.
 #[derive(Debug, Clone)]
 pub enum RuleBuffers<B> {
-    /// `memory += key (beta (value - keyᵀ memory))ᵀ` with unit-length query and key, then the gated norm of the output.
+    /// `memory += key (beta (value - keyᵀ memory))ᵀ` with unit-length query and key, then the gated
+    /// norm of the output.
     Delta {
         /// `[row][heads]`: beta before its sigmoid.
         b: View<B>,
@@ -61,8 +62,8 @@ pub struct RecurrentKernel<B> {
     pub a: View<B>,
     /// Update rule.
     pub rule: RuleBuffers<B>,
-    /// Per head log(-rate), then per head the bias of dt, then either the norm gain `[value_dim]` or the skip scale per
-    /// head.
+    /// Per head log(-rate), then per head the bias of dt, then either the norm gain `[value_dim]`
+    /// or the skip scale per head.
     pub gains: B,
     /// Whether `gains` holds the rates rather than their logs.
     pub negative_rates: bool,
@@ -81,10 +82,13 @@ impl<B: Clone> RecurrentKernel<B> {
 
     /// Key columns per thread of the step kernel, so that 256 threads hold a head.
     fn keys_per_thread(&self) -> u32 {
-        self.key_dim.div_ceil((1024 / self.value_dim).max(1)).next_power_of_two()
+        self.key_dim
+            .div_ceil((1024 / self.value_dim).max(1))
+            .next_power_of_two()
     }
 
-    /// Whether the kernels support these head sizes, for a rule with keys of up to `max_key` columns.
+    /// Whether the kernels support these head sizes, for a rule with keys of up to `max_key`
+    /// columns.
     pub fn fits(max_key: u32, key_dim: u32, value_dim: u32) -> bool {
         let slices = 1024 / value_dim.max(1);
         let fours = key_dim.is_multiple_of(4) && value_dim.is_multiple_of(4);
@@ -93,20 +97,36 @@ impl<B: Clone> RecurrentKernel<B> {
 
     /// Words per row and head that the scan reads.
     fn words_per_row(&self) -> u32 {
-        if self.delta() { self.key_dim + self.value_dim + CHUNK + 4 } else { CHUNK + 4 }
+        if self.delta() {
+            self.key_dim + self.value_dim + CHUNK + 4
+        } else {
+            CHUNK + 4
+        }
     }
 
     /// Bytes of the scratch between the launches of [`Self::many`].
     pub fn scratch_bytes(&self, rows: u32) -> u64 {
-        u64::from(rows.next_multiple_of(CHUNK)) * u64::from(self.heads) * u64::from(self.words_per_row()) * 4
+        u64::from(rows.next_multiple_of(CHUNK))
+            * u64::from(self.heads)
+            * u64::from(self.words_per_row())
+            * 4
     }
 
     /// Returns the decode launch: rows in sequence, with the gated norm if the rule has one.
     pub fn decode(&self, out: &View<B>) -> Launch<B> {
-        let variant = memory_flags(Variant::new(Kernel::RecurrentStep), self.kv).set("EACH", self.keys_per_thread());
+        let variant = memory_flags(Variant::new(Kernel::RecurrentStep), self.kv)
+            .set("EACH", self.keys_per_thread());
         let launch = self.launch("", variant, GridSpec::Fixed { units: self.heads });
-        let z = if let RuleBuffers::Delta { z, .. } = &self.rule { Some(z) } else { None };
-        let eps = if let RuleBuffers::Delta { eps, .. } = &self.rule { *eps } else { 0.0 };
+        let z = if let RuleBuffers::Delta { z, .. } = &self.rule {
+            Some(z)
+        } else {
+            None
+        };
+        let eps = if let RuleBuffers::Delta { eps, .. } = &self.rule {
+            *eps
+        } else {
+            0.0
+        };
         self.bind_rates(launch)
             .bind("memory", self.memory.clone())
             .bind("out", out.buffer.clone())
@@ -118,26 +138,36 @@ impl<B: Clone> RecurrentKernel<B> {
             .set_f32("eps", eps)
     }
 
-    /// Returns the prefill launches: interactions within each chunk, the scan over chunks, then the norm of the delta
-    /// rule.
+    /// Returns the prefill launches: interactions within each chunk, the scan over chunks, then the
+    /// norm of the delta rule.
     pub fn prefill(&self, parts: &B, out: &View<B>) -> Vec<Launch<B>> {
-        let grid = GridSpec::Tiled { x: self.heads, per: CHUNK, z: 1 };
-        let prepare = self.launch(" chunks", Variant::new(Kernel::RecurrentPrepare), grid).bind("parts", parts.clone());
+        let grid = GridSpec::Tiled {
+            x: self.heads,
+            per: CHUNK,
+            z: 1,
+        };
+        let prepare = self
+            .launch(" chunks", Variant::new(Kernel::RecurrentPrepare), grid)
+            .bind("parts", parts.clone());
         let units = self.heads * self.value_dim.div_ceil(BLOCK);
         let variant = memory_flags(Variant::new(Kernel::RecurrentScan), self.kv);
-        let scan = |first: u32| {
-            self.launch("", variant.clone(), GridSpec::Fixed { units })
-                .bind_opt("gains", (!self.delta()).then(|| self.gains.clone()))
-                .bind("parts", parts.clone())
-                .bind("memory", self.memory.clone())
-                .bind("out", out.buffer.clone())
-                .set("out_offset", out.offset)
-                .set("out_stride", out.stride)
-                .set("first_key", first)
-                .set("keys", SCAN_KEYS.min(self.key_dim - first))
-        };
+
         let mut launches = vec![self.bind_rates(prepare)];
-        launches.extend((0..self.key_dim).step_by(SCAN_KEYS as usize).map(scan));
+        launches.extend(
+            (0..self.key_dim)
+                .step_by(SCAN_KEYS as usize)
+                .map(|first: u32| {
+                    self.launch("", variant.clone(), GridSpec::Fixed { units })
+                        .bind_opt("gains", (!self.delta()).then(|| self.gains.clone()))
+                        .bind("parts", parts.clone())
+                        .bind("memory", self.memory.clone())
+                        .bind("out", out.buffer.clone())
+                        .set("out_offset", out.offset)
+                        .set("out_stride", out.stride)
+                        .set("first_key", first)
+                        .set("keys", SCAN_KEYS.min(self.key_dim - first))
+                }),
+        );
         if let RuleBuffers::Delta { z, eps, .. } = &self.rule {
             let norm = GatedNormKernel {
                 gain: self.gains.clone(),
@@ -146,7 +176,14 @@ impl<B: Clone> RecurrentKernel<B> {
                 gate_first: false,
                 eps: *eps,
             };
-            launches.push(norm.launch(&format!("{} norm", self.label), out, z, None, self.heads, self.value_dim));
+            launches.push(norm.launch(
+                &format!("{} norm", self.label),
+                out,
+                z,
+                None,
+                self.heads,
+                self.value_dim,
+            ));
         }
         launches
     }
@@ -223,20 +260,28 @@ impl<B: Clone> GatedNormKernel<B> {
             .flag_if("GATE_FIRST", self.gate_first)
             .flag_if("APART", out.is_some())
             .set("WG", if cols > 256 { 256 } else { 64 });
-        Launch::new(label, variant, GridSpec::Tiled { x: runs, per: 1, z: 1 })
-            .bind("x", x.buffer.clone())
-            .bind("z", z.buffer.clone())
-            .bind("gain", self.gain.clone())
-            .bind_opt("out", out.map(|o| o.buffer.clone()))
-            .set("cols", cols)
-            .set("x_offset", x.offset)
-            .set("x_stride", x.stride)
-            .set("z_offset", z.offset)
-            .set("z_stride", z.stride)
-            .set("out_offset", out.map_or(0, |o| o.offset))
-            .set("out_stride", out.map_or(0, |o| o.stride))
-            .set("gain_offset", self.gain_offset)
-            .set("gain_step", self.gain_step)
-            .set_f32("eps", self.eps)
+        Launch::new(
+            label,
+            variant,
+            GridSpec::Tiled {
+                x: runs,
+                per: 1,
+                z: 1,
+            },
+        )
+        .bind("x", x.buffer.clone())
+        .bind("z", z.buffer.clone())
+        .bind("gain", self.gain.clone())
+        .bind_opt("out", out.map(|o| o.buffer.clone()))
+        .set("cols", cols)
+        .set("x_offset", x.offset)
+        .set("x_stride", x.stride)
+        .set("z_offset", z.offset)
+        .set("z_stride", z.stride)
+        .set("out_offset", out.map_or(0, |o| o.offset))
+        .set("out_stride", out.map_or(0, |o| o.stride))
+        .set("gain_offset", self.gain_offset)
+        .set("gain_step", self.gain_step)
+        .set_f32("eps", self.eps)
     }
 }

@@ -1,5 +1,5 @@
-//! Token selection on the GPU: argmax, or sampling bit-exact with `sample::Sampler`, and the state update for one token
-//! or several drafted ones.
+//! Token selection on the GPU: argmax, or sampling bit-exact with `sample::Sampler`, and the state
+//! update for one token or several drafted ones.
 
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
@@ -15,18 +15,26 @@ pub fn slices(vocab: u32) -> u32 {
 /// Finds the maximum of each slice; `out` holds two words for each.
 pub fn argmax<B: Clone>(logits: B, out: B, vocab: u32) -> Launch<B> {
     let count = slices(vocab);
-    Launch::new("argmax", Variant::new(Kernel::Argmax), GridSpec::Fixed { units: count })
-        .bind("logits", logits)
-        .bind("out", out)
-        .set("vocab", vocab)
-        .set("slice", vocab.div_ceil(count))
+    Launch::new(
+        "argmax",
+        Variant::new(Kernel::Argmax),
+        GridSpec::Fixed { units: count },
+    )
+    .bind("logits", logits)
+    .bind("out", out)
+    .set("vocab", vocab)
+    .set("slice", vocab.div_ceil(count))
 }
 
 /// Finds the slice maxima for each row of a step, [`slices`] pairs per row.
 pub fn argmax_rows<B: Clone>(logits: B, out: B, vocab: u32, state: B) -> Launch<B> {
     let mut launch = argmax(logits, out, vocab).bind("state", state);
     launch.variant = launch.variant.flag("ROWS");
-    launch.grid = GridSpec::Tiled { x: slices(vocab), per: 1, z: 1 };
+    launch.grid = GridSpec::Tiled {
+        x: slices(vocab),
+        per: 1,
+        z: 1,
+    };
     launch
 }
 
@@ -63,7 +71,11 @@ pub fn advance<B: Clone>(a: AdvanceBuffers<B>) -> Launch<B> {
         .flag_if("COUNT", a.counts.is_some())
         .flag_if("HISTORY", a.history.is_some())
         .flag_if("LOGITS", a.vocabulary.is_some());
-    let candidates = if a.vocabulary.is_some() { "logits" } else { "candidates" };
+    let candidates = if a.vocabulary.is_some() {
+        "logits"
+    } else {
+        "candidates"
+    };
     let launch = Launch::new("advance", variant, GridSpec::Fixed { units: 1 })
         .bind(candidates, a.candidates)
         .bind("stops", a.stops)
@@ -86,30 +98,39 @@ pub const DRAFT_ROWS: u32 = 8;
 /// Maximum and minimum length of the token suffix that prompt lookup matches.
 pub const SUFFIX_LENGTHS: (u32, u32) = (4, 2);
 
-/// Drafts the rows after the last token by prompt lookup. `history` has the tokens from position 0 to the state's.
+/// Drafts the rows after the last token by prompt lookup. `history` has the tokens from position 0
+/// to the state's.
 pub fn draft<B: Clone>(history: B, state: B, ids: B) -> Launch<B> {
-    Launch::new("draft", Variant::new(Kernel::Draft), GridSpec::Fixed { units: 1 })
-        .bind("history", history)
-        .bind("state", state)
-        .bind("ids", ids)
-        .set("longest", SUFFIX_LENGTHS.0)
-        .set("shortest", SUFFIX_LENGTHS.1)
-        .set("most", DRAFT_ROWS - 1)
+    Launch::new(
+        "draft",
+        Variant::new(Kernel::Draft),
+        GridSpec::Fixed { units: 1 },
+    )
+    .bind("history", history)
+    .bind("state", state)
+    .bind("ids", ids)
+    .set("longest", SUFFIX_LENGTHS.0)
+    .set("shortest", SUFFIX_LENGTHS.1)
+    .set("most", DRAFT_ROWS - 1)
 }
 
-/// Accepts the tokens of a step with drafted rows and advances the state. `candidates` has the slices of [`DRAFT_ROWS`]
-/// rows; `tokens` has four words after the ring.
+/// Accepts the tokens of a step with drafted rows and advances the state. `candidates` has the
+/// slices of [`DRAFT_ROWS`] rows; `tokens` has four words after the ring.
 pub fn accept<B: Clone>(a: AdvanceBuffers<B>) -> Launch<B> {
-    Launch::new("accept", Variant::new(Kernel::Accept), GridSpec::Fixed { units: 1 })
-        .bind("candidates", a.candidates)
-        .bind("stops", a.stops)
-        .bind("state", a.state)
-        .bind("ids", a.ids)
-        .bind("tokens", a.tokens)
-        .bind_opt("history", a.history)
-        .set("slices", a.slices)
-        .set("stops", a.stop_count)
-        .set("ring", a.ring)
+    Launch::new(
+        "accept",
+        Variant::new(Kernel::Accept),
+        GridSpec::Fixed { units: 1 },
+    )
+    .bind("candidates", a.candidates)
+    .bind("stops", a.stops)
+    .bind("state", a.state)
+    .bind("ids", a.ids)
+    .bind("tokens", a.tokens)
+    .bind_opt("history", a.history)
+    .set("slices", a.slices)
+    .set("stops", a.stop_count)
+    .set("ring", a.ring)
 }
 
 /// Maximum vocabulary: sampling divides it into 1024 blocks of 1024 tokens.
@@ -143,7 +164,8 @@ pub struct SampleKernels<B> {
     pub work: B,
     /// Step state: `step` counts the random numbers. Nothing is sampled once it is stopped.
     pub state: B,
-    /// Three words: value and index as in [`Advance::candidates`] (one slice), then a status (see [`status`]).
+    /// Three words: value and index as in [`Advance::candidates`] (one slice), then a status (see
+    /// [`status`]).
     pub sampled: B,
     /// Buffers of bias and penalties; without them neither applies.
     pub adjust: Option<LogitBuffers<B>>,
@@ -164,10 +186,15 @@ impl<B: Clone> SampleKernels<B> {
     /// Returns the sampling kernels in order.
     pub fn launches(&self) -> Result<[Launch<B>; 4]> {
         if self.vocabulary as usize > MAX_VOCABULARY {
-            let reason = format!("vocabulary of {} exceeds the sampling limit of {MAX_VOCABULARY}", self.vocabulary);
+            let reason = format!(
+                "vocabulary of {} exceeds the sampling limit of {MAX_VOCABULARY}",
+                self.vocabulary
+            );
             return Err(Error::Internal(reason));
         }
-        let pick = self.after_adjustment("pick", Kernel::SamplePick, 1).bind("state", self.state.clone());
+        let pick = self
+            .after_adjustment("pick", Kernel::SamplePick, 1)
+            .bind("state", self.state.clone());
         let mut pick = pick.bind("picked", self.sampled.clone());
         if let Some(adjust) = &self.adjust {
             pick.variant = pick.variant.flag("ADJUST");
@@ -175,14 +202,22 @@ impl<B: Clone> SampleKernels<B> {
         }
         Ok([
             self.adjustment(),
-            self.after_adjustment("histogram", Kernel::SampleHistogram, self.vocabulary.div_ceil(4096)),
-            self.after_adjustment("gather", Kernel::SampleGather, self.vocabulary.div_ceil(1024)),
+            self.after_adjustment(
+                "histogram",
+                Kernel::SampleHistogram,
+                self.vocabulary.div_ceil(4096),
+            ),
+            self.after_adjustment(
+                "gather",
+                Kernel::SampleGather,
+                self.vocabulary.div_ceil(1024),
+            ),
             pick,
         ])
     }
 
-    /// Returns the first kernel: bias, penalties and extremes of the logits. Greedy decoding with penalties runs
-    /// only this and takes the largest adjusted logit.
+    /// Returns the first kernel: bias, penalties and extremes of the logits. Greedy decoding with
+    /// penalties runs only this and takes the largest adjusted logit.
     pub fn adjustment(&self) -> Launch<B> {
         let variant = Variant::new(Kernel::SamplePenalty).flag_if("ADJUST", self.adjust.is_some());
         let adjust = self.adjust.as_ref();
@@ -195,9 +230,14 @@ impl<B: Clone> SampleKernels<B> {
     }
 
     fn after_adjustment(&self, name: &str, kernel: Kernel, groups: u32) -> Launch<B> {
-        let adjusted = self.adjust.as_ref().map(|adjust| (adjust.adjusted.clone(), 0));
+        let adjusted = self
+            .adjust
+            .as_ref()
+            .map(|adjust| (adjust.adjusted.clone(), 0));
         let (scores, offset) = adjusted.unwrap_or((self.logits.clone(), self.offset));
-        self.launch(name, Variant::new(kernel), groups).bind("scores", scores).set("offset", offset)
+        self.launch(name, Variant::new(kernel), groups)
+            .bind("scores", scores)
+            .set("offset", offset)
     }
 
     fn launch(&self, name: &str, variant: Variant, groups: u32) -> Launch<B> {
@@ -227,13 +267,29 @@ pub fn needs_adjust(params: &SamplingParams) -> bool {
 /// Returns the words of the `sampling` buffer.
 pub fn settings(params: &SamplingParams, seed: u64, vocabulary: u32) -> [u32; 12] {
     let penalty = Penalties::from_params(params);
-    let top_p = if params.top_p < 1.0 { fraction(params.top_p) } else { u32::MAX };
-    let min_p = if params.min_p > 0.0 { min_p_limit(params.min_p) } else { GAP_LIMIT };
+    let top_p = if params.top_p < 1.0 {
+        fraction(params.top_p)
+    } else {
+        u32::MAX
+    };
+    let min_p = if params.min_p > 0.0 {
+        min_p_limit(params.min_p)
+    } else {
+        GAP_LIMIT
+    };
     // Temperature 0 is greedy, which the caller handles; the scale must still be finite.
-    let scale = gap_scale(params.temperature.max(crate::sample::fixed_point::MIN_TEMPERATURE));
+    let scale = gap_scale(
+        params
+            .temperature
+            .max(crate::sample::fixed_point::MIN_TEMPERATURE),
+    );
     [
         scale.to_bits(),
-        if params.top_k < vocabulary { params.top_k } else { 0 },
+        if params.top_k < vocabulary {
+            params.top_k
+        } else {
+            0
+        },
         top_p,
         min_p,
         seed as u32,
@@ -260,12 +316,19 @@ pub fn bias(params: &SamplingParams, vocabulary: u32) -> Vec<f32> {
 
 /// Converts a status code to an error.
 pub fn check_status(word: u32, step: u32) -> Result<()> {
-    let broken = |hint: &str| Err(Error::NotFinite { step: format!("token {step}"), hint: hint.into() });
+    let broken = |hint: &str| {
+        Err(Error::NotFinite {
+            step: format!("token {step}"),
+            hint: hint.into(),
+        })
+    };
     match word {
         0 => Ok(()),
         NOT_FINITE => broken(crate::sample::NOT_FINITE_HINT),
         CONSTANT => broken(crate::sample::CONSTANT_HINT),
         ALL_BANNED => Err(crate::sample::no_allowed_token()),
-        _ => Err(Error::Internal(format!("sampling returned the unknown status {word}"))),
+        _ => Err(Error::Internal(format!(
+            "sampling returned the unknown status {word}"
+        ))),
     }
 }

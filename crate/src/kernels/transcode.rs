@@ -1,5 +1,5 @@
-//! Transcodes raw checkpoint bytes to a weight layout on the GPU, or quantizes them on load. Bit-exact with the CPU
-//! references format/transcode.rs and format/quantize.rs.
+//! Transcodes raw checkpoint bytes to a weight layout on the GPU, or quantizes them on load.
+//! Bit-exact with the CPU references format/transcode.rs and format/quantize.rs.
 
 use super::matmul::scale_pairs;
 use super::{GridSpec, Launch};
@@ -35,7 +35,8 @@ pub struct StoredRows<B> {
     pub scale: f32,
     /// Whether each row has a scale, where the encoding does not fix it.
     pub row_scales: bool,
-    /// Act-order: the input of each column, sorted by group ([`crate::format::Packed::column_order`]).
+    /// Act-order: the input of each column, sorted by group
+    /// ([`crate::format::Packed::column_order`]).
     pub order: Option<B>,
     /// First row to read, counted from the first byte.
     pub first_row: u32,
@@ -74,14 +75,25 @@ struct TranscodeVariant {
 
 impl TranscodeVariant {
     fn new(variant: Variant) -> Self {
-        Self { variant, group: 32, scales: false, zeros: false, block_rows: 1 }
+        Self {
+            variant,
+            group: 32,
+            scales: false,
+            zeros: false,
+            block_rows: 1,
+        }
     }
 }
 
-/// Returns the launch that transcodes rows, or None if only the CPU transcoder supports the conversion.
+/// Returns the launch that transcodes rows, or None if only the CPU transcoder supports the
+/// conversion.
 ///
 /// Dense sources become dense layouts or are quantized to [`quantize::layout`] of 4 or 8 bits.
-pub fn transcode<B: Clone>(label: &str, from: &StoredRows<B>, to: &TranscodeTarget<B>) -> Option<Launch<B>> {
+pub fn transcode<B: Clone>(
+    label: &str,
+    from: &StoredRows<B>,
+    to: &TranscodeTarget<B>,
+) -> Option<Launch<B>> {
     let choice = choose_variant(from, to)?;
     let blocks = to.layout.padded_cols(to.cols as usize) as u32 / 32;
     let units = u64::from(from.rows) * u64::from(blocks);
@@ -90,10 +102,15 @@ pub fn transcode<B: Clone>(label: &str, from: &StoredRows<B>, to: &TranscodeTarg
     }
     let (order_rows, runs) = from.row_order.grouping().unwrap_or_default();
     let at = |part: &Option<BufferOffset<B>>| part.as_ref().map_or(0, |p| p.at);
-    let mut launch =
-        Launch::new(label, choice.variant, GridSpec::Fixed { units: u32::try_from(units.div_ceil(64)).ok()? })
-            .bind("src", from.weight.buffer.clone())
-            .bind("out_q", to.q.clone());
+    let mut launch = Launch::new(
+        label,
+        choice.variant,
+        GridSpec::Fixed {
+            units: u32::try_from(units.div_ceil(64)).ok()?,
+        },
+    )
+    .bind("src", from.weight.buffer.clone())
+    .bind("out_q", to.q.clone());
     if !matches!(to.layout, WeightLayout::Dense(_)) {
         launch = launch.bind("out_s", to.s.clone()?);
     }
@@ -107,11 +124,18 @@ pub fn transcode<B: Clone>(label: &str, from: &StoredRows<B>, to: &TranscodeTarg
         launch = launch.bind("table", from.table.clone()?);
     }
     let mut nested = (0, from.scale);
-    if let Encoding::Bnb4 { nested_block, nested_offset, .. } = from.encoding {
+    if let Encoding::Bnb4 {
+        nested_block,
+        nested_offset,
+        ..
+    } = from.encoding
+    {
         launch = launch.bind("table", from.table.clone()?);
         if let Some(block) = nested_block {
             let (table, scales) = from.nested.clone()?;
-            launch = launch.bind("nested_table", table).bind("nested_scales", scales);
+            launch = launch
+                .bind("nested_table", table)
+                .bind("nested_scales", scales);
             nested = (u32::try_from(block.max(1)).ok()?, nested_offset);
         }
     }
@@ -143,7 +167,15 @@ pub fn transcode<B: Clone>(label: &str, from: &StoredRows<B>, to: &TranscodeTarg
 
 fn choose_variant<B>(from: &StoredRows<B>, to: &TranscodeTarget<B>) -> Option<TranscodeVariant> {
     let grouped = |source: u32, group: usize, zeros: bool, minus_one: bool| {
-        let WeightLayout::Affine { bits, group: out, scale, .. } = to.layout else { return None };
+        let WeightLayout::Affine {
+            bits,
+            group: out,
+            scale,
+            ..
+        } = to.layout
+        else {
+            return None;
+        };
         let variant = Variant::new(Kernel::TranscodeGrouped)
             .flag_if("ZEROS", zeros)
             .flag_if("ORDER", from.order.is_some())
@@ -152,7 +184,12 @@ fn choose_variant<B>(from: &StoredRows<B>, to: &TranscodeTarget<B>) -> Option<Tr
             .set("GROUP", out.into())
             .set("SCALE", float_code(scale))
             .set("MINUS_ONE", minus_one.into());
-        Some(TranscodeVariant { group: group as u32, scales: true, zeros, ..TranscodeVariant::new(variant) })
+        Some(TranscodeVariant {
+            group: group as u32,
+            scales: true,
+            zeros,
+            ..TranscodeVariant::new(variant)
+        })
     };
     // Kernels write the encoding's default layout; quantization on load is the only alternative.
     let default = from.encoding.layout(to.cols as usize) == Some(to.layout);
@@ -162,23 +199,37 @@ fn choose_variant<B>(from: &StoredRows<B>, to: &TranscodeTarget<B>) -> Option<Tr
         Encoding::Ggml(GgmlType::F32) => dense_variant(Float::F32, to.layout),
         Encoding::Ggml(GgmlType::F16) => dense_variant(Float::F16, to.layout),
         Encoding::Ggml(GgmlType::BF16) => dense_variant(Float::BF16, to.layout),
-        Encoding::Fp8 { .. } | Encoding::MlxMxfp8 | Encoding::Bnb4 { .. } => small_float_variant(from.encoding, to),
+        Encoding::Fp8 { .. } | Encoding::MlxMxfp8 | Encoding::Bnb4 { .. } => {
+            small_float_variant(from.encoding, to)
+        }
         _ if !default => None,
-        Encoding::MlxMxfp4 | Encoding::Mxfp4Blocks if to.cols.is_multiple_of(32) => byte_codes_variant(0, None, true),
+        Encoding::MlxMxfp4 | Encoding::Mxfp4Blocks if to.cols.is_multiple_of(32) => {
+            byte_codes_variant(0, None, true)
+        }
         Encoding::Nvfp4 if to.cols.is_multiple_of(16) => byte_codes_variant(1, None, true),
         Encoding::Int8 { scale } => byte_codes_variant(2, Some(scale), from.row_scales),
         Encoding::Bnb8 => byte_codes_variant(2, Some(Float::F32), true),
-        Encoding::BitNet { .. } => Some(TranscodeVariant::new(Variant::new(Kernel::TranscodeTernary))),
+        Encoding::BitNet { .. } => Some(TranscodeVariant::new(Variant::new(
+            Kernel::TranscodeTernary,
+        ))),
         Encoding::Ggml(kind) => ggml_variant(kind),
         Encoding::MlxAffine { group, .. } => grouped(0, group, true, false),
-        Encoding::Gptq { bits: 2 | 3 | 4 | 8, group, minus_one, .. } => {
-            grouped(1, group, has_zeros, minus_one && has_zeros)
-        }
+        Encoding::Gptq {
+            bits: 2 | 3 | 4 | 8,
+            group,
+            minus_one,
+            ..
+        } => grouped(1, group, has_zeros, minus_one && has_zeros),
         Encoding::Awq { group, .. } => grouped(2, group, true, false),
-        Encoding::Mlc { transposed, .. } => grouped(if transposed { 4 } else { 3 }, 32, false, false),
-        Encoding::PackQuantized { bits, group, stream, .. } if stream && bits != 7 => {
-            grouped(5, group, has_zeros, false)
+        Encoding::Mlc { transposed, .. } => {
+            grouped(if transposed { 4 } else { 3 }, 32, false, false)
         }
+        Encoding::PackQuantized {
+            bits,
+            group,
+            stream,
+            ..
+        } if stream && bits != 7 => grouped(5, group, has_zeros, false),
         _ => None,
     }
 }
@@ -187,9 +238,12 @@ fn choose_variant<B>(from: &StoredRows<B>, to: &TranscodeTarget<B>) -> Option<Tr
 fn dense_variant(float: Float, layout: WeightLayout) -> Option<TranscodeVariant> {
     let variant = match layout {
         WeightLayout::Dense(to) => Variant::new(Kernel::TranscodeDense).set("TO", float_code(to)),
-        WeightLayout::Affine { bits, group: 32, form: AffineForm::Bias, scale: Float::F16 }
-            if quantize::layout(bits) == layout =>
-        {
+        WeightLayout::Affine {
+            bits,
+            group: 32,
+            form: AffineForm::Bias,
+            scale: Float::F16,
+        } if quantize::layout(bits) == layout => {
             if !matches!(bits, 4 | 8) {
                 return None;
             }
@@ -197,33 +251,62 @@ fn dense_variant(float: Float, layout: WeightLayout) -> Option<TranscodeVariant>
         }
         _ => return None,
     };
-    Some(TranscodeVariant::new(variant.set("FROM", float_code(float))))
+    Some(TranscodeVariant::new(
+        variant.set("FROM", float_code(float)),
+    ))
 }
 
 /// Whole 4-bit or 8-bit codes with scales; `scale` is the element type of float scales.
-fn byte_codes_variant(source: u32, scale: Option<Float>, row_scales: bool) -> Option<TranscodeVariant> {
+fn byte_codes_variant(
+    source: u32,
+    scale: Option<Float>,
+    row_scales: bool,
+) -> Option<TranscodeVariant> {
     let variant = Variant::new(Kernel::TranscodeBytes)
         .set("SOURCE", source)
         .set("SCALE", scale.map_or(2, float_code))
         .flag_if("SCALE_BYTES", source == 0)
         .flag_if("TABLE", source == 1);
-    Some(TranscodeVariant { group: u32::from(row_scales), scales: true, ..TranscodeVariant::new(variant) })
+    Some(TranscodeVariant {
+        group: u32::from(row_scales),
+        scales: true,
+        ..TranscodeVariant::new(variant)
+    })
 }
 
 /// Small floats and table codes, to dense layouts only.
 fn small_float_variant<B>(encoding: Encoding, to: &TranscodeTarget<B>) -> Option<TranscodeVariant> {
-    let WeightLayout::Dense(float) = to.layout else { return None };
+    let WeightLayout::Dense(float) = to.layout else {
+        return None;
+    };
     let variant = Variant::new(Kernel::TranscodeSmall).set("TO", float_code(float));
     let all = |n: usize| u32::try_from(n.max(1)).ok();
     let (variant, group, rows) = match encoding {
-        Encoding::Fp8 { block, scale } => (variant.set("SCALE", float_code(scale)), all(block.1)?, all(block.0)?),
+        Encoding::Fp8 { block, scale } => (
+            variant.set("SCALE", float_code(scale)),
+            all(block.1)?,
+            all(block.0)?,
+        ),
         Encoding::MlxMxfp8 => (variant.set("SOURCE", 1), 32, 1),
-        Encoding::Bnb4 { block, nested_block, .. } => {
-            (variant.flag("TABLE").flag_if("NESTED", nested_block.is_some()), all(block)?, 1)
-        }
+        Encoding::Bnb4 {
+            block,
+            nested_block,
+            ..
+        } => (
+            variant
+                .flag("TABLE")
+                .flag_if("NESTED", nested_block.is_some()),
+            all(block)?,
+            1,
+        ),
         _ => return None,
     };
-    Some(TranscodeVariant { group, scales: true, block_rows: rows, ..TranscodeVariant::new(variant) })
+    Some(TranscodeVariant {
+        group,
+        scales: true,
+        block_rows: rows,
+        ..TranscodeVariant::new(variant)
+    })
 }
 
 /// The block types that the kernel supports.

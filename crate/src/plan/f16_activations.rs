@@ -1,12 +1,13 @@
-//! Prefill activations stored as f16: those read only by f16 subgroup-matrix matmuls, which would round them to f16
-//! anyway. Halves the bytes read per tile and saves the conversion.
+//! Prefill activations stored as f16: those read only by f16 subgroup-matrix matmuls, which would
+//! round them to f16 anyway. Halves the bytes read per tile and saves the conversion.
 
 use super::{PlanOptions, StepKind};
 use crate::ir::{Dim, Graph, Mask, Node, Op, ValueId};
 use crate::kernels::attention::{Kv, uses_f16_matrices};
 use crate::util::map::SortedSet;
 
-/// Returns these values of a graph. `uses` counts the reads of each value; `output` is the step's result.
+/// Returns these values of a graph. `uses` counts the reads of each value; `output` is the step's
+/// result.
 pub(super) fn f16_values(
     graph: &Graph,
     options: &PlanOptions<'_>,
@@ -20,17 +21,34 @@ pub(super) fn f16_values(
     {
         return kept;
     }
-    let on_units: Vec<bool> = graph.nodes.iter().map(|node| is_f16_subgroup_matmul(graph, node, options)).collect();
+    let on_units: Vec<bool> = graph
+        .nodes
+        .iter()
+        .map(|node| is_f16_subgroup_matmul(graph, node, options))
+        .collect();
     // Reads of each value as the sole input of such a matmul.
     let mut taken = vec![0; graph.values.len()];
-    let alone = |node: &Node| node.inputs[1..].iter().all(|other| graph.root(*other).0 != node.inputs[0]);
-    for (node, _) in graph.nodes.iter().zip(&on_units).filter(|(node, on_units)| **on_units && alone(node)) {
+    let alone = |node: &Node| {
+        node.inputs[1..]
+            .iter()
+            .all(|other| graph.root(*other).0 != node.inputs[0])
+    };
+    for (node, _) in graph
+        .nodes
+        .iter()
+        .zip(&on_units)
+        .filter(|(node, on_units)| **on_units && alone(node))
+    {
         taken[node.inputs[0].0] += 1;
     }
     for (node, on_units) in graph.nodes.iter().zip(on_units) {
         let made = node.output;
         let only = taken[made.0] > 0 && taken[made.0] == uses[made.0];
-        if only && made != output && graph.root(made).0 == made && (on_units || can_write_f16(node, options)) {
+        if only
+            && made != output
+            && graph.root(made).0 == made
+            && (on_units || can_write_f16(node, options))
+        {
             kept.insert(made);
         }
     }
@@ -42,9 +60,15 @@ fn can_write_f16(node: &Node, options: &PlanOptions<'_>) -> bool {
     match &node.op {
         Op::Norm(_) => true,
         Op::Attention(a) => {
-            // Packed attention takes f16 unless the whole model is f32, whose matmuls do not use subgroup matrices.
-            let cached = matches!(a.mask, Mask::Causal { .. } | Mask::BidirectionalImages { .. });
-            let (exact, halves) = (cached && options.kv == Kv::F32, cached && options.kv == Kv::F16);
+            // Packed attention takes f16 unless the whole model is f32, whose matmuls do not use
+            // subgroup matrices.
+            let cached = matches!(
+                a.mask,
+                Mask::Causal { .. } | Mask::BidirectionalImages { .. }
+            );
+            let exact = cached && options.kv == Kv::F32;
+            let halves = cached && options.kv == Kv::F16;
+
             uses_f16_matrices(options.caps, a.head_dim as u32, exact, halves)
         }
         _ => false,

@@ -1,7 +1,9 @@
 //! Fusion passes over a graph. Each can be switched off, and none changes the result.
 
 use crate::format::layout::WeightLayout;
-use crate::ir::{Dim, Graph, Linear, Node, NormResidual, Op, Value, ValueId, Weight, WeightId, WeightKind};
+use crate::ir::{
+    Dim, Graph, Linear, Node, NormResidual, Op, Value, ValueId, Weight, WeightId, WeightKind,
+};
 use std::sync::Arc;
 
 /// Enabled fusions.
@@ -13,22 +15,39 @@ pub struct Fusions {
     pub gated: bool,
     /// Fuses the residual into the preceding matmul or norm.
     pub residual: bool,
-    /// Fuses RMSNorm into the following matmuls (decode only), and norms into the following quantization.
+    /// Fuses RMSNorm into the following matmuls (decode only), and norms into the following
+    /// quantization.
     pub norm: bool,
-    /// Fuses head norm, RoPE and the cache write into attention (decode only), and norms of values into their cache
-    /// write.
+    /// Fuses head norm, RoPE and the cache write into attention (decode only), and norms of values
+    /// into their cache write.
     pub heads: bool,
 }
 
 impl Fusions {
     /// All fusions.
-    pub const ALL: Self = Self { siblings: true, gated: true, residual: true, norm: true, heads: true };
+    pub const ALL: Self = Self {
+        siblings: true,
+        gated: true,
+        residual: true,
+        norm: true,
+        heads: true,
+    };
     /// No fusions.
-    pub const NONE: Self = Self { siblings: false, gated: false, residual: false, norm: false, heads: false };
+    pub const NONE: Self = Self {
+        siblings: false,
+        gated: false,
+        residual: false,
+        norm: false,
+        heads: false,
+    };
 }
 
 /// Applies the fusions shared by prefill and decode, including those that decide weight storage.
-pub fn common(mut graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> WeightLayout) -> Graph {
+pub fn common(
+    mut graph: Graph,
+    fusions: Fusions,
+    layout_of: &dyn Fn(&str) -> WeightLayout,
+) -> Graph {
     if fusions.siblings {
         merge_siblings(&mut graph, layout_of);
     }
@@ -48,12 +67,15 @@ pub fn common(mut graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> We
     graph
 }
 
-/// Applies the fusions for few rows, all of which are outputs; a single row needs no last-row copy. `hidden` is not an
-/// output if its norm is fused.
+/// Applies the fusions for few rows, all of which are outputs; a single row needs no last-row copy.
+/// `hidden` is not an output if its norm is fused.
 pub fn few_rows(graph: Graph, fusions: Fusions) -> Graph {
     let mut graph = all_rows(graph);
     // External rows occur in prompts only.
-    let (soft, kept) = graph.nodes.drain(..).partition(|n| matches!(n.op, Op::AddSoftTokens { .. }));
+    let (soft, kept) = graph
+        .nodes
+        .drain(..)
+        .partition(|n| matches!(n.op, Op::AddSoftTokens { .. }));
     graph.nodes = kept;
     let soft: Vec<Node> = soft;
     for node in soft {
@@ -67,17 +89,22 @@ pub fn few_rows(graph: Graph, fusions: Fusions) -> Graph {
 
 /// Removes the last-row selection: computes logits or hidden states for every token.
 pub fn all_rows(mut graph: Graph) -> Graph {
-    let (last, kept): (Vec<Node>, Vec<Node>) = graph.nodes.drain(..).partition(|n| n.op == Op::LastRow);
+    let (last, kept): (Vec<Node>, Vec<Node>) =
+        graph.nodes.drain(..).partition(|n| n.op == Op::LastRow);
     graph.nodes = kept;
     for node in last {
         graph.values[node.output.0].view = Some((node.inputs[0], 0));
     }
-    graph.values.iter_mut().filter(|v| v.rows == Dim::Last).for_each(|v| v.rows = Dim::TOKENS);
+    graph
+        .values
+        .iter_mut()
+        .filter(|v| v.rows == Dim::Last)
+        .for_each(|v| v.rows = Dim::TOKENS);
     graph
 }
 
-/// Gathers matmul inputs into the column order of their weights (act-order). Matmuls of one input with the same order
-/// share a gather and can be merged afterwards.
+/// Gathers matmul inputs into the column order of their weights (act-order). Matmuls of one input
+/// with the same order share a gather and can be merged afterwards.
 pub fn gather_inputs(mut graph: Graph, order_of: &dyn Fn(&str) -> Option<Arc<[u32]>>) -> Graph {
     let mut made: Vec<(ValueId, Arc<[u32]>, ValueId)> = Vec::new();
     let mut index = 0;
@@ -89,15 +116,36 @@ pub fn gather_inputs(mut graph: Graph, order_of: &dyn Fn(&str) -> Option<Arc<[u3
         let name = graph.weight(linear.weight).parts[0].0.clone();
         if let Some(order) = order_of(&name) {
             let input = graph.nodes[index].inputs[0];
-            let found = made.iter().find(|(of, with, _)| *of == input && *with == order).map(|m| m.2);
+            let found = made
+                .iter()
+                .find(|(of, with, _)| *of == input && *with == order)
+                .map(|m| m.2);
             let gathered = found.unwrap_or_else(|| {
-                let (cols, rows) = (graph.value(input).cols, graph.value(input).rows);
-                graph.weights.push(Weight { parts: vec![(name, cols)], cols: 1, kind: WeightKind::Order });
+                let cols = graph.value(input).cols;
+                let rows = graph.value(input).rows;
+
+                graph.weights.push(Weight {
+                    parts: vec![(name, cols)],
+                    cols: 1,
+                    kind: WeightKind::Order,
+                });
                 let order_id = WeightId(graph.weights.len() - 1);
                 let name = format!("{}, gathered", graph.value(input).name);
-                graph.values.push(Value { name, rows, cols, view: None });
+                graph.values.push(Value {
+                    name,
+                    rows,
+                    cols,
+                    view: None,
+                });
                 let output = ValueId(graph.values.len() - 1);
-                graph.nodes.insert(index, Node { op: Op::Gather { order: order_id }, inputs: vec![input], output });
+                graph.nodes.insert(
+                    index,
+                    Node {
+                        op: Op::Gather { order: order_id },
+                        inputs: vec![input],
+                        output,
+                    },
+                );
                 made.push((input, order, output));
                 index += 1;
                 output
@@ -131,7 +179,9 @@ fn merge_siblings(graph: &mut Graph, layout_of: &dyn Fn(&str) -> WeightLayout) {
 /// Returns the nodes that can merge with matmul `first`, itself included.
 fn siblings(graph: &Graph, first: usize, layout_of: &dyn Fn(&str) -> WeightLayout) -> Vec<usize> {
     let node = &graph.nodes[first];
-    let Some(linear) = plain(node) else { return vec![] };
+    let Some(linear) = plain(node) else {
+        return vec![];
+    };
     let layout = |w: &Weight| w.parts.iter().map(|p| layout_of(&p.0)).collect::<Vec<_>>();
     let weight = graph.weight(linear.weight);
     // Views start at multiples of four columns, for reads of four.
@@ -157,21 +207,37 @@ fn siblings(graph: &Graph, first: usize, layout_of: &dyn Fn(&str) -> WeightLayou
 }
 
 fn merge(graph: &mut Graph, group: &[usize]) {
-    let linears: Vec<Linear> = group.iter().filter_map(|i| plain(&graph.nodes[*i]).cloned()).collect();
+    let linears: Vec<Linear> = group
+        .iter()
+        .filter_map(|i| plain(&graph.nodes[*i]).cloned())
+        .collect();
     let outputs: Vec<ValueId> = group.iter().map(|i| graph.nodes[*i].output).collect();
     let join = |graph: &mut Graph, ids: Vec<WeightId>| {
-        let parts = ids.iter().flat_map(|id| graph.weight(*id).parts.clone()).collect();
-        let (cols, kind) = (graph.weight(ids[0]).cols, graph.weight(ids[0]).kind);
+        let parts = ids
+            .iter()
+            .flat_map(|id| graph.weight(*id).parts.clone())
+            .collect();
+        let cols = graph.weight(ids[0]).cols;
+        let kind = graph.weight(ids[0]).kind;
+
         graph.weights.push(Weight { parts, cols, kind });
         WeightId(graph.weights.len() - 1)
     };
     let weight = join(graph, linears.iter().map(|l| l.weight).collect());
     let biases: Option<Vec<WeightId>> = linears.iter().map(|l| l.bias).collect();
     let bias = biases.map(|b| join(graph, b));
-    let names: Vec<String> = outputs.iter().map(|o| graph.value(*o).name.clone()).collect();
+    let names: Vec<String> = outputs
+        .iter()
+        .map(|o| graph.value(*o).name.clone())
+        .collect();
     let cols = outputs.iter().map(|o| graph.value(*o).cols).sum();
     let rows = graph.value(outputs[0]).rows;
-    graph.values.push(Value { name: names.join("+"), rows, cols, view: None });
+    graph.values.push(Value {
+        name: names.join("+"),
+        rows,
+        cols,
+        view: None,
+    });
     let output = ValueId(graph.values.len() - 1);
     let mut first = 0;
     for id in &outputs {
@@ -179,7 +245,11 @@ fn merge(graph: &mut Graph, group: &[usize]) {
         first += graph.value(*id).cols;
     }
     let inputs = graph.nodes[group[0]].inputs.clone();
-    let op = Op::Linear(Linear { weight, bias, ..linears[0].clone() });
+    let op = Op::Linear(Linear {
+        weight,
+        bias,
+        ..linears[0].clone()
+    });
     graph.nodes[group[0]] = Node { op, inputs, output };
     for index in group[1..].iter().rev() {
         graph.nodes.remove(*index);
@@ -213,13 +283,25 @@ fn merge_gated(graph: &mut Graph) {
     }
 }
 
-/// Returns the matmul that node `index` multiplies by other rows, if it has no other reader and the rows were computed
-/// before it.
-fn multiplied_matmul(graph: &Graph, index: usize, uses: &[usize]) -> Option<(usize, crate::ir::Activation, ValueId)> {
+/// Returns the matmul that node `index` multiplies by other rows, if it has no other reader and the
+/// rows were computed before it.
+fn multiplied_matmul(
+    graph: &Graph,
+    index: usize,
+    uses: &[usize],
+) -> Option<(usize, crate::ir::Activation, ValueId)> {
     let node = &graph.nodes[index];
-    let (Op::Gated(act), [gate, other]) = (&node.op, &node.inputs[..]) else { return None };
-    let producer = graph.nodes.iter().position(|n| n.output == *gate && uses[gate.0] == 1)?;
-    let made = graph.nodes.iter().position(|n| n.output == graph.root(*other).0)?;
+    let (Op::Gated(act), [gate, other]) = (&node.op, &node.inputs[..]) else {
+        return None;
+    };
+    let producer = graph
+        .nodes
+        .iter()
+        .position(|n| n.output == *gate && uses[gate.0] == 1)?;
+    let made = graph
+        .nodes
+        .iter()
+        .position(|n| n.output == graph.root(*other).0)?;
     let size = |id: ValueId| (graph.value(id).rows, graph.value(id).cols);
     let alike = size(*gate) == size(*other) && size(*gate) == size(node.output);
     let none = plain(&graph.nodes[producer])?.act == crate::ir::Activation::None;
@@ -227,15 +309,22 @@ fn multiplied_matmul(graph: &Graph, index: usize, uses: &[usize]) -> Option<(usi
 }
 
 /// Returns the matmul whose two halves node `index` gates, if it has no other reader.
-fn gated_matmul(graph: &Graph, index: usize, uses: &[usize]) -> Option<(usize, crate::ir::Activation)> {
+fn gated_matmul(
+    graph: &Graph,
+    index: usize,
+    uses: &[usize],
+) -> Option<(usize, crate::ir::Activation)> {
     let node = &graph.nodes[index];
     let Op::Gated(act) = node.op else { return None };
-    let ((gate, first), (up, second)) = (graph.root(node.inputs[0]), graph.root(node.inputs[1]));
+    let (gate, first) = graph.root(node.inputs[0]);
+    let (up, second) = graph.root(node.inputs[1]);
+
     let cols = graph.value(node.output).cols;
     let halves = gate == up && first == 0 && second == cols && graph.value(gate).cols == 2 * cols;
     let producer = graph.nodes.iter().position(|n| n.output == gate)?;
     let linear = plain(&graph.nodes[producer])?;
-    (halves && uses[gate.0] == 2 && linear.act == crate::ir::Activation::None).then_some((producer, act))
+    (halves && uses[gate.0] == 2 && linear.act == crate::ir::Activation::None)
+        .then_some((producer, act))
 }
 
 fn merge_residuals(graph: &mut Graph) {
@@ -243,7 +332,13 @@ fn merge_residuals(graph: &mut Graph) {
     let mut index = 0;
     while index < graph.nodes.len() {
         let node = graph.nodes[index].clone();
-        let made = |id: ValueId| graph.nodes.iter().position(|n| n.output == graph.root(id).0).unwrap_or(0);
+        let made = |id: ValueId| {
+            graph
+                .nodes
+                .iter()
+                .position(|n| n.output == graph.root(id).0)
+                .unwrap_or(0)
+        };
         let takes = |product: ValueId, other: ValueId| {
             let producer = made(product);
             let open = match &graph.nodes[producer].op {
@@ -255,7 +350,8 @@ fn merge_residuals(graph: &mut Graph) {
             (open && own && made(other) < producer).then_some((producer, other))
         };
         let found = match node.op {
-            Op::Add => takes(node.inputs[1], node.inputs[0]).or_else(|| takes(node.inputs[0], node.inputs[1])),
+            Op::Add => takes(node.inputs[1], node.inputs[0])
+                .or_else(|| takes(node.inputs[0], node.inputs[1])),
             _ => None,
         };
         if let Some((producer, residual)) = found {
@@ -295,29 +391,47 @@ fn merge_norm_residuals(graph: &mut Graph) {
     }
 }
 
-/// Returns the norm that computes `part` for `node` only, the fused operation, and its additional inputs.
+/// Returns the norm that computes `part` for `node` only, the fused operation, and its additional
+/// inputs.
 fn norm_residual_of(
     graph: &Graph,
     node: &Node,
     part: Option<&ValueId>,
     uses: &[usize],
 ) -> Option<(usize, NormResidual, Option<ValueId>)> {
-    let made = |id: ValueId| graph.nodes.iter().position(|n| n.output == graph.root(id).0).unwrap_or(0);
+    let made = |id: ValueId| {
+        graph
+            .nodes
+            .iter()
+            .position(|n| n.output == graph.root(id).0)
+            .unwrap_or(0)
+    };
     let part = *part?;
-    let producer = graph.nodes.iter().position(|n| n.output == part && uses[part.0] == 1)?;
+    let producer = graph
+        .nodes
+        .iter()
+        .position(|n| n.output == part && uses[part.0] == 1)?;
     let mut sum = match &graph.nodes[producer].op {
-        Op::Norm(norm) => NormResidual { norm: norm.clone(), scale: 1.0, scale_weight: None },
+        Op::Norm(norm) => NormResidual {
+            norm: norm.clone(),
+            scale: 1.0,
+            scale_weight: None,
+        },
         Op::NormResidual(sum) => sum.clone(),
         _ => return None,
     };
-    let (inputs, open) = (graph.nodes[producer].inputs.len(), sum.scale == 1.0 && sum.scale_weight.is_none());
+    let inputs = graph.nodes[producer].inputs.len();
+    let open = sum.scale == 1.0 && sum.scale_weight.is_none();
+
     match node.op {
         Op::Add if open && inputs < 3 => {
             let rest = *node.inputs.iter().find(|i| **i != part)?;
             return (made(rest) < producer).then_some((producer, sum, Some(rest)));
         }
         Op::Scale(factor) if open && inputs > 1 => sum.scale = factor,
-        Op::MulVector(by) if open && inputs > 1 && graph.weight(by).rows() == 1 => sum.scale_weight = Some(by),
+        Op::MulVector(by) if open && inputs > 1 && graph.weight(by).rows() == 1 => {
+            sum.scale_weight = Some(by);
+        }
         _ => return None,
     }
     Some((producer, sum, None))
@@ -327,15 +441,36 @@ fn norm_residual_of(
 fn merge_values(graph: &mut Graph) {
     let uses = graph.uses();
     for index in (0..graph.nodes.len()).rev() {
-        let (Op::NormPerGroup(norm, group), made) = (&graph.nodes[index].op, graph.nodes[index].output) else {
+        let (Op::NormPerGroup(norm, group), made) =
+            (&graph.nodes[index].op, graph.nodes[index].output)
+        else {
             continue;
         };
-        let (eps, group, from) = (norm.eps, *group, graph.nodes[index].inputs[0]);
+        let eps = norm.eps;
+        let group = *group;
+        let from = graph.nodes[index].inputs[0];
+
         let bare = norm.gain.is_none() && norm.bias.is_none() && !norm.layer && uses[made.0] == 1;
-        let reader = graph.nodes.iter_mut().find(|n| n.inputs.get(2) == Some(&made));
-        let Some(Node { op: Op::Attention(a), inputs, .. }) = reader.filter(|_| bare) else { continue };
-        let (width, kept) = (a.head_dim, a.state.is_some());
-        if let Some(heads) = a.head_norm.as_mut().filter(|h| kept && width == group && h.eps == eps) {
+        let reader = graph
+            .nodes
+            .iter_mut()
+            .find(|n| n.inputs.get(2) == Some(&made));
+        let Some(Node {
+            op: Op::Attention(a),
+            inputs,
+            ..
+        }) = reader.filter(|_| bare)
+        else {
+            continue;
+        };
+        let width = a.head_dim;
+        let kept = a.state.is_some();
+
+        if let Some(heads) = a
+            .head_norm
+            .as_mut()
+            .filter(|h| kept && width == group && h.eps == eps)
+        {
             heads.values = true;
             inputs[2] = from;
             graph.nodes.remove(index);
@@ -349,7 +484,13 @@ fn merge_quantized_norms(graph: &mut Graph) {
     let mut index = 0;
     while index < graph.nodes.len() {
         let made = |n: &Node| n.output == graph.nodes[index].inputs[0] && uses[n.output.0] == 1;
-        let norm = |n: &Node| if let Op::Norm(norm) = &n.op { Some(norm.clone()) } else { None };
+        let norm = |n: &Node| {
+            if let Op::Norm(norm) = &n.op {
+                Some(norm.clone())
+            } else {
+                None
+            }
+        };
         let before = match graph.nodes[index].op {
             Op::QuantizeActivations(None) => graph.nodes.iter().position(made),
             _ => None,
@@ -378,7 +519,12 @@ fn merge_norms(graph: &mut Graph) {
                 };
                 free && n.inputs[1..].iter().all(|i| *i != node.output)
             };
-            let readers = || graph.nodes.iter().filter(|n| n.inputs.contains(&node.output));
+            let readers = || {
+                graph
+                    .nodes
+                    .iter()
+                    .filter(|n| n.inputs.contains(&node.output))
+            };
             let simple = !norm.layer && norm.gain.is_some() && norm.bias.is_none();
             if simple && readers().count() > 0 && readers().all(|n| reads(n) && open(n)) {
                 for reader in graph.nodes.iter_mut().filter(|n| reads(n)) {

@@ -11,11 +11,18 @@ pub(super) fn fuse_quantize<'a>(graph: &'a Graph, options: &PlanOptions<'_>) -> 
         return graph;
     }
     let mut index = 0;
-    while let Some(Node { op, inputs, output: made }) = graph.nodes.get(index) {
+    while let Some(Node {
+        op,
+        inputs,
+        output: made,
+    }) = graph.nodes.get(index)
+    {
         let reads = |n: &&Node| n.inputs.contains(made);
         let can = |n: &Node| !n.inputs[1..].contains(made) && can_quantize(&graph, n, options);
         let norm = match op {
-            Op::QuantizeActivations(Some(norm)) if norm.gain.is_some() && norm.bias.is_none() && !norm.layer => {
+            Op::QuantizeActivations(Some(norm))
+                if norm.gain.is_some() && norm.bias.is_none() && !norm.layer =>
+            {
                 Some(norm.clone())
             }
             _ => None,
@@ -25,10 +32,16 @@ pub(super) fn fuse_quantize<'a>(graph: &'a Graph, options: &PlanOptions<'_>) -> 
             index += 1;
             continue;
         };
-        let (from, made) = (inputs[0], *made);
+        let from = inputs[0];
+        let made = *made;
+
         let graph = graph.to_mut();
         graph.nodes.remove(index);
-        for reader in graph.nodes.iter_mut().filter(|n| n.inputs.first() == Some(&made)) {
+        for reader in graph
+            .nodes
+            .iter_mut()
+            .filter(|n| n.inputs.first() == Some(&made))
+        {
             reader.inputs[0] = from;
             if let Op::Linear(linear) = &mut reader.op {
                 (linear.norm, linear.quantize) = (Some(norm.clone()), true);
@@ -40,8 +53,12 @@ pub(super) fn fuse_quantize<'a>(graph: &'a Graph, options: &PlanOptions<'_>) -> 
 
 /// Whether a node is a matmul whose kernel can quantize its input.
 fn can_quantize(graph: &Graph, node: &Node, options: &PlanOptions<'_>) -> bool {
-    let Op::Linear(linear) = &node.op else { return false };
+    let Op::Linear(linear) = &node.op else {
+        return false;
+    };
     let rows = options.rows.of(graph.value(node.output).rows);
     linear.norm.is_none()
-        && options.matmul_of(graph, node).is_some_and(|product| product.quantizes_input(options.caps, rows))
+        && options
+            .matmul_of(graph, node)
+            .is_some_and(|product| product.quantizes_input(options.caps, rows))
 }

@@ -13,7 +13,9 @@ use super::{Plan, Slot, StatePlan, WeightPlans, f16_activations, fuse_quantize};
 use crate::device::Caps;
 use crate::ir::{self, Dim, Graph, InputId, Node, Op, StateId, StepSizes, ValueId, WeightId};
 use crate::kernels::attention::Kv;
-use crate::kernels::elementwise::{Elementwise, HeadColumns, concat_heads, elementwise, gather, last_row};
+use crate::kernels::elementwise::{
+    Elementwise, HeadColumns, concat_heads, elementwise, gather, last_row,
+};
 use crate::kernels::embedding_bag::soft_tokens;
 use crate::kernels::kv_splits::KvSplits;
 use crate::kernels::matmul::{Matmul, View, WeightPlanes};
@@ -48,8 +50,15 @@ impl StepKind {
 
     /// Returns the maximum step sizes.
     pub fn counts(self) -> StepSizes {
-        let sequences = if let StepKind::Packed { sequences, .. } = self { sequences } else { 1 };
-        StepSizes { rows: self.tokens(), sequences }
+        let sequences = if let StepKind::Packed { sequences, .. } = self {
+            sequences
+        } else {
+            1
+        };
+        StepSizes {
+            rows: self.tokens(),
+            sequences,
+        }
     }
 
     /// Returns the maximum rows of a value.
@@ -80,8 +89,13 @@ pub struct PlanOptions<'a> {
 impl PlanOptions<'_> {
     /// Returns a matmul with the node's sizes and placeholder buffers, to query kernel support.
     pub(super) fn matmul_of(&self, graph: &Graph, node: &Node) -> Option<Matmul<Slot>> {
-        let Op::Linear(linear) = &node.op else { return None };
-        let plan = self.weights.get(&linear.weight).filter(|plan| plan.shards.len() == 1)?;
+        let Op::Linear(linear) = &node.op else {
+            return None;
+        };
+        let plan = self
+            .weights
+            .get(&linear.weight)
+            .filter(|plan| plan.shards.len() == 1)?;
         let weight = WeightPlanes {
             layout: plan.layout,
             rows: plan.rows as u32,
@@ -89,7 +103,11 @@ impl PlanOptions<'_> {
             q: Slot::Output,
             s: None,
         };
-        let view = View { buffer: Slot::Output, offset: 0, stride: 0 };
+        let view = View {
+            buffer: Slot::Output,
+            offset: 0,
+            stride: 0,
+        };
         let mut product = Matmul::plain("", weight, view.clone(), view);
         product.n = graph.value(node.output).cols as u32;
         product.gated = linear.gated.then_some(product.n);
@@ -146,8 +164,8 @@ struct Lowering<'a> {
     uses: Vec<usize>,
     output: ValueId,
     launches: Vec<Launch<Slot>>,
-    /// A value that decode attention left as KV splits in the scratch buffer, the launch count after it, and the
-    /// splits.
+    /// A value that decode attention left as KV splits in the scratch buffer, the launch count
+    /// after it, and the splits.
     pending_splits: Option<(ValueId, usize, KvSplits)>,
     roped_queries: u64,
     attention_partials: u64,
@@ -164,7 +182,11 @@ impl Lowering<'_> {
         };
         debug_assert!(buffer != Slot::Output || root == self.output);
         let stride = memory::row_stride(self.graph, root) * self.graph.rows_per_row(id);
-        View { buffer, offset: offset as u32, stride: stride as u32 }
+        View {
+            buffer,
+            offset: offset as u32,
+            stride: stride as u32,
+        }
     }
 
     fn cols(&self, id: ValueId) -> u32 {
@@ -176,7 +198,8 @@ impl Lowering<'_> {
         self.graph.value(id).rows == Dim::Last
     }
 
-    /// Returns the step state that counts a value's rows; for the last row, that of the step itself.
+    /// Returns the step state that counts a value's rows; for the last row, that of the step
+    /// itself.
     fn cursor(&self, id: ValueId) -> Slot {
         match self.graph.value(id).rows {
             Dim::Last => Slot::CURSOR,
@@ -185,8 +208,10 @@ impl Lowering<'_> {
     }
 
     fn state(&self, name: &str, id: StateId) -> Result<&StatePlan> {
-        let missing = || Error::Internal(format!("{name}: no storage for state {}", id.0));
-        self.options.states.get(id.0).ok_or_else(missing)
+        self.options
+            .states
+            .get(id.0)
+            .ok_or_else(|| Error::Internal(format!("{name}: no storage for state {}", id.0)))
     }
 
     fn node(&mut self, node: &Node) -> Result<()> {
@@ -196,15 +221,29 @@ impl Lowering<'_> {
             Op::Norm(_) | Op::NormResidual(_) | Op::QuantizeActivations(_)
                 if self.cols(node.output) > norm::MAX_COLUMNS =>
             {
-                return Err(Error::Internal(format!("{name}: no kernel norms {} columns", self.cols(node.output))));
+                return Err(Error::Internal(format!(
+                    "{name}: no kernel norms {} columns",
+                    self.cols(node.output)
+                )));
             }
-            Op::Embed { table, scale, ids, soft } => self.embed(&name, (*table, *scale), *ids, *soft, node.output)?,
+            Op::Embed {
+                table,
+                scale,
+                ids,
+                soft,
+            } => self.embed(&name, (*table, *scale), *ids, *soft, node.output)?,
             // External inputs need no launch.
             Op::Input(_) => {}
             Op::EmbeddingBag { table, taps } => self.embedding_bag(&name, *table, *taps, node)?,
-            Op::AddSoftTokens { rows, table, column } => {
-                let (a, out, first) =
-                    (self.view(node.inputs[0]), self.view(node.output), self.graph.weight(*table).rows());
+            Op::AddSoftTokens {
+                rows,
+                table,
+                column,
+            } => {
+                let a = self.view(node.inputs[0]);
+                let out = self.view(node.output);
+                let first = self.graph.weight(*table).rows();
+
                 let rows = self.soft(*rows, *column);
                 self.launches.push(soft_tokens(
                     &name,
@@ -219,53 +258,135 @@ impl Lowering<'_> {
             Op::Concat => {
                 let mut out = self.view(node.output);
                 for input in &node.inputs {
-                    let (x, cols) = (self.view(*input), self.cols(*input));
+                    let x = self.view(*input);
+                    let cols = self.cols(*input);
+
                     let single = self.is_last_row(node.output);
-                    self.launches.push(elementwise(&name, Elementwise::Scale(1.0), &[x], &out, cols, single));
+                    self.launches.push(elementwise(
+                        &name,
+                        Elementwise::Scale(1.0),
+                        &[x],
+                        &out,
+                        cols,
+                        single,
+                    ));
                     out.offset += cols;
                 }
             }
             Op::Linear(linear) => self.linear(&name, linear, node)?,
             Op::Norm(n) => {
-                let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
+                let x = self.view(node.inputs[0]);
+                let out = self.view(node.output);
+
                 let single = self.is_last_row(node.output);
-                self.launches.push(norm::norm(&name, &row_norm(n), &x, &out, self.cols(node.output), single));
+                self.launches.push(norm::norm(
+                    &name,
+                    &row_norm(n),
+                    &x,
+                    &out,
+                    self.cols(node.output),
+                    single,
+                ));
             }
             Op::NormResidual(n) => {
                 let views: Vec<View<Slot>> = node.inputs.iter().map(|i| self.view(*i)).collect();
-                let (out, cols, single) =
-                    (self.view(node.output), self.cols(node.output), self.is_last_row(node.output));
+                let out = self.view(node.output);
+                let cols = self.cols(node.output);
+                let single = self.is_last_row(node.output);
+
                 let sum = norm::ResidualSum {
                     residual: &views[1],
                     residual2: views.get(2),
                     scale: n.scale,
                     scale_buffer: n.scale_weight.map(Slot::Vector),
                 };
-                self.launches.push(norm::norm_residual(&name, &row_norm(&n.norm), &views[0], &sum, &out, cols, single));
+                self.launches.push(norm::norm_residual(
+                    &name,
+                    &row_norm(&n.norm),
+                    &views[0],
+                    &sum,
+                    &out,
+                    cols,
+                    single,
+                ));
             }
             Op::NormPerGroup(n, group) => {
-                let (x, out, cols) = (self.view(node.inputs[0]), self.view(node.output), self.cols(node.output));
-                let (groups, single) = (cols / *group as u32, self.is_last_row(node.output));
-                self.launches.push(norm::norm_per_group(&name, &row_norm(n), groups, &x, &out, cols, single));
+                let x = self.view(node.inputs[0]);
+                let out = self.view(node.output);
+                let cols = self.cols(node.output);
+
+                let groups = cols / *group as u32;
+                let single = self.is_last_row(node.output);
+
+                self.launches.push(norm::norm_per_group(
+                    &name,
+                    &row_norm(n),
+                    groups,
+                    &x,
+                    &out,
+                    cols,
+                    single,
+                ));
             }
             Op::MulVector(by) => {
                 let number = self.graph.weight(*by).rows() == 1;
-                let inputs = [self.view(node.inputs[0]), View { buffer: Slot::Vector(*by), offset: 0, stride: 0 }];
-                let op = if number { Elementwise::MulScalar } else { Elementwise::Mul };
-                let (out, cols, single) =
-                    (self.view(node.output), self.cols(node.output), self.is_last_row(node.output));
-                self.launches.push(elementwise(&name, op, &inputs, &out, cols, single));
+                let inputs = [
+                    self.view(node.inputs[0]),
+                    View {
+                        buffer: Slot::Vector(*by),
+                        offset: 0,
+                        stride: 0,
+                    },
+                ];
+                let op = if number {
+                    Elementwise::MulScalar
+                } else {
+                    Elementwise::Mul
+                };
+                let out = self.view(node.output);
+                let cols = self.cols(node.output);
+                let single = self.is_last_row(node.output);
+
+                self.launches
+                    .push(elementwise(&name, op, &inputs, &out, cols, single));
             }
             Op::Clip(limits) => {
-                let inputs = [self.view(node.inputs[0]), View { buffer: Slot::Vector(*limits), offset: 0, stride: 0 }];
-                let (out, cols, single) =
-                    (self.view(node.output), self.cols(node.output), self.is_last_row(node.output));
-                self.launches.push(elementwise(&name, Elementwise::Clip, &inputs, &out, cols, single));
+                let inputs = [
+                    self.view(node.inputs[0]),
+                    View {
+                        buffer: Slot::Vector(*limits),
+                        offset: 0,
+                        stride: 0,
+                    },
+                ];
+                let out = self.view(node.output);
+                let cols = self.cols(node.output);
+                let single = self.is_last_row(node.output);
+
+                self.launches.push(elementwise(
+                    &name,
+                    Elementwise::Clip,
+                    &inputs,
+                    &out,
+                    cols,
+                    single,
+                ));
             }
             Op::QuantizeActivations(n) => {
-                let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
-                let (n, single) = (n.as_ref().map(row_norm), self.is_last_row(node.output));
-                self.launches.push(norm::quantized_norm(&name, n.as_ref(), &x, &out, self.cols(node.output), single));
+                let x = self.view(node.inputs[0]);
+                let out = self.view(node.output);
+
+                let n = n.as_ref().map(row_norm);
+                let single = self.is_last_row(node.output);
+
+                self.launches.push(norm::quantized_norm(
+                    &name,
+                    n.as_ref(),
+                    &x,
+                    &out,
+                    self.cols(node.output),
+                    single,
+                ));
             }
             Op::Attention(attention) => self.attention(&name, attention, node)?,
             Op::ShortConv(conv) => self.short_conv(&name, conv, node)?,
@@ -282,18 +403,40 @@ impl Lowering<'_> {
             Op::Scale(factor) => self.elementwise(&name, Elementwise::Scale(*factor), node),
             Op::ConcatHeads { head_dim, parts } => self.heads(&name, *head_dim, parts, node),
             Op::LastRow => {
-                let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
-                self.launches.push(last_row(&name, &x, out.buffer, Slot::CURSOR, self.cols(node.output)));
+                let x = self.view(node.inputs[0]);
+                let out = self.view(node.output);
+
+                self.launches.push(last_row(
+                    &name,
+                    &x,
+                    out.buffer,
+                    Slot::CURSOR,
+                    self.cols(node.output),
+                ));
             }
             Op::Gather { order } => {
-                let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
-                let (cols, single) = (self.cols(node.output), self.is_last_row(node.output));
-                self.launches.push(gather(&name, &x, Slot::Vector(*order), &out, cols, single));
+                let x = self.view(node.inputs[0]);
+                let out = self.view(node.output);
+
+                let cols = self.cols(node.output);
+                let single = self.is_last_row(node.output);
+
+                self.launches
+                    .push(gather(&name, &x, Slot::Vector(*order), &out, cols, single));
             }
             Op::Pool(pooling) => {
-                let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
+                let x = self.view(node.inputs[0]);
+                let out = self.view(node.output);
+
                 let cols = self.cols(node.output);
-                self.launches.push(pool(&name, *pooling as u32, &x, Slot::PoolSpans, &out, cols));
+                self.launches.push(pool(
+                    &name,
+                    *pooling as u32,
+                    &x,
+                    Slot::PoolSpans,
+                    &out,
+                    cols,
+                ));
             }
             Op::TopKRouter(routing) => self.route(&name, routing, node)?,
             Op::ExpertUp(first) => self.expert_up(&name, first, node)?,
@@ -306,7 +449,11 @@ impl Lowering<'_> {
             | Op::AddPositionEmbedding { .. }
             | Op::PadHeads { .. } => self.audio_conv(&name, node),
         }
-        if let Some(last) = self.launches.last_mut().filter(|_| self.f16_values.contains(&node.output)) {
+        if let Some(last) = self
+            .launches
+            .last_mut()
+            .filter(|_| self.f16_values.contains(&node.output))
+        {
             last.variant = last.variant.clone().flag("F16").flag("F16_IO");
         }
         let dim = self.graph.value(node.output).rows;
@@ -320,43 +467,80 @@ impl Lowering<'_> {
         let inputs: Vec<View<Slot>> = node.inputs.iter().map(|i| self.view(*i)).collect();
         let out = self.view(node.output);
         let single = self.is_last_row(node.output);
-        self.launches.push(elementwise(name, op, &inputs, &out, self.cols(node.output), single));
+        self.launches.push(elementwise(
+            name,
+            op,
+            &inputs,
+            &out,
+            self.cols(node.output),
+            single,
+        ));
     }
 
     fn heads(&mut self, name: &str, head_dim: usize, parts: &[ir::HeadSlice], node: &Node) {
-        let taken = |(part, input): (&ir::HeadSlice, &ValueId)| {
-            let mut view = self.view(*input);
-            view.offset += part.first as u32;
-            (view, HeadColumns { cols: part.cols as u32, step: part.step as u32 })
-        };
-        let parts: Vec<_> = parts.iter().zip(&node.inputs).map(taken).collect();
-        let (out, single) = (self.view(node.output), self.is_last_row(node.output));
+        let parts: Vec<_> = parts
+            .iter()
+            .zip(&node.inputs)
+            .map(|(part, input): (&ir::HeadSlice, &ValueId)| {
+                let mut view = self.view(*input);
+                view.offset += part.first as u32;
+                (
+                    view,
+                    HeadColumns {
+                        cols: part.cols as u32,
+                        step: part.step as u32,
+                    },
+                )
+            })
+            .collect();
+        let out = self.view(node.output);
+        let single = self.is_last_row(node.output);
+
         let count = self.cols(node.output) / head_dim as u32;
-        self.launches.push(concat_heads(name, [count, head_dim as u32], &parts, &out, single));
+        self.launches.push(concat_heads(
+            name,
+            [count, head_dim as u32],
+            &parts,
+            &out,
+            single,
+        ));
     }
 
     /// Returns the shards of a weight with their first rows.
     fn shards(&self, id: WeightId) -> Result<Vec<(u32, WeightPlanes<Slot>)>> {
-        let plan =
-            self.options.weights.get(&id).ok_or_else(|| Error::Internal(format!("no storage for weight {id:?}")))?;
-        let run = |(index, rows): (usize, &std::ops::Range<usize>)| {
-            let s = (plan.layout.plane_bytes(1, plan.cols)[1] > 0).then_some(Slot::WeightS(id, index));
-            let weight = WeightPlanes {
-                layout: plan.layout,
-                rows: rows.len() as u32,
-                cols: plan.cols as u32,
-                q: Slot::WeightQ(id, index),
-                s,
-            };
-            (rows.start as u32, weight)
-        };
-        Ok(plan.shards.iter().enumerate().map(run).collect())
+        let plan = self
+            .options
+            .weights
+            .get(&id)
+            .ok_or_else(|| Error::Internal(format!("no storage for weight {id:?}")))?;
+
+        Ok(plan
+            .shards
+            .iter()
+            .enumerate()
+            .map(|(index, rows): (usize, &std::ops::Range<usize>)| {
+                let s = (plan.layout.plane_bytes(1, plan.cols)[1] > 0)
+                    .then_some(Slot::WeightS(id, index));
+                let weight = WeightPlanes {
+                    layout: plan.layout,
+                    rows: rows.len() as u32,
+                    cols: plan.cols as u32,
+                    q: Slot::WeightQ(id, index),
+                    s,
+                };
+                (rows.start as u32, weight)
+            })
+            .collect())
     }
 
     /// Returns the rows of an input from a column on.
     fn soft(&self, input: InputId, column: usize) -> View<Slot> {
         let stride = self.graph.inputs[input.0].cols.next_multiple_of(4) as u32;
-        View { buffer: Slot::Input(input), offset: column as u32, stride }
+        View {
+            buffer: Slot::Input(input),
+            offset: column as u32,
+            stride,
+        }
     }
 }
 
@@ -366,6 +550,14 @@ fn unsupported(name: &str, what: &str) -> Error {
 }
 
 fn row_norm(n: &ir::Norm) -> norm::NormParams<Slot> {
-    let (gain, bias) = (n.gain.map(Slot::Vector), n.bias.map(Slot::Vector));
-    norm::NormParams { layer: n.layer, gain, bias, offset: n.offset, eps: n.eps }
+    let gain = n.gain.map(Slot::Vector);
+    let bias = n.bias.map(Slot::Vector);
+
+    norm::NormParams {
+        layer: n.layer,
+        gain,
+        bias,
+        offset: n.offset,
+        eps: n.eps,
+    }
 }

@@ -19,25 +19,40 @@ pub struct BufferPlan {
     pub sizes: Vec<u64>,
 }
 
-/// Assigns each node output the free buffer that grows least, then the smallest. A step never writes a buffer that it
-/// reads: inputs are freed after their last step.
-pub fn assign_buffers(graph: &Graph, rows: StepKind, output: ValueId, halves: &SortedSet<ValueId>) -> BufferPlan {
+/// Assigns each node output the free buffer that grows least, then the smallest. A step never
+/// writes a buffer that it reads: inputs are freed after their last step.
+pub fn assign_buffers(
+    graph: &Graph,
+    rows: StepKind,
+    output: ValueId,
+    halves: &SortedSet<ValueId>,
+) -> BufferPlan {
     let element = |id: ValueId| if halves.contains(&id) { 2 } else { 4 };
-    let bytes = |id: ValueId| (rows.of(graph.value(id).rows) * row_stride(graph, id) * element(id)) as u64;
+    let bytes =
+        |id: ValueId| (rows.of(graph.value(id).rows) * row_stride(graph, id) * element(id)) as u64;
     let mut last_use: SortedMap<ValueId, usize> = SortedMap::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         for id in node.inputs.iter().chain(std::iter::once(&node.output)) {
             last_use.insert(graph.root(*id).0, index);
         }
     }
-    let mut memory = BufferPlan { buffer: SortedMap::new(), inputs: SortedMap::new(), sizes: Vec::new() };
+    let mut memory = BufferPlan {
+        buffer: SortedMap::new(),
+        inputs: SortedMap::new(),
+        sizes: Vec::new(),
+    };
     let mut free: Vec<usize> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         let out = node.output;
         if let Op::Input(id) = node.op {
             memory.inputs.insert(out, id);
         } else if out != output {
-            let growth = |b: &usize| (bytes(out).saturating_sub(memory.sizes[*b]), memory.sizes[*b]);
+            let growth = |b: &usize| {
+                (
+                    bytes(out).saturating_sub(memory.sizes[*b]),
+                    memory.sizes[*b],
+                )
+            };
             let choice = free.iter().copied().min_by_key(|b| growth(b));
             let chosen = choice.unwrap_or_else(|| {
                 memory.sizes.push(0);
@@ -47,8 +62,15 @@ pub fn assign_buffers(graph: &Graph, rows: StepKind, output: ValueId, halves: &S
             memory.sizes[chosen] = memory.sizes[chosen].max(bytes(out));
             memory.buffer.insert(out, chosen);
         }
-        let over: Vec<ValueId> = last_use.iter().filter(|(_, last)| **last == index).map(|(id, _)| *id).collect();
-        let mut freed: Vec<usize> = over.iter().filter_map(|id| memory.buffer.get(id).copied()).collect();
+        let over: Vec<ValueId> = last_use
+            .iter()
+            .filter(|(_, last)| **last == index)
+            .map(|(id, _)| *id)
+            .collect();
+        let mut freed: Vec<usize> = over
+            .iter()
+            .filter_map(|id| memory.buffer.get(id).copied())
+            .collect();
         freed.sort_unstable();
         free.extend(freed);
     }

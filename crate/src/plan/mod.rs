@@ -1,5 +1,6 @@
-//! Execution plans: fusion, kernel selection and memory planning turn a graph into kernel launches over buffers. Needs
-//! device capabilities but no device, so plans can be printed and tested anywhere.
+//! Execution plans: fusion, kernel selection and memory planning turn a graph into kernel launches
+//! over buffers. Needs device capabilities but no device, so plans can be printed and tested
+//! anywhere.
 
 mod bytes_read;
 mod expert_prefetch;
@@ -133,6 +134,11 @@ impl fmt::Display for Plan {
             }
             writeln!(f, " {:?}", launch.grid)?;
         }
-        writeln!(f, "{} steps, {} bytes of activations", self.launches.len(), self.bytes())
+        writeln!(
+            f,
+            "{} steps, {} bytes of activations",
+            self.launches.len(),
+            self.bytes()
+        )
     }
 }

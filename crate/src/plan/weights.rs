@@ -13,7 +13,8 @@ pub struct WeightPlan {
     pub layout: WeightLayout,
     /// Rows that its buffers hold, over all shards.
     pub rows: usize,
-    /// Rows of the weight. If the buffers hold fewer, missing rows are read from the file on demand.
+    /// Rows of the weight. If the buffers hold fewer, missing rows are read from the file on
+    /// demand.
     pub total_rows: usize,
     /// Columns.
     pub cols: usize,
@@ -29,13 +30,16 @@ impl WeightPlan {
         self.rows < self.total_rows
     }
 
-    /// Limits the buffers to `rows` rows, in groups of `unit`. Returns whether the layout supports it.
+    /// Limits the buffers to `rows` rows, in groups of `unit`. Returns whether the layout supports
+    /// it.
     pub fn hold_rows(&mut self, rows: usize, unit: usize, max_buffer: u64) -> bool {
         let runs = shard_rows(rows, unit, self.cols, self.layout, max_buffer);
         // Layouts that share scale words between rows need groups that start at a word.
-        let apart =
-            self.layout != WeightLayout::Mxfp4 || (unit * self.layout.padded_cols(self.cols) / 32).is_multiple_of(4);
-        let Some(runs) = runs.filter(|_| apart && rows < self.total_rows) else { return false };
+        let apart = self.layout != WeightLayout::Mxfp4
+            || (unit * self.layout.padded_cols(self.cols) / 32).is_multiple_of(4);
+        let Some(runs) = runs.filter(|_| apart && rows < self.total_rows) else {
+            return false;
+        };
         (self.rows, self.shards) = (rows, runs);
         true
     }
@@ -45,7 +49,10 @@ impl WeightPlan {
         if matches!(self.kind, WeightKind::Vector | WeightKind::Order) {
             return (self.rows * self.cols * 4) as u64;
         }
-        self.shards.iter().map(|r| self.layout.bytes(r.len(), self.cols)).sum()
+        self.shards
+            .iter()
+            .map(|r| self.layout.bytes(r.len(), self.cols))
+            .sum()
     }
 }
 
@@ -56,23 +63,49 @@ pub type WeightPlans = SortedMap<WeightId, WeightPlan>;
 ///
 /// # Errors
 /// `OutOfMemory` if a single row does not fit a buffer.
-pub fn plan_weights(graph: &Graph, layout_of: &dyn Fn(&str) -> WeightLayout, max_buffer: u64) -> Result<WeightPlans> {
+pub fn plan_weights(
+    graph: &Graph,
+    layout_of: &dyn Fn(&str) -> WeightLayout,
+    max_buffer: u64,
+) -> Result<WeightPlans> {
     let mut plans = WeightPlans::new();
     for id in graph.used_weights() {
         let weight = graph.weight(id);
         let layout = layout_of(&weight.parts[0].0);
-        let (rows, cols) = (weight.rows(), weight.cols);
+        let rows = weight.rows();
+        let cols = weight.cols;
+
         let mut runs = std::iter::once(0..rows).collect();
         if !matches!(weight.kind, WeightKind::Vector | WeightKind::Order) {
-            let unit = if let WeightKind::Experts { rows } = weight.kind { rows } else { 1 };
-            runs = shard_rows(rows, unit, cols, layout, max_buffer).ok_or_else(|| Error::OutOfMemory {
-                what: format!("{unit} row{} of {}", if unit == 1 { "" } else { "s" }, weight.parts[0].0),
-                needed: layout.bytes(unit, cols),
-                limit: max_buffer,
-                hint: "This device cannot run the model; choose a smaller one.".into(),
+            let unit = if let WeightKind::Experts { rows } = weight.kind {
+                rows
+            } else {
+                1
+            };
+            runs = shard_rows(rows, unit, cols, layout, max_buffer).ok_or_else(|| {
+                Error::OutOfMemory {
+                    what: format!(
+                        "{unit} row{} of {}",
+                        if unit == 1 { "" } else { "s" },
+                        weight.parts[0].0
+                    ),
+                    needed: layout.bytes(unit, cols),
+                    limit: max_buffer,
+                    hint: "This device cannot run the model; choose a smaller one.".into(),
+                }
             })?;
         }
-        plans.insert(id, WeightPlan { layout, rows, total_rows: rows, cols, kind: weight.kind, shards: runs });
+        plans.insert(
+            id,
+            WeightPlan {
+                layout,
+                rows,
+                total_rows: rows,
+                cols,
+                kind: weight.kind,
+                shards: runs,
+            },
+        );
     }
     Ok(plans)
 }
@@ -85,10 +118,22 @@ fn shard_rows(
     layout: WeightLayout,
     max_buffer: u64,
 ) -> Option<Vec<Range<usize>>> {
-    let largest = |rows: usize| layout.plane_bytes(rows, cols).into_iter().max().unwrap_or(0);
+    let largest = |rows: usize| {
+        layout
+            .plane_bytes(rows, cols)
+            .into_iter()
+            .max()
+            .unwrap_or(0)
+    };
     // Layouts that pack several rows' scales into a word need shards of whole words.
-    let whole = (1..=4).map(|n| n * unit).find(|n| n.is_multiple_of(4)).unwrap_or(unit);
-    let run = |count: usize| rows.div_ceil(count).next_multiple_of(if count > 1 { whole } else { 1 });
+    let whole = (1..=4)
+        .map(|n| n * unit)
+        .find(|n| n.is_multiple_of(4))
+        .unwrap_or(unit);
+    let run = |count: usize| {
+        rows.div_ceil(count)
+            .next_multiple_of(if count > 1 { whole } else { 1 })
+    };
     let mut count = largest(rows).div_ceil(max_buffer.max(1)).max(1) as usize;
     while largest(run(count)) > max_buffer {
         if count >= rows {
@@ -97,5 +142,10 @@ fn shard_rows(
         count += 1;
     }
     let run = run(count);
-    Some((0..rows).step_by(run.max(1)).map(|first| first..(first + run).min(rows)).collect())
+    Some(
+        (0..rows)
+            .step_by(run.max(1))
+            .map(|first| first..(first + run).min(rows))
+            .collect(),
+    )
 }

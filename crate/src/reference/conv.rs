@@ -18,16 +18,23 @@ pub struct ShortConvReference<'a> {
 }
 
 impl ShortConvReference<'_> {
-    /// Computes the output rows `[row][channels]`. `memory` holds the `taps - 1` preceding rows and is updated.
+    /// Computes the output rows `[row][channels]`. `memory` holds the `taps - 1` preceding rows and
+    /// is updated.
     pub fn of(&self, x: &[f32], memory: &mut Vec<f32>) -> Vec<f32> {
         let channels = self.weight.len() / self.kernel_size;
         let mut out = Vec::with_capacity(x.len());
         for row in x.chunks_exact(channels) {
             memory.extend(row);
             for c in 0..channels {
-                let seen = (0..self.kernel_size)
-                    .map(|t| f64::from(self.weight[c * self.kernel_size + t]) * f64::from(memory[t * channels + c]));
-                let scale = self.scales.iter().rfind(|s| s.0 <= c).map_or(1.0, |s| f64::from(s.1));
+                let seen = (0..self.kernel_size).map(|t| {
+                    f64::from(self.weight[c * self.kernel_size + t])
+                        * f64::from(memory[t * channels + c])
+                });
+                let scale = self
+                    .scales
+                    .iter()
+                    .rfind(|s| s.0 <= c)
+                    .map_or(1.0, |s| f64::from(s.1));
                 let sum = scale * seen.sum::<f64>() + self.bias.map_or(0.0, |b| f64::from(b[c]));
                 out.push(activate(self.act, sum as f32));
             }

@@ -5,9 +5,13 @@ pub fn last_row(x: &[f32], cols: usize, rows: usize) -> Vec<f32> {
     x[(rows - 1) * cols..rows * cols].to_vec()
 }
 
-/// Builds zero-padded heads from inputs of `cols` columns. Each part gives its first column, the stride to the next
-/// head, and the column count.
-pub fn concat_heads(parts: &[([usize; 3], &[f32])], cols: usize, [rows, heads, head_dim]: [usize; 3]) -> Vec<f32> {
+/// Builds zero-padded heads from inputs of `cols` columns. Each part gives its first column, the
+/// stride to the next head, and the column count.
+pub fn concat_heads(
+    parts: &[([usize; 3], &[f32])],
+    cols: usize,
+    [rows, heads, head_dim]: [usize; 3],
+) -> Vec<f32> {
     let mut out = vec![0.0; rows * heads * head_dim];
     for (at, head) in out.chunks_mut(head_dim).enumerate() {
         let mut place = 0;
@@ -41,7 +45,10 @@ pub fn activate(kind: u32, x: f32) -> f32 {
 pub fn erf(x: f64) -> f64 {
     let a = x.abs();
     if a < 3.0 {
-        let (mut term, mut sum, mut n) = (a, a, 0.0);
+        let mut term = a;
+        let mut sum = a;
+        let mut n = 0.0;
+
         while term.abs() > 1e-17 * sum.abs() {
             n += 1.0;
             term *= -a * a / n;

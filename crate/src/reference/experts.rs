@@ -1,21 +1,35 @@
-//! CPU reference of shaders/experts and the expert matmuls: top-k routing and gated experts, in f64.
+//! CPU reference of shaders/experts and the expert matmuls: top-k routing and gated experts, in
+//! f64.
 
 use super::elementwise::activate;
 use crate::kernels::experts::{RouterKernel, RouterScore};
 
 /// Returns a row's selected experts with weights, best first; ties go to the lower id.
-pub fn route<B>(logits: &[f32], [bias, gain]: [Option<&[f32]>; 2], r: &RouterKernel<B>) -> Vec<(usize, f64)> {
+pub fn route<B>(
+    logits: &[f32],
+    [bias, gain]: [Option<&[f32]>; 2],
+    r: &RouterKernel<B>,
+) -> Vec<(usize, f64)> {
     let logits: Vec<f64> = logits.iter().map(|l| f64::from(*l)).collect();
     if r.score == RouterScore::Mixer {
         return mixer(&logits, r);
     }
     let top = logits.iter().copied().fold(f64::MIN, f64::max);
     let sum: f64 = logits.iter().map(|l| (l - top).exp()).sum();
-    let score =
-        |l: &f64| if r.score == RouterScore::Softmax { (l - top).exp() / sum } else { 1.0 / (1.0 + (-l).exp()) };
+    let score = |l: &f64| {
+        if r.score == RouterScore::Softmax {
+            (l - top).exp() / sum
+        } else {
+            1.0 / (1.0 + (-l).exp())
+        }
+    };
     // Rounded to f32 like the kernel, so that ties agree.
     let scores: Vec<f32> = logits.iter().map(|l| score(l) as f32).collect();
-    let mut order: Vec<f32> = scores.iter().enumerate().map(|(e, s)| s + bias.map_or(0.0, |b| b[e])).collect();
+    let mut order: Vec<f32> = scores
+        .iter()
+        .enumerate()
+        .map(|(e, s)| s + bias.map_or(0.0, |b| b[e]))
+        .collect();
     if let Some(groups) = r.groups {
         let size = order.len() / groups.count as usize;
         let worth: Vec<f32> = order
@@ -26,14 +40,29 @@ pub fn route<B>(logits: &[f32], [bias, gain]: [Option<&[f32]>; 2], r: &RouterKer
             })
             .collect();
         let kept = largest_indices(&worth, groups.keep as usize);
-        let dropped = order.iter_mut().enumerate().filter(|(e, _)| !kept.contains(&(e / size)));
+        let dropped = order
+            .iter_mut()
+            .enumerate()
+            .filter(|(e, _)| !kept.contains(&(e / size)));
         dropped.for_each(|(_, by)| *by = f32::NEG_INFINITY);
     }
     let chosen = largest_indices(&order, r.top_k as usize);
     let all: f64 = chosen.iter().map(|e| f64::from(scores[*e])).sum();
-    let divisor = if r.renormalize { all + f64::from(r.eps) } else { 1.0 };
+    let divisor = if r.renormalize {
+        all + f64::from(r.eps)
+    } else {
+        1.0
+    };
     let gain = |e: usize| gain.map_or(1.0, |g| f64::from(g[e]));
-    chosen.into_iter().map(|e| (e, f64::from(scores[e]) * f64::from(r.scale) * gain(e) / divisor)).collect()
+    chosen
+        .into_iter()
+        .map(|e| {
+            (
+                e,
+                f64::from(scores[e]) * f64::from(r.scale) * gain(e) / divisor,
+            )
+        })
+        .collect()
 }
 
 /// Returns the indices of the `count` largest values.
@@ -48,12 +77,24 @@ fn mixer<B>(logits: &[f64], r: &RouterKernel<B>) -> Vec<(usize, f64)> {
     let mut left: Vec<(usize, f64)> = logits.iter().copied().enumerate().collect();
     let mut picks = Vec::new();
     for _ in 0..r.top_k {
-        let (best, most) = left.iter().copied().fold((0, f64::MIN), |a, b| if b.1 > a.1 { b } else { a });
+        let (best, most) = left
+            .iter()
+            .copied()
+            .fold((0, f64::MIN), |a, b| if b.1 > a.1 { b } else { a });
         let near = |l: f64| most - l <= 2.0 * f64::from(r.eps) * l.abs().max(most);
-        let sum: f64 = left.iter().filter(|(_, l)| near(*l)).map(|(_, l)| (l - most).exp()).sum();
+        let sum: f64 = left
+            .iter()
+            .filter(|(_, l)| near(*l))
+            .map(|(_, l)| (l - most).exp())
+            .sum();
         picks.push((best, f64::from(r.scale) / sum));
         // Only the previously selected expert is excluded.
-        left = logits.iter().copied().enumerate().filter(|(e, _)| *e != best).collect();
+        left = logits
+            .iter()
+            .copied()
+            .enumerate()
+            .filter(|(e, _)| *e != best)
+            .collect();
     }
     picks
 }
@@ -101,16 +142,30 @@ impl GatedExperts<'_> {
 
     fn hidden(&self, x: &[f32], expert: usize) -> Vec<f32> {
         let project = |row: usize| {
-            let row = expert * if self.gated { 2 * self.inner } else { self.inner } + row;
+            let row = expert
+                * if self.gated {
+                    2 * self.inner
+                } else {
+                    self.inner
+                }
+                + row;
             dot(x, &self.gate_up[row * self.cols..(row + 1) * self.cols])
                 + self.gate_up_bias.map_or(0.0, |b| f64::from(b[row]))
         };
-        let pair = |i: usize| if self.interleaved { (2 * i, 2 * i + 1) } else { (i, i + self.inner) };
+        let pair = |i: usize| {
+            if self.interleaved {
+                (2 * i, 2 * i + 1)
+            } else {
+                (i, i + self.inner)
+            }
+        };
         let one = |i: usize| {
             if !self.gated {
                 return activate(self.act, project(i) as f32);
             }
-            let (gate, up) = (project(pair(i).0) as f32, project(pair(i).1) as f32);
+            let gate = project(pair(i).0) as f32;
+            let up = project(pair(i).1) as f32;
+
             match self.clamp {
                 Some([alpha, limit]) => {
                     let gate = gate.min(limit);
@@ -124,5 +179,8 @@ impl GatedExperts<'_> {
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| f64::from(*a) * f64::from(*b))
+        .sum()
 }

@@ -1,4 +1,5 @@
-//! CPU references of the kernels, written for clarity, in f64 where it is cheap. Tests and diagnostics only.
+//! CPU references of the kernels, written for clarity, in f64 where it is cheap. Tests and
+//! diagnostics only.
 
 pub mod altup;
 pub mod attention;

@@ -8,7 +8,8 @@ pub fn pool(x: &[f32], cols: usize, spans: &[Range<usize>], pooling: Pooling) ->
     let at = |row: usize, c: usize| f64::from(x[row * cols + c]);
     let one = |span: &Range<usize>, c: usize| {
         let n = span.len() as f64;
-        let sum = |weight: &dyn Fn(usize) -> f64| span.clone().map(|r| at(r, c) * weight(r)).sum::<f64>();
+        let sum =
+            |weight: &dyn Fn(usize) -> f64| span.clone().map(|r| at(r, c) * weight(r)).sum::<f64>();
         match pooling {
             Pooling::Mean => sum(&|_| 1.0) / n,
             Pooling::First => at(span.start, c),
@@ -18,5 +19,8 @@ pub fn pool(x: &[f32], cols: usize, spans: &[Range<usize>], pooling: Pooling) ->
             Pooling::Weighted => sum(&|r| (r - span.start + 1) as f64) / (n * (n + 1.0) / 2.0),
         }
     };
-    spans.iter().flat_map(|span| (0..cols).map(|c| one(span, c) as f32).collect::<Vec<f32>>()).collect()
+    spans
+        .iter()
+        .flat_map(|span| (0..cols).map(|c| one(span, c) as f32).collect::<Vec<f32>>())
+        .collect()
 }

@@ -1,5 +1,5 @@
-//! Token distribution as integer gaps and weights (see `fixed_point`), transformers' warpers as filters
-//! on it, and sampling from it.
+//! Token distribution as integer gaps and weights (see `fixed_point`), transformers' warpers as
+//! filters on it, and sampling from it.
 
 use super::fixed_point::{GAP_BITS, GAP_LIMIT, WEIGHT_ONE, gap, mass_share, min_p_limit, weight};
 
@@ -41,11 +41,12 @@ struct KeyThreshold {
 }
 
 impl Distribution {
-    /// Sets the scores of all tokens, whose maximum is `max`. `scale` is [`super::fixed::gap_scale`]
-    /// of the temperature.
+    /// Sets the scores of all tokens, whose maximum is `max`. `scale` is
+    /// [`super::fixed::gap_scale`] of the temperature.
     pub fn set(&mut self, scores: &[f32], max: f32, scale: f32) {
         self.gaps.clear();
-        self.gaps.extend(scores.iter().map(|&score| gap(max, score, scale)));
+        self.gaps
+            .extend(scores.iter().map(|&score| gap(max, score, scale)));
         self.limit = GAP_LIMIT;
         self.first_id = 0;
     }
@@ -68,7 +69,12 @@ impl Distribution {
         let each = u64::from(weight(selected.key)).max(1);
         let kept = selected.missing.div_ceil(each);
         if kept < selected.ties {
-            let ids = self.gaps.iter().enumerate().rev().filter(|&(_, &gap)| gap == selected.key);
+            let ids = self
+                .gaps
+                .iter()
+                .enumerate()
+                .rev()
+                .filter(|&(_, &gap)| gap == selected.key);
             let last = ids.map(|(id, _)| id as u32).nth(kept as usize - 1);
             self.first_id = last.unwrap_or(0);
         }
@@ -83,7 +89,9 @@ impl Distribution {
     /// `share_kept`/2^32, and ties with the last of them. Normalization cancels, so the key is
     /// |gap - mean gap|.
     pub fn typical_p(&mut self, share_kept: u32) {
-        let (mut mass, mut sum) = (0u128, 0u128);
+        let mut mass = 0u128;
+        let mut sum = 0u128;
+
         for (_, gap) in self.kept_tokens() {
             let weight = u128::from(weight(gap));
             mass += weight;
@@ -92,7 +100,9 @@ impl Distribution {
         let mean = (sum / mass.max(1)) as u32;
         let goal = |mass| mass_share(share_kept, mass).max(1);
         let farthest = self.find_threshold(&goal, mean, true).key;
-        let (limit, first_id) = (self.limit, self.first_id);
+        let limit = self.limit;
+        let first_id = self.first_id;
+
         for (id, gap) in self.gaps.iter_mut().enumerate() {
             if !is_kept(*gap, id, limit, first_id) || gap.abs_diff(mean) > farthest {
                 *gap = REMOVED_GAP;
@@ -104,12 +114,18 @@ impl Distribution {
     pub fn cutoff(&mut self, probability: f64) {
         let share = probability * self.mass() as f64 / f64::from(WEIGHT_ONE);
         let least = self.kept_tokens().map(|(_, gap)| gap).min().unwrap_or(0);
-        self.lower_limit(if share < 1.0 { min_p_limit(share).max(least) } else { least });
+        self.lower_limit(if share < 1.0 {
+            min_p_limit(share).max(least)
+        } else {
+            least
+        });
     }
 
     /// Entropy of the kept tokens in nats.
     pub fn entropy(&self) -> f64 {
-        let (mut mass, mut sum) = (0.0, 0.0);
+        let mut mass = 0.0;
+        let mut sum = 0.0;
+
         for (_, gap) in self.kept_tokens() {
             let weight = f64::from(weight(gap));
             mass += weight;
@@ -148,7 +164,9 @@ impl Distribution {
     /// Samples the token at `random`/2^32 of the kept mass, in id order; `None` if no token has
     /// weight.
     pub fn sample(&mut self, random: u32) -> Option<u32> {
-        let (limit, first_id) = (self.limit, self.first_id);
+        let limit = self.limit;
+        let first_id = self.first_id;
+
         self.blocks.clear();
         self.blocks.resize(self.gaps.len().div_ceil(BLOCK), 0);
         for (id, &gap) in self.gaps.iter().enumerate() {
@@ -160,18 +178,22 @@ impl Distribution {
         let block = self.blocks.iter().position(|&mass| take(&mut rest, mass))?;
         let gaps = self.gaps.iter().enumerate().skip(block * BLOCK).take(BLOCK);
         let mut kept = gaps.filter(|&(id, &gap)| is_kept(gap, id, limit, first_id));
-        kept.find(|&(_, &gap)| take(&mut rest, u64::from(weight(gap)))).map(|(id, _)| id as u32)
+        kept.find(|&(_, &gap)| take(&mut rest, u64::from(weight(gap))))
+            .map(|(id, _)| id as u32)
     }
 
     /// Kept tokens with their probabilities, in id order.
     pub fn probabilities(&self) -> impl Iterator<Item = (u32, f32)> {
         let mass = self.mass() as f64;
-        self.kept_tokens().map(move |(id, gap)| (id, (f64::from(weight(gap)) / mass) as f32))
+        self.kept_tokens()
+            .map(move |(id, gap)| (id, (f64::from(weight(gap)) / mass) as f32))
     }
 
     /// Mass of the kept tokens, in units of 1/2^31 of the weight of the most likely token.
     pub fn mass(&self) -> u64 {
-        self.kept_tokens().map(|(_, gap)| u64::from(weight(gap))).sum()
+        self.kept_tokens()
+            .map(|(_, gap)| u64::from(weight(gap)))
+            .sum()
     }
 
     /// The natural logarithm of the sum over kept tokens of exp(score - max).
@@ -181,7 +203,8 @@ impl Distribution {
 
     fn kept_tokens(&self) -> impl Iterator<Item = (u32, u32)> {
         let gaps = self.gaps.iter().enumerate();
-        gaps.filter(|&(id, &gap)| is_kept(gap, id, self.limit, self.first_id)).map(|(id, &gap)| (id as u32, gap))
+        gaps.filter(|&(id, &gap)| is_kept(gap, id, self.limit, self.first_id))
+            .map(|(id, &gap)| (id as u32, gap))
     }
 
     fn lower_limit(&mut self, limit: u32) {
@@ -195,10 +218,17 @@ impl Distribution {
     /// positive number computed from the total. A token's key is |gap - center|. Its value is its
     /// weight if `weighed`, else 1. One pass finds the bin of the key; sorting that bin finds the
     /// key.
-    fn find_threshold(&mut self, goal: &dyn Fn(u64) -> u64, center: u32, weighed: bool) -> KeyThreshold {
+    fn find_threshold(
+        &mut self,
+        goal: &dyn Fn(u64) -> u64,
+        center: u32,
+        weighed: bool,
+    ) -> KeyThreshold {
         let key = |gap: u32| gap.abs_diff(center);
         let value = |gap: u32| if weighed { weight(gap) } else { 1 };
-        let (limit, first_id) = (self.limit, self.first_id);
+        let limit = self.limit;
+        let first_id = self.first_id;
+
         let kept = |&(id, &gap): &(usize, &u32)| is_kept(gap, id, limit, first_id);
         self.bins.clear();
         self.bins.resize(BINS, 0);
@@ -207,20 +237,41 @@ impl Distribution {
         }
         let goal = goal(self.bins.iter().sum());
         let mut missing = goal;
-        let bin = self.bins.iter().position(|&sum| take_before(&mut missing, sum)).unwrap_or(BINS - 1);
+        let bin = self
+            .bins
+            .iter()
+            .position(|&sum| take_before(&mut missing, sum))
+            .unwrap_or(BINS - 1);
         self.members.clear();
-        let gaps = self.gaps.iter().enumerate().filter(kept).map(|(_, &gap)| gap);
+        let gaps = self
+            .gaps
+            .iter()
+            .enumerate()
+            .filter(kept)
+            .map(|(_, &gap)| gap);
         let gaps = gaps.filter(|&gap| (key(gap) >> BIN_SHIFT) as usize == bin);
-        self.members.extend(gaps.map(|gap| u64::from(key(gap)) << 32 | u64::from(gap)));
+        self.members
+            .extend(gaps.map(|gap| u64::from(key(gap)) << 32 | u64::from(gap)));
         self.members.sort_unstable();
         for tied in self.members.chunk_by(|a, b| a >> 32 == b >> 32) {
-            let sum = tied.iter().map(|&member| u64::from(value(member as u32))).sum();
+            let sum = tied
+                .iter()
+                .map(|&member| u64::from(value(member as u32)))
+                .sum();
             if take_before(&mut missing, sum) {
-                return KeyThreshold { key: (tied[0] >> 32) as u32, missing, ties: tied.len() as u64 };
+                return KeyThreshold {
+                    key: (tied[0] >> 32) as u32,
+                    missing,
+                    ties: tied.len() as u64,
+                };
             }
         }
         // Only if the goal exceeds the total: everything is kept.
-        KeyThreshold { key: GAP_LIMIT, missing, ties: 0 }
+        KeyThreshold {
+            key: GAP_LIMIT,
+            missing,
+            ties: 0,
+        }
     }
 }
 
@@ -295,7 +346,8 @@ mod tests {
         let mut distribution = of(&[0.5, 0.26, 0.14, 0.1]);
         distribution.min_p(min_p_limit(0.25));
         assert_eq!(ids(&distribution), [0, 1, 2]);
-        // The entropy is 1.03 nats; -ln p is 0.2, 2.3 and 4.6: the second is the most typical, then the first.
+        // The entropy is 1.03 nats; -ln p is 0.2, 2.3 and 4.6: the second is the most typical, then
+        // the first.
         let mut distribution = of(&[0.55, 0.3, 0.1, 0.05]);
         distribution.typical_p(fraction(0.2));
         assert_eq!(ids(&distribution), [1]);
@@ -307,7 +359,9 @@ mod tests {
     #[test]
     fn sampling_walks_the_kept_mass() {
         let mut distribution = of(&[0.25, 0.5, 0.25]);
-        let drawn: Vec<_> = [0.0, 0.24, 0.26, 0.74, 0.76, 1.0].map(|u| distribution.sample(fraction(u))).into();
+        let drawn: Vec<_> = [0.0, 0.24, 0.26, 0.74, 0.76, 1.0]
+            .map(|u| distribution.sample(fraction(u)))
+            .into();
         assert_eq!(drawn, [0, 0, 1, 1, 2, 2].map(Some));
         distribution.top_k(1);
         assert_eq!(distribution.sample(u32::MAX), Some(1));
@@ -317,7 +371,13 @@ mod tests {
     fn sampling_crosses_block_borders() {
         let mut distribution = of(&vec![0.5; 3 * BLOCK + 5]);
         let count = 3 * BLOCK as u64 + 5;
-        for id in [0, BLOCK as u64 - 1, BLOCK as u64, 2 * BLOCK as u64 + 7, count - 1] {
+        for id in [
+            0,
+            BLOCK as u64 - 1,
+            BLOCK as u64,
+            2 * BLOCK as u64 + 7,
+            count - 1,
+        ] {
             let random = ((id << 32) + (1 << 31)) / count;
             assert_eq!(distribution.sample(random as u32), Some(id as u32));
         }

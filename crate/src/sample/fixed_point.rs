@@ -27,8 +27,16 @@ pub const SCORE_LIMIT: f32 = 1e20;
 /// the logits.
 pub const MIN_TEMPERATURE: f64 = 1e-5;
 
-/// 2^-f = 1 - f (C0 - f (C1 - f (C2 - …))) for f in [0, 1), relative error 3.4e-9; in units of 2^-32.
-const EXP2: [u32; 6] = [0xb172_1605, 0x3d7f_581c, 0x0e34_a46b, 0x0273_c7f8, 0x0053_8aba, 0x0007_251b];
+/// 2^-f = 1 - f (C0 - f (C1 - f (C2 - …))) for f in [0, 1), relative error 3.4e-9; in units of
+/// 2^-32.
+const EXP2: [u32; 6] = [
+    0xb172_1605,
+    0x3d7f_581c,
+    0x0e34_a46b,
+    0x0273_c7f8,
+    0x0053_8aba,
+    0x0007_251b,
+];
 
 /// Returns the factor from a score difference to a gap at this temperature.
 pub fn gap_scale(temperature: f64) -> f32 {
@@ -80,7 +88,9 @@ pub fn fraction(probability: f64) -> u32 {
 pub fn min_p_limit(min_p: f64) -> u32 {
     let least = f64::from(WEIGHT_ONE) * min_p;
     // Weights never increase with the gap: bisect the interval [kept, dropped).
-    let (mut kept, mut dropped) = (0, GAP_LIMIT + 1);
+    let mut kept = 0;
+    let mut dropped = GAP_LIMIT + 1;
+
     while dropped - kept > 1 {
         let middle = kept + (dropped - kept) / 2;
         if f64::from(weight(middle)) >= least {
@@ -101,7 +111,11 @@ mod tests {
         for gap in (0..GAP_LIMIT).step_by(7919) {
             let exact = 2f64.powi(31) * (-f64::from(gap) / f64::from(1 << GAP_BITS)).exp2();
             let error = (f64::from(weight(gap)) - exact).abs();
-            assert!(error <= 0.51 + exact * 4e-9, "gap {gap}: {} for {exact}", weight(gap));
+            assert!(
+                error <= 0.51 + exact * 4e-9,
+                "gap {gap}: {} for {exact}",
+                weight(gap)
+            );
         }
         assert_eq!(weight(0), WEIGHT_ONE);
         assert_eq!(weight(GAP_LIMIT), 0);
@@ -109,7 +123,8 @@ mod tests {
 
     #[test]
     fn weights_never_rise() {
-        let borders = (1..32u32).flat_map(|octave| (octave << GAP_BITS) - 300..(octave << GAP_BITS) + 300);
+        let borders =
+            (1..32u32).flat_map(|octave| (octave << GAP_BITS) - 300..(octave << GAP_BITS) + 300);
         for gap in borders.chain((0..1 << 29).step_by(4099)) {
             assert!(weight(gap + 1) <= weight(gap), "gap {gap}");
         }
@@ -122,13 +137,19 @@ mod tests {
         let one_bit = gap(0.0, -std::f32::consts::LN_2, scale);
         assert!(one_bit.abs_diff(1 << GAP_BITS) <= 2, "{one_bit}");
         assert_eq!(gap(0.0, BANNED_SCORE, scale), GAP_LIMIT);
-        assert_eq!(gap(f32::MAX, -f32::MAX, gap_scale(MIN_TEMPERATURE)), GAP_LIMIT);
+        assert_eq!(
+            gap(f32::MAX, -f32::MAX, gap_scale(MIN_TEMPERATURE)),
+            GAP_LIMIT
+        );
     }
 
     #[test]
     fn shares_and_limits() {
         assert_eq!(mass_share(1 << 31, 101), 50);
-        assert_eq!(mass_share(u32::MAX, u64::from(u32::MAX)), u64::from(u32::MAX) - 1);
+        assert_eq!(
+            mass_share(u32::MAX, u64::from(u32::MAX)),
+            u64::from(u32::MAX) - 1
+        );
         assert_eq!(fraction(0.5), 1 << 31);
         assert_eq!(fraction(1.0), u32::MAX - 1);
         assert_eq!(min_p_limit(1.0), 0);

@@ -133,8 +133,14 @@ impl GenerationConfig {
     pub fn read(config: &Value) -> Result<Self> {
         let fields = GenerationFields(config);
         let mut params = SamplingParams::from_generation_config(config)?;
-        let cutoff =
-            |name: &str| Ok::<f64, Error>(fields.number(name)?.filter(|n| *n > 0.0 && *n < 1.0).unwrap_or(0.0));
+        let cutoff = |name: &str| {
+            Ok::<f64, Error>(
+                fields
+                    .number(name)?
+                    .filter(|n| *n > 0.0 && *n < 1.0)
+                    .unwrap_or(0.0),
+            )
+        };
         params.epsilon_cutoff = cutoff("epsilon_cutoff")?;
         params.eta_cutoff = cutoff("eta_cutoff")?;
         params.top_h = fields.number("top_h")?.unwrap_or(0.0);
@@ -163,19 +169,28 @@ impl GenerationConfig {
         }
         if let Some(decay) = fields.get("exponential_decay_length_penalty") {
             let pair = decay[0].as_u64().zip(decay[1].as_f64());
-            let (from, factor) =
-                pair.ok_or_else(|| refuse("exponential_decay_length_penalty", "must be [start, factor]"))?;
+            let (from, factor) = pair.ok_or_else(|| {
+                refuse(
+                    "exponential_decay_length_penalty",
+                    "must be [start, factor]",
+                )
+            })?;
             rules.end_growth = Some((from as usize, factor, ends.clone()));
         }
         let mut sequences = Vec::new();
         for pair in fields.list("sequence_bias")? {
             let bias = pair[1].as_f64().filter(|bias| bias.is_finite());
-            let of = token_ids(&pair[0]).zip(bias).filter(|(ids, _)| !ids.is_empty());
-            sequences.push(of.ok_or_else(|| refuse("sequence_bias", "must be a list of [[ids], bias]"))?);
+            let of = token_ids(&pair[0])
+                .zip(bias)
+                .filter(|(ids, _)| !ids.is_empty());
+            sequences.push(
+                of.ok_or_else(|| refuse("sequence_bias", "must be a list of [[ids], bias]"))?,
+            );
         }
         for word in fields.list("bad_words_ids")? {
             let ids = token_ids(word).filter(|ids| !ids.is_empty());
-            let ids = ids.ok_or_else(|| refuse("bad_words_ids", "must be a list of lists of token ids"))?;
+            let ids =
+                ids.ok_or_else(|| refuse("bad_words_ids", "must be a list of lists of token ids"))?;
             if !(ids.len() == 1 && ends.contains(&ids[0])) {
                 sequences.push((ids, f64::NEG_INFINITY));
             }
@@ -199,7 +214,9 @@ impl GenerationConfig {
     /// `Config` for a token outside the vocabulary.
     pub fn for_model(mut self, ends: &[u32], vocabulary: usize) -> Result<Self> {
         let known = |id: &u32| (*id as usize) < vocabulary;
-        let SamplingParams { rules, logit_bias, .. } = &mut self.params;
+        let SamplingParams {
+            rules, logit_bias, ..
+        } = &mut self.params;
         rules.end_tokens = ends.to_vec();
         rules.suppress.retain(known);
         for token in &rules.suppress {
@@ -207,8 +224,15 @@ impl GenerationConfig {
         }
         for (tokens, bias) in std::mem::take(&mut self.sequences) {
             if let Some(token) = tokens.iter().find(|id| !known(id)) {
-                let field = if bias.is_finite() { "sequence_bias" } else { "bad_words_ids" };
-                return Err(refuse(field, &format!("names token {token}, but the vocabulary has {vocabulary} tokens")));
+                let field = if bias.is_finite() {
+                    "sequence_bias"
+                } else {
+                    "bad_words_ids"
+                };
+                return Err(refuse(
+                    field,
+                    &format!("names token {token}, but the vocabulary has {vocabulary} tokens"),
+                ));
             }
             match tokens[..] {
                 [token] => *logit_bias.get_or_insert_with(token, || 0.0) += bias,
@@ -220,7 +244,11 @@ impl GenerationConfig {
 
     /// Returns the warnings about fields that a speech-to-text model does not apply.
     pub fn asr_warnings(config: &Value) -> Vec<String> {
-        [unsupported_warnings(config, UNSUPPORTED), unsupported_warnings(config, IGNORED_BY_ASR)].concat()
+        [
+            unsupported_warnings(config, UNSUPPORTED),
+            unsupported_warnings(config, IGNORED_BY_ASR),
+        ]
+        .concat()
     }
 }
 
@@ -237,14 +265,18 @@ fn unsupported_warnings(config: &Value, fields: &[(&str, f64)]) -> Vec<String> {
         // Contrastive search is greedy, so `penalty_alpha` has no effect on sampling.
         asks(&config[*name], *neutral) && !(*name == "penalty_alpha" && sampled)
     });
-    let told = |(name, _): &(&str, f64)| {
+
+    found.map(|(name, _): &(&str, f64)| {
         let value = config[*name].to_string();
-        let value = if value.len() > 40 { String::new() } else { format!(" = {value}") };
+        let value = if value.len() > 40 {
+            String::new()
+        } else {
+            format!(" = {value}")
+        };
         format!(
             "generation_config.json: '{name}'{value} is not supported and is ignored; the output may differ from that of transformers."
         )
-    };
-    found.map(told).collect()
+    }).collect()
 }
 
 /// Fields of generation_config.json; null counts as absent.
@@ -256,8 +288,13 @@ impl<'a> GenerationFields<'a> {
     }
 
     fn number(&self, name: &str) -> Result<Option<f64>> {
-        let number = |value: &Value| value.as_f64().ok_or_else(|| refuse(name, "must be a number"));
-        self.get(name).map(number).transpose()
+        self.get(name)
+            .map(|value: &Value| {
+                value
+                    .as_f64()
+                    .ok_or_else(|| refuse(name, "must be a number"))
+            })
+            .transpose()
     }
 
     fn count(&self, name: &str) -> Result<Option<usize>> {
@@ -272,31 +309,64 @@ impl<'a> GenerationFields<'a> {
     fn list(&self, name: &str) -> Result<&'a [Value]> {
         match self.get(name) {
             None => Ok(&[]),
-            Some(value) => value.as_array().map(Vec::as_slice).ok_or_else(|| refuse(name, "must be a list")),
+            Some(value) => value
+                .as_array()
+                .map(Vec::as_slice)
+                .ok_or_else(|| refuse(name, "must be a list")),
         }
     }
 
     /// Reads one id or a list of ids; skips negative ids.
     fn ids(&self, name: &str) -> Result<Vec<u32>> {
-        let Some(value) = self.get(name) else { return Ok(Vec::new()) };
-        let list = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-        let id = |value: &Value| value.as_i64().ok_or_else(|| refuse(name, "must be a token id or a list of them"));
+        let Some(value) = self.get(name) else {
+            return Ok(Vec::new());
+        };
+        let list = value
+            .as_array()
+            .map_or(std::slice::from_ref(value), Vec::as_slice);
+        let id = |value: &Value| {
+            value
+                .as_i64()
+                .ok_or_else(|| refuse(name, "must be a token id or a list of them"))
+        };
         let ids: Vec<i64> = list.iter().map(id).collect::<Result<_>>()?;
-        Ok(ids.into_iter().filter_map(|id| u32::try_from(id).ok()).collect())
+        Ok(ids
+            .into_iter()
+            .filter_map(|id| u32::try_from(id).ok())
+            .collect())
     }
 
     /// Reads one string or a list of strings.
     fn strings(&self, name: &str) -> Vec<String> {
-        let Some(value) = self.get(name) else { return Vec::new() };
-        let listed = value.as_array().into_iter().flatten().filter_map(Value::as_str);
-        value.as_str().into_iter().chain(listed).filter(|text| !text.is_empty()).map(String::from).collect()
+        let Some(value) = self.get(name) else {
+            return Vec::new();
+        };
+        let listed = value
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
+        value
+            .as_str()
+            .into_iter()
+            .chain(listed)
+            .filter(|text| !text.is_empty())
+            .map(String::from)
+            .collect()
     }
 }
 
 fn token_ids(value: &Value) -> Option<Vec<u32>> {
-    value.as_array()?.iter().map(|id| u32::try_from(id.as_u64()?).ok()).collect()
+    value
+        .as_array()?
+        .iter()
+        .map(|id| u32::try_from(id.as_u64()?).ok())
+        .collect()
 }
 
 fn refuse(field: &str, must: &str) -> Error {
-    Error::Config { file: "generation_config.json".into(), reason: format!("'{field}' {must}") }
+    Error::Config {
+        file: "generation_config.json".into(),
+        reason: format!("'{field}' {must}"),
+    }
 }

@@ -1,6 +1,6 @@
 //! Sampling: selects the next token from a row of logits. Has the parameters, the CPU sampler and
-//! log-probabilities. The GPU sampler (shaders/sample) uses the arithmetic of `fixed_point`, so both
-//! agree bit for bit.
+//! log-probabilities. The GPU sampler (shaders/sample) uses the arithmetic of `fixed_point`, so
+//! both agree bit for bit.
 
 mod distribution;
 pub mod fixed_point;

@@ -126,17 +126,23 @@ impl<'de> Deserialize<'de> for TokenKey {
             }
 
             fn visit_str<E: de::Error>(self, value: &str) -> Result<TokenKey, E> {
-                let id = value.parse().map_err(|_| E::invalid_value(de::Unexpected::Str(value), &self))?;
+                let id = value
+                    .parse()
+                    .map_err(|_| E::invalid_value(de::Unexpected::Str(value), &self))?;
                 Ok(TokenKey(id))
             }
 
             fn visit_u64<E: de::Error>(self, value: u64) -> Result<TokenKey, E> {
-                let id = value.try_into().map_err(|_| E::invalid_value(de::Unexpected::Unsigned(value), &self))?;
+                let id = value
+                    .try_into()
+                    .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(value), &self))?;
                 Ok(TokenKey(id))
             }
 
             fn visit_i64<E: de::Error>(self, value: i64) -> Result<TokenKey, E> {
-                let id = value.try_into().map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))?;
+                let id = value
+                    .try_into()
+                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))?;
                 Ok(TokenKey(id))
             }
         }
@@ -148,10 +154,16 @@ impl SamplingParams {
     /// Returns a model's defaults: those of transformers, overridden by generation_config.json. As
     /// in transformers, a configuration without `do_sample` is greedy, whatever its temperature.
     pub fn from_generation_config(config: &serde_json::Value) -> Result<Self> {
-        let refuse = |reason: String| Error::Config { file: "generation_config.json".into(), reason };
-        let mut overrides = SamplingOptions::deserialize(config).map_err(|error| refuse(error.to_string()))?;
+        let refuse = |reason: String| Error::Config {
+            file: "generation_config.json".into(),
+            reason,
+        };
+        let mut overrides =
+            SamplingOptions::deserialize(config).map_err(|error| refuse(error.to_string()))?;
         overrides.do_sample = Some(overrides.do_sample.unwrap_or(false));
-        SamplingParams::default().merge(&overrides).map_err(|error| refuse(error.to_string()))
+        SamplingParams::default()
+            .merge(&overrides)
+            .map_err(|error| refuse(error.to_string()))
     }
 
     /// Overrides these parameters by those of a request. A request with a temperature above 0, a
@@ -176,15 +188,24 @@ impl SamplingParams {
             // -1 is a common spelling of "all".
             merged.top_k = match top_k {
                 -1 => 0,
-                _ => u32::try_from(top_k)
-                    .map_err(|_| refuse("top_k", format!("{top_k} is not a number of tokens; 0 or -1 keeps all")))?,
+                _ => u32::try_from(top_k).map_err(|_| {
+                    refuse(
+                        "top_k",
+                        format!("{top_k} is not a number of tokens; 0 or -1 keeps all"),
+                    )
+                })?,
             };
         }
         if let Some(bias) = &request.logit_bias {
             for (TokenKey(token), value) in bias {
                 let name = format!("logit_bias[{token}]");
                 let allowed = value.abs() <= 100.0 || *value == f64::NEG_INFINITY;
-                within(&name, *value, allowed, "between -100 and 100, or -Infinity to ban the token")?;
+                within(
+                    &name,
+                    *value,
+                    allowed,
+                    "between -100 and 100, or -Infinity to ban the token",
+                )?;
                 *merged.logit_bias.get_or_insert_with(*token, || 0.0) += value;
             }
         }
@@ -202,25 +223,57 @@ impl SamplingParams {
 
     /// Whether a filter is set that only the CPU sampler supports.
     pub fn has_rare_filters(&self) -> bool {
-        self.typical_p < 1.0 || self.epsilon_cutoff > 0.0 || self.eta_cutoff > 0.0 || self.top_h > 0.0
+        self.typical_p < 1.0
+            || self.epsilon_cutoff > 0.0
+            || self.eta_cutoff > 0.0
+            || self.top_h > 0.0
     }
 
     /// Whether scores depend on earlier tokens through penalties.
     pub fn has_penalties(&self) -> bool {
-        self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
+        self.repetition_penalty != 1.0
+            || self.presence_penalty != 0.0
+            || self.frequency_penalty != 0.0
     }
 
     /// Checks that all values are in range; the error names the parameter.
     pub fn validate(&self) -> Result<()> {
         let unit = 0.0..=1.0;
         let penalty = -2.0..=2.0;
-        let (t, r) = (self.temperature, self.repetition_penalty);
-        within("temperature", t, (0.0..=1000.0).contains(&t), "between 0 (greedy) and 1000")?;
-        within("top_p", self.top_p, unit.contains(&self.top_p), "between 0 and 1 (1 keeps all)")?;
-        within("min_p", self.min_p, unit.contains(&self.min_p), "between 0 (keeps all) and 1")?;
+        let t = self.temperature;
+        let r = self.repetition_penalty;
+
+        within(
+            "temperature",
+            t,
+            (0.0..=1000.0).contains(&t),
+            "between 0 (greedy) and 1000",
+        )?;
+        within(
+            "top_p",
+            self.top_p,
+            unit.contains(&self.top_p),
+            "between 0 and 1 (1 keeps all)",
+        )?;
+        within(
+            "min_p",
+            self.min_p,
+            unit.contains(&self.min_p),
+            "between 0 (keeps all) and 1",
+        )?;
         let typical = self.typical_p > 0.0 && self.typical_p <= 1.0;
-        within("typical_p", self.typical_p, typical, "above 0 and at most 1 (1 keeps all)")?;
-        within("repetition_penalty", r, (0.01..=100.0).contains(&r), "between 0.01 and 100 (1 has no effect)")?;
+        within(
+            "typical_p",
+            self.typical_p,
+            typical,
+            "above 0 and at most 1 (1 keeps all)",
+        )?;
+        within(
+            "repetition_penalty",
+            r,
+            (0.01..=100.0).contains(&r),
+            "between 0.01 and 100 (1 has no effect)",
+        )?;
         within(
             "presence_penalty",
             self.presence_penalty,
@@ -228,10 +281,20 @@ impl SamplingParams {
             "between -2 and 2",
         )?;
         let frequency = self.frequency_penalty;
-        within("frequency_penalty", frequency, penalty.contains(&frequency), "between -2 and 2")?;
+        within(
+            "frequency_penalty",
+            frequency,
+            penalty.contains(&frequency),
+            "between -2 and 2",
+        )?;
         for (token, bias) in &self.logit_bias {
             let allowed = bias.is_finite() || *bias == f64::NEG_INFINITY;
-            within(&format!("logit_bias[{token}]"), *bias, allowed, "a number, or -Infinity to ban the token")?;
+            within(
+                &format!("logit_bias[{token}]"),
+                *bias,
+                allowed,
+                "a number, or -Infinity to ban the token",
+            )?;
         }
         Ok(())
     }
@@ -245,11 +308,21 @@ impl SamplingOptions {
 }
 
 fn within(name: &str, value: f64, ok: bool, allowed: &str) -> Result<()> {
-    if ok { Ok(()) } else { Err(refuse(name, format!("{value} is not allowed; it must be {allowed}"))) }
+    if ok {
+        Ok(())
+    } else {
+        Err(refuse(
+            name,
+            format!("{value} is not allowed; it must be {allowed}"),
+        ))
+    }
 }
 
 fn refuse(parameter: &str, reason: String) -> Error {
-    Error::Request { parameter: parameter.into(), reason }
+    Error::Request {
+        parameter: parameter.into(),
+        reason,
+    }
 }
 
 #[cfg(test)]
@@ -268,26 +341,54 @@ mod tests {
         )
         .unwrap();
         let params = SamplingParams::from_generation_config(&config).unwrap();
-        let expected =
-            SamplingParams { greedy: false, temperature: 0.6, top_k: 20, top_p: 0.95, ..SamplingParams::default() };
+        let expected = SamplingParams {
+            greedy: false,
+            temperature: 0.6,
+            top_k: 20,
+            top_p: 0.95,
+            ..SamplingParams::default()
+        };
         assert_eq!(params, expected);
-        let silent = SamplingParams::from_generation_config(&serde_json::json!({"temperature": 0.6})).unwrap();
+        let silent =
+            SamplingParams::from_generation_config(&serde_json::json!({"temperature": 0.6}))
+                .unwrap();
         assert!(silent.is_greedy());
         let wrong = SamplingParams::from_generation_config(&serde_json::json!({"top_p": 3}));
         assert!(matches!(wrong, Err(Error::Config { .. })));
-        assert!(matches!(SamplingParams::from_generation_config(&serde_json::json!([1])), Err(Error::Config { .. })));
+        assert!(matches!(
+            SamplingParams::from_generation_config(&serde_json::json!([1])),
+            Err(Error::Config { .. })
+        ));
     }
 
     #[test]
     fn requests_in_both_spellings() {
-        let request = overrides(r#"{"topK": 5, "presence_penalty": 0.5, "logitBias": {"7": -100, "9": 2}, "n": 1}"#);
+        let request = overrides(
+            r#"{"topK": 5, "presence_penalty": 0.5, "logitBias": {"7": -100, "9": 2}, "n": 1}"#,
+        );
         let params = SamplingParams::default().merge(&request).unwrap();
         assert!(!params.is_greedy());
         assert_eq!((params.top_k, params.presence_penalty), (5, 0.5));
         assert_eq!(params.logit_bias, SortedMap::from([(7, -100.0), (9, 2.0)]));
-        assert!(params.merge(&overrides(r#"{"temperature": 0}"#)).unwrap().is_greedy());
-        assert!(params.merge(&overrides(r#"{"doSample": false}"#)).unwrap().is_greedy());
-        assert_eq!(params.merge(&overrides(r#"{"top_k": -1, "seed": -3}"#)).unwrap().seed, Some(-3i64 as u64));
+        assert!(
+            params
+                .merge(&overrides(r#"{"temperature": 0}"#))
+                .unwrap()
+                .is_greedy()
+        );
+        assert!(
+            params
+                .merge(&overrides(r#"{"doSample": false}"#))
+                .unwrap()
+                .is_greedy()
+        );
+        assert_eq!(
+            params
+                .merge(&overrides(r#"{"top_k": -1, "seed": -3}"#))
+                .unwrap()
+                .seed,
+            Some(-3i64 as u64)
+        );
     }
 
     #[test]

@@ -69,7 +69,12 @@ pub(super) struct RuleContext<'a> {
 impl TokenRules {
     /// Whether no rule is set. `suppress` does not count, because it is also a logit bias.
     pub fn is_empty(&self) -> bool {
-        let counts = [self.no_repeat_ngram, self.no_repeat_prompt_ngram, self.min_length, self.min_new_tokens];
+        let counts = [
+            self.no_repeat_ngram,
+            self.no_repeat_prompt_ngram,
+            self.min_length,
+            self.min_new_tokens,
+        ];
         self.sequences.is_empty()
             && self.prompt_repetition_penalty == 1.0
             && counts == [0; 4]
@@ -96,8 +101,13 @@ impl TokenRules {
     /// Applies the biases that come before the repetition penalty.
     pub(super) fn add_sequence_bias(&self, scores: &mut [f32], tokens: &[u32]) {
         for (sequence, bias) in &self.sequences {
-            let Some((last, before)) = sequence.split_last() else { continue };
-            if let Some(score) = scores.get_mut(*last as usize).filter(|_| tokens.ends_with(before)) {
+            let Some((last, before)) = sequence.split_last() else {
+                continue;
+            };
+            if let Some(score) = scores
+                .get_mut(*last as usize)
+                .filter(|_| tokens.ends_with(before))
+            {
                 *score += bias.max(f64::from(BANNED_SCORE)) as f32;
             }
         }
@@ -106,14 +116,25 @@ impl TokenRules {
     /// Applies the prompt's repetition penalty to the score of a prompt token.
     pub(super) fn apply_prompt_penalty(&self, score: f32) -> f32 {
         let factor = self.prompt_repetition_penalty as f32;
-        if score < 0.0 { score / factor } else { score * factor }
+        if score < 0.0 {
+            score / factor
+        } else {
+            score * factor
+        }
     }
 
     /// Applies the rules that come after the repetition penalty.
     pub(super) fn apply_after_penalties(&self, scores: &mut [f32], at: RuleContext) {
-        let (length, new) = (at.tokens.len(), at.tokens.len() - at.prompt);
+        let length = at.tokens.len();
+        let new = at.tokens.len() - at.prompt;
+
         ban_ngrams(scores, self.no_repeat_ngram, at.tokens, at.tokens);
-        ban_ngrams(scores, self.no_repeat_prompt_ngram, at.tokens, &at.tokens[..at.prompt]);
+        ban_ngrams(
+            scores,
+            self.no_repeat_prompt_ngram,
+            at.tokens,
+            &at.tokens[..at.prompt],
+        );
         if length < self.min_length || new < self.min_new_tokens {
             ban(scores, &self.end_tokens);
         }
@@ -123,10 +144,15 @@ impl TokenRules {
         if !self.forced_last.is_empty() && at.max_tokens == Some(new + 1) {
             force(scores, &self.forced_last);
         }
-        if let Some((from, factor, ends)) = self.end_growth.as_ref().filter(|(from, ..)| new > *from) {
+        if let Some((from, factor, ends)) =
+            self.end_growth.as_ref().filter(|(from, ..)| new > *from)
+        {
             let growth = (factor.powi((new - from) as i32) - 1.0) as f32;
             for end in ends {
-                if let Some(score) = scores.get_mut(*end as usize).filter(|score| **score > BANNED_SCORE / 2.0) {
+                if let Some(score) = scores
+                    .get_mut(*end as usize)
+                    .filter(|score| **score > BANNED_SCORE / 2.0)
+                {
                     *score += score.abs() * growth;
                 }
             }

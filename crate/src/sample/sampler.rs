@@ -22,7 +22,9 @@ pub struct TokenMask<'a>(pub &'a [u32]);
 impl TokenMask<'_> {
     /// Whether a token is allowed.
     pub fn allows(&self, token: usize) -> bool {
-        self.0.get(token / 32).is_some_and(|word| word >> (token % 32) & 1 == 1)
+        self.0
+            .get(token / 32)
+            .is_some_and(|word| word >> (token % 32) & 1 == 1)
     }
 }
 
@@ -53,9 +55,16 @@ impl Sampler {
     /// have no seed.
     pub fn new(params: SamplingParams, vocabulary: usize, fallback_seed: u64) -> Result<Self> {
         params.validate()?;
-        if let Some((&token, _)) = params.logit_bias.iter().find(|&(&token, _)| token as usize >= vocabulary) {
+        if let Some((&token, _)) = params
+            .logit_bias
+            .iter()
+            .find(|&(&token, _)| token as usize >= vocabulary)
+        {
             let reason = format!("token {token} is outside the vocabulary of {vocabulary} tokens");
-            return Err(Error::Request { parameter: "logit_bias".into(), reason });
+            return Err(Error::Request {
+                parameter: "logit_bias".into(),
+                reason,
+            });
         }
         Ok(Sampler {
             seed: params.seed.unwrap_or(fallback_seed),
@@ -144,7 +153,11 @@ impl Sampler {
     }
 
     /// Returns the distribution of the next token, for diagnostics and tests.
-    pub fn distribution(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<&Distribution> {
+    pub fn distribution(
+        &mut self,
+        logits: &[f32],
+        mask: Option<TokenMask>,
+    ) -> Result<&Distribution> {
         self.prepare(logits, mask)?;
         Ok(&self.distribution)
     }
@@ -153,12 +166,19 @@ impl Sampler {
     /// tests.
     pub fn scores(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<Vec<f32>> {
         self.check_logits(logits)?;
-        Ok(self.process(logits, mask).unwrap_or_else(|| logits.to_vec()))
+        Ok(self
+            .process(logits, mask)
+            .unwrap_or_else(|| logits.to_vec()))
     }
 
     /// Returns log-probabilities of the model's raw distribution: of token `picked` and of the
     /// `top` most likely.
-    pub fn log_probabilities(&mut self, logits: &[f32], picked: u32, top: usize) -> Result<LogProbs> {
+    pub fn log_probabilities(
+        &mut self,
+        logits: &[f32],
+        picked: u32,
+        top: usize,
+    ) -> Result<LogProbs> {
         log_probabilities(logits, picked, top, &mut self.distribution)
     }
 
@@ -173,8 +193,12 @@ impl Sampler {
 
     fn check_logits(&self, logits: &[f32]) -> Result<f32> {
         if logits.len() != self.counts.len() {
-            let (found, expected) = (logits.len(), self.counts.len());
-            return Err(Error::Internal(format!("the sampler expected {expected} logits and got {found}")));
+            let found = logits.len();
+            let expected = self.counts.len();
+
+            return Err(Error::Internal(format!(
+                "the sampler expected {expected} logits and got {found}"
+            )));
         }
         max_logit(logits, &format!("token {}", self.step))
     }
@@ -183,14 +207,26 @@ impl Sampler {
     fn prepare(&mut self, logits: &[f32], mask: Option<TokenMask>) -> Result<()> {
         let largest = self.check_logits(logits)?;
         let scores = self.process(logits, mask);
-        let max = scores.as_ref().map_or(largest, |scores| scores.iter().copied().fold(f32::MIN, f32::max));
+        let max = scores.as_ref().map_or(largest, |scores| {
+            scores.iter().copied().fold(f32::MIN, f32::max)
+        });
         let scale = gap_scale(self.params.temperature);
-        self.distribution.set(scores.as_deref().unwrap_or(logits), max, scale);
+        self.distribution
+            .set(scores.as_deref().unwrap_or(logits), max, scale);
         self.recycle(scores);
         if max <= ALL_BANNED {
             return Err(no_allowed_token());
         }
-        let SamplingParams { top_k, top_p, min_p, typical_p, epsilon_cutoff, eta_cutoff, top_h, .. } = self.params;
+        let SamplingParams {
+            top_k,
+            top_p,
+            min_p,
+            typical_p,
+            epsilon_cutoff,
+            eta_cutoff,
+            top_h,
+            ..
+        } = self.params;
         if top_h > 0.0 {
             self.distribution.top_h(top_h);
         }
@@ -234,19 +270,29 @@ impl Sampler {
         }
         if let Some(rules) = rules {
             rules.add_sequence_bias(&mut scores, &self.tokens);
-            for &token in self.counted_tokens.iter().filter(|&&token| self.counts[token as usize] & IN_PROMPT != 0) {
+            for &token in self
+                .counted_tokens
+                .iter()
+                .filter(|&&token| self.counts[token as usize] & IN_PROMPT != 0)
+            {
                 scores[token as usize] = rules.apply_prompt_penalty(scores[token as usize]);
             }
         }
         if penalties {
             let penalty = Penalties::from_params(&self.params);
             for &token in &self.counted_tokens {
-                let (score, count) = (&mut scores[token as usize], self.counts[token as usize]);
+                let score = &mut scores[token as usize];
+                let count = self.counts[token as usize];
+
                 *score = penalty.apply(*score, count);
             }
         }
         if let Some(rules) = rules {
-            let at = RuleContext { tokens: &self.tokens, prompt: self.prompt, max_tokens: self.max_tokens };
+            let at = RuleContext {
+                tokens: &self.tokens,
+                prompt: self.prompt,
+                max_tokens: self.max_tokens,
+            };
             rules.apply_after_penalties(&mut scores, at);
         }
         if let Some(mask) = mask {
@@ -266,17 +312,20 @@ impl Sampler {
     }
 }
 
-pub(crate) const NOT_FINITE_HINT: &str =
-    "Some are NaN or infinite: the weights are damaged or f16 overflowed; load the model again, or with f32 weights.";
-pub(crate) const CONSTANT_HINT: &str =
-    "All are equal: the weights are damaged or the GPU driver dropped a kernel; load the model again.";
+pub(crate) const NOT_FINITE_HINT: &str = "Some are NaN or infinite: the weights are damaged or f16 overflowed; load the model again, or with f32 weights.";
+pub(crate) const CONSTANT_HINT: &str = "All are equal: the weights are damaged or the GPU driver dropped a kernel; load the model again.";
 
 /// Upper bound of banned scores, also after a penalty divides them; allowed scores are larger.
 const ALL_BANNED: f32 = BANNED_SCORE / 1000.0;
 
 pub(crate) fn no_allowed_token() -> Error {
-    let reason = "the grammar, logit_bias and generation_config.json leave no token; allow at least one".into();
-    Error::Request { parameter: "logit_bias".into(), reason }
+    let reason =
+        "the grammar, logit_bias and generation_config.json leave no token; allow at least one"
+            .into();
+    Error::Request {
+        parameter: "logit_bias".into(),
+        reason,
+    }
 }
 
 /// Penalties in the shader's arithmetic: only additions, subtractions and multiplications, in this
@@ -307,7 +356,11 @@ impl Penalties {
 
     /// Returns the penalized score of a token with a nonzero `count`, see [`Sampler::counts`].
     pub fn apply(&self, score: f32, count: u32) -> f32 {
-        let factor = if score < 0.0 { self.repetition } else { self.repetition_inverse };
+        let factor = if score < 0.0 {
+            self.repetition
+        } else {
+            self.repetition_inverse
+        };
         let score = score * factor;
         let generated = count & !IN_PROMPT;
         if generated == 0 {
@@ -320,9 +373,18 @@ impl Penalties {
 
 /// Returns the largest logit, after checking that all are finite and not all are equal.
 pub(super) fn max_logit(logits: &[f32], step: &str) -> Result<f32> {
-    let broken = |hint: &str| Error::NotFinite { step: step.into(), hint: hint.into() };
-    let first = logits.first().copied().ok_or_else(|| Error::Internal("a row of logits is empty".into()))?;
-    let (mut min, mut max, mut finite) = (first, first, true);
+    let broken = |hint: &str| Error::NotFinite {
+        step: step.into(),
+        hint: hint.into(),
+    };
+    let first = logits
+        .first()
+        .copied()
+        .ok_or_else(|| Error::Internal("a row of logits is empty".into()))?;
+    let mut min = first;
+    let mut max = first;
+    let mut finite = true;
+
     for &logit in logits {
         finite &= logit.is_finite();
         min = min.min(logit);
@@ -345,7 +407,8 @@ fn argmax(scores: &[f32]) -> Option<u32> {
             best = Some((id, score));
         }
     }
-    best.filter(|&(_, score)| score > ALL_BANNED).map(|(id, _)| id as u32)
+    best.filter(|&(_, score)| score > ALL_BANNED)
+        .map(|(id, _)| id as u32)
 }
 
 #[cfg(test)]
@@ -353,19 +416,36 @@ mod tests {
     use super::*;
 
     fn logits(count: usize) -> Vec<f32> {
-        (0..count).map(|i| ((i * 37 + 11) % 101) as f32 * 0.1).collect()
+        (0..count)
+            .map(|i| ((i * 37 + 11) % 101) as f32 * 0.1)
+            .collect()
     }
 
     fn sampling() -> SamplingParams {
-        SamplingParams { greedy: false, top_k: 0, seed: Some(7), ..SamplingParams::default() }
+        SamplingParams {
+            greedy: false,
+            top_k: 0,
+            seed: Some(7),
+            ..SamplingParams::default()
+        }
     }
 
     #[test]
     fn the_same_seed_gives_the_same_tokens() {
         let row = logits(300);
         let run = |seed| {
-            let mut sampler = Sampler::new(SamplingParams { seed: Some(seed), ..sampling() }, 300, 0).unwrap();
-            (0..40).map(|_| sampler.sample(&row, None).unwrap()).collect::<Vec<_>>()
+            let mut sampler = Sampler::new(
+                SamplingParams {
+                    seed: Some(seed),
+                    ..sampling()
+                },
+                300,
+                0,
+            )
+            .unwrap();
+            (0..40)
+                .map(|_| sampler.sample(&row, None).unwrap())
+                .collect::<Vec<_>>()
         };
         assert_eq!(run(1), run(1));
         assert_ne!(run(1), run(2));
@@ -386,12 +466,25 @@ mod tests {
         sampler.accept(1);
         sampler.accept(2);
         let row = [4.0, -4.0, 3.0, 0.5, 9.0, 1.0];
-        let expected = [2.0, -8.0 - 0.5 - 0.5, 1.5 - 0.25 - 0.5, -0.5, BANNED_SCORE, 1.0];
+        let expected = [
+            2.0,
+            -8.0 - 0.5 - 0.5,
+            1.5 - 0.25 - 0.5,
+            -0.5,
+            BANNED_SCORE,
+            1.0,
+        ];
         assert_eq!(sampler.scores(&row, None).unwrap(), expected);
         assert_eq!(sampler.select(&row, None).unwrap(), 0);
-        assert_eq!(sampler.select(&row, Some(TokenMask(&[0b10_1010]))).unwrap(), 5);
+        assert_eq!(
+            sampler.select(&row, Some(TokenMask(&[0b10_1010]))).unwrap(),
+            5
+        );
         sampler.start(&[]);
-        assert_eq!(sampler.scores(&row, None).unwrap(), [4.0, -4.0, 3.0, -0.5, BANNED_SCORE, 1.0]);
+        assert_eq!(
+            sampler.scores(&row, None).unwrap(),
+            [4.0, -4.0, 3.0, -0.5, BANNED_SCORE, 1.0]
+        );
     }
 
     #[test]
@@ -406,23 +499,44 @@ mod tests {
         let nothing = sampler.select(&row, Some(TokenMask(&[0; 4])));
         assert!(matches!(nothing, Err(Error::Request { .. })));
         let mut greedy = Sampler::new(SamplingParams::default(), 100, 0).unwrap();
-        assert!(matches!(greedy.select(&row, Some(TokenMask(&[]))), Err(Error::Request { .. })));
+        assert!(matches!(
+            greedy.select(&row, Some(TokenMask(&[]))),
+            Err(Error::Request { .. })
+        ));
     }
 
     #[test]
     fn non_finite_logits_are_refused() {
         let mut sampler = Sampler::new(sampling(), 3, 0).unwrap();
-        for row in [[0.0, f32::NAN, 1.0], [0.0, f32::INFINITY, 1.0], [f32::NEG_INFINITY, 0.0, 1.0], [2.5; 3]] {
-            assert!(matches!(sampler.select(&row, None), Err(Error::NotFinite { .. })), "{row:?}");
+        for row in [
+            [0.0, f32::NAN, 1.0],
+            [0.0, f32::INFINITY, 1.0],
+            [f32::NEG_INFINITY, 0.0, 1.0],
+            [2.5; 3],
+        ] {
+            assert!(
+                matches!(sampler.select(&row, None), Err(Error::NotFinite { .. })),
+                "{row:?}"
+            );
         }
         assert!(sampler.select(&[1.0, 2.0], None).is_err());
-        let beyond = SamplingParams { logit_bias: [(3, 1.0)].into(), ..SamplingParams::default() };
-        assert!(matches!(Sampler::new(beyond, 3, 0), Err(Error::Request { .. })));
+        let beyond = SamplingParams {
+            logit_bias: [(3, 1.0)].into(),
+            ..SamplingParams::default()
+        };
+        assert!(matches!(
+            Sampler::new(beyond, 3, 0),
+            Err(Error::Request { .. })
+        ));
     }
 
     #[test]
     fn temperature_zero_is_greedy() {
-        let params = SamplingParams { greedy: false, temperature: 0.0, ..SamplingParams::default() };
+        let params = SamplingParams {
+            greedy: false,
+            temperature: 0.0,
+            ..SamplingParams::default()
+        };
         let mut sampler = Sampler::new(params, 4, 0).unwrap();
         assert_eq!(sampler.select(&[1.0, 3.0, 3.0, 2.0], None).unwrap(), 1);
     }

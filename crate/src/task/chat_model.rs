@@ -22,29 +22,45 @@ fn chat_input(request: &GenerateRequest, drop: usize) -> Option<ChatInput> {
         messages: drop_oldest_turns(request.messages.as_deref().unwrap_or_default(), drop)?,
         tools: request.tools.clone(),
         documents: request.documents.clone(),
-        add_generation_prompt: request.add_generation_prompt.unwrap_or(!request.continue_final_message),
+        add_generation_prompt: request
+            .add_generation_prompt
+            .unwrap_or(!request.continue_final_message),
         continue_final_message: request.continue_final_message,
         variables: request.chat_template.clone(),
         local_time: None,
     })
 }
 
-/// Drops the `drop` oldest turns. System messages and the last message stay. A turn is a user message with its replies,
-/// so that roles still alternate.
+/// Drops the `drop` oldest turns. System messages and the last message stay. A turn is a user
+/// message with its replies, so that roles still alternate.
 fn drop_oldest_turns(messages: &[Value], drop: usize) -> Option<Vec<Value>> {
-    let role = |m: &Value| m.get("role").and_then(Value::as_str).unwrap_or("").to_string();
+    let role = |m: &Value| {
+        m.get("role")
+            .and_then(Value::as_str)
+            .unwrap_or("")
+            .to_string()
+    };
     let is_system = |m: &Value| matches!(role(m).as_str(), "system" | "developer");
-    let starts: Vec<usize> = (0..messages.len()).filter(|i| role(&messages[*i]) == "user").collect();
+    let starts: Vec<usize> = (0..messages.len())
+        .filter(|i| role(&messages[*i]) == "user")
+        .collect();
     if drop == 0 {
         return Some(messages.to_vec());
     }
     let first_kept = *starts.get(drop)?;
-    let keep = |(i, m): (usize, &Value)| (i >= first_kept || is_system(m)).then(|| m.clone());
-    Some(messages.iter().enumerate().filter_map(keep).collect())
+
+    Some(
+        messages
+            .iter()
+            .enumerate()
+            .filter(|&(i, m)| i >= first_kept || is_system(m))
+            .map(|(_, m)| m.clone())
+            .collect(),
+    )
 }
 
-/// A loaded text-generation model with one conversation. [`Loaded::create_session`] and [`Loaded::fork`] create further
-/// conversations that share its weights.
+/// A loaded text-generation model with one conversation. [`Loaded::create_session`] and
+/// [`Loaded::fork`] create further conversations that share its weights.
 pub struct ChatModel {
     /// Session of the conversation, which also holds the model.
     pub session: Session,
@@ -113,7 +129,10 @@ impl ChatModel {
         let texts = match &files.gguf {
             Some(gguf) => TokenizerSources::from_gguf(gguf)?,
             None if mlc::is_mlc(&files.checkpoint) => {
-                TokenizerSources::from_source(source).await?.with_mlc_chat_config(source).await?
+                TokenizerSources::from_source(source)
+                    .await?
+                    .with_mlc_chat_config(source)
+                    .await?
             }
             None => TokenizerSources::from_source(source).await?,
         };
@@ -124,10 +143,19 @@ impl ChatModel {
         let defaults = GenerationConfig::read(&generation)?;
         progress.phase(Phase::Weights);
         let config = files.config.clone();
-        let LoadedLanguageModel { model, text, mut origin } =
-            LoadedLanguageModel::load(gpu, source, name, files, texts, options).await?;
-        let mut eos = text.tokenizer.as_ref().map_or_else(Vec::new, |t| t.eos_ids().to_vec());
-        for id in eos_token_ids(&generation).into_iter().chain(eos_token_ids(&config)) {
+        let LoadedLanguageModel {
+            model,
+            text,
+            mut origin,
+        } = LoadedLanguageModel::load(gpu, source, name, files, texts, options).await?;
+        let mut eos = text
+            .tokenizer
+            .as_ref()
+            .map_or_else(Vec::new, |t| t.eos_ids().to_vec());
+        for id in eos_token_ids(&generation)
+            .into_iter()
+            .chain(eos_token_ids(&config))
+        {
             if !eos.contains(&id) {
                 eos.push(id);
             }
@@ -149,18 +177,34 @@ impl ChatModel {
         })
     }
 
-    /// Enables image input for models with a vision encoder, which loads with the first image. Conversations created
-    /// from this one later share its images. A warning explains why a vision model cannot take images here.
+    /// Enables image input for models with a vision encoder, which loads with the first image.
+    /// Conversations created from this one later share its images. A warning explains why a vision
+    /// model cannot take images here.
     ///
     /// # Errors
     /// Errors of the source.
-    pub async fn enable_vision(&mut self, source: Rc<Source>, gguf: Option<&str>, options: RunOptions) -> Result<()> {
+    pub async fn enable_vision(
+        &mut self,
+        source: Rc<Source>,
+        gguf: Option<&str>,
+        options: RunOptions,
+    ) -> Result<()> {
         use Error::{Config, MissingFile, UnsupportedOption};
         let model = self.session.model();
-        self.vision = match VisionPipeline::open(&model.gpu, &model.config, model.capacity, source, gguf, options).await
+        self.vision = match VisionPipeline::open(
+            &model.gpu,
+            &model.config,
+            model.capacity,
+            source,
+            gguf,
+            options,
+        )
+        .await
         {
             Err(error @ (Config { .. } | MissingFile { .. } | UnsupportedOption { .. })) => {
-                self.origin.warnings.push(format!("Images are not supported: {error}"));
+                self.origin
+                    .warnings
+                    .push(format!("Images are not supported: {error}"));
                 None
             }
             found => found?.map(Rc::new),
@@ -176,11 +220,13 @@ impl ChatModel {
     /// # Errors
     /// `UnsupportedOption` for a model without a vision encoder.
     pub fn vision(&self) -> Result<&Rc<VisionPipeline>> {
-        self.vision.as_ref().ok_or_else(|| Error::UnsupportedOption {
-            architecture: self.session.graph.name.clone(),
-            option: "image input".into(),
-            hint: "Load a model whose model.info.capabilities includes 'image'.".into(),
-        })
+        self.vision
+            .as_ref()
+            .ok_or_else(|| Error::UnsupportedOption {
+                architecture: self.session.graph.name.clone(),
+                option: "image input".into(),
+                hint: "Load a model whose model.info.capabilities includes 'image'.".into(),
+            })
     }
 
     /// Creates an empty conversation on the same model.
@@ -224,13 +270,14 @@ impl ChatModel {
         info
     }
 
-    /// Builds the short-prefill plan ahead of later requests. Call it while the model is idle. Errors are ignored here;
-    /// they return when a request needs the plan.
+    /// Builds the short-prefill plan ahead of later requests. Call it while the model is idle.
+    /// Errors are ignored here; they return when a request needs the plan.
     pub fn warm_up(&mut self) {
         let _ = self.session.prepare_short();
     }
 
-    /// Returns the logits of the last token, or of all: `[tokens, vocab]`. Discards the conversation.
+    /// Returns the logits of the last token, or of all: `[tokens, vocab]`. Discards the
+    /// conversation.
     pub async fn logits(&mut self, ids: &[u32], all: bool) -> Result<Vec<f32>> {
         self.needs_reset = true;
         if all {
@@ -240,21 +287,24 @@ impl ChatModel {
         self.session.logits().await
     }
 
-    /// Computes the perplexity of a text, in windows of the full context. Returns it with the number of predicted
-    /// tokens.
+    /// Computes the perplexity of a text, in windows of the full context. Returns it with the
+    /// number of predicted tokens.
     ///
     /// # Errors
     /// `Request` for fewer than two tokens; errors of the tokenizer or the device.
     pub async fn perplexity(&mut self, text: &str) -> Result<(f64, usize)> {
         let ids = self.text.tokenizer()?.encode(text, true)?;
-        let (mut total, mut count) = (0.0f64, 0usize);
+        let mut total = 0.0f64;
+        let mut count = 0usize;
+
         for part in ids.chunks(self.session.capacity).filter(|p| p.len() > 1) {
             let logits = self.logits(part, true).await?;
             let vocab = logits.len() / part.len();
             for (row, next) in logits.chunks_exact(vocab).zip(&part[1..]) {
                 let max = row.iter().copied().fold(f32::MIN, f32::max);
                 let sum: f64 = row.iter().map(|v| f64::from(v - max).exp()).sum();
-                total += sum.ln() - f64::from(row.get(*next as usize).copied().unwrap_or(f32::MIN) - max);
+                total += sum.ln()
+                    - f64::from(row.get(*next as usize).copied().unwrap_or(f32::MIN) - max);
                 count += 1;
             }
         }
@@ -283,10 +333,18 @@ impl ChatModel {
         let tokenizer = self.text.tokenizer()?;
         if let Some(prompt) = &request.prompt {
             return tokenizer
-                .encode_with_options(prompt, EncodeOptions { add_special: true, parse_special: request.parse_special })
+                .encode_with_options(
+                    prompt,
+                    EncodeOptions {
+                        add_special: true,
+                        parse_special: request.parse_special,
+                    },
+                )
                 .map(Some);
         }
-        let Some(mut input) = chat_input(request, drop) else { return Ok(None) };
+        let Some(mut input) = chat_input(request, drop) else {
+            return Ok(None);
+        };
         let pictures = image_ids_of(&input.messages);
         if self.vision.is_some() && self.text.needs_content_parts() {
             strings_to_parts(&mut input.messages);
@@ -298,16 +356,28 @@ impl ChatModel {
         let sight = self.vision()?;
         sight.expand_placeholders(&mut prompt, &pictures)?;
         let ids = tokenizer.encode_prompt(&prompt)?;
-        self.session.splice_soft_tokens(&ids, &sight.placeholder_ids(tokenizer, &pictures)?).map(Some)
+        self.session
+            .splice_soft_tokens(&ids, &sight.placeholder_ids(tokenizer, &pictures)?)
+            .map(Some)
     }
 
-    /// Returns the prompt ids, shortened as `request.overflow` says so that `room` tokens remain for the answer.
+    /// Returns the prompt ids, shortened as `request.overflow` says so that `room` tokens remain
+    /// for the answer.
     pub(super) fn fit_prompt(&self, request: &GenerateRequest, room: usize) -> Result<Vec<u32>> {
         let limit = self.session.capacity.saturating_sub(room).max(1);
-        let full = |tokens| Err(Error::ContextFull { tokens, limit: self.session.capacity });
+        let full = |tokens| {
+            Err(Error::ContextFull {
+                tokens,
+                limit: self.session.capacity,
+            })
+        };
         let mut ids = self.prompt_ids(request, 0)?.unwrap_or_default();
         if request.overflow == ContextOverflow::Error {
-            return if ids.len() <= self.session.capacity { Ok(ids) } else { full(ids.len()) };
+            return if ids.len() <= self.session.capacity {
+                Ok(ids)
+            } else {
+                full(ids.len())
+            };
         }
         let mut dropped = 0;
         while ids.len() > limit {
@@ -316,7 +386,12 @@ impl ChatModel {
                 Some(shorter) if request.messages.is_some() => ids = shorter,
                 // No turns: drop the oldest tokens except the first, which is the attention sink.
                 _ if request.messages.is_none() => drop(ids.drain(1..1 + ids.len() - limit)),
-                _ => return Err(Error::MessageTooLong { tokens: ids.len(), limit }),
+                _ => {
+                    return Err(Error::MessageTooLong {
+                        tokens: ids.len(),
+                        limit,
+                    });
+                }
             }
         }
         Ok(ids)
@@ -324,8 +399,10 @@ impl ChatModel {
 }
 
 fn parse(file: &str, bytes: &[u8]) -> Result<Value> {
-    let reason = |e: serde_json::Error| Error::Config { file: file.into(), reason: format!("is not JSON: {e}") };
-    serde_json::from_slice(bytes).map_err(reason)
+    serde_json::from_slice(bytes).map_err(|e: serde_json::Error| Error::Config {
+        file: file.into(),
+        reason: format!("is not JSON: {e}"),
+    })
 }
 
 /// Reads `eos_token_id`: one id or a list.

@@ -1,4 +1,5 @@
-//! Embeddings of text and images: prompts, tokenization, batches in flight, truncation and normalization.
+//! Embeddings of text and images: prompts, tokenization, batches in flight, truncation and
+//! normalization.
 
 use super::language_model::{common_info, modalities};
 use super::sentence_transformers::SentenceTransformersConfig;
@@ -17,8 +18,8 @@ use std::rc::Rc;
 
 /// Batches in flight: one runs while the rows of another are read back.
 const MAX_IN_FLIGHT: usize = 2;
-/// Tokens of the first batch. Later batches double below `QUICK_MS` and halve above `SLOW_MS`, so that progress and
-/// aborts work on a slow device.
+/// Tokens of the first batch. Later batches double below `QUICK_MS` and halve above `SLOW_MS`, so
+/// that progress and aborts work on a slow device.
 const FIRST_BATCH_TOKENS: usize = 1024;
 const QUICK_MS: f64 = 60.0;
 const SLOW_MS: f64 = 400.0;
@@ -102,8 +103,12 @@ impl Embedder {
         abort: &AbortFlag,
         progress: impl FnMut(usize, usize),
     ) -> Result<Vec<Vec<f32>>> {
-        let (cols, dims) = (self.encoder.cols(), self.requested_dims(request)?);
-        let prompt = self.config.prompt(request.task.as_deref(), request.prompt.as_deref())?;
+        let cols = self.encoder.cols();
+        let dims = self.requested_dims(request)?;
+
+        let prompt = self
+            .config
+            .prompt(request.task.as_deref(), request.prompt.as_deref())?;
         let tokenizer = self.text.tokenizer()?;
         let longest = self.encoder.max_sequence_len;
         let skip = match self.config.include_prompt || prompt.is_empty() {
@@ -115,7 +120,11 @@ impl Embedder {
             let (mut ids, skip) = match input {
                 EmbedInput::Text(text) => {
                     let whole = format!("{prompt}{text}");
-                    let whole = if self.config.lower_case { whole.to_lowercase() } else { whole };
+                    let whole = if self.config.lower_case {
+                        whole.to_lowercase()
+                    } else {
+                        whole
+                    };
                     (tokenizer.encode_text(&whole, longest)?, skip)
                 }
                 EmbedInput::Ids(ids) => {
@@ -123,7 +132,10 @@ impl Embedder {
                         let reason = format!(
                             "token id {id} is not below the vocabulary size {vocabulary}. Use this model's tokenizer."
                         );
-                        return Err(Error::Request { parameter: "input".into(), reason });
+                        return Err(Error::Request {
+                            parameter: "input".into(),
+                            reason,
+                        });
                     }
                     (ids[..ids.len().min(longest)].to_vec(), 0)
                 }
@@ -131,11 +143,18 @@ impl Embedder {
             if let Some((token, count)) = self.config.padding {
                 ids.resize(count, token);
             }
-            Ok(EncoderInput { ids, types: Vec::new(), skip })
+            Ok(EncoderInput {
+                ids,
+                types: Vec::new(),
+                skip,
+            })
         };
         let normalize = request.normalize.unwrap_or(self.config.normalize);
         let rows = run_batches(&self.encoder, inputs, tokens, abort, progress).await?;
-        Ok(rows.into_iter().map(|row| truncate_and_normalize(row, cols, dims, normalize)).collect())
+        Ok(rows
+            .into_iter()
+            .map(|row| truncate_and_normalize(row, cols, dims, normalize))
+            .collect())
     }
 
     /// Returns the number of dimensions that a request asks for.
@@ -143,21 +162,33 @@ impl Embedder {
         let cols = self.encoder.cols();
         let dims = request.truncate_dim.unwrap_or(cols);
         if dims == 0 || dims > cols {
-            let reason = format!("{dims} is out of range: embeddings have {cols} dimensions. Use 1 to {cols}.");
-            return Err(Error::Request { parameter: "truncateDim".into(), reason });
+            let reason = format!(
+                "{dims} is out of range: embeddings have {cols} dimensions. Use 1 to {cols}."
+            );
+            return Err(Error::Request {
+                parameter: "truncateDim".into(),
+                reason,
+            });
         }
         Ok(dims)
     }
 
-    /// Enables image input for models that embed text and images jointly. The vision encoder loads with the first
-    /// image.
+    /// Enables image input for models that embed text and images jointly. The vision encoder loads
+    /// with the first image.
     ///
     /// # Errors
     /// Unsupported image processors and missing settings; errors of the source.
     pub async fn enable_vision(&mut self, source: Rc<Source>, options: RunOptions) -> Result<()> {
         if arch::joint_embedding(&self.encoder.config).is_some() {
-            let EncoderModel { gpu, config, max_sequence_len: longest, .. } = &self.encoder;
-            self.vision = VisionPipeline::open(gpu, config, *longest, source, None, options).await?.map(Rc::new);
+            let EncoderModel {
+                gpu,
+                config,
+                max_sequence_len: longest,
+                ..
+            } = &self.encoder;
+            self.vision = VisionPipeline::open(gpu, config, *longest, source, None, options)
+                .await?
+                .map(Rc::new);
         }
         Ok(())
     }
@@ -170,29 +201,56 @@ impl Embedder {
         let dims = self.requested_dims(request)?;
         let sight = self.vision.as_ref().ok_or_else(|| Error::Request {
             parameter: "input".into(),
-            reason: "this model embeds text only. Leave out images, or load a CLIP or SigLIP model.".into(),
+            reason:
+                "this model embeds text only. Leave out images, or load a CLIP or SigLIP model."
+                    .into(),
         })?;
         let row = sight.embeddings(picture).await?;
-        Ok(truncate_and_normalize(row, self.encoder.cols(), dims, request.normalize.unwrap_or(self.config.normalize)))
+        Ok(truncate_and_normalize(
+            row,
+            self.encoder.cols(),
+            dims,
+            request.normalize.unwrap_or(self.config.normalize),
+        ))
     }
 }
 
 /// Truncates an embedding and normalizes it. The embedding of an empty input stays zero.
-fn truncate_and_normalize(mut row: Vec<f32>, cols: usize, dims: usize, normalize: bool) -> Vec<f32> {
+fn truncate_and_normalize(
+    mut row: Vec<f32>,
+    cols: usize,
+    dims: usize,
+    normalize: bool,
+) -> Vec<f32> {
     row.resize(cols, 0.0);
     row.truncate(dims);
     if normalize {
-        let length = row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+        let length = row
+            .iter()
+            .map(|v| f64::from(*v).powi(2))
+            .sum::<f64>()
+            .sqrt();
         if length > 0.0 {
-            row.iter_mut().for_each(|v| *v = (f64::from(*v) / length) as f32);
+            row.iter_mut()
+                .for_each(|v| *v = (f64::from(*v) / length) as f32);
         }
     }
     row
 }
 
 /// Returns `model.info` of an encoder model as JSON.
-pub(super) fn encoder_info(encoder: &EncoderModel, text: &TextPipeline, task: &str, warnings: &[String]) -> Value {
-    let mut info = common_info(&encoder.gpu, &encoder.config, &encoder.weights, encoder.bytes);
+pub(super) fn encoder_info(
+    encoder: &EncoderModel,
+    text: &TextPipeline,
+    task: &str,
+    warnings: &[String],
+) -> Value {
+    let mut info = common_info(
+        &encoder.gpu,
+        &encoder.config,
+        &encoder.weights,
+        encoder.bytes,
+    );
     info["architecture"] = json!(encoder.graph.name);
     info["task"] = json!(task);
     info["parameters"] = json!(encoder.parameters());
@@ -206,8 +264,8 @@ pub(super) fn encoder_info(encoder: &EncoderModel, text: &TextPipeline, task: &s
     info
 }
 
-/// Runs inputs in packed batches and tokenizes one batch while earlier ones run. Returns one row per input, in input
-/// order; the row of an input without tokens is empty.
+/// Runs inputs in packed batches and tokenizes one batch while earlier ones run. Returns one row
+/// per input, in input order; the row of an input without tokens is empty.
 pub(super) async fn run_batches<T>(
     encoder: &EncoderModel,
     texts: &[T],
@@ -223,11 +281,16 @@ pub(super) async fn run_batches<T>(
         total += text.ids.len();
         made.push((index, text));
         let last = index + 1 == texts.len();
-        while !made.is_empty() && (last || total >= queue.budget || made.len() >= encoder.max_batch_sequences) {
+        while !made.is_empty()
+            && (last || total >= queue.budget || made.len() >= encoder.max_batch_sequences)
+        {
             abort.check("embedding")?;
             // Sequences of similar length share attention tiles; the longest come first.
-            sort_by(&mut made, |(_, a): &(usize, EncoderInput), (_, b)| b.ids.len().cmp(&a.ids.len()));
-            let batch: Vec<(usize, EncoderInput)> = made.drain(..queue.next_batch_len(&made)).collect();
+            sort_by(&mut made, |(_, a): &(usize, EncoderInput), (_, b)| {
+                b.ids.len().cmp(&a.ids.len())
+            });
+            let batch: Vec<(usize, EncoderInput)> =
+                made.drain(..queue.next_batch_len(&made)).collect();
             total = made.iter().map(|(_, t)| t.ids.len()).sum();
             queue.submit(&batch)?;
             while queue.in_flight.len() >= MAX_IN_FLIGHT {
@@ -259,34 +322,50 @@ struct BatchQueue<'a> {
 impl<'a> BatchQueue<'a> {
     fn new(encoder: &'a EncoderModel, count: usize) -> Self {
         let budget = FIRST_BATCH_TOKENS.min(encoder.max_batch_tokens);
-        Self { encoder, in_flight: VecDeque::new(), rows: vec![Vec::new(); count], done: 0, budget, last_ms: now_ms() }
+        Self {
+            encoder,
+            in_flight: VecDeque::new(),
+            rows: vec![Vec::new(); count],
+            done: 0,
+            budget,
+            last_ms: now_ms(),
+        }
     }
 
     /// Returns how many inputs fit into the next batch, at least one.
     fn next_batch_len(&self, texts: &[(usize, EncoderInput)]) -> usize {
         let mut total = 0;
-        let fits = |(_, text): &&(usize, EncoderInput)| {
-            total += text.ids.len();
-            total <= self.budget
-        };
-        texts.iter().take(self.encoder.max_batch_sequences).take_while(fits).count().max(1)
+
+        texts
+            .iter()
+            .take(self.encoder.max_batch_sequences)
+            .take_while(|(_, text): &&(usize, EncoderInput)| {
+                total += text.ids.len();
+                total <= self.budget
+            })
+            .count()
+            .max(1)
     }
 
     fn submit(&mut self, batch: &[(usize, EncoderInput)]) -> Result<()> {
-        let some: Vec<&(usize, EncoderInput)> = batch.iter().filter(|(_, t)| !t.ids.is_empty()).collect();
+        let some: Vec<&(usize, EncoderInput)> =
+            batch.iter().filter(|(_, t)| !t.ids.is_empty()).collect();
         self.done += batch.len() - some.len();
         if some.is_empty() {
             return Ok(());
         }
         let texts: Vec<&EncoderInput> = some.iter().map(|(_, t)| t).collect();
         let outputs = self.encoder.submit(&texts)?;
-        self.in_flight.push_back((some.iter().map(|(index, _)| *index).collect(), outputs));
+        self.in_flight
+            .push_back((some.iter().map(|(index, _)| *index).collect(), outputs));
         Ok(())
     }
 
     /// Waits for the oldest batch and adapts the token budget.
     async fn wait_oldest(&mut self) -> Result<()> {
-        let Some((places, outputs)) = self.in_flight.pop_front() else { return Ok(()) };
+        let Some((places, outputs)) = self.in_flight.pop_front() else {
+            return Ok(());
+        };
         let rows = outputs.wait().await?;
         for (place, row) in places.iter().zip(rows.chunks_exact(self.encoder.cols())) {
             self.rows[*place] = row.to_vec();

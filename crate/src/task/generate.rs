@@ -1,4 +1,5 @@
-//! Generation loop: prefills uncached tokens, samples on the GPU or the CPU, decodes tokens to text and checks stops.
+//! Generation loop: prefills uncached tokens, samples on the GPU or the CPU, decodes tokens to text
+//! and checks stops.
 
 use super::chat_model::ChatModel;
 use super::request::{ContextOverflow, GenerateRequest, SpeculationMode};
@@ -98,17 +99,27 @@ struct TextStream<'a> {
 }
 
 impl<'a> TextStream<'a> {
-    /// `before` is the sequence to continue, so that a space after it is not stripped as a leading space.
+    /// `before` is the sequence to continue, so that a space after it is not stripped as a leading
+    /// space.
     fn new(tokenizer: Option<&'a Tokenizer>, stops: &[String], before: &[u32]) -> Self {
         let mut decoder = tokenizer.map(|t| t.stream_decoder(true));
         if let (Some(tokenizer), Some(decoder)) = (tokenizer, &mut decoder) {
-            before.iter().for_each(|id| drop(decoder.push(tokenizer, *id)));
+            before
+                .iter()
+                .for_each(|id| drop(decoder.push(tokenizer, *id)));
         }
-        Self { tokenizer, decoder, stops: StopStrings::new(stops.iter().cloned()), output: String::new() }
+        Self {
+            tokenizer,
+            decoder,
+            stops: StopStrings::new(stops.iter().cloned()),
+            output: String::new(),
+        }
     }
 
     fn push(&mut self, id: u32) -> String {
-        let (Some(tokenizer), Some(decoder)) = (self.tokenizer, &mut self.decoder) else { return String::new() };
+        let (Some(tokenizer), Some(decoder)) = (self.tokenizer, &mut self.decoder) else {
+            return String::new();
+        };
         let piece = decoder.push(tokenizer, id);
         let mut text = self.stops.push(&piece);
         // Stop strings may match special tokens, which are not part of the text.
@@ -120,7 +131,11 @@ impl<'a> TextStream<'a> {
     }
 
     fn finish(&mut self) -> String {
-        let rest = self.decoder.as_mut().map(StreamDecoder::finish).unwrap_or_default();
+        let rest = self
+            .decoder
+            .as_mut()
+            .map(StreamDecoder::finish)
+            .unwrap_or_default();
         let mut text = self.stops.push(&rest);
         text.push_str(&self.stops.finish());
         self.output.push_str(&text);
@@ -131,11 +146,27 @@ impl<'a> TextStream<'a> {
         let one = |id: u32, logprob: f32| {
             // Raw bytes: decoding the token alone would strip its leading space.
             let bytes = self.tokenizer.and_then(|t| t.id_to_bytes(id));
-            let token = bytes.as_deref().map(|b| String::from_utf8_lossy(b).into_owned()).unwrap_or_default();
-            TokenInfo { token, id, logprob, bytes, top: None }
+            let token = bytes
+                .as_deref()
+                .map(|b| String::from_utf8_lossy(b).into_owned())
+                .unwrap_or_default();
+            TokenInfo {
+                token,
+                id,
+                logprob,
+                bytes,
+                top: None,
+            }
         };
-        let top = logprobs.top.iter().map(|t| one(t.token, t.logprob)).collect();
-        TokenInfo { top: Some(top), ..one(logprobs.sampled.token, logprobs.sampled.logprob) }
+        let top = logprobs
+            .top
+            .iter()
+            .map(|t| one(t.token, t.logprob))
+            .collect();
+        TokenInfo {
+            top: Some(top),
+            ..one(logprobs.sampled.token, logprobs.sampled.logprob)
+        }
     }
 }
 
@@ -160,7 +191,10 @@ impl GenerationState<'_> {
         if self.ids.is_empty() {
             self.first_token_ms = now_ms();
         }
-        let mut event = TokenEvent { logprobs: logprobs.map(|_| Vec::new()), ..TokenEvent::default() };
+        let mut event = TokenEvent {
+            logprobs: logprobs.map(|_| Vec::new()),
+            ..TokenEvent::default()
+        };
         for (index, id) in tokens.iter().enumerate() {
             self.ids.push(*id);
             event.ids.push(*id);
@@ -189,10 +223,12 @@ impl GenerationState<'_> {
 }
 
 impl ChatModel {
-    /// Generates until a stop, a limit or an abort. Calls `on_event` with text and tokens as they are generated.
+    /// Generates until a stop, a limit or an abort. Calls `on_event` with text and tokens as they
+    /// are generated.
     ///
     /// # Errors
-    /// `Request` for contradictory parameters; `ContextFull` for a prompt that does not fit; errors of the device.
+    /// `Request` for contradictory parameters; `ContextFull` for a prompt that does not fit; errors
+    /// of the device.
     pub async fn generate(
         &mut self,
         request: &GenerateRequest,
@@ -206,11 +242,16 @@ impl ChatModel {
         let defaults = self.defaults.clone();
         let mut params = defaults.params.merge(&request.sampling)?;
         let max_tokens = request.max_tokens.or(defaults.max_new_tokens);
-        let room = max_tokens.unwrap_or(self.session.capacity / 4).min(self.session.capacity / 2);
+        let room = max_tokens
+            .unwrap_or(self.session.capacity / 4)
+            .min(self.session.capacity / 2);
         let prompt = self.fit_prompt(request, room)?;
         if prompt.is_empty() {
             let reason = "the prompt is empty. Give at least one token.".into();
-            return Err(Error::Request { parameter: "prompt".into(), reason });
+            return Err(Error::Request {
+                parameter: "prompt".into(),
+                reason,
+            });
         }
         let max_tokens = match defaults.max_length.filter(|_| max_tokens.is_none()) {
             Some(most) if most <= prompt.len() => {
@@ -218,7 +259,10 @@ impl ChatModel {
                 let reason = format!(
                     "the prompt has {tokens} tokens, but 'max_length' of generation_config.json limits prompt and answer to {most}. Set maxTokens."
                 );
-                return Err(Error::Request { parameter: "maxTokens".into(), reason });
+                return Err(Error::Request {
+                    parameter: "maxTokens".into(),
+                    reason,
+                });
             }
             Some(most) => Some(most - prompt.len()),
             None => max_tokens,
@@ -228,7 +272,11 @@ impl ChatModel {
         let mut sampler = Sampler::new(params, self.session.vocab(), seed)?;
         sampler.start(&prompt);
         sampler.set_max_tokens(max_tokens);
-        let tail = if request.logprobs { None } else { self.session.prepare_sampling(&sampler).await? };
+        let tail = if request.logprobs {
+            None
+        } else {
+            self.session.prepare_sampling(&sampler).await?
+        };
         // Drafts are verified against greedy tokens only.
         let drafting = request.speculation == SpeculationMode::PromptLookup && tail == Some(SamplingMode::Greedy)
             // Recurrent states cannot drop rejected drafts.
@@ -241,11 +289,22 @@ impl ChatModel {
         let parts = self.text.clone();
         let continues = request.messages.is_none() || request.continue_final_message;
         let before = if continues { &prompt[..] } else { &[] };
-        let stops: Vec<String> = request.stop.iter().chain(defaults.stop_strings.iter()).cloned().collect();
-        let mut eos = if request.ignore_eos { Vec::new() } else { self.eos.to_vec() };
+        let stops: Vec<String> = request
+            .stop
+            .iter()
+            .chain(defaults.stop_strings.iter())
+            .cloned()
+            .collect();
+        let mut eos = if request.ignore_eos {
+            Vec::new()
+        } else {
+            self.eos.to_vec()
+        };
         // A stop string that is a special token ends the answer on the device.
         if let Ok(tokenizer) = parts.tokenizer() {
-            let special = stops.iter().filter(|text| tokenizer.special_spellings().contains(text));
+            let special = stops
+                .iter()
+                .filter(|text| tokenizer.special_spellings().contains(text));
             eos.extend(special.filter_map(|text| tokenizer.token_to_id(text)));
         }
         let mut run = GenerationState {
@@ -262,18 +321,25 @@ impl ChatModel {
         let mut context = prompt.clone();
         let mut cached = None;
         while run.finish.is_none() {
-            let reused = self.session.prefill_reusing_prefix(&context, &|| abort.check("generating")).await?;
+            let reused = self
+                .session
+                .prefill_reusing_prefix(&context, &|| abort.check("generating"))
+                .await?;
             // A retried or edited answer restarts here.
             self.session.checkpoint()?;
             cached.get_or_insert(reused);
             let before = run.ids.len();
-            let (end, sampler) = (context.len(), &mut sampler);
+            let end = context.len();
+            let sampler = &mut sampler;
+
             match picker {
                 SamplerBackend::Gpu(tail) => {
-                    self.decode_on_gpu(&mut run, sampler, tail, &context, abort, &mut on_event).await?;
+                    self.decode_on_gpu(&mut run, sampler, tail, &context, abort, &mut on_event)
+                        .await?;
                 }
                 SamplerBackend::Cpu => {
-                    self.decode_on_cpu(&mut run, sampler, request, end, abort, &mut on_event).await?;
+                    self.decode_on_cpu(&mut run, sampler, request, end, abort, &mut on_event)
+                        .await?;
                 }
             }
             context.extend_from_slice(&run.ids[before..]);
@@ -284,7 +350,11 @@ impl ChatModel {
                     // Drop the older half except the first token, which is the attention sink.
                     let half = context.len() - self.session.capacity / 2;
                     let vocab = self.session.vocab() as u32;
-                    let cut = self.session.image_cache().borrow().next_cut(&context, vocab, half);
+                    let cut = self
+                        .session
+                        .image_cache()
+                        .borrow()
+                        .next_cut(&context, vocab, half);
                     let keep = context.split_off(cut);
                     context.truncate(1);
                     context.extend(keep);
@@ -294,7 +364,10 @@ impl ChatModel {
         let end_ms = now_ms();
         let text = run.text.finish();
         if !text.is_empty() {
-            on_event(&TokenEvent { text, ..TokenEvent::default() });
+            on_event(&TokenEvent {
+                text,
+                ..TokenEvent::default()
+            });
         }
         Ok(GenerationResult {
             text: run.text.output,
@@ -305,7 +378,10 @@ impl ChatModel {
             drafted_tokens: run.drafts.0,
             accepted_tokens: run.drafts.1,
             paging: self.session.paging(),
-            encode_ms: self.vision.as_ref().map_or(0.0, |sight| sight.take_encode_ms()),
+            encode_ms: self
+                .vision
+                .as_ref()
+                .map_or(0.0, |sight| sight.take_encode_ms()),
             prefill_ms: run.first_token_ms - start_ms,
             decode_ms: end_ms - run.first_token_ms,
             ids: run.ids,
@@ -323,9 +399,21 @@ impl ChatModel {
     ) -> Result<()> {
         let session = &mut self.session;
         let budget = run.max_tokens - run.ids.len();
-        let lookup = run.is_drafting.then_some(PromptLookup { context, draft_always: false });
-        let (end, step) = (context.len(), sampler.step() as usize);
-        let start = DecodeParams { end, stops: &run.eos, budget, sampled_before: step, sampling: tail, lookup };
+        let lookup = run.is_drafting.then_some(PromptLookup {
+            context,
+            draft_always: false,
+        });
+        let end = context.len();
+        let step = sampler.step() as usize;
+
+        let start = DecodeParams {
+            end,
+            stops: &run.eos,
+            budget,
+            sampled_before: step,
+            sampling: tail,
+            lookup,
+        };
         let mut decode = DecodeLoop::start(session, start)?;
         while run.finish.is_none() {
             if abort.is_aborted() {
@@ -362,7 +450,11 @@ impl ChatModel {
             let logits = self.session.logits().await?;
             let token = sampler.sample(&logits, None)?;
             let logprobs = if request.logprobs {
-                Some(vec![sampler.log_probabilities(&logits, token, request.top_logprobs)?])
+                Some(vec![sampler.log_probabilities(
+                    &logits,
+                    token,
+                    request.top_logprobs,
+                )?])
             } else {
                 None
             };

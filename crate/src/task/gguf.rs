@@ -27,21 +27,42 @@ pub(super) fn gguf_embedding_config(
     files: &ModelFiles,
     warnings: &mut Vec<String>,
 ) -> Result<SentenceTransformersConfig> {
-    let Some(header) = &files.gguf else { return Err(Error::Internal("the GGUF header is missing".into())) };
+    let Some(header) = &files.gguf else {
+        return Err(Error::Internal("the GGUF header is missing".into()));
+    };
     let architecture = header.architecture();
     let encoder = arch::is_encoder(&files.config);
     let refuse = |option: String, hint: &str| {
-        Err(Error::UnsupportedOption { architecture: format!("GGUF {architecture}"), option, hint: hint.into() })
+        Err(Error::UnsupportedOption {
+            architecture: format!("GGUF {architecture}"),
+            option,
+            hint: hint.into(),
+        })
     };
     let pooling = match header.pooling_type() {
         Some(1) => Pooling::Mean,
         Some(2) => Pooling::First,
         Some(3) => Pooling::Last,
-        Some(4) => return refuse("task 'embed' of a reranking model".into(), "Load it with the task 'rerank'."),
+        Some(4) => {
+            return refuse(
+                "task 'embed' of a reranking model".into(),
+                "Load it with the task 'rerank'.",
+            );
+        }
         None | Some(0) => {
-            let pooling = if encoder { Pooling::Mean } else { Pooling::Last };
-            let by = if encoder { "the mean of all tokens" } else { "the last token" };
-            warnings.push(format!("{architecture}.pooling_type is missing: embeddings are {by}."));
+            let pooling = if encoder {
+                Pooling::Mean
+            } else {
+                Pooling::Last
+            };
+            let by = if encoder {
+                "the mean of all tokens"
+            } else {
+                "the last token"
+            };
+            warnings.push(format!(
+                "{architecture}.pooling_type is missing: embeddings are {by}."
+            ));
             pooling
         }
         Some(other) => {
@@ -68,5 +89,9 @@ pub(super) fn gguf_embedding_config(
         warnings
             .push("The file lacks the dense layers after pooling: embeddings differ from the original model's.".into());
     }
-    Ok(SentenceTransformersConfig { dense, normalize: true, ..SentenceTransformersConfig::with_pooling(pooling) })
+    Ok(SentenceTransformersConfig {
+        dense,
+        normalize: true,
+        ..SentenceTransformersConfig::with_pooling(pooling)
+    })
 }

@@ -30,7 +30,9 @@ impl Task {
             "speak" => Ok(Self::Speak),
             other => Err(Error::Request {
                 parameter: "task".into(),
-                reason: format!("unknown task '{other}'. Use generate, embed, rerank, transcribe or speak."),
+                reason: format!(
+                    "unknown task '{other}'. Use generate, embed, rerank, transcribe or speak."
+                ),
             }),
         }
     }
@@ -61,14 +63,23 @@ impl Task {
 
     /// Returns the error for using a model of the task `own` for this task.
     pub(crate) fn misused(self, name: &str, own: Task) -> Error {
-        let ([is, _, call], [_, cannot, _]) = (own.words(), self.words());
+        let [is, _, call] = own.words();
+        let [_, cannot, _] = self.words();
+
         let reason = format!("{name} cannot {cannot}: it is {is}, call '{call}' instead");
-        Error::Request { parameter: "task".into(), reason }
+        Error::Request {
+            parameter: "task".into(),
+            reason,
+        }
     }
 
     /// Rejects this task if the configuration is certainly for another one. Unknown classes pass.
     pub(super) fn check(self, config: &Value, name: &str) -> Result<()> {
-        let class = config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str).unwrap_or("");
+        let class = config
+            .get("architectures")
+            .and_then(|a| a.get(0))
+            .and_then(Value::as_str)
+            .unwrap_or("");
         let own = if arch::is_speech_to_text(config) {
             Self::Transcribe
         } else if arch::is_encoder(config) || arch::joint_embedding(config).is_some() {
@@ -77,7 +88,9 @@ impl Task {
                 return Ok(());
             }
             if scores { Self::Rerank } else { Self::Embed }
-        } else if self == Self::Transcribe || (self == Self::Speak && config.get("tokens_per_frame").is_none()) {
+        } else if self == Self::Transcribe
+            || (self == Self::Speak && config.get("tokens_per_frame").is_none())
+        {
             if !arch::supported_architectures().any(|known| known == class) {
                 return Ok(());
             }
@@ -85,6 +98,10 @@ impl Task {
         } else {
             return Ok(());
         };
-        if self == own { Ok(()) } else { Err(self.misused(name, own)) }
+        if self == own {
+            Ok(())
+        } else {
+            Err(self.misused(name, own))
+        }
     }
 }

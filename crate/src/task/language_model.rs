@@ -1,4 +1,5 @@
-//! The language model shared by generation, transcription and synthesis: weights, tokenizer and `model.info`.
+//! The language model shared by generation, transcription and synthesis: weights, tokenizer and
+//! `model.info`.
 
 use super::text_pipeline::{TextPipeline, TokenizerSources};
 use super::vision::VisionPipeline;
@@ -31,8 +32,8 @@ pub struct Provenance {
 }
 
 impl LoadedLanguageModel {
-    /// Loads the weights and meanwhile builds the tokenizer: a large vocabulary takes as long as a small model's
-    /// weights.
+    /// Loads the weights and meanwhile builds the tokenizer: a large vocabulary takes as long as a
+    /// small model's weights.
     ///
     /// # Errors
     /// Errors of the files, the configuration or the device.
@@ -51,14 +52,32 @@ impl LoadedLanguageModel {
         };
         let model = Model::load_concurrently(gpu, source, files, options, Box::pin(build)).await?;
         let mut warnings: Vec<String> = source.warnings().iter().map(ToString::to_string).collect();
-        warnings.extend(text.warning().into_iter().chain(model.notes.iter().cloned()));
-        let origin = Provenance { name: name.to_string(), revision: source.commit(), warnings };
-        Ok(LoadedLanguageModel { model, text: Rc::new(text), origin })
+        warnings.extend(
+            text.warning()
+                .into_iter()
+                .chain(model.notes.iter().cloned()),
+        );
+        let origin = Provenance {
+            name: name.to_string(),
+            revision: source.commit(),
+            warnings,
+        };
+        Ok(LoadedLanguageModel {
+            model,
+            text: Rc::new(text),
+            origin,
+        })
     }
 }
 
-/// Returns `model.info` of a language model as JSON; `bytes` includes encoders and codecs loaded with it.
-pub(super) fn model_info(model: &Model, origin: &Provenance, task: &str, bytes: MemoryUse) -> Value {
+/// Returns `model.info` of a language model as JSON; `bytes` includes encoders and codecs loaded
+/// with it.
+pub(super) fn model_info(
+    model: &Model,
+    origin: &Provenance,
+    task: &str,
+    bytes: MemoryUse,
+) -> Value {
     let mut info = common_info(&model.gpu, &model.config, &model.weights, bytes);
     let told = [
         ("model", json!(origin.name)),
@@ -88,11 +107,22 @@ pub(super) fn modalities(sight: Option<&Rc<VisionPipeline>>) -> Value {
 }
 
 /// Returns the fields of `model.info` that all models share.
-pub(super) fn common_info(gpu: &Gpu, config: &Value, weights: &WeightPlans, bytes: MemoryUse) -> Value {
+pub(super) fn common_info(
+    gpu: &Gpu,
+    config: &Value,
+    weights: &WeightPlans,
+    bytes: MemoryUse,
+) -> Value {
     let caps = gpu.caps();
-    let number =
-        |names: [&str; 2]| names.iter().find_map(|n| config.get(n).and_then(Value::as_u64)).unwrap_or_default();
-    let matrices = weights.values().filter(|w| !matches!(w.kind, WeightKind::Vector | WeightKind::Order));
+    let number = |names: [&str; 2]| {
+        names
+            .iter()
+            .find_map(|n| config.get(n).and_then(Value::as_u64))
+            .unwrap_or_default()
+    };
+    let matrices = weights
+        .values()
+        .filter(|w| !matches!(w.kind, WeightKind::Vector | WeightKind::Order));
     let layouts: SortedSet<String> = matrices.map(|w| w.layout.name()).collect();
     json!({
         "modelType": config.get("model_type").cloned().unwrap_or(Value::Null),

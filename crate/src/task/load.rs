@@ -1,4 +1,5 @@
-//! Loads a model for its task: generate, embed, rerank, transcribe or speak. The caller or the files name the task.
+//! Loads a model for its task: generate, embed, rerank, transcribe or speak. The caller or the
+//! files name the task.
 
 use super::chat_model::ChatModel;
 use super::embed::Embedder;
@@ -39,7 +40,13 @@ impl TaskModel {
     ///
     /// # Errors
     /// Errors of the files, the configuration or the device.
-    pub async fn load(gpu: Gpu, source: &Source, name: &str, task: Option<Task>, options: RunOptions) -> Result<Self> {
+    pub async fn load(
+        gpu: Gpu,
+        source: &Source,
+        name: &str,
+        task: Option<Task>,
+        options: RunOptions,
+    ) -> Result<Self> {
         Self::load_with(gpu, source, None, name, task, options).await
     }
 
@@ -57,7 +64,11 @@ impl TaskModel {
     ) -> Result<Self> {
         source.progress().phase(Phase::Config);
         // A GGUF file that the caller names holds its own configuration.
-        let config = if source.gguf().is_some() { None } else { ModelFiles::config(source).await? };
+        let config = if source.gguf().is_some() {
+            None
+        } else {
+            ModelFiles::config(source).await?
+        };
         let sentence = match (&config, task) {
             (None, _) | (_, Some(Task::Generate)) => None,
             _ => SentenceTransformersConfig::read(source).await?,
@@ -65,27 +76,45 @@ impl TaskModel {
         let Some(config) = config else {
             return of_container(gpu, source, name, task, options).await;
         };
-        let guessed = || if codec.is_some() { Task::Speak } else { infer_task(&config, sentence.is_some(), name) };
-        let task = task.unwrap_or_else(guessed);
+
+        let task = task.unwrap_or_else(|| {
+            if codec.is_some() {
+                Task::Speak
+            } else {
+                infer_task(&config, sentence.is_some(), name)
+            }
+        });
         task.check(&config, name)?;
         match task {
             Task::Speak => {
-                let reason = "a text-to-speech model needs an audio codec. Name its repository in 'codec'.".into();
-                let codec = codec.ok_or(Error::Request { parameter: "codec".into(), reason })?;
-                Ok(Self::Speak(Box::new(SpeechSynthesizer::load(gpu, source, codec, name, options).await?)))
+                let reason =
+                    "a text-to-speech model needs an audio codec. Name its repository in 'codec'."
+                        .into();
+                let codec = codec.ok_or(Error::Request {
+                    parameter: "codec".into(),
+                    reason,
+                })?;
+                Ok(Self::Speak(Box::new(
+                    SpeechSynthesizer::load(gpu, source, codec, name, options).await?,
+                )))
             }
-            Task::Generate => {
-                Ok(Self::Generate(Box::new(Box::pin(ChatModel::load(gpu, source, name, options)).await?)))
-            }
+            Task::Generate => Ok(Self::Generate(Box::new(
+                Box::pin(ChatModel::load(gpu, source, name, options)).await?,
+            ))),
             Task::Embed => {
                 let given = ModelSource::Folder { config, sentence };
                 load_embedder(gpu, source, name, given, options).await
             }
             Task::Rerank => {
-                let given = ModelSource::Folder { config, sentence: None };
+                let given = ModelSource::Folder {
+                    config,
+                    sentence: None,
+                };
                 load_reranker(gpu, source, name, given, options).await
             }
-            Task::Transcribe => Ok(Self::Transcribe(Box::new(Transcriber::load(gpu, source, name, options).await?))),
+            Task::Transcribe => Ok(Self::Transcribe(Box::new(
+                Transcriber::load(gpu, source, name, options).await?,
+            ))),
         }
     }
 
@@ -98,9 +127,16 @@ impl TaskModel {
         options: RunOptions,
     ) -> Result<Self> {
         let files = open_files(source).await?;
-        let told = |header: &Gguf| gguf_task(header).unwrap_or_else(|| infer_task(&files.config, false, name));
-        let own = files.gguf.as_ref().map_or(Task::Generate, told);
-        let refuse = |reason: String| Err(Error::Request { parameter: "task".into(), reason });
+
+        let own = files.gguf.as_ref().map_or(Task::Generate, |header: &Gguf| {
+            gguf_task(header).unwrap_or_else(|| infer_task(&files.config, false, name))
+        });
+        let refuse = |reason: String| {
+            Err(Error::Request {
+                parameter: "task".into(),
+                reason,
+            })
+        };
         match (task.unwrap_or(own), &files.gguf) {
             (Task::Generate, _) if own == Task::Embed && !can_generate(&files) => {
                 refuse("'generate' is not possible: the attention of this model is bidirectional. Use 'embed'.".into())
@@ -175,8 +211,8 @@ impl TaskModel {
     }
 }
 
-/// A boxed load future. Separate `#[inline(never)]` functions build each one, so that the futures of callers stay
-/// small: a page has a short stack.
+/// A boxed load future. Separate `#[inline(never)]` functions build each one, so that the futures
+/// of callers stay small: a page has a short stack.
 type LoadFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
 
 #[inline(never)]
@@ -210,7 +246,11 @@ fn load_embedder<'a>(
     given: ModelSource,
     options: RunOptions,
 ) -> LoadFuture<'a, TaskModel> {
-    Box::pin(async move { Ok(TaskModel::Embed(Box::new(build_embedder(gpu, source, name, given, options).await?))) })
+    Box::pin(async move {
+        Ok(TaskModel::Embed(Box::new(
+            build_embedder(gpu, source, name, given, options).await?,
+        )))
+    })
 }
 
 #[inline(never)]
@@ -221,7 +261,11 @@ fn load_reranker<'a>(
     given: ModelSource,
     options: RunOptions,
 ) -> LoadFuture<'a, TaskModel> {
-    Box::pin(async move { Ok(TaskModel::Rerank(Box::new(build_reranker(gpu, source, name, given, options).await?))) })
+    Box::pin(async move {
+        Ok(TaskModel::Rerank(Box::new(
+            build_reranker(gpu, source, name, given, options).await?,
+        )))
+    })
 }
 
 #[inline(never)]
@@ -232,14 +276,21 @@ fn open_files(source: &Source) -> LoadFuture<'_, ModelFiles> {
 /// Files of an embedding or reranking model.
 enum ModelSource {
     /// A folder: config.json and the settings of sentence-transformers.
-    Folder { config: Value, sentence: Option<SentenceTransformersConfig> },
+    Folder {
+        config: Value,
+        sentence: Option<SentenceTransformersConfig>,
+    },
     /// A GGUF file.
     Gguf(Box<ModelFiles>),
 }
 
 /// Infers the task from the files. A decoder is a reranker only if its name contains "reranker".
 fn infer_task(config: &Value, pools: bool, name: &str) -> Task {
-    let architecture = config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str).unwrap_or("");
+    let architecture = config
+        .get("architectures")
+        .and_then(|a| a.get(0))
+        .and_then(Value::as_str)
+        .unwrap_or("");
     if architecture.ends_with("ForSequenceClassification") {
         return Task::Rerank;
     }
@@ -252,16 +303,31 @@ fn infer_task(config: &Value, pools: bool, name: &str) -> Task {
     if pools || arch::is_encoder(config) {
         return Task::Embed;
     }
-    let last = name.trim_end_matches('/').rsplit('/').next().unwrap_or("").to_lowercase();
-    if last.contains("reranker") { Task::Rerank } else { Task::Generate }
+    let last = name
+        .trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .unwrap_or("")
+        .to_lowercase();
+    if last.contains("reranker") {
+        Task::Rerank
+    } else {
+        Task::Generate
+    }
 }
 
-/// Returns the maximum input length in tokens: `model_max_length` of tokenizer_config.json, at most the model's
-/// positions. None for values from 1e7 on, which mean "no limit".
+/// Returns the maximum input length in tokens: `model_max_length` of tokenizer_config.json, at most
+/// the model's positions. None for values from 1e7 on, which mean "no limit".
 fn model_max_length(tokenizer_config: Option<&[u8]>, config: &Value) -> Option<usize> {
     let tokenizer: Value = serde_json::from_slice(tokenizer_config?).ok()?;
-    let allowed = tokenizer.get("model_max_length").and_then(Value::as_f64).filter(|n| (1.0..1e7).contains(n))?;
-    let positions = config.get("max_position_embeddings").and_then(Value::as_f64).filter(|n| *n >= 1.0);
+    let allowed = tokenizer
+        .get("model_max_length")
+        .and_then(Value::as_f64)
+        .filter(|n| (1.0..1e7).contains(n))?;
+    let positions = config
+        .get("max_position_embeddings")
+        .and_then(Value::as_f64)
+        .filter(|n| *n >= 1.0);
     Some(positions.map_or(allowed, |n| n.min(allowed)) as usize)
 }
 
@@ -274,7 +340,9 @@ async fn open_fallback_gguf(source: &Source, error: Error) -> Result<ModelSource
         Error::MissingFile { .. } => ModelFiles::preferred_gguf(source).await?,
         _ => None,
     };
-    found.map(|files| ModelSource::Gguf(Box::new(files))).ok_or(error)
+    found
+        .map(|files| ModelSource::Gguf(Box::new(files)))
+        .ok_or(error)
 }
 
 /// Reads the tokenizer files of a folder or a GGUF file.
@@ -317,11 +385,20 @@ async fn build_embedder(
             };
         }
         let decoder = !arch::is_encoder(&config);
-        warnings
-            .push("modules.json is missing: embeddings use the default pooling of sentence-transformers.".to_string());
-        SentenceTransformersConfig::with_pooling(if decoder { Pooling::Last } else { Pooling::Mean })
+        warnings.push(
+            "modules.json is missing: embeddings use the default pooling of sentence-transformers."
+                .to_string(),
+        );
+        SentenceTransformersConfig::with_pooling(if decoder {
+            Pooling::Last
+        } else {
+            Pooling::Mean
+        })
     });
-    let head = EncoderHead::Vector { pooling: sentence.pooling, dense: sentence.dense.clone() };
+    let head = EncoderHead::Vector {
+        pooling: sentence.pooling,
+        dense: sentence.dense.clone(),
+    };
     // An unsupported architecture is refused before anything large is fetched.
     let positions = arch::encoder_graph(&config, &head)?.positions;
     progress.phase(Phase::Tokenizer);
@@ -330,14 +407,22 @@ async fn build_embedder(
         sentence.max_length = Some(positions.max_tokens);
     }
     let padding = text.pad_token();
-    let longest = sentence.max_length.or(model_max_length(text.tokenizer_config.as_deref(), &config));
+    let longest = sentence
+        .max_length
+        .or(model_max_length(text.tokenizer_config.as_deref(), &config));
     let text = text.build()?;
     if shared.is_some_and(|s| s.padded) {
         let named = padding.and_then(|token| text.tokenizer().ok()?.token_to_id(&token));
-        let own = config.get("text_config").and_then(|c| c.get("pad_token_id")).and_then(Value::as_u64);
+        let own = config
+            .get("text_config")
+            .and_then(|c| c.get("pad_token_id"))
+            .and_then(Value::as_u64);
         let token = named.unwrap_or(own.unwrap_or(1) as u32);
-        sentence =
-            SentenceTransformersConfig { lower_case: true, padding: Some((token, positions.max_tokens)), ..sentence };
+        sentence = SentenceTransformersConfig {
+            lower_case: true,
+            padding: Some((token, positions.max_tokens)),
+            ..sentence
+        };
     }
     progress.phase(Phase::Weights);
     let folders: Vec<&str> = sentence.dense.iter().map(|d| d.path.as_str()).collect();
@@ -349,16 +434,34 @@ async fn build_embedder(
                 let given = open_fallback_gguf(source, error).await?;
                 return match load_embedder(gpu, source, name, given, options).await? {
                     TaskModel::Embed(model) => Ok(*model),
-                    _ => Err(Error::Internal("loading an embedding model gave another task".into())),
+                    _ => Err(Error::Internal(
+                        "loading an embedding model gave another task".into(),
+                    )),
                 };
             }
         },
     };
     let encoder = EncoderModel::load(gpu, source, files, &head, longest, options).await?;
     progress.phase(Phase::Ready);
-    warnings.extend(source.warnings().iter().map(ToString::to_string).chain(text.warning()));
-    let (name, revision) = (name.to_string(), source.commit());
-    Ok(Embedder { encoder, text: Rc::new(text), config: sentence, name, revision, warnings, vision: None })
+    warnings.extend(
+        source
+            .warnings()
+            .iter()
+            .map(ToString::to_string)
+            .chain(text.warning()),
+    );
+    let name = name.to_string();
+    let revision = source.commit();
+
+    Ok(Embedder {
+        encoder,
+        text: Rc::new(text),
+        config: sentence,
+        name,
+        revision,
+        warnings,
+        vision: None,
+    })
 }
 
 async fn build_reranker(
@@ -378,17 +481,30 @@ async fn build_reranker(
     let text = text_files(source, files.as_ref(), &mut warnings).await?;
     let longest = model_max_length(text.tokenizer_config.as_deref(), &config);
     let text = text.build()?;
-    let architecture = config.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str).unwrap_or("");
+    let architecture = config
+        .get("architectures")
+        .and_then(|a| a.get(0))
+        .and_then(Value::as_str)
+        .unwrap_or("");
     let (head, asking) = if architecture.ends_with("ForSequenceClassification") {
         (EncoderHead::Score, PromptStyle::Pair)
     } else {
         let find = |token: &str| {
-            let reason =
-                || format!("the vocabulary lacks the reranker's answer '{token}'. Use the original tokenizer.");
+            let reason = || {
+                format!(
+                    "the vocabulary lacks the reranker's answer '{token}'. Use the original tokenizer."
+                )
+            };
             let id = text.tokenizer().ok().and_then(|t| t.token_to_id(token));
             id.ok_or_else(|| Error::Tokenizer { reason: reason() })
         };
-        (EncoderHead::LogitDifference { yes: find("yes")?, no: Some(find("no")?) }, PromptStyle::YesNo)
+        (
+            EncoderHead::LogitDifference {
+                yes: find("yes")?,
+                no: Some(find("no")?),
+            },
+            PromptStyle::YesNo,
+        )
     };
     arch::encoder_graph(&config, &head)?;
     let activation = config
@@ -414,7 +530,9 @@ async fn build_reranker(
                 let given = open_fallback_gguf(source, error).await?;
                 return match load_reranker(gpu, source, name, given, options).await? {
                     TaskModel::Rerank(model) => Ok(*model),
-                    _ => Err(Error::Internal("loading a reranker gave another task".into())),
+                    _ => Err(Error::Internal(
+                        "loading a reranker gave another task".into(),
+                    )),
                 };
             }
         },
@@ -428,7 +546,23 @@ async fn build_reranker(
         });
     }
     progress.phase(Phase::Ready);
-    warnings.extend(source.warnings().iter().map(ToString::to_string).chain(text.warning()));
-    let (name, revision) = (name.to_string(), source.commit());
-    Ok(Reranker { encoder, text: Rc::new(text), prompt_style: asking, sigmoid, name, revision, warnings })
+    warnings.extend(
+        source
+            .warnings()
+            .iter()
+            .map(ToString::to_string)
+            .chain(text.warning()),
+    );
+    let name = name.to_string();
+    let revision = source.commit();
+
+    Ok(Reranker {
+        encoder,
+        text: Rc::new(text),
+        prompt_style: asking,
+        sigmoid,
+        name,
+        revision,
+        warnings,
+    })
 }

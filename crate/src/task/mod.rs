@@ -1,5 +1,5 @@
-//! Tasks of loaded models: text generation, embedding, reranking, transcription and speech synthesis. Works on text,
-//! audio samples and token ids; `exec` runs the graphs.
+//! Tasks of loaded models: text generation, embedding, reranking, transcription and speech
+//! synthesis. Works on text, audio samples and token ids; `exec` runs the graphs.
 
 mod chat_model;
 mod embed;

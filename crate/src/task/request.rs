@@ -47,11 +47,13 @@ pub struct GenerateRequest {
     pub documents: Option<Vec<Value>>,
     /// Further variables of the template.
     pub chat_template: Map<String, Value>,
-    /// Whether to open the assistant's turn after the messages; by default unless the last message is continued.
+    /// Whether to open the assistant's turn after the messages; by default unless the last message
+    /// is continued.
     pub add_generation_prompt: Option<bool>,
     /// Continues the last message instead of answering it.
     pub continue_final_message: bool,
-    /// Maximum tokens of the answer; by default that of generation_config.json, else the rest of the context.
+    /// Maximum tokens of the answer; by default that of generation_config.json, else the rest of
+    /// the context.
     pub max_tokens: Option<usize>,
     /// Sampling parameters.
     #[serde(flatten)]
@@ -79,8 +81,12 @@ impl GenerateRequest {
     /// # Errors
     /// `Request`, which names the wrong field.
     pub fn from_json(text: &str) -> Result<Self> {
-        let refuse = |e: serde_json::Error| Error::Request { parameter: "request".into(), reason: e.to_string() };
-        serde_json::from_str::<Self>(text).map_err(refuse)?.checked()
+        serde_json::from_str::<Self>(text)
+            .map_err(|e: serde_json::Error| Error::Request {
+                parameter: "request".into(),
+                reason: e.to_string(),
+            })?
+            .checked()
     }
 
     /// Validates the fields and their combinations.
@@ -88,22 +94,38 @@ impl GenerateRequest {
     /// # Errors
     /// `Request`, which names the wrong field.
     pub fn checked(self) -> Result<Self> {
-        let given = [self.prompt.is_some(), self.ids.is_some(), self.messages.is_some()];
+        let given = [
+            self.prompt.is_some(),
+            self.ids.is_some(),
+            self.messages.is_some(),
+        ];
         if given.iter().filter(|g| **g).count() != 1 {
             let reason = "set exactly one of 'prompt', 'ids' and 'messages'.".into();
-            return Err(Error::Request { parameter: "request".into(), reason });
+            return Err(Error::Request {
+                parameter: "request".into(),
+                reason,
+            });
         }
         if self.continue_final_message && self.add_generation_prompt == Some(true) {
             let reason = "cannot be combined with addGenerationPrompt: true, which opens a new message. Leave one out.";
-            return Err(Error::Request { parameter: "continueFinalMessage".into(), reason: reason.into() });
+            return Err(Error::Request {
+                parameter: "continueFinalMessage".into(),
+                reason: reason.into(),
+            });
         }
         if self.max_tokens == Some(0) {
             let reason = "0 is too small. Use at least 1.".into();
-            return Err(Error::Request { parameter: "maxTokens".into(), reason });
+            return Err(Error::Request {
+                parameter: "maxTokens".into(),
+                reason,
+            });
         }
         if self.top_logprobs > 20 {
             let reason = format!("{} is too large. Use at most 20.", self.top_logprobs);
-            return Err(Error::Request { parameter: "topLogprobs".into(), reason });
+            return Err(Error::Request {
+                parameter: "topLogprobs".into(),
+                reason,
+            });
         }
         Ok(self)
     }

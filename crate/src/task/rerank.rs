@@ -1,4 +1,5 @@
-//! Reranking of documents for a query, with a classification head over pairs or a decoder that answers yes or no.
+//! Reranking of documents for a query, with a classification head over pairs or a decoder that
+//! answers yes or no.
 
 use super::embed::{encoder_info, run_batches};
 use super::text_pipeline::TextPipeline;
@@ -10,7 +11,8 @@ use serde_json::{Value, json};
 use std::rc::Rc;
 
 /// Default instruction of Qwen3-Reranker.
-const DEFAULT_INSTRUCTION: &str = "Given a web search query, retrieve relevant passages that answer the query";
+const DEFAULT_INSTRUCTION: &str =
+    "Given a web search query, retrieve relevant passages that answer the query";
 const PROMPT_PREFIX: &str = "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the \
                       Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n";
 const PROMPT_SUFFIX: &str = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
@@ -54,7 +56,8 @@ impl Reranker {
     /// Scores each document, in input order.
     ///
     /// # Errors
-    /// `Request` if the model does not support instructions; `Aborted`; errors of the tokenizer or the device.
+    /// `Request` if the model does not support instructions; `Aborted`; errors of the tokenizer or
+    /// the device.
     pub async fn rerank(
         &mut self,
         query: &str,
@@ -64,28 +67,45 @@ impl Reranker {
     ) -> Result<Vec<f32>> {
         if instruction.is_some() && self.prompt_style == PromptStyle::Pair {
             let reason = "this model does not support instructions. Leave it out.".into();
-            return Err(Error::Request { parameter: "instruction".into(), reason });
+            return Err(Error::Request {
+                parameter: "instruction".into(),
+                reason,
+            });
         }
         let tokenizer = self.text.tokenizer()?;
         let longest = self.encoder.max_sequence_len;
         let tokens = |document: &String| match self.prompt_style {
             PromptStyle::Pair => {
                 let (ids, types) = tokenizer.encode_pair(query, document, longest)?;
-                Ok(EncoderInput { ids, types, skip: 0 })
+                Ok(EncoderInput {
+                    ids,
+                    types,
+                    skip: 0,
+                })
             }
-            PromptStyle::YesNo => {
-                yes_no_prompt(tokenizer, query, document, instruction.unwrap_or(DEFAULT_INSTRUCTION), longest)
-            }
+            PromptStyle::YesNo => yes_no_prompt(
+                tokenizer,
+                query,
+                document,
+                instruction.unwrap_or(DEFAULT_INSTRUCTION),
+                longest,
+            ),
         };
         let rows = run_batches(&self.encoder, documents, tokens, abort, |_, _| {}).await?;
         let score = |row: &Vec<f32>| row.first().copied().unwrap_or(f32::NEG_INFINITY);
-        let sigmoid = |x: f32| if self.sigmoid { (1.0 / (1.0 + (-f64::from(x)).exp())) as f32 } else { x };
+        let sigmoid = |x: f32| {
+            if self.sigmoid {
+                (1.0 / (1.0 + (-f64::from(x)).exp())) as f32
+            } else {
+                x
+            }
+        };
         Ok(rows.iter().map(|row| sigmoid(score(row))).collect())
     }
 }
 
-/// Builds Qwen3-Reranker's prompt of at most `most` tokens by truncating query and document. Does not parse their
-/// special tokens.
+/// Builds Qwen3-Reranker's prompt of at most `most` tokens by truncating query and document. Does
+/// not parse their special tokens.
 fn yes_no_prompt(
     tokenizer: &Tokenizer,
     query: &str,
@@ -101,5 +121,9 @@ fn yes_no_prompt(
     ids.extend(middle);
     ids.extend(after);
     ids.truncate(most);
-    Ok(EncoderInput { ids, types: Vec::new(), skip: 0 })
+    Ok(EncoderInput {
+        ids,
+        types: Vec::new(),
+        skip: 0,
+    })
 }

@@ -1,5 +1,5 @@
-//! Settings of sentence-transformers: pooling, dense layers, normalization, prompts and lengths, in old and new file
-//! formats.
+//! Settings of sentence-transformers: pooling, dense layers, normalization, prompts and lengths, in
+//! old and new file formats.
 
 use crate::arch::DenseLayer;
 use crate::hub::Source;
@@ -9,7 +9,15 @@ use crate::{Error, Result};
 use serde_json::Value;
 
 /// Model types in file names `sentence_{type}_config.json`; the first file found is used.
-const CONFIG_MODEL_TYPES: [&str; 7] = ["bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"];
+const CONFIG_MODEL_TYPES: [&str; 7] = [
+    "bert",
+    "roberta",
+    "distilbert",
+    "camembert",
+    "albert",
+    "xlm-roberta",
+    "xlnet",
+];
 
 /// Settings that turn text into embeddings.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,13 +58,21 @@ impl SentenceTransformersConfig {
         }
     }
 
-    /// Reads modules.json and the files it names. None without modules.json or without a Pooling module.
+    /// Reads modules.json and the files it names. None without modules.json or without a Pooling
+    /// module.
     ///
     /// # Errors
     /// `Config` for a file that does not parse; `UnsupportedOption` for an unsupported module.
     pub async fn read(source: &Source) -> Result<Option<Self>> {
-        let Some(modules) = read_json(source, "modules.json").await? else { return Ok(None) };
-        let modules: Vec<(String, String)> = modules.as_array().into_iter().flatten().map(parse_module).collect();
+        let Some(modules) = read_json(source, "modules.json").await? else {
+            return Ok(None);
+        };
+        let modules: Vec<(String, String)> = modules
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(parse_module)
+            .collect();
         if !modules.iter().any(|(kind, _)| kind == "Pooling") {
             return Ok(None);
         }
@@ -65,8 +81,12 @@ impl SentenceTransformersConfig {
             let own = format!("{path}/config.json");
             match kind.as_str() {
                 "Transformer" | "Dropout" => {}
-                _ if config.normalize => return Err(unsupported(&format!("{kind} after Normalize"))),
-                "Pooling" => config.read_pooling(&read_json(source, &own).await?.unwrap_or_default())?,
+                _ if config.normalize => {
+                    return Err(unsupported(&format!("{kind} after Normalize")));
+                }
+                "Pooling" => {
+                    config.read_pooling(&read_json(source, &own).await?.unwrap_or_default())?;
+                }
                 "Dense" => {
                     let settings = read_json(source, &own).await?.unwrap_or_default();
                     config.dense.push(parse_dense(&own, path, &settings)?);
@@ -76,24 +96,49 @@ impl SentenceTransformersConfig {
             }
         }
         // The Transformer module may have its own folder.
-        let own = modules.iter().find(|(kind, path)| kind == "Transformer" && !path.is_empty());
-        let folders = own.map(|(_, path)| format!("{path}/")).into_iter().chain([String::new()]);
-        let files =
-            folders.flat_map(|folder| CONFIG_MODEL_TYPES.map(|kind| format!("{folder}sentence_{kind}_config.json")));
+        let own = modules
+            .iter()
+            .find(|(kind, path)| kind == "Transformer" && !path.is_empty());
+        let folders = own
+            .map(|(_, path)| format!("{path}/"))
+            .into_iter()
+            .chain([String::new()]);
+        let files = folders.flat_map(|folder| {
+            CONFIG_MODEL_TYPES.map(|kind| format!("{folder}sentence_{kind}_config.json"))
+        });
         for file in files.collect::<Vec<_>>() {
             let own = read_json(source, &file).await?;
-            let Some(own) = own.filter(|own| own.as_object().is_some_and(|o| !o.is_empty())) else { continue };
-            let count = |value: Option<&Value>| value.and_then(Value::as_u64).filter(|n| *n < 1 << 24);
-            let of_tokenizer = ["tokenizer_args", "processor_kwargs"].iter().find_map(|name| own.get(*name));
+            let Some(own) = own.filter(|own| own.as_object().is_some_and(|o| !o.is_empty())) else {
+                continue;
+            };
+            let count =
+                |value: Option<&Value>| value.and_then(Value::as_u64).filter(|n| *n < 1 << 24);
+            let of_tokenizer = ["tokenizer_args", "processor_kwargs"]
+                .iter()
+                .find_map(|name| own.get(*name));
             let named = count(of_tokenizer.and_then(|args| args.get("model_max_length")));
-            config.max_length = named.or(count(own.get("max_seq_length"))).map(|n| n as usize);
-            config.lower_case = own.get("do_lower_case").and_then(Value::as_bool).unwrap_or(false);
+            config.max_length = named
+                .or(count(own.get("max_seq_length")))
+                .map(|n| n as usize);
+            config.lower_case = own
+                .get("do_lower_case")
+                .and_then(Value::as_bool)
+                .unwrap_or(false);
             break;
         }
         if let Some(own) = read_json(source, "config_sentence_transformers.json").await? {
-            let prompts = own.get("prompts").and_then(Value::as_object).into_iter().flatten();
-            config.prompts = prompts.filter_map(|(n, p)| Some((n.clone(), p.as_str()?.to_string()))).collect();
-            config.default_prompt = own.get("default_prompt_name").and_then(Value::as_str).map(str::to_string);
+            let prompts = own
+                .get("prompts")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten();
+            config.prompts = prompts
+                .filter_map(|(n, p)| Some((n.clone(), p.as_str()?.to_string())))
+                .collect();
+            config.default_prompt = own
+                .get("default_prompt_name")
+                .and_then(Value::as_str)
+                .map(str::to_string);
         }
         Ok(Some(config))
     }
@@ -122,18 +167,26 @@ impl SentenceTransformersConfig {
         let chosen: Vec<Pooling> = match settings.get("pooling_mode") {
             Some(Value::String(mode)) => named(mode).into_iter().collect(),
             Some(Value::Array(modes)) => modes.iter().filter_map(|m| named(m.as_str()?)).collect(),
-            _ => flags.iter().filter(|(name, _)| set(name)).map(|(_, pooling)| *pooling).collect(),
+            _ => flags
+                .iter()
+                .filter(|(name, _)| set(name))
+                .map(|(_, pooling)| *pooling)
+                .collect(),
         };
         match chosen[..] {
             [one] => self.pooling = one,
             [] if settings.get("pooling_mode").is_none() => self.pooling = Pooling::Mean,
             _ => return Err(unsupported("Pooling with several modes or an unknown one")),
         }
-        self.include_prompt = settings.get("include_prompt").and_then(Value::as_bool).unwrap_or(true);
+        self.include_prompt = settings
+            .get("include_prompt")
+            .and_then(Value::as_bool)
+            .unwrap_or(true);
         Ok(())
     }
 
-    /// Returns the prompt put before each input: `prompt` itself, else the one named by `task`, else the default.
+    /// Returns the prompt put before each input: `prompt` itself, else the one named by `task`,
+    /// else the default.
     ///
     /// # Errors
     /// `Request` for a task without a prompt, except `query` and `document`.
@@ -144,11 +197,18 @@ impl SentenceTransformersConfig {
         let find = |name: &str| self.prompts.get(name).map(String::as_str);
         match task {
             None => Ok(self.default_prompt.as_deref().and_then(find).unwrap_or("")),
-            Some("document") => Ok(["document", "passage", "corpus"].into_iter().find_map(find).unwrap_or("")),
+            Some("document") => Ok(["document", "passage", "corpus"]
+                .into_iter()
+                .find_map(find)
+                .unwrap_or("")),
             Some("query") => Ok(find("query").unwrap_or("")),
             Some(name) => find(name).ok_or_else(|| {
                 let known: Vec<&str> = self.prompts.keys().map(String::as_str).collect();
-                let known = if known.is_empty() { "none".to_string() } else { known.join(", ") };
+                let known = if known.is_empty() {
+                    "none".to_string()
+                } else {
+                    known.join(", ")
+                };
                 Error::Request {
                     parameter: "task".into(),
                     reason: format!("unknown prompt '{name}'. This model has: {known}."),
@@ -160,22 +220,39 @@ impl SentenceTransformersConfig {
 
 /// Returns a module's type without its package, and its folder.
 fn parse_module(value: &Value) -> (String, String) {
-    let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or("").to_string();
+    let text = |name: &str| {
+        value
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or("")
+            .to_string()
+    };
     let kind = text("type");
-    (kind.rsplit('.').next().unwrap_or("").to_string(), text("path"))
+    (
+        kind.rsplit('.').next().unwrap_or("").to_string(),
+        text("path"),
+    )
 }
 
 fn parse_dense(file: &str, path: &str, settings: &Value) -> Result<DenseLayer> {
     let count = |name: &str| {
-        let number = settings.get(name).and_then(Value::as_u64).filter(|n| (1..1 << 20).contains(n));
+        let number = settings
+            .get(name)
+            .and_then(Value::as_u64)
+            .filter(|n| (1..1 << 20).contains(n));
         let reason = || format!("'{name}' is missing or not an integer from 1 to 1048575");
-        number.map(|n| n as usize).ok_or_else(|| Error::Config { file: file.into(), reason: reason() })
+        number.map(|n| n as usize).ok_or_else(|| Error::Config {
+            file: file.into(),
+            reason: reason(),
+        })
     };
     if settings.get("use_residual").and_then(Value::as_bool) == Some(true) {
         return Err(unsupported("Dense with use_residual"));
     }
-    let name =
-        settings.get("activation_function").and_then(Value::as_str).unwrap_or("torch.nn.modules.activation.Tanh");
+    let name = settings
+        .get("activation_function")
+        .and_then(Value::as_str)
+        .unwrap_or("torch.nn.modules.activation.Tanh");
     let act = match name.rsplit('.').next().unwrap_or("") {
         "Identity" => Activation::None,
         "Tanh" => Activation::Tanh,
@@ -185,21 +262,38 @@ fn parse_dense(file: &str, path: &str, settings: &Value) -> Result<DenseLayer> {
         "Sigmoid" => Activation::Sigmoid,
         other => return Err(unsupported(&format!("Dense with {other}"))),
     };
-    let bias = settings.get("bias").and_then(Value::as_bool).unwrap_or(true);
-    Ok(DenseLayer { path: path.into(), inputs: count("in_features")?, outputs: count("out_features")?, bias, act })
+    let bias = settings
+        .get("bias")
+        .and_then(Value::as_bool)
+        .unwrap_or(true);
+    Ok(DenseLayer {
+        path: path.into(),
+        inputs: count("in_features")?,
+        outputs: count("out_features")?,
+        bias,
+        act,
+    })
 }
 
 fn unsupported(module: &str) -> Error {
     Error::UnsupportedOption {
         architecture: "sentence-transformers".into(),
         option: format!("{module} in modules.json"),
-        hint: "Supported: Transformer, Pooling with one mode, Dense and Normalize, in this order.".into(),
+        hint: "Supported: Transformer, Pooling with one mode, Dense and Normalize, in this order."
+            .into(),
     }
 }
 
 /// Reads a JSON file; None if it is missing.
 pub(super) async fn read_json(source: &Source, file: &str) -> Result<Option<Value>> {
-    let Some(bytes) = source.read_optional(file).await? else { return Ok(None) };
-    let fault = |e: serde_json::Error| Error::Config { file: file.into(), reason: format!("is not JSON: {e}") };
-    serde_json::from_slice(&bytes).map(Some).map_err(fault)
+    let Some(bytes) = source.read_optional(file).await? else {
+        return Ok(None);
+    };
+
+    serde_json::from_slice(&bytes)
+        .map(Some)
+        .map_err(|e: serde_json::Error| Error::Config {
+            file: file.into(),
+            reason: format!("is not JSON: {e}"),
+        })
 }

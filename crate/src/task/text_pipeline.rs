@@ -17,20 +17,24 @@ pub struct TextPipeline {
     template: Option<ChatTemplate>,
 }
 
-/// Cause and advice for a checkpoint without a tokenizer: a warning at load, an error where text is given.
+/// Cause and advice for a checkpoint without a tokenizer: a warning at load, an error where text is
+/// given.
 const NO_TOKENIZER: &str = "there is no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or \
      vocab.txt. Add one of these files, or use token ids";
 
 impl TextPipeline {
-    /// Loads only tokenizer and chat template, from a folder or a GGUF file. Needs no weights and no known
-    /// architecture.
+    /// Loads only tokenizer and chat template, from a folder or a GGUF file. Needs no weights and
+    /// no known architecture.
     ///
     /// # Errors
     /// `Tokenizer` if there is none or it cannot be used.
     pub async fn open(source: &Source) -> Result<TextPipeline> {
         let mut files = TokenizerSources::default();
         if source.gguf().is_none() {
-            files = TokenizerSources::from_source(source).await?.with_mlc_chat_config(source).await?;
+            files = TokenizerSources::from_source(source)
+                .await?
+                .with_mlc_chat_config(source)
+                .await?;
         }
         if files.tokenizer.is_none()
             && let Some(gguf) = ModelFiles::gguf_header(source).await?
@@ -44,7 +48,9 @@ impl TextPipeline {
 
     /// Returns the warning of a load without a tokenizer.
     pub(super) fn warning(&self) -> Option<String> {
-        self.tokenizer.is_none().then(|| format!("Text input and output are not available: {NO_TOKENIZER}."))
+        self.tokenizer
+            .is_none()
+            .then(|| format!("Text input and output are not available: {NO_TOKENIZER}."))
     }
 
     /// Returns the tokenizer.
@@ -52,7 +58,9 @@ impl TextPipeline {
     /// # Errors
     /// `Tokenizer` if the checkpoint has none; it then accepts token ids only.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        self.tokenizer.as_ref().ok_or_else(|| Error::Tokenizer { reason: NO_TOKENIZER.into() })
+        self.tokenizer.as_ref().ok_or_else(|| Error::Tokenizer {
+            reason: NO_TOKENIZER.into(),
+        })
     }
 
     /// Whether there is a chat template.
@@ -66,18 +74,27 @@ impl TextPipeline {
     /// `ChatTemplate` if there is none or the template raises an error.
     pub fn render(&self, input: &ChatInput) -> Result<crate::text::RenderedPrompt> {
         let reason = "this model has no chat template: it is a base model. Use generate with a prompt instead";
-        let template = self.template.as_ref().ok_or_else(|| Error::ChatTemplate { reason: reason.into() })?;
+        let template = self.template.as_ref().ok_or_else(|| Error::ChatTemplate {
+            reason: reason.into(),
+        })?;
         let tokenizer = self.tokenizer()?;
-        template.render(input, tokenizer.special_tokens(), tokenizer.special_spellings())
+        template.render(
+            input,
+            tokenizer.special_tokens(),
+            tokenizer.special_spellings(),
+        )
     }
 
     /// Whether the template accepts message content only as a list of parts.
     pub(super) fn needs_content_parts(&self) -> bool {
-        self.template.as_ref().is_some_and(|template| !template.accepts_string_content())
+        self.template
+            .as_ref()
+            .is_some_and(|template| !template.accepts_string_content())
     }
 }
 
-/// A file being read. Boxed in its own function: several joined futures would overflow a page's stack.
+/// A file being read. Boxed in its own function: several joined futures would overflow a page's
+/// stack.
 type Reading<'a> = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>>> + 'a>>;
 
 #[inline(never)]
@@ -86,9 +103,13 @@ fn reading<'a>(source: &'a Source, name: &'a str) -> Reading<'a> {
 }
 
 /// Converts the files of a slow tokenizer to tokenizer.json.
-async fn convert_slow_tokenizer(source: &Source, tokenizer_config: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+async fn convert_slow_tokenizer(
+    source: &Source,
+    tokenizer_config: Option<&[u8]>,
+) -> Result<Option<Vec<u8>>> {
     let read = |name| reading(source, name);
-    let (vocab, merges, word_pieces) = try_join3(read("vocab.json"), read("merges.txt"), read("vocab.txt")).await?;
+    let (vocab, merges, word_pieces) =
+        try_join3(read("vocab.json"), read("merges.txt"), read("vocab.txt")).await?;
     let mut sentencepiece = None;
     for name in ["tokenizer.model", "spiece.model", "sentencepiece.bpe.model"] {
         if sentencepiece.is_none() && vocab.is_none() {
@@ -99,7 +120,9 @@ async fn convert_slow_tokenizer(source: &Source, tokenizer_config: Option<&[u8]>
         return Ok(None);
     }
     let (added_tokens, config) = try_join(read("added_tokens.json"), read("config.json")).await?;
-    let config: Value = config.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+    let config: Value = config
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        .unwrap_or_default();
     let files = SlowTokenizerFiles {
         vocab: vocab.as_deref(),
         merges: merges.as_deref(),
@@ -126,24 +149,47 @@ pub(super) struct TokenizerSources {
 impl TokenizerSources {
     pub(super) async fn from_source(source: &Source) -> Result<Self> {
         let read = |name| reading(source, name);
-        let vocabulary =
-            try_join3(read("tokenizer.json"), read("tokenizer_config.json"), read("special_tokens_map.json"));
-        let others = try_join3(read("generation_config.json"), read("chat_template.jinja"), read("chat_template.json"));
-        let ((tokenizer, tokenizer_config, special_tokens_map), (generation_config, jinja, template_json)) =
-            try_join(vocabulary, others).await?;
+        let vocabulary = try_join3(
+            read("tokenizer.json"),
+            read("tokenizer_config.json"),
+            read("special_tokens_map.json"),
+        );
+        let others = try_join3(
+            read("generation_config.json"),
+            read("chat_template.jinja"),
+            read("chat_template.json"),
+        );
+        let (
+            (tokenizer, tokenizer_config, special_tokens_map),
+            (generation_config, jinja, template_json),
+        ) = try_join(vocabulary, others).await?;
         let tokenizer = match tokenizer {
             Some(bytes) => Some(bytes),
             None => Box::pin(convert_slow_tokenizer(source, tokenizer_config.as_deref())).await?,
         };
-        Ok(Self { tokenizer, tokenizer_config, special_tokens_map, generation_config, jinja, template_json })
+        Ok(Self {
+            tokenizer,
+            tokenizer_config,
+            special_tokens_map,
+            generation_config,
+            jinja,
+            template_json,
+        })
     }
 
-    /// Fills in the chat template and generation defaults from mlc-chat-config.json of an MLC repository.
+    /// Fills in the chat template and generation defaults from mlc-chat-config.json of an MLC
+    /// repository.
     pub(super) async fn with_mlc_chat_config(mut self, source: &Source) -> Result<Self> {
-        let Some(chat) = source.read_optional("mlc-chat-config.json").await? else { return Ok(self) };
+        let Some(chat) = source.read_optional("mlc-chat-config.json").await? else {
+            return Ok(self);
+        };
         let found = mlc_chat::parse_chat_settings(&String::from_utf8_lossy(&chat))?;
-        if ChatTemplate::load(self.jinja.as_deref(), self.template_json.as_deref(), self.tokenizer_config.as_deref())?
-            .is_none()
+        if ChatTemplate::load(
+            self.jinja.as_deref(),
+            self.template_json.as_deref(),
+            self.tokenizer_config.as_deref(),
+        )?
+        .is_none()
         {
             self.jinja = found.template.map(String::into_bytes);
         }
@@ -156,23 +202,34 @@ impl TokenizerSources {
     /// Builds the tokenizer and the chat template.
     pub(super) fn build(&self) -> Result<TextPipeline> {
         let config = self.tokenizer_config.as_deref();
-        let template = ChatTemplate::load(self.jinja.as_deref(), self.template_json.as_deref(), config)?;
-        let load = |bytes: &Vec<u8>| {
-            Tokenizer::load(TokenizerFiles {
-                tokenizer: bytes,
-                tokenizer_config: config,
-                special_tokens_map: self.special_tokens_map.as_deref(),
-                generation_config: self.generation_config.as_deref(),
-            })
-        };
-        Ok(TextPipeline { tokenizer: self.tokenizer.as_ref().map(load).transpose()?, template })
+        let template =
+            ChatTemplate::load(self.jinja.as_deref(), self.template_json.as_deref(), config)?;
+
+        Ok(TextPipeline {
+            tokenizer: self
+                .tokenizer
+                .as_ref()
+                .map(|bytes: &Vec<u8>| {
+                    Tokenizer::load(TokenizerFiles {
+                        tokenizer: bytes,
+                        tokenizer_config: config,
+                        special_tokens_map: self.special_tokens_map.as_deref(),
+                        generation_config: self.generation_config.as_deref(),
+                    })
+                })
+                .transpose()?,
+            template,
+        })
     }
 
     /// Returns `pad_token` of tokenizer_config.json.
     pub(super) fn pad_token(&self) -> Option<String> {
         let config: Value = serde_json::from_slice(self.tokenizer_config.as_deref()?).ok()?;
         let token = config.get("pad_token")?;
-        token.as_str().or_else(|| token.get("content")?.as_str()).map(str::to_string)
+        token
+            .as_str()
+            .or_else(|| token.get("content")?.as_str())
+            .map(str::to_string)
     }
 
     /// Builds the same files from the metadata of a GGUF file.

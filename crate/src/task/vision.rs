@@ -1,14 +1,19 @@
-//! Image and video input of a vision model: image processor, lazily loaded vision encoder, and prompt expansion.
+//! Image and video input of a vision model: image processor, lazily loaded vision encoder, and
+//! prompt expansion.
 
 use crate::arch::vision_encoder;
-use crate::exec::{ImageCache, ModelFiles, RunOptions, VisionEncoder, content_hash, load_processors, strip_padding};
+use crate::exec::{
+    ImageCache, ModelFiles, RunOptions, VisionEncoder, content_hash, load_processors, strip_padding,
+};
 use crate::format::gguf::mmproj::VISION_REFUSED;
 use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
 use crate::text::{RenderedPrompt, Tokenizer};
 use crate::util::clock::now_ms;
 use crate::util::map::SortedMap;
-use crate::vision::{ImageLayout, ImageProcessor, ImageTokens, RgbImage, TileBuilder, VideoProcessor};
+use crate::vision::{
+    ImageLayout, ImageProcessor, ImageTokens, RgbImage, TileBuilder, VideoProcessor,
+};
 use crate::{Error, Result};
 use futures_util::lock::Mutex;
 use serde::Serialize;
@@ -16,7 +21,8 @@ use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Default maximum soft tokens per image. Larger images are downscaled if the family supports variable sizes.
+/// Default maximum soft tokens per image. Larger images are downscaled if the family supports
+/// variable sizes.
 const DEFAULT_MAX_IMAGE_TOKENS: usize = 1024;
 /// Default maximum soft tokens per video.
 const DEFAULT_MAX_VIDEO_TOKENS: usize = 4096;
@@ -59,8 +65,8 @@ pub struct VisionPipeline {
 }
 
 impl VisionPipeline {
-    /// Opens the image input of a configuration; None without a vision encoder. An image takes at most half of `room`
-    /// tokens.
+    /// Opens the image input of a configuration; None without a vision encoder. An image takes at
+    /// most half of `room` tokens.
     ///
     /// # Errors
     /// Unsupported image processors and missing settings; errors of the source.
@@ -78,7 +84,9 @@ impl VisionPipeline {
         };
         let (mut processor, mut films) = load_processors(&source, config, &tower).await?;
         let side = tower.patch * tower.merge;
-        films.iter_mut().for_each(|films| films.limit_tokens(DEFAULT_MAX_VIDEO_TOKENS.min(room / 2)));
+        films
+            .iter_mut()
+            .for_each(|films| films.limit_tokens(DEFAULT_MAX_VIDEO_TOKENS.min(room / 2)));
         processor.limit(DEFAULT_MAX_IMAGE_TOKENS.min(room / 2).max(1) * side * side);
         let names = match source.read_optional("tokenizer_config.json").await? {
             Some(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
@@ -107,7 +115,10 @@ impl VisionPipeline {
     /// # Errors
     /// `Request` for sizes that the processor does not accept.
     pub fn image_intake(&self, width: usize, height: usize) -> Result<TileBuilder> {
-        Ok(TileBuilder::new(&self.processor, self.processor.layout(width, height)?))
+        Ok(TileBuilder::new(
+            &self.processor,
+            self.processor.layout(width, height)?,
+        ))
     }
 
     /// Returns the video processor.
@@ -125,10 +136,14 @@ impl VisionPipeline {
     /// Returns a tile builder for a video with frames of this size, pushed one after another.
     ///
     /// # Errors
-    /// `UnsupportedOption` without video input; `Request` for unsupported sizes and for too many frames.
+    /// `UnsupportedOption` without video input; `Request` for unsupported sizes and for too many
+    /// frames.
     pub fn video_intake(&self, width: usize, height: usize, frames: usize) -> Result<TileBuilder> {
         let films = self.video_processor()?;
-        Ok(TileBuilder::new(&films.processor, films.layout(width, height, frames)?))
+        Ok(TileBuilder::new(
+            &films.processor,
+            films.layout(width, height, frames)?,
+        ))
     }
 
     /// Returns a tile builder with all rows of an image.
@@ -147,30 +162,51 @@ impl VisionPipeline {
     /// `Request` for files that cannot be decoded and sizes that the processor does not accept.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn image_from_file(&self, bytes: &[u8]) -> Result<TileBuilder> {
-        self.image_from_pixels(&crate::vision::decode::decode(bytes, self.processor.transparent_to_white)?)
+        self.image_from_pixels(&crate::vision::decode::decode(
+            bytes,
+            self.processor.transparent_to_white,
+        )?)
     }
 
-    /// Encodes an image or a video unless its content is cached. For a video, `seconds` holds the time of each frame
-    /// and the end. Loads the vision encoder on first use.
+    /// Encodes an image or a video unless its content is cached. For a video, `seconds` holds the
+    /// time of each frame and the end. Loads the vision encoder on first use.
     ///
     /// # Errors
-    /// `Request` for missing pixel rows or frame times; errors of loading the encoder and of the device.
+    /// `Request` for missing pixel rows or frame times; errors of loading the encoder and of the
+    /// device.
     pub async fn encode(&self, intake: TileBuilder, seconds: &[f64]) -> Result<ImageInfo> {
         let layout = intake.layout().clone();
         let tiles = intake.finish()?;
         let content = content_hash(&tiles, seconds);
         let (processor, together, interval) = match seconds {
             [] => (&self.processor, 1, 0.0),
-            _ => self
-                .video_processor()
-                .map(|films| (&films.processor, films.temporal_patch(), films.interval(seconds)))?,
+            _ => self.video_processor().map(|films| {
+                (
+                    &films.processor,
+                    films.temporal_patch(),
+                    films.interval(seconds),
+                )
+            })?,
         };
-        let counts =
-            |s: &&[f64]| s.len() == tiles.len() + 1 && s.is_sorted() && s[0] >= 0.0 && s[tiles.len()].is_finite();
-        if !seconds.is_empty() && Some(seconds).filter(counts).is_none() {
-            let reason =
-                format!("{} frames need increasing times in seconds, one per frame, and the end.", tiles.len());
-            return Err(Error::Request { parameter: "video".into(), reason });
+
+        if !seconds.is_empty()
+            && Some(seconds)
+                .filter(|s: &&[f64]| {
+                    s.len() == tiles.len() + 1
+                        && s.is_sorted()
+                        && s[0] >= 0.0
+                        && s[tiles.len()].is_finite()
+                })
+                .is_none()
+        {
+            let reason = format!(
+                "{} frames need increasing times in seconds, one per frame, and the end.",
+                tiles.len()
+            );
+            return Err(Error::Request {
+                parameter: "video".into(),
+                reason,
+            });
         }
         let start = now_ms();
         let mut eye = self.encoder.lock().await;
@@ -190,13 +226,27 @@ impl VisionPipeline {
                 self.image_cache.borrow_mut().add(content, encoded)
             }
         };
-        let ms = if known.is_some() { 0.0 } else { now_ms() - start };
+        let ms = if known.is_some() {
+            0.0
+        } else {
+            now_ms() - start
+        };
         self.unreported_ms.set(self.unreported_ms.get() + ms);
         let tiles = layout.tile_sizes().map(|(h, w)| (w, h)).collect();
-        self.layouts.borrow_mut().insert(picture, (layout, seconds.to_vec()));
+        self.layouts
+            .borrow_mut()
+            .insert(picture, (layout, seconds.to_vec()));
         let album = self.image_cache.borrow();
-        self.layouts.borrow_mut().retain(|picture, _| album.tokens(*picture) > 0);
-        Ok(ImageInfo { picture, tokens: album.tokens(picture), grids: album.grids(picture), tiles, ms })
+        self.layouts
+            .borrow_mut()
+            .retain(|picture, _| album.tokens(*picture) > 0);
+        Ok(ImageInfo {
+            picture,
+            tokens: album.tokens(picture),
+            grids: album.grids(picture),
+            tiles,
+            ms,
+        })
     }
 
     async fn load_encoder(&self) -> Result<VisionEncoder> {
@@ -209,7 +259,8 @@ impl VisionPipeline {
         self.image_cache.borrow_mut().touch(picture)
     }
 
-    /// Reads an image's embeddings back: `[tokens, cols]` with the language model's columns, tile by tile in row order.
+    /// Reads an image's embeddings back: `[tokens, cols]` with the language model's columns, tile
+    /// by tile in row order.
     ///
     /// # Errors
     /// `Request` for an unknown image id; `NotFinite` for NaN or infinite values.
@@ -233,7 +284,10 @@ impl VisionPipeline {
 
     /// GPU bytes of the vision encoder; 0 while it is not loaded.
     pub fn encoder_bytes(&self) -> u64 {
-        self.encoder.try_lock().and_then(|eye| eye.as_ref().map(VisionEncoder::bytes)).unwrap_or(0)
+        self.encoder
+            .try_lock()
+            .and_then(|eye| eye.as_ref().map(VisionEncoder::bytes))
+            .unwrap_or(0)
     }
 
     /// Returns and resets the unreported encoding time, in milliseconds.
@@ -244,21 +298,42 @@ impl VisionPipeline {
     /// Expands the template's image and video placeholders, in order.
     ///
     /// # Errors
-    /// `Request` for an unknown image id; `ChatTemplate` if the template does not write one placeholder per image.
-    pub(super) fn expand_placeholders(&self, prompt: &mut RenderedPrompt, pictures: &[u32]) -> Result<()> {
+    /// `Request` for an unknown image id; `ChatTemplate` if the template does not write one
+    /// placeholder per image.
+    pub(super) fn expand_placeholders(
+        &self,
+        prompt: &mut RenderedPrompt,
+        pictures: &[u32],
+    ) -> Result<()> {
         let layouts = self.layouts.borrow();
-        let (mut stills, mut films) = (Vec::new(), Vec::new());
+        let mut stills = Vec::new();
+        let mut films = Vec::new();
+
         for picture in pictures {
-            let (layout, seconds) = layouts.get(picture).ok_or_else(|| ImageCache::unknown_image(*picture))?;
+            let (layout, seconds) = layouts
+                .get(picture)
+                .ok_or_else(|| ImageCache::unknown_image(*picture))?;
             match seconds[..] {
-                [] => stills.push(self.processor.placeholder_text(layout, &self.image_tokens)?),
-                _ => films.push(self.video_processor()?.prompt_text(layout, seconds, &self.image_tokens)),
+                [] => stills.push(
+                    self.processor
+                        .placeholder_text(layout, &self.image_tokens)?,
+                ),
+                _ => films.push(self.video_processor()?.prompt_text(
+                    layout,
+                    seconds,
+                    &self.image_tokens,
+                )),
             }
         }
-        for (mark, texts, kind) in
-            [(&self.image_tokens.placeholder, stills, "images"), (&self.image_tokens.video, films, "videos")]
-        {
-            let found = if texts.is_empty() { 0 } else { prompt.replace(mark, &texts) };
+        for (mark, texts, kind) in [
+            (&self.image_tokens.placeholder, stills, "images"),
+            (&self.image_tokens.video, films, "videos"),
+        ] {
+            let found = if texts.is_empty() {
+                0
+            } else {
+                prompt.replace(mark, &texts)
+            };
             if found != texts.len() {
                 let count = texts.len();
                 let reason = format!(
@@ -274,28 +349,49 @@ impl VisionPipeline {
     ///
     /// # Errors
     /// `Tokenizer` when there is none.
-    pub(super) fn placeholder_ids(&self, tokenizer: &Tokenizer, pictures: &[u32]) -> Result<Vec<(u32, u32)>> {
+    pub(super) fn placeholder_ids(
+        &self,
+        tokenizer: &Tokenizer,
+        pictures: &[u32],
+    ) -> Result<Vec<(u32, u32)>> {
         let layouts = self.layouts.borrow();
         let mark = |picture: &u32| match &self.video_processor {
-            Some(films) if layouts.get(picture).is_some_and(|(_, seconds)| !seconds.is_empty()) => {
+            Some(films)
+                if layouts
+                    .get(picture)
+                    .is_some_and(|(_, seconds)| !seconds.is_empty()) =>
+            {
                 films.placeholder_token(&self.image_tokens)
             }
             _ => self.image_tokens.image.as_str(),
         };
-        let missing =
-            |mark| Error::Tokenizer { reason: format!("it lacks the image token {mark}. Use the original one.") };
-        let placed = |picture| {
-            let mark = mark(picture);
-            Ok((tokenizer.token_to_id(mark).ok_or_else(|| missing(mark))?, *picture))
+        let missing = |mark| Error::Tokenizer {
+            reason: format!("it lacks the image token {mark}. Use the original one."),
         };
-        pictures.iter().map(placed).collect()
+
+        pictures
+            .iter()
+            .map(|picture| {
+                let mark = mark(picture);
+                Ok((
+                    tokenizer.token_to_id(mark).ok_or_else(|| missing(mark))?,
+                    *picture,
+                ))
+            })
+            .collect()
     }
 }
 
 /// Returns the image ids in a conversation, in order.
 pub(super) fn image_ids_of(messages: &[Value]) -> Vec<u32> {
-    let parts = messages.iter().filter_map(|m| m.get("content")?.as_array()).flatten();
-    parts.filter_map(|part| part.get("picture")?.as_u64()).map(|n| n as u32).collect()
+    let parts = messages
+        .iter()
+        .filter_map(|m| m.get("content")?.as_array())
+        .flatten();
+    parts
+        .filter_map(|part| part.get("picture")?.as_u64())
+        .map(|n| n as u32)
+        .collect()
 }
 
 /// Converts string contents to lists of parts, for templates that accept nothing else.

@@ -36,8 +36,18 @@ mod tests {
     fn every_byte_has_its_own_character() {
         let mut all: Vec<char> = (0..=255).map(byte_to_char).collect();
         assert!((0..=255u8).all(|byte| char_to_byte(byte_to_char(byte)) == Some(byte)));
-        assert_eq!((byte_to_char(b' '), byte_to_char(b'\n'), byte_to_char(0xad)), ('Ġ', 'Ċ', '\u{143}'));
-        assert_eq!((char_to_byte(' '), char_to_byte('\u{144}'), char_to_byte('字')), (None, None, None));
+        assert_eq!(
+            (byte_to_char(b' '), byte_to_char(b'\n'), byte_to_char(0xad)),
+            ('Ġ', 'Ċ', '\u{143}')
+        );
+        assert_eq!(
+            (
+                char_to_byte(' '),
+                char_to_byte('\u{144}'),
+                char_to_byte('字')
+            ),
+            (None, None, None)
+        );
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 256);

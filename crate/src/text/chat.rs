@@ -58,14 +58,22 @@ impl ChatTemplate {
     /// Compiles named templates. `default` and `tool_use` are selected as in transformers.
     pub fn named(templates: impl IntoIterator<Item = (String, String)>) -> Result<ChatTemplate> {
         let mut environment = environment();
-        let (mut names, mut sources) = (Vec::new(), String::new());
+        let mut names = Vec::new();
+        let mut sources = String::new();
+
         for (name, source) in templates {
             sources.push_str(&source);
             let source = generation_blocks(&source.replace("\r\n", "\n").replace('\r', "\n"));
-            environment.add_template_owned(name.clone(), source).map_err(|e| engine_error(&e))?;
+            environment
+                .add_template_owned(name.clone(), source)
+                .map_err(|e| engine_error(&e))?;
             names.push(name);
         }
-        Ok(ChatTemplate { environment, names, sources })
+        Ok(ChatTemplate {
+            environment,
+            names,
+            sources,
+        })
     }
 
     /// Compiles the templates in a checkpoint's files; `None` if it has none.
@@ -78,13 +86,21 @@ impl ChatTemplate {
         tokenizer_config: Option<&[u8]>,
     ) -> Result<Option<ChatTemplate>> {
         if let Some(bytes) = chat_template_jinja {
-            let bad = |_| template_error("chat_template.jinja is not UTF-8");
-            return ChatTemplate::new(std::str::from_utf8(bytes).map_err(bad)?).map(Some);
+            return ChatTemplate::new(
+                std::str::from_utf8(bytes)
+                    .map_err(|_| template_error("chat_template.jinja is not UTF-8"))?,
+            )
+            .map(Some);
         }
-        for (file, bytes) in [("chat_template.json", chat_template_json), ("tokenizer_config.json", tokenizer_config)] {
+        for (file, bytes) in [
+            ("chat_template.json", chat_template_json),
+            ("tokenizer_config.json", tokenizer_config),
+        ] {
             let Some(bytes) = bytes else { continue };
-            let json: Json = serde_json::from_slice(bytes)
-                .map_err(|e| Error::Config { file: file.to_owned(), reason: format!("is not valid JSON: {e}") })?;
+            let json: Json = serde_json::from_slice(bytes).map_err(|e| Error::Config {
+                file: file.to_owned(),
+                reason: format!("is not valid JSON: {e}"),
+            })?;
             match json.get("chat_template") {
                 None | Some(Json::Null) => {}
                 Some(Json::String(source)) => return ChatTemplate::new(source).map(Some),
@@ -102,7 +118,9 @@ impl ChatTemplate {
     /// Whether message content may be a string: templates of vision models may accept only lists of
     /// parts.
     pub fn accepts_string_content(&self) -> bool {
-        !self.sources.contains("content") || self.sources.contains("is string") || !self.sources.contains("'image'")
+        !self.sources.contains("content")
+            || self.sources.contains("is string")
+            || !self.sources.contains("'image'")
     }
 
     /// Renders a conversation. `special_spellings` are those of the tokenizer. The prompt records
@@ -131,13 +149,30 @@ impl ChatTemplate {
         for (name, token) in special_tokens.iter() {
             context.push((name.to_owned(), Value::from(token)));
         }
-        context.push(("messages".to_owned(), jinja_python::value(&guard.protect(&messages))));
-        context.push(("tools".to_owned(), jinja_python::value(&guard.protect(&tools))));
-        context.push(("documents".to_owned(), jinja_python::value(&guard.protect(&documents))));
-        context.push(("add_generation_prompt".to_owned(), Value::from(input.add_generation_prompt)));
+        context.push((
+            "messages".to_owned(),
+            jinja_python::value(&guard.protect(&messages)),
+        ));
+        context.push((
+            "tools".to_owned(),
+            jinja_python::value(&guard.protect(&tools)),
+        ));
+        context.push((
+            "documents".to_owned(),
+            jinja_python::value(&guard.protect(&documents)),
+        ));
+        context.push((
+            "add_generation_prompt".to_owned(),
+            Value::from(input.add_generation_prompt),
+        ));
         let clock = input.local_time;
-        let strftime = move |format: &str| clock.unwrap_or_else(LocalTime::now).strftime(format);
-        context.push(("strftime_now".to_owned(), Value::from_function(strftime)));
+
+        context.push((
+            "strftime_now".to_owned(),
+            Value::from_function(move |format: &str| {
+                clock.unwrap_or_else(LocalTime::now).strftime(format)
+            }),
+        ));
         for (name, value) in input.variables.iter() {
             context.push((name.clone(), jinja_python::value(&guard.protect(value))));
         }
@@ -152,7 +187,10 @@ impl ChatTemplate {
         })?;
         let mut prompt = guard.reveal(&rendered);
         if let Some(text) = last {
-            let found = prompt.text.rfind(FINAL_MARK.trim_end()).filter(|_| prompt.text.contains(text.trim()));
+            let found = prompt
+                .text
+                .rfind(FINAL_MARK.trim_end())
+                .filter(|_| prompt.text.contains(text.trim()));
             let reason = "the last message cannot be continued: the template drops parts of it";
             let end = found.ok_or_else(|| template_error(reason))?;
             let spaced = prompt.text[end..].starts_with(FINAL_MARK);
@@ -168,16 +206,22 @@ impl ChatTemplate {
 
     /// Appends [`FINAL_MARK`] to the text of the last message; returns that text.
     fn mark_final(&self, message: Option<&mut Json>) -> Result<String> {
-        let refuse = |reason: &str| template_error(format!("the last message cannot be continued: {reason}"));
+        let refuse = |reason: &str| {
+            template_error(format!("the last message cannot be continued: {reason}"))
+        };
         if !self.sources.contains("content") {
             return Err(refuse("the template does not read 'content'"));
         }
         let content = message.and_then(|message| message.get_mut("content"));
         let text = match content {
-            Some(Json::Array(parts)) => parts.iter_mut().rev().find_map(|part| part.get_mut("text")),
+            Some(Json::Array(parts)) => {
+                parts.iter_mut().rev().find_map(|part| part.get_mut("text"))
+            }
             content => content,
         };
-        let Some(Json::String(text)) = text else { return Err(refuse("it has no text")) };
+        let Some(Json::String(text)) = text else {
+            return Err(refuse("it has no text"));
+        };
         let before = text.clone();
         text.push_str(FINAL_MARK);
         Ok(before)
@@ -196,26 +240,38 @@ impl ChatTemplate {
                 )));
             }
         };
-        self.environment.get_template(name).map_err(|e| engine_error(&e))
+        self.environment
+            .get_template(name)
+            .map_err(|e| engine_error(&e))
     }
 }
 
 fn template_error(reason: impl Into<String>) -> Error {
-    Error::ChatTemplate { reason: reason.into() }
+    Error::ChatTemplate {
+        reason: reason.into(),
+    }
 }
 
 /// Reads `[{"name": …, "template": …}, …]` or `{name: template, …}`.
 fn named_templates(list: &Json, file: &str) -> Result<Vec<(String, String)>> {
     let text = |value: Option<&Json>| value.and_then(Json::as_str).map(str::to_owned);
     let named: Option<Vec<(String, String)>> = match list {
-        Json::Array(items) => items.iter().map(|i| Some((text(i.get("name"))?, text(i.get("template"))?))).collect(),
-        Json::Object(fields) => fields.iter().map(|(name, t)| Some((name.clone(), text(Some(t))?))).collect(),
+        Json::Array(items) => items
+            .iter()
+            .map(|i| Some((text(i.get("name"))?, text(i.get("template"))?)))
+            .collect(),
+        Json::Object(fields) => fields
+            .iter()
+            .map(|(name, t)| Some((name.clone(), text(Some(t))?)))
+            .collect(),
         _ => None,
     };
-    named.filter(|templates| !templates.is_empty()).ok_or_else(|| Error::Config {
-        file: file.to_owned(),
-        reason: "chat_template must be a string or a list of named templates".to_owned(),
-    })
+    named
+        .filter(|templates| !templates.is_empty())
+        .ok_or_else(|| Error::Config {
+            file: file.to_owned(),
+            reason: "chat_template must be a string or a list of named templates".to_owned(),
+        })
 }
 
 /// Formats an error of the template engine in one line: message, cause and template line.
@@ -223,7 +279,9 @@ fn engine_error(error: &minijinja::Error) -> Error {
     let mut reason = match error.kind() {
         // Exceptions raised by the template are reported verbatim.
         ErrorKind::InvalidOperation => error.detail().unwrap_or("invalid operation").to_owned(),
-        kind => error.detail().map_or_else(|| kind.to_string(), |detail| format!("{kind}: {detail}")),
+        kind => error
+            .detail()
+            .map_or_else(|| kind.to_string(), |detail| format!("{kind}: {detail}")),
     };
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
@@ -239,7 +297,13 @@ fn engine_error(error: &minijinja::Error) -> Error {
 /// Creates a Jinja environment with the settings of transformers.
 fn environment() -> Environment<'static> {
     let mut env = Environment::new();
-    if let Ok(syntax) = env.syntax().to_builder().trim_blocks(true).lstrip_blocks(true).build() {
+    if let Ok(syntax) = env
+        .syntax()
+        .to_builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()
+    {
         env.set_syntax(syntax);
     }
     env.set_recursion_limit(MAX_RECURSION);
@@ -262,9 +326,12 @@ fn environment() -> Environment<'static> {
     env.add_filter("safe", |value: &Value| value.to_string());
     env.add_test("sequence", jinja_python::is_sequence);
     env.add_test("iterable", jinja_python::is_iterable);
-    env.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
-        Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
-    });
+    env.add_function(
+        "raise_exception",
+        |message: String| -> Result<Value, minijinja::Error> {
+            Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
+        },
+    );
     env
 }
 
@@ -278,12 +345,15 @@ fn generation_blocks(source: &str) -> String {
         let body = tag.trim_start_matches(['-', '+']);
         let (sign, inner) = tag.split_at(tag.len() - body.len());
         let word = inner.trim_start();
-        let replaced = [("generation", "with"), ("endgeneration", "endwith")].into_iter().find_map(|(from, to)| {
-            let after = word.strip_prefix(from)?;
-            let end = after.trim_start();
-            let closes = end.starts_with("%}") || end.starts_with("-%}") || end.starts_with("+%}");
-            closes.then(|| (format!("{sign} {to}"), after))
-        });
+        let replaced = [("generation", "with"), ("endgeneration", "endwith")]
+            .into_iter()
+            .find_map(|(from, to)| {
+                let after = word.strip_prefix(from)?;
+                let end = after.trim_start();
+                let closes =
+                    end.starts_with("%}") || end.starts_with("-%}") || end.starts_with("+%}");
+                closes.then(|| (format!("{sign} {to}"), after))
+            });
         match replaced {
             Some((tag, after)) => {
                 out.push_str(&tag);
@@ -303,8 +373,13 @@ mod tests {
     use super::*;
 
     fn render(source: &str, variables: &Json) -> Result<String> {
-        let input = ChatInput { variables: variables.as_object().cloned().unwrap_or_default(), ..ChatInput::default() };
-        Ok(ChatTemplate::new(source)?.render(&input, &SpecialTokens::default(), &[])?.text)
+        let input = ChatInput {
+            variables: variables.as_object().cloned().unwrap_or_default(),
+            ..ChatInput::default()
+        };
+        Ok(ChatTemplate::new(source)?
+            .render(&input, &SpecialTokens::default(), &[])?
+            .text)
     }
 
     fn shows(source: &str, want: &str) {
@@ -314,9 +389,18 @@ mod tests {
 
     #[test]
     fn python_values() {
-        shows("{{ d }}", "{'b': 1, 'a': [True, None, 1.5, \"x'y\"], 'items': {'k': 2}}");
-        shows("{{ n }}|{{ none ~ true }}|{{ undefined_name }}|{{ 1.0 }}|{{ big }}", "None|NoneTrue||1.0|1e+20");
-        shows("{{ d | tojson }}", r#"{"b": 1, "a": [true, null, 1.5, "x'y"], "items": {"k": 2}}"#);
+        shows(
+            "{{ d }}",
+            "{'b': 1, 'a': [True, None, 1.5, \"x'y\"], 'items': {'k': 2}}",
+        );
+        shows(
+            "{{ n }}|{{ none ~ true }}|{{ undefined_name }}|{{ 1.0 }}|{{ big }}",
+            "None|NoneTrue||1.0|1e+20",
+        );
+        shows(
+            "{{ d | tojson }}",
+            r#"{"b": 1, "a": [true, null, 1.5, "x'y"], "items": {"k": 2}}"#,
+        );
         shows("{{ d['items'] | tojson(indent=2) }}", "{\n  \"k\": 2\n}");
         shows(
             "{{ d | tojson(separators=(',', ':'), sort_keys=true) }}",
@@ -326,7 +410,10 @@ mod tests {
             "{{ 'h\u{e9}\u{1f600}<' | tojson }}{{ '\u{e9}\u{1f600}' | tojson(ensure_ascii=true) }}",
             "\"h\u{e9}\u{1f600}<\"\"\\u00e9\\ud83d\\ude00\"",
         );
-        shows("{% for k, v in d.items() %}{{ k }},{% endfor %}", "b,a,items,");
+        shows(
+            "{% for k, v in d.items() %}{{ k }},{% endfor %}",
+            "b,a,items,",
+        );
         shows(
             "{{ s.strip() }}|{{ s.split() | tojson }}|{{ 'a-b-c'.rsplit('-', 1) | tojson }}|{{ 'abc'[::-1] }}|{{ 'abc'[-2:] }}",
             "a b|[\"a\", \"b\"]|[\"a-b\", \"c\"]|cba|bc",
@@ -353,13 +440,23 @@ mod tests {
         );
         shows("a{%- generation -%} b {%- endgeneration %} c", "ab c");
         shows("{% generation %}\nx\n{% endgeneration %}\ny", "x\ny");
-        shows("{% macro m(a, b='q') %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}{{ m(1, b=2) }}", "1q12");
+        shows(
+            "{% macro m(a, b='q') %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}{{ m(1, b=2) }}",
+            "1q12",
+        );
     }
 
     #[test]
     fn errors_have_the_message_and_the_line() {
-        let error = render("a\nb {{ raise_exception('Roles must alternate') }}", &Json::Null).expect_err("raised");
-        assert_eq!(error.to_string(), "the chat template failed: Roles must alternate (line 2 of the template)");
+        let error = render(
+            "a\nb {{ raise_exception('Roles must alternate') }}",
+            &Json::Null,
+        )
+        .expect_err("raised");
+        assert_eq!(
+            error.to_string(),
+            "the chat template failed: Roles must alternate (line 2 of the template)"
+        );
         for broken in [
             "{% if %}",
             "{{ 'a' + 1 }}",
@@ -370,7 +467,10 @@ mod tests {
             "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
         ] {
             let error = render(broken, &Json::Null).expect_err(broken);
-            assert!(matches!(error, Error::ChatTemplate { .. }), "{broken}: {error}");
+            assert!(
+                matches!(error, Error::ChatTemplate { .. }),
+                "{broken}: {error}"
+            );
             assert!(error.to_string().contains("line 1"), "{broken}: {error}");
         }
     }
@@ -379,15 +479,34 @@ mod tests {
     fn files() {
         let config =
             br#"{"chat_template": [{"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}]}"#;
-        let template = ChatTemplate::load(None, None, Some(config)).expect("readable").expect("there");
+        let template = ChatTemplate::load(None, None, Some(config))
+            .expect("readable")
+            .expect("there");
         let mut input = ChatInput::default();
-        let text = |input: &ChatInput| template.render(input, &SpecialTokens::default(), &[]).expect("renders").text;
+        let text = |input: &ChatInput| {
+            template
+                .render(input, &SpecialTokens::default(), &[])
+                .expect("renders")
+                .text
+        };
         assert_eq!(text(&input), "D");
         input.tools = Some(vec![json!({})]);
         assert_eq!(text(&input), "T");
-        let sidecar = ChatTemplate::load(Some(b"S"), None, Some(config)).expect("readable").expect("there");
-        assert_eq!(sidecar.render(&input, &SpecialTokens::default(), &[]).expect("renders").text, "S");
-        assert!(ChatTemplate::load(None, None, Some(b"{}")).expect("readable").is_none());
+        let sidecar = ChatTemplate::load(Some(b"S"), None, Some(config))
+            .expect("readable")
+            .expect("there");
+        assert_eq!(
+            sidecar
+                .render(&input, &SpecialTokens::default(), &[])
+                .expect("renders")
+                .text,
+            "S"
+        );
+        assert!(
+            ChatTemplate::load(None, None, Some(b"{}"))
+                .expect("readable")
+                .is_none()
+        );
         assert!(ChatTemplate::load(None, None, Some(b"{")).is_err());
         assert!(ChatTemplate::load(None, None, Some(br#"{"chat_template": 3}"#)).is_err());
         assert!(ChatTemplate::load(Some(b"\xff"), None, None).is_err());

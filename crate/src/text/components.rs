@@ -29,7 +29,12 @@ enum NormalizerStep {
 pub(super) struct Normalizers(Vec<NormalizerStep>);
 
 /// Flattens nested `Sequence` entries; `children` is the name of their list.
-pub(super) fn flatten<'a>(node: &'a Value, children: &str, depth: usize, out: &mut Vec<&'a Value>) -> Result<()> {
+pub(super) fn flatten<'a>(
+    node: &'a Value,
+    children: &str,
+    depth: usize,
+    out: &mut Vec<&'a Value>,
+) -> Result<()> {
     if node.is_null() {
         return Ok(());
     }
@@ -37,15 +42,26 @@ pub(super) fn flatten<'a>(node: &'a Value, children: &str, depth: usize, out: &m
         out.push(node);
         return Ok(());
     }
-    let members = node.get(children).and_then(Value::as_array).filter(|_| depth < MAX_SEQUENCE_DEPTH);
-    let members = members.ok_or_else(|| tokenizer_error(format!("tokenizer.json: a Sequence has no `{children}`")))?;
-    members.iter().try_for_each(|member| flatten(member, children, depth + 1, out))
+    let members = node
+        .get(children)
+        .and_then(Value::as_array)
+        .filter(|_| depth < MAX_SEQUENCE_DEPTH);
+    let members = members.ok_or_else(|| {
+        tokenizer_error(format!("tokenizer.json: a Sequence has no `{children}`"))
+    })?;
+    members
+        .iter()
+        .try_for_each(|member| flatten(member, children, depth + 1, out))
 }
 
 /// Reads the string at JSON pointer `at`.
 pub(super) fn field<'a>(entry: &'a Value, at: &str) -> Result<&'a str> {
-    let missing = || tokenizer_error(format!("tokenizer.json: {:.80} has no string at {at}", entry.to_string()));
-    entry.pointer(at).and_then(Value::as_str).ok_or_else(missing)
+    entry.pointer(at).and_then(Value::as_str).ok_or_else(|| {
+        tokenizer_error(format!(
+            "tokenizer.json: {:.80} has no string at {at}",
+            entry.to_string()
+        ))
+    })
 }
 
 /// Reads a boolean field; `default` if it is absent.
@@ -58,7 +74,11 @@ impl Normalizers {
     pub fn load(node: &Value) -> Result<Normalizers> {
         let mut members = Vec::new();
         flatten(node, "normalizers", 0, &mut members)?;
-        members.into_iter().map(NormalizerStep::load).collect::<Result<_>>().map(Normalizers)
+        members
+            .into_iter()
+            .map(NormalizerStep::load)
+            .collect::<Result<_>>()
+            .map(Normalizers)
     }
 
     /// Normalizes the input; borrows it if nothing changes.
@@ -75,40 +95,54 @@ impl Normalizers {
 
 impl NormalizerStep {
     fn load(entry: &Value) -> Result<NormalizerStep> {
-        Ok(match entry.get("type").and_then(Value::as_str).unwrap_or_default() {
-            "Replace" => {
-                let content = field(entry, "/content")?.to_owned();
-                match entry.pointer("/pattern/Regex").and_then(Value::as_str) {
-                    Some(regex) => NormalizerStep::Replace { pattern: Regex::new(regex)?, content },
-                    None => {
-                        NormalizerStep::ReplaceText { from: field(entry, "/pattern/String")?.to_owned(), to: content }
+        Ok(
+            match entry
+                .get("type")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+            {
+                "Replace" => {
+                    let content = field(entry, "/content")?.to_owned();
+                    match entry.pointer("/pattern/Regex").and_then(Value::as_str) {
+                        Some(regex) => NormalizerStep::Replace {
+                            pattern: Regex::new(regex)?,
+                            content,
+                        },
+                        None => NormalizerStep::ReplaceText {
+                            from: field(entry, "/pattern/String")?.to_owned(),
+                            to: content,
+                        },
                     }
                 }
-            }
-            "Prepend" => NormalizerStep::Prepend(field(entry, "/prepend")?.to_owned()),
-            "Strip" => NormalizerStep::Strip {
-                left: switch(entry, "strip_left", true),
-                right: switch(entry, "strip_right", true),
+                "Prepend" => NormalizerStep::Prepend(field(entry, "/prepend")?.to_owned()),
+                "Strip" => NormalizerStep::Strip {
+                    left: switch(entry, "strip_left", true),
+                    right: switch(entry, "strip_right", true),
+                },
+                "Lowercase" => NormalizerStep::Lowercase,
+                "ByteLevel" => NormalizerStep::ByteLevel,
+                other => match UnicodeNormalizer::load(entry)? {
+                    Some(own) => NormalizerStep::Own(own),
+                    None => {
+                        return Err(tokenizer_error(format!(
+                            "tokenizer.json: the normalizer {other:?} is not supported"
+                        )));
+                    }
+                },
             },
-            "Lowercase" => NormalizerStep::Lowercase,
-            "ByteLevel" => NormalizerStep::ByteLevel,
-            other => match UnicodeNormalizer::load(entry)? {
-                Some(own) => NormalizerStep::Own(own),
-                None => {
-                    return Err(tokenizer_error(format!("tokenizer.json: the normalizer {other:?} is not supported")));
-                }
-            },
-        })
+        )
     }
 
     /// Applies the step; `None` means that the text is unchanged.
     fn apply(&self, text: &str) -> Result<Option<String>> {
         Ok(match self {
             NormalizerStep::Own(own) => own.apply(text),
-            NormalizerStep::Replace { pattern, content } => pattern.replace(text, content).map_err(tokenizer_error)?,
-            NormalizerStep::ReplaceText { from, to } => {
-                (!from.is_empty() && text.contains(from.as_str())).then(|| text.replace(from.as_str(), to))
+            NormalizerStep::Replace { pattern, content } => {
+                pattern.replace(text, content).map_err(tokenizer_error)?
             }
+            NormalizerStep::ReplaceText { from, to } => (!from.is_empty()
+                && text.contains(from.as_str()))
+            .then(|| text.replace(from.as_str(), to)),
             NormalizerStep::Prepend(what) => (!text.is_empty()).then(|| format!("{what}{text}")),
             NormalizerStep::Strip { left, right } => {
                 let text = if *left { text.trim_start() } else { text };
@@ -146,12 +180,23 @@ mod tests {
             let own = Normalizers::load(entry).expect("known");
             let library = single_component("normalizer", entry.clone()).expect("known");
             for text in ["", " ", "abba B ", "\u{a0} ΑΣ İé\u{301}字\u{1F600}\t"] {
-                let expected = pipeline::normalize_all(library.get_normalizers(), text, 0).expect("normalizes");
-                assert_eq!(own.normalize(text).expect("normalizes"), expected, "{entry}: {text:?}");
+                let expected = pipeline::normalize_all(library.get_normalizers(), text, 0)
+                    .expect("normalizes");
+                assert_eq!(
+                    own.normalize(text).expect("normalizes"),
+                    expected,
+                    "{entry}: {text:?}"
+                );
             }
         }
         let nested = json!({"type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": entries}]});
-        assert_eq!(Normalizers::load(&nested).expect("known").normalize(" B ").expect("normalizes"), "âĸģĠb");
+        assert_eq!(
+            Normalizers::load(&nested)
+                .expect("known")
+                .normalize(" B ")
+                .expect("normalizes"),
+            "âĸģĠb"
+        );
         assert!(Normalizers::load(&json!({"type": "Sequence"})).is_err());
         assert!(Normalizers::load(&json!({"type": "Elephant"})).is_err());
     }

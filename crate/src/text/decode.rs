@@ -78,7 +78,10 @@ impl TokenDecoder {
     pub fn new(decoder: &Value, byte_level_model: bool) -> Result<TokenDecoder> {
         let mut stages = Vec::new();
         if byte_level_model {
-            stages.push(DecoderStage::Bytes { strict: true, tail: Vec::new() });
+            stages.push(DecoderStage::Bytes {
+                strict: true,
+                tail: Vec::new(),
+            });
         } else if decoder.is_null() {
             stages.push(DecoderStage::Join { first: true });
         } else {
@@ -99,21 +102,35 @@ impl TokenDecoder {
 
     /// Returns the bytes of a token in the middle of a sequence.
     pub fn bytes_of(&self, piece: TokenPiece) -> Vec<u8> {
-        let mapped = || piece.text.chars().map(char_to_byte).collect::<Option<Vec<u8>>>();
+        let mapped = || {
+            piece
+                .text
+                .chars()
+                .map(char_to_byte)
+                .collect::<Option<Vec<u8>>>()
+        };
         match self.stages.first() {
             Some(DecoderStage::Bytes { strict, .. }) if !(piece.added && *strict) => {
                 mapped().unwrap_or_else(|| piece.text.clone().into_bytes())
             }
             Some(DecoderStage::Bytes { .. }) => piece.text.into_bytes(),
             _ => {
-                let has_bytes = self.stages.iter().any(|s| matches!(s, DecoderStage::ByteFallback { .. }));
+                let has_bytes = self
+                    .stages
+                    .iter()
+                    .any(|s| matches!(s, DecoderStage::ByteFallback { .. }));
                 if let Some(byte) = fallback_byte(&piece.text).filter(|_| has_bytes) {
                     return vec![byte];
                 }
                 // A preceding token absorbs the special handling of the first token; its text is
                 // cut off again.
-                let first = || TokenPiece { text: "x".to_owned(), added: false };
-                let (mut alone, mut both) = (String::new(), String::new());
+                let first = || TokenPiece {
+                    text: "x".to_owned(),
+                    added: false,
+                };
+                let mut alone = String::new();
+                let mut both = String::new();
+
                 let mut decoder = self.clone();
                 decoder.push(first(), &mut alone);
                 decoder.finish(&mut alone);
@@ -121,7 +138,10 @@ impl TokenDecoder {
                 decoder.push(first(), &mut both);
                 decoder.push(piece, &mut both);
                 decoder.finish(&mut both);
-                both.strip_prefix(alone.as_str()).unwrap_or(&both).as_bytes().to_vec()
+                both.strip_prefix(alone.as_str())
+                    .unwrap_or(&both)
+                    .as_bytes()
+                    .to_vec()
             }
         }
     }
@@ -129,18 +149,24 @@ impl TokenDecoder {
     /// Appends the text that can be shown now; returns whether it ends inside a character.
     pub fn flush_complete(&mut self, out: &mut String) -> bool {
         for i in 0..self.stages.len() {
-            let Some((stage, rest)) = self.stages.get_mut(i..).and_then(<[DecoderStage]>::split_first_mut) else {
+            let Some((stage, rest)) = self
+                .stages
+                .get_mut(i..)
+                .and_then(<[DecoderStage]>::split_first_mut)
+            else {
                 break;
             };
             match stage {
                 DecoderStage::Bytes { tail, .. } if !tail.is_empty() => return true,
-                DecoderStage::ByteFallback { run } if !run.is_empty() => match String::from_utf8(std::mem::take(run)) {
-                    Ok(text) => run_stages(rest, TokenPiece { text, added: false }, out),
-                    Err(broken) => {
-                        *run = broken.into_bytes();
-                        return true;
+                DecoderStage::ByteFallback { run } if !run.is_empty() => {
+                    match String::from_utf8(std::mem::take(run)) {
+                        Ok(text) => run_stages(rest, TokenPiece { text, added: false }, out),
+                        Err(broken) => {
+                            *run = broken.into_bytes();
+                            return true;
+                        }
                     }
-                },
+                }
                 _ => {}
             }
         }
@@ -148,57 +174,102 @@ impl TokenDecoder {
     }
 }
 
-fn add_stages(node: &Value, stages: &mut Vec<DecoderStage>, fused: &mut bool, depth: usize) -> Result<()> {
+fn add_stages(
+    node: &Value,
+    stages: &mut Vec<DecoderStage>,
+    fused: &mut bool,
+    depth: usize,
+) -> Result<()> {
     let text = |key: &str| node.get(key).and_then(Value::as_str).map(str::to_owned);
-    let missing = |key: &str| tokenizer_error(format!("tokenizer.json: a decoder has no usable {key:?}"));
-    let character = |key: &str| text(key).and_then(|t| t.chars().next()).ok_or_else(|| missing(key));
-    let count = |key: &str| node.get(key).and_then(Value::as_u64).unwrap_or(0).min(1 << 20) as usize;
+    let missing =
+        |key: &str| tokenizer_error(format!("tokenizer.json: a decoder has no usable {key:?}"));
+    let character = |key: &str| {
+        text(key)
+            .and_then(|t| t.chars().next())
+            .ok_or_else(|| missing(key))
+    };
+    let count = |key: &str| {
+        node.get(key)
+            .and_then(Value::as_u64)
+            .unwrap_or(0)
+            .min(1 << 20) as usize
+    };
     let flag = |key: &str| node.get(key).and_then(Value::as_bool).unwrap_or(true);
-    stages.push(match node.get("type").and_then(Value::as_str).unwrap_or_default() {
-        "Sequence" if depth < 16 => {
-            let members = node.get("decoders").and_then(Value::as_array).ok_or_else(|| missing("decoders"))?;
-            return members.iter().try_for_each(|member| add_stages(member, stages, fused, depth + 1));
-        }
-        "Fuse" => {
-            *fused = true;
-            return Ok(());
-        }
-        "ByteLevel" => DecoderStage::Bytes { strict: false, tail: Vec::new() },
-        "ByteFallback" => DecoderStage::ByteFallback { run: Vec::new() },
-        "Replace" => {
-            let from = node.pointer("/pattern/String").and_then(Value::as_str).ok_or_else(|| missing("pattern"))?;
-            DecoderStage::Replace { from: from.to_owned(), to: text("content").unwrap_or_default() }
-        }
-        "Strip" => {
-            let (start, stop) = (count("start"), count("stop"));
-            DecoderStage::Strip { content: character("content")?, start, stop, fused: *fused, cut: 0, buffered: 0 }
-        }
-        "WordPiece" => DecoderStage::WordPiece {
-            prefix: text("prefix").unwrap_or_else(|| "##".to_owned()),
-            cleanup: flag("cleanup"),
-            first: true,
-        },
-        "Metaspace" => {
-            // Older files have add_prefix_space instead of a scheme: whether the tokenizer adds the
-            // first space.
-            let scheme = text("prepend_scheme").unwrap_or_else(|| "always".to_owned());
-            DecoderStage::Metaspace {
-                replacement: character("replacement")?,
-                drop_first: scheme != "never" && flag("add_prefix_space"),
-                first: true,
+    stages.push(
+        match node.get("type").and_then(Value::as_str).unwrap_or_default() {
+            "Sequence" if depth < 16 => {
+                let members = node
+                    .get("decoders")
+                    .and_then(Value::as_array)
+                    .ok_or_else(|| missing("decoders"))?;
+                return members
+                    .iter()
+                    .try_for_each(|member| add_stages(member, stages, fused, depth + 1));
             }
-        }
-        "BPEDecoder" => {
-            DecoderStage::Suffix { suffix: text("suffix").unwrap_or_else(|| "</w>".to_owned()), last: None }
-        }
-        "CTC" => DecoderStage::Ctc {
-            pad: text("pad_token").unwrap_or_else(|| "<pad>".to_owned()),
-            delimiter: text("word_delimiter_token").unwrap_or_else(|| "|".to_owned()),
-            cleanup: flag("cleanup"),
-            last: None,
+            "Fuse" => {
+                *fused = true;
+                return Ok(());
+            }
+            "ByteLevel" => DecoderStage::Bytes {
+                strict: false,
+                tail: Vec::new(),
+            },
+            "ByteFallback" => DecoderStage::ByteFallback { run: Vec::new() },
+            "Replace" => {
+                let from = node
+                    .pointer("/pattern/String")
+                    .and_then(Value::as_str)
+                    .ok_or_else(|| missing("pattern"))?;
+                DecoderStage::Replace {
+                    from: from.to_owned(),
+                    to: text("content").unwrap_or_default(),
+                }
+            }
+            "Strip" => {
+                let start = count("start");
+                let stop = count("stop");
+
+                DecoderStage::Strip {
+                    content: character("content")?,
+                    start,
+                    stop,
+                    fused: *fused,
+                    cut: 0,
+                    buffered: 0,
+                }
+            }
+            "WordPiece" => DecoderStage::WordPiece {
+                prefix: text("prefix").unwrap_or_else(|| "##".to_owned()),
+                cleanup: flag("cleanup"),
+                first: true,
+            },
+            "Metaspace" => {
+                // Older files have add_prefix_space instead of a scheme: whether the tokenizer adds
+                // the first space.
+                let scheme = text("prepend_scheme").unwrap_or_else(|| "always".to_owned());
+                DecoderStage::Metaspace {
+                    replacement: character("replacement")?,
+                    drop_first: scheme != "never" && flag("add_prefix_space"),
+                    first: true,
+                }
+            }
+            "BPEDecoder" => DecoderStage::Suffix {
+                suffix: text("suffix").unwrap_or_else(|| "</w>".to_owned()),
+                last: None,
+            },
+            "CTC" => DecoderStage::Ctc {
+                pad: text("pad_token").unwrap_or_else(|| "<pad>".to_owned()),
+                delimiter: text("word_delimiter_token").unwrap_or_else(|| "|".to_owned()),
+                cleanup: flag("cleanup"),
+                last: None,
+            },
+            other => {
+                return Err(tokenizer_error(format!(
+                    "tokenizer.json: the decoder {other:?} is not supported"
+                )));
+            }
         },
-        other => return Err(tokenizer_error(format!("tokenizer.json: the decoder {other:?} is not supported"))),
-    });
+    );
     Ok(())
 }
 
@@ -232,7 +303,14 @@ fn run_stages(stages: &mut [DecoderStage], piece: TokenPiece, out: &mut String) 
         },
         DecoderStage::Replace { from, to } if !from.is_empty() => text.replace(from.as_str(), to),
         DecoderStage::Replace { .. } => text,
-        DecoderStage::Strip { content, start, stop, fused, cut, buffered: held } => {
+        DecoderStage::Strip {
+            content,
+            start,
+            stop,
+            fused,
+            cut,
+            buffered: held,
+        } => {
             if !*fused {
                 (*cut, *held) = (0, 0);
             }
@@ -244,7 +322,9 @@ fn run_stages(stages: &mut [DecoderStage], piece: TokenPiece, out: &mut String) 
             if !kept.is_empty() {
                 *cut = *start;
             }
-            let mut whole: String = std::iter::repeat_n(*content, *held).chain(kept.chars()).collect();
+            let mut whole: String = std::iter::repeat_n(*content, *held)
+                .chain(kept.chars())
+                .collect();
             *held = 0;
             while *held < *stop && whole.ends_with(*content) {
                 whole.pop();
@@ -252,7 +332,11 @@ fn run_stages(stages: &mut [DecoderStage], piece: TokenPiece, out: &mut String) 
             }
             whole
         }
-        DecoderStage::WordPiece { prefix, cleanup, first } => {
+        DecoderStage::WordPiece {
+            prefix,
+            cleanup,
+            first,
+        } => {
             let joined = match text.strip_prefix(prefix.as_str()) {
                 _ if std::mem::take(first) => text,
                 Some(rest) => rest.to_owned(),
@@ -260,21 +344,38 @@ fn run_stages(stages: &mut [DecoderStage], piece: TokenPiece, out: &mut String) 
             };
             if *cleanup { clean_up(&joined) } else { joined }
         }
-        DecoderStage::Metaspace { replacement, drop_first, first } => {
-            let to = if std::mem::take(first) && *drop_first { "" } else { " " };
+        DecoderStage::Metaspace {
+            replacement,
+            drop_first,
+            first,
+        } => {
+            let to = if std::mem::take(first) && *drop_first {
+                ""
+            } else {
+                " "
+            };
             text.replace(*replacement, to)
         }
         DecoderStage::Suffix { suffix, last } => match last.replace(text) {
             Some(previous) => previous.replace(suffix.as_str(), " "),
             None => return,
         },
-        DecoderStage::Ctc { pad, delimiter, cleanup, last } => {
+        DecoderStage::Ctc {
+            pad,
+            delimiter,
+            cleanup,
+            last,
+        } => {
             if last.as_ref() == Some(&text) {
                 return;
             }
             *last = Some(text.clone());
             let text = text.replace(pad.as_str(), "");
-            if *cleanup { clean_up(&text).replace(delimiter.as_str(), " ") } else { text }
+            if *cleanup {
+                clean_up(&text).replace(delimiter.as_str(), " ")
+            } else {
+                text
+            }
         }
         DecoderStage::Join { first } => {
             if std::mem::take(first) {
@@ -289,16 +390,32 @@ fn run_stages(stages: &mut [DecoderStage], piece: TokenPiece, out: &mut String) 
 
 /// Flushes every decoder, first to last.
 fn finish(stages: &mut [DecoderStage], out: &mut String) {
-    let Some((stage, rest)) = stages.split_first_mut() else { return };
+    let Some((stage, rest)) = stages.split_first_mut() else {
+        return;
+    };
     match stage {
         DecoderStage::Bytes { tail, .. } if !tail.is_empty() => {
             tail.clear();
-            run_stages(rest, TokenPiece { text: REPLACEMENT.to_string(), added: false }, out);
+            run_stages(
+                rest,
+                TokenPiece {
+                    text: REPLACEMENT.to_string(),
+                    added: false,
+                },
+                out,
+            );
         }
         DecoderStage::ByteFallback { run } => end_run(run, rest, out),
         DecoderStage::Suffix { suffix, last } => {
             if let Some(previous) = last.take() {
-                run_stages(rest, TokenPiece { text: previous.replace(suffix.as_str(), ""), added: false }, out);
+                run_stages(
+                    rest,
+                    TokenPiece {
+                        text: previous.replace(suffix.as_str(), ""),
+                        added: false,
+                    },
+                    out,
+                );
             }
         }
         _ => {}
@@ -312,14 +429,17 @@ fn end_run(run: &mut Vec<u8>, rest: &mut [DecoderStage], out: &mut String) {
         return;
     }
     let bytes = std::mem::take(run);
-    let text = String::from_utf8(bytes)
-        .unwrap_or_else(|broken| std::iter::repeat_n(REPLACEMENT, broken.as_bytes().len()).collect());
+    let text = String::from_utf8(bytes).unwrap_or_else(|broken| {
+        std::iter::repeat_n(REPLACEMENT, broken.as_bytes().len()).collect()
+    });
     run_stages(rest, TokenPiece { text, added: false }, out);
 }
 
 fn fallback_byte(token: &str) -> Option<u8> {
     let hex = token.strip_prefix("<0x")?.strip_suffix('>')?;
-    (hex.len() == 2).then(|| u8::from_str_radix(hex, 16).ok()).flatten()
+    (hex.len() == 2)
+        .then(|| u8::from_str_radix(hex, 16).ok())
+        .flatten()
 }
 
 /// Appends `bytes` as UTF-8 with broken characters replaced; returns an incomplete character at the
@@ -360,7 +480,9 @@ fn clean_up(text: &str) -> String {
         (" 've", "'ve"),
         (" 're", "'re"),
     ];
-    RULES.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+    RULES
+        .iter()
+        .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 #[cfg(test)]
@@ -373,7 +495,13 @@ mod tests {
         let mut decoder = TokenDecoder::new(decoder, false).expect("supported");
         let mut out = String::new();
         for token in tokens {
-            decoder.push(TokenPiece { text: (*token).to_owned(), added: false }, &mut out);
+            decoder.push(
+                TokenPiece {
+                    text: (*token).to_owned(),
+                    added: false,
+                },
+                &mut out,
+            );
         }
         decoder.finish(&mut out);
         out
@@ -384,23 +512,65 @@ mod tests {
         let llama = json!({"type": "Sequence", "decoders": [
             {"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "}, {"type": "ByteFallback"},
             {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]});
-        assert_eq!(decode(&llama, &["\u{2581}", "\u{2581}Hi", "<0xE5>", "<0x8F>", "<0xAB>"]), " Hi\u{53eb}");
-        assert_eq!(decode(&llama, &["<0xE5>", "a", "<0xE5>", "<0x8F>"]), "\u{fffd}a\u{fffd}\u{fffd}");
+        assert_eq!(
+            decode(
+                &llama,
+                &["\u{2581}", "\u{2581}Hi", "<0xE5>", "<0x8F>", "<0xAB>"]
+            ),
+            " Hi\u{53eb}"
+        );
+        assert_eq!(
+            decode(&llama, &["<0xE5>", "a", "<0xE5>", "<0x8F>"]),
+            "\u{fffd}a\u{fffd}\u{fffd}"
+        );
         assert_eq!(decode(&llama, &[]), "");
     }
 
     #[test]
     fn other_decoders() {
-        assert_eq!(decode(&json!({"type": "WordPiece", "prefix": "##"}), &["do", "##n", "'", "t", "."]), "don ' t.");
-        assert_eq!(decode(&json!({"type": "Metaspace", "replacement": "_"}), &["_a_", "_b"]), "a b");
-        assert_eq!(decode(&json!({"type": "Metaspace", "replacement": "_", "prepend_scheme": "never"}), &["_a"]), " a");
-        assert_eq!(decode(&json!({"type": "BPEDecoder", "suffix": "</w>"}), &["a", "b</w>", "c</w>"]), "ab c");
-        assert_eq!(decode(&json!({"type": "CTC"}), &["<pad>", "h", "h", "|", "i", "<pad>", "i"]), "h ii");
+        assert_eq!(
+            decode(
+                &json!({"type": "WordPiece", "prefix": "##"}),
+                &["do", "##n", "'", "t", "."]
+            ),
+            "don ' t."
+        );
+        assert_eq!(
+            decode(
+                &json!({"type": "Metaspace", "replacement": "_"}),
+                &["_a_", "_b"]
+            ),
+            "a b"
+        );
+        assert_eq!(
+            decode(
+                &json!({"type": "Metaspace", "replacement": "_", "prepend_scheme": "never"}),
+                &["_a"]
+            ),
+            " a"
+        );
+        assert_eq!(
+            decode(
+                &json!({"type": "BPEDecoder", "suffix": "</w>"}),
+                &["a", "b</w>", "c</w>"]
+            ),
+            "ab c"
+        );
+        assert_eq!(
+            decode(
+                &json!({"type": "CTC"}),
+                &["<pad>", "h", "h", "|", "i", "<pad>", "i"]
+            ),
+            "h ii"
+        );
         assert_eq!(decode(&Value::Null, &["a", "b"]), "a b");
         let strip = json!({"type": "Strip", "content": "x", "start": 1, "stop": 2});
         assert_eq!(decode(&strip, &["xxaxxx", "x", ""]), "xax");
         let fused = json!({"type": "Sequence", "decoders": [{"type": "Fuse"}, strip]});
-        assert_eq!(decode(&fused, &["x", "xa", "x", "xx", "b", "xx", "x"]), "xaxxxbx");
+        assert_eq!(
+            decode(&fused, &["x", "xa", "x", "xx", "b", "xx", "x"]),
+            "xaxxxbx"
+        );
         assert!(TokenDecoder::new(&json!({"type": "Unheard"}), false).is_err());
         assert!(TokenDecoder::new(&json!({"type": "Strip"}), false).is_err());
     }

@@ -24,24 +24,43 @@ pub(super) fn value(json: &serde_json::Value) -> Value {
         },
         Json::String(text) => Value::from(text.as_str()),
         Json::Array(items) => items.iter().map(value).collect::<Vec<Value>>().into(),
-        Json::Object(fields) => Value::from_pairs(fields.iter().map(|(key, field)| (key.as_str(), value(field)))),
+        Json::Object(fields) => Value::from_pairs(
+            fields
+                .iter()
+                .map(|(key, field)| (key.as_str(), value(field))),
+        ),
     }
 }
 
-/// `tojson` as transformers overrides it: `json.dumps(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
-#[expect(clippy::needless_pass_by_value, reason = "the engine's calling convention")]
+/// `tojson` as transformers overrides it:
+/// `json.dumps(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the engine's calling convention"
+)]
 pub(super) fn tojson(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<Value, Error> {
     let argument = |name: &str, place: usize| -> Result<Option<Value>, Error> {
         let named: Option<Value> = kwargs.get(name)?;
-        Ok(named.or_else(|| args.get(place).cloned()).filter(|v| !v.is_none() && !v.is_undefined()))
+        Ok(named
+            .or_else(|| args.get(place).cloned())
+            .filter(|v| !v.is_none() && !v.is_undefined()))
     };
     let indent = match argument("indent", 1)? {
         None => None,
         Some(text) if text.as_str().is_some() => text.as_str().map(str::to_owned),
-        Some(n) => Some(" ".repeat(usize::try_from(n.as_i64().unwrap_or(0)).unwrap_or(0).min(64))),
+        Some(n) => Some(
+            " ".repeat(
+                usize::try_from(n.as_i64().unwrap_or(0))
+                    .unwrap_or(0)
+                    .min(64),
+            ),
+        ),
     };
     let separators = match argument("separators", 2)? {
-        Some(pair) => (pair.get_item_by_index(0)?.to_string(), pair.get_item_by_index(1)?.to_string()),
+        Some(pair) => (
+            pair.get_item_by_index(0)?.to_string(),
+            pair.get_item_by_index(1)?.to_string(),
+        ),
         None if indent.is_some() => (",".to_owned(), ": ".to_owned()),
         None => (", ".to_owned(), ": ".to_owned()),
     };
@@ -70,7 +89,9 @@ const MAX_VALUE_DEPTH: usize = 200;
 impl PythonJson {
     fn write(&self, value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
         if depth > MAX_VALUE_DEPTH {
-            return Err(error(format!("tojson: the value has more than {MAX_VALUE_DEPTH} nested levels")));
+            return Err(error(format!(
+                "tojson: the value has more than {MAX_VALUE_DEPTH} nested levels"
+            )));
         }
         match value.kind() {
             ValueKind::None => out.push_str("null"),
@@ -80,7 +101,9 @@ impl PythonJson {
             ValueKind::String => self.string(value.as_str().unwrap_or_default(), out),
             ValueKind::Seq | ValueKind::Iterable => {
                 let items: Vec<Value> = value.try_iter()?.collect();
-                self.block(&items, ('[', ']'), depth, out, |item, out| self.write(item, depth + 1, out))?;
+                self.block(&items, ('[', ']'), depth, out, |item, out| {
+                    self.write(item, depth + 1, out)
+                })?;
             }
             ValueKind::Map => {
                 let mut keys: Vec<Value> = value.try_iter()?.collect();
@@ -98,7 +121,11 @@ impl PythonJson {
                     self.write(&value.get_item(key)?, depth + 1, out)
                 })?;
             }
-            other => return Err(error(format!("Object of type {other} is not JSON serializable"))),
+            other => {
+                return Err(error(format!(
+                    "Object of type {other} is not JSON serializable"
+                )));
+            }
         }
         Ok(())
     }
@@ -173,7 +200,11 @@ pub(super) fn number(value: f64) -> String {
         return format!("{digits}e{sign}{:02}", exponent.abs());
     }
     let plain = value.to_string();
-    if plain.contains('.') { plain } else { format!("{plain}.0") }
+    if plain.contains('.') {
+        plain
+    } else {
+        format!("{plain}.0")
+    }
 }
 
 /// Whether `str.strip()` strips the character: Unicode's white space and four ASCII separators.
@@ -183,7 +214,12 @@ fn is_space(c: char) -> bool {
 
 /// Methods of Python's `str` that the engine's own compatibility layer lacks or implements
 /// differently.
-pub(super) fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
+pub(super) fn method(
+    state: &mut State,
+    value: &Value,
+    name: &str,
+    args: &[Value],
+) -> Result<Value, Error> {
     let Some(text) = value.as_str() else {
         return minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args);
     };
@@ -191,16 +227,30 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, args: &[Value
         "strip" | "lstrip" | "rstrip" => {
             let (chars,): (Option<&str>,) = from_args(args)?;
             let goes = |c: char| chars.map_or_else(|| is_space(c), |chars| chars.contains(c));
-            let text = if name == "rstrip" { text } else { text.trim_start_matches(goes) };
-            Value::from(if name == "lstrip" { text } else { text.trim_end_matches(goes) })
+            let text = if name == "rstrip" {
+                text
+            } else {
+                text.trim_start_matches(goes)
+            };
+            Value::from(if name == "lstrip" {
+                text
+            } else {
+                text.trim_end_matches(goes)
+            })
         }
-        "split" if args.is_empty() => text.split(is_space).filter(|part| !part.is_empty()).map(Value::from).collect(),
+        "split" if args.is_empty() => text
+            .split(is_space)
+            .filter(|part| !part.is_empty())
+            .map(Value::from)
+            .collect(),
         "split" | "rsplit" if args.first().is_some_and(|sep| sep.as_str().is_some()) => {
             let (separator, limit): (&str, Option<i64>) = from_args(args)?;
             if separator.is_empty() {
                 return Err(error("empty separator"));
             }
-            let limit = limit.and_then(|n| usize::try_from(n).ok()).map_or(usize::MAX, |n| n.saturating_add(1));
+            let limit = limit
+                .and_then(|n| usize::try_from(n).ok())
+                .map_or(usize::MAX, |n| n.saturating_add(1));
             let mut parts: Vec<&str> = if name == "split" {
                 text.splitn(limit, separator).collect()
             } else {
@@ -213,7 +263,10 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, args: &[Value
         }
         "splitlines" => {
             let (keep_ends,): (Option<bool>,) = from_args(args)?;
-            lines(text, keep_ends.unwrap_or(false)).into_iter().map(Value::from).collect()
+            lines(text, keep_ends.unwrap_or(false))
+                .into_iter()
+                .map(Value::from)
+                .collect()
         }
         "removeprefix" => {
             let (prefix,): (&str,) = from_args(args)?;
@@ -237,25 +290,43 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, args: &[Value
 }
 
 /// `trim` of the text of any value, with Python's white space.
-#[expect(clippy::needless_pass_by_value, reason = "the engine's calling convention")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the engine's calling convention"
+)]
 pub(super) fn trim(value: &Value, chars: Option<String>) -> Value {
     let text = value.to_string();
-    let goes = |c: char| chars.as_ref().map_or_else(|| is_space(c), |chars| chars.contains(c));
-    Value::from(text.trim_matches(goes))
+
+    Value::from(text.trim_matches(|c: char| {
+        chars
+            .as_ref()
+            .map_or_else(|| is_space(c), |chars| chars.contains(c))
+    }))
 }
 
 /// `str.splitlines()`: the lines with or without their line ends.
 fn lines(text: &str, keep_ends: bool) -> Vec<&str> {
-    let ends = |c: char| {
-        matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
-    };
     let mut out = Vec::new();
     let mut rest = text;
-    while let Some(at) = rest.find(ends) {
+    while let Some(at) = rest.find(|c: char| {
+        matches!(
+            c,
+            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'
+                ..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        )
+    }) {
         let tail = rest.get(at..).unwrap_or_default();
-        let len = if tail.starts_with("\r\n") { 2 } else { tail.chars().next().map_or(1, char::len_utf8) };
+        let len = if tail.starts_with("\r\n") {
+            2
+        } else {
+            tail.chars().next().map_or(1, char::len_utf8)
+        };
         let (line, after) = rest.split_at(at + len);
-        out.push(if keep_ends { line } else { line.get(..at).unwrap_or_default() });
+        out.push(if keep_ends {
+            line
+        } else {
+            line.get(..at).unwrap_or_default()
+        });
         rest = after;
     }
     if !rest.is_empty() {
@@ -265,7 +336,10 @@ fn lines(text: &str, keep_ends: bool) -> Vec<&str> {
 }
 
 /// Jinja's `indent(width=4, first=false, blank=false)`, which keeps a line break at the end.
-#[expect(clippy::needless_pass_by_value, reason = "the engine's calling convention")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the engine's calling convention"
+)]
 pub(super) fn indent(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result<Value, Error> {
     let argument = |name: &str, place: usize| -> Result<Option<Value>, Error> {
         let named: Option<Value> = kwargs.get(name)?;
@@ -275,7 +349,11 @@ pub(super) fn indent(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result
         None => " ".repeat(4),
         Some(width) => match width.as_str() {
             Some(text) => text.to_owned(),
-            None => " ".repeat(usize::try_from(width.as_i64().unwrap_or(0)).unwrap_or(0).min(1000)),
+            None => " ".repeat(
+                usize::try_from(width.as_i64().unwrap_or(0))
+                    .unwrap_or(0)
+                    .min(1000),
+            ),
         },
     };
     let first = argument("first", 1)?.is_some_and(|v| v.is_true());
@@ -287,7 +365,11 @@ pub(super) fn indent(value: &Value, args: Rest<Value>, kwargs: Kwargs) -> Result
         if i > 0 {
             out.push('\n');
         }
-        if if i == 0 { first } else { blank || !line.is_empty() } {
+        if if i == 0 {
+            first
+        } else {
+            blank || !line.is_empty()
+        } {
             out.push_str(&indention);
         }
         out.push_str(line);
@@ -309,7 +391,10 @@ pub(super) fn length(value: &Value) -> Result<usize, Error> {
 
 /// Jinja's `sequence` test: anything with a length and items, including strings and mappings.
 pub(super) fn is_sequence(value: &Value) -> bool {
-    matches!(value.kind(), ValueKind::Undefined | ValueKind::Seq | ValueKind::Map | ValueKind::String)
+    matches!(
+        value.kind(),
+        ValueKind::Undefined | ValueKind::Seq | ValueKind::Map | ValueKind::String
+    )
 }
 
 /// Jinja's `iterable` test.

@@ -32,7 +32,15 @@ const MONTHS: [&str; 12] = [
     "November",
     "December",
 ];
-const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const DAYS: [&str; 7] = [
+    "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+];
 
 impl LocalTime {
     /// Returns the current time: local in browsers, UTC in native builds, because std has no time
@@ -54,20 +62,30 @@ impl LocalTime {
     /// zones.
     #[cfg(not(target_arch = "wasm32"))]
     pub fn now() -> LocalTime {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let since = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
         LocalTime::from_unix(i64::try_from(since.as_secs()).unwrap_or(0))
     }
 
     /// Converts seconds since the Unix epoch, without a time zone.
     pub fn from_unix(seconds: i64) -> LocalTime {
-        let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400) as u32);
+        let days = seconds.div_euclid(86_400);
+        let rest = seconds.rem_euclid(86_400) as u32;
+
         // Days since 1 March of year 0, in cycles of 400 years.
         let shifted = days + 719_468;
-        let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+        let era = shifted.div_euclid(146_097);
+        let of_era = shifted.rem_euclid(146_097);
+
         let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
         let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let shifted_month = (5 * day_of_year + 2) / 153;
-        let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 } as u32;
+        let month = if shifted_month < 10 {
+            shifted_month + 3
+        } else {
+            shifted_month - 9
+        } as u32;
         LocalTime {
             year: (year_of_era + era * 400 + i64::from(month <= 2)) as i32,
             month,
@@ -80,14 +98,32 @@ impl LocalTime {
 
     fn day_of_year(self) -> u32 {
         let leap = self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0);
-        let lengths = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-        lengths.iter().take(self.month.saturating_sub(1) as usize).sum::<u32>() + self.day
+        let lengths = [
+            31,
+            if leap { 29 } else { 28 },
+            31,
+            30,
+            31,
+            30,
+            31,
+            31,
+            30,
+            31,
+            30,
+            31,
+        ];
+        lengths
+            .iter()
+            .take(self.month.saturating_sub(1) as usize)
+            .sum::<u32>()
+            + self.day
     }
 
     /// Day of the week; 0 is Sunday.
     fn weekday(self) -> usize {
         let before = self.year - 1;
-        let days = before * 365 + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400);
+        let days =
+            before * 365 + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400);
         (days + self.day_of_year() as i32).rem_euclid(7) as usize
     }
 
@@ -96,7 +132,10 @@ impl LocalTime {
         let mut out = String::new();
         let mut chars = format.chars();
         let hour12 = (self.hour + 11) % 12 + 1;
-        let month = MONTHS.get(self.month.saturating_sub(1) as usize).copied().unwrap_or_default();
+        let month = MONTHS
+            .get(self.month.saturating_sub(1) as usize)
+            .copied()
+            .unwrap_or_default();
         let day = DAYS.get(self.weekday()).copied().unwrap_or_default();
         while let Some(c) = chars.next() {
             if c != '%' {
@@ -108,7 +147,13 @@ impl LocalTime {
             if bare {
                 code = chars.next();
             }
-            let two = |n: u32| if bare { n.to_string() } else { format!("{n:02}") };
+            let two = |n: u32| {
+                if bare {
+                    n.to_string()
+                } else {
+                    format!("{n:02}")
+                }
+            };
             match code {
                 Some('Y') => out += &self.year.to_string(),
                 Some('y') => out += &two(self.year.rem_euclid(100) as u32),
@@ -153,12 +198,28 @@ mod tests {
     #[test]
     fn dates() {
         let clock = LocalTime::from_unix(1_741_944_413);
-        assert_eq!(clock, LocalTime { year: 2025, month: 3, day: 14, hour: 9, minute: 26, second: 53 });
+        assert_eq!(
+            clock,
+            LocalTime {
+                year: 2025,
+                month: 3,
+                day: 14,
+                hour: 9,
+                minute: 26,
+                second: 53
+            }
+        );
         assert_eq!(
             clock.strftime("%A %a %d %B %b %Y-%m-%d %H:%M:%S %j %-I%p %%"),
             "Friday Fri 14 March Mar 2025-03-14 09:26:53 073 9AM %"
         );
-        assert_eq!(LocalTime::from_unix(951_782_400).strftime("%F %u"), "2000-02-29 2");
-        assert_eq!(LocalTime::from_unix(-1).strftime("%c"), "Wed Dec 31 23:59:59 1969");
+        assert_eq!(
+            LocalTime::from_unix(951_782_400).strftime("%F %u"),
+            "2000-02-29 2"
+        );
+        assert_eq!(
+            LocalTime::from_unix(-1).strftime("%c"),
+            "Wed Dec 31 23:59:59 1969"
+        );
     }
 }

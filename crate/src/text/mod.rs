@@ -43,5 +43,7 @@ use crate::Error;
 
 /// Creates a tokenizer error.
 pub(crate) fn tokenizer_error(reason: impl Into<String>) -> Error {
-    Error::Tokenizer { reason: reason.into() }
+    Error::Tokenizer {
+        reason: reason.into(),
+    }
 }

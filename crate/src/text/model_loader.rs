@@ -13,8 +13,8 @@ use super::model::{Bpe, BpeOptions, Merges, ModelAlgorithm, TokenizerModel, Unig
 use super::tokenizer_error;
 use crate::Result;
 
-/// Exclusive limit of ids. Real vocabularies end at about 262,000; tables are as long as the largest
-/// id.
+/// Exclusive limit of ids. Real vocabularies end at about 262,000; tables are as long as the
+/// largest id.
 const MAX_ID: u32 = 1 << 21;
 /// Longest accepted token in bytes.
 pub(super) const MAX_TOKEN_BYTES: usize = u16::MAX as usize;
@@ -88,12 +88,20 @@ impl<'de> Deserialize<'de> for VocabFile {
                     }
                     vocab.insert(&token, id);
                 }
-                Ok(VocabFile { vocab, scores: None })
+                Ok(VocabFile {
+                    vocab,
+                    scores: None,
+                })
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<VocabFile, A::Error> {
-                let (mut vocab, mut scores) = (Vocab::default(), Vec::new());
+                let mut vocab = Vocab::default();
+                let mut scores = Vec::new();
+
                 while let Some((token, score)) = seq.next_element::<(String, f64)>()? {
-                    if scores.len() >= MAX_ID as usize || token.len() > MAX_TOKEN_BYTES || !score.is_finite() {
+                    if scores.len() >= MAX_ID as usize
+                        || token.len() > MAX_TOKEN_BYTES
+                        || !score.is_finite()
+                    {
                         return Err(A::Error::custom(format!(
                             "token {token:.40?} with score {score} is out of range: scores must be finite, ids below {MAX_ID}, tokens at most {MAX_TOKEN_BYTES} bytes"
                         )));
@@ -101,7 +109,10 @@ impl<'de> Deserialize<'de> for VocabFile {
                     vocab.insert(&token, scores.len() as u32);
                     scores.push(score);
                 }
-                Ok(VocabFile { vocab, scores: Some(scores) })
+                Ok(VocabFile {
+                    vocab,
+                    scores: Some(scores),
+                })
             }
         }
         deserializer.deserialize_any(VocabVisitor)
@@ -121,10 +132,13 @@ impl<'de> Visitor<'de> for MergesFile<'_> {
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Merges, A::Error> {
         let mut merges = Merges::default();
-        let (mut left, mut right) = (String::new(), String::new());
+        let mut left = String::new();
+        let mut right = String::new();
+
         while let Some(skip) = seq.next_element_seed(MergeFile(&mut left, &mut right))? {
             if !skip {
-                self.add(&mut left, &right, &mut merges).map_err(A::Error::custom)?;
+                self.add(&mut left, &right, &mut merges)
+                    .map_err(A::Error::custom)?;
             }
         }
         Ok(merges)
@@ -136,10 +150,14 @@ impl MergesFile<'_> {
         let ids = self.vocab.get(left).zip(self.vocab.get(right));
         let length = left.len();
         left.push_str(right.get(self.prefix.len()..).unwrap_or_default());
-        let found = ids.zip(self.vocab.get(left)).filter(|_| right.len() >= self.prefix.len());
+        let found = ids
+            .zip(self.vocab.get(left))
+            .filter(|_| right.len() >= self.prefix.len());
         left.truncate(length);
         let ((l, r), merged) = found.ok_or_else(|| {
-            format!("the merge of {left:?} and {right:?} names a token that is not in the vocabulary")
+            format!(
+                "the merge of {left:?} and {right:?} names a token that is not in the vocabulary"
+            )
         })?;
         merges.push(l, r, merged);
         Ok(())
@@ -165,8 +183,11 @@ impl<'de> Visitor<'de> for MergeFile<'_> {
         if line.starts_with("#version") {
             return Ok(true);
         }
-        let parts = line.split_once(' ').filter(|(_, right)| !right.contains(' '));
-        let (left, right) = parts.ok_or_else(|| E::custom(format!("the merge {line:?} must be two tokens")))?;
+        let parts = line
+            .split_once(' ')
+            .filter(|(_, right)| !right.contains(' '));
+        let (left, right) =
+            parts.ok_or_else(|| E::custom(format!("the merge {line:?} must be two tokens")))?;
         self.0.clear();
         self.0.push_str(left);
         self.1.clear();
@@ -174,7 +195,9 @@ impl<'de> Visitor<'de> for MergeFile<'_> {
         Ok(false)
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<bool, A::Error> {
-        let both = seq.next_element_seed(StringSeed(self.0))?.and(seq.next_element_seed(StringSeed(self.1))?);
+        let both = seq
+            .next_element_seed(StringSeed(self.0))?
+            .and(seq.next_element_seed(StringSeed(self.1))?);
         match both {
             Some(()) => Ok(false),
             None => Err(A::Error::custom("a merge must be two tokens")),
@@ -194,7 +217,10 @@ pub(super) fn load_model(raw: &RawValue, kind: &str, byte_level: bool) -> Result
             let prefix = file.continuing_subword_prefix.unwrap_or_default();
             let merges = match file.merges {
                 Some(merges) => serde_json::Deserializer::from_str(merges.get())
-                    .deserialize_seq(MergesFile { vocab: &vocab, prefix: &prefix })
+                    .deserialize_seq(MergesFile {
+                        vocab: &vocab,
+                        prefix: &prefix,
+                    })
                     .map_err(wrong)?,
                 None => Merges::default(),
             };
@@ -212,19 +238,30 @@ pub(super) fn load_model(raw: &RawValue, kind: &str, byte_level: bool) -> Result
         ("Unigram", Some(scores)) => {
             let count = scores.len();
             if file.unk_id.is_some_and(|id| id >= count) {
-                return Err(tokenizer_error("tokenizer.json: `unk_id` of the model is not in the vocabulary"));
+                return Err(tokenizer_error(
+                    "tokenizer.json: `unk_id` of the model is not in the vocabulary",
+                ));
             }
             let unk = file.unk_id.map(|id| id as u32);
-            ModelAlgorithm::Unigram(Unigram::new(&vocab, scores, unk, file.byte_fallback.unwrap_or(false)))
+            ModelAlgorithm::Unigram(Unigram::new(
+                &vocab,
+                scores,
+                unk,
+                file.byte_fallback.unwrap_or(false),
+            ))
         }
         ("WordPiece", None) => ModelAlgorithm::WordPiece {
             unk: unk("[UNK]"),
-            prefix: file.continuing_subword_prefix.unwrap_or_else(|| "##".to_owned()),
+            prefix: file
+                .continuing_subword_prefix
+                .unwrap_or_else(|| "##".to_owned()),
             max_chars: file.max_input_chars_per_word.unwrap_or(100).min(1 << 16),
         },
         ("WordLevel", None) => ModelAlgorithm::WordLevel { unk: unk("<unk>") },
         ("BPE" | "Unigram" | "WordPiece" | "WordLevel", _) => {
-            return Err(tokenizer_error(format!("tokenizer.json: the {kind} model has no usable vocab")));
+            return Err(tokenizer_error(format!(
+                "tokenizer.json: the {kind} model has no usable vocab"
+            )));
         }
         (other, _) => {
             return Err(tokenizer_error(format!(

@@ -73,8 +73,9 @@ impl UnicodeNormalizer {
     /// Reads an entry of tokenizer.json; `None` for other normalizers.
     pub fn load(entry: &Value) -> Result<Option<UnicodeNormalizer>> {
         let on = |name: &str| {
-            let missing = || tokenizer_error(format!("tokenizer.json: BertNormalizer has no `{name}`"));
-            entry.get(name).and_then(Value::as_bool).ok_or_else(missing)
+            entry.get(name).and_then(Value::as_bool).ok_or_else(|| {
+                tokenizer_error(format!("tokenizer.json: BertNormalizer has no `{name}`"))
+            })
         };
         Ok(Some(match entry.get("type").and_then(Value::as_str) {
             Some("NFC") => UnicodeNormalizer::Form(UnicodeForm::Nfc),
@@ -86,13 +87,23 @@ impl UnicodeNormalizer {
             Some("BertNormalizer") => UnicodeNormalizer::Bert {
                 clean: on("clean_text")?,
                 chinese: on("handle_chinese_chars")?,
-                strip: entry.get("strip_accents").and_then(Value::as_bool).map_or_else(|| on("lowercase"), Ok)?,
+                strip: entry
+                    .get("strip_accents")
+                    .and_then(Value::as_bool)
+                    .map_or_else(|| on("lowercase"), Ok)?,
                 lower: on("lowercase")?,
             },
             Some("Precompiled") => {
-                let map = entry.get("precompiled_charsmap").and_then(Value::as_str).and_then(CharacterMap::read);
-                let wrong = || tokenizer_error("tokenizer.json: precompiled_charsmap is not a valid character map");
-                UnicodeNormalizer::Map(map.ok_or_else(wrong)?)
+                let map = entry
+                    .get("precompiled_charsmap")
+                    .and_then(Value::as_str)
+                    .and_then(CharacterMap::read);
+
+                UnicodeNormalizer::Map(map.ok_or_else(|| {
+                    tokenizer_error(
+                        "tokenizer.json: precompiled_charsmap is not a valid character map",
+                    )
+                })?)
             }
             _ => return Ok(None),
         }))
@@ -101,22 +112,45 @@ impl UnicodeNormalizer {
     /// Returns the normalized text; `None` if it is unchanged.
     pub fn apply(&self, text: &str) -> Option<String> {
         let done = match self {
-            UnicodeNormalizer::Form(_) | UnicodeNormalizer::StripAccents if text.is_ascii() => return None,
+            UnicodeNormalizer::Form(_) | UnicodeNormalizer::StripAccents if text.is_ascii() => {
+                return None;
+            }
             UnicodeNormalizer::Form(form) => form.normalize(text),
             UnicodeNormalizer::StripAccents => text.chars().filter(|c| !is_mark(*c)).collect(),
             UnicodeNormalizer::Nmt => text.chars().filter_map(nmt).collect(),
-            UnicodeNormalizer::Bert { clean, chinese, strip, lower } => {
-                let kept = text.chars().filter_map(|c| if *clean { clean_char(c) } else { Some(c) });
+            UnicodeNormalizer::Bert {
+                clean,
+                chinese,
+                strip,
+                lower,
+            } => {
+                let kept = text
+                    .chars()
+                    .filter_map(|c| if *clean { clean_char(c) } else { Some(c) });
                 let mut all = String::with_capacity(text.len());
                 for c in kept {
                     let apart = *chinese && is_chinese(c);
-                    all.extend(apart.then_some(' ').into_iter().chain([c]).chain(apart.then_some(' ')));
+                    all.extend(
+                        apart
+                            .then_some(' ')
+                            .into_iter()
+                            .chain([c])
+                            .chain(apart.then_some(' ')),
+                    );
                 }
                 if *strip && !all.is_ascii() {
-                    all = UnicodeForm::Nfd.normalize(&all).chars().filter(|c| !c.is_mark_nonspacing()).collect();
+                    all = UnicodeForm::Nfd
+                        .normalize(&all)
+                        .chars()
+                        .filter(|c| !c.is_mark_nonspacing())
+                        .collect();
                 }
                 // Per character, not per string: a sigma at the end of a word stays as it is.
-                if *lower { all.chars().flat_map(char::to_lowercase).collect() } else { all }
+                if *lower {
+                    all.chars().flat_map(char::to_lowercase).collect()
+                } else {
+                    all
+                }
             }
             UnicodeNormalizer::Map(map) => map.apply(text),
         };
@@ -176,7 +210,17 @@ fn is_chinese(c: char) -> bool {
 fn nmt(c: char) -> Option<char> {
     match u32::from(c) {
         0x01..=0x08 | 0x0b | 0x0e..=0x1f | 0x7f | 0x8f | 0x9f => None,
-        0x09 | 0x0a | 0x0c | 0x0d | 0x1680 | 0x200b..=0x200f | 0x2028 | 0x2029 | 0x2581 | 0xfeff | 0xfffd => Some(' '),
+        0x09
+        | 0x0a
+        | 0x0c
+        | 0x0d
+        | 0x1680
+        | 0x200b..=0x200f
+        | 0x2028
+        | 0x2029
+        | 0x2581
+        | 0xfeff
+        | 0xfffd => Some(' '),
         _ => Some(c),
     }
 }
@@ -193,8 +237,16 @@ impl CharacterMap {
         let bytes = base64::decode(text)?;
         let (size, rest) = bytes.split_first_chunk::<4>()?;
         let (trie, texts) = rest.split_at_checked(u32::from_le_bytes(*size) as usize / 4 * 4)?;
-        let trie = trie.as_chunks::<4>().0.iter().map(|unit| u32::from_le_bytes(*unit)).collect();
-        Some(CharacterMap { trie, texts: String::from_utf8(texts.to_vec()).ok()? })
+        let trie = trie
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|unit| u32::from_le_bytes(*unit))
+            .collect();
+        Some(CharacterMap {
+            trie,
+            texts: String::from_utf8(texts.to_vec()).ok()?,
+        })
     }
 
     /// Returns the replacement of the shortest prefix of `text` in the map.
@@ -210,7 +262,11 @@ impl CharacterMap {
             }
             at = next(at, found);
             if found >> 8 & 1 == 1 {
-                return self.texts.get((unit(at)? & !(1 << 31)) as usize..)?.split('\0').next();
+                return self
+                    .texts
+                    .get((unit(at)? & !(1 << 31)) as usize..)?
+                    .split('\0')
+                    .next();
             }
         }
         None
@@ -246,19 +302,26 @@ fn clusters(text: &str) -> Vec<&str> {
     extern "C" {
         fn clusters(text: &str) -> Vec<u32>;
     }
-    let mut rest = text.char_indices().map(|(at, c)| (at + c.len_utf8(), c.len_utf16() as u32));
+    let mut rest = text
+        .char_indices()
+        .map(|(at, c)| (at + c.len_utf8(), c.len_utf16() as u32));
     let mut start = 0;
-    let cluster = |units: u32| {
-        let (mut left, mut end) = (units, start);
-        while left > 0 {
-            let (next, units) = rest.next()?;
-            (end, left) = (next, left.saturating_sub(units));
-        }
-        let found = text.get(start..end);
-        start = end;
-        found
-    };
-    clusters(text).into_iter().map_while(cluster).collect()
+
+    clusters(text)
+        .into_iter()
+        .map_while(|units: u32| {
+            let mut left = units;
+            let mut end = start;
+
+            while left > 0 {
+                let (next, units) = rest.next()?;
+                (end, left) = (next, left.saturating_sub(units));
+            }
+            let found = text.get(start..end);
+            start = end;
+            found
+        })
+        .collect()
 }
 
 #[cfg(not(target_arch = "wasm32"))]
@@ -273,37 +336,69 @@ mod tests {
     /// runner.
     fn library_output(entry: &Value, texts: &[String]) -> Vec<String> {
         let library = single_component("normalizer", entry.clone()).unwrap();
-        let one = |text: &String| pipeline::normalize_all(library.get_normalizers(), text, 0).unwrap().into_owned();
-        texts.iter().map(one).collect()
+
+        texts
+            .iter()
+            .map(|text: &String| {
+                pipeline::normalize_all(library.get_normalizers(), text, 0)
+                    .unwrap()
+                    .into_owned()
+            })
+            .collect()
     }
 
     /// Every character, alone and between others.
     fn texts() -> Vec<String> {
-        let all: Vec<char> = (0..=0x2_ffff).chain(0xe_0000..0xe_0200).filter_map(char::from_u32).collect();
+        let all: Vec<char> = (0..=0x2_ffff)
+            .chain(0xe_0000..0xe_0200)
+            .filter_map(char::from_u32)
+            .collect();
         let mut texts: Vec<String> = all.chunks(64).map(|some| some.iter().collect()).collect();
         texts.extend(all.iter().map(|c| format!("a{c}\u{301}e\u{323}\u{302}")));
-        texts.extend(["", "ΑΣ", "Crème Brûlée", "ｶﾞ ﬁ ½ ①", "각 각", "中文a字", "a\u{0}b\tc\r\nd"].map(String::from));
+        texts.extend(
+            [
+                "",
+                "ΑΣ",
+                "Crème Brûlée",
+                "ｶﾞ ﬁ ½ ①",
+                "각 각",
+                "中文a字",
+                "a\u{0}b\tc\r\nd",
+            ]
+            .map(String::from),
+        );
         texts
     }
 
     #[test]
     fn unicode_normalizers_match_the_library() {
         let bert = |clean, chinese, strip: Value, lower| json!({"type": "BertNormalizer", "clean_text": clean, "handle_chinese_chars": chinese, "strip_accents": strip, "lowercase": lower});
-        let mut entries = vec![bert(true, true, Value::Null, true), bert(false, false, json!(true), false)];
+        let mut entries = vec![
+            bert(true, true, Value::Null, true),
+            bert(false, false, json!(true), false),
+        ];
         entries.push(bert(true, true, json!(false), true));
-        entries.extend(["NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Nmt"].map(|name| json!({"type": name})));
+        entries.extend(
+            ["NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Nmt"].map(|name| json!({"type": name})),
+        );
         let texts = texts();
         for entry in entries {
             let ours = UnicodeNormalizer::load(&entry).unwrap().unwrap();
             for (text, expected) in texts.iter().zip(library_output(&entry, &texts)) {
-                assert_eq!(ours.apply(text).unwrap_or_else(|| text.clone()), expected, "{entry}: {text:?}");
+                assert_eq!(
+                    ours.apply(text).unwrap_or_else(|| text.clone()),
+                    expected,
+                    "{entry}: {text:?}"
+                );
             }
         }
     }
 
     /// Builds a map of one-byte keys: the root's offset is 256, a leaf's value is next to its node.
     fn map(pairs: &[(u8, &str)]) -> String {
-        let (mut trie, mut texts) = (vec![0u32; 1024], String::new());
+        let mut trie = vec![0u32; 1024];
+        let mut texts = String::new();
+
         trie[0] = 256 << 10;
         for (key, text) in pairs {
             let node = 256 ^ usize::from(*key);
@@ -320,12 +415,23 @@ mod tests {
 
     #[test]
     fn character_maps_match_the_library() {
-        let entry =
-            json!({"type": "Precompiled", "precompiled_charsmap": map(&[(b'A', "a"), (b'\t', " "), (b'-', "")])});
+        let entry = json!({"type": "Precompiled", "precompiled_charsmap": map(&[(b'A', "a"), (b'\t', " "), (b'-', "")])});
         let ours = UnicodeNormalizer::load(&entry).unwrap().unwrap();
-        let texts = ["", "AB-A\tc", "A\u{301}A", "e\u{301}A", "\r\nA", "A\u{301}\u{302}\u{303}"].map(String::from);
+        let texts = [
+            "",
+            "AB-A\tc",
+            "A\u{301}A",
+            "e\u{301}A",
+            "\r\nA",
+            "A\u{301}\u{302}\u{303}",
+        ]
+        .map(String::from);
         for (text, expected) in texts.iter().zip(library_output(&entry, &texts)) {
-            assert_eq!(ours.apply(text).unwrap_or_else(|| text.clone()), expected, "{text:?}");
+            assert_eq!(
+                ours.apply(text).unwrap_or_else(|| text.clone()),
+                expected,
+                "{text:?}"
+            );
         }
     }
 
@@ -335,6 +441,10 @@ mod tests {
             let entry = json!({"type": "Precompiled", "precompiled_charsmap": wrong});
             assert!(UnicodeNormalizer::load(&entry).is_err(), "{wrong}");
         }
-        assert!(UnicodeNormalizer::load(&json!({"type": "Lowercase"})).unwrap().is_none());
+        assert!(
+            UnicodeNormalizer::load(&json!({"type": "Lowercase"}))
+                .unwrap()
+                .is_none()
+        );
     }
 }

@@ -38,15 +38,27 @@ impl SequenceTemplate {
     pub fn load(node: &Value) -> Result<SequenceTemplate> {
         let mut members = Vec::new();
         flatten(node, "processors", 0, &mut members)?;
-        let plain = PairEncoding { token_types: [0, 1], ..PairEncoding::default() };
-        let mut frame = SequenceTemplate { pair: Some(plain), ..SequenceTemplate::default() };
+        let plain = PairEncoding {
+            token_types: [0, 1],
+            ..PairEncoding::default()
+        };
+        let mut frame = SequenceTemplate {
+            pair: Some(plain),
+            ..SequenceTemplate::default()
+        };
         let mut adding = 0;
         for member in members {
-            let found = match member.get("type").and_then(Value::as_str).unwrap_or_default() {
+            let found = match member
+                .get("type")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+            {
                 // It only changes offsets, which are not computed here.
                 "ByteLevel" => continue,
                 "TemplateProcessing" => template(member)?,
-                kind @ ("BertProcessing" | "RobertaProcessing") => bert_template(member, kind == "BertProcessing")?,
+                kind @ ("BertProcessing" | "RobertaProcessing") => {
+                    bert_template(member, kind == "BertProcessing")?
+                }
                 other => {
                     return Err(tokenizer_error(format!(
                         "tokenizer.json: the post-processor {other:?} is not supported"
@@ -76,14 +88,37 @@ impl SequenceTemplate {
 /// `<s> $A </s>` and `<s> $A </s></s> $B </s>`.
 fn bert_template(entry: &Value, bert: bool) -> Result<SequenceTemplate> {
     let id = |name: &str| {
-        let id = entry.get(name).and_then(|pair| pair.get(1)).and_then(Value::as_u64).map(|id| id as u32);
-        id.ok_or_else(|| tokenizer_error(format!("tokenizer.json: the post-processor has no usable `{name}`")))
+        let id = entry
+            .get(name)
+            .and_then(|pair| pair.get(1))
+            .and_then(Value::as_u64)
+            .map(|id| id as u32);
+        id.ok_or_else(|| {
+            tokenizer_error(format!(
+                "tokenizer.json: the post-processor has no usable `{name}`"
+            ))
+        })
     };
-    let (cls, sep) = (id("cls")?, id("sep")?);
+    let cls = id("cls")?;
+    let sep = id("sep")?;
+
     let kind = u32::from(bert);
-    let infix = if bert { vec![(sep, 0)] } else { vec![(sep, 0); 2] };
-    let pair = PairEncoding { prefix: vec![(cls, 0)], infix, suffix: vec![(sep, kind)], token_types: [0, kind] };
-    Ok(SequenceTemplate { prefix: vec![cls], suffix: vec![sep], pair: Some(pair) })
+    let infix = if bert {
+        vec![(sep, 0)]
+    } else {
+        vec![(sep, 0); 2]
+    };
+    let pair = PairEncoding {
+        prefix: vec![(cls, 0)],
+        infix,
+        suffix: vec![(sep, kind)],
+        token_types: [0, kind],
+    };
+    Ok(SequenceTemplate {
+        prefix: vec![cls],
+        suffix: vec![sep],
+        pair: Some(pair),
+    })
 }
 
 fn template(entry: &Value) -> Result<SequenceTemplate> {
@@ -93,14 +128,18 @@ fn template(entry: &Value) -> Result<SequenceTemplate> {
         match part {
             TemplatePart::Text(false, _) if !seen => seen = true,
             TemplatePart::Text(..) => {
-                return Err(tokenizer_error("tokenizer.json: the template `single` has two sequences"));
+                return Err(tokenizer_error(
+                    "tokenizer.json: the template `single` has two sequences",
+                ));
             }
             TemplatePart::Ids(ids, _) if seen => frame.suffix.extend(ids),
             TemplatePart::Ids(ids, _) => frame.prefix.extend(ids),
         }
     }
     if !seen {
-        return Err(tokenizer_error("tokenizer.json: the template `single` has no sequence"));
+        return Err(tokenizer_error(
+            "tokenizer.json: the template `single` has no sequence",
+        ));
     }
     // An unsupported template for pairs is no reason to refuse single sequences.
     frame.pair = parts(entry, "pair").ok().and_then(pair);
@@ -118,7 +157,9 @@ fn pair(parts: Vec<TemplatePart>) -> Option<PairEncoding> {
             }
             (TemplatePart::Text(..), _) => return None,
             (TemplatePart::Ids(ids, kind), _) => {
-                let run = [&mut pair.prefix, &mut pair.infix, &mut pair.suffix].into_iter().nth(seen)?;
+                let run = [&mut pair.prefix, &mut pair.infix, &mut pair.suffix]
+                    .into_iter()
+                    .nth(seen)?;
                 run.extend(ids.into_iter().map(|id| (id, kind)));
             }
         }
@@ -129,23 +170,44 @@ fn pair(parts: Vec<TemplatePart>) -> Option<PairEncoding> {
 /// Reads the parts of a template, in the spelling of the files or of the library's version 1.
 fn parts(entry: &Value, name: &str) -> Result<Vec<TemplatePart>> {
     let wrong = |what: &Value| {
-        tokenizer_error(format!("tokenizer.json: the template `{name}` has an unsupported part {what:.80}"))
+        tokenizer_error(format!(
+            "tokenizer.json: the template `{name}` has an unsupported part {what:.80}"
+        ))
     };
     let list = entry.get(name).and_then(Value::as_array);
-    let list = list.ok_or_else(|| tokenizer_error(format!("tokenizer.json: the post-processor has no `{name}`")))?;
+    let list = list.ok_or_else(|| {
+        tokenizer_error(format!(
+            "tokenizer.json: the post-processor has no `{name}`"
+        ))
+    })?;
     let read = |part: &Value| {
-        let body = part.get("Sequence").or_else(|| part.get("SpecialToken")).unwrap_or(part);
+        let body = part
+            .get("Sequence")
+            .or_else(|| part.get("SpecialToken"))
+            .unwrap_or(part);
         let kind = body.get("type_id").and_then(Value::as_u64).unwrap_or(0) as u32;
-        if let Some(text) = part.pointer("/Sequence/id").or_else(|| part.get("seq")).and_then(Value::as_str) {
+        if let Some(text) = part
+            .pointer("/Sequence/id")
+            .or_else(|| part.get("seq"))
+            .and_then(Value::as_str)
+        {
             return match text {
                 "A" | "B" => Ok(TemplatePart::Text(text == "B", kind)),
                 _ => Err(wrong(part)),
             };
         }
         let spelling = part.pointer("/SpecialToken/id").and_then(Value::as_str);
-        let token = spelling.and_then(|spelling| entry.get("special_tokens")?.get(spelling)).unwrap_or(part);
-        let ids = token.get("ids").and_then(Value::as_array).ok_or_else(|| wrong(part))?;
-        let ids: Option<Vec<u32>> = ids.iter().map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok())).collect();
+        let token = spelling
+            .and_then(|spelling| entry.get("special_tokens")?.get(spelling))
+            .unwrap_or(part);
+        let ids = token
+            .get("ids")
+            .and_then(Value::as_array)
+            .ok_or_else(|| wrong(part))?;
+        let ids: Option<Vec<u32>> = ids
+            .iter()
+            .map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok()))
+            .collect();
         Ok(TemplatePart::Ids(ids.ok_or_else(|| wrong(part))?, kind))
     };
     list.iter().map(read).collect()
@@ -153,7 +215,10 @@ fn parts(entry: &Value, name: &str) -> Result<Vec<TemplatePart>> {
 
 impl PairEncoding {
     fn is_empty(&self) -> bool {
-        self.prefix.is_empty() && self.infix.is_empty() && self.suffix.is_empty() && self.token_types == [0, 1]
+        self.prefix.is_empty()
+            && self.infix.is_empty()
+            && self.suffix.is_empty()
+            && self.token_types == [0, 1]
     }
 
     /// Joins two sequences and truncates them to this total length, the longer one first. Returns
@@ -164,8 +229,15 @@ impl PairEncoding {
         a.truncate(first);
         b.truncate(second);
         let of_kind = |ids: Vec<u32>, kind: u32| ids.into_iter().map(move |id| (id, kind));
-        let all = self.prefix.iter().copied().chain(of_kind(a, self.token_types[0])).chain(self.infix.iter().copied());
-        all.chain(of_kind(b, self.token_types[1])).chain(self.suffix.iter().copied()).unzip()
+        let all = self
+            .prefix
+            .iter()
+            .copied()
+            .chain(of_kind(a, self.token_types[0]))
+            .chain(self.infix.iter().copied());
+        all.chain(of_kind(b, self.token_types[1]))
+            .chain(self.suffix.iter().copied())
+            .unzip()
     }
 }
 
@@ -200,8 +272,9 @@ mod tests {
 
     #[test]
     fn old_and_new_spellings() {
-        let bert =
-            SequenceTemplate::load(&json!({"type": "BertProcessing", "sep": ["[SEP]", 102], "cls": ["[CLS]", 101]}));
+        let bert = SequenceTemplate::load(
+            &json!({"type": "BertProcessing", "sep": ["[SEP]", 102], "cls": ["[CLS]", 101]}),
+        );
         let old = SequenceTemplate::load(&json!({"type": "TemplateProcessing",
             "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
             "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}],
@@ -214,14 +287,25 @@ mod tests {
         let [bert, old, new] = [bert, old, new].map(|frame| frame.expect("a frame"));
         assert_eq!((&bert, &new), (&old, &old));
         assert_eq!((old.prefix, old.suffix), (vec![101], vec![102]));
-        let roberta =
-            SequenceTemplate::load(&json!({"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}));
+        let roberta = SequenceTemplate::load(
+            &json!({"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}),
+        );
         let pair = roberta.expect("a frame").pair.expect("a pair");
-        assert_eq!(pair.join_pair(vec![7], vec![8], 9), (vec![0, 7, 2, 2, 8, 2], vec![0; 6]));
+        assert_eq!(
+            pair.join_pair(vec![7], vec![8], 9),
+            (vec![0, 7, 2, 2, 8, 2], vec![0; 6])
+        );
         let two = SequenceTemplate::load(&json!({"type": "Sequence", "processors": [
             {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]},
             {"type": "TemplateProcessing", "single": [{"ids": [5]}, {"seq": "A"}], "pair": []}]}));
-        assert_eq!(two.expect("a frame"), SequenceTemplate { prefix: vec![5, 0], suffix: vec![2], pair: None });
+        assert_eq!(
+            two.expect("a frame"),
+            SequenceTemplate {
+                prefix: vec![5, 0],
+                suffix: vec![2],
+                pair: None
+            }
+        );
         for wrong in [
             json!({"type": "Elephant"}),
             json!({"type": "BertProcessing"}),
@@ -236,9 +320,19 @@ mod tests {
 
     #[test]
     fn pairs_have_token_types() {
-        let pair =
-            PairEncoding { prefix: vec![(101, 0)], infix: vec![(102, 0)], suffix: vec![(102, 1)], token_types: [0, 1] };
+        let pair = PairEncoding {
+            prefix: vec![(101, 0)],
+            infix: vec![(102, 0)],
+            suffix: vec![(102, 1)],
+            token_types: [0, 1],
+        };
         let (ids, kinds) = pair.join_pair(vec![1, 2], vec![3, 4, 5, 6], 8);
-        assert_eq!((ids, kinds), (vec![101, 1, 2, 102, 3, 4, 5, 102], vec![0, 0, 0, 0, 1, 1, 1, 1]));
+        assert_eq!(
+            (ids, kinds),
+            (
+                vec![101, 1, 2, 102, 3, 4, 5, 102],
+                vec![0, 0, 0, 0, 1, 1, 1, 1]
+            )
+        );
     }
 }

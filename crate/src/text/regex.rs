@@ -52,7 +52,9 @@ struct StepLimitExceeded;
 impl Regex {
     pub fn new(regex: &str) -> Result<Regex> {
         let refuse = |what: String| {
-            tokenizer_error(format!("tokenizer.json: the regular expression {regex:?} is not supported: {what}"))
+            tokenizer_error(format!(
+                "tokenizer.json: the regular expression {regex:?} is not supported: {what}"
+            ))
         };
         if regex.contains(r"\p{Lm}") != regex.contains(r"\p{Lo}") {
             return Err(refuse("\\p{Lm} and \\p{Lo} must occur together".to_owned()));
@@ -66,7 +68,11 @@ impl Regex {
 
     /// Splits `text` into matches and gaps. The flag is true for matches, or for gaps if `invert`.
     #[allow(clippy::type_complexity)] // the type that the tokenizers library expects
-    pub fn segments(&self, text: &str, invert: bool) -> Result<Vec<((usize, usize), bool)>, String> {
+    pub fn segments(
+        &self,
+        text: &str,
+        invert: bool,
+    ) -> Result<Vec<((usize, usize), bool)>, String> {
         let mut out = Vec::new();
         let mut last = 0;
         self.each_match(text, |start, end| {
@@ -103,7 +109,10 @@ impl Regex {
 
     fn each_match(&self, text: &str, mut found: impl FnMut(usize, usize)) -> Result<(), String> {
         let steps = MAX_STEPS + MAX_STEPS_PER_BYTE * text.len() as u64;
-        let mut search = BacktrackState { open: Vec::new(), steps };
+        let mut search = BacktrackState {
+            open: Vec::new(),
+            steps,
+        };
         let mut at = 0;
         while at < text.len() {
             let end = self.run(text, 0, at, &mut search).map_err(|StepLimitExceeded| {
@@ -142,7 +151,9 @@ impl Regex {
             if search.open.len() == base {
                 break None;
             }
-            let Some((mut pc, mut at)) = search.open.pop() else { break None };
+            let Some((mut pc, mut at)) = search.open.pop() else {
+                break None;
+            };
             loop {
                 search.steps = search.steps.checked_sub(1).ok_or(StepLimitExceeded)?;
                 match self.program.get(pc) {
@@ -207,21 +218,44 @@ fn emit(node: &RegexNode, program: &mut Vec<RegexInst>) -> Result<(), String> {
                 }
             }
             let end = program.len();
-            jumps.into_iter().for_each(|jump| set(program, jump, RegexInst::Jump(end)));
+            jumps
+                .into_iter()
+                .for_each(|jump| set(program, jump, RegexInst::Jump(end)));
         }
         RegexNode::Look { node, negative } => {
             let look = program.len();
-            program.push(RegexInst::Lookahead { negative: *negative, next: 0 });
+            program.push(RegexInst::Lookahead {
+                negative: *negative,
+                next: 0,
+            });
             emit(node, program)?;
             program.push(RegexInst::Match);
             let next = program.len();
-            set(program, look, RegexInst::Lookahead { negative: *negative, next });
+            set(
+                program,
+                look,
+                RegexInst::Lookahead {
+                    negative: *negative,
+                    next,
+                },
+            );
         }
-        RegexNode::Repeat { node, min, max, greedy } => {
+        RegexNode::Repeat {
+            node,
+            min,
+            max,
+            greedy,
+        } => {
             for _ in 0..*min {
                 emit(node, program)?;
             }
-            let choice = |a: usize, b: usize| if *greedy { RegexInst::Split(a, b) } else { RegexInst::Split(b, a) };
+            let choice = |a: usize, b: usize| {
+                if *greedy {
+                    RegexInst::Split(a, b)
+                } else {
+                    RegexInst::Split(b, a)
+                }
+            };
             match max {
                 None => {
                     let split = program.len();
@@ -239,7 +273,9 @@ fn emit(node: &RegexNode, program: &mut Vec<RegexInst>) -> Result<(), String> {
                         emit(node, program)?;
                     }
                     let end = program.len();
-                    splits.into_iter().for_each(|split| set(program, split, choice(split + 1, end)));
+                    splits
+                        .into_iter()
+                        .for_each(|split| set(program, split, choice(split + 1, end)));
                 }
             }
         }
@@ -269,7 +305,10 @@ mod tests {
 
     #[test]
     fn classes_groups_and_lookahead() {
-        assert_eq!(cut(r"\s+(?!\S)|\s+", "a   b  "), ["a", "  ", " ", "b", "  "]);
+        assert_eq!(
+            cut(r"\s+(?!\S)|\s+", "a   b  "),
+            ["a", "  ", " ", "b", "  "]
+        );
         assert_eq!(cut(r"(?i:'S|'ve)", "it's I'VE"), ["it", "'s", " I", "'VE"]);
         assert_eq!(cut(r"[^\s\p{L}]{2,3}", "a12345b"), ["a", "123", "45", "b"]);
         assert_eq!(cut(r"\p{L}\p{M}*", "e\u{301}x"), ["e\u{301}", "x"]);
@@ -280,7 +319,10 @@ mod tests {
     #[test]
     fn replacing() {
         let pattern = Regex::new(" {2,}").expect("supported");
-        assert_eq!(pattern.replace("a  b    c d", "_"), Ok(Some("a_b_c d".to_owned())));
+        assert_eq!(
+            pattern.replace("a  b    c d", "_"),
+            Ok(Some("a_b_c d".to_owned()))
+        );
         assert_eq!(pattern.replace("a b", "_"), Ok(None));
     }
 
@@ -302,7 +344,10 @@ mod tests {
             "\\",
         ] {
             let error = Regex::new(regex);
-            assert!(matches!(error, Err(crate::Error::Tokenizer { .. })) || regex == "{2}*", "{regex}: {error:?}");
+            assert!(
+                matches!(error, Err(crate::Error::Tokenizer { .. })) || regex == "{2}*",
+                "{regex}: {error:?}"
+            );
         }
     }
 
@@ -336,7 +381,10 @@ mod tests {
             let bytes = text.as_bytes();
             let mut tags = vec![0; bytes.len()];
             bitcannon::classify::classify(bytes, &mut tags);
-            let (mut a, mut b, mut c) = (vec![0; 20], vec![0; 20], vec![0; 40]);
+            let mut a = vec![0; 20];
+            let mut b = vec![0; 20];
+            let mut c = vec![0; 40];
+
             let mut spans = vec![bitcannon::Span::default(); bytes.len() + 1];
             let n = grammar.split(bytes, &tags, &mut a, &mut b, &mut c, &mut spans);
             let native: Vec<&str> = spans[..n].iter().map(|s| &text[s.range()]).collect();

@@ -13,7 +13,10 @@ pub(super) struct ScriptTable(Vec<(u32, u8)>);
 impl ScriptTable {
     pub fn new() -> Self {
         let mut runs = Vec::new();
-        let (mut start, mut length, mut shift) = (0, 0, 0);
+        let mut start = 0;
+        let mut length = 0;
+        let mut shift = 0;
+
         let mut bytes = SCRIPT_RUNS.iter();
         while let Some(byte) = bytes.next() {
             length |= u32::from(byte & 0x7f) << shift;
@@ -28,7 +31,9 @@ impl ScriptTable {
     }
 
     fn of(&self, character: char) -> u8 {
-        let next = self.0.partition_point(|(start, _)| *start <= character as u32);
+        let next = self
+            .0
+            .partition_point(|(start, _)| *start <= character as u32);
         self.0[next - 1].1
     }
 
@@ -62,7 +67,10 @@ mod tests {
     impl LibrarySplitter {
         fn split(&mut self, text: &str) -> Vec<(u32, u32)> {
             let mut found = Vec::new();
-            self.0.get_pre_tokenizer().pre_tokenize(text, &mut self.1, &mut found).expect("a split");
+            self.0
+                .get_pre_tokenizer()
+                .pre_tokenize(text, &mut self.1, &mut found)
+                .expect("a split");
             found.iter().map(|span| (span.start, span.end)).collect()
         }
 
@@ -130,7 +138,10 @@ mod tests {
         ] {
             let mut found = Vec::new();
             own.split(text, &mut found);
-            let found: Vec<(u32, u32)> = found.iter().map(|span| (span.0 as u32, span.1 as u32)).collect();
+            let found: Vec<(u32, u32)> = found
+                .iter()
+                .map(|span| (span.0 as u32, span.1 as u32))
+                .collect();
             assert_eq!(found, library.split(text), "{text}");
         }
     }

@@ -88,10 +88,18 @@ fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
 }
 
 /// Passes the fields of a message to `each`; `None` if the message is damaged.
-fn fields<'a>(mut bytes: &'a [u8], mut each: impl FnMut(u64, ProtoField<'a>) -> Option<()>) -> Option<()> {
+fn fields<'a>(
+    mut bytes: &'a [u8],
+    mut each: impl FnMut(u64, ProtoField<'a>) -> Option<()>,
+) -> Option<()> {
     while !bytes.is_empty() {
         let key = varint(&mut bytes)?;
-        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
+        let number = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .rev()
+                .fold(0, |all, byte| all << 8 | u64::from(*byte))
+        };
         let field = match key & 7 {
             0 => ProtoField::Number(varint(&mut bytes)?),
             1 => ProtoField::Number(number(take(&mut bytes, 8)?)),
@@ -108,7 +116,10 @@ fn fields<'a>(mut bytes: &'a [u8], mut each: impl FnMut(u64, ProtoField<'a>) -> 
 }
 
 fn piece(bytes: &[u8]) -> Option<SentencePiece> {
-    let mut piece = SentencePiece { kind: 1, ..SentencePiece::default() };
+    let mut piece = SentencePiece {
+        kind: 1,
+        ..SentencePiece::default()
+    };
     fields(bytes, |at, field| {
         match at {
             1 => piece.text = field.text(),
@@ -138,7 +149,9 @@ impl SentencePieceModel {
         };
         let mut kind = 1;
         let read = fields(bytes, |at, field| {
-            let ProtoField::Bytes(message) = field else { return Some(()) };
+            let ProtoField::Bytes(message) = field else {
+                return Some(());
+            };
             match at {
                 1 => spm.pieces.push(piece(message)?),
                 2 => fields(message, |at, field| {
@@ -196,18 +209,32 @@ impl SentencePieceModel {
     /// Builds vocabulary and merges: the pieces in order, each with all pairs of pieces that form
     /// it.
     pub fn bpe(&self, unk: Option<&str>, byte_fallback: bool) -> Value {
-        let ids: HashMap<&str, usize> = self.pieces.iter().enumerate().map(|(id, p)| (p.text.as_str(), id)).collect();
+        let ids: HashMap<&str, usize> = self
+            .pieces
+            .iter()
+            .enumerate()
+            .map(|(id, p)| (p.text.as_str(), id))
+            .collect();
         let mut merges: Vec<[&str; 2]> = Vec::new();
         for (id, piece) in self.pieces.iter().enumerate() {
             if ids.get(piece.text.as_str()) != Some(&id) {
                 continue;
             }
-            let cuts = piece.text.char_indices().skip(1).map(|(at, _)| piece.text.split_at(at));
-            let known = cuts.filter(|(left, right)| ids.contains_key(left) && ids.contains_key(right));
+            let cuts = piece
+                .text
+                .char_indices()
+                .skip(1)
+                .map(|(at, _)| piece.text.split_at(at));
+            let known =
+                cuts.filter(|(left, right)| ids.contains_key(left) && ids.contains_key(right));
             merges.extend(known.map(|(left, right)| [left, right]));
         }
-        let vocab: Map<String, Value> =
-            self.pieces.iter().enumerate().map(|(id, p)| (p.text.clone(), json!(id))).collect();
+        let vocab: Map<String, Value> = self
+            .pieces
+            .iter()
+            .enumerate()
+            .map(|(id, p)| (p.text.clone(), json!(id)))
+            .collect();
         json!({ "type": "BPE", "unk_token": unk, "fuse_unk": true, "byte_fallback": byte_fallback, "vocab": vocab,
             "merges": merges })
     }
@@ -219,16 +246,24 @@ mod tests {
 
     #[test]
     fn invalid_models_are_rejected() {
-        for wrong in
-            [&b""[..], b"\x0a", b"\x0a\x05\x0a\x03abc", b"{}", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"]
-        {
+        for wrong in [
+            &b""[..],
+            b"\x0a",
+            b"\x0a\x05\x0a\x03abc",
+            b"{}",
+            b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        ] {
             let read = SentencePieceModel::read(wrong);
             assert_eq!(read.is_ok(), wrong.len() == 7, "{wrong:?}");
         }
         // One piece "abc" with score 0.5, and the model type WORD.
-        assert!(SentencePieceModel::read(b"\x0a\x0a\x0a\x03abc\x15\x00\x00\x00\x3f\x12\x02\x18\x03").is_err());
+        assert!(
+            SentencePieceModel::read(b"\x0a\x0a\x0a\x03abc\x15\x00\x00\x00\x3f\x12\x02\x18\x03")
+                .is_err()
+        );
         let spm =
-            SentencePieceModel::read(b"\x0a\x0a\x0a\x03abc\x15\x00\x00\x00\x3f\x12\x02\x18\x02").expect("a model");
+            SentencePieceModel::read(b"\x0a\x0a\x0a\x03abc\x15\x00\x00\x00\x3f\x12\x02\x18\x02")
+                .expect("a model");
         assert!(spm.is_bpe && spm.pieces[0].score == 0.5 && spm.id("abc") == Some(0));
     }
 }

@@ -1,8 +1,8 @@
 //! Converts older tokenizer files to tokenizer.json as transformers does: vocab.json with
 //! merges.txt, vocab.txt, and SentencePiece models.
 //!
-//! Source: transformers 5.23, `tokenization_utils_tokenizers.py`, `convert_slow_tokenizer.py` and the classes of
-//! `models/*/tokenization_*.py`.
+//! Source: transformers 5.23, `tokenization_utils_tokenizers.py`, `convert_slow_tokenizer.py` and
+//! the classes of `models/*/tokenization_*.py`.
 
 use bitcannon::regexes;
 use serde_json::{Map, Value, json};
@@ -44,10 +44,16 @@ struct SlowTokenizerBuilder {
     added: Vec<Value>,
 }
 
-const GPT2_DEFAULTS: &[(&str, &str)] =
-    &[("unk_token", "<|endoftext|>"), ("bos_token", "<|endoftext|>"), ("eos_token", "<|endoftext|>")];
-const QWEN_DEFAULTS: &[(&str, &str)] =
-    &[("unk_token", "<|endoftext|>"), ("eos_token", "<|endoftext|>"), ("pad_token", "<|endoftext|>")];
+const GPT2_DEFAULTS: &[(&str, &str)] = &[
+    ("unk_token", "<|endoftext|>"),
+    ("bos_token", "<|endoftext|>"),
+    ("eos_token", "<|endoftext|>"),
+];
+const QWEN_DEFAULTS: &[(&str, &str)] = &[
+    ("unk_token", "<|endoftext|>"),
+    ("eos_token", "<|endoftext|>"),
+    ("pad_token", "<|endoftext|>"),
+];
 const ROBERTA_DEFAULTS: &[(&str, &str)] = &[
     ("bos_token", "<s>"),
     ("eos_token", "</s>"),
@@ -64,7 +70,11 @@ const BERT_DEFAULTS: &[(&str, &str)] = &[
     ("cls_token", "[CLS]"),
     ("mask_token", "[MASK]"),
 ];
-const LLAMA_DEFAULTS: &[(&str, &str)] = &[("unk_token", "<unk>"), ("bos_token", "<s>"), ("eos_token", "</s>")];
+const LLAMA_DEFAULTS: &[(&str, &str)] = &[
+    ("unk_token", "<unk>"),
+    ("bos_token", "<s>"),
+    ("eos_token", "</s>"),
+];
 const GEMMA_DEFAULTS: &[(&str, &str)] = &[
     ("unk_token", "<unk>"),
     ("bos_token", "<bos>"),
@@ -72,7 +82,11 @@ const GEMMA_DEFAULTS: &[(&str, &str)] = &[
     ("pad_token", "<pad>"),
     ("mask_token", "<mask>"),
 ];
-const T5_DEFAULTS: &[(&str, &str)] = &[("eos_token", "</s>"), ("unk_token", "<unk>"), ("pad_token", "<pad>")];
+const T5_DEFAULTS: &[(&str, &str)] = &[
+    ("eos_token", "</s>"),
+    ("unk_token", "<unk>"),
+    ("pad_token", "<pad>"),
+];
 
 impl SlowTokenizerFiles<'_> {
     /// Builds tokenizer.json; `None` if no vocabulary is among the files.
@@ -84,17 +98,32 @@ impl SlowTokenizerFiles<'_> {
             return Ok(None);
         }
         let config: Value = match self.tokenizer_config {
-            Some(bytes) => serde_json::from_slice(bytes)
-                .map_err(|e| tokenizer_error(format!("tokenizer_config.json is not valid JSON: {e}")))?,
+            Some(bytes) => serde_json::from_slice(bytes).map_err(|e| {
+                tokenizer_error(format!("tokenizer_config.json is not valid JSON: {e}"))
+            })?,
             None => Value::Null,
         };
         let class = self.class(&config);
-        let mut builder = SlowTokenizerBuilder { config, defaults: &[], added: Vec::new() };
+        let mut builder = SlowTokenizerBuilder {
+            config,
+            defaults: &[],
+            added: Vec::new(),
+        };
         builder.add_listed_tokens(self.added_tokens)?;
         match self {
-            SlowTokenizerFiles { sentencepiece: Some(model), .. } => builder.sentencepiece(&class, model),
-            SlowTokenizerFiles { vocab: Some(vocab), merges, .. } => builder.byte_level(&class, vocab, *merges),
-            SlowTokenizerFiles { word_pieces: Some(words), .. } => builder.word_pieces(&class, words),
+            SlowTokenizerFiles {
+                sentencepiece: Some(model),
+                ..
+            } => builder.sentencepiece(&class, model),
+            SlowTokenizerFiles {
+                vocab: Some(vocab),
+                merges,
+                ..
+            } => builder.byte_level(&class, vocab, *merges),
+            SlowTokenizerFiles {
+                word_pieces: Some(words),
+                ..
+            } => builder.word_pieces(&class, words),
             _ => return Ok(None),
         }
         .map(Some)
@@ -114,9 +143,8 @@ impl SlowTokenizerFiles<'_> {
                 "llama" | "mistral" | "mixtral" => "LlamaTokenizer",
                 kind if kind.starts_with("gemma") => "GemmaTokenizer",
                 "bert" | "distilbert" | "electra" | "nomic_bert" => "BertTokenizer",
-                "gpt2" | "gpt_bigcode" | "starcoder2" | "whisper" | "codegen" | "phi" | "gpt_neo" | "gptj" | "opt" => {
-                    "GPT2Tokenizer"
-                }
+                "gpt2" | "gpt_bigcode" | "starcoder2" | "whisper" | "codegen" | "phi"
+                | "gpt_neo" | "gptj" | "opt" => "GPT2Tokenizer",
                 _ => "",
             };
             of_model.to_owned()
@@ -128,8 +156,11 @@ impl SlowTokenizerBuilder {
     /// Adds the tokens of added_tokens.json, a map from token to id.
     fn add_listed_tokens(&mut self, file: Option<&[u8]>) -> Result<()> {
         let Some(bytes) = file else { return Ok(()) };
-        let all: Map<String, Value> = serde_json::from_slice(bytes)
-            .map_err(|e| tokenizer_error(format!("added_tokens.json is not a map from token to id: {e}")))?;
+        let all: Map<String, Value> = serde_json::from_slice(bytes).map_err(|e| {
+            tokenizer_error(format!(
+                "added_tokens.json is not a map from token to id: {e}"
+            ))
+        })?;
         for (token, id) in all {
             self.add(json!({ "content": token, "id": id, "special": false, "normalized": false }));
         }
@@ -139,14 +170,25 @@ impl SlowTokenizerBuilder {
     /// Adds a token. A known token keeps its position and becomes special if this one is. Tokens in
     /// tokenizer_config.json's `added_tokens_decoder` have the ids given there.
     fn add(&mut self, mut token: Value) {
-        let known = self.config.get("added_tokens_decoder").and_then(Value::as_object);
-        if known.is_some_and(|known| known.values().any(|other| other.get("content") == token.get("content"))) {
+        let known = self
+            .config
+            .get("added_tokens_decoder")
+            .and_then(Value::as_object);
+        if known.is_some_and(|known| {
+            known
+                .values()
+                .any(|other| other.get("content") == token.get("content"))
+        }) {
             return;
         }
         if token.get("id").is_none() {
             token["id"] = json!(NO_ID + self.added.len());
         }
-        match self.added.iter_mut().find(|other| other["content"] == token["content"]) {
+        match self
+            .added
+            .iter_mut()
+            .find(|other| other["content"] == token["content"])
+        {
             Some(other) if token["special"] == true => other["special"] = json!(true),
             Some(_) => {}
             None => self.added.push(token),
@@ -156,18 +198,41 @@ impl SlowTokenizerBuilder {
     /// Returns the spelling of a named special token.
     fn named(&self, name: &str) -> Option<String> {
         match self.config.get(name) {
-            Some(token) => token.as_str().or_else(|| token.get("content")?.as_str()).map(str::to_owned),
-            None => self.defaults.iter().find(|(other, _)| *other == name).map(|(_, token)| (*token).to_owned()),
+            Some(token) => token
+                .as_str()
+                .or_else(|| token.get("content")?.as_str())
+                .map(str::to_owned),
+            None => self
+                .defaults
+                .iter()
+                .find(|(other, _)| *other == name)
+                .map(|(_, token)| (*token).to_owned()),
         }
     }
 
     /// Adds the named special tokens and the lists of additional ones.
     fn add_special(&mut self) {
-        let names = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+        let names = [
+            "bos_token",
+            "eos_token",
+            "unk_token",
+            "sep_token",
+            "pad_token",
+            "cls_token",
+            "mask_token",
+        ];
         let lists = ["additional_special_tokens", "extra_special_tokens"];
-        let listed = lists.iter().filter_map(|list| self.config.get(*list)?.as_array()).flatten().cloned();
+        let listed = lists
+            .iter()
+            .filter_map(|list| self.config.get(*list)?.as_array())
+            .flatten()
+            .cloned();
         let named = names.iter().filter_map(|name| {
-            let given = self.config.get(*name).filter(|token| token.is_object()).cloned();
+            let given = self
+                .config
+                .get(*name)
+                .filter(|token| token.is_object())
+                .cloned();
             given.or_else(|| self.named(name).map(Value::String))
         });
         for token in named.chain(listed).collect::<Vec<_>>() {
@@ -198,15 +263,24 @@ impl SlowTokenizerBuilder {
     /// if tokenizer_config.json enables them. `id` looks up the vocabulary.
     fn bos_eos_template(&self, id: impl Fn(&str) -> Option<usize>) -> Value {
         let wanted = |switch: &str, name: &str| {
-            let token = self.named(name).filter(|_| self.switch(switch) == Some(true));
-            token.and_then(|token| id(&token)).map(|id| vec![json!({ "ids": [id] })]).unwrap_or_default()
+            let token = self
+                .named(name)
+                .filter(|_| self.switch(switch) == Some(true));
+            token
+                .and_then(|token| id(&token))
+                .map(|id| vec![json!({ "ids": [id] })])
+                .unwrap_or_default()
         };
-        let (first, last) = (wanted("add_bos_token", "bos_token"), wanted("add_eos_token", "eos_token"));
+        let first = wanted("add_bos_token", "bos_token");
+        let last = wanted("add_eos_token", "eos_token");
+
         let one = |seq: &str, kind: u32| {
             let mut parts: Vec<Value> = first.clone();
             parts.push(json!({ "seq": seq }));
             parts.extend(last.clone());
-            parts.iter_mut().for_each(|part| part["type_id"] = json!(kind));
+            parts
+                .iter_mut()
+                .for_each(|part| part["type_id"] = json!(kind));
             parts
         };
         let both = [one("A", 0), one("B", 1)].concat();
@@ -218,12 +292,15 @@ impl SlowTokenizerBuilder {
         let merges = merges.ok_or_else(|| {
             tokenizer_error("vocab.json needs merges.txt or tokenizer.json next to it. Add one of them to the folder")
         })?;
-        let wrong =
-            |e: &dyn std::fmt::Display| tokenizer_error(format!("vocab.json is not a map from token to id: {e}"));
+        let wrong = |e: &dyn std::fmt::Display| {
+            tokenizer_error(format!("vocab.json is not a map from token to id: {e}"))
+        };
         let vocab = std::str::from_utf8(vocab).map_err(|e| wrong(&e))?;
         let ids: Map<String, Value> = serde_json::from_str(vocab).map_err(|e| wrong(&e))?;
         let merges = String::from_utf8_lossy(merges);
-        let lines = merges.lines().filter(|line| !line.starts_with("#version") && !line.is_empty());
+        let lines = merges
+            .lines()
+            .filter(|line| !line.starts_with("#version") && !line.is_empty());
         let merges: Vec<&str> = lines.collect();
         let prefix = self.switch("add_prefix_space").unwrap_or(false);
         let level = json!({ "type": "ByteLevel", "add_prefix_space": prefix, "use_regex": true });
@@ -234,9 +311,11 @@ impl SlowTokenizerBuilder {
                 self.defaults = QWEN_DEFAULTS;
                 let regex = regexes::CL100K.replace("{1,3}", "");
                 let split = json!({ "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated" });
-                let level = json!({ "type": "ByteLevel", "add_prefix_space": prefix, "use_regex": false });
+                let level =
+                    json!({ "type": "ByteLevel", "add_prefix_space": prefix, "use_regex": false });
                 parts["normalizer"] = json!({ "type": "NFC" });
-                parts["pre_tokenizer"] = json!({ "type": "Sequence", "pretokenizers": [split, level] });
+                parts["pre_tokenizer"] =
+                    json!({ "type": "Sequence", "pretokenizers": [split, level] });
                 parts["post_processor"] = self.bos_eos_template(id);
             }
             "RobertaTokenizer" | "BartTokenizer" | "LongformerTokenizer" | "LEDTokenizer" => {
@@ -246,7 +325,8 @@ impl SlowTokenizerBuilder {
                     id(&token).map(|id| json!([token, id]))
                 };
                 if let (Some(cls), Some(sep)) = (token("cls_token"), token("sep_token")) {
-                    parts["post_processor"] = json!({ "type": "RobertaProcessing", "cls": cls, "sep": sep });
+                    parts["post_processor"] =
+                        json!({ "type": "RobertaProcessing", "cls": cls, "sep": sep });
                 }
             }
             "GPT2Tokenizer" | "CodeGenTokenizer" | "WhisperTokenizer" | "GPTNeoXTokenizer" => {
@@ -256,14 +336,21 @@ impl SlowTokenizerBuilder {
             other => return Err(unsupported_class(other, "vocab.json and merges.txt")),
         }
         let merges = serde_json::to_string(&merges).map_err(|e| wrong(&e))?;
-        self.finish(parts, &format!("{{\"type\":\"BPE\",\"vocab\":{vocab},\"merges\":{merges}}}"))
+        self.finish(
+            parts,
+            &format!("{{\"type\":\"BPE\",\"vocab\":{vocab},\"merges\":{merges}}}"),
+        )
     }
 
     /// Builds a tokenizer from vocab.txt.
     fn word_pieces(mut self, class: &str, words: &[u8]) -> Result<String> {
-        let words = std::str::from_utf8(words).map_err(|e| tokenizer_error(format!("vocab.txt is not UTF-8: {e}")))?;
-        let vocab: Map<String, Value> =
-            words.lines().enumerate().map(|(id, line)| (line.trim_end().to_owned(), json!(id))).collect();
+        let words = std::str::from_utf8(words)
+            .map_err(|e| tokenizer_error(format!("vocab.txt is not UTF-8: {e}")))?;
+        let vocab: Map<String, Value> = words
+            .lines()
+            .enumerate()
+            .map(|(id, line)| (line.trim_end().to_owned(), json!(id)))
+            .collect();
         let mpnet = class == "MPNetTokenizer";
         match class {
             "BertTokenizer" | "DistilBertTokenizer" | "ElectraTokenizer" | "BasicTokenizer" => {
@@ -274,12 +361,25 @@ impl SlowTokenizerBuilder {
         }
         let token = |name: &str| {
             let token = self.named(name).unwrap_or_default();
-            vocab.get(&token).map(|id| json!([token, id])).ok_or_else(|| {
-                tokenizer_error(format!("vocab.txt has no {token:?}, which tokenizer_config.json names `{name}`"))
-            })
+            vocab
+                .get(&token)
+                .map(|id| json!([token, id]))
+                .ok_or_else(|| {
+                    tokenizer_error(format!(
+                        "vocab.txt has no {token:?}, which tokenizer_config.json names `{name}`"
+                    ))
+                })
         };
-        let kind = if mpnet { "RobertaProcessing" } else { "BertProcessing" };
-        let unk = if mpnet { "[UNK]".to_owned() } else { self.named("unk_token").unwrap_or_default() };
+        let kind = if mpnet {
+            "RobertaProcessing"
+        } else {
+            "BertProcessing"
+        };
+        let unk = if mpnet {
+            "[UNK]".to_owned()
+        } else {
+            self.named("unk_token").unwrap_or_default()
+        };
         let parts = json!({
             "normalizer": { "type": "BertNormalizer", "clean_text": true,
                 "handle_chinese_chars": self.switch("tokenize_chinese_chars").unwrap_or(true),
@@ -307,16 +407,32 @@ impl SlowTokenizerBuilder {
             json!({ "type": "Precompiled", "precompiled_charsmap": map })
         });
         let words = |scheme: &str| json!({ "type": "Sequence", "pretokenizers": [{ "type": "WhitespaceSplit" }, metaspace(scheme)] });
-        let mut vocab: Vec<(&str, f64)> = spm.pieces.iter().map(|piece| (piece.text.as_str(), piece.score)).collect();
+        let mut vocab: Vec<(&str, f64)> = spm
+            .pieces
+            .iter()
+            .map(|piece| (piece.text.as_str(), piece.score))
+            .collect();
         match class {
             "T5Tokenizer" => {
                 self.defaults = T5_DEFAULTS;
-                let count = self.config.get("extra_ids").and_then(Value::as_u64).unwrap_or(100).min(1 << 16);
+                let count = self
+                    .config
+                    .get("extra_ids")
+                    .and_then(Value::as_u64)
+                    .unwrap_or(100)
+                    .min(1 << 16);
                 let extra: Vec<String> = (0..count).map(|n| format!("<extra_id_{n}>")).collect();
                 vocab.extend(extra.iter().rev().map(|token| (token.as_str(), 0.0)));
-                extra.iter().for_each(|token| self.add(json!({ "content": token, "special": true })));
-                let end = vocab.iter().position(|(token, _)| *token == "</s>").unwrap_or(1);
-                let (text, last) = (|seq: &str| json!({ "seq": seq }), json!({ "ids": [end] }));
+                extra
+                    .iter()
+                    .for_each(|token| self.add(json!({ "content": token, "special": true })));
+                let end = vocab
+                    .iter()
+                    .position(|(token, _)| *token == "</s>")
+                    .unwrap_or(1);
+                let text = |seq: &str| json!({ "seq": seq });
+                let last = json!({ "ids": [end] });
+
                 let parts = json!({ "normalizer": map, "pre_tokenizer": words("always"), "decoder": metaspace("always"),
                     "post_processor": { "type": "TemplateProcessing", "single": [text("A"), last],
                         "pair": [text("A"), last, text("B"), last] } });
@@ -325,12 +441,26 @@ impl SlowTokenizerBuilder {
             }
             "XLMRobertaTokenizer" => {
                 self.defaults = ROBERTA_DEFAULTS;
-                let names = ["bos_token", "pad_token", "eos_token", "unk_token", "mask_token"];
-                let [bos, pad, eos, unk, mask] = names.map(|name| self.named(name).unwrap_or_default());
+                let names = [
+                    "bos_token",
+                    "pad_token",
+                    "eos_token",
+                    "unk_token",
+                    "mask_token",
+                ];
+                let [bos, pad, eos, unk, mask] =
+                    names.map(|name| self.named(name).unwrap_or_default());
                 let first = [&bos, &pad, &eos, &unk].map(|token| (token.as_str(), 0.0));
-                let vocab: Vec<(&str, f64)> =
-                    first.into_iter().chain(vocab.into_iter().skip(3)).chain([(mask.as_str(), 0.0)]).collect();
-                let scheme = if self.switch("add_prefix_space") == Some(false) { "never" } else { "always" };
+                let vocab: Vec<(&str, f64)> = first
+                    .into_iter()
+                    .chain(vocab.into_iter().skip(3))
+                    .chain([(mask.as_str(), 0.0)])
+                    .collect();
+                let scheme = if self.switch("add_prefix_space") == Some(false) {
+                    "never"
+                } else {
+                    "always"
+                };
                 let parts = json!({ "normalizer": map, "pre_tokenizer": words(scheme), "decoder": metaspace(scheme),
                     "post_processor": { "type": "RobertaProcessing", "cls": [bos, 0], "sep": [eos, 2] } });
                 let model = unigram(&vocab, 3, false);
@@ -338,7 +468,11 @@ impl SlowTokenizerBuilder {
             }
             "LlamaTokenizer" | "CodeLlamaTokenizer" | "GemmaTokenizer" => {
                 let gemma = class == "GemmaTokenizer";
-                self.defaults = if gemma { GEMMA_DEFAULTS } else { LLAMA_DEFAULTS };
+                self.defaults = if gemma {
+                    GEMMA_DEFAULTS
+                } else {
+                    LLAMA_DEFAULTS
+                };
                 let prefix = !gemma && self.switch("add_prefix_space") != Some(false);
                 // Without the `legacy` flag, current classes behave differently from older ones.
                 let scheme = match self.config.get("legacy") {
@@ -370,7 +504,11 @@ impl SlowTokenizerBuilder {
                 }
                 let normalizers: Vec<Value> = map.into_iter().chain([space_normalizer()]).collect();
                 let replace = json!({ "type": "Replace", "pattern": { "String": SPM_SPACE }, "content": " " });
-                let decoder = if spm.byte_fallback { bytes_decoder(false) } else { replace };
+                let decoder = if spm.byte_fallback {
+                    bytes_decoder(false)
+                } else {
+                    replace
+                };
                 let parts = json!({ "decoder": decoder,
                     "normalizer": { "type": "Sequence", "normalizers": normalizers },
                     "post_processor": self.bos_eos_template(|token| spm.id(token)) });
@@ -386,7 +524,11 @@ impl SlowTokenizerBuilder {
 }
 
 fn unsupported_class(class: &str, files: &str) -> crate::Error {
-    let class = if class.is_empty() { "no tokenizer_class in tokenizer_config.json" } else { class };
+    let class = if class.is_empty() {
+        "no tokenizer_class in tokenizer_config.json"
+    } else {
+        class
+    };
     tokenizer_error(format!(
         "tokenizer.json is missing, and reading {files} is not supported for {class}. Save the tokenizer with \
          transformers' `save_pretrained`, which writes tokenizer.json"
@@ -404,7 +546,11 @@ fn space_normalizer() -> Value {
 
 fn bytes_decoder(strip: bool) -> Value {
     let replace = json!({ "type": "Replace", "pattern": { "String": SPM_SPACE }, "content": " " });
-    let mut all = vec![replace, json!({ "type": "ByteFallback" }), json!({ "type": "Fuse" })];
+    let mut all = vec![
+        replace,
+        json!({ "type": "ByteFallback" }),
+        json!({ "type": "Fuse" }),
+    ];
     if strip {
         all.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
     }
@@ -412,5 +558,6 @@ fn bytes_decoder(strip: bool) -> Value {
 }
 
 fn unigram(vocab: &[(&str, f64)], unk: usize, byte_fallback: bool) -> String {
-    json!({ "type": "Unigram", "unk_id": unk, "vocab": vocab, "byte_fallback": byte_fallback }).to_string()
+    json!({ "type": "Unigram", "unk_id": unk, "vocab": vocab, "byte_fallback": byte_fallback })
+        .to_string()
 }

@@ -23,7 +23,10 @@ pub struct RenderedPrompt {
 impl RenderedPrompt {
     /// Creates a prompt whose special tokens are all encoded.
     pub fn trusted(text: impl Into<String>) -> RenderedPrompt {
-        RenderedPrompt { text: text.into(), protected_offsets: Vec::new() }
+        RenderedPrompt {
+            text: text.into(),
+            protected_offsets: Vec::new(),
+        }
     }
 }
 
@@ -31,12 +34,29 @@ impl RenderedPrompt {
     /// Replaces each `mark` that no message wrote by the next of `texts`; returns the number of
     /// marks. Marks beyond the last text stay.
     pub fn replace(&mut self, mark: &str, texts: &[String]) -> usize {
-        let (mut text, mut protected) = (String::with_capacity(self.text.len()), Vec::new());
-        let (mut at, mut found) = (0, 0);
-        let own = |start: usize| !self.protected_offsets.iter().any(|p| (start..start + mark.len()).contains(p));
-        let places: Vec<usize> = self.text.match_indices(mark).map(|(i, _)| i).filter(|i| own(*i)).collect();
+        let mut text = String::with_capacity(self.text.len());
+        let mut protected = Vec::new();
+
+        let mut at = 0;
+        let mut found = 0;
+
+        let own = |start: usize| {
+            !self
+                .protected_offsets
+                .iter()
+                .any(|p| (start..start + mark.len()).contains(p))
+        };
+        let places: Vec<usize> = self
+            .text
+            .match_indices(mark)
+            .map(|(i, _)| i)
+            .filter(|i| own(*i))
+            .collect();
         let mut copy = |text: &mut String, from: usize, to: usize| {
-            let inside = self.protected_offsets.iter().filter(|p| (from..to).contains(p));
+            let inside = self
+                .protected_offsets
+                .iter()
+                .filter(|p| (from..to).contains(p));
             protected.extend(inside.map(|p| p - from + text.len()));
             text.push_str(&self.text[from..to]);
         };
@@ -66,13 +86,26 @@ impl<'a> SpecialTokenGuard<'a> {
         inputs: impl IntoIterator<Item = &'v Value>,
         template: &str,
     ) -> SpecialTokenGuard<'a> {
-        let mut originals: Vec<usize> = specials.iter().flat_map(|s| s.chars()).map(|c| c as usize).collect();
+        let mut originals: Vec<usize> = specials
+            .iter()
+            .flat_map(|s| s.chars())
+            .map(|c| c as usize)
+            .collect();
         originals.sort_unstable();
         originals.dedup();
         let mut used: Vec<char> = template.chars().filter(|c| is_private(*c)).collect();
-        inputs.into_iter().for_each(|value| private_chars(value, &mut used));
-        let free = ('\u{F0000}'..='\u{FFFFD}').filter(|c| !used.contains(c)).take(originals.len()).collect();
-        SpecialTokenGuard { specials, placeholders: SortedMap::new(), free }
+        inputs
+            .into_iter()
+            .for_each(|value| private_chars(value, &mut used));
+        let free = ('\u{F0000}'..='\u{FFFFD}')
+            .filter(|c| !used.contains(c))
+            .take(originals.len())
+            .collect();
+        SpecialTokenGuard {
+            specials,
+            placeholders: SortedMap::new(),
+            free,
+        }
     }
 
     /// Returns `value` with placeholders in all spellings of special tokens.
@@ -84,10 +117,20 @@ impl<'a> SpecialTokenGuard<'a> {
         match value {
             // The template compares these with constants, and builds special tokens from roles.
             Value::String(_) if matches!(key, Some("role" | "type")) => value.clone(),
-            Value::String(text) => Value::String(self.protect_text(text, matches!(key, Some("content" | "text")))),
-            Value::Array(items) => Value::Array(items.iter().map(|item| self.protect_value(item, key)).collect()),
+            Value::String(text) => {
+                Value::String(self.protect_text(text, matches!(key, Some("content" | "text"))))
+            }
+            Value::Array(items) => Value::Array(
+                items
+                    .iter()
+                    .map(|item| self.protect_value(item, key))
+                    .collect(),
+            ),
             Value::Object(fields) => Value::Object(
-                fields.iter().map(|(k, v)| (self.protect_key(k), self.protect_value(v, Some(k)))).collect(),
+                fields
+                    .iter()
+                    .map(|(k, v)| (self.protect_key(k), self.protect_value(v, Some(k))))
+                    .collect(),
             ),
             other => other.clone(),
         }
@@ -107,7 +150,10 @@ impl<'a> SpecialTokenGuard<'a> {
         let mut marks = Vec::new();
         for special in self.specials.iter().filter(|s| !s.is_empty()) {
             let mut from = 0;
-            while let Some(at) = text.get(from..).and_then(|rest| rest.find(special.as_str())) {
+            while let Some(at) = text
+                .get(from..)
+                .and_then(|rest| rest.find(special.as_str()))
+            {
                 let start = from + at;
                 marks.extend(placeholder_position(text, start, start + special.len()));
                 from = start + special.chars().next().map_or(1, char::len_utf8);
@@ -115,7 +161,11 @@ impl<'a> SpecialTokenGuard<'a> {
             for (n, _) in special.char_indices().skip(1) {
                 let (head, tail) = special.split_at(n);
                 if text.ends_with(head) {
-                    marks.extend(placeholder_position(text, text.len() - head.len(), text.len()));
+                    marks.extend(placeholder_position(
+                        text,
+                        text.len() - head.len(),
+                        text.len(),
+                    ));
                 }
                 if text.starts_with(tail) {
                     marks.extend(placeholder_position(text, 0, tail.len()));
@@ -130,7 +180,13 @@ impl<'a> SpecialTokenGuard<'a> {
         }
         marks.sort_unstable();
         text.char_indices()
-            .map(|(i, c)| if marks.binary_search(&i).is_ok() { self.placeholder(c) } else { c })
+            .map(|(i, c)| {
+                if marks.binary_search(&i).is_ok() {
+                    self.placeholder(c)
+                } else {
+                    c
+                }
+            })
             .collect()
     }
 
@@ -140,7 +196,9 @@ impl<'a> SpecialTokenGuard<'a> {
         }
         // There are more private-use characters than characters in special tokens. U+FFFD as a
         // fallback is safe too, but visible.
-        let Some(c) = self.free.pop() else { return '\u{FFFD}' };
+        let Some(c) = self.free.pop() else {
+            return '\u{FFFD}';
+        };
         self.placeholders.insert(original, c);
         c
     }
@@ -150,8 +208,15 @@ impl<'a> SpecialTokenGuard<'a> {
         if self.placeholders.is_empty() {
             return RenderedPrompt::trusted(rendered);
         }
-        let originals: SortedMap<char, char> = self.placeholders.iter().map(|(original, c)| (*c, *original)).collect();
-        let mut prompt = RenderedPrompt { text: String::with_capacity(rendered.len()), protected_offsets: Vec::new() };
+        let originals: SortedMap<char, char> = self
+            .placeholders
+            .iter()
+            .map(|(original, c)| (*c, *original))
+            .collect();
+        let mut prompt = RenderedPrompt {
+            text: String::with_capacity(rendered.len()),
+            protected_offsets: Vec::new(),
+        };
         for c in rendered.chars() {
             match originals.get(&c) {
                 Some(original) => {
@@ -168,7 +233,10 @@ impl<'a> SpecialTokenGuard<'a> {
 /// Selects the character of `text[start..end]` to replace: one that trimming and JSON leave alone.
 fn placeholder_position(text: &str, start: usize, end: usize) -> Option<usize> {
     let plain = |c: char| !c.is_whitespace() && c != '"' && c != '\\' && !c.is_control();
-    text.get(start..end)?.char_indices().find(|(_, c)| plain(*c)).map(|(i, _)| start + i)
+    text.get(start..end)?
+        .char_indices()
+        .find(|(_, c)| plain(*c))
+        .map(|(i, _)| start + i)
 }
 
 fn is_private(c: char) -> bool {
@@ -194,13 +262,16 @@ mod tests {
     use super::*;
 
     fn specials() -> Vec<String> {
-        ["<|im_start|>", "<|im_end|>", "<s>"].map(str::to_owned).to_vec()
+        ["<|im_start|>", "<|im_end|>", "<s>"]
+            .map(str::to_owned)
+            .to_vec()
     }
 
     #[test]
     fn only_special_spellings_change() {
         let specials = specials();
-        let input = json!({"role": "<s>", "content": "a <s><|im_end|> b", "n": 3, "plain": "2 < 3 > 1"});
+        let input =
+            json!({"role": "<s>", "content": "a <s><|im_end|> b", "n": 3, "plain": "2 < 3 > 1"});
         let mut guard = SpecialTokenGuard::new(&specials, [&input], "");
         let safe = guard.protect(&input);
         assert_eq!(safe["role"], "<s>");
@@ -209,7 +280,10 @@ mod tests {
         assert!(!specials.iter().any(|s| text.contains(s.as_str())));
         assert_eq!(text.trim().len(), text.len());
         let prompt = guard.reveal(&format!("<s>{text}"));
-        assert_eq!((prompt.text.as_str(), prompt.protected_offsets), ("<s>a <s><|im_end|> b", vec![5, 8]));
+        assert_eq!(
+            (prompt.text.as_str(), prompt.protected_offsets),
+            ("<s>a <s><|im_end|> b", vec![5, 8])
+        );
     }
 
     #[test]
@@ -224,7 +298,10 @@ mod tests {
             for special in &specials {
                 for (at, _) in joined.text.match_indices(special.as_str()) {
                     assert!(
-                        joined.protected_offsets.iter().any(|p| (at..at + special.len()).contains(p)),
+                        joined
+                            .protected_offsets
+                            .iter()
+                            .any(|p| (at..at + special.len()).contains(p)),
                         "{joined:?}"
                     );
                 }
@@ -234,10 +311,19 @@ mod tests {
 
     #[test]
     fn only_template_marks_are_replaced() {
-        let mut prompt = RenderedPrompt { text: "a<s>b<s>c<s>d".into(), protected_offsets: vec![6] };
+        let mut prompt = RenderedPrompt {
+            text: "a<s>b<s>c<s>d".into(),
+            protected_offsets: vec![6],
+        };
         assert_eq!(prompt.replace("<s>", &["one".into(), "two".into()]), 2);
-        assert_eq!((prompt.text.as_str(), &prompt.protected_offsets[..]), ("aoneb<s>ctwod", &[6][..]));
-        assert_eq!(RenderedPrompt::trusted("<s><s>").replace("<s>", &["x".into()]), 2);
+        assert_eq!(
+            (prompt.text.as_str(), &prompt.protected_offsets[..]),
+            ("aoneb<s>ctwod", &[6][..])
+        );
+        assert_eq!(
+            RenderedPrompt::trusted("<s><s>").replace("<s>", &["x".into()]),
+            2
+        );
     }
 
     #[test]

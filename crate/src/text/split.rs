@@ -40,12 +40,27 @@ enum PrependScheme {
 /// One pre-tokenizer.
 enum PreTokenizerStep {
     Native(NativeSplitter),
-    Pattern { pattern: Regex, behavior: SplitBehavior, invert: bool },
-    Literal { text: String, behavior: SplitBehavior, invert: bool },
-    Chars { are: fn(char) -> bool, behavior: SplitBehavior },
+    Pattern {
+        pattern: Regex,
+        behavior: SplitBehavior,
+        invert: bool,
+    },
+    Literal {
+        text: String,
+        behavior: SplitBehavior,
+        invert: bool,
+    },
+    Chars {
+        are: fn(char) -> bool,
+        behavior: SplitBehavior,
+    },
     Length(usize),
     Scripts(ScriptTable),
-    Metaspace { replacement: char, scheme: PrependScheme, split: bool },
+    Metaspace {
+        replacement: char,
+        scheme: PrependScheme,
+        split: bool,
+    },
     PrefixSpace,
     Alphabet,
 }
@@ -94,7 +109,8 @@ impl PreTokenizers {
         for member in rest {
             load_step(member, &mut steps)?;
         }
-        let byte_level = model_knows_bytes && matches!(steps.last(), Some(PreTokenizerStep::Alphabet));
+        let byte_level =
+            model_knows_bytes && matches!(steps.last(), Some(PreTokenizerStep::Alphabet));
         if byte_level {
             steps.pop();
         }
@@ -102,13 +118,21 @@ impl PreTokenizers {
     }
 
     /// Splits `text` into words. `first`: the text begins its sequence.
-    pub fn split<'a>(&self, text: &'a str, first: bool, words: &mut Vec<WordSpan>) -> Result<Cow<'a, str>> {
+    pub fn split<'a>(
+        &self,
+        text: &'a str,
+        first: bool,
+        words: &mut Vec<WordSpan>,
+    ) -> Result<Cow<'a, str>> {
         if u32::try_from(text.len()).is_err() {
             return Err(tokenizer_error("the text is longer than 4 GB"));
         }
         words.clear();
         words.push((0, text.len()));
-        let mut state = SplitState { text: Cow::Borrowed(text), first };
+        let mut state = SplitState {
+            text: Cow::Borrowed(text),
+            first,
+        };
         for step in &self.steps {
             step.apply(&mut state, words)?;
         }
@@ -118,15 +142,21 @@ impl PreTokenizers {
 
 /// Returns the expression of a `Split` with behavior Isolated.
 fn isolated(member: &Value) -> Option<&str> {
-    let plain = member.get("behavior").and_then(Value::as_str) == Some("Isolated") && !switch(member, "invert", false);
-    member.pointer("/pattern/Regex").and_then(Value::as_str).filter(|_| plain)
+    let plain = member.get("behavior").and_then(Value::as_str) == Some("Isolated")
+        && !switch(member, "invert", false);
+    member
+        .pointer("/pattern/Regex")
+        .and_then(Value::as_str)
+        .filter(|_| plain)
 }
 
 /// Whether these are DeepSeek's three expressions, which only together are a native splitter. The
 /// third has literal line ends where bitcannon's text has escapes.
 fn is_deepseek(a: &str, b: &str, c: &str) -> bool {
     let big = regexes::DEEPSEEK_BIG.replace(r"\r\n", "\r\n");
-    a == regexes::DEEPSEEK_NUM && b == "[\u{4E00}-\u{9FA5}\u{3040}-\u{309F}\u{30A0}-\u{30FF}]+" && c == big
+    a == regexes::DEEPSEEK_NUM
+        && b == "[\u{4E00}-\u{9FA5}\u{3040}-\u{309F}\u{30A0}-\u{30FF}]+"
+        && c == big
 }
 
 /// Returns the native splitter of an expression.
@@ -144,7 +174,10 @@ fn native(regex: &str) -> Option<NativeSplitter> {
 
 fn load_step(entry: &Value, steps: &mut Vec<PreTokenizerStep>) -> Result<()> {
     let chars = |are, behavior| PreTokenizerStep::Chars { are, behavior };
-    let kind = entry.get("type").and_then(Value::as_str).unwrap_or_default();
+    let kind = entry
+        .get("type")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     let step = match kind {
         "Split" => load_split(entry)?,
         "ByteLevel" => {
@@ -170,20 +203,38 @@ fn load_step(entry: &Value, steps: &mut Vec<PreTokenizerStep>) -> Result<()> {
         "Punctuation" => chars(is_punctuation, behavior(entry)?),
         "Digits" => {
             let apart = switch(entry, "individual_digits", false);
-            chars(char::is_numeric, if apart { SplitBehavior::Isolated } else { SplitBehavior::Contiguous })
+            chars(
+                char::is_numeric,
+                if apart {
+                    SplitBehavior::Isolated
+                } else {
+                    SplitBehavior::Contiguous
+                },
+            )
         }
         "CharDelimiterSplit" => {
             let text = single_char(entry, "/delimiter")?.to_string();
-            PreTokenizerStep::Literal { text, behavior: SplitBehavior::Removed, invert: false }
+            PreTokenizerStep::Literal {
+                text,
+                behavior: SplitBehavior::Removed,
+                invert: false,
+            }
         }
         "FixedLength" => {
-            let length = entry.get("length").map_or(Some(5), Value::as_u64).filter(|length| *length > 0);
-            let wrong = || tokenizer_error("tokenizer.json: FixedLength has no usable `length`");
-            PreTokenizerStep::Length(length.ok_or_else(wrong)? as usize)
+            let length = entry
+                .get("length")
+                .map_or(Some(5), Value::as_u64)
+                .filter(|length| *length > 0);
+
+            PreTokenizerStep::Length(length.ok_or_else(|| {
+                tokenizer_error("tokenizer.json: FixedLength has no usable `length`")
+            })? as usize)
         }
         "UnicodeScripts" => PreTokenizerStep::Scripts(ScriptTable::new()),
         other => {
-            return Err(tokenizer_error(format!("tokenizer.json: the pre-tokenizer {other:?} is not supported")));
+            return Err(tokenizer_error(format!(
+                "tokenizer.json: the pre-tokenizer {other:?} is not supported"
+            )));
         }
     };
     steps.push(step);
@@ -194,28 +245,51 @@ fn single_char(entry: &Value, at: &str) -> Result<char> {
     let text = field(entry, at)?;
     let mut chars = text.chars();
     let only = chars.next().filter(|_| chars.next().is_none());
-    only.ok_or_else(|| tokenizer_error(format!("tokenizer.json: {at} must be one character, not {text:.40?}")))
+    only.ok_or_else(|| {
+        tokenizer_error(format!(
+            "tokenizer.json: {at} must be one character, not {text:.40?}"
+        ))
+    })
 }
 
 fn load_split(entry: &Value) -> Result<PreTokenizerStep> {
-    let (behavior, invert) = (behavior(entry)?, switch(entry, "invert", false));
+    let behavior = behavior(entry)?;
+    let invert = switch(entry, "invert", false);
+
     let Some(regex) = entry.pointer("/pattern/Regex").and_then(Value::as_str) else {
         let text = field(entry, "/pattern/String")?.to_owned();
         if text.is_empty() {
-            return Err(tokenizer_error("tokenizer.json: a Split has an empty pattern"));
+            return Err(tokenizer_error(
+                "tokenizer.json: a Split has an empty pattern",
+            ));
         }
-        return Ok(PreTokenizerStep::Literal { text, behavior, invert });
+        return Ok(PreTokenizerStep::Literal {
+            text,
+            behavior,
+            invert,
+        });
     };
     // A pattern that covers the whole text leaves no gaps, so these behaviors are equal.
-    let whole = matches!((behavior, invert), (SplitBehavior::Isolated, false) | (SplitBehavior::Removed, true));
+    let whole = matches!(
+        (behavior, invert),
+        (SplitBehavior::Isolated, false) | (SplitBehavior::Removed, true)
+    );
     Ok(match native(regex).filter(|_| whole) {
         Some(native) => PreTokenizerStep::Native(native),
-        None => PreTokenizerStep::Pattern { pattern: Regex::new(regex)?, behavior, invert },
+        None => PreTokenizerStep::Pattern {
+            pattern: Regex::new(regex)?,
+            behavior,
+            invert,
+        },
     })
 }
 
 fn load_metaspace(entry: &Value) -> Result<PreTokenizerStep> {
-    let scheme = match entry.get("prepend_scheme").filter(|scheme| !scheme.is_null()).map(Value::as_str) {
+    let scheme = match entry
+        .get("prepend_scheme")
+        .filter(|scheme| !scheme.is_null())
+        .map(Value::as_str)
+    {
         None | Some(Some("always")) => PrependScheme::Always,
         Some(Some("first")) => PrependScheme::First,
         Some(Some("never")) => PrependScheme::Never,
@@ -234,7 +308,11 @@ fn load_metaspace(entry: &Value) -> Result<PreTokenizerStep> {
             "tokenizer.json: `add_prefix_space` of a Metaspace contradicts its `prepend_scheme`",
         ));
     }
-    let scheme = if switch(entry, "add_prefix_space", true) { scheme } else { PrependScheme::Never };
+    let scheme = if switch(entry, "add_prefix_space", true) {
+        scheme
+    } else {
+        PrependScheme::Never
+    };
     Ok(PreTokenizerStep::Metaspace {
         replacement: single_char(entry, "/replacement")?,
         scheme,
@@ -243,25 +321,45 @@ fn load_metaspace(entry: &Value) -> Result<PreTokenizerStep> {
 }
 
 fn behavior(entry: &Value) -> Result<SplitBehavior> {
-    Ok(match entry.get("behavior").map_or(Some("Isolated"), Value::as_str) {
-        Some("Isolated") => SplitBehavior::Isolated,
-        Some("Removed") => SplitBehavior::Removed,
-        Some("MergedWithPrevious") => SplitBehavior::MergedWithPrevious,
-        Some("MergedWithNext") => SplitBehavior::MergedWithNext,
-        Some("Contiguous") => SplitBehavior::Contiguous,
-        other => return Err(tokenizer_error(format!("tokenizer.json: the split behavior {other:?} is not supported"))),
-    })
+    Ok(
+        match entry
+            .get("behavior")
+            .map_or(Some("Isolated"), Value::as_str)
+        {
+            Some("Isolated") => SplitBehavior::Isolated,
+            Some("Removed") => SplitBehavior::Removed,
+            Some("MergedWithPrevious") => SplitBehavior::MergedWithPrevious,
+            Some("MergedWithNext") => SplitBehavior::MergedWithNext,
+            Some("Contiguous") => SplitBehavior::Contiguous,
+            other => {
+                return Err(tokenizer_error(format!(
+                    "tokenizer.json: the split behavior {other:?} is not supported"
+                )));
+            }
+        },
+    )
 }
 
 impl PreTokenizerStep {
     fn apply(&self, state: &mut SplitState, words: &mut Vec<WordSpan>) -> Result<()> {
         match self {
-            PreTokenizerStep::Metaspace { .. } | PreTokenizerStep::PrefixSpace | PreTokenizerStep::Alphabet => {
+            PreTokenizerStep::Metaspace { .. }
+            | PreTokenizerStep::PrefixSpace
+            | PreTokenizerStep::Alphabet => {
                 self.rewrite(state, words);
-                if let PreTokenizerStep::Metaspace { replacement, split: true, .. } = self {
+                if let PreTokenizerStep::Metaspace {
+                    replacement,
+                    split: true,
+                    ..
+                } = self
+                {
                     let mark = replacement.to_string();
                     split_each(words, &state.text, |text, out| {
-                        apply_behavior(literal(text, &mark, false), SplitBehavior::MergedWithNext, out);
+                        apply_behavior(
+                            literal(text, &mark, false),
+                            SplitBehavior::MergedWithNext,
+                            out,
+                        );
                         Ok(())
                     })?;
                 }
@@ -271,22 +369,38 @@ impl PreTokenizerStep {
                 native.split(text.as_bytes(), out);
                 Ok(())
             }),
-            PreTokenizerStep::Pattern { pattern, behavior, invert } => split_each(words, &state.text, |text, out| {
-                apply_behavior(pattern.segments(text, *invert).map_err(tokenizer_error)?, *behavior, out);
+            PreTokenizerStep::Pattern {
+                pattern,
+                behavior,
+                invert,
+            } => split_each(words, &state.text, |text, out| {
+                apply_behavior(
+                    pattern.segments(text, *invert).map_err(tokenizer_error)?,
+                    *behavior,
+                    out,
+                );
                 Ok(())
             }),
-            PreTokenizerStep::Literal { text: pattern, behavior, invert } => {
+            PreTokenizerStep::Literal {
+                text: pattern,
+                behavior,
+                invert,
+            } => split_each(words, &state.text, |text, out| {
+                apply_behavior(literal(text, pattern, *invert), *behavior, out);
+                Ok(())
+            }),
+            PreTokenizerStep::Chars { are, behavior } => {
                 split_each(words, &state.text, |text, out| {
-                    apply_behavior(literal(text, pattern, *invert), *behavior, out);
+                    apply_behavior(char_runs(text, *are), *behavior, out);
                     Ok(())
                 })
             }
-            PreTokenizerStep::Chars { are, behavior } => split_each(words, &state.text, |text, out| {
-                apply_behavior(char_runs(text, *are), *behavior, out);
-                Ok(())
-            }),
             PreTokenizerStep::Length(length) => split_each(words, &state.text, |text, out| {
-                let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).step_by(*length).collect();
+                let starts: Vec<usize> = text
+                    .char_indices()
+                    .map(|(at, _)| at)
+                    .step_by(*length)
+                    .collect();
                 let ends = starts.iter().copied().skip(1).chain([text.len()]);
                 out.extend(starts.iter().copied().zip(ends));
                 Ok(())
@@ -306,12 +420,20 @@ impl PreTokenizerStep {
             let first = index == 0 && *from == 0 && state.first;
             *from = text.len();
             match self {
-                PreTokenizerStep::Metaspace { replacement, scheme, .. } => {
-                    let wanted = *scheme == PrependScheme::Always || *scheme == PrependScheme::First && first;
+                PreTokenizerStep::Metaspace {
+                    replacement,
+                    scheme,
+                    ..
+                } => {
+                    let wanted = *scheme == PrependScheme::Always
+                        || *scheme == PrependScheme::First && first;
                     if wanted && !word.starts_with([' ', *replacement]) {
                         text.push(*replacement);
                     }
-                    text.extend(word.chars().map(|c| if c == ' ' { *replacement } else { c }));
+                    text.extend(
+                        word.chars()
+                            .map(|c| if c == ' ' { *replacement } else { c }),
+                    );
                 }
                 PreTokenizerStep::PrefixSpace => {
                     if !word.starts_with(' ') {
@@ -340,7 +462,12 @@ fn split_each(
     for (start, end) in std::mem::take(words) {
         found.clear();
         cut(text.get(start..end).unwrap_or_default(), &mut found)?;
-        words.extend(found.iter().filter(|word| word.0 < word.1).map(|word| (start + word.0, start + word.1)));
+        words.extend(
+            found
+                .iter()
+                .filter(|word| word.0 < word.1)
+                .map(|word| (start + word.0, start + word.1)),
+        );
     }
     Ok(())
 }
@@ -402,15 +529,34 @@ impl NativeSplitter {
         let (flag, later) = rest.split_at_mut(words);
         let mut spans = vec![bitcannon::Span::default(); text.len() + 1];
         let count = match self {
-            NativeSplitter::Gpt2 => bitcannon::bitcannon_byte_level(text, &tags, starts, flag, &mut spans),
-            NativeSplitter::Cl100k => bitcannon::bitcannon_cl100k(text, &tags, starts, flag, &mut spans),
-            NativeSplitter::Qwen => bitcannon::bitcannon_qwen(text, &tags, starts, flag, &mut spans),
-            NativeSplitter::O200k => bitcannon::bitcannon_o200k(text, &tags, starts, flag, later, &mut spans),
-            NativeSplitter::Tekken => bitcannon::bitcannon_tekken(text, &tags, starts, flag, later, &mut spans),
-            NativeSplitter::Kimi => bitcannon::bitcannon_kimi(text, &tags, starts, flag, later, &mut spans),
-            NativeSplitter::DeepSeek => bitcannon::bitcannon_deepseek(text, &tags, starts, &mut spans),
+            NativeSplitter::Gpt2 => {
+                bitcannon::bitcannon_byte_level(text, &tags, starts, flag, &mut spans)
+            }
+            NativeSplitter::Cl100k => {
+                bitcannon::bitcannon_cl100k(text, &tags, starts, flag, &mut spans)
+            }
+            NativeSplitter::Qwen => {
+                bitcannon::bitcannon_qwen(text, &tags, starts, flag, &mut spans)
+            }
+            NativeSplitter::O200k => {
+                bitcannon::bitcannon_o200k(text, &tags, starts, flag, later, &mut spans)
+            }
+            NativeSplitter::Tekken => {
+                bitcannon::bitcannon_tekken(text, &tags, starts, flag, later, &mut spans)
+            }
+            NativeSplitter::Kimi => {
+                bitcannon::bitcannon_kimi(text, &tags, starts, flag, later, &mut spans)
+            }
+            NativeSplitter::DeepSeek => {
+                bitcannon::bitcannon_deepseek(text, &tags, starts, &mut spans)
+            }
         };
-        out.extend(spans.iter().take(count).map(|span| (span.start as usize, span.end as usize)));
+        out.extend(
+            spans
+                .iter()
+                .take(count)
+                .map(|span| (span.start as usize, span.end as usize)),
+        );
     }
 }
 
@@ -437,7 +583,10 @@ mod tests {
     fn words(own: &PreTokenizers, text: &str, first: bool) -> Vec<String> {
         let mut words = Vec::new();
         let text = own.split(text, first, &mut words).expect("splits");
-        words.iter().map(|(start, end)| text[*start..*end].to_owned()).collect()
+        words
+            .iter()
+            .map(|(start, end)| text[*start..*end].to_owned())
+            .collect()
     }
 
     #[test]
@@ -451,27 +600,49 @@ mod tests {
             json!({"type": "CharDelimiterSplit", "delimiter": "-"}),
             json!({"type": "FixedLength", "length": 3}),
         ];
-        for behavior in ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"] {
+        for behavior in [
+            "Removed",
+            "Isolated",
+            "MergedWithPrevious",
+            "MergedWithNext",
+            "Contiguous",
+        ] {
             entries.push(json!({"type": "Punctuation", "behavior": behavior}));
             for invert in [false, true] {
                 entries
                     .push(json!({"type": "Split", "pattern": {"String": "-"}, "behavior": behavior, "invert": invert}));
             }
         }
-        for regex in [regexes::GPT2, regexes::CL100K, regexes::O200K, regexes::TEKKEN, regexes::KIMI_K2] {
+        for regex in [
+            regexes::GPT2,
+            regexes::CL100K,
+            regexes::O200K,
+            regexes::TEKKEN,
+            regexes::KIMI_K2,
+        ] {
             let split = |regex: &str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
             entries.push(split(regex));
         }
         let qwen = regexes::CL100K.replace("{1,3}", "");
         entries.push(json!({"type": "Split", "pattern": {"Regex": qwen}, "behavior": "Removed", "invert": true}));
-        let (mut scratch, mut compared) = (PreTokenizerScratch::default(), 0);
+        let mut scratch = PreTokenizerScratch::default();
+        let mut compared = 0;
+
         for entry in entries {
-            let Ok(library) = single_component("pre_tokenizer", entry.clone()) else { continue };
+            let Ok(library) = single_component("pre_tokenizer", entry.clone()) else {
+                continue;
+            };
             let own = PreTokenizers::load(&entry, true).expect("known");
             for text in TEXTS {
                 let mut found = Vec::new();
-                library.get_pre_tokenizer().pre_tokenize(text, &mut scratch, &mut found).expect("splits");
-                let expected: Vec<String> = found.iter().map(|span| text[span.range()].to_owned()).collect();
+                library
+                    .get_pre_tokenizer()
+                    .pre_tokenize(text, &mut scratch, &mut found)
+                    .expect("splits");
+                let expected: Vec<String> = found
+                    .iter()
+                    .map(|span| text[span.range()].to_owned())
+                    .collect();
                 assert_eq!(words(&own, text, true), expected, "{entry}: {text:?}");
                 compared += 1;
             }
@@ -482,34 +653,70 @@ mod tests {
     #[test]
     fn rewriting_steps_may_come_anywhere() {
         let load = |members: Value| {
-            PreTokenizers::load(&json!({"type": "Sequence", "pretokenizers": members}), true).expect("known")
+            PreTokenizers::load(&json!({"type": "Sequence", "pretokenizers": members}), true)
+                .expect("known")
         };
         // Falcon's order: the later steps see the byte alphabet.
         let own = load(
             json!([{"type": "Punctuation", "behavior": "Contiguous"}, {"type": "ByteLevel", "add_prefix_space": false}, {"type": "Digits", "individual_digits": true}]),
         );
         assert!(!own.byte_level);
-        assert_eq!(words(&own, "a, 12\u{e9}", true), ["a", ",", "\u{120}", "1", "2", "\u{c3}\u{a9}"]);
+        assert_eq!(
+            words(&own, "a, 12\u{e9}", true),
+            ["a", ",", "\u{120}", "1", "2", "\u{c3}\u{a9}"]
+        );
         let own = load(
             json!([{"type": "WhitespaceSplit"}, {"type": "ByteLevel", "add_prefix_space": true, "use_regex": false}]),
         );
         assert!(own.byte_level);
         assert_eq!(words(&own, "a b", true), [" a", " b"]);
-        let metaspace = |scheme| json!({"type": "Metaspace", "replacement": "_", "prepend_scheme": scheme});
+        let metaspace =
+            |scheme| json!({"type": "Metaspace", "replacement": "_", "prepend_scheme": scheme});
         let own = load(json!([{"type": "WhitespaceSplit"}, metaspace("first")]));
         assert_eq!(words(&own, "a b_c", true), ["_a", "b", "_c"]);
         assert_eq!(words(&own, "a b", false), ["a", "b"]);
-        assert_eq!(words(&own, " a b", true), ["a", "b"], "no word begins at the start of the text");
-        assert_eq!(words(&load(json!([metaspace("always")])), "a  b ", false), ["_a", "_", "_b", "_"]);
-        assert_eq!(words(&load(json!([metaspace("never"), {"type": "Digits"}])), " a1", true), ["_a", "1"]);
-        let three =
-            [regexes::DEEPSEEK_NUM, "[\u{4E00}-\u{9FA5}\u{3040}-\u{309F}\u{30A0}-\u{30FF}]+", regexes::DEEPSEEK_BIG];
+        assert_eq!(
+            words(&own, " a b", true),
+            ["a", "b"],
+            "no word begins at the start of the text"
+        );
+        assert_eq!(
+            words(&load(json!([metaspace("always")])), "a  b ", false),
+            ["_a", "_", "_b", "_"]
+        );
+        assert_eq!(
+            words(
+                &load(json!([metaspace("never"), {"type": "Digits"}])),
+                " a1",
+                true
+            ),
+            ["_a", "1"]
+        );
+        let three = [
+            regexes::DEEPSEEK_NUM,
+            "[\u{4E00}-\u{9FA5}\u{3040}-\u{309F}\u{30A0}-\u{30FF}]+",
+            regexes::DEEPSEEK_BIG,
+        ];
         let split = |regex: String| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
-        let native = load(three.iter().map(|regex| split(regex.replace(r"\r\n", "\r\n"))).collect());
-        let each = load(three.iter().map(|regex| split((*regex).to_owned())).collect());
+        let native = load(
+            three
+                .iter()
+                .map(|regex| split(regex.replace(r"\r\n", "\r\n")))
+                .collect(),
+        );
+        let each = load(
+            three
+                .iter()
+                .map(|regex| split((*regex).to_owned()))
+                .collect(),
+        );
         assert_eq!((native.steps.len(), each.steps.len()), (1, 3));
         for text in TEXTS {
-            assert_eq!(words(&native, text, true), words(&each, text, true), "{text:?}");
+            assert_eq!(
+                words(&native, text, true),
+                words(&each, text, true),
+                "{text:?}"
+            );
         }
     }
 

@@ -17,7 +17,10 @@ pub struct StopStrings {
 impl StopStrings {
     /// Creates a matcher. Empty strings never match but keep their index.
     pub fn new<S: Into<String>>(stops: impl IntoIterator<Item = S>) -> StopStrings {
-        StopStrings { stops: stops.into_iter().map(Into::into).collect(), ..StopStrings::default() }
+        StopStrings {
+            stops: stops.into_iter().map(Into::into).collect(),
+            ..StopStrings::default()
+        }
     }
 
     /// Adds text that is searched but not shown, such as special tokens. Returns preceding text
@@ -40,13 +43,22 @@ impl StopStrings {
             .iter()
             .enumerate()
             .filter(|(_, stop)| !stop.is_empty())
-            .filter_map(|(i, stop)| self.pending.find(stop.as_str()).map(|at| (at, stop.len(), i)))
+            .filter_map(|(i, stop)| {
+                self.pending
+                    .find(stop.as_str())
+                    .map(|at| (at, stop.len(), i))
+            })
             .min();
         if let Some((at, _, which)) = hit {
             self.stopped = Some(which);
             return self.release(at, false);
         }
-        let keep = self.stops.iter().map(|stop| suffix_prefix_overlap(&self.pending, stop)).max().unwrap_or(0);
+        let keep = self
+            .stops
+            .iter()
+            .map(|stop| suffix_prefix_overlap(&self.pending, stop))
+            .max()
+            .unwrap_or(0);
         self.release(self.pending.len() - keep, true)
     }
 
@@ -55,12 +67,15 @@ impl StopStrings {
         let rest = self.pending.split_off(end);
         let text = std::mem::replace(&mut self.pending, if keep { rest } else { String::new() });
         let hidden = std::mem::take(&mut self.hidden);
-        let (mut shown, mut from) = (String::with_capacity(text.len()), 0);
+        let mut shown = String::with_capacity(text.len());
+        let mut from = 0;
+
         for range in &hidden {
             shown.push_str(&text[from..range.start.clamp(from, end)]);
             from = range.end.min(end).max(from);
             if keep && range.end > end {
-                self.hidden.push(range.start.max(end) - end..range.end - end);
+                self.hidden
+                    .push(range.start.max(end) - end..range.end - end);
             }
         }
         shown.push_str(&text[from..]);
@@ -74,7 +89,9 @@ impl StopStrings {
 
     /// Returns the stop string that was found.
     pub fn stopped(&self) -> Option<&str> {
-        self.stopped.and_then(|i| self.stops.get(i)).map(String::as_str)
+        self.stopped
+            .and_then(|i| self.stops.get(i))
+            .map(String::as_str)
     }
 }
 
@@ -84,7 +101,10 @@ fn suffix_prefix_overlap(text: &str, stop: &str) -> usize {
     (1..=longest)
         .rev()
         .find(|n| {
-            text.is_char_boundary(text.len() - n) && stop.as_bytes().starts_with(&text.as_bytes()[text.len() - n..])
+            text.is_char_boundary(text.len() - n)
+                && stop
+                    .as_bytes()
+                    .starts_with(&text.as_bytes()[text.len() - n..])
         })
         .unwrap_or(0)
 }
@@ -101,7 +121,10 @@ mod tests {
 
     #[test]
     fn stops_span_pieces() {
-        let (out, rest, stop) = run(&["</s>", "\n\n"], &["ab<", "/", "s", "x", "</", "s>tail", "more"]);
+        let (out, rest, stop) = run(
+            &["</s>", "\n\n"],
+            &["ab<", "/", "s", "x", "</", "s>tail", "more"],
+        );
         assert_eq!(out, ["ab", "", "", "</sx", "", "", ""]);
         assert_eq!((rest.as_str(), stop.as_deref()), ("", Some("</s>")));
     }
@@ -116,7 +139,10 @@ mod tests {
     #[test]
     fn earliest_wins_and_characters_stay_whole() {
         assert_eq!(run(&["c", "bc"], &["abc"]).0, ["a"]);
-        assert_eq!(run(&["\u{1f600}\u{1f601}"], &["x\u{1f600}", "y"]).0, ["x", "\u{1f600}y"]);
+        assert_eq!(
+            run(&["\u{1f600}\u{1f601}"], &["x\u{1f600}", "y"]).0,
+            ["x", "\u{1f600}y"]
+        );
         assert_eq!(run(&["", "q"], &["no"]).0, ["no"]);
     }
 
@@ -124,19 +150,28 @@ mod tests {
     fn hidden_text_stops_but_is_not_shown() {
         let mut watch = StopStrings::new(["<e>\n", "x<f>y"]);
         let out = ["a", "b"].map(|piece| watch.push(piece));
-        assert_eq!((out, watch.push_hidden("<e>")), (["a".into(), "b".into()], String::new()));
+        assert_eq!(
+            (out, watch.push_hidden("<e>")),
+            (["a".into(), "b".into()], String::new())
+        );
         assert_eq!(
             (watch.push("c x"), watch.push_hidden("<f>"), watch.push("z")),
             ("c ".into(), String::new(), "xz".into())
         );
-        assert_eq!((watch.push_hidden("<f>"), watch.push("x")), (String::new(), String::new()));
+        assert_eq!(
+            (watch.push_hidden("<f>"), watch.push("x")),
+            (String::new(), String::new())
+        );
         assert_eq!(
             (watch.push_hidden("<f>"), watch.push("yes"), watch.finish()),
             (String::new(), String::new(), String::new())
         );
         assert_eq!(watch.stopped(), Some("x<f>y"));
         let mut watch = StopStrings::new(["<e><f>"]);
-        assert_eq!((watch.push_hidden("<e>"), watch.finish()), (String::new(), String::new()));
+        assert_eq!(
+            (watch.push_hidden("<e>"), watch.finish()),
+            (String::new(), String::new())
+        );
     }
 
     #[test]

@@ -41,6 +41,10 @@ impl StreamDecoder {
 impl Tokenizer {
     /// Creates a decoder for ids that arrive one by one.
     pub fn stream_decoder(&self, skip_special: bool) -> StreamDecoder {
-        StreamDecoder { decoder: self.decoder(), skip_special, pending: String::new() }
+        StreamDecoder {
+            decoder: self.decoder(),
+            skip_special,
+            pending: String::new(),
+        }
     }
 }

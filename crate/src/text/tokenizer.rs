@@ -69,14 +69,20 @@ pub struct Tokenizer {
 
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tokenizer").field("vocab_size", &self.vocab_size).field("eos_ids", &self.eos_ids).finish()
+        f.debug_struct("Tokenizer")
+            .field("vocab_size", &self.vocab_size)
+            .field("eos_ids", &self.eos_ids)
+            .finish()
     }
 }
 
 impl Tokenizer {
     /// Creates a tokenizer from tokenizer.json alone.
     pub fn from_json(tokenizer: &[u8]) -> Result<Tokenizer> {
-        Tokenizer::load(TokenizerFiles { tokenizer, ..TokenizerFiles::default() })
+        Tokenizer::load(TokenizerFiles {
+            tokenizer,
+            ..TokenizerFiles::default()
+        })
     }
 
     /// Creates a tokenizer from all its files.
@@ -99,10 +105,23 @@ impl Tokenizer {
         let mut special_tokens = SpecialTokens::default();
         special_tokens.fill(&config);
         special_tokens.fill(&map);
-        let special_spellings = added_by_id.values().filter(|a| a.special).map(|a| a.content.clone()).collect();
+        let special_spellings = added_by_id
+            .values()
+            .filter(|a| a.special)
+            .map(|a| a.content.clone())
+            .collect();
         let mut tokenizer = Tokenizer {
-            vocab_size: model.vocab.len() + added_by_id.keys().filter(|id| model.vocab.token(**id).is_none()).count(),
-            id_bound: added_by_id.keys().map(|id| id + 1).max().unwrap_or(0).max(model.vocab.id_bound()),
+            vocab_size: model.vocab.len()
+                + added_by_id
+                    .keys()
+                    .filter(|id| model.vocab.token(**id).is_none())
+                    .count(),
+            id_bound: added_by_id
+                .keys()
+                .map(|id| id + 1)
+                .max()
+                .unwrap_or(0)
+                .max(model.vocab.id_bound()),
             matcher: AddedTokenMatcher::new(&added_by_id, false),
             normalized_matcher: AddedTokenMatcher::new(&added_by_id, true),
             model,
@@ -129,7 +148,10 @@ impl Tokenizer {
             Some(one) => id(one).into_iter().collect(),
             None => Vec::new(),
         };
-        let eos = self.special_tokens.get("eos_token").and_then(|token| self.token_to_id(token));
+        let eos = self
+            .special_tokens
+            .get("eos_token")
+            .and_then(|token| self.token_to_id(token));
         ids.extend(eos.filter(|eos| !ids.contains(eos)));
         ids
     }
@@ -150,17 +172,27 @@ impl Tokenizer {
 
     /// Encodes text; `options` select the treatment of special tokens.
     pub fn encode_with_options(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>> {
-        let honour = if options.parse_special { SpecialTokenPolicy::Except(&[]) } else { SpecialTokenPolicy::None };
+        let honour = if options.parse_special {
+            SpecialTokenPolicy::Except(&[])
+        } else {
+            SpecialTokenPolicy::None
+        };
         self.encode_with(text, options.add_special, honour)
     }
 
-    /// Encodes text for an encoder model: adds the special tokens around it, truncates the result to
-    /// this length, and parses special tokens as transformers does.
+    /// Encodes text for an encoder model: adds the special tokens around it, truncates the result
+    /// to this length, and parses special tokens as transformers does.
     pub fn encode_text(&self, text: &str, most: usize) -> Result<Vec<u32>> {
         let SequenceTemplate { prefix, suffix, .. } = &self.sequence_template;
         let mut ids = self.encode_trusted(text, false)?;
         ids.truncate(most.saturating_sub(prefix.len() + suffix.len()));
-        Ok(prefix.iter().copied().chain(ids).chain(suffix.iter().copied()).take(most).collect())
+        Ok(prefix
+            .iter()
+            .copied()
+            .chain(ids)
+            .chain(suffix.iter().copied())
+            .take(most)
+            .collect())
     }
 
     /// Number of ids that `encode_text` adds before the text.
@@ -172,16 +204,30 @@ impl Tokenizer {
     ///
     /// # Errors
     /// `Tokenizer` if the tokenizer has no supported template for pairs.
-    pub fn encode_pair(&self, first: &str, second: &str, most: usize) -> Result<(Vec<u32>, Vec<u32>)> {
-        let refuse = || tokenizer_error("tokenizer.json has no supported template for pairs of texts");
-        let pair = self.sequence_template.pair.as_ref().ok_or_else(refuse)?;
-        Ok(pair.join_pair(self.encode_trusted(first, false)?, self.encode_trusted(second, false)?, most))
+    pub fn encode_pair(
+        &self,
+        first: &str,
+        second: &str,
+        most: usize,
+    ) -> Result<(Vec<u32>, Vec<u32>)> {
+        let pair = self.sequence_template.pair.as_ref().ok_or_else(|| {
+            tokenizer_error("tokenizer.json has no supported template for pairs of texts")
+        })?;
+        Ok(pair.join_pair(
+            self.encode_trusted(first, false)?,
+            self.encode_trusted(second, false)?,
+            most,
+        ))
     }
 
     /// Encodes a rendered conversation: special tokens of the template are parsed, those in
     /// messages are text.
     pub fn encode_prompt(&self, prompt: &RenderedPrompt) -> Result<Vec<u32>> {
-        self.encode_with(&prompt.text, false, SpecialTokenPolicy::Except(&prompt.protected_offsets))
+        self.encode_with(
+            &prompt.text,
+            false,
+            SpecialTokenPolicy::Except(&prompt.protected_offsets),
+        )
     }
 
     /// Decodes ids to text; skips ids that do not exist.
@@ -202,7 +248,11 @@ impl Tokenizer {
 
     /// Returns the id of a token in the vocabulary's spelling.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
-        let added = self.added_by_id.iter().find(|(_, added)| added.content == token).map(|(id, _)| *id);
+        let added = self
+            .added_by_id
+            .iter()
+            .find(|(_, added)| added.content == token)
+            .map(|(id, _)| *id);
         added.or_else(|| self.model.vocab.get(token))
     }
 
@@ -223,7 +273,10 @@ impl Tokenizer {
     /// Returns the spelling of a special token that [`super::StreamDecoder`] skips; `None` for
     /// other tokens.
     pub fn special_spelling(&self, id: u32) -> Option<&str> {
-        let added = self.added_by_id.get(&id).filter(|added| added.special && added.matched_form == added.content)?;
+        let added = self
+            .added_by_id
+            .get(&id)
+            .filter(|added| added.special && added.matched_form == added.content)?;
         Some(&added.content)
     }
 
@@ -262,9 +315,17 @@ impl Tokenizer {
         match self.added_by_id.get(&id) {
             // The reference identifies special tokens by spelling; one with a different decoded
             // form is not skipped.
-            Some(added) if added.special && skip_special && added.matched_form == added.content => None,
-            Some(added) => Some(TokenPiece { text: added.matched_form.clone(), added: true }),
-            None => self.model.vocab.token(id).map(|text| TokenPiece { text: text.to_owned(), added: false }),
+            Some(added) if added.special && skip_special && added.matched_form == added.content => {
+                None
+            }
+            Some(added) => Some(TokenPiece {
+                text: added.matched_form.clone(),
+                added: true,
+            }),
+            None => self.model.vocab.token(id).map(|text| TokenPiece {
+                text: text.to_owned(),
+                added: false,
+            }),
         }
     }
 }
@@ -272,7 +333,9 @@ impl Tokenizer {
 fn json_file(bytes: Option<&[u8]>, name: &str) -> Result<Value> {
     match bytes {
         None => Ok(Value::Null),
-        Some(bytes) => serde_json::from_slice(bytes)
-            .map_err(|e| crate::Error::Config { file: name.to_owned(), reason: format!("is not valid JSON: {e}") }),
+        Some(bytes) => serde_json::from_slice(bytes).map_err(|e| crate::Error::Config {
+            file: name.to_owned(),
+            reason: format!("is not valid JSON: {e}"),
+        }),
     }
 }

@@ -46,18 +46,29 @@ pub(super) struct AddedTokenEntry {
 
 /// Parses tokenizer.json. `text` must outlive the model, which is parsed later.
 pub(super) fn parse(text: &[u8]) -> Result<TokenizerFile<'_>> {
-    serde_json::from_slice(text).map_err(|e| tokenizer_error(format!("tokenizer.json is not valid: {e}")))
+    serde_json::from_slice(text)
+        .map_err(|e| tokenizer_error(format!("tokenizer.json is not valid: {e}")))
 }
 
 /// Returns the model type; if an old file has none, derives it from the fields.
 pub(super) fn model_kind(model: &RawValue) -> Result<String> {
-    let shape: ModelKind =
-        serde_json::from_str(model.get()).map_err(|e| tokenizer_error(format!("tokenizer.json, model: {e}")))?;
+    let shape: ModelKind = serde_json::from_str(model.get())
+        .map_err(|e| tokenizer_error(format!("tokenizer.json, model: {e}")))?;
     Ok(match shape {
-        ModelKind { kind: Some(kind), .. } => kind,
-        ModelKind { merges: Some(_), .. } => "BPE".to_owned(),
-        ModelKind { continuing_subword_prefix: Some(_), .. } => "WordPiece".to_owned(),
-        ModelKind { vocab: Some(VocabShape { array: true }), .. } => "Unigram".to_owned(),
+        ModelKind {
+            kind: Some(kind), ..
+        } => kind,
+        ModelKind {
+            merges: Some(_), ..
+        } => "BPE".to_owned(),
+        ModelKind {
+            continuing_subword_prefix: Some(_),
+            ..
+        } => "WordPiece".to_owned(),
+        ModelKind {
+            vocab: Some(VocabShape { array: true }),
+            ..
+        } => "Unigram".to_owned(),
         _ => "WordLevel".to_owned(),
     })
 }
@@ -79,6 +90,8 @@ struct VocabShape {
 impl<'de> Deserialize<'de> for VocabShape {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <&RawValue>::deserialize(deserializer)?;
-        Ok(VocabShape { array: raw.get().starts_with('[') })
+        Ok(VocabShape {
+            array: raw.get().starts_with('['),
+        })
     }
 }

@@ -8,7 +8,11 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
         let n = chunk.iter().fold(0u32, |n, b| n << 8 | u32::from(*b)) << (8 * (3 - chunk.len()));
         for i in 0..4 {
             let digit = DIGITS[(n >> (18 - 6 * i) & 63) as usize];
-            out.push(if i <= chunk.len() { char::from(digit) } else { '=' });
+            out.push(if i <= chunk.len() {
+                char::from(digit)
+            } else {
+                '='
+            });
         }
     }
     out
@@ -43,7 +47,13 @@ mod tests {
 
     #[test]
     fn padding() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("\u{7f}\u{e9}", "f8Op")] {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("\u{7f}\u{e9}", "f8Op"),
+        ] {
             assert_eq!(encode(bytes.as_bytes()), text);
             assert_eq!(decode(text).unwrap(), bytes.as_bytes());
         }

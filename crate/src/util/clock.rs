@@ -10,7 +10,9 @@ pub(crate) fn now_ms() -> f64 {
     #[cfg(target_arch = "wasm32")]
     return imp::now_ms();
     #[cfg(not(target_arch = "wasm32"))]
-    std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |t| t.as_secs_f64() * 1000.0)
+    std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .map_or(0.0, |t| t.as_secs_f64() * 1000.0)
 }
 
 /// Waits for `ms` milliseconds. Dropping the future frees the timer.
@@ -61,12 +63,18 @@ mod imp {
 
     impl Sleep {
         pub(super) fn new(ms: f64) -> Sleep {
-            let (mut id, mut own) = (JsValue::UNDEFINED, None);
+            let mut id = JsValue::UNDEFINED;
+            let mut own = None;
+
             let promise = Promise::new(&mut |resolve, _| {
                 id = set_timeout(&resolve, ms);
                 own = Some(resolve);
             });
-            Sleep { id, resolve: own, future: JsFuture::from(promise) }
+            Sleep {
+                id,
+                resolve: own,
+                future: JsFuture::from(promise),
+            }
         }
     }
 
@@ -81,7 +89,10 @@ mod imp {
         fn drop(&mut self) {
             clear_timeout(&self.id);
             // Resolves the promise: a future that waits for a pending promise is never freed.
-            let _ = self.resolve.as_ref().map(|resolve| resolve.call0(&JsValue::UNDEFINED));
+            let _ = self
+                .resolve
+                .as_ref()
+                .map(|resolve| resolve.call0(&JsValue::UNDEFINED));
         }
     }
 }
@@ -124,13 +135,24 @@ mod imp {
             let mut waiting = self.lock();
             loop {
                 let now = Instant::now();
-                while waiting.1.first_key_value().is_some_and(|((due, _), _)| *due <= now) {
+                while waiting
+                    .1
+                    .first_key_value()
+                    .is_some_and(|((due, _), _)| *due <= now)
+                {
                     if let Some((_, waker)) = waiting.1.pop_first() {
                         waker.wake();
                     }
                 }
-                let pause = waiting.1.first_key_value().map_or(Duration::from_secs(3600), |((due, _), _)| *due - now);
-                waiting = self.changed.wait_timeout(waiting, pause).unwrap_or_else(PoisonError::into_inner).0;
+                let pause = waiting
+                    .1
+                    .first_key_value()
+                    .map_or(Duration::from_secs(3600), |((due, _), _)| *due - now);
+                waiting = self
+                    .changed
+                    .wait_timeout(waiting, pause)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
             }
         }
     }
@@ -142,7 +164,10 @@ mod imp {
 
     impl Sleep {
         pub(super) fn new(ms: f64) -> Sleep {
-            Sleep { due: Instant::now() + Duration::from_secs_f64(ms / 1000.0), id: None }
+            Sleep {
+                due: Instant::now() + Duration::from_secs_f64(ms / 1000.0),
+                id: None,
+            }
         }
     }
 

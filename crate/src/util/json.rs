@@ -4,18 +4,25 @@ use std::borrow::Cow;
 
 /// Replacement for each bare word: null for `NaN`, the largest f64 for an infinity (after its
 /// sign).
-const BARE_WORDS: [(&[u8], &[u8]); 2] = [(b"NaN", b"null"), (b"Infinity", b"1.7976931348623157e308")];
+const BARE_WORDS: [(&[u8], &[u8]); 2] =
+    [(b"NaN", b"null"), (b"Infinity", b"1.7976931348623157e308")];
 
 /// Converts to standard JSON; borrows the text if it has no bare words outside strings.
 pub(crate) fn to_standard_json(text: &[u8]) -> Cow<'_, [u8]> {
-    let (mut out, mut copied, mut at) = (Vec::new(), 0, 0);
+    let mut out = Vec::new();
+    let mut copied = 0;
+    let mut at = 0;
+
     let mut quoted = false;
     while let Some(byte) = text.get(at) {
         match (byte, quoted) {
             (b'"', _) => quoted = !quoted,
             (b'\\', true) => at += 1,
             (b'N' | b'I', false) => {
-                if let Some((word, value)) = BARE_WORDS.iter().find(|(word, _)| text[at..].starts_with(word)) {
+                if let Some((word, value)) = BARE_WORDS
+                    .iter()
+                    .find(|(word, _)| text[at..].starts_with(word))
+                {
                     out.extend_from_slice(&text[copied..at]);
                     out.extend_from_slice(value);
                     at += word.len();
@@ -49,7 +56,8 @@ mod tests {
     use std::borrow::Cow;
 
     fn read(text: &str) -> Value {
-        serde_json::from_slice(&to_standard_json(text.as_bytes())).unwrap_or_else(|e| panic!("{text}: {e}"))
+        serde_json::from_slice(&to_standard_json(text.as_bytes()))
+            .unwrap_or_else(|e| panic!("{text}: {e}"))
     }
 
     #[test]
@@ -76,13 +84,24 @@ mod tests {
                 "{text}"
             );
         }
-        assert_eq!(read(r#"{"NaN": NaN, "\\": "Infinity", "x": Infinity}"#)["\\"], "Infinity");
+        assert_eq!(
+            read(r#"{"NaN": NaN, "\\": "Infinity", "x": Infinity}"#)["\\"],
+            "Infinity"
+        );
     }
 
     #[test]
     fn invalid_json_is_still_refused() {
-        for text in ["{\"a\": Nan}", "{\"a\": Infinit", "{\"a\": NaNs}", "[Infinity Infinity]"] {
-            assert!(serde_json::from_slice::<Value>(&to_standard_json(text.as_bytes())).is_err(), "{text}");
+        for text in [
+            "{\"a\": Nan}",
+            "{\"a\": Infinit",
+            "{\"a\": NaNs}",
+            "[Infinity Infinity]",
+        ] {
+            assert!(
+                serde_json::from_slice::<Value>(&to_standard_json(text.as_bytes())).is_err(),
+                "{text}"
+            );
         }
     }
 }

@@ -183,7 +183,8 @@ impl<K, V> IntoIterator for SortedMap<K, V> {
 
 impl<'a, K, V> IntoIterator for &'a SortedMap<K, V> {
     type Item = (&'a K, &'a V);
-    type IntoIter = std::iter::Map<std::slice::Iter<'a, Box<(K, V)>>, fn(&'a Box<(K, V)>) -> (&'a K, &'a V)>;
+    type IntoIter =
+        std::iter::Map<std::slice::Iter<'a, Box<(K, V)>>, fn(&'a Box<(K, V)>) -> (&'a K, &'a V)>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.iter().map(|pair| (&pair.0, &pair.1))
@@ -206,7 +207,10 @@ impl<'de, K: Ord + Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de> for S
                 f.write_str("a map")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<SortedMap<K, V>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut entries: A,
+            ) -> Result<SortedMap<K, V>, A::Error> {
                 let mut all = SortedMap::new();
                 while let Some((key, value)) = entries.next_entry()? {
                     all.insert(key, value);
@@ -264,7 +268,9 @@ impl<T: Ord> SortedSet<T> {
     where
         T: Borrow<Q>,
     {
-        self.0.binary_search_by(|each| each.borrow().cmp(value)).is_ok()
+        self.0
+            .binary_search_by(|each| each.borrow().cmp(value))
+            .is_ok()
     }
 
     /// Removes a value; returns true if it was present.
@@ -347,7 +353,9 @@ mod tests {
 
     #[test]
     fn map_matches_std() {
-        let (mut ours, mut theirs) = (SortedMap::new(), BTreeMap::new());
+        let mut ours = SortedMap::new();
+        let mut theirs = BTreeMap::new();
+
         for (i, n) in numbers().enumerate() {
             match i % 4 {
                 0 => assert_eq!(ours.remove(&n), theirs.remove(&n)),
@@ -361,17 +369,25 @@ mod tests {
             assert!(ours.iter().eq(theirs.iter()) && ours.len() == theirs.len());
         }
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
-        assert_eq!(serde_json::to_string(&ours).unwrap(), serde_json::to_string(&theirs).unwrap());
+        assert_eq!(
+            serde_json::to_string(&ours).unwrap(),
+            serde_json::to_string(&theirs).unwrap()
+        );
         ours.retain(|key, _| key % 2 == 0);
         theirs.retain(|key, _| key % 2 == 0);
         assert!(ours.into_iter().eq(theirs));
         let last: SortedMap<String, u32> = serde_json::from_str(r#"{"b":1,"a":2,"b":3}"#).unwrap();
-        assert_eq!(last, SortedMap::from([("a".to_string(), 2), ("b".to_string(), 3)]));
+        assert_eq!(
+            last,
+            SortedMap::from([("a".to_string(), 2), ("b".to_string(), 3)])
+        );
     }
 
     #[test]
     fn set_matches_std() {
-        let (mut ours, mut theirs) = (SortedSet::new(), BTreeSet::new());
+        let mut ours = SortedSet::new();
+        let mut theirs = BTreeSet::new();
+
         for (i, n) in numbers().enumerate() {
             if i % 3 == 0 {
                 assert_eq!(ours.remove(&n), theirs.remove(&n));

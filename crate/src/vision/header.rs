@@ -1,5 +1,5 @@
-//! Image file headers, read before decoding: container, size and orientation. Sources: ITU T.81 (JPEG), EXIF 2.32 and
-//! TIFF 6.0, the PNG and WebP specifications, GIF89a.
+//! Image file headers, read before decoding: container, size and orientation. Sources: ITU T.81
+//! (JPEG), EXIF 2.32 and TIFF 6.0, the PNG and WebP specifications, GIF89a.
 
 use super::rgb_image::image_error;
 use crate::Result;
@@ -42,16 +42,34 @@ impl ImageHeader {
         let header = match file {
             [0xff, 0xd8, ..] => jpeg(file)?,
             [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => png(file)?,
-            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => webp(file)?,
+            [
+                b'R',
+                b'I',
+                b'F',
+                b'F',
+                _,
+                _,
+                _,
+                _,
+                b'W',
+                b'E',
+                b'B',
+                b'P',
+                ..,
+            ] => webp(file)?,
             [b'G', b'I', b'F', b'8', ..] => {
                 let at = |i| Some(u32::from(u16::from_le_bytes(two(file, i)?)));
                 Self::plain(ImageFormat::Gif, at(6), at(8))?
             }
             _ => return Err(image_error(unknown(file))),
         };
-        let (width, height) = (header.width, header.height);
+        let width = header.width;
+        let height = header.height;
+
         if width == 0 || height == 0 {
-            return Err(image_error(format!("the file has no pixels ({width}x{height}). It is damaged.")));
+            return Err(image_error(format!(
+                "the file has no pixels ({width}x{height}). It is damaged."
+            )));
         }
         if u64::from(width) * u64::from(height) > MAX_PIXELS {
             let reason = format!(
@@ -64,8 +82,15 @@ impl ImageHeader {
     }
 
     fn plain(container: ImageFormat, width: Option<u32>, height: Option<u32>) -> Result<Self> {
-        let (Some(width), Some(height)) = (width, height) else { return Err(broken()) };
-        Ok(Self { container, width, height, orientation: 1 })
+        let (Some(width), Some(height)) = (width, height) else {
+            return Err(broken());
+        };
+        Ok(Self {
+            container,
+            width,
+            height,
+            orientation: 1,
+        })
     }
 
     /// Whether turning the image upright swaps width and height.
@@ -110,24 +135,34 @@ fn jpeg(file: &[u8]) -> Result<ImageHeader> {
         while file.get(at) == Some(&0xff) && file.get(at + 1) == Some(&0xff) {
             at += 1;
         }
-        let (Some(0xff), Some(&marker)) = (file.get(at), file.get(at + 1)) else { return Err(broken()) };
+        let (Some(0xff), Some(&marker)) = (file.get(at), file.get(at + 1)) else {
+            return Err(broken());
+        };
         if matches!(marker, 0x01 | 0xd0..=0xd8) {
             at += 2;
             continue;
         }
         let length = two(file, at + 2).map_or(0, |b| usize::from(u16::from_be_bytes(b)));
-        let Some(segment) = (length >= 2).then(|| file.get(at + 4..at + 2 + length)).flatten() else {
+        let Some(segment) = (length >= 2)
+            .then(|| file.get(at + 4..at + 2 + length))
+            .flatten()
+        else {
             return Err(broken());
         };
         match marker {
-            0xe1 if segment.starts_with(b"Exif\0\0") => orientation = exif(&segment[6..]).unwrap_or(orientation),
+            0xe1 if segment.starts_with(b"Exif\0\0") => {
+                orientation = exif(&segment[6..]).unwrap_or(orientation);
+            }
             0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
                 let side = |i| two(segment, i).map(|b| u32::from(u16::from_be_bytes(b)));
                 if segment.get(5) == Some(&4) {
                     let reason = "CMYK JPEG is not supported. Save it as RGB.";
                     return Err(image_error(reason.into()));
                 }
-                return Ok(ImageHeader { orientation, ..ImageHeader::plain(ImageFormat::Jpeg, side(3), side(1))? });
+                return Ok(ImageHeader {
+                    orientation,
+                    ..ImageHeader::plain(ImageFormat::Jpeg, side(3), side(1))?
+                });
             }
             0xd9 | 0xda => return Err(broken()),
             _ => {}
@@ -156,10 +191,16 @@ fn webp(file: &[u8]) -> Result<ImageHeader> {
     let mut size = (None, None);
     let mut orientation = 1;
     let mut at = 12usize;
-    while let (Some(name), Some(length)) = (four(file, at), four(file, at + 4).map(u32::from_le_bytes)) {
+    while let (Some(name), Some(length)) =
+        (four(file, at), four(file, at + 4).map(u32::from_le_bytes))
+    {
         let body = file.get(at + 8..).unwrap_or_default();
         let three = |i: usize| {
-            Some(u32::from(*body.get(i)?) | u32::from(*body.get(i + 1)?) << 8 | u32::from(*body.get(i + 2)?) << 16)
+            Some(
+                u32::from(*body.get(i)?)
+                    | u32::from(*body.get(i + 1)?) << 8
+                    | u32::from(*body.get(i + 2)?) << 16,
+            )
         };
         match &name {
             b"VP8X" => size = (three(4).map(|n| n + 1), three(7).map(|n| n + 1)),
@@ -169,7 +210,10 @@ fn webp(file: &[u8]) -> Result<ImageHeader> {
             }
             b"VP8L" if size.0.is_none() => {
                 let bits = four(body, 1).map(u32::from_le_bytes);
-                size = (bits.map(|b| (b & 0x3fff) + 1), bits.map(|b| (b >> 14 & 0x3fff) + 1));
+                size = (
+                    bits.map(|b| (b & 0x3fff) + 1),
+                    bits.map(|b| (b >> 14 & 0x3fff) + 1),
+                );
             }
             b"EXIF" => {
                 let body = body.get(..length as usize).unwrap_or_default();
@@ -177,9 +221,15 @@ fn webp(file: &[u8]) -> Result<ImageHeader> {
             }
             _ => {}
         }
-        at = at.saturating_add(8).saturating_add(length as usize).saturating_add(length as usize % 2);
+        at = at
+            .saturating_add(8)
+            .saturating_add(length as usize)
+            .saturating_add(length as usize % 2);
     }
-    Ok(ImageHeader { orientation, ..ImageHeader::plain(ImageFormat::WebP, size.0, size.1)? })
+    Ok(ImageHeader {
+        orientation,
+        ..ImageHeader::plain(ImageFormat::WebP, size.0, size.1)?
+    })
 }
 
 /// Reads the orientation of a TIFF block, if it is valid.
@@ -189,8 +239,24 @@ fn exif(tiff: &[u8]) -> Option<u8> {
         [b'M', b'M', 0, 42] => false,
         _ => return None,
     };
-    let short = |at| two(tiff, at).map(|b| if little { u16::from_le_bytes(b) } else { u16::from_be_bytes(b) });
-    let long = |at| four(tiff, at).map(|b| if little { u32::from_le_bytes(b) } else { u32::from_be_bytes(b) });
+    let short = |at| {
+        two(tiff, at).map(|b| {
+            if little {
+                u16::from_le_bytes(b)
+            } else {
+                u16::from_be_bytes(b)
+            }
+        })
+    };
+    let long = |at| {
+        four(tiff, at).map(|b| {
+            if little {
+                u32::from_le_bytes(b)
+            } else {
+                u32::from_be_bytes(b)
+            }
+        })
+    };
     let directory = long(4)? as usize;
     let entries = usize::from(short(directory)?);
     (0..entries).map(|i| directory + 2 + i * 12).find_map(|at| {
@@ -220,23 +286,45 @@ mod tests {
         let mut png = png_of(7, 9);
         assert_eq!(
             ImageHeader::read(&png).unwrap(),
-            ImageHeader { container: ImageFormat::Png, width: 7, height: 9, orientation: 1 }
+            ImageHeader {
+                container: ImageFormat::Png,
+                width: 7,
+                height: 9,
+                orientation: 1
+            }
         );
-        png.extend(b"\0\0\0\x1aeXIfMM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0");
+        png.extend(
+            b"\0\0\0\x1aeXIfMM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0",
+        );
         assert_eq!(ImageHeader::read(&png).unwrap().orientation, 6);
         assert!(ImageHeader::read(&png).unwrap().swaps_sides());
         let jpeg = b"\xff\xd8\xff\xe1\0\x1eExif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x08\0\0\0\xff\xff\xc2\0\x0b\x08\0\x05\0\x03\x01\x01\x11\0";
         let header = ImageHeader::read(jpeg).unwrap();
         assert_eq!((header.width, header.height, header.orientation), (3, 5, 8));
         let webp = b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\x03\0\0\x04\0\0";
-        assert_eq!((ImageHeader::read(webp).unwrap().width, ImageHeader::read(webp).unwrap().height), (4, 5));
+        assert_eq!(
+            (
+                ImageHeader::read(webp).unwrap().width,
+                ImageHeader::read(webp).unwrap().height
+            ),
+            (4, 5)
+        );
         let gif = b"GIF89a\x02\0\x03\0";
-        assert_eq!((ImageHeader::read(gif).unwrap().width, ImageHeader::read(gif).unwrap().height), (2, 3));
+        assert_eq!(
+            (
+                ImageHeader::read(gif).unwrap().width,
+                ImageHeader::read(gif).unwrap().height
+            ),
+            (2, 3)
+        );
     }
 
     #[test]
     fn unusable_files_have_messages() {
-        assert!(message(&png_of(60_000, 60_000)).contains("60000x60000 pixels, more than the 100 million"));
+        assert!(
+            message(&png_of(60_000, 60_000))
+                .contains("60000x60000 pixels, more than the 100 million")
+        );
         assert!(message(&png_of(0, 4)).contains("no pixels"));
         assert!(message(b"\xff\xd8\xff\xc0\0\x0b\x08\0\x05\0\x03\x04\x01\x11\0").contains("CMYK"));
         assert!(message(b"\xff\xd8\xff\xc0\0\x0b").contains("breaks off"));

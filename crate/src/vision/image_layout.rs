@@ -1,4 +1,5 @@
-//! Image layouts: the sizes that a processor resizes an image to, and the tiles that it cuts. Rounds as Python does.
+//! Image layouts: the sizes that a processor resizes an image to, and the tiles that it cuts.
+//! Rounds as Python does.
 
 use super::processor::{ImageProcessor, PanAndScan, ProcessorKind, TileGrid};
 use super::rgb_image::{Rect, image_error};
@@ -40,12 +41,29 @@ pub struct ImageLayout {
 
 impl ImageLayout {
     fn new(width: usize, height: usize) -> Self {
-        Self { width, height, steps: Vec::new(), tiles: Vec::new(), grid: (0, 0) }
+        Self {
+            width,
+            height,
+            steps: Vec::new(),
+            tiles: Vec::new(),
+            grid: (0, 0),
+        }
     }
 
     /// Adds a resize of a region of the image or of a stage's result.
-    fn add_resize(&mut self, from: Option<usize>, part: Rect, width: usize, height: usize) -> usize {
-        self.steps.push(ResizeStep { from, part, width, height });
+    fn add_resize(
+        &mut self,
+        from: Option<usize>,
+        part: Rect,
+        width: usize,
+        height: usize,
+    ) -> usize {
+        self.steps.push(ResizeStep {
+            from,
+            part,
+            width,
+            height,
+        });
         self.steps.len() - 1
     }
 
@@ -56,14 +74,23 @@ impl ImageLayout {
     /// Adds a stage's whole result as a tile.
     pub(super) fn add_tile(&mut self, stage: usize) {
         let made = &self.steps[stage];
-        self.tiles.push((stage, Rect::whole(made.width, made.height)));
+        self.tiles
+            .push((stage, Rect::whole(made.width, made.height)));
     }
 
     /// Cuts a stage's result into a grid of tiles.
     fn add_tile_grid(&mut self, stage: usize, width: usize, height: usize) {
-        let (across, down) = (self.steps[stage].width / width, self.steps[stage].height / height);
-        let part = |i: usize| Rect { x: i % across * width, y: i / across * height, width, height };
-        self.tiles.extend((0..across * down).map(|i| (stage, part(i))));
+        let across = self.steps[stage].width / width;
+        let down = self.steps[stage].height / height;
+
+        let part = |i: usize| Rect {
+            x: i % across * width,
+            y: i / across * height,
+            width,
+            height,
+        };
+        self.tiles
+            .extend((0..across * down).map(|i| (stage, part(i))));
         self.grid = (down, across);
     }
 
@@ -87,7 +114,9 @@ pub(super) fn smart_resize(
     max: usize,
     least: usize,
 ) -> (usize, usize) {
-    let (rows, cols) = (round_to_multiple(height, factor).max(least), round_to_multiple(width, factor).max(least));
+    let rows = round_to_multiple(height, factor).max(least);
+    let cols = round_to_multiple(width, factor).max(least);
+
     scale_to_limits((height, width), factor, (rows, cols), (1, 1), (min, max))
 }
 
@@ -102,21 +131,40 @@ impl ImageProcessor {
         }
         let mut layout = ImageLayout::new(width, height);
         match self.kind {
-            ProcessorKind::Blocks { patch, merge, min, max, .. } => {
+            ProcessorKind::Blocks {
+                patch,
+                merge,
+                min,
+                max,
+                ..
+            } => {
                 let ratio = width.max(height) as f64 / width.min(height) as f64;
                 if ratio > MAX_ASPECT_RATIO {
-                    let reason =
-                        format!("it is {ratio:.0} times as long as wide, the limit is {MAX_ASPECT_RATIO}. Crop it.");
+                    let reason = format!(
+                        "it is {ratio:.0} times as long as wide, the limit is {MAX_ASPECT_RATIO}. Crop it."
+                    );
                     return Err(image_error(reason));
                 }
                 let (rows, cols) = smart_resize(height, width, patch * merge, min, max, 0);
                 let stage = layout.add_whole_resize(cols, rows);
                 layout.add_tile(stage);
             }
-            ProcessorKind::Tiles { longest, tile, split } => tiles(&mut layout, longest, tile, split),
-            ProcessorKind::Fixed { width, height, scan } => fixed(&mut layout, width, height, scan),
+            ProcessorKind::Tiles {
+                longest,
+                tile,
+                split,
+            } => tiles(&mut layout, longest, tile, split),
+            ProcessorKind::Fixed {
+                width,
+                height,
+                scan,
+            } => fixed(&mut layout, width, height, scan),
             ProcessorKind::Center { shortest, crop } => center(&mut layout, shortest, crop),
-            ProcessorKind::Budget { patch, pool, tokens } => {
+            ProcessorKind::Budget {
+                patch,
+                pool,
+                tokens,
+            } => {
                 let (rows, cols) = token_budget_size(height, width, patch, pool, tokens)?;
                 let stage = layout.add_whole_resize(cols, rows);
                 layout.add_tile(stage);
@@ -132,7 +180,8 @@ impl ImageProcessor {
     }
 }
 
-/// Qwen3-VL's frame size (height, width): the limits apply to the pixels of all frames, in groups of `together`.
+/// Qwen3-VL's frame size (height, width): the limits apply to the pixels of all frames, in groups
+/// of `together`.
 pub(super) fn video_frame_size(
     (frames, together): (usize, usize),
     (mut height, mut width): (usize, usize),
@@ -141,15 +190,26 @@ pub(super) fn video_frame_size(
 ) -> (usize, usize) {
     if height < factor || width < factor {
         let scale = (factor as f64 / height as f64).max(factor as f64 / width as f64);
-        (height, width) = ((height as f64 * scale) as usize, (width as f64 * scale) as usize);
+        (height, width) = (
+            (height as f64 * scale) as usize,
+            (width as f64 * scale) as usize,
+        );
     }
-    let (rows, cols, count) =
-        (round_to_multiple(height, factor), round_to_multiple(width, factor), round_to_multiple(frames, together));
-    scale_to_limits((height, width), factor, (rows, cols), (count, frames), (min, max))
+    let rows = round_to_multiple(height, factor);
+    let cols = round_to_multiple(width, factor);
+    let count = round_to_multiple(frames, together);
+
+    scale_to_limits(
+        (height, width),
+        factor,
+        (rows, cols),
+        (count, frames),
+        (min, max),
+    )
 }
 
-/// Scales a size so that `count` images of it have `min` to `max` pixels in total; the scale counts the actual
-/// `frames`.
+/// Scales a size so that `count` images of it have `min` to `max` pixels in total; the scale counts
+/// the actual `frames`.
 fn scale_to_limits(
     (height, width): (usize, usize),
     factor: usize,
@@ -157,8 +217,13 @@ fn scale_to_limits(
     (count, frames): (usize, usize),
     (min, max): (usize, usize),
 ) -> (usize, usize) {
-    let (h, w, f) = (height as f64, width as f64, factor as f64);
-    let (exact, pixels) = (frames as f64 * h * w, count as f64 * size.0 as f64 * size.1 as f64);
+    let h = height as f64;
+    let w = width as f64;
+    let f = factor as f64;
+
+    let exact = frames as f64 * h * w;
+    let pixels = count as f64 * size.0 as f64 * size.1 as f64;
+
     if pixels > max as f64 {
         let beta = (exact / max as f64).sqrt();
         let fit = |side: f64| ((side / beta / f).floor() as usize * factor).max(factor);
@@ -174,7 +239,9 @@ fn scale_to_limits(
 
 /// Lays out Idefics 3 and SmolVLM.
 fn tiles(layout: &mut ImageLayout, longest: usize, tile: usize, split: bool) {
-    let (mut width, mut height) = (layout.width, layout.height);
+    let mut width = layout.width;
+    let mut height = layout.height;
+
     let even = |side: usize| side + side % 2;
     let ratio = width as f64 / height as f64;
     if width >= height {
@@ -200,7 +267,10 @@ fn tiles(layout: &mut ImageLayout, longest: usize, tile: usize, split: bool) {
     let (cols, rows) = if width >= height {
         (whole(width), whole((whole(width) as f64 / ratio) as usize))
     } else {
-        (whole((whole(height) as f64 * ratio) as usize), whole(height))
+        (
+            whole((whole(height) as f64 * ratio) as usize),
+            whole(height),
+        )
     };
     let fitted = layout.add_resize(Some(first), small, cols, rows);
     if rows > tile || cols > tile {
@@ -217,20 +287,36 @@ fn fixed(layout: &mut ImageLayout, width: usize, height: usize, scan: Option<Pan
     let all = layout.add_whole_resize(width, height);
     layout.add_tile(all);
     let Some(scan) = scan else { return };
-    let (w, h) = (layout.width, layout.height);
-    let (long, short) = (w.max(h), w.min(h));
+    let w = layout.width;
+    let h = layout.height;
+
+    let long = w.max(h);
+    let short = w.min(h);
+
     if (long as f64 / short as f64) < scan.ratio {
         return;
     }
-    let crops = ((long as f64 / short as f64 + 0.5).floor() as usize).min(long / scan.min_side).max(2).min(scan.most);
+    let crops = ((long as f64 / short as f64 + 0.5).floor() as usize)
+        .min(long / scan.min_side)
+        .max(2)
+        .min(scan.most);
     let (across, down) = if w >= h { (crops, 1) } else { (1, crops) };
-    let (part_w, part_h) = (w.div_ceil(across), h.div_ceil(down));
+    let part_w = w.div_ceil(across);
+    let part_h = h.div_ceil(down);
+
     if part_w.min(part_h) < scan.min_side {
         return;
     }
     for i in 0..crops {
-        let (x, y) = (i % across * part_w, i / across * part_h);
-        let part = Rect { x, y, width: part_w.min(w - x), height: part_h.min(h - y) };
+        let x = i % across * part_w;
+        let y = i / across * part_h;
+
+        let part = Rect {
+            x,
+            y,
+            width: part_w.min(w - x),
+            height: part_h.min(h - y),
+        };
         let stage = layout.add_resize(None, part, width, height);
         layout.add_tile(stage);
     }
@@ -239,19 +325,34 @@ fn fixed(layout: &mut ImageLayout, width: usize, height: usize, scan: Option<Pan
 
 /// Lays out CLIP.
 fn center(layout: &mut ImageLayout, shortest: usize, crop: (usize, usize)) {
-    let (w, h) = (layout.width, layout.height);
+    let w = layout.width;
+    let h = layout.height;
+
     let long = (shortest * w.max(h)) / w.min(h);
-    let (cols, rows) = if w <= h { (shortest, long) } else { (long, shortest) };
+    let (cols, rows) = if w <= h {
+        (shortest, long)
+    } else {
+        (long, shortest)
+    };
     let stage = layout.add_whole_resize(cols, rows);
-    let part = Rect { x: (cols - crop.0) / 2, y: (rows - crop.1) / 2, width: crop.0, height: crop.1 };
+    let part = Rect {
+        x: (cols - crop.0) / 2,
+        y: (rows - crop.1) / 2,
+        width: crop.0,
+        height: crop.1,
+    };
     layout.tiles.push((stage, part));
 }
 
-/// SigLIP 2's size (height, width): the largest scale with at most `most` patches, found by bisection.
+/// SigLIP 2's size (height, width): the largest scale with at most `most` patches, found by
+/// bisection.
 fn patch_budget_size(height: usize, width: usize, patch: usize, most: usize) -> (usize, usize) {
     const NEAR: f64 = 1e-5;
-    let patches = |scale: f64, side: usize| ((side as f64 * scale / patch as f64).ceil() as usize).max(1);
-    let (mut low, mut high) = (NEAR / 10.0, 100.0);
+    let patches =
+        |scale: f64, side: usize| ((side as f64 * scale / patch as f64).ceil() as usize).max(1);
+    let mut low = NEAR / 10.0;
+    let mut high = 100.0;
+
     while high - low >= NEAR {
         let scale = (low + high) / 2.0;
         if patches(scale, height) as f64 * patches(scale, width) as f64 <= most as f64 {
@@ -264,12 +365,20 @@ fn patch_budget_size(height: usize, width: usize, patch: usize, most: usize) -> 
 }
 
 /// Gemma 4's size (height, width) within a token budget.
-fn token_budget_size(height: usize, width: usize, patch: usize, pool: usize, tokens: usize) -> Result<(usize, usize)> {
+fn token_budget_size(
+    height: usize,
+    width: usize,
+    patch: usize,
+    pool: usize,
+    tokens: usize,
+) -> Result<(usize, usize)> {
     let block = pool * patch;
     let pixels = tokens * pool * pool * patch * patch;
     let factor = (pixels as f64 / (height * width) as f64).sqrt();
     let fit = |side: usize| (factor * side as f64 / block as f64).floor() as usize * block;
-    let (mut rows, mut cols) = (fit(height), fit(width));
+    let mut rows = fit(height);
+    let mut cols = fit(width);
+
     let longest = tokens * block;
     if rows == 0 {
         (rows, cols) = (block, (width / height * block).min(longest));
@@ -277,17 +386,23 @@ fn token_budget_size(height: usize, width: usize, patch: usize, pool: usize, tok
         (rows, cols) = ((height / width * block).min(longest), block);
     }
     if rows == 0 || cols == 0 || rows * cols > pixels {
-        return Err(image_error(format!("{width}x{height} pixels do not fit into {tokens} tokens. Crop it.")));
+        return Err(image_error(format!(
+            "{width}x{height} pixels do not fit into {tokens} tokens. Crop it."
+        )));
     }
     Ok((rows, cols))
 }
 
 /// Lays out LFM2-VL.
 fn tile_grid(layout: &mut ImageLayout, grid: &TileGrid) {
-    let (width, height) = (layout.width, layout.height);
+    let width = layout.width;
+    let height = layout.height;
+
     let factor = grid.patch * grid.merge;
     let area = factor * factor;
-    let (min, max) = (grid.min_tokens * area, grid.max_tokens * area);
+    let min = grid.min_tokens * area;
+    let max = grid.max_tokens * area;
+
     let (rows, cols) = smart_resize(height, width, factor, min, max, factor);
     let bar = |side: usize| round_to_multiple(side, factor).max(grid.patch);
     let large = (bar(height) * bar(width)) as f64 > max as f64 * grid.tolerance;
@@ -307,14 +422,18 @@ fn tile_grid(layout: &mut ImageLayout, grid: &TileGrid) {
 
 /// Returns the tile grid (columns, rows) with the aspect ratio closest to the image's.
 fn closest_grid(width: usize, height: usize, grid: &TileGrid) -> (usize, usize) {
-    let (low, high) = (grid.min_tiles, grid.max_tiles);
+    let low = grid.min_tiles;
+    let high = grid.max_tiles;
+
     let mut shapes: Vec<(usize, usize)> = (1..=high)
         .flat_map(|w| (1..=high / w).map(move |h| (w, h)))
         .filter(|(w, h)| (low..=high).contains(&(w * h)))
         .collect();
     sort::sort_by(&mut shapes, |a, b| (a.0 * a.1).cmp(&(b.0 * b.1)));
     let ratio = width as f64 / height as f64;
-    let (mut best, mut least) = ((1, 1), f64::INFINITY);
+    let mut best = (1, 1);
+    let mut least = f64::INFINITY;
+
     for (w, h) in shapes {
         let apart = (ratio - w as f64 / h as f64).abs();
         let fills = (width * height) as f64 > 0.5 * (grid.tile * grid.tile * w * h) as f64;

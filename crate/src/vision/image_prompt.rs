@@ -1,4 +1,5 @@
-//! Prompt text of images, which replaces the chat template's placeholder. Reference: transformers' processing files.
+//! Prompt text of images, which replaces the chat template's placeholder. Reference: transformers'
+//! processing files.
 
 use super::image_layout::ImageLayout;
 use super::processor::{ImageProcessor, ProcessorKind};
@@ -18,7 +19,8 @@ pub struct ImageTokens {
     pub end: String,
     /// Text before the tokens of the thumbnail, if the image is cut into tiles.
     pub thumbnail: String,
-    /// Placeholder of a video in the chat template, and the repeated token if videos have their own.
+    /// Placeholder of a video in the chat template, and the repeated token if videos have their
+    /// own.
     pub video: String,
 }
 
@@ -26,43 +28,92 @@ impl ImageTokens {
     /// Returns the tokens of a processor's family; those in tokenizer_config.json take precedence.
     pub fn for_processor(processor: &ImageProcessor, tokenizer_config: &Value) -> Self {
         let named = |name: &str, default: &str| {
-            let value = tokenizer_config.get(name).or_else(|| tokenizer_config.get("extra_special_tokens")?.get(name));
+            let value = tokenizer_config
+                .get(name)
+                .or_else(|| tokenizer_config.get("extra_special_tokens")?.get(name));
             let spelled = value.and_then(|v| v.as_str().or_else(|| v.get("content")?.as_str()));
             spelled.unwrap_or(default).to_string()
         };
         let image = |default| named("image_token", default);
         let video = named(
             "video_token",
-            if matches!(processor.kind, ProcessorKind::Blocks { .. }) { "<|video_pad|>" } else { "<video>" },
+            if matches!(processor.kind, ProcessorKind::Blocks { .. }) {
+                "<|video_pad|>"
+            } else {
+                "<video>"
+            },
         );
         match processor.kind {
             ProcessorKind::Blocks { .. } => {
                 let image = image("<|image_pad|>");
                 let start = named("vision_start_token", "<|vision_start|>");
                 let end = named("vision_end_token", "<|vision_end|>");
-                Self { placeholder: image.clone(), image, start, end, thumbnail: String::new(), video }
+                Self {
+                    placeholder: image.clone(),
+                    image,
+                    start,
+                    end,
+                    thumbnail: String::new(),
+                    video,
+                }
             }
             ProcessorKind::Tiles { .. } => {
-                let (image, fake) = (image("<image>"), named("fake_image_token", "<fake_token_around_image>"));
+                let image = image("<image>");
+                let fake = named("fake_image_token", "<fake_token_around_image>");
+
                 let whole = named("global_image_token", "<global-img>");
-                Self { placeholder: image.clone(), image, start: fake.clone(), end: fake, thumbnail: whole, video }
+                Self {
+                    placeholder: image.clone(),
+                    image,
+                    start: fake.clone(),
+                    end: fake,
+                    thumbnail: whole,
+                    video,
+                }
             }
             ProcessorKind::Grid(_) => {
                 let image = image("<image>");
                 let start = named("image_start_token", "<|image_start|>");
                 let end = named("image_end_token", "<|image_end|>");
                 let whole = named("image_thumbnail_token", "<|img_thumbnail|>");
-                Self { placeholder: image.clone(), image, start, end, thumbnail: whole, video }
+                Self {
+                    placeholder: image.clone(),
+                    image,
+                    start,
+                    end,
+                    thumbnail: whole,
+                    video,
+                }
             }
             ProcessorKind::Budget { .. } => {
                 let image = image("<|image|>");
-                let (start, end) = (named("boi_token", "<|image>"), named("eoi_token", "<image|>"));
-                Self { placeholder: image.clone(), image, start, end, thumbnail: String::new(), video }
+                let start = named("boi_token", "<|image>");
+                let end = named("eoi_token", "<image|>");
+
+                Self {
+                    placeholder: image.clone(),
+                    image,
+                    start,
+                    end,
+                    thumbnail: String::new(),
+                    video,
+                }
             }
-            ProcessorKind::Fixed { .. } | ProcessorKind::Center { .. } | ProcessorKind::Patches { .. } => {
-                let (start, end) = (named("boi_token", "<start_of_image>"), named("eoi_token", "<end_of_image>"));
+            ProcessorKind::Fixed { .. }
+            | ProcessorKind::Center { .. }
+            | ProcessorKind::Patches { .. } => {
+                let start = named("boi_token", "<start_of_image>");
+                let end = named("eoi_token", "<end_of_image>");
+
                 let image = image("<image_soft_token>");
-                Self { placeholder: start.clone(), image, start, end, thumbnail: String::new(), video }
+                Self {
+                    placeholder: start.clone(),
+                    image,
+                    start,
+                    end,
+                    thumbnail: String::new(),
+                    video,
+                }
             }
         }
     }
@@ -76,12 +127,17 @@ impl ImageProcessor {
     pub fn placeholder_text(&self, layout: &ImageLayout, marks: &ImageTokens) -> Result<String> {
         let mut runs = Vec::with_capacity(layout.tiles.len());
         for (height, width) in layout.tile_sizes() {
-            let tokens = self
-                .tokens(height, width)
-                .ok_or_else(|| Error::Internal("the number of tokens per tile is unknown".into()))?;
+            let tokens = self.tokens(height, width).ok_or_else(|| {
+                Error::Internal("the number of tokens per tile is unknown".into())
+            })?;
             runs.push(marks.image.repeat(tokens));
         }
-        let ImageTokens { start, end, thumbnail: whole, .. } = marks;
+        let ImageTokens {
+            start,
+            end,
+            thumbnail: whole,
+            ..
+        } = marks;
         let (down, across) = layout.grid;
         let mut runs = runs.into_iter();
         let mut next = || runs.next().unwrap_or_default();
@@ -137,7 +193,11 @@ mod tests {
     }
 
     fn text(p: &ImageProcessor, width: usize, height: usize) -> String {
-        p.placeholder_text(&p.layout(width, height).unwrap(), &ImageTokens::for_processor(p, &json!({}))).unwrap()
+        p.placeholder_text(
+            &p.layout(width, height).unwrap(),
+            &ImageTokens::for_processor(p, &json!({})),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -151,9 +211,10 @@ mod tests {
         let one = "<fake_token_around_image><row_1_col_1><image><fake_token_around_image><row_1_col_2><image>\n\n\
             <fake_token_around_image><global-img><image><fake_token_around_image>";
         assert_eq!(text(&processor(&tiles), 90, 40), one);
-        let mut gemma =
-            processor(&json!({ "image_processor_type": "Gemma3ImageProcessor", "size": { "width": 8, "height": 8 },
-            "do_pan_and_scan": true, "pan_and_scan_min_crop_size": 10 }));
+        let mut gemma = processor(
+            &json!({ "image_processor_type": "Gemma3ImageProcessor", "size": { "width": 8, "height": 8 },
+            "do_pan_and_scan": true, "pan_and_scan_min_crop_size": 10 }),
+        );
         gemma.tile_tokens = Some(2);
         let picture = "\n\n<start_of_image><image_soft_token><image_soft_token><end_of_image>\n\n";
         assert_eq!(text(&gemma, 40, 40), picture);
@@ -167,6 +228,9 @@ mod tests {
         );
         let tile = |n: u32| format!("<|img_row_1_col_{n}|><image>");
         let whole = "<|img_thumbnail|><image><image><|image_end|>";
-        assert_eq!(text(&lfm, 128, 64), format!("<|image_start|>{}{}{whole}", tile(1), tile(2)));
+        assert_eq!(
+            text(&lfm, 128, 64),
+            format!("<|image_start|>{}{}{whole}", tile(1), tile(2))
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Image and video preprocessing: file headers, resizing, tiles and patches as the checkpoint's image processor makes
-//! them, video frames, prompt text and M-RoPE positions. Does not depend on the GPU.
+//! Image and video preprocessing: file headers, resizing, tiles and patches as the checkpoint's
+//! image processor makes them, video frames, prompt text and M-RoPE positions. Does not depend on
+//! the GPU.
 
 #[cfg(not(target_arch = "wasm32"))]
 pub mod decode;

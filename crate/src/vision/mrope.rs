@@ -1,5 +1,5 @@
-//! M-RoPE positions of mixed sequences: text advances all three axes, an image's tokens form a grid of time, height and
-//! width. Reference: transformers `get_rope_index` of Qwen2.5-VL and Qwen3.5.
+//! M-RoPE positions of mixed sequences: text advances all three axes, an image's tokens form a grid
+//! of time, height and width. Reference: transformers `get_rope_index` of Qwen2.5-VL and Qwen3.5.
 
 /// A span of a sequence: text or an image grid.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,14 +22,24 @@ pub enum MropeSpan {
 impl MropeSpan {
     /// Returns the grid of an image.
     pub fn image(height: usize, width: usize) -> Self {
-        Self::Grid { frames: 1, height, width, interval: 1.0 }
+        Self::Grid {
+            frames: 1,
+            height,
+            width,
+            interval: 1.0,
+        }
     }
 
     /// Number of tokens.
     pub fn tokens(&self) -> usize {
         match *self {
             Self::Text(count) => count,
-            Self::Grid { frames, height, width, .. } => frames * height * width,
+            Self::Grid {
+                frames,
+                height,
+                width,
+                ..
+            } => frames * height * width,
         }
     }
 }
@@ -39,8 +49,9 @@ impl MropeSpan {
 pub struct MropePositions {
     /// (time, height, width) of each token.
     pub tokens: Vec<[u32; 3]>,
-    /// Added to the index of a generated token to get its position, which follows the last one. It can be below the
-    /// time of a video's last frames; transformers' `rope_deltas` count from those frames, but its generation does not.
+    /// Added to the index of a generated token to get its position, which follows the last one. It
+    /// can be below the time of a video's last frames; transformers' `rope_deltas` count from those
+    /// frames, but its generation does not.
     pub offset: i64,
 }
 
@@ -54,7 +65,12 @@ pub fn mrope_positions(spans: &[MropeSpan]) -> MropePositions {
                 of.extend((next..next + count as u32).map(|p| [p; 3]));
                 next += count as u32;
             }
-            MropeSpan::Grid { frames, height, width, interval } => {
+            MropeSpan::Grid {
+                frames,
+                height,
+                width,
+                interval,
+            } => {
                 for frame in 0..frames {
                     // f32, as in the reference.
                     let time = next + (frame as f32 * interval as f32) as u32;

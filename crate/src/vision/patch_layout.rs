@@ -1,6 +1,6 @@
-//! Patch layout for a vision encoder, from the patch grids of an image's tiles: entries of the learned position table,
-//! RoPE, attention segments and windows, and patch order.
-//! Reference: transformers `vision_utils.py`, `modeling_siglip2.py`, `modeling_smolvlm.py`.
+//! Patch layout for a vision encoder, from the patch grids of an image's tiles: entries of the
+//! learned position table, RoPE, attention segments and windows, and patch order. Reference:
+//! transformers `vision_utils.py`, `modeling_siglip2.py`, `modeling_smolvlm.py`.
 
 use super::patches::PatchOrder;
 use super::resize::ResizeFilter;
@@ -18,7 +18,8 @@ pub enum PositionTable {
     AlignedCorners(usize),
     /// `[side * side]`, bilinear with antialiasing (Siglip2).
     Resized(usize),
-    /// `[side * side + 2]`: position of the class row, positions of the patches, and the class row itself (CLIP).
+    /// `[side * side + 2]`: position of the class row, positions of the patches, and the class row
+    /// itself (CLIP).
     WithClassRow(usize),
     /// `[2 * side]`, sum of a column's and a row's entry (Gemma 4).
     RowPlusColumn(usize),
@@ -86,9 +87,14 @@ pub struct AxialRope {
 }
 
 impl AxialRope {
-    /// Appends (cos, sin) of each pair of a head for a tile's patches: `dim / 4` pairs by row, then `dim / 4` by
-    /// column.
-    fn rows(&self, tile: &[(usize, usize)], (down, across): (usize, usize), out: &mut Vec<[f32; 2]>) {
+    /// Appends (cos, sin) of each pair of a head for a tile's patches: `dim / 4` pairs by row, then
+    /// `dim / 4` by column.
+    fn rows(
+        &self,
+        tile: &[(usize, usize)],
+        (down, across): (usize, usize),
+        out: &mut Vec<[f32; 2]>,
+    ) {
         let quarter = self.dim / 4;
         // An axis has far fewer places than there are patches.
         let mut turns = Vec::with_capacity(down.max(across) * quarter);
@@ -100,7 +106,11 @@ impl AxialRope {
             }
         }
         for (row, col) in tile {
-            let axes = if self.column_first { [col, row] } else { [row, col] };
+            let axes = if self.column_first {
+                [col, row]
+            } else {
+                [row, col]
+            };
             for place in axes {
                 out.extend_from_slice(&turns[place * quarter..(place + 1) * quarter]);
             }
@@ -176,7 +186,8 @@ pub fn layout_patches(
         all.order.extend(numbers);
         let rows = tile.len() + table.leading_rows();
         all.rows += rows;
-        all.segments.extend((0..rows).map(|_| [first, first + rows as u32]));
+        all.segments
+            .extend((0..rows).map(|_| [first, first + rows as u32]));
         push_entries(&mut all.table, &tile, *grid, table)?;
         if let Some(rope) = rope {
             rope.rows(&tile, *grid, &mut all.rope);
@@ -196,7 +207,10 @@ fn window_tokens(down: usize, across: usize, side: usize) -> Vec<Vec<usize>> {
     for top in (0..down).step_by(side) {
         for left in (0..across).step_by(side) {
             let rows = top..(top + side).min(down);
-            all.push(rows.flat_map(|y| (left..(left + side).min(across)).map(move |x| y * across + x)).collect());
+            all.push(
+                rows.flat_map(|y| (left..(left + side).min(across)).map(move |x| y * across + x))
+                    .collect(),
+            );
         }
     }
     all
@@ -210,9 +224,14 @@ fn push_entries(
 ) -> Result<()> {
     let taps = table.taps();
     if let PositionTable::WithClassRow(side) = table {
-        out.extend([[0, 1.0f32.to_bits()], [(side * side + 1) as u32, 1.0f32.to_bits()]]);
+        out.extend([
+            [0, 1.0f32.to_bits()],
+            [(side * side + 1) as u32, 1.0f32.to_bits()],
+        ]);
     }
-    let (down, across) = (table.axis(grid.0), table.axis(grid.1));
+    let down = table.axis(grid.0);
+    let across = table.axis(grid.1);
+
     for (row, col) in tile {
         let start = out.len();
         match table {
@@ -224,7 +243,10 @@ fn push_entries(
                         grid.1, grid.0
                     )));
                 }
-                out.extend([[*col as u32, 1.0f32.to_bits()], [(side + row) as u32, 1.0f32.to_bits()]]);
+                out.extend([
+                    [*col as u32, 1.0f32.to_bits()],
+                    [(side + row) as u32, 1.0f32.to_bits()],
+                ]);
             }
             PositionTable::WithClassRow(side) => {
                 if row.max(col) >= &side {
@@ -235,7 +257,9 @@ fn push_entries(
                 }
                 out.push([(1 + row * side + col) as u32, 1.0f32.to_bits()]);
             }
-            PositionTable::Nearest(side) | PositionTable::AlignedCorners(side) | PositionTable::Resized(side) => {
+            PositionTable::Nearest(side)
+            | PositionTable::AlignedCorners(side)
+            | PositionTable::Resized(side) => {
                 for (y, wy) in &down[*row] {
                     for (x, wx) in &across[*col] {
                         out.push([(y * side + x) as u32, (wy * wx).to_bits()]);
@@ -261,12 +285,28 @@ mod tests {
 
     #[test]
     fn windows_keep_blocks_together_and_order_is_invertible() {
-        let order = PatchOrder { patch: 14, merge: 2, frames: 2, color_last: false, frames_first: false };
-        let places = layout_patches(&[(6, 6), (4, 2)], &order, PositionTable::None, None, Some(2)).unwrap();
+        let order = PatchOrder {
+            patch: 14,
+            merge: 2,
+            frames: 2,
+            color_last: false,
+            frames_first: false,
+        };
+        let places = layout_patches(
+            &[(6, 6), (4, 2)],
+            &order,
+            PositionTable::None,
+            None,
+            Some(2),
+        )
+        .unwrap();
         assert_eq!(places.rows, 44);
         // Windows of 2x2, 2x1, 1x2, 1x1 and then 2x1 merged tokens.
         let sizes: Vec<u32> = places.windows.iter().map(|w| w[1] - w[0]).collect();
-        assert_eq!([sizes[0], sizes[16], sizes[24], sizes[32], sizes[36]], [16, 8, 8, 4, 8]);
+        assert_eq!(
+            [sizes[0], sizes[16], sizes[24], sizes[32], sizes[36]],
+            [16, 8, 8, 4, 8]
+        );
         assert_eq!(places.order[..9], [0, 1, 4, 2, 3, 5, 6, 7, 8]);
         assert_eq!(places.order[9..], [9, 10]);
         assert_eq!(places.segments[36], [36, 44]);
@@ -278,8 +318,14 @@ mod tests {
         let corners = PositionTable::AlignedCorners(7).axis(4);
         assert_eq!(corners[0], [(0, 1.0), (1, 0.0)]);
         assert_eq!(corners[3], [(6, 1.0), (6, 0.0)]);
-        assert_eq!(PositionTable::Nearest(4).axis(4).concat(), [(0, 1.0), (1, 1.0), (2, 1.0), (3, 1.0)]);
-        assert_eq!(PositionTable::Nearest(4).axis(2).concat(), [(0, 1.0), (2, 1.0)]);
+        assert_eq!(
+            PositionTable::Nearest(4).axis(4).concat(),
+            [(0, 1.0), (1, 1.0), (2, 1.0), (3, 1.0)]
+        );
+        assert_eq!(
+            PositionTable::Nearest(4).axis(2).concat(),
+            [(0, 1.0), (2, 1.0)]
+        );
         let fewer = PositionTable::Resized(5).axis(2);
         let total: f32 = fewer[0].iter().map(|p| p.1).sum();
         assert!((total - 1.0).abs() < 1e-6);

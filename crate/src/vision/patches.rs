@@ -8,7 +8,8 @@ use super::rgb_image::RgbImage;
 pub struct PatchOrder {
     /// Patch side in pixels.
     pub patch: usize,
-    /// Patches come in blocks of `merge` x `merge`, in row order within and across blocks; 1 means plain row order.
+    /// Patches come in blocks of `merge` x `merge`, in row order within and across blocks; 1 means
+    /// plain row order.
     pub merge: usize,
     /// Frames per patch.
     pub frames: usize,
@@ -44,9 +45,9 @@ impl PatchOrder {
         }
     }
 
-    /// Returns the byte offset of the first pixel and the line pitch in bytes, per row and frame of a patch, then the
-    /// total bytes. Each tile starts with `before` rows of zeros, whose pitch is 0. Frames start at multiples of four
-    /// bytes; the last frame stands in for missing ones.
+    /// Returns the byte offset of the first pixel and the line pitch in bytes, per row and frame of
+    /// a patch, then the total bytes. Each tile starts with `before` rows of zeros, whose pitch is
+    /// 0. Frames start at multiples of four bytes; the last frame stands in for missing ones.
     pub fn pixel_offsets(
         &self,
         tiles: &[Vec<&RgbImage>],
@@ -56,12 +57,19 @@ impl PatchOrder {
         let mut starts = Vec::new();
         let mut end = 0;
         for (tile, places) in tiles.iter().zip(places) {
-            let (pitch, size) = (tile[0].width * 3, tile[0].rgb.len().next_multiple_of(4));
+            let pitch = tile[0].width * 3;
+            let size = tile[0].rgb.len().next_multiple_of(4);
+
             starts.resize(starts.len() + before * self.frames, [0; 2]);
             for (row, col) in places {
                 let first = end + (row * pitch + col * 3) * self.patch;
-                let of = |frame: usize| [(first + frame.min(tile.len() - 1) * size) as u32, pitch as u32];
-                starts.extend((0..self.frames).map(of));
+
+                starts.extend((0..self.frames).map(|frame: usize| {
+                    [
+                        (first + frame.min(tile.len() - 1) * size) as u32,
+                        pitch as u32,
+                    ]
+                }));
             }
             end += tile.len() * size;
         }
@@ -82,24 +90,51 @@ impl PatchOrder {
 }
 
 impl ImageProcessor {
-    /// Returns the patch order. `patch` is the vision encoder's, for processors without a patch size.
+    /// Returns the patch order. `patch` is the vision encoder's, for processors without a patch
+    /// size.
     pub fn order(&self, patch: usize) -> PatchOrder {
-        let plain = PatchOrder { patch, merge: 1, frames: 1, color_last: false, frames_first: false };
+        let plain = PatchOrder {
+            patch,
+            merge: 1,
+            frames: 1,
+            color_last: false,
+            frames_first: false,
+        };
         match self.kind {
-            ProcessorKind::Blocks { patch, merge, frames, .. } => PatchOrder { patch, merge, frames, ..plain },
+            ProcessorKind::Blocks {
+                patch,
+                merge,
+                frames,
+                ..
+            } => PatchOrder {
+                patch,
+                merge,
+                frames,
+                ..plain
+            },
             ProcessorKind::Budget { patch, .. }
             | ProcessorKind::Patches { patch, .. }
-            | ProcessorKind::Grid(TileGrid { patch, .. }) => PatchOrder { patch, color_last: true, ..plain },
+            | ProcessorKind::Grid(TileGrid { patch, .. }) => PatchOrder {
+                patch,
+                color_last: true,
+                ..plain
+            },
             _ => plain,
         }
     }
 
-    /// Returns the soft tokens of a tile of `height` x `width` pixels; None if only the model knows.
+    /// Returns the soft tokens of a tile of `height` x `width` pixels; None if only the model
+    /// knows.
     pub fn tokens(&self, height: usize, width: usize) -> Option<usize> {
         match self.kind {
-            ProcessorKind::Blocks { patch, merge: block, .. } | ProcessorKind::Budget { patch, pool: block, .. } => {
-                Some(height / (patch * block) * (width / (patch * block)))
+            ProcessorKind::Blocks {
+                patch,
+                merge: block,
+                ..
             }
+            | ProcessorKind::Budget {
+                patch, pool: block, ..
+            } => Some(height / (patch * block) * (width / (patch * block))),
             ProcessorKind::Grid(TileGrid { patch, merge, .. }) => {
                 Some((height / patch).div_ceil(merge) * (width / patch).div_ceil(merge))
             }
@@ -107,10 +142,17 @@ impl ImageProcessor {
         }
     }
 
-    /// Returns the rows `[places, order.cols()]` of a tile's patches at these (row, column) places. Repeats a still
-    /// image if a patch has several frames.
-    pub fn rows(&self, frames: &[&RgbImage], order: &PatchOrder, places: &[(usize, usize)]) -> Vec<f32> {
-        let Some(tile) = frames.first() else { return Vec::new() };
+    /// Returns the rows `[places, order.cols()]` of a tile's patches at these (row, column) places.
+    /// Repeats a still image if a patch has several frames.
+    pub fn rows(
+        &self,
+        frames: &[&RgbImage],
+        order: &PatchOrder,
+        places: &[(usize, usize)],
+    ) -> Vec<f32> {
+        let Some(tile) = frames.first() else {
+            return Vec::new();
+        };
         let p = order.patch;
         let mut rows = vec![0.0; places.len() * order.cols()];
         for ((row, col), patch) in places.iter().zip(rows.chunks_exact_mut(order.cols())) {
@@ -129,8 +171,11 @@ impl ImageProcessor {
                 continue;
             }
             for i in 0..3 * order.frames {
-                let (color, frame) =
-                    if order.frames_first { (i % 3, i / 3) } else { (i / order.frames, i % order.frames) };
+                let (color, frame) = if order.frames_first {
+                    (i % 3, i / 3)
+                } else {
+                    (i / order.frames, i % order.frames)
+                };
                 if frame >= frames.len() {
                     let before = i - if order.frames_first { 3 } else { 1 };
                     patch.copy_within(before * p * p..(before + 1) * p * p, i * p * p);

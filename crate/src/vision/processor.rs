@@ -1,5 +1,5 @@
-//! Image processors from preprocessor_config.json, or `image_processor` of processor_config.json. Reference:
-//! transformers' image_processing files of the families at [`Kind`].
+//! Image processors from preprocessor_config.json, or `image_processor` of processor_config.json.
+//! Reference: transformers' image_processing files of the families at [`Kind`].
 
 use super::resize::ResizeFilter;
 use crate::{Error, Result};
@@ -62,7 +62,8 @@ pub enum ProcessorKind {
         /// Maximum patches.
         most: usize,
     },
-    /// LFM2-VL: any size up to a token limit; larger images as a grid of tiles with a thumbnail last.
+    /// LFM2-VL: any size up to a token limit; larger images as a grid of tiles with a thumbnail
+    /// last.
     Grid(TileGrid),
 }
 
@@ -109,7 +110,8 @@ pub struct ImageProcessor {
     pub filter: ResizeFilter,
     /// Rescaled and, if the settings ask for it, normalized value of each pixel value, per color.
     pub pixel_values: Vec<[f32; 256]>,
-    /// Whether a transparent color becomes white (`do_convert_rgb`); an alpha channel is always dropped.
+    /// Whether a transparent color becomes white (`do_convert_rgb`); an alpha channel is always
+    /// dropped.
     pub transparent_to_white: bool,
     /// Tokens per tile, if the settings name them.
     pub tile_tokens: Option<usize>,
@@ -127,14 +129,21 @@ impl SettingsReader<'_> {
     }
 
     fn count(&self, name: &str, default: usize) -> Result<usize> {
-        let Some(value) = self.get(name) else { return Ok(default) };
+        let Some(value) = self.get(name) else {
+            return Ok(default);
+        };
         // Sides and patch counts: larger values would overflow when multiplied.
         let sane = value.as_u64().filter(|n| (1..=1 << 30).contains(n));
-        sane.map_or_else(|| config_error(name, "is not an integer from 1 to 1073741824"), |n| Ok(n as usize))
+        sane.map_or_else(
+            || config_error(name, "is not an integer from 1 to 1073741824"),
+            |n| Ok(n as usize),
+        )
     }
 
     fn number(&self, name: &str, default: f64) -> Result<f64> {
-        let Some(value) = self.get(name) else { return Ok(default) };
+        let Some(value) = self.get(name) else {
+            return Ok(default);
+        };
         value
             .as_f64()
             .filter(|n| n.is_finite() && *n > 0.0)
@@ -155,21 +164,35 @@ impl SettingsReader<'_> {
     }
 
     fn colors(&self, name: &str, default: [f32; 3]) -> Result<[f32; 3]> {
-        let Some(value) = self.get(name) else { return Ok(default) };
+        let Some(value) = self.get(name) else {
+            return Ok(default);
+        };
         if let Some(one) = value.as_f64() {
             return Ok([one as f32; 3]);
         }
-        let list: Vec<f32> = value.as_array().into_iter().flatten().filter_map(|v| Some(v.as_f64()? as f32)).collect();
+        let list: Vec<f32> = value
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|v| Some(v.as_f64()? as f32))
+            .collect();
         <[f32; 3]>::try_from(list).or_else(|_| config_error(name, "is not a list of three numbers"))
     }
 }
 
 fn config_error<T>(name: &str, what: &str) -> Result<T> {
-    Err(Error::Config { file: "preprocessor_config.json".into(), reason: format!("'{name}' {what}") })
+    Err(Error::Config {
+        file: "preprocessor_config.json".into(),
+        reason: format!("'{name}' {what}"),
+    })
 }
 
 fn unsupported<T>(class: &str, option: String, hint: &str) -> Result<T> {
-    Err(Error::UnsupportedOption { architecture: class.into(), option, hint: hint.into() })
+    Err(Error::UnsupportedOption {
+        architecture: class.into(),
+        option,
+        hint: hint.into(),
+    })
 }
 
 impl ImageProcessor {
@@ -178,13 +201,22 @@ impl ImageProcessor {
     /// # Errors
     /// `UnsupportedOption` for an unsupported class or option; `Config` for invalid fields.
     pub fn from_config(config: &Value) -> Result<Self> {
-        let inner = config.get("image_processor").filter(|v| v.is_object()).unwrap_or(config);
+        let inner = config
+            .get("image_processor")
+            .filter(|v| v.is_object())
+            .unwrap_or(config);
         let fields = SettingsReader(inner);
-        let class = ["image_processor_type", "video_processor_type"].iter().find_map(|name| inner.get(*name)?.as_str());
+        let class = ["image_processor_type", "video_processor_type"]
+            .iter()
+            .find_map(|name| inner.get(*name)?.as_str());
         let class = class.unwrap_or("(none)");
         let half = ([0.5; 3], [0.5; 3]);
         // Video processors have the class names and fields of image processors.
-        let (kind, number, (mean, std)) = match class.trim_end_matches("Fast").replace("Video", "Image").as_str() {
+        let (kind, number, (mean, std)) = match class
+            .trim_end_matches("Fast")
+            .replace("Video", "Image")
+            .as_str()
+        {
             "Qwen2VLImageProcessor" | "Qwen2_5_VLImageProcessor" | "Qwen3VLImageProcessor" => {
                 (blocks(&fields)?, 3, (CLIP_MEAN, CLIP_STD))
             }
@@ -195,7 +227,9 @@ impl ImageProcessor {
             "Gemma4ImageProcessor" => (budget(&fields)?, 3, ([0.0; 3], [1.0; 3])),
             "Lfm2VlImageProcessor" => (grid(&fields)?, 2, half),
             "Siglip2ImageProcessor" => {
-                let (patch, most) = (fields.count("patch_size", 16)?, fields.count("max_num_patches", 256)?);
+                let patch = fields.count("patch_size", 16)?;
+                let most = fields.count("max_num_patches", 256)?;
+
                 (ProcessorKind::Patches { patch, most }, 2, half)
             }
             other => {
@@ -210,7 +244,10 @@ impl ImageProcessor {
                 "Vision encoders need resized images. Set it to true.",
             );
         }
-        let number = fields.get("resample").and_then(Value::as_u64).unwrap_or(number);
+        let number = fields
+            .get("resample")
+            .and_then(Value::as_u64)
+            .unwrap_or(number);
         let Some(filter) = ResizeFilter::from_number(number) else {
             return unsupported(
                 class,
@@ -218,23 +255,36 @@ impl ImageProcessor {
                 "Supported: 1 (Lanczos), 2 (bilinear) and 3 (bicubic).",
             );
         };
-        let rescale = if fields.flag("do_rescale", true) { fields.number("rescale_factor", 1.0 / 255.0)? } else { 1.0 };
-        let normalize = fields.flag("do_normalize", !matches!(kind, ProcessorKind::Budget { .. }));
-        let (mean, std) = (fields.colors("image_mean", mean)?, fields.colors("image_std", std)?);
-        let levels =
-            (0..3).map(|color| pixel_values(rescale, normalize.then_some((mean[color], std[color])))).collect();
+        let rescale = if fields.flag("do_rescale", true) {
+            fields.number("rescale_factor", 1.0 / 255.0)?
+        } else {
+            1.0
+        };
+        let normalize = fields.flag(
+            "do_normalize",
+            !matches!(kind, ProcessorKind::Budget { .. }),
+        );
+        let mean = fields.colors("image_mean", mean)?;
+        let std = fields.colors("image_std", std)?;
+
+        let levels = (0..3)
+            .map(|color| pixel_values(rescale, normalize.then_some((mean[color], std[color]))))
+            .collect();
         Ok(Self {
             kind,
             filter,
             pixel_values: levels,
-            transparent_to_white: fields.flag("do_convert_rgb", !matches!(kind, ProcessorKind::Grid(_))),
+            transparent_to_white: fields
+                .flag("do_convert_rgb", !matches!(kind, ProcessorKind::Grid(_))),
             tile_tokens: Self::tile_tokens(config),
         })
     }
 
     /// Reads the tokens per tile from settings.
     pub fn tile_tokens(config: &Value) -> Option<usize> {
-        let found = ["image_seq_len", "image_seq_length"].iter().find_map(|n| config.get(*n)?.as_u64());
+        let found = ["image_seq_len", "image_seq_length"]
+            .iter()
+            .find_map(|n| config.get(*n)?.as_u64());
         found.map(|n| n as usize)
     }
 
@@ -246,7 +296,8 @@ impl ImageProcessor {
                 *longest = (pixels.isqrt() / *tile * *tile).clamp(*tile, (*longest).max(*tile));
             }
             ProcessorKind::Grid(grid) => {
-                grid.max_tiles = (pixels / (grid.tile * grid.tile)).clamp(grid.min_tiles, grid.max_tiles);
+                grid.max_tiles =
+                    (pixels / (grid.tile * grid.tile)).clamp(grid.min_tiles, grid.max_tiles);
             }
             _ => {}
         }
@@ -256,14 +307,24 @@ impl ImageProcessor {
 /// Returns the values of one color. The reference fuses both steps, in this order.
 fn pixel_values(rescale: f64, normal: Option<(f32, f32)>) -> [f32; 256] {
     std::array::from_fn(|value| match normal {
-        Some((mean, std)) => (value as f32 - mean * (1.0 / rescale) as f32) / (std * (1.0 / rescale) as f32),
+        Some((mean, std)) => {
+            (value as f32 - mean * (1.0 / rescale) as f32) / (std * (1.0 / rescale) as f32)
+        }
         None => value as f32 * rescale as f32,
     })
 }
 
 fn blocks(fields: &SettingsReader) -> Result<ProcessorKind> {
-    let min = fields.side("size", "min_pixels", fields.side("size", "shortest_edge", 56 * 56)?)?;
-    let max = fields.side("size", "max_pixels", fields.side("size", "longest_edge", 28 * 28 * 1280)?)?;
+    let min = fields.side(
+        "size",
+        "min_pixels",
+        fields.side("size", "shortest_edge", 56 * 56)?,
+    )?;
+    let max = fields.side(
+        "size",
+        "max_pixels",
+        fields.side("size", "longest_edge", 28 * 28 * 1280)?,
+    )?;
     Ok(ProcessorKind::Blocks {
         patch: fields.count("patch_size", 14)?,
         merge: fields.count("merge_size", 2)?,
@@ -282,8 +343,14 @@ fn tiles(fields: &SettingsReader) -> Result<ProcessorKind> {
 }
 
 fn fixed(fields: &SettingsReader, scan: Option<PanAndScan>) -> Result<ProcessorKind> {
-    let (width, height) = (fields.side("size", "width", 224)?, fields.side("size", "height", 224)?);
-    Ok(ProcessorKind::Fixed { width, height, scan })
+    let width = fields.side("size", "width", 224)?;
+    let height = fields.side("size", "height", 224)?;
+
+    Ok(ProcessorKind::Fixed {
+        width,
+        height,
+        scan,
+    })
 }
 
 fn pan_and_scan(fields: &SettingsReader) -> Result<Option<PanAndScan>> {
@@ -298,7 +365,10 @@ fn pan_and_scan(fields: &SettingsReader) -> Result<Option<PanAndScan>> {
 
 fn center(fields: &SettingsReader) -> Result<ProcessorKind> {
     let shortest = fields.side("size", "shortest_edge", 224)?;
-    let crop = (fields.side("crop_size", "width", shortest)?, fields.side("crop_size", "height", shortest)?);
+    let crop = (
+        fields.side("crop_size", "width", shortest)?,
+        fields.side("crop_size", "height", shortest)?,
+    );
     if !fields.flag("do_center_crop", true) || crop.0.max(crop.1) > shortest {
         return unsupported(
             "CLIPImageProcessor",
@@ -319,8 +389,16 @@ fn budget(fields: &SettingsReader) -> Result<ProcessorKind> {
 
 fn grid(fields: &SettingsReader) -> Result<ProcessorKind> {
     let split = fields.flag("do_image_splitting", true);
-    let tiles = |name, default| if split { fields.count(name, default) } else { Ok(1) };
-    let (min_tiles, max_tiles) = (tiles("min_tiles", 2)?, tiles("max_tiles", 10)?);
+    let tiles = |name, default| {
+        if split {
+            fields.count(name, default)
+        } else {
+            Ok(1)
+        }
+    };
+    let min_tiles = tiles("min_tiles", 2)?;
+    let max_tiles = tiles("max_tiles", 10)?;
+
     if min_tiles > max_tiles || max_tiles > 1024 {
         return config_error("max_tiles", "must be between min_tiles and 1024");
     }

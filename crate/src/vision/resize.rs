@@ -1,6 +1,7 @@
-//! Resizing of 8-bit images with antialiasing, bit-exact with torchvision's `resize(antialias=True)` on uint8 tensors:
-//! 16-bit fixed-point weights, horizontal pass first, rounded to 8 bits between the passes.
-//! Source: ATen `UpSampleKernel.cpp` and `UpSampleKernelAVXAntialias.h`, which follow Pillow's `Resample.c`.
+//! Resizing of 8-bit images with antialiasing, bit-exact with torchvision's
+//! `resize(antialias=True)` on uint8 tensors: 16-bit fixed-point weights, horizontal pass first,
+//! rounded to 8 bits between the passes. Source: ATen `UpSampleKernel.cpp` and
+//! `UpSampleKernelAVXAntialias.h`, which follow Pillow's `Resample.c`.
 
 use super::rgb_image::RgbImage;
 use std::f64::consts::PI;
@@ -38,14 +39,22 @@ impl ResizeFilter {
     /// Returns the (input, weight) pairs of each of `to` outputs from `from` inputs.
     pub(super) fn weights(self, from: usize, to: usize) -> Vec<Vec<(usize, f32)>> {
         let (first, width, exact) = self.float_weights(from, to);
-        let row = |(first, weights): (u32, &[f64])| {
-            let all = weights.iter().enumerate().map(|(j, w)| (first as usize + j, *w as f32));
-            all.filter(|(_, w)| *w != 0.0).collect()
-        };
-        first.into_iter().zip(exact.chunks_exact(width)).map(row).collect()
+
+        first
+            .into_iter()
+            .zip(exact.chunks_exact(width))
+            .map(|(first, weights): (u32, &[f64])| {
+                let all = weights
+                    .iter()
+                    .enumerate()
+                    .map(|(j, w)| (first as usize + j, *w as f32));
+                all.filter(|(_, w)| *w != 0.0).collect()
+            })
+            .collect()
     }
 
-    /// Returns the first input of each output, the maximum inputs per output `width`, and the weights `[to, width]`.
+    /// Returns the first input of each output, the maximum inputs per output `width`, and the
+    /// weights `[to, width]`.
     fn float_weights(self, from: usize, to: usize) -> (Vec<u32>, usize, Vec<f64>) {
         let scale = from as f64 / to as f64;
         let stretch = scale.max(1.0);
@@ -72,7 +81,13 @@ impl ResizeFilter {
 
     fn weight(self, x: f64) -> f64 {
         let a = x.abs();
-        let sinc = |x: f64| if x == 0.0 { 1.0 } else { (x * PI).sin() / (x * PI) };
+        let sinc = |x: f64| {
+            if x == 0.0 {
+                1.0
+            } else {
+                (x * PI).sin() / (x * PI)
+            }
+        };
         match self {
             Self::Bilinear if a < 1.0 => 1.0 - a,
             Self::Bicubic if a < 1.0 => (1.5 * a - 2.5) * a * a + 1.0,
@@ -102,14 +117,31 @@ impl FilterTaps {
     /// Computes the weights of `to` outputs from `from` inputs.
     pub fn new(from: usize, to: usize, filter: ResizeFilter) -> Self {
         if from == to {
-            return Self { from, precision: 0, first: (0..to as u32).collect(), width: 0, weights: Vec::new() };
+            return Self {
+                from,
+                precision: 0,
+                first: (0..to as u32).collect(),
+                width: 0,
+                weights: Vec::new(),
+            };
         }
         let (first, width, exact) = filter.float_weights(from, to);
         let largest = exact.iter().copied().fold(0.0f64, f64::max);
         // As many fractional bits as the largest weight leaves of 15.
-        let precision = (0..22).find(|p| (0.5 + largest * f64::from(1u32 << (p + 1))) as u32 >= 1 << 15).unwrap_or(22);
-        let fixed = |w: &f64| (w * f64::from(1u32 << precision) + 0.5f64.copysign(*w)) as i16;
-        Self { from, precision, first, width, weights: exact.iter().map(fixed).collect() }
+        let precision = (0..22)
+            .find(|p| (0.5 + largest * f64::from(1u32 << (p + 1))) as u32 >= 1 << 15)
+            .unwrap_or(22);
+
+        Self {
+            from,
+            precision,
+            first,
+            width,
+            weights: exact
+                .iter()
+                .map(|w: &f64| (w * f64::from(1u32 << precision) + 0.5f64.copysign(*w)) as i16)
+                .collect(),
+        }
     }
 
     /// Returns the first input and the weights of output `i`.
@@ -128,7 +160,10 @@ impl FilterTaps {
         if self.width == 0 {
             let start = out.len();
             out.resize(start + row.len() / channels * 3, 0);
-            for (to, from) in out[start..].chunks_exact_mut(3).zip(row.chunks_exact(channels)) {
+            for (to, from) in out[start..]
+                .chunks_exact_mut(3)
+                .zip(row.chunks_exact(channels))
+            {
                 (to[0], to[1], to[2]) = (from[0], from[1], from[2]);
             }
             return;
@@ -155,14 +190,21 @@ impl FilterTaps {
         for i in 0..self.first.len() {
             let (first, weights) = self.inputs(i);
             sums.fill(half);
-            for (row, w) in picture.rgb[first * pitch..].chunks_exact(pitch).zip(weights) {
+            for (row, w) in picture.rgb[first * pitch..]
+                .chunks_exact(pitch)
+                .zip(weights)
+            {
                 for (s, value) in sums.iter_mut().zip(row) {
                     *s += i32::from(*value) * i32::from(*w);
                 }
             }
             rgb.extend(sums.iter().map(|s| self.rounded(*s)));
         }
-        RgbImage { width: picture.width, height: self.first.len(), rgb }
+        RgbImage {
+            width: picture.width,
+            height: self.first.len(),
+            rgb,
+        }
     }
 }
 
@@ -172,8 +214,15 @@ pub fn resize(picture: &RgbImage, width: usize, height: usize, filter: ResizeFil
     if width != picture.width {
         let taps = FilterTaps::new(picture.width, width, filter);
         let mut rgb = Vec::with_capacity(width * picture.height * 3);
-        picture.rgb.chunks_exact(picture.width * 3).for_each(|row| taps.row(row, 3, &mut rgb));
-        made = RgbImage { width, height: picture.height, rgb };
+        picture
+            .rgb
+            .chunks_exact(picture.width * 3)
+            .for_each(|row| taps.row(row, 3, &mut rgb));
+        made = RgbImage {
+            width,
+            height: picture.height,
+            rgb,
+        };
     }
     if height != made.height {
         made = FilterTaps::new(made.height, height, filter).rows(&made);

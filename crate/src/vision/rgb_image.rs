@@ -20,7 +20,10 @@ impl RgbImage {
     /// `Request` if there are not `height * width * 3` bytes, or a side is 0.
     pub fn new(width: usize, height: usize, rgb: Vec<u8>) -> Result<Self> {
         if width == 0 || height == 0 || rgb.len() != width * height * 3 {
-            return Err(image_error(format!("{} bytes are not an RGB image of {width}x{height} pixels", rgb.len())));
+            return Err(image_error(format!(
+                "{} bytes are not an RGB image of {width}x{height} pixels",
+                rgb.len()
+            )));
         }
         Ok(Self { width, height, rgb })
     }
@@ -32,7 +35,11 @@ impl RgbImage {
             let start = (y * self.width + part.x) * 3;
             rgb.extend_from_slice(&self.rgb[start..start + part.width * 3]);
         }
-        Self { width: part.width, height: part.height, rgb }
+        Self {
+            width: part.width,
+            height: part.height,
+            rgb,
+        }
     }
 }
 
@@ -52,11 +59,19 @@ pub struct Rect {
 impl Rect {
     /// Returns the region of a whole image.
     pub fn whole(width: usize, height: usize) -> Self {
-        Self { x: 0, y: 0, width, height }
+        Self {
+            x: 0,
+            y: 0,
+            width,
+            height,
+        }
     }
 }
 
 /// Returns the error of an image that cannot be used.
 pub(crate) fn image_error(reason: String) -> Error {
-    Error::Request { parameter: "image".into(), reason }
+    Error::Request {
+        parameter: "image".into(),
+        reason,
+    }
 }

@@ -6,14 +6,14 @@ use super::resize::{FilterTaps, ResizeFilter, resize};
 use super::rgb_image::{RgbImage, image_error};
 use crate::{Error, Result};
 
-/// Builds the tiles of an image from rows, so that a large image is never in memory as a whole. Resizes each row
-/// horizontally when it arrives, and all rows vertically at the end.
+/// Builds the tiles of an image from rows, so that a large image is never in memory as a whole.
+/// Resizes each row horizontally when it arrives, and all rows vertically at the end.
 #[derive(Debug)]
 pub struct TileBuilder {
     layout: ImageLayout,
     filter: ResizeFilter,
-    /// For each stage that reads the image itself: its index, its horizontal filter while rows arrive, and its rows so
-    /// far.
+    /// For each stage that reads the image itself: its index, its horizontal filter while rows
+    /// arrive, and its rows so far.
     parts: Vec<(usize, Option<FilterTaps>, RgbImage)>,
     next_row: usize,
 }
@@ -22,12 +22,26 @@ impl TileBuilder {
     /// Creates a builder without rows.
     pub fn new(processor: &ImageProcessor, layout: ImageLayout) -> Self {
         let filter = processor.filter;
-        let part = |(index, stage): (usize, &ResizeStep)| {
-            let empty = RgbImage { width: stage.width, height: 0, rgb: Vec::new() };
-            stage.from.is_none().then_some((index, None, empty))
-        };
-        let parts = layout.steps.iter().enumerate().filter_map(part).collect();
-        Self { layout, filter, parts, next_row: 0 }
+
+        let parts = layout
+            .steps
+            .iter()
+            .enumerate()
+            .filter_map(|(index, stage): (usize, &ResizeStep)| {
+                let empty = RgbImage {
+                    width: stage.width,
+                    height: 0,
+                    rgb: Vec::new(),
+                };
+                stage.from.is_none().then_some((index, None, empty))
+            })
+            .collect();
+        Self {
+            layout,
+            filter,
+            parts,
+            next_row: 0,
+        }
     }
 
     /// Returns the image's layout.
@@ -50,16 +64,28 @@ impl TileBuilder {
         }
         for row in bytes.chunks_exact(pitch) {
             if self.next_row == self.layout.height {
-                return Err(image_error(format!("more rows than its height of {}", self.layout.height)));
+                return Err(image_error(format!(
+                    "more rows than its height of {}",
+                    self.layout.height
+                )));
             }
             for (index, taps, made) in &mut self.parts {
-                let ResizeStep { part, width, height, .. } = self.layout.steps[*index];
+                let ResizeStep {
+                    part,
+                    width,
+                    height,
+                    ..
+                } = self.layout.steps[*index];
                 if (part.y..part.y + part.height).contains(&self.next_row) {
                     let taps = taps.get_or_insert_with(|| {
                         made.rgb.reserve_exact(width * part.height * 3);
                         FilterTaps::new(part.width, width, self.filter)
                     });
-                    taps.row(&row[part.x * channels..(part.x + part.width) * channels], channels, &mut made.rgb);
+                    taps.row(
+                        &row[part.x * channels..(part.x + part.width) * channels],
+                        channels,
+                        &mut made.rgb,
+                    );
                     made.height += 1;
                 }
                 if self.next_row + 1 == part.y + part.height {
@@ -77,23 +103,42 @@ impl TileBuilder {
     /// # Errors
     /// `Request` if rows are missing.
     pub fn finish(self) -> Result<Vec<RgbImage>> {
-        let Self { layout, filter, parts, next_row: row } = self;
+        let Self {
+            layout,
+            filter,
+            parts,
+            next_row: row,
+        } = self;
         if row != layout.height {
-            return Err(image_error(format!("only {row} of its {} rows are given", layout.height)));
+            return Err(image_error(format!(
+                "only {row} of its {} rows are given",
+                layout.height
+            )));
         }
         let mut parts = parts.into_iter();
         let mut made: Vec<RgbImage> = Vec::with_capacity(layout.steps.len());
         for stage in &layout.steps {
             let next = match stage.from {
-                Some(from) => resize(&made[from].crop(stage.part), stage.width, stage.height, filter),
+                Some(from) => resize(
+                    &made[from].crop(stage.part),
+                    stage.width,
+                    stage.height,
+                    filter,
+                ),
                 None => {
-                    let part = parts.next().ok_or_else(|| Error::Internal("a stage has no part".into()))?;
+                    let part = parts
+                        .next()
+                        .ok_or_else(|| Error::Internal("a stage has no part".into()))?;
                     part.2
                 }
             };
             made.push(next);
         }
-        Ok(layout.tiles.iter().map(|(from, part)| made[*from].crop(*part)).collect())
+        Ok(layout
+            .tiles
+            .iter()
+            .map(|(from, part)| made[*from].crop(*part))
+            .collect())
     }
 }
 
@@ -115,12 +160,18 @@ mod tests {
 
     #[test]
     fn rows_may_arrive_in_any_chunks() {
-        let (width, height) = (37, 23);
-        let rgb: Vec<u8> = (0..width * height * 3).map(|i| (i * 7 % 251) as u8).collect();
+        let width = 37;
+        let height = 23;
+
+        let rgb: Vec<u8> = (0..width * height * 3)
+            .map(|i| (i * 7 % 251) as u8)
+            .collect();
         let config = serde_json::json!({ "image_processor_type": "SmolVLMImageProcessor", "size": { "longest_edge": 64 },
             "max_image_size": { "longest_edge": 32 } });
         let processor = ImageProcessor::from_config(&config).unwrap();
-        let whole = processor.tiles(&RgbImage::new(width, height, rgb.clone()).unwrap()).unwrap();
+        let whole = processor
+            .tiles(&RgbImage::new(width, height, rgb.clone()).unwrap())
+            .unwrap();
         let mut intake = TileBuilder::new(&processor, processor.layout(width, height).unwrap());
         let rgba: Vec<u8> = rgb.chunks(3).flat_map(|p| [p[0], p[1], p[2], 9]).collect();
         for rows in rgba.chunks(width * 4 * 5) {

@@ -19,20 +19,26 @@ pub(super) struct AudioInputState {
 }
 
 impl AudioInputState {
-    /// Creates the state with the VAD weights of the options, which the speech recognition model shares.
+    /// Creates the state with the VAD weights of the options, which the speech recognition model
+    /// shares.
     pub(super) fn new(options: &JsValue, model: &mut TaskModel) -> Result<Self> {
-        let TaskModel::Transcribe(model) = model else { return Ok(Self::default()) };
+        let TaskModel::Transcribe(model) = model else {
+            return Ok(Self::default());
+        };
         if let Ok(bytes) = property(options, "vad").dyn_into::<Uint8Array>() {
             model.vad = Some(Rc::new(Vad::new(&bytes.to_vec())?));
         }
-        Ok(Self { vad: model.vad.clone(), vad_stream: VadStream::default() })
+        Ok(Self {
+            vad: model.vad.clone(),
+            vad_stream: VadStream::default(),
+        })
     }
 }
 
 #[wasm_bindgen]
 impl Engine {
-    /// Transcribes samples at 16 kHz. `on_heard` receives `{ text, start, end, done, total }`; with `partials` also
-    /// partial results as `{ …, stable }`.
+    /// Transcribes samples at 16 kHz. `on_heard` receives `{ text, start, end, done, total }`; with
+    /// `partials` also partial results as `{ …, stable }`.
     pub async fn transcribe(
         &self,
         samples: Vec<f32>,
@@ -43,11 +49,15 @@ impl Engine {
             let abort = abort_flag(&request);
             let request = from_js::<TranscribeRequest>("request", request)?.checked()?;
             let mut taken = self.acquire_model(Task::Transcribe)?;
-            let Some(TaskModel::Transcribe(model)) = &mut taken.model else { return Err(wrong_task()) };
-            let report = |heard: &SegmentEvent| {
-                let _ = on_heard.call1(&JsValue::NULL, &to_plain_js(heard));
+            let Some(TaskModel::Transcribe(model)) = &mut taken.model else {
+                return Err(wrong_task());
             };
-            model.transcribe(&samples, &request, &abort, report).await
+
+            model
+                .transcribe(&samples, &request, &abort, |heard: &SegmentEvent| {
+                    let _ = on_heard.call1(&JsValue::NULL, &to_plain_js(heard));
+                })
+                .await
         };
         let made = hear.await.map_err(|e| to_js(&e))?;
         let mut all = made.to_verbose_json();
@@ -56,10 +66,13 @@ impl Engine {
         Ok(to_plain_js(&all))
     }
 
-    /// Feeds samples at 16 kHz to the VAD and returns `{ level, start, ended }`, counted in samples. `fresh` starts a
-    /// new stream; no samples end it.
+    /// Feeds samples at 16 kHz to the VAD and returns `{ level, start, ended }`, counted in
+    /// samples. `fresh` starts a new stream; no samples end it.
     pub fn listen(&self, samples: &[f32], fresh: bool) -> std::result::Result<JsValue, JsValue> {
-        let ears = &mut *self.audio_input.try_borrow_mut().map_err(|_| to_js(&wrong_task()))?;
+        let ears = &mut *self
+            .audio_input
+            .try_borrow_mut()
+            .map_err(|_| to_js(&wrong_task()))?;
         if fresh {
             ears.vad_stream = VadStream::default();
         }
@@ -69,33 +82,54 @@ impl Engine {
             turn.start = None;
         }
         let ended: Vec<[usize; 2]> = turn.ended.iter().map(|r| [r.start, r.end]).collect();
-        Ok(to_plain_js(&json!({ "level": turn.level, "start": turn.start, "ended": ended })))
+        Ok(to_plain_js(
+            &json!({ "level": turn.level, "start": turn.start, "ended": ended }),
+        ))
     }
 
     /// Synthesizes speech; `on_sound` receives samples as they are generated.
-    pub async fn speak(&self, request: JsValue, on_sound: Function) -> std::result::Result<JsValue, JsValue> {
+    pub async fn speak(
+        &self,
+        request: JsValue,
+        on_sound: Function,
+    ) -> std::result::Result<JsValue, JsValue> {
         let speak = async {
             let abort = abort_flag(&request);
             let request = from_js::<SpeakRequest>("request", request)?.checked()?;
             let mut taken = self.acquire_model(Task::Speak)?;
-            let Some(TaskModel::Speak(model)) = &mut taken.model else { return Err(wrong_task()) };
-            let report = |samples: &[f32]| {
-                let _ = on_sound.call1(&JsValue::NULL, &Float32Array::from(samples));
+            let Some(TaskModel::Speak(model)) = &mut taken.model else {
+                return Err(wrong_task());
             };
-            model.speak(&request, &abort, report).await
+
+            model
+                .speak(&request, &abort, |samples: &[f32]| {
+                    let _ = on_sound.call1(&JsValue::NULL, &Float32Array::from(samples));
+                })
+                .await
         };
-        speak.await.map(|spoken| to_plain_js(&spoken)).map_err(|e| to_js(&e))
+        speak
+            .await
+            .map(|spoken| to_plain_js(&spoken))
+            .map_err(|e| to_js(&e))
     }
 
     /// Benchmarks transcription: milliseconds to encode one window, and per decoded token.
     #[wasm_bindgen(js_name = measureHearing)]
-    pub async fn measure_hearing(&self, samples: Vec<f32>, tokens: usize) -> std::result::Result<JsValue, JsValue> {
+    pub async fn measure_hearing(
+        &self,
+        samples: Vec<f32>,
+        tokens: usize,
+    ) -> std::result::Result<JsValue, JsValue> {
         let measure = async {
             let mut taken = self.acquire_model(Task::Transcribe)?;
-            let Some(TaskModel::Transcribe(model)) = &mut taken.model else { return Err(wrong_task()) };
+            let Some(TaskModel::Transcribe(model)) = &mut taken.model else {
+                return Err(wrong_task());
+            };
             model.measure(&samples, tokens).await
         };
         let timed = measure.await.map_err(|e: Error| to_js(&e))?;
-        Ok(to_plain_js(&json!({ "encodeMs": timed.encode_ms, "tokenMs": timed.token_ms })))
+        Ok(to_plain_js(
+            &json!({ "encodeMs": timed.encode_ms, "tokenMs": timed.token_ms }),
+        ))
     }
 }

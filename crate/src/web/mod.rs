@@ -1,5 +1,5 @@
-//! WebAssembly bindings used by the TypeScript facade in pkg-template. Converts requests and results between JavaScript
-//! and the engine's types; contains no logic of its own.
+//! WebAssembly bindings used by the TypeScript facade in pkg-template. Converts requests and
+//! results between JavaScript and the engine's types; contains no logic of its own.
 
 mod audio;
 mod options;
@@ -9,15 +9,17 @@ use crate::diag::{DiagnosticResult, chain::run_chain, run_device_checks, verify_
 use crate::exec::{MeasureOptions, ModelFiles};
 use crate::gpu::{Backend, DeviceOptions, Gpu, SubmitGrouping, WebGpuImplementation};
 use crate::hub::{self, CacheStore, HubOptions, ModelRef, Progress, Source};
-use crate::task::{ChatModel, EmbedRequest, GenerateRequest, Task, TaskModel, TextPipeline, VisionPipeline};
+use crate::task::{
+    ChatModel, EmbedRequest, GenerateRequest, Task, TaskModel, TextPipeline, VisionPipeline,
+};
 use crate::text::{ChatInput, EncodeOptions, RenderedPrompt};
 use crate::vision::{TileBuilder, header::ImageHeader};
 use crate::{Error, Result};
 use audio::AudioInputState;
 use js_sys::{Array, Float32Array, Function, Object, Promise, Reflect, Uint32Array};
 use options::{
-    PICKED_FILES_NAME, abort_flag, device_options, hub_options, open_source, parse_submit_group, progress_callback,
-    run_options,
+    PICKED_FILES_NAME, abort_flag, device_options, hub_options, open_source, parse_submit_group,
+    progress_callback, run_options,
 };
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -38,22 +40,28 @@ pub fn version() -> String {
     env!("CARGO_PKG_VERSION").into()
 }
 
-/// Detects the WebGPU implementation from the user agent and `navigator.maxTouchPoints`: `iphone`, `ipad`, `webkit` or
-/// `other`.
+/// Detects the WebGPU implementation from the user agent and `navigator.maxTouchPoints`: `iphone`,
+/// `ipad`, `webkit` or `other`.
 #[wasm_bindgen]
 pub fn implementation(touch_points: u32) -> String {
     let navigator = property(&js_sys::global(), "navigator");
-    WebGpuImplementation::from_user_agent(&string_property(&navigator, "userAgent").unwrap_or_default(), touch_points)
-        .name()
-        .into()
+    WebGpuImplementation::from_user_agent(
+        &string_property(&navigator, "userAgent").unwrap_or_default(),
+        touch_points,
+    )
+    .name()
+    .into()
 }
 
-/// Checks that a long chain of kernels gives the same result in submit groups of this size as one by one. See the
-/// facade's calibration.
+/// Checks that a long chain of kernels gives the same result in submit groups of this size as one
+/// by one. See the facade's calibration.
 #[wasm_bindgen]
 pub async fn calibrate(group: String) -> std::result::Result<bool, JsValue> {
     let check = async {
-        let one = DeviceOptions { submit_grouping: Some(SubmitGrouping::Dispatches(1)), ..DeviceOptions::default() };
+        let one = DeviceOptions {
+            submit_grouping: Some(SubmitGrouping::Dispatches(1)),
+            ..DeviceOptions::default()
+        };
         let gpu = Gpu::open(&one).await?;
         let expected = run_chain(&gpu).await?;
         gpu.set_submit_grouping(parse_submit_group(&group)?);
@@ -66,19 +74,29 @@ pub async fn calibrate(group: String) -> std::result::Result<bool, JsValue> {
     check.await.map_err(|e| to_js(&e))
 }
 
-/// Runs the device checks: `[{ name, ok, ms, fault? }]`. Needs no model. `unasked` skips them on software adapters,
-/// where they are slow.
+/// Runs the device checks: `[{ name, ok, ms, fault? }]`. Needs no model. `unasked` skips them on
+/// software adapters, where they are slow.
 #[wasm_bindgen(js_name = diagnose)]
 pub async fn diagnose(touch_points: u32, unasked: bool) -> std::result::Result<JsValue, JsValue> {
     let run = async {
-        let gpu = Gpu::open(&DeviceOptions { touch_points, ..DeviceOptions::default() }).await?;
-        if unasked && gpu.caps().software { Ok(Vec::new()) } else { run_device_checks(&gpu).await }
+        let gpu = Gpu::open(&DeviceOptions {
+            touch_points,
+            ..DeviceOptions::default()
+        })
+        .await?;
+        if unasked && gpu.caps().software {
+            Ok(Vec::new())
+        } else {
+            run_device_checks(&gpu).await
+        }
     };
-    run.await.map(|checks: Vec<DiagnosticResult>| to_plain_js(&checks)).map_err(|e| to_js(&e))
+    run.await
+        .map(|checks: Vec<DiagnosticResult>| to_plain_js(&checks))
+        .map_err(|e| to_js(&e))
 }
 
-/// A loaded model with one conversation. Engines from [`Engine::create_session`] and [`Engine::fork`] run independently
-/// of it.
+/// A loaded model with one conversation. Engines from [`Engine::create_session`] and
+/// [`Engine::fork`] run independently of it.
 #[wasm_bindgen]
 pub struct Engine {
     text: Rc<TextPipeline>,
@@ -93,7 +111,9 @@ pub struct Engine {
 async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let device = device_options(options)?;
     let run = run_options(options)?;
-    let task = string_property(options, "task").map(|task| Task::from_name(&task)).transpose()?;
+    let task = string_property(options, "task")
+        .map(|task| Task::from_name(&task))
+        .transpose()?;
     let progress = progress_callback(on_progress);
     let open = async || open_source(options, progress.clone()).await;
     let (mut loaded, source, codec) = Source::load(open, async |source| {
@@ -101,13 +121,19 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
         let gpu = Gpu::open(&device).await?;
         let codec = match string_property(options, "codec") {
             Some(name) => {
-                let hub = HubOptions { revision: None, ..hub_options(options) };
+                let hub = HubOptions {
+                    revision: None,
+                    ..hub_options(options)
+                };
                 let name = ModelRef::parse(&name)?;
-                Some(Rc::new(Source::open(&name, &hub, source.abort().clone(), progress.clone()).await?))
+                Some(Rc::new(
+                    Source::open(&name, &hub, source.abort().clone(), progress.clone()).await?,
+                ))
             }
             None => None,
         };
-        let mut loaded = TaskModel::load_with(gpu, source, codec.as_deref(), &name, task, run).await?;
+        let mut loaded =
+            TaskModel::load_with(gpu, source, codec.as_deref(), &name, task, run).await?;
         match &mut loaded {
             TaskModel::Generate(loaded) => loaded.enable_vision(source.clone(), None, run).await?,
             TaskModel::Embed(model) => model.enable_vision(source.clone(), run).await?,
@@ -122,7 +148,9 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
         TaskModel::Embed(model) => model.vision.clone(),
         _ => None,
     };
-    let (text, info) = (loaded.text().clone(), loaded.info());
+    let text = loaded.text().clone();
+    let info = loaded.info();
+
     let name = source.name().to_string();
     let stored = cached_promise([Some(source), codec]);
     Ok(Engine {
@@ -142,7 +170,10 @@ fn cached_promise(sources: [Option<Rc<Source>>; 2]) -> Promise {
         let warnings = Array::new();
         for source in sources.iter().flatten() {
             source.flush().await;
-            source.warnings().iter().for_each(|warning| _ = warnings.push(&warning.to_string().into()));
+            source
+                .warnings()
+                .iter()
+                .for_each(|warning| _ = warnings.push(&warning.to_string().into()));
         }
         Ok(warnings.into())
     })
@@ -151,7 +182,12 @@ fn cached_promise(sources: [Option<Rc<Source>>; 2]) -> Promise {
 impl Engine {
     /// Rejects tasks that the model does not support.
     fn require_task(&self, task: Task) -> Result<()> {
-        let text = |name: &str| self.info.get(name).and_then(Value::as_str).unwrap_or_default();
+        let text = |name: &str| {
+            self.info
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
         match Task::from_name(text("task"))? {
             own if own == task => Ok(()),
             own => Err(task.misused(text("model"), own)),
@@ -180,15 +216,25 @@ impl Engine {
     }
 
     /// Creates another conversation on the same model.
-    async fn derive_session(&self, make: impl Fn(&ChatModel) -> Result<ChatModel>) -> Result<Engine> {
+    async fn derive_session(
+        &self,
+        make: impl Fn(&ChatModel) -> Result<ChatModel>,
+    ) -> Result<Engine> {
         let taken = self.acquire_model(Task::Generate)?;
-        let Some(TaskModel::Generate(loaded)) = &taken.model else { return Err(wrong_task()) };
+        let Some(TaskModel::Generate(loaded)) = &taken.model else {
+            return Err(wrong_task());
+        };
         let made = make(loaded)?;
         made.session.ready().await?;
         let made = TaskModel::Generate(Box::new(made));
         let busy = Rc::new(RefCell::new(Some(made)));
-        let (text, sight, info) = (self.text.clone(), self.vision.clone(), self.info.clone());
-        let (source, stored) = (self.source.clone(), self.persisted.clone());
+        let text = self.text.clone();
+        let sight = self.vision.clone();
+        let info = self.info.clone();
+
+        let source = self.source.clone();
+        let stored = self.persisted.clone();
+
         Ok(Engine {
             text,
             vision: sight,
@@ -204,17 +250,32 @@ impl Engine {
     fn acquire_model(&self, task: Task) -> Result<ModelGuard> {
         self.require_task(task)?;
         let reason = "the model is busy with another request. Wait for it or abort it.".into();
-        let model = self.model_slot.borrow_mut().take().ok_or(Error::Request { parameter: "model".into(), reason })?;
-        Ok(ModelGuard { model: Some(model), slot: self.model_slot.clone() })
+        let model = self.model_slot.borrow_mut().take().ok_or(Error::Request {
+            parameter: "model".into(),
+            reason,
+        })?;
+        Ok(ModelGuard {
+            model: Some(model),
+            slot: self.model_slot.clone(),
+        })
     }
 }
 
 impl Engine {
     fn vision(&self) -> std::result::Result<&Rc<VisionPipeline>, JsValue> {
         self.vision.as_ref().ok_or_else(|| {
-            let architecture = self.info.get("architecture").and_then(Value::as_str).unwrap_or_default().into();
+            let architecture = self
+                .info
+                .get("architecture")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .into();
             let hint = "Load a model whose info.capabilities include 'image'.".into();
-            to_js(&Error::UnsupportedOption { architecture, option: "image input".into(), hint })
+            to_js(&Error::UnsupportedOption {
+                architecture,
+                option: "image input".into(),
+                hint,
+            })
         })
     }
 }
@@ -231,13 +292,19 @@ impl Rows {
     }
 }
 
-/// The upright width and height of an image file, from its first bytes. Rejects images that are too large to decode
-/// safely.
+/// The upright width and height of an image file, from its first bytes. Rejects images that are too
+/// large to decode safely.
 #[wasm_bindgen(js_name = imageSize)]
 pub fn image_size(head: &[u8]) -> std::result::Result<Vec<u32>, JsValue> {
     let header = ImageHeader::read(head).map_err(|e| to_js(&e))?;
-    let (width, height) = (header.width, header.height);
-    Ok(if header.swaps_sides() { vec![height, width] } else { vec![width, height] })
+    let width = header.width;
+    let height = header.height;
+
+    Ok(if header.swaps_sides() {
+        vec![height, width]
+    } else {
+        vec![width, height]
+    })
 }
 
 /// Milliseconds without a request after which the model warms up.
@@ -273,19 +340,26 @@ fn wrong_task() -> Error {
 #[wasm_bindgen]
 impl Engine {
     /// Loads a model; see the facade's `loadModel`.
-    pub async fn load(options: JsValue, on_progress: Function) -> std::result::Result<Engine, JsValue> {
+    pub async fn load(
+        options: JsValue,
+        on_progress: Function,
+    ) -> std::result::Result<Engine, JsValue> {
         load(&options, on_progress).await.map_err(|e| to_js(&e))
     }
 
     /// Creates an empty conversation on the same model, which runs independently of this one.
     #[wasm_bindgen(js_name = createSession)]
     pub async fn create_session(&self) -> std::result::Result<Engine, JsValue> {
-        self.derive_session(ChatModel::create_session).await.map_err(|e| to_js(&e))
+        self.derive_session(ChatModel::create_session)
+            .await
+            .map_err(|e| to_js(&e))
     }
 
     /// Creates a conversation on the same model that continues from this one's state.
     pub async fn fork(&self) -> std::result::Result<Engine, JsValue> {
-        self.derive_session(ChatModel::fork).await.map_err(|e| to_js(&e))
+        self.derive_session(ChatModel::fork)
+            .await
+            .map_err(|e| to_js(&e))
     }
 
     /// The model's metadata and memory use.
@@ -293,8 +367,8 @@ impl Engine {
         to_plain_js(&self.info)
     }
 
-    /// A promise of all warnings of the load. It resolves once the downloaded files are cached, which may be after the
-    /// load.
+    /// A promise of all warnings of the load. It resolves once the downloaded files are cached,
+    /// which may be after the load.
     pub fn stored(&self) -> Promise {
         self.persisted.clone()
     }
@@ -307,32 +381,59 @@ impl Engine {
         parse_special: bool,
     ) -> std::result::Result<Uint32Array, JsValue> {
         let ids = self.text.tokenizer().and_then(|t| {
-            t.encode_with_options(text, EncodeOptions { add_special: add_special_tokens, parse_special })
+            t.encode_with_options(
+                text,
+                EncodeOptions {
+                    add_special: add_special_tokens,
+                    parse_special,
+                },
+            )
         });
-        ids.map(|ids| Uint32Array::from(&ids[..])).map_err(|e| to_js(&e))
+        ids.map(|ids| Uint32Array::from(&ids[..]))
+            .map_err(|e| to_js(&e))
     }
 
-    /// Tokenizes a conversation as `generate` does: special tokens are recognized in the template, not in messages.
+    /// Tokenizes a conversation as `generate` does: special tokens are recognized in the template,
+    /// not in messages.
     #[wasm_bindgen(js_name = tokenizeChat)]
-    pub fn tokenize_chat(&self, messages: &JsValue, options: &JsValue) -> std::result::Result<Uint32Array, JsValue> {
-        let ids =
-            self.render_prompt(messages, options).and_then(|prompt| self.text.tokenizer()?.encode_prompt(&prompt));
-        ids.map(|ids| Uint32Array::from(&ids[..])).map_err(|e| to_js(&e))
+    pub fn tokenize_chat(
+        &self,
+        messages: &JsValue,
+        options: &JsValue,
+    ) -> std::result::Result<Uint32Array, JsValue> {
+        let ids = self
+            .render_prompt(messages, options)
+            .and_then(|prompt| self.text.tokenizer()?.encode_prompt(&prompt));
+        ids.map(|ids| Uint32Array::from(&ids[..]))
+            .map_err(|e| to_js(&e))
     }
 
     /// Decodes token ids to text.
-    pub fn detokenize(&self, ids: &[u32], skip_special: bool) -> std::result::Result<String, JsValue> {
-        self.text.tokenizer().map(|t| t.decode(ids, skip_special)).map_err(|e| to_js(&e))
+    pub fn detokenize(
+        &self,
+        ids: &[u32],
+        skip_special: bool,
+    ) -> std::result::Result<String, JsValue> {
+        self.text
+            .tokenizer()
+            .map(|t| t.decode(ids, skip_special))
+            .map_err(|e| to_js(&e))
     }
 
     /// Renders a conversation with the model's chat template.
     #[wasm_bindgen(js_name = renderChat)]
-    pub fn render_chat(&self, messages: &JsValue, options: &JsValue) -> std::result::Result<String, JsValue> {
-        self.render_prompt(messages, options).map(|prompt| prompt.text).map_err(|e| to_js(&e))
+    pub fn render_chat(
+        &self,
+        messages: &JsValue,
+        options: &JsValue,
+    ) -> std::result::Result<String, JsValue> {
+        self.render_prompt(messages, options)
+            .map(|prompt| prompt.text)
+            .map_err(|e| to_js(&e))
     }
 
-    /// Generates text. `on_event` receives `{ text, ids, logprobs? }` for each batch of tokens. `seed` applies if the
-    /// request has none.
+    /// Generates text. `on_event` receives `{ text, ids, logprobs? }` for each batch of tokens.
+    /// `seed` applies if the request has none.
     pub async fn generate(
         &self,
         request: JsValue,
@@ -340,11 +441,14 @@ impl Engine {
         seed: Option<f64>,
     ) -> std::result::Result<JsValue, JsValue> {
         let abort = abort_flag(&request);
-        let parsed = from_js::<GenerateRequest>("request", request).and_then(GenerateRequest::checked);
+        let parsed =
+            from_js::<GenerateRequest>("request", request).and_then(GenerateRequest::checked);
         let mut parsed = parsed.map_err(|e| to_js(&e))?;
         parsed.fallback_seed = seed.map(|s| s as u64);
         let mut taken = self.acquire_model(Task::Generate).map_err(|e| to_js(&e))?;
-        let Some(TaskModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&wrong_task())) };
+        let Some(TaskModel::Generate(loaded)) = &mut taken.model else {
+            return Err(to_js(&wrong_task()));
+        };
         let outcome = loaded
             .generate(&parsed, &abort, |event| {
                 let _ = on_event.call1(&JsValue::NULL, &to_plain_js(event));
@@ -357,36 +461,61 @@ impl Engine {
 
     /// Starts the upload of an image of `width` x `height` pixels.
     pub fn rows(&self, width: u32, height: u32) -> std::result::Result<Rows, JsValue> {
-        self.vision()?.image_intake(width as usize, height as usize).map(Rows).map_err(|e| to_js(&e))
+        self.vision()?
+            .image_intake(width as usize, height as usize)
+            .map(Rows)
+            .map_err(|e| to_js(&e))
     }
 
     /// Starts the upload of a video: `frames` frames of `width` x `height` pixels, in order.
     pub fn film(&self, width: u32, height: u32, frames: u32) -> std::result::Result<Rows, JsValue> {
-        self.vision()?.video_intake(width as usize, height as usize, frames as usize).map(Rows).map_err(|e| to_js(&e))
+        self.vision()?
+            .video_intake(width as usize, height as usize, frames as usize)
+            .map(Rows)
+            .map_err(|e| to_js(&e))
     }
 
-    /// Timestamps in seconds of the frames to sample from a video of `seconds` length, followed by the video's end.
+    /// Timestamps in seconds of the frames to sample from a video of `seconds` length, followed by
+    /// the video's end.
     #[wasm_bindgen(js_name = frameTimes)]
-    pub fn frame_times(&self, seconds: f64, fps: Option<f64>) -> std::result::Result<Vec<f64>, JsValue> {
-        self.vision()?.video_processor().map(|films| films.times(seconds, fps)).map_err(|e| to_js(&e))
+    pub fn frame_times(
+        &self,
+        seconds: f64,
+        fps: Option<f64>,
+    ) -> std::result::Result<Vec<f64>, JsValue> {
+        self.vision()?
+            .video_processor()
+            .map(|films| films.times(seconds, fps))
+            .map_err(|e| to_js(&e))
     }
 
-    /// Encodes an uploaded image or video; content that was encoded before is reused. `seconds` has a video's frame
-    /// timestamps, followed by its end.
-    pub async fn see(&self, rows: Rows, seconds: Vec<f64>) -> std::result::Result<JsValue, JsValue> {
-        self.vision()?.encode(rows.0, &seconds).await.map(|seen| to_plain_js(&seen)).map_err(|e| to_js(&e))
+    /// Encodes an uploaded image or video; content that was encoded before is reused. `seconds` has
+    /// a video's frame timestamps, followed by its end.
+    pub async fn see(
+        &self,
+        rows: Rows,
+        seconds: Vec<f64>,
+    ) -> std::result::Result<JsValue, JsValue> {
+        self.vision()?
+            .encode(rows.0, &seconds)
+            .await
+            .map(|seen| to_plain_js(&seen))
+            .map_err(|e| to_js(&e))
     }
 
     /// Whether an image id is still valid.
     pub fn knows(&self, picture: u32) -> bool {
-        self.vision.as_ref().is_some_and(|sight| sight.contains(picture))
+        self.vision
+            .as_ref()
+            .is_some_and(|sight| sight.contains(picture))
     }
 
     /// Image embeddings of an image: `[tokens, hidden_size]`.
     #[wasm_bindgen(js_name = pictureTokens)]
     pub async fn picture_tokens(&self, picture: u32) -> std::result::Result<Float32Array, JsValue> {
         let rows = self.vision()?.embeddings(picture).await;
-        rows.map(|values| Float32Array::from(&values[..])).map_err(|e| to_js(&e))
+        rows.map(|values| Float32Array::from(&values[..]))
+            .map_err(|e| to_js(&e))
     }
 
     /// Frees the vision encoder's memory until the next image.
@@ -398,11 +527,19 @@ impl Engine {
     }
 
     /// Logits of the last token, or of all tokens: for tests and tools.
-    pub async fn logits(&self, ids: Vec<u32>, all: bool) -> std::result::Result<Float32Array, JsValue> {
+    pub async fn logits(
+        &self,
+        ids: Vec<u32>,
+        all: bool,
+    ) -> std::result::Result<Float32Array, JsValue> {
         let mut taken = self.acquire_model(Task::Generate).map_err(|e| to_js(&e))?;
-        let Some(TaskModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&wrong_task())) };
+        let Some(TaskModel::Generate(loaded)) = &mut taken.model else {
+            return Err(to_js(&wrong_task()));
+        };
         let result = loaded.logits(&ids, all).await;
-        result.map(|values| Float32Array::from(&values[..])).map_err(|e| to_js(&e))
+        result
+            .map(|values| Float32Array::from(&values[..]))
+            .map_err(|e| to_js(&e))
     }
 
     /// Embeds texts and lists of token ids; `on_progress` receives `{ done, total }`.
@@ -417,26 +554,45 @@ impl Engine {
             let request: EmbedRequest = from_js("embed", options)?;
             let inputs = embed_inputs(&texts)?;
             let mut taken = self.acquire_model(Task::Embed)?;
-            let Some(TaskModel::Embed(model)) = &mut taken.model else { return Err(wrong_task()) };
-            let report = |done: usize, total: usize| {
-                let _ = on_progress.call1(&JsValue::NULL, &to_plain_js(&json!({ "done": done, "total": total })));
+            let Some(TaskModel::Embed(model)) = &mut taken.model else {
+                return Err(wrong_task());
             };
-            model.embed_inputs(&inputs, &request, &abort, report).await
+
+            model
+                .embed_inputs(&inputs, &request, &abort, |done: usize, total: usize| {
+                    let _ = on_progress.call1(
+                        &JsValue::NULL,
+                        &to_plain_js(&json!({ "done": done, "total": total })),
+                    );
+                })
+                .await
         };
         let vectors = embed.await.map_err(|e| to_js(&e))?;
-        Ok(vectors.iter().map(|vector| Float32Array::from(&vector[..])).collect())
+        Ok(vectors
+            .iter()
+            .map(|vector| Float32Array::from(&vector[..]))
+            .collect())
     }
 
     /// The embedding of an encoded image.
     #[wasm_bindgen(js_name = pictureVector)]
-    pub async fn picture_vector(&self, picture: u32, options: JsValue) -> std::result::Result<Float32Array, JsValue> {
+    pub async fn picture_vector(
+        &self,
+        picture: u32,
+        options: JsValue,
+    ) -> std::result::Result<Float32Array, JsValue> {
         let vector = async {
             let request: EmbedRequest = from_js("embed", options)?;
             let taken = self.acquire_model(Task::Embed)?;
-            let Some(TaskModel::Embed(model)) = &taken.model else { return Err(wrong_task()) };
+            let Some(TaskModel::Embed(model)) = &taken.model else {
+                return Err(wrong_task());
+            };
             model.image_embedding(picture, &request).await
         };
-        vector.await.map(|values| Float32Array::from(&values[..])).map_err(|e| to_js(&e))
+        vector
+            .await
+            .map(|values| Float32Array::from(&values[..]))
+            .map_err(|e| to_js(&e))
     }
 
     /// Scores documents against a query.
@@ -450,27 +606,41 @@ impl Engine {
             let abort = abort_flag(&options);
             let documents = string_list("documents", &documents)?;
             let mut taken = self.acquire_model(Task::Rerank)?;
-            let Some(TaskModel::Rerank(model)) = &mut taken.model else { return Err(wrong_task()) };
+            let Some(TaskModel::Rerank(model)) = &mut taken.model else {
+                return Err(wrong_task());
+            };
             let instruction = string_property(&options, "instruction");
-            model.rerank(&query, &documents, instruction.as_deref(), &abort).await
+            model
+                .rerank(&query, &documents, instruction.as_deref(), &abort)
+                .await
         };
         let scores = rerank.await.map_err(|e| to_js(&e))?;
-        Ok(scores.iter().map(|score| JsValue::from_f64(f64::from(*score))).collect())
+        Ok(scores
+            .iter()
+            .map(|score| JsValue::from_f64(f64::from(*score)))
+            .collect())
     }
 
     /// Measures how the model runs on this device; see the facade's `measure`.
     pub async fn measure(&self, options: JsValue) -> std::result::Result<JsValue, JsValue> {
         let options: MeasureOptions = from_js("measure", options).map_err(|e| to_js(&e))?;
         let mut taken = self.acquire_model(Task::Generate).map_err(|e| to_js(&e))?;
-        let Some(TaskModel::Generate(loaded)) = &mut taken.model else { return Err(to_js(&wrong_task())) };
+        let Some(TaskModel::Generate(loaded)) = &mut taken.model else {
+            return Err(to_js(&wrong_task()));
+        };
         let result = loaded.measure(&options).await;
         result.map(|m| to_plain_js(&m)).map_err(|e| to_js(&e))
     }
 
-    /// Verifies the loaded model: up to `most` bytes of weights against the files named by the load's `options`,
-    /// prefill against decode, and matmuls against the CPU. Returns `[{ name, ok, ms, fault? }]`.
+    /// Verifies the loaded model: up to `most` bytes of weights against the files named by the
+    /// load's `options`, prefill against decode, and matmuls against the CPU. Returns
+    /// `[{ name, ok, ms, fault? }]`.
     #[wasm_bindgen(js_name = verify)]
-    pub async fn verify(&self, options: JsValue, most: f64) -> std::result::Result<JsValue, JsValue> {
+    pub async fn verify(
+        &self,
+        options: JsValue,
+        most: f64,
+    ) -> std::result::Result<JsValue, JsValue> {
         let run = async {
             let source = open_source(&options, Progress::silent()).await?;
             let files = ModelFiles::open(&source, None).await?;
@@ -480,7 +650,9 @@ impl Engine {
             };
             verify_model(&model, &source, &files, most as u64).await
         };
-        run.await.map(|checks| to_plain_js(&checks)).map_err(|e| to_js(&e))
+        run.await
+            .map(|checks| to_plain_js(&checks))
+            .map_err(|e| to_js(&e))
     }
 
     /// Sets how dispatches are grouped into submits: `free`, `all`, or a number of dispatches.
@@ -488,16 +660,30 @@ impl Engine {
     pub fn set_group(&self, group: &str) -> std::result::Result<(), JsValue> {
         let group = parse_submit_group(group).map_err(|e| to_js(&e))?;
         let reason = "the model is busy with a request. Wait for it.".into();
-        let busy = Error::Request { parameter: "group".into(), reason };
-        self.model_slot.borrow().as_ref().ok_or_else(|| to_js(&busy))?.gpu().set_submit_grouping(group);
+        let busy = Error::Request {
+            parameter: "group".into(),
+            reason,
+        };
+        self.model_slot
+            .borrow()
+            .as_ref()
+            .ok_or_else(|| to_js(&busy))?
+            .gpu()
+            .set_submit_grouping(group);
         Ok(())
     }
 
     /// Bytes of WebAssembly and GPU memory in use.
     pub fn memory(&self) -> JsValue {
         let memory: js_sys::WebAssembly::Memory = wasm_bindgen::memory().unchecked_into();
-        let wasm = property(&memory.buffer(), "byteLength").as_f64().unwrap_or(0.0);
-        let gpu = self.model_slot.borrow().as_ref().map_or(0, TaskModel::gpu_bytes);
+        let wasm = property(&memory.buffer(), "byteLength")
+            .as_f64()
+            .unwrap_or(0.0);
+        let gpu = self
+            .model_slot
+            .borrow()
+            .as_ref()
+            .map_or(0, TaskModel::gpu_bytes);
         to_plain_js(&json!({ "wasmBytes": wasm, "gpuBytes": gpu }))
     }
 
@@ -511,7 +697,9 @@ impl Engine {
 /// Lists the cached models.
 #[wasm_bindgen(js_name = cachedModels)]
 pub async fn cached_models() -> std::result::Result<JsValue, JsValue> {
-    let Ok(store) = CacheStore::open().await else { return Ok(Array::new().into()) };
+    let Ok(store) = CacheStore::open().await else {
+        return Ok(Array::new().into());
+    };
     let list: Vec<Value> = hub::cached_models(&store)
         .await
         .iter()
@@ -531,7 +719,12 @@ pub async fn delete_model(source: String) -> std::result::Result<(), JsValue> {
 /// Features and limits of this browser and GPU.
 #[wasm_bindgen(js_name = deviceReport)]
 pub async fn device_report(touch_points: u32) -> std::result::Result<JsValue, JsValue> {
-    let gpu = Gpu::open(&DeviceOptions { touch_points, ..DeviceOptions::default() }).await.map_err(|e| to_js(&e))?;
+    let gpu = Gpu::open(&DeviceOptions {
+        touch_points,
+        ..DeviceOptions::default()
+    })
+    .await
+    .map_err(|e| to_js(&e))?;
     let report = to_plain_js(gpu.caps());
     let _ = Reflect::set(&report, &"engine".into(), &version().into());
     Ok(Object::from(report).into())

@@ -1,4 +1,5 @@
-//! Converts the options of a load to the engine's types: device, run options, file sources, progress callback.
+//! Converts the options of a load to the engine's types: device, run options, file sources,
+//! progress callback.
 
 use super::values::{property, string_property, to_plain_js};
 use crate::exec::{ExpertBudget, Precision, PrecisionOptions, RunOptions, TuneMode};
@@ -11,14 +12,23 @@ use serde_json::json;
 use wasm_bindgen::prelude::*;
 
 pub(super) fn parse_variant_override(text: &str) -> Result<VariantOverride> {
-    let reason = || format!("'{text}' is not a constant of shaders/variants.toml. Use a form such as gemm.BM=32.");
-    VariantOverride::from_name(text)
-        .ok_or_else(|| Error::Request { parameter: "features.force".into(), reason: reason() })
+    let reason = || {
+        format!(
+            "'{text}' is not a constant of shaders/variants.toml. Use a form such as gemm.BM=32."
+        )
+    };
+    VariantOverride::from_name(text).ok_or_else(|| Error::Request {
+        parameter: "features.force".into(),
+        reason: reason(),
+    })
 }
 
 pub(super) fn parse_submit_group(name: &str) -> Result<SubmitGrouping> {
     let reason = || format!("'{name}' is not valid. Use 'free', 'all' or a number of dispatches.");
-    SubmitGrouping::from_name(name).ok_or_else(|| Error::Request { parameter: "group".into(), reason: reason() })
+    SubmitGrouping::from_name(name).ok_or_else(|| Error::Request {
+        parameter: "group".into(),
+        reason: reason(),
+    })
 }
 
 pub(super) fn abort_flag(options: &JsValue) -> AbortFlag {
@@ -29,19 +39,36 @@ pub(super) fn abort_flag(options: &JsValue) -> AbortFlag {
 }
 
 pub(super) fn run_options(options: &JsValue) -> Result<RunOptions> {
-    let mut run = RunOptions { overrides: PrecisionOptions::default(), ..RunOptions::default() };
+    let mut run = RunOptions {
+        overrides: PrecisionOptions::default(),
+        ..RunOptions::default()
+    };
     if let Some(context) = property(options, "maxContext").as_f64() {
         if !(1.0..=16_777_216.0).contains(&context) {
             let reason = format!("{context} is not valid. Use 1 to 16777216 tokens.");
-            return Err(Error::Request { parameter: "maxContext".into(), reason });
+            return Err(Error::Request {
+                parameter: "maxContext".into(),
+                reason,
+            });
         }
         run.max_context = Some(context as usize);
     }
-    let bytes = |name: &str| property(options, name).as_f64().filter(|n| *n >= 1.0).map(|n| n as u64);
+    let bytes = |name: &str| {
+        property(options, name)
+            .as_f64()
+            .filter(|n| *n >= 1.0)
+            .map(|n| n as u64)
+    };
     (run.memory, run.max_weight_buffer) = (bytes("maxMemory"), bytes("maxWeightBuffer"));
-    let count = |name: &str| property(options, name).as_f64().map(|n| n.max(0.0) as usize);
+    let count = |name: &str| {
+        property(options, name)
+            .as_f64()
+            .map(|n| n.max(0.0) as usize)
+    };
     run.kv_page = count("kvPage").unwrap_or(run.kv_page);
-    run.experts = count("experts").map(ExpertBudget::PerLayer).or(bytes("expertBytes").map(ExpertBudget::MaxBytes));
+    run.experts = count("experts")
+        .map(ExpertBudget::PerLayer)
+        .or(bytes("expertBytes").map(ExpertBudget::MaxBytes));
     run.prefetch_experts = property(options, "lookAhead").as_bool() != Some(false);
     run.page_embeddings = property(options, "tableRows").as_bool();
     run.must_fit = property(options, "mustFit").is_truthy();
@@ -57,8 +84,11 @@ pub(super) fn run_options(options: &JsValue) -> Result<RunOptions> {
     run.short_prefill = property(options, "shortPrompts").as_bool();
     if let Some(kv) = string_property(options, "kv").filter(|kv| kv != "auto") {
         let reason = || format!("'{kv}' is not one of auto, f32, f16, packed, int8");
-        let refuse = || Error::Request { parameter: "kv".into(), reason: reason() };
-        run.overrides.kv_type = Some(Kv::from_name(&kv).ok_or_else(refuse)?);
+
+        run.overrides.kv_type = Some(Kv::from_name(&kv).ok_or_else(|| Error::Request {
+            parameter: "kv".into(),
+            reason: reason(),
+        })?);
     }
     Ok(run)
 }
@@ -105,10 +135,17 @@ pub(super) async fn open_source(options: &JsValue, progress: Progress) -> Result
     } else {
         let mut files = Vec::new();
         for entry in Array::from(&model).iter() {
-            let file: web_sys::Blob = property(&entry, "file")
-                .dyn_into()
-                .map_err(|_| Error::ModelName { name: "the files".into(), reason: "an entry has no 'file'".into() })?;
-            files.push(PickedFile { name: string_property(&entry, "name").unwrap_or_default(), blob: file });
+            let file: web_sys::Blob =
+                property(&entry, "file")
+                    .dyn_into()
+                    .map_err(|_| Error::ModelName {
+                        name: "the files".into(),
+                        reason: "an entry has no 'file'".into(),
+                    })?;
+            files.push(PickedFile {
+                name: string_property(&entry, "name").unwrap_or_default(),
+                blob: file,
+            });
         }
         Source::from_picked_files(files, &hub, abort, progress).await
     }
@@ -123,9 +160,15 @@ pub(super) fn device_options(options: &JsValue) -> Result<DeviceOptions> {
         subgroups: wanted("subgroups"),
         matrix: wanted("matrix"),
         min_limits: string_property(&features, "limits").as_deref() == Some("least"),
-        submit_grouping: string_property(&features, "group").map(|name| parse_submit_group(&name)).transpose()?,
-        variant_override: string_property(&features, "force").map(|text| parse_variant_override(&text)).transpose()?,
-        touch_points: property(options, "touchPoints").as_f64().map_or(0, |n| n as u32),
+        submit_grouping: string_property(&features, "group")
+            .map(|name| parse_submit_group(&name))
+            .transpose()?,
+        variant_override: string_property(&features, "force")
+            .map(|text| parse_variant_override(&text))
+            .transpose()?,
+        touch_points: property(options, "touchPoints")
+            .as_f64()
+            .map_or(0, |n| n as u32),
         ..DeviceOptions::default()
     })
 }

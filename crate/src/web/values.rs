@@ -26,20 +26,30 @@ pub(super) fn string_property(object: &JsValue, name: &str) -> Option<String> {
 
 /// Deserializes a JavaScript value: objects or Maps, arrays or typed arrays, numbers or bigints.
 pub(super) fn from_js<T: DeserializeOwned>(parameter: &str, value: JsValue) -> Result<T> {
-    let refuse = |e: serde_wasm_bindgen::Error| Error::Request { parameter: parameter.into(), reason: e.to_string() };
-    serde_wasm_bindgen::from_value(value).map_err(refuse)
+    serde_wasm_bindgen::from_value(value).map_err(|e: serde_wasm_bindgen::Error| Error::Request {
+        parameter: parameter.into(),
+        reason: e.to_string(),
+    })
 }
 
 /// Serializes an engine value to plain JavaScript: objects, arrays, numbers; null for none.
 pub(super) fn to_plain_js(value: &impl Serialize) -> JsValue {
     // The engine's values always fit into JavaScript's.
-    value.serialize(&Serializer::json_compatible()).unwrap_or(JsValue::NULL)
+    value
+        .serialize(&Serializer::json_compatible())
+        .unwrap_or(JsValue::NULL)
 }
 
 /// Reads a list of strings.
 pub(super) fn string_list(parameter: &str, list: &JsValue) -> Result<Vec<String>> {
-    let refuse = || Error::Request { parameter: parameter.into(), reason: "must be an array of strings".into() };
-    Array::from(list).iter().map(|text| text.as_string().ok_or_else(refuse)).collect()
+    let refuse = || Error::Request {
+        parameter: parameter.into(),
+        reason: "must be an array of strings".into(),
+    };
+    Array::from(list)
+        .iter()
+        .map(|text| text.as_string().ok_or_else(refuse))
+        .collect()
 }
 
 /// Reads a list of texts and token ids; token ids are typed arrays.
@@ -48,8 +58,14 @@ pub(super) fn embed_inputs(list: &JsValue) -> Result<Vec<EmbedInput>> {
         Some(text) => Ok(EmbedInput::Text(text)),
         None => {
             let reason = "must be an array of strings or token ids".into();
-            let refuse = |_| Error::Request { parameter: "input".into(), reason };
-            value.dyn_into::<Uint32Array>().map(|ids| EmbedInput::Ids(ids.to_vec())).map_err(refuse)
+
+            value
+                .dyn_into::<Uint32Array>()
+                .map(|ids| EmbedInput::Ids(ids.to_vec()))
+                .map_err(|_| Error::Request {
+                    parameter: "input".into(),
+                    reason,
+                })
         }
     };
     Array::from(list).iter().map(input).collect()

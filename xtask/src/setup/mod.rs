@@ -18,7 +18,8 @@ pub fn for_build() -> Result<Toolchain> {
     Ok(toolchain)
 }
 
-/// Installs what the tests require too: a browser with its WebDriver, and a Vulkan adapter for native tests.
+/// Installs what the tests require too: a browser with its WebDriver, and a Vulkan adapter for
+/// native tests.
 pub fn everything() -> Result<Toolchain> {
     let toolchain = for_build()?;
     if !(is_installed("chromium") && is_installed("chromedriver")) {
@@ -37,7 +38,9 @@ pub fn everything() -> Result<Toolchain> {
 /// Whether a Vulkan driver is registered: a GPU's, or Mesa's on the CPU.
 fn has_vulkan_driver() -> bool {
     let folders = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"];
-    folders.iter().any(|folder| std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()))
+    folders
+        .iter()
+        .any(|folder| std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()))
 }
 
 /// The version line of a program, for messages.

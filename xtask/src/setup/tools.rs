@@ -22,13 +22,26 @@ pub fn install(toolchain: &Toolchain) -> Result<()> {
     // The default features add TLS for remote drivers; ours is local.
     let flags = &["--no-default-features"];
     let tools = [
-        Tool { name: "wasm-pack", program: "wasm-pack", version: manifest::read()?.tools.wasm_pack, flags: &[] },
-        Tool { name: "wasm-bindgen-cli", program: "wasm-bindgen-test-runner", version: bindgen, flags },
+        Tool {
+            name: "wasm-pack",
+            program: "wasm-pack",
+            version: manifest::read()?.tools.wasm_pack,
+            flags: &[],
+        },
+        Tool {
+            name: "wasm-bindgen-cli",
+            program: "wasm-bindgen-test-runner",
+            version: bindgen,
+            flags,
+        },
     ];
     for tool in tools {
         let found = output_of(toolchain.command(tool.program).arg("--version")).unwrap_or_default();
         if found.split_whitespace().nth(1) != Some(tool.version.as_str()) {
-            let what = format!("installing {} {} (about 2 minutes, once)", tool.name, tool.version);
+            let what = format!(
+                "installing {} {} (about 2 minutes, once)",
+                tool.name, tool.version
+            );
             run_step(&what, || tool.install())?;
         }
     }
@@ -39,11 +52,17 @@ impl Tool {
     fn install(&self) -> Result<()> {
         let attempt = |locked: &[&str]| {
             run(command("cargo")
-                .args(["install", self.name, "--version", &format!("={}", self.version), "--force"])
+                .args([
+                    "install",
+                    self.name,
+                    "--version",
+                    &format!("={}", self.version),
+                    "--force",
+                ])
                 .args(locked)
                 .args(self.flags)
-                // The tools run for seconds, so a fast build matters more than fast code. They share crates, so they
-                // share one target folder.
+                // The tools run for seconds, so a fast build matters more than fast code. They
+                // share crates, so they share one target folder.
                 .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
                 .env("CARGO_TARGET_DIR", workspace::path("target/xtask/tools"))
                 .current_dir(std::env::temp_dir()))

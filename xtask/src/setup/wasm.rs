@@ -10,7 +10,8 @@ use std::process::Command;
 const TARGET: &str = "wasm32-unknown-unknown";
 /// Folder where Debian's compiler looks for the target's standard library.
 const DEBIAN_LIBRARIES: &str = "/usr/lib/rustlib/wasm32-unknown-unknown/lib";
-/// File next to the libraries that names their compiler. Written last, so that an interrupted installation is repeated.
+/// File next to the libraries that names their compiler. Written last, so that an interrupted
+/// installation is repeated.
 const DEBIAN_STAMP: &str = "/usr/lib/rustlib/wasm32-unknown-unknown/lib/built-by";
 /// Name of Debian's compiler in rustup.
 const LINKED_TOOLCHAIN: &str = "debian";
@@ -32,7 +33,11 @@ impl Toolchain {
             folders.push("/usr/bin".into());
         }
         folders.extend(cargo_bin());
-        folders.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
+        folders.extend(
+            std::env::var_os("PATH")
+                .iter()
+                .flat_map(std::env::split_paths),
+        );
         let mut command = command(program);
         if let Ok(joined) = std::env::join_paths(folders) {
             command.env("PATH", joined);
@@ -49,7 +54,8 @@ impl Toolchain {
 /// Folder of programs installed by `cargo install`.
 fn cargo_bin() -> Option<PathBuf> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo"))).map(|home| home.join("bin"))
+    home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")))
+        .map(|home| home.join("bin"))
 }
 
 /// Finds or installs a compiler for wasm32: rustup first, then Debian's packages.
@@ -61,39 +67,58 @@ pub fn install() -> Result<Toolchain> {
         return Ok(Toolchain::Debian);
     }
     let added = run_step(&format!("adding Rust's target {TARGET}"), || {
-        run(command("rustup").args(["target", "add", TARGET]).current_dir(workspace::root()))
+        run(command("rustup")
+            .args(["target", "add", TARGET])
+            .current_dir(workspace::root()))
     });
     match added {
         Ok(()) if ordinary_has_target() => return Ok(Toolchain::OnPath),
-        Ok(()) => print_heading("rustup added the target to a toolchain other than the rustc on PATH"),
-        Err(error) => print_heading(&format!("rustup cannot add the target ({error:#}); using Debian's compiler")),
+        Ok(()) => {
+            print_heading("rustup added the target to a toolchain other than the rustc on PATH");
+        }
+        Err(error) => print_heading(&format!(
+            "rustup cannot add the target ({error:#}); using Debian's compiler"
+        )),
     }
     install_debian()?;
     Ok(Toolchain::Debian)
 }
 
 fn ordinary_has_target() -> bool {
-    // For /usr/bin/rustc, Debian's own, setup builds the library; only the stamp shows that it is complete.
+    // For /usr/bin/rustc, Debian's own, setup builds the library; only the stamp shows that it is
+    // complete.
     let folder = output_of(command("rustc").args(["--print", "target-libdir", "--target", TARGET]));
-    folder.is_some_and(|folder| folder != DEBIAN_LIBRARIES && has_library(Path::new(&folder), "libcore-"))
+    folder.is_some_and(|folder| {
+        folder != DEBIAN_LIBRARIES && has_library(Path::new(&folder), "libcore-")
+    })
 }
 
 fn debian_is_built() -> bool {
     let compiler = output_of(command("/usr/bin/rustc").arg("-vV"));
-    compiler.is_some() && std::fs::read_to_string(DEBIAN_STAMP).ok().map(|text| text.trim().to_owned()) == compiler
+    compiler.is_some()
+        && std::fs::read_to_string(DEBIAN_STAMP)
+            .ok()
+            .map(|text| text.trim().to_owned())
+            == compiler
 }
 
 fn has_library(folder: &Path, prefix: &str) -> bool {
-    let Ok(entries) = std::fs::read_dir(folder) else { return false };
-    entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return false;
+    };
+    entries
+        .flatten()
+        .any(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
 }
 
 fn install_debian() -> Result<()> {
     debian::install(&["rustc-web", "cargo-web", "rust-web-src", "lld-22"])?;
     let linker = "/usr/lib/rustlib/x86_64-unknown-linux-gnu/bin/rust-lld";
     run(as_root("ln").args(["-sfn", "/usr/lib/llvm-22/bin/lld", linker]))?;
-    let what =
-        format!("building the standard library for {TARGET} with Debian's {} (a minute)", version("/usr/bin/rustc"));
+    let what = format!(
+        "building the standard library for {TARGET} with Debian's {} (a minute)",
+        version("/usr/bin/rustc")
+    );
     run_step(&what, || {
         let built = build_library()?;
         install_library(&built)
@@ -106,13 +131,22 @@ fn build_library() -> Result<PathBuf> {
     let folder = workspace::path("target/xtask/wasm-std");
     std::fs::create_dir_all(folder.join("src"))?;
     // `[workspace]` keeps the crate out of the enclosing workspace.
-    let manifest = "[package]\nname = \"empty\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\n[workspace]\n";
+    let manifest =
+        "[package]\nname = \"empty\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\n[workspace]\n";
     std::fs::write(folder.join("Cargo.toml"), manifest)?;
     std::fs::write(folder.join("src/lib.rs"), "")?;
     run(Toolchain::Debian
         .command("/usr/bin/cargo")
-        .args(["build", "--release", "-Z", "build-std=std,panic_abort,test", "--target", TARGET])
-        // Without bitcode, a build with `lto = "fat"` fails with "failed to get bitcode from object file".
+        .args([
+            "build",
+            "--release",
+            "-Z",
+            "build-std=std,panic_abort,test",
+            "--target",
+            TARGET,
+        ])
+        // Without bitcode, a build with `lto = "fat"` fails with "failed to get bitcode from object
+        // file".
         .env("RUSTFLAGS", "-C embed-bitcode=yes")
         .env("RUSTC_BOOTSTRAP", "1")
         .env("CARGO_TARGET_DIR", folder.join("target"))
@@ -124,7 +158,10 @@ fn install_library(built: &Path) -> Result<()> {
     let mut libraries = Vec::new();
     for entry in std::fs::read_dir(built).with_context(|| format!("reading {}", built.display()))? {
         let path = entry?.path();
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
         if name.ends_with(".rlib") && !name.starts_with("libempty-") {
             libraries.push(path);
         }
@@ -133,17 +170,28 @@ fn install_library(built: &Path) -> Result<()> {
         bail!("cargo built no library in {}", built.display());
     }
     run(as_root("rm").args(["-rf", DEBIAN_LIBRARIES]))?;
-    run(as_root("install").args(["-m", "644", "-D", "-t", DEBIAN_LIBRARIES]).args(&libraries))?;
+    run(as_root("install")
+        .args(["-m", "644", "-D", "-t", DEBIAN_LIBRARIES])
+        .args(&libraries))?;
     let stamp = workspace::path("target/xtask/built-by");
-    std::fs::write(&stamp, output_of(command("/usr/bin/rustc").arg("-vV")).unwrap_or_default())?;
-    run(as_root("install").args(["-m", "644"]).arg(&stamp).arg(DEBIAN_STAMP))
+    std::fs::write(
+        &stamp,
+        output_of(command("/usr/bin/rustc").arg("-vV")).unwrap_or_default(),
+    )?;
+    run(as_root("install")
+        .args(["-m", "644"])
+        .arg(&stamp)
+        .arg(DEBIAN_STAMP))
 }
 
-/// Makes `wasm-pack` use Debian's compiler when called manually in crate/, where rustup's would come first.
+/// Makes `wasm-pack` use Debian's compiler when called manually in crate/, where rustup's would
+/// come first.
 fn link_debian_toolchain() -> Result<()> {
     if output_of(command("rustup").arg("--version")).is_none() {
         return Ok(());
     }
     run(command("rustup").args(["toolchain", "link", LINKED_TOOLCHAIN, "/usr"]))?;
-    run(command("rustup").args(["override", "set", LINKED_TOOLCHAIN, "--path"]).arg(workspace::path("crate")))
+    run(command("rustup")
+        .args(["override", "set", LINKED_TOOLCHAIN, "--path"])
+        .arg(workspace::path("crate")))
 }

@@ -1,5 +1,5 @@
-//! Generates checkpoints with random weights from model shapes, with the same shapes and encodings as the bench page.
-//! The speed of a dense model does not depend on its weights.
+//! Generates checkpoints with random weights from model shapes, with the same shapes and encodings
+//! as the bench page. The speed of a dense model does not depend on its weights.
 
 use half::f16;
 use jerboa::ir::{Graph, WeightKind};
@@ -15,8 +15,8 @@ const SPEECH_SHAPES: &str = include_str!("../../../../www/bench/sounds.json");
 const BLOCK_BYTES: usize = 16 << 20;
 /// Weights that share a scale and a bias.
 const GROUP_SIZE: usize = 64;
-/// Standard deviation of the weights, as in transformers' initialization: logits stay finite and differ from each
-/// other.
+/// Standard deviation of the weights, as in transformers' initialization: logits stay finite and
+/// differ from each other.
 const STANDARD_DEVIATION: f32 = 0.02;
 
 /// A temporary folder, removed on drop.
@@ -60,24 +60,45 @@ impl RandomBlocks {
             (state >> 16) as u32
         };
         let halves = |value: &mut dyn FnMut() -> f32, count: usize| -> Vec<u8> {
-            (0..count).flat_map(|_| f16::from_f32(value()).to_le_bytes()).collect()
+            (0..count)
+                .flat_map(|_| f16::from_f32(value()).to_le_bytes())
+                .collect()
         };
-        let random: Vec<u8> = (0..BLOCK_BYTES / 4).flat_map(|_| next().to_le_bytes()).collect();
-        let digits = |byte: u8| (0..4).map(|i| (((byte >> (2 * i)) & 3) % 3) << (2 * i)).sum();
+        let random: Vec<u8> = (0..BLOCK_BYTES / 4)
+            .flat_map(|_| next().to_le_bytes())
+            .collect();
+        let digits = |byte: u8| {
+            (0..4)
+                .map(|i| (((byte >> (2 * i)) & 3) % 3) << (2 * i))
+                .sum()
+        };
         let ternary = random.iter().map(|byte| digits(*byte)).collect();
-        let exponents = random[..1 << 20].iter().map(|byte| 119 + byte % 3).collect();
+        let exponents = random[..1 << 20]
+            .iter()
+            .map(|byte| 119 + byte % 3)
+            .collect();
         // The sum of twelve uniform numbers approximates a normal distribution.
-        let mut normal = || ((0..12).map(|_| next() as f32 / u32::MAX as f32).sum::<f32>() - 6.0) * STANDARD_DEVIATION;
+        let mut normal = || {
+            ((0..12)
+                .map(|_| next() as f32 / u32::MAX as f32)
+                .sum::<f32>()
+                - 6.0)
+                * STANDARD_DEVIATION
+        };
         let normal = halves(&mut normal, BLOCK_BYTES / 2);
         let spread = |factor: f32| -> Vec<u8> {
             let mut index = 0u32;
             let mut value = || {
                 index = index.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                STANDARD_DEVIATION / 4.61 * (0.9 + 0.2 * (index >> 8) as f32 / (1 << 24) as f32) * factor
+                STANDARD_DEVIATION / 4.61
+                    * (0.9 + 0.2 * (index >> 8) as f32 / (1 << 24) as f32)
+                    * factor
             };
             halves(&mut value, 1 << 19)
         };
-        let (scales, biases) = (spread(1.0), spread(-7.5));
+        let scales = spread(1.0);
+        let biases = spread(-7.5);
+
         Self {
             random,
             ternary,
@@ -102,27 +123,66 @@ impl<'a> TensorFile<'a> {
     fn add(&mut self, name: &str, dtype: &str, width: usize, shape: &[usize], block: &'a [u8]) {
         let bytes = shape.iter().product::<usize>() * width;
         let end = self.offset + bytes;
-        self.header.insert(name.into(), json!({ "dtype": dtype, "shape": shape, "data_offsets": [self.offset, end] }));
+        self.header.insert(
+            name.into(),
+            json!({ "dtype": dtype, "shape": shape, "data_offsets": [self.offset, end] }),
+        );
         self.parts.push((block, bytes));
         self.offset = end;
     }
 
-    fn matrix(&mut self, name: &str, [rows, cols]: [usize; 2], stored: MatrixEncoding, blocks: &'a RandomBlocks) {
+    fn matrix(
+        &mut self,
+        name: &str,
+        [rows, cols]: [usize; 2],
+        stored: MatrixEncoding,
+        blocks: &'a RandomBlocks,
+    ) {
         let base = name.trim_end_matches(".weight");
         match stored {
             MatrixEncoding::F16 => self.add(name, "F16", 2, &[rows, cols], &blocks.normal),
             MatrixEncoding::Mlx4 => {
                 self.add(name, "U32", 4, &[rows, cols / 8], &blocks.random);
-                self.add(&format!("{base}.scales"), "F16", 2, &[rows, cols / GROUP_SIZE], &blocks.scales);
-                self.add(&format!("{base}.biases"), "F16", 2, &[rows, cols / GROUP_SIZE], &blocks.biases);
+                self.add(
+                    &format!("{base}.scales"),
+                    "F16",
+                    2,
+                    &[rows, cols / GROUP_SIZE],
+                    &blocks.scales,
+                );
+                self.add(
+                    &format!("{base}.biases"),
+                    "F16",
+                    2,
+                    &[rows, cols / GROUP_SIZE],
+                    &blocks.biases,
+                );
             }
             MatrixEncoding::Mxfp4 => {
-                self.add(&format!("{name}_blocks"), "U8", 1, &[rows, cols / 32, 16], &blocks.random);
-                self.add(&format!("{name}_scales"), "U8", 1, &[rows, cols / 32], &blocks.exponents);
+                self.add(
+                    &format!("{name}_blocks"),
+                    "U8",
+                    1,
+                    &[rows, cols / 32, 16],
+                    &blocks.random,
+                );
+                self.add(
+                    &format!("{name}_scales"),
+                    "U8",
+                    1,
+                    &[rows, cols / 32],
+                    &blocks.exponents,
+                );
             }
             MatrixEncoding::Ternary => {
                 self.add(name, "U8", 1, &[rows / 4, cols], &blocks.ternary);
-                self.add(&format!("{base}.weight_scale"), "F16", 2, &[1], &blocks.scales);
+                self.add(
+                    &format!("{base}.weight_scale"),
+                    "F16",
+                    2,
+                    &[1],
+                    &blocks.scales,
+                );
             }
         }
     }
@@ -143,7 +203,8 @@ impl<'a> TensorFile<'a> {
             // Each tensor starts at another offset of its block, so that no two are equal.
             let start = (index * 7 * 256 * 1024) % block.len();
             let mut left = bytes;
-            let pieces = std::iter::once(block.get(start..).unwrap_or(block)).chain(std::iter::repeat(block));
+            let pieces = std::iter::once(block.get(start..).unwrap_or(block))
+                .chain(std::iter::repeat(block));
             for piece in pieces {
                 let piece = piece.get(..left).unwrap_or(piece);
                 out.write_all(piece)?;
@@ -171,7 +232,8 @@ enum MatrixEncoding {
 }
 
 impl MatrixEncoding {
-    /// The encoding with the fewest bits that the configuration allows; declares MLX 4-bit in the configuration.
+    /// The encoding with the fewest bits that the configuration allows; declares MLX 4-bit in the
+    /// configuration.
     fn low_bit(config: &mut Value) -> Self {
         let method = config["quantization_config"]["quant_method"].as_str();
         let stored = match method {
@@ -195,8 +257,8 @@ impl MatrixEncoding {
     }
 }
 
-/// Writes the checkpoint of a shape into a temporary folder: f16, or the configuration's low-bit encoding (MLX 4-bit by
-/// default). `hollow` checkpoints hold zeros and take no disk space.
+/// Writes the checkpoint of a shape into a temporary folder: f16, or the configuration's low-bit
+/// encoding (MLX 4-bit by default). `hollow` checkpoints hold zeros and take no disk space.
 pub fn make_checkpoint(shape: &str, four_bits: bool, hollow: bool) -> Result<TempFolder, String> {
     let shapes: Map<String, Value> = serde_json::from_str(SHAPES).map_err(|e| e.to_string())?;
     let names = || shapes.keys().cloned().collect::<Vec<_>>().join(", ");
@@ -207,21 +269,36 @@ pub fn make_checkpoint(shape: &str, four_bits: bool, hollow: bool) -> Result<Tem
             let text = std::fs::read(shape).map_err(|e| format!("{shape}: {e}"))?;
             serde_json::from_slice(&text).map_err(|e| format!("{shape}: {e}"))?
         }
-        None => return Err(format!("unknown shape '{shape}', and no such config.json. Use one of: {}.", names())),
+        None => {
+            return Err(format!(
+                "unknown shape '{shape}', and no such config.json. Use one of: {}.",
+                names()
+            ));
+        }
     };
     if config["model_type"] == "bert" {
-        return Err(format!("'{shape}' is an embedding model. Use the bench page instead."));
+        return Err(format!(
+            "'{shape}' is an embedding model. Use the bench page instead."
+        ));
     }
     if config.get("hidden_act").is_none() && config.get("hidden_activation").is_none() {
         config["hidden_act"] = json!("silu");
     }
     config["torch_dtype"] = json!("float16");
     let graph = jerboa::arch::graph(&config).map_err(|e| e.to_string())?;
-    let stored = if four_bits { MatrixEncoding::low_bit(&mut config) } else { MatrixEncoding::F16 };
+    let stored = if four_bits {
+        MatrixEncoding::low_bit(&mut config)
+    } else {
+        MatrixEncoding::F16
+    };
     if !four_bits && let Some(config) = config.as_object_mut() {
         config.remove("quantization_config");
     }
-    let name = format!("jerboa-bench-{}-{}", std::process::id(), shape.replace(['/', '.'], "-"));
+    let name = format!(
+        "jerboa-bench-{}-{}",
+        std::process::id(),
+        shape.replace(['/', '.'], "-")
+    );
     let made = TempFolder(std::env::temp_dir().join(name));
     write_checkpoint(made.path(), &config, &[graph], stored, hollow)?;
     Ok(made)
@@ -229,21 +306,33 @@ pub fn make_checkpoint(shape: &str, four_bits: bool, hollow: bool) -> Result<Tem
 
 /// Writes the f16 checkpoint of a speech model. Its codec goes to the subfolder `codec`.
 pub fn make_speech_checkpoint(shape: &str, folder: &Path) -> Result<(), String> {
-    let shapes: Map<String, Value> = serde_json::from_str(SPEECH_SHAPES).map_err(|e| e.to_string())?;
+    let shapes: Map<String, Value> =
+        serde_json::from_str(SPEECH_SHAPES).map_err(|e| e.to_string())?;
     let names = || shapes.keys().cloned().collect::<Vec<_>>().join(", ");
-    let found = shapes.get(shape).ok_or_else(|| format!("unknown shape '{shape}'. Use one of: {}.", names()))?;
+    let found = shapes
+        .get(shape)
+        .ok_or_else(|| format!("unknown shape '{shape}'. Use one of: {}.", names()))?;
     let config = &found["config"];
     let graphs = match jerboa::arch::speech_graphs(config).map_err(|e| e.to_string())? {
         Some(speech) => vec![speech.decoder, speech.encoder, speech.keys, speech.values],
         None => vec![jerboa::arch::graph(config).map_err(|e| e.to_string())?],
     };
     write_checkpoint(folder, config, &graphs, MatrixEncoding::F16, false)?;
-    let Some(codec) = found.get("codec") else { return Ok(()) };
+    let Some(codec) = found.get("codec") else {
+        return Ok(());
+    };
     let graph = jerboa::arch::codec_graph(codec).map_err(|e| e.to_string())?;
-    write_checkpoint(&folder.join("codec"), codec, &[graph], MatrixEncoding::F16, false)
+    write_checkpoint(
+        &folder.join("codec"),
+        codec,
+        &[graph],
+        MatrixEncoding::F16,
+        false,
+    )
 }
 
-/// Writes a configuration and random weights for graphs; weights shared by several graphs are written once.
+/// Writes a configuration and random weights for graphs; weights shared by several graphs are
+/// written once.
 fn write_checkpoint(
     folder: &Path,
     config: &Value,
@@ -252,12 +341,24 @@ fn write_checkpoint(
     hollow: bool,
 ) -> Result<(), String> {
     let blocks = RandomBlocks::new();
-    let mut tensors = TensorFile { header: Map::new(), parts: Vec::new(), offset: 0 };
+    let mut tensors = TensorFile {
+        header: Map::new(),
+        parts: Vec::new(),
+        offset: 0,
+    };
     let mut known = BTreeSet::new();
     for weight in graphs.iter().flat_map(|graph| &graph.weights) {
-        for (name, rows) in weight.parts.iter().filter(|part| known.insert(part.0.clone())) {
+        for (name, rows) in weight
+            .parts
+            .iter()
+            .filter(|part| known.insert(part.0.clone()))
+        {
             if matches!(weight.kind, WeightKind::Vector | WeightKind::Order) {
-                let block = if name.ends_with("bias") { &blocks.zeros } else { &blocks.ones };
+                let block = if name.ends_with("bias") {
+                    &blocks.zeros
+                } else {
+                    &blocks.ones
+                };
                 tensors.add(name, "F16", 2, &[*rows], block);
             } else {
                 let stored = stored.for_weight(weight.kind, weight.cols);

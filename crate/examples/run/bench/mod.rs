@@ -1,4 +1,5 @@
-//! Native version of the bench page: measures a loaded model and reports with the page's field names.
+//! Native version of the bench page: measures a loaded model and reports with the page's field
+//! names.
 
 pub mod checkpoint;
 mod command;
@@ -33,7 +34,8 @@ pub struct BenchSettings {
     pub runs: usize,
     /// Tokens to generate in the warm-up run.
     pub warm: usize,
-    /// Whether programs that an idle model compiles, such as short prefill, are compiled before measuring.
+    /// Whether programs that an idle model compiles, such as short prefill, are compiled before
+    /// measuring.
     pub settled: bool,
     /// Whether to measure time by kernel, hardware limits and host overhead.
     pub profile: bool,
@@ -43,7 +45,8 @@ fn error_text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Token ids that differ between runs, so that no prefix cache applies. The page generates the same ids.
+/// Token ids that differ between runs, so that no prefix cache applies. The page generates the same
+/// ids.
 fn prompt_ids(length: usize, vocab: usize, seed: usize) -> Vec<u32> {
     let mut state = (seed as u32).wrapping_mul(7919).wrapping_add(12345);
     let mut next = || {
@@ -53,21 +56,32 @@ fn prompt_ids(length: usize, vocab: usize, seed: usize) -> Vec<u32> {
     (0..length).map(|_| next()).collect()
 }
 
-async fn generate(loaded: &mut ChatModel, prompt: usize, tokens: usize, seed: usize) -> Result<Value> {
+async fn generate(
+    loaded: &mut ChatModel,
+    prompt: usize,
+    tokens: usize,
+    seed: usize,
+) -> Result<Value> {
     let ids = prompt_ids(prompt, loaded.session.vocab(), seed);
     let request = json!({ "ids": ids, "maxTokens": tokens, "temperature": 0, "ignoreEos": true });
     let request = GenerateRequest::from_json(&request.to_string()).map_err(error_text)?;
     let start = Instant::now();
-    let (mut first, mut last, mut count) = (None, 0.0, 0);
+    let mut first = None;
+    let mut last = 0.0;
+    let mut count = 0;
+
     let abort = AbortFlag::new();
-    let each = |event: &TokenEvent| {
-        if !event.ids.is_empty() {
-            last = start.elapsed().as_secs_f64() * 1e3;
-            first.get_or_insert(last);
-            count += event.ids.len();
-        }
-    };
-    let outcome = loaded.generate(&request, &abort, each).await.map_err(error_text)?;
+
+    let outcome = loaded
+        .generate(&request, &abort, |event: &TokenEvent| {
+            if !event.ids.is_empty() {
+                last = start.elapsed().as_secs_f64() * 1e3;
+                first.get_or_insert(last);
+                count += event.ids.len();
+            }
+        })
+        .await
+        .map_err(error_text)?;
     let first = first.ok_or("the model generated no tokens")?;
     Ok(json!({
         "prompt_tokens": prompt,
@@ -84,21 +98,35 @@ async fn generate(loaded: &mut ChatModel, prompt: usize, tokens: usize, seed: us
 
 /// A field of all runs with one prompt length, in order.
 fn run_values(runs: &[Value], prompt: usize, field: &str) -> Vec<f64> {
-    let mine = runs.iter().filter(|r| r.get("prompt_tokens").and_then(Value::as_u64) == Some(prompt as u64));
-    mine.filter_map(|r| r.get(field).and_then(Value::as_f64)).collect()
+    let mine = runs
+        .iter()
+        .filter(|r| r.get("prompt_tokens").and_then(Value::as_u64) == Some(prompt as u64));
+    mine.filter_map(|r| r.get(field).and_then(Value::as_f64))
+        .collect()
 }
 
 /// Median, minimum and maximum of the values as JSON, and the median alone.
 fn median_range(mut values: Vec<f64>) -> (Value, f64) {
     values.sort_by(f64::total_cmp);
-    let at = |share: f64| values.get((share * (values.len().max(1) - 1) as f64) as usize).copied().unwrap_or(f64::NAN);
-    (json!({ "median": at(0.5), "min": at(0.0), "max": at(1.0) }), at(0.5))
+    let at = |share: f64| {
+        values
+            .get((share * (values.len().max(1) - 1) as f64) as usize)
+            .copied()
+            .unwrap_or(f64::NAN)
+    };
+    (
+        json!({ "median": at(0.5), "min": at(0.0), "max": at(1.0) }),
+        at(0.5),
+    )
 }
 
 /// Median read bandwidth in GB/s (10^9 bytes) and median time of a dispatch in microseconds.
 fn median_limits(limits: &[Roofline]) -> (f64, f64) {
     let of = |each: fn(&Roofline) -> f64| median_range(limits.iter().map(each).collect()).1;
-    (of(|limits| limits.read_gbs), of(|limits| limits.dispatch_us))
+    (
+        of(|limits| limits.read_gbs),
+        of(|limits| limits.dispatch_us),
+    )
 }
 
 /// Summarizes all runs of one prompt length. `limits` has one entry per round of runs, or none.
@@ -120,14 +148,28 @@ async fn summarize_prompt(
         "step_ms": step_ms,
     });
     if !limits.is_empty() {
-        let position = (prompt + settings.tokens / 2).min(loaded.session.capacity.saturating_sub(64));
-        let profile = if prompt > 1 { vec![1, prompt.min(1024)] } else { vec![1] };
-        let options = MeasureOptions { position, profile, steps: 32, ..MeasureOptions::default() };
+        let position =
+            (prompt + settings.tokens / 2).min(loaded.session.capacity.saturating_sub(64));
+        let profile = if prompt > 1 {
+            vec![1, prompt.min(1024)]
+        } else {
+            vec![1]
+        };
+        let options = MeasureOptions {
+            position,
+            profile,
+            steps: 32,
+            ..MeasureOptions::default()
+        };
         let measured: Measurement = loaded.measure(&options).await.map_err(error_text)?;
         let limit_ms = |read_gbs: f64, dispatch_us: f64| {
-            measured.dispatches_per_token as f64 * dispatch_us / 1e3 + measured.bytes_per_token as f64 / read_gbs / 1e6
+            measured.dispatches_per_token as f64 * dispatch_us / 1e3
+                + measured.bytes_per_token as f64 / read_gbs / 1e6
         };
-        let shares = rates.iter().zip(limits).map(|(rate, of)| limit_ms(of.read_gbs, of.dispatch_us) * rate / 1e3);
+        let shares = rates
+            .iter()
+            .zip(limits)
+            .map(|(rate, of)| limit_ms(of.read_gbs, of.dispatch_us) * rate / 1e3);
         let (read_gbs, dispatch_us) = median_limits(limits);
         row["limit_ms"] = json!(limit_ms(read_gbs, dispatch_us));
         row["share_of_limit"] = median_range(shares.collect()).0;
@@ -148,8 +190,17 @@ pub struct LoadTimings {
 /// Peak memory of this process in bytes, if the system reports it.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(
+        line.trim()
+            .trim_end_matches("kB")
+            .trim()
+            .parse::<u64>()
+            .ok()?
+            * 1024,
+    )
 }
 
 /// One line with load time by phase and peak memory.
@@ -158,7 +209,12 @@ pub fn load_line(result: &Value) -> String {
     let all = of("/load_ms");
     let shares: Vec<String> = ["reading", "writing", "transcoding", "tuning", "compiling"]
         .iter()
-        .map(|part| format!("{part} {:.0} %", 100.0 * of(&format!("/info/load/{part}Ms")) / all))
+        .map(|part| {
+            format!(
+                "{part} {:.0} %",
+                100.0 * of(&format!("/info/load/{part}Ms")) / all
+            )
+        })
         .collect();
     let megabytes = |path: &str| of(path) / 1e6;
     format!(
@@ -179,20 +235,33 @@ async fn warm_up(loaded: &mut ChatModel, prompt: usize, settings: &BenchSettings
 }
 
 /// Measures a loaded model.
-pub async fn bench(loaded: &mut ChatModel, name: &str, load: &LoadTimings, settings: &BenchSettings) -> Result<Value> {
+pub async fn bench(
+    loaded: &mut ChatModel,
+    name: &str,
+    load: &LoadTimings,
+    settings: &BenchSettings,
+) -> Result<Value> {
     let memory = json!({ "processBytes": peak_bytes(), "gpuBytes": loaded.session.gpu.resource_counts().bytes });
-    let first = *settings.prompts.first().ok_or("--prompt requires at least one length")?;
+    let first = *settings
+        .prompts
+        .first()
+        .ok_or("--prompt requires at least one length")?;
     if settings.settled {
         loaded.warm_up();
     }
     warm_up(loaded, first, settings).await?;
-    let (mut runs, mut limits) = (Vec::new(), Vec::new());
+    let mut runs = Vec::new();
+    let mut limits = Vec::new();
+
     for round in 0..settings.runs {
         for prompt in &settings.prompts {
             runs.push(generate(loaded, *prompt, settings.tokens, 100 * prompt + round).await?);
         }
         if settings.profile {
-            let options = MeasureOptions { limits: true, ..MeasureOptions::default() };
+            let options = MeasureOptions {
+                limits: true,
+                ..MeasureOptions::default()
+            };
             limits.extend(loaded.measure(&options).await.map_err(error_text)?.limits);
             // The next run pays for freeing the memory of this measurement, so do a warm-up first.
             warm_up(loaded, first, settings).await?;
@@ -203,7 +272,8 @@ pub async fn bench(loaded: &mut ChatModel, name: &str, load: &LoadTimings, setti
         rows.push(summarize_prompt(loaded, *prompt, settings, &runs, &limits).await?);
     }
     let (read_gbs, dispatch_us) = median_limits(&limits);
-    let limits = (!limits.is_empty()).then(|| json!({ "readGbs": read_gbs, "dispatchUs": dispatch_us }));
+    let limits =
+        (!limits.is_empty()).then(|| json!({ "readGbs": read_gbs, "dispatchUs": dispatch_us }));
     let info = loaded.info();
     Ok(json!({
         "engine": "jerboa", "model": name, "settings": settings,

@@ -1,8 +1,11 @@
-//! Attention of a layer, from the q, k, v projections to the output projection. The spec holds the differences between
-//! families.
+//! Attention of a layer, from the q, k, v projections to the output projection. The spec holds the
+//! differences between families.
 
 use super::{NormSpec, linear_act, maybe_quantize, norm};
-use crate::ir::{Activation, Attention, GraphBuilder, HeadNorm, Mask, Norm, Op, RopeSpec, StateId, StateSpec, ValueId};
+use crate::ir::{
+    Activation, Attention, GraphBuilder, HeadNorm, Mask, Norm, Op, RopeSpec, StateId, StateSpec,
+    ValueId,
+};
 
 /// Names of the q, k and v projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,11 +54,13 @@ pub struct AttentionSpec {
     pub qk_norm: Option<QkNorm>,
     /// RMSNorm of each head of v, without a weight: its epsilon.
     pub value_norm: Option<f32>,
-    /// Name of the relative position bias shared by all layers, `[32][heads]`; only for packed sequences.
+    /// Name of the relative position bias shared by all layers, `[32][heads]`; only for packed
+    /// sequences.
     pub relative_bias: Option<&'static str>,
     /// The KV cache of another layer that this one reads instead of its own.
     pub shared_kv: Option<StateId>,
-    /// Whether the q projection also yields a gate of the same size, whose sigmoid multiplies the attention output.
+    /// Whether the q projection also yields a gate of the same size, whose sigmoid multiplies the
+    /// attention output.
     pub gated: bool,
     /// Name of the attention sinks: one logit per head that joins the softmax and is dropped.
     pub sinks: Option<&'static str>,
@@ -74,21 +79,35 @@ pub struct AttentionSpec {
 /// Adds the projections of q, k and v; of q alone if the layer reads another layer's KV cache.
 fn project(b: &mut GraphBuilder, path: &str, spec: &AttentionSpec, x: ValueId) -> Vec<ValueId> {
     let name = |part: &str| format!("{path}.{part}");
-    let (q_cols, kv_cols) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
+    let q_cols = spec.heads * spec.head_dim;
+    let kv_cols = spec.kv_heads * spec.head_dim;
+
     match spec.projections {
         QkvProjections::Fused(qkv) => {
             let qkv = b.linear(&name(qkv), x, q_cols + 2 * kv_cols, spec.qkv_bias);
-            let view = |b: &mut GraphBuilder, part: &str, first, cols| b.view(&name(part), qkv, first, cols);
-            vec![view(b, "q", 0, q_cols), view(b, "k", q_cols, kv_cols), view(b, "v", q_cols + kv_cols, kv_cols)]
+            let view = |b: &mut GraphBuilder, part: &str, first, cols| {
+                b.view(&name(part), qkv, first, cols)
+            };
+            vec![
+                view(b, "q", 0, q_cols),
+                view(b, "k", q_cols, kv_cols),
+                view(b, "v", q_cols + kv_cols, kv_cols),
+            ]
         }
         QkvProjections::Separate(names) => {
-            let project = |b: &mut GraphBuilder, part: &str, cols| b.linear(&name(part), x, cols, spec.qkv_bias);
+            let project = |b: &mut GraphBuilder, part: &str, cols| {
+                b.linear(&name(part), x, cols, spec.qkv_bias)
+            };
             let q = project(b, names[0], if spec.gated { 2 * q_cols } else { q_cols });
             if spec.shared_kv.is_some() {
                 return vec![q];
             }
             let k = project(b, names[1], kv_cols);
-            let v = if names[2] == names[1] { k } else { project(b, names[2], kv_cols) };
+            let v = if names[2] == names[1] {
+                k
+            } else {
+                project(b, names[2], kv_cols)
+            };
             vec![q, k, v]
         }
     }
@@ -97,7 +116,9 @@ fn project(b: &mut GraphBuilder, path: &str, spec: &AttentionSpec, x: ValueId) -
 /// Adds attention over `x` `[rows, cols]` with tensors under `path`; returns `[rows, cols]`.
 pub fn attention(b: &mut GraphBuilder, path: &str, spec: &AttentionSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
-    let (q_cols, x) = (spec.heads * spec.head_dim, maybe_quantize(b, path, spec.quantize_activations, x));
+    let q_cols = spec.heads * spec.head_dim;
+    let x = maybe_quantize(b, path, spec.quantize_activations, x);
+
     let mut qkv = project(b, path, spec, x);
     let mut gate = None;
     if spec.gated {
@@ -105,7 +126,13 @@ pub fn attention(b: &mut GraphBuilder, path: &str, spec: &AttentionSpec, x: Valu
         qkv[0] = b.view(&name("q"), qkv[0], 0, q_cols);
     }
     let mut head_norm = None;
-    if let Some(QkNorm { names, spec: norms, whole_projection: whole, after_rope }) = spec.qk_norm {
+    if let Some(QkNorm {
+        names,
+        spec: norms,
+        whole_projection: whole,
+        after_rope,
+    }) = spec.qk_norm
+    {
         let own = &names[..qkv.len().min(2)];
         if whole {
             for (x, part) in qkv.iter_mut().zip(own) {
@@ -114,18 +141,43 @@ pub fn attention(b: &mut GraphBuilder, path: &str, spec: &AttentionSpec, x: Valu
         } else {
             let gains: Vec<String> = own.iter().map(|n| format!("{path}.{n}.weight")).collect();
             let gains = b.vectors(&gains, spec.head_dim);
-            head_norm = Some(HeadNorm { gains, offset: norms.offset, eps: norms.eps, after_rope, values: false });
+            head_norm = Some(HeadNorm {
+                gains,
+                offset: norms.offset,
+                eps: norms.eps,
+                after_rope,
+                values: false,
+            });
         }
     }
     if let (Some(eps), Some(v)) = (spec.value_norm, qkv.get_mut(2)) {
-        let (norm, cols) = (Norm { gain: None, bias: None, layer: false, offset: 0.0, eps }, b.cols(*v));
-        *v = b.node(&name("v_norm"), Op::NormPerGroup(norm, spec.head_dim), &[*v], cols);
+        let norm = Norm {
+            gain: None,
+            bias: None,
+            layer: false,
+            offset: 0.0,
+            eps,
+        };
+        let cols = b.cols(*v);
+
+        *v = b.node(
+            &name("v_norm"),
+            Op::NormPerGroup(norm, spec.head_dim),
+            &[*v],
+            cols,
+        );
     }
-    let (kv_heads, head_dim) = (spec.kv_heads, spec.head_dim);
+    let kv_heads = spec.kv_heads;
+    let head_dim = spec.head_dim;
+
     let state = match spec.mask {
         mask if mask.causal().is_some() && spec.shared_kv.is_some() => spec.shared_kv,
         Mask::Causal { window } | Mask::BidirectionalImages { window } => {
-            Some(b.state(StateSpec::Kv { kv_heads, head_dim, window }))
+            Some(b.state(StateSpec::Kv {
+                kv_heads,
+                head_dim,
+                window,
+            }))
         }
         Mask::Packed { .. } | Mask::PackedWindow | Mask::CrossAttention => None,
     };
@@ -136,7 +188,9 @@ pub fn attention(b: &mut GraphBuilder, path: &str, spec: &AttentionSpec, x: Valu
         scale: spec.scale,
         mask: spec.mask,
         softcap: spec.softcap,
-        relative: spec.relative_bias.map(|name| b.vector(name, 32 * spec.heads)),
+        relative: spec
+            .relative_bias
+            .map(|name| b.vector(name, 32 * spec.heads)),
         sinks: spec.sinks.map(|n| b.vector(&name(n), spec.heads)),
         head_norm,
         rope: spec.rope.clone().map(|r| b.rope(r)),
@@ -144,11 +198,26 @@ pub fn attention(b: &mut GraphBuilder, path: &str, spec: &AttentionSpec, x: Valu
     };
     let mut mixed = b.node(&name("attention"), Op::Attention(attention), &qkv, q_cols);
     if let Some(gate) = gate {
-        mixed = b.node(&name("gated"), Op::Gated(Activation::Sigmoid), &[gate, mixed], q_cols);
+        mixed = b.node(
+            &name("gated"),
+            Op::Gated(Activation::Sigmoid),
+            &[gate, mixed],
+            q_cols,
+        );
     }
     if let Some((sub, norms)) = spec.sub_norm {
         mixed = norm(b, &name(sub), norms, mixed);
     }
-    let (cols, mixed) = (b.cols(x), maybe_quantize(b, &name(spec.out), spec.quantize_activations, mixed));
-    linear_act(b, &name(spec.out), mixed, cols, spec.out_bias, Activation::None, spec.out_scale)
+    let cols = b.cols(x);
+    let mixed = maybe_quantize(b, &name(spec.out), spec.quantize_activations, mixed);
+
+    linear_act(
+        b,
+        &name(spec.out),
+        mixed,
+        cols,
+        spec.out_bias,
+        Activation::None,
+        spec.out_scale,
+    )
 }

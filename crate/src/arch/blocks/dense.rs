@@ -1,5 +1,5 @@
-//! The dense decoder that most families use, as sizes and switches. The order of operations follows transformers'
-//! models.
+//! The dense decoder that most families use, as sizes and switches. The order of operations follows
+//! transformers' models.
 
 use super::attention::{AttentionSpec, QkvProjections, attention};
 use super::experts::{ExpertsSpec, add_experts};
@@ -71,8 +71,11 @@ impl TensorNames {
         ..Self::PRE
     };
     /// Norms before and after attention and MLP.
-    pub const SANDWICH: Self =
-        Self { before_attention: "input_layernorm", before_mlp: "pre_feedforward_layernorm", ..Self::POST };
+    pub const SANDWICH: Self = Self {
+        before_attention: "input_layernorm",
+        before_mlp: "pre_feedforward_layernorm",
+        ..Self::POST
+    };
 }
 
 /// A dense decoder as sizes and switches.
@@ -107,8 +110,8 @@ pub struct DenseDecoder {
 }
 
 impl DenseDecoder {
-    /// Reads the fields common to all families. Defaults: RMSNorm before each part, SiLU, no biases, full attention
-    /// with RoPE in every layer.
+    /// Reads the fields common to all families. Defaults: RMSNorm before each part, SiLU, no
+    /// biases, full attention with RoPE in every layer.
     ///
     /// # Errors
     /// `Config` or `UnsupportedOption`, naming the field.
@@ -150,8 +153,15 @@ impl DenseDecoder {
             out_scale: 1.0,
             quantize_activations: round,
         };
-        let mut layers =
-            vec![DecoderLayer { attention, mlp, experts: None, latent: None }; config.layers("num_hidden_layers")?];
+        let mut layers = vec![
+            DecoderLayer {
+                attention,
+                mlp,
+                experts: None,
+                latent: None
+            };
+            config.layers("num_hidden_layers")?
+        ];
         for (index, layer) in layers.iter_mut().enumerate() {
             if let Some(shared) = layer.attention.rope.take() {
                 layer.attention.rope = config.rope_for_layer(index, &shared, head_dim)?;
@@ -176,7 +186,10 @@ impl DenseDecoder {
 
     /// Modifies the attention of all layers.
     pub fn map_attention(&mut self, change: impl FnMut(&mut AttentionSpec)) {
-        self.layers.iter_mut().map(|l| &mut l.attention).for_each(change);
+        self.layers
+            .iter_mut()
+            .map(|l| &mut l.attention)
+            .for_each(change);
     }
 
     /// Modifies the MLPs of all layers.
@@ -193,7 +206,10 @@ impl DenseDecoder {
 
     /// Rotates adjacent columns (interleaved RoPE) rather than the halves of a head.
     pub fn interleave_rope(&mut self) {
-        self.layers.iter_mut().filter_map(|l| l.attention.rope.as_mut()).for_each(|r| r.interleaved = true);
+        self.layers
+            .iter_mut()
+            .filter_map(|l| l.attention.rope.as_mut())
+            .for_each(|r| r.interleaved = true);
     }
 
     /// Builds the whole decoder, from token ids to logits.
@@ -212,7 +228,11 @@ impl DenseDecoder {
     /// `Internal` if shapes do not match.
     pub fn finish(&self, mut b: GraphBuilder, x: ValueId) -> Result<Graph> {
         let single = b.graph().value(x).rows == Dim::Last;
-        let last = if single { x } else { b.node("last_row", Op::LastRow, &[x], self.hidden) };
+        let last = if single {
+            x
+        } else {
+            b.node("last_row", Op::LastRow, &[x], self.hidden)
+        };
         let hidden = norm(&mut b, self.names.final_norm, self.norm, last);
         self.with_head(b, hidden)
     }
@@ -225,7 +245,14 @@ impl DenseDecoder {
 
     /// Adds embeddings and layers; returns the residual stream.
     fn residual_stream(&self, b: &mut GraphBuilder) -> ValueId {
-        let mut x = embed(b, self.names.embed, self.vocab, self.hidden, self.embed_scale, IdSource::Tokens);
+        let mut x = embed(
+            b,
+            self.names.embed,
+            self.vocab,
+            self.hidden,
+            self.embed_scale,
+            IdSource::Tokens,
+        );
         if let Some((name, rows)) = self.positions {
             let places = embed(b, name, rows, self.hidden, 1.0, IdSource::Positions);
             x = b.add("placed", x, places);
@@ -239,7 +266,11 @@ impl DenseDecoder {
     fn layer(&self, b: &mut GraphBuilder, path: &str, layer: &DecoderLayer, x: ValueId) -> ValueId {
         let names = &self.names;
         let normed = |b: &mut GraphBuilder, name: &str, x: ValueId| {
-            if name.is_empty() { x } else { norm(b, &format!("{path}.{name}"), self.norm, x) }
+            if name.is_empty() {
+                x
+            } else {
+                norm(b, &format!("{path}.{name}"), self.norm, x)
+            }
         };
         let read = normed(b, names.before_attention, x);
         let attention_path = format!("{path}.{}", names.attention);
@@ -272,19 +303,30 @@ impl DenseDecoder {
         };
         let bias = self.head_bias.then(|| b.vector("lm_head.bias", self.vocab));
         if bias.is_some() && self.logits_scale != 1.0 {
-            return Err(Error::Internal("an output head with a bias cannot be scaled".into()));
+            return Err(Error::Internal(
+                "an output head with a bias cannot be scaled".into(),
+            ));
         }
-        let (scale, softcap) = (self.logits_scale, self.logits_softcap);
-        let head = Linear { scale, softcap, ..Linear::new(weight, bias) };
+        let scale = self.logits_scale;
+        let softcap = self.logits_softcap;
+
+        let head = Linear {
+            scale,
+            softcap,
+            ..Linear::new(weight, bias)
+        };
         let logits = b.node("logits", Op::Linear(head), &[hidden], self.vocab);
         b.finish(hidden, Some(logits))
     }
 }
 
-/// Returns whether activations are quantized to 8 bits before each matmul, as BitNet's `quantization_config` says.
+/// Returns whether activations are quantized to 8 bits before each matmul, as BitNet's
+/// `quantization_config` says.
 fn quantizes_activations(config: Config<'_>) -> Result<bool> {
     let how = config.get("quantization_config").map(Config);
-    let Some(how) = how.filter(|q| q.string("quant_method") == Some("bitnet")) else { return Ok(false) };
+    let Some(how) = how.filter(|q| q.string("quant_method") == Some("bitnet")) else {
+        return Ok(false);
+    };
     if how.flag_or("use_rms_norm", false) {
         return Err(Error::UnsupportedOption {
             architecture: config.architecture(),

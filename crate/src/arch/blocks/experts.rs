@@ -1,11 +1,11 @@
-//! Mixture-of-experts layers: the router, the top-k experts, and shared experts. The order of operations follows
-//! transformers' models.
+//! Mixture-of-experts layers: the router, the top-k experts, and shared experts. The order of
+//! operations follows transformers' models.
 
 use super::{MlpKind, MlpSpec, mlp};
 use crate::arch::config::Config;
 use crate::ir::{
-    Activation, ExpertDown, ExpertGroups, ExpertUp, GraphBuilder, Op, RouterScore, Routing, ValueId, WeightId,
-    WeightKind, experts,
+    Activation, ExpertDown, ExpertGroups, ExpertUp, GraphBuilder, Op, RouterScore, Routing,
+    ValueId, WeightId, WeightKind, experts,
 };
 use crate::{Error, Result};
 
@@ -44,7 +44,13 @@ impl SharedExpert {
     /// Returns a gated MLP with the usual tensor names.
     pub const fn new(name: &'static str, size: usize) -> Self {
         let projections = (MlpKind::Gated(["gate_proj", "up_proj"]), "down_proj");
-        Self { name, size, gate: None, projections, in_layer: false }
+        Self {
+            name,
+            size,
+            gate: None,
+            projections,
+            in_layer: false,
+        }
     }
 }
 
@@ -101,16 +107,25 @@ pub struct ExpertsSpec {
 }
 
 impl ExpertsSpec {
-    /// Reads the usual fields: softmax, no biases, no shared expert. `inner` names the field of an expert's inner
-    /// columns.
+    /// Reads the usual fields: softmax, no biases, no shared expert. `inner` names the field of an
+    /// expert's inner columns.
     ///
     /// # Errors
     /// `Config` or `UnsupportedOption`, naming the field.
     pub fn from_config(config: Config<'_>, inner: &str) -> Result<Self> {
-        let either =
-            |names: &[&'static str]| names.iter().find(|f| config.get(f).is_some()).unwrap_or(&names[0]).to_owned();
-        let count =
-            config.count(either(&["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"]))?;
+        let either = |names: &[&'static str]| {
+            names
+                .iter()
+                .find(|f| config.get(f).is_some())
+                .unwrap_or(&names[0])
+                .to_owned()
+        };
+        let count = config.count(either(&[
+            "num_experts",
+            "num_local_experts",
+            "n_routed_experts",
+            "moe_num_experts",
+        ]))?;
         let each = config.count(either(&["num_experts_per_tok", "moe_k", "top_k_experts"]))?;
         let fused = config.flag_or(FUSED_EXPERTS_FIELD, false);
         let spec = Self {
@@ -142,7 +157,10 @@ impl ExpertsSpec {
             return Err(Error::UnsupportedOption {
                 architecture: config.architecture(),
                 option: format!("top-{each} of {count} experts"),
-                hint: format!("The kernels support up to top-{} of {} experts.", EXPERT_LIMITS.1, EXPERT_LIMITS.0),
+                hint: format!(
+                    "The kernels support up to top-{} of {} experts.",
+                    EXPERT_LIMITS.1, EXPERT_LIMITS.0
+                ),
             });
         }
         Ok(spec)
@@ -153,7 +171,9 @@ impl ExpertsSpec {
     /// # Errors
     /// `Config` if the experts do not divide into the groups.
     pub fn set_groups(&mut self, config: Config<'_>, pairs: bool) -> Result<()> {
-        let (groups, keep) = (config.count_or("n_group", 1)?, config.count_or("topk_group", 1)?);
+        let groups = config.count_or("n_group", 1)?;
+        let keep = config.count_or("topk_group", 1)?;
+
         if groups == 1 || keep >= groups {
             return Ok(());
         }
@@ -163,18 +183,33 @@ impl ExpertsSpec {
                 "'n_group' is {groups}, which does not divide {} experts into groups for top-{}",
                 self.count, self.top_k
             );
-            return Err(Error::Config { file: "config.json".into(), reason });
+            return Err(Error::Config {
+                file: "config.json".into(),
+                reason,
+            });
         }
-        self.groups = Some(ExpertGroups { count: groups as u32, keep: keep as u32, sum_two_best: pairs });
+        self.groups = Some(ExpertGroups {
+            count: groups as u32,
+            keep: keep as u32,
+            sum_two_best: pairs,
+        });
         Ok(())
     }
 }
 
-/// Set where a checkpoint stores an expert's gate and up in one tensor. Derived from the tensors, not read from a file.
+/// Set where a checkpoint stores an expert's gate and up in one tensor. Derived from the tensors,
+/// not read from a file.
 pub const FUSED_EXPERTS_FIELD: &str = "fused_experts";
 
-/// Adds the router and all experts; returns `rest` plus their output for `x`. Tensors are under `path`.
-pub fn add_experts(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, x: ValueId, rest: ValueId) -> ValueId {
+/// Adds the router and all experts; returns `rest` plus their output for `x`. Tensors are under
+/// `path`.
+pub fn add_experts(
+    b: &mut GraphBuilder,
+    path: &str,
+    spec: &ExpertsSpec,
+    x: ValueId,
+    rest: ValueId,
+) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let mut sum = rest;
     if let Some(shared) = &spec.shared {
@@ -186,8 +221,15 @@ pub fn add_experts(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, x: Valu
     b.add(&name("experts_residual"), sum, routed)
 }
 
-/// Adds top-k routing by `logits` and the selected experts; returns their output for `x`. Tensors are under `path`.
-pub fn top_k_experts(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, x: ValueId, logits: ValueId) -> ValueId {
+/// Adds top-k routing by `logits` and the selected experts; returns their output for `x`. Tensors
+/// are under `path`.
+pub fn top_k_experts(
+    b: &mut GraphBuilder,
+    path: &str,
+    spec: &ExpertsSpec,
+    x: ValueId,
+    logits: ValueId,
+) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let routing = Routing {
         experts: spec.count,
@@ -200,8 +242,15 @@ pub fn top_k_experts(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, x: Va
         scale: spec.scale * spec.out_scale,
         gain: spec.expert_scale.map(|n| b.vector(&name(n), spec.count)),
     };
-    let picks = b.node(&name("picks"), Op::TopKRouter(routing), &[logits], 2 * spec.top_k);
-    let Some(latent) = spec.latent else { return selected_experts(b, path, spec, x, picks) };
+    let picks = b.node(
+        &name("picks"),
+        Op::TopKRouter(routing),
+        &[logits],
+        2 * spec.top_k,
+    );
+    let Some(latent) = spec.latent else {
+        return selected_experts(b, path, spec, x, picks);
+    };
     let outer = b.cols(x);
     let narrow = b.linear(&name(latent.names[0]), x, latent.cols, false);
     let routed = selected_experts(b, path, spec, narrow, picks);
@@ -209,7 +258,13 @@ pub fn top_k_experts(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, x: Va
 }
 
 /// Adds the shared expert.
-fn shared_expert(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, shared: &SharedExpert, x: ValueId) -> ValueId {
+fn shared_expert(
+    b: &mut GraphBuilder,
+    path: &str,
+    spec: &ExpertsSpec,
+    shared: &SharedExpert,
+    x: ValueId,
+) -> ValueId {
     let layer = path.rsplit_once('.').map_or(path, |(layer, _)| layer);
     let (inner, down) = shared.projections;
     let dense = MlpSpec {
@@ -223,14 +278,36 @@ fn shared_expert(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, shared: &
         out_scale: spec.out_scale,
         quantize_activations: false,
     };
-    let y = mlp(b, &format!("{}.{}", if shared.in_layer { layer } else { path }, shared.name), &dense, x);
+    let y = mlp(
+        b,
+        &format!(
+            "{}.{}",
+            if shared.in_layer { layer } else { path },
+            shared.name
+        ),
+        &dense,
+        x,
+    );
     let Some(gate) = shared.gate else { return y };
-    let (gate, cols) = (b.router(&format!("{path}.{gate}"), x, 1, false), b.cols(x));
-    b.node(&format!("{path}.shared_gated"), Op::Gated(Activation::Sigmoid), &[gate, y], cols)
+    let gate = b.router(&format!("{path}.{gate}"), x, 1, false);
+    let cols = b.cols(x);
+
+    b.node(
+        &format!("{path}.shared_gated"),
+        Op::Gated(Activation::Sigmoid),
+        &[gate, y],
+        cols,
+    )
 }
 
 /// Adds both projections of the selected experts; returns the weighted sum.
-fn selected_experts(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, x: ValueId, picks: ValueId) -> ValueId {
+fn selected_experts(
+    b: &mut GraphBuilder,
+    path: &str,
+    spec: &ExpertsSpec,
+    x: ValueId,
+    picks: ValueId,
+) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let cols = b.cols(x);
     let first = ExpertUp {
@@ -245,20 +322,42 @@ fn selected_experts(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, x: Val
         clamp: spec.clamp,
         norm: None,
     };
-    let inner = b.node(&name("experts"), Op::ExpertUp(first), &[x, picks], spec.top_k * experts::span(spec.inner));
+    let inner = b.node(
+        &name("experts"),
+        Op::ExpertUp(first),
+        &[x, picks],
+        spec.top_k * experts::span(spec.inner),
+    );
     let down = |e: usize| (expert_weight_name(path, e, spec.down), cols);
     let weight = stack_experts(b, (0..spec.count).map(down), spec.inner, cols);
     let stacked = !matches!(spec.up, ExpertTensors::Separate(_));
     let bias = spec.bias.then(|| {
         if stacked {
-            b.vector(&name(&format!("experts.{}_bias", spec.down)), spec.count * cols)
+            b.vector(
+                &name(&format!("experts.{}_bias", spec.down)),
+                spec.count * cols,
+            )
         } else {
-            let names: Vec<String> = (0..spec.count).map(|e| expert_bias_name(path, e, spec.down)).collect();
+            let names: Vec<String> = (0..spec.count)
+                .map(|e| expert_bias_name(path, e, spec.down))
+                .collect();
             b.vectors(&names, cols)
         }
     });
-    let second = ExpertDown { weight, bias, count: spec.count, top_k: spec.top_k, inner: spec.inner, residual: false };
-    b.node(&name("mixed"), Op::ExpertDown(second), &[inner, picks], cols)
+    let second = ExpertDown {
+        weight,
+        bias,
+        count: spec.count,
+        top_k: spec.top_k,
+        inner: spec.inner,
+        residual: false,
+    };
+    b.node(
+        &name("mixed"),
+        Op::ExpertDown(second),
+        &[inner, picks],
+        cols,
+    )
 }
 
 fn expert_weight_name(path: &str, e: usize, part: &str) -> String {
@@ -280,13 +379,21 @@ fn stack_experts(
 }
 
 fn up_weight(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, cols: usize) -> WeightId {
-    let one = |name: &str, rows: usize| (0..spec.count).map(|e| (expert_weight_name(path, e, name), rows)).collect();
+    let one = |name: &str, rows: usize| {
+        (0..spec.count)
+            .map(|e| (expert_weight_name(path, e, name), rows))
+            .collect()
+    };
     let (parts, rows): (Vec<(String, usize)>, usize) = match spec.up {
-        ExpertTensors::Separate(names) => {
-            let of = |e: usize| names.map(|n| (expert_weight_name(path, e, n), spec.inner));
-            ((0..spec.count).flat_map(of).collect(), 2 * spec.inner)
+        ExpertTensors::Separate(names) => (
+            (0..spec.count)
+                .flat_map(|e: usize| names.map(|n| (expert_weight_name(path, e, n), spec.inner)))
+                .collect(),
+            2 * spec.inner,
+        ),
+        ExpertTensors::Fused(name) | ExpertTensors::Interleaved(name) => {
+            (one(name, 2 * spec.inner), 2 * spec.inner)
         }
-        ExpertTensors::Fused(name) | ExpertTensors::Interleaved(name) => (one(name, 2 * spec.inner), 2 * spec.inner),
         ExpertTensors::Ungated(name) => (one(name, spec.inner), spec.inner),
     };
     stack_experts(b, parts.into_iter(), cols, rows)
@@ -294,14 +401,20 @@ fn up_weight(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec, cols: usize) 
 
 fn up_bias(b: &mut GraphBuilder, path: &str, spec: &ExpertsSpec) -> WeightId {
     match spec.up {
-        ExpertTensors::Separate(names) => {
-            let of = |e: usize| names.map(|n| expert_bias_name(path, e, n));
-            b.vectors(&(0..spec.count).flat_map(of).collect::<Vec<_>>(), spec.inner)
-        }
+        ExpertTensors::Separate(names) => b.vectors(
+            &(0..spec.count)
+                .flat_map(|e: usize| names.map(|n| expert_bias_name(path, e, n)))
+                .collect::<Vec<_>>(),
+            spec.inner,
+        ),
         // One tensor for all experts.
-        ExpertTensors::Fused(name) | ExpertTensors::Interleaved(name) => {
-            b.vector(&format!("{path}.experts.{name}_bias"), spec.count * 2 * spec.inner)
-        }
-        ExpertTensors::Ungated(name) => b.vector(&format!("{path}.experts.{name}_bias"), spec.count * spec.inner),
+        ExpertTensors::Fused(name) | ExpertTensors::Interleaved(name) => b.vector(
+            &format!("{path}.experts.{name}_bias"),
+            spec.count * 2 * spec.inner,
+        ),
+        ExpertTensors::Ungated(name) => b.vector(
+            &format!("{path}.experts.{name}_bias"),
+            spec.count * spec.inner,
+        ),
     }
 }

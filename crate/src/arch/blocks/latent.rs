@@ -1,12 +1,15 @@
-//! Multi-head latent attention (MLA, DeepSeek). Keys and values are expanded before they are cached, so that plain
-//! attention reads them.
+//! Multi-head latent attention (MLA, DeepSeek). Keys and values are expanded before they are
+//! cached, so that plain attention reads them.
 
 use super::{MAX_HEAD_DIM, NormSpec, norm};
 use crate::arch::config::Config;
-use crate::ir::{Attention, GraphBuilder, HeadSlice, Mask, Op, RopeScaling, RopeSpec, StateSpec, ValueId};
+use crate::ir::{
+    Attention, GraphBuilder, HeadSlice, Mask, Op, RopeScaling, RopeSpec, StateSpec, ValueId,
+};
 use crate::{Error, Result};
 
-/// Options of latent attention. Only part of each head is rotated; that part of the keys is shared by all heads.
+/// Options of latent attention. Only part of each head is rotated; that part of the keys is shared
+/// by all heads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LatentSpec {
     /// Attention heads.
@@ -30,13 +33,22 @@ impl LatentSpec {
     /// # Errors
     /// `Config` or `UnsupportedOption`, naming the field.
     pub fn from_config(config: Config<'_>, interleaved: bool) -> Result<Self> {
-        let (plain, rotated) = (config.count("qk_nope_head_dim")?, config.count("qk_rope_head_dim")?);
-        let (value, latent) = (config.count("v_head_dim")?, config.count("kv_lora_rank")?);
+        let plain = config.count("qk_nope_head_dim")?;
+        let rotated = config.count("qk_rope_head_dim")?;
+
+        let value = config.count("v_head_dim")?;
+        let latent = config.count("kv_lora_rank")?;
+
         let head = plain + rotated;
-        if [plain, rotated, value, latent].iter().any(|n| n % 4 != 0) || head > MAX_HEAD_DIM || value > head {
+        if [plain, rotated, value, latent].iter().any(|n| n % 4 != 0)
+            || head > MAX_HEAD_DIM
+            || value > head
+        {
             return Err(Error::UnsupportedOption {
                 architecture: config.architecture(),
-                option: format!("head dimension {plain} + {rotated}, value dimension {value}, latent {latent}"),
+                option: format!(
+                    "head dimension {plain} + {rotated}, value dimension {value}, latent {latent}"
+                ),
                 hint: format!(
                     "Dimensions must be multiples of 4, heads at most {MAX_HEAD_DIM}, values no wider than keys."
                 ),
@@ -46,14 +58,22 @@ impl LatentSpec {
         rope.interleaved = interleaved;
         let mut scale = (head as f64).powf(-0.5);
         if let RopeScaling::Yarn { factor, .. } = rope.scaling {
-            let s = config.get("rope_parameters").or_else(|| config.get("rope_scaling")).map(Config);
+            let s = config
+                .get("rope_parameters")
+                .or_else(|| config.get("rope_scaling"))
+                .map(Config);
             let all = s.map_or(Ok(0.0), |s| s.number_or("mscale_all_dim", 0.0))?;
             if all != 0.0 && factor > 1.0 {
                 scale *= (0.1 * all * factor.ln() + 1.0).powi(2);
             }
         }
-        let query = config.get("q_lora_rank").map(|_| config.count("q_lora_rank")).transpose()?;
-        let (heads, bias) = (config.heads()?.0, config.flag_or("attention_bias", false));
+        let query = config
+            .get("q_lora_rank")
+            .map(|_| config.count("q_lora_rank"))
+            .transpose()?;
+        let heads = config.heads()?.0;
+        let bias = config.flag_or("attention_bias", false);
+
         Ok(Self {
             heads,
             query_rank: query,
@@ -74,9 +94,21 @@ impl LatentSpec {
 }
 
 /// Adds latent attention over `x` `[rows, cols]` with tensors under `path`; returns `[rows, cols]`.
-pub fn latent_attention(b: &mut GraphBuilder, path: &str, spec: &LatentSpec, x: ValueId) -> ValueId {
+pub fn latent_attention(
+    b: &mut GraphBuilder,
+    path: &str,
+    spec: &LatentSpec,
+    x: ValueId,
+) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
-    let LatentSpec { heads, kv_rank: latent, nope_dim: plain, rope_dim: rotated, value_dim: value, .. } = *spec;
+    let LatentSpec {
+        heads,
+        kv_rank: latent,
+        nope_dim: plain,
+        rope_dim: rotated,
+        value_dim: value,
+        ..
+    } = *spec;
     let dim = spec.head_dim();
     // The norms of latents use transformers' fixed epsilon.
     let norms = NormSpec::rms(1e-6);
@@ -89,16 +121,39 @@ pub fn latent_attention(b: &mut GraphBuilder, path: &str, spec: &LatentSpec, x: 
         None => b.linear(&name("q_proj"), x, heads * dim, false),
     };
     let both = b.linear(&name("kv_a_proj_with_mqa"), x, latent + rotated, spec.bias);
-    let (kv, k_rotated) = (b.view(&name("kv"), both, 0, latent), b.view(&name("k_rotated"), both, latent, rotated));
+    let kv = b.view(&name("kv"), both, 0, latent);
+    let k_rotated = b.view(&name("k_rotated"), both, latent, rotated);
+
     let kv = norm(b, &name("kv_a_layernorm"), norms, kv);
     let kv = b.linear(&name("kv_b_proj"), kv, heads * (plain + value), false);
     let part = |first, step, cols| HeadSlice { first, step, cols };
-    let put = |b: &mut GraphBuilder, what: &str, head_dim: usize, parts: Vec<HeadSlice>, inputs: &[ValueId]| {
-        b.node(&name(what), Op::ConcatHeads { head_dim, parts }, inputs, heads * head_dim)
+    let put = |b: &mut GraphBuilder,
+               what: &str,
+               head_dim: usize,
+               parts: Vec<HeadSlice>,
+               inputs: &[ValueId]| {
+        b.node(
+            &name(what),
+            Op::ConcatHeads { head_dim, parts },
+            inputs,
+            heads * head_dim,
+        )
     };
     // RoPE rotates the first columns of a head; scores do not depend on the column order.
-    let q = put(b, "q", dim, vec![part(plain, dim, rotated), part(0, dim, plain)], &[q, q]);
-    let k = put(b, "k", dim, vec![part(0, 0, rotated), part(0, plain + value, plain)], &[k_rotated, kv]);
+    let q = put(
+        b,
+        "q",
+        dim,
+        vec![part(plain, dim, rotated), part(0, dim, plain)],
+        &[q, q],
+    );
+    let k = put(
+        b,
+        "k",
+        dim,
+        vec![part(0, 0, rotated), part(0, plain + value, plain)],
+        &[k_rotated, kv],
+    );
     let v = put(b, "v", dim, vec![part(plain, plain + value, value)], &[kv]);
     let attention = Attention {
         heads,
@@ -111,9 +166,18 @@ pub fn latent_attention(b: &mut GraphBuilder, path: &str, spec: &LatentSpec, x: 
         sinks: None,
         head_norm: None,
         rope: Some(b.rope(spec.rope.clone())),
-        state: Some(b.state(StateSpec::Kv { kv_heads: heads, head_dim: dim, window: 0 })),
+        state: Some(b.state(StateSpec::Kv {
+            kv_heads: heads,
+            head_dim: dim,
+            window: 0,
+        })),
     };
-    let mixed = b.node(&name("attention"), Op::Attention(attention), &[q, k, v], heads * dim);
+    let mixed = b.node(
+        &name("attention"),
+        Op::Attention(attention),
+        &[q, k, v],
+        heads * dim,
+    );
     let mixed = put(b, "values", value, vec![part(0, dim, value)], &[mixed]);
     let cols = b.cols(x);
     b.linear(&name("o_proj"), mixed, cols, spec.bias)

@@ -40,17 +40,40 @@ pub struct MlpSpec {
 /// Adds an MLP over `x` `[rows, cols]` with tensors under `path`; returns `[rows, cols]`.
 pub fn mlp(b: &mut GraphBuilder, path: &str, spec: &MlpSpec, x: ValueId) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
-    let (size, x) = (spec.size, maybe_quantize(b, path, spec.quantize_activations, x));
+    let size = spec.size;
+    let x = maybe_quantize(b, path, spec.quantize_activations, x);
+
     let gates = match spec.kind {
         MlpKind::Gated([gate, up]) => {
             // One scale for both keeps them a single matmul; the output scale compensates.
-            let mut half = |part| linear_act(b, &name(part), x, size, spec.bias, Activation::None, spec.gate_scale);
+            let mut half = |part| {
+                linear_act(
+                    b,
+                    &name(part),
+                    x,
+                    size,
+                    spec.bias,
+                    Activation::None,
+                    spec.gate_scale,
+                )
+            };
             let gate = half(gate);
             Some((gate, half(up)))
         }
         MlpKind::GatedFused(both) => {
-            let both = linear_act(b, &name(both), x, 2 * size, spec.bias, Activation::None, spec.gate_scale);
-            Some((b.view(&name("gate"), both, 0, size), b.view(&name("up"), both, size, size)))
+            let both = linear_act(
+                b,
+                &name(both),
+                x,
+                2 * size,
+                spec.bias,
+                Activation::None,
+                spec.gate_scale,
+            );
+            Some((
+                b.view(&name("gate"), both, 0, size),
+                b.view(&name("up"), both, size, size),
+            ))
         }
         MlpKind::Ungated(_) => None,
     };
@@ -63,6 +86,16 @@ pub fn mlp(b: &mut GraphBuilder, path: &str, spec: &MlpSpec, x: ValueId) -> Valu
     if let Some((sub, norms)) = spec.sub_norm {
         inner = norm(b, &name(sub), norms, inner);
     }
-    let (cols, inner) = (b.cols(x), maybe_quantize(b, &name(spec.down), spec.quantize_activations, inner));
-    linear_act(b, &name(spec.down), inner, cols, spec.bias, Activation::None, spec.out_scale / spec.gate_scale)
+    let cols = b.cols(x);
+    let inner = maybe_quantize(b, &name(spec.down), spec.quantize_activations, inner);
+
+    linear_act(
+        b,
+        &name(spec.down),
+        inner,
+        cols,
+        spec.bias,
+        Activation::None,
+        spec.out_scale / spec.gate_scale,
+    )
 }

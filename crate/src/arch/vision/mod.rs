@@ -1,5 +1,6 @@
-//! Image input of a family: the vision encoder, which turns patches into image embeddings, and the decoder that takes
-//! them. Covers the graphs, but neither pixels nor the placement of embeddings in a prompt.
+//! Image input of a family: the vision encoder, which turns patches into image embeddings, and the
+//! decoder that takes them. Covers the graphs, but neither pixels nor the placement of embeddings
+//! in a prompt.
 
 pub mod gemma4;
 pub mod pooled;
@@ -11,7 +12,9 @@ use super::config::Config;
 use crate::Result;
 use crate::format::RowOrder;
 use crate::format::gguf::mmproj::MmprojSpec;
-use crate::ir::{Dim, Graph, IdSource, Input, InputId, Mask, Node, Op, SoftTokens, Value as Column, ValueId};
+use crate::ir::{
+    Dim, Graph, IdSource, Input, InputId, Mask, Node, Op, SoftTokens, Value as Column, ValueId,
+};
 use crate::vision::{AxialRope, MropeSections, PositionTable, TimestampStyle};
 use serde_json::Value;
 
@@ -45,7 +48,8 @@ pub struct VisionSpec {
     pub build: fn(Config<'_>, Config<'_>) -> Result<VisionEncoderGraph>,
     /// Attention of image tokens in the language model.
     pub mask: fn(Config<'_>) -> ImageMask,
-    /// With M-RoPE, whether the frequencies of each section are consecutive rather than interleaved.
+    /// With M-RoPE, whether the frequencies of each section are consecutive rather than
+    /// interleaved.
     pub consecutive_sections: bool,
     /// Names and fields in mmproj files.
     pub mmproj: Option<MmprojSpec>,
@@ -54,8 +58,8 @@ pub struct VisionSpec {
 /// A vision encoder and the requirements of its input.
 #[derive(Debug, Clone)]
 pub struct VisionEncoderGraph {
-    /// Patches to image embeddings `[tokens, features × language model columns]`; deeper features follow the first ones
-    /// in each row.
+    /// Patches to image embeddings `[tokens, features × language model columns]`; deeper features
+    /// follow the first ones in each row.
     pub graph: Graph,
     /// Patch size in pixels.
     pub patch: usize,
@@ -73,7 +77,8 @@ pub struct VisionEncoderGraph {
     pub features: usize,
     /// Tokens per tile; `None` if they follow from its size.
     pub tile_tokens: Option<usize>,
-    /// Whether patch values are ordered (frame, color, y, x) regardless of the processor, as in mmproj files.
+    /// Whether patch values are ordered (frame, color, y, x) regardless of the processor, as in
+    /// mmproj files.
     pub frames_first: bool,
     /// Whether a tile becomes a single embedding.
     pub pooled: bool,
@@ -114,7 +119,8 @@ fn with_class(mut settings: Value, class: &str) -> Value {
 pub fn match_suffixes(graph: &mut Graph, stored: &[String]) {
     for (name, _) in graph.weights.iter_mut().flat_map(|w| w.parts.iter_mut()) {
         let ends = |s: &&String| {
-            s.strip_suffix(name.as_str()).is_some_and(|before| before.is_empty() || before.ends_with('.'))
+            s.strip_suffix(name.as_str())
+                .is_some_and(|before| before.is_empty() || before.ends_with('.'))
         };
         if let Some(found) = stored.iter().filter(ends).min_by_key(|s| s.len()) {
             name.clone_from(found);
@@ -124,22 +130,48 @@ pub fn match_suffixes(graph: &mut Graph, stored: &[String]) {
 
 /// Returns the feature groups per image embedding.
 fn feature_groups(vision: Config<'_>) -> usize {
-    1 + vision.get("deepstack_visual_indexes").and_then(Value::as_array).map_or(0, Vec::len)
+    1 + vision
+        .get("deepstack_visual_indexes")
+        .and_then(Value::as_array)
+        .map_or(0, Vec::len)
 }
 
 /// Returns the M-RoPE sections; `None` where positions have one dimension.
 pub(super) fn mrope_sections(sees: &VisionSpec, config: Config<'_>) -> Option<MropeSections> {
-    let list = config.get("rope_parameters")?.get("mrope_section")?.as_array()?;
-    let sizes: Vec<usize> = list.iter().filter_map(|n| Some(n.as_u64()? as usize)).collect();
-    Some(MropeSections { sizes: sizes.try_into().ok()?, interleaved: !sees.consecutive_sections })
+    let list = config
+        .get("rope_parameters")?
+        .get("mrope_section")?
+        .as_array()?;
+    let sizes: Vec<usize> = list
+        .iter()
+        .filter_map(|n| Some(n.as_u64()? as usize))
+        .collect();
+    Some(MropeSections {
+        sizes: sizes.try_into().ok()?,
+        interleaved: !sees.consecutive_sections,
+    })
 }
 
-/// Makes a decoder accept external embeddings at token ids past its table, such as a speaker embedding.
+/// Makes a decoder accept external embeddings at token ids past its table, such as a speaker
+/// embedding.
 pub(super) fn with_soft_tokens(mut graph: Graph) -> Graph {
-    let tokens = |n: &Node| matches!(n.op, Op::Embed { ids: IdSource::Tokens, .. });
-    let Some(at) = graph.nodes.iter().position(tokens) else { return graph };
+    let Some(at) = graph.nodes.iter().position(|n: &Node| {
+        matches!(
+            n.op,
+            Op::Embed {
+                ids: IdSource::Tokens,
+                ..
+            }
+        )
+    }) else {
+        return graph;
+    };
     let cols = graph.value(graph.nodes[at].output).cols;
-    graph.inputs.push(Input { name: IMAGE_EMBEDDINGS.into(), rows: Dim::TOKENS, cols });
+    graph.inputs.push(Input {
+        name: IMAGE_EMBEDDINGS.into(),
+        rows: Dim::TOKENS,
+        cols,
+    });
     let rows = InputId(graph.inputs.len() - 1);
     if let Op::Embed { soft, .. } = &mut graph.nodes[at].op {
         *soft = Some(SoftTokens::Rows(rows));
@@ -147,43 +179,97 @@ pub(super) fn with_soft_tokens(mut graph: Graph) -> Graph {
     graph
 }
 
-/// Makes a decoder accept image embeddings at token ids past its table, and add DeepStack features after its first
-/// layers.
+/// Makes a decoder accept image embeddings at token ids past its table, and add DeepStack features
+/// after its first layers.
 pub(super) fn with_image_tokens(mut graph: Graph, sees: &VisionSpec, config: Config<'_>) -> Graph {
-    let features = config.get("vision_config").map_or(1, |vision| feature_groups(Config(vision)));
-    let tokens = |n: &Node| matches!(n.op, Op::Embed { ids: IdSource::Tokens, .. });
-    let Some(at) = graph.nodes.iter().position(tokens) else { return graph };
+    let features = config
+        .get("vision_config")
+        .map_or(1, |vision| feature_groups(Config(vision)));
+
+    let Some(at) = graph.nodes.iter().position(|n: &Node| {
+        matches!(
+            n.op,
+            Op::Embed {
+                ids: IdSource::Tokens,
+                ..
+            }
+        )
+    }) else {
+        return graph;
+    };
     let hidden = graph.value(graph.nodes[at].output).cols;
-    graph.inputs.push(Input { name: IMAGE_EMBEDDINGS.into(), rows: Dim::TOKENS, cols: hidden * features });
+    graph.inputs.push(Input {
+        name: IMAGE_EMBEDDINGS.into(),
+        rows: Dim::TOKENS,
+        cols: hidden * features,
+    });
     let rows = InputId(graph.inputs.len() - 1);
-    let Op::Embed { table, .. } = graph.nodes[at].op else { return graph };
+    let Op::Embed { table, .. } = graph.nodes[at].op else {
+        return graph;
+    };
     // Further embedding tables use the padding token at image positions.
-    let padding = config.get("pad_token_id").and_then(Value::as_u64).unwrap_or(0) as u32;
+    let padding = config
+        .get("pad_token_id")
+        .and_then(Value::as_u64)
+        .unwrap_or(0) as u32;
     for (index, node) in graph.nodes.iter_mut().enumerate() {
-        if let Op::Embed { ids: IdSource::Tokens, soft, .. } = &mut node.op {
-            *soft = Some(if index == at { SoftTokens::Rows(rows) } else { SoftTokens::Row(padding) });
+        if let Op::Embed {
+            ids: IdSource::Tokens,
+            soft,
+            ..
+        } = &mut node.op
+        {
+            *soft = Some(if index == at {
+                SoftTokens::Rows(rows)
+            } else {
+                SoftTokens::Row(padding)
+            });
         }
     }
     let sight = (sees.mask)(config);
     for node in &mut graph.nodes {
         if let Op::Attention(a) = &mut node.op
             && let Mask::Causal { window } = a.mask
-            && (sight == ImageMask::Bidirectional || sight == ImageMask::BidirectionalInWindows && window > 0)
+            && (sight == ImageMask::Bidirectional
+                || sight == ImageMask::BidirectionalInWindows && window > 0)
         {
             a.mask = Mask::BidirectionalImages { window };
         }
     }
     for layer in 0..features - 1 {
         let end = format!("layers.{layer}.mlp_residual");
-        let Some(at) = graph.nodes.iter().position(|n| graph.value(n.output).name.ends_with(&end)) else { continue };
+        let Some(at) = graph
+            .nodes
+            .iter()
+            .position(|n| graph.value(n.output).name.ends_with(&end))
+        else {
+            continue;
+        };
         let old = graph.nodes[at].output;
-        graph.values.push(Column { name: format!("{end}, seen"), ..graph.value(old).clone() });
+        graph.values.push(Column {
+            name: format!("{end}, seen"),
+            ..graph.value(old).clone()
+        });
         let new = ValueId(graph.values.len() - 1);
         for node in &mut graph.nodes[at + 1..] {
-            node.inputs.iter_mut().filter(|i| **i == old).for_each(|i| *i = new);
+            node.inputs
+                .iter_mut()
+                .filter(|i| **i == old)
+                .for_each(|i| *i = new);
         }
-        let op = Op::AddSoftTokens { rows, table, column: (layer + 1) * hidden };
-        graph.nodes.insert(at + 1, Node { op, inputs: vec![old], output: new });
+        let op = Op::AddSoftTokens {
+            rows,
+            table,
+            column: (layer + 1) * hidden,
+        };
+        graph.nodes.insert(
+            at + 1,
+            Node {
+                op,
+                inputs: vec![old],
+                output: new,
+            },
+        );
     }
     graph
 }

@@ -1,6 +1,6 @@
-//! Vision encoders of CLIP and SigLIP, which turn an image into one embedding. CLIP takes the class token's; SigLIP
-//! pools by attention with a learned query. Reference: transformers `modeling_clip.py`, `modeling_siglip.py`,
-//! `modeling_siglip2.py`.
+//! Vision encoders of CLIP and SigLIP, which turn an image into one embedding. CLIP takes the class
+//! token's; SigLIP pools by attention with a learned query. Reference: transformers
+//! `modeling_clip.py`, `modeling_siglip.py`, `modeling_siglip2.py`.
 
 use super::siglip::layers;
 use super::vit::{Vit, dense, norm, patch_embeddings, table_side, tile_side};
@@ -12,10 +12,17 @@ use crate::{Error, Result};
 use serde_json::{Value, json};
 
 /// CLIP.
-pub const CLIP: VisionSpec =
-    VisionSpec { build: clip, mask: |_| ImageMask::Causal, consecutive_sections: false, mmproj: None };
+pub const CLIP: VisionSpec = VisionSpec {
+    build: clip,
+    mask: |_| ImageMask::Causal,
+    consecutive_sections: false,
+    mmproj: None,
+};
 /// SigLIP and SigLIP 2.
-pub const SIGLIP: VisionSpec = VisionSpec { build: siglip, ..CLIP };
+pub const SIGLIP: VisionSpec = VisionSpec {
+    build: siglip,
+    ..CLIP
+};
 
 /// Overrides a configuration class's defaults with the file's fields.
 pub fn with_defaults(config: Config<'_>, mut usual: Value) -> Value {
@@ -32,7 +39,11 @@ fn clip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         "num_channels": 3, "image_size": 224, "patch_size": 32, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5 });
     let own = with_defaults(config, usual);
     let config = Config(&own);
-    let vit = Vit::from_config(config, "num_attention_heads", config.number_or("layer_norm_eps", 1e-5)? as f32)?;
+    let vit = Vit::from_config(
+        config,
+        "num_attention_heads",
+        config.number_or("layer_norm_eps", 1e-5)? as f32,
+    )?;
     let patch = config.count("patch_size")?;
     let table = PositionTable::WithClassRow(tile_side(config, patch, 1)?);
     let mut b = GraphBuilder::new(&all.architecture());
@@ -40,15 +51,35 @@ fn clip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let h = b.linear("embeddings.patch_embedding", patches, vit.hidden, false);
     let pairs = b.input(POSITION_PAIRS, Dim::TOKENS, 2 * table.taps());
     // The class token's row has zero patch values; its table entry follows those of the positions.
-    let parts = [("embeddings.position_embedding.weight", table.entries() - 1), ("embeddings.class_embedding", 1)];
-    let places = b.stacked(parts.map(|(name, rows)| (name.into(), rows)).into(), vit.hidden, WeightKind::Table);
-    let placed = b.node("placed", Op::EmbeddingBag { table: places, taps: table.taps() }, &[pairs], vit.hidden);
+    let parts = [
+        ("embeddings.position_embedding.weight", table.entries() - 1),
+        ("embeddings.class_embedding", 1),
+    ];
+    let places = b.stacked(
+        parts.map(|(name, rows)| (name.into(), rows)).into(),
+        vit.hidden,
+        WeightKind::Table,
+    );
+    let placed = b.node(
+        "placed",
+        Op::EmbeddingBag {
+            table: places,
+            taps: table.taps(),
+        },
+        &[pairs],
+        vit.hidden,
+    );
     let h = b.add("embedded", h, placed);
     let h = vit.norm(&mut b, "pre_layrnorm", h);
     let h = layers(&mut b, &vit, config, h)?;
     let first = b.node("pooled", Op::Pool(Pooling::First), &[h], vit.hidden);
     let x = vit.norm(&mut b, "post_layernorm", first);
-    let hidden = b.linear("visual_projection", x, all.count_or("projection_dim", 512)?, false);
+    let hidden = b.linear(
+        "visual_projection",
+        x,
+        all.count_or("projection_dim", 512)?,
+        false,
+    );
     let graph = b.finish(hidden, None)?;
     Ok(prefix_names(VisionEncoderGraph {
         table,
@@ -83,14 +114,29 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     };
     let mut b = GraphBuilder::new(&all.architecture());
     let name = "embeddings.patch_embedding";
-    let h =
-        patch_embeddings(&mut b, &vit, name, 3 * patch * patch, true, table, "embeddings.position_embedding.weight");
+    let h = patch_embeddings(
+        &mut b,
+        &vit,
+        name,
+        3 * patch * patch,
+        true,
+        table,
+        "embeddings.position_embedding.weight",
+    );
     let h = layers(&mut b, &vit, config, h)?;
     let h = vit.norm(&mut b, "post_layernorm", h);
     // The learned query is the same for each row, so all rows of an image give the same result.
     let ones = b.input(FIRST_ENTRY, Dim::TOKENS, 2);
     let query = b.weight("head.probe", 1, vit.hidden, WeightKind::Table);
-    let query = b.node("head.query", Op::EmbeddingBag { table: query, taps: 1 }, &[ones], vit.hidden);
+    let query = b.node(
+        "head.query",
+        Op::EmbeddingBag {
+            table: query,
+            taps: 1,
+        },
+        &[ones],
+        vit.hidden,
+    );
     let weight = b.matrix("head.attention.in_proj_weight", 3 * vit.hidden, vit.hidden);
     let bias = b.vector("head.attention.in_proj_bias", 3 * vit.hidden);
     let mut part = |name: &str, x, at: usize| {
@@ -105,8 +151,22 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let h = b.linear("head.attention.out_proj", pooled, vit.hidden, true);
     let x = norm(&mut b, "head.layernorm", h, true, eps, 0.0);
     let act = config.activation("hidden_act", "gelu_pytorch_tanh")?;
-    let x = dense(&mut b, "head.mlp.fc1", x, config.count("intermediate_size")?, true, act);
-    let x = dense(&mut b, "head.mlp.fc2", x, vit.hidden, true, Activation::None);
+    let x = dense(
+        &mut b,
+        "head.mlp.fc1",
+        x,
+        config.count("intermediate_size")?,
+        true,
+        act,
+    );
+    let x = dense(
+        &mut b,
+        "head.mlp.fc2",
+        x,
+        vit.hidden,
+        true,
+        Activation::None,
+    );
     let hidden = b.add("head.residual", h, x);
     let graph = b.finish(hidden, None)?;
     Ok(prefix_names(VisionEncoderGraph {
@@ -119,7 +179,11 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
 
 /// Prefixes tensor names with `vision_model.`: the text encoder has layers of the same names.
 fn prefix_names(mut tower: VisionEncoderGraph) -> VisionEncoderGraph {
-    let parts = tower.graph.weights.iter_mut().flat_map(|w| w.parts.iter_mut());
+    let parts = tower
+        .graph
+        .weights
+        .iter_mut()
+        .flat_map(|w| w.parts.iter_mut());
     for (name, _) in parts.filter(|(name, _)| !name.starts_with("visual_projection")) {
         name.insert_str(0, "vision_model.");
     }

@@ -1,5 +1,5 @@
-//! Vision encoders of Qwen3.5, Qwen3-VL and Qwen2.5-VL: RoPE by row and column, blocks of patches merged at the end.
-//! Reference: transformers `modeling_qwen3_vl.py`, `modeling_qwen2_5_vl.py`.
+//! Vision encoders of Qwen3.5, Qwen3-VL and Qwen2.5-VL: RoPE by row and column, blocks of patches
+//! merged at the end. Reference: transformers `modeling_qwen3_vl.py`, `modeling_qwen2_5_vl.py`.
 
 use super::vit::{Vit, axial_rope, dense, patch_embeddings, rope_base, table_side};
 use super::{FROM_MMPROJ, ImageMask, VisionEncoderGraph, VisionSpec, with_class};
@@ -44,7 +44,11 @@ pub const QWEN3: VisionSpec = VisionSpec {
                 "spatial_merge_size": file.vision_int("spatial_merge_size"),
                 "deepstack_visual_indexes": file.deepstack_layers(),
             });
-            [Value::Null, vision, processor_settings(file, 1 << 16, 1 << 24)]
+            [
+                Value::Null,
+                vision,
+                processor_settings(file, 1 << 16, 1 << 24),
+            ]
         },
     }),
 };
@@ -83,14 +87,19 @@ pub const QWEN2_5: VisionSpec = VisionSpec {
                 "spatial_merge_size": file.vision_int("spatial_merge_size"),
                 "fullatt_block_indexes": (every - 1..layers.min(1024)).step_by(every as usize).collect::<Vec<_>>(),
             });
-            [Value::Null, vision, processor_settings(file, 3136, 12_845_056)]
+            [
+                Value::Null,
+                vision,
+                processor_settings(file, 3136, 12_845_056),
+            ]
         },
     }),
     ..QWEN3
 };
 
 const IMAGE_TOKEN: &str = "<|image_pad|>";
-/// Builds image processor settings from an mmproj file; absent sizes are those of the published models.
+/// Builds image processor settings from an mmproj file; absent sizes are those of the published
+/// models.
 fn processor_settings(file: &Gguf, least: u64, most: u64) -> Value {
     let sizes = json!({
         "patch_size": file.vision_int("patch_size"),
@@ -103,16 +112,33 @@ fn processor_settings(file: &Gguf, least: u64, most: u64) -> Value {
 
 /// Qwen3-VL and Qwen3.5. Reference: `modeling_qwen3_vl.py`.
 fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
-    let mut vit =
-        Vit { split_frames: config.flag_or(FROM_MMPROJ, false), ..Vit::from_config(config, "num_heads", 1e-6)? };
-    let (patch, merge) = (config.count("patch_size")?, config.count_or("spatial_merge_size", 2)?);
-    let (size, act) = (config.count("intermediate_size")?, config.activation("hidden_act", "gelu_pytorch_tanh")?);
+    let mut vit = Vit {
+        split_frames: config.flag_or(FROM_MMPROJ, false),
+        ..Vit::from_config(config, "num_heads", 1e-6)?
+    };
+    let patch = config.count("patch_size")?;
+    let merge = config.count_or("spatial_merge_size", 2)?;
+
+    let size = config.count("intermediate_size")?;
+    let act = config.activation("hidden_act", "gelu_pytorch_tanh")?;
+
     let out = config.count("out_hidden_size")?;
     let table = PositionTable::AlignedCorners(table_side(config, "num_position_embeddings")?);
     let rope = axial_rope(&mut vit, rope_base(config)?);
     let mut b = GraphBuilder::new(&all.architecture());
-    let cols = config.count_or("in_channels", 3)? * config.count_or("temporal_patch_size", 2)? * patch * patch;
-    let mut h = patch_embeddings(&mut b, &vit, "patch_embed.proj", cols, true, table, "pos_embed.weight");
+    let cols = config.count_or("in_channels", 3)?
+        * config.count_or("temporal_patch_size", 2)?
+        * patch
+        * patch;
+    let mut h = patch_embeddings(
+        &mut b,
+        &vit,
+        "patch_embed.proj",
+        cols,
+        true,
+        table,
+        "pos_embed.weight",
+    );
     let deep: Vec<u64> = config
         .get("deepstack_visual_indexes")
         .and_then(Value::as_array)
@@ -125,8 +151,22 @@ fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         let path = format!("blocks.{index}");
         h = vit.attention_block(&mut b, &path, h, false);
         let x = vit.norm(&mut b, &format!("{path}.norm2"), h);
-        let x = dense(&mut b, &format!("{path}.mlp.linear_fc1"), x, size, true, act);
-        let x = dense(&mut b, &format!("{path}.mlp.linear_fc2"), x, vit.hidden, true, Activation::None);
+        let x = dense(
+            &mut b,
+            &format!("{path}.mlp.linear_fc1"),
+            x,
+            size,
+            true,
+            act,
+        );
+        let x = dense(
+            &mut b,
+            &format!("{path}.mlp.linear_fc2"),
+            x,
+            vit.hidden,
+            true,
+            Activation::None,
+        );
         h = b.add(&format!("{path}.mlp_residual"), h, x);
         if let Some(at) = deep.iter().position(|d| *d == index as u64) {
             let path = format!("deepstack_merger_list.{at}");
@@ -141,7 +181,9 @@ fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     outs.extend(features);
     let hidden = concat(&mut b, &outs);
     let graph = b.finish(hidden, None)?;
-    let (features, told) = (outs.len(), Some(TimestampStyle::Text));
+    let features = outs.len();
+    let told = Some(TimestampStyle::Text);
+
     Ok(VisionEncoderGraph {
         table,
         rope: Some(rope),
@@ -154,8 +196,22 @@ fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
 
 fn merger(b: &mut GraphBuilder, path: &str, x: ValueId, out: usize) -> ValueId {
     let cols = b.cols(x);
-    let x = dense(b, &format!("{path}.linear_fc1"), x, cols, true, Activation::Gelu);
-    dense(b, &format!("{path}.linear_fc2"), x, out, true, Activation::None)
+    let x = dense(
+        b,
+        &format!("{path}.linear_fc1"),
+        x,
+        cols,
+        true,
+        Activation::Gelu,
+    );
+    dense(
+        b,
+        &format!("{path}.linear_fc2"),
+        x,
+        out,
+        true,
+        Activation::None,
+    )
 }
 
 /// Concatenates values by columns; a single value is returned unchanged.
@@ -176,8 +232,12 @@ fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         split_qkv: config.flag_or(FROM_MMPROJ, false),
         ..vit
     };
-    let (patch, merge) = (config.count_or("patch_size", 14)?, config.count_or("spatial_merge_size", 2)?);
-    let (size, act) = (config.count("intermediate_size")?, config.activation("hidden_act", "silu")?);
+    let patch = config.count_or("patch_size", 14)?;
+    let merge = config.count_or("spatial_merge_size", 2)?;
+
+    let size = config.count("intermediate_size")?;
+    let act = config.activation("hidden_act", "silu")?;
+
     let window = config.count_or("window_size", 112)? / merge / patch;
     let full: Vec<u64> = config
         .get("fullatt_block_indexes")
@@ -188,15 +248,31 @@ fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         .collect();
     let rope = axial_rope(&mut vit, rope_base(config)?);
     let mut b = GraphBuilder::new(&all.architecture());
-    let cols = config.count_or("in_channels", 3)? * config.count_or("temporal_patch_size", 2)? * patch * patch;
-    let mut h = patch_embeddings(&mut b, &vit, "patch_embed.proj", cols, false, PositionTable::None, "");
+    let cols = config.count_or("in_channels", 3)?
+        * config.count_or("temporal_patch_size", 2)?
+        * patch
+        * patch;
+    let mut h = patch_embeddings(
+        &mut b,
+        &vit,
+        "patch_embed.proj",
+        cols,
+        false,
+        PositionTable::None,
+        "",
+    );
     for index in 0..config.layers("depth")? {
         let path = format!("blocks.{index}");
         h = vit.attention_block(&mut b, &path, h, !full.contains(&(index as u64)));
         let x = vit.norm(&mut b, &format!("{path}.norm2"), h);
         let gate = b.linear(&format!("{path}.mlp.gate_proj"), x, size, true);
         let up = b.linear(&format!("{path}.mlp.up_proj"), x, size, true);
-        let x = b.node(&format!("{path}.mlp.gated"), Op::Gated(act), &[gate, up], size);
+        let x = b.node(
+            &format!("{path}.mlp.gated"),
+            Op::Gated(act),
+            &[gate, up],
+            size,
+        );
         let x = b.linear(&format!("{path}.mlp.down_proj"), x, vit.hidden, true);
         h = b.add(&format!("{path}.mlp_residual"), h, x);
     }
@@ -204,9 +280,20 @@ fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let x = b.fold_rows("merger.joined", x, merge * merge);
     let cols = b.cols(x);
     let x = dense(&mut b, "merger.mlp.0", x, cols, true, Activation::Gelu);
-    let hidden = dense(&mut b, "merger.mlp.2", x, config.count("out_hidden_size")?, true, Activation::None);
+    let hidden = dense(
+        &mut b,
+        "merger.mlp.2",
+        x,
+        config.count("out_hidden_size")?,
+        true,
+        Activation::None,
+    );
     let graph = b.finish(hidden, None)?;
-    let (window, told) = (Some(window), Some(TimestampStyle::Positions(config.number_or("tokens_per_second", 4.0)?)));
+    let window = Some(window);
+    let told = Some(TimestampStyle::Positions(
+        config.number_or("tokens_per_second", 4.0)?,
+    ));
+
     Ok(VisionEncoderGraph {
         rope: Some(rope),
         window,

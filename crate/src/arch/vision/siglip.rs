@@ -1,5 +1,6 @@
-//! SigLIP vision encoders of Idefics 3, SmolVLM, Gemma 3 and LFM2-VL, which differ in how patches become tokens.
-//! Reference: transformers `modeling_siglip.py`, `modeling_siglip2.py` and those named at each function.
+//! SigLIP vision encoders of Idefics 3, SmolVLM, Gemma 3 and LFM2-VL, which differ in how patches
+//! become tokens. Reference: transformers `modeling_siglip.py`, `modeling_siglip2.py` and those
+//! named at each function.
 
 use super::vit::{Vit, dense, norm, patch_embeddings, table_side, text_columns, tile_side};
 use super::{FROM_MMPROJ, ImageMask, VisionEncoderGraph, VisionSpec, with_class};
@@ -23,7 +24,11 @@ pub const IDEFICS3: VisionSpec = VisionSpec {
             let longest = file.vision_int("preproc_image_size").unwrap_or(4 * side);
             let sizes = json!({ "size": { "longest_edge": longest }, "max_image_size": { "longest_edge": side } });
             let whole = json!({ "scale_factor": file.vision_int("projector.scale_factor") });
-            [whole, Value::Null, with_class(sizes, "Idefics3ImageProcessor")]
+            [
+                whole,
+                Value::Null,
+                with_class(sizes, "Idefics3ImageProcessor"),
+            ]
         },
         ..mmproj_spec("idefics3", &["llama"])
     }),
@@ -37,9 +42,18 @@ pub const GEMMA3: VisionSpec = VisionSpec {
         extra_config: |file| {
             let side = file.vision_int("image_size").unwrap_or(0);
             let patches = side / file.vision_int("patch_size").unwrap_or(1).max(1);
-            let tokens = (patches / file.vision_int("projector.scale_factor").unwrap_or(4).max(1)).pow(2);
+            let tokens = (patches
+                / file
+                    .vision_int("projector.scale_factor")
+                    .unwrap_or(4)
+                    .max(1))
+            .pow(2);
             let sizes = json!({ "size": { "width": side, "height": side } });
-            [json!({ "mm_tokens_per_image": tokens }), Value::Null, with_class(sizes, "Gemma3ImageProcessor")]
+            [
+                json!({ "mm_tokens_per_image": tokens }),
+                Value::Null,
+                with_class(sizes, "Gemma3ImageProcessor"),
+            ]
         },
         ..mmproj_spec("gemma3", &["gemma3"])
     }),
@@ -88,7 +102,10 @@ const fn mmproj_spec(name: &'static str, models: &'static [&'static str]) -> Mmp
             ("ffn_up", "mlp.fc1"),
             ("ffn_down", "mlp.fc2"),
             ("mm.model.fc", "connector.modality_projection.proj"),
-            ("mm.input_projection.weight", "multi_modal_projector.mm_input_projection_weight"),
+            (
+                "mm.input_projection.weight",
+                "multi_modal_projector.mm_input_projection_weight",
+            ),
             ("mm.soft_emb_norm", "multi_modal_projector.mm_soft_emb_norm"),
             ("mm.input_norm", "multi_modal_projector.layer_norm"),
             ("mm.1", "multi_modal_projector.linear_1"),
@@ -98,31 +115,73 @@ const fn mmproj_spec(name: &'static str, models: &'static [&'static str]) -> Mmp
     }
 }
 
-/// Adds SigLIP up to its final norm, as Idefics 3, Gemma 3 and LFM2-VL use it. Reference: `modeling_siglip.py`.
-fn siglip(b: &mut GraphBuilder, config: Config<'_>, patch: usize, table: PositionTable) -> Result<ValueId> {
-    let vit = Vit::from_config(config, "num_attention_heads", config.number_or("layer_norm_eps", 1e-6)? as f32)?;
+/// Adds SigLIP up to its final norm, as Idefics 3, Gemma 3 and LFM2-VL use it. Reference:
+/// `modeling_siglip.py`.
+fn siglip(
+    b: &mut GraphBuilder,
+    config: Config<'_>,
+    patch: usize,
+    table: PositionTable,
+) -> Result<ValueId> {
+    let vit = Vit::from_config(
+        config,
+        "num_attention_heads",
+        config.number_or("layer_norm_eps", 1e-6)? as f32,
+    )?;
     let cols = config.count_or("num_channels", 3)? * patch * patch;
     let name = "embeddings.patch_embedding";
-    let h = patch_embeddings(b, &vit, name, cols, true, table, "embeddings.position_embedding.weight");
+    let h = patch_embeddings(
+        b,
+        &vit,
+        name,
+        cols,
+        true,
+        table,
+        "embeddings.position_embedding.weight",
+    );
     let h = layers(b, &vit, config, h)?;
     Ok(vit.norm(b, "post_layernorm", h))
 }
 
 /// Adds the encoder layers, which CLIP shares.
-pub fn layers(b: &mut GraphBuilder, vit: &Vit, config: Config<'_>, mut h: ValueId) -> Result<ValueId> {
-    let (size, act) = (config.count("intermediate_size")?, config.activation("hidden_act", "gelu_pytorch_tanh")?);
+pub fn layers(
+    b: &mut GraphBuilder,
+    vit: &Vit,
+    config: Config<'_>,
+    mut h: ValueId,
+) -> Result<ValueId> {
+    let size = config.count("intermediate_size")?;
+    let act = config.activation("hidden_act", "gelu_pytorch_tanh")?;
+
     for index in 0..config.layers("num_hidden_layers")? {
         let path = format!("encoder.layers.{index}");
         let x = vit.norm(b, &format!("{path}.layer_norm1"), h);
-        let project =
-            |b: &mut GraphBuilder, part: &str| b.linear(&format!("{path}.self_attn.{part}"), x, vit.hidden, true);
-        let qkv = [project(b, "q_proj"), project(b, "k_proj"), project(b, "v_proj")];
+        let project = |b: &mut GraphBuilder, part: &str| {
+            b.linear(&format!("{path}.self_attn.{part}"), x, vit.hidden, true)
+        };
+        let qkv = [
+            project(b, "q_proj"),
+            project(b, "k_proj"),
+            project(b, "v_proj"),
+        ];
         let mixed = vit.attention(b, &path, qkv, false);
-        let x = b.linear(&format!("{path}.self_attn.out_proj"), mixed, vit.hidden, true);
+        let x = b.linear(
+            &format!("{path}.self_attn.out_proj"),
+            mixed,
+            vit.hidden,
+            true,
+        );
         h = b.add(&format!("{path}.attention_residual"), h, x);
         let x = vit.norm(b, &format!("{path}.layer_norm2"), h);
         let x = dense(b, &format!("{path}.mlp.fc1"), x, size, true, act);
-        let x = dense(b, &format!("{path}.mlp.fc2"), x, vit.hidden, true, Activation::None);
+        let x = dense(
+            b,
+            &format!("{path}.mlp.fc2"),
+            x,
+            vit.hidden,
+            true,
+            Activation::None,
+        );
         h = b.add(&format!("{path}.mlp_residual"), h, x);
     }
     Ok(h)
@@ -130,16 +189,26 @@ pub fn layers(b: &mut GraphBuilder, vit: &Vit, config: Config<'_>, mut h: ValueI
 
 /// Builds the vision encoder of Idefics 3 and SmolVLM. Reference: `modeling_idefics3.py`.
 fn idefics3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
-    let (patch, merge) = (config.count_or("patch_size", 32)?, all.count_or("scale_factor", 2)?);
+    let patch = config.count_or("patch_size", 32)?;
+    let merge = all.count_or("scale_factor", 2)?;
+
     let side = tile_side(config, patch, merge)?;
     let mut b = GraphBuilder::new(&all.architecture());
     let h = siglip(&mut b, config, patch, PositionTable::Nearest(side))?;
     let joined = b.fold_rows("joined", h, merge * merge);
-    let hidden = b.linear("connector.modality_projection.proj", joined, text_columns(all)?, false);
+    let hidden = b.linear(
+        "connector.modality_projection.proj",
+        joined,
+        text_columns(all)?,
+        false,
+    );
     let graph = b.finish(hidden, None)?;
     let tile_tokens = Some((side / merge).pow(2));
     // Idefics 3 has no video input; its files do not say so.
-    let told = all.architecture().starts_with("SmolVLM").then_some(TimestampStyle::Images);
+    let told = all
+        .architecture()
+        .starts_with("SmolVLM")
+        .then_some(TimestampStyle::Images);
     Ok(VisionEncoderGraph {
         table: PositionTable::Nearest(side),
         tile_tokens,
@@ -150,7 +219,9 @@ fn idefics3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
 
 /// Builds the vision encoder of Gemma 3. Reference: `modeling_gemma3.py`.
 fn gemma3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
-    let (patch, tokens) = (config.count("patch_size")?, all.count_or("mm_tokens_per_image", 256)?);
+    let patch = config.count("patch_size")?;
+    let tokens = all.count_or("mm_tokens_per_image", 256)?;
+
     let patches = config.count_or("image_size", 224)? / patch;
     let merge = patches / tokens.isqrt().max(1);
     let side = tile_side(config, patch, merge.max(1))?;
@@ -159,11 +230,31 @@ fn gemma3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let cols = b.cols(h);
     let pooled = b.node("pooled", Op::Pool(Pooling::Mean), &[h], cols);
     let eps = config.number_or("layer_norm_eps", 1e-6)? as f32;
-    let x = norm(&mut b, "multi_modal_projector.mm_soft_emb_norm", pooled, false, eps, 1.0);
+    let x = norm(
+        &mut b,
+        "multi_modal_projector.mm_soft_emb_norm",
+        pooled,
+        false,
+        eps,
+        1.0,
+    );
     let out = text_columns(all)?;
     // Stored [in, out].
-    let weight = b.weight("multi_modal_projector.mm_input_projection_weight", cols, out, WeightKind::Table);
-    let hidden = b.node("projected", Op::EmbeddingBag { table: weight, taps: 0 }, &[x], out);
+    let weight = b.weight(
+        "multi_modal_projector.mm_input_projection_weight",
+        cols,
+        out,
+        WeightKind::Table,
+    );
+    let hidden = b.node(
+        "projected",
+        Op::EmbeddingBag {
+            table: weight,
+            taps: 0,
+        },
+        &[x],
+        out,
+    );
     let graph = b.finish(hidden, None)?;
     Ok(VisionEncoderGraph {
         table: PositionTable::Nearest(side),
@@ -174,18 +265,36 @@ fn gemma3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
 
 /// Builds the vision encoder of LFM2-VL. Reference: `modeling_lfm2_vl.py`, `modeling_siglip2.py`.
 fn lfm2(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
-    let (patch, merge) = (config.count("patch_size")?, all.count_or("downsample_factor", 2)?);
+    let patch = config.count("patch_size")?;
+    let merge = all.count_or("downsample_factor", 2)?;
+
     let table = PositionTable::Resized(table_side(config, "num_patches")?);
     let mut b = GraphBuilder::new(&all.architecture());
     let h = siglip(&mut b, config, patch, table)?;
     let mut x = b.fold_rows("joined", h, merge * merge);
     if all.flag_or("projector_use_layernorm", true) {
-        x = norm(&mut b, "multi_modal_projector.layer_norm", x, true, 1e-5, 0.0);
+        x = norm(
+            &mut b,
+            "multi_modal_projector.layer_norm",
+            x,
+            true,
+            1e-5,
+            0.0,
+        );
     }
-    let (size, bias) = (all.count("projector_hidden_size")?, all.flag_or("projector_bias", true));
+    let size = all.count("projector_hidden_size")?;
+    let bias = all.flag_or("projector_bias", true);
+
     let act = all.activation("projector_hidden_act", "gelu")?;
     let x = dense(&mut b, "multi_modal_projector.linear_1", x, size, bias, act);
-    let hidden = dense(&mut b, "multi_modal_projector.linear_2", x, text_columns(all)?, bias, Activation::None);
+    let hidden = dense(
+        &mut b,
+        "multi_modal_projector.linear_2",
+        x,
+        text_columns(all)?,
+        bias,
+        Activation::None,
+    );
     let graph = b.finish(hidden, None)?;
     Ok(VisionEncoderGraph {
         table,

@@ -1,10 +1,11 @@
-//! Building blocks of vision encoders: patch and position embeddings, attention blocks within a tile, norms and dense
-//! layers.
+//! Building blocks of vision encoders: patch and position embeddings, attention blocks within a
+//! tile, norms and dense layers.
 
 use super::{PATCHES, POSITION_PAIRS};
 use crate::arch::config::Config;
 use crate::ir::{
-    Activation, Attention, Dim, GraphBuilder, HeadNorm, Linear, Mask, Norm, Op, RopeSpec, ValueId, WeightKind,
+    Activation, Attention, Dim, GraphBuilder, HeadNorm, Linear, Mask, Norm, Op, RopeSpec, ValueId,
+    WeightKind,
 };
 use crate::vision::{AxialRope, PositionTable};
 use crate::{Error, Result};
@@ -32,11 +33,17 @@ pub struct Vit {
 impl Vit {
     /// Reads the common fields; `heads` is the name of the head count's field.
     pub fn from_config(config: Config<'_>, heads: &str, eps: f32) -> Result<Self> {
-        let (hidden, heads) = (config.count("hidden_size")?, config.count(heads)?);
+        let hidden = config.count("hidden_size")?;
+        let heads = config.count(heads)?;
+
         if !hidden.is_multiple_of(4 * heads) {
-            let reason =
-                format!("vision_config: 'hidden_size' is {hidden}, which is not a multiple of 4 × {heads} heads");
-            return Err(Error::Config { file: "config.json".into(), reason });
+            let reason = format!(
+                "vision_config: 'hidden_size' is {hidden}, which is not a multiple of 4 × {heads} heads"
+            );
+            return Err(Error::Config {
+                file: "config.json".into(),
+                reason,
+            });
         }
         Ok(Self {
             hidden,
@@ -56,8 +63,21 @@ impl Vit {
     }
 
     /// Adds bidirectional attention within a tile, or within its windows.
-    pub fn attention(&self, b: &mut GraphBuilder, path: &str, qkv: [ValueId; 3], windows: bool) -> ValueId {
-        self.attention_with(b, path, qkv, windows, (self.head_dim as f32).powf(-0.5), None)
+    pub fn attention(
+        &self,
+        b: &mut GraphBuilder,
+        path: &str,
+        qkv: [ValueId; 3],
+        windows: bool,
+    ) -> ValueId {
+        self.attention_with(
+            b,
+            path,
+            qkv,
+            windows,
+            (self.head_dim as f32).powf(-0.5),
+            None,
+        )
     }
 
     /// Like [`Self::attention`], with a scale of the scores and optional norms of heads.
@@ -71,7 +91,14 @@ impl Vit {
         head_norm: Option<HeadNorm>,
     ) -> ValueId {
         let all = usize::MAX;
-        let mask = if windows { Mask::PackedWindow } else { Mask::Packed { before: all, after: all } };
+        let mask = if windows {
+            Mask::PackedWindow
+        } else {
+            Mask::Packed {
+                before: all,
+                after: all,
+            }
+        };
         let attention = Attention {
             heads: self.heads,
             kv_heads: self.heads,
@@ -85,24 +112,47 @@ impl Vit {
             rope: self.rope.clone().map(|r| b.rope(r)),
             state: None,
         };
-        b.node(&format!("{path}.attention"), Op::Attention(attention), &qkv, self.heads * self.head_dim)
+        b.node(
+            &format!("{path}.attention"),
+            Op::Attention(attention),
+            &qkv,
+            self.heads * self.head_dim,
+        )
     }
 
     /// Adds `h + attention(norm(h))` with one matmul for q, k and v.
-    pub fn attention_block(&self, b: &mut GraphBuilder, path: &str, h: ValueId, windows: bool) -> ValueId {
+    pub fn attention_block(
+        &self,
+        b: &mut GraphBuilder,
+        path: &str,
+        h: ValueId,
+        windows: bool,
+    ) -> ValueId {
         let x = self.norm(b, &format!("{path}.norm1"), h);
         let parts = ["q", "k", "v"];
         let name = format!("{path}.attn.qkv");
         let qkv = if self.split_qkv {
-            let each = |kind: &str| parts.map(|part| (format!("{path}.attn.{part}.{kind}"), self.hidden));
+            let each =
+                |kind: &str| parts.map(|part| (format!("{path}.attn.{part}.{kind}"), self.hidden));
             let weight = b.stacked(each("weight").into(), self.hidden, WeightKind::Matrix);
             let bias = b.concat_vectors(each("bias"));
-            b.node(&name, Op::Linear(Linear::new(weight, Some(bias))), &[x], 3 * self.hidden)
+            b.node(
+                &name,
+                Op::Linear(Linear::new(weight, Some(bias))),
+                &[x],
+                3 * self.hidden,
+            )
         } else {
             b.linear(&name, x, 3 * self.hidden, true)
         };
-        let view =
-            |b: &mut GraphBuilder, i: usize| b.view(&format!("{path}.{}", parts[i]), qkv, i * self.hidden, self.hidden);
+        let view = |b: &mut GraphBuilder, i: usize| {
+            b.view(
+                &format!("{path}.{}", parts[i]),
+                qkv,
+                i * self.hidden,
+                self.hidden,
+            )
+        };
         let qkv = [view(b, 0), view(b, 1), view(b, 2)];
         let mixed = self.attention(b, path, qkv, windows);
         let out = b.linear(&format!("{path}.attn.proj"), mixed, self.hidden, true);
@@ -111,19 +161,52 @@ impl Vit {
 }
 
 /// Adds a norm with the tensors `{name}.weight` and, for LayerNorm, `{name}.bias`.
-pub fn norm(b: &mut GraphBuilder, name: &str, x: ValueId, layer: bool, eps: f32, offset: f32) -> ValueId {
+pub fn norm(
+    b: &mut GraphBuilder,
+    name: &str,
+    x: ValueId,
+    layer: bool,
+    eps: f32,
+    offset: f32,
+) -> ValueId {
     let cols = b.cols(x);
     let gain = Some(b.vector(&format!("{name}.weight"), cols));
     let bias = layer.then(|| b.vector(&format!("{name}.bias"), cols));
-    b.node(name, Op::Norm(Norm { gain, bias, layer, offset, eps }), &[x], cols)
+    b.node(
+        name,
+        Op::Norm(Norm {
+            gain,
+            bias,
+            layer,
+            offset,
+            eps,
+        }),
+        &[x],
+        cols,
+    )
 }
 
 /// Adds `act(x Wᵀ (+ bias))`.
-pub fn dense(b: &mut GraphBuilder, name: &str, x: ValueId, rows: usize, bias: bool, act: Activation) -> ValueId {
+pub fn dense(
+    b: &mut GraphBuilder,
+    name: &str,
+    x: ValueId,
+    rows: usize,
+    bias: bool,
+    act: Activation,
+) -> ValueId {
     let cols = b.cols(x);
     let weight = b.matrix(&format!("{name}.weight"), rows, cols);
     let bias = bias.then(|| b.vector(&format!("{name}.bias"), rows));
-    b.node(name, Op::Linear(Linear { act, ..Linear::new(weight, bias) }), &[x], rows)
+    b.node(
+        name,
+        Op::Linear(Linear {
+            act,
+            ..Linear::new(weight, bias)
+        }),
+        &[x],
+        rows,
+    )
 }
 
 /// Adds the patch projection and the position embeddings.
@@ -136,13 +219,20 @@ pub fn patch_embeddings(
     table: PositionTable,
     places: &str,
 ) -> ValueId {
-    let (hidden, patches) = (vit.hidden, b.input(PATCHES, Dim::TOKENS, cols));
+    let hidden = vit.hidden;
+    let patches = b.input(PATCHES, Dim::TOKENS, cols);
+
     let h = if vit.split_frames {
         let half = cols / 2;
         let [first, second] = [0, half].map(|from| b.view("frame", patches, from, half));
         let h = b.linear(name, first, hidden, bias);
         let weight = b.matrix(&format!("{name}.weight.1"), hidden, half);
-        let other = b.node("second frame", Op::Linear(Linear::new(weight, None)), &[second], hidden);
+        let other = b.node(
+            "second frame",
+            Op::Linear(Linear::new(weight, None)),
+            &[second],
+            hidden,
+        );
         b.add("frames", h, other)
     } else {
         b.linear(name, patches, hidden, bias)
@@ -152,7 +242,15 @@ pub fn patch_embeddings(
     }
     let pairs = b.input(POSITION_PAIRS, Dim::TOKENS, 2 * table.taps());
     let weight = b.weight(places, table.entries(), hidden, WeightKind::Table);
-    let placed = b.node("placed", Op::EmbeddingBag { table: weight, taps: table.taps() }, &[pairs], hidden);
+    let placed = b.node(
+        "placed",
+        Op::EmbeddingBag {
+            table: weight,
+            taps: table.taps(),
+        },
+        &[pairs],
+        hidden,
+    );
     b.add("embedded", h, placed)
 }
 
@@ -162,7 +260,10 @@ pub fn table_side(config: Config<'_>, field: &str) -> Result<usize> {
     let side = entries.isqrt();
     if side * side != entries {
         let reason = format!("vision_config: '{field}' is {entries}, which is not a square number");
-        return Err(Error::Config { file: "config.json".into(), reason });
+        return Err(Error::Config {
+            file: "config.json".into(),
+            reason,
+        });
     }
     Ok(side)
 }
@@ -170,27 +271,40 @@ pub fn table_side(config: Config<'_>, field: &str) -> Result<usize> {
 /// Returns the RoPE base.
 pub fn rope_base(config: Config<'_>) -> Result<f64> {
     let base = config.number_or("rope_theta", 10_000.0)?;
-    config.get("rope_parameters").map(Config).map_or(Ok(base), |p| p.number_or("rope_theta", base))
+    config
+        .get("rope_parameters")
+        .map(Config)
+        .map_or(Ok(base), |p| p.number_or("rope_theta", base))
 }
 
 /// Sets the RoPE of Qwen's vision encoders: by row, then by column, over the whole head.
 pub fn axial_rope(vit: &mut Vit, base: f64) -> AxialRope {
     vit.rope = Some(RopeSpec::plain(vit.head_dim, base));
-    AxialRope { dim: vit.head_dim, base, column_first: false }
+    AxialRope {
+        dim: vit.head_dim,
+        base,
+        column_first: false,
+    }
 }
 
 /// Returns the columns of the language model.
 pub fn text_columns(all: Config<'_>) -> Result<usize> {
-    all.get("text_config").map_or(all, Config).count("hidden_size")
+    all.get("text_config")
+        .map_or(all, Config)
+        .count("hidden_size")
 }
 
 /// Returns the patches along a tile's side, for vision encoders with a fixed image size.
 pub fn tile_side(config: Config<'_>, patch: usize, merge: usize) -> Result<usize> {
     let side = config.count_or("image_size", 224)? / patch;
     if side == 0 || !side.is_multiple_of(merge) {
-        let reason =
-            format!("vision_config: 'image_size' gives {side} patches a side, which blocks of {merge} do not divide");
-        return Err(Error::Config { file: "config.json".into(), reason });
+        let reason = format!(
+            "vision_config: 'image_size' gives {side} patches a side, which blocks of {merge} do not divide"
+        );
+        return Err(Error::Config {
+            file: "config.json".into(),
+            reason,
+        });
     }
     Ok(side)
 }

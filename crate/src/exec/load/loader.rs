@@ -1,5 +1,6 @@
-//! Weight loader: file bytes to device buffers. If file and device layouts match, chunks are written directly. Others
-//! go to staging buffers and are transcoded on the GPU, or on the CPU if no kernel supports the encoding.
+//! Weight loader: file bytes to device buffers. If file and device layouts match, chunks are
+//! written directly. Others go to staging buffers and are transcoded on the GPU, or on the CPU if
+//! no kernel supports the encoding.
 
 mod finish;
 mod load_unit;
@@ -22,7 +23,8 @@ use futures_util::stream::{self, StreamExt};
 use load_unit::{LoadPath, LoadUnit, StagedPart, is_needed_on_cpu, with_graph_shape};
 use std::collections::HashMap;
 
-/// Target slab size of transcoding in bytes, for encodings that allow splitting by rows. Bounds staging memory.
+/// Target slab size of transcoding in bytes, for encodings that allow splitting by rows. Bounds
+/// staging memory.
 const SLAB_BYTES: u64 = 32 << 20;
 /// Bytes written at once; the queue holds at most twice as many.
 const MAX_PENDING_BYTES: usize = 32 << 20;
@@ -53,14 +55,23 @@ pub(super) struct Loader<'a> {
 
 fn allocate(gpu: &Gpu, id: WeightId, plan: &WeightPlan, buffers: &mut Buffers) -> Result<()> {
     if matches!(plan.kind, WeightKind::Vector | WeightKind::Order) {
-        buffers.insert(Slot::Vector(id), gpu.buffer("vector", plan.bytes(), BufferUsage::Storage)?);
+        buffers.insert(
+            Slot::Vector(id),
+            gpu.buffer("vector", plan.bytes(), BufferUsage::Storage)?,
+        );
         return Ok(());
     }
     for (index, run) in plan.shards.iter().enumerate() {
         let [q, s] = plan.layout.plane_bytes(run.len(), plan.cols);
-        buffers.insert(Slot::WeightQ(id, index), gpu.buffer("weights", q, BufferUsage::Storage)?);
+        buffers.insert(
+            Slot::WeightQ(id, index),
+            gpu.buffer("weights", q, BufferUsage::Storage)?,
+        );
         if s > 0 {
-            buffers.insert(Slot::WeightS(id, index), gpu.buffer("scales", s, BufferUsage::Storage)?);
+            buffers.insert(
+                Slot::WeightS(id, index),
+                gpu.buffer("scales", s, BufferUsage::Storage)?,
+            );
         }
     }
     Ok(())
@@ -107,10 +118,17 @@ impl<'a> Loader<'a> {
                 let source = weights.get(&weight.parts[0].0, &graph.name)?;
                 let buffer = loader.buffer(Slot::Vector(*id), &source.name)?;
                 let order = source.column_order.as_ref().ok_or_else(|| {
-                    plan_mismatch(&source.name, "has no column order, but the plan gathers its columns")
+                    plan_mismatch(
+                        &source.name,
+                        "has no column order, but the plan gathers its columns",
+                    )
                 })?;
                 if order.len() != plan.rows {
-                    let what = format!("has a column order of {} entries, expected {}", order.len(), plan.rows);
+                    let what = format!(
+                        "has a column order of {} entries, expected {}",
+                        order.len(),
+                        plan.rows
+                    );
                     return Err(plan_mismatch(&source.name, &what));
                 }
                 gpu.write(buffer, 0, bytemuck::cast_slice(order));
@@ -153,21 +171,33 @@ impl<'a> Loader<'a> {
 
     /// Requests rows of a source for a row of a weight.
     pub fn request(&mut self, weight: WeightId, row: usize, source: &WeightSource) -> Result<()> {
-        let plan = self.plans.get(&weight).ok_or_else(|| plan_mismatch(&source.name, "has no plan"))?;
+        let plan = self
+            .plans
+            .get(&weight)
+            .ok_or_else(|| plan_mismatch(&source.name, "has no plan"))?;
         let (rows, _) = source.rows_cols();
         self.add_rows(weight, plan, row, &with_graph_shape(source, rows, plan)?)
     }
 
-    /// Fetches the requested rows, several ranges at a time; returns the pipelines and the bytes read.
-    pub async fn fetch(mut self, source: &Source, checkpoint: &Checkpoint) -> Result<(TranscodePipelines, u64)> {
+    /// Fetches the requested rows, several ranges at a time; returns the pipelines and the bytes
+    /// read.
+    pub async fn fetch(
+        mut self,
+        source: &Source,
+        checkpoint: &Checkpoint,
+    ) -> Result<(TranscodePipelines, u64)> {
         let infos: Vec<TensorInfo> = self.infos.values().cloned().collect();
         let read = |info: TensorInfo| async move {
-            let file =
-                checkpoint.files.get(info.file).ok_or_else(|| plan_mismatch(&info.name, "belongs to no file"))?;
+            let file = checkpoint
+                .files
+                .get(info.file)
+                .ok_or_else(|| plan_mismatch(&info.name, "belongs to no file"))?;
             let chunk = source.slice(&file.name, info.range.clone()).await?;
             Ok::<_, Error>((info, chunk))
         };
-        let mut read = stream::iter(infos).map(read).buffered(MAX_CONCURRENT_RANGES);
+        let mut read = stream::iter(infos)
+            .map(read)
+            .buffered(MAX_CONCURRENT_RANGES);
         while let Some(found) = read.next().await {
             let (info, chunk) = found?;
             self.receive(&info, 0, &chunk).await?;
@@ -175,29 +205,58 @@ impl<'a> Loader<'a> {
         Ok((self.pipelines, self.times.bytes))
     }
 
-    /// Streams the files into the buffers. With `kept`, weights quantized on load are read from the cache, or written
-    /// to it for the next load.
+    /// Streams the files into the buffers. With `kept`, weights quantized on load are read from the
+    /// cache, or written to it for the next load.
     ///
     /// # Errors
     /// Errors of the source.
-    pub async fn load(mut self, source: &Source, checkpoint: &Checkpoint, kept: bool) -> Result<(Buffers, LoadTimes)> {
+    pub async fn load(
+        mut self,
+        source: &Source,
+        checkpoint: &Checkpoint,
+        kept: bool,
+    ) -> Result<(Buffers, LoadTimes)> {
         let mut whole = Stopwatch::start();
-        let kept =
-            if kept { QuantizedCache::of(source, checkpoint, &self.quantized, &self.buffers).await } else { None };
+        let kept = if kept {
+            QuantizedCache::of(source, checkpoint, &self.quantized, &self.buffers).await
+        } else {
+            None
+        };
         let anew = match &kept {
             Some(kept) => self.restore(kept).await?,
             None => false,
         };
         let missing = |unit: usize| self.units.get(unit).is_some_and(Option::is_some);
-        let asked =
-            |key: &(usize, u64)| self.targets.get(key).is_some_and(|to| to.iter().any(|(unit, _)| missing(*unit)));
-        let infos: Vec<TensorInfo> = self.infos.iter().filter(|(key, _)| asked(key)).map(|(_, i)| i.clone()).collect();
+        let asked = |key: &(usize, u64)| {
+            self.targets
+                .get(key)
+                .is_some_and(|to| to.iter().any(|(unit, _)| missing(*unit)))
+        };
+        let infos: Vec<TensorInfo> = self
+            .infos
+            .iter()
+            .filter(|(key, _)| asked(key))
+            .map(|(_, i)| i.clone())
+            .collect();
         let wanted: Vec<&TensorInfo> = infos.iter().collect();
-        let sink = async |tensor: &TensorInfo, offset: u64, chunk: Chunk| self.receive(tensor, offset, &chunk).await;
+
         let mut stream = Stopwatch::start();
-        source.stream_tensors(checkpoint, &wanted, sink).await?;
+        source
+            .stream_tensors(
+                checkpoint,
+                &wanted,
+                async |tensor: &TensorInfo, offset: u64, chunk: Chunk| {
+                    self.receive(tensor, offset, &chunk).await
+                },
+            )
+            .await?;
         let streamed = stream.lap();
-        if let Some(unit) = self.units.iter().flatten().find(|u| u.path != LoadPath::Direct) {
+        if let Some(unit) = self
+            .units
+            .iter()
+            .flatten()
+            .find(|u| u.path != LoadPath::Direct)
+        {
             return Err(Error::Internal(format!(
                 "loading: {} is incomplete: the source ended early",
                 unit.source.name
@@ -210,7 +269,11 @@ impl<'a> Loader<'a> {
             self.times.writing_ms += lap.lap();
         }
         let mut times = self.times;
-        times.reading_ms = streamed - times.writing_ms - times.transcoding_ms - times.tuning_ms - times.compiling_ms;
+        times.reading_ms = streamed
+            - times.writing_ms
+            - times.transcoding_ms
+            - times.tuning_ms
+            - times.compiling_ms;
         times.total_ms = whole.lap();
         Ok((self.buffers, times))
     }
@@ -227,11 +290,18 @@ impl<'a> Loader<'a> {
     }
 
     /// Adds a weight's rows as one unit, or as slabs if the encoding allows.
-    fn add_rows(&mut self, weight: WeightId, plan: &WeightPlan, row: usize, source: &WeightSource) -> Result<()> {
+    fn add_rows(
+        &mut self,
+        weight: WeightId,
+        plan: &WeightPlan,
+        row: usize,
+        source: &WeightSource,
+    ) -> Result<()> {
         let route = LoadPath::of(source, plan, row, self.gpu.caps().max_weight_buffer());
         let (rows, cols) = source.rows_cols();
         let per_row = (source.stored_bytes() / rows.max(1) as u64).max(1);
-        // Slabs are multiples of four rows, so that layouts that pack scales of several rows in a word stay separate.
+        // Slabs are multiples of four rows, so that layouts that pack scales of several rows in a
+        // word stay separate.
         let room = SLAB_BYTES.min(self.gpu.caps().max_weight_buffer());
         let slab = ((room / per_row) as usize / 4 * 4).max(4);
         if route == LoadPath::Gpu {
@@ -248,14 +318,21 @@ impl<'a> Loader<'a> {
         for first in (0..rows).step_by(slab) {
             let n = slab.min(rows - first);
             let piece = source.slice(&source.name, first, vec![n, cols]);
-            let piece =
-                piece.ok_or_else(|| Error::Internal(format!("loading: {} cannot be split by rows", source.name)))?;
+            let piece = piece.ok_or_else(|| {
+                Error::Internal(format!("loading: {} cannot be split by rows", source.name))
+            })?;
             self.push_unit(weight, row + first, piece, route)?;
         }
         Ok(())
     }
 
-    fn push_unit(&mut self, weight: WeightId, row: usize, source: WeightSource, route: LoadPath) -> Result<()> {
+    fn push_unit(
+        &mut self,
+        weight: WeightId,
+        row: usize,
+        source: WeightSource,
+        route: LoadPath,
+    ) -> Result<()> {
         let unit = self.units.len();
         let mut parts = Vec::new();
         for (index, part) in source.parts.iter().enumerate() {
@@ -267,7 +344,9 @@ impl<'a> Loader<'a> {
                     part.info.name
                 )));
             }
-            self.targets.get_or_insert_with(key, Vec::new).push((unit, index));
+            self.targets
+                .get_or_insert_with(key, Vec::new)
+                .push((unit, index));
             let bytes = part.info.bytes();
             parts.push(StagedPart {
                 role: part.role,
@@ -278,20 +357,30 @@ impl<'a> Loader<'a> {
                 gpu: None,
             });
         }
-        self.units.push(Some(LoadUnit { weight, row, source, path: route, parts }));
+        self.units.push(Some(LoadUnit {
+            weight,
+            row,
+            source,
+            path: route,
+            parts,
+        }));
         Ok(())
     }
 
     async fn receive(&mut self, tensor: &TensorInfo, offset: u64, chunk: &Chunk) -> Result<()> {
-        let places = self.targets.get(&(tensor.file, tensor.range.start)).cloned().unwrap_or_default();
+        let places = self
+            .targets
+            .get(&(tensor.file, tensor.range.start))
+            .cloned()
+            .unwrap_or_default();
         let mut lap = Stopwatch::start();
         self.compile_gate.wait().await;
         self.times.tuning_ms += lap.lap();
         for (unit, part) in places {
             self.receive_part(unit, part, offset, chunk)?;
-            let complete = self.units[unit]
-                .as_ref()
-                .is_some_and(|u| u.path != LoadPath::Direct && u.parts.iter().all(|p| p.received >= p.bytes));
+            let complete = self.units[unit].as_ref().is_some_and(|u| {
+                u.path != LoadPath::Direct && u.parts.iter().all(|p| p.received >= p.bytes)
+            });
             self.times.writing_ms += lap.lap();
             if complete && let Some(unit) = self.units[unit].take() {
                 self.times.peak_bytes = self.times.peak_bytes.max(self.gpu.resource_counts().bytes);
@@ -302,7 +391,8 @@ impl<'a> Loader<'a> {
             }
         }
         self.times.bytes += chunk.len() as u64;
-        // Written bytes stay in the queue until they are submitted and done: wait for the batch before the last.
+        // Written bytes stay in the queue until they are submitted and done: wait for the batch
+        // before the last.
         self.pending += chunk.len();
         if self.pending > MAX_PENDING_BYTES {
             self.pending = 0;
@@ -310,7 +400,11 @@ impl<'a> Loader<'a> {
             if let Some(before) = self.draining.replace(self.gpu.wait_idle().boxed_local()) {
                 before.await?;
             }
-            let waited = if self.transcodes { &mut self.times.transcoding_ms } else { &mut self.times.writing_ms };
+            let waited = if self.transcodes {
+                &mut self.times.transcoding_ms
+            } else {
+                &mut self.times.writing_ms
+            };
             *waited += lap.lap();
             self.transcodes = false;
         }
@@ -318,19 +412,37 @@ impl<'a> Loader<'a> {
     }
 
     fn receive_part(&mut self, unit: usize, part: usize, offset: u64, chunk: &Chunk) -> Result<()> {
-        let Some(Some(unit)) = self.units.get_mut(unit) else { return Ok(()) };
-        let plan = self.plans.get(&unit.weight).ok_or_else(|| plan_mismatch(&unit.source.name, "has no plan"))?;
+        let Some(Some(unit)) = self.units.get_mut(unit) else {
+            return Ok(());
+        };
+        let plan = self
+            .plans
+            .get(&unit.weight)
+            .ok_or_else(|| plan_mismatch(&unit.source.name, "has no plan"))?;
         if unit.path == LoadPath::Direct {
-            let (gpu, buffers) = (self.gpu, &self.buffers);
-            return WeightRegion { gpu, buffers, plan, weight: unit.weight, row: unit.row }.write_chunk(offset, chunk);
+            let gpu = self.gpu;
+            let buffers = &self.buffers;
+
+            return WeightRegion {
+                gpu,
+                buffers,
+                plan,
+                weight: unit.weight,
+                row: unit.row,
+            }
+            .write_chunk(offset, chunk);
         }
-        let Some(held) = unit.parts.get_mut(part) else { return Ok(()) };
+        let Some(held) = unit.parts.get_mut(part) else {
+            return Ok(());
+        };
         if held.received_offsets.insert(offset) {
             held.received += chunk.len() as u64;
         }
         if unit.path == LoadPath::Cpu || is_needed_on_cpu(&unit.source, held.role) {
             held.cpu.resize(held.bytes as usize, 0);
-            let (data, at) = (chunk.to_vec(), offset as usize);
+            let data = chunk.to_vec();
+            let at = offset as usize;
+
             let end = (at + data.len()).min(held.cpu.len());
             if at < end {
                 held.cpu[at..end].copy_from_slice(&data[..end - at]);
@@ -338,7 +450,10 @@ impl<'a> Loader<'a> {
             return Ok(());
         }
         if held.gpu.is_none() {
-            held.gpu = Some(self.gpu.buffer("staging", held.bytes, BufferUsage::Storage)?);
+            held.gpu = Some(
+                self.gpu
+                    .buffer("staging", held.bytes, BufferUsage::Storage)?,
+            );
         }
         if let Some(buffer) = &held.gpu {
             write_chunk(self.gpu, buffer, offset, chunk);
@@ -347,6 +462,8 @@ impl<'a> Loader<'a> {
     }
 
     fn buffer(&self, slot: Slot, name: &str) -> Result<&Buffer> {
-        self.buffers.get(&slot).ok_or_else(|| plan_mismatch(name, &format!("has no buffer for {slot:?}")))
+        self.buffers
+            .get(&slot)
+            .ok_or_else(|| plan_mismatch(name, &format!("has no buffer for {slot:?}")))
     }
 }

@@ -1,4 +1,5 @@
-//! Loads weights into buffers while kernels compile. Sets the order of device work; `loader` transfers the bytes.
+//! Loads weights into buffers while kernels compile. Sets the order of device work; `loader`
+//! transfers the bytes.
 
 mod loader;
 mod quantized_cache;
@@ -54,9 +55,10 @@ pub struct LoadOutput {
     pub times: LoadTimes,
 }
 
-/// Tunes the device, then builds and compiles plans while weights arrive. Nothing else is submitted until tuning ends;
-/// the first bytes wait. `meanwhile` starts once kernels compile and bytes arrive; it may block this thread. Not
-/// generic, so that the WebAssembly module contains the loader once.
+/// Tunes the device, then builds and compiles plans while weights arrive. Nothing else is submitted
+/// until tuning ends; the first bytes wait. `meanwhile` starts once kernels compile and bytes
+/// arrive; it may block this thread. Not generic, so that the WebAssembly module contains the
+/// loader once.
 ///
 /// # Errors
 /// Errors of the checkpoint, of `tune`, `plan` and `meanwhile`, of the source or the device.
@@ -66,8 +68,18 @@ pub async fn load_compiled(
     plan: &dyn Fn() -> Result<Vec<Plan>>,
     meanwhile: LocalBoxFuture<'_, Result<()>>,
 ) -> Result<LoadOutput> {
-    let LoadRequest { gpu, graph, plans, source, checkpoint, stored } = wanted;
-    let (mut both, mut laps, mut before) = (Stopwatch::start(), Stopwatch::start(), Stopwatch::start());
+    let LoadRequest {
+        gpu,
+        graph,
+        plans,
+        source,
+        checkpoint,
+        stored,
+    } = wanted;
+    let mut both = Stopwatch::start();
+    let mut laps = Stopwatch::start();
+    let mut before = Stopwatch::start();
+
     let gate = Latch::default();
     // Report missing tensors before compiling.
     let loader = Loader::new(gpu, graph, plans, stored, &gate)?;
@@ -77,11 +89,18 @@ pub async fn load_compiled(
         let made = plan()?;
         gate.open();
         let before = gpu.resource_counts().pipelines;
-        let variants: SortedSet<_> = made.iter().flat_map(|p| &p.launches).map(|l| &l.variant).collect();
+        let variants: SortedSet<_> = made
+            .iter()
+            .flat_map(|p| &p.launches)
+            .map(|l| &l.variant)
+            .collect();
         let total = variants.len() as u64;
         let work = compile(gpu, &made.iter().collect::<Vec<_>>(), &Pipelines::new());
         let there = || gpu.resource_counts().pipelines.saturating_sub(before);
-        let pipelines = source.progress().report_compiling(total, there, work).await?;
+        let pipelines = source
+            .progress()
+            .report_compiling(total, there, work)
+            .await?;
         Ok((made, pipelines, tuned_ms, laps.lap()))
     };
     let weights = async {
@@ -89,7 +108,9 @@ pub async fn load_compiled(
         let before_ms = before.lap();
         // Downloads are verified against checksums while more arrives and kernels compile.
         let mut lap = Stopwatch::start();
-        let (buffers, mut times) = source.load_verified(loader.load(source, checkpoint, true)).await?;
+        let (buffers, mut times) = source
+            .load_verified(loader.load(source, checkpoint, true))
+            .await?;
         let verified_ms = lap.lap() - times.total_ms;
         times.reading_ms += verified_ms;
         times.total_ms += verified_ms;
@@ -109,7 +130,12 @@ pub async fn load_compiled(
     // Time of both that weights did not use was spent waiting for kernels.
     times.compiling_ms += both.lap() - times.total_ms - tuned_before;
     times.kernels_ms = kernels_ms;
-    Ok(LoadOutput { plans, pipelines, buffers, times })
+    Ok(LoadOutput {
+        plans,
+        pipelines,
+        buffers,
+        times,
+    })
 }
 
 /// Loads weights into new buffers, without kernels.
@@ -117,14 +143,24 @@ pub async fn load_compiled(
 /// # Errors
 /// Errors of the checkpoint, the source or the device.
 pub async fn load_weights(wanted: LoadRequest<'_>) -> Result<Buffers> {
-    let LoadRequest { gpu, graph, plans, source, checkpoint, stored } = wanted;
+    let LoadRequest {
+        gpu,
+        graph,
+        plans,
+        source,
+        checkpoint,
+        stored,
+    } = wanted;
     let gate = Latch::default();
     gate.open();
-    Ok(Loader::new(gpu, graph, plans, stored, &gate)?.load(source, checkpoint, false).await?.0)
+    Ok(Loader::new(gpu, graph, plans, stored, &gate)?
+        .load(source, checkpoint, false)
+        .await?
+        .0)
 }
 
-/// Fetches rows of weights into existing buffers. Each entry names a source and the target weight and row. Returns the
-/// bytes read.
+/// Fetches rows of weights into existing buffers. Each entry names a source and the target weight
+/// and row. Returns the bytes read.
 ///
 /// # Errors
 /// Errors of the source or the device.
@@ -136,7 +172,13 @@ pub async fn load_rows(
 ) -> Result<u64> {
     let gate = Latch::default();
     gate.open();
-    let mut loader = Loader::for_existing(wanted.gpu, wanted.plans, buffers, std::mem::take(makers), &gate);
+    let mut loader = Loader::for_existing(
+        wanted.gpu,
+        wanted.plans,
+        buffers,
+        std::mem::take(makers),
+        &gate,
+    );
     for (weight, row, source) in rows {
         loader.request(*weight, *row, source)?;
     }

@@ -36,17 +36,31 @@ impl QuantizedSet {
         self.ids.len()
     }
 
-    /// Collects the weights of a graph that are unquantized in the files and quantized on the device.
+    /// Collects the weights of a graph that are unquantized in the files and quantized on the
+    /// device.
     pub fn of(graph: &Graph, plans: &WeightPlans, weights: &Weights) -> Self {
-        let mut found = Self { graph: graph.name.clone(), ..Self::default() };
+        let mut found = Self {
+            graph: graph.name.clone(),
+            ..Self::default()
+        };
         for (id, plan) in plans {
             let parts = &graph.weight(*id).parts;
-            let plain = |name: &str| weights.get(name, "").is_ok_and(|w| matches!(w.encoding, Encoding::Dense(_)));
+            let plain = |name: &str| {
+                weights
+                    .get(name, "")
+                    .is_ok_and(|w| matches!(w.encoding, Encoding::Dense(_)))
+            };
             if !plan.is_paged()
                 && matches!(plan.layout, WeightLayout::Affine { .. })
                 && parts.iter().all(|(name, _)| plain(name))
             {
-                let WeightPlan { layout, rows, cols, shards: runs, .. } = plan;
+                let WeightPlan {
+                    layout,
+                    rows,
+                    cols,
+                    shards: runs,
+                    ..
+                } = plan;
                 found.key += &format!("{} {layout} {rows} {cols} {runs:?};", parts[0].0);
                 found.ids.insert(*id);
             }
@@ -96,17 +110,31 @@ impl<'a> QuantizedCache<'a> {
         let mut pieces = Vec::new();
         let sorted: SortedMap<&Slot, &Buffer> = buffers.iter().collect();
         for (slot, buffer) in sorted {
-            let (Slot::WeightQ(weight, _) | Slot::WeightS(weight, _)) = *slot else { continue };
+            let (Slot::WeightQ(weight, _) | Slot::WeightS(weight, _)) = *slot else {
+                continue;
+            };
             if quantized.ids.contains(&weight) {
                 let size = buffer.size();
-                let piece =
-                    |at: u64| CacheChunk { weight, buffer: buffer.clone(), at, size: CACHE_CHUNK_BYTES.min(size - at) };
-                pieces.extend((0..size).step_by(CACHE_CHUNK_BYTES as usize).map(piece));
+
+                pieces.extend(
+                    (0..size)
+                        .step_by(CACHE_CHUNK_BYTES as usize)
+                        .map(|at: u64| CacheChunk {
+                            weight,
+                            buffer: buffer.clone(),
+                            at,
+                            size: CACHE_CHUNK_BYTES.min(size - at),
+                        }),
+                );
             }
         }
         Some(QuantizedCache {
             source,
-            set: format!("{}{:016x}", set_prefix(&quantized.graph), util::fnv1a(&text)),
+            set: format!(
+                "{}{:016x}",
+                set_prefix(&quantized.graph),
+                util::fnv1a(&text)
+            ),
             set_prefix: set_prefix(&quantized.graph),
             chunks: pieces,
         })
@@ -119,12 +147,21 @@ impl<'a> QuantizedCache<'a> {
         if !self.source.has_derived_set(&self.set).await {
             return Ok((SortedSet::new(), 0));
         }
-        let (progress, abort) = (self.source.progress(), self.source.abort());
+        let progress = self.source.progress();
+        let abort = self.source.abort();
+
         progress.expect(self.chunks.iter().map(|piece| piece.size).sum());
         let read = |index: usize| async move {
-            (&self.chunks[index], self.source.read_derived_chunk(&self.set, index, self.chunks[index].size).await)
+            (
+                &self.chunks[index],
+                self.source
+                    .read_derived_chunk(&self.set, index, self.chunks[index].size)
+                    .await,
+            )
         };
-        let mut read = stream::iter(0..self.chunks.len()).map(read).buffered(MAX_CONCURRENT_ENTRIES);
+        let mut read = stream::iter(0..self.chunks.len())
+            .map(read)
+            .buffered(MAX_CONCURRENT_ENTRIES);
         let mut pending = 0;
         while let Some((piece, chunk)) = read.next().await {
             abort.check("loading the model")?;
@@ -146,7 +183,8 @@ impl<'a> QuantizedCache<'a> {
         Ok((whole, bytes))
     }
 
-    /// Stores the current buffers, replacing earlier sets of this source. Stores nothing if space is insufficient.
+    /// Stores the current buffers, replacing earlier sets of this source. Stores nothing if space
+    /// is insufficient.
     pub async fn store(&self, gpu: &Gpu) -> Result<()> {
         self.source.clear_derived_sets(&self.set_prefix).await;
         for (index, piece) in self.chunks.iter().enumerate() {
@@ -155,7 +193,11 @@ impl<'a> QuantizedCache<'a> {
             let chunk = Chunk::from_js(gpu.read_js(&piece.buffer, piece.at, piece.size).await?);
             #[cfg(not(target_arch = "wasm32"))]
             let chunk = Chunk::from_vec(gpu.read(&piece.buffer, piece.at, piece.size).await?);
-            if !self.source.write_derived_chunk(&self.set, index, &chunk).await {
+            if !self
+                .source
+                .write_derived_chunk(&self.set, index, &chunk)
+                .await
+            {
                 self.source.clear_derived_sets(&self.set_prefix).await;
                 return Ok(());
             }

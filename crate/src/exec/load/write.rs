@@ -20,21 +20,36 @@ pub(super) struct WeightRegion<'a> {
 }
 
 impl WeightRegion<'_> {
-    /// Writes a chunk that is already in the device layout; `offset` is relative to the rows' bytes.
+    /// Writes a chunk that is already in the device layout; `offset` is relative to the rows'
+    /// bytes.
     pub fn write_chunk(&self, offset: u64, chunk: &Chunk) -> Result<()> {
         if self.plan.kind == WeightKind::Vector {
-            write_chunk(self.gpu, self.buffer(Slot::Vector(self.weight))?, self.row as u64 * 4 + offset, chunk);
+            write_chunk(
+                self.gpu,
+                self.buffer(Slot::Vector(self.weight))?,
+                self.row as u64 * 4 + offset,
+                chunk,
+            );
             return Ok(());
         }
         let row_bytes = self.plan.layout.row_words(self.plan.cols) as u64 * 4;
         let start = self.row as u64 * row_bytes + offset;
         let end = start + chunk.len() as u64;
         for (index, run) in self.plan.shards.iter().enumerate() {
-            let (low, high) = (run.start as u64 * row_bytes, run.end as u64 * row_bytes);
-            let (from, to) = (start.max(low), end.min(high));
+            let low = run.start as u64 * row_bytes;
+            let high = run.end as u64 * row_bytes;
+
+            let from = start.max(low);
+            let to = end.min(high);
+
             if from < to {
                 let part = chunk.slice((from - start) as usize..(to - start) as usize);
-                write_chunk(self.gpu, self.buffer(Slot::WeightQ(self.weight, index))?, from - low, &part);
+                write_chunk(
+                    self.gpu,
+                    self.buffer(Slot::WeightQ(self.weight, index))?,
+                    from - low,
+                    &part,
+                );
             }
         }
         Ok(())
@@ -42,35 +57,55 @@ impl WeightRegion<'_> {
 
     /// Writes packed rows of `source`.
     pub fn write_packed(&self, packed: &PackedMatrix, source: &WeightSource) -> Result<()> {
-        let words = [packed.layout.row_words(packed.cols), packed.layout.row_param_words(packed.cols)];
+        let words = [
+            packed.layout.row_words(packed.cols),
+            packed.layout.row_param_words(packed.cols),
+        ];
         for (index, run) in self.plan.shards.iter().enumerate() {
             let rows = self.row.max(run.start)..(self.row + packed.rows).min(run.end);
             if rows.is_empty() {
                 continue;
             }
-            let (from, to) = (rows.start - self.row, rows.end - self.row);
-            let slots = [Slot::WeightQ(self.weight, index), Slot::WeightS(self.weight, index)];
+            let from = rows.start - self.row;
+            let to = rows.end - self.row;
+
+            let slots = [
+                Slot::WeightQ(self.weight, index),
+                Slot::WeightS(self.weight, index),
+            ];
             for (plane, words) in words.iter().enumerate().filter(|(_, w)| **w > 0) {
                 let data = &packed.planes[plane][from * words..to * words];
                 let at = ((rows.start - run.start) * words * 4) as u64;
-                self.gpu.write(self.buffer(slots[plane])?, at, bytemuck::cast_slice(data));
+                self.gpu
+                    .write(self.buffer(slots[plane])?, at, bytemuck::cast_slice(data));
             }
             if packed.layout == WeightLayout::Mxfp4 {
-                // Rows share words of scale bytes, so they must begin on whole words, as slabs, shards and heads do.
+                // Rows share words of scale bytes, so they must begin on whole words, as slabs,
+                // shards and heads do.
                 let blocks = packed.layout.padded_cols(packed.cols) / 32;
-                let (first, target) = (from * blocks, (rows.start - run.start) * blocks);
-                if first % 4 != 0 || target % 4 != 0 {
-                    return Err(source.unsupported("Its rows begin inside a word of scales. Use another quantization."));
+                let first = from * blocks;
+                let target = (rows.start - run.start) * blocks;
+
+                if !first.is_multiple_of(4) || !target.is_multiple_of(4) {
+                    return Err(source.unsupported(
+                        "Its rows begin inside a word of scales. Use another quantization.",
+                    ));
                 }
                 let data = &packed.planes[1][first / 4..(to * blocks).div_ceil(4)];
-                self.gpu.write(self.buffer(slots[1])?, target as u64, bytemuck::cast_slice(data));
+                self.gpu.write(
+                    self.buffer(slots[1])?,
+                    target as u64,
+                    bytemuck::cast_slice(data),
+                );
             }
         }
         Ok(())
     }
 
     fn buffer(&self, slot: Slot) -> Result<&Buffer> {
-        self.buffers.get(&slot).ok_or_else(|| plan_mismatch("a weight", &format!("has no buffer for {slot:?}")))
+        self.buffers
+            .get(&slot)
+            .ok_or_else(|| plan_mismatch("a weight", &format!("has no buffer for {slot:?}")))
     }
 }
 

@@ -8,24 +8,30 @@ use crate::ir::Graph;
 use crate::plan::{Slot, StepKind, fuse};
 
 impl Session {
-    /// Returns the logits of every token, or the last hidden states with `hidden`: `[ids, columns]`. Afterwards the
-    /// sequence is `ids`.
+    /// Returns the logits of every token, or the last hidden states with `hidden`:
+    /// `[ids, columns]`. Afterwards the sequence is `ids`.
     ///
     /// # Errors
     /// As [`Self::prefill`]; `NotFinite` when they contain NaN or infinity.
     pub async fn all_rows(&mut self, ids: &[u32], hidden: bool) -> Result<Vec<f32>> {
-        let graph = if hidden { self.graph.clone().without_head() } else { self.graph.clone() };
-        let all = self.graph_rows(&fuse::all_rows(graph), ids).await?;
-        all.chunks_exact((all.len() / ids.len()).max(1)).try_for_each(if hidden {
-            check_finite
+        let graph = if hidden {
+            self.graph.clone().without_head()
         } else {
-            check_logits
-        })?;
+            self.graph.clone()
+        };
+        let all = self.graph_rows(&fuse::all_rows(graph), ids).await?;
+        all.chunks_exact((all.len() / ids.len()).max(1))
+            .try_for_each(if hidden { check_finite } else { check_logits })?;
         Ok(all)
     }
 
-    /// Returns the output of a graph over the model's weights and states for each of `ids`, which become the sequence.
-    pub(in crate::exec) async fn graph_rows(&mut self, graph: &Graph, ids: &[u32]) -> Result<Vec<f32>> {
+    /// Returns the output of a graph over the model's weights and states for each of `ids`, which
+    /// become the sequence.
+    pub(in crate::exec) async fn graph_rows(
+        &mut self,
+        graph: &Graph,
+        ids: &[u32],
+    ) -> Result<Vec<f32>> {
         self.check_ids(ids, 0)?;
         self.trim(0)?;
         let cols = graph.value(graph.logits.unwrap_or(graph.hidden)).cols;
@@ -44,12 +50,20 @@ impl Session {
             self.write_visible_ends(ids, part.clone())?;
             let part = &ids[part];
             let soft = self.stage_soft_tokens(part)?;
-            self.gpu.write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(soft.as_deref().unwrap_or(part)));
+            self.gpu.write(
+                self.buffer(Slot::Ids)?,
+                0,
+                bytemuck::cast_slice(soft.as_deref().unwrap_or(part)),
+            );
             self.set_state(self.tokens.len(), part.len(), 0)?;
-            self.submit_step(&step, part.len(), Some(soft.as_deref().unwrap_or(part))).await?;
+            self.submit_step(&step, part.len(), Some(soft.as_deref().unwrap_or(part)))
+                .await?;
             self.tokens.extend_from_slice(part);
             self.written_until = self.written_until.max(self.tokens.len());
-            let bytes = self.gpu.read(&step.output, 0, rows_bytes(part.len(), step.output_cols)).await?;
+            let bytes = self
+                .gpu
+                .read(&step.output, 0, rows_bytes(part.len(), step.output_cols))
+                .await?;
             all.extend(unpad_rows(&bytes, step.output_cols));
         }
         self.gpu.check().await?;

@@ -12,8 +12,8 @@ impl Session {
         self.written_until = 0;
     }
 
-    /// Trims the sequence to `to` tokens, or fewer if its states require it; returns the number left. Tokens missing up
-    /// to `to` must be run again.
+    /// Trims the sequence to `to` tokens, or fewer if its states require it; returns the number
+    /// left. Tokens missing up to `to` must be run again.
     ///
     /// # Errors
     /// Device errors.
@@ -22,7 +22,12 @@ impl Session {
         if to == self.written_until {
             return Ok(to);
         }
-        let oldest = self.states.iter().map(|s| s.earliest_position(self.written_until)).max().unwrap_or(0);
+        let oldest = self
+            .states
+            .iter()
+            .map(|s| s.earliest_position(self.written_until))
+            .max()
+            .unwrap_or(0);
         if to == 0 {
             self.clear();
         } else if to >= oldest {
@@ -50,8 +55,8 @@ impl Session {
         Ok(self.tokens.len())
     }
 
-    /// Saves the states and the last row's logits, so that the sequence can be rolled back to this position. Call it
-    /// after a prompt; it does nothing if states can be trimmed.
+    /// Saves the states and the last row's logits, so that the sequence can be rolled back to this
+    /// position. Call it after a prompt; it does nothing if states can be trimmed.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for it.
@@ -108,7 +113,8 @@ impl Session {
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
     pub fn fork(&self) -> Result<Self> {
-        let mut fork = Self::with_capacity(&self.model, self.shared_buffers.clone(), self.kv_capacity)?;
+        let mut fork =
+            Self::with_capacity(&self.model, self.shared_buffers.clone(), self.kv_capacity)?;
         fork.copy_from(self)?;
         fork.checkpoints.clone_from(&self.checkpoints);
         fork.rope_dirty = self.rope_dirty;

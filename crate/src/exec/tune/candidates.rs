@@ -22,8 +22,8 @@ const BENCH_HEAD_DIM: u32 = 64;
 
 /// Tuning constants to try: one or two of a kernel family per entry.
 type NumericChoices = &'static [(&'static str, Kernel, &'static [(&'static str, u32)])];
-/// Tile height of prefill matmuls, and whether workgroups share a tile. Defaults are 64 rows in f32, 128 or 64 with
-/// subgroup matrices.
+/// Tile height of prefill matmuls, and whether workgroups share a tile. Defaults are 64 rows in
+/// f32, 128 or 64 with subgroup matrices.
 const GEMM_CHOICES: NumericChoices = &[
     ("BM=32", Kernel::Gemm, &[("BM", 32)]),
     ("BM=128", Kernel::Gemm, &[("BM", 128)]),
@@ -37,8 +37,16 @@ const DECODE_CHOICES: NumericChoices = &[
     ("HEADS=2", Kernel::Decode, &[("HEADS", 2)]),
     ("HEADS=8", Kernel::Decode, &[("HEADS", 8)]),
     ("TILE=64", Kernel::Decode, &[("TILE", 64)]),
-    ("HEADS=2 TILE=64", Kernel::Decode, &[("HEADS", 2), ("TILE", 64)]),
-    ("HEADS=8 TILE=64", Kernel::Decode, &[("HEADS", 8), ("TILE", 64)]),
+    (
+        "HEADS=2 TILE=64",
+        Kernel::Decode,
+        &[("HEADS", 2), ("TILE", 64)],
+    ),
+    (
+        "HEADS=8 TILE=64",
+        Kernel::Decode,
+        &[("HEADS", 8), ("TILE", 64)],
+    ),
 ];
 
 /// Size of the benchmark matrix, and the bytes of all its copies: together they exceed most caches.
@@ -49,12 +57,20 @@ pub(super) struct BenchInputs {
 }
 
 impl BenchInputs {
-    /// A feed-forward layer of a model that fits in a browser. Small on software adapters, where the result is
-    /// meaningless and only has to be fast.
+    /// A feed-forward layer of a model that fits in a browser. Small on software adapters, where
+    /// the result is meaningless and only has to be fast.
     pub fn of(caps: &Caps) -> Self {
         match caps.software {
-            true => Self { rows: 2048, cols: 512, bytes: 2 << 20 },
-            false => Self { rows: 8192, cols: 2048, bytes: 80 << 20 },
+            true => Self {
+                rows: 2048,
+                cols: 512,
+                bytes: 2 << 20,
+            },
+            false => Self {
+                rows: 8192,
+                cols: 2048,
+                bytes: 80 << 20,
+            },
         }
     }
 
@@ -92,15 +108,21 @@ impl TuningTarget {
         let numbers = |all: NumericChoices| {
             let table = |kernel, set: &[(&'static str, u32)]| {
                 set.iter()
-                    .fold(TuningTable::default(), |table, (name, value)| table.with_constant(kernel, name, *value))
+                    .fold(TuningTable::default(), |table, (name, value)| {
+                        table.with_constant(kernel, name, *value)
+                    })
             };
             let own = std::iter::once(("own", TuningTable::default()));
-            own.chain(all.iter().map(|(name, kernel, set)| (*name, table(*kernel, set)))).collect()
+            own.chain(
+                all.iter()
+                    .map(|(name, kernel, set)| (*name, table(*kernel, set))),
+            )
+            .collect()
         };
         match self {
-            Self::Gemv(layout) => {
-                GemvVariant::ALL.map(|pick| (pick.name(), TuningTable::default().with_gemv(layout, pick))).into()
-            }
+            Self::Gemv(layout) => GemvVariant::ALL
+                .map(|pick| (pick.name(), TuningTable::default().with_gemv(layout, pick)))
+                .into(),
             Self::Gemm(_) => numbers(GEMM_CHOICES),
             Self::DecodeAttention => numbers(DECODE_CHOICES),
         }
@@ -123,24 +145,48 @@ impl TuningTarget {
         }
     }
 
-    /// Returns the launches over each of `slots` matrices and the bytes of their buffers. Activation slots: x, out,
-    /// both planes, the state and partial results. For attention, keys and values replace the planes.
+    /// Returns the launches over each of `slots` matrices and the bytes of their buffers.
+    /// Activation slots: x, out, both planes, the state and partial results. For attention, keys
+    /// and values replace the planes.
     pub(super) fn launches(
         self,
         caps: &Caps,
         table: &TuningTable,
         (slots, slot): (u32, u32),
     ) -> (Vec<Launch<Slot>>, [u64; 6]) {
-        let caps = &Caps { tuned: OnceCell::from(table.clone()), ..caps.clone() };
+        let caps = &Caps {
+            tuned: OnceCell::from(table.clone()),
+            ..caps.clone()
+        };
         let [x, out, q, s, state, parts] = [0, 1, 2, 3, 4, 5].map(Slot::Activation);
-        let view = |buffer: Slot, stride: u32| View { buffer, offset: 0, stride };
+        let view = |buffer: Slot, stride: u32| View {
+            buffer,
+            offset: 0,
+            stride,
+        };
         let scene = BenchInputs::of(caps);
         let product = |layout: WeightLayout, rows: u32, cols: u32, of: u32, tokens: u32| {
             let [a, b] = layout.plane_bytes((rows * of) as usize, cols as usize);
-            let weight = WeightPlanes { layout, rows: rows * of, cols, q, s: (b > 0).then_some(s) };
+            let weight = WeightPlanes {
+                layout,
+                rows: rows * of,
+                cols,
+                q,
+                s: (b > 0).then_some(s),
+            };
             let mut product = Matmul::plain("tune", weight, view(x, cols), view(out, rows));
             (product.n, product.row0) = (rows, rows * slot);
-            (product, [u64::from(cols * tokens) * 4, u64::from(rows * tokens) * 4, a, b, 32, 16])
+            (
+                product,
+                [
+                    u64::from(cols * tokens) * 4,
+                    u64::from(rows * tokens) * 4,
+                    a,
+                    b,
+                    32,
+                    16,
+                ],
+            )
         };
         let (mut launches, bytes) = match self {
             Self::Gemv(layout) => {
@@ -149,9 +195,15 @@ impl TuningTarget {
             }
             Self::Gemm(layout) => {
                 // Enough rows of W to fill a device of its size, and few enough to finish soon.
-                let (product, mut bytes) =
-                    product(layout, caps.target_workgroups() * 4, scene.cols / 2, 1, BENCH_PROMPT_ROWS);
-                let (left, launches) = product.prefill(caps, BENCH_PROMPT_ROWS as usize, state, parts);
+                let (product, mut bytes) = product(
+                    layout,
+                    caps.target_workgroups() * 4,
+                    scene.cols / 2,
+                    1,
+                    BENCH_PROMPT_ROWS,
+                );
+                let (left, launches) =
+                    product.prefill(caps, BENCH_PROMPT_ROWS as usize, state, parts);
                 bytes[5] = left.max(16);
                 (launches.into(), bytes)
             }
@@ -179,7 +231,10 @@ impl TuningTarget {
                 let row = u64::from(BENCH_HEADS * BENCH_HEAD_DIM) * 4;
                 let cache = u64::from(BENCH_KEYS * BENCH_KV_HEADS * BENCH_HEAD_DIM) * 2;
                 let bytes = [row, row, cache, cache, 32, attention.scratch(1)];
-                (attention.decode_rows(x, parts, &view(out, BENCH_HEADS * BENCH_HEAD_DIM)), bytes)
+                (
+                    attention.decode_rows(x, parts, &view(out, BENCH_HEADS * BENCH_HEAD_DIM)),
+                    bytes,
+                )
             }
         };
         for launch in &mut launches {
@@ -209,7 +264,10 @@ impl TuningCase {
             let (launches, bytes) = what.launches(caps, table, (1, 0));
             let large = bytes.iter().any(|bytes| *bytes > caps.max_weight_buffer());
             let text = |l: &Launch<Slot>| {
-                let shader = l.variant.shader(cfg!(target_arch = "wasm32")).map_or_else(|_| String::new(), |s| s.text);
+                let shader = l
+                    .variant
+                    .shader(cfg!(target_arch = "wasm32"))
+                    .map_or_else(|_| String::new(), |s| s.text);
                 format!("{shader}{:?}{:?}", l.grid.at(1), l.params)
             };
             (!large).then(|| launches.iter().map(text).collect())
@@ -233,15 +291,19 @@ impl TuningCase {
         })
     }
 
-    /// Returns all tuning cases for weights of some layouts, the most frequent first. Prefill matmuls and attention are
-    /// included only on devices without built-in tuning data, and never on software adapters, whose timings are
-    /// meaningless.
+    /// Returns all tuning cases for weights of some layouts, the most frequent first. Prefill
+    /// matmuls and attention are included only on devices without built-in tuning data, and never
+    /// on software adapters, whose timings are meaningless.
     pub fn all_for(caps: &Caps, layouts: &[WeightLayout]) -> Vec<Self> {
         let rows = layouts.iter().map(|layout| TuningTarget::Gemv(*layout));
         let known = caps.software || caps.vendor == "nvidia";
         let first = layouts.first().filter(|_| !known);
-        let many = first.into_iter().flat_map(|layout| [TuningTarget::Gemm(*layout), TuningTarget::DecodeAttention]);
-        rows.chain(many).filter_map(|what| Self::of(caps, what)).collect()
+        let many = first
+            .into_iter()
+            .flat_map(|layout| [TuningTarget::Gemm(*layout), TuningTarget::DecodeAttention]);
+        rows.chain(many)
+            .filter_map(|what| Self::of(caps, what))
+            .collect()
     }
 
     /// The index of a variant by name.
@@ -275,8 +337,9 @@ pub(super) mod tests {
     }
 
     fn names(caps: &Caps, what: TuningTarget) -> Vec<&'static str> {
-        TuningCase::of(caps, what)
-            .map_or_else(Vec::new, |contest| contest.variants.iter().map(|(name, _)| *name).collect())
+        TuningCase::of(caps, what).map_or_else(Vec::new, |contest| {
+            contest.variants.iter().map(|(name, _)| *name).collect()
+        })
     }
 
     fn picks(caps: &Caps, layout: WeightLayout) -> Vec<&'static str> {
@@ -287,12 +350,42 @@ pub(super) mod tests {
     fn only_distinct_variants_are_timed() {
         let all = GemvVariant::ALL.map(GemvVariant::name);
         let four = [quantize::layout(4), WeightLayout::Q4K, WeightLayout::Mxfp4];
-        for layout in four.into_iter().chain([quantize::layout(8), WeightLayout::Ternary]) {
+        for layout in four
+            .into_iter()
+            .chain([quantize::layout(8), WeightLayout::Ternary])
+        {
             assert_eq!(picks(&caps(), layout), all);
-            assert_eq!(picks(&Caps { packed_dot: false, ..caps() }, layout), all[..2]);
-            assert_eq!(picks(&Caps { software: true, ..caps() }, layout), all);
+            assert_eq!(
+                picks(
+                    &Caps {
+                        packed_dot: false,
+                        ..caps()
+                    },
+                    layout
+                ),
+                all[..2]
+            );
+            assert_eq!(
+                picks(
+                    &Caps {
+                        software: true,
+                        ..caps()
+                    },
+                    layout
+                ),
+                all
+            );
             // Without subgroups there are no block variants.
-            assert!(picks(&Caps { subgroups: false, ..caps() }, layout).is_empty());
+            assert!(
+                picks(
+                    &Caps {
+                        subgroups: false,
+                        ..caps()
+                    },
+                    layout
+                )
+                .is_empty()
+            );
         }
         for layout in [WeightLayout::Dense(Float::F16), WeightLayout::Q6K] {
             assert!(picks(&caps(), layout).is_empty(), "{layout}");
@@ -302,8 +395,13 @@ pub(super) mod tests {
     #[test]
     fn the_default_variant_follows_the_vendor() {
         let own = |vendor: &str| {
-            let contest =
-                TuningCase::of(&Caps { vendor: vendor.into(), ..caps() }, TuningTarget::Gemv(WeightLayout::Q4K))?;
+            let contest = TuningCase::of(
+                &Caps {
+                    vendor: vendor.into(),
+                    ..caps()
+                },
+                TuningTarget::Gemv(WeightLayout::Q4K),
+            )?;
             Some(contest.variants[contest.default_variant].0)
         };
         assert_eq!(own("nvidia"), Some("packedBlocks"));
@@ -317,30 +415,62 @@ pub(super) mod tests {
             for limit in [16 << 20, 128 << 20, u64::MAX] {
                 let rows = (scene.matrix_count(layout, limit) * scene.rows) as usize;
                 let [q, s] = layout.plane_bytes(rows, scene.cols as usize);
-                assert!(q.max(s) <= limit && q + s <= scene.bytes, "{layout} {limit}: {q} and {s}");
+                assert!(
+                    q.max(s) <= limit && q + s <= scene.bytes,
+                    "{layout} {limit}: {q} and {s}"
+                );
             }
         }
     }
 
     #[test]
     fn unknown_devices_try_tiles_and_heads() {
-        let apple = Caps { vendor: "apple".into(), ..caps() };
+        let apple = Caps {
+            vendor: "apple".into(),
+            ..caps()
+        };
         let prompt = TuningTarget::Gemm(quantize::layout(4));
         assert_eq!(names(&apple, prompt), ["own", "BM=32", "BM=128", "FILL=1"]);
         // A device of this size allows eight heads a workgroup; the benchmark has four.
-        assert_eq!(names(&apple, TuningTarget::DecodeAttention), ["own", "HEADS=2", "TILE=64", "HEADS=2 TILE=64"]);
-        let units = SubgroupMatrix { side: 8, half: true, lanes: 32, words: MatrixDialect::Chromium };
-        let units = Caps { matrix: Some(units), ..apple.clone() };
-        assert_eq!(names(&units, prompt), ["own", "units BM=32", "units BM=128"]);
+        assert_eq!(
+            names(&apple, TuningTarget::DecodeAttention),
+            ["own", "HEADS=2", "TILE=64", "HEADS=2 TILE=64"]
+        );
+        let units = SubgroupMatrix {
+            side: 8,
+            half: true,
+            lanes: 32,
+            words: MatrixDialect::Chromium,
+        };
+        let units = Caps {
+            matrix: Some(units),
+            ..apple.clone()
+        };
+        assert_eq!(
+            names(&units, prompt),
+            ["own", "units BM=32", "units BM=128"]
+        );
         let whats = |caps: &Caps| {
             let all = TuningCase::all_for(caps, &[quantize::layout(4), WeightLayout::Q6K]);
             all.iter().map(|contest| contest.target).collect::<Vec<_>>()
         };
         let row = TuningTarget::Gemv(quantize::layout(4));
         assert_eq!(whats(&apple), [row, prompt, TuningTarget::DecodeAttention]);
-        assert_eq!(whats(&Caps { subgroups: false, ..apple.clone() }), [prompt, TuningTarget::DecodeAttention]);
+        assert_eq!(
+            whats(&Caps {
+                subgroups: false,
+                ..apple.clone()
+            }),
+            [prompt, TuningTarget::DecodeAttention]
+        );
         // Devices with built-in tuning data, or without meaningful timings.
         assert_eq!(whats(&caps()), [row]);
-        assert_eq!(whats(&Caps { software: true, ..apple }), [row]);
+        assert_eq!(
+            whats(&Caps {
+                software: true,
+                ..apple
+            }),
+            [row]
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Autotuning: finds the fastest kernel variants of this device, from a stored record or a measurement at the start of
-//! a load. `contest` lists the variants, `probe` times them.
+//! Autotuning: finds the fastest kernel variants of this device, from a stored record or a
+//! measurement at the start of a load. `contest` lists the variants, `probe` times them.
 
 mod candidates;
 mod probe;
@@ -20,8 +20,9 @@ use record::TuningRecord;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Minimum relative speedup to replace the default variant. An H200 at a low clock when a page opens shows the slowest
-/// variant up to 22 % ahead of the fastest (87 loads). A wrong variant takes twice the time.
+/// Minimum relative speedup to replace the default variant. An H200 at a low clock when a page
+/// opens shows the slowest variant up to 22 % ahead of the fastest (87 loads). A wrong variant
+/// takes twice the time.
 const MIN_VARIANT_GAIN: f64 = 0.4;
 /// Microseconds from which a dispatch counts as expensive: 30 to 70 on phones, about 4 on an H200.
 const EXPENSIVE_DISPATCH_US: f64 = 20.0;
@@ -31,7 +32,8 @@ const MIN_ROUNDS: usize = 2;
 /// Whether a load autotunes kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TuneMode {
-    /// Use an earlier measurement, else measure. Never measures on software adapters, whose timings are meaningless.
+    /// Use an earlier measurement, else measure. Never measures on software adapters, whose timings
+    /// are meaningless.
     #[default]
     Auto,
     /// Use the default variants.
@@ -112,7 +114,14 @@ pub struct Tuning {
 impl Tuning {
     /// No choices.
     pub(super) fn without_choices(origin: TuningSource) -> Self {
-        Self { origin, ms: 0.0, dispatch_us: None, peak_bytes: 0, choices: Vec::new(), failure: None }
+        Self {
+            origin,
+            ms: 0.0,
+            dispatch_us: None,
+            peak_bytes: 0,
+            choices: Vec::new(),
+            failure: None,
+        }
     }
 }
 
@@ -120,14 +129,24 @@ impl Tuning {
 ///
 /// # Errors
 /// Earlier device errors, or device loss. A failed measurement is reported in the result.
-pub async fn tune(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: TuneMode) -> Result<Tuning> {
+pub async fn tune(
+    gpu: &Gpu,
+    source: &Source,
+    weights: &WeightPlans,
+    wanted: TuneMode,
+) -> Result<Tuning> {
     let mut lap = Stopwatch::start();
     let mut tuning = find_table(gpu, source, weights, wanted).await?;
     tuning.ms = lap.lap();
     Ok(tuning)
 }
 
-async fn find_table(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: TuneMode) -> Result<Tuning> {
+async fn find_table(
+    gpu: &Gpu,
+    source: &Source,
+    weights: &WeightPlans,
+    wanted: TuneMode,
+) -> Result<Tuning> {
     let caps = gpu.caps();
     if caps.tuned.get().is_some() {
         return Ok(Tuning::without_choices(TuningSource::Given));
@@ -136,17 +155,27 @@ async fn find_table(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: T
         return Ok(Tuning::without_choices(TuningSource::Off));
     }
     let contests = TuningCase::all_for(caps, &matrix_layouts(weights));
-    let (mut records, mut missing) = (Vec::new(), Vec::new());
+    let mut records = Vec::new();
+    let mut missing = Vec::new();
+
     for contest in &contests {
         let key = record::validity_key(caps, &contest.target.name(), contest.hash);
-        let known = if wanted == TuneMode::Again { None } else { record::read_record(source, contest, &key).await };
+        let known = if wanted == TuneMode::Again {
+            None
+        } else {
+            record::read_record(source, contest, &key).await
+        };
         match known {
             Some(record) => records.push((contest, record)),
             None => missing.push((contest, key)),
         }
     }
     let dispatch_key = record::validity_key(caps, "a dispatch", 1);
-    let known = if wanted == TuneMode::Again { None } else { record::read_dispatch_cost(source, &dispatch_key).await };
+    let known = if wanted == TuneMode::Again {
+        None
+    } else {
+        record::read_dispatch_cost(source, &dispatch_key).await
+    };
     // Software timings say nothing about dispatch cost.
     let told = known.is_some() || (caps.software && wanted == TuneMode::Auto);
     let origin = match (missing.is_empty() && told, records.is_empty()) {
@@ -155,7 +184,10 @@ async fn find_table(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: T
         _ if caps.software && wanted == TuneMode::Auto => TuningSource::Software,
         _ => TuningSource::Measured,
     };
-    let mut tuning = Tuning { dispatch_us: known, ..Tuning::without_choices(origin) };
+    let mut tuning = Tuning {
+        dispatch_us: known,
+        ..Tuning::without_choices(origin)
+    };
     if origin == TuningSource::Measured {
         // Earlier errors belong to the load, later ones to this measurement.
         gpu.check().await?;
@@ -165,13 +197,17 @@ async fn find_table(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: T
                 Some(us) => us,
                 None => probe::dispatch_us(gpu).await?,
             };
-            let (times, peak) =
-                if contests.is_empty() { (Vec::new(), 0) } else { time_candidates(gpu, &contests).await? };
+            let (times, peak) = if contests.is_empty() {
+                (Vec::new(), 0)
+            } else {
+                time_candidates(gpu, &contests).await?
+            };
             Ok((us, times, peak))
         };
         let measured = measured.await;
         match (measured, gpu.check().await) {
-            (Err(error @ Error::DeviceLost { .. }), _) | (_, Err(error @ Error::DeviceLost { .. })) => {
+            (Err(error @ Error::DeviceLost { .. }), _)
+            | (_, Err(error @ Error::DeviceLost { .. })) => {
                 return Err(error);
             }
             (Ok((us, times, peak)), Ok(())) => {
@@ -196,13 +232,29 @@ async fn find_table(gpu: &Gpu, source: &Source, weights: &WeightPlans, wanted: T
             }
         }
     }
-    let dear = tuning.dispatch_us.is_some_and(|us| us >= EXPENSIVE_DISPATCH_US) && !caps.software;
+    let dear = tuning
+        .dispatch_us
+        .is_some_and(|us| us >= EXPENSIVE_DISPATCH_US)
+        && !caps.software;
     let mut tuned = TuningTable::empty(dear);
-    for (contest, TuningRecord { variant: form, us, .. }) in records {
+    for (
+        contest,
+        TuningRecord {
+            variant: form, us, ..
+        },
+    ) in records
+    {
         let (chosen, table) = &contest.variants[form];
         tuned = tuned.merged_with(table);
-        let (layout, own) = (contest.target.name(), contest.variants[contest.default_variant].0);
-        tuning.choices.push(TunedChoice { layout, chosen, own, us });
+        let layout = contest.target.name();
+        let own = contest.variants[contest.default_variant].0;
+
+        tuning.choices.push(TunedChoice {
+            layout,
+            chosen,
+            own,
+            us,
+        });
     }
     // It was empty above, and nothing else sets it.
     let _ = caps.tuned.set(tuned);
@@ -216,7 +268,10 @@ fn matrix_layouts(weights: &WeightPlans) -> Vec<WeightLayout> {
         if matches!(weight.kind, WeightKind::Vector | WeightKind::Order) {
             continue;
         }
-        match found.iter_mut().find(|(layout, _)| *layout == weight.layout) {
+        match found
+            .iter_mut()
+            .find(|(layout, _)| *layout == weight.layout)
+        {
             Some((_, count)) => *count += 1,
             None => found.push((weight.layout, 1)),
         }
@@ -230,7 +285,9 @@ fn matrix_layouts(weights: &WeightPlans) -> Vec<WeightLayout> {
 /// Returns the fastest variant if it is faster beyond doubt; else the default.
 fn choose_variant(own: usize, times: &Timings) -> usize {
     let mine = times.median(own).unwrap_or(0.0);
-    let (mut best, mut least) = (own, 1.0 - MIN_VARIANT_GAIN);
+    let mut best = own;
+    let mut least = 1.0 - MIN_VARIANT_GAIN;
+
     for form in 0..times.rounds.len() {
         // The default is always valid.
         if let Some(share) = times.time_ratio(form, own)
@@ -253,14 +310,25 @@ mod tests {
 
     fn chosen(own: usize, resolution: f64, rounds: &[(usize, &[f64])]) -> usize {
         let mut all = vec![Vec::new(); 3];
-        rounds.iter().for_each(|(form, us)| all[*form] = us.to_vec());
-        choose_variant(own, &Timings { resolution, rounds: all })
+        rounds
+            .iter()
+            .for_each(|(form, us)| all[*form] = us.to_vec());
+        choose_variant(
+            own,
+            &Timings {
+                resolution,
+                rounds: all,
+            },
+        )
     }
 
     #[test]
     fn a_clearly_faster_variant_is_chosen() {
-        let rounds: [(usize, &[f64]); 3] =
-            [(ROWS, &[10.0, 9.0, 11.0]), (BLOCKS, &[8.0, 8.1, 30.0]), (PACKED, &[4.0, 4.2, 4.1])];
+        let rounds: [(usize, &[f64]); 3] = [
+            (ROWS, &[10.0, 9.0, 11.0]),
+            (BLOCKS, &[8.0, 8.1, 30.0]),
+            (PACKED, &[4.0, 4.2, 4.1]),
+        ];
         for own in [ROWS, BLOCKS, PACKED] {
             assert_eq!(chosen(own, 0.0, &rounds), PACKED);
         }
@@ -268,20 +336,48 @@ mod tests {
 
     #[test]
     fn a_small_gain_is_noise() {
-        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[6.4, 6.4])]), ROWS);
-        assert_eq!(chosen(BLOCKS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[6.4, 6.4])]), BLOCKS);
-        assert_eq!(chosen(BLOCKS, 0.0, &[(ROWS, &[6.4, 6.4]), (BLOCKS, &[10.0, 10.0])]), BLOCKS);
-        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[5.6, 5.6])]), BLOCKS);
+        assert_eq!(
+            chosen(ROWS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[6.4, 6.4])]),
+            ROWS
+        );
+        assert_eq!(
+            chosen(BLOCKS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[6.4, 6.4])]),
+            BLOCKS
+        );
+        assert_eq!(
+            chosen(BLOCKS, 0.0, &[(ROWS, &[6.4, 6.4]), (BLOCKS, &[10.0, 10.0])]),
+            BLOCKS
+        );
+        assert_eq!(
+            chosen(ROWS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[5.6, 5.6])]),
+            BLOCKS
+        );
     }
 
     #[test]
     fn outliers_affect_one_round_only() {
         // Other work disturbed the default variant.
-        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 40.0]), (BLOCKS, &[12.0, 12.0])]), ROWS);
+        assert_eq!(
+            chosen(ROWS, 0.0, &[(ROWS, &[10.0, 40.0]), (BLOCKS, &[12.0, 12.0])]),
+            ROWS
+        );
         // The device's clock rose within a round, then between two.
-        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[95.0, 20.0, 20.0]), (BLOCKS, &[20.0, 20.0, 20.0])]), ROWS);
-        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[95.0, 20.0]), (BLOCKS, &[90.0, 11.0])]), ROWS);
-        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[95.0, 20.0]), (BLOCKS, &[48.0, 10.0])]), BLOCKS);
+        assert_eq!(
+            chosen(
+                ROWS,
+                0.0,
+                &[(ROWS, &[95.0, 20.0, 20.0]), (BLOCKS, &[20.0, 20.0, 20.0])]
+            ),
+            ROWS
+        );
+        assert_eq!(
+            chosen(ROWS, 0.0, &[(ROWS, &[95.0, 20.0]), (BLOCKS, &[90.0, 11.0])]),
+            ROWS
+        );
+        assert_eq!(
+            chosen(ROWS, 0.0, &[(ROWS, &[95.0, 20.0]), (BLOCKS, &[48.0, 10.0])]),
+            BLOCKS
+        );
     }
 
     #[test]
@@ -293,22 +389,46 @@ mod tests {
 
     #[test]
     fn ties_prefer_the_default_variant_then_the_first() {
-        let even: [(usize, &[f64]); 3] = [(ROWS, &[5.0, 5.0]), (BLOCKS, &[5.0, 5.0]), (PACKED, &[5.0, 5.0])];
+        let even: [(usize, &[f64]); 3] = [
+            (ROWS, &[5.0, 5.0]),
+            (BLOCKS, &[5.0, 5.0]),
+            (PACKED, &[5.0, 5.0]),
+        ];
         assert_eq!(chosen(PACKED, 0.0, &even), PACKED);
-        let even: [(usize, &[f64]); 3] = [(ROWS, &[9.0, 9.0]), (BLOCKS, &[5.0, 5.0]), (PACKED, &[5.0, 5.0])];
+        let even: [(usize, &[f64]); 3] = [
+            (ROWS, &[9.0, 9.0]),
+            (BLOCKS, &[5.0, 5.0]),
+            (PACKED, &[5.0, 5.0]),
+        ];
         assert_eq!(chosen(ROWS, 0.0, &even), BLOCKS);
     }
 
     #[test]
     fn incomplete_timings_change_nothing() {
         // Time ran out in the first round.
-        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0]), (BLOCKS, &[1.0])]), ROWS);
-        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[1.0])]), ROWS);
-        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0]), (BLOCKS, &[1.0, 1.0])]), ROWS);
+        assert_eq!(
+            chosen(ROWS, 0.0, &[(ROWS, &[10.0]), (BLOCKS, &[1.0])]),
+            ROWS
+        );
+        assert_eq!(
+            chosen(ROWS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[1.0])]),
+            ROWS
+        );
+        assert_eq!(
+            chosen(ROWS, 0.0, &[(ROWS, &[10.0]), (BLOCKS, &[1.0, 1.0])]),
+            ROWS
+        );
         // One variant has no rounds, or all have none.
         assert_eq!(chosen(ROWS, 0.0, &[(BLOCKS, &[1.0, 1.0])]), ROWS);
         assert_eq!(chosen(ROWS, 0.0, &[]), ROWS);
         // A delay in the short run made the difference negative.
-        assert_eq!(chosen(ROWS, 0.0, &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[-1.0, 0.0, f64::NAN, 2.0])]), ROWS);
+        assert_eq!(
+            chosen(
+                ROWS,
+                0.0,
+                &[(ROWS, &[10.0, 10.0]), (BLOCKS, &[-1.0, 0.0, f64::NAN, 2.0])]
+            ),
+            ROWS
+        );
     }
 }

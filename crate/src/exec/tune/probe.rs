@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 /// Milliseconds for all measurements once the kernels are compiled.
 const MAX_TUNING_MS: f64 = 50.0;
-/// Minimum milliseconds of the longer of two runs whose difference counts, when two cases share the time; a coarse
-/// clock needs more.
+/// Minimum milliseconds of the longer of two runs whose difference counts, when two cases share the
+/// time; a coarse clock needs more.
 const MIN_RUN_MS: f64 = 2.0;
 /// Minimum clock ticks of the longer run.
 const MIN_CLOCK_TICKS: f64 = 6.0;
@@ -20,8 +20,8 @@ const MAX_CLOCK_TICK_MS: f64 = 2.0;
 const MAX_ROUNDS: usize = 5;
 /// Maximum launches of a run.
 const MAX_LAUNCHES: usize = 1024;
-/// Repetitions of dispatch chains that measure dispatch cost: 5 ms each where dispatches are expensive, more than a
-/// readback varies.
+/// Repetitions of dispatch chains that measure dispatch cost: 5 ms each where dispatches are
+/// expensive, more than a readback varies.
 const CHAIN_REPEATS: usize = 2;
 const CHAIN_ROUNDS: usize = 4;
 /// Microseconds by variant and round.
@@ -39,9 +39,9 @@ impl Timings {
         median_of_times(self.rounds.get(form)?.clone())
     }
 
-    /// The ratio of a variant's time to that of `own`; `None` with too few rounds. It is the median over rounds, the
-    /// larger of the two middle values if even. A transfer or a rising clock during one round then affects only that
-    /// round.
+    /// The ratio of a variant's time to that of `own`; `None` with too few rounds. It is the median
+    /// over rounds, the larger of the two middle values if even. A transfer or a rising clock
+    /// during one round then affects only that round.
     pub fn time_ratio(&self, form: usize, own: usize) -> Option<f64> {
         let rounds = self.rounds[form].iter().zip(&self.rounds[own]);
         // A delay in the shorter run can make a time negative; its ratio is not finite.
@@ -52,7 +52,12 @@ impl Timings {
     pub fn medians(&self, contest: &TuningCase) -> Map<String, Value> {
         let named = contest.variants.iter().enumerate();
         named
-            .filter_map(|(form, (name, _))| Some(((*name).into(), json!(round_to_thousandths(self.median(form)?)))))
+            .filter_map(|(form, (name, _))| {
+                Some((
+                    (*name).into(),
+                    json!(round_to_thousandths(self.median(form)?)),
+                ))
+            })
             .collect()
     }
 }
@@ -63,15 +68,21 @@ fn median_of_times(mut values: Vec<f64>) -> Option<f64> {
     (values.len() >= super::MIN_ROUNDS).then(|| median(values))
 }
 
-/// Times the variants of each case, in the same order; also returns the bytes of the device's buffers meanwhile.
+/// Times the variants of each case, in the same order; also returns the bytes of the device's
+/// buffers meanwhile.
 ///
 /// # Errors
 /// Device errors, including `OutOfMemory` for the benchmark matrices.
 pub async fn time_candidates(gpu: &Gpu, all: &[&TuningCase]) -> Result<(Vec<Timings>, u64)> {
-    let (tick, caps) = (clock_tick_ms(), gpu.caps());
+    let tick = clock_tick_ms();
+    let caps = gpu.caps();
+
     let scene = BenchInputs::of(caps);
     // All launches, grouped by variant within each case.
-    let (mut launches, mut parts, mut bytes) = (Vec::new(), Vec::new(), [16; 6]);
+    let mut launches = Vec::new();
+    let mut parts = Vec::new();
+    let mut bytes = [16; 6];
+
     for contest in all {
         let slots = contest.target.matrix_count(caps, &scene);
         for (_, table) in &contest.variants {
@@ -79,33 +90,61 @@ pub async fn time_candidates(gpu: &Gpu, all: &[&TuningCase]) -> Result<(Vec<Timi
             for slot in 0..slots {
                 let (some, needs) = contest.target.launches(caps, table, (slots, slot));
                 launches.extend(some);
-                bytes.iter_mut().zip(needs).for_each(|(most, needs)| *most = needs.max(*most));
+                bytes
+                    .iter_mut()
+                    .zip(needs)
+                    .for_each(|(most, needs)| *most = needs.max(*most));
             }
             parts.push((launches.len() - before, slots as usize));
         }
     }
-    let buffers =
-        bytes.iter().map(|size| gpu.buffer("tune", *size, BufferUsage::Storage)).collect::<Result<Vec<_>>>()?;
+    let buffers = bytes
+        .iter()
+        .map(|size| gpu.buffer("tune", *size, BufferUsage::Storage))
+        .collect::<Result<Vec<_>>>()?;
     // Small values, none subnormal; scales are zero, so all results are zero.
-    let x: Vec<f32> = (0..bytes[0] / 4).map(|i| (i % 13) as f32 / 8.0 - 0.75).collect();
+    let x: Vec<f32> = (0..bytes[0] / 4)
+        .map(|i| (i % 13) as f32 / 8.0 - 0.75)
+        .collect();
     gpu.write(&buffers[0], 0, bytemuck::cast_slice(&x));
-    let mut steps = build_dispatches(gpu, &launches, &buffers, 1).await?.into_iter();
+    let mut steps = build_dispatches(gpu, &launches, &buffers, 1)
+        .await?
+        .into_iter();
     let peak = gpu.resource_counts().bytes;
     let fill = probe_program(gpu, "FILL", &buffers[2], None).await?;
-    gpu.submit(&[Command::Run { program: &fill, grids: None }])?;
-    let (start, mut found, mut parts) = (now_ms(), Vec::new(), parts.into_iter());
+    gpu.submit(&[Command::Run {
+        program: &fill,
+        grids: None,
+    }])?;
+    let start = now_ms();
+    let mut found = Vec::new();
+    let mut parts = parts.into_iter();
+
     for (index, contest) in all.iter().enumerate() {
         gpu.write(&buffers[4], 0, bytemuck::cast_slice(&contest.target.step()));
         let mut forms = Vec::new();
         for (count, slots) in parts.by_ref().take(contest.variants.len()) {
             let steps: Vec<_> = steps.by_ref().take(count).collect();
             let grids = steps.iter().map(|step| step.grid).collect();
-            forms.push(Candidate { program: gpu.program("tune", steps)?, grids, matrix_count: slots });
+            forms.push(Candidate {
+                program: gpu.program("tune", steps)?,
+                grids,
+                matrix_count: slots,
+            });
         }
         // Time left over by one case passes to the next.
         let end = start + MAX_TUNING_MS * (index + 1) as f64 / all.len() as f64;
         let wanted = (2.0 * MIN_RUN_MS / all.len().max(2) as f64).max(MIN_CLOCK_TICKS * tick);
-        found.push(time_variants(gpu, &forms, contest.default_variant, &buffers[1], (tick, wanted, end)).await?);
+        found.push(
+            time_variants(
+                gpu,
+                &forms,
+                contest.default_variant,
+                &buffers[1],
+                (tick, wanted, end),
+            )
+            .await?,
+        );
     }
     Ok((found, peak))
 }
@@ -117,15 +156,23 @@ pub async fn time_candidates(gpu: &Gpu, all: &[&TuningCase]) -> Result<(Vec<Timi
 pub async fn dispatch_us(gpu: &Gpu) -> Result<f64> {
     let out = gpu.buffer("tune", 1024, BufferUsage::Storage)?;
     let program = probe_program(gpu, "CHAIN", &out, None).await?;
-    let chain = Candidate { program, grids: vec![[1; 3]; CHAIN_DISPATCHES], matrix_count: 1 };
+    let chain = Candidate {
+        program,
+        grids: vec![[1; 3]; CHAIN_DISPATCHES],
+        matrix_count: 1,
+    };
     chain.run(gpu, 1, &out).await?;
     // Other load only adds time, so the minimum is the best estimate.
-    let (mut few, mut many) = (f64::MAX, f64::MAX);
+    let mut few = f64::MAX;
+    let mut many = f64::MAX;
+
     for _ in 0..CHAIN_ROUNDS {
         few = chain.run(gpu, 1, &out).await?.min(few);
         many = chain.run(gpu, 1 + CHAIN_REPEATS, &out).await?.min(many);
     }
-    Ok(round_to_thousandths((many - few).max(0.0) * 1e3 / (CHAIN_REPEATS * CHAIN_DISPATCHES) as f64))
+    Ok(round_to_thousandths(
+        (many - few).max(0.0) * 1e3 / (CHAIN_REPEATS * CHAIN_DISPATCHES) as f64,
+    ))
 }
 
 /// Rounds to thousandths for storage: the JSON parser misreads the last digit of some long numbers.
@@ -144,12 +191,22 @@ struct Candidate {
 impl Candidate {
     /// Milliseconds to run it `count` times and read back one word.
     async fn run(&self, gpu: &Gpu, count: usize, out: &Buffer) -> Result<f64> {
-        let (program, slots) = (&self.program, self.matrix_count);
+        let program = &self.program;
+        let slots = self.matrix_count;
+
         let mut part = self.grids.clone();
         part[self.grids.len() / slots * (count % slots)..].fill([0; 3]);
-        let mut work: Vec<Command<'_>> = (0..count / slots).map(|_| Command::Run { program, grids: None }).collect();
+        let mut work: Vec<Command<'_>> = (0..count / slots)
+            .map(|_| Command::Run {
+                program,
+                grids: None,
+            })
+            .collect();
         if !count.is_multiple_of(slots) {
-            work.push(Command::Run { program, grids: Some(&part) });
+            work.push(Command::Run {
+                program,
+                grids: Some(&part),
+            });
         }
         let start = now_ms();
         gpu.submit(&work)?;
@@ -184,13 +241,17 @@ async fn time_variants(
 ) -> Result<Timings> {
     let mut rounds: Vec<Vec<f64>> = vec![Vec::new(); forms.len()];
     let Some(first) = forms.get(own).filter(|_| tick <= MAX_CLOCK_TICK_MS) else {
-        return Ok(Timings { resolution: f64::MAX, rounds });
+        return Ok(Timings {
+            resolution: f64::MAX,
+            rounds,
+        });
     };
     // The first run also warms up each variant.
     for form in forms {
         form.run(gpu, 1, out).await?;
     }
-    // On a software adapter only the code path matters: run the minimum for a decision, however long it takes.
+    // On a software adapter only the code path matters: run the minimum for a decision, however
+    // long it takes.
     let (count, most, end) = match gpu.caps().software {
         true => (2, super::MIN_ROUNDS, f64::MAX),
         false => (first.runs_within(gpu, wanted, out).await?, MAX_ROUNDS, end),
@@ -198,7 +259,11 @@ async fn time_variants(
     'rounds: for round in 0..most {
         for turn in 0..forms.len() {
             // Alternate the order, so that a rising clock favours no variant.
-            let index = if round % 2 == 0 { turn } else { forms.len() - 1 - turn };
+            let index = if round % 2 == 0 {
+                turn
+            } else {
+                forms.len() - 1 - turn
+            };
             if now_ms() > end {
                 break 'rounds;
             }
@@ -207,10 +272,14 @@ async fn time_variants(
             rounds[index].push((many - few) * 1e3 / count as f64);
         }
     }
-    Ok(Timings { resolution: tick * 1e3 / count as f64, rounds })
+    Ok(Timings {
+        resolution: tick * 1e3 / count as f64,
+        rounds,
+    })
 }
 
-/// The clock's resolution in milliseconds: 5 µs in some pages, 100 in most, a millisecond in some browsers.
+/// The clock's resolution in milliseconds: 5 µs in some pages, 100 in most, a millisecond in some
+/// browsers.
 fn clock_tick_ms() -> f64 {
     let mut least = f64::MAX;
     for _ in 0..3 {

@@ -1,5 +1,5 @@
-//! Stores measurements between loads, in memory and in the source's cache. A record covers one case and is valid for
-//! its key only; unreadable or mismatched records are ignored.
+//! Stores measurements between loads, in memory and in the source's cache. A record covers one case
+//! and is valid for its key only; unreadable or mismatched records are ignored.
 
 use super::candidates::TuningCase;
 use crate::device::Caps;
@@ -30,7 +30,12 @@ pub struct TuningRecord {
 
 impl TuningRecord {
     pub fn new(key: String, contest: &TuningCase, variant: usize, us: Map<String, Value>) -> Self {
-        Self { key, name: contest.variants[variant].0, variant, us }
+        Self {
+            key,
+            name: contest.variants[variant].0,
+            variant,
+            us,
+        }
     }
 
     fn json(&self) -> Value {
@@ -42,14 +47,24 @@ impl TuningRecord {
         let form = contest.variant_index(record.get("pick")?.as_str()?)?;
         let us = record.get("us")?.as_object()?;
         let holds = record.get("key")?.as_str()? == key
-            && us.iter().all(|(name, us)| contest.variant_index(name).is_some() && us.is_f64());
+            && us
+                .iter()
+                .all(|(name, us)| contest.variant_index(name).is_some() && us.is_f64());
         holds.then(|| Self::new(key.into(), contest, form, us.clone()))
     }
 }
 
 /// The validity key: device, driver, features in use, engine version and hash of the shaders.
 pub fn validity_key(caps: &Caps, what: &str, kernels: u64) -> String {
-    let Caps { vendor, architecture, description, f16, subgroups, subgroup_size: (least, most), .. } = caps;
+    let Caps {
+        vendor,
+        architecture,
+        description,
+        f16,
+        subgroups,
+        subgroup_size: (least, most),
+        ..
+    } = caps;
     let version = env!("CARGO_PKG_VERSION");
     let limits = [caps.max_workgroup_storage, caps.max_invocations];
     let packed = caps.packed_dot;
@@ -62,11 +77,14 @@ pub fn validity_key(caps: &Caps, what: &str, kernels: u64) -> String {
 
 /// The user agent with major versions only: minor ones change too often to matter.
 fn major_versions(agent: &str) -> String {
-    let major = |word: &str| match word.split_once('/') {
-        Some((name, version)) => format!("{name}/{}", version.split('.').next().unwrap_or("")),
-        None => word.to_string(),
-    };
-    agent.split_whitespace().map(major).collect::<Vec<_>>().join(" ")
+    agent
+        .split_whitespace()
+        .map(|word: &str| match word.split_once('/') {
+            Some((name, version)) => format!("{name}/{}", version.split('.').next().unwrap_or("")),
+            None => word.to_string(),
+        })
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// The storage name of a case's record; there is one, which another device or browser overwrites.
@@ -79,7 +97,11 @@ pub async fn read_record(source: &Source, contest: &TuningCase, key: &str) -> Op
     if let Some(known) = KNOWN_RECORDS.with_borrow(|known| known.get(key).cloned()) {
         return Some(known);
     }
-    let record = TuningRecord::parse(&source.read_persisted(&record_name(contest)).await?, contest, key)?;
+    let record = TuningRecord::parse(
+        &source.read_persisted(&record_name(contest)).await?,
+        contest,
+        key,
+    )?;
     KNOWN_RECORDS.with_borrow_mut(|known| known.insert(key.to_string(), record.clone()));
     Some(record)
 }
@@ -87,7 +109,12 @@ pub async fn read_record(source: &Source, contest: &TuningCase, key: &str) -> Op
 /// Stores a record.
 pub async fn store_record(source: &Source, contest: &TuningCase, record: &TuningRecord) {
     KNOWN_RECORDS.with_borrow_mut(|known| known.insert(record.key.clone(), record.clone()));
-    source.persist(&record_name(contest), record.json().to_string().into_bytes()).await;
+    source
+        .persist(
+            &record_name(contest),
+            record.json().to_string().into_bytes(),
+        )
+        .await;
 }
 
 /// The storage name of the dispatch cost.
@@ -95,18 +122,28 @@ const DISPATCH_COST_ENTRY: &str = "tuning/dispatch";
 
 /// Reads the dispatch cost in microseconds, if present and valid.
 pub async fn read_dispatch_cost(source: &Source, key: &str) -> Option<f64> {
-    let known = KNOWN_DISPATCH_COST.with_borrow(|known| known.as_ref().filter(|(k, _)| k == key).map(|(_, us)| *us));
+    let known = KNOWN_DISPATCH_COST
+        .with_borrow(|known| known.as_ref().filter(|(k, _)| k == key).map(|(_, us)| *us));
     if known.is_some() {
         return known;
     }
-    let record: Value = serde_json::from_slice(&source.read_persisted(DISPATCH_COST_ENTRY).await?).ok()?;
-    record.get("us")?.as_f64().filter(|_| record.get("key").and_then(Value::as_str) == Some(key))
+    let record: Value =
+        serde_json::from_slice(&source.read_persisted(DISPATCH_COST_ENTRY).await?).ok()?;
+    record
+        .get("us")?
+        .as_f64()
+        .filter(|_| record.get("key").and_then(Value::as_str) == Some(key))
 }
 
 /// Stores the dispatch cost.
 pub async fn store_dispatch_cost(source: &Source, key: &str, us: f64) {
     KNOWN_DISPATCH_COST.replace(Some((key.into(), us)));
-    source.persist(DISPATCH_COST_ENTRY, json!({ "key": key, "us": us }).to_string().into_bytes()).await;
+    source
+        .persist(
+            DISPATCH_COST_ENTRY,
+            json!({ "key": key, "us": us }).to_string().into_bytes(),
+        )
+        .await;
 }
 
 #[cfg(test)]
@@ -117,10 +154,18 @@ mod tests {
 
     #[test]
     fn records_round_trip_through_json() {
-        let forms = TuningCase::of(&caps(), TuningTarget::Gemv(quantize::layout(4))).expect("several forms");
-        let us = Map::from_iter([("rows".into(), json!(8.25)), ("packedBlocks".into(), json!(3.5))]);
-        let record =
-            TuningRecord::new("a key".into(), &forms, forms.variant_index("packedBlocks").expect("a form"), us);
+        let forms = TuningCase::of(&caps(), TuningTarget::Gemv(quantize::layout(4)))
+            .expect("several forms");
+        let us = Map::from_iter([
+            ("rows".into(), json!(8.25)),
+            ("packedBlocks".into(), json!(3.5)),
+        ]);
+        let record = TuningRecord::new(
+            "a key".into(),
+            &forms,
+            forms.variant_index("packedBlocks").expect("a form"),
+            us,
+        );
         let bytes = record.json().to_string().into_bytes();
         assert_eq!(TuningRecord::parse(&bytes, &forms, "a key"), Some(record));
         assert_eq!(TuningRecord::parse(&bytes, &forms, "another key"), None);
@@ -128,8 +173,10 @@ mod tests {
 
     #[test]
     fn damaged_records_are_ignored() {
-        let mut forms = TuningCase::of(&caps(), TuningTarget::Gemv(quantize::layout(4))).expect("several forms");
-        let parse = |text: &str, forms: &TuningCase| TuningRecord::parse(text.as_bytes(), forms, "k");
+        let mut forms = TuningCase::of(&caps(), TuningTarget::Gemv(quantize::layout(4)))
+            .expect("several forms");
+        let parse =
+            |text: &str, forms: &TuningCase| TuningRecord::parse(text.as_bytes(), forms, "k");
         let good = r#"{"key":"k","pick":"packedBlocks","us":{"rows":2.5}}"#;
         assert!(parse(good, &forms).is_some());
         for bad in [
@@ -145,33 +192,120 @@ mod tests {
             assert_eq!(parse(bad, &forms), None, "{bad}");
         }
         // A variant that this device does not support.
-        forms = TuningCase::of(&Caps { packed_dot: false, ..caps() }, TuningTarget::Gemv(quantize::layout(4)))
-            .expect("several forms");
+        forms = TuningCase::of(
+            &Caps {
+                packed_dot: false,
+                ..caps()
+            },
+            TuningTarget::Gemv(quantize::layout(4)),
+        )
+        .expect("several forms");
         assert_eq!(parse(good, &forms), None);
     }
 
     #[test]
     fn the_key_depends_on_device_browser_features_and_kernels() {
         let agent = "Mozilla/5.0 (X11; Linux x86_64) Chrome/141.0.0.0 Safari/537.36";
-        let one = Caps { agent: agent.into(), ..caps() };
-        let (layout, other) = ("q4", "q8");
+        let one = Caps {
+            agent: agent.into(),
+            ..caps()
+        };
+        let layout = "q4";
+        let other = "q8";
+
         let first = validity_key(&one, layout, 1);
         let others = [
-            validity_key(&Caps { vendor: "amd".into(), ..one.clone() }, layout, 1),
-            validity_key(&Caps { architecture: "other".into(), ..one.clone() }, layout, 1),
-            validity_key(&Caps { description: "driver 2".into(), ..one.clone() }, layout, 1),
-            validity_key(&Caps { agent: agent.replace("141", "142"), ..one.clone() }, layout, 1),
-            validity_key(&Caps { f16: !one.f16, ..one.clone() }, layout, 1),
-            validity_key(&Caps { subgroups: false, ..one.clone() }, layout, 1),
-            validity_key(&Caps { subgroup_size: (8, 16), ..one.clone() }, layout, 1),
-            validity_key(&Caps { packed_dot: false, ..one.clone() }, layout, 1),
-            validity_key(&Caps { max_invocations: 256, ..one.clone() }, layout, 1),
+            validity_key(
+                &Caps {
+                    vendor: "amd".into(),
+                    ..one.clone()
+                },
+                layout,
+                1,
+            ),
+            validity_key(
+                &Caps {
+                    architecture: "other".into(),
+                    ..one.clone()
+                },
+                layout,
+                1,
+            ),
+            validity_key(
+                &Caps {
+                    description: "driver 2".into(),
+                    ..one.clone()
+                },
+                layout,
+                1,
+            ),
+            validity_key(
+                &Caps {
+                    agent: agent.replace("141", "142"),
+                    ..one.clone()
+                },
+                layout,
+                1,
+            ),
+            validity_key(
+                &Caps {
+                    f16: !one.f16,
+                    ..one.clone()
+                },
+                layout,
+                1,
+            ),
+            validity_key(
+                &Caps {
+                    subgroups: false,
+                    ..one.clone()
+                },
+                layout,
+                1,
+            ),
+            validity_key(
+                &Caps {
+                    subgroup_size: (8, 16),
+                    ..one.clone()
+                },
+                layout,
+                1,
+            ),
+            validity_key(
+                &Caps {
+                    packed_dot: false,
+                    ..one.clone()
+                },
+                layout,
+                1,
+            ),
+            validity_key(
+                &Caps {
+                    max_invocations: 256,
+                    ..one.clone()
+                },
+                layout,
+                1,
+            ),
             validity_key(&one, other, 1),
             validity_key(&one, layout, 2),
         ];
         for (index, other) in others.iter().enumerate() {
-            assert!(*other != first && !others[..index].contains(other), "{other}");
+            assert!(
+                *other != first && !others[..index].contains(other),
+                "{other}"
+            );
         }
-        assert_eq!(validity_key(&Caps { agent: agent.replace("141.0.0.0", "141.0.7390.1"), ..one }, layout, 1), first);
+        assert_eq!(
+            validity_key(
+                &Caps {
+                    agent: agent.replace("141.0.0.0", "141.0.7390.1"),
+                    ..one
+                },
+                layout,
+                1
+            ),
+            first
+        );
     }
 }

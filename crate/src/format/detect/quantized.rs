@@ -1,5 +1,5 @@
-//! Detects the quantized weights of a safetensors checkpoint: which tensors belong together and what their shapes
-//! imply. One function per encoding.
+//! Detects the quantized weights of a safetensors checkpoint: which tensors belong together and
+//! what their shapes imply. One function per encoding.
 
 use super::{QUANT_STATE, WeightFinder, float_type, stored_part};
 use crate::Result;
@@ -10,27 +10,48 @@ use serde_json::Value;
 
 impl WeightFinder<'_> {
     /// GPTQ and AWQ, distinguished by whether codes are packed along inputs or outputs.
-    pub(super) fn gptq_or_awq(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
+    pub(super) fn gptq_or_awq(
+        &self,
+        base: &str,
+        name: &str,
+        info: &TensorInfo,
+    ) -> Result<WeightSource> {
         let refuse = |hint: &str| self.unsupported(name, info, hint);
-        let scales = self
-            .tensor(base, ".scales")
-            .ok_or_else(|| refuse("Its 'scales' tensor is missing; download the checkpoint again."))?;
-        let scale = float_type(scales.dtype)
-            .ok_or_else(|| refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again."))?;
+        let scales = self.tensor(base, ".scales").ok_or_else(|| {
+            refuse("Its 'scales' tensor is missing; download the checkpoint again.")
+        })?;
+        let scale = float_type(scales.dtype).ok_or_else(|| {
+            refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again.")
+        })?;
         let (&[lines, width], &[groups, n]) = (&info.shape[..], &scales.shape[..]) else {
             return Err(refuse(
                 "Its codes or scales are not 2-D; use GPTQ or AWQ of version gemm (gemv and marlin are not supported).",
             ));
         };
         if info.dtype != Dtype::I32 && info.dtype != Dtype::U32 {
-            return Err(refuse("Its codes must be I32 or U32; convert the checkpoint again."));
+            return Err(refuse(
+                "Its codes must be I32 or U32; convert the checkpoint again.",
+            ));
         }
-        let mut parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scales)];
-        parts.extend(self.tensor(base, ".qzeros").map(|t| stored_part(PartRole::Zeros, t)));
-        let zero_words = self.tensor(base, ".qzeros").and_then(|t| t.shape.get(1).copied());
+        let mut parts = vec![
+            stored_part(PartRole::Weight, info),
+            stored_part(PartRole::Scales, scales),
+        ];
+        parts.extend(
+            self.tensor(base, ".qzeros")
+                .map(|t| stored_part(PartRole::Zeros, t)),
+        );
+        let zero_words = self
+            .tensor(base, ".qzeros")
+            .and_then(|t| t.shape.get(1).copied());
         if width.checked_mul(8) == Some(n) && groups > 0 && zero_words == Some(width) {
             let group = self.group_size(lines, groups);
-            return Ok(WeightSource::new(name, vec![n, lines], Encoding::Awq { group, scale }, parts));
+            return Ok(WeightSource::new(
+                name,
+                vec![n, lines],
+                Encoding::Awq { group, scale },
+                parts,
+            ));
         }
         if width != n || groups == 0 {
             return Err(refuse(
@@ -38,13 +59,20 @@ impl WeightFinder<'_> {
             ));
         }
         let by_zeros = zero_words.and_then(|w| w.checked_mul(32)?.checked_div(n));
-        let bits = by_zeros.or(self.number("bits")).filter(|b| matches!(b, 2 | 3 | 4 | 8));
-        let bits = bits.ok_or_else(|| refuse("GPTQ is supported with 2, 3, 4 and 8 bits; use such a checkpoint."))?;
+        let bits = by_zeros
+            .or(self.number("bits"))
+            .filter(|b| matches!(b, 2 | 3 | 4 | 8));
+        let bits = bits.ok_or_else(|| {
+            refuse("GPTQ is supported with 2, 3, 4 and 8 bits; use such a checkpoint.")
+        })?;
         let k = lines
             .checked_mul(32)
             .map(|x| x / bits)
             .ok_or_else(|| refuse("Its size overflows; download the checkpoint again."))?;
-        let format = self.quantization("checkpoint_format").as_str().unwrap_or("gptq");
+        let format = self
+            .quantization("checkpoint_format")
+            .as_str()
+            .unwrap_or("gptq");
         let minus_one = match format {
             "gptq_v2" => false,
             "gptq" => true,
@@ -56,24 +84,42 @@ impl WeightFinder<'_> {
         };
         let group = self.group_size(k, groups);
         parts.extend(
-            self.tensor(base, ".g_idx").filter(|t| t.shape == [k]).map(|t| stored_part(PartRole::GroupIndex, t)),
+            self.tensor(base, ".g_idx")
+                .filter(|t| t.shape == [k])
+                .map(|t| stored_part(PartRole::GroupIndex, t)),
         );
-        let encoding = Encoding::Gptq { bits: bits as u8, group, minus_one, scale };
+        let encoding = Encoding::Gptq {
+            bits: bits as u8,
+            group,
+            minus_one,
+            scale,
+        };
         Ok(WeightSource::new(name, vec![n, k], encoding, parts))
     }
 
     /// compressed-tensors: packed integers, or nvfp4.
-    pub(super) fn compressed_tensors(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
+    pub(super) fn compressed_tensors(
+        &self,
+        base: &str,
+        name: &str,
+        info: &TensorInfo,
+    ) -> Result<WeightSource> {
         let refuse = |hint: &str| self.unsupported(name, info, hint);
-        let scales = self
-            .tensor(base, ".weight_scale")
-            .ok_or_else(|| refuse("Its 'weight_scale' tensor is missing; download the checkpoint again."))?;
-        let mut parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scales)];
+        let scales = self.tensor(base, ".weight_scale").ok_or_else(|| {
+            refuse("Its 'weight_scale' tensor is missing; download the checkpoint again.")
+        })?;
+        let mut parts = vec![
+            stored_part(PartRole::Weight, info),
+            stored_part(PartRole::Scales, scales),
+        ];
         let [.., width] = info.shape[..] else {
             return Err(refuse("It must be a matrix; convert the checkpoint again."));
         };
         if info.dtype == Dtype::U8 && scales.dtype == Dtype::F8E4M3 {
-            parts.extend(self.tensor(base, ".weight_global_scale").map(|t| stored_part(PartRole::GlobalScale, t)));
+            parts.extend(
+                self.tensor(base, ".weight_global_scale")
+                    .map(|t| stored_part(PartRole::GlobalScale, t)),
+            );
             return Ok(WeightSource::new(
                 name,
                 with_last_dim(&info.shape, width.saturating_mul(2)),
@@ -81,33 +127,53 @@ impl WeightFinder<'_> {
                 parts,
             ));
         }
-        let scale = float_type(scales.dtype)
-            .ok_or_else(|| refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again."))?;
+        let scale = float_type(scales.dtype).ok_or_else(|| {
+            refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again.")
+        })?;
         let (&[n, words], &[scale_rows, groups]) = (&info.shape[..], &scales.shape[..]) else {
-            return Err(refuse("Its codes or scales are not 2-D; convert the checkpoint again."));
+            return Err(refuse(
+                "Its codes or scales are not 2-D; convert the checkpoint again.",
+            ));
         };
         let (bits, group) = self.compressed_group(base);
-        let bits = bits
-            .filter(|b| (2..=8).contains(b))
-            .ok_or_else(|| refuse("Its 'num_bits' must be 2 to 8; use a checkpoint with another bit width."))?;
+        let bits = bits.filter(|b| (2..=8).contains(b)).ok_or_else(|| {
+            refuse("Its 'num_bits' must be 2 to 8; use a checkpoint with another bit width.")
+        })?;
         if info.dtype != Dtype::I32 || scale_rows != n || groups == 0 {
             return Err(refuse(
                 "The types or shapes of 'weight_packed' and 'weight_scale' do not match; convert the checkpoint again.",
             ));
         }
-        let per_group = group.filter(|_| groups > 1).and_then(|g| g.checked_mul(groups));
-        let k = per_group.or_else(|| words.checked_mul(32).map(|w| w / bits)).unwrap_or(0);
+        let per_group = group
+            .filter(|_| groups > 1)
+            .and_then(|g| g.checked_mul(groups));
+        let k = per_group
+            .or_else(|| words.checked_mul(32).map(|w| w / bits))
+            .unwrap_or(0);
         let stream = k.checked_mul(bits).map(|x| x.div_ceil(32)) == Some(words);
         if !stream && k.div_ceil(32 / bits) != words {
-            return Err(refuse("Its number of words matches no packing of its columns; convert the checkpoint again."));
+            return Err(refuse(
+                "Its number of words matches no packing of its columns; convert the checkpoint again.",
+            ));
         }
-        parts.extend(self.tensor(base, ".weight_zero_point").map(|t| stored_part(PartRole::Zeros, t)));
-        parts.extend(self.tensor(base, ".weight_g_idx").map(|t| stored_part(PartRole::GroupIndex, t)));
+        parts.extend(
+            self.tensor(base, ".weight_zero_point")
+                .map(|t| stored_part(PartRole::Zeros, t)),
+        );
+        parts.extend(
+            self.tensor(base, ".weight_g_idx")
+                .map(|t| stored_part(PartRole::GroupIndex, t)),
+        );
         let group = if groups == 1 { k } else { k.div_ceil(groups) };
         Ok(WeightSource::new(
             name,
             vec![n, k],
-            Encoding::PackQuantized { bits: bits as u8, group, stream, scale },
+            Encoding::PackQuantized {
+                bits: bits as u8,
+                group,
+                stream,
+                scale,
+            },
             parts,
         ))
     }
@@ -116,16 +182,30 @@ impl WeightFinder<'_> {
     fn compressed_group(&self, base: &str) -> (Option<usize>, Option<usize>) {
         let groups = self.quantization("config_groups").as_object();
         let named = |g: &Value| {
-            g["targets"].as_array().is_some_and(|t| t.iter().filter_map(Value::as_str).any(|t| base.ends_with(t)))
+            g["targets"].as_array().is_some_and(|t| {
+                t.iter()
+                    .filter_map(Value::as_str)
+                    .any(|t| base.ends_with(t))
+            })
         };
         let mut all = groups.into_iter().flat_map(|g| g.values());
-        let chosen = all.clone().find(|g| named(g)).or_else(|| all.next()).map(|g| &g["weights"]);
-        let field = |f: &str| chosen.and_then(|w| w[f].as_u64()).and_then(|n| usize::try_from(n).ok());
+        let chosen = all
+            .clone()
+            .find(|g| named(g))
+            .or_else(|| all.next())
+            .map(|g| &g["weights"]);
+        let field = |f: &str| {
+            chosen
+                .and_then(|w| w[f].as_u64())
+                .and_then(|n| usize::try_from(n).ok())
+        };
         (field("num_bits"), field("group_size").filter(|g| *g > 0))
     }
 
     pub(super) fn mxfp4_blocks(&self, base: &str, info: &TensorInfo) -> Result<WeightSource> {
-        let scales = self.tensor(base, "_scales").filter(|s| s.dtype == Dtype::U8 && info.dtype == Dtype::U8);
+        let scales = self
+            .tensor(base, "_scales")
+            .filter(|s| s.dtype == Dtype::U8 && info.dtype == Dtype::U8);
         match (&info.shape[..], scales) {
             ([lead @ .., n, blocks, 16], Some(scales)) if scales.shape == [lead, &[*n, *blocks]].concat() => {
                 let shape = [lead, &[*n, blocks.saturating_mul(32)]].concat();
@@ -143,14 +223,20 @@ impl WeightFinder<'_> {
     /// MLX: the shapes define bits × group; the configuration splits it, globally or per module.
     pub(super) fn mlx(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
         let refuse = |hint: &str| self.unsupported(name, info, hint);
-        let scales = self
-            .tensor(base, ".scales")
-            .ok_or_else(|| refuse("Its 'scales' tensor is missing; download the checkpoint again."))?;
+        let scales = self.tensor(base, ".scales").ok_or_else(|| {
+            refuse("Its 'scales' tensor is missing; download the checkpoint again.")
+        })?;
         let (Some(&words), Some(&groups)) = (info.shape.last(), scales.shape.last()) else {
             return Err(refuse("It must be a matrix; convert the checkpoint again."));
         };
-        let product = words.checked_mul(32).and_then(|b| b.checked_div(groups)).unwrap_or(0);
-        let mut parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scales)];
+        let product = words
+            .checked_mul(32)
+            .and_then(|b| b.checked_div(groups))
+            .unwrap_or(0);
+        let mut parts = vec![
+            stored_part(PartRole::Weight, info),
+            stored_part(PartRole::Scales, scales),
+        ];
         if scales.dtype == Dtype::U8 {
             let (encoding, bits) = match product {
                 128 => (Encoding::MlxMxfp4, 4),
@@ -162,65 +248,125 @@ impl WeightFinder<'_> {
                     ));
                 }
             };
-            return Ok(WeightSource::new(name, with_last_dim(&info.shape, words * 32 / bits), encoding, parts));
+            return Ok(WeightSource::new(
+                name,
+                with_last_dim(&info.shape, words * 32 / bits),
+                encoding,
+                parts,
+            ));
         }
-        let biases = self.tensor(base, ".biases").filter(|b| b.dtype == scales.dtype && b.shape == scales.shape);
+        let biases = self
+            .tensor(base, ".biases")
+            .filter(|b| b.dtype == scales.dtype && b.shape == scales.shape);
         let biases = biases.ok_or_else(|| {
             refuse("Its 'biases' tensor is missing or differs from 'scales' in type or shape; convert the model again.")
         })?;
         parts.push(stored_part(PartRole::Biases, biases));
-        let scale = float_type(scales.dtype)
-            .ok_or_else(|| refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again."))?;
+        let scale = float_type(scales.dtype).ok_or_else(|| {
+            refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again.")
+        })?;
         let module = self.quantization(base);
-        let given = |field: &str| module[field].as_u64().map(|n| n as usize).or_else(|| self.number(field));
+        let given = |field: &str| {
+            module[field]
+                .as_u64()
+                .map(|n| n as usize)
+                .or_else(|| self.number(field))
+        };
         let (bits, group) = mlx_group(product, given("bits"), given("group_size")).ok_or_else(|| {
             refuse("Its words and scales match no bit width of 2, 3, 4, 5, 6 or 8; convert the model again.")
         })?;
         let k = words.checked_mul(32).map_or(0, |b| b / bits);
         if k % group != 0 || groups.checked_mul(group) != Some(k) {
-            return Err(refuse("The shapes of its words and scales do not match; convert the model again."));
+            return Err(refuse(
+                "The shapes of its words and scales do not match; convert the model again.",
+            ));
         }
-        let encoding = Encoding::MlxAffine { bits: bits as u8, group, scale };
-        Ok(WeightSource::new(name, with_last_dim(&info.shape, k), encoding, parts))
+        let encoding = Encoding::MlxAffine {
+            bits: bits as u8,
+            group,
+            scale,
+        };
+        Ok(WeightSource::new(
+            name,
+            with_last_dim(&info.shape, k),
+            encoding,
+            parts,
+        ))
     }
 
     /// FP8 with one scale per block, per row or for the whole tensor.
     pub(super) fn fp8(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
         let refuse = |hint: &str| self.unsupported(name, info, hint);
-        let scales = self.tensor(base, ".weight_scale_inv").or_else(|| self.tensor(base, ".weight_scale"));
+        let scales = self
+            .tensor(base, ".weight_scale_inv")
+            .or_else(|| self.tensor(base, ".weight_scale"));
         let scales = scales.ok_or_else(|| {
             refuse("It has neither 'weight_scale' nor 'weight_scale_inv'; download the checkpoint again.")
         })?;
-        let scale = float_type(scales.dtype)
-            .ok_or_else(|| refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again."))?;
-        let &[n, k] = &info.shape[..] else { return Err(refuse("It must be a matrix; convert the checkpoint again.")) };
-        let block = self.quantization("weight_block_size").as_array().and_then(|b| {
-            let side = |i: usize| b.get(i).and_then(Value::as_u64).and_then(|x| usize::try_from(x).ok());
-            Some((side(0).filter(|s| *s > 0)?, side(1).filter(|s| *s > 0)?))
-        });
+        let scale = float_type(scales.dtype).ok_or_else(|| {
+            refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again.")
+        })?;
+        let &[n, k] = &info.shape[..] else {
+            return Err(refuse("It must be a matrix; convert the checkpoint again."));
+        };
+        let block = self
+            .quantization("weight_block_size")
+            .as_array()
+            .and_then(|b| {
+                let side = |i: usize| {
+                    b.get(i)
+                        .and_then(Value::as_u64)
+                        .and_then(|x| usize::try_from(x).ok())
+                };
+                Some((side(0).filter(|s| *s > 0)?, side(1).filter(|s| *s > 0)?))
+            });
         let count = scales.elements();
         let candidates = [Some((n, k)), Some((1, k)), block, Some((128, 128))];
-        let fits = |(rows, cols): &(usize, usize)| {
-            (n.div_ceil((*rows).max(1)) as u64).checked_mul(k.div_ceil((*cols).max(1)) as u64) == Some(count)
-        };
-        let block = candidates.into_iter().flatten().find(fits);
+
+        let block = candidates
+            .into_iter()
+            .flatten()
+            .find(|(rows, cols): &(usize, usize)| {
+                (n.div_ceil((*rows).max(1)) as u64).checked_mul(k.div_ceil((*cols).max(1)) as u64)
+                    == Some(count)
+            });
         let block = block.ok_or_else(|| {
             refuse("Its number of scales matches neither blocks nor rows nor the tensor; convert it again.")
         })?;
-        let parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scales)];
-        Ok(WeightSource::new(name, vec![n, k], Encoding::Fp8 { block, scale }, parts))
+        let parts = vec![
+            stored_part(PartRole::Weight, info),
+            stored_part(PartRole::Scales, scales),
+        ];
+        Ok(WeightSource::new(
+            name,
+            vec![n, k],
+            Encoding::Fp8 { block, scale },
+            parts,
+        ))
     }
 
     /// Signed bytes: bitsandbytes with SCB, compressed-tensors with weight_scale.
     pub(super) fn int8(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
         let &[n, k] = &info.shape[..] else {
-            return Err(self.unsupported(name, info, "It must be a matrix; convert the checkpoint again."));
+            return Err(self.unsupported(
+                name,
+                info,
+                "It must be a matrix; convert the checkpoint again.",
+            ));
         };
-        if let Some(scb) = self.tensor(base, ".SCB").filter(|s| s.dtype == Dtype::F32 && s.elements() == n as u64) {
-            let parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scb)];
+        if let Some(scb) = self
+            .tensor(base, ".SCB")
+            .filter(|s| s.dtype == Dtype::F32 && s.elements() == n as u64)
+        {
+            let parts = vec![
+                stored_part(PartRole::Weight, info),
+                stored_part(PartRole::Scales, scb),
+            ];
             return Ok(WeightSource::new(name, vec![n, k], Encoding::Bnb8, parts));
         }
-        let scales = self.tensor(base, ".weight_scale").filter(|s| s.elements() == 1 || s.elements() == n as u64);
+        let scales = self
+            .tensor(base, ".weight_scale")
+            .filter(|s| s.elements() == 1 || s.elements() == n as u64);
         match scales.and_then(|s| Some((s, float_type(s.dtype)?))) {
             Some((scales, scale)) if self.tensor(base, ".weight_zero_point").is_none() => {
                 let parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scales)];
@@ -235,48 +381,84 @@ impl WeightFinder<'_> {
     }
 
     /// Unsigned bytes: bitsandbytes' 4 bits and BitNet.
-    pub(super) fn bnb4_or_bitnet(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
+    pub(super) fn bnb4_or_bitnet(
+        &self,
+        base: &str,
+        name: &str,
+        info: &TensorInfo,
+    ) -> Result<WeightSource> {
         let refuse = |hint: &str| self.unsupported(name, info, hint);
-        let state = ["nf4", "fp4"].iter().find_map(|t| self.tensor(name, &format!("{QUANT_STATE}{t}")));
+        let state = ["nf4", "fp4"]
+            .iter()
+            .find_map(|t| self.tensor(name, &format!("{QUANT_STATE}{t}")));
         if let Some(state) = state {
             return self.bnb4(name, info, state);
         }
-        let scales = self.tensor(base, ".weight_scale").filter(|s| s.elements() == 1);
-        let (Some(scales), "bitnet", &[quarter, k]) = (scales, self.method(), &info.shape[..]) else {
+        let scales = self
+            .tensor(base, ".weight_scale")
+            .filter(|s| s.elements() == 1);
+        let (Some(scales), "bitnet", &[quarter, k]) = (scales, self.method(), &info.shape[..])
+        else {
             return Err(refuse(
                 "U8 is supported for bitsandbytes nf4 or fp4 and for packed BitNet; use such a checkpoint.",
             ));
         };
-        let scale = float_type(scales.dtype)
-            .ok_or_else(|| refuse("Its scale must be F32, F16 or BF16; convert the checkpoint again."))?;
+        let scale = float_type(scales.dtype).ok_or_else(|| {
+            refuse("Its scale must be F32, F16 or BF16; convert the checkpoint again.")
+        })?;
         let divide = self.quantization("linear_class") != "autobitlinear";
-        let parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scales)];
-        Ok(WeightSource::new(name, vec![quarter.saturating_mul(4), k], Encoding::BitNet { divide, scale }, parts))
+        let parts = vec![
+            stored_part(PartRole::Weight, info),
+            stored_part(PartRole::Scales, scales),
+        ];
+        Ok(WeightSource::new(
+            name,
+            vec![quarter.saturating_mul(4), k],
+            Encoding::BitNet { divide, scale },
+            parts,
+        ))
     }
 
     fn bnb4(&self, name: &str, info: &TensorInfo, state: &TensorInfo) -> Result<WeightSource> {
         let refuse = |hint: &str| self.unsupported(name, info, hint);
-        let json = self.metadata_bytes.get(&state.name).and_then(|b| serde_json::from_slice::<Value>(b).ok());
-        let json = json
-            .ok_or_else(|| refuse("Its 'quant_state' is missing or not valid JSON; download the checkpoint again."))?;
+        let json = self
+            .metadata_bytes
+            .get(&state.name)
+            .and_then(|b| serde_json::from_slice::<Value>(b).ok());
+        let json = json.ok_or_else(|| {
+            refuse("Its 'quant_state' is missing or not valid JSON; download the checkpoint again.")
+        })?;
         let number = |f: &str| json[f].as_u64().and_then(|n| usize::try_from(n).ok());
-        let shape: Option<Vec<usize>> =
-            json["shape"].as_array().map(|s| s.iter().filter_map(|d| d.as_u64().map(|d| d as usize)).collect());
-        let shape = shape
-            .filter(|s| !s.is_empty())
-            .ok_or_else(|| refuse("Its 'quant_state' has no 'shape'; download the checkpoint again."))?;
-        let (absmax, map) = (self.tensor(name, ".absmax"), self.tensor(name, ".quant_map"));
+        let shape: Option<Vec<usize>> = json["shape"].as_array().map(|s| {
+            s.iter()
+                .filter_map(|d| d.as_u64().map(|d| d as usize))
+                .collect()
+        });
+        let shape = shape.filter(|s| !s.is_empty()).ok_or_else(|| {
+            refuse("Its 'quant_state' has no 'shape'; download the checkpoint again.")
+        })?;
+        let absmax = self.tensor(name, ".absmax");
+        let map = self.tensor(name, ".quant_map");
+
         let (Some(absmax), Some(map)) = (absmax, map) else {
-            return Err(refuse("Its 'absmax' or 'quant_map' tensor is missing; download the checkpoint again."));
+            return Err(refuse(
+                "Its 'absmax' or 'quant_map' tensor is missing; download the checkpoint again.",
+            ));
         };
         let mut parts = vec![
             stored_part(PartRole::Weight, info),
             stored_part(PartRole::Scales, absmax),
             stored_part(PartRole::QuantMap, map),
         ];
-        let nested_block = match (self.tensor(name, ".nested_absmax"), self.tensor(name, ".nested_quant_map")) {
+        let nested_block = match (
+            self.tensor(name, ".nested_absmax"),
+            self.tensor(name, ".nested_quant_map"),
+        ) {
             (Some(scales), Some(map)) => {
-                parts.extend([stored_part(PartRole::NestedScales, scales), stored_part(PartRole::NestedMap, map)]);
+                parts.extend([
+                    stored_part(PartRole::NestedScales, scales),
+                    stored_part(PartRole::NestedMap, map),
+                ]);
                 Some(number("nested_blocksize").filter(|b| *b > 0).unwrap_or(256))
             }
             _ => None,
@@ -288,19 +470,33 @@ impl WeightFinder<'_> {
         };
         let block = number("blocksize").filter(|b| *b > 0).unwrap_or(64);
         let nested_offset = json["nested_offset"].as_f64().unwrap_or(0.0) as f32;
-        Ok(WeightSource::new(name, shape, Encoding::Bnb4 { block, nested_block, nested_offset, dtype }, parts))
+        Ok(WeightSource::new(
+            name,
+            shape,
+            Encoding::Bnb4 {
+                block,
+                nested_block,
+                nested_offset,
+                dtype,
+            },
+            parts,
+        ))
     }
 }
 
-/// Bits and group size of an MLX weight with bits × group = `product`, closest to the configuration.
+/// Bits and group size of an MLX weight with bits × group = `product`, closest to the
+/// configuration.
 fn mlx_group(product: usize, bits: Option<usize>, group: Option<usize>) -> Option<(usize, usize)> {
     let fits = |bits: usize, group: usize| {
         (matches!(bits, 2..=6 | 8) && group > 0 && bits * group == product).then_some((bits, group))
     };
     let by_both = bits.zip(group).and_then(|(b, g)| fits(b, g));
     let by_group = || group.filter(|g| *g > 0).and_then(|g| fits(product / g, g));
-    let by_bits = || bits.filter(|b| *b > 0).and_then(|b| fits(b, product / b));
-    by_both.or_else(by_group).or_else(by_bits).or_else(|| [64, 32, 128].iter().find_map(|g| fits(product / g, *g)))
+
+    by_both
+        .or_else(by_group)
+        .or_else(|| bits.filter(|b| *b > 0).and_then(|b| fits(b, product / b)))
+        .or_else(|| [64, 32, 128].iter().find_map(|g| fits(product / g, *g)))
 }
 
 /// Replaces the last dimension of a shape.

@@ -1,5 +1,5 @@
-//! Converts GGUF metadata to the original checkpoint's config.json. Family-specific facts are data from the caller. Of
-//! the tensor data only the RoPE factors are used.
+//! Converts GGUF metadata to the original checkpoint's config.json. Family-specific facts are data
+//! from the caller. Of the tensor data only the RoPE factors are used.
 
 use super::names::GgufSpec;
 use super::{Gguf, MetadataValue as Meta};
@@ -7,7 +7,11 @@ use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
 /// The tensors whose values the configuration needs: divisors of the RoPE frequencies.
-pub const FACTOR_TENSORS: [&str; 3] = ["rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"];
+pub const FACTOR_TENSORS: [&str; 3] = [
+    "rope_freqs.weight",
+    "rope_factors_long.weight",
+    "rope_factors_short.weight",
+];
 
 /// The values of [`FACTOR_TENSORS`] (f32); empty if absent.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -36,10 +40,16 @@ const COMMON_FIELDS: [(&str, &str); 24] = [
     ("context_length", "max_position_embeddings"),
     ("rope.freq_base", "rope_theta"),
     ("rope.freq_base_swa", "rope_local_base_freq"),
-    ("rope.scaling.original_context_length", "original_max_position_embeddings"),
+    (
+        "rope.scaling.original_context_length",
+        "original_max_position_embeddings",
+    ),
     ("expert_used_count", "num_experts_per_tok"),
     ("expert_feed_forward_length", "moe_intermediate_size"),
-    ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+    (
+        "expert_shared_feed_forward_length",
+        "shared_expert_intermediate_size",
+    ),
     ("embedding_scale", "embedding_multiplier"),
     ("residual_scale", "residual_multiplier"),
     ("attention.scale", "attention_multiplier"),
@@ -63,16 +73,33 @@ impl Gguf {
                 None => {}
             }
         }
-        // `block_count` includes multi-token prediction layers, which are not part of the model's layers.
-        if let (Some(all), Some(further)) = (self.float_field("block_count"), self.float_field("nextn_predict_layers"))
-        {
-            out.insert("num_hidden_layers".into(), json!((all - further).max(0.0) as u64));
+        // `block_count` includes multi-token prediction layers, which are not part of the model's
+        // layers.
+        if let (Some(all), Some(further)) = (
+            self.float_field("block_count"),
+            self.float_field("nextn_predict_layers"),
+        ) {
+            out.insert(
+                "num_hidden_layers".into(),
+                json!((all - further).max(0.0) as u64),
+            );
         }
         match self.field("attention.sliding_window_pattern") {
-            Some(Meta::Int(every)) => drop(out.insert("sliding_window_pattern".into(), json!(every))),
+            Some(Meta::Int(every)) => {
+                drop(out.insert("sliding_window_pattern".into(), json!(every)));
+            }
             Some(Meta::Ints(slides)) => {
-                let kind = |slides: &i64| if *slides != 0 { "sliding_attention" } else { "full_attention" };
-                out.insert("layer_types".into(), json!(slides.iter().map(kind).collect::<Vec<_>>()));
+                let kind = |slides: &i64| {
+                    if *slides != 0 {
+                        "sliding_attention"
+                    } else {
+                        "full_attention"
+                    }
+                };
+                out.insert(
+                    "layer_types".into(),
+                    json!(slides.iter().map(kind).collect::<Vec<_>>()),
+                );
             }
             _ => {}
         }
@@ -86,7 +113,9 @@ impl Gguf {
 
     /// Whether the model has experts.
     pub fn has_experts(&self) -> bool {
-        self.field("expert_count").and_then(Meta::as_i64).is_some_and(|n| n > 0)
+        self.field("expert_count")
+            .and_then(Meta::as_i64)
+            .is_some_and(|n| n > 0)
     }
 
     /// Pooling type: 0 none, 1 mean, 2 first token, 3 last token, 4 rank; `None` if not specified.
@@ -99,22 +128,29 @@ impl Gguf {
         self.field("attention.causal") != Some(&Meta::Bool(false))
     }
 
-    /// The dense layers after pooling: [rows, columns], the original's module name, whether there is a bias.
+    /// The dense layers after pooling: [rows, columns], the original's module name, whether there
+    /// is a bias.
     pub fn dense_layers(&self) -> Vec<([usize; 2], &'static str, bool)> {
-        let layer = |(tensor, module): (&str, &'static str)| match self.tensors.get(&format!("{tensor}.weight"))?.shape
-        {
-            ref shape if shape.len() == 2 => {
-                Some(([shape[0], shape[1]], module, self.has_tensor(&format!("{tensor}.bias"))))
-            }
-            _ => None,
-        };
-        [("dense_2", "2_Dense"), ("dense_3", "3_Dense")].into_iter().filter_map(layer).collect()
+        [("dense_2", "2_Dense"), ("dense_3", "3_Dense")]
+            .into_iter()
+            .filter_map(|(tensor, module): (&str, &'static str)| {
+                match self.tensors.get(&format!("{tensor}.weight"))?.shape {
+                    ref shape if shape.len() == 2 => Some((
+                        [shape[0], shape[1]],
+                        module,
+                        self.has_tensor(&format!("{tensor}.bias")),
+                    )),
+                    _ => None,
+                }
+            })
+            .collect()
     }
 
     /// Warnings for the user who loads the file.
     pub fn warnings(&self) -> Vec<String> {
         let text = |key: &str| self.text(key).unwrap_or_default();
-        let cut = text("tokenizer.ggml.model") == "gpt2" && self.text("tokenizer.huggingface.json").is_none();
+        let cut = text("tokenizer.ggml.model") == "gpt2"
+            && self.text("tokenizer.huggingface.json").is_none();
         let unnamed = cut && matches!(text("tokenizer.ggml.pre"), "" | "default");
         let note = "Tokenization may be inaccurate: the GGUF file names no pre-tokenizer, so llama.cpp's default \
             is used. Convert the model again, or use another GGUF file of it.";
@@ -128,7 +164,8 @@ impl Gguf {
 
     /// A metadata field of the file's architecture.
     pub fn field(&self, name: &str) -> Option<&Meta> {
-        self.metadata.get(&format!("{}.{name}", self.architecture()))
+        self.metadata
+            .get(&format!("{}.{name}", self.architecture()))
     }
 
     /// A numeric metadata field of the file's architecture.
@@ -138,11 +175,17 @@ impl Gguf {
 
     /// Adds vocabulary size, special tokens, and whether head and embedding are tied.
     fn add_vocabulary(&self, out: &mut Map<String, Value>) {
-        let embedding = self.tensors.get("token_embd.weight").and_then(|t| t.shape.first().copied());
+        let embedding = self
+            .tensors
+            .get("token_embd.weight")
+            .and_then(|t| t.shape.first().copied());
         if let Some(rows) = embedding {
             out.insert("vocab_size".into(), json!(rows));
         }
-        out.insert("tie_word_embeddings".into(), json!(!self.tensors.contains_key("output.weight")));
+        out.insert(
+            "tie_word_embeddings".into(),
+            json!(!self.tensors.contains_key("output.weight")),
+        );
         for (key, name) in [
             ("bos_token_id", "tokenizer.ggml.bos_token_id"),
             ("eos_token_id", "tokenizer.ggml.eos_token_id"),
@@ -156,7 +199,13 @@ impl Gguf {
     }
 
     fn add_experts(&self, out: &mut Map<String, Value>) {
-        let Some(count) = self.field("expert_count").and_then(Meta::as_i64).filter(|n| *n > 0) else { return };
+        let Some(count) = self
+            .field("expert_count")
+            .and_then(Meta::as_i64)
+            .filter(|n| *n > 0)
+        else {
+            return;
+        };
         // Families use one or the other name.
         out.insert("num_experts".into(), json!(count));
         out.insert("num_local_experts".into(), json!(count));
@@ -166,7 +215,9 @@ impl Gguf {
 
     /// Adds RoPE settings: partial width and scaling.
     fn add_rope(&self, factors: &RopeFactors, out: &mut Map<String, Value>) {
-        let heads = self.float_field("attention.head_count").filter(|h| *h > 0.0);
+        let heads = self
+            .float_field("attention.head_count")
+            .filter(|h| *h > 0.0);
         let head_dim = self.float_field("attention.key_length");
         let head_dim = head_dim.or_else(|| Some(self.float_field("embedding_length")? / heads?));
         let rotary = self.float_field("rope.dimension_count");
@@ -176,24 +227,36 @@ impl Gguf {
         {
             out.insert("partial_rotary_factor".into(), json!(rotary / head));
         }
-        let original = self.float_field("rope.scaling.original_context_length").map(|n| n as u64);
-        let kind = self.text(&format!("{}.rope.scaling.type", self.architecture())).unwrap_or("linear");
-        let factor = self.float_field("rope.scaling.factor").or_else(|| self.float_field("rope.scale_linear"));
+        let original = self
+            .float_field("rope.scaling.original_context_length")
+            .map(|n| n as u64);
+        let kind = self
+            .text(&format!("{}.rope.scaling.type", self.architecture()))
+            .unwrap_or("linear");
+        let factor = self
+            .float_field("rope.scaling.factor")
+            .or_else(|| self.float_field("rope.scale_linear"));
         let factor = factor.filter(|f| *f > 0.0);
         let scaling = if !factors.long.is_empty() && !factors.short.is_empty() {
-            Some(json!({"rope_type": "longrope", "type": "longrope", "long_factor": factors.long,
-                "short_factor": factors.short, "original_max_position_embeddings": original}))
+            Some(
+                json!({"rope_type": "longrope", "type": "longrope", "long_factor": factors.long,
+                "short_factor": factors.short, "original_max_position_embeddings": original}),
+            )
         } else if !factors.all.is_empty() {
             let base = self.float_field("rope.freq_base").unwrap_or(10_000.0);
-            Some(llama3_scaling(&factors.all, base, rotary.or(head_dim)).unwrap_or_else(|| {
-                // Other factors are expressed as longrope with the same set at every length.
-                json!({"rope_type": "longrope", "type": "longrope", "long_factor": factors.all,
+            Some(
+                llama3_scaling(&factors.all, base, rotary.or(head_dim)).unwrap_or_else(|| {
+                    // Other factors are expressed as longrope with the same set at every length.
+                    json!({"rope_type": "longrope", "type": "longrope", "long_factor": factors.all,
                     "short_factor": factors.all, "attention_factor": 1.0})
-            }))
+                }),
+            )
         } else {
             match (kind, factor) {
                 ("linear", Some(1.0)) | ("none" | "linear" | "yarn", None) | ("none", _) => None,
-                ("linear", Some(factor)) => Some(json!({"rope_type": "linear", "type": "linear", "factor": factor})),
+                ("linear", Some(factor)) => {
+                    Some(json!({"rope_type": "linear", "type": "linear", "factor": factor}))
+                }
                 ("yarn", Some(factor)) => Some(self.yarn(factor, original)),
                 // Unknown types are rejected by name when the graph is built.
                 (other, _) => Some(json!({"rope_type": other, "type": other})),
@@ -216,8 +279,8 @@ impl Gguf {
 }
 
 impl Gguf {
-    /// YaRN scaling with the values that the file sets. `attn_factor` multiplies the attention factor that follows from
-    /// the length.
+    /// YaRN scaling with the values that the file sets. `attn_factor` multiplies the attention
+    /// factor that follows from the length.
     fn yarn(&self, factor: f64, original: Option<u64>) -> Value {
         let number = |name: &str| self.float_field(&format!("rope.scaling.{name}"));
         let usual = 1.0 + 0.1 * factor.max(1.0).ln();
@@ -236,15 +299,25 @@ impl Gguf {
     /// # Errors
     /// `UnsupportedOption` with the name of the list.
     pub fn check_uniform_layers(&self) -> Result<()> {
-        for name in ["feed_forward_length", "attention.head_count", "attention.head_count_kv", "expert_used_count"] {
-            let Some(Meta::Ints(list)) = self.field(name) else { continue };
+        for name in [
+            "feed_forward_length",
+            "attention.head_count",
+            "attention.head_count_kv",
+            "expert_used_count",
+        ] {
+            let Some(Meta::Ints(list)) = self.field(name) else {
+                continue;
+            };
             // Layers of other kinds have size 0.
             let mut sizes = list.iter().filter(|n| **n > 0);
             let first = sizes.next();
             if let Some(other) = sizes.find(|n| Some(*n) != first) {
                 return Err(Error::UnsupportedOption {
                     architecture: format!("GGUF {}", self.architecture()),
-                    option: format!("a different {name} per layer ({} and {other})", first.unwrap_or(&0)),
+                    option: format!(
+                        "a different {name} per layer ({} and {other})",
+                        first.unwrap_or(&0)
+                    ),
                     hint: "Use a model of this family with layers of equal size.".into(),
                 });
             }
@@ -262,13 +335,18 @@ impl Meta {
         }
     }
 
-    /// The value as JSON, for numbers, strings and booleans; f32 values get their shortest decimal form.
+    /// The value as JSON, for numbers, strings and booleans; f32 values get their shortest decimal
+    /// form.
     pub(super) fn json(&self) -> Option<Value> {
         Some(match self {
             Meta::Int(n) => json!(n),
             Meta::Float(x) => {
                 let short: f64 = (*x as f32).to_string().parse().ok()?;
-                json!(if f64::from(*x as f32) == *x { short } else { *x })
+                json!(if f64::from(*x as f32) == *x {
+                    short
+                } else {
+                    *x
+                })
             }
             Meta::Bool(b) => json!(b),
             Meta::Text(t) => json!(t),
@@ -279,9 +357,13 @@ impl Meta {
 
 /// Finds the llama3 scaling that produces these factors; `None` if there is none.
 ///
-/// All published Llama 3 files have low 1, high 4 and 8192 positions; the factor is the largest of the set.
+/// All published Llama 3 files have low 1, high 4 and 8192 positions; the factor is the largest of
+/// the set.
 fn llama3_scaling(factors: &[f32], base: f64, rotary: Option<f64>) -> Option<Value> {
-    let (low, high, original) = (1.0, 4.0, 8192.0);
+    let low = 1.0;
+    let high = 4.0;
+    let original = 8192.0;
+
     let factor = f64::from(factors.iter().copied().fold(1.0f32, f32::max));
     let width = rotary.unwrap_or(factors.len() as f64 * 2.0);
     for (i, found) in factors.iter().enumerate() {
@@ -298,8 +380,10 @@ fn llama3_scaling(factors: &[f32], base: f64, rotary: Option<f64>) -> Option<Val
             return None;
         }
     }
-    Some(json!({"rope_type": "llama3", "type": "llama3", "factor": factor, "low_freq_factor": low,
-        "high_freq_factor": high, "original_max_position_embeddings": original as u32}))
+    Some(
+        json!({"rope_type": "llama3", "type": "llama3", "factor": factor, "low_freq_factor": low,
+        "high_freq_factor": high, "original_max_position_embeddings": original as u32}),
+    )
 }
 
 #[cfg(test)]
@@ -308,7 +392,9 @@ mod tests {
 
     #[test]
     fn llama3_factors_are_recognised() {
-        let (base, width) = (500_000.0f64, 64.0);
+        let base = 500_000.0f64;
+        let width = 64.0;
+
         let factors: Vec<f32> = (0..32)
             .map(|i| {
                 let wave = std::f64::consts::TAU * base.powf(2.0 * f64::from(i) / width);

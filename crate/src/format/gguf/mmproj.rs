@@ -1,6 +1,6 @@
-//! Reads mmproj files (`mmproj-*.gguf`), the vision encoders of GGUF models. Converts llama.cpp's `clip.*` metadata and
-//! `v.*`, `mm.*` tensors to the original's config.json, image processor and weights. Family-specific facts are data
-//! from the caller ([`Projector`]).
+//! Reads mmproj files (`mmproj-*.gguf`), the vision encoders of GGUF models. Converts llama.cpp's
+//! `clip.*` metadata and `v.*`, `mm.*` tensors to the original's config.json, image processor and
+//! weights. Family-specific facts are data from the caller ([`Projector`]).
 
 use super::{Gguf, MetadataValue as Meta, weight_source};
 use crate::format::Weights;
@@ -22,7 +22,8 @@ pub struct MmprojSpec {
     pub layer_prefix: &'static str,
     /// Modules (of layers without `v.blk.N.`) or whole tensor names: GGUF's, the original's.
     pub names: &'static [(&'static str, &'static str)],
-    /// Extra fields from the file: of the model's configuration, its `vision_config` and its image processor.
+    /// Extra fields from the file: of the model's configuration, its `vision_config` and its image
+    /// processor.
     pub extra_config: fn(&Gguf) -> [Value; 3],
 }
 
@@ -31,29 +32,46 @@ pub const IMAGE_PROCESSOR_KEY: &str = "image_processor";
 /// The configuration key of the reason why an mmproj file is not used.
 pub const VISION_REFUSED: &str = "unseen";
 
-/// Selects the mmproj file of a model: in the model's folder first, then 16 bits, then the next best type.
+/// Selects the mmproj file of a model: in the model's folder first, then 16 bits, then the next
+/// best type.
 pub fn find_mmproj(model: &str, names: &[String]) -> Option<String> {
     const ORDER: [&str; 4] = ["f16", "bf16", "q8_0", "f32"];
     let folder = |name: &str| name.rsplit_once('/').map_or(0, |(folder, _)| folder.len());
     let rank = |name: &&String| {
         let lower = name.to_lowercase();
         // "bf16" ends in "f16".
-        let kind = ORDER.iter().position(|kind| lower.contains(kind) && !(*kind == "f16" && lower.contains("bf16")));
-        (name[..folder(name)] != model[..folder(model)], kind.unwrap_or(ORDER.len()))
+        let kind = ORDER
+            .iter()
+            .position(|kind| lower.contains(kind) && !(*kind == "f16" && lower.contains("bf16")));
+        (
+            name[..folder(name)] != model[..folder(model)],
+            kind.unwrap_or(ORDER.len()),
+        )
     };
-    names.iter().filter(|name| is_mmproj(name)).min_by_key(rank).cloned()
+    names
+        .iter()
+        .filter(|name| is_mmproj(name))
+        .min_by_key(rank)
+        .cloned()
 }
 
 /// Whether the file name is that of an mmproj file.
 pub fn is_mmproj(name: &str) -> bool {
     let name = name.to_lowercase();
-    name.ends_with(".gguf") && name.rsplit('/').next().is_some_and(|file| file.contains("mmproj"))
+    name.ends_with(".gguf")
+        && name
+            .rsplit('/')
+            .next()
+            .is_some_and(|file| file.contains("mmproj"))
 }
 
 impl Gguf {
-    /// The file's `clip.projector_type`, also for files with one projector for images and one for audio.
+    /// The file's `clip.projector_type`, also for files with one projector for images and one for
+    /// audio.
     pub fn projector_type(&self) -> &str {
-        self.text("clip.vision.projector_type").or(self.text("clip.projector_type")).unwrap_or("(none)")
+        self.text("clip.vision.projector_type")
+            .or(self.text("clip.projector_type"))
+            .unwrap_or("(none)")
     }
 
     /// An integer of `clip.vision`.
@@ -63,7 +81,10 @@ impl Gguf {
 
     /// Rows of a tensor; 0 if it does not exist.
     pub fn tensor_rows(&self, tensor: &str) -> usize {
-        self.tensors.get(tensor).and_then(|t| t.shape.first().copied()).unwrap_or(0)
+        self.tensors
+            .get(tensor)
+            .and_then(|t| t.shape.first().copied())
+            .unwrap_or(0)
     }
 
     /// The layers whose features also feed the language model (DeepStack).
@@ -81,14 +102,19 @@ impl Gguf {
     pub fn merge_vision_config(&self, projector: &MmprojSpec, config: &mut Value) -> Result<()> {
         let need = |field: &str| {
             let reason = || format!("{} has no 'clip.vision.{field}'", self.file);
-            self.vision_int(field).ok_or_else(|| Error::Config { file: "GGUF metadata".into(), reason: reason() })
+            self.vision_int(field).ok_or_else(|| Error::Config {
+                file: "GGUF metadata".into(),
+                reason: reason(),
+            })
         };
         let [whole, vision, processor] = (projector.extra_config)(self);
         let colors = |name: &str| match self.metadata.get(&format!("clip.vision.{name}")) {
             Some(Meta::Floats(list)) => json!(list),
             _ => Value::Null,
         };
-        let (layers, heads) = (need("block_count")?, need("attention.head_count")?);
+        let layers = need("block_count")?;
+        let heads = need("attention.head_count")?;
+
         let mut all = json!({
             "vision_config": {
                 "hidden_size": need("embedding_length")?,
@@ -113,24 +139,33 @@ impl Gguf {
         Ok(())
     }
 
-    /// Adds the vision encoder's weights under the original's names; `file` is the index of the mmproj file in the
-    /// checkpoint.
+    /// Adds the vision encoder's weights under the original's names; `file` is the index of the
+    /// mmproj file in the checkpoint.
     pub fn vision_weights(&self, projector: &MmprojSpec, file: usize, out: &mut Weights) {
         let deep = self.deepstack_layers();
         // Early conversions swap the names of an MLP's two matrices.
         let hidden = self.vision_int("embedding_length").unwrap_or(0) as usize;
-        let (up, down) = (self.tensor_rows("v.blk.0.ffn_up.weight"), self.tensor_rows("v.blk.0.ffn_down.weight"));
+        let up = self.tensor_rows("v.blk.0.ffn_up.weight");
+        let down = self.tensor_rows("v.blk.0.ffn_down.weight");
+
         let swapped = up == hidden && down != hidden;
         for tensor in self.tensors.values() {
             let name = match tensor.name.split_once(".ffn_") {
                 Some((block, rest)) if swapped => {
                     let (part, kind) = rest.split_once('.').unwrap_or((rest, ""));
-                    let other = [("up", "down"), ("down", "up")].into_iter().find(|(own, _)| *own == part);
-                    format!("{block}.ffn_{}.{kind}", other.map_or(part, |(_, other)| other))
+                    let other = [("up", "down"), ("down", "up")]
+                        .into_iter()
+                        .find(|(own, _)| *own == part);
+                    format!(
+                        "{block}.ffn_{}.{kind}",
+                        other.map_or(part, |(_, other)| other)
+                    )
                 }
                 _ => tensor.name.clone(),
             };
-            let Some(name) = projector.original_name(&name, &deep) else { continue };
+            let Some(name) = projector.original_name(&name, &deep) else {
+                continue;
+            };
             let found = weight_source(tensor, &name).map(|mut found| {
                 if let [rows, .., _] = found.shape[..] {
                     // Patch convolutions run as matmuls.
@@ -140,7 +175,10 @@ impl Gguf {
                 if tensor.name == "mm.soft_emb_norm.weight" {
                     found.offset = -1.0;
                 }
-                found.parts.iter_mut().for_each(|part| part.info.file = file);
+                found
+                    .parts
+                    .iter_mut()
+                    .for_each(|part| part.info.file = file);
                 found
             });
             out.insert(&name, found);
@@ -158,7 +196,11 @@ impl MmprojSpec {
         let numbered = |rest: &str| {
             let (layer, rest) = rest.split_once('.')?;
             let (module, kind) = rest.rsplit_once('.')?;
-            Some((layer.parse::<usize>().ok()?, find(module)?, kind.to_string()))
+            Some((
+                layer.parse::<usize>().ok()?,
+                find(module)?,
+                kind.to_string(),
+            ))
         };
         if let Some(rest) = tensor.strip_prefix("v.blk.") {
             let (layer, module, kind) = numbered(rest)?;
@@ -188,9 +230,26 @@ mod tests {
     #[test]
     fn mmproj_with_16_bits_in_the_model_folder_is_preferred() {
         let names = |all: &[&str]| all.iter().map(|n| (*n).to_string()).collect::<Vec<_>>();
-        let all = names(&["a-Q4_K_M.gguf", "mmproj-a-BF16.gguf", "mmproj-a-f16.gguf", "b/mmproj-f32.gguf"]);
-        assert_eq!(find_mmproj("a-Q4_K_M.gguf", &all).as_deref(), Some("mmproj-a-f16.gguf"));
-        assert_eq!(find_mmproj("b/b.gguf", &all).as_deref(), Some("b/mmproj-f32.gguf"));
-        assert_eq!(find_mmproj("a.gguf", &names(&["a.gguf", "mmproj/a.gguf", "a-mmproj.txt"])), None);
+        let all = names(&[
+            "a-Q4_K_M.gguf",
+            "mmproj-a-BF16.gguf",
+            "mmproj-a-f16.gguf",
+            "b/mmproj-f32.gguf",
+        ]);
+        assert_eq!(
+            find_mmproj("a-Q4_K_M.gguf", &all).as_deref(),
+            Some("mmproj-a-f16.gguf")
+        );
+        assert_eq!(
+            find_mmproj("b/b.gguf", &all).as_deref(),
+            Some("b/mmproj-f32.gguf")
+        );
+        assert_eq!(
+            find_mmproj(
+                "a.gguf",
+                &names(&["a.gguf", "mmproj/a.gguf", "a-mmproj.txt"])
+            ),
+            None
+        );
     }
 }

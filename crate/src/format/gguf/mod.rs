@@ -1,7 +1,8 @@
-//! Parses the GGUF container (header, metadata, tensor table) from the first bytes of a file. Performs no I/O.
+//! Parses the GGUF container (header, metadata, tensor table) from the first bytes of a file.
+//! Performs no I/O.
 //!
-//! Every length is checked against the available bytes before anything is allocated. The tensor table is checked
-//! against the file size.
+//! Every length is checked against the available bytes before anything is allocated. The tensor
+//! table is checked against the file size.
 
 pub mod config;
 pub mod mmproj;
@@ -61,7 +62,8 @@ pub struct GgufTensor {
     pub kind: std::result::Result<GgmlType, String>,
     /// First byte in the file.
     pub start: u64,
-    /// Number of bytes; for unsupported types, the distance to the next tensor or the end of the file.
+    /// Number of bytes; for unsupported types, the distance to the next tensor or the end of the
+    /// file.
     pub bytes: u64,
     /// The GGUF file of a split model that contains it, from 0.
     pub part: usize,
@@ -82,22 +84,35 @@ pub struct Gguf {
     pub parts: Vec<CheckpointFile>,
 }
 
-/// Parses the header from the first bytes of a file of `size` bytes. `None` means that more bytes are needed (for
-/// example twice as many).
+/// Parses the header from the first bytes of a file of `size` bytes. `None` means that more bytes
+/// are needed (for example twice as many).
 pub fn parse(file: &str, start: &[u8], size: u64) -> Result<Option<Gguf>> {
-    let mut reader = HeaderReader { bytes: start, at: 0 };
+    let mut reader = HeaderReader {
+        bytes: start,
+        at: 0,
+    };
     match read_header(&mut reader, file, size) {
         Ok(gguf) => Ok(Some(gguf)),
-        Err(ParseStop::NeedMoreBytes) if (start.len() as u64) < size.min(MAX_HEADER_BYTES) => Ok(None),
-        Err(ParseStop::NeedMoreBytes) => {
-            Err(malformed(file, format!("it is cut off: its header continues after {} bytes", start.len())))
+        Err(ParseStop::NeedMoreBytes) if (start.len() as u64) < size.min(MAX_HEADER_BYTES) => {
+            Ok(None)
         }
+        Err(ParseStop::NeedMoreBytes) => Err(malformed(
+            file,
+            format!(
+                "it is cut off: its header continues after {} bytes",
+                start.len()
+            ),
+        )),
         Err(ParseStop::Malformed(reason)) => Err(malformed(file, reason)),
     }
 }
 
 fn malformed(file: &str, reason: String) -> Error {
-    Error::Malformed { file: file.into(), format: "GGUF", reason }
+    Error::Malformed {
+        file: file.into(),
+        format: "GGUF",
+        reason,
+    }
 }
 
 /// Why reading stopped.
@@ -116,13 +131,17 @@ struct HeaderReader<'a> {
 impl<'a> HeaderReader<'a> {
     fn take(&mut self, n: u64) -> ParseResult<&'a [u8]> {
         let end = usize::try_from(n).ok().and_then(|n| self.at.checked_add(n));
-        let bytes = end.and_then(|end| self.bytes.get(self.at..end)).ok_or(ParseStop::NeedMoreBytes)?;
+        let bytes = end
+            .and_then(|end| self.bytes.get(self.at..end))
+            .ok_or(ParseStop::NeedMoreBytes)?;
         self.at += bytes.len();
         Ok(bytes)
     }
 
     fn array<const N: usize>(&mut self) -> ParseResult<[u8; N]> {
-        self.take(N as u64)?.try_into().map_err(|_| ParseStop::NeedMoreBytes)
+        self.take(N as u64)?
+            .try_into()
+            .map_err(|_| ParseStop::NeedMoreBytes)
     }
 
     fn u32(&mut self) -> ParseResult<u32> {
@@ -136,9 +155,12 @@ impl<'a> HeaderReader<'a> {
     fn text(&mut self, what: &str) -> ParseResult<String> {
         let length = self.u64()?;
         if length > MAX_HEADER_BYTES {
-            return Err(ParseStop::Malformed(format!("{what} claims {length} bytes, the limit is {MAX_HEADER_BYTES}")));
+            return Err(ParseStop::Malformed(format!(
+                "{what} claims {length} bytes, the limit is {MAX_HEADER_BYTES}"
+            )));
         }
-        // Vocabularies contain tokens that are not UTF-8. They are never matched against text, so U+FFFD is sufficient.
+        // Vocabularies contain tokens that are not UTF-8. They are never matched against text, so
+        // U+FFFD is sufficient.
         Ok(String::from_utf8_lossy(self.take(length)?).into_owned())
     }
 
@@ -157,7 +179,11 @@ impl<'a> HeaderReader<'a> {
             10 => MetadataValue::Int(i64::try_from(self.u64()?).unwrap_or(i64::MAX)),
             11 => MetadataValue::Int(i64::from_le_bytes(self.array()?)),
             12 => MetadataValue::Float(f64::from_le_bytes(self.array()?)),
-            _ => return Err(ParseStop::Malformed(format!("the value of {key} has the unknown type {kind}"))),
+            _ => {
+                return Err(ParseStop::Malformed(format!(
+                    "the value of {key} has the unknown type {kind}"
+                )));
+            }
         })
     }
 
@@ -166,15 +192,24 @@ impl<'a> HeaderReader<'a> {
         if kind != 9 {
             return self.scalar(kind, key);
         }
-        let (kind, length) = (self.u32()?, self.u64()?);
+        let kind = self.u32()?;
+        let length = self.u64()?;
+
         let least = match kind {
             0 | 1 | 7 => 1,
             2 | 3 => 2,
             4..=6 => 4,
             8 | 10..=12 => 8,
-            _ => return Err(ParseStop::Malformed(format!("{key} is an array of the unsupported type {kind}"))),
+            _ => {
+                return Err(ParseStop::Malformed(format!(
+                    "{key} is an array of the unsupported type {kind}"
+                )));
+            }
         };
-        if length.checked_mul(least).is_none_or(|n| n > MAX_HEADER_BYTES) {
+        if length
+            .checked_mul(least)
+            .is_none_or(|n| n > MAX_HEADER_BYTES)
+        {
             return Err(ParseStop::Malformed(format!(
                 "{key} claims {length} elements, more than a header of {MAX_HEADER_BYTES} bytes"
             )));
@@ -226,11 +261,19 @@ fn read_header(r: &mut HeaderReader<'_>, file: &str, size: u64) -> ParseResult<G
     match r.u32()? {
         2 | 3 => {}
         v if (1..=3).contains(&v.swap_bytes()) => {
-            return Err(ParseStop::Malformed("it is big-endian, which is not supported".into()));
+            return Err(ParseStop::Malformed(
+                "it is big-endian, which is not supported".into(),
+            ));
         }
-        v => return Err(ParseStop::Malformed(format!("its version is {v}; versions 2 and 3 are supported"))),
+        v => {
+            return Err(ParseStop::Malformed(format!(
+                "its version is {v}; versions 2 and 3 are supported"
+            )));
+        }
     }
-    let (tensors, pairs) = (r.u64()?, r.u64()?);
+    let tensors = r.u64()?;
+    let pairs = r.u64()?;
+
     if tensors > MAX_TENSORS || pairs > MAX_PAIRS {
         return Err(ParseStop::Malformed(format!(
             "it claims {tensors} tensors (limit {MAX_TENSORS}) and {pairs} metadata pairs (limit {MAX_PAIRS})"
@@ -241,17 +284,26 @@ fn read_header(r: &mut HeaderReader<'_>, file: &str, size: u64) -> ParseResult<G
         let key = r.text("a metadata key")?;
         let value = r.value(&key)?;
         if metadata.insert(key.clone(), value).is_some() {
-            return Err(ParseStop::Malformed(format!("the metadata key {key} occurs twice")));
+            return Err(ParseStop::Malformed(format!(
+                "the metadata key {key} occurs twice"
+            )));
         }
     }
     let alignment = match metadata.get("general.alignment") {
         None => 32,
-        Some(MetadataValue::Int(a)) => {
-            u64::try_from(*a).ok().filter(|a| a.is_power_of_two() && *a <= MAX_ALIGNMENT).ok_or_else(|| {
-                ParseStop::Malformed(format!("its alignment is {a}, not a power of two up to {MAX_ALIGNMENT}"))
-            })?
+        Some(MetadataValue::Int(a)) => u64::try_from(*a)
+            .ok()
+            .filter(|a| a.is_power_of_two() && *a <= MAX_ALIGNMENT)
+            .ok_or_else(|| {
+                ParseStop::Malformed(format!(
+                    "its alignment is {a}, not a power of two up to {MAX_ALIGNMENT}"
+                ))
+            })?,
+        Some(_) => {
+            return Err(ParseStop::Malformed(
+                "its alignment is not an integer".into(),
+            ));
         }
-        Some(_) => return Err(ParseStop::Malformed("its alignment is not an integer".into())),
     };
     let mut table = Vec::new();
     for _ in 0..tensors {
@@ -259,7 +311,13 @@ fn read_header(r: &mut HeaderReader<'_>, file: &str, size: u64) -> ParseResult<G
     }
     let data = (r.at as u64).next_multiple_of(alignment);
     let tensors = check_ranges(table, data, size)?;
-    Ok(Gguf { file: file.into(), size, metadata, tensors, parts: Vec::new() })
+    Ok(Gguf {
+        file: file.into(),
+        size,
+        metadata,
+        tensors,
+        parts: Vec::new(),
+    })
 }
 
 /// Reads one entry of the tensor table; `start` is still relative to the data section.
@@ -267,7 +325,9 @@ fn read_tensor_entry(r: &mut HeaderReader<'_>, alignment: u64) -> ParseResult<Gg
     let name = r.text("a tensor's name")?;
     let dims = r.u32()?;
     if dims > MAX_DIMS {
-        return Err(ParseStop::Malformed(format!("the tensor {name} has {dims} dimensions, the limit is {MAX_DIMS}")));
+        return Err(ParseStop::Malformed(format!(
+            "the tensor {name} has {dims} dimensions, the limit is {MAX_DIMS}"
+        )));
     }
     let mut shape = Vec::new();
     let mut elements = 1u64;
@@ -275,9 +335,11 @@ fn read_tensor_entry(r: &mut HeaderReader<'_>, alignment: u64) -> ParseResult<Gg
         let d = r.u64()?;
         elements = elements.checked_mul(d).unwrap_or(0);
         let d = usize::try_from(d).ok().filter(|_| elements > 0);
-        shape.push(
-            d.ok_or_else(|| ParseStop::Malformed(format!("the tensor {name} is empty or has too many elements")))?,
-        );
+        shape.push(d.ok_or_else(|| {
+            ParseStop::Malformed(format!(
+                "the tensor {name} is empty or has too many elements"
+            ))
+        })?);
     }
     let kind = GgmlType::from_number(r.u32()?);
     let start = r.u64()?;
@@ -297,21 +359,38 @@ fn read_tensor_entry(r: &mut HeaderReader<'_>, alignment: u64) -> ParseResult<Gg
         Err(_) => 0,
     };
     shape.reverse();
-    Ok(GgufTensor { name, shape, kind, start, bytes, part: 0 })
+    Ok(GgufTensor {
+        name,
+        shape,
+        kind,
+        start,
+        bytes,
+        part: 0,
+    })
 }
 
-/// Checks that the tensors are inside the file and do not overlap, and makes their offsets absolute.
-fn check_ranges(mut table: Vec<GgufTensor>, data: u64, size: u64) -> ParseResult<SortedMap<String, GgufTensor>> {
+/// Checks that the tensors are inside the file and do not overlap, and makes their offsets
+/// absolute.
+fn check_ranges(
+    mut table: Vec<GgufTensor>,
+    data: u64,
+    size: u64,
+) -> ParseResult<SortedMap<String, GgufTensor>> {
     sort_by(&mut table, |a, b| a.start.cmp(&b.start));
     let starts: Vec<u64> = table.iter().map(|t| t.start).collect();
     let mut out = SortedMap::new();
     for (i, mut tensor) in table.into_iter().enumerate() {
         let start = data.checked_add(tensor.start);
-        let next = starts.get(i + 1).and_then(|s| data.checked_add(*s)).unwrap_or(size);
+        let next = starts
+            .get(i + 1)
+            .and_then(|s| data.checked_add(*s))
+            .unwrap_or(size);
         if tensor.kind.is_err() {
             tensor.bytes = start.map_or(0, |start| next.min(size).saturating_sub(start));
         }
-        let end = start.and_then(|start| start.checked_add(tensor.bytes)).filter(|end| *end <= size);
+        let end = start
+            .and_then(|start| start.checked_add(tensor.bytes))
+            .filter(|end| *end <= size);
         let (Some(start), Some(end)) = (start, end) else {
             return Err(ParseStop::Malformed(format!(
                 "the tensor {} ends beyond the file's {size} bytes",
@@ -319,7 +398,10 @@ fn check_ranges(mut table: Vec<GgufTensor>, data: u64, size: u64) -> ParseResult
             )));
         };
         if i + 1 < starts.len() && end > next {
-            return Err(ParseStop::Malformed(format!("the tensor {} overlaps the next one", tensor.name)));
+            return Err(ParseStop::Malformed(format!(
+                "the tensor {} overlaps the next one",
+                tensor.name
+            )));
         }
         tensor.start = start;
         if out.insert(tensor.name.clone(), tensor).is_some() {
@@ -370,10 +452,24 @@ impl Gguf {
 
     /// The tensors as a checkpoint; quantized tensors appear as rows of U8 bytes.
     pub fn checkpoint(&self) -> Checkpoint {
-        let file = CheckpointFile { name: self.file.clone(), size: self.size };
-        let files = [file].into_iter().chain(self.parts.iter().cloned()).collect();
-        let tensors = self.tensors.values().map(|t| (t.name.clone(), tensor_info(t))).collect();
-        Checkpoint { files, tensors, metadata: SortedMap::new() }
+        let file = CheckpointFile {
+            name: self.file.clone(),
+            size: self.size,
+        };
+        let files = [file]
+            .into_iter()
+            .chain(self.parts.iter().cloned())
+            .collect();
+        let tensors = self
+            .tensors
+            .values()
+            .map(|t| (t.name.clone(), tensor_info(t)))
+            .collect();
+        Checkpoint {
+            files,
+            tensors,
+            metadata: SortedMap::new(),
+        }
     }
 
     /// The weights by HuggingFace name.
@@ -383,12 +479,18 @@ impl Gguf {
             match self.metadata.get(&key) {
                 Some(MetadataValue::Int(n)) => usize::try_from(*n).ok(),
                 // One value per layer, 0 for layers without attention.
-                Some(MetadataValue::Ints(list)) => list.iter().max().and_then(|n| usize::try_from(*n).ok()),
+                Some(MetadataValue::Ints(list)) => {
+                    list.iter().max().and_then(|n| usize::try_from(*n).ok())
+                }
                 _ => None,
             }
         };
         let q = heads("head_count");
-        let names = names::GgufNameMap { architecture, heads: q, kv_heads: heads("head_count_kv").or(q) };
+        let names = names::GgufNameMap {
+            architecture,
+            heads: q,
+            kv_heads: heads("head_count_kv").or(q),
+        };
         let mut out = Weights::default();
         for tensor in self.tensors.values() {
             names.add_weights(tensor, &mut out);
@@ -413,15 +515,29 @@ fn tensor_info(tensor: &GgufTensor) -> TensorInfo {
         _ => (Dtype::U8, vec![tensor.bytes as usize]),
     };
     let range = tensor.start..tensor.start + tensor.bytes;
-    TensorInfo { name: tensor.name.clone(), dtype, shape, file: tensor.part, range }
+    TensorInfo {
+        name: tensor.name.clone(),
+        dtype,
+        shape,
+        file: tensor.part,
+        range,
+    }
 }
 
 /// Builds the weight of a tensor under a HuggingFace name.
 fn weight_source(tensor: &GgufTensor, name: &str) -> Result<WeightSource> {
     match &tensor.kind {
         Ok(kind) => {
-            let part = StoredPart { role: PartRole::Weight, info: tensor_info(tensor) };
-            Ok(WeightSource::new(name, tensor.shape.clone(), Encoding::Ggml(*kind), vec![part]))
+            let part = StoredPart {
+                role: PartRole::Weight,
+                info: tensor_info(tensor),
+            };
+            Ok(WeightSource::new(
+                name,
+                tensor.shape.clone(),
+                Encoding::Ggml(*kind),
+                vec![part],
+            ))
         }
         Err(kind) => Err(Error::UnsupportedEncoding {
             tensor: tensor.name.clone(),

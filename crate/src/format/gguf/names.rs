@@ -1,5 +1,5 @@
-//! Maps GGUF tensor names to those of the original checkpoints and undoes what the conversion did to the tensors.
-//! Family-specific facts are data from the caller ([`Architecture`]).
+//! Maps GGUF tensor names to those of the original checkpoints and undoes what the conversion did
+//! to the tensors. Family-specific facts are data from the caller ([`Architecture`]).
 
 use super::{Gguf, GgufTensor, weight_source};
 use crate::format::Weights;
@@ -20,7 +20,8 @@ pub struct GgufSpec {
     pub class: &'static str,
     /// Prefix of the layers in the original.
     pub layer_prefix: &'static str,
-    /// Modules whose names differ from the common ones (of layers without `blk.N.`): GGUF's, the original's.
+    /// Modules whose names differ from the common ones (of layers without `blk.N.`): GGUF's, the
+    /// original's.
     pub names: &'static [(&'static str, &'static str)],
     /// Whether the rows of q and k are stored for interleaved RoPE.
     pub interleaved_rope: bool,
@@ -59,8 +60,14 @@ impl GgufSpec {
 /// Sets the fields that most families fix: SiLU, and biases if the file has them.
 pub fn set_common_fields(gguf: &Gguf, out: &mut Map<String, Value>) {
     out.entry("hidden_act").or_insert(json!("silu"));
-    out.insert("attention_bias".into(), json!(gguf.has_tensor("blk.0.attn_q.bias")));
-    out.insert("mlp_bias".into(), json!(gguf.has_tensor("blk.0.ffn_up.bias")));
+    out.insert(
+        "attention_bias".into(),
+        json!(gguf.has_tensor("blk.0.attn_q.bias")),
+    );
+    out.insert(
+        "mlp_bias".into(),
+        json!(gguf.has_tensor("blk.0.ffn_up.bias")),
+    );
 }
 
 /// Common names of modules outside layers: GGUF's, the original's.
@@ -110,9 +117,14 @@ pub(super) struct GgufNameMap<'a> {
 impl GgufNameMap<'_> {
     /// Adds the weights of a tensor; none for tensors that only inform the configuration.
     pub(super) fn add_weights(&self, tensor: &GgufTensor, out: &mut Weights) {
-        let Some(name) = self.architecture.original_name(&tensor.name) else { return };
+        let Some(name) = self.architecture.original_name(&tensor.name) else {
+            return;
+        };
         let Some((before, after)) = name.split_once("{e}") else {
-            out.insert(&name, weight_source(tensor, &name).and_then(|s| self.undo_conversion(s, tensor)));
+            out.insert(
+                &name,
+                weight_source(tensor, &name).and_then(|s| self.undo_conversion(s, tensor)),
+            );
             return;
         };
         let stacked = match weight_source(tensor, &name) {
@@ -134,7 +146,11 @@ impl GgufNameMap<'_> {
     }
 
     /// Undoes what the conversion did to a tensor.
-    fn undo_conversion(&self, mut source: WeightSource, tensor: &GgufTensor) -> Result<WeightSource> {
+    fn undo_conversion(
+        &self,
+        mut source: WeightSource,
+        tensor: &GgufTensor,
+    ) -> Result<WeightSource> {
         let gated_norm = source.name.ends_with("linear_attn.norm.weight");
         if self.architecture.norm_plus_one && source.name.ends_with("norm.weight") && !gated_norm {
             source.offset = -1.0;
@@ -151,9 +167,14 @@ impl GgufNameMap<'_> {
         let head_rows = heads.and_then(|h| rows.checked_div(h)).unwrap_or(0);
         if head_rows == 0 || head_rows % 2 != 0 || heads.is_none_or(|h| h * head_rows != rows) {
             let architecture = self.architecture.name;
-            let reason =
-                format!("{architecture}.attention.head_count does not divide the {rows} rows of {}", tensor.name);
-            return Err(Error::Config { file: "GGUF metadata".into(), reason });
+            let reason = format!(
+                "{architecture}.attention.head_count does not divide the {rows} rows of {}",
+                tensor.name
+            );
+            return Err(Error::Config {
+                file: "GGUF metadata".into(),
+                reason,
+            });
         }
         source.row_order = RowOrder::Interleaved { head_rows };
         Ok(source)
@@ -161,12 +182,15 @@ impl GgufNameMap<'_> {
 }
 
 impl GgufSpec {
-    /// The original's name of a tensor; `None` for tensors that are not weights. `{e}` is a placeholder for the expert
-    /// index.
+    /// The original's name of a tensor; `None` for tensors that are not weights. `{e}` is a
+    /// placeholder for the expert index.
     pub fn original_name(&self, tensor: &str) -> Option<String> {
         let find = |common: &[(&'static str, &'static str)], module: &str| {
             let all = self.names.iter().chain(common);
-            all.copied().find(|n| n.0 == module).map(|n| n.1).filter(|n| !n.is_empty())
+            all.copied()
+                .find(|n| n.0 == module)
+                .map(|n| n.1)
+                .filter(|n| !n.is_empty())
         };
         if let Some(rest) = tensor.strip_prefix("blk.") {
             let (layer, rest) = rest.split_once('.')?;
@@ -176,7 +200,11 @@ impl GgufSpec {
                 return Some(format!("{}.{layer}.{name}", self.layer_prefix));
             }
             let (module, kind) = rest.rsplit_once('.')?;
-            return Some(format!("{}.{layer}.{}.{kind}", self.layer_prefix, find(&LAYER_MODULES, module)?));
+            return Some(format!(
+                "{}.{layer}.{}.{kind}",
+                self.layer_prefix,
+                find(&LAYER_MODULES, module)?
+            ));
         }
         let (module, kind) = tensor.rsplit_once('.')?;
         Some(format!("{}.{kind}", find(&GLOBAL_MODULES, module)?))

@@ -1,5 +1,5 @@
-//! Token properties that llama.cpp derives beyond the file's metadata: stop tokens, token types corrected by spelling,
-//! and whitespace stripping. Reference: llama.cpp `src/llama-vocab.cpp`.
+//! Token properties that llama.cpp derives beyond the file's metadata: stop tokens, token types
+//! corrected by spelling, and whitespace stripping. Reference: llama.cpp `src/llama-vocab.cpp`.
 
 use super::{Gguf, MetadataValue as Meta};
 
@@ -75,8 +75,20 @@ const FIM_SPELLINGS: [(&str, &[&str]); 6] = [
             "<|middle|>",
         ],
     ),
-    ("fim_pad_token_id", &["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"]),
-    ("fim_rep_token_id", &["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"]),
+    (
+        "fim_pad_token_id",
+        &["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"],
+    ),
+    (
+        "fim_rep_token_id",
+        &[
+            "<|fim_repo|>",
+            "<|repo_name|>",
+            "<fim-repo>",
+            "<REPO>",
+            "<reponame>",
+        ],
+    ),
     ("fim_sep_token_id", &["<|file_sep|>"]),
 ];
 
@@ -91,21 +103,36 @@ pub(super) struct GgufSpecialTokens {
 
 impl GgufSpecialTokens {
     /// Derives the special tokens of a file; `eos` is the end-of-sequence token.
-    pub(super) fn derive_from(gguf: &Gguf, tokens: &[String], eos: Option<usize>) -> GgufSpecialTokens {
+    pub(super) fn derive_from(
+        gguf: &Gguf,
+        tokens: &[String],
+        eos: Option<usize>,
+    ) -> GgufSpecialTokens {
         let listed = match gguf.metadata.get("tokenizer.ggml.token_type") {
             Some(Meta::Ints(kinds)) => kinds.as_slice(),
             _ => &[],
         };
-        let kinds = (0..tokens.len()).map(|id| listed.get(id).copied().unwrap_or(TYPE_NORMAL)).collect();
-        let mut special = GgufSpecialTokens { types: kinds, stops: Vec::new() };
+        let kinds = (0..tokens.len())
+            .map(|id| listed.get(id).copied().unwrap_or(TYPE_NORMAL))
+            .collect();
+        let mut special = GgufSpecialTokens {
+            types: kinds,
+            stops: Vec::new(),
+        };
         let known = |key: &str| {
             let id = usize::try_from(gguf.int(&format!("tokenizer.ggml.{key}"))?).ok()?;
             (id < tokens.len()).then_some(id)
         };
         let ids = [eos, known("eot_token_id"), known("eom_token_id")];
-        ids.into_iter().flatten().for_each(|id| special.add_stop(id));
+        ids.into_iter()
+            .flatten()
+            .for_each(|id| special.add_stop(id));
         for (index, (key, spellings)) in FIM_SPELLINGS.into_iter().enumerate() {
-            let by_text = || tokens.iter().position(|token| spellings.contains(&token.as_str()));
+            let by_text = || {
+                tokens
+                    .iter()
+                    .position(|token| spellings.contains(&token.as_str()))
+            };
             let named = known(key);
             if let (None, Some(id)) = (named, by_text()) {
                 special.types[id] = TYPE_CONTROL;
@@ -115,7 +142,8 @@ impl GgufSpecialTokens {
             }
         }
         for (id, token) in tokens.iter().enumerate() {
-            // Unless it is a control token, `</s>` is an HTML tag: the end of strikethrough in Gemma 3.
+            // Unless it is a control token, `</s>` is an HTML tag: the end of strikethrough in
+            // Gemma 3.
             let tag = token == "</s>" && special.types[id] != TYPE_CONTROL;
             if STOP_SPELLINGS.contains(&token.as_str()) && !tag {
                 special.types[id] = TYPE_CONTROL;
@@ -135,7 +163,12 @@ impl GgufSpecialTokens {
 
     /// Removes spellings that end a turn in one vocabulary but only a part of it in another.
     fn remove_false_stops(&mut self, tokens: &[String]) {
-        let text = |id: &u32| tokens.get(*id as usize).map(String::as_str).unwrap_or_default();
+        let text = |id: &u32| {
+            tokens
+                .get(*id as usize)
+                .map(String::as_str)
+                .unwrap_or_default()
+        };
         let has = |stops: &[u32], spelling: &str| stops.iter().any(|id| text(id) == spelling);
         let called = has(&self.stops, "<|call|>") || has(&self.stops, "<|calls|>");
         if called && (has(&self.stops, "<|return|>") || has(&self.stops, "<|flush|>")) {
@@ -144,7 +177,11 @@ impl GgufSpecialTokens {
         }
         if has(&self.stops, "<|tool_response>") || has(&self.stops, "<|plamo:eos|>") {
             self.stops.retain(|id| text(id) != "</s>");
-            for (id, _) in tokens.iter().enumerate().filter(|(_, token)| *token == "</s>") {
+            for (id, _) in tokens
+                .iter()
+                .enumerate()
+                .filter(|(_, token)| *token == "</s>")
+            {
                 self.types[id] = TYPE_NORMAL;
             }
         }
@@ -152,7 +189,10 @@ impl GgufSpecialTokens {
 
     /// Whether the token is matched in the input before the rest is split.
     pub(super) fn is_added(&self, id: usize) -> bool {
-        matches!(self.types.get(id), Some(&(TYPE_UNKNOWN | TYPE_CONTROL | TYPE_USER_DEFINED)))
+        matches!(
+            self.types.get(id),
+            Some(&(TYPE_UNKNOWN | TYPE_CONTROL | TYPE_USER_DEFINED))
+        )
     }
 
     /// Whether the token is a control token, not text.
@@ -161,7 +201,8 @@ impl GgufSpecialTokens {
     }
 }
 
-/// Whether a token strips whitespace on its left and right. Files do not record this; it follows from model names.
+/// Whether a token strips whitespace on its left and right. Files do not record this; it follows
+/// from model names.
 pub(super) fn strips_whitespace(gguf: &Gguf, token: &str) -> [bool; 2] {
     let text = |key: &str| gguf.text(key).unwrap_or_default();
     let pre = text("tokenizer.ggml.pre");

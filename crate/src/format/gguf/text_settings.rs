@@ -1,5 +1,5 @@
-//! Converts a GGUF file's special tokens, chat templates and sampling settings to the original's tokenizer_config.json
-//! and generation_config.json.
+//! Converts a GGUF file's special tokens, chat templates and sampling settings to the original's
+//! tokenizer_config.json and generation_config.json.
 
 use super::{Gguf, MetadataValue as Meta};
 use serde_json::{Map, Value, json};
@@ -38,10 +38,14 @@ impl Gguf {
     /// The default template, or a list of named templates if there are others.
     fn chat_templates(&self) -> Option<Value> {
         let named = self.metadata.iter().filter_map(|(key, value)| match value {
-            Meta::Text(source) => Some((key.strip_prefix(TEMPLATE_KEY)?.strip_prefix('.')?, source)),
+            Meta::Text(source) => {
+                Some((key.strip_prefix(TEMPLATE_KEY)?.strip_prefix('.')?, source))
+            }
             _ => None,
         });
-        let named: Vec<Value> = named.map(|(name, source)| json!({ "name": name, "template": source })).collect();
+        let named: Vec<Value> = named
+            .map(|(name, source)| json!({ "name": name, "template": source }))
+            .collect();
         let default = self.text(TEMPLATE_KEY);
         if named.is_empty() {
             return default.map(|source| json!(source));
@@ -64,7 +68,11 @@ impl Gguf {
             ("min_p", "min_p"),
             ("penalty_repeat", "repetition_penalty"),
         ] {
-            if let Some(value) = self.metadata.get(&format!("general.sampling.{key}")).and_then(Meta::json) {
+            if let Some(value) = self
+                .metadata
+                .get(&format!("general.sampling.{key}"))
+                .and_then(Meta::json)
+            {
                 out.insert(field.into(), value);
                 out.insert("do_sample".into(), json!(true));
             }

@@ -1,6 +1,8 @@
 //! Converts the tokenizer in a GGUF file to the original's tokenizer.json. Does not tokenize.
 
-use super::pretokenizer::{DIGIT_REGEX, GPT2_REGEX, GgufPreTokenizer, TokenAlphabet, pre_tokenizer};
+use super::pretokenizer::{
+    DIGIT_REGEX, GPT2_REGEX, GgufPreTokenizer, TokenAlphabet, pre_tokenizer,
+};
 use super::special::{GgufSpecialTokens, TYPE_NORMAL, strips_whitespace};
 use super::{Gguf, MetadataValue as Meta};
 use crate::util::{base64, json as python};
@@ -61,7 +63,8 @@ impl Gguf {
         named && !matches!(self.tokenizer_model(), "none" | "no_vocab")
     }
 
-    /// The tokens that end a generation (end of sequence, turn or message), by metadata and by spelling.
+    /// The tokens that end a generation (end of sequence, turn or message), by metadata and by
+    /// spelling.
     pub fn stop_ids(&self) -> Vec<u32> {
         GgufVocabulary::read(self).map_or_else(Vec::new, |v| v.special.stops)
     }
@@ -72,7 +75,9 @@ impl Gguf {
 
     /// A special token's id and text by metadata key, or the default of this tokenizer model.
     pub(super) fn special_token(&self, key: &str) -> Option<(i64, &str)> {
-        let Some(Meta::Texts(tokens)) = self.metadata.get("tokenizer.ggml.tokens") else { return None };
+        let Some(Meta::Texts(tokens)) = self.metadata.get("tokenizer.ggml.tokens") else {
+            return None;
+        };
         let text = |id: i64| Some((id, tokens.get(usize::try_from(id).ok()?)?.as_str()));
         let usual = match (self.tokenizer_model(), key) {
             ("llama", "bos_token_id") => Some(1),
@@ -122,16 +127,29 @@ fn character_decoder(prefix: bool) -> Value {
 impl<'a> GgufVocabulary<'a> {
     /// Reads the vocabulary; `None` if the file has none.
     fn read(gguf: &'a Gguf) -> Option<Self> {
-        let Some(Meta::Texts(tokens)) = gguf.metadata.get("tokenizer.ggml.tokens") else { return None };
+        let Some(Meta::Texts(tokens)) = gguf.metadata.get("tokenizer.ggml.tokens") else {
+            return None;
+        };
         let mut tokens = Cow::Borrowed(tokens.as_slice());
         if tokens.iter().any(String::is_empty) {
-            for (id, token) in tokens.to_mut().iter_mut().enumerate().filter(|(_, token)| token.is_empty()) {
+            for (id, token) in tokens
+                .to_mut()
+                .iter_mut()
+                .enumerate()
+                .filter(|(_, token)| token.is_empty())
+            {
                 *token = format!("[EMPTY_{id}]");
             }
         }
-        let eos = gguf.special_token("eos_token_id").map(|(id, _)| id as usize);
+        let eos = gguf
+            .special_token("eos_token_id")
+            .map(|(id, _)| id as usize);
         let special = GgufSpecialTokens::derive_from(gguf, &tokens, eos);
-        Some(Self { gguf, tokens, special })
+        Some(Self {
+            gguf,
+            tokens,
+            special,
+        })
     }
 
     fn token_type(&self, id: usize) -> i64 {
@@ -139,17 +157,31 @@ impl<'a> GgufVocabulary<'a> {
     }
 
     fn flag(&self, key: &str, default: bool) -> bool {
-        self.gguf.bool(&format!("tokenizer.ggml.{key}")).unwrap_or(default)
+        self.gguf
+            .bool(&format!("tokenizer.ggml.{key}"))
+            .unwrap_or(default)
     }
 
-    /// Whether all 256 byte tokens (`<0x00>` to `<0xFF>`) exist, so that unknown characters fall back to bytes.
+    /// Whether all 256 byte tokens (`<0x00>` to `<0xFF>`) exist, so that unknown characters fall
+    /// back to bytes.
     fn has_byte_tokens(&self) -> bool {
-        let is_byte = |token: &&String| token.len() == 6 && token.starts_with("<0x") && token.ends_with('>');
-        self.tokens.iter().filter(is_byte).count() == 256
+        self.tokens
+            .iter()
+            .filter(|token: &&String| {
+                token.len() == 6 && token.starts_with("<0x") && token.ends_with('>')
+            })
+            .count()
+            == 256
     }
 
     fn vocab(&self) -> Value {
-        Value::Object(self.tokens.iter().enumerate().map(|(id, token)| (token.clone(), json!(id))).collect())
+        Value::Object(
+            self.tokens
+                .iter()
+                .enumerate()
+                .map(|(id, token)| (token.clone(), json!(id)))
+                .collect(),
+        )
     }
 
     /// One score per token.
@@ -175,14 +207,23 @@ impl<'a> GgufVocabulary<'a> {
             json!({"id": id, "content": self.tokens[id], "single_word": false, "lstrip": lstrip, "rstrip": rstrip,
                 "normalized": false, "special": self.special.is_special(id)})
         };
-        Value::Array((0..self.tokens.len()).filter(|id| self.special.is_added(*id)).map(entry).collect())
+        Value::Array(
+            (0..self.tokens.len())
+                .filter(|id| self.special.is_added(*id))
+                .map(entry)
+                .collect(),
+        )
     }
 
     /// The pre-tokenizer of the file.
     fn named_pre_tokenizer(&self) -> Result<GgufPreTokenizer> {
         let name = match self.gguf.tokenizer_model() {
             "gemma4" => "gemma4",
-            _ => self.gguf.text("tokenizer.ggml.pre").filter(|name| !name.is_empty()).unwrap_or("default"),
+            _ => self
+                .gguf
+                .text("tokenizer.ggml.pre")
+                .filter(|name| !name.is_empty())
+                .unwrap_or("default"),
         };
         pre_tokenizer(name).ok_or_else(|| {
             tokenizer_error(format!(
@@ -195,16 +236,25 @@ impl<'a> GgufVocabulary<'a> {
     /// BPE with the file's merges, of bytes or of characters.
     fn bpe(&self) -> Result<TokenizerSections> {
         let Some(Meta::Texts(listed)) = self.gguf.metadata.get("tokenizer.ggml.merges") else {
-            return Err(tokenizer_error("the GGUF file has no tokenizer.ggml.merges".into()));
+            return Err(tokenizer_error(
+                "the GGUF file has no tokenizer.ggml.merges".into(),
+            ));
         };
         let pre = self.named_pre_tokenizer()?;
         let bytes = pre.alphabet == TokenAlphabet::Bytes;
         // Tokens of characters may begin with a space, so the separator is a later one.
-        let halves = |merge: &String| {
-            let at = merge.char_indices().skip(1).find(|(_, c)| *c == ' ')?.0;
-            Some(json!([&merge[..at], &merge[at + 1..]]))
+
+        let merges = if bytes {
+            json!(listed)
+        } else {
+            listed
+                .iter()
+                .filter_map(|merge: &String| {
+                    let at = merge.char_indices().skip(1).find(|(_, c)| *c == ' ')?.0;
+                    Some(json!([&merge[..at], &merge[at + 1..]]))
+                })
+                .collect()
         };
-        let merges = if bytes { json!(listed) } else { listed.iter().filter_map(halves).collect() };
         let byte_level = |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": regex});
         let mut stages: Vec<Value> = Vec::new();
         for (index, regex) in pre.regexes.iter().enumerate() {
@@ -220,38 +270,68 @@ impl<'a> GgufVocabulary<'a> {
             stages.push(byte_level(stages.len() < pre.regexes.len()));
         }
         let pre_tokenizer = json!({"type": "Sequence", "pretokenizers": stages});
-        let unknown = self.gguf.special_token("unknown_token_id").filter(|_| !bytes);
+        let unknown = self
+            .gguf
+            .special_token("unknown_token_id")
+            .filter(|_| !bytes);
         let model = json!({"type": "BPE", "dropout": null, "unk_token": unknown.map(|(_, text)| text),
             "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": !bytes,
             "byte_fallback": !bytes && self.has_byte_tokens(), "ignore_merges": pre.ignore_merges, "vocab": self.vocab(), "merges": merges});
         let normalizer = match pre.alphabet {
-            TokenAlphabet::Spaces => json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARKER}),
+            TokenAlphabet::Spaces => {
+                json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARKER})
+            }
             _ => Value::Null,
         };
-        let decoder = if bytes { byte_level(true) } else { character_decoder(false) };
-        Ok((tokenizer_sections(normalizer, pre_tokenizer, model), decoder))
+        let decoder = if bytes {
+            byte_level(true)
+        } else {
+            character_decoder(false)
+        };
+        Ok((
+            tokenizer_sections(normalizer, pre_tokenizer, model),
+            decoder,
+        ))
     }
 
-    /// SentencePiece BPE merges the pair with the best score of the merged token. This equals merges sorted by score.
+    /// SentencePiece BPE merges the pair with the best score of the merged token. This equals
+    /// merges sorted by score.
     fn sentencepiece_bpe(&self) -> Result<TokenizerSections> {
         let prefix = self.flag("add_space_prefix", true);
-        let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARKER});
+        let replace =
+            json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARKER});
         let prepend = json!({"type": "Prepend", "prepend": SPACE_MARKER});
-        let normalizer = if prefix { json!({"type": "Sequence", "normalizers": [prepend, replace]}) } else { replace };
-        let unknown = self.gguf.special_token("unknown_token_id").map(|(_, text)| text);
+        let normalizer = if prefix {
+            json!({"type": "Sequence", "normalizers": [prepend, replace]})
+        } else {
+            replace
+        };
+        let unknown = self
+            .gguf
+            .special_token("unknown_token_id")
+            .map(|(_, text)| text);
         let model = json!({"type": "BPE", "dropout": null, "unk_token": unknown,
             "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": self.has_byte_tokens(),
             "ignore_merges": false, "vocab": self.vocab(), "merges": self.scored_merges()?});
-        Ok((tokenizer_sections(normalizer, Value::Null, model), character_decoder(prefix)))
+        Ok((
+            tokenizer_sections(normalizer, Value::Null, model),
+            character_decoder(prefix),
+        ))
     }
 
     /// All pairs of tokens whose concatenation is a token, best score first.
     fn scored_merges(&self) -> Result<Vec<[&str; 2]>> {
         let scores = self.scores()?;
-        let ids: HashMap<&str, usize> = self.tokens.iter().enumerate().map(|(id, t)| (t.as_str(), id)).collect();
+        let ids: HashMap<&str, usize> = self
+            .tokens
+            .iter()
+            .enumerate()
+            .map(|(id, t)| (t.as_str(), id))
+            .collect();
         let mut pairs: Vec<(f64, usize, usize, [&str; 2])> = Vec::new();
         for (id, token) in self.tokens.iter().enumerate() {
-            // Tokens of other types are matched whole. Tokens over 256 bytes are not built by merges.
+            // Tokens of other types are matched whole. Tokens over 256 bytes are not built by
+            // merges.
             if !matches!(self.token_type(id), 1 | 5) || token.len() > 256 {
                 continue;
             }
@@ -268,10 +348,19 @@ impl<'a> GgufVocabulary<'a> {
 
     fn unigram(&self) -> Result<TokenizerSections> {
         let scores = self.scores()?;
-        let vocab: Vec<Value> = self.tokens.iter().zip(scores).map(|(t, s)| json!([t, s])).collect();
+        let vocab: Vec<Value> = self
+            .tokens
+            .iter()
+            .zip(scores)
+            .map(|(t, s)| json!([t, s]))
+            .collect();
         let model = json!({"type": "Unigram", "unk_id": self.gguf.special_token("unknown_token_id").map(|(id, _)| id),
             "vocab": vocab, "byte_fallback": false});
-        let charsmap = match self.gguf.metadata.get("tokenizer.ggml.precompiled_charsmap") {
+        let charsmap = match self
+            .gguf
+            .metadata
+            .get("tokenizer.ggml.precompiled_charsmap")
+        {
             Some(Meta::Ints(bytes)) if !bytes.is_empty() => {
                 let bytes: Vec<u8> = bytes.iter().map(|b| *b as u8).collect();
                 Some(json!({"type": "Precompiled", "precompiled_charsmap": base64::encode(&bytes)}))
@@ -282,30 +371,48 @@ impl<'a> GgufVocabulary<'a> {
         let metaspace = |scheme: &str| json!({"type": "Metaspace", "replacement": SPACE_MARKER, "prepend_scheme": scheme, "split": true});
         if self.flag("remove_extra_whitespaces", false) {
             // Then every word begins with a space, including the first.
-            let words =
-                json!({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace("always")]});
-            return Ok((tokenizer_sections(charsmap.unwrap_or_default(), words, model), metaspace("always")));
+            let words = json!({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace("always")]});
+            return Ok((
+                tokenizer_sections(charsmap.unwrap_or_default(), words, model),
+                metaspace("always"),
+            ));
         }
         let prepend = prefix.then(|| json!({"type": "Prepend", "prepend": SPACE_MARKER}));
-        let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARKER});
-        let steps: Vec<Value> = charsmap.into_iter().chain(prepend).chain([replace]).collect();
+        let replace =
+            json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARKER});
+        let steps: Vec<Value> = charsmap
+            .into_iter()
+            .chain(prepend)
+            .chain([replace])
+            .collect();
         let normalizer = json!({"type": "Sequence", "normalizers": steps});
-        Ok((tokenizer_sections(normalizer, Value::Null, model), metaspace(if prefix { "always" } else { "never" })))
+        Ok((
+            tokenizer_sections(normalizer, Value::Null, model),
+            metaspace(if prefix { "always" } else { "never" }),
+        ))
     }
 
     /// Builds WordPiece. GGUF marks word starts; WordPiece marks continuations.
     fn wordpiece(&self) -> Result<TokenizerSections> {
-        let original = |(id, token): (usize, &String)| {
-            let whole = self.special.is_special(id) || token.starts_with('[') && token.ends_with(']');
-            let text = match token.strip_prefix(SPACE_MARKER) {
-                _ if whole => token.clone(),
-                Some(word) => word.to_string(),
-                None => format!("##{token}"),
-            };
-            (text, json!(id))
-        };
-        let vocab: Map<String, Value> = self.tokens.iter().enumerate().map(original).collect();
-        let unknown = self.gguf.special_token("unknown_token_id").map_or("[UNK]", |(_, text)| text);
+        let vocab: Map<String, Value> = self
+            .tokens
+            .iter()
+            .enumerate()
+            .map(|(id, token): (usize, &String)| {
+                let whole =
+                    self.special.is_special(id) || token.starts_with('[') && token.ends_with(']');
+                let text = match token.strip_prefix(SPACE_MARKER) {
+                    _ if whole => token.clone(),
+                    Some(word) => word.to_string(),
+                    None => format!("##{token}"),
+                };
+                (text, json!(id))
+            })
+            .collect();
+        let unknown = self
+            .gguf
+            .special_token("unknown_token_id")
+            .map_or("[UNK]", |(_, text)| text);
         let model = json!({"type": "WordPiece", "unk_token": unknown, "continuing_subword_prefix": "##",
             "max_input_chars_per_word": 100, "vocab": vocab});
         let lowercase = self.flag("normalizer.lowercase", true);
@@ -313,19 +420,29 @@ impl<'a> GgufVocabulary<'a> {
         let normalizer = json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
             "strip_accents": strip_accents, "lowercase": lowercase});
         let decoder = json!({"type": "WordPiece", "prefix": "##", "cleanup": true});
-        Ok((tokenizer_sections(normalizer, json!({"type": "BertPreTokenizer"}), model), decoder))
+        Ok((
+            tokenizer_sections(normalizer, json!({"type": "BertPreTokenizer"}), model),
+            decoder,
+        ))
     }
 
     /// Adds special tokens around a sequence and between two.
     fn post_processor(&self) -> Result<Value> {
-        let (bos, eos, sep) = ("bos_token_id", "eos_token_id", "seperator_token_id");
+        let bos = "bos_token_id";
+        let eos = "eos_token_id";
+        let sep = "seperator_token_id";
+
         let id = |key: &str, add: bool| self.gguf.special_token(key).filter(|_| add);
         let [first, last, between] = match self.gguf.tokenizer_model() {
             // Always added, whatever the file says.
             "bert" => {
                 let first = id(bos, true).or_else(|| id("cls_token_id", true));
-                let usual = || self.tokens.get(101).map(|text| (101, text.as_str()));
-                [first.or_else(usual), id(sep, true), None]
+
+                [
+                    first.or_else(|| self.tokens.get(101).map(|text| (101, text.as_str()))),
+                    id(sep, true),
+                    None,
+                ]
             }
             "llama" => [
                 id(bos, self.flag("add_bos_token", true)),
@@ -340,7 +457,8 @@ impl<'a> GgufVocabulary<'a> {
             model => {
                 let pre = self.named_pre_tokenizer()?;
                 // Gemma 4 always adds BOS, even if the file disables it.
-                let forced = model == "gemma4" || pre.alphabet == TokenAlphabet::Spaces && pre.add_bos;
+                let forced =
+                    model == "gemma4" || pre.alphabet == TokenAlphabet::Spaces && pre.add_bos;
                 [
                     id(bos, forced || self.flag("add_bos_token", pre.add_bos)),
                     id(eos, self.flag("add_eos_token", false)),
@@ -354,13 +472,18 @@ impl<'a> GgufVocabulary<'a> {
         let token = |t: &Option<(i64, &str)>, kind: u32| {
             t.map(|(_, text)| json!({"SpecialToken": {"id": text, "type_id": kind}}))
         };
-        let sequence = |name: &str, kind: u32| Some(json!({"Sequence": {"id": name, "type_id": kind}}));
-        let list = |parts: &[Option<Value>]| Value::Array(parts.iter().flatten().cloned().collect());
+        let sequence =
+            |name: &str, kind: u32| Some(json!({"Sequence": {"id": name, "type_id": kind}}));
+        let list =
+            |parts: &[Option<Value>]| Value::Array(parts.iter().flatten().cloned().collect());
         let single = [token(&first, 0), sequence("A", 0), token(&last, 0)];
         let second = [token(&between, 0), sequence("B", 1), token(&last, 1)];
         let mut special = Map::new();
         for (id, text) in [first, last, between].into_iter().flatten() {
-            special.insert(text.into(), json!({"id": text, "ids": [id], "tokens": [text]}));
+            special.insert(
+                text.into(),
+                json!({"id": text, "ids": [id], "tokens": [text]}),
+            );
         }
         let pair = [&single[..], &second[..]].concat();
         Ok(

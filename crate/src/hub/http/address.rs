@@ -8,7 +8,8 @@ use crate::{Error, Result};
 #[cfg(target_arch = "wasm32")]
 pub(in crate::hub) fn main_branch_url(model: &ModelRef, options: &HubOptions) -> Option<String> {
     let address = ModelUrls::for_model(model, options).ok()?;
-    (address.revision.as_deref() == Some("main")).then(|| format!("{}/resolve/main", address.prefix))
+    (address.revision.as_deref() == Some("main"))
+        .then(|| format!("{}/resolve/main", address.prefix))
 }
 
 /// The URLs of a model.
@@ -28,28 +29,56 @@ impl ModelUrls {
                 let revision = revision.unwrap_or_else(|| "main".to_string());
                 if !is_revision(&revision) {
                     let reason = format!("'{revision}' is not the name of a branch, tag or commit");
-                    return Err(Error::ModelName { name: id.clone(), reason });
+                    return Err(Error::ModelName {
+                        name: id.clone(),
+                        reason,
+                    });
                 }
-                let endpoint = options.endpoint.as_deref().unwrap_or(DEFAULT_ENDPOINT).trim_end_matches('/');
+                let endpoint = options
+                    .endpoint
+                    .as_deref()
+                    .unwrap_or(DEFAULT_ENDPOINT)
+                    .trim_end_matches('/');
                 let prefix = format!("{endpoint}/{id}");
-                let api = format!("{endpoint}/api/models/{id}/revision/{}", percent_encode(&revision, false));
+                let api = format!(
+                    "{endpoint}/api/models/{id}/revision/{}",
+                    percent_encode(&revision, false)
+                );
                 let name = format!("{prefix}@{revision}");
-                Ok(ModelUrls { name, prefix, revision: Some(revision), api: Some(api) })
+                Ok(ModelUrls {
+                    name,
+                    prefix,
+                    revision: Some(revision),
+                    api: Some(api),
+                })
             }
-            ModelRef::Folder { url } => {
-                Ok(ModelUrls { name: url.clone(), prefix: url.clone(), revision: None, api: None })
-            }
-            ModelRef::File { location: place, .. } => ModelUrls::for_model(place, options),
+            ModelRef::Folder { url } => Ok(ModelUrls {
+                name: url.clone(),
+                prefix: url.clone(),
+                revision: None,
+                api: None,
+            }),
+            ModelRef::File {
+                location: place, ..
+            } => ModelUrls::for_model(place, options),
             ModelRef::Path { path } => {
-                let reason = "a local path cannot be downloaded; use 'org/name' or a URL".to_string();
-                Err(Error::ModelName { name: path.clone(), reason })
+                let reason =
+                    "a local path cannot be downloaded; use 'org/name' or a URL".to_string();
+                Err(Error::ModelName {
+                    name: path.clone(),
+                    reason,
+                })
             }
         }
     }
 
     pub fn base_url(&self, revision: Option<&str>) -> String {
         match revision {
-            Some(revision) => format!("{}/resolve/{}/", self.prefix, percent_encode(revision, false)),
+            Some(revision) => format!(
+                "{}/resolve/{}/",
+                self.prefix,
+                percent_encode(revision, false)
+            ),
             None => format!("{}/", self.prefix),
         }
     }

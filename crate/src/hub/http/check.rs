@@ -1,5 +1,5 @@
-//! Repository metadata from the Hub's API: file names, and SHA-256 sums of large files, against which downloads are
-//! verified.
+//! Repository metadata from the Hub's API: file names, and SHA-256 sums of large files, against
+//! which downloads are verified.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -18,11 +18,15 @@ use crate::{Error, Result};
 const MAX_LIST_BYTES: usize = 16 << 20;
 
 impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
-    /// Names of the repository's files, from the Hub's API. Empty for a folder, or if the API does not answer.
+    /// Names of the repository's files, from the Hub's API. Empty for a folder, or if the API does
+    /// not answer.
     pub async fn list(&self) -> Result<Vec<String>> {
         let list = self.repo_metadata().await?;
         let files = list["siblings"].as_array().into_iter().flatten();
-        Ok(files.filter_map(|file| file["rfilename"].as_str()).map(str::to_string).collect())
+        Ok(files
+            .filter_map(|file| file["rfilename"].as_str())
+            .map(str::to_string)
+            .collect())
     }
 
     /// The SHA-256 of a file published by the Hub; large files only.
@@ -30,7 +34,9 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         let list = self.repo_metadata().await?;
         let mut files = list["siblings"].as_array().into_iter().flatten();
         let found = files.find(|each| each["rfilename"].as_str() == Some(file));
-        Ok(found.and_then(|found| found["lfs"]["sha256"].as_str()).map(str::to_ascii_lowercase))
+        Ok(found
+            .and_then(|found| found["lfs"]["sha256"].as_str())
+            .map(str::to_ascii_lowercase))
     }
 
     /// The Hub's metadata of the commit's files; null if the API does not answer.
@@ -44,7 +50,9 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
     }
 
     async fn fetch_metadata(&self) -> Result<serde_json::Value> {
-        let Some(api) = &self.api else { return Ok(serde_json::Value::Null) };
+        let Some(api) = &self.api else {
+            return Ok(serde_json::Value::Null);
+        };
         let revision = self.commit();
         let url = match (&revision, api.rsplit_once('/')) {
             (Some(commit), Some((front, _))) => format!("{front}/{commit}?blobs=true"),
@@ -55,7 +63,9 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         let mut text = Vec::new();
         loop {
             match reader.next(usize::MAX).await {
-                Ok(Some(chunk)) if text.len() + chunk.len() <= MAX_LIST_BYTES => text.extend(chunk.to_vec()),
+                Ok(Some(chunk)) if text.len() + chunk.len() <= MAX_LIST_BYTES => {
+                    text.extend(chunk.to_vec());
+                }
                 Ok(None) => break,
                 Err(ReadFault::Failed(error @ Error::Aborted { .. })) => return Err(error),
                 // The list is optional, unlike the model's files.
@@ -67,23 +77,37 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
 
     /// The files that were requested and exist on the server.
     fn open_files(&self) -> Vec<(String, Rc<HttpFile<T>>)> {
-        self.files.borrow().iter().filter_map(|(f, e)| Some((f.clone(), e.clone()?))).collect()
+        self.files
+            .borrow()
+            .iter()
+            .filter_map(|(f, e)| Some((f.clone(), e.clone()?)))
+            .collect()
     }
 
-    /// Hashes, in order, the stored parts of files that this load downloads from a Hub. Returns whether it hashed any.
+    /// Hashes, in order, the stored parts of files that this load downloads from a Hub. Returns
+    /// whether it hashed any.
     async fn hash_stored_parts(&self) -> bool {
-        let Some(shelf) = self.cache.as_ref().filter(|_| self.api.is_some() && self.part_size.is_multiple_of(64))
+        let Some(shelf) = self
+            .cache
+            .as_ref()
+            .filter(|_| self.api.is_some() && self.part_size.is_multiple_of(64))
         else {
             return false;
         };
         let mut any = false;
-        for (file, entry) in self.open_files().iter().filter(|(_, e)| e.fetched.get() && e.sha256.borrow().is_none()) {
+        for (file, entry) in self
+            .open_files()
+            .iter()
+            .filter(|(_, e)| e.fetched.get() && e.sha256.borrow().is_none())
+        {
             loop {
                 let (next, state) = entry.hashed.get();
                 if !entry.stored.borrow().contains(&next) {
                     break;
                 }
-                let hashed = shelf.hash_part(file, &entry.identity, self.part_size, next, state).await;
+                let hashed = shelf
+                    .hash_part(file, &entry.identity, self.part_size, next, state)
+                    .await;
                 let Some(hashed) = hashed else { break };
                 // Hashing restarts if a part was found corrupt.
                 if entry.hashed.get() == (next, state) {
@@ -95,12 +119,20 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         any
     }
 
-    /// Hashes downloaded parts for [`Self::verify`] as they are stored. Polled together with the load; ends with it.
+    /// Hashes downloaded parts for [`Self::verify`] as they are stored. Polled together with the
+    /// load; ends with it.
     pub async fn hash_while_loading(&self) {
         loop {
             if !self.hash_stored_parts().await {
                 // Storing a part wakes the task that polls both.
-                poll_fn(|_| if self.parts_written.replace(false) { Poll::Ready(()) } else { Poll::Pending }).await;
+                poll_fn(|_| {
+                    if self.parts_written.replace(false) {
+                        Poll::Ready(())
+                    } else {
+                        Poll::Pending
+                    }
+                })
+                .await;
             }
         }
     }
@@ -118,10 +150,15 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         for (file, entry) in self.open_files() {
             let (parts, state) = entry.hashed.get();
             // A file that was read or cached only in part has no checksum.
-            if entry.sha256.borrow().is_some() || parts == 0 || parts < entry.identity.size.div_ceil(self.part_size) {
+            if entry.sha256.borrow().is_some()
+                || parts == 0
+                || parts < entry.identity.size.div_ceil(self.part_size)
+            {
                 continue;
             }
-            let Some(wanted) = self.published_sha256(&file).await? else { continue };
+            let Some(wanted) = self.published_sha256(&file).await? else {
+                continue;
+            };
             let found = to_hex(state);
             if found == wanted {
                 *entry.sha256.borrow_mut() = Some(wanted);
@@ -131,24 +168,43 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
             }
             self.evict(&file).await;
             let reason = format!("the file's SHA-256 is {found}, the Hub lists {wanted}");
-            return Err(Error::Network { url: self.url(&file), reason });
+            return Err(Error::Network {
+                url: self.url(&file),
+                reason,
+            });
         }
         Ok(())
     }
 
-    /// Evicts cached entries that may be corrupt, among those this load used: files, and records that a file does not
-    /// exist. Returns whether there were any.
+    /// Evicts cached entries that may be corrupt, among those this load used: files, and records
+    /// that a file does not exist. Returns whether there were any.
     pub async fn evict_corrupt(&self) -> bool {
-        let Some(shelf) = &self.cache else { return false };
-        let absent: Vec<_> = self.files.borrow().iter().filter(|(_, e)| e.is_none()).map(|(f, _)| f.clone()).collect();
+        let Some(shelf) = &self.cache else {
+            return false;
+        };
+        let absent: Vec<_> = self
+            .files
+            .borrow()
+            .iter()
+            .filter(|(_, e)| e.is_none())
+            .map(|(f, _)| f.clone())
+            .collect();
         let mut healed = false;
-        for file in absent.iter().filter(|file| !self.not_found_errors.borrow().contains_key(*file)) {
+        for file in absent
+            .iter()
+            .filter(|file| !self.not_found_errors.borrow().contains_key(*file))
+        {
             shelf.evict(file).await;
             healed = true;
         }
-        for (file, entry) in self.open_files().into_iter().filter(|(_, entry)| entry.from_cache) {
+        for (file, entry) in self
+            .open_files()
+            .into_iter()
+            .filter(|(_, entry)| entry.from_cache)
+        {
             let known = entry.sha256.borrow().clone();
-            if known.is_some() && shelf.hash(&file, &entry.identity, self.part_size).await == known {
+            if known.is_some() && shelf.hash(&file, &entry.identity, self.part_size).await == known
+            {
                 continue;
             }
             self.evict(&file).await;

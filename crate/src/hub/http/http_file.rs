@@ -1,5 +1,5 @@
-//! State of a file during one load: from the cache if still valid, otherwise from the server. Reads no bytes beyond the
-//! first request.
+//! State of a file during one load: from the cache if still valid, otherwise from the server. Reads
+//! no bytes beyond the first request.
 
 use crate::util::map::SortedSet;
 use std::cell::{Cell, RefCell};
@@ -15,7 +15,8 @@ use crate::hub::transport::Transport;
 use crate::util::sha256::INITIAL_STATE;
 use crate::{Error, Result};
 
-/// Bytes of the first request for a file. Covers most configuration files and most safetensors headers.
+/// Bytes of the first request for a file. Covers most configuration files and most safetensors
+/// headers.
 const FIRST_REQUEST_BYTES: u64 = 256 << 10;
 /// Maximum bytes read of a file of unknown length.
 const MAX_UNKNOWN_LENGTH_BYTES: u64 = 256 << 20;
@@ -49,7 +50,10 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
     pub(super) async fn open_file(&self, file: &str) -> Result<Option<Rc<HttpFile<T>>>> {
         if !is_inside(file) {
             let reason = "the path leads outside the model's folder".to_string();
-            return Err(Error::ModelName { name: file.to_string(), reason });
+            return Err(Error::ModelName {
+                name: file.to_string(),
+                reason,
+            });
         }
         if let Some(known) = self.files.borrow().get(file) {
             return Ok(known.clone());
@@ -60,11 +64,19 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
             None => self.served_file(file).await?,
         };
         let entry = entry.map(Rc::new);
-        self.files.borrow_mut().insert(file.to_string(), entry.clone());
+        self.files
+            .borrow_mut()
+            .insert(file.to_string(), entry.clone());
         Ok(entry)
     }
 
-    fn new_file(&self, file: &str, identity: FileValidator, stored: SortedSet<u64>, from_cache: bool) -> HttpFile<T> {
+    fn new_file(
+        &self,
+        file: &str,
+        identity: FileValidator,
+        stored: SortedSet<u64>,
+        from_cache: bool,
+    ) -> HttpFile<T> {
         HttpFile {
             url: self.url(file),
             identity,
@@ -81,10 +93,15 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         }
     }
 
-    /// The file's state from the cache, if still valid. The inner `None` means that the server does not have the file.
+    /// The file's state from the cache, if still valid. The inner `None` means that the server does
+    /// not have the file.
     async fn cached_file(&self, file: &str) -> Result<Option<Option<HttpFile<T>>>> {
-        let Some(shelf) = &self.cache else { return Ok(None) };
-        let Some(manifest) = shelf.manifest(file).await else { return Ok(None) };
+        let Some(shelf) = &self.cache else {
+            return Ok(None);
+        };
+        let Some(manifest) = shelf.manifest(file).await else {
+            return Ok(None);
+        };
         let same_commit = manifest.commit.is_some() && manifest.commit == *self.commit.borrow();
         let usable = match &manifest.content {
             _ if self.trust_cache.get() || same_commit => true,
@@ -109,12 +126,20 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
             None => false,
         };
         // Parts of another size, from another engine version, cannot be used.
-        if !usable || manifest.content.as_ref().is_some_and(|c| c.part_size != self.part_size) {
+        if !usable
+            || manifest
+                .content
+                .as_ref()
+                .is_some_and(|c| c.part_size != self.part_size)
+        {
             return Ok(None);
         }
         Ok(Some(manifest.content.map(|content| {
             let sha256 = RefCell::new(content.sha256.clone());
-            HttpFile { sha256, ..self.new_file(file, content.identity(), content.parts, true) }
+            HttpFile {
+                sha256,
+                ..self.new_file(file, content.identity(), content.parts, true)
+            }
         })))
     }
 
@@ -126,7 +151,9 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
                     let ranges = reader.supports_ranges;
                     let mut entry = self.new_file(file, identity, SortedSet::new(), false);
                     if let (Some(shelf), true) = (&self.cache, entry.identity.validator.is_some()) {
-                        let stored = shelf.find_stored_parts(file, &entry.identity, self.part_size).await;
+                        let stored = shelf
+                            .find_stored_parts(file, &entry.identity, self.part_size)
+                            .await;
                         entry.from_cache = !stored.is_empty();
                         entry.stored = RefCell::new(stored);
                     }
@@ -137,10 +164,16 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
                     return Ok(Some(entry));
                 }
                 Err(ReadFault::Failed(error @ Error::NotFound { .. })) => {
-                    self.not_found_errors.borrow_mut().insert(file.to_string(), error);
+                    self.not_found_errors
+                        .borrow_mut()
+                        .insert(file.to_string(), error);
                     if let Some(shelf) = &self.cache {
                         shelf.evict(file).await;
-                        self.record_write(shelf.put_manifest(file, &FileManifest::new(self.commit(), None)).await);
+                        self.record_write(
+                            shelf
+                                .put_manifest(file, &FileManifest::new(self.commit(), None))
+                                .await,
+                        );
                     }
                     return Ok(None);
                 }
@@ -148,10 +181,15 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
                 Err(ReadFault::Changed) => {}
             }
         }
-        Err(Error::Changed { file: self.url(file) })
+        Err(Error::Changed {
+            file: self.url(file),
+        })
     }
 
-    async fn first_bytes(&self, file: &str) -> Result<(FileValidator, Chunk, RangeReader<T>), ReadFault> {
+    async fn first_bytes(
+        &self,
+        file: &str,
+    ) -> Result<(FileValidator, Chunk, RangeReader<T>), ReadFault> {
         let url = self.url(file);
         let wanted = FIRST_REQUEST_BYTES.min(self.part_size);
         let mut reader = RangeReader::new(self.remote.clone(), url.clone(), 0, Some(wanted), None);
@@ -175,7 +213,10 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
             None => {
                 let head = self.remote.head(&url, true).await?;
                 let size = head.size.ok_or_else(|| self.unknown_length_error(&url))?;
-                FileValidator { size, validator: reader.validator.clone() }
+                FileValidator {
+                    size,
+                    validator: reader.validator.clone(),
+                }
             }
         };
         if identity.validator.is_none() {
@@ -187,6 +228,9 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
 
     fn unknown_length_error(&self, url: &str) -> Error {
         let reason = "the server sends neither Content-Length nor Content-Range, or does not expose them (CORS)";
-        Error::Network { url: url.to_string(), reason: reason.to_string() }
+        Error::Network {
+            url: url.to_string(),
+            reason: reason.to_string(),
+        }
     }
 }

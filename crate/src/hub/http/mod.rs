@@ -2,10 +2,12 @@
 //!
 //! When the server is asked about a cached file:
 //! - the revision is a commit: never, since it cannot change;
-//! - a repository at a branch or tag: one HEAD of config.json returns the commit. If it is unchanged, nothing else is
-//!   asked. If it changed, or the server names none: one HEAD per file compares ETag (or date) and length;
+//! - a repository at a branch or tag: one HEAD of config.json returns the commit. If it is
+//!   unchanged, nothing else is asked. If it changed, or the server names none: one HEAD per file
+//!   compares ETag (or date) and length;
 //! - a folder: one HEAD per file;
-//! - `revalidate: false`, or an unreachable server: the cache is used as is (the latter adds a warning).
+//! - `revalidate: false`, or an unreachable server: the cache is used as is (the latter adds a
+//!   warning).
 //!
 //! HEAD responses have no body, so loading an unchanged model again downloads no content.
 
@@ -48,7 +50,8 @@ pub struct HttpSource<T: Transport, S: KeyValueStore> {
     name: String,
     /// URL of the Hub's API for this repository's file list.
     api: Option<String>,
-    /// The folder's URL with a trailing slash. A branch is replaced by its commit once that is known.
+    /// The folder's URL with a trailing slash. A branch is replaced by its commit once that is
+    /// known.
     base: RefCell<String>,
     commit: RefCell<Option<String>>,
     cache: Option<Rc<SourceCache<S>>>,
@@ -73,8 +76,8 @@ pub struct HttpSource<T: Transport, S: KeyValueStore> {
 }
 
 impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
-    /// Opens a model: finds the commit of its revision, and whether the cache can be used without asking. `store: None`
-    /// disables the cache.
+    /// Opens a model: finds the commit of its revision, and whether the cache can be used without
+    /// asking. `store: None` disables the cache.
     pub async fn open(
         model: &ModelRef,
         options: &HubOptions,
@@ -119,7 +122,8 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         Ok(source)
     }
 
-    /// Finds the commit of a branch or tag, so that all files of a load come from one state of the repository.
+    /// Finds the commit of a branch or tag, so that all files of a load come from one state of the
+    /// repository.
     async fn resolve_commit(&self, address: &ModelUrls) -> Result<()> {
         let known = match &self.cache {
             Some(shelf) => shelf.manifest("config.json").await,
@@ -131,11 +135,14 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
             let url = self.url("config.json");
             match self.remote.head(&url, known.is_none()).await {
                 Ok(head) => head.commit,
-                // The repository may lack config.json, or not exist. The first required file reports that.
+                // The repository may lack config.json, or not exist. The first required file
+                // reports that.
                 Err(Error::NotFound { .. }) => None,
                 Err(error @ Error::Aborted { .. }) => return Err(error),
                 Err(error) => {
-                    let Some(known) = known else { return Err(error) };
+                    let Some(known) = known else {
+                        return Err(error);
+                    };
                     self.trust_cached_commit(&error);
                     known.commit
                 }
@@ -151,7 +158,10 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
     /// The server cannot be reached: uses the cache as is for the rest of this load.
     fn trust_cached_commit(&self, error: &Error) {
         if !self.trust_cache.replace(true) {
-            self.warn(Error::Unverified { location: self.name.clone(), reason: error.to_string() });
+            self.warn(Error::Unverified {
+                location: self.name.clone(),
+                reason: error.to_string(),
+            });
         }
     }
 
@@ -180,7 +190,12 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
             Err(StoreError::Quota(reason)) => Error::Quota { reason },
             Err(StoreError::Other(reason)) => Error::Cache { reason },
         };
-        if !self.warnings.borrow().iter().any(|w| w.code() == warning.code()) {
+        if !self
+            .warnings
+            .borrow()
+            .iter()
+            .any(|w| w.code() == warning.code())
+        {
             self.warn(warning);
         }
         false
@@ -195,9 +210,14 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         part: u64,
         chunk: &Chunk,
     ) {
-        let (file, chunk, part_size) = (file.to_string(), chunk.clone(), self.part_size);
+        let file = file.to_string();
+        let chunk = chunk.clone();
+        let part_size = self.part_size;
+
         let write = async move {
-            let written = shelf.put_part(&file, &entry.identity, part_size, part, &chunk).await;
+            let written = shelf
+                .put_part(&file, &entry.identity, part_size, part, &chunk)
+                .await;
             (entry, part, written)
         };
         self.handle_writes(self.writes.start(write).await);
@@ -226,7 +246,11 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
     }
 
     fn can_store(&self) -> bool {
-        !self.warnings.borrow().iter().any(|w| matches!(w, Error::Quota { .. } | Error::Cache { .. }))
+        !self
+            .warnings
+            .borrow()
+            .iter()
+            .any(|w| matches!(w, Error::Quota { .. } | Error::Cache { .. }))
     }
 }
 

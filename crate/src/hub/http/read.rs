@@ -1,4 +1,5 @@
-//! Reading of parts: from the cache, from the first response, or from an open connection. Does not depend on tensors.
+//! Reading of parts: from the cache, from the first response, or from an open connection. Does not
+//! depend on tensors.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -24,22 +25,49 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         self.remote.progress.add_bytes(bytes, from_cache);
     }
 
-    /// Returns a reader for a part that starts at `pos`: the given one if its position matches, otherwise a new one.
-    fn reader_at(&self, entry: &HttpFile<T>, pos: u64, end: u64, reader: &mut Option<RangeReader<T>>) {
+    /// Returns a reader for a part that starts at `pos`: the given one if its position matches,
+    /// otherwise a new one.
+    fn reader_at(
+        &self,
+        entry: &HttpFile<T>,
+        pos: u64,
+        end: u64,
+        reader: &mut Option<RangeReader<T>>,
+    ) {
         // A validator derived from the commit never appears in a response.
-        let shown = entry.identity.validator.clone().filter(|v| !v.starts_with("commit "));
-        let identity = FileValidator { size: entry.identity.size, validator: shown };
+        let shown = entry
+            .identity
+            .validator
+            .clone()
+            .filter(|v| !v.starts_with("commit "));
+        let identity = FileValidator {
+            size: entry.identity.size,
+            validator: shown,
+        };
         // If the file changed and was restarted meanwhile, the reader still serves the old content.
-        if reader.as_ref().is_some_and(|r| r.pos == pos && r.matches_content(&identity)) {
+        if reader
+            .as_ref()
+            .is_some_and(|r| r.pos == pos && r.matches_content(&identity))
+        {
             return;
         }
-        let body = entry.body.borrow_mut().take().filter(|body| body.pos == pos);
+        let body = entry
+            .body
+            .borrow_mut()
+            .take()
+            .filter(|body| body.pos == pos);
         *reader = Some(match body {
             Some(mut body) => {
                 body.extend_to(end);
                 body
             }
-            None => RangeReader::new(self.remote.clone(), entry.url.clone(), pos, Some(end), Some(identity)),
+            None => RangeReader::new(
+                self.remote.clone(),
+                entry.url.clone(),
+                pos,
+                Some(end),
+                Some(identity),
+            ),
         });
     }
 
@@ -57,8 +85,13 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
             }
         };
         let mut buffer = ChunkBuffer::new((range.end - range.start) as usize);
-        if let Some(first) = entry.first_bytes.as_ref().filter(|first| range.start < first.len() as u64) {
-            let known = first.slice(range.start as usize..range.end.min(first.len() as u64) as usize);
+        if let Some(first) = entry
+            .first_bytes
+            .as_ref()
+            .filter(|first| range.start < first.len() as u64)
+        {
+            let known =
+                first.slice(range.start as usize..range.end.min(first.len() as u64) as usize);
             buffer.push(&known);
             count(known.len() as u64);
         }
@@ -72,7 +105,10 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         }
         if buffer.missing() > 0 {
             let reason = format!("the response ended {} bytes early", buffer.missing());
-            return Err(ReadFault::Failed(Error::Network { url: entry.url.clone(), reason }));
+            return Err(ReadFault::Failed(Error::Network {
+                url: entry.url.clone(),
+                reason,
+            }));
         }
         Ok(buffer.finish())
     }
@@ -103,7 +139,14 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> PartSource for HttpSour
     }
 
     fn streams(&self, file: &str) -> usize {
-        if self.opened_file(file).is_some_and(|e| e.supports_ranges.get()) { self.streams } else { 1 }
+        if self
+            .opened_file(file)
+            .is_some_and(|e| e.supports_ranges.get())
+        {
+            self.streams
+        } else {
+            1
+        }
     }
 
     fn throttled(&self) -> bool {
@@ -111,7 +154,8 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> PartSource for HttpSour
     }
 
     fn is_stored(&self, file: &str, part: u64) -> bool {
-        self.opened_file(file).is_some_and(|e| e.stored.borrow().contains(&part))
+        self.opened_file(file)
+            .is_some_and(|e| e.stored.borrow().contains(&part))
     }
 
     async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
@@ -124,21 +168,30 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> PartSource for HttpSour
 
     async fn range(&self, file: &str, range: Range<u64>) -> Result<Chunk, ReadFault> {
         let entry = self.require_file(file).await?;
-        let (first, last) = (range.start / self.part_size, range.end.div_ceil(self.part_size));
+        let first = range.start / self.part_size;
+        let last = range.end.div_ceil(self.part_size);
+
         if let Some(shelf) = &self.cache
             && (first..last).all(|part| self.is_stored(file, part))
         {
             let mut found = Vec::new();
             for part in first..last {
-                found.extend(shelf.part(file, &entry.identity, self.part_size, part).await);
+                found.extend(
+                    shelf
+                        .part(file, &entry.identity, self.part_size, part)
+                        .await,
+                );
             }
             if found.len() as u64 == last - first {
                 let begin = first * self.part_size;
-                return Ok(concat_chunks(&found).slice((range.start - begin) as usize..(range.end - begin) as usize));
+                return Ok(concat_chunks(&found)
+                    .slice((range.start - begin) as usize..(range.end - begin) as usize));
             }
         }
         let mut reader = None;
-        let chunk = self.fetch(&entry, range.clone(), range.end, &mut reader, false).await?;
+        let chunk = self
+            .fetch(&entry, range.clone(), range.end, &mut reader, false)
+            .await?;
         // A body with the whole file continues where the first bytes ended.
         if let Some(reader) = reader.filter(|r| !r.supports_ranges) {
             *entry.body.borrow_mut() = Some(reader);
@@ -161,9 +214,16 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> PartSource for HttpSour
         let key = progress_key(self, file);
         let counts = self.remote.progress.is_uncounted(&key, part);
         if let (Some(shelf), true) = (&self.cache, self.is_stored(file, part)) {
-            if let Some(chunk) = shelf.part(file, &entry.identity, self.part_size, part).await {
+            if let Some(chunk) = shelf
+                .part(file, &entry.identity, self.part_size, part)
+                .await
+            {
                 if counts {
-                    self.count_bytes(&entry, chunk.len() as u64, !self.remote.progress.was_fetched(&key, part));
+                    self.count_bytes(
+                        &entry,
+                        chunk.len() as u64,
+                        !self.remote.progress.was_fetched(&key, part),
+                    );
                     self.remote.progress.mark_read(&key, part, true);
                 }
                 return Ok(chunk);
@@ -174,10 +234,17 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> PartSource for HttpSour
             entry.manifest_stale.set(true);
         }
         entry.fetched.set(true);
-        let chunk = self.fetch(&entry, at(part)..at(part + 1), at(run_end), reader, counts).await?;
+        let chunk = self
+            .fetch(&entry, at(part)..at(part + 1), at(run_end), reader, counts)
+            .await?;
         self.remote.progress.mark_read(&key, part, false);
-        if let (Some(shelf), true, true) = (&self.cache, self.can_store(), entry.identity.validator.is_some()) {
-            self.start_write(shelf.clone(), entry, file, part, &chunk).await;
+        if let (Some(shelf), true, true) = (
+            &self.cache,
+            self.can_store(),
+            entry.identity.validator.is_some(),
+        ) {
+            self.start_write(shelf.clone(), entry, file, part, &chunk)
+                .await;
         }
         Ok(chunk)
     }
@@ -191,7 +258,9 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> PartSource for HttpSour
             self.unfinalized.borrow_mut().push(file.to_string());
             return;
         }
-        let (Some(shelf), Some(entry)) = (&self.cache, self.opened_file(file)) else { return };
+        let (Some(shelf), Some(entry)) = (&self.cache, self.opened_file(file)) else {
+            return;
+        };
         self.handle_writes(self.writes.wait_all().await);
         if entry.identity.validator.is_none() || !entry.manifest_stale.replace(false) {
             return;
@@ -204,7 +273,11 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> PartSource for HttpSour
             sha256: entry.sha256.borrow().clone(),
         };
         if content.size == 0 || !content.parts.is_empty() {
-            self.record_write(shelf.put_manifest(file, &FileManifest::new(self.commit(), Some(content))).await);
+            self.record_write(
+                shelf
+                    .put_manifest(file, &FileManifest::new(self.commit(), Some(content)))
+                    .await,
+            );
         }
     }
 
@@ -212,7 +285,9 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> PartSource for HttpSour
         self.handle_writes(self.writes.wait_all().await);
         let entry = self.files.borrow_mut().remove(file).flatten();
         if let Some(entry) = entry {
-            self.remote.progress.uncount_bytes(entry.reported_bytes.get());
+            self.remote
+                .progress
+                .uncount_bytes(entry.reported_bytes.get());
             self.remote.progress.reset_parts(&progress_key(self, file));
         }
         if let Some(shelf) = &self.cache {
@@ -222,6 +297,9 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> PartSource for HttpSour
 
     fn missing_error(&self, file: &str) -> Error {
         let told = self.not_found_errors.borrow().get(file).cloned();
-        told.unwrap_or_else(|| Error::NotFound { url: self.url(file), answer: CACHED_NOT_FOUND.to_string() })
+        told.unwrap_or_else(|| Error::NotFound {
+            url: self.url(file),
+            answer: CACHED_NOT_FOUND.to_string(),
+        })
     }
 }

@@ -10,7 +10,9 @@ use pollster::block_on;
 use super::HttpSource;
 use crate::hub::cache::{KeyValueStore, StoreError};
 use crate::hub::parts::PartSource;
-use crate::hub::transport::{HttpHeaders, HttpRequest, HttpResponse, ResponseBody, Transport, TransportError};
+use crate::hub::transport::{
+    HttpHeaders, HttpRequest, HttpResponse, ResponseBody, Transport, TransportError,
+};
 use crate::hub::{AbortFlag, Chunk, DirStore, HubOptions, ModelRef, Progress};
 use crate::util::map::SortedMap;
 
@@ -28,27 +30,44 @@ impl ResponseBody for OneChunkBody {
 impl Transport for OneFile {
     type Body = OneChunkBody;
 
-    async fn send(&self, request: HttpRequest) -> Result<HttpResponse<OneChunkBody>, TransportError> {
+    async fn send(
+        &self,
+        request: HttpRequest,
+    ) -> Result<HttpResponse<OneChunkBody>, TransportError> {
         let file = self.0.borrow();
-        let range = request.range.as_deref().and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
+        let range = request
+            .range
+            .as_deref()
+            .and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
         let (first, last) = range.expect("a range");
         let first: usize = first.parse().expect("a number");
-        let end = last.parse().map_or(file.len(), |last: usize| file.len().min(last + 1));
+        let end = last
+            .parse()
+            .map_or(file.len(), |last: usize| file.len().min(last + 1));
         let headers = HttpHeaders {
             content_range: Some(format!("bytes {first}-{}/{}", end - 1, file.len())),
             content_length: Some((end - first).to_string()),
             etag: Some(format!("\"{}\"", file[0])),
             ..HttpHeaders::default()
         };
-        Ok(HttpResponse { status: 206, headers, body: OneChunkBody(Some(file[first..end].to_vec())) })
+        Ok(HttpResponse {
+            status: 206,
+            headers,
+            body: OneChunkBody(Some(file[first..end].to_vec())),
+        })
     }
 }
 
 #[test]
 fn a_connection_to_the_old_file_gives_no_part_of_the_new_one() {
     let content = Rc::new(RefCell::new(vec![1; 400]));
-    let folder = ModelRef::Folder { url: "http://localhost/model".to_string() };
-    let options = HubOptions { part_size: 100, ..HubOptions::default() };
+    let folder = ModelRef::Folder {
+        url: "http://localhost/model".to_string(),
+    };
+    let options = HubOptions {
+        part_size: 100,
+        ..HubOptions::default()
+    };
     let opened = HttpSource::<OneFile, DirStore>::open(
         &folder,
         &options,
@@ -59,10 +78,15 @@ fn a_connection_to_the_old_file_gives_no_part_of_the_new_one() {
     );
     let source = block_on(opened).expect("a source");
     let mut reader = None;
-    let mut part = |index| block_on(source.part("x.bin", index, 4, &mut reader)).expect("a part").to_vec();
+    let mut part = |index| {
+        block_on(source.part("x.bin", index, 4, &mut reader))
+            .expect("a part")
+            .to_vec()
+    };
     assert_eq!((part(0), part(1)), (vec![1; 100], vec![1; 100]));
 
-    // Another request notices the change. This connection is positioned before part 2 of the old file.
+    // Another request notices the change. This connection is positioned before part 2 of the old
+    // file.
     *content.borrow_mut() = vec![2; 400];
     block_on(source.evict("x.bin"));
     assert_eq!((part(2), part(3)), (vec![2; 100], vec![2; 100]));
@@ -83,11 +107,20 @@ impl KeyValueStore for BlockingStore {
 
     async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError> {
         let open = self.open.clone();
-        poll_fn(|_| if open.get() { Poll::Ready(()) } else { Poll::Pending }).await;
+        poll_fn(|_| {
+            if open.get() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
         if self.full {
             return Err(StoreError::Quota("no room is left".to_string()));
         }
-        self.entries.borrow_mut().insert(key.to_string(), value.to_vec());
+        self.entries
+            .borrow_mut()
+            .insert(key.to_string(), value.to_vec());
         Ok(())
     }
 
@@ -99,16 +132,35 @@ impl KeyValueStore for BlockingStore {
         self.entries.borrow().keys().cloned().collect()
     }
 
-    async fn hash(&self, _key: &str, _size: u64, _state: [u32; 8], _end: Option<u64>) -> Option<[u32; 8]> {
+    async fn hash(
+        &self,
+        _key: &str,
+        _size: u64,
+        _state: [u32; 8],
+        _end: Option<u64>,
+    ) -> Option<[u32; 8]> {
         None
     }
 }
 
 fn blocking_source(store: &BlockingStore) -> HttpSource<OneFile, BlockingStore> {
-    let folder = ModelRef::Folder { url: "http://localhost/model".to_string() };
-    let options = HubOptions { part_size: 100, defer_finalize: true, ..HubOptions::default() };
+    let folder = ModelRef::Folder {
+        url: "http://localhost/model".to_string(),
+    };
+    let options = HubOptions {
+        part_size: 100,
+        defer_finalize: true,
+        ..HubOptions::default()
+    };
     let server = OneFile(Rc::new(RefCell::new(vec![1; 300])));
-    let opened = HttpSource::open(&folder, &options, server, Some(store.clone()), AbortFlag::new(), Progress::silent());
+    let opened = HttpSource::open(
+        &folder,
+        &options,
+        server,
+        Some(store.clone()),
+        AbortFlag::new(),
+        Progress::silent(),
+    );
     block_on(opened).expect("a source")
 }
 
@@ -126,7 +178,10 @@ fn a_load_ends_before_its_last_file_is_written_and_can_be_waited_for() {
     let store = BlockingStore::default();
     let source = blocking_source(&store);
     read_last_file(&source, "x.bin");
-    assert!(store.entries.borrow().is_empty(), "the store holds all writes back");
+    assert!(
+        store.entries.borrow().is_empty(),
+        "the store holds all writes back"
+    );
     store.open.set(true);
     block_on(source.flush());
     let whole = |file: &str| {
@@ -142,7 +197,10 @@ fn a_load_ends_before_its_last_file_is_written_and_can_be_waited_for() {
 
 #[test]
 fn a_store_that_fills_up_after_a_load_says_so_by_the_time_that_it_settles() {
-    let store = BlockingStore { full: true, ..BlockingStore::default() };
+    let store = BlockingStore {
+        full: true,
+        ..BlockingStore::default()
+    };
     let source = blocking_source(&store);
     read_last_file(&source, "x.bin");
     assert!(source.warnings().is_empty());

@@ -1,5 +1,5 @@
-//! Lowers attention: over a KV cache, to another sequence, or within packed sequences. Selects the kernel by mask and
-//! row count.
+//! Lowers attention: over a KV cache, to another sequence, or within packed sequences. Selects the
+//! kernel by mask and row count.
 
 use super::{Lowering, Slot, StepKind, unsupported};
 use crate::format::layout::{Float, WeightLayout};
@@ -18,23 +18,50 @@ impl Lowering<'_> {
                 return self.packed_attention(name, a, (before, after), Slot::SequenceSpans, node);
             }
             (Mask::PackedWindow, _) => {
-                return self.packed_attention(name, a, (usize::MAX, usize::MAX), Slot::WindowSpans, node);
+                return self.packed_attention(
+                    name,
+                    a,
+                    (usize::MAX, usize::MAX),
+                    Slot::WindowSpans,
+                    node,
+                );
             }
             (Mask::CrossAttention, _) if matches!(self.options.rows, StepKind::Decode(_)) => {
                 return self.cross_attention(name, a, node);
             }
             (Mask::CrossAttention, _) => {
-                return self.packed_attention(name, a, (usize::MAX, usize::MAX), Slot::CrossSpans, node);
+                return self.packed_attention(
+                    name,
+                    a,
+                    (usize::MAX, usize::MAX),
+                    Slot::CrossSpans,
+                    node,
+                );
             }
-            _ => return Err(Error::Internal(format!("{name}: causal attention without a KV cache"))),
+            _ => {
+                return Err(Error::Internal(format!(
+                    "{name}: causal attention without a KV cache"
+                )));
+            }
         };
         if a.relative.is_some() {
-            return Err(unsupported(name, "relative position bias, except in packed attention"));
+            return Err(unsupported(
+                name,
+                "relative position bias, except in packed attention",
+            ));
         }
         if pictures && a.sinks.is_some() {
-            return Err(unsupported(name, "attention sinks with bidirectional images"));
+            return Err(unsupported(
+                name,
+                "attention sinks with bidirectional images",
+            ));
         }
-        let decode = DecodeTiling::of(self.options.caps, a.heads as u32, a.kv_heads as u32, a.head_dim as u32);
+        let decode = DecodeTiling::of(
+            self.options.caps,
+            a.heads as u32,
+            a.kv_heads as u32,
+            a.head_dim as u32,
+        );
         let kept = self.state(name, id)?;
         let kernel = AttentionKernel {
             label: name.to_string(),
@@ -58,7 +85,8 @@ impl Lowering<'_> {
         };
         let q = self.view(node.inputs[0]);
         // Without k and v, the layer reads another layer's cache.
-        let kv = (node.inputs.len() == 3).then(|| (self.view(node.inputs[1]), self.view(node.inputs[2])));
+        let kv = (node.inputs.len() == 3)
+            .then(|| (self.view(node.inputs[1]), self.view(node.inputs[2])));
         let out = self.view(node.output);
         let rows = self.options.rows.tokens() as u64;
         let many = !matches!(self.options.rows, StepKind::Decode(_));
@@ -67,18 +95,28 @@ impl Lowering<'_> {
         }
         // A single row prepares its own keys, so head norm and RoPE are fused into attention.
         let alone = !many && rows == 1 && self.options.fuse_heads;
-        if let Some((k, v)) = kv.as_ref().filter(|(k, v)| alone && kernel.can_fuse(&q, k, v)) {
-            self.launches.extend(kernel.decode(&q, k, v, Slot::AttentionPartials, &out));
-            self.pending_splits = kernel.kv_splits().map(|runs| (node.output, self.launches.len(), runs));
+        if let Some((k, v)) = kv
+            .as_ref()
+            .filter(|(k, v)| alone && kernel.can_fuse(&q, k, v))
+        {
+            self.launches
+                .extend(kernel.decode(&q, k, v, Slot::AttentionPartials, &out));
+            self.pending_splits = kernel
+                .kv_splits()
+                .map(|runs| (node.output, self.launches.len(), runs));
         } else {
-            self.roped_queries = self.roped_queries.max(rows * (a.heads * a.head_dim * 4) as u64);
+            self.roped_queries = self
+                .roped_queries
+                .max(rows * (a.heads * a.head_dim * 4) as u64);
             self.launches.extend(match &kv {
                 Some((k, v)) => kernel.rope_kv(&q, k, v, &Slot::RopedQueries),
                 None => vec![kernel.rope_queries(&q, &Slot::RopedQueries)],
             });
             // The kernel for few rows also serves many.
-            let few =
-                !many || (self.options.caps.prefers_fast_compile() && kernel.is_single_pass() && kernel.ends.is_none());
+            let few = !many
+                || (self.options.caps.prefers_fast_compile()
+                    && kernel.is_single_pass()
+                    && kernel.ends.is_none());
             self.launches.extend(if few {
                 kernel.decode_rows(Slot::RopedQueries, Slot::AttentionPartials, &out)
             } else {
@@ -90,10 +128,21 @@ impl Lowering<'_> {
 
     /// Lowers cross attention of few rows, with KV splits.
     fn cross_attention(&mut self, name: &str, a: &ir::Attention, node: &Node) -> Result<()> {
-        if a.sinks.is_some() || a.relative.is_some() || a.head_norm.is_some() || a.rope.is_some() || a.state.is_some() {
-            return Err(unsupported(name, "norm, RoPE, sinks, bias or a KV cache in cross attention"));
+        if a.sinks.is_some()
+            || a.relative.is_some()
+            || a.head_norm.is_some()
+            || a.rope.is_some()
+            || a.state.is_some()
+        {
+            return Err(unsupported(
+                name,
+                "norm, RoPE, sinks, bias or a KV cache in cross attention",
+            ));
         }
-        let (q, k, v) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.inputs[2]));
+        let q = self.view(node.inputs[0]);
+        let k = self.view(node.inputs[1]);
+        let v = self.view(node.inputs[2]);
+
         let kernel = AttentionKernel {
             label: name.to_string(),
             heads: a.heads as u32,
@@ -112,25 +161,48 @@ impl Lowering<'_> {
             k_cache: k.buffer,
             v_cache: v.buffer,
             state: Slot::CURSOR,
-            decode: DecodeTiling::of(self.options.caps, a.heads as u32, a.kv_heads as u32, a.head_dim as u32),
+            decode: DecodeTiling::of(
+                self.options.caps,
+                a.heads as u32,
+                a.kv_heads as u32,
+                a.head_dim as u32,
+            ),
         };
-        self.attention_partials = self.attention_partials.max(kernel.scratch(self.options.rows.tokens() as u32));
+        self.attention_partials = self
+            .attention_partials
+            .max(kernel.scratch(self.options.rows.tokens() as u32));
         let out = self.view(node.output);
-        self.launches.extend(kernel.cross_attend(&q, [&k, &v], Slot::CrossSpans, Slot::AttentionPartials, &out));
+        self.launches.extend(kernel.cross_attend(
+            &q,
+            [&k, &v],
+            Slot::CrossSpans,
+            Slot::AttentionPartials,
+            &out,
+        ));
         Ok(())
     }
 
     fn rope(&self, a: &ir::Attention) -> Option<Rope<Slot>> {
         let index = a.rope?;
         let spec = &self.graph.ropes[index];
-        Some(Rope { table: Slot::Rope(index), dim: spec.dim as u32, interleaved: spec.interleaved })
+        Some(Rope {
+            table: Slot::Rope(index),
+            dim: spec.dim as u32,
+            interleaved: spec.interleaved,
+        })
     }
 
     /// Whether all matrices are f32; then attention also computes in f32.
     fn is_all_f32(&self) -> bool {
-        let matrices = self.options.weights.values().filter(|w| w.kind == WeightKind::Matrix);
+        let matrices = self
+            .options
+            .weights
+            .values()
+            .filter(|w| w.kind == WeightKind::Matrix);
         let mut exact = matrices.map(|w| w.layout == WeightLayout::Dense(Float::F32));
-        exact.next().is_some_and(|first| first && exact.all(|f32| f32))
+        exact
+            .next()
+            .is_some_and(|first| first && exact.all(|f32| f32))
     }
 
     /// Lowers attention within packed sequences.
@@ -167,13 +239,17 @@ impl Lowering<'_> {
             sequence_spans: seen,
             state: self.cursor(node.inputs[0]),
         };
-        let (mut q, mut k, v) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.inputs[2]));
+        let mut q = self.view(node.inputs[0]);
+        let mut k = self.view(node.inputs[1]);
+        let v = self.view(node.inputs[2]);
+
         let out = self.view(node.output);
         if kernel.needs_prepare() {
             let rows = self.options.rows.of(self.graph.value(node.inputs[0]).rows) as u64;
             let bytes = rows * u64::from(kernel.prepared_cols()) * 4;
             self.roped_queries = self.roped_queries.max(bytes);
-            self.launches.push(kernel.prepare(&q, &k, Slot::Positions, Slot::RopedQueries));
+            self.launches
+                .push(kernel.prepare(&q, &k, Slot::Positions, Slot::RopedQueries));
             (q, k) = kernel.prepared(&Slot::RopedQueries);
         }
         let attend = kernel.attend(self.options.caps, self.is_all_f32(), &q, &k, &v, &out);
@@ -184,6 +260,14 @@ impl Lowering<'_> {
 
 fn head_norm(a: &ir::Attention) -> Option<HeadNormParams<Slot>> {
     let h = a.head_norm.as_ref()?;
-    let (gains, values) = (Slot::Vector(h.gains), h.values);
-    Some(HeadNormParams { gains, offset: h.offset, eps: h.eps, after_rope: h.after_rope, values })
+    let gains = Slot::Vector(h.gains);
+    let values = h.values;
+
+    Some(HeadNormParams {
+        gains,
+        offset: h.offset,
+        eps: h.eps,
+        after_rope: h.after_rope,
+        values,
+    })
 }

@@ -32,22 +32,40 @@ impl Lowering<'_> {
             _ => None,
         };
         for (row0, run) in self.shards(table)? {
-            self.launches.push(embed(name, &run, row0, numbers.clone(), past, &out, scale));
+            self.launches
+                .push(embed(name, &run, row0, numbers.clone(), past, &out, scale));
         }
         if let Some(SoftTokens::Rows(input)) = soft_ones {
             let cols = self.cols(output);
             let rows = self.soft(input, 0);
-            self.launches.push(soft_tokens(&format!("{name}, soft"), None, &rows, Slot::Ids, first, &out, cols));
+            self.launches.push(soft_tokens(
+                &format!("{name}, soft"),
+                None,
+                &rows,
+                Slot::Ids,
+                first,
+                &out,
+                cols,
+            ));
         }
         Ok(())
     }
 
     /// Whether a weight's buffers hold only some of its rows at a time.
     pub(super) fn is_paged(&self, id: WeightId) -> bool {
-        self.options.weights.get(&id).is_some_and(WeightPlan::is_paged)
+        self.options
+            .weights
+            .get(&id)
+            .is_some_and(WeightPlan::is_paged)
     }
 
-    pub(super) fn embedding_bag(&mut self, name: &str, table: WeightId, taps: usize, node: &Node) -> Result<()> {
+    pub(super) fn embedding_bag(
+        &mut self,
+        name: &str,
+        table: WeightId,
+        taps: usize,
+        node: &Node,
+    ) -> Result<()> {
         let runs = self.shards(table)?;
         let [(_, run)] = &runs[..] else {
             return Err(Error::OutOfMemory {
@@ -57,8 +75,16 @@ impl Lowering<'_> {
                 hint: "This device cannot run the model; choose a smaller one.".into(),
             });
         };
-        let (x, out) = (self.view(node.inputs[0]), self.view(node.output));
-        self.launches.push(embedding_bag(name, run, (taps > 0).then_some(taps as u32), &x, &out));
+        let x = self.view(node.inputs[0]);
+        let out = self.view(node.output);
+
+        self.launches.push(embedding_bag(
+            name,
+            run,
+            (taps > 0).then_some(taps as u32),
+            &x,
+            &out,
+        ));
         Ok(())
     }
 }

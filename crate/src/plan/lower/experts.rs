@@ -1,5 +1,5 @@
-//! Lowers mixtures of experts: one GEMV per selected expert in decode; in prefill, tiled matmuls over row-expert pairs
-//! sorted by expert.
+//! Lowers mixtures of experts: one GEMV per selected expert in decode; in prefill, tiled matmuls
+//! over row-expert pairs sorted by expert.
 
 use super::{Lowering, Slot, memory};
 use crate::ir::{ExpertDown, ExpertUp, Node, Routing, WeightId, experts};
@@ -14,7 +14,10 @@ type ExpertShard = (u32, u32, WeightPlanes<Slot>);
 impl Lowering<'_> {
     pub(super) fn route(&mut self, name: &str, r: &Routing, node: &Node) -> Result<()> {
         if r.experts > kernels::MAX_EXPERTS || r.top_k > kernels::MAX_TOP_K || r.top_k > r.experts {
-            return Err(Error::Internal(format!("{name}: no kernel selects {} of {} experts", r.top_k, r.experts)));
+            return Err(Error::Internal(format!(
+                "{name}: no kernel selects {} of {} experts",
+                r.top_k, r.experts
+            )));
         }
         let routing = kernels::RouterKernel {
             experts: r.experts as u32,
@@ -27,32 +30,50 @@ impl Lowering<'_> {
             scale: r.scale,
             gain: r.gain.map(Slot::Vector),
         };
-        self.launches.push(routing.launch(name, &self.view(node.inputs[0]), &self.view(node.output)));
+        self.launches.push(routing.launch(
+            name,
+            &self.view(node.inputs[0]),
+            &self.view(node.output),
+        ));
         Ok(())
     }
 
     /// Lowers the up matmul; in prefill it first sorts the row-expert pairs.
     pub(super) fn expert_up(&mut self, name: &str, e: &ExpertUp, node: &Node) -> Result<()> {
-        let (x, picks) = (self.view(node.inputs[0]), self.view(node.inputs[1]));
+        let x = self.view(node.inputs[0]);
+        let picks = self.view(node.inputs[1]);
+
         let mut out = self.view(node.output);
         let buckets = self.buckets(self.expert_id_count(e.weight, e.rows(), e.count), e.top_k);
         if buckets.is_some() && e.norm.is_some() {
-            return Err(Error::Internal(format!("{name}: no kernel fuses a norm into a prefill matmul of experts")));
+            return Err(Error::Internal(format!(
+                "{name}: no kernel fuses a norm into a prefill matmul of experts"
+            )));
         }
         if let Some(buckets) = &buckets {
             self.sorted = self.sorted.max(buckets.bytes());
-            self.launches.push(buckets.launch(&format!("{name}, sorted"), &picks, self.cursor(node.output)));
+            self.launches.push(buckets.launch(
+                &format!("{name}, sorted"),
+                &picks,
+                self.cursor(node.output),
+            ));
             out.stride = e.span() as u32;
         }
         for (first, count, weight) in self.expert_shards(e.weight, e.rows())? {
             let mut product = Matmul::plain(name, weight, x.clone(), out.clone());
             product.n = e.inner as u32;
             product.bias = e.bias.map(|bias| self.expert_bias(e.weight, bias));
-            product.gated = e.gated.then_some(if e.interleaved { 1 } else { e.inner as u32 });
+            product.gated = e
+                .gated
+                .then_some(if e.interleaved { 1 } else { e.inner as u32 });
             product.act = e.act as u32;
             product.norm = e.norm.as_ref().and_then(|n| {
                 let gain = Slot::Vector(n.gain?);
-                Some(NormPrologue { gain, offset: n.offset, eps: n.eps })
+                Some(NormPrologue {
+                    gain,
+                    offset: n.offset,
+                    eps: n.eps,
+                })
             });
             let taken = Experts {
                 selection: picks.clone(),
@@ -68,8 +89,15 @@ impl Lowering<'_> {
             };
             product.experts = Some(taken.clone());
             let choice = self.expert_matmul(e.weight, &product, &taken, buckets.as_ref(), false);
-            if let (Some(buckets), Some(choice), true) = (&buckets, choice, (first + count) as usize == e.count) {
-                self.launches.push(product.gemm_experts_epilogue(buckets, &taken, Slot::AttentionPartials, choice));
+            if let (Some(buckets), Some(choice), true) =
+                (&buckets, choice, (first + count) as usize == e.count)
+            {
+                self.launches.push(product.gemm_experts_epilogue(
+                    buckets,
+                    &taken,
+                    Slot::AttentionPartials,
+                    choice,
+                ));
             }
         }
         Ok(())
@@ -77,12 +105,24 @@ impl Lowering<'_> {
 
     /// Lowers the down matmul, summed over a row's selected experts.
     pub(super) fn expert_down(&mut self, name: &str, e: &ExpertDown, node: &Node) -> Result<()> {
-        let (mut x, picks, out) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.output));
+        let mut x = self.view(node.inputs[0]);
+        let picks = self.view(node.inputs[1]);
+        let out = self.view(node.output);
+
         let residual = e.residual.then(|| self.view(node.inputs[2]));
-        let (cols, span) = (self.cols(node.output), experts::span(e.inner) as u32);
-        let buckets = self.buckets(self.expert_id_count(e.weight, cols as usize, e.count), e.top_k);
+        let cols = self.cols(node.output);
+        let span = experts::span(e.inner) as u32;
+
+        let buckets = self.buckets(
+            self.expert_id_count(e.weight, cols as usize, e.count),
+            e.top_k,
+        );
         let stride = memory::row_stride(self.graph, self.graph.root(node.output).0) as u32;
-        let each_out = View { buffer: Slot::AttentionPartials, offset: 0, stride };
+        let each_out = View {
+            buffer: Slot::AttentionPartials,
+            offset: 0,
+            stride,
+        };
         let taken = |first, count| Experts {
             selection: picks.clone(),
             top_k: e.top_k as u32,
@@ -113,14 +153,20 @@ impl Lowering<'_> {
                 .expert_matmul(e.weight, &product, &taken, buckets.as_ref(), true)
                 .map(|choice| (product.expert_partials_stride(choice), product.bias));
         }
-        let Some(buckets) = buckets else { return Ok(()) };
+        let Some(buckets) = buckets else {
+            return Ok(());
+        };
         let name = format!("{name}, combined");
-        let combine = |y: &View<Slot>| kernels::combine(&name, y, &all, residual.as_ref(), &out, cols);
+        let combine =
+            |y: &View<Slot>| kernels::combine(&name, y, &all, residual.as_ref(), &out, cols);
         let sum = match left {
-            Some((stride, bias)) => buckets.combine_partials(combine(&View { stride, ..each_out }), bias),
+            Some((stride, bias)) => {
+                buckets.combine_partials(combine(&View { stride, ..each_out }), bias)
+            }
             None => {
-                self.attention_partials =
-                    self.attention_partials.max(u64::from(buckets.rows * buckets.top_k) * u64::from(stride) * 4);
+                self.attention_partials = self
+                    .attention_partials
+                    .max(u64::from(buckets.rows * buckets.top_k) * u64::from(stride) * 4);
                 combine(&each_out)
             }
         };
@@ -128,8 +174,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Lowers a matmul with the experts of a shard. On subgroup matrices its sums go to the scratch buffer. Paged
-    /// experts cannot: their sums would not survive from one shard to the next.
+    /// Lowers a matmul with the experts of a shard. On subgroup matrices its sums go to the scratch
+    /// buffer. Paged experts cannot: their sums would not survive from one shard to the next.
     fn expert_matmul(
         &mut self,
         id: WeightId,
@@ -138,24 +184,35 @@ impl Lowering<'_> {
         buckets: Option<&ExpertTiles<Slot>>,
         own: bool,
     ) -> Option<MatrixTiling> {
-        let (caps, rows) = (self.options.caps, self.options.rows.tokens());
+        let caps = self.options.caps;
+        let rows = self.options.rows.tokens();
+
         let Some(buckets) = buckets else {
             self.launches.push(product.gemv(caps, rows, Slot::CURSOR));
             return None;
         };
-        let choice = MatrixTiling::of_experts(caps, product, buckets).filter(|_| !self.is_paged(id));
+        let choice =
+            MatrixTiling::of_experts(caps, product, buckets).filter(|_| !self.is_paged(id));
         self.launches.push(match choice {
             Some(choice) => {
-                self.attention_partials = self.attention_partials.max(product.expert_partials_bytes(buckets, choice));
-                product.gemm_experts_subgroup_matrix(buckets, taken, own, Slot::AttentionPartials, choice)
+                self.attention_partials = self
+                    .attention_partials
+                    .max(product.expert_partials_bytes(buckets, choice));
+                product.gemm_experts_subgroup_matrix(
+                    buckets,
+                    taken,
+                    own,
+                    Slot::AttentionPartials,
+                    choice,
+                )
             }
             None => product.gemm_experts(buckets, taken, own, GemmTiling::of(caps, product, rows)),
         });
         choice
     }
 
-    /// Returns the number of distinct expert ids: all experts, or for paged experts the slots plus one for those not
-    /// loaded.
+    /// Returns the number of distinct expert ids: all experts, or for paged experts the slots plus
+    /// one for those not loaded.
     fn expert_id_count(&self, id: WeightId, rows: usize, count: usize) -> usize {
         match self.options.weights.get(&id) {
             Some(plan) if plan.is_paged() => plan.rows / rows + 1,
@@ -165,7 +222,11 @@ impl Lowering<'_> {
 
     /// Returns the biases in the order of the weights in their buffers.
     fn expert_bias(&self, weight: WeightId, bias: WeightId) -> Slot {
-        if self.is_paged(weight) { Slot::WeightQ(bias, 0) } else { Slot::Vector(bias) }
+        if self.is_paged(weight) {
+            Slot::WeightQ(bias, 0)
+        } else {
+            Slot::Vector(bias)
+        }
     }
 
     /// Returns the sorted row-expert pairs of a prefill step.
@@ -173,14 +234,25 @@ impl Lowering<'_> {
         if matches!(self.options.rows, super::StepKind::Decode(_)) {
             return None;
         }
-        let (experts, each, rows) = (count as u32, each as u32, self.options.rows.tokens() as u32);
+        let experts = count as u32;
+        let each = each as u32;
+        let rows = self.options.rows.tokens() as u32;
+
         let tile_rows = ExpertTiles::<Slot>::tile_rows(rows, each, experts);
-        Some(ExpertTiles { buffer: Slot::ExpertTiles, experts, top_k: each, rows, tile_rows })
+        Some(ExpertTiles {
+            buffer: Slot::ExpertTiles,
+            experts,
+            top_k: each,
+            rows,
+            tile_rows,
+        })
     }
 
     fn expert_shards(&self, id: WeightId, rows: usize) -> Result<Vec<ExpertShard>> {
         let per = rows as u32;
         let runs = self.shards(id)?.into_iter();
-        Ok(runs.map(|(start, weight)| (start / per, weight.rows / per, weight)).collect())
+        Ok(runs
+            .map(|(start, weight)| (start / per, weight.rows / per, weight))
+            .collect())
     }
 }

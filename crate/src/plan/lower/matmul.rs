@@ -1,5 +1,5 @@
-//! Lowers matmuls whose weight rows may be sharded over several buffers. Selects the kernel by row count and the
-//! operations to fuse.
+//! Lowers matmuls whose weight rows may be sharded over several buffers. Selects the kernel by row
+//! count and the operations to fuse.
 
 use super::{Lowering, Slot, StepKind, unsupported};
 use crate::ir::{Dim, Linear, Node, ValueId};
@@ -15,7 +15,9 @@ impl Lowering<'_> {
         let runs = self.shards(linear.weight)?;
         let split = runs.len() > 1;
         if split && linear.gated {
-            return Err(Error::Internal(format!("{name}: a sharded weight cannot be gated")));
+            return Err(Error::Internal(format!(
+                "{name}: a sharded weight cannot be gated"
+            )));
         }
         if split && linear.bias.is_some() {
             return Err(Error::OutOfMemory {
@@ -28,22 +30,37 @@ impl Lowering<'_> {
         let single = self.is_last_row(node.output);
         let many = !matches!(self.options.rows, StepKind::Decode(_)) && !single;
         // Large matrices soon repay the compilation of tiled kernels.
-        let large = runs.iter().any(|(_, weight)| weight.rows * weight.cols >= LARGE_MATRIX);
+        let large = runs
+            .iter()
+            .any(|(_, weight)| weight.rows * weight.cols >= LARGE_MATRIX);
         let tiled = many && (large || !self.options.caps.prefers_fast_compile());
         let norm = linear.norm.as_ref().map(|n| match n.gain {
             _ if many => Err(unsupported(name, "a norm fused into a tiled matmul")),
-            _ if n.layer || n.bias.is_some() => Err(unsupported(name, "the mean or the bias of a fused norm")),
+            _ if n.layer || n.bias.is_some() => {
+                Err(unsupported(name, "the mean or the bias of a fused norm"))
+            }
             None => Err(unsupported(name, "a norm without a gain in a matmul")),
-            Some(gain) => Ok(NormPrologue { gain: Slot::Vector(gain), offset: n.offset, eps: n.eps }),
+            Some(gain) => Ok(NormPrologue {
+                gain: Slot::Vector(gain),
+                offset: n.offset,
+                eps: n.eps,
+            }),
         });
         let norm = norm.transpose()?;
         let state = self.cursor(node.output);
-        let left = self.pending_splits.take().filter(|left| !split && self.consumes_splits(left, node));
+        let left = self
+            .pending_splits
+            .take()
+            .filter(|left| !split && self.consumes_splits(left, node));
         let wanted = self.cols(node.output) * if linear.gated { 2 } else { 1 };
-        let (low, high) = (linear.row0 as u32, linear.row0 as u32 + wanted);
+        let low = linear.row0 as u32;
+        let high = linear.row0 as u32 + wanted;
+
         for (start, weight) in runs {
             // The rows of this shard that are used, and their output columns.
-            let (from, to) = (low.max(start), high.min(start + weight.rows));
+            let from = low.max(start);
+            let to = high.min(start + weight.rows);
+
             if from >= to {
                 continue;
             }
@@ -73,24 +90,37 @@ impl Lowering<'_> {
             if linear.quantize && (tiled || !product.quantizes_input(self.options.caps, rows)) {
                 return Err(unsupported(name, "8-bit rounding fused into this matmul"));
             }
-            if let Some((.., runs)) = left.filter(|_| product.reduces_kv_splits(self.options.caps)) {
+            if let Some((.., runs)) = left.filter(|_| product.reduces_kv_splits(self.options.caps))
+            {
                 self.launches.pop();
-                (product.x, product.kv_splits) =
-                    (View { buffer: Slot::AttentionPartials, offset: 0, stride: 0 }, Some(runs));
+                (product.x, product.kv_splits) = (
+                    View {
+                        buffer: Slot::AttentionPartials,
+                        offset: 0,
+                        stride: 0,
+                    },
+                    Some(runs),
+                );
             }
             if tiled {
-                let (bytes, launches) = product.prefill(self.options.caps, rows, state, Slot::AttentionPartials);
+                let (bytes, launches) =
+                    product.prefill(self.options.caps, rows, state, Slot::AttentionPartials);
                 self.attention_partials = self.attention_partials.max(bytes).max(16);
                 self.launches.extend(launches);
             } else {
-                self.launches.push(product.gemv(self.options.caps, rows, state));
+                self.launches
+                    .push(product.gemv(self.options.caps, rows, state));
             }
         }
         Ok(())
     }
 
     /// Whether a matmul directly follows the attention output and is its only reader.
-    fn consumes_splits(&self, (value, launches, _): &(ValueId, usize, KvSplits), product: &Node) -> bool {
+    fn consumes_splits(
+        &self,
+        (value, launches, _): &(ValueId, usize, KvSplits),
+        product: &Node,
+    ) -> bool {
         *launches == self.launches.len()
             && product.inputs.first() == Some(value)
             && self.uses[value.0] == 1

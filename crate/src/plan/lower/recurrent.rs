@@ -16,15 +16,26 @@ impl Lowering<'_> {
         match self.options.rows {
             StepKind::Decode(_) => Ok(true),
             StepKind::Prefill(_) => Ok(false),
-            StepKind::Packed { .. } => Err(Error::Internal(format!("{name}: packed sequences have no state"))),
+            StepKind::Packed { .. } => Err(Error::Internal(format!(
+                "{name}: packed sequences have no state"
+            ))),
         }
     }
 
-    pub(super) fn short_conv(&mut self, name: &str, conv: &ir::ShortConv, node: &Node) -> Result<()> {
+    pub(super) fn short_conv(
+        &mut self,
+        name: &str,
+        conv: &ir::ShortConv,
+        node: &Node,
+    ) -> Result<()> {
         let few = self.is_few_rows(name, conv.state)?;
         let inputs: Vec<View<Slot>> = node.inputs.iter().map(|i| self.view(*i)).collect();
         let out = self.view(node.output);
-        let gates = if let [_, before, after] = &inputs[..] { Some([before.clone(), after.clone()]) } else { None };
+        let gates = if let [_, before, after] = &inputs[..] {
+            Some([before.clone(), after.clone()])
+        } else {
+            None
+        };
         let kernel = ShortConvKernel {
             label: name.to_string(),
             channels: self.cols(node.output),
@@ -50,15 +61,30 @@ impl Lowering<'_> {
         let inputs: Vec<View<Slot>> = node.inputs.iter().map(|i| self.view(*i)).collect();
         let out = self.view(node.output);
         let rule = match (r.rule, &inputs[..]) {
-            (ir::RecurrenceRule::Delta { eps }, [_, _, b, z]) => RuleBuffers::Delta { b: b.clone(), z: z.clone(), eps },
-            (ir::RecurrenceRule::Ssm { limits, dt_scale }, [_, _]) => RuleBuffers::Ssm { limits, dt_scale },
-            _ => return Err(Error::Internal(format!("{name}: {} inputs do not match its rule", inputs.len()))),
+            (ir::RecurrenceRule::Delta { eps }, [_, _, b, z]) => RuleBuffers::Delta {
+                b: b.clone(),
+                z: z.clone(),
+                eps,
+            },
+            (ir::RecurrenceRule::Ssm { limits, dt_scale }, [_, _]) => {
+                RuleBuffers::Ssm { limits, dt_scale }
+            }
+            _ => {
+                return Err(Error::Internal(format!(
+                    "{name}: {} inputs do not match its rule",
+                    inputs.len()
+                )));
+            }
         };
         let kernel = RecurrentKernel {
             label: name.to_string(),
             heads: r.heads as u32,
             key_heads: r.key_heads as u32,
-            heads_per_key: if r.interleaved { 1 } else { (r.heads / r.key_heads) as u32 },
+            heads_per_key: if r.interleaved {
+                1
+            } else {
+                (r.heads / r.key_heads) as u32
+            },
             key_dim: r.key_dim as u32,
             value_dim: r.value_dim as u32,
             columns: r.columns.map(|c| c as u32),
@@ -74,16 +100,23 @@ impl Lowering<'_> {
         if few {
             self.launches.push(kernel.decode(&out));
         } else {
-            self.attention_partials =
-                self.attention_partials.max(kernel.scratch_bytes(self.options.rows.tokens() as u32));
-            self.launches.extend(kernel.prefill(&Slot::AttentionPartials, &out));
+            self.attention_partials = self
+                .attention_partials
+                .max(kernel.scratch_bytes(self.options.rows.tokens() as u32));
+            self.launches
+                .extend(kernel.prefill(&Slot::AttentionPartials, &out));
         }
         Ok(())
     }
 
     pub(super) fn gated_norm(&mut self, name: &str, norm: &ir::GatedNorm, node: &Node) {
-        let (x, z, out) = (self.view(node.inputs[0]), self.view(node.inputs[1]), self.view(node.output));
-        let (runs, cols) = (norm.groups as u32, self.cols(node.output) / norm.groups as u32);
+        let x = self.view(node.inputs[0]);
+        let z = self.view(node.inputs[1]);
+        let out = self.view(node.output);
+
+        let runs = norm.groups as u32;
+        let cols = self.cols(node.output) / norm.groups as u32;
+
         let kernel = GatedNormKernel {
             gain: Slot::Vector(norm.gain),
             gain_offset: 0,
@@ -91,6 +124,7 @@ impl Lowering<'_> {
             gate_first: norm.gate_first,
             eps: norm.eps,
         };
-        self.launches.push(kernel.launch(name, &x, &z, Some(&out), runs, cols));
+        self.launches
+            .push(kernel.launch(name, &x, &z, Some(&out), runs, cols));
     }
 }

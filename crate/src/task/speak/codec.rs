@@ -42,34 +42,56 @@ impl CodecFiles {
     /// # Errors
     /// Errors of the files or the configuration.
     pub async fn open(source: &Source) -> Result<Self> {
-        let fault = |reason: String| Error::Config { file: "config.json".into(), reason };
+        let fault = |reason: String| Error::Config {
+            file: "config.json".into(),
+            reason,
+        };
         let mut files = codec_files::open_codec(source).await?;
         flatten_convolutions(&mut files.weights);
         let mut config = files.config.clone();
         if config.get("model_type").and_then(Value::as_str) != Some(arch::CODEC_MODEL_TYPE) {
             // Published configurations lack fields that the tensors imply.
             config = arch::codec_config(&config, &files.checkpoint)?;
-            let stored = files.checkpoint.get("vector_quantizer.fsqs.0.num_levels").filter(|t| t.dtype == Dtype::I32);
+            let stored = files
+                .checkpoint
+                .get("vector_quantizer.fsqs.0.num_levels")
+                .filter(|t| t.dtype == Dtype::I32);
             if let (Some(tensor), None) = (stored, config.get("num_levels")) {
                 let file = &files.checkpoint.files[tensor.file].name;
                 let bytes = source.read_range(file, tensor.range.clone()).await?;
-                let levels = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+                let levels = bytes
+                    .chunks_exact(4)
+                    .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
                 config["num_levels"] = levels.collect::<Vec<u32>>().into();
             }
         }
         let graph = arch::codec_graph(&config)?;
-        let number = |name: &str, fallback: u64| config.get(name).and_then(Value::as_u64).unwrap_or(fallback);
+        let number = |name: &str, fallback: u64| {
+            config.get(name).and_then(Value::as_u64).unwrap_or(fallback)
+        };
         let levels: Vec<u32> = match config.get("num_levels").and_then(Value::as_array) {
-            Some(list) => list.iter().filter_map(|n| n.as_u64().map(|n| n as u32)).collect(),
+            Some(list) => list
+                .iter()
+                .filter_map(|n| n.as_u64().map(|n| n as u32))
+                .collect(),
             None => vec![9, 8, 8, 7],
         };
         let cols = graph.inputs[0].cols;
         let groups = number("num_groups", (cols / levels.len().max(1)) as u64) as usize;
         if levels.iter().any(|n| !(2..=4096).contains(n)) || groups * levels.len() != cols {
-            return Err(fault(format!("{groups} groups of {} levels do not give {cols} input columns", levels.len())));
+            return Err(fault(format!(
+                "{groups} groups of {} levels do not give {cols} input columns",
+                levels.len()
+            )));
         }
         let rate = number("sample_rate", 22_050) as u32;
-        Ok(Self { files, graph, levels, groups, rate })
+        Ok(Self {
+            files,
+            graph,
+            levels,
+            groups,
+            rate,
+        })
     }
 
     /// Adds the weights to the progress total.
@@ -82,9 +104,21 @@ impl CodecFiles {
     /// # Errors
     /// Errors of the files or the device.
     pub async fn load(self, gpu: &Gpu, source: &Source, options: RunOptions) -> Result<AudioCodec> {
-        let Self { files, graph, levels, groups, rate } = self;
+        let Self {
+            files,
+            graph,
+            levels,
+            groups,
+            rate,
+        } = self;
         let side = GraphRunner::load(gpu, source, &files, (&graph, None), options).await?;
-        Ok(AudioCodec { rate, hop: side.rows_of(1), groups, levels, runner: side })
+        Ok(AudioCodec {
+            rate,
+            hop: side.rows_of(1),
+            groups,
+            levels,
+            runner: side,
+        })
     }
 }
 
@@ -94,7 +128,10 @@ impl AudioCodec {
     /// # Errors
     /// Errors of the files, the configuration or the device.
     pub async fn load(gpu: &Gpu, source: &Source, options: RunOptions) -> Result<Self> {
-        CodecFiles::open(source).await?.load(gpu, source, options).await
+        CodecFiles::open(source)
+            .await?
+            .load(gpu, source, options)
+            .await
     }
 
     /// Number of codes per group.
@@ -112,8 +149,8 @@ impl AudioCodec {
         self.runner.parameters
     }
 
-    /// Decodes `codes`, `[frames, groups]` from the first frame on, and returns the samples of the frames from `first`
-    /// on.
+    /// Decodes `codes`, `[frames, groups]` from the first frame on, and returns the samples of the
+    /// frames from `first` on.
     ///
     /// # Errors
     /// `Request` for a code out of range; `NotFinite`; errors of the device.
@@ -121,8 +158,13 @@ impl AudioCodec {
         let frames = codes.len() / self.groups;
         let most = self.codes_per_group();
         if let Some(code) = codes.iter().find(|code| **code >= most) {
-            let reason = format!("code {code} is not below this codec's {most} codes. Use codes of this codec.");
-            return Err(Error::Request { parameter: "codes".into(), reason });
+            let reason = format!(
+                "code {code} is not below this codec's {most} codes. Use codes of this codec."
+            );
+            return Err(Error::Request {
+                parameter: "codes".into(),
+                reason,
+            });
         }
         let mut samples = Vec::with_capacity(frames.saturating_sub(first) * self.hop);
         let mut at = first;
@@ -135,11 +177,18 @@ impl AudioCodec {
                 .collect();
             // Powers of two, so that few plans are built.
             self.runner
-                .prepare(gpu, (end - from).next_power_of_two().min(MAX_DECODE_FRAMES), &Default::default())
+                .prepare(
+                    gpu,
+                    (end - from).next_power_of_two().min(MAX_DECODE_FRAMES),
+                    &Default::default(),
+                )
                 .await?;
             self.runner.write(gpu, 0, &rows)?;
             self.runner.run(gpu, end - from)?;
-            let made = self.runner.read(gpu, (at - from) * self.hop, (end - at) * self.hop).await?;
+            let made = self
+                .runner
+                .read(gpu, (at - from) * self.hop, (end - at) * self.hop)
+                .await?;
             samples.extend(made.iter().map(|s| s.clamp(-1.0, 1.0)));
             at = end;
         }

@@ -8,7 +8,9 @@ use super::language_model::{LoadedLanguageModel, Provenance, model_info};
 use super::text_pipeline::{TextPipeline, TokenizerSources};
 use crate::arch;
 use crate::audio::codec_tokens::{CodecVocab, SpeechToken};
-use crate::exec::{DecodeLoop, DecodeParams, EncodedImage, ModelFiles, RunOptions, Session, float_of};
+use crate::exec::{
+    DecodeLoop, DecodeParams, EncodedImage, ModelFiles, RunOptions, Session, float_of,
+};
 use crate::gpu::{Backend, BufferUsage, Gpu};
 use crate::hub::{AbortFlag, Phase, Source};
 use crate::sample::{Sampler, SamplingParams, TokenMask};
@@ -38,11 +40,13 @@ pub struct SpeechSynthesizer {
     pub codec_vocab: CodecVocab,
     /// Name, revision and warnings of the load.
     pub origin: Provenance,
-    /// Projection of speaker embeddings `[hidden, speaker_dims]` and `speaker_dims`, if the model has one.
+    /// Projection of speaker embeddings `[hidden, speaker_dims]` and `speaker_dims`, if the model
+    /// has one.
     projection: Option<(Vec<f32>, usize)>,
 }
 
-/// State of a synthesis: tokens, codes of complete frames, and the number of frames already emitted.
+/// State of a synthesis: tokens, codes of complete frames, and the number of frames already
+/// emitted.
 #[derive(Default)]
 struct SynthesisState {
     ids: Vec<u32>,
@@ -62,10 +66,17 @@ impl SynthesisState {
         if self.frame.len() < frames.codes_per_frame {
             return;
         }
-        let code = |(place, token): (usize, u32)| {
-            frames.code(token, place).or_else(|| any.then(|| token.saturating_sub(frames.start) % frames.codebook_size))
-        };
-        let codes: Vec<u32> = self.frame.drain(..).enumerate().filter_map(code).collect();
+
+        let codes: Vec<u32> = self
+            .frame
+            .drain(..)
+            .enumerate()
+            .filter_map(|(place, token): (usize, u32)| {
+                frames.code(token, place).or_else(|| {
+                    any.then(|| token.saturating_sub(frames.start) % frames.codebook_size)
+                })
+            })
+            .collect();
         if codes.len() == frames.codes_per_frame {
             self.codes.extend(codes);
         } else {
@@ -79,14 +90,27 @@ impl SpeechSynthesizer {
     ///
     /// # Errors
     /// Errors of the files, the configuration or the device.
-    pub async fn load(gpu: Gpu, source: &Source, codec: &Source, name: &str, options: RunOptions) -> Result<Self> {
+    pub async fn load(
+        gpu: Gpu,
+        source: &Source,
+        codec: &Source,
+        name: &str,
+        options: RunOptions,
+    ) -> Result<Self> {
         let progress = source.progress();
         progress.phase(Phase::Config);
         let files = ModelFiles::open(source, None).await?;
         let frames = CodecVocab::read(&files.config).ok_or_else(|| Error::UnsupportedOption {
-            architecture: files.config.get("model_type").and_then(Value::as_str).unwrap_or("this model").into(),
+            architecture: files
+                .config
+                .get("model_type")
+                .and_then(Value::as_str)
+                .unwrap_or("this model")
+                .into(),
             option: "speech synthesis".into(),
-            hint: "Its vocabulary has no codec tokens. Load a text-to-speech model such as Kani-TTS.".into(),
+            hint:
+                "Its vocabulary has no codec tokens. Load a text-to-speech model such as Kani-TTS."
+                    .into(),
         })?;
         progress.phase(Phase::Tokenizer);
         let texts = TokenizerSources::from_source(source).await?;
@@ -98,20 +122,36 @@ impl SpeechSynthesizer {
             files.add_to_progress(source, &[&graph]);
         }
         let codec = opened.load(&gpu, codec, options).await?;
-        if codec.groups != frames.codes_per_frame || codec.codes_per_group() < frames.codebook_size {
-            let (has, codes) = (codec.groups, codec.codes_per_group());
+        if codec.groups != frames.codes_per_frame || codec.codes_per_group() < frames.codebook_size
+        {
+            let has = codec.groups;
+            let codes = codec.codes_per_group();
+
             let reason = format!(
                 "the model has {} codebooks of {}, the codec {has} of {codes}. Load the model's codec.",
                 frames.codes_per_frame, frames.codebook_size
             );
-            return Err(Error::Config { file: "config.json".into(), reason });
+            return Err(Error::Config {
+                file: "config.json".into(),
+                reason,
+            });
         }
-        let LoadedLanguageModel { model, text, origin } =
-            LoadedLanguageModel::load(gpu, source, name, files, texts, options).await?;
+        let LoadedLanguageModel {
+            model,
+            text,
+            origin,
+        } = LoadedLanguageModel::load(gpu, source, name, files, texts, options).await?;
         let session = Session::with_positions(&model)?;
         session.ready().await?;
         progress.phase(Phase::Ready);
-        Ok(Self { session, text, codec, codec_vocab: frames, origin, projection })
+        Ok(Self {
+            session,
+            text,
+            codec,
+            codec_vocab: frames,
+            origin,
+            projection,
+        })
     }
 
     /// Returns `model.info` as JSON, with the JavaScript API's field names.
@@ -143,31 +183,47 @@ impl SpeechSynthesizer {
                 let mut ids = vec![special(SpeechToken::StartOfHuman)];
                 ids.extend(self.text.tokenizer()?.encode(&text, true)?);
                 ids.extend([END_OF_TEXT, special(SpeechToken::EndOfHuman)]);
-                ids.extend([special(SpeechToken::StartOfAi), special(SpeechToken::StartOfSpeech)]);
+                ids.extend([
+                    special(SpeechToken::StartOfAi),
+                    special(SpeechToken::StartOfSpeech),
+                ]);
                 ids
             }
         };
-        let Some(speaker) = &request.speaker else { return Ok(ids) };
-        let refuse = |reason: String| Error::Request { parameter: "speaker".into(), reason };
-        let (matrix, numbers) = self
-            .projection
-            .as_ref()
-            .ok_or_else(|| refuse("this model does not support speaker embeddings. Leave it out.".into()))?;
+        let Some(speaker) = &request.speaker else {
+            return Ok(ids);
+        };
+        let refuse = |reason: String| Error::Request {
+            parameter: "speaker".into(),
+            reason,
+        };
+        let (matrix, numbers) = self.projection.as_ref().ok_or_else(|| {
+            refuse("this model does not support speaker embeddings. Leave it out.".into())
+        })?;
         if speaker.len() != *numbers || speaker.iter().any(|v| !v.is_finite()) || ids.is_empty() {
-            return Err(refuse(format!("{} values given. Use {numbers} finite values.", speaker.len())));
+            return Err(refuse(format!(
+                "{} values given. Use {numbers} finite values.",
+                speaker.len()
+            )));
         }
-        let row: Vec<f32> =
-            matrix.chunks_exact(*numbers).map(|w| w.iter().zip(speaker).map(|(a, b)| a * b).sum()).collect();
+        let row: Vec<f32> = matrix
+            .chunks_exact(*numbers)
+            .map(|w| w.iter().zip(speaker).map(|(a, b)| a * b).sum())
+            .collect();
         // The same speaker keeps its id, so that later prompts hit the cache.
-        let content = speaker
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |h, v| (h ^ u64::from(v.to_bits())).wrapping_mul(0x0100_0000_01b3));
+        let content = speaker.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, v| {
+            (h ^ u64::from(v.to_bits())).wrapping_mul(0x0100_0000_01b3)
+        });
         let mut album = self.session.image_cache().borrow_mut();
         let number = if let Some(number) = album.find(content) {
             number
         } else {
             let gpu = &self.session.gpu;
-            let rows = gpu.buffer("speaker", row.len().next_multiple_of(4) as u64 * 4, BufferUsage::Storage)?;
+            let rows = gpu.buffer(
+                "speaker",
+                row.len().next_multiple_of(4) as u64 * 4,
+                BufferUsage::Storage,
+            )?;
             gpu.write(&rows, 0, bytemuck::cast_slice(&row));
             album.add(
                 content,
@@ -198,16 +254,39 @@ impl SpeechSynthesizer {
     ) -> Result<SynthesisResult> {
         let begin = now_ms();
         let prompt = self.prompt(request)?;
-        let (capacity, vocab, end) = (self.session.capacity, self.session.vocab(), self.end_token());
-        let most = request.max_tokens.unwrap_or(usize::MAX).min(capacity.saturating_sub(prompt.len()));
-        let mut sampler = Sampler::new(self.sampling_params(request, vocab)?, vocab, (begin * 1000.0) as u64)?;
-        let known: Vec<u32> = prompt.iter().copied().filter(|id| (*id as usize) < vocab).collect();
+        let capacity = self.session.capacity;
+        let vocab = self.session.vocab();
+        let end = self.end_token();
+
+        let most = request
+            .max_tokens
+            .unwrap_or(usize::MAX)
+            .min(capacity.saturating_sub(prompt.len()));
+        let mut sampler = Sampler::new(
+            self.sampling_params(request, vocab)?,
+            vocab,
+            (begin * 1000.0) as u64,
+        )?;
+        let known: Vec<u32> = prompt
+            .iter()
+            .copied()
+            .filter(|id| (*id as usize) < vocab)
+            .collect();
         sampler.start(&known);
         self.session.clear();
-        self.session.set_positions(&self.codec_vocab.positions(prompt.len(), capacity));
-        self.session.prefill_reusing_prefix(&prompt, &|| abort.check("speaking")).await?;
-        let (mut speech, any) = (SynthesisState::default(), request.ignore_end);
-        let tail = if request.grammar { None } else { self.session.prepare_sampling(&sampler).await? };
+        self.session
+            .set_positions(&self.codec_vocab.positions(prompt.len(), capacity));
+        self.session
+            .prefill_reusing_prefix(&prompt, &|| abort.check("speaking"))
+            .await?;
+        let mut speech = SynthesisState::default();
+        let any = request.ignore_end;
+
+        let tail = if request.grammar {
+            None
+        } else {
+            self.session.prepare_sampling(&sampler).await?
+        };
         let mut ended = false;
         if let Some(tail) = tail {
             let start = DecodeParams {
@@ -251,7 +330,9 @@ impl SpeechSynthesizer {
                 if !ended {
                     speech.push_token(&self.codec_vocab, token, any);
                     self.emit_audio(&mut speech, false, &mut on_sound).await?;
-                    self.session.step(token, self.session.tokens().len()).await?;
+                    self.session
+                        .step(token, self.session.tokens().len())
+                        .await?;
                 }
             }
         }
@@ -275,7 +356,8 @@ impl SpeechSynthesizer {
     /// Returns the sampling parameters, which allow only codec tokens and the end token.
     fn sampling_params(&self, request: &SpeakRequest, vocab: usize) -> Result<SamplingParams> {
         let end = self.end_token();
-        let banned = (0..self.codec_vocab.start.min(vocab as u32)).filter(|id| *id != end || request.ignore_end);
+        let banned = (0..self.codec_vocab.start.min(vocab as u32))
+            .filter(|id| *id != end || request.ignore_end);
         let usual = SamplingParams {
             greedy: false,
             temperature: 1.0,
@@ -287,16 +369,19 @@ impl SpeechSynthesizer {
         let mut params = usual.merge(&request.sampling)?;
         // With `grammar`, a mask does this instead.
         if !request.grammar {
-            params.logit_bias.extend(banned.map(|id| (id, f64::NEG_INFINITY)));
+            params
+                .logit_bias
+                .extend(banned.map(|id| (id, f64::NEG_INFINITY)));
         }
         Ok(params)
     }
 
-    /// Returns the mask of tokens allowed after `codes` codes: the next codebook, and the end token at a frame
-    /// boundary.
+    /// Returns the mask of tokens allowed after `codes` codes: the next codebook, and the end token
+    /// at a frame boundary.
     fn grammar_mask(&self, codes: usize, vocab: usize) -> Vec<u32> {
         let mut mask = vec![0u32; vocab.div_ceil(32)];
-        let end = (codes.is_multiple_of(self.codec_vocab.codes_per_frame) && codes > 0).then(|| self.end_token());
+        let end = (codes.is_multiple_of(self.codec_vocab.codes_per_frame) && codes > 0)
+            .then(|| self.end_token());
         for id in self.codec_vocab.codebook_tokens(codes).chain(end) {
             if let Some(word) = mask.get_mut(id as usize / 32) {
                 *word |= 1 << (id % 32);
@@ -305,7 +390,8 @@ impl SpeechSynthesizer {
         mask
     }
 
-    /// Decodes complete frames and emits their samples once they fill a chunk, or at once if `all` is set.
+    /// Decodes complete frames and emits their samples once they fill a chunk, or at once if `all`
+    /// is set.
     async fn emit_audio(
         &mut self,
         speech: &mut SynthesisState,
@@ -313,11 +399,18 @@ impl SpeechSynthesizer {
         on_sound: &mut impl FnMut(&[f32]),
     ) -> Result<()> {
         let frames = speech.codes.len() / self.codec_vocab.codes_per_frame;
-        let wanted = if speech.emitted_frames == 0 { FIRST_CHUNK_FRAMES } else { CHUNK_FRAMES };
+        let wanted = if speech.emitted_frames == 0 {
+            FIRST_CHUNK_FRAMES
+        } else {
+            CHUNK_FRAMES
+        };
         if frames == speech.emitted_frames || (!all && frames < speech.emitted_frames + wanted) {
             return Ok(());
         }
-        let samples = self.codec.decode(&self.session.gpu, &speech.codes, speech.emitted_frames).await?;
+        let samples = self
+            .codec
+            .decode(&self.session.gpu, &speech.codes, speech.emitted_frames)
+            .await?;
         speech.emitted_frames = frames;
         speech.first_ms.get_or_insert_with(now_ms);
         on_sound(&samples);
@@ -327,10 +420,21 @@ impl SpeechSynthesizer {
 
 /// Reads the projection of speaker embeddings, if the checkpoint has one.
 async fn read_projection(source: &Source, files: &ModelFiles) -> Result<Option<(Vec<f32>, usize)>> {
-    let Some(tensor) = files.checkpoint.tensors.get(arch::SPEAKER_PROJECTION) else { return Ok(None) };
-    let (Some(float), [_, numbers]) = (float_of(tensor.dtype), &tensor.shape[..]) else { return Ok(None) };
-    let file = files.checkpoint.files.get(tensor.file).map(|f| f.name.clone()).unwrap_or_default();
+    let Some(tensor) = files.checkpoint.tensors.get(arch::SPEAKER_PROJECTION) else {
+        return Ok(None);
+    };
+    let (Some(float), [_, numbers]) = (float_of(tensor.dtype), &tensor.shape[..]) else {
+        return Ok(None);
+    };
+    let file = files
+        .checkpoint
+        .files
+        .get(tensor.file)
+        .map(|f| f.name.clone())
+        .unwrap_or_default();
     let bytes = source.read_range(&file, tensor.range.clone()).await?;
-    let values = (0..tensor.elements() as usize).map(|at| float.get(&bytes, at).unwrap_or(0.0)).collect();
+    let values = (0..tensor.elements() as usize)
+        .map(|at| float.get(&bytes, at).unwrap_or(0.0))
+        .collect();
     Ok(Some((values, *numbers)))
 }

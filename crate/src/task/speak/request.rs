@@ -33,8 +33,12 @@ impl SpeakRequest {
     /// # Errors
     /// `Request`, which names the wrong field.
     pub fn from_json(text: &str) -> Result<Self> {
-        let refuse = |e: serde_json::Error| Error::Request { parameter: "request".into(), reason: e.to_string() };
-        serde_json::from_str::<Self>(text).map_err(refuse)?.checked()
+        serde_json::from_str::<Self>(text)
+            .map_err(|e: serde_json::Error| Error::Request {
+                parameter: "request".into(),
+                reason: e.to_string(),
+            })?
+            .checked()
     }
 
     /// Validates the fields.
@@ -42,12 +46,20 @@ impl SpeakRequest {
     /// # Errors
     /// `Request`, which names the wrong field.
     pub fn checked(self) -> Result<Self> {
-        let refuse = |parameter: &str, reason: String| Err(Error::Request { parameter: parameter.into(), reason });
+        let refuse = |parameter: &str, reason: String| {
+            Err(Error::Request {
+                parameter: parameter.into(),
+                reason,
+            })
+        };
         if self.ids.is_none() && self.input.trim().is_empty() {
             return refuse("input", "there is no text. Give at least one word.".into());
         }
         if self.ids.as_ref().is_some_and(Vec::is_empty) {
-            return refuse("ids", "the list is empty. Give at least one token id.".into());
+            return refuse(
+                "ids",
+                "the list is empty. Give at least one token id.".into(),
+            );
         }
         Ok(self)
     }

@@ -1,4 +1,5 @@
-//! Decoding of one audio window: greedy, sampled or beam search; on the GPU unless a rule needs the logits.
+//! Decoding of one audio window: greedy, sampled or beam search; on the GPU unless a rule needs the
+//! logits.
 
 use super::{TranscribeRequest, Transcriber};
 use crate::audio::beam::log_softmax;
@@ -31,12 +32,14 @@ pub(super) struct WindowResult {
 impl WindowResult {
     /// Whether the window counts as silence.
     pub fn is_silent(&self) -> bool {
-        self.no_speech.is_some_and(|p| p > MAX_NO_SPEECH) && self.mean_logprob.is_some_and(|p| p < MIN_MEAN_LOGPROB)
+        self.no_speech.is_some_and(|p| p > MAX_NO_SPEECH)
+            && self.mean_logprob.is_some_and(|p| p < MIN_MEAN_LOGPROB)
     }
 
     fn is_unreliable(&self) -> bool {
         !self.is_silent()
-            && (self.compression > MAX_COMPRESSION || self.mean_logprob.is_some_and(|p| p < MIN_MEAN_LOGPROB))
+            && (self.compression > MAX_COMPRESSION
+                || self.mean_logprob.is_some_and(|p| p < MIN_MEAN_LOGPROB))
     }
 }
 
@@ -65,7 +68,8 @@ impl WindowTask<'_> {
 }
 
 impl Transcriber {
-    /// Decodes the audio that was encoded last. Retries at higher temperatures while the result is unreliable.
+    /// Decodes the audio that was encoded last. Retries at higher temperatures while the result is
+    /// unreliable.
     pub(super) async fn decode(&mut self, text: &WindowTask<'_>) -> Result<WindowResult> {
         let temperatures = text.request.temperatures();
         let mut found = WindowResult::default();
@@ -74,7 +78,8 @@ impl Transcriber {
                 beams if beams > 1 && *temperature == 0.0 => self.decode_beams(text).await?,
                 _ => self.decode_sampled(text, *temperature).await?,
             };
-            found.compression = repetition::compression_ratio(self.decode_text(&found.ids).as_bytes());
+            found.compression =
+                repetition::compression_ratio(self.decode_text(&found.ids).as_bytes());
             if index + 1 < temperatures.len() && found.is_unreliable() {
                 continue;
             }
@@ -86,13 +91,23 @@ impl Transcriber {
     /// Clears the session and prefills the prompt.
     pub(super) async fn prefill_prompt(&mut self, text: &WindowTask<'_>) -> Result<()> {
         self.session.clear();
-        self.session.prefill_reusing_prefix(text.prompt, &|| text.abort.check("transcribing")).await?;
+        self.session
+            .prefill_reusing_prefix(text.prompt, &|| text.abort.check("transcribing"))
+            .await?;
         Ok(())
     }
 
-    async fn decode_sampled(&mut self, text: &WindowTask<'_>, temperature: f64) -> Result<WindowResult> {
+    async fn decode_sampled(
+        &mut self,
+        text: &WindowTask<'_>,
+        temperature: f64,
+    ) -> Result<WindowResult> {
         let vocab = self.session.vocab();
-        let banned = self.rules.suppress.iter().filter(|id| (**id as usize) < vocab);
+        let banned = self
+            .rules
+            .suppress
+            .iter()
+            .filter(|id| (**id as usize) < vocab);
         let params = SamplingParams {
             greedy: temperature == 0.0,
             temperature,
@@ -103,17 +118,26 @@ impl Transcriber {
         let mut sampler = Sampler::new(params, vocab, text.request.seed.unwrap_or(0))?;
         self.prefill_prompt(text).await?;
         let exact = text.times || text.request.logprobs || text.request.temperatures().len() > 1;
-        let tail = if exact { None } else { self.session.prepare_sampling(&sampler).await? };
+        let tail = if exact {
+            None
+        } else {
+            self.session.prepare_sampling(&sampler).await?
+        };
         let mut found = WindowResult::default();
-        let (mut sum, mut count) = (0.0f64, 0usize);
+        let mut sum = 0.0f64;
+        let mut count = 0usize;
+
         while found.ids.len() < text.max_tokens {
             text.abort.check("transcribing")?;
             let first = found.ids.is_empty();
             if let Some(tail) = tail.filter(|_| !(first && self.has_first_rule())) {
-                self.decode_on_gpu(text, &mut sampler, tail, &mut found.ids).await?;
+                self.decode_on_gpu(text, &mut sampler, tail, &mut found.ids)
+                    .await?;
                 return Ok(found);
             }
-            let (token, logprob) = self.sample_token(&mut sampler, &found.ids, text.times).await?;
+            let (token, logprob) = self
+                .sample_token(&mut sampler, &found.ids, text.times)
+                .await?;
             sum += logprob;
             count += 1;
             if self.end_tokens.contains(&token) {
@@ -126,7 +150,9 @@ impl Transcriber {
             }
             text.emit(&found.ids);
             if found.ids.len() < text.max_tokens {
-                self.session.step(token, self.session.tokens().len()).await?;
+                self.session
+                    .step(token, self.session.tokens().len())
+                    .await?;
             }
         }
         found.mean_logprob = (count > 0).then(|| sum / count as f64);
@@ -138,14 +164,21 @@ impl Transcriber {
         !self.rules.begin_suppress.is_empty()
     }
 
-    /// Samples the next token from the logits. Returns it with its log-probability among the allowed tokens.
-    async fn sample_token(&self, sampler: &mut Sampler, ids: &[u32], times: bool) -> Result<(u32, f64)> {
+    /// Samples the next token from the logits. Returns it with its log-probability among the
+    /// allowed tokens.
+    async fn sample_token(
+        &self,
+        sampler: &mut Sampler,
+        ids: &[u32],
+        times: bool,
+    ) -> Result<(u32, f64)> {
         let logits = self.session.logits().await?;
         let mut row = logits.clone();
         self.rules.mask_logits(&mut row, ids, times);
         let token = if sampler.params().is_greedy() {
-            let best = |best: usize, at: usize| if row[at] > row[best] { at } else { best };
-            let token = (0..row.len()).reduce(best).unwrap_or(0) as u32;
+            let token = (0..row.len())
+                .reduce(|best: usize, at: usize| if row[at] > row[best] { at } else { best })
+                .unwrap_or(0) as u32;
             sampler.accept(token);
             token
         } else {
@@ -167,10 +200,18 @@ impl Transcriber {
         tail: crate::exec::SamplingMode,
         ids: &mut Vec<u32>,
     ) -> Result<()> {
-        let (end, step) = (self.session.tokens().len(), sampler.step() as usize);
+        let end = self.session.tokens().len();
+        let step = sampler.step() as usize;
+
         let budget = text.max_tokens - ids.len();
-        let start =
-            DecodeParams { end, stops: &self.end_tokens, budget, sampled_before: step, sampling: tail, lookup: None };
+        let start = DecodeParams {
+            end,
+            stops: &self.end_tokens,
+            budget,
+            sampled_before: step,
+            sampling: tail,
+            lookup: None,
+        };
         let mut decode = DecodeLoop::start(&mut self.session, start)?;
         let outcome = loop {
             if let Err(error) = text.abort.check("transcribing") {
@@ -180,7 +221,9 @@ impl Transcriber {
                 Ok(tokens) => tokens,
                 Err(error) => break Err(error),
             };
-            let ended = tokens.iter().position(|token| self.end_tokens.contains(token));
+            let ended = tokens
+                .iter()
+                .position(|token| self.end_tokens.contains(token));
             ids.extend(&tokens[..ended.unwrap_or(tokens.len())]);
             if let Some(keep) = repetition::find_repetition(ids) {
                 ids.truncate(keep);
@@ -204,8 +247,13 @@ impl Transcriber {
         self.session.prefill(&[self.rules.start], 0).await?;
         let logits = self.session.logits().await?;
         if logits.len() <= self.rules.start as usize {
-            return Err(Error::Internal("the start token is outside the vocabulary".into()));
+            return Err(Error::Internal(
+                "the start token is outside the vocabulary".into(),
+            ));
         }
-        Ok((self.rules.language_probabilities(&logits), self.rules.no_speech(&logits)))
+        Ok((
+            self.rules.language_probabilities(&logits),
+            self.rules.no_speech(&logits),
+        ))
     }
 }

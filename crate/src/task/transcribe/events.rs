@@ -58,17 +58,26 @@ impl<'a> EventEmitter<'a> {
         }
     }
 
-    /// Decodes tokens to text as the transcript joins it. With timestamps, a space separates segments.
+    /// Decodes tokens to text as the transcript joins it. With timestamps, a space separates
+    /// segments.
     fn decode_text(&self, ids: &[u32]) -> String {
-        let Ok(tokenizer) = self.text.tokenizer() else { return String::new() };
+        let Ok(tokenizer) = self.text.tokenizer() else {
+            return String::new();
+        };
         let spoken: Vec<u32>;
         let ids = if self.timed {
             ids
         } else {
-            spoken = ids.iter().copied().filter(|id| *id < self.first_time).collect();
+            spoken = ids
+                .iter()
+                .copied()
+                .filter(|id| *id < self.first_time)
+                .collect();
             &spoken
         };
-        let pieces = ids.split(|id| *id >= self.first_time).filter(|ids| !ids.is_empty());
+        let pieces = ids
+            .split(|id| *id >= self.first_time)
+            .filter(|ids| !ids.is_empty());
         join_trimmed(pieces.map(|ids| tokenizer.decode(ids, true)))
     }
 
@@ -79,26 +88,39 @@ impl<'a> EventEmitter<'a> {
         }
         // Tokens after the last closed segment may be decoded again.
         let is_time = |at: usize| ids[at] >= self.first_time;
-        (1..ids.len()).rev().find(|at| is_time(*at) && is_time(at - 1)).unwrap_or(0)
+        (1..ids.len())
+            .rev()
+            .find(|at| is_time(*at) && is_time(at - 1))
+            .unwrap_or(0)
     }
 
     /// Emits the new final segments up to index `settled`.
     pub fn emit_final(&self, out: &Transcript, settled: usize, done: usize) {
         for segment in &out.segments[self.emitted.get()..settled.max(self.emitted.get())] {
-            let TranscriptSegment { text, start, end, .. } = segment;
+            let TranscriptSegment {
+                text, start, end, ..
+            } = segment;
             self.emit(text.clone(), *start..*end, done, None);
         }
         self.emitted.set(settled.max(self.emitted.get()));
         if self.partials && !self.last_partial.borrow().is_empty() {
             let text = self.pending_text(out);
-            let start = out.segments.get(self.emitted.get()).map_or(seconds(done), |segment| segment.start);
+            let start = out
+                .segments
+                .get(self.emitted.get())
+                .map_or(seconds(done), |segment| segment.start);
             self.replace_partial(text, String::new(), start..seconds(done), done);
         }
     }
 
     /// Returns the text of segments that may still change.
     fn pending_text(&self, out: &Transcript) -> String {
-        join_trimmed(out.segments.iter().skip(self.emitted.get()).map(|segment| segment.text.clone()))
+        join_trimmed(
+            out.segments
+                .iter()
+                .skip(self.emitted.get())
+                .map(|segment| segment.text.clone()),
+        )
     }
 
     /// Emits the partial text of a window's tokens so far.
@@ -115,9 +137,22 @@ impl<'a> EventEmitter<'a> {
         };
         // The last character may be incomplete.
         let stable = stable.trim_end_matches('\u{fffd}').trim_end();
-        let stable = if text.starts_with(stable) { stable.to_string() } else { String::new() };
-        let start = under.out.segments.get(self.emitted.get()).map_or(seconds(under.window.start), |s| s.start);
-        self.replace_partial(text, stable, start..seconds(under.window.end), under.window.start);
+        let stable = if text.starts_with(stable) {
+            stable.to_string()
+        } else {
+            String::new()
+        };
+        let start = under
+            .out
+            .segments
+            .get(self.emitted.get())
+            .map_or(seconds(under.window.start), |s| s.start);
+        self.replace_partial(
+            text,
+            stable,
+            start..seconds(under.window.end),
+            under.window.start,
+        );
     }
 
     /// Replaces the partial text and emits it if it changed.
@@ -130,7 +165,14 @@ impl<'a> EventEmitter<'a> {
 
     fn emit(&self, text: String, span: Range<f64>, done: usize, stable: Option<String>) {
         let done = seconds(done).min(self.total);
-        let heard = SegmentEvent { text, start: span.start, end: span.end, done, total: self.total, stable };
+        let heard = SegmentEvent {
+            text,
+            start: span.start,
+            end: span.end,
+            done,
+            total: self.total,
+            stable,
+        };
         // Events during a running callback are dropped.
         if let Ok(mut on_heard) = self.on_heard.try_borrow_mut() {
             on_heard(&heard);

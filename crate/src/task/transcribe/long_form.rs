@@ -1,5 +1,5 @@
-//! Transcription of audio of any length: voice activity detection, windows, and joining of overlapping results. Memory
-//! use does not grow with the audio.
+//! Transcription of audio of any length: voice activity detection, windows, and joining of
+//! overlapping results. Memory use does not grow with the audio.
 
 use super::Transcriber;
 use super::decode::{WindowResult, WindowTask};
@@ -25,7 +25,8 @@ const MERGE_PAUSE: usize = 2 * SAMPLE_RATE as usize;
 /// The prompt takes at most 1 / `BEFORE` of the model's context.
 const PROMPT_DIVISOR: usize = 2;
 
-/// Minimum samples of detected speech without words that are decoded again; less is the end of a word.
+/// Minimum samples of detected speech without words that are decoded again; less is the end of a
+/// word.
 const MIN_MISSED_SPEECH: usize = SAMPLE_RATE as usize;
 /// Minimum step from one window to the next, in samples.
 const MIN_WINDOW_STEP: usize = SAMPLE_RATE as usize / 2;
@@ -50,11 +51,12 @@ enum WindowAdvance {
 }
 
 impl Transcriber {
-    /// Transcribes samples at 16 kHz. Calls `on_heard` with each final segment, and with `partials` also with text as
-    /// it is decoded.
+    /// Transcribes samples at 16 kHz. Calls `on_heard` with each final segment, and with `partials`
+    /// also with text as it is decoded.
     ///
     /// # Errors
-    /// `Request` for unsupported options and for audio without samples; `Aborted`; errors of the device.
+    /// `Request` for unsupported options and for audio without samples; `Aborted`; errors of the
+    /// device.
     pub async fn transcribe(
         &mut self,
         samples: &[f32],
@@ -71,48 +73,81 @@ impl Transcriber {
         if request.timestamps == TimestampMode::Word && self.rules.alignment_heads.is_empty() {
             let reason =
                 "word timestamps need alignment heads, which this checkpoint does not name. Use 'segment'.".into();
-            return Err(Error::Request { parameter: "timestamps".into(), reason });
+            return Err(Error::Request {
+                parameter: "timestamps".into(),
+                reason,
+            });
         }
         let mut language = self.rules.language(&ask)?;
         // Reject unsupported requests before encoding any audio.
         self.rules.prompt(language, &ask)?;
         let mut out = Transcript {
-            language: self.language_code(language).or(self.rules.english_only.then(|| "en".into())),
+            language: self
+                .language_code(language)
+                .or(self.rules.english_only.then(|| "en".into())),
             translated: request.translate,
             duration: seconds(samples.len()),
             ..Transcript::default()
         };
-        let (text, first_time) = (self.text.clone(), self.rules.first_timestamp());
+        let text = self.text.clone();
+        let first_time = self.rules.first_timestamp();
+
         let how = (request.partials, ask.timestamps);
         let teller = EventEmitter::new(&mut on_heard, text, first_time, how, out.duration);
-        let (ranges, detected) = self.sample_ranges(samples, request, abort, ask.timestamps).await?;
-        let run =
-            TranscriptionRun { samples, request, ask: &ask, abort, emitter: &teller, detected: detected.as_deref() };
+        let (ranges, detected) = self
+            .sample_ranges(samples, request, abort, ask.timestamps)
+            .await?;
+        let run = TranscriptionRun {
+            samples,
+            request,
+            ask: &ask,
+            abort,
+            emitter: &teller,
+            detected: detected.as_deref(),
+        };
         for (index, range) in ranges.iter().enumerate() {
-            let follows = index.checked_sub(1).is_some_and(|before| ranges[before].end > range.start);
-            let precedes = ranges.get(index + 1).is_some_and(|next| range.end > next.start);
+            let follows = index
+                .checked_sub(1)
+                .is_some_and(|before| ranges[before].end > range.start);
+            let precedes = ranges
+                .get(index + 1)
+                .is_some_and(|next| range.end > next.start);
             let mut at = range.start;
             while at < range.end {
                 abort.check("transcribing")?;
                 let window = at..range.end.min(at + self.max_window(samples));
-                let end = match self.encoder.encode(&self.session.gpu, &samples[window.clone()]).await {
+                let end = match self
+                    .encoder
+                    .encode(&self.session.gpu, &samples[window.clone()])
+                    .await
+                {
                     // The rest of a range may be too short to encode.
                     Err(Error::Request { .. }) if at > 0 => range.end,
                     Err(error) => return Err(error),
                     Ok(_) => {
-                        if language.is_none() && request.ids.is_none() && !self.rules.languages.is_empty() {
+                        if language.is_none()
+                            && request.ids.is_none()
+                            && !self.rules.languages.is_empty()
+                        {
                             language = self.detect_language(&mut out).await?;
                         }
                         let prompt = self.prompt(request, language, &ask)?;
                         let safe = !request.may_discard() && !follows && !precedes;
-                        let under = WindowContext { out: &out, window: window.clone(), is_final: safe };
+                        let under = WindowContext {
+                            out: &out,
+                            window: window.clone(),
+                            is_final: safe,
+                        };
                         let decoded = self.decode_window(&prompt, &ask, &run, &under).await?;
                         if ask.timestamps {
-                            let next = self.append_timed(&mut out, &decoded, &window, &prompt, &run).await?;
+                            let next = self
+                                .append_timed(&mut out, &decoded, &window, &prompt, &run)
+                                .await?;
                             match next {
                                 WindowAdvance::At(next) => next,
                                 WindowAdvance::Retry => {
-                                    self.retry_without_timestamps(&mut out, language, &window, &run).await?
+                                    self.retry_without_timestamps(&mut out, language, &window, &run)
+                                        .await?
                                 }
                             }
                         } else {
@@ -134,11 +169,15 @@ impl Transcriber {
     /// Returns the maximum window length in samples.
     fn max_window(&self, samples: &[f32]) -> usize {
         let longest = self.encoder.frontend.max_samples();
-        if samples.len() <= longest { longest } else { MAX_LONG_WINDOW.min(longest) }
+        if samples.len() <= longest {
+            longest
+        } else {
+            MAX_LONG_WINDOW.min(longest)
+        }
     }
 
-    /// Returns the sample ranges to transcribe, and the detected speech if detection ran. With timestamp tokens the
-    /// ranges have any length; without them they are windows that may overlap.
+    /// Returns the sample ranges to transcribe, and the detected speech if detection ran. With
+    /// timestamp tokens the ranges have any length; without them they are windows that may overlap.
     async fn sample_ranges(
         &self,
         samples: &[f32],
@@ -149,8 +188,13 @@ impl Transcriber {
         let fits = samples.len() <= self.encoder.frontend.max_samples();
         let detected = match (&self.vad, request.vad.unwrap_or(!fits)) {
             (None, true) if request.vad == Some(true) => {
-                let reason = "no voice activity detector is loaded. Set 'vad' when loading the model.".into();
-                return Err(Error::Request { parameter: "vad".into(), reason });
+                let reason =
+                    "no voice activity detector is loaded. Set 'vad' when loading the model."
+                        .into();
+                return Err(Error::Request {
+                    parameter: "vad".into(),
+                    reason,
+                });
             }
             (Some(vad), true) => Some(detect_speech(vad, samples, abort).await?),
             _ => None,
@@ -160,21 +204,32 @@ impl Transcriber {
         if timed {
             let mut merged: Vec<Range<usize>> = Vec::new();
             for stretch in speech {
-                match merged.last_mut().filter(|last| stretch.start < last.end + MERGE_PAUSE) {
+                match merged
+                    .last_mut()
+                    .filter(|last| stretch.start < last.end + MERGE_PAUSE)
+                {
                     Some(last) => last.end = stretch.end,
                     None => merged.push(stretch),
                 }
             }
             return Ok((merged, detected));
         }
-        Ok((overlap::windows(&speech, self.max_window(samples), WINDOW_OVERLAP), detected))
+        Ok((
+            overlap::windows(&speech, self.max_window(samples), WINDOW_OVERLAP),
+            detected,
+        ))
     }
 
-    /// Returns the first sample of detected speech in a range, if there is enough of it to decode again.
+    /// Returns the first sample of detected speech in a range, if there is enough of it to decode
+    /// again.
     ///
     /// # Errors
     /// `Aborted`.
-    async fn first_missed_speech(&self, run: &TranscriptionRun<'_>, range: Range<usize>) -> Result<Option<usize>> {
+    async fn first_missed_speech(
+        &self,
+        run: &TranscriptionRun<'_>,
+        range: Range<usize>,
+    ) -> Result<Option<usize>> {
         if range.len() < MIN_MISSED_SPEECH {
             return Ok(None);
         }
@@ -182,17 +237,23 @@ impl Transcriber {
             (Some(found), _) => found.to_vec(),
             (None, Some(vad)) if run.request.vad != Some(false) => {
                 let found = detect_speech(vad, &run.samples[range.clone()], run.abort).await?;
-                found.into_iter().map(|s| s.start + range.start..s.end + range.start).collect()
+                found
+                    .into_iter()
+                    .map(|s| s.start + range.start..s.end + range.start)
+                    .collect()
             }
             _ => return Ok(None),
         };
-        let within = found.iter().map(|s| s.start.max(range.start)..s.end.min(range.end)).filter(|s| !s.is_empty());
+        let within = found
+            .iter()
+            .map(|s| s.start.max(range.start)..s.end.min(range.end))
+            .filter(|s| !s.is_empty());
         let enough = within.clone().map(|s| s.len()).sum::<usize>() >= MIN_MISSED_SPEECH;
         Ok(within.map(|s| s.start).next().filter(|_| enough))
     }
 
-    /// Decodes a window again without timestamp tokens, after they covered none of its detected speech. Adds the window
-    /// to `unheard` if this gives no words either. Returns the next sample.
+    /// Decodes a window again without timestamp tokens, after they covered none of its detected
+    /// speech. Adds the window to `unheard` if this gives no words either. Returns the next sample.
     async fn retry_without_timestamps(
         &mut self,
         out: &mut Transcript,
@@ -200,19 +261,32 @@ impl Transcriber {
         window: &Range<usize>,
         run: &TranscriptionRun<'_>,
     ) -> Result<usize> {
-        let ask = TranscribeTask { timestamps: false, ..run.ask.clone() };
+        let ask = TranscribeTask {
+            timestamps: false,
+            ..run.ask.clone()
+        };
         let prompt = self.prompt(run.request, language, &ask)?;
-        let under = WindowContext { out, window: window.clone(), is_final: false };
+        let under = WindowContext {
+            out,
+            window: window.clone(),
+            is_final: false,
+        };
         let decoded = self.decode_window(&prompt, &ask, run, &under).await?;
         if decoded.ids.is_empty() || decoded.is_silent() {
             out.unheard.push(seconds(window.start)..seconds(window.end));
             return Ok(window.end);
         }
-        let span = TimedSpan { start: seconds(window.start), end: seconds(window.end), tokens: 0..decoded.ids.len() };
+        let span = TimedSpan {
+            start: seconds(window.start),
+            end: seconds(window.end),
+            tokens: 0..decoded.ids.len(),
+        };
         let mut segment = self.segment(&decoded, &decoded.ids, span.start, span.end);
         if run.request.timestamps == TimestampMode::Word {
             let language = out.language.as_deref();
-            let words = self.word_times(&prompt, &decoded.ids, window, &[span], language).await?;
+            let words = self
+                .word_times(&prompt, &decoded.ids, window, &[span], language)
+                .await?;
             segment.words = words.into_iter().next().unwrap_or_default();
         }
         out.segments.push(segment);
@@ -228,22 +302,42 @@ impl Transcriber {
     }
 
     fn language_code(&self, language: Option<u32>) -> Option<String> {
-        self.rules.languages.iter().find(|(_, id)| Some(**id) == language).map(|(code, _)| code.clone())
+        self.rules
+            .languages
+            .iter()
+            .find(|(_, id)| Some(**id) == language)
+            .map(|(code, _)| code.clone())
     }
 
     /// Returns the decoder's first tokens.
-    fn prompt(&self, request: &TranscribeRequest, language: Option<u32>, ask: &TranscribeTask) -> Result<Vec<u32>> {
+    fn prompt(
+        &self,
+        request: &TranscribeRequest,
+        language: Option<u32>,
+        ask: &TranscribeTask,
+    ) -> Result<Vec<u32>> {
         if let Some(ids) = request.ids.as_ref().filter(|ids| !ids.is_empty()) {
             return Ok(ids.clone());
         }
         let own = self.rules.prompt(language, ask)?;
-        let Some(text) = request.prompt.as_ref().filter(|text| !text.trim().is_empty()) else { return Ok(own) };
+        let Some(text) = request
+            .prompt
+            .as_ref()
+            .filter(|text| !text.trim().is_empty())
+        else {
+            return Ok(own);
+        };
         let previous = self.rules.previous_text.ok_or_else(|| Error::Request {
             parameter: "prompt".into(),
             reason: "this model does not support prompts. Leave it out.".into(),
         })?;
-        let before = self.text.tokenizer()?.encode(&format!(" {}", text.trim()), false)?;
-        let most = (self.session.capacity / PROMPT_DIVISOR).saturating_sub(1).min(before.len());
+        let before = self
+            .text
+            .tokenizer()?
+            .encode(&format!(" {}", text.trim()), false)?;
+        let most = (self.session.capacity / PROMPT_DIVISOR)
+            .saturating_sub(1)
+            .min(before.len());
         Ok([&[previous], &before[before.len() - most..], &own].concat())
     }
 
@@ -255,12 +349,17 @@ impl Transcriber {
         run: &TranscriptionRun<'_>,
         under: &WindowContext<'_>,
     ) -> Result<WindowResult> {
-        let TranscriptionRun { request, abort, emitter: teller, .. } = run;
+        let TranscriptionRun {
+            request,
+            abort,
+            emitter: teller,
+            ..
+        } = run;
         let room = self.session.capacity.saturating_sub(prompt.len());
         let by_length = match self.encoder.frontend {
-            AudioFrontend::Samples { .. } => {
-                repetition::token_limit(under.window.len()).saturating_sub(prompt.len()).max(1)
-            }
+            AudioFrontend::Samples { .. } => repetition::token_limit(under.window.len())
+                .saturating_sub(prompt.len())
+                .max(1),
             AudioFrontend::Mel { .. } => room,
         };
         let limit = request.max_tokens.unwrap_or(by_length).min(room);
@@ -268,14 +367,26 @@ impl Transcriber {
         let asks = request.may_discard() && self.rules.no_timestamps.is_some();
         let no_speech = if asks { self.detect().await?.1 } else { None };
         let told = |ids: &[u32]| teller.emit_partial(under, ids);
-        let text =
-            WindowTask { prompt, max_tokens: limit, times: ask.timestamps, request, abort, on_tokens: Some(&told) };
+        let text = WindowTask {
+            prompt,
+            max_tokens: limit,
+            times: ask.timestamps,
+            request,
+            abort,
+            on_tokens: Some(&told),
+        };
         let mut found = self.decode(&text).await?;
         found.no_speech = no_speech;
         Ok(found)
     }
 
-    fn segment(&self, decoded: &WindowResult, ids: &[u32], start: f64, end: f64) -> TranscriptSegment {
+    fn segment(
+        &self,
+        decoded: &WindowResult,
+        ids: &[u32],
+        start: f64,
+        end: f64,
+    ) -> TranscriptSegment {
         TranscriptSegment {
             start,
             end,
@@ -288,7 +399,8 @@ impl Transcriber {
         }
     }
 
-    /// Appends the result of a window without timestamp tokens, joined to the previous one where they overlap.
+    /// Appends the result of a window without timestamp tokens, joined to the previous one where
+    /// they overlap.
     fn append_window(
         &self,
         out: &mut Transcript,
@@ -302,8 +414,17 @@ impl Transcriber {
             }
             return;
         }
-        let mut added = self.segment(decoded, &decoded.ids, seconds(window.start), seconds(window.end));
-        if let Some(last) = out.segments.last_mut().filter(|last| last.end > added.start) {
+        let mut added = self.segment(
+            decoded,
+            &decoded.ids,
+            seconds(window.start),
+            seconds(window.end),
+        );
+        if let Some(last) = out
+            .segments
+            .last_mut()
+            .filter(|last| last.end > added.start)
+        {
             let (keep, skip) = overlap::join_overlap(&last.ids, &added.ids);
             last.ids.truncate(keep);
             added.ids.drain(..skip);
@@ -324,17 +445,38 @@ impl Transcriber {
         run: &TranscriptionRun<'_>,
     ) -> Result<WindowAdvance> {
         let frames = window.len().div_ceil(mel::HOP);
-        let (mut found, go_on) = self.rules.timed_spans(&decoded.ids, seconds(window.start), frames);
-        let go_on = if go_on == 0 { window.len() } else { (go_on * mel::HOP).min(window.len()) };
+        let (mut found, go_on) =
+            self.rules
+                .timed_spans(&decoded.ids, seconds(window.start), frames);
+        let go_on = if go_on == 0 {
+            window.len()
+        } else {
+            (go_on * mel::HOP).min(window.len())
+        };
         // Where the model stopped before the end of the window.
-        let mut stopped = self.rules.closing_frame(&decoded.ids).map(|frames| (frames * mel::HOP).min(window.len()));
-        if decoded.is_silent() || decoded.ids.iter().all(|id| *id >= self.rules.first_timestamp()) {
+        let mut stopped = self
+            .rules
+            .closing_frame(&decoded.ids)
+            .map(|frames| (frames * mel::HOP).min(window.len()));
+        if decoded.is_silent()
+            || decoded
+                .ids
+                .iter()
+                .all(|id| *id >= self.rules.first_timestamp())
+        {
             found.clear();
             stopped = Some(0);
         }
         let words = match run.request.timestamps {
             TimestampMode::Word => {
-                self.word_times(prompt, &decoded.ids, window, &found, out.language.as_deref()).await?
+                self.word_times(
+                    prompt,
+                    &decoded.ids,
+                    window,
+                    &found,
+                    out.language.as_deref(),
+                )
+                .await?
             }
             _ => vec![Vec::new(); found.len()],
         };
@@ -344,15 +486,29 @@ impl Transcriber {
             let end = stretch.end.min(seconds(window.end)).max(stretch.start);
             let mut segment = self.segment(decoded, ids, stretch.start, end);
             segment.words = words;
-            if !segment.text.trim().is_empty() || segment.ids.iter().any(|id| *id < self.rules.first_timestamp()) {
+            if !segment.text.trim().is_empty()
+                || segment
+                    .ids
+                    .iter()
+                    .any(|id| *id < self.rules.first_timestamp())
+            {
                 out.segments.push(segment);
             }
         }
-        let Some(stopped) = stopped else { return Ok(WindowAdvance::At(window.start + go_on)) };
-        match self.first_missed_speech(run, window.start + stopped..window.end).await? {
+        let Some(stopped) = stopped else {
+            return Ok(WindowAdvance::At(window.start + go_on));
+        };
+        match self
+            .first_missed_speech(run, window.start + stopped..window.end)
+            .await?
+        {
             None => Ok(WindowAdvance::At(window.end)),
-            Some(_) if out.segments.len() == before && run.request.ids.is_none() => Ok(WindowAdvance::Retry),
-            Some(next) => Ok(WindowAdvance::At(next.max(window.start + MIN_WINDOW_STEP).min(window.end))),
+            Some(_) if out.segments.len() == before && run.request.ids.is_none() => {
+                Ok(WindowAdvance::Retry)
+            }
+            Some(next) => Ok(WindowAdvance::At(
+                next.max(window.start + MIN_WINDOW_STEP).min(window.end),
+            )),
         }
     }
 }
@@ -368,5 +524,9 @@ async fn detect_speech(vad: &Vad, samples: &[f32], abort: &AbortFlag) -> Result<
             crate::util::clock::sleep(0.0).await;
         }
     }
-    Ok(speech_segments(&probabilities, samples.len(), VadThresholds::default()))
+    Ok(speech_segments(
+        &probabilities,
+        samples.len(),
+        VadThresholds::default(),
+    ))
 }

@@ -12,7 +12,9 @@ use super::text_pipeline::{TextPipeline, TokenizerSources};
 use crate::arch;
 use crate::audio::vad::Vad;
 use crate::audio::whisper::WhisperRules;
-use crate::exec::{AudioEncoder, DecodeLoop, DecodeParams, ModelFiles, RunOptions, Session, flatten_convolutions};
+use crate::exec::{
+    AudioEncoder, DecodeLoop, DecodeParams, ModelFiles, RunOptions, Session, flatten_convolutions,
+};
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{Phase, Source};
 use crate::sample::GenerationConfig;
@@ -54,7 +56,11 @@ impl Transcriber {
         flatten_convolutions(&mut files.weights);
         let config = files.config.clone();
         let speech = arch::speech_graphs(&config)?.ok_or_else(|| Error::UnsupportedOption {
-            architecture: config.get("model_type").and_then(Value::as_str).unwrap_or("this model").into(),
+            architecture: config
+                .get("model_type")
+                .and_then(Value::as_str)
+                .unwrap_or("this model")
+                .into(),
             option: "audio input".into(),
             hint: "Load a speech-to-text model such as Whisper or Moonshine.".into(),
         })?;
@@ -70,15 +76,34 @@ impl Transcriber {
         let rules = WhisperRules::read(&generation, &config)?;
         progress.phase(Phase::Weights);
         let ear = AudioEncoder::load(&gpu, source, &files, &speech, options).await?;
-        let LoadedLanguageModel { model, text, mut origin } =
-            LoadedLanguageModel::load(gpu, source, name, files, texts, options).await?;
-        origin.warnings.extend(GenerationConfig::asr_warnings(&generation));
+        let LoadedLanguageModel {
+            model,
+            text,
+            mut origin,
+        } = LoadedLanguageModel::load(gpu, source, name, files, texts, options).await?;
+        origin
+            .warnings
+            .extend(GenerationConfig::asr_warnings(&generation));
         let session = Session::with_shared_buffers(&model, ear.cross_kv().clone())?;
         session.ready().await?;
         let mut ends = vec![rules.end];
-        ends.extend(text.tokenizer().iter().flat_map(|t| t.eos_ids()).filter(|id| **id != rules.end));
+        ends.extend(
+            text.tokenizer()
+                .iter()
+                .flat_map(|t| t.eos_ids())
+                .filter(|id| **id != rules.end),
+        );
         progress.phase(Phase::Ready);
-        Ok(Self { session, encoder: ear, text, rules, origin, vad: None, end_tokens: ends, beam_sessions: Vec::new() })
+        Ok(Self {
+            session,
+            encoder: ear,
+            text,
+            rules,
+            origin,
+            vad: None,
+            end_tokens: ends,
+            beam_sessions: Vec::new(),
+        })
     }
 
     /// Returns `model.info` as JSON, with the JavaScript API's field names.
@@ -132,7 +157,9 @@ impl Transcriber {
     fn decode_text(&self, ids: &[u32]) -> String {
         let first_time = self.rules.first_timestamp();
         let spoken: Vec<u32> = ids.iter().copied().filter(|id| *id < first_time).collect();
-        self.text.tokenizer().map_or_else(|_| String::new(), |t| t.decode(&spoken, true))
+        self.text
+            .tokenizer()
+            .map_or_else(|_| String::new(), |t| t.decode(&spoken, true))
     }
 }
 
@@ -151,7 +178,10 @@ impl Transcriber {
     /// # Errors
     /// As [`Self::encode`].
     pub async fn measure(&mut self, samples: &[f32], tokens: usize) -> Result<AsrTimings> {
-        let mut timed = AsrTimings { encode_ms: f64::MAX, token_ms: f64::MAX };
+        let mut timed = AsrTimings {
+            encode_ms: f64::MAX,
+            token_ms: f64::MAX,
+        };
         for _ in 0..3 {
             let begin = now_ms();
             self.encoder.encode(&self.session.gpu, samples).await?;

@@ -74,8 +74,12 @@ impl TranscribeRequest {
     /// # Errors
     /// `Request`, which names the wrong field.
     pub fn from_json(text: &str) -> Result<Self> {
-        let refuse = |e: serde_json::Error| Error::Request { parameter: "request".into(), reason: e.to_string() };
-        serde_json::from_str::<Self>(text).map_err(refuse)?.checked()
+        serde_json::from_str::<Self>(text)
+            .map_err(|e: serde_json::Error| Error::Request {
+                parameter: "request".into(),
+                reason: e.to_string(),
+            })?
+            .checked()
     }
 
     /// Validates the fields.
@@ -83,9 +87,17 @@ impl TranscribeRequest {
     /// # Errors
     /// `Request`, which names the wrong field.
     pub fn checked(self) -> Result<Self> {
-        let refuse = |parameter: &str, reason: String| Err(Error::Request { parameter: parameter.into(), reason });
+        let refuse = |parameter: &str, reason: String| {
+            Err(Error::Request {
+                parameter: parameter.into(),
+                reason,
+            })
+        };
         if !(1..=16).contains(&self.beams) {
-            return refuse("beams", format!("{} is out of range. Use 1 to 16.", self.beams));
+            return refuse(
+                "beams",
+                format!("{} is out of range. Use 1 to 16.", self.beams),
+            );
         }
         if let Some(t) = self.temperatures.iter().find(|t| !(0.0..=2.0).contains(*t)) {
             return refuse("temperature", format!("{t} is out of range. Use 0 to 2."));
@@ -103,12 +115,16 @@ impl TranscribeRequest {
 
     /// Returns the temperatures to try.
     pub(super) fn temperatures(&self) -> &[f64] {
-        if self.temperatures.is_empty() { &[0.0] } else { &self.temperatures }
+        if self.temperatures.is_empty() {
+            &[0.0]
+        } else {
+            &self.temperatures
+        }
     }
 }
 
-/// A transcription event: a final segment, or the partial text after the last final segment. Partial text replaces the
-/// previous partial text; a final segment replaces its beginning.
+/// A transcription event: a final segment, or the partial text after the last final segment.
+/// Partial text replaces the previous partial text; a final segment replaces its beginning.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SegmentEvent {

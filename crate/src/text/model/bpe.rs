@@ -107,18 +107,35 @@ impl Bpe {
     pub fn new(vocab: &Vocab, merges: Merges, options: BpeOptions) -> Result<Bpe> {
         let mut text = [0; 4];
         let bytes = Box::new(std::array::from_fn(|b| {
-            vocab.get(byte_to_char(b as u8).encode_utf8(&mut text)).unwrap_or(NO_ENTRY)
+            vocab
+                .get(byte_to_char(b as u8).encode_utf8(&mut text))
+                .unwrap_or(NO_ENTRY)
         }));
-        let fallback = Box::new(std::array::from_fn(|b| vocab.get(&format!("<0x{b:02X}>")).unwrap_or(NO_ENTRY)));
-        let unk = options.unk_token.as_ref().map(|token| vocab.get(token).unwrap_or(NO_ENTRY));
-        let all = if options.byte_level { &bytes } else { &fallback };
+        let fallback = Box::new(std::array::from_fn(|b| {
+            vocab.get(&format!("<0x{b:02X}>")).unwrap_or(NO_ENTRY)
+        }));
+        let unk = options
+            .unk_token
+            .as_ref()
+            .map(|token| vocab.get(token).unwrap_or(NO_ENTRY));
+        let all = if options.byte_level {
+            &bytes
+        } else {
+            &fallback
+        };
         let complete = (options.byte_level || options.byte_fallback) && !all.contains(&NO_ENTRY);
         if let (Some(token), Some(NO_ENTRY), false) = (options.unk_token.as_ref(), unk, complete) {
             return Err(tokenizer_error(format!(
                 "tokenizer.json: the unk_token {token:?} is not in the vocabulary. Add it, or set unk_token to null"
             )));
         }
-        Ok(Bpe { merges, options, bytes, fallback, unk: unk.unwrap_or(NO_ENTRY) })
+        Ok(Bpe {
+            merges,
+            options,
+            bytes,
+            fallback,
+            unk: unk.unwrap_or(NO_ENTRY),
+        })
     }
 
     /// Id of the unknown token.
@@ -129,8 +146,13 @@ impl Bpe {
     /// Appends the ids of a word.
     pub fn encode(&self, vocab: &Vocab, word: &str, scratch: &mut BpeScratch, out: &mut Vec<u32>) {
         if let Some(known) = scratch.words.get(word) {
-            let start = if known == 0 { 0 } else { scratch.ends[known as usize - 1] };
-            return out.extend(&scratch.word_ids[start as usize..scratch.ends[known as usize] as usize]);
+            let start = if known == 0 {
+                0
+            } else {
+                scratch.ends[known as usize - 1]
+            };
+            return out
+                .extend(&scratch.word_ids[start as usize..scratch.ends[known as usize] as usize]);
         }
         let before = out.len();
         self.encode_new(vocab, word, scratch, out);
@@ -145,8 +167,15 @@ impl Bpe {
     }
 
     fn encode_new(&self, vocab: &Vocab, word: &str, scratch: &mut BpeScratch, out: &mut Vec<u32>) {
-        let BpeOptions { byte_level, ignore_merges, byte_fallback, .. } = self.options;
-        let affixes = self.options.continuing_subword_prefix.len() + self.options.end_of_word_suffix.len() > 0;
+        let BpeOptions {
+            byte_level,
+            ignore_merges,
+            byte_fallback,
+            ..
+        } = self.options;
+        let affixes = self.options.continuing_subword_prefix.len()
+            + self.options.end_of_word_suffix.len()
+            > 0;
         let by_bytes = byte_level && !affixes && !byte_fallback;
         scratch.word.clear();
         if byte_level && (ignore_merges || !by_bytes) {
@@ -161,7 +190,12 @@ impl Bpe {
         let mut pending = NO_ENTRY;
         if by_bytes {
             for byte in word.bytes() {
-                self.add(self.bytes[usize::from(byte)], "", &mut pending, &mut scratch.ids);
+                self.add(
+                    self.bytes[usize::from(byte)],
+                    "",
+                    &mut pending,
+                    &mut scratch.ids,
+                );
             }
         } else {
             let mut piece = String::new();
@@ -212,7 +246,9 @@ impl Bpe {
     /// Merges the symbols of a word, lowest rank first, leftmost first within a rank. Merged
     /// symbols become `NONE`.
     fn merge(&self, scratch: &mut BpeScratch) {
-        let BpeScratch { ids, links, queue, .. } = scratch;
+        let BpeScratch {
+            ids, links, queue, ..
+        } = scratch;
         if ids.len() < 2 {
             return;
         }
@@ -221,14 +257,18 @@ impl Bpe {
         let end = ids.len();
         queue.clear();
         let pair = |ids: &[u32], left: u32, right: u32| {
-            let found = self.merges.get(*ids.get(left as usize)?, *ids.get(right as usize)?);
+            let found = self
+                .merges
+                .get(*ids.get(left as usize)?, *ids.get(right as usize)?);
             found.map(|(rank, merged)| Reverse([rank, left, merged]))
         };
         queue.extend((1..end as u32).filter_map(|at| pair(ids, at - 1, at)));
         while let Some(Reverse([_, at, merged])) = queue.pop() {
             let next = links[at as usize][1];
             // Stale entry: one of its symbols was merged already.
-            if ids[at as usize] == NO_ENTRY || pair(ids, at, next).is_none_or(|now| now.0[2] != merged) {
+            if ids[at as usize] == NO_ENTRY
+                || pair(ids, at, next).is_none_or(|now| now.0[2] != merged)
+            {
                 continue;
             }
             let after = links[next as usize][1];
@@ -239,7 +279,11 @@ impl Bpe {
                 link[0] = at;
             }
             let before = links[at as usize][0];
-            queue.extend(pair(ids, before, at).into_iter().chain(pair(ids, at, after)));
+            queue.extend(
+                pair(ids, before, at)
+                    .into_iter()
+                    .chain(pair(ids, at, after)),
+            );
         }
     }
 }
@@ -250,19 +294,29 @@ mod tests {
 
     fn model(tokens: &[&str], merges: &[(&str, &str)], options: BpeOptions) -> (Vocab, Bpe) {
         let mut vocab = Vocab::default();
-        (0..).zip(tokens).for_each(|(id, token)| vocab.insert(token, id));
+        (0..)
+            .zip(tokens)
+            .for_each(|(id, token)| vocab.insert(token, id));
         let mut all = Merges::default();
         for (left, right) in merges {
             let cut = options.continuing_subword_prefix.len();
-            let merged = vocab.get(&format!("{left}{}", &right[cut..])).expect("a token");
-            all.push(vocab.get(left).expect("a token"), vocab.get(right).expect("a token"), merged);
+            let merged = vocab
+                .get(&format!("{left}{}", &right[cut..]))
+                .expect("a token");
+            all.push(
+                vocab.get(left).expect("a token"),
+                vocab.get(right).expect("a token"),
+                merged,
+            );
         }
         let bpe = Bpe::new(&vocab, all, options).expect("a model");
         (vocab, bpe)
     }
 
     fn ids((vocab, bpe): &(Vocab, Bpe), word: &str) -> Vec<u32> {
-        let (mut scratch, mut out) = (BpeScratch::default(), Vec::new());
+        let mut scratch = BpeScratch::default();
+        let mut out = Vec::new();
+
         bpe.encode(vocab, word, &mut scratch, &mut out);
         let first = std::mem::take(&mut out);
         bpe.encode(vocab, word, &mut scratch, &mut out);
@@ -273,39 +327,83 @@ mod tests {
     #[test]
     fn the_lowest_rank_goes_first() {
         let tokens = ["a", "b", "c", "ab", "bc", "abc", "aa"];
-        let abc = model(&tokens, &[("b", "c"), ("a", "b"), ("a", "bc"), ("a", "a")], BpeOptions::default());
+        let abc = model(
+            &tokens,
+            &[("b", "c"), ("a", "b"), ("a", "bc"), ("a", "a")],
+            BpeOptions::default(),
+        );
         assert_eq!(ids(&abc, "abc"), [5]);
         assert_eq!(ids(&abc, "abab"), [3, 3]);
         assert_eq!(ids(&abc, "aaa"), [6, 0]);
         assert_eq!(ids(&abc, "aaabcb"), [6, 5, 1]);
-        assert_eq!(ids(&abc, "azb"), [3], "symbols without a token are dropped, and their neighbors merge");
+        assert_eq!(
+            ids(&abc, "azb"),
+            [3],
+            "symbols without a token are dropped, and their neighbors merge"
+        );
         assert!(ids(&abc, "").is_empty());
     }
 
     #[test]
     fn bytes_without_a_token() {
         let tokens = ["?", "a", "Ġ", "Ġa"];
-        let plain = || BpeOptions { byte_level: true, ..BpeOptions::default() };
-        assert_eq!(ids(&model(&tokens, &[("Ġ", "a")], plain()), " a\u{4}é a"), [3, 3]);
-        let unk = |fuse_unk| BpeOptions { unk_token: Some("?".into()), fuse_unk, ..plain() };
-        assert_eq!(ids(&model(&tokens, &[("Ġ", "a")], unk(false)), "\u{4}éa"), [0, 0, 0, 1]);
-        assert_eq!(ids(&model(&tokens, &[("Ġ", "a")], unk(true)), "\u{4}éa\u{4}"), [0, 1, 0]);
-        let whole = BpeOptions { ignore_merges: true, ..plain() };
+        let plain = || BpeOptions {
+            byte_level: true,
+            ..BpeOptions::default()
+        };
+        assert_eq!(
+            ids(&model(&tokens, &[("Ġ", "a")], plain()), " a\u{4}é a"),
+            [3, 3]
+        );
+        let unk = |fuse_unk| BpeOptions {
+            unk_token: Some("?".into()),
+            fuse_unk,
+            ..plain()
+        };
+        assert_eq!(
+            ids(&model(&tokens, &[("Ġ", "a")], unk(false)), "\u{4}éa"),
+            [0, 0, 0, 1]
+        );
+        assert_eq!(
+            ids(&model(&tokens, &[("Ġ", "a")], unk(true)), "\u{4}éa\u{4}"),
+            [0, 1, 0]
+        );
+        let whole = BpeOptions {
+            ignore_merges: true,
+            ..plain()
+        };
         assert_eq!(ids(&model(&tokens, &[], whole), " a"), [3]);
     }
 
     #[test]
     fn fallback_affixes_and_missing_tokens() {
         let tokens = ["<unk>", "a", "<0xC3>", "<0xA9>", "##b", "b</w>", "ab</w>"];
-        let fallback = || BpeOptions { byte_fallback: true, unk_token: Some("<unk>".into()), ..BpeOptions::default() };
+        let fallback = || BpeOptions {
+            byte_fallback: true,
+            unk_token: Some("<unk>".into()),
+            ..BpeOptions::default()
+        };
         assert_eq!(ids(&model(&tokens, &[], fallback()), "aé"), [1, 2, 3]);
-        assert_eq!(ids(&model(&tokens, &[], fallback()), "ü\u{e9}"), [2, 3, 0], "one byte of ü is missing");
-        let suffix = BpeOptions { end_of_word_suffix: "</w>".into(), ..BpeOptions::default() };
+        assert_eq!(
+            ids(&model(&tokens, &[], fallback()), "ü\u{e9}"),
+            [2, 3, 0],
+            "one byte of ü is missing"
+        );
+        let suffix = BpeOptions {
+            end_of_word_suffix: "</w>".into(),
+            ..BpeOptions::default()
+        };
         assert_eq!(ids(&model(&tokens, &[("a", "b</w>")], suffix), "ab"), [6]);
-        let prefix = BpeOptions { continuing_subword_prefix: "##".into(), ..BpeOptions::default() };
+        let prefix = BpeOptions {
+            continuing_subword_prefix: "##".into(),
+            ..BpeOptions::default()
+        };
         assert_eq!(ids(&model(&tokens, &[], prefix), "ab"), [1, 4]);
         let vocab = Vocab::default();
-        let missing = BpeOptions { unk_token: Some("<nothing>".into()), ..BpeOptions::default() };
+        let missing = BpeOptions {
+            unk_token: Some("<nothing>".into()),
+            ..BpeOptions::default()
+        };
         assert!(Bpe::new(&vocab, Merges::default(), missing).is_err());
     }
 }

@@ -47,14 +47,24 @@ impl TokenizerModel {
     }
 
     /// Appends the ids of the words of `text`.
-    pub fn encode(&self, text: &str, words: &[WordSpan], scratch: &mut BpeScratch, out: &mut Vec<u32>) -> Result<()> {
+    pub fn encode(
+        &self,
+        text: &str,
+        words: &[WordSpan],
+        scratch: &mut BpeScratch,
+        out: &mut Vec<u32>,
+    ) -> Result<()> {
         for (start, end) in words {
             let word = text.get(*start..*end).filter(|word| !word.is_empty());
             let Some(word) = word else { continue };
             match &self.kind {
                 ModelAlgorithm::Bpe(bpe) => bpe.encode(&self.vocab, word, scratch, out),
                 ModelAlgorithm::Unigram(unigram) => unigram.encode(&self.vocab, word, out)?,
-                ModelAlgorithm::WordPiece { unk, prefix, max_chars } => {
+                ModelAlgorithm::WordPiece {
+                    unk,
+                    prefix,
+                    max_chars,
+                } => {
                     let before = out.len();
                     if word.chars().count() > *max_chars || !self.pieces(word, prefix, out) {
                         out.truncate(before);
@@ -96,7 +106,9 @@ impl TokenizerModel {
 }
 
 fn require_unk(unk: Option<u32>) -> Result<u32> {
-    unk.ok_or_else(|| tokenizer_error("a word is not in the vocabulary, and tokenizer.json has no unk_token"))
+    unk.ok_or_else(|| {
+        tokenizer_error("a word is not in the vocabulary, and tokenizer.json has no unk_token")
+    })
 }
 
 #[cfg(test)]
@@ -106,17 +118,35 @@ mod tests {
     #[test]
     fn pieces_and_words() {
         let mut vocab = Vocab::default();
-        (0..).zip(["[UNK]", "play", "##ing", "##s", "p"]).for_each(|(id, token)| vocab.insert(token, id));
+        (0..)
+            .zip(["[UNK]", "play", "##ing", "##s", "p"])
+            .for_each(|(id, token)| vocab.insert(token, id));
         let encode = |model: &TokenizerModel, text: &str| {
             let mut out = Vec::new();
-            model.encode(text, &[(0, text.len())], &mut BpeScratch::default(), &mut out).ok().map(|()| out)
+            model
+                .encode(
+                    text,
+                    &[(0, text.len())],
+                    &mut BpeScratch::default(),
+                    &mut out,
+                )
+                .ok()
+                .map(|()| out)
         };
-        let kind = ModelAlgorithm::WordPiece { unk: Some(0), prefix: "##".into(), max_chars: 8 };
+        let kind = ModelAlgorithm::WordPiece {
+            unk: Some(0),
+            prefix: "##".into(),
+            max_chars: 8,
+        };
         let mut model = TokenizerModel { vocab, kind };
         assert_eq!(encode(&model, "playing"), Some(vec![1, 2]));
         assert_eq!(encode(&model, "playings"), Some(vec![1, 2, 3]));
         assert_eq!(encode(&model, "playé"), Some(vec![0]));
-        assert_eq!(encode(&model, "playplays"), Some(vec![0]), "more than 8 characters");
+        assert_eq!(
+            encode(&model, "playplays"),
+            Some(vec![0]),
+            "more than 8 characters"
+        );
         model.kind = ModelAlgorithm::WordLevel { unk: None };
         assert_eq!(encode(&model, "play"), Some(vec![1]));
         assert!(encode(&model, "playing").is_none());

@@ -30,7 +30,13 @@ impl Unigram {
     /// Creates a model from scores in id order.
     pub fn new(vocab: &Vocab, scores: Vec<f64>, unk: Option<u32>, byte_fallback: bool) -> Unigram {
         let unk_score = scores.iter().copied().fold(f64::INFINITY, f64::min) - UNK_PENALTY;
-        Unigram { scores, unk, byte_fallback, unk_score, longest: vocab.longest() }
+        Unigram {
+            scores,
+            unk,
+            byte_fallback,
+            unk_score,
+            longest: vocab.longest(),
+        }
     }
 
     /// Id of the unknown token.
@@ -66,7 +72,10 @@ impl Unigram {
             return out.push(id);
         }
         if self.byte_fallback {
-            let bytes: Option<Vec<u32>> = text.bytes().map(|byte| vocab.get(&format!("<0x{byte:02X}>"))).collect();
+            let bytes: Option<Vec<u32>> = text
+                .bytes()
+                .map(|byte| vocab.get(&format!("<0x{byte:02X}>")))
+                .collect();
             if let Some(bytes) = bytes {
                 return out.extend(bytes);
             }
@@ -76,16 +85,29 @@ impl Unigram {
 
     /// Returns the best node that ends at each position.
     fn best(&self, vocab: &Vocab, word: &str) -> Result<Vec<LatticeNode>> {
-        let mut best = vec![LatticeNode { id: NO_ENTRY, start: NO_ENTRY, score: 0.0 }; word.len() + 1];
+        let mut best = vec![
+            LatticeNode {
+                id: NO_ENTRY,
+                start: NO_ENTRY,
+                score: 0.0
+            };
+            word.len() + 1
+        ];
         for (start, character) in word.char_indices() {
             let so_far = best[start].score;
             let mut offer = |end: usize, id: u32, score: f64| {
                 let node = &mut best[end];
                 if node.start == NO_ENTRY || so_far + score > node.score {
-                    *node = LatticeNode { id, start: start as u32, score: so_far + score };
+                    *node = LatticeNode {
+                        id,
+                        start: start as u32,
+                        score: so_far + score,
+                    };
                 }
             };
-            let (mut hash, mut end) = (VocabHash::new(), start);
+            let mut hash = VocabHash::new();
+            let mut end = start;
+
             let mut single = false;
             for next in word[start..].chars() {
                 let from = end;
@@ -118,9 +140,19 @@ mod tests {
 
     #[test]
     fn the_best_sum_of_scores() {
-        let pieces = [("<unk>", 0.0), ("a", -1.0), ("b", -1.0), ("ab", -1.5), ("abc", -9.0), ("c", -2.0), ("xx", -1.0)];
+        let pieces = [
+            ("<unk>", 0.0),
+            ("a", -1.0),
+            ("b", -1.0),
+            ("ab", -1.5),
+            ("abc", -9.0),
+            ("c", -2.0),
+            ("xx", -1.0),
+        ];
         let mut vocab = Vocab::default();
-        (0..).zip(pieces).for_each(|(id, piece)| vocab.insert(piece.0, id));
+        (0..)
+            .zip(pieces)
+            .for_each(|(id, piece)| vocab.insert(piece.0, id));
         let scores = || pieces.iter().map(|piece| piece.1).collect::<Vec<f64>>();
         let ids = |model: &Unigram, text: &str| {
             let mut out = Vec::new();
@@ -132,6 +164,9 @@ mod tests {
         assert_eq!(ids(&model, "x"), Some(vec![0]));
         assert_eq!(ids(&model, ""), Some(vec![]));
         assert!(ids(&Unigram::new(&vocab, scores(), None, false), "aé").is_none());
-        assert_eq!(ids(&Unigram::new(&vocab, scores(), None, false), "ab"), Some(vec![3]));
+        assert_eq!(
+            ids(&Unigram::new(&vocab, scores(), None, false), "ab"),
+            Some(vec![3])
+        );
     }
 }

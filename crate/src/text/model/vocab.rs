@@ -28,7 +28,9 @@ impl VocabHash {
     }
 
     pub fn add(self, bytes: &[u8]) -> VocabHash {
-        VocabHash(bytes.iter().fold(self.0, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)))
+        VocabHash(bytes.iter().fold(self.0, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        }))
     }
 
     fn slot(self, mask: usize) -> usize {
@@ -67,7 +69,9 @@ impl Vocab {
         self.table.clear();
         self.table.resize(size, NO_ENTRY);
         for entry in 0..self.ends.len() {
-            let mut slot = VocabHash::new().add(self.entry(entry as u32).as_bytes()).slot(size - 1);
+            let mut slot = VocabHash::new()
+                .add(self.entry(entry as u32).as_bytes())
+                .slot(size - 1);
             while self.table[slot] != NO_ENTRY {
                 slot = (slot + 1) & (size - 1);
             }
@@ -77,7 +81,11 @@ impl Vocab {
 
     fn entry(&self, entry: u32) -> &str {
         let at = entry as usize;
-        let start = if at == 0 { 0 } else { self.ends[at - 1] as usize };
+        let start = if at == 0 {
+            0
+        } else {
+            self.ends[at - 1] as usize
+        };
         &self.text[start..self.ends[at] as usize]
     }
 
@@ -101,12 +109,18 @@ impl Vocab {
         if self.table.is_empty() {
             return None;
         }
-        self.ids.get(self.table[self.find(token, hash)] as usize).copied()
+        self.ids
+            .get(self.table[self.find(token, hash)] as usize)
+            .copied()
     }
 
     /// Returns the spelling of an id.
     pub fn token(&self, id: u32) -> Option<&str> {
-        let entry = self.by_id.get(id as usize).copied().filter(|entry| *entry != NO_ENTRY)?;
+        let entry = self
+            .by_id
+            .get(id as usize)
+            .copied()
+            .filter(|entry| *entry != NO_ENTRY)?;
         Some(self.entry(entry))
     }
 
@@ -122,7 +136,10 @@ impl Vocab {
 
     /// Length of the longest token in bytes.
     pub fn longest(&self) -> usize {
-        (0..self.ends.len() as u32).map(|entry| self.entry(entry).len()).max().unwrap_or(0)
+        (0..self.ends.len() as u32)
+            .map(|entry| self.entry(entry).len())
+            .max()
+            .unwrap_or(0)
     }
 }
 
@@ -133,17 +150,34 @@ mod tests {
     #[test]
     fn tokens_and_ids_find_each_other() {
         let mut vocab = Vocab::default();
-        assert_eq!((vocab.get("a"), vocab.token(0), vocab.id_bound()), (None, None, 0));
+        assert_eq!(
+            (vocab.get("a"), vocab.token(0), vocab.id_bound()),
+            (None, None, 0)
+        );
         for id in 0..5000 {
             vocab.insert(&format!("t{id}"), id * 2);
         }
         assert!((0..5000).all(|id| vocab.get(&format!("t{id}")) == Some(id * 2)));
         assert!((0..5000).all(|id| vocab.token(id * 2) == Some(format!("t{id}").as_str())));
-        assert_eq!((vocab.get("t"), vocab.get("t5000"), vocab.token(1), vocab.token(9999)), (None, None, None, None));
-        assert_eq!((vocab.len(), vocab.id_bound(), vocab.longest()), (5000, 9999, 5));
+        assert_eq!(
+            (
+                vocab.get("t"),
+                vocab.get("t5000"),
+                vocab.token(1),
+                vocab.token(9999)
+            ),
+            (None, None, None, None)
+        );
+        assert_eq!(
+            (vocab.len(), vocab.id_bound(), vocab.longest()),
+            (5000, 9999, 5)
+        );
         // The last id of a token and the last token of an id win.
         vocab.insert("t1", 7);
         vocab.insert("", 7);
-        assert_eq!((vocab.get("t1"), vocab.get(""), vocab.token(7), vocab.len()), (Some(7), Some(7), Some(""), 5001));
+        assert_eq!(
+            (vocab.get("t1"), vocab.get(""), vocab.token(7), vocab.len()),
+            (Some(7), Some(7), Some(""), 5001)
+        );
     }
 }

@@ -38,7 +38,9 @@ pub(super) struct CharClass {
 impl CharClass {
     pub fn has(&self, c: char) -> bool {
         let inside = self.items.iter().any(|item| match item {
-            ClassItem::Range(from, to) => (*from..=*to).contains(&c) || self.ignore_case && folds_into(c, *from, *to),
+            ClassItem::Range(from, to) => {
+                (*from..=*to).contains(&c) || self.ignore_case && folds_into(c, *from, *to)
+            }
             ClassItem::Category(category, negated) => category.has(c) != *negated,
         });
         inside != self.negated
@@ -49,9 +51,14 @@ impl CharClass {
 fn folds_into(c: char, from: char, to: char) -> bool {
     let lower = c.to_lowercase().next();
     let upper = c.to_uppercase().next();
-    [lower, upper, lower.and_then(|l| l.to_uppercase().next()), upper.and_then(|u| u.to_lowercase().next())]
-        .iter()
-        .any(|other| other.is_some_and(|o| (from..=to).contains(&o)))
+    [
+        lower,
+        upper,
+        lower.and_then(|l| l.to_uppercase().next()),
+        upper.and_then(|u| u.to_lowercase().next()),
+    ]
+    .iter()
+    .any(|other| other.is_some_and(|o| (from..=to).contains(&o)))
 }
 
 fn tag_of(c: char) -> u8 {
@@ -106,11 +113,14 @@ impl CharCategory {
             CharCategory::Mark => tag == Atom::Mark as u8,
             CharCategory::Punctuation => in_mask(tag, mask::PUNCT) && !ascii_symbol,
             CharCategory::Symbol => {
-                in_mask(tag, Atom::SymOther.bit()) || tag == Atom::AlphaSymMark as u8 || ascii_symbol
+                in_mask(tag, Atom::SymOther.bit())
+                    || tag == Atom::AlphaSymMark as u8
+                    || ascii_symbol
             }
             CharCategory::Han => tag & 0xF0 == 0x30,
             CharCategory::Digit => {
-                in_mask(tag, Atom::NumWord.bit()) && !LETTER_NUMBERS.iter().any(|(a, b)| (*a..=*b).contains(&c))
+                in_mask(tag, Atom::NumWord.bit())
+                    && !LETTER_NUMBERS.iter().any(|(a, b)| (*a..=*b).contains(&c))
             }
             CharCategory::Word => in_mask(tag, mask::WORD),
             CharCategory::Space => c.is_whitespace(),

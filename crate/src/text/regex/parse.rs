@@ -11,8 +11,16 @@ pub(super) enum RegexNode {
     Class(CharClass),
     Concat(Vec<RegexNode>),
     Alternate(Vec<RegexNode>),
-    Repeat { node: Box<RegexNode>, min: u32, max: Option<u32>, greedy: bool },
-    Look { node: Box<RegexNode>, negative: bool },
+    Repeat {
+        node: Box<RegexNode>,
+        min: u32,
+        max: Option<u32>,
+        greedy: bool,
+    },
+    Look {
+        node: Box<RegexNode>,
+        negative: bool,
+    },
     Start,
     End,
 }
@@ -40,7 +48,12 @@ struct RegexParser {
 /// # Errors
 /// Names the unsupported syntax.
 pub(super) fn parse(regex: &str) -> Parsed<RegexNode> {
-    let mut parser = RegexParser { chars: regex.chars().collect(), at: 0, ignore_case: false, depth: 0 };
+    let mut parser = RegexParser {
+        chars: regex.chars().collect(),
+        at: 0,
+        ignore_case: false,
+        depth: 0,
+    };
     let node = parser.alternation()?;
     if parser.at < parser.chars.len() {
         return Err(format!("unexpected ')' at character {}", parser.at));
@@ -56,7 +69,10 @@ impl RegexParser {
     }
 
     fn eat(&mut self, text: &str) -> bool {
-        let hit = text.chars().enumerate().all(|(i, c)| self.chars.get(self.at + i) == Some(&c));
+        let hit = text
+            .chars()
+            .enumerate()
+            .all(|(i, c)| self.chars.get(self.at + i) == Some(&c));
         if hit {
             self.at += text.chars().count();
         }
@@ -96,11 +112,20 @@ impl RegexParser {
             (1, None)
         } else if self.eat("?") {
             (0, Some(1))
-        } else if self.peek() == Some('{') && self.chars.get(self.at + 1).is_some_and(char::is_ascii_digit) {
+        } else if self.peek() == Some('{')
+            && self
+                .chars
+                .get(self.at + 1)
+                .is_some_and(char::is_ascii_digit)
+        {
             self.at += 1;
             let min = self.number()?;
             let max = if self.eat(",") {
-                if self.peek() == Some('}') { None } else { Some(self.number()?) }
+                if self.peek() == Some('}') {
+                    None
+                } else {
+                    Some(self.number()?)
+                }
             } else {
                 Some(min)
             };
@@ -118,7 +143,12 @@ impl RegexParser {
             return Err("unbounded repetition of an expression that may be empty".to_owned());
         }
         let greedy = !self.eat("?");
-        Ok(RegexNode::Repeat { node: Box::new(atom), min, max, greedy })
+        Ok(RegexNode::Repeat {
+            node: Box::new(atom),
+            min,
+            max,
+            greedy,
+        })
     }
 
     fn number(&mut self) -> Parsed<u32> {
@@ -150,7 +180,11 @@ impl RegexParser {
     }
 
     fn single(&self, item: ClassItem, negated: bool) -> RegexNode {
-        RegexNode::Class(CharClass { items: vec![item], negated, ignore_case: self.ignore_case })
+        RegexNode::Class(CharClass {
+            items: vec![item],
+            negated,
+            ignore_case: self.ignore_case,
+        })
     }
 
     fn group(&mut self) -> Parsed<RegexNode> {
@@ -178,7 +212,10 @@ impl RegexParser {
         self.ignore_case = outer;
         self.depth -= 1;
         Ok(match look {
-            Some(negative) => RegexNode::Look { node: Box::new(node), negative },
+            Some(negative) => RegexNode::Look {
+                node: Box::new(node),
+                negative,
+            },
             None => node,
         })
     }
@@ -191,11 +228,14 @@ impl RegexParser {
             let item = match self.next()? {
                 ']' if !items.is_empty() => break,
                 '[' => return Err("nested character class".to_owned()),
-                '&' if self.peek() == Some('&') => return Err("intersection of character classes".to_owned()),
+                '&' if self.peek() == Some('&') => {
+                    return Err("intersection of character classes".to_owned());
+                }
                 '\\' => self.escape()?,
                 c => ClassItem::Range(c, c),
             };
-            let is_range = self.peek() == Some('-') && self.chars.get(self.at + 1).is_some_and(|c| *c != ']');
+            let is_range =
+                self.peek() == Some('-') && self.chars.get(self.at + 1).is_some_and(|c| *c != ']');
             items.push(match item {
                 ClassItem::Range(from, _) if is_range => {
                     self.at += 1;
@@ -211,7 +251,11 @@ impl RegexParser {
                 item => item,
             });
         }
-        Ok(CharClass { items, negated, ignore_case: self.ignore_case })
+        Ok(CharClass {
+            items,
+            negated,
+            ignore_case: self.ignore_case,
+        })
     }
 
     /// Parses what follows a backslash.
@@ -232,7 +276,10 @@ impl RegexParser {
             'x' if self.peek() != Some('{') => self.hex(2),
             'x' => {
                 self.at += 1;
-                let digits = self.chars[self.at..].iter().take_while(|c| **c != '}').count();
+                let digits = self.chars[self.at..]
+                    .iter()
+                    .take_while(|c| **c != '}')
+                    .count();
                 let item = self.hex(digits)?;
                 self.at += 1;
                 Ok(item)
@@ -246,12 +293,18 @@ impl RegexParser {
         let text: String = self.chars.iter().skip(self.at).take(digits).collect();
         self.at += digits;
         let c = u32::from_str_radix(&text, 16).ok().and_then(char::from_u32);
-        c.map(|c| ClassItem::Range(c, c)).ok_or_else(|| format!("invalid character code {text:?}"))
+        c.map(|c| ClassItem::Range(c, c))
+            .ok_or_else(|| format!("invalid character code {text:?}"))
     }
 
     fn category(&mut self, negated: bool) -> Parsed<ClassItem> {
         let name: String = if self.eat("{") {
-            let name: String = self.chars.iter().skip(self.at).take_while(|c| **c != '}').collect();
+            let name: String = self
+                .chars
+                .iter()
+                .skip(self.at)
+                .take_while(|c| **c != '}')
+                .collect();
             self.at += name.chars().count() + 1;
             name
         } else {

@@ -35,17 +35,32 @@ struct TokenizerConfig {
 /// Adds the tokens of tokenizer_config.json that tokenizer.json lacks. If both have a token,
 /// tokenizer_config.json's flags win.
 pub(super) fn merge_added_tokens(added: &mut Vec<AddedTokenEntry>, config: &Value) -> Result<()> {
-    let bad =
-        |e| crate::Error::Config { file: "tokenizer_config.json".to_owned(), reason: format!("added tokens: {e}") };
-    if config.get("added_tokens_decoder").is_none_or(Value::is_null) {
+    let bad = |e| crate::Error::Config {
+        file: "tokenizer_config.json".to_owned(),
+        reason: format!("added tokens: {e}"),
+    };
+    if config
+        .get("added_tokens_decoder")
+        .is_none_or(Value::is_null)
+    {
         return Ok(());
     }
     let config = TokenizerConfig::deserialize(config).map_err(|e| bad(e.to_string()))?;
     for (id, token) in config.added_tokens_decoder {
-        let id: u32 = id.parse().map_err(|_| bad(format!("{id:?} is not an id")))?;
-        let entry = AddedTokenEntry { id, ..AddedTokenEntry::deserialize(token).map_err(|e| bad(e.to_string()))? };
+        let id: u32 = id
+            .parse()
+            .map_err(|_| bad(format!("{id:?} is not an id")))?;
+        let entry = AddedTokenEntry {
+            id,
+            ..AddedTokenEntry::deserialize(token).map_err(|e| bad(e.to_string()))?
+        };
         match added.iter_mut().find(|old| old.content == entry.content) {
-            Some(old) => *old = AddedTokenEntry { id: old.id, ..entry },
+            Some(old) => {
+                *old = AddedTokenEntry {
+                    id: old.id,
+                    ..entry
+                }
+            }
             None => added.push(entry),
         }
     }
@@ -63,21 +78,50 @@ pub(super) fn added_by_id(
     let mut by_id: SortedMap<u32, AddedToken> = SortedMap::new();
     let mut ids = Vocab::default();
     let mut next = vocab.len() as u32;
-    for entry in entries.into_iter().filter(|entry| !entry.content.is_empty()) {
+    for entry in entries
+        .into_iter()
+        .filter(|entry| !entry.content.is_empty())
+    {
         if entry.content.len() > MAX_TOKEN_BYTES {
             return Err(tokenizer_error(format!(
                 "tokenizer.json: the added token {} is longer than {MAX_TOKEN_BYTES} bytes",
                 entry.id
             )));
         }
-        let id = ids.get(&entry.content).or_else(|| vocab.get(&entry.content)).unwrap_or_else(|| {
-            next += 1;
-            next - 1
-        });
+        let id = ids
+            .get(&entry.content)
+            .or_else(|| vocab.get(&entry.content))
+            .unwrap_or_else(|| {
+                next += 1;
+                next - 1
+            });
         ids.insert(&entry.content, id);
-        let AddedTokenEntry { content, special, normalized, single_word, lstrip, rstrip, .. } = entry;
-        let form = if normalized { normalizers.normalize(&content)?.into_owned() } else { content.clone() };
-        by_id.insert(id, AddedToken { content, matched_form: form, special, normalized, single_word, lstrip, rstrip });
+        let AddedTokenEntry {
+            content,
+            special,
+            normalized,
+            single_word,
+            lstrip,
+            rstrip,
+            ..
+        } = entry;
+        let form = if normalized {
+            normalizers.normalize(&content)?.into_owned()
+        } else {
+            content.clone()
+        };
+        by_id.insert(
+            id,
+            AddedToken {
+                content,
+                matched_form: form,
+                special,
+                normalized,
+                single_word,
+                lstrip,
+                rstrip,
+            },
+        );
     }
     Ok(by_id)
 }
@@ -104,9 +148,14 @@ pub(super) struct AddedTokenMatch {
 impl AddedTokenMatcher {
     /// Creates a matcher for the tokens matched in normalized text, or for the others.
     pub fn new(added: &SortedMap<u32, AddedToken>, normalized: bool) -> AddedTokenMatcher {
-        let mut matcher = AddedTokenMatcher { forms: Vocab::default(), first: [false; 256], lengths: Vec::new() };
-        for (id, token) in
-            added.iter().filter(|(_, token)| token.normalized == normalized && !token.matched_form.is_empty())
+        let mut matcher = AddedTokenMatcher {
+            forms: Vocab::default(),
+            first: [false; 256],
+            lengths: Vec::new(),
+        };
+        for (id, token) in added
+            .iter()
+            .filter(|(_, token)| token.normalized == normalized && !token.matched_form.is_empty())
         {
             matcher.forms.insert(&token.matched_form, *id);
             matcher.first[usize::from(token.matched_form.as_bytes()[0])] = true;
@@ -133,14 +182,31 @@ impl AddedTokenMatcher {
             };
             let token = added.get(&id)?;
             let whole = |neighbour: Option<char>| neighbour.is_none_or(|c| !is_word(c));
-            let (before, after) = (&text[..at], &text[end..]);
-            if token.single_word && !(whole(before.chars().next_back()) && whole(after.chars().next())) {
+            let before = &text[..at];
+            let after = &text[end..];
+
+            if token.single_word
+                && !(whole(before.chars().next_back()) && whole(after.chars().next()))
+            {
                 at = end;
                 continue;
             }
-            let start = if token.lstrip { before.trim_end().len().max(done) } else { at };
-            let stop = if token.rstrip { text.len() - after.trim_start().len() } else { end };
-            return Some(AddedTokenMatch { id, start, end: stop, core: (at, end) });
+            let start = if token.lstrip {
+                before.trim_end().len().max(done)
+            } else {
+                at
+            };
+            let stop = if token.rstrip {
+                text.len() - after.trim_start().len()
+            } else {
+                end
+            };
+            return Some(AddedTokenMatch {
+                id,
+                start,
+                end: stop,
+                core: (at, end),
+            });
         }
         None
     }
@@ -150,6 +216,8 @@ impl AddedTokenMatcher {
         if !self.first[usize::from(text.as_bytes()[at])] {
             return None;
         }
-        self.lengths.iter().find_map(|length| Some((self.forms.get(text.get(at..at + length)?)?, at + length)))
+        self.lengths
+            .iter()
+            .find_map(|length| Some((self.forms.get(text.get(at..at + length)?)?, at + length)))
     }
 }

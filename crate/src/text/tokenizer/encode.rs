@@ -22,9 +22,16 @@ pub(super) struct EncodeScratch {
 }
 
 impl Tokenizer {
-    pub(super) fn encode_with(&self, text: &str, add_special: bool, honour: SpecialTokenPolicy) -> Result<Vec<u32>> {
+    pub(super) fn encode_with(
+        &self,
+        text: &str,
+        add_special: bool,
+        honour: SpecialTokenPolicy,
+    ) -> Result<Vec<u32>> {
         let mut out = Vec::with_capacity(
-            text.len() / 3 + self.sequence_template.prefix.len() + self.sequence_template.suffix.len(),
+            text.len() / 3
+                + self.sequence_template.prefix.len()
+                + self.sequence_template.suffix.len(),
         );
         if add_special {
             out.extend(&self.sequence_template.prefix);
@@ -36,7 +43,9 @@ impl Tokenizer {
                 out.push(id);
                 Ok(())
             }
-            TextPart::Text { text: chunk, start } => self.encode_chunk(chunk, start, honour, &mut scratch, &mut out),
+            TextPart::Text { text: chunk, start } => {
+                self.encode_chunk(chunk, start, honour, &mut scratch, &mut out)
+            }
         })?;
         if add_special {
             out.extend(&self.sequence_template.suffix);
@@ -56,13 +65,19 @@ impl Tokenizer {
     ) -> Result<()> {
         let normalized = self.normalizers.normalize(chunk)?;
         let mut verdicts = self.normalized_occurrences_allowed(chunk, start, honour);
-        let keep = |_, _, id: u32| verdicts.get_mut(&id).is_none_or(|queue| queue.next().unwrap_or(false));
+        let keep = |_, _, id: u32| {
+            verdicts
+                .get_mut(&id)
+                .is_none_or(|queue| queue.next().unwrap_or(false))
+        };
         self.for_each_part(&normalized, true, honour, keep, |part| match part {
             TextPart::Token(id) => {
                 out.push(id);
                 Ok(())
             }
-            TextPart::Text { text, start: at } => self.encode_plain(text, start + at == 0, honour, scratch, out),
+            TextPart::Text { text, start: at } => {
+                self.encode_plain(text, start + at == 0, honour, scratch, out)
+            }
         })
     }
 
@@ -74,14 +89,28 @@ impl Tokenizer {
         start: usize,
         honour: SpecialTokenPolicy,
     ) -> SortedMap<u32, std::vec::IntoIter<bool>> {
-        if matches!(honour, SpecialTokenPolicy::None | SpecialTokenPolicy::Except([])) {
+        if matches!(
+            honour,
+            SpecialTokenPolicy::None | SpecialTokenPolicy::Except([])
+        ) {
             return SortedMap::new();
         }
-        let specials = self.added_by_id.iter().filter(|(_, added)| added.special && added.normalized);
+        let specials = self
+            .added_by_id
+            .iter()
+            .filter(|(_, added)| added.special && added.normalized);
         let verdicts = specials.map(|(id, added)| {
             let found = chunk.match_indices(added.content.as_str());
-            let allowed = |(at, token): (usize, &str)| honour.allows(start + at, start + at + token.len());
-            (*id, found.map(allowed).collect::<Vec<_>>().into_iter())
+
+            (
+                *id,
+                found
+                    .map(|(at, token): (usize, &str)| {
+                        honour.allows(start + at, start + at + token.len())
+                    })
+                    .collect::<Vec<_>>()
+                    .into_iter(),
+            )
         });
         verdicts.collect()
     }
@@ -102,7 +131,10 @@ impl Tokenizer {
         // Unigram models have `</s>` as a regular piece. Where it is not allowed, splitting the
         // word prevents it.
         let unk = self.model.unk();
-        let made_special = out.iter().skip(before).any(|id| Some(*id) != unk && self.is_special(*id));
+        let made_special = out
+            .iter()
+            .skip(before)
+            .any(|id| Some(*id) != unk && self.is_special(*id));
         if made_special && !honour.is_everything() {
             out.truncate(before);
             self.cut_at_specials(&text, words);
@@ -114,8 +146,15 @@ impl Tokenizer {
     /// Splits words after the first character of each spelling of a special token.
     fn cut_at_specials(&self, text: &str, words: &mut Vec<WordSpan>) {
         let mut cuts: Vec<usize> = Vec::new();
-        for special in self.special_spellings.iter().filter_map(|s| s.chars().next().map(|c| (s, c.len_utf8()))) {
-            cuts.extend(text.match_indices(special.0.as_str()).map(|(at, _)| at + special.1));
+        for special in self
+            .special_spellings
+            .iter()
+            .filter_map(|s| s.chars().next().map(|c| (s, c.len_utf8())))
+        {
+            cuts.extend(
+                text.match_indices(special.0.as_str())
+                    .map(|(at, _)| at + special.1),
+            );
         }
         cuts.sort_unstable();
         cuts.dedup();
@@ -140,24 +179,41 @@ impl Tokenizer {
         mut keep: impl FnMut(usize, usize, u32) -> bool,
         mut part: impl FnMut(TextPart) -> Result<()>,
     ) -> Result<()> {
-        let matcher = if normalized { &self.normalized_matcher } else { &self.matcher };
-        let (mut done, mut search) = (0, 0);
+        let matcher = if normalized {
+            &self.normalized_matcher
+        } else {
+            &self.matcher
+        };
+        let mut done = 0;
+        let mut search = 0;
+
         while let Some(found) = matcher.find(text, search, done, &self.added_by_id) {
-            let (start, end, id) = (found.start, found.end, found.id);
+            let start = found.start;
+            let end = found.end;
+            let id = found.id;
+
             // A token may absorb the white space around it, whether template or message wrote it.
             let (core, core_end) = found.core;
-            if self.is_special(id) && (matches!(honour, SpecialTokenPolicy::None) || !keep(core, core_end, id)) {
+            if self.is_special(id)
+                && (matches!(honour, SpecialTokenPolicy::None) || !keep(core, core_end, id))
+            {
                 search = core_end;
                 continue;
             }
             if let Some(before) = text.get(done..start).filter(|t| !t.is_empty()) {
-                part(TextPart::Text { text: before, start: done })?;
+                part(TextPart::Text {
+                    text: before,
+                    start: done,
+                })?;
             }
             part(TextPart::Token(id))?;
             (done, search) = (end, end);
         }
         match text.get(done..) {
-            Some(rest) if !rest.is_empty() => part(TextPart::Text { text: rest, start: done }),
+            Some(rest) if !rest.is_empty() => part(TextPart::Text {
+                text: rest,
+                start: done,
+            }),
             _ => Ok(()),
         }
     }

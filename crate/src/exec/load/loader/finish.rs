@@ -16,68 +16,99 @@ use crate::plan::{Slot, WeightPlan};
 impl Loader<'_> {
     /// Transcodes a unit whose bytes are complete.
     pub(super) async fn finish(&mut self, unit: LoadUnit) -> Result<()> {
-        let plan = self.plans.get(&unit.weight).ok_or_else(|| plan_mismatch(&unit.source.name, "has no plan"))?;
+        let plan = self
+            .plans
+            .get(&unit.weight)
+            .ok_or_else(|| plan_mismatch(&unit.source.name, "has no plan"))?;
         if unit.path == LoadPath::Gpu {
             return self.finish_on_gpu(&unit, plan).await;
         }
-        let bytes = unit.parts.iter().fold(PartBytes::new(), |all, p| all.with(p.role, &p.cpu));
+        let bytes = unit
+            .parts
+            .iter()
+            .fold(PartBytes::new(), |all, p| all.with(p.role, &p.cpu));
         if plan.kind == WeightKind::Vector {
-            let packed = format::transcode_to(&unit.source, &bytes, WeightLayout::Dense(Float::F32))?;
-            let (words, cols) = (packed.layout.row_words(packed.cols), packed.cols);
-            let values: Vec<u32> =
-                (0..packed.rows).flat_map(|r| packed.planes[0][r * words..r * words + cols].to_vec()).collect();
+            let packed =
+                format::transcode_to(&unit.source, &bytes, WeightLayout::Dense(Float::F32))?;
+            let words = packed.layout.row_words(packed.cols);
+            let cols = packed.cols;
+
+            let values: Vec<u32> = (0..packed.rows)
+                .flat_map(|r| packed.planes[0][r * words..r * words + cols].to_vec())
+                .collect();
             let buffer = self.buffer(Slot::Vector(unit.weight), &unit.source.name)?;
-            self.gpu.write(buffer, unit.row as u64 * 4, bytemuck::cast_slice(&values));
+            self.gpu
+                .write(buffer, unit.row as u64 * 4, bytemuck::cast_slice(&values));
             return Ok(());
         }
         let packed = format::transcode_to(&unit.source, &bytes, plan.layout)?;
-        if packed.column_order.as_deref() != unit.source.column_order.as_deref() || packed.layout != plan.layout {
+        if packed.column_order.as_deref() != unit.source.column_order.as_deref()
+            || packed.layout != plan.layout
+        {
             return Err(unit
                 .source
                 .unsupported("Its column order is not supported. Use a checkpoint without activation reordering."));
         }
-        let (gpu, buffers) = (self.gpu, &self.buffers);
-        WeightRegion { gpu, buffers, plan, weight: unit.weight, row: unit.row }.write_packed(&packed, &unit.source)
+        let gpu = self.gpu;
+        let buffers = &self.buffers;
+
+        WeightRegion {
+            gpu,
+            buffers,
+            plan,
+            weight: unit.weight,
+            row: unit.row,
+        }
+        .write_packed(&packed, &unit.source)
     }
 
     async fn finish_on_gpu(&mut self, unit: &LoadUnit, plan: &WeightPlan) -> Result<()> {
         let (rows, _) = unit.source.rows_cols();
         let part = |role: PartRole| {
             let held = unit.parts.iter().find(|p| p.role == role)?;
-            Some(transcode::BufferOffset { buffer: held.gpu.clone()?, at: 0 })
+            Some(transcode::BufferOffset {
+                buffer: held.gpu.clone()?,
+                at: 0,
+            })
         };
         let order = match &unit.source.column_order {
             Some(order) => {
-                let buffer = self.gpu.buffer("order", order.len() as u64 * 4, BufferUsage::Storage)?;
+                let buffer =
+                    self.gpu
+                        .buffer("order", order.len() as u64 * 4, BufferUsage::Storage)?;
                 self.gpu.write(&buffer, 0, bytemuck::cast_slice(order));
                 Some(buffer)
             }
             None => None,
         };
-        let held = |role: PartRole| unit.parts.iter().find(|p| p.role == role).map(|p| &p.cpu[..]);
-        let scale = held(PartRole::Scales).and_then(|scales| format::bitnet::row_scale(&unit.source, scales));
+        let held = |role: PartRole| {
+            unit.parts
+                .iter()
+                .find(|p| p.role == role)
+                .map(|p| &p.cpu[..])
+        };
+        let scale = held(PartRole::Scales)
+            .and_then(|scales| format::bitnet::row_scale(&unit.source, scales));
         let small = match unit.source.encoding {
             Encoding::Nvfp4 => {
                 let global = held(PartRole::GlobalScale).and_then(|bytes| Float::F32.get(bytes, 0));
                 Some((PartRole::QuantMap, format::mxfp4::half_scales(global)))
             }
-            Encoding::Bnb8 => {
-                held(PartRole::Scales).map(|largest| (PartRole::Scales, format::bnb::row_scales(largest)))
-            }
+            Encoding::Bnb8 => held(PartRole::Scales)
+                .map(|largest| (PartRole::Scales, format::bnb::row_scales(largest))),
             _ => None,
         };
         let small = match small {
             Some((role, values)) => {
-                let buffer = self.gpu.buffer("scales", values.len() as u64 * 4, BufferUsage::Storage)?;
+                let buffer =
+                    self.gpu
+                        .buffer("scales", values.len() as u64 * 4, BufferUsage::Storage)?;
                 self.gpu.write(&buffer, 0, bytemuck::cast_slice(&values));
                 Some((role, buffer))
             }
             None => None,
         };
-        let part = |role: PartRole| match &small {
-            Some((small, buffer)) if *small == role => Some(transcode::BufferOffset { buffer: buffer.clone(), at: 0 }),
-            _ => part(role),
-        };
+
         let mut launches = Vec::new();
         for (index, run) in plan.shards.iter().enumerate() {
             let range = unit.row.max(run.start)..(unit.row + rows).min(run.end);
@@ -85,19 +116,43 @@ impl Loader<'_> {
                 continue;
             }
             let first = range.start - unit.row;
-            let from = stored_rows(&unit.source, first, range.len(), part, order.clone(), scale.unwrap_or(0.0));
-            let from = from.ok_or_else(|| plan_mismatch(&unit.source.name, "was not staged on the GPU"))?;
+            let from = stored_rows(
+                &unit.source,
+                first,
+                range.len(),
+                |role: PartRole| match &small {
+                    Some((small, buffer)) if *small == role => Some(transcode::BufferOffset {
+                        buffer: buffer.clone(),
+                        at: 0,
+                    }),
+                    _ => part(role),
+                },
+                order.clone(),
+                scale.unwrap_or(0.0),
+            );
+            let from =
+                from.ok_or_else(|| plan_mismatch(&unit.source.name, "was not staged on the GPU"))?;
             let to = TranscodeTarget {
                 layout: plan.layout,
                 cols: plan.cols as u32,
-                q: self.buffer(Slot::WeightQ(unit.weight, index), &unit.source.name)?.clone(),
-                s: self.buffers.get(&Slot::WeightS(unit.weight, index)).cloned(),
+                q: self
+                    .buffer(Slot::WeightQ(unit.weight, index), &unit.source.name)?
+                    .clone(),
+                s: self
+                    .buffers
+                    .get(&Slot::WeightS(unit.weight, index))
+                    .cloned(),
                 first_row: (range.start - run.start) as u32,
             };
             let launch = transcode::transcode(&unit.source.name, &from, &to);
             launches.push(launch.ok_or_else(|| {
-                let (from, to) = (unit.source.encoding.name(), plan.layout);
-                plan_mismatch(&unit.source.name, &format!("has no kernel to transcode {from} to {to}"))
+                let from = unit.source.encoding.name();
+                let to = plan.layout;
+
+                plan_mismatch(
+                    &unit.source.name,
+                    &format!("has no kernel to transcode {from} to {to}"),
+                )
             })?);
         }
         let mut steps = Vec::new();
@@ -105,21 +160,31 @@ impl Loader<'_> {
             steps.push(self.step(launch).await?);
         }
         let program = self.gpu.program("transcode", steps)?;
-        self.gpu.submit(&[Command::Run { program: &program, grids: None }])
+        self.gpu.submit(&[Command::Run {
+            program: &program,
+            grids: None,
+        }])
     }
 
     async fn step(&mut self, launch: &Launch<Buffer>) -> Result<DispatchDesc> {
         if !self.pipelines.contains_key(&launch.variant) {
             let mut lap = Stopwatch::start();
             let shader = launch.variant.shader(cfg!(target_arch = "wasm32"))?;
-            let pipeline = self.gpu.pipelines(std::slice::from_ref(&shader)).await?.pop();
-            let pipeline =
-                pipeline.ok_or_else(|| plan_mismatch(&launch.label, "has no pipeline: the device returned none"))?;
-            self.pipelines.insert(launch.variant.clone(), (shader, pipeline));
+            let pipeline = self
+                .gpu
+                .pipelines(std::slice::from_ref(&shader))
+                .await?
+                .pop();
+            let pipeline = pipeline.ok_or_else(|| {
+                plan_mismatch(&launch.label, "has no pipeline: the device returned none")
+            })?;
+            self.pipelines
+                .insert(launch.variant.clone(), (shader, pipeline));
             self.times.compiling_ms += lap.lap();
         }
         let found = self.pipelines.get(&launch.variant);
-        let (shader, pipeline) = found.ok_or_else(|| plan_mismatch(&launch.label, "has no compiled kernel"))?;
+        let (shader, pipeline) =
+            found.ok_or_else(|| plan_mismatch(&launch.label, "has no compiled kernel"))?;
         let resolved = launch.resolve(shader)?;
         Ok(DispatchDesc {
             label: launch.label.clone(),

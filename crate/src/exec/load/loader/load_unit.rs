@@ -1,4 +1,5 @@
-//! A load unit: rows of a weight with their sources, received bytes, and the path into the weight's buffers.
+//! A load unit: rows of a weight with their sources, received bytes, and the path into the weight's
+//! buffers.
 
 use crate::format::{Encoding, Float, PartRole, RowOrder, WeightLayout, WeightSource};
 use crate::gpu::Buffer;
@@ -38,15 +39,23 @@ pub(super) struct StagedPart {
 }
 
 impl LoadPath {
-    /// Creates a unit. The path is direct if layouts match, the GPU if a kernel exists, else the CPU. `room` is the
-    /// maximum buffer size in bytes.
+    /// Creates a unit. The path is direct if layouts match, the GPU if a kernel exists, else the
+    /// CPU. `room` is the maximum buffer size in bytes.
     pub fn of(source: &WeightSource, plan: &WeightPlan, row: usize, room: u64) -> Self {
         if is_direct(source, plan) {
             return Self::Direct;
         }
         let (rows, _) = source.rows_cols();
-        let one_run = plan.shards.iter().any(|r| r.start <= row && row + rows <= r.end);
-        let largest = source.parts.iter().map(|p| p.info.bytes()).max().unwrap_or(0);
+        let one_run = plan
+            .shards
+            .iter()
+            .any(|r| r.start <= row && row + rows <= r.end);
+        let largest = source
+            .parts
+            .iter()
+            .map(|p| p.info.bytes())
+            .max()
+            .unwrap_or(0);
         let staged = source.encoding.has_contiguous_rows() && source.row_order == RowOrder::Stored;
         let fits = staged || largest <= room;
         if plan.kind == WeightKind::Vector
@@ -57,13 +66,28 @@ impl LoadPath {
         {
             return Self::Cpu;
         }
-        let made = |role: PartRole| source.encoding == Encoding::Nvfp4 && role == PartRole::QuantMap;
-        let part = |role: PartRole| {
-            (made(role) || source.part(role).is_some()).then_some(transcode::BufferOffset { buffer: (), at: 0 })
-        };
-        let from = stored_rows(source, 0, rows, part, source.column_order.is_some().then_some(()), 1.0);
+        let made =
+            |role: PartRole| source.encoding == Encoding::Nvfp4 && role == PartRole::QuantMap;
+
+        let from = stored_rows(
+            source,
+            0,
+            rows,
+            |role: PartRole| {
+                (made(role) || source.part(role).is_some())
+                    .then_some(transcode::BufferOffset { buffer: (), at: 0 })
+            },
+            source.column_order.is_some().then_some(()),
+            1.0,
+        );
         let from = from.as_ref().and_then(|f| {
-            let to = TranscodeTarget { layout: plan.layout, cols: plan.cols as u32, q: (), s: Some(()), first_row: 0 };
+            let to = TranscodeTarget {
+                layout: plan.layout,
+                cols: plan.cols as u32,
+                q: (),
+                s: Some(()),
+                first_row: 0,
+            };
             transcode::transcode("probe", f, &to)
         });
         if from.is_some() { Self::Gpu } else { Self::Cpu }
@@ -71,16 +95,28 @@ impl LoadPath {
 }
 
 /// Returns the source with the shape that the graph expects; `Shape` if element counts differ.
-pub(super) fn with_graph_shape(source: &WeightSource, rows: usize, plan: &WeightPlan) -> Result<WeightSource> {
-    let wrong =
-        |expected: Vec<usize>| Error::Shape { tensor: source.name.clone(), found: source.shape.clone(), expected };
+pub(super) fn with_graph_shape(
+    source: &WeightSource,
+    rows: usize,
+    plan: &WeightPlan,
+) -> Result<WeightSource> {
+    let wrong = |expected: Vec<usize>| Error::Shape {
+        tensor: source.name.clone(),
+        found: source.shape.clone(),
+        expected,
+    };
     if plan.kind == WeightKind::Vector {
         // Some files store a vector as [n, 1] or [1, n].
         let found: usize = source.shape.iter().product();
-        return if found == rows { Ok(source.clone()) } else { Err(wrong(vec![rows])) };
+        return if found == rows {
+            Ok(source.clone())
+        } else {
+            Err(wrong(vec![rows]))
+        };
     }
     // Convolution weights `[outputs, channels, taps]` are the rows of an im2col matmul.
-    let flat = source.shape.first() == Some(&rows) && source.shape.iter().product::<usize>() == rows * plan.cols;
+    let flat = source.shape.first() == Some(&rows)
+        && source.shape.iter().product::<usize>() == rows * plan.cols;
     if source.shape != [rows, plan.cols] && !(flat && source.shape.len() > 2) {
         return Err(wrong(vec![rows, plan.cols]));
     }
@@ -92,7 +128,9 @@ pub(super) fn with_graph_shape(source: &WeightSource, rows: usize, plan: &Weight
 /// Whether file and device layouts match.
 fn is_direct(source: &WeightSource, plan: &WeightPlan) -> bool {
     let float = match (source.encoding, source.encoding.layout(plan.cols)) {
-        (Encoding::Dense(float), _) | (Encoding::Ggml(_), Some(WeightLayout::Dense(float))) => float,
+        (Encoding::Dense(float), _) | (Encoding::Ggml(_), Some(WeightLayout::Dense(float))) => {
+            float
+        }
         _ => return false,
     };
     source.row_order == RowOrder::Stored
@@ -103,18 +141,21 @@ fn is_direct(source: &WeightSource, plan: &WeightPlan) -> bool {
         }
 }
 
-/// Whether a part of a GPU-transcoded weight is needed on the CPU: small parts that require division, which is inexact
-/// on the GPU.
+/// Whether a part of a GPU-transcoded weight is needed on the CPU: small parts that require
+/// division, which is inexact on the GPU.
 pub(super) fn is_needed_on_cpu(source: &WeightSource, role: PartRole) -> bool {
     matches!(
         (source.encoding, role),
-        (Encoding::BitNet { .. } | Encoding::Bnb8, PartRole::Scales) | (Encoding::Nvfp4, PartRole::GlobalScale)
+        (Encoding::BitNet { .. } | Encoding::Bnb8, PartRole::Scales)
+            | (Encoding::Nvfp4, PartRole::GlobalScale)
     )
 }
 
 /// Whether signed 8-bit values have a scale for each row.
 fn has_row_scales(source: &WeightSource) -> bool {
-    source.part(PartRole::Scales).is_some_and(|scales| scales.elements() >= source.stored_rows as u64)
+    source
+        .part(PartRole::Scales)
+        .is_some_and(|scales| scales.elements() >= source.stored_rows as u64)
 }
 
 /// Describes stored rows for the transcoding kernels; `part` provides the bytes of each part.
