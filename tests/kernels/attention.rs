@@ -504,7 +504,7 @@ fn windows_softcaps_and_sinks() {
 #[test]
 fn few_keys_are_one_run_where_dispatches_are_dear() {
     let force = Some(VariantOverride {
-        kernel: Kernel::Decode,
+        kernel: Kernel::AttentionDecode,
         name: "SINGLE_PASS",
         value: 1,
     });

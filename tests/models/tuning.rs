@@ -193,8 +193,8 @@ fn the_answer_is_the_references_with_each_entry() {
 fn the_answer_is_the_references_with_measured_tiles_and_heads() {
     let numbers = [
         (Kernel::Gemm, "BM", 128),
-        (Kernel::Decode, "HEADS", 1),
-        (Kernel::Decode, "TILE", 64),
+        (Kernel::AttentionDecode, "HEADS", 1),
+        (Kernel::AttentionDecode, "TILE", 64),
     ];
     let table = numbers
         .iter()

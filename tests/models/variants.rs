@@ -122,7 +122,7 @@ fn each_number_that_a_kernel_chooses() {
 #[test]
 fn fewer_dispatches_give_the_same_tokens_also_where_the_steps_change() {
     let dear = VariantOverride {
-        kernel: Kernel::Decode,
+        kernel: Kernel::AttentionDecode,
         name: "SINGLE_PASS",
         value: 1,
     };

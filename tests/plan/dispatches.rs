@@ -94,7 +94,7 @@ fn a_token_of_published_models_takes_few_dispatches() {
 
     let dear = Caps {
         force: Some(VariantOverride {
-            kernel: Kernel::Decode,
+            kernel: Kernel::AttentionDecode,
             name: "SINGLE_PASS",
             value: 1,
         }),

@@ -70,7 +70,7 @@ fn section(out: &mut String, what: &str, graph: &Graph, rows: StepKind) {
 /// what its attention is.
 fn near(out: &mut String, graph: &Graph) {
     let force = Some(VariantOverride {
-        kernel: Kernel::Decode,
+        kernel: Kernel::AttentionDecode,
         name: "SINGLE_PASS",
         value: 1,
     });
@@ -83,7 +83,7 @@ fn near(out: &mut String, graph: &Graph) {
     let alone = plan
         .launches
         .iter()
-        .filter(|launch| launch.variant.kernel == Kernel::Decode);
+        .filter(|launch| launch.variant.kernel == Kernel::AttentionDecode);
     for launch in alone {
         let _ = writeln!(out, "{}: {}", launch.label, launch.variant);
     }
@@ -94,7 +94,7 @@ fn near(out: &mut String, graph: &Graph) {
 #[test]
 fn dense_layers_take_five_dispatches_where_they_are_dear() {
     let force = Some(VariantOverride {
-        kernel: Kernel::Decode,
+        kernel: Kernel::AttentionDecode,
         name: "SINGLE_PASS",
         value: 1,
     });
@@ -152,7 +152,7 @@ fn experts_of_prompts_take_matrix_units() {
         let layers = of(Kernel::Bucket, "");
         let found = [
             of(Kernel::GemmMatrix, "+experts"),
-            of(Kernel::GemmJoin, "+experts"),
+            of(Kernel::SplitkReduce, "+experts"),
             of(Kernel::Combine, "+parts"),
         ];
         assert!(layers > 0, "{name}");

@@ -206,7 +206,7 @@ impl Caps {
     /// Measured, or forced (`decode.ALONE=1`).
     pub fn dispatch_is_expensive(&self) -> bool {
         self.constant_or_forced(
-            Kernel::Decode,
+            Kernel::AttentionDecode,
             "SINGLE_PASS",
             self.tuned
                 .get()
@@ -221,7 +221,7 @@ impl Caps {
     pub fn prefers_fast_compile(&self) -> bool {
         let forced = self
             .force
-            .is_some_and(|force| matches!(force.kernel, Kernel::Gemm | Kernel::Decode));
+            .is_some_and(|force| matches!(force.kernel, Kernel::Gemm | Kernel::AttentionDecode));
         self.software && cfg!(target_arch = "wasm32") && !forced
     }
 

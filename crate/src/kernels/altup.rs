@@ -29,7 +29,7 @@ impl<B: Clone> AltUpStreams<B> {
         out: &View<B>,
         single: bool,
     ) -> Launch<B> {
-        let variant = Variant::new(Kernel::Streams)
+        let variant = Variant::new(Kernel::AltupStreams)
             .flag_if("CORRECT", self.correct)
             .flag_if("SECOND", second.is_some());
         let groups = self.cols.div_ceil(64);
@@ -93,7 +93,7 @@ impl<B: Clone> RowScale<B> {
             Self::MatchMagnitude { runs, added } => (*runs, added.as_ref(), 0, 0.0),
             Self::Sparse { act, factor } => (1, None, *act, *factor),
         };
-        let variant = Variant::new(Kernel::RowScale)
+        let variant = Variant::new(Kernel::AltupRowScale)
             .flag_if("MATCH", matches!(self, Self::MatchMagnitude { .. }))
             .flag_if("ADDED", added.is_some());
         let grid = if single {

@@ -513,7 +513,7 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         };
         let variant = self
             .kv
-            .flags(Variant::new(Kernel::Decode))
+            .flags(Variant::new(Kernel::AttentionDecode))
             .set("HEADS", self.decode.heads)
             .set("TILE", self.decode.tile)
             .set(

@@ -39,7 +39,7 @@ impl Im2ColKernel {
     pub fn launch<B: Clone>(&self, label: &str, x: &View<B>, state: B, out: &View<B>) -> Launch<B> {
         let margin =
             (self.left + self.right) as i32 - ((self.kernel_size - 1) * self.dilation + 1) as i32;
-        let variant = Variant::new(Kernel::Unfold).flag_if("BY_TAP", self.by_tap);
+        let variant = Variant::new(Kernel::Im2col).flag_if("BY_TAP", self.by_tap);
         Launch::new(label, variant, elements(self.cols * self.kernel_size))
             .bind("state", state)
             .bind("x", x.buffer.clone())
@@ -78,7 +78,7 @@ pub struct ConvTransposeKernel<B> {
 impl<B: Clone> ConvTransposeKernel<B> {
     /// Returns the launch. Its grid counts output rows; `state` counts input rows.
     pub fn launch(&self, label: &str, x: &View<B>, state: B, out: &View<B>) -> Launch<B> {
-        let variant = Variant::new(Kernel::Upsample).flag_if("BIAS", self.bias.is_some());
+        let variant = Variant::new(Kernel::ConvTranspose).flag_if("BIAS", self.bias.is_some());
         Launch::new(label, variant, elements(self.cols))
             .bind("state", state)
             .bind("x", x.buffer.clone())
@@ -250,7 +250,7 @@ pub fn pad_heads<B: Clone>(
     cols: u32,
     state: B,
 ) -> Launch<B> {
-    Launch::new(label, Variant::new(Kernel::Heads), elements(cols))
+    Launch::new(label, Variant::new(Kernel::PadHeads), elements(cols))
         .bind("state", state)
         .bind("x", x.buffer.clone())
         .bind("out", out.buffer.clone())

@@ -96,7 +96,7 @@ pub fn concat_heads<B: Clone>(
     let first = &parts[0];
     let second = parts.get(1);
 
-    let variant = Variant::new(Kernel::HeadParts).flag_if("BINARY", second.is_some());
+    let variant = Variant::new(Kernel::ConcatHeads).flag_if("BINARY", second.is_some());
     let x = (heads * head_dim).div_ceil(64);
     let grid = if single {
         GridSpec::Exact([x, 1, 1])

@@ -14,7 +14,7 @@ pub fn embedding_bag<B: Clone>(
     out: &View<B>,
 ) -> Launch<B> {
     let variant =
-        weight_flags(Variant::new(Kernel::Blend), table.layout).flag_if("PAIRS", taps.is_some());
+        weight_flags(Variant::new(Kernel::EmbeddingBag), table.layout).flag_if("PAIRS", taps.is_some());
     Launch::new(
         label,
         variant,
@@ -58,7 +58,7 @@ pub fn soft_tokens<B: Clone>(
     };
     Launch::new(
         label,
-        Variant::new(Kernel::Soft).flag_if("ADD", a.is_some()),
+        Variant::new(Kernel::SoftTokens).flag_if("ADD", a.is_some()),
         grid,
     )
     .bind_opt("a", a.map(|a| a.buffer.clone()))

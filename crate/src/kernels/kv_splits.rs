@@ -43,7 +43,7 @@ impl DecodeTiling {
     pub fn of(caps: &Caps, heads: u32, kv_heads: u32, head_dim: u32) -> Self {
         // Heads in a workgroup share reads of the cache; a large device prefers more workgroups.
         let most = caps.constant_or_measured(
-            Kernel::Decode,
+            Kernel::AttentionDecode,
             "HEADS",
             if caps.target_workgroups() >= 512 {
                 2
@@ -52,11 +52,11 @@ impl DecodeTiling {
             },
         );
         let own = (heads / kv_heads).next_power_of_two().min(most);
-        let pick = |name: &str, own: u32| caps.constant_or_forced(Kernel::Decode, name, own);
+        let pick = |name: &str, own: u32| caps.constant_or_forced(Kernel::AttentionDecode, name, own);
         let heads = pick("HEADS", own);
         let tile = pick(
             "TILE",
-            caps.constant_or_measured(Kernel::Decode, "TILE", 32),
+            caps.constant_or_measured(Kernel::AttentionDecode, "TILE", 32),
         );
 
         let single_pass_keys = match (caps.prefers_fast_compile(), caps.dispatch_is_expensive()) {

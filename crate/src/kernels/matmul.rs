@@ -299,8 +299,8 @@ impl<B: Clone> Matmul<B> {
         grid: GridSpec,
     ) -> Launch<B> {
         self.bind_epilogue(Launch::new(
-            format!("{} join", self.label),
-            self.variant(Kernel::GemmJoin),
+            format!("{} reduce", self.label),
+            self.variant(Kernel::SplitkReduce),
             grid,
         ))
         .set("tiles", x)

@@ -193,7 +193,7 @@ impl<B: Clone> SampleKernels<B> {
             return Err(Error::Internal(reason));
         }
         let pick = self
-            .after_adjustment("pick", Kernel::SamplePick, 1)
+            .after_adjustment("pick", Kernel::SampleSelect, 1)
             .bind("state", self.state.clone());
         let mut pick = pick.bind("picked", self.sampled.clone());
         if let Some(adjust) = &self.adjust {

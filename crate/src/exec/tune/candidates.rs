@@ -34,17 +34,17 @@ const GEMM_CHOICES: NumericChoices = &[
 ];
 /// Maximum query heads of a workgroup, and keys at a time.
 const DECODE_CHOICES: NumericChoices = &[
-    ("HEADS=2", Kernel::Decode, &[("HEADS", 2)]),
-    ("HEADS=8", Kernel::Decode, &[("HEADS", 8)]),
-    ("TILE=64", Kernel::Decode, &[("TILE", 64)]),
+    ("HEADS=2", Kernel::AttentionDecode, &[("HEADS", 2)]),
+    ("HEADS=8", Kernel::AttentionDecode, &[("HEADS", 8)]),
+    ("TILE=64", Kernel::AttentionDecode, &[("TILE", 64)]),
     (
         "HEADS=2 TILE=64",
-        Kernel::Decode,
+        Kernel::AttentionDecode,
         &[("HEADS", 2), ("TILE", 64)],
     ),
     (
         "HEADS=8 TILE=64",
-        Kernel::Decode,
+        Kernel::AttentionDecode,
         &[("HEADS", 8), ("TILE", 64)],
     ),
 ];
