@@ -96,8 +96,8 @@ pub fn number(seed: u64, place: usize) -> f32 {
     numbers(seed).nth(place).unwrap_or_default()
 }
 
-/// A device whose products of many rows are of halves, in tiles of so many rows on its matrix units
-/// or, where it has none, spelled out.
+/// A device whose matmuls of many rows are of f16, in tiles of so many rows on its subgroup
+/// matrices or, where it has none, spelled out.
 pub fn on_units(tile: u32) -> DeviceOptions {
     let force = Some(VariantOverride {
         kernel: Kernel::GemmMatrix,
@@ -110,8 +110,8 @@ pub fn on_units(tile: u32) -> DeviceOptions {
     }
 }
 
-/// How far from its reference a model may be on a device: `exact`, but what halves allow where its
-/// products are of halves.
+/// How far from its reference a model may be on a device: `exact`, but what f16 allow where its
+/// matmuls are of f16.
 pub fn limit(gpu: &Gpu, exact: f64) -> f64 {
     if gpu.caps().subgroup_matrix().is_some_and(|units| units.half) {
         1e-2

@@ -92,7 +92,7 @@ fn samples_of_codes() {
 }
 
 #[test]
-fn a_chunk_with_its_context_is_a_piece_of_the_whole() {
+fn a_chunk_with_context_equals_its_part_of_the_whole() {
     let codec = Codec::load();
     let codes = &codec.gold["codes.60"];
     // Stored in 16 bits.
@@ -113,7 +113,7 @@ fn a_chunk_with_its_context_is_a_piece_of_the_whole() {
 /// From a folder on, weight norms folded while loading: at once, in a stream of chunks, and longer
 /// than a step.
 #[test]
-fn a_loaded_codec_speaks_in_chunks_as_at_once() {
+fn chunked_decoding_equals_decoding_at_once() {
     let codec = Codec::load();
     let gpu = open(&DeviceOptions::default());
     let mut loaded = block_on(async {
@@ -146,8 +146,8 @@ fn a_loaded_codec_speaks_in_chunks_as_at_once() {
             0.0,
         );
     }
-    // Of three steps, of which the first holds all that there is a reference for: it hears nothing
-    // behind it.
+    // Of three steps, of which the first holds all that there is a reference for: it receives
+    // nothing behind it.
     let sixty = frames("codes.60");
     let long: Vec<u32> = sixty.iter().copied().cycle().take(400).collect();
     let long = block_on(loaded.decode(&gpu, &long, 0)).expect("sound");
@@ -173,7 +173,7 @@ fn a_loaded_codec_speaks_in_chunks_as_at_once() {
 /// The codec as it is published: in an archive of NeMo's, and as the MLX conversion has it, whose
 /// config.json says little of the decoder. Each makes the same samples as the decoder alone.
 #[test]
-fn published_forms_sound_the_same() {
+fn published_formats_give_the_same_audio() {
     let gpu = open(&DeviceOptions::default());
     let codec = Codec::load();
     let codes: Vec<u32> = {

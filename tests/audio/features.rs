@@ -1,4 +1,4 @@
-//! Log-mel features against transformers' on a real recording, on the processor and on the GPU.
+//! Log-mel features against transformers' on a real recording, on the CPU and on the GPU.
 
 use jerboa::audio::mel;
 use jerboa::kernels::audio_conv::Mel;
@@ -71,13 +71,13 @@ fn features_of_a_recording() {
         // A clip that silence fills up, and one that is cut at 30 s.
         let long: Vec<f32> = pcm.iter().copied().cycle().take(488_000).collect();
         let expected = gold.floats(&format!("whole.{mels}"));
-        let twin = worst(&log_mel(&pcm, 480_000, mels), &expected);
+        let reference = worst(&log_mel(&pcm, 480_000, mels), &expected);
         let kernel = worst(&on_gpu(&pcm, mels), &expected);
         let cut = worst(&on_gpu(&long, mels), &gold.floats(&format!("long.{mels}")));
-        println!("{mels} mels: twin {twin:e}, kernel {kernel:e}, 30 s {cut:e}");
+        println!("{mels} mels: twin {reference:e}, kernel {kernel:e}, 30 s {cut:e}");
         assert!(
-            twin < 1e-4 && kernel < 1e-4 && cut < 1e-4,
-            "{mels}: {twin:e} {kernel:e} {cut:e}"
+            reference < 1e-4 && kernel < 1e-4 && cut < 1e-4,
+            "{mels}: {reference:e} {kernel:e} {cut:e}"
         );
     }
 }

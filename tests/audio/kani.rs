@@ -153,7 +153,7 @@ fn logits_of_text_and_frames() {
 }
 
 #[test]
-fn codes_by_grammar_and_their_sound() {
+fn grammar_constrained_codes_and_their_audio() {
     let mut model = load();
     let gold = Golden::read(&golden("speech/kani/golden.safetensors"));
 

@@ -3,8 +3,8 @@
 
 mod codec;
 mod features;
-mod hearing;
 mod kani;
 mod models;
 mod run;
-mod voice;
+mod transcription;
+mod vad;

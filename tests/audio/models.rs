@@ -1,5 +1,5 @@
 //! Models that hear against transformers: states of the encoder, logits of the decoder, greedy and
-//! beam texts.
+//! beam strings.
 
 use super::run::{Given, Tensors, run, tensors};
 use jerboa::arch::moonshine::{SAMPLES_PER_FRAME, SAMPLES_PER_ROW};
@@ -26,7 +26,7 @@ impl Model {
         Self {
             graphs: speech_graphs(&json("config.json"))
                 .expect("a configuration")
-                .expect("a model that hears"),
+                .expect("a model that receives"),
             weights: tensors(&folder.join("model.safetensors")),
             gold: tensors(&folder.join("golden.safetensors")),
             meta: json("meta.json"),
@@ -110,9 +110,9 @@ impl Model {
             max_tokens: 14,
             end_tokens: ends.to_vec(),
         });
-        let mut texts = vec![vec![start]];
+        let mut strings = vec![vec![start]];
         loop {
-            let rows: Vec<Vec<f32>> = texts
+            let rows: Vec<Vec<f32>> = strings
                 .iter()
                 .map(|text| {
                     let mut row = last(text);
@@ -124,9 +124,9 @@ impl Model {
             if steps.is_empty() {
                 break;
             }
-            texts = steps
+            strings = steps
                 .iter()
-                .map(|s| [&texts[s.parent][..], &[s.token]].concat())
+                .map(|s| [&strings[s.parent][..], &[s.token]].concat())
                 .collect();
         }
         let found = search.results();

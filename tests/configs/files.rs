@@ -185,7 +185,7 @@ fn whole_numbers_may_be_floats() {
 
 /// Both are there and differ: the configuration is wrong, as transformers says too.
 #[test]
-fn a_head_of_its_own_counts_whatever_the_flag_says() {
+fn a_stored_head_overrides_the_tied_flag() {
     let tie = |config: &mut Map<String, Value>| {
         drop(config.insert("tie_word_embeddings".into(), true.into()));
     };
@@ -306,7 +306,7 @@ fn a_config_without_names_gets_them_by_its_tensors() {
     assert!(message.contains("Add 'model_type'"), "{message}");
 }
 
-/// Every name under which sentence-transformers stores the length of texts; the first file that
+/// Every name under which sentence-transformers stores the length of strings; the first file that
 /// says something counts.
 #[test]
 fn lengths_are_read_from_every_file_of_sentence_transformers() {

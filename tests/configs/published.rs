@@ -63,13 +63,13 @@ struct Found {
     parameters: usize,
     /// Bytes of the weights at 4 bits.
     weights: u64,
-    /// Bytes of what a sequence of 32,768 tokens keeps, in halves.
+    /// Bytes of what a sequence of 32,768 tokens keeps, in f16.
     states: u64,
     /// Patterns of tensor names that are those of the published index, where it is known.
     names: Option<usize>,
 }
 
-/// The graphs of a configuration: of one that hears the encoder's as well.
+/// The graphs of a configuration: of one that receives the encoder's as well.
 fn graphs(config: &Value) -> jerboa::Result<Vec<Graph>> {
     if let Some(speech) = arch::speech_graphs(config)? {
         return Ok(vec![
@@ -165,7 +165,7 @@ fn sizes(folder: &Path) -> Result<Found, String> {
 }
 
 /// Of those that run: millions of parameters, MB of weights at 4 bits (tables at 8), MB kept of
-/// 32,768 tokens in halves.
+/// 32,768 tokens in f16.
 const SIZES: &[(&str, [u64; 3])] = &[
     ("Qwen__Qwen3-0.6B", [596, 450, 3758]),
     ("Qwen__Qwen3-14B-MLX-4bit", [14_768, 10_009, 5368]),

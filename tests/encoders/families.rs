@@ -1,5 +1,5 @@
-//! Every family on a tiny random checkpoint: hidden states, vectors and scores of packed texts, of
-//! lengths around the tiles.
+//! Every family on a tiny random checkpoint: hidden states, vectors and scores of packed strings,
+//! of lengths around the tiles.
 
 use jerboa::arch::{DenseLayer, EncoderHead};
 use jerboa::exec::{EncoderInput, EncoderModel, Precision, PrecisionOptions, RunOptions};
@@ -77,8 +77,8 @@ fn encoder(
     load_encoder(open(device), &path, head, options).unwrap_or_else(|e| panic!("{folder}: {e}"))
 }
 
-/// The texts of a golden batch without their padding.
-fn texts(golden: &Golden) -> Vec<EncoderInput> {
+/// The strings of a golden batch without their padding.
+fn strings(golden: &Golden) -> Vec<EncoderInput> {
     let (ids, mask) = (golden.ids("input_ids"), golden.ids("attention_mask"));
     let types = golden.optional_ids("token_type_ids");
     let width = golden.shape("input_ids")[1];
@@ -99,8 +99,8 @@ fn texts(golden: &Golden) -> Vec<EncoderInput> {
         .collect()
 }
 
-fn run(encoder: &EncoderModel, texts: &[EncoderInput]) -> Vec<f32> {
-    let all: Vec<&EncoderInput> = texts.iter().collect();
+fn run(encoder: &EncoderModel, strings: &[EncoderInput]) -> Vec<f32> {
+    let all: Vec<&EncoderInput> = strings.iter().collect();
     block_on(async { encoder.submit(&all)?.wait().await }).expect("a batch")
 }
 
@@ -121,13 +121,13 @@ fn hidden_states_equal_the_reference() {
     for (name, _, _) in VECTORS {
         let golden = Golden::read(&golden(&format!("models/{name}/golden.safetensors")));
         let encoder = encoder(name, &EncoderHead::Hidden, &exact(), RunOptions::default());
-        let texts = texts(&golden);
-        let found = run(&encoder, &texts);
+        let strings = strings(&golden);
+        let found = run(&encoder, &strings);
         let all = golden.floats("last_hidden_state");
         let shape = golden.shape("last_hidden_state");
 
         let mut expected = Vec::new();
-        for (row, text) in texts.iter().enumerate() {
+        for (row, text) in strings.iter().enumerate() {
             let start = row * shape[1] * shape[2];
             expected.extend_from_slice(&all[start..start + text.ids.len() * shape[2]]);
         }
@@ -148,7 +148,7 @@ fn vectors_equal_the_reference() {
         for (folder, file) in [((*name).to_string(), "golden"), (lengths, "lengths")] {
             let golden = Golden::read(&golden(&format!("models/{folder}/{file}.safetensors")));
             let encoder = encoder(&folder, &head, &exact(), RunOptions::default());
-            let found = normalized(run(&encoder, &texts(&golden)), encoder.cols());
+            let found = normalized(run(&encoder, &strings(&golden)), encoder.cols());
             let error = relative_l2(&found, &golden.floats("embedding"));
             assert!(error < LIMIT, "{folder} {file}: {error:e}");
         }
@@ -166,7 +166,7 @@ fn scores_equal_the_reference() {
         for (folder, file) in [((*name).to_string(), "golden"), (lengths, "lengths")] {
             let golden = Golden::read(&golden(&format!("models/{folder}/{file}.safetensors")));
             let encoder = encoder(&folder, head, &exact(), RunOptions::default());
-            let found: Vec<f32> = run(&encoder, &texts(&golden))
+            let found: Vec<f32> = run(&encoder, &strings(&golden))
                 .into_iter()
                 .map(sigmoid)
                 .collect();
@@ -187,10 +187,10 @@ fn fusions_order_and_company_do_not_change_a_vector() {
         ("qwen3_embedding", Pooling::Last),
     ] {
         let golden = Golden::read(&golden(&format!("models/{name}/lengths.safetensors")));
-        let texts = texts(&golden);
+        let strings = strings(&golden);
         let head = vector_head(name, pooling);
         let fused = encoder(name, &head, &exact(), RunOptions::default());
-        let expected = run(&fused, &texts);
+        let expected = run(&fused, &strings);
         let cols = fused.cols();
         let plain = encoder(
             name,
@@ -202,18 +202,18 @@ fn fusions_order_and_company_do_not_change_a_vector() {
             },
         );
         assert!(
-            relative_l2(&run(&plain, &texts), &expected) < 1e-5,
+            relative_l2(&run(&plain, &strings), &expected) < 1e-5,
             "{name}: without fusions"
         );
-        let backwards: Vec<EncoderInput> = texts.iter().rev().cloned().collect();
+        let backwards: Vec<EncoderInput> = strings.iter().rev().cloned().collect();
         let reversed = run(&fused, &backwards);
         for (index, row) in expected.chunks_exact(cols).enumerate() {
-            let at = (texts.len() - 1 - index) * cols;
+            let at = (strings.len() - 1 - index) * cols;
             assert!(
                 relative_l2(&reversed[at..at + cols], row) < 1e-5,
                 "{name}: order"
             );
-            let alone = run(&fused, &texts[index..=index]);
+            let alone = run(&fused, &strings[index..=index]);
             assert!(relative_l2(&alone, row) < 1e-5, "{name}: alone");
         }
     }
@@ -243,7 +243,7 @@ fn fewer_bits_stay_near() {
             options,
         );
         let error = relative_l2(
-            &normalized(run(&encoder, &texts(&golden)), encoder.cols()),
+            &normalized(run(&encoder, &strings(&golden)), encoder.cols()),
             &expected,
         );
         assert!(error < limit, "{precision:?}: {error:e}");
@@ -258,8 +258,8 @@ fn what_cannot_run_is_refused() {
         &exact(),
         RunOptions::default(),
     );
-    let refused = |texts: &[EncoderInput]| {
-        let all: Vec<&EncoderInput> = texts.iter().collect();
+    let refused = |strings: &[EncoderInput]| {
+        let all: Vec<&EncoderInput> = strings.iter().collect();
         encoder
             .submit(&all)
             .err()

@@ -269,7 +269,7 @@ fn rows(encoder: &EncoderModel, golden: &Golden) -> Vec<f32> {
     let (ids, mask) = (golden.ids("input_ids"), golden.ids("attention_mask"));
     let types = golden.optional_ids("token_type_ids");
     let width = golden.shape("input_ids")[1];
-    let texts: Vec<EncoderInput> = (0..ids.len() / width)
+    let strings: Vec<EncoderInput> = (0..ids.len() / width)
         .map(|row| {
             let kept = |all: &[u32]| -> Vec<u32> {
                 (row * width..(row + 1) * width)
@@ -284,7 +284,7 @@ fn rows(encoder: &EncoderModel, golden: &Golden) -> Vec<f32> {
             }
         })
         .collect();
-    let all: Vec<&EncoderInput> = texts.iter().collect();
+    let all: Vec<&EncoderInput> = strings.iter().collect();
     block_on(async { encoder.submit(&all)?.wait().await }).expect("a batch")
 }
 
@@ -361,10 +361,10 @@ fn words_of_a_file_become_its_vectors() {
         .and_then(|t| t.encode_text("The seas", 16))
         .expect("ids");
     assert_eq!(ids, [2, 4, 5, 6, 3]);
-    let texts = vec!["The seas".to_string()];
+    let strings = vec!["The seas".to_string()];
     let abort = jerboa::hub::AbortFlag::new();
-    let found =
-        block_on(embedder.embed(&texts, &Default::default(), &abort, |_, _| {})).expect("a vector");
+    let found = block_on(embedder.embed(&strings, &Default::default(), &abort, |_, _| {}))
+        .expect("a vector");
     let length = found[0].iter().map(|v| v * v).sum::<f32>();
     assert!((length - 1.0).abs() < 1e-5, "{length}");
     let tokens = EncoderInput {

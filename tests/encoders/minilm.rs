@@ -111,8 +111,8 @@ fn embedder(folder: &Folder, precision: Precision, f16: bool) -> Embedder {
     }
 }
 
-fn embed(model: &mut Embedder, texts: &[String], request: &EmbedRequest) -> Vec<Vec<f32>> {
-    block_on(model.embed(texts, request, &AbortFlag::new(), |_, _| {})).expect("vectors")
+fn embed(model: &mut Embedder, strings: &[String], request: &EmbedRequest) -> Vec<Vec<f32>> {
+    block_on(model.embed(strings, request, &AbortFlag::new(), |_, _| {})).expect("vectors")
 }
 
 fn cosine(a: &[f32], b: &[f32]) -> f64 {
@@ -126,11 +126,11 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
 }
 
 #[test]
-fn fifty_texts_equal_sentence_transformers() {
+fn fifty_strings_equal_sentence_transformers() {
     let folder = checkpoint();
     let rows = json_of("embed/texts.json");
     let rows = rows.as_array().expect("texts");
-    let texts: Vec<String> = rows
+    let strings: Vec<String> = rows
         .iter()
         .map(|r| r["text"].as_str().expect("text").to_string())
         .collect();
@@ -145,7 +145,7 @@ fn fifty_texts_equal_sentence_transformers() {
             (model.encoder.cols(), model.encoder.max_sequence_len),
             (384, 256)
         );
-        for (text, row) in texts.iter().zip(rows) {
+        for (text, row) in strings.iter().zip(rows) {
             let ids: Vec<u32> = row["ids"]
                 .as_array()
                 .expect("ids")
@@ -163,18 +163,18 @@ fn fifty_texts_equal_sentence_transformers() {
                 "{text}"
             );
         }
-        let found = embed(&mut model, &texts, &EmbedRequest::default());
-        // Token ids give the vector of the text that they are of, between texts too.
+        let found = embed(&mut model, &strings, &EmbedRequest::default());
+        // Token ids give the vector of the text that they are of, between strings too.
         let ids = model
             .text
             .tokenizer()
             .expect("a tokenizer")
-            .encode_text(&texts[1], 256)
+            .encode_text(&strings[1], 256)
             .expect("ids");
         let inputs = [
-            EmbedInput::Text(texts[0].clone()),
+            EmbedInput::Text(strings[0].clone()),
             EmbedInput::Ids(ids),
-            EmbedInput::Text(texts[2].clone()),
+            EmbedInput::Text(strings[2].clone()),
         ];
         let request = EmbedRequest::default();
         let mixed = block_on(model.embed_inputs(&inputs, &request, &AbortFlag::new(), |_, _| {}))
@@ -193,29 +193,29 @@ fn fifty_texts_equal_sentence_transformers() {
         let least = cosines.iter().copied().fold(1.0, f64::min);
         println!(
             "{precision:?}: least cosine {least:.7} of {} texts",
-            texts.len()
+            strings.len()
         );
         assert!(least > bound, "{precision:?}: {cosines:?}");
         if precision == Precision::F32 {
-            check_options(&mut model, &texts[..30], &found);
+            check_options(&mut model, &strings[..30], &found);
         }
     }
 }
 
 /// Another order gives the same vectors; cutting, scaling and prompts do what sentence-transformers
 /// does.
-fn check_options(model: &mut Embedder, texts: &[String], found: &[Vec<f32>]) {
-    let backwards: Vec<String> = texts.iter().rev().cloned().collect();
+fn check_options(model: &mut Embedder, strings: &[String], found: &[Vec<f32>]) {
+    let backwards: Vec<String> = strings.iter().rev().cloned().collect();
     let reversed = embed(model, &backwards, &EmbedRequest::default());
     for (row, again) in found.iter().zip(reversed.iter().rev()) {
         assert!(cosine(row, again) > 0.999_999_9);
     }
-    let few = &texts[texts.len() - 3..];
+    let few = &strings[strings.len() - 3..];
     let request = EmbedRequest {
         truncate_dim: Some(96),
         ..EmbedRequest::default()
     };
-    for (row, cut) in found[texts.len() - 3..]
+    for (row, cut) in found[strings.len() - 3..]
         .iter()
         .zip(embed(model, few, &request))
     {
@@ -227,7 +227,7 @@ fn check_options(model: &mut Embedder, texts: &[String], found: &[Vec<f32>]) {
         normalize: Some(false),
         ..EmbedRequest::default()
     };
-    for (row, raw) in found[texts.len() - 3..]
+    for (row, raw) in found[strings.len() - 3..]
         .iter()
         .zip(embed(model, few, &request))
     {
@@ -278,10 +278,10 @@ fn check_options(model: &mut Embedder, texts: &[String], found: &[Vec<f32>]) {
     let mut reports = Vec::new();
     let report = |done, total| reports.push((done, total));
     let vectors =
-        block_on(model.embed(texts, &request, &AbortFlag::new(), report)).expect("vectors");
-    assert_eq!(vectors.len(), texts.len());
+        block_on(model.embed(strings, &request, &AbortFlag::new(), report)).expect("vectors");
+    assert_eq!(vectors.len(), strings.len());
     assert!(
-        reports.is_sorted() && reports.last() == Some(&(texts.len(), texts.len())),
+        reports.is_sorted() && reports.last() == Some(&(strings.len(), strings.len())),
         "{reports:?}"
     );
 }

@@ -82,7 +82,7 @@ fn scores(
 }
 
 /// What the model gives for tokens that are given by hand.
-fn by_hand(name: &str, head: &EncoderHead, texts: &[EncoderInput]) -> Vec<f32> {
+fn by_hand(name: &str, head: &EncoderHead, strings: &[EncoderInput]) -> Vec<f32> {
     let path = golden(&format!("models/{name}"));
     let encoder = load_encoder(
         jerboa_tests::open(&exact()),
@@ -91,8 +91,8 @@ fn by_hand(name: &str, head: &EncoderHead, texts: &[EncoderInput]) -> Vec<f32> {
         RunOptions::default(),
     )
     .expect(name);
-    let texts: Vec<&EncoderInput> = texts.iter().collect();
-    block_on(async { encoder.submit(&texts)?.wait().await }).expect("scores")
+    let strings: Vec<&EncoderInput> = strings.iter().collect();
+    block_on(async { encoder.submit(&strings)?.wait().await }).expect("scores")
 }
 
 fn sigmoid(x: f32) -> f32 {
@@ -115,11 +115,11 @@ fn pairs_have_their_kinds_and_scores_their_activation() {
         types: types.to_vec(),
         skip: 0,
     };
-    let texts = [
+    let strings = [
         pair(&[1, 16, 17, 2, 13, 15, 12, 2], &[0, 0, 0, 0, 1, 1, 1, 1]),
         pair(&[1, 16, 17, 2, 14, 2], &[0, 0, 0, 0, 1, 1]),
     ];
-    let raw = by_hand("bert_reranker", &EncoderHead::Score, &texts);
+    let raw = by_hand("bert_reranker", &EncoderHead::Score, &strings);
     let squeezed: Vec<f32> = raw.iter().map(|x| sigmoid(*x)).collect();
     let documents = ["sky is blue", "grass"];
     let mut model = reranker(&folder("bert_reranker", |_| {}), None);

@@ -13,7 +13,7 @@ fn json_of(path: &str) -> Value {
     serde_json::from_slice(&std::fs::read(golden(path)).expect(path)).expect(path)
 }
 
-fn texts(list: &Value, field: &str) -> Vec<String> {
+fn strings(list: &Value, field: &str) -> Vec<String> {
     list.as_array()
         .expect("a list")
         .iter()
@@ -32,9 +32,9 @@ fn the_bundled_encoder_ranks_as_the_reference() {
     else {
         panic!("the bundled encoder is an embedding model")
     };
-    let mut embed = |texts: &[String]| {
+    let mut embed = |strings: &[String]| {
         block_on(model.embed(
-            texts,
+            strings,
             &EmbedRequest::default(),
             &AbortFlag::new(),
             |_, _| {},
@@ -45,9 +45,9 @@ fn the_bundled_encoder_ranks_as_the_reference() {
     let questions = json_of("retrieval/questions.json");
 
     let expected = json_of("retrieval/expected.json");
-    let ids = texts(&passages, "id");
-    let known = embed(&texts(&passages, "text"));
-    let asked = embed(&texts(&questions, "question"));
+    let ids = strings(&passages, "id");
+    let known = embed(&strings(&passages, "text"));
+    let asked = embed(&strings(&questions, "question"));
     let mut found = 0;
     for (index, question) in asked.iter().enumerate() {
         let mut ranking: Vec<(f64, &str)> = known

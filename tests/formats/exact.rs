@@ -1,5 +1,5 @@
-//! Every encoding, transcoded to its canonical layout and read back by the kernels' twin, equals
-//! the independent decoder bit for bit.
+//! Every encoding, transcoded to its canonical layout and read back by the kernels' CPU reference,
+//! equals the independent decoder bit for bit.
 
 use crate::support::Tensors;
 use jerboa::format::ggml::GgmlType;

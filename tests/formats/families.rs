@@ -44,7 +44,7 @@ fn gguf_names_are_those_of_the_converter() {
 
 /// The files of a family that sees hold the text model under other names.
 #[test]
-fn nested_text_models_have_the_names_of_those_alone() {
+fn nested_text_models_use_standalone_names() {
     let config = serde_json::json!({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
         "text_config": {"model_type": "gemma3_text", "hidden_size": 8}});
     for (published, canonical) in [

@@ -118,7 +118,7 @@ fn experts_in_several_buffers_give_the_reference_logits() {
     }
 }
 
-/// Rows and columns of the table: 402,653,184 bytes of halves, more rows than a grid has in one
+/// Rows and columns of the table: 402,653,184 bytes of f16, more rows than a grid has in one
 /// dimension.
 const ROWS: usize = 131_072;
 const COLS: usize = 1_536;
@@ -241,18 +241,18 @@ fn a_tensor_of_400_mb_in_buffers_of_128_mib_gives_the_same_logits() {
             relative_l2(logits, &found[0].2) < 1e-6,
             "{runs} buffers: logits"
         );
-        // The head as a product in f64 of the last hidden state, for rows all over the table.
+        // The head as a matmul in f64 of the last hidden state, for rows all over the table.
         let last = &hidden[hidden.len() - COLS..];
         for row in (0..ROWS).step_by(4_999).chain(ids.map(|id| id as usize)) {
-            let product: f64 = table
+            let matmul: f64 = table
                 .row(row)
                 .iter()
                 .zip(last)
                 .map(|(w, x)| f64::from(half::f16::from_bits(*w).to_f32()) * f64::from(*x))
                 .sum();
             assert!(
-                (product - f64::from(logits[row])).abs() < 1e-4,
-                "{runs} buffers, row {row}: {product}"
+                (matmul - f64::from(logits[row])).abs() < 1e-4,
+                "{runs} buffers, row {row}: {matmul}"
             );
         }
     }

@@ -103,7 +103,7 @@ fn tensors_say_enough_without_a_configuration() {
         let weights = detect(&json!({}), &checkpoint(&file), &SortedMap::new());
         check(name, &weights, &file);
     }
-    // MLX's bits and group are only known as a product; the common group decides, then the
+    // MLX's bits and group are only known as a matmul; the common group decides, then the
     // overrides are wrong.
     let file = read("model_mlx/model.safetensors");
     let weights = detect(
@@ -178,8 +178,8 @@ fn gguf_metadata_is_a_configuration() {
 /// text.
 #[test]
 fn gguf_tokenizer_of_gemma_4_lists_its_merges() {
-    let texts = |all: &[&str]| all.iter().map(|t| (*t).to_string()).collect::<Vec<_>>();
-    let mut tokens = texts(&["<unk>", "<bos>", "▁", "a", "b", "ab", "▁a", "b▁"]);
+    let strings = |all: &[&str]| all.iter().map(|t| (*t).to_string()).collect::<Vec<_>>();
+    let mut tokens = strings(&["<unk>", "<bos>", "▁", "a", "b", "ab", "▁a", "b▁"]);
     let mut kinds = vec![2, 3, 1, 1, 1, 1, 1, 1];
     tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
     kinds.resize(tokens.len(), 6);
@@ -193,7 +193,7 @@ fn gguf_tokenizer_of_gemma_4_lists_its_merges() {
         (key("scores"), Meta::Floats(vec![-1000.0; tokens.len()])),
         (key("tokens"), Meta::Texts(tokens)),
         (key("token_type"), Meta::Ints(kinds)),
-        (key("merges"), Meta::Texts(texts(&["b ▁", "▁ a", "a b"]))),
+        (key("merges"), Meta::Texts(strings(&["b ▁", "▁ a", "a b"]))),
         (key("bos_token_id"), Meta::Int(1)),
         (key("unknown_token_id"), Meta::Int(0)),
         (key("add_bos_token"), Meta::Bool(true)),

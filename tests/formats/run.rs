@@ -198,7 +198,7 @@ fn gptq_with_uneven_groups_runs() {
             .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
         };
         let error = relative_l2(&logits(&uneven, precision), &logits(&plain, Precision::F32));
-        // Kept as halves unless asked otherwise.
+        // Kept as f16 unless asked otherwise.
         assert!(
             error
                 < if precision == Precision::F32 {
@@ -212,7 +212,7 @@ fn gptq_with_uneven_groups_runs() {
     std::fs::remove_dir_all(&temporary).expect("removed");
 }
 
-/// MLC's q4f32_1, under the newer name of its list: the halves of a q4f16_1 build as f32 are the
+/// MLC's q4f32_1, under the newer name of its list: the f16 of a q4f16_1 build as f32 are the
 /// same model.
 #[test]
 fn mlc_with_f32_runs() {
@@ -325,12 +325,12 @@ fn stories() -> std::path::PathBuf {
     golden("../../www/public/models/stories260K")
 }
 
-/// A GGUF file of the gguf package, its tokenizer inside, tells what its safetensors twin tells, id
-/// by id.
+/// A GGUF file of the gguf package, its tokenizer inside, tells what its safetensors CPU reference
+/// tells, id by id.
 #[test]
-fn gguf_twins_generate_the_same_ids() {
+fn gguf_references_generate_the_same_ids() {
     for (gguf, safetensors, precision, prompts) in [
-        // The file holds halves; so does the twin when it is loaded as f16.
+        // The file holds f16; so does the CPU reference when it is loaded as f16.
         (
             golden("quant/twin_stories"),
             stories(),
@@ -356,11 +356,11 @@ fn gguf_twins_generate_the_same_ids() {
     }
 }
 
-/// The bundled model with other weights, and with products of halves on matrix units, beside f32:
+/// The bundled model with other weights, and with matmuls of f16 on subgroup matrices, beside f32:
 /// within half a percent at 8 bits, within 8 percent at 4, within a fifth of one on the units, the
 /// device's own or spelled out.
 #[test]
-fn perplexity_beside_that_of_floats() {
+fn perplexity_close_to_f32() {
     let text = std::fs::read_to_string(golden("stories260K/story.txt")).expect("the fixed text");
     let of = |precision, device: DeviceOptions| {
         block_on(async {
@@ -449,8 +449,8 @@ fn layouts(model: &Session) -> [BTreeSet<String>; 2] {
     })
 }
 
-/// A checkpoint with its tables as MLX stores what the quantiser's twin makes of them.
-fn with_tables_of_the_twin(folder: &Path, to: &Path, bits: u8) {
+/// A checkpoint with its tables as MLX stores what the quantiser's CPU reference makes of them.
+fn with_tables_of_the_reference(folder: &Path, to: &Path, bits: u8) {
     let file = std::fs::read(folder.join("model.safetensors")).expect("weights");
     let stored = safetensors::SafeTensors::deserialize(&file).expect("safetensors");
     let mut tensors: Vec<(String, safetensors::Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
@@ -513,10 +513,10 @@ fn with_tables_of_the_twin(folder: &Path, to: &Path, bits: u8) {
 const READERS: [&str; 5] = ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"];
 
 /// Embeddings and head keep 8 bits beside 4 unless something else is asked for; what is asked for
-/// is what the twin makes. Of the matrices of these small models, those that read the residual
-/// stream keep 8 bits, the others have 4.
+/// is what the CPU reference makes. Of the matrices of these small models, those that read the
+/// residual stream keep 8 bits, the others have 4.
 #[test]
-fn tables_are_kept_as_asked() {
+fn tables_use_the_requested_layout() {
     use Precision::{Auto, F16, Q4, Q8};
     let device = DeviceOptions {
         f16: false,
@@ -599,9 +599,9 @@ fn tables_are_kept_as_asked() {
             );
             for (bits, layout) in [(4, q4), (8, q8)] {
                 if expected[0] == layout {
-                    with_tables_of_the_twin(&folder, &temporary, bits);
-                    let twin = logits(&mut load(&temporary, precision, Auto), &ids);
-                    let same = twin
+                    with_tables_of_the_reference(&folder, &temporary, bits);
+                    let reference = logits(&mut load(&temporary, precision, Auto), &ids);
+                    let same = reference
                         .iter()
                         .zip(&found)
                         .all(|(a, b)| a.to_bits() == b.to_bits());

@@ -166,6 +166,6 @@ fn sound() {
 }
 
 #[test]
-fn picture() {
+fn image() {
     replay("picture", targets::picture);
 }

@@ -230,7 +230,7 @@ fn log_probabilities_have_the_same_fields_on_both_sides() {
 #[test]
 fn a_speech_is_asked_for_by_names_that_rust_reads() {
     let own = fields("task/speak/request.rs", "SpeakRequest");
-    let drawn = fields("sample/params.rs", "SamplingOptions");
+    let sampled = fields("sample/params.rs", "SamplingOptions");
 
     let own: BTreeSet<String> = own
         .into_iter()
@@ -239,7 +239,7 @@ fn a_speech_is_asked_for_by_names_that_rust_reads() {
     let typed = properties("EngineSpeakOptions");
     assert!(typed.is_superset(&own), "{own:?} of {typed:?}");
     let rest: BTreeSet<String> = typed.difference(&own).cloned().collect();
-    assert!(drawn.is_superset(&rest), "{rest:?}: not all is read");
+    assert!(sampled.is_superset(&rest), "{rest:?}: not all is read");
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn what_a_load_takes_is_what_is_read_of_it() {
 }
 
 #[test]
-fn what_a_model_is_has_a_name_for_all_that_rust_tells() {
+fn model_info_names_every_field_of_rust() {
     let task = |file: &str| read(&format!("crate/src/task/{file}.rs"));
     let language = task("language_model");
     let common = keys(between(&language, "fn common_info(", "\n}"), "json!({");

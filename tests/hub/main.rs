@@ -1,10 +1,10 @@
 //! Loading from a server that behaves like the Hub, with every fault that the Hub and the network
 //! between have shown.
 
+mod faults;
 mod malformed;
 mod progress;
 mod server;
-mod storm;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -270,7 +270,7 @@ fn a_folder_is_asked_file_by_file() {
 }
 
 #[test]
-fn what_changed_between_visits_is_noticed_and_the_rest_kept() {
+fn changed_files_are_detected_and_the_rest_stay_cached() {
     let (server, expected) = single();
     block_on(async { load(&open(&options(&server)).await?).await }).expect("the first load");
     server.change("config.json", b"{}");
@@ -673,7 +673,7 @@ fn ranges_and_streams_are_exact() {
 }
 
 #[test]
-fn a_repository_of_gguf_files_alone_gives_its_usual_one() {
+fn gguf_only_repository_loads_its_default_file() {
     let server = Server::start();
     let file = concat!(
         env!("CARGO_MANIFEST_DIR"),

@@ -1,13 +1,13 @@
-//! Gemma 3n's streams, rows of one magnitude and sparse gates against their twins.
+//! Gemma 3n's streams, rows of one magnitude and sparse gates against their CPU references.
 
 use super::op::{Case, Setting, few, many};
 use jerboa::ir::{Activation, AltUp, Op};
-use jerboa::reference::altup as twin;
+use jerboa::reference::altup as reference;
 use jerboa_tests::{gpu, nmse, random};
 
 const ROWS: usize = 4;
 
-/// What the twin makes of each row.
+/// What the CPU reference makes of each row.
 fn by_row(made: impl Fn(usize) -> Vec<f32>) -> Vec<f32> {
     (0..ROWS).flat_map(made).collect()
 }
@@ -48,9 +48,9 @@ fn streams_are_predicted_and_corrected() {
                 let y = at(&layer, cols, row);
 
                 if correct {
-                    twin::correct(x, m, &table, y)
+                    reference::correct(x, m, &table, y)
                 } else {
-                    twin::predict(x, m, &table, second.then_some(y))
+                    reference::predict(x, m, &table, second.then_some(y))
                 }
             });
             assert!(
@@ -80,7 +80,7 @@ fn rows_take_the_magnitude_of_another() {
             let found = case.run(gpu(), out, &Setting::default(), &[many(ROWS - 1), few(1)]);
             let expected = by_row(|row| {
                 let more = with.then(|| at(&added, cols, row));
-                twin::match_magnitude(at(&x, cols, row), at(&like, cols, row), more)
+                reference::match_magnitude(at(&x, cols, row), at(&like, cols, row), more)
             });
             assert!(nmse(&found, &expected) < 1e-12, "{cols} columns");
         }
@@ -103,7 +103,7 @@ fn rows_take_the_magnitude_of_another() {
 
     let expected: Vec<f32> = (0..2 * ROWS)
         .flat_map(|row: usize| {
-            twin::match_magnitude(at(&x, cols, row), at(&like, cols, row / 2), None)
+            reference::match_magnitude(at(&x, cols, row), at(&like, cols, row / 2), None)
         })
         .collect();
     assert!(nmse(&found, &expected) < 1e-12);
@@ -124,7 +124,7 @@ fn a_share_of_the_gate_is_left() {
         let out = case.b.node("sparse", Op::AltUp(op), &inputs, cols);
         let found = case.run(gpu(), out, &Setting::default(), &[many(ROWS - 1), few(1)]);
         let expected = by_row(|row| {
-            twin::sparse(
+            reference::sparse(
                 at(&gate, cols, row),
                 at(&up, cols, row),
                 2,

@@ -1,8 +1,8 @@
-//! Greedy decoding's tail against its twin: the largest logit, and the step from one token to the
-//! next.
+//! Greedy decoding's tail against its CPU reference: the largest logit, and the step from one token
+//! to the next.
 
 use jerboa::kernels::sample::{AdvanceBuffers, advance, argmax, slices};
-use jerboa::reference::sample as twin;
+use jerboa::reference::sample as reference;
 use jerboa_tests::{bytes, gpu, random, run_all};
 
 const RING: usize = 4;
@@ -85,7 +85,7 @@ fn the_largest_of_any_vocabulary() {
     for vocab in [1, 2, 255, 256, 1024, 1025, 5000, 151_937] {
         for seed in 0..3 {
             let logits = random(seed + vocab as u64, vocab);
-            assert_eq!(Some(picked(&logits)), twin::argmax(&logits), "{vocab}");
+            assert_eq!(Some(picked(&logits)), reference::argmax(&logits), "{vocab}");
         }
         let mut logits = vec![-3e38; vocab];
         logits[vocab - 1] = -2.9e38;
@@ -108,7 +108,7 @@ fn what_is_no_number_is_noticed_wherever_it_stands() {
         for at in [0, 1500, 4999] {
             let mut logits = random(2, 5000);
             logits[at] = value;
-            assert_eq!(twin::argmax(&logits), None);
+            assert_eq!(reference::argmax(&logits), None);
             let mut all = buffers(&logits, &[], [9, 1, 0, 0, 5, 0, 0, 0]);
             step(&mut all);
             let tokens = words(&all[TOKENS]);
@@ -126,14 +126,14 @@ fn what_is_no_number_is_noticed_wherever_it_stands() {
 fn logits_without_any_spread_are_no_answer() {
     for (vocab, value) in [(2, 0.0), (300, 1.5), (1025, -7.0), (5000, 0.0)] {
         let mut logits = vec![value; vocab];
-        assert_eq!(twin::argmax(&logits), None);
+        assert_eq!(reference::argmax(&logits), None);
         assert_eq!(picked(&logits), NOT_FINITE, "{vocab} times {value}");
         // One that differs is enough, wherever it stands.
         for at in [0, vocab / 2, vocab - 1] {
             logits[at] = value - 1.0;
             assert_eq!(
                 Some(picked(&logits)),
-                twin::argmax(&logits),
+                reference::argmax(&logits),
                 "{vocab} times {value} but for {at}"
             );
             logits[at] = value;
@@ -142,7 +142,7 @@ fn logits_without_any_spread_are_no_answer() {
         logits[vocab / 2..].fill(value + 1.0);
         assert_eq!(
             Some(picked(&logits)),
-            twin::argmax(&logits),
+            reference::argmax(&logits),
             "two heights of {vocab}"
         );
     }
@@ -170,7 +170,7 @@ fn position_ring_and_budget_move_on() {
             );
             continue;
         }
-        let token = twin::argmax(&logits).expect("finite logits");
+        let token = reference::argmax(&logits).expect("finite logits");
         let state = words(&all[STATE]);
         let tokens = words(&all[TOKENS]);
 

@@ -1,5 +1,5 @@
-//! Attention against its twin: heads of every width, each element type of the cache, tiled, split
-//! and over segments.
+//! Attention against its CPU reference: heads of every width, each element type of the cache,
+//! tiled, split and over segments.
 
 use super::matmul::weights;
 use super::op::{Case, Cut, Setting, few, many};
@@ -11,7 +11,7 @@ use jerboa::ir::{
     Attention, HeadNorm, Linear, Mask, Op, RopeScaling, RopeSpec, StateSpec, ValueId,
 };
 use jerboa::kernels::attention::Kv;
-use jerboa::reference::attention::{self as twin, apply_rope};
+use jerboa::reference::attention::{self as reference, apply_rope};
 use jerboa::reference::matmul::matmul;
 use jerboa_tests::{gpu, nmse, open, random};
 use std::ops::Range;
@@ -53,7 +53,7 @@ const PLAIN: Layer = Layer {
     kv: Kv::F32,
 };
 
-/// What the twin holds of its inputs.
+/// What the CPU reference holds of its inputs.
 struct Given {
     q: Vec<f32>,
     k: Vec<f32>,
@@ -103,8 +103,8 @@ impl Layer {
 
         let mut x = match self.norm {
             None => x.to_vec(),
-            Some(false) => twin::norm_heads(x, gain, 0.5, 1e-5),
-            Some(true) => twin::norm_heads(x, &vec![1.0; d], 0.0, 1e-5),
+            Some(false) => reference::norm_heads(x, gain, 0.5, 1e-5),
+            Some(true) => reference::norm_heads(x, &vec![1.0; d], 0.0, 1e-5),
         };
         if let Some(spec) = self.spec() {
             let table: Vec<[f32; 2]> = (0..rows)
@@ -131,7 +131,7 @@ impl Layer {
             match self.kv {
                 Kv::F32 => x,
                 Kv::F16 | Kv::Packed => x.iter().map(|v| f16::from_f32(*v).to_f32()).collect(),
-                Kv::Int8 => twin::round_to_int8(&x, self.head_dim),
+                Kv::Int8 => reference::round_to_int8(&x, self.head_dim),
             }
         };
         let q = self.turned(&given.q, self.heads, q_gain, first);
@@ -146,7 +146,7 @@ impl Layer {
             ..
         } = *self;
         let relative = self.relative.then_some(&given.relative[..]);
-        let spec = twin::AttentionReference {
+        let spec = reference::AttentionReference {
             heads,
             kv_heads,
             head_dim,
@@ -155,7 +155,7 @@ impl Layer {
             sinks,
             relative,
         };
-        let bare = |v: &[f32]| twin::norm_heads(v, &vec![1.0; head_dim], 0.0, 1e-5);
+        let bare = |v: &[f32]| reference::norm_heads(v, &vec![1.0; head_dim], 0.0, 1e-5);
         let v = if self.values {
             bare(&given.v)
         } else {
@@ -235,7 +235,7 @@ impl Layer {
             .node("attention", Op::Attention(op), &[q, k, v], q_cols)
     }
 
-    /// Runs the layer and gives its distance from the twin.
+    /// Runs the layer and gives its distance from the CPU reference.
     fn error(&self, gpu: &Gpu, rows: usize, cuts: &[Cut], mask: Mask, setting: &Setting) -> f64 {
         let given = self.given(rows);
         let mut case = Case::new();
@@ -267,9 +267,9 @@ impl Layer {
         nmse(&found, &self.expected(&given, &first, visible))
     }
 
-    /// The layer and a product with 4-bit weights behind it, without a launch between the two for
+    /// The layer and a matmul with 4-bit weights behind it, without a launch between the two for
     /// single rows.
-    fn check_product(&self, gpu: &Gpu, packed_dot: bool, capacity: usize, cuts: &[Cut]) {
+    fn check_matmul(&self, gpu: &Gpu, packed_dot: bool, capacity: usize, cuts: &[Cut]) {
         // As many outputs as blocks of weights pay for.
         let n = if packed_dot { 520 } else { 2056 };
         let rows = cuts.iter().map(|c| c.rows).sum();
@@ -300,7 +300,7 @@ impl Layer {
         let out = case
             .b
             .node("product", Op::Linear(linear), &[attended, rest], n);
-        // The choices of a large device, whose products are spread over threads by blocks.
+        // The choices of a large device, whose matmuls are spread over threads by blocks.
         let caps = Caps {
             vendor: "nvidia".into(),
             packed_dot,
@@ -315,8 +315,8 @@ impl Layer {
         };
         let found = case.run(gpu, out, &setting, cuts);
         let attended = self.expected(&given, &|_| 0, |row| first_seen(self.window, row)..row + 1);
-        let product = matmul(&attended, &w, rows, n, k);
-        let expected: Vec<f32> = product
+        let matmul = matmul(&attended, &w, rows, n, k);
+        let expected: Vec<f32> = matmul
             .iter()
             .zip(&residual)
             .enumerate()
@@ -346,8 +346,8 @@ impl Layer {
             },
             &setting,
         );
-        // Rounding to halves flips where the twin's f64 and the kernel's f32 meet the middle, and
-        // f16 devices multiply in f16.
+        // Rounding to f16 flips where the CPU reference's f64 and the kernel's f32 meet the middle,
+        // and f16 devices multiply in f16.
         let limit = if self.kv == Kv::Int8 {
             // A share that flips is a 127th of the largest.
             1e-5
@@ -375,12 +375,12 @@ fn first_seen(window: usize, row: usize) -> usize {
     }
 }
 
-/// Decode on a large device leaves few runs of keys, which the product behind joins, with its bias
+/// Decode on a large device leaves few runs of keys, which the matmul behind joins, with its bias
 /// and what it is added to: runs that are there and that are not, up to the last key that makes
 /// sixteen of them, windows, odd numbers of heads, each kind of cache; by packed bytes and by
 /// floats.
 #[test]
-fn a_product_joins_the_runs_before_it() {
+fn a_matmul_reduces_the_kv_splits_before_it() {
     let gpu = plain();
     for packed_dot in [false, true] {
         for (heads, kv_heads, head_dim, window) in [(17, 1, 32, 0), (10, 2, 64, 65), (6, 6, 96, 7)]
@@ -394,7 +394,7 @@ fn a_product_joins_the_runs_before_it() {
                 ..PLAIN
             };
             let cuts = [few(1), few(1), many(66), few(1), many(30), few(1)];
-            layer.check_product(&gpu, packed_dot, 150, &cuts);
+            layer.check_matmul(&gpu, packed_dot, 150, &cuts);
         }
         let ends = [many(510), few(1), few(1)];
         let layer = Layer { heads: 16, ..PLAIN };
@@ -403,14 +403,14 @@ fn a_product_joins_the_runs_before_it() {
             softcap: 5.0,
             ..layer
         }
-        .check_product(&gpu, packed_dot, 512, &ends);
+        .check_matmul(&gpu, packed_dot, 512, &ends);
         let layer = Layer {
             kv: Kv::Int8,
             norm: Some(false),
             values: true,
             ..layer
         };
-        layer.check_product(&gpu, packed_dot, 150, &[many(67), few(1)]);
+        layer.check_matmul(&gpu, packed_dot, 150, &[many(67), few(1)]);
     }
 }
 
@@ -499,10 +499,10 @@ fn windows_softcaps_and_sinks() {
     .check(&gpu, &[many(66), few(1)]);
 }
 
-/// Where a dispatch is dear, few rows take all their keys in one: tiles of keys, windows, groups
-/// and each cache; sinks are joined all the same.
+/// Where a dispatch is expensive, few rows take all their keys in one: tiles of keys, windows,
+/// groups and each cache; sinks are joined all the same.
 #[test]
-fn few_keys_are_one_run_where_dispatches_are_dear() {
+fn short_contexts_use_one_split_when_dispatches_are_expensive() {
     let force = Some(VariantOverride {
         kernel: Kernel::AttentionDecode,
         name: "SINGLE_PASS",
@@ -555,19 +555,19 @@ fn few_keys_are_one_run_where_dispatches_are_dear() {
     .check(&gpu, &turns(70));
 }
 
-/// Rows of a picture see all of it, those of a prompt's other parts what comes before them, within
+/// Rows of an image see all of it, those of a prompt's other parts what comes before them, within
 /// a window or not.
 #[test]
-fn pictures_are_seen_both_ways() {
+fn attention_within_images_is_bidirectional() {
     let gpu = plain();
-    // Text, a picture over more than one tile of rows, text, a picture, text; each picture whole in
+    // Text, an image over more than one tile of rows, text, an image, text; each image whole in
     // its step.
     let mut segments: Vec<[u32; 2]> = (0..11).map(|i| [i, i + 1]).collect();
-    for (length, picture) in [(45, true), (3, false), (9, true), (14, false)] {
+    for (length, image) in [(45, true), (3, false), (9, true), (14, false)] {
         let first = segments.len() as u32;
 
         segments.extend((0..length).map(|i: u32| {
-            if picture {
+            if image {
                 [first, first + length]
             } else {
                 [first + i, first + i + 1]
@@ -596,11 +596,11 @@ fn pictures_are_seen_both_ways() {
     }
 }
 
-/// On matrix units, the device's own where it has some, else spelled out: widths in each cache,
-/// windows, softcaps, sinks, and pictures; prompts over several tiles of rows and of keys, and a
-/// chunk behind them.
+/// On subgroup matrices, the device's own where it has some, else spelled out: widths in each
+/// cache, windows, softcaps, sinks, and images; prompts over several tiles of rows and of keys, and
+/// a chunk behind them.
 #[test]
-fn matrix_units_equal_their_twin() {
+fn subgroup_matrices_match_reference() {
     // Heads that leave room for four subgroups take four, the others two.
     let force = Some(VariantOverride {
         kernel: Kernel::GemmMatrix,
@@ -806,8 +806,8 @@ fn check_packed(gpu: &Gpu, layer: Layer, lengths: &[usize], before: usize, after
     );
 }
 
-/// Packed texts: each row sees its own text, all of it or some rows either way, for every split of
-/// a head over threads.
+/// Packed strings: each row sees its own text, all of it or some rows either way, for every split
+/// of a head over threads.
 #[test]
 fn segments() {
     let gpu = plain();
@@ -843,8 +843,8 @@ fn segments() {
     }
 }
 
-/// Heads of packed texts are normed and rotated by their place in their own text; scores are capped
-/// or biased.
+/// Heads of packed strings are normed and rotated by their place in their own text; scores are
+/// capped or biased.
 #[test]
 fn segments_with_norm_rotation_cap_and_bias() {
     let gpu = plain();

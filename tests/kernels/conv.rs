@@ -1,9 +1,9 @@
-//! Causal convolutions against their twin: rows cut anywhere, the memory moved on by just the rows
-//! of the step.
+//! Causal convolutions against their CPU reference: rows cut anywhere, the memory moved on by just
+//! the rows of the step.
 
 use jerboa::kernels::conv::ShortConvKernel;
 use jerboa::kernels::matmul::View;
-use jerboa::reference::conv as twin;
+use jerboa::reference::conv as reference;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 
 /// How the rows of a step are computed.
@@ -102,7 +102,7 @@ impl Case {
         let seen = if self.gated { times(&x, &gate_in) } else { x };
         let mut kept = vec![0.0; (taps - 1) * channels];
         let own_bias = self.bias.then_some(&bias[..]);
-        let spec = twin::ShortConvReference {
+        let spec = reference::ShortConvReference {
             kernel_size: taps,
             weight: &weight,
             bias: own_bias,

@@ -1,10 +1,10 @@
-//! Prompt lookup against its twins: the drafts that a text makes, and the tokens that come of a
-//! step with drafts.
+//! Prompt lookup against its CPU references: the drafts that a text makes, and the tokens that come
+//! of a step with drafts.
 
 use jerboa::kernels::sample::{
     AdvanceBuffers, DRAFT_ROWS, SUFFIX_LENGTHS, accept, argmax_rows, draft, slices,
 };
-use jerboa::reference::sample as twin;
+use jerboa::reference::sample as reference;
 use jerboa_tests::{bytes, gpu, random, run_all};
 
 const ROWS: usize = DRAFT_ROWS as usize;
@@ -42,9 +42,9 @@ fn looked_up(text: &[u32], behind: &[u32], budget: u32, stopped: bool) -> (u32, 
     (found[1], words(&after[2]))
 }
 
-/// The drafts of a text, which must be its twin's.
+/// The drafts of a text, which must be its CPU reference's.
 fn drafts(text: &[u32]) -> Vec<u32> {
-    let expected = twin::draft(
+    let expected = reference::draft(
         text,
         (SUFFIX_LENGTHS.0 as usize, SUFFIX_LENGTHS.1 as usize),
         ROWS - 1,
@@ -114,7 +114,7 @@ fn where_nothing_repeats_nothing_is_drafted() {
 }
 
 #[test]
-fn texts_of_any_length() {
+fn strings_of_any_length() {
     for (seed, count) in [
         (1, 2),
         (2, 17),
@@ -267,7 +267,7 @@ fn take(step: &Step) -> (Vec<u32>, bool) {
 }
 
 #[test]
-fn tokens_are_taken_as_long_as_drafts_hold() {
+fn tokens_are_accepted_while_drafts_match() {
     let best = vec![10, 1500, 12, 0, 14, 15, 16, 17];
     let mut tried = 0;
     for wrong in 0..ROWS {
@@ -287,7 +287,7 @@ fn tokens_are_taken_as_long_as_drafts_hold() {
                     if let Some(draft) = drafts.get_mut(wrong) {
                         *draft += 1;
                     }
-                    let expected = twin::accept(&best, &drafts, &stops, budget);
+                    let expected = reference::accept(&best, &drafts, &stops, budget);
                     let pos = tried % 90;
                     let step = tried % 37;
 

@@ -1,8 +1,8 @@
-//! Elementwise operations, gated activations and the last row against their twins.
+//! Elementwise operations, gated activations and the last row against their CPU references.
 
 use super::op::{Case, Setting, few, many};
 use jerboa::ir::{Activation, HeadSlice, Op};
-use jerboa::reference::elementwise::{activate, concat_heads as twin_heads, last_row};
+use jerboa::reference::elementwise::{activate, concat_heads as reference_heads, last_row};
 use jerboa_tests::{gpu, nmse, random};
 
 const ACTIVATIONS: [Activation; 9] = [
@@ -84,7 +84,10 @@ fn heads_are_put_together_anew() {
             .zip(&inputs)
             .map(|(p, x)| ([p.first, p.step, p.cols], &x[..]))
             .collect();
-        assert_eq!(found, twin_heads(&taken, cols, [rows, heads, head_dim]));
+        assert_eq!(
+            found,
+            reference_heads(&taken, cols, [rows, heads, head_dim])
+        );
     }
 }
 

@@ -44,7 +44,7 @@ fn rows_of_every_layout() {
 }
 
 #[test]
-fn a_table_over_the_limit_lies_in_several_buffers() {
+fn tables_over_the_binding_limit_span_buffers() {
     for layout in [
         WeightLayout::Dense(Float::F32),
         WeightLayout::Dense(Float::BF16),
@@ -61,7 +61,7 @@ fn a_table_over_the_limit_lies_in_several_buffers() {
     }
 }
 
-/// Pictures have numbers past the table; in a prompt they mean one of its rows.
+/// Images have numbers past the table; in a prompt they mean one of its rows.
 #[test]
 fn numbers_past_the_table() {
     let (packed, exact) = weights(WeightLayout::Dense(Float::F32), 37, 12, 5);

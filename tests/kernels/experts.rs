@@ -67,7 +67,7 @@ fn check_route(what: &str, r: &RouterKernel<usize>, logits: &[f32], bias: &[f32]
 }
 
 #[test]
-fn routers_choose_and_weigh_as_their_twin() {
+fn routers_match_reference() {
     for (experts, picks) in [(4, 2), (6, 2), (60, 4), (128, 8), (512, 16), (16, 1)] {
         let mut logits: Vec<f32> = random(3, 5 * experts).iter().map(|v| v * 6.0).collect();
         // A row of equal logits, and one of pairs: of equal scores the lower number is first.
@@ -247,8 +247,8 @@ fn view(buffer: usize, stride: usize) -> View<usize> {
     }
 }
 
-/// Runs a layer in one plan for few rows or one for many, and its twin; the normalised mean square
-/// error.
+/// Runs a layer in one plan for few rows or one for many, and its CPU reference; the normalised
+/// mean square error.
 fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
     let Case {
         layout,
@@ -380,7 +380,7 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
             assert_eq!(
                 choice.is_some(),
                 many && caps.matrix.is_some(),
-                "matrix units"
+                "subgroup matrices"
             );
             launches.push(match choice {
                 Some(choice) => {
@@ -422,7 +422,7 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
     }
     let found = floats(&run_all(gpu, &launches, rows as u32, &b.all)[out]);
 
-    let twin = GatedExperts {
+    let reference = GatedExperts {
         gate_up: &gate_up_values,
         gate_up_bias: case.bias.then_some(&gate_up_bias[..]),
         down: &down_values,
@@ -439,7 +439,7 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
         let input = &input[..cols];
         let normed = (case.norm && !many).then(|| rms_norm(input, &gain[..cols], 1.0, EPS));
         let picked = route(&logits[row * experts..][..experts], [None; 2], &r);
-        let y = twin.of(normed.as_deref().unwrap_or(input), &picked);
+        let y = reference.of(normed.as_deref().unwrap_or(input), &picked);
         let rest = &residual[row * cols..][..cols];
         expected.extend(
             y.iter()
@@ -698,8 +698,8 @@ fn experts_of_many_rows() {
     }
 }
 
-/// Tiles of matrix units, the device's own where it has some, else spelled out: experts with no
-/// row, with few, with tiles of many, one that all rows pick; both heights of tiles, halves and
+/// Tiles of subgroup matrices, the device's own where it has some, else spelled out: experts with
+/// no row, with few, with tiles of many, one that all rows pick; both heights of tiles, f16 and
 /// floats, squares of 16 and of 8.
 #[test]
 fn experts_on_matrix_units() {

@@ -1,17 +1,17 @@
-//! Every kernel against its CPU twin, over shapes that no tile divides.
+//! Every kernel against its CPU CPU reference, over shapes that no tile divides.
 
 mod altup;
 mod argmax;
 mod attention;
-mod blend;
-mod chain;
+mod audio_conv;
 mod conv;
+mod cross_attention;
 mod drafts;
 mod elementwise;
 mod embed;
+mod embedding_bag;
 mod experts;
-mod halves;
-mod look;
+mod f16_activations;
 mod matmul;
 mod norm;
 mod op;
@@ -20,5 +20,5 @@ mod pool;
 mod readback;
 mod recurrent;
 mod sample;
-mod sound;
+mod self_check;
 mod transcode;

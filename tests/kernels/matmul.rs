@@ -7,7 +7,7 @@ use jerboa::gpu::{Backend, Caps, DeviceOptions, Gpu, VariantOverride};
 use jerboa::kernels::matmul::{GemmTiling, Matmul, NormPrologue, View, WeightPlanes};
 use jerboa::kernels::registry::{Kernel, tunable_constants};
 use jerboa::reference::dequant::dequant;
-use jerboa::reference::matmul as twin;
+use jerboa::reference::matmul as reference;
 use jerboa::reference::norm::round_to_int8;
 use jerboa_tests::{bytes, floats, gpu, nmse, number, open, random, run_all};
 
@@ -147,8 +147,8 @@ struct Case {
     tiles: Option<(u32, u32, u32)>,
 }
 
-/// Runs one product and its twin; returns the normalised mean square error. Matrix units, which may
-/// multiply halves, have tests of their own.
+/// Runs one matmul and its CPU reference; returns the normalised mean square error. Matrix units,
+/// which may multiply f16, have tests of their own.
 fn check(gpu: &Gpu, layout: WeightLayout, rows: usize, n: usize, k: usize, case: &Case) -> f64 {
     check_as(
         gpu,
@@ -253,7 +253,7 @@ fn check_as(
         .flat_map(|r| r[..k].to_vec())
         .collect();
     let input = if case.norm {
-        twin::rms_norm(&dense, &gain[..k], 1.0, 1e-5)
+        reference::rms_norm(&dense, &gain[..k], 1.0, 1e-5)
     } else {
         dense
     };
@@ -262,13 +262,13 @@ fn check_as(
     } else {
         input
     };
-    let product = twin::matmul(&input, &w, rows, total, k);
+    let matmul = reference::matmul(&input, &w, rows, total, k);
     let mut expected = Vec::new();
     for r in 0..rows {
         for c in 0..n {
-            let at = |c: usize| product[r * total + c] + if case.bias { bias[c] } else { 0.0 };
+            let at = |c: usize| matmul[r * total + c] + if case.bias { bias[c] } else { 0.0 };
             let y = if case.gated {
-                twin::activate(1, at(c)) * at(c + n)
+                reference::activate(1, at(c)) * at(c + n)
             } else {
                 at(c)
             };
@@ -301,7 +301,7 @@ const PLAIN: Case = Case {
 };
 
 #[test]
-fn gemv_equals_its_twin_in_every_layout() {
+fn gemv_matches_reference_in_every_layout() {
     for layout in layouts() {
         for (rows, n, k) in [(1, 5, 33), (3, 37, 172), (1, 9, 1030)] {
             let error = check(gpu(), layout, rows, n, k, &PLAIN);
@@ -373,10 +373,10 @@ fn gemv_takes_several_rows_of_x_at_once() {
 }
 
 /// Whole blocks of weights: every layout that has them and every number, over K in one turn and in
-/// several, with all that a product takes along. Packed bytes of x cost what sixteen bits lose,
+/// several, with all that a matmul takes along. Packed bytes of x cost what sixteen bits lose,
 /// codes in the mantissa of 1 a little less.
 #[test]
-fn gemv_by_blocks_equals_its_twin() {
+fn gemv_blocks_matches_reference() {
     let affine = |bits, group, form, scale| WeightLayout::Affine {
         bits,
         group,
@@ -487,10 +487,10 @@ fn gemv_by_blocks_rounds() {
     }
 }
 
-/// Whatever number is chosen, the product is the same: wide and narrow weights, one row of x and
+/// Whatever number is chosen, the matmul is the same: wide and narrow weights, one row of x and
 /// several.
 #[test]
-fn every_choice_gives_the_same_product() {
+fn every_tiling_gives_the_same_result() {
     for kernel in [Kernel::Gemv, Kernel::Gemm] {
         for (name, values) in tunable_constants(kernel) {
             for value in values {
@@ -524,7 +524,7 @@ fn every_choice_gives_the_same_product() {
 }
 
 #[test]
-fn gemm_equals_its_twin_in_every_layout() {
+fn gemm_matches_reference_in_every_layout() {
     for layout in layouts() {
         for (rows, n, k) in [(1, 5, 33), (65, 70, 100)] {
             let error = check(
@@ -585,12 +585,12 @@ fn gemm_tiles_may_be_shared() {
     }
 }
 
-/// Tiles of matrix units, the device's own where it has some, else spelled out, which takes long to
-/// compile: every layout on a device with units, else one of each kind; tiles of every height,
-/// halves and floats, squares of 16 and of 8, with all that a product takes along, made by one
+/// Tiles of subgroup matrices, the device's own where it has some, else spelled out, which takes
+/// long to compile: every layout on a device with units, else one of each kind; tiles of every
+/// height, f16 and floats, squares of 16 and of 8, with all that a matmul takes along, made by one
 /// workgroup and by several that share K.
 #[test]
-fn matrix_units_equal_their_twin() {
+fn subgroup_matrices_match_reference() {
     let device = gpu().caps();
     let spelled = |side, half| SubgroupMatrix {
         side,
@@ -700,7 +700,7 @@ fn more_rows_than_a_grid_is_wide() {
 
 /// What the formats come to: pairs of every type with every group, as no list by hand has them.
 #[test]
-fn products_in_the_layouts_of_the_formats() {
+fn matmuls_in_the_layouts_of_the_formats() {
     let zero = |bits, group, scale| WeightLayout::Affine {
         bits,
         group,

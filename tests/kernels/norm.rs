@@ -1,8 +1,8 @@
-//! Norms of rows against their twin.
+//! Norms of rows against their CPU reference.
 
 use super::op::{Case, Setting, few, many};
 use jerboa::ir::{Norm, NormResidual, Op};
-use jerboa::reference::norm as twin;
+use jerboa::reference::norm as reference;
 use jerboa_tests::{gpu, nmse, random};
 
 #[test]
@@ -36,7 +36,7 @@ fn rms_and_layer_norm_with_and_without_gain_and_bias() {
             let gain = has_gain.then_some(&gain[..]);
             let bias = has_bias.then_some(&bias[..]);
 
-            let expected = twin::NormReference {
+            let expected = reference::NormReference {
                 cols,
                 layer,
                 gain,
@@ -81,7 +81,7 @@ fn a_norm_reads_views_and_single_rows() {
     let out = case.b.node("norm", Op::Norm(norm), &[last], cols);
     let found = case.run(gpu(), out, &Setting::default(), &[many(rows)]);
     let start = (rows - 1) * (cols + 8) + 4;
-    let expected = twin::rms_norm(&x[start..start + cols], &gain, 0.0, 1e-6);
+    let expected = reference::rms_norm(&x[start..start + cols], &gain, 0.0, 1e-6);
     assert!(nmse(&found, &expected) < 1e-11);
 }
 
@@ -114,12 +114,12 @@ fn rows_in_8_bits() {
             );
             let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
             let normed = if has_norm {
-                twin::rms_norm(&x, &gain, 0.0, 1e-6)
+                reference::rms_norm(&x, &gain, 0.0, 1e-6)
             } else {
                 x.clone()
             };
             // A last bit may make a step of a 127th.
-            let error = nmse(&found, &twin::round_to_int8(&normed, cols));
+            let error = nmse(&found, &reference::round_to_int8(&normed, cols));
             assert!(
                 error < if has_norm { 1e-6 } else { 1e-12 },
                 "{cols} columns, norm {has_norm}: {error:e}"
@@ -157,7 +157,7 @@ fn groups_of_columns() {
             .chunks_exact(cols + 4)
             .flat_map(|row| row[4..].to_vec())
             .collect();
-        let twin = twin::NormReference {
+        let reference = reference::NormReference {
             cols: group,
             layer: false,
             gain: gain.as_deref(),
@@ -165,7 +165,7 @@ fn groups_of_columns() {
             offset: 0.0,
             eps: 1e-6,
         };
-        let error = nmse(&found, &twin.of(&given));
+        let error = nmse(&found, &reference.of(&given));
         assert!(error < 1e-11, "{groups} groups of {group}: {error:e}");
     }
 }
@@ -217,7 +217,7 @@ fn a_norm_is_added_to_other_rows() {
                 .flat_map(|row| row[first..first + cols].to_vec())
                 .collect()
         };
-        let normed = twin::NormReference {
+        let normed = reference::NormReference {
             cols,
             layer,
             gain: Some(&gain),
@@ -230,7 +230,7 @@ fn a_norm_is_added_to_other_rows() {
         let scale = if by.is_some() { 0.5 * number[0] } else { 0.5 };
         let error = nmse(
             &found,
-            &twin::norm_residual(&normed, &columns(4), &more, scale),
+            &reference::norm_residual(&normed, &columns(4), &more, scale),
         );
         assert!(error < 1e-11, "{cols} columns: {error:e}");
     }

@@ -1,6 +1,6 @@
-//! Runs a graph of one operation through the planner: whatever kernels it chooses must agree with
-//! the twin. Inputs are rows of tables that an embedding looks up, so that no other way into a
-//! graph is needed.
+//! Runs a graph of one operation through the planner: whichever kernels it chooses must
+//! agree with the CPU reference. Inputs are rows of tables that an embedding looks up, so that no
+//! other way into a graph is needed.
 
 use jerboa::format::layout::{Float, PackedMatrix, WeightLayout};
 use jerboa::gpu::{Backend, Caps, Gpu};
@@ -67,13 +67,13 @@ pub struct Setting {
     pub capacity: usize,
     /// The most bytes of a weight's buffer.
     pub max_buffer: u64,
-    /// First and end row of each row's segment; the end is that of its picture too.
+    /// First and end row of each row's segment; the end is that of its image too.
     pub segments: Vec<[u32; 2]>,
     /// The device that kernels are chosen for, where it is not the one that runs them.
     pub caps: Option<Caps>,
     /// A kernel that steps of one row have to do without.
     pub without: Option<Kernel>,
-    /// How many launches of a step of many rows read or write halves, where that is to be so; those
+    /// How many launches of a step of many rows read or write f16, where that is to be so; those
     /// of one row none.
     pub halves: Option<usize>,
 }
@@ -199,12 +199,12 @@ impl Case {
             let mut step_ids = ids[pos..pos + cut.rows].to_vec();
             step_ids.resize(most, 0);
             buffers.insert(Slot::Ids, bytes(&step_ids));
-            let texts = pack(&setting.segments, &mut buffers);
+            let strings = pack(&setting.segments, &mut buffers);
             let ends: Vec<u32> = setting.segments.iter().skip(pos).map(|s| s[1]).collect();
             buffers.insert(Slot::VisibleEnds, bytes(&ends));
             let counts = StepSizes {
                 rows: cut.rows,
-                sequences: texts,
+                sequences: strings,
             };
             for dim in graph
                 .values
@@ -284,7 +284,7 @@ fn own_buffers(
     }
     for (index, state) in states.iter().enumerate() {
         for (plane, size) in state.planes.iter().enumerate() {
-            // 1124 as halves and 4e21 as f32: what an earlier conversation left must not be seen.
+            // 1124 as f16 and 4e21 as f32: what an earlier conversation left must not be seen.
             let stale = bytes(&vec![0x6464_6464u32; *size as usize / 4]);
             buffers.insert(Slot::State(StateId(index), plane as u8), stale);
         }
@@ -293,7 +293,7 @@ fn own_buffers(
 }
 
 /// What a packed step has beside its ids, from the first and end row of each row's text; how many
-/// texts there are.
+/// strings there are.
 fn pack(segments: &[[u32; 2]], buffers: &mut BTreeMap<Slot, Vec<u8>>) -> usize {
     let positions: Vec<u32> = segments
         .iter()

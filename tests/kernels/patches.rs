@@ -5,7 +5,7 @@ use jerboa::kernels::patches::{PatchSpec, patches};
 use jerboa::vision::{ImageProcessor, PatchOrder, RgbImage};
 use jerboa_tests::{bytes, gpu, run};
 
-fn picture(width: usize, height: usize, seed: usize) -> RgbImage {
+fn image(width: usize, height: usize, seed: usize) -> RgbImage {
     let rgb = (0..width * height * 3)
         .map(|i| (i * (7 + seed) % 251 + seed) as u8)
         .collect();
@@ -72,9 +72,9 @@ fn patches_of_pixels() {
     let config = serde_json::json!({ "image_processor_type": "CLIPImageProcessor" });
     let processor = ImageProcessor::from_config(&config).expect("a processor");
     // Bytes of a tile that are no whole words, and columns past the last patch.
-    let wide = picture(24, 8, 1);
-    let odd = picture(15, 9, 2);
-    let other = picture(24, 8, 3);
+    let wide = image(24, 8, 1);
+    let odd = image(15, 9, 2);
+    let other = image(24, 8, 3);
 
     let blocks = PatchOrder {
         patch: 4,
@@ -119,7 +119,7 @@ fn patches_of_pixels() {
     check(
         &processor,
         &PatchOrder { patch: 12, ..plain },
-        &[vec![&picture(36, 24, 4)]],
+        &[vec![&image(36, 24, 4)]],
         0,
     );
 }

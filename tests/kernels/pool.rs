@@ -1,11 +1,11 @@
-//! Pooling of packed texts, and what comes after it: one row for each text.
+//! Pooling of packed strings, and what comes after it: one row for each text.
 
 use super::op::{Case, Cut, Setting};
 use jerboa::format::layout::{Float, PackedMatrix, WeightLayout};
 use jerboa::gpu::{DeviceOptions, Gpu};
 use jerboa::ir::{Linear, Op, Pooling, ValueId};
 use jerboa::plan::StepKind;
-use jerboa::reference::pool::pool as twin;
+use jerboa::reference::pool::pool as reference;
 use jerboa_tests::{open, random, relative_l2};
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ fn spans() -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Runs what `build` makes of an input of packed texts.
+/// Runs what `build` makes of an input of packed strings.
 fn run(
     gpu: &Gpu,
     x: &[f32],
@@ -70,7 +70,7 @@ fn every_pooling() {
                 &run(&gpu, &x, cols, u64::MAX, |case: &mut Case, input| {
                     case.b.node("pool", Op::Pool(pooling), &[input], cols)
                 }),
-                &twin(&x, cols, &spans(), pooling),
+                &reference(&x, cols, &spans(), pooling),
             );
             assert!(error < 1e-6, "{pooling:?} {cols}: {error:e}");
         }
@@ -79,7 +79,7 @@ fn every_pooling() {
 
 /// Rows of a table as outputs: whole, in part, and where the table lies in several buffers.
 #[test]
-fn products_of_pooled_rows() {
+fn matmuls_of_pooled_rows() {
     let gpu = open(&DeviceOptions {
         f16: false,
         ..DeviceOptions::default()
@@ -91,7 +91,7 @@ fn products_of_pooled_rows() {
     let x = random(8, rows * cols);
     let w = random(9, n * cols);
 
-    let pooled = twin(&x, cols, &spans(), Pooling::Mean);
+    let pooled = reference(&x, cols, &spans(), Pooling::Mean);
     let dot = |text: usize, row: usize| -> f32 {
         (0..cols)
             .map(|c| pooled[text * cols + c] * w[row * cols + c])

@@ -5,7 +5,7 @@ use jerboa_tests::open;
 use pollster::block_on;
 
 #[test]
-fn staging_is_kept_for_the_next_read_and_no_more_than_32_mib_of_it() {
+fn staging_buffers_are_reused_up_to_32_mib() {
     let gpu = open(&DeviceOptions::default());
     let mib = 1 << 20;
     let most = 40 << 20;

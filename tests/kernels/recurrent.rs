@@ -1,12 +1,12 @@
-//! Linear recurrences against their twin: few rows one after another and many by chunks, from one
-//! memory, of every shape; gated norms.
+//! Linear recurrences against their CPU reference: few rows one after another and many by chunks,
+//! from one memory, of every shape; gated norms.
 
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::matmul::View;
 use jerboa::kernels::recurrent::{
     GatedNormKernel, MAX_DELTA_KEY, MAX_SSM_KEY, RecurrentKernel, RuleBuffers,
 };
-use jerboa::reference::recurrent as twin;
+use jerboa::reference::recurrent as reference;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 
 /// How the rows of a step are computed.
@@ -52,7 +52,7 @@ const SSM: Case = Case {
     ..DELTA
 };
 
-/// What a run leaves: the outputs' distance from the twin's, and the memory's.
+/// What a run leaves: the outputs' distance from the CPU reference's, and the memory's.
 struct Errors {
     out: f64,
     memory: f64,
@@ -184,7 +184,7 @@ impl Case {
             found.extend((0..*rows).flat_map(|r| out[r * (v_cols + 4)..][..v_cols].to_vec()));
             pos += rows;
         }
-        let spec = twin::RecurrentReference {
+        let spec = reference::RecurrentReference {
             heads,
             key_heads,
             heads_per_key: per_key,
@@ -202,7 +202,7 @@ impl Case {
         };
         let mut kept = vec![0.0; heads * dk * dv];
         let mut expected = spec.of(
-            twin::RecurrentInputs {
+            reference::RecurrentInputs {
                 q: &q,
                 k: &k,
                 v: &v,
@@ -212,7 +212,7 @@ impl Case {
             &mut kept,
         );
         if self.delta {
-            expected = twin::gated_norm(&expected, &z, &last, dv, 1e-5, false);
+            expected = reference::gated_norm(&expected, &z, &last, dv, 1e-5, false);
         }
         let kept: Vec<f32> = kept.iter().map(|v| *v as f32).collect();
         let memory = match self.kv {
@@ -333,9 +333,9 @@ fn a_step_without_rows_changes_nothing() {
     }
 }
 
-/// A memory of halves after 2,000 rows.
+/// A memory of f16 after 2,000 rows.
 #[test]
-fn halves_hold_over_long_contexts() {
+fn f16_state_stays_accurate_over_long_contexts() {
     for case in [DELTA, SSM] {
         let cuts: Vec<_> = (0..20)
             .map(|_| (Many, 90))
@@ -416,7 +416,7 @@ fn gated_norms() {
         let gates: Vec<f32> = (0..rows)
             .flat_map(|r| z[r * (all + 5)..][..all].to_vec())
             .collect();
-        let expected = twin::gated_norm(&x, &gates, &gain, cols, 1e-5, first);
+        let expected = reference::gated_norm(&x, &gates, &gain, cols, 1e-5, first);
         for apart in [false, true] {
             let error = nmse(&run(apart), &expected);
             assert!(

@@ -88,10 +88,10 @@ fn compare(name: &str, params: &SamplingParams, seed: u64, logits: &[f32], steps
     sampler.start(&prompt);
     for (step, found) in found.into_iter().enumerate() {
         let scores = reference::sample::adjust(logits, params, sampler.counts());
-        let twin = reference::sample::sample(&scores, params, seed, step as u32);
+        let reference = reference::sample::sample(&scores, params, seed, step as u32);
         let expected = sampler.sample(logits, None).unwrap();
         assert_eq!(
-            twin,
+            reference,
             Some(expected),
             "{name}, {} logits, seed {seed}, step {step}",
             logits.len()
@@ -199,7 +199,7 @@ fn sets() -> Vec<(&'static str, SamplingParams)> {
 }
 
 #[test]
-fn draws_equal_the_cpu_samplers() {
+fn samples_equal_the_cpu_samplers() {
     for (count, steps) in [(7, 30), (1000, 60), (5003, 60)] {
         for (name, params) in sets() {
             for (seed, width) in [(1, 6.0), (0xdead_beef_0000_0002, 1.0)] {
@@ -211,7 +211,7 @@ fn draws_equal_the_cpu_samplers() {
 }
 
 #[test]
-fn draws_equal_the_cpu_samplers_among_ties() {
+fn samples_equal_the_cpu_samplers_among_ties() {
     for (name, params) in sets() {
         let logits: Vec<f32> = random(77, 3100).iter().map(|v| (v * 3.0).round()).collect();
         compare(name, &params, 5, &logits, 25);
@@ -219,7 +219,7 @@ fn draws_equal_the_cpu_samplers_among_ties() {
 }
 
 #[test]
-fn draws_from_a_real_vocabulary() {
+fn samples_from_a_real_vocabulary() {
     let logits: Vec<f32> = random(4, 151_936)
         .iter()
         .map(|v| v * v * v * 14.0)

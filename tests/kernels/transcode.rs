@@ -1,4 +1,4 @@
-//! The GPU transcoders and quantization on load against their CPU twins, bit for bit.
+//! The GPU transcoders and quantization on load against their CPU CPU references, bit for bit.
 
 use jerboa::format::ggml::GgmlType;
 use jerboa::format::{

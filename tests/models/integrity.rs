@@ -79,7 +79,7 @@ fn weights_that_are_not_the_files_are_found() {
 }
 
 #[test]
-fn a_damaged_buffer_and_a_product_that_did_not_run_are_found() {
+fn damaged_buffers_and_skipped_matmuls_are_detected() {
     let folder = golden("quant/qwen3_gptq");
     let model = load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("a model");
     let damaged = model

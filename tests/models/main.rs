@@ -5,16 +5,16 @@ mod gpt_oss;
 mod growth;
 mod hybrid;
 mod integrity;
-mod kept;
 mod lost;
 mod paging;
 mod quantized;
+mod ring_and_checkpoint;
 mod sampling;
 mod sessions;
 mod speculation;
+mod subgroup_matrix;
 mod trace;
 mod tuning;
-mod units;
 mod variants;
 
 use jerboa::exec::{PrecisionOptions, RunOptions, Session};
@@ -59,7 +59,7 @@ equal_the_reference! {
     ;
 }
 
-/// A cache of halves, as numbers of a device that has some or packed in words.
+/// A cache of f16, as numbers of a device that has some or packed in words.
 fn halves() -> Kv {
     if least() { Kv::Packed } else { Kv::F16 }
 }
@@ -231,7 +231,7 @@ fn chunks_kv_modes_and_features_do_not_change_the_answer() {
 }
 
 #[test]
-fn norms_and_rounding_apart_and_in_products_give_the_same() {
+fn fused_and_separate_norms_agree() {
     let options = RunOptions {
         fusions: Fusions::NONE,
         ..with_kv(Kv::F32)

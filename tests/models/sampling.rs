@@ -44,7 +44,7 @@ fn ids(model: &mut ChatModel, request: &Value, logprobs: bool) -> Vec<u32> {
 }
 
 #[test]
-fn draws_on_the_gpu_are_the_samplers() {
+fn gpu_sampling_equals_the_cpu_sampler() {
     let mut model = loaded(256);
     let requests = [
         json!({ "temperature": 0.8, "seed": 3 }),
@@ -71,7 +71,7 @@ fn draws_on_the_gpu_are_the_samplers() {
 
 /// The random numbers and the penalties go on where a rolling context drops its older half.
 #[test]
-fn draws_go_on_over_a_rolling_context() {
+fn sampling_continues_over_a_rolling_context() {
     let mut model = loaded(48);
     for request in [
         json!({ "temperature": 0.8, "seed": 3, "maxTokens": 150, "overflow": "rolling" }),

@@ -259,7 +259,7 @@ fn logits_of_all_rows_take_memory_by_need_and_compile_once() {
 }
 
 #[test]
-fn a_window_keeps_no_more_than_itself_and_a_step() {
+fn a_window_stores_itself_and_one_step() {
     let (mut session, ids, _) = load("mistral", 8);
     let kept: u64 = session.states.iter().map(|s| s.bytes()).sum();
     assert_eq!(

@@ -64,7 +64,7 @@ fn afresh<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 #[test]
-fn an_entry_of_the_table_decides_what_a_large_product_runs() {
+fn tuning_entries_select_gemm_tilings() {
     if least() {
         return;
     }
@@ -160,7 +160,7 @@ fn the_answer_is_the_references_with_each_entry() {
             continue;
         }
         // Its matrices are too small for blocks, unless a number of them is forced; the table still
-        // says which product.
+        // says which matmul.
         let force = Some(VariantOverride {
             kernel: Kernel::GemvBlocks,
             name: "ROW_GROUPS",
@@ -237,8 +237,8 @@ fn tiles_and_heads_are_measured() {
     assert!(bytes > 0);
     for (contest, times) in contests.iter().zip(&times) {
         assert!(contest.variants.len() > 2, "{contest:?}");
-        // On a software adapter each form has run as often as makes a decision, whatever it took;
-        // elsewhere in the time there was.
+        // On a software adapter each form has run as often as makes a decision, whatever
+        // it took; elsewhere in the time there was.
         assert!(times.rounds.len() == contest.variants.len(), "{times:?}");
         assert!(
             !caps.software || times.rounds.iter().all(|us| us.len() > 1),

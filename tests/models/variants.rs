@@ -98,7 +98,7 @@ fn each_number_that_a_kernel_chooses() {
                 let taken = models.map(|m| {
                     let model = check(&what, m, &device, with_kv(Kv::F32), 2e-4);
                     // Tiles of 256 rows of floats take 64 KB of workgroup memory; tests/kernels has
-                    // those of halves.
+                    // those of f16.
                     let large = kernel == Kernel::GemmMatrix && *value == 256;
                     (large && model.gpu.caps().max_workgroup_storage < 65_536)
                         || takes(&model, force)
@@ -116,12 +116,12 @@ fn each_number_that_a_kernel_chooses() {
     assert!(forced > 10);
 }
 
-/// Where dispatches are dear, attention near the beginning is one, and finding the largest logit
-/// too; on a large device the product behind attention joins its runs there. The step behind
+/// Where dispatches are expensive, attention near the beginning is one, and finding the largest
+/// logit too; on a large device the matmul behind attention joins its runs there. The step behind
 /// position 512 joins them by itself again.
 #[test]
 fn fewer_dispatches_give_the_same_tokens_also_where_the_steps_change() {
-    let dear = VariantOverride {
+    let expensive = VariantOverride {
         kernel: Kernel::AttentionDecode,
         name: "SINGLE_PASS",
         value: 1,
@@ -132,7 +132,7 @@ fn fewer_dispatches_give_the_same_tokens_also_where_the_steps_change() {
         value: 16,
     };
     let small = VariantOverride { value: 0, ..large };
-    let found = [small, large, dear].map(|force| {
+    let found = [small, large, expensive].map(|force| {
         let options = RunOptions {
             max_context: Some(600),
             ..with_kv(Kv::F32)

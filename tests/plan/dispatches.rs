@@ -1,6 +1,6 @@
 //! Dispatches of a greedy decode step at the shapes of published models, its tail included: on a
 //! GPU that has all features, on one that has no more than WebGPU promises, and where dispatches
-//! are dear.
+//! are expensive.
 
 use super::caps;
 use jerboa::arch;
@@ -21,7 +21,7 @@ const CONTEXT: usize = 4096;
 
 /// A shape of www/bench/shapes.json with the dispatches of a token: with 4-bit weights where all
 /// features are, up to 512 tokens and beyond, the same with WebGPU's least, and where dispatches
-/// are dear up to 512 tokens and beyond.
+/// are expensive up to 512 tokens and beyond.
 type Row = (&'static str, [usize; 5]);
 
 /// Layers of five steps: q, k and v, attention, its projection, gate and up, down.
@@ -92,7 +92,7 @@ fn a_token_of_published_models_takes_few_dispatches() {
     let plain = Caps::default();
     let four = quantize::layout(4);
 
-    let dear = Caps {
+    let expensive = Caps {
         force: Some(VariantOverride {
             kernel: Kernel::AttentionDecode,
             name: "SINGLE_PASS",
@@ -109,8 +109,8 @@ fn a_token_of_published_models_takes_few_dispatches() {
             count(&caps(), near),
             count(&caps(), far),
             count(&plain, far),
-            count(&dear, near),
-            count(&dear, far),
+            count(&expensive, near),
+            count(&expensive, far),
         ];
         println!("{name}: {found:?}");
         if found != known {
@@ -125,7 +125,7 @@ fn a_token_of_published_models_takes_few_dispatches() {
 }
 
 #[test]
-fn what_was_promised_of_published_models_holds() {
+fn published_models_meet_their_dispatch_counts() {
     let of = |name: &str| {
         [DENSE, OTHERS]
             .concat()
@@ -136,7 +136,7 @@ fn what_was_promised_of_published_models_holds() {
     };
     for (name, most) in MOST {
         assert!(of(name)[1] <= most, "{name}");
-        // Weights of 16 bits take the same products, which join no runs of attention.
+        // Weights of 16 bits take the same matmuls, which join no runs of attention.
         let graph = arch::graph(&shape(name)).expect(name);
         let apart = Caps {
             force: Some(VariantOverride {

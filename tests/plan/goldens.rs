@@ -66,8 +66,8 @@ fn section(out: &mut String, what: &str, graph: &Graph, rows: StepKind) {
     }
 }
 
-/// A decode step near the beginning on a device whose dispatches are dear: how many are left, and
-/// what its attention is.
+/// A decode step near the beginning on a device whose dispatches are expensive: how many are left,
+/// and what its attention is.
 fn near(out: &mut String, graph: &Graph) {
     let force = Some(VariantOverride {
         kernel: Kernel::AttentionDecode,
@@ -92,7 +92,7 @@ fn near(out: &mut String, graph: &Graph) {
 /// Dense families take five dispatches a layer there: q, k and v, attention, its projection, gate
 /// and up, down.
 #[test]
-fn dense_layers_take_five_dispatches_where_they_are_dear() {
+fn dense_layers_take_five_dispatches_when_dispatches_are_expensive() {
     let force = Some(VariantOverride {
         kernel: Kernel::AttentionDecode,
         name: "SINGLE_PASS",
@@ -120,8 +120,8 @@ fn dense_layers_take_five_dispatches_where_they_are_dear() {
     }
 }
 
-/// On matrix units experts' products leave tiles of sums: of the first a join makes rows of picks,
-/// of the second the sum over picks takes them as they are.
+/// On subgroup matrices experts' matmuls leave tiles of sums: of the first a join makes rows of
+/// picks, of the second the sum over picks takes them as they are.
 #[test]
 fn experts_of_prompts_take_matrix_units() {
     let units = SubgroupMatrix {
@@ -160,11 +160,11 @@ fn experts_of_prompts_take_matrix_units() {
     }
 }
 
-/// On matrix units products read halves that norms, attention on the units and other products have
+/// On subgroup matrices matmuls read f16 that norms, attention on the units and other matmuls have
 /// written for them: all four of a dense layer, but for what is read as floats too, such as the
 /// rows that a router sees, and what heads too wide for the units write.
 #[test]
-fn prompts_keep_what_products_read_as_halves() {
+fn prefill_stores_matmul_inputs_as_f16() {
     let units = SubgroupMatrix {
         side: 16,
         half: true,
@@ -240,8 +240,9 @@ fn dump(config: &Value) -> Option<String> {
     Some(out)
 }
 
-/// What stands beside a decoder's graph: towers, encoders of sound with what a decoder looks at,
-/// codecs. Their weights are those of the file, their rows come from outside, of a tower in blocks.
+/// What stands beside a decoder's graph: vision encoders, encoders of sound with what a decoder
+/// looks at, codecs. Their weights are those of the file, their rows come from outside, of a vision
+/// encoder in blocks.
 fn side(out: &mut String, what: &str, graph: &Graph, rows: usize, block: Option<usize>) {
     let dense = |_: &str| WeightLayout::Dense(Float::F16);
     let graph = fuse::common(graph.clone(), Fusions::ALL, &dense);
@@ -271,11 +272,11 @@ fn side(out: &mut String, what: &str, graph: &Graph, rows: usize, block: Option<
     out.push('\n');
 }
 
-/// The dump of a model of several graphs. Of one that sees its tower: the decoder is that of its
-/// texts.
+/// The dump of a model of several graphs. Of one that sees its vision encoder: the decoder is that
+/// of its strings.
 fn parts(config: &Value) -> String {
     let mut out = String::new();
-    if let Some(speech) = arch::speech_graphs(config).expect("a model that hears") {
+    if let Some(speech) = arch::speech_graphs(config).expect("a model that receives") {
         for (what, graph) in [
             ("encoder", speech.encoder),
             ("keys", speech.keys),
@@ -288,14 +289,14 @@ fn parts(config: &Value) -> String {
         // Its graph is some hundred blocks that are all alike: the steps show them.
         side(&mut out, "codec", &codec, 64, None);
         return out;
-    } else if let Ok(tower) = arch::vision_encoder(config) {
-        let _ = write!(out, "{}", tower.graph);
+    } else if let Ok(encoder) = arch::vision_encoder(config) {
+        let _ = write!(out, "{}", encoder.graph);
         side(
             &mut out,
             "tower",
-            &tower.graph,
+            &encoder.graph,
             512,
-            Some(tower.merge * tower.merge),
+            Some(encoder.merge * encoder.merge),
         );
         if arch::graph(config).is_ok() {
             return out;
@@ -319,7 +320,7 @@ fn dumps() -> BTreeMap<String, String> {
     all
 }
 
-/// Where two texts begin to differ, with some lines around it.
+/// Where two strings begin to differ, with some lines around it.
 fn difference(old: &str, new: &str) -> String {
     let same = old
         .lines()
@@ -378,7 +379,7 @@ fn no_dump_is_left_of_what_is_gone() {
 }
 
 #[test]
-fn a_fusion_that_is_left_out_is_seen() {
+fn a_missing_fusion_is_detected() {
     let configs = families();
     let graph = arch::graph(&configs["Qwen3ForCausalLM"]).expect("a graph");
     let count = |fusions: Fusions| {

@@ -17,7 +17,7 @@ use jerboa::plan::{Plan, PlanOptions, StepKind, lower, plan_states, plan_weights
 use serde_json::json;
 
 #[test]
-fn tables_are_told_by_their_use_and_not_by_their_name() {
+fn embedding_tables_are_classified_by_use() {
     let mut b = GraphBuilder::new("test");
     let table = b.weight("wte.weight", 100, 64, WeightKind::Table);
     let x = b.node(

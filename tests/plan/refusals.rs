@@ -13,7 +13,7 @@ const PACKED: StepKind = StepKind::Packed {
     sequences: 4,
 };
 
-/// Four heads of 16 over packed texts.
+/// Four heads of 16 over packed strings.
 fn attention() -> Attention {
     Attention {
         heads: 4,
@@ -78,7 +78,7 @@ fn attend(
         .map_err(|e| e.to_string())
 }
 
-/// A product that `change` alters, in steps of `rows`.
+/// A matmul that `change` alters, in steps of `rows`.
 fn multiply(
     rows: StepKind,
     change: impl FnOnce(&mut GraphBuilder, &mut Linear),
@@ -154,7 +154,7 @@ fn attention_computes_all_that_its_node_says() {
 }
 
 #[test]
-fn a_product_takes_the_norm_of_its_input_along_or_is_refused() {
+fn norm_fuses_into_matmul_or_is_refused() {
     let with = |b: &mut GraphBuilder, l: &mut Linear| l.norm = Some(norm(b));
     assert_eq!(multiply(StepKind::Decode(1), with), Ok(()));
     refused(

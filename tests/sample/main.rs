@@ -1,6 +1,6 @@
-//! The CPU sampler: against transformers' processors, against itself drawn many times, and against
-//! its plain twin.
+//! The CPU sampler: against transformers' processors, against itself sampled many times, and
+//! against its plain CPU reference.
 
-mod draw;
+mod distribution;
 mod golden;
-mod twin;
+mod reference;

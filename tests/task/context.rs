@@ -118,7 +118,7 @@ fn tokens(model: &ChatModel, messages: &[Value]) -> usize {
 }
 
 #[test]
-fn of_a_long_text_the_first_token_and_the_end_stay() {
+fn long_prompts_keep_first_token_and_tail() {
     let mut model = stories(64);
     let ids = &reference().ids[..120];
     let outcome = run(&mut model, greedy(ids, 10, "truncate"));

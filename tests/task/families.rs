@@ -89,9 +89,9 @@ fn answers_are_stopped_aborted_regenerated_and_forked() {
 }
 
 /// The perplexity of the story, of more than 2,000 tokens, with a cache of 8 bits beside one of
-/// halves.
+/// f16.
 #[test]
-fn a_cache_of_8_bits_foretells_as_well_as_one_of_halves() {
+fn int8_kv_perplexity_matches_f16() {
     let story = std::fs::read_to_string(golden("stories260K/story.txt")).expect("story.txt");
     let [halves, eight] = [Kv::Packed, Kv::Int8].map(|kv| {
         let overrides = PrecisionOptions {

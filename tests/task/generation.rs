@@ -79,7 +79,7 @@ fn every_field_of_a_generation_config_has_its_treatment() {
 }
 
 #[test]
-fn what_is_not_supported_is_told_by_name_and_neutral_values_are_not() {
+fn unsupported_options_are_named_and_neutral_values_pass() {
     let told = |config: Value| {
         GenerationConfig::read(&config)
             .expect("a configuration")

@@ -1,10 +1,10 @@
 //! Generation from text to text on a real engine with the bundled model: contexts that fill up,
-//! prefixes that are reused, aborts, stop strings, log-probabilities and draws.
+//! prefixes that are reused, aborts, stop strings, log-probabilities and samples.
 
 mod context;
 mod families;
 mod generation;
-mod pictures;
+mod images;
 mod sampling;
 mod speculation;
 mod stops;

@@ -34,7 +34,7 @@ fn draw(model: &mut ChatModel, setting: &Value, seed: u64) -> Vec<u32> {
     run(model, with(setting, &request)).ids
 }
 
-/// The tokens that the CPU's sampler draws from the logits of one step after another.
+/// The tokens that the CPU's sampler samples from the logits of one step after another.
 fn oracle(model: &mut ChatModel, setting: &Value, seed: u64) -> Vec<u32> {
     let overrides: SamplingOptions =
         serde_json::from_value(with(setting, &json!({ "seed": seed }))).expect("parameters");
@@ -65,7 +65,7 @@ fn oracle(model: &mut ChatModel, setting: &Value, seed: u64) -> Vec<u32> {
 }
 
 #[test]
-fn the_engine_draws_what_the_oracle_draws() {
+fn the_engine_samples_what_the_oracle_samples() {
     let mut model = stories(256);
     for setting in settings() {
         let expected = oracle(&mut model, &setting, 7);
@@ -103,7 +103,7 @@ fn a_seed_gives_the_same_tokens_whatever_came_before() {
     );
 }
 
-/// Log-probabilities are those of the raw logits, whatever the sampling.
+/// Log-probabilities are those of the raw logits, regardless of the sampling parameters.
 #[test]
 fn log_probabilities_are_those_of_the_logits() {
     let mut model = stories(256);

@@ -92,7 +92,7 @@ fn a_context_that_fills_up_or_rolls_is_the_same() {
 }
 
 #[test]
-fn where_tokens_are_drawn_or_looked_at_it_has_no_effect() {
+fn sampling_or_logprobs_disable_speculation() {
     let mut model = stories(256);
     for more in [
         json!({ "temperature": 0.8, "seed": 3 }),

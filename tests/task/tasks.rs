@@ -113,8 +113,8 @@ fn a_model_for_another_task_says_what_to_call() {
     }
 }
 
-/// With the encoders of models that hear, the towers of those that see, and what else is read
-/// beside the language model.
+/// With the encoders of models that hear, the vision encoders of those that see, and what else is
+/// read beside the language model.
 #[test]
 fn tensors_that_a_load_reads_are_not_listed_as_unused() {
     for (folder, unused) in [

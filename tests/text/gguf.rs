@@ -51,7 +51,7 @@ impl Vocabulary {
     }
 }
 
-fn texts(all: &[&str]) -> MetadataValue {
+fn strings(all: &[&str]) -> MetadataValue {
     MetadataValue::Texts(all.iter().map(|t| (*t).to_string()).collect())
 }
 
@@ -302,7 +302,10 @@ fn first_and_last_tokens_are_those_of_llama_cpp() {
     let spm = |more: Vec<(&'static str, MetadataValue)>| {
         let mut pairs = vec![
             ("model", MetadataValue::Text("llama".into())),
-            ("tokens", texts(&["<unk>", "<s>", "</s>", "\u{2581}", "a"])),
+            (
+                "tokens",
+                strings(&["<unk>", "<s>", "</s>", "\u{2581}", "a"]),
+            ),
             ("token_type", MetadataValue::Ints(vec![2, 3, 3, 1, 1])),
             ("scores", MetadataValue::Ints(vec![0; 5])),
         ];
@@ -337,7 +340,7 @@ fn word_pieces_are_normalized_as_the_file_says() {
     let ids = |more: Vec<(&'static str, MetadataValue)>| {
         let mut pairs = vec![
             ("model", MetadataValue::Text("bert".into())),
-            ("tokens", texts(&words)),
+            ("tokens", strings(&words)),
             (
                 "token_type",
                 MetadataValue::Ints(vec![3, 3, 3, 3, 1, 1, 1, 1, 1, 1]),
@@ -372,7 +375,7 @@ fn word_pieces_are_normalized_as_the_file_says() {
     );
 }
 
-/// T5's: spaces are merged and one put in front only where the file says so; between two texts
+/// T5's: spaces are merged and one put in front only where the file says so; between two strings
 /// stands what it names.
 #[test]
 fn unigrams_have_the_spaces_and_separators_that_the_file_says() {
@@ -388,7 +391,7 @@ fn unigrams_have_the_spaces_and_separators_that_the_file_says() {
     let made = |more: Vec<(&'static str, MetadataValue)>| {
         let mut pairs = vec![
             ("model", MetadataValue::Text("t5".into())),
-            ("tokens", texts(&pieces)),
+            ("tokens", strings(&pieces)),
             ("token_type", MetadataValue::Ints(vec![3, 3, 3, 2, 1, 1, 1])),
             (
                 "scores",
@@ -453,7 +456,7 @@ fn named_templates_are_chosen_by_what_is_asked() {
             "tokenizer.chat_template.tool_use",
             MetadataValue::Text("tools".into()),
         ),
-        ("tokenizer.chat_templates", texts(&["tool_use"])),
+        ("tokenizer.chat_templates", strings(&["tool_use"])),
     ];
     let config = byte_level(&[], &[], more).tokenizer_config().to_string();
     let template = ChatTemplate::load(None, None, Some(config.as_bytes()))

@@ -1,4 +1,4 @@
-//! Tokenizers without a tokenizer.json: ids and texts as transformers' classes give them of the
+//! Tokenizers without a tokenizer.json: ids and strings as transformers' classes give them of the
 //! same files.
 
 use jerboa::Error;

@@ -156,7 +156,7 @@ fn last_messages_are_continued_as_in_transformers() {
     let mut same = 0;
     let mut refused = 0;
 
-    for (name, texts) in golden["templates"].as_object().expect("templates") {
+    for (name, strings) in golden["templates"].as_object().expect("templates") {
         let file = |end: &str| files::golden().join(format!("templates/{name}.{end}.gz"));
         let template = ChatTemplate::load(Some(&files::read(&file("jinja"))), None, None)
             .expect("compiles")
@@ -173,7 +173,7 @@ fn last_messages_are_continued_as_in_transformers() {
             .map(|(_, token)| token.to_owned())
             .collect();
         for (kind, messages) in golden["conversations"].as_object().expect("conversations") {
-            let Some(expected) = texts.get(kind) else {
+            let Some(expected) = strings.get(kind) else {
                 continue;
             };
             let messages = messages.as_array().expect("messages").clone();

@@ -1,10 +1,10 @@
 //! Image processors against transformers', and positions of mixed sequences; tests/golden/vision
 //! has the expectations.
 
-mod film;
-mod pairs;
-mod splice;
-mod towers;
+mod encoders;
+mod image_prompts;
+mod joint_embedding;
+mod video;
 
 use jerboa::vision::{
     ImageProcessor, MropeSections, MropeSpan, ProcessorKind, RgbImage, decode::decode,
@@ -18,7 +18,7 @@ fn expectations(file: &str) -> Value {
     serde_json::from_slice(&text).expect("JSON")
 }
 
-fn picture(file: &str, processor: &ImageProcessor) -> RgbImage {
+fn image(file: &str, processor: &ImageProcessor) -> RgbImage {
     let bytes = std::fs::read(golden("vision/files").join(file)).expect("a picture");
     decode(&bytes, processor.transparent_to_white).unwrap_or_else(|e| panic!("{file}: {e}"))
 }
@@ -32,8 +32,8 @@ fn numbers(value: &Value) -> Vec<usize> {
 
 /// pixel_values as the reference has them, flat: tiles one after another, padded with zeros to
 /// `full` numbers.
-fn pixel_values(processor: &ImageProcessor, picture: &RgbImage, full: usize) -> Vec<f32> {
-    let tiles = processor.tiles(picture).expect("tiles");
+fn pixel_values(processor: &ImageProcessor, image: &RgbImage, full: usize) -> Vec<f32> {
+    let tiles = processor.tiles(image).expect("tiles");
     let padded = matches!(
         processor.kind,
         ProcessorKind::Grid(_) | ProcessorKind::Budget { .. }
@@ -50,12 +50,12 @@ fn pixel_values(processor: &ImageProcessor, picture: &RgbImage, full: usize) -> 
     values
 }
 
-/// What is wrong with a picture's values: the largest distance in levels, and of the mean.
+/// What is wrong with an image's values: the largest distance in levels, and of the mean.
 fn compare(processor: &ImageProcessor, name: &str, file: &str, expected: &Value) -> (i32, f64) {
-    let picture = picture(file, processor);
+    let image = image(file, processor);
     let shape = numbers(&expected["shape"]);
     let full: usize = shape.iter().product();
-    let values = pixel_values(processor, &picture, full);
+    let values = pixel_values(processor, &image, full);
     assert_eq!(values.len(), full, "{name} {file} {shape:?}");
     let once = expected["once"].as_bool().unwrap_or(false);
     let mut far = 0;
@@ -92,9 +92,9 @@ fn compare(processor: &ImageProcessor, name: &str, file: &str, expected: &Value)
 }
 
 fn grids(processor: &ImageProcessor, file: &str, expected: &Value) {
-    let picture = picture(file, processor);
+    let image = image(file, processor);
     let layout = processor
-        .layout(picture.width, picture.height)
+        .layout(image.width, image.height)
         .expect("a layout");
     let patches: Vec<usize> = layout
         .tile_sizes()

@@ -13,8 +13,8 @@ pub fn embedding_bag<B: Clone>(
     x: &View<B>,
     out: &View<B>,
 ) -> Launch<B> {
-    let variant =
-        weight_flags(Variant::new(Kernel::EmbeddingBag), table.layout).flag_if("PAIRS", taps.is_some());
+    let variant = weight_flags(Variant::new(Kernel::EmbeddingBag), table.layout)
+        .flag_if("PAIRS", taps.is_some());
     Launch::new(
         label,
         variant,

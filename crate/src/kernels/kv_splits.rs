@@ -52,7 +52,8 @@ impl DecodeTiling {
             },
         );
         let own = (heads / kv_heads).next_power_of_two().min(most);
-        let pick = |name: &str, own: u32| caps.constant_or_forced(Kernel::AttentionDecode, name, own);
+        let pick =
+            |name: &str, own: u32| caps.constant_or_forced(Kernel::AttentionDecode, name, own);
         let heads = pick("HEADS", own);
         let tile = pick(
             "TILE",

@@ -2,7 +2,7 @@
 """What transformers makes of the last 9 of 2,008 tokens.   usage: make_long.py MODELS OUT
 
 MODELS is tests/golden/models: tiny random checkpoints (make_text.py). Writes OUT/<name>.safetensors with `logits`, [9, vocabulary], of positions 1,999 to 2,007 in
-float32 with eager attention. The ids are those of `ids` in tests/models/kept.rs. Needs torch, transformers 5.23.0, safetensors.
+float32 with eager attention. The ids are those of `ids` in tests/models/ring_and_checkpoint.rs. Needs torch, transformers 5.23.0, safetensors.
 """
 import os, sys
 os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TORCHDYNAMO_DISABLE="1")

@@ -10,7 +10,7 @@ use jerboa_tests::golden::{Golden, golden, open};
 use jerboa_tests::{gpu, limit, on_units, relative_l2};
 use serde_json::{Value, json};
 
-/// The processor of a folder; those of LFM2-VL and Gemma 4 are written here, so that the pictures
+/// The processor of a folder; those of LFM2-VL and Gemma 4 are written here, so that the images
 /// keep their size. The reference had its pixels rounded to 16 bits.
 pub fn processor(name: &str) -> ImageProcessor {
     let file = golden(&format!("vision/models/{name}/preprocessor_config.json"));
@@ -33,8 +33,8 @@ pub fn processor(name: &str) -> ImageProcessor {
     processor
 }
 
-/// The pictures of a golden file.
-pub fn pictures(golden: &Golden) -> Vec<RgbImage> {
+/// The images of a golden file.
+pub fn images(golden: &Golden) -> Vec<RgbImage> {
     ["image.0", "image.1"]
         .map(|name: &str| {
             let shape = golden.shape(name);
@@ -43,16 +43,16 @@ pub fn pictures(golden: &Golden) -> Vec<RgbImage> {
         .into()
 }
 
-/// The tiles of a picture; Gemma 4's are as large as the reference's were.
-pub fn tiles(name: &str, processor: &ImageProcessor, picture: &RgbImage) -> Vec<RgbImage> {
+/// The tiles of an image; Gemma 4's are as large as the reference's were.
+pub fn tiles(name: &str, processor: &ImageProcessor, image: &RgbImage) -> Vec<RgbImage> {
     if name.starts_with("gemma4") {
-        vec![picture.clone()]
+        vec![image.clone()]
     } else {
-        processor.tiles(picture).expect("tiles")
+        processor.tiles(image).expect("tiles")
     }
 }
 
-/// The files of a GGUF model with its tower beside.
+/// The files of a GGUF model with its vision encoder beside.
 fn beside(name: &str) -> (Source, ModelFiles) {
     pollster::block_on(async {
         let source = open(&golden(&format!("vision/gguf/{name}")))
@@ -65,7 +65,7 @@ fn beside(name: &str) -> (Source, ModelFiles) {
     })
 }
 
-/// The tower of a file beside a GGUF model.
+/// The vision encoder of a file beside a GGUF model.
 pub fn eye_beside(gpu: &Gpu, name: &str) -> VisionEncoder {
     let (source, files) = beside(name);
     pollster::block_on(VisionEncoder::load(
@@ -77,7 +77,7 @@ pub fn eye_beside(gpu: &Gpu, name: &str) -> VisionEncoder {
     .expect("a tower")
 }
 
-/// Loads a folder's tower.
+/// Loads a folder's vision encoder.
 pub fn eye(name: &str) -> VisionEncoder {
     eye_on(gpu(), name)
 }
@@ -109,8 +109,8 @@ fn check_eye(name: &str, gpu: &Gpu, mut eye: VisionEncoder) {
     let processor = processor(name);
     let cols = eye.cols();
     let mut found: Vec<Vec<f32>> = vec![Vec::new(); eye.tower.features];
-    for picture in pictures(&expected) {
-        let tiles = tiles(name, &processor, &picture);
+    for image in images(&expected) {
+        let tiles = tiles(name, &processor, &image);
         let rows = pollster::block_on(async {
             let encoded = eye.encode(gpu, &tiles, 1, &processor).await.expect("rows");
             encoded.read(gpu).await.expect("numbers")
@@ -130,7 +130,7 @@ fn check_eye(name: &str, gpu: &Gpu, mut eye: VisionEncoder) {
 }
 
 #[test]
-fn on_matrix_units_of_halves() {
+fn on_subgroup_matrices() {
     let gpu = jerboa_tests::open(&on_units(64));
     for name in [
         "qwen3_vl",
@@ -184,14 +184,14 @@ fn lfm2_vl() {
 }
 
 #[test]
-fn files_beside_gguf_models() {
+fn mmproj_files() {
     for name in ["qwen3_vl", "qwen2_5_vl", "smolvlm", "gemma3", "lfm2_vl"] {
         check_eye(name, gpu(), eye_beside(gpu(), name));
     }
 }
 
 #[test]
-fn processors_of_files_beside_gguf_models() {
+fn processors_of_mmproj_files() {
     for name in ["qwen3_vl", "smolvlm", "gemma3", "qwen2_5_vl"] {
         let (_, files) = beside(name);
         let mut found =
@@ -221,13 +221,13 @@ fn an_unknown_projector_is_refused_by_name() {
     std::fs::create_dir_all(&folder).expect("a folder");
     let from = golden("vision/gguf/gemma3");
     std::fs::copy(from.join("model.gguf"), folder.join("model.gguf")).expect("a copy");
-    let mut tower = std::fs::read(from.join("mmproj-model-bf16.gguf")).expect("a file");
-    let at = tower
+    let mut encoder = std::fs::read(from.join("mmproj-model-bf16.gguf")).expect("a file");
+    let at = encoder
         .windows(6)
         .rposition(|part| part == b"gemma3")
         .expect("its projector");
-    tower[at..at + 6].copy_from_slice(b"gemma9");
-    std::fs::write(folder.join("mmproj-model-bf16.gguf"), tower).expect("a file");
+    encoder[at..at + 6].copy_from_slice(b"gemma9");
+    std::fs::write(folder.join("mmproj-model-bf16.gguf"), encoder).expect("a file");
     let files = pollster::block_on(async {
         let source = open(&folder).await.expect("the folder");
         ModelFiles::open_unchecked(&source, None)

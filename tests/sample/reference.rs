@@ -1,6 +1,7 @@
-//! The sampler against its plain twin, which sorts everything: the same token for every seed.
+//! The sampler against its plain CPU reference, which sorts everything: the same token for every
+//! seed.
 
-use jerboa::reference::sample as twin;
+use jerboa::reference::sample as reference;
 use jerboa::sample::{Sampler, SamplingParams};
 use proptest::prelude::*;
 
@@ -53,9 +54,9 @@ proptest! {
         let mut sampler = Sampler::new(params.clone(), row.len(), 0).unwrap();
         sampler.start(&prompt);
         for step in 0..8 {
-            let scores = twin::adjust(&row, &params, sampler.counts());
-            let expected = twin::sample(&scores, &params, seed, step);
-            let kept: Vec<u32> = twin::filtered(&scores, &params).into_iter().map(|(id, _)| id).collect();
+            let scores = reference::adjust(&row, &params, sampler.counts());
+            let expected = reference::sample(&scores, &params, seed, step);
+            let kept: Vec<u32> = reference::filtered(&scores, &params).into_iter().map(|(id, _)| id).collect();
             let found: Vec<u32> =
                 sampler.distribution(&row, None).unwrap().probabilities().map(|(id, _)| id).collect();
             prop_assert_eq!(found, kept);

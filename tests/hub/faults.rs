@@ -224,7 +224,7 @@ fn whole_load(options: &HubOptions, reports: Option<u64>) -> Result<(Vec<u8>, su
 }
 
 #[test]
-fn every_load_ends_right_or_with_one_clear_error_and_the_cache_stays_clean() {
+fn every_load_succeeds_or_reports_one_error_and_leaves_a_clean_cache() {
     let server = Server::start();
     let expected = content(1);
     server.file("config.json", CONFIG);

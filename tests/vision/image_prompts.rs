@@ -1,7 +1,7 @@
-//! Prompts of text, picture, text, picture, text against transformers: logits, greedy tokens, kept
+//! Prompts of text, image, text, image, text against transformers: logits, greedy tokens, kept
 //! prefixes.
 
-use super::towers::{eye_beside, eye_on, pictures, processor, tiles};
+use super::encoders::{eye_beside, eye_on, images, processor, tiles};
 use jerboa::exec::{
     DecodeLoop, DecodeParams, ModelFiles, PrecisionOptions, PromptLookup, RunOptions, Session,
     VisionEncoder, content_hash,
@@ -35,15 +35,15 @@ fn session(name: &str, chunk: usize) -> Session {
     .expect(name)
 }
 
-/// Encodes a picture unless the session's album has it; the number of its first token.
+/// Encodes an image unless the session's album has it; the number of its first token.
 fn look(
     session: &Session,
     eye: &mut VisionEncoder,
     name: &str,
-    picture: &jerboa::vision::RgbImage,
+    image: &jerboa::vision::RgbImage,
 ) -> (u32, usize) {
     let processor = processor(name);
-    let tiles = tiles(name, &processor, picture);
+    let tiles = tiles(name, &processor, image);
     let content = content_hash(&tiles, &[]);
     let found = session.image_cache().borrow_mut().find(content);
     let first = found.unwrap_or_else(|| {
@@ -65,8 +65,8 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
     session.model().prepare_short().expect("a plan");
     let vocab = session.vocab() as u32;
     let mut numbers = Vec::new();
-    for picture in pictures(&expected) {
-        let (first, tokens) = look(&session, &mut eye, name, &picture);
+    for image in images(&expected) {
+        let (first, tokens) = look(&session, &mut eye, name, &image);
         numbers.extend((0..tokens as u32).map(|i| vocab + first + i));
     }
     let mut numbers = numbers.into_iter();
@@ -76,7 +76,7 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
         .iter()
         .map(|id: &i32| {
             if *id == IMAGE {
-                numbers.next().expect("a picture's token")
+                numbers.next().expect("an image's token")
             } else {
                 *id as u32
             }
@@ -94,9 +94,9 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
     pollster::block_on(session.prefill(&ids, 0)).expect("the prompt");
     session.checkpoint().expect("a checkpoint");
     assert_eq!(go_on(&mut session, 16), wanted, "{name}");
-    // A further question on the same pictures: nothing is encoded and only what is new runs.
-    for picture in pictures(&expected) {
-        look(&session, &mut eye, name, &picture);
+    // A further question on the same images: nothing is encoded and only what is new runs.
+    for image in images(&expected) {
+        look(&session, &mut eye, name, &image);
     }
     let more = [&ids[..], &[7, 8, 9]].concat();
     let held =
@@ -138,7 +138,7 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
 
 #[test]
 fn qwen3_vl_with_deeper_features_and_interleaved_positions() {
-    // Pictures lie across parts of the prompt.
+    // Images lie across parts of the prompt.
     check("qwen3_vl", 7);
 }
 
@@ -159,19 +159,19 @@ fn lfm2_vl_with_convolutions() {
 }
 
 #[test]
-fn gemma_with_pictures_seen_both_ways() {
-    // Of nine tokens a picture, never cut, over rings of eighteen positions; and in one part.
+fn gemma_attends_both_ways_within_images() {
+    // Of nine tokens an image, never cut, over rings of eighteen positions; and in one part.
     check("gemma3", 11);
     check("gemma3", 512);
     check("gemma4", 9);
 }
 
 #[test]
-fn a_picture_longer_than_a_part_is_refused() {
+fn an_image_longer_than_a_chunk_is_refused() {
     let mut session = session("gemma3", 8);
     let mut eye = eye_on(&session.gpu, "gemma3");
     let expected = Golden::read(&golden("vision/models/gemma3/golden.safetensors"));
-    let (first, tokens) = look(&session, &mut eye, "gemma3", &pictures(&expected)[0]);
+    let (first, tokens) = look(&session, &mut eye, "gemma3", &images(&expected)[0]);
     let ids: Vec<u32> = (0..tokens as u32)
         .map(|i| session.vocab() as u32 + first + i)
         .collect();
@@ -184,15 +184,15 @@ fn a_picture_longer_than_a_part_is_refused() {
 }
 
 #[test]
-fn guesses_are_never_pictures() {
+fn drafts_never_contain_image_tokens() {
     let mut session = session("qwen3_vl", 512);
     let mut eye = eye_on(&session.gpu, "qwen3_vl");
     let expected = Golden::read(&golden("vision/models/qwen3_vl/golden.safetensors"));
-    let (first, tokens) = look(&session, &mut eye, "qwen3_vl", &pictures(&expected)[0]);
+    let (first, tokens) = look(&session, &mut eye, "qwen3_vl", &images(&expected)[0]);
     let vocab = session.vocab() as u32;
-    let picture: Vec<u32> = (0..tokens as u32).map(|i| vocab + first + i).collect();
-    // The last tokens stood before the picture as well.
-    let ids = [&[1, 5, 6], &picture[..], &[8, 5, 6]].concat();
+    let image: Vec<u32> = (0..tokens as u32).map(|i| vocab + first + i).collect();
+    // The last tokens stood before the image as well.
+    let ids = [&[1, 5, 6], &image[..], &[8, 5, 6]].concat();
     let plain = greedy(&mut session, &ids, 12);
     let guessed = pollster::block_on(async {
         session.prepare_speculation().await?;
@@ -227,7 +227,7 @@ fn smolvlm_and_idefics3_with_tiles() {
 }
 
 #[test]
-fn a_gguf_model_with_its_tower_beside() {
+fn gguf_model_with_mmproj() {
     let session = pollster::block_on(async {
         let source = open_folder(&golden("vision/gguf/qwen3_vl"))
             .await

@@ -1,5 +1,5 @@
 //! Sums of a table's rows, rows from outside, joined rows and columns side by side, against their
-//! twins.
+//! CPU references.
 
 use super::matmul::{layouts, weights};
 use super::op::{Case, Setting, many};
@@ -162,7 +162,7 @@ fn rows_join_and_columns_stand_side_by_side() {
     );
     let out = case.b.node("beside", Op::Concat, &[y, joined, y], 64);
     let found = case.run(gpu(), out, &Setting::default(), &[many(8)]);
-    let product = |row: &[f32]| -> Vec<f32> {
+    let matmul = |row: &[f32]| -> Vec<f32> {
         exact
             .chunks(24)
             .map(|w| w.iter().zip(row).map(|(w, x)| w * x).sum())
@@ -170,7 +170,7 @@ fn rows_join_and_columns_stand_side_by_side() {
     };
     let expected: Vec<f32> = x
         .chunks(24)
-        .flat_map(|row| [product(row), row.to_vec(), product(row)].concat())
+        .flat_map(|row| [matmul(row), row.to_vec(), matmul(row)].concat())
         .collect();
     assert!(nmse(&found, &expected) < 1e-12);
 }

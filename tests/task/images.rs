@@ -1,4 +1,4 @@
-//! Pictures in conversations: the text that stands for them, prefixes that are kept with them,
+//! Images in conversations: the text that stands for them, prefixes that are kept with them,
 //! answers made again, other conversations that go on from here, and what is refused.
 
 use super::{golden, open};
@@ -46,7 +46,7 @@ fn tiny(context: usize) -> ChatModel {
     .unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn picture(seed: u64, width: usize, height: usize) -> RgbImage {
+fn image(seed: u64, width: usize, height: usize) -> RgbImage {
     let bytes = random(seed, width * height * 3)
         .iter()
         .map(|v| ((v + 1.0) * 127.0) as u8)
@@ -54,9 +54,9 @@ fn picture(seed: u64, width: usize, height: usize) -> RgbImage {
     RgbImage::new(width, height, bytes).expect("a picture")
 }
 
-fn see(loaded: &ChatModel, picture: &RgbImage) -> ImageInfo {
+fn see(loaded: &ChatModel, image: &RgbImage) -> ImageInfo {
     let sight = loaded.vision().expect("eyes");
-    block_on(sight.encode(sight.image_from_pixels(picture).expect("tiles"), &[]))
+    block_on(sight.encode(sight.image_from_pixels(image).expect("tiles"), &[]))
         .unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -69,19 +69,19 @@ fn ask(loaded: &mut ChatModel, messages: &Value) -> jerboa::Result<GenerationRes
     ))
 }
 
-fn user(picture: u32, text: &str) -> Value {
-    json!({ "role": "user", "content": [{ "type": "image", "picture": picture }, { "type": "text", "text": text }] })
+fn user(image: u32, text: &str) -> Value {
+    json!({ "role": "user", "content": [{ "type": "image", "picture": image }, { "type": "text", "text": text }] })
 }
 
 #[test]
-fn a_conversation_keeps_its_pictures() {
+fn a_conversation_keeps_its_images() {
     let mut loaded = tiny(512);
     assert_eq!(
         loaded.info()["capabilities"],
         json!(["text", "image", "video"])
     );
-    let one = picture(1, 96, 64);
-    let other = picture(2, 70, 130);
+    let one = image(1, 96, 64);
+    let other = image(2, 70, 130);
 
     let first = see(&loaded, &one);
     assert_eq!(
@@ -94,7 +94,7 @@ fn a_conversation_keeps_its_pictures() {
         start.text.starts_with(' ') && start.encode_ms > 0.0,
         "{start:?}"
     );
-    // A follow-up with a second picture: the first is not encoded again, and of the prompt only
+    // A follow-up with a second image: the first is not encoded again, and of the prompt only
     // what is new runs.
     let again = see(&loaded, &one);
     let second = see(&loaded, &other);
@@ -121,7 +121,7 @@ fn a_conversation_keeps_its_pictures() {
     assert_eq!(sight.encode_count(), 2);
     let made_again = ask(&mut loaded, &messages).expect("an answer");
     assert_eq!(made_again.cached_tokens + 1, made_again.prompt_tokens);
-    // Without its weights on the device the pictures are still there; another one has them loaded
+    // Without its weights on the device the images are still there; another one has them loaded
     // again.
     block_on(sight.unload_encoder());
     assert_eq!(sight.encoder_bytes(), 0);
@@ -129,7 +129,7 @@ fn a_conversation_keeps_its_pictures() {
         ask(&mut loaded, &messages).expect("an answer").ids,
         follow.ids
     );
-    see(&loaded, &picture(3, 64, 64));
+    see(&loaded, &image(3, 64, 64));
     assert_eq!(sight.encode_count(), 3);
     assert_eq!(
         block_on(sight.embeddings(first.picture))
@@ -175,8 +175,8 @@ fn a_video_is_read_with_the_times_of_its_frames() {
     let again = block_on(sight.encode(take(), &seconds)).expect("a video");
     let slow = block_on(sight.encode(take(), &[0.0, 2.0, 4.0, 6.0, 8.0])).expect("a video");
     assert!(again.picture == seen.picture && slow.picture != seen.picture);
-    // A picture may stand beside.
-    let still = see(&loaded, &picture(4, 64, 64));
+    // An image may stand beside.
+    let still = see(&loaded, &image(4, 64, 64));
     let mut both = said(seen.picture);
     both[0]["content"]
         .as_array_mut()
@@ -205,9 +205,9 @@ fn a_video_is_read_with_the_times_of_its_frames() {
 }
 
 #[test]
-fn what_a_user_writes_is_no_picture() {
+fn user_text_never_becomes_an_image() {
     let mut loaded = tiny(256);
-    let first = see(&loaded, &picture(1, 64, 64));
+    let first = see(&loaded, &image(1, 64, 64));
     let typed = ask(
         &mut loaded,
         &json!([user(first.picture, "<|image_pad|> and <|vision_start|>")]),
@@ -234,8 +234,8 @@ fn what_a_user_writes_is_no_picture() {
 }
 
 #[test]
-fn large_pictures_are_made_smaller_than_the_context() {
+fn large_images_shrink_to_fit_the_context() {
     let loaded = tiny(64);
-    let seen = see(&loaded, &picture(5, 400, 300));
+    let seen = see(&loaded, &image(5, 400, 300));
     assert!(seen.tokens <= 32, "{seen:?}");
 }

@@ -1,10 +1,10 @@
-//! The kernels of sound against their twins.
+//! The kernels of sound against their CPU references.
 
 use jerboa::audio::mel;
 use jerboa::kernels::audio_conv::{ConvTransposeKernel, GroupNorm, Im2ColKernel, Mel, snake};
 use jerboa::kernels::elementwise::{Elementwise, elementwise};
 use jerboa::kernels::matmul::View;
-use jerboa::reference::audio_conv as twin;
+use jerboa::reference::audio_conv as reference;
 use jerboa_tests::{bytes, floats, gpu, random, relative_l2, run_all};
 
 /// Rows with what lies between them poisoned, as a view behind some other columns.
@@ -42,7 +42,7 @@ fn tight(out: &[u8], cols: usize, stride: usize, rows: usize) -> Vec<f32> {
 }
 
 #[test]
-fn a_product_with_windows_is_a_convolution() {
+fn im2col_and_matmul_equal_a_convolution() {
     for (n, cols, taps, stride, dilation, padding, by_tap) in [
         (37, 5, 3, 1, 1, [1, 1], false),
         (37, 5, 3, 2, 1, [1, 1], false),
@@ -86,7 +86,7 @@ fn a_product_with_windows_is_a_convolution() {
             };
             w[(o * cols + c) * taps + t]
         };
-        let product: Vec<f32> = found
+        let matmul: Vec<f32> = found
             .chunks_exact(cols * taps)
             .flat_map(|r| {
                 (0..4)
@@ -94,7 +94,7 @@ fn a_product_with_windows_is_a_convolution() {
                     .collect::<Vec<f32>>()
             })
             .collect();
-        let expected = twin::Conv1dReference {
+        let expected = reference::Conv1dReference {
             cols,
             kernel_size: taps,
             stride,
@@ -104,11 +104,11 @@ fn a_product_with_windows_is_a_convolution() {
             bias: None,
         }
         .of(&x);
-        assert_eq!(product.len(), expected.len(), "{n} {cols} {taps}");
+        assert_eq!(matmul.len(), expected.len(), "{n} {cols} {taps}");
         let error = if expected.is_empty() {
             0.0
         } else {
-            relative_l2(&product, &expected)
+            relative_l2(&matmul, &expected)
         };
         assert!(error < 1e-5, "{n} {cols} {taps}: {error:e}");
         assert!(
@@ -158,7 +158,7 @@ fn upsampling_in_groups() {
         let found = tight(&done[4], cols, width, n * rate);
         let error = relative_l2(
             &found,
-            &twin::conv_transpose1d(&x, inputs, groups, taps, rate, &w, &bias),
+            &reference::conv_transpose1d(&x, inputs, groups, taps, rate, &w, &bias),
         );
         assert!(error < 1e-6, "{n} {inputs} {groups}: {error:e}");
     }
@@ -193,7 +193,7 @@ fn snakes_and_asinh() {
             ],
         );
         let found = tight(&done[3], cols, width, n);
-        let expected = twin::snake(&x, cols, &alpha);
+        let expected = reference::snake(&x, cols, &alpha);
         let error = found
             .iter()
             .zip(&expected)
@@ -252,7 +252,7 @@ fn norms_over_time() {
         let done = run_all(gpu(), &launches, n as u32, &buffers);
         let error = relative_l2(
             &tight(&done[5], cols, width, n),
-            &twin::group_norm(&x, groups, 1e-5, &gain, &bias),
+            &reference::group_norm(&x, groups, 1e-5, &gain, &bias),
         );
         assert!(error < 1e-5, "{n} {cols} {groups}: {error:e}");
     }
@@ -264,7 +264,7 @@ fn log_mel_features() {
     let noise = random(12, 4000);
     for (samples, frames, mels) in [(4000, 20, 80), (3200, 20, 128), (160, 7, 80)] {
         let x: Vec<f32> = (0..samples).map(|i| tone(i) + noise[i] * 1e-1).collect();
-        let expected = twin::log_mel(&x, frames * 160, mels);
+        let expected = reference::log_mel(&x, frames * 160, mels);
         let mel = Mel {
             mels: mels as u32,
             frames: frames as u32,

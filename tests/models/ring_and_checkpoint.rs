@@ -78,7 +78,7 @@ fn chunks_turns_and_going_back_give_the_reference() {
 /// Windows of 8 among full layers over 200 tokens, and keys that later layers share: rings of 16 as
 /// caches of all positions.
 #[test]
-fn windows_that_come_round_forget_nothing_they_need() {
+fn ring_buffers_keep_the_whole_window() {
     for name in ["gemma3", "gemma3n", "gemma4", "gpt_oss"] {
         let (mut ring, golden) = start(
             name,
@@ -128,7 +128,7 @@ fn ids(count: usize) -> Vec<u32> {
 /// A cache of all positions, windows without and with sinks, states of a convolution, a delta rule
 /// and Mamba-2.
 #[test]
-fn halves_hold_after_two_thousand_tokens() {
+fn f16_kv_stays_accurate_after_2000_tokens() {
     for name in [
         "qwen3",
         "gemma3",
@@ -173,10 +173,10 @@ fn halves_hold_after_two_thousand_tokens() {
 }
 
 /// How likely 2,000 tokens are, each after all before it, with a cache of 8 bits beside one of
-/// halves. The weights are random: what trained ones make of 8 bits, in 512 positions, is shown in
+/// f16. The weights are random: what trained ones make of 8 bits, in 512 positions, is shown in
 /// tests/task/families.rs.
 #[test]
-fn eight_bits_hold_after_two_thousand_tokens() {
+fn int8_kv_stays_accurate_after_2000_tokens() {
     for name in ["qwen3", "gpt_oss"] {
         let long = ids(2001);
         let rows = |kv: Kv| {

@@ -1,12 +1,12 @@
-//! Attention of few rows to the rows of another sequence against its twin: runs of keys, strides,
-//! heads of every width.
+//! Attention of few rows to the rows of another sequence against its CPU reference: runs of keys,
+//! strides, heads of every width.
 
 use jerboa::gpu::{Backend, Gpu};
 use jerboa::kernels::attention::{AttentionKernel, Kv};
 use jerboa::kernels::kv_splits::DecodeTiling;
 use jerboa::kernels::matmul::View;
 use jerboa::kernels::packed_attention::PackedAttention;
-use jerboa::reference::attention as twin;
+use jerboa::reference::attention as reference;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 
 /// Rows that look, and what each sees: its first and end row of the memory.
@@ -76,7 +76,7 @@ fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32
         poison(rows * q_cols),
     ];
     let found = floats(&run_all(gpu, &launches, rows as u32, &buffers)[6]);
-    let spec = twin::AttentionReference {
+    let spec = reference::AttentionReference {
         heads,
         kv_heads,
         head_dim,
@@ -157,7 +157,7 @@ fn prompts_look_at_a_shorter_sequence() {
         let scale = kernel.scale;
         let kv_heads = heads;
 
-        let spec = twin::AttentionReference {
+        let spec = reference::AttentionReference {
             heads,
             kv_heads,
             head_dim,

@@ -20,7 +20,7 @@ fn the_chain_comes_out_the_same_each_time() {
 }
 
 #[test]
-fn every_check_is_right_on_a_sound_device() {
+fn every_check_passes_on_a_correct_device() {
     let found = pollster::block_on(run_device_checks(gpu())).expect("a device");
     let wrong: Vec<_> = found.iter().filter(|check| !check.ok).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");

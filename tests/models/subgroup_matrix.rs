@@ -1,6 +1,6 @@
-//! Prompts on matrix units of halves, the device's own where it has some, else spelled out:
-//! whatever a family has beside its products, f16 products with f32 sums give the reference's
-//! logits within 1e-2 and its greedy ids.
+//! Prompts on subgroup matrices of f16, the device's own where it has some, else spelled out:
+//! whatever a family has beside its matmuls, f16 matmuls with f32 sums give the
+//! reference's logits within 1e-2 and its greedy ids.
 
 use super::{greedy, halves, start, with_kv};
 use jerboa::exec::{Precision, PrecisionOptions, RunOptions};
@@ -92,14 +92,14 @@ fn hybrids_and_experts() {
         "olmoe",
         "ernie4_5_moe",
         "glm4_moe_lite",
-        // Of gemma4_moe one row's third expert is so close to its fourth that halves pick another
+        // Of gemma4_moe one row's third expert is so close to its fourth that f16 pick another
         // one, in transformers too.
         "gemma4_moe_odd",
     ];
     on_units(&names, 1e-2);
 }
 
-/// What is rounded to 8 bits turns a last bit into a whole step now and then: a cache of halves
+/// What is rounded to 8 bits turns a last bit into a whole step now and then: a cache of f16
 /// alone, on no units, makes 1.1e-2 and 1.5e-2 of these.
 #[test]
 fn activations_of_eight_bits() {

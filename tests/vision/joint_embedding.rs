@@ -1,7 +1,7 @@
-//! Models whose pictures and texts lie in one space, against transformers:
+//! Models whose images and strings lie in one space, against transformers:
 //! tests/golden/vision/pairs.
 
-use super::towers::pictures;
+use super::encoders::images;
 use super::{expectations, numbers};
 use jerboa::exec::RunOptions;
 use jerboa::hub::AbortFlag;
@@ -38,22 +38,22 @@ fn embedder(name: &str) -> Box<Embedder> {
 fn check(name: &str) {
     let folder = golden(&format!("vision/pairs/{name}"));
     let expected = Golden::read(&folder.join("golden.safetensors"));
-    let texts: Vec<String> =
+    let strings: Vec<String> =
         serde_json::from_slice(&std::fs::read(folder.join("texts.json")).expect("texts"))
             .expect("JSON");
     let mut model = embedder(name);
     let request = EmbedRequest::default();
-    let found = pollster::block_on(model.embed(&texts, &request, &AbortFlag::new(), |_, _| {}))
+    let found = pollster::block_on(model.embed(&strings, &request, &AbortFlag::new(), |_, _| {}))
         .expect("vectors");
     let error = relative_l2(&found.concat(), &expected.floats("texts"));
     assert!(error < limit(gpu(), 1e-4), "{name}, texts: {error:e}");
     let sight = model.vision.clone().expect("it sees");
     let mut found = Vec::new();
     let mut numbers = Vec::new();
-    for picture in pictures(&expected) {
+    for image in images(&expected) {
         pollster::block_on(async {
             let seen = sight
-                .encode(sight.image_from_pixels(&picture).expect("tiles"), &[])
+                .encode(sight.image_from_pixels(&image).expect("tiles"), &[])
                 .await
                 .expect("a picture");
             assert_eq!(seen.tokens, 1);
@@ -68,7 +68,7 @@ fn check(name: &str) {
     }
     let error = relative_l2(&found, &expected.floats("pictures"));
     assert!(error < limit(gpu(), 1e-4), "{name}, pictures: {error:e}");
-    // Cut, then scaled anew; and a number of no picture.
+    // Cut, then scaled anew; and a number of no image.
     let short = EmbedRequest {
         truncate_dim: Some(8),
         ..EmbedRequest::default()
@@ -109,6 +109,6 @@ fn siglip2_with_patches_of_any_number() {
 }
 
 #[test]
-fn siglip_with_a_learned_query_and_filled_texts() {
+fn siglip_with_a_learned_query_and_padded_text() {
     check("siglip");
 }

@@ -1,5 +1,5 @@
 //! The draw: tokens come as often as their probabilities say (chi-square with fixed seeds),
-//! whatever the size of the row.
+//! regardless of the size of the row.
 
 use jerboa::sample::{Sampler, SamplingParams};
 
@@ -12,7 +12,7 @@ fn logits(count: usize, step: f32) -> Vec<f32> {
 
 /// Draws `draws` tokens and returns (chi-square, degrees of freedom) against the sampler's own
 /// probabilities.
-fn chi_square(params: SamplingParams, row: &[f32], draws: u32) -> (f64, f64) {
+fn chi_square(params: SamplingParams, row: &[f32], samples: u32) -> (f64, f64) {
     let mut sampler = Sampler::new(params, row.len(), 0).unwrap();
     let expected: Vec<(u32, f32)> = sampler
         .distribution(row, None)
@@ -20,18 +20,18 @@ fn chi_square(params: SamplingParams, row: &[f32], draws: u32) -> (f64, f64) {
         .probabilities()
         .collect();
     let mut counts = vec![0u32; row.len()];
-    for _ in 0..draws {
+    for _ in 0..samples {
         counts[sampler.sample(row, None).unwrap() as usize] += 1;
     }
     let kept: u32 = expected.iter().map(|&(id, _)| counts[id as usize]).sum();
-    assert_eq!(kept, draws, "a token was drawn that the filters remove");
+    assert_eq!(kept, samples, "a token was sampled that the filters remove");
     // Rare tokens are counted together.
     let mut statistic = 0.0;
     let mut cells = 0.0;
     let mut rest = (0.0, 0.0);
 
     for (id, probability) in expected {
-        let mean = f64::from(probability) * f64::from(draws);
+        let mean = f64::from(probability) * f64::from(samples);
         let count = f64::from(counts[id as usize]);
         if mean < 8.0 {
             rest = (rest.0 + mean, rest.1 + count);

@@ -1,4 +1,4 @@
-//! Loaded models that hear against transformers: the encoder's rows, logits, greedy texts and the
+//! Loaded models that hear against transformers: the encoder's rows, logits, greedy strings and the
 //! best of several beams, from samples on; what they refuse, and long sound.
 
 use super::run::{Tensors, tensors};
@@ -34,7 +34,7 @@ fn load_on(device: &DeviceOptions, folder: &Path) -> Transcriber {
         let gpu = open(device);
         Transcriber::load(gpu, &source, "tiny", RunOptions::default())
             .await
-            .expect("a model that hears")
+            .expect("a model that receives")
     })
 }
 
@@ -171,7 +171,7 @@ fn moonshine_streaming_from_samples() {
 }
 
 #[test]
-fn on_matrix_units_of_halves() {
+fn on_subgroup_matrices() {
     Case::load_on(&on_units(64), "whisper").check(
         "whisper",
         &chirp(51_200),
@@ -187,7 +187,7 @@ fn on_matrix_units_of_halves() {
 #[test]
 fn words_of_whisper_have_their_times() {
     let folder = golden("speech/whisper_words");
-    // Two frames may be as likely to the last bit that halves tell.
+    // Two frames may be as likely to the last bit that f16 tell.
     let mut model = load_on(
         &DeviceOptions {
             matrix: false,
@@ -395,7 +395,7 @@ fn detected_speech_is_never_skipped_in_silence() {
 /// never taken back, and together with the settled stretches it becomes the transcript. How many
 /// come is a matter of the pace. A second temperature leaves nothing of the first behind.
 #[test]
-fn partial_texts_become_the_transcript() {
+fn partial_strings_become_the_transcript() {
     let mut model = load(&golden("speech/whisper_words"));
     model.vad = Some(Rc::new(constant_vad(5.0)));
     let wave = chirp(160_000);

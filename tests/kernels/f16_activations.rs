@@ -1,5 +1,5 @@
-//! What products on matrix units of halves read is kept as halves: attention, a norm and a gated
-//! product that write them, and the products behind, against the twins.
+//! What matmuls on subgroup matrices of f16 read is kept as f16: attention, a norm and a gated
+//! matmul that write them, and the matmuls behind, against the CPU references.
 
 use super::matmul::weights;
 use super::op::{Case, Setting, few, many};
@@ -10,7 +10,7 @@ use jerboa::format::layout::{AffineForm, Float, WeightLayout};
 use jerboa::gpu::Backend;
 use jerboa::ir::{Activation, Attention, Linear, Mask, Norm, Op, StateSpec};
 use jerboa::kernels::attention::Kv;
-use jerboa::reference::attention as twin;
+use jerboa::reference::attention as reference;
 use jerboa::reference::matmul::{activate, matmul, rms_norm};
 use jerboa_tests::{gpu, nmse, random};
 
@@ -24,11 +24,11 @@ fn rounded(x: &[f32]) -> Vec<f32> {
     x.iter().map(|v| f16::from_f32(*v).to_f32()).collect()
 }
 
-/// A layer without its first norm: attention, its product, norm, gated product, product. Steps of
-/// many rows keep three values as halves, which as many products read; a step of one row keeps
+/// A layer without its first norm: attention, its matmul, norm, gated matmul, matmul. Steps of
+/// many rows keep three values as f16, which as many matmuls read; a step of one row keeps
 /// none.
 #[test]
-fn a_layer_keeps_what_its_products_read_as_halves() {
+fn a_layer_stores_matmul_inputs_as_f16() {
     let device = gpu().caps();
     if !device.f16 {
         return;
@@ -49,7 +49,7 @@ fn a_layer_keeps_what_its_products_read_as_halves() {
         force,
         ..device.clone()
     };
-    // Made of halves on the way, from both forms of pairs, and by way of floats.
+    // Made of f16 on the way, from both forms of pairs, and by way of floats.
     let four = |form| WeightLayout::Affine {
         bits: 4,
         group: 32,
@@ -125,7 +125,7 @@ fn a_layer_keeps_what_its_products_read_as_halves() {
         };
         let found = case.run(gpu(), out, &setting, &cuts);
 
-        let spec = twin::AttentionReference {
+        let spec = reference::AttentionReference {
             heads: HEADS,
             kv_heads: HEADS,
             head_dim: HEAD_DIM,

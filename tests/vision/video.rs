@@ -1,8 +1,8 @@
 //! Videos against transformers: frames and sizes that processors choose, the text with its times,
-//! pixels, positions, logits and greedy tokens of text, picture, text, video, text;
+//! pixels, positions, logits and greedy tokens of text, image, text, video, text;
 //! tests/golden/scripts/make_video.py wrote the expectations.
 
-use super::towers::{eye_on, processor};
+use super::encoders::{eye_on, processor};
 use super::{expectations, numbers};
 use jerboa::exec::{EncodedImage, PrecisionOptions, RunOptions, content_hash};
 use jerboa::kernels::attention::Kv;
@@ -36,8 +36,8 @@ fn plain(class: &str) -> VideoProcessor {
         }
     };
     config["video_processor_type"] = class.into();
-    let pictures = ImageProcessor::from_config(&config).expect("a processor");
-    VideoProcessor::new(&config, &pictures, told(class)).expect("a processor")
+    let images = ImageProcessor::from_config(&config).expect("a processor");
+    VideoProcessor::new(&config, &images, told(class)).expect("a processor")
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn frames_and_sizes_as_processors_choose_them() {
 }
 
 /// The settings of videos that the script gave to a checkpoint.
-fn films(name: &str) -> VideoProcessor {
+fn videos(name: &str) -> VideoProcessor {
     let size = match name {
         "smolvlm" => json!({ "longest_edge": 128 }),
         "qwen2_5_vl" => json!({ "shortest_edge": 1568, "longest_edge": 9408 }),
@@ -88,19 +88,19 @@ fn films(name: &str) -> VideoProcessor {
     };
     config["size"] = size;
     config["video_processor_type"] = class.into();
-    let mut pictures = ImageProcessor::from_config(&config).expect("a processor");
-    pictures.tile_tokens = Some(4);
-    VideoProcessor::new(&config, &pictures, told(class)).expect("a processor")
+    let mut images = ImageProcessor::from_config(&config).expect("a processor");
+    images.tile_tokens = Some(4);
+    VideoProcessor::new(&config, &images, told(class)).expect("a processor")
 }
 
 /// The tiles of the video of a golden file, compared with its pixels.
-fn frames(name: &str, films: &VideoProcessor, expected: &Golden) -> TileBuilder {
+fn frames(name: &str, videos: &VideoProcessor, expected: &Golden) -> TileBuilder {
     let shape = expected.shape("frames");
-    let layout = films
+    let layout = videos
         .layout(shape[2], shape[1], shape[0])
         .expect("a layout");
     let take = || {
-        let mut intake = TileBuilder::new(&films.processor, layout.clone());
+        let mut intake = TileBuilder::new(&videos.processor, layout.clone());
         // In portions that are no frames.
         expected
             .bytes("frames")
@@ -109,25 +109,25 @@ fn frames(name: &str, films: &VideoProcessor, expected: &Golden) -> TileBuilder 
         intake
     };
     let tiles = take().finish().expect("frames");
-    let order = films
+    let order = videos
         .processor
         .order(if name == "smolvlm" { 64 } else { 0 });
     let mut values = Vec::new();
-    for group in tiles.chunks(films.temporal_patch()) {
+    for group in tiles.chunks(videos.temporal_patch()) {
         let group: Vec<&RgbImage> = group.iter().collect();
         values.extend(
-            films
+            videos
                 .processor
                 .rows(&group, &order, &order.tile_positions(group[0])),
         );
     }
     let cols = order.cols() / 3;
-    let planes = films.processor.pixel_values.len();
+    let planes = videos.processor.pixel_values.len();
 
     let levels = expected.bytes("levels");
     assert_eq!(values.len(), levels.len(), "{name}");
     for (i, (value, level)) in values.iter().zip(levels).enumerate() {
-        let wanted = films.processor.pixel_values[i / cols % planes][usize::from(level)];
+        let wanted = videos.processor.pixel_values[i / cols % planes][usize::from(level)];
         assert!(
             (value - wanted).abs() < 1e-6,
             "{name}: number {i} is {value}, not {wanted}"
@@ -140,8 +140,8 @@ fn check(name: &str) {
     let expected = Golden::read(&golden(&format!("vision/video/{name}.safetensors")));
     let cases = expectations("video/cases.json");
     let case = &cases["texts"][name];
-    let films = films(name);
-    let intake = frames(name, &films, &expected);
+    let videos = videos(name);
+    let intake = frames(name, &videos, &expected);
     let mut seconds: Vec<f64> = case["seconds"]
         .as_array()
         .unwrap()
@@ -149,8 +149,8 @@ fn check(name: &str) {
         .map(|s| s.as_f64().unwrap())
         .collect();
     seconds.push(2.0 * seconds[seconds.len() - 1] - seconds[seconds.len() - 2]);
-    let marks = ImageTokens::for_processor(&films.processor, &json!({}));
-    let text = films.prompt_text(intake.layout(), &seconds, &marks);
+    let marks = ImageTokens::for_processor(&videos.processor, &json!({}));
+    let text = videos.prompt_text(intake.layout(), &seconds, &marks);
     let whole = case["text"].as_str().expect("a text");
     assert!(
         whole.contains(&text) && whole.contains(&format!("Look {}", before(&text, whole))),
@@ -172,23 +172,23 @@ fn check(name: &str) {
     let mut eye = eye_on(&session.gpu, name);
     let add =
         |encoded: EncodedImage, content| session.image_cache().borrow_mut().add(content, encoded);
-    let mut pictures = Vec::new();
+    let mut images = Vec::new();
     if name != "smolvlm" {
         let shape = expected.shape("image.0");
-        let processor = exact(&processor(name), &films.processor);
+        let processor = exact(&processor(name), &videos.processor);
 
         let still =
             RgbImage::new(shape[1], shape[0], expected.bytes("image.0")).expect("a picture");
         let tiles = processor.tiles(&still).expect("tiles");
         let encoded =
             pollster::block_on(eye.encode(&session.gpu, &tiles, 1, &processor)).expect("rows");
-        pictures.push((300, add(encoded, content_hash(&tiles, &[]))));
+        images.push((300, add(encoded, content_hash(&tiles, &[]))));
     }
-    let together = films.temporal_patch();
-    let encoded = pollster::block_on(eye.encode(&session.gpu, &tiles, together, &films.processor))
+    let together = videos.temporal_patch();
+    let encoded = pollster::block_on(eye.encode(&session.gpu, &tiles, together, &videos.processor))
         .expect("rows");
     let grids = encoded.grids.clone();
-    let interval = films.interval(&seconds);
+    let interval = videos.interval(&seconds);
 
     let video = add(
         EncodedImage {
@@ -197,7 +197,7 @@ fn check(name: &str) {
         },
         content_hash(&tiles, &seconds),
     );
-    pictures.push((if name == "smolvlm" { 300 } else { 301 }, video));
+    images.push((if name == "smolvlm" { 300 } else { 301 }, video));
     let ids: Vec<u32> = expected
         .ints("input_ids")
         .iter()
@@ -207,7 +207,7 @@ fn check(name: &str) {
         same_positions(&expected, &ids, (&grids, interval));
     }
     let filled = session
-        .splice_soft_tokens(&ids, &pictures)
+        .splice_soft_tokens(&ids, &images)
         .expect("a placeholder for each token");
     let logits = pollster::block_on(session.all_rows(&filled, false)).expect("logits");
     let error = relative_l2(&logits, &expected.floats("logits"));
@@ -231,11 +231,11 @@ fn before(text: &str, whole: &str) -> String {
     }
 }
 
-/// The levels of pictures without the reference's rounding to 16 bits, which these files do not
+/// The levels of images without the reference's rounding to 16 bits, which these files do not
 /// have.
-fn exact(processor: &ImageProcessor, films: &ImageProcessor) -> ImageProcessor {
+fn exact(processor: &ImageProcessor, videos: &ImageProcessor) -> ImageProcessor {
     ImageProcessor {
-        pixel_values: films.pixel_values.clone(),
+        pixel_values: videos.pixel_values.clone(),
         ..processor.clone()
     }
 }
@@ -290,6 +290,6 @@ fn qwen2_5_vl_with_times_in_positions() {
 }
 
 #[test]
-fn smolvlm_with_small_pictures() {
+fn smolvlm_with_small_images() {
     check("smolvlm");
 }
