@@ -1,11 +1,10 @@
 //! Linear recurrences against their CPU reference: few rows one after another and many by chunks,
 //! from one memory, of every shape; gated norms.
 
+use jerboa::ir::Recurrent;
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::matmul::View;
-use jerboa::kernels::recurrent::{
-    GatedNormKernel, MAX_DELTA_KEY, MAX_SSM_KEY, RecurrentKernel, RuleBuffers,
-};
+use jerboa::kernels::recurrent::{GatedNormKernel, RecurrentKernel, RuleBuffers};
 use jerboa::reference::recurrent as reference;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 
@@ -129,11 +128,11 @@ impl Case {
             state: 4,
         };
         let widest = if self.delta {
-            MAX_DELTA_KEY
+            Recurrent::MAX_DELTA_KEY_DIM
         } else {
-            MAX_SSM_KEY
+            Recurrent::MAX_SSM_KEY_DIM
         };
-        assert!(RecurrentKernel::<u8>::fits(widest, dk as u32, dv as u32));
+        assert!(Recurrent::supports(widest, dk, dv));
         let stale = bytes(&vec![0x7000_7000u32; self.kv.bytes(heads * dk * dv) / 4]);
         let mut memory = stale;
         let mut found = Vec::new();

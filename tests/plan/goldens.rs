@@ -28,7 +28,7 @@ fn golden(folder: &str) -> PathBuf {
 
 /// A config.json for each architecture: that of the first folder of tests/golden/models which has
 /// it.
-fn families() -> BTreeMap<String, Value> {
+pub(super) fn families() -> BTreeMap<String, Value> {
     configurations(&["models"])
 }
 

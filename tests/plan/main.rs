@@ -1,6 +1,7 @@
 //! Graphs and plans without a device: what each family's plans consist of, and what lowering
 //! refuses to leave out.
 
+mod breaks;
 mod dispatches;
 mod goldens;
 mod refusals;

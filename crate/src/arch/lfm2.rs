@@ -9,8 +9,7 @@ use super::hybrid::{ConvSpec, HybridDecoder, Mixer, Sublayer};
 use super::kani;
 use super::vision::{self, siglip::LFM2};
 use crate::format::gguf::{Gguf, GgufSpec, set_common_fields};
-use crate::ir::{Graph, RopeScaling};
-use crate::kernels::conv::MAX_TAPS;
+use crate::ir::{Graph, RopeScaling, ShortConv};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -138,11 +137,14 @@ pub(super) fn graph(
         kernel_size: config.count_or("conv_L_cache", 3)?,
         bias: config.flag_or("conv_bias", false),
     };
-    if !(2..=MAX_TAPS as usize).contains(&conv.kernel_size) {
+    if !ShortConv::KERNEL_SIZES.contains(&conv.kernel_size) {
         return Err(Error::UnsupportedOption {
             architecture: config.architecture(),
             option: format!("conv_L_cache = {}", conv.kernel_size),
-            hint: format!("The kernels support 2 to {MAX_TAPS}."),
+            hint: format!(
+                "The kernels support 2 to {}.",
+                ShortConv::KERNEL_SIZES.end()
+            ),
         });
     }
     let listed = config.get("full_attn_idxs").and_then(Value::as_array);

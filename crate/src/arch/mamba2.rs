@@ -9,9 +9,7 @@ use super::family::Family;
 use super::granite;
 use super::hybrid::{HybridDecoder, Mixer, SsmGate, SsmSpec, Sublayer};
 use crate::format::gguf::{Gguf, GgufSpec, set_common_fields};
-use crate::ir::{Graph, RouterScore};
-use crate::kernels::conv::MAX_TAPS;
-use crate::kernels::recurrent::{MAX_SSM_KEY, RecurrentKernel};
+use crate::ir::{Graph, Recurrent, RouterScore, ShortConv};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -245,9 +243,9 @@ pub(super) fn check_ssm(config: Config<'_>, spec: SsmSpec) -> Result<SsmSpec> {
         kernel_size: taps,
         ..
     } = spec;
-    let known = RecurrentKernel::<()>::fits(MAX_SSM_KEY, state as u32, head_dim as u32)
-        && heads % groups == 0;
-    if !known || !(2..=MAX_TAPS as usize).contains(&taps) {
+    let known =
+        Recurrent::supports(Recurrent::MAX_SSM_KEY_DIM, state, head_dim) && heads % groups == 0;
+    if !known || !ShortConv::KERNEL_SIZES.contains(&taps) {
         let hint = "The kernels support states of up to 256 columns, head dimensions that are multiples of 4, and convolutions of 2 to 8.";
         return unsupported(
             config,

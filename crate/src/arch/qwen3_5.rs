@@ -11,9 +11,7 @@ use super::qwen::{head_norm, set_experts};
 use super::vision::qwen::QWEN3;
 use crate::format::RowOrder;
 use crate::format::gguf::{Gguf, GgufSpec, set_common_fields};
-use crate::ir::Graph;
-use crate::kernels::conv::MAX_TAPS;
-use crate::kernels::recurrent::{MAX_DELTA_KEY, RecurrentKernel};
+use crate::ir::{Graph, Recurrent, ShortConv};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -288,10 +286,9 @@ fn delta_spec(config: Config<'_>, fused: bool, eps: f32) -> Result<DeltaSpec> {
         negative_rates: raw,
         eps,
     };
-    let known =
-        RecurrentKernel::<()>::fits(MAX_DELTA_KEY, spec.key_dim as u32, spec.value_dim as u32)
-            && (2..=MAX_TAPS as usize).contains(&spec.kernel_size)
-            && spec.heads.is_multiple_of(spec.key_heads);
+    let known = Recurrent::supports(Recurrent::MAX_DELTA_KEY_DIM, spec.key_dim, spec.value_dim)
+        && ShortConv::KERNEL_SIZES.contains(&spec.kernel_size)
+        && spec.heads.is_multiple_of(spec.key_heads);
     if !known {
         let DeltaSpec {
             key_heads,
@@ -307,7 +304,8 @@ fn delta_spec(config: Config<'_>, fused: bool, eps: f32) -> Result<DeltaSpec> {
                 "linear attention with {heads} value heads of {value_dim}, {key_heads} key heads of {key_dim}, convolution {taps}"
             ),
             hint: format!(
-                "The kernels support keys of up to 128 columns, dimensions that are multiples of 4, convolutions of 2 to {MAX_TAPS}."
+                "The kernels support keys of up to 128 columns, dimensions that are multiples of 4, convolutions of 2 to {}.",
+                ShortConv::KERNEL_SIZES.end()
             ),
         });
     }

@@ -102,6 +102,7 @@ impl SamplingMode {
             vocabulary: (dear && !picked).then_some(vocabulary),
         }));
         Ok(Plan {
+            breaks: Vec::new(),
             launches,
             activations: vec![],
             output: 0,

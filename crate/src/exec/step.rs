@@ -1,12 +1,12 @@
 //! Executable steps: a plan with its buffers, pipelines and recorded program.
 
-use crate::device::registry::{Kernel, Shader, Variant};
+use crate::device::registry::{Shader, Variant};
 use crate::gpu::{
     Backend, Buffer, BufferUsage, Command, DispatchDesc, Gpu, Grid, Pipeline, Program,
 };
 use crate::ir::{Dim, Graph, RopeSpec, StepSizes};
 use crate::kernels::{GridSpec, Launch};
-use crate::plan::{PREFETCH, Plan, Slot};
+use crate::plan::{Plan, PlanBreakKind, Slot};
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use std::cell::Cell;
@@ -240,76 +240,48 @@ pub struct SessionSteps {
     pub medium_prefill: Option<Step>,
 }
 
-/// Where a step pauses to page in experts.
-pub struct RouterBreak {
-    /// Number of dispatches before the pause.
-    pub end: usize,
-    /// Number of dispatches before the one that sums the experts of a row, if that is separate.
-    pub combine: Option<usize>,
-    /// Selected experts of each row, then their weights.
-    pub selected: Buffer,
-    /// Row stride in elements.
-    pub stride: usize,
-    /// Experts selected per row.
-    pub experts_per_row: usize,
-    /// Predicted experts of the next layer, in the same format.
+/// A point in a step where the host must act: a break of its plan with the buffers.
+pub struct StepBreak {
+    /// Dispatches before the break.
+    pub after: usize,
+    /// Buffer that the host reads.
+    pub read: Buffer,
+    /// Buffer that the host writes before the next dispatch.
+    pub write: Buffer,
+    /// Predicted experts of the next layer.
     pub predicted: Option<Buffer>,
+    /// Action of the host.
+    pub kind: PlanBreakKind,
 }
 
-/// The router breaks of a plan, one for each router.
-fn router_breaks(plan: &Plan, find: impl Fn(&Slot) -> Option<Buffer>) -> Vec<RouterBreak> {
-    let launches = &plan.launches;
-    let routes = |at: usize| {
-        launches
-            .get(at)
-            .is_some_and(|l| l.variant.kernel == Kernel::Route)
-    };
-    let guessed = |at: usize| routes(at) && launches[at].label.ends_with(PREFETCH);
-    let out = |at: usize| {
-        find(
-            &launches[at]
-                .binds
-                .iter()
-                .find(|(name, _)| *name == "out")?
-                .1,
-        )
-    };
-    let param = |at: usize, wanted: &str| {
-        launches[at]
-            .params
-            .iter()
-            .find(|(name, _)| *name == wanted)
-            .map(|p| p.1 as usize)
-    };
-    let stop = |at: usize| {
-        let guess = (at + 1..at + 3).find(|at| guessed(*at));
-        let end = guess.unwrap_or(at) + 1;
-        let next = (end..launches.len())
-            .find(|at| routes(*at))
-            .unwrap_or(launches.len());
-        let mixed = (end..next).find(|at| launches[*at].variant.kernel == Kernel::Combine);
-        let stride = param(at, "out_stride")?;
-        let each = param(at, "picks")?;
-
-        Some(RouterBreak {
-            end,
-            combine: mixed,
-            selected: out(at)?,
-            stride,
-            experts_per_row: each,
-            predicted: guess.and_then(out),
+/// Binds the breaks of a plan to buffers.
+fn step_breaks(
+    plan: &Plan,
+    find: impl Fn(&Slot) -> Option<Buffer>,
+) -> std::result::Result<Vec<StepBreak>, Slot> {
+    let bind = |slot: &Slot| find(slot).ok_or(*slot);
+    plan.breaks
+        .iter()
+        .map(|planned| {
+            let predicted = match &planned.kind {
+                PlanBreakKind::PagedExperts(experts) => experts.predicted.as_ref(),
+                PlanBreakKind::PagedRows { .. } => None,
+            };
+            Ok(StepBreak {
+                after: planned.after,
+                read: bind(&planned.read)?,
+                write: bind(&planned.write)?,
+                predicted: predicted.map(bind).transpose()?,
+                kind: planned.kind.clone(),
+            })
         })
-    };
-    (0..launches.len())
-        .filter(|at| routes(*at) && !guessed(*at))
-        .filter_map(stop)
         .collect()
 }
 
 /// A plan that can be submitted.
 pub struct Step {
-    /// Its router breaks, in a model with paged experts.
-    pub router_breaks: Vec<RouterBreak>,
+    /// Points where the host must act; such a step is submitted in parts, one step at a time.
+    pub breaks: Vec<StepBreak>,
     program: Program,
     grids: Vec<(GridSpec, Dim)>,
     /// The rows of its recorded grids.
@@ -373,6 +345,8 @@ impl Step {
         }
         let output =
             find(&Slot::Output).ok_or_else(|| Error::Internal(format!("{name}: no output")))?;
+        let breaks = step_breaks(plan, find)
+            .map_err(|slot| Error::Internal(format!("{name}: no buffer for {slot:?}")))?;
         let tile = |l: &Launch<Slot>| {
             if let GridSpec::KvSplits { tile, .. } = l.grid {
                 Some(tile)
@@ -382,7 +356,7 @@ impl Step {
         };
         let least = plan.launches.iter().filter_map(tile).min();
         Ok(Self {
-            router_breaks: router_breaks(plan, find),
+            breaks,
             kv_splits: least.map(|tile| (tile, Cell::new(u32::MAX))),
             program: gpu.program(name, steps)?,
             grids: plan.launches.iter().map(|l| (l.grid, l.dim)).collect(),

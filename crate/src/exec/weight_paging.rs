@@ -4,13 +4,13 @@
 
 use super::load::{LoadRequest, TranscodePipelines, load_rows};
 use super::lru::LruSlots;
-use super::step::{Buffers, RouterBreak, Step};
+use super::step::{Buffers, Step, StepBreak};
 use crate::format::{Checkpoint, WeightLayout, WeightSource, Weights};
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu, Grid};
 use crate::hub::Source;
 use crate::ir::{Graph, Op, SoftTokens, WeightId};
 use crate::kernels::sample::DRAFT_ROWS;
-use crate::plan::{Slot, WeightPlan, WeightPlans};
+use crate::plan::{ExpertSelection, PlanBreakKind, Slot, WeightPlan, WeightPlans};
 use crate::util::sort;
 use crate::{Error, Result};
 use serde::Serialize;
@@ -170,14 +170,14 @@ impl WeightPager {
         let grids = step.grids(rows);
         let mut from = 0;
         let mut guess: Option<Vec<u32>> = None;
-        for (layer, stop) in step.router_breaks.iter().enumerate() {
-            // A selection at the end of a step needs no mapping.
-            if self.layers.get(layer).is_none_or(Option::is_none) || stop.end == grids.len() {
+        for stop in &step.breaks {
+            let PlanBreakKind::PagedExperts(experts) = &stop.kind else {
                 continue;
-            }
-            submit_range(gpu, step, &grids, from..stop.end)?;
-            let bytes = (rows * stop.stride * 4) as u64;
-            let picks = gpu.start_read(&stop.selected, 0, bytes)?;
+            };
+            let layer = experts.router;
+            submit_range(gpu, step, &grids, from..stop.after)?;
+            let bytes = (rows * experts.stride * 4) as u64;
+            let picks = gpu.start_read(&stop.read, 0, bytes)?;
             let next = stop
                 .predicted
                 .as_ref()
@@ -190,7 +190,7 @@ impl WeightPager {
                 self.prefetch(around, layer, &numbers).await?;
             }
             let picks: Vec<f32> = bytemuck::pod_collect_to_vec(&picks.wait().await?);
-            self.map_experts(around, step, &grids, (layer, stop), picks)
+            self.map_experts(around, step, &grids, (stop, experts), picks)
                 .await?;
             if let Some(next) = next {
                 let found: Vec<f32> = bytemuck::pod_collect_to_vec(&next.wait().await?);
@@ -198,9 +198,9 @@ impl WeightPager {
                     .layers
                     .get(layer + 1)
                     .and_then(Option::as_ref)
-                    .map(|group| selected_experts(&found, stop, group.count));
+                    .map(|group| selected_experts(&found, experts, group.count));
             }
-            from = stop.end;
+            from = stop.after;
         }
         submit_range(gpu, step, &grids, from..grids.len())
     }
@@ -212,13 +212,14 @@ impl WeightPager {
         around: &PagingContext<'_>,
         step: &Step,
         grids: &[Grid],
-        (layer, stop): (usize, &RouterBreak),
+        (stop, experts): (&StepBreak, &ExpertSelection),
         picks: Vec<f32>,
     ) -> Result<()> {
+        let layer = experts.router;
         let Some(group) = self.layers.get_mut(layer).and_then(Option::as_mut) else {
             return Ok(());
         };
-        let mut needed = selected_experts(&picks, stop, group.count);
+        let mut needed = selected_experts(&picks, experts, group.count);
         let here = needed
             .iter()
             .filter(|number| group.slots.slot_of(**number).is_some())
@@ -268,22 +269,20 @@ impl WeightPager {
                 at.unwrap_or(places) as f32
             };
             let mut placed = picks.clone();
-            placed.chunks_mut(stop.stride).for_each(|row| {
-                row[..stop.experts_per_row]
-                    .iter_mut()
-                    .for_each(|n| *n = place(*n));
+            placed.chunks_mut(experts.stride).for_each(|row| {
+                row[..experts.top_k].iter_mut().for_each(|n| *n = place(*n));
             });
             around
                 .gpu
-                .write(&stop.selected, 0, bytemuck::cast_slice(&placed));
+                .write(&stop.write, 0, bytemuck::cast_slice(&placed));
             if index + 1 < parts {
-                let end = stop.combine.ok_or_else(|| {
+                let end = experts.combine.ok_or_else(|| {
                     Error::Internal(format!(
                         "paging: a decode step selects {} experts, but there are {places} slots",
                         needed.len()
                     ))
                 })?;
-                submit_range(around.gpu, step, grids, stop.end..end)?;
+                submit_range(around.gpu, step, grids, stop.after..end)?;
             }
         }
         Ok(())
@@ -502,10 +501,10 @@ fn paged_table(op: &Op, plans: &WeightPlans) -> Option<PagedTable> {
 }
 
 /// Returns the distinct experts that the rows selected.
-fn selected_experts(picks: &[f32], stop: &RouterBreak, count: u32) -> Vec<u32> {
+fn selected_experts(picks: &[f32], experts: &ExpertSelection, count: u32) -> Vec<u32> {
     let rows = picks
-        .chunks(stop.stride)
-        .flat_map(|row| &row[..stop.experts_per_row]);
+        .chunks(experts.stride)
+        .flat_map(|row| &row[..experts.top_k]);
     let mut numbers: Vec<u32> = rows
         .map(|number| (number.max(0.0) as u32).min(count - 1))
         .collect();

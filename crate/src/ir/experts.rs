@@ -47,6 +47,8 @@ pub struct Routing {
     pub scale: f32,
     /// `[experts]`, also multiplies the weights.
     pub gain: Option<WeightId>,
+    /// Whether it predicts the next layer's experts for prefetching. No node reads a prediction.
+    pub prefetch: bool,
 }
 
 /// Up (and gate) matmul of the selected experts with activation. Output row: `each` times

@@ -1,6 +1,7 @@
 //! Operations with a state of constant size: short convolutions, linear recurrences, gated norms.
 
 use super::{Activation, StateId, WeightId};
+use std::ops::RangeInclusive;
 
 /// A causal depthwise convolution over rows. Inputs: x; if gated, also the input gate and the
 /// output gate.
@@ -18,6 +19,11 @@ pub struct ShortConv {
     pub scales: [(usize, f32); 3],
     /// Inputs before the step ([`StateSpec::Conv`](super::StateSpec::Conv)).
     pub state: StateId,
+}
+
+impl ShortConv {
+    /// Kernel sizes that the kernels support.
+    pub const KERNEL_SIZES: RangeInclusive<usize> = 2..=8;
 }
 
 /// State update of a row. The decay of a head is `exp(-exp(log_rate) * dt)`.
@@ -64,6 +70,24 @@ pub struct Recurrent {
     /// State matrices, `[heads][key_dim][value_dim]`
     /// ([`StateSpec::Matrix`](super::StateSpec::Matrix)).
     pub state: StateId,
+}
+
+impl Recurrent {
+    /// Maximum key columns of the delta rule: the keys of a scan launch.
+    pub const MAX_DELTA_KEY_DIM: usize = 128;
+    /// Maximum key columns of Mamba-2.
+    pub const MAX_SSM_KEY_DIM: usize = 256;
+
+    /// Whether the kernels support these columns of a head, for a rule with keys of up to
+    /// `max_key_dim` columns.
+    pub fn supports(max_key_dim: usize, key_dim: usize, value_dim: usize) -> bool {
+        let slices = 1024 / value_dim.max(1);
+        let fours = key_dim.is_multiple_of(4) && value_dim.is_multiple_of(4);
+        fours
+            && (4..=max_key_dim).contains(&key_dim)
+            && slices > 0
+            && key_dim.div_ceil(slices) <= 32
+    }
 }
 
 /// `norm(x * silu(z)) * gain`, or `norm(x) * gain * silu(z)`, with one norm per column group.

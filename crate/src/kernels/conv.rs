@@ -5,8 +5,6 @@ use super::matmul::View;
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 
-/// Maximum kernel size.
-pub const MAX_TAPS: u32 = 8;
 /// Rows per thread in prefill.
 const TILE: u32 = 16;
 
@@ -17,7 +15,7 @@ pub struct ShortConvKernel<B> {
     pub label: String,
     /// Columns per row, each with its own filter.
     pub channels: u32,
-    /// Kernel size, current row included: 2 to [`MAX_TAPS`].
+    /// Kernel size, current row included: one of [`ShortConv::KERNEL_SIZES`](crate::ir::ShortConv::KERNEL_SIZES).
     pub kernel_size: u32,
     /// `[channels][taps]`, oldest row first.
     pub weight: B,

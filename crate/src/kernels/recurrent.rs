@@ -12,10 +12,6 @@ const CHUNK: u32 = 32;
 const BLOCK: u32 = 16;
 /// Maximum key columns of a head per scan launch.
 const SCAN_KEYS: u32 = 128;
-/// Maximum key columns of the delta rule.
-pub const MAX_DELTA_KEY: u32 = SCAN_KEYS;
-/// Maximum key columns of Mamba-2.
-pub const MAX_SSM_KEY: u32 = 256;
 
 /// State update of a row; the decay of a head is `exp(rate * dt)`.
 #[derive(Debug, Clone)]
@@ -85,14 +81,6 @@ impl<B: Clone> RecurrentKernel<B> {
         self.key_dim
             .div_ceil((1024 / self.value_dim).max(1))
             .next_power_of_two()
-    }
-
-    /// Whether the kernels support these head sizes, for a rule with keys of up to `max_key`
-    /// columns.
-    pub fn fits(max_key: u32, key_dim: u32, value_dim: u32) -> bool {
-        let slices = 1024 / value_dim.max(1);
-        let fours = key_dim.is_multiple_of(4) && value_dim.is_multiple_of(4);
-        fours && (4..=max_key).contains(&key_dim) && slices > 0 && key_dim.div_ceil(slices) <= 32
     }
 
     /// Words per row and head that the scan reads.

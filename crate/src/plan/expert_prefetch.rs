@@ -23,7 +23,10 @@ pub fn add_prefetch_routers(mut graph: Graph) -> Graph {
             continue;
         }
         let logits = add_value_like(&mut graph, other.output);
-        let guess = graph.nodes[next].clone();
+        let mut guess = graph.nodes[next].clone();
+        if let Op::TopKRouter(router) = &mut guess.op {
+            router.prefetch = true;
+        }
         let picks = add_value_like(&mut graph, guess.output);
         graph.nodes.insert(
             here + 1,
@@ -52,16 +55,13 @@ fn router_matmul(graph: &Graph, route: usize) -> Option<Node> {
     (matches!(node.op, Op::Linear(_)) && node.inputs.len() == 1).then(|| node.clone())
 }
 
-/// Name suffix of predictions.
-pub const PREFETCH: &str = ", guessed";
-
-/// Adds a value of the same shape as another.
+/// Adds a value of the same shape as another, for a prediction.
 fn add_value_like(graph: &mut Graph, like: ValueId) -> ValueId {
     let Value {
         name, rows, cols, ..
     } = graph.value(like).clone();
     graph.values.push(Value {
-        name: format!("{name}{PREFETCH}"),
+        name: format!("{name}, guessed"),
         rows,
         cols,
         view: None,

@@ -9,7 +9,7 @@ mod matmul;
 mod recurrent;
 
 use super::memory::{self, BufferPlan};
-use super::{Plan, Slot, StatePlan, WeightPlans, f16_activations, fuse_quantize};
+use super::{Plan, PlanBreak, Slot, StatePlan, WeightPlans, f16_activations, fuse_quantize};
 use crate::device::Caps;
 use crate::ir::{self, Dim, Graph, InputId, Node, Op, StateId, StepSizes, ValueId, WeightId};
 use crate::kernels::attention::Kv;
@@ -134,6 +134,8 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
         uses,
         output,
         launches: Vec::new(),
+        breaks: Vec::new(),
+        routers: 0,
         pending_splits: None,
         roped_queries: 0,
         attention_partials: 0,
@@ -147,6 +149,7 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
         output: (rows * memory::row_stride(graph, output) * 4) as u64,
         output_cols: graph.value(output).cols,
         launches: lowering.launches,
+        breaks: lowering.breaks,
         activations: lowering.memory.sizes,
         roped_queries: lowering.roped_queries,
         attention_partials: lowering.attention_partials,
@@ -164,6 +167,9 @@ struct Lowering<'a> {
     uses: Vec<usize>,
     output: ValueId,
     launches: Vec<Launch<Slot>>,
+    breaks: Vec<PlanBreak>,
+    /// Routers so far, predictions not counted.
+    routers: usize,
     /// A value that decode attention left as KV splits in the scratch buffer, the launch count
     /// after it, and the splits.
     pending_splits: Option<(ValueId, usize, KvSplits)>,

@@ -2,6 +2,7 @@
 //! over buffers. Needs device capabilities but no device, so plans can be printed and tested
 //! anywhere.
 
+mod breaks;
 mod bytes_read;
 mod expert_prefetch;
 mod f16_activations;
@@ -12,8 +13,9 @@ mod memory;
 mod states;
 mod weights;
 
+pub use breaks::{ExpertSelection, PlanBreak, PlanBreakKind};
 pub use bytes_read::bytes_per_token;
-pub use expert_prefetch::{PREFETCH, add_prefetch_routers};
+pub use expert_prefetch::add_prefetch_routers;
 pub use fuse::Fusions;
 pub use lower::{PlanOptions, StepKind, lower};
 pub use states::{StatePlan, plan_states};
@@ -100,6 +102,8 @@ impl Slot {
 pub struct Plan {
     /// Launches in order.
     pub launches: Vec<Launch<Slot>>,
+    /// Points where the host must act, in order. A step without breaks needs nothing from the host.
+    pub breaks: Vec<PlanBreak>,
     /// Bytes of each activation buffer.
     pub activations: Vec<u64>,
     /// Bytes of the output.

@@ -241,6 +241,7 @@ pub fn top_k_experts(
         eps: spec.eps,
         scale: spec.scale * spec.out_scale,
         gain: spec.expert_scale.map(|n| b.vector(&name(n), spec.count)),
+        prefetch: false,
     };
     let picks = b.node(
         &name("picks"),

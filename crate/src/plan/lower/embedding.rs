@@ -4,7 +4,7 @@ use super::{Lowering, Slot, StepKind};
 use crate::ir::{IdSource, Node, SoftTokens, ValueId, WeightId};
 use crate::kernels::embed::{RowIndex, embed};
 use crate::kernels::embedding_bag::{embedding_bag, soft_tokens};
-use crate::plan::WeightPlan;
+use crate::plan::{PlanBreak, PlanBreakKind, WeightPlan};
 use crate::{Error, Result};
 
 impl Lowering<'_> {
@@ -31,6 +31,19 @@ impl Lowering<'_> {
             Some(SoftTokens::Row(number)) if !self.is_paged(table) => Some((first, number)),
             _ => None,
         };
+        if let RowIndex::Ids(write @ Slot::PagedRows(_)) = numbers {
+            // All tables map the same ids, before the step.
+            let kind = PlanBreakKind::PagedRows { table };
+            self.breaks.insert(
+                0,
+                PlanBreak {
+                    after: 0,
+                    read: Slot::Ids,
+                    write,
+                    kind,
+                },
+            );
+        }
         for (row0, run) in self.shards(table)? {
             self.launches
                 .push(embed(name, &run, row0, numbers.clone(), past, &out, scale));

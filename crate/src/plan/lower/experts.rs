@@ -2,10 +2,11 @@
 //! over row-expert pairs sorted by expert.
 
 use super::{Lowering, Slot, memory};
-use crate::ir::{ExpertDown, ExpertUp, Node, Routing, WeightId, experts};
+use crate::ir::{ExpertDown, ExpertUp, Node, Op, Routing, ValueId, WeightId, experts};
 use crate::kernels::experts::{self as kernels, ExpertTiles, Experts};
 use crate::kernels::matmul::{GemmTiling, Matmul, NormPrologue, View, WeightPlanes};
 use crate::kernels::subgroup_matrix::MatrixTiling;
+use crate::plan::{ExpertSelection, PlanBreak, PlanBreakKind};
 use crate::{Error, Result};
 
 /// A shard of an expert weight: first expert, expert count, planes.
@@ -30,12 +31,59 @@ impl Lowering<'_> {
             scale: r.scale,
             gain: r.gain.map(Slot::Vector),
         };
-        self.launches.push(routing.launch(
-            name,
-            &self.view(node.inputs[0]),
-            &self.view(node.output),
-        ));
+        let out = self.view(node.output);
+        self.launches
+            .push(routing.launch(name, &self.view(node.inputs[0]), &out));
+        if r.prefetch {
+            self.add_prediction(out.buffer);
+            return Ok(());
+        }
+        if self.has_paged_readers(node.output) {
+            self.breaks.push(PlanBreak {
+                after: self.launches.len(),
+                read: out.buffer,
+                write: out.buffer,
+                kind: PlanBreakKind::PagedExperts(ExpertSelection {
+                    router: self.routers,
+                    stride: out.stride as usize,
+                    top_k: r.top_k,
+                    combine: None,
+                    predicted: None,
+                }),
+            });
+        }
+        self.routers += 1;
         Ok(())
+    }
+
+    /// Whether paged experts read a selection.
+    fn has_paged_readers(&self, selection: ValueId) -> bool {
+        self.graph.nodes.iter().any(|node| {
+            matches!(&node.op, Op::ExpertUp(e) if self.is_paged(e.weight))
+                && node.inputs[1] == selection
+        })
+    }
+
+    /// Moves the break of the last router behind the prediction of the next layer's experts, which
+    /// the host reads at the same time.
+    fn add_prediction(&mut self, predicted: Slot) {
+        let after = self.launches.len();
+        let router = self.routers;
+        if let Some((stop, experts)) = self.last_expert_break()
+            && experts.router + 1 == router
+        {
+            experts.predicted = Some(predicted);
+            *stop = after;
+        }
+    }
+
+    /// Returns the launches before the last break for experts, and the selection.
+    fn last_expert_break(&mut self) -> Option<(&mut usize, &mut ExpertSelection)> {
+        let stop = self.breaks.last_mut()?;
+        match &mut stop.kind {
+            PlanBreakKind::PagedExperts(experts) => Some((&mut stop.after, experts)),
+            PlanBreakKind::PagedRows { .. } => None,
+        }
     }
 
     /// Lowers the up matmul; in prefill it first sorts the row-expert pairs.
@@ -170,7 +218,13 @@ impl Lowering<'_> {
                 combine(&each_out)
             }
         };
+        let before = self.launches.len();
         self.launches.push(sum);
+        if self.is_paged(e.weight)
+            && let Some((_, experts)) = self.last_expert_break()
+        {
+            experts.combine = Some(before);
+        }
         Ok(())
     }
 
