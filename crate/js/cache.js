@@ -79,8 +79,8 @@ postMessage([]);`;
 const THREADS = 2;
 
 /** Milliseconds of idle time after which the threads end (IDLE), and timeout of a read (PATIENCE). */
-const IDLE = 1000;
-const PATIENCE = 5000;
+const IDLE_MS = 1000;
+const READ_TIMEOUT_MS = 5000;
 
 /** Threads that read and write in parallel to this one; none if the page's policy forbids them. */
 class Threads {
@@ -100,7 +100,7 @@ class Threads {
     } catch {
       this.refuse();
     }
-    this.rest();
+    this.scheduleEnd();
   }
 
   thread(address) {
@@ -111,11 +111,11 @@ class Threads {
   }
 
   /** Reads an entry, or hashes it; undefined if the threads cannot. */
-  async take(name, key, hash) {
+  async read(name, key, hash) {
     this.start();
     if (this.refused) return undefined;
     const id = this.count;
-    setTimeout(() => this.answer(id), PATIENCE);
+    setTimeout(() => this.answer(id), READ_TIMEOUT_MS);
     return this.ask([name, key, undefined, hash]).catch(() => {});
   }
 
@@ -143,13 +143,13 @@ class Threads {
     this.waiting.delete(id);
     if (error) asked.reject(new DOMException(...error));
     else asked.resolve(result);
-    this.rest();
+    this.scheduleEnd();
   }
 
   /** Ends the threads after a period without requests. */
-  rest() {
+  scheduleEnd() {
     clearTimeout(this.idle);
-    if (this.waiting.size === 0) this.idle = setTimeout(() => this.end(), IDLE);
+    if (this.waiting.size === 0) this.idle = setTimeout(() => this.end(), IDLE_MS);
   }
 
   refuse() {
@@ -176,7 +176,7 @@ const PREFIX = "https://jerboa.invalid/";
 const UNFINISHED = "~unfinished";
 
 /** Milliseconds after which an unfinished entry is abandoned. */
-const STALE = 3_600_000;
+const STALE_MS = 3_600_000;
 
 /**
  * A folder of the origin private file system with the Cache interface. An entry is a file, written under a temporary
@@ -188,7 +188,7 @@ class Folder {
   }
 
   /** The folder and file name of an entry. */
-  async place(key, create) {
+  async locate(key, create) {
     const names = key.slice(PREFIX.length).split("/");
     const last = names.pop();
     let folder = this.root;
@@ -198,7 +198,7 @@ class Folder {
 
   async match(key) {
     try {
-      const [folder, name] = await this.place(key, false);
+      const [folder, name] = await this.locate(key, false);
       return await (await folder.getFileHandle(name)).getFile();
     } catch {
       return undefined;
@@ -224,9 +224,9 @@ class Folder {
         await stream.write(bytes);
         await stream.close();
       }
-      await file.move(...(await this.place(key, true))).catch(async () => {
+      await file.move(...(await this.locate(key, true))).catch(async () => {
         // The move may fail if the target exists, or if its folder was removed with its last entry.
-        const [folder, name] = await this.place(key, true);
+        const [folder, name] = await this.locate(key, true);
         await folder.removeEntry(name).catch(() => {});
         await file.move(folder, name);
       });
@@ -238,12 +238,12 @@ class Folder {
 
   async delete(key) {
     const names = key.slice(PREFIX.length).split("/");
-    const [folder, name] = await this.place(key, false);
+    const [folder, name] = await this.locate(key, false);
     await folder.removeEntry(name);
     try {
       // Remove folders that became empty.
       for (names.pop(); names.length > 0; names.pop()) {
-        const [above, inner] = await this.place(PREFIX + names.join("/"), false);
+        const [above, inner] = await this.locate(PREFIX + names.join("/"), false);
         await above.removeEntry(inner);
       }
     } catch {
@@ -265,7 +265,7 @@ class Folder {
   async sweep(unfinished) {
     for await (const [name, handle] of unfinished) {
       const file = await handle.getFile().catch(() => undefined);
-      if (file && Date.now() - file.lastModified > STALE) await unfinished.removeEntry(name).catch(() => {});
+      if (file && Date.now() - file.lastModified > STALE_MS) await unfinished.removeEntry(name).catch(() => {});
     }
   }
 }
@@ -289,7 +289,7 @@ export async function openStore(name, folder) {
  * large ones follow.
  */
 export async function readEntry(cache, name, key, large) {
-  const read = large && !(cache instanceof Folder) ? await threads.take(name, key) : undefined;
+  const read = large && !(cache instanceof Folder) ? await threads.read(name, key) : undefined;
   if (read) return read;
   const found = await cache.match(key);
   if (found && !large && !(cache instanceof Folder)) threads.start();
@@ -304,7 +304,7 @@ export function writeEntry(cache, name, key, bytes, large) {
 /** Updates a SHA-256 with an entry of `size` bytes (`end`: see `sha256`); undefined if it is missing or has another size. */
 export async function hashEntry(cache, name, key, words, size, end) {
   const hash = [words.slice(), size, end];
-  const done = cache instanceof Folder ? undefined : await threads.take(name, key, hash);
+  const done = cache instanceof Folder ? undefined : await threads.read(name, key, hash);
   if (done) return done;
   const bytes = await readEntry(cache, name, key);
   return bytes && sha256(bytes, hash);

@@ -3,22 +3,22 @@
 
 const RETRY_MS = 250;
 /** Number of prefill dispatches to submit before recording the rest: the GPU works meanwhile. */
-const EARLY = 48;
+const FIRST_SUBMIT = 48;
 const RETRIES = 20;
 /** Bytes of staging buffers to keep for later reads. */
-const MOST_STAGED = 32 << 20;
+const MAX_STAGED_BYTES = 32 << 20;
 
 /** Transfers above this many bytes are named in later errors. */
-const LARGE = 65_536;
+const LARGE_TRANSFER_BYTES = 65_536;
 
 /** Ignores a promise's rejection: after a lost device nobody awaits it. */
-function quiet(promise) {
+function ignoreRejection(promise) {
   promise.catch(() => {});
   return promise;
 }
 
 /** Copies dispatches with new grids. */
-const placed = (steps, grids) => steps.map((step, i) => ({ ...step, x: grids[3 * i], y: grids[3 * i + 1], z: grids[3 * i + 2] }));
+const withGrids = (steps, grids) => steps.map((step, i) => ({ ...step, x: grids[3 * i], y: grids[3 * i + 1], z: grids[3 * i + 2] }));
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -26,13 +26,13 @@ const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
  * Milliseconds without an answer after which the device is considered lost; all submitted work must finish in that
  * time.
  */
-const PATIENCE = 60_000;
+const DEVICE_TIMEOUT_MS = 60_000;
 /** The same for a software adapter, which is slow. */
-const PATIENCE_SOFTWARE = 600_000;
+const SOFTWARE_TIMEOUT_MS = 600_000;
 /**
  * The timeout is counted in polls, so that a sleeping machine or a background page does not look like a lost device.
  */
-const LOOKS = 6;
+const POLLS = 6;
 
 /** Limits to request at the adapter's maximum. */
 const LIMITS = ["maxBufferSize", "maxStorageBufferBindingSize", "maxComputeWorkgroupStorageSize", "maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX"];
@@ -41,7 +41,7 @@ const LIMITS = ["maxBufferSize", "maxStorageBufferBindingSize", "maxComputeWorkg
  * The features that provide subgroup matrices, the draft's first: feature name, `enable` name, and the diagnostic rule
  * that the shaders switch off.
  */
-const MATRICES = [
+const MATRIX_FEATURES = [
   ["subgroup-matrix", "subgroup_matrix", "subgroup_matrix_uniformity"],
   ["chromium-experimental-subgroup-matrix", "chromium_experimental_subgroup_matrix", "chromium.subgroup_matrix_uniformity"],
 ];
@@ -56,16 +56,16 @@ const DIALECTS = [
 ];
 
 /** Subgroup sizes of subgroup matrix kernels, best first. */
-const LANES = [32, 64, 16];
+const SUBGROUP_SIZES = [32, 64, 16];
 
 /** A kernel pinned to subgroups of LANES lanes, for devices with several subgroup sizes. */
-const sized = (text) => `enable subgroup_size_control;\n${text.replace(/@workgroup_size\(\w+\)/, "$& @subgroup_size(LANES)")}`;
+const withSubgroupSize = (text) => `enable subgroup_size_control;\n${text.replace(/@workgroup_size\(\w+\)/, "$& @subgroup_size(LANES)")}`;
 
 /** A probe kernel that uses every built-in of shaders/common/matrix.wgsl. */
-const trial = ([, enable, rule], side, element, lanes) => `enable ${enable};
+const probeShader = ([, enable, rule], side, element, lanes) => `enable ${enable};
 diagnostic(off, ${rule});
 ${element === "f16" ? "enable f16;" : ""}
-const LANES: u32 = ${lanes || LANES[0]}u;
+const LANES: u32 = ${lanes || SUBGROUP_SIZES[0]}u;
 alias Left = subgroup_matrix_left<${element}, ${side}, ${side}>;
 alias Right = subgroup_matrix_right<${element}, ${side}, ${side}>;
 alias Sum = subgroup_matrix_result<f32, ${side}, ${side}>;
@@ -115,7 +115,7 @@ export class JsGpu {
     if (f16) wanted.push("shader-f16");
     if (subgroups) wanted.push("subgroups");
     // Subgroup matrices need f16 and subgroups.
-    if (f16 && subgroups && matrix) wanted.push(...MATRICES.map(([feature]) => feature), "subgroup-size-control");
+    if (f16 && subgroups && matrix) wanted.push(...MATRIX_FEATURES.map(([feature]) => feature), "subgroup-size-control");
     const { adapter, device } = await openDevice(wanted, least);
     const gpu = new JsGpu(adapter, device);
     await gpu.findMatrices();
@@ -151,7 +151,7 @@ export class JsGpu {
     this.later = [];
     this.busy = false;
     device.addEventListener("uncapturederror", (event) => this.fail(this.doing, event.error));
-    device.lost.then((info) => this.lose(info.message || info.reason));
+    device.lost.then((info) => this.markLost(info.message || info.reason));
   }
 
   /**
@@ -164,15 +164,15 @@ export class JsGpu {
     const listed = [...(configs ?? [])].filter(fits);
     // With several subgroup sizes a kernel must request one; 0 if that is unknown.
     const control = least !== most && this.device.features.has("subgroup-size-control");
-    const wanted = control && LANES.find((n) => least <= n && n <= most);
+    const wanted = control && SUBGROUP_SIZES.find((n) => least <= n && n <= most);
     const lanes = wanted || (least === most ? most : 0);
-    for (const [names, dialect] of MATRICES.flatMap((names) => DIALECTS.map((dialect) => [names, dialect]))) {
+    for (const [names, dialect] of MATRIX_FEATURES.flatMap((names) => DIALECTS.map((dialect) => [names, dialect]))) {
       if (!this.device.features.has(names[0])) continue;
-      const say = wanted ? (text) => sized(dialect(text)) : dialect;
-      const taken = await Promise.all(listed.map((m) => this.compiles(say(trial(names, m.M, m.componentType, lanes)))));
+      const say = wanted ? (text) => withSubgroupSize(dialect(text)) : dialect;
+      const taken = await Promise.all(listed.map((m) => this.compiles(say(probeShader(names, m.M, m.componentType, lanes)))));
       const squares = listed.filter((_, i) => taken[i]).flatMap((m) => [m.M, elements.indexOf(m.componentType)]);
       if (squares.length > 0) {
-        this.matrices = { squares, lanes, standard: names === MATRICES[0], say };
+        this.matrices = { squares, lanes, standard: names === MATRIX_FEATURES[0], say };
         return;
       }
     }
@@ -193,7 +193,7 @@ export class JsGpu {
   }
 
   /** Rejects everything that is pending: a lost device never answers. */
-  lose(reason) {
+  markLost(reason) {
     if (this.lost !== null) return;
     this.lost = reason || "no reason was given";
     clearTimeout(this.watching);
@@ -204,7 +204,7 @@ export class JsGpu {
 
   /** Wraps a device promise to reject when the device is lost or hangs; some browsers leave it pending. */
   answer(promise) {
-    return quiet(this.answered(promise));
+    return ignoreRejection(this.answered(promise));
   }
 
   answered(promise) {
@@ -217,7 +217,7 @@ export class JsGpu {
       };
       if (this.lost === null) {
         this.waiting.add(entry);
-        this.watch();
+        this.poll();
       }
       promise.then((value) => settle(resolve, value), (error) => settle(reject, error));
       if (this.lost !== null) reject(new Error(this.lost));
@@ -225,18 +225,18 @@ export class JsGpu {
   }
 
   /** Polls pending promises while there are any. */
-  watch() {
+  poll() {
     if (this.watching) return;
     const software = this.info.isFallbackAdapter === true || this.info.architecture === "swiftshader";
-    const patience = software ? PATIENCE_SOFTWARE : PATIENCE;
+    const patience = software ? SOFTWARE_TIMEOUT_MS : DEVICE_TIMEOUT_MS;
     this.watching = setTimeout(() => {
       this.watching = undefined;
-      if ([...this.waiting].some((entry) => ++entry.looks > LOOKS)) {
-        this.lose(`the GPU did not answer for ${patience / 1000} seconds`);
+      if ([...this.waiting].some((entry) => ++entry.looks > POLLS)) {
+        this.markLost(`the GPU did not answer for ${patience / 1000} seconds`);
         this.device.destroy();
       }
-      if (this.waiting.size > 0) this.watch();
-    }, patience / LOOKS);
+      if (this.waiting.size > 0) this.poll();
+    }, patience / POLLS);
   }
 
   /** Creates device objects in an error scope; late errors carry the label. */
@@ -253,13 +253,13 @@ export class JsGpu {
   }
 
   /** Runs a queue operation in order: now, unless groups are running. */
-  inTurn(act) {
+  enqueue(act) {
     if (!this.busy) return void act();
     this.later.push(act);
   }
 
   /** The same for async operations, one after another. */
-  async takeTurns(act) {
+  async enqueueAsync(act) {
     this.later.push(act);
     if (this.busy) return;
     this.busy = true;
@@ -275,12 +275,12 @@ export class JsGpu {
 
   /** Resolves with the result of `act` after queued work. */
   turn(act) {
-    if (this.group === 0 && !this.busy) return quiet(act());
-    return quiet(new Promise((resolve, reject) => void this.takeTurns(() => act().then(resolve, reject))));
+    if (this.group === 0 && !this.busy) return ignoreRejection(act());
+    return ignoreRejection(new Promise((resolve, reject) => void this.enqueueAsync(() => act().then(resolve, reject))));
   }
 
   /** Submits one command buffer; waits for it if only one may be in flight. */
-  async hand(commands) {
+  async submitAndWait(commands) {
     this.queue.submit([commands]);
     if (this.group !== 0) await this.answer(this.queue.onSubmittedWorkDone());
   }
@@ -321,7 +321,7 @@ export class JsGpu {
 
   destroy(slot) {
     const buffer = this.buffers[slot];
-    this.inTurn(() => buffer.destroy());
+    this.enqueue(() => buffer.destroy());
     this.buffers[slot] = undefined;
     this.free.push(slot);
   }
@@ -330,8 +330,8 @@ export class JsGpu {
     const buffer = this.buffers[slot];
     // The caller may reuse its bytes after this returns.
     if (this.busy) bytes = bytes.slice();
-    this.inTurn(() => {
-      if (bytes.length > LARGE) this.doing = `an upload to ${buffer.label}`;
+    this.enqueue(() => {
+      if (bytes.length > LARGE_TRANSFER_BYTES) this.doing = `an upload to ${buffer.label}`;
       this.queue.writeBuffer(buffer, offset, bytes);
     });
   }
@@ -405,8 +405,8 @@ export class JsGpu {
   }
 
   /** Replaces a program's grids; queued work keeps its own. */
-  regrid(slot, grids) {
-    this.programs[slot] = placed(this.programs[slot], grids);
+  setGrids(slot, grids) {
+    this.programs[slot] = withGrids(this.programs[slot], grids);
   }
 
   /**
@@ -415,13 +415,13 @@ export class JsGpu {
   run(programs, grids) {
     if (this.group !== 0 || this.busy) {
       const steps = this.steps(programs, grids);
-      return void this.takeTurns(() => this.runGroups(steps));
+      return void this.enqueueAsync(() => this.runGroups(steps));
     }
     let encoder = this.device.createCommandEncoder();
     if (programs.length > 0) {
       let pass = encoder.beginComputePass();
       let last = null;
-      let early = EARLY;
+      let early = FIRST_SUBMIT;
       for (const slot of programs) {
         const steps = this.programs[slot];
         for (let i = 0; i < steps.length; i++) {
@@ -454,7 +454,7 @@ export class JsGpu {
   /** The dispatches of programs, with their grids. */
   steps(programs, grids) {
     const all = programs.length === 1 ? this.programs[programs[0]] : Array.from(programs).flatMap((slot) => this.programs[slot]);
-    return (grids ? placed(all, grids) : all).filter((step) => step.x * step.y * step.z !== 0);
+    return (grids ? withGrids(all, grids) : all).filter((step) => step.x * step.y * step.z !== 0);
   }
 
   /** Runs dispatches in groups, each finished before the next is submitted. */
@@ -469,7 +469,7 @@ export class JsGpu {
         pass.dispatchWorkgroups(step.x, step.y, step.z);
       }
       pass.end();
-      await this.hand(encoder.finish());
+      await this.submitAndWait(encoder.finish());
     }
   }
 
@@ -478,10 +478,10 @@ export class JsGpu {
     const act = () => {
       const encoder = this.device.createCommandEncoder();
       encoder.copyBufferToBuffer(source, fromOffset, target, toOffset, size);
-      return this.hand(encoder.finish());
+      return this.submitAndWait(encoder.finish());
     };
     if (this.group === 0 && !this.busy) void act();
-    else void this.takeTurns(act);
+    else void this.enqueueAsync(act);
   }
 
   stagingBuffer(size) {
@@ -513,7 +513,7 @@ export class JsGpu {
     await this.answer(buffer.mapAsync(GPUMapMode.READ, 0, size));
     const bytes = new Uint8Array(buffer.getMappedRange(0, size)).slice();
     buffer.unmap();
-    if (this.staged + buffer.size > MOST_STAGED) {
+    if (this.staged + buffer.size > MAX_STAGED_BYTES) {
       buffer.destroy();
     } else {
       this.staged += buffer.size;

@@ -286,12 +286,9 @@ pub enum Error {
     Internal(String),
 }
 
-/// Assigns a code to every variant: a variant without a code does not compile.
-macro_rules! codes {
-    ($($variant:ident => $code:literal,)*) => {
-        impl Error {
+impl Error {
     /// Whether the error implies that a file of the model is wrong or missing.
-    pub(crate) fn blames_a_file(&self) -> bool {
+    pub(crate) fn implicates_file(&self) -> bool {
         matches!(
             self,
             Error::Malformed { .. }
@@ -304,7 +301,12 @@ macro_rules! codes {
                 | Error::NotFound { .. }
         )
     }
+}
 
+/// Assigns a code to every variant: a variant without a code does not compile.
+macro_rules! codes {
+    ($($variant:ident => $code:literal,)*) => {
+        impl Error {
             /// All codes, in the order of the variants.
             pub const CODES: &[&str] = &[$($code),*];
 

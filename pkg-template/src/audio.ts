@@ -1,7 +1,7 @@
 /** OpenAI's `audio` endpoints: transcriptions, translations and speech. */
 
 import type { ModelInfo } from "./contract.js";
-import type { Backend } from "./host.js";
+import type { Backend } from "./engine-calls.js";
 import { Speech } from "./speech.js";
 import { Transcriptions } from "./transcribe.js";
 

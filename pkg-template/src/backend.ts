@@ -1,9 +1,10 @@
 /** Chooses where the engine runs: in a dedicated worker, or on this thread when no worker is available. */
 
-import { checked, mustBe } from "./check.js";
+import { checked, valid } from "./check.js";
 import { missingAsset } from "./errors.js";
-import type { Backend } from "./host.js";
-import { Remote } from "./wire.js";
+import { cspAdvice } from "./csp.js";
+import type { Backend } from "./engine-calls.js";
+import { RemoteBackend } from "./rpc.js";
 
 /** URLs of the package's files, for bundlers that do not copy them next to the script and for other servers. */
 export interface AssetUrls {
@@ -14,7 +15,7 @@ export interface AssetUrls {
 }
 
 /** Validators of {@link AssetUrls}. */
-export const ASSETS = { wasmUrl: mustBe.url, workerUrl: mustBe.url };
+export const ASSETS = { wasmUrl: valid.url, workerUrl: valid.url };
 
 let assets: AssetUrls = {};
 
@@ -31,41 +32,41 @@ export function configure(urls: AssetUrls): void {
 }
 
 /** A backend, with a warning when it runs on this thread although a worker was requested. */
-export interface Opened {
+export interface OpenedBackend {
   backend: Backend;
   warning?: string;
 }
 
 /** Milliseconds that a worker may take to start before this thread is used instead. */
-const HELLO_MS = 20_000;
+const WORKER_START_TIMEOUT_MS = 20_000;
 
 /** Opens the engine in a worker, or on this thread when `worker` is false or no worker can start. */
-export async function openBackend(worker: boolean, given: AssetUrls = {}): Promise<Opened> {
+export async function openBackend(worker: boolean, given: AssetUrls = {}): Promise<OpenedBackend> {
   const { wasmUrl, workerUrl } = { ...assets, ...given };
-  const wasm = absolute(wasmUrl);
-  if (!worker) return { backend: await local(wasm) };
-  const remote = startWorker(absolute(workerUrl));
-  if (typeof remote === "string") return { backend: await local(wasm), warning: onThisThread(remote) };
+  const wasm = absoluteUrl(wasmUrl);
+  if (!worker) return { backend: await localBackend(wasm) };
+  const remote = startWorker(absoluteUrl(workerUrl));
+  if (typeof remote === "string") return { backend: await localBackend(wasm), warning: mainThreadWarning(remote) };
   try {
-    const { gpu } = await within(HELLO_MS, remote.hello);
+    const { gpu } = await withTimeout(WORKER_START_TIMEOUT_MS, remote.hello);
     if (gpu || !("gpu" in navigator)) {
       if (wasm) remote.useWasm(wasm);
       return { backend: remote };
     }
     await remote.close();
-    return { backend: await local(wasm), warning: onThisThread("this browser supports WebGPU in pages but not in workers") };
+    return { backend: await localBackend(wasm), warning: mainThreadWarning("this browser supports WebGPU in pages but not in workers") };
   } catch (thrown) {
     void remote.close();
-    return { backend: await local(wasm), warning: onThisThread(thrown instanceof Error ? thrown.message : String(thrown)) };
+    return { backend: await localBackend(wasm), warning: mainThreadWarning(thrown instanceof Error ? thrown.message : String(thrown)) };
   }
 }
 
 /** Resolves a path against the page's URL; a worker has no page URL to resolve it with. */
-function absolute(url: string | URL | undefined): string | undefined {
+function absoluteUrl(url: string | URL | undefined): string | undefined {
   return url === undefined ? undefined : new URL(url, typeof document === "undefined" ? (globalThis.location?.href ?? import.meta.url) : document.baseURI).href;
 }
 
-async function local(wasm: string | undefined): Promise<Backend> {
+async function localBackend(wasm: string | undefined): Promise<Backend> {
   let module;
   try {
     module = await import("./local.js");
@@ -78,12 +79,12 @@ async function local(wasm: string | undefined): Promise<Backend> {
 }
 
 /** Starts a worker; returns the reason as a string when that fails. */
-function startWorker(url: string | undefined): Remote | string {
+function startWorker(url: string | undefined): RemoteBackend | string {
   if (typeof Worker === "undefined") return "Worker is not available here";
   try {
     // Bundlers match this exact expression.
     const worker = url === undefined ? new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "jerboa" }) : workerAt(url);
-    return new Remote(worker, () => worker.terminate());
+    return new RemoteBackend(worker, () => worker.terminate());
   } catch (thrown) {
     const elsewhere = url === undefined && !import.meta.url.startsWith(location.origin);
     if (elsewhere) return startWorker(new URL("./worker.js", import.meta.url).href);
@@ -107,11 +108,15 @@ function workerAt(url: string): Worker {
   }
 }
 
-function onThisThread(reason: string): string {
-  return `The model runs on the page's main thread, which may make the page stutter: the worker could not be started: ${reason.replace(/\.$/, "")}.`;
+/** The warning of a model on this thread; `workerUrl` is where its worker would have come from. */
+function mainThreadWarning(reason: string, workerUrl?: string): string {
+  // A worker of another origin starts from a blob: script.
+  const script = workerUrl ?? import.meta.url;
+  const blocked = cspAdvice("worker-src", script.startsWith(globalThis.location?.origin ?? "") ? script : "blob:");
+  return `The model runs on the page's main thread, which may make the page stutter: the worker could not be started: ${blocked ?? `${reason.replace(/\.$/, "")}.`}`;
 }
 
-function within<T>(ms: number, promise: Promise<T>): Promise<T> {
+function withTimeout<T>(ms: number, promise: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => reject(new Error(`it did not start within ${ms / 1000} seconds`)), ms);
     promise.then(resolve, reject).finally(() => clearTimeout(timer));

@@ -3,7 +3,7 @@
  * some crash the page. Persists what it finds.
  */
 
-import { alone, caughtUp, untilDone, type Notes } from "./notes.js";
+import { ifOnlyTab, waitWhile, undoUnlessDone, type Notes } from "./persistent-notes.js";
 
 /** Dispatches per command buffer. */
 export type Group = "all" | "64" | "8" | "1";
@@ -15,7 +15,7 @@ export const GROUPS: readonly Group[] = ["all", "64", "8", "1"];
  * What is known about this browser's device. `testing` and `running` are written before an action that may crash the
  * page; finding one of them later means it did. `right`: passed a test. `proven`: ran a model.
  */
-export interface Calibrated {
+export interface CalibrationNote {
   /** The user agent; a new version starts over. */
   agent: string;
   /** Index into {@link GROUPS}. */
@@ -27,26 +27,26 @@ const NOTE = "group";
 const LAST = GROUPS.length - 1;
 
 /** The next smaller group; the smallest needs no test. */
-function lower({ agent, rung }: Calibrated): Calibrated {
+function smallerGroup({ agent, rung }: CalibrationNote): CalibrationNote {
   const next = Math.min(rung + 1, LAST);
   return { agent, rung: next, state: next === LAST ? "proven" : "open" };
 }
 
 /** The state at page start, derived from the stored note. */
-export function reopened(note: Calibrated | undefined, agent: string): Calibrated {
+export function stateFromNote(note: CalibrationNote | undefined, agent: string): CalibrationNote {
   const known = note?.agent === agent && Number.isInteger(note.rung) && note.rung >= 0 && note.rung <= LAST;
   if (!known) return { agent, rung: 0, state: "open" };
-  return note.state === "testing" || note.state === "running" ? lower(note) : note;
+  return note.state === "testing" || note.state === "running" ? smallerGroup(note) : note;
 }
 
 /** The calibration of this page's device. */
 export class Calibration {
   readonly #notes: Notes;
-  #now: Calibrated;
+  #now: CalibrationNote;
 
   constructor(notes: Notes, agent: string) {
     this.#notes = notes;
-    this.#now = reopened(notes.read<Calibrated>(NOTE), agent);
+    this.#now = stateFromNote(notes.read<CalibrationNote>(NOTE), agent);
   }
 
   /** The current group. */
@@ -54,7 +54,7 @@ export class Calibration {
     return GROUPS[this.#now.rung]!;
   }
 
-  #write(next: Calibrated): boolean {
+  #write(next: CalibrationNote): boolean {
     this.#now = next;
     return this.#notes.write(NOTE, next);
   }
@@ -63,9 +63,9 @@ export class Calibration {
    * Runs an action that may crash the page, with a note written first; returns undefined if the note cannot be stored.
    * The note is reverted when the page closes normally.
    */
-  async #noted<T>(state: "testing" | "running", before: Calibrated["state"], action: () => Promise<T>): Promise<T | undefined> {
+  async #withNote<T>(state: "testing" | "running", before: CalibrationNote["state"], action: () => Promise<T>): Promise<T | undefined> {
     if (!this.#write({ ...this.#now, state })) return undefined;
-    const done = untilDone(() => this.#write({ ...this.#now, state: before }));
+    const done = undoUnlessDone(() => this.#write({ ...this.#now, state: before }));
     try {
       return await action();
     } finally {
@@ -76,12 +76,12 @@ export class Calibration {
   /**
    * Tests groups from the current one to smaller ones until one passes; `test` returns whether its result was correct.
    */
-  async settle(test: (group: Group) => Promise<boolean>): Promise<Group> {
+  async chooseGroup(test: (group: Group) => Promise<boolean>): Promise<Group> {
     while (this.#now.state === "open" && this.#now.rung < LAST) {
-      const right = await this.#noted("testing", "open", () => test(this.group).catch(() => false));
+      const right = await this.#withNote("testing", "open", () => test(this.group).catch(() => false));
       // Without a note the test must not run: a page that it crashes would run it again.
       if (right === undefined) this.#now = { ...this.#now, rung: LAST, state: "proven" };
-      else this.#write(right ? { ...this.#now, state: "right" } : lower(this.#now));
+      else this.#write(right ? { ...this.#now, state: "right" } : smallerGroup(this.#now));
     }
     return this.group;
   }
@@ -89,17 +89,17 @@ export class Calibration {
   /** Runs a model's work; the first that completes proves the group. A lost device counts as a crashed page. */
   run<T>(work: () => Promise<T>): Promise<T> {
     if (this.#now.state !== "right") return work();
-    return alone(NOTE, async (only) => {
+    return ifOnlyTab(NOTE, async (only) => {
       // Another tab is calibrating.
       if (!only || this.#now.state !== "right") return work();
       let after = this.#now;
-      const result = await this.#noted("running", "right", async () => {
+      const result = await this.#withNote("running", "right", async () => {
         try {
           const value = await work();
           after = { ...this.#now, state: "proven" };
           return { value };
         } catch (error) {
-          after = (error as { code?: unknown }).code === "device_lost" ? lower(this.#now) : { ...this.#now, state: "right" };
+          after = (error as { code?: unknown }).code === "device_lost" ? smallerGroup(this.#now) : { ...this.#now, state: "right" };
           return { error };
         }
       });
@@ -115,12 +115,12 @@ export class Calibration {
  * The calibration of this page with its group chosen; undefined while another tab calibrates, where callers use group
  * 1.
  */
-export function calibrated(notes: Notes, agent: string, test: (group: Group) => Promise<boolean>): Promise<Calibration | undefined> {
-  return alone(NOTE, async (only) => {
+export function calibrateDevice(notes: Notes, agent: string, test: (group: Group) => Promise<boolean>): Promise<Calibration | undefined> {
+  return ifOnlyTab(NOTE, async (only) => {
     if (!only) return undefined;
-    await caughtUp(() => /^(test|runn)ing$/.test(notes.read<Calibrated>(NOTE)?.state ?? ""));
+    await waitWhile(() => /^(test|runn)ing$/.test(notes.read<CalibrationNote>(NOTE)?.state ?? ""));
     const calibration = new Calibration(notes, agent);
-    await calibration.settle(test);
+    await calibration.chooseGroup(test);
     return calibration;
   });
 }

@@ -1,14 +1,14 @@
 /** OpenAI's chat completions: request and response types, streaming, tool calls. */
 
-import { checked, describe, mustBe } from "./check.js";
+import { checked, describe, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, ModelInfo, Overflow, Speculation } from "./contract.js";
-import { aborted, JerboaError, refused, unloaded } from "./errors.js";
+import { aborted, JerboaError, invalidRequest, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
-import type { Backend } from "./host.js";
+import type { Backend } from "./engine-calls.js";
 import { type ChatMessage, type Tool, type ToolCall, engineMessages } from "./messages.js";
-import { withoutPictures, withPictures } from "./pictures.js";
-import { misused } from "./tasks.js";
-import { type Piece, ToolCallParser } from "./tools.js";
+import { imagePlaceholders, resolveImages } from "./message-media.js";
+import { wrongTask } from "./tasks.js";
+import { type AnswerPiece, ToolCallParser } from "./tools.js";
 
 /** A request of `chat.completions.create`: OpenAI's fields plus the sampling options of local models. */
 export interface ChatCompletionCreateParams {
@@ -152,43 +152,43 @@ export interface RequestOptions {
 }
 
 /** OpenAI request fields that have no effect on a local model. */
-export const IGNORED = ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls", "verbosity", "reasoning_effort"] as const;
+export const IGNORED_FIELDS = ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls", "verbosity", "reasoning_effort"] as const;
 
 const SPEC = {
-  messages: mustBe.array,
-  model: mustBe.string,
-  stream: mustBe.boolean,
-  stream_options: mustBe.object,
-  max_tokens: mustBe.integer(1),
-  max_completion_tokens: mustBe.integer(1),
-  temperature: mustBe.number(0, 2),
-  top_p: mustBe.number(0, 1),
-  stop: mustBe.strings,
-  seed: mustBe.integer(0, Number.MAX_SAFE_INTEGER),
-  logprobs: mustBe.boolean,
-  top_logprobs: mustBe.integer(0, 20),
-  logit_bias: mustBe.biases,
-  presence_penalty: mustBe.number(-2, 2),
-  frequency_penalty: mustBe.number(-2, 2),
-  tools: mustBe.array,
-  tool_choice: mustBe.oneOf("auto", "none"),
-  n: (v: unknown) => (v === 1 ? undefined : "1 (several answers per request are not supported)"),
-  top_k: mustBe.integer(0),
-  min_p: mustBe.number(0, 1),
-  typical_p: mustBe.number(0, 1),
-  repetition_penalty: mustBe.number(0.01, 100),
-  overflow: mustBe.oneOf("error", "truncate", "rolling"),
-  speculation: mustBe.oneOf("off", "prompt-lookup"),
-  add_generation_prompt: mustBe.boolean,
-  continue_final_message: mustBe.boolean,
-  chat_template_kwargs: mustBe.object,
+  messages: valid.array,
+  model: valid.string,
+  stream: valid.boolean,
+  stream_options: valid.object,
+  max_tokens: valid.integer(1),
+  max_completion_tokens: valid.integer(1),
+  temperature: valid.number(0, 2),
+  top_p: valid.number(0, 1),
+  stop: valid.strings,
+  seed: valid.integer(0, Number.MAX_SAFE_INTEGER),
+  logprobs: valid.boolean,
+  top_logprobs: valid.integer(0, 20),
+  logit_bias: valid.biases,
+  presence_penalty: valid.number(-2, 2),
+  frequency_penalty: valid.number(-2, 2),
+  tools: valid.array,
+  tool_choice: valid.oneOf("auto", "none"),
+  n: validator("1 (several answers per request are not supported)", (v) => v === 1),
+  top_k: valid.integer(0),
+  min_p: valid.number(0, 1),
+  typical_p: valid.number(0, 1),
+  repetition_penalty: valid.number(0.01, 100),
+  overflow: valid.oneOf("error", "truncate", "rolling"),
+  speculation: valid.oneOf("off", "prompt-lookup"),
+  add_generation_prompt: valid.boolean,
+  continue_final_message: valid.boolean,
+  chat_template_kwargs: valid.object,
   // Fields about OpenAI's own service; ignored.
-  ...Object.fromEntries(IGNORED.map((name) => [name, mustBe.any])),
-  response_format: (v: unknown) => plain(v, "type", "text") ? undefined : "{ type: 'text' } (structured output is not supported)",
-  modalities: (v: unknown) => (Array.isArray(v) && v.every((m) => m === "text") ? undefined : "['text'] (the model generates text only)"),
+  ...Object.fromEntries(IGNORED_FIELDS.map((name) => [name, valid.any])),
+  response_format: validator("{ type: 'text' } (structured output is not supported)", (v) => hasValue(v, "type", "text")),
+  modalities: validator("['text'] (the model generates text only)", (v) => Array.isArray(v) && v.every((m) => m === "text")),
 };
 
-function plain(value: unknown, name: string, wanted: string): boolean {
+function hasValue(value: unknown, name: string, wanted: string): boolean {
   return typeof value === "object" && value !== null && (value as Record<string, unknown>)[name] === wanted;
 }
 
@@ -220,11 +220,11 @@ export class Completions {
   create(params: ChatCompletionCreateParamsNonStreaming, options?: RequestOptions): Promise<ChatCompletion>;
   create(params: ChatCompletionCreateParams, options?: RequestOptions): Promise<ChatCompletion | ChatStream>;
   async create(params: ChatCompletionCreateParams, options?: RequestOptions): Promise<ChatCompletion | ChatStream> {
-    const given = checked(WHERE, params, SPEC) as Given;
-    const { signal } = checked(WHERE, options, { signal: mustBe.signal }) as RequestOptions;
+    const given = checked(WHERE, params, SPEC) as CheckedParams;
+    const { signal } = checked(WHERE, options, { signal: valid.signal }) as RequestOptions;
     const request = this.#request(given);
     if (request.tools) await this.#refuseUnreadTools(request);
-    request.messages = await withPictures(WHERE, request.messages ?? [], (seconds, fps) => this.#backend.call("frameTimes", [seconds, fps]));
+    request.messages = await resolveImages(WHERE, request.messages ?? [], (seconds, fps) => this.#backend.call("frameTimes", [seconds, fps]));
     const generation = new Generation((onEvent, s) => this.#backend.call("generate", [request], { signal: s, onEvent }), signal);
     const head = { id: `chatcmpl-${crypto.randomUUID()}`, created: Math.floor(Date.now() / 1000), model: this.#info.model };
     const parser = request.tools ? new ToolCallParser() : undefined;
@@ -235,7 +235,7 @@ export class Completions {
 
   /** Refuses tools that the chat template would ignore: the model would never see them. */
   async #refuseUnreadTools({ messages = [], tools, chatTemplate }: EngineRequest): Promise<void> {
-    const bare = await withoutPictures(messages);
+    const bare = await imagePlaceholders(messages);
     const render = (more: object): Promise<string> => this.#backend.call("renderChat", [bare, { addGenerationPrompt: true, ...chatTemplate, ...more }]);
     if ((await render({ tools })) !== (await render({}))) return;
     throw new JerboaError(
@@ -245,10 +245,10 @@ export class Completions {
   }
 
   /** Builds the engine request of an OpenAI request. @throws {@link JerboaError} naming the field at fault. */
-  #request(p: Given): EngineRequest {
+  #request(p: CheckedParams): EngineRequest {
     const info = this.#info;
     if (this.#backend.closed) throw unloaded();
-    if (info.task !== "generate") throw misused(info, "cannot chat");
+    if (info.task !== "generate") throw wrongTask(info, "cannot chat");
     if (info.hasChatTemplate === false) {
       throw new JerboaError(
         "chat_template",
@@ -256,17 +256,17 @@ export class Completions {
       );
     }
     if (p.max_tokens !== undefined && p.max_completion_tokens !== undefined && p.max_tokens !== p.max_completion_tokens) {
-      throw refused(`${WHERE}: 'max_tokens' and 'max_completion_tokens' are synonyms and have different values. Set one of them.`);
+      throw invalidRequest(`${WHERE}: 'max_tokens' and 'max_completion_tokens' are synonyms and have different values. Set one of them.`);
     }
     for (const tool of p.tools ?? []) {
-      if (tool?.type !== "function") throw refused(`${WHERE}: a tool of type ${describe(tool?.type)} is not supported. Use tools of type 'function'.`);
+      if (tool?.type !== "function") throw invalidRequest(`${WHERE}: a tool of type ${describe(tool?.type)} is not supported. Use tools of type 'function'.`);
     }
-    if (p.continue_final_message && p.add_generation_prompt) throw refused(`${WHERE}: 'continue_final_message' cannot be combined with add_generation_prompt: true.`);
-    if (p.top_logprobs && !p.logprobs) throw refused(`${WHERE}: 'top_logprobs' needs logprobs: true.`);
-    if (p.stream_options && !p.stream) throw refused(`${WHERE}: 'stream_options' needs stream: true.`);
-    checked(`${WHERE}: stream_options`, p.stream_options, { include_usage: mustBe.boolean });
+    if (p.continue_final_message && p.add_generation_prompt) throw invalidRequest(`${WHERE}: 'continue_final_message' cannot be combined with add_generation_prompt: true.`);
+    if (p.top_logprobs && !p.logprobs) throw invalidRequest(`${WHERE}: 'top_logprobs' needs logprobs: true.`);
+    if (p.stream_options && !p.stream) throw invalidRequest(`${WHERE}: 'stream_options' needs stream: true.`);
+    checked(`${WHERE}: stream_options`, p.stream_options, { include_usage: valid.boolean });
     const tools = p.tool_choice === "none" || !p.tools?.length ? undefined : p.tools;
-    return defined({
+    return withoutUnset({
       messages: engineMessages(WHERE, p.messages, info.capabilities),
       tools,
       chatTemplate: p.chat_template_kwargs,
@@ -295,7 +295,7 @@ export class Completions {
 const WHERE = "chat.completions.create";
 
 /** A validated request; fields that are not set are absent. */
-type Given = { messages: ChatMessage[] } & { [K in Exclude<keyof ChatCompletionCreateParams, "messages">]?: NonNullable<ChatCompletionCreateParams[K]> };
+type CheckedParams = { messages: ChatMessage[] } & { [K in Exclude<keyof ChatCompletionCreateParams, "messages">]?: NonNullable<ChatCompletionCreateParams[K]> };
 
 interface Head {
   id: string;
@@ -308,7 +308,7 @@ async function whole(head: Head, generation: Generation, parser: ToolCallParser 
   const calls: ToolCall[] = [];
   const tokens: ChatTokenLogprob[] = [];
   let scored = false;
-  const take = (pieces: Piece[]): void => {
+  const take = (pieces: AnswerPiece[]): void => {
     for (const piece of pieces) "call" in piece ? calls.push(piece.call) : (content += piece.text);
   };
   for await (const event of generation.events()) {
@@ -345,12 +345,12 @@ async function* chunks(head: Head, generation: Generation, parser: ToolCallParse
     choices: [{ index: 0, delta, logprobs, finish_reason: finish }],
     ...(withUsage ? { usage: null } : {}),
   });
-  const delta = (piece: Piece): ChatDelta => ("call" in piece ? { tool_calls: [{ index: calls++, ...piece.call }] } : { content: piece.text });
+  const delta = (piece: AnswerPiece): ChatDelta => ("call" in piece ? { tool_calls: [{ index: calls++, ...piece.call }] } : { content: piece.text });
 
   yield chunk({ role: "assistant", content: "" });
   for await (const event of generation.events()) {
     let logprobs = logprobsOf(event);
-    const pieces: Piece[] = parser ? parser.push(event.text) : event.text ? [{ text: event.text }] : [];
+    const pieces: AnswerPiece[] = parser ? parser.push(event.text) : event.text ? [{ text: event.text }] : [];
     // Emit log-probabilities even while their token's text is held back.
     if (pieces.length === 0 && logprobs) pieces.push({ text: "" });
     for (const piece of pieces) {
@@ -394,6 +394,6 @@ function tokenLogprob({ token, logprob, bytes, top }: ChosenLogprob): ChatTokenL
 }
 
 /** Drops fields that are not set. */
-export function defined<T extends object>(object: T): T {
+export function withoutUnset<T extends object>(object: T): T {
   return Object.fromEntries(Object.entries(object).filter(([, value]) => value !== undefined)) as T;
 }

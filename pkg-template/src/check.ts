@@ -1,52 +1,49 @@
 /** Validates arguments from callers; failures become readable errors. */
 
-import { refused } from "./errors.js";
+import { invalidRequest } from "./errors.js";
 
-/** Returns what the value must be when it is invalid, else undefined. */
-export type Check = (value: unknown) => string | undefined;
+/** What an argument may be: a test, and the name of what passes it for messages ("must be a string"). */
+export interface Validator {
+  readonly expected: string;
+  readonly accepts: (value: unknown) => boolean;
+}
 
 /** The options of a function, by name. */
-export type Spec = Readonly<Record<string, Check>>;
+export type Spec = Readonly<Record<string, Validator>>;
 
-const integerText = (min: number, max: number): string =>
-  max === Infinity ? `a whole number from ${min} up` : `a whole number from ${min} to ${max}`;
+/** Creates a validator. */
+export const validator = (expected: string, accepts: (value: unknown) => boolean): Validator => ({ expected, accepts });
+
+const range = (kind: string, min: number, max: number): string => (max === Infinity ? `${kind} from ${min} up` : `${kind} from ${min} to ${max}`);
+
+const isObject = (v: unknown): v is object => typeof v === "object" && v !== null && !Array.isArray(v);
+const isNumber = (v: unknown, min: number, max: number): boolean => typeof v === "number" && Number.isFinite(v) && v >= min && v <= max;
 
 /** The shared validators. */
-export const mustBe = {
-  any: (): undefined => undefined,
-  boolean: (v: unknown) => (typeof v === "boolean" ? undefined : "true or false"),
-  string: (v: unknown) => (typeof v === "string" ? undefined : "a string"),
-  func: (v: unknown) => (typeof v === "function" ? undefined : "a function"),
-  object: (v: unknown) => (typeof v === "object" && v !== null && !Array.isArray(v) ? undefined : "an object"),
-  array: (v: unknown) => (Array.isArray(v) ? undefined : "an array"),
-  signal: (v: unknown) => (v instanceof AbortSignal ? undefined : "an AbortSignal"),
-  strings: (v: unknown) =>
-    typeof v === "string" || (Array.isArray(v) && v.every((s) => typeof s === "string")) ? undefined : "a string or an array of strings",
-  number:
-    (min: number, max = Infinity): Check =>
-    (v) =>
-      typeof v === "number" && v >= min && v <= max && Number.isFinite(v)
-        ? undefined
-        : max === Infinity
-          ? `a number from ${min} up`
-          : `a number from ${min} to ${max}`,
-  integer:
-    (min: number, max = Infinity): Check =>
-    (v) =>
-      Number.isInteger(v) && (v as number) >= min && (v as number) <= max ? undefined : integerText(min, max),
-  oneOf:
-    (...names: string[]): Check =>
-    (v) =>
-      names.includes(v as string) ? undefined : `one of ${names.map((n) => `'${n}'`).join(", ")}`,
-  url: (v: unknown) => (typeof v === "string" || v instanceof URL ? undefined : "a URL, as a string or URL object"),
+export const valid = {
+  any: validator("anything", () => true),
+  boolean: validator("true or false", (v) => typeof v === "boolean"),
+  string: validator("a string", (v) => typeof v === "string"),
+  func: validator("a function", (v) => typeof v === "function"),
+  object: validator("an object", isObject),
+  array: validator("an array", Array.isArray),
+  signal: validator("an AbortSignal", (v) => v instanceof AbortSignal),
+  strings: validator("a string or an array of strings", (v) => typeof v === "string" || (Array.isArray(v) && v.every((s) => typeof s === "string"))),
+  url: validator("a URL, as a string or URL object", (v) => typeof v === "string" || v instanceof URL),
+  number: (min: number, max = Infinity) => validator(range("a number", min, max), (v) => isNumber(v, min, max)),
+  integer: (min: number, max = Infinity) => validator(range("a whole number", min, max), (v) => Number.isInteger(v) && isNumber(v, min, max)),
+  oneOf: (...names: string[]) => validator(`one of ${names.map((n) => `'${n}'`).join(", ")}`, (v) => names.includes(v as string)),
   /** Token ids mapped to numbers within OpenAI's bounds. */
-  biases: (v: unknown) =>
-    typeof v === "object" &&
-    v !== null &&
-    Object.entries(v).every(([id, bias]) => /^\d+$/.test(id) && typeof bias === "number" && bias >= -100 && bias <= 100)
-      ? undefined
-      : "an object of token ids to numbers from -100 to 100",
+  biases: validator(
+    "an object of token ids to numbers from -100 to 100",
+    (v) => typeof v === "object" && v !== null && Object.entries(v).every(([id, bias]) => /^\d+$/.test(id) && isNumber(bias, -100, 100)),
+  ),
 } as const;
+
+/** Throws unless an argument is valid. */
+export function requireValid(where: string, name: string, value: unknown, { expected, accepts }: Validator): void {
+  if (!accepts(value)) throw invalidRequest(`${where}: ${name} must be ${expected}, not ${describe(value)}.`);
+}
 
 /**
  * Validates options: refuses unknown names and wrong types. Returns those that are set; `undefined` and `null` count as
@@ -55,13 +52,12 @@ export const mustBe = {
 export function checked<T extends object>(where: string, given: T | undefined | null, spec: Spec): T {
   const result: Record<string, unknown> = {};
   if (given === undefined || given === null) return result as T;
-  if (mustBe.object(given)) throw refused(`${where}: the options must be an object, not ${describe(given)}.`);
+  requireValid(where, "the options", given, valid.object);
   for (const [name, value] of Object.entries(given)) {
-    const check = Object.hasOwn(spec, name) ? spec[name] : undefined;
-    if (!check) throw refused(unknown(where, name, Object.keys(spec)));
+    const option = Object.hasOwn(spec, name) ? spec[name] : undefined;
+    if (!option) throw invalidRequest(unknown(where, name, Object.keys(spec)));
     if (value === undefined || value === null) continue;
-    const must = check(value);
-    if (must) throw refused(`${where}: '${name}' must be ${must}, not ${describe(value)}.`);
+    requireValid(where, `'${name}'`, value, option);
     result[name] = value;
   }
   return result as T;

@@ -1,12 +1,12 @@
 /** OpenAI's legacy `completions`: request and response types for text continuation. */
 
-import { defined, IGNORED, type CompletionUsage, type RequestOptions, type Timings, timingsOf, usageOf } from "./chat.js";
-import { checked, mustBe } from "./check.js";
+import { withoutUnset, IGNORED_FIELDS, type CompletionUsage, type RequestOptions, type Timings, timingsOf, usageOf } from "./chat.js";
+import { checked, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationResult, ModelInfo } from "./contract.js";
-import { aborted, refused, unloaded } from "./errors.js";
+import { aborted, invalidRequest, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
-import type { Backend } from "./host.js";
-import { misused } from "./tasks.js";
+import type { Backend } from "./engine-calls.js";
+import { wrongTask } from "./tasks.js";
 
 /** A request of `completions.create`. */
 export interface TextCompletionCreateParams {
@@ -66,25 +66,25 @@ export interface TextCompletionStream extends AsyncIterable<TextCompletion> {
 
 const WHERE = "completions.create";
 const SPEC = {
-  prompt: (v: unknown) => (promptsOf(v).length > 0 ? undefined : "a string, token ids, or an array of either"),
-  parse_special: mustBe.boolean,
-  model: mustBe.string,
-  stream: mustBe.boolean,
-  stream_options: mustBe.object,
-  max_tokens: mustBe.integer(1),
-  temperature: mustBe.number(0, 2),
-  top_p: mustBe.number(0, 1),
-  stop: mustBe.strings,
-  seed: mustBe.integer(0, Number.MAX_SAFE_INTEGER),
-  logit_bias: mustBe.biases,
-  presence_penalty: mustBe.number(-2, 2),
-  frequency_penalty: mustBe.number(-2, 2),
-  logprobs: mustBe.integer(0, 20),
-  n: (v: unknown) => (v === 1 ? undefined : "1 (several answers per prompt are not supported)"),
-  best_of: (v: unknown) => (v === 1 ? undefined : "1 (several answers per prompt are not supported)"),
-  suffix: (v: unknown) => (v === "" ? undefined : "omitted (write the model's fill-in-the-middle tokens into 'prompt' and set parse_special: true)"),
-  echo: mustBe.boolean,
-  ...Object.fromEntries(IGNORED.map((name) => [name, mustBe.any])),
+  prompt: validator("a string, token ids, or an array of either", (v) => promptsOf(v).length > 0),
+  parse_special: valid.boolean,
+  model: valid.string,
+  stream: valid.boolean,
+  stream_options: valid.object,
+  max_tokens: valid.integer(1),
+  temperature: valid.number(0, 2),
+  top_p: valid.number(0, 1),
+  stop: valid.strings,
+  seed: valid.integer(0, Number.MAX_SAFE_INTEGER),
+  logit_bias: valid.biases,
+  presence_penalty: valid.number(-2, 2),
+  frequency_penalty: valid.number(-2, 2),
+  logprobs: valid.integer(0, 20),
+  n: validator("1 (several answers per prompt are not supported)", (v) => v === 1),
+  best_of: validator("1 (several answers per prompt are not supported)", (v) => v === 1),
+  suffix: validator("omitted (write the model's fill-in-the-middle tokens into 'prompt' and set parse_special: true)", (v) => v === ""),
+  echo: valid.boolean,
+  ...Object.fromEntries(IGNORED_FIELDS.map((name) => [name, valid.any])),
 };
 
 /** OpenAI's `completions`. */
@@ -105,13 +105,13 @@ export class TextCompletions {
   create(params: TextCompletionCreateParams, options?: RequestOptions): Promise<TextCompletion | TextCompletionStream>;
   async create(params: TextCompletionCreateParams, options?: RequestOptions): Promise<TextCompletion | TextCompletionStream> {
     const p = checked(WHERE, params, SPEC);
-    const { signal } = checked(WHERE, options, { signal: mustBe.signal }) as RequestOptions;
+    const { signal } = checked(WHERE, options, { signal: valid.signal }) as RequestOptions;
     if (this.#backend.closed) throw unloaded();
-    if (this.#info.task !== "generate") throw misused(this.#info, "cannot generate text");
-    if (p.prompt === undefined) throw refused(`${WHERE}: 'prompt' is missing.`);
+    if (this.#info.task !== "generate") throw wrongTask(this.#info, "cannot generate text");
+    if (p.prompt === undefined) throw invalidRequest(`${WHERE}: 'prompt' is missing.`);
     const prompts = promptsOf(p.prompt);
-    if (p.echo && prompts.some((prompt) => typeof prompt !== "string")) throw refused(`${WHERE}: 'echo' requires a text prompt, not token ids.`);
-    if (p.echo && typeof p.logprobs === "number") throw refused(`${WHERE}: 'logprobs' cannot be combined with 'echo', because prompt tokens have none. Set one of them.`);
+    if (p.echo && prompts.some((prompt) => typeof prompt !== "string")) throw invalidRequest(`${WHERE}: 'echo' requires a text prompt, not token ids.`);
+    if (p.echo && typeof p.logprobs === "number") throw invalidRequest(`${WHERE}: 'logprobs' cannot be combined with 'echo', because prompt tokens have none. Set one of them.`);
     const head = { id: `cmpl-${crypto.randomUUID()}`, object: "text_completion" as const, created: Math.floor(Date.now() / 1000), model: this.#info.model };
     const controller = new AbortController();
     const stop = signal ? AbortSignal.any([signal, controller.signal]) : controller.signal;
@@ -121,26 +121,26 @@ export class TextCompletions {
     };
     // The first prompt starts now, each other one when its predecessor is done.
     const [first = "", ...others] = prompts;
-    const started: Started = { begun: [first, start(first)], others, start, echo: p.echo === true };
+    const started: StartedPrompts = { begun: [first, start(first)], others, start, echo: p.echo === true };
     if (p.stream) {
       const usage = p.stream_options?.include_usage === true;
-      return { abort: () => controller.abort(), [Symbol.asyncIterator]: () => pieces(head, started, usage) };
+      return { abort: () => controller.abort(), [Symbol.asyncIterator]: () => completionChunks(head, started, usage) };
     }
     const choices: TextCompletion["choices"] = [];
     const results: GenerationResult[] = [];
-    for (const [before, generation] of each(started)) {
-      const scored: Scored = { logprobs: null, length: before.length };
+    for (const [before, generation] of eachPrompt(started)) {
+      const scored: LogprobState = { logprobs: null, length: before.length };
       let text = before;
       for await (const event of generation.events()) {
         text += event.text;
-        score(scored, event.logprobs);
+        appendLogprobs(scored, event.logprobs);
       }
       const result = await generation.details;
       if (result.finishReason === "abort") throw aborted("The completion");
       choices.push({ index: choices.length, text, logprobs: scored.logprobs, finish_reason: result.finishReason });
       results.push(result);
     }
-    const all = results.reduce(sum);
+    const all = results.reduce(addResults);
     return { ...head, choices, usage: usageOf(all), timings: timingsOf(all) };
   }
 }
@@ -148,7 +148,7 @@ export class TextCompletions {
 type Prompt = string | number[];
 
 /** The prompts of a request, the first already started. */
-interface Started {
+interface StartedPrompts {
   begun: [prompt: Prompt, generation: Generation];
   others: Prompt[];
   start: (prompt: Prompt) => Generation;
@@ -164,27 +164,27 @@ function promptsOf(value: unknown): Prompt[] {
 }
 
 /** The echoed text and the generation of each prompt, in order. */
-function* each({ begun, others, start, echo }: Started): Generator<[before: string, generation: Generation], void, undefined> {
+function* eachPrompt({ begun, others, start, echo }: StartedPrompts): Generator<[before: string, generation: Generation], void, undefined> {
   const before = (prompt: Prompt): string => (echo ? String(prompt) : "");
   yield [before(begun[0]), begun[1]];
   for (const prompt of others) yield [before(prompt), start(prompt)];
 }
 
 /** The sum of two results' counters. */
-function sum(a: GenerationResult, b: GenerationResult): GenerationResult {
+function addResults(a: GenerationResult, b: GenerationResult): GenerationResult {
   const all = { ...b };
   for (const name of ["promptTokens", "completionTokens", "cachedTokens", "draftedTokens", "acceptedTokens", "encodeMs", "prefillMs", "decodeMs"] as const) all[name] = a[name] + b[name];
   return all;
 }
 
 /** The log-probabilities so far, and the length of the text up to here. */
-interface Scored {
+interface LogprobState {
   logprobs: TextLogprobs | null;
   length: number;
 }
 
 /** Appends an event's log-probabilities. */
-function score(scored: Scored, chosen: ChosenLogprob[] | undefined): void {
+function appendLogprobs(scored: LogprobState, chosen: ChosenLogprob[] | undefined): void {
   for (const { token, logprob, top } of chosen ?? []) {
     const all = (scored.logprobs ??= { tokens: [], token_logprobs: [], top_logprobs: null, text_offset: [] });
     all.tokens.push(token);
@@ -195,18 +195,18 @@ function score(scored: Scored, chosen: ChosenLogprob[] | undefined): void {
   }
 }
 
-type Head = Pick<TextCompletion, "id" | "object" | "created" | "model">;
+type ResponseHead = Pick<TextCompletion, "id" | "object" | "created" | "model">;
 
-async function* pieces(head: Head, started: Started, withUsage: boolean): AsyncGenerator<TextCompletion, void, undefined> {
+async function* completionChunks(head: ResponseHead, started: StartedPrompts, withUsage: boolean): AsyncGenerator<TextCompletion, void, undefined> {
   let index = 0;
   const results: GenerationResult[] = [];
-  for (const [before, generation] of each(started)) {
+  for (const [before, generation] of eachPrompt(started)) {
     const piece = (text: string, logprobs: TextLogprobs | null = null, finish: GenerationResult["finishReason"] | null = null): TextCompletion => ({ ...head, choices: [{ index, text, logprobs, finish_reason: finish }] });
     let length = before.length;
     if (before) yield piece(before);
     for await (const event of generation.events()) {
-      const scored: Scored = { logprobs: null, length };
-      score(scored, event.logprobs);
+      const scored: LogprobState = { logprobs: null, length };
+      appendLogprobs(scored, event.logprobs);
       length = scored.length;
       if (event.text || scored.logprobs) yield piece(event.text, scored.logprobs);
     }
@@ -216,12 +216,12 @@ async function* pieces(head: Head, started: Started, withUsage: boolean): AsyncG
     if (result.finishReason === "abort") break;
     index++;
   }
-  if (withUsage) yield { ...head, choices: [], usage: usageOf(results.reduce(sum)) };
+  if (withUsage) yield { ...head, choices: [], usage: usageOf(results.reduce(addResults)) };
 }
 
 function engineRequest(p: TextCompletionCreateParams, prompt: Prompt): EngineRequest {
   const set = <T>(value: T | null | undefined): T | undefined => value ?? undefined;
-  return defined({
+  return withoutUnset({
     ...(typeof prompt === "string" ? { prompt } : { ids: prompt }),
     parseSpecial: set(p.parse_special),
     logprobs: typeof p.logprobs === "number" ? true : undefined,

@@ -39,12 +39,12 @@ export interface DeviceReport {
 }
 
 /** The result of a check with a known answer. */
-export interface Check {
+export interface DeviceCheck {
   name: string;
   ok: boolean;
   ms: number;
   /** What was wrong. */
-  fault?: string;
+  problem?: string;
 }
 
 /** Current memory use in bytes. */
@@ -81,11 +81,11 @@ export interface Measurement {
    */
   limits: { readGbs: number; readBytes: number; dispatchUs: number; readbackMs: number } | null;
   /** Host overhead of a decode step, and how many WebGPU objects `steps` of them created. */
-  host: { steps: number; msPerStep: number; totalMsPerStep: number; objectsMade: number } | null;
+  host: { steps: number; msPerStep: number; totalMsPerStep: number; objectsCreated: number } | null;
   /** The same for speculative steps. */
-  drafting: { steps: number; msPerStep: number; totalMsPerStep: number; objectsMade: number } | null;
+  speculation: { steps: number; msPerStep: number; totalMsPerStep: number; objectsCreated: number } | null;
   /** GPU milliseconds by kernel, each dispatch timed separately; empty on devices without timestamps. */
   profiles: { rows: number; position: number; ms: number; kernels: Record<string, { dispatches: number; ms: number }> }[];
   /** Bytes of all GPU buffers. */
-  bytesAlive: number;
+  gpuBytes: number;
 }

@@ -1,10 +1,10 @@
 /** Types that cross between the facade and the wasm module, in both directions. */
 
-import type { CachedSource, Check, DeviceReport, Measurement, MeasureOptions, MemoryUse } from "./contract-device.js";
-import type { EngineSpeakOptions, EngineTranscribeOptions, HeardEvent, ListenTurn, PartialEvent, Spoken, Transcript } from "./contract-sound.js";
+import type { CachedSource, DeviceCheck, DeviceReport, Measurement, MeasureOptions, MemoryUse } from "./contract-device.js";
+import type { EngineSpeakOptions, EngineTranscribeOptions, SegmentEvent, VadEvent, PartialEvent, SynthesisResult, Transcript } from "./contract-audio.js";
 
-export type { CachedModel, CachedSource, Check, DeviceReport, Measurement, MeasureOptions, MemoryUse } from "./contract-device.js";
-export type { EngineSpeakOptions, EngineTranscribeOptions, HeardEvent, ListenTurn, PartialEvent, Spoken, Transcript } from "./contract-sound.js";
+export type { CachedModel, CachedSource, DeviceCheck, DeviceReport, Measurement, MeasureOptions, MemoryUse } from "./contract-device.js";
+export type { EngineSpeakOptions, EngineTranscribeOptions, SegmentEvent, VadEvent, PartialEvent, SynthesisResult, Transcript } from "./contract-audio.js";
 
 /** What `loadModel` reports while it loads a model. */
 export interface LoadProgress {
@@ -14,7 +14,7 @@ export interface LoadProgress {
    */
   phase: "waiting" | "config" | "tokenizer" | "weights" | "compile" | "ready";
   /** Overall progress from 0 to 1; never decreases, and is 1 when the model is ready. */
-  share: number;
+  progress: number;
   /** The file being read, if any. */
   file?: string;
   /**
@@ -58,18 +58,18 @@ export interface LoadTimes {
 
 /**
  * A kernel variant of the decode GEMV with quantized weights: by rows or by whole blocks, in f32 or with packed 8-bit
- * integers. For prefill GEMMs and attention: `own` (the default) or parameters such as `BM=32`.
+ * integers. For prefill GEMMs and attention: `default` or parameters such as `BM=32`.
  */
-export type KernelForm = "rows" | "blocks" | "packedBlocks" | (string & {});
+export type KernelVariant = "rows" | "blocks" | "packedBlocks" | (string & {});
 
 /** The kernel variants chosen for this device, and how they were chosen. */
 export interface Tuning {
   /**
-   * `measured` by this load or `remembered` from an earlier one. Defaults are used when tuning is `off`, on a
-   * `software` renderer, when all weight layouts have one variant (`alike`), or when measuring `failed`. `given`: set
+   * `measured` by this load or `cached` from an earlier one. Defaults are used when tuning is `off`, on a
+   * `software` renderer, when all weight layouts have one variant (`single`), or when measuring `failed`. `forced`: set
    * by a test.
    */
-  origin: "measured" | "remembered" | "off" | "software" | "alike" | "given" | "failed";
+  origin: "measured" | "cached" | "off" | "software" | "single" | "forced" | "failed";
   /** Milliseconds that tuning took in this load; downloads continue meanwhile. */
   ms: number;
   /** Microseconds of a dispatch that depends on the previous one; from 20 on, plans use fewer dispatches. */
@@ -80,7 +80,7 @@ export interface Tuning {
    * Per weight layout: the chosen variant, the default variant, and microseconds of an 8192x2048 matmul for each. On
    * GPUs other than NVIDIA's also for prefill GEMMs (`prompt`) and decode `attention`.
    */
-  choices: { layout: string; chosen: KernelForm; own: KernelForm; us: Partial<Record<KernelForm, number>> }[];
+  choices: { layout: string; chosen: KernelVariant; default: KernelVariant; us: Partial<Record<KernelVariant, number>> }[];
   /** Why tuning failed. */
   failure?: string;
 }
@@ -114,9 +114,9 @@ export interface EngineInfo {
   /** Number of layers. */
   layers: number;
   /**
-   * Bytes of GPU memory: the KV cache at its current size, and `kvMost` for one conversation of `contextLength` tokens.
+   * Bytes of GPU memory: the KV cache at its current size, and `kvMax` for one conversation of `contextLength` tokens.
    */
-  bytes: { weights: number; kv: number; kvMost?: number; activations: number };
+  bytes: { weights: number; kv: number; kvMax?: number; activations: number };
   /** GPU dispatches per greedy token at a short context; for models with a decoder. */
   dispatchesPerToken?: number;
   /** GPU dispatches per batch of texts; for embedding and reranking models. */
@@ -141,9 +141,9 @@ export interface EngineInfo {
    */
   capabilities?: ("text" | "image" | "video" | "transcribe" | "translate" | "timestamps" | "words" | "speak" | (string & {}))[];
   /** Speech-to-text models: window length in seconds, and the language codes to choose from. */
-  hears?: { seconds: number; languages: string[] };
+  asr?: { seconds: number; languages: string[] };
   /** Text-to-speech models: sample rate, frames per second, and the size of a speaker vector if supported. */
-  speaks?: { sampleRate: number; framesPerSecond: number; speaker: number | null };
+  tts?: { sampleRate: number; framesPerSecond: number; speaker: number | null };
   /** Further properties of this model. */
   [more: string]: unknown;
 }
@@ -178,15 +178,15 @@ export interface GenerationEvent {
 /** Expert paging statistics; each selected expert counts once per layer and step. */
 export interface Paging {
   /** Expert slots of a layer on the GPU. */
-  held: number;
-  asked: number;
+  slots: number;
+  requested: number;
   /** Requested experts that were on the GPU. */
   hits: number;
   /** Hits without prefetching. */
-  hitsAlone: number;
+  hitsWithoutPrefetch: number;
   /** Prefetched experts, and those of them that were then requested. */
-  ahead: number;
-  aheadUsed: number;
+  prefetched: number;
+  prefetchHits: number;
   /** Bytes read from files or the browser's cache, including rows of embedding tables. */
   bytes: number;
 }
@@ -297,7 +297,7 @@ export interface EngineLoadOptions {
   /** Format of the KV cache; `auto` chooses for the device. */
   kv?: "auto" | "f32" | "f16" | "packed" | "int8";
   /** Growth step of the KV cache in tokens; 512 by default, 0 allocates all of `maxContext` at load. */
-  kvPage?: number;
+  kvGrowth?: number;
   /**
    * Experts per layer that stay on the GPU, at least as many as the router selects per token. The others are read from
    * the browser's cache when selected. By default all, or as many as fit when memory is short.
@@ -306,29 +306,29 @@ export interface EngineLoadOptions {
   /** The same limit as bytes over all layers. */
   expertBytes?: number;
   /** Prefetches the next layer's likely experts; true by default. */
-  lookAhead?: boolean;
+  prefetchExperts?: boolean;
   /**
    * Reads rows of lookup-only tables, such as Gemma's per-layer embeddings, from the browser's cache on demand. By
    * default only when memory is short.
    */
-  tableRows?: boolean;
+  pageEmbeddings?: boolean;
   /**
    * Autotuning of kernel variants. `auto` uses stored results, else measures for about 50 ms, except on a software
-   * adapter. `off` uses the defaults, `again` always measures. Results are cached like files (see `cache`).
+   * adapter. `off` uses the defaults, `force` always measures. Results are cached like files (see `cache`).
    */
-  tune?: "auto" | "off" | "again";
+  tune?: "auto" | "off" | "force";
   /**
    * Compiles separate kernels for prompts of up to 32 tokens, such as later turns of a chat, once the model has been
    * idle for a second. True by default, except on a software adapter.
    */
-  shortPrompts?: boolean;
+  shortPrefill?: boolean;
   /**
    * Switches device features off, for comparison or to work around a driver bug. `matrix`: subgroup matrices, used in
    * prefill. `group`: dispatches per command buffer, with one buffer in flight; `free` submits work as it is recorded.
-   * The default is `free`, on WebKit what calibration found. `limits: "least"` requests only the limits that every
+   * The default is `free`, on WebKit what calibration found. `limits: "minimum"` requests only the limits that every
    * WebGPU device has. `force` sets a kernel parameter such as `gemm.BM=32`; shaders/variants.toml lists them.
    */
-  features?: { subgroups?: boolean; f16?: boolean; matrix?: boolean; limits?: "all" | "least"; group?: "free" | "all" | `${number}`; force?: string };
+  features?: { subgroups?: boolean; f16?: boolean; matrix?: boolean; limits?: "all" | "minimum"; group?: "free" | "all" | `${number}`; force?: string };
   /**
    * The page's `navigator.maxTouchPoints`, which tells an iPad from a Mac and is missing in workers. Set by the facade.
    */
@@ -354,9 +354,9 @@ export interface EngineEmbedOptions {
 }
 
 /** An image that the engine has encoded. */
-export interface SeenImage {
+export interface EncodedImageInfo {
   /** Its id in conversations. */
-  picture: number;
+  id: number;
   /** Number of tokens it takes. */
   tokens: number;
   /** Tokens per tile, rows by columns. */
@@ -368,7 +368,7 @@ export interface SeenImage {
 }
 
 /** An image being uploaded to the engine. */
-export interface EngineRows {
+export interface ImageUpload {
   /** Appends the next rows, as RGBA. */
   push(rgba: Uint8Array): void;
   free(): void;
@@ -387,7 +387,7 @@ export interface EngineSession {
 export interface Engine {
   info(): EngineInfo;
   /** All warnings of the load, once its files are cached; a load may finish earlier. */
-  stored(): Promise<string[]>;
+  persisted(): Promise<string[]>;
   /** A new empty session. */
   createSession(): EngineSession | Promise<EngineSession>;
   tokenize(text: string, addSpecialTokens: boolean, parseSpecial: boolean): Uint32Array;
@@ -400,29 +400,29 @@ export interface Engine {
   embed(inputs: (string | Uint32Array)[], options: EngineEmbedOptions & { signal?: AbortSignal }, onProgress: (progress: unknown) => void): Promise<Float32Array[]>;
   rerank(query: string, documents: string[], options: object): Promise<number[]>;
   logits(ids: Uint32Array, all: boolean): Promise<Float32Array>;
-  rows(width: number, height: number): EngineRows;
+  imageUpload(width: number, height: number): ImageUpload;
   /** The same for a video, frame by frame. */
-  film(width: number, height: number, frames: number): EngineRows;
+  videoUpload(width: number, height: number, frames: number): ImageUpload;
   /** Seconds of the frames to take from a video of this length, then its end. */
   frameTimes(seconds: number, fps?: number): Float64Array;
   /** `seconds` is empty for an image; for a video, the time of each frame and the end. */
-  see(rows: EngineRows, seconds: Float64Array): Promise<SeenImage>;
+  encodeImage(rows: ImageUpload, seconds: Float64Array): Promise<EncodedImageInfo>;
   /** Whether conversations can still refer to an image. */
-  knows(picture: number): boolean;
-  pictureTokens(picture: number): Promise<Float32Array>;
+  hasImage(imageId: number): boolean;
+  imageEmbeddings(imageId: number): Promise<Float32Array>;
   /** The vector of an image, for models that embed text and images jointly. */
-  pictureVector(picture: number, options: EngineEmbedOptions): Promise<Float32Array>;
-  unloadTower(): Promise<void>;
-  transcribe(samples: Float32Array, request: EngineTranscribeOptions & { signal?: AbortSignal }, onHeard: (heard: HeardEvent | PartialEvent) => void): Promise<Transcript>;
-  listen(samples: Float32Array, fresh: boolean): ListenTurn;
-  speak(request: EngineSpeakOptions & { signal?: AbortSignal }, onSound: (samples: Float32Array) => void): Promise<Spoken>;
-  measureHearing(samples: Float32Array, tokens: number): Promise<{ encodeMs: number; tokenMs: number }>;
+  embedImage(imageId: number, options: EngineEmbedOptions): Promise<Float32Array>;
+  unloadVision(): Promise<void>;
+  transcribe(samples: Float32Array, request: EngineTranscribeOptions & { signal?: AbortSignal }, onHeard: (heard: SegmentEvent | PartialEvent) => void): Promise<Transcript>;
+  listen(samples: Float32Array, fresh: boolean): VadEvent;
+  speak(request: EngineSpeakOptions & { signal?: AbortSignal }, onSound: (samples: Float32Array) => void): Promise<SynthesisResult>;
+  measureAsr(samples: Float32Array, tokens: number): Promise<{ encodeMs: number; tokenMs: number }>;
   memory(): MemoryUse;
   measure(options: MeasureOptions): Promise<Measurement>;
   /**
    * Compares up to `most` bytes of weights with their files, and prefill with decode; `options` are those of the load.
    */
-  verify(options: EngineLoadOptions, most: number): Promise<Check[]>;
+  verify(options: EngineLoadOptions, most: number): Promise<DeviceCheck[]>;
   /** Sets the dispatches per command buffer (see `features.group`). */
   setGroup(group: string): void;
   deleteFromCache(): Promise<void>;
@@ -435,7 +435,7 @@ export interface EngineModule {
   Engine: { load(options: EngineLoadOptions & { signal?: AbortSignal }, onProgress: (progress: LoadProgress) => void): Promise<Engine> };
   deviceReport(touchPoints: number): Promise<DeviceReport>;
   /** `unasked` skips software adapters, where the checks are slow. */
-  diagnose(touchPoints: number, unasked: boolean): Promise<Check[]>;
+  diagnose(touchPoints: number, unasked: boolean): Promise<DeviceCheck[]>;
   /** The WebGPU implementation: `iphone`, `ipad`, `webkit` (on a Mac) or `other`. */
   implementation(touchPoints: number): string;
   /** Whether a long chain of kernels gives the same result in groups of this size as one by one. */

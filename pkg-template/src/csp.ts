@@ -2,29 +2,46 @@
 
 import { JerboaError } from "./errors.js";
 
-/** Origins that the policy has blocked on this thread. */
-const blocked = new Set<string>();
+type Directive = "connect-src" | "media-src" | "worker-src";
 
-(globalThis as Partial<typeof globalThis>).addEventListener?.("securitypolicyviolation", (event) => {
-  const { effectiveDirective, blockedURI } = event as unknown as SecurityPolicyViolationEvent;
-  if (effectiveDirective === "connect-src") blocked.add(origin(blockedURI));
-});
+/** What the policy has blocked on this thread: origins, or the schemes of `blob:` and `data:` URLs. */
+const blocked: Record<Directive, Set<string>> = { "connect-src": new Set(), "media-src": new Set(), "worker-src": new Set() };
+
+(globalThis as Partial<typeof globalThis>).addEventListener?.("securitypolicyviolation", (event) => noteViolation(event as SecurityPolicyViolationEvent));
+
+/** Remembers a violation of the policy. */
+export function noteViolation({ effectiveDirective, blockedURI }: Pick<SecurityPolicyViolationEvent, "effectiveDirective" | "blockedURI">): void {
+  if (Object.hasOwn(blocked, effectiveDirective)) blocked[effectiveDirective as Directive].add(sourceOf(blockedURI));
+}
 
 /** Returns the error, or one that names the directive to change. */
-export function explained(error: JerboaError): JerboaError {
+export function withCspAdvice(error: JerboaError): JerboaError {
   const said = `${error.message} ${error.cause instanceof Error ? error.cause.message : ""}`;
   if (error.code === "assets" && /wasm-unsafe-eval|unsafe-eval|Content Security Policy/i.test(said)) {
     const advice = "Add 'wasm-unsafe-eval' to the policy's script-src directive.";
     return new JerboaError("assets", `The engine cannot start: the page's Content-Security-Policy forbids WebAssembly. ${advice}`, { cause: error });
   }
-  const at = error.code === "network" || error.code === "assets" ? [...blocked].find((one) => said.includes(one)) : undefined;
-  if (at === undefined) return error;
-  return new JerboaError(error.code, `${at} cannot be reached: the page's Content-Security-Policy blocks it. Add ${at} to the policy's connect-src directive.`, { cause: error });
+  const source = error.code === "network" || error.code === "assets" ? [...blocked["connect-src"]].find((one) => said.includes(one)) : undefined;
+  return source === undefined ? error : new JerboaError(error.code, cannotReach(source, "connect-src"), { cause: error });
 }
 
-function origin(address: string): string {
+/** What the policy blocks, and how to allow it, if a directive has blocked this URL. */
+export function cspAdvice(directive: Directive, url: string): string | undefined {
+  const source = sourceOf(url);
+  return blocked[directive].has(source) ? cannotReach(source, directive) : undefined;
+}
+
+function cannotReach(source: string, directive: Directive): string {
+  const allowed = source === globalThis.location?.origin ? "'self'" : source;
+  return `${source} cannot be reached: the page's Content-Security-Policy blocks it. Add ${allowed} to the policy's ${directive} directive.`;
+}
+
+/** What a directive lists for a URL. Violations report only the scheme of `blob:` and `data:` URLs, without the colon. */
+function sourceOf(address: string): string {
+  const [, scheme] = /^(blob|data)(?::|$)/.exec(address) ?? [];
+  if (scheme) return `${scheme}:`;
   try {
-    return new URL(address).origin;
+    return new URL(address, globalThis.location?.href).origin;
   } catch {
     return address;
   }

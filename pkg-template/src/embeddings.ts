@@ -1,11 +1,11 @@
 /** Embeddings of text and images, and reranking, in Jerboa's API and OpenAI's. */
 
-import { checked, describe, mustBe } from "./check.js";
+import { checked, describe, requireValid, valid } from "./check.js";
 import type { EngineEmbedOptions, ModelInfo } from "./contract.js";
-import { aborted, refused, unloaded } from "./errors.js";
-import type { Backend } from "./host.js";
-import { misused } from "./tasks.js";
-import { given, type ImageSource } from "./pictures.js";
+import { aborted, invalidRequest, unloaded } from "./errors.js";
+import type { Backend } from "./engine-calls.js";
+import { wrongTask } from "./tasks.js";
+import { resolveImage, type ImageSource } from "./images.js";
 
 /**
  * An input to embed: text, or an image if `info.capabilities` includes `image`. Strings are text; pass an image's
@@ -40,7 +40,7 @@ export interface RerankOptions {
 }
 
 /** A document with its score. */
-export interface Ranked {
+export interface RankedDocument {
   /** Index in the list of documents. */
   index: number;
   score: number;
@@ -84,9 +84,9 @@ export class Embeddings {
   create(params: EmbeddingCreateParams & { encoding_format?: "float" }, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse>;
   async create(params: EmbeddingCreateParams, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse<number[] | string>> {
     const where = "embeddings.create";
-    const spec = { input: mustBe.any, model: mustBe.string, dimensions: mustBe.integer(1), encoding_format: mustBe.oneOf("float", "base64"), user: mustBe.any };
+    const spec = { input: valid.any, model: valid.string, dimensions: valid.integer(1), encoding_format: valid.oneOf("float", "base64"), user: valid.any };
     const { input, dimensions, encoding_format: format } = checked(where, params, spec);
-    const { signal } = checked(where, options, { signal: mustBe.signal });
+    const { signal } = checked(where, options, { signal: valid.signal });
     const inputs = textsOrIds(where, input);
     const vectors = await embedAll(this.#backend, this.#info, inputs, { truncateDim: dimensions, signal });
     const counts = await Promise.all(inputs.map((each) => (typeof each === "string" ? this.#backend.call("tokenize", [each, true, false]) : each)));
@@ -113,37 +113,37 @@ export async function embed(backend: Backend, info: ModelInfo, input: EmbedInput
 /** Embeds texts, token ids and images. */
 async function embedAll(backend: Backend, info: ModelInfo, inputs: (EmbedInput | Uint32Array)[], options?: EmbedOptions): Promise<Float32Array[]> {
   const spec = {
-    task: mustBe.string,
-    prompt: mustBe.string,
-    normalize: mustBe.boolean,
-    truncateDim: mustBe.integer(1),
-    onProgress: mustBe.func,
-    signal: mustBe.signal,
+    task: valid.string,
+    prompt: valid.string,
+    normalize: valid.boolean,
+    truncateDim: valid.integer(1),
+    onProgress: valid.func,
+    signal: valid.signal,
   };
   const { signal, onProgress, ...rest } = checked("embed", options, spec);
   const plain = (each: EmbedInput | Uint32Array): each is string | Uint32Array => typeof each === "string" || each instanceof Uint32Array;
   const texts = inputs.filter(plain);
-  const pictures = inputs.filter((each): each is Exclude<EmbedInput, string> => !plain(each));
+  const images = inputs.filter((each): each is Exclude<EmbedInput, string> => !plain(each));
   if (backend.closed) throw unloaded();
-  if (info.task !== "embed") throw misused(info, "cannot embed");
-  if (rest.task !== undefined && rest.prompt !== undefined) throw refused("embed: 'task' and 'prompt' exclude each other. Set one of them.");
+  if (info.task !== "embed") throw wrongTask(info, "cannot embed");
+  if (rest.task !== undefined && rest.prompt !== undefined) throw invalidRequest("embed: 'task' and 'prompt' exclude each other. Set one of them.");
   if (signal?.aborted) throw aborted("Embedding");
   const engineOptions = rest satisfies EngineEmbedOptions;
   const ofTexts = texts.length === 0 ? [] : await backend.call("embed", [texts, engineOptions], { signal, onEvent: onProgress });
-  if (pictures.length === 0) return ofTexts;
-  const ofPictures: Float32Array[] = [];
-  for (const picture of pictures) ofPictures.push(await backend.call("embedImage", [await given("embed", picture), engineOptions], { signal }));
-  return inputs.map((each) => (plain(each) ? ofTexts : ofPictures).shift()!);
+  if (images.length === 0) return ofTexts;
+  const ofImages: Float32Array[] = [];
+  for (const image of images) ofImages.push(await backend.call("embedImage", [await resolveImage("embed", image), engineOptions], { signal }));
+  return inputs.map((each) => (plain(each) ? ofTexts : ofImages).shift()!);
 }
 
 /** Scores documents against a query. */
-export async function rerank(backend: Backend, info: ModelInfo, query: string, documents: string[], options?: RerankOptions): Promise<Ranked[]> {
-  const { signal, topN, ...rest } = checked("rerank", options, { topN: mustBe.integer(1), instruction: mustBe.string, signal: mustBe.signal });
-  if (mustBe.string(query)) throw refused(`rerank: the query must be a string, not ${describe(query)}.`);
-  if (!Array.isArray(documents)) throw refused(`rerank: the documents must be an array of strings, not ${describe(documents)}.`);
+export async function rerank(backend: Backend, info: ModelInfo, query: string, documents: string[], options?: RerankOptions): Promise<RankedDocument[]> {
+  const { signal, topN, ...rest } = checked("rerank", options, { topN: valid.integer(1), instruction: valid.string, signal: valid.signal });
+  requireValid("rerank", "the query", query, valid.string);
+  if (!Array.isArray(documents)) throw invalidRequest(`rerank: the documents must be an array of strings, not ${describe(documents)}.`);
   const texts = textsOf("rerank", documents);
   if (backend.closed) throw unloaded();
-  if (info.task !== "rerank") throw misused(info, "cannot rerank documents");
+  if (info.task !== "rerank") throw wrongTask(info, "cannot rerank documents");
   if (texts.length === 0) return [];
   const scores = await backend.call("rerank", [query, texts, rest], { signal });
   const ranked = Array.from(scores, (score, index) => ({ index, score, document: texts[index]! }));
@@ -160,7 +160,7 @@ export function similarity(a: ArrayLike<number>, b: ArrayLike<number> | readonly
 }
 
 function cosine(a: ArrayLike<number>, b: ArrayLike<number>): number {
-  if (a.length !== b.length) throw refused(`similarity: the vectors have ${a.length} and ${b.length} components; they must come from the same model with the same truncateDim.`);
+  if (a.length !== b.length) throw invalidRequest(`similarity: the vectors have ${a.length} and ${b.length} components; they must come from the same model with the same truncateDim.`);
   let dot = 0;
   let aa = 0;
   let bb = 0;
@@ -173,7 +173,7 @@ function cosine(a: ArrayLike<number>, b: ArrayLike<number>): number {
 }
 
 function textsOf(where: string, input: unknown): string[] {
-  if (mustBe.strings(input)) throw refused(`${where}: the input must be a string or an array of strings, not ${describe(input)}.`);
+  requireValid(where, "the input", input, valid.strings);
   return typeof input === "string" ? [input] : (input as string[]);
 }
 
@@ -182,7 +182,7 @@ function textsOrIds(where: string, input: unknown): (string | Uint32Array)[] {
   const isIds = (each: unknown): each is number[] => Array.isArray(each) && each.length > 0 && each.every((id) => Number.isInteger(id) && id >= 0 && id < 2 ** 32);
   if (isIds(input)) return [Uint32Array.from(input)];
   if (Array.isArray(input) && input.length > 0 && input.every((each) => isIds(each))) return input.map((each) => Uint32Array.from(each as number[]));
-  if (Array.isArray(input) && input.some((each) => typeof each !== "string")) throw refused(`${where}: the input must be a string, token ids, or an array of either.`);
+  if (Array.isArray(input) && input.some((each) => typeof each !== "string")) throw invalidRequest(`${where}: the input must be a string, token ids, or an array of either.`);
   return textsOf(where, input);
 }
 

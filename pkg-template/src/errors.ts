@@ -77,7 +77,7 @@ export function noBrowser(): JerboaError {
 }
 
 /** The error of an invalid request: contradictory options or unknown names. */
-export function refused(message: string): JerboaError {
+export function invalidRequest(message: string): JerboaError {
   return new JerboaError("request", message);
 }
 

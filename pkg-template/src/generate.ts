@@ -1,11 +1,11 @@
 /** Options of `generate`, and how a generation starts on a model or in a session. */
 
-import { checked, describe, mustBe } from "./check.js";
+import { checked, describe, valid } from "./check.js";
 import type { EngineRequest, ModelInfo, Overflow, Speculation } from "./contract.js";
-import { refused, unloaded } from "./errors.js";
+import { invalidRequest, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
-import type { Backend } from "./host.js";
-import { misused } from "./tasks.js";
+import type { Backend } from "./engine-calls.js";
+import { wrongTask } from "./tasks.js";
 
 /** Options of `generate`. Defaults come from the model's generation_config.json. */
 export interface GenerateOptions {
@@ -53,34 +53,34 @@ export interface GenerateOptions {
 }
 
 /** Validators of the generation options. */
-export const SAMPLING = {
-  maxTokens: mustBe.integer(1),
-  temperature: mustBe.number(0, 100),
-  topK: mustBe.integer(0),
-  topP: mustBe.number(0, 1),
-  minP: mustBe.number(0, 1),
-  typicalP: mustBe.number(0, 1),
-  repetitionPenalty: mustBe.number(0.01, 100),
-  presencePenalty: mustBe.number(-2, 2),
-  frequencyPenalty: mustBe.number(-2, 2),
-  logitBias: mustBe.biases,
-  seed: mustBe.integer(0, Number.MAX_SAFE_INTEGER),
-  stop: mustBe.strings,
-  logprobs: mustBe.boolean,
-  topLogprobs: mustBe.integer(0, 20),
-  overflow: mustBe.oneOf("error", "truncate", "rolling"),
-  parseSpecial: mustBe.boolean,
-  ignoreEos: mustBe.boolean,
-  speculation: mustBe.oneOf("off", "prompt-lookup"),
-  signal: mustBe.signal,
+export const GENERATE_OPTIONS = {
+  maxTokens: valid.integer(1),
+  temperature: valid.number(0, 100),
+  topK: valid.integer(0),
+  topP: valid.number(0, 1),
+  minP: valid.number(0, 1),
+  typicalP: valid.number(0, 1),
+  repetitionPenalty: valid.number(0.01, 100),
+  presencePenalty: valid.number(-2, 2),
+  frequencyPenalty: valid.number(-2, 2),
+  logitBias: valid.biases,
+  seed: valid.integer(0, Number.MAX_SAFE_INTEGER),
+  stop: valid.strings,
+  logprobs: valid.boolean,
+  topLogprobs: valid.integer(0, 20),
+  overflow: valid.oneOf("error", "truncate", "rolling"),
+  parseSpecial: valid.boolean,
+  ignoreEos: valid.boolean,
+  speculation: valid.oneOf("off", "prompt-lookup"),
+  signal: valid.signal,
 };
 
 /** Builds the engine request of the options, without a prompt; returns it with the abort signal. */
 export function requestOf(backend: Backend, info: ModelInfo, where: string, options?: GenerateOptions): [EngineRequest, AbortSignal | undefined] {
   if (backend.closed) throw unloaded();
-  if (info.task !== "generate") throw misused(info, "cannot generate text");
-  const { signal, stop, ...rest } = checked(where, options, SAMPLING);
-  if (rest.topLogprobs && !rest.logprobs) throw refused(`${where}: 'topLogprobs' requires logprobs: true.`);
+  if (info.task !== "generate") throw wrongTask(info, "cannot generate text");
+  const { signal, stop, ...rest } = checked(where, options, GENERATE_OPTIONS);
+  if (rest.topLogprobs && !rest.logprobs) throw invalidRequest(`${where}: 'topLogprobs' requires logprobs: true.`);
   const request: EngineRequest = { ...rest };
   if (stop !== undefined) request.stop = typeof stop === "string" ? [stop] : stop;
   return [request, signal];
@@ -91,17 +91,17 @@ export function generate(backend: Backend, info: ModelInfo, prompt: string | Arr
   return Generation.of(() => {
     const [request, signal] = requestOf(backend, info, "generate", options);
     if (typeof prompt === "string") request.prompt = prompt;
-    else if (typeof prompt === "object" && prompt !== null) request.ids = [...ids("generate", prompt)];
-    else throw refused(`generate: the prompt must be a string or a list of token ids, not ${describe(prompt)}.`);
+    else if (typeof prompt === "object" && prompt !== null) request.ids = [...checkedIds("generate", prompt)];
+    else throw invalidRequest(`generate: the prompt must be a string or a list of token ids, not ${describe(prompt)}.`);
     return new Generation((onEvent, s) => backend.call("generate", [request], { signal: s, onEvent }), signal);
   });
 }
 
 /** Validates token ids from a caller. */
-export function ids(where: string, tokens: ArrayLike<number>): Uint32Array {
+export function checkedIds(where: string, tokens: ArrayLike<number>): Uint32Array {
   const list = typeof tokens === "object" && tokens !== null && "length" in tokens ? Array.from(tokens) : undefined;
   if (!list || !list.every((id) => Number.isInteger(id) && id >= 0 && id < 2 ** 32)) {
-    throw refused(`${where} expects token ids (whole numbers from 0 up). Convert text with model.tokenize(text).`);
+    throw invalidRequest(`${where} expects token ids (whole numbers from 0 up). Convert text with model.tokenize(text).`);
   }
   return Uint32Array.from(list);
 }

@@ -1,10 +1,10 @@
 /** A running generation: await the whole text or iterate over it. */
 
 import type { GenerationEvent, GenerationResult } from "./contract.js";
-import { aborted, JerboaError, refused } from "./errors.js";
+import { aborted, JerboaError, invalidRequest } from "./errors.js";
 
 /** Starts a generation with an event callback and an abort signal. */
-export type Start = (onEvent: (event: GenerationEvent) => void, signal: AbortSignal) => Promise<GenerationResult>;
+export type StartGeneration = (onEvent: (event: GenerationEvent) => void, signal: AbortSignal) => Promise<GenerationResult>;
 
 /**
  * A running generation.
@@ -28,7 +28,7 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
   #read = false;
 
   /** @internal */
-  constructor(start: Start, signal?: AbortSignal) {
+  constructor(start: StartGeneration, signal?: AbortSignal) {
     const abort = (): void => this.#controller.abort();
     signal?.addEventListener("abort", abort);
     if (signal?.aborted) abort();
@@ -85,7 +85,7 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
 
   /** Iterates over text with ids and log-probabilities. It can be consumed once. */
   async *events(): AsyncGenerator<GenerationEvent, void, undefined> {
-    if (this.#read) throw refused("This generation was already consumed. Call generate again for a new one.");
+    if (this.#read) throw invalidRequest("This generation was already consumed. Call generate again for a new one.");
     this.#read = true;
     try {
       for (;;) {
@@ -101,7 +101,7 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
   }
 
   /** Runs the generation; an abort is a result too, whether the engine saw it or the call never started. */
-  async #run(start: Start): Promise<GenerationResult> {
+  async #run(start: StartGeneration): Promise<GenerationResult> {
     const seen: GenerationEvent[] = [];
     const onEvent = (event: GenerationEvent): void => {
       seen.push(event);

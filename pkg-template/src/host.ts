@@ -1,79 +1,16 @@
 /** Runs engine calls on the current thread, one GPU call at a time per queue. Does not depend on the transport. */
 
 import type {
-  CachedSource, Check, DeviceReport, EngineEmbedOptions, EngineInfo, EngineLoadOptions, EngineModule, EngineRequest, EngineSession, EngineSpeakOptions, EngineTranscribeOptions,
-  GenerationResult, ListenTurn, Measurement, MeasureOptions, MemoryUse, SeenImage, Spoken, Transcript,
+  EncodedImageInfo, EngineEmbedOptions, EngineLoadOptions, EngineModule, EngineRequest, EngineSession,
+  EngineSpeakOptions, EngineTranscribeOptions, GenerationResult, MeasureOptions,
 } from "./contract.js";
-import { defined } from "./defined.js";
-import { explained } from "./csp.js";
+import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
+import { stripUndefined } from "./strip-undefined.js";
+import { withCspAdvice } from "./csp.js";
 import { aborted, disposed, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
-import { Life } from "./life.js";
-import type { GivenImage } from "./pictures.js";
-import { retelling } from "./replay.js";
-
-/** Every call that crosses to the engine. Arguments and results are structured-cloneable. */
-export interface Methods {
-  load(options: EngineLoadOptions): EngineInfo;
-  /** All warnings of the load, once its files are cached. */
-  stored(): string[];
-  tokenize(text: string, addSpecialTokens: boolean, parseSpecial: boolean): Uint32Array;
-  tokenizeChat(messages: unknown[], options: object): Uint32Array;
-  detokenize(ids: Uint32Array, skipSpecial: boolean): string;
-  renderChat(messages: unknown[], options: object): string;
-  /** Generates in a session, or in the model's own sequence without `session`. */
-  generate(request: EngineRequest, session?: number): GenerationResult;
-  /** Creates a session; returns its id. */
-  createSession(): number;
-  forkSession(session: number): number;
-  disposeSession(session: number): void;
-  embed(inputs: (string | Uint32Array)[], options: EngineEmbedOptions): Float32Array[];
-  rerank(query: string, documents: string[], options: object): number[];
-  logits(ids: Uint32Array, all: boolean): Float32Array;
-  embedImage(image: GivenImage, options: EngineEmbedOptions): Float32Array;
-  encodeImage(image: GivenImage): SeenImage & { data: Float32Array };
-  frameTimes(seconds: number, fps?: number): Float64Array;
-  unloadTower(): void;
-  transcribe(samples: Float32Array, request: EngineTranscribeOptions): Transcript;
-  listen(samples: Float32Array, fresh: boolean): ListenTurn;
-  speak(request: EngineSpeakOptions): Spoken;
-  measureHearing(samples: Float32Array, tokens: number): { encodeMs: number; tokenMs: number };
-  info(): EngineInfo;
-  memory(): MemoryUse;
-  measure(options: MeasureOptions): Measurement;
-  deleteFromCache(): void;
-  deviceReport(touchPoints: number): DeviceReport;
-  diagnose(touchPoints: number, unasked: boolean): Check[];
-  verify(most: number): Check[];
-  implementation(touchPoints: number): string;
-  calibrate(group: string): boolean;
-  setGroup(group: string): void;
-  release(): void;
-  cachedModels(): CachedSource[];
-  deleteModel(source: string): void;
-  version(): string;
-}
-
-/** The name of a call. */
-export type Method = keyof Methods;
-
-/** Options of a call, besides its arguments. */
-export interface CallOptions {
-  /** Cancels the call. */
-  signal?: AbortSignal | undefined;
-  /** Receives events while the call runs. */
-  onEvent?: ((event: never) => void) | undefined;
-}
-
-/** A target of engine calls: the engine on this thread, or a worker that runs it. */
-export interface Backend {
-  /** True when calls go to a dedicated worker. */
-  readonly worker: boolean;
-  /** True once the backend was closed or has failed; calls then reject. */
-  readonly closed: boolean;
-  call<M extends Method>(method: M, args: Parameters<Methods[M]>, options?: CallOptions): Promise<ReturnType<Methods[M]>>;
-  /** Frees the engine; running calls reject. */
-  close(): Promise<void>;
-}
+import { EngineInstance } from "./engine-instance.js";
+import type { ImageInput } from "./images.js";
+import { replayFilter } from "./resume.js";
 
 /** The engine on this thread. */
 export class Host implements Backend {
@@ -81,11 +18,11 @@ export class Host implements Backend {
   readonly #module: EngineModule;
   #input: unknown;
   #ready: Promise<unknown> | undefined;
-  #life: Life | undefined;
+  #life: EngineInstance | undefined;
   /** Options of the load, to reload the model after a lost device or a release. */
   #loaded: EngineLoadOptions | undefined;
-  #restoring: Promise<Life> | undefined;
-  /** The result of {@link Methods.stored}. */
+  #restoring: Promise<EngineInstance> | undefined;
+  /** The result of {@link Methods.persisted}. */
   #stored: Promise<string[]> | undefined;
   #closing = new AbortController();
   /** The last call of each GPU queue: the model's own, and one per session. Calls of one queue run in order. */
@@ -120,11 +57,11 @@ export class Host implements Backend {
       if (signal.aborted) throw aborted(method);
       this.#ready ??= this.#start();
       await this.#ready;
-      const run = (): Promise<unknown> | unknown => this.#recovering(method, args, signal, onEvent);
+      const run = (): Promise<unknown> | unknown => this.#withRecovery(method, args, signal, onEvent);
       const queue = queueOf(method, args);
       return (await (queue === undefined ? run() : this.#enqueue(queue, method, run, signal))) as ReturnType<Methods[M]>;
     } catch (thrown) {
-      throw explained(JerboaError.from(thrown));
+      throw withCspAdvice(JerboaError.from(thrown));
     }
   }
 
@@ -152,36 +89,36 @@ export class Host implements Backend {
   }
 
   /** Runs a call; if the device was lost before or during it, reloads the model and runs it once more. */
-  async #recovering(method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
-    if (!RECOVERED.has(method)) return this.#run(method, args, signal, onEvent);
-    const replay = retelling(method, onEvent);
-    const given = replay ? replay.given(args) : args;
-    const heard = replay ? (event: unknown): void => replay.hear(event) : onEvent;
-    const used = await this.#restored(method, signal);
+  async #withRecovery(method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
+    if (!RECOVERABLE.has(method)) return this.#run(method, args, signal, onEvent);
+    const replay = replayFilter(method, onEvent);
+    const given = replay ? replay.fixedArgs(args) : args;
+    const heard = replay ? (event: unknown): void => replay.push(event) : onEvent;
+    const used = await this.#engineInstance(method, signal);
     try {
-      return await used.during(() => this.#runIn(used, method, given, signal, heard));
+      return await used.run(() => this.#runIn(used, method, given, signal, heard));
     } catch (thrown) {
       if (JerboaError.from(thrown).code !== "device_lost" || !this.#loaded || signal.aborted) throw thrown;
       // Another call may have reloaded it already.
       if (this.#life === used) this.#drop();
       // If no device is available, report the loss.
-      const next = await this.#restored(method, signal).catch((error: unknown) => {
+      const next = await this.#engineInstance(method, signal).catch((error: unknown) => {
         throw signal.aborted ? error : thrown;
       });
-      replay?.again();
-      const result = await next.during(() => this.#runIn(next, method, given, signal, heard));
+      replay?.restart();
+      const result = await next.run(() => this.#runIn(next, method, given, signal, heard));
       replay?.end();
       return result;
     }
   }
 
   /** The engine; reloaded with the same options if it is gone, since its files are cached. */
-  async #restored(method: Method, signal: AbortSignal): Promise<Life> {
+  async #engineInstance(method: Method, signal: AbortSignal): Promise<EngineInstance> {
     if (this.#life) return this.#life;
     if (!this.#loaded) throw unloaded();
-    const load = async (): Promise<Life> => {
+    const load = async (): Promise<EngineInstance> => {
       await this.#stored;
-      const life = new Life(await this.#module.Engine.load({ ...this.#loaded!, signal: this.#closing.signal }, () => {}));
+      const life = new EngineInstance(await this.#module.Engine.load({ ...this.#loaded!, signal: this.#closing.signal }, () => {}));
       if (this.#closing.signal.aborted) life.end();
       else this.#life = life;
       return life;
@@ -207,21 +144,21 @@ export class Host implements Backend {
    * The session with this id in the current engine, created on first use. Waits for the model's own sequence, from
    * which it is created.
    */
-  async #session(life: Life, id: number, signal: AbortSignal): Promise<EngineSession> {
+  async #session(life: EngineInstance, id: number, signal: AbortSignal): Promise<EngineSession> {
     if (!this.#sessions.has(id)) throw disposed();
     const found = life.session(id);
     if (found) return found;
-    const make = (): Promise<void> => life.during(async () => life.keep(id, await life.engine.createSession()));
-    await this.#enqueue(OWN, "createSession", make, signal);
+    const make = (): Promise<void> => life.run(async () => life.addSession(id, await life.engine.createSession()));
+    await this.#enqueue(MODEL_QUEUE, "createSession", make, signal);
     const made = life.session(id);
     if (!made) throw new JerboaError("device_lost", "The GPU device was lost while a session was created. Run the request again.");
     return made;
   }
 
   /** Assigns a session id: engine objects cannot cross threads. */
-  async #keep(life: Life, made: EngineSession | Promise<EngineSession>): Promise<number> {
+  async #addSession(life: EngineInstance, made: EngineSession | Promise<EngineSession>): Promise<number> {
     const id = this.#nextSession++;
-    life.keep(id, await made);
+    life.addSession(id, await made);
     this.#sessions.add(id);
     return id;
   }
@@ -237,7 +174,7 @@ export class Host implements Backend {
     switch (method) {
       case "load":
         return this.#load(args[0] as EngineLoadOptions, signal, onEvent);
-      case "stored":
+      case "persisted":
         return this.#stored;
       case "deviceReport":
         return deviceReport(args[0] as number);
@@ -262,33 +199,33 @@ export class Host implements Backend {
   }
 
   /** Runs a call on a loaded engine. */
-  async #runIn(life: Life, method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
+  async #runIn(life: EngineInstance, method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
     const { engine } = life;
     switch (method) {
       case "tokenize":
         return engine.tokenize(args[0] as string, args[1] as boolean, args[2] as boolean);
       case "tokenizeChat":
-        return engine.tokenizeChat(defined(args[0] as unknown[]), defined(args[1] as object));
+        return engine.tokenizeChat(stripUndefined(args[0] as unknown[]), stripUndefined(args[1] as object));
       case "detokenize":
         return engine.detokenize(args[0] as Uint32Array, args[1] as boolean);
       case "renderChat":
-        return engine.renderChat(defined(args[0] as unknown[]), defined(args[1] as object));
+        return engine.renderChat(stripUndefined(args[0] as unknown[]), stripUndefined(args[1] as object));
       case "generate":
         return this.#generate(life, args as [EngineRequest, number | undefined, number | undefined], signal, onEvent);
       case "encodeImage":
-        return this.#encodeImage(life, args[0] as GivenImage);
+        return this.#encodeImage(life, args[0] as ImageInput);
       case "frameTimes":
         return engine.frameTimes(args[0] as number, args[1] as number | undefined);
-      case "unloadTower":
-        return engine.unloadTower();
+      case "unloadVision":
+        return engine.unloadVision();
       case "createSession":
-        return this.#keep(life, engine.createSession());
+        return this.#addSession(life, engine.createSession());
       case "forkSession":
-        return this.#keep(life, (await this.#session(life, args[0] as number, signal)).fork());
+        return this.#addSession(life, (await this.#session(life, args[0] as number, signal)).fork());
       case "embed":
-        return engine.embed(args[0] as (string | Uint32Array)[], { ...defined(args[1] as EngineEmbedOptions), signal }, onEvent);
+        return engine.embed(args[0] as (string | Uint32Array)[], { ...stripUndefined(args[1] as EngineEmbedOptions), signal }, onEvent);
       case "embedImage":
-        return this.#embedImage(life, args[0] as GivenImage, args[1] as EngineEmbedOptions);
+        return this.#embedImage(life, args[0] as ImageInput, args[1] as EngineEmbedOptions);
       case "rerank":
         return engine.rerank(args[0] as string, args[1] as string[], { ...(args[2] as object), signal });
       case "logits":
@@ -299,14 +236,14 @@ export class Host implements Backend {
         return engine.listen(args[0] as Float32Array, args[1] as boolean);
       case "speak":
         return engine.speak({ ...(args[0] as EngineSpeakOptions), signal }, onEvent);
-      case "measureHearing":
-        return engine.measureHearing(args[0] as Float32Array, args[1] as number);
+      case "measureAsr":
+        return engine.measureAsr(args[0] as Float32Array, args[1] as number);
       case "info":
         return engine.info();
       case "memory":
         return engine.memory();
       case "measure":
-        return engine.measure(defined(args[0] as MeasureOptions));
+        return engine.measure(stripUndefined(args[0] as MeasureOptions));
       case "verify":
         return engine.verify(this.#loaded!, args[0] as number);
       case "setGroup":
@@ -317,21 +254,21 @@ export class Host implements Backend {
     }
   }
 
-  async #generate(life: Life, [request, session, seed]: [EngineRequest, number | undefined, number | undefined], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<GenerationResult> {
+  async #generate(life: EngineInstance, [request, session, seed]: [EngineRequest, number | undefined, number | undefined], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<GenerationResult> {
     const target = session === undefined ? life.engine : await this.#session(life, session, signal);
-    const messages = request.messages && (await life.shown.numbered(this.#module, life.engine, request.messages));
+    const messages = request.messages && (await life.images.withImageIds(this.#module, life.engine, request.messages));
     if (signal.aborted) throw aborted("generate");
-    return target.generate({ ...defined({ ...request, ...(messages ? { messages } : {}) }), signal }, onEvent, seed);
+    return target.generate({ ...stripUndefined({ ...request, ...(messages ? { messages } : {}) }), signal }, onEvent, seed);
   }
 
-  async #encodeImage(life: Life, image: GivenImage): Promise<SeenImage & { data: Float32Array }> {
-    const seen = await life.shown.see(this.#module, life.engine, image);
-    return { ...seen, data: await life.engine.pictureTokens(seen.picture) };
+  async #encodeImage(life: EngineInstance, image: ImageInput): Promise<EncodedImageInfo & { data: Float32Array }> {
+    const seen = await life.images.encode(this.#module, life.engine, image);
+    return { ...seen, data: await life.engine.imageEmbeddings(seen.id) };
   }
 
-  async #embedImage(life: Life, image: GivenImage, options: EngineEmbedOptions): Promise<Float32Array> {
-    const { picture } = await life.shown.see(this.#module, life.engine, image);
-    return life.engine.pictureVector(picture, defined(options));
+  async #embedImage(life: EngineInstance, image: ImageInput, options: EngineEmbedOptions): Promise<Float32Array> {
+    const { id } = await life.images.encode(this.#module, life.engine, image);
+    return life.engine.embedImage(id, stripUndefined(options));
   }
 
   async #load(options: EngineLoadOptions, signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
@@ -342,8 +279,8 @@ export class Host implements Backend {
     }
     this.#drop();
     this.#sessions.clear();
-    this.#life = new Life(engine);
-    this.#stored = engine.stored();
+    this.#life = new EngineInstance(engine);
+    this.#stored = engine.persisted();
     this.#loaded = options;
     return engine.info();
   }
@@ -351,22 +288,22 @@ export class Host implements Backend {
 
 /** Calls that use the model's own sequence, or the whole engine, while they run. */
 const QUEUED: ReadonlySet<Method> = new Set<Method>([
-  "load", "generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "unloadTower", "transcribe", "speak", "measureHearing", "measure", "verify", "release",
+  "load", "generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "unloadVision", "transcribe", "speak", "measureAsr", "measure", "verify", "release",
 ]);
 /** The queue of the model's own sequence. */
-const OWN = 0;
+const MODEL_QUEUE = 0;
 
 /** The queue of a call; calls of different sessions run concurrently. */
 function queueOf(method: Method, args: unknown[]): number | undefined {
-  if (method === "generate") return (args[1] as number | undefined) ?? OWN;
+  if (method === "generate") return (args[1] as number | undefined) ?? MODEL_QUEUE;
   if (method === "forkSession" || method === "disposeSession") return args[0] as number;
   // A session is created from the model's own sequence, so it waits in that queue.
-  if (method === "createSession") return OWN;
-  return QUEUED.has(method) ? OWN : undefined;
+  if (method === "createSession") return MODEL_QUEUE;
+  return QUEUED.has(method) ? MODEL_QUEUE : undefined;
 }
 
 /** Calls of a model or session that reload a released or lost model. */
-const RECOVERED: ReadonlySet<Method> = new Set<Method>([
-  "generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "frameTimes", "transcribe", "listen", "speak", "measureHearing", "measure", "verify", "tokenize", "tokenizeChat", "detokenize", "renderChat", "info", "memory", "setGroup",
+const RECOVERABLE: ReadonlySet<Method> = new Set<Method>([
+  "generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "frameTimes", "transcribe", "listen", "speak", "measureAsr", "measure", "verify", "tokenize", "tokenizeChat", "detokenize", "renderChat", "info", "memory", "setGroup",
   "createSession", "forkSession",
 ]);

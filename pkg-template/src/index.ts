@@ -7,17 +7,17 @@ export { createFetch } from "./fetch.js";
 export type { LoadOptions, ModelSource, NamedFile } from "./load.js";
 export type { GenerateOptions } from "./generate.js";
 export type { EncodedImage, Model, RenderChatOptions, TokenizeOptions } from "./model.js";
-export type { ImageSource } from "./pictures.js";
+export type { ImageSource } from "./images.js";
 export type { VideoSource } from "./video.js";
 export type { Session } from "./session.js";
 export type { Generation } from "./generation.js";
 export { JerboaError } from "./errors.js";
 export type { JerboaErrorCode } from "./errors.js";
-export { deleteForeignStore, keepStorage, storageReport } from "./storage.js";
+export { deleteForeignStore, persistStorage, storageReport } from "./storage.js";
 export type { ForeignStore, StorageReport } from "./storage.js";
 export { similarity } from "./embeddings.js";
 export type {
-  CreateEmbeddingResponse, EmbeddingCreateParams, Embeddings, EmbedInput, EmbedOptions, Ranked, RerankOptions,
+  CreateEmbeddingResponse, EmbeddingCreateParams, Embeddings, EmbedInput, EmbedOptions, RankedDocument, RerankOptions,
 } from "./embeddings.js";
 export type { ChatMessage, ImagePart, ImageUrlPart, RefusalPart, TextPart, Tool, ToolCall, VideoPart, VideoUrlPart } from "./messages.js";
 export type {
@@ -26,13 +26,13 @@ export type {
   RequestOptions, StreamFinishReason, Timings,
 } from "./chat.js";
 export type { Audio } from "./audio.js";
-export type { Flow } from "./flow.js";
-export type { Heard, ListenOptions } from "./listen.js";
-export type { AudioInput } from "./sound.js";
+export type { AsyncQueue } from "./async-queue.js";
+export type { LiveTranscript, ListenOptions } from "./listen.js";
+export type { AudioInput } from "./audio-input.js";
 export type { Speech, SpeechChunk, SpeechCreateParams } from "./speech.js";
 export type { TranscribeOptions, TranscriptionCreateParams, TranscriptionFormat, TranscriptionResult, Transcriptions, TranscriptionStreamEvent } from "./transcribe.js";
 export type { TextCompletion, TextCompletionCreateParams, TextCompletions, TextCompletionStream, TextLogprobs } from "./completions.js";
 export type {
-  CachedModel, CachedSource, Check, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, HeardEvent, KernelForm, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse, Paging,
-  ModelInfo, Overflow, PartialEvent, SeenImage, Speculation, TokenLogprob, Transcript, Tuning,
+  CachedModel, CachedSource, DeviceCheck, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, SegmentEvent, KernelVariant, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse, Paging,
+  ModelInfo, Overflow, PartialEvent, EncodedImageInfo, Speculation, TokenLogprob, Transcript, Tuning,
 } from "./contract.js";

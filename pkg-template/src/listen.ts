@@ -1,12 +1,12 @@
 /** Live transcription of a microphone: collects samples, detects pauses, emits partial and final texts. */
 
-import { checked, describe, mustBe } from "./check.js";
+import { checked, describe, valid } from "./check.js";
 import type { ModelInfo } from "./contract.js";
-import { aborted, JerboaError, refused } from "./errors.js";
-import { Flow } from "./flow.js";
-import type { Backend } from "./host.js";
-import { RATE, resampled } from "./sound.js";
-import { hear, hears, type TranscribeOptions } from "./transcribe.js";
+import { aborted, JerboaError, invalidRequest } from "./errors.js";
+import { AsyncQueue } from "./async-queue.js";
+import type { Backend } from "./engine-calls.js";
+import { SAMPLE_RATE, resample } from "./audio-input.js";
+import { transcribeSamples, requireAsr, type TranscribeOptions } from "./transcribe.js";
 
 /** Options of `model.listen`. */
 export interface ListenOptions extends Pick<TranscribeOptions, "language" | "translate" | "prompt" | "signal"> {
@@ -17,7 +17,7 @@ export interface ListenOptions extends Pick<TranscribeOptions, "language" | "tra
 }
 
 /** The transcript of one utterance, so far. */
-export interface Heard {
+export interface LiveTranscript {
   /** Number of the utterance. */
   id: number;
   /** The text so far. */
@@ -49,31 +49,31 @@ const WORKLET = `registerProcessor("jerboa-ear", class extends AudioWorkletProce
 });`;
 
 /** Transcribes until the loop is left, the stream ends or the signal aborts. Invalid requests reject the loop. */
-export function listen(backend: Backend, info: ModelInfo, stream: MediaStream, options?: ListenOptions): Flow<Heard> {
+export function listen(backend: Backend, info: ModelInfo, stream: MediaStream, options?: ListenOptions): AsyncQueue<LiveTranscript> {
   try {
-    return listening(backend, info, stream, options);
+    return startListening(backend, info, stream, options);
   } catch (thrown) {
-    return new Flow<Heard>(() => Promise.reject(thrown));
+    return new AsyncQueue<LiveTranscript>(() => Promise.reject(thrown));
   }
 }
 
-function listening(backend: Backend, info: ModelInfo, stream: MediaStream, options?: ListenOptions): Flow<Heard> {
-  const spec = { language: mustBe.string, translate: mustBe.boolean, prompt: mustBe.string, signal: mustBe.signal, interval: mustBe.integer(100), onLevel: mustBe.func };
+function startListening(backend: Backend, info: ModelInfo, stream: MediaStream, options?: ListenOptions): AsyncQueue<LiveTranscript> {
+  const spec = { language: valid.string, translate: valid.boolean, prompt: valid.string, signal: valid.signal, interval: valid.integer(100), onLevel: valid.func };
   const given = checked("listen", options, spec);
-  hears(backend, info);
-  if (typeof MediaStream === "undefined" || !(stream instanceof MediaStream)) throw refused(`listen: the input must be a MediaStream, as from navigator.mediaDevices.getUserMedia, not ${describe(stream)}.`);
-  if (stream.getAudioTracks().length === 0) throw refused("listen: the stream has no audio track.");
-  return new Flow<Heard>((push, signal) => new Listener(backend, given, push, signal).run(stream), given.signal);
+  requireAsr(backend, info);
+  if (typeof MediaStream === "undefined" || !(stream instanceof MediaStream)) throw invalidRequest(`listen: the input must be a MediaStream, as from navigator.mediaDevices.getUserMedia, not ${describe(stream)}.`);
+  if (stream.getAudioTracks().length === 0) throw invalidRequest("listen: the stream has no audio track.");
+  return new AsyncQueue<LiveTranscript>((push, signal) => new Listener(backend, given, push, signal).run(stream), given.signal);
 }
 
 /** The state of one audio stream. */
 class Listener {
   readonly #backend: Backend;
   readonly #options: ListenOptions;
-  readonly #push: (heard: Heard) => void;
+  readonly #push: (heard: LiveTranscript) => void;
   readonly #signal: AbortSignal;
   /** Buffered samples at 16 kHz, and the position of the first one. */
-  #kept: Float32Array[] = [];
+  #buffer: Float32Array[] = [];
   #first = 0;
   #count = 0;
   /** Start of the current utterance. */
@@ -86,7 +86,7 @@ class Listener {
   #chain: Promise<void> = Promise.resolve();
   #failed: ((thrown: unknown) => void) | undefined;
 
-  constructor(backend: Backend, options: ListenOptions, push: (heard: Heard) => void, signal: AbortSignal) {
+  constructor(backend: Backend, options: ListenOptions, push: (heard: LiveTranscript) => void, signal: AbortSignal) {
     this.#backend = backend;
     this.#options = options;
     this.#push = push;
@@ -96,7 +96,7 @@ class Listener {
   async run(stream: MediaStream): Promise<void> {
     if (this.#signal.aborted) throw aborted("Listening");
     await this.#backend.call("listen", [new Float32Array(0), true]);
-    const context = contextOf();
+    const context = createAudioContext();
     const over = new Promise<void>((resolve, reject) => {
       this.#failed = reject;
       this.#signal.addEventListener("abort", () => resolve(), { once: true });
@@ -129,29 +129,29 @@ class Listener {
     this.#chain = this.#chain
       .then(async () => {
         if (this.#signal.aborted) return;
-        const samples = rate === RATE ? block : await resampled("listen", block, rate);
-        this.#kept.push(samples);
+        const samples = rate === SAMPLE_RATE ? block : await resample("listen", block, rate);
+        this.#buffer.push(samples);
         this.#count += samples.length;
         const turn = await this.#backend.call("listen", [samples.slice(), false]);
         this.#options.onLevel?.(Math.min(1, turn.level * 4));
         for (const [start, end] of turn.ended) await this.#final(start, end);
         this.#start = turn.start ?? undefined;
-        this.#forget(this.#start ?? this.#count - RATE);
-        if (this.#start !== undefined && performance.now() - this.#partial >= (this.#options.interval ?? 500)) void this.#peek(this.#start);
+        this.#dropBefore(this.#start ?? this.#count - SAMPLE_RATE);
+        if (this.#start !== undefined && performance.now() - this.#partial >= (this.#options.interval ?? 500)) void this.#transcribePartial(this.#start);
       })
       .catch((thrown) => this.#failed?.(thrown));
   }
 
   /** Transcribes the current utterance while it continues. */
-  async #peek(start: number): Promise<void> {
+  async #transcribePartial(start: number): Promise<void> {
     const id = this.#id;
-    if (this.#hearing || this.#count - start < RATE / 2) return;
+    if (this.#hearing || this.#count - start < SAMPLE_RATE / 2) return;
     this.#hearing = true;
     this.#partial = performance.now();
     try {
       const text = await this.#text(start, this.#count);
       // The utterance may have ended meanwhile.
-      if (id === this.#id && text) this.#tell(text, start, this.#count, false);
+      if (id === this.#id && text) this.#emit(text, start, this.#count, false);
     } catch (thrown) {
       if (JerboaError.from(thrown).code !== "aborted") this.#failed?.(thrown);
     } finally {
@@ -161,7 +161,7 @@ class Listener {
 
   async #final(start: number, end: number): Promise<void> {
     const text = await this.#text(start, end);
-    if (text) this.#tell(text, start, end, true);
+    if (text) this.#emit(text, start, end, true);
     this.#id += 1;
     this.#before = [];
   }
@@ -169,21 +169,21 @@ class Listener {
   async #text(start: number, end: number): Promise<string> {
     const { language, translate, prompt } = this.#options;
     const options = { ...(language ? { language } : {}), ...(translate ? { translate } : {}), ...(prompt ? { prompt } : {}), signal: this.#signal };
-    return (await hear(this.#backend, this.#slice(start, end), options)).text.trim();
+    return (await transcribeSamples(this.#backend, this.#slice(start, end), options)).text.trim();
   }
 
-  #tell(text: string, start: number, end: number, final: boolean): void {
+  #emit(text: string, start: number, end: number, final: boolean): void {
     const words = text.split(/\s+/);
     let same = 0;
     while (same < words.length && words[same] === this.#before[same]) same++;
     this.#before = words;
-    this.#push({ id: this.#id, text, stable: final ? text : words.slice(0, same).join(" "), final, start: start / RATE, end: end / RATE });
+    this.#push({ id: this.#id, text, stable: final ? text : words.slice(0, same).join(" "), final, start: start / SAMPLE_RATE, end: end / SAMPLE_RATE });
   }
 
   #slice(start: number, end: number): Float32Array {
     const out = new Float32Array(Math.max(0, Math.min(end, this.#count) - start));
     let at = this.#first;
-    for (const block of this.#kept) {
+    for (const block of this.#buffer) {
       const from = Math.max(start - at, 0);
       const to = Math.min(end - at, block.length);
       if (from < to) out.set(block.subarray(from, to), at + from - start);
@@ -193,14 +193,14 @@ class Listener {
   }
 
   /** Drops samples before a position. */
-  #forget(before: number): void {
-    while (this.#kept.length > 0 && this.#first + this.#kept[0]!.length <= before) this.#first += this.#kept.shift()!.length;
+  #dropBefore(before: number): void {
+    while (this.#buffer.length > 0 && this.#first + this.#buffer[0]!.length <= before) this.#first += this.#buffer.shift()!.length;
   }
 }
 
 /** An audio context at the models' sample rate, if the browser supports that for a microphone. */
-function contextOf(): AudioContext {
-  if (typeof AudioContext === "undefined") throw refused("listen: Web Audio is not available here. Call it in a page, not in a worker.");
+function createAudioContext(): AudioContext {
+  if (typeof AudioContext === "undefined") throw invalidRequest("listen: Web Audio is not available here. Call it in a page, not in a worker.");
   // Firefox supports streams at their own rate only.
-  return /firefox/i.test(navigator.userAgent) ? new AudioContext() : new AudioContext({ sampleRate: RATE });
+  return /firefox/i.test(navigator.userAgent) ? new AudioContext() : new AudioContext({ sampleRate: SAMPLE_RATE });
 }

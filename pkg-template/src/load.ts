@@ -1,15 +1,15 @@
 /** Loads a model from a name, a URL or selected files; also the cache and device functions of the package. */
 
-import { ASSETS, type AssetUrls, openBackend, type Opened } from "./backend.js";
-import { calibrated, type Calibration } from "./calibration.js";
-import { checked, describe, mustBe } from "./check.js";
-import type { CachedModel, CachedSource, Check, DeviceReport, EngineLoadOptions, LoadProgress } from "./contract.js";
-import { JerboaError, refused } from "./errors.js";
-import type { Backend, CallOptions, Method, Methods } from "./host.js";
-import { othersNoted, rung, type Rung } from "./ladder.js";
+import { ASSETS, type AssetUrls, openBackend, type OpenedBackend } from "./backend.js";
+import { calibrateDevice, type Calibration } from "./calibration.js";
+import { checked, describe, requireValid, valid, validator } from "./check.js";
+import type { CachedModel, CachedSource, DeviceCheck, DeviceReport, EngineLoadOptions, LoadProgress } from "./contract.js";
+import { JerboaError, invalidRequest } from "./errors.js";
+import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
+import { waitForOtherTab, nextAttempt, type LoadAttempt } from "./load-fallback.js";
 import { Model } from "./model.js";
-import { inTurn, Notes } from "./notes.js";
-import { keepStorage } from "./storage.js";
+import { withLock, Notes } from "./persistent-notes.js";
+import { persistStorage } from "./storage.js";
 
 /** Options of {@link loadModel}. */
 export interface LoadOptions extends Omit<EngineLoadOptions, "model" | "mustFit" | "touchPoints" | "vad">, AssetUrls {
@@ -42,38 +42,38 @@ export type ModelSource = string | URL | Iterable<File | NamedFile> | ArrayLike<
 
 const OPTIONS = {
   ...ASSETS,
-  onProgress: mustBe.func,
-  signal: mustBe.signal,
-  token: mustBe.string,
-  revision: mustBe.string,
-  endpoint: mustBe.string,
-  maxContext: mustBe.integer(1),
-  weights: mustBe.oneOf("auto", "f32", "f16", "q8", "q4"),
-  embeddingWeights: mustBe.oneOf("auto", "f32", "f16", "q8", "q4"),
-  maxMemory: mustBe.integer(1),
-  maxWeightBuffer: mustBe.integer(1),
-  kv: mustBe.oneOf("auto", "f32", "f16", "packed", "int8"),
-  kvPage: mustBe.integer(0),
-  experts: mustBe.integer(1),
-  expertBytes: mustBe.integer(1),
-  lookAhead: mustBe.boolean,
-  tableRows: mustBe.boolean,
-  tune: mustBe.oneOf("auto", "off", "again"),
-  shortPrompts: mustBe.boolean,
-  features: mustBe.object,
-  worker: mustBe.boolean,
-  cache: mustBe.boolean,
-  task: mustBe.oneOf("generate", "embed", "rerank", "transcribe", "speak"),
-  codec: mustBe.string,
-  vad: (v: unknown) => (v instanceof Uint8Array || !mustBe.url(v) ? undefined : "a URL or a Uint8Array"),
+  onProgress: valid.func,
+  signal: valid.signal,
+  token: valid.string,
+  revision: valid.string,
+  endpoint: valid.string,
+  maxContext: valid.integer(1),
+  weights: valid.oneOf("auto", "f32", "f16", "q8", "q4"),
+  embeddingWeights: valid.oneOf("auto", "f32", "f16", "q8", "q4"),
+  maxMemory: valid.integer(1),
+  maxWeightBuffer: valid.integer(1),
+  kv: valid.oneOf("auto", "f32", "f16", "packed", "int8"),
+  kvGrowth: valid.integer(0),
+  experts: valid.integer(1),
+  expertBytes: valid.integer(1),
+  prefetchExperts: valid.boolean,
+  pageEmbeddings: valid.boolean,
+  tune: valid.oneOf("auto", "off", "force"),
+  shortPrefill: valid.boolean,
+  features: valid.object,
+  worker: valid.boolean,
+  cache: valid.boolean,
+  task: valid.oneOf("generate", "embed", "rerank", "transcribe", "speak"),
+  codec: valid.string,
+  vad: validator("a URL or a Uint8Array", (v) => v instanceof Uint8Array || valid.url.accepts(v)),
 };
 const FEATURES = {
-  subgroups: mustBe.boolean,
-  f16: mustBe.boolean,
-  matrix: mustBe.boolean,
-  limits: mustBe.oneOf("all", "least"),
-  group: mustBe.oneOf("free", "all", "1", "8", "64"),
-  force: mustBe.string,
+  subgroups: valid.boolean,
+  f16: valid.boolean,
+  matrix: valid.boolean,
+  limits: valid.oneOf("all", "minimum"),
+  group: valid.oneOf("free", "all", "1", "8", "64"),
+  force: valid.string,
 };
 
 /**
@@ -95,12 +95,12 @@ const FEATURES = {
 export async function loadModel(source: ModelSource | readonly (string | URL)[], options?: LoadOptions): Promise<Model> {
   const given = checked("loadModel", options, OPTIONS);
   if (given.features) given.features = checked("loadModel: features", given.features, FEATURES);
-  return isList(source) ? loadFirst(source, given) : loadOne(source, given, false);
+  return isModelList(source) ? loadFirst(source, given) : loadOne(source, given, false);
 }
 
 async function loadOne(source: ModelSource, options: LoadOptions, mustFit: boolean): Promise<Model> {
   const { onProgress, signal, worker = true, wasmUrl, workerUrl, vad: given, ...others } = options;
-  const vad = given === undefined ? undefined : await weights(given, signal);
+  const vad = given === undefined ? undefined : await fetchWeights(given, signal);
   const rest: Omit<EngineLoadOptions, "model"> = vad ? { ...others, vad } : others;
   const model = sourceOf(source);
   refuseContradictions(model, rest);
@@ -109,31 +109,31 @@ async function loadOne(source: ModelSource, options: LoadOptions, mustFit: boole
   const name = typeof model === "string" ? model : "the selected files";
   const notes = new Notes();
   const attempt = async (): Promise<Model> => {
-    await othersNoted(notes, name);
-    const step = rung(notes, name, agent(), { worker, options: { ...rest, model, ...(mustFit ? { mustFit } : {}) } });
-    let opened: Opened | undefined;
+    await waitForOtherTab(notes, name);
+    const step = nextAttempt(notes, name, userAgent(), { worker, options: { ...rest, model, ...(mustFit ? { mustFit } : {}) } });
+    let opened: OpenedBackend | undefined;
     try {
       opened = await openBackend(step.wanted.worker, { ...(wasmUrl ? { wasmUrl } : {}), ...(workerUrl ? { workerUrl } : {}) });
       const loaded = await load(opened, step, notes, { signal, onEvent: onProgress });
-      step.over(true);
+      step.finish(true);
       return loaded;
     } catch (thrown) {
-      step.over(false);
+      step.finish(false);
       void opened?.backend.close();
       throw JerboaError.from(thrown);
     }
   };
   // Tabs that load the same model share one download: the second finds it in the cache.
-  const waiting = (): void => onProgress?.({ phase: "waiting", share: 0, loaded: 0, total: 0, bytesPerSecond: 0, fromCache: false });
-  const loaded = await inTurn(`load ${name}`, signal, waiting, attempt, (model) => model.stored).catch((thrown) => {
+  const waiting = (): void => onProgress?.({ phase: "waiting", progress: 0, loaded: 0, total: 0, bytesPerSecond: 0, fromCache: false });
+  const loaded = await withLock(`load ${name}`, signal, waiting, attempt, (model) => model.persisted).catch((thrown) => {
     throw JerboaError.from(thrown);
   });
-  if (typeof model === "string" && rest.cache !== false) void keepStorage();
+  if (typeof model === "string" && rest.cache !== false) void persistStorage();
   return loaded;
 }
 
 /** The bytes of small weights, fetched if given as a URL. */
-async function weights(given: string | URL | Uint8Array, signal: AbortSignal | undefined): Promise<Uint8Array> {
+async function fetchWeights(given: string | URL | Uint8Array, signal: AbortSignal | undefined): Promise<Uint8Array> {
   if (given instanceof Uint8Array) return given;
   try {
     const response = await fetch(given, signal ? { signal } : {});
@@ -146,41 +146,41 @@ async function weights(given: string | URL | Uint8Array, signal: AbortSignal | u
 }
 
 /** Loads a model in a backend, with this device's calibration. */
-async function load({ backend, warning }: Opened, { wanted, warning: given, begin }: Rung, notes: Notes, call: CallOptions): Promise<Model> {
+async function load({ backend, warning }: OpenedBackend, { wanted, warning: given, begin }: LoadAttempt, notes: Notes, call: CallOptions): Promise<Model> {
   const touchPoints = globalThis.navigator?.maxTouchPoints ?? 0;
   const options: EngineLoadOptions = { ...wanted.options, touchPoints };
   let calibration: Calibration | undefined;
   if (!options.features?.group && (await backend.call("implementation", [touchPoints])) !== "other") {
-    calibration = await calibrated(notes, agent(), (group) => backend.call("calibrate", [group]));
+    calibration = await calibrateDevice(notes, userAgent(), (group) => backend.call("calibrate", [group]));
     options.features = { ...options.features, group: calibration?.group ?? "1" };
   }
-  const faults = await firstLook(backend, notes, touchPoints);
+  const problems = await checkDeviceOnce(backend, notes, touchPoints);
   begin();
   const info = await backend.call("load", [options], call);
-  const warnings = [...(info.warnings ?? []), ...[warning, given, ...faults].filter((w) => w !== undefined)];
+  const warnings = [...(info.warnings ?? []), ...[warning, given, ...problems].filter((w) => w !== undefined)];
   // If the backend closes or fails meanwhile, storing has ended too.
-  const stored = backend.call("stored", []).then((all) => void warnings.push(...all.filter((w) => !warnings.includes(w))), () => backend.close());
-  storing.add(stored);
-  void stored.then(() => storing.delete(stored));
-  return new Model(calibration ? proving(backend, calibration) : backend, { ...info, warnings, worker: backend.worker }, stored);
+  const stored = backend.call("persisted", []).then((all) => void warnings.push(...all.filter((w) => !warnings.includes(w))), () => backend.close());
+  pendingStores.add(stored);
+  void stored.then(() => pendingStores.delete(stored));
+  return new Model(calibration ? withCalibration(backend, calibration) : backend, { ...info, warnings, worker: backend.worker }, stored);
 }
 
 /** Finished loads that are still writing to the cache. */
-const storing = new Set<Promise<void>>();
+const pendingStores = new Set<Promise<void>>();
 
 /** Failures of the device checks, run once per browser version before its first model. */
-async function firstLook(backend: Backend, notes: Notes, touchPoints: number): Promise<string[]> {
-  const seen = notes.read<{ agent: string; faults: string[] }>("device");
-  if (!notes.kept || seen?.agent === agent()) return seen?.faults ?? [];
+async function checkDeviceOnce(backend: Backend, notes: Notes, touchPoints: number): Promise<string[]> {
+  const seen = notes.read<{ agent: string; problems: string[] }>("device");
+  if (!notes.available || seen?.agent === userAgent()) return seen?.problems ?? [];
   const checks = await backend.call("diagnose", [touchPoints, true]).catch(() => undefined);
   if (!checks) return [];
-  const faults = checks.filter((check) => !check.ok).map(({ name, fault }) => `A GPU check failed (${name}: ${fault}). Model output may be wrong on this device. Update the browser or the graphics driver.`);
-  notes.write("device", { agent: agent(), faults });
-  return faults;
+  const problems = checks.filter((check) => !check.ok).map(({ name, problem }) => `A GPU check failed (${name}: ${problem}). Model output may be wrong on this device. Update the browser or the graphics driver.`);
+  notes.write("device", { agent: userAgent(), problems });
+  return problems;
 }
 
 /** A backend whose first work proves the calibration. */
-function proving(backend: Backend, calibration: Calibration): Backend {
+function withCalibration(backend: Backend, calibration: Calibration): Backend {
   const work: ReadonlySet<Method> = new Set<Method>(["generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "transcribe", "speak"]);
   const call = <M extends Method>(method: M, args: Parameters<Methods[M]>, options?: CallOptions): Promise<ReturnType<Methods[M]>> => {
     const run = (): Promise<ReturnType<Methods[M]>> => backend.call(method, args, options);
@@ -197,7 +197,7 @@ function proving(backend: Backend, calibration: Calibration): Backend {
 }
 
 /** The browser's user agent; stored notes apply to it only. */
-function agent(): string {
+function userAgent(): string {
   return globalThis.navigator?.userAgent ?? "";
 }
 
@@ -205,7 +205,7 @@ function agent(): string {
  * Error codes after which the next model of a list is tried: this one does not fit, is not supported, or is not
  * available.
  */
-const GO_ON: ReadonlySet<string> = new Set([
+const TRY_NEXT_MODEL: ReadonlySet<string> = new Set([
   "out_of_memory", "unknown_architecture", "unsupported_option", "unsupported_encoding", "not_found", "gated", "config", "malformed",
 ]);
 
@@ -221,14 +221,14 @@ async function loadFirst(sources: readonly (string | URL)[], options: LoadOption
     } catch (thrown) {
       const error = JerboaError.from(thrown);
       reasons.push(`${source} was skipped: ${error.message}`);
-      if (last || !GO_ON.has(error.code)) throw reasons.length > 1 ? new JerboaError(error.code, reasons.join(" "), { cause: error }) : error;
+      if (last || !TRY_NEXT_MODEL.has(error.code)) throw reasons.length > 1 ? new JerboaError(error.code, reasons.join(" "), { cause: error }) : error;
     }
   }
-  throw refused("loadModel got an empty list. Name at least one model.");
+  throw invalidRequest("loadModel got an empty list. Name at least one model.");
 }
 
 /** Names and URLs form a list of models; files form one model. */
-function isList(source: ModelSource | readonly (string | URL)[]): source is readonly (string | URL)[] {
+function isModelList(source: ModelSource | readonly (string | URL)[]): source is readonly (string | URL)[] {
   return Array.isArray(source) && source.length > 0 && source.every((each) => typeof each === "string" || each instanceof URL);
 }
 
@@ -236,29 +236,29 @@ function isList(source: ModelSource | readonly (string | URL)[]): source is read
 function refuseContradictions(model: EngineLoadOptions["model"], { revision, endpoint, token }: LoadOptions): void {
   if (typeof model !== "string") {
     const name = Object.entries({ revision, endpoint, token }).find(([, value]) => value !== undefined)?.[0];
-    if (name) throw refused(`loadModel: '${name}' applies to downloads, not to selected files.`);
+    if (name) throw invalidRequest(`loadModel: '${name}' applies to downloads, not to selected files.`);
     return;
   }
   const folder = model.includes("://") && !/^https:\/\/(huggingface\.co|hf\.co)\//.test(model);
   const name = Object.entries({ revision, endpoint }).find(([, value]) => value !== undefined)?.[0];
-  if (folder && name) throw refused(`loadModel: '${name}' applies to a repository name, not to a folder's URL.`);
+  if (folder && name) throw invalidRequest(`loadModel: '${name}' applies to a repository name, not to a folder's URL.`);
   const [, inName] = /^[^/@]+\/[^/@]+@(.+)$/.exec(model.replace(/\/[^/]+\.gguf$/i, "")) ?? [];
-  if (inName && revision && inName !== revision) throw refused(`loadModel: the name has revision '${inName}', the options '${revision}'. Set one of them.`);
+  if (inName && revision && inName !== revision) throw invalidRequest(`loadModel: the name has revision '${inName}', the options '${revision}'. Set one of them.`);
 }
 
 /** The models in this browser's cache. */
 export async function cachedModels(): Promise<CachedModel[]> {
-  await Promise.all(storing);
-  return once(async (backend) => (await backend.call("cachedModels", [])).map(cachedModel));
+  await Promise.all(pendingStores);
+  return withBackend(async (backend) => (await backend.call("cachedModels", [])).map(cachedModel));
 }
 
 /** Removes a model from this browser's cache: the given revision, or all of them. */
 export async function deleteModel(model: string, options?: { revision?: string; endpoint?: string }): Promise<void> {
-  if (mustBe.string(model)) throw refused(`deleteModel: the model's name must be a string, not ${describe(model)}.`);
-  const { revision, endpoint } = checked("deleteModel", options, { revision: mustBe.string, endpoint: mustBe.string });
-  await Promise.all(storing);
+  requireValid("deleteModel", "the model's name", model, valid.string);
+  const { revision, endpoint } = checked("deleteModel", options, { revision: valid.string, endpoint: valid.string });
+  await Promise.all(pendingStores);
   const same = (a: string, b: string): boolean => a.replace(/\/+$/, "") === b.replace(/\/+$/, "");
-  return once(async (backend) => {
+  return withBackend(async (backend) => {
     for (const entry of (await backend.call("cachedModels", [])).map(cachedModel)) {
       const wanted = revision === undefined || entry.revision === revision;
       if (wanted && same(entry.model, model) && same(entry.endpoint ?? HUB, endpoint ?? HUB)) await backend.call("deleteModel", [entry.source]);
@@ -277,19 +277,19 @@ function cachedModel(entry: CachedSource): CachedModel {
 
 /** Reports this browser and its GPU: adapter, features, limits, and what the engine uses of them. */
 export function deviceReport(): Promise<DeviceReport> {
-  return once((backend) => backend.call("deviceReport", [globalThis.navigator?.maxTouchPoints ?? 0]));
+  return withBackend((backend) => backend.call("deviceReport", [globalThis.navigator?.maxTouchPoints ?? 0]));
 }
 
 /**
  * Runs small GPU computations with known results, from one kernel to hundreds of dependent ones, in well under a
  * second. The first failure shows what the device or its driver cannot do. Needs no model.
  */
-export function diagnose(): Promise<Check[]> {
-  return once((backend) => backend.call("diagnose", [globalThis.navigator?.maxTouchPoints ?? 0, false]));
+export function diagnose(): Promise<DeviceCheck[]> {
+  return withBackend((backend) => backend.call("diagnose", [globalThis.navigator?.maxTouchPoints ?? 0, false]));
 }
 
 /** Runs one call in a temporary backend. */
-async function once<T>(call: (backend: Backend) => Promise<T>): Promise<T> {
+async function withBackend<T>(call: (backend: Backend) => Promise<T>): Promise<T> {
   const { backend } = await openBackend(true);
   try {
     return await call(backend);
@@ -302,18 +302,18 @@ function sourceOf(source: ModelSource): EngineLoadOptions["model"] {
   if (typeof source === "string" && source.trim()) return source.trim();
   if (source instanceof URL) return source.href;
   if (typeof source !== "object" || source === null) {
-    throw refused(`loadModel: expected 'org/name', the URL of a folder or a .gguf file, or files, not ${source === "" ? "an empty string" : describe(source)}.`);
+    throw invalidRequest(`loadModel: expected 'org/name', the URL of a folder or a .gguf file, or files, not ${source === "" ? "an empty string" : describe(source)}.`);
   }
-  const files = Array.from(source as Iterable<File | NamedFile>, named);
-  if (files.length === 0) throw refused("loadModel: the list of files is empty. Select config.json, tokenizer.json and the weights.");
+  const files = Array.from(source as Iterable<File | NamedFile>, toNamedFile);
+  if (files.length === 0) throw invalidRequest("loadModel: the list of files is empty. Select config.json, tokenizer.json and the weights.");
   return files;
 }
 
 /** A selected file with its path inside the selected folder. */
-function named(entry: File | NamedFile): NamedFile {
+function toNamedFile(entry: File | NamedFile): NamedFile {
   if (!(entry instanceof File)) {
     if (typeof entry?.name === "string" && entry.file instanceof File) return { name: entry.name, file: entry.file };
-    throw refused(`loadModel: a list of files must contain File objects or { name, file }, not ${describe(entry)}.`);
+    throw invalidRequest(`loadModel: a list of files must contain File objects or { name, file }, not ${describe(entry)}.`);
   }
   const path = entry.webkitRelativePath;
   return { name: path ? path.slice(path.indexOf("/") + 1) : entry.name, file: entry };

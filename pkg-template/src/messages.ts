@@ -1,9 +1,9 @@
 /** Converts conversations from OpenAI's format to the input of chat templates. */
 
 import { describe } from "./check.js";
-import { refused } from "./errors.js";
-import type { ImagePartSource, ImageSource } from "./pictures.js";
-import type { VideoPartSource, VideoSource } from "./video.js";
+import { invalidRequest } from "./errors.js";
+import type { UnresolvedImagePart, ImageSource } from "./images.js";
+import type { UnresolvedVideoPart, VideoSource } from "./video.js";
 
 /** A text part of a message. */
 export interface TextPart {
@@ -70,35 +70,35 @@ const ROLES = ["system", "developer", "user", "assistant", "tool"];
  * `system` for `developer`; tool arguments as objects. `takes` lists the model's input types.
  */
 export function engineMessages(where: string, messages: ChatMessage[], takes: readonly string[] = []): unknown[] {
-  if (!Array.isArray(messages) || messages.length === 0) throw refused(`${where}: 'messages' must be an array of at least one message.`);
+  if (!Array.isArray(messages) || messages.length === 0) throw invalidRequest(`${where}: 'messages' must be an array of at least one message.`);
   return messages.map((message, i) => {
     const at = `${where}: messages[${i}]`;
-    if (typeof message !== "object" || message === null) throw refused(`${at} must be an object with role and content, not ${describe(message)}.`);
-    if (!ROLES.includes(message.role)) throw refused(`${at}: 'role' must be one of ${ROLES.join(", ")}, not ${describe(message.role)}.`);
+    if (typeof message !== "object" || message === null) throw invalidRequest(`${at} must be an object with role and content, not ${describe(message)}.`);
+    if (!ROLES.includes(message.role)) throw invalidRequest(`${at}: 'role' must be one of ${ROLES.join(", ")}, not ${describe(message.role)}.`);
     const calls = message.role === "assistant" ? message.tool_calls : undefined;
     const declined = message.role === "assistant" ? message.refusal : undefined;
     const content = message.content ?? declined ?? (calls?.length ? "" : undefined);
-    if (content === undefined) throw refused(`${at} has no 'content'.`);
+    if (content === undefined) throw invalidRequest(`${at} has no 'content'.`);
     const role = message.role === "developer" ? "system" : message.role;
     const { refusal: _, ...rest } = { refusal: undefined, ...message };
     const result = { ...rest, role, content: contentOf(at, content, takes) };
-    return calls ? { ...result, tool_calls: calls.map((call) => ({ ...call, function: { ...call.function, arguments: parsed(call) } })) } : result;
+    return calls ? { ...result, tool_calls: calls.map((call) => ({ ...call, function: { ...call.function, arguments: parsedArguments(call) } })) } : result;
   });
 }
 
-type Part = TextPart | RefusalPart | ImageUrlPart | ImagePart | VideoUrlPart | VideoPart;
-type Made = TextPart | ImagePartSource | VideoPartSource;
+type MessagePart = TextPart | RefusalPart | ImageUrlPart | ImagePart | VideoUrlPart | VideoPart;
+type EngineMessagePart = TextPart | UnresolvedImagePart | UnresolvedVideoPart;
 
 /** The text of a message, or its parts if it contains images. */
-function contentOf(at: string, content: string | Part[], takes: readonly string[]): string | Made[] {
+function contentOf(at: string, content: string | MessagePart[], takes: readonly string[]): string | EngineMessagePart[] {
   if (typeof content === "string") return content;
-  if (!Array.isArray(content)) throw refused(`${at}: 'content' must be a string or an array of parts, not ${describe(content)}.`);
+  if (!Array.isArray(content)) throw invalidRequest(`${at}: 'content' must be a string or an array of parts, not ${describe(content)}.`);
   const parts = content.map((part) => enginePart(at, part, takes));
   if (parts.some(({ type }) => type !== "text")) return parts;
   return parts.map((part) => (part as TextPart).text).join("");
 }
 
-function enginePart(at: string, part: Part, takes: readonly string[]): Made {
+function enginePart(at: string, part: MessagePart, takes: readonly string[]): EngineMessagePart {
   if (part?.type === "text" && typeof part.text === "string") return { type: "text", text: part.text };
   if (part?.type === "refusal" && typeof part.refusal === "string") return { type: "text", text: part.refusal };
   const sees = takes.includes("image");
@@ -106,25 +106,25 @@ function enginePart(at: string, part: Part, takes: readonly string[]): Made {
   if (sees && part?.type === "image_url") {
     const url = typeof part.image_url === "string" ? part.image_url : part.image_url?.url;
     if (typeof url === "string" && url) return { type: "image", source: url };
-    throw refused(`${at}: a part of type 'image_url' requires image_url: { url }.`);
+    throw invalidRequest(`${at}: a part of type 'image_url' requires image_url: { url }.`);
   }
   const watches = takes.includes("video");
   if (watches && part?.type === "video_url") {
     const { url, ...rest } = part.video_url ?? {};
     if (typeof url === "string" && url) return { type: "video", source: url, ...rest };
-    throw refused(`${at}: a part of type 'video_url' requires video_url: { url }.`);
+    throw invalidRequest(`${at}: a part of type 'video_url' requires video_url: { url }.`);
   }
   if (watches && part?.type === "video") {
     const { type, ...rest } = part;
     if ("video" in rest && rest.video) return { type, source: rest.video, ...(rest.fps === undefined ? {} : { fps: rest.fps }) };
     if ("frames" in rest && Array.isArray(rest.frames) && rest.frames.length > 0) return { type, ...rest };
-    throw refused(`${at}: a part of type 'video' requires 'video' or 'frames'.`);
+    throw invalidRequest(`${at}: a part of type 'video' requires 'video' or 'frames'.`);
   }
-  throw refused(`${at}: this model does not support parts of type ${describe((part as TextPart | undefined)?.type)}. Supported: ${watches ? "text, images and videos" : sees ? "text and images" : "text"}.`);
+  throw invalidRequest(`${at}: this model does not support parts of type ${describe((part as TextPart | undefined)?.type)}. Supported: ${watches ? "text, images and videos" : sees ? "text and images" : "text"}.`);
 }
 
 /** Parses tool arguments: templates format the object themselves. Text that is not JSON passes unchanged. */
-function parsed(call: ToolCall): unknown {
+function parsedArguments(call: ToolCall): unknown {
   try {
     return typeof call.function?.arguments === "string" ? JSON.parse(call.function.arguments) : call.function?.arguments;
   } catch {

@@ -2,25 +2,26 @@
 
 import { Audio } from "./audio.js";
 import { Chat } from "./chat.js";
-import { checked, describe, mustBe } from "./check.js";
-import type { Check, Measurement, MeasureOptions, MemoryUse, ModelInfo, Spoken, Transcript } from "./contract.js";
+import { checked, requireValid, valid } from "./check.js";
+import type { DeviceCheck, Measurement, MeasureOptions, MemoryUse, ModelInfo, SynthesisResult, Transcript } from "./contract.js";
 import { TextCompletions } from "./completions.js";
-import { Embeddings, type EmbedInput, type EmbedOptions, type Ranked, type RerankOptions, embed, rerank } from "./embeddings.js";
-import { refused, unloaded } from "./errors.js";
-import type { Flow } from "./flow.js";
-import { generate, type GenerateOptions, ids, requestOf } from "./generate.js";
+import { Embeddings, type EmbedInput, type EmbedOptions, type RankedDocument, type RerankOptions, embed, rerank } from "./embeddings.js";
+import { invalidRequest, unloaded } from "./errors.js";
+import type { AsyncQueue } from "./async-queue.js";
+import { generate, type GenerateOptions, checkedIds, requestOf } from "./generate.js";
 import { Generation } from "./generation.js";
-import type { Backend } from "./host.js";
-import { listen, type Heard, type ListenOptions } from "./listen.js";
+import type { Backend } from "./engine-calls.js";
+import { listen, type LiveTranscript, type ListenOptions } from "./listen.js";
 import { type ChatMessage, type Tool, engineMessages } from "./messages.js";
-import { given, type ImageSource, withoutPictures } from "./pictures.js";
+import { type ImageSource, resolveImage } from "./images.js";
+import { imagePlaceholders } from "./message-media.js";
 import { Session } from "./session.js";
-import type { AudioInput } from "./sound.js";
-import { misused } from "./tasks.js";
+import type { AudioInput } from "./audio-input.js";
+import { wrongTask } from "./tasks.js";
 import { transcribe, type TranscribeOptions } from "./transcribe.js";
 
 /** Maximum bytes of weights that `diagnose` compares with their files. */
-const WEIGHTS = 256 << 20;
+const MAX_VERIFIED_BYTES = 256 << 20;
 
 /** Options of {@link Model.renderChat}. */
 export interface RenderChatOptions {
@@ -74,14 +75,14 @@ export class Model {
    * Resolves when the model's files are in the browser's cache; if they could not be cached, `info.warnings` says why.
    * A load may finish earlier, so that the model can answer. Afterwards the model loads without a network.
    */
-  readonly stored: Promise<void>;
+  readonly persisted: Promise<void>;
   readonly #backend: Backend;
 
   /** @internal */
   constructor(backend: Backend, info: ModelInfo, stored: Promise<void>) {
     this.#backend = backend;
     this.info = info;
-    this.stored = stored;
+    this.persisted = stored;
     this.chat = new Chat(backend, info);
     this.completions = new TextCompletions(backend, info);
     this.embeddings = new Embeddings(backend, info);
@@ -112,21 +113,21 @@ export class Model {
    */
   async createSession(): Promise<Session> {
     if (this.#backend.closed) throw unloaded();
-    if (this.info.task !== "generate") throw misused(this.info, "does not support sessions");
+    if (this.info.task !== "generate") throw wrongTask(this.info, "does not support sessions");
     return new Session(this.#backend, this.info, await this.#backend.call("createSession", []));
   }
 
   /** Tokenizes text, by default with the special tokens that the model expects around it. */
   async tokenize(text: string, options?: TokenizeOptions): Promise<Uint32Array> {
-    if (mustBe.string(text)) throw refused(`tokenize: the text must be a string, not ${describe(text)}.`);
-    const { addSpecialTokens = true, parseSpecial = false } = checked("tokenize", options, { addSpecialTokens: mustBe.boolean, parseSpecial: mustBe.boolean });
+    requireValid("tokenize", "the text", text, valid.string);
+    const { addSpecialTokens = true, parseSpecial = false } = checked("tokenize", options, { addSpecialTokens: valid.boolean, parseSpecial: valid.boolean });
     return this.#backend.call("tokenize", [text, addSpecialTokens, parseSpecial]);
   }
 
   /** Decodes token ids to text. */
   async detokenize(tokens: ArrayLike<number>, options?: { skipSpecialTokens?: boolean }): Promise<string> {
-    const { skipSpecialTokens = true } = checked("detokenize", options, { skipSpecialTokens: mustBe.boolean });
-    return this.#backend.call("detokenize", [ids("detokenize", tokens), skipSpecialTokens]);
+    const { skipSpecialTokens = true } = checked("detokenize", options, { skipSpecialTokens: valid.boolean });
+    return this.#backend.call("detokenize", [checkedIds("detokenize", tokens), skipSpecialTokens]);
   }
 
   /** Counts the tokens of a text, or of a conversation as `chat.completions` renders it. */
@@ -142,10 +143,10 @@ export class Model {
 
   /** A conversation and the template's variables, in the engine's format. */
   async #conversation(where: string, messages: ChatMessage[], options?: RenderChatOptions): Promise<[unknown[], object]> {
-    const spec = { tools: mustBe.array, addGenerationPrompt: mustBe.boolean, continueFinalMessage: mustBe.boolean, kwargs: mustBe.object };
+    const spec = { tools: valid.array, addGenerationPrompt: valid.boolean, continueFinalMessage: valid.boolean, kwargs: valid.object };
     const { kwargs, ...rest } = checked(where, options, spec);
-    if (rest.continueFinalMessage && rest.addGenerationPrompt) throw refused(`${where}: 'continueFinalMessage' cannot be combined with addGenerationPrompt: true.`);
-    return [await withoutPictures(engineMessages(where, messages, this.info.capabilities)), { ...kwargs, ...rest }];
+    if (rest.continueFinalMessage && rest.addGenerationPrompt) throw invalidRequest(`${where}: 'continueFinalMessage' cannot be combined with addGenerationPrompt: true.`);
+    return [await imagePlaceholders(engineMessages(where, messages, this.info.capabilities)), { ...kwargs, ...rest }];
   }
 
   /**
@@ -157,12 +158,12 @@ export class Model {
    */
   describe(image: ImageSource, prompt = "Describe this image.", options?: GenerateOptions): Generation {
     return Generation.of(() => {
-      this.#mustSee("describe");
-      if (mustBe.string(prompt)) throw refused(`describe: the prompt must be a string, not ${describe(prompt)}.`);
+      this.#requireImages("describe");
+      requireValid("describe", "the prompt", prompt, valid.string);
       const [request, signal] = requestOf(this.#backend, this.info, "describe", options);
       return new Generation(async (onEvent, s) => {
-        const picture = { type: "image", ...(await given("describe", image)) };
-        const messages = [{ role: "user", content: [picture, { type: "text", text: prompt }] }];
+        const part = { type: "image", ...(await resolveImage("describe", image)) };
+        const messages = [{ role: "user", content: [part, { type: "text", text: prompt }] }];
         return this.#backend.call("generate", [{ ...request, messages }], { signal: s, onEvent });
       }, signal);
     });
@@ -170,18 +171,18 @@ export class Model {
 
   /** Encodes an image to embeddings for the language model. They stay cached for later questions. */
   async encodeImage(image: ImageSource): Promise<EncodedImage> {
-    this.#mustSee("encodeImage");
-    const { picture: _, data, ...rest } = await this.#backend.call("encodeImage", [await given("encodeImage", image)]);
+    this.#requireImages("encodeImage");
+    const { id: _, data, ...rest } = await this.#backend.call("encodeImage", [await resolveImage("encodeImage", image)]);
     return { data, cols: data.length / rest.tokens, ...rest };
   }
 
   /** Frees the vision encoder; the next image reloads it. Images of conversations stay encoded. */
-  async unloadTower(): Promise<void> {
-    return this.#backend.call("unloadTower", []);
+  async unloadVision(): Promise<void> {
+    return this.#backend.call("unloadVision", []);
   }
 
-  #mustSee(where: string): void {
-    if (!this.info.capabilities?.includes("image")) throw refused(`${where}: ${this.info.model} has no image input. Load a model whose info.capabilities include 'image'.`);
+  #requireImages(where: string): void {
+    if (!this.info.capabilities?.includes("image")) throw invalidRequest(`${where}: ${this.info.model} has no image input. Load a model whose info.capabilities include 'image'.`);
   }
 
   /** Embeds a text, or an image if `info.capabilities` includes `image` (CLIP, SigLIP); both share one vector space. */
@@ -190,8 +191,8 @@ export class Model {
    * Embeds texts and images; returns the vectors in the same order.
    *
    * ```js
-   * const [picture, text] = await model.embed([file, "a red bird"]);
-   * similarity(picture, text);
+   * const [image, text] = await model.embed([file, "a red bird"]);
+   * similarity(image, text);
    * ```
    */
   embed(inputs: EmbedInput[], options?: EmbedOptions): Promise<Float32Array[]>;
@@ -201,7 +202,7 @@ export class Model {
   }
 
   /** Scores documents against a query, best first. */
-  rerank(query: string, documents: string[], options?: RerankOptions): Promise<Ranked[]> {
+  rerank(query: string, documents: string[], options?: RerankOptions): Promise<RankedDocument[]> {
     return rerank(this.#backend, this.info, query, documents, options);
   }
 
@@ -224,25 +225,25 @@ export class Model {
    * for await (const { text, final } of model.listen(stream)) show(text, final);
    * ```
    */
-  listen(stream: MediaStream, options?: ListenOptions): Flow<Heard> {
+  listen(stream: MediaStream, options?: ListenOptions): AsyncQueue<LiveTranscript> {
     return listen(this.#backend, this.info, stream, options);
   }
 
   /** @internal Measures milliseconds per audio window and per token. */
-  async measureHearing(samples: Float32Array, tokens: number): Promise<{ encodeMs: number; tokenMs: number }> {
-    return this.#backend.call("measureHearing", [samples, tokens]);
+  async measureAsr(samples: Float32Array, tokens: number): Promise<{ encodeMs: number; tokenMs: number }> {
+    return this.#backend.call("measureAsr", [samples, tokens]);
   }
 
   /** @internal Times a synthesis of `tokens` codec tokens, ignoring their values. */
-  async measureSpeaking(tokens: number): Promise<Spoken> {
+  async measureTts(tokens: number): Promise<SynthesisResult> {
     const start = this.info.vocabSize - 1;
     return this.#backend.call("speak", [{ input: "", ids: [1, Math.max(2, start >> 1)], maxTokens: tokens, temperature: 1, seed: 1, ignoreEnd: true }]);
   }
 
   /** The logits after the last id, or after each one with `all`: [rows, `info.vocabSize`]. */
   async logits(tokens: ArrayLike<number>, options?: { all?: boolean }): Promise<Float32Array> {
-    const { all = false } = checked("logits", options, { all: mustBe.boolean });
-    return this.#backend.call("logits", [ids("logits", tokens), all]);
+    const { all = false } = checked("logits", options, { all: valid.boolean });
+    return this.#backend.call("logits", [checkedIds("logits", tokens), all]);
   }
 
   /** Current memory use in bytes. */
@@ -252,7 +253,7 @@ export class Model {
 
   /** Measures performance for benchmarks: time per kernel, device limits, host overhead per step. */
   async measure(options?: MeasureOptions): Promise<Measurement> {
-    const spec = { position: mustBe.integer(0), profile: mustBe.array, limits: mustBe.boolean, steps: mustBe.integer(0), drafts: mustBe.integer(0) };
+    const spec = { position: valid.integer(0), profile: valid.array, limits: valid.boolean, steps: valid.integer(0), drafts: valid.integer(0) };
     return this.#backend.call("measure", [checked("measure", options, spec)]);
   }
 
@@ -261,9 +262,9 @@ export class Model {
    * prefill against decode, and matmuls against the CPU. Files that are not cached are downloaded again. Takes several
    * seconds for a large model.
    */
-  async diagnose(): Promise<Check[]> {
+  async diagnose(): Promise<DeviceCheck[]> {
     const device = await this.#backend.call("diagnose", [globalThis.navigator?.maxTouchPoints ?? 0, false]);
-    return this.info.task === "generate" ? [...device, ...(await this.#backend.call("verify", [WEIGHTS]))] : device;
+    return this.info.task === "generate" ? [...device, ...(await this.#backend.call("verify", [MAX_VERIFIED_BYTES]))] : device;
   }
 
   /** Removes this model's files from the browser's cache; the loaded model keeps running. */

@@ -6,7 +6,7 @@ import type { ModelInfo } from "./contract.js";
 import { aborted, disposed } from "./errors.js";
 import { generate, type GenerateOptions } from "./generate.js";
 import { Generation } from "./generation.js";
-import type { Backend, CallOptions, Method, Methods } from "./host.js";
+import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
 
 /** A session: a context separate from the model's other requests. Created by `model.createSession()`. */
 export class Session {
@@ -14,12 +14,12 @@ export class Session {
   readonly chat: Chat;
   /** OpenAI's legacy completions, in this session. */
   readonly completions: TextCompletions;
-  readonly #backend: Numbered;
+  readonly #backend: SessionBackend;
   readonly #info: ModelInfo;
 
   /** @internal */
   constructor(backend: Backend, info: ModelInfo, id: number) {
-    this.#backend = new Numbered(backend, id);
+    this.#backend = new SessionBackend(backend, id);
     this.#info = info;
     this.chat = new Chat(this.#backend, info);
     this.completions = new TextCompletions(this.#backend, info);
@@ -43,7 +43,7 @@ export class Session {
 }
 
 /** A backend that adds a session id to each generation. */
-class Numbered implements Backend {
+class SessionBackend implements Backend {
   readonly #inner: Backend;
   readonly #id: number;
   readonly #closing = new AbortController();

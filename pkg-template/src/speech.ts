@@ -1,12 +1,12 @@
 /** OpenAI's text-to-speech API. */
 
-import { checked, mustBe } from "./check.js";
+import { checked, valid, validator } from "./check.js";
 import type { EngineSpeakOptions, ModelInfo } from "./contract.js";
-import { refused, unloaded } from "./errors.js";
-import { Flow } from "./flow.js";
-import type { Backend } from "./host.js";
-import { pcm16, wav } from "./sound.js";
-import { misused } from "./tasks.js";
+import { invalidRequest, unloaded } from "./errors.js";
+import { AsyncQueue } from "./async-queue.js";
+import type { Backend } from "./engine-calls.js";
+import { pcm16, wav } from "./audio-input.js";
+import { wrongTask } from "./tasks.js";
 
 /** A request of `audio.speech.create`. */
 export interface SpeechCreateParams {
@@ -43,20 +43,20 @@ export interface SpeechChunk {
 }
 
 const PARAMS = {
-  input: mustBe.string,
-  model: mustBe.string,
-  voice: (v: unknown) => (typeof v === "string" || v instanceof Float32Array ? undefined : "a string or a Float32Array"),
-  response_format: (v: unknown) => (v === "wav" || v === "pcm" ? undefined : "'wav' or 'pcm' (browsers cannot encode other formats)"),
-  stream: mustBe.boolean,
-  temperature: mustBe.number(0, 2),
-  top_p: mustBe.number(0, 1),
-  repetition_penalty: mustBe.number(0.1, 10),
-  seed: mustBe.integer(0, Number.MAX_SAFE_INTEGER),
-  max_tokens: mustBe.integer(1),
-  speed: (v: unknown) => (v === 1 ? undefined : "1 (changing the speed is not supported)"),
-  instructions: (v: unknown) => (v === "" ? undefined : "left out (voice instructions are not supported)"),
-  stream_format: mustBe.oneOf("audio"),
-  grammar: mustBe.boolean,
+  input: valid.string,
+  model: valid.string,
+  voice: validator("a string or a Float32Array", (v) => typeof v === "string" || v instanceof Float32Array),
+  response_format: validator("'wav' or 'pcm' (browsers cannot encode other formats)", (v) => v === "wav" || v === "pcm"),
+  stream: valid.boolean,
+  temperature: valid.number(0, 2),
+  top_p: valid.number(0, 1),
+  repetition_penalty: valid.number(0.1, 10),
+  seed: valid.integer(0, Number.MAX_SAFE_INTEGER),
+  max_tokens: valid.integer(1),
+  speed: validator("1 (changing the speed is not supported)", (v) => v === 1),
+  instructions: validator("left out (voice instructions are not supported)", (v) => v === ""),
+  stream_format: valid.oneOf("audio"),
+  grammar: valid.boolean,
 };
 
 /** OpenAI's `audio.speech`. */
@@ -77,16 +77,16 @@ export class Speech {
   async create(params: SpeechCreateParams, options?: { signal?: AbortSignal }): Promise<AsyncIterable<SpeechChunk> | Response> {
     const where = "audio.speech.create";
     const p = checked(where, params, PARAMS);
-    const { signal } = checked(where, options, { signal: mustBe.signal });
+    const { signal } = checked(where, options, { signal: valid.signal });
     if (this.#backend.closed) throw unloaded();
-    if (this.#info.task !== "speak") throw misused(this.#info, "cannot synthesize speech");
-    if (!p.input?.trim()) throw refused(`${where}: 'input' has no text.`);
-    const sampleRate = this.#info.speaks?.sampleRate ?? 22_050;
+    if (this.#info.task !== "speak") throw wrongTask(this.#info, "cannot synthesize speech");
+    if (!p.input?.trim()) throw invalidRequest(`${where}: 'input' has no text.`);
+    const sampleRate = this.#info.tts?.sampleRate ?? 22_050;
     const request = engineRequest(p);
     const speak = async (onEvent: (samples: Float32Array) => void, s?: AbortSignal): Promise<void> => {
       await this.#backend.call("speak", [request], { signal: s, onEvent });
     };
-    if (p.stream) return new Flow<SpeechChunk>((push, s) => speak((samples) => push({ samples, sampleRate }), s), signal);
+    if (p.stream) return new AsyncQueue<SpeechChunk>((push, s) => speak((samples) => push({ samples, sampleRate }), s), signal);
     const pieces: Float32Array[] = [];
     await speak((samples) => pieces.push(samples), signal);
     const pcm = p.response_format === "pcm";

@@ -1,9 +1,9 @@
 /** Storage of this origin: quota, persistence, and models that other engines have stored here. */
 
-import { JerboaError, refused } from "./errors.js";
+import { JerboaError, invalidRequest } from "./errors.js";
 
 /** Names of this package's own caches and databases. */
-const OWN = /^jerboa/;
+const OWN_NAMES = /^jerboa/;
 
 /** Caches and databases of other engines that store models in a page's origin. */
 const ENGINES: readonly [RegExp, string][] = [
@@ -42,11 +42,11 @@ export interface StorageReport {
 export async function storageReport(): Promise<StorageReport> {
   const storage = globalThis.navigator?.storage;
   const [estimate, persisted, caches, databases, directories] = await Promise.all([
-    quietly(() => storage?.estimate()),
-    quietly(() => storage?.persisted?.()),
-    quietly(foreignCaches),
-    quietly(foreignDatabases),
-    quietly(foreignDirectories),
+    ignoringErrors(() => storage?.estimate()),
+    ignoringErrors(() => storage?.persisted?.()),
+    ignoringErrors(foreignCaches),
+    ignoringErrors(foreignDatabases),
+    ignoringErrors(foreignDirectories),
   ]);
   const { usage, quota } = estimate ?? {};
   return { ...(usage === undefined ? {} : { usage }), ...(quota === undefined ? {} : { quota }), persisted: persisted === true, foreign: [...(caches ?? []), ...(databases ?? []), ...(directories ?? [])] };
@@ -54,7 +54,7 @@ export async function storageReport(): Promise<StorageReport> {
 
 /** Deletes a store of another engine; see {@link storageReport}. */
 export async function deleteForeignStore(store: ForeignStore): Promise<void> {
-  if (OWN.test(store.name)) throw refused(`deleteForeignStore: '${store.name}' belongs to this package. Remove models with deleteModel.`);
+  if (OWN_NAMES.test(store.name)) throw invalidRequest(`deleteForeignStore: '${store.name}' belongs to this package. Remove models with deleteModel.`);
   try {
     if (store.kind === "cache") await globalThis.caches.delete(store.name);
     else if (store.kind === "directory") await (await navigator.storage.getDirectory()).removeEntry(store.name, { recursive: true });
@@ -68,13 +68,13 @@ export async function deleteForeignStore(store: ForeignStore): Promise<void> {
  * Requests persistent storage. Call it once a model is stored: before that browsers refuse, and those that prompt would
  * ask too early. Safari grants it to home screen apps only.
  */
-export async function keepStorage(): Promise<boolean> {
+export async function persistStorage(): Promise<boolean> {
   const storage = globalThis.navigator?.storage;
-  const kept = await quietly(() => storage?.persisted?.());
-  return kept === true || (await quietly(() => storage?.persist?.())) === true;
+  const kept = await ignoringErrors(() => storage?.persisted?.());
+  return kept === true || (await ignoringErrors(() => storage?.persist?.())) === true;
 }
 
-async function quietly<T>(ask: () => T | Promise<T>): Promise<T | undefined> {
+async function ignoringErrors<T>(ask: () => T | Promise<T>): Promise<T | undefined> {
   try {
     return await ask();
   } catch {
@@ -82,31 +82,31 @@ async function quietly<T>(ask: () => T | Promise<T>): Promise<T | undefined> {
   }
 }
 
-function foreign(kind: ForeignStore["kind"], name: string, bytes?: number): ForeignStore {
+function foreignStore(kind: ForeignStore["kind"], name: string, bytes?: number): ForeignStore {
   const engine = ENGINES.find(([pattern]) => pattern.test(name))?.[1];
   return { kind, name, ...(engine ? { engine } : {}), ...(bytes === undefined ? {} : { bytes }) };
 }
 
 async function foreignCaches(): Promise<ForeignStore[]> {
-  const names = (await globalThis.caches.keys()).filter((name) => !OWN.test(name));
+  const names = (await globalThis.caches.keys()).filter((name) => !OWN_NAMES.test(name));
   return Promise.all(
     names.map(async (name) => {
       const cache = await globalThis.caches.open(name);
       const sizes = (await cache.keys()).map(async (request) => Number((await cache.match(request))?.headers.get("content-length") ?? 0));
-      return foreign("cache", name, (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0));
+      return foreignStore("cache", name, (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0));
     }),
   );
 }
 
 async function foreignDatabases(): Promise<ForeignStore[]> {
   const list = await globalThis.indexedDB.databases();
-  return list.flatMap(({ name }) => (name && !OWN.test(name) ? [foreign("indexeddb", name)] : []));
+  return list.flatMap(({ name }) => (name && !OWN_NAMES.test(name) ? [foreignStore("indexeddb", name)] : []));
 }
 
 async function foreignDirectories(): Promise<ForeignStore[]> {
   const found: ForeignStore[] = [];
   for await (const [name, handle] of (await navigator.storage.getDirectory()) as unknown as AsyncIterable<[string, FileSystemHandle]>) {
-    if (!OWN.test(name)) found.push(foreign("directory", name, await sizeOf(handle)));
+    if (!OWN_NAMES.test(name)) found.push(foreignStore("directory", name, await sizeOf(handle)));
   }
   return found;
 }

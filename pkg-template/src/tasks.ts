@@ -1,7 +1,7 @@
 /** Names of tasks, and the error for calling a model with the wrong one. */
 
 import type { ModelInfo } from "./contract.js";
-import { JerboaError, refused } from "./errors.js";
+import { JerboaError, invalidRequest } from "./errors.js";
 
 /** Per task: a description of such a model, and the method to call. */
 const TASKS: Record<string, readonly [is: string, call: string]> = {
@@ -13,7 +13,7 @@ const TASKS: Record<string, readonly [is: string, call: string]> = {
 };
 
 /** The error of calling a model for a task that it does not support. */
-export function misused(info: ModelInfo, cannot: string): JerboaError {
+export function wrongTask(info: ModelInfo, cannot: string): JerboaError {
   const [is, call] = TASKS[info.task] ?? [`a model for '${info.task}'`, "what it is for"];
-  return refused(`${info.model} ${cannot}: it is ${is}, call ${call} instead.`);
+  return invalidRequest(`${info.model} ${cannot}: it is ${is}, call ${call} instead.`);
 }

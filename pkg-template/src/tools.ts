@@ -9,7 +9,7 @@ const OPEN = "<tool_call>";
 const CLOSE = "</tool_call>";
 
 /** A part of the answer: text, or a complete tool call. */
-export type Piece = { text: string } | { call: ToolCall };
+export type AnswerPiece = { text: string } | { call: ToolCall };
 
 /** Splits a stream of text into text and tool calls. A possible start of a call is held until more text arrives. */
 export class ToolCallParser {
@@ -17,13 +17,13 @@ export class ToolCallParser {
   #count = 0;
 
   /** Takes the next text. */
-  push(text: string): Piece[] {
+  push(text: string): AnswerPiece[] {
     this.#buffer += text;
-    const pieces: Piece[] = [];
+    const pieces: AnswerPiece[] = [];
     for (;;) {
       const open = this.#buffer.indexOf(OPEN);
       if (open < 0) {
-        const keep = partial(this.#buffer);
+        const keep = partialTagLength(this.#buffer);
         this.#emit(pieces, this.#buffer.slice(0, this.#buffer.length - keep));
         this.#buffer = this.#buffer.slice(this.#buffer.length - keep);
         return pieces;
@@ -44,10 +44,10 @@ export class ToolCallParser {
   }
 
   /** Ends the text; an unclosed call counts if it is complete. */
-  finish(): Piece[] {
+  finish(): AnswerPiece[] {
     const rest = this.#buffer;
     this.#buffer = "";
-    const pieces: Piece[] = [];
+    const pieces: AnswerPiece[] = [];
     const call = rest.startsWith(OPEN) ? this.#call(rest.slice(OPEN.length)) : undefined;
     if (call) pieces.push({ call });
     else this.#emit(pieces, rest);
@@ -55,7 +55,7 @@ export class ToolCallParser {
   }
 
   /** Whitespace between calls is formatting, not content. */
-  #emit(pieces: Piece[], text: string): void {
+  #emit(pieces: AnswerPiece[], text: string): void {
     if (text && !(this.#count > 0 && !text.trim())) pieces.push({ text });
   }
 
@@ -77,7 +77,7 @@ export class ToolCallParser {
 }
 
 /** The length of the longest suffix that may be the start of a call. */
-function partial(text: string): number {
+function partialTagLength(text: string): number {
   for (let n = Math.min(OPEN.length - 1, text.length); n > 0; n--) if (text.endsWith(OPEN.slice(0, n))) return n;
   return 0;
 }

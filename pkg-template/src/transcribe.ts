@@ -1,12 +1,12 @@
 /** Speech to text, in Jerboa's API and OpenAI's. */
 
-import { checked, mustBe } from "./check.js";
-import type { EngineTranscribeOptions, HeardEvent, ModelInfo, PartialEvent, Transcript } from "./contract.js";
-import { refused, unloaded } from "./errors.js";
-import { Flow } from "./flow.js";
-import type { Backend } from "./host.js";
-import { type AudioInput, RATE, samplesOf } from "./sound.js";
-import { misused } from "./tasks.js";
+import { checked, valid, validator } from "./check.js";
+import type { EngineTranscribeOptions, SegmentEvent, ModelInfo, PartialEvent, Transcript } from "./contract.js";
+import { invalidRequest, unloaded } from "./errors.js";
+import { AsyncQueue } from "./async-queue.js";
+import type { Backend } from "./engine-calls.js";
+import { type AudioInput, SAMPLE_RATE, samplesOf } from "./audio-input.js";
+import { wrongTask } from "./tasks.js";
 
 /** Options of `model.transcribe`. */
 export interface TranscribeOptions {
@@ -34,7 +34,7 @@ export interface TranscribeOptions {
   /** Sample rate of a bare Float32Array, in Hz. */
   sampleRate?: number;
   /** Receives each segment once it is final. */
-  onSegment?: (heard: HeardEvent) => void;
+  onSegment?: (heard: SegmentEvent) => void;
   /**
    * Receives the text after the last segment, token by token. Each call replaces the previous partial text; a segment
    * replaces its beginning.
@@ -45,41 +45,41 @@ export interface TranscribeOptions {
 }
 
 const OPTIONS = {
-  language: mustBe.string,
-  translate: mustBe.boolean,
-  timestamps: mustBe.oneOf("none", "segment", "word"),
-  prompt: mustBe.string,
-  temperature: (v: unknown) => ((Array.isArray(v) ? v : [v]).some(mustBe.number(0, 2)) ? "a number from 0 to 2, or several" : undefined),
-  beams: mustBe.integer(1, 16),
-  maxTokens: mustBe.integer(1),
-  vad: mustBe.boolean,
-  logprobs: mustBe.boolean,
-  sampleRate: mustBe.number(3000, 768_000),
-  onSegment: mustBe.func,
-  onPartial: mustBe.func,
-  signal: mustBe.signal,
+  language: valid.string,
+  translate: valid.boolean,
+  timestamps: valid.oneOf("none", "segment", "word"),
+  prompt: valid.string,
+  temperature: validator("a number from 0 to 2, or several", (v) => (Array.isArray(v) ? v : [v]).every(valid.number(0, 2).accepts)),
+  beams: valid.integer(1, 16),
+  maxTokens: valid.integer(1),
+  vad: valid.boolean,
+  logprobs: valid.boolean,
+  sampleRate: valid.number(3000, 768_000),
+  onSegment: valid.func,
+  onPartial: valid.func,
+  signal: valid.signal,
 };
 
 /** Transcribes audio. */
 export async function transcribe(backend: Backend, info: ModelInfo, audio: AudioInput, options?: TranscribeOptions): Promise<Transcript> {
   const { sampleRate, ...rest } = checked("transcribe", options, OPTIONS);
-  hears(backend, info);
-  return hear(backend, await samplesOf("transcribe", audio, sampleRate), rest);
+  requireAsr(backend, info);
+  return transcribeSamples(backend, await samplesOf("transcribe", audio, sampleRate), rest);
 }
 
 /** Refuses a model that is not a speech-to-text model. */
-export function hears(backend: Backend, info: ModelInfo): void {
+export function requireAsr(backend: Backend, info: ModelInfo): void {
   if (backend.closed) throw unloaded();
-  if (info.task !== "transcribe") throw misused(info, "cannot transcribe audio");
+  if (info.task !== "transcribe") throw wrongTask(info, "cannot transcribe audio");
 }
 
 /** Transcribes samples at 16 kHz. */
-export function hear(backend: Backend, samples: Float32Array, options: Omit<TranscribeOptions, "sampleRate">): Promise<Transcript> {
+export function transcribeSamples(backend: Backend, samples: Float32Array, options: Omit<TranscribeOptions, "sampleRate">): Promise<Transcript> {
   const { signal, onSegment, onPartial, temperature, ...rest } = options;
   const request: EngineTranscribeOptions = rest;
   if (temperature !== undefined) request.temperatures = [temperature].flat();
   if (onPartial) request.partials = true;
-  const onEvent = (heard: HeardEvent | PartialEvent): void => ("stable" in heard ? onPartial?.(heard) : onSegment?.(heard));
+  const onEvent = (heard: SegmentEvent | PartialEvent): void => ("stable" in heard ? onPartial?.(heard) : onSegment?.(heard));
   return backend.call("transcribe", [samples, request], { signal, onEvent });
 }
 
@@ -121,16 +121,16 @@ export type TranscriptionStreamEvent =
 export type TranscriptionResult<F> = F extends "text" | "srt" | "vtt" ? string : F extends "verbose_json" ? Omit<Transcript, "srt" | "vtt" | "languageName"> : { text: string };
 
 const PARAMS = {
-  file: mustBe.any,
-  model: mustBe.string,
-  language: mustBe.string,
-  prompt: mustBe.string,
-  response_format: mustBe.oneOf("json", "text", "verbose_json", "srt", "vtt"),
+  file: valid.any,
+  model: valid.string,
+  language: valid.string,
+  prompt: valid.string,
+  response_format: valid.oneOf("json", "text", "verbose_json", "srt", "vtt"),
   temperature: OPTIONS.temperature,
-  timestamp_granularities: (v: unknown) => (Array.isArray(v) && v.every((g) => g === "segment" || g === "word") ? undefined : "a list of 'segment' and 'word'"),
-  stream: mustBe.boolean,
-  include: (v: unknown) => (Array.isArray(v) && v.length === 0 ? undefined : "left out (for log-probabilities of segments, set response_format 'verbose_json')"),
-  chunking_strategy: mustBe.oneOf("auto"),
+  timestamp_granularities: validator("a list of 'segment' and 'word'", (v) => Array.isArray(v) && v.every((g) => g === "segment" || g === "word")),
+  stream: valid.boolean,
+  include: validator("left out (for log-probabilities of segments, set response_format 'verbose_json')", (v) => Array.isArray(v) && v.length === 0),
+  chunking_strategy: valid.oneOf("auto"),
 };
 
 /** OpenAI's `audio.transcriptions`, and with `translate` its `audio.translations`. */
@@ -156,11 +156,11 @@ export class Transcriptions {
   async create(params: TranscriptionCreateParams, options?: { signal?: AbortSignal }): Promise<unknown> {
     const where = this.#translate ? "audio.translations.create" : "audio.transcriptions.create";
     const p = checked(where, params, PARAMS);
-    const { signal } = checked(where, options, { signal: mustBe.signal });
-    hears(this.#backend, this.#info);
+    const { signal } = checked(where, options, { signal: valid.signal });
+    requireAsr(this.#backend, this.#info);
     const format = p.response_format ?? "json";
     const granularities = p.timestamp_granularities ?? [];
-    if (granularities.length > 0 && format !== "verbose_json") throw refused(`${where}: 'timestamp_granularities' requires response_format 'verbose_json'.`);
+    if (granularities.length > 0 && format !== "verbose_json") throw invalidRequest(`${where}: 'timestamp_granularities' requires response_format 'verbose_json'.`);
     const samples = await samplesOf(where, p.file);
     const timed = this.#info.capabilities?.includes("timestamps") === true;
     const wanted: TranscribeOptions = { translate: this.#translate };
@@ -168,13 +168,13 @@ export class Transcriptions {
     if (granularities.includes("word")) wanted.timestamps = "word";
     else if (timed && (format === "srt" || format === "vtt" || format === "verbose_json")) wanted.timestamps = "segment";
     // Windows cut at timestamp tokens do not overlap, so their text is final sooner.
-    else if (timed && p.stream && samples.length > (this.#info.hears?.seconds ?? Infinity) * RATE) wanted.timestamps = "segment";
+    else if (timed && p.stream && samples.length > (this.#info.asr?.seconds ?? Infinity) * SAMPLE_RATE) wanted.timestamps = "segment";
     if (format === "verbose_json") wanted.logprobs = true;
     if (p.language) wanted.language = p.language;
     if (p.prompt) wanted.prompt = p.prompt;
     if (p.temperature !== undefined) wanted.temperature = p.temperature;
-    if (p.stream) return new Flow<TranscriptionStreamEvent>((push, s) => this.#stream(samples, wanted, push, s), signal);
-    const { srt, vtt, languageName, ...made } = await hear(this.#backend, samples, signal ? { ...wanted, signal } : wanted);
+    if (p.stream) return new AsyncQueue<TranscriptionStreamEvent>((push, s) => this.#stream(samples, wanted, push, s), signal);
+    const { srt, vtt, languageName, ...made } = await transcribeSamples(this.#backend, samples, signal ? { ...wanted, signal } : wanted);
     switch (format) {
       case "text":
         return made.text;
@@ -197,27 +197,27 @@ export class Transcriptions {
       push({ type: "transcript.text.delta", delta: text.slice(sent.length) });
       [sent, shown] = [text, ""];
     };
-    const onSegment = ({ text, start, end }: HeardEvent): void => {
+    const onSegment = ({ text, start, end }: SegmentEvent): void => {
       const said = text.trim();
       if (!said) return;
-      settled = joined(settled, said);
+      settled = joinText(settled, said);
       grow(settled);
       push({ type: "transcript.text.segment", id: String(count++), start, end, text: said });
     };
     const onPartial = ({ text, stable }: PartialEvent): void => {
-      grow(joined(settled, stable.trim()));
-      const all = joined(settled, text.trim());
+      grow(joinText(settled, stable.trim()));
+      const all = joinText(settled, text.trim());
       const rest = all.startsWith(sent) ? all.slice(sent.length) : "";
       if (rest !== shown) push({ type: "transcript.text.partial", text: rest });
       shown = rest;
     };
-    const { text } = await hear(this.#backend, samples, { ...options, onSegment, onPartial, signal });
+    const { text } = await transcribeSamples(this.#backend, samples, { ...options, onSegment, onPartial, signal });
     grow(text);
     push({ type: "transcript.text.done", text });
   }
 }
 
 /** Appends text to a transcript. */
-function joined(before: string, text: string): string {
+function joinText(before: string, text: string): string {
   return before && text ? `${before} ${text}` : before + text;
 }

@@ -1,18 +1,19 @@
 /** Samples frames of a video by seeking a `<video>` element. The model chooses the frame times. */
 
 import { describe as said } from "./check.js";
-import { refused } from "./errors.js";
-import { given, type GivenImage, type ImageSource, keyOf, keyOfAddress, reason } from "./pictures.js";
+import { cspAdvice } from "./csp.js";
+import { invalidRequest } from "./errors.js";
+import { resolveImage, type ImageInput, type ImageSource, keyOf, keyOfAddress, errorText } from "./images.js";
 
 /** A video: a URL (`http:`, `data:` or `blob:`), a file, or an element of the page. */
 export type VideoSource = string | URL | Blob | HTMLVideoElement;
 
 /** A video part of a message, before it is resolved. */
-export type VideoPartSource = { type: "video"; fps?: number } & ({ source: VideoSource } | { frames: ImageSource[]; timestamps?: number[] });
+export type UnresolvedVideoPart = { type: "video"; fps?: number } & ({ source: VideoSource } | { frames: ImageSource[]; timestamps?: number[] });
 
 /** A video for the engine. Equal keys mean equal videos. */
-export interface GivenVideo {
-  frames: GivenImage["image"][];
+export interface VideoInput {
+  frames: ImageInput["image"][];
   /** The time of each frame in seconds, then the end. */
   seconds: Float64Array;
   key?: number;
@@ -22,47 +23,47 @@ export interface GivenVideo {
 export type FrameTimes = (seconds: number, fps?: number) => Promise<Float64Array>;
 
 /** Maximum pixels over all frames of a video: no model uses more, and they are held in memory. */
-const MOST = 1 << 24;
+const MAX_VIDEO_PIXELS = 1 << 24;
 /** Timeout for the next video frame. */
-const PATIENCE_MS = 20_000;
+const FRAME_TIMEOUT_MS = 20_000;
 
 /** Resolves a video source. @throws {@link JerboaError} that names the problem. */
-export async function givenVideo(where: string, part: VideoPartSource, times: FrameTimes): Promise<GivenVideo> {
+export async function resolveVideo(where: string, part: UnresolvedVideoPart, times: FrameTimes): Promise<VideoInput> {
   const { fps } = part;
-  if (fps !== undefined && !(fps > 0 && Number.isFinite(fps))) throw refused(`${where}: 'fps' of a video must be a positive number, not ${said(fps)}.`);
-  if ("source" in part) return kept(where, part.source, fps, times);
+  if (fps !== undefined && !(fps > 0 && Number.isFinite(fps))) throw invalidRequest(`${where}: 'fps' of a video must be a positive number, not ${said(fps)}.`);
+  if ("source" in part) return cachedVideo(where, part.source, fps, times);
   const { frames, timestamps } = part;
-  const made: GivenVideo["frames"] = [];
-  for (const frame of frames) made.push((await given(where, frame)).image);
+  const made: VideoInput["frames"] = [];
+  for (const frame of frames) made.push((await resolveImage(where, frame)).image);
   const start = timestamps ?? frames.map((_, i) => i / (fps ?? 2));
   if (start.length !== frames.length || !start.every((at, i) => at >= (start[i - 1] ?? 0) && Number.isFinite(at)))
-    throw refused(`${where}: 'timestamps' must be increasing seconds, one for each of the ${frames.length} frames.`);
+    throw invalidRequest(`${where}: 'timestamps' must be increasing seconds, one for each of the ${frames.length} frames.`);
   const [first, last] = [start[0]!, start.at(-1)!];
   const end = timestamps ? last + (start.length > 1 ? (last - first) / (start.length - 1) : 0) : start.length / (fps ?? 2);
   return { frames: made, seconds: Float64Array.from([...start, end]) };
 }
 
 /** The last sampled video: a conversation sends it again with each turn. */
-let last: { source: unknown; fps: number | undefined; video: Promise<GivenVideo> } | undefined;
+let lastVideo: { source: unknown; fps: number | undefined; video: Promise<VideoInput> } | undefined;
 
-function kept(where: string, given: VideoSource, fps: number | undefined, times: FrameTimes): Promise<GivenVideo> {
+function cachedVideo(where: string, given: VideoSource, fps: number | undefined, times: FrameTimes): Promise<VideoInput> {
   const source = typeof given === "string" || given instanceof URL || given instanceof Blob ? given : given?.currentSrc || given?.src;
-  if (!source) throw refused(`${where}: ${said(given)} is not a supported video. Use a URL, a File or Blob, or a <video> element.`);
-  if (last?.source !== source || last.fps !== fps) {
-    const made = { source, fps, video: cut(where, source, fps, times) };
-    made.video.catch(() => last === made && (last = undefined));
-    last = made;
+  if (!source) throw invalidRequest(`${where}: ${said(given)} is not a supported video. Use a URL, a File or Blob, or a <video> element.`);
+  if (lastVideo?.source !== source || lastVideo.fps !== fps) {
+    const made = { source, fps, video: sampleFrames(where, source, fps, times) };
+    made.video.catch(() => lastVideo === made && (lastVideo = undefined));
+    lastVideo = made;
   }
-  return last.video;
+  return lastVideo.video;
 }
 
-async function cut(where: string, source: string | URL | Blob, fps: number | undefined, times: FrameTimes): Promise<GivenVideo> {
-  if (typeof document === "undefined") throw refused(`${where}: videos can be decoded in a page only. In a worker, pass 'frames'.`);
+async function sampleFrames(where: string, source: string | URL | Blob, fps: number | undefined, times: FrameTimes): Promise<VideoInput> {
+  if (typeof document === "undefined") throw invalidRequest(`${where}: videos can be decoded in a page only. In a worker, pass 'frames'.`);
   const address = source instanceof Blob ? URL.createObjectURL(source) : String(source);
   const video = document.createElement("video");
   try {
     Object.assign(video, { muted: true, playsInline: true, preload: "auto", crossOrigin: "anonymous", src: address });
-    await shows(video, "loadeddata");
+    await waitForEvent(video, "loadeddata");
     const seconds = await times(await lengthOf(video), fps);
     const frames: ImageBitmap[] = [];
     for (const second of seconds.subarray(0, -1)) {
@@ -70,15 +71,16 @@ async function cut(where: string, source: string | URL | Blob, fps: number | und
       const at = Math.min(second + 1e-3, Math.max(0, video.duration - 1e-3));
       if (video.currentTime !== at) {
         video.currentTime = at;
-        await shows(video, "seeked");
+        await waitForEvent(video, "seeked");
       }
       frames.push(await createImageBitmap(video, sizeOf(video, seconds.length - 1)));
     }
     const same = source instanceof Blob ? keyOf(source) : keyOfAddress(address);
     return { frames, seconds, ...(fps === undefined ? { key: same } : {}) };
   } catch (thrown) {
-    if (thrown instanceof DOMException) throw refused(`${where}: the video's frames cannot be read: ${reason(thrown)} Videos from other sites need CORS.`);
-    throw thrown;
+    if (thrown instanceof DOMException) throw invalidRequest(`${where}: the video's frames cannot be read: ${errorText(thrown)} Videos from other sites need CORS.`);
+    const blocked = cspAdvice("media-src", address);
+    throw blocked ? invalidRequest(`${where}: ${blocked}`) : thrown;
   } finally {
     video.removeAttribute("src");
     video.load();
@@ -88,7 +90,7 @@ async function cut(where: string, source: string | URL | Blob, fps: number | und
 
 /** Scales frames down when together they exceed the limit. */
 function sizeOf({ videoWidth, videoHeight }: HTMLVideoElement, frames: number): ImageBitmapOptions {
-  const less = Math.sqrt(MOST / (videoWidth * videoHeight * frames));
+  const less = Math.sqrt(MAX_VIDEO_PIXELS / (videoWidth * videoHeight * frames));
   const side = (length: number): number => Math.max(1, Math.round(length * less));
   return less < 1 ? { resizeWidth: side(videoWidth), resizeHeight: side(videoHeight), resizeQuality: "high" } : {};
 }
@@ -97,19 +99,19 @@ function sizeOf({ videoWidth, videoHeight }: HTMLVideoElement, frames: number): 
 async function lengthOf(video: HTMLVideoElement): Promise<number> {
   if (!Number.isFinite(video.duration)) {
     video.currentTime = Number.MAX_SAFE_INTEGER;
-    await shows(video, "seeked");
+    await waitForEvent(video, "seeked");
   }
   return Number.isFinite(video.duration) ? video.duration : video.currentTime;
 }
 
-function shows(video: HTMLVideoElement, event: "loadeddata" | "seeked"): Promise<void> {
+function waitForEvent(video: HTMLVideoElement, event: "loadeddata" | "seeked"): Promise<void> {
   return new Promise((resolve, reject) => {
-    const late = setTimeout(() => reject(refused("Timed out waiting for the next video frame (20 s). Check that the video plays in this browser.")), PATIENCE_MS);
+    const late = setTimeout(() => reject(invalidRequest("Timed out waiting for the next video frame (20 s). Check that the video plays in this browser.")), FRAME_TIMEOUT_MS);
     const settle = (how: () => void): void => {
       clearTimeout(late);
       how();
     };
     video.addEventListener(event, () => settle(resolve), { once: true });
-    video.addEventListener("error", () => settle(() => reject(refused(`This browser cannot play the video: ${video.error?.message || "its URL or its format is not supported"}.`))), { once: true });
+    video.addEventListener("error", () => settle(() => reject(invalidRequest(`This browser cannot play the video: ${video.error?.message || "its URL or its format is not supported"}.`))), { once: true });
   });
 }

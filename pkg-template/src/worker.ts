@@ -2,6 +2,6 @@
 
 import * as engine from "./jerboa.js";
 import { Host } from "./host.js";
-import { serve, type Port } from "./wire.js";
+import { serve, type Port } from "./rpc.js";
 
 serve(globalThis as unknown as Port, new Host(engine));

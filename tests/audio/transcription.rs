@@ -345,7 +345,7 @@ fn detected_speech_behind_the_last_time_is_decoded_again() {
     // What is left for the last window is shorter than its text.
     let made = heard(&mut model, &long);
     assert_eq!(spans(&made)[..12], at(&[0, 248, 496, 744]));
-    assert!(made.segments.iter().all(|s| s.end <= 12.0) && made.unheard.is_empty());
+    assert!(made.segments.iter().all(|s| s.end <= 12.0) && made.untranscribed.is_empty());
     assert_eq!(spans(&heard(&mut model, &one))[..3], at(&[0]));
     assert!(
         spans(&heard(&mut model, &one)).len() > 3,
@@ -374,21 +374,21 @@ fn detected_speech_is_never_skipped_in_silence() {
         .expect("a transcript");
     match alone.text().as_str() {
         "" => {
-            assert_eq!(made.unheard, [0.0..4.0, 4.0..8.0]);
+            assert_eq!(made.untranscribed, [0.0..4.0, 4.0..8.0]);
             assert_eq!(
-                made.to_verbose_json()["unheard"],
+                made.to_verbose_json()["untranscribed"],
                 json!([[0.0, 4.0], [4.0, 8.0]])
             );
         }
         text => assert_eq!(made.segments[0].text.trim(), text),
     }
     assert!(
-        made.segments.len() + made.unheard.len() == 2,
+        made.segments.len() + made.untranscribed.len() == 2,
         "each window is heard or named: {made:?}"
     );
     let heard =
         block_on(model.transcribe(&wave, &plain, &AbortFlag::new(), |_| {})).expect("a transcript");
-    assert_eq!(heard.unheard.is_empty(), !heard.segments.is_empty());
+    assert_eq!(heard.untranscribed.is_empty(), !heard.segments.is_empty());
 }
 
 /// Text while it is decoded: each partial text takes the place of the one before, what is stable is
@@ -504,8 +504,10 @@ fn a_load_of_several_parts_has_one_total() {
     let model = model.expect("a model");
     let events = events.borrow();
     assert!(
-        events.windows(2).all(|two| two[0].share <= two[1].share)
-            && events.last().is_some_and(|e| e.share == 1.0)
+        events
+            .windows(2)
+            .all(|two| two[0].progress <= two[1].progress)
+            && events.last().is_some_and(|e| e.progress == 1.0)
     );
     let weights: Vec<_> = events
         .iter()

@@ -25,7 +25,7 @@ async function ours(name) {
   const model = await loadModel(folder(name), { task: "transcribe", cache: false });
   const loadMs = performance.now() - start;
   const run = async () => {
-    const { encodeMs, tokenMs } = await model.measureHearing(samples, tokens);
+    const { encodeMs, tokenMs } = await model.measureAsr(samples, tokens);
     return { encodeMs, tokenMs };
   };
   return { name: "jerboa", loadMs, run, close: () => model.unload() };
@@ -92,7 +92,7 @@ async function speak(name) {
   const model = await loadModel(folder(name), { task: "speak", codec: `${folder(name)}codec/`, cache: false });
   const runs = [];
   for (let round = 0; round <= rounds; round++) {
-    const { seconds: made, firstMs, totalMs, ids } = await model.measureSpeaking(Math.max(tokens, 64));
+    const { seconds: made, firstMs, totalMs, ids } = await model.measureTts(Math.max(tokens, 64));
     if (round > 0) runs.push({ seconds: made, firstMs, totalMs, tokenMs: totalMs / ids.length, factor: (made * 1e3) / totalMs });
   }
   await model.unload();

@@ -34,22 +34,25 @@ const PAIRS: &[(&[(&str, &str)], &str)] = &[
         "GenerationResult",
     ),
     (&[("task/embed.rs", "EmbedRequest")], "EngineEmbedOptions"),
-    (&[("task/vision.rs", "ImageInfo")], "SeenImage"),
+    (&[("task/vision.rs", "ImageInfo")], "EncodedImageInfo"),
     (
         &[("task/transcribe/request.rs", "TranscribeRequest")],
         "EngineTranscribeOptions",
     ),
     (
         &[("task/transcribe/request.rs", "SegmentEvent")],
-        "HeardEvent+PartialEvent",
+        "SegmentEvent+PartialEvent",
     ),
-    (&[("task/speak/request.rs", "SynthesisResult")], "Spoken"),
+    (
+        &[("task/speak/request.rs", "SynthesisResult")],
+        "SynthesisResult",
+    ),
     (&[("exec/load_times.rs", "LoadTimes")], "LoadTimes"),
     (&[("exec/tune/mod.rs", "Tuning")], "Tuning"),
     (&[("exec/measure.rs", "MeasureOptions")], "MeasureOptions"),
     (&[("exec/measure.rs", "Measurement")], "Measurement"),
     (&[("exec/weight_paging.rs", "PagingStats")], "Paging"),
-    (&[("diag/checks.rs", "DiagnosticResult")], "Check"),
+    (&[("diag/checks.rs", "DiagnosticResult")], "DeviceCheck"),
 ];
 
 /// Fields of Rust that a page has no name for: a checkpoint's own `do_sample`, the part that is
@@ -100,7 +103,7 @@ fn fields(file: &str, name: &str) -> BTreeSet<String> {
 
 /// What stands between the braces of an interface.
 fn interface(name: &str) -> String {
-    let text: String = ["contract", "contract-device", "contract-sound"]
+    let text: String = ["contract", "contract-device", "contract-audio"]
         .map(|file| read(&format!("pkg-template/src/{file}.ts")))
         .concat();
     between(&text, &format!("export interface {name} "), "\n}").to_owned()

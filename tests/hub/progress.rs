@@ -214,7 +214,11 @@ fn what_several_graphs_read_counts_once() {
             weights.iter().all(|e| e.total == size && e.loaded <= size),
             "{weights:?}"
         );
-        assert!(weights.windows(2).all(|two| two[0].share <= two[1].share));
+        assert!(
+            weights
+                .windows(2)
+                .all(|two| two[0].progress <= two[1].progress)
+        );
         assert_eq!(weights.last().map(|e| e.loaded), Some(size));
         assert!(
             weights

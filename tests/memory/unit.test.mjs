@@ -169,14 +169,14 @@ test("search with approximate scores gives the exact result to the bit", () => {
 
 test("half precision rounds to the nearest, ties to even", () => {
   const cases = [[0, 0], [-0, 0x8000], [1, 0x3c00], [-1, 0xbc00], [0.5, 0x3800], [1 + 2 ** -11, 0x3c00], [1 + 3 * 2 ** -11, 0x3c02], [2 ** -14, 0x0400], [2 ** -24, 1], [2 ** -25, 0], [3 * 2 ** -25, 2], [2 ** -14 - 2 ** -25, 0x0400]];
-  assert.deepEqual([...parts.halves(Float32Array.from(cases, ([value]) => value))], cases.map(([, bits]) => bits));
+  assert.deepEqual([...parts.toF16(Float32Array.from(cases, ([value]) => value))], cases.map(([, bits]) => bits));
 });
 
 test("a unit vector has length 1; zeros stay; what is not finite is refused", () => {
-  assert.ok(Math.abs(Math.hypot(...parts.unit([3, 4])) - 1) < 1e-7);
-  assert.deepEqual([...parts.unit([0, 0])], [0, 0]);
-  assert.throws(() => parts.unit([1, NaN]), refusal("not_finite", /weights/));
-  assert.throws(() => parts.unit([]), refusal("not_finite", /empty/));
+  assert.ok(Math.abs(Math.hypot(...parts.normalized([3, 4])) - 1) < 1e-7);
+  assert.deepEqual([...parts.normalized([0, 0])], [0, 0]);
+  assert.throws(() => parts.normalized([1, NaN]), refusal("not_finite", /weights/));
+  assert.throws(() => parts.normalized([]), refusal("not_finite", /empty/));
 });
 
 const hit = (document, part, start, text, score) => ({ id: `${document}#${part}`, document, part, start, end: start + text.length, text, tokens: count(text), created: 0, metadata: {}, vector: new Float32Array(1), score });
@@ -250,27 +250,27 @@ test("pictures: their vectors are stored, a text finds them, what is said about 
   const store = api.inMemoryStore();
   const memory = await api.createMemory({ model, store });
   const { documents } = await memory.add([
-    { image: { shows: "red bird" }, picture: "holiday/1.jpg", id: "bird" },
-    { image: { shows: "green house" }, picture: "holiday/2.jpg", text: "Our house in spring.", metadata: { year: 2024 } },
+    { image: { shows: "red bird" }, imageUrl: "holiday/1.jpg", id: "bird" },
+    { image: { shows: "green house" }, imageUrl: "holiday/2.jpg", text: "Our house in spring.", metadata: { year: 2024 } },
     "bees make honey",
   ]);
   assert.deepEqual([memory.size, documents[0]], [3, "bird"]);
   const [hit] = await memory.search("a red bird");
-  assert.deepEqual([hit.picture, hit.document, hit.text], ["holiday/1.jpg", "bird", ""]);
+  assert.deepEqual([hit.imageUrl, hit.document, hit.text], ["holiday/1.jpg", "bird", ""]);
   assert.equal((await memory.search("green house", { filter: { year: 2024 } }))[0].text, "Our house in spring.");
-  assert.equal((await memory.search("bees"))[0].picture, undefined);
+  assert.equal((await memory.search("bees"))[0].imageUrl, undefined);
   assert.equal((await memory.recall("red bird or green house", { budget: 40 })).context.includes("Our house in spring."), true);
   // Fetched from its address where it is not at hand; exported with the reference.
-  await memory.add({ picture: "http://there/yellow", id: "bird" });
-  assert.equal((await memory.search("yellow"))[0].picture, "http://there/yellow");
+  await memory.add({ imageUrl: "http://there/yellow", id: "bird" });
+  assert.equal((await memory.search("yellow"))[0].imageUrl, "http://there/yellow");
   let lines = "";
   for await (const line of memory.export()) lines += line;
   const copy = await api.createMemory({ model, redact: (text) => text.replace("house", "home") });
   await copy.import(lines);
   const [moved] = await copy.search("green house");
-  assert.deepEqual([moved.picture, moved.text, moved.score > 0.9], ["holiday/2.jpg", "Our home in spring.", true]);
-  await assert.rejects(memory.add({ image: { shows: "x" } }), refusal("request", /needs 'picture'/));
-  await assert.rejects(memory.add({ picture: "holiday/3.jpg" }), refusal("request", /is not a URL\. Pass the image as 'image'/));
+  assert.deepEqual([moved.imageUrl, moved.text, moved.score > 0.9], ["holiday/2.jpg", "Our home in spring.", true]);
+  await assert.rejects(memory.add({ image: { shows: "x" } }), refusal("request", /needs 'imageUrl'/));
+  await assert.rejects(memory.add({ imageUrl: "holiday/3.jpg" }), refusal("request", /is not a URL\. Pass the image as 'image'/));
   await Promise.all([memory.close(), copy.close()]);
 });
 

@@ -273,7 +273,7 @@ fn four_of_32_experts_in_little_memory() {
     );
     let paging = few.paging().expect("experts come from the file");
     assert!(
-        paging.held == 4 && paging.hits < paging.asked && paging.hits > 0,
+        paging.slots == 4 && paging.hits < paging.requested && paging.hits > 0,
         "{paging:?}"
     );
 }
@@ -343,12 +343,12 @@ fn a_layer_of_gpt_oss_20b_in_forced_memory() {
         few.gpu.resource_counts().bytes
     );
     assert!(
-        paging.held == 8 && paging.hits < paging.asked && paging.hits > 0,
+        paging.slots == 8 && paging.hits < paging.requested && paging.hits > 0,
         "{paging:?}"
     );
     assert_eq!(
         paging.bytes,
-        (paging.asked - paging.hits) * bytes_of_experts(1, WIDTH),
+        (paging.requested - paging.hits) * bytes_of_experts(1, WIDTH),
         "{paging:?}"
     );
 }

@@ -51,7 +51,7 @@ fn a_sequence_that_cannot_grow_goes_on_with_what_it_has() {
             name,
             &exact(),
             RunOptions {
-                kv_page: 8,
+                kv_growth: 8,
                 prefill_chunk: 16,
                 ..with_kv(kv)
             },

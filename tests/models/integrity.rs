@@ -26,7 +26,7 @@ fn faults(model: &Rc<Model>, folder: &Path) -> Vec<(&'static str, String)> {
     checks
         .into_iter()
         .filter(|c| !c.ok)
-        .map(|c| (c.name, c.fault))
+        .map(|c| (c.name, c.problem))
         .collect()
 }
 

@@ -33,7 +33,7 @@ fn model(gpu: Gpu) -> Result<jerboa::exec::Session> {
         gpu,
         &golden("models/qwen3"),
         RunOptions {
-            kv_page: 16,
+            kv_growth: 16,
             ..with_kv(Kv::F32)
         },
     )

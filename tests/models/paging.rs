@@ -61,13 +61,13 @@ fn two_experts_on_the_device_give_the_logits_of_all() {
         assert!(error < 2e-4, "{name}: {error:e}");
         let before = paging(&model);
         assert!(
-            before.asked > 0 && before.hits < before.asked && before.bytes > 0,
+            before.requested > 0 && before.hits < before.requested && before.bytes > 0,
             "{name}: {before:?}"
         );
         assert_eq!(greedy(&mut model, &ids, 32), golden.ids("greedy"), "{name}");
         let after = paging(&model);
         assert!(
-            after.ahead_used <= after.ahead && after.hits <= after.asked,
+            after.prefetch_hits <= after.prefetched && after.hits <= after.requested,
             "{name}: {after:?}"
         );
     }

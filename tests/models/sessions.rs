@@ -28,7 +28,7 @@ fn load(name: &str, chunk: usize) -> (Session, Vec<u32>, Vec<u32>) {
         &exact(),
         RunOptions {
             prefill_chunk: chunk,
-            kv_page: 16,
+            kv_growth: 16,
             ..with_kv(Kv::F32)
         },
     );
@@ -298,7 +298,7 @@ fn keys_and_values_take_memory_as_the_sequence_grows() {
                 name,
                 &exact(),
                 RunOptions {
-                    kv_page: page,
+                    kv_growth: page,
                     prefill_chunk: 16,
                     ..with_kv(kv)
                 },

@@ -258,9 +258,9 @@ fn a_step_makes_no_object_and_memory_is_counted() {
     assert!(model.gpu.resource_counts().bytes >= alive + added);
     let made = model.gpu.resource_counts();
     assert_eq!(
-        block_on(model.drafting_cost(16, 0))
+        block_on(model.speculation_cost(16, 0))
             .expect("steps")
-            .objects_made,
+            .objects_created,
         0
     );
     for always in [true, false] {

@@ -155,7 +155,7 @@ fn the_answer_is_the_references_with_each_entry() {
             ..exact()
         };
         let model = check(&format!("{pick:?}"), MODEL, &device, with_kv(Kv::F32), 2e-4);
-        assert_eq!(model.tuning.origin, TuningSource::Given);
+        assert_eq!(model.tuning.origin, TuningSource::Forced);
         if pick == GemvVariant::Rows {
             continue;
         }
@@ -279,7 +279,7 @@ fn what_was_measured_is_remembered_until_it_is_damaged() {
     let cache = folder("remembered");
     let auto = || afresh(|| load(&exact(), TuneMode::Auto, &cache).tuning.clone());
     let (tuning, found, expected) = afresh(|| {
-        let mut model = load(&exact(), TuneMode::Again, &cache);
+        let mut model = load(&exact(), TuneMode::Force, &cache);
         assert_eq!(model.tuning.origin, TuningSource::Measured);
         let table = model.gpu.caps().tuned.get().cloned().unwrap_or_default();
         for choice in &model.tuning.choices {
@@ -304,7 +304,7 @@ fn what_was_measured_is_remembered_until_it_is_damaged() {
             .clone();
         assert_eq!(
             (again.origin, &again.choices),
-            (TuningSource::Remembered, &model.tuning.choices)
+            (TuningSource::Cached, &model.tuning.choices)
         );
         (model.tuning.clone(), found, expected)
     });
@@ -313,7 +313,7 @@ fn what_was_measured_is_remembered_until_it_is_damaged() {
     let next = auto();
     assert_eq!(
         (next.origin, next.choices),
-        (TuningSource::Remembered, tuning.choices.clone())
+        (TuningSource::Cached, tuning.choices.clone())
     );
     assert_eq!(next.dispatch_us, tuning.dispatch_us);
     // Another device, as far as the kernels can tell: it has one form of each, and what a dispatch
@@ -331,7 +331,7 @@ fn what_was_measured_is_remembered_until_it_is_damaged() {
         .clone()
     });
     let expected = if gpu().caps().software {
-        TuningSource::Alike
+        TuningSource::Single
     } else {
         TuningSource::Measured
     };

@@ -36,12 +36,12 @@ test("picked files make a model that chats", { timeout: PATIENCE }, async () => 
   assert.equal(rendered, "Once upon a time");
 });
 
-test("a load says what it does: one share from 0 to 1, bytes, kernels, and what it came to", async () => {
+test("a load says what it does: one progress from 0 to 1, bytes, kernels, and what it came to", async () => {
   const reports = await page.evaluate(() => reports);
-  assert.ok(reports.every(({ share }, i) => share >= (reports[i - 1]?.share ?? 0) && share <= 1), reports.map(({ share }) => share).join(" "));
+  assert.ok(reports.every(({ progress }, i) => progress >= (reports[i - 1]?.progress ?? 0) && progress <= 1), reports.map(({ progress }) => progress).join(" "));
   assert.deepEqual([...new Set(reports.map(({ phase }) => phase))], ["config", "tokenizer", "weights", "compile", "ready"]);
   const last = reports.at(-1);
-  assert.deepEqual([last.phase, last.share, last.loaded === last.total, last.total > 1e6], ["ready", 1, true, true]);
+  assert.deepEqual([last.phase, last.progress, last.loaded === last.total, last.total > 1e6], ["ready", 1, true, true]);
   const compile = reports.filter(({ phase }) => phase === "compile");
   assert.ok(compile.every(({ loaded, total }) => total > 5 && loaded <= total), "kernels are counted");
 });
@@ -109,10 +109,10 @@ test("drafted tokens change the count of steps and not the text", { timeout: 2 *
     const plain = await model.generate(ids, options).details;
     const drafted = await model.generate(ids, { ...options, speculation: "prompt-lookup" }).details;
     const drawn = await model.generate(ids, { ...options, maxTokens: 2, temperature: 0.8, seed: 1, speculation: "prompt-lookup" }).details;
-    const { drafting } = await model.measure({ drafts: 16 });
+    const { speculation } = await model.measure({ drafts: 16 });
     const more = (await model.memory()).gpuBytes - before.gpuBytes;
     await model.unload();
-    return { plain, drafted, drawn, drafting, more };
+    return { plain, drafted, drawn, speculation, more };
   }, golden.ids);
   assert.deepEqual(result.drafted.ids, result.plain.ids);
   assert.equal(result.drafted.text, result.plain.text);
@@ -120,13 +120,13 @@ test("drafted tokens change the count of steps and not the text", { timeout: 2 *
   assert.ok(result.drafted.acceptedTokens > 0, `${result.drafted.draftedTokens} drafted`);
   assert.ok(result.drafted.draftedTokens >= result.drafted.acceptedTokens);
   assert.equal(result.drawn.draftedTokens, 0, "drawn tokens are not drafted");
-  assert.deepEqual([result.drafting.steps, result.drafting.objectsMade], [16, 0], "such a step makes no buffer, no pipeline and no bind group");
+  assert.deepEqual([result.speculation.steps, result.speculation.objectsCreated], [16, 0], "such a step makes no buffer, no pipeline and no bind group");
   assert.ok(result.more > 512 * 8 * 4, "what it takes is counted");
 });
 
 test("short prompts have kernels of their own once the model was idle, and the same answers", { timeout: PATIENCE }, async () => {
   const result = await page.evaluate(async (ids) => {
-    const model = await jerboa.loadModel(files, { shortPrompts: true });
+    const model = await jerboa.loadModel(files, { shortPrefill: true });
     const answers = async () => {
       const found = [];
       // Other first tokens each time: nothing is in the cache.

@@ -4,13 +4,13 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { buildFacade } from "./support/facade.mjs";
 
-let calibration, ladder, notes, errors, cleanUp;
+let calibration, fallback, notes, errors, cleanUp;
 
 before(async () => {
   const built = await buildFacade();
   cleanUp = built.remove;
   const load = (name) => import(`${built.url}/${name}.js`);
-  [calibration, ladder, notes, errors] = await Promise.all(["calibration", "ladder", "notes", "errors"].map(load));
+  [calibration, fallback, notes, errors] = await Promise.all(["calibration", "load-fallback", "persistent-notes", "errors"].map(load));
 });
 after(() => cleanUp());
 
@@ -31,7 +31,7 @@ async function page(store, { kind, from, late = false }, agent = "one") {
   const dies = () => (kill(), new Promise(() => {}));
   const life = async () => {
     const it = new calibration.Calibration(new notes.Notes(store), agent);
-    const group = await it.settle(async (g) => {
+    const group = await it.chooseGroup(async (g) => {
       tried.push(g);
       if (!bad(g) || late) return true;
       return kind === "crash" ? dies() : kind === "lost" ? Promise.reject(new errors.JerboaError("device_lost", "gone")) : false;
@@ -100,7 +100,7 @@ test("without a store nothing is tried that could kill the page", async () => {
 test("a failed request neither proves a group nor is it one that killed", async () => {
   const store = memory();
   const it = new calibration.Calibration(new notes.Notes(store), "one");
-  await it.settle(async () => true);
+  await it.chooseGroup(async () => true);
   await assert.rejects(it.run(() => Promise.reject(new errors.JerboaError("request", "no"))), { code: "request" });
   assert.deepEqual(JSON.parse(store.map.get("jerboa:group")), { agent: "one", rung: 0, state: "right" });
   assert.equal(await it.run(async () => 7), 7);
@@ -110,9 +110,9 @@ test("a failed request neither proves a group nor is it one that killed", async 
 test("loads that kill their page ask for less each time, and at last say so", () => {
   const store = memory();
   const kept = new notes.Notes(store);
-  const begun = (rung) => (rung.begin(), rung);
+  const begun = (attempt) => (attempt.begin(), attempt);
   const wanted = { worker: true, options: { model: "a/b", maxContext: 4096 } };
-  const load = (now = 0, agent = "one") => begun(ladder.rung(kept, "a/b", agent, wanted, now));
+  const load = (now = 0, agent = "one") => begun(fallback.nextAttempt(kept, "a/b", agent, wanted, now));
   assert.deepEqual(load().wanted, wanted);
   const second = load(2);
   assert.deepEqual(second.wanted, { ...wanted, worker: false });
@@ -122,13 +122,13 @@ test("loads that kill their page ask for less each time, and at last say so", ()
   const fourth = load(4);
   assert.deepEqual(fourth.wanted, { worker: false, options: { model: "a/b", maxContext: 1024, weights: "q4" } });
   // It holds: the next load begins there.
-  fourth.over(true);
+  fourth.finish(true);
   const again = load(5);
   assert.deepEqual(again.wanted, fourth.wanted);
   assert.throws(() => load(6), { code: "out_of_memory", message: /crashed this page 4 times/ });
   assert.throws(() => load(7), { code: "out_of_memory" });
   // Other models, another version of the browser and the next day begin anew.
-  assert.deepEqual(ladder.rung(kept, "a/c", "one", wanted, 8).wanted, wanted);
+  assert.deepEqual(fallback.nextAttempt(kept, "a/c", "one", wanted, 8).wanted, wanted);
   assert.deepEqual(load(9, "two").wanted, wanted);
   load(10, "two");
   assert.deepEqual(load(90_000_000, "two").wanted, wanted);
@@ -137,25 +137,25 @@ test("loads that kill their page ask for less each time, and at last say so", ()
 test("what another tab notes at its end may come late: its load is no killed page", async () => {
   const store = memory();
   const kept = new notes.Notes(store);
-  const load = () => ladder.rung(kept, "a/b", "one", { worker: true, options: { model: "a/b" } });
+  const load = () => fallback.nextAttempt(kept, "a/b", "one", { worker: true, options: { model: "a/b" } });
   const other = load();
   other.begin();
-  setTimeout(() => other.over(true), 120);
-  await ladder.othersNoted(kept, "a/b");
+  setTimeout(() => other.finish(true), 120);
+  await fallback.waitForOtherTab(kept, "a/b");
   assert.equal(load().warning, undefined);
   // A killed page's note stays.
   load().begin();
-  await ladder.othersNoted(kept, "a/b");
+  await fallback.waitForOtherTab(kept, "a/b");
   assert.match(load().warning, /crashed the page before/);
 });
 
 test("a load that ends in good order leaves no trace", () => {
   const store = memory();
   for (const loaded of [true, false]) {
-    const rung = ladder.rung(new notes.Notes(store), "a/b", "one", { worker: true, options: { model: "a/b" } });
-    rung.begin();
+    const attempt = fallback.nextAttempt(new notes.Notes(store), "a/b", "one", { worker: true, options: { model: "a/b" } });
+    attempt.begin();
     assert.equal(store.map.size, 1);
-    rung.over(loaded);
+    attempt.finish(loaded);
     assert.equal(store.map.size, 0);
   }
 });

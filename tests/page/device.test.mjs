@@ -86,10 +86,10 @@ test("other grids are those of what is run from then on, not of what waits its t
       gpu.group = group;
       gpu.run([program], undefined);
       const all = numbers(a);
-      gpu.regrid(program, Uint32Array.from({ length: 120 }, (_, i) => (i < 3 ? 1 : 0)));
+      gpu.setGrids(program, Uint32Array.from({ length: 120 }, (_, i) => (i < 3 ? 1 : 0)));
       gpu.run([program, program], undefined);
       const first = numbers(b);
-      gpu.regrid(program, new Uint32Array(120).fill(1));
+      gpu.setGrids(program, new Uint32Array(120).fill(1));
       gpu.run([program], undefined);
       const again = numbers(a);
       return [(await all)[0], (await first)[0], (await again)[0], await gpu.takeError()];

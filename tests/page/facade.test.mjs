@@ -1,19 +1,19 @@
-/** The facade over a double of the engine: request and response shapes, refusals, aborts, the wire. No browser, no GPU. */
+/** The facade over a double of the engine: request and response shapes, refusals, aborts, the rpc. No browser, no GPU. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { buildFacade } from "./support/facade.mjs";
 
-let jerboa, wire, host, pictures, double, facade, cleanUp;
+let jerboa, rpc, host, images, double, facade, cleanUp;
 
 before(async () => {
   const built = await buildFacade();
   cleanUp = built.remove;
   facade = built.url;
   jerboa = await import(`${built.url}/index.js`);
-  wire = await import(`${built.url}/wire.js`);
+  rpc = await import(`${built.url}/rpc.js`);
   host = await import(`${built.url}/host.js`);
-  pictures = await import(`${built.url}/pictures.js`);
+  images = await import(`${built.url}/images.js`);
   double = await import(`${built.url}/jerboa.js`);
 });
 after(() => cleanUp());
@@ -60,7 +60,7 @@ test("loadModel refuses what it does not know, with a sentence", async () => {
   await assert.rejects(load("a/b", { max_context: 3 }), refusal("request", /Did you mean 'maxContext'/));
   await assert.rejects(load("a/b", { wieghts: "f16" }), refusal("request", /Did you mean 'weights'/));
   await assert.rejects(load("a/b", { weights: "q5" }), refusal("request", /'weights' must be one of 'auto', 'f32', 'f16', 'q8', 'q4', not 'q5'/));
-  await assert.rejects(load("a/b", { tune: "never" }), refusal("request", /'tune' must be one of 'auto', .*'again', not 'never'/));
+  await assert.rejects(load("a/b", { tune: "never" }), refusal("request", /'tune' must be one of 'auto', .*'force', not 'never'/));
   await assert.rejects(load("a/b", { embeddingWeights: "q2" }), refusal("request", /'embeddingWeights' must be one of 'auto', .*'q4', not 'q2'/));
   await assert.rejects(load("a/b", { maxContext: 1.5 }), refusal("request", /a whole number from 1 up, not 1.5/));
   await assert.rejects(load("a/b", { features: { f17: true } }), refusal("request", /Did you mean 'f16'/));
@@ -309,7 +309,7 @@ test("special tokens of prompts and answers that are begun go to the engine", as
 });
 
 test("locks that are there and refuse are as good as absent", async () => {
-  const { alone, inTurn } = await import(`${facade}/notes.js`);
+  const { ifOnlyTab, withLock } = await import(`${facade}/persistent-notes.js`);
   const denied = () => Promise.reject(new DOMException("Access to the Locks API is denied in this context.", "SecurityError"));
   const locks = Object.getOwnPropertyDescriptor(globalThis, "navigator");
   const told = [];
@@ -322,8 +322,8 @@ test("locks that are there and refuse are as good as absent", async () => {
       else delete globalThis.navigator;
     }
   };
-  assert.equal(await during(denied, () => alone("x", async (only) => only)), true);
-  assert.equal(await during(denied, () => inTurn("x", undefined, () => told.push("waits"), async () => 5, async () => {})), 5);
+  assert.equal(await during(denied, () => ifOnlyTab("x", async (only) => only)), true);
+  assert.equal(await during(denied, () => withLock("x", undefined, () => told.push("waits"), async () => 5, async () => {})), 5);
   assert.deepEqual(told, []);
   // What the action itself throws is its caller's, and it runs once.
   let runs = 0;
@@ -332,18 +332,27 @@ test("locks that are there and refuse are as good as absent", async () => {
     throw new DOMException("no cache", "SecurityError");
   };
   const grants = (name, options, run) => run({ name });
-  await assert.rejects(during(grants, () => alone("x", fails)), /no cache/);
-  await assert.rejects(during(grants, () => inTurn("x", undefined, () => {}, fails, async () => {})), /no cache/);
+  await assert.rejects(during(grants, () => ifOnlyTab("x", fails)), /no cache/);
+  await assert.rejects(during(grants, () => withLock("x", undefined, () => {}, fails, async () => {})), /no cache/);
   assert.equal(runs, 2);
 });
 
 test("what a policy blocks is named by its directive", async () => {
-  const { explained } = await import(`${facade}/csp.js`);
+  const { cspAdvice, noteViolation, withCspAdvice } = await import(`${facade}/csp.js`);
   const { JerboaError } = jerboa;
   const refusedWasm = new JerboaError("assets", "x", { cause: new WebAssembly.CompileError("Refused to compile: 'wasm-unsafe-eval' is not an allowed source of script") });
-  assert.match(explained(refusedWasm).message, /Content-Security-Policy forbids WebAssembly\. Add 'wasm-unsafe-eval' to the policy's script-src/);
+  assert.match(withCspAdvice(refusedWasm).message, /Content-Security-Policy forbids WebAssembly\. Add 'wasm-unsafe-eval' to the policy's script-src/);
   const network = new JerboaError("network", "downloading https://hub.test/a/b/config.json failed: CORS");
-  assert.equal(explained(network), network, "nothing was blocked");
+  assert.equal(withCspAdvice(network), network, "nothing was blocked");
+  noteViolation({ effectiveDirective: "worker-src", blockedURI: "https://hub.test/worker.js" });
+  noteViolation({ effectiveDirective: "style-src-elem", blockedURI: "https://hub.test/a.css" });
+  assert.equal(withCspAdvice(network), network, "other directives do not stop a download");
+  noteViolation({ effectiveDirective: "connect-src", blockedURI: "https://hub.test/a/b/config.json" });
+  assert.equal(withCspAdvice(network).message, "https://hub.test cannot be reached: the page's Content-Security-Policy blocks it. Add https://hub.test to the policy's connect-src directive.");
+  noteViolation({ effectiveDirective: "media-src", blockedURI: "blob" });
+  assert.match(cspAdvice("media-src", "blob:http://x.test/1"), /^blob: cannot be reached: .* Add blob: to the policy's media-src directive\.$/);
+  assert.match(cspAdvice("worker-src", "https://hub.test/other.js"), /Add https:\/\/hub\.test to the policy's worker-src/);
+  assert.equal(cspAdvice("media-src", "https://hub.test/film.mp4"), undefined);
 });
 
 test("of several models the first that fits is taken, with the reasons of those before it", async () => {
@@ -427,7 +436,7 @@ test("vectors of pictures beside those of texts, in the order that was asked for
 });
 
 test("addresses of pictures are known again, and the oldest go before they take much memory", async () => {
-  const { keyOfAddress } = pictures;
+  const { keyOfAddress } = images;
   const [small, large] = ["blob:x", `data:image/png;base64,${"A".repeat(12 << 20)}`];
   const first = [keyOfAddress(small), keyOfAddress(large)];
   assert.notEqual(first[0], first[1]);
@@ -527,10 +536,10 @@ test("sessions run side by side, fork, and free what they hold", async () => {
   await assert.rejects((await load("org/embed")).createSession(), refusal("request", /does not support sessions: it is an embedding model/));
 });
 
-test("the wire carries results, events, aborts and errors", async () => {
+test("the rpc carries results, events, aborts and errors", async () => {
   const { port1, port2 } = new MessageChannel();
-  wire.serve(port2, new host.Host(double));
-  const remote = new wire.Remote(port1, () => (port1.close(), port2.close()));
+  rpc.serve(port2, new host.Host(double));
+  const remote = new rpc.RemoteBackend(port1, () => (port1.close(), port2.close()));
   port1.start();
   port2.start();
   assert.deepEqual(await remote.hello, { gpu: false });
@@ -553,7 +562,7 @@ test("a device is looked at once for each version of a browser, and what is wron
   const kept = new Map();
   globalThis.localStorage = { getItem: (k) => kept.get(k) ?? null, setItem: (k, v) => void kept.set(k, v), removeItem: (k) => void kept.delete(k) };
   try {
-    double.device.faults = [{ name: "a product", ok: false, ms: 1, fault: "number 3 is 0, not 1" }];
+    double.device.faults = [{ name: "a product", ok: false, ms: 1, problem: "number 3 is 0, not 1" }];
     const looks = double.seen.looks;
     for (let visit = 0; visit < 2; visit++) {
       const model = await load();

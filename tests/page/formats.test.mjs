@@ -199,8 +199,8 @@ test("two of four experts on the GPU generate what all do, the others come from 
     const tensors = JSON.parse(new TextDecoder().decode(golden.subarray(8, start)));
     const ids = (tensor) => [...new BigInt64Array(golden.slice(...tensors[tensor].data_offsets.map((at) => start + at)).buffer)].map(Number);
     const runs = [];
-    for (const lookAhead of [true, false]) {
-      const model = await jerboa.loadModel("org/mixture", { endpoint, kv: "f32", features: { f16: false }, experts: 2, lookAhead });
+    for (const prefetchExperts of [true, false]) {
+      const model = await jerboa.loadModel("org/mixture", { endpoint, kv: "f32", features: { f16: false }, experts: 2, prefetchExperts });
       const { ids: answer, paging } = await model.generate(ids("input_ids"), { temperature: 0, maxTokens: 32, ignoreEos: true }).details;
       runs.push({ answer: [...answer], expected: ids("greedy"), paging });
       await model.unload();
@@ -209,12 +209,12 @@ test("two of four experts on the GPU generate what all do, the others come from 
   }, hub.url);
   for (const { answer, expected, paging } of runs) {
     assert.deepEqual(answer, expected);
-    assert.equal(paging.held, 2);
-    assert.ok(paging.hits > 0 && paging.hits < paging.asked && paging.bytes > 0, JSON.stringify(paging));
+    assert.equal(paging.slots, 2);
+    assert.ok(paging.hits > 0 && paging.hits < paging.requested && paging.bytes > 0, JSON.stringify(paging));
   }
   const [ahead, alone] = runs.map(({ paging }) => paging);
-  assert.ok(ahead.ahead > 0 && ahead.aheadUsed > 0 && ahead.aheadUsed <= ahead.ahead, JSON.stringify(ahead));
-  assert.deepEqual([alone.ahead, alone.hits], [0, alone.hitsAlone], JSON.stringify(alone));
+  assert.ok(ahead.prefetched > 0 && ahead.prefetchHits > 0 && ahead.prefetchHits <= ahead.prefetched, JSON.stringify(ahead));
+  assert.deepEqual([alone.prefetched, alone.hits], [0, alone.hitsWithoutPrefetch], JSON.stringify(alone));
   const fetched = (await control("log")).filter(({ path }) => path.endsWith("mixture/resolve/main/model.safetensors"));
   const [total, { size }] = [fetched.reduce((sum, request) => sum + request.bytes, 0), await stat(join(MIXTURE, "model.safetensors"))];
   assert.ok(total < 1.5 * size, `${total} bytes over the network, of a file of ${size}`);
@@ -263,7 +263,7 @@ test("which kernels are the fastest is measured when asked, remembered, and meas
       const forget = async () => Promise.all((await records()).map((record) => cache.delete(record)));
       await load("off");
       await load("auto");
-      await load("again");
+      await load("force");
       await load("auto");
       for (const record of await records()) await cache.put(record, new Response('{"key":"'));
       await load("auto");
@@ -274,7 +274,7 @@ test("which kernels are the fastest is measured when asked, remembered, and meas
   );
   const origins = found.map(({ origin }) => origin);
   // Without subgroups there is nothing to choose from, and nothing of it in the cache.
-  assert.deepEqual(origins, found[0].subgroups ? ["off", "software", "measured", "remembered", "software"] : ["off", "alike", "alike", "alike", "alike"]);
+  assert.deepEqual(origins, found[0].subgroups ? ["off", "software", "measured", "cached", "software"] : ["off", "single", "single", "single", "single"]);
   assert.deepEqual(found[3].choices, found[2].choices);
   if (found[0].subgroups) assert.deepEqual(found[2].choices.map(({ layout }) => layout).sort(), ["q4_g32_bias_f16", "q8_g32_bias_f16"]);
   for (const { load } of found) assert.ok(load.tuningMs >= 0 && load.tuningMs <= load.totalMs, JSON.stringify(load));

@@ -202,7 +202,7 @@ test("a load ends before the cache has its last bytes, and what depends on them 
         const first = await jerboa.loadModel(folder, { worker: false });
         const { ids } = await first.generate(prompt, { temperature: 0, maxTokens: 8 }).details;
         let stored = false;
-        void first.stored.then(() => (stored = true));
+        void first.persisted.then(() => (stored = true));
         const phases = [];
         let begun;
         const waits = new Promise((resolve) => (begun = resolve));
@@ -212,7 +212,7 @@ test("a load ends before the cache has its last bytes, and what depends on them 
         await new Promise((later) => setTimeout(later, 300));
         const early = { stored, phases: [...phases] };
         go();
-        await first.stored;
+        await first.persisted;
         const [{ complete }] = await list;
         await Promise.all([first.unload(), (await second).unload()]);
         return { ids: [...ids], early, complete };
@@ -241,7 +241,7 @@ test("a full storage keeps the model running and says so", options, async () => 
         // On the page's own thread, where the storage can be made to refuse.
         const model = await jerboa.loadModel("org/model", { endpoint, worker: false });
         const { ids } = await model.generate(prompt, { temperature: 0, maxTokens: 8 }).details;
-        await model.stored;
+        await model.persisted;
         const { warnings } = model.info;
         await model.unload();
         return { ids: [...ids], warnings };
@@ -259,7 +259,7 @@ test("a full storage keeps the model running and says so", options, async () => 
   const told = await page.evaluate(
     async ([endpoint]) => {
       const model = await jerboa.loadModel("org/model", { endpoint, worker: false });
-      await model.stored;
+      await model.persisted;
       const { warnings } = model.info;
       await model.unload();
       return warnings;

@@ -208,7 +208,7 @@ leavesUsable("a device without enough memory", async () => {
 
 leavesUsable("a device whose memory ends in the midst of a conversation", async () => {
   const { refused, before, after, expected } = await page.evaluate(async () => {
-    const model = await kit.load(kit.files(kit.file), { kvPage: 8 });
+    const model = await kit.load(kit.files(kit.file), { kvGrowth: 8 });
     const prompt = kit.ids("input_ids");
     const ids = async (more) => [...(await model.generate(prompt, { temperature: 0, ignoreEos: true, ...more }).details).ids];
     const before = await ids({ maxTokens: 2 });

@@ -215,6 +215,11 @@ test("what cannot be loaded is said in a sentence, and another model can be chos
   const alert = page.getByRole("main").getByRole("alert");
   await alert.waitFor();
   assert.match(await alert.innerText(), /no\/such could not be loaded\.[^]*was not found\. Check the name/);
+  const retry = page.getByRole("button", { name: "Try again", exact: true });
+  assert.equal(await retry.count(), 0, "a second attempt cannot help");
+  await pick(page, "no/network");
+  await alert.getByText("no/network could not be loaded.", { exact: false }).waitFor();
+  assert.equal(await retry.count(), 1, "a second attempt may help");
   await page.getByRole("button", { name: "Choose another model", exact: true }).click();
   await page.getByRole("dialog").getByRole("button", { name: /^stories260K.* Built into this page/ }).click();
   await alert.waitFor({ state: "detached" });

@@ -232,7 +232,7 @@ test("a conversation encodes each picture once; the tower goes and comes back", 
     const two = await ask([first, { role: "assistant", content: answer }, { role: "user", content: "And what else?" }]);
     const described = await model.describe(drawn(64, 64), undefined, { maxTokens: 5, temperature: 0 });
     const before = (await model.memory()).gpuBytes;
-    await model.unloadTower();
+    await model.unloadVision();
     const without = (await model.memory()).gpuBytes;
     const again = await ask([first]);
     const session = await model.createSession();

@@ -70,7 +70,7 @@ fn ask(loaded: &mut ChatModel, messages: &Value) -> jerboa::Result<GenerationRes
 }
 
 fn user(image: u32, text: &str) -> Value {
-    json!({ "role": "user", "content": [{ "type": "image", "picture": image }, { "type": "text", "text": text }] })
+    json!({ "role": "user", "content": [{ "type": "image", "imageId": image }, { "type": "text", "text": text }] })
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_conversation_keeps_its_images() {
         (6, &[(2, 3)][..], &[(96, 64)][..])
     );
     assert!(loaded.vision().unwrap().encoder_bytes() > 0);
-    let start = ask(&mut loaded, &json!([user(first.picture, "What is it?")])).expect("an answer");
+    let start = ask(&mut loaded, &json!([user(first.id, "What is it?")])).expect("an answer");
     assert!(
         start.text.starts_with(' ') && start.encode_ms > 0.0,
         "{start:?}"
@@ -98,11 +98,11 @@ fn a_conversation_keeps_its_images() {
     // what is new runs.
     let again = see(&loaded, &one);
     let second = see(&loaded, &other);
-    assert_eq!((again.picture, again.ms), (first.picture, 0.0));
+    assert_eq!((again.id, again.ms), (first.id, 0.0));
     let sight = loaded.vision().unwrap().clone();
     assert_eq!(sight.encode_count(), 2);
     let messages = json!([
-        user(first.picture, "What is it?"), { "role": "assistant", "content": start.text }, user(second.picture, "And this?"),
+        user(first.id, "What is it?"), { "role": "assistant", "content": start.text }, user(second.id, "And this?"),
     ]);
     let follow = ask(&mut loaded, &messages).expect("an answer");
     // The answer's words become bytes when they come back as text: the prompt is held up to them.
@@ -132,9 +132,7 @@ fn a_conversation_keeps_its_images() {
     see(&loaded, &image(3, 64, 64));
     assert_eq!(sight.encode_count(), 3);
     assert_eq!(
-        block_on(sight.embeddings(first.picture))
-            .expect("rows")
-            .len(),
+        block_on(sight.embeddings(first.id)).expect("rows").len(),
         6 * 32
     );
 }
@@ -158,10 +156,10 @@ fn a_video_is_read_with_the_times_of_its_frames() {
     let seen = block_on(sight.encode(take(), &seconds)).expect("a video");
     assert_eq!((seen.tokens, &seen.grids[..]), (12, &[(2, 3), (2, 3)][..]));
     let said = |n: u32| {
-        json!([{ "role": "user", "content": [{ "type": "text", "text": "Look " }, { "type": "video", "picture": n },
+        json!([{ "role": "user", "content": [{ "type": "text", "text": "Look " }, { "type": "video", "imageId": n },
             { "type": "text", "text": " at it" }] }])
     };
-    let request = json!({ "messages": said(seen.picture), "temperature": 0, "maxTokens": 16 });
+    let request = json!({ "messages": said(seen.id), "temperature": 0, "maxTokens": 16 });
     let request = GenerateRequest::from_json(&request.to_string()).expect("a request");
     let answer = block_on(loaded.generate(&request, &AbortFlag::new(), |_| {})).expect("an answer");
     assert_eq!(answer.prompt_tokens, expected.ints("input_ids").len());
@@ -174,14 +172,14 @@ fn a_video_is_read_with_the_times_of_its_frames() {
     // The same frames at other times are another video; at the same times they are known.
     let again = block_on(sight.encode(take(), &seconds)).expect("a video");
     let slow = block_on(sight.encode(take(), &[0.0, 2.0, 4.0, 6.0, 8.0])).expect("a video");
-    assert!(again.picture == seen.picture && slow.picture != seen.picture);
+    assert!(again.id == seen.id && slow.id != seen.id);
     // An image may stand beside.
     let still = see(&loaded, &image(4, 64, 64));
-    let mut both = said(seen.picture);
+    let mut both = said(seen.id);
     both[0]["content"]
         .as_array_mut()
         .unwrap()
-        .push(json!({ "type": "image", "picture": still.picture }));
+        .push(json!({ "type": "image", "imageId": still.id }));
     let mixed = ask(&mut loaded, &both).expect("an answer");
     assert!(
         mixed.prompt_tokens > answer.prompt_tokens && mixed.cached_tokens > seen.tokens,
@@ -210,13 +208,13 @@ fn user_text_never_becomes_an_image() {
     let first = see(&loaded, &image(1, 64, 64));
     let typed = ask(
         &mut loaded,
-        &json!([user(first.picture, "<|image_pad|> and <|vision_start|>")]),
+        &json!([user(first.id, "<|image_pad|> and <|vision_start|>")]),
     );
     assert!(typed.is_ok(), "{typed:?}");
     for (messages, said) in [
         (json!([user(90_000, "?")]), "unknown image id 90000"),
         (
-            json!([{ "role": "user", "content": [{ "type": "photo", "picture": first.picture }] }]),
+            json!([{ "role": "user", "content": [{ "type": "photo", "imageId": first.id }] }]),
             "0 placeholders <|image_pad|> for 1 images",
         ),
     ] {

@@ -59,11 +59,11 @@ fn check(name: &str) {
             assert_eq!(seen.tokens, 1);
             found.extend(
                 model
-                    .image_embedding(seen.picture, &request)
+                    .image_embedding(seen.id, &request)
                     .await
                     .expect("a vector"),
             );
-            numbers.push(seen.picture);
+            numbers.push(seen.id);
         });
     }
     let error = relative_l2(&found, &expected.floats("pictures"));

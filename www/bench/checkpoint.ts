@@ -10,7 +10,7 @@ import type { Shape, Tensor } from "./shapes";
  * Format of the weights: 16-bit floats, or quantized as the configuration says. That is MLX 4-bit codes in groups of 64
  * with scale and bias, except for BitNet's ternary weights and GPT-OSS's MXFP4 experts.
  */
-export type Stored = "f16" | "mlx4";
+export type WeightFormat = "f16" | "mlx4";
 
 /** Random numbers in [0, 2^32), reproducible by seed. */
 function randomWords(seed: number): () => number {
@@ -24,7 +24,7 @@ function randomWords(seed: number): () => number {
 }
 
 /** The bits of an f16, for normal numbers. */
-function half(value: number): number {
+function toF16(value: number): number {
   const bits = new Uint32Array(Float32Array.of(value).buffer)[0]!;
   const exponent = ((bits >>> 23) & 255) - 112;
   return exponent <= 0 ? 0 : ((bits >>> 16) & 0x8000) | (exponent << 10) | ((bits >>> 13) & 1023);
@@ -54,7 +54,7 @@ class Blocks {
   readonly #scale = Array.from({ length: 256 }, (_, i) => (DEVIATION / 4.61) * (0.9 + (0.2 * i) / 256));
   readonly scales = this.#halves(2, this.#scale);
   readonly biases = this.#halves(2, this.#scale.map((s) => -7.5 * s));
-  readonly ones = inPieces(new Uint16Array(1 << 19).fill(half(1)));
+  readonly ones = inPieces(new Uint16Array(1 << 19).fill(toF16(1)));
   readonly zeros = inPieces(new Uint16Array(1 << 19));
 
   /** Random bytes, each mapped by `of`. */
@@ -68,14 +68,14 @@ class Blocks {
   /** Random values from a table, as f16. */
   #halves(seed: number, table: number[]): Blob {
     const next = randomWords(seed);
-    const bits = Uint16Array.from(table, half);
+    const bits = Uint16Array.from(table, toF16);
     return inPieces(Uint16Array.from({ length: 1 << 19 }, () => bits[(next() >>> 8) % bits.length]!));
   }
 
   #normal(): Blob {
     const next = randomWords(3);
     const uniform = (): number => (next() + 1) / 4294967297;
-    const table = Uint16Array.from({ length: 4096 }, () => half(DEVIATION * Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform())));
+    const table = Uint16Array.from({ length: 4096 }, () => toF16(DEVIATION * Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform())));
     const values = new Uint16Array(BLOCK / 2);
     for (let i = 0; i < values.length; i++) values[i] = table[next() >>> 20]!;
     return inPieces(values);
@@ -94,12 +94,12 @@ function repeat(block: Blob, bytes: number, start: number): Blob[] {
 }
 
 /** A tensor of the file: name, dtype, shape, and the block it is cut from. */
-type Piece = [name: string, dtype: "F16" | "U32" | "U8", shape: number[], block: keyof Blocks];
+type StoredTensor = [name: string, dtype: "F16" | "U32" | "U8", shape: number[], block: keyof Blocks];
 
 const BYTES = { F16: 2, U32: 4, U8: 1 };
 
 /** The stored tensors of a matrix; experts are one tensor per layer, as in MLX and GPT-OSS. */
-function pieces(name: string, { kind, shape }: Tensor, stored: Stored, method: unknown): Piece[] {
+function storedTensors(name: string, { kind, shape }: Tensor, stored: WeightFormat, method: unknown): StoredTensor[] {
   if (kind === "ones" || kind === "zeros") return [[name, "F16", shape, kind]];
   const cols = shape.at(-1)!;
   const by = (part: number): number[] => [...shape.slice(0, -1), cols / part];
@@ -118,7 +118,7 @@ function pieces(name: string, { kind, shape }: Tensor, stored: Stored, method: u
 }
 
 /** The configuration with its quantization settings. */
-function described({ config }: Shape, stored: Stored): object {
+function configWithQuantization({ config }: Shape, stored: WeightFormat): object {
   const { quantization_config, ...rest } = config;
   const own = stored === "f16" || !quantization_config ? {} : { quantization_config };
   const few = stored === "f16" || quantization_config?.quant_method === "bitnet" ? {} : { quantization: { group_size: GROUP, bits: 4 } };
@@ -126,7 +126,7 @@ function described({ config }: Shape, stored: Stored): object {
 }
 
 /** The files of a checkpoint: config.json and model.safetensors. */
-export function checkpoint(shape: Shape, stored: Stored): File[] {
+export function checkpoint(shape: Shape, stored: WeightFormat): File[] {
   const blocks = new Blocks();
   const header: Record<string, { dtype: string; shape: number[]; data_offsets: [number, number] }> = {};
   const parts: Blob[] = [];
@@ -138,7 +138,7 @@ export function checkpoint(shape: Shape, stored: Stored): File[] {
       const name = tensor.name.replace(/(?<=layers?\.)\*/, String(layer));
       // Each tensor starts elsewhere in its block, so that no two are equal.
       const start = PIECE * 7 * index++;
-      for (const [part, dtype, sizes, block] of pieces(name, tensor, stored, shape.config.quantization_config?.quant_method)) {
+      for (const [part, dtype, sizes, block] of storedTensors(name, tensor, stored, shape.config.quantization_config?.quant_method)) {
         const bytes = sizes.reduce((a, b) => a * b, BYTES[dtype]);
         header[part] = { dtype, shape: sizes, data_offsets: [offset, offset + bytes] };
         parts.push(...repeat(blocks[block], bytes, dtype === "F16" && block !== "normal" ? 0 : start));
@@ -150,5 +150,5 @@ export function checkpoint(shape: Shape, stored: Stored): File[] {
   text = text.padEnd(Math.ceil(text.length / 8) * 8, " ");
   const length = new Uint8Array(8);
   new DataView(length.buffer).setUint32(0, text.length, true);
-  return [new File([JSON.stringify(described(shape, stored))], "config.json"), new File([length, text, ...parts], "model.safetensors")];
+  return [new File([JSON.stringify(configWithQuantization(shape, stored))], "config.json"), new File([length, text, ...parts], "model.safetensors")];
 }

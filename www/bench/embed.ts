@@ -16,7 +16,7 @@ export interface EmbedRun {
 }
 
 /** The result. */
-export interface Embedded {
+export interface EmbeddingResult {
   texts: number;
   /** Including the special tokens that the tokenizer adds. */
   tokens: number;
@@ -41,7 +41,7 @@ export async function encoderFiles(shape: Shape): Promise<ModelSource> {
 }
 
 /** Texts of `least` to `most` tokens, made of whole-word tokens between the two special tokens. */
-export function textsOf(vocab: Record<string, number>, count: number, [least, most]: [number, number], seed: number): string[] {
+export function randomTexts(vocab: Record<string, number>, count: number, [least, most]: [number, number], seed: number): string[] {
   const words = Object.keys(vocab).filter((word) => /^[a-z]{3,}$/.test(word)).sort();
   let state = 12345 + 7919 * seed;
   const next = (below: number): number => {
@@ -52,9 +52,9 @@ export function textsOf(vocab: Record<string, number>, count: number, [least, mo
 }
 
 /** Embeds all texts as often as the settings say, with new texts each time. */
-export async function embedAll(model: Model, settings: Settings, say: (line: string) => void): Promise<Embedded> {
+export async function embedAll(model: Model, settings: Settings, say: (line: string) => void): Promise<EmbeddingResult> {
   const { vocab } = (JSON.parse(await tokenizer()) as Tokenizer).model;
-  const make = (seed: number): string[] => textsOf(vocab, settings.texts, settings.lengths, seed);
+  const make = (seed: number): string[] => randomTexts(vocab, settings.texts, settings.lengths, seed);
   await model.embed(make(99).slice(0, settings.warm));
   const runs: EmbedRun[] = [];
   let tokens = 0;

@@ -12,7 +12,7 @@ import { type Settings, settingsOf } from "./settings";
 import { SHAPES } from "./shapes";
 
 /** Session storage key of the first half of a result, while the page reloads. */
-const KEPT = "jerboa.bench";
+const RESULT_KEY = "jerboa.bench";
 
 const place = (id: string): HTMLElement => document.getElementById(id)!;
 const query = new URLSearchParams(location.search);
@@ -32,14 +32,14 @@ function shown(result: Result): void {
 }
 
 async function measure(settings: Settings): Promise<Result | undefined> {
-  const kept = sessionStorage.getItem(KEPT);
-  sessionStorage.removeItem(KEPT);
+  const kept = sessionStorage.getItem(RESULT_KEY);
+  sessionStorage.removeItem(RESULT_KEY);
   if (kept) return { ...(JSON.parse(kept) as Result), ...(await loadAgain(settings)) };
   const adapter = await adapterInfo();
   if (!settings.smoke) refuseSoftware(adapter);
   const result = await bench(settings, say);
   if (!settings.reload) return result;
-  sessionStorage.setItem(KEPT, JSON.stringify(result));
+  sessionStorage.setItem(RESULT_KEY, JSON.stringify(result));
   location.reload();
   return undefined;
 }

@@ -65,7 +65,7 @@ function load({ load_ms, info, memory }: Result): HTMLElement[] {
 }
 
 /** The result of an embedding model. */
-function embedded({ embed }: Result): HTMLElement[] {
+function embeddingTable({ embed }: Result): HTMLElement[] {
   if (!embed) return [];
   const lines = embed.runs.map(({ ms, texts_per_s, tokens_per_s }) => [String(embed.texts), digits(ms), digits(texts_per_s), digits(tokens_per_s)]);
   return [table(["Texts", "ms", "Texts/s", "Tokens/s"], lines)];
@@ -93,7 +93,7 @@ export function report(result: Result): HTMLElement {
   return element("div", "", [
     element("p", summary(result)),
     ...(points.length > 0 ? [table(HEAD, result.rows.map(cells)), plot(points, "tokens of context", "decode tokens/s")] : []),
-    ...embedded(result),
+    ...embeddingTable(result),
     ...load(result),
     ...result.rows.flatMap((row) => row.measured?.profiles ?? []).map(profile),
     element("p", "", [link]),

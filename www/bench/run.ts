@@ -2,9 +2,9 @@
 
 import { loadModel, type LoadProgress, type Measurement, type Model, type ModelInfo, type ModelSource } from "jerboa";
 import { checkpoint } from "./checkpoint";
-import { type Embedded, embedAll, encoderFiles } from "./embed";
+import { type EmbeddingResult, embedAll, encoderFiles } from "./embed";
 import type { Settings } from "./settings";
-import { hearAndSpeak, type Sounded } from "./sound";
+import { benchSpeech, type AudioResult } from "./speech";
 import { SHAPES } from "./shapes";
 
 /** One timed generation, with the field names of other engines' bench pages. */
@@ -74,9 +74,9 @@ export interface Result {
   runs: Run[];
   rows: Row[];
   /** Instead of runs and rows, for embedding models. */
-  embed?: Embedded;
+  embed?: EmbeddingResult;
   /** Likewise for speech models. */
-  sound?: Sounded;
+  sound?: AudioResult;
   /** The device's limits: medians over the rounds. */
   limits?: Limits;
 }
@@ -158,7 +158,7 @@ function limitOf(measured: Measurement, limits: Limits): number {
 }
 
 /** The median of each value. */
-function middle(limits: Limits[]): Limits {
+function medianLimits(limits: Limits[]): Limits {
   const of = (name: keyof Limits): number => range(limits.map((one) => one[name])).median;
   return { readGbs: of("readGbs"), readBytes: of("readBytes"), dispatchUs: of("dispatchUs"), readbackMs: of("readbackMs") };
 }
@@ -172,7 +172,7 @@ async function row(model: Model, prompt: number, settings: Settings, runs: Run[]
   if (limits.length === 0) return base;
   const position = Math.min(prompt + (settings.tokens >> 1), model.info.contextLength - 64);
   const measured = await model.measure({ position, profile: prompt > 1 ? [1, Math.min(prompt, 512)] : [1], steps: 32 });
-  const device = middle(limits);
+  const device = medianLimits(limits);
   const share_of_limit = range(mine.map((run, round) => (limitOf(measured, limits[round]!) * run.decode_tps) / 1e3));
   const share_of_bandwidth = measured.bytesPerToken / step_ms / 1e6 / device.readGbs;
   return { ...base, limit_ms: limitOf(measured, device), share_of_limit, share_of_bandwidth, measured };
@@ -212,7 +212,7 @@ export async function loadAgain(settings: Settings): Promise<Pick<Result, "warm_
 }
 
 /** Milliseconds until an idle model has compiled its lazy kernels: it starts after one second. */
-const SETTLES = 4000;
+const SETTLE_MS = 4000;
 
 /** Runs all prompt lengths in turns, then the engine's measurements. */
 async function decode(model: Model, settings: Settings, say: (line: string) => void): Promise<Pick<Result, "runs" | "rows" | "limits">> {
@@ -221,7 +221,7 @@ async function decode(model: Model, settings: Settings, say: (line: string) => v
   };
   await warm();
   if (settings.settled) {
-    await new Promise((resolve) => setTimeout(resolve, SETTLES));
+    await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
     await warm();
   }
   const runs: Run[] = [];
@@ -242,7 +242,7 @@ async function decode(model: Model, settings: Settings, say: (line: string) => v
   }
   const rows: Row[] = [];
   for (const prompt of settings.prompts) rows.push(await row(model, prompt, settings, runs, limits));
-  return { runs, rows, ...(limits.length > 0 ? { limits: middle(limits) } : {}) };
+  return { runs, rows, ...(limits.length > 0 ? { limits: medianLimits(limits) } : {}) };
 }
 
 /** Runs the benchmark; `say` receives progress messages. */
@@ -256,7 +256,7 @@ export async function bench(settings: Settings, say: (line: string) => void): Pr
     const measured = embeds
       ? { runs: [], rows: [], embed: await embedAll(model, settings, say) }
       : sounds
-        ? { runs: [], rows: [], sound: await hearAndSpeak(model, settings, say) }
+        ? { runs: [], rows: [], sound: await benchSpeech(model, settings, say) }
         : await decode(model, settings, say);
     return {
       engine: "jerboa",

@@ -1,13 +1,13 @@
 /** The benchmark settings and their parser for URL queries. */
 
-import type { Stored } from "./checkpoint";
+import type { WeightFormat } from "./checkpoint";
 
 /** The benchmark settings. */
 export interface Settings {
   /** A name of SHAPES; ignored if `source` is set. */
   shape: string;
   /** Format of the generated checkpoint. */
-  stored: Stored;
+  stored: WeightFormat;
   /** Format of weights that the checkpoint does not quantize. */
   weights: "auto" | "f32" | "f16" | "q8" | "q4";
   embeddingWeights: "auto" | "f32" | "f16" | "q8" | "q4";
@@ -17,7 +17,7 @@ export interface Settings {
   /** Prompts repeat after this many ids; 0 for never. Drafts come from repeated text. */
   repeat: number;
   /** Autotuning during the load. */
-  tune: "auto" | "off" | "again";
+  tune: "auto" | "off" | "force";
   /** URL of a folder to load instead of a generated checkpoint. */
   source?: string;
   /** URL of the codec of a text-to-speech model. */
@@ -73,7 +73,7 @@ export function settingsOf(query: URLSearchParams): Settings {
     kv: oneOf(query.get("kv"), ["auto", "f32", "f16", "packed", "int8"]),
     speculation: oneOf(query.get("speculation"), ["off", "prompt-lookup"]),
     repeat: number("repeat", 0),
-    tune: oneOf(query.get("tune"), ["auto", "off", "again"]),
+    tune: oneOf(query.get("tune"), ["auto", "off", "force"]),
     ...(source ? { source: new URL(source, location.href).href } : {}),
     ...(codec ? { codec: new URL(codec, location.href).href } : {}),
     memory: number("memory", 0),

@@ -28,7 +28,7 @@ function table(title: string, rows: HTMLTableRowElement[]): Node[] {
 function shown(report: Report): void {
   const { device, checks, model, groups, errors } = report;
   const said = (ms: number): string => `${ms.toFixed(ms < 10 ? 1 : 0)} ms`;
-  const checked = [...checks, ...model].map(({ name, ok, ms, fault }) => row(name, ok, fault ?? said(ms)));
+  const checked = [...checks, ...model].map(({ name, ok, ms, problem }) => row(name, ok, problem ?? said(ms)));
   const ran = groups.map(({ group, right, tokensPerSecond, promptMs, error }) => row(`group size ${group}`, right, error ?? `${tokensPerSecond} tokens/s, prompt ${said(promptMs)}`));
   const right = errors.length === 0 && [...checks, ...model].every(({ ok }) => ok) && groups.every((group) => group.right);
   const text = JSON.stringify(report, null, 1);

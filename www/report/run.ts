@@ -1,6 +1,6 @@
 /** Tests a device step by step and collects the results in one report. */
 
-import { type Check, diagnose, deviceReport, JerboaError, loadModel, type LoadOptions, storageReport } from "jerboa";
+import { type DeviceCheck, diagnose, deviceReport, JerboaError, loadModel, type LoadOptions, storageReport } from "jerboa";
 import golden from "./golden.json";
 
 /** Dispatches per command buffer: see `features.group`. */
@@ -26,10 +26,10 @@ export interface Report {
   memoryGb?: number;
   device?: Record<string, unknown>;
   storage?: { usage?: number; quota?: number; persisted: boolean };
-  checks: Check[];
+  checks: DeviceCheck[];
   load?: { ms: number; worker: boolean; warnings: string[]; tuning: unknown };
   /** Checks of the loaded model. */
-  model: Check[];
+  model: DeviceCheck[];
   groups: GroupRun[];
   /** Step cost and device limits. */
   measured?: unknown;
@@ -44,7 +44,7 @@ export interface Report {
 export function forcedBy(query: URLSearchParams): { options: LoadOptions; forced: Record<string, string> } {
   const off = (name: string): false | undefined => (query.get(name) === "0" ? false : undefined);
   const text = <T extends string>(name: string): T | undefined => (query.get(name) ?? undefined) as T | undefined;
-  const features = { f16: off("f16"), subgroups: off("subgroups"), limits: text<"least">("limits"), force: text("force") };
+  const features = { f16: off("f16"), subgroups: off("subgroups"), limits: text<"minimum">("limits"), force: text("force") };
   const options = { worker: off("worker"), kv: text<"packed">("kv"), tune: text<"off">("tune"), features: given(features) };
   return { options: given(options), forced: Object.fromEntries(query) };
 }

@@ -3,7 +3,17 @@
 import { JerboaError } from "jerboa";
 import { ERRORS } from "./strings";
 
-export interface Told {
+/** Codes of errors that a second attempt may not meet again: the network, the cache, a lost device. */
+const TRANSIENT: ReadonlySet<string> = new Set([
+  "network", "changed", "malformed", "aborted", "cache", "quota", "store_blocked", "store_locked", "device_lost", "worker", "assets", "internal", "unloaded",
+]);
+
+/** Whether loading the same model again can help. */
+export function canRetry(error: JerboaError | undefined): boolean {
+  return error === undefined || TRANSIENT.has(error.code);
+}
+
+export interface UserMessage {
   text: string;
   /** The engine's message, if `text` differs from it. */
   details?: string;
@@ -14,10 +24,15 @@ export function asError(thrown: unknown): JerboaError {
   return thrown instanceof JerboaError ? thrown : new JerboaError("internal", String(thrown));
 }
 
-export function told(error: JerboaError): Told {
+export function userMessage(error: JerboaError): UserMessage {
   const words = capital(withoutName(error));
-  const text = ERRORS[error.code];
+  const text = ERRORS[reasonOf(error)];
   return text ? { text, details: words } : { text: words };
+}
+
+/** The key of a message: a full context has another remedy where the oldest messages are dropped already, or cannot be. */
+function reasonOf({ code, message }: JerboaError): string {
+  return code === "context_full" && !message.includes("overflow") ? "message_too_long" : code;
 }
 
 /** Removes the function or parameter name that starts a refusal. */

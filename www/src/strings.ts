@@ -83,7 +83,7 @@ export const HISTORY = {
 };
 
 export const VISION = {
-  pictures: "Images",
+  images: "Images",
   open: "Add images",
   openBoth: "Add images or videos",
   frames: "Only the frames are processed, not the audio.",
@@ -139,6 +139,7 @@ export const TTS = {
 export const ERRORS: Readonly<Record<string, string>> = {
   gated: "This model requires you to accept its terms: accept them on its page at Hugging Face, then enter an access token that can read it.",
   context_full: "The conversation is longer than the model's context. Start a new one, drop the oldest messages (Settings), or load the model with a longer context (Advanced).",
+  message_too_long: "The text is longer than the model's context. Shorten it, or load the model with a longer context (Advanced).",
   out_of_memory: "Not enough GPU memory. Choose a smaller or 4-bit model, or a shorter context under Advanced.",
   device_lost: "The GPU was reset, or the browser took it away. Load the model again.",
   chat_template: "This model's chat template does not support this conversation.",

@@ -163,15 +163,15 @@ fn summary(outcome: &GenerationResult) -> String {
         );
     }
     if let Some(paging) = &outcome.paging {
-        let share = |hits: u64| 100.0 * hits as f64 / paging.asked.max(1) as f64;
+        let share = |hits: u64| 100.0 * hits as f64 / paging.requested.max(1) as f64;
         text += &format!(
             "\n{} expert slots per layer: hit rate {:.1} %, {:.1} % without prefetch; {} experts prefetched, {} of them used; \
              {:.1} MB loaded",
-            paging.held,
+            paging.slots,
             share(paging.hits),
-            share(paging.hits_alone),
-            paging.ahead,
-            paging.ahead_used,
+            share(paging.hits_without_prefetch),
+            paging.prefetched,
+            paging.prefetch_hits,
             paging.bytes as f64 / 1e6
         );
     }

@@ -96,7 +96,7 @@ pub async fn image_question(
             .await
             .map_err(of_file)?;
         eprintln!("{file}: {} tokens, {:.1} ms", seen.tokens, seen.ms);
-        content.push(json!({ "type": "image", "picture": seen.picture }));
+        content.push(json!({ "type": "image", "imageId": seen.id }));
     }
     let (frames, seconds) = frames(given)?;
     if let [first, ..] = &frames[..] {
@@ -114,7 +114,7 @@ pub async fn image_question(
             seen.tokens,
             seen.ms
         );
-        content.push(json!({ "type": "video", "picture": seen.picture }));
+        content.push(json!({ "type": "video", "imageId": seen.id }));
     }
     content.push(json!({ "type": "text", "text": question }));
     Ok(vec![json!({ "role": "user", "content": content })])

@@ -55,7 +55,7 @@ pub fn with_optional_model(command: Command) -> Command {
             "Maximum context: tokens of prompt and answer together",
         ),
         parsed(
-            "kv-page",
+            "kv-growth",
             "N",
             value_parser!(usize),
             "Positions by which the KV cache grows; 0 allocates all at once",
@@ -72,9 +72,12 @@ pub fn with_optional_model(command: Command) -> Command {
             value_parser!(u64),
             "Bytes of experts that stay on the GPU, over all layers",
         ),
-        flag("no-look-ahead", "Do not prefetch the next layer's experts"),
+        flag(
+            "no-prefetch-experts",
+            "Do not prefetch the next layer's experts",
+        ),
         parsed(
-            "table-rows",
+            "page-embeddings",
             "WHERE",
             ["auto", "gpu", "file"],
             "Where embedding tables are stored",
@@ -107,7 +110,7 @@ pub fn with_optional_model(command: Command) -> Command {
         parsed(
             "tune",
             "WHEN",
-            ["auto", "off", "again"],
+            ["auto", "off", "force"],
             "Whether kernels are autotuned on this device",
         )
         .default_value("auto"),
@@ -152,13 +155,13 @@ impl CliArgs {
         run.overrides.kv_type = Kv::from_name(&self.require::<String>("kv")?);
         run.tune = TuneMode::from_name("--tune", &self.require::<String>("tune")?)
             .map_err(format_error)?;
-        run.kv_page = self.get("kv-page").unwrap_or(run.kv_page);
+        run.kv_growth = self.get("kv-growth").unwrap_or(run.kv_growth);
         run.experts = self
             .get("experts")
             .map(ExpertBudget::PerLayer)
             .or(self.get("expert-bytes").map(ExpertBudget::MaxBytes));
-        run.prefetch_experts = !self.is_set("no-look-ahead");
-        run.page_embeddings = match self.require::<String>("table-rows")?.as_str() {
+        run.prefetch_experts = !self.is_set("no-prefetch-experts");
+        run.page_embeddings = match self.require::<String>("page-embeddings")?.as_str() {
             "auto" => None,
             place => Some(place == "file"),
         };

@@ -66,7 +66,7 @@ pub async fn embed(given: &CliArgs) -> Result<()> {
             .map_err(of_file)?;
         vectors.push(
             model
-                .image_embedding(seen.picture, &request)
+                .image_embedding(seen.id, &request)
                 .await
                 .map_err(of_file)?,
         );

@@ -47,7 +47,7 @@ pub struct Transcript {
     /// Segments, in order.
     pub segments: Vec<TranscriptSegment>,
     /// Time ranges in seconds with detected speech but no words.
-    pub unheard: Vec<Range<f64>>,
+    pub untranscribed: Vec<Range<f64>>,
 }
 
 impl Transcript {
@@ -116,12 +116,12 @@ impl Transcript {
         if !words.is_empty() {
             out["words"] = words.into();
         }
-        if !self.unheard.is_empty() {
+        if !self.untranscribed.is_empty() {
             let spans = self
-                .unheard
+                .untranscribed
                 .iter()
                 .map(|s| [round_ms(s.start), round_ms(s.end)]);
-            out["unheard"] = json!(spans.collect::<Vec<_>>());
+            out["untranscribed"] = json!(spans.collect::<Vec<_>>());
         }
         out
     }
@@ -199,13 +199,16 @@ mod tests {
             json!({ "word": "tried,", "start": 0.4, "end": 0.91 })
         );
         assert_eq!(
-            (&found["segments"][2]["start"], found.get("unheard")),
+            (&found["segments"][2]["start"], found.get("untranscribed")),
             (&json!(3600.0), None)
         );
-        let unheard = Transcript {
-            unheard: std::iter::once(1.0..2.5).collect(),
+        let untranscribed = Transcript {
+            untranscribed: std::iter::once(1.0..2.5).collect(),
             ..transcript()
         };
-        assert_eq!(unheard.to_verbose_json()["unheard"], json!([[1.0, 2.5]]));
+        assert_eq!(
+            untranscribed.to_verbose_json()["untranscribed"],
+            json!([[1.0, 2.5]])
+        );
     }
 }

@@ -27,7 +27,7 @@ pub struct DiagnosticResult {
     pub ms: f64,
     /// Why it failed: the first wrong value, or the device's error.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub fault: String,
+    pub problem: String,
 }
 
 /// A computation: launches over buffers with these bytes, and the expected values of the last
@@ -386,15 +386,15 @@ pub(super) fn check_result(
     start: f64,
     result: Result<String>,
 ) -> Result<DiagnosticResult> {
-    let fault = match result {
+    let problem = match result {
         Err(error @ Error::DeviceLost { .. }) => return Err(error),
         Err(error) => error.to_string(),
-        Ok(fault) => fault,
+        Ok(problem) => problem,
     };
     Ok(DiagnosticResult {
         name,
-        ok: fault.is_empty(),
+        ok: problem.is_empty(),
         ms: now_ms() - start,
-        fault,
+        problem,
     })
 }

@@ -69,7 +69,7 @@ impl ImageCache {
     pub fn unknown_image(number: u32) -> Error {
         let reason = format!("unknown image id {number}. Encode the image first.");
         Error::Request {
-            parameter: "picture".into(),
+            parameter: "imageId".into(),
             reason,
         }
     }

@@ -18,7 +18,7 @@ impl Model {
     /// Returns the capacity for `positions`, given the current capacity `held`: whole pages, at
     /// least 1.5 times the current one.
     pub(super) fn capacity_for(&self, positions: usize, held: usize) -> usize {
-        match self.options.kv_page {
+        match self.options.kv_growth {
             0 => self.capacity,
             page => positions
                 .max(held + held / 2)

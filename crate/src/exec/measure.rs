@@ -42,11 +42,11 @@ pub struct Measurement {
     /// Host overhead of a decode step.
     pub host: Option<HostOverhead>,
     /// Host overhead of a decode step with drafts.
-    pub drafting: Option<HostOverhead>,
+    pub speculation: Option<HostOverhead>,
     /// GPU time by kernel; empty without timestamp queries.
     pub profiles: Vec<Profile>,
     /// Bytes of all live buffers.
-    pub bytes_alive: u64,
+    pub gpu_bytes: u64,
 }
 
 /// GPU time by kernel.
@@ -82,7 +82,7 @@ pub struct HostOverhead {
     /// Milliseconds per step until the GPU is done, with as many steps in flight.
     pub total_ms_per_step: f64,
     /// Buffers, pipelines and bind groups created during the measurement.
-    pub objects_made: u64,
+    pub objects_created: u64,
 }
 
 impl Session {
@@ -146,7 +146,11 @@ impl Session {
     ///
     /// # Errors
     /// `ContextFull` when the steps do not fit; device errors.
-    pub async fn drafting_cost(&mut self, steps: usize, position: usize) -> Result<HostOverhead> {
+    pub async fn speculation_cost(
+        &mut self,
+        steps: usize,
+        position: usize,
+    ) -> Result<HostOverhead> {
         self.prepare_speculation().await?;
         self.reserve_steps(steps, position, DRAFT_ROWS as usize)
             .await?;
@@ -197,7 +201,7 @@ impl Session {
             steps,
             ms_per_step: (submitted - start) / steps as f64,
             total_ms_per_step: (done - start) / steps as f64,
-            objects_made: after - before,
+            objects_created: after - before,
         })
     }
 
@@ -228,9 +232,9 @@ impl Session {
             0 => None,
             steps => Some(self.host_cost(steps, position).await?),
         };
-        let drafting = match options.drafts {
+        let speculation = match options.drafts {
             0 => None,
-            steps => Some(self.drafting_cost(steps, position).await?),
+            steps => Some(self.speculation_cost(steps, position).await?),
         };
         Ok(Measurement {
             dispatches_per_token: self.dispatches(),
@@ -238,9 +242,9 @@ impl Session {
             position,
             limits,
             host,
-            drafting,
+            speculation,
             profiles,
-            bytes_alive: self.gpu.resource_counts().bytes,
+            gpu_bytes: self.gpu.resource_counts().bytes,
         })
     }
 }

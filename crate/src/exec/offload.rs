@@ -116,7 +116,7 @@ pub fn choose_offload(
                     graph.weight(id).parts[0].0
                 ));
             }
-            (false, Some(_)) => return Err(refuse("tableRows")),
+            (false, Some(_)) => return Err(refuse("pageEmbeddings")),
             (false, None) => {}
         }
     }

@@ -104,7 +104,7 @@ pub struct RunOptions {
     pub max_context: Option<usize>,
     /// KV cache page size in positions; buffers grow by whole pages. 0 allocates everything at
     /// once.
-    pub kv_page: usize,
+    pub kv_growth: usize,
     /// Tokens of one prefill step; 0 selects 512, or 1,024 on large devices with subgroup matrices.
     pub prefill_chunk: usize,
     /// Whether short prompts may use a step of their own
@@ -150,7 +150,7 @@ impl Default for RunOptions {
     fn default() -> Self {
         Self {
             max_context: None,
-            kv_page: 512,
+            kv_growth: 512,
             prefill_chunk: 0,
             short_prefill: None,
             memory: None,

@@ -248,18 +248,18 @@ impl Session {
         Ok(Some(words))
     }
 
-    /// Replaces image placeholders in a prompt by soft tokens, in order. `pictures` holds the
+    /// Replaces image placeholders in a prompt by soft tokens, in order. `images` holds the
     /// placeholder id and the first cached id of each image.
     ///
     /// # Errors
     /// `Request` when the number of placeholders differs from the number of image tokens.
-    pub fn splice_soft_tokens(&self, ids: &[u32], pictures: &[(u32, u32)]) -> Result<Vec<u32>> {
+    pub fn splice_soft_tokens(&self, ids: &[u32], images: &[(u32, u32)]) -> Result<Vec<u32>> {
         let vocab = self.vocab() as u32;
         let album = self.image_cache.borrow();
 
         let mut filled = ids.to_vec();
-        for (placeholder, _) in pictures {
-            let of = pictures.iter().filter(|(mark, _)| mark == placeholder);
+        for (placeholder, _) in images {
+            let of = images.iter().filter(|(mark, _)| mark == placeholder);
             let mut numbers = of.flat_map(|(_, first)| {
                 (0..album.tokens(*first) as u32).map(move |i| vocab + first + i)
             });

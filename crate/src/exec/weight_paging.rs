@@ -21,17 +21,17 @@ use std::ops::Range;
 #[serde(rename_all = "camelCase")]
 pub struct PagingStats {
     /// Expert slots of a layer on the device.
-    pub held: usize,
+    pub slots: usize,
     /// Expert requests, each counted once per layer and step.
-    pub asked: u64,
+    pub requested: u64,
     /// Requests that hit.
     pub hits: u64,
     /// Requests that would have hit without prefetching.
-    pub hits_alone: u64,
+    pub hits_without_prefetch: u64,
     /// Prefetched experts.
-    pub ahead: u64,
+    pub prefetched: u64,
     /// Prefetched experts that were requested afterwards.
-    pub ahead_used: u64,
+    pub prefetch_hits: u64,
     /// Bytes read from files or the cache, table rows included.
     pub bytes: u64,
 }
@@ -136,14 +136,14 @@ impl WeightPager {
                 gpu.buffer("rows", rows * 4, BufferUsage::Storage)?,
             );
         }
-        let held = layers
+        let slots = layers
             .iter()
             .flatten()
             .map(|group| group.slots.len())
             .max()
             .unwrap_or(0);
         let paging = PagingStats {
-            held,
+            slots,
             ..PagingStats::default()
         };
         Ok(Some(Self {
@@ -232,13 +232,13 @@ impl WeightPager {
                 .is_none()
                 .cmp(&group.slots.slot_of(*b).is_none())
         });
-        self.stats.asked += needed.len() as u64;
+        self.stats.requested += needed.len() as u64;
         self.stats.hits += here as u64;
-        self.stats.hits_alone += needed
+        self.stats.hits_without_prefetch += needed
             .iter()
             .filter(|number| group.slots_without_prefetch.slot_of(**number).is_some())
             .count() as u64;
-        self.stats.ahead_used += needed
+        self.stats.prefetch_hits += needed
             .iter()
             .filter(|number| group.slots.take_prefetched(**number))
             .count() as u64;
@@ -297,7 +297,7 @@ impl WeightPager {
         let before = self
             .fetch(around, PagedTarget::Layer(layer), numbers, true)
             .await?;
-        self.stats.ahead += before as u64;
+        self.stats.prefetched += before as u64;
         Ok(())
     }
 

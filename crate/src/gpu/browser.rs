@@ -51,8 +51,8 @@ extern "C" {
     fn program(this: &JsGpu, label: &str, steps: &Int32Array, uniform: u32) -> u32;
     #[wasm_bindgen(method, js_name = dropProgram)]
     fn drop_program(this: &JsGpu, slot: u32);
-    #[wasm_bindgen(method)]
-    fn regrid(this: &JsGpu, slot: u32, grids: &Uint32Array);
+    #[wasm_bindgen(method, js_name = setGrids)]
+    fn set_grids(this: &JsGpu, slot: u32, grids: &Uint32Array);
     #[wasm_bindgen(method)]
     fn run(this: &JsGpu, programs: &[u32], grids: Option<Uint32Array>);
     #[wasm_bindgen(method)]
@@ -375,7 +375,7 @@ impl Backend for BrowserGpu {
 
     fn set_grids(&self, program: &Program, grids: &[Grid]) {
         self.js
-            .regrid(program.slot, &Uint32Array::from(grids.as_flattened()));
+            .set_grids(program.slot, &Uint32Array::from(grids.as_flattened()));
         *program.grids.borrow_mut() = grids.to_vec();
     }
 

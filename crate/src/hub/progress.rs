@@ -61,7 +61,7 @@ pub struct ProgressEvent {
     pub total: u64,
     /// Fraction of the whole load that is done, 0 to 1. It never decreases and is 1 when the model
     /// is ready.
-    pub share: f64,
+    pub progress: f64,
     /// Download rate over the last seconds.
     pub bytes_per_second: f64,
     /// Estimated time left at that rate, if rate and total are known.
@@ -370,7 +370,7 @@ impl Progress {
             file: self.0.file.borrow().clone(),
             loaded: if total > 0 { loaded.min(total) } else { loaded },
             total,
-            share: self.overall_progress(loaded, total),
+            progress: self.overall_progress(loaded, total),
             bytes_per_second,
             seconds_left: known.then(|| {
                 if left == 0 {
@@ -476,7 +476,11 @@ mod tests {
         pollster::block_on(progress.report_compiling(4, || made.get(), work));
         progress.phase(Phase::Ready);
         let events = events.borrow();
-        assert!(events.windows(2).all(|two| two[0].share <= two[1].share));
+        assert!(
+            events
+                .windows(2)
+                .all(|two| two[0].progress <= two[1].progress)
+        );
         let of = |phase| {
             events
                 .iter()
@@ -484,7 +488,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert!(
-            of(Phase::Weights).iter().all(|e| e.share < 0.04),
+            of(Phase::Weights).iter().all(|e| e.progress < 0.04),
             "no kernel was compiled"
         );
         let compile: Vec<(u64, u64)> = of(Phase::Compile)
@@ -496,6 +500,6 @@ mod tests {
             "{compile:?}"
         );
         let ready = &of(Phase::Ready)[0];
-        assert_eq!((ready.loaded, ready.total, ready.share), (100, 100, 1.0));
+        assert_eq!((ready.loaded, ready.total, ready.progress), (100, 100, 1.0));
     }
 }

@@ -330,7 +330,7 @@ impl Source {
     ) -> Result<T> {
         let source = Rc::new(open().await?);
         match load(&source).await {
-            Err(error) if error.blames_a_file() && source.evict_corrupt().await => {}
+            Err(error) if error.implicates_file() && source.evict_corrupt().await => {}
             // A download that differs from the Hub's checksum has been evicted already.
             Err(Error::Network { reason, .. }) if reason.contains("SHA-256") => {}
             outcome => return outcome,

@@ -263,7 +263,7 @@ impl ChatModel {
     pub fn info(&self) -> Value {
         let model = self.session.model();
         let mut info = model_info(model, &self.origin, "generate", model.bytes());
-        info["bytes"]["kvMost"] = json!(model.state_bytes(model.capacity));
+        info["bytes"]["kvMax"] = json!(model.state_bytes(model.capacity));
         info["tuning"] = json!(model.tuning);
         info["hasChatTemplate"] = json!(self.text.has_template());
         info["capabilities"] = modalities(self.vision.as_ref());
@@ -345,19 +345,19 @@ impl ChatModel {
         let Some(mut input) = chat_input(request, drop) else {
             return Ok(None);
         };
-        let pictures = image_ids_of(&input.messages);
+        let image_ids = image_ids_of(&input.messages);
         if self.vision.is_some() && self.text.needs_content_parts() {
             strings_to_parts(&mut input.messages);
         }
         let mut prompt = self.text.render(&input)?;
-        if pictures.is_empty() {
+        if image_ids.is_empty() {
             return tokenizer.encode_prompt(&prompt).map(Some);
         }
         let sight = self.vision()?;
-        sight.expand_placeholders(&mut prompt, &pictures)?;
+        sight.expand_placeholders(&mut prompt, &image_ids)?;
         let ids = tokenizer.encode_prompt(&prompt)?;
         self.session
-            .splice_soft_tokens(&ids, &sight.placeholder_ids(tokenizer, &pictures)?)
+            .splice_soft_tokens(&ids, &sight.placeholder_ids(tokenizer, &image_ids)?)
             .map(Some)
     }
 

@@ -197,7 +197,7 @@ impl Embedder {
     ///
     /// # Errors
     /// `Request` for models without image input and for unknown image ids.
-    pub async fn image_embedding(&self, picture: u32, request: &EmbedRequest) -> Result<Vec<f32>> {
+    pub async fn image_embedding(&self, image_id: u32, request: &EmbedRequest) -> Result<Vec<f32>> {
         let dims = self.requested_dims(request)?;
         let sight = self.vision.as_ref().ok_or_else(|| Error::Request {
             parameter: "input".into(),
@@ -205,7 +205,7 @@ impl Embedder {
                 "this model embeds text only. Leave out images, or load a CLIP or SigLIP model."
                     .into(),
         })?;
-        let row = sight.embeddings(picture).await?;
+        let row = sight.embeddings(image_id).await?;
         Ok(truncate_and_normalize(
             row,
             self.encoder.cols(),

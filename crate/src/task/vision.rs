@@ -32,7 +32,7 @@ const DEFAULT_MAX_VIDEO_TOKENS: usize = 4096;
 #[serde(rename_all = "camelCase")]
 pub struct ImageInfo {
     /// Image id: the id of its first soft token.
-    pub picture: u32,
+    pub id: u32,
     /// Number of soft tokens.
     pub tokens: usize,
     /// Rows and columns of soft tokens, per tile.
@@ -82,11 +82,11 @@ impl VisionPipeline {
             Err(_) if config.get(VISION_REFUSED).is_none() => return Ok(None),
             found => found?,
         };
-        let (mut processor, mut films) = load_processors(&source, config, &tower).await?;
+        let (mut processor, mut videos) = load_processors(&source, config, &tower).await?;
         let side = tower.patch * tower.merge;
-        films
+        videos
             .iter_mut()
-            .for_each(|films| films.limit_tokens(DEFAULT_MAX_VIDEO_TOKENS.min(room / 2)));
+            .for_each(|videos| videos.limit_tokens(DEFAULT_MAX_VIDEO_TOKENS.min(room / 2)));
         processor.limit(DEFAULT_MAX_IMAGE_TOKENS.min(room / 2).max(1) * side * side);
         let names = match source.read_optional("tokenizer_config.json").await? {
             Some(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
@@ -100,7 +100,7 @@ impl VisionPipeline {
             gguf: gguf.map(String::from),
             options,
             processor,
-            video_processor: films,
+            video_processor: videos,
             image_tokens: marks,
             image_cache: Rc::default(),
             layouts: RefCell::default(),
@@ -139,10 +139,10 @@ impl VisionPipeline {
     /// `UnsupportedOption` without video input; `Request` for unsupported sizes and for too many
     /// frames.
     pub fn video_intake(&self, width: usize, height: usize, frames: usize) -> Result<TileBuilder> {
-        let films = self.video_processor()?;
+        let videos = self.video_processor()?;
         Ok(TileBuilder::new(
-            &films.processor,
-            films.layout(width, height, frames)?,
+            &videos.processor,
+            videos.layout(width, height, frames)?,
         ))
     }
 
@@ -150,9 +150,9 @@ impl VisionPipeline {
     ///
     /// # Errors
     /// `Request` for sizes that the processor does not accept.
-    pub fn image_from_pixels(&self, picture: &RgbImage) -> Result<TileBuilder> {
-        let mut intake = self.image_intake(picture.width, picture.height)?;
-        intake.push(&picture.rgb, 3)?;
+    pub fn image_from_pixels(&self, image: &RgbImage) -> Result<TileBuilder> {
+        let mut intake = self.image_intake(image.width, image.height)?;
+        intake.push(&image.rgb, 3)?;
         Ok(intake)
     }
 
@@ -180,11 +180,11 @@ impl VisionPipeline {
         let content = content_hash(&tiles, seconds);
         let (processor, together, interval) = match seconds {
             [] => (&self.processor, 1, 0.0),
-            _ => self.video_processor().map(|films| {
+            _ => self.video_processor().map(|videos| {
                 (
-                    &films.processor,
-                    films.temporal_patch(),
-                    films.interval(seconds),
+                    &videos.processor,
+                    videos.temporal_patch(),
+                    videos.interval(seconds),
                 )
             })?,
         };
@@ -211,8 +211,8 @@ impl VisionPipeline {
         let start = now_ms();
         let mut eye = self.encoder.lock().await;
         let known = self.image_cache.borrow_mut().find(content);
-        let picture = match known {
-            Some(picture) => picture,
+        let id = match known {
+            Some(id) => id,
             None => {
                 let eye = match &mut *eye {
                     Some(eye) => eye,
@@ -235,15 +235,15 @@ impl VisionPipeline {
         let tiles = layout.tile_sizes().map(|(h, w)| (w, h)).collect();
         self.layouts
             .borrow_mut()
-            .insert(picture, (layout, seconds.to_vec()));
+            .insert(id, (layout, seconds.to_vec()));
         let album = self.image_cache.borrow();
         self.layouts
             .borrow_mut()
-            .retain(|picture, _| album.tokens(*picture) > 0);
+            .retain(|id, _| album.tokens(*id) > 0);
         Ok(ImageInfo {
-            picture,
-            tokens: album.tokens(picture),
-            grids: album.grids(picture),
+            id,
+            tokens: album.tokens(id),
+            grids: album.grids(id),
             tiles,
             ms,
         })
@@ -255,8 +255,8 @@ impl VisionPipeline {
     }
 
     /// Whether an image is still cached; marks it as recently used.
-    pub fn contains(&self, picture: u32) -> bool {
-        self.image_cache.borrow_mut().touch(picture)
+    pub fn contains(&self, id: u32) -> bool {
+        self.image_cache.borrow_mut().touch(id)
     }
 
     /// Reads an image's embeddings back: `[tokens, cols]` with the language model's columns, tile
@@ -264,8 +264,8 @@ impl VisionPipeline {
     ///
     /// # Errors
     /// `Request` for an unknown image id; `NotFinite` for NaN or infinite values.
-    pub async fn embeddings(&self, picture: u32) -> Result<Vec<f32>> {
-        let encoded = self.image_cache.borrow().encoded(picture)?;
+    pub async fn embeddings(&self, id: u32) -> Result<Vec<f32>> {
+        let encoded = self.image_cache.borrow().encoded(id)?;
         let rows = encoded.read(&self.gpu).await?;
         // Further columns hold the features of deeper layers.
         let cols = encoded.cols / self.features;
@@ -303,22 +303,22 @@ impl VisionPipeline {
     pub(super) fn expand_placeholders(
         &self,
         prompt: &mut RenderedPrompt,
-        pictures: &[u32],
+        image_ids: &[u32],
     ) -> Result<()> {
         let layouts = self.layouts.borrow();
-        let mut stills = Vec::new();
-        let mut films = Vec::new();
+        let mut images = Vec::new();
+        let mut videos = Vec::new();
 
-        for picture in pictures {
+        for id in image_ids {
             let (layout, seconds) = layouts
-                .get(picture)
-                .ok_or_else(|| ImageCache::unknown_image(*picture))?;
+                .get(id)
+                .ok_or_else(|| ImageCache::unknown_image(*id))?;
             match seconds[..] {
-                [] => stills.push(
+                [] => images.push(
                     self.processor
                         .placeholder_text(layout, &self.image_tokens)?,
                 ),
-                _ => films.push(self.video_processor()?.prompt_text(
+                _ => videos.push(self.video_processor()?.prompt_text(
                     layout,
                     seconds,
                     &self.image_tokens,
@@ -326,8 +326,8 @@ impl VisionPipeline {
             }
         }
         for (mark, texts, kind) in [
-            (&self.image_tokens.placeholder, stills, "images"),
-            (&self.image_tokens.video, films, "videos"),
+            (&self.image_tokens.placeholder, images, "images"),
+            (&self.image_tokens.video, videos, "videos"),
         ] {
             let found = if texts.is_empty() {
                 0
@@ -352,16 +352,16 @@ impl VisionPipeline {
     pub(super) fn placeholder_ids(
         &self,
         tokenizer: &Tokenizer,
-        pictures: &[u32],
+        image_ids: &[u32],
     ) -> Result<Vec<(u32, u32)>> {
         let layouts = self.layouts.borrow();
-        let mark = |picture: &u32| match &self.video_processor {
-            Some(films)
+        let mark = |id: &u32| match &self.video_processor {
+            Some(videos)
                 if layouts
-                    .get(picture)
+                    .get(id)
                     .is_some_and(|(_, seconds)| !seconds.is_empty()) =>
             {
-                films.placeholder_token(&self.image_tokens)
+                videos.placeholder_token(&self.image_tokens)
             }
             _ => self.image_tokens.image.as_str(),
         };
@@ -369,13 +369,13 @@ impl VisionPipeline {
             reason: format!("it lacks the image token {mark}. Use the original one."),
         };
 
-        pictures
+        image_ids
             .iter()
-            .map(|picture| {
-                let mark = mark(picture);
+            .map(|id| {
+                let mark = mark(id);
                 Ok((
                     tokenizer.token_to_id(mark).ok_or_else(|| missing(mark))?,
-                    *picture,
+                    *id,
                 ))
             })
             .collect()
@@ -389,7 +389,7 @@ pub(super) fn image_ids_of(messages: &[Value]) -> Vec<u32> {
         .filter_map(|m| m.get("content")?.as_array())
         .flatten();
     parts
-        .filter_map(|part| part.get("picture")?.as_u64())
+        .filter_map(|part| part.get("imageId")?.as_u64())
         .map(|n| n as u32)
         .collect()
 }

@@ -114,8 +114,8 @@ impl Engine {
     }
 
     /// Benchmarks transcription: milliseconds to encode one window, and per decoded token.
-    #[wasm_bindgen(js_name = measureHearing)]
-    pub async fn measure_hearing(
+    #[wasm_bindgen(js_name = measureAsr)]
+    pub async fn measure_asr(
         &self,
         samples: Vec<f32>,
         tokens: usize,

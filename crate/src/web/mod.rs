@@ -74,7 +74,7 @@ pub async fn calibrate(group: String) -> std::result::Result<bool, JsValue> {
     check.await.map_err(|e| to_js(&e))
 }
 
-/// Runs the device checks: `[{ name, ok, ms, fault? }]`. Needs no model. `unasked` skips them on
+/// Runs the device checks: `[{ name, ok, ms, problem? }]`. Needs no model. `unasked` skips them on
 /// software adapters, where they are slow.
 #[wasm_bindgen(js_name = diagnose)]
 pub async fn diagnose(touch_points: u32, unasked: bool) -> std::result::Result<JsValue, JsValue> {
@@ -282,10 +282,10 @@ impl Engine {
 
 /// An image or video being uploaded row by row.
 #[wasm_bindgen]
-pub struct Rows(TileBuilder);
+pub struct ImageUpload(TileBuilder);
 
 #[wasm_bindgen]
-impl Rows {
+impl ImageUpload {
     /// Appends rows of RGBA pixels, 4 bytes a pixel; alpha is dropped.
     pub fn push(&mut self, rgba: &[u8]) -> std::result::Result<(), JsValue> {
         self.0.push(rgba, 4).map_err(|e| to_js(&e))
@@ -369,7 +369,7 @@ impl Engine {
 
     /// A promise of all warnings of the load. It resolves once the downloaded files are cached,
     /// which may be after the load.
-    pub fn stored(&self) -> Promise {
+    pub fn persisted(&self) -> Promise {
         self.persisted.clone()
     }
 
@@ -460,18 +460,29 @@ impl Engine {
     }
 
     /// Starts the upload of an image of `width` x `height` pixels.
-    pub fn rows(&self, width: u32, height: u32) -> std::result::Result<Rows, JsValue> {
+    #[wasm_bindgen(js_name = imageUpload)]
+    pub fn image_upload(
+        &self,
+        width: u32,
+        height: u32,
+    ) -> std::result::Result<ImageUpload, JsValue> {
         self.vision()?
             .image_intake(width as usize, height as usize)
-            .map(Rows)
+            .map(ImageUpload)
             .map_err(|e| to_js(&e))
     }
 
     /// Starts the upload of a video: `frames` frames of `width` x `height` pixels, in order.
-    pub fn film(&self, width: u32, height: u32, frames: u32) -> std::result::Result<Rows, JsValue> {
+    #[wasm_bindgen(js_name = videoUpload)]
+    pub fn video_upload(
+        &self,
+        width: u32,
+        height: u32,
+        frames: u32,
+    ) -> std::result::Result<ImageUpload, JsValue> {
         self.vision()?
             .video_intake(width as usize, height as usize, frames as usize)
-            .map(Rows)
+            .map(ImageUpload)
             .map_err(|e| to_js(&e))
     }
 
@@ -491,36 +502,41 @@ impl Engine {
 
     /// Encodes an uploaded image or video; content that was encoded before is reused. `seconds` has
     /// a video's frame timestamps, followed by its end.
-    pub async fn see(
+    #[wasm_bindgen(js_name = encodeImage)]
+    pub async fn encode_image(
         &self,
-        rows: Rows,
+        upload: ImageUpload,
         seconds: Vec<f64>,
     ) -> std::result::Result<JsValue, JsValue> {
         self.vision()?
-            .encode(rows.0, &seconds)
+            .encode(upload.0, &seconds)
             .await
             .map(|seen| to_plain_js(&seen))
             .map_err(|e| to_js(&e))
     }
 
     /// Whether an image id is still valid.
-    pub fn knows(&self, picture: u32) -> bool {
+    #[wasm_bindgen(js_name = hasImage)]
+    pub fn has_image(&self, image_id: u32) -> bool {
         self.vision
             .as_ref()
-            .is_some_and(|sight| sight.contains(picture))
+            .is_some_and(|sight| sight.contains(image_id))
     }
 
     /// Image embeddings of an image: `[tokens, hidden_size]`.
-    #[wasm_bindgen(js_name = pictureTokens)]
-    pub async fn picture_tokens(&self, picture: u32) -> std::result::Result<Float32Array, JsValue> {
-        let rows = self.vision()?.embeddings(picture).await;
+    #[wasm_bindgen(js_name = imageEmbeddings)]
+    pub async fn image_embeddings(
+        &self,
+        image_id: u32,
+    ) -> std::result::Result<Float32Array, JsValue> {
+        let rows = self.vision()?.embeddings(image_id).await;
         rows.map(|values| Float32Array::from(&values[..]))
             .map_err(|e| to_js(&e))
     }
 
     /// Frees the vision encoder's memory until the next image.
-    #[wasm_bindgen(js_name = unloadTower)]
-    pub async fn unload_tower(&self) {
+    #[wasm_bindgen(js_name = unloadVision)]
+    pub async fn unload_vision(&self) {
         if let Some(sight) = &self.vision {
             sight.unload_encoder().await;
         }
@@ -575,10 +591,10 @@ impl Engine {
     }
 
     /// The embedding of an encoded image.
-    #[wasm_bindgen(js_name = pictureVector)]
-    pub async fn picture_vector(
+    #[wasm_bindgen(js_name = embedImage)]
+    pub async fn embed_image(
         &self,
-        picture: u32,
+        image_id: u32,
         options: JsValue,
     ) -> std::result::Result<Float32Array, JsValue> {
         let vector = async {
@@ -587,7 +603,7 @@ impl Engine {
             let Some(TaskModel::Embed(model)) = &taken.model else {
                 return Err(wrong_task());
             };
-            model.image_embedding(picture, &request).await
+            model.image_embedding(image_id, &request).await
         };
         vector
             .await
@@ -634,7 +650,7 @@ impl Engine {
 
     /// Verifies the loaded model: up to `most` bytes of weights against the files named by the
     /// load's `options`, prefill against decode, and matmuls against the CPU. Returns
-    /// `[{ name, ok, ms, fault? }]`.
+    /// `[{ name, ok, ms, problem? }]`.
     #[wasm_bindgen(js_name = verify)]
     pub async fn verify(
         &self,

@@ -65,12 +65,12 @@ pub(super) fn run_options(options: &JsValue) -> Result<RunOptions> {
             .as_f64()
             .map(|n| n.max(0.0) as usize)
     };
-    run.kv_page = count("kvPage").unwrap_or(run.kv_page);
+    run.kv_growth = count("kvGrowth").unwrap_or(run.kv_growth);
     run.experts = count("experts")
         .map(ExpertBudget::PerLayer)
         .or(bytes("expertBytes").map(ExpertBudget::MaxBytes));
-    run.prefetch_experts = property(options, "lookAhead").as_bool() != Some(false);
-    run.page_embeddings = property(options, "tableRows").as_bool();
+    run.prefetch_experts = property(options, "prefetchExperts").as_bool() != Some(false);
+    run.page_embeddings = property(options, "pageEmbeddings").as_bool();
     run.must_fit = property(options, "mustFit").is_truthy();
     if let Some(weights) = string_property(options, "weights") {
         run.overrides.precision = Precision::from_name("weights", &weights)?;
@@ -81,7 +81,7 @@ pub(super) fn run_options(options: &JsValue) -> Result<RunOptions> {
     if let Some(tune) = string_property(options, "tune") {
         run.tune = TuneMode::from_name("tune", &tune)?;
     }
-    run.short_prefill = property(options, "shortPrompts").as_bool();
+    run.short_prefill = property(options, "shortPrefill").as_bool();
     if let Some(kv) = string_property(options, "kv").filter(|kv| kv != "auto") {
         let reason = || format!("'{kv}' is not one of auto, f32, f16, packed, int8");
 
@@ -100,7 +100,7 @@ pub(super) fn progress_callback(callback: Function) -> Progress {
             "file": event.file,
             "loaded": event.loaded,
             "total": event.total,
-            "share": event.share,
+            "progress": event.progress,
             "bytesPerSecond": event.bytes_per_second,
             "secondsLeft": event.seconds_left,
             "fromCache": event.from_cache,
@@ -159,7 +159,7 @@ pub(super) fn device_options(options: &JsValue) -> Result<DeviceOptions> {
         f16: wanted("f16"),
         subgroups: wanted("subgroups"),
         matrix: wanted("matrix"),
-        min_limits: string_property(&features, "limits").as_deref() == Some("least"),
+        min_limits: string_property(&features, "limits").as_deref() == Some("minimum"),
         submit_grouping: string_property(&features, "group")
             .map(|name| parse_submit_group(&name))
             .transpose()?,

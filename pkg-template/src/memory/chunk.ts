@@ -1,6 +1,6 @@
 /** Splits text into passages with a token limit, at sentence boundaries (Unicode), with overlap. */
 
-import { refused } from "../errors.js";
+import { invalidRequest } from "../errors.js";
 
 /** Options of the splitting. */
 export interface ChunkOptions {
@@ -24,7 +24,7 @@ export interface Chunk {
 export type TokenCounter = (text: string) => number | Promise<number>;
 
 /** A range that is split further only if it exceeds the limit on its own. */
-interface Unit {
+interface TextUnit {
   start: number;
   end: number;
   tokens: number;
@@ -39,8 +39,8 @@ export function estimateTokens(text: string): number {
 export async function chunkText(text: string, count: TokenCounter, options: ChunkOptions = {}): Promise<Chunk[]> {
   const max = options.maxTokens ?? 200;
   const overlap = options.overlap ?? Math.min(40, Math.floor(max / 2));
-  if (!Number.isInteger(max) || max < 1) throw refused("chunk: 'maxTokens' must be a whole number from 1 up.");
-  if (!Number.isInteger(overlap) || overlap < 0 || overlap >= max) throw refused("chunk: 'overlap' must be a whole number from 0 to less than 'maxTokens'.");
+  if (!Number.isInteger(max) || max < 1) throw invalidRequest("chunk: 'maxTokens' must be a whole number from 1 up.");
+  if (!Number.isInteger(overlap) || overlap < 0 || overlap >= max) throw invalidRequest("chunk: 'overlap' must be a whole number from 0 to less than 'maxTokens'.");
   const units = await sentences(text, count, max, options.locale);
   const chunks: Chunk[] = [];
   for (let first = 0; first < units.length; ) {
@@ -58,7 +58,7 @@ export async function chunkText(text: string, count: TokenCounter, options: Chun
 }
 
 /** Start of the next passage: as many whole units back as fit the overlap, with room for at least one new unit. */
-function overlapStart(units: Unit[], first: number, last: number, overlap: number, max: number): number {
+function overlapStart(units: TextUnit[], first: number, last: number, overlap: number, max: number): number {
   const room = Math.min(overlap, max - units[last]!.tokens);
   let start = last;
   for (let sum = 0; start - 1 > first; start--) {
@@ -68,7 +68,7 @@ function overlapStart(units: Unit[], first: number, last: number, overlap: numbe
   return start;
 }
 
-async function cut(text: string, units: Unit[], first: number, last: number, count: TokenCounter): Promise<Chunk> {
+async function cut(text: string, units: TextUnit[], first: number, last: number, count: TokenCounter): Promise<Chunk> {
   const { start, end } = units[first]!;
   const stop = units[last - 1]?.end ?? end;
   const passage = text.slice(start, stop);
@@ -76,10 +76,10 @@ async function cut(text: string, units: Unit[], first: number, last: number, cou
 }
 
 /** Trimmed sentences. A sentence over the limit is split into groups of words, a word into groups of characters. */
-async function sentences(text: string, count: TokenCounter, max: number, locale: string | undefined): Promise<Unit[]> {
-  const whole: Unit[] = [];
-  for (const { start, end } of spans(text, 0, "sentence", locale)) whole.push({ start, end, tokens: await count(text.slice(start, end)) });
-  const units: Unit[] = [];
+async function sentences(text: string, count: TokenCounter, max: number, locale: string | undefined): Promise<TextUnit[]> {
+  const whole: TextUnit[] = [];
+  for (const { start, end } of segments(text, 0, "sentence", locale)) whole.push({ start, end, tokens: await count(text.slice(start, end)) });
+  const units: TextUnit[] = [];
   for (const unit of whole) {
     if (unit.tokens <= max) units.push(unit);
     else for (const part of await split(text, unit, "word", count, max, locale)) units.push(part);
@@ -87,13 +87,13 @@ async function sentences(text: string, count: TokenCounter, max: number, locale:
   return units;
 }
 
-async function split(text: string, unit: Unit, by: "word" | "grapheme", count: TokenCounter, max: number, locale: string | undefined): Promise<Unit[]> {
-  const pieces = [...spans(text.slice(unit.start, unit.end), unit.start, by, locale)];
-  const parts: Unit[] = [];
+async function split(text: string, unit: TextUnit, by: "word" | "grapheme", count: TokenCounter, max: number, locale: string | undefined): Promise<TextUnit[]> {
+  const pieces = [...segments(text.slice(unit.start, unit.end), unit.start, by, locale)];
+  const parts: TextUnit[] = [];
   for (let first = 0; first < pieces.length; ) {
     const start = pieces[first]!.start;
     const measure = async (n: number): Promise<number> => count(text.slice(start, pieces[first + n - 1]!.end));
-    const { n, tokens } = await longest(pieces.length - first, max, measure);
+    const { n, tokens } = await longestFitting(pieces.length - first, max, measure);
     const part = { start, end: pieces[first + n - 1]!.end, tokens };
     // A single character over the limit stays whole.
     if (tokens > max && by === "word") parts.push(...(await split(text, part, "grapheme", count, max, locale)));
@@ -107,7 +107,7 @@ async function split(text: string, unit: Unit, by: "word" | "grapheme", count: T
  * The largest number of pieces, at least one, that fits the limit. Doubles first, so that a long text is never counted
  * whole.
  */
-async function longest(limit: number, max: number, measure: (n: number) => Promise<number>): Promise<{ n: number; tokens: number }> {
+async function longestFitting(limit: number, max: number, measure: (n: number) => Promise<number>): Promise<{ n: number; tokens: number }> {
   let fits = 1;
   let tokens = await measure(1);
   if (tokens > max) return { n: 1, tokens };
@@ -124,7 +124,7 @@ async function longest(limit: number, max: number, measure: (n: number) => Promi
 }
 
 /** Trimmed segments between Unicode boundaries; whitespace-only segments are skipped. */
-function* spans(text: string, offset: number, granularity: "sentence" | "word" | "grapheme", locale: string | undefined): Generator<{ start: number; end: number }> {
+function* segments(text: string, offset: number, granularity: "sentence" | "word" | "grapheme", locale: string | undefined): Generator<{ start: number; end: number }> {
   for (const { segment, index } of new Intl.Segmenter(locale, { granularity }).segment(text)) {
     const trimmed = segment.trim();
     if (!trimmed) continue;

@@ -5,10 +5,10 @@ import { dirname, resolve } from "node:path";
 import { JerboaError } from "../errors.js";
 import { decodeFrame, encodeFrame, findFrame, FRAME_BYTES, header, HEADER_BYTES, headerVersion, LOG_VERSION, payloadLength, readLayout1 } from "./log.js";
 import { RecordTable } from "./store-memory.js";
-import type { Batch, Changes, MemoryRecord, MemoryStore, StoreState } from "./types.js";
+import type { StoreBatch, StoreChanges, MemoryRecord, MemoryStore, StoreState } from "./types.js";
 
 /** A file is rewritten on opening when more than this many bytes, and at least half of it, are obsolete. */
-const GARBAGE_BYTES = 1 << 20;
+const MIN_GARBAGE_BYTES = 1 << 20;
 
 /** Stores records in a file and keeps all of them in memory. One process may have it open at a time. */
 export class FileStore implements MemoryStore {
@@ -37,12 +37,12 @@ export class FileStore implements MemoryStore {
     return this.#table.state;
   }
 
-  async changes(since: number, emit: (part: Changes) => void): Promise<number> {
+  async changes(since: number, emit: (part: StoreChanges) => void): Promise<number> {
     emit(this.#table.changes(since));
     return this.#table.state.generation;
   }
 
-  apply(batch: Batch): Promise<number> {
+  apply(batch: StoreBatch): Promise<number> {
     const turn = this.#turn.then(() => this.#append(batch));
     this.#turn = turn.catch(() => undefined);
     return turn;
@@ -61,7 +61,7 @@ export class FileStore implements MemoryStore {
     await rm(lockPath(this.#path), { force: true });
   }
 
-  async #append(batch: Batch): Promise<number> {
+  async #append(batch: StoreBatch): Promise<number> {
     const file = this.#file;
     if (!file) throw new JerboaError("store", `The store ${this.#path} is closed. Open it again with createMemory().`);
     // Validate before writing: a refused batch leaves no trace.
@@ -113,7 +113,7 @@ export class FileStore implements MemoryStore {
       throw new JerboaError("store_version", message);
     }
     const garbage = await this.#replay(file, size);
-    if (garbage > GARBAGE_BYTES && garbage * 2 > this.#end) await this.#rewrite(this.#live());
+    if (garbage > MIN_GARBAGE_BYTES && garbage * 2 > this.#end) await this.#rewrite(this.#live());
   }
 
   /** Reads all frames; returns the number of obsolete bytes. */
@@ -159,16 +159,16 @@ export class FileStore implements MemoryStore {
   }
 
   /** The records as batches of moderate size. */
-  #live(): Batch[] {
+  #live(): StoreBatch[] {
     const records = [...this.#table.records.values()].map((entry) => entry.record);
     const { model = "", dims } = this.#table.state;
-    const batches: Batch[] = [];
+    const batches: StoreBatch[] = [];
     for (let i = 0; i < records.length; i += 512) batches.push({ model, dims, put: records.slice(i, i + 512), remove: [] });
     return batches;
   }
 
   /** Writes a new file and replaces the old one atomically. */
-  async #rewrite(batches: Batch[]): Promise<void> {
+  async #rewrite(batches: StoreBatch[]): Promise<void> {
     const fresh = `${this.#path}.new`;
     const file = await open(fresh, "w+");
     let end = 0;

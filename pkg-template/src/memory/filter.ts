@@ -1,6 +1,6 @@
 /** Compiles metadata filters such as `{ lang: "en", year: { $gte: 2000 } }` to predicates. */
 
-import { refused } from "../errors.js";
+import { invalidRequest } from "../errors.js";
 import type { Json, Metadata } from "./types.js";
 
 /** A value that must be equal, or conditions on a field. */
@@ -36,14 +36,14 @@ type Test = (value: Json | undefined) => boolean;
 /** Compiles a filter to a predicate; refuses unknown operators. */
 export function compileFilter(filter: Filter | undefined): ((metadata: Metadata) => boolean) | undefined {
   if (filter === undefined || typeof filter === "function") return filter;
-  if (!isObject(filter)) throw refused("filter: the filter must be an object or a function.");
+  if (!isObject(filter)) throw invalidRequest("filter: the filter must be an object or a function.");
   const tests = Object.entries(filter as Record<string, unknown>).map(([key, value]) => clause(key, value));
   return (metadata) => tests.every((test) => test(metadata));
 }
 
 function clause(key: string, value: unknown): (metadata: Metadata) => boolean {
   if (key === "$and" || key === "$or") {
-    if (!Array.isArray(value)) throw refused(`filter: ${key} must be an array of filters.`);
+    if (!Array.isArray(value)) throw invalidRequest(`filter: ${key} must be an array of filters.`);
     const parts = value.map((part) => compileFilter(part as Filter) ?? (() => true));
     return key === "$and" ? (m) => parts.every((part) => part(m)) : (m) => parts.some((part) => part(m));
   }
@@ -51,7 +51,7 @@ function clause(key: string, value: unknown): (metadata: Metadata) => boolean {
     const inner = compileFilter(value as Filter) ?? (() => true);
     return (m) => !inner(m);
   }
-  if (key.startsWith("$")) throw refused(`filter: unknown operator ${key} at the top level. Supported: $and, $or, $not.`);
+  if (key.startsWith("$")) throw invalidRequest(`filter: unknown operator ${key} at the top level. Supported: $and, $or, $not.`);
   const test = condition(key, value);
   const path = key.split(".");
   return (metadata) => test(Object.hasOwn(metadata, key) ? metadata[key] : reach(metadata, path));
@@ -64,8 +64,8 @@ function condition(field: string, given: unknown): Test {
   }
   const tests = Object.entries(given).map(([operator, operand]) => {
     const make = Object.hasOwn(OPERATORS, operator) ? OPERATORS[operator] : undefined;
-    if (!make) throw refused(`filter: '${field}' has the unknown operator ${operator}. Supported: ${Object.keys(OPERATORS).join(", ")}.`);
-    if ((operator === "$in" || operator === "$nin") && !Array.isArray(operand)) throw refused(`filter: ${operator} of '${field}' must be an array.`);
+    if (!make) throw invalidRequest(`filter: '${field}' has the unknown operator ${operator}. Supported: ${Object.keys(OPERATORS).join(", ")}.`);
+    if ((operator === "$in" || operator === "$nin") && !Array.isArray(operand)) throw invalidRequest(`filter: ${operator} of '${field}' must be an array.`);
     return make(operand as Json);
   });
   return (value) => tests.every((test) => test(value));

@@ -1,10 +1,10 @@
 /** An in-memory vector index that follows a store, searched on the CPU or the GPU. */
 
-import { refused } from "../errors.js";
-import type { Metadata, Changes, MemoryStore } from "./types.js";
-import { searchExact, searchScored, type Ranked, type Scorer } from "./search.js";
+import { invalidRequest } from "../errors.js";
+import type { Metadata, StoreChanges, MemoryStore } from "./types.js";
+import { searchExact, searchScored, type RankedRow, type Scorer } from "./search.js";
 import { GpuScorer } from "./search-gpu.js";
-import { VectorTable, wrongWidth, type Row } from "./vectors.js";
+import { VectorTable, wrongLength, type Row } from "./vectors.js";
 
 /** Number of components from which the GPU is faster than the CPU, including uploads: about 10,000 vectors of 384. */
 const GPU_COMPONENTS = 4_000_000;
@@ -29,7 +29,7 @@ export class VectorIndex {
   #following: Promise<void> = Promise.resolve();
 
   constructor(store: MemoryStore, gpu: GpuChoice) {
-    if (gpu !== "auto" && gpu !== false && (typeof gpu !== "object" || gpu === null)) throw refused("createMemory: 'gpu' must be 'auto', false or a GPUDevice.");
+    if (gpu !== "auto" && gpu !== false && (typeof gpu !== "object" || gpu === null)) throw invalidRequest("createMemory: 'gpu' must be 'auto', false or a GPUDevice.");
     this.#store = store;
     this.#gpu = gpu;
   }
@@ -46,7 +46,7 @@ export class VectorIndex {
 
   /** Whether a record exists. */
   has(id: string): boolean {
-    return this.#table?.place(id) !== undefined;
+    return this.#table?.rowOf(id) !== undefined;
   }
 
   /** Rows in a stable order: by document, then by part. */
@@ -65,14 +65,14 @@ export class VectorIndex {
   async search(query: Float32Array<ArrayBuffer>, search: IndexSearch): Promise<{ id: string; score: number }[]> {
     const table = this.#table;
     if (!table?.size) return [];
-    if (query.length !== table.dims) throw wrongWidth(query.length, table.dims);
+    if (query.length !== table.dims) throw wrongLength(query.length, table.dims);
     const { accept } = search;
     const options = {
       k: Math.min(search.k, table.size),
       ...(search.minScore !== undefined && { minScore: search.minScore }),
       ...(accept && { accept: (place: number) => accept(table.rows[place]!.metadata) }),
     };
-    const name = ({ place, score }: Ranked) => ({ id: table.rows[place]!.id, score });
+    const name = ({ place, score }: RankedRow) => ({ id: table.rows[place]!.id, score });
     const scorer = this.#scorerFor(table);
     const { revision } = table;
     const scored = await scorer?.scores(table, query);
@@ -95,13 +95,13 @@ export class VectorIndex {
   async #catchUp(): Promise<void> {
     // Before the first result no partial state is visible; later, apply the parts together.
     const first = this.#generation === 0 && !this.#table;
-    const parts: Changes[] = [];
+    const parts: StoreChanges[] = [];
     const generation = await this.#store.changes(this.#generation, (part) => (first ? this.#take(part) : parts.push(part)));
     for (const part of parts) this.#take(part);
     this.#generation = generation;
   }
 
-  #take({ reset, removed, put }: Changes): void {
+  #take({ reset, removed, put }: StoreChanges): void {
     if (reset) {
       this.#table = undefined;
       this.destroy();

@@ -1,17 +1,17 @@
 /** A searchable memory: stores texts and images, returns the passages that match a question. */
 
-import { checked, describe, mustBe } from "../check.js";
-import { aborted, JerboaError, refused } from "../errors.js";
-import type { ImageSource } from "../pictures.js";
+import { checked, describe, valid, validator } from "../check.js";
+import { aborted, JerboaError, invalidRequest } from "../errors.js";
+import type { ImageSource } from "../images.js";
 import { chunkText, estimateTokens, type ChunkOptions, type TokenCounter } from "./chunk.js";
 import { compileFilter, type Filter } from "./filter.js";
 import { VectorIndex, type GpuChoice } from "./index-rows.js";
-import { pack, type PackOptions, type Recall } from "./recall.js";
+import { pack, type PackOptions, type RecallResult } from "./recall.js";
 import { redactor, type Redaction, type Redactor } from "./redact.js";
 import { inMemoryStore } from "./store-memory.js";
 import { headerLine, readExport, recordLine, type ImportSource } from "./transfer.js";
-import type { Batch, EmbeddingModel, Hit, MemoryRecord, MemoryStore, Metadata } from "./types.js";
-import { unit } from "./vectors.js";
+import type { StoreBatch, EmbeddingModel, SearchHit, MemoryRecord, MemoryStore, Metadata } from "./types.js";
+import { normalized } from "./vectors.js";
 
 /** Options of `createMemory`. */
 export interface MemoryOptions {
@@ -42,12 +42,12 @@ export interface MemoryDocument {
   metadata?: Metadata;
 }
 
-/** An image with its metadata. The store keeps its vector, not the image: `picture` says where the image is. */
-export interface MemoryPicture {
-  /** The image, if available; otherwise `picture` must be a URL to fetch it from. */
+/** An image with its metadata. The store keeps its vector, not the image: `imageUrl` says where the image is. */
+export interface MemoryImage {
+  /** The image, if available; otherwise `imageUrl` must be a URL to fetch it from. */
   image?: Exclude<ImageSource, string>;
   /** The image's URL, or a name by which the caller finds it. */
-  picture: string;
+  imageUrl: string;
   /** A description, used by `recall`; it is not embedded. */
   text?: string;
   /** The document's id; a document with the same id is replaced. Random by default. */
@@ -66,7 +66,7 @@ export interface AddOptions {
 }
 
 /** The result of `add`. */
-export interface Added {
+export interface AddResult {
   /** The documents' ids, in order. */
   documents: string[];
   /** Number of records stored. */
@@ -88,22 +88,22 @@ export interface MemorySearchOptions {
 export type RecallOptions = MemorySearchOptions & PackOptions;
 
 /** What `delete` removes. */
-export type Selection = string[] | { document: string | string[] } | { filter: Filter };
+export type DeleteSelection = string[] | { document: string | string[] } | { filter: Filter };
 
-const searchSpec = { k: mustBe.integer(1), filter: mustBe.any, minScore: mustBe.number(-1, 1), signal: mustBe.signal };
+const searchSpec = { k: valid.integer(1), filter: valid.any, minScore: valid.number(-1, 1), signal: valid.signal };
 
 /** Opens a memory. */
 export async function createMemory(options: MemoryOptions): Promise<Memory> {
   const given = checked("createMemory", options, {
-    model: mustBe.object,
-    store: mustBe.object,
-    chunk: mustBe.object,
-    redact: mustBe.any,
-    gpu: mustBe.any,
-    batchSize: mustBe.integer(1),
-    onModelChange: mustBe.oneOf("error", "reembed"),
+    model: valid.object,
+    store: valid.object,
+    chunk: valid.object,
+    redact: valid.any,
+    gpu: valid.any,
+    batchSize: valid.integer(1),
+    onModelChange: valid.oneOf("error", "reembed"),
   });
-  if (typeof given.model?.embed !== "function") throw refused("createMemory: 'model' must be an embedding model, or an object with embed(texts).");
+  if (typeof given.model?.embed !== "function") throw invalidRequest("createMemory: 'model' must be an embedding model, or an object with embed(texts).");
   const memory = new Memory(given);
   try {
     await memory.refresh();
@@ -157,7 +157,7 @@ export class Memory {
     if (this.#closed) throw new JerboaError("store", "This memory is closed. Open it again with createMemory().");
     const state = await this.#store.open();
     if (state.model !== undefined && state.model !== this.#modelName) {
-      if (!this.#reembeds) throw mismatch(state.model, this.#modelName);
+      if (!this.#reembeds) throw modelMismatch(state.model, this.#modelName);
       await this.#reembed();
     }
     await this.#index.follow();
@@ -168,12 +168,12 @@ export class Memory {
    * queries then find. Each document is stored completely or not at all.
    *
    * ```js
-   * await memory.add({ image: file, picture: file.name });
-   * const [hit] = await memory.search("a red bird");   // hit.picture
+   * await memory.add({ image: file, imageUrl: file.name });
+   * const [hit] = await memory.search("a red bird");   // hit.imageUrl
    * ```
    */
-  async add(input: MemoryInput | MemoryInput[], options?: AddOptions): Promise<Added> {
-    const spec = { chunk: (v: unknown) => (v === false ? undefined : mustBe.object(v)), onProgress: mustBe.func, signal: mustBe.signal };
+  async add(input: MemoryInput | MemoryInput[], options?: AddOptions): Promise<AddResult> {
+    const spec = { chunk: validator("an object or false", (v) => v === false || valid.object.accepts(v)), onProgress: valid.func, signal: valid.signal };
     const { chunk, onProgress, signal } = checked("add", options, spec);
     const documents = [input].flat().map(documentOf);
     await this.refresh();
@@ -187,7 +187,7 @@ export class Memory {
     }
     const total = prepared.reduce((sum, { records }) => sum + records.length, 0);
     let done = 0;
-    for (const group of groups(prepared, this.#batchSize)) {
+    for (const group of batches(prepared, this.#batchSize)) {
       const put = group.flatMap(({ records }) => records);
       await this.#embed(put, signal, images);
       await this.#apply({ put, drop: group.map(({ id }) => id) });
@@ -198,7 +198,7 @@ export class Memory {
   }
 
   /** The records nearest to a text or vector, best first. */
-  async search(query: string | Float32Array, options?: MemorySearchOptions): Promise<Hit[]> {
+  async search(query: string | Float32Array, options?: MemorySearchOptions): Promise<SearchHit[]> {
     const { k = 8, filter, minScore, signal } = checked("search", options, searchSpec);
     const accept = compileFilter(filter);
     const vector = await this.#queryVector(query, signal);
@@ -211,11 +211,11 @@ export class Memory {
   }
 
   /** The best passages for a query, packed into a context of at most `budget` tokens. */
-  async recall(query: string | Float32Array, options?: RecallOptions): Promise<Recall> {
-    const spec = { ...searchSpec, budget: mustBe.integer(1), separator: mustBe.string, format: mustBe.func };
+  async recall(query: string | Float32Array, options?: RecallOptions): Promise<RecallResult> {
+    const spec = { ...searchSpec, budget: valid.integer(1), separator: valid.string, format: valid.func };
     const { budget, separator, format, k = 32, ...search } = checked("recall", options, spec);
     // An image without a description adds nothing to the text.
-    const hits = (await this.search(query, { k, ...search })).filter((hit) => hit.picture === undefined || hit.text.trim() !== "");
+    const hits = (await this.search(query, { k, ...search })).filter((hit) => hit.imageUrl === undefined || hit.text.trim() !== "");
     return pack(hits, this.#count, { budget, separator, format });
   }
 
@@ -226,21 +226,21 @@ export class Memory {
 
   /** Lists all records, or those that match a filter, by document and part. */
   async list(options?: { filter?: Filter; limit?: number }): Promise<MemoryRecord[]> {
-    const { filter, limit = Infinity } = checked("list", options, { filter: mustBe.any, limit: mustBe.integer(1) });
+    const { filter, limit = Infinity } = checked("list", options, { filter: valid.any, limit: valid.integer(1) });
     await this.refresh();
     const rows = this.#index.rows(compileFilter(filter)).slice(0, limit);
     return (await this.#store.get(rows.map(({ id }) => id))).filter((record) => record !== undefined);
   }
 
   /** Deletes records by id, whole documents, or all that match a filter; returns the number of deleted records. */
-  async delete(selection: Selection): Promise<number> {
+  async delete(selection: DeleteSelection): Promise<number> {
     await this.refresh();
     const before = this.size;
     if (Array.isArray(selection)) await this.#apply({ remove: selection.filter((id) => this.#index.has(id)) });
-    else if (mustBe.object(selection)) throw refused(`delete: expected an array of ids, { document } or { filter }, not ${describe(selection)}.`);
+    else if (!valid.object.accepts(selection)) throw invalidRequest(`delete: expected an array of ids, { document } or { filter }, not ${describe(selection)}.`);
     else if ("document" in selection) await this.#apply({ drop: [selection.document].flat() });
     else if ("filter" in selection) await this.#apply({ remove: this.#index.rows(compileFilter(selection.filter)).map(({ id }) => id) });
-    else throw refused("delete: the object must have 'document' or 'filter'.");
+    else throw invalidRequest("delete: the object must have 'document' or 'filter'.");
     return before - this.size;
   }
 
@@ -265,17 +265,17 @@ export class Memory {
    * `replace` also removes all others.
    */
   async import(source: ImportSource, options?: { mode?: "merge" | "replace"; signal?: AbortSignal }): Promise<{ records: number }> {
-    const { mode = "merge", signal } = checked("import", options, { mode: mustBe.oneOf("merge", "replace"), signal: mustBe.signal });
+    const { mode = "merge", signal } = checked("import", options, { mode: valid.oneOf("merge", "replace"), signal: valid.signal });
     const imported = await readExport(source);
     await this.refresh();
     const sameModel = imported.model === this.#modelName;
-    if (!sameModel && !this.#reembeds && imported.records.length) throw mismatch(imported.model, this.#modelName);
+    if (!sameModel && !this.#reembeds && imported.records.length) throw modelMismatch(imported.model, this.#modelName);
     const stale: MemoryRecord[] = [];
     for (const record of imported.records) {
       const text = await this.#redact.text(record.text);
       record.metadata = await this.#redact.metadata(record.metadata);
       // The vector of a text that was redacted now still encodes the removed part.
-      if (!sameModel || (text !== record.text && record.picture === undefined)) stale.push(record);
+      if (!sameModel || (text !== record.text && record.imageUrl === undefined)) stale.push(record);
       record.text = text;
     }
     await this.#embed(stale, signal);
@@ -295,17 +295,17 @@ export class Memory {
     await this.#store.close();
   }
 
-  async #prepare(document: Prepared, chunk: ChunkOptions | false): Promise<MemoryRecord[]> {
+  async #prepare(document: CheckedDocument, chunk: ChunkOptions | false): Promise<MemoryRecord[]> {
     const text = await this.#redact.text(document.text);
     const metadata = await this.#redact.metadata(document.metadata);
-    const { picture } = document;
-    const whole = async () => (text.trim() || picture !== undefined ? [{ text, start: 0, end: text.length, tokens: await this.#count(text) }] : []);
-    const chunks = chunk && picture === undefined ? await chunkText(text, this.#count, chunk) : await whole();
+    const { imageUrl } = document;
+    const whole = async () => (text.trim() || imageUrl !== undefined ? [{ text, start: 0, end: text.length, tokens: await this.#count(text) }] : []);
+    const chunks = chunk && imageUrl === undefined ? await chunkText(text, this.#count, chunk) : await whole();
     // Documents added in the same millisecond keep their order.
     const created = (this.#newest = Math.max(Date.now(), this.#newest + 1));
     return chunks.map((piece, part) => {
-      const seen = picture === undefined ? {} : { picture };
-      return { id: `${document.id}#${part}`, document: document.id, part, ...piece, ...seen, created, metadata, vector: new Float32Array(0) };
+      const ofImage = imageUrl === undefined ? {} : { imageUrl };
+      return { id: `${document.id}#${part}`, document: document.id, part, ...piece, ...ofImage, created, metadata, vector: new Float32Array(0) };
     });
   }
 
@@ -314,25 +314,25 @@ export class Memory {
     for (let i = 0; i < records.length; i += this.#batchSize) {
       if (signal?.aborted) throw aborted("Adding to the memory");
       const batch = records.slice(i, i + this.#batchSize);
-      const inputs = batch.map((record) => images?.get(record) ?? (record.picture === undefined ? record.text : addressOf(record.picture)));
+      const inputs = batch.map((record) => images?.get(record) ?? (record.imageUrl === undefined ? record.text : parsedImageUrl(record.imageUrl)));
       // The model reports itself if it does not support images.
       const vectors = await this.#model.embed(inputs as string[], { task: "document", ...(signal && { signal }) });
-      if (vectors.length !== batch.length) throw refused(`The model returned ${vectors.length} vectors for ${batch.length} inputs.`);
-      batch.forEach((record, j) => (record.vector = unit(vectors[j]!)));
+      if (vectors.length !== batch.length) throw invalidRequest(`The model returned ${vectors.length} vectors for ${batch.length} inputs.`);
+      batch.forEach((record, j) => (record.vector = normalized(vectors[j]!)));
     }
   }
 
   async #queryVector(query: string | Float32Array, signal: AbortSignal | undefined): Promise<Float32Array<ArrayBuffer>> {
-    if (query instanceof Float32Array) return unit(query);
-    if (typeof query !== "string") throw refused(`search: the query must be a string or a Float32Array, not ${describe(query)}.`);
+    if (query instanceof Float32Array) return normalized(query);
+    if (typeof query !== "string") throw invalidRequest(`search: the query must be a string or a Float32Array, not ${describe(query)}.`);
     const [vector] = await this.#model.embed([query], { task: "query", ...(signal && { signal }) });
-    return unit(vector ?? []);
+    return normalized(vector ?? []);
   }
 
-  async #apply(change: Partial<Batch>): Promise<void> {
+  async #apply(change: Partial<StoreBatch>): Promise<void> {
     const put = change.put ?? [];
     const dims = put[0]?.vector.length ?? 0;
-    if (put.some((record) => record.vector.length !== dims)) throw refused("The model returned vectors of different lengths.");
+    if (put.some((record) => record.vector.length !== dims)) throw invalidRequest("The model returned vectors of different lengths.");
     await this.#store.apply({ remove: [], ...change, put, model: this.#modelName, dims });
     await this.#index.follow();
   }
@@ -353,45 +353,45 @@ function modelName(model: EmbeddingModel): string {
 }
 
 /** An input of `add`. */
-export type MemoryInput = string | MemoryDocument | MemoryPicture;
+export type MemoryInput = string | MemoryDocument | MemoryImage;
 
 /** A validated document or image. */
-interface Prepared extends Required<MemoryDocument> {
-  picture?: string;
+interface CheckedDocument extends Required<MemoryDocument> {
+  imageUrl?: string;
   image?: Exclude<ImageSource, string>;
 }
 
 /** The URL to fetch an image from again. */
-function addressOf(picture: string): URL {
+function parsedImageUrl(imageUrl: string): URL {
   try {
-    return new URL(picture, globalThis.document?.baseURI);
+    return new URL(imageUrl, globalThis.document?.baseURI);
   } catch {
-    throw refused(`'picture' ('${picture}') is not a URL. Pass the image as 'image', or add it again.`);
+    throw invalidRequest(`'imageUrl' ('${imageUrl}') is not a URL. Pass the image as 'image', or add it again.`);
   }
 }
 
-function documentOf(input: MemoryInput): Prepared {
+function documentOf(input: MemoryInput): CheckedDocument {
   const document = typeof input === "string" ? { text: input } : input;
-  const spec = { text: mustBe.string, id: mustBe.string, metadata: mustBe.object, picture: mustBe.string, image: mustBe.any };
-  const { text: said, id = crypto.randomUUID(), metadata = {}, picture, image } = checked<Partial<MemoryDocument & MemoryPicture>>("add", document, spec);
-  if (image !== undefined && picture === undefined) throw refused("add: an image needs 'picture', its URL or a name by which you find it.");
-  const text = said ?? (picture === undefined ? undefined : "");
-  if (text === undefined) throw refused("add: a document needs 'text', or 'picture'.");
+  const spec = { text: valid.string, id: valid.string, metadata: valid.object, imageUrl: valid.string, image: valid.any };
+  const { text: said, id = crypto.randomUUID(), metadata = {}, imageUrl, image } = checked<Partial<MemoryDocument & MemoryImage>>("add", document, spec);
+  if (image !== undefined && imageUrl === undefined) throw invalidRequest("add: an image needs 'imageUrl', its URL or a name by which you find it.");
+  const text = said ?? (imageUrl === undefined ? undefined : "");
+  if (text === undefined) throw invalidRequest("add: a document needs 'text', or 'imageUrl'.");
   try {
     // Values that JSON cannot represent would be lost in one store and refused by another.
-    return { text, id, metadata: JSON.parse(JSON.stringify(metadata)), ...(picture !== undefined && { picture }), ...(image !== undefined && { image }) };
+    return { text, id, metadata: JSON.parse(JSON.stringify(metadata)), ...(imageUrl !== undefined && { imageUrl }), ...(image !== undefined && { image }) };
   } catch (error) {
-    throw refused(`add: the metadata of '${id}' cannot be written as JSON (${(error as Error).message}).`);
+    throw invalidRequest(`add: the metadata of '${id}' cannot be written as JSON (${(error as Error).message}).`);
   }
 }
 
 /** The last of the documents with the same id. */
-function lastOfEach(documents: Prepared[]): Prepared[] {
+function lastOfEach(documents: CheckedDocument[]): CheckedDocument[] {
   return [...new Map(documents.map((document) => [document.id, document])).values()];
 }
 
 /** Groups documents into batches without splitting any. */
-function* groups<T extends { records: unknown[] }>(items: T[], size: number): Generator<T[]> {
+function* batches<T extends { records: unknown[] }>(items: T[], size: number): Generator<T[]> {
   let group: T[] = [];
   let records = 0;
   for (const item of items) {
@@ -405,7 +405,7 @@ function* groups<T extends { records: unknown[] }>(items: T[], size: number): Ge
   if (group.length) yield group;
 }
 
-function mismatch(found: string, wanted: string): JerboaError {
+function modelMismatch(found: string, wanted: string): JerboaError {
   return new JerboaError(
     "model_mismatch",
     `The stored vectors come from model '${found}', this memory uses '${wanted}'. Load that model, pass onModelChange: 'reembed' to createMemory, or use another store.`,

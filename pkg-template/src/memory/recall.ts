@@ -1,14 +1,14 @@
 /** Packs search hits into prompt text within a token budget. */
 
 import { chunkText, type TokenCounter } from "./chunk.js";
-import type { Hit } from "./types.js";
+import type { SearchHit } from "./types.js";
 
 /** The result of a recall. */
-export interface Recall {
+export interface RecallResult {
   /** The passages, best first, as prompt text; empty if nothing was found. */
   context: string;
   /** The records in the context, best first. */
-  records: Hit[];
+  records: SearchHit[];
   /** Length of the context in tokens, at most the budget. */
   tokens: number;
 }
@@ -20,7 +20,7 @@ export interface Passage {
   end: number;
   text: string;
   /** The hits in it, best first. */
-  hits: Hit[];
+  hits: SearchHit[];
 }
 
 /** Format options of the context. */
@@ -34,10 +34,10 @@ export interface PackOptions {
 }
 
 /** Takes hits, best first, while they fit; a hit that does not fit is skipped for shorter ones. */
-export async function pack(hits: Hit[], count: TokenCounter, options: PackOptions = {}): Promise<Recall> {
+export async function pack(hits: SearchHit[], count: TokenCounter, options: PackOptions = {}): Promise<RecallResult> {
   const { budget = 1024, separator = "\n\n", format = (passage: Passage) => passage.text } = options;
-  const write = (chosen: Hit[]): string => passages(chosen).map(format).join(separator);
-  const result: Recall = { context: "", records: [], tokens: 0 };
+  const write = (chosen: SearchHit[]): string => mergePassages(chosen).map(format).join(separator);
+  const result: RecallResult = { context: "", records: [], tokens: 0 };
   for (const hit of hits) {
     const chosen = [...result.records, hit];
     const context = write(chosen);
@@ -50,12 +50,12 @@ export async function pack(hits: Hit[], count: TokenCounter, options: PackOption
 }
 
 /** The start of the best hit, in whole sentences if one fits. */
-async function shortened(hit: Hit, count: TokenCounter, budget: number, write: (hits: Hit[]) => string): Promise<Recall> {
+async function shortened(hit: SearchHit, count: TokenCounter, budget: number, write: (hits: SearchHit[]) => string): Promise<RecallResult> {
   const frame = await count(write([{ ...hit, text: "" }]));
   for (let room = budget - frame; room >= 1; room = Math.floor(room * 0.8)) {
     const chunk = (await chunkText(hit.text, count, { maxTokens: room, overlap: 0 }))[0];
     if (!chunk) break;
-    const cut: Hit = { ...hit, text: chunk.text, start: hit.start + chunk.start, end: hit.start + chunk.end, tokens: chunk.tokens };
+    const cut: SearchHit = { ...hit, text: chunk.text, start: hit.start + chunk.start, end: hit.start + chunk.end, tokens: chunk.tokens };
     const context = write([cut]);
     const tokens = await count(context);
     if (tokens <= budget) return { context, records: [cut], tokens };
@@ -64,7 +64,7 @@ async function shortened(hit: Hit, count: TokenCounter, budget: number, write: (
 }
 
 /** Merges overlapping hits of one document into one passage, ranked as the best of them. */
-export function passages(hits: Hit[]): Passage[] {
+export function mergePassages(hits: SearchHit[]): Passage[] {
   const result: Passage[] = [];
   for (const hit of hits) {
     let passage: Passage = { document: hit.document, start: hit.start, end: hit.end, text: hit.text, hits: [hit] };

@@ -1,6 +1,6 @@
 /** Removes sensitive parts from texts and metadata. */
 
-import { refused } from "../errors.js";
+import { invalidRequest } from "../errors.js";
 import type { Json, Metadata } from "./types.js";
 
 /** A redaction: matches of a pattern become `[REDACTED]`; a function returns the text to keep. */
@@ -41,10 +41,10 @@ function step(redaction: Redaction): (text: string) => Promise<string> {
     const pattern = new RegExp(redaction.source, [...flags].join(""));
     return async (text) => text.replace(pattern, REDACTED);
   }
-  if (typeof redaction !== "function") throw refused("createMemory: 'redact' must be a RegExp, a function, or an array of these.");
+  if (typeof redaction !== "function") throw invalidRequest("createMemory: 'redact' must be a RegExp, a function, or an array of these.");
   return async (text) => {
     const kept = await redaction(text);
-    if (typeof kept !== "string") throw refused("createMemory: the 'redact' function must return a string.");
+    if (typeof kept !== "string") throw invalidRequest("createMemory: the 'redact' function must return a string.");
     return kept;
   };
 }

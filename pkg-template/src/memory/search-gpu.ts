@@ -11,10 +11,10 @@ const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128
 const READ = 1;
 
 /** Milliseconds between adapter requests: the first ones after a browser start may fail. */
-const PAUSES = [300, 1000, 3000];
+const RETRY_DELAYS_MS = [300, 1000, 3000];
 
 /** Rows per workgroup, eight lanes each. */
-const ROWS = 32;
+const ROWS_PER_WORKGROUP = 32;
 
 /** One dot product per row. Eight neighboring lanes read 128 consecutive bytes of a row; one lane sums up. */
 const shader = (precision: Precision): string => /* wgsl */ `
@@ -32,7 +32,7 @@ fn quad(i: u32) -> vec4<f32> {
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {
   let lane = index % 8u;
-  let row = group.x * ${ROWS}u + index / 8u;
+  let row = group.x * ${ROWS_PER_WORKGROUP}u + index / 8u;
   var sum = 0.0;
   if (row < params.rows) {
     for (var i = lane; i < params.quads; i += 8u) {
@@ -49,7 +49,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 }`;
 
 /** The GPU copy of one block. */
-interface Copy {
+interface GpuBlock {
   readonly source: Block;
   readonly matrix: GPUBuffer;
   readonly params: GPUBuffer;
@@ -64,7 +64,7 @@ export class GpuScorer implements Scorer {
   #over = false;
   #again: ReturnType<typeof setTimeout> | undefined;
   #pipeline: GPUComputePipeline | undefined;
-  #copies: Copy[] = [];
+  #copies: GpuBlock[] = [];
   #query: GPUBuffer | undefined;
   #scores: GPUBuffer | undefined;
   #readback: GPUBuffer | undefined;
@@ -72,7 +72,7 @@ export class GpuScorer implements Scorer {
 
   constructor(precision: Precision, device?: GPUDevice) {
     this.#precision = precision;
-    this.#device = this.#watch(device ? Promise.resolve(device) : this.#request(PAUSES));
+    this.#device = this.#watch(device ? Promise.resolve(device) : this.#request(RETRY_DELAYS_MS));
   }
 
   scores(table: VectorTable, query: Float32Array<ArrayBuffer>): Promise<{ scores: Float32Array; error: number } | undefined> {
@@ -140,7 +140,7 @@ export class GpuScorer implements Scorer {
       const rows = Math.min(table.rowsPerBlock, table.size - i * table.rowsPerBlock);
       device.queue.writeBuffer(copy.params, 0, new Uint32Array([rows, i * table.rowsPerBlock, table.stride / 4, 0]));
       pass.setBindGroup(0, (copy.group ??= this.#bind(device, copy)));
-      pass.dispatchWorkgroups(Math.ceil(rows / ROWS));
+      pass.dispatchWorkgroups(Math.ceil(rows / ROWS_PER_WORKGROUP));
     });
     pass.end();
     encoder.copyBufferToBuffer(this.#scores!, 0, this.#readback!, 0, bytes);
@@ -178,11 +178,11 @@ export class GpuScorer implements Scorer {
     const { from, to } = block.dirty;
     if (from >= to) return;
     const rows = block.data.subarray(from * table.stride, to * table.stride);
-    device.queue.writeBuffer(copy.matrix, from * table.stride * bytes, this.#precision === "f32" ? rows : halves(rows));
+    device.queue.writeBuffer(copy.matrix, from * table.stride * bytes, this.#precision === "f32" ? rows : toF16(rows));
     block.dirty = { from: table.rowsPerBlock, to: 0 };
   }
 
-  #bind(device: GPUDevice, copy: Copy): GPUBindGroup {
+  #bind(device: GPUDevice, copy: GpuBlock): GPUBindGroup {
     const buffers = [copy.matrix, this.#query!, this.#scores!, copy.params];
     return device.createBindGroup({
       layout: this.#pipeline!.getBindGroupLayout(0),
@@ -213,7 +213,7 @@ export function errorBound(dims: number, precision: Precision): number {
 }
 
 /** Converts f32 to f16, round to nearest even; for components within [-1, 1]. */
-export function halves(values: Float32Array): Uint16Array<ArrayBuffer> {
+export function toF16(values: Float32Array): Uint16Array<ArrayBuffer> {
   const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
   const result = new Uint16Array(values.length);
   for (let i = 0; i < values.length; i++) {
@@ -233,7 +233,7 @@ export function halves(values: Float32Array): Uint16Array<ArrayBuffer> {
   return result;
 }
 
-function release(copy: Copy): void {
+function release(copy: GpuBlock): void {
   copy.matrix.destroy();
   copy.params.destroy();
 }

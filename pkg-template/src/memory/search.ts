@@ -3,7 +3,7 @@
 import { dot, type VectorTable } from "./vectors.js";
 
 /** A row index and its score. */
-export interface Ranked {
+export interface RankedRow {
   place: number;
   score: number;
 }
@@ -27,8 +27,8 @@ export interface Scorer {
 }
 
 /** Searches on the CPU. */
-export function searchExact(table: VectorTable, query: Float32Array, options: SearchOptions): Ranked[] {
-  const best = new Best(table, options.k);
+export function searchExact(table: VectorTable, query: Float32Array, options: SearchOptions): RankedRow[] {
+  const best = new TopK(table, options.k);
   const { dims, stride, rowsPerBlock } = table;
   const accept = options.accept;
   let floor = options.minScore ?? -Infinity;
@@ -38,7 +38,7 @@ export function searchExact(table: VectorTable, query: Float32Array, options: Se
     for (let row = 0; row < rows; row++, place++) {
       const score = dot(data, row * stride, query, 0, dims);
       // Filter only rows that would be kept: filters often cost more than the dot product.
-      if (score >= floor && (!accept || accept(place))) floor = Math.max(floor, best.offer(place, score));
+      if (score >= floor && (!accept || accept(place))) floor = Math.max(floor, best.insert(place, score));
     }
   }
   return best.sorted();
@@ -48,30 +48,30 @@ export function searchExact(table: VectorTable, query: Float32Array, options: Se
  * Searches with approximate scores: rows that could be among the best, given the error, are rescored exactly.
  * Bit-identical to `searchExact`.
  */
-export function searchScored(table: VectorTable, query: Float32Array, scores: Float32Array, error: number, options: SearchOptions): Ranked[] {
+export function searchScored(table: VectorTable, query: Float32Array, scores: Float32Array, error: number, options: SearchOptions): RankedRow[] {
   const { accept, k } = options;
   const least = (options.minScore ?? -Infinity) - error;
-  const rough = new Best(table, k);
+  const rough = new TopK(table, k);
   let floor = least;
   for (let place = 0; place < table.size; place++) {
-    if (scores[place]! >= floor && (!accept || accept(place))) floor = Math.max(floor, rough.offer(place, scores[place]!));
+    if (scores[place]! >= floor && (!accept || accept(place))) floor = Math.max(floor, rough.insert(place, scores[place]!));
   }
   const threshold = Math.max(least, rough.full ? rough.worst - 2 * error : -Infinity);
-  const best = new Best(table, k);
+  const best = new TopK(table, k);
   for (let place = 0; place < table.size; place++) {
     if (!(scores[place]! >= threshold) || (accept && !accept(place))) continue;
     const row = table.vector(place);
     const score = dot(row, 0, query, 0, table.dims);
-    if (score >= (options.minScore ?? -Infinity)) best.offer(place, score);
+    if (score >= (options.minScore ?? -Infinity)) best.insert(place, score);
   }
   return best.sorted();
 }
 
 /** The k best rows: a binary heap with the worst on top. Ties rank by id, so that row order never matters. */
-class Best {
+class TopK {
   readonly #table: VectorTable;
   readonly #k: number;
-  readonly #heap: Ranked[] = [];
+  readonly #heap: RankedRow[] = [];
 
   constructor(table: VectorTable, k: number) {
     this.#table = table;
@@ -87,7 +87,7 @@ class Best {
   }
 
   /** Takes a row if it is good enough; returns the score below which rows are rejected. */
-  offer(place: number, score: number): number {
+  insert(place: number, score: number): number {
     const heap = this.#heap;
     const item = { place, score };
     if (heap.length < this.#k) {
@@ -100,11 +100,11 @@ class Best {
     return this.full ? this.worst : -Infinity;
   }
 
-  sorted(): Ranked[] {
+  sorted(): RankedRow[] {
     return [...this.#heap].sort((a, b) => (this.#below(a, b) ? 1 : -1));
   }
 
-  #below(a: Ranked, b: Ranked): boolean {
+  #below(a: RankedRow, b: RankedRow): boolean {
     if (a.score !== b.score) return a.score < b.score;
     return this.#table.rows[a.place]!.id > this.#table.rows[b.place]!.id;
   }

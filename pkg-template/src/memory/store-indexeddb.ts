@@ -1,9 +1,9 @@
 /** A store in the browser's IndexedDB, shared by all tabs of an origin. */
 
 import { JerboaError } from "../errors.js";
-import { upgraded, type PlainRecord } from "./layout1.js";
+import { upgradeRecord, type RecordV1 } from "./migrate-v1.js";
 import { checkModel, stateAfter } from "./store-memory.js";
-import type { Batch, Changes, MemoryRecord, MemoryStore, StoreState } from "./types.js";
+import type { StoreBatch, StoreChanges, MemoryRecord, MemoryStore, StoreState } from "./types.js";
 
 /**
  * The layout that this code writes. 1: one table of plain records; 2: adds generations, so that tabs can follow
@@ -12,11 +12,11 @@ import type { Batch, Changes, MemoryRecord, MemoryStore, StoreState } from "./ty
 export const INDEXEDDB_VERSION = 2;
 
 /** Records per read request. */
-const PAGE = 500;
+const PAGE_RECORDS = 500;
 /** Removals remembered for other tabs; a tab that is further behind reads everything again. */
-const REMOVALS = 256;
+const MAX_REMOVALS = 256;
 /** Milliseconds that a tab with an older version may block a migration. */
-const BLOCKED_MS = 10_000;
+const MIGRATION_TIMEOUT_MS = 10_000;
 
 type Stored = MemoryRecord & { generation: number };
 type Meta = StoreState & { key: "state"; reset: number };
@@ -47,7 +47,7 @@ export class IndexedDbStore implements MemoryStore {
     return { generation: meta.generation, dims: meta.dims, ...(meta.model !== undefined && { model: meta.model }) };
   }
 
-  changes(since: number, emit: (part: Changes) => void): Promise<number> {
+  changes(since: number, emit: (part: StoreChanges) => void): Promise<number> {
     // One transaction gives a consistent snapshot.
     return this.#transact("readonly", ["meta", "records", "removed"], async (stores) => {
       const meta = await readMeta(stores.meta);
@@ -67,7 +67,7 @@ export class IndexedDbStore implements MemoryStore {
     });
   }
 
-  async apply(batch: Batch): Promise<number> {
+  async apply(batch: StoreBatch): Promise<number> {
     const generation = await this.#transact("readwrite", ["meta", "records", "removed"], async (stores) => {
       const meta = await readMeta(stores.meta);
       checkModel(batch.clear ? { generation: 0, dims: 0 } : meta, batch);
@@ -182,7 +182,7 @@ function openDatabase(name: string, lose: (reason: JerboaError) => void): Promis
       timer = setTimeout(() => {
         tooLate = true;
         reject(new JerboaError("store_blocked", message));
-      }, BLOCKED_MS);
+      }, MIGRATION_TIMEOUT_MS);
     };
     request.onerror = () => {
       clearTimeout(timer);
@@ -224,9 +224,9 @@ function migratePlainRecords(records: IDBObjectStore, meta: IDBObjectStore): voi
       meta.put(state);
       return;
     }
-    const old = cursor.value as PlainRecord;
+    const old = cursor.value as RecordV1;
     if (state.dims === 0) Object.assign(state, { dims: old.vector.length, model: old.model ?? "unknown" });
-    cursor.update({ ...upgraded(old), generation: 1 });
+    cursor.update({ ...upgradeRecord(old), generation: 1 });
     cursor.continue();
   };
 }
@@ -247,11 +247,11 @@ async function readMeta(meta: IDBObjectStore): Promise<Meta> {
 }
 
 /** Reads all records in id order, in pages: one array would need twice the memory. */
-async function readPages(records: IDBObjectStore, emit: (part: Changes) => void): Promise<void> {
+async function readPages(records: IDBObjectStore, emit: (part: StoreChanges) => void): Promise<void> {
   for (let range: IDBKeyRange | undefined; ; ) {
-    const page = await ask<Stored[]>(records.getAll(range, PAGE));
+    const page = await ask<Stored[]>(records.getAll(range, PAGE_RECORDS));
     if (page.length) emit({ reset: false, removed: [], put: page.map(plain) });
-    if (page.length < PAGE) return;
+    if (page.length < PAGE_RECORDS) return;
     range = IDBKeyRange.lowerBound(page.at(-1)!.id, true);
   }
 }
@@ -259,8 +259,8 @@ async function readPages(records: IDBObjectStore, emit: (part: Changes) => void)
 /** Drops the oldest removals; returns the newest generation that can no longer be followed. */
 async function forgetRemovals(removed: IDBObjectStore): Promise<number> {
   const count = await ask(removed.count());
-  if (count <= REMOVALS) return 0;
-  const keys = (await ask(removed.getAllKeys(null, count - REMOVALS / 2))) as number[];
+  if (count <= MAX_REMOVALS) return 0;
+  const keys = (await ask(removed.getAllKeys(null, count - MAX_REMOVALS / 2))) as number[];
   const last = keys.at(-1)!;
   removed.delete(IDBKeyRange.upperBound(last));
   return last;

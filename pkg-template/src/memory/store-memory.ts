@@ -1,10 +1,10 @@
 /** The in-memory store, and the record table that other stores also use. */
 
 import { JerboaError } from "../errors.js";
-import type { Batch, Changes, MemoryRecord, MemoryStore, StoreState } from "./types.js";
+import type { StoreBatch, StoreChanges, MemoryRecord, MemoryStore, StoreState } from "./types.js";
 
 /** Refuses a batch whose vectors are not comparable with the stored ones. */
-export function checkModel(state: StoreState, batch: Pick<Batch, "model" | "dims" | "put">): void {
+export function checkModel(state: StoreState, batch: Pick<StoreBatch, "model" | "dims" | "put">): void {
   if (!batch.put.length || state.model === undefined || (state.model === batch.model && state.dims === batch.dims)) return;
   throw new JerboaError(
     "model_mismatch",
@@ -14,7 +14,7 @@ export function checkModel(state: StoreState, batch: Pick<Batch, "model" | "dims
 }
 
 /** The state after a batch. */
-export function stateAfter(state: StoreState, batch: Batch): StoreState {
+export function stateAfter(state: StoreState, batch: StoreBatch): StoreState {
   const generation = state.generation + 1;
   if (batch.put.length) return { generation, model: batch.model, dims: batch.dims };
   return batch.clear ? { generation, dims: 0 } : { ...state, generation };
@@ -29,7 +29,7 @@ export class RecordTable {
   #reset = 0;
 
   /** Applies a batch; throws before anything changes. */
-  apply(batch: Batch): number {
+  apply(batch: StoreBatch): number {
     checkModel(batch.clear ? { generation: 0, dims: 0 } : this.state, batch);
     this.state = stateAfter(this.state, batch);
     const { generation } = this.state;
@@ -63,7 +63,7 @@ export class RecordTable {
   }
 
   /** All changes after a generation, in one part. */
-  changes(since: number): Changes {
+  changes(since: number): StoreChanges {
     const reset = since < this.#reset;
     const put = [...this.records.values()].filter((entry) => reset || entry.generation > since).map((entry) => entry.record);
     const removed = reset ? [] : this.#removed.filter((entry) => entry.generation > since).flatMap((entry) => entry.ids);
@@ -84,12 +84,12 @@ export class InMemoryStore implements MemoryStore {
     return this.#table.state;
   }
 
-  async changes(since: number, emit: (part: Changes) => void): Promise<number> {
+  async changes(since: number, emit: (part: StoreChanges) => void): Promise<number> {
     emit(this.#table.changes(since));
     return this.#table.state.generation;
   }
 
-  async apply(batch: Batch): Promise<number> {
+  async apply(batch: StoreBatch): Promise<number> {
     const generation = this.#table.apply(batch);
     for (const listener of this.#listeners) listener();
     return generation;

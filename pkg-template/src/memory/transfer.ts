@@ -1,9 +1,9 @@
 /** Export and import as JSON lines: a header, then records with vectors as base64 of f32. */
 
 import { JerboaError } from "../errors.js";
-import { upgraded, type PlainRecord } from "./layout1.js";
+import { upgradeRecord, type RecordV1 } from "./migrate-v1.js";
 import type { MemoryRecord, Metadata } from "./types.js";
-import { unit } from "./vectors.js";
+import { normalized } from "./vectors.js";
 
 /** The version that `exportLines` writes. 1: one JSON document with vectors as numbers. */
 export const EXPORT_VERSION = 2;
@@ -12,13 +12,13 @@ export const EXPORT_VERSION = 2;
 export type ImportSource = string | Blob | AsyncIterable<string | Uint8Array> | ReadableStream<Uint8Array>;
 
 /** A parsed export. */
-export interface Imported {
+export interface ParsedExport {
   model: string;
   dims: number;
   records: MemoryRecord[];
 }
 
-interface Header {
+interface ExportHeader {
   format: "jerboa-memory";
   version: number;
   model: string;
@@ -27,7 +27,7 @@ interface Header {
 
 /** The first line of an export. */
 export function headerLine(model: string, dims: number): string {
-  return `${JSON.stringify({ format: "jerboa-memory", version: EXPORT_VERSION, model, dims } satisfies Header)}\n`;
+  return `${JSON.stringify({ format: "jerboa-memory", version: EXPORT_VERSION, model, dims } satisfies ExportHeader)}\n`;
 }
 
 /** A record's line. */
@@ -36,10 +36,10 @@ export function recordLine({ vector, ...rest }: MemoryRecord): string {
 }
 
 /** Reads a complete export; throws if any of it is damaged. */
-export async function readExport(source: ImportSource): Promise<Imported> {
+export async function readExport(source: ImportSource): Promise<ParsedExport> {
   const text = await allText(source);
   const newline = text.indexOf("\n");
-  const first = parse(newline < 0 ? text : text.slice(0, newline)) as Partial<Header> | undefined;
+  const first = parse(newline < 0 ? text : text.slice(0, newline)) as Partial<ExportHeader> | undefined;
   if (first?.format !== "jerboa-memory") return readVersion1(text);
   if (typeof first.version !== "number" || first.version > EXPORT_VERSION) {
     const message = `The export has version ${first.version}; this version of jerboa reads up to ${EXPORT_VERSION}. Update the package, then import it again. Nothing was changed.`;
@@ -76,18 +76,18 @@ function readRecord(content: string, line: number, dims: number): MemoryRecord {
     start,
     end: number(given.end, start + given.text.length),
     text: given.text,
-    ...(typeof given.picture === "string" && { picture: given.picture }),
+    ...(typeof given.imageUrl === "string" && { imageUrl: given.imageUrl }),
     tokens: number(given.tokens, 0),
     created: number(given.created, 0),
     metadata,
-    vector: unit(new Float32Array(bytes.buffer)),
+    vector: normalized(new Float32Array(bytes.buffer)),
   };
 }
 
-function readVersion1(text: string): Imported {
+function readVersion1(text: string): ParsedExport {
   const document = parse(text) as { version?: unknown; model?: unknown; records?: unknown } | undefined;
   if (document?.version !== 1 || !Array.isArray(document.records)) throw broken(1, "it is not the header of an export, nor an export of version 1");
-  const records = (document.records as PlainRecord[]).map(upgraded);
+  const records = (document.records as RecordV1[]).map(upgradeRecord);
   const dims = records[0]?.vector.length ?? 0;
   if (records.some((record) => record.vector.length !== dims)) throw broken(1, "its vectors have different lengths");
   return { model: typeof document.model === "string" ? document.model : "unknown", dims, records };

@@ -21,7 +21,7 @@ export interface MemoryRecord {
   /** The passage; for an image its description, which may be empty. */
   text: string;
   /** For an image: its URL, or the name that the caller gave. */
-  picture?: string;
+  imageUrl?: string;
   /** Length in the model's tokens. */
   tokens: number;
   /** Time of adding, in milliseconds since 1970. */
@@ -51,7 +51,7 @@ export interface EmbeddingModel {
 }
 
 /** One atomic write to a store. */
-export interface Batch {
+export interface StoreBatch {
   /** The model of the vectors; a store holds vectors of one model only. */
   model: string;
   /** Width of the vectors. */
@@ -67,7 +67,7 @@ export interface Batch {
 }
 
 /** A part of a store's changes. */
-export interface Changes {
+export interface StoreChanges {
   /** Discards all earlier state; set on the first part only. */
   reset: boolean;
   /** Removed ids. */
@@ -93,9 +93,9 @@ export interface MemoryStore {
   /** The current state, including other tabs' writes. */
   state(): Promise<StoreState>;
   /** Emits all changes after the given generation in parts, as one snapshot; returns the snapshot's generation. */
-  changes(since: number, emit: (part: Changes) => void): Promise<number>;
+  changes(since: number, emit: (part: StoreChanges) => void): Promise<number>;
   /** Writes a batch atomically; returns the new generation. */
-  apply(batch: Batch): Promise<number>;
+  apply(batch: StoreBatch): Promise<number>;
   /** Gets records by id; `undefined` for missing ones. */
   get(ids: string[]): Promise<(MemoryRecord | undefined)[]>;
   /** Calls back after another tab's write; returns a function that stops it. */
@@ -107,7 +107,7 @@ export interface MemoryStore {
 }
 
 /** A search hit. */
-export interface Hit extends MemoryRecord {
+export interface SearchHit extends MemoryRecord {
   /** Cosine similarity with the query, from -1 to 1. */
   score: number;
 }

@@ -36,7 +36,7 @@ export class VectorTable {
   readonly rows: Row[] = [];
   /** Counts changes, so that a waiting reader can detect them. */
   revision = 0;
-  readonly #places = new Map<string, number>();
+  readonly #rowsById = new Map<string, number>();
 
   constructor(dims: number) {
     this.dims = dims;
@@ -50,32 +50,32 @@ export class VectorTable {
   }
 
   /** The row index of an id. */
-  place(id: string): number | undefined {
-    return this.#places.get(id);
+  rowOf(id: string): number | undefined {
+    return this.#rowsById.get(id);
   }
 
   /** Adds a row, or replaces the one with the same id. */
   set(row: Row, vector: Float32Array): void {
-    if (vector.length !== this.dims) throw wrongWidth(vector.length, this.dims);
-    const place = this.#places.get(row.id) ?? this.rows.length;
+    if (vector.length !== this.dims) throw wrongLength(vector.length, this.dims);
+    const place = this.#rowsById.get(row.id) ?? this.rows.length;
     this.revision++;
     this.rows[place] = row;
-    this.#places.set(row.id, place);
+    this.#rowsById.set(row.id, place);
     this.#write(place, vector);
   }
 
   /** Removes a row; returns false for an unknown id. */
   remove(id: string): boolean {
-    const place = this.#places.get(id);
+    const place = this.#rowsById.get(id);
     if (place === undefined) return false;
     this.revision++;
-    this.#places.delete(id);
+    this.#rowsById.delete(id);
     const last = this.rows.length - 1;
     const moved = this.rows[last]!;
     if (place !== last) {
       this.#write(place, this.vector(last));
       this.rows[place] = moved;
-      this.#places.set(moved.id, place);
+      this.#rowsById.set(moved.id, place);
     }
     this.rows.length = last;
     this.blocks.length = Math.ceil(last / this.rowsPerBlock);
@@ -116,7 +116,7 @@ export function dot(a: Float32Array, aStart: number, b: Float32Array, bStart: nu
 }
 
 /** A copy normalized to length 1; a zero vector stays zero. Refuses empty and non-finite vectors. */
-export function unit(vector: ArrayLike<number>): Float32Array<ArrayBuffer> {
+export function normalized(vector: ArrayLike<number>): Float32Array<ArrayBuffer> {
   const copy = Float32Array.from(vector);
   const square = dot(copy, 0, copy, 0, copy.length);
   if (!copy.length || !Number.isFinite(square)) {
@@ -130,6 +130,6 @@ export function unit(vector: ArrayLike<number>): Float32Array<ArrayBuffer> {
 }
 
 /** The error of a vector with the wrong number of components. */
-export function wrongWidth(found: number, expected: number): JerboaError {
+export function wrongLength(found: number, expected: number): JerboaError {
   return new JerboaError("shape", `The vector has ${found} components, this memory has ${expected}. Use vectors of the same model.`);
 }

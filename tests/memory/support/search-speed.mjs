@@ -4,16 +4,16 @@ import { firstAdapter } from "./adapter.mjs";
 
 /** `folder` is the address of the package's memory/. A search is everything from the query's vector to the ranked rows, the copy of the scores included. */
 export async function measure(folder, rows, dims) {
-  const [{ VectorTable, unit }, { searchExact, searchScored }, { GpuScorer }] = await Promise.all(
+  const [{ VectorTable, normalized }, { searchExact, searchScored }, { GpuScorer }] = await Promise.all(
     ["vectors", "search", "search-gpu"].map((name) => import(new URL(`${name}.js`, folder).href)),
   );
   const table = new VectorTable(dims);
   const vector = new Float32Array(dims);
   for (let i = 0; i < rows; i++) {
     for (let j = 0; j < dims; j++) vector[j] = Math.random() - 0.5;
-    table.set({ id: `r${i}`, document: "d", part: i, metadata: {} }, unit(vector));
+    table.set({ id: `r${i}`, document: "d", part: i, metadata: {} }, normalized(vector));
   }
-  const queries = Array.from({ length: 20 }, () => unit(Array.from({ length: dims }, () => Math.random() - 0.5)));
+  const queries = Array.from({ length: 20 }, () => normalized(Array.from({ length: dims }, () => Math.random() - 0.5)));
   const options = { k: 10 };
   const exact = queries.map((query) => JSON.stringify(searchExact(table, query, options)));
   const adapter = await firstAdapter();

@@ -4,10 +4,10 @@ import { computed, signal, type Signal } from "@preact/signals";
 import type { ChatMessage, GenerationResult, JerboaError, Model, StreamFinishReason } from "jerboa";
 import { asError } from "../errors";
 import { count } from "../format";
-import { seen } from "../model/pace";
+import { recordRate } from "../model/decode-rate";
 import { CHAT } from "../strings";
 import { announce } from "../ui/announce";
-import { forget, keep, open, saved, type SavedTurn } from "./history";
+import { forget, saveConversation, open, saved, type SavedTurn } from "./history";
 import { sampling, settings } from "./settings-store";
 
 /** Statistics of an answer. */
@@ -30,10 +30,10 @@ export interface Turn {
 }
 
 /** Receives the text of an answer and its end. */
-type Answer = { piece: (text: string) => void; end: (result: Omit<Stats, "firstTokenMs">) => void };
+type AnswerSink = { piece: (text: string) => void; end: (result: Omit<Stats, "firstTokenMs">) => void };
 
 /** Sampling options of a regenerated answer; greedy decoding would repeat the first one. */
-const AGAIN = { temperature: 0.8, topP: 0.95 };
+const RESAMPLE = { temperature: 0.8, topP: 0.95 };
 
 export class Conversation {
   readonly turns = signal<Turn[]>([]);
@@ -63,7 +63,7 @@ export class Conversation {
     if (this.busy.peek()) return;
     const turns = this.turns.value;
     if (turns.at(-1)?.role === "assistant") this.turns.value = turns.slice(0, -1);
-    if (this.turns.value.length > 0) await this.#answer(model, AGAIN);
+    if (this.turns.value.length > 0) await this.#answer(model, RESAMPLE);
   }
 
   /** Continues an answer that reached its limit: text directly, a chat by asking for more. */
@@ -129,11 +129,11 @@ export class Conversation {
 
   #keep(model: string): void {
     const turns: SavedTurn[] = this.turns.peek().map(({ role, text }) => ({ role, text: text.peek() }));
-    keep({ id: this.#id, model, completion: this.completion.peek(), turns });
+    saveConversation({ id: this.#id, model, completion: this.completion.peek(), turns });
     open.value = this.#id;
   }
 
-  async #answer(model: Model, otherwise?: typeof AGAIN): Promise<void> {
+  async #answer(model: Model, otherwise?: typeof RESAMPLE): Promise<void> {
     const history = this.turns.value;
     const turn = this.#turn("assistant", "");
     this.turns.value = [...history, turn];
@@ -142,7 +142,7 @@ export class Conversation {
   }
 
   /** Generates a turn, from its start or continuing its text. */
-  async #write(model: Model, history: Turn[], turn: Turn, otherwise?: typeof AGAIN): Promise<void> {
+  async #write(model: Model, history: Turn[], turn: Turn, otherwise?: typeof RESAMPLE): Promise<void> {
     turn.running.value = true;
     turn.error.value = undefined;
     this.#keep(model.info.model);
@@ -150,7 +150,7 @@ export class Conversation {
     this.#abort = controller;
     const started = performance.now();
     let firstTokenMs = 0;
-    const answer: Answer = {
+    const answer: AnswerSink = {
       piece: (text) => {
         firstTokenMs ||= performance.now() - started;
         turn.text.value += text;
@@ -191,7 +191,7 @@ function messagesOf(history: Turn[]): ChatMessage[] {
   return messages;
 }
 
-async function chat(model: Model, history: Turn[], how: Sampling, { piece, end }: Answer, signal: AbortSignal): Promise<void> {
+async function chat(model: Model, history: Turn[], how: Sampling, { piece, end }: AnswerSink, signal: AbortSignal): Promise<void> {
   const { temperature, topP, topK, minP, seed, maxTokens } = how;
   const stream = await model.chat.completions.create(
     {
@@ -224,7 +224,7 @@ async function chat(model: Model, history: Turn[], how: Sampling, { piece, end }
 
 type Sampling = ReturnType<typeof sampling>;
 
-async function complete(model: Model, prompt: string, how: Sampling, { piece, end }: Answer, signal: AbortSignal): Promise<void> {
+async function complete(model: Model, prompt: string, how: Sampling, { piece, end }: AnswerSink, signal: AbortSignal): Promise<void> {
   const { overflow } = settings.peek();
   // Without turns there is nothing to drop, so use the rolling context.
   const generation = model.generate(prompt, { ...how, overflow: overflow === "truncate" ? "rolling" : overflow, signal });
@@ -237,6 +237,6 @@ async function complete(model: Model, prompt: string, how: Sampling, { piece, en
 /** Decode throughput; undefined for few tokens, which arrive together. The first token belongs to the prefill. */
 function speed(model: Model, tokens: number, decodeMs: number): number | undefined {
   const rate = tokens >= 16 && decodeMs > 0 ? (tokens - 1) / (decodeMs / 1000) : undefined;
-  seen(model, rate);
+  recordRate(model, rate);
   return rate;
 }

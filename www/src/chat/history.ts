@@ -9,7 +9,7 @@ export interface SavedTurn {
 }
 
 /** A saved conversation. */
-export interface Saved {
+export interface SavedConversation {
   id: string;
   name: string;
   /** The model that answered last. */
@@ -20,15 +20,17 @@ export interface Saved {
   turns: SavedTurn[];
 }
 
-/** Maximum number of conversations and of their characters; browsers limit a page to about five million. */
-const [MOST, LONGEST] = [50, 4e6];
+/** Maximum number of saved conversations. */
+const MAX_CONVERSATIONS = 50;
+/** Maximum characters of all saved conversations; browsers limit a page to about five million. */
+const MAX_CHARACTERS = 4e6;
 
-const isSaved = (v: unknown): v is Saved =>
-  typeof v === "object" && v !== null && typeof (v as Saved).id === "string" && typeof (v as Saved).name === "string" && Array.isArray((v as Saved).turns) &&
-  (v as Saved).turns.every(({ role, text }) => (role === "user" || role === "assistant") && typeof text === "string");
+const isSaved = (v: unknown): v is SavedConversation =>
+  typeof v === "object" && v !== null && typeof (v as SavedConversation).id === "string" && typeof (v as SavedConversation).name === "string" && Array.isArray((v as SavedConversation).turns) &&
+  (v as SavedConversation).turns.every(({ role, text }) => (role === "user" || role === "assistant") && typeof text === "string");
 
 /** All saved conversations. */
-export const saved = stored<Saved[]>("conversations", [], (v): v is Saved[] => Array.isArray(v) && v.every(isSaved));
+export const saved = stored<SavedConversation[]>("conversations", [], (v): v is SavedConversation[] => Array.isArray(v) && v.every(isSaved));
 
 /** Id of the open conversation. */
 export const open = stored("conversation", "", (v): v is string => typeof v === "string");
@@ -37,12 +39,12 @@ export const open = stored("conversation", "", (v): v is string => typeof v === 
 export const draft = stored("draft", "", (v): v is string => typeof v === "string");
 
 /** Saves a conversation under its name or its user's first words. */
-export function keep(conversation: Omit<Saved, "name" | "updated">): void {
+export function saveConversation(conversation: Omit<SavedConversation, "name" | "updated">): void {
   const before = saved.peek().find(({ id }) => id === conversation.id);
   const name = before?.name ?? nameOf(conversation.turns);
   const others = saved.peek().filter(({ id }) => id !== conversation.id);
-  const all = [{ ...conversation, name, updated: Date.now() }, ...others].slice(0, MOST);
-  let room = LONGEST;
+  const all = [{ ...conversation, name, updated: Date.now() }, ...others].slice(0, MAX_CONVERSATIONS);
+  let room = MAX_CHARACTERS;
   // Drop the oldest first: when storage is full, browsers store nothing at all.
   saved.value = all.filter((each, i) => (room -= JSON.stringify(each).length) > 0 || i === 0);
 }

@@ -116,11 +116,13 @@ function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
   );
 }
 
-/** Minimum milliseconds between two renders of a growing text, and the same as a multiple of one render's time. */
-const [PACE, SHARE] = [40, 4];
+/** Minimum milliseconds between two renders of a growing text. */
+const MIN_RENDER_INTERVAL_MS = 40;
+/** The same as a multiple of one render's time. */
+const RENDER_TIME_FACTOR = 4;
 
 /** Renders a growing text at a limited rate: each piece of a long answer costs as much as the whole text. */
-function useCalm<T>(turn: Turn, make: (text: string) => T): ReadonlySignal<T> {
+function useThrottled<T>(turn: Turn, make: (text: string) => T): ReadonlySignal<T> {
   const shown = useSignal(turn.text.peek());
   const state = useRef({ timer: 0, took: 0 });
   useSignalEffect(() => {
@@ -131,7 +133,7 @@ function useCalm<T>(turn: Turn, make: (text: string) => T): ReadonlySignal<T> {
       state.current.timer = setTimeout(() => {
         state.current.timer = 0;
         shown.value = turn.text.peek();
-      }, Math.max(PACE, took * SHARE));
+      }, Math.max(MIN_RENDER_INTERVAL_MS, took * RENDER_TIME_FACTOR));
     }
   });
   useEffect(() => () => clearTimeout(state.current.timer), []);
@@ -144,7 +146,7 @@ function useCalm<T>(turn: Turn, make: (text: string) => T): ReadonlySignal<T> {
 }
 
 function Answer({ turn }: { turn: Turn }) {
-  const parts = useCalm(turn, (text) => {
+  const parts = useThrottled(turn, (text) => {
     const { thinking, answer, open } = splitThinking(text);
     return { thinking: thinking.trim() ? prose(thinking) : "", open, answer: prose(answer) };
   });

@@ -5,10 +5,10 @@ import type { Model } from "jerboa";
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { bytes, parameters } from "../format";
-import { BUNDLED, CHAT_SUGGESTIONS } from "../model/catalog";
+import { BUNDLED_CHAT, CHAT_SUGGESTIONS } from "../model/catalog";
 import { DeviceSheet } from "../model/device";
 import { Picker } from "../model/picker";
-import { ModelSlot } from "../model/slot";
+import { ModelSlot } from "../model/model-store";
 import { PendingStrip } from "../model/status";
 import { CopyButton } from "../ui/copy";
 import { refocus } from "../ui/focus";
@@ -42,7 +42,7 @@ export function ChatTab() {
 
   // Before the first paint, so that the page does not flash without a model.
   useLayoutEffect(() => {
-    if (slot.idle) void slot.load(slot.remembered.peek() ?? BUNDLED);
+    if (slot.idle) void slot.load(slot.remembered.peek() ?? BUNDLED_CHAT);
   }, []);
 
   return (
@@ -88,7 +88,7 @@ export function ChatTab() {
       />
       <Picker
         slot={slot}
-        bundled={{ wanted: BUNDLED, note: "Built into this page, works offline. Continues short children's stories.", size: "1 MB" }}
+        bundled={{ wanted: BUNDLED_CHAT, note: "Built into this page, works offline. Continues short children's stories.", size: "1 MB" }}
         suggestions={CHAT_SUGGESTIONS}
         open={sheet.value === "model" || sheet.value === "token"}
         advanced={sheet.value === "token"}

@@ -3,8 +3,8 @@
 import type { Model } from "jerboa";
 import type { ComponentChildren } from "preact";
 import { bytes } from "../format";
-import { BUNDLED, FIRST_CHAT, wantedOf } from "../model/catalog";
-import type { ModelSlot } from "../model/slot";
+import { BUNDLED_CHAT, FIRST_CHAT, requestOf } from "../model/catalog";
+import type { ModelSlot } from "../model/model-store";
 import { PendingStage } from "../model/status";
 import { ALSO, APP, CHAT, LINKS } from "../strings";
 import { gpu } from "../webgpu";
@@ -38,7 +38,7 @@ interface Props {
 
 export function Welcome({ slot, model, send, choose }: Props) {
   const pending = slot.current.value ? undefined : slot.pending.value;
-  const tiny = model ? !model.info.hasChatTemplate : pending && !pending.error && pending.wanted.source === BUNDLED.source;
+  const tiny = model ? !model.info.hasChatTemplate : pending && !pending.error && pending.wanted.source === BUNDLED_CHAT.source;
   return (
     <Hero>
       {tiny ? (
@@ -48,7 +48,7 @@ export function Welcome({ slot, model, send, choose }: Props) {
             {model ? (
               <>
                 <h2>{CHAT.begin}</h2>
-                <p>{slot.current.value?.wanted.source === BUNDLED.source ? CHAT.tiny : CHAT.continues}</p>
+                <p>{slot.current.value?.wanted.source === BUNDLED_CHAT.source ? CHAT.tiny : CHAT.continues}</p>
                 <Starters texts={CHAT.stories} send={send} />
               </>
             ) : (
@@ -81,7 +81,7 @@ function First({ slot, choose, title }: { slot: ModelSlot; choose: () => void; t
       <h2>{title ?? `${name}: ${note.toLowerCase()}`}</h2>
       <p>{CHAT.first(bytes(size), bytes(memory), licence)}</p>
       <div class="starters">
-        <button type="button" class="primary" onClick={() => void slot.load(wantedOf(FIRST_CHAT))}>
+        <button type="button" class="primary" onClick={() => void slot.load(requestOf(FIRST_CHAT))}>
           {CHAT.firstModel(name)}
         </button>
         <button type="button" class="secondary" onClick={choose}>

@@ -2,30 +2,30 @@
 
 import { computed, signal } from "@preact/signals";
 import type { JerboaError, Model } from "jerboa";
-import { createMemory, indexedDbStore, type Hit, type Memory, type MemoryRecord } from "jerboa/memory";
+import { createMemory, indexedDbStore, type SearchHit, type Memory, type MemoryRecord } from "jerboa/memory";
 import { asError } from "../errors";
 import { count } from "../format";
 import { announce } from "../ui/announce";
 
 /** A document with its number of passages. */
-export interface Listed {
+export interface DocumentSummary {
   id: string;
   passages: number;
 }
 
 /** The running operation. */
-export interface Work {
+export interface RunningTask {
   what: string;
   done: number;
   total: number;
 }
 
 /** A search result. */
-export interface Found {
+export interface SearchResult {
   query: string;
   /** The query vector. */
   vector: Float32Array;
-  hits: Hit[];
+  hits: SearchHit[];
   ms: number;
 }
 
@@ -39,8 +39,8 @@ const RECALLED = 5;
 export class Library {
   readonly records = signal<MemoryRecord[]>([]);
   readonly documents = computed(() => listed(this.records.value));
-  readonly work = signal<Work | undefined>(undefined);
-  readonly found = signal<Found | undefined>(undefined);
+  readonly work = signal<RunningTask | undefined>(undefined);
+  readonly found = signal<SearchResult | undefined>(undefined);
   readonly error = signal<JerboaError | undefined>(undefined);
   readonly ready = signal(false);
   #model: Model | undefined;
@@ -127,7 +127,7 @@ export class Library {
     this.records.value = (await this.#memory?.list()) ?? [];
   }
 
-  async #run(what: string, step: (signal: AbortSignal, report: (work: Omit<Work, "what">) => void) => Promise<void>): Promise<void> {
+  async #run(what: string, step: (signal: AbortSignal, report: (work: Omit<RunningTask, "what">) => void) => Promise<void>): Promise<void> {
     const controller = new AbortController();
     this.#abort = controller;
     this.error.value = undefined;
@@ -144,7 +144,7 @@ export class Library {
 }
 
 /** Documents in the order in which they were added. */
-function listed(records: MemoryRecord[]): Listed[] {
+function listed(records: MemoryRecord[]): DocumentSummary[] {
   const byDocument = new Map<string, { created: number; passages: number }>();
   for (const { document, created } of records) {
     const entry = byDocument.get(document) ?? { created, passages: 0 };

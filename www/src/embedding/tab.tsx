@@ -4,15 +4,15 @@ import { useSignalEffect } from "@preact/signals";
 import type { Model } from "jerboa";
 import { useEffect } from "preact/hooks";
 import { bytes, parameters } from "../format";
-import { EMBEDDING_SUGGESTIONS, ENCODER, MINILM } from "../model/catalog";
+import { EMBEDDING_SUGGESTIONS, BUNDLED_ENCODER, MINILM } from "../model/catalog";
 import { refreshCached } from "../model/cached";
-import { ModelSlot } from "../model/slot";
+import { ModelSlot } from "../model/model-store";
 import { ModelStage } from "../model/stage";
 import { EMBEDDING } from "../strings";
 import { Notice } from "../ui/notice";
 import { Documents } from "./documents";
 import { Library } from "./library";
-import { Picture } from "./picture-view";
+import { Picture } from "./scatter-plot";
 import { Search } from "./search";
 
 // Outside the component: switching tabs keeps the model and the results.
@@ -35,7 +35,7 @@ export function EmbeddingTab() {
     <ModelStage
       slot={slot}
       title="Embedding"
-      bundled={{ wanted: ENCODER, note: "Built into this page, works offline. Matches shared words, not meaning.", size: "4 MB" }}
+      bundled={{ wanted: BUNDLED_ENCODER, note: "Built into this page, works offline. Matches shared words, not meaning.", size: "4 MB" }}
       suggestions={EMBEDDING_SUGGESTIONS}
       facts={facts}
     >
@@ -49,7 +49,7 @@ async function first(): Promise<void> {
   const chosen = slot.remembered.peek();
   if (chosen) return slot.load(chosen);
   const there = (await refreshCached()).some(({ model, complete }) => model === MINILM.source && complete);
-  if (slot.idle) await slot.load(there ? MINILM : ENCODER);
+  if (slot.idle) await slot.load(there ? MINILM : BUNDLED_ENCODER);
 }
 
 function facts({ info }: Model, fromCache: boolean): string {
@@ -76,7 +76,7 @@ function Desk({ model, choose }: { model: Model; choose: () => void }) {
   return (
     <div class="desk">
       <div class="desk-side">
-        {model.info.model === ENCODER.source && <Plain />}
+        {model.info.model === BUNDLED_ENCODER.source && <Plain />}
         <Documents library={library} />
       </div>
       <div class="desk-main">

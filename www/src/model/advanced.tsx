@@ -2,7 +2,7 @@
 
 import { signal, type Signal } from "@preact/signals";
 import { useId } from "preact/hooks";
-import type { Wanted } from "./slot";
+import type { LoadRequest } from "./model-store";
 
 const token = signal("");
 const revision = signal("");
@@ -13,15 +13,15 @@ const embeddingWeights = signal("auto");
 const kv = signal("auto");
 
 /** The options that are set. */
-export function advancedOptions(): Wanted["options"] {
-  const options: Wanted["options"] = {};
+export function advancedOptions(): LoadRequest["options"] {
+  const options: LoadRequest["options"] = {};
   if (token.value.trim()) options.token = token.value.trim();
   if (revision.value.trim()) options.revision = revision.value.trim();
   if (endpoint.value.trim()) options.endpoint = endpoint.value.trim();
   if (Number(maxContext.value) >= 1) options.maxContext = Math.floor(Number(maxContext.value));
-  if (weights.value !== "auto") options.weights = weights.value as NonNullable<Wanted["options"]["weights"]>;
-  if (embeddingWeights.value !== "auto") options.embeddingWeights = embeddingWeights.value as NonNullable<Wanted["options"]["embeddingWeights"]>;
-  if (kv.value !== "auto") options.kv = kv.value as NonNullable<Wanted["options"]["kv"]>;
+  if (weights.value !== "auto") options.weights = weights.value as NonNullable<LoadRequest["options"]["weights"]>;
+  if (embeddingWeights.value !== "auto") options.embeddingWeights = embeddingWeights.value as NonNullable<LoadRequest["options"]["embeddingWeights"]>;
+  if (kv.value !== "auto") options.kv = kv.value as NonNullable<LoadRequest["options"]["kv"]>;
   return options;
 }
 

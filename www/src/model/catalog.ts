@@ -1,20 +1,20 @@
 /** The suggested models with their sizes. Any other repository can be entered by name. */
 
-import type { Wanted } from "./slot";
+import type { LoadRequest } from "./model-store";
 
-const beside = (folder: string): string => new URL(`models/${folder}/`, document.baseURI).href;
+const bundledUrl = (folder: string): string => new URL(`models/${folder}/`, document.baseURI).href;
 
 /** The chat model bundled with the page. */
-export const BUNDLED: Wanted = { source: beside("stories260K"), label: "stories260K", options: {} };
+export const BUNDLED_CHAT: LoadRequest = { source: bundledUrl("stories260K"), label: "stories260K", options: {} };
 
 /** The vision model bundled with the page. */
-export const SEEING: Wanted = { source: beside("tiny-vision"), label: "tiny-vision", options: {} };
+export const BUNDLED_VISION: LoadRequest = { source: bundledUrl("tiny-vision"), label: "tiny-vision", options: {} };
 
 /** The embedding model bundled with the page. */
-export const ENCODER: Wanted = { source: beside("words-encoder"), label: "words-encoder", options: {} };
+export const BUNDLED_ENCODER: LoadRequest = { source: bundledUrl("words-encoder"), label: "words-encoder", options: {} };
 
 /** The recommended embedding model. */
-export const MINILM: Wanted = { source: "sentence-transformers/all-MiniLM-L6-v2", label: "sentence-transformers/all-MiniLM-L6-v2", options: {} };
+export const MINILM: LoadRequest = { source: "sentence-transformers/all-MiniLM-L6-v2", label: "sentence-transformers/all-MiniLM-L6-v2", options: {} };
 
 export interface Suggestion {
   id: string;
@@ -61,10 +61,10 @@ export const VISION_SUGGESTIONS: readonly Suggestion[] = [
 ];
 
 /** Silero VAD, bundled with the page: distinguishes speech from noise. */
-export const SILERO = `${beside("silero-vad")}model.safetensors`;
+export const SILERO = `${bundledUrl("silero-vad")}model.safetensors`;
 
 /** Speech-to-text models that are small enough for a page. */
-export const HEARING_SUGGESTIONS: readonly Suggestion[] = [
+export const ASR_SUGGESTIONS: readonly Suggestion[] = [
   { id: "UsefulSensors/moonshine-tiny", name: "Moonshine tiny", parameters: "27M", bytes: 108e6, memory: 0.2e9, bits: 16, licence: "MIT", note: "The quickest, English" },
   { id: "UsefulSensors/moonshine-base", name: "Moonshine base", parameters: "62M", bytes: 247e6, memory: 0.4e9, bits: 16, licence: "MIT", note: "Quick and good, English" },
   { id: "openai/whisper-base", name: "Whisper base", parameters: "73M", bytes: 290e6, memory: 0.5e9, bits: 16, licence: "Apache 2.0", note: "99 languages, with times" },
@@ -76,12 +76,12 @@ export const HEARING_SUGGESTIONS: readonly Suggestion[] = [
 export const CODEC = { id: "nvidia/nemo-nano-codec-22khz-0.6kbps-12.5fps", licence: "NVIDIA Open Model License" };
 
 /** Text-to-speech models that are small enough for a page. */
-export const SPEAKING_SUGGESTIONS: readonly Suggestion[] = [
+export const TTS_SUGGESTIONS: readonly Suggestion[] = [
   { id: "nineninesix/kani-tts-2-en", name: "Kani-TTS-2 English", parameters: "0.4B", bytes: 740e6, memory: 1.2e9, bits: 16, licence: "LFM 1.0", note: "English; NanoCodec comes with it" },
   { id: "nineninesix/kani-tts-2-pt", name: "Kani-TTS-2", parameters: "0.4B", bytes: 740e6, memory: 1.2e9, bits: 16, licence: "LFM 1.0", note: "English and Spanish; NanoCodec comes with it" },
 ];
 
 /** The load request of a suggestion. */
-export function wantedOf({ id }: Suggestion): Wanted {
+export function requestOf({ id }: Suggestion): LoadRequest {
   return { source: id, label: id, options: {} };
 }

@@ -15,16 +15,16 @@ import { Icon } from "../ui/icon";
 import { Advanced, advancedOptions } from "./advanced";
 import { cached, cachedProblem, refreshCached } from "./cached";
 import type { Suggestion } from "./catalog";
-import { expected } from "./pace";
-import { askRoom, room } from "./room";
-import type { ModelSlot, Wanted } from "./slot";
+import { expectedRate } from "./decode-rate";
+import { queryModelMemory, modelMemory } from "./device-memory";
+import type { ModelSlot, LoadRequest } from "./model-store";
 
 /** The repository entered last. */
 const typed = stored("repository", "", (v): v is string => typeof v === "string");
 
 /** The model bundled with the page. */
 export interface Bundled {
-  wanted: Wanted;
+  wanted: LoadRequest;
   note: string;
   size: string;
 }
@@ -40,7 +40,7 @@ interface Props {
 }
 
 export function Picker({ slot, bundled, suggestions, open, advanced, onClose }: Props) {
-  const load = (wanted: Wanted): void => {
+  const load = (wanted: LoadRequest): void => {
     onClose();
     void slot.load(wanted);
   };
@@ -48,7 +48,7 @@ export function Picker({ slot, bundled, suggestions, open, advanced, onClose }: 
   const current = typeof source === "string" ? source : "";
   useEffect(() => {
     if (!open) return;
-    askRoom();
+    queryModelMemory();
     if (!cached.value) void refreshCached();
   }, [open]);
   return (
@@ -72,7 +72,7 @@ export function Picker({ slot, bundled, suggestions, open, advanced, onClose }: 
 interface RepositoryProps {
   suggestions: readonly Suggestion[];
   advanced: boolean;
-  load: (w: Wanted) => void;
+  load: (w: LoadRequest) => void;
   current: string;
 }
 
@@ -135,7 +135,7 @@ function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
               <span class="choice-name">{name}</span>
               <span class="choice-note">
                 {note}
-                {room.value !== undefined && memory > room.value && <span class="choice-facts too-large">{LOAD.tooLarge(bytes(room.value))}</span>}
+                {modelMemory.value !== undefined && memory > modelMemory.value && <span class="choice-facts too-large">{LOAD.tooLarge(bytes(modelMemory.value))}</span>}
                 <span class="choice-facts">{[`${parameters} parameters`, `${bits} bits`, `${bytes(memory)} of GPU memory`, licence, ...pace(size)].join(" · ")}</span>
               </span>
               <span class="choice-size">{bytes(size)}</span>
@@ -150,11 +150,11 @@ function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
 
 /** The estimated speed on this device, once it has been measured. */
 function pace(size: number): string[] {
-  const tokens = expected(size);
+  const tokens = expectedRate(size);
   return tokens ? [`about ${tokens} tokens/s here`] : [];
 }
 
-function Files({ load }: { load: (w: Wanted) => void }) {
+function Files({ load }: { load: (w: LoadRequest) => void }) {
   const pick = (event: TargetedEvent<HTMLInputElement>): void => {
     const files = [...(event.currentTarget.files ?? [])];
     if (files.length === 0) return;
@@ -174,7 +174,7 @@ function Files({ load }: { load: (w: Wanted) => void }) {
   );
 }
 
-function Cached({ load, current }: { load: (w: Wanted) => void; current: string }) {
+function Cached({ load, current }: { load: (w: LoadRequest) => void; current: string }) {
   const problem = useSignal("");
   const remove = async ({ model, revision, endpoint }: CachedModel): Promise<void> => {
     try {
@@ -215,7 +215,7 @@ function nameOf({ model }: CachedModel): string {
   return model.includes("://") ? model.replace(/\/+$/, "").split("/").at(-1)! : model;
 }
 
-function cachedWanted(entry: CachedModel): Wanted {
+function cachedWanted(entry: CachedModel): LoadRequest {
   const { token, maxContext, weights, embeddingWeights, kv } = advancedOptions();
   const { model, revision, endpoint } = entry;
   return { source: model, label: nameOf(entry), options: { token, maxContext, weights, embeddingWeights, kv, revision, endpoint } };

@@ -8,7 +8,7 @@ import { Icon } from "../ui/icon";
 import { gpu } from "../webgpu";
 import type { Suggestion } from "./catalog";
 import { type Bundled, Picker } from "./picker";
-import type { ModelSlot } from "./slot";
+import type { ModelSlot } from "./model-store";
 import { PendingStage, PendingStrip } from "./status";
 
 interface Props {

@@ -1,14 +1,15 @@
 /** Progress or failure of a load: full size, or as a strip above a model in use. */
 
 import type { LoadProgress } from "jerboa";
+import { canRetry } from "../errors";
 import { bytes, seconds } from "../format";
 import { LOAD } from "../strings";
 import { Notice } from "../ui/notice";
-import type { ModelSlot, Pending } from "./slot";
+import type { ModelSlot, PendingModel } from "./model-store";
 
 interface Props {
   slot: ModelSlot;
-  pending: Pending;
+  pending: PendingModel;
   choose: (advanced: boolean) => void;
 }
 
@@ -57,7 +58,7 @@ export function PendingStrip({ slot, pending, choose }: Props) {
 }
 
 function Bar({ progress }: { progress: LoadProgress | undefined }) {
-  const share = Math.max(0, Math.min(1, progress?.share ?? 0));
+  const share = Math.max(0, Math.min(1, progress?.progress ?? 0));
   return (
     <div class={progress ? "bar" : "bar bar-open"} role="progressbar" aria-label={phaseOf(progress)} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(share * 100)}>
       <div style={progress && { width: `${share * 100}%` }} />
@@ -86,16 +87,17 @@ function Failed({ slot, pending, choose }: Props) {
       {...(error ? { error } : {})}
       actions={
         <>
-          {error?.code === "gated" ? (
+          {error?.code === "gated" && (
             <button type="button" class="primary" onClick={() => choose(true)}>
               {LOAD.token}
             </button>
-          ) : (
+          )}
+          {canRetry(error) && (
             <button type="button" class="primary" onClick={() => void slot.load(wanted)}>
               {LOAD.again}
             </button>
           )}
-          <button type="button" class="secondary" onClick={() => choose(false)}>
+          <button type="button" class={error?.code === "gated" || canRetry(error) ? "secondary" : "primary"} onClick={() => choose(false)}>
             {LOAD.other}
           </button>
           {before && (

@@ -3,7 +3,7 @@
 import type { Model } from "jerboa";
 import type { ComponentChildren } from "preact";
 import type { Suggestion } from "../model/catalog";
-import type { ModelSlot } from "../model/slot";
+import type { ModelSlot } from "../model/model-store";
 import { ModelStage } from "../model/stage";
 import { Notice } from "../ui/notice";
 

@@ -5,18 +5,18 @@ import type { Model } from "jerboa";
 import type { TargetedDragEvent, TargetedEvent } from "preact";
 import { useEffect } from "preact/hooks";
 import { bytes, parameters } from "../format";
-import { HEARING_SUGGESTIONS, SILERO } from "../model/catalog";
-import { ModelSlot } from "../model/slot";
+import { ASR_SUGGESTIONS, SILERO } from "../model/catalog";
+import { ModelSlot } from "../model/model-store";
 import { STT } from "../strings";
 import { CopyButton } from "../ui/copy";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
-import { Desk, clock } from "./desk";
+import { TranscriptionState, clock } from "./transcription";
 import { Stage } from "./stage";
 
 // Outside the component: switching tabs keeps the model and the transcript.
 const slot = new ModelSlot("stt", { vad: SILERO });
-const desk = new Desk();
+const desk = new TranscriptionState();
 
 export function SttTab() {
   useEffect(() => {
@@ -24,7 +24,7 @@ export function SttTab() {
     if (slot.idle && chosen) void slot.load(chosen);
   }, []);
   return (
-    <Stage slot={slot} task="transcribe" title="Speech to text" suggestions={HEARING_SUGGESTIONS} empty={STT.empty} wrong={STT.wrongTask} facts={facts}>
+    <Stage slot={slot} task="transcribe" title="Speech to text" suggestions={ASR_SUGGESTIONS} empty={STT.empty} wrong={STT.wrongTask} facts={facts}>
       {(model) => (
         <div class="desk">
           <div class="desk-side">
@@ -42,13 +42,13 @@ export function SttTab() {
 }
 
 function facts({ info }: Model): string {
-  const languages = info.hears?.languages.length ?? 0;
+  const languages = info.asr?.languages.length ?? 0;
   return [`${parameters(info.parameters)} parameters`, bytes(info.bytes.weights), languages > 1 ? `${languages} languages` : ""].filter(Boolean).join(" · ");
 }
 
 function Microphone({ model }: { model: Model }) {
   const on = desk.listening.value;
-  const languages = model.info.hears?.languages ?? [];
+  const languages = model.info.asr?.languages ?? [];
   return (
     <section class="panel" aria-label="Microphone">
       <h2>Microphone</h2>

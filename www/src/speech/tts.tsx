@@ -5,20 +5,20 @@ import type { Model } from "jerboa";
 import type { TargetedSubmitEvent } from "preact";
 import { useEffect } from "preact/hooks";
 import { bytes, milliseconds, parameters } from "../format";
-import { CODEC, SPEAKING_SUGGESTIONS } from "../model/catalog";
-import { ModelSlot } from "../model/slot";
+import { CODEC, TTS_SUGGESTIONS } from "../model/catalog";
+import { ModelSlot } from "../model/model-store";
 import { stored } from "../prefs";
 import { TTS } from "../strings";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
 import { Stage } from "./stage";
 import { save } from "./stt";
-import { peaks, Voice } from "./voice";
+import { peaks, SynthesisState } from "./synthesis";
 
 const text = (v: unknown): v is string => typeof v === "string";
 const codec = stored("tts.codec", "", text);
 const slot = new ModelSlot("tts", () => ({ codec: codec.peek().trim() || CODEC.id }));
-const voice = new Voice();
+const voice = new SynthesisState();
 /** Bars of the waveform. */
 const BARS = 160;
 
@@ -28,7 +28,7 @@ export function TtsTab() {
     if (slot.idle && chosen) void slot.load(chosen);
   }, []);
   return (
-    <Stage slot={slot} task="speak" title="Text to speech" suggestions={SPEAKING_SUGGESTIONS} empty={TTS.empty} wrong={TTS.wrongTask} facts={facts} beside={slot.current.value ? undefined : <Codec />}>
+    <Stage slot={slot} task="speak" title="Text to speech" suggestions={TTS_SUGGESTIONS} empty={TTS.empty} wrong={TTS.wrongTask} facts={facts} beside={slot.current.value ? undefined : <Codec />}>
       {(model) => (
         <div class="desk desk-one">
           <div class="desk-main">
@@ -43,7 +43,7 @@ export function TtsTab() {
 }
 
 function facts({ info }: Model): string {
-  return [`${parameters(info.parameters)} parameters`, bytes(info.bytes.weights), info.speaks ? `${info.speaks.sampleRate.toLocaleString("en")} Hz` : ""].filter(Boolean).join(" · ");
+  return [`${parameters(info.parameters)} parameters`, bytes(info.bytes.weights), info.tts ? `${info.tts.sampleRate.toLocaleString("en")} Hz` : ""].filter(Boolean).join(" · ");
 }
 
 /** The codec of a model that generates codec tokens. */

@@ -2,7 +2,7 @@
 
 import type { JerboaError } from "jerboa";
 import type { ComponentChildren } from "preact";
-import { told } from "../errors";
+import { userMessage } from "../errors";
 
 interface Props {
   title?: string;
@@ -13,7 +13,7 @@ interface Props {
 }
 
 export function Notice({ title, children, error, actions }: Props) {
-  const said = error && told(error);
+  const said = error && userMessage(error);
   return (
     <div class="notice" role="alert">
       {title && <strong>{title}</strong>}

@@ -5,7 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { VISION } from "../strings";
 import { Dialog } from "../ui/dialog";
 
-export function Camera({ onTaken, onClose }: { onTaken: (picture: Blob) => void; onClose: () => void }) {
+export function Camera({ onTaken, onClose }: { onTaken: (image: Blob) => void; onClose: () => void }) {
   const video = useRef<HTMLVideoElement>(null);
   const problem = useSignal("");
   const live = useSignal(false);

@@ -6,35 +6,35 @@ import type { TargetedSubmitEvent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Message } from "../chat/message";
 import { bytes, milliseconds, parameters } from "../format";
-import { SEEING, VISION_SUGGESTIONS } from "../model/catalog";
-import { ModelSlot } from "../model/slot";
+import { BUNDLED_VISION, VISION_SUGGESTIONS } from "../model/catalog";
+import { ModelSlot } from "../model/model-store";
 import { ModelStage } from "../model/stage";
 import { VISION } from "../strings";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
-import { Looked, Shots } from "./shots";
-import { type SeeingTurn, Talk } from "./talk";
+import { ImageFacts, ImageList } from "./images";
+import { type VisionTurn, VisionChat } from "./vision-chat";
 
 // Outside the component: switching tabs keeps the model and the conversation.
 const slot = new ModelSlot("vision");
-const talk = new Talk();
+const talk = new VisionChat();
 let met: Model | undefined;
 
 export function VisionTab() {
   useEffect(() => {
-    if (slot.idle) void slot.load(slot.remembered.peek() ?? SEEING);
+    if (slot.idle) void slot.load(slot.remembered.peek() ?? BUNDLED_VISION);
   }, []);
   useSignalEffect(() => {
     const model = slot.model.value;
     if (model === met) return;
     met = model;
-    if (model && sees(model)) talk.meet(model);
+    if (model && sees(model)) talk.setModel(model);
   });
   return (
     <ModelStage
       slot={slot}
       title="Vision"
-      bundled={{ wanted: SEEING, note: VISION.bundledNote, size: "0.3 MB" }}
+      bundled={{ wanted: BUNDLED_VISION, note: VISION.bundledNote, size: "0.3 MB" }}
       suggestions={VISION_SUGGESTIONS}
       facts={facts}
       tools={
@@ -81,8 +81,8 @@ function Desk({ model, choose }: { model: Model; choose: () => void }) {
   return (
     <div class="desk">
       <div class="desk-side">
-        {model.info.model === SEEING.source && <p class="hint plain">{VISION.noise}</p>}
-        <Shots talk={talk} model={model} />
+        {model.info.model === BUNDLED_VISION.source && <p class="hint plain">{VISION.noise}</p>}
+        <ImageList talk={talk} model={model} />
       </div>
       <div class="desk-main">
         <Log model={model} />
@@ -106,7 +106,7 @@ function Log({ model }: { model: Model }) {
             <ul class="shots shots-told">
               {turn.shots.map((shot) => (
                 <li key={shot.id}>
-                  <Looked shot={shot} />
+                  <ImageFacts shot={shot} />
                 </li>
               ))}
             </ul>
@@ -120,7 +120,7 @@ function Log({ model }: { model: Model }) {
   );
 }
 
-function Encoded({ turn }: { turn: SeeingTurn }) {
+function Encoded({ turn }: { turn: VisionTurn }) {
   return turn.encodeMs.value > 0 ? <p class="hint">{VISION.encoded(milliseconds(turn.encodeMs.value))}</p> : null;
 }
 

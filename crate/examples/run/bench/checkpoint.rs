@@ -10,7 +10,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 const SHAPES: &str = include_str!("../../../../www/bench/shapes.json");
-const SPEECH_SHAPES: &str = include_str!("../../../../www/bench/sounds.json");
+const SPEECH_SHAPES: &str = include_str!("../../../../www/bench/speech-shapes.json");
 /// Bytes of the random block from which all weights are cut.
 const BLOCK_BYTES: usize = 16 << 20;
 /// Weights that share a scale and a bias.

@@ -62,7 +62,7 @@ pub fn command(command: Command) -> Command {
 
 pub fn make_command(command: Command) -> Command {
     command.args([
-        value("shape", "NAME", "Shape from www/bench/sounds.json").required(true),
+        value("shape", "NAME", "Shape from www/bench/speech-shapes.json").required(true),
         value("out", "DIR", "Output folder").required(true),
     ])
 }

@@ -112,12 +112,13 @@ impl TuningTarget {
                         table.with_constant(kernel, name, *value)
                     })
             };
-            let own = std::iter::once(("own", TuningTable::default()));
-            own.chain(
-                all.iter()
-                    .map(|(name, kernel, set)| (*name, table(*kernel, set))),
-            )
-            .collect()
+            let default = std::iter::once(("default", TuningTable::default()));
+            default
+                .chain(
+                    all.iter()
+                        .map(|(name, kernel, set)| (*name, table(*kernel, set))),
+                )
+                .collect()
         };
         match self {
             Self::Gemv(layout) => GemvVariant::ALL
@@ -282,10 +283,10 @@ impl TuningCase {
             }
         }
         let free = texts(&TuningTable::default())?;
-        let own = found.iter().position(|text| *text == free)?;
+        let default = found.iter().position(|text| *text == free)?;
         (forms.len() > 1).then(|| Self {
             target: what,
-            default_variant: own,
+            default_variant: default,
             hash: fnv1a(&found.concat()),
             variants: forms,
         })
@@ -430,11 +431,14 @@ pub(super) mod tests {
             ..caps()
         };
         let prompt = TuningTarget::Gemm(quantize::layout(4));
-        assert_eq!(names(&apple, prompt), ["own", "BM=32", "BM=128", "FILL=1"]);
+        assert_eq!(
+            names(&apple, prompt),
+            ["default", "BM=32", "BM=128", "FILL=1"]
+        );
         // A device of this size allows eight heads a workgroup; the benchmark has four.
         assert_eq!(
             names(&apple, TuningTarget::DecodeAttention),
-            ["own", "HEADS=2", "TILE=64", "HEADS=2 TILE=64"]
+            ["default", "HEADS=2", "TILE=64", "HEADS=2 TILE=64"]
         );
         let units = SubgroupMatrix {
             side: 8,
@@ -448,7 +452,7 @@ pub(super) mod tests {
         };
         assert_eq!(
             names(&units, prompt),
-            ["own", "units BM=32", "units BM=128"]
+            ["default", "units BM=32", "units BM=128"]
         );
         let whats = |caps: &Caps| {
             let all = TuningCase::all_for(caps, &[quantize::layout(4), WeightLayout::Q6K]);

@@ -39,7 +39,7 @@ pub enum TuneMode {
     /// Use the default variants.
     Off,
     /// Measure again, on any adapter.
-    Again,
+    Force,
 }
 
 impl TuneMode {
@@ -48,10 +48,10 @@ impl TuneMode {
         match name {
             "auto" => Ok(Self::Auto),
             "off" => Ok(Self::Off),
-            "again" => Ok(Self::Again),
+            "force" => Ok(Self::Force),
             other => Err(Error::Request {
                 parameter: parameter.into(),
-                reason: format!("'{other}' is not supported. Use auto, off or again."),
+                reason: format!("'{other}' is not supported. Use auto, off or force."),
             }),
         }
     }
@@ -64,15 +64,15 @@ pub enum TuningSource {
     /// Measured by this load, at least in part.
     Measured,
     /// Measured by an earlier load.
-    Remembered,
+    Cached,
     /// Tuning was disabled.
     Off,
     /// The adapter is a software renderer.
     Software,
     /// No weight of the model has several variants on this device.
-    Alike,
+    Single,
     /// Provided by the caller.
-    Given,
+    Forced,
     /// The device failed.
     Failed,
 }
@@ -86,7 +86,7 @@ pub struct TunedChoice {
     /// The variant in use.
     pub chosen: &'static str,
     /// The default variant.
-    pub own: &'static str,
+    pub default: &'static str,
     /// Median microseconds by variant.
     pub us: Map<String, Value>,
 }
@@ -149,7 +149,7 @@ async fn find_table(
 ) -> Result<Tuning> {
     let caps = gpu.caps();
     if caps.tuned.get().is_some() {
-        return Ok(Tuning::without_choices(TuningSource::Given));
+        return Ok(Tuning::without_choices(TuningSource::Forced));
     }
     if wanted == TuneMode::Off {
         return Ok(Tuning::without_choices(TuningSource::Off));
@@ -160,7 +160,7 @@ async fn find_table(
 
     for contest in &contests {
         let key = record::validity_key(caps, &contest.target.name(), contest.hash);
-        let known = if wanted == TuneMode::Again {
+        let known = if wanted == TuneMode::Force {
             None
         } else {
             record::read_record(source, contest, &key).await
@@ -171,7 +171,7 @@ async fn find_table(
         }
     }
     let dispatch_key = record::validity_key(caps, "a dispatch", 1);
-    let known = if wanted == TuneMode::Again {
+    let known = if wanted == TuneMode::Force {
         None
     } else {
         record::read_dispatch_cost(source, &dispatch_key).await
@@ -179,8 +179,8 @@ async fn find_table(
     // Software timings say nothing about dispatch cost.
     let told = known.is_some() || (caps.software && wanted == TuneMode::Auto);
     let origin = match (missing.is_empty() && told, records.is_empty()) {
-        (true, true) => TuningSource::Alike,
-        (true, false) => TuningSource::Remembered,
+        (true, true) => TuningSource::Single,
+        (true, false) => TuningSource::Cached,
         _ if caps.software && wanted == TuneMode::Auto => TuningSource::Software,
         _ => TuningSource::Measured,
     };
@@ -247,12 +247,12 @@ async fn find_table(
         let (chosen, table) = &contest.variants[form];
         tuned = tuned.merged_with(table);
         let layout = contest.target.name();
-        let own = contest.variants[contest.default_variant].0;
+        let default = contest.variants[contest.default_variant].0;
 
         tuning.choices.push(TunedChoice {
             layout,
             chosen,
-            own,
+            default,
             us,
         });
     }
@@ -283,14 +283,14 @@ fn matrix_layouts(weights: &WeightPlans) -> Vec<WeightLayout> {
 }
 
 /// Returns the fastest variant if it is faster beyond doubt; else the default.
-fn choose_variant(own: usize, times: &Timings) -> usize {
-    let mine = times.median(own).unwrap_or(0.0);
-    let mut best = own;
+fn choose_variant(default: usize, times: &Timings) -> usize {
+    let mine = times.median(default).unwrap_or(0.0);
+    let mut best = default;
     let mut least = 1.0 - MIN_VARIANT_GAIN;
 
     for form in 0..times.rounds.len() {
         // The default is always valid.
-        if let Some(share) = times.time_ratio(form, own)
+        if let Some(share) = times.time_ratio(form, default)
             && share < least
             && mine - mine * share > times.resolution
         {
@@ -308,13 +308,13 @@ mod tests {
     const BLOCKS: usize = 1;
     const PACKED: usize = 2;
 
-    fn chosen(own: usize, resolution: f64, rounds: &[(usize, &[f64])]) -> usize {
+    fn chosen(default: usize, resolution: f64, rounds: &[(usize, &[f64])]) -> usize {
         let mut all = vec![Vec::new(); 3];
         rounds
             .iter()
             .for_each(|(form, us)| all[*form] = us.to_vec());
         choose_variant(
-            own,
+            default,
             &Timings {
                 resolution,
                 rounds: all,
@@ -329,8 +329,8 @@ mod tests {
             (BLOCKS, &[8.0, 8.1, 30.0]),
             (PACKED, &[4.0, 4.2, 4.1]),
         ];
-        for own in [ROWS, BLOCKS, PACKED] {
-            assert_eq!(chosen(own, 0.0, &rounds), PACKED);
+        for default in [ROWS, BLOCKS, PACKED] {
+            assert_eq!(chosen(default, 0.0, &rounds), PACKED);
         }
     }
 

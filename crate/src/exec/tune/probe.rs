@@ -39,13 +39,13 @@ impl Timings {
         median_of_times(self.rounds.get(form)?.clone())
     }
 
-    /// The ratio of a variant's time to that of `own`; `None` with too few rounds. It is the median
+    /// The ratio of a variant's time to that of `default`; `None` with too few rounds. It is the median
     /// over rounds, the larger of the two middle values if even. A transfer or a rising clock
     /// during one round then affects only that round.
-    pub fn time_ratio(&self, form: usize, own: usize) -> Option<f64> {
-        let rounds = self.rounds[form].iter().zip(&self.rounds[own]);
+    pub fn time_ratio(&self, form: usize, default: usize) -> Option<f64> {
+        let rounds = self.rounds[form].iter().zip(&self.rounds[default]);
         // A delay in the shorter run can make a time negative; its ratio is not finite.
-        median_of_times(rounds.map(|(us, own)| us / own.max(0.0)).collect())
+        median_of_times(rounds.map(|(us, default)| us / default.max(0.0)).collect())
     }
 
     /// Median times by variant name.
@@ -235,12 +235,12 @@ impl Candidate {
 async fn time_variants(
     gpu: &Gpu,
     forms: &[Candidate],
-    own: usize,
+    default: usize,
     out: &Buffer,
     (tick, wanted, end): (f64, f64, f64),
 ) -> Result<Timings> {
     let mut rounds: Vec<Vec<f64>> = vec![Vec::new(); forms.len()];
-    let Some(first) = forms.get(own).filter(|_| tick <= MAX_CLOCK_TICK_MS) else {
+    let Some(first) = forms.get(default).filter(|_| tick <= MAX_CLOCK_TICK_MS) else {
         return Ok(Timings {
             resolution: f64::MAX,
             rounds,

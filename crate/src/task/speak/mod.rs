@@ -162,7 +162,7 @@ impl SpeechSynthesizer {
         let mut info = model_info(model, &self.origin, "speak", bytes);
         info["parameters"] = json!(model.parameters() + self.codec.parameters());
         info["capabilities"] = json!(["speak"]);
-        info["speaks"] = json!({
+        info["tts"] = json!({
             "sampleRate": self.codec.rate,
             "framesPerSecond": f64::from(self.codec.rate) / self.codec.hop as f64,
             "speaker": self.projection.as_ref().map(|(_, numbers)| numbers),

@@ -253,7 +253,7 @@ impl Transcriber {
     }
 
     /// Decodes a window again without timestamp tokens, after they covered none of its detected
-    /// speech. Adds the window to `unheard` if this gives no words either. Returns the next sample.
+    /// speech. Adds the window to `untranscribed` if this gives no words either. Returns the next sample.
     async fn retry_without_timestamps(
         &mut self,
         out: &mut Transcript,
@@ -273,7 +273,8 @@ impl Transcriber {
         };
         let decoded = self.decode_window(&prompt, &ask, run, &under).await?;
         if decoded.ids.is_empty() || decoded.is_silent() {
-            out.unheard.push(seconds(window.start)..seconds(window.end));
+            out.untranscribed
+                .push(seconds(window.start)..seconds(window.end));
             return Ok(window.end);
         }
         let span = TimedSpan {
@@ -410,7 +411,8 @@ impl Transcriber {
     ) {
         if decoded.is_silent() || decoded.ids.is_empty() {
             if run.detected.is_some() {
-                out.unheard.push(seconds(window.start)..seconds(window.end));
+                out.untranscribed
+                    .push(seconds(window.start)..seconds(window.end));
             }
             return;
         }

@@ -120,7 +120,7 @@ impl Transcriber {
         ];
         let can = can.iter().filter(|(_, can)| *can).map(|(name, _)| *name);
         info["capabilities"] = json!(std::iter::once("transcribe").chain(can).collect::<Vec<_>>());
-        info["hears"] = json!({
+        info["asr"] = json!({
             "seconds": self.max_window_seconds(),
             "languages": self.rules.languages.keys().collect::<Vec<_>>(),
         });

@@ -6,7 +6,7 @@ import { asError } from "../errors";
 import { announce } from "../ui/announce";
 
 /** Synthesized audio. */
-export interface Made {
+export interface SynthesizedAudio {
   text: string;
   pieces: Float32Array[];
   sampleRate: number;
@@ -16,8 +16,8 @@ export interface Made {
   took: number;
 }
 
-export class Voice {
-  readonly made = signal<Made | undefined>(undefined);
+export class SynthesisState {
+  readonly made = signal<SynthesizedAudio | undefined>(undefined);
   readonly speaking = signal(false);
   readonly error = signal<JerboaError | undefined>(undefined);
   #controller: AbortController | undefined;

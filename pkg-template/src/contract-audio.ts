@@ -18,7 +18,7 @@ export interface EngineTranscribeOptions {
 }
 
 /** A final segment of a transcript, and the progress so far (`done` of `total`), in seconds. */
-export interface HeardEvent {
+export interface SegmentEvent {
   text: string;
   start: number;
   end: number;
@@ -27,7 +27,7 @@ export interface HeardEvent {
 }
 
 /** The text decoded after the last final segment; replaces the previous partial text. */
-export interface PartialEvent extends HeardEvent {
+export interface PartialEvent extends SegmentEvent {
   /** The prefix of `text` that will not change. */
   stable: string;
 }
@@ -53,7 +53,7 @@ export interface Transcript {
   }[];
   words?: { word: string; start: number; end: number }[];
   /** [start, end] in seconds where voice detection found speech but the model returned no words. */
-  unheard?: [number, number][];
+  untranscribed?: [number, number][];
   /** English name of the language, if known. */
   languageName: string | null;
   srt: string;
@@ -61,7 +61,7 @@ export interface Transcript {
 }
 
 /** The voice activity in the latest samples of a stream; positions count samples at 16 kHz. */
-export interface ListenTurn {
+export interface VadEvent {
   level: number;
   /** Start of the current utterance. */
   start: number | null;
@@ -85,7 +85,7 @@ export interface EngineSpeakOptions {
 }
 
 /** The result of a speech synthesis. */
-export interface Spoken {
+export interface SynthesisResult {
   frames: number;
   /** Frames dropped because their codec tokens were out of order. */
   dropped: number;

@@ -8,7 +8,7 @@ import { announce } from "../ui/announce";
 import { refreshCached } from "./cached";
 
 /** A load request. */
-export interface Wanted {
+export interface LoadRequest {
   /** A repository, a URL, or files. */
   source: string | File[];
   /** Display name. */
@@ -17,8 +17,8 @@ export interface Wanted {
 }
 
 /** A loaded model. */
-export interface Ready {
-  wanted: Wanted;
+export interface ReadyModel {
+  wanted: LoadRequest;
   model: Model;
   fromCache: boolean;
   /** False if its files have no tokenizer. */
@@ -26,26 +26,26 @@ export interface Ready {
 }
 
 /** A model that is loading or failed to load. */
-export interface Pending {
-  wanted: Wanted;
+export interface PendingModel {
+  wanted: LoadRequest;
   progress?: LoadProgress;
   error?: JerboaError;
 }
 
-const isWanted = (v: unknown): v is Wanted | null =>
-  v === null || (typeof v === "object" && typeof (v as Wanted).source === "string" && typeof (v as Wanted).label === "string" && typeof (v as Wanted).options === "object");
+const isWanted = (v: unknown): v is LoadRequest | null =>
+  v === null || (typeof v === "object" && typeof (v as LoadRequest).source === "string" && typeof (v as LoadRequest).label === "string" && typeof (v as LoadRequest).options === "object");
 
 /** Load errors that may succeed after unloading the old model. */
-const CROWDED: ReadonlySet<string> = new Set(["out_of_memory", "device_lost"]);
+const RETRY_AFTER_UNLOAD: ReadonlySet<string> = new Set(["out_of_memory", "device_lost"]);
 
 export class ModelSlot {
   /** The loaded model. */
-  readonly current = signal<Ready | undefined>(undefined);
+  readonly current = signal<ReadyModel | undefined>(undefined);
   /** The model that is loading. */
-  readonly pending = signal<Pending | undefined>(undefined);
+  readonly pending = signal<PendingModel | undefined>(undefined);
   readonly model = computed(() => this.current.value?.model);
   /** The last chosen model without its token; selected files are lost on reload. */
-  readonly remembered: Signal<Wanted | null>;
+  readonly remembered: Signal<LoadRequest | null>;
   #loading: AbortController | undefined;
 
   readonly #more: () => LoadOptions;
@@ -53,7 +53,7 @@ export class ModelSlot {
   /** `more` are the tab's options for every load. */
   constructor(name: string, more: LoadOptions | (() => LoadOptions) = {}) {
     this.#more = typeof more === "function" ? more : () => more;
-    this.remembered = stored<Wanted | null>(`${name}.model`, null, isWanted);
+    this.remembered = stored<LoadRequest | null>(`${name}.model`, null, isWanted);
   }
 
   /** Whether no model is loaded or loading. */
@@ -62,7 +62,7 @@ export class ModelSlot {
   }
 
   /** Loads a model. The current one stays usable until the new one is ready, unless both do not fit together. */
-  async load(wanted: Wanted): Promise<void> {
+  async load(wanted: LoadRequest): Promise<void> {
     this.#loading?.abort();
     const controller = new AbortController();
     this.#loading = controller;
@@ -70,7 +70,7 @@ export class ModelSlot {
     announce(`Loading ${wanted.label}.`);
     try {
       const ready = await this.#fetch(wanted, controller.signal).catch(async (thrown: unknown) => {
-        if (!CROWDED.has(asError(thrown).code) || !this.current.peek() || controller.signal.aborted) throw thrown;
+        if (!RETRY_AFTER_UNLOAD.has(asError(thrown).code) || !this.current.peek() || controller.signal.aborted) throw thrown;
         await this.#drop();
         return this.#fetch(wanted, controller.signal);
       });
@@ -101,7 +101,7 @@ export class ModelSlot {
     await before?.model.unload();
   }
 
-  async #fetch(wanted: Wanted, signal: AbortSignal): Promise<Ready> {
+  async #fetch(wanted: LoadRequest, signal: AbortSignal): Promise<ReadyModel> {
     let fetched = false;
     let shown = { phase: "", at: 0 };
     const onProgress = (progress: LoadProgress): void => {

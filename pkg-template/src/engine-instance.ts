@@ -1,16 +1,16 @@
 /** One load of the engine with its sessions; frees them when no call is running. */
 
 import type { Engine, EngineSession } from "./contract.js";
-import { Shown } from "./decode.js";
+import { ImageRegistry } from "./image-decode.js";
 
 /**
  * A loaded engine. After `end` it is freed as soon as no call is running, since an engine object must outlive its
  * calls.
  */
-export class Life {
+export class EngineInstance {
   readonly engine: Engine;
   /** The images that this engine has encoded. */
-  readonly shown = new Shown();
+  readonly images = new ImageRegistry();
   readonly #sessions = new Map<number, EngineSession>();
   #calls = 0;
   #ended = false;
@@ -20,7 +20,7 @@ export class Life {
   }
 
   /** Runs a call of the engine or of one of its sessions. */
-  async during<T>(call: () => T | Promise<T>): Promise<T> {
+  async run<T>(call: () => T | Promise<T>): Promise<T> {
     this.#calls++;
     try {
       return await call();
@@ -36,7 +36,7 @@ export class Life {
   }
 
   /** Stores a session under an id. */
-  keep(id: number, session: EngineSession): void {
+  addSession(id: number, session: EngineSession): void {
     if (this.#ended) session.free();
     else this.#sessions.set(id, session);
   }

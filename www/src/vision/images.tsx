@@ -4,23 +4,23 @@ import { useSignal } from "@preact/signals";
 import type { Model } from "jerboa";
 import type { TargetedDragEvent, TargetedEvent } from "preact";
 import { useEffect } from "preact/hooks";
-import { told } from "../errors";
+import { userMessage } from "../errors";
 import { count, milliseconds } from "../format";
 import { VISION } from "../strings";
 import { Icon } from "../ui/icon";
 import { Camera } from "./camera";
 import { example } from "./example";
-import { type Shot, type Talk, watches } from "./talk";
+import { type ImageItem, type VisionChat, acceptsVideo } from "./vision-chat";
 
-const pictures = (files: Iterable<File> | undefined): File[] => [...(files ?? [])];
+const imageFiles = (files: Iterable<File> | undefined): File[] => [...(files ?? [])];
 
-export function Shots({ talk, model }: { talk: Talk; model: Model }) {
+export function ImageList({ talk, model }: { talk: VisionChat; model: Model }) {
   const over = useSignal(false);
   const camera = useSignal(false);
   const add = (files: readonly Blob[]): void => void (files.length && talk.add(model, files));
   useEffect(() => {
     const paste = (event: ClipboardEvent): void => {
-      const files = pictures(event.clipboardData?.files);
+      const files = imageFiles(event.clipboardData?.files);
       if (files.length === 0) return;
       event.preventDefault();
       add(files);
@@ -31,27 +31,27 @@ export function Shots({ talk, model }: { talk: Talk; model: Model }) {
   const drop = (event: TargetedDragEvent<HTMLElement>): void => {
     event.preventDefault();
     over.value = false;
-    add(pictures(event.dataTransfer?.files));
+    add(imageFiles(event.dataTransfer?.files));
   };
   const dragged = (event: TargetedDragEvent<HTMLElement>): void => {
     event.preventDefault();
     over.value = true;
   };
   const pick = (event: TargetedEvent<HTMLInputElement>): void => {
-    add(pictures(event.currentTarget.files ?? undefined));
+    add(imageFiles(event.currentTarget.files ?? undefined));
     event.currentTarget.value = "";
   };
   const shots = talk.shots.value;
   return (
-    <section class={over.value ? "panel panel-over" : "panel"} aria-label={VISION.pictures} onDragOver={dragged} onDragLeave={() => (over.value = false)} onDrop={drop}>
+    <section class={over.value ? "panel panel-over" : "panel"} aria-label={VISION.images} onDragOver={dragged} onDragLeave={() => (over.value = false)} onDrop={drop}>
       <div class="panel-head">
-        <h2>{VISION.pictures}</h2>
+        <h2>{VISION.images}</h2>
       </div>
       {shots.length > 0 && (
         <ul class="shots">
           {shots.map((shot) => (
             <li key={shot.id}>
-              <Looked shot={shot} />
+              <ImageFacts shot={shot} />
               <button type="button" class="icon-button" aria-label={`Remove ${shot.name}`} onClick={() => talk.remove(shot)}>
                 <Icon name="trash" />
               </button>
@@ -62,8 +62,8 @@ export function Shots({ talk, model }: { talk: Talk; model: Model }) {
       <div class="row row-wrap">
         <label class="file-button grow">
           <Icon name="file" />
-          {watches(model) ? VISION.openBoth : VISION.open}
-          <input type="file" multiple accept={watches(model) ? "image/*,video/*" : "image/*"} onChange={pick} />
+          {acceptsVideo(model) ? VISION.openBoth : VISION.open}
+          <input type="file" multiple accept={acceptsVideo(model) ? "image/*,video/*" : "image/*"} onChange={pick} />
         </label>
         <button type="button" class="secondary" onClick={() => (camera.value = true)}>
           {VISION.camera}
@@ -80,7 +80,7 @@ export function Shots({ talk, model }: { talk: Talk; model: Model }) {
 }
 
 /** An image with its token grid and encoding time, or a playable video. */
-export function Looked({ shot }: { shot: Shot }) {
+export function ImageFacts({ shot }: { shot: ImageItem }) {
   const seen = shot.seen.value;
   const error = shot.error.value;
   return (
@@ -97,12 +97,12 @@ export function Looked({ shot }: { shot: Shot }) {
           {seen && <Grid grids={seen.grids} />}
         </div>
       )}
-      <figcaption class="hint">{error ? <span class="problem" role="alert">{told(error).text}</span> : seen ? facts(seen) : shot.video ? VISION.frames : VISION.looking}</figcaption>
+      <figcaption class="hint">{error ? <span class="problem" role="alert">{userMessage(error).text}</span> : seen ? facts(seen) : shot.video ? VISION.frames : VISION.looking}</figcaption>
     </figure>
   );
 }
 
-function facts({ tokens, tiles, ms }: NonNullable<Shot["seen"]["value"]>): string {
+function facts({ tokens, tiles, ms }: NonNullable<ImageItem["seen"]["value"]>): string {
   const size = tiles.length === 1 ? `${tiles[0]![0]} × ${tiles[0]![1]} pixels` : count(tiles.length, "tile");
   return [size, count(tokens, "token"), ms > 0 ? `encoded in ${milliseconds(ms)}` : "already encoded"].join(" · ");
 }

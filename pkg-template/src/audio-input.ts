@@ -1,10 +1,10 @@
 /** Converts audio inputs to mono samples at 16 kHz, and samples to PCM and WAV. */
 
 import { describe } from "./check.js";
-import { JerboaError, refused } from "./errors.js";
+import { JerboaError, invalidRequest } from "./errors.js";
 
 /** Sample rate of the models' input, in Hz. */
-export const RATE = 16_000;
+export const SAMPLE_RATE = 16_000;
 
 /**
  * Audio: a file, blob or bytes in any format that the browser decodes, an `AudioBuffer`, or samples with their rate.
@@ -16,39 +16,39 @@ export type AudioInput = Blob | ArrayBuffer | ArrayBufferView | AudioBuffer | Fl
 export async function samplesOf(where: string, input: unknown, sampleRate?: number): Promise<Float32Array> {
   const given = input as AudioInput;
   if (given instanceof Float32Array) {
-    if (sampleRate === undefined) throw refused(`${where}: a Float32Array needs its sample rate. Set 'sampleRate'.`);
-    return resampled(where, given, sampleRate);
+    if (sampleRate === undefined) throw invalidRequest(`${where}: a Float32Array needs its sample rate. Set 'sampleRate'.`);
+    return resample(where, given, sampleRate);
   }
-  if (typeof AudioBuffer !== "undefined" && given instanceof AudioBuffer) return ofBuffer(where, given);
+  if (typeof AudioBuffer !== "undefined" && given instanceof AudioBuffer) return resampleBuffer(where, given);
   if (typeof given === "object" && given !== null && "samples" in given) {
-    if (!(given.samples instanceof Float32Array)) throw refused(`${where}: 'samples' must be a Float32Array, not ${describe(given.samples)}.`);
-    return resampled(where, given.samples, given.sampleRate);
+    if (!(given.samples instanceof Float32Array)) throw invalidRequest(`${where}: 'samples' must be a Float32Array, not ${describe(given.samples)}.`);
+    return resample(where, given.samples, given.sampleRate);
   }
   let bytes: ArrayBuffer;
   if (given instanceof Blob) bytes = await given.arrayBuffer();
   else if (given instanceof ArrayBuffer) bytes = given.slice(0);
   else if (ArrayBuffer.isView(given)) bytes = new Uint8Array(given.buffer, given.byteOffset, given.byteLength).slice().buffer;
-  else throw refused(`${where}: the audio must be a File, Blob, ArrayBuffer, AudioBuffer or Float32Array, not ${describe(input)}.`);
-  return decoded(where, bytes);
+  else throw invalidRequest(`${where}: the audio must be a File, Blob, ArrayBuffer, AudioBuffer or Float32Array, not ${describe(input)}.`);
+  return decodeAudio(where, bytes);
 }
 
-async function decoded(where: string, bytes: ArrayBuffer): Promise<Float32Array> {
-  if (bytes.byteLength === 0) throw refused(`${where}: the file is empty.`);
+async function decodeAudio(where: string, bytes: ArrayBuffer): Promise<Float32Array> {
+  if (bytes.byteLength === 0) throw invalidRequest(`${where}: the file is empty.`);
   if (typeof OfflineAudioContext === "undefined") throw noAudio(where);
   try {
     // The context decodes to its own sample rate.
-    return mixed(await new OfflineAudioContext(1, 1, RATE).decodeAudioData(bytes));
+    return mixToMono(await new OfflineAudioContext(1, 1, SAMPLE_RATE).decodeAudioData(bytes));
   } catch (thrown) {
     throw new JerboaError("request", `${where}: this browser cannot decode the file: it is not audio, or in an unsupported format. Use WAV or MP3.`, { cause: thrown });
   }
 }
 
-async function ofBuffer(where: string, buffer: AudioBuffer): Promise<Float32Array> {
-  return resampled(where, mixed(buffer), buffer.sampleRate);
+async function resampleBuffer(where: string, buffer: AudioBuffer): Promise<Float32Array> {
+  return resample(where, mixToMono(buffer), buffer.sampleRate);
 }
 
 /** Mixes the channels to mono by their mean. */
-function mixed(buffer: AudioBuffer): Float32Array {
+function mixToMono(buffer: AudioBuffer): Float32Array {
   const out = new Float32Array(buffer.length);
   for (let channel = 0; channel < buffer.numberOfChannels; channel++) {
     const samples = buffer.getChannelData(channel);
@@ -58,11 +58,11 @@ function mixed(buffer: AudioBuffer): Float32Array {
 }
 
 /** Resamples to 16 kHz. */
-export async function resampled(where: string, samples: Float32Array, sampleRate: number): Promise<Float32Array> {
-  if (!(sampleRate >= 3000 && sampleRate <= 768_000)) throw refused(`${where}: the sample rate ${sampleRate} is not between 3,000 and 768,000 Hz.`);
-  if (sampleRate === RATE || samples.length === 0) return samples.slice();
+export async function resample(where: string, samples: Float32Array, sampleRate: number): Promise<Float32Array> {
+  if (!(sampleRate >= 3000 && sampleRate <= 768_000)) throw invalidRequest(`${where}: the sample rate ${sampleRate} is not between 3,000 and 768,000 Hz.`);
+  if (sampleRate === SAMPLE_RATE || samples.length === 0) return samples.slice();
   if (typeof OfflineAudioContext === "undefined") throw noAudio(where);
-  const context = new OfflineAudioContext(1, Math.max(1, Math.round((samples.length * RATE) / sampleRate)), RATE);
+  const context = new OfflineAudioContext(1, Math.max(1, Math.round((samples.length * SAMPLE_RATE) / sampleRate)), SAMPLE_RATE);
   const buffer = context.createBuffer(1, samples.length, sampleRate);
   buffer.getChannelData(0).set(samples);
   const source = context.createBufferSource();
@@ -73,7 +73,7 @@ export async function resampled(where: string, samples: Float32Array, sampleRate
 }
 
 function noAudio(where: string): JerboaError {
-  return refused(`${where}: Web Audio is not available here, so audio cannot be decoded or resampled. Call it in a page, or pass samples at ${RATE} Hz.`);
+  return invalidRequest(`${where}: Web Audio is not available here, so audio cannot be decoded or resampled. Call it in a page, or pass samples at ${SAMPLE_RATE} Hz.`);
 }
 
 /** Samples as 16-bit little-endian PCM. */

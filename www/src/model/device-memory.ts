@@ -4,15 +4,15 @@ import { signal } from "@preact/signals";
 import { deviceReport } from "jerboa";
 
 /** Bytes; undefined while unknown. */
-export const room = signal<number | undefined>(undefined);
+export const modelMemory = signal<number | undefined>(undefined);
 let asked = false;
 
 /** Queries the estimate, once. */
-export function askRoom(): void {
+export function queryModelMemory(): void {
   if (asked) return;
   asked = true;
   deviceReport().then(
-    ({ memory }) => void (typeof memory === "number" && (room.value = memory)),
+    ({ memory }) => void (typeof memory === "number" && (modelMemory.value = memory)),
     () => (asked = false),
   );
 }

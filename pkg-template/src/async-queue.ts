@@ -3,7 +3,7 @@
 import { JerboaError } from "./errors.js";
 
 /** Values from a running call; leaving the loop stops it. */
-export class Flow<T> implements AsyncIterable<T> {
+export class AsyncQueue<T> implements AsyncIterable<T> {
   readonly #values: T[] = [];
   readonly #controller = new AbortController();
   #wake: (() => void) | undefined;

@@ -1,8 +1,8 @@
 /** Converts images of the page to transferable inputs of the engine. Decoding happens elsewhere. */
 
 import { describe as said } from "./check.js";
-import { JerboaError, refused } from "./errors.js";
-import { type FrameTimes, givenVideo, type VideoPartSource } from "./video.js";
+import { cspAdvice } from "./csp.js";
+import { JerboaError, invalidRequest } from "./errors.js";
 
 /**
  * An image: a URL (`http:`, `data:` or `blob:`), a file, or an object of the page. Of a track or a video the current
@@ -12,13 +12,13 @@ export type ImageSource =
   | string | URL | Blob | ImageBitmap | ImageData | VideoFrame | HTMLImageElement | HTMLCanvasElement | OffscreenCanvas | HTMLVideoElement | MediaStreamTrack;
 
 /** An image for the engine. Equal keys mean equal images, which are encoded once. */
-export interface GivenImage {
+export interface ImageInput {
   image: Blob | ImageBitmap | ImageData;
   key?: number;
 }
 
 /** An image part of a message, before it is resolved. */
-export interface ImagePartSource {
+export interface UnresolvedImagePart {
   type: "image";
   source: ImageSource;
 }
@@ -29,7 +29,7 @@ const addresses = new Map<string, number>();
 let next = 1;
 
 /** Total characters of URLs to remember; a `data:` URL contains the whole image. */
-const CHARACTERS = 32 << 20;
+const MAX_URL_CHARS = 32 << 20;
 let characters = 0;
 
 /** The key of an immutable object. */
@@ -45,7 +45,7 @@ export function keyOfAddress(address: string): number {
   if (!addresses.delete(address)) characters += address.length;
   addresses.set(address, key);
   for (const oldest of addresses.keys()) {
-    if (characters <= CHARACTERS) break;
+    if (characters <= MAX_URL_CHARS) break;
     addresses.delete(oldest);
     characters -= oldest.length;
   }
@@ -58,56 +58,59 @@ const is = <T>(value: unknown, name: string): value is T => {
 };
 
 /** Resolves an image source. @throws {@link JerboaError} that names the problem. */
-export async function given(where: string, source: ImageSource): Promise<GivenImage> {
+export async function resolveImage(where: string, source: ImageSource): Promise<ImageInput> {
   if (typeof source === "string" || source instanceof URL) return fetched(where, String(source));
   if (is<Blob>(source, "Blob")) return { image: source, key: keyOf(source) };
   if (is<ImageBitmap>(source, "ImageBitmap")) return { image: source, key: keyOf(source) };
   if (is<ImageData>(source, "ImageData")) return { image: source };
   if (is<MediaStreamTrack>(source, "MediaStreamTrack")) return { image: await frameOf(where, source) };
   const shows = ["VideoFrame", "HTMLImageElement", "HTMLCanvasElement", "OffscreenCanvas", "HTMLVideoElement"].some((name) => is(source, name));
-  if (!shows) throw refused(`${where}: ${said(source)} is not a supported image. Use a URL, a File or Blob, an ImageBitmap, ImageData, a VideoFrame, or an element that shows an image.`);
+  if (!shows) throw invalidRequest(`${where}: ${said(source)} is not a supported image. Use a URL, a File or Blob, an ImageBitmap, ImageData, a VideoFrame, or an element that shows an image.`);
   try {
     if (is<HTMLImageElement>(source, "HTMLImageElement")) await source.decode();
     return { image: await createImageBitmap(source as ImageBitmapSource) };
   } catch (thrown) {
-    throw refused(`${where}: the element has no readable image yet: ${reason(thrown)}`);
+    throw invalidRequest(`${where}: the element has no readable image yet: ${errorText(thrown)}`);
   }
 }
 
-async function fetched(where: string, address: string): Promise<GivenImage & { image: Blob }> {
+async function fetched(where: string, address: string): Promise<ImageInput & { image: Blob }> {
   const short = address.length > 80 ? `${address.slice(0, 77)}...` : address;
   let url: URL;
   try {
     url = new URL(address, globalThis.document?.baseURI ?? globalThis.location?.href);
   } catch {
-    throw refused(`${where}: '${short}' is not a valid image URL.`);
+    throw invalidRequest(`${where}: '${short}' is not a valid image URL.`);
   }
-  if (!["http:", "https:", "data:", "blob:"].includes(url.protocol)) throw refused(`${where}: image URLs must start with http:, https:, data: or blob:, not '${short}'.`);
-  if (url.protocol === "data:") return { image: inside(where, address), key: keyOfAddress(address) };
+  if (!["http:", "https:", "data:", "blob:"].includes(url.protocol)) throw invalidRequest(`${where}: image URLs must start with http:, https:, data: or blob:, not '${short}'.`);
+  if (url.protocol === "data:") return { image: decodeDataUrl(where, address), key: keyOfAddress(address) };
   let response: Response;
   try {
     response = await fetch(url);
   } catch (thrown) {
-    const advice = url.protocol.startsWith("http") ? " Its server must be reachable and allow this page to read it (CORS)." : " The URL was revoked, or the page's Content-Security-Policy forbids it.";
-    throw new JerboaError("network", `${where}: the image at ${short} could not be fetched: ${reason(thrown)}${advice}`, { cause: thrown });
+    // Browsers report a violation of the page's policy after the failure.
+    await new Promise((resolve) => setTimeout(resolve));
+    const advice = url.protocol === "blob:" ? "The URL was revoked." : "Its server must be reachable and allow this page to read it (CORS).";
+    const reason = cspAdvice("connect-src", url.href) ?? `${errorText(thrown)} ${advice}`;
+    throw new JerboaError("network", `${where}: the image at ${short} could not be fetched: ${reason}`, { cause: thrown });
   }
   if (!response.ok) throw new JerboaError("network", `${where}: the image at ${short} could not be fetched (HTTP ${response.status}).`);
   return { image: await response.blob(), key: keyOfAddress(url.href) };
 }
 
 /** Decodes a `data:` URL; the page's policy may forbid fetching one. */
-function inside(where: string, address: string): Blob {
+function decodeDataUrl(where: string, address: string): Blob {
   const [, head = "", body = ""] = /^data:([^,]*),(.*)$/is.exec(address.trim()) ?? [];
   try {
     const bytes = /;base64\s*$/i.test(head) ? Uint8Array.from(atob(decodeURIComponent(body)), (c) => c.charCodeAt(0)) : new TextEncoder().encode(decodeURIComponent(body));
     return new Blob([bytes], { type: head.split(";")[0]! });
   } catch (thrown) {
-    throw refused(`${where}: the data: URL is invalid: ${reason(thrown)}`);
+    throw invalidRequest(`${where}: the data: URL is invalid: ${errorText(thrown)}`);
   }
 }
 
 async function frameOf(where: string, track: MediaStreamTrack): Promise<ImageBitmap> {
-  if (track.kind !== "video" || track.readyState !== "live") throw refused(`${where}: the track has no image: it ${track.kind === "video" ? "has ended" : "is not a video track"}.`);
+  if (track.kind !== "video" || track.readyState !== "live") throw invalidRequest(`${where}: the track has no image: it ${track.kind === "video" ? "has ended" : "is not a video track"}.`);
   const video = document.createElement("video");
   video.muted = true;
   video.playsInline = true;
@@ -120,26 +123,7 @@ async function frameOf(where: string, track: MediaStreamTrack): Promise<ImageBit
   }
 }
 
-/** Resolves all images and videos of a conversation in parallel; `times` chooses the frames of a video. */
-export async function withPictures(where: string, messages: unknown[], times: FrameTimes): Promise<unknown[]> {
-  return eachPart(messages, async (part) => ({ type: part.type, ...(await (part.type === "image" ? given(where, part.source) : givenVideo(where, part, times))) }));
-}
-
-/** Replaces images by placeholders, for the chat template. */
-export async function withoutPictures(messages: unknown[]): Promise<unknown[]> {
-  return eachPart(messages, ({ type }) => ({ type }));
-}
-
-async function eachPart(messages: unknown[], change: (part: ImagePartSource | VideoPartSource) => unknown): Promise<unknown[]> {
-  const changed = messages.map(async (message) => {
-    const { content } = message as { content?: unknown };
-    if (!Array.isArray(content)) return message;
-    return { ...(message as object), content: await Promise.all(content.map((part) => ((part as { type?: string }).type === "text" ? part : change(part as ImagePartSource)))) };
-  });
-  return Promise.all(changed);
-}
-
 /** An error's message, as the end of a sentence. */
-export function reason(thrown: unknown): string {
+export function errorText(thrown: unknown): string {
   return (thrown instanceof Error ? thrown.message : String(thrown)).replace(/\.?$/, ".");
 }

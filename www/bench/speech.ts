@@ -4,12 +4,12 @@ import type { Model } from "jerboa";
 import type { Settings } from "./settings";
 
 /** Sample rate in Hz. */
-const RATE = 16_000;
+const SAMPLE_RATE = 16_000;
 /** Tokens per second of fast speech. */
-const SAID = 4;
+const SPOKEN_TOKENS_PER_SECOND = 4;
 
 /** The result; factors are seconds of audio per second of work. */
-export interface Sounded {
+export interface AudioResult {
   seconds: number;
   /** Speech to text: milliseconds to encode a window, and per token. */
   encode_ms?: number;
@@ -23,21 +23,21 @@ export interface Sounded {
 }
 
 /** The best of the runs. */
-export async function hearAndSpeak(model: Model, settings: Settings, say: (line: string) => void): Promise<Sounded> {
-  const seconds = Math.min(model.info.hears?.seconds ?? 0, 30);
-  let best: Sounded | undefined;
+export async function benchSpeech(model: Model, settings: Settings, say: (line: string) => void): Promise<AudioResult> {
+  const seconds = Math.min(model.info.asr?.seconds ?? 0, 30);
+  let best: AudioResult | undefined;
   for (let i = 0; i <= settings.runs; i++) {
-    const made = model.info.task === "transcribe" ? await hear(model, seconds, settings.tokens) : await speak(model, settings.tokens);
+    const made = model.info.task === "transcribe" ? await benchAsr(model, seconds, settings.tokens) : await benchTts(model, settings.tokens);
     say(`${made.seconds.toFixed(1)} s of audio, ${made.factor.toFixed(1)}x real time${made.first_ms ? `, first audio after ${made.first_ms.toFixed(0)} ms` : ""}`);
     if (!best || made.factor > best.factor) best = made;
   }
   return best!;
 }
 
-async function hear(model: Model, seconds: number, tokens: number): Promise<Sounded> {
-  const samples = Float32Array.from({ length: seconds * RATE }, (_, i) => 0.3 * Math.sin(i * 0.05) * Math.sin(i * 0.0007));
-  const { encodeMs, tokenMs } = await model.measureHearing(samples, Math.min(tokens, 128));
-  const said = seconds * SAID * tokenMs;
+async function benchAsr(model: Model, seconds: number, tokens: number): Promise<AudioResult> {
+  const samples = Float32Array.from({ length: seconds * SAMPLE_RATE }, (_, i) => 0.3 * Math.sin(i * 0.05) * Math.sin(i * 0.0007));
+  const { encodeMs, tokenMs } = await model.measureAsr(samples, Math.min(tokens, 128));
+  const said = seconds * SPOKEN_TOKENS_PER_SECOND * tokenMs;
   return {
     seconds,
     encode_ms: encodeMs,
@@ -48,7 +48,7 @@ async function hear(model: Model, seconds: number, tokens: number): Promise<Soun
   };
 }
 
-async function speak(model: Model, tokens: number): Promise<Sounded> {
-  const { seconds, firstMs, totalMs } = await model.measureSpeaking(Math.max(tokens, 64));
+async function benchTts(model: Model, tokens: number): Promise<AudioResult> {
+  const { seconds, firstMs, totalMs } = await model.measureTts(Math.max(tokens, 64));
   return { seconds, factor: (seconds * 1e3) / totalMs, ...(firstMs === null ? {} : { first_ms: firstMs }) };
 }

@@ -14,12 +14,12 @@ const PREFIX = "jerboa:";
  * starts fresh.
  */
 export class Notes {
-  readonly kept: boolean;
+  readonly available: boolean;
   readonly #store: NoteStore | undefined;
 
   constructor(store: NoteStore | undefined = browserStore()) {
     this.#store = store;
-    this.kept = store !== undefined;
+    this.available = store !== undefined;
   }
 
   /** Reads a record; undefined if it is missing or invalid. */
@@ -36,7 +36,7 @@ export class Notes {
   write(name: string, record: unknown): boolean {
     try {
       this.#store?.setItem(PREFIX + name, JSON.stringify(record));
-      return this.kept;
+      return this.available;
     } catch {
       return false;
     }
@@ -68,7 +68,7 @@ const undo = new Set<() => void>();
 let listening = false;
 
 /** Registers `back` to run if the page closes normally before the returned function is called. */
-export function untilDone(back: () => void): () => void {
+export function undoUnlessDone(back: () => void): () => void {
   if (!listening && typeof addEventListener === "function") {
     listening = true;
     addEventListener("pagehide", () => undo.forEach((one) => one()));
@@ -78,18 +78,18 @@ export function untilDone(back: () => void): () => void {
 }
 
 /** Maximum milliseconds until another tab's last note is visible here. */
-const LATE = 1000;
+const MAX_NOTE_DELAY_MS = 1000;
 
 /** Waits while `underWay` returns true, up to `LATE`: another tab's final note may arrive late. */
-export async function caughtUp(underWay: () => boolean): Promise<void> {
-  for (let waited = 0; waited < LATE && underWay(); waited += 50) await new Promise((later) => setTimeout(later, 50));
+export async function waitWhile(underWay: () => boolean): Promise<void> {
+  for (let waited = 0; waited < MAX_NOTE_DELAY_MS && underWay(); waited += 50) await new Promise((later) => setTimeout(later, 50));
 }
 
 /**
  * Runs `action` with a lock of this name across tabs; it receives false if another tab has the lock. Then a note "in
  * progress" may belong to that tab and is no sign of a crash. The browser releases the lock when the page ends.
  */
-export async function alone<T>(name: string, action: (alone: boolean) => Promise<T>): Promise<T> {
+export async function ifOnlyTab<T>(name: string, action: (alone: boolean) => Promise<T>): Promise<T> {
   const locks = globalThis.navigator?.locks;
   if (!locks) return action(true);
   let begun = false;
@@ -100,13 +100,13 @@ export async function alone<T>(name: string, action: (alone: boolean) => Promise
   try {
     return (await locks.request(PREFIX + name, { ifAvailable: true }, run)) as T;
   } catch (thrown) {
-    if (begun || !denied(thrown)) throw thrown;
+    if (begun || !isDenied(thrown)) throw thrown;
     return action(true);
   }
 }
 
 /** Whether a Web API is forbidden for this page, as in sandboxed frames; callers treat it as absent. */
-export function denied(thrown: unknown): boolean {
+export function isDenied(thrown: unknown): boolean {
   return (thrown as { name?: unknown } | undefined)?.name === "SecurityError";
 }
 
@@ -114,7 +114,7 @@ export function denied(thrown: unknown): boolean {
  * Runs `action` once no other tab runs one of this name; calls `waiting` if that is not immediate. The lock is held
  * until `rest` settles, which the caller does not wait for.
  */
-export async function inTurn<T>(name: string, signal: AbortSignal | undefined, waiting: () => void, action: () => Promise<T>, rest: (value: T) => Promise<unknown>): Promise<T> {
+export async function withLock<T>(name: string, signal: AbortSignal | undefined, waiting: () => void, action: () => Promise<T>, rest: (value: T) => Promise<unknown>): Promise<T> {
   const locks = globalThis.navigator?.locks;
   if (!locks) return action();
   return new Promise((resolve, reject) => {
@@ -131,6 +131,6 @@ export async function inTurn<T>(name: string, signal: AbortSignal | undefined, w
       waiting();
       return locks.request(PREFIX + name, signal ? { signal } : {}, turn);
     };
-    ask().catch((thrown) => (begun || !denied(thrown) ? reject(thrown) : action().then(resolve, reject)));
+    ask().catch((thrown) => (begun || !isDenied(thrown) ? reject(thrown) : action().then(resolve, reject)));
   });
 }

@@ -7,16 +7,16 @@ import { stored } from "../prefs";
 const rate = stored("pace", 0, (v): v is number => typeof v === "number" && v >= 0);
 
 /** Minimum weight bytes: smaller models are not bound by reading weights. */
-const LEAST = 1e8;
+const MIN_WEIGHT_BYTES = 1e8;
 
 /** Records the throughput of an answer. */
-export function seen({ info }: Model, tokensPerSecond: number | undefined): void {
+export function recordRate({ info }: Model, tokensPerSecond: number | undefined): void {
   const weights = info.bytes?.weights ?? 0;
-  if (tokensPerSecond && weights >= LEAST && !info.device.software) rate.value = tokensPerSecond * weights;
+  if (tokensPerSecond && weights >= MIN_WEIGHT_BYTES && !info.device.software) rate.value = tokensPerSecond * weights;
 }
 
 /** Estimated tokens per second of a model of this size; undefined while unknown. */
-export function expected(bytes: number): number | undefined {
+export function expectedRate(bytes: number): number | undefined {
   if (rate.value === 0) return undefined;
   const tokens = rate.value / bytes;
   // Two digits, since it is an estimate.

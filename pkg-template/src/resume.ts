@@ -1,33 +1,33 @@
 /** Repeats calls after a lost device; emits only the events that were not delivered before. */
 
-import type { EngineSpeakOptions, GenerationEvent, HeardEvent, PartialEvent } from "./contract.js";
+import type { EngineSpeakOptions, GenerationEvent, SegmentEvent, PartialEvent } from "./contract.js";
 import { JerboaError } from "./errors.js";
-import type { Method } from "./host.js";
+import type { Method } from "./engine-calls.js";
 
 /** Filters the events of a call that may run again. */
-export interface Retelling {
+export interface ReplayFilter {
   /** The call's arguments, fixed so that all runs give the same result. */
-  given(args: unknown[]): unknown[];
+  fixedArgs(args: unknown[]): unknown[];
   /** Starts the next run. */
-  again(): void;
+  restart(): void;
   /** Takes an event of the current run. */
-  hear(event: unknown): void;
+  push(event: unknown): void;
   /** Call it at the end of a run. @throws {@link JerboaError} `device_lost` if the run contradicts delivered events. */
   end(): void;
 }
 
 /** The filter of a call with events; undefined for other calls. */
-export function retelling(method: Method, tell: (event: never) => void): Retelling | undefined {
-  if (method === "generate") return new Replay(tell);
-  if (method === "speak") return new Sound(tell as (event: Float32Array) => void);
-  return method === "transcribe" ? new Stretches(tell as (event: unknown) => void) : undefined;
+export function replayFilter(method: Method, tell: (event: never) => void): ReplayFilter | undefined {
+  if (method === "generate") return new GenerationReplay(tell);
+  if (method === "speak") return new AudioReplay(tell as (event: Float32Array) => void);
+  return method === "transcribe" ? new SegmentReplay(tell as (event: unknown) => void) : undefined;
 }
 
 const seed = (): number => Math.floor(Math.random() * 2 ** 48);
-const contradicted = (): JerboaError => new JerboaError("device_lost", "The GPU device was lost, and repeating the request gave a different result. Send the request again.");
+const replayMismatch = (): JerboaError => new JerboaError("device_lost", "The GPU device was lost, and repeating the request gave a different result. Send the request again.");
 
 /** Compares a repeated generation with what was already delivered. */
-class Replay implements Retelling {
+class GenerationReplay implements ReplayFilter {
   /** The seed of all runs when the request has none, so that they sample the same tokens. */
   readonly #seed = seed();
   readonly #tell: (event: GenerationEvent) => void;
@@ -44,16 +44,16 @@ class Replay implements Retelling {
     this.#tell = tell as (event: GenerationEvent) => void;
   }
 
-  given([request, session]: unknown[]): unknown[] {
+  fixedArgs([request, session]: unknown[]): unknown[] {
     return [request, session, this.#seed];
   }
 
-  again(): void {
+  restart(): void {
     this.#at = 0;
     this.#run = "";
   }
 
-  hear(event: unknown): void {
+  push(event: unknown): void {
     const { text, ids, logprobs, ...rest } = event as GenerationEvent;
     const old = this.#ids.slice(this.#at, this.#at + ids.length);
     this.#broken ||= old.some((id, i) => id !== ids[i]);
@@ -72,17 +72,17 @@ class Replay implements Retelling {
   }
 
   end(): void {
-    if (this.#broken) throw contradicted();
+    if (this.#broken) throw replayMismatch();
   }
 }
 
 /** One of this many samples is kept, to compare a second run. */
-const KEPT = 89;
+const SAMPLE_STRIDE = 89;
 /** Tolerance between samples of two runs: batching can change the rounding. */
-const NEAR = 1e-2;
+const SAMPLE_TOLERANCE = 1e-2;
 
 /** Filters a repeated speech synthesis: samples already delivered are dropped. */
-class Sound implements Retelling {
+class AudioReplay implements ReplayFilter {
   readonly #seed = seed();
   readonly #kept: number[] = [];
   #told = 0;
@@ -91,20 +91,20 @@ class Sound implements Retelling {
 
   constructor(readonly tell: (samples: Float32Array) => void) {}
 
-  given([request]: unknown[]): unknown[] {
+  fixedArgs([request]: unknown[]): unknown[] {
     const { seed: asked, ...rest } = request as EngineSpeakOptions;
     return [{ ...rest, seed: asked ?? this.#seed }];
   }
 
-  again(): void {
+  restart(): void {
     this.#at = 0;
   }
 
-  hear(event: unknown): void {
+  push(event: unknown): void {
     const samples = event as Float32Array;
-    for (let i = Math.ceil(this.#at / KEPT); i * KEPT < this.#at + samples.length; i++) {
-      const sample = samples[i * KEPT - this.#at]!;
-      this.#broken ||= Math.abs((this.#kept[i] ??= sample) - sample) > NEAR;
+    for (let i = Math.ceil(this.#at / SAMPLE_STRIDE); i * SAMPLE_STRIDE < this.#at + samples.length; i++) {
+      const sample = samples[i * SAMPLE_STRIDE - this.#at]!;
+      this.#broken ||= Math.abs((this.#kept[i] ??= sample) - sample) > SAMPLE_TOLERANCE;
     }
     const fresh = samples.subarray(Math.max(0, this.#told - this.#at));
     this.#at += samples.length;
@@ -114,7 +114,7 @@ class Sound implements Retelling {
   }
 
   end(): void {
-    if (this.#broken) throw contradicted();
+    if (this.#broken) throw replayMismatch();
   }
 }
 
@@ -122,22 +122,22 @@ class Sound implements Retelling {
  * Filters a repeated transcription: segments arrive in the same order; delivered ones and their partial texts are
  * dropped.
  */
-class Stretches implements Retelling {
+class SegmentReplay implements ReplayFilter {
   #told = 0;
   #at = 0;
 
   constructor(readonly tell: (event: unknown) => void) {}
 
-  given(args: unknown[]): unknown[] {
+  fixedArgs(args: unknown[]): unknown[] {
     return args;
   }
 
-  again(): void {
+  restart(): void {
     this.#at = 0;
   }
 
-  hear(event: unknown): void {
-    const settled = !("stable" in (event as HeardEvent | PartialEvent));
+  push(event: unknown): void {
+    const settled = !("stable" in (event as SegmentEvent | PartialEvent));
     const known = this.#at < this.#told;
     if (settled) this.#told = Math.max(this.#told, ++this.#at);
     if (!known) this.tell(event);

@@ -32,6 +32,7 @@ export class Engine {
     if (losing("load") >= 0) fail("device_lost", `the GPU device was lost (${losses.splice(losing("load"), 1)[0].call})`);
     // Loads of this one never end, but with a small context.
     if (options.model === "kills/pages" && options.maxContext !== 1024) await killed();
+    if (options.model === "no/network") fail("network", "downloading no/network failed: offline. Load the model again to resume the download.");
     if (options.model === "no/such") fail("not_found", "no/such was not found. Check the name.");
     if (String(options.model).includes("gated")) fail("gated", "it is gated (HTTP 401). Pass a token: loadModel(name, { token }).");
     // Loads of these end when they are told to, or never.
@@ -42,14 +43,14 @@ export class Engine {
     channel.onmessage = () => (told = late);
     try {
       for (let i = 1; (endless && !told) || i <= 3; i++) {
-        onProgress({ phase: "weights", file: "model.safetensors", loaded: i, total: 3, share: Math.min(i / 4, 0.9), bytesPerSecond: 1, secondsLeft: 3 - i, fromCache: false });
+        onProgress({ phase: "weights", file: "model.safetensors", loaded: i, total: 3, progress: Math.min(i / 4, 0.9), bytesPerSecond: 1, secondsLeft: 3 - i, fromCache: false });
         await pause(i > 3 ? 100 : 1);
         if (options.signal.aborted) fail("aborted", "loading was aborted");
       }
     } finally {
       channel.close();
     }
-    onProgress({ phase: "ready", loaded: 3, total: 3, share: 1, bytesPerSecond: 1, fromCache: false });
+    onProgress({ phase: "ready", loaded: 3, total: 3, progress: 1, bytesPerSecond: 1, fromCache: false });
     return new Engine(options);
   }
 
@@ -69,7 +70,7 @@ export class Engine {
     if (this.device.lost) fail("device_lost", `the GPU device was lost (${call})`);
   }
 
-  stored() {
+  persisted() {
     return Promise.resolve([]);
   }
 
@@ -77,7 +78,7 @@ export class Engine {
     const { model } = this.options;
     const name = typeof model === "string" ? model : "files";
     const task = /embed|encoder|MiniLM/.test(name) ? "embed" : name.includes("rank") ? "rerank" : /whisper|moonshine/.test(name) ? "transcribe" : /kani/.test(name) ? "speak" : "generate";
-    const sound = { transcribe: { capabilities: ["transcribe", "timestamps"], hears: { seconds: 30, languages: ["de", "en"] } }, speak: { capabilities: ["speak"], speaks: { sampleRate: 22050, framesPerSecond: 12.5, speaker: 3 } } };
+    const sound = { transcribe: { capabilities: ["transcribe", "timestamps"], asr: { seconds: 30, languages: ["de", "en"] } }, speak: { capabilities: ["speak"], tts: { sampleRate: 22050, framesPerSecond: 12.5, speaker: 3 } } };
     const device = { vendor: "double", architecture: "", description: "", f16: true, subgroups: true, software: false };
     const sizes = { parameters: 26e4, bytes: { weights: 1.1e6, kv: 2e5, activations: 1e5 }, weights: "f32", device, ...(task === "embed" ? { dimensions: 3 } : {}) };
     const capabilities = name.includes("seeing") ? ["text", "image", "video"] : ["text"];
@@ -142,23 +143,23 @@ export class Engine {
   }
 
   /** It sees nothing in pictures, and takes all. */
-  rows() {
+  imageUpload() {
     return { push() {}, free() {} };
   }
 
-  film() {
-    return this.rows();
+  videoUpload() {
+    return this.imageUpload();
   }
 
   frameTimes(seconds) {
     return Float64Array.from([0, seconds]);
   }
 
-  see() {
-    return { picture: 1, tokens: 4 };
+  encodeImage() {
+    return { id: 1, tokens: 4 };
   }
 
-  knows() {
+  hasImage() {
     return true;
   }
 
@@ -169,9 +170,9 @@ export class Engine {
     return texts.map((t) => Float32Array.from([t.length, 1, 0].slice(0, options.truncateDim ?? 3)));
   }
 
-  async pictureVector(picture, options) {
+  async embedImage(imageId, options) {
     this.alive("embed");
-    return Float32Array.from([0, picture, 1].slice(0, options.truncateDim ?? 3));
+    return Float32Array.from([0, imageId, 1].slice(0, options.truncateDim ?? 3));
   }
 
   async rerank(query, documents) {

@@ -3,42 +3,42 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Library } from "./library";
-import { plane, type Place } from "./picture";
+import { project, type PlanePoint } from "./projection";
 
 const WIDTH = 640;
 const HEIGHT = 360;
 const EDGE = 18;
 
 interface Layout {
-  places: Place[];
-  extra?: Place;
+  places: PlanePoint[];
+  extra?: PlanePoint;
 }
 
 export function Picture({ library }: { library: Library }) {
-  const picture = useSignal<Layout | undefined>(undefined);
+  const layout = useSignal<Layout | undefined>(undefined);
   const records = library.records.value;
   const found = library.found.value;
 
   useEffect(() => {
     let current = true;
     const vectors = records.map(({ vector }) => vector);
-    plane(vectors, found?.vector).then(
-      (next) => current && (picture.value = next),
-      () => current && (picture.value = undefined),
+    project(vectors, found?.vector).then(
+      (next) => current && (layout.value = next),
+      () => current && (layout.value = undefined),
     );
     return () => void (current = false);
   }, [records, found]);
 
-  if (!picture.value || picture.value.places.length !== records.length) return null;
+  if (!layout.value || layout.value.places.length !== records.length) return null;
   const rank = new Map(found?.hits.map(({ id }, i) => [id, i]));
-  const at = ([x, y]: Place): { x: number; y: number } => ({ x: EDGE + x * (WIDTH - 2 * EDGE), y: HEIGHT - EDGE - y * (HEIGHT - 2 * EDGE) });
+  const at = ([x, y]: PlanePoint): { x: number; y: number } => ({ x: EDGE + x * (WIDTH - 2 * EDGE), y: HEIGHT - EDGE - y * (HEIGHT - 2 * EDGE) });
   const near = (id: string): boolean => (rank.get(id) ?? 99) < 3;
   const labelled = records.length <= 24;
   return (
     <section class="panel" aria-label="Picture">
       <svg class="map" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${records.length} passages as points; near points are similar.`}>
         {records.map(({ id, document, text }, i) => {
-          const { x, y } = at(picture.value!.places[i]!);
+          const { x, y } = at(layout.value!.places[i]!);
           const end = x > WIDTH * 0.8;
           return (
             <g key={id} class={near(id) ? "point point-near" : "point"}>
@@ -53,7 +53,7 @@ export function Picture({ library }: { library: Library }) {
             </g>
           );
         })}
-        {picture.value.extra && <Asked {...at(picture.value.extra)} />}
+        {layout.value.extra && <Asked {...at(layout.value.extra)} />}
       </svg>
       <p class="hint">Each point is a passage, placed by the first two principal components of its vector{found ? "; the cross marks your question" : ""}.</p>
     </section>

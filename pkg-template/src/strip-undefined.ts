@@ -2,9 +2,9 @@
  * Drops what JSON cannot hold: undefined values and functions, at any depth. The engine treats a member that is present
  * as set.
  */
-export function defined<T>(value: T): T;
-export function defined(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map((item: unknown) => defined(item));
+export function stripUndefined<T>(value: T): T;
+export function stripUndefined(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map((item: unknown) => stripUndefined(item));
   if (typeof value !== "object" || value === null) return value;
   const { toJSON } = value as { toJSON?: unknown };
   if (typeof toJSON === "function") return toJSON.call(value);
@@ -12,5 +12,5 @@ export function defined(value: unknown): unknown {
   const prototype: unknown = Object.getPrototypeOf(value);
   if (prototype !== null && Object.getPrototypeOf(prototype) !== null) return value;
   const members = Object.entries(value).filter(([, member]) => member !== undefined && typeof member !== "function");
-  return Object.fromEntries(members.map(([name, member]) => [name, defined(member) as unknown]));
+  return Object.fromEntries(members.map(([name, member]) => [name, stripUndefined(member) as unknown]));
 }

@@ -8,7 +8,7 @@ import { announce } from "../ui/announce";
 import type { Turn } from "../chat/conversation";
 
 /** An image or video of the page, with the encoder's result. */
-export interface Shot {
+export interface ImageItem {
   id: number;
   video: boolean;
   name: string;
@@ -20,22 +20,22 @@ export interface Shot {
 }
 
 /** A turn; user turns have their images. */
-export interface SeeingTurn extends Turn {
-  shots: readonly Shot[];
+export interface VisionTurn extends Turn {
+  shots: readonly ImageItem[];
   /** Milliseconds of encoding that the answer waited for. */
   encodeMs: Signal<number>;
 }
 
 /** Maximum tokens of an answer; fewer for the random demo model. */
-const most = ({ info }: Model): number => (info.parameters < 1e6 ? 24 : 256);
+const maxTokens = ({ info }: Model): number => (info.parameters < 1e6 ? 24 : 256);
 
 /** Whether a model supports videos. */
-export const watches = ({ info }: Model): boolean => info.capabilities?.includes("video") === true;
+export const acceptsVideo = ({ info }: Model): boolean => info.capabilities?.includes("video") === true;
 
-export class Talk {
+export class VisionChat {
   /** Images for the next question. */
-  readonly shots = signal<readonly Shot[]>([]);
-  readonly turns = signal<readonly SeeingTurn[]>([]);
+  readonly shots = signal<readonly ImageItem[]>([]);
+  readonly turns = signal<readonly VisionTurn[]>([]);
   readonly busy = computed(() => this.turns.value.some((turn) => turn.running.value));
   #next = 1;
   #abort: AbortController | undefined;
@@ -54,20 +54,20 @@ export class Talk {
       error: signal(undefined),
     }));
     this.shots.value = [...this.shots.value, ...shots];
-    if (model) shots.forEach((shot) => this.#look(model, shot));
+    if (model) shots.forEach((shot) => this.#encode(model, shot));
   }
 
-  remove(shot: Shot): void {
+  remove(shot: ImageItem): void {
     this.shots.value = this.shots.value.filter((each) => each !== shot);
     URL.revokeObjectURL(shot.url);
   }
 
   /** Switches to another model: pending images are encoded again, the conversation is cleared. */
-  meet(model: Model): void {
+  setModel(model: Model): void {
     this.clear();
     for (const shot of this.shots.peek()) {
       shot.seen.value = undefined;
-      this.#look(model, shot);
+      this.#encode(model, shot);
     }
   }
 
@@ -97,11 +97,11 @@ export class Talk {
     if (!this.busy.peek() && turns.at(-1)?.role === "assistant") await this.#answer(model, turns.slice(0, -1), 0.8);
   }
 
-  #look(model: Model, shot: Shot): void {
+  #encode(model: Model, shot: ImageItem): void {
     const look = async (): Promise<void> => {
       if (!this.shots.peek().includes(shot)) return;
       // Videos are sampled and encoded with their question.
-      if (shot.video) return void (shot.error.value = watches(model) ? undefined : new JerboaError("request", VISION.noVideos(model.info.model)));
+      if (shot.video) return void (shot.error.value = acceptsVideo(model) ? undefined : new JerboaError("request", VISION.noVideos(model.info.model)));
       try {
         const { data: _, ...seen } = await model.encodeImage(shot.blob);
         shot.seen.value = seen;
@@ -114,7 +114,7 @@ export class Talk {
     this.#last = this.#last.then(look);
   }
 
-  async #answer(model: Model, turns: readonly SeeingTurn[], temperature?: number): Promise<void> {
+  async #answer(model: Model, turns: readonly VisionTurn[], temperature?: number): Promise<void> {
     const turn = this.#turn("assistant", "", []);
     this.turns.value = [...turns, turn];
     turn.running.value = true;
@@ -125,7 +125,7 @@ export class Talk {
     let decodeMs = 0;
     try {
       await this.#last;
-      const given = { messages: turns.map(messageOf), max_completion_tokens: most(model), overflow: "truncate", ...(temperature === undefined ? {} : { temperature }) } as const;
+      const given = { messages: turns.map(messageOf), max_completion_tokens: maxTokens(model), overflow: "truncate", ...(temperature === undefined ? {} : { temperature }) } as const;
       const stream = await model.chat.completions.create({ ...given, stream: true, stream_options: { include_usage: true } }, { signal: controller.signal });
       let reason: "stop" | "length" | "tool_calls" | "abort" = "stop";
       for await (const chunk of stream) {
@@ -150,12 +150,12 @@ export class Talk {
     }
   }
 
-  #turn(role: Turn["role"], text: string, shots: readonly Shot[]): SeeingTurn {
+  #turn(role: Turn["role"], text: string, shots: readonly ImageItem[]): VisionTurn {
     return { id: this.#next++, role, text: signal(text), running: signal(false), stats: signal(undefined), error: signal(undefined), shots, encodeMs: signal(0) };
   }
 }
 
-function messageOf({ role, text, shots }: SeeingTurn): ChatMessage {
+function messageOf({ role, text, shots }: VisionTurn): ChatMessage {
   if (role === "assistant" || shots.length === 0) return { role, content: text.peek() };
   return { role, content: [...shots.map(({ video, blob }) => (video ? { type: "video" as const, video: blob } : { type: "image" as const, image: blob })), { type: "text" as const, text: text.peek() }] };
 }

@@ -1,13 +1,13 @@
 /** RPC over a message port: results with transfer, aborts, events, and errors with their codes. */
 
 import { aborted, JerboaError, unloaded } from "./errors.js";
-import type { Backend, CallOptions, Method, Methods } from "./host.js";
+import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
 
 /** A message from the caller to the engine. */
-type Up = { id: number; method: Method; args: unknown[] } | { id: number; abort: true } | { wasm: string } | { close: true };
+type RpcRequest = { id: number; method: Method; args: unknown[] } | { id: number; abort: true } | { wasm: string } | { close: true };
 
 /** A message from the engine to the caller. */
-type Down =
+type RpcReply =
   | { hello: true; gpu: boolean }
   | { id: number; event: unknown }
   | { id: number; result: unknown }
@@ -23,7 +23,7 @@ export interface Port {
 /** Serves a backend over a port; starts with a hello message. */
 export function serve(port: Port, backend: Backend & { useWasm?(url: string): void }): void {
   const running = new Map<number, AbortController>();
-  const send = (message: Down, transfer: Transferable[] = []): void => port.postMessage(message, transfer);
+  const send = (message: RpcReply, transfer: Transferable[] = []): void => port.postMessage(message, transfer);
 
   const answer = async (id: number, method: Method, args: unknown[]): Promise<void> => {
     const controller = new AbortController();
@@ -40,7 +40,7 @@ export function serve(port: Port, backend: Backend & { useWasm?(url: string): vo
     }
   };
 
-  port.addEventListener("message", ({ data }: MessageEvent<Up>) => {
+  port.addEventListener("message", ({ data }: MessageEvent<RpcRequest>) => {
     if ("method" in data) void answer(data.id, data.method, data.args);
     else if ("abort" in data) running.get(data.id)?.abort();
     else if ("wasm" in data) backend.useWasm?.(data.wasm);
@@ -56,7 +56,7 @@ interface Pending {
 }
 
 /** A backend behind a message port. */
-export class Remote implements Backend {
+export class RemoteBackend implements Backend {
   readonly worker = true;
   /** Resolves when the other side has started, with whether it has WebGPU; rejects if it cannot start. */
   readonly hello: Promise<{ gpu: boolean }>;
@@ -78,7 +78,7 @@ export class Remote implements Backend {
         reject(error);
         this.#fail(error);
       };
-      port.addEventListener("message", (event: MessageEvent<Down>) => {
+      port.addEventListener("message", (event: MessageEvent<RpcReply>) => {
         if ("hello" in event.data) resolve({ gpu: event.data.gpu });
         else this.#receive(event.data);
       });
@@ -96,7 +96,7 @@ export class Remote implements Backend {
 
   /** Sets the URL of the wasm file on the other side; call it before the first call. */
   useWasm(url: string): void {
-    this.#port.postMessage({ wasm: url } satisfies Up);
+    this.#port.postMessage({ wasm: url } satisfies RpcRequest);
   }
 
   call<M extends Method>(method: M, args: Parameters<Methods[M]>, options: CallOptions = {}): Promise<ReturnType<Methods[M]>> {
@@ -104,12 +104,12 @@ export class Remote implements Backend {
     if (this.#gone) return Promise.reject(this.#gone);
     if (signal?.aborted) return Promise.reject(aborted(method));
     const id = this.#next++;
-    const abort = (): void => this.#port.postMessage({ id, abort: true } satisfies Up);
+    const abort = (): void => this.#port.postMessage({ id, abort: true } satisfies RpcRequest);
     return new Promise<unknown>((resolve, reject) => {
       this.#pending.set(id, { resolve, reject, onEvent: onEvent as ((event: unknown) => void) | undefined });
       signal?.addEventListener("abort", abort);
       try {
-        this.#port.postMessage({ id, method, args } satisfies Up);
+        this.#port.postMessage({ id, method, args } satisfies RpcRequest);
       } catch (thrown) {
         this.#pending.delete(id);
         reject(JerboaError.from(thrown));
@@ -128,12 +128,12 @@ export class Remote implements Backend {
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, 2000);
       this.#closed = () => (clearTimeout(timer), resolve());
-      this.#port.postMessage({ close: true } satisfies Up);
+      this.#port.postMessage({ close: true } satisfies RpcRequest);
     });
     this.#dispose();
   }
 
-  #receive(message: Down): void {
+  #receive(message: RpcReply): void {
     if ("closed" in message) return this.#closed?.();
     if (!("id" in message)) return;
     const pending = this.#pending.get(message.id);

@@ -7,38 +7,38 @@ import { asError } from "../errors";
 import { announce } from "../ui/announce";
 
 /** A final segment of the transcript. */
-export interface Line {
+export interface TranscriptLine {
   start: number;
   end: number;
   text: string;
 }
 
 /** The partial text of the current segment. */
-export interface Partial {
+export interface PartialLine {
   text: string;
   stable: string;
 }
 
 /** The file being transcribed. */
-export interface Work {
+export interface FileProgress {
   name: string;
   done: number;
   total: number;
 }
 
 /** Messages for microphone errors, by exception name. */
-const MICROPHONE: Readonly<Record<string, string>> = {
+const MICROPHONE_ERRORS: Readonly<Record<string, string>> = {
   NotAllowedError: "Microphone access was denied. Allow it for this page in the address bar or the browser's settings, then try again.",
   NotFoundError: "No microphone found. Connect one, or open a file.",
   NotReadableError: "The microphone is not responding. Close other programs that use it, then try again.",
 };
 
-export class Desk {
-  readonly lines = signal<Line[]>([]);
-  readonly partial = signal<Partial | undefined>(undefined);
+export class TranscriptionState {
+  readonly lines = signal<TranscriptLine[]>([]);
+  readonly partial = signal<PartialLine | undefined>(undefined);
   readonly level = signal(0);
   readonly listening = signal(false);
-  readonly work = signal<Work | undefined>(undefined);
+  readonly work = signal<FileProgress | undefined>(undefined);
   readonly error = signal<JerboaError | undefined>(undefined);
   readonly language = signal("");
   readonly text = computed(() => this.lines.value.map(({ text }) => text).join("\n"));
@@ -55,7 +55,7 @@ export class Desk {
       if (!navigator.mediaDevices?.getUserMedia) throw new Failure("request", "The microphone is not available: this browser does not support it, or the page was not loaded over https.");
       stream = await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1, echoCancellation: true, noiseSuppression: true } });
     } catch (thrown) {
-      this.error.value = told(thrown);
+      this.error.value = microphoneError(thrown);
       return;
     }
     this.#stream = stream;
@@ -152,8 +152,8 @@ export class Desk {
   }
 }
 
-function told(thrown: unknown): JerboaError {
-  const words = MICROPHONE[(thrown as Error)?.name];
+function microphoneError(thrown: unknown): JerboaError {
+  const words = MICROPHONE_ERRORS[(thrown as Error)?.name];
   return words ? new Failure("request", words) : asError(thrown);
 }
 
