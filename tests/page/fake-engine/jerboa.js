@@ -77,11 +77,11 @@ export class Engine {
   info() {
     const { model } = this.options;
     const name = typeof model === "string" ? model : "files";
-    const task = /embed|encoder|MiniLM/.test(name) ? "embed" : name.includes("rank") ? "rerank" : /whisper|moonshine/.test(name) ? "transcribe" : /kani/.test(name) ? "speak" : "generate";
+    const task = /embed|encoder|MiniLM|clip/.test(name) ? "embed" : name.includes("rank") ? "rerank" : /whisper|moonshine/.test(name) ? "transcribe" : /kani/.test(name) ? "speak" : "generate";
     const sound = { transcribe: { capabilities: ["transcribe", "timestamps"], asr: { seconds: 30, languages: ["de", "en"] } }, speak: { capabilities: ["speak"], tts: { sampleRate: 22050, framesPerSecond: 12.5, speaker: 3 } } };
     const device = { vendor: "double", architecture: "", description: "", f16: true, subgroups: true, software: false };
     const sizes = { parameters: 26e4, bytes: { weights: 1.1e6, kv: 2e5, activations: 1e5 }, weights: "f32", device, ...(task === "embed" ? { dimensions: 3 } : {}) };
-    const capabilities = name.includes("seeing") ? ["text", "image", "video"] : ["text"];
+    const capabilities = /seeing|VLM|clip/.test(name) ? ["text", "image", "video"] : ["text"];
     return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), capabilities, ...sizes, ...sound[task] };
   }
 
@@ -112,7 +112,11 @@ export class Engine {
     this.busy = true;
     const { signal, ...plain } = request;
     seen.requests.push(plain);
-    const words = String(request.prompt ?? request.messages?.at(-1).content ?? request.ids).match(/\s*\S+/g) ?? [];
+    const last = request.messages?.at(-1);
+    const [tool] = request.tools ?? [];
+    // A question to a model with tools is answered by a call, where the model's name is one that calls.
+    const call = last?.role === "user" && tool && this.options.model.includes("Qwen3") ? `<tool_call>${JSON.stringify({ name: tool.function.name, arguments: { city: "Oslo" } })}</tool_call>` : undefined;
+    const words = String(call ?? request.prompt ?? last?.content ?? request.ids).match(/\s*\S+/g) ?? [];
     const done = [];
     let finishReason = "stop";
     for (const word of words) {
@@ -243,6 +247,10 @@ export class Engine {
 
   memory() {
     return { wasmBytes: 1, gpuBytes: 2 };
+  }
+
+  async measure() {
+    return { dispatchesPerToken: 9, bytesPerToken: 1e6, position: 0, limits: null, host: null, speculation: null, profiles: [], gpuBytes: 2 };
   }
 
   async verify(options, most) {

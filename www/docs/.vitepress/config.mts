@@ -1,65 +1,86 @@
 /**
- * The documentation as a site: `npm --prefix www/docs install && npm --prefix www/docs run build`, to dist/docs, to be served at JERBOA_DOCS_BASE (`/`). Its texts are those of
- * the repository: `<!--section: FILE heading-->` stands for what FILE says under a heading, or for all of it.
+ * The documentation site: `cargo xtask build` puts it into dist/www/docs, next to the demo. JERBOA_DOCS_BASE is the path
+ * that it is served at. `<!--file: PATH-->` includes a document of the repository without its title.
  */
 
 import { readFileSync } from "node:fs";
-import { dirname, resolve } from "node:path";
+import { dirname, relative, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitepress";
 
-const anchor = (heading: string): string => heading.toLowerCase().replace(/[^a-z0-9 -]/g, "").trim().replaceAll(" ", "-");
+const REPOSITORY = "https://github.com/jerboa-ai/jerboa";
+const root = fileURLToPath(new URL("../../..", import.meta.url));
+const pages = fileURLToPath(new URL("..", import.meta.url));
 
-/** What a file says under a heading, up to the next one of its rank. */
-function section(file: string, heading: string | undefined): string {
-  const text = readFileSync(file, "utf8");
-  if (!heading) return text;
-  const parts = text.split(/^(?=## )/m);
-  const found = parts.find((part) => anchor(part.split("\n")[0]!.slice(3)) === heading);
-  if (!found) throw new Error(`${file} has no section '${heading}'`);
-  return found.slice(found.indexOf("\n") + 1);
+/** Links to files outside the site lead to the repository. */
+function withRepositoryLinks(text: string, folder: string): string {
+  return text.replaceAll(/\]\((?!https?:|#)([^)\s#]+)(#[^)\s]*)?\)/g, (link, path: string, anchor = "") => {
+    const file = resolve(folder, path);
+    return file.startsWith(pages) ? link : `](${REPOSITORY}/blob/main/${relative(root, file)}${anchor})`;
+  });
 }
 
-/** The animal of the demo page. */
-const mark = `data:image/svg+xml,${encodeURIComponent(readFileSync(new URL("../../public/favicon.svg", import.meta.url), "utf8"))}`;
+/** Replaces the includes of a page. */
+function withIncludes(text: string, folder: string): string {
+  return text.replaceAll(/<!--file: (\S+)-->/g, (_, path: string) => {
+    const file = resolve(folder, path);
+    return withRepositoryLinks(readFileSync(file, "utf8").replace(/^# .*\n/, ""), dirname(file));
+  });
+}
+
+/** The demo page's icon. */
+const icon = `data:image/svg+xml,${encodeURIComponent(readFileSync(new URL("../../public/favicon.svg", import.meta.url), "utf8"))}`;
 
 export default defineConfig({
   title: "Jerboa",
   description: "Hugging Face models in a web page, on WebGPU.",
-  base: process.env["JERBOA_DOCS_BASE"] ?? "/",
+  base: process.env["JERBOA_DOCS_BASE"] ?? "/docs/",
   outDir: "../../dist/docs",
-  cleanUrls: false,
-  head: [["link", { rel: "icon", href: mark, type: "image/svg+xml" }]],
-  // The manuals link to files of the repository, which are not part of the site.
-  ignoreDeadLinks: true,
+  cacheDir: "../../target/vitepress",
+  head: [["link", { rel: "icon", href: icon, type: "image/svg+xml" }]],
   markdown: {
     config(md) {
       const render = md.render.bind(md);
       md.render = (text, env) => {
         const folder = dirname((env as { path: string }).path);
-        return render(text.replaceAll(/<!--section: (\S+)(?: (\S+))?-->/g, (_, file: string, heading?: string) => section(resolve(folder, file), heading)), env);
+        return render(withIncludes(withRepositoryLinks(text, folder), folder), env);
       };
     },
   },
   themeConfig: {
-    logo: mark,
+    logo: icon,
     search: { provider: "local" },
+    outline: [2, 3],
     nav: [
-      { text: "Quick start", link: "/" },
+      { text: "Guide", link: "/" },
       { text: "API", link: "/api/" },
-      { text: "Source", link: "https://github.com/jerboa-ai/jerboa" },
+      { text: "Demo", link: "/../", target: "_self" },
+      { text: "Source", link: REPOSITORY },
     ],
     sidebar: [
-      { text: "Begin", items: [{ text: "Quick start", link: "/" }, { text: "Which model", link: "/models" }, { text: "Bundlers, frameworks, CDNs", link: "/bundlers" }] },
-      { text: "Guides", items: [{ text: "Chat", link: "/chat" }, { text: "Pictures and videos", link: "/pictures" }, { text: "Speech", link: "/speech" }, { text: "Text, sessions", link: "/text" }, { text: "Vectors and search", link: "/vectors" }, { text: "Phones, lost devices, storage", link: "/phones" }] },
+      { text: "Start", items: [{ text: "Getting started", link: "/" }, { text: "Models and memory", link: "/models" }] },
       {
-        text: "Behind it",
+        text: "Tasks",
         items: [
-          { text: "How it works", link: "/how-it-works" },
-          { text: "Devices and browsers", link: "/devices" },
-          { text: "Add a model, add a kernel", link: "/add-a-model" },
+          { text: "Chat", link: "/chat" },
+          { text: "Tools", link: "/tools" },
+          { text: "Vision", link: "/vision" },
+          { text: "Embeddings and memory", link: "/embeddings" },
+          { text: "Speech", link: "/speech" },
+          { text: "Text and sessions", link: "/text" },
+        ],
+      },
+      {
+        text: "Deploy",
+        items: [
+          { text: "React", link: "/react" },
+          { text: "Bundlers and CSP", link: "/bundlers" },
+          { text: "Your own server", link: "/server" },
+          { text: "Devices", link: "/devices" },
           { text: "Troubleshooting", link: "/troubleshooting" },
         ],
       },
+      { text: "Engine", items: [{ text: "Internals", link: "/internals" }, { text: "Add a model family", link: "/add-a-model" }] },
       { text: "Reference", items: [{ text: "API", link: "/api/" }] },
     ],
   },

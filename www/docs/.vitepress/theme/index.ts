@@ -1,4 +1,4 @@
-/** The documentation's look: VitePress's own in the demo page's colours and the system's type. */
+/** VitePress's theme in the colors and fonts of the demo page. */
 
 import Theme from "vitepress/theme-without-fonts";
 import "./style.css";

@@ -1,0 +1,107 @@
+/** The documents: every relative link and anchor leads somewhere, and every option and error code is described. */
+
+import assert from "node:assert/strict";
+import { existsSync, statSync } from "node:fs";
+import { readdir, readFile } from "node:fs/promises";
+import { dirname, join, relative, resolve } from "node:path";
+import { test } from "node:test";
+import { ROOT } from "./support/places.mjs";
+
+const REPOSITORY = "https://github.com/jerboa-ai/jerboa/blob/main/";
+
+const inFolder = async (folder) => (await readdir(join(ROOT, folder))).filter((name) => name.endsWith(".md")).map((name) => `${folder}/${name}`);
+const text = (file) => readFile(join(ROOT, file), "utf8");
+
+/** The documents that people read. */
+async function documents() {
+  return ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "pkg-template/README.md", ...(await inFolder("docs")), ...(await inFolder("www/docs"))];
+}
+
+/** The text outside of code. */
+const prose = (markdown) => markdown.replaceAll(/^ *```[\s\S]*?^ *```/gm, "").replaceAll(/`[^`\n]*`/g, (code) => "x".repeat(code.length));
+
+/** The anchors of a document's headings, as GitHub makes them. */
+function anchors(markdown) {
+  const headings = markdown.replaceAll(/^ *```[\s\S]*?^ *```/gm, "").matchAll(/^#{1,6} +(.*)$/gm);
+  const seen = new Map();
+  return new Set([...headings].map(([, title]) => {
+    const slug = title.trim().toLowerCase().replaceAll(/[^\p{L}\p{N}\s_-]/gu, "").replaceAll(" ", "-");
+    const count = seen.get(slug) ?? 0;
+    seen.set(slug, count + 1);
+    return count === 0 ? slug : `${slug}-${count}`;
+  }));
+}
+
+/** Every link of a document, in Markdown and HTML. */
+function links(markdown) {
+  const plain = prose(markdown);
+  return [...plain.matchAll(/\]\(([^)\s]+)\)/g), ...plain.matchAll(/(?:src|srcset|href)="([^"]+)"/g)].map(([, target]) => target);
+}
+
+test("every link and anchor of the documents leads somewhere", async () => {
+  let count = 0;
+  const dead = [];
+  for (const file of await documents()) {
+    for (const target of links(await text(file))) {
+      const own = target.startsWith(REPOSITORY);
+      if (!own && /^(https?:|mailto:|data:)/.test(target)) continue;
+      count++;
+      const [path, anchor] = (own ? target.slice(REPOSITORY.length) : target).split("#");
+      const found = own ? join(ROOT, path) : path === "" ? join(ROOT, file) : resolve(ROOT, dirname(file), path);
+      const problem = !existsSync(found) ? "no such file" : anchor && !(statSync(found).isFile() && anchors(await readFile(found, "utf8")).has(anchor)) ? "no such heading" : undefined;
+      if (problem) dead.push(`${file}: ${target}: ${problem}`);
+    }
+  }
+  assert.deepEqual(dead, []);
+  assert.ok(count > 100, `only ${count} links were found`);
+});
+
+test("the site's menu lists every page", async () => {
+  const config = await text("www/docs/.vitepress/config.mts");
+  const listed = new Set([...config.matchAll(/link: "\/([\w-]*)"/g)].map(([, name]) => name || "index"));
+  const pages = (await inFolder("www/docs")).map((file) => relative("www/docs", file).slice(0, -3));
+  assert.deepEqual(pages.filter((page) => !listed.has(page)), []);
+  assert.deepEqual([...listed].filter((page) => !pages.includes(page)), []);
+});
+
+/** The fields of an interface or type in docs/api.txt, with those that it inherits. */
+async function fields(name) {
+  const api = await text("docs/api.txt");
+  const [, bases = "", body] = new RegExp(`^export interface ${name}(?: extends ([^{]*?))? \\{\\n([\\s\\S]*?)^\\}`, "m").exec(api) ?? assert.fail(`docs/api.txt has no ${name}`);
+  const own = [...body.matchAll(/^ {4}(\w+)\??:/gm)].map(([, field]) => field);
+  const [, base, omitted] = /^Omit<(\w+), ([^>]*)>/.exec(bases) ?? [];
+  if (!base) return own;
+  const others = bases.slice(bases.indexOf(">") + 1).match(/\w+/g) ?? [];
+  const inherited = (await Promise.all([base, ...others].map(fields))).flat();
+  return [...own, ...inherited.filter((field) => !omitted.includes(`"${field}"`))];
+}
+
+/** Which page describes the options of which call. */
+const OPTIONS = {
+  "www/docs/models.md": ["LoadOptions", "LoadProgress"],
+  "www/docs/chat.md": ["ChatCompletionCreateParams"],
+  "www/docs/text.md": ["GenerateOptions"],
+  "www/docs/embeddings.md": ["EmbedOptions", "RerankOptions", "MemoryOptions", "ChunkOptions", "MemorySearchOptions", "PackOptions"],
+  "www/docs/speech.md": ["TranscribeOptions", "TranscriptionCreateParams", "SpeechCreateParams"],
+  "www/docs/internals.md": ["MeasureOptions"],
+};
+
+test("every option is described", async () => {
+  for (const [page, types] of Object.entries(OPTIONS)) {
+    const code = [...(await text(page)).matchAll(/`([^`\n]+)`/g)].map(([, words]) => words).join("\n");
+    for (const type of types) {
+      const missing = (await fields(type)).filter((field) => !new RegExp(`\\b${field}\\b`).test(code));
+      assert.deepEqual(missing, [], `${page} does not describe these of ${type}`);
+    }
+  }
+});
+
+test("every error code is described", async () => {
+  const [, union] = /export type JerboaErrorCode =([\s\S]*?);/.exec(await text("pkg-template/src/errors.ts"));
+  const codes = [...union.matchAll(/"(\w+)"/g)].map(([, code]) => code);
+  assert.ok(codes.length > 30);
+  for (const page of ["www/docs/troubleshooting.md", "pkg-template/README.md"]) {
+    const described = await text(page);
+    assert.deepEqual(codes.filter((code) => !described.includes(`\`${code}\``)), [], `${page} does not describe these`);
+  }
+});
