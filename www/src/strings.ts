@@ -23,7 +23,7 @@ export const ALSO = {
 } as const;
 
 export const LINKS = [
-  { label: "Docs", href: "https://github.com/jerboa-ai/jerboa/blob/main/pkg-template/README.md" },
+  { label: "Docs", href: "./docs/" },
   { label: "Bench", href: "./bench/" },
   { label: "Device report", href: "./report/" },
   { label: "Source", href: "https://github.com/jerboa-ai/jerboa" },

@@ -31,7 +31,7 @@ const USAGE: &str = "cargo xtask TASK
   test real [MODEL..] [--all]
                     test published weights, natively and in Chromium: smollm2, minilm and whisper-tiny.en, or the
                     named models (also whisper-base, gemma3); downloads 270 MB once
-  build             build the npm package (dist/jerboa) and the demo page (dist/www)
+  build             build the npm package (dist/jerboa), the demo page and its documentation (dist/www)
   lint              run rustfmt, clippy and tsc, and validate every shader variant
   bench [--native] [--browser PATH] [NAME=VALUE ..]
                     benchmark on this machine's GPU, in a browser or natively; see CONTRIBUTING.md for all options

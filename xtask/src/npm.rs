@@ -48,6 +48,28 @@ pub fn install() -> Result<()> {
     Ok(())
 }
 
+/// Installs the packages of the documentation site, unless up to date.
+pub fn install_docs() -> Result<()> {
+    let folder = workspace::path("www/docs");
+    stamp::unless_fresh(
+        "npm-docs",
+        &["www/docs/package.json", "www/docs/package-lock.json"],
+        "",
+        &folder.join("node_modules"),
+        || {
+            run_step(
+                "installing the npm packages of the documentation (about 15 s)",
+                || {
+                    run(command("npm")
+                        .args(["ci", "--no-audit", "--no-fund"])
+                        .current_dir(&folder))
+                },
+            )
+        },
+    )?;
+    Ok(())
+}
+
 /// A command that runs a program of an installed package with node, in the repository's root.
 pub fn program(script: &str) -> Command {
     let mut node = command("node");

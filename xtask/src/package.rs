@@ -1,5 +1,5 @@
-//! Builds the npm package in dist/jerboa and the demo page in dist/www; skips stages whose inputs
-//! are unchanged.
+//! Builds the npm package in dist/jerboa, and the demo page with its documentation in dist/www.
+//! Skips stages whose inputs are unchanged.
 
 use crate::command::{command, print_heading, run, run_step};
 use crate::manifest::{self, Manifest};
@@ -31,13 +31,22 @@ const FACADE_INPUTS: [&str; 6] = [
 /// Sources of the demo page.
 const PAGE_INPUTS: [&str; 3] = ["www", "package-lock.json", "target/xtask/package.stamp"];
 
+/// Sources of the documentation site.
+const DOCS_INPUTS: [&str; 5] = [
+    "www/docs",
+    "www/public/favicon.svg",
+    "docs/architecture.md",
+    "pkg-template/src",
+    "pkg-template/tsconfig.json",
+];
+
 /// `cargo xtask build`.
 pub fn run_task() -> Result<()> {
     let toolchain = setup::for_build()?;
     build(toolchain)
 }
 
-/// Builds the package and the page; fails if the package exceeds its size budget.
+/// Builds the package, the documentation and the page; fails if the package exceeds its size budget.
 pub fn build(toolchain: Toolchain) -> Result<()> {
     let manifest = manifest::read()?;
     let module = workspace::path("target/xtask/module");
@@ -70,7 +79,21 @@ pub fn build(toolchain: Toolchain) -> Result<()> {
         },
     )?;
     sizes::check(&package, &manifest.budget)?;
-    let fresh = unless_fresh(
+    let docs = unless_fresh(
+        "docs",
+        &DOCS_INPUTS,
+        &env::var("JERBOA_DOCS_BASE").unwrap_or_default(),
+        &docs_site().join("index.html"),
+        || {
+            npm::install_docs()?;
+            run_step("building the documentation: dist/docs", || {
+                run(command("npm")
+                    .args(["run", "--silent", "build"])
+                    .current_dir(workspace::path("www/docs")))
+            })
+        },
+    )?;
+    let page = unless_fresh(
         "page",
         &PAGE_INPUTS,
         "",
@@ -83,10 +106,18 @@ pub fn build(toolchain: Toolchain) -> Result<()> {
             })
         },
     )?;
-    if !fresh {
+    if page || docs {
+        // Vite empties dist/www, so the site is copied into every new page.
+        copy_folder(&docs_site(), &workspace::page().join("docs"))?;
+    } else {
         print_heading("dist/ is up to date");
     }
     Ok(())
+}
+
+/// The built documentation site.
+fn docs_site() -> PathBuf {
+    workspace::path("dist/docs")
 }
 
 fn compile(toolchain: Toolchain, manifest: &Manifest, module: &Path) -> Result<()> {
@@ -234,6 +265,17 @@ fn with_version(description: &str) -> Result<String> {
     };
     let version = workspace::locked_version("jerboa")?;
     Ok(description.replacen(line, &format!("  \"version\": \"{version}\","), 1))
+}
+
+/// Replaces a folder by a copy of another.
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    if to.exists() {
+        fs::remove_dir_all(to).with_context(|| format!("removing {}", to.display()))?;
+    }
+    for file in files(from)? {
+        copy(&file, &to.join(file.strip_prefix(from)?))?;
+    }
+    Ok(())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
