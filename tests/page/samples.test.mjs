@@ -52,7 +52,7 @@ const props = { question: "Why is the sky blue?", onLoad: () => console.log("loa
 for (const Component of Object.values(sample)) createRoot(document.getElementById("root")).render(createElement(Component, props));
 `;
 
-const PATIENCE = 120_000;
+const PATIENCE = 600_000;
 /** A GIF of one pixel. */
 const IMAGE = { name: "image.gif", mimeType: "image/gif", buffer: Buffer.from("R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==", "base64") };
 
@@ -166,9 +166,9 @@ async function run({ file, line, name, code, language }) {
     }, `/${name}.bundle.js`);
     const isShown = () => page.evaluate(() => `${document.querySelector("#output").textContent}${document.querySelector("#root").textContent}`);
     const file = code.includes(".transcribe(") ? { name: "audio.wav", mimeType: "audio/wav", buffer: Buffer.from(wav({ sample: (t) => Math.sin(t * 2000) / 2 })) } : IMAGE;
-    const end = Date.now() + 20_000;
+    const end = Date.now() + 60_000;
     for (let done = false; !done; ) {
-      assert.ok(Date.now() < end, "it shows nothing within 20 seconds");
+      assert.ok(Date.now() < end, "it shows nothing within a minute");
       await new Promise((resolve) => setTimeout(resolve, 100));
       if (code.includes("input[type=file]")) await page.setInputFiles("input", file);
       if (!code.includes("model.listen")) await page.evaluate(() => document.querySelectorAll("button").forEach((button) => button.click()));
