@@ -105,3 +105,27 @@ test("every error code is described", async () => {
     assert.deepEqual(codes.filter((code) => !described.includes(`\`${code}\``)), [], `${page} does not describe these`);
   }
 });
+
+test("every file of the repository that the documents name exists", async () => {
+  const roots = ["", "crate/src/", "crate/src/arch/"];
+  const exists = (path) => roots.some((root) => ["", ".rs", ".wgsl"].some((end) => existsSync(join(ROOT, root + path + end))));
+  const missing = [];
+  for (const file of await documents()) {
+    const named = (await text(file)).matchAll(/(?<![\w./-])((?:crate|shaders|tests|docs|www|xtask|pkg-template|plan|exec|arch|kernels)\/[\w./-]*\w)/g);
+    // FAMILY, STEM and NAME stand for a name of the reader's choice.
+    for (const [, path] of named) if (!/[A-Z]{4}/.test(path) && !exists(path)) missing.push(`${file}: ${path}`);
+  }
+  assert.deepEqual(missing, []);
+});
+
+test("every type and function that the architecture names exists", async () => {
+  const sources = async (folder) => {
+    const entries = await readdir(join(ROOT, folder), { recursive: true });
+    return (await Promise.all(entries.filter((name) => name.endsWith(".rs")).map((name) => text(join(folder, name))))).join("\n");
+  };
+  const code = await sources("crate/src");
+  const names = [...(await text("docs/architecture.md")).matchAll(/`\w+::(\w+)`/g)].map(([, name]) => name);
+  assert.ok(names.length > 15);
+  const defined = (name) => new RegExp(`\\b(?:struct|enum|trait|type|fn|mod) ${name}\\b|^ +${name},`, "m").test(code);
+  assert.deepEqual(names.filter((name) => !defined(name)), []);
+});
