@@ -1,4 +1,8 @@
-/** The public API of the package. */
+/**
+ * The public API of the package.
+ *
+ * @module jerboa
+ */
 
 export { cachedModels, deleteModel, deviceReport, diagnose, loadModel } from "./load.js";
 export { configure } from "./backend.js";

@@ -1,4 +1,8 @@
-/** `jerboa/memory`: the public API of the memory. */
+/**
+ * The public API of the memory.
+ *
+ * @module jerboa/memory
+ */
 
 export { createMemory, Memory } from "./memory.js";
 export type { AddResult, AddOptions, MemoryDocument, MemoryInput, MemoryOptions, MemoryImage, MemorySearchOptions, RecallOptions, DeleteSelection } from "./memory.js";

@@ -53,7 +53,7 @@ export default defineConfig({
     outline: [2, 3],
     nav: [
       { text: "Guide", link: "/" },
-      { text: "API", link: "/api/" },
+      { text: "API", link: "/api/jerboa/", activeMatch: "/api/" },
       { text: "Demo", link: "/../", target: "_self" },
       { text: "Source", link: REPOSITORY },
     ],
@@ -81,7 +81,7 @@ export default defineConfig({
         ],
       },
       { text: "Engine", items: [{ text: "Internals", link: "/internals" }, { text: "Add a model family", link: "/add-a-model" }] },
-      { text: "Reference", items: [{ text: "API", link: "/api/" }] },
+      { text: "API", items: [{ text: "jerboa", link: "/api/jerboa/" }, { text: "jerboa/memory", link: "/api/jerboa/memory/" }] },
     ],
   },
 });
