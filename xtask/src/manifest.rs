@@ -46,8 +46,10 @@ pub struct Package {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// The WebAssembly module.
+    /// The engine's WebAssembly module.
     pub wasm: u64,
+    /// The grammar module, which is not a part of the first load.
+    pub grammar: u64,
     /// All JavaScript of the package.
     pub js: u64,
 }

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// Sources of the WebAssembly module.
-const MODULE_INPUTS: [&str; 6] = [
+/// Sources of the engine's WebAssembly module.
+const ENGINE_INPUTS: [&str; 6] = [
     "Cargo.toml",
     "Cargo.lock",
     ".cargo/config.toml",
@@ -19,13 +19,22 @@ const MODULE_INPUTS: [&str; 6] = [
     "crate",
     "shaders",
 ];
+/// Sources of the grammar module, which pages load on first use.
+const GRAMMAR_INPUTS: [&str; 5] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    ".cargo/config.toml",
+    "wasm-pack.toml",
+    "grammar",
+];
 /// Further sources of the npm package.
-const FACADE_INPUTS: [&str; 6] = [
+const FACADE_INPUTS: [&str; 7] = [
     "pkg-template",
     "LICENSE-MIT",
     "LICENSE-APACHE",
     "package-lock.json",
     "target/xtask/module.stamp",
+    "target/xtask/grammar.stamp",
     "Cargo.toml",
 ];
 /// Sources of the demo page.
@@ -49,23 +58,8 @@ pub fn run_task() -> Result<()> {
 /// Builds the package, the documentation and the page; fails if the package exceeds its size budget.
 pub fn build(toolchain: Toolchain) -> Result<()> {
     let manifest = manifest::read()?;
-    let module = workspace::path("target/xtask/module");
-    let compiler = toolchain.describe();
-    unless_fresh(
-        "module",
-        &MODULE_INPUTS,
-        &compiler,
-        &module.join("jerboa_bg.wasm"),
-        || {
-            run_step(
-                "compiling the engine to WebAssembly (about 4 minutes the first time)",
-                || compile(toolchain, &manifest, &module),
-            )?;
-            run_step("shrinking it with wasm-opt (about a minute)", || {
-                shrink(&manifest, &module)
-            })
-        },
-    )?;
+    let engine = build_module(toolchain, &manifest, &ENGINE)?;
+    let grammar = build_module(toolchain, &manifest, &GRAMMAR)?;
     let package = workspace::package();
     unless_fresh(
         "package",
@@ -74,7 +68,7 @@ pub fn build(toolchain: Toolchain) -> Result<()> {
         &package.join("index.js"),
         || {
             run_step("filling the npm package: dist/jerboa", || {
-                assemble(&module, &package)
+                assemble(&engine, &grammar, &package)
             })
         },
     )?;
@@ -120,9 +114,70 @@ fn docs_site() -> PathBuf {
     workspace::path("dist/docs")
 }
 
-fn compile(toolchain: Toolchain, manifest: &Manifest, module: &Path) -> Result<()> {
-    if module.exists() {
-        fs::remove_dir_all(module).with_context(|| format!("removing {}", module.display()))?;
+/// A crate that is compiled to WebAssembly.
+struct ModuleSource {
+    /// Names the stamp and the folder under target/xtask.
+    stamp: &'static str,
+    /// Folder of the crate.
+    folder: &'static str,
+    /// Stem of the module's files.
+    stem: &'static str,
+    inputs: &'static [&'static str],
+    /// What is compiled, for the progress lines.
+    what: &'static str,
+}
+
+const ENGINE: ModuleSource = ModuleSource {
+    stamp: "module",
+    folder: "crate",
+    stem: "jerboa",
+    inputs: &ENGINE_INPUTS,
+    what: "the engine",
+};
+
+const GRAMMAR: ModuleSource = ModuleSource {
+    stamp: "grammar",
+    folder: "grammar",
+    stem: "grammar",
+    inputs: &GRAMMAR_INPUTS,
+    what: "the grammar module",
+};
+
+/// Compiles and shrinks a module unless it is up to date; returns its folder.
+fn build_module(
+    toolchain: Toolchain,
+    manifest: &Manifest,
+    source: &ModuleSource,
+) -> Result<PathBuf> {
+    let folder = workspace::path("target/xtask").join(source.stamp);
+    let wasm = folder.join(format!("{}_bg.wasm", source.stem));
+    unless_fresh(
+        source.stamp,
+        source.inputs,
+        &toolchain.describe(),
+        &wasm,
+        || {
+            let what = source.what;
+            run_step(
+                &format!("compiling {what} to WebAssembly (minutes the first time)"),
+                || compile(toolchain, manifest, source, &folder),
+            )?;
+            run_step(&format!("shrinking {what} with wasm-opt"), || {
+                shrink(manifest, &wasm)
+            })
+        },
+    )?;
+    Ok(folder)
+}
+
+fn compile(
+    toolchain: Toolchain,
+    manifest: &Manifest,
+    source: &ModuleSource,
+    folder: &Path,
+) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))?;
     }
     let settings = &manifest.package;
     // wasm-opt is called here with the flags of wasm-pack.toml; wasm-pack would take the flags from
@@ -136,11 +191,11 @@ fn compile(toolchain: Toolchain, manifest: &Manifest, module: &Path) -> Result<(
             "--profile",
             &settings.profile,
             "--out-name",
-            "jerboa",
+            source.stem,
             "--out-dir",
         ])
-        .arg(module)
-        .arg(workspace::path("crate"))
+        .arg(folder)
+        .arg(workspace::path(source.folder))
         .args(manifest::feature_flags(&settings.features))
         .env(
             "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS",
@@ -166,28 +221,28 @@ fn remap_path_flags() -> String {
         .join(" ")
 }
 
-fn shrink(manifest: &Manifest, module: &Path) -> Result<()> {
-    let wasm = module.join("jerboa_bg.wasm");
-    let small = module.join("jerboa_bg.small.wasm");
+fn shrink(manifest: &Manifest, wasm: &Path) -> Result<()> {
+    let small = wasm.with_extension("small.wasm");
     run(npm::program("binaryen/bin/wasm-opt")
         .args(&manifest.package.wasm_opt)
-        .arg(&wasm)
+        .arg(wasm)
         .arg("-o")
         .arg(&small))?;
-    fs::rename(&small, &wasm).with_context(|| format!("renaming {}", small.display()))
+    fs::rename(&small, wasm).with_context(|| format!("renaming {}", small.display()))
 }
 
 /// Entry scripts that pages, bundlers and tests load: package.json's exports, and the engine's own.
-const ENTRIES: [&str; 5] = [
+const ENTRIES: [&str; 6] = [
     "index.js",
     "worker.js",
     "jerboa.js",
+    "grammar.js",
     "memory/index.js",
     "memory/file.js",
 ];
 
 /// Assembles module, compiled facade and pkg-template files in the layout of the published package.
-fn assemble(module: &Path, package: &Path) -> Result<()> {
+fn assemble(engine: &Path, grammar: &Path, package: &Path) -> Result<()> {
     let facade = workspace::path("target/xtask/facade");
     for folder in [&facade, package] {
         if folder.exists() {
@@ -201,7 +256,13 @@ fn assemble(module: &Path, package: &Path) -> Result<()> {
         .arg("--outDir")
         .arg(&facade))?;
     let ends = |file: &Path, name: &str| file.to_string_lossy().ends_with(name);
-    for file in files(module)? {
+    for (module, file) in [engine, grammar]
+        .into_iter()
+        .map(|module| Ok(files(module)?.into_iter().map(move |file| (module, file))))
+        .collect::<Result<Vec<_>>>()?
+        .into_iter()
+        .flatten()
+    {
         // The facade declares the types of the raw module, so wasm-pack's own are dropped.
         let folder = if ends(&file, ".wasm") {
             package

@@ -16,8 +16,9 @@ struct FileSizes {
 
 /// Prints the sizes of WebAssembly and JavaScript; fails if one exceeds the budget.
 pub fn check(package: &Path, budget: &Budget) -> Result<()> {
-    let wasm = size_of(package, "wasm")?;
-    let js = size_of(package, "js")?;
+    let wasm = size_of(package, |name| name == "jerboa_bg.wasm")?;
+    let grammar = size_of(package, |name| name == "grammar_bg.wasm")?;
+    let js = size_of(package, |name| name.ends_with(".js"))?;
     println!("    {:<12}{:>12}{:>12}{:>12}", "", "raw", "gzip", "budget");
     println!(
         "    {:<12}{:>12}{:>12}{:>12}",
@@ -35,7 +36,12 @@ pub fn check(package: &Path, budget: &Budget) -> Result<()> {
         "all",
         budget.wasm + budget.js
     );
+    println!(
+        "    {:<12}{:>12}{:>12}{:>12}",
+        "on first use", grammar.raw, grammar.gzip, budget.grammar
+    );
     for (name, size, limit) in [
+        ("grammar module", grammar, budget.grammar),
         ("WebAssembly module", wasm, budget.wasm),
         ("JavaScript", js, budget.js),
     ] {
@@ -49,10 +55,11 @@ pub fn check(package: &Path, budget: &Budget) -> Result<()> {
     Ok(())
 }
 
-fn size_of(package: &Path, extension: &str) -> Result<FileSizes> {
+fn size_of(package: &Path, counts: impl Fn(&str) -> bool) -> Result<FileSizes> {
     let mut sum = FileSizes::default();
     for file in files(package)? {
-        if file.extension().is_some_and(|found| found == extension) {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        if counts(&name) {
             let bytes =
                 std::fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
             let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
@@ -62,7 +69,10 @@ fn size_of(package: &Path, extension: &str) -> Result<FileSizes> {
         }
     }
     if sum.raw == 0 {
-        bail!("{} has no .{extension} file", package.display());
+        bail!(
+            "{} is incomplete. Delete it and build again.",
+            package.display()
+        );
     }
     Ok(sum)
 }

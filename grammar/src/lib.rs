@@ -1,0 +1,268 @@
+//! Constrained decoding: which tokens may follow, so that the output matches a JSON schema, a
+//! regular expression or a grammar.
+//!
+//! A [`Vocabulary`] holds the bytes of a model's tokens and is built once a model. A [`Grammar`]
+//! follows one generation: it gives a mask of one bit a token before each step and advances with
+//! each sampled token. The crate does not depend on the engine; pages load it as a WebAssembly
+//! module of its own when the first request asks for structured output.
+
+mod gbnf;
+mod schema;
+#[cfg(target_arch = "wasm32")]
+mod web;
+
+use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::toktrie::{
+    InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv,
+};
+use llguidance::{Matcher, ParserFactory};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A fault of a schema, a grammar or a token.
+#[derive(Debug, thiserror::Error)]
+pub enum GrammarError {
+    /// The schema or grammar cannot be compiled.
+    #[error("{kind}: {reason}")]
+    Invalid {
+        /// What was compiled, such as `JSON schema`.
+        kind: &'static str,
+        /// The compiler's reason.
+        reason: String,
+    },
+    /// The vocabulary has no tokens or no end-of-text token.
+    #[error("vocabulary: {0}")]
+    Vocabulary(&'static str),
+    /// A token does not continue the output, or a limit on work a step was exceeded.
+    #[error("constrained decoding stopped: {0}")]
+    Step(String),
+}
+
+/// What the output must match.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Constraint<'a> {
+    /// A JSON schema (draft 2020-12, `$ref` within the document).
+    JsonSchema(&'a Value),
+    /// Any JSON object.
+    JsonObject,
+    /// A regular expression over the whole output, in the syntax of Rust's `regex` crate.
+    Regex(&'a str),
+    /// A grammar in Lark syntax with the start rule `start`.
+    Lark(&'a str),
+    /// A grammar in llama.cpp's GBNF with the start rule `root`.
+    Gbnf(&'a str),
+    /// One of these strings.
+    Choice(&'a [String]),
+}
+
+impl Constraint<'_> {
+    fn kind(self) -> &'static str {
+        match self {
+            Constraint::JsonSchema(_) | Constraint::JsonObject => "JSON schema",
+            Constraint::Regex(_) => "regular expression",
+            Constraint::Lark(_) => "Lark grammar",
+            Constraint::Gbnf(_) => "GBNF grammar",
+            Constraint::Choice(_) => "choice",
+        }
+    }
+
+    fn compile(self) -> Result<TopLevelGrammar, GrammarError> {
+        let invalid = |reason: String| GrammarError::Invalid {
+            kind: self.kind(),
+            reason,
+        };
+        Ok(match self {
+            Constraint::JsonSchema(schema) => {
+                if schema == &Value::Bool(false) {
+                    return Err(invalid("nothing matches the schema 'false'".to_owned()));
+                }
+                TopLevelGrammar::from_json_schema(schema::prepare(schema))
+            }
+            Constraint::JsonObject => TopLevelGrammar::from_json_schema(schema::prepare(
+                &serde_json::json!({ "type": "object" }),
+            )),
+            Constraint::Regex(pattern) => TopLevelGrammar::from_regex(pattern),
+            Constraint::Lark(text) => TopLevelGrammar::from_lark(text.to_owned()),
+            Constraint::Gbnf(text) => {
+                TopLevelGrammar::from_lark(gbnf::to_lark(text).map_err(invalid)?)
+            }
+            Constraint::Choice([]) => return Err(invalid("the list is empty".to_owned())),
+            Constraint::Choice(strings) => {
+                let alternatives: Vec<String> = strings
+                    .iter()
+                    .map(|s| Value::String(s.clone()).to_string())
+                    .collect();
+                TopLevelGrammar::from_lark(format!("start: {}", alternatives.join(" | ")))
+            }
+        })
+    }
+}
+
+/// The tokens of a model as bytes, in a trie.
+pub struct Vocabulary {
+    factory: ParserFactory,
+    size: usize,
+    ends: Arc<[u32]>,
+}
+
+impl Vocabulary {
+    /// Builds the trie from each token's bytes, by id.
+    ///
+    /// A token without bytes, such as a special token, is never allowed. `end_ids` end the output:
+    /// they are allowed where the output is complete.
+    ///
+    /// # Errors
+    /// If there are no tokens, or no end id is among them.
+    pub fn new(mut tokens: Vec<Vec<u8>>, end_ids: &[u32]) -> Result<Vocabulary, GrammarError> {
+        let size = tokens.len();
+        let ends: Vec<TokenId> = end_ids
+            .iter()
+            .copied()
+            .filter(|&id| (id as usize) < size)
+            .collect();
+        let &first = ends.first().ok_or(GrammarError::Vocabulary(
+            "it has no end-of-text token, so that structured output could not end",
+        ))?;
+        for &id in &ends {
+            // The trie takes tokens that begin with this byte for special ones.
+            tokens[id as usize] = format!("\u{ff}<end {id}>").into_bytes();
+            tokens[id as usize].drain(..1);
+            tokens[id as usize][0] = TokTrie::SPECIAL_TOKEN_MARKER;
+        }
+        let trie =
+            TokTrie::from(&TokRxInfo::new(size as u32, first), &tokens).with_eos_tokens(&ends);
+        let env: TokEnv = Arc::new(TokenBytes { trie });
+        let slices = SlicedBiasComputer::general_slices();
+        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
+            .map_err(|e| GrammarError::Step(e.to_string()))?;
+        factory.quiet();
+        *factory.limits_mut() = ParserLimits {
+            verbose_errors: false,
+            ..ParserLimits::default()
+        };
+        Ok(Vocabulary {
+            factory,
+            size,
+            ends: ends.into(),
+        })
+    }
+
+    /// Number of 32-bit words in a mask.
+    pub fn mask_words(&self) -> usize {
+        self.size.div_ceil(32)
+    }
+
+    /// Compiles a constraint for one generation.
+    ///
+    /// # Errors
+    /// If the schema or grammar is invalid, unsatisfiable, or uses a keyword that cannot be
+    /// enforced.
+    pub fn grammar(&self, constraint: Constraint) -> Result<Grammar, GrammarError> {
+        let invalid = |e: String| GrammarError::Invalid {
+            kind: constraint.kind(),
+            reason: first_line(&e),
+        };
+        let parser = self.factory.create_parser(constraint.compile()?);
+        let mut matcher = Matcher::new(parser);
+        if let Some(error) = matcher.get_error() {
+            return Err(invalid(error));
+        }
+        // The first mask finds grammars that nothing matches.
+        let first_mask = matcher.compute_mask_or_eos();
+        first_mask.map_err(|e| invalid(e.to_string()))?;
+        Ok(Grammar {
+            matcher,
+            words: self.mask_words(),
+            ends: Arc::clone(&self.ends),
+        })
+    }
+}
+
+/// A compiled constraint and how much of the output it has seen.
+pub struct Grammar {
+    matcher: Matcher,
+    words: usize,
+    ends: Arc<[u32]>,
+}
+
+impl Grammar {
+    /// Writes the mask of the next token: bit `id % 32` of word `id / 32` is 1 where token `id`
+    /// may follow. Words beyond the vocabulary are 0.
+    ///
+    /// # Errors
+    /// If the grammar is too ambiguous to compute the mask within its limits.
+    pub fn write_mask(&mut self, words: &mut [u32]) -> Result<(), GrammarError> {
+        let mask = self.matcher.compute_mask_or_eos().map_err(step_error)?;
+        let used = self.words.min(words.len());
+        words[..used].copy_from_slice(&mask.as_slice()[..used]);
+        words[used..].fill(0);
+        Ok(())
+    }
+
+    /// Advances by a sampled token.
+    ///
+    /// # Errors
+    /// If the token was not allowed.
+    pub fn accept(&mut self, token: u32) -> Result<(), GrammarError> {
+        if self.matcher.is_stopped() && self.ends.contains(&token) && !self.matcher.is_error() {
+            return Ok(());
+        }
+        self.matcher.consume_token(token).map_err(step_error)
+    }
+
+    /// Whether the output may end here.
+    pub fn is_complete(&mut self) -> bool {
+        self.matcher.is_stopped() || self.matcher.is_accepting().unwrap_or(false)
+    }
+
+    /// Whether nothing but an end token can follow.
+    pub fn has_ended(&self) -> bool {
+        self.matcher.is_stopped()
+    }
+
+    /// The bytes that must come next, empty where there is a choice. The caller encodes
+    /// them, asks [`Self::valid_prefix`], and passes the tokens to [`Self::accept`].
+    pub fn forced_bytes(&mut self) -> Vec<u8> {
+        if self.matcher.is_stopped() {
+            return Vec::new();
+        }
+        self.matcher.compute_ff_bytes()
+    }
+
+    /// How many of these tokens may follow one after another. Does not advance.
+    ///
+    /// # Errors
+    /// If the grammar exceeded its limits earlier.
+    pub fn valid_prefix(&mut self, tokens: &[u32]) -> Result<usize, GrammarError> {
+        self.matcher.validate_tokens(tokens).map_err(step_error)
+    }
+}
+
+fn step_error(error: impl std::fmt::Display) -> GrammarError {
+    GrammarError::Step(first_line(&error.to_string()))
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+/// The trie alone. The engine encodes forced text with the model's own tokenizer, so none is
+/// needed here, and the parser must not force tokens of its own encoding.
+struct TokenBytes {
+    trie: TokTrie,
+}
+
+impl TokenizerEnv for TokenBytes {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.trie
+    }
+
+    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
+        self.trie.greedy_tokenize(bytes)
+    }
+
+    fn tokenize_is_canonical(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,120 @@
+//! Prepares a JSON schema for the compiler: whitespace that ends, and formats as RFC 3339 has them.
+
+use serde_json::{Map, Value, json};
+
+/// Whitespace between JSON tokens: a blank, or a line end with an indentation. A model that keeps
+/// writing whitespace would otherwise never end.
+const WHITESPACE: &str = r"[\x20\x09]|\r?\n[\x20\x09]{0,64}";
+
+/// Leap years have a 29th of February; the compiler's own patterns allow one in every year.
+const DATE: &str = "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|\
+    (?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|\
+    (?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)";
+
+/// A second is never 60: a leap second is valid at one instant of a few days only.
+const TIME: &str = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?\
+    (?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
+
+/// Mailboxes as validators take them: atoms, and a domain of at least two labels.
+const EMAIL: &str = "[A-Za-z0-9_%+-]{1,32}(?:\\.[A-Za-z0-9_%+-]{1,31})?\
+    @(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?\\.){1,3}[A-Za-z]{2,12}";
+
+/// Returns the schema as the compiler takes it.
+pub fn prepare(schema: &Value) -> Value {
+    let mut schema = match schema {
+        Value::Bool(true) => json!({}),
+        other => other.clone(),
+    };
+    rewrite(&mut schema);
+    if let Value::Object(fields) = &mut schema {
+        fields.insert(
+            "x-guidance".to_owned(),
+            json!({ "whitespace_pattern": WHITESPACE }),
+        );
+    }
+    schema
+}
+
+/// Replaces formats by patterns in a schema and the schemas inside it. Values of `const`, `enum`,
+/// `default` and `examples` are data and stay as they are.
+fn rewrite(schema: &mut Value) {
+    let Value::Object(fields) = schema else {
+        return;
+    };
+    replace_format(fields);
+    for (key, value) in fields.iter_mut() {
+        match key.as_str() {
+            "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas" => {
+                if let Value::Object(schemas) = value {
+                    schemas.values_mut().for_each(rewrite);
+                }
+            }
+            "allOf" | "anyOf" | "oneOf" | "prefixItems" | "items" => match value {
+                Value::Array(schemas) => schemas.iter_mut().for_each(rewrite),
+                schema => rewrite(schema),
+            },
+            "additionalProperties"
+            | "additionalItems"
+            | "propertyNames"
+            | "contains"
+            | "not"
+            | "if"
+            | "then"
+            | "else"
+            | "unevaluatedItems"
+            | "unevaluatedProperties" => {
+                rewrite(value);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn replace_format(fields: &mut Map<String, Value>) {
+    let pattern = match fields.get("format").and_then(Value::as_str) {
+        Some("date") => format!("^{DATE}$"),
+        Some("time") => format!("^{TIME}$"),
+        Some("date-time") => format!("^{DATE}[tT]{TIME}$"),
+        Some("email") => format!("^{EMAIL}$"),
+        _ => return,
+    };
+    fields.remove("format");
+    if fields.contains_key("pattern") {
+        let both = json!({ "pattern": pattern });
+        match fields.get_mut("allOf") {
+            Some(Value::Array(schemas)) => schemas.push(both),
+            _ => {
+                fields.insert("allOf".to_owned(), json!([both]));
+            }
+        }
+    } else {
+        fields.insert("pattern".to_owned(), Value::String(pattern));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_become_patterns_in_schemas_and_stay_in_data() {
+        let prepared = prepare(&json!({
+            "properties": {
+                "format": { "const": { "format": "date" } },
+                "day": { "format": "date", "pattern": "^2" },
+            },
+            "items": [{ "format": "time" }],
+            "enum": [{ "format": "time" }],
+        }));
+        assert_eq!(
+            prepared["properties"]["format"],
+            json!({ "const": { "format": "date" } })
+        );
+        assert_eq!(prepared["enum"], json!([{ "format": "time" }]));
+        let day = &prepared["properties"]["day"];
+        assert_eq!(day["pattern"], "^2");
+        assert!(day.get("format").is_none() && day["allOf"][0]["pattern"].is_string());
+        assert!(prepared["items"][0].get("format").is_none());
+        assert!(prepare(&json!(true)).is_object());
+    }
+}

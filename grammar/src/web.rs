@@ -1,0 +1,106 @@
+//! The module's face in a page.
+
+use crate::{Constraint, Grammar, GrammarError, Vocabulary};
+use serde_json::Value;
+use wasm_bindgen::prelude::*;
+
+/// A model's tokens as bytes. See [`Vocabulary`].
+#[wasm_bindgen(js_name = Vocabulary)]
+pub struct JsVocabulary(Vocabulary);
+
+/// One generation's constraint. See [`Grammar`].
+#[wasm_bindgen(js_name = Grammar)]
+pub struct JsGrammar {
+    grammar: Grammar,
+    mask: Vec<u32>,
+}
+
+fn js_error(error: &GrammarError) -> JsError {
+    JsError::new(&error.to_string())
+}
+
+#[wasm_bindgen(js_class = Vocabulary)]
+impl JsVocabulary {
+    /// `bytes` holds the tokens one after another, `lengths` the number of bytes of each by id; 0
+    /// for tokens that are never allowed. `end_ids` end the output.
+    #[wasm_bindgen(constructor)]
+    pub fn new(bytes: &[u8], lengths: &[u32], end_ids: &[u32]) -> Result<JsVocabulary, JsError> {
+        let mut rest = bytes;
+        let mut tokens = Vec::with_capacity(lengths.len());
+        for &length in lengths {
+            let (token, after) = rest
+                .split_at_checked(length as usize)
+                .ok_or_else(|| JsError::new("vocabulary: fewer bytes than the lengths say"))?;
+            tokens.push(token.to_vec());
+            rest = after;
+        }
+        let vocabulary = Vocabulary::new(tokens, end_ids).map_err(|e| js_error(&e))?;
+        Ok(JsVocabulary(vocabulary))
+    }
+
+    /// Compiles a constraint. `kind` is `json_schema`, `json_object`, `regex`, `lark`, `gbnf` or
+    /// `choice`; `source` is the grammar's text, or JSON for a schema and for choices.
+    pub fn grammar(&self, kind: &str, source: &str) -> Result<JsGrammar, JsError> {
+        let json = || {
+            serde_json::from_str::<Value>(source)
+                .map_err(|e| JsError::new(&format!("{kind}: invalid JSON: {e}")))
+        };
+        let compiled = match kind {
+            "json_schema" => self.0.grammar(Constraint::JsonSchema(&json()?)),
+            "json_object" => self.0.grammar(Constraint::JsonObject),
+            "regex" => self.0.grammar(Constraint::Regex(source)),
+            "lark" => self.0.grammar(Constraint::Lark(source)),
+            "gbnf" => self.0.grammar(Constraint::Gbnf(source)),
+            "choice" => {
+                let choices: Vec<String> = serde_json::from_value(json()?)
+                    .map_err(|e| JsError::new(&format!("choice: {e}")))?;
+                self.0.grammar(Constraint::Choice(&choices))
+            }
+            _ => return Err(JsError::new(&format!("unknown kind of grammar '{kind}'"))),
+        };
+        Ok(JsGrammar {
+            grammar: compiled.map_err(|e| js_error(&e))?,
+            mask: vec![0; self.0.mask_words()],
+        })
+    }
+}
+
+#[wasm_bindgen(js_class = Grammar)]
+impl JsGrammar {
+    /// The mask of the next token, one bit a token.
+    pub fn mask(&mut self) -> Result<Vec<u32>, JsError> {
+        self.grammar
+            .write_mask(&mut self.mask)
+            .map_err(|e| js_error(&e))?;
+        Ok(self.mask.clone())
+    }
+
+    /// Advances by a sampled token.
+    pub fn accept(&mut self, token: u32) -> Result<(), JsError> {
+        self.grammar.accept(token).map_err(|e| js_error(&e))
+    }
+
+    /// How many of these tokens may follow one after another. Does not advance.
+    #[wasm_bindgen(js_name = validPrefix)]
+    pub fn valid_prefix(&mut self, tokens: &[u32]) -> Result<usize, JsError> {
+        self.grammar.valid_prefix(tokens).map_err(|e| js_error(&e))
+    }
+
+    /// The bytes that must come next.
+    #[wasm_bindgen(js_name = forcedBytes)]
+    pub fn forced_bytes(&mut self) -> Vec<u8> {
+        self.grammar.forced_bytes()
+    }
+
+    /// Whether the output may end here.
+    #[wasm_bindgen(js_name = isComplete)]
+    pub fn is_complete(&mut self) -> bool {
+        self.grammar.is_complete()
+    }
+
+    /// Whether nothing but an end token can follow.
+    #[wasm_bindgen(js_name = hasEnded)]
+    pub fn has_ended(&self) -> bool {
+        self.grammar.has_ended()
+    }
+}

@@ -1,0 +1,248 @@
+//! Masks of schemas and grammars, followed byte by byte and token by token over a vocabulary of
+//! single bytes and some longer tokens.
+
+use jerboa_grammar::{Constraint, Grammar, GrammarError, Vocabulary};
+use serde_json::json;
+
+/// Bytes 0 to 255, then these, then the end token.
+const LONG_TOKENS: [&str; 12] = [
+    "{\"", "\":", "\"}", "\",", "true", "false", "null", "name", " \"", "123", "ü", "[]",
+];
+const END: u32 = 256 + LONG_TOKENS.len() as u32;
+
+fn tokens() -> Vec<Vec<u8>> {
+    let mut tokens: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte]).collect();
+    tokens.extend(LONG_TOKENS.iter().map(|t| t.as_bytes().to_vec()));
+    tokens.push(b"<end>".to_vec());
+    tokens
+}
+
+fn vocabulary() -> Vocabulary {
+    Vocabulary::new(tokens(), &[END]).expect("a vocabulary")
+}
+
+fn allows(mask: &[u32], id: u32) -> bool {
+    mask[id as usize / 32] >> (id % 32) & 1 == 1
+}
+
+fn mask(grammar: &mut Grammar) -> Vec<u32> {
+    let mut words = vec![u32::MAX; 12];
+    grammar.write_mask(&mut words).expect("a mask");
+    words
+}
+
+/// Whether the grammar takes this text to its end, one byte a token.
+fn takes(constraint: Constraint, text: &str) -> bool {
+    let mut grammar = vocabulary().grammar(constraint).expect("a grammar");
+    for byte in text.bytes() {
+        if !allows(&mask(&mut grammar), u32::from(byte)) {
+            return false;
+        }
+        grammar.accept(u32::from(byte)).expect("an allowed token");
+    }
+    grammar.is_complete() && allows(&mask(&mut grammar), END)
+}
+
+#[test]
+fn masks_never_reach_beyond_the_vocabulary() {
+    let vocabulary = vocabulary();
+    assert_eq!(vocabulary.mask_words(), 9);
+    let mut grammar = vocabulary
+        .grammar(Constraint::JsonObject)
+        .expect("a grammar");
+    let words = mask(&mut grammar);
+    assert!(allows(&words, u32::from(b'{')) && allows(&words, 256));
+    assert!(!allows(&words, u32::from(b'[')) && !allows(&words, END));
+    assert!((END + 1..words.len() as u32 * 32).all(|id| !allows(&words, id)));
+}
+
+#[test]
+fn long_tokens_follow_the_same_rules() {
+    let schema = json!({
+        "type": "object",
+        "properties": { "name": { "enum": ["ü", "v"] } },
+        "required": ["name"],
+        "additionalProperties": false,
+    });
+    let vocabulary = vocabulary();
+    let mut grammar = vocabulary
+        .grammar(Constraint::JsonSchema(&schema))
+        .expect("a grammar");
+    let id = |text: &str| {
+        256 + LONG_TOKENS
+            .iter()
+            .position(|t| *t == text)
+            .expect("a token") as u32
+    };
+    for text in ["{\"", "name", "\":", " \"", "ü", "\"}"] {
+        assert!(allows(&mask(&mut grammar), id(text)), "{text}");
+        grammar.accept(id(text)).expect("an allowed token");
+    }
+    assert!(grammar.is_complete());
+    let words = mask(&mut grammar);
+    assert!(allows(&words, END) && !allows(&words, u32::from(b'x')));
+    grammar.accept(END).expect("the end");
+    assert!(grammar.has_ended());
+}
+
+#[test]
+fn schemas_take_what_matches_and_nothing_else() {
+    let cases = [
+        (
+            json!({ "type": "integer", "minimum": 10, "maximum": 12 }),
+            "11",
+            "13",
+        ),
+        (
+            json!({ "type": "array", "items": { "type": "boolean" }, "minItems": 1, "maxItems": 2 }),
+            "[true,false]",
+            "[]",
+        ),
+        (
+            json!({ "type": "string", "pattern": "^[a-c]{2}$" }),
+            "\"ab\"",
+            "\"abc\"",
+        ),
+        (
+            json!({ "type": "string", "format": "date" }),
+            "\"2026-11-26\"",
+            "\"26.11.\"",
+        ),
+        (
+            json!({ "anyOf": [{ "type": "null" }, { "const": 5 }] }),
+            "null",
+            "4",
+        ),
+        (
+            json!({ "$defs": { "tree": { "type": "array", "items": { "$ref": "#/$defs/tree" } } }, "$ref": "#/$defs/tree" }),
+            "[[],[[]]]",
+            "[1]",
+        ),
+        (
+            json!({ "type": "object", "additionalProperties": { "type": "number" } }),
+            "{\"a\":1.5e3}",
+            "{\"a\":\"1\"}",
+        ),
+        (
+            json!({ "type": "string", "maxLength": 2 }),
+            "\"üü\"",
+            "\"abc\"",
+        ),
+    ];
+    for (schema, good, bad) in cases {
+        assert!(
+            takes(Constraint::JsonSchema(&schema), good),
+            "{schema} {good}"
+        );
+        assert!(
+            !takes(Constraint::JsonSchema(&schema), bad),
+            "{schema} {bad}"
+        );
+    }
+}
+
+#[test]
+fn regular_expressions_choices_and_lark() {
+    assert!(takes(Constraint::Regex("(ab)+c?"), "ababc"));
+    assert!(!takes(Constraint::Regex("(ab)+c?"), "abcc"));
+    let choices = ["yes \"sir\"".to_owned(), "no\n".to_owned()];
+    assert!(takes(Constraint::Choice(&choices), "yes \"sir\""));
+    assert!(takes(Constraint::Choice(&choices), "no\n"));
+    assert!(!takes(Constraint::Choice(&choices), "no"));
+    let lark = "start: greeting \" \" NAME\ngreeting: \"hello\" | \"bye\"\nNAME: /[A-Z][a-z]+/";
+    assert!(takes(Constraint::Lark(lark), "bye Ada"));
+    assert!(!takes(Constraint::Lark(lark), "bye ada"));
+}
+
+#[test]
+fn gbnf_has_the_meaning_of_llama_cpp() {
+    let arithmetic = r#"
+# expressions, one a line
+root  ::= (expr "=" ws term "\n")+
+expr  ::= term ([-+*/] term)*
+term  ::= ident | num | "(" ws expr ")" ws
+ident ::= [a-z] [a-z0-9_]* ws
+num   ::= [0-9]+ ws
+ws    ::= [ \t\n]*
+"#;
+    assert!(takes(Constraint::Gbnf(arithmetic), "a1+(2*b)=10\nx=y\n"));
+    assert!(!takes(Constraint::Gbnf(arithmetic), "1++2=3\n"));
+
+    let counted = "root ::= Item{2,3} | [^a-y\\x5d] any-char\nItem ::= \"\\u00e9\"\n  | \"k\" # an alternative on the next line\nany-char ::= .\n";
+    assert!(takes(Constraint::Gbnf(counted), "ékk"));
+    assert!(!takes(Constraint::Gbnf(counted), "k"));
+    assert!(!takes(Constraint::Gbnf(counted), "kkkk"));
+    assert!(takes(Constraint::Gbnf(counted), "zü"));
+    assert!(!takes(Constraint::Gbnf(counted), "bü"));
+    assert!(!takes(Constraint::Gbnf(counted), "]ü"));
+
+    let ambiguous = "root ::= [a-z]* \"z\"";
+    assert!(takes(Constraint::Gbnf(ambiguous), "azz"));
+    for (text, reason) in [
+        ("expr ::= \"a\"", "no rule 'root'"),
+        ("root ::= \"a", "not closed"),
+        ("root ::= [a", "not closed"),
+        ("root ::= (\"a\"", "expected ')'"),
+        ("root = \"a\"", "expected '::='"),
+        ("root ::= \"a\"{5000}", "exceed the limit"),
+    ] {
+        let error = invalid(Constraint::Gbnf(text));
+        assert!(error.contains(reason), "{error}");
+    }
+    let nested = format!(
+        "root ::= {}\"a\"{}",
+        "(".repeat(100_000),
+        ")".repeat(100_000)
+    );
+    assert!(invalid(Constraint::Gbnf(&nested)).contains("nested deeper"));
+}
+
+fn invalid(constraint: Constraint) -> String {
+    let Err(error) = vocabulary().grammar(constraint) else {
+        panic!("{constraint:?} was accepted");
+    };
+    assert!(matches!(error, GrammarError::Invalid { .. }), "{error}");
+    error.to_string()
+}
+
+#[test]
+fn what_cannot_be_enforced_is_refused_with_a_reason() {
+    for (schema, reason) in [
+        (
+            json!({ "type": "array", "uniqueItems": true }),
+            "uniqueItems",
+        ),
+        (json!({ "not": { "type": "string" } }), "not"),
+        (json!({ "type": "string", "pattern": "(" }), ""),
+        (json!({ "type": "strange" }), ""),
+        (json!({ "$ref": "#/$defs/missing" }), ""),
+        (json!({ "type": "integer", "minimum": 3, "maximum": 2 }), ""),
+    ] {
+        let error = invalid(Constraint::JsonSchema(&schema));
+        assert!(
+            error.contains(reason) && error.len() < 400,
+            "{schema}: {error}"
+        );
+    }
+    invalid(Constraint::Regex("(a"));
+    invalid(Constraint::Lark("start: missing"));
+    invalid(Constraint::Choice(&[]));
+    assert!(Vocabulary::new(tokens(), &[9_999]).is_err());
+    assert!(Vocabulary::new(Vec::new(), &[0]).is_err());
+}
+
+#[test]
+fn forced_text_is_found_and_wrong_tokens_are_errors() {
+    let schema = json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"], "additionalProperties": false });
+    let vocabulary = vocabulary();
+    let mut grammar = vocabulary
+        .grammar(Constraint::JsonSchema(&schema))
+        .expect("a grammar");
+    grammar.accept(u32::from(b'{')).expect("an allowed token");
+    grammar.accept(u32::from(b'"')).expect("an allowed token");
+    assert_eq!(grammar.forced_bytes(), b"city\"");
+    let ids: Vec<u32> = b"city\"!".iter().map(|&b| u32::from(b)).collect();
+    assert_eq!(grammar.valid_prefix(&ids).expect("a prefix"), 5);
+    assert_eq!(grammar.forced_bytes(), b"city\"", "asking does not advance");
+    assert!(grammar.accept(u32::from(b'x')).is_err());
+}
