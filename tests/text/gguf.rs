@@ -51,12 +51,12 @@ impl Vocabulary {
     }
 }
 
-fn strings(all: &[&str]) -> MetadataValue {
+pub(crate) fn strings(all: &[&str]) -> MetadataValue {
     MetadataValue::Texts(all.iter().map(|t| (*t).to_string()).collect())
 }
 
 /// A header with these keys of the tokenizer, and others as they are.
-fn file(pairs: Vec<(&str, MetadataValue)>) -> Gguf {
+pub(crate) fn file(pairs: Vec<(&str, MetadataValue)>) -> Gguf {
     let key = |key: &str| {
         if key.contains('.') {
             key.to_string()
@@ -77,7 +77,7 @@ fn file(pairs: Vec<(&str, MetadataValue)>) -> Gguf {
     }
 }
 
-fn load(file: &Gguf) -> jerboa::Result<Tokenizer> {
+pub(crate) fn load(file: &Gguf) -> jerboa::Result<Tokenizer> {
     let tokenizer = file.tokenizer()?.to_string();
     let config = file.tokenizer_config().to_string();
     let generation = file.generation_config().to_string();

@@ -2,6 +2,7 @@
 //! committed files of tests/golden/text always, those of ../shared/refs when that folder is there.
 
 mod files;
+mod fim;
 mod gguf;
 mod malformed;
 mod slow;

@@ -37,7 +37,8 @@ pub use slow_tokenizer::SlowTokenizerFiles;
 pub use special_token_guard::RenderedPrompt;
 pub use stop::StopStrings;
 pub use stream::StreamDecoder;
-pub use tokenizer::{EncodeOptions, SpecialTokens, Tokenizer, TokenizerFiles};
+pub(crate) use tokenizer::fim;
+pub use tokenizer::{EncodeOptions, FimTokens, SpecialTokens, Tokenizer, TokenizerFiles};
 
 use crate::Error;
 

@@ -2,6 +2,7 @@
 
 mod added;
 mod encode;
+pub(crate) mod fim;
 mod special;
 
 use std::cell::RefCell;
@@ -22,6 +23,7 @@ use crate::util::map::SortedMap;
 use crate::util::sort;
 use added::{AddedToken, AddedTokenMatcher, added_by_id, merge_added_tokens};
 use encode::{EncodeScratch, SpecialTokenPolicy};
+pub use fim::FimTokens;
 pub use special::SpecialTokens;
 
 /// The files of a tokenizer. Only tokenizer.json is required.

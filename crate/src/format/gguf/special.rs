@@ -2,6 +2,7 @@
 //! corrected by spelling, and whitespace stripping. Reference: llama.cpp `src/llama-vocab.cpp`.
 
 use super::{Gguf, MetadataValue as Meta};
+use crate::text::fim;
 
 pub(super) const TYPE_NORMAL: i64 = 1;
 pub(super) const TYPE_UNKNOWN: i64 = 2;
@@ -36,45 +37,9 @@ const STOP_SPELLINGS: [&str; 22] = [
 
 /// Fill-in-the-middle tokens by key and spelling. Those of the second half also end a generation.
 const FIM_SPELLINGS: [(&str, &[&str]); 6] = [
-    (
-        "fim_pre_token_id",
-        &[
-            "<|fim_prefix|>",
-            "<fim-prefix>",
-            "<fim_prefix>",
-            "<\u{ff5c}fim\u{2581}begin\u{ff5c}>",
-            "<PRE>",
-            "\u{2581}<PRE>",
-            "<|code_prefix|>",
-            "<|prefix|>",
-        ],
-    ),
-    (
-        "fim_suf_token_id",
-        &[
-            "<|fim_suffix|>",
-            "<fim-suffix>",
-            "<fim_suffix>",
-            "<\u{ff5c}fim\u{2581}hole\u{ff5c}>",
-            "<SUF>",
-            "\u{2581}<SUF>",
-            "<|code_suffix|>",
-            "<|suffix|>",
-        ],
-    ),
-    (
-        "fim_mid_token_id",
-        &[
-            "<|fim_middle|>",
-            "<fim-middle>",
-            "<fim_middle>",
-            "<\u{ff5c}fim\u{2581}end\u{ff5c}>",
-            "<MID>",
-            "\u{2581}<MID>",
-            "<|code_middle|>",
-            "<|middle|>",
-        ],
-    ),
+    ("fim_pre_token_id", fim::FIM_PREFIX_SPELLINGS),
+    ("fim_suf_token_id", fim::FIM_SUFFIX_SPELLINGS),
+    ("fim_mid_token_id", fim::FIM_MIDDLE_SPELLINGS),
     (
         "fim_pad_token_id",
         &["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"],

@@ -19,9 +19,16 @@ impl Gguf {
             ("sep_token", "seperator_token_id"),
             ("cls_token", "cls_token_id"),
             ("mask_token", "mask_token_id"),
+            // CodeLlama's names; `prefix_token_id` and its like are of older files.
+            ("prefix_token", "fim_pre_token_id"),
+            ("suffix_token", "fim_suf_token_id"),
+            ("middle_token", "fim_mid_token_id"),
+            ("prefix_token", "prefix_token_id"),
+            ("suffix_token", "suffix_token_id"),
+            ("middle_token", "middle_token_id"),
         ] {
             if let Some((_, token)) = self.special_token(id) {
-                out.insert(key.into(), json!(token));
+                out.entry(key).or_insert_with(|| json!(token));
             }
         }
         for key in ["add_bos_token", "add_eos_token"] {
