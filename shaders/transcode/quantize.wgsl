@@ -34,6 +34,17 @@ fn inverse_of(scale: f32) -> f32 {
     return 1.0 / scale;
 }
 
+// A scale as f16 bits. Subnormals are rounded up, so that the codes span the range; below 2^-40 it is 0.
+fn scale_bits(scale: f32) -> u32 {
+    if (scale < 9.094947017729282e-13) {
+        return 0u;
+    }
+    if (scale < 6.103515625e-5) {
+        return u32(ceil(scale * 16777216.0));
+    }
+    return f16_bits(scale);
+}
+
 var<private> best_error: u32;
 var<private> best: vec2<u32>;
 
@@ -117,7 +128,7 @@ fn make_block(row: u32, source: u32, block: u32) {
         let clip = vec2<u32>(c & 3u, c >> 2u);
         let low_c = low + f32((1u << clip.x) >> 1u) * quarter;
         let high_c = high - f32((1u << clip.y) >> 1u) * quarter;
-        var bits = vec2<u32>(f16_bits((high_c - low_c) * STEP), f16_bits(low_c));
+        var bits = vec2<u32>(scale_bits((high_c - low_c) * STEP), f16_bits(low_c));
         offer(bits, n, unit);
         // Sums of 8-bit codes would overflow 32 bits; 8 bits do not need the fit.
         if (BITS == 4u && exponent >= 32u && exponent < 223u) {

@@ -615,10 +615,8 @@ fn awkward_blocks_are_quantized() {
                     let (low, high) = x
                         .iter()
                         .fold((f32::MAX, f32::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
-                    // f16 rounds a scale by half of 2^-24 at the least, and the largest code
-                    // multiplies that.
-                    let underflow =
-                        2f32.powi(-25) / quantize::quantization_step(bits) + 2f32.powi(-24);
+                    // A subnormal scale is rounded up by less than 2^-24, a bias by half of that.
+                    let underflow = 2f32.powi(-24);
                     let rounding = low.abs().max(high - low) / 1024.0 + underflow;
                     let limit = (high - low) * quantize::quantization_step(bits) * 1.01 + rounding;
                     for (v, k) in x.iter().zip(kept) {

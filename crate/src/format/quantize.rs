@@ -13,6 +13,13 @@ use half::f16;
 /// Line fits per clipping; each starts from the codes of the previous one.
 const MAX_LINE_FITS: usize = 3;
 
+/// The smallest normal and the smallest subnormal f16: 2^-14 and 2^-24.
+const SMALLEST_NORMAL: f32 = 1.0 / 16_384.0;
+const SMALLEST_SUBNORMAL: f32 = 1.0 / 16_777_216.0;
+/// 2^-40. Below this scale all weights of a group round to the same f16, and a GPU may flush the
+/// range to 0.
+const SMALLEST_SPREAD: f32 = 1.0 / 1_099_511_627_776.0;
+
 /// The target layout for 4 or 8 bits.
 pub fn layout(bits: u8) -> WeightLayout {
     WeightLayout::Affine {
@@ -79,10 +86,9 @@ fn best_pair(x: &[f32], bits: u8) -> (f32, f32) {
     for clip in 0..16u32 {
         let low_c = low + ((1u32 << (clip & 3)) >> 1) as f32 * quarter;
         let high_c = high - ((1u32 << (clip >> 2)) >> 1) as f32 * quarter;
-        let rounded = |x: f32| f16::from_f32(x).to_f32();
         let mut pair = (
-            rounded((high_c - low_c) * quantization_step(bits)),
-            rounded(low_c),
+            f16_scale((high_c - low_c) * quantization_step(bits)),
+            f16::from_f32(low_c).to_f32(),
         );
         offer(pair);
         // Sums of 8-bit codes would overflow 32 bits; 8 bits do not need the fit.
@@ -100,6 +106,20 @@ fn best_pair(x: &[f32], bits: u8) -> (f32, f32) {
         }
     }
     best.1
+}
+
+/// Rounds a scale to f16: to the next larger value where f16 is subnormal.
+///
+/// Subnormals are multiples of 2^-24, so a scale rounded down could leave much of the range above
+/// the largest code, or become 0. A larger scale spans the range and costs less than one multiple.
+fn f16_scale(scale: f32) -> f32 {
+    if scale < SMALLEST_SPREAD {
+        0.0
+    } else if scale < SMALLEST_NORMAL {
+        (scale / SMALLEST_SUBNORMAL).ceil() * SMALLEST_SUBNORMAL
+    } else {
+        f16::from_f32(scale).to_f32()
+    }
 }
 
 /// Fits a least-squares line through the codes of a pair, in integers of 1 / `unit` above `low`.
@@ -148,4 +168,64 @@ fn nearest_code(v: f32, scale: f32, bias: f32, bits: u8) -> u32 {
         }
     }
     best as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::dequant::dequant;
+
+    /// Groups whose scale is a subnormal f16, or below all of them, keep their values apart: the
+    /// error is at most that of rounding to the spacing of subnormals.
+    #[test]
+    fn tiny_groups_span_their_range() {
+        let mut seed = 9u32;
+        let noise: Vec<f32> = (0..32)
+            .map(|_| {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (seed >> 8) as f32 / 8_388_608.0 - 1.0
+            })
+            .collect();
+        for bits in [4, 8] {
+            for exponent in 6..40 {
+                let size = 0.5f32.powi(exponent);
+                let packed = quantize(bits, 1, 32, |_, i| noise[i] * size);
+                let (low, high) = noise
+                    .iter()
+                    .fold((1.0f32, -1.0f32), |(l, h), v| (l.min(*v), h.max(*v)));
+                let step = (high - low) * size * quantization_step(bits);
+                // Half a step of a scale rounded up, and a bias rounded to nearest.
+                let limit = 0.5 * step + SMALLEST_SUBNORMAL + low.abs() * size / 2048.0;
+                let found = dequant(&packed);
+                let squares = found
+                    .iter()
+                    .zip(&noise)
+                    .map(|(found, v)| (found - v * size).powi(2));
+                let error = (squares.sum::<f32>() / 32.0).sqrt();
+                assert!(
+                    error <= limit,
+                    "q{bits}, 2^-{exponent}: {error:e} > {limit:e}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn subnormal_scales_round_up() {
+        for (scale, expected) in [
+            (0.0, 0.0),
+            (SMALLEST_SPREAD / 2.0, 0.0),
+            (SMALLEST_SPREAD, SMALLEST_SUBNORMAL),
+            (0.3 * SMALLEST_SUBNORMAL, SMALLEST_SUBNORMAL),
+            (SMALLEST_SUBNORMAL, SMALLEST_SUBNORMAL),
+            (1.3 * SMALLEST_SUBNORMAL, 2.0 * SMALLEST_SUBNORMAL),
+            (1022.5 * SMALLEST_SUBNORMAL, 1023.0 * SMALLEST_SUBNORMAL),
+            (1023.5 * SMALLEST_SUBNORMAL, SMALLEST_NORMAL),
+            (SMALLEST_NORMAL, SMALLEST_NORMAL),
+            (1.0003, 1.0),
+        ] {
+            assert_eq!(f16_scale(scale), expected, "{scale:e}");
+            assert_eq!(f16::from_f32(expected).to_f32(), expected);
+        }
+    }
 }

@@ -18,7 +18,7 @@ const MAX_CONCURRENT_ENTRIES: usize = 4;
 /// Maximum bytes queued for writing.
 const MAX_QUEUED_BYTES: u64 = 32 << 20;
 /// Increase when quantization produces different bytes for the same weights.
-const QUANTIZATION_VERSION: u32 = 2;
+const QUANTIZATION_VERSION: u32 = 3;
 
 /// The weights of a load that are quantized on the device.
 #[derive(Default)]
