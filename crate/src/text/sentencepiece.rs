@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::tokenizer_error;
 use crate::Result;
+use crate::util::sort;
 
 /// A SentencePiece model.
 pub(super) struct SentencePieceModel {
@@ -206,8 +207,12 @@ impl SentencePieceModel {
         ]
     }
 
-    /// Builds vocabulary and merges: the pieces in order, each with all pairs of pieces that form
-    /// it.
+    /// Builds vocabulary and merges: all pairs of pieces that form a piece, by descending score,
+    /// then longer left and right parts first.
+    ///
+    /// Published files have this order (transformers' `generate_merges` with scores). The order of
+    /// ids is another in the models of Llama and Mistral, whose runs of spaces have low scores:
+    /// `"\n    return"` would not end in `▁return`.
     pub fn bpe(&self, unk: Option<&str>, byte_fallback: bool) -> Value {
         let ids: HashMap<&str, usize> = self
             .pieces
@@ -215,7 +220,7 @@ impl SentencePieceModel {
             .enumerate()
             .map(|(id, p)| (p.text.as_str(), id))
             .collect();
-        let mut merges: Vec<[&str; 2]> = Vec::new();
+        let mut merges: Vec<([&str; 2], f64)> = Vec::new();
         for (id, piece) in self.pieces.iter().enumerate() {
             if ids.get(piece.text.as_str()) != Some(&id) {
                 continue;
@@ -227,8 +232,14 @@ impl SentencePieceModel {
                 .map(|(at, _)| piece.text.split_at(at));
             let known =
                 cuts.filter(|(left, right)| ids.contains_key(left) && ids.contains_key(right));
-            merges.extend(known.map(|(left, right)| [left, right]));
+            merges.extend(known.map(|(left, right)| ([left, right], piece.score)));
         }
+        let lengths = |[left, right]: [&str; 2]| (left.chars().count(), right.chars().count());
+        sort::sort_by(&mut merges, |a, b| {
+            let by_score = b.1.total_cmp(&a.1);
+            by_score.then_with(|| lengths(b.0).cmp(&lengths(a.0)))
+        });
+        let merges: Vec<[&str; 2]> = merges.into_iter().map(|(pair, _)| pair).collect();
         let vocab: Map<String, Value> = self
             .pieces
             .iter()

