@@ -453,13 +453,39 @@ fn document(all: usize, built: usize, rows: &[String]) {
     );
 }
 
-/// Each folder says where it was found.
+/// Licences that `licence` may name; "not stated" where neither repository nor model has one.
+const LICENCES: &[&str] = &[
+    "Apache-2.0",
+    "MIT",
+    "BSD-3-Clause",
+    "OpenRAIL-M",
+    "Llama 2 community",
+    "Llama 3.1 community",
+    "Llama 3.2 community",
+    "Gemma terms",
+    "Health AI Developer Foundations terms",
+    "LFM Open License",
+    "Tongyi Qianwen",
+    "DeepSeek model licence",
+    "not stated",
+];
+
+/// Each folder says where it was found, and under which licence.
 #[test]
-fn copies_name_their_sources() {
+fn copies_name_their_sources_and_licences() {
     let sources = std::fs::read_to_string(golden("configs/SOURCES.toml")).expect("SOURCES.toml");
     for folder in folders(&golden("configs")) {
         let heading = format!("[\"{}\"]\nrepository = \"", name(&folder));
-        assert!(sources.contains(&heading), "{heading}");
+        let (_, entry) = sources.split_once(&heading).expect(&heading);
+        let entry = entry.split("\n[").next().unwrap_or_default();
+        let licence = entry
+            .lines()
+            .find_map(|line| line.strip_prefix("licence = "));
+        let licence = licence.unwrap_or_else(|| panic!("{heading} has no licence"));
+        assert!(
+            LICENCES.iter().any(|known| licence.contains(known)),
+            "{heading}: {licence}"
+        );
     }
 }
 
