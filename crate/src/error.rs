@@ -255,6 +255,18 @@ pub enum Error {
         /// Context length in tokens.
         limit: usize,
     },
+    /// A sequence or a batch of token ids is longer than the model accepts.
+    #[error("{what} has {tokens} tokens, but the model accepts at most {limit}. {hint}")]
+    SequenceTooLong {
+        /// The sequence or the batch.
+        what: &'static str,
+        /// Its number of tokens.
+        tokens: usize,
+        /// The model's or the load's limit in tokens.
+        limit: usize,
+        /// What to do.
+        hint: &'static str,
+    },
     /// The messages of a conversation that cannot be dropped exceed the context.
     #[error(
         "the system and last messages have {tokens} tokens, but the context has room for only {limit} plus the answer. Shorten them, or load the model with a larger maxContext."
@@ -346,6 +358,7 @@ codes! {
     DeviceLost => "device_lost",
     Request => "request",
     ContextFull => "context_full",
+    SequenceTooLong => "context_full",
     MessageTooLong => "context_full",
     NotFinite => "not_finite",
     Quota => "quota",

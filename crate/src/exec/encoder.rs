@@ -265,7 +265,7 @@ impl EncoderModel {
     /// submitted meanwhile.
     ///
     /// # Errors
-    /// `ContextFull` when a sequence or the batch is too long; `Request` for an empty batch, an
+    /// `SequenceTooLong` when a sequence or the batch is too long; `Request` for an empty batch, an
     /// empty sequence or an id outside the vocabulary.
     pub fn submit(&self, texts: &[&EncoderInput]) -> Result<PendingRows> {
         let tokens = self.check_batch(texts)?;
@@ -327,9 +327,11 @@ impl EncoderModel {
             return refuse("no tokens. Pass at least one token for each sequence.".into());
         }
         if let Some(text) = texts.iter().find(|t| t.ids.len() > self.max_sequence_len) {
-            return Err(Error::ContextFull {
+            return Err(Error::SequenceTooLong {
+                what: "a sequence",
                 tokens: text.ids.len(),
                 limit: self.max_sequence_len,
+                hint: "Shorten it, or split it into several sequences.",
             });
         }
         if self.vocab > 0
@@ -344,10 +346,19 @@ impl EncoderModel {
             ));
         }
         let tokens: usize = texts.iter().map(|t| t.ids.len()).sum();
-        if tokens > self.max_batch_tokens || texts.len() > self.max_batch_sequences {
-            return Err(Error::ContextFull {
+        if texts.len() > self.max_batch_sequences {
+            return refuse(format!(
+                "the batch has {} sequences, but at most {} are supported. Split it into smaller batches.",
+                texts.len(),
+                self.max_batch_sequences
+            ));
+        }
+        if tokens > self.max_batch_tokens {
+            return Err(Error::SequenceTooLong {
+                what: "the batch",
                 tokens,
                 limit: self.max_batch_tokens,
+                hint: "Split it into smaller batches.",
             });
         }
         Ok(tokens)

@@ -2,7 +2,7 @@
 
 use super::roofline::{Roofline, measure_roofline};
 use super::sampling_stage::{MAX_BATCH_STEPS, SamplingMode};
-use super::session::Session;
+use super::session::{LONGER_CONTEXT, Session};
 use crate::gpu::{Backend, ResourceCounts};
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::{Slot, bytes_per_token};
@@ -89,7 +89,7 @@ impl Session {
     /// Times each dispatch of a step separately and sums by kernel.
     ///
     /// # Errors
-    /// `UnsupportedOption` without timestamp queries; `ContextFull` when the step does not fit.
+    /// `UnsupportedOption` without timestamp queries; `SequenceTooLong` when the step does not fit.
     pub async fn profile_kernels(&mut self, rows: usize, position: usize) -> Result<Profile> {
         if !self.gpu.caps().timestamps {
             return Err(Error::UnsupportedOption {
@@ -120,9 +120,11 @@ impl Session {
 
     fn check_room(&self, rows: usize, position: usize) -> Result<()> {
         if rows == 0 || position + rows > self.capacity {
-            return Err(Error::ContextFull {
+            return Err(Error::SequenceTooLong {
+                what: "the measured step",
                 tokens: position + rows,
                 limit: self.capacity,
+                hint: LONGER_CONTEXT,
             });
         }
         Ok(())
@@ -132,7 +134,7 @@ impl Session {
     /// from `position` on.
     ///
     /// # Errors
-    /// `ContextFull` when the steps do not fit; device errors.
+    /// `SequenceTooLong` when the steps do not fit; device errors.
     pub async fn host_cost(&mut self, steps: usize, position: usize) -> Result<HostOverhead> {
         self.reserve_steps(steps, position, 1).await?;
         let end = position + steps.next_multiple_of(MAX_BATCH_STEPS);
@@ -145,7 +147,7 @@ impl Session {
     /// Measures the same for steps with seven drafts each, whether accepted or not.
     ///
     /// # Errors
-    /// `ContextFull` when the steps do not fit; device errors.
+    /// `SequenceTooLong` when the steps do not fit; device errors.
     pub async fn speculation_cost(
         &mut self,
         steps: usize,

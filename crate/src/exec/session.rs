@@ -30,6 +30,10 @@ use std::cell::RefCell;
 use std::ops::Deref;
 use std::rc::Rc;
 
+/// The hint of a sequence that exceeds the KV cache.
+pub(super) const LONGER_CONTEXT: &str =
+    "Pass fewer tokens, or load the model with a larger maxContext.";
+
 /// A sequence on a model; dereferences to the model.
 pub struct Session {
     pub(super) model: Rc<Model>,
@@ -299,7 +303,7 @@ impl Session {
     /// on the device. Returns the number of reused tokens.
     ///
     /// # Errors
-    /// `ContextFull` when `ids` do not fit; `Request` when `ids` is empty or an id is outside the
+    /// `SequenceTooLong` when `ids` do not fit; `Request` when `ids` is empty or an id is outside the
     /// vocabulary; errors of `go_on`.
     pub async fn prefill_reusing_prefix(
         &mut self,
@@ -339,7 +343,7 @@ impl Session {
     /// device.
     ///
     /// # Errors
-    /// `ContextFull` when they do not fit; `Request` when `ids` is empty, an id is outside the
+    /// `SequenceTooLong` when they do not fit; `Request` when `ids` is empty, an id is outside the
     /// vocabulary, or the sequence has fewer than `start` tokens.
     pub async fn prefill(&mut self, ids: &[u32], start: usize) -> Result<()> {
         self.check_ids(ids, start)?;
@@ -416,9 +420,11 @@ impl Session {
             return refuse("no tokens. Pass at least one token.".into());
         }
         if start + ids.len() > self.capacity {
-            return Err(Error::ContextFull {
+            return Err(Error::SequenceTooLong {
+                what: "the sequence",
                 tokens: start + ids.len(),
                 limit: self.capacity,
+                hint: LONGER_CONTEXT,
             });
         }
         let vocab = self.vocab();

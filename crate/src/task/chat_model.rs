@@ -320,7 +320,7 @@ impl ChatModel {
     /// Measures the model on its device. Discards the KV cache.
     ///
     /// # Errors
-    /// `ContextFull` if the requested lengths do not fit; errors of the device.
+    /// `SequenceTooLong` if the requested lengths do not fit; errors of the device.
     pub async fn measure(&mut self, options: &MeasureOptions) -> Result<Measurement> {
         self.session.measure(options).await
     }

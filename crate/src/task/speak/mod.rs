@@ -245,7 +245,7 @@ impl SpeechSynthesizer {
     /// Synthesizes speech. Calls `on_sound` with samples as they are decoded.
     ///
     /// # Errors
-    /// `Request` for unsupported options; `ContextFull`; `Aborted`; errors of the device.
+    /// `Request` for unsupported options; `SequenceTooLong`; `Aborted`; errors of the device.
     pub async fn speak(
         &mut self,
         request: &SpeakRequest,
