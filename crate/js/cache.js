@@ -92,7 +92,7 @@ class Threads {
   /** Starts the threads. */
   start() {
     if (this.refused || this.threads.length > 0) return;
-    this.up = new Promise((resolve) => (this.told = resolve));
+    this.up = new Promise((resolve) => (this.resolveUp = resolve));
     try {
       const address = URL.createObjectURL(new Blob([THREAD], { type: "text/javascript" }));
       this.address = address;
@@ -105,7 +105,7 @@ class Threads {
 
   thread(address) {
     const thread = new Worker(address, { name: "cache" });
-    thread.onmessage = ({ data: [id, ...answer] }) => (id === undefined ? this.told(true) : this.answer(id, ...answer));
+    thread.onmessage = ({ data: [id, ...answer] }) => (id === undefined ? this.resolveUp(true) : this.answer(id, ...answer));
     thread.onerror = () => this.refuse();
     return thread;
   }
@@ -138,11 +138,11 @@ class Threads {
   }
 
   answer(id, result, error) {
-    const asked = this.waiting.get(id);
-    if (!asked) return;
+    const request = this.waiting.get(id);
+    if (!request) return;
     this.waiting.delete(id);
-    if (error) asked.reject(new DOMException(...error));
-    else asked.resolve(result);
+    if (error) request.reject(new DOMException(...error));
+    else request.resolve(result);
     this.scheduleEnd();
   }
 
@@ -159,7 +159,7 @@ class Threads {
   }
 
   end() {
-    this.told?.(false);
+    this.resolveUp?.(false);
     for (const thread of this.threads) thread.terminate();
     this.threads = [];
     if (this.address) URL.revokeObjectURL(this.address);

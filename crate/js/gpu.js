@@ -83,7 +83,7 @@ subgroupMatrixStore<row_major>(&parts, slice, subgroupMatrixMultiplyAccumulate(a
 }`;
 
 /** Requests a device. The first requests after a browser start can fail while its GPU process restarts. */
-async function openDevice(wanted, least) {
+async function openDevice(wanted, minLimits) {
   let reason = "no adapter was found";
   for (let attempt = 0; attempt < RETRIES; attempt++) {
     try {
@@ -94,7 +94,7 @@ async function openDevice(wanted, least) {
         const device = await adapter.requestDevice({
           requiredFeatures: features,
           // Without these the device has the default limits.
-          requiredLimits: Object.fromEntries(least ? [] : LIMITS.map((name) => [name, limits[name]])),
+          requiredLimits: Object.fromEntries(minLimits ? [] : LIMITS.map((name) => [name, limits[name]])),
         });
         return { adapter, device };
       }
@@ -107,7 +107,7 @@ async function openDevice(wanted, least) {
 }
 
 export class JsGpu {
-  static async open(f16, subgroups, matrix, least) {
+  static async open(f16, subgroups, matrix, minLimits) {
     if (!globalThis.navigator?.gpu) {
       throw new Error("WebGPU is not available in this browser (no navigator.gpu)");
     }
@@ -116,7 +116,7 @@ export class JsGpu {
     if (subgroups) wanted.push("subgroups");
     // Subgroup matrices need f16 and subgroups.
     if (f16 && subgroups && matrix) wanted.push(...MATRIX_FEATURES.map(([feature]) => feature), "subgroup-size-control");
-    const { adapter, device } = await openDevice(wanted, least);
+    const { adapter, device } = await openDevice(wanted, minLimits);
     const gpu = new JsGpu(adapter, device);
     await gpu.findMatrices();
     return gpu;
@@ -158,21 +158,21 @@ export class JsGpu {
    * Finds the square matrix shapes of the adapter that compile, in the dialect of the first feature that supports any.
    */
   async findMatrices() {
-    const { subgroupMinSize: least, subgroupMaxSize: most, subgroupMatrixConfigs: configs } = this.info;
+    const { subgroupMinSize: min, subgroupMaxSize: max, subgroupMatrixConfigs: configs } = this.info;
     const elements = this.device.features.has("shader-f16") ? ["f32", "f16"] : ["f32"];
     const fits = (m) => m.M === m.N && m.N === m.K && m.resultComponentType === "f32" && elements.includes(m.componentType);
     const listed = [...(configs ?? [])].filter(fits);
     // With several subgroup sizes a kernel must request one; 0 if that is unknown.
-    const control = least !== most && this.device.features.has("subgroup-size-control");
-    const wanted = control && SUBGROUP_SIZES.find((n) => least <= n && n <= most);
-    const lanes = wanted || (least === most ? most : 0);
+    const control = min !== max && this.device.features.has("subgroup-size-control");
+    const wanted = control && SUBGROUP_SIZES.find((n) => min <= n && n <= max);
+    const lanes = wanted || (min === max ? max : 0);
     for (const [names, dialect] of MATRIX_FEATURES.flatMap((names) => DIALECTS.map((dialect) => [names, dialect]))) {
       if (!this.device.features.has(names[0])) continue;
-      const say = wanted ? (text) => withSubgroupSize(dialect(text)) : dialect;
-      const taken = await Promise.all(listed.map((m) => this.compiles(say(probeShader(names, m.M, m.componentType, lanes)))));
-      const squares = listed.filter((_, i) => taken[i]).flatMap((m) => [m.M, elements.indexOf(m.componentType)]);
+      const translate = wanted ? (text) => withSubgroupSize(dialect(text)) : dialect;
+      const compiled = await Promise.all(listed.map((m) => this.compiles(translate(probeShader(names, m.M, m.componentType, lanes)))));
+      const squares = listed.filter((_, i) => compiled[i]).flatMap((m) => [m.M, elements.indexOf(m.componentType)]);
       if (squares.length > 0) {
-        this.matrices = { squares, lanes, standard: names === MATRIX_FEATURES[0], say };
+        this.matrices = { squares, lanes, standard: names === MATRIX_FEATURES[0], translate };
         return;
       }
     }
@@ -209,7 +209,7 @@ export class JsGpu {
 
   answered(promise) {
     return new Promise((resolve, reject) => {
-      const entry = { reject, looks: 0 };
+      const entry = { reject, polls: 0 };
       const settle = (then, value) => {
         this.waiting.delete(entry);
         if (this.lost !== null) reject(new Error(this.lost));
@@ -228,15 +228,15 @@ export class JsGpu {
   poll() {
     if (this.watching) return;
     const software = this.info.isFallbackAdapter === true || this.info.architecture === "swiftshader";
-    const patience = software ? SOFTWARE_TIMEOUT_MS : DEVICE_TIMEOUT_MS;
+    const timeout = software ? SOFTWARE_TIMEOUT_MS : DEVICE_TIMEOUT_MS;
     this.watching = setTimeout(() => {
       this.watching = undefined;
-      if ([...this.waiting].some((entry) => ++entry.looks > POLLS)) {
-        this.markLost(`the GPU did not answer for ${patience / 1000} seconds`);
+      if ([...this.waiting].some((entry) => ++entry.polls > POLLS)) {
+        this.markLost(`the GPU did not answer for ${timeout / 1000} seconds`);
         this.device.destroy();
       }
       if (this.waiting.size > 0) this.poll();
-    }, patience / POLLS);
+    }, timeout / POLLS);
   }
 
   /** Creates device objects in an error scope; late errors carry the label. */
@@ -246,8 +246,8 @@ export class JsGpu {
     try {
       return make();
     } finally {
-      const tell = (error) => error && this.fail(label, error);
-      const popped = [this.device.popErrorScope(), this.device.popErrorScope()].map((scope) => scope.then(tell, () => {}));
+      const report = (error) => error && this.fail(label, error);
+      const popped = [this.device.popErrorScope(), this.device.popErrorScope()].map((scope) => scope.then(report, () => {}));
       this.scopes = Promise.all([this.scopes, ...popped]).then(() => {});
     }
   }
@@ -348,7 +348,7 @@ export class JsGpu {
         entries.push({ binding: layouts[i][j], visibility: GPUShaderStage.COMPUTE, buffer: { type } });
       }
       const layout = this.device.createBindGroupLayout({ entries });
-      const code = text.includes("subgroupMatrix") ? this.matrices.say(text) : text;
+      const code = text.includes("subgroupMatrix") ? this.matrices.translate(text) : text;
       const module = this.device.createShaderModule({ label: labels[i], code });
       try {
         const made = this.device.createComputePipelineAsync({

@@ -413,9 +413,9 @@ export interface Engine {
   /** The vector of an image, for models that embed text and images jointly. */
   embedImage(imageId: number, options: EngineEmbedOptions): Promise<Float32Array>;
   unloadVision(): Promise<void>;
-  transcribe(samples: Float32Array, request: EngineTranscribeOptions & { signal?: AbortSignal }, onHeard: (heard: SegmentEvent | PartialEvent) => void): Promise<Transcript>;
+  transcribe(samples: Float32Array, request: EngineTranscribeOptions & { signal?: AbortSignal }, onEvent: (event: SegmentEvent | PartialEvent) => void): Promise<Transcript>;
   listen(samples: Float32Array, fresh: boolean): VadEvent;
-  speak(request: EngineSpeakOptions & { signal?: AbortSignal }, onSound: (samples: Float32Array) => void): Promise<SynthesisResult>;
+  speak(request: EngineSpeakOptions & { signal?: AbortSignal }, onAudio: (samples: Float32Array) => void): Promise<SynthesisResult>;
   measureAsr(samples: Float32Array, tokens: number): Promise<{ encodeMs: number; tokenMs: number }>;
   memory(): MemoryUse;
   measure(options: MeasureOptions): Promise<Measurement>;

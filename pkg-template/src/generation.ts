@@ -50,7 +50,7 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
     }
   }
 
-  /** Stops the generation; text generated so far is kept. */
+  /** Stops the generation; the text so far remains. */
   abort(): void {
     this.#controller.abort();
   }
@@ -102,9 +102,9 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
 
   /** Runs the generation; an abort is a result too, whether the engine saw it or the call never started. */
   async #run(start: StartGeneration): Promise<GenerationResult> {
-    const seen: GenerationEvent[] = [];
+    const events: GenerationEvent[] = [];
     const onEvent = (event: GenerationEvent): void => {
-      seen.push(event);
+      events.push(event);
       this.#events.push(event);
       this.#wake?.();
     };
@@ -113,9 +113,9 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
     } catch (thrown) {
       const error = JerboaError.from(thrown);
       if (error.code !== "aborted" || !this.#controller.signal.aborted) throw error;
-      const ids = seen.flatMap((event) => event.ids);
+      const ids = events.flatMap((event) => event.ids);
       return {
-        text: seen.map((event) => event.text).join(""),
+        text: events.map((event) => event.text).join(""),
         ids,
         finishReason: "abort",
         promptTokens: 0,

@@ -18,12 +18,12 @@ export class Host implements Backend {
   readonly #module: EngineModule;
   #input: unknown;
   #ready: Promise<unknown> | undefined;
-  #life: EngineInstance | undefined;
+  #instance: EngineInstance | undefined;
   /** Options of the load, to reload the model after a lost device or a release. */
   #loaded: EngineLoadOptions | undefined;
   #restoring: Promise<EngineInstance> | undefined;
   /** The result of {@link Methods.persisted}. */
-  #stored: Promise<string[]> | undefined;
+  #persisted: Promise<string[]> | undefined;
   #closing = new AbortController();
   /** The last call of each GPU queue: the model's own, and one per session. Calls of one queue run in order. */
   readonly #last = new Map<number, Promise<unknown>>();
@@ -80,33 +80,33 @@ export class Host implements Backend {
     await Promise.allSettled(this.#last.values());
     this.#drop();
     this.#loaded = undefined;
-    await this.#stored;
+    await this.#persisted;
   }
 
   #drop(): void {
-    this.#life?.end();
-    this.#life = undefined;
+    this.#instance?.end();
+    this.#instance = undefined;
   }
 
   /** Runs a call; if the device was lost before or during it, reloads the model and runs it once more. */
   async #withRecovery(method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
     if (!RECOVERABLE.has(method)) return this.#run(method, args, signal, onEvent);
     const replay = replayFilter(method, onEvent);
-    const given = replay ? replay.fixedArgs(args) : args;
-    const heard = replay ? (event: unknown): void => replay.push(event) : onEvent;
+    const fixed = replay ? replay.fixedArgs(args) : args;
+    const emit = replay ? (event: unknown): void => replay.push(event) : onEvent;
     const used = await this.#engineInstance(method, signal);
     try {
-      return await used.run(() => this.#runIn(used, method, given, signal, heard));
+      return await used.run(() => this.#runIn(used, method, fixed, signal, emit));
     } catch (thrown) {
       if (JerboaError.from(thrown).code !== "device_lost" || !this.#loaded || signal.aborted) throw thrown;
       // Another call may have reloaded it already.
-      if (this.#life === used) this.#drop();
+      if (this.#instance === used) this.#drop();
       // If no device is available, report the loss.
       const next = await this.#engineInstance(method, signal).catch((error: unknown) => {
         throw signal.aborted ? error : thrown;
       });
       replay?.restart();
-      const result = await next.run(() => this.#runIn(next, method, given, signal, heard));
+      const result = await next.run(() => this.#runIn(next, method, fixed, signal, emit));
       replay?.end();
       return result;
     }
@@ -114,19 +114,19 @@ export class Host implements Backend {
 
   /** The engine; reloaded with the same options if it is gone, since its files are cached. */
   async #engineInstance(method: Method, signal: AbortSignal): Promise<EngineInstance> {
-    if (this.#life) return this.#life;
+    if (this.#instance) return this.#instance;
     if (!this.#loaded) throw unloaded();
     const load = async (): Promise<EngineInstance> => {
-      await this.#stored;
-      const life = new EngineInstance(await this.#module.Engine.load({ ...this.#loaded!, signal: this.#closing.signal }, () => {}));
-      if (this.#closing.signal.aborted) life.end();
-      else this.#life = life;
-      return life;
+      await this.#persisted;
+      const instance = new EngineInstance(await this.#module.Engine.load({ ...this.#loaded!, signal: this.#closing.signal }, () => {}));
+      if (this.#closing.signal.aborted) instance.end();
+      else this.#instance = instance;
+      return instance;
     };
     this.#restoring ??= load().finally(() => (this.#restoring = undefined));
-    const life = await this.#restoring;
+    const instance = await this.#restoring;
     if (signal.aborted) throw aborted(method);
-    return life;
+    return instance;
   }
 
   /** Waits for earlier calls of the queue; an abort while waiting does not affect the queue. */
@@ -144,28 +144,28 @@ export class Host implements Backend {
    * The session with this id in the current engine, created on first use. Waits for the model's own sequence, from
    * which it is created.
    */
-  async #session(life: EngineInstance, id: number, signal: AbortSignal): Promise<EngineSession> {
+  async #session(instance: EngineInstance, id: number, signal: AbortSignal): Promise<EngineSession> {
     if (!this.#sessions.has(id)) throw disposed();
-    const found = life.session(id);
+    const found = instance.session(id);
     if (found) return found;
-    const make = (): Promise<void> => life.run(async () => life.addSession(id, await life.engine.createSession()));
+    const make = (): Promise<void> => instance.run(async () => instance.addSession(id, await instance.engine.createSession()));
     await this.#enqueue(MODEL_QUEUE, "createSession", make, signal);
-    const made = life.session(id);
+    const made = instance.session(id);
     if (!made) throw new JerboaError("device_lost", "The GPU device was lost while a session was created. Run the request again.");
     return made;
   }
 
   /** Assigns a session id: engine objects cannot cross threads. */
-  async #addSession(life: EngineInstance, made: EngineSession | Promise<EngineSession>): Promise<number> {
+  async #addSession(instance: EngineInstance, made: EngineSession | Promise<EngineSession>): Promise<number> {
     const id = this.#nextSession++;
-    life.addSession(id, await made);
+    instance.addSession(id, await made);
     this.#sessions.add(id);
     return id;
   }
 
   #dispose(id: number): void {
     if (!this.#sessions.delete(id)) throw disposed();
-    this.#life?.dispose(id);
+    this.#instance?.dispose(id);
     this.#last.delete(id);
   }
 
@@ -175,7 +175,7 @@ export class Host implements Backend {
       case "load":
         return this.#load(args[0] as EngineLoadOptions, signal, onEvent);
       case "persisted":
-        return this.#stored;
+        return this.#persisted;
       case "deviceReport":
         return deviceReport(args[0] as number);
       case "diagnose":
@@ -193,14 +193,14 @@ export class Host implements Backend {
     }
     if (method === "release") return this.#drop();
     if (method === "disposeSession") return this.#dispose(args[0] as number);
-    const life = this.#life;
-    if (!life) throw unloaded();
-    return this.#runIn(life, method, args, signal, onEvent);
+    const instance = this.#instance;
+    if (!instance) throw unloaded();
+    return this.#runIn(instance, method, args, signal, onEvent);
   }
 
   /** Runs a call on a loaded engine. */
-  async #runIn(life: EngineInstance, method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
-    const { engine } = life;
+  async #runIn(instance: EngineInstance, method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
+    const { engine } = instance;
     switch (method) {
       case "tokenize":
         return engine.tokenize(args[0] as string, args[1] as boolean, args[2] as boolean);
@@ -211,21 +211,21 @@ export class Host implements Backend {
       case "renderChat":
         return engine.renderChat(stripUndefined(args[0] as unknown[]), stripUndefined(args[1] as object));
       case "generate":
-        return this.#generate(life, args as [EngineRequest, number | undefined, number | undefined], signal, onEvent);
+        return this.#generate(instance, args as [EngineRequest, number | undefined, number | undefined], signal, onEvent);
       case "encodeImage":
-        return this.#encodeImage(life, args[0] as ImageInput);
+        return this.#encodeImage(instance, args[0] as ImageInput);
       case "frameTimes":
         return engine.frameTimes(args[0] as number, args[1] as number | undefined);
       case "unloadVision":
         return engine.unloadVision();
       case "createSession":
-        return this.#addSession(life, engine.createSession());
+        return this.#addSession(instance, engine.createSession());
       case "forkSession":
-        return this.#addSession(life, (await this.#session(life, args[0] as number, signal)).fork());
+        return this.#addSession(instance, (await this.#session(instance, args[0] as number, signal)).fork());
       case "embed":
         return engine.embed(args[0] as (string | Uint32Array)[], { ...stripUndefined(args[1] as EngineEmbedOptions), signal }, onEvent);
       case "embedImage":
-        return this.#embedImage(life, args[0] as ImageInput, args[1] as EngineEmbedOptions);
+        return this.#embedImage(instance, args[0] as ImageInput, args[1] as EngineEmbedOptions);
       case "rerank":
         return engine.rerank(args[0] as string, args[1] as string[], { ...(args[2] as object), signal });
       case "logits":
@@ -249,26 +249,26 @@ export class Host implements Backend {
       case "setGroup":
         return engine.setGroup(args[0] as string);
       case "deleteFromCache":
-        await this.#stored;
+        await this.#persisted;
         return engine.deleteFromCache();
     }
   }
 
-  async #generate(life: EngineInstance, [request, session, seed]: [EngineRequest, number | undefined, number | undefined], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<GenerationResult> {
-    const target = session === undefined ? life.engine : await this.#session(life, session, signal);
-    const messages = request.messages && (await life.images.withImageIds(this.#module, life.engine, request.messages));
+  async #generate(instance: EngineInstance, [request, session, seed]: [EngineRequest, number | undefined, number | undefined], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<GenerationResult> {
+    const target = session === undefined ? instance.engine : await this.#session(instance, session, signal);
+    const messages = request.messages && (await instance.images.withImageIds(this.#module, instance.engine, request.messages));
     if (signal.aborted) throw aborted("generate");
     return target.generate({ ...stripUndefined({ ...request, ...(messages ? { messages } : {}) }), signal }, onEvent, seed);
   }
 
-  async #encodeImage(life: EngineInstance, image: ImageInput): Promise<EncodedImageInfo & { data: Float32Array }> {
-    const seen = await life.images.encode(this.#module, life.engine, image);
-    return { ...seen, data: await life.engine.imageEmbeddings(seen.id) };
+  async #encodeImage(instance: EngineInstance, image: ImageInput): Promise<EncodedImageInfo & { data: Float32Array }> {
+    const encoded = await instance.images.encode(this.#module, instance.engine, image);
+    return { ...encoded, data: await instance.engine.imageEmbeddings(encoded.id) };
   }
 
-  async #embedImage(life: EngineInstance, image: ImageInput, options: EngineEmbedOptions): Promise<Float32Array> {
-    const { id } = await life.images.encode(this.#module, life.engine, image);
-    return life.engine.embedImage(id, stripUndefined(options));
+  async #embedImage(instance: EngineInstance, image: ImageInput, options: EngineEmbedOptions): Promise<Float32Array> {
+    const { id } = await instance.images.encode(this.#module, instance.engine, image);
+    return instance.engine.embedImage(id, stripUndefined(options));
   }
 
   async #load(options: EngineLoadOptions, signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
@@ -279,8 +279,8 @@ export class Host implements Backend {
     }
     this.#drop();
     this.#sessions.clear();
-    this.#life = new EngineInstance(engine);
-    this.#stored = engine.persisted();
+    this.#instance = new EngineInstance(engine);
+    this.#persisted = engine.persisted();
     this.#loaded = options;
     return engine.info();
   }

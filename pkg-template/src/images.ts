@@ -1,6 +1,6 @@
 /** Converts images of the page to transferable inputs of the engine. Decoding happens elsewhere. */
 
-import { describe as said } from "./check.js";
+import { describe } from "./check.js";
 import { cspAdvice } from "./csp.js";
 import { JerboaError, invalidRequest } from "./errors.js";
 
@@ -65,7 +65,7 @@ export async function resolveImage(where: string, source: ImageSource): Promise<
   if (is<ImageData>(source, "ImageData")) return { image: source };
   if (is<MediaStreamTrack>(source, "MediaStreamTrack")) return { image: await frameOf(where, source) };
   const shows = ["VideoFrame", "HTMLImageElement", "HTMLCanvasElement", "OffscreenCanvas", "HTMLVideoElement"].some((name) => is(source, name));
-  if (!shows) throw invalidRequest(`${where}: ${said(source)} is not a supported image. Use a URL, a File or Blob, an ImageBitmap, ImageData, a VideoFrame, or an element that shows an image.`);
+  if (!shows) throw invalidRequest(`${where}: ${describe(source)} is not a supported image. Use a URL, a File or Blob, an ImageBitmap, ImageData, a VideoFrame, or an element that shows an image.`);
   try {
     if (is<HTMLImageElement>(source, "HTMLImageElement")) await source.decode();
     return { image: await createImageBitmap(source as ImageBitmapSource) };

@@ -34,7 +34,7 @@ export interface LiveTranscript {
 /** Samples per block from the browser. */
 const BLOCK = 2048;
 /** An AudioWorklet that posts blocks of one channel. */
-const WORKLET = `registerProcessor("jerboa-ear", class extends AudioWorkletProcessor {
+const WORKLET = `registerProcessor("jerboa-capture", class extends AudioWorkletProcessor {
   #block = new Float32Array(${BLOCK}); #count = 0;
   process([input]) {
     const samples = input[0];
@@ -70,7 +70,7 @@ function startListening(backend: Backend, info: ModelInfo, stream: MediaStream, 
 class Listener {
   readonly #backend: Backend;
   readonly #options: ListenOptions;
-  readonly #push: (heard: LiveTranscript) => void;
+  readonly #push: (transcript: LiveTranscript) => void;
   readonly #signal: AbortSignal;
   /** Buffered samples at 16 kHz, and the position of the first one. */
   #buffer: Float32Array[] = [];
@@ -86,7 +86,7 @@ class Listener {
   #chain: Promise<void> = Promise.resolve();
   #failed: ((thrown: unknown) => void) | undefined;
 
-  constructor(backend: Backend, options: ListenOptions, push: (heard: LiveTranscript) => void, signal: AbortSignal) {
+  constructor(backend: Backend, options: ListenOptions, push: (transcript: LiveTranscript) => void, signal: AbortSignal) {
     this.#backend = backend;
     this.#options = options;
     this.#push = push;
@@ -106,7 +106,7 @@ class Listener {
       const source = context.createMediaStreamSource(stream);
       const url = URL.createObjectURL(new Blob([WORKLET], { type: "text/javascript" }));
       await context.audioWorklet.addModule(url).finally(() => URL.revokeObjectURL(url));
-      const ear = new AudioWorkletNode(context, "jerboa-ear", { numberOfOutputs: 0 });
+      const ear = new AudioWorkletNode(context, "jerboa-capture", { numberOfOutputs: 0 });
       ear.port.onmessage = ({ data }: MessageEvent<Float32Array>) => this.#take(data, context.sampleRate);
       source.connect(ear);
       await context.resume();

@@ -101,26 +101,26 @@ function contentOf(at: string, content: string | MessagePart[], takes: readonly 
 function enginePart(at: string, part: MessagePart, takes: readonly string[]): EngineMessagePart {
   if (part?.type === "text" && typeof part.text === "string") return { type: "text", text: part.text };
   if (part?.type === "refusal" && typeof part.refusal === "string") return { type: "text", text: part.refusal };
-  const sees = takes.includes("image");
-  if (sees && part?.type === "image" && part.image) return { type: "image", source: part.image };
-  if (sees && part?.type === "image_url") {
+  const acceptsImages = takes.includes("image");
+  if (acceptsImages && part?.type === "image" && part.image) return { type: "image", source: part.image };
+  if (acceptsImages && part?.type === "image_url") {
     const url = typeof part.image_url === "string" ? part.image_url : part.image_url?.url;
     if (typeof url === "string" && url) return { type: "image", source: url };
     throw invalidRequest(`${at}: a part of type 'image_url' requires image_url: { url }.`);
   }
-  const watches = takes.includes("video");
-  if (watches && part?.type === "video_url") {
+  const acceptsVideos = takes.includes("video");
+  if (acceptsVideos && part?.type === "video_url") {
     const { url, ...rest } = part.video_url ?? {};
     if (typeof url === "string" && url) return { type: "video", source: url, ...rest };
     throw invalidRequest(`${at}: a part of type 'video_url' requires video_url: { url }.`);
   }
-  if (watches && part?.type === "video") {
+  if (acceptsVideos && part?.type === "video") {
     const { type, ...rest } = part;
     if ("video" in rest && rest.video) return { type, source: rest.video, ...(rest.fps === undefined ? {} : { fps: rest.fps }) };
     if ("frames" in rest && Array.isArray(rest.frames) && rest.frames.length > 0) return { type, ...rest };
     throw invalidRequest(`${at}: a part of type 'video' requires 'video' or 'frames'.`);
   }
-  throw invalidRequest(`${at}: this model does not support parts of type ${describe((part as TextPart | undefined)?.type)}. Supported: ${watches ? "text, images and videos" : sees ? "text and images" : "text"}.`);
+  throw invalidRequest(`${at}: this model does not support parts of type ${describe((part as TextPart | undefined)?.type)}. Supported: ${acceptsVideos ? "text, images and videos" : acceptsImages ? "text and images" : "text"}.`);
 }
 
 /** Parses tool arguments: templates format the object themselves. Text that is not JSON passes unchanged. */

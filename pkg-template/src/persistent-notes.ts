@@ -10,7 +10,7 @@ export interface NoteStore {
 const PREFIX = "jerboa:";
 
 /**
- * Small records by name. `kept` is false when storage is unavailable, as in private windows or workers; then each visit
+ * Small records by name. `available` is false when storage is unavailable, as in private windows or workers; then each visit
  * starts fresh.
  */
 export class Notes {

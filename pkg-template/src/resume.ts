@@ -17,10 +17,10 @@ export interface ReplayFilter {
 }
 
 /** The filter of a call with events; undefined for other calls. */
-export function replayFilter(method: Method, tell: (event: never) => void): ReplayFilter | undefined {
-  if (method === "generate") return new GenerationReplay(tell);
-  if (method === "speak") return new AudioReplay(tell as (event: Float32Array) => void);
-  return method === "transcribe" ? new SegmentReplay(tell as (event: unknown) => void) : undefined;
+export function replayFilter(method: Method, emit: (event: never) => void): ReplayFilter | undefined {
+  if (method === "generate") return new GenerationReplay(emit);
+  if (method === "speak") return new AudioReplay(emit as (event: Float32Array) => void);
+  return method === "transcribe" ? new SegmentReplay(emit as (event: unknown) => void) : undefined;
 }
 
 const seed = (): number => Math.floor(Math.random() * 2 ** 48);
@@ -30,7 +30,7 @@ const replayMismatch = (): JerboaError => new JerboaError("device_lost", "The GP
 class GenerationReplay implements ReplayFilter {
   /** The seed of all runs when the request has none, so that they sample the same tokens. */
   readonly #seed = seed();
-  readonly #tell: (event: GenerationEvent) => void;
+  readonly #emit: (event: GenerationEvent) => void;
   /** Ids delivered to the caller. */
   #ids: number[] = [];
   #text = "";
@@ -40,8 +40,8 @@ class GenerationReplay implements ReplayFilter {
   /** Whether a later run produced different tokens. */
   #broken = false;
 
-  constructor(tell: (event: never) => void) {
-    this.#tell = tell as (event: GenerationEvent) => void;
+  constructor(emit: (event: never) => void) {
+    this.#emit = emit as (event: GenerationEvent) => void;
   }
 
   fixedArgs([request, session]: unknown[]): unknown[] {
@@ -63,12 +63,12 @@ class GenerationReplay implements ReplayFilter {
     const fresh = ids.slice(old.length);
     const more = this.#run.slice(this.#text.length);
     if (fresh.length === 0 && more === "") {
-      if (old.length === 0) this.#tell(event as GenerationEvent);
+      if (old.length === 0) this.#emit(event as GenerationEvent);
       return;
     }
     this.#ids.push(...fresh);
     this.#text += more;
-    this.#tell({ ...rest, text: more, ids: fresh, ...(logprobs ? { logprobs: logprobs.slice(old.length) } : {}) });
+    this.#emit({ ...rest, text: more, ids: fresh, ...(logprobs ? { logprobs: logprobs.slice(old.length) } : {}) });
   }
 
   end(): void {
@@ -76,7 +76,7 @@ class GenerationReplay implements ReplayFilter {
   }
 }
 
-/** One of this many samples is kept, to compare a second run. */
+/** One of this many samples is stored, to compare a second run. */
 const SAMPLE_STRIDE = 89;
 /** Tolerance between samples of two runs: batching can change the rounding. */
 const SAMPLE_TOLERANCE = 1e-2;
@@ -84,12 +84,12 @@ const SAMPLE_TOLERANCE = 1e-2;
 /** Filters a repeated speech synthesis: samples already delivered are dropped. */
 class AudioReplay implements ReplayFilter {
   readonly #seed = seed();
-  readonly #kept: number[] = [];
-  #told = 0;
+  readonly #samples: number[] = [];
+  #emitted = 0;
   #at = 0;
   #broken = false;
 
-  constructor(readonly tell: (samples: Float32Array) => void) {}
+  constructor(readonly emit: (samples: Float32Array) => void) {}
 
   fixedArgs([request]: unknown[]): unknown[] {
     const { seed: asked, ...rest } = request as EngineSpeakOptions;
@@ -104,13 +104,13 @@ class AudioReplay implements ReplayFilter {
     const samples = event as Float32Array;
     for (let i = Math.ceil(this.#at / SAMPLE_STRIDE); i * SAMPLE_STRIDE < this.#at + samples.length; i++) {
       const sample = samples[i * SAMPLE_STRIDE - this.#at]!;
-      this.#broken ||= Math.abs((this.#kept[i] ??= sample) - sample) > SAMPLE_TOLERANCE;
+      this.#broken ||= Math.abs((this.#samples[i] ??= sample) - sample) > SAMPLE_TOLERANCE;
     }
-    const fresh = samples.subarray(Math.max(0, this.#told - this.#at));
+    const fresh = samples.subarray(Math.max(0, this.#emitted - this.#at));
     this.#at += samples.length;
     if (this.#broken || fresh.length === 0) return;
-    this.#told = this.#at;
-    this.tell(fresh);
+    this.#emitted = this.#at;
+    this.emit(fresh);
   }
 
   end(): void {
@@ -123,10 +123,10 @@ class AudioReplay implements ReplayFilter {
  * dropped.
  */
 class SegmentReplay implements ReplayFilter {
-  #told = 0;
+  #emitted = 0;
   #at = 0;
 
-  constructor(readonly tell: (event: unknown) => void) {}
+  constructor(readonly emit: (event: unknown) => void) {}
 
   fixedArgs(args: unknown[]): unknown[] {
     return args;
@@ -138,9 +138,9 @@ class SegmentReplay implements ReplayFilter {
 
   push(event: unknown): void {
     const settled = !("stable" in (event as SegmentEvent | PartialEvent));
-    const known = this.#at < this.#told;
-    if (settled) this.#told = Math.max(this.#told, ++this.#at);
-    if (!known) this.tell(event);
+    const known = this.#at < this.#emitted;
+    if (settled) this.#emitted = Math.max(this.#emitted, ++this.#at);
+    if (!known) this.emit(event);
   }
 
   end(): void {}

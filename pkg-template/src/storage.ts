@@ -18,7 +18,7 @@ const ENGINES: readonly [RegExp, string][] = [
 export interface ForeignStore {
   kind: "cache" | "indexeddb" | "directory";
   name: string;
-  /** The engine that owns it, if the name tells. */
+  /** The engine that owns it, if its name is known. */
   engine?: string;
   /** Size in bytes, if known without reading all data: from headers of cached responses, or from file sizes. */
   bytes?: number;
@@ -70,8 +70,8 @@ export async function deleteForeignStore(store: ForeignStore): Promise<void> {
  */
 export async function persistStorage(): Promise<boolean> {
   const storage = globalThis.navigator?.storage;
-  const kept = await ignoringErrors(() => storage?.persisted?.());
-  return kept === true || (await ignoringErrors(() => storage?.persist?.())) === true;
+  const persistent = await ignoringErrors(() => storage?.persisted?.());
+  return persistent === true || (await ignoringErrors(() => storage?.persist?.())) === true;
 }
 
 async function ignoringErrors<T>(ask: () => T | Promise<T>): Promise<T | undefined> {

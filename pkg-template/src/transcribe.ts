@@ -34,7 +34,7 @@ export interface TranscribeOptions {
   /** Sample rate of a bare Float32Array, in Hz. */
   sampleRate?: number;
   /** Receives each segment once it is final. */
-  onSegment?: (heard: SegmentEvent) => void;
+  onSegment?: (event: SegmentEvent) => void;
   /**
    * Receives the text after the last segment, token by token. Each call replaces the previous partial text; a segment
    * replaces its beginning.
@@ -79,7 +79,7 @@ export function transcribeSamples(backend: Backend, samples: Float32Array, optio
   const request: EngineTranscribeOptions = rest;
   if (temperature !== undefined) request.temperatures = [temperature].flat();
   if (onPartial) request.partials = true;
-  const onEvent = (heard: SegmentEvent | PartialEvent): void => ("stable" in heard ? onPartial?.(heard) : onSegment?.(heard));
+  const onEvent = (event: SegmentEvent | PartialEvent): void => ("stable" in event ? onPartial?.(event) : onSegment?.(event));
   return backend.call("transcribe", [samples, request], { signal, onEvent });
 }
 
@@ -198,11 +198,11 @@ export class Transcriptions {
       [sent, shown] = [text, ""];
     };
     const onSegment = ({ text, start, end }: SegmentEvent): void => {
-      const said = text.trim();
-      if (!said) return;
-      settled = joinText(settled, said);
+      const trimmed = text.trim();
+      if (!trimmed) return;
+      settled = joinText(settled, trimmed);
       grow(settled);
-      push({ type: "transcript.text.segment", id: String(count++), start, end, text: said });
+      push({ type: "transcript.text.segment", id: String(count++), start, end, text: trimmed });
     };
     const onPartial = ({ text, stable }: PartialEvent): void => {
       grow(joinText(settled, stable.trim()));

@@ -1,6 +1,6 @@
 /** Samples frames of a video by seeking a `<video>` element. The model chooses the frame times. */
 
-import { describe as said } from "./check.js";
+import { describe } from "./check.js";
 import { cspAdvice } from "./csp.js";
 import { invalidRequest } from "./errors.js";
 import { resolveImage, type ImageInput, type ImageSource, keyOf, keyOfAddress, errorText } from "./images.js";
@@ -30,7 +30,7 @@ const FRAME_TIMEOUT_MS = 20_000;
 /** Resolves a video source. @throws {@link JerboaError} that names the problem. */
 export async function resolveVideo(where: string, part: UnresolvedVideoPart, times: FrameTimes): Promise<VideoInput> {
   const { fps } = part;
-  if (fps !== undefined && !(fps > 0 && Number.isFinite(fps))) throw invalidRequest(`${where}: 'fps' of a video must be a positive number, not ${said(fps)}.`);
+  if (fps !== undefined && !(fps > 0 && Number.isFinite(fps))) throw invalidRequest(`${where}: 'fps' of a video must be a positive number, not ${describe(fps)}.`);
   if ("source" in part) return cachedVideo(where, part.source, fps, times);
   const { frames, timestamps } = part;
   const made: VideoInput["frames"] = [];
@@ -48,7 +48,7 @@ let lastVideo: { source: unknown; fps: number | undefined; video: Promise<VideoI
 
 function cachedVideo(where: string, given: VideoSource, fps: number | undefined, times: FrameTimes): Promise<VideoInput> {
   const source = typeof given === "string" || given instanceof URL || given instanceof Blob ? given : given?.currentSrc || given?.src;
-  if (!source) throw invalidRequest(`${where}: ${said(given)} is not a supported video. Use a URL, a File or Blob, or a <video> element.`);
+  if (!source) throw invalidRequest(`${where}: ${describe(given)} is not a supported video. Use a URL, a File or Blob, or a <video> element.`);
   if (lastVideo?.source !== source || lastVideo.fps !== fps) {
     const made = { source, fps, video: sampleFrames(where, source, fps, times) };
     made.video.catch(() => lastVideo === made && (lastVideo = undefined));

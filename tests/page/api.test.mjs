@@ -1,10 +1,10 @@
-/** The package's API over the real engine in Chromium: picked files, a chat template, completions whole and streamed, aborts, refusals. */
+/** The package's API with the real engine in Chromium: selected files, chat templates, complete and streamed completions, aborts, errors. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { openPackage } from "./support/engine.mjs";
 import { stories } from "./support/golden.mjs";
-import { STORIES } from "./support/places.mjs";
+import { STORIES } from "./support/paths.mjs";
 
 const PATIENCE = 180_000;
 
@@ -14,7 +14,7 @@ before(async () => {
   golden = await stories();
   site = await openPackage({ "/model/": STORIES });
   page = site.page;
-  // The bundled model with a chat template that writes the messages' contents one after the other.
+  // The bundled model with a chat template that concatenates the messages' contents.
   await page.evaluate(async () => {
     const names = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"];
     const files = await Promise.all(names.map(async (name) => new File([await (await fetch(`/model/${name}`)).blob()], name)));
@@ -29,14 +29,14 @@ after(async () => {
   await site?.close();
 });
 
-test("picked files make a model that chats", { timeout: PATIENCE }, async () => {
+test("a model loads from selected files and chats", { timeout: PATIENCE }, async () => {
   const info = await page.evaluate(() => model.info);
   assert.deepEqual([info.hasChatTemplate, info.worker, info.task, info.vocabSize], [true, true, "generate", 512]);
   const rendered = await page.evaluate(() => model.renderChat([{ role: "user", content: "Once upon" }, { role: "assistant", content: " a time" }]));
   assert.equal(rendered, "Once upon a time");
 });
 
-test("a load says what it does: one progress from 0 to 1, bytes, kernels, and what it came to", async () => {
+test("a load reports overall progress from 0 to 1, bytes and kernels, and the resulting info", async () => {
   const reports = await page.evaluate(() => reports);
   assert.ok(reports.every(({ progress }, i) => progress >= (reports[i - 1]?.progress ?? 0) && progress <= 1), reports.map(({ progress }) => progress).join(" "));
   assert.deepEqual([...new Set(reports.map(({ phase }) => phase))], ["config", "tokenizer", "weights", "compile", "ready"]);
@@ -46,7 +46,7 @@ test("a load says what it does: one progress from 0 to 1, bytes, kernels, and wh
   assert.ok(compile.every(({ loaded, total }) => total > 5 && loaded <= total), "kernels are counted");
 });
 
-test("a completion and its stream are the same text", { timeout: PATIENCE }, async () => {
+test("a completion and its stream give the same text", { timeout: PATIENCE }, async () => {
   const { whole, chunks } = await page.evaluate(async (content) => {
     const params = { messages: [{ role: "user", content }], temperature: 0, max_tokens: 24 };
     const whole = await model.chat.completions.create({ ...params, logprobs: true, top_logprobs: 2 });
@@ -68,7 +68,7 @@ test("a completion and its stream are the same text", { timeout: PATIENCE }, asy
   assert.equal(chunks.at(-2).choices[0].finish_reason, "length");
 });
 
-test("a stop string ends it, a seed repeats it, an abort keeps the rest usable", { timeout: PATIENCE }, async () => {
+test("a stop string ends a generation, a seed repeats it, and the model stays usable after an abort", { timeout: PATIENCE }, async () => {
   const result = await page.evaluate(async (prompt) => {
     const stopped = await model.generate(prompt, { temperature: 0, maxTokens: 60, stop: "Lily" }).details;
     const draw = () => model.generate(prompt, { temperature: 1, topK: 20, seed: 7, maxTokens: 12 }).details;
@@ -87,7 +87,7 @@ test("a stop string ends it, a seed repeats it, an abort keeps the rest usable",
   assert.deepEqual(result.after.ids, golden.newIds.slice(0, 8));
 });
 
-test("a prompt of more than 64 tokens is read as it was written", { timeout: PATIENCE }, async () => {
+test("a prompt of more than 64 tokens matches the reference", { timeout: PATIENCE }, async () => {
   const best = await page.evaluate(async (ids) => {
     const all = await model.logits(ids, { all: true });
     const width = all.length / ids.length;
@@ -98,11 +98,11 @@ test("a prompt of more than 64 tokens is read as it was written", { timeout: PAT
   assert.deepEqual(best.slice(from - 1, -1), golden.newIds);
 });
 
-test("drafted tokens change the count of steps and not the text", { timeout: 2 * PATIENCE }, async () => {
+test("speculation changes the number of steps, not the text", { timeout: 2 * PATIENCE }, async () => {
   const result = await page.evaluate(async (story) => {
-    // In halves, a prefix from the cache is enough to settle a tie otherwise.
+    // With f16, a cached prefix is enough to break a tie differently.
     const model = await jerboa.loadModel(files, { kv: "f32", features: { f16: false } });
-    // The story so far, and its beginning once more: the rest is in the text.
+    // The story so far plus its beginning: the continuation occurs in the text.
     const ids = [...story.slice(0, 90), ...story.slice(0, 30)];
     const options = { temperature: 0, maxTokens: 64, ignoreEos: true };
     const before = await model.memory();
@@ -124,12 +124,12 @@ test("drafted tokens change the count of steps and not the text", { timeout: 2 *
   assert.ok(result.more > 512 * 8 * 4, "what it takes is counted");
 });
 
-test("short prompts have kernels of their own once the model was idle, and the same answers", { timeout: PATIENCE }, async () => {
+test("short prompts use their own kernels once the model was idle, with the same answers", { timeout: PATIENCE }, async () => {
   const result = await page.evaluate(async (ids) => {
     const model = await jerboa.loadModel(files, { shortPrefill: true });
     const answers = async () => {
       const found = [];
-      // Other first tokens each time: nothing is in the cache.
+      // Different first tokens each time, so that no prefix is cached.
       for (const prompt of [ids.slice(0, 3), ids.slice(4, 30)]) found.push([...(await model.generate(prompt, { maxTokens: 6, temperature: 0, ignoreEos: true }).details).ids]);
       return found;
     };
@@ -149,7 +149,7 @@ test("short prompts have kernels of their own once the model was idle, and the s
   assert.deepEqual(result.after, result.before);
 });
 
-test("two sessions at once give what each gives alone; a fork goes on from the same place; what is disposed of is freed", { timeout: PATIENCE }, async () => {
+test("two concurrent sessions match sequential runs; a fork continues from the same state; disposed sessions free their memory", { timeout: PATIENCE }, async () => {
   const result = await page.evaluate(async (ids) => {
     const options = { temperature: 0, maxTokens: 24, ignoreEos: true };
     const prompts = [ids.slice(0, 5), ids.slice(7, 20)];
@@ -178,7 +178,7 @@ test("two sessions at once give what each gives alone; a fork goes on from the s
   assert.ok(result.more > 0 && result.left <= 0, JSON.stringify({ more: result.more, left: result.left }));
 });
 
-test("what the model is not for is refused, and the cache and the device answer", { timeout: PATIENCE }, async () => {
+test("calls for another task are refused; cache and device functions answer", { timeout: PATIENCE }, async () => {
   const { codes, report, memory, cached } = await page.evaluate(async () => {
     const code = (promise) => promise.then(() => "none", (e) => e.code);
     const codes = [await code(model.embed("x")), await code(model.rerank("x", ["y"])), await code(jerboa.loadModel("not a name"))];

@@ -1,5 +1,5 @@
 /**
- * Lighthouse and axe over the built pages: `node tests/page/audit.mjs [SCORE]`, to target/page/audit. Each category of Lighthouse must reach SCORE (95), and axe must find
+ * Lighthouse and axe over the built pages: `node tests/page/audit.mjs [SCORE]`, written to target/page/audit. Each Lighthouse category must reach SCORE (95), and axe must find
  * nothing. The pages come compressed, as hosts send them, at the speed of a slow phone's network; the processor is slowed down to that of a phone, by as much as this machine is faster. Lighthouse 13 and the Node.js 22 that it needs come by npx; not in CI, where axe looks at every state of the page (page.test.mjs).
  */
 
@@ -9,14 +9,14 @@ import { createRequire } from "node:module";
 import { promisify } from "node:util";
 import { CHROME, launch } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
-import { PAGE, SHOTS } from "./support/places.mjs";
+import { PAGE, SHOTS } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 
 const PAGES = ["", "bench/", "report/"];
 const CATEGORIES = ["performance", "accessibility", "best-practices"];
-/** Lighthouse's measure of a fast desktop, which is slowed down four times; a busy or a small machine is a phone already. */
+/** Lighthouse's benchmark index of a fast desktop, which is slowed down four times; a slow machine already counts as a phone. */
 const FAST = 1500;
-/** A quarter of it is a phone; a machine below is slower than what is to be judged. */
+/** A quarter of it is a phone; slower machines cannot be audited. */
 const SLOW = FAST / 4;
 const least = Number(process.argv[2] ?? 95);
 const run = promisify(execFile);
@@ -52,7 +52,7 @@ try {
   console.log(`this machine's benchmark index is ${benchmarkIndex}: slowed down ${slowdown.toFixed(1)} times${benchmarkIndex < SLOW ? "; it is busy or slow: its scores of performance say little" : ""}`);
   for (const path of PAGES) {
     const report = `${folder}/${path.replace("/", "") || "page"}`;
-    // The one in the middle of three: what else the machine does counts as the page's own.
+    // The median of three runs: other load on the machine counts as the page's.
     const reports = [];
     for (let i = 0; i < 3; i++) reports.push(await look(path, report, slowdown));
     const { categories, audits } = reports.sort((a, b) => a.categories.performance.score - b.categories.performance.score)[1];

@@ -1,10 +1,10 @@
-/** The bench page on the software adapter: that it measures, what it reports, that a decode step makes no WebGPU object, and that it refuses to speak of speed. */
+/** The bench page on the software adapter: it measures and reports, a decode step creates no WebGPU object, and no speed is shown without a GPU. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch, warmUp, watch } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
-import { PAGE } from "./support/places.mjs";
+import { PAGE } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 import { asText } from "../../xtask/bench/table.mjs";
 
@@ -22,7 +22,7 @@ after(async () => {
   await server?.close();
 });
 
-/** Opens the page with settings and waits for what it comes to. */
+/** Opens the page with settings and waits for its result. */
 async function measured(query) {
   const page = await browser.newPage();
   const problems = watch(page);
@@ -33,7 +33,7 @@ async function measured(query) {
   return { page, problems, result: await page.evaluate(() => window.result) };
 }
 
-test("a made model is measured, shown and reported", options, async () => {
+test("a generated model is measured, shown and reported", options, async () => {
   const { page, problems, result } = await measured("shape=tiny&smoke=1&prompt=16,40&gen=12&reps=2&warm=2");
   assert.ok(!result.err, result.err);
   assert.deepEqual(result.runs.map((run) => [run.prompt_tokens, run.tokens]), [[16, 12], [40, 12], [16, 12], [40, 12]]);
@@ -50,12 +50,12 @@ test("a made model is measured, shown and reported", options, async () => {
   assert.ok(result.info.weights.includes("4"), result.info.weights);
   assert.equal(await page.locator("#report table").first().locator("tr").count(), 3);
   assert.ok(await page.locator("#report svg polyline").count());
-  // The server has no /result: that is no problem of the page's.
+  // The server has no /result; that is not a problem of the page.
   assert.deepEqual(problems.filter((line) => !/404|Failed to load resource/.test(line)), []);
   await page.close();
 });
 
-test("a decode step makes no buffer, no pipeline and no bind group", options, async () => {
+test("a decode step creates no buffer, no pipeline and no bind group", options, async () => {
   const { page, result } = await measured("shape=host&smoke=1&prompt=8&gen=4&reps=1&warm=0&worker=0");
   assert.ok(!result.err, result.err);
   const { host } = result.rows[0].measured;
@@ -64,7 +64,7 @@ test("a decode step makes no buffer, no pipeline and no bind group", options, as
   await page.close();
 });
 
-test("quantizing on load: where the time went, and what it took at most", options, async () => {
+test("quantizing during a load reports where the time went and the peak memory", options, async () => {
   const { page, result } = await measured("shape=tiny&stored=f16&weights=q4&smoke=1&prompt=8&gen=4&reps=1&warm=0&profile=0");
   assert.ok(!result.err, result.err);
   const { load, bytes } = result.info;
@@ -77,7 +77,7 @@ test("quantizing on load: where the time went, and what it took at most", option
   await page.close();
 });
 
-test("texts become vectors, and how many a second", options, async () => {
+test("an embedding model reports texts per second", options, async () => {
   const { page, problems, result } = await measured("shape=minilm&smoke=1&texts=5&lengths=16,20&reps=2&warm=1");
   assert.ok(!result.err, result.err);
   const { texts, tokens, runs } = result.embed;
@@ -93,7 +93,7 @@ test("texts become vectors, and how many a second", options, async () => {
   await page.close();
 });
 
-test("tables tell a software adapter's work, not its speed", () => {
+test("tables show a software adapter's work, not its speed", () => {
   const range = { median: 1234, min: 1200, max: 1300 };
   const load = { totalMs: 80, readingMs: 40, writingMs: 10, transcodingMs: 20, tuningMs: 1, compilingMs: 5, kernelsMs: 50, bytes: 2e6, peakBytes: 3e6 };
   const measured = { dispatchesPerToken: 17, bytesPerToken: 5e6, host: { msPerStep: 0.2 }, profiles: [{ rows: 1, position: 9, ms: 2, kernels: { matmul: { dispatches: 8, ms: 1.5 } } }] };
@@ -109,14 +109,14 @@ test("tables tell a software adapter's work, not its speed", () => {
   assert.match(processor, /\| 17 \| 5\.00 \|/);
 });
 
-test("without a GPU it says so instead of a speed", options, async () => {
+test("without a GPU the page says so instead of showing a speed", options, async () => {
   const { page, result } = await measured("shape=tiny&prompt=8");
   assert.match(result.err, /runs WebGPU on the CPU/);
   assert.match(await page.locator("#state").textContent(), /runs WebGPU on the CPU/);
   await page.close();
 });
 
-test("the report page tests the device and gives one record, with what its address forces", options, async () => {
+test("the report page tests the device and posts one record, with the overrides of its URL", options, async () => {
   const page = await browser.newPage();
   const problems = watch(page);
   await page.goto(`${server.url}/report/index.html?run&groups=free&limits=minimum&f16=0&force=gemv.ROWS%3D2`);

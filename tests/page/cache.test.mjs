@@ -1,17 +1,17 @@
-/** What the engine's JavaScript does with the entries of a cache, without a browser: here there are no threads. */
+/** The engine's JavaScript for cache entries, without a browser and without threads. */
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 import { hashEntry } from "../../crate/js/cache.js";
 
-/** The state of nothing so far. */
+/** The hash state before any byte. */
 const START = Uint32Array.of(0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19);
 
-/** A cache of one entry. */
+/** A cache with one entry. */
 const holding = (bytes) => ({ match: async () => bytes && { arrayBuffer: async () => bytes.slice().buffer } });
 
-test("the hash of entries one after another is that of the file", async () => {
+test("hashing entries in sequence equals the hash of the file", async () => {
   const file = Uint8Array.from({ length: 300_000 }, (_, i) => i * 31 + (i >> 7));
   for (const length of [0, 1, 55, 56, 63, 64, 65, 119, 120, 128, 6400, 6401, 300_000]) {
     for (const part of [64, 6400, 1 << 20]) {
@@ -27,7 +27,7 @@ test("the hash of entries one after another is that of the file", async () => {
   }
 });
 
-test("an entry that is not there, or not as long as it should be, has none", async () => {
+test("a missing entry, or one of the wrong length, has no hash", async () => {
   assert.equal(await hashEntry(holding(undefined), "name", "key", START, 64), undefined);
   assert.equal(await hashEntry(holding(new Uint8Array(63)), "name", "key", START, 64), undefined);
 });

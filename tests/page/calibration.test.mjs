@@ -1,4 +1,4 @@
-/** Calibration and loads that kill their page, over simulated devices and over the engine's double: what is noted, and what the next page makes of it. */
+/** Calibration, and loads that crash their page, over simulated devices and the fake engine: what is stored and how the next page uses it. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -22,7 +22,7 @@ function memory() {
 
 const sizeOf = (group) => (group === "all" ? Infinity : Number(group));
 
-/** A page on a device whose groups from `from` dispatches on do what `kind` says; `killed` when it did not live to tell. */
+/** A page on a device where groups of at least `from` dispatches behave as `kind` says; `killed` if the page crashed. */
 async function page(store, { kind, from, late = false }, agent = "one") {
   const tried = [];
   const bad = (group) => kind !== "right" && sizeOf(group) >= from;
@@ -46,7 +46,7 @@ async function page(store, { kind, from, late = false }, agent = "one") {
   return { tried, outcome: await Promise.race([life(), killed]) };
 }
 
-/** Opens pages until one lives to tell: how often that took, and what it came to. */
+/** Opens pages until one survives; returns how many it took and its result. */
 async function visits(store, device, agent) {
   const tried = [];
   for (let count = 1; count < 20; count++) {
@@ -57,7 +57,7 @@ async function visits(store, device, agent) {
   throw new Error("the pages never came to rest");
 }
 
-test("the three classes of devices end at their best safe group, from the smallest bad one on up", async () => {
+test("each class of device ends at its largest safe group, testing upward from the smallest bad one", async () => {
   for (const kind of ["right", "wrong", "crash", "lost"]) {
     for (const late of [false, true]) {
       if (late && kind === "wrong") continue;
@@ -71,7 +71,7 @@ test("the three classes of devices end at their best safe group, from the smalle
         assert.equal(first.group, expected, name);
         const dies = kind === "crash" || (kind === "lost" && late);
         assert.equal(first.count, dies ? 1 + calibration.GROUPS.indexOf(expected) : 1, `${name}: pages`);
-        // From then on nothing is tried.
+        // After that nothing is tested again.
         const second = await visits(store, device);
         assert.deepEqual([second.group, second.count, second.tried], [expected, 1, []], name);
       }
@@ -79,7 +79,7 @@ test("the three classes of devices end at their best safe group, from the smalle
   }
 });
 
-test("another version of the browser begins again; a damaged note is none", async () => {
+test("another browser version starts over; a damaged note is ignored", async () => {
   const store = memory();
   assert.equal((await visits(store, { kind: "wrong", from: 8 })).group, "1");
   assert.equal((await visits(store, { kind: "right" }, "two")).group, "all");
@@ -89,7 +89,7 @@ test("another version of the browser begins again; a damaged note is none", asyn
   }
 });
 
-test("without a store nothing is tried that could kill the page", async () => {
+test("without storage nothing is tried that could crash the page", async () => {
   const full = { ...memory(), setItem: () => { throw new Error("full"); } };
   for (const store of [undefined, full]) {
     const { tried, outcome } = await page(store, { kind: "crash", from: 2 });
@@ -97,7 +97,7 @@ test("without a store nothing is tried that could kill the page", async () => {
   }
 });
 
-test("a failed request neither proves a group nor is it one that killed", async () => {
+test("a failed request neither proves a group nor counts as a crash", async () => {
   const store = memory();
   const it = new calibration.Calibration(new notes.Notes(store), "one");
   await it.chooseGroup(async () => true);
@@ -107,7 +107,7 @@ test("a failed request neither proves a group nor is it one that killed", async 
   assert.equal(JSON.parse(store.map.get("jerboa:group")).state, "proven");
 });
 
-test("loads that kill their page ask for less each time, and at last say so", () => {
+test("loads that crash their page ask for less each time, and finally report it", () => {
   const store = memory();
   const kept = new notes.Notes(store);
   const begun = (attempt) => (attempt.begin(), attempt);
@@ -121,20 +121,20 @@ test("loads that kill their page ask for less each time, and at last say so", ()
   assert.deepEqual(third.wanted, { worker: false, options: { model: "a/b", maxContext: 1024 } });
   const fourth = load(4);
   assert.deepEqual(fourth.wanted, { worker: false, options: { model: "a/b", maxContext: 1024, weights: "q4" } });
-  // It holds: the next load begins there.
+  // It worked: the next load starts there.
   fourth.finish(true);
   const again = load(5);
   assert.deepEqual(again.wanted, fourth.wanted);
   assert.throws(() => load(6), { code: "out_of_memory", message: /crashed this page 4 times/ });
   assert.throws(() => load(7), { code: "out_of_memory" });
-  // Other models, another version of the browser and the next day begin anew.
+  // Other models, another browser version and the next day start over.
   assert.deepEqual(fallback.nextAttempt(kept, "a/c", "one", wanted, 8).wanted, wanted);
   assert.deepEqual(load(9, "two").wanted, wanted);
   load(10, "two");
   assert.deepEqual(load(90_000_000, "two").wanted, wanted);
 });
 
-test("what another tab notes at its end may come late: its load is no killed page", async () => {
+test("a note that another tab writes late is not taken for a crash", async () => {
   const store = memory();
   const kept = new notes.Notes(store);
   const load = () => fallback.nextAttempt(kept, "a/b", "one", { worker: true, options: { model: "a/b" } });
@@ -143,13 +143,13 @@ test("what another tab notes at its end may come late: its load is no killed pag
   setTimeout(() => other.finish(true), 120);
   await fallback.waitForOtherTab(kept, "a/b");
   assert.equal(load().warning, undefined);
-  // A killed page's note stays.
+  // The note of a crashed page stays.
   load().begin();
   await fallback.waitForOtherTab(kept, "a/b");
   assert.match(load().warning, /crashed the page before/);
 });
 
-test("a load that ends in good order leaves no trace", () => {
+test("a load that ends normally leaves no note", () => {
   const store = memory();
   for (const loaded of [true, false]) {
     const attempt = fallback.nextAttempt(new notes.Notes(store), "a/b", "one", { worker: true, options: { model: "a/b" } });

@@ -1,15 +1,15 @@
-/** The Chat tab in Chromium with the bundled model: streams the reference's text, stops, comes back from the cache, says what is wrong. */
+/** The Chat tab in Chromium with the bundled model: streaming matches the reference, stopping, reloading from the cache, error messages. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch, shot, warmUp, watch } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
 import { stories } from "./support/golden.mjs";
-import { PAGE } from "./support/places.mjs";
+import { PAGE } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 import { answered, send } from "./support/states.mjs";
 
-/** SwiftShader compiles and computes on the CPU: slow machines get their time. */
+/** SwiftShader compiles and runs on the CPU: allow slow machines enough time. */
 const PATIENCE = 180_000;
 
 let server, browser, context, page, problems, golden;
@@ -65,13 +65,13 @@ test("a typed prompt streams the reference's continuation", { timeout: PATIENCE 
   await send(page, golden.prompt);
   assert.equal(await story().textContent(), golden.newText);
   const steps = await page.evaluate(() => window.lengths.size);
-  // A ring of tokens comes at once: fewer steps than tokens, but more than a few.
+  // Tokens arrive in batches: fewer updates than tokens, but more than a few.
   assert.ok(steps >= 8, `the text came in ${steps} steps`);
   assert.match(await page.locator(".numbers").last().textContent(), /[\d.]+ tokens\/s · reached the limit200 tokens · first token after .+ · prompt 5/);
   await shot(page, "2-story");
 });
 
-test("it can be copied and made again", { timeout: PATIENCE }, async () => {
+test("an answer can be copied and regenerated", { timeout: PATIENCE }, async () => {
   await page.getByRole("button", { name: "Copy the conversation", exact: true }).click();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), golden.text);
   await setSettings({ "Max tokens": "40" });
@@ -80,12 +80,12 @@ test("it can be copied and made again", { timeout: PATIENCE }, async () => {
   assert.ok(again.length > 40 && again.length < golden.newText.length && golden.newText.startsWith(again), again);
 });
 
-test("Stop ends it midway and keeps the text", { timeout: PATIENCE }, async () => {
+test("Stop ends an answer midway and leaves its text", { timeout: PATIENCE }, async () => {
   await setSettings({ "Max tokens": "450" });
   await field().fill("One day");
   await answered(page, async () => {
     await field().press("Enter");
-    // Clicked as soon as it is seen, by the page: the answer may be over before a click from here is.
+    // The page clicks as soon as the button appears: the answer may finish before a click from the test.
     await page.waitForFunction(() => {
       const begun = document.querySelector('article[data-state="running"] .generated')?.textContent.length > 20;
       if (begun) document.querySelector('button[aria-label="Stop"]').click();
@@ -109,7 +109,7 @@ test("Stop ends it midway and keeps the text", { timeout: PATIENCE }, async () =
 test("after a reload the model comes from the cache", { timeout: PATIENCE }, async () => {
   const before = server.requests.length;
   await page.reload();
-  // The story is there at once, the model when it is ready.
+  // The story appears at once, the model when it is ready.
   await page.locator(".generated").last().waitFor();
   await page.getByRole("button", { name: /stories260K.*from this device/ }).waitFor();
   const asked = server.requests.slice(before).filter(({ path }) => path.endsWith(".safetensors"));
@@ -132,6 +132,6 @@ test("the device report has rows", { timeout: PATIENCE }, async () => {
   await page.keyboard.press("Escape");
 });
 
-test("nothing went wrong on the way", () => {
+test("no errors were logged", () => {
   assert.deepEqual(problems.filter((p) => !/404/.test(p)), []);
 });

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { after, before, test } from "node:test";
 import { assertBuilt } from "./support/built.mjs";
-import { ROOT } from "./support/places.mjs";
+import { ROOT } from "./support/paths.mjs";
 
 let server, url;
 

@@ -1,4 +1,4 @@
-/** The engine's binding to WebGPU (crate/js/gpu.js) by itself in Chromium: groups of dispatches, the order of what is asked, devices that are lost. No wasm. */
+/** The engine's WebGPU binding (crate/js/gpu.js) alone in Chromium, without wasm: dispatch groups, the order of operations, lost devices. */
 
 import assert from "node:assert/strict";
 import { writeFile, mkdtemp, rm, copyFile } from "node:fs/promises";
@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { launch, warmUp } from "./support/browser.mjs";
-import { ROOT } from "./support/places.mjs";
+import { ROOT } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 
 let folder, server, browser, page;
@@ -22,7 +22,7 @@ before(async () => {
   await warmUp(page);
   await page.evaluate(async () => {
     const { JsGpu } = await import("/gpu.js");
-    // Each step adds one to each of 64 numbers, from one buffer into another and back.
+    // Each step adds one to each of 64 numbers, from one buffer to another and back.
     const CODE = `@group(0) @binding(0) var<storage, read> a: array<u32>; @group(0) @binding(1) var<storage, read_write> b: array<u32>;
       @compute @workgroup_size(64) fn main(@builtin(local_invocation_index) i: u32) { b[i] = a[i] + 1u; }`;
     window.scene = async (steps) => {
@@ -45,7 +45,7 @@ after(async () => {
   if (folder) await rm(folder, { recursive: true, force: true });
 });
 
-test("every group of dispatches gives the same, and what is asked meanwhile keeps its order", async () => {
+test("all dispatch groups give the same result, and concurrent operations stay in order", async () => {
   const found = await page.evaluate(async () => {
     const { gpu, a, b, program, numbers } = await scene(40);
     const results = [];
@@ -56,7 +56,7 @@ test("every group of dispatches gives the same, and what is asked meanwhile keep
       gpu.queue.submit = (buffers) => (submits++, submit.call(gpu.queue, buffers));
       gpu.write(a, 0, new Uint8Array(256));
       gpu.run([program, program], undefined);
-      // These must see the runs before them and not those behind.
+      // These must see the runs before them, not those after.
       gpu.copy(a, 0, b, 0, 128);
       const first = numbers(b);
       gpu.write(a, 0, new Uint8Array(256).fill(1));
@@ -79,7 +79,7 @@ test("every group of dispatches gives the same, and what is asked meanwhile keep
   assert.deepEqual(submits, [5, 84, 14, 6, 5, 5]);
 });
 
-test("other grids are those of what is run from then on, not of what waits its turn", async () => {
+test("new grids apply to later runs, not to queued ones", async () => {
   for (const group of [0, 1]) {
     const found = await page.evaluate(async (group) => {
       const { gpu, a, b, program, numbers } = await scene(40);
@@ -98,12 +98,12 @@ test("other grids are those of what is run from then on, not of what waits its t
   }
 });
 
-test("staging is kept for the next read, and no more than 32 MiB of it", async () => {
+test("staging buffers are reused, up to 32 MiB", async () => {
   const found = await page.evaluate(async () => {
     const { gpu } = await scene(1);
     const MIB = 1 << 20;
     const rows = gpu.buffer("rows", 40 * MIB, false);
-    // Reads at the same time: the staging buffers that were made for them, and the bytes that are kept afterwards.
+    // Concurrent reads: the staging buffers created for them, and the bytes retained afterwards.
     const made = async (...sizes) => {
       const before = gpu.counts.buffers;
       await Promise.all(sizes.map((size) => gpu.read(rows, 0, size)));
@@ -113,12 +113,12 @@ test("staging is kept for the next read, and no more than 32 MiB of it", async (
     for (const sizes of [[MIB], [MIB], [MIB - 16], [40 * MIB], [40 * MIB], Array(5).fill(8 * MIB), Array(5).fill(8 * MIB), Array(3).fill(8 * MIB), [MIB]]) results.push(await made(...sizes));
     return { results, error: await gpu.takeError() };
   });
-  // Beside one of a MiB there is room for three of eight, and none for one that is larger than all.
+  // Next to one of 1 MiB there is room for three of 8 MiB, and none for one above the limit.
   assert.deepEqual(found.results, [[1, 1], [0, 1], [0, 1], [1, 1], [1, 1], [5, 25], [2, 25], [0, 25], [0, 25]]);
   assert.equal(found.error, undefined);
 });
 
-test("a buffer that goes while groups are under way is there until they are done", async () => {
+test("a buffer destroyed while groups run is freed after them", async () => {
   const found = await page.evaluate(async () => {
     const { gpu, a, b, program, numbers } = await scene(9);
     gpu.group = 1;
@@ -131,7 +131,7 @@ test("a buffer that goes while groups are under way is there until they are done
   assert.deepEqual(found, [9, undefined]);
 });
 
-test("a lost device ends every wait, before and after", async () => {
+test("a lost device rejects all pending operations, before and after", async () => {
   for (const group of [0, 1, 8]) {
     const found = await page.evaluate(async (group) => {
       const { gpu, a, program } = await scene(30);
@@ -151,14 +151,14 @@ test("a lost device ends every wait, before and after", async () => {
   }
 });
 
-test("a device that does not answer is given up", async () => {
+test("a device that does not answer is declared lost", async () => {
   const found = await page.evaluate(async () => {
     const { gpu, a } = await scene(1);
     gpu.answer(new Promise(() => {})).catch(() => {});
     clearTimeout(gpu.watching);
     gpu.watching = undefined;
     const { setTimeout: real } = window;
-    // Time runs faster here, and the device says nothing.
+    // Time runs faster here, and the device never answers.
     window.setTimeout = (action) => real(action, 1);
     gpu.queue.onSubmittedWorkDone = () => new Promise(() => {});
     const outcome = await settled(gpu.idle());
@@ -171,7 +171,7 @@ test("a device that does not answer is given up", async () => {
   assert.match(found[2], /^lost:the GPU did not answer/);
 });
 
-test("errors that come late say what they belong to", async () => {
+test("late errors name the operation they belong to", async () => {
   const found = await page.evaluate(async () => {
     const { gpu } = await scene(1);
     gpu.buffer("weights of layer 7", 2 ** 50, false);

@@ -5,7 +5,7 @@ import { existsSync, statSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import { dirname, join, relative, resolve } from "node:path";
 import { test } from "node:test";
-import { ROOT } from "./support/places.mjs";
+import { ROOT } from "./support/paths.mjs";
 
 const REPOSITORY = "https://github.com/jerboa-ai/jerboa/blob/main/";
 

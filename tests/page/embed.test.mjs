@@ -1,5 +1,5 @@
-/** Embeddings and reranking through the package in Chromium: MiniLM's shape against sentence-transformers, the bundled encoder's
- * ranking, OpenAI's shapes, progress, aborts and refusals. All fifty texts in every precision: tests/encoders/minilm.rs. */
+/** Embeddings and reranking with the package in Chromium: MiniLM's shape against sentence-transformers, the bundled encoder's
+ * ranking, OpenAI's formats, progress, aborts and errors. All fifty texts in every precision: tests/encoders/minilm.rs. */
 
 import assert from "node:assert/strict";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
@@ -8,9 +8,9 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { openPackage } from "./support/engine.mjs";
 import { writeMinilm } from "./support/minilm.mjs";
-import { ROOT } from "./support/places.mjs";
+import { ROOT } from "./support/paths.mjs";
 
-/** SwiftShader computes on the CPU: slow machines get their time. */
+/** SwiftShader runs on the CPU: allow slow machines enough time. */
 const options = { timeout: 480_000 };
 const DIMS = 384;
 
@@ -18,7 +18,7 @@ let site, page, folder, texts, expected;
 
 const json = async (path) => JSON.parse(await readFile(join(ROOT, "tests/golden", path), "utf8"));
 
-/** The only tensor of a safetensors file, in rows. */
+/** The only tensor of a safetensors file, as rows. */
 async function rows(path) {
   const file = await readFile(join(ROOT, "tests/golden", path));
   const start = 8 + Number(file.readBigUInt64LE(0));
@@ -31,7 +31,7 @@ function cosine(a, b) {
   return dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b));
 }
 
-/** Embeds lists of texts in the page with a model that is loaded for it. */
+/** Embeds lists of texts in the page with a model loaded for this call. */
 const embedWith = (source, load, ...lists) =>
   page.evaluate(
     async ([source, load, lists]) => {
@@ -45,10 +45,10 @@ const embedWith = (source, load, ...lists) =>
     [source, load, lists],
   );
 
-/** Short texts in another order: one dispatch chain on a software adapter takes long. */
+/** Short texts in another order: a dispatch chain takes long on a software adapter. */
 const few = () => texts.map((text, i) => ({ text, i })).filter(({ text }) => text.length < 60).slice(0, 16).reverse();
 
-/** The least cosine of vectors and those of sentence-transformers at the same places. */
+/** The minimum cosine similarity to the vectors of sentence-transformers. */
 function least(vectors, places) {
   assert.equal(vectors.length, places.length);
   return Math.min(...vectors.map((vector, at) => cosine(vector, expected[places[at]])));
@@ -68,8 +68,8 @@ after(async () => {
   if (folder) await rm(folder, { recursive: true });
 });
 
-test("texts equal sentence-transformers in f32, in any order and company", options, async (t) => {
-  // All but the longest, and one that the model's 256 positions cut.
+test("embeddings equal sentence-transformers in f32, in any order and batch", options, async (t) => {
+  // All but the longest, and one that the model's 256 positions truncate.
   const places = texts.map((_, i) => i).filter((i) => texts[i].length < 500);
   places.push(texts.findIndex(({ length }) => length > 1400 && length < 1800));
   const others = few();
@@ -80,7 +80,7 @@ test("texts equal sentence-transformers in f32, in any order and company", optio
   assert.ok(places.length > 40 && Math.min(...found) > 0.99999, found.join(" "));
 });
 
-test("f16 and 8 bits stay near", options, async (t) => {
+test("f16 and 8-bit weights stay close", options, async (t) => {
   for (const [weights, bound] of [["f16", 0.9995], ["q8", 0.99]]) {
     const others = few();
     const { vectors } = await embedWith(`${site.url}/minilm/`, { cache: false, weights }, others.map(({ text }) => text));
@@ -90,7 +90,7 @@ test("f16 and 8 bits stay near", options, async (t) => {
   }
 });
 
-test("the bundled encoder ranks passages as sentence-transformers does", options, async (t) => {
+test("the bundled encoder ranks passages like sentence-transformers", options, async (t) => {
   const [passages, questions, { ranking, "recall@3": recall }] = await Promise.all(["passages", "questions", "expected"].map((name) => json(`retrieval/${name}.json`)));
   const all = [...passages.map(({ text }) => text), ...questions.map(({ question }) => question)];
   const { vectors: [vectors] } = await embedWith(`${site.url}/words/`, { cache: false }, all);
@@ -100,7 +100,7 @@ test("the bundled encoder ranks passages as sentence-transformers does", options
     ranking[q].passages.forEach(([id, score], place) => {
       const at = scores.findIndex((s) => s.id === id);
       assert.ok(Math.abs(scores[at].score - score) < 1e-4, `${id}: ${scores[at].score} ${score}`);
-      // Neighbours that the arithmetic cannot tell apart may change places.
+      // Neighbors within rounding error may swap.
       assert.ok(at === place || Math.abs(scores[place].score - score) < 1e-4, `question ${q}: ${id} at ${at}`);
     });
     if (scores.slice(0, 3).some(({ id }) => id === answer)) found++;
@@ -109,7 +109,7 @@ test("the bundled encoder ranks passages as sentence-transformers does", options
   assert.ok(Math.abs(found / questions.length - recall) < 1e-3);
 });
 
-test("OpenAI's shapes, cutting, progress and aborts", options, async () => {
+test("OpenAI's formats, truncation, progress and aborts", options, async () => {
   const result = await page.evaluate(async (url) => {
     window.words = await jerboa.loadModel(url, { cache: false });
     const inputs = Array.from({ length: 600 }, (_, i) => `Number ${i} has ${i % 7} legs.`);
@@ -125,7 +125,7 @@ test("OpenAI's shapes, cutting, progress and aborts", options, async () => {
     refused.push(await code(words.rerank("x", ["y"])), await code(Promise.resolve().then(() => words.generate("x"))));
     const after = await words.embed(["one bee"], { task: "query" });
     const near = jerboa.similarity(after[0], await words.embed(["one bee", "a whale"]));
-    // Its 256 positions cut what is longer.
+    // Longer inputs are truncated to its 256 positions.
     const long = "bee ".repeat(256);
     const [cut, more] = await words.embed([long, `${long} and a whale`]);
     const apart = Math.max(...cut.map((value, i) => Math.abs(value - more[i])));

@@ -1,4 +1,4 @@
-/** The Embedding tab in Chromium: documents in, the right passage first; with the bundled encoder, then with a model from a Hub. */
+/** The Embedding tab in Chromium: adding documents and finding the right passage, with the bundled encoder and with a model from a Hub. */
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -10,7 +10,7 @@ import { after, before, test } from "node:test";
 import { launch, shot, warmUp, watch } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
 import { writeMinilm } from "./support/minilm.mjs";
-import { PAGE, ROOT } from "./support/places.mjs";
+import { PAGE, ROOT } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 
 const PATIENCE = 300_000;
@@ -56,14 +56,14 @@ async function ask(question) {
   await idle();
 }
 
-test("it opens with the bundled encoder and says what that is", options, async () => {
+test("the tab opens with the bundled encoder and describes it", options, async () => {
   await documents().waitFor();
   assert.match(await page.getByRole("main").innerText(), /share words\. all-MiniLM-L6-v2 searches by meaning/);
   assert.match(await page.getByRole("button", { name: /words-encoder/ }).innerText(), /56 dimensions · texts up to 256 tokens/);
   await shot(page, "embedding-1-opened");
 });
 
-test("examples go in, and the right passage comes first", options, async () => {
+test("examples can be added, and the right passage ranks first", options, async () => {
   await documents().getByRole("button", { name: /example notes/ }).click();
   await documents().getByText("Volcanoes", { exact: true }).waitFor();
   await idle();
@@ -80,7 +80,7 @@ test("examples go in, and the right passage comes first", options, async () => {
   await shot(page, "embedding-2-found");
 });
 
-test("a pasted text and a file are found; what is removed is not", options, async () => {
+test("a pasted text and a file are found; removed documents are not", options, async () => {
   await documents().getByRole("textbox").fill("# Pelicans\nA pelican holds fish in the pouch of its beak.");
   await documents().getByRole("button", { name: "Add this text", exact: true }).click();
   await documents().getByText("Pelicans", { exact: true }).waitFor();
@@ -99,7 +99,7 @@ test("a pasted text and a file are found; what is removed is not", options, asyn
   await page.waitForFunction(() => !document.querySelector(".hits").textContent.includes("harbour.txt"));
 });
 
-test("what was found can be asked about in Chat", options, async () => {
+test("search results can be used in Chat", options, async () => {
   await ask("How do bees tell others where flowers are?");
   await page.getByRole("button", { name: "Ask about these in Chat", exact: true }).click();
   const field = page.getByRole("textbox", { name: /Message|Text to continue/ });
@@ -110,14 +110,14 @@ test("what was found can be asked about in Chat", options, async () => {
   await hits().first().waitFor();
 });
 
-test("documents outlive a reload", options, async () => {
+test("documents survive a reload", options, async () => {
   await page.reload();
   await documents().getByText("Pelicans", { exact: true }).waitFor();
   await ask("the pouch of a pelican's beak");
   assert.match(await firstHit(), /^Pelicans/);
 });
 
-test("a model from the Hub reads the documents again", options, async () => {
+test("a model from the Hub embeds the documents again", options, async () => {
   await page.getByRole("button", { name: /words-encoder/ }).click();
   await page.getByText("Advanced").click();
   await page.getByLabel("Endpoint").fill(hub);
@@ -125,7 +125,7 @@ test("a model from the Hub reads the documents again", options, async () => {
   await page.getByRole("button", { name: /384 dimensions/ }).waitFor();
   await documents().getByText("Pelicans", { exact: true }).waitFor();
   await idle();
-  // Random weights still know a text that they have read.
+  // Even random weights find a text that is stored verbatim.
   await ask("Iron rusts when oxygen and water reach its surface. Paint, grease or a layer of zinc keeps them away.");
   assert.match(await firstHit(), /^Rust 1\.000/);
   assert.doesNotMatch(await page.getByRole("main").innerText(), /searches by meaning/);
@@ -134,7 +134,7 @@ test("a model from the Hub reads the documents again", options, async () => {
   await shot(page, "embedding-4-minilm");
 });
 
-test("it fits a phone, and every control has a name", options, async () => {
+test("the tab fits a phone, and every control has a name", options, async () => {
   await page.setViewportSize({ width: 390, height: 844 });
   await documents().waitFor();
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "nothing sticks out");

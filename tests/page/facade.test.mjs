@@ -1,10 +1,10 @@
-/** The facade over a double of the engine: request and response shapes, refusals, aborts, the rpc. No browser, no GPU. */
+/** The facade over the fake engine: request and response formats, errors, aborts, RPC. No browser, no GPU. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { buildFacade } from "./support/facade.mjs";
 
-let jerboa, rpc, host, images, double, facade, cleanUp;
+let jerboa, rpc, host, images, fake, facade, cleanUp;
 
 before(async () => {
   const built = await buildFacade();
@@ -14,7 +14,7 @@ before(async () => {
   rpc = await import(`${built.url}/rpc.js`);
   host = await import(`${built.url}/host.js`);
   images = await import(`${built.url}/images.js`);
-  double = await import(`${built.url}/jerboa.js`);
+  fake = await import(`${built.url}/jerboa.js`);
 });
 after(() => cleanUp());
 
@@ -42,20 +42,20 @@ test("loading reports progress and describes the model", async () => {
   await model.unload();
 });
 
-test("without a Worker the model runs here and says why", async () => {
+test("without Worker the model runs on this thread, with a warning", async () => {
   const model = await jerboa.loadModel("org/name");
   assert.equal(model.info.worker, false);
   assert.match(model.info.warnings[0], /page's main thread.*Worker is not available/);
 });
 
-test("picked files keep their path inside the folder", async () => {
+test("selected files retain their path inside the folder", async () => {
   const file = new File(["{}"], "config.json");
   Object.defineProperty(file, "webkitRelativePath", { value: "folder/sub/config.json" });
   await load([file, { name: "x.json", file: new File([], "y") }]);
-  assert.deepEqual(double.seen.loads.at(-1).model.map((f) => f.name), ["sub/config.json", "x.json"]);
+  assert.deepEqual(fake.seen.loads.at(-1).model.map((f) => f.name), ["sub/config.json", "x.json"]);
 });
 
-test("loadModel refuses what it does not know, with a sentence", async () => {
+test("loadModel refuses invalid options with a clear message", async () => {
   await assert.rejects(load("a/b", { maxContxt: 3 }), refusal("request", /unknown option 'maxContxt'. Did you mean 'maxContext'\?/));
   await assert.rejects(load("a/b", { max_context: 3 }), refusal("request", /Did you mean 'maxContext'/));
   await assert.rejects(load("a/b", { wieghts: "f16" }), refusal("request", /Did you mean 'weights'/));
@@ -71,7 +71,7 @@ test("loadModel refuses what it does not know, with a sentence", async () => {
   await assert.rejects(load([new File([], "config.json")], { token: "t" }), refusal("request", /'token' applies to downloads/));
 });
 
-test("the engine's errors keep their code and sentence", async () => {
+test("the engine's errors retain their code and message", async () => {
   await assert.rejects(load("no/such"), refusal("not_found", /Check the name/));
 });
 
@@ -87,12 +87,12 @@ test("generate: awaited, streamed, with details", async () => {
   assert.deepEqual(await collect(model.generate("one two")), ["one", " two"]);
   const generation = model.generate([1, 2], { maxTokens: 1, stop: "x", temperature: 0, logitBias: { 3: -1 } });
   assert.equal((await generation.details).finishReason, "stop");
-  assert.deepEqual(double.seen.requests.at(-1), { ids: [1, 2], maxTokens: 1, stop: ["x"], temperature: 0, logitBias: { 3: -1 } });
+  assert.deepEqual(fake.seen.requests.at(-1), { ids: [1, 2], maxTokens: 1, stop: ["x"], temperature: 0, logitBias: { 3: -1 } });
   const [event] = await collect(model.generate("one", { logprobs: true }).events());
   assert.equal(event.logprobs[0].logprob, -0.1);
 });
 
-test("generate: an abort ends the stream, keeps the text in details, and rejects the awaited text", async () => {
+test("an aborted generation ends the stream, leaves the text in details, and rejects the awaited text", async () => {
   const model = await load();
   const controller = new AbortController();
   const generation = model.generate("one two three four", { signal: controller.signal });
@@ -109,12 +109,12 @@ test("generate: an abort ends the stream, keeps the text in details, and rejects
   assert.equal(await model.generate("still works"), "still works");
 });
 
-test("generations take turns", async () => {
+test("generations run one after another", async () => {
   const model = await load();
   assert.deepEqual(await Promise.all([model.generate("a b c"), model.generate("d e"), model.generate("f")]), ["a b c", "d e", "f"]);
 });
 
-test("generate refuses what contradicts itself", async () => {
+test("generate refuses contradictory options", async () => {
   const model = await load();
   await assert.rejects(model.generate("x", { topLogprobs: 2 }), refusal("request", /'topLogprobs' requires logprobs: true/));
   await assert.rejects(model.generate("x", { top_k: 2 }), refusal("request", /Did you mean 'topK'/));
@@ -126,7 +126,7 @@ test("generate refuses what contradicts itself", async () => {
   await assert.rejects(collect(generation), refusal("request", /already consumed/));
 });
 
-test("chat completion in OpenAI's shape", async () => {
+test("chat completion in OpenAI's format", async () => {
   const model = await load();
   const answer = await model.chat.completions.create({ messages: user("one two"), temperature: 0, max_tokens: 9, stop: null });
   assert.match(answer.id, /^chatcmpl-/);
@@ -138,18 +138,18 @@ test("chat completion in OpenAI's shape", async () => {
     usage: { prompt_tokens: 5, completion_tokens: 2, total_tokens: 7, prompt_tokens_details: { cached_tokens: 2 } },
     timings: { prefill_ms: 3, decode_ms: 4 },
   });
-  assert.deepEqual(double.seen.requests.at(-1), { messages: user("one two"), temperature: 0, maxTokens: 9 });
+  assert.deepEqual(fake.seen.requests.at(-1), { messages: user("one two"), temperature: 0, maxTokens: 9 });
   const { choices } = await model.chat.completions.create({ messages: user("one"), logprobs: true, top_logprobs: 1 });
   assert.equal(choices[0].logprobs.content[0].top_logprobs[0].token, "one");
 });
 
-test("speculation goes to the engine and comes back as counts", async () => {
+test("speculation is passed to the engine and reported as counts", async () => {
   const model = await load();
   const { draftedTokens, acceptedTokens } = await model.generate("one", { speculation: "prompt-lookup" }).details;
   assert.deepEqual([draftedTokens, acceptedTokens], [7, 3]);
-  assert.deepEqual(double.seen.requests.at(-1), { prompt: "one", speculation: "prompt-lookup" });
+  assert.deepEqual(fake.seen.requests.at(-1), { prompt: "one", speculation: "prompt-lookup" });
   const { usage } = await model.chat.completions.create({ messages: user("one"), speculation: "prompt-lookup" });
-  assert.equal(double.seen.requests.at(-1).speculation, "prompt-lookup");
+  assert.equal(fake.seen.requests.at(-1).speculation, "prompt-lookup");
   assert.deepEqual(usage.completion_tokens_details, { accepted_prediction_tokens: 3, rejected_prediction_tokens: 4 });
   await assert.rejects(model.generate("x", { speculation: "draft-model" }), refusal("request", /'speculation' must be one of 'off', 'prompt-lookup'/));
   await assert.rejects(model.chat.completions.create({ messages: user("x"), speculation: true }), refusal("request", /'speculation' must be/));
@@ -175,7 +175,7 @@ test("chat completion as chunks", async () => {
   await assert.rejects(model.chat.completions.create({ messages: user("x") }, { signal: AbortSignal.abort() }), refusal("aborted", /aborted/));
 });
 
-test("tool calls are found in the text, whole and in pieces", async () => {
+test("tool calls are found in complete and in streamed text", async () => {
   const model = await load();
   const tools = [{ type: "function", function: { name: "weather", parameters: {} } }];
   const content = 'Let me see. <tool_call> {"name": "weather", "arguments": {"city": "Oslo"}} </tool_call>';
@@ -201,13 +201,13 @@ test("messages: parts become text, developer becomes system, arguments become ob
     { role: "tool", content: "7", tool_call_id: "1" },
   ];
   await model.chat.completions.create({ messages });
-  const sent = double.seen.requests.at(-1).messages;
+  const sent = fake.seen.requests.at(-1).messages;
   assert.deepEqual(sent[0], { role: "system", content: "be brief" });
   assert.deepEqual(sent[1].tool_calls[0].function.arguments, { a: 1 });
   assert.equal(sent[1].content, "");
 });
 
-test("chat refuses what it cannot do", async () => {
+test("chat refuses unsupported options", async () => {
   const model = await load();
   const create = (p) => model.chat.completions.create({ messages: user("x"), ...p });
   await assert.rejects(create({ n: 2 }), refusal("request", /'n' must be 1/));
@@ -226,40 +226,40 @@ test("chat refuses what it cannot do", async () => {
   await assert.rejects((await load("a/base")).chat.completions.create({ messages: user("x") }), refusal("chat_template", /model\.generate\(prompt\)/));
 });
 
-test("what is OpenAI's own affair is ignored", async () => {
+test("OpenAI options that only concern its service are ignored", async () => {
   const model = await load();
   const more = { user: "u", metadata: { a: "b" }, store: true, service_tier: "auto", parallel_tool_calls: false, response_format: { type: "text" }, modalities: ["text"] };
   const { choices } = await model.chat.completions.create({ messages: user("one"), ...more });
   assert.equal(choices[0].message.content, "one");
-  assert.deepEqual(double.seen.requests.at(-1), { messages: user("one") });
+  assert.deepEqual(fake.seen.requests.at(-1), { messages: user("one") });
   const declined = [{ role: "assistant", content: [{ type: "refusal", refusal: "no" }] }, { role: "assistant", content: null, refusal: "never" }, ...user("one")];
   await model.chat.completions.create({ messages: declined });
-  assert.deepEqual(double.seen.requests.at(-1).messages.map(({ content }) => content), ["no", "never", "one"]);
+  assert.deepEqual(fake.seen.requests.at(-1).messages.map(({ content }) => content), ["no", "never", "one"]);
 });
 
-test("completions continue a text, whole and in pieces", async () => {
+test("completions continue a text, complete and streamed", async () => {
   const model = await load();
   const whole = await model.completions.create({ prompt: "one two", max_tokens: 9, stop: "x" });
   assert.deepEqual(whole.choices, [{ index: 0, text: "one two", logprobs: null, finish_reason: "stop" }]);
   assert.equal(whole.usage.total_tokens, 7);
-  assert.deepEqual(double.seen.requests.at(-1), { prompt: "one two", maxTokens: 9, stop: ["x"] });
+  assert.deepEqual(fake.seen.requests.at(-1), { prompt: "one two", maxTokens: 9, stop: ["x"] });
   const pieces = await collect(await model.completions.create({ prompt: "one two", echo: true, stream: true, stream_options: { include_usage: true } }));
   assert.deepEqual(pieces.map((p) => p.choices[0]?.text), ["one two", "one", " two", "", undefined]);
   assert.equal(pieces.at(-1).usage.completion_tokens, 2);
   await assert.rejects(model.completions.create({}), refusal("request", /'prompt' is missing/));
 });
 
-test("completions continue several prompts one after another, each as a choice", async () => {
+test("completions continue several prompts in order, each as a choice", async () => {
   const model = await load();
-  const requests = double.seen.requests.length;
+  const requests = fake.seen.requests.length;
   const whole = await model.completions.create({ prompt: ["one two", "three"], best_of: 1, suffix: "", parse_special: true });
   assert.deepEqual(whole.choices.map(({ index, text, finish_reason }) => [index, text, finish_reason]), [[0, "one two", "stop"], [1, "three", "stop"]]);
   assert.deepEqual(whole.usage, { prompt_tokens: 10, completion_tokens: 3, total_tokens: 13, prompt_tokens_details: { cached_tokens: 4 } });
-  assert.deepEqual(double.seen.requests.slice(requests), [{ prompt: "one two", parseSpecial: true }, { prompt: "three", parseSpecial: true }]);
+  assert.deepEqual(fake.seen.requests.slice(requests), [{ prompt: "one two", parseSpecial: true }, { prompt: "three", parseSpecial: true }]);
   for (const [prompt, given] of [[["a"], [{ prompt: "a" }]], [[5, 6], [{ ids: [5, 6] }]], [[[5, 6]], [{ ids: [5, 6] }]], [[[5], [6]], [{ ids: [5] }, { ids: [6] }]]]) {
-    const before = double.seen.requests.length;
+    const before = fake.seen.requests.length;
     const { choices } = await model.completions.create({ prompt });
-    assert.deepEqual([choices.length, double.seen.requests.slice(before)], [given.length, given]);
+    assert.deepEqual([choices.length, fake.seen.requests.slice(before)], [given.length, given]);
   }
   for (const prompt of [[], [[]], [1, "a"], [1.5], {}, [[-1]]]) await assert.rejects(model.completions.create({ prompt }), refusal("request", /'prompt' must be a string, token ids, or an array of either/));
   await assert.rejects(model.completions.create({ prompt: "x", suffix: "y" }), refusal("request", /fill-in-the-middle.*parse_special/));
@@ -279,36 +279,36 @@ test("completions continue several prompts one after another, each as a choice",
   assert.deepEqual(heard.at(-1), [0, "abort"], "the prompts after it are not begun");
 });
 
-test("completions tell log-probabilities in lists", async () => {
+test("completions return log-probabilities as lists", async () => {
   const model = await load();
   const { choices } = await model.completions.create({ prompt: "one two", logprobs: 1 });
   assert.deepEqual(choices[0].logprobs, { tokens: ["one", " two"], token_logprobs: [-0.1, -0.1], top_logprobs: [{ one: -0.1 }, { " two": -0.1 }], text_offset: [0, 3] });
-  assert.deepEqual(double.seen.requests.at(-1), { prompt: "one two", logprobs: true, topLogprobs: 1 });
+  assert.deepEqual(fake.seen.requests.at(-1), { prompt: "one two", logprobs: true, topLogprobs: 1 });
   const pieces = await collect(await model.completions.create({ prompt: "one two", logprobs: 1, stream: true }));
   assert.deepEqual(pieces.map((p) => p.choices[0].logprobs?.text_offset ?? null), [[0], [3], null]);
   await assert.rejects(model.completions.create({ prompt: "x", logprobs: 1, echo: true }), refusal("request", /'logprobs' cannot be combined with 'echo'/));
 });
 
-test("special tokens of prompts and answers that are begun go to the engine", async () => {
+test("special tokens and continued answers are passed to the engine", async () => {
   const model = await load();
   await model.generate("a<sep>", { parseSpecial: true });
-  assert.deepEqual(double.seen.requests.at(-1), { prompt: "a<sep>", parseSpecial: true });
+  assert.deepEqual(fake.seen.requests.at(-1), { prompt: "a<sep>", parseSpecial: true });
   assert.deepEqual([...(await model.tokenize("a<sep>", { parseSpecial: true }))], [1, 97, 9]);
   assert.equal((await model.tokenize("a<sep>")).length, 7);
   assert.equal(await model.countTokens("a<sep>", { parseSpecial: true, addSpecialTokens: false }), 2);
   assert.equal(await model.countTokens(user("ab")), 4, "the template's special tokens count as tokens, not as text");
   const begun = [...user("hi"), { role: "assistant", content: "Well" }];
   await model.chat.completions.create({ messages: begun, continue_final_message: true });
-  assert.deepEqual(double.seen.requests.at(-1), { messages: begun, continueFinalMessage: true });
+  assert.deepEqual(fake.seen.requests.at(-1), { messages: begun, continueFinalMessage: true });
   await model.chat.completions.create({ messages: begun, add_generation_prompt: false });
-  assert.deepEqual(double.seen.requests.at(-1), { messages: begun, addGenerationPrompt: false });
+  assert.deepEqual(fake.seen.requests.at(-1), { messages: begun, addGenerationPrompt: false });
   assert.equal(await model.renderChat(begun, { continueFinalMessage: true }), "user: hi\nassistant: Well\n");
   const both = { messages: begun, continue_final_message: true, add_generation_prompt: true };
   await assert.rejects(model.chat.completions.create(both), refusal("request", /'continue_final_message' cannot be combined/));
   await assert.rejects(model.renderChat(begun, { continueFinalMessage: true, addGenerationPrompt: true }), refusal("request", /'continueFinalMessage' cannot be combined/));
 });
 
-test("locks that are there and refuse are as good as absent", async () => {
+test("locks that refuse are treated as absent", async () => {
   const { ifOnlyTab, withLock } = await import(`${facade}/persistent-notes.js`);
   const denied = () => Promise.reject(new DOMException("Access to the Locks API is denied in this context.", "SecurityError"));
   const locks = Object.getOwnPropertyDescriptor(globalThis, "navigator");
@@ -325,7 +325,7 @@ test("locks that are there and refuse are as good as absent", async () => {
   assert.equal(await during(denied, () => ifOnlyTab("x", async (only) => only)), true);
   assert.equal(await during(denied, () => withLock("x", undefined, () => told.push("waits"), async () => 5, async () => {})), 5);
   assert.deepEqual(told, []);
-  // What the action itself throws is its caller's, and it runs once.
+  // Errors of the action itself reach its caller, and it runs once.
   let runs = 0;
   const fails = async () => {
     runs++;
@@ -337,7 +337,7 @@ test("locks that are there and refuse are as good as absent", async () => {
   assert.equal(runs, 2);
 });
 
-test("what a policy blocks is named by its directive", async () => {
+test("errors name the policy directive that blocked a request", async () => {
   const { cspAdvice, noteViolation, withCspAdvice } = await import(`${facade}/csp.js`);
   const { JerboaError } = jerboa;
   const refusedWasm = new JerboaError("assets", "x", { cause: new WebAssembly.CompileError("Refused to compile: 'wasm-unsafe-eval' is not an allowed source of script") });
@@ -355,17 +355,17 @@ test("what a policy blocks is named by its directive", async () => {
   assert.equal(cspAdvice("media-src", "https://hub.test/film.mp4"), undefined);
 });
 
-test("of several models the first that fits is taken, with the reasons of those before it", async () => {
+test("of several models the first that is available and fits is loaded, with the reasons for skipping others", async () => {
   const { info } = await jerboa.loadModel(["a/large", "no/such", "a/b", "a/c"], { worker: false });
   assert.equal(info.model, "a/b");
   assert.match(info.warnings.join("\n"), /a\/large was skipped: It needs 9 GB.*\nno\/such was skipped/);
-  assert.equal(double.seen.loads.at(-1).mustFit, true);
+  assert.equal(fake.seen.loads.at(-1).mustFit, true);
   const last = await jerboa.loadModel(["no/such", "a/large"], { worker: false });
   assert.equal(last.info.model, "a/large", "the last is loaded as it is: there is nothing smaller");
   await assert.rejects(jerboa.loadModel(["no/such", "no/such"], { worker: false }), refusal("not_found", /no\/such was skipped.*no\/such was skipped/));
 });
 
-test("the official client works over createFetch as it is", async () => {
+test("the official client works over createFetch unchanged", async () => {
   const { default: OpenAI } = await import("openai");
   const model = await load();
   const client = new OpenAI({ apiKey: "none", baseURL: "http://jerboa/v1", fetch: jerboa.createFetch(model) });
@@ -381,7 +381,7 @@ test("the official client works over createFetch as it is", async () => {
   await assert.rejects(client.images.generate({ prompt: "x" }), (error) => error.status === 404);
 
   const words = Array.from({ length: 300 }, (_, i) => `w${i}`).join(" ");
-  const ended = double.seen.ends.length;
+  const ended = fake.seen.ends.length;
   const left = await client.chat.completions.create({ model: "any", messages: user(words), stream: true });
   let seen = 0;
   for await (const _ of left) if (++seen === 5) break;
@@ -390,7 +390,7 @@ test("the official client works over createFetch as it is", async () => {
   setTimeout(() => controller.abort(), 20);
   await assert.rejects(gone, (error) => error.name === "APIUserAbortError" || /abort/i.test(error.message));
   assert.equal(await model.generate("still works"), "still works");
-  const ends = double.seen.ends.slice(ended);
+  const ends = fake.seen.ends.slice(ended);
   assert.equal(ends.pop(), "stop");
   assert.ok(ends.length > 0 && ends.every((end) => end === "abort"), `what was left goes on in nobody's name: ${ends}`);
 
@@ -400,13 +400,13 @@ test("the official client works over createFetch as it is", async () => {
   assert.deepEqual(data.map(({ embedding }) => [...embedding]), [[3, 1, 0], [1, 1, 0]]);
 });
 
-test("a sentence that ends with another's words has one full stop", () => {
+test("a message that ends with another message has one period", () => {
   assert.equal(new jerboa.JerboaError("cache", "It cannot be used: Quota exceeded.. Wait... It runs.").message, "It cannot be used: Quota exceeded. Wait... It runs.");
 });
 
-test("files of the package that are not there are named, by address", async () => {
+test("missing package files are named with their URL", async () => {
   await assert.rejects(load("a/b", { wasmUrl: "http://x.test/missing.wasm" }), refusal("no_webgpu", /models run only in web pages/));
-  assert.deepEqual(double.seen.input, { module_or_path: "http://x.test/missing.wasm" });
+  assert.deepEqual(fake.seen.input, { module_or_path: "http://x.test/missing.wasm" });
   await assert.rejects(load("a/b", { wasmUrl: 7 }), refusal("request", /'wasmUrl' must be a URL/));
   assert.throws(() => jerboa.configure({ wasm: "x" }), refusal("request", /'wasm'/));
 });
@@ -424,7 +424,7 @@ test("text, templates, logits, memory", async () => {
   assert.deepEqual(await model.memory(), { wasmBytes: 1, gpuBytes: 2 });
 });
 
-test("vectors of pictures beside those of texts, in the order that was asked for", async () => {
+test("vectors of images and texts are returned in input order", async () => {
   globalThis.ImageData ??= class { data = new Uint8ClampedArray(16); width = 2; height = 2; };
   const picture = new ImageData(2, 2);
   const model = await load("org/embed-seeing");
@@ -435,13 +435,13 @@ test("vectors of pictures beside those of texts, in the order that was asked for
   await assert.rejects((await load("org/embed")).embed([picture, "abc"]), refusal("request", /must be a string or an array of strings/));
 });
 
-test("addresses of pictures are known again, and the oldest go before they take much memory", async () => {
+test("image URLs are recognized again, and the oldest are dropped before they use much memory", async () => {
   const { keyOfAddress } = images;
   const [small, large] = ["blob:x", `data:image/png;base64,${"A".repeat(12 << 20)}`];
   const first = [keyOfAddress(small), keyOfAddress(large)];
   assert.notEqual(first[0], first[1]);
   assert.deepEqual([keyOfAddress(small), keyOfAddress(large)], first);
-  // Two more of its size, and there is no room for the first.
+  // Two more of its size leave no room for the first.
   const others = [1, 2].map((end) => keyOfAddress(large + end));
   assert.deepEqual([1, 2].map((end) => keyOfAddress(large + end)), others);
   assert.ok(keyOfAddress(large) > others[1]);
@@ -472,14 +472,14 @@ test("embeddings, similarity, ranking", async () => {
   assert.deepEqual(ranked, [{ index: 1, score: 2, document: "xx" }, { index: 2, score: 1, document: "x" }]);
 });
 
-test("unload stops what runs and refuses what follows", async () => {
+test("unload stops running calls and refuses later ones", async () => {
   const model = await load();
   const running = model.generate("one two three four five six seven eight");
-  const freed = double.seen.freed;
+  const freed = fake.seen.freed;
   const end = assert.rejects(async () => await running);
   await model.unload();
   await end;
-  assert.equal(double.seen.freed, freed + 1);
+  assert.equal(fake.seen.freed, freed + 1);
   await assert.rejects(model.tokenize("x"), refusal("unloaded", /Call loadModel again/));
   await assert.rejects(model.embed("x"), refusal("unloaded", /unloaded/));
   await assert.rejects(model.generate("x"), refusal("unloaded", /unloaded/));
@@ -496,7 +496,7 @@ test("cache and device functions", async () => {
       ["https://x.test/models/a", undefined, undefined, 7],
     ],
   );
-  const deleted = async (...args) => (await jerboa.deleteModel(...args), double.seen.deleted.splice(0));
+  const deleted = async (...args) => (await jerboa.deleteModel(...args), fake.seen.deleted.splice(0));
   assert.deepEqual(await deleted("a/b"), ["https://huggingface.co/a/b@main", "https://huggingface.co/a/b@v2"]);
   assert.deepEqual(await deleted("a/b", { revision: "v2" }), ["https://huggingface.co/a/b@v2"]);
   assert.deepEqual(await deleted("a/b", { endpoint: "https://hub.test/" }), ["https://hub.test/a/b@main"]);
@@ -504,9 +504,9 @@ test("cache and device functions", async () => {
   assert.deepEqual(await jerboa.deviceReport(), { webgpu: true, memory: 2e9 });
 });
 
-test("sessions run side by side, fork, and free what they hold", async () => {
+test("sessions run concurrently, fork, and free their memory", async () => {
   const model = await load();
-  const before = double.seen.sessions;
+  const before = fake.seen.sessions;
   const [one, two] = await Promise.all([model.createSession(), model.createSession()]);
   const order = [];
   const read = async (session, name) => {
@@ -521,7 +521,7 @@ test("sessions run side by side, fork, and free what they hold", async () => {
 
   const fork = await one.fork();
   assert.equal(await fork.generate("still"), "still");
-  assert.equal(double.seen.sessions, before + 3);
+  assert.equal(fake.seen.sessions, before + 3);
   const cut = assert.rejects(async () => await two.generate("a b c d e f g h"));
   await two.dispose();
   await cut;
@@ -529,16 +529,16 @@ test("sessions run side by side, fork, and free what they hold", async () => {
   await assert.rejects(two.generate("x"), refusal("unloaded", /session was disposed/));
   await assert.rejects(two.fork(), refusal("unloaded", /session was disposed/));
   await assert.rejects(two.chat.completions.create({ messages: user("x") }), refusal("unloaded", /gone|unloaded/));
-  assert.equal(double.seen.sessions, before + 2);
+  assert.equal(fake.seen.sessions, before + 2);
   await model.unload();
-  assert.equal(double.seen.sessions, before, "the model takes its sessions along");
+  assert.equal(fake.seen.sessions, before, "the model takes its sessions along");
   await assert.rejects(model.createSession(), refusal("unloaded", /unloaded/));
   await assert.rejects((await load("org/embed")).createSession(), refusal("request", /does not support sessions: it is an embedding model/));
 });
 
 test("the rpc carries results, events, aborts and errors", async () => {
   const { port1, port2 } = new MessageChannel();
-  rpc.serve(port2, new host.Host(double));
+  rpc.serve(port2, new host.Host(fake));
   const remote = new rpc.RemoteBackend(port1, () => (port1.close(), port2.close()));
   port1.start();
   port2.start();
@@ -562,22 +562,22 @@ test("a device is looked at once for each version of a browser, and what is wron
   const kept = new Map();
   globalThis.localStorage = { getItem: (k) => kept.get(k) ?? null, setItem: (k, v) => void kept.set(k, v), removeItem: (k) => void kept.delete(k) };
   try {
-    double.device.faults = [{ name: "a product", ok: false, ms: 1, problem: "number 3 is 0, not 1" }];
-    const looks = double.seen.looks;
+    fake.device.faults = [{ name: "a product", ok: false, ms: 1, problem: "number 3 is 0, not 1" }];
+    const looks = fake.seen.looks;
     for (let visit = 0; visit < 2; visit++) {
       const model = await load();
       assert.ok(model.info.warnings.some((warning) => warning.includes("A GPU check failed (a product: number 3 is 0, not 1)")), model.info.warnings.join());
       await model.unload();
     }
-    assert.equal(double.seen.looks, looks + 1);
-    double.device.faults = [];
+    assert.equal(fake.seen.looks, looks + 1);
+    fake.device.faults = [];
     kept.set("jerboa:device", JSON.stringify({ agent: "another", faults: ["old"] }));
     const model = await load();
-    assert.deepEqual([model.info.warnings, double.seen.looks], [[], looks + 2]);
+    assert.deepEqual([model.info.warnings, fake.seen.looks], [[], looks + 2]);
     assert.deepEqual((await model.diagnose()).map(({ name, ok }) => [name, ok]), [["one kernel", true], ["weights equal files", true]]);
     await model.unload();
   } finally {
     delete globalThis.localStorage;
-    delete double.device.faults;
+    delete fake.device.faults;
   }
 });

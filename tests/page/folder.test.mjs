@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch } from "./support/browser.mjs";
-import { ROOT } from "./support/places.mjs";
+import { ROOT } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 
 const options = { timeout: 120_000 };

@@ -1,4 +1,4 @@
-/** What people point a page at besides safetensors: GGUF files by name, address and picked, models that WebLLM has cached, tensors over the device's limits, experts that do
+/** Sources besides safetensors: GGUF files by name, by URL and selected, models cached by WebLLM, tensors above the device's limits, experts that do
  * not all fit. */
 
 import assert from "node:assert/strict";
@@ -9,7 +9,7 @@ import { after, before, test } from "node:test";
 import { openPackage } from "./support/engine.mjs";
 import { stories } from "./support/golden.mjs";
 import { startHub } from "./support/hub.mjs";
-import { ROOT, STORIES } from "./support/places.mjs";
+import { ROOT, STORIES } from "./support/paths.mjs";
 
 const options = { timeout: 180_000 };
 const QUANT = join(ROOT, "tests/golden/quant");
@@ -19,7 +19,7 @@ let site, page, golden, hub, folder, expected;
 const control = (...what) => hub.control(...what);
 const bytes = async () => (await control("log")).reduce((sum, request) => sum + request.bytes, 0);
 
-/** The first greedy ids of a model that is loaded by its name or address. */
+/** The first greedy ids of a model loaded by name or URL. */
 const ids = (source, options = {}) =>
   page.evaluate(
     async ([source, prompt, options]) => {
@@ -41,7 +41,7 @@ before(async () => {
   hub = await startHub(folder);
   site = await openPackage({ "/model/": STORIES, "/quant/": QUANT });
   page = site.page;
-  // The file holds halves, and so does its twin when it is loaded as f16.
+  // The file holds f16 weights, and so does the reference when loaded as f16.
   expected = await ids(`${site.url}/model`, { weights: "f16" });
   assert.equal(expected.length, 10);
 }, options);
@@ -52,7 +52,7 @@ after(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-test("a GGUF file of a repository loads by range, and a second time without a byte", options, async () => {
+test("a GGUF file of a repository loads by range requests, and a second time without the network", options, async () => {
   assert.deepEqual(await ids("org/stories-GGUF/model.gguf", { endpoint: hub.url }), expected);
   const log = await control("log");
   assert.ok(log.some((request) => request.path.includes("model.gguf") && request.status === 206), "by range");
@@ -61,11 +61,11 @@ test("a GGUF file of a repository loads by range, and a second time without a by
   assert.equal(await bytes(), before, "bytes over the network on the second load");
 });
 
-test("a repository that holds a GGUF file and no configuration loads by its name alone", options, async () => {
+test("a repository with a GGUF file and no configuration loads by its name alone", options, async () => {
   assert.deepEqual(await ids("org/stories-GGUF", { endpoint: hub.url }), expected);
 });
 
-test("a GGUF file loads by its address, and picked alone", options, async () => {
+test("a GGUF file loads by its URL, and selected alone", options, async () => {
   assert.deepEqual(await ids(`${site.url}/quant/twin_stories/model.gguf`), expected);
   const picked = await page.evaluate(async (prompt) => {
     const blob = await (await fetch("/quant/twin_stories/model.gguf")).blob();
@@ -79,7 +79,7 @@ test("a GGUF file loads by its address, and picked alone", options, async () => 
   assert.deepEqual([picked.info.architecture, picked.info.precision], ["LlamaForCausalLM", "stored"]);
 });
 
-test("a file that is not there, and one that is no GGUF file, are refused", options, async () => {
+test("a missing file, and one that is not GGUF, are refused", options, async () => {
   const refusal = (source) => ids(source, { endpoint: hub.url }).catch((error) => error.message);
   assert.match(await refusal("org/stories-GGUF/other.gguf"), /other\.gguf/);
   const file = Buffer.from("no model").toString("base64");
@@ -87,7 +87,7 @@ test("a file that is not there, and one that is no GGUF file, are refused", opti
   assert.match(await refusal("org/stories-GGUF/bad.gguf"), /not a valid GGUF file/);
 });
 
-/** Puts an MLC repository where WebLLM (0.2.86) puts it with a `cacheBackend`. */
+/** Stores an MLC repository where WebLLM (0.2.86) stores it with a `cacheBackend`. */
 const cacheAsWebLlm = (backend, base, names) =>
   page.evaluate(
     async ([backend, base, names]) => {
@@ -98,7 +98,7 @@ const cacheAsWebLlm = (backend, base, names) =>
           const request = indexedDB.open(scope, 1);
           request.onupgradeneeded = () => request.result.createObjectStore("urls", { keyPath: "url" });
           const database = await done(request);
-          // Lists are asked for as JSON, all else as an ArrayBuffer, and kept as that.
+          // Lists are requested as JSON, everything else as an ArrayBuffer, and stored as such.
           const data = url.endsWith("-cache.json") ? await response.json() : await response.arrayBuffer();
           await done(database.transaction("urls", "readwrite").objectStore("urls").add({ data, url }));
           database.close();
@@ -167,7 +167,7 @@ for (const backend of ["cache", "indexeddb", "opfs"]) test(`what WebLLM has cach
   assert.ok(!keys.some((key) => key.includes("params_shard")), "a second copy was kept");
 });
 
-test("an incomplete model of WebLLM's is not used", options, async () => {
+test("an incomplete WebLLM model is not used", options, async () => {
   for (const backend of ["cache", "indexeddb", "opfs"]) {
     await control("reset", {});
     await forgetAll();
@@ -177,7 +177,7 @@ test("an incomplete model of WebLLM's is not used", options, async () => {
   }
 });
 
-test("WebLLM's stores are not made by looking for them", options, async () => {
+test("looking for WebLLM's stores does not create them", options, async () => {
   await forgetAll();
   assert.deepEqual(await ids("org/stories-GGUF", { endpoint: hub.url }), expected);
   const made = await page.evaluate(async () => {
@@ -188,11 +188,11 @@ test("WebLLM's stores are not made by looking for them", options, async () => {
   assert.deepEqual(made, ["jerboa-models-1"]);
 });
 
-test("weights over a limit lie in several buffers and generate the same", options, async () => {
+test("weights above a limit are split over several buffers and generate the same", options, async () => {
   assert.deepEqual(await ids(`${site.url}/model`, { weights: "f16", maxWeightBuffer: 6_000 }), expected);
 });
 
-test("two of four experts on the GPU generate what all do, the others come from the browser's cache", options, async () => {
+test("two of four experts on the GPU generate the same as all; the others come from the browser's cache", options, async () => {
   const runs = await page.evaluate(async (endpoint) => {
     const golden = new Uint8Array(await (await fetch(`${endpoint}/org/mixture/resolve/main/golden.safetensors`)).arrayBuffer());
     const start = 8 + Number(new DataView(golden.buffer).getBigUint64(0, true));
@@ -220,8 +220,8 @@ test("two of four experts on the GPU generate what all do, the others come from 
   assert.ok(total < 1.5 * size, `${total} bytes over the network, of a file of ${size}`);
 });
 
-// Small models keep 8 bits in a part of their matrices, whatever the tables take.
-test("embeddings and head take as many bits as asked", options, async () => {
+// Small models use 8 bits in some matrices, whatever the tables use.
+test("embeddings and lm_head use the requested precision", options, async () => {
   const layouts = await page.evaluate(async (url) => {
     const found = [];
     for (const embeddingWeights of ["auto", "q4", "f16"]) {
@@ -236,7 +236,7 @@ test("embeddings and head take as many bits as asked", options, async () => {
   assert.ok(layouts[1][1] < layouts[0][1] && layouts[0][1] < layouts[2][1], JSON.stringify(layouts));
 });
 
-test("auto takes fewer bits where the memory is short, and says so", options, async () => {
+test("auto uses fewer bits when memory is short, with a warning", options, async () => {
   const info = await page.evaluate(async (url) => {
     const model = await jerboa.loadModel(`${url}/model`, { maxMemory: 1_000_000 });
     const { info } = model;
@@ -247,7 +247,7 @@ test("auto takes fewer bits where the memory is short, and says so", options, as
   assert.ok(info.warnings.some((warning) => warning.includes("quantized to q4")), JSON.stringify(info.warnings));
 });
 
-test("which kernels are the fastest is measured when asked, remembered, and measured again where the record is damaged", options, async () => {
+test("kernels are tuned on request, results are cached, and a damaged record is measured again", options, async () => {
   const { found, answers } = await page.evaluate(
     async ([url, prompt]) => {
       const found = [];
@@ -273,7 +273,7 @@ test("which kernels are the fastest is measured when asked, remembered, and meas
     [site.url, golden.prompt],
   );
   const origins = found.map(({ origin }) => origin);
-  // Without subgroups there is nothing to choose from, and nothing of it in the cache.
+  // Without subgroups there is only one variant, and nothing is cached.
   assert.deepEqual(origins, found[0].subgroups ? ["off", "software", "measured", "cached", "software"] : ["off", "single", "single", "single", "single"]);
   assert.deepEqual(found[3].choices, found[2].choices);
   if (found[0].subgroups) assert.deepEqual(found[2].choices.map(({ layout }) => layout).sort(), ["q4_g32_bias_f16", "q8_g32_bias_f16"]);

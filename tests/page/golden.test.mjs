@@ -1,13 +1,13 @@
-/** tests/gpu/golden.html on the software adapter: golden logits of five families through the package, as the device is and at its plainest; a real GPU runs all cases. */
+/** tests/gpu/golden.html on the software adapter: golden logits of five families through the package, with all features and with none; a real GPU runs all cases. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch, warmUp } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
-import { ROOT } from "./support/places.mjs";
+import { ROOT } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 
-// Eleven models and their kernels, compiled on the processor: minutes on two busy cores.
+// Eleven models and their kernels, compiled on the CPU: minutes on two busy cores.
 const options = { timeout: 900_000 };
 let server, browser;
 
@@ -22,7 +22,7 @@ after(async () => {
   await server?.close();
 });
 
-/** The page with a query: all must pass, but for cases that are left out. */
+/** Opens the page with a query: all cases must pass, except omitted ones. */
 async function passes(query, count, skipped = []) {
   const page = await browser.newPage();
   await page.goto(`${server.url}/package.json`);
@@ -37,13 +37,13 @@ async function passes(query, count, skipped = []) {
   await page.close();
 }
 
-test("logits in Chromium are those of transformers at the device's plainest, and the bundled model's 200 tokens", options, () => passes("cases=plain", 6));
+test("logits in Chromium equal transformers without optional features, and the bundled model's 200 tokens", options, () => passes("cases=plain", 6));
 
-// The bundled model's 200 tokens as the device is: package.test.mjs has them. Llama has no kernel that these do not have.
-test("logits in Chromium are those of transformers as the device is", options, () =>
+// package.test.mjs covers the bundled model's 200 tokens with all features. Llama has no kernel that these lack.
+test("logits in Chromium equal transformers with all features", options, () =>
   passes("cases=tiles&models=mistral,smollm3,qwen2,qwen3", 4));
 
-test("what forces the matrix units is left out where there are none", options, () => {
+test("cases that force subgroup matrices are omitted without them", options, () => {
   const cases = [32, 64, 128, 256].map((rows) => `units BM=${rows}`);
   return passes(`models=stories260K&cases=${cases.join(",")}`, 0, cases);
 });

@@ -1,5 +1,5 @@
-/** Loading in Chromium from a server that behaves like the Hub, with its faults; what the native tests of tests/hub say of the
- * shared code is said here of fetch and the Cache API. */
+/** Loading in Chromium from a server that behaves like the Hub, with its faults; the native tests in tests/hub cover the
+ * shared code, these cover fetch and the Cache API. */
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -10,7 +10,7 @@ import { after, before, beforeEach, test } from "node:test";
 import { openPackage } from "./support/engine.mjs";
 import { stories } from "./support/golden.mjs";
 import { startHub } from "./support/hub.mjs";
-import { STORIES } from "./support/places.mjs";
+import { STORIES } from "./support/paths.mjs";
 
 const options = { timeout: 180_000 };
 let site, page, golden, hub, folder;
@@ -19,7 +19,7 @@ const control = (...what) => hub.control(...what);
 const log = () => control("log");
 const bytes = async () => (await log()).reduce((sum, request) => sum + request.bytes, 0);
 
-/** Loads the model in a page: the first greedy ids, or the error's code. */
+/** Loads the model in a page; returns the first greedy ids, or the error's code. */
 const load = (extra = {}, where = page) =>
   where.evaluate(
     async ([endpoint, prompt, extra]) => {
@@ -67,7 +67,7 @@ after(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-test("a redirect to another origin is followed without the token; the second load takes no byte", options, async () => {
+test("a redirect to another origin is followed without the token; the second load downloads nothing", options, async () => {
   await control("gate", { "org/model": "secret" });
   assertLoaded(await load({ token: "secret" }), "first");
   const first = await log();
@@ -80,7 +80,7 @@ test("a redirect to another origin is followed without the token; the second loa
   assert.ok(second.progress.some((p) => p.phase === "weights" && p.fromCache));
 });
 
-/** The SHA-256 that the cache of a page says the weights were found to have. */
+/** The SHA-256 of the weights as recorded in a page's cache. */
 const verified = (where) =>
   where.evaluate(async () => {
     const cache = await caches.open("jerboa-models-1");
@@ -88,7 +88,7 @@ const verified = (where) =>
     return (await (await cache.match(found)).json()).content.sha256;
   });
 
-/** A page whose policy allows no threads of a script that it made: what is cached is read and written on its own. */
+/** A page whose policy forbids blob: workers: the cache is read and written on its own thread. */
 const strictPage = async () => {
   const strict = await page.context().browser().newPage();
   await strict.goto(`${site.url}/package.json`);
@@ -101,14 +101,14 @@ const strictPage = async () => {
   return strict;
 };
 
-test("loads write and read on threads of their own, and on the page's where its policy allows none", options, async () => {
+test("loads read and write on separate threads, or on the page's thread if its policy forbids them", options, async () => {
   const threads = [];
   page.on("worker", (worker) => threads.push(worker.url()));
   assertLoaded(await load({ worker: false }), "first");
   const sha256 = createHash("sha256").update(await readFile(join(STORIES, "model.safetensors"))).digest("hex");
   assert.equal(await verified(page), sha256);
   assert.ok(threads.length > 0 && threads.every((url) => url.startsWith("blob:")), `threads that write: ${threads}`);
-  // Threads with nothing to do end. Not of interest is the engine's worker of the test before, which Chromium may keep for a debugger.
+  // Idle threads end. The engine's worker of the previous test does not count; Chromium may retain it for a debugger.
   const ending = page.workers().filter((worker) => threads.includes(worker.url()));
   await Promise.all(ending.map((worker) => worker.waitForEvent("close")));
   threads.length = 0;
@@ -128,7 +128,7 @@ test("loads write and read on threads of their own, and on the page's where its 
   await strict.close();
 });
 
-test("refusals have their codes", options, async () => {
+test("errors have their codes", options, async () => {
   await control("gate", { "org/model": "secret" });
   assert.equal((await load()).code, "gated");
   assert.equal((await load({ token: "wrong" })).code, "gated");
@@ -139,7 +139,7 @@ test("refusals have their codes", options, async () => {
   assertLoaded(await load(), "after the refusals");
 });
 
-test("a page that stands for every missing file is none of them", options, async () => {
+test("a page served for missing files is not taken for a file", options, async () => {
   await control("faults", [{ kind: "fallback" }]);
   const folder = `${hub.url}/files/org/model`;
   for (const visit of ["first", "second"]) {
@@ -155,7 +155,7 @@ test("a page that stands for every missing file is none of them", options, async
   }
 });
 
-test("passing troubles pass", options, async () => {
+test("transient network errors are retried", options, async () => {
   await control("faults", [
     { kind: "status", match: "config.json", status: 429, retryAfter: 1, times: 1 },
     { kind: "status", match: "tokenizer.json", status: 503, times: 1 },
@@ -166,7 +166,7 @@ test("passing troubles pass", options, async () => {
   assert.ok((await log()).some((r) => r.origin === "cdn" && /^bytes=(?!0-)/.test(r.range)), "resumed from a byte");
 });
 
-test("what changed between visits is noticed", options, async () => {
+test("changes between visits are detected", options, async () => {
   assertLoaded(await load(), "first");
   const config = JSON.parse(await readFile(join(STORIES, "config.json"), "utf8"));
   const base64 = Buffer.from(JSON.stringify({ ...config, model_type: "unheard_of", architectures: ["UnheardOf"] })).toString("base64");
@@ -174,7 +174,7 @@ test("what changed between visits is noticed", options, async () => {
   assert.equal((await load()).code, "unknown_architecture");
 });
 
-test("an abort leaves nothing that looks whole", options, async () => {
+test("an abort leaves nothing that looks complete", options, async () => {
   await control("faults", [{ kind: "slow", match: "cdn", rate: 200_000 }]);
   assert.equal((await load({ abortAfter: "weights" })).code, "aborted");
   const kept = await page.evaluate(async () => {
@@ -186,14 +186,14 @@ test("an abort leaves nothing that looks whole", options, async () => {
   assertLoaded(await load(), "after the abort");
 });
 
-test("a load ends before the cache has its last bytes, and what depends on them waits", options, async () => {
+test("a load ends before the cache has its last bytes, and dependent calls wait", options, async () => {
   const strict = await strictPage();
   const result = await strict.evaluate(
     async ([folder, prompt]) => {
       const { put } = Cache.prototype;
       let go;
       const gate = new Promise((resolve) => (go = resolve));
-      // The weights, on the page's own thread, where the storage can be made to wait.
+      // The weights, on the page's own thread, where the test can delay the storage.
       Cache.prototype.put = async function (key, value) {
         if (String(key).includes("model.safetensors")) await gate;
         return put.call(this, key, value);
@@ -231,14 +231,14 @@ test("a load ends before the cache has its last bytes, and what depends on them 
   assert.equal(weights.reduce((sum, { bytes }) => sum + bytes, 0), size, "the second load takes none of them from the network");
 });
 
-test("a full storage keeps the model running and says so", options, async () => {
+test("full storage leaves the model running, with a warning", options, async () => {
   const strict = await strictPage();
   const result = await strict.evaluate(
     async ([endpoint, prompt]) => {
       const { put } = Cache.prototype;
       Cache.prototype.put = () => Promise.reject(new DOMException("no room is left", "QuotaExceededError"));
       try {
-        // On the page's own thread, where the storage can be made to refuse.
+        // On the page's own thread, where the test can make the storage refuse.
         const model = await jerboa.loadModel("org/model", { endpoint, worker: false });
         const { ids } = await model.generate(prompt, { temperature: 0, maxTokens: 8 }).details;
         await model.persisted;
@@ -253,7 +253,7 @@ test("a full storage keeps the model running and says so", options, async () => 
   );
   await strict.close();
   assertLoaded(result, "without room");
-  // The threads that write hear it from the browser itself.
+  // The writing threads get the error from the browser itself.
   const quota = await page.context().newCDPSession(page);
   await quota.send("Storage.overrideQuotaForOrigin", { origin: site.url, quotaSize: 500_000 });
   const told = await page.evaluate(

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFile, readdir } from "node:fs/promises";
 import { dirname, join, normalize } from "node:path";
 import { test } from "node:test";
-import { ROOT } from "./support/places.mjs";
+import { ROOT } from "./support/paths.mjs";
 
 /** The modules of a folder, each with the modules of the folder that it imports. */
 async function imports(folder) {

@@ -17,7 +17,7 @@ const config = {
 };
 let site, page, hub, folder, size;
 
-/** The header of a checkpoint of that configuration in BF16, and the bytes of the whole file. */
+/** The header of a BF16 checkpoint of that configuration, and the size of the file. */
 function checkpoint({ hidden_size: d, intermediate_size: f, num_key_value_heads: kv, num_attention_heads: heads, num_hidden_layers, vocab_size }) {
   const header = {};
   let at = 0;
@@ -75,7 +75,7 @@ after(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-/** Loads it in a worker of its own and runs one token, as a software GPU can. WebAssembly's memory never shrinks: what it is in the end was its peak. */
+/** Loads it in a worker and generates one token. WebAssembly memory never shrinks, so its final size was its peak. */
 const load = (more) =>
   page.evaluate(
     async ([endpoint, more]) => {

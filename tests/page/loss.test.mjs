@@ -1,28 +1,28 @@
-/** Devices that are lost under the facade, over the engine's double: every call after a loss recovers or fails with a code, and none hangs. */
+/** Devices lost under the facade, over the fake engine: every call recovers or fails with a code, and none hangs. */
 
 import assert from "node:assert/strict";
 import { after, before, beforeEach, test } from "node:test";
 import { buildFacade } from "./support/facade.mjs";
 
-let jerboa, double, cleanUp;
+let jerboa, fake, cleanUp;
 
 before(async () => {
   const built = await buildFacade();
   cleanUp = built.remove;
   jerboa = await import(`${built.url}/index.js`);
-  double = await import(`${built.url}/jerboa.js`);
+  fake = await import(`${built.url}/jerboa.js`);
 });
 after(() => cleanUp());
-beforeEach(() => void (double.losses.length = 0));
+beforeEach(() => void (fake.losses.length = 0));
 
 const TEXT = "one two three four five";
 const load = (name = "org/name") => jerboa.loadModel(name, { worker: false });
-const lose = (...losses) => double.losses.push(...losses);
+const lose = (...losses) => fake.losses.push(...losses);
 
-test("a generation that loses its device goes on where it was, with the same tokens", async () => {
+test("a generation that loses its device continues with the same tokens", async () => {
   const model = await load();
   for (const after of [0, 1, 3, 4]) {
-    const loads = double.seen.loads.length;
+    const loads = fake.seen.loads.length;
     lose({ call: "generate", after });
     const generation = model.generate(TEXT);
     const pieces = [];
@@ -30,22 +30,22 @@ test("a generation that loses its device goes on where it was, with the same tok
     const { ids, text } = await generation.details;
     assert.deepEqual(pieces, ["one", " two", " three", " four", " five"], `lost after ${after}`);
     assert.deepEqual([ids, text], [[1, 2, 3, 4, 5], TEXT]);
-    assert.equal(double.seen.loads.length, loads + 1);
-    assert.deepEqual({ ...double.seen.loads.at(-1), signal: 0 }, { ...double.seen.loads[0], signal: 0 }, "loaded as before");
+    assert.equal(fake.seen.loads.length, loads + 1);
+    assert.deepEqual({ ...fake.seen.loads.at(-1), signal: 0 }, { ...fake.seen.loads[0], signal: 0 }, "loaded as before");
   }
   await model.unload();
 });
 
-test("every other call is made again, too", async () => {
+test("all other calls are repeated, too", async () => {
   const [model, embedder, ranker] = [await load(), await load("org/embed"), await load("org/rank")];
   lose({ call: "embed" }, { call: "rerank" }, { call: "logits" });
   assert.equal((await embedder.embed(["a", "bb"])).length, 2);
   assert.equal((await ranker.rerank("a", ["a", "b"])).length, 2);
   assert.equal((await model.logits([1])).length, 9);
-  assert.equal(double.losses.length, 0);
+  assert.equal(fake.losses.length, 0);
 });
 
-test("what hears and what speaks tells nothing twice", async () => {
+test("transcription and speech emit no event twice", async () => {
   const [listener, voice] = [await load("org/whisper"), await jerboa.loadModel("org/kani", { worker: false, codec: "org/codec" })];
   for (const after of [0, 1, 2]) {
     lose({ call: "speak", after }, { call: "transcribe", after });
@@ -57,16 +57,16 @@ test("what hears and what speaks tells nothing twice", async () => {
     }
     assert.deepEqual(lengths, [2205, 2205, 2205], `lost after ${after}`);
     assert.ok(Math.abs(sum - 827) < 9, `${sum}`);
-    const [first, second] = double.seen.requests.slice(-2);
+    const [first, second] = fake.seen.requests.slice(-2);
     assert.ok(first.seed >= 0 && first.seed === second.seed, "both draw the same");
     const heard = [];
     const { text } = await listener.transcribe(new Float32Array(48_000).fill(0.5), { sampleRate: 16_000, onSegment: ({ text }) => heard.push(text) });
     assert.deepEqual([text, heard], ["word1 word2 word3", [" word1", " word2", " word3"]]);
   }
-  assert.equal(double.losses.length, 0);
+  assert.equal(fake.losses.length, 0);
 });
 
-test("a device that is lost again at once, or a load that fails, is an error with a code, and the next call recovers", async () => {
+test("a second loss or a failed load is an error with a code, and the next call recovers", async () => {
   const model = await load();
   lose({ call: "generate", after: 1 }, { call: "generate", after: 2 });
   await assert.rejects(model.generate(TEXT), { code: "device_lost" });
@@ -78,53 +78,53 @@ test("a device that is lost again at once, or a load that fails, is an error wit
   await assert.rejects(async () => model.generate(TEXT), { code: "unloaded" });
 });
 
-test("what waits for its turn when the device is lost gets it", async () => {
+test("queued calls run after the device was lost", async () => {
   const model = await load();
   lose({ call: "generate", after: 2 });
   assert.deepEqual(await Promise.all([model.generate(TEXT), model.generate("a b"), model.tokenize("a")]), [TEXT, "a b", Uint32Array.of(1, 97)]);
 });
 
-test("memory that was given back is had again by the next call", async () => {
+test("released memory is allocated again by the next call", async () => {
   const model = await load();
-  const { freed, loads } = { freed: double.seen.freed, loads: double.seen.loads.length };
+  const { freed, loads } = { freed: fake.seen.freed, loads: fake.seen.loads.length };
   await model.release();
-  assert.equal(double.seen.freed, freed + 1);
+  assert.equal(fake.seen.freed, freed + 1);
   assert.equal(await model.generate(TEXT), TEXT);
-  assert.equal(double.seen.loads.length, loads + 1);
-  // A release waits for what runs.
+  assert.equal(fake.seen.loads.length, loads + 1);
+  // A release waits for running calls.
   const [text] = await Promise.all([model.generate(TEXT), model.release()]);
   assert.equal(text, TEXT);
   assert.deepEqual([...(await model.tokenize("a"))], [1, 97]);
 });
 
-test("sessions go on when the device is lost, each with its own tokens, and free what they held", async () => {
+test("sessions continue after a lost device, each with its own tokens, and free their memory", async () => {
   const model = await load();
-  const before = double.seen.sessions;
+  const before = fake.seen.sessions;
   const [one, two] = await Promise.all([model.createSession(), model.createSession()]);
-  const loads = double.seen.loads.length;
+  const loads = fake.seen.loads.length;
   lose({ call: "generate", after: 2 });
   const pieces = [];
   const read = async () => {
     for await (const piece of one.generate(TEXT)) pieces.push(piece);
   };
-  // One loss hits all that runs; the model is loaded once.
+  // One loss affects all running calls; the model is loaded once.
   const [, other, own] = await Promise.all([read(), two.generate("a b c d"), model.generate("x y z")]);
   assert.deepEqual([pieces.join(""), other, own], [TEXT, "a b c d", "x y z"]);
-  assert.deepEqual([double.seen.loads.length, double.seen.sessions], [loads + 1, before + 2]);
+  assert.deepEqual([fake.seen.loads.length, fake.seen.sessions], [loads + 1, before + 2]);
 
   lose({ call: "generate" });
   await assert.rejects(Promise.all([one.generate(TEXT, { signal: AbortSignal.abort() })]), { code: "aborted" });
   assert.equal(await two.generate("a b"), "a b");
-  // What was not used since is made when it is forked.
+  // A session that was unused since is created when it is forked.
   const third = await one.fork();
   assert.equal(await third.generate("c d"), "c d");
   await one.dispose();
   await assert.rejects(async () => one.generate("e"), { code: "unloaded" });
   await model.unload();
-  assert.equal(double.seen.sessions, before);
+  assert.equal(fake.seen.sessions, before);
 });
 
-test("sessions outlive memory that was given back, also while one of them runs", async () => {
+test("sessions survive a release, even while one of them runs", async () => {
   const model = await load();
   const [session, idle] = await Promise.all([model.createSession(), model.createSession()]);
   const [text] = await Promise.all([session.generate(TEXT), model.release()]);
@@ -134,5 +134,5 @@ test("sessions outlive memory that was given back, also while one of them runs",
   await idle.dispose();
   assert.equal(await session.generate("c d"), "c d");
   await model.unload();
-  assert.equal(double.seen.sessions, 0);
+  assert.equal(fake.seen.sessions, 0);
 });

@@ -1,14 +1,14 @@
-/** Devices that are lost at every stage, in Chromium with the real engine: each call recovers with the same tokens or fails with a code, and none hangs. `JERBOA_LOSS_RUNS=100` repeats it, from `JERBOA_LOSS_FIRST` on. Native losses: tests/models/lost.rs. */
+/** Devices lost at every stage, in Chromium with the real engine: each call recovers with the same tokens or fails with a code, and none hangs. `JERBOA_LOSS_RUNS=100` repeats it, starting at `JERBOA_LOSS_FIRST`. Native: tests/models/lost.rs. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { openPackage } from "./support/engine.mjs";
 import { stories } from "./support/golden.mjs";
-import { ROOT, STORIES } from "./support/places.mjs";
+import { ROOT, STORIES } from "./support/paths.mjs";
 
 const FIRST = Number(process.env.JERBOA_LOSS_FIRST ?? 0);
 const RUNS = Number(process.env.JERBOA_LOSS_RUNS ?? 1);
-/** So that a GPU process may end as often as the test wants. */
+/** Lets the GPU process crash any number of times. */
 const FLAGS = ["--disable-gpu-process-crash-limit", "--disable-domain-blocking-for-3d-apis"];
 const options = { timeout: 300_000 * RUNS };
 let opened, golden;
@@ -17,10 +17,10 @@ before(async () => {
   golden = await stories();
   opened = await openPackage({ "/model/": STORIES, "/models/": `${ROOT}/www/public/models` }, FLAGS);
   const browser = await opened.page.context().browser().newBrowserCDPSession();
-  // It is never answered by some versions.
+  // Some versions never answer it.
   await opened.page.exposeFunction("killGpu", () => void browser.send("Browser.crashGpuProcess").catch(() => {}));
   await opened.page.evaluate(() => {
-    // The devices that pages get, and a way to lose the last of them at a call of something; its end tells how many calls there were.
+    // The devices that pages get, and a way to lose the last one at a given call; its end returns the number of calls.
     window.devices = [];
     const { requestDevice } = GPUAdapter.prototype;
     GPUAdapter.prototype.requestDevice = async function (...args) {
@@ -59,7 +59,7 @@ test("a load whose device is lost fails with a code, and the next one loads", op
   });
   assert.ok(calls.some(({ name }) => name === "buffer"), JSON.stringify(calls));
   for (let run = FIRST; run < FIRST + RUNS; run++) {
-    // Every call of a load has its turn.
+    // Tests every call of a load.
     const strikes = calls.map(({ name, count }) => ({ name, at: 1 + ((7 * run + (count >> 1)) % count) }));
     const codes = await opened.page.evaluate(async (strikes) => {
       const codes = [];
@@ -76,7 +76,7 @@ test("a load whose device is lost fails with a code, and the next one loads", op
   }
 });
 
-test("generations of the model and of a session go on with the same tokens when the device is lost before, at their beginning and in their midst", options, async () => {
+test("generations of the model and of a session continue with the same tokens when the device is lost before, at the start or midway", options, async () => {
   for (let run = FIRST; run < FIRST + RUNS; run++) {
     const found = await opened.page.evaluate(async (run) => {
       const model = await load();
@@ -111,7 +111,7 @@ test("generations of the model and of a session go on with the same tokens when 
   }
 });
 
-test("vectors of texts and rows of pictures are the same when the device is lost before and while they are computed", options, async () => {
+test("text and image embeddings are the same when the device is lost before or during their computation", options, async () => {
   for (let run = FIRST; run < FIRST + RUNS; run++) {
     const found = await opened.page.evaluate(async ([run, few]) => {
       const embed = (model, strike) => model.embed(["one bee", `a whale ${strike}`]).then((rows) => rows.flatMap((row) => [...row]));
@@ -122,7 +122,7 @@ test("vectors of texts and rows of pictures are the same when the device is lost
         const strikes = [["idle", 0], ["map", 1], ["write", 1 + (run % 3)], ["submit", 1]].slice(0, few ? 2 : 4);
         const expected = [];
         for (const strike of strikes.keys()) expected.push(await work(model, strike));
-        // So that no picture is known.
+        // So that no image is cached.
         await model.release();
         for (const [strike, [name, count]] of strikes.entries()) {
           const before = devices.length;

@@ -1,13 +1,13 @@
-/** Inputs that are wrong, each with its own error on the real engine in Chromium. Afterwards a good model loads on the same page,
- * in the same WebAssembly instance, and gives the reference's ids: after all files that are refused before a device is
- * asked, and after each of the others. */
+/** Invalid inputs, each with its own error from the real engine in Chromium. Afterwards a valid model loads on the same page,
+ * in the same WebAssembly instance, and generates the reference's ids: after all files that are refused before a device is
+ * requested, and after each of the others. */
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
 import { WEBGPU_SINCE } from "./support/browser.mjs";
 import { openPackage } from "./support/engine.mjs";
-import { ROOT } from "./support/places.mjs";
+import { ROOT } from "./support/paths.mjs";
 
 const options = { timeout: 180_000 };
 let site, page;
@@ -22,7 +22,7 @@ after(async () => {
   await site?.close();
 });
 
-/** In the page: the good model taken apart, and ways to put it together again. */
+/** In the page: the parts of the valid model, and ways to reassemble them. */
 async function prepare() {
   const bytes = async (path) => new Uint8Array(await (await fetch(path)).arrayBuffer());
   const [file, golden, config] = [await bytes("/model/model.safetensors"), await bytes("/model/golden.safetensors"), await (await fetch("/model/config.json")).json()];
@@ -41,7 +41,7 @@ async function prepare() {
     length.setBigUint64(0, BigInt(text.length), true);
     return new Blob([length, text, data]);
   };
-  // On the page's own thread: what breaks the engine would break it for the next model too.
+  // On the page's own thread, so that a broken engine would also break the next model.
   const load = (model, more = {}) => jerboa.loadModel(model, { worker: false, ...more });
   const files = (weights, configuration = config, more = {}) => [
     new File([weights], "model.safetensors"),
@@ -61,7 +61,7 @@ async function prepare() {
     await model.unload();
     return { found: [...found], expected: ids("greedy").slice(0, 8) };
   };
-  /** Does something on devices that have no memory for a cache, as they tell it: in an event, after the buffer is made. */
+  /** Runs something on devices without memory for a cache, which report it in an event after the buffer was created. */
   const short = async (action) => {
     const { createBuffer } = GPUDevice.prototype;
     GPUDevice.prototype.createBuffer = function (descriptor) {
@@ -80,7 +80,7 @@ async function prepare() {
   window.kit = { jerboa, file, config, files, changed, load, short, tell, good, ids, utf8 };
 }
 
-/** Loads what `make` (in the page) gives: its error. */
+/** Loads what `make` (in the page) returns; returns its error. */
 async function refused(make, code, message) {
   const error = await page.evaluate(`(async () => {
     try {
@@ -100,7 +100,7 @@ async function usable() {
   assert.deepEqual(found, expected, "a good model works");
 }
 
-/** A test after which the good model must work. */
+/** A test after which the valid model must work. */
 const leavesUsable = (what, check) =>
   test(what, options, async () => {
     await check();
@@ -109,7 +109,7 @@ const leavesUsable = (what, check) =>
 
 const first = `Object.keys(p.header).find((n) => n.includes("layers.1.mlp.up"))`;
 
-test("the good model", options, usable);
+test("the valid model", options, usable);
 
 test("a truncated file", options, () => refused((k) => [k.files(k.file.slice(0, -1000))], "malformed", /model\.safetensors.*(out of range|cut off)/));
 
@@ -129,10 +129,10 @@ test("a header of 2^63 bytes", options, () =>
 test("an unknown dtype", options, () =>
   refused(`(k) => [k.files(k.changed((p) => { p.header[${first}].dtype = "F12"; }))]`, "unsupported_encoding", /layers\.1\.mlp\.up_proj\.weight is stored as F12/));
 
-test("a tensor that is missing", options, () =>
+test("a missing tensor", options, () =>
   refused(`(k) => [k.files(k.changed((p) => { const n = ${first}; p.header.other = p.header[n]; delete p.header[n]; }))]`, "missing_tensor", /no tensor model\.layers\.1\.mlp\.up_proj\.weight/));
 
-test("a shape that is not the configuration's", options, async () => {
+test("a shape that differs from the configuration's", options, async () => {
   await refused(`(k) => [k.files(k.changed((p) => { p.header[${first}].shape.reverse(); }))]`, "shape", /up_proj\.weight has shape \[48, 56\].*\[56, 48\]/);
   await refused((k) => [k.files(k.file, { ...k.config, hidden_size: 52 })], "shape", /52/);
 });
@@ -153,7 +153,7 @@ test("a tokenizer.json that is not JSON", options, async () => {
   await refused((k) => [k.files(k.file, k.config, { "tokenizer.json": "{}" })], "tokenizer", /tokenizer/i);
 });
 
-test("after all of these the good model", options, usable);
+test("the valid model after all of these", options, usable);
 
 leavesUsable("weights that are no numbers are noticed in the logits", async () => {
   const errors = await page.evaluate(async () => {
@@ -198,9 +198,9 @@ leavesUsable("WebGPU without an adapter", async () => {
 });
 
 leavesUsable("a device without enough memory", async () => {
-  // Over a limit that the device states: a cache that is too large.
+  // Above a limit that the device reports: a cache that is too large.
   await refused((k) => [k.files(k.file), { maxContext: 16_000_000 }], "out_of_memory", /kv cache needs \d+ bytes, but the device allows only \d+\..*smaller 'maxContext'/);
-  // A failure that the device reports when the buffer is made: it comes later, as an event.
+  // A failure that the device reports later, in an event.
   const error = await page.evaluate(() => kit.short(() => kit.load(kit.files(kit.file)).then(() => ({ code: "none" }), kit.tell)));
   assert.equal(error.code, "out_of_memory", error.message);
   assert.match(error.message, /model needs \d+ bytes, but the device allows only \d+\..*smaller/);

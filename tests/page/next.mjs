@@ -1,4 +1,4 @@
-/** The package in a fresh Next.js project, built and opened in Chromium: `node tests/page/next.mjs`. Not in CI: Next.js alone is larger than all other tools of the tests together. */
+/** The package in a fresh Next.js project, built and opened in Chromium: `node tests/page/next.mjs`. Not in CI: Next.js alone is larger than all other test tools together. */
 
 import { execFile, spawn } from "node:child_process";
 import { cp, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -8,7 +8,7 @@ import { promisify } from "node:util";
 import { launch, warmUp } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
 import { stories } from "./support/golden.mjs";
-import { PACKAGE, STORIES } from "./support/places.mjs";
+import { PACKAGE, STORIES } from "./support/paths.mjs";
 
 const run = promisify(execFile);
 const TOKENS = 16;

@@ -1,13 +1,13 @@
-/** The page as an installed app: offline it opens from what it keeps and answers, and its models are left to the engine. */
+/** The page as an installed app: offline it opens from its cache and answers; models are left to the engine. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { doublePage } from "./support/double-page.mjs";
+import { fakeEnginePage } from "./support/fake-engine-page.mjs";
 
 const PATIENCE = 120_000;
 let opened;
 
-before(async () => (opened = await doublePage()), { timeout: PATIENCE });
+before(async () => (opened = await fakeEnginePage()), { timeout: PATIENCE });
 after(() => opened?.close());
 
 test("the page can be installed and opens without a network", { timeout: PATIENCE }, async () => {
@@ -15,7 +15,7 @@ test("the page can be installed and opens without a network", { timeout: PATIENC
   const manifest = await page.evaluate(async () => (await fetch(document.querySelector('link[rel="manifest"]').href)).json());
   assert.deepEqual([manifest.name, manifest.display, manifest.icons.length], ["Jerboa", "standalone", 1]);
   await page.evaluate(() => navigator.serviceWorker.ready.then(() => navigator.serviceWorker.controller ?? new Promise((resolve) => navigator.serviceWorker.addEventListener("controllerchange", resolve))));
-  // The first visit came before there was a service worker.
+  // The first visit happened before there was a service worker.
   await page.reload();
   await page.locator("#app > *").first().waitFor();
   await page.waitForFunction(async () => (await (await caches.open("jerboa-shell-1")).keys()).length >= 3);

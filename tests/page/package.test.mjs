@@ -1,4 +1,4 @@
-/** The npm package as its users get it: packed, installed into a fresh Vite project, built, and run in Chromium against the reference. */
+/** The npm package as users get it: packed, installed into a fresh Vite project, built, and run in Chromium against the reference. */
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -11,17 +11,17 @@ import { promisify } from "node:util";
 import { launch, warmUp, watch } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
 import { stories } from "./support/golden.mjs";
-import { PACKAGE, ROOT, STORIES } from "./support/places.mjs";
+import { PACKAGE, ROOT, STORIES } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 
 const PATIENCE = 600_000;
-/** Tokens where another case has all 200: a software GPU takes its time for each. */
+/** Fewer tokens where another case covers all 200: a software GPU is slow. */
 const FEW = 40;
 const run = promisify(execFile);
 
 let project, installed, browser, golden;
 
-/** What the user's page does: the result lands in `window.result`. */
+/** The user's page; the result is stored in `window.result`. */
 const MAIN = `
 import { JerboaError, loadModel } from "jerboa";
 
@@ -71,7 +71,7 @@ after(async () => {
   if (project) await rm(project, { recursive: true, force: true });
 });
 
-/** Runs the user's page from a folder and compares what it found. */
+/** Runs the user's page from a folder and compares its result. */
 async function runIn(mounts, worker, tokens = golden.newIds.length) {
   const server = await serve({ ...mounts, "/model/": STORIES });
   const page = await browser.newPage();
@@ -101,7 +101,7 @@ function assertReference(result, worker, tokens) {
   assert.equal(result.unloaded, "unloaded");
 }
 
-test("the package holds what its exports name and nothing that it does not need", { timeout: PATIENCE }, async () => {
+test("the package contains what its exports name and nothing unnecessary", { timeout: PATIENCE }, async () => {
   const manifest = JSON.parse(await readFile(join(installed, "package.json"), "utf8"));
   const targets = Object.values(manifest.exports).flatMap((t) => (typeof t === "string" ? [t] : Object.values(t)));
   for (const target of targets) assert.ok((await stat(join(installed, target))).isFile(), target);
@@ -109,7 +109,7 @@ test("the package holds what its exports name and nothing that it does not need"
   assert.equal(manifest.sideEffects, false);
 });
 
-test("types hold for a user with strict TypeScript", { timeout: PATIENCE }, async () => {
+test("types compile for a user with strict TypeScript", { timeout: PATIENCE }, async () => {
   await writeFile(
     join(project, "types.ts"),
     `import { createFetch, loadModel, JerboaError, similarity, type ChatCompletionChunk, type Tuning } from "jerboa";
@@ -144,7 +144,7 @@ export async function main(): Promise<string> {
   assert.equal(stdout, "");
 });
 
-test("types fit those of the official client", { timeout: PATIENCE }, async () => {
+test("types match those of the official client", { timeout: PATIENCE }, async () => {
   await writeFile(
     join(project, "openai-types.ts"),
     `import type OpenAI from "openai";
@@ -171,19 +171,19 @@ export const all = [messages, params, theirs, embedded, model.chat.completions.c
   assert.equal(stdout, "");
 });
 
-test("built by Vite without configuration it generates the reference ids, in a worker and without", { timeout: PATIENCE }, async () => {
+test("built by Vite without configuration, it generates the reference ids, with and without a worker", { timeout: PATIENCE }, async () => {
   await run("npx", ["vite", "build"], { cwd: project });
   const dist = join(project, "dist");
   await runIn({ "/": dist }, true);
   await runIn({ "/": dist }, false, FEW);
 });
 
-/** What a page adds whose bundler does not move the package's files along. */
+/** What a page adds if its bundler does not copy the package's files. */
 const CONFIGURED = `import { configure } from "jerboa";
 configure({ workerUrl: "./jerboa-worker.js", wasmUrl: "./jerboa_bg.wasm" });
 ${MAIN}`;
 
-/** A folder with a page that runs its main.js, and what is to be copied there. */
+/** A folder with a page that runs its main.js, and the files to copy there. */
 async function pageFolder(name, script, copies = {}) {
   const folder = join(project, name);
   await mkdir(folder, { recursive: true });
@@ -226,7 +226,7 @@ test("Rollup takes the worker as a second entry", { timeout: PATIENCE }, async (
   await runIn({ "/": out }, true, FEW);
 });
 
-test("from another server, unbundled, it runs in a worker all the same", { timeout: PATIENCE }, async () => {
+test("from another server, unbundled, it still runs in a worker", { timeout: PATIENCE }, async () => {
   const cdn = await serve({ "/jerboa/": installed }, { "Access-Control-Allow-Origin": "*" });
   try {
     const map = `{ "imports": { "jerboa": "${cdn.url}/jerboa/index.js" } }`;
@@ -237,9 +237,9 @@ test("from another server, unbundled, it runs in a worker all the same", { timeo
   }
 });
 
-test("npm would publish it without a complaint", { timeout: PATIENCE }, async () => {
+test("npm would publish it without a warning", { timeout: PATIENCE }, async () => {
   const { stdout, stderr } = await run("npm", ["publish", "--dry-run", "--json"], { cwd: PACKAGE });
-  // What npm says of this machine: nobody is logged in here.
+  // npm's message about this machine: no user is logged in.
   const complaints = stderr.split("\n").filter((line) => /^npm (warn|error)/i.test(line) && !/nodedir|logged in/.test(line));
   assert.deepEqual(complaints, []);
   const parsed = JSON.parse(stdout);

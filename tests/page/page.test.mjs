@@ -1,18 +1,18 @@
-/** The demo page over the engine's double: what survives a reload, what a failed load leaves, conversations, focus, narrow screens. */
+/** The demo page over the fake engine: reloads, failed loads, conversations, focus, narrow screens. */
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
 import { shot, WEBGPU_SINCE } from "./support/browser.mjs";
-import { doublePage } from "./support/double-page.mjs";
+import { fakeEnginePage } from "./support/fake-engine-page.mjs";
 import { answered, field, pick, send, STATES } from "./support/states.mjs";
 
 const options = { timeout: 120_000 };
 let site;
 
 before(async () => {
-  site = await doublePage();
+  site = await fakeEnginePage();
 }, options);
 after(() => site?.close());
 
@@ -25,10 +25,10 @@ async function chatting(options, name = "org/chat") {
   return opened;
 }
 
-/** Waits until the composer has the focus: it gets it when an answer is there. */
+/** Waits until the composer has the focus, which it gets when an answer is complete. */
 const focused = (page) => page.waitForFunction(() => document.activeElement?.closest(".composer"), null, { timeout: 10_000 });
 
-test("the first screen says what this is, on which GPU, and offers a chat model", options, async () => {
+test("the first screen explains the page, names the GPU, and offers a chat model", options, async () => {
   const { page, context } = await site.open();
   await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
   const text = await page.getByRole("main").innerText();
@@ -40,7 +40,7 @@ test("the first screen says what this is, on which GPU, and offers a chat model"
   await context.close();
 });
 
-test("model, conversation, draft and settings survive a reload, the draft a change of tabs", options, async () => {
+test("model, conversation, draft and settings survive a reload; the draft survives a change of tabs", options, async () => {
   const { page, context, problems } = await chatting();
   await send(page, "one two three");
   await field(page).fill("half a thought");
@@ -58,7 +58,7 @@ test("model, conversation, draft and settings survive a reload, the draft a chan
   await context.close();
 });
 
-test("what is sent while the model loads is answered once it is ready, unless it is changed first", options, async () => {
+test("a message sent while the model loads is answered once it is ready, unless it is edited first", options, async () => {
   const prepare = `localStorage.setItem("jerboa.chat.model", '{"source":"org/late","label":"org/late","options":{}}')`;
   for (const changed of [false, true]) {
     const { page, context, problems } = await site.open({}, prepare);
@@ -83,12 +83,12 @@ test("what is sent while the model loads is answered once it is ready, unless it
   }
 });
 
-test("a name that is none is refused in the dialog; a load that fails leaves the model that works", options, async () => {
+test("an invalid name is refused in the dialog; a failed load leaves the current model loaded", options, async () => {
   const { page, context } = await chatting();
   await pick(page, "nonsense");
   const dialog = page.getByRole("dialog");
   assert.match(await dialog.getByRole("alert").innerText(), /organization\/model/);
-  // The device has room for 2 GB: only what takes more is marked.
+  // The device has room for 2 GB: only larger models are marked.
   await dialog.getByRole("button", { name: /Phi-3 mini.*Probably too large/s }).waitFor();
   assert.equal(await dialog.getByText("Probably too large").count(), 1);
   await dialog.getByRole("textbox", { name: "From Hugging Face", exact: true }).fill("no/such");
@@ -102,7 +102,7 @@ test("a name that is none is refused in the dialog; a load that fails leaves the
   await context.close();
 });
 
-test("a load can be cancelled, and its bar goes once from nothing to all", options, async () => {
+test("a load can be cancelled, and its progress bar never goes back", options, async () => {
   const { page, context } = await site.open({}, () => {
     window.shares = [];
     new MutationObserver(() => {
@@ -120,7 +120,7 @@ test("a load can be cancelled, and its bar goes once from nothing to all", optio
   await context.close();
 });
 
-test("a message is edited in a conversation of its own, an answer regenerated otherwise and continued; the focus stays with the composer", options, async () => {
+test("editing a message opens a new conversation, answers can be regenerated and continued; the composer gets the focus", options, async () => {
   const { page, context } = await chatting();
   await page.getByRole("button", { name: "Settings", exact: true }).click();
   await page.getByRole("spinbutton", { name: "Max tokens", exact: true }).fill("2");
@@ -157,7 +157,7 @@ test("a message is edited in a conversation of its own, an answer regenerated ot
   await context.close();
 });
 
-test("a model for something else is named, with where it belongs; errors are told to people", options, async () => {
+test("a model for another task is named with the tab it belongs to; errors are readable", options, async () => {
   const { page, context } = await site.open();
   await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
   await pick(page, "org/embedder");
@@ -176,7 +176,7 @@ test("a model for something else is named, with where it belongs; errors are tol
   await context.close();
 });
 
-test("documents: texts that begin alike are both kept, and the focus stays", options, async () => {
+test("documents that begin with the same text are both stored, and the focus stays", options, async () => {
   const { page, context, problems } = await site.open();
   await page.getByRole("link", { name: "Embedding", exact: true }).click();
   const documents = page.getByRole("region", { name: "Documents", exact: true });
@@ -194,7 +194,7 @@ test("documents: texts that begin alike are both kept, and the focus stays", opt
   await context.close();
 });
 
-test("nothing sticks out on the narrowest phone, and all can be reached", options, async () => {
+test("nothing overflows on the narrowest phone, and everything can be reached", options, async () => {
   for (const width of [320, 344, 390]) {
     const { page, context } = await chatting({ viewport: { width, height: 640 } });
     await send(page, "a word that is longer than the screen: ".concat("o".repeat(60)));
@@ -208,7 +208,7 @@ test("nothing sticks out on the narrowest phone, and all can be reached", option
   }
 });
 
-test("what cannot be loaded is said in a sentence, and another model can be chosen", options, async () => {
+test("a failed load shows the reason, and another model can be chosen", options, async () => {
   const { page, context } = await site.open();
   await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
   await pick(page, "no/such");
@@ -227,7 +227,7 @@ test("what cannot be loaded is said in a sentence, and another model can be chos
   await context.close();
 });
 
-test("every control has a name, and the theme is kept", options, async () => {
+test("every control has a name, and the theme is saved", options, async () => {
   const { page, context } = await chatting();
   await send(page, "one two");
   const nameless = await page.evaluate(() =>
@@ -244,7 +244,7 @@ test("every control has a name, and the theme is kept", options, async () => {
   await context.close();
 });
 
-test("it fits a phone and a tablet", options, async () => {
+test("the page fits a phone and a tablet", options, async () => {
   for (const [name, width, height] of [["phone", 390, 844], ["tablet", 820, 1180]]) {
     const { page, context } = await site.open({ viewport: { width, height } });
     await page.getByRole("button", { name: "Once upon a time", exact: true }).click();
@@ -256,7 +256,7 @@ test("it fits a phone and a tablet", options, async () => {
   }
 });
 
-test("a long conversation opens at its end and stays there while an answer comes, also over a keyboard", options, async () => {
+test("a long conversation opens at its end and stays there while an answer is generated, even above a keyboard", options, async () => {
   const turns = Array.from({ length: 80 }, (_, i) => ({ role: i % 2 ? "assistant" : "user", text: `**Turn ${i}**\n\n- one\n- two\n\n${"and so on ".repeat(30)}` }));
   const kept = JSON.stringify([{ id: "x", name: "Long", model: "org/chat", completion: false, updated: 1, turns }]);
   const prepare = `localStorage.setItem("jerboa.chat.model", '{"source":"org/chat","label":"org/chat","options":{}}');
@@ -276,7 +276,7 @@ test("a long conversation opens at its end and stays there while an answer comes
   await context.close();
 });
 
-test("where there is no room for all conversations the oldest go", options, async () => {
+test("when storage is full the oldest conversations are dropped", options, async () => {
   const prepare = `localStorage.setItem("jerboa.chat.model", '{"source":"org/chat","label":"org/chat","options":{}}');
     const kept = (id) => ({ id, name: id, model: "org/chat", completion: false, updated: 1, turns: [{ role: "user", text: "x".repeat(5e5) }] });
     if (!localStorage.getItem("jerboa.conversations")) localStorage.setItem("jerboa.conversations", JSON.stringify([..."abcdefghi"].map(kept)));`;

@@ -1,10 +1,10 @@
-/** The built package where a browser refuses what it has: frames that are sandboxed, and policies that forbid WebAssembly or an address. */
+/** The built package in restricted contexts: sandboxed frames, and policies that forbid WebAssembly or an address. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch, warmUp } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
-import { PACKAGE, STORIES } from "./support/places.mjs";
+import { PACKAGE, STORIES } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 
 const options = { timeout: 300_000 };
@@ -21,7 +21,7 @@ after(async () => {
   for (const server of servers) await server.close();
 });
 
-/** A page on a server with these headers, which has the package and the bundled model. */
+/** A page on a server with these headers, with the package and the bundled model. */
 async function open(headers) {
   const server = await serve({ "/": PACKAGE, "/model/": STORIES }, headers);
   servers.push(server);
@@ -58,14 +58,14 @@ test("models run in a sandboxed frame, with and without a worker", options, asyn
   assert.deepEqual(heard, [[true, 0, 0], [true, 0, 0], [true, 0, 0]]);
 });
 
-/** What a load says that fails. */
+/** The error of a failed load. */
 const failure = (page, model, worker) =>
   page.evaluate(async ([model, worker]) => {
     const { loadModel } = await import("/index.js");
     return loadModel(model, { worker, cache: false }).then(() => "loaded", ({ code, message }) => `${code}: ${message}`);
   }, [model, worker]);
 
-test("a policy that forbids WebAssembly or an address is named by its directive", options, async () => {
+test("errors name the policy directive that forbids WebAssembly or an address", options, async () => {
   const other = await serve({ "/": STORIES }, { "Access-Control-Allow-Origin": "*" });
   servers.push(other);
   for (const worker of [true, false]) {

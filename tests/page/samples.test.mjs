@@ -12,7 +12,7 @@ import { promisify } from "node:util";
 import { build } from "esbuild";
 import { launch, watch } from "./support/browser.mjs";
 import { buildFacade } from "./support/facade.mjs";
-import { ROOT } from "./support/places.mjs";
+import { ROOT } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 import { wav } from "./support/wav.mjs";
 

@@ -1,14 +1,14 @@
-/** A picture of every state of the page at four widths, light and dark: `node tests/page/screens.mjs [WIDTH..]`, to target/page/screens. To be looked at; not in CI. */
+/** Screenshots of every state of the page at four widths, light and dark: `node tests/page/screens.mjs [WIDTH..]`, to target/page/screens. For review; not in CI. */
 
 import { mkdir } from "node:fs/promises";
-import { doublePage } from "./support/double-page.mjs";
-import { SHOTS } from "./support/places.mjs";
+import { fakeEnginePage } from "./support/fake-engine-page.mjs";
+import { SHOTS } from "./support/paths.mjs";
 import { STATES, VISITS } from "./support/states.mjs";
 
 const widths = process.argv.slice(2).map(Number);
 const folder = `${SHOTS}/screens`;
 await mkdir(folder, { recursive: true });
-const site = await doublePage();
+const site = await fakeEnginePage();
 
 async function take(page, width, colorScheme, name) {
   await page.screenshot({ path: `${folder}/${width}-${colorScheme}-${name}.png` });

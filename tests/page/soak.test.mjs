@@ -1,19 +1,19 @@
 /**
- * Models that come and go: loads, generations, aborts, sessions, two models, two tabs. Nothing grows: not the heap, not the wasm memory, no GPU buffer is left.
- * `JERBOA_SOAK_MINUTES=120` goes on for so long, with two tabs; a plain run takes a few rounds in one.
+ * Repeated loads, generations, aborts and sessions, with two models in two tabs. Nothing grows: not the heap, not the wasm memory, and no GPU buffer is left.
+ * `JERBOA_SOAK_MINUTES=120` runs for that long, with two tabs; a plain run takes a few rounds in one.
  */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { openPackage } from "./support/engine.mjs";
-import { ROOT, STORIES } from "./support/places.mjs";
+import { ROOT, STORIES } from "./support/paths.mjs";
 
 const MINUTES = Number(process.env.JERBOA_SOAK_MINUTES ?? 0);
-/** Rounds at least; the first fills caches. */
+/** Minimum number of rounds; the first fills caches. */
 const ROUNDS = 2;
-/** Bytes by which the wasm memory may grow after the first round: a page of it is 64 KB. */
+/** Bytes by which the wasm memory may grow after the first round; its page size is 64 KB. */
 const WASM_SLACK = 1 << 20;
-/** Bytes by which the heap may differ between two rounds: what the collector leaves for later. */
+/** Bytes by which the heap may differ between two rounds: garbage that is not collected yet. */
 const SLACK = 3e6;
 const options = { timeout: (MINUTES + 10) * 60_000 };
 let opened, pages;
@@ -27,13 +27,13 @@ before(async () => {
 
 after(() => opened?.close());
 
-/** Counts the buffers that live, on a page that has the package. */
+/** Counts the live buffers, on a page with the package. */
 async function prepare(page) {
   if (page !== opened.page) await page.goto(`${opened.url}/package.json`);
   await page.evaluate(async () => {
     window.jerboa = await import("/index.js");
     window.live = { buffers: 0, bytes: 0, devices: 0 };
-    // What waits for an abort: signals may live as long as the page.
+    // Abort listeners: signals may live as long as the page.
     window.listeners = 0;
     for (const [name, step] of [["addEventListener", 1], ["removeEventListener", -1]]) {
       const real = EventTarget.prototype[name];
@@ -64,7 +64,7 @@ async function prepare(page) {
       gone(this);
       return destroyBuffer.call(this);
     };
-    // What a device owns goes with it.
+    // A device's resources are freed with it.
     GPUDevice.prototype.destroy = function () {
       for (const buffer of this.made ?? []) gone(buffer);
       live.devices--;
@@ -101,7 +101,7 @@ async function prepare(page) {
   });
 }
 
-/** One round on a page, and what is left of it. */
+/** One round on a page, and what it leaves behind. */
 async function round(page) {
   const outcome = await page.evaluate(() => round());
   const session = await page.context().newCDPSession(page);
@@ -111,7 +111,7 @@ async function round(page) {
   return { ...outcome, heap: usedSize, live: await page.evaluate(() => ({ ...live })) };
 }
 
-test("rounds of loading, running and leaving models leave nothing behind", options, async () => {
+test("rounds of loading, running and unloading models leave nothing behind", options, async () => {
   const end = Date.now() + MINUTES * 60_000;
   const found = pages.map(() => []);
   for (let count = 0; count < ROUNDS || Date.now() < end; count++) {

@@ -1,4 +1,4 @@
-/** What hears and what speaks, in Chromium over the engine's double: sound in every shape, OpenAI's formats, a microphone that plays a file, and the tabs. */
+/** Transcription and speech in Chromium over the fake engine: audio in every format, OpenAI's API, a microphone that plays a file, and the tabs. */
 
 import assert from "node:assert/strict";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { build } from "esbuild";
 import { shot } from "./support/browser.mjs";
-import { doublePage } from "./support/double-page.mjs";
+import { fakeEnginePage } from "./support/fake-engine-page.mjs";
 import { pick } from "./support/states.mjs";
 import { wav } from "./support/wav.mjs";
 
@@ -18,10 +18,10 @@ const tone = (t) => 0.4 * Math.sin(t * 2000);
 
 before(async () => {
   folder = await mkdtemp(join(tmpdir(), "jerboa-sound-"));
-  // What the microphone hears, again and again: two seconds of tone, one of silence.
+  // The microphone's input, repeated: two seconds of tone, one of silence.
   const heard = join(folder, "heard.wav");
   await writeFile(heard, wav({ rate: 48_000, seconds: 3, sample: (t) => (t < 2 ? tone(t) : 0) }));
-  site = await doublePage(["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", `--use-file-for-fake-audio-capture=${heard}`, "--autoplay-policy=no-user-gesture-required"]);
+  site = await fakeEnginePage(["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", `--use-file-for-fake-audio-capture=${heard}`, "--autoplay-policy=no-user-gesture-required"]);
   ({ page, problems } = await site.open({ permissions: ["microphone", "clipboard-read", "clipboard-write"] }));
   page.setDefaultTimeout(30_000);
 }, options);
@@ -31,7 +31,7 @@ after(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-test("sound in every shape, and what is none", options, async () => {
+test("audio in every format, and invalid audio", options, async () => {
   const files = {
     mono: wav({ seconds: 2, sample: tone }),
     "8 kHz": wav({ rate: 8000, seconds: 2, sample: tone }),
@@ -40,7 +40,7 @@ test("sound in every shape, and what is none", options, async () => {
     empty: Buffer.alloc(0),
     broken: Buffer.from("RIFF0000WAVEfmt garbage"),
   };
-  // Any file will do as a page on this origin.
+  // Any file serves as a page on this origin.
   const { page: bare } = await site.open({}, undefined, "/facade/package.json");
   const found = await bare.evaluate(async (files) => {
     const { loadModel } = await import("/facade/index.js");
@@ -117,7 +117,7 @@ test("sound in every shape, and what is none", options, async () => {
   assert.match(found.granular, /^request: .*verbose_json/);
   assert.equal(found.translated, "translate");
   assert.deepEqual(found.stream, ["word1", "transcript.text.segment", " word2", "transcript.text.segment", "transcript.text.done"]);
-  // Deltas are never taken back and make the text; what may change is partial, and the next of either replaces it.
+  // Deltas are final and form the text; partial text may change and is replaced by the next event.
   const words = (n, space) => [["delta", `${space}w`], ["partial", "ard"], ["delta", "or"], ["partial", `d${n}`], ["delta", `d${n}`], ["segment", `word${n}`]];
   assert.deepEqual(found.tokens, [...words(1, ""), ...words(2, " "), ["done", "word1 word2"]]);
   assert.deepEqual(found.partials.slice(0, 5), ["w/w", "ward/w", "wor/wor", "word1/wor", " word1"]);
@@ -136,7 +136,7 @@ test("sound in every shape, and what is none", options, async () => {
   assert.match(found.deaf, /^request: .*cannot transcribe audio: it is a text-to-speech model, call model\.audio\.speech\.create instead/);
 });
 
-test("the official client hears and speaks over createFetch", options, async () => {
+test("the official client transcribes and synthesizes over createFetch", options, async () => {
   const { outputFiles } = await build({ stdin: { contents: 'export { default } from "openai";', resolveDir: import.meta.dirname }, bundle: true, format: "esm", write: false, logLevel: "error" });
   const { page: bare, context } = await site.open({}, undefined, "/facade/package.json");
   await bare.route("**/openai.js", (route) => route.fulfill({ contentType: "text/javascript", body: outputFiles[0].text }));
@@ -176,7 +176,7 @@ test("the STT tab: a file, the microphone, copies and subtitles", options, async
   await page.getByRole("button", { name: "Copy the transcript", exact: true }).click();
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), "word1\nword2\nword3");
   await page.getByRole("button", { name: "Clear", exact: true }).click();
-  // Text shows while a file is decoded, and nothing asks for one meanwhile.
+  // Text appears while a file is decoded, without a prompt to open one.
   await page.evaluate(() => {
     window.seen = [];
     const look = () => window.seen.push([document.querySelector(".said-partial")?.innerText ?? "", document.body.innerText.includes("Start the microphone")]);
@@ -206,7 +206,7 @@ test("the STT tab: a file, the microphone, copies and subtitles", options, async
   assert.deepEqual(problems, []);
 });
 
-test("the TTS tab: speaks as it is made, plays again, gives a file", options, async () => {
+test("the TTS tab plays while it generates, replays, and saves a file", options, async () => {
   await page.getByRole("link", { name: "TTS", exact: true }).click();
   await page.getByRole("textbox", { name: "Codec", exact: true }).fill("org/codec");
   await shot(page, "tts-empty");

@@ -1,10 +1,10 @@
-/** Pictures in Chromium: every kind of source, what is refused, memory, conversations; then the Vision tab. One browser for all. */
+/** Images in Chromium: every kind of source, errors, memory, conversations; then the Vision tab. One browser for all. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch, shot, warmUp, watch } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
-import { PACKAGE, PAGE, ROOT } from "./support/places.mjs";
+import { PACKAGE, PAGE, ROOT } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 import { answered } from "./support/states.mjs";
 
@@ -45,7 +45,7 @@ before(async () => {
   await page.evaluate(async () => {
     window.jerboa = await import("/package/index.js");
     window.model = await jerboa.loadModel(`${location.origin}/models/tiny-vision/`, { cache: false, maxContext: 1024, tune: "off" });
-    /** A canvas of colours that differ in every corner. */
+    /** A canvas with a different color in every corner. */
     window.drawn = (width, height) => {
       const canvas = Object.assign(document.createElement("canvas"), { width, height });
       const context = canvas.getContext("2d");
@@ -65,7 +65,7 @@ after(async () => {
   await server?.close();
 });
 
-test("every kind of source is the same picture", options, async () => {
+test("all kinds of sources give the same image", options, async () => {
   const found = await page.evaluate(async () => {
     const canvas = drawn(96, 64);
     const png = await fileOf(canvas, "image/png");
@@ -93,7 +93,7 @@ test("every kind of source is the same picture", options, async () => {
       const { ms, tokens, grids, tiles, data, cols } = await model.encodeImage(source);
       results[name] = { known: ms === 0, tokens, grids, tiles, length: data.length, cols };
     }
-    // Video is no picture of single bytes: its colours went through another space.
+    // Video frames are not exact: their colors were converted.
     const frame = new VideoFrame(canvas, { timestamp: 0 });
     results.frame = { ...results.canvas, tokens: (await model.encodeImage(frame)).tokens };
     const [track] = canvas.captureStream(30).getVideoTracks();
@@ -111,7 +111,7 @@ test("every kind of source is the same picture", options, async () => {
   }
 });
 
-test("a file is turned upright and its header is read before it is decoded", options, async () => {
+test("images are turned upright, and their header is checked before decoding", options, async () => {
   const found = await page.evaluate(async () => {
     const jpeg = new Uint8Array(await (await fileOf(drawn(96, 64), "image/jpeg")).arrayBuffer());
     const exif = [0xff, 0xe1, 0, 0x22, ...new TextEncoder().encode("Exif\0\0II*\0"), 8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0];
@@ -160,7 +160,7 @@ test("a file is turned upright and its header is read before it is decoded", opt
   for (const [name, pattern] of Object.entries(said)) assert.match(found[name], pattern, name);
 });
 
-test("a photo of 12 megapixels costs little memory", options, async (t) => {
+test("a photo of 12 megapixels needs little memory", options, async (t) => {
   const { wasmBytes, tiles } = await page.evaluate(async () => {
     const photo = await fileOf(drawn(4000, 3000), "image/jpeg");
     const { tiles } = await model.encodeImage(photo);
@@ -171,7 +171,7 @@ test("a photo of 12 megapixels costs little memory", options, async (t) => {
   assert.ok(tiles[0][0] * tiles[0][1] <= 65_536, String(tiles));
 });
 
-test("a video is cut into frames, whatever it comes as", options, async () => {
+test("videos from all kinds of sources are sampled", options, async () => {
   const found = await page.evaluate(async () => {
     const file = await recorded({ width: 128, height: 96, frames: 40 });
     const text = { type: "text", text: "What moves?" };
@@ -205,12 +205,12 @@ test("a video is cut into frames, whatever it comes as", options, async () => {
   const { asked } = found;
   const prompt = (name) => asked[name].usage.prompt_tokens;
   for (const [name, answer] of Object.entries(asked)) assert.match(answer.choices[0].message.content, /^( [a-z]+)+$/, name);
-  // The same bytes of the same file are the same frames: they are known.
+  // The same file gives the same frames, which are cached.
   assert.ok(asked.file.timings.encode_ms > 0);
   assert.equal(asked.again.timings.encode_ms, undefined);
   assert.equal(asked.again.choices[0].message.content, asked.file.choices[0].message.content);
   for (const name of ["again", "url", "element"]) assert.equal(prompt(name), prompt("file"), name);
-  // Frames come in groups of two, of 12 tokens each.
+  // Frames are merged in pairs, with 12 tokens each.
   assert.ok(prompt("frames") > 3 * 12 && prompt("frames") < 3 * 12 + 100, String(prompt("frames")));
   assert.equal(prompt("slow"), prompt("frames"));
   assert.match(found.times, /^request: .*'timestamps' must be increasing seconds, one for each of the 5 frames/);
@@ -222,7 +222,7 @@ test("a video is cut into frames, whatever it comes as", options, async () => {
   assert.match(found.rendered, /<\|vision_start\|><\|video_pad\|><\|vision_end\|>What moves\?/);
 });
 
-test("a conversation encodes each picture once; the tower goes and comes back", options, async () => {
+test("a conversation encodes each image once; the vision encoder is unloaded and reloaded", options, async () => {
   const found = await page.evaluate(async () => {
     const url = drawn(70, 130).toDataURL("image/png");
     const ask = (messages) => model.chat.completions.create({ messages, max_tokens: 5, temperature: 0 });
@@ -256,7 +256,7 @@ test("a conversation encodes each picture once; the tower goes and comes back", 
 const pictures = () => page.getByRole("region", { name: "Images", exact: true });
 const answers = () => page.locator("article.turn[data-state=done]");
 
-test("the tab opens with a model that says what it is", options, async () => {
+test("the tab opens with a model and describes it", options, async () => {
   problems = watch(page);
   await page.goto(`${server.url}/#vision`);
   await pictures().waitFor();
@@ -264,7 +264,7 @@ test("the tab opens with a model that says what it is", options, async () => {
   await shot(page, "vision-1-opened");
 });
 
-test("a dropped picture is read, asked about, asked about again, and removed", options, async () => {
+test("a dropped image is processed, asked about twice, and removed", options, async () => {
   const drop = await page.evaluateHandle(async () => {
     const canvas = Object.assign(document.createElement("canvas"), { width: 160, height: 96 });
     canvas.getContext("2d").fillRect(20, 20, 60, 40);

@@ -1,11 +1,11 @@
-/** WebKit's path in Chromium, which says that it is an iPhone: what it is told to be, its calibration, and the same tokens for every group of dispatches. */
+/** WebKit's path, in a Chromium that claims to be an iPhone: detection, calibration, and the same tokens for every dispatch group. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch, warmUp } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
 import { stories } from "./support/golden.mjs";
-import { PACKAGE, STORIES } from "./support/places.mjs";
+import { PACKAGE, STORIES } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 
 const PATIENCE = 300_000;
@@ -17,7 +17,7 @@ let server, browser, page, golden;
 before(async () => {
   assertBuilt();
   golden = await stories();
-  // Under a strict policy, too.
+  // Also under a strict policy.
   const policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'";
   server = await serve({ "/": PACKAGE, "/model/": STORIES }, { "Content-Security-Policy": policy });
   browser = await launch([`--user-agent=${IPHONE}`]);
@@ -31,7 +31,7 @@ after(async () => {
   await server?.close();
 });
 
-test("a calibration finds that this device takes all at once, and a generation proves it", { timeout: PATIENCE }, async () => {
+test("a calibration finds that this device allows unlimited groups, and a generation confirms it", { timeout: PATIENCE }, async () => {
   const found = await page.evaluate(async () => {
     const jerboa = await import("/index.js");
     const { webkit, ios, f16, max_workgroup_storage } = await jerboa.deviceReport();
@@ -49,14 +49,14 @@ test("a calibration finds that this device takes all at once, and a generation p
   assert.ok(golden.newText.startsWith(found.text), found.text);
   const record = { agent: IPHONE, rung: 0 };
   assert.deepEqual(found.records, [{ ...record, state: "right" }, { ...record, state: "proven" }]);
-  // What came of the first look at the device is noted, too.
+  // The result of the first device check is stored, too.
   assert.deepEqual(found.keys.sort(), ["jerboa:device", "jerboa:group"]);
 });
 
-test("the tokens are the same for every group of dispatches, one command buffer in flight", { timeout: PATIENCE }, async () => {
+test("the tokens are the same for every dispatch group, with one command buffer in flight", { timeout: PATIENCE }, async () => {
   const found = await page.evaluate(async () => {
-    // The queue tells how many command buffers were in flight at once, and the dispatches of each: how many steps come after the first token's
-    // readback is a matter of the machine's pace.
+    // Counts the command buffers in flight and the dispatches of each. How many steps follow the first token's
+    // readback depends on the machine's speed.
     const { submit, onSubmittedWorkDone } = GPUQueue.prototype;
     const { dispatchWorkgroups } = GPUComputePassEncoder.prototype;
     const fresh = () => ({ now: 0, most: 0, dispatches: 0, prompt: [], after: [], read: false });
@@ -83,7 +83,7 @@ test("the tokens are the same for every group of dispatches, one command buffer 
     await module.default();
     const engine = await module.Engine.load({ model: new URL("/model/", location.href).href }, () => {});
     const runs = [];
-    // The first finds nothing of its prompt in the cache: the others, which do, are compared.
+    // The first run has no cached prefix, so the others are compared.
     for (const group of ["all", "1", "8", "64", "all", "free"]) {
       engine.setGroup(group);
       count = fresh();
@@ -106,7 +106,7 @@ test("the tokens are the same for every group of dispatches, one command buffer 
   }
 });
 
-test("models are private files: what is gone of them is fetched alone, and two tabs share one download", { timeout: PATIENCE }, async () => {
+test("models are private files: missing parts are downloaded alone, and two tabs share one download", { timeout: PATIENCE }, async () => {
   const load = (where, worker) =>
     where.evaluate(async (worker) => {
       const jerboa = await import("/index.js");
@@ -115,7 +115,7 @@ test("models are private files: what is gone of them is fetched alone, and two t
       await model.unload();
       return text;
     }, worker);
-  /** The entries, by their files' addresses; those of a file are removed. */
+  /** The entries by their files' URLs; those of a file are removed. */
   const entries = (remove) =>
     page.evaluate(async (remove) => {
       const found = [];
@@ -139,7 +139,7 @@ test("models are private files: what is gone of them is fetched alone, and two t
   const text = await load(page, true);
   assert.ok(golden.newText.startsWith(text), text);
   assert.ok(!asked(since).some((name) => /safetensors|tokenizer.json/.test(name)), `asked again: ${asked(since)}`);
-  // On the page's own thread the same files serve, and a part that the browser took comes again.
+  // On the page's own thread the same files are used, and an evicted part is downloaded again.
   await entries("model.safetensors");
   since = server.requests.length;
   assert.equal(await load(page, false), text);

@@ -1,4 +1,4 @@
-/** The facade's worker in Chromium, over the engine's double: transfer, abort, files, a worker that dies, a worker that cannot start. */
+/** The facade's worker in Chromium, over the fake engine: transfers, aborts, files, a worker that crashes, a worker that cannot start. */
 
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
@@ -25,7 +25,7 @@ after(async () => {
   await built?.remove();
 });
 
-/** A page that has the facade as `window.jerboa`; `prepare` runs before. */
+/** A page with the facade as `window.jerboa`; `prepare` runs first. */
 async function open(prepare = () => {}) {
   const fresh = await browser.newPage();
   await fresh.goto(server.url);
@@ -54,7 +54,7 @@ test("a model runs in a dedicated worker", async () => {
   assert.deepEqual(result.refusal, [true, "not_found", "no/such was not found. Check the name."]);
 });
 
-test("aborts and picked files cross to the worker", async () => {
+test("aborts and selected files reach the worker", async () => {
   const result = await page.evaluate(async () => {
     const load = new AbortController();
     const code = await jerboa.loadModel("a/b", { signal: load.signal, onProgress: () => load.abort() }).catch((e) => e.code);
@@ -69,7 +69,7 @@ test("aborts and picked files cross to the worker", async () => {
   assert.deepEqual(result, { code: "aborted", model: "files", finishReason: "abort", some: true });
 });
 
-test("unload ends the worker; what follows is refused", async () => {
+test("unload ends the worker; later calls are refused", async () => {
   const codes = await page.evaluate(async () => {
     const model = await jerboa.loadModel("a/b");
     const running = model.generate("one two three four five six seven").catch((e) => e.code);
@@ -79,7 +79,7 @@ test("unload ends the worker; what follows is refused", async () => {
   assert.deepEqual(codes, ["unloaded", "unloaded"]);
 });
 
-test("where no worker can be made the model runs on the page's thread and says why", async () => {
+test("without a worker the model runs on the page's thread, with a warning", async () => {
   const refused = await open(() => {
     window.Worker = class {
       constructor() {
@@ -108,7 +108,7 @@ test("where no worker can be made the model runs on the page's thread and says w
   await missing.close();
 });
 
-/** Opens pages in which `start` runs, and kills each that the double says is: what the first that lives came to, and how many were killed. */
+/** Opens pages that run `start`, and kills each one that the fake engine reports; returns the first survivor's result and the number of killed pages. */
 async function untilOneLives(context, start) {
   for (let killed = 0; killed < 9; killed++) {
     const page = await context.newPage();
@@ -124,14 +124,14 @@ async function untilOneLives(context, start) {
   throw new Error("every page was killed");
 }
 
-test("a page that a group of dispatches kills tries a smaller one when it comes back, and that one is remembered", async () => {
+test("after a dispatch group kills a page, the next page tries a smaller one and stores it", async () => {
   const context = await browser.newContext();
   await context.addInitScript(() => (globalThis.jerboaDevice = { implementation: "iphone", kind: "crash", from: 9 }));
   const start = async () => {
-    const double = await import("/jerboa.js");
+    const fake = await import("/jerboa.js");
     void jerboa.loadModel("a/b", { worker: false }).then(async (model) => {
       const text = await model.generate("one two");
-      window.outcome = { text, group: double.seen.loads.at(-1).features.group, tests: double.seen.tests };
+      window.outcome = { text, group: fake.seen.loads.at(-1).features.group, tests: fake.seen.tests };
     });
   };
   assert.deepEqual(await untilOneLives(context, start), { killed: 2, outcome: { text: "one two", group: "8", tests: ["8"] } });
@@ -149,7 +149,7 @@ test("a model whose load kills the page is loaded on the other thread, then with
   await context.close();
 });
 
-test("two tabs that load the same model take turns, and an aborted wait ends", async () => {
+test("two tabs load the same model one after the other, and an aborted wait ends", async () => {
   const context = await browser.newContext();
   const tabs = [];
   for (let i = 0; i < 2; i++) {
@@ -159,7 +159,7 @@ test("two tabs that load the same model take turns, and an aborted wait ends", a
     tabs.push(tab);
   }
   const [first, second] = tabs;
-  // Its load does not end.
+  // This load never ends.
   await first.evaluate(() => void jerboa.loadModel("kills/pages"));
   await first.waitForFunction(() => localStorage.getItem("jerboa:load:kills/pages"));
   const waits = await second.evaluate(async () => {
@@ -169,14 +169,14 @@ test("two tabs that load the same model take turns, and an aborted wait ends", a
     return { code, phases };
   });
   assert.deepEqual(waits, { code: "aborted", phases: ["waiting"] });
-  // A tab that closes lets the next one in, and was not killed by its load.
+  // A closed tab releases the lock and does not count as a crash.
   const turn = second.evaluate(() => jerboa.loadModel("kills/pages", { maxContext: 1024 }).then(({ info }) => info));
   await first.close({ runBeforeUnload: false });
   assert.deepEqual([(await turn).worker, (await turn).warnings], [true, []]);
   await context.close();
 });
 
-test("what others have left in this origin is listed with its bytes, and goes when told", async () => {
+test("other software's stores in this origin are listed with their size and can be deleted", async () => {
   const found = await page.evaluate(async () => {
     const cache = await caches.open("transformers-cache");
     await cache.put("/model.onnx", new Response(new Uint8Array(1000), { headers: { "content-length": "1000" } }));

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { openPackage } from "../page/support/engine.mjs";
 import { startHub } from "../page/support/hub.mjs";
-import { ROOT } from "../page/support/places.mjs";
+import { ROOT } from "../page/support/paths.mjs";
 
 /** SwiftShader computes on the CPU, and two models may run at a time. */
 const options = { timeout: 600_000 };

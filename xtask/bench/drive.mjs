@@ -9,7 +9,7 @@ import { existsSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { chromium } from "playwright-core";
-import { PAGE } from "../../tests/page/support/places.mjs";
+import { PAGE } from "../../tests/page/support/paths.mjs";
 import { serve } from "../../tests/page/support/server.mjs";
 import { asText } from "./table.mjs";
 

@@ -25,7 +25,7 @@ extern "C" {
         f16: bool,
         subgroups: bool,
         matrix: bool,
-        least: bool,
+        min_limits: bool,
     ) -> std::result::Result<JsValue, JsValue>;
     #[wasm_bindgen(method)]
     fn facts(this: &JsGpu) -> JsValue;

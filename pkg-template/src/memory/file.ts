@@ -149,13 +149,13 @@ export class FileStore implements MemoryStore {
 
   async #migrate(file: FileHandle): Promise<void> {
     const batch = readLayout1(await readFile(this.#path, "utf8"), this.#path);
-    const kept = `${this.#path}.v1`;
-    await copyFile(this.#path, kept);
+    const backup = `${this.#path}.v1`;
+    await copyFile(this.#path, backup);
     await file.close();
     this.#file = undefined;
     if (batch.put.length) this.#table.apply(batch);
     await this.#rewrite(this.#live());
-    this.repairs.push(`${this.#path} was migrated from layout 1; the old file is kept as ${kept}.`);
+    this.repairs.push(`${this.#path} was migrated from layout 1; the old file is kept as ${backup}.`);
   }
 
   /** The records as batches of moderate size. */

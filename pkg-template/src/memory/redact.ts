@@ -43,8 +43,8 @@ function step(redaction: Redaction): (text: string) => Promise<string> {
   }
   if (typeof redaction !== "function") throw invalidRequest("createMemory: 'redact' must be a RegExp, a function, or an array of these.");
   return async (text) => {
-    const kept = await redaction(text);
-    if (typeof kept !== "string") throw invalidRequest("createMemory: the 'redact' function must return a string.");
-    return kept;
+    const redacted = await redaction(text);
+    if (typeof redacted !== "string") throw invalidRequest("createMemory: the 'redact' function must return a string.");
+    return redacted;
   };
 }

@@ -1,4 +1,4 @@
-/** A test double of the wasm module: a model that counts words. Stands in for the engine in the facade's own tests and is never shipped. */
+/** A fake of the wasm module: a model that echoes words. Replaces the engine in the facade's own tests and is never shipped. */
 
 export const seen = { init: 0, loads: [], requests: [], ends: [], groups: [], tests: [], deleted: [], freed: 0, sessions: 0, looks: 0 };
 
@@ -13,7 +13,7 @@ const fail = (code, message) => {
   throw { name: "JerboaError", code, message };
 };
 
-/** What is left of a page that is killed: no answer. Who kills pages hears when. */
+/** A killed page: never resolves. Announces itself on the channel of the test that kills pages. */
 const killed = () => {
   const channel = new BroadcastChannel("killed");
   channel.postMessage(true);
@@ -21,7 +21,7 @@ const killed = () => {
   return new Promise(() => {});
 };
 
-/** Losses of the device to come: the call and how many words of an answer come before. A lost device stays lost. */
+/** Device losses to simulate: the call, and the number of words before it. A lost device stays lost. */
 export const losses = [];
 const losing = (call) => losses.findIndex((loss) => loss.call === call);
 
@@ -30,12 +30,12 @@ export class Engine {
     seen.loads.push(options);
     if (options.mustFit && String(options.model).includes("large")) fail("out_of_memory", "It needs 9 GB; about 1 MB is available.");
     if (losing("load") >= 0) fail("device_lost", `the GPU device was lost (${losses.splice(losing("load"), 1)[0].call})`);
-    // Loads of this one never end, but with a small context.
+    // Loads of this model never end, except with a small context.
     if (options.model === "kills/pages" && options.maxContext !== 1024) await killed();
     if (options.model === "no/network") fail("network", "downloading no/network failed: offline. Load the model again to resume the download.");
     if (options.model === "no/such") fail("not_found", "no/such was not found. Check the name.");
     if (String(options.model).includes("gated")) fail("gated", "it is gated (HTTP 401). Pass a token: loadModel(name, { token }).");
-    // Loads of these end when they are told to, or never.
+    // Loads of these end on request, or never.
     const late = String(options.model).includes("late");
     const endless = late || String(options.model).includes("endless");
     const channel = new BroadcastChannel("late");
@@ -54,14 +54,14 @@ export class Engine {
     return new Engine(options);
   }
 
-  /** A session has its model's device. */
+  /** A session shares its model's device. */
   constructor(options, device = { lost: false }) {
     this.options = options;
     this.busy = false;
     this.device = device;
   }
 
-  /** Fails where the device is lost by now. */
+  /** Throws if the device is lost by now. */
   alive(call, words = 0) {
     const at = losses.findIndex((loss) => loss.call === call && (loss.after ?? 0) <= words);
     if (at >= 0) losses.splice(at, 1);
@@ -85,7 +85,7 @@ export class Engine {
     return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), capabilities, ...sizes, ...sound[task] };
   }
 
-  /** A token for each character, and one for `<sep>` where special tokens are parsed. */
+  /** One token per character, and one for `<sep>` when special tokens are parsed. */
   tokenize(text, special, parse) {
     const parts = parse ? text.split(/(<sep>)/) : [text];
     const ids = parts.flatMap((part) => (part === "<sep>" && parse ? [9] : [...part].map((c) => c.codePointAt(0))));
@@ -146,7 +146,7 @@ export class Engine {
     return new SessionDouble(this.options, this.device);
   }
 
-  /** It sees nothing in pictures, and takes all. */
+  /** Accepts all images and ignores their content. */
   imageUpload() {
     return { push() {}, free() {} };
   }
@@ -189,7 +189,7 @@ export class Engine {
     return new Float32Array(9 * (all ? ids.length : 1));
   }
 
-  /** A word for each second of sound, numbered; silence says nothing. */
+  /** One numbered word per second of audio; none for silence. */
   async transcribe(samples, request, onHeard) {
     this.alive("transcribe");
     const { signal, ...plain } = request;
@@ -200,7 +200,7 @@ export class Engine {
       this.alive("transcribe", segments.length);
       if (signal.aborted) fail("aborted", "transcribing was aborted");
       const loud = samples.subarray(at, at + 16000).some((s) => Math.abs(s) > 0.01);
-      // Token by token, the first word with a slip that is taken back.
+      // Token by token; the first word is revised once.
       for (const text of loud && request.partials && this.options.model.includes("tokens") ? ["w", "ward", "wor", `word${segments.length + 1}`] : []) {
         await pause();
         onHeard({ text, stable: text === "ward" ? "w" : text.slice(0, 3), start: at / 16000, end: at / 16000 + 1, done: at / 16000, total: samples.length / 16000 });
@@ -213,7 +213,7 @@ export class Engine {
     return { task: plain.translate ? "translate" : "transcribe", language: plain.language ?? "en", duration: samples.length / 16000, text, segments, srt: "1\n", vtt: "WEBVTT\n" };
   }
 
-  /** What is loud is said; half a second of quiet ends it. */
+  /** Loud samples are speech; half a second of silence ends it. */
   listen(samples, fresh) {
     if (fresh) Object.assign(this, { heard: 0, begun: null, quiet: 0 });
     const level = Math.max(0, ...samples.map(Math.abs));
@@ -230,7 +230,7 @@ export class Engine {
     return { level, start: this.begun, ended };
   }
 
-  /** A tenth of a second for each word. */
+  /** A tenth of a second per word. */
   async speak(request, onSound) {
     const { signal, ...plain } = request;
     seen.requests.push(plain);
@@ -291,7 +291,7 @@ export const diagnose = async (touchPoints, unasked) => {
   seen.looks += unasked ? 1 : 0;
   return [{ name: "one kernel", ok: true, ms: 1 }, ...(device.faults ?? [])];
 };
-/** Whose device this plays, and what its groups do: `right`, `wrong`, or `crash`, from how many dispatches on. */
+/** The simulated device, and how its dispatch groups behave from a size on: `right`, `wrong` or `crash`. */
 export const device = { implementation: "other", kind: "right", from: Infinity };
 export const implementation = () => globalThis.jerboaDevice?.implementation ?? device.implementation;
 export const calibrate = async (group) => {

@@ -1,11 +1,11 @@
-/** Chromium with WebGPU for page tests. Knows flags; not the pages. */
+/** Launches Chromium with WebGPU for page tests. */
 
 import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { chromium } from "playwright-core";
-import { SHOTS } from "./places.mjs";
+import { SHOTS } from "./paths.mjs";
 
-/** SwiftShader is WebGPU without a GPU. `JERBOA_WEBGPU_ADAPTER=` (empty) takes the machine's own. */
+/** SwiftShader is WebGPU without a GPU. `JERBOA_WEBGPU_ADAPTER=` (empty) uses the machine's own adapter. */
 const ADAPTER = process.env.JERBOA_WEBGPU_ADAPTER ?? "swiftshader";
 /** The browser. */
 export const CHROME = process.env.CHROME ?? ["/usr/bin/chromium", "/usr/bin/google-chrome"].find((path) => existsSync(path));
@@ -18,20 +18,20 @@ const FLAGS = [
   "--disable-background-networking",
   "--disable-component-update",
   "--enable-unsafe-webgpu",
-  // SwiftShader's own zeroing of workgroup memory is a store for each word: Dawn's loop compiles three to seven times as fast.
+  // SwiftShader zeroes workgroup memory with one store per word: Dawn's loop compiles three to seven times as fast.
   ...(ADAPTER ? [`--use-webgpu-adapter=${ADAPTER}`, "--disable-dawn-features=use_vulkan_zero_initialize_workgroup_memory_extension"] : []),
 ];
 
-/** From which versions browsers have WebGPU: the engine's error, the page and the README say the same. */
+/** The first browser versions with WebGPU: the engine's error, the page and the README name the same. */
 export const WEBGPU_SINCE = [/Chrome (and|or) Edge (from version )?113/, /Safari (from version )?26/, /Firefox (from version )?141/, /145 on the Mac/];
 
-/** A browser whose GPU process answers, with more flags where they are given. */
+/** A browser whose GPU process answers, with additional flags. */
 export async function launch(more = []) {
   const browser = await chromium.launch({ executablePath: CHROME, headless: true, args: [...FLAGS, ...more] });
   return browser;
 }
 
-/** Waits until `page`, which must be on a secure address, gets an adapter: the first requests after the start may not. */
+/** Waits until `page`, which must have a secure URL, gets an adapter: the first requests after the start may fail. */
 export async function warmUp(page) {
   const got = await page.evaluate(async () => {
     for (let i = 0; i < 20; i++) {
@@ -43,7 +43,7 @@ export async function warmUp(page) {
   if (!got) throw new Error("this Chromium offers no WebGPU adapter, not even SwiftShader");
 }
 
-/** Kills a page's process, as a system does that is short of memory. */
+/** Kills a page's process, as a system does when memory is short. */
 export async function crash(page) {
   const gone = new Promise((resolve) => page.once("crash", resolve));
   const session = await page.context().newCDPSession(page);
@@ -52,13 +52,13 @@ export async function crash(page) {
   await gone;
 }
 
-/** Saves what the page looks like to target/page/. */
+/** Saves a screenshot of the page to target/page/. */
 export async function shot(page, name) {
   await mkdir(SHOTS, { recursive: true });
   await page.screenshot({ path: `${SHOTS}/${name}.png` });
 }
 
-/** Collects what goes wrong in a page: uncaught errors and error lines of the console. */
+/** Collects a page's problems: uncaught errors and error lines of the console. */
 export function watch(page) {
   const problems = [];
   page.on("pageerror", (error) => problems.push(String(error)));

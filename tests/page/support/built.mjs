@@ -1,10 +1,10 @@
-/** Sees to it that what is to be tested has been built. */
+/** Checks that the package and the page are built. */
 
 import { existsSync } from "node:fs";
 import { expectKernels } from "./kernels.mjs";
-import { PACKAGE, PAGE } from "./places.mjs";
+import { PACKAGE, PAGE } from "./paths.mjs";
 
-/** Throws when the package or the page is not there. */
+/** Throws if the package or the page is missing. */
 export function assertBuilt() {
   expectKernels();
   for (const file of [`${PACKAGE}/index.js`, `${PACKAGE}/jerboa_bg.wasm`, `${PAGE}/index.html`]) {

@@ -1,13 +1,13 @@
-/** Compiles the facade beside the engine's double. Knows where the sources lie; not what is tested. */
+/** Compiles the facade next to the fake engine. */
 
 import { execFile } from "node:child_process";
 import { copyFile, mkdtemp, mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
-import { ROOT } from "./places.mjs";
+import { ROOT } from "./paths.mjs";
 
-/** The compiled facade: its folder as an address, and how to remove it. */
+/** The URL of the compiled facade, and a function that removes it. */
 export async function buildFacade() {
   await mkdir(join(ROOT, "target"), { recursive: true });
   const folder = await mkdtemp(join(ROOT, "target", "facade-"));

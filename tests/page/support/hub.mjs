@@ -1,11 +1,11 @@
-/** The simulated Hub of tests/hub as a child process. Knows its control address; not what is asked of it. */
+/** The simulated Hub of tests/hub as a child process. */
 
 import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { ROOT } from "./places.mjs";
+import { ROOT } from "./paths.mjs";
 
-/** Serves the repositories under a folder (`org/name/…`); `control` asks /_control/…, with a body where one is given. */
+/** Serves the repositories under a folder (`org/name/…`); `control` sends a request to /_control/…, with an optional body. */
 export async function startHub(folder) {
   const child = spawn(process.execPath, [join(ROOT, "tests/hub/hub-server.mjs"), "--root", folder], { stdio: ["pipe", "pipe", "inherit"] });
   let url;

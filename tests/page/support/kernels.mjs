@@ -1,15 +1,15 @@
-/** Which kernels a page's engine has compiled, written to the file that the test runner names. Knows their labels; not the page. */
+/** Records the kernels that a page's engine compiles, in the file that the test runner names. */
 
 import { appendFileSync } from "node:fs";
 
 const FILE = process.env.JERBOA_KERNELS;
-/** Whether somebody wants to know. */
+/** Whether kernels are recorded. */
 export const asked = Boolean(FILE);
-/** Where pages say it. */
+/** The path to which pages report kernels. */
 export const EAR = "/_kernels";
 
 /**
- * Before a script that makes pipelines: says each one's name and waits until it is heard, so that none is made in secret. It stands on the script's first line: lines keep
+ * Code before a script that creates pipelines: reports each name and waits for the answer, so that none is missed. It is on the script's first line: lines retain
  * their numbers.
  */
 export const TELL =
@@ -19,13 +19,13 @@ export const TELL =
 
 const heard = new Set();
 
-/** A page compiles a kernel. */
+/** Records a kernel. */
 export function hear(name) {
   if (asked && !heard.has(name)) appendFileSync(FILE, `${name}\n`);
   heard.add(name);
 }
 
-/** The engine itself is under test: where no page tells of a kernel, it may be any. */
+/** Records that the engine itself is under test: without reports from a page it may use any kernel. */
 export function expectKernels() {
   process.once("exit", () => heard.size === 0 && hear("any"));
 }

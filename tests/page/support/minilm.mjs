@@ -1,12 +1,12 @@
-/** A folder with the random BERT of all-MiniLM-L6-v2's shape and its real tokenizer, as the Hub would have it. */
+/** A folder with a random BERT of all-MiniLM-L6-v2's shape and its real tokenizer, as on the Hub. */
 
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { gunzipSync } from "node:zlib";
 import { checkpoint } from "../../memory/support/minilm.mjs";
-import { ROOT } from "./places.mjs";
+import { ROOT } from "./paths.mjs";
 
-/** Writes it, 90 MB; or with its first `layers` alone, where only what a page does with a model is looked at: 47 MB and 7 a layer. */
+/** Writes it, 90 MB; with only its first `layers`, for tests of the page, 47 MB and 7 MB per layer. */
 export async function writeMinilm(folder, layers = 6) {
   const golden = (name) => readFile(join(ROOT, "tests/golden", name));
   const weights = JSON.parse(await golden("embed/weights.json"));

@@ -1,4 +1,4 @@
-/** A static server with Range and ETag, for pages under test. Counts what it served; knows nothing of the pages. */
+/** A static server with Range and ETag for pages under test; records its requests. */
 
 import { createReadStream } from "node:fs";
 import { readFile, stat } from "node:fs/promises";
@@ -17,12 +17,12 @@ const TYPES = {
   ".svg": "image/svg+xml",
 };
 
-/** What hosts send compressed. */
+/** File types that hosts compress. */
 const PACKED = new Set([".html", ".js", ".css", ".json", ".svg", ".wasm"]);
 
 /**
- * Serves folders by the path that they are mounted at, with further headers: `{ "/": folder, "/models/": other }`; the longest match wins. `gzip` compresses what is asked for
- * whole, as hosts do.
+ * Serves folders by mount path, with additional headers: `{ "/": folder, "/models/": other }`; the longest match wins. `gzip` compresses whole
+ * files, as hosts do.
  */
 export async function serve(mounts, more = {}, { gzip = false } = {}) {
   const requests = [];
@@ -38,7 +38,7 @@ export async function serve(mounts, more = {}, { gzip = false } = {}) {
   const { port } = server.address();
   return {
     url: `http://127.0.0.1:${port}`,
-    /** What was asked for so far: `{ method, path, status }`. */
+    /** The requests so far: `{ method, path, status }`. */
     requests,
     close: () => {
       server.closeAllConnections();
@@ -54,7 +54,7 @@ async function listen(request, response) {
   response.writeHead(204).end();
 }
 
-/** A file as pages get it: scripts that make pipelines tell of their kernels where somebody asks. */
+/** A file as pages get it: scripts that create pipelines report their kernels if requested. */
 async function read(file) {
   const data = await readFile(file);
   return asked && extname(file) === ".js" && data.includes("createComputePipelineAsync") ? Buffer.concat([Buffer.from(TELL), data]) : data;

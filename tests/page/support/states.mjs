@@ -1,9 +1,9 @@
-/** The states in which the page is looked at: how each is reached over the engine's double. Knows no judgement. */
+/** The states in which the page is checked, and how to reach each over the fake engine. */
 
-/** The field of the composer. */
+/** The composer's text field. */
 export const field = (page) => page.locator(".composer textarea");
 
-/** Does what begins an answer, and waits until it is complete: a short one is over before a look from here finds it running. */
+/** Starts an answer and waits until it is complete: a short one may finish before the test sees it running. */
 export async function answered(page, act) {
   const running = 'article[data-state="running"]';
   await page.evaluate((running) => {
@@ -21,7 +21,7 @@ export async function send(page, text) {
   await answered(page, () => field(page).press("Enter"));
 }
 
-/** Asks the picker for a repository. */
+/** Loads a repository with the picker. */
 export async function pick(page, name) {
   await page.locator(".model-button").click();
   await page.getByRole("textbox", { name: "From Hugging Face" }).fill(name);
@@ -33,7 +33,7 @@ const sheet = (name) => async (page) => {
   await page.getByRole("dialog").waitFor();
 };
 
-/** Each goes on from the one before. */
+/** Each state follows from the previous one. */
 export const STATES = [
   ["welcome", (page) => page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor()],
   ["story", (page) => send(page, "Once upon a time there was a little jerboa who lived under a fig tree.")],
@@ -112,7 +112,7 @@ export const STATES = [
 
 const remembered = (source) => `localStorage.setItem("jerboa.chat.model", JSON.stringify({ source: "${source}", label: "${source}", options: {} }))`;
 
-/** What is seen by a visitor of its own: a name, what is done before the page's scripts, where it goes, and what to wait for. */
+/** States of a new visitor: a name, a script that runs first, the URL, and what to wait for. */
 export const VISITS = [
   ["opening", remembered("org/endless"), "", ".loading"],
   ["refused", remembered("no/such"), "", ".notice"],

@@ -1,16 +1,16 @@
-/** The public surface of the package as one text: every declaration that its entries export, without comments. Knows the emitted types; not what they mean. */
+/** The public API of the package as text: every exported declaration, without comments. */
 
 import { execFile } from "node:child_process";
 import { mkdtemp, readFile, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join, relative } from "node:path";
 import { promisify } from "node:util";
-import { ROOT } from "./places.mjs";
+import { ROOT } from "./paths.mjs";
 
-/** What `exports` of package.json names, without what has no types. */
+/** The entries of package.json's `exports` that have types. */
 const ENTRIES = ["index", "memory/index", "memory/file"];
 
-/** Declarations at the beginning of a line, each up to the line that closes it. */
+/** Top-level declarations, each up to the line that closes it. */
 function declarations(text) {
   const found = new Map();
   let open;
@@ -24,7 +24,7 @@ function declarations(text) {
   return found;
 }
 
-/** What a module's `export { … } from` lines name: from where, and under which name. */
+/** The names in a module's `export { … } from` lines, with their source. */
 function passedOn(text) {
   const lists = text.matchAll(/export (?:type )?\{([^}]*)\} from "([^"]+)"/g);
   return [...lists].flatMap(([, names, from]) => names.split(",").map((name) => ({ name: name.replace(/^\s*type /, "").trim(), from })).filter(({ name }) => name));
@@ -49,7 +49,7 @@ export async function surface() {
       });
       return [...own, ...(await Promise.all(passed))];
     };
-    // What is declared anywhere, for names that exported declarations use and no entry exports.
+    // Declarations that exported ones use and no entry exports.
     const modules = (await readdir(folder, { recursive: true })).filter((name) => name.endsWith(".d.ts")).map((name) => name.slice(0, -5));
     const everywhere = new Map((await Promise.all(modules.map(read))).flatMap((text) => [...declarations(text)]));
     const parts = [];

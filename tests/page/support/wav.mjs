@@ -1,4 +1,4 @@
-/** Sound files for tests. Knows their bytes; not who hears them. */
+/** WAV files for tests. */
 
 /** A WAV file: `sample(t)` of each channel, in 16 or 24 bits. */
 export function wav({ rate = 16_000, seconds = 1, channels = 1, bits = 16, sample = () => 0 }) {

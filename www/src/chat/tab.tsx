@@ -42,7 +42,7 @@ export function ChatTab() {
 
   // Before the first paint, so that the page does not flash without a model.
   useLayoutEffect(() => {
-    if (slot.idle) void slot.load(slot.remembered.peek() ?? BUNDLED_CHAT);
+    if (slot.idle) void slot.load(slot.lastRequest.peek() ?? BUNDLED_CHAT);
   }, []);
 
   return (

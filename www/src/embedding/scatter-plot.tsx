@@ -35,7 +35,7 @@ export function Picture({ library }: { library: Library }) {
   const near = (id: string): boolean => (rank.get(id) ?? 99) < 3;
   const labelled = records.length <= 24;
   return (
-    <section class="panel" aria-label="Picture">
+    <section class="panel" aria-label="Map">
       <svg class="map" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${records.length} passages as points; near points are similar.`}>
         {records.map(({ id, document, text }, i) => {
           const { x, y } = at(layout.value!.places[i]!);

@@ -46,7 +46,7 @@ export function EmbeddingTab() {
 
 /** Chooses the initial model: the last one, else MiniLM if it is cached, else the bundled one. */
 async function first(): Promise<void> {
-  const chosen = slot.remembered.peek();
+  const chosen = slot.lastRequest.peek();
   if (chosen) return slot.load(chosen);
   const there = (await refreshCached()).some(({ model, complete }) => model === MINILM.source && complete);
   if (slot.idle) await slot.load(there ? MINILM : BUNDLED_ENCODER);

@@ -45,7 +45,7 @@ export class ModelSlot {
   readonly pending = signal<PendingModel | undefined>(undefined);
   readonly model = computed(() => this.current.value?.model);
   /** The last chosen model without its token; selected files are lost on reload. */
-  readonly remembered: Signal<LoadRequest | null>;
+  readonly lastRequest: Signal<LoadRequest | null>;
   #loading: AbortController | undefined;
 
   readonly #more: () => LoadOptions;
@@ -53,7 +53,7 @@ export class ModelSlot {
   /** `more` are the tab's options for every load. */
   constructor(name: string, more: LoadOptions | (() => LoadOptions) = {}) {
     this.#more = typeof more === "function" ? more : () => more;
-    this.remembered = stored<LoadRequest | null>(`${name}.model`, null, isWanted);
+    this.lastRequest = stored<LoadRequest | null>(`${name}.model`, null, isWanted);
   }
 
   /** Whether no model is loaded or loading. */
@@ -79,7 +79,7 @@ export class ModelSlot {
       this.current.value = ready;
       this.pending.value = undefined;
       const { token: _, ...options } = wanted.options;
-      this.remembered.value = typeof wanted.source === "string" ? { ...wanted, options } : null;
+      this.lastRequest.value = typeof wanted.source === "string" ? { ...wanted, options } : null;
       announce(`${wanted.label} is ready.`);
       await before?.model.unload();
       void refreshCached();

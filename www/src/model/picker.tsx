@@ -136,7 +136,7 @@ function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
               <span class="choice-note">
                 {note}
                 {modelMemory.value !== undefined && memory > modelMemory.value && <span class="choice-facts too-large">{LOAD.tooLarge(bytes(modelMemory.value))}</span>}
-                <span class="choice-facts">{[`${parameters} parameters`, `${bits} bits`, `${bytes(memory)} of GPU memory`, licence, ...pace(size)].join(" · ")}</span>
+                <span class="choice-facts">{[`${parameters} parameters`, `${bits} bits`, `${bytes(memory)} of GPU memory`, licence, ...downloadTime(size)].join(" · ")}</span>
               </span>
               <span class="choice-size">{bytes(size)}</span>
             </button>
@@ -149,7 +149,7 @@ function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
 }
 
 /** The estimated speed on this device, once it has been measured. */
-function pace(size: number): string[] {
+function downloadTime(size: number): string[] {
   const tokens = expectedRate(size);
   return tokens ? [`about ${tokens} tokens/s here`] : [];
 }

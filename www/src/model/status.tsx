@@ -83,7 +83,7 @@ function Failed({ slot, pending, choose }: Props) {
   const before = slot.current.value;
   return (
     <Notice
-      title={LOAD.failed(wanted.label) + (before ? ` ${LOAD.kept(before.wanted.label)}` : "")}
+      title={LOAD.failed(wanted.label) + (before ? ` ${LOAD.staysLoaded(before.wanted.label)}` : "")}
       {...(error ? { error } : {})}
       actions={
         <>

@@ -18,11 +18,11 @@ interface Props {
   wrong: (name: string) => string;
   facts: (model: Model) => string;
   /** Shown next to the model choice. */
-  beside?: ComponentChildren;
+  aside?: ComponentChildren;
   children: (model: Model) => ComponentChildren;
 }
 
-export function Stage({ slot, task, title, suggestions, empty, wrong, facts, beside, children }: Props) {
+export function Stage({ slot, task, title, suggestions, empty, wrong, facts, aside: beside, children }: Props) {
   const fits = (model: Model | undefined): boolean => model?.info.task === task;
   const button = (choose: () => void) => (
     <button type="button" class="primary" onClick={choose}>

@@ -16,11 +16,11 @@ import { Stage } from "./stage";
 
 // Outside the component: switching tabs keeps the model and the transcript.
 const slot = new ModelSlot("stt", { vad: SILERO });
-const desk = new TranscriptionState();
+const transcription = new TranscriptionState();
 
 export function SttTab() {
   useEffect(() => {
-    const chosen = slot.remembered.peek();
+    const chosen = slot.lastRequest.peek();
     if (slot.idle && chosen) void slot.load(chosen);
   }, []);
   return (
@@ -32,7 +32,7 @@ export function SttTab() {
             <File model={model} />
           </div>
           <div class="desk-main">
-            {desk.error.value && <Notice title={STT.failed} error={desk.error.value} />}
+            {transcription.error.value && <Notice title={STT.failed} error={transcription.error.value} />}
             <Said />
           </div>
         </div>
@@ -47,21 +47,21 @@ function facts({ info }: Model): string {
 }
 
 function Microphone({ model }: { model: Model }) {
-  const on = desk.listening.value;
+  const on = transcription.listening.value;
   const languages = model.info.asr?.languages ?? [];
   return (
     <section class="panel" aria-label="Microphone">
       <h2>Microphone</h2>
-      <button type="button" class={on ? "secondary" : "primary"} disabled={desk.work.value !== undefined} aria-pressed={on} onClick={() => (on ? desk.stop() : void desk.listen(model))}>
+      <button type="button" class={on ? "secondary" : "primary"} disabled={transcription.work.value !== undefined} aria-pressed={on} onClick={() => (on ? transcription.stop() : void transcription.listen(model))}>
         {on ? "Stop listening" : "Listen"}
       </button>
-      <div class="meter" role="meter" aria-label="Loudness" aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(desk.level.value * 100)}>
-        <div style={{ width: `${desk.level.value * 100}%` }} />
+      <div class="meter" role="meter" aria-label="Loudness" aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(transcription.level.value * 100)}>
+        <div style={{ width: `${transcription.level.value * 100}%` }} />
       </div>
       {languages.length > 1 && (
         <div class="group">
           <label for="language">Language</label>
-          <select id="language" value={desk.language} disabled={desk.busy.value} onChange={(e) => (desk.language.value = e.currentTarget.value)}>
+          <select id="language" value={transcription.language} disabled={transcription.busy.value} onChange={(e) => (transcription.language.value = e.currentTarget.value)}>
             <option value="">Detect it</option>
             {languages.map((code) => (
               <option key={code} value={code}>
@@ -87,7 +87,7 @@ function nameOf(code: string): string {
 function File({ model }: { model: Model }) {
   const over = useSignal(false);
   const take = (file: globalThis.File | undefined): void => {
-    if (file) void desk.open(model, file);
+    if (file) void transcription.open(model, file);
   };
   const drop = (event: TargetedDragEvent<HTMLElement>): void => {
     event.preventDefault();
@@ -103,7 +103,7 @@ function File({ model }: { model: Model }) {
     take(input.files?.[0]);
     input.value = "";
   };
-  const work = desk.work.value;
+  const work = transcription.work.value;
   const share = work?.total ? work.done / work.total : undefined;
   return (
     <section class={over.value ? "panel panel-over" : "panel"} aria-label="File" onDragOver={dragged} onDragLeave={() => (over.value = false)} onDrop={drop}>
@@ -111,7 +111,7 @@ function File({ model }: { model: Model }) {
       <label class="file-button">
         <Icon name="file" />
         Drop or open an audio file
-        <input type="file" accept="audio/*,video/*,.wav,.mp3,.m4a,.ogg,.flac" disabled={desk.busy.value} onChange={pick} />
+        <input type="file" accept="audio/*,video/*,.wav,.mp3,.m4a,.ogg,.flac" disabled={transcription.busy.value} onChange={pick} />
       </label>
       {work && (
         <>
@@ -120,7 +120,7 @@ function File({ model }: { model: Model }) {
               {work.name}
               {work.total > 0 && <span class="muted">{` ${clock(work.done)} of ${clock(work.total)}`}</span>}
             </span>
-            <button type="button" class="quiet-button" onClick={() => desk.stop()}>
+            <button type="button" class="quiet-button" onClick={() => transcription.stop()}>
               Stop
             </button>
           </div>
@@ -134,26 +134,26 @@ function File({ model }: { model: Model }) {
 }
 
 function Said() {
-  const lines = desk.lines.value;
-  const partial = desk.partial.value;
+  const lines = transcription.lines.value;
+  const partial = transcription.partial.value;
   return (
     <section class="panel" aria-label="Transcript">
       <div class="panel-head">
         <h2>Transcript</h2>
         {lines.length > 0 && (
           <div class="row">
-            <CopyButton label="Copy the transcript" text={() => desk.text.peek()} small />
-            <button type="button" class="quiet-button" onClick={() => save("transcript.srt", new Blob([desk.srt()], { type: "application/x-subrip" }))}>
+            <CopyButton label="Copy the transcript" text={() => transcription.text.peek()} small />
+            <button type="button" class="quiet-button" onClick={() => save("transcript.srt", new Blob([transcription.srt()], { type: "application/x-subrip" }))}>
               <Icon name="file" />
               SRT
             </button>
-            <button type="button" class="quiet-button" disabled={desk.busy.value} onClick={() => desk.clear()}>
+            <button type="button" class="quiet-button" disabled={transcription.busy.value} onClick={() => transcription.clear()}>
               Clear
             </button>
           </div>
         )}
       </div>
-      {lines.length === 0 && !partial && !desk.work.value && <p class="hint">{desk.listening.value ? STT.speak : STT.begin}</p>}
+      {lines.length === 0 && !partial && !transcription.work.value && <p class="hint">{transcription.listening.value ? STT.speak : STT.begin}</p>}
       <ol class="said" aria-label="Segments">
         {lines.map(({ start, text }, i) => (
           <li key={i}>

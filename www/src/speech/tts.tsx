@@ -18,21 +18,21 @@ import { peaks, SynthesisState } from "./synthesis";
 const text = (v: unknown): v is string => typeof v === "string";
 const codec = stored("tts.codec", "", text);
 const slot = new ModelSlot("tts", () => ({ codec: codec.peek().trim() || CODEC.id }));
-const voice = new SynthesisState();
+const synthesis = new SynthesisState();
 /** Bars of the waveform. */
 const BARS = 160;
 
 export function TtsTab() {
   useEffect(() => {
-    const chosen = slot.remembered.peek();
+    const chosen = slot.lastRequest.peek();
     if (slot.idle && chosen) void slot.load(chosen);
   }, []);
   return (
-    <Stage slot={slot} task="speak" title="Text to speech" suggestions={TTS_SUGGESTIONS} empty={TTS.empty} wrong={TTS.wrongTask} facts={facts} beside={slot.current.value ? undefined : <Codec />}>
+    <Stage slot={slot} task="speak" title="Text to speech" suggestions={TTS_SUGGESTIONS} empty={TTS.empty} wrong={TTS.wrongTask} facts={facts} aside={slot.current.value ? undefined : <Codec />}>
       {(model) => (
         <div class="desk desk-one">
           <div class="desk-main">
-            {voice.error.value && <Notice title={TTS.failed} error={voice.error.value} />}
+            {synthesis.error.value && <Notice title={TTS.failed} error={synthesis.error.value} />}
             <Words model={model} />
             <Sound />
           </div>
@@ -60,13 +60,13 @@ function Codec() {
 }
 
 function Words({ model }: { model: Model }) {
-  const words = useSignal(voice.made.peek()?.text ?? "");
+  const words = useSignal(synthesis.made.peek()?.text ?? "");
   const name = useSignal("");
   const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
-    void voice.speak(model, words.value, name.value.trim());
+    void synthesis.speak(model, words.value, name.value.trim());
   };
-  const on = voice.speaking.value;
+  const on = synthesis.speaking.value;
   return (
     <section class="panel" aria-label="Text">
       <form class="group" onSubmit={submit}>
@@ -88,7 +88,7 @@ function Words({ model }: { model: Model }) {
         </div>
         <div class="row">
           {on ? (
-            <button type="button" class="secondary" onClick={() => voice.stop()}>
+            <button type="button" class="secondary" onClick={() => synthesis.stop()}>
               Stop
             </button>
           ) : (
@@ -103,8 +103,8 @@ function Words({ model }: { model: Model }) {
 }
 
 function Sound() {
-  const made = voice.made.value;
-  if (!made) return voice.speaking.value ? <p class="hint">{TTS.begins}</p> : null;
+  const made = synthesis.made.value;
+  if (!made) return synthesis.speaking.value ? <p class="hint">{TTS.begins}</p> : null;
   return (
     <section class="panel" aria-label="Audio">
       <svg class="wave" viewBox={`0 0 ${BARS} 40`} preserveAspectRatio="none" role="img" aria-label={`Waveform of ${made.seconds.toFixed(1)} seconds`}>
@@ -113,13 +113,13 @@ function Sound() {
         ))}
       </svg>
       <div class="panel-head">
-        <p class="hint">{`${made.seconds.toFixed(1)} s of audio, first after ${milliseconds(made.first)}${voice.speaking.value ? "…" : `, all in ${milliseconds(made.took)}`}`}</p>
+        <p class="hint">{`${made.seconds.toFixed(1)} s of audio, first after ${milliseconds(made.first)}${synthesis.speaking.value ? "…" : `, all in ${milliseconds(made.took)}`}`}</p>
         <div class="row">
-          <button type="button" class="quiet-button" disabled={voice.speaking.value} onClick={() => voice.replay()}>
+          <button type="button" class="quiet-button" disabled={synthesis.speaking.value} onClick={() => synthesis.replay()}>
             <Icon name="again" />
             Play again
           </button>
-          <button type="button" class="quiet-button" disabled={voice.speaking.value} onClick={() => save("speech.wav", wavOf(made.pieces, made.sampleRate))}>
+          <button type="button" class="quiet-button" disabled={synthesis.speaking.value} onClick={() => save("speech.wav", wavOf(made.pieces, made.sampleRate))}>
             <Icon name="file" />
             WAV
           </button>

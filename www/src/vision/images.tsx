@@ -97,7 +97,7 @@ export function ImageFacts({ shot }: { shot: ImageItem }) {
           {seen && <Grid grids={seen.grids} />}
         </div>
       )}
-      <figcaption class="hint">{error ? <span class="problem" role="alert">{userMessage(error).text}</span> : seen ? facts(seen) : shot.video ? VISION.frames : VISION.looking}</figcaption>
+      <figcaption class="hint">{error ? <span class="problem" role="alert">{userMessage(error).text}</span> : seen ? facts(seen) : shot.video ? VISION.frames : VISION.processing}</figcaption>
     </figure>
   );
 }

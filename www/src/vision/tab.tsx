@@ -17,18 +17,18 @@ import { type VisionTurn, VisionChat } from "./vision-chat";
 
 // Outside the component: switching tabs keeps the model and the conversation.
 const slot = new ModelSlot("vision");
-const talk = new VisionChat();
+const vision = new VisionChat();
 let met: Model | undefined;
 
 export function VisionTab() {
   useEffect(() => {
-    if (slot.idle) void slot.load(slot.remembered.peek() ?? BUNDLED_VISION);
+    if (slot.idle) void slot.load(slot.lastRequest.peek() ?? BUNDLED_VISION);
   }, []);
   useSignalEffect(() => {
     const model = slot.model.value;
     if (model === met) return;
     met = model;
-    if (model && sees(model)) talk.setModel(model);
+    if (model && acceptsImages(model)) vision.setModel(model);
   });
   return (
     <ModelStage
@@ -40,8 +40,8 @@ export function VisionTab() {
       tools={
         <>
           <span class="grow" />
-          {talk.turns.value.length > 0 && (
-            <button type="button" class="icon-button" aria-label={VISION.fresh} title={VISION.fresh} onClick={() => talk.clear()}>
+          {vision.turns.value.length > 0 && (
+            <button type="button" class="icon-button" aria-label={VISION.fresh} title={VISION.fresh} onClick={() => vision.clear()}>
               <Icon name="plus" />
             </button>
           )}
@@ -53,7 +53,7 @@ export function VisionTab() {
   );
 }
 
-function sees({ info }: Model): boolean {
+function acceptsImages({ info }: Model): boolean {
   return info.capabilities?.includes("image") === true;
 }
 
@@ -64,25 +64,25 @@ function facts({ info }: Model, fromCache: boolean): string {
 }
 
 function Desk({ model, choose }: { model: Model; choose: () => void }) {
-  if (!sees(model)) {
+  if (!acceptsImages(model)) {
     return (
       <Notice
-        title={VISION.blind(model.info.model)}
+        title={VISION.noImages(model.info.model)}
         actions={
           <button type="button" class="primary" onClick={choose}>
             Choose another model
           </button>
         }
       >
-        {VISION.blindWhy}
+        {VISION.chooseVision}
       </Notice>
     );
   }
   return (
     <div class="desk">
       <div class="desk-side">
-        {model.info.model === BUNDLED_VISION.source && <p class="hint plain">{VISION.noise}</p>}
-        <ImageList talk={talk} model={model} />
+        {model.info.model === BUNDLED_VISION.source && <p class="hint plain">{VISION.randomWeights}</p>}
+        <ImageList talk={vision} model={model} />
       </div>
       <div class="desk-main">
         <Log model={model} />
@@ -93,7 +93,7 @@ function Desk({ model, choose }: { model: Model; choose: () => void }) {
 }
 
 function Log({ model }: { model: Model }) {
-  const turns = talk.turns.value;
+  const turns = vision.turns.value;
   const end = useRef<HTMLDivElement>(null);
   useEffect(() => end.current?.scrollIntoView({ block: "nearest" }), [turns.length]);
   if (turns.length === 0) return <p class="hint">{VISION.begin}</p>;
@@ -102,16 +102,16 @@ function Log({ model }: { model: Model }) {
     <section class="talk" aria-label={VISION.conversation}>
       {turns.map((turn) => (
         <div key={turn.id} class="talk-turn">
-          {turn.shots.length > 0 && (
+          {turn.images.length > 0 && (
             <ul class="shots shots-told">
-              {turn.shots.map((shot) => (
+              {turn.images.map((shot) => (
                 <li key={shot.id}>
                   <ImageFacts shot={shot} />
                 </li>
               ))}
             </ul>
           )}
-          <Message turn={turn} onAgain={turn === last && turn.role === "assistant" ? () => void talk.again(model) : undefined} />
+          <Message turn={turn} onAgain={turn === last && turn.role === "assistant" ? () => void vision.again(model) : undefined} />
           <Encoded turn={turn} />
         </div>
       ))}
@@ -127,14 +127,14 @@ function Encoded({ turn }: { turn: VisionTurn }) {
 function Ask({ model }: { model: Model }) {
   const question = useSignal("");
   const field = useRef<HTMLInputElement>(null);
-  const busy = talk.busy.value;
-  const asked = talk.turns.value.length > 0;
-  const usual = talk.shots.value.at(-1)?.video ? VISION.usualVideo : VISION.usual;
-  const ready = !busy && (asked || talk.shots.value.some(({ error }) => !error.value));
+  const busy = vision.busy.value;
+  const asked = vision.turns.value.length > 0;
+  const usual = vision.shots.value.at(-1)?.video ? VISION.defaultVideoQuestion : VISION.defaultQuestion;
+  const ready = !busy && (asked || vision.shots.value.some(({ error }) => !error.value));
   const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
     if (!ready) return;
-    void talk.ask(model, question.value.trim() || usual);
+    void vision.ask(model, question.value.trim() || usual);
     question.value = "";
     field.current?.focus();
   };
@@ -142,7 +142,7 @@ function Ask({ model }: { model: Model }) {
     <form class="composer composer-wide" onSubmit={submit}>
       <input ref={field} type="text" class="grow" aria-label="Question" dir="auto" placeholder={usual} enterkeyhint="send" value={question} onInput={(e) => (question.value = e.currentTarget.value)} />
       {busy ? (
-        <button type="button" class="send" aria-label="Stop" onClick={() => talk.stop()}>
+        <button type="button" class="send" aria-label="Stop" onClick={() => vision.stop()}>
           <Icon name="stop" />
         </button>
       ) : (

@@ -21,7 +21,7 @@ export interface ImageItem {
 
 /** A turn; user turns have their images. */
 export interface VisionTurn extends Turn {
-  shots: readonly ImageItem[];
+  images: readonly ImageItem[];
   /** Milliseconds of encoding that the answer waited for. */
   encodeMs: Signal<number>;
 }
@@ -74,7 +74,7 @@ export class VisionChat {
   clear(): void {
     this.stop();
     const kept = new Set(this.shots.peek());
-    for (const shot of this.turns.peek().flatMap(({ shots }) => shots)) if (!kept.has(shot)) URL.revokeObjectURL(shot.url);
+    for (const shot of this.turns.peek().flatMap(({ images: shots }) => shots)) if (!kept.has(shot)) URL.revokeObjectURL(shot.url);
     this.turns.value = [];
   }
 
@@ -106,7 +106,7 @@ export class VisionChat {
         const { data: _, ...seen } = await model.encodeImage(shot.blob);
         shot.seen.value = seen;
         shot.error.value = undefined;
-        announce(VISION.looked(shot.name));
+        announce(VISION.processed(shot.name));
       } catch (thrown) {
         shot.error.value = asError(thrown);
       }
@@ -151,11 +151,11 @@ export class VisionChat {
   }
 
   #turn(role: Turn["role"], text: string, shots: readonly ImageItem[]): VisionTurn {
-    return { id: this.#next++, role, text: signal(text), running: signal(false), stats: signal(undefined), error: signal(undefined), shots, encodeMs: signal(0) };
+    return { id: this.#next++, role, text: signal(text), running: signal(false), stats: signal(undefined), error: signal(undefined), images: shots, encodeMs: signal(0) };
   }
 }
 
-function messageOf({ role, text, shots }: VisionTurn): ChatMessage {
+function messageOf({ role, text, images: shots }: VisionTurn): ChatMessage {
   if (role === "assistant" || shots.length === 0) return { role, content: text.peek() };
   return { role, content: [...shots.map(({ video, blob }) => (video ? { type: "video" as const, video: blob } : { type: "image" as const, image: blob })), { type: "text" as const, text: text.peek() }] };
 }

@@ -1,22 +1,22 @@
-/** The STT tab in Chromium over the real engine: a tiny checkpoint, whose text and times are known, hears files of every shape. */
+/** The STT tab in Chromium with the real engine: a tiny checkpoint with known text and times transcribes files of every format. */
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
 import { launch, warmUp, watch } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
-import { PAGE, ROOT } from "./support/places.mjs";
+import { PAGE, ROOT } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 import { pick } from "./support/states.mjs";
 import { wav } from "./support/wav.mjs";
 
 const options = { timeout: 400_000 };
 const GOLDEN = `${ROOT}/tests/golden`;
-/** What the tiny Whisper says of whatever it hears, and when: tests/golden/scripts/make_speech.py. */
+/** The tiny Whisper's fixed output and timestamps: tests/golden/scripts/make_speech.py. */
 const SAID = ["0:00so, the catching (ed)", "0:01well-er \"ly\"? up", "0:02bara we's 10% éon!"];
 let server, browser, page, problems;
 
-/** Somebody speaks for three seconds, and is silent for two. */
+/** Three seconds of speech, then two of silence. */
 async function speech() {
   const bytes = await readFile(`${GOLDEN}/audio/silero_golden.safetensors`);
   const length = Number(bytes.readBigUInt64LE(0));
@@ -45,7 +45,7 @@ after(async () => {
 const said = () => page.getByRole("list", { name: "Segments", exact: true }).getByRole("listitem");
 const alert = () => page.getByRole("main").getByRole("alert");
 
-/** Opens a file; its transcript, or what is said instead. */
+/** Opens a file; returns its transcript or the message shown instead. */
 async function hear(name, buffer) {
   await page.locator('[aria-label="File"] input[type="file"]').setInputFiles({ name, mimeType: "audio/wav", buffer });
   await page.getByRole("progressbar", { name: "Transcribing", exact: true }).waitFor({ state: "detached" });
@@ -54,7 +54,7 @@ async function hear(name, buffer) {
   return lines.length > 0 ? lines : alert().innerText();
 }
 
-test("files of every shape are heard, or the page says why not", options, async () => {
+test("files of every format are transcribed, or the page explains why not", options, async () => {
   await page.getByRole("link", { name: "STT", exact: true }).click();
   await pick(page, `${server.url}/tiny/ear/`);
   await page.getByRole("heading", { name: "Microphone", exact: true }).waitFor();
@@ -65,7 +65,7 @@ test("files of every shape are heard, or the page says why not", options, async 
     speech: await hear("speech.wav", await speech()),
     "8 kHz": await hear("8k.wav", wav({ rate: 8000, seconds: 3, sample: tone })),
     "stereo, 24 bits": await hear("stereo.wav", wav({ rate: 44_100, seconds: 3, channels: 2, bits: 24, sample: (t, c) => (c ? 0 : tone(t)) })),
-    // Longer than the model hears at once: voice detection comes first.
+    // Longer than the model's window: voice detection runs first.
     silence: await hear("silence.wav", wav({ seconds: 6 })),
     noise: await hear("noise.wav", wav({ seconds: 6, sample: noise })),
     short: await hear("short.wav", wav({ seconds: 0.005, sample: tone })),
@@ -73,7 +73,7 @@ test("files of every shape are heard, or the page says why not", options, async 
     broken: await hear("broken.wav", Buffer.from("RIFF0000WAVEfmt garbage")),
   };
   for (const name of ["8 kHz", "stereo, 24 bits"]) assert.deepEqual(heard[name], SAID, name);
-  // Voice detection finds where it begins.
+  // Voice detection finds the start.
   assert.deepEqual(heard.speech.map((line) => line.slice(4)), SAID.map((line) => line.slice(4)));
   for (const name of ["silence", "noise"]) assert.match(heard[name], /No speech was recognized in/, name);
   assert.match(heard.empty, /empty/);

@@ -1,4 +1,4 @@
-/** The demo page over the engine's double, in Chromium: what the page does, without a second of a software GPU. Knows no part of the page. */
+/** The demo page over the fake engine, in Chromium: tests of the page without the cost of a software GPU. */
 
 import { execFile } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -7,13 +7,13 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { launch, watch } from "./browser.mjs";
 import { buildFacade } from "./facade.mjs";
-import { ROOT } from "./places.mjs";
+import { ROOT } from "./paths.mjs";
 import { serve } from "./server.mjs";
 
-/** Builds and serves it, and opens a browser with more flags: `open(options, prepare, path)` gives a fresh visitor's page. The facade alone is under /facade/. */
-export async function doublePage(flags = []) {
+/** Builds and serves the page, and opens a browser with additional flags: `open(options, prepare, path)` returns a new visitor's page. The facade alone is under /facade/. */
+export async function fakeEnginePage(flags = []) {
   const facade = await buildFacade();
-  const folder = await mkdtemp(join(tmpdir(), "jerboa-double-page-"));
+  const folder = await mkdtemp(join(tmpdir(), "jerboa-fake-engine-page-"));
   const vite = join(ROOT, "node_modules/vite/bin/vite.js");
   const env = { ...process.env, JERBOA_PACKAGE: facade.folder, JERBOA_PAGE: folder };
   await promisify(execFile)(process.execPath, [vite, "build", "--logLevel", "warn"], { cwd: join(ROOT, "www"), env });

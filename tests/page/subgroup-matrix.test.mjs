@@ -1,10 +1,10 @@
-/** What the engine's binding to WebGPU (crate/js/gpu.js) makes of the matrix units that a browser lists, with browsers that are made up: no software adapter has such units. Knows no page. */
+/** Detection of subgroup matrices in the WebGPU binding (crate/js/gpu.js), with simulated browsers: no software adapter supports them. */
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { JsGpu } from "../../crate/js/gpu.js";
-import { ROOT } from "./support/places.mjs";
+import { ROOT } from "./support/paths.mjs";
 
 const [STANDARD, CHROMIUM] = ["subgroup-matrix", "chromium-experimental-subgroup-matrix"];
 const PLAIN = ["shader-f16", "subgroups"];
@@ -14,7 +14,7 @@ const WORDS = readFileSync(`${ROOT}/shaders/common/matrix.wgsl`, "utf8").split("
 
 globalThis.GPUShaderStage ??= { COMPUTE: 4 };
 
-/** A device of a browser that has `features`, lists `configs`, has subgroups of `lanes`, and takes the texts that `takes` does and the pipelines that `makes` does; with the texts that it was given. */
+/** A device of a browser with `features`, `configs` and subgroups of `lanes`, which compiles the shaders that `takes` accepts and the pipelines that `makes` accepts; records the shaders. */
 async function opened({ features = [CHROMIUM], configs = [HALVES], lanes = [32, 32], takes = () => true, makes = () => true, f16 = true, matrix = true }) {
   const [texts, scopes] = [[], []];
   const adapter = {
@@ -48,30 +48,30 @@ async function opened({ features = [CHROMIUM], configs = [HALVES], lanes = [32, 
   return { gpu, texts, matrices, matrixLanes, standardMatrices };
 }
 
-/** What a text says of the units. */
+/** The subgroup matrix built-ins in a shader. */
 const words = (text) => new Set(text.replaceAll(" ", "").match(/subgroupMatrix\w+(<[^>]*>)?|subgroup_matrix_(left|right|result)<[^>]*>/g));
 
-/** A text of the kernels as the browser gets it. */
+/** A kernel's code as the browser gets it. */
 async function given({ gpu, texts }, text) {
   await gpu.compile(["kernel"], [text], [new Uint32Array()]);
   return texts.at(-1);
 }
 
-test("what is tried has all words of the shaders and no other", async () => {
+test("the probe kernel uses all built-ins of the shaders and no others", async () => {
   for (const [feature, standard] of [[STANDARD, true], [CHROMIUM, false]]) {
     const found = await opened({ features: [feature] });
     assert.deepEqual([found.matrices, found.matrixLanes, found.standardMatrices], [[16, 1], 32, standard]);
     assert.equal(found.texts.length, 1);
     const sizes = (text) => text.replaceAll("Element, SIDE, SIDE", "f16, 16, 16").replaceAll("f32, SIDE, SIDE", "f32, 16, 16");
     assert.deepEqual([...words(found.texts[0])].sort(), [...words(sizes(WORDS.join("\n")))].sort());
-    // Before it stands what stands before the kernels.
+    // The probe starts with what kernels start with.
     const head = found.texts[0].split("\n").slice(0, 2).join("\\n");
     assert.ok(readFileSync(`${ROOT}/crate/src/device/preprocess.rs`, "utf8").includes(`"${head}\\n"`), head);
     assert.ok(found.texts[0].includes("enable f16;"));
   }
 });
 
-test("a browser with both names is asked for the draft's words first, then for Chromium's", async () => {
+test("the draft's names are tried first, then Chromium's", async () => {
   const both = { features: [CHROMIUM, STANDARD] };
   assert.equal((await opened(both)).standardMatrices, true);
   const second = await opened({ ...both, takes: (text) => text.includes("enable chromium") });
@@ -84,11 +84,11 @@ test("a browser with both names is asked for the draft's words first, then for C
   }
 });
 
-test("a browser that has a matrix' order among the arguments gets it there", async () => {
+test("browsers that take the matrix order as an argument get it there", async () => {
   const found = await opened({ takes: (text) => !/_major/.test(text) });
   assert.deepEqual(found.matrices, [16, 1]);
   assert.match(found.texts[1], /subgroupMatrixLoad<Left>\(&tile\[slice\], 0u, false, 24u\)/);
-  // As the files have them, and as the build stores them: without blanks.
+  // As in the files, and as the build stores them: without blanks.
   for (const tight of [false, true]) {
     const text = tight ? WORDS.join("\n").replaceAll(", ", ",") : WORDS.join("\n");
     const calls = (await given(found, text)).replaceAll(", ", ",").match(/subgroupMatrix.*?\)/g);
@@ -101,12 +101,12 @@ test("a browser that has a matrix' order among the arguments gets it there", asy
       "subgroupMatrixStore(&parts,at,sum,false,pitch)",
     ]);
   }
-  // Whoever takes them as they are gets them so.
+  // Browsers of the draft get the code unchanged.
   const plain = await opened({});
   assert.equal(await given(plain, WORDS.join("\n")), WORDS.join("\n"));
 });
 
-test("of what is listed the square products with sums of floats are taken, if they compile", async () => {
+test("square shapes with f32 results are used if they compile", async () => {
   const intel = { M: 8, N: 16, K: 16, componentType: "f16", resultComponentType: "f32" };
   const amd = [square(16, "f16"), square(16, "f16", "f16"), square(16, "u8", "u32"), square(16, "i8", "i32")];
   const apple = [square(8, "f32"), square(8, "f16"), square(8, "f16", "f16")];
@@ -118,7 +118,7 @@ test("of what is listed the square products with sums of floats are taken, if th
   assert.deepEqual(await listed([...amd, ...apple], { makes: (text) => !text.includes("16, 16>") }), [8, 0, 8, 1]);
 });
 
-test("where subgroups come in several sizes, kernels on the units ask for one", async () => {
+test("with several subgroup sizes, subgroup matrix kernels request one", async () => {
   const control = [CHROMIUM, "subgroup-size-control"];
   const lanes = async (range, features = control) => (await opened({ lanes: range, features })).matrixLanes;
   assert.deepEqual([await lanes([32, 64]), await lanes([64, 128]), await lanes([8, 16])], [32, 64, 16]);

@@ -1,4 +1,4 @@
-/** Where things lie in the repository. */
+/** Paths in the repository. */
 
 import { fileURLToPath } from "node:url";
 
@@ -10,5 +10,5 @@ export const PACKAGE = `${ROOT}/dist/jerboa`;
 export const PAGE = `${ROOT}/dist/www`;
 /** The bundled model. */
 export const STORIES = `${ROOT}/www/public/models/stories260K`;
-/** What the tests leave to look at. */
+/** Test outputs for review. */
 export const SHOTS = `${ROOT}/target/page`;

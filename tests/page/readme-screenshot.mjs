@@ -1,9 +1,9 @@
-/** The picture of README.md, taken of the built page as it opens, light and dark: `node tests/page/pictures.mjs`, to docs/pictures. Not in CI. */
+/** The screenshot of README.md, taken of the built page as it opens, light and dark: `node tests/page/readme-screenshot.mjs`, to docs/pictures. Not in CI. */
 
 import { mkdir } from "node:fs/promises";
 import { launch } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
-import { PAGE, ROOT } from "./support/places.mjs";
+import { PAGE, ROOT } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 
 assertBuilt();
