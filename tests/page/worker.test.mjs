@@ -218,3 +218,26 @@ test("the facade and its worker run under a strict policy", async () => {
   await context.close();
   await strict.close();
 });
+
+test("warnings and errors name the policy directive that blocks a worker, an image or a video", async () => {
+  const policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'none'; connect-src 'self'; media-src 'none'";
+  const strict = await serve({ "/": built.folder }, { "Content-Security-Policy": policy });
+  const context = await browser.newContext();
+  const strictPage = await context.newPage();
+  await strictPage.goto(strict.url);
+  const found = await strictPage.evaluate(async (elsewhere) => {
+    const { loadModel } = await import("/index.js");
+    const model = await loadModel("org/seeing");
+    const refusal = (content) =>
+      model.chat.completions.create({ messages: [{ role: "user", content: [content, { type: "text", text: "What is this?" }] }] }).then(() => "answered", ({ message }) => message);
+    const image = await refusal({ type: "image_url", image_url: { url: `${elsewhere}/index.html` } });
+    const video = await refusal({ type: "video", video: new Blob(["no video"], { type: "video/webm" }) });
+    return { worker: model.info.worker, warnings: model.info.warnings.join("\n"), image, video };
+  }, server.url);
+  assert.equal(found.worker, false);
+  assert.match(found.warnings, /the worker could not be started: .*blocks it\. Add 'self' to the policy's worker-src directive\./);
+  assert.match(found.image, new RegExp(`could not be fetched: ${server.url} cannot be reached: .*Add ${server.url} to the policy's connect-src directive\\.$`));
+  assert.match(found.video, /blob: cannot be reached: .*Add blob: to the policy's media-src directive\.$/);
+  await context.close();
+  await strict.close();
+});
