@@ -129,3 +129,8 @@ test("every type and function that the architecture names exists", async () => {
   const defined = (name) => new RegExp(`\\b(?:struct|enum|trait|type|fn|mod) ${name}\\b|^ +${name},`, "m").test(code);
   assert.deepEqual(names.filter((name) => !defined(name)), []);
 });
+
+test("the family that the guide shows is the one that is built", async () => {
+  const [, shown] = /^```rust\n([\s\S]*?)^```/m.exec(await text("www/docs/add-a-model.md"));
+  assert.equal(shown, await text("crate/src/arch/glm.rs"));
+});
