@@ -1,7 +1,7 @@
 //! Gemma 3n's streams, rows of one magnitude and sparse gates against their CPU references.
 
 use super::op::{Case, Setting, few, many};
-use jerboa::ir::{Activation, AltUp, Op};
+use jerboa::ir::{Activation, AltUp};
 use jerboa::reference::altup as reference;
 use jerboa_tests::{gpu, nmse, random};
 
@@ -40,7 +40,7 @@ fn streams_are_predicted_and_corrected() {
             } else {
                 AltUp::Predict { coefs, count }
             };
-            let out = case.b.node("streams", Op::AltUp(op), &inputs, count * cols);
+            let out = case.b.node("streams", op, &inputs, count * cols);
             let found = case.run(gpu(), out, &Setting::default(), &[many(ROWS - 1), few(1)]);
             let expected = by_row(|row| {
                 let x = at(&streams, count * cols, row);
@@ -74,9 +74,7 @@ fn rows_take_the_magnitude_of_another() {
             if with {
                 inputs.push(case.input(&added, cols));
             }
-            let out = case
-                .b
-                .node("matched", Op::AltUp(AltUp::MatchMagnitude), &inputs, cols);
+            let out = case.b.node("matched", AltUp::MatchMagnitude, &inputs, cols);
             let found = case.run(gpu(), out, &Setting::default(), &[many(ROWS - 1), few(1)]);
             let expected = by_row(|row| {
                 let more = with.then(|| at(&added, cols, row));
@@ -93,12 +91,9 @@ fn rows_take_the_magnitude_of_another() {
     x[..8].fill(1e-4);
     let mut case = Case::new();
     let inputs = [case.input(&x, 2 * cols), case.input(&like, cols)];
-    let out = case.b.node(
-        "matched",
-        Op::AltUp(AltUp::MatchMagnitude),
-        &inputs,
-        2 * cols,
-    );
+    let out = case
+        .b
+        .node("matched", AltUp::MatchMagnitude, &inputs, 2 * cols);
     let found = case.run(gpu(), out, &Setting::default(), &[many(ROWS)]);
 
     let expected: Vec<f32> = (0..2 * ROWS)
@@ -121,7 +116,7 @@ fn a_share_of_the_gate_is_left() {
             act: Activation::GeluTanh,
             factor: 1.2,
         };
-        let out = case.b.node("sparse", Op::AltUp(op), &inputs, cols);
+        let out = case.b.node("sparse", op, &inputs, cols);
         let found = case.run(gpu(), out, &Setting::default(), &[many(ROWS - 1), few(1)]);
         let expected = by_row(|row| {
             reference::sparse(

@@ -8,7 +8,7 @@ use jerboa::device::registry::Kernel;
 use jerboa::format::quantize;
 use jerboa::gpu::{Backend, Caps, DeviceOptions, Gpu, VariantOverride};
 use jerboa::ir::{
-    Attention, HeadNorm, Linear, Mask, Op, RopeScaling, RopeSpec, StateSpec, ValueId,
+    Attention, Combine, HeadNorm, Linear, Mask, RopeScaling, RopeSpec, StateSpec, ValueId,
 };
 use jerboa::kernels::attention::Kv;
 use jerboa::reference::attention::{self as reference, apply_rope};
@@ -231,8 +231,7 @@ impl Layer {
                 Mask::Packed { .. } | Mask::PackedWindow | Mask::CrossAttention => None,
             },
         };
-        case.b
-            .node("attention", Op::Attention(op), &[q, k, v], q_cols)
+        case.b.node("attention", op, &[q, k, v], q_cols)
     }
 
     /// Runs the layer and gives its distance from the CPU reference.
@@ -294,12 +293,10 @@ impl Layer {
         let bias_id = case.vector(&bias);
 
         let linear = Linear {
-            residual: true,
+            combine: Combine::Add,
             ..Linear::new(weight, Some(bias_id))
         };
-        let out = case
-            .b
-            .node("product", Op::Linear(linear), &[attended, rest], n);
+        let out = case.b.node("product", linear, &[attended, rest], n);
         // The choices of a large device, whose matmuls are spread over threads by blocks.
         let caps = Caps {
             vendor: "nvidia".into(),

@@ -1,7 +1,7 @@
 //! The kernels of sound against their CPU references.
 
 use jerboa::audio::mel;
-use jerboa::kernels::audio_conv::{ConvTransposeKernel, GroupNorm, Im2ColKernel, Mel, snake};
+use jerboa::kernels::audio_conv::{ConvTransposeKernel, GroupNormKernel, Im2ColKernel, Mel, snake};
 use jerboa::kernels::elementwise::{Elementwise, elementwise};
 use jerboa::kernels::matmul::View;
 use jerboa::reference::audio_conv as reference;
@@ -230,7 +230,7 @@ fn norms_over_time() {
         let gain = random(10, cols);
         let bias = random(11, cols);
 
-        let norm = GroupNorm {
+        let norm = GroupNormKernel {
             cols: cols as u32,
             groups: groups as u32,
             eps: 1e-5,

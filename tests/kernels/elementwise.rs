@@ -1,7 +1,9 @@
 //! Elementwise operations, gated activations and the last row against their CPU references.
 
 use super::op::{Case, Setting, few, many};
-use jerboa::ir::{Activation, HeadSlice, Op};
+use jerboa::ir::{
+    Activation, Add, Clip, ConcatHeads, Gated, HeadSlice, LastRow, Mul, MulVector, Op, Scale, Unary,
+};
 use jerboa::reference::elementwise::{activate, concat_heads as reference_heads, last_row};
 use jerboa_tests::{gpu, nmse, random};
 
@@ -19,17 +21,17 @@ const ACTIVATIONS: [Activation; 9] = [
 
 fn expected(op: &Op, a: f32, b: f32) -> f32 {
     match op {
-        Op::Add => a + b,
-        Op::Mul => a * b,
-        Op::Gated(act) => activate(*act as u32, a) * b,
-        Op::Unary(act) => activate(*act as u32, a),
-        Op::Scale(factor) => a * factor,
+        Op::Add(_) => a + b,
+        Op::Mul(_) => a * b,
+        Op::Gated(gated) => activate(gated.0 as u32, a) * b,
+        Op::Unary(unary) => activate(unary.0 as u32, a),
+        Op::Scale(scale) => a * scale.0,
         other => panic!("{other:?} is not elementwise"),
     }
 }
 
 fn check(op: &Op, a: &[f32], b: &[f32], cols: usize) {
-    let binary = matches!(op, Op::Add | Op::Mul | Op::Gated(_));
+    let binary = matches!(op, Op::Add(_) | Op::Mul(_) | Op::Gated(_));
     let rows = a.len() / cols;
     let mut case = Case::new();
     let mut inputs = vec![case.input(a, cols)];
@@ -73,7 +75,7 @@ fn heads_are_put_together_anew() {
             .iter()
             .map(|values| case.input(values, cols))
             .collect();
-        let op = Op::ConcatHeads {
+        let op = ConcatHeads {
             head_dim,
             parts: parts.clone(),
         };
@@ -104,7 +106,7 @@ fn one_column_gates_a_row() {
     let inputs = [case.input(&a, 1), case.input(&b, cols)];
     let out = case
         .b
-        .node("gated", Op::Gated(Activation::Sigmoid), &inputs, cols);
+        .node("gated", Gated(Activation::Sigmoid), &inputs, cols);
     let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
     let expected: Vec<f32> = b
         .iter()
@@ -116,9 +118,9 @@ fn one_column_gates_a_row() {
 
 #[test]
 fn every_operation_over_awkward_shapes() {
-    let mut operations = vec![Op::Add, Op::Mul, Op::Scale(-0.7)];
-    operations.extend(ACTIVATIONS.map(Op::Gated));
-    operations.extend(ACTIVATIONS.map(Op::Unary));
+    let mut operations: Vec<Op> = vec![Add.into(), Mul.into(), Scale(-0.7).into()];
+    operations.extend(ACTIVATIONS.map(|act| Op::from(Gated(act))));
+    operations.extend(ACTIVATIONS.map(|act| Op::from(Unary(act))));
     for cols in [1, 6, 257, 1028] {
         for op in &operations {
             let a: Vec<f32> = random(1, 3 * cols).iter().map(|v| v * 6.0).collect();
@@ -136,7 +138,7 @@ fn activations_of_large_values_are_finite() {
         .collect();
     let a: Vec<f32> = large.iter().chain(&large).copied().collect();
     for act in ACTIVATIONS.into_iter().filter(|a| *a != Activation::Relu2) {
-        check(&Op::Unary(act), &a, &vec![0.0; a.len()], large.len());
+        check(&Unary(act).into(), &a, &vec![0.0; a.len()], large.len());
     }
 }
 
@@ -150,7 +152,7 @@ fn operations_read_views() {
 
     let out = case
         .b
-        .node("gated", Op::Gated(Activation::Silu), &[gate, up], 12);
+        .node("gated", Gated(Activation::Silu), &[gate, up], 12);
     let found = case.run(gpu(), out, &Setting::default(), &[many(3), few(1)]);
     for (i, value) in found.iter().enumerate() {
         let at = i / 12 * 24 + i % 12;
@@ -164,7 +166,7 @@ fn the_last_row_is_that_of_the_step() {
         let x = random(6, 12 * cols);
         let mut case = Case::new();
         let input = case.input(&x, cols);
-        let out = case.b.node("last", Op::LastRow, &[input], cols);
+        let out = case.b.node("last", LastRow, &[input], cols);
         let found = case.run(gpu(), out, &Setting::default(), &[many(7), few(1), many(4)]);
         let expected: Vec<f32> = [7, 8, 12]
             .into_iter()
@@ -188,7 +190,7 @@ fn numbers_are_clipped_to_stored_limits() {
             let mut case = Case::new();
             let input = case.input(&a, cols);
             let weight = case.vector(&limits);
-            let out = case.b.node("op", Op::Clip(weight), &[input], cols);
+            let out = case.b.node("op", Clip(weight), &[input], cols);
             let found = case.run(gpu(), out, &Setting::default(), &[many(2), few(1)]);
             let expected: Vec<f32> = a.iter().map(|v| v.max(limits[0]).min(limits[1])).collect();
             assert_eq!(found, expected, "{cols} columns within {limits:?}");
@@ -205,7 +207,7 @@ fn rows_times_a_vector_or_a_number() {
             let mut case = Case::new();
             let input = case.input(&a, cols);
             let weight = case.vector(&by);
-            let out = case.b.node("op", Op::MulVector(weight), &[input], cols);
+            let out = case.b.node("op", MulVector(weight), &[input], cols);
             let found = case.run(gpu(), out, &Setting::default(), &[many(2), few(1)]);
             let expected: Vec<f32> = a
                 .iter()

@@ -3,7 +3,7 @@
 use super::matmul::{layouts, weights};
 use super::op::{Case, Setting, few, many};
 use jerboa::format::layout::{Float, WeightLayout};
-use jerboa::ir::{IdSource, Op, SoftTokens};
+use jerboa::ir::{Embed, IdSource, SoftTokens};
 use jerboa::reference::embed::lookup;
 use jerboa_tests::{gpu, nmse};
 
@@ -16,7 +16,7 @@ fn error(layout: WeightLayout, cols: usize, max_buffer: u64) -> f64 {
     case.ids = IDS.to_vec();
     let out = case.b.node(
         "embed",
-        Op::Embed {
+        Embed {
             table,
             scale: 2.5,
             ids: IdSource::Tokens,
@@ -71,7 +71,7 @@ fn numbers_past_the_table() {
     let soft = Some(SoftTokens::Row(2));
     let out = case.b.node(
         "embed",
-        Op::Embed {
+        Embed {
             table,
             scale: 1.0,
             ids: IdSource::Tokens,
@@ -94,7 +94,7 @@ fn rows_by_position() {
     case.ids = IDS.to_vec();
     let out = case.b.node(
         "embed",
-        Op::Embed {
+        Embed {
             table,
             scale: 1.0,
             ids: IdSource::Positions,

@@ -4,7 +4,7 @@
 use super::matmul::{layouts, weights};
 use super::op::{Case, Setting, many};
 use jerboa::format::layout::{Float, WeightLayout};
-use jerboa::ir::{Linear, Op};
+use jerboa::ir::{Concat, Linear};
 use jerboa::kernels::embedding_bag::{embedding_bag, soft_tokens};
 use jerboa::kernels::matmul::{View, WeightPlanes};
 use jerboa::reference;
@@ -154,13 +154,10 @@ fn rows_join_and_columns_stand_side_by_side() {
     let (packed, exact) = weights(WeightLayout::Dense(Float::F32), 20, 24, 6);
     let weight = case.table(packed);
     let joined = case.b.fold_rows("joined", input, 2);
-    let y = case.b.node(
-        "product",
-        Op::Linear(Linear::new(weight, None)),
-        &[joined],
-        20,
-    );
-    let out = case.b.node("beside", Op::Concat, &[y, joined, y], 64);
+    let y = case
+        .b
+        .node("product", Linear::new(weight, None), &[joined], 20);
+    let out = case.b.node("beside", Concat, &[y, joined, y], 64);
     let found = case.run(gpu(), out, &Setting::default(), &[many(8)]);
     let matmul = |row: &[f32]| -> Vec<f32> {
         exact

@@ -8,7 +8,7 @@ use jerboa::device::registry::Kernel;
 use jerboa::device::{Caps, MatrixDialect, SubgroupMatrix, VariantOverride};
 use jerboa::format::layout::{AffineForm, Float, WeightLayout};
 use jerboa::gpu::Backend;
-use jerboa::ir::{Activation, Attention, Linear, Mask, Norm, Op, StateSpec};
+use jerboa::ir::{Activation, Attention, Combine, Epilogue, Linear, Mask, Norm, StateSpec};
 use jerboa::kernels::attention::Kv;
 use jerboa::reference::attention as reference;
 use jerboa::reference::matmul::{activate, matmul, rms_norm};
@@ -90,14 +90,10 @@ fn a_layer_stores_matmul_inputs_as_f16() {
             rope: None,
             state,
         };
-        let attended = case
-            .b
-            .node("attention", Op::Attention(attention), &inputs, COLS);
-        let residual = |linear: Linear| {
-            Op::Linear(Linear {
-                residual: true,
-                ..linear
-            })
+        let attended = case.b.node("attention", attention, &inputs, COLS);
+        let residual = |linear: Linear| Linear {
+            combine: Combine::Add,
+            ..linear
         };
         let o = Linear::new(case.table(o), None);
         let hidden = case.b.node("o", residual(o), &[attended, inputs[0]], COLS);
@@ -108,13 +104,12 @@ fn a_layer_stores_matmul_inputs_as_f16() {
             offset: 0.0,
             eps: 1e-5,
         };
-        let normed = case.b.node("norm", Op::Norm(norm), &[hidden], COLS);
+        let normed = case.b.node("norm", norm, &[hidden], COLS);
         let up = Linear {
-            gated: true,
-            act: Activation::Silu,
+            epilogue: Epilogue::Gate(Activation::Silu),
             ..Linear::new(case.table(up), None)
         };
-        let inner = case.b.node("up", Op::Linear(up), &[normed], INNER);
+        let inner = case.b.node("up", up, &[normed], INNER);
         let down = Linear::new(case.table(down), None);
         let out = case.b.node("down", residual(down), &[inner, hidden], COLS);
         let setting = Setting {

@@ -1,7 +1,7 @@
 //! Norms of rows against their CPU reference.
 
 use super::op::{Case, Setting, few, many};
-use jerboa::ir::{Norm, NormResidual, Op};
+use jerboa::ir::{LastRow, Norm, NormPerGroup, NormResidual, QuantizeActivations};
 use jerboa::reference::norm as reference;
 use jerboa_tests::{gpu, nmse, random};
 
@@ -31,7 +31,7 @@ fn rms_and_layer_norm_with_and_without_gain_and_bias() {
                 offset,
                 eps: 1e-5,
             };
-            let out = case.b.node("norm", Op::Norm(norm), &[input], cols);
+            let out = case.b.node("norm", norm, &[input], cols);
             let found = case.run(gpu(), out, &Setting::default(), &[many(3), few(1), few(2)]);
             let gain = has_gain.then_some(&gain[..]);
             let bias = has_bias.then_some(&bias[..]);
@@ -70,7 +70,7 @@ fn a_norm_reads_views_and_single_rows() {
     let mut case = Case::new();
     let input = case.input(&x, cols + 8);
     let view = case.b.view("view", input, 4, cols);
-    let last = case.b.node("last", Op::LastRow, &[view], cols);
+    let last = case.b.node("last", LastRow, &[view], cols);
     let norm = Norm {
         gain: Some(case.vector(&gain)),
         bias: None,
@@ -78,7 +78,7 @@ fn a_norm_reads_views_and_single_rows() {
         offset: 0.0,
         eps: 1e-6,
     };
-    let out = case.b.node("norm", Op::Norm(norm), &[last], cols);
+    let out = case.b.node("norm", norm, &[last], cols);
     let found = case.run(gpu(), out, &Setting::default(), &[many(rows)]);
     let start = (rows - 1) * (cols + 8) + 4;
     let expected = reference::rms_norm(&x[start..start + cols], &gain, 0.0, 1e-6);
@@ -108,7 +108,7 @@ fn rows_in_8_bits() {
             };
             let out = case.b.node(
                 "rounded",
-                Op::QuantizeActivations(has_norm.then_some(norm)),
+                QuantizeActivations(has_norm.then_some(norm)),
                 &[input],
                 cols,
             );
@@ -151,7 +151,7 @@ fn groups_of_columns() {
         };
         let out = case
             .b
-            .node("norm", Op::NormPerGroup(norm, group), &[view], cols);
+            .node("norm", NormPerGroup { norm, group }, &[view], cols);
         let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
         let given: Vec<f32> = x
             .chunks_exact(cols + 4)
@@ -205,12 +205,9 @@ fn a_norm_is_added_to_other_rows() {
             scale: 0.5,
             scale_weight: by,
         };
-        let out = case.b.node(
-            "sum",
-            Op::NormResidual(op),
-            &inputs[..if more { 3 } else { 2 }],
-            cols,
-        );
+        let out = case
+            .b
+            .node("sum", op, &inputs[..if more { 3 } else { 2 }], cols);
         let found = case.run(gpu(), out, &Setting::default(), &[many(rows - 1), few(1)]);
         let columns = |first: usize| -> Vec<f32> {
             wide.chunks_exact(2 * cols + 4)

@@ -5,7 +5,7 @@
 use jerboa::format::layout::{Float, PackedMatrix, WeightLayout};
 use jerboa::gpu::{Backend, Caps, Gpu};
 use jerboa::ir::{
-    Dim, Graph, GraphBuilder, IdSource, Op, StateId, StepSizes, ValueId, WeightId, WeightKind,
+    Dim, Embed, Graph, GraphBuilder, IdSource, StateId, StepSizes, ValueId, WeightId, WeightKind,
 };
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::registry::Kernel;
@@ -115,7 +115,7 @@ impl Case {
         }
         self.b.node(
             "input",
-            Op::Embed {
+            Embed {
                 table,
                 scale: 1.0,
                 ids: IdSource::Tokens,

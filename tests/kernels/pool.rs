@@ -3,7 +3,7 @@
 use super::op::{Case, Cut, Setting};
 use jerboa::format::layout::{Float, PackedMatrix, WeightLayout};
 use jerboa::gpu::{DeviceOptions, Gpu};
-use jerboa::ir::{Linear, Op, Pooling, ValueId};
+use jerboa::ir::{Linear, Pool, Pooling, ValueId};
 use jerboa::plan::StepKind;
 use jerboa::reference::pool::pool as reference;
 use jerboa_tests::{open, random, relative_l2};
@@ -68,7 +68,7 @@ fn every_pooling() {
         ] {
             let error = relative_l2(
                 &run(&gpu, &x, cols, u64::MAX, |case: &mut Case, input| {
-                    case.b.node("pool", Op::Pool(pooling), &[input], cols)
+                    case.b.node("pool", Pool(pooling), &[input], cols)
                 }),
                 &reference(&x, cols, &spans(), pooling),
             );
@@ -110,12 +110,12 @@ fn matmuls_of_pooled_rows() {
                 .enumerate()
                 .for_each(|(i, v)| packed.set_dense(i / cols, i % cols, *v));
             let weight = case.table(packed);
-            let pooled = case.b.node("pool", Op::Pool(Pooling::Mean), &[input], cols);
+            let pooled = case.b.node("pool", Pool(Pooling::Mean), &[input], cols);
             let linear = Linear {
                 row0,
                 ..Linear::new(weight, None)
             };
-            case.b.node("product", Op::Linear(linear), &[pooled], count)
+            case.b.node("product", linear, &[pooled], count)
         };
         let expected: Vec<f32> = (0..LENGTHS.len())
             .flat_map(|t| (row0..row0 + count).map(move |r| (t, r)))

@@ -12,7 +12,7 @@ mod table;
 use jerboa::device::Caps;
 use jerboa::exec::{Precision, PrecisionOptions};
 use jerboa::format::{WeightLayout, quantize};
-use jerboa::ir::{Graph, GraphBuilder, IdSource, Op, WeightKind};
+use jerboa::ir::{Embed, Graph, GraphBuilder, IdSource, WeightKind};
 use jerboa::kernels::attention::Kv;
 use jerboa::plan::{Plan, PlanOptions, StepKind, lower, plan_states, plan_weights};
 use serde_json::json;
@@ -23,7 +23,7 @@ fn embedding_tables_are_classified_by_use() {
     let table = b.weight("wte.weight", 100, 64, WeightKind::Table);
     let x = b.node(
         "x",
-        Op::Embed {
+        Embed {
             table,
             scale: 1.0,
             ids: IdSource::Tokens,

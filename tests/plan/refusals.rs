@@ -2,8 +2,9 @@
 
 use super::planned;
 use jerboa::ir::{
-    Activation, Attention, Graph, GraphBuilder, HeadNorm, IdSource, Linear, Mask, Norm, Op,
-    RopeScaling, RopeSpec, StateId, StateSpec, ValueId, WeightKind,
+    Activation, Add, Addend, Attention, Combine, Embed, Epilogue, Graph, GraphBuilder, HeadNorm,
+    IdSource, LastRow, Linear, Mask, Norm, Op, Prologue, RopeScaling, RopeSpec, RouterScore,
+    ShortConv, StateId, StateSpec, TopKRouter, ValueId, WeightKind,
 };
 use jerboa::plan::StepKind;
 
@@ -49,7 +50,7 @@ fn graph(make: impl FnOnce(&mut GraphBuilder, ValueId) -> ValueId) -> jerboa::Re
     let table = b.weight("table", 100, COLS, WeightKind::Table);
     let x = b.node(
         "x",
-        Op::Embed {
+        Embed {
             table,
             scale: 1.0,
             ids: IdSource::Tokens,
@@ -70,7 +71,7 @@ fn attend(
     let graph = graph(|b, x| {
         let mut a = attention();
         change(b, &mut a);
-        b.node("attn", Op::Attention(a), &[x, x, x], COLS)
+        b.node("attn", a, &[x, x, x], COLS)
     });
     graph
         .and_then(|g| planned(&g, rows))
@@ -86,7 +87,7 @@ fn multiply(
     let graph = graph(|b, x| {
         let mut linear = Linear::new(b.matrix("proj.weight", COLS, COLS), None);
         change(b, &mut linear);
-        b.node("proj", Op::Linear(linear), &[x], COLS)
+        b.node("proj", linear, &[x], COLS)
     });
     graph
         .and_then(|g| planned(&g, rows))
@@ -155,7 +156,7 @@ fn attention_computes_all_that_its_node_says() {
 
 #[test]
 fn norm_fuses_into_matmul_or_is_refused() {
-    let with = |b: &mut GraphBuilder, l: &mut Linear| l.norm = Some(norm(b));
+    let with = |b: &mut GraphBuilder, l: &mut Linear| l.prologue = Prologue::Norm(norm(b));
     assert_eq!(multiply(StepKind::Decode(1), with), Ok(()));
     refused(
         multiply(StepKind::Prefill(64), with),
@@ -166,7 +167,7 @@ fn norm_fuses_into_matmul_or_is_refused() {
         multiply(
             StepKind::Decode(1),
             |_: &mut GraphBuilder, l: &mut Linear| {
-                l.norm = Some(Norm {
+                l.prologue = Prologue::Norm(Norm {
                     gain: None,
                     bias: None,
                     layer: false,
@@ -182,7 +183,7 @@ fn norm_fuses_into_matmul_or_is_refused() {
         multiply(
             StepKind::Decode(1),
             |b: &mut GraphBuilder, l: &mut Linear| {
-                l.norm = Some(Norm {
+                l.prologue = Prologue::Norm(Norm {
                     layer: true,
                     ..norm(b)
                 });
@@ -195,7 +196,7 @@ fn norm_fuses_into_matmul_or_is_refused() {
         multiply(
             StepKind::Decode(1),
             |b: &mut GraphBuilder, l: &mut Linear| {
-                l.norm = Some(Norm {
+                l.prologue = Prologue::Norm(Norm {
                     bias: Some(b.vector("b", COLS)),
                     ..norm(b)
                 });
@@ -203,6 +204,35 @@ fn norm_fuses_into_matmul_or_is_refused() {
         ),
         "the mean or the bias",
     );
+}
+
+#[test]
+fn rows_are_added_before_the_epilogue_where_it_is_empty() {
+    let plan = |addend: Addend, change: fn(&mut Linear)| {
+        let graph = graph(|b, x| {
+            let mut linear = Linear::new(b.matrix("proj.weight", COLS, COLS), None);
+            linear.addend = addend;
+            change(&mut linear);
+            let inputs = vec![x; 1 + linear.combined_input().unwrap_or(1)];
+            b.node("proj", linear, &inputs, COLS)
+        });
+        graph
+            .and_then(|g| planned(&g, StepKind::Decode(1)))
+            .map(|plan| plan.to_string())
+            .map_err(|e| e.to_string())
+    };
+    let rows = plan(Addend::Rows, |_| {});
+    assert!(rows.is_ok());
+    assert_eq!(rows, plan(Addend::None, |l| l.combine = Combine::Add));
+    let changes: [fn(&mut Linear); 3] = [
+        |l| l.epilogue = Epilogue::Activation(Activation::Silu),
+        |l| l.softcap = 30.0,
+        |l| l.combine = Combine::Mul,
+    ];
+    for change in changes {
+        let found = plan(Addend::Rows, change).map(|_| ());
+        refused(found, "rows added before other fused operations");
+    }
 }
 
 #[test]
@@ -264,7 +294,7 @@ fn a_graph_names_what_is_there_in_the_kind_and_size_it_is_read() {
     );
     refused(
         multiply(StepKind::Decode(1), |b, l| {
-            l.bias = Some(b.vector("bias", 3));
+            l.addend = Addend::Vector(b.vector("bias", 3));
         }),
         "bias has 3 elements, expected 64",
     );
@@ -278,15 +308,65 @@ fn a_graph_names_what_is_there_in_the_kind_and_size_it_is_read() {
         }),
         "32 × 64",
     );
-    let few = graph(|b, x| b.node("sum", Op::Add, &[x], COLS))
+    let few = graph(|b, x| b.node("sum", Add, &[x], COLS))
         .map(|_| ())
         .map_err(|e| e.to_string());
     refused(few, "has 1 inputs, expected 2");
     let rows = graph(|b, x| {
-        let last = b.node("last", Op::LastRow, &[x], COLS);
-        b.node("sum", Op::Add, &[x, last], COLS)
+        let last = b.node("last", LastRow, &[x], COLS);
+        b.node("sum", Add, &[x, last], COLS)
     });
     refused(rows.map(|_| ()).map_err(|e| e.to_string()), "sum");
+}
+
+#[test]
+fn sizes_that_no_kernel_supports_are_refused() {
+    let conv = |kernel_size: usize| {
+        let graph = graph(|b, x| {
+            let weight = b.vector("taps", COLS * kernel_size);
+            let state = b.state(StateSpec::Conv {
+                channels: COLS,
+                kernel_size,
+            });
+            let conv = ShortConv {
+                weight,
+                bias: None,
+                kernel_size,
+                act: Activation::None,
+                scales: [(0, 1.0); 3],
+                state,
+            };
+            b.node("conv", conv, &[x], COLS)
+        });
+        graph.map(|_| ()).map_err(|e| e.to_string())
+    };
+    let largest = *ShortConv::KERNEL_SIZES.end();
+    assert_eq!(conv(largest), Ok(()));
+    refused(conv(largest + 1), "no kernel has 9 taps");
+
+    let route = |top_k: usize| {
+        let graph = graph(|b, x| {
+            let router = TopKRouter {
+                experts: COLS,
+                top_k,
+                score: RouterScore::Softmax,
+                bias: None,
+                groups: None,
+                renormalize: true,
+                eps: 0.0,
+                scale: 1.0,
+                gain: None,
+                prefetch: false,
+            };
+            b.node("router", router, &[x], 2 * top_k)
+        });
+        graph.map(|_| ()).map_err(|e| e.to_string())
+    };
+    assert_eq!(route(TopKRouter::MAX_TOP_K), Ok(()));
+    refused(
+        route(TopKRouter::MAX_TOP_K + 1),
+        "no kernel selects 17 of 64 experts",
+    );
 }
 
 #[test]
@@ -294,21 +374,18 @@ fn an_op_names_all_of_its_weights() {
     let mut b = GraphBuilder::new("test");
     let norm = norm(&mut b);
     let linear = Linear {
-        norm: Some(norm.clone()),
-        act: Activation::Silu,
+        prologue: Prologue::Norm(norm.clone()),
+        epilogue: Epilogue::Activation(Activation::Silu),
         ..Linear::new(b.matrix("w", 8, COLS), None)
     };
+    let bias = b.vector("b", 8);
     let linear = Linear {
-        bias: Some(b.vector("b", 8)),
+        addend: Addend::Vector(bias),
         ..linear
     };
     assert_eq!(
-        Op::Linear(linear.clone()).weights(),
-        [
-            linear.weight,
-            linear.bias.expect("a bias"),
-            norm.gain.expect("a gain")
-        ]
+        Op::from(linear.clone()).weights(),
+        [linear.weight, bias, norm.gain.expect("a gain")]
     );
     let sinks = b.vector("s", 4);
     let relative = b.vector("r", 128);
@@ -327,5 +404,5 @@ fn an_op_names_all_of_its_weights() {
         head_norm,
         ..attention()
     };
-    assert_eq!(Op::Attention(all).weights(), [sinks, relative, gains]);
+    assert_eq!(Op::from(all).weights(), [sinks, relative, gains]);
 }

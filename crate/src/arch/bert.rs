@@ -10,7 +10,7 @@ use super::encoder::{
 };
 use super::family::{CONVERTED_FIELD, Family};
 use crate::format::gguf::{Gguf, GgufSpec};
-use crate::ir::{Activation, GraphBuilder, IdSource, Op, Pooling, ValueId};
+use crate::ir::{Activation, GraphBuilder, IdSource, Pool, Pooling, ValueId};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -290,12 +290,7 @@ fn build(
             attention.relative =
                 Some(b.vector("encoder.relative_attention_bias.weight", 32 * sizes.heads));
         }
-        let mixed = b.node(
-            &name("attention"),
-            Op::Attention(attention),
-            &[q, k, v],
-            hidden,
-        );
+        let mixed = b.node(&name("attention"), attention, &[q, k, v], hidden);
         let mixed = b.linear(&name(names.o), mixed, hidden, true);
         let sum = b.add(&name("attention_residual"), x, mixed);
         x = layer_norm(b, &name(names.attention_norm), sum, sizes.eps, true);
@@ -325,7 +320,7 @@ fn classify(
     names: [&str; 2],
 ) -> ValueId {
     let cols = b.cols(hidden);
-    let first = b.node("first", Op::Pool(Pooling::First), &[hidden], cols);
+    let first = b.node("first", Pool(Pooling::First), &[hidden], cols);
     let inner = dense(b, names[0], first, cols, true, act);
     b.linear(names[1], inner, label_count(config), true)
 }

@@ -8,8 +8,11 @@ pub mod experts;
 pub mod latent;
 mod mlp;
 
-use crate::ir::{Activation, GraphBuilder, IdSource, Linear, Norm, Op, ValueId, WeightKind};
-pub use attention::{AttentionSpec, QkNorm, QkvProjections, attention};
+use crate::ir::{
+    Activation, Embed, Epilogue, GraphBuilder, IdSource, Linear, Norm, NormPerGroup,
+    QuantizeActivations, Scale, ValueId, WeightKind,
+};
+pub use attention::{AttentionSpec, QkNorm, QkNormScope, QkvProjections, attention};
 pub use dense::{DecoderLayer, DenseDecoder, MAX_HEAD_DIM, TensorNames};
 pub use mlp::{MlpKind, MlpSpec, mlp};
 
@@ -58,13 +61,13 @@ pub fn norm(b: &mut GraphBuilder, name: &str, spec: NormSpec, x: ValueId) -> Val
     } = spec;
     b.node(
         name,
-        Op::Norm(Norm {
+        Norm {
             gain,
             bias,
             layer,
             offset,
             eps,
-        }),
+        },
         &[x],
         cols,
     )
@@ -91,7 +94,7 @@ pub fn norm_per_group(
     };
     let cols = b.cols(x);
 
-    b.node(name, Op::NormPerGroup(norm, group), &[x], cols)
+    b.node(name, NormPerGroup { norm, group }, &[x], cols)
 }
 
 /// Adds `y = act(x Wᵀ (+ bias)) * scale` with the tensors `{name}.weight` and `{name}.bias`.
@@ -110,15 +113,15 @@ pub fn linear_act(
     // The scale of `Op::Linear` applies before bias and activation.
     let within = bias.is_none() && act == Activation::None;
     let linear = Linear {
-        act,
+        epilogue: Epilogue::Activation(act),
         scale: if within { scale } else { 1.0 },
         ..Linear::new(weight, bias)
     };
-    let y = b.node(name, Op::Linear(linear), &[x], rows);
+    let y = b.node(name, linear, &[x], rows);
     if within || scale == 1.0 {
         y
     } else {
-        b.node(&format!("{name}.scaled"), Op::Scale(scale), &[y], rows)
+        b.node(&format!("{name}.scaled"), Scale(scale), &[y], rows)
     }
 }
 
@@ -134,7 +137,7 @@ pub fn embed(
     let table = b.weight(&format!("{name}.weight"), rows, cols, WeightKind::Table);
     b.node(
         name,
-        Op::Embed {
+        Embed {
             table,
             scale,
             ids,
@@ -151,7 +154,7 @@ fn maybe_quantize(b: &mut GraphBuilder, path: &str, round: bool, x: ValueId) -> 
     if round {
         b.node(
             &format!("{path}.rounded"),
-            Op::QuantizeActivations(None),
+            QuantizeActivations(None),
             &[x],
             cols,
         )

@@ -104,12 +104,7 @@ fn text(config: &Value, b: &mut GraphBuilder, mask: Mask) -> Result<EncoderBody>
             .map(|part| b.linear(&name(&format!("self_attn.{part}")), normed, hidden, true));
         let mut attention = bidirectional(heads, head_dim);
         attention.mask = mask;
-        let mixed = b.node(
-            &name("attention"),
-            crate::ir::Op::Attention(attention),
-            &qkv,
-            hidden,
-        );
+        let mixed = b.node(&name("attention"), attention, &qkv, hidden);
         let mixed = b.linear(&name("self_attn.out_proj"), mixed, hidden, true);
         x = b.add(&name("attention_residual"), x, mixed);
         let normed = layer_norm(b, &name("layer_norm2"), x, eps, true);

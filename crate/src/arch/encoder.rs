@@ -4,8 +4,8 @@
 
 use super::config::Config;
 use crate::ir::{
-    Activation, Attention, Dim, Graph, GraphBuilder, Linear, Mask, Norm, Op, Pooling, ValueId,
-    WeightKind,
+    Activation, Attention, Combine, Dim, Embed, Epilogue, Graph, GraphBuilder, Linear, Mask, Norm,
+    Op, Pool, Pooling, ValueId, WeightKind,
 };
 use crate::{Error, Result};
 
@@ -103,7 +103,7 @@ pub(super) fn with_head(
         EncoderHead::Hidden => body.hidden,
         EncoderHead::Vector { pooling, dense } => {
             let cols = b.cols(body.hidden);
-            let pooled = b.node("pooled", Op::Pool(*pooling), &[body.hidden], cols);
+            let pooled = b.node("pooled", Pool(*pooling), &[body.hidden], cols);
             dense_layers(&mut b, pooled, dense)?
         }
         EncoderHead::Score => match score {
@@ -159,7 +159,7 @@ pub(super) fn from_decoder(
             replace_last_row(b.graph_mut(), Some(pooling));
             hidden
         }
-        Some(pooling) => b.node("pooled", Op::Pool(pooling), &[hidden], cols),
+        Some(pooling) => b.node("pooled", Pool(pooling), &[hidden], cols),
     };
     if !picked.is_some_and(Pooling::selects_token) {
         replace_last_row(b.graph_mut(), None);
@@ -173,7 +173,7 @@ pub(super) fn from_decoder(
             let tied = config.flag_or("tie_word_embeddings", false);
             let table = match tied {
                 true => b.graph().nodes.iter().find_map(|n| match n.op {
-                    Op::Embed { table, .. } => Some(table),
+                    Op::Embed(Embed { table, .. }) => Some(table),
                     _ => None,
                 }),
                 false => Some(b.weight("lm_head.weight", vocab, cols, WeightKind::Table)),
@@ -185,11 +185,15 @@ pub(super) fn from_decoder(
                 let linear = Linear {
                     row0: token as usize,
                     scale,
-                    residual: plus.is_some(),
+                    combine: if plus.is_some() {
+                        Combine::Add
+                    } else {
+                        Combine::None
+                    },
                     ..Linear::new(weight, None)
                 };
                 let inputs: Vec<ValueId> = [Some(pooled), plus].into_iter().flatten().collect();
-                b.node(&format!("logit of {token}"), Op::Linear(linear), &inputs, 1)
+                b.node(&format!("logit of {token}"), linear, &inputs, 1)
             };
             let other = no.map(|no| logit(no, -1.0, None));
             logit(*yes, 1.0, other)
@@ -269,10 +273,10 @@ pub(super) fn dense(
     let bias = bias.then(|| b.vector(&format!("{name}.bias"), rows));
     b.node(
         name,
-        Op::Linear(Linear {
-            act,
+        Linear {
+            epilogue: Epilogue::Activation(act),
             ..Linear::new(weight, bias)
-        }),
+        },
         &[x],
         rows,
     )
@@ -291,13 +295,13 @@ pub(super) fn layer_norm(
     let bias = bias.then(|| b.vector(&format!("{name}.bias"), cols));
     b.node(
         name,
-        Op::Norm(Norm {
+        Norm {
             gain,
             bias,
             layer: true,
             offset: 0.0,
             eps,
-        }),
+        },
         &[x],
         cols,
     )
@@ -314,7 +318,7 @@ pub(super) fn embedding_table(
     let table = b.weight(&format!("{name}.weight"), rows, cols, WeightKind::Table);
     b.node(
         name,
-        Op::Embed {
+        Embed {
             table,
             scale: 1.0,
             ids,
@@ -358,12 +362,7 @@ pub(super) fn fused_attention(
     let k = view("k", cols);
     let v = view("v", 2 * cols);
 
-    b.node(
-        &format!("{path}.attention"),
-        Op::Attention(attention),
-        &[q, k, v],
-        cols,
-    )
+    b.node(&format!("{path}.attention"), attention, &[q, k, v], cols)
 }
 
 /// Returns the head dimension. Without `head_dim`, the heads must divide the hidden size.
@@ -382,12 +381,16 @@ pub(super) fn head_dim(config: Config<'_>, hidden: usize, heads: usize) -> Resul
 
 /// Replaces the last token's row with the pooled row of each sequence, or with all rows.
 fn replace_last_row(graph: &mut Graph, pooling: Option<Pooling>) {
-    let Some(at) = graph.nodes.iter().position(|n| n.op == Op::LastRow) else {
+    let Some(at) = graph
+        .nodes
+        .iter()
+        .position(|n| matches!(n.op, Op::LastRow(_)))
+    else {
         return;
     };
     let rows = match pooling {
         Some(pooling) => {
-            graph.nodes[at].op = Op::Pool(pooling);
+            graph.nodes[at].op = Pool(pooling).into();
             Dim::Sequences
         }
         None => {

@@ -12,8 +12,8 @@ use super::gemma4::{missing_shared_kv, per_layer_inputs, per_layer_output};
 use super::qwen::head_norm;
 use crate::format::gguf::{Gguf, GgufSpec, MetadataValue as Meta};
 use crate::ir::{
-    Activation, AltUp, Graph, GraphBuilder, IdSource, Linear, Mask, Op, StateId, ValueId,
-    WeightKind,
+    Activation, AltUp, Concat, Epilogue, Graph, GraphBuilder, IdSource, LastRow, Linear, Mask,
+    MulVector, Scale, StateId, ValueId, WeightKind,
 };
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -292,31 +292,26 @@ impl Gemma3n {
         let weight = b.stacked(parts, hidden, WeightKind::Matrix);
         let others = b.node(
             "altup.projected",
-            Op::Linear(Linear::new(weight, None)),
+            Linear::new(weight, None),
             &[x],
             more * hidden,
         );
         let others = b.node(
             "altup.matched",
-            Op::AltUp(AltUp::MatchMagnitude),
+            AltUp::MatchMagnitude,
             &[others, x],
             more * hidden,
         );
-        b.node(
-            "altup.streams",
-            Op::Concat,
-            &[x, others],
-            self.streams * hidden,
-        )
+        b.node("altup.streams", Concat, &[x, others], self.streams * hidden)
     }
 
     /// Returns the sum of the last row's streams, each scaled to the magnitude of the first.
     fn merge_streams(&self, b: &mut GraphBuilder, of: AltUpRow) -> ValueId {
         let hidden = self.dense.hidden;
-        let x = b.node("altup.last", Op::LastRow, &[of.all], self.streams * hidden);
+        let x = b.node("altup.last", LastRow, &[of.all], self.streams * hidden);
         let added = of
             .added
-            .map(|row| b.node("altup.last_added", Op::LastRow, &[row], hidden));
+            .map(|row| b.node("altup.last_added", LastRow, &[row], hidden));
         let first = b.view("altup.first", x, 0, hidden);
         let mut sum = first;
         for i in 0..self.streams - 1 {
@@ -332,7 +327,7 @@ impl Gemma3n {
             );
             sum = b.node(
                 &format!("altup.{i}.sum"),
-                Op::AltUp(AltUp::MatchMagnitude),
+                AltUp::MatchMagnitude,
                 &[made, first, sum],
                 hidden,
             );
@@ -354,11 +349,11 @@ impl Gemma3n {
         );
         let scale = 1.0 / hidden as f32;
         let router = Linear {
-            act: Activation::Tanh,
+            epilogue: Epilogue::Activation(Activation::Tanh),
             scale,
             ..Linear::new(weight, None)
         };
-        b.node(&format!("{path}.modes"), Op::Linear(router), &[x], streams)
+        b.node(&format!("{path}.modes"), router, &[x], streams)
     }
 
     /// Adds a layer over all streams, with its per-layer input.
@@ -381,19 +376,19 @@ impl Gemma3n {
         let modes = self.router(b, &altup, active);
         let coefs = b.vector(&format!("{altup}.prediction_coefs.weight"), streams.pow(3));
         let inputs: Vec<ValueId> = [of.all, modes].into_iter().chain(of.added).collect();
-        let predict = Op::AltUp(AltUp::Predict {
+        let predict = AltUp::Predict {
             coefs,
             count: streams,
-        });
+        };
         let predicted = b.node(&name("altup.predicted"), predict, &inputs, streams * hidden);
         let first = b.view(&name("altup.first"), predicted, 0, hidden);
         let made = self.attention_and_mlp(b, path, layer, first);
         let modes = self.router(b, &altup, made);
         let coefs = b.vector(&format!("{altup}.correction_coefs.weight"), streams.pow(2));
-        let correct = Op::AltUp(AltUp::Correct {
+        let correct = AltUp::Correct {
             coefs,
             count: streams,
-        });
+        };
         let all = b.node(
             &name("altup.corrected"),
             correct,
@@ -406,12 +401,7 @@ impl Gemma3n {
         let mut first = b.view(&name("altup.corrected_first"), all, 0, hidden);
         if self.scaled {
             let scale = b.vector(&format!("{altup}.correct_output_scale"), hidden);
-            first = b.node(
-                &name("altup.scaled"),
-                Op::MulVector(scale),
-                &[first],
-                hidden,
-            );
+            first = b.node(&name("altup.scaled"), MulVector(scale), &[first], hidden);
         }
         AltUpRow {
             all,
@@ -440,12 +430,7 @@ impl Gemma3n {
         let mixed = norm(b, &name("post_attention_layernorm"), norms, mixed);
         let x = b.add(&name("attention_residual"), x, mixed);
         let x = b.add(&name("laurel.sum"), x, laurel);
-        let x = b.node(
-            &name("laurel.scaled"),
-            Op::Scale(0.5f32.sqrt()),
-            &[x],
-            hidden,
-        );
+        let x = b.node(&name("laurel.scaled"), Scale(0.5f32.sqrt()), &[x], hidden);
         let read = norm(b, &name("pre_feedforward_layernorm"), norms, x);
         let outer = match layer.gate_threshold {
             Some(factor) => sparse_mlp(b, &name("mlp"), &layer.mlp, factor, read),
@@ -469,10 +454,10 @@ fn sparse_mlp(
 
     let gate = b.linear(&name("gate_proj"), x, spec.size, false);
     let up = b.linear(&name("up_proj"), x, spec.size, false);
-    let sparse = Op::AltUp(AltUp::Sparse {
+    let sparse = AltUp::Sparse {
         act: spec.act,
         factor,
-    });
+    };
     let inner = b.node(&name("sparse"), sparse, &[gate, up], spec.size);
     b.linear(&name("down_proj"), inner, cols, false)
 }

@@ -13,7 +13,8 @@ use super::qwen::head_norm;
 use super::vision::gemma4::GEMMA4;
 use crate::format::gguf::{Gguf, GgufSpec, MetadataValue as Meta};
 use crate::ir::{
-    Activation, Graph, GraphBuilder, IdSource, Linear, Mask, Norm, Op, StateId, ValueId, WeightKind,
+    Activation, Gated, Graph, GraphBuilder, IdSource, Linear, Mask, MulVector, Norm, Scale,
+    StateId, ValueId, WeightKind,
 };
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -190,7 +191,7 @@ fn gemma4(config: Config<'_>) -> Result<Graph> {
         let scalar = b.vector(&format!("{path}.layer_scalar"), 1);
         x = b.node(
             &format!("{path}.scaled"),
-            Op::MulVector(scalar),
+            MulVector(scalar),
             &[x],
             dense.hidden,
         );
@@ -273,7 +274,7 @@ fn layers(config: Config<'_>, dense: &DenseDecoder) -> Result<Vec<Gemma4Layer>> 
         (attention.scale, attention.value_norm) = (1.0, Some(dense.norm.eps));
         attention.qk_norm = Some(head_norm(dense.norm));
         if same && full {
-            attention.projections = QkvProjections::Separate(["q_proj", "k_proj", "k_proj"]);
+            attention.projections = QkvProjections::KeysAsValues(["q_proj", "k_proj"]);
         }
         mlp.act = act;
         if double && shares {
@@ -346,7 +347,7 @@ fn parallel_experts(
         offset: 0.0,
         eps: norms.eps,
     };
-    let seen = b.node(&name("router.norm"), Op::Norm(seen), &[x], cols);
+    let seen = b.node(&name("router.norm"), seen, &[x], cols);
     let weight = b.weight(
         &name("router.proj.weight"),
         experts.count,
@@ -357,12 +358,7 @@ fn parallel_experts(
         scale: (cols as f32).powf(-0.5),
         ..Linear::new(weight, None)
     };
-    let logits = b.node(
-        &name("router.proj"),
-        Op::Linear(router),
-        &[seen],
-        experts.count,
-    );
+    let logits = b.node(&name("router.proj"), router, &[seen], experts.count);
     let read = norm(b, &name("pre_feedforward_layernorm_2"), norms, x);
     let mixed = top_k_experts(b, path, experts, read, logits);
     norm(b, &name("post_feedforward_layernorm_2"), norms, mixed)
@@ -413,7 +409,7 @@ pub(super) fn per_layer_inputs(
     Ok(Some((
         b.node(
             "per_layer_inputs.scaled",
-            Op::Scale(0.5f32.sqrt()),
+            Scale(0.5f32.sqrt()),
             &[both],
             all,
         ),
@@ -433,7 +429,7 @@ pub(super) fn per_layer_output(
     let name = |part: &str| format!("{path}.{part}");
     let (cols, hidden) = (b.cols(own), b.cols(x));
     let gate = b.linear(&name("per_layer_input_gate"), x, cols, false);
-    let gated = b.node(&name("per_layer_gated"), Op::Gated(act), &[gate, own], cols);
+    let gated = b.node(&name("per_layer_gated"), Gated(act), &[gate, own], cols);
     let outer = b.linear(&name("per_layer_projection"), gated, hidden, false);
     norm(b, &name("post_per_layer_input_norm"), norms, outer)
 }

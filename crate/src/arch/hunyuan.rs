@@ -1,7 +1,7 @@
 //! Hunyuan (dense): Llama with norms of the heads of q and k after RoPE, and a scaled RoPE base.
 //! Reference: transformers `modeling_hunyuan_v1_dense.py`.
 
-use super::blocks::QkNorm;
+use super::blocks::{QkNorm, QkNormScope};
 use super::config::Config;
 use super::family::Family;
 use super::llama;
@@ -59,8 +59,7 @@ fn hunyuan(config: Config<'_>) -> Result<Graph> {
         a.qk_norm = Some(QkNorm {
             names,
             spec,
-            whole_projection: false,
-            after_rope: true,
+            scope: QkNormScope::HeadAfterRope,
         });
     });
     // "dynamic" with `alpha` means one base for all lengths here.

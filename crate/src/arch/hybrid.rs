@@ -7,8 +7,8 @@ use super::blocks::{
 };
 use crate::Result;
 use crate::ir::{
-    Activation, GatedNorm, Graph, GraphBuilder, IdSource, Linear, Op, RecurrenceRule, Recurrent,
-    ShortConv, StateSpec, ValueId, WeightKind,
+    Activation, Gated, GatedNorm, Graph, GraphBuilder, IdSource, LastRow, Linear, RecurrenceRule,
+    Recurrent, ShortConv, StateSpec, ValueId, WeightKind,
 };
 
 /// Adds a causal depthwise convolution with the tensors `{name}.weight` and `{name}.bias`. `gates`
@@ -31,14 +31,14 @@ fn causal_conv(
     let inputs = [&[x], gates].concat();
     b.node(
         name,
-        Op::ShortConv(ShortConv {
+        ShortConv {
             weight,
             bias,
             kernel_size: taps,
             act,
             scales,
             state,
-        }),
+        },
         &inputs,
         channels,
     )
@@ -170,12 +170,7 @@ pub fn delta_net(b: &mut GraphBuilder, path: &str, spec: &DeltaSpec, x: ValueId)
             cols: spec.value_dim,
         }),
     };
-    let read = b.node(
-        &name("delta"),
-        Op::Recurrent(op),
-        &[qkv, a, beta, z],
-        values,
-    );
+    let read = b.node(&name("delta"), op, &[qkv, a, beta, z], values);
     let cols = b.cols(x);
     b.linear(&name("out_proj"), read, cols, false)
 }
@@ -279,24 +274,19 @@ pub fn ssm(b: &mut GraphBuilder, path: &str, spec: &SsmSpec, x: ValueId) -> Valu
             cols: spec.head_dim,
         }),
     };
-    let read = b.node(&name("ssm"), Op::Recurrent(op), &[given, dt], inner);
+    let read = b.node(&name("ssm"), op, &[given, dt], inner);
     let gated = if spec.gate == SsmGate::WithoutNorm {
-        b.node(
-            &name("gated"),
-            Op::Gated(Activation::Silu),
-            &[z, read],
-            inner,
-        )
+        b.node(&name("gated"), Gated(Activation::Silu), &[z, read], inner)
     } else {
         let gain = b.vector(&name("norm.weight"), inner);
         let first = spec.gate == SsmGate::BeforeNorm;
 
-        let op = Op::GatedNorm(GatedNorm {
+        let op = GatedNorm {
             gain,
             groups,
             gate_first: first,
             eps: spec.eps,
-        });
+        };
         b.node(&name("norm"), op, &[read, z], inner)
     };
     let cols = b.cols(x);
@@ -400,7 +390,7 @@ impl HybridDecoder {
                 x = self.sublayer(&mut b, &format!("{}.{index}", self.path), part, x);
             }
         }
-        let last = b.node("last_row", Op::LastRow, &[x], self.hidden);
+        let last = b.node("last_row", LastRow, &[x], self.hidden);
         let hidden = norm(&mut b, self.final_norm, self.norm, last);
         let weight = if self.tied {
             b.weight(
@@ -416,7 +406,7 @@ impl HybridDecoder {
             scale: self.logits_scale,
             ..Linear::new(weight, None)
         };
-        let logits = b.node("logits", Op::Linear(head), &[hidden], self.vocab);
+        let logits = b.node("logits", head, &[hidden], self.vocab);
         b.finish(hidden, Some(logits))
     }
 

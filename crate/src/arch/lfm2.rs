@@ -2,7 +2,7 @@
 //! transformers `modeling_lfm2.py`.
 
 use super::blocks::experts::ExpertsSpec;
-use super::blocks::{DenseDecoder, MlpKind, QkNorm, QkvProjections};
+use super::blocks::{DenseDecoder, MlpKind, QkNorm, QkNormScope, QkvProjections};
 use super::config::Config;
 use super::family::Family;
 use super::hybrid::{ConvSpec, HybridDecoder, Mixer, Sublayer};
@@ -176,8 +176,7 @@ pub(super) fn graph(
             layer.attention.qk_norm = Some(QkNorm {
                 names: ["q_layernorm", "k_layernorm"],
                 spec: norm,
-                whole_projection: false,
-                after_rope: false,
+                scope: QkNormScope::Head,
             });
             layer.attention.projections = QkvProjections::Separate(["q_proj", "k_proj", "v_proj"]);
             (layer.mlp.kind, layer.mlp.down) = (MlpKind::Gated(["w1", "w3"]), "w2");

@@ -9,7 +9,7 @@ use super::encoder::{
 use super::family::Family;
 use super::standard::RopeByType;
 use crate::Result;
-use crate::ir::{GraphBuilder, IdSource, Mask, Op, Pooling, ValueId};
+use crate::ir::{Gated, GraphBuilder, IdSource, Mask, Pool, Pooling, ValueId};
 
 pub(super) static FAMILIES: &[Family] = &[Family {
     model_types: &["modernbert"],
@@ -79,7 +79,7 @@ fn modernbert(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
         let input = b.view(&name("mlp.input"), both, 0, size);
         let gate = b.view(&name("mlp.gate"), both, size, size);
 
-        let gated = b.node(&name("mlp.gated"), Op::Gated(act), &[input, gate], size);
+        let gated = b.node(&name("mlp.gated"), Gated(act), &[input, gate], size);
         let outer = b.linear(&name("mlp.Wo"), gated, hidden, mlp_bias);
         x = b.add(&name("residual"), x, outer);
     }
@@ -103,7 +103,7 @@ fn score(config: Config<'_>, b: &mut GraphBuilder, hidden: ValueId) -> Result<Va
     } else {
         Pooling::First
     };
-    let pooled = b.node("pooled", Op::Pool(pooling), &[hidden], cols);
+    let pooled = b.node("pooled", Pool(pooling), &[hidden], cols);
     let act = config.activation("classifier_activation", "gelu")?;
     let inner = dense(
         b,

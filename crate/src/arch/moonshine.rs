@@ -9,7 +9,10 @@ use super::speech::{
     interleaved_rope, output_head, token_embeddings, unsupported,
 };
 use crate::Result;
-use crate::ir::{Activation, Dim, Graph, GraphBuilder, Im2Col, Norm, Op, ValueId};
+use crate::ir::{
+    Activation, AddPositionEmbedding, Asinh, Dim, Gated, Graph, GraphBuilder, GroupNorm, Im2Col,
+    Norm, ValueId,
+};
 
 /// Samples per row of Moonshine's input "samples": the stride of its first convolution.
 pub const SAMPLES_PER_ROW: usize = 64;
@@ -148,7 +151,7 @@ pub fn moonshine_streaming(config: Config<'_>) -> Result<SpeechGraphs> {
         let table = b.vector("model.decoder.pos_emb.weight", most * encoder.hidden);
         let placed = b.node(
             "model.decoder.pos_emb",
-            Op::AddPositionEmbedding { table },
+            AddPositionEmbedding { table },
             &[x],
             encoder.hidden,
         );
@@ -254,7 +257,7 @@ fn encode(config: Config<'_>, stack: &LayerDims) -> Result<Graph> {
         by_tap: true,
         ..Im2Col::new(2, 1)
     };
-    let pairs = b.node("pairs", Op::Im2Col(rows), &[samples], 2 * SAMPLES_PER_ROW);
+    let pairs = b.node("pairs", rows, &[samples], 2 * SAMPLES_PER_ROW);
     let windows = b.view("windows", pairs, 0, 2 * SAMPLES_PER_ROW - 1);
     let x = dense(
         &mut b,
@@ -268,7 +271,7 @@ fn encode(config: Config<'_>, stack: &LayerDims) -> Result<Graph> {
     let bias = b.vector(&format!("{path}.groupnorm.bias"), hidden);
     let x = b.node(
         &format!("{path}.groupnorm"),
-        Op::GroupNorm {
+        GroupNorm {
             groups: 1,
             gain,
             bias,
@@ -345,14 +348,14 @@ fn encode_streaming(config: Config<'_>, stack: &LayerDims) -> Result<Graph> {
     };
     let x = b.node(
         &format!("{path}.embedder.cmvn"),
-        Op::Norm(norm),
+        norm,
         &[samples],
         SAMPLES_PER_FRAME,
     );
     let k = b.vector(&format!("{path}.embedder.comp.log_k"), 1);
     let x = b.node(
         &format!("{path}.embedder.comp"),
-        Op::Asinh { k },
+        Asinh { k },
         &[x],
         SAMPLES_PER_FRAME,
     );
@@ -457,7 +460,7 @@ fn decode(
         let gate = b.view(&format!("{path}.mlp.gate"), both, stack.inner, stack.inner);
         let inner = b.node(
             &format!("{path}.mlp.gated"),
-            Op::Gated(act),
+            Gated(act),
             &[gate, value],
             stack.inner,
         );

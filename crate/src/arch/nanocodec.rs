@@ -5,7 +5,9 @@ use super::config::Config;
 use super::speech::{conv, unsupported};
 use crate::Result;
 use crate::format::Checkpoint;
-use crate::ir::{Activation, ConvTranspose1d, Dim, Graph, GraphBuilder, Im2Col, Op, ValueId};
+use crate::ir::{
+    Activation, ConvTranspose1d, Dim, Graph, GraphBuilder, Im2Col, Scale, Snake, ValueId,
+};
 use serde_json::{Value, json};
 
 /// Builds the graph from "values" `[frames, input_dim]` to unclamped samples `[samples, 1]`.
@@ -73,7 +75,7 @@ pub fn nanocodec(config: Config<'_>) -> Result<Graph> {
             .unwrap_or(x);
         x = b.node(
             &format!("{name}.mean"),
-            Op::Scale(1.0 / kernels.len() as f32),
+            Scale(1.0 / kernels.len() as f32),
             &[sum],
             cols,
         );
@@ -174,7 +176,7 @@ fn causal_conv(
 fn snake(b: &mut GraphBuilder, name: &str, x: ValueId) -> ValueId {
     let cols = b.cols(x);
     let alpha = b.vector(&format!("{name}.activation.snake_act.alpha"), cols / 2);
-    b.node(name, Op::Snake { alpha }, &[x], cols)
+    b.node(name, Snake { alpha }, &[x], cols)
 }
 
 /// Adds a transposed convolution: half the columns, `rate` times the rows. Each output column reads
@@ -187,13 +189,13 @@ fn upsample(b: &mut GraphBuilder, name: &str, x: ValueId, rate: usize) -> ValueI
     let bias = Some(b.vector(&format!("{name}.conv.bias"), cols / 2));
     b.node(
         name,
-        Op::ConvTranspose1d(ConvTranspose1d {
+        ConvTranspose1d {
             weight,
             bias,
             groups: cols / 2,
             kernel_size: taps,
             rate,
-        }),
+        },
         &[x],
         cols / 2,
     )

@@ -8,7 +8,7 @@ use super::encoder::{
 };
 use super::family::Family;
 use crate::format::gguf::{Gguf, GgufSpec};
-use crate::ir::{Activation, GraphBuilder, IdSource, Op};
+use crate::ir::{Activation, Gated, GraphBuilder, IdSource};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -125,7 +125,7 @@ fn nomic_bert(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
             size,
             config.flag_or("mlp_fc1_bias", false),
         );
-        let gated = b.node(&name("mlp.gated"), Op::Gated(act), &[gate, up], size);
+        let gated = b.node(&name("mlp.gated"), Gated(act), &[gate, up], size);
         let outer = b.linear(
             &name("mlp.fc2"),
             gated,

@@ -4,7 +4,7 @@
 //! `modeling_olmo3.py`, `modeling_olmoe.py`.
 
 use super::blocks::experts::ExpertsSpec;
-use super::blocks::{DenseDecoder, QkNorm, TensorNames};
+use super::blocks::{DenseDecoder, QkNorm, QkNormScope, TensorNames};
 use super::config::Config;
 use super::family::Family;
 use super::{llama, qwen};
@@ -86,7 +86,7 @@ fn olmo_dense(config: Config<'_>) -> Result<DenseDecoder> {
     let spec = dense.norm;
     dense.map_attention(|a| {
         a.qk_norm = Some(QkNorm {
-            whole_projection: true,
+            scope: QkNormScope::Projection,
             ..qwen::head_norm(spec)
         });
     });

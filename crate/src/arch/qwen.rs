@@ -3,7 +3,7 @@
 //! `modeling_qwen3_moe.py`.
 
 use super::blocks::experts::ExpertsSpec;
-use super::blocks::{DenseDecoder, NormSpec, QkNorm};
+use super::blocks::{DenseDecoder, NormSpec, QkNorm, QkNormScope};
 use super::config::Config;
 use super::family::Family;
 use super::llama;
@@ -123,8 +123,7 @@ pub(super) fn head_norm(spec: NormSpec) -> QkNorm {
     QkNorm {
         names: ["q_norm", "k_norm"],
         spec,
-        whole_projection: false,
-        after_rope: false,
+        scope: QkNormScope::Head,
     }
 }
 

@@ -4,8 +4,8 @@
 use super::config::Config;
 use super::encoder::{bidirectional, dense};
 use crate::ir::{
-    Activation, Attention, Dim, Graph, GraphBuilder, IdSource, Linear, Mask, Norm, Op, RopeSpec,
-    RowFormula, StateSpec, ValueId, WeightKind,
+    Activation, Attention, Dim, Embed, Graph, GraphBuilder, IdSource, LastRow, Linear, Mask, Norm,
+    PadHeads, RopeSpec, RowFormula, StateSpec, ValueId, WeightKind,
 };
 use crate::{Error, Result};
 
@@ -125,7 +125,7 @@ impl LayerDims {
         }
         b.node(
             &format!("{name}.wide"),
-            Op::PadHeads { count },
+            PadHeads { count },
             &[x],
             count * self.padded_head_dim(),
         )
@@ -138,7 +138,7 @@ impl LayerDims {
         }
         b.node(
             &format!("{name}.narrow"),
-            Op::PadHeads { count: self.heads },
+            PadHeads { count: self.heads },
             &[x],
             self.width(),
         )
@@ -153,7 +153,7 @@ impl LayerDims {
         attention: Attention,
     ) -> ValueId {
         let scale = (self.head_dim as f32).powf(-0.5);
-        let attention = Op::Attention(Attention { scale, ..attention });
+        let attention = Attention { scale, ..attention };
         let out = b.node(
             &format!("{path}.attention"),
             attention,
@@ -180,13 +180,13 @@ impl SpeechNorms {
         let bias = self.bias.then(|| b.vector(&format!("{name}.bias"), cols));
         b.node(
             name,
-            Op::Norm(Norm {
+            Norm {
                 gain,
                 bias,
                 layer: true,
                 offset: self.offset,
                 eps: 1e-5,
-            }),
+            },
             &[x],
             cols,
         )
@@ -211,7 +211,7 @@ pub(super) fn conv(
     act: Activation,
 ) -> ValueId {
     let cols = b.cols(x) * windows.kernel_size;
-    let seen = b.node(&format!("{name}.windows"), Op::Im2Col(windows), &[x], cols);
+    let seen = b.node(&format!("{name}.windows"), windows, &[x], cols);
     dense(b, name, seen, outputs, bias, act)
 }
 
@@ -359,7 +359,7 @@ pub(super) fn cross_kv_graph(
     let bias = bias.then(|| b.vectors(&names("bias"), stack.width()));
     let out = b.node(
         part,
-        Op::Linear(Linear::new(weight, bias)),
+        Linear::new(weight, bias),
         &[x],
         stack.layers * stack.width(),
     );
@@ -380,7 +380,7 @@ pub(super) fn token_embeddings(
         table,
         b.node(
             name,
-            Op::Embed {
+            Embed {
                 table,
                 scale: 1.0,
                 ids: IdSource::Tokens,
@@ -401,15 +401,10 @@ pub(super) fn output_head(
     weight: crate::ir::WeightId,
 ) -> Result<Graph> {
     let cols = b.cols(x);
-    let last = b.node("last", Op::LastRow, &[x], cols);
+    let last = b.node("last", LastRow, &[x], cols);
     let hidden = norms.norm(&mut b, norm, last);
     let vocab = b.graph().weight(weight).rows();
-    let logits = b.node(
-        "logits",
-        Op::Linear(Linear::new(weight, None)),
-        &[hidden],
-        vocab,
-    );
+    let logits = b.node("logits", Linear::new(weight, None), &[hidden], vocab);
     b.finish(hidden, Some(logits))
 }
 

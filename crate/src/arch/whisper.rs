@@ -9,7 +9,7 @@ use super::speech::{
     token_embeddings, unsupported,
 };
 use crate::Result;
-use crate::ir::{Activation, Dim, Graph, GraphBuilder, Im2Col, Op, ValueId};
+use crate::ir::{Activation, AddPositionEmbedding, Dim, Graph, GraphBuilder, Im2Col, ValueId};
 
 const NORMS: SpeechNorms = SpeechNorms {
     gain: "weight",
@@ -178,7 +178,7 @@ fn positions(b: &mut GraphBuilder, path: &str, x: ValueId, most: usize) -> Value
     let table = b.vector(&format!("{path}.embed_positions.weight"), most * cols);
     b.node(
         &format!("{path}.positions"),
-        Op::AddPositionEmbedding { table },
+        AddPositionEmbedding { table },
         &[x],
         cols,
     )

@@ -352,7 +352,7 @@ pub(super) fn fuse_graph(
         graph
             .nodes
             .iter()
-            .any(|n| matches!(&n.op, Op::Linear(l) if l.gated && l.weight == id))
+            .any(|n| matches!(&n.op, Op::Linear(l) if l.is_gated() && l.weight == id))
     };
     let whole = weights
         .iter()

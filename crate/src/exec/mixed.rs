@@ -1,7 +1,7 @@
 //! Selects the matrices that keep 8 bits when 4 are requested: in small models, those that lose
 //! most accuracy. The measurements are in docs/quantization.md.
 
-use crate::ir::{Activation, Graph, Node, Op, ValueId, WeightKind};
+use crate::ir::{Graph, Node, Op, ValueId, WeightKind};
 use crate::util::map::SortedSet;
 
 /// Maximum number of matrix weights (tables excluded) of a model with mixed precision. Chosen so
@@ -45,9 +45,9 @@ fn matrix_weights(graph: &Graph) -> u64 {
 fn writes_residual(graph: &Graph, node: &Node) -> bool {
     let input = node.inputs.first().and_then(|x| producer(graph, *x));
     input.is_some_and(|op| match op {
-        Op::Attention(_) | Op::Gated(_) | Op::Unary(_) | Op::Mul => true,
+        Op::Attention(_) | Op::Gated(_) | Op::Unary(_) | Op::Mul(_) => true,
         Op::Recurrent(_) | Op::ShortConv(_) | Op::GatedNorm(_) => true,
-        Op::Linear(l) => l.act != Activation::None,
+        Op::Linear(l) => l.activation().is_some(),
         _ => false,
     })
 }
@@ -66,12 +66,12 @@ fn is_rescaling(op: &Op) -> bool {
     matches!(
         op,
         Op::Norm(_)
-            | Op::NormPerGroup(..)
+            | Op::NormPerGroup(_)
             | Op::QuantizeActivations(_)
             | Op::Scale(_)
             | Op::MulVector(_)
-            | Op::PadHeads { .. }
-            | Op::ConcatHeads { .. }
+            | Op::PadHeads(_)
+            | Op::ConcatHeads(_)
     )
 }
 

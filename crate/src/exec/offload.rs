@@ -36,11 +36,7 @@ fn expert_stacks(graph: &Graph) -> Vec<ExpertStack> {
 /// Returns the tables that are only used for token lookup.
 fn lookup_only_tables(graph: &Graph) -> Vec<WeightId> {
     let looked_up = |op: &Op| match op {
-        Op::Embed {
-            table,
-            ids: IdSource::Tokens,
-            ..
-        } => Some(*table),
+        Op::Embed(embed) if embed.ids == IdSource::Tokens => Some(embed.table),
         _ => None,
     };
     let used = |id: &WeightId| {

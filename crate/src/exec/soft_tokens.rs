@@ -6,7 +6,7 @@ use super::session::Session;
 use super::step::rows_bytes;
 use crate::arch::vision::{IMAGE_EMBEDDINGS, ImageMask};
 use crate::gpu::{Backend, Command};
-use crate::ir::{Op, SoftTokens};
+use crate::ir::{Embed, Op, SoftTokens};
 use crate::plan::Slot;
 use crate::{Error, Result};
 use std::cell::RefCell;
@@ -191,11 +191,11 @@ impl Session {
         let target = self.buffer(Slot::Input(crate::ir::InputId(input)))?;
         // Steps index soft tokens from the end of the embedding table.
         let tables = self.graph.nodes.iter().filter_map(|n| match n.op {
-            Op::Embed {
+            Op::Embed(Embed {
                 table,
                 soft: Some(SoftTokens::Rows(_)),
                 ..
-            } => Some(self.graph.weight(table).rows() as u32),
+            }) => Some(self.graph.weight(table).rows() as u32),
             _ => None,
         });
         let base = tables.min().unwrap_or(vocab);

@@ -60,11 +60,7 @@ pub(super) async fn resolve_tied_head(
 /// The token embedding table.
 fn embedding_table(graph: &Graph) -> Option<String> {
     let of_tokens = |op: &Op| match op {
-        Op::Embed {
-            table,
-            ids: IdSource::Tokens,
-            ..
-        } => Some(*table),
+        Op::Embed(embed) if embed.ids == IdSource::Tokens => Some(embed.table),
         _ => None,
     };
     let table = graph.nodes.iter().find_map(|node| of_tokens(&node.op))?;

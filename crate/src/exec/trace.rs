@@ -38,7 +38,7 @@ impl Session {
         for (index, node) in graph.nodes.iter().enumerate() {
             let value = graph.value(node.output);
             // Inputs are known already.
-            if matches!(node.op, Op::Input(_)) || value.rows != Dim::TOKENS {
+            if matches!(node.op, Op::ReadInput(_)) || value.rows != Dim::TOKENS {
                 continue;
             }
             let values = self.graph_rows(&truncate_graph(&graph, index), ids).await?;

@@ -482,20 +482,17 @@ fn expert_weights_by_router(graph: &Graph) -> impl Iterator<Item = (ExpertWeight
 }
 
 fn paged_table(op: &Op, plans: &WeightPlans) -> Option<PagedTable> {
-    let Op::Embed {
-        table: id, soft, ..
-    } = op
-    else {
+    let Op::Embed(embed) = op else {
         return None;
     };
-    let past = if let Some(SoftTokens::Row(number)) = soft {
-        *number
+    let past = if let Some(SoftTokens::Row(number)) = embed.soft {
+        number
     } else {
         u32::MAX
     };
     Some(PagedTable {
-        id: *id,
-        group: PagedGroup::new(vec![(*id, 1)], Vec::new(), plans)?,
+        id: embed.table,
+        group: PagedGroup::new(vec![(embed.table, 1)], Vec::new(), plans)?,
         fallback_row: past,
     })
 }

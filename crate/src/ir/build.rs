@@ -1,8 +1,8 @@
 //! Graph builder that adds nodes in forward-pass order.
 
 use super::{
-    Dim, Graph, Input, InputId, Linear, Node, Op, RopeSpec, StateId, StateSpec, Value, ValueId,
-    Weight, WeightId, WeightKind,
+    Add, Dim, Graph, Input, InputId, Linear, Node, Op, ReadInput, RopeSpec, StateId, StateSpec,
+    Value, ValueId, Weight, WeightId, WeightKind,
 };
 use crate::Result;
 
@@ -74,7 +74,7 @@ impl GraphBuilder {
             WeightKind::Router,
         );
         let bias = bias.then(|| self.vector(&format!("{name}.bias"), rows));
-        self.node(name, Op::Linear(Linear::new(weight, bias)), &[x], rows)
+        self.node(name, Linear::new(weight, bias), &[x], rows)
     }
 
     /// Declares a vector.
@@ -128,7 +128,7 @@ impl GraphBuilder {
     /// Adds an external input as a value.
     pub fn input(&mut self, name: &str, rows: Dim, cols: usize) -> ValueId {
         let id = self.declare_input(name, rows, cols);
-        let value = self.node(name, Op::Input(id), &[], cols);
+        let value = self.node(name, ReadInput(id), &[], cols);
         self.graph.values[value.0].rows = rows;
         value
     }
@@ -149,21 +149,19 @@ impl GraphBuilder {
     }
 
     /// Adds a node with `cols` output columns.
-    pub fn node(&mut self, name: &str, op: Op, inputs: &[ValueId], cols: usize) -> ValueId {
-        let rows = match (&op, inputs.first()) {
-            (Op::LastRow, _) => Dim::Last,
-            (Op::Pool(_), _) => Dim::Sequences,
-            (Op::Im2Col(windows), Some(input)) => {
-                windows.output_rows(self.graph.value(*input).rows)
-            }
-            (Op::ConvTranspose1d(upsample), Some(input)) => self
-                .graph
-                .value(*input)
-                .rows
-                .conv_transposed(upsample.rate, 0),
-            (_, Some(input)) => self.graph.value(*input).rows,
-            (_, None) => Dim::TOKENS,
-        };
+    pub fn node(
+        &mut self,
+        name: &str,
+        op: impl Into<Op>,
+        inputs: &[ValueId],
+        cols: usize,
+    ) -> ValueId {
+        self.add_node(name, op.into(), inputs, cols)
+    }
+
+    fn add_node(&mut self, name: &str, op: Op, inputs: &[ValueId], cols: usize) -> ValueId {
+        let input = inputs.first().map(|id| self.graph.value(*id).rows);
+        let rows = op.definition().output_rows(input);
         self.graph.values.push(Value {
             name: name.into(),
             rows,
@@ -209,13 +207,13 @@ impl GraphBuilder {
         let cols = self.cols(x);
         let weight = self.matrix(&format!("{name}.weight"), rows, cols);
         let bias = bias.then(|| self.vector(&format!("{name}.bias"), rows));
-        self.node(name, Op::Linear(Linear::new(weight, bias)), &[x], rows)
+        self.node(name, Linear::new(weight, bias), &[x], rows)
     }
 
     /// Adds `a + b`.
     pub fn add(&mut self, name: &str, a: ValueId, b: ValueId) -> ValueId {
         let cols = self.cols(a);
-        self.node(name, Op::Add, &[a, b], cols)
+        self.node(name, Add, &[a, b], cols)
     }
 
     /// Validates and returns the graph.

@@ -2,28 +2,27 @@
 //! names; encodings and kernels are decided later. The sequence length is symbolic: one graph
 //! serves prefill, decode and encoding.
 
-mod altup;
-mod attention;
 mod build;
-mod conv;
 mod dim;
 mod dump;
-pub mod experts;
-mod op;
-mod recurrent;
+mod ops;
 pub mod rope;
 mod state;
 mod transform;
 mod validate;
 
-pub use altup::AltUp;
-pub use attention::{Attention, HeadNorm, HeadSlice, Mask};
 pub use build::GraphBuilder;
-pub use conv::{ConvTranspose1d, Im2Col};
 pub use dim::{Dim, RowFormula, StepSizes};
-pub use experts::{ExpertDown, ExpertGroups, ExpertUp, RouterScore, Routing};
-pub use op::{Activation, IdSource, Linear, Norm, NormResidual, Op, Pooling, SoftTokens};
-pub use recurrent::{GatedNorm, RecurrenceRule, Recurrent, ShortConv};
+pub(crate) use ops::with_ops;
+pub use ops::{
+    Activation, Add, AddPositionEmbedding, AddSoftTokens, Addend, AltUp, Asinh, Attention,
+    CheckResult, Clip, Combine, Concat, ConcatHeads, ConvTranspose1d, Embed, EmbeddingBag,
+    Epilogue, ExpertDown, ExpertGroups, ExpertUp, GateRows, Gated, GatedNorm, Gather, GroupNorm,
+    HeadNorm, HeadSlice, IdSource, Im2Col, LastRow, Linear, Mask, Mul, MulVector, NodeShape, Norm,
+    NormPerGroup, NormResidual, Op, OpDef, PadHeads, Pool, Pooling, Prologue, QuantizeActivations,
+    ReadInput, RecurrenceRule, Recurrent, RouterScore, Scale, ShortConv, Snake, SoftTokens,
+    TopKRouter, Unary, selected_expert_stride,
+};
 pub use rope::{RopeScaling, RopeSpec};
 pub use state::{StateId, StateSpec};
 
@@ -169,19 +168,12 @@ impl Graph {
 
     /// Returns the positions of the learned position tables; `usize::MAX` without one.
     pub fn max_positions(&self) -> usize {
-        self.nodes
+        let shapes = self
+            .nodes
             .iter()
-            .filter_map(|node: &Node| match node.op {
-                Op::Embed {
-                    table,
-                    ids: IdSource::Positions,
-                    ..
-                } => Some(self.weight(table).rows()),
-                Op::AddPositionEmbedding { table } => {
-                    Some(self.weight(table).rows() / self.value(node.output).cols)
-                }
-                _ => None,
-            })
+            .map(|node| NodeShape { graph: self, node });
+        shapes
+            .filter_map(|shape| shape.node.op.definition().max_positions(&shape))
             .min()
             .unwrap_or(usize::MAX)
     }

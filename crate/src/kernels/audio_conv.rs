@@ -122,7 +122,7 @@ pub fn snake<B: Clone>(
 
 /// A norm of column groups over all rows.
 #[derive(Debug, Clone)]
-pub struct GroupNorm<B> {
+pub struct GroupNormKernel<B> {
     /// Columns.
     pub cols: u32,
     /// Column groups.
@@ -135,7 +135,7 @@ pub struct GroupNorm<B> {
     pub bias: B,
 }
 
-impl<B: Clone> GroupNorm<B> {
+impl<B: Clone> GroupNormKernel<B> {
     /// Bytes of the `sums` buffer.
     pub fn bytes(&self) -> u64 {
         u64::from(self.groups * SLABS) * 8

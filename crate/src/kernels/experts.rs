@@ -6,11 +6,6 @@ use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 pub use crate::ir::{ExpertGroups, RouterScore};
 
-/// Maximum experts per layer.
-pub const MAX_EXPERTS: usize = 512;
-/// Maximum selected experts per row.
-pub const MAX_TOP_K: usize = 16;
-
 /// Top-k selection and weighting of experts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouterKernel<B> {
@@ -68,7 +63,7 @@ impl<B: Clone> RouterKernel<B> {
 /// Experts whose weights are stacked in the planes of a matmul.
 #[derive(Debug, Clone)]
 pub struct Experts<B> {
-    /// Output of [`Routing::launch`].
+    /// Output of [`RouterKernel::launch`].
     pub selection: View<B>,
     /// Selected experts per row.
     pub top_k: u32,

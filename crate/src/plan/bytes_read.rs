@@ -13,19 +13,14 @@ pub fn bytes_per_token(
     position: usize,
 ) -> u64 {
     let mut graph = graph.clone();
-    graph
-        .nodes
-        .retain(|node| !matches!(node.op, Op::Embed { .. }));
+    graph.nodes.retain(|node| !matches!(node.op, Op::Embed(_)));
     let mut bytes = 0;
     for id in graph.used_weights() {
         let Some(plan) = weights.get(&id) else {
             continue;
         };
-        let share = graph.nodes.iter().find_map(|node| match &node.op {
-            Op::ExpertUp(e) if e.weight == id || e.bias == Some(id) => Some((e.top_k, e.count)),
-            Op::ExpertDown(e) if e.weight == id || e.bias == Some(id) => Some((e.top_k, e.count)),
-            _ => None,
-        });
+        let mut shares = graph.nodes.iter();
+        let share = shares.find_map(|node| node.op.definition().read_share(id));
         let (each, count) = share.unwrap_or((1, 1));
         let whole = plan.bytes() * plan.total_rows as u64 / plan.rows.max(1) as u64;
         bytes += whole * each as u64 / count.max(1) as u64;

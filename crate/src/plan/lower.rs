@@ -2,25 +2,31 @@
 
 mod altup;
 mod attention;
-mod audio_conv;
-mod embedding;
+mod columns;
+mod conv;
+mod elementwise;
+mod embed;
+mod embedding_bag;
 mod experts;
-mod matmul;
+mod f16_activations;
+mod group_norm;
+mod input;
+mod linear;
+mod norm;
+mod pool;
+mod position_embedding;
 mod recurrent;
+mod short_conv;
+mod snake;
 
 use super::memory::{self, BufferPlan};
-use super::{Plan, PlanBreak, Slot, StatePlan, WeightPlans, f16_activations, fuse_quantize};
+use super::{Plan, PlanBreak, Slot, StatePlan, WeightPlan, WeightPlans, fuse};
 use crate::device::Caps;
-use crate::ir::{self, Dim, Graph, InputId, Node, Op, StateId, StepSizes, ValueId, WeightId};
+use crate::ir::{Dim, Graph, Node, Op, StateId, StepSizes, ValueId, WeightId, with_ops};
+use crate::kernels::Launch;
 use crate::kernels::attention::Kv;
-use crate::kernels::elementwise::{
-    Elementwise, HeadColumns, concat_heads, elementwise, gather, last_row,
-};
-use crate::kernels::embedding_bag::soft_tokens;
 use crate::kernels::kv_splits::KvSplits;
 use crate::kernels::matmul::{Matmul, View, WeightPlanes};
-use crate::kernels::pool::pool;
-use crate::kernels::{Launch, norm};
 use crate::util::map::SortedSet;
 use crate::{Error, Result};
 
@@ -110,7 +116,7 @@ impl PlanOptions<'_> {
         };
         let mut product = Matmul::plain("", weight, view.clone(), view);
         product.n = graph.value(node.output).cols as u32;
-        product.gated = linear.gated.then_some(product.n);
+        product.gated = linear.is_gated().then_some(product.n);
         Some(product)
     }
 }
@@ -121,7 +127,7 @@ impl PlanOptions<'_> {
 /// `Internal` if no kernel computes a node, or a kernel would ignore a part of it.
 pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
     graph.validate()?;
-    let graph = &*fuse_quantize::fuse_quantize(graph, &options);
+    let graph = &*fuse::fuse_quantize(graph, &options);
     let output = graph.root(graph.logits.unwrap_or(graph.hidden)).0;
     let uses = graph.uses();
     let halves = f16_activations::f16_values(graph, &options, &uses, output);
@@ -142,7 +148,7 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
         sorted: 0,
     };
     for node in &graph.nodes {
-        lowering.node(node)?;
+        lowering.lower_node(node)?;
     }
     let rows = options.rows.of(graph.value(output).rows);
     Ok(Plan {
@@ -155,6 +161,61 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
         attention_partials: lowering.attention_partials,
         expert_tiles: lowering.sorted,
     })
+}
+
+/// Lowering of one kind of operation, in the file that is named like the operation's.
+trait Lower {
+    /// Appends the launches of a node.
+    ///
+    /// # Errors
+    /// `Internal` if no kernel computes the node; `OutOfMemory` if a weight must fit one buffer.
+    fn lower(&self, lowering: &mut Lowering<'_>, node: &NodeViews<'_>) -> Result<()>;
+
+    /// Whether the last launch can write f16. Matmuls are decided by their kernel.
+    fn can_write_f16(&self, _options: &PlanOptions<'_>) -> bool {
+        false
+    }
+}
+
+macro_rules! define_lowering {
+    ($($name:ident,)*) => {
+        /// Returns the lowering of an operation.
+        fn lowering_of(op: &Op) -> &dyn Lower {
+            match op {
+                $(Op::$name(op) => op,)*
+            }
+        }
+    };
+}
+with_ops!(define_lowering);
+
+/// A node with the views of its inputs and its output.
+struct NodeViews<'a> {
+    /// Name of the output.
+    name: String,
+    node: &'a Node,
+    inputs: Vec<View<Slot>>,
+    out: View<Slot>,
+    /// Columns of the output.
+    cols: u32,
+    /// Whether the output is only the last row of a step of many rows.
+    single: bool,
+}
+
+impl NodeViews<'_> {
+    /// The first input.
+    fn x(&self) -> &View<Slot> {
+        &self.inputs[0]
+    }
+}
+
+/// Returns the view of a vector.
+fn vector(id: WeightId) -> View<Slot> {
+    View {
+        buffer: Slot::Vector(id),
+        offset: 0,
+        stride: 0,
+    }
 }
 
 struct Lowering<'a> {
@@ -220,241 +281,17 @@ impl Lowering<'_> {
             .ok_or_else(|| Error::Internal(format!("{name}: no storage for state {}", id.0)))
     }
 
-    fn node(&mut self, node: &Node) -> Result<()> {
-        let name = self.graph.value(node.output).name.clone();
+    fn lower_node(&mut self, node: &Node) -> Result<()> {
         let first = self.launches.len();
-        match &node.op {
-            Op::Norm(_) | Op::NormResidual(_) | Op::QuantizeActivations(_)
-                if self.cols(node.output) > norm::MAX_COLUMNS =>
-            {
-                return Err(Error::Internal(format!(
-                    "{name}: no kernel norms {} columns",
-                    self.cols(node.output)
-                )));
-            }
-            Op::Embed {
-                table,
-                scale,
-                ids,
-                soft,
-            } => self.embed(&name, (*table, *scale), *ids, *soft, node.output)?,
-            // External inputs need no launch.
-            Op::Input(_) => {}
-            Op::EmbeddingBag { table, taps } => self.embedding_bag(&name, *table, *taps, node)?,
-            Op::AddSoftTokens {
-                rows,
-                table,
-                column,
-            } => {
-                let a = self.view(node.inputs[0]);
-                let out = self.view(node.output);
-                let first = self.graph.weight(*table).rows();
-
-                let rows = self.soft(*rows, *column);
-                self.launches.push(soft_tokens(
-                    &name,
-                    Some(&a),
-                    &rows,
-                    Slot::Ids,
-                    first as u32,
-                    &out,
-                    self.cols(node.output),
-                ));
-            }
-            Op::Concat => {
-                let mut out = self.view(node.output);
-                for input in &node.inputs {
-                    let x = self.view(*input);
-                    let cols = self.cols(*input);
-
-                    let single = self.is_last_row(node.output);
-                    self.launches.push(elementwise(
-                        &name,
-                        Elementwise::Scale(1.0),
-                        &[x],
-                        &out,
-                        cols,
-                        single,
-                    ));
-                    out.offset += cols;
-                }
-            }
-            Op::Linear(linear) => self.linear(&name, linear, node)?,
-            Op::Norm(n) => {
-                let x = self.view(node.inputs[0]);
-                let out = self.view(node.output);
-
-                let single = self.is_last_row(node.output);
-                self.launches.push(norm::norm(
-                    &name,
-                    &row_norm(n),
-                    &x,
-                    &out,
-                    self.cols(node.output),
-                    single,
-                ));
-            }
-            Op::NormResidual(n) => {
-                let views: Vec<View<Slot>> = node.inputs.iter().map(|i| self.view(*i)).collect();
-                let out = self.view(node.output);
-                let cols = self.cols(node.output);
-                let single = self.is_last_row(node.output);
-
-                let sum = norm::ResidualSum {
-                    residual: &views[1],
-                    residual2: views.get(2),
-                    scale: n.scale,
-                    scale_buffer: n.scale_weight.map(Slot::Vector),
-                };
-                self.launches.push(norm::norm_residual(
-                    &name,
-                    &row_norm(&n.norm),
-                    &views[0],
-                    &sum,
-                    &out,
-                    cols,
-                    single,
-                ));
-            }
-            Op::NormPerGroup(n, group) => {
-                let x = self.view(node.inputs[0]);
-                let out = self.view(node.output);
-                let cols = self.cols(node.output);
-
-                let groups = cols / *group as u32;
-                let single = self.is_last_row(node.output);
-
-                self.launches.push(norm::norm_per_group(
-                    &name,
-                    &row_norm(n),
-                    groups,
-                    &x,
-                    &out,
-                    cols,
-                    single,
-                ));
-            }
-            Op::MulVector(by) => {
-                let number = self.graph.weight(*by).rows() == 1;
-                let inputs = [
-                    self.view(node.inputs[0]),
-                    View {
-                        buffer: Slot::Vector(*by),
-                        offset: 0,
-                        stride: 0,
-                    },
-                ];
-                let op = if number {
-                    Elementwise::MulScalar
-                } else {
-                    Elementwise::Mul
-                };
-                let out = self.view(node.output);
-                let cols = self.cols(node.output);
-                let single = self.is_last_row(node.output);
-
-                self.launches
-                    .push(elementwise(&name, op, &inputs, &out, cols, single));
-            }
-            Op::Clip(limits) => {
-                let inputs = [
-                    self.view(node.inputs[0]),
-                    View {
-                        buffer: Slot::Vector(*limits),
-                        offset: 0,
-                        stride: 0,
-                    },
-                ];
-                let out = self.view(node.output);
-                let cols = self.cols(node.output);
-                let single = self.is_last_row(node.output);
-
-                self.launches.push(elementwise(
-                    &name,
-                    Elementwise::Clip,
-                    &inputs,
-                    &out,
-                    cols,
-                    single,
-                ));
-            }
-            Op::QuantizeActivations(n) => {
-                let x = self.view(node.inputs[0]);
-                let out = self.view(node.output);
-
-                let n = n.as_ref().map(row_norm);
-                let single = self.is_last_row(node.output);
-
-                self.launches.push(norm::quantized_norm(
-                    &name,
-                    n.as_ref(),
-                    &x,
-                    &out,
-                    self.cols(node.output),
-                    single,
-                ));
-            }
-            Op::Attention(attention) => self.attention(&name, attention, node)?,
-            Op::ShortConv(conv) => self.short_conv(&name, conv, node)?,
-            Op::Recurrent(recurrent) => self.recurrent(&name, recurrent, node)?,
-            Op::GatedNorm(norm) => self.gated_norm(&name, norm, node),
-            Op::AltUp(op) => self.altup(&name, op, node),
-            Op::Add => self.elementwise(&name, Elementwise::Add, node),
-            Op::Mul => self.elementwise(&name, Elementwise::Mul, node),
-            Op::Gated(act) if self.cols(node.inputs[0]) == 1 => {
-                self.elementwise(&name, Elementwise::GatedByOne(*act as u32), node);
-            }
-            Op::Gated(act) => self.elementwise(&name, Elementwise::Gated(*act as u32), node),
-            Op::Unary(act) => self.elementwise(&name, Elementwise::Unary(*act as u32), node),
-            Op::Scale(factor) => self.elementwise(&name, Elementwise::Scale(*factor), node),
-            Op::ConcatHeads { head_dim, parts } => self.heads(&name, *head_dim, parts, node),
-            Op::LastRow => {
-                let x = self.view(node.inputs[0]);
-                let out = self.view(node.output);
-
-                self.launches.push(last_row(
-                    &name,
-                    &x,
-                    out.buffer,
-                    Slot::CURSOR,
-                    self.cols(node.output),
-                ));
-            }
-            Op::Gather { order } => {
-                let x = self.view(node.inputs[0]);
-                let out = self.view(node.output);
-
-                let cols = self.cols(node.output);
-                let single = self.is_last_row(node.output);
-
-                self.launches
-                    .push(gather(&name, &x, Slot::Vector(*order), &out, cols, single));
-            }
-            Op::Pool(pooling) => {
-                let x = self.view(node.inputs[0]);
-                let out = self.view(node.output);
-
-                let cols = self.cols(node.output);
-                self.launches.push(pool(
-                    &name,
-                    *pooling as u32,
-                    &x,
-                    Slot::PoolSpans,
-                    &out,
-                    cols,
-                ));
-            }
-            Op::TopKRouter(routing) => self.route(&name, routing, node)?,
-            Op::ExpertUp(first) => self.expert_up(&name, first, node)?,
-            Op::ExpertDown(second) => self.expert_down(&name, second, node)?,
-            Op::Im2Col(_)
-            | Op::ConvTranspose1d(_)
-            | Op::Snake { .. }
-            | Op::GroupNorm { .. }
-            | Op::Asinh { .. }
-            | Op::AddPositionEmbedding { .. }
-            | Op::PadHeads { .. } => self.audio_conv(&name, node),
-        }
+        let views = NodeViews {
+            name: self.graph.value(node.output).name.clone(),
+            inputs: node.inputs.iter().map(|i| self.view(*i)).collect(),
+            out: self.view(node.output),
+            cols: self.cols(node.output),
+            single: self.is_last_row(node.output),
+            node,
+        };
+        lowering_of(&node.op).lower(self, &views)?;
         if let Some(last) = self
             .launches
             .last_mut()
@@ -469,47 +306,32 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn elementwise(&mut self, name: &str, op: Elementwise, node: &Node) {
-        let inputs: Vec<View<Slot>> = node.inputs.iter().map(|i| self.view(*i)).collect();
-        let out = self.view(node.output);
-        let single = self.is_last_row(node.output);
-        self.launches.push(elementwise(
-            name,
-            op,
-            &inputs,
-            &out,
-            self.cols(node.output),
-            single,
-        ));
+    /// Whether the step has few rows, for an operation with a state; packed sequences have none.
+    fn is_few_rows(&self, name: &str, id: StateId) -> Result<bool> {
+        self.state(name, id)?;
+        match self.options.rows {
+            StepKind::Decode(_) => Ok(true),
+            StepKind::Prefill(_) => Ok(false),
+            StepKind::Packed { .. } => Err(Error::Internal(format!(
+                "{name}: packed sequences have no state"
+            ))),
+        }
     }
 
-    fn heads(&mut self, name: &str, head_dim: usize, parts: &[ir::HeadSlice], node: &Node) {
-        let parts: Vec<_> = parts
-            .iter()
-            .zip(&node.inputs)
-            .map(|(part, input): (&ir::HeadSlice, &ValueId)| {
-                let mut view = self.view(*input);
-                view.offset += part.first as u32;
-                (
-                    view,
-                    HeadColumns {
-                        cols: part.cols as u32,
-                        step: part.step as u32,
-                    },
-                )
-            })
-            .collect();
-        let out = self.view(node.output);
-        let single = self.is_last_row(node.output);
+    /// Returns the bytes of a weight on the device.
+    fn weight_bytes(&self, id: WeightId) -> u64 {
+        self.options.weights.get(&id).map_or(0, WeightPlan::bytes)
+    }
 
-        let count = self.cols(node.output) / head_dim as u32;
-        self.launches.push(concat_heads(
-            name,
-            [count, head_dim as u32],
-            &parts,
-            &out,
-            single,
-        ));
+    /// Makes the scratch buffer at least this large.
+    fn reserve_partials(&mut self, bytes: u64) {
+        self.attention_partials = self.attention_partials.max(bytes);
+    }
+
+    /// Whether a weight's buffers hold only some of its rows at a time.
+    fn is_paged(&self, id: WeightId) -> bool {
+        let plan = self.options.weights.get(&id);
+        plan.is_some_and(WeightPlan::is_paged)
     }
 
     /// Returns the shards of a weight with their first rows.
@@ -538,32 +360,9 @@ impl Lowering<'_> {
             })
             .collect())
     }
-
-    /// Returns the rows of an input from a column on.
-    fn soft(&self, input: InputId, column: usize) -> View<Slot> {
-        let stride = self.graph.inputs[input.0].cols.next_multiple_of(4) as u32;
-        View {
-            buffer: Slot::Input(input),
-            offset: column as u32,
-            stride,
-        }
-    }
 }
 
 /// Returns the error for a part of a node that no kernel supports.
 fn unsupported(name: &str, what: &str) -> Error {
     Error::Internal(format!("{name}: no kernel supports {what}"))
-}
-
-fn row_norm(n: &ir::Norm) -> norm::NormParams<Slot> {
-    let gain = n.gain.map(Slot::Vector);
-    let bias = n.bias.map(Slot::Vector);
-
-    norm::NormParams {
-        layer: n.layer,
-        gain,
-        bias,
-        offset: n.offset,
-        eps: n.eps,
-    }
 }

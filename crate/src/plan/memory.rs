@@ -44,8 +44,8 @@ pub fn assign_buffers(
     let mut free: Vec<usize> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         let out = node.output;
-        if let Op::Input(id) = node.op {
-            memory.inputs.insert(out, id);
+        if let Op::ReadInput(input) = node.op {
+            memory.inputs.insert(out, input.0);
         } else if out != output {
             let growth = |b: &usize| {
                 (

@@ -5,9 +5,7 @@
 mod breaks;
 mod bytes_read;
 mod expert_prefetch;
-mod f16_activations;
 pub mod fuse;
-mod fuse_quantize;
 mod lower;
 mod memory;
 mod states;

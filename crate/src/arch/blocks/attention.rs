@@ -3,17 +3,30 @@
 
 use super::{NormSpec, linear_act, maybe_quantize, norm};
 use crate::ir::{
-    Activation, Attention, GraphBuilder, HeadNorm, Mask, Norm, Op, RopeSpec, StateId, StateSpec,
-    ValueId,
+    Activation, Attention, Gated, GraphBuilder, HeadNorm, Mask, Norm, NormPerGroup, RopeSpec,
+    StateId, StateSpec, ValueId,
 };
 
 /// Names of the q, k and v projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QkvProjections {
-    /// One tensor each; if the names of k and v are equal, the keys are also the values.
+    /// One tensor each.
     Separate([&'static str; 3]),
+    /// One tensor for q, and one for k, whose keys are also the values.
+    KeysAsValues([&'static str; 2]),
     /// One tensor for all three.
     Fused(&'static str),
+}
+
+/// Columns that a norm of q and k covers, and its order with RoPE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QkNormScope {
+    /// Each head, before RoPE.
+    Head,
+    /// Each head, after RoPE.
+    HeadAfterRope,
+    /// The whole projection.
+    Projection,
 }
 
 /// Norms of q and k between projections and attention.
@@ -23,10 +36,8 @@ pub struct QkNorm {
     pub names: [&'static str; 2],
     /// The kind of norm.
     pub spec: NormSpec,
-    /// Normalizes the whole projection rather than each head.
-    pub whole_projection: bool,
-    /// Applied after RoPE rather than before.
-    pub after_rope: bool,
+    /// Columns of a norm.
+    pub scope: QkNormScope,
 }
 
 /// Options of a layer's attention.
@@ -94,19 +105,18 @@ fn project(b: &mut GraphBuilder, path: &str, spec: &AttentionSpec, x: ValueId) -
                 view(b, "v", q_cols + kv_cols, kv_cols),
             ]
         }
-        QkvProjections::Separate(names) => {
+        QkvProjections::Separate([q, k, _]) | QkvProjections::KeysAsValues([q, k]) => {
             let project = |b: &mut GraphBuilder, part: &str, cols| {
                 b.linear(&name(part), x, cols, spec.qkv_bias)
             };
-            let q = project(b, names[0], if spec.gated { 2 * q_cols } else { q_cols });
+            let q = project(b, q, if spec.gated { 2 * q_cols } else { q_cols });
             if spec.shared_kv.is_some() {
                 return vec![q];
             }
-            let k = project(b, names[1], kv_cols);
-            let v = if names[2] == names[1] {
-                k
-            } else {
-                project(b, names[2], kv_cols)
+            let k = project(b, k, kv_cols);
+            let v = match spec.projections {
+                QkvProjections::Separate([.., v]) => project(b, v, kv_cols),
+                _ => k,
             };
             vec![q, k, v]
         }
@@ -129,12 +139,11 @@ pub fn attention(b: &mut GraphBuilder, path: &str, spec: &AttentionSpec, x: Valu
     if let Some(QkNorm {
         names,
         spec: norms,
-        whole_projection: whole,
-        after_rope,
+        scope,
     }) = spec.qk_norm
     {
         let own = &names[..qkv.len().min(2)];
-        if whole {
+        if scope == QkNormScope::Projection {
             for (x, part) in qkv.iter_mut().zip(own) {
                 *x = norm(b, &name(part), norms, *x);
             }
@@ -145,7 +154,7 @@ pub fn attention(b: &mut GraphBuilder, path: &str, spec: &AttentionSpec, x: Valu
                 gains,
                 offset: norms.offset,
                 eps: norms.eps,
-                after_rope,
+                after_rope: scope == QkNormScope::HeadAfterRope,
                 values: false,
             });
         }
@@ -162,7 +171,10 @@ pub fn attention(b: &mut GraphBuilder, path: &str, spec: &AttentionSpec, x: Valu
 
         *v = b.node(
             &name("v_norm"),
-            Op::NormPerGroup(norm, spec.head_dim),
+            NormPerGroup {
+                norm,
+                group: spec.head_dim,
+            },
             &[*v],
             cols,
         );
@@ -196,11 +208,11 @@ pub fn attention(b: &mut GraphBuilder, path: &str, spec: &AttentionSpec, x: Valu
         rope: spec.rope.clone().map(|r| b.rope(r)),
         state,
     };
-    let mut mixed = b.node(&name("attention"), Op::Attention(attention), &qkv, q_cols);
+    let mut mixed = b.node(&name("attention"), attention, &qkv, q_cols);
     if let Some(gate) = gate {
         mixed = b.node(
             &name("gated"),
-            Op::Gated(Activation::Sigmoid),
+            Gated(Activation::Sigmoid),
             &[gate, mixed],
             q_cols,
         );

@@ -7,7 +7,7 @@ use super::latent::{LatentSpec, latent_attention};
 use super::mlp::{MlpKind, MlpSpec, mlp};
 use super::{NormSpec, embed, norm};
 use crate::arch::config::Config;
-use crate::ir::{Dim, Graph, GraphBuilder, IdSource, Linear, Mask, Op, ValueId, WeightKind};
+use crate::ir::{Dim, Graph, GraphBuilder, IdSource, LastRow, Linear, Mask, ValueId, WeightKind};
 use crate::{Error, Result};
 
 /// Maximum head dimension of attention over a KV cache.
@@ -231,7 +231,7 @@ impl DenseDecoder {
         let last = if single {
             x
         } else {
-            b.node("last_row", Op::LastRow, &[x], self.hidden)
+            b.node("last_row", LastRow, &[x], self.hidden)
         };
         let hidden = norm(&mut b, self.names.final_norm, self.norm, last);
         self.with_head(b, hidden)
@@ -315,7 +315,7 @@ impl DenseDecoder {
             softcap,
             ..Linear::new(weight, bias)
         };
-        let logits = b.node("logits", Op::Linear(head), &[hidden], self.vocab);
+        let logits = b.node("logits", head, &[hidden], self.vocab);
         b.finish(hidden, Some(logits))
     }
 }

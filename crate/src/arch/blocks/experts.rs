@@ -4,13 +4,10 @@
 use super::{MlpKind, MlpSpec, mlp};
 use crate::arch::config::Config;
 use crate::ir::{
-    Activation, ExpertDown, ExpertGroups, ExpertUp, GraphBuilder, Op, RouterScore, Routing,
-    ValueId, WeightId, WeightKind, experts,
+    Activation, ExpertDown, ExpertGroups, ExpertUp, GateRows, Gated, GraphBuilder, RouterScore,
+    TopKRouter, ValueId, WeightId, WeightKind, selected_expert_stride,
 };
 use crate::{Error, Result};
-
-/// Maximum experts of a layer and maximum top-k, limited by the kernels.
-const EXPERT_LIMITS: (usize, usize) = (512, 16);
 
 /// Tensor layout of an expert's first projection. Tensors of expert `e` are under `experts.{e}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,13 +150,14 @@ impl ExpertsSpec {
             latent: None,
             out_scale: 1.0,
         };
-        if count > EXPERT_LIMITS.0 || each > EXPERT_LIMITS.1 || each > count {
+        if !TopKRouter::supports(count, each) {
             return Err(Error::UnsupportedOption {
                 architecture: config.architecture(),
                 option: format!("top-{each} of {count} experts"),
                 hint: format!(
                     "The kernels support up to top-{} of {} experts.",
-                    EXPERT_LIMITS.1, EXPERT_LIMITS.0
+                    TopKRouter::MAX_TOP_K,
+                    TopKRouter::MAX_EXPERTS
                 ),
             });
         }
@@ -231,7 +229,7 @@ pub fn top_k_experts(
     logits: ValueId,
 ) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
-    let routing = Routing {
+    let routing = TopKRouter {
         experts: spec.count,
         top_k: spec.top_k,
         score: spec.score,
@@ -243,12 +241,7 @@ pub fn top_k_experts(
         gain: spec.expert_scale.map(|n| b.vector(&name(n), spec.count)),
         prefetch: false,
     };
-    let picks = b.node(
-        &name("picks"),
-        Op::TopKRouter(routing),
-        &[logits],
-        2 * spec.top_k,
-    );
+    let picks = b.node(&name("picks"), routing, &[logits], 2 * spec.top_k);
     let Some(latent) = spec.latent else {
         return selected_experts(b, path, spec, x, picks);
     };
@@ -295,7 +288,7 @@ fn shared_expert(
 
     b.node(
         &format!("{path}.shared_gated"),
-        Op::Gated(Activation::Sigmoid),
+        Gated(Activation::Sigmoid),
         &[gate, y],
         cols,
     )
@@ -317,17 +310,20 @@ fn selected_experts(
         count: spec.count,
         top_k: spec.top_k,
         inner: spec.inner,
-        gated: !matches!(spec.up, ExpertTensors::Ungated(_)),
-        interleaved: matches!(spec.up, ExpertTensors::Interleaved(_)),
+        gate: match spec.up {
+            ExpertTensors::Ungated(_) => GateRows::None,
+            ExpertTensors::Interleaved(_) => GateRows::Interleaved,
+            ExpertTensors::Separate(_) | ExpertTensors::Fused(_) => GateRows::First,
+        },
         act: spec.act,
         clamp: spec.clamp,
         norm: None,
     };
     let inner = b.node(
         &name("experts"),
-        Op::ExpertUp(first),
+        first,
         &[x, picks],
-        spec.top_k * experts::span(spec.inner),
+        spec.top_k * selected_expert_stride(spec.inner),
     );
     let down = |e: usize| (expert_weight_name(path, e, spec.down), cols);
     let weight = stack_experts(b, (0..spec.count).map(down), spec.inner, cols);
@@ -353,12 +349,7 @@ fn selected_experts(
         inner: spec.inner,
         residual: false,
     };
-    b.node(
-        &name("mixed"),
-        Op::ExpertDown(second),
-        &[inner, picks],
-        cols,
-    )
+    b.node(&name("mixed"), second, &[inner, picks], cols)
 }
 
 fn expert_weight_name(path: &str, e: usize, part: &str) -> String {

@@ -4,7 +4,8 @@
 use super::{MAX_HEAD_DIM, NormSpec, norm};
 use crate::arch::config::Config;
 use crate::ir::{
-    Attention, GraphBuilder, HeadSlice, Mask, Op, RopeScaling, RopeSpec, StateSpec, ValueId,
+    Attention, ConcatHeads, GraphBuilder, HeadSlice, Mask, RopeScaling, RopeSpec, StateSpec,
+    ValueId,
 };
 use crate::{Error, Result};
 
@@ -134,7 +135,7 @@ pub fn latent_attention(
                inputs: &[ValueId]| {
         b.node(
             &name(what),
-            Op::ConcatHeads { head_dim, parts },
+            ConcatHeads { head_dim, parts },
             inputs,
             heads * head_dim,
         )
@@ -172,12 +173,7 @@ pub fn latent_attention(
             window: 0,
         })),
     };
-    let mixed = b.node(
-        &name("attention"),
-        Op::Attention(attention),
-        &[q, k, v],
-        heads * dim,
-    );
+    let mixed = b.node(&name("attention"), attention, &[q, k, v], heads * dim);
     let mixed = put(b, "values", value, vec![part(0, dim, value)], &[mixed]);
     let cols = b.cols(x);
     b.linear(&name("o_proj"), mixed, cols, spec.bias)

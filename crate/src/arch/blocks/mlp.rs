@@ -1,7 +1,7 @@
 //! The MLP of a layer. The spec holds the differences between families.
 
 use super::{NormSpec, linear_act, maybe_quantize, norm};
-use crate::ir::{Activation, GraphBuilder, Op, ValueId};
+use crate::ir::{Activation, Gated, GraphBuilder, ValueId};
 
 /// Structure of an MLP's input projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub fn mlp(b: &mut GraphBuilder, path: &str, spec: &MlpSpec, x: ValueId) -> Valu
         MlpKind::Ungated(_) => None,
     };
     let mut inner = match (gates, spec.kind) {
-        (Some((gate, up)), _) => b.node(&name("gated"), Op::Gated(spec.act), &[gate, up], size),
+        (Some((gate, up)), _) => b.node(&name("gated"), Gated(spec.act), &[gate, up], size),
         (None, MlpKind::Ungated(up) | MlpKind::GatedFused(up) | MlpKind::Gated([_, up])) => {
             linear_act(b, &name(up), x, size, spec.bias, spec.act, 1.0)
         }

@@ -2,13 +2,14 @@
 //! are normalized; RoPE rotates one half by column and the other by row. Reference: transformers
 //! `modeling_gemma4.py`.
 
-use super::vit::{Vit, norm, patch_embeddings, rope_base, text_columns};
+use super::vit::{Vit, patch_embeddings, rope_base, text_columns};
 use super::{FIRST_ENTRY, ImageMask, VisionEncoderGraph, VisionSpec};
-use crate::arch::blocks;
+use crate::arch::blocks::{self, NormSpec, norm};
 use crate::arch::config::Config;
 use crate::format::RowOrder;
 use crate::ir::{
-    Activation, Dim, GraphBuilder, HeadNorm, Norm, Op, Pooling, RopeSpec, ValueId, WeightKind,
+    Activation, Clip, Dim, EmbeddingBag, Gated, GraphBuilder, HeadNorm, MulVector, Norm,
+    NormPerGroup, Pool, Pooling, RopeSpec, Scale, ValueId, WeightKind,
 };
 use crate::vision::{AxialRope, PositionTable};
 use crate::{Error, Result};
@@ -32,7 +33,7 @@ fn image_mask(config: Config<'_>) -> ImageMask {
 }
 
 fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
-    let eps = config.number_or("rms_norm_eps", 1e-6)? as f32;
+    let eps = config.number_or("rms_norm_eps", 1e-6)?;
     let heads = config.count("num_attention_heads")?;
     let hidden = config.count("hidden_size")?;
     let head_dim = config.head_dim(hidden, heads, blocks::MAX_HEAD_DIM)?;
@@ -51,8 +52,7 @@ fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         hidden,
         heads,
         head_dim,
-        rms: true,
-        eps,
+        norm: NormSpec::rms(eps),
         rope,
         split_frames: false,
         split_qkv: false,
@@ -83,13 +83,8 @@ fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     for index in 0..config.layers("num_hidden_layers")? {
         h = layer(&mut b, &format!("encoder.layers.{index}"), &vit, &mlp, h);
     }
-    let pooled = b.node("pooled", Op::Pool(Pooling::Mean), &[h], hidden);
-    let mut scaled = b.node(
-        "scaled",
-        Op::Scale((hidden as f32).sqrt()),
-        &[pooled],
-        hidden,
-    );
+    let pooled = b.node("pooled", Pool(Pooling::Mean), &[h], hidden);
+    let mut scaled = b.node("scaled", Scale((hidden as f32).sqrt()), &[pooled], hidden);
     if config.flag_or("standardize", false) {
         scaled = standardize(&mut b, scaled);
     }
@@ -98,9 +93,9 @@ fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         bias: None,
         layer: false,
         offset: 0.0,
-        eps,
+        eps: eps as f32,
     };
-    let x = b.node("normed", Op::Norm(bare), &[scaled], hidden);
+    let x = b.node("normed", bare, &[scaled], hidden);
     let hidden = b.linear(
         "embed_vision.embedding_projection",
         x,
@@ -141,15 +136,15 @@ fn standardize(b: &mut GraphBuilder, x: ValueId) -> ValueId {
     let table = b.weight("std_bias", 1, cols, WeightKind::Table);
     let bias = b.node(
         "std_bias.rows",
-        Op::EmbeddingBag { table, taps: 1 },
+        EmbeddingBag { table, taps: 1 },
         &[ones],
         cols,
     );
-    let bias = b.node("std_bias.pooled", Op::Pool(Pooling::First), &[bias], cols);
-    let less = b.node("std_bias.negated", Op::Scale(-1.0), &[bias], cols);
+    let bias = b.node("std_bias.pooled", Pool(Pooling::First), &[bias], cols);
+    let less = b.node("std_bias.negated", Scale(-1.0), &[bias], cols);
     let centered = b.add("centered", x, less);
     let scale = b.vector("std_scale", cols);
-    b.node("standardized", Op::MulVector(scale), &[centered], cols)
+    b.node("standardized", MulVector(scale), &[centered], cols)
 }
 
 /// Options of a layer's MLP.
@@ -173,7 +168,7 @@ fn clipped_linear(
         let limits = b.concat_vectors(limits);
         let cols = b.cols(x);
 
-        b.node(&format!("{name}.{part}"), Op::Clip(limits), &[x], cols)
+        b.node(&format!("{name}.{part}"), Clip(limits), &[x], cols)
     };
     let x = if clips { clipped(b, "input", x) } else { x };
     let y = b.linear(&format!("{name}.linear"), x, rows, false);
@@ -184,7 +179,7 @@ fn layer(b: &mut GraphBuilder, path: &str, vit: &Vit, mlp: &ClippedMlp, h: Value
     let &ClippedMlp { size, act, clips } = mlp;
     let name = |part: &str| format!("{path}.{part}");
     let rms = |b: &mut GraphBuilder, part: &str, x: ValueId| {
-        norm(b, &format!("{path}.{part}"), x, false, vit.eps, 0.0)
+        norm(b, &format!("{path}.{part}"), vit.norm, x)
     };
     let x = rms(b, "input_layernorm", h);
     let wide = vit.heads * vit.head_dim;
@@ -197,11 +192,14 @@ fn layer(b: &mut GraphBuilder, path: &str, vit: &Vit, mlp: &ClippedMlp, h: Value
         bias: None,
         layer: false,
         offset: 0.0,
-        eps: vit.eps,
+        eps: vit.norm.eps,
     };
     let v = b.node(
         &name("self_attn.v_norm"),
-        Op::NormPerGroup(bare, vit.head_dim),
+        NormPerGroup {
+            norm: bare,
+            group: vit.head_dim,
+        },
         &[v],
         wide,
     );
@@ -213,7 +211,7 @@ fn layer(b: &mut GraphBuilder, path: &str, vit: &Vit, mlp: &ClippedMlp, h: Value
     let normed = HeadNorm {
         gains,
         offset: 0.0,
-        eps: vit.eps,
+        eps: vit.norm.eps,
         after_rope: false,
         values: false,
     };
@@ -224,7 +222,7 @@ fn layer(b: &mut GraphBuilder, path: &str, vit: &Vit, mlp: &ClippedMlp, h: Value
     let x = rms(b, "pre_feedforward_layernorm", h);
     let gate = clipped_linear(b, &name("mlp.gate_proj"), x, size, clips);
     let up = clipped_linear(b, &name("mlp.up_proj"), x, size, clips);
-    let x = b.node(&name("mlp.gated"), Op::Gated(act), &[gate, up], size);
+    let x = b.node(&name("mlp.gated"), Gated(act), &[gate, up], size);
     let x = clipped_linear(b, &name("mlp.down_proj"), x, vit.hidden, clips);
     let x = rms(b, "post_feedforward_layernorm", x);
     b.add(&name("mlp_residual"), h, x)

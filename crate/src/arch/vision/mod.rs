@@ -13,7 +13,8 @@ use crate::Result;
 use crate::format::RowOrder;
 use crate::format::gguf::mmproj::MmprojSpec;
 use crate::ir::{
-    Dim, Graph, IdSource, Input, InputId, Mask, Node, Op, SoftTokens, Value as Column, ValueId,
+    AddSoftTokens, Dim, Embed, Graph, IdSource, Input, InputId, Mask, Node, Op, SoftTokens,
+    Value as Column, ValueId,
 };
 use crate::vision::{AxialRope, MropeSections, PositionTable, TimestampStyle};
 use serde_json::Value;
@@ -158,10 +159,10 @@ pub(super) fn with_soft_tokens(mut graph: Graph) -> Graph {
     let Some(at) = graph.nodes.iter().position(|n: &Node| {
         matches!(
             n.op,
-            Op::Embed {
+            Op::Embed(Embed {
                 ids: IdSource::Tokens,
                 ..
-            }
+            })
         )
     }) else {
         return graph;
@@ -173,8 +174,8 @@ pub(super) fn with_soft_tokens(mut graph: Graph) -> Graph {
         cols,
     });
     let rows = InputId(graph.inputs.len() - 1);
-    if let Op::Embed { soft, .. } = &mut graph.nodes[at].op {
-        *soft = Some(SoftTokens::Rows(rows));
+    if let Op::Embed(embed) = &mut graph.nodes[at].op {
+        embed.soft = Some(SoftTokens::Rows(rows));
     }
     graph
 }
@@ -189,10 +190,10 @@ pub(super) fn with_image_tokens(mut graph: Graph, sees: &VisionSpec, config: Con
     let Some(at) = graph.nodes.iter().position(|n: &Node| {
         matches!(
             n.op,
-            Op::Embed {
+            Op::Embed(Embed {
                 ids: IdSource::Tokens,
                 ..
-            }
+            })
         )
     }) else {
         return graph;
@@ -204,7 +205,7 @@ pub(super) fn with_image_tokens(mut graph: Graph, sees: &VisionSpec, config: Con
         cols: hidden * features,
     });
     let rows = InputId(graph.inputs.len() - 1);
-    let Op::Embed { table, .. } = graph.nodes[at].op else {
+    let Op::Embed(Embed { table, .. }) = graph.nodes[at].op else {
         return graph;
     };
     // Further embedding tables use the padding token at image positions.
@@ -213,13 +214,10 @@ pub(super) fn with_image_tokens(mut graph: Graph, sees: &VisionSpec, config: Con
         .and_then(Value::as_u64)
         .unwrap_or(0) as u32;
     for (index, node) in graph.nodes.iter_mut().enumerate() {
-        if let Op::Embed {
-            ids: IdSource::Tokens,
-            soft,
-            ..
-        } = &mut node.op
+        if let Op::Embed(embed) = &mut node.op
+            && embed.ids == IdSource::Tokens
         {
-            *soft = Some(if index == at {
+            embed.soft = Some(if index == at {
                 SoftTokens::Rows(rows)
             } else {
                 SoftTokens::Row(padding)
@@ -257,7 +255,7 @@ pub(super) fn with_image_tokens(mut graph: Graph, sees: &VisionSpec, config: Con
                 .filter(|i| **i == old)
                 .for_each(|i| *i = new);
         }
-        let op = Op::AddSoftTokens {
+        let op = AddSoftTokens {
             rows,
             table,
             column: (layer + 1) * hidden,
@@ -265,7 +263,7 @@ pub(super) fn with_image_tokens(mut graph: Graph, sees: &VisionSpec, config: Con
         graph.nodes.insert(
             at + 1,
             Node {
-                op,
+                op: op.into(),
                 inputs: vec![old],
                 output: new,
             },

@@ -3,10 +3,11 @@
 //! `modeling_clip.py`, `modeling_siglip.py`, `modeling_siglip2.py`.
 
 use super::siglip::layers;
-use super::vit::{Vit, dense, norm, patch_embeddings, table_side, tile_side};
+use super::vit::{Vit, dense, patch_embeddings, table_side, tile_side};
 use super::{FIRST_ENTRY, ImageMask, PATCHES, POSITION_PAIRS, VisionEncoderGraph, VisionSpec};
+use crate::arch::blocks::{NormSpec, norm};
 use crate::arch::config::Config;
-use crate::ir::{Activation, Dim, GraphBuilder, Op, Pooling, WeightKind};
+use crate::ir::{Activation, Dim, EmbeddingBag, GraphBuilder, Pool, Pooling, WeightKind};
 use crate::vision::PositionTable;
 use crate::{Error, Result};
 use serde_json::{Value, json};
@@ -42,7 +43,7 @@ fn clip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let vit = Vit::from_config(
         config,
         "num_attention_heads",
-        config.number_or("layer_norm_eps", 1e-5)? as f32,
+        config.number_or("layer_norm_eps", 1e-5)?,
     )?;
     let patch = config.count("patch_size")?;
     let table = PositionTable::WithClassRow(tile_side(config, patch, 1)?);
@@ -62,7 +63,7 @@ fn clip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     );
     let placed = b.node(
         "placed",
-        Op::EmbeddingBag {
+        EmbeddingBag {
             table: places,
             taps: table.taps(),
         },
@@ -72,7 +73,7 @@ fn clip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let h = b.add("embedded", h, placed);
     let h = vit.norm(&mut b, "pre_layrnorm", h);
     let h = layers(&mut b, &vit, config, h)?;
-    let first = b.node("pooled", Op::Pool(Pooling::First), &[h], vit.hidden);
+    let first = b.node("pooled", Pool(Pooling::First), &[h], vit.hidden);
     let x = vit.norm(&mut b, "post_layernorm", first);
     let hidden = b.linear(
         "visual_projection",
@@ -102,7 +103,7 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         "layer_norm_eps": 1e-6 });
     let own = with_defaults(config, usual);
     let config = Config(&own);
-    let eps = config.number_or("layer_norm_eps", 1e-6)? as f32;
+    let eps = config.number_or("layer_norm_eps", 1e-6)?;
     let vit = Vit::from_config(config, "num_attention_heads", eps)?;
     let patch = config.count("patch_size")?;
     // SigLIP 2 takes any number of patches and resizes its position table.
@@ -130,7 +131,7 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let query = b.weight("head.probe", 1, vit.hidden, WeightKind::Table);
     let query = b.node(
         "head.query",
-        Op::EmbeddingBag {
+        EmbeddingBag {
             table: query,
             taps: 1,
         },
@@ -141,15 +142,15 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let bias = b.vector("head.attention.in_proj_bias", 3 * vit.hidden);
     let mut part = |name: &str, x, at: usize| {
         let linear = crate::ir::Linear::new(weight, Some(bias));
-        let all = b.node(name, Op::Linear(linear), &[x], 3 * vit.hidden);
+        let all = b.node(name, linear, &[x], 3 * vit.hidden);
         [at, 2 * vit.hidden].map(|first| b.view(name, all, first, vit.hidden))
     };
     let [q, _] = part("head.q", query, 0);
     let [k, v] = part("head.kv", h, vit.hidden);
     let mixed = vit.attention(&mut b, "head", [q, k, v], false);
-    let pooled = b.node("pooled", Op::Pool(Pooling::First), &[mixed], vit.hidden);
+    let pooled = b.node("pooled", Pool(Pooling::First), &[mixed], vit.hidden);
     let h = b.linear("head.attention.out_proj", pooled, vit.hidden, true);
-    let x = norm(&mut b, "head.layernorm", h, true, eps, 0.0);
+    let x = norm(&mut b, "head.layernorm", NormSpec::layer(eps), h);
     let act = config.activation("hidden_act", "gelu_pytorch_tanh")?;
     let x = dense(
         &mut b,

@@ -4,9 +4,10 @@
 use super::vit::{Vit, axial_rope, dense, patch_embeddings, rope_base, table_side};
 use super::{FROM_MMPROJ, ImageMask, VisionEncoderGraph, VisionSpec, with_class};
 use crate::Result;
+use crate::arch::blocks::NormSpec;
 use crate::arch::config::Config;
 use crate::format::gguf::{Gguf, mmproj::MmprojSpec};
-use crate::ir::{Activation, GraphBuilder, Op, ValueId};
+use crate::ir::{Activation, Concat, Gated, GraphBuilder, ValueId};
 use crate::vision::{PositionTable, TimestampStyle};
 use serde_json::{Value, json};
 
@@ -220,14 +221,14 @@ fn concat(b: &mut GraphBuilder, values: &[ValueId]) -> ValueId {
         return *only;
     }
     let cols = values.iter().map(|v| b.cols(*v)).sum();
-    b.node("features", Op::Concat, values, cols)
+    b.node("features", Concat, values, cols)
 }
 
 /// Qwen2.5-VL. Reference: `modeling_qwen2_5_vl.py`.
 fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let vit = Vit::from_config(config, "num_heads", 1e-6)?;
     let mut vit = Vit {
-        rms: true,
+        norm: NormSpec::rms(1e-6),
         split_frames: config.flag_or(FROM_MMPROJ, false),
         split_qkv: config.flag_or(FROM_MMPROJ, false),
         ..vit
@@ -267,12 +268,7 @@ fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         let x = vit.norm(&mut b, &format!("{path}.norm2"), h);
         let gate = b.linear(&format!("{path}.mlp.gate_proj"), x, size, true);
         let up = b.linear(&format!("{path}.mlp.up_proj"), x, size, true);
-        let x = b.node(
-            &format!("{path}.mlp.gated"),
-            Op::Gated(act),
-            &[gate, up],
-            size,
-        );
+        let x = b.node(&format!("{path}.mlp.gated"), Gated(act), &[gate, up], size);
         let x = b.linear(&format!("{path}.mlp.down_proj"), x, vit.hidden, true);
         h = b.add(&format!("{path}.mlp_residual"), h, x);
     }

@@ -2,12 +2,13 @@
 //! become tokens. Reference: transformers `modeling_siglip.py`, `modeling_siglip2.py` and those
 //! named at each function.
 
-use super::vit::{Vit, dense, norm, patch_embeddings, table_side, text_columns, tile_side};
+use super::vit::{Vit, dense, patch_embeddings, table_side, text_columns, tile_side};
 use super::{FROM_MMPROJ, ImageMask, VisionEncoderGraph, VisionSpec, with_class};
 use crate::Result;
+use crate::arch::blocks::{NormSpec, norm};
 use crate::arch::config::Config;
 use crate::format::gguf::mmproj::MmprojSpec;
-use crate::ir::{Activation, GraphBuilder, Op, Pooling, ValueId, WeightKind};
+use crate::ir::{Activation, EmbeddingBag, GraphBuilder, Pool, Pooling, ValueId, WeightKind};
 use crate::vision::{PositionTable, TimestampStyle};
 use serde_json::{Value, json};
 
@@ -126,7 +127,7 @@ fn siglip(
     let vit = Vit::from_config(
         config,
         "num_attention_heads",
-        config.number_or("layer_norm_eps", 1e-6)? as f32,
+        config.number_or("layer_norm_eps", 1e-6)?,
     )?;
     let cols = config.count_or("num_channels", 3)? * patch * patch;
     let name = "embeddings.patch_embedding";
@@ -228,16 +229,13 @@ fn gemma3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let mut b = GraphBuilder::new(&all.architecture());
     let h = siglip(&mut b, config, patch, PositionTable::Nearest(side))?;
     let cols = b.cols(h);
-    let pooled = b.node("pooled", Op::Pool(Pooling::Mean), &[h], cols);
-    let eps = config.number_or("layer_norm_eps", 1e-6)? as f32;
-    let x = norm(
-        &mut b,
-        "multi_modal_projector.mm_soft_emb_norm",
-        pooled,
-        false,
-        eps,
-        1.0,
-    );
+    let pooled = b.node("pooled", Pool(Pooling::Mean), &[h], cols);
+    let norms = NormSpec {
+        offset: 1.0,
+        ..NormSpec::rms(config.number_or("layer_norm_eps", 1e-6)?)
+    };
+    let name = "multi_modal_projector.mm_soft_emb_norm";
+    let x = norm(&mut b, name, norms, pooled);
     let out = text_columns(all)?;
     // Stored [in, out].
     let weight = b.weight(
@@ -248,7 +246,7 @@ fn gemma3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     );
     let hidden = b.node(
         "projected",
-        Op::EmbeddingBag {
+        EmbeddingBag {
             table: weight,
             taps: 0,
         },
@@ -273,14 +271,8 @@ fn lfm2(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let h = siglip(&mut b, config, patch, table)?;
     let mut x = b.fold_rows("joined", h, merge * merge);
     if all.flag_or("projector_use_layernorm", true) {
-        x = norm(
-            &mut b,
-            "multi_modal_projector.layer_norm",
-            x,
-            true,
-            1e-5,
-            0.0,
-        );
+        let name = "multi_modal_projector.layer_norm";
+        x = norm(&mut b, name, NormSpec::layer(1e-5), x);
     }
     let size = all.count("projector_hidden_size")?;
     let bias = all.flag_or("projector_bias", true);

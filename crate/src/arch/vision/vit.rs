@@ -2,10 +2,11 @@
 //! tile, norms and dense layers.
 
 use super::{PATCHES, POSITION_PAIRS};
+use crate::arch::blocks::{NormSpec, norm};
 use crate::arch::config::Config;
 use crate::ir::{
-    Activation, Attention, Dim, GraphBuilder, HeadNorm, Linear, Mask, Norm, Op, RopeSpec, ValueId,
-    WeightKind,
+    Activation, Attention, Dim, EmbeddingBag, Epilogue, GraphBuilder, HeadNorm, Linear, Mask,
+    RopeSpec, ValueId, WeightKind,
 };
 use crate::vision::{AxialRope, PositionTable};
 use crate::{Error, Result};
@@ -18,10 +19,8 @@ pub struct Vit {
     pub heads: usize,
     /// Columns per head.
     pub head_dim: usize,
-    /// RMSNorm rather than LayerNorm.
-    pub rms: bool,
-    /// Epsilon, added to the mean square.
-    pub eps: f32,
+    /// The norms.
+    pub norm: NormSpec,
     /// RoPE.
     pub rope: Option<RopeSpec>,
     /// Whether the two frames of a patch have a tensor each.
@@ -31,8 +30,8 @@ pub struct Vit {
 }
 
 impl Vit {
-    /// Reads the common fields; `heads` is the name of the head count's field.
-    pub fn from_config(config: Config<'_>, heads: &str, eps: f32) -> Result<Self> {
+    /// Reads the common fields, for LayerNorms; `heads` is the name of the head count's field.
+    pub fn from_config(config: Config<'_>, heads: &str, eps: f64) -> Result<Self> {
         let hidden = config.count("hidden_size")?;
         let heads = config.count(heads)?;
 
@@ -49,8 +48,7 @@ impl Vit {
             hidden,
             heads,
             head_dim: hidden / heads,
-            rms: false,
-            eps,
+            norm: NormSpec::layer(eps),
             rope: None,
             split_frames: false,
             split_qkv: false,
@@ -59,7 +57,7 @@ impl Vit {
 
     /// Adds a norm.
     pub fn norm(&self, b: &mut GraphBuilder, name: &str, x: ValueId) -> ValueId {
-        norm(b, name, x, !self.rms, self.eps, 0.0)
+        norm(b, name, self.norm, x)
     }
 
     /// Adds bidirectional attention within a tile, or within its windows.
@@ -114,7 +112,7 @@ impl Vit {
         };
         b.node(
             &format!("{path}.attention"),
-            Op::Attention(attention),
+            attention,
             &qkv,
             self.heads * self.head_dim,
         )
@@ -138,7 +136,7 @@ impl Vit {
             let bias = b.concat_vectors(each("bias"));
             b.node(
                 &name,
-                Op::Linear(Linear::new(weight, Some(bias))),
+                Linear::new(weight, Some(bias)),
                 &[x],
                 3 * self.hidden,
             )
@@ -160,32 +158,6 @@ impl Vit {
     }
 }
 
-/// Adds a norm with the tensors `{name}.weight` and, for LayerNorm, `{name}.bias`.
-pub fn norm(
-    b: &mut GraphBuilder,
-    name: &str,
-    x: ValueId,
-    layer: bool,
-    eps: f32,
-    offset: f32,
-) -> ValueId {
-    let cols = b.cols(x);
-    let gain = Some(b.vector(&format!("{name}.weight"), cols));
-    let bias = layer.then(|| b.vector(&format!("{name}.bias"), cols));
-    b.node(
-        name,
-        Op::Norm(Norm {
-            gain,
-            bias,
-            layer,
-            offset,
-            eps,
-        }),
-        &[x],
-        cols,
-    )
-}
-
 /// Adds `act(x Wᵀ (+ bias))`.
 pub fn dense(
     b: &mut GraphBuilder,
@@ -200,10 +172,10 @@ pub fn dense(
     let bias = bias.then(|| b.vector(&format!("{name}.bias"), rows));
     b.node(
         name,
-        Op::Linear(Linear {
-            act,
+        Linear {
+            epilogue: Epilogue::Activation(act),
             ..Linear::new(weight, bias)
-        }),
+        },
         &[x],
         rows,
     )
@@ -227,12 +199,7 @@ pub fn patch_embeddings(
         let [first, second] = [0, half].map(|from| b.view("frame", patches, from, half));
         let h = b.linear(name, first, hidden, bias);
         let weight = b.matrix(&format!("{name}.weight.1"), hidden, half);
-        let other = b.node(
-            "second frame",
-            Op::Linear(Linear::new(weight, None)),
-            &[second],
-            hidden,
-        );
+        let other = b.node("second frame", Linear::new(weight, None), &[second], hidden);
         b.add("frames", h, other)
     } else {
         b.linear(name, patches, hidden, bias)
@@ -244,7 +211,7 @@ pub fn patch_embeddings(
     let weight = b.weight(places, table.entries(), hidden, WeightKind::Table);
     let placed = b.node(
         "placed",
-        Op::EmbeddingBag {
+        EmbeddingBag {
             table: weight,
             taps: table.taps(),
         },

@@ -1,47 +1,41 @@
 //! Lowers Gemma 3n AltUp operations.
 
-use super::{Lowering, Slot};
-use crate::ir::{AltUp, Node};
+use super::{Lower, Lowering, NodeViews, Slot};
+use crate::Result;
+use crate::ir::AltUp;
 use crate::kernels::altup::{AltUpStreams, RowScale};
-use crate::kernels::matmul::View;
 
-impl Lowering<'_> {
-    pub(super) fn altup(&mut self, name: &str, op: &AltUp, node: &Node) {
-        let inputs: Vec<View<Slot>> = node.inputs.iter().map(|i| self.view(*i)).collect();
-        let first = [&inputs[0], &inputs[1]];
-        let more = inputs.get(2);
-
-        let out = self.view(node.output);
-        let cols = self.cols(node.output);
-        let single = self.is_last_row(node.output);
-
-        let other = self.cols(node.inputs[1]);
-        self.launches.push(match op {
+impl Lower for AltUp {
+    fn lower(&self, lowering: &mut Lowering<'_>, node: &NodeViews<'_>) -> Result<()> {
+        let first = [&node.inputs[0], &node.inputs[1]];
+        let more = node.inputs.get(2);
+        let other = lowering.cols(node.node.inputs[1]);
+        let launch = match self {
             AltUp::Predict { coefs, count } | AltUp::Correct { coefs, count } => {
-                let count = *count as u32;
-                let coefs = Slot::Vector(*coefs);
-
-                let correct = matches!(op, AltUp::Correct { .. });
-                AltUpStreams {
-                    correct,
-                    count,
-                    cols: cols / count,
-                    coefs,
-                }
-                .launch(name, first, more, &out, single)
+                let streams = AltUpStreams {
+                    correct: matches!(self, AltUp::Correct { .. }),
+                    count: *count as u32,
+                    cols: node.cols / *count as u32,
+                    coefs: Slot::Vector(*coefs),
+                };
+                streams.launch(&node.name, first, more, &node.out, node.single)
             }
             AltUp::MatchMagnitude => {
                 let rows = RowScale::MatchMagnitude {
-                    runs: cols / other,
+                    runs: node.cols / other,
                     added: more.cloned(),
                 };
-                rows.launch(name, first, &out, other, single)
+                rows.launch(&node.name, first, &node.out, other, node.single)
             }
-            AltUp::Sparse { act, factor } => RowScale::Sparse {
-                act: *act as u32,
-                factor: *factor,
+            AltUp::Sparse { act, factor } => {
+                let rows = RowScale::Sparse {
+                    act: *act as u32,
+                    factor: *factor,
+                };
+                rows.launch(&node.name, first, &node.out, node.cols, node.single)
             }
-            .launch(name, first, &out, cols, single),
-        });
+        };
+        lowering.launches.push(launch);
+        Ok(())
     }
 }

@@ -1,56 +1,67 @@
 //! Lowers attention: over a KV cache, to another sequence, or within packed sequences. Selects the
 //! kernel by mask and row count.
 
-use super::{Lowering, Slot, StepKind, unsupported};
+use super::{Lower, Lowering, NodeViews, PlanOptions, Slot, StepKind, unsupported};
 use crate::format::layout::{Float, WeightLayout};
-use crate::ir::{self, Mask, Node, WeightKind};
-use crate::kernels::attention::{AttentionKernel, HeadNormParams, Kv, Rope};
+use crate::ir::{Attention, Mask, StateId, WeightKind};
+use crate::kernels::attention::{AttentionKernel, HeadNormParams, Kv, Rope, uses_f16_matrices};
 use crate::kernels::kv_splits::DecodeTiling;
 use crate::kernels::packed_attention::PackedAttention;
 use crate::{Error, Result};
 
-impl Lowering<'_> {
-    pub(super) fn attention(&mut self, name: &str, a: &ir::Attention, node: &Node) -> Result<()> {
-        let (window, pictures, id) = match (a.mask, a.state) {
-            (Mask::Causal { window }, Some(id)) => (window, false, id),
-            (Mask::BidirectionalImages { window }, Some(id)) => (window, true, id),
+impl Lower for Attention {
+    fn lower(&self, lowering: &mut Lowering<'_>, node: &NodeViews<'_>) -> Result<()> {
+        const ALL: (usize, usize) = (usize::MAX, usize::MAX);
+        let few = matches!(lowering.options.rows, StepKind::Decode(_));
+        match (self.mask, self.state) {
+            (Mask::Causal { window }, Some(id)) => {
+                lowering.cached_attention(self, (window, false, id), node)
+            }
+            (Mask::BidirectionalImages { window }, Some(id)) => {
+                lowering.cached_attention(self, (window, true, id), node)
+            }
+            (Mask::Causal { .. } | Mask::BidirectionalImages { .. }, None) => Err(Error::Internal(
+                format!("{}: causal attention without a KV cache", node.name),
+            )),
             (Mask::Packed { before, after }, _) => {
-                return self.packed_attention(name, a, (before, after), Slot::SequenceSpans, node);
+                lowering.packed_attention(self, (before, after), Slot::SequenceSpans, node)
             }
             (Mask::PackedWindow, _) => {
-                return self.packed_attention(
-                    name,
-                    a,
-                    (usize::MAX, usize::MAX),
-                    Slot::WindowSpans,
-                    node,
-                );
+                lowering.packed_attention(self, ALL, Slot::WindowSpans, node)
             }
-            (Mask::CrossAttention, _) if matches!(self.options.rows, StepKind::Decode(_)) => {
-                return self.cross_attention(name, a, node);
-            }
+            (Mask::CrossAttention, _) if few => lowering.cross_attention(self, node),
             (Mask::CrossAttention, _) => {
-                return self.packed_attention(
-                    name,
-                    a,
-                    (usize::MAX, usize::MAX),
-                    Slot::CrossSpans,
-                    node,
-                );
+                lowering.packed_attention(self, ALL, Slot::CrossSpans, node)
             }
-            _ => {
-                return Err(Error::Internal(format!(
-                    "{name}: causal attention without a KV cache"
-                )));
-            }
-        };
+        }
+    }
+
+    /// Packed attention takes f16 unless the whole model is f32, whose matmuls do not use subgroup
+    /// matrices.
+    fn can_write_f16(&self, options: &PlanOptions<'_>) -> bool {
+        let cached = self.mask.causal().is_some();
+        let exact = cached && options.kv == Kv::F32;
+        let half = cached && options.kv == Kv::F16;
+        uses_f16_matrices(options.caps, self.head_dim as u32, exact, half)
+    }
+}
+
+impl Lowering<'_> {
+    /// Lowers attention over a KV cache.
+    fn cached_attention(
+        &mut self,
+        a: &Attention,
+        (window, images, id): (usize, bool, StateId),
+        node: &NodeViews<'_>,
+    ) -> Result<()> {
+        let name = node.name.as_str();
         if a.relative.is_some() {
             return Err(unsupported(
                 name,
                 "relative position bias, except in packed attention",
             ));
         }
-        if pictures && a.sinks.is_some() {
+        if images && a.sinks.is_some() {
             return Err(unsupported(
                 name,
                 "attention sinks with bidirectional images",
@@ -80,37 +91,36 @@ impl Lowering<'_> {
             k_cache: Slot::State(id, 0),
             v_cache: Slot::State(id, 1),
             state: Slot::CURSOR,
-            ends: pictures.then_some(Slot::VisibleEnds),
+            ends: images.then_some(Slot::VisibleEnds),
             decode,
         };
-        let q = self.view(node.inputs[0]);
+        let q = node.x();
         // Without k and v, the layer reads another layer's cache.
-        let kv = (node.inputs.len() == 3)
-            .then(|| (self.view(node.inputs[1]), self.view(node.inputs[2])));
-        let out = self.view(node.output);
+        let kv = match &node.inputs[..] {
+            [_, k, v] => Some((k, v)),
+            _ => None,
+        };
+        let out = &node.out;
         let rows = self.options.rows.tokens() as u64;
         let many = !matches!(self.options.rows, StepKind::Decode(_));
         if !many {
-            self.attention_partials = self.attention_partials.max(kernel.scratch(rows as u32));
+            self.reserve_partials(kernel.scratch(rows as u32));
         }
         // A single row prepares its own keys, so head norm and RoPE are fused into attention.
         let alone = !many && rows == 1 && self.options.fuse_heads;
-        if let Some((k, v)) = kv
-            .as_ref()
-            .filter(|(k, v)| alone && kernel.can_fuse(&q, k, v))
-        {
+        if let Some((k, v)) = kv.filter(|(k, v)| alone && kernel.can_fuse(q, k, v)) {
             self.launches
-                .extend(kernel.decode(&q, k, v, Slot::AttentionPartials, &out));
+                .extend(kernel.decode(q, k, v, Slot::AttentionPartials, out));
             self.pending_splits = kernel
                 .kv_splits()
-                .map(|runs| (node.output, self.launches.len(), runs));
+                .map(|splits| (node.node.output, self.launches.len(), splits));
         } else {
             self.roped_queries = self
                 .roped_queries
                 .max(rows * (a.heads * a.head_dim * 4) as u64);
-            self.launches.extend(match &kv {
-                Some((k, v)) => kernel.rope_kv(&q, k, v, &Slot::RopedQueries),
-                None => vec![kernel.rope_queries(&q, &Slot::RopedQueries)],
+            self.launches.extend(match kv {
+                Some((k, v)) => kernel.rope_kv(q, k, v, &Slot::RopedQueries),
+                None => vec![kernel.rope_queries(q, &Slot::RopedQueries)],
             });
             // The kernel for few rows also serves many.
             let few = !many
@@ -118,16 +128,17 @@ impl Lowering<'_> {
                     && kernel.is_single_pass()
                     && kernel.ends.is_none());
             self.launches.extend(if few {
-                kernel.decode_rows(Slot::RopedQueries, Slot::AttentionPartials, &out)
+                kernel.decode_rows(Slot::RopedQueries, Slot::AttentionPartials, out)
             } else {
-                vec![kernel.prefill(self.options.caps, Slot::RopedQueries, &out)]
+                vec![kernel.prefill(self.options.caps, Slot::RopedQueries, out)]
             });
         }
         Ok(())
     }
 
     /// Lowers cross attention of few rows, with KV splits.
-    fn cross_attention(&mut self, name: &str, a: &ir::Attention, node: &Node) -> Result<()> {
+    fn cross_attention(&mut self, a: &Attention, node: &NodeViews<'_>) -> Result<()> {
+        let name = node.name.as_str();
         if a.sinks.is_some()
             || a.relative.is_some()
             || a.head_norm.is_some()
@@ -139,10 +150,10 @@ impl Lowering<'_> {
                 "norm, RoPE, sinks, bias or a KV cache in cross attention",
             ));
         }
-        let q = self.view(node.inputs[0]);
-        let k = self.view(node.inputs[1]);
-        let v = self.view(node.inputs[2]);
-
+        let [q, k, v] = &node.inputs[..] else {
+            return Err(unsupported(name, "cross attention without keys and values"));
+        };
+        let key_rows = self.graph.value(node.node.inputs[1]).rows;
         let kernel = AttentionKernel {
             label: name.to_string(),
             heads: a.heads as u32,
@@ -156,7 +167,7 @@ impl Lowering<'_> {
             head_norm: None,
             rope: None,
             kv: Kv::F32,
-            capacity: self.options.rows.of(self.graph.value(node.inputs[1]).rows) as u32,
+            capacity: self.options.rows.of(key_rows) as u32,
             ring: None,
             k_cache: k.buffer,
             v_cache: v.buffer,
@@ -168,21 +179,18 @@ impl Lowering<'_> {
                 a.head_dim as u32,
             ),
         };
-        self.attention_partials = self
-            .attention_partials
-            .max(kernel.scratch(self.options.rows.tokens() as u32));
-        let out = self.view(node.output);
+        self.reserve_partials(kernel.scratch(self.options.rows.tokens() as u32));
         self.launches.extend(kernel.cross_attend(
-            &q,
-            [&k, &v],
+            q,
+            [k, v],
             Slot::CrossSpans,
             Slot::AttentionPartials,
-            &out,
+            &node.out,
         ));
         Ok(())
     }
 
-    fn rope(&self, a: &ir::Attention) -> Option<Rope<Slot>> {
+    fn rope(&self, a: &Attention) -> Option<Rope<Slot>> {
         let index = a.rope?;
         let spec = &self.graph.ropes[index];
         Some(Rope {
@@ -208,12 +216,12 @@ impl Lowering<'_> {
     /// Lowers attention within packed sequences.
     fn packed_attention(
         &mut self,
-        name: &str,
-        a: &ir::Attention,
+        a: &Attention,
         (before, after): (usize, usize),
-        seen: Slot,
-        node: &Node,
+        spans: Slot,
+        node: &NodeViews<'_>,
     ) -> Result<()> {
+        let name = node.name.as_str();
         if a.sinks.is_some() {
             return Err(unsupported(name, "attention sinks in packed attention"));
         }
@@ -223,7 +231,7 @@ impl Lowering<'_> {
         if a.state.is_some() {
             return Err(unsupported(name, "a KV cache in packed attention"));
         }
-        let most = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
+        let limit = |rows: usize| u32::try_from(rows).unwrap_or(u32::MAX);
         let kernel = PackedAttention {
             label: name.to_string(),
             heads: a.heads as u32,
@@ -231,34 +239,43 @@ impl Lowering<'_> {
             head_dim: a.head_dim as u32,
             scale: a.scale,
             softcap: a.softcap,
-            max_before: most(before),
-            max_after: most(after),
+            max_before: limit(before),
+            max_after: limit(after),
             relative: a.relative.map(Slot::Vector),
             head_norm: head_norm(a),
             rope: self.rope(a),
-            sequence_spans: seen,
-            state: self.cursor(node.inputs[0]),
+            sequence_spans: spans,
+            state: self.cursor(node.node.inputs[0]),
         };
-        let mut q = self.view(node.inputs[0]);
-        let mut k = self.view(node.inputs[1]);
-        let v = self.view(node.inputs[2]);
-
-        let out = self.view(node.output);
+        let [q, k, v] = &node.inputs[..] else {
+            return Err(unsupported(
+                name,
+                "packed attention without keys and values",
+            ));
+        };
+        let exact = self.is_all_f32();
+        let caps = self.options.caps;
         if kernel.needs_prepare() {
-            let rows = self.options.rows.of(self.graph.value(node.inputs[0]).rows) as u64;
+            let rows = self
+                .options
+                .rows
+                .of(self.graph.value(node.node.inputs[0]).rows) as u64;
             let bytes = rows * u64::from(kernel.prepared_cols()) * 4;
             self.roped_queries = self.roped_queries.max(bytes);
             self.launches
-                .push(kernel.prepare(&q, &k, Slot::Positions, Slot::RopedQueries));
-            (q, k) = kernel.prepared(&Slot::RopedQueries);
+                .push(kernel.prepare(q, k, Slot::Positions, Slot::RopedQueries));
+            let (q, k) = kernel.prepared(&Slot::RopedQueries);
+            self.launches
+                .push(kernel.attend(caps, exact, &q, &k, v, &node.out));
+        } else {
+            self.launches
+                .push(kernel.attend(caps, exact, q, k, v, &node.out));
         }
-        let attend = kernel.attend(self.options.caps, self.is_all_f32(), &q, &k, &v, &out);
-        self.launches.push(attend);
         Ok(())
     }
 }
 
-fn head_norm(a: &ir::Attention) -> Option<HeadNormParams<Slot>> {
+fn head_norm(a: &Attention) -> Option<HeadNormParams<Slot>> {
     let h = a.head_norm.as_ref()?;
     let gains = Slot::Vector(h.gains);
     let values = h.values;

@@ -1,8 +1,10 @@
 //! Lowers mixtures of experts: one GEMV per selected expert in decode; in prefill, tiled matmuls
 //! over row-expert pairs sorted by expert.
 
-use super::{Lowering, Slot, memory};
-use crate::ir::{ExpertDown, ExpertUp, Node, Op, Routing, ValueId, WeightId, experts};
+use super::{Lower, Lowering, NodeViews, Slot, memory, unsupported};
+use crate::ir::{
+    ExpertDown, ExpertUp, GateRows, Op, TopKRouter, ValueId, WeightId, selected_expert_stride,
+};
 use crate::kernels::experts::{self as kernels, ExpertTiles, Experts};
 use crate::kernels::matmul::{GemmTiling, Matmul, NormPrologue, View, WeightPlanes};
 use crate::kernels::subgroup_matrix::MatrixTiling;
@@ -12,48 +14,49 @@ use crate::{Error, Result};
 /// A shard of an expert weight: first expert, expert count, planes.
 type ExpertShard = (u32, u32, WeightPlanes<Slot>);
 
-impl Lowering<'_> {
-    pub(super) fn route(&mut self, name: &str, r: &Routing, node: &Node) -> Result<()> {
-        if r.experts > kernels::MAX_EXPERTS || r.top_k > kernels::MAX_TOP_K || r.top_k > r.experts {
-            return Err(Error::Internal(format!(
-                "{name}: no kernel selects {} of {} experts",
-                r.top_k, r.experts
-            )));
-        }
-        let routing = kernels::RouterKernel {
-            experts: r.experts as u32,
-            top_k: r.top_k as u32,
-            score: r.score,
-            bias: r.bias.map(Slot::Vector),
-            groups: r.groups,
-            renormalize: r.renormalize,
-            eps: r.eps,
-            scale: r.scale,
-            gain: r.gain.map(Slot::Vector),
+impl Lower for TopKRouter {
+    fn lower(&self, lowering: &mut Lowering<'_>, node: &NodeViews<'_>) -> Result<()> {
+        let kernel = kernels::RouterKernel {
+            experts: self.experts as u32,
+            top_k: self.top_k as u32,
+            score: self.score,
+            bias: self.bias.map(Slot::Vector),
+            groups: self.groups,
+            renormalize: self.renormalize,
+            eps: self.eps,
+            scale: self.scale,
+            gain: self.gain.map(Slot::Vector),
         };
-        let out = self.view(node.output);
-        self.launches
-            .push(routing.launch(name, &self.view(node.inputs[0]), &out));
-        if r.prefetch {
-            self.add_prediction(out.buffer);
+        lowering
+            .launches
+            .push(kernel.launch(&node.name, node.x(), &node.out));
+        if self.prefetch {
+            lowering.add_prediction(node.out.buffer);
             return Ok(());
         }
-        if self.has_paged_readers(node.output) {
-            self.breaks.push(PlanBreak {
-                after: self.launches.len(),
-                read: out.buffer,
-                write: out.buffer,
-                kind: PlanBreakKind::PagedExperts(ExpertSelection {
-                    router: self.routers,
-                    stride: out.stride as usize,
-                    top_k: r.top_k,
-                    combine: None,
-                    predicted: None,
-                }),
-            });
+        if lowering.has_paged_readers(node.node.output) {
+            lowering.break_for_experts(self.top_k, &node.out);
         }
-        self.routers += 1;
+        lowering.routers += 1;
         Ok(())
+    }
+}
+
+impl Lowering<'_> {
+    /// Adds the break after a router whose experts are paged.
+    fn break_for_experts(&mut self, top_k: usize, selection: &View<Slot>) {
+        self.breaks.push(PlanBreak {
+            after: self.launches.len(),
+            read: selection.buffer,
+            write: selection.buffer,
+            kind: PlanBreakKind::PagedExperts(ExpertSelection {
+                router: self.routers,
+                stride: selection.stride as usize,
+                top_k,
+                combine: None,
+                predicted: None,
+            }),
+        });
     }
 
     /// Whether paged experts read a selection.
@@ -86,148 +89,6 @@ impl Lowering<'_> {
         }
     }
 
-    /// Lowers the up matmul; in prefill it first sorts the row-expert pairs.
-    pub(super) fn expert_up(&mut self, name: &str, e: &ExpertUp, node: &Node) -> Result<()> {
-        let x = self.view(node.inputs[0]);
-        let picks = self.view(node.inputs[1]);
-
-        let mut out = self.view(node.output);
-        let buckets = self.buckets(self.expert_id_count(e.weight, e.rows(), e.count), e.top_k);
-        if buckets.is_some() && e.norm.is_some() {
-            return Err(Error::Internal(format!(
-                "{name}: no kernel fuses a norm into a prefill matmul of experts"
-            )));
-        }
-        if let Some(buckets) = &buckets {
-            self.sorted = self.sorted.max(buckets.bytes());
-            self.launches.push(buckets.launch(
-                &format!("{name}, sorted"),
-                &picks,
-                self.cursor(node.output),
-            ));
-            out.stride = e.span() as u32;
-        }
-        for (first, count, weight) in self.expert_shards(e.weight, e.rows())? {
-            let mut product = Matmul::plain(name, weight, x.clone(), out.clone());
-            product.n = e.inner as u32;
-            product.bias = e.bias.map(|bias| self.expert_bias(e.weight, bias));
-            product.gated = e
-                .gated
-                .then_some(if e.interleaved { 1 } else { e.inner as u32 });
-            product.act = e.act as u32;
-            product.norm = e.norm.as_ref().and_then(|n| {
-                let gain = Slot::Vector(n.gain?);
-                Some(NormPrologue {
-                    gain,
-                    offset: n.offset,
-                    eps: n.eps,
-                })
-            });
-            let taken = Experts {
-                selection: picks.clone(),
-                top_k: e.top_k as u32,
-                first,
-                count,
-                rows: e.rows() as u32,
-                row_stride: if e.interleaved { 2 } else { 1 },
-                span: e.span() as u32,
-                sum_experts: false,
-                accumulate: false,
-                clamp: e.clamp,
-            };
-            product.experts = Some(taken.clone());
-            let choice = self.expert_matmul(e.weight, &product, &taken, buckets.as_ref(), false);
-            if let (Some(buckets), Some(choice), true) =
-                (&buckets, choice, (first + count) as usize == e.count)
-            {
-                self.launches.push(product.gemm_experts_epilogue(
-                    buckets,
-                    &taken,
-                    Slot::AttentionPartials,
-                    choice,
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Lowers the down matmul, summed over a row's selected experts.
-    pub(super) fn expert_down(&mut self, name: &str, e: &ExpertDown, node: &Node) -> Result<()> {
-        let mut x = self.view(node.inputs[0]);
-        let picks = self.view(node.inputs[1]);
-        let out = self.view(node.output);
-
-        let residual = e.residual.then(|| self.view(node.inputs[2]));
-        let cols = self.cols(node.output);
-        let span = experts::span(e.inner) as u32;
-
-        let buckets = self.buckets(
-            self.expert_id_count(e.weight, cols as usize, e.count),
-            e.top_k,
-        );
-        let stride = memory::row_stride(self.graph, self.graph.root(node.output).0) as u32;
-        let each_out = View {
-            buffer: Slot::AttentionPartials,
-            offset: 0,
-            stride,
-        };
-        let taken = |first, count| Experts {
-            selection: picks.clone(),
-            top_k: e.top_k as u32,
-            first,
-            count,
-            rows: cols,
-            row_stride: 1,
-            span,
-            sum_experts: buckets.is_none(),
-            accumulate: first > 0,
-            clamp: None,
-        };
-        if buckets.is_some() {
-            x.stride = span;
-        }
-        let mut left = None;
-        let runs = self.expert_shards(e.weight, cols as usize)?;
-        let all = taken(0, e.count as u32);
-        for (first, count, weight) in runs {
-            let to = if buckets.is_some() { &each_out } else { &out };
-            let mut product = Matmul::plain(name, weight, x.clone(), to.clone());
-            product.n = cols;
-            product.bias = e.bias.map(|bias| self.expert_bias(e.weight, bias));
-            product.residual = residual.clone().filter(|_| buckets.is_none() && first == 0);
-            let taken = taken(first, count);
-            product.experts = Some(taken.clone());
-            left = self
-                .expert_matmul(e.weight, &product, &taken, buckets.as_ref(), true)
-                .map(|choice| (product.expert_partials_stride(choice), product.bias));
-        }
-        let Some(buckets) = buckets else {
-            return Ok(());
-        };
-        let name = format!("{name}, combined");
-        let combine =
-            |y: &View<Slot>| kernels::combine(&name, y, &all, residual.as_ref(), &out, cols);
-        let sum = match left {
-            Some((stride, bias)) => {
-                buckets.combine_partials(combine(&View { stride, ..each_out }), bias)
-            }
-            None => {
-                self.attention_partials = self
-                    .attention_partials
-                    .max(u64::from(buckets.rows * buckets.top_k) * u64::from(stride) * 4);
-                combine(&each_out)
-            }
-        };
-        let before = self.launches.len();
-        self.launches.push(sum);
-        if self.is_paged(e.weight)
-            && let Some((_, experts)) = self.last_expert_break()
-        {
-            experts.combine = Some(before);
-        }
-        Ok(())
-    }
-
     /// Lowers a matmul with the experts of a shard. On subgroup matrices its sums go to the scratch
     /// buffer. Paged experts cannot: their sums would not survive from one shard to the next.
     fn expert_matmul(
@@ -247,11 +108,9 @@ impl Lowering<'_> {
         };
         let choice =
             MatrixTiling::of_experts(caps, product, buckets).filter(|_| !self.is_paged(id));
-        self.launches.push(match choice {
+        let launch = match choice {
             Some(choice) => {
-                self.attention_partials = self
-                    .attention_partials
-                    .max(product.expert_partials_bytes(buckets, choice));
+                self.reserve_partials(product.expert_partials_bytes(buckets, choice));
                 product.gemm_experts_subgroup_matrix(
                     buckets,
                     taken,
@@ -261,7 +120,8 @@ impl Lowering<'_> {
                 )
             }
             None => product.gemm_experts(buckets, taken, own, GemmTiling::of(caps, product, rows)),
-        });
+        };
+        self.launches.push(launch);
         choice
     }
 
@@ -308,5 +168,162 @@ impl Lowering<'_> {
         Ok(runs
             .map(|(start, weight)| (start / per, weight.rows / per, weight))
             .collect())
+    }
+}
+
+/// In prefill the up matmul first sorts the row-expert pairs.
+impl Lower for ExpertUp {
+    fn lower(&self, lowering: &mut Lowering<'_>, node: &NodeViews<'_>) -> Result<()> {
+        let name = node.name.as_str();
+        let [x, picks, ..] = &node.inputs[..] else {
+            return Err(unsupported(name, "experts without a selection"));
+        };
+        let mut out = node.out.clone();
+        let ids = lowering.expert_id_count(self.weight, self.rows(), self.count);
+        let buckets = lowering.buckets(ids, self.top_k);
+        if buckets.is_some() && self.norm.is_some() {
+            return Err(Error::Internal(format!(
+                "{name}: no kernel fuses a norm into a prefill matmul of experts"
+            )));
+        }
+        if let Some(buckets) = &buckets {
+            lowering.sorted = lowering.sorted.max(buckets.bytes());
+            lowering.launches.push(buckets.launch(
+                &format!("{name}, sorted"),
+                picks,
+                lowering.cursor(node.node.output),
+            ));
+            out.stride = self.span() as u32;
+        }
+        for (first, count, weight) in lowering.expert_shards(self.weight, self.rows())? {
+            let mut product = Matmul::plain(name, weight, x.clone(), out.clone());
+            product.n = self.inner as u32;
+            product.bias = self
+                .bias
+                .map(|bias| lowering.expert_bias(self.weight, bias));
+            product.gated = match self.gate {
+                GateRows::None => None,
+                GateRows::First => Some(self.inner as u32),
+                GateRows::Interleaved => Some(1),
+            };
+            product.act = self.act as u32;
+            product.norm = self.norm.as_ref().and_then(|n| {
+                let gain = Slot::Vector(n.gain?);
+                Some(NormPrologue {
+                    gain,
+                    offset: n.offset,
+                    eps: n.eps,
+                })
+            });
+            let taken = Experts {
+                selection: picks.clone(),
+                top_k: self.top_k as u32,
+                first,
+                count,
+                rows: self.rows() as u32,
+                row_stride: if self.gate == GateRows::Interleaved {
+                    2
+                } else {
+                    1
+                },
+                span: self.span() as u32,
+                sum_experts: false,
+                accumulate: false,
+                clamp: self.clamp,
+            };
+            product.experts = Some(taken.clone());
+            let choice =
+                lowering.expert_matmul(self.weight, &product, &taken, buckets.as_ref(), false);
+            if let (Some(buckets), Some(choice), true) =
+                (&buckets, choice, (first + count) as usize == self.count)
+            {
+                lowering.launches.push(product.gemm_experts_epilogue(
+                    buckets,
+                    &taken,
+                    Slot::AttentionPartials,
+                    choice,
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Lower for ExpertDown {
+    fn lower(&self, lowering: &mut Lowering<'_>, node: &NodeViews<'_>) -> Result<()> {
+        let name = node.name.as_str();
+        let [x, picks, ..] = &node.inputs[..] else {
+            return Err(unsupported(name, "experts without a selection"));
+        };
+        let mut x = x.clone();
+        let out = &node.out;
+        let residual = node.inputs.get(2).filter(|_| self.residual);
+        let cols = node.cols;
+        let span = selected_expert_stride(self.inner) as u32;
+        let ids = lowering.expert_id_count(self.weight, cols as usize, self.count);
+        let buckets = lowering.buckets(ids, self.top_k);
+        let root = lowering.graph.root(node.node.output).0;
+        let stride = memory::row_stride(lowering.graph, root) as u32;
+        let each_out = View {
+            buffer: Slot::AttentionPartials,
+            offset: 0,
+            stride,
+        };
+        let taken = |first, count| Experts {
+            selection: picks.clone(),
+            top_k: self.top_k as u32,
+            first,
+            count,
+            rows: cols,
+            row_stride: 1,
+            span,
+            sum_experts: buckets.is_none(),
+            accumulate: first > 0,
+            clamp: None,
+        };
+        if buckets.is_some() {
+            x.stride = span;
+        }
+        let mut left = None;
+        let runs = lowering.expert_shards(self.weight, cols as usize)?;
+        let all = taken(0, self.count as u32);
+        for (first, count, weight) in runs {
+            let to = if buckets.is_some() { &each_out } else { out };
+            let mut product = Matmul::plain(name, weight, x.clone(), to.clone());
+            product.n = cols;
+            product.bias = self
+                .bias
+                .map(|bias| lowering.expert_bias(self.weight, bias));
+            let adds = buckets.is_none() && first == 0;
+            product.residual = residual.filter(|_| adds).cloned();
+            let taken = taken(first, count);
+            product.experts = Some(taken.clone());
+            left = lowering
+                .expert_matmul(self.weight, &product, &taken, buckets.as_ref(), true)
+                .map(|choice| (product.expert_partials_stride(choice), product.bias));
+        }
+        let Some(buckets) = buckets else {
+            return Ok(());
+        };
+        let name = format!("{name}, combined");
+        let combine = |y: &View<Slot>| kernels::combine(&name, y, &all, residual, out, cols);
+        let sum = match left {
+            Some((stride, bias)) => {
+                buckets.combine_partials(combine(&View { stride, ..each_out }), bias)
+            }
+            None => {
+                let pairs = u64::from(buckets.rows * buckets.top_k);
+                lowering.reserve_partials(pairs * u64::from(stride) * 4);
+                combine(&each_out)
+            }
+        };
+        let before = lowering.launches.len();
+        lowering.launches.push(sum);
+        if lowering.is_paged(self.weight)
+            && let Some((_, experts)) = lowering.last_expert_break()
+        {
+            experts.combine = Some(before);
+        }
+        Ok(())
     }
 }

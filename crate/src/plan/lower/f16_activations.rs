@@ -1,9 +1,8 @@
 //! Prefill activations stored as f16: those read only by f16 subgroup-matrix matmuls, which would
 //! round them to f16 anyway. Halves the bytes read per tile and saves the conversion.
 
-use super::{PlanOptions, StepKind};
-use crate::ir::{Dim, Graph, Mask, Node, Op, ValueId};
-use crate::kernels::attention::{Kv, uses_f16_matrices};
+use super::{PlanOptions, StepKind, lowering_of};
+use crate::ir::{Dim, Graph, Node, ValueId};
 use crate::util::map::SortedSet;
 
 /// Returns these values of a graph. `uses` counts the reads of each value; `output` is the step's
@@ -47,32 +46,12 @@ pub(super) fn f16_values(
         if only
             && made != output
             && graph.root(made).0 == made
-            && (on_units || can_write_f16(node, options))
+            && (on_units || lowering_of(&node.op).can_write_f16(options))
         {
             kept.insert(made);
         }
     }
     kept
-}
-
-/// Whether the last kernel of a node other than a matmul can write f16.
-fn can_write_f16(node: &Node, options: &PlanOptions<'_>) -> bool {
-    match &node.op {
-        Op::Norm(_) => true,
-        Op::Attention(a) => {
-            // Packed attention takes f16 unless the whole model is f32, whose matmuls do not use
-            // subgroup matrices.
-            let cached = matches!(
-                a.mask,
-                Mask::Causal { .. } | Mask::BidirectionalImages { .. }
-            );
-            let exact = cached && options.kv == Kv::F32;
-            let halves = cached && options.kv == Kv::F16;
-
-            uses_f16_matrices(options.caps, a.head_dim as u32, exact, halves)
-        }
-        _ => false,
-    }
 }
 
 /// Whether a node is a matmul of all rows on f16 subgroup matrices.

@@ -1,0 +1,168 @@
+//! Lowers matmuls whose weight rows may be sharded over several buffers. Selects the kernel by row
+//! count and the operations to fuse.
+
+use super::{Lower, Lowering, NodeViews, Slot, StepKind, unsupported};
+use crate::ir::{Activation, Addend, Combine, Dim, Linear, Node, Norm, Prologue, ValueId};
+use crate::kernels::kv_splits::KvSplits;
+use crate::kernels::matmul::{Matmul, NormPrologue, View};
+use crate::{Error, Result};
+
+/// Elements of a matrix that is large for a software device.
+const LARGE_MATRIX: u32 = 1 << 17;
+
+impl Lower for Linear {
+    fn lower(&self, lowering: &mut Lowering<'_>, node: &NodeViews<'_>) -> Result<()> {
+        let name = &node.name;
+        let options = lowering.options;
+        let shards = lowering.shards(self.weight)?;
+        let split = shards.len() > 1;
+        if split {
+            self.check_split(lowering, name)?;
+        }
+        let many = !matches!(options.rows, StepKind::Decode(_)) && !node.single;
+        // Large matrices soon repay the compilation of tiled kernels.
+        let large = shards
+            .iter()
+            .any(|(_, weight)| weight.rows * weight.cols >= LARGE_MATRIX);
+        let tiled = many && (large || !options.caps.prefers_fast_compile());
+        let norm = self.prologue.norm();
+        let norm = norm
+            .map(|norm| norm_prologue(name, norm, many))
+            .transpose()?;
+        let quantize = matches!(self.prologue, Prologue::QuantizedNorm(_));
+        let addend = self.addend_input(name)?;
+        let state = lowering.cursor(node.node.output);
+        let splits = lowering
+            .pending_splits
+            .take()
+            .filter(|splits| !split && lowering.consumes_splits(splits, node.node));
+        let rows = options.rows.of(lowering.graph.value(node.node.output).rows);
+        let low = self.row0 as u32;
+        let high = low + self.weight_rows(node.cols as usize) as u32;
+
+        for (start, weight) in shards {
+            // The rows of this shard that are used, and their output columns.
+            let from = low.max(start);
+            let to = high.min(start + weight.rows);
+            if from >= to {
+                continue;
+            }
+            let first = from - low;
+            let shifted = |view: &View<Slot>| View {
+                offset: view.offset + first,
+                ..view.clone()
+            };
+            let mut matmul =
+                Matmul::plain(name.as_str(), weight, node.x().clone(), shifted(&node.out));
+            (matmul.row0, matmul.n) = (from - start, to - from);
+            if self.is_gated() {
+                matmul.n /= 2;
+                matmul.gated = Some(matmul.n);
+            }
+            matmul.bias = self.bias().map(Slot::Vector);
+            matmul.residual = addend.map(|input| shifted(&node.inputs[input]));
+            matmul.multiply = self.combine == Combine::Mul;
+            matmul.f16_input = lowering.f16_values.contains(&node.node.inputs[0]);
+            matmul.norm = norm.clone();
+            matmul.quantize = quantize;
+            matmul.act = self.activation() as u32;
+            matmul.scale = self.scale;
+            matmul.softcap = self.softcap;
+            if quantize && (tiled || !matmul.quantizes_input(options.caps, rows)) {
+                return Err(unsupported(name, "8-bit rounding fused into this matmul"));
+            }
+            if let Some((.., splits)) = splits.filter(|_| matmul.reduces_kv_splits(options.caps)) {
+                lowering.launches.pop();
+                matmul.x = View {
+                    buffer: Slot::AttentionPartials,
+                    offset: 0,
+                    stride: 0,
+                };
+                matmul.kv_splits = Some(splits);
+            }
+            if tiled {
+                let (bytes, launches) =
+                    matmul.prefill(options.caps, rows, state, Slot::AttentionPartials);
+                lowering.reserve_partials(bytes.max(16));
+                lowering.launches.extend(launches);
+            } else {
+                lowering
+                    .launches
+                    .push(matmul.gemv(options.caps, rows, state));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Linear {
+    /// Refuses what needs the whole weight in one buffer.
+    fn check_split(&self, lowering: &Lowering<'_>, name: &str) -> Result<()> {
+        if self.is_gated() {
+            return Err(Error::Internal(format!(
+                "{name}: a sharded weight cannot be gated"
+            )));
+        }
+        if self.bias().is_some() {
+            return Err(Error::OutOfMemory {
+                what: format!("{name} (a matmul with bias must fit one buffer)"),
+                needed: lowering.weight_bytes(self.weight),
+                limit: lowering.options.caps.max_weight_buffer(),
+                hint: "Load the model with weights: 'q4', or choose a more strongly quantized checkpoint.".into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Returns the input that the kernel adds to, or multiplies with, the finished result. Rows
+    /// added before the activation are the same where there is none.
+    fn addend_input(&self, name: &str) -> Result<Option<usize>> {
+        if self.addend != Addend::Rows {
+            return Ok(self.combined_input());
+        }
+        let last = !self.is_gated()
+            && self.activation() == Activation::None
+            && self.softcap == 0.0
+            && self.combine == Combine::None;
+        if last {
+            Ok(Some(1))
+        } else {
+            Err(unsupported(
+                name,
+                "rows added before other fused operations",
+            ))
+        }
+    }
+}
+
+/// Returns the norm that the kernel applies to the input.
+fn norm_prologue(name: &str, norm: &Norm, many: bool) -> Result<NormPrologue<Slot>> {
+    if many {
+        return Err(unsupported(name, "a norm fused into a tiled matmul"));
+    }
+    if norm.layer || norm.bias.is_some() {
+        return Err(unsupported(name, "the mean or the bias of a fused norm"));
+    }
+    let Some(gain) = norm.gain else {
+        return Err(unsupported(name, "a norm without a gain in a matmul"));
+    };
+    Ok(NormPrologue {
+        gain: Slot::Vector(gain),
+        offset: norm.offset,
+        eps: norm.eps,
+    })
+}
+
+impl Lowering<'_> {
+    /// Whether a matmul directly follows the attention output and is its only reader.
+    fn consumes_splits(
+        &self,
+        (value, launches, _): &(ValueId, usize, KvSplits),
+        matmul: &Node,
+    ) -> bool {
+        *launches == self.launches.len()
+            && matmul.inputs.first() == Some(value)
+            && self.uses[value.0] == 1
+            && self.graph.value(matmul.output).rows == Dim::TOKENS
+    }
+}
