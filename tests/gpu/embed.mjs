@@ -1,4 +1,4 @@
-/** Times embeddings beside another engine, and vector search, in the browser; see embed.html. Knows sizes and clocks; the weights are hashes. */
+/** Benchmarks embeddings against transformers.js, and vector search, in the browser; see embed.html. Weights are hashes. */
 
 import { loadModel } from "../../dist/jerboa/index.js";
 import { firstAdapter } from "../memory/support/adapter.mjs";
@@ -40,8 +40,8 @@ async function files() {
   return Object.entries(contents).map(([name, content]) => ({ name, file: new File([content], name) }));
 }
 
-/** Texts of 16 tokens and more, the two around each text included, the same every time. */
-function texts(count) {
+/** Deterministic documents of 16 to `longest` tokens, including the two special tokens of each. */
+function documents(count) {
   const longest = number("longest", 256);
   let state = 7;
   const next = (below) => {
@@ -51,7 +51,7 @@ function texts(count) {
   return Array.from({ length: count }, () => Array.from({ length: 14 + next(longest - 15) }, () => WORDS[next(WORDS.length)]).join(" "));
 }
 
-/** transformers.js over an ONNX checkpoint of the same shape, at its own best of several batch sizes. */
+/** transformers.js with an ONNX checkpoint of the same shape, at the fastest of several batch sizes. */
 async function peer(all) {
   const T = await import(query.get("peer"));
   Object.assign(T.env, { allowRemoteModels: false, allowLocalModels: true, localModelPath: "/models/" });
@@ -74,8 +74,8 @@ async function peer(all) {
 
 async function throughput(count, rounds) {
   const model = await loadModel(await files(), { weights: query.get("weights") ?? "auto" });
-  const all = texts(count);
-  const tokens = (await Promise.all(all.map((text) => model.tokenize(text)))).reduce((sum, ids) => sum + ids.length, 0);
+  const all = documents(count);
+  const tokens = (await Promise.all(all.map((document) => model.tokenize(document)))).reduce((sum, ids) => sum + ids.length, 0);
   const engines = [{ name: `jerboa, ${model.info.weights}`, run: () => model.embed(all) }, await peer(all)];
   for (const { run } of engines) await run();
   const times = engines.map(() => []);
@@ -92,14 +92,14 @@ async function throughput(count, rounds) {
     return { name, median: perSecond(sorted[sorted.length >> 1]), least: perSecond(sorted.at(-1)), most: perSecond(sorted[0]) };
   });
   await model.unload();
-  for (const { name, median, least, most } of results) await say(`${name}: ${median} texts/s (${least} to ${most}), ${count} texts, ${tokens} tokens`);
+  for (const { name, median, least, most } of results) await say(`${name}: ${median} documents/s (${least} to ${most}), ${count} documents, ${tokens} tokens`);
   return { texts: count, tokens, device: model.info.device, results };
 }
 
 async function main() {
   const adapter = await firstAdapter();
   if (!adapter) throw new Error("this browser offers no WebGPU adapter");
-  if (adapter.info.architecture === "swiftshader" && !query.has("software")) throw new Error("no speed is told of an adapter without a GPU; ?software measures it all the same");
+  if (adapter.info.architecture === "swiftshader" && !query.has("software")) throw new Error("this adapter is software (no GPU), so nothing is measured; add ?software to measure it anyway");
   const report = {};
   const [count, rows] = [number("texts", 1000), number("rows", 100_000)];
   if (count && query.get("peer")) report.throughput = await throughput(count, number("rounds", 3));
@@ -107,7 +107,7 @@ async function main() {
     report.search = await measure(new URL("dist/jerboa/memory/", ROOT), rows, 384);
     for (const { name, times, same } of report.search.results) {
       const sorted = [...times].sort((a, b) => a - b);
-      await say(`search of ${rows}, ${name}: median ${sorted[sorted.length >> 1].toFixed(2)} ms, most ${sorted.at(-1).toFixed(2)} ms${same ? "" : " - THE RESULTS DIFFER"}`);
+      await say(`search of ${rows}, ${name}: median ${sorted[sorted.length >> 1].toFixed(2)} ms, max ${sorted.at(-1).toFixed(2)} ms${same ? "" : " - THE RESULTS DIFFER"}`);
     }
   }
   return report;

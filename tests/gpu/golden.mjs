@@ -1,27 +1,27 @@
-/** Golden logits in the browser: loads tiny checkpoints through the built package and compares. Knows the golden files' layout; see golden.html. */
+/** Golden logits in the browser: loads tiny checkpoints with the built package and compares logits; see golden.html. */
 
 import { deviceReport, loadModel } from "../../dist/jerboa/index.js";
 
 const ROOT = new URL("../../", import.meta.url);
 const MODELS = ["llama", "mistral", "smollm3", "qwen2", "qwen3"];
-/** Relative L2 distance that the precision allows: exact, and with halves in products or in the cache. */
+/** Maximum relative L2 distance: in f32, and with f16 in matmuls or in the KV cache. */
 const EXACT = 2e-4;
 const HALF = 1e-2;
 const CASES = [
-  { name: "as the device is", options: {}, limit: HALF },
-  // What a software adapter does without.
+  { name: "default", options: {}, limit: HALF },
+  // The tiled GEMM, which a software adapter does not use by default.
   { name: "tiles", options: { features: { force: "gemm.BM=64" } }, limit: HALF },
   { name: "f16 refused", options: { features: { f16: false } }, limit: HALF },
   { name: "plain", options: { features: { f16: false }, kv: "f32" }, limit: EXACT },
   { name: "no subgroups", options: { features: { f16: false, subgroups: false }, kv: "f32" }, limit: EXACT },
-  // f32 weights do without the units.
-  { name: "matrix units", options: { weights: "f16" }, limit: HALF },
-  { name: "no matrix units", options: { weights: "f16", features: { matrix: false } }, limit: HALF },
-  // The heights of their tiles that shaders/variants.toml has; models as small as these choose the lowest.
-  ...[32, 64, 128, 256].map((rows) => ({ name: `units BM=${rows}`, options: { weights: "f16", features: { force: `gemm_matrix.BM=${rows}` } }, limit: HALF, units: true })),
+  // f32 weights do not use subgroup matrices.
+  { name: "subgroup matrices", options: { weights: "f16" }, limit: HALF },
+  { name: "no subgroup matrices", options: { weights: "f16", features: { matrix: false } }, limit: HALF },
+  // The tile heights of shaders/variants.toml; models this small choose the smallest.
+  ...[32, 64, 128, 256].map((rows) => ({ name: `subgroup matrices BM=${rows}`, options: { weights: "f16", features: { force: `gemm_matrix.BM=${rows}` } }, limit: HALF, needsMatrix: true })),
   { name: "packed", options: { kv: "packed" }, limit: HALF },
-  // Of models with 4-bit weights, such as quant/qwen3_gptq.
-  { name: "runs joined by products", options: { features: { force: "gemv_blocks.KV_SPLITS=16" } }, limit: HALF },
+  // Needs a model with 4-bit weights, such as quant/qwen3_gptq.
+  { name: "KV splits reduced in a matmul", options: { features: { force: "gemv_blocks.KV_SPLITS=16" } }, limit: HALF },
 ];
 
 const query = new URLSearchParams(location.search);
@@ -66,9 +66,9 @@ function relativeL2(found, expected) {
 
 const same = (a, b) => a.length === b.length && a.every((x, i) => x === b[i]);
 
-/** One model in one case: the distance of all rows, of the last row, and whether greedy ids are the reference's. */
+/** Compares one model in one case: distance of all logits, of the last row, and whether greedy ids equal the reference. */
 async function compare(name, { options, limit }) {
-  // Quantised checkpoints lie beside models, and have no settings of their own for generation.
+  // Quantized checkpoints are in other folders than models, and have no generation_config.json.
   const [folder, names] = name.includes("/") ? [`tests/golden/${name}`, []] : [`tests/golden/models/${name}`, ["generation_config.json"]];
   const files = await Promise.all(["config.json", "model.safetensors", ...names].map((f) => file(`${folder}/${f}`, f)));
   const golden = await tensors(`${folder}/golden.safetensors`);
@@ -85,7 +85,7 @@ async function compare(name, { options, limit }) {
   }
 }
 
-/** The bundled model's 200 greedy ids, which no rounding may change. */
+/** Compares the bundled model's 200 greedy ids, which must be equal in every precision. */
 async function stories({ options }) {
   const folder = "www/public/models/stories260K";
   const names = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"];
@@ -104,10 +104,10 @@ async function all() {
   const result = { agent: navigator.userAgent, device: await deviceReport(), results: [], skipped: [] };
   await say(`device: ${JSON.stringify(result.device)}`);
   for (const entry of chosen(CASES, "cases", (c) => c.name)) {
-    if (entry.units && !result.device.matrix) {
-      // Plain arithmetic in their place, if any, says nothing of them.
+    if (entry.needsMatrix && !result.device.matrix) {
+      // A fallback kernel would not test them.
       result.skipped.push(entry.name);
-      await say(`skipped, as the device has no matrix units that the engine takes: ${entry.name}`);
+      await say(`skipped, because the device has no subgroup matrices that the engine supports: ${entry.name}`);
       continue;
     }
     for (const model of query.get("models")?.split(",") ?? [...MODELS, "stories260K"]) {

@@ -1,4 +1,4 @@
-"""The ONNX twin of the random MiniLM of tests/golden/embed, in the layout that transformers.js reads: for tests/gpu/embed.html.
+"""Exports the random MiniLM of tests/golden/embed to ONNX in the layout of transformers.js, for tests/gpu/embed.html.
 
     python make_onnx.py OUT_FOLDER      (torch, transformers, onnx, onnxscript)
 """
@@ -21,7 +21,7 @@ TOKENIZER = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_m
 
 
 class LastHidden(torch.nn.Module):
-    """The model with one output."""
+    """Wraps the model so that it has one output."""
 
     def __init__(self, model):
         super().__init__()

@@ -1,4 +1,4 @@
-/** tests/gpu/golden.html on the software adapter: golden logits of five families through the package, with all features and with none; a real GPU runs all cases. */
+/** tests/gpu/golden.html on the software adapter: golden logits of five families, with all optional features and with none. A real GPU runs all cases. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -39,11 +39,11 @@ async function passes(query, count, skipped = []) {
 
 test("logits in Chromium equal transformers without optional features, and the bundled model's 200 tokens", options, () => passes("cases=plain", 6));
 
-// package.test.mjs covers the bundled model's 200 tokens with all features. Llama has no kernel that these lack.
+// package.test.mjs covers the bundled model's 200 tokens with all features. Llama uses no kernel that these models lack.
 test("logits in Chromium equal transformers with all features", options, () =>
   passes("cases=tiles&models=mistral,smollm3,qwen2,qwen3", 4));
 
 test("cases that force subgroup matrices are omitted without them", options, () => {
-  const cases = [32, 64, 128, 256].map((rows) => `units BM=${rows}`);
+  const cases = [32, 64, 128, 256].map((rows) => `subgroup matrices BM=${rows}`);
   return passes(`models=stories260K&cases=${cases.join(",")}`, 0, cases);
 });

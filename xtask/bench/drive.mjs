@@ -1,6 +1,5 @@
 /**
- * Drives the built bench page in a browser, one shape after another, and writes each result as JSON with its plot as SVG.
- * Knows the page's address and where it leaves its result; not what is measured.
+ * Runs the built bench page in a browser, one shape at a time. Writes each result as JSON and its plot as SVG.
  *
  * usage: drive.mjs '{ "out", "browser"?, "flags": [], "window": bool, "model"?, "settings": { NAME: VALUE } }'
  */
@@ -24,24 +23,24 @@ const FLAGS = [
   "--disable-renderer-backgrounding",
   "--disable-backgrounding-occluded-windows",
   "--enable-unsafe-webgpu",
-  // Times by kernel are of use only in full; Chrome cuts them to 100 µs for pages at large.
+  // By default Chrome rounds GPU timestamps to 100 µs, too coarse for kernels.
   "--disable-dawn-features=timestamp_quantization",
 ];
-/** What Chrome on Linux needs for a GPU without a screen. */
+/** Flags that Chrome on Linux needs to use a GPU without a display. */
 const LINUX = ["--enable-features=Vulkan,DefaultANGLEVulkan,VulkanFromANGLE", "--use-angle=vulkan", "--disable-vulkan-surface", "--ignore-gpu-blocklist"];
 const SOFTWARE = ["--use-webgpu-adapter=swiftshader"];
-/** With them clocks are exact to 5 µs instead of 100. */
+/** Cross-origin isolation: clocks have a resolution of 5 µs instead of 100. */
 const ISOLATED = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" };
-/** The page's own style sheet stays in the page. */
+/** Styles of a plot outside the page. */
 const STYLE = "svg{font:11px sans-serif;fill:#666;background:#fff}path,polyline{fill:none;stroke:#2563eb;stroke-width:2}circle{fill:#2563eb}.axis{stroke:#ccc}";
-/** Milliseconds for one shape. */
-const PATIENCE = 1_800_000;
+/** Maximum milliseconds per shape. */
+const SHAPE_TIMEOUT_MS = 1_800_000;
 
 const request = JSON.parse(process.argv[2]);
 
 function executable() {
   const found = request.browser ?? process.env.CHROME ?? BROWSERS.find((path) => existsSync(path));
-  if (!found || !existsSync(found)) throw new Error(`there is no browser at ${found ?? BROWSERS.join(" or ")}: name one with --browser PATH`);
+  if (!found || !existsSync(found)) throw new Error(`no browser at ${found ?? BROWSERS.join(" or ")}. Pass one with --browser PATH.`);
   return found;
 }
 
@@ -53,7 +52,7 @@ const start = (more) =>
     ignoreDefaultArgs: ["--enable-unsafe-swiftshader"],
   });
 
-/** The adapter as the page sees it, or nothing; the first requests after the start may fail. */
+/** Returns the page's adapter, if any. Retries, since the first requests after the start may fail. */
 async function adapter(browser, url) {
   const page = await browser.newPage();
   await page.goto(`${url}/favicon.svg`);
@@ -69,18 +68,18 @@ async function adapter(browser, url) {
   return info;
 }
 
-/** A browser with the machine's GPU; with the processor in its place where there is none. */
+/** Opens a browser with the machine's GPU, or with a software adapter if it has none. */
 async function open(url) {
   const gpu = await start(process.platform === "linux" ? LINUX : []);
   const found = await adapter(gpu, url);
   if (found && !found.software) return { browser: gpu, software: false };
   await gpu.close();
   const browser = await start(SOFTWARE);
-  if (!(await adapter(browser, url))) throw new Error("this browser has no WebGPU: it takes Chrome 113 or newer");
+  if (!(await adapter(browser, url))) throw new Error("this browser has no WebGPU. Use Chrome 113 or newer.");
   return { browser, software: true };
 }
 
-/** Runs the page once; `say` hears what is under way. */
+/** Runs the page once; `say` receives its progress lines. */
 async function measure(browser, url, settings, say) {
   const context = await browser.newContext();
   const page = await context.newPage();
@@ -90,7 +89,7 @@ async function measure(browser, url, settings, say) {
   });
   await page.route("**/result", (route) => route.fulfill({ status: 204 }));
   await page.goto(`${url}/bench/index.html?${new URLSearchParams(settings)}`);
-  await page.waitForFunction(() => window.result, null, { timeout: PATIENCE });
+  await page.waitForFunction(() => window.result, null, { timeout: SHAPE_TIMEOUT_MS });
   const result = await page.evaluate(() => window.result);
   const svg = await page.evaluate((style) => {
     const plot = document.querySelector("#report svg");
@@ -107,7 +106,7 @@ const server = await serve(mounts, ISOLATED);
 let failed = false;
 try {
   const { browser, software } = await open(server.url);
-  if (software) console.log("==> This browser has no GPU: what follows shows that everything runs, and no speed.");
+  if (software) console.log("==> This browser has no GPU: the run checks that everything works and measures no speed.");
   const { shape, ...settings } = request.settings;
   const shapes = request.model ? ["model"] : (shape ?? (software ? "tiny" : "qwen3-0.6b")).split(",");
   await mkdir(request.out, { recursive: true });
@@ -115,7 +114,7 @@ try {
   for (const name of shapes) {
     console.log(`==> ${name}`);
     const where = request.model ? { source: "/model/" } : { shape: name };
-    // On the processor its lines would tell a speed that is none.
+    // The speed of a software adapter is meaningless.
     const say = (line) => software || console.log(`    ${line}`);
     const { result, svg } = await measure(browser, server.url, { ...where, ...settings, ...(software ? { smoke: "1" } : {}) }, say);
     if (result.err) {
@@ -132,7 +131,7 @@ try {
   await browser.close();
   const text = asText(results);
   await writeFile(join(request.out, "bench.md"), text);
-  console.log(`\n${text}\nThe results are in ${request.out}: JSON with everything, SVG plots, bench.md.`);
+  console.log(`\n${text}\nResults in ${request.out}: JSON files, SVG plots, bench.md.`);
 } catch (error) {
   console.error(`error: ${error.message}`);
   failed = true;

@@ -1,5 +1,5 @@
 /**
- * Results of the bench page and of its native twin as tables in Markdown. Knows the results' fields; measures nothing.
+ * Formats results of the bench page and of the native benchmark as Markdown tables.
  *
  * usage: table.mjs FILE.json...
  */
@@ -19,48 +19,48 @@ function table(head, rows) {
   return [line(head), line(head.map((_, i) => (i < 2 ? "---" : "--:"))), ...rows.map(line)].join("\n");
 }
 
-/** The speed of an adapter that computes on the processor is that of no GPU: it is not told. */
+/** Whether the adapter is software; its times are left out. */
 const isSoftware = (result) => Boolean(result.adapter?.software);
 
 function speed(result) {
-  const told = (text) => (isSoftware(result) ? "–" : text);
+  const timed = (cell) => (isSoftware(result) ? "–" : cell);
   return result.rows.map(({ prompt, decode_tps, prefill_tps, ttft_ms, share_of_limit, share_of_bandwidth, measured }) => [
     result.model,
     result.info.weights,
     prompt,
-    told(span(decode_tps)),
-    told(span(prefill_tps)),
-    told(span(ttft_ms)),
-    told(shares(share_of_limit)),
-    told(share(share_of_bandwidth)),
+    timed(span(decode_tps)),
+    timed(span(prefill_tps)),
+    timed(span(ttft_ms)),
+    timed(shares(share_of_limit)),
+    timed(share(share_of_bandwidth)),
     measured?.dispatchesPerToken ?? "",
     megabytes(measured?.bytesPerToken),
-    told(measured?.host ? digits(measured.host.msPerStep) : ""),
+    timed(measured?.host ? digits(measured.host.msPerStep) : ""),
   ]);
 }
 
-const SPEED = ["model", "weights", "prompt", "decode tok/s", "prefill tok/s", "first token ms", "of the limit", "of the bandwidth", "dispatches", "MB a token", "host ms a token"];
+const SPEED = ["model", "weights", "prompt", "decode tok/s", "prefill tok/s", "TTFT ms", "share of limit", "share of bandwidth", "dispatches", "MB/token", "host ms/token"];
 
-/** Texts per second of a model that makes vectors: the middle of its runs. */
+/** Throughput of an embedding model: the median of its runs. */
 function vectors(result) {
   if (!result.embed) return [];
   const { texts, tokens, runs } = result.embed;
-  const told = (name) => {
+  const range = (name) => {
     const values = runs.map((run) => run[name]).sort((a, b) => a - b);
     const at = (part) => values[Math.floor(part * (values.length - 1))];
     return isSoftware(result) ? "–" : span({ median: at(0.5), min: at(0), max: at(1) });
   };
-  return [[result.model, result.info.weights, texts, tokens, told("texts_per_s"), told("tokens_per_s")]];
+  return [[result.model, result.info.weights, texts, tokens, range("texts_per_s"), range("tokens_per_s")]];
 }
 
-const VECTORS = ["model", "weights", "texts", "tokens", "texts/s", "tokens/s"];
+const VECTORS = ["model", "weights", "documents", "tokens", "documents/s", "tokens/s"];
 
-/** Where a load's time went, as shares of all of it. */
+/** Phases of a load, as shares of its time. */
 function load(result) {
   const { load_ms, warm_load_ms, memory, info } = result;
   const times = info.load;
   if (!times) return [];
-  const told = (text) => (isSoftware(result) ? "–" : text);
+  const timed = (cell) => (isSoftware(result) ? "–" : cell);
   const parts = [times.readingMs, times.writingMs, times.transcodingMs, times.compilingMs];
   const rest = load_ms - parts.reduce((a, b) => a + b, 0);
   return [
@@ -68,18 +68,18 @@ function load(result) {
       result.model,
       info.weights,
       megabytes(times.bytes),
-      told(digits(load_ms)),
-      warm_load_ms === undefined ? "" : told(digits(warm_load_ms)),
-      ...[...parts, rest].map((ms) => told(share(ms / load_ms))),
+      timed(digits(load_ms)),
+      warm_load_ms === undefined ? "" : timed(digits(warm_load_ms)),
+      ...[...parts, rest].map((ms) => timed(share(ms / load_ms))),
       megabytes(times.peakBytes),
       megabytes(memory.wasmBytes ?? memory.processBytes),
     ],
   ];
 }
 
-const LOAD = ["model", "weights", "MB read", "load ms", "again ms", "reading", "writing", "transcoding", "compiling", "rest", "peak MB on the GPU", "peak MB beside"];
+const LOAD = ["model", "weights", "MB read", "load ms", "warm load ms", "reading", "writing", "transcoding", "compiling", "rest", "GPU peak MB", "CPU peak MB"];
 
-/** Kernels of a step that take a hundredth of it or more. */
+/** Kernels that take at least 1 % of a step. */
 function kernels(result) {
   if (isSoftware(result)) return [];
   return result.rows.flatMap(({ prompt, measured }) =>
@@ -98,16 +98,16 @@ function device({ adapter, agent, limits }) {
   const { vendor, architecture, description, f16, subgroups, software } = adapter;
   const name = [vendor, architecture, description].filter(Boolean).join(" ");
   const features = `${f16 ? "f16" : "no f16"}, ${subgroups ? "subgroups" : "no subgroups"}`;
-  const reach = limits && !software ? ` A plain read reaches ${digits(limits.readGbs)} GB/s, a dependent dispatch takes ${digits(limits.dispatchUs)} µs.` : "";
+  const reach = limits && !software ? ` Plain reads reach ${digits(limits.readGbs)} GB/s, a dependent dispatch takes ${digits(limits.dispatchUs)} µs.` : "";
   const browser = /(Edg|Firefox|Chrome|Version)\/[\d.]+/.exec(agent)?.[0] ?? agent;
   return `${name} (${features}); ${browser}.${reach}`;
 }
 
-/** Everything as one text. */
+/** Formats all results. */
 export function asText(results) {
   if (results.length === 0) return "Nothing was measured.\n";
   const parts = [...new Set(results.map(device))];
-  if (results.some(isSoftware)) parts.push("This adapter computes on the processor: its times say nothing about the engine's speed, and are left out.");
+  if (results.some(isSoftware)) parts.push("This adapter is software (WebGPU on the CPU). Its times say nothing about the engine's speed and are left out.");
   for (const [head, rows] of [[SPEED, speed], [VECTORS, vectors], [LOAD, load], [KERNELS, kernels]]) {
     const lines = results.flatMap(rows);
     if (lines.length > 0) parts.push(table(head, lines));

@@ -1,10 +1,10 @@
-"""Models of www/bench/sounds.json with random weights, for tests/gpu/sound.html: as Jerboa reads them, and those that hear also as transformers.js does (ONNX the layout and the
-operations of optimum's exports: encoder_model, decoder_model_merged).
+"""Makes the models of www/bench/sounds.json with random weights, for tests/gpu/audio.html: for Jerboa, and the recognition models also for transformers.js (ONNX with the
+layout and operations of optimum's exports: encoder_model, decoder_model_merged).
 
-    python make_sound.py OUT_FOLDER [NAME...] [--tiny] [--f32]      (numpy, torch, transformers, onnx)
+    python make_audio.py OUT_FOLDER [NAME...] [--tiny] [--f32]      (numpy, torch, transformers, onnx)
 
-OUT/<name>/{config.json, model.safetensors, onnx/*}, the codec in OUT/<name>/codec. `--tiny` makes a few layers of few columns, for software adapters; `--f32` ONNX at 32 bits
-(the page's `dtype=fp32`), for devices without 16.
+Writes OUT/<name>/{config.json, model.safetensors, onnx/*} and the codec to OUT/<name>/codec. `--tiny` makes a few narrow layers, for software adapters; `--f32` makes f32 ONNX
+(the page's `dtype=fp32`), for devices without f16.
 """
 
 import json
@@ -23,12 +23,12 @@ SOUNDS = Path(__file__).resolve().parents[2] / "www/bench/sounds.json"
 HALF = np.float16
 F32 = "--f32" in sys.argv
 SUFFIX = "" if F32 else "_fp16"
-#: What ONNX computes in.
+#: The number format of the ONNX graphs.
 REAL, FLOAT = (np.float32, T.FLOAT) if F32 else (HALF, T.FLOAT16)
 
 
 def random(name, shape, kind=None):
-    """Seeded by the name; products keep the size of what goes in."""
+    """Seeds by the name; matmuls preserve the variance of their inputs."""
     if kind is None:
         kind = "bias" if name.endswith("bias") else "one" if len(shape) < 2 else "weight"
     if kind != "weight":
@@ -87,7 +87,7 @@ def safetensors(path, tensors):
 
 
 class Graph:
-    """An ONNX graph as it grows; values are names."""
+    """Builds an ONNX graph; values are names."""
 
     def __init__(self, weights, outer=None):
         self.weights, self.nodes, self.inits, self.outer = weights, [], {}, outer
@@ -152,7 +152,7 @@ class Graph:
         inits = []
         for name, array in self.inits.items():
             inits.append(helper.make_tensor(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape, array.tobytes(), raw=True))
-        graph = helper.make_graph(self.nodes, "sound", [value(*i) for i in inputs], [value(*o) for o in outputs], inits)
+        graph = helper.make_graph(self.nodes, "audio", [value(*i) for i in inputs], [value(*o) for o in outputs], inits)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         data = f"{path.name}_data"
         (path.parent / data).unlink(missing_ok=True)
@@ -179,7 +179,7 @@ def whisper_encoder(g, c):
 
 
 def tables(c, positions):
-    """Cosines and sines of neighbouring columns, and how many columns turn."""
+    """RoPE tables of adjacent columns, and the number of rotated columns."""
     d = c["hidden_size"] // c["decoder_num_attention_heads"]
     turned = int(d * c["partial_rotary_factor"])
     angles = np.arange(positions)[:, None] / c["rope_theta"] ** (np.arange(0, turned, 2) / turned)[None]
@@ -197,7 +197,7 @@ def rotated(g, x, cos, sin, turned):
 
 
 def turns(g, c, start, count, positions):
-    """Rows of the tables from `start`, so many."""
+    """Rows `start` to `start + count` of the RoPE tables."""
     cos, sin, turned = tables(c, positions)
     end = g.op("Add", start, count)
     one = lambda table: g.op("Slice", g.constant(table), g.op("Unsqueeze", start, g.ints(0)), g.op("Unsqueeze", end, g.ints(0)), g.ints(0))
@@ -208,7 +208,7 @@ def moonshine_encoder(g, c):
     path = "model.encoder"
     x = g.op("Unsqueeze", g.op("Cast", "input_values", to=FLOAT), g.ints(1))
     x = g.op("Tanh", g.op("Conv", x, g.weight(f"{path}.conv1.weight"), strides=[64]))
-    # One group: over time and channels.
+    # One group normalizes over time and channels.
     flat = g.op("Reshape", x, g.ints(0, 1, -1))
     flat = g.op("InstanceNormalization", flat, g.constant(np.ones(1, REAL)), g.constant(np.zeros(1, REAL)), epsilon=1e-5)
     x = g.op("Reshape", flat, g.op("Shape", x))
@@ -253,15 +253,15 @@ def decoder(g, c):
     else:
         around = turns(g, c, start, count, c["max_position_embeddings"])
     names = [(f"model.decoder.layers.{i}", what) for i in range(layers) for what in ("key", "value")]
-    # Keys and values of what is heard are made in the first step.
+    # The first step computes keys and values of the encoder's states.
     sub = Graph(g.weights, outer=g)
-    heard = sub.op("Cast", "encoder_hidden_states", to=FLOAT)
-    made = [sub.split(sub.linear(heard, f"{path}.encoder_attn.{what[0]}_proj"), heads, d) for path, what in names]
-    kept = Graph(g.weights, outer=g)
-    same = [kept.op("Identity", past(i // 2, "encoder", what)) for i, (_, what) in enumerate(names)]
+    states = sub.op("Cast", "encoder_hidden_states", to=FLOAT)
+    made = [sub.split(sub.linear(states, f"{path}.encoder_attn.{what[0]}_proj"), heads, d) for path, what in names]
+    cached = Graph(g.weights, outer=g)
+    same = [cached.op("Identity", past(i // 2, "encoder", what)) for i, (_, what) in enumerate(names)]
     shape = ["batch_size", heads, "encoder_length", d]
     branch = lambda b, outs, name: helper.make_graph(b.nodes, name, [], [helper.make_tensor_value_info(o, FLOAT, shape) for o in outs])
-    memory = g.op("If", "use_cache_branch", outs=len(names), then_branch=branch(kept, same, "kept"), else_branch=branch(sub, made, "made"))
+    memory = g.op("If", "use_cache_branch", outs=len(names), then_branch=branch(cached, same, "cached"), else_branch=branch(sub, made, "made"))
     outputs = []
 
     def give(value, name):

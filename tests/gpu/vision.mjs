@@ -1,20 +1,20 @@
-/** The measurements of tower.html, which says how it is served. */
+/** Benchmarks a vision encoder; vision.html describes how to serve it. */
 
 import { deviceReport, loadModel } from "/dist/jerboa/index.js";
 
-const asked = new URLSearchParams(location.search);
-const side = Number(asked.get("side") ?? 768);
-const rounds = Number(asked.get("rounds") ?? 12);
-const [depth, wide, heads, inner] = (asked.get("tower") ?? "12x768x12x3072").split("x").map(Number);
-const layers = Number(asked.get("layers") ?? 24);
-const rows = Number(asked.get("prompt") ?? 512);
+const query = new URLSearchParams(location.search);
+const side = Number(query.get("side") ?? 768);
+const rounds = Number(query.get("rounds") ?? 12);
+const [depth, wide, heads, inner] = (query.get("encoder") ?? "12x768x12x3072").split("x").map(Number);
+const layers = Number(query.get("layers") ?? 24);
+const rows = Number(query.get("prompt") ?? 512);
 const TEXT = {
-  hidden_size: 1024, num_hidden_layers: layers, intermediate_size: 3584, num_attention_heads: 8, num_key_value_heads: 2, head_dim: 256, vocab_size: Number(asked.get("vocab") ?? 248320),
+  hidden_size: 1024, num_hidden_layers: layers, intermediate_size: 3584, num_attention_heads: 8, num_key_value_heads: 2, head_dim: 256, vocab_size: Number(query.get("vocab") ?? 248320),
   linear_num_key_heads: 16, linear_num_value_heads: 16, linear_key_head_dim: 128, linear_value_head_dim: 128, linear_conv_kernel_dim: 4,
 };
 const isFull = (layer) => layer % 4 === 3;
 const PATCH = 16;
-/** Tokens that have a text: bytes, and what stands around pictures. */
+/** Tokens with a text: bytes, and the special tokens around images. */
 const BYTES = 16;
 const SPECIAL = { 0: "<|pad|>", 2: "<|im_end|>", 3: "<|im_start|>", 4: "<|image_pad|>", 5: "<|vision_start|>", 6: "<|vision_end|>" };
 
@@ -23,10 +23,10 @@ function say(line) {
   fetch("/log", { method: "POST", body: line }).catch(() => {});
 }
 
-/** Random halves of about 0.02, the same block again and again. */
+/** Random f16 numbers of about 0.02; tensors repeat this block. */
 const noise = new Blob([Uint16Array.from({ length: 1 << 20 }, (_, i) => (Math.imul(i + 1, 0x9e3779b1) >>> 16 & 0x83ff) | 0x2400)]);
 
-/** A checkpoint of these tensors as a file, whose data is never in memory as a whole. */
+/** Returns a checkpoint as a file without allocating all of its data. */
 function safetensors(tensors) {
   const header = {};
   let at = 0;
@@ -56,7 +56,7 @@ function tensors() {
     for (const name of ["input_layernorm", "post_attention_layernorm"]) add(`${path}.${name}.weight`, hidden);
     if (isFull(i)) {
       for (const name of ["q_norm", "k_norm"]) add(`${path}.self_attn.${name}.weight`, head);
-      // Queries, and a gate for each.
+      // Queries and their gates.
       add(`${path}.self_attn.q_proj.weight`, 2 * TEXT.num_attention_heads * head, hidden);
       for (const name of ["k_proj", "v_proj"]) add(`${path}.self_attn.${name}.weight`, TEXT.num_key_value_heads * head, hidden);
       add(`${path}.self_attn.o_proj.weight`, hidden, TEXT.num_attention_heads * head);
@@ -100,7 +100,7 @@ function files() {
     model_type: "qwen3_5_text", ...TEXT, layer_types, max_position_embeddings: 32768, rms_norm_eps: 1e-6, hidden_act: "silu", attn_output_gate: true, rope_parameters,
     eos_token_id: 2, tie_word_embeddings: true,
   };
-  // GPT-2's characters for bytes.
+  // GPT-2's mapping of bytes to characters.
   const plain = (byte) => (byte >= 33 && byte < 127) || (byte >= 161 && byte < 173) || byte >= 174;
   let extra = 256;
   const vocab = Object.fromEntries(Array.from({ length: 256 }, (_, byte) => [String.fromCharCode(plain(byte) ? byte : extra++), BYTES + byte]));
@@ -120,8 +120,8 @@ function files() {
   ];
 }
 
-/** A picture that no other is like. */
-function picture(round) {
+/** Returns a different image for each round. */
+function image(round) {
   const canvas = new OffscreenCanvas(side, side);
   const context = canvas.getContext("2d");
   for (let i = 0; i < 200; i++) {
@@ -136,49 +136,49 @@ const median = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.l
 async function run() {
   const device = await deviceReport();
   say(`${device.vendor} ${device.architecture} ${device.description}, Jerboa ${device.engine}`);
-  if (device.software && !asked.has("software")) return { device, error: "This adapter computes on the processor: nothing is measured (?software does it all the same)." };
-  const model = await loadModel(files(), { cache: false, maxContext: 4096, features: { matrix: asked.get("matrix") !== "0" } });
+  if (device.software && !query.has("software")) return { device, error: "This adapter is software (no GPU), so nothing is measured. Add ?software to measure it anyway." };
+  const model = await loadModel(files(), { cache: false, maxContext: 4096, features: { matrix: query.get("matrix") !== "0" } });
   const encode = [];
   const whole = [];
   let tokens = 0;
   for (let round = 0; round < rounds + 2; round++) {
-    const shot = picture(round);
+    const shot = image(round);
     const start = performance.now();
     const { ms, tokens: count } = await model.encodeImage(shot);
-    // The first ones load the tower and make its kernels.
+    // The first rounds load the encoder and compile its kernels.
     if (round < 2) continue;
     encode.push(ms);
     whole.push(performance.now() - start);
     tokens = count;
   }
-  // From the question to the answer's first token: with a picture that is new, and with it in the prefix already.
+  // Time to first token: with a new image, and with an image in the cached prefix.
   const firsts = { fresh: [], known: [] };
   for (let round = 0; round < 7; round++) {
-    const shot = picture(1000 + round);
+    const shot = image(1000 + round);
     for (const kind of ["fresh", "known"]) {
       const start = performance.now();
-      // Its only token: random weights may pick one that has no text.
+      // `ignoreEos`: random weights may sample a token without text.
       await model.describe(shot, kind === "fresh" ? "What is this?" : "What is this? Say more.", { maxTokens: 1, temperature: 0, ignoreEos: true });
       if (round >= 2) firsts[kind].push(performance.now() - start);
     }
   }
   const patches = tokens * 4;
   const weights = depth * (4 * wide * wide + 2 * wide * inner) + 3 * 2 * PATCH * PATCH * wide;
-  const products = 2 * patches * weights + 2 * tokens * (16 * wide * wide + 4 * wide * TEXT.hidden_size);
-  const attention = 4 * depth * patches * patches * wide;
+  const matmulFlops = 2 * patches * weights + 2 * tokens * (16 * wide * wide + 4 * wide * TEXT.hidden_size);
+  const attentionFlops = 4 * depth * patches * patches * wide;
   const { profiles } = await model.measure({ profile: [rows], limits: false, steps: 0 });
   const kernels = profiles.find((profile) => profile.rows === rows)?.kernels;
   const gemm = kernels?.gemm_matrix ?? kernels?.gemm;
-  // The matrices of the language model but its head, which sees one row.
+  // The language model's matrices without the LM head, which multiplies one row only.
   const matrices = tensors().filter(([name, shape]) => name.includes("language_model.layers") && shape.length === 2);
   const prompt = 2 * rows * matrices.reduce((sum, [, [outputs, inputs]]) => sum + outputs * inputs, 0);
   const ms = median(encode);
-  const reached = products / ms / 1e9;
+  const reached = matmulFlops / ms / 1e9;
   const ofPrompt = gemm ? prompt / gemm.ms / 1e9 : undefined;
-  const result = { device, side, tokens, patches, rounds, ms, wholeMs: median(whole), all: encode, firstMs: median(firsts.fresh), knownFirstMs: median(firsts.known), firsts, productTflops: reached, tflops: (products + attention) / ms / 1e9, promptTflops: ofPrompt, share: ofPrompt && (products + attention) / ms / 1e9 / ofPrompt };
-  say(`${side} x ${side}: ${patches} patches, ${tokens} tokens; encoded in ${ms.toFixed(2)} ms (median of ${rounds}), with resizing and the page ${result.wholeMs.toFixed(2)} ms`);
-  say(`${result.tflops.toFixed(2)} TFLOP/s, its products alone ${reached.toFixed(2)}; products of a prompt of ${rows}: ${ofPrompt?.toFixed(2) ?? "no timestamps"}; share ${result.share ? `${(100 * result.share).toFixed(0)} %` : "unknown"}`);
-  say(`First token of an answer: ${result.firstMs.toFixed(1)} ms with a picture that is new (decode, encode, prompt), ${result.knownFirstMs.toFixed(1)} ms with one that was asked about before`);
+  const result = { device, side, tokens, patches, rounds, ms, wholeMs: median(whole), all: encode, firstMs: median(firsts.fresh), knownFirstMs: median(firsts.known), firsts, productTflops: reached, tflops: (matmulFlops + attentionFlops) / ms / 1e9, promptTflops: ofPrompt, share: ofPrompt && (matmulFlops + attentionFlops) / ms / 1e9 / ofPrompt };
+  say(`${side} x ${side}: ${patches} patches, ${tokens} tokens; encoded in ${ms.toFixed(2)} ms (median of ${rounds}), including resizing and the page ${result.wholeMs.toFixed(2)} ms`);
+  say(`${result.tflops.toFixed(2)} TFLOP/s, matmuls alone ${reached.toFixed(2)}; matmuls of a prompt of ${rows} tokens: ${ofPrompt?.toFixed(2) ?? "no timestamps"}; share ${result.share ? `${(100 * result.share).toFixed(0)} %` : "unknown"}`);
+  say(`Time to first token: ${result.firstMs.toFixed(1)} ms with a new image (decode, encode, prompt), ${result.knownFirstMs.toFixed(1)} ms with an image in the cached prefix`);
   await model.unload();
   return result;
 }
