@@ -95,7 +95,7 @@ fn samples_of_codes() {
 fn a_chunk_with_context_equals_its_part_of_the_whole() {
     let codec = Codec::load();
     let codes = &codec.gold["codes.60"];
-    // Stored in 16 bits.
+    // Stored as f16.
     let expected = &codec.gold["wave.60"];
     for (first, end) in [(0, 4), (CONTEXT_FRAMES + 2, CONTEXT_FRAMES + 5)] {
         let from = first.saturating_sub(CONTEXT_FRAMES);
@@ -110,8 +110,8 @@ fn a_chunk_with_context_equals_its_part_of_the_whole() {
     }
 }
 
-/// From a folder on, weight norms folded while loading: at once, in a stream of chunks, and longer
-/// than a step.
+/// Loaded from a folder, with weight norms folded: all frames at once, in a stream of chunks, and
+/// longer than a step.
 #[test]
 fn chunked_decoding_equals_decoding_at_once() {
     let codec = Codec::load();
@@ -146,15 +146,14 @@ fn chunked_decoding_equals_decoding_at_once() {
             0.0,
         );
     }
-    // Of three steps, of which the first holds all that there is a reference for: it receives
-    // nothing behind it.
+    // Three steps; the reference covers the first, which depends on no later frame.
     let sixty = frames("codes.60");
     let long: Vec<u32> = sixty.iter().copied().cycle().take(400).collect();
     let long = block_on(loaded.decode(&gpu, &long, 0)).expect("sound");
     assert_eq!(long.len(), 100 * HOP);
     let whole = &long[..60 * HOP];
     compare("60 frames", whole, &codec.gold["wave.60"], 1e-3, 5e-4);
-    // As they come, some at a time.
+    // As they are generated, a few at a time.
     let mut stream = Vec::new();
     for end in [3, 4, 41, 60] {
         stream.extend(
@@ -170,8 +169,8 @@ fn chunked_decoding_equals_decoding_at_once() {
     );
 }
 
-/// The codec as it is published: in an archive of NeMo's, and as the MLX conversion has it, whose
-/// config.json says little of the decoder. Each makes the same samples as the decoder alone.
+/// The published forms of the codec: NeMo's archive, and the MLX conversion, whose config.json says
+/// little about the decoder. Both give the samples of the decoder alone.
 #[test]
 fn published_formats_give_the_same_audio() {
     let gpu = open(&DeviceOptions::default());
@@ -199,7 +198,7 @@ fn published_formats_give_the_same_audio() {
     let plain = sound(&golden("speech/nanocodec")).expect("sound");
     assert_eq!(plain.0, (HOP, 22_050, LEVELS.to_vec(), 4));
     let archive = golden("speech/nanocodec_nemo");
-    assert!(sound(&archive).expect("sound of an archive") == plain);
+    assert!(sound(&archive).expect("samples of an archive") == plain);
     let folder = std::env::temp_dir().join(format!("jerboa-codec-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let weights = golden("speech/nanocodec").join("model.safetensors");
@@ -211,11 +210,11 @@ fn published_formats_give_the_same_audio() {
     ] {
         std::fs::write(folder.join("config.json"), config.to_string()).expect("a file");
         assert!(
-            sound(&folder).expect("sound of a conversion") == plain,
+            sound(&folder).expect("samples of a conversion") == plain,
             "{config}"
         );
     }
-    // Archives that are none, or not whole.
+    // Invalid and truncated archives.
     std::fs::remove_file(folder.join("model.safetensors")).expect("a file");
     std::fs::remove_file(folder.join("config.json")).expect("a file");
     let whole = std::fs::read(archive.join("tiny.nemo")).expect("an archive");
@@ -237,8 +236,7 @@ fn published_formats_give_the_same_audio() {
     std::fs::remove_dir_all(&folder).expect("a folder");
 }
 
-/// A pickle that ends anywhere, or has any byte changed, is read or refused: it never runs
-/// anything, and nothing panics.
+/// A truncated or modified pickle is read or refused: it runs no code, and nothing panics.
 #[test]
 fn a_broken_pickle_is_refused() {
     let whole =
@@ -276,7 +274,7 @@ fn a_broken_pickle_is_refused() {
             let _ = state_dict(&changed);
         }
     }
-    // Tuples within tuples without end, and what refers to itself twice over and over.
+    // Endless nested tuples, and objects that refer to themselves repeatedly.
     assert_eq!(
         state_dict(&[&[b')'][..], &[0x85; 100_000], b"."].concat()),
         None

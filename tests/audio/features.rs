@@ -68,13 +68,13 @@ fn features_of_a_recording() {
             .map(|(f, e)| (f - e).abs())
             .fold(0.0, f32::max);
         assert!(error < 2e-5, "filters of {mels}: {error:e}");
-        // A clip that silence fills up, and one that is cut at 30 s.
+        // A clip padded with silence, and one cut at 30 s.
         let long: Vec<f32> = pcm.iter().copied().cycle().take(488_000).collect();
         let expected = gold.floats(&format!("whole.{mels}"));
         let reference = worst(&log_mel(&pcm, 480_000, mels), &expected);
         let kernel = worst(&on_gpu(&pcm, mels), &expected);
         let cut = worst(&on_gpu(&long, mels), &gold.floats(&format!("long.{mels}")));
-        println!("{mels} mels: twin {reference:e}, kernel {kernel:e}, 30 s {cut:e}");
+        println!("{mels} mels: CPU {reference:e}, kernel {kernel:e}, 30 s {cut:e}");
         assert!(
             reference < 1e-4 && kernel < 1e-4 && cut < 1e-4,
             "{mels}: {reference:e} {kernel:e} {cut:e}"

@@ -1,5 +1,5 @@
-//! Kani-TTS-2 against its reference: logits with and without a speaker, at whole and half steps;
-//! greedy and grammar-bound codes; from tokens to sound, in pieces as at once.
+//! Kani-TTS-2 against its reference: logits with and without a speaker, at integer and half
+//! positions; greedy and grammar-constrained codes; from tokens to audio, in chunks and at once.
 
 use jerboa::audio::codec_tokens::CodecVocab;
 use jerboa::exec::{EncodedImage, RunOptions};
@@ -40,7 +40,7 @@ fn speak(
     (made, pieces)
 }
 
-/// Logits of all tokens at given positions, a speaker's row at the second place.
+/// Logits of all tokens at given positions; the speaker's row is the second.
 fn logits(
     model: &mut SpeechSynthesizer,
     gold: &Golden,
@@ -114,7 +114,7 @@ fn logits_of_text_and_frames() {
         println!("{name}: {error:e}");
         assert!(error < 3e-4, "{name}: {error:e}");
     }
-    // Positions of a prompt with codes behind it are those that a speech has.
+    // Positions of a prompt that contains codes equal those of generated speech.
     let ids = gold.ids("full.ids");
     let expected = gold.floats("full.positions");
 
@@ -184,7 +184,7 @@ fn grammar_constrained_codes_and_their_audio() {
             "{name}: in pieces as at once"
         );
     }
-    // Drawn: the same seed, the same sound; another one, another.
+    // Sampling: equal seeds give equal audio, different seeds different audio.
     let draw = |model: &mut SpeechSynthesizer, seed: u32| {
         let (made, pieces) = speak(
             model,

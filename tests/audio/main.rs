@@ -1,4 +1,4 @@
-//! Sound before the models on real recordings, and models that hear and speak against their
+//! Audio features of real recordings, and speech recognition and synthesis models against their
 //! references.
 
 mod codec;

@@ -1,5 +1,5 @@
-//! Models that hear against transformers: states of the encoder, logits of the decoder, greedy and
-//! beam strings.
+//! Speech recognition models against transformers: encoder states, decoder logits, greedy and beam
+//! texts.
 
 use super::run::{Given, Tensors, run, tensors};
 use jerboa::arch::moonshine::{SAMPLES_PER_FRAME, SAMPLES_PER_ROW};
@@ -51,7 +51,7 @@ impl Model {
         assert!(error < 3e-4, "{name}: {error:e}");
     }
 
-    /// Logits after states: all rows, greedily, with beams.
+    /// Decoder results for given states: all logits, greedy, with beams.
     fn decode(&self, states: &[f32]) {
         let rows = states.len() / self.graphs.state_cols;
         let project = |graph| {
@@ -136,7 +136,7 @@ impl Model {
                 .iter()
                 .map(|v| *v as u32)
                 .collect();
-            // Rows are filled up with the end token.
+            // Rows are padded with the end token.
             expected.truncate(1 + hypothesis.ids.len());
             assert_eq!(
                 [&[start], &hypothesis.ids[..]].concat(),
@@ -157,7 +157,7 @@ impl Model {
 fn whisper() {
     let model = Model::load("whisper");
     let features = |n: usize| {
-        // Stored by mel.
+        // Stored with mel bins as rows.
         let stored = &model.gold[&format!("input_features.{n}")];
         (0..stored.len())
             .map(|i| stored[i % 80 * 400 + i / 80])

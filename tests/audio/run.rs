@@ -1,4 +1,4 @@
-//! Runs the graphs of a model over inputs from outside, with the weights of a file in memory.
+//! Runs the graphs of a model on given inputs, with a file's weights in memory.
 
 use half::{bf16, f16};
 use jerboa::format::layout::{Float, PackedMatrix, WeightLayout};
@@ -15,7 +15,7 @@ use std::path::Path;
 /// Tensors by name, as f32.
 pub type Tensors = HashMap<String, Vec<f32>>;
 
-/// Reads a checkpoint; the parts of a weight norm become the weight.
+/// Reads a checkpoint and folds weight norms into their weights.
 pub fn tensors(path: &Path) -> Tensors {
     let file = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut all = Tensors::new();
@@ -66,7 +66,7 @@ pub fn tensors(path: &Path) -> Tensors {
     all
 }
 
-/// What a run is given beside the weights.
+/// Inputs of a run besides the weights.
 #[derive(Default)]
 pub struct Given<'a> {
     /// Rows of the step.
@@ -75,11 +75,11 @@ pub struct Given<'a> {
     pub inputs: Vec<(&'a str, &'a [f32])>,
     /// Tokens of a decoder.
     pub ids: Vec<u32>,
-    /// Rows of the sequence that a decoder looks at.
+    /// Rows of the sequence that a decoder attends to.
     pub memory: usize,
 }
 
-/// The rows of a graph's output: with logits those of all rows, else of the last value.
+/// Output rows of a graph: all logits if it has them, else the last value.
 pub fn run(graph: &Graph, all: &Tensors, given: &Given<'_>) -> Vec<f32> {
     let float = |_: &str| WeightLayout::Dense(Float::F32);
     let graph = fuse::common(fuse::all_rows(graph.clone()), Fusions::ALL, &float);
@@ -174,7 +174,7 @@ pub fn run(graph: &Graph, all: &Tensors, given: &Given<'_>) -> Vec<f32> {
     }
     buffers.insert(Slot::CURSOR, cursor(given.rows));
     buffers.insert(Slot::Ids, bytes(&given.ids));
-    // Encoders see all of their own rows, which are those of the last of their values.
+    // Encoders attend to all of their own rows, the rows of their last value.
     buffers.insert(Slot::SequenceSpans, bytes(&vec![[0, out as u32]; seen]));
     buffers.insert(
         Slot::Positions,

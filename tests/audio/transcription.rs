@@ -1,5 +1,5 @@
-//! Loaded models that hear against transformers: the encoder's rows, logits, greedy strings and the
-//! best of several beams, from samples on; what they refuse, and long sound.
+//! Loaded speech recognition models against transformers, from samples on: encoder states, logits,
+//! greedy texts and the best of several beams. Also refused requests and long audio.
 
 use super::run::{Tensors, tensors};
 use jerboa::audio::subtitles::{Transcript, TranscriptSegment};
@@ -77,7 +77,7 @@ impl Case {
             &AbortFlag::new(),
             |_| {},
         ));
-        // A text that ends at once has none.
+        // A text that ends at once has no tokens.
         made.expect("a transcript")
             .segments
             .into_iter()
@@ -85,7 +85,7 @@ impl Case {
             .unwrap_or_default()
     }
 
-    /// All from samples on: rows, logits, greedy text, beams.
+    /// Everything from samples on: states, logits, greedy text, beams.
     fn check(mut self, name: &str, wave: &[f32], whole: usize, clips: &[usize]) {
         for samples in clips {
             let (rows, _) = block_on(self.model.encode(&wave[..*samples])).expect("rows");
@@ -95,7 +95,7 @@ impl Case {
         let ids = self.ids("decoder_input_ids");
         let logits = block_on(self.model.logits(wave, &ids)).expect("logits");
         self.expect("logits", &logits);
-        // As they were made: without an end.
+        // The generated tokens, without an end token.
         self.model.end_tokens = Vec::new();
         let greedy = self.ids("greedy");
         let most = greedy.len() - 1;
@@ -131,7 +131,7 @@ impl Case {
     }
 }
 
-/// The sound of meta.json.
+/// The samples of meta.json.
 fn chirp(count: usize) -> Vec<f32> {
     let mut seed = 2_463_534_242u32;
     let sample = |i: usize| {
@@ -183,11 +183,11 @@ fn on_subgroup_matrices() {
     case.check("moonshine", &wave, 20_001, &[12_345, 19_200, 1000]);
 }
 
-/// Times of words against transformers' pipeline, from how the decoder looked at the sound.
+/// Word timestamps against transformers' pipeline, from cross-attention.
 #[test]
 fn words_of_whisper_have_their_times() {
     let folder = golden("speech/whisper_words");
-    // Two frames may be as likely to the last bit that f16 tell.
+    // Two frames can differ by the last bit, which f16 changes.
     let mut model = load_on(
         &DeviceOptions {
             matrix: false,
@@ -263,7 +263,7 @@ fn what_cannot_be_heard_is_refused_by_name() {
     }
 }
 
-/// Silero VAD's weights with one answer to everything.
+/// Silero VAD's weights, changed to return a constant.
 fn constant_vad(bias: f32) -> Vad {
     let shapes: [(&str, usize); 15] = [
         ("stft_conv.weight", 258 * 256),
@@ -305,9 +305,9 @@ fn spans(made: &Transcript) -> Vec<(i64, i64)> {
         .collect()
 }
 
-/// A model whose text always ends with a single time at 2.48 s of its four: what voice detection
-/// finds behind it is decoded again, in long sound and in sound of one window; without voice
-/// detection the rest of the window is skipped.
+/// A model whose text always ends with a single timestamp at 2.48 s of its four. With voice
+/// detection, speech after that is decoded again, in long audio and in audio of one window. Without
+/// it the rest of the window is skipped.
 #[test]
 fn detected_speech_behind_the_last_time_is_decoded_again() {
     let mut model = load(&golden("speech/whisper_words"));
@@ -342,7 +342,7 @@ fn detected_speech_behind_the_last_time_is_decoded_again() {
     assert_eq!(spans(&heard(&mut model, &long)), at(&[0, 400, 800]));
     assert_eq!(spans(&heard(&mut model, &one)), at(&[0]));
     model.vad = Some(Rc::new(constant_vad(5.0)));
-    // What is left for the last window is shorter than its text.
+    // The audio left for the last window is shorter than its text.
     let made = heard(&mut model, &long);
     assert_eq!(spans(&made)[..12], at(&[0, 248, 496, 744]));
     assert!(made.segments.iter().all(|s| s.end <= 12.0) && made.untranscribed.is_empty());
@@ -355,8 +355,8 @@ fn detected_speech_behind_the_last_time_is_decoded_again() {
     assert_eq!(spans(&heard(&mut model, &long)), []);
 }
 
-/// Where time tokens say nothing of detected speech, the window is decoded without them; what is
-/// silent then, too, is told.
+/// If timestamps contradict detected speech, the window is decoded without them; if it is empty
+/// then too, a warning says so.
 #[test]
 fn detected_speech_is_never_skipped_in_silence() {
     let mut model = load(&golden("speech/whisper_words"));
@@ -366,7 +366,7 @@ fn detected_speech_is_never_skipped_in_silence() {
     let plain = Case::request(&json!({ "language": "en" }));
     let first =
         block_on(model.transcribe(&wave, &times, &AbortFlag::new(), |_| {})).expect("a transcript");
-    // With a first time token that ends it, the text is empty.
+    // A first timestamp token that ends the window gives an empty text.
     model.end_tokens.push(first.segments[0].ids[0]);
     let made =
         block_on(model.transcribe(&wave, &times, &AbortFlag::new(), |_| {})).expect("a transcript");
@@ -391,9 +391,9 @@ fn detected_speech_is_never_skipped_in_silence() {
     assert_eq!(heard.untranscribed.is_empty(), !heard.segments.is_empty());
 }
 
-/// Text while it is decoded: each partial text takes the place of the one before, what is stable is
-/// never taken back, and together with the settled stretches it becomes the transcript. How many
-/// come is a matter of the pace. A second temperature leaves nothing of the first behind.
+/// Partial transcripts: each partial text replaces the previous one, stable text never changes, and
+/// together with settled segments it becomes the transcript. Their number depends on speed. A
+/// second temperature replaces the first one's text.
 #[test]
 fn partial_strings_become_the_transcript() {
     let mut model = load(&golden("speech/whisper_words"));
@@ -406,7 +406,7 @@ fn partial_strings_become_the_transcript() {
             format!("{a} {b}")
         }
     };
-    // Windows that overlap, temperatures and beams leave nothing stable before it is settled.
+    // With overlapping windows, temperatures or beams, no text is stable before it settles.
     for (mut fields, window, told) in [
         (json!({ "timestamps": "segment" }), 160_000, (true, true)),
         (json!({ "timestamps": "none" }), 51_200, (true, true)),
@@ -476,8 +476,8 @@ fn partial_strings_become_the_transcript() {
     }
 }
 
-/// One total for the encoder, the projections and the decoder of one file, a share that never
-/// falls, and no word of a cache.
+/// Load progress has one total for encoder, projections and decoder of a file, a share that never
+/// decreases, and no cached bytes.
 #[test]
 fn a_load_of_several_parts_has_one_total() {
     let events: Rc<RefCell<Vec<ProgressEvent>>> = Rc::default();
@@ -529,7 +529,7 @@ fn a_load_of_several_parts_has_one_total() {
         "{weights:?}"
     );
     assert_eq!(weights.last().map(|e| e.loaded), Some(total));
-    // All numbers of the file count, those of the encoder too.
+    // All tensors of the file count, including the encoder's.
     let all = safetensors::SafeTensors::deserialize(&file).expect("a file");
     let numbers: usize = all
         .tensors()
@@ -539,7 +539,7 @@ fn a_load_of_several_parts_has_one_total() {
     assert_eq!(model.info()["parameters"], json!(numbers));
 }
 
-/// Which language a transcript says, and that of models that know one alone.
+/// The language of a transcript, also for models of a single language.
 #[test]
 fn languages_by_name() {
     let mut model = load(&golden("speech/whisper_words"));
@@ -581,8 +581,8 @@ fn languages_by_name() {
     );
 }
 
-/// Ten minutes: memory stays as it is after the first windows, all of it is told in order, and an
-/// abort takes hold.
+/// Ten minutes: memory is constant after the first windows, all segments arrive in order, and an
+/// abort takes effect.
 #[test]
 fn ten_minutes() {
     let mut model = load(&golden("speech/moonshine"));
@@ -605,7 +605,7 @@ fn ten_minutes() {
             model.session.gpu.resource_counts(),
         )
     };
-    // Longer than a window: all steps are made by then.
+    // Longer than a window, so all plans exist by then.
     let (_, _, before) = hear(&wave[..80 * 16_000]);
     let (made, told, after) = hear(&wave);
     assert_eq!((made.segments.len(), told.len()), (25, 25));

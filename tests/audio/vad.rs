@@ -1,5 +1,5 @@
-//! Silero VAD with its real weights against onnxruntime's probabilities, and the stretches that
-//! follow from them.
+//! Silero VAD with its real weights against onnxruntime's probabilities, and the resulting speech
+//! segments.
 
 use jerboa::audio::vad::{Vad, VadState, VadThresholds, WINDOW, speech_segments};
 use jerboa_tests::golden::{Golden, golden};

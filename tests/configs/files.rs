@@ -1,5 +1,5 @@
-//! Files that disagree, or that Python alone reads: golden checkpoints with other words around the
-//! same weights.
+//! Contradictory files, and files that only Python reads: golden checkpoints with changed
+//! configurations around the same weights.
 
 use jerboa::exec::{ModelFiles, PrecisionOptions, RunOptions, Session};
 use jerboa::gpu::DeviceOptions;
@@ -11,7 +11,7 @@ use pollster::block_on;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// A folder that goes when the test ends.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -22,7 +22,7 @@ impl Folder {
         Self(path)
     }
 
-    /// A golden model's weights with its config.json as `change` makes it.
+    /// A golden model's weights with its config.json changed by `change`.
     fn of(name: &str, model: &str, change: impl FnOnce(&mut Map<String, Value>)) -> Self {
         let folder = Self::new(name);
         let from = golden(&format!("models/{model}"));
@@ -44,7 +44,7 @@ impl Folder {
         std::fs::write(path, text).expect("a file");
     }
 
-    /// Changes the tensors: bytes by name, to be stored as they come.
+    /// Changes the tensors: bytes by name, to be stored in the returned order.
     fn tensors(&self, change: impl FnOnce(&mut Vec<(String, Value, Vec<u8>)>)) {
         let path = self.0.join("model.safetensors");
         let bytes = std::fs::read(&path).expect("weights");
@@ -91,7 +91,7 @@ fn files(folder: &Path) -> jerboa::Result<ModelFiles> {
     block_on(async { ModelFiles::open(&open(folder).await?, None).await })
 }
 
-/// The relative distance of a folder's logits from those that the reference has for a golden model.
+/// Relative error of a folder's logits against a golden model's reference.
 fn distance(folder: &Path, model: &str) -> f64 {
     let overrides = PrecisionOptions {
         kv_type: Some(Kv::F32),
@@ -117,7 +117,7 @@ fn distance(folder: &Path, model: &str) -> f64 {
     relative_l2(&found, &golden.floats("logits"))
 }
 
-/// `Infinity` and `NaN` are what Python's json writes, and Nemotron-H's published limits are such.
+/// Python's json writes `Infinity` and `NaN`, and Nemotron-H's published limits contain them.
 #[test]
 fn words_of_python_are_read_in_every_file() {
     let folder = Folder::of("python", "nemotron_h", |_| ());
@@ -183,7 +183,7 @@ fn whole_numbers_may_be_floats() {
     }
 }
 
-/// Both are there and differ: the configuration is wrong, as transformers says too.
+/// Both exist and differ: the configuration is wrong, as in transformers.
 #[test]
 fn a_stored_head_overrides_the_tied_flag() {
     let tie = |config: &mut Map<String, Value>| {
@@ -191,7 +191,7 @@ fn a_stored_head_overrides_the_tied_flag() {
     };
     let folder = Folder::of("tied-flag", "qwen2_untied", tie);
     assert!(distance(&folder.0, "qwen2_untied") < 2e-4);
-    // One number of the last row is enough.
+    // One different number in the last row is enough.
     let folder = Folder::of("tied-but-one", "llama", tie);
     let table = "model.embed_tokens.weight";
     folder.tensors(|all| {
@@ -206,7 +206,7 @@ fn a_stored_head_overrides_the_tied_flag() {
         all.push(copy);
     });
     assert!(head(&folder.0).contains("lm_head"));
-    // Equal ones are one table on the device.
+    // Equal tensors share one table on the device.
     folder.tensors(|all| {
         let bytes = all
             .iter()
@@ -221,7 +221,7 @@ fn a_stored_head_overrides_the_tied_flag() {
     assert_eq!(head(&folder.0), table);
 }
 
-/// The weight of a folder's logits.
+/// Bytes of a folder's weights on the device.
 fn head(folder: &Path) -> String {
     let config = files(folder).expect("files").full_config();
     let graph = jerboa::arch::graph(&config).expect("a graph");
@@ -232,7 +232,7 @@ fn head(folder: &Path) -> String {
     graph.weight(logits.expect("a head")).parts[0].0.clone()
 }
 
-/// A tied model whose one table is stored as the head.
+/// A tied model whose single table is stored as the head.
 #[test]
 fn a_head_alone_is_the_embedding_too() {
     let folder = Folder::of("head-alone", "qwen2", |_| ());
@@ -245,7 +245,7 @@ fn a_head_alone_is_the_embedding_too() {
     assert!(distance(&folder.0, "qwen2") < 2e-4);
 }
 
-/// Models whose tensors are called as another family's and whose fields do not tell them apart.
+/// Models with another family's tensor names, and fields that do not distinguish them.
 const ALIKE: [(&str, &str); 2] = [("helium", "llama"), ("phi4_mini", "phi3")];
 
 #[test]
@@ -293,7 +293,7 @@ fn a_config_without_names_gets_them_by_its_tensors() {
     }
     assert!(seen > 40, "{seen} models");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // What fits no family says so, and what to do.
+    // An unsupported model is refused with advice.
     let folder = Folder::of("nobody", "llama", |config| {
         config.remove("architectures");
         config.remove("model_type");
@@ -306,8 +306,8 @@ fn a_config_without_names_gets_them_by_its_tensors() {
     assert!(message.contains("Add 'model_type'"), "{message}");
 }
 
-/// Every name under which sentence-transformers stores the length of strings; the first file that
-/// says something counts.
+/// Every name under which sentence-transformers stores the maximum length; the first file that has
+/// one decides.
 #[test]
 fn lengths_are_read_from_every_file_of_sentence_transformers() {
     let read = |folder: &Folder| {

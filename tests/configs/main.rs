@@ -1,5 +1,5 @@
-//! What config.json and the files beside it say, as transformers and sentence-transformers read
-//! them: published configurations, the rotation's fields in all spellings, and files that disagree.
+//! config.json and its companion files, read like transformers and sentence-transformers: published
+//! configurations, RoPE fields in all spellings, and contradictory files.
 
 mod files;
 mod published;

@@ -1,6 +1,6 @@
-//! Published configurations (tests/golden/configs): each becomes a graph whose tensors have the
-//! published names, or is refused by name; docs/published-configs.md has a row for each.
-//! JERBOA_WRITE_PLANS=1 writes that table anew.
+//! Published configurations (tests/golden/configs): each becomes a graph with the published tensor
+//! names, or is refused by name; docs/published-configs.md has a row for each. JERBOA_WRITE_PLANS=1
+//! rewrites that table.
 
 use jerboa::arch;
 use jerboa::exec::ModelFiles;
@@ -20,14 +20,14 @@ fn json(path: &Path) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The config.json of a folder as a load reads it: some have Python's `Infinity`.
+/// Reads a folder's config.json as a load does: some contain Python's `Infinity`.
 fn config_of(folder: &Path) -> Value {
     let read = block_on(async { ModelFiles::config(&open(folder).await?).await });
     read.unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
         .expect("config.json")
 }
 
-/// A tensor's name with `{n}` for each number that stands alone.
+/// A tensor's name with `{n}` in place of each number between dots.
 fn pattern(name: &str) -> String {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     name.split('.')
@@ -36,7 +36,7 @@ fn pattern(name: &str) -> String {
         .join(".")
 }
 
-/// Tensors of the checkpoint by their canonical pattern.
+/// Tensors of the checkpoint by name pattern.
 fn stored(folder: &Path, config: &Value) -> Option<BTreeMap<String, usize>> {
     let patterns = folder.join("tensors.json");
     let index = folder.join("model.safetensors.index.json");
@@ -57,19 +57,19 @@ fn stored(folder: &Path, config: &Value) -> Option<BTreeMap<String, usize>> {
     Some(all)
 }
 
-/// What a published configuration comes to.
+/// Sizes of a published configuration.
 struct Found {
     /// Parameters.
     parameters: usize,
     /// Bytes of the weights at 4 bits.
     weights: u64,
-    /// Bytes of what a sequence of 32,768 tokens keeps, in f16.
+    /// Bytes of the KV cache and states of a sequence of 32,768 tokens, in f16.
     states: u64,
-    /// Patterns of tensor names that are those of the published index, where it is known.
+    /// Name patterns that equal those of the published index, if it is known.
     names: Option<usize>,
 }
 
-/// The graphs of a configuration: of one that receives the encoder's as well.
+/// The graphs of a configuration, including the encoder's if it has one.
 fn graphs(config: &Value) -> jerboa::Result<Vec<Graph>> {
     if let Some(speech) = arch::speech_graphs(config)? {
         return Ok(vec![
@@ -87,14 +87,13 @@ fn graphs(config: &Value) -> jerboa::Result<Vec<Graph>> {
     if arch::is_encoder(config) {
         return encoder();
     }
-    // A decoder's body alone is published for its vectors.
+    // A decoder without a head is published for embeddings.
     arch::graph(config)
         .map(|graph| vec![graph])
         .or_else(|error| encoder().map_err(|_| error))
 }
 
-/// The sizes of a published configuration whose names all are where they are looked for; or the
-/// refusal.
+/// The sizes of a published configuration whose tensor names all match, or the refusal.
 fn sizes(folder: &Path) -> Result<Found, String> {
     let config = config_of(folder);
     let graphs = graphs(&config).map_err(|e| {
@@ -116,7 +115,7 @@ fn sizes(folder: &Path) -> Result<Found, String> {
         parts()
             .keys()
             .for_each(|name| *wanted.entry(pattern(name)).or_default() += 1);
-        // A head that is not stored is the embedding.
+        // Without a stored head, the head is the embedding.
         wanted.retain(|name, _| name != "lm_head.weight" || stored.contains_key(name));
         for (name, count) in &wanted {
             assert_eq!(
@@ -130,7 +129,7 @@ fn sizes(folder: &Path) -> Result<Found, String> {
         for name in stored.keys().filter(|name| text(name)) {
             assert!(
                 wanted.contains_key(name),
-                "{}: nobody reads {name}",
+                "{}: no graph reads {name}",
                 folder.display()
             );
         }
@@ -164,8 +163,8 @@ fn sizes(folder: &Path) -> Result<Found, String> {
     })
 }
 
-/// Of those that run: millions of parameters, MB of weights at 4 bits (tables at 8), MB kept of
-/// 32,768 tokens in f16.
+/// Rows of supported models: millions of parameters, MB of weights at 4 bits (tables at 8), MB of
+/// memory for 32,768 tokens in f16.
 const SIZES: &[(&str, [u64; 3])] = &[
     ("Qwen__Qwen3-0.6B", [596, 450, 3758]),
     ("Qwen__Qwen3-14B-MLX-4bit", [14_768, 10_009, 5368]),
@@ -198,7 +197,7 @@ const SIZES: &[(&str, [u64; 3])] = &[
     ("zai-org__GLM-4.7-Flash", [29_943, 19_032, 31_541]),
 ];
 
-/// Folders or whole classes that are refused, and what is said of them.
+/// Refused folders or whole classes, and their messages.
 const REFUSED: &[(&str, &str)] = &[
     (
         "BaichuanForCausalLM",
@@ -397,7 +396,7 @@ fn published_configurations_become_graphs_or_are_refused_by_name() {
                     Some(refused) => drop(refusing.insert(refused.0)),
                     None => wrong.push(format!("{name} of {class}: {refusal}")),
                 }
-                // Which neighbours a message names changes with every family.
+                // Suggested classes in a message change with every new family.
                 let said = refusal
                     .split("; the nearest")
                     .next()
@@ -426,8 +425,7 @@ fn published_configurations_become_graphs_or_are_refused_by_name() {
     );
 }
 
-/// Compares the table with docs/published-configs.md: a folder without a row, or with another
-/// outcome, fails.
+/// Compares the table with docs/published-configs.md: a missing row or another outcome fails.
 fn document(all: usize, built: usize, rows: &[String]) {
     let mut text = String::from("# Published configurations\n\n");
     let lead = "What becomes of published config.json files: `builds`, or the reason of the refusal. Millions of parameters are \
@@ -470,7 +468,7 @@ const LICENCES: &[&str] = &[
     "not stated",
 ];
 
-/// Each folder says where it was found, and under which licence.
+/// Each folder names its source and its licence.
 #[test]
 fn copies_name_their_sources_and_licences() {
     let sources = std::fs::read_to_string(golden("configs/SOURCES.toml")).expect("SOURCES.toml");
@@ -489,8 +487,8 @@ fn copies_name_their_sources_and_licences() {
     }
 }
 
-/// A refusal is one line with neighbours and the list, never every class, and never the refused
-/// name among them.
+/// A refusal is one line with similar classes and a link to the list, never every class, and never
+/// the refused name itself.
 #[test]
 fn unknown_architectures_name_their_neighbours() {
     for (class, near) in [

@@ -1,4 +1,4 @@
-//! The rotation of every spelling and place of its fields (tests/golden/scripts/make_rope.py).
+//! RoPE in every spelling and position of its fields (tests/golden/scripts/make_rope.py).
 
 use jerboa::arch;
 use jerboa::ir::{Graph, Mask, Op, RopeSpec};
@@ -11,8 +11,8 @@ fn json(path: &Path) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The configuration of a case: a golden model's without its rotation and with the case's fields,
-/// or one of its own.
+/// The configuration of a case: its own, or a golden model's with its RoPE fields replaced by the
+/// case's.
 fn config(case: &Value) -> Value {
     const ROPE: [&str; 9] = [
         "rope_scaling",
@@ -45,8 +45,8 @@ fn graph(config: &Value) -> Graph {
     made.unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The rotation of the first layer of a kind: one with a window for `sliding_attention`, one
-/// without for the others.
+/// RoPE of the first layer of a kind: with a window for `sliding_attention`, without one for the
+/// others.
 fn rope_of<'a>(graph: &'a Graph, kind: &str) -> &'a RopeSpec {
     let windowed = |mask: &Mask| match mask {
         Mask::Causal { window } | Mask::BidirectionalImages { window } => *window > 0,
@@ -62,11 +62,10 @@ fn rope_of<'a>(graph: &'a Graph, kind: &str) -> &'a RopeSpec {
         }
         _ => None,
     });
-    &graph.ropes[found.unwrap_or_else(|| panic!("no rotation of {kind}"))]
+    &graph.ropes[found.unwrap_or_else(|| panic!("no RoPE for {kind}"))]
 }
 
-/// The largest distance of cos and sin at the position 1 of a sequence from those of the
-/// reference's frequencies.
+/// The maximum error of cos and sin at position 1 against the reference's frequencies.
 fn distance(spec: &RopeSpec, length: usize, frequencies: &Value, factor: f64) -> f64 {
     let expected: Vec<f64> = frequencies
         .as_array()
@@ -115,7 +114,7 @@ fn the_rotation_is_that_of_transformers_wherever_its_fields_stand() {
     );
 }
 
-/// Whatever form a configuration has already, reading it again changes nothing.
+/// Reading an already converted configuration changes nothing.
 #[test]
 fn a_configuration_has_one_form() {
     for case in json(&golden("rope/cases.json"))["cases"]
@@ -130,7 +129,7 @@ fn a_configuration_has_one_form() {
     }
 }
 
-/// What sections and whole numbers written as floats come to.
+/// Sections, and integers written as floats such as 4096.0.
 #[test]
 fn sections_and_floats_are_read_in_all_spellings() {
     let with = |place: &str, kind: &str, spelled: &str| {
@@ -158,7 +157,7 @@ fn sections_and_floats_are_read_in_all_spellings() {
     }
 }
 
-/// What no rule has is refused by name, not taken for the default.
+/// An unknown RoPE type is refused by name instead of falling back to the default.
 #[test]
 fn unknown_scalings_are_refused_by_name() {
     for kind in ["ntk", "xpos", "Default"] {

@@ -1,5 +1,5 @@
-//! Every family on a tiny random checkpoint: hidden states, vectors and scores of packed strings,
-//! of lengths around the tiles.
+//! Every family with a tiny random checkpoint: hidden states, vectors and scores of packed
+//! sequences, with lengths around the tile sizes.
 
 use jerboa::arch::{DenseLayer, EncoderHead};
 use jerboa::exec::{EncoderInput, EncoderModel, Precision, PrecisionOptions, RunOptions};
@@ -12,8 +12,8 @@ use pollster::block_on;
 
 const LIMIT: f64 = 2e-4;
 
-/// Folder, pooling, and whether lengths up to 300 need the checkpoint with a longer table of
-/// positions.
+/// Folder, pooling, and whether lengths up to 300 need the checkpoint with the longer position
+/// table.
 const VECTORS: &[(&str, Pooling, bool)] = &[
     ("bert", Pooling::Mean, true),
     ("roberta", Pooling::Mean, true),
@@ -27,7 +27,7 @@ const VECTORS: &[(&str, Pooling, bool)] = &[
     ("t5_encoder", Pooling::Mean, false),
 ];
 
-/// Folder, whether there is a longer checkpoint, and the head.
+/// Folder, whether a longer checkpoint exists, and the head.
 const RERANKERS: &[(&str, bool, EncoderHead)] = &[
     ("bert_reranker", true, EncoderHead::Score),
     ("xlm_roberta_reranker", true, EncoderHead::Score),
@@ -77,7 +77,7 @@ fn encoder(
     load_encoder(open(device), &path, head, options).unwrap_or_else(|e| panic!("{folder}: {e}"))
 }
 
-/// The strings of a golden batch without their padding.
+/// The sequences of a golden batch without padding.
 fn strings(golden: &Golden) -> Vec<EncoderInput> {
     let (ids, mask) = (golden.ids("input_ids"), golden.ids("attention_mask"));
     let types = golden.optional_ids("token_type_ids");

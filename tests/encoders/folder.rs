@@ -1,4 +1,4 @@
-//! Folders of checkpoints made at test time, and models loaded from folders.
+//! Folders of checkpoints made by tests, and models loaded from folders.
 
 use jerboa::exec::RunOptions;
 use jerboa::gpu::DeviceOptions;
@@ -8,7 +8,7 @@ use pollster::block_on;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A folder that goes when the test is over.
+/// A temporary folder, removed on drop.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -34,7 +34,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder that stays in the system's place for such is no failure.
+        // A temporary folder that cannot be removed is no failure.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -50,7 +50,7 @@ pub fn minilm_tokenizer() -> Vec<u8> {
     bytes
 }
 
-/// Loads a folder for what its files say, or for a task.
+/// Loads a folder with the task of its files, or with the given task.
 pub fn load(
     path: &Path,
     task: Option<Task>,

@@ -1,5 +1,5 @@
-//! Embedding models and rerankers in GGUF files, made of the golden checkpoints under llama.cpp's
-//! names and keys: what they are for, their vectors and their scores.
+//! Embedding models and rerankers in GGUF files, made from the golden checkpoints with llama.cpp's
+//! names and keys: task, vectors and scores.
 
 use super::folder::{Folder, load};
 use half::{bf16, f16};
@@ -16,7 +16,7 @@ use serde_json::Value as Json;
 
 const LIMIT: f64 = 2e-4;
 
-/// The original's names of modules and llama.cpp's, those of layers without their numbers.
+/// Module names of the original and of llama.cpp, those of layers without their numbers.
 type Names = &'static [(&'static str, &'static str)];
 
 const BERT: Names = &[
@@ -99,7 +99,7 @@ fn floats(dtype: Dtype, bytes: &[u8]) -> Vec<f32> {
     }
 }
 
-/// llama.cpp's name of a tensor; None for one that its conversion leaves out.
+/// llama.cpp's name of a tensor; `None` if its conversion omits it.
 fn renamed(name: &str, names: Names) -> Option<String> {
     let prefixes = ["roberta.", "bert.", "model."];
     let name = prefixes
@@ -117,7 +117,7 @@ fn renamed(name: &str, names: Names) -> Option<String> {
     }
 }
 
-/// A golden checkpoint as llama.cpp's conversion would write it, with a pooling.
+/// A golden checkpoint as llama.cpp's conversion writes it, with a pooling type.
 fn converted(model: &str, architecture: &str, names: Names, pooling: i64) -> GgufFile {
     let config = json(&format!("models/{model}/config.json"));
     let number = |field: &str| {
@@ -205,13 +205,13 @@ fn converted(model: &str, architecture: &str, names: Names, pooling: i64) -> Ggu
                 values.iter_mut().for_each(|w| *w += 1.0);
             }
             if gemma && to.ends_with("attn_q_norm.weight") {
-                // The file's scale is that of the head's width; the checkpoint has another.
+                // The file stores a scale by head dimension; the checkpoint has another one.
                 let factor =
                     (number("head_dim") as f32 / number("query_pre_attn_scalar") as f32).sqrt();
                 values.iter_mut().for_each(|w| *w *= factor);
             }
             if to == "position_embd.weight" && config["model_type"] == "xlm-roberta" {
-                // The rows before the first position are cut off.
+                // Rows before the first position are removed.
                 let first = (number("pad_token_id") + 1) as usize;
                 values.drain(..first * shape[1]);
                 shape[0] -= first;
@@ -222,7 +222,7 @@ fn converted(model: &str, architecture: &str, names: Names, pooling: i64) -> Ggu
     out
 }
 
-/// A small vocabulary beside a model of 256 tokens.
+/// A small vocabulary for a model of 256 tokens.
 fn with_words(file: &mut GgufFile) {
     let mut tokens: Vec<String> = [
         "[PAD]",
@@ -264,7 +264,7 @@ fn opened(name: &str, file: &GgufFile, task: Option<Task>) -> jerboa::Result<Tas
     )
 }
 
-/// The rows of a golden batch.
+/// The sequences of a golden batch.
 fn rows(encoder: &EncoderModel, golden: &Golden) -> Vec<f32> {
     let (ids, mask) = (golden.ids("input_ids"), golden.ids("attention_mask"));
     let types = golden.optional_ids("token_type_ids");
@@ -298,13 +298,13 @@ fn vectors_are_those_of_the_folder() {
         ("embeddinggemma", "gemma-embedding", GEMMA, 1),
     ] {
         let name = format!("gguf-{model}");
-        // What the file pools by says what it is for.
+        // The file's pooling type determines the task.
         let loaded = opened(&name, &converted(model, architecture, names, pooling), None);
         let loaded = loaded.unwrap_or_else(|e| panic!("{model}: {e}"));
         let TaskModel::Embed(embedder) = &loaded else {
             panic!("{model}: {:?}", loaded.task())
         };
-        // These files hold no tokenizer, which is all that a load warns of.
+        // These files have no tokenizer, the only warning of the load.
         let [warning] = &embedder.warnings[..] else {
             panic!("{model}: {:?}", embedder.warnings)
         };
@@ -346,7 +346,7 @@ fn scores_are_those_of_the_folder() {
     assert!(error.to_string().contains("rerank"), "{error}");
 }
 
-/// The text side of a file: a vector of words is that of their ids.
+/// The tokenizer of a file: the vector of a text equals that of its ids.
 #[test]
 fn words_of_a_file_become_its_vectors() {
     let mut file = converted("bert", "bert", BERT, 1);
@@ -379,8 +379,8 @@ fn words_of_a_file_become_its_vectors() {
     assert!(relative_l2(&found[0], &plain) < 1e-5);
 }
 
-/// A task that a file cannot do is refused by name, and never dropped. On the stack that a
-/// program's first thread has.
+/// A task that a file does not support is refused by name, never ignored. Runs with the stack size
+/// of a program's main thread.
 #[test]
 fn tasks_of_files_are_done_or_refused() {
     let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(tasks);
@@ -400,7 +400,7 @@ fn tasks() {
     let bert = converted("bert", "bert", BERT, 1);
     let message = refusal("gguf-generate", &bert, Task::Generate);
     assert!(message.contains("embed"), "{message}");
-    // The original's configuration may lie beside it.
+    // A folder may also contain the original's configuration.
     let folder = Folder::new("gguf-beside");
     folder.copy("models/bert/config.json", "config.json");
     folder.write("model-Q8_0.gguf", bert.bytes());
@@ -416,7 +416,7 @@ fn tasks() {
     );
     let message = refusal("gguf-transcribe", &bert, Task::Transcribe);
     assert!(message.contains("transcribe"), "{message}");
-    // Without a pooling a decoder generates, and embeds by its last token where that is asked.
+    // Without a pooling type a decoder generates, and embeds by its last token on request.
     let mut qwen = converted("qwen3_embedding", "qwen3", QWEN3, 3);
     qwen.set("qwen3.pooling_type", MetadataValue::Int(0));
     assert_eq!(

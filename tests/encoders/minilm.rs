@@ -1,4 +1,4 @@
-//! A BERT of all-MiniLM-L6-v2's exact shape with its real tokenizer, made here from hashes, against
+//! A BERT with all-MiniLM-L6-v2's exact shape and real tokenizer, with hashed weights, against
 //! sentence-transformers.
 
 use super::folder::{Folder, load, minilm_tokenizer};
@@ -164,7 +164,7 @@ fn fifty_strings_equal_sentence_transformers() {
             );
         }
         let found = embed(&mut model, &strings, &EmbedRequest::default());
-        // Token ids give the vector of the text that they are of, between strings too.
+        // Token ids give the vector of their text, also in a list with strings.
         let ids = model
             .text
             .tokenizer()
@@ -192,7 +192,7 @@ fn fifty_strings_equal_sentence_transformers() {
             .collect();
         let least = cosines.iter().copied().fold(1.0, f64::min);
         println!(
-            "{precision:?}: least cosine {least:.7} of {} texts",
+            "{precision:?}: minimum cosine {least:.7} of {} documents",
             strings.len()
         );
         assert!(least > bound, "{precision:?}: {cosines:?}");
@@ -202,8 +202,8 @@ fn fifty_strings_equal_sentence_transformers() {
     }
 }
 
-/// Another order gives the same vectors; cutting, scaling and prompts do what sentence-transformers
-/// does.
+/// Order does not change vectors; truncation, normalization and prompts match
+/// sentence-transformers.
 fn check_options(model: &mut Embedder, strings: &[String], found: &[Vec<f32>]) {
     let backwards: Vec<String> = strings.iter().rev().cloned().collect();
     let reversed = embed(model, &backwards, &EmbedRequest::default());

@@ -1,4 +1,4 @@
-//! Rerankers from text to scores: pairs with their kinds of tokens, Qwen3-Reranker's question.
+//! Rerankers from text to scores: pairs with token types, Qwen3-Reranker's prompt.
 
 use super::folder::{Folder, load};
 use jerboa::arch::EncoderHead;
@@ -14,7 +14,7 @@ const WORDS: &[&str] = &[
     "red", "green", "blue", "sky", "grass", "is", "what", "colour", "the", "Judge", "Query", "user",
 ];
 
-/// A tokenizer of whole words: those of `WORDS` from 10 on, `no` 77, `yes` 201.
+/// A tokenizer of whole words: `WORDS` from 10 on, `no` is 77, `yes` is 201.
 fn tokenizer() -> Value {
     let mut vocab = json!({ "[UNK]": 3, "[CLS]": 1, "[SEP]": 2, "no": 77, "yes": 201 });
     for (i, word) in WORDS.iter().enumerate() {
@@ -81,7 +81,7 @@ fn scores(
     block_on(model.rerank(query, &documents, instruction, &AbortFlag::new()))
 }
 
-/// What the model gives for tokens that are given by hand.
+/// Scores of the model for given tokens.
 fn by_hand(name: &str, head: &EncoderHead, strings: &[EncoderInput]) -> Vec<f32> {
     let path = golden(&format!("models/{name}"));
     let encoder = load_encoder(
@@ -138,7 +138,7 @@ fn pairs_have_their_kinds_and_scores_their_activation() {
         &scores(&mut reranker(&plain, None), "what colour", &documents, None).expect("scores"),
         &raw,
     );
-    // Too long for the table of 64 positions: the longer text is cut.
+    // Too long for 64 positions: the longer text is truncated.
     let long = "red ".repeat(200);
     let cut = scores(&mut model, "what colour", &[long.as_str()], None).expect("scores");
     assert_near(

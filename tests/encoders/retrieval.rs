@@ -1,4 +1,4 @@
-//! The bundled encoder ranks passages as sentence-transformers does with it.
+//! The bundled encoder ranks passages like sentence-transformers.
 
 use super::folder::load;
 use jerboa::exec::RunOptions;
@@ -70,7 +70,7 @@ fn the_bundled_encoder_ranks_as_the_reference() {
             let id = entry[0].as_str().expect("id");
             let score = entry[1].as_f64().expect("score");
 
-            // Neighbours closer than f32 resolves may change places.
+            // Neighbours closer than f32 resolution may swap.
             let at = ranking.iter().position(|r| r.1 == id).expect("a passage");
             assert!(
                 (ranking[at].0 - score).abs() < 1e-5,

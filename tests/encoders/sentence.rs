@@ -1,4 +1,4 @@
-//! What modules.json and the files that it names say, and what is refused of it.
+//! modules.json and the files that it names, and what is refused.
 
 use super::folder::{Folder, load};
 use jerboa::exec::RunOptions;
@@ -45,7 +45,7 @@ fn checkpoints_say_how_they_pool() {
     );
 }
 
-/// A folder with modules of these types, each with its settings.
+/// A folder with modules of these types, each with its configuration.
 fn folder(name: &str, modules: &[(&str, Value)]) -> Folder {
     let folder = Folder::new(name);
     let list: Vec<Value> = modules
@@ -142,8 +142,8 @@ fn what_does_not_run_is_refused_by_name() {
     assert_eq!(read(&empty.0).expect_err("a count").code(), "config");
 }
 
-/// On a stack as a program's first thread has it: without optimisation the frames of a load take
-/// more than a test's thread has.
+/// Runs with the stack size of a program's main thread: unoptimized stack frames of a load exceed a
+/// test thread's stack.
 #[test]
 fn a_folder_is_loaded_for_what_it_is() {
     let thread = std::thread::Builder::new()

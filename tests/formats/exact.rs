@@ -1,4 +1,4 @@
-//! Every encoding, transcoded to its canonical layout and read back by the kernels' CPU reference,
+//! Every encoding, transcoded to its canonical layout and decoded by the kernels' CPU reference,
 //! equals the independent decoder bit for bit.
 
 use crate::support::Tensors;
@@ -78,7 +78,7 @@ fn gptq() {
     }
 }
 
-/// Groups of any size are no layout's: their values become plain numbers. A short last group is.
+/// No layout has groups of arbitrary size: they are dequantized. A short last group is supported.
 #[test]
 fn uneven_groups() {
     let t = Tensors::open("more");
@@ -230,7 +230,7 @@ fn gguf_blocks() {
         &blocks,
         Some("q5_g16_zero_f32"),
     );
-    // The golden blocks, BitNet's and plain floats are all the types that there are.
+    // The golden blocks, BitNet's and unquantized types cover all types.
     let elsewhere = ["IQ1_M", "I2_S", "F32"].map(String::from);
     assert_eq!(
         GgmlType::all()
@@ -385,7 +385,7 @@ fn bitsandbytes() {
     );
 }
 
-/// What is not exact by default is the exact value rounded once to 16 bits.
+/// Types without an exact layout are rounded once to f16.
 #[test]
 fn rounded_encodings_round_once() {
     let t = Tensors::open("more");

@@ -1,5 +1,5 @@
-//! What families are called: names of tensors in GGUF files as llama.cpp's converter gives them,
-//! and in checkpoints of models that see.
+//! Tensor names of families: in GGUF files of llama.cpp's converter, and in checkpoints of vision
+//! models.
 
 use jerboa::arch;
 use jerboa::format::{Checkpoint, CheckpointFile, Dtype, TensorInfo, detect};
@@ -12,8 +12,8 @@ fn json(path: &Path) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// tests/golden/scripts/make_gguf_names.py; what the converter of BitNet's authors adds to
-/// llama.cpp's names is theirs.
+/// tests/golden/scripts/make_gguf_names.py; BitNet's names include those that its authors'
+/// converter adds.
 #[test]
 fn gguf_names_are_those_of_the_converter() {
     for (model, case) in json(&golden("gguf_names.json"))
@@ -32,7 +32,7 @@ fn gguf_names_are_those_of_the_converter() {
             let found = family
                 .original_name(gguf)
                 .unwrap_or_else(|| panic!("{model}: {gguf} has no name"));
-            // A body without a head has no prefix.
+            // A model without a head has no prefix.
             assert_eq!(
                 found.strip_prefix("model.").unwrap_or(&found),
                 original.trim_start_matches("model."),
@@ -42,7 +42,7 @@ fn gguf_names_are_those_of_the_converter() {
     }
 }
 
-/// The files of a family that sees hold the text model under other names.
+/// Files of a vision model have other names for the text model.
 #[test]
 fn nested_text_models_use_standalone_names() {
     let config = serde_json::json!({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
@@ -71,7 +71,7 @@ fn nested_text_models_use_standalone_names() {
     );
 }
 
-/// A layer's experts are stored in one tensor under three names, and graphs have them one by one.
+/// A layer's experts are stored in one tensor under three names; graphs have separate experts.
 #[test]
 fn stacked_experts_have_the_names_of_single_ones() {
     for (stored, single) in [

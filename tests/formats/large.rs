@@ -1,4 +1,4 @@
-//! Tensors over the device's limits lie in several buffers, and no logit changes.
+//! Tensors larger than the device's limits are split into several buffers, with equal logits.
 
 use jerboa::exec::{ModelFiles, PrecisionOptions, RunOptions, Session};
 use jerboa::gpu::DeviceOptions;
@@ -42,7 +42,7 @@ fn load(folder: &Path, gguf: Option<&str>, buffers: Option<u64>, weights: Option
     .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
 }
 
-/// Matrices that lie in several buffers, tables left out.
+/// Matrices in several buffers, without tables.
 fn cut_matrices(model: &Session) -> usize {
     model
         .weights
@@ -83,7 +83,7 @@ fn cut_matrices_of_each_encoding_give_the_reference_logits() {
     }
 }
 
-/// An expert's rows lie in one buffer; what its row picks may lie in several, for few rows and for
+/// An expert's rows are in one buffer; the experts of a row may be in several, for few rows and for
 /// many.
 #[test]
 fn experts_in_several_buffers_give_the_reference_logits() {
@@ -118,16 +118,16 @@ fn experts_in_several_buffers_give_the_reference_logits() {
     }
 }
 
-/// Rows and columns of the table: 402,653,184 bytes of f16, more rows than a grid has in one
+/// Rows and columns of the table: 402,653,184 bytes of f16, more rows than a grid's maximum per
 /// dimension.
 const ROWS: usize = 131_072;
 const COLS: usize = 1_536;
 
-/// A prime beyond the number of rows: each row begins at a place of its own.
+/// A prime larger than the number of rows: each row has its own offset.
 const PLACES: usize = 131_101;
 
-/// An f16 number of about ±0.02 for each element of the table. A row is a piece of one stretch of
-/// numbers, no two the same: 400 MB of their own would take longer to make than to load.
+/// f16 numbers of about ±0.02 for the table. Rows are overlapping ranges of one block, no two
+/// equal: 400 MB of separate numbers would take longer to make than to load.
 struct Table(Vec<u16>);
 
 impl Table {
@@ -146,7 +146,7 @@ impl Table {
     }
 }
 
-/// A llama of one layer whose embedding, tied to the head, takes 400 MB.
+/// A llama of one layer whose tied embedding takes 400 MB.
 fn write_large(folder: &Path, table: &Table) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     let config = serde_json::json!({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": ROWS,
@@ -207,7 +207,7 @@ fn a_tensor_of_400_mb_in_buffers_of_128_mib_gives_the_same_logits() {
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("large-{}", std::process::id()));
     let table = Table::new();
     write_large(&folder, &table).expect("room for 400 MB");
-    // The first and last rows of runs among them.
+    // Includes the first and last rows of buffers.
     let ids = [0, 131_071, 43_690, 43_691, 65_535, 65_536, 87_381, 1];
     let found: Vec<(usize, Vec<f32>, Vec<f32>)> = [1 << 30, 128 << 20, 50_000_000]
         .into_iter()
@@ -241,7 +241,7 @@ fn a_tensor_of_400_mb_in_buffers_of_128_mib_gives_the_same_logits() {
             relative_l2(logits, &found[0].2) < 1e-6,
             "{runs} buffers: logits"
         );
-        // The head as a matmul in f64 of the last hidden state, for rows all over the table.
+        // Reference: the head in f64 on the last hidden state, for rows across the table.
         let last = &hidden[hidden.len() - COLS..];
         for row in (0..ROWS).step_by(4_999).chain(ids.map(|id| id as usize)) {
             let matmul: f64 = table

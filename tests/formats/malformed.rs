@@ -1,4 +1,4 @@
-//! Files that break the rules of their container, each with the error it gets.
+//! Files that violate their container's rules, each with its error.
 
 use jerboa::arch::{find_gguf, find_mlc};
 use jerboa::exec::{ModelFiles, RunOptions, Session};
@@ -138,7 +138,7 @@ fn gguf_errors() {
     assert!(gguf_error(&twice).contains("occurs twice"));
 }
 
-/// What cannot be read is refused by its name, and only where it is asked for.
+/// Unsupported entries are refused by name, and only when they are requested.
 #[test]
 fn gguf_refusals() {
     let arch = |name: &str| pair("general.architecture", 8, &text(name));
@@ -164,7 +164,7 @@ fn gguf_refusals() {
             .contains("Use a file with another quantization"),
         "{error}"
     );
-    // Types that nobody has heard of are named by their number.
+    // Unknown types are named by their number.
     let gguf = open("qwen2", &[tensor("blk.0.attn_q.weight", &[32, 32], 99, 0)]);
     let weights = gguf.weights(find_gguf(&gguf).expect("mapped"));
     let error = weights
@@ -244,7 +244,7 @@ fn mlc_errors() {
 /// Name, type and shape.
 type Tensor<'a> = (&'a str, Dtype, &'a [usize]);
 
-/// A checkpoint of tensors of some types and shapes.
+/// A checkpoint of tensors with these types and shapes.
 fn checkpoint(tensors: &[Tensor<'_>]) -> Checkpoint {
     let mut out = Checkpoint::default();
     let mut at = 0;
@@ -267,9 +267,9 @@ fn checkpoint(tensors: &[Tensor<'_>]) -> Checkpoint {
     out
 }
 
-/// Quantised weights whose tensors do not go together, each with the sentence that says why.
+/// Inconsistent quantized weights, each with the error's reason.
 #[test]
-fn quantised_tensors_that_do_not_fit() {
+fn quantized_tensors_that_do_not_fit() {
     use Dtype::{BF16, F8E4M3, F16, F32, I8, I32, I64, U8, U32};
     let gptq = |format: &str, bits: u64| json!({"quantization_config": {"quant_method": "gptq", "bits": bits, "group_size": 32, "checkpoint_format": format}});
     let compressed = |bits: u64| {
@@ -462,8 +462,8 @@ fn gguf_files_without_their_other_parts_are_refused() {
     );
 }
 
-/// Without a usable size in the configuration, groups have the usual one that fits, also where the
-/// last is short.
+/// Without a usable size in the configuration, groups get the default size that fits, also with a
+/// partial last group.
 #[test]
 fn group_sizes_without_a_configuration() {
     use Dtype::{F16, I32};
@@ -522,8 +522,7 @@ fn load(folder: &Path, gguf: Option<&str>) -> Result<()> {
     .map(|_| ())
 }
 
-/// A model in two shards, the second of which holds a bias and then its weight; then each container
-/// cut off in its midst.
+/// A model in two shards, the second with a bias before its weight; then each container truncated.
 #[test]
 fn files_that_are_cut_are_refused() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cut-{}", std::process::id()));

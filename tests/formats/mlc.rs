@@ -6,7 +6,7 @@ use jerboa::format::{PartBytes, mlc, transcode};
 use jerboa::reference::dequant::dequant;
 use serde_json::{Value, json};
 
-/// A shard list of zero-filled parameters laid one after the other.
+/// A shard list of consecutive zero-filled parameters.
 fn list(parameters: &[(&str, Vec<usize>, &str)]) -> String {
     let mut at = 0;
     let records: Vec<Value> = parameters
@@ -148,7 +148,7 @@ fn qwen2_is_taken_apart() {
     );
 }
 
-/// The rows of a slice of a fused projection are those of the whole, in both storage orders.
+/// A slice of a fused projection equals rows of the whole, in both storage orders.
 #[test]
 fn slices_hold_their_rows() {
     let golden = Tensors::open("mlc");

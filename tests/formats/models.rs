@@ -1,5 +1,4 @@
-//! Whole checkpoints: which tensors make up each weight, and the weights' values against an
-//! independent decoder.
+//! Whole checkpoints: the tensors of each weight, and its values against an independent decoder.
 
 use crate::support::read;
 use jerboa::SortedMap;
@@ -50,7 +49,7 @@ fn values(source: &WeightSource, file: &[u8]) -> Vec<f32> {
     )
 }
 
-/// Every weight of weights.json is found and has the values' hash.
+/// Every weight of weights.json is found and its values have the expected hash.
 fn check(name: &str, weights: &Weights, file: &[u8]) {
     let expected: BTreeMap<String, (Vec<usize>, String)> =
         serde_json::from_slice(&read(&format!("{name}/weights.json"))).expect("weights.json");
@@ -95,7 +94,7 @@ fn mlx_gptq_awq() {
     }
 }
 
-/// Nothing but the tensors: no quantization block at all, as some converters leave it out.
+/// Tensors only: no quantization block, as some converters omit it.
 #[test]
 fn tensors_say_enough_without_a_configuration() {
     for name in ["model_gptq", "model_awq"] {
@@ -103,8 +102,8 @@ fn tensors_say_enough_without_a_configuration() {
         let weights = detect(&json!({}), &checkpoint(&file), &SortedMap::new());
         check(name, &weights, &file);
     }
-    // MLX's bits and group are only known as a matmul; the common group decides, then the
-    // overrides are wrong.
+    // MLX's bits and group size are ambiguous without it; the most common group size decides, so
+    // the overrides are wrong.
     let file = read("model_mlx/model.safetensors");
     let weights = detect(
         &json!({"quantization": {"bits": 4, "group_size": 64}}),
@@ -174,7 +173,7 @@ fn gguf_metadata_is_a_configuration() {
     );
 }
 
-/// Gemma 4's files list the merges, in an order that no score tells, and put no space before a
+/// Gemma 4's files list the merges, whose order no score determines, and put no space before a
 /// text.
 #[test]
 fn gguf_tokenizer_of_gemma_4_lists_its_merges() {

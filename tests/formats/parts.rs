@@ -1,4 +1,4 @@
-//! GGUF models in several files, and what metadata says of layers, by llama.cpp's rules.
+//! GGUF models in several files, and metadata of layers, by llama.cpp's rules.
 
 use jerboa::exec::ModelFiles;
 use jerboa::format::gguf::{self, MetadataValue};
@@ -8,7 +8,7 @@ use pollster::block_on;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// A decoder of two layers with numbers that tell tensors apart.
+/// A decoder of two layers with distinguishable tensors.
 fn model() -> GgufFile {
     let mut file = GgufFile::new("llama");
     for (key, n) in [
@@ -113,7 +113,7 @@ fn a_model_in_parts_is_the_whole_one() {
     for (index, bytes) in file.parts(3).iter().enumerate() {
         std::fs::write(parts.0.join(name(index + 1)), bytes).expect("written");
     }
-    // By the folder, by the first file, and by any other.
+    // Found by the folder, by the first file, and by any other file.
     for path in [
         parts.0.clone(),
         parts.0.join(name(1)),
@@ -124,7 +124,7 @@ fn a_model_in_parts_is_the_whole_one() {
             expected
         );
     }
-    // A part that is not there is named, also the first one.
+    // A missing part is named, also the first one.
     for lost in [2, 1] {
         std::fs::rename(parts.0.join(name(lost)), parts.0.join("away")).expect("moved");
         let error = contents(&parts.0.join(name(3))).expect_err("a part is missing");
@@ -136,7 +136,7 @@ fn a_model_in_parts_is_the_whole_one() {
         );
         std::fs::rename(parts.0.join("away"), parts.0.join(name(lost))).expect("moved");
     }
-    // Parts of another model, or in another place.
+    // Parts of another model, or in another position.
     std::fs::copy(parts.0.join(name(3)), parts.0.join(name(2))).expect("copied");
     let message = contents(&parts.0).expect_err("the third twice").to_string();
     assert!(
@@ -166,7 +166,7 @@ fn names_of_parts_are_read() {
     }
 }
 
-/// What the configuration of a file says, with some keys set.
+/// The configuration of a file, with some keys set.
 fn config(keys: &[(&str, MetadataValue)]) -> jerboa::Result<serde_json::Value> {
     let mut file = model();
     for (key, value) in keys {
@@ -191,7 +191,7 @@ fn metadata_is_read_by_the_rules_of_llama_cpp() {
         config(keys).expect("a configuration")["rope_scaling"].clone()
     };
     assert_eq!(scaling(&[]), json!(null));
-    // A factor alone is linear, also under its old name; a kind of none has no factor.
+    // A factor alone means linear scaling, also under its old name; type `none` ignores the factor.
     for key in ["rope.scaling.factor", "rope.scale_linear"] {
         assert_eq!(
             scaling(&[(key, MetadataValue::Float(4.0))])["rope_type"],
@@ -226,18 +226,18 @@ fn metadata_is_read_by_the_rules_of_llama_cpp() {
         ),
         (&json!(16.0), &json!(16))
     );
-    // A kind that nobody knows is refused where the graph is built.
+    // An unknown type is refused when the graph is built.
     let other = config(&[("rope.scaling.type", text("spiral"))]).expect("a configuration");
     let refused = jerboa::arch::graph(&other)
         .expect_err("a refusal")
         .to_string();
     assert!(refused.contains("spiral"), "{refused}");
-    // Layers that predict further tokens are no layers of the model.
+    // Layers for multi-token prediction are not layers of the model.
     assert_eq!(
         config(&[("nextn_predict_layers", MetadataValue::Int(1))]).expect("read")["num_hidden_layers"],
         1
     );
-    // Lists name kinds of layers, and sizes that differ where they may not.
+    // Lists name kinds of layers, and sizes that must not differ but do.
     let kinds = config(&[(
         "attention.sliding_window_pattern",
         MetadataValue::Ints(vec![1, 0]),

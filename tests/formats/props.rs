@@ -1,5 +1,5 @@
-//! Damaged and random input never panics: containers, detection and transcoding give a value or an
-//! error. PROPTEST_CASES=1000000 makes it a long run.
+//! Damaged and random input never panics: containers, detection and transcoding return a value or
+//! an error. PROPTEST_CASES=1000000 makes it a long run.
 
 use crate::support::read;
 use jerboa::arch::{find_gguf, find_mlc};
@@ -12,7 +12,7 @@ use jerboa::reference::dequant::dequant_in_order;
 use proptest::prelude::*;
 use serde_json::json;
 
-/// Everything that is derived from a GGUF header.
+/// Everything derived from a GGUF header.
 fn use_gguf(bytes: &[u8], size: u64) {
     let Ok(Some(gguf)) = gguf::parse("x.gguf", bytes, size) else {
         return;
@@ -131,7 +131,7 @@ proptest! {
         let data: Vec<Vec<u8>> = lengths.iter().map(|n| vec![fill; *n]).collect();
         let bytes = roles.iter().zip(&data).enumerate().filter(|(i, _)| present >> i & 1 == 1)
             .fold(PartBytes::new(), |all, (_, (role, data))| all.with(*role, data));
-        // What is checked before bytes go to the GPU is what decoding wants.
+        // Checks before an upload match the decoder's needs.
         let mut listed = source.clone();
         for (i, (role, data)) in roles.iter().zip(&data).enumerate().filter(|(i, _)| present >> i & 1 == 1 && roles[*i] != PartRole::GroupIndex) {
             let info = TensorInfo { name: format!("p{i}"), dtype: Dtype::U8, shape: vec![data.len()], file: 0, range: 0..data.len() as u64 };

@@ -1,5 +1,5 @@
-//! Whole quantised models on the device: their logits and greedy ids equal transformers run on the
-//! dequantised weights.
+//! Whole quantized models on the device: logits and greedy ids equal those of transformers with the
+//! dequantized weights.
 
 use jerboa::exec::{HEADROOM_BYTES, ModelFiles, Precision, PrecisionOptions, RunOptions, Session};
 use jerboa::format::{Float, PartBytes, quantize, transcode};
@@ -53,8 +53,8 @@ fn logits_error(model: &mut Session, golden: &Golden) -> f64 {
     relative_l2(&found, &golden.floats("logits"))
 }
 
-/// One checkpoint, or more, for each family of encodings; the golden logits are of transformers on
-/// the dequantised weights.
+/// One or more checkpoints for each family of encodings; golden logits are those of transformers
+/// with the dequantized weights.
 const MODELS: [(&str, Option<&str>); 23] = [
     ("model_mlx", None),
     ("model_gptq", None),
@@ -65,7 +65,7 @@ const MODELS: [(&str, Option<&str>); 23] = [
     ("llama_mxfp4", None),
     ("llama_dwq", None),
     ("llama_mlc", None),
-    // One order for the columns of sibling matrices, and one of each matrix's own.
+    // One column order shared by sibling matrices, and one per matrix.
     ("llama_gptq_order", None),
     ("llama_ct_order", None),
     ("llama_bnb8", None),
@@ -73,7 +73,7 @@ const MODELS: [(&str, Option<&str>); 23] = [
     ("phi3_gptq", None),
     ("phi3_ct", None),
     ("phi3_mlc", None),
-    // Small floats become plain numbers of 16 bits, as the libraries dequantise them.
+    // FP8 and FP4 weights become f16, as the libraries dequantize them.
     ("phi3_fp8", None),
     ("qwen3_gptq", None),
     ("qwen3_awq", None),
@@ -84,7 +84,7 @@ const MODELS: [(&str, Option<&str>); 23] = [
 ];
 
 #[test]
-fn quantised_models_equal_the_reference() {
+fn quantized_models_equal_the_reference() {
     let mut wrong = Vec::new();
     for (name, gguf) in MODELS {
         let mut model = match load(&format!("quant/{name}"), gguf, Precision::Auto) {
@@ -107,8 +107,8 @@ fn quantised_models_equal_the_reference() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// GPTQ whose groups are of any size, which no layout holds: the values become plain numbers, those
-/// of the decoder that the goldens check, and the model is the one that holds those numbers.
+/// GPTQ with groups of arbitrary size, which no layout supports: the weights are dequantized to the
+/// values of the decoder that the goldens check. Logits equal those of a model with these values.
 #[test]
 fn gptq_with_uneven_groups_runs() {
     let folder = golden("quant/llama_gptq_order");
@@ -121,7 +121,7 @@ fn gptq_with_uneven_groups_runs() {
     for (name, view) in stored.tensors() {
         let mut data = view.data().to_vec();
         if name.ends_with(".g_idx") {
-            // Inputs of another group join the first input's.
+            // Inputs of another group join the first input's group.
             let group = data[..4].to_vec();
             data.chunks_exact_mut(4)
                 .skip(1)
@@ -198,7 +198,7 @@ fn gptq_with_uneven_groups_runs() {
             .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
         };
         let error = relative_l2(&logits(&uneven, precision), &logits(&plain, Precision::F32));
-        // Kept as f16 unless asked otherwise.
+        // Stored as f16 by default.
         assert!(
             error
                 < if precision == Precision::F32 {
@@ -212,8 +212,8 @@ fn gptq_with_uneven_groups_runs() {
     std::fs::remove_dir_all(&temporary).expect("removed");
 }
 
-/// MLC's q4f32_1, under the newer name of its list: the f16 of a q4f16_1 build as f32 are the
-/// same model.
+/// MLC's q4f32_1, with the newer name of its list: a q4f16_1 build whose f16 values are stored as
+/// f32 is the same model.
 #[test]
 fn mlc_with_f32_runs() {
     let from = golden("quant/llama_mlc");
@@ -265,7 +265,7 @@ fn mlc_with_f32_runs() {
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 
-/// A checkpoint of some tensors, with the configuration of another after a change.
+/// A checkpoint of these tensors, with another model's changed configuration.
 fn write_checkpoint(
     to: &Path,
     config_of: &Path,
@@ -290,7 +290,7 @@ fn write_checkpoint(
     std::fs::write(to.join("config.json"), config.to_string()).expect("written");
 }
 
-/// The text that a model makes of a prompt, by its own tokenizer.
+/// The generated text of a prompt, with the model's own tokenizer.
 fn told(
     folder: &Path,
     gguf: Option<&str>,
@@ -325,12 +325,11 @@ fn stories() -> std::path::PathBuf {
     golden("../../www/public/models/stories260K")
 }
 
-/// A GGUF file of the gguf package, its tokenizer inside, tells what its safetensors CPU reference
-/// tells, id by id.
+/// A GGUF file of the gguf package with its tokenizer gives the ids of its safetensors counterpart.
 #[test]
 fn gguf_references_generate_the_same_ids() {
     for (gguf, safetensors, precision, prompts) in [
-        // The file holds f16; so does the CPU reference when it is loaded as f16.
+        // The file stores f16, so the safetensors model is loaded as f16 too.
         (
             golden("quant/twin_stories"),
             stories(),
@@ -356,9 +355,8 @@ fn gguf_references_generate_the_same_ids() {
     }
 }
 
-/// The bundled model with other weights, and with matmuls of f16 on subgroup matrices, beside f32:
-/// within half a percent at 8 bits, within 8 percent at 4, within a fifth of one on the units, the
-/// device's own or spelled out.
+/// Perplexity of the bundled model with other precisions against f32: within 0.5 percent at 8 bits,
+/// 8 percent at 4, and 0.2 percent with f16 matmuls on subgroup matrices, native or emulated.
 #[test]
 fn perplexity_close_to_f32() {
     let text = std::fs::read_to_string(golden("stories260K/story.txt")).expect("the fixed text");
@@ -405,7 +403,7 @@ fn perplexity_close_to_f32() {
 }
 
 #[test]
-fn quantised_on_load_stays_near() {
+fn quantized_on_load_stays_near() {
     for (name, q8, q4) in [
         ("llama", 0.04, 0.5),
         ("qwen3", 0.04, 0.5),
@@ -449,7 +447,7 @@ fn layouts(model: &Session) -> [BTreeSet<String>; 2] {
     })
 }
 
-/// A checkpoint with its tables as MLX stores what the quantiser's CPU reference makes of them.
+/// A checkpoint whose tables are stored in MLX's format, quantized by the CPU reference.
 fn with_tables_of_the_reference(folder: &Path, to: &Path, bits: u8) {
     let file = std::fs::read(folder.join("model.safetensors")).expect("weights");
     let stored = safetensors::SafeTensors::deserialize(&file).expect("safetensors");
@@ -509,12 +507,13 @@ fn with_tables_of_the_reference(folder: &Path, to: &Path, bits: u8) {
     });
 }
 
-/// Matrices that read the residual stream, of which small models keep 8 bits where 4 are asked for.
+/// Matrices that read the residual stream; small models quantize them to 8 bits when 4 are
+/// requested.
 const READERS: [&str; 5] = ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"];
 
-/// Embeddings and head keep 8 bits beside 4 unless something else is asked for; what is asked for
-/// is what the CPU reference makes. Of the matrices of these small models, those that read the
-/// residual stream keep 8 bits, the others have 4.
+/// Embeddings and head have 8 bits in a 4-bit model unless requested otherwise; the codes equal the
+/// CPU reference's. In these small models, matrices that read the residual stream have 8 bits, the
+/// others 4.
 #[test]
 fn tables_use_the_requested_layout() {
     use Precision::{Auto, F16, Q4, Q8};
@@ -607,12 +606,12 @@ fn tables_use_the_requested_layout() {
                         .all(|(a, b)| a.to_bits() == b.to_bits());
                     assert!(
                         same,
-                        "{name} {precision:?} {tables:?}: another quantisation than the twin's"
+                        "{name} {precision:?} {tables:?}: codes differ from the CPU reference's"
                     );
                 }
             }
         }
-        // Few bits in the tables cost something, and save something.
+        // Tables with few bits cost accuracy and save memory.
         let [eight, four] = [Auto, Q4].map(|tables| load(&folder, Q4, tables));
         assert!(four.bytes().weights < eight.bytes().weights, "{name}");
         let [mut eight, mut four] = [eight, four];
@@ -633,7 +632,7 @@ async fn opened(path: &str) -> jerboa::Result<Source> {
     .await
 }
 
-/// `auto` keeps what is stored while it fits, then takes 8 bits, then 4, and says so.
+/// `auto` preserves the stored format if it fits, then tries 8 bits, then 4, and says so.
 #[test]
 fn auto_fits_the_memory() {
     let load = |precision, memory| {
@@ -674,12 +673,12 @@ fn auto_fits_the_memory() {
             model.notes
         );
     }
-    // What is asked for is done, with a word.
+    // An explicit precision is used, with a warning.
     let model = load(Precision::F32, Some(q4));
     assert_eq!((model.precision.name(), model.notes.len()), ("f32", 1));
 }
 
-/// What `inspect` says of checkpoints of each kind, and of broken ones.
+/// `inspect` on checkpoints of each kind, and on broken ones.
 #[test]
 fn inspection() {
     let inspect = |path: &str| {
@@ -783,7 +782,7 @@ fn inspection() {
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 
-/// The tokenizer inside a GGUF file is the one that its tokens and merges describe.
+/// The tokenizer of a GGUF file is the one of its tokens and merges.
 #[test]
 fn gguf_file_brings_its_tokenizer() {
     let loaded = block_on(async {
@@ -809,8 +808,8 @@ fn gguf_file_brings_its_tokenizer() {
     let tokenizer = loaded.text.tokenizer().expect("a tokenizer");
     let text = "the rest, aß\n";
     let ids = tokenizer.encode(text, true).expect("ids");
-    // 3 special tokens and 256 bytes come before the merged pieces, of which the first are th, he,
-    // in, er.
+    // 3 special tokens and 256 bytes precede the merged tokens, of which the first are th, he, in,
+    // er.
     assert_eq!(ids[0], 259);
     assert_eq!(tokenizer.decode(&ids, true), text);
     assert_eq!(tokenizer.eos_ids(), [2]);

@@ -1,11 +1,10 @@
-//! Replays what fuzzing starts from and what it once found (crate/fuzz/seeds), whole and damaged in
-//! a fixed way.
+//! Replays the fuzzing seeds and earlier findings (crate/fuzz/seeds), whole and damaged in a
+//! deterministic way.
 
 #[path = "../../crate/fuzz/targets.rs"]
 mod targets;
 
-/// Runs a target over each of its seeds, then with one byte after the other changed or the rest cut
-/// off.
+/// Runs a target on each of its seeds, then with single bytes changed and with the rest removed.
 fn replay(name: &str, target: fn(&[u8])) {
     let folder = format!("{}/../crate/fuzz/seeds/{name}", env!("CARGO_MANIFEST_DIR"));
     let mut seeds = 0;
@@ -26,8 +25,8 @@ fn replay(name: &str, target: fn(&[u8])) {
     storm(name, target);
 }
 
-/// Mutated seeds and mixtures of them for so many seconds (`JERBOA_FUZZ_SECONDS`), where cargo-fuzz
-/// is not at hand: no coverage leads it, only chance.
+/// Mutates and mixes seeds for this many seconds (`JERBOA_FUZZ_SECONDS`), where cargo-fuzz is not
+/// installed. Mutations are random, without coverage guidance.
 fn storm(name: &str, target: fn(&[u8])) {
     let Some(seconds) = std::env::var("JERBOA_FUZZ_SECONDS")
         .ok()

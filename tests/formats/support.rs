@@ -1,4 +1,4 @@
-//! Reads the golden files of tests/golden/quant. Knows no encoding.
+//! Reads the golden files of tests/golden/quant.
 
 use jerboa::format::{Encoding, PackedMatrix, PartBytes, PartRole, WeightSource, transcode};
 use jerboa::reference::dequant::dequant_in_order;
@@ -88,7 +88,7 @@ impl Tensors {
     }
 }
 
-/// Every value has the expected bits.
+/// Asserts that every value has the expected bits.
 pub fn assert_bits(case: &str, found: &[f32], expected: &[f32]) {
     assert_eq!(found.len(), expected.len(), "{case}");
     let wrong: Vec<_> = (0..found.len())

@@ -1,6 +1,6 @@
-//! Whatever the network, the server and the cache do: a load ends with the right weights or with
-//! one clear error, and the next load over a quiet network is right. `JERBOA_FAULT_LOADS=200` makes
-//! more loads of it.
+//! Faults of the network, the server and the cache: a load ends with the right weights or with one
+//! clear error, and the next load over a working network succeeds. `JERBOA_FAULT_LOADS=200` runs
+//! more loads.
 
 use super::server::{Server, pattern};
 use super::{CONFIG, WEIGHTS, content, file_of, load, model, options};
@@ -12,22 +12,22 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Loads in a test run.
+/// Number of loads in a test run.
 const LOADS: u64 = 36;
-/// Where the weights' bytes are.
+/// Byte range of the weights.
 const CDN: &str = "/cdn/";
 
-/// What happens to a load.
+/// A fault during a load.
 enum Trouble {
-    /// The server's doing.
+    /// Caused by the server.
     Served(Value),
-    /// Done to the cache between visits.
+    /// Applied to the cache between loads.
     Stored(fn(&Path, u64)),
-    /// The caller gives up after so many reports of progress.
+    /// The caller aborts after this many progress reports.
     Aborted(u64),
 }
 
-/// Every kind, each with numbers of its own that a seed gives.
+/// Every kind of fault, with parameters from a seed.
 fn troubles(seed: u64) -> Vec<(&'static str, Trouble)> {
     let times = 1 + seed % 3;
     let after = seed * 7919 % 250_000;
@@ -198,7 +198,7 @@ fn damage(cache: &Path, seed: u64, change: impl Fn(&mut Vec<u8>)) {
     }
 }
 
-/// A load as the engine makes it.
+/// Loads like the engine.
 fn whole_load(options: &HubOptions, reports: Option<u64>) -> Result<(Vec<u8>, super::Tensors)> {
     let abort = AbortFlag::new();
     let left = Cell::new(reports);
@@ -242,7 +242,7 @@ fn every_load_succeeds_or_reports_one_error_and_leaves_a_clean_cache() {
     let mut refused = 0;
 
     for seed in 0..loads {
-        // All kinds in turn, and a second one by chance.
+        // All kinds in turn, and a second one at random.
         let kinds = troubles(seed);
         let count = kinds.len() as u64;
         let second = (seed * 11 + seed / count * 5 + 3) % (2 * count);
@@ -260,7 +260,7 @@ fn every_load_succeeds_or_reports_one_error_and_leaves_a_clean_cache() {
                 Trouble::Aborted(count) => reports = Some(count),
             }
         }
-        // Half of the loads find a cache.
+        // Half of the loads start with a cache.
         if seed % 4 < 2 {
             let _ = std::fs::remove_dir_all(&cache);
         }

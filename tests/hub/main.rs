@@ -1,5 +1,4 @@
-//! Loading from a server that behaves like the Hub, with every fault that the Hub and the network
-//! between have shown.
+//! Loading from a simulated Hub, with every known fault of the Hub and the network.
 
 mod faults;
 mod malformed;
@@ -52,7 +51,7 @@ async fn open(options: &HubOptions) -> Result<Source> {
 
 type Tensors = BTreeMap<String, Vec<u8>>;
 
-/// Reads all tensors and checks what is promised of the pieces.
+/// Reads all tensors and checks the guarantees of chunks.
 async fn tensors(source: &Source) -> Result<Tensors> {
     let checkpoint = source.checkpoint().await?;
     let wanted: Vec<_> = checkpoint.tensors.values().collect();
@@ -76,7 +75,7 @@ async fn tensors(source: &Source) -> Result<Tensors> {
     Ok(found)
 }
 
-/// What a loader does: configuration, an optional file, tensors.
+/// Requests of a loader: configuration, an optional file, tensors.
 async fn load(source: &Source) -> Result<(Vec<u8>, Tensors)> {
     let config = source.read("config.json").await?;
     source.read_optional("chat_template.jinja").await?;
@@ -170,7 +169,7 @@ fn shards_are_found_through_their_index() {
         block_on(async { tensors(&open(&options(&server)).await?).await }).expect("a model");
     assert_eq!(found, content);
 
-    // A shard that is not there, and a tensor that its shard does not hold.
+    // A missing shard, and a tensor that its shard does not contain.
     server.change(names[1], &file_of(&Tensors::new()));
     let error = block_on(async { tensors(&open(&options(&server)).await?).await })
         .expect_err("no such tensor");
@@ -224,7 +223,7 @@ fn the_second_load_takes_no_byte_from_the_network() {
         "one question for the commit: {log:?}"
     );
 
-    // Not even a question is asked when the revision is the commit or when asking is switched off.
+    // No request is made if the revision is a commit or if revalidation is off.
     let pinned = HubOptions {
         revision: Some(commit),
         ..options(&server)
@@ -263,7 +262,7 @@ fn a_folder_is_asked_file_by_file() {
     let seen = server.log(0).len();
     assert_eq!(block_on(all()).expect("the second load").1, expected);
     assert_eq!(server.log(seen).iter().map(|r| r.bytes).sum::<u64>(), 0);
-    // The same length, another content.
+    // Same length, different content.
     let changed = content(50);
     server.change(WEIGHTS, &file_of(&changed));
     assert_eq!(block_on(all()).expect("the third load").1, changed);
@@ -354,7 +353,8 @@ fn refusals_have_their_own_errors() {
     assert_eq!(error.expect_err("outside").code(), "model_name");
 }
 
-/// Servers of single-page applications have a page for every address: it is no file of a model.
+/// Servers of single-page applications return a page for every address; it is not a file of the
+/// model.
 #[test]
 fn a_page_instead_of_a_file_is_no_file() {
     let (server, expected) = single();
@@ -387,7 +387,7 @@ fn a_page_instead_of_a_file_is_no_file() {
                 );
             }
         }
-        // What is needed is asked for by its name, at any depth of the load.
+        // A required file is requested by name, at any stage of the load.
         let source = block_on(open(model)).expect("a source");
         for needed in ["tokenizer.json", "x.gguf"] {
             let error = block_on(source.read(needed)).expect_err("a page");
@@ -399,7 +399,7 @@ fn a_page_instead_of_a_file_is_no_file() {
             );
         }
     }
-    // A file that became a page between visits is gone, and one that became a file is there.
+    // A file that became a page between loads is missing; one that became a file exists.
     server.control(
         "file",
         &json!({ "path": "org/model/config.json", "base64": null }),
@@ -480,7 +480,7 @@ fn a_dropped_connection_is_resumed_from_the_byte() {
         .filter(|r| r.origin == "cdn")
         .map(|r| r.bytes)
         .sum();
-    // Nothing is asked for twice but what a closed connection swallowed.
+    // Nothing is requested twice, except what a closed connection lost.
     assert!(
         sent < size + 9 * 9000,
         "{sent} bytes sent for a file of {size}"
@@ -536,13 +536,13 @@ fn a_server_that_never_answers_is_given_up_soon() {
             endpoint: Some(format!("http://127.0.0.1:{port}")),
             ..options(&server)
         };
-        let error = block_on(open(&options)).expect_err("nobody is there");
+        let error = block_on(open(&options)).expect_err("no server");
         assert_eq!(error.code(), "network");
         assert!(error.to_string().contains("cannot be reached"), "{error}");
     };
-    // Nothing listens on the port of a socket that is closed again.
+    // No server listens on the port of a closed socket.
     unreachable(port(&socket()));
-    // Each connection is closed as soon as it is there.
+    // Each connection is closed immediately.
     let silent = socket();
     let silent_port = port(&silent);
     let tries = Arc::new(AtomicU32::new(0));
@@ -562,8 +562,8 @@ fn a_server_that_never_answers_is_given_up_soon() {
 
 #[test]
 fn a_file_that_changes_midway_is_begun_again() {
-    // The same header: what was delivered is delivered again. At a branch without commits, so that
-    // the change shows.
+    // The same header: delivered bytes are delivered again. On a branch without commits, so that
+    // the change is visible.
     let (server, _) = single();
     let changed = content(70);
     let to = json!({ "kind": "change", "match": "cdn", "after": 12_000, "times": 1, "path": format!("org/model/{WEIGHTS}"),
@@ -587,7 +587,7 @@ fn a_file_that_changes_midway_is_begun_again() {
     .expect("the new file");
     assert_eq!(found, changed);
 
-    // Another header: the load is void, and the next one finds the new file.
+    // Another header: the load fails, and the next one reads the new file.
     let (server, _) = single();
     let other: Tensors = [("x".to_string(), pattern(3, 100_000))].into();
     server.fault(&json!({ "kind": "noCommit" }));

@@ -1,12 +1,11 @@
-//! Every malformed safetensors input with the error that it gets, and properties of the header's
-//! parser.
+//! Every malformed safetensors input with its error, and properties of the header parser.
 
 use jerboa::Error;
 use jerboa::format::safetensors::{MAX_HEADER_BYTES, header_range, parse_header};
 use jerboa::format::{Checkpoint, Dtype, ShardIndex};
 use proptest::prelude::*;
 
-/// Reads a whole file as the hub does: first the header's range, then the header.
+/// Reads a whole file like the hub: first the header's range, then the header.
 fn parse(file: &[u8]) -> jerboa::Result<jerboa::format::safetensors::SafetensorsHeader> {
     let range = header_range("f", file, file.len() as u64)?;
     parse_header(
@@ -23,7 +22,7 @@ fn file(header: &[u8], data: usize) -> Vec<u8> {
     bytes
 }
 
-/// One tensor of two u16 at some offsets.
+/// One tensor of two u16 at these offsets.
 fn tensor(name: &str, begin: i64, end: i64) -> String {
     format!(r#""{name}":{{"dtype":"F16","shape":[2],"data_offsets":[{begin},{end}]}}"#)
 }
@@ -290,7 +289,7 @@ fn each_malformed_index_has_its_error() {
     );
 }
 
-/// Headers of the right kind with wrong numbers: what a fuzzer of bytes seldom reaches.
+/// Well-formed headers with wrong numbers, which a byte fuzzer seldom reaches.
 fn any_header() -> impl Strategy<Value = String> {
     let dtype = prop::sample::select(vec![
         "F32", "F16", "BF16", "U8", "F4", "F6_E2M3", "I64", "BOOL", "Q9",
@@ -311,7 +310,7 @@ fn any_header() -> impl Strategy<Value = String> {
     prop::collection::vec(entry, 0..5).prop_map(|entries| format!("{{{}}}", entries.join(",")))
 }
 
-/// What this parser takes, the `safetensors` crate takes too, and finds the same.
+/// What this parser accepts, the `safetensors` crate accepts too, with equal results.
 fn agrees_with_the_crate(bytes: &[u8]) {
     let Ok(header) = parse(bytes) else { return };
     let theirs = safetensors::SafeTensors::deserialize(bytes).expect("the crate is not stricter");
@@ -346,7 +345,7 @@ proptest! {
         agrees_with_the_crate(&bytes);
     }
 
-    /// What the crate writes is read as it was written.
+    /// What the crate writes is read back unchanged.
     #[test]
     fn files_of_the_crate_are_read(shapes in prop::collection::vec(prop::collection::vec(0usize..5, 0..4), 0..6)) {
         let all: Vec<Dtype> = Dtype::all().filter(|d| d.bits() == 16).collect();

@@ -1,4 +1,4 @@
-//! A load under way: what it tells, and how an abort ends it.
+//! Progress of a load, and aborting it.
 
 use super::{WEIGHTS, file_of, model, open, options, single, tensors};
 use jerboa::hub::{
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Does something, and tells how late this machine woke a thread meanwhile, at the most: a busy one
-/// is late with all.
+/// Runs an action and returns the maximum delay of this machine's thread wake-ups meanwhile: on a
+/// busy machine everything is late.
 fn beside<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let over = Arc::new(AtomicBool::new(false));
     let end = over.clone();
@@ -71,8 +71,8 @@ fn an_abort_leaves_nothing_that_looks_whole() {
             "half a model looks whole"
         );
     }
-    // What did arrive is not fetched again. Requests of the aborted load may still be on their way
-    // to the server's log.
+    // Bytes that arrived are not fetched again. Requests of the aborted load may not be in the
+    // server's log yet.
     let mut seen = usize::MAX;
     while seen != server.log(0).len() {
         seen = server.log(0).len();
@@ -97,7 +97,7 @@ fn an_abort_leaves_nothing_that_looks_whole() {
 fn an_abort_ends_a_wait() {
     let (server, _) = single();
     server.fault(&json!({ "kind": "stall", "match": "config.json", "after": 0 }));
-    // Without the abort the silence would be broken off after five minutes.
+    // Without the abort the stalled request would time out after five minutes.
     let retry = RetryPolicy {
         stall_ms: 300_000.0,
         ..RetryPolicy::default()
@@ -173,8 +173,8 @@ fn progress_is_steady_and_never_falls() {
     assert!(weights.iter().any(|(_, e)| e.file == WEIGHTS));
 }
 
-/// A model of two graphs reads the same file twice: its bytes count once, and what this load put
-/// into the cache did not come from there. A second load has all of the cache.
+/// A model of two graphs reads the same file twice: its bytes count once, and bytes that this load
+/// cached do not count as cached. A second load reads everything from the cache.
 #[test]
 fn what_several_graphs_read_counts_once() {
     let (server, expected) = single();
@@ -195,7 +195,7 @@ fn what_several_graphs_read_counts_once() {
             progress.phase(Phase::Weights);
             let all: Vec<_> = checkpoint.tensors.values().collect();
             source.expect_tensors(&checkpoint, &all);
-            // All that the second graph wants lies in parts of which the first wants some.
+            // The second graph needs only parts that the first one needed too.
             for wanted in [&all[..1], &all[..], &all[2..]] {
                 source
                     .stream_tensors(&checkpoint, wanted, async |_, _, _| Ok(()))

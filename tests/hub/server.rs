@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A request that the server saw.
+/// A request received by the server.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Logged {
     pub origin: String,
@@ -21,7 +21,7 @@ pub struct Logged {
     pub authorization: bool,
 }
 
-/// The server with a folder of its own; both end with this value.
+/// The server with its own folder; both end with this value.
 pub struct Server {
     child: Child,
     pub root: PathBuf,
@@ -79,7 +79,7 @@ impl Server {
         self.control("gate", &json!({ "org/model": token }));
     }
 
-    /// Every request since the server began, or since `seen` of them.
+    /// Every request since the start, or since the first `seen` requests.
     pub fn log(&self, seen: usize) -> Vec<Logged> {
         let log: Vec<Logged> =
             serde_json::from_value(self.control("log", &Value::Null)).expect("a log");
@@ -102,7 +102,7 @@ impl Server {
         serde_json::from_str(answer.split_once("\r\n\r\n").expect("a body").1).expect("JSON")
     }
 
-    /// Ends the server: from now on it cannot be reached.
+    /// Stops the server: it is unreachable from now on.
     pub fn stop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -153,7 +153,7 @@ pub fn safetensors(tensors: &[(&str, Vec<u8>)]) -> Vec<u8> {
     file
 }
 
-/// Bytes that differ by seed and place.
+/// Bytes that depend on seed and offset.
 pub fn pattern(seed: u64, count: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! Gemma 3n's streams, rows of one magnitude and sparse gates against their CPU references.
+//! Gemma 3n's AltUp, RMS scaling and sparse gates against their CPU references.
 
 use super::op::{Case, Setting, few, many};
 use jerboa::ir::{Activation, AltUp};
@@ -7,12 +7,12 @@ use jerboa_tests::{gpu, nmse, random};
 
 const ROWS: usize = 4;
 
-/// What the CPU reference makes of each row.
+/// CPU reference of each row.
 fn by_row(made: impl Fn(usize) -> Vec<f32>) -> Vec<f32> {
     (0..ROWS).flat_map(made).collect()
 }
 
-/// Row `row` of so many columns.
+/// Row `row` with this many columns.
 fn at(x: &[f32], cols: usize, row: usize) -> &[f32] {
     &x[row * cols..(row + 1) * cols]
 }
@@ -83,7 +83,7 @@ fn rows_take_the_magnitude_of_another() {
             assert!(nmse(&found, &expected) < 1e-12, "{cols} columns");
         }
     }
-    // Two runs of columns, and one of next to nothing.
+    // Two groups of columns, and one of nearly zero.
     let cols = 8;
     let mut x = random(4, ROWS * 16);
     let like = random(5, ROWS * 8);

@@ -1,5 +1,5 @@
-//! Greedy decoding's tail against its CPU reference: the largest logit, and the step from one token
-//! to the next.
+//! Greedy decoding against its CPU reference: the largest logit, and the update of the state
+//! between tokens.
 
 use jerboa::kernels::sample::{AdvanceBuffers, advance, argmax, slices};
 use jerboa::reference::sample as reference;
@@ -12,7 +12,7 @@ const STATE: usize = 3;
 const IDS: usize = 4;
 const TOKENS: usize = 5;
 
-/// Buffers of a tail; `state` as in shaders/common/state.wgsl.
+/// Buffers of greedy decoding; `state` as in shaders/common/state.wgsl.
 fn buffers(logits: &[f32], stops: &[u32], state: [u32; 8]) -> Vec<Vec<u8>> {
     let candidates = vec![0u8; 128 * 8];
     vec![
@@ -25,12 +25,12 @@ fn buffers(logits: &[f32], stops: &[u32], state: [u32; 8]) -> Vec<Vec<u8>> {
     ]
 }
 
-/// One step of the tail.
+/// One step.
 fn step(buffers: &mut Vec<Vec<u8>>) {
     step_as(buffers, false);
 }
 
-/// One step of the tail, in one dispatch or in two.
+/// One step, in one dispatch or in two.
 fn step_as(buffers: &mut Vec<Vec<u8>>, in_one: bool) {
     let vocab = (buffers[LOGITS].len() / 4) as u32;
     let stop_count = (buffers[2].len() / 4) as u32;
@@ -48,7 +48,7 @@ fn step_as(buffers: &mut Vec<Vec<u8>>, in_one: bool) {
         vocabulary: in_one.then_some(vocab),
     };
     if in_one {
-        // Rows of logits are whole groups of four.
+        // Rows of logits are padded to groups of four.
         let padded = bytes(&[f32::MAX; 3][..(4 - vocab as usize % 4) % 4]);
         let mut given = buffers.clone();
         given[LOGITS].extend(padded);
@@ -128,7 +128,7 @@ fn logits_without_any_spread_are_no_answer() {
         let mut logits = vec![value; vocab];
         assert_eq!(reference::argmax(&logits), None);
         assert_eq!(picked(&logits), NOT_FINITE, "{vocab} times {value}");
-        // One that differs is enough, wherever it stands.
+        // One different logit is enough, at any position.
         for at in [0, vocab / 2, vocab - 1] {
             logits[at] = value - 1.0;
             assert_eq!(
@@ -138,7 +138,7 @@ fn logits_without_any_spread_are_no_answer() {
             );
             logits[at] = value;
         }
-        // Slices that are flat, each at its own height.
+        // Constant slices, each with its own value.
         logits[vocab / 2..].fill(value + 1.0);
         assert_eq!(
             Some(picked(&logits)),
@@ -148,8 +148,7 @@ fn logits_without_any_spread_are_no_answer() {
     }
 }
 
-/// A prompt of five rows, then single tokens through more than the ring holds, until the budget is
-/// spent.
+/// A prompt of five rows, then single tokens, more than the ring holds, until the budget ends.
 #[test]
 fn position_ring_and_budget_move_on() {
     let mut all = buffers(

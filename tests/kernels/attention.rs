@@ -1,5 +1,5 @@
-//! Attention against its CPU reference: heads of every width, each element type of the cache,
-//! tiled, split and over segments.
+//! Attention against its CPU reference: heads of every width, every element type of the cache,
+//! tiled, KV split and segmented.
 
 use super::matmul::weights;
 use super::op::{Case, Cut, Setting, few, many};
@@ -16,7 +16,7 @@ use jerboa::reference::matmul::matmul;
 use jerboa_tests::{gpu, nmse, open, random};
 use std::ops::Range;
 
-/// One layer by all that may differ.
+/// Parameters of one layer.
 #[derive(Debug, Clone, Copy)]
 struct Layer {
     heads: usize,
@@ -25,15 +25,15 @@ struct Layer {
     window: usize,
     softcap: f32,
     sinks: bool,
-    /// Whether scores are biased by distance.
+    /// Whether scores have a bias by distance.
     relative: bool,
-    /// None, or whether the norm of heads comes after the rotation.
+    /// Whether the norm of heads follows RoPE; `None` without a norm.
     norm: Option<bool>,
-    /// Whether heads of v are normed too.
+    /// Whether heads of v are normalized too.
     values: bool,
-    /// Rotated columns, and whether pairs are neighbours.
+    /// Rotated columns, and whether pairs are adjacent columns.
     rope: Option<(usize, bool)>,
-    /// q, k and v are columns of one value.
+    /// Whether q, k and v are columns of one value.
     together: bool,
     kv: Kv,
 }
@@ -53,7 +53,7 @@ const PLAIN: Layer = Layer {
     kv: Kv::F32,
 };
 
-/// What the CPU reference holds of its inputs.
+/// Inputs of the CPU reference.
 struct Given {
     q: Vec<f32>,
     k: Vec<f32>,
@@ -68,7 +68,7 @@ impl Layer {
         let q_cols = self.heads * self.head_dim;
         let kv_cols = self.kv_heads * self.head_dim;
 
-        // Scores of about three: a softmax that has to decide.
+        // Scores of about three, so that the softmax is not uniform.
         let scaled =
             |seed: u64, count: usize| random(seed, count).iter().map(|v| v * 2.0).collect();
         Given {
@@ -90,7 +90,7 @@ impl Layer {
         })
     }
 
-    /// Normed and rotated heads; `first` is the row that a row's position counts from.
+    /// Heads after norm and RoPE; `first` is the row of position 0.
     fn turned(
         &self,
         x: &[f32],
@@ -168,7 +168,7 @@ impl Layer {
         (self.head_dim as f32).powf(-0.5)
     }
 
-    /// The layer's node, and its inputs, in a graph.
+    /// Adds the layer's node and its inputs to a graph.
     fn node(&self, case: &mut Case, given: &Given, rows: usize, mask: Mask) -> ValueId {
         let q_cols = self.heads * self.head_dim;
         let kv_cols = self.kv_heads * self.head_dim;
@@ -234,7 +234,7 @@ impl Layer {
         case.b.node("attention", op, &[q, k, v], q_cols)
     }
 
-    /// Runs the layer and gives its distance from the CPU reference.
+    /// Runs the layer and returns the error against the CPU reference.
     fn error(&self, gpu: &Gpu, rows: usize, cuts: &[Cut], mask: Mask, setting: &Setting) -> f64 {
         let given = self.given(rows);
         let mut case = Case::new();
@@ -252,7 +252,7 @@ impl Layer {
                     ..end.min(row.saturating_add(after).saturating_add(1))
             }
             Mask::PackedWindow => row..row + 1,
-            // Its keys are rows of another sequence: tests/audio has it.
+            // Keys of another sequence; tests/audio covers them.
             Mask::CrossAttention => 0..0,
         };
         let packed = matches!(mask, Mask::Packed { .. });
@@ -266,10 +266,9 @@ impl Layer {
         nmse(&found, &self.expected(&given, &first, visible))
     }
 
-    /// The layer and a matmul with 4-bit weights behind it, without a launch between the two for
-    /// single rows.
+    /// The layer and a matmul with 4-bit weights, fused for single rows.
     fn check_matmul(&self, gpu: &Gpu, packed_dot: bool, capacity: usize, cuts: &[Cut]) {
-        // As many outputs as blocks of weights pay for.
+        // The minimum number of outputs for which GEMV uses whole blocks.
         let n = if packed_dot { 520 } else { 2056 };
         let rows = cuts.iter().map(|c| c.rows).sum();
         let k = self.heads * self.head_dim;
@@ -297,7 +296,7 @@ impl Layer {
             ..Linear::new(weight, Some(bias_id))
         };
         let out = case.b.node("product", linear, &[attended, rest], n);
-        // The choices of a large device, whose matmuls are spread over threads by blocks.
+        // The choices of a large GPU, where whole blocks are spread over threads.
         let caps = Caps {
             vendor: "nvidia".into(),
             packed_dot,
@@ -326,7 +325,7 @@ impl Layer {
         );
     }
 
-    /// A causal run over a cache: prompt and single tokens, or however the rows are cut.
+    /// Causal attention with a cache, over steps of any sizes.
     fn check(&self, gpu: &Gpu, cuts: &[Cut]) {
         let rows = cuts.iter().map(|c| c.rows).sum();
         let setting = Setting {
@@ -343,10 +342,10 @@ impl Layer {
             },
             &setting,
         );
-        // Rounding to f16 flips where the CPU reference's f64 and the kernel's f32 meet the middle,
-        // and f16 devices multiply in f16.
+        // Rounding to f16 differs between the reference's f64 and the kernel's f32, and f16 devices
+        // multiply in f16.
         let limit = if self.kv == Kv::Int8 {
-            // A share that flips is a 127th of the largest.
+            // One rounding step is a 127th of the largest value.
             1e-5
         } else if gpu.caps().f16 {
             3e-6
@@ -363,7 +362,7 @@ impl Layer {
     }
 }
 
-/// The first row that one sees through a window, 0 for none.
+/// First row within the window; 0 without a window.
 fn first_seen(window: usize, row: usize) -> usize {
     if window > 0 {
         (row + 1).saturating_sub(window)
@@ -372,10 +371,9 @@ fn first_seen(window: usize, row: usize) -> usize {
     }
 }
 
-/// Decode on a large device leaves few runs of keys, which the matmul behind joins, with its bias
-/// and what it is added to: runs that are there and that are not, up to the last key that makes
-/// sixteen of them, windows, odd numbers of heads, each kind of cache; by packed bytes and by
-/// floats.
+/// Decode on a large GPU makes few KV splits, which the next matmul reduces, with its bias and
+/// addend. Covers present and empty splits up to sixteen, windows, odd numbers of heads, every kind
+/// of cache, packed int8 and f32 arithmetic.
 #[test]
 fn a_matmul_reduces_the_kv_splits_before_it() {
     let gpu = plain();
@@ -418,8 +416,7 @@ fn plain() -> Gpu {
     })
 }
 
-/// A prompt over one tile and over one split of keys, single tokens behind it, a short chunk, and
-/// tokens again.
+/// A prompt longer than a tile and a KV split, single tokens, a short chunk, and tokens again.
 const TURNS: [fn(usize) -> Cut; 6] = [many, few, few, many, few, few];
 
 fn turns(prompt: usize) -> Vec<Cut> {
@@ -496,8 +493,8 @@ fn windows_softcaps_and_sinks() {
     .check(&gpu, &[many(66), few(1)]);
 }
 
-/// Where a dispatch is expensive, few rows take all their keys in one: tiles of keys, windows,
-/// groups and each cache; sinks are joined all the same.
+/// Where dispatches are expensive, one dispatch handles all keys of few rows: tiles of keys,
+/// windows, groups and every cache. Sinks need the second dispatch.
 #[test]
 fn short_contexts_use_one_split_when_dispatches_are_expensive() {
     let force = Some(VariantOverride {
@@ -552,13 +549,12 @@ fn short_contexts_use_one_split_when_dispatches_are_expensive() {
     .check(&gpu, &turns(70));
 }
 
-/// Rows of an image see all of it, those of a prompt's other parts what comes before them, within
-/// a window or not.
+/// Rows of an image attend to all of it; other rows attend to earlier rows, with and without a
+/// window.
 #[test]
 fn attention_within_images_is_bidirectional() {
     let gpu = plain();
-    // Text, an image over more than one tile of rows, text, an image, text; each image whole in
-    // its step.
+    // Text, an image longer than a tile of rows, text, an image, text; each image in one step.
     let mut segments: Vec<[u32; 2]> = (0..11).map(|i| [i, i + 1]).collect();
     for (length, image) in [(45, true), (3, false), (9, true), (14, false)] {
         let first = segments.len() as u32;
@@ -593,12 +589,11 @@ fn attention_within_images_is_bidirectional() {
     }
 }
 
-/// On subgroup matrices, the device's own where it has some, else spelled out: widths in each
-/// cache, windows, softcaps, sinks, and images; prompts over several tiles of rows and of keys, and
-/// a chunk behind them.
+/// Subgroup matrices, emulated on devices without them: head widths for each cache, windows,
+/// softcaps, sinks and images; prompts over several tiles of rows and keys, then a chunk.
 #[test]
 fn subgroup_matrices_match_reference() {
-    // Heads that leave room for four subgroups take four, the others two.
+    // Heads use four subgroups if workgroup memory allows, else two.
     let force = Some(VariantOverride {
         kernel: Kernel::GemmMatrix,
         name: "BM",
@@ -609,7 +604,7 @@ fn subgroup_matrices_match_reference() {
         ..DeviceOptions::default()
     });
     let prompt = [many(100), few(1), many(37)];
-    // Spelled out, wide heads take minutes to compile.
+    // Emulated kernels of wide heads take minutes to compile.
     let wider = [
         (80, Kv::F16),
         (128, Kv::Int8),
@@ -662,7 +657,7 @@ fn subgroup_matrices_match_reference() {
         Mask::BidirectionalImages { window: 20 },
         &setting,
     );
-    assert!(error < 3e-6, "pictures: {error:e}");
+    assert!(error < 3e-6, "images: {error:e}");
     for (head_dim, relative, before, after) in [
         (64, false, ALL, ALL),
         (32, false, 5, 9),
@@ -705,7 +700,7 @@ fn norms_of_heads_and_rotations() {
     }
 }
 
-/// Heads of v normed without a gain on their way into every kind of cache.
+/// Heads of v normalized without a gain before they enter every kind of cache.
 #[test]
 fn norms_of_values() {
     let gpu = plain();
@@ -732,7 +727,7 @@ fn norms_of_values() {
     }
 }
 
-/// However the rows come, the cache is filled alike, up to its last position.
+/// The cache is the same for all step sizes, up to its last position.
 #[test]
 fn rows_may_be_cut_anywhere() {
     let gpu = plain();
@@ -790,7 +785,7 @@ fn check_packed(gpu: &Gpu, layer: Layer, lengths: &[usize], before: usize, after
         segments,
         ..Setting::default()
     };
-    // Room for more tokens than there are: what lies behind must not matter.
+    // More rows than tokens: the padding must not matter.
     let mode = jerboa::plan::StepKind::Packed {
         tokens: rows + 9,
         sequences: lengths.len(),
@@ -803,8 +798,8 @@ fn check_packed(gpu: &Gpu, layer: Layer, lengths: &[usize], before: usize, after
     );
 }
 
-/// Packed strings: each row sees its own text, all of it or some rows either way, for every split
-/// of a head over threads.
+/// Packed sequences: rows attend to their own sequence, bidirectional or within a window, for every
+/// split of a head over threads.
 #[test]
 fn segments() {
     let gpu = plain();
@@ -840,8 +835,8 @@ fn segments() {
     }
 }
 
-/// Heads of packed strings are normed and rotated by their place in their own text; scores are
-/// capped or biased.
+/// Heads of packed sequences get their norm and RoPE by the position in their own sequence; scores
+/// have a softcap or a bias.
 #[test]
 fn segments_with_norm_rotation_cap_and_bias() {
     let gpu = plain();

@@ -1,4 +1,4 @@
-//! The kernels of sound against their CPU references.
+//! Audio kernels against their CPU references.
 
 use jerboa::audio::mel;
 use jerboa::kernels::audio_conv::{ConvTransposeKernel, GroupNormKernel, Im2ColKernel, Mel, snake};
@@ -7,7 +7,7 @@ use jerboa::kernels::matmul::View;
 use jerboa::reference::audio_conv as reference;
 use jerboa_tests::{bytes, floats, gpu, random, relative_l2, run_all};
 
-/// Rows with what lies between them poisoned, as a view behind some other columns.
+/// Rows with NaN between them, as a view of some columns.
 fn rows(x: &[f32], cols: usize, offset: usize, stride: usize) -> Vec<u8> {
     let mut out = vec![f32::NAN; x.len() / cols * stride];
     for (row, values) in out.chunks_exact_mut(stride).zip(x.chunks_exact(cols)) {
@@ -32,7 +32,7 @@ fn nan(count: usize) -> Vec<u8> {
     bytes(&vec![f32::NAN; count])
 }
 
-/// Rows of an output without what lies between them.
+/// Rows of an output without the columns between them.
 fn tight(out: &[u8], cols: usize, stride: usize, rows: usize) -> Vec<f32> {
     floats(out)
         .chunks_exact(stride)
@@ -70,7 +70,7 @@ fn im2col_and_matmul_equal_a_convolution() {
         let width = cols * taps + 1;
 
         let launch = unfold.launch("unfold", &view(0, 3, wide), 1, &view(2, 0, width));
-        // The grid of a plan may be larger than the step's.
+        // A plan's grid may be larger than the step's.
         let buffers = [
             rows(&x, cols, 3, wide),
             state(n),

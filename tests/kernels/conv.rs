@@ -1,12 +1,12 @@
-//! Causal convolutions against their CPU reference: rows cut anywhere, the memory moved on by just
-//! the rows of the step.
+//! Causal convolutions against their CPU reference: steps of any size, and a state that advances by
+//! exactly the rows of a step.
 
 use jerboa::kernels::conv::ShortConvKernel;
 use jerboa::kernels::matmul::View;
 use jerboa::reference::conv as reference;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 
-/// How the rows of a step are computed.
+/// Plan of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Form {
     Few,
@@ -25,8 +25,8 @@ struct Case {
 }
 
 impl Case {
-    /// Runs steps one after another over wider rows whose other columns are NaN, with something
-    /// stale in the memory.
+    /// Runs steps in order on wider rows whose other columns are NaN, with stale values in the
+    /// state.
     fn check(self, cuts: &[(Form, usize)]) {
         let Case { channels, taps, .. } = self;
         let total: usize = cuts.iter().map(|c| c.1).sum();
@@ -34,7 +34,7 @@ impl Case {
         let weight = random(4, channels * taps);
         let bias = random(5, channels);
         let stride = 3 * channels + 5;
-        // One row: what gates the inputs, what gates the outputs, the inputs.
+        // Columns of a row: the input gate, the output gate, the inputs.
         let wide: Vec<f32> = (0..total)
             .flat_map(|row| {
                 let own = |v: &[f32]| v[row * channels..(row + 1) * channels].to_vec();
@@ -73,7 +73,7 @@ impl Case {
                 Many => conv.prefill(&view(0, 2 * channels), &out).to_vec(),
             };
             let state = [pos as u32, *rows as u32, 0, 0, 0, 0, 0, 0];
-            // A plan has room for more rows than the step has.
+            // A plan has more rows than the step.
             let mut given = wide[pos * stride..(pos + rows) * stride].to_vec();
             given.extend(vec![f32::NAN; 4 * stride]);
             let empty = bytes(&vec![f32::NAN; 3 + (rows + 4) * (channels + 2)]);
@@ -165,7 +165,7 @@ fn filters_of_every_length_with_bias_and_gates() {
     }
 }
 
-/// Scales are those of the inputs: not of the bias, nor of what the memory keeps.
+/// Scales apply to the inputs, not to the bias or the state.
 #[test]
 fn runs_of_channels_have_scales() {
     for scales in [
@@ -181,7 +181,7 @@ fn runs_of_channels_have_scales() {
     }
 }
 
-/// After a stop a step has no rows: the memory stays as it is, also at position 0.
+/// After a stop, steps have no rows: the state is unchanged, also at position 0.
 #[test]
 fn a_step_without_rows_changes_nothing() {
     PLAIN.check(&[(Many, 5), (Few, 0), (Many, 0), (Few, 2)]);

@@ -1,5 +1,4 @@
-//! Attention of few rows to the rows of another sequence against its CPU reference: runs of keys,
-//! strides, heads of every width.
+//! Cross-attention of few rows against its CPU reference: KV splits, strides, heads of every width.
 
 use jerboa::gpu::{Backend, Gpu};
 use jerboa::kernels::attention::{AttentionKernel, Kv};
@@ -9,7 +8,7 @@ use jerboa::kernels::packed_attention::PackedAttention;
 use jerboa::reference::attention as reference;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 
-/// Rows that look, and what each sees: its first and end row of the memory.
+/// Query rows, and the range of memory rows that each attends to.
 fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32; 2]]) -> f64 {
     let rows = seen.len();
     let most = 700;
@@ -17,7 +16,7 @@ fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32
     let q_cols = heads * head_dim;
     let kv_cols = kv_heads * head_dim;
 
-    // Two layers side by side: the second is looked at.
+    // Two layers side by side; the test reads the second.
     let stride = 2 * kv_cols;
     let scaled = |seed: u64, count: usize| -> Vec<f32> {
         random(seed, count).iter().map(|v| v * 2.0).collect()
@@ -104,7 +103,7 @@ fn rows_of_another_sequence() {
     }
 }
 
-/// A prompt that is longer than what it looks at; what lies behind that is of an earlier sequence.
+/// A prompt longer than the memory; rows after the memory belong to an earlier sequence.
 #[test]
 fn prompts_look_at_a_shorter_sequence() {
     let heads = 3;

@@ -1,5 +1,5 @@
-//! Prompt lookup against its CPU references: the drafts that a text makes, and the tokens that come
-//! of a step with drafts.
+//! Prompt lookup against its CPU references: the drafts of a text, and the accepted tokens of a
+//! step with drafts.
 
 use jerboa::kernels::sample::{
     AdvanceBuffers, DRAFT_ROWS, SUFFIX_LENGTHS, accept, argmax_rows, draft, slices,
@@ -14,7 +14,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
     bytemuck::pod_collect_to_vec(bytes)
 }
 
-/// Rows and ids after the lookup in a text that `behind` follows in the buffer.
+/// Rows and ids after the lookup; `behind` follows the text in the buffer.
 fn looked_up(text: &[u32], behind: &[u32], budget: u32, stopped: bool) -> (u32, Vec<u32>) {
     let mut history = [text, behind].concat();
     history.resize(history.len().next_multiple_of(4), u32::MAX);
@@ -42,14 +42,14 @@ fn looked_up(text: &[u32], behind: &[u32], budget: u32, stopped: bool) -> (u32, 
     (found[1], words(&after[2]))
 }
 
-/// The drafts of a text, which must be its CPU reference's.
+/// Drafts of a text, compared with the CPU reference's.
 fn drafts(text: &[u32]) -> Vec<u32> {
     let expected = reference::draft(
         text,
         (SUFFIX_LENGTHS.0 as usize, SUFFIX_LENGTHS.1 as usize),
         ROWS - 1,
     );
-    // What an earlier text left behind must not be found.
+    // Tokens of an earlier text must not match.
     let behind = [&text[text.len().saturating_sub(5)..], &[1, 2, 3]].concat();
     let (rows, ids) = looked_up(text, &behind, 100, false);
     assert_eq!(rows as usize, 1 + expected.len(), "{} tokens", text.len());
@@ -134,7 +134,7 @@ fn strings_of_any_length() {
             drafts(&text);
         }
     }
-    // The only place is the very first.
+    // The only match is at the start.
     let mut text: Vec<u32> = (10..32_776).collect();
     text.extend([10, 11]);
     assert_eq!(drafts(&text), [12, 13, 14, 15, 16, 17, 18]);
@@ -157,7 +157,7 @@ fn no_more_rows_than_tokens_may_come_and_none_once_it_stopped() {
 const VOCABULARY: usize = 1501;
 const RING: usize = 16;
 
-/// A step with drafts, before it is taken.
+/// A step with drafts.
 struct Step {
     best: Vec<u32>,
     drafts: Vec<u32>,
@@ -165,17 +165,17 @@ struct Step {
     budget: usize,
     /// Position of the first row.
     pos: usize,
-    /// Tokens before.
+    /// Number of earlier tokens.
     step: usize,
-    /// A row whose logits are no numbers.
+    /// A row whose logits are NaN.
     broken: Option<usize>,
 }
 
-/// Takes a step; the tokens that came, and whether it stopped.
+/// Runs a step; returns the accepted tokens and whether it stopped.
 fn take(step: &Step) -> (Vec<u32>, bool) {
     let rows = 1 + step.drafts.len();
     let stride = VOCABULARY.next_multiple_of(4);
-    // Rows that the step has not are broken as well, and must not be looked at.
+    // Rows after the step are NaN as well and must not be read.
     let mut logits = vec![f32::NAN; ROWS * stride];
     for (row, best) in step.best.iter().enumerate().take(rows) {
         let values = &mut logits[row * stride..][..VOCABULARY];
@@ -273,7 +273,7 @@ fn tokens_are_accepted_while_drafts_match() {
     for wrong in 0..ROWS {
         for drafted in 0..ROWS {
             for budget in [1, 2, 7, 8, 40] {
-                // The draft never drafts more than the budget allows.
+                // Lookup never drafts more tokens than the budget allows.
                 if drafted >= budget {
                     continue;
                 }

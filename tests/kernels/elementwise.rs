@@ -53,7 +53,7 @@ fn check(op: &Op, a: &[f32], b: &[f32], cols: usize) {
     }
 }
 
-/// Heads of one input, of two, and of columns that all heads share; what is left is zero.
+/// Heads of one input, of two, and of columns that all heads share; the rest is zero.
 #[test]
 fn heads_are_put_together_anew() {
     let part = |first, step, cols| HeadSlice { first, step, cols };
@@ -93,7 +93,7 @@ fn heads_are_put_together_anew() {
     }
 }
 
-/// One column of a stands for all.
+/// One column of `a` broadcasts to all.
 #[test]
 fn one_column_gates_a_row() {
     let rows = 4;
@@ -129,7 +129,7 @@ fn every_operation_over_awkward_shapes() {
     }
 }
 
-/// Metal's fast math makes NaN of an exponential that overflows: arguments are clamped.
+/// Metal's fast math turns an overflowing exponential into NaN, so arguments are clamped.
 #[test]
 fn activations_of_large_values_are_finite() {
     let large: Vec<f32> = [0.0f32, 15.5, 81.0, 120.0, 1e4, 3e8]
@@ -176,7 +176,7 @@ fn the_last_row_is_that_of_the_step() {
     }
 }
 
-/// Numbers within limits that the checkpoint has, which may be infinite.
+/// Clamps to limits of the checkpoint, which may be infinite.
 #[test]
 fn numbers_are_clipped_to_stored_limits() {
     for cols in [6, 300] {
@@ -198,7 +198,7 @@ fn numbers_are_clipped_to_stored_limits() {
     }
 }
 
-/// Rows times a vector, and times a number that the checkpoint has.
+/// Multiplies rows by a vector, and by a scalar of the checkpoint.
 #[test]
 fn rows_times_a_vector_or_a_number() {
     for cols in [6, 300] {

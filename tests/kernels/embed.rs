@@ -1,4 +1,5 @@
-//! Lookup of table rows in every weight layout, whole and cut into several buffers.
+//! Embedding lookup in every weight layout, with whole tables and tables split into several
+//! buffers.
 
 use super::matmul::{layouts, weights};
 use super::op::{Case, Setting, few, many};
@@ -61,7 +62,7 @@ fn tables_over_the_binding_limit_span_buffers() {
     }
 }
 
-/// Images have numbers past the table; in a prompt they mean one of its rows.
+/// Image tokens have ids beyond the table; a prompt maps them to one of its rows.
 #[test]
 fn numbers_past_the_table() {
     let (packed, exact) = weights(WeightLayout::Dense(Float::F32), 37, 12, 5);
@@ -85,7 +86,7 @@ fn numbers_past_the_table() {
     assert!(error < 1e-12, "{error:e}");
 }
 
-/// A sequence in chunks and then token by token: each row's number is its position.
+/// A sequence in chunks and then token by token; a row's id is its position.
 #[test]
 fn rows_by_position() {
     let (packed, exact) = weights(WeightLayout::Dense(Float::F16), 9, 44, 5);

@@ -1,5 +1,4 @@
-//! Sums of a table's rows, rows from outside, joined rows and columns side by side, against their
-//! CPU references.
+//! Embedding bags, external rows, and concatenated rows and columns, against their CPU references.
 
 use super::matmul::{layouts, weights};
 use super::op::{Case, Setting, many};
@@ -105,7 +104,7 @@ fn rows_from_outside() {
     let ids = [3u32, 40, 41, 9, 43];
 
     let a = random(1, 5 * cols);
-    // Rows of two features; the second one is taken.
+    // Rows of two features; the second is selected.
     let given = random(2, 4 * 524);
     let rows: Vec<f32> = given
         .chunks(524)

@@ -1,4 +1,5 @@
-//! Mixtures of experts: routers, picks sorted by expert, and gated experts in few rows and in many.
+//! Mixture of experts: routers, selected experts sorted by expert, and gated experts for few and
+//! many rows.
 
 use super::matmul::weights;
 use jerboa::device::registry::Kernel;
@@ -29,7 +30,7 @@ fn routing(experts: u32, picks: u32, score: RouterScore) -> RouterKernel<usize> 
     }
 }
 
-/// Routes rows of logits; numbers must be equal and weights close.
+/// Routes rows of logits; ids must be equal and weights close.
 fn check_route(what: &str, r: &RouterKernel<usize>, logits: &[f32], bias: &[f32]) {
     let experts = r.experts as usize;
     let picks = r.top_k as usize;
@@ -70,7 +71,7 @@ fn check_route(what: &str, r: &RouterKernel<usize>, logits: &[f32], bias: &[f32]
 fn routers_match_reference() {
     for (experts, picks) in [(4, 2), (6, 2), (60, 4), (128, 8), (512, 16), (16, 1)] {
         let mut logits: Vec<f32> = random(3, 5 * experts).iter().map(|v| v * 6.0).collect();
-        // A row of equal logits, and one of pairs: of equal scores the lower number is first.
+        // A row of equal logits, and one of equal pairs: of equal logits the lower id comes first.
         logits[..experts].fill(0.25);
         logits[experts..2 * experts]
             .iter_mut()
@@ -162,7 +163,7 @@ fn routers_match_reference() {
     }
 }
 
-/// A layer of experts and how its rows pick.
+/// A layer of experts and the routing of its rows.
 #[derive(Clone, Copy)]
 struct Case {
     layout: WeightLayout,
@@ -172,15 +173,15 @@ struct Case {
     cols: usize,
     inner: usize,
     bias: bool,
-    /// GPT-OSS: rows of gate and up take turns, and the gate is clamped.
+    /// GPT-OSS: rows of gate and up alternate, and the gate is clamped.
     turns: bool,
     residual: bool,
     norm: bool,
-    /// Buffers that the experts are spread over.
+    /// Number of buffers that hold the experts.
     runs: usize,
-    /// All rows pick the same experts.
+    /// Whether all rows select the same experts.
     same: bool,
-    /// Squared ReLU without a gate, as Nemotron 3 has it.
+    /// Squared ReLU without a gate, as in Nemotron 3.
     plain: bool,
 }
 
@@ -202,7 +203,7 @@ const CASE: Case = Case {
 
 const EPS: f32 = 1e-5;
 
-/// The buffers of a case by number.
+/// Buffers of a case, by index.
 struct Buffers {
     all: Vec<Vec<u8>>,
 }
@@ -217,7 +218,7 @@ impl Buffers {
         self.add(bytes(&vec![f32::NAN; floats]))
     }
 
-    /// The planes of some rows of a matrix.
+    /// Planes of some rows of a matrix.
     fn planes(&mut self, packed: &PackedMatrix, from: usize, to: usize) -> WeightPlanes<usize> {
         let layout = packed.layout;
         let cols = packed.cols;
@@ -247,7 +248,7 @@ fn view(buffer: usize, stride: usize) -> View<usize> {
     }
 }
 
-/// Runs a layer in one plan for few rows or one for many, and its CPU reference; the normalised
+/// Runs a layer and its CPU reference, with a plan for few rows or for many; returns the normalized
 /// mean square error.
 fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
     let Case {
@@ -475,7 +476,7 @@ fn experts_of_few_rows() {
     for (index, layout) in layouts.into_iter().enumerate() {
         let case = Case {
             layout,
-            // Rows of scales that share words want whole words for each expert.
+            // Scales that share words need whole words per expert.
             inner: if layout == WeightLayout::Mxfp4 {
                 38
             } else {
@@ -496,7 +497,7 @@ fn experts_of_few_rows() {
     }
 }
 
-/// Without gates, in few rows and in many.
+/// Experts without gates, for few and many rows.
 #[test]
 fn experts_without_gates() {
     for (index, layout) in [
@@ -545,7 +546,7 @@ fn experts_without_gates() {
     }
 }
 
-/// Whole blocks of weights, whose K is longer than a team in one of the cases.
+/// Whole blocks of weights; K is longer than a team in one case.
 #[test]
 fn experts_by_blocks() {
     for (index, layout) in [affine(4, 32), affine(8, 64), WeightLayout::Q4K]
@@ -591,8 +592,8 @@ fn experts_by_blocks() {
     }
 }
 
-/// MXFP4 by whole blocks as GPT-OSS has it, with biases and clamped gates: one expert, rows that
-/// all pick the same ones, and experts in several buffers whose K is longer than a team.
+/// GPT-OSS's MXFP4 in whole blocks, with biases and clamped gates: one expert, rows with equal
+/// experts, and experts in several buffers with K longer than a team.
 #[test]
 fn mxfp4_experts_by_blocks() {
     let all = Case {
@@ -663,7 +664,7 @@ fn mxfp4_experts_by_blocks() {
     }
 }
 
-/// Experts with no row, with few, with tiles of many; one that all rows pick.
+/// Experts with no rows, with few, with several tiles, and one that all rows select.
 #[test]
 fn experts_of_many_rows() {
     let layouts = [
@@ -698,9 +699,9 @@ fn experts_of_many_rows() {
     }
 }
 
-/// Tiles of subgroup matrices, the device's own where it has some, else spelled out: experts with
-/// no row, with few, with tiles of many, one that all rows pick; both heights of tiles, f16 and
-/// floats, squares of 16 and of 8.
+/// Subgroup matrices, emulated on devices without them: experts with no rows, with few, with
+/// several tiles, and one that all rows select; both tile heights, f16 and f32, matrices of 16x16
+/// and 8x8.
 #[test]
 fn experts_on_matrix_units() {
     let device = gpu().caps();

@@ -1,5 +1,5 @@
-//! What matmuls on subgroup matrices of f16 read is kept as f16: attention, a norm and a gated
-//! matmul that write them, and the matmuls behind, against the CPU references.
+//! f16 activations for matmuls on subgroup matrices: the attention, norm and gated matmul that
+//! write them, and the matmuls that read them, against the CPU references.
 
 use super::matmul::weights;
 use super::op::{Case, Setting, few, many};
@@ -19,14 +19,13 @@ const HEAD_DIM: usize = 32;
 const INNER: usize = 96;
 const COLS: usize = HEADS * HEAD_DIM;
 
-/// Rows of f32, rounded as the cache keeps them.
+/// Rows of f32, rounded as in the cache.
 fn rounded(x: &[f32]) -> Vec<f32> {
     x.iter().map(|v| f16::from_f32(*v).to_f32()).collect()
 }
 
-/// A layer without its first norm: attention, its matmul, norm, gated matmul, matmul. Steps of
-/// many rows keep three values as f16, which as many matmuls read; a step of one row keeps
-/// none.
+/// A layer without its first norm: attention, matmul, norm, gated matmul, matmul. Steps of many
+/// rows store three values as f16, read by as many matmuls; single rows store none.
 #[test]
 fn a_layer_stores_matmul_inputs_as_f16() {
     let device = gpu().caps();
@@ -49,7 +48,7 @@ fn a_layer_stores_matmul_inputs_as_f16() {
         force,
         ..device.clone()
     };
-    // Made of f16 on the way, from both forms of pairs, and by way of floats.
+    // Both layouts of gated pairs, computed in f16, and an f32 intermediate.
     let four = |form| WeightLayout::Affine {
         bits: 4,
         group: 32,

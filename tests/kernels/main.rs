@@ -1,4 +1,4 @@
-//! Every kernel against its CPU CPU reference, over shapes that no tile divides.
+//! Every kernel against its CPU reference, with shapes that no tile divides.
 
 mod altup;
 mod argmax;

@@ -1,4 +1,4 @@
-//! GEMV and GEMM over every weight layout.
+//! GEMV and GEMM for every weight layout.
 
 use jerboa::device::{MatrixDialect, SubgroupMatrix};
 use jerboa::format::ggml::GgmlType;
@@ -11,7 +11,7 @@ use jerboa::reference::matmul as reference;
 use jerboa::reference::norm::round_to_int8;
 use jerboa_tests::{bytes, floats, gpu, nmse, number, open, random, run_all};
 
-/// A packed random matrix with the values that it stands for.
+/// A packed random matrix and its dequantized values.
 pub(super) fn weights(
     layout: WeightLayout,
     n: usize,
@@ -67,14 +67,14 @@ pub(super) fn weights(
     (packed, exact)
 }
 
-/// Random codes and sane scales for the layouts with scales of their own form.
+/// Random codes and sensible scales for layouts with their own kind of scales.
 fn fill(packed: &mut PackedMatrix, seed: u64) {
     let word = |i: usize, seed: u64| (number(seed + i as u64, 1) * 8_388_608.0) as i32 as u32;
     let layout = packed.layout;
     for (i, w) in packed.planes[0].iter_mut().enumerate() {
         *w = word(i, seed) << 16 ^ word(i, seed + 1000);
         if layout == WeightLayout::Ternary {
-            // The code 3 stands for nothing.
+            // The code 3 is unused.
             *w &= !(*w >> 1 & 0x5555_5555);
         }
     }
@@ -83,7 +83,7 @@ fn fill(packed: &mut PackedMatrix, seed: u64) {
         *w = match layout {
             WeightLayout::Ternary => (0.05 + (random & 15) as f32 * 0.01).to_bits(),
             WeightLayout::Mxfp4 => 0x7b7a_7c79 + (random & 0x0303_0303),
-            // Halves of about 0.001 before the bytes.
+            // f16 scales of about 0.001 precede the bytes.
             _ if i % 5 == 0 => 0x1400_1600 + (random & 0x00ff_00ff),
             WeightLayout::Q4K => random & 0x3f3f_3f3f,
             _ => random,
@@ -109,7 +109,7 @@ pub(super) fn layouts() -> Vec<WeightLayout> {
         WeightLayout::Mxfp4,
         WeightLayout::Ternary,
     ]);
-    // Every width, and every form of a pair with the commonest one.
+    // Every width, and every kind of scale and offset with the most common width.
     for (i, bits) in [4u8, 4, 4, 4, 8, 2, 3, 5, 6].into_iter().enumerate() {
         let (group, form, scale) = forms[i % 4];
         all.push(WeightLayout::Affine {
@@ -122,7 +122,7 @@ pub(super) fn layouts() -> Vec<WeightLayout> {
     all
 }
 
-/// 4 bits in the form that quantization on load makes.
+/// 4 bits as quantized on load.
 fn affine() -> WeightLayout {
     WeightLayout::Affine {
         bits: 4,
@@ -138,17 +138,17 @@ struct Case {
     round: bool,
     bias: bool,
     residual: bool,
-    /// Whether it multiplies.
+    /// Whether the matmul's result is multiplied elementwise.
     times: bool,
     gemm: bool,
     softcap: f32,
-    /// Rows and columns of a tile and the workgroups wanted, where they are not to be the engine's
-    /// choice.
+    /// Rows and columns of a tile and the number of workgroups; `None` leaves the choice to the
+    /// engine.
     tiles: Option<(u32, u32, u32)>,
 }
 
-/// Runs one matmul and its CPU reference; returns the normalised mean square error. Matrix units,
-/// which may multiply f16, have tests of their own.
+/// Runs one matmul and its CPU reference; returns the normalized mean square error. Subgroup
+/// matrices, which may multiply f16, have their own tests.
 fn check(gpu: &Gpu, layout: WeightLayout, rows: usize, n: usize, k: usize, case: &Case) -> f64 {
     check_as(
         gpu,
@@ -162,7 +162,7 @@ fn check(gpu: &Gpu, layout: WeightLayout, rows: usize, n: usize, k: usize, case:
     )
 }
 
-/// The same with kernels chosen for a device of these capabilities.
+/// As above, with kernels chosen for a device of these capabilities.
 fn check_as(
     gpu: &Gpu,
     caps: &Caps,
@@ -178,7 +178,7 @@ fn check_as(
     let bias = random(6, total);
     let residual = random(8, rows * n);
 
-    // What lies between K and the stride must not matter.
+    // Padding between K and the stride must not matter.
     for row in x.chunks_exact_mut(stride) {
         row[k..].fill(f32::NAN);
     }
@@ -372,9 +372,9 @@ fn gemv_takes_several_rows_of_x_at_once() {
     }
 }
 
-/// Whole blocks of weights: every layout that has them and every number, over K in one turn and in
-/// several, with all that a matmul takes along. Packed bytes of x cost what sixteen bits lose,
-/// codes in the mantissa of 1 a little less.
+/// Whole blocks of weights: every layout and every arithmetic, K in one pass and in several, with
+/// every epilogue. Packed int8 activations cost as much as f16, codes in the mantissa slightly
+/// less.
 #[test]
 fn gemv_blocks_matches_reference() {
     let affine = |bits, group, form, scale| WeightLayout::Affine {
@@ -393,11 +393,11 @@ fn gemv_blocks_matches_reference() {
         WeightLayout::Mxfp4,
         WeightLayout::Ternary,
     ];
-    // The others differ from one of these in nothing but how they multiply.
+    // The other layouts differ only in their arithmetic.
     let kinds = [layouts[0], layouts[3], WeightLayout::Q4K];
     let mut bits = 0usize;
     for layout in layouts {
-        // RUNS is what attention leaves, and nothing here comes from there.
+        // RUNS reads the KV splits of attention, which this graph does not have.
         let own = |name: &str| name == "DOT" || (name != "KV_SPLITS" && kinds.contains(&layout));
         for (name, values) in tunable_constants(Kernel::GemvBlocks).filter(|(name, _)| own(name)) {
             for (value, max_invocations) in values.iter().zip([1024, 64, 1024]) {
@@ -442,8 +442,8 @@ fn gemv_blocks_matches_reference() {
     }
 }
 
-/// Rows of x, or their norms, that are rounded to 8 bits on the way: the limit leaves room for a
-/// few that lie between two steps.
+/// Rows of x, or their norms, rounded to 8 bits: the limit allows for a few values halfway between
+/// two steps.
 #[test]
 fn gemv_by_blocks_rounds() {
     let affine = WeightLayout::Affine {
@@ -487,7 +487,7 @@ fn gemv_by_blocks_rounds() {
     }
 }
 
-/// Whatever number is chosen, the matmul is the same: wide and narrow weights, one row of x and
+/// The result is the same for every tuning choice: wide and narrow weights, one row of x and
 /// several.
 #[test]
 fn every_tiling_gives_the_same_result() {
@@ -543,7 +543,7 @@ fn gemm_matches_reference_in_every_layout() {
     }
 }
 
-/// Tiles of every size, each made by one workgroup and by several that share K.
+/// Every tile size, in one workgroup and split over K.
 #[test]
 fn gemm_tiles_may_be_shared() {
     let tiles = [
@@ -585,10 +585,9 @@ fn gemm_tiles_may_be_shared() {
     }
 }
 
-/// Tiles of subgroup matrices, the device's own where it has some, else spelled out, which takes
-/// long to compile: every layout on a device with units, else one of each kind; tiles of every
-/// height, f16 and floats, squares of 16 and of 8, with all that a matmul takes along, made by one
-/// workgroup and by several that share K.
+/// Subgroup matrices, emulated on devices without them (slow to compile): every layout with real
+/// ones, else one of each kind; every tile height, f16 and f32, matrices of 16x16 and 8x8, with
+/// every epilogue, in one workgroup and split over K.
 #[test]
 fn subgroup_matrices_match_reference() {
     let device = gpu().caps();
@@ -629,7 +628,7 @@ fn subgroup_matrices_match_reference() {
         );
         assert!(error < 1e-6, "{layout}: {error:e}");
     }
-    // Low tiles that take more of K at a time, where K allows.
+    // Small tiles read a longer part of K at a time, if K allows.
     let error = check_as(
         gpu(),
         &forced(spelled(16, true), 32),
@@ -687,7 +686,7 @@ fn softcaps() {
     }
 }
 
-/// More rows than a grid has in one dimension, in every layout.
+/// More rows than a grid's maximum per dimension, in every layout.
 #[test]
 fn more_rows_than_a_grid_is_wide() {
     for layout in layouts() {
@@ -698,7 +697,7 @@ fn more_rows_than_a_grid_is_wide() {
     }
 }
 
-/// What the formats come to: pairs of every type with every group, as no list by hand has them.
+/// Weight layouts of all formats: every type with every group size.
 #[test]
 fn matmuls_in_the_layouts_of_the_formats() {
     let zero = |bits, group, scale| WeightLayout::Affine {
@@ -708,7 +707,7 @@ fn matmuls_in_the_layouts_of_the_formats() {
         scale,
     };
     let mut all: Vec<WeightLayout> = GgmlType::all().filter_map(GgmlType::layout).collect();
-    // GPTQ, AWQ, compressed-tensors, signed bytes; nvfp4 is IQ1_M's.
+    // GPTQ, AWQ, compressed-tensors, signed bytes; nvfp4 uses IQ1_M's layout.
     all.extend([
         zero(4, 128, Float::F16),
         zero(3, 32, Float::F16),

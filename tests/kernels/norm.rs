@@ -13,7 +13,7 @@ fn rms_and_layer_norm_with_and_without_gain_and_bias() {
             let has_gain = bits & 2 > 0;
             let has_bias = bits & 4 > 0;
 
-            // The mean is far from zero: what is subtracted must be exact.
+            // The mean is far from zero: subtracting it must be exact.
             let x: Vec<f32> = random(7, 6 * cols)
                 .iter()
                 .map(|v| v + if layer { 20.0 } else { 0.3 })
@@ -85,7 +85,7 @@ fn a_norm_reads_views_and_single_rows() {
     assert!(nmse(&found, &expected) < 1e-11);
 }
 
-/// Rounding to 8 bits, alone and after a norm in the same step.
+/// Rounding to 8 bits, alone and fused with a norm.
 #[test]
 fn rows_in_8_bits() {
     for (cols, rows) in [(5, 3), (300, 4), (2559, 2), (4096, 2), (6912, 2), (7169, 2)] {
@@ -118,7 +118,7 @@ fn rows_in_8_bits() {
             } else {
                 x.clone()
             };
-            // A last bit may make a step of a 127th.
+            // A difference in the last bit may change a rounding step, a 127th.
             let error = nmse(&found, &reference::round_to_int8(&normed, cols));
             assert!(
                 error < if has_norm { 1e-6 } else { 1e-12 },
@@ -128,7 +128,7 @@ fn rows_in_8_bits() {
     }
 }
 
-/// Each group of columns normed apart, with one gain for all.
+/// Groups of columns normalized separately, with one shared gain.
 #[test]
 fn groups_of_columns() {
     for (group, groups, has_gain) in [(5, 3, true), (24, 4, false), (300, 2, true)] {
@@ -170,8 +170,8 @@ fn groups_of_columns() {
     }
 }
 
-/// A norm that is added to one row or two, in views, and multiplied; the row alone where it is the
-/// last.
+/// A norm whose result is added to one or two rows, in views, and multiplied; only the last row
+/// where the step keeps one.
 #[test]
 fn a_norm_is_added_to_other_rows() {
     for (cols, layer, more, by) in [

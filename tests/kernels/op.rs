@@ -1,6 +1,5 @@
-//! Runs a graph of one operation through the planner: whichever kernels it chooses must
-//! agree with the CPU reference. Inputs are rows of tables that an embedding looks up, so that no
-//! other way into a graph is needed.
+//! Runs a graph of one operation through the planner and compares it with the CPU reference, for
+//! all kernels that the planner chooses. Inputs are tables, read by an embedding lookup.
 
 use jerboa::format::layout::{Float, PackedMatrix, WeightLayout};
 use jerboa::gpu::{Backend, Caps, Gpu};
@@ -16,15 +15,15 @@ use jerboa::plan::{
 use jerboa_tests::{bytes, floats, run_all};
 use std::collections::{BTreeMap, HashMap};
 
-/// Words of the state, as exec keeps it.
+/// Words of the state, as laid out by exec.
 const STATE_WORDS: usize = 8;
 
-/// A graph under construction with the values of its weights.
+/// A graph under construction and the values of its weights.
 pub struct Case {
     /// Adds nodes.
     pub b: GraphBuilder,
     tensors: HashMap<String, Tensor>,
-    /// Token ids; 0, 1, 2, … unless they are set, which makes inputs of tables.
+    /// Token ids; 0, 1, 2, … by default, which makes tables act as inputs.
     pub ids: Vec<u32>,
 }
 
@@ -33,12 +32,12 @@ enum Tensor {
     Vector(Vec<f32>),
 }
 
-/// How the rows of a run are cut into steps.
+/// Division of a run's rows into steps.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
     /// Rows of the step.
     pub rows: usize,
-    /// The kind of plan, and the most rows that it is made for.
+    /// Kind of the plan, and its maximum rows.
     pub mode: StepKind,
 }
 
@@ -58,23 +57,23 @@ pub fn few(rows: usize) -> Cut {
     }
 }
 
-/// What a run depends on beside the graph.
+/// Inputs of a run besides the graph.
 #[derive(Debug, Clone)]
 pub struct Setting {
     /// Element type of caches.
     pub kv: Kv,
     /// Positions of caches.
     pub capacity: usize,
-    /// The most bytes of a weight's buffer.
+    /// Maximum bytes of a weight's buffer.
     pub max_buffer: u64,
-    /// First and end row of each row's segment; the end is that of its image too.
+    /// First and end row of each row's segment, which is also the end of its image.
     pub segments: Vec<[u32; 2]>,
-    /// The device that kernels are chosen for, where it is not the one that runs them.
+    /// The device whose kernels are chosen, if not the device that runs them.
     pub caps: Option<Caps>,
-    /// A kernel that steps of one row have to do without.
+    /// A kernel disabled for steps of one row.
     pub without: Option<Kernel>,
-    /// How many launches of a step of many rows read or write f16, where that is to be so; those
-    /// of one row none.
+    /// Expected number of launches with f16 activations in a step of many rows; single rows have
+    /// none.
     pub halves: Option<usize>,
 }
 
@@ -102,7 +101,7 @@ impl Case {
         }
     }
 
-    /// An input of so many columns, one row after another.
+    /// An input with this many columns, row by row.
     pub fn input(&mut self, values: &[f32], cols: usize) -> ValueId {
         let rows = values.len() / cols;
         let mut packed = PackedMatrix::zeros(WeightLayout::Dense(Float::F32), rows, cols);
@@ -144,8 +143,8 @@ impl Case {
         id
     }
 
-    /// Computes `out`, in steps of rows one after another; the rows of all of them. Where the graph
-    /// ends with the last row alone, that of each step.
+    /// Computes `out` in steps of rows; returns the rows of all steps, or each step's last row if
+    /// the graph keeps only that.
     pub fn run(self, gpu: &Gpu, out: ValueId, setting: &Setting, cuts: &[Cut]) -> Vec<f32> {
         let Self { b, tensors, ids } = self;
         let graph = b.finish(out, None).expect("a graph");
@@ -223,7 +222,7 @@ impl Case {
     }
 }
 
-/// Weights, tables of rotations, caches with something stale in them.
+/// Weights, RoPE tables, and caches with stale values.
 fn own_buffers(
     graph: &Graph,
     weights: &WeightPlans,
@@ -284,7 +283,8 @@ fn own_buffers(
     }
     for (index, state) in states.iter().enumerate() {
         for (plane, size) in state.planes.iter().enumerate() {
-            // 1124 as f16 and 4e21 as f32: what an earlier conversation left must not be seen.
+            // 1124 as f16 and 4e21 as f32: stale values of an earlier conversation must not be
+            // read.
             let stale = bytes(&vec![0x6464_6464u32; *size as usize / 4]);
             buffers.insert(Slot::State(StateId(index), plane as u8), stale);
         }
@@ -292,8 +292,8 @@ fn own_buffers(
     buffers
 }
 
-/// What a packed step has beside its ids, from the first and end row of each row's text; how many
-/// strings there are.
+/// Inputs of a packed step besides its ids, from the first and end row of each row's sequence;
+/// returns also the number of sequences.
 fn pack(segments: &[[u32; 2]], buffers: &mut BTreeMap<Slot, Vec<u8>>) -> usize {
     let positions: Vec<u32> = segments
         .iter()
@@ -311,8 +311,8 @@ fn pack(segments: &[[u32; 2]], buffers: &mut BTreeMap<Slot, Vec<u8>>) -> usize {
     spans.len()
 }
 
-/// Runs a plan for so many tokens and sequences; `out_rows` of its output without what lies between
-/// columns and stride.
+/// Runs a plan for this many tokens and sequences; returns `out_rows` of its output without padding
+/// between rows.
 fn step(
     gpu: &Gpu,
     plan: &Plan,
@@ -370,7 +370,7 @@ fn step(
         .collect()
 }
 
-/// Memory that nobody has written is NaN, so that reading it shows.
+/// Fills unwritten memory with NaN, so that reads of it are detected.
 fn poison(size: u64) -> Vec<u8> {
     bytes(&vec![f32::NAN; size as usize / 4])
 }

@@ -1,4 +1,4 @@
-//! Rows of patches made of pixels, against the processor that makes them on the CPU, bit for bit.
+//! Patch rows made on the GPU from pixels, bit for bit against the CPU image processor.
 
 use jerboa::kernels::matmul::View;
 use jerboa::kernels::patches::{PatchSpec, patches};
@@ -9,11 +9,10 @@ fn image(width: usize, height: usize, seed: usize) -> RgbImage {
     let rgb = (0..width * height * 3)
         .map(|i| (i * (7 + seed) % 251 + seed) as u8)
         .collect();
-    RgbImage::new(width, height, rgb).expect("a picture")
+    RgbImage::new(width, height, rgb).expect("an image")
 }
 
-/// The rows that the device makes, with a row of zeros before each tile where `before` says so, and
-/// those of the CPU.
+/// Rows of the GPU, with a row of zeros before each tile if `before` is set, and rows of the CPU.
 fn check(processor: &ImageProcessor, order: &PatchOrder, tiles: &[Vec<&RgbImage>], before: usize) {
     let what = format!("{order:?}, {} tiles, {before} before", tiles.len());
     let cols = order.cols();
@@ -24,7 +23,7 @@ fn check(processor: &ImageProcessor, order: &PatchOrder, tiles: &[Vec<&RgbImage>
         .collect();
     let mut expected = Vec::new();
     for (tile, places) in tiles.iter().zip(&places) {
-        // What pads a row stays as it is.
+        // Padding of a row is unchanged.
         let rows = [
             vec![0.0f32; before * cols],
             processor.rows(tile, order, places),
@@ -71,7 +70,7 @@ fn check(processor: &ImageProcessor, order: &PatchOrder, tiles: &[Vec<&RgbImage>
 fn patches_of_pixels() {
     let config = serde_json::json!({ "image_processor_type": "CLIPImageProcessor" });
     let processor = ImageProcessor::from_config(&config).expect("a processor");
-    // Bytes of a tile that are no whole words, and columns past the last patch.
+    // Tiles whose bytes are not whole words, and columns after the last patch.
     let wide = image(24, 8, 1);
     let odd = image(15, 9, 2);
     let other = image(24, 8, 3);
@@ -115,7 +114,7 @@ fn patches_of_pixels() {
         &[vec![&odd], vec![&wide]],
         0,
     );
-    // More numbers than a workgroup has threads.
+    // More elements than a workgroup has threads.
     check(
         &processor,
         &PatchOrder { patch: 12, ..plain },

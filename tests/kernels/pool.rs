@@ -1,4 +1,4 @@
-//! Pooling of packed strings, and what comes after it: one row for each text.
+//! Pooling of packed sequences and the operations after it, one row per sequence.
 
 use super::op::{Case, Cut, Setting};
 use jerboa::format::layout::{Float, PackedMatrix, WeightLayout};
@@ -21,7 +21,7 @@ fn spans() -> Vec<Range<usize>> {
         .collect()
 }
 
-/// Runs what `build` makes of an input of packed strings.
+/// Runs the graph of `build` on an input of packed sequences.
 fn run(
     gpu: &Gpu,
     x: &[f32],
@@ -77,7 +77,7 @@ fn every_pooling() {
     }
 }
 
-/// Rows of a table as outputs: whole, in part, and where the table lies in several buffers.
+/// Rows of a table as outputs: all, some, and from a table in several buffers.
 #[test]
 fn matmuls_of_pooled_rows() {
     let gpu = open(&DeviceOptions {

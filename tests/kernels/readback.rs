@@ -1,4 +1,4 @@
-//! What reads of a device's bytes leave behind them.
+//! Staging buffers that remain after reads from a device.
 
 use jerboa::gpu::{Backend, BufferUsage, DeviceOptions};
 use jerboa_tests::open;
@@ -14,7 +14,7 @@ fn staging_buffers_are_reused_up_to_32_mib() {
         .buffer("rows", most, BufferUsage::Storage)
         .expect("a buffer");
     gpu.write(&buffer, most - 4, &[1, 2, 3, 4]);
-    // Reads at the same time, and how many staging buffers were made for them.
+    // Concurrent reads, and the number of staging buffers created.
     let made = |sizes: &[u64]| {
         let before = gpu.resource_counts();
         let later: Vec<_> = sizes
@@ -32,9 +32,9 @@ fn staging_buffers_are_reused_up_to_32_mib() {
         gpu.resource_counts().buffers - before.buffers
     };
     assert_eq!([made(&[mib]), made(&[mib]), made(&[mib - 16])], [1, 0, 0]);
-    // One that is larger than all that is kept.
+    // A read larger than the pool's limit.
     assert_eq!([made(&[most]), made(&[most])], [1, 1]);
-    // Beside one of a MiB there is room for three of eight.
+    // A pooled buffer of 1 MiB leaves room for three of 8 MiB.
     assert_eq!(
         [
             made(&[8 * mib; 5]),

@@ -1,5 +1,5 @@
-//! Linear recurrences against their CPU reference: few rows one after another and many by chunks,
-//! from one memory, of every shape; gated norms.
+//! Linear recurrences against their CPU reference: few rows in sequence and many in chunks, with
+//! shared state, in every shape; gated norms.
 
 use jerboa::ir::Recurrent;
 use jerboa::kernels::attention::Kv;
@@ -8,7 +8,7 @@ use jerboa::kernels::recurrent::{GatedNormKernel, RecurrentKernel, RuleBuffers};
 use jerboa::reference::recurrent as reference;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 
-/// How the rows of a step are computed.
+/// Plan of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Form {
     Few,
@@ -21,7 +21,7 @@ struct Case {
     delta: bool,
     heads: usize,
     key_heads: usize,
-    /// Heads take turns with the keys rather than sharing them in runs.
+    /// Heads interleave with keys instead of sharing them in blocks.
     turns: bool,
     key_dim: usize,
     value_dim: usize,
@@ -29,7 +29,7 @@ struct Case {
     raw: bool,
 }
 
-/// The gated delta rule at the size of a tiny checkpoint.
+/// The gated delta rule with the sizes of a tiny checkpoint.
 const DELTA: Case = Case {
     delta: true,
     heads: 4,
@@ -40,7 +40,7 @@ const DELTA: Case = Case {
     kv: Kv::F32,
     raw: false,
 };
-/// What multiplies dt of Mamba-2.
+/// Factor of Mamba-2's dt.
 const DT_SCALE: f32 = 0.75;
 const SSM: Case = Case {
     delta: false,
@@ -51,7 +51,7 @@ const SSM: Case = Case {
     ..DELTA
 };
 
-/// What a run leaves: the outputs' distance from the CPU reference's, and the memory's.
+/// Error of the outputs and of the state against the CPU reference.
 struct Errors {
     out: f64,
     memory: f64,
@@ -72,7 +72,7 @@ impl Case {
 
         let [q, k] = [1, 2].map(|seed| random(seed, total * k_cols));
         let [v, z] = [3, 4].map(|seed| random(seed, total * v_cols));
-        // Some decays are next to nothing and some next to 1: a chunk must hold both.
+        // Some decays are nearly 0 and some nearly 1, within one chunk.
         let [a, b] = [5, 6].map(|seed| {
             random(seed, total * heads)
                 .iter()
@@ -87,7 +87,7 @@ impl Case {
             .map(|v| if self.raw { -v.exp() } else { *v })
             .collect();
         let gains = [&rate[..], &bias, &last].concat();
-        // One row of x: values, NaN, queries, keys; of the other numbers: a, b, z.
+        // Columns of a row of x: values, NaN, queries, keys; of the other input: a, b, z.
         let row = |v: &[f32], cols: usize, row: usize| v[row * cols..(row + 1) * cols].to_vec();
         let x_cols = v_cols + 4 + 2 * k_cols;
         let rest_cols = (2 * heads).next_multiple_of(4) + v_cols;
@@ -238,7 +238,7 @@ impl Case {
     }
 }
 
-/// A prompt of some chunks and a bit, tokens, a few drafts, a prompt that goes on.
+/// A prompt of several chunks and a partial one, tokens, a few drafts, and a longer prompt.
 const TURNS: [(Form, usize); 5] = [(Many, 75), (Few, 1), (Few, 4), (Many, 33), (Few, 1)];
 
 #[test]
@@ -279,7 +279,7 @@ fn heads_of_every_shape() {
     }
 }
 
-/// Mamba-2's keys that a launch of the scan does not hold at once.
+/// Mamba-2 with more keys than one launch of the scan holds.
 #[test]
 fn states_of_over_128_columns() {
     for (key_dim, value_dim, key_heads) in [(256, 64, 2), (256, 128, 1), (132, 12, 2), (200, 60, 1)]
@@ -324,7 +324,7 @@ fn heads_share_keys_in_runs_or_in_turns() {
     }
 }
 
-/// After a stop a step has no rows: the memory stays as it is.
+/// After a stop, steps have no rows: the state is unchanged.
 #[test]
 fn a_step_without_rows_changes_nothing() {
     for case in [DELTA, SSM] {
@@ -332,7 +332,7 @@ fn a_step_without_rows_changes_nothing() {
     }
 }
 
-/// A memory of f16 after 2,000 rows.
+/// The error of an f16 state after 2,000 rows.
 #[test]
 fn f16_state_stays_accurate_over_long_contexts() {
     for case in [DELTA, SSM] {

@@ -1,4 +1,4 @@
-//! The draw of a token: the GPU's ids equal the CPU sampler's, for thousands of random numbers.
+//! GPU sampling: ids equal the CPU sampler's, for thousands of random numbers.
 
 use jerboa::gpu::Gpu;
 use jerboa::kernels::Launch;
@@ -9,8 +9,7 @@ use jerboa::sample::{Sampler, SamplingParams};
 use jerboa::{Error, reference};
 use jerboa_tests::{bytes, gpu, random, run_all};
 
-/// Buffers of one generation: the first are shared, then come a state and a picked token for each
-/// step.
+/// Buffers of one generation: shared ones first, then a state and a sampled token per step.
 const LOGITS: usize = 0;
 const SAMPLING: usize = 1;
 const WORK: usize = 2;
@@ -27,8 +26,7 @@ fn sampling() -> SamplingParams {
     }
 }
 
-/// Draws `steps` tokens from the same logits in one submit; returns for each the token and the
-/// status.
+/// Samples `steps` tokens from the same logits in one submit; returns each token and status.
 fn generate(
     gpu: &Gpu,
     params: &SamplingParams,
@@ -40,7 +38,7 @@ fn generate(
     let vocabulary = logits.len() as u32;
     let mut sampler = Sampler::new(params.clone(), logits.len(), seed).unwrap();
     sampler.start(prompt);
-    // The row of interest is not the first of its buffer.
+    // The sampled row is not the first of its buffer.
     let offset = 5;
     let padded: Vec<f32> = [&[f32::MAX; 5], logits].concat();
     let mut buffers = vec![

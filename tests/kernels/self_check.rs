@@ -1,4 +1,4 @@
-//! What tells whether a device computes what it should, on one that does.
+//! The GPU self-check, on a device that passes it.
 
 use jerboa::diag::chain::run_chain;
 use jerboa::diag::run_device_checks;
@@ -8,7 +8,7 @@ use jerboa_tests::gpu;
 #[test]
 fn the_chain_comes_out_the_same_each_time() {
     let gpu = gpu();
-    let run = || pollster::block_on(run_chain(gpu)).expect("a sound device");
+    let run = || pollster::block_on(run_chain(gpu)).expect("a correct device");
     let before = gpu.resource_counts().pipelines;
     let first = run();
     let kernels = gpu.resource_counts().pipelines - before;

@@ -1,4 +1,4 @@
-//! The GPU transcoders and quantization on load against their CPU CPU references, bit for bit.
+//! GPU transcoders and quantization on load against their CPU references, bit for bit.
 
 use jerboa::format::ggml::GgmlType;
 use jerboa::format::{
@@ -10,7 +10,7 @@ use jerboa::reference::dequant::dequant;
 use jerboa_tests::{bytes, gpu, random, run};
 use safetensors::SafeTensors;
 
-/// Bytes of the parts of a weight.
+/// Sizes of a weight's parts in bytes.
 type Parts = Vec<(PartRole, Vec<u8>)>;
 
 fn golden(name: &str, case: &str, parts: &[(PartRole, &str)]) -> (Vec<usize>, Parts) {
@@ -38,8 +38,8 @@ fn golden(name: &str, case: &str, parts: &[(PartRole, &str)]) -> (Vec<usize>, Pa
     )
 }
 
-/// Both transcoders over the same bytes. The GPU writes behind `gap` rows that must stay as they
-/// are, and reads behind some bytes that are not the weight's.
+/// Runs both transcoders on the same bytes. The GPU writes after `gap` rows that must stay
+/// unchanged, and reads after unrelated bytes.
 fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &PackedMatrix, gap: usize) {
     let (rows, cols) = rows_cols(&source.shape);
     let layout = expected.layout;
@@ -57,7 +57,7 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &PackedMa
     let mut table = whole(PartRole::QuantMap);
     let nested = whole(PartRole::NestedMap).zip(whole(PartRole::NestedScales));
     let of = |role: PartRole| parts.iter().find(|p| p.0 == role).map(|p| &p.1);
-    // What the loader prepares.
+    // Inputs that the loader prepares.
     if source.encoding == Encoding::Nvfp4 {
         let global = of(PartRole::GlobalScale).and_then(|b| Float::F32.get(b, 0));
         buffers.push(bytes(&format::mxfp4::half_scales(global)));
@@ -119,7 +119,7 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &PackedMa
     let launch = transcode(what, &from, &to).unwrap_or_else(|| panic!("{what}: no kernel"));
     let out = run(gpu(), &launch, 1, &buffers);
     for plane in 0..2 {
-        // Four of Mxfp4's scale bytes share a word, so bytes are compared.
+        // Four of MXFP4's scale bytes share a word, so the test compares bytes.
         let row_bytes = match (layout, plane) {
             (WeightLayout::Mxfp4, 1) => cols / 32,
             (_, 0) => layout.row_words(cols) * 4,
@@ -144,7 +144,7 @@ fn check(name: &str, case: &str, encoding: Encoding, wanted: &[(PartRole, &str)]
     check_as(name, case, encoding, wanted, None);
 }
 
-/// In the layout of the encoding, or in another that it can be brought to.
+/// Converts to the layout of the encoding, or to another supported one.
 fn check_as(
     name: &str,
     case: &str,
@@ -227,7 +227,7 @@ fn gptq_and_awq() {
             &[Q, Z, S],
         );
     }
-    // A last group that is short.
+    // A partial last group.
     check(
         "more",
         "awq_tail",
@@ -407,7 +407,7 @@ fn nibbles_and_bytes() {
     );
 }
 
-/// 8-bit floats and bitsandbytes' 4 bits, to each type of plain numbers.
+/// FP8 and bitsandbytes' 4 bits, to every unquantized type.
 #[test]
 fn small_floats() {
     for to in [Float::BF16, Float::F16, Float::F32] {
@@ -446,7 +446,7 @@ fn small_floats() {
     }
 }
 
-/// Plain numbers of one type, of a shape that no block divides, converted to every other type.
+/// Unquantized types, with a shape that no block divides, converted to each other.
 #[test]
 fn dense() {
     let rows = 70;
@@ -535,9 +535,9 @@ fn quantize_on_load() {
     }
 }
 
-/// Blocks that a search of scales can trip over, in widths that are no multiple of 32: the GPU
-/// gives the reference's bits, every value is finite, and none is further off than a step of its
-/// block and the rounding of its pair to f16.
+/// Edge cases of the scale search, with widths that are no multiple of 32. The GPU's bits equal the
+/// reference's, every value is finite, and each error is at most a step of its block plus the f16
+/// rounding of its scale and offset.
 #[test]
 fn awkward_blocks_are_quantized() {
     let noise = random(77, 32);
@@ -560,11 +560,11 @@ fn awkward_blocks_are_quantized() {
             }
         }
         4 => 100.0 + noise[i] * 0.5,
-        // Below the smallest f16 that is normal, and below all f16.
+        // Below the smallest normal f16, and below all f16.
         5 => noise[i] * 3e-6,
         6 => noise[i] * 1e-9,
         7 => noise[i] * 1e-41,
-        // The whole range of f16 and beyond it.
+        // The whole range of f16 and beyond.
         8 => noise[i] * 65504.0,
         9 => {
             if i.is_multiple_of(2) {
@@ -573,7 +573,7 @@ fn awkward_blocks_are_quantized() {
                 f32::NEG_INFINITY
             }
         }
-        // Two values; the 16 values of a grid, as a checkpoint that was quantized before has.
+        // Two values, and the 16 values of a grid, as in a checkpoint that was quantized before.
         10 => {
             if i < 9 {
                 0.25
@@ -615,7 +615,8 @@ fn awkward_blocks_are_quantized() {
                     let (low, high) = x
                         .iter()
                         .fold((f32::MAX, f32::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
-                    // A subnormal scale is rounded up by less than 2^-24, a bias by half of that.
+                    // A subnormal scale is rounded up by less than 2^-24, an offset by half of
+                    // that.
                     let underflow = 2f32.powi(-24);
                     let rounding = low.abs().max(high - low) / 1024.0 + underflow;
                     let limit = (high - low) * quantize::quantization_step(bits) * 1.01 + rounding;
@@ -631,7 +632,7 @@ fn awkward_blocks_are_quantized() {
     }
 }
 
-/// The refinement is worth having: less error than the plain minimum and maximum of each group.
+/// The search is effective: its error is below that of each group's minimum and maximum.
 #[test]
 fn quantization_error() {
     let rows = 64;

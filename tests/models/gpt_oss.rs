@@ -1,5 +1,5 @@
-//! The layers of GPT-OSS-20B with fewer experts on the device than it has: checkpoints with random
-//! weights, made here. What they compute is told by the small ones that transformers computed
+//! Layers of GPT-OSS-20B with fewer experts on the device than the model has: checkpoints with
+//! random weights, made here. Their numerics are covered by the small golden models of transformers
 //! (tests/golden/models/gpt_oss_mxfp4).
 
 use super::{exact, with_kv};
@@ -16,22 +16,22 @@ use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// As many experts a layer as it has.
+/// The model's number of experts per layer.
 const EXPERTS: usize = 32;
-/// As wide as it is.
+/// The model's hidden size.
 const WIDTH: usize = 2880;
 
-/// A folder that goes when this does.
+/// A temporary folder, removed on drop.
 struct Made(PathBuf);
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // What cannot be removed stays in the build's folder.
+        // A folder that cannot be removed stays in the build's folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Random bytes, which tensors of each kind are pieces of.
+/// Random bytes, from which tensors of each kind take ranges.
 struct Blocks {
     bytes: Vec<u8>,
     exponents: Vec<u8>,
@@ -57,7 +57,7 @@ impl Blocks {
         }
     }
 
-    /// So many bytes of a block, from another place on for each tensor.
+    /// Returns this many bytes of a block, from a different offset for each tensor.
     fn piece(block: &[u8], tensor: usize, count: usize) -> Vec<u8> {
         block
             .iter()
@@ -68,8 +68,7 @@ impl Blocks {
             .collect()
     }
 
-    /// The bytes of a tensor: norms of ones, a router that likes none more than another where
-    /// `same` says so, the rest random.
+    /// Bytes of a tensor: norms of ones, a router with equal weights if `same` is set, else random.
     fn of(
         &self,
         (tensor, name): (usize, &str),
@@ -88,7 +87,7 @@ impl Blocks {
     }
 }
 
-/// A checkpoint of these sizes; `same`: all logits of the first router are the same, so that the
+/// A checkpoint of these sizes. With `same`, all logits of the first router are equal, so that the
 /// first four experts get every token and the others none.
 fn make(name: &str, config: &Value, same: bool) -> Made {
     let folder = Made(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
@@ -183,7 +182,7 @@ fn make(name: &str, config: &Value, same: bool) -> Made {
     folder
 }
 
-/// The logits behind a prompt of the first `prompt` ids and behind each of the others.
+/// Logits after a prompt of the first `prompt` ids and after each of the other ids.
 fn walk(model: &mut Session, ids: &[u32], prompt: usize) -> Vec<f32> {
     let logits = |model: &Session| block_on(model.logits()).expect("logits");
     block_on(model.prefill(&ids[..prompt], 0)).expect("prefill");
@@ -207,8 +206,8 @@ fn start(folder: &Made, options: RunOptions) -> Session {
     .expect("a model")
 }
 
-/// Bytes of so many experts of a layer: two matrices up, one down, half a byte a weight and a scale
-/// for 32.
+/// Bytes of this many experts of a layer: two up matrices and one down matrix, at 4 bits a weight
+/// with a scale per 32.
 fn bytes_of_experts(count: usize, width: usize) -> u64 {
     (count * 3 * width * (width / 2 + width / 32)) as u64
 }
@@ -221,9 +220,9 @@ fn resident(model: &Session) -> u64 {
     stacks.map(|w| w.bytes()).sum()
 }
 
-/// Four of 32 experts, as many as a token picks, in as many bytes as that takes: ties, experts with
-/// all tokens and with none. Two layers of a fifth of the width: blocks and words of scales end
-/// where they do in a row of 2880 columns.
+/// Four of 32 experts, as many as a token selects, in exactly their bytes: ties, experts with all
+/// tokens and with none. Two layers of a fifth of the width, whose blocks and scale words end where
+/// those of a row of 2880 columns do.
 #[test]
 fn four_of_32_experts_in_little_memory() {
     let width = WIDTH / 5;
@@ -241,7 +240,7 @@ fn four_of_32_experts_in_little_memory() {
     let ids = (0..20).map(|i| (i * 37 + 5) % 256).collect::<Vec<u32>>();
 
     let mut whole = start(&folder, with_kv(Kv::F32));
-    // What the runner's `plan` tells without a device.
+    // The estimate of the runner's `plan`, without a device.
     let source = block_on(files_of(&folder.0)).expect("a folder");
     let files = block_on(ModelFiles::open(&source, None)).expect("files");
     let foreseen = files
@@ -278,8 +277,7 @@ fn four_of_32_experts_in_little_memory() {
     );
 }
 
-/// A layer as GPT-OSS-20B has it, all of its width, heads and experts, in memory that has room for
-/// eight of them.
+/// A layer of GPT-OSS-20B at full width, with all heads and experts, in memory for eight experts.
 #[test]
 fn a_layer_of_gpt_oss_20b_in_forced_memory() {
     let config =
@@ -291,11 +289,11 @@ fn a_layer_of_gpt_oss_20b_in_forced_memory() {
     for field in ["eos_token_id", "pad_token_id"] {
         config[field] = 0.into();
     }
-    // Tokens that come again want the same experts.
+    // Repeated tokens select the same experts.
     let folder = make("gpt_oss_layer", &config, false);
     let ids = [5, 42, 5, 42, 79];
 
-    // What is not an expert's stays as it is, however little memory there is.
+    // Other weights stay on the device, however little memory there is.
     let overrides = PrecisionOptions {
         precision: Precision::F16,
         ..with_kv(Kv::F32).overrides
@@ -312,7 +310,7 @@ fn a_layer_of_gpt_oss_20b_in_forced_memory() {
     let states = whole.state_bytes(whole.capacity);
 
     drop(whole);
-    // Room for eight and a half.
+    // Memory for eight and a half experts.
     let memory = weights - bytes_of_experts(EXPERTS - 8, WIDTH)
         + bytes_of_experts(1, WIDTH) / 2
         + states

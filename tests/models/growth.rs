@@ -1,5 +1,5 @@
-//! A device whose memory ends while a sequence grows: one error that says so, nothing that stays of
-//! it, and a sequence that goes on with the places that it has.
+//! A device that runs out of memory while a sequence grows: one error that says so, no leaked
+//! buffers, and a sequence that continues within its capacity.
 
 use super::{exact, start, with_kv};
 use jerboa::Error;
@@ -9,7 +9,7 @@ use jerboa::kernels::attention::Kv;
 use jerboa_tests::golden::{go_on, greedy};
 use pollster::block_on;
 
-/// What is refused for want of memory, with advice.
+/// Asserts an out-of-memory error with advice.
 fn refused<T>(result: Result<T, Error>, what: &str) {
     let error = result
         .err()
@@ -18,7 +18,7 @@ fn refused<T>(result: Result<T, Error>, what: &str) {
     assert!(error.to_string().contains("maxContext"), "{what}: {error}");
 }
 
-/// Tokens until the answer is whole or the device refuses.
+/// Generates until the answer is complete or the device refuses.
 fn decode(session: &mut Session, ids: &[u32], lookup: bool) -> (Vec<u32>, Result<(), Error>) {
     let lookup = lookup.then_some(PromptLookup {
         context: ids,
@@ -68,7 +68,7 @@ fn a_sequence_that_cannot_grow_goes_on_with_what_it_has() {
         block_on(session.prefill(&ids, 0)).expect("prefill");
         let all = |session: &Session| (session.bytes(), session.gpu.resource_counts().bytes);
         let before = all(&session);
-        // None at all, and enough for some of the states.
+        // No memory at all, and enough for some of the states.
         for room in [0, session.state_bytes(8)] {
             session.gpu.simulate_memory_limit(Some(room));
             let long: Vec<u32> = ids.iter().copied().cycle().take(200).collect();
@@ -79,12 +79,13 @@ fn a_sequence_that_cannot_grow_goes_on_with_what_it_has() {
             assert_eq!(
                 block_on(session.gpu.check()).err().map(|e| e.to_string()),
                 None,
-                "{name}: told once"
+                "{name}: reported once"
             );
             assert_eq!(session.tokens(), &ids[..], "{name}");
             assert_eq!(all(&session), before, "{name}: something stays");
-            // The prompt has its places, and the answer a few.
-            block_on(session.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("places are there");
+            // Capacity for the prompt and a few tokens of the answer.
+            block_on(session.prefill_reusing_prefix(&ids, &|| Ok(())))
+                .expect("capacity is allocated");
             let (tokens, end) = decode(&mut session, &ids, false);
             refused(end, name);
             assert!(
@@ -99,13 +100,14 @@ fn a_sequence_that_cannot_grow_goes_on_with_what_it_has() {
             assert_eq!(all(&session).0, before.0, "{name}: something stays");
             if drafts {
                 block_on(session.prefill_reusing_prefix(&ids, &|| Ok(())))
-                    .expect("places are there");
+                    .expect("capacity is allocated");
                 let (tokens, end) = decode(&mut session, &ids, true);
                 refused(end, name);
                 assert!(expected.starts_with(&tokens), "{name}, drafted: {tokens:?}");
             }
             session.gpu.simulate_memory_limit(None);
-            block_on(session.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("places are there");
+            block_on(session.prefill_reusing_prefix(&ids, &|| Ok(())))
+                .expect("capacity is allocated");
         }
         assert_eq!(all(&session), before, "{name}: something stays");
         assert_eq!(

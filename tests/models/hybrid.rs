@@ -1,5 +1,5 @@
-//! Families that keep a state of one size: however the rows come the state is the same, and a new
-//! sequence starts from nothing.
+//! Families with recurrent state: the state is the same for steps of any size, and a new sequence
+//! starts from zero.
 
 use super::{exact, start, stepwise, with_kv};
 use jerboa::exec::{ModelFiles, RunOptions, Session};
@@ -33,8 +33,7 @@ fn a_state_is_carried_over_chunks_and_left_behind_by_a_new_sequence() {
         let expected = golden.floats("logits");
 
         let cols = expected.len() / ids.len();
-        // Some tokens in one go, then one after another, then many again; and the same from the
-        // start.
+        // Some tokens in one step, then single tokens, then many again; and the same after a reset.
         for _ in 0..2 {
             block_on(model.prefill(&ids[..11], 0)).expect("prefill");
             for (pos, id) in ids.iter().enumerate().take(14).skip(11) {
@@ -84,7 +83,7 @@ fn experts_without_gates_may_be_stacked_as_mlx_has_them() {
     let mut plain = Vec::new();
     let mut stacks = BTreeMap::<String, (Vec<usize>, Vec<u8>)>::new();
 
-    // Experts by number, each behind the one before.
+    // Experts in the order of their ids.
     let mut names = file.names();
     names.sort();
     for name in names {
@@ -130,7 +129,7 @@ fn experts_without_gates_may_be_stacked_as_mlx_has_them() {
     std::fs::remove_dir_all(&folder).expect("the folder");
 }
 
-/// What llama.cpp's converter does to each family: tests/golden/scripts/make_gguf_hybrids.py.
+/// Conversion of each family by llama.cpp: tests/golden/scripts/make_gguf_hybrids.py.
 #[test]
 fn gguf_files_give_the_reference_logits() {
     for (name, model) in [
@@ -148,10 +147,9 @@ fn gguf_files_give_the_reference_logits() {
         ("granite_hybrid_moe", "granite_hybrid_moe"),
         ("nemotron_h_moe", "nemotron_h_moe"),
         ("falcon_h1", "falcon_h1"),
-        // Experts' matrices in MXFP4 blocks, their biases, sinks: make_gpt_oss_gguf.py.
+        // MXFP4 experts, biases and sinks: make_gpt_oss_gguf.py.
         ("gpt_oss", "gpt_oss_mxfp4"),
-        // Ternary weights in I2_S, TQ1_0 and TQ2_0, with a golden of their own:
-        // make_bitnet_gguf.py.
+        // Ternary weights in I2_S, TQ1_0 and TQ2_0, with their own golden: make_bitnet_gguf.py.
         ("bitnet", ""),
     ] {
         let at = if model.is_empty() {
@@ -171,8 +169,8 @@ fn gguf_files_give_the_reference_logits() {
         let mut model = loaded.unwrap_or_else(|e| panic!("{name}: {e}"));
         let found = block_on(model.all_rows(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));
         let error = relative_l2(&found, &expected);
-        // Where a GPU sums in another order than the reference, what is rounded to 8 bits is a
-        // whole step off now and then.
+        // A GPU whose sums have another order than the reference's rounds an 8-bit activation
+        // differently now and then.
         let limit = if name == "bitnet" && !model.gpu.caps().software {
             1e-2
         } else {

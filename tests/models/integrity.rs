@@ -1,4 +1,5 @@
-//! What a device does wrong is noticed: weights that did not arrive, dispatches that did not run.
+//! Integrity checks detect device faults: weights that were not uploaded, dispatches that did not
+//! run.
 
 use super::{greedy, with_kv};
 use jerboa::diag::verify_model;
@@ -16,8 +17,8 @@ fn files(folder: &Path) -> Result<ModelFiles> {
     block_on(async { ModelFiles::open(&source(folder).await?, None).await })
 }
 
-/// The checks of a model of a folder against the files of another: the names of those that fail,
-/// with why.
+/// Checks a folder's model against the files of another folder; returns the names and reasons of
+/// failed checks.
 fn faults(model: &Rc<Model>, folder: &Path) -> Vec<(&'static str, String)> {
     let files = files(folder).expect("files");
     let from = block_on(source(folder)).expect("a source");
@@ -30,7 +31,7 @@ fn faults(model: &Rc<Model>, folder: &Path) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// A copy of a golden model whose file has other bytes behind its header.
+/// Copies a golden model and changes bytes after its header.
 fn changed(name: &str, change: impl Fn(&mut [u8])) -> PathBuf {
     let folder =
         std::env::temp_dir().join(format!("jerboa-integrity-{}-{name}", std::process::id()));
@@ -67,7 +68,7 @@ fn weights_that_are_not_the_files_are_found() {
         let model =
             load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("a model");
         assert_eq!(faults(model.model(), &folder), [], "{name}");
-        // One bit in the last tensor.
+        // Flips one bit in the last tensor.
         let other = changed(name, |bytes| bytes[bytes.len() - 5] ^= 0x10);
         let found = faults(model.model(), &other);
         assert!(

@@ -1,6 +1,6 @@
-//! Devices that are lost at any moment of any stage: each call ends with what it gives on a device
-//! that stays, or with `device_lost`, and a new device gives the same again. `JERBOA_LOSS_RUNS=100`
-//! repeats it. Chromium's losses: tests/page/lost.test.mjs.
+//! Devices lost at any time during any stage: each call returns its usual result or `device_lost`,
+//! and a new device returns the same results. `JERBOA_LOSS_RUNS=100` repeats it. Losses in
+//! Chromium: tests/page/lost.test.mjs.
 
 use super::with_kv;
 use jerboa::arch::EncoderHead;
@@ -15,12 +15,12 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const PROMPT: [u32; 40] = [7; 40];
-/// A call that takes longer hangs.
+/// Time limit of a call.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a stage does once it is prepared: the bits of what it gives.
+/// A prepared stage; returns the bits of its result.
 type Work = Box<dyn FnOnce() -> Result<Vec<u32>>>;
-/// A name, and what prepares it on a device that stays meanwhile.
+/// The name of a stage, and its preparation on a device that is not lost meanwhile.
 type Stage = (&'static str, fn(Gpu) -> Work);
 
 fn bits(values: Vec<f32>) -> Vec<u32> {
@@ -28,7 +28,7 @@ fn bits(values: Vec<f32>) -> Vec<u32> {
 }
 
 fn model(gpu: Gpu) -> Result<jerboa::exec::Session> {
-    // Keys and values that grow in the midst of a generation.
+    // A KV cache that grows during generation.
     load(
         gpu,
         &golden("models/qwen3"),
@@ -98,9 +98,9 @@ const STAGES: [Stage; 6] = [
             let files = ModelFiles::safetensors(&from, json("config.json")).await?;
             VisionEncoder::load(&gpu, &from, files, RunOptions::default()).await
         })
-        .expect("a tower");
+        .expect("a vision encoder");
         let tiles = processor
-            .tiles(&RgbImage::new(30, 20, vec![99; 1800]).expect("a picture"))
+            .tiles(&RgbImage::new(30, 20, vec![99; 1800]).expect("an image"))
             .expect("tiles");
         Box::new(move || {
             block_on(async {
@@ -132,7 +132,8 @@ fn device() -> Gpu {
     })
 }
 
-/// Ends the process when nobody calls what it gives in time: a test that hangs says nothing.
+/// Ends the process unless the returned function is called in time, since a hanging test reports
+/// nothing.
 fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let (done, over) = mpsc::channel::<()>();
     let what = what.to_owned();
@@ -164,7 +165,7 @@ fn every_call_ends_right_or_with_a_code() {
             let gpu = device();
             let destroy = gpu.device_destroyer();
             let work = prepare(gpu);
-            // Idle first; then at every moment of what the stage takes.
+            // First while idle, then at every moment of the stage.
             let after = (run > 0).then(|| whole.mul_f64(f64::from(run) * 0.618_034 % 1.0));
             let loss = match after {
                 Some(after) => std::thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! Dense families against transformers: logits in prefill, in chunks and token by token, greedy
-//! ids, every KV mode.
+//! Dense families against transformers: logits of a prefill, of chunks and of single tokens, greedy
+//! ids, every KV type.
 
 mod gpt_oss;
 mod growth;
@@ -28,8 +28,8 @@ use pollster::block_on;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// A test for each model of tests/golden/models, with the relative L2 distance that its stored
-/// precision allows.
+/// A test for each model of tests/golden/models, with the relative L2 error that its precision
+/// allows.
 macro_rules! equal_the_reference {
     ($($limit:literal: $($name:ident,)*;)*) => {
         mod equals_the_reference {
@@ -53,13 +53,13 @@ equal_the_reference! {
     ernie4_5_moe_odd, glm4_moe_lite, glm4_moe_lite_odd, gemma4_moe, gemma4_moe_odd,
     granite_moe, granite_moe_shared, granite_hybrid_moe, nemotron_h_moe, nemotron_h_latent, falcon_h1, falcon_h1_norm,
     ;
-    // What is rounded to 8 bits turns a last bit into a whole step now and then.
+    // Rounding activations to 8 bits amplifies differences in the last bit now and then.
     1e-2:
     bitnet, bitnet_packed, llama_bitlinear,
     ;
 }
 
-/// A cache of f16, as numbers of a device that has some or packed in words.
+/// An f16 cache: native f16, or packed in words on devices without f16.
 fn halves() -> Kv {
     if least() { Kv::Packed } else { Kv::F16 }
 }
@@ -90,7 +90,7 @@ fn start(name: &str, device: &DeviceOptions, options: RunOptions) -> (Session, G
     (model, Golden::read(&folder.join("golden.safetensors")))
 }
 
-/// Logits of each token, run one after another with the cache.
+/// Logits of each token in single steps.
 fn stepwise(model: &mut Session, ids: &[u32]) -> Vec<f32> {
     let mut all = Vec::new();
     for (pos, id) in ids.iter().enumerate() {
@@ -100,8 +100,8 @@ fn stepwise(model: &mut Session, ids: &[u32]) -> Vec<f32> {
     all
 }
 
-/// Writes how far a model is from its reference to tests/golden/models/errors.json, for the
-/// README's table, where `JERBOA_WRITE_ERRORS` is set.
+/// Writes a model's error against the reference to tests/golden/models/errors.json, for the
+/// README's table, if `JERBOA_WRITE_ERRORS` is set.
 fn record(name: &str, error: f64) {
     static ONE: Mutex<()> = Mutex::new(());
     if std::env::var_os("JERBOA_WRITE_ERRORS").is_none() {
@@ -122,7 +122,7 @@ fn record(name: &str, error: f64) {
     .expect("errors.json");
 }
 
-/// Logits of all rows in one go, of the last one, of each token by itself, and greedy ids, in f32.
+/// Logits of all rows at once, of the last row, of single steps, and greedy ids, in f32.
 fn equals_the_reference(name: &str, limit: f64) {
     let (mut model, golden) = start(name, &exact(), with_kv(Kv::F32));
     let ids = golden.ids("input_ids");
@@ -132,7 +132,7 @@ fn equals_the_reference(name: &str, limit: f64) {
     assert!(error < limit, "{name}: prefill {error:e}");
     record(name, error);
     assert_eq!(greedy(&mut model, &ids, 32), golden.ids("greedy"), "{name}");
-    // The last row alone, as generation asks for it.
+    // The last row only, as in generation.
     block_on(model.prefill(&ids, 0)).expect("prefill");
     let last = block_on(model.logits()).expect("logits");
     let error = relative_l2(&last, &expected[expected.len() - last.len()..]);
@@ -247,7 +247,7 @@ fn fused_and_separate_norms_agree() {
     let apart = model.dispatches();
     let layers = 2;
 
-    // Its matrices are too small for blocks, unless a number of them is forced.
+    // These matrices are too small for whole blocks unless a variant is forced.
     for value in [0, 1].into_iter().filter(|_| !least()) {
         let force = Some(VariantOverride {
             kernel: Kernel::GemvBlocks,
@@ -300,7 +300,7 @@ fn short_prompts_and_the_rest_of_long_ones_have_a_step_of_their_own() {
         let each = stepwise(&mut model, &long);
         let error = relative_l2(&last, &each[each.len() - last.len()..]);
         assert!(error < 2e-4, "{name}, a long one: {error:e}");
-        // Where it is not asked for, a software adapter, which compiles slowly, has none.
+        // A software adapter, which compiles slowly, uses it only on request.
         let (mut model, _) = start(name, &exact(), with_kv(Kv::F32));
         let before = model.bytes().activations;
         model.prepare_short().expect("no plan");

@@ -1,5 +1,5 @@
-//! Mixtures whose experts are not all on the device, and tables whose rows come as tokens need
-//! them: the logits and ids of a model that is there as a whole.
+//! Offloaded experts and embedding rows read on demand: logits and ids equal those of the fully
+//! loaded model.
 
 use super::{exact, start, with_kv};
 use jerboa::exec::{
@@ -32,8 +32,8 @@ fn logits(session: &Session) -> Vec<f32> {
     block_on(session.logits()).expect("logits")
 }
 
-/// Two experts of each layer, or as many as a token picks: a prompt's picks come in parts, each
-/// token's in turns.
+/// Two experts of each layer, or as many as a token selects: a prompt is processed in parts, tokens
+/// one at a time.
 #[test]
 fn two_experts_on_the_device_give_the_logits_of_all() {
     let latest = [
@@ -73,7 +73,7 @@ fn two_experts_on_the_device_give_the_logits_of_all() {
     }
 }
 
-/// The device holds fewer bytes, and a budget in bytes says how many experts that are.
+/// A byte budget below the model's size determines the number of experts.
 #[test]
 fn experts_take_what_memory_they_are_given() {
     let (whole, golden) = load("mixtral", None, 512);
@@ -95,9 +95,9 @@ fn experts_take_what_memory_they_are_given() {
     assert_eq!(half.bytes_per_token(0), whole.bytes_per_token(0));
     assert!(
         half.dispatches() > whole.dispatches(),
-        "guesses of the next layer's picks"
+        "predictions of the next layer's experts"
     );
-    // Sessions side by side, gone back, forked: places are the model's, whoever asks.
+    // Parallel, trimmed and forked sessions share the model's slots.
     let ids = golden.ids("input_ids");
     let expected = golden.ids("greedy");
     block_on(half.prefill(&ids, 0)).expect("prefill");
@@ -106,7 +106,7 @@ fn experts_take_what_memory_they_are_given() {
     greedy(&mut half, &other, 8);
     assert_eq!(go_on(&mut fork, 32), expected);
     assert_eq!(greedy(&mut half, &ids, 32), expected);
-    // All experts have a place: the usual way, and none is fetched.
+    // With a slot for every expert, none is fetched.
     let (model, _) = load("mixtral", Some(ExpertBudget::PerLayer(512)), 512);
     assert!(model.paging().is_none() && model.dispatches() == whole.dispatches());
 }
@@ -134,7 +134,7 @@ fn memory_that_is_short_pages_experts_by_itself() {
         .weights
         .values()
         .filter(|w| matches!(w.kind, WeightKind::Experts { .. }));
-    // Room for two of the four experts, and not for three.
+    // A budget for two of the four experts, but not for three.
     let weights = whole.bytes().weights - stacks.map(|w| w.bytes()).sum::<u64>() / 3;
     let (mut model, _) = run(Some(weights + whole.state_bytes(256) + HEADROOM_BYTES));
     assert!(
@@ -148,7 +148,7 @@ fn memory_that_is_short_pages_experts_by_itself() {
     );
 }
 
-/// Gemma's embeddings of each layer: rows come from the file, for prompts and for each token.
+/// Gemma's per-layer embeddings: rows are read from the file, for prompts and for single tokens.
 #[test]
 fn rows_of_tables_come_as_tokens_need_them() {
     for name in ["gemma3n", "gemma4"] {

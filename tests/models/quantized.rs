@@ -1,5 +1,5 @@
-//! What quantizing on load made is kept: the next load reads it instead of the files, and gives the
-//! same.
+//! The cache of weights quantized on load: the next load reads it instead of the files, with equal
+//! results.
 
 use super::greedy;
 use jerboa::exec::{ModelFiles, Precision, PrecisionOptions, RunOptions, Session};
@@ -33,7 +33,7 @@ fn load(folder: &Path, cache: &Path, precision: Precision) -> Session {
     .expect("the model")
 }
 
-/// The entries of what was made.
+/// Cache entries of quantized weights.
 fn made(cache: &Path) -> Vec<PathBuf> {
     let sources = std::fs::read_dir(cache)
         .map(|list| list.flatten().map(|e| e.path().join("~made")).collect());
@@ -67,7 +67,7 @@ fn the_second_load_reads_what_the_first_quantized() {
         (logits, greedy(&mut model, &ids, 8), model.load.bytes)
     };
     let first = answer(Precision::Q4);
-    assert!(made(&cache).len() > 3, "nothing is kept");
+    assert!(made(&cache).len() > 3, "nothing is cached");
     let second = answer(Precision::Q4);
     assert!(
         (&second.0, &second.1) == (&first.0, &first.1),
@@ -80,7 +80,7 @@ fn the_second_load_reads_what_the_first_quantized() {
         first.2
     );
 
-    // A piece that is gone is made again, with all that belongs to it, and kept again.
+    // A missing entry is quantized again, with all of its tensor, and cached again.
     let pieces = made(&cache);
     std::fs::remove_file(&pieces[0]).expect("a piece");
     let third = answer(Precision::Q4);
@@ -91,7 +91,7 @@ fn the_second_load_reads_what_the_first_quantized() {
     assert!(third.2 > second.2 && third.2 < first.2, "{} bytes", third.2);
     assert_eq!(made(&cache), pieces);
 
-    // Other layouts and other files are others.
+    // Other layouts and other files have their own entries.
     let eight = answer(Precision::Q8);
     assert!(eight.2 >= first.2 && eight.0 != first.0);
     let mut bytes = std::fs::read(folder.join("model.safetensors")).expect("weights");

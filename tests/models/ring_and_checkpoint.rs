@@ -1,6 +1,5 @@
-//! What families keep of a sequence: windows that have come round many times, keys that layers
-//! share, states of one size, in each element type and over thousands of tokens; and experts in one
-//! tensor for all, as published files have them.
+//! Memory of a sequence: ring caches of windows, shared keys and recurrent states, in each element
+//! type and over thousands of tokens. Also experts stacked in one tensor, as in published files.
 
 use super::{exact, halves, start, stepwise, with_kv};
 use jerboa::exec::{RunOptions, Session};
@@ -17,8 +16,8 @@ fn logits(session: &Session) -> Vec<f32> {
     block_on(session.logits()).expect("logits")
 }
 
-/// Families with windows in some layers or in all, states of one size, latent attention; short
-/// steps make rings small.
+/// Families with windows in some or all layers, recurrent state, latent attention. Short steps keep
+/// the rings small.
 const FAMILIES: [&str; 15] = [
     "gemma2",
     "gemma3",
@@ -75,8 +74,8 @@ fn chunks_turns_and_going_back_give_the_reference() {
     }
 }
 
-/// Windows of 8 among full layers over 200 tokens, and keys that later layers share: rings of 16 as
-/// caches of all positions.
+/// Windows of 8 among full layers over 200 tokens, and keys that later layers share: rings of 16
+/// equal caches of all positions.
 #[test]
 fn ring_buffers_keep_the_whole_window() {
     for name in ["gemma3", "gemma3n", "gemma4", "gpt_oss"] {
@@ -125,8 +124,7 @@ fn ids(count: usize) -> Vec<u32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// A cache of all positions, windows without and with sinks, states of a convolution, a delta rule
-/// and Mamba-2.
+/// A full cache, windows with and without sinks, states of a convolution, a delta rule and Mamba-2.
 #[test]
 fn f16_kv_stays_accurate_after_2000_tokens() {
     for name in [
@@ -155,10 +153,10 @@ fn f16_kv_stays_accurate_after_2000_tokens() {
         };
         let expected = end(&exact(), Kv::F32);
         let golden = Golden::read(&golden(&format!("long/{name}.safetensors")));
-        // That of the prompt's last position goes before those of the steps.
+        // Logits of the prompt's last position precede those of the steps.
         let reference = golden.floats("logits");
         let error = relative_l2(&expected, &reference);
-        assert!(error < 3e-4, "{name} beside transformers: {error:e}");
+        assert!(error < 3e-4, "{name} against transformers: {error:e}");
         for (device, kv) in [(DeviceOptions::default(), halves()), (exact(), Kv::Packed)] {
             let found = end(&device, kv);
             let error = relative_l2(&found, &expected);
@@ -166,15 +164,14 @@ fn f16_kv_stays_accurate_after_2000_tokens() {
             let error = relative_l2(&found, &reference);
             assert!(
                 error < 1.5e-2,
-                "{name} {kv:?}, beside transformers: {error:e}"
+                "{name} {kv:?}, against transformers: {error:e}"
             );
         }
     }
 }
 
-/// How likely 2,000 tokens are, each after all before it, with a cache of 8 bits beside one of
-/// f16. The weights are random: what trained ones make of 8 bits, in 512 positions, is shown in
-/// tests/task/families.rs.
+/// The likelihood of 2,000 tokens with an int8 cache against an f16 cache. The weights are random;
+/// tests/task/families.rs tests trained weights in 512 positions.
 #[test]
 fn int8_kv_stays_accurate_after_2000_tokens() {
     for name in ["qwen3", "gpt_oss"] {
@@ -218,7 +215,7 @@ fn int8_kv_stays_accurate_after_2000_tokens() {
     }
 }
 
-/// A cache of 8 bits in every kind of family: in windows, shared, and beside states of one size.
+/// An int8 cache in every kind of family: windows, shared keys, recurrent state.
 #[test]
 fn a_cache_of_8_bits_serves_every_family() {
     for name in [
@@ -248,8 +245,7 @@ fn a_cache_of_8_bits_serves_every_family() {
 /// Experts of a layer of models/qwen3_5_moe.
 const EXPERTS: usize = 4;
 
-/// The checkpoint of a folder with the tensors of a layer's experts stacked in one for gate and up
-/// and one for down.
+/// A folder's checkpoint with the experts of a layer stacked in two tensors: gate and up, and down.
 fn stacked(name: &str) -> PathBuf {
     let from = golden(&format!("models/{name}"));
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -259,8 +255,7 @@ fn stacked(name: &str) -> PathBuf {
     let bytes = std::fs::read(from.join("model.safetensors")).expect("a checkpoint");
     let file = SafeTensors::deserialize(&bytes).expect("safetensors");
     let mut all: BTreeMap<String, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
-    // Expert by expert, the gate before up: the order of names but for the numbers, of which there
-    // are fewer than ten.
+    // Expert by expert, gate before up. Sorting by name works for fewer than ten experts.
     let mut names = file.names();
     names.sort_by_key(|n| n.replace("gate_proj", "a").replace("up_proj", "b"));
     for name in names {

@@ -1,5 +1,5 @@
-//! A whole generation with the draw on the GPU against the same with the CPU's sampler, which
-//! log-probabilities force.
+//! Generation with GPU sampling against generation with the CPU sampler, which log-probabilities
+//! require.
 
 use jerboa::exec::RunOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
@@ -69,7 +69,7 @@ fn gpu_sampling_equals_the_cpu_sampler() {
     }
 }
 
-/// The random numbers and the penalties go on where a rolling context drops its older half.
+/// Random numbers and penalties continue when a rolling context drops its older half.
 #[test]
 fn sampling_continues_over_a_rolling_context() {
     let mut model = loaded(48);

@@ -1,5 +1,5 @@
-//! Sessions on one model: in turns, forked, gone back, kept and restored, disposed; with full
-//! caches that grow by small pages, and with windows that have come round many times.
+//! Sessions of one model: interleaved, forked, trimmed, saved and restored, disposed; with full
+//! caches that grow in small pages, and with ring caches that have wrapped many times.
 
 use super::{exact, start, with_kv};
 use jerboa::exec::{DecodeLoop, DecodeParams, PromptLookup, RunOptions, Session};
@@ -9,9 +9,9 @@ use jerboa_tests::golden::{go_on, greedy};
 use jerboa_tests::relative_l2;
 use pollster::block_on;
 
-/// A model with full caches, two whose windows of 8 positions keep 16 (in Gemma 3 beside a full
-/// cache), those whose layers keep a state of one size (a convolution, a delta rule, Mamba-2), and
-/// one whose last layers read what others keep, within a window and in full.
+/// A model with full caches, two with windows of 8 positions in rings of 16 (Gemma 3 also has full
+/// layers), models with recurrent state (a convolution, a delta rule, Mamba-2), and one whose last
+/// layers share the cache of earlier layers, within a window and in full.
 const FAMILIES: [(&str, usize); 7] = [
     ("qwen3", 512),
     ("mistral", 8),
@@ -51,7 +51,7 @@ fn two_sessions_in_turns_give_what_each_gives_alone() {
         let mut two = Session::new(one.model()).expect("a session");
         let other: Vec<u32> = ids.iter().rev().copied().collect();
         let alone = greedy(&mut two, &other, 32);
-        // Token by token in turns, each from its own logits.
+        // Alternates single tokens, each sampled from its own session's logits.
         block_on(one.prefill(&ids, 0)).expect("prefill");
         block_on(two.prefill(&other, 0)).expect("prefill");
         let pick = |session: &Session| {
@@ -75,7 +75,7 @@ fn two_sessions_in_turns_give_what_each_gives_alone() {
             }
         }
         assert_eq!((first, second), (expected.clone(), alone.clone()), "{name}");
-        // Both at once, batches in flight beside each other.
+        // Both at once, with batches in flight in both.
         block_on(one.prefill(&ids, 0)).expect("prefill");
         block_on(two.prefill(&other, 0)).expect("prefill");
         let mut a =
@@ -104,9 +104,10 @@ fn a_sequence_goes_back_and_runs_again_as_if_nothing_had_been() {
         assert_eq!(
             session.tokens().len(),
             ids.len() + 31,
-            "{name}: the last token is picked and not run"
+            "{name}: the last token is sampled and not run"
         );
-        // A few tokens back, more than a ring holds, to the prompt, and to its middle.
+        // Trims a few tokens, more than a ring holds, to the prompt, and to the middle of the
+        // prompt.
         let all = [&ids[..], &expected[..31]].concat();
         for to in [all.len() - 3, all.len() - 20, ids.len(), ids.len() / 2, 1] {
             block_on(session.prefill_reusing_prefix(&all, &|| Ok(()))).expect("resume");
@@ -122,15 +123,15 @@ fn a_sequence_goes_back_and_runs_again_as_if_nothing_had_been() {
             block_on(session.prefill_reusing_prefix(&all, &|| Ok(()))).expect("resume");
             alike(&logits(&session), &end, &format!("{name}, back to {to}"));
         }
-        // Regenerated: the prompt's logits are there or made again.
+        // Regenerates: the prompt's logits are reused or computed again.
         let held = block_on(session.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("resume");
         assert!(
             held + 1 >= ids.len() || chunk < 512,
-            "{name}: {held} tokens held"
+            "{name}: {held} tokens in the session"
         );
         alike(&logits(&session), &after_prompt, name);
         assert_eq!(go_on(&mut session, 32), expected, "{name}, regenerated");
-        // Given up in the midst of a batch: what is under way has run, and does no harm.
+        // Cancelled during a batch: submitted steps have run and change nothing.
         block_on(session.prefill(&ids, 0)).expect("prefill");
         let mut decode =
             DecodeLoop::start(&mut session, DecodeParams::greedy(ids.len(), 32)).expect("start");
@@ -140,7 +141,7 @@ fn a_sequence_goes_back_and_runs_again_as_if_nothing_had_been() {
             session.tokens().len() >= ids.len() && all.starts_with(session.tokens()),
             "{name}"
         );
-        // Without a word of its end, as a future that is dropped leaves it.
+        // Dropped without a finish, as a dropped future leaves it.
         let end = session.tokens().len();
         let mut dropped =
             DecodeLoop::start(&mut session, DecodeParams::greedy(end, 32)).expect("start");
@@ -163,7 +164,7 @@ fn forks_and_snapshots_go_their_own_ways_and_leave_nothing() {
         assert_eq!(go_on(&mut session, 10), expected[..10], "{name}");
         let mut fork = session.fork().expect("a fork");
         let all = [&ids[..], &expected].concat();
-        // The fork goes on; the first one does something else meanwhile.
+        // The fork continues while the original does something else.
         let other: Vec<u32> = ids.iter().rev().copied().collect();
         greedy(&mut session, &other, 32);
         let at = ids.len() + 9;
@@ -172,7 +173,7 @@ fn forks_and_snapshots_go_their_own_ways_and_leave_nothing() {
         session.restore(&snapshot).expect("restored");
         assert_eq!(session.tokens(), &ids[..], "{name}");
         assert_eq!(go_on(&mut session, 32), expected, "{name}, restored");
-        // Bytes are counted, and go when the session does.
+        // Bytes are counted, and freed when the session is dropped.
         drop((fork, snapshot));
         let (bytes, alive) = (session.bytes(), session.gpu.resource_counts().bytes);
         for _ in 0..if chunk < 512 { 200 } else { 3 } {
@@ -198,7 +199,7 @@ fn what_drafts_need_goes_with_the_session() {
         let all = |session: &Session| (session.bytes(), session.gpu.resource_counts().bytes);
         let plain = all(&first);
         assert_eq!(with_drafts(&mut first, &ids, 32), expected, "{name}");
-        // Its plans' buffers are the model's, which the next session finds there.
+        // Its plans' buffers belong to the model; the next session reuses them.
         let model = first.model().clone();
         drop(first);
         let before = (model.bytes(), model.gpu.resource_counts().bytes);
@@ -224,7 +225,7 @@ fn what_drafts_need_goes_with_the_session() {
     }
 }
 
-/// Three rows fit where a quarter of a chunk's output would not, and a chunk's do not fit there.
+/// Output buffers for three rows fit into memory; those for a chunk do not.
 #[test]
 fn logits_of_all_rows_take_memory_by_need_and_compile_once() {
     for name in ["qwen3", "gemma3", "lfm2"] {
@@ -237,7 +238,7 @@ fn logits_of_all_rows_take_memory_by_need_and_compile_once() {
                 session.gpu.simulate_memory_limit(None);
                 (found, session.gpu.resource_counts())
             };
-            // The sequence has its places after that.
+            // The sequence's cache is allocated by now.
             let cols = rows(&long, None).0.expect("rows").len() / long.len();
             let (first, made) = rows(&ids[..3], None);
             let room = (long.len() * cols) as u64;
@@ -270,7 +271,7 @@ fn a_window_stores_itself_and_one_step() {
             .map(|s| s.bytes() / s.positions as u64 * 256)
             .sum::<u64>()
     );
-    // Round and round: the same logits as with a cache of all positions.
+    // After many wraps the logits equal those of a full cache.
     let long: Vec<u32> = ids.iter().copied().cycle().take(200).collect();
     let (mut full, _, _) = load("mistral", 512);
     block_on(session.prefill(&long, 0)).expect("prefill");
@@ -283,8 +284,8 @@ fn a_window_stores_itself_and_one_step() {
     assert_eq!(go_on(&mut session, 40), go_on(&mut full, 40));
 }
 
-/// Growth within a prompt's chunks, within batches of steps, with drafts, and by a snapshot: the
-/// ids of a cache that is whole from the beginning, in memory that follows the tokens.
+/// Growth during a prompt's chunks, batches of steps, drafts, and restoring a snapshot: the ids
+/// equal those of a preallocated cache, and memory follows the tokens.
 #[test]
 fn keys_and_values_take_memory_as_the_sequence_grows() {
     for (name, kv) in [
@@ -335,9 +336,9 @@ fn keys_and_values_take_memory_as_the_sequence_grows() {
         );
         assert_eq!(go_on(&mut session, 150), expected, "{name}");
         alike(&logits(&session), &after, name);
-        // 70 tokens and 149 of the answer; half as much more as there was, at the most the context.
+        // 70 tokens and 149 of the answer; capacity grows by half, up to the context.
         assert!(kv(&session) > first && kv(&session) <= most, "{name}");
-        // One that has not grown takes what is larger, and goes back.
+        // A session that has not grown adopts the larger cache, and returns it.
         let late = session.snapshot().expect("a snapshot");
         let mut other = Session::new(session.model()).expect("a session");
         other.restore(&late).expect("restored");
@@ -345,7 +346,7 @@ fn keys_and_values_take_memory_as_the_sequence_grows() {
         assert_eq!(other.tokens(), &ids[..10]);
         block_on(other.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("resume");
         assert_eq!(go_on(&mut other, 20), expected[..20], "{name}, restored");
-        // Drafts write ahead of what holds.
+        // Drafts write beyond the valid positions.
         let mut drafted = Session::new(session.model()).expect("a session");
         if !session.is_recurrent() {
             assert_eq!(

@@ -1,4 +1,4 @@
-//! Drafted tokens change nothing but the number of steps: the same ids with and without, for every
+//! Speculative decoding changes only the number of steps: ids are equal with and without, for every
 //! cache and feature.
 
 use super::{exact, greedy, halves, start, with_kv};
@@ -9,8 +9,8 @@ use jerboa_tests::golden::{Golden, golden, load};
 use jerboa_tests::open;
 use pollster::block_on;
 
-/// A window, norms of heads, biases, rotations that depend on the length, layers without one,
-/// quantised weights.
+/// A window, norms of heads, biases, RoPE scaling by length, layers without RoPE, quantized
+/// weights.
 const MODELS: [&str; 8] = [
     "models/mistral",
     "models/qwen3",
@@ -22,7 +22,7 @@ const MODELS: [&str; 8] = [
     "models/llama_linear",
 ];
 
-/// What a generation came to.
+/// Result of a generation.
 #[derive(Debug, PartialEq)]
 struct Found {
     tokens: Vec<u32>,
@@ -90,7 +90,7 @@ fn stories() -> Session {
     load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("stories260K")
 }
 
-/// All ids of the reference: a prompt and 200 tokens after it.
+/// All ids of the reference: a prompt and 200 generated tokens.
 fn story() -> Vec<u32> {
     let text = std::fs::read_to_string(golden("stories260K/golden.json")).expect("golden.json");
     let json: serde_json::Value = serde_json::from_str(&text).expect("json");
@@ -158,7 +158,7 @@ fn a_repetitive_prompt_takes_fewer_steps_than_tokens() {
     let mut model = stories();
     let all = story();
     let reference = &all[all.len() - 200..];
-    // The story so far, and its beginning once more.
+    // The story so far, followed by its beginning.
     let prompt = [&all[..150], &all[..40]].concat();
     let expected = greedy(&mut model, &prompt, 60);
     let found = decode(&mut model, &prompt, &[], 60, true);
@@ -174,7 +174,7 @@ fn a_repetitive_prompt_takes_fewer_steps_than_tokens() {
         steps as f64 / 59.0
     );
     assert!(steps < 45, "{steps} steps for 59 tokens");
-    // A text that repeats nothing is the same, too.
+    // Text without repetition gives the same ids too.
     let prompt = &all[..all.len() - 200];
     for always in [true, false] {
         assert_eq!(
@@ -209,7 +209,7 @@ fn stop_tokens_end_it_wherever_they_stand() {
     }
 }
 
-/// The cache's last positions hold what plain steps leave there: nothing is written beyond them.
+/// The cache's last positions equal those of plain steps: nothing is written beyond them.
 #[test]
 fn a_context_is_filled_to_its_end() {
     for (name, kv) in [
@@ -228,7 +228,7 @@ fn a_context_is_filled_to_its_end() {
             let expected = greedy(&mut model, &prompt, 100);
             assert_eq!(expected.len(), room + 1, "{name}");
             let last = |model: &mut Session| {
-                // The last position again, on top of what the generation has left before it.
+                // Runs the last position again, over the values that the generation left.
                 let all = [&prompt[..], &expected[..]].concat();
                 let pos = all.len() - 2;
                 block_on(model.step(all[pos], pos)).expect("step");
@@ -254,7 +254,7 @@ fn a_step_makes_no_object_and_memory_is_counted() {
     decode(&mut model, &prompt, &[], 50, true);
     let added = model.bytes().activations - before.activations;
     assert!(added >= model.vocab() as u64 * 8 * 4, "{added} bytes");
-    // Beside that only staging buffers came.
+    // Only staging buffers were added.
     assert!(model.gpu.resource_counts().bytes >= alive + added);
     let made = model.gpu.resource_counts();
     assert_eq!(

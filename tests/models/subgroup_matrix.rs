@@ -1,6 +1,5 @@
-//! Prompts on subgroup matrices of f16, the device's own where it has some, else spelled out:
-//! whatever a family has beside its matmuls, f16 matmuls with f32 sums give the
-//! reference's logits within 1e-2 and its greedy ids.
+//! Prompts on f16 subgroup matrices, emulated on devices without them: for every feature of a
+//! family, f16 matmuls with f32 sums give the reference's logits within 1e-2 and its greedy ids.
 
 use super::{greedy, halves, start, with_kv};
 use jerboa::exec::{Precision, PrecisionOptions, RunOptions};
@@ -8,7 +7,7 @@ use jerboa::gpu::Backend;
 use jerboa_tests::{least, relative_l2};
 use pollster::block_on;
 
-/// Models of tests/golden/models with 16-bit weights and cache, the heights of tiles in turn.
+/// Models of tests/golden/models with f16 weights and cache, alternating between tile heights.
 fn on_units(names: &[&str], limit: f64) {
     for (name, tile) in names.iter().zip([32, 64, 128, 256].into_iter().cycle()) {
         let overrides = PrecisionOptions {
@@ -92,15 +91,15 @@ fn hybrids_and_experts() {
         "olmoe",
         "ernie4_5_moe",
         "glm4_moe_lite",
-        // Of gemma4_moe one row's third expert is so close to its fourth that f16 pick another
-        // one, in transformers too.
+        // In gemma4_moe the third and fourth expert of one row are so close that f16 selects
+        // another one, in transformers too.
         "gemma4_moe_odd",
     ];
     on_units(&names, 1e-2);
 }
 
-/// What is rounded to 8 bits turns a last bit into a whole step now and then: a cache of f16
-/// alone, on no units, makes 1.1e-2 and 1.5e-2 of these.
+/// Rounding activations to 8 bits amplifies small differences now and then: an f16 cache alone,
+/// without subgroup matrices, has an error of 1.1e-2 and 1.5e-2 here.
 #[test]
 fn activations_of_eight_bits() {
     on_units(&["bitnet_packed", "bitnet"], 2e-2);

@@ -1,4 +1,4 @@
-//! Every named value of a graph, against the hidden states that transformers gives between layers.
+//! Every named value of a graph, against transformers' hidden states between layers.
 
 use super::{exact, start, with_kv};
 use jerboa::exec::RunOptions;
@@ -9,7 +9,7 @@ use pollster::block_on;
 
 #[test]
 fn values_between_layers_are_those_of_the_reference() {
-    // A router's picks and views of fused projections among them.
+    // Includes selected experts and views of fused projections.
     for (name, end) in [
         ("qwen3_moe", "experts_residual"),
         ("gemma2", "mlp_residual"),

@@ -1,7 +1,6 @@
-//! The measurement of which kernels are the fastest: what its table changes in a plan, that the
-//! answer stays the reference's, when it is made, and that it is remembered. What it finds on a
-//! software adapter says nothing and is not looked at. What is chosen from takes subgroups: with
-//! WebGPU's least there is nothing to choose.
+//! Kernel tuning: its effect on plans, unchanged results, when it runs, and its cache. Measured
+//! values are not checked, since they mean nothing on a software adapter. All candidates need
+//! subgroups: with WebGPU's minimum there is nothing to choose.
 
 use super::variants::{check, takes};
 use super::{exact, greedy, with_kv};
@@ -24,10 +23,10 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Its matrices have blocks of four bits, its table is f32.
+/// A model whose matrices have 4-bit blocks and whose table is f32.
 const MODEL: &str = "quant/qwen3_gptq";
 
-/// Loads [`MODEL`], with what is remembered in a folder.
+/// Loads [`MODEL`] with the tuning cache in a folder.
 fn load(device: &DeviceOptions, tune: TuneMode, cache: &Path) -> Session {
     block_on(async {
         let model = ModelRef::parse(&golden(MODEL).to_string_lossy())?;
@@ -51,14 +50,14 @@ fn load(device: &DeviceOptions, tune: TuneMode, cache: &Path) -> Session {
     .expect("the model")
 }
 
-/// An empty folder of this test run.
+/// An empty folder for this test run.
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("jerboa-tuning-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     folder
 }
 
-/// In a thread of its own, which remembers nothing.
+/// Runs in a new thread, which has no tuning results in memory.
 fn afresh<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(work).join().expect("the thread"))
 }
@@ -119,7 +118,7 @@ fn tuning_entries_select_gemm_tilings() {
             BTreeSet::from([1]),
             "{layout}"
         );
-        // Without an entry of its own, the vendor's devices decide.
+        // Without an entry, the vendor's table decides.
         assert_eq!(planned(None), BTreeSet::from([1]), "{layout}");
         assert_eq!(
             planned(Some(
@@ -159,8 +158,8 @@ fn the_answer_is_the_references_with_each_entry() {
         if pick == GemvVariant::Rows {
             continue;
         }
-        // Its matrices are too small for blocks, unless a number of them is forced; the table still
-        // says which matmul.
+        // These matrices are too small for whole blocks unless a variant is forced; the table still
+        // chooses the matmul.
         let force = Some(VariantOverride {
             kernel: Kernel::GemvBlocks,
             name: "ROW_GROUPS",
@@ -201,7 +200,7 @@ fn the_answer_is_the_references_with_measured_tiles_and_heads() {
         .fold(TuningTable::default(), |table, (kernel, name, value)| {
             table.with_constant(*kernel, name, *value)
         });
-    // Nobody shares a tile.
+    // No tile is shared.
     let tuned = Some(table.with_constant(Kernel::Gemm, "FILL", 1));
     let model = check(
         "a table of numbers",
@@ -237,8 +236,8 @@ fn tiles_and_heads_are_measured() {
     assert!(bytes > 0);
     for (contest, times) in contests.iter().zip(&times) {
         assert!(contest.variants.len() > 2, "{contest:?}");
-        // On a software adapter each form has run as often as makes a decision, whatever
-        // it took; elsewhere in the time there was.
+        // On a software adapter every variant runs the minimum number of times, however long it
+        // takes; elsewhere as often as time allows.
         assert!(times.rounds.len() == contest.variants.len(), "{times:?}");
         assert!(
             !caps.software || times.rounds.iter().all(|us| us.len() > 1),
@@ -298,7 +297,7 @@ fn what_was_measured_is_remembered_until_it_is_damaged() {
         let golden = Golden::read(&golden(MODEL).join("golden.safetensors"));
         let expected = golden.ids("greedy");
         let found = greedy(&mut model, &golden.ids("input_ids"), expected.len());
-        // The same thread need not look into the folder.
+        // The same thread has the results in memory.
         let again = load(&exact(), TuneMode::Auto, &folder("elsewhere"))
             .tuning
             .clone();
@@ -316,8 +315,7 @@ fn what_was_measured_is_remembered_until_it_is_damaged() {
         (TuningSource::Cached, tuning.choices.clone())
     );
     assert_eq!(next.dispatch_us, tuning.dispatch_us);
-    // Another device, as far as the kernels can tell: it has one form of each, and what a dispatch
-    // costs there is not known.
+    // Another device by its kernels: one variant each, and an unknown dispatch cost.
     let other = afresh(|| {
         load(
             &DeviceOptions {

@@ -1,5 +1,5 @@
-//! Whatever the planner may choose gives the reference's answer: each number that a kernel family
-//! chooses, each fusion left out, each device feature missing.
+//! Every choice of the planner gives the reference's answer: each tunable constant, each disabled
+//! fusion, each missing device feature.
 
 use super::{exact, greedy, halves, start, stepwise, with_kv};
 use jerboa::exec::{RunOptions, Session};
@@ -10,7 +10,7 @@ use jerboa::plan::{Fusions, PlanOptions, StepKind, fuse, lower};
 use jerboa_tests::relative_l2;
 use pollster::block_on;
 
-/// Biases, windows, norms of heads, quantised weights: together they take every path of the dense
+/// Biases, windows, norms of heads, quantized weights: together they cover every path of the dense
 /// families.
 const MODELS: [&str; 4] = [
     "models/llama_bias",
@@ -19,7 +19,7 @@ const MODELS: [&str; 4] = [
     "quant/qwen3_gptq",
 ];
 
-/// Logits of a prefill and token by token, and greedy ids.
+/// Logits of a prefill and of single tokens, and greedy ids.
 pub(super) fn check(
     what: &str,
     name: &str,
@@ -46,7 +46,7 @@ pub(super) fn check(
     model
 }
 
-/// Whether any kernel of prefill or decode has that number.
+/// Whether any kernel of prefill or decode has this constant.
 pub(super) fn takes(model: &Session, force: VariantOverride) -> bool {
     [StepKind::Decode(1), StepKind::Prefill(64)]
         .into_iter()
@@ -93,12 +93,12 @@ fn each_number_that_a_kernel_chooses() {
                     ..exact()
                 };
                 let what = format!("{} {name} = {value}", kernel.name());
-                // Two of the models in turn, all four by the time all is forced.
+                // Two of the models at a time; all four over the whole loop.
                 let models = [MODELS[forced % 3], MODELS[3]];
                 let taken = models.map(|m| {
                     let model = check(&what, m, &device, with_kv(Kv::F32), 2e-4);
-                    // Tiles of 256 rows of floats take 64 KB of workgroup memory; tests/kernels has
-                    // those of f16.
+                    // f32 tiles of 256 rows need 64 KB of workgroup memory; tests/kernels covers
+                    // f16 tiles.
                     let large = kernel == Kernel::GemmMatrix && *value == 256;
                     (large && model.gpu.caps().max_workgroup_storage < 65_536)
                         || takes(&model, force)
@@ -116,9 +116,9 @@ fn each_number_that_a_kernel_chooses() {
     assert!(forced > 10);
 }
 
-/// Where dispatches are expensive, attention near the beginning is one, and finding the largest
-/// logit too; on a large device the matmul behind attention joins its runs there. The step behind
-/// position 512 joins them by itself again.
+/// Where dispatches are expensive, attention and argmax at low positions take one dispatch each. On
+/// a large GPU the next matmul reduces attention's KV splits there; after position 512 attention
+/// reduces them itself.
 #[test]
 fn fewer_dispatches_give_the_same_tokens_also_where_the_steps_change() {
     let expensive = VariantOverride {
