@@ -1,6 +1,7 @@
 //! Helpers shared by the test targets of this crate: a device, kernels run on plain vectors,
 //! comparison.
 
+pub mod capped;
 pub mod gguf;
 pub mod golden;
 

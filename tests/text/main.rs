@@ -4,6 +4,7 @@
 mod files;
 mod fim;
 mod gguf;
+mod limits;
 mod malformed;
 mod slow;
 mod templates;

@@ -148,6 +148,42 @@ fn all_recorded_templates() {
     assert_eq!(run_all(&refs, ""), 0);
 }
 
+/// Small templates of every filter, test, method and statement
+/// (tests/golden/scripts/make_jinja.py).
+#[test]
+fn the_language_is_that_of_jinja() {
+    let golden = files::read(&files::golden().join("jinja.json"));
+    let golden: Value = serde_json::from_slice(&golden).expect("JSON");
+    let variables = golden["context"].as_object().expect("a context").clone();
+    let input = ChatInput {
+        messages: variables["messages"].as_array().expect("messages").clone(),
+        variables,
+        ..ChatInput::default()
+    };
+    let mut wrong = Vec::new();
+    let cases = golden["cases"].as_array().expect("cases");
+    for case in cases {
+        let source = case[0].as_str().expect("a template");
+        let template = ChatTemplate::new(source);
+        let got = template
+            .and_then(|template| template.render(&input, &SpecialTokens::default(), &[]))
+            .map(|prompt| prompt.text);
+        match (case[1].as_str(), got) {
+            (Some(want), Ok(got)) if got == want => {}
+            (None, Err(Error::ChatTemplate { .. })) => {}
+            (want, got) => wrong.push(format!("{source}\n     got {got:?}\n  wanted {want:?}")),
+        }
+    }
+    assert!(cases.len() > 500, "{}", cases.len());
+    assert!(
+        wrong.is_empty(),
+        "{} of {} differ:\n{}",
+        wrong.len(),
+        cases.len(),
+        wrong.join("\n")
+    );
+}
+
 /// Conversations whose last message is continued (tests/golden/scripts/make_continued.py).
 #[test]
 fn last_messages_are_continued_as_in_transformers() {

@@ -215,10 +215,6 @@ fn wasm(toolchain: Toolchain) -> Result<TestCounts> {
     }
 }
 
-/// Crates used by the engine in browsers only, and slow to compile with optimizations. Crates that
-/// native builds share, such as naga's dependencies, are not listed: they would be built twice.
-const UNOPTIMISED: [&str; 2] = ["minijinja", "minijinja-contrib"];
-
 /// Builds and runs crate/tests and its dependencies only: wasm-pack would also compile unit tests
 /// and examples for wasm32, which no browser runs. The crate is not optimized, because that
 /// compiles faster. Host builds of the native tests, such as naga's, are reused.
@@ -226,7 +222,6 @@ fn wasm_command(toolchain: Toolchain) -> Result<Command> {
     let settings = manifest::read()?.test;
     let mut cargo = toolchain.command("cargo");
     cargo
-        .args(UNOPTIMISED.map(|name| format!("--config=profile.dev.package.{name}.opt-level=0")))
         .args([
             "test",
             "--package",

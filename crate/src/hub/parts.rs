@@ -7,6 +7,7 @@ use super::chunk::{Chunk, ChunkBuffer};
 use super::progress::Progress;
 use super::remote::ReadFault;
 use crate::util::json;
+use crate::util::limits::{MAX_CONFIG_BYTES, MAX_TOKENIZER_CONFIG_BYTES, MAX_WHOLE_FILE_BYTES};
 use crate::{Error, Result};
 
 /// A file's length and what identifies its content.
@@ -65,8 +66,20 @@ pub(crate) trait PartSource {
 /// Maximum number of attempts to read a file that changes during the read.
 pub(crate) const MAX_RESTARTS: usize = 3;
 
-/// Maximum bytes of a file that is read as a whole. The largest tokenizers have 35 MB.
-const MAX_WHOLE_FILE_BYTES: u64 = 256 << 20;
+/// Maximum bytes of a file that is read as a whole. Parsed JSON takes several times its bytes.
+fn max_bytes(file: &str) -> u64 {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    let listed = ["tokenizer.json", "vocab.json"].contains(&name);
+    if !name.ends_with(".json") || name.ends_with(".index.json") || listed {
+        return MAX_WHOLE_FILE_BYTES;
+    }
+    match name {
+        "tokenizer_config.json" | "added_tokens.json" | "special_tokens_map.json" => {
+            MAX_TOKENIZER_CONFIG_BYTES
+        }
+        _ => MAX_CONFIG_BYTES,
+    }
+}
 
 fn changed_error(source: &impl PartSource, file: &str) -> Error {
     Error::Changed {
@@ -122,9 +135,10 @@ async fn read_parts<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<
         let Some(info) = source.info(file).await? else {
             return Ok(None);
         };
-        if info.size > MAX_WHOLE_FILE_BYTES {
+        let limit = max_bytes(file);
+        if info.size > limit {
             let reason = format!(
-                "the file has {} bytes, the limit for this kind of file is {MAX_WHOLE_FILE_BYTES}",
+                "the file has {} bytes, the limit for this kind of file is {limit}",
                 info.size
             );
             return Err(Error::Config {

@@ -11,7 +11,7 @@ use crate::format::{gguf::Gguf, mlc};
 use crate::gpu::Gpu;
 use crate::hub::{Phase, Source};
 use crate::sample::GenerationConfig;
-use crate::text::{ChatInput, EncodeOptions};
+use crate::text::{ChatInput, EncodeOptions, eos_token_ids};
 use crate::{Error, Result};
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -152,10 +152,9 @@ impl ChatModel {
             .tokenizer
             .as_ref()
             .map_or_else(Vec::new, |t| t.eos_ids().to_vec());
-        for id in eos_token_ids(&generation)
-            .into_iter()
-            .chain(eos_token_ids(&config))
-        {
+        let generated = eos_token_ids("generation_config.json", &generation)?;
+        let configured = eos_token_ids("config.json", &config)?;
+        for id in generated.into_iter().chain(configured) {
             if !eos.contains(&id) {
                 eos.push(id);
             }
@@ -403,14 +402,4 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Value> {
         file: file.into(),
         reason: format!("is not JSON: {e}"),
     })
-}
-
-/// Reads `eos_token_id`: one id or a list.
-fn eos_token_ids(config: &Value) -> Vec<u32> {
-    let id = |v: &Value| v.as_u64().and_then(|n| u32::try_from(n).ok());
-    match config.get("eos_token_id") {
-        Some(Value::Array(list)) => list.iter().filter_map(id).collect(),
-        Some(value) => id(value).into_iter().collect(),
-        None => Vec::new(),
-    }
 }

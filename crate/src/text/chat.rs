@@ -1,22 +1,14 @@
 //! Chat templates: render a conversation to the model's prompt format, as transformers does.
 //! Tokenizing the prompt is the tokenizer's task.
 
-use std::fmt::Write as _;
-
-use minijinja::value::ValueKind;
-use minijinja::{Environment, ErrorKind, Value};
 use serde_json::Value as Json;
 
-use super::jinja_python;
+use super::jinja::{self, TemplateFault, Variable};
 use super::local_time::LocalTime;
 use super::special_token_guard::{RenderedPrompt, SpecialTokenGuard};
 use super::tokenizer::SpecialTokens;
+use crate::util::limits::MAX_VALUE_NESTING;
 use crate::{Error, Result};
-
-/// Instruction limit of the template engine: stops a hostile template instead of hanging the page.
-const MAX_TEMPLATE_STEPS: u64 = 20_000_000;
-/// Limit of nested macro calls and blocks, because the stack of a page is small.
-const MAX_RECURSION: usize = 120;
 
 /// Marker after the last message, as in transformers; its trailing space shows whether the template
 /// trims.
@@ -44,7 +36,7 @@ pub struct ChatInput {
 /// The compiled chat templates of a checkpoint.
 #[derive(Debug)]
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    templates: Vec<jinja::Template>,
     names: Vec<String>,
     sources: String,
 }
@@ -57,20 +49,18 @@ impl ChatTemplate {
 
     /// Compiles named templates. `default` and `tool_use` are selected as in transformers.
     pub fn named(templates: impl IntoIterator<Item = (String, String)>) -> Result<ChatTemplate> {
-        let mut environment = environment();
+        let mut compiled = Vec::new();
         let mut names = Vec::new();
         let mut sources = String::new();
 
         for (name, source) in templates {
             sources.push_str(&source);
-            let source = generation_blocks(&source.replace("\r\n", "\n").replace('\r', "\n"));
-            environment
-                .add_template_owned(name.clone(), source)
-                .map_err(|e| engine_error(&e))?;
+            let source = source.replace("\r\n", "\n").replace('\r', "\n");
+            compiled.push(jinja::compile(&source).map_err(template_fault)?);
             names.push(name);
         }
         Ok(ChatTemplate {
-            environment,
+            templates: compiled,
             names,
             sources,
         })
@@ -133,6 +123,7 @@ impl ChatTemplate {
         special_spellings: &[String],
     ) -> Result<RenderedPrompt> {
         let has_tools = input.tools.as_ref().is_some_and(|tools| !tools.is_empty());
+        input.check_nesting()?;
         let mut messages = input.messages.clone();
         let last = match input.continue_final_message {
             true => Some(self.mark_final(messages.last_mut())?),
@@ -145,45 +136,32 @@ impl ChatTemplate {
         let all = [&messages, &tools, &documents, &variables];
         let mut guard = SpecialTokenGuard::new(special_spellings, all, &self.sources);
 
-        let mut context: Vec<(String, Value)> = Vec::new();
+        let [messages, tools, documents] =
+            [messages, tools, documents].map(|value| guard.protect(&value));
+        let prompted = Json::Bool(input.add_generation_prompt);
+        let own: Vec<(&String, Json)> = input
+            .variables
+            .iter()
+            .map(|(name, value)| (name, guard.protect(value)))
+            .collect();
+
+        // The first of a name counts: the caller's variables come before special tokens.
+        let mut context: Vec<(&str, Variable)> = Vec::new();
+        for (name, value) in &own {
+            context.push((name, Variable::Json(value)));
+        }
+        context.push(("messages", Variable::Json(&messages)));
+        context.push(("tools", Variable::Json(&tools)));
+        context.push(("documents", Variable::Json(&documents)));
+        context.push(("add_generation_prompt", Variable::Json(&prompted)));
         for (name, token) in special_tokens.iter() {
-            context.push((name.to_owned(), Value::from(token)));
-        }
-        context.push((
-            "messages".to_owned(),
-            jinja_python::value(&guard.protect(&messages)),
-        ));
-        context.push((
-            "tools".to_owned(),
-            jinja_python::value(&guard.protect(&tools)),
-        ));
-        context.push((
-            "documents".to_owned(),
-            jinja_python::value(&guard.protect(&documents)),
-        ));
-        context.push((
-            "add_generation_prompt".to_owned(),
-            Value::from(input.add_generation_prompt),
-        ));
-        let clock = input.local_time;
-
-        context.push((
-            "strftime_now".to_owned(),
-            Value::from_function(move |format: &str| {
-                clock.unwrap_or_else(LocalTime::now).strftime(format)
-            }),
-        ));
-        for (name, value) in input.variables.iter() {
-            context.push((name.clone(), jinja_python::value(&guard.protect(value))));
+            context.push((name, Variable::Text(token)));
         }
 
-        let rendered = self.template(has_tools)?.render(Value::from_pairs(context));
-        let rendered = rendered.map_err(|e| {
-            let mut error = engine_error(&e);
-            if let Error::ChatTemplate { reason } = &mut error {
-                *reason = guard.reveal(reason).text;
-            }
-            error
+        let template = self.template(has_tools)?;
+        let rendered = jinja::render(template, &context, input.local_time).map_err(|mut e| {
+            e.reason = guard.reveal(&e.reason).text;
+            template_fault(e)
         })?;
         let mut prompt = guard.reveal(&rendered);
         if let Some(text) = last {
@@ -227,22 +205,22 @@ impl ChatTemplate {
         Ok(before)
     }
 
-    fn template(&self, has_tools: bool) -> Result<minijinja::Template<'_, '_>> {
-        let has = |name: &str| self.names.iter().any(|n| n == name);
-        let name = match self.names.as_slice() {
-            [only] => only.as_str(),
-            _ if has_tools && has("tool_use") => "tool_use",
-            _ if has("default") => "default",
-            names => {
-                return Err(template_error(format!(
-                    "the checkpoint has several templates ({}), but none is named 'default'",
-                    names.join(", ")
-                )));
-            }
+    fn template(&self, has_tools: bool) -> Result<&jinja::Template> {
+        if let [only] = self.templates.as_slice() {
+            return Ok(only);
+        }
+        // Of two templates of a name the last one counts.
+        let named = |name: &str| {
+            let at = self.names.iter().rposition(|own| own == name)?;
+            self.templates.get(at)
         };
-        self.environment
-            .get_template(name)
-            .map_err(|e| engine_error(&e))
+        let tool_use = named("tool_use").filter(|_| has_tools);
+        tool_use.or_else(|| named("default")).ok_or_else(|| {
+            template_error(format!(
+                "the checkpoint has several templates ({}), but none is named 'default'",
+                self.names.join(", ")
+            ))
+        })
     }
 }
 
@@ -274,96 +252,56 @@ fn named_templates(list: &Json, file: &str) -> Result<Vec<(String, String)>> {
         })
 }
 
-/// Formats an error of the template engine in one line: message, cause and template line.
-fn engine_error(error: &minijinja::Error) -> Error {
-    let mut reason = match error.kind() {
-        // Exceptions raised by the template are reported verbatim.
-        ErrorKind::InvalidOperation => error.detail().unwrap_or("invalid operation").to_owned(),
-        kind => error
-            .detail()
-            .map_or_else(|| kind.to_string(), |detail| format!("{kind}: {detail}")),
-    };
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        let _ = write!(reason, " ({error})");
-        cause = error.source();
-    }
-    if let Some(line) = error.line() {
-        let _ = write!(reason, " (line {line} of the template)");
-    }
-    template_error(reason)
+/// Formats a fault of a template in one line: the reason, then the line.
+fn template_fault(fault: TemplateFault) -> Error {
+    template_error(format!(
+        "{} (line {} of the template)",
+        fault.reason, fault.line
+    ))
 }
 
-/// Creates a Jinja environment with the settings of transformers.
-fn environment() -> Environment<'static> {
-    let mut env = Environment::new();
-    if let Ok(syntax) = env
-        .syntax()
-        .to_builder()
-        .trim_blocks(true)
-        .lstrip_blocks(true)
-        .build()
-    {
-        env.set_syntax(syntax);
-    }
-    env.set_recursion_limit(MAX_RECURSION);
-    env.set_fuel(Some(MAX_TEMPLATE_STEPS));
-    env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    env.set_unknown_method_callback(jinja_python::method);
-    env.set_formatter(|out, _, value| {
-        if value.kind() == ValueKind::Number && !value.is_integer() {
-            let number = jinja_python::number(f64::try_from(value.clone())?);
-            return out.write_str(&number).map_err(minijinja::Error::from);
-        }
-        write!(out, "{value}").map_err(minijinja::Error::from)
-    });
-    env.add_filter("tojson", jinja_python::tojson);
-    env.add_filter("indent", jinja_python::indent);
-    env.add_filter("trim", jinja_python::trim);
-    env.add_filter("length", jinja_python::length);
-    env.add_filter("count", jinja_python::length);
-    env.add_filter("string", |value: &Value| value.to_string());
-    env.add_filter("safe", |value: &Value| value.to_string());
-    env.add_test("sequence", jinja_python::is_sequence);
-    env.add_test("iterable", jinja_python::is_iterable);
-    env.add_function(
-        "raise_exception",
-        |message: String| -> Result<Value, minijinja::Error> {
-            Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
-        },
-    );
-    env
-}
-
-/// Replaces `{% generation %}`, which marks the assistant's tokens for training, by a plain scope.
-fn generation_blocks(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(at) = rest.find("{%") {
-        let (before, tag) = rest.split_at(at + 2);
-        out.push_str(before);
-        let body = tag.trim_start_matches(['-', '+']);
-        let (sign, inner) = tag.split_at(tag.len() - body.len());
-        let word = inner.trim_start();
-        let replaced = [("generation", "with"), ("endgeneration", "endwith")]
-            .into_iter()
-            .find_map(|(from, to)| {
-                let after = word.strip_prefix(from)?;
-                let end = after.trim_start();
-                let closes =
-                    end.starts_with("%}") || end.starts_with("-%}") || end.starts_with("+%}");
-                closes.then(|| (format!("{sign} {to}"), after))
-            });
-        match replaced {
-            Some((tag, after)) => {
-                out.push_str(&tag);
-                rest = after;
+impl ChatInput {
+    /// Refuses values that nest too deep to be converted or compared.
+    fn check_nesting(&self) -> Result<()> {
+        let lists = [
+            ("messages", Some(&self.messages)),
+            ("tools", self.tools.as_ref()),
+            ("documents", self.documents.as_ref()),
+        ];
+        for (name, list) in lists {
+            if list.is_some_and(|list| list.iter().any(is_too_deep)) {
+                return Err(too_deep(name));
             }
-            None => rest = tag,
+        }
+        match self.variables.iter().find(|(_, value)| is_too_deep(value)) {
+            Some((name, _)) => Err(too_deep(name)),
+            None => Ok(()),
         }
     }
-    out.push_str(rest);
-    out
+}
+
+fn too_deep(name: &str) -> Error {
+    Error::Request {
+        parameter: name.to_owned(),
+        reason: format!("has more than {MAX_VALUE_NESTING} nested lists and objects"),
+    }
+}
+
+/// Whether a value nests deeper than templates accept, found without recursion.
+fn is_too_deep(value: &Json) -> bool {
+    let mut open = vec![(value, 1)];
+    while let Some((value, depth)) = open.pop() {
+        // The list of messages is a level of its own.
+        if depth >= MAX_VALUE_NESTING {
+            return true;
+        }
+        match value {
+            Json::Array(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
+            Json::Object(fields) => open.extend(fields.values().map(|field| (field, depth + 1))),
+            _ => {}
+        }
+    }
+    false
 }
 
 #[cfg(test)]

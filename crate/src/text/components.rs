@@ -5,10 +5,12 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::alphabet::push_mapped;
+use super::budget::EncodeBudget;
 use super::normalize::UnicodeNormalizer;
 use super::regex::Regex;
 use super::tokenizer_error;
 use crate::Result;
+use crate::util::limits::MAX_TOKENIZER_STAGES;
 
 /// Maximum nesting of `Sequence` entries.
 const MAX_SEQUENCE_DEPTH: usize = 16;
@@ -39,6 +41,11 @@ pub(super) fn flatten<'a>(
         return Ok(());
     }
     if node.get("type").and_then(Value::as_str) != Some("Sequence") {
+        if out.len() >= MAX_TOKENIZER_STAGES {
+            return Err(tokenizer_error(format!(
+                "tokenizer.json: more than {MAX_TOKENIZER_STAGES} `{children}`"
+            )));
+        }
         out.push(node);
         return Ok(());
     }
@@ -82,10 +89,13 @@ impl Normalizers {
     }
 
     /// Normalizes the input; borrows it if nothing changes.
-    pub fn normalize<'a>(&self, input: &'a str) -> Result<Cow<'a, str>> {
+    ///
+    /// # Errors
+    /// `Tokenizer` if this takes more steps or bytes than are left.
+    pub fn normalize<'a>(&self, input: &'a str, budget: &EncodeBudget) -> Result<Cow<'a, str>> {
         let mut text = Cow::Borrowed(input);
         for step in &self.0 {
-            if let Some(next) = step.apply(&text)? {
+            if let Some(next) = step.apply(&text, budget)? {
                 text = Cow::Owned(next);
             }
         }
@@ -134,22 +144,34 @@ impl NormalizerStep {
     }
 
     /// Applies the step; `None` means that the text is unchanged.
-    fn apply(&self, text: &str) -> Result<Option<String>> {
+    fn apply(&self, text: &str, budget: &EncodeBudget) -> Result<Option<String>> {
         Ok(match self {
-            NormalizerStep::Own(own) => own.apply(text),
-            NormalizerStep::Replace { pattern, content } => {
-                pattern.replace(text, content).map_err(tokenizer_error)?
+            NormalizerStep::Own(own) => {
+                let next = own.apply(text);
+                budget.grow(text.len(), next.as_ref().map_or(0, String::len))?;
+                next
             }
-            NormalizerStep::ReplaceText { from, to } => (!from.is_empty()
-                && text.contains(from.as_str()))
-            .then(|| text.replace(from.as_str(), to)),
-            NormalizerStep::Prepend(what) => (!text.is_empty()).then(|| format!("{what}{text}")),
+            NormalizerStep::Replace { pattern, content } => {
+                pattern.replace(text, content, budget)?
+            }
+            NormalizerStep::ReplaceText { from, .. } if from.is_empty() => None,
+            NormalizerStep::ReplaceText { from, to } => {
+                let found = text.matches(from.as_str()).count();
+                budget.grow(found * from.len(), found.saturating_mul(to.len()))?;
+                (found > 0).then(|| text.replace(from.as_str(), to))
+            }
+            NormalizerStep::Prepend(_) if text.is_empty() => None,
+            NormalizerStep::Prepend(what) => {
+                budget.grow(0, what.len())?;
+                Some(format!("{what}{text}"))
+            }
             NormalizerStep::Strip { left, right } => {
                 let text = if *left { text.trim_start() } else { text };
                 Some(if *right { text.trim_end() } else { text }.to_owned())
             }
             NormalizerStep::Lowercase => Some(text.chars().flat_map(char::to_lowercase).collect()),
             NormalizerStep::ByteLevel => {
+                budget.grow(text.len(), 2 * text.len())?;
                 let mut out = String::new();
                 push_mapped(text, &mut out);
                 Some(out)
@@ -183,7 +205,8 @@ mod tests {
                 let expected = pipeline::normalize_all(library.get_normalizers(), text, 0)
                     .expect("normalizes");
                 assert_eq!(
-                    own.normalize(text).expect("normalizes"),
+                    own.normalize(text, &EncodeBudget::for_text(text.len()))
+                        .expect("normalizes"),
                     expected,
                     "{entry}: {text:?}"
                 );
@@ -193,7 +216,7 @@ mod tests {
         assert_eq!(
             Normalizers::load(&nested)
                 .expect("known")
-                .normalize(" B ")
+                .normalize(" B ", &EncodeBudget::for_text(3))
                 .expect("normalizes"),
             "âĸģĠb"
         );

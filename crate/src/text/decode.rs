@@ -4,8 +4,10 @@
 use serde_json::Value;
 
 use super::alphabet::char_to_byte;
+use super::components::flatten;
 use super::tokenizer_error;
 use crate::Result;
+use crate::util::limits::{MAX_DECODER_GROWTH, MAX_STRIPPED_CHARS};
 
 pub(super) const REPLACEMENT: char = '\u{FFFD}';
 
@@ -85,7 +87,18 @@ impl TokenDecoder {
         } else if decoder.is_null() {
             stages.push(DecoderStage::Join { first: true });
         } else {
-            add_stages(decoder, &mut stages, &mut false, 0)?;
+            let mut members = Vec::new();
+            flatten(decoder, "decoders", 0, &mut members)?;
+            let mut fused = false;
+            for member in members {
+                add_stage(member, &mut stages, &mut fused)?;
+            }
+        }
+        let growth: f64 = stages.iter().map(DecoderStage::growth).product();
+        if growth > MAX_DECODER_GROWTH {
+            return Err(tokenizer_error(format!(
+                "tokenizer.json: the decoders can make a token {growth:.0} times as long; at most {MAX_DECODER_GROWTH} is supported"
+            )));
         }
         Ok(TokenDecoder { stages })
     }
@@ -174,12 +187,24 @@ impl TokenDecoder {
     }
 }
 
-fn add_stages(
-    node: &Value,
-    stages: &mut Vec<DecoderStage>,
-    fused: &mut bool,
-    depth: usize,
-) -> Result<()> {
+impl DecoderStage {
+    /// How many times longer the stage can make a text, apart from a fixed number of characters.
+    fn growth(&self) -> f64 {
+        let replaced = |from: &str, to: &str| match from.len() {
+            // Between all characters.
+            0 => 1.0 + to.len() as f64,
+            length => (to.len() as f64 / length as f64).max(1.0),
+        };
+        match self {
+            DecoderStage::Replace { from, to } if !from.is_empty() => replaced(from, to),
+            DecoderStage::Suffix { suffix, .. } => replaced(suffix, " "),
+            DecoderStage::Ctc { delimiter, .. } => replaced(delimiter, " "),
+            _ => 1.0,
+        }
+    }
+}
+
+fn add_stage(node: &Value, stages: &mut Vec<DecoderStage>, fused: &mut bool) -> Result<()> {
     let text = |key: &str| node.get(key).and_then(Value::as_str).map(str::to_owned);
     let missing =
         |key: &str| tokenizer_error(format!("tokenizer.json: a decoder has no usable {key:?}"));
@@ -188,24 +213,15 @@ fn add_stages(
             .and_then(|t| t.chars().next())
             .ok_or_else(|| missing(key))
     };
-    let count = |key: &str| {
-        node.get(key)
-            .and_then(Value::as_u64)
-            .unwrap_or(0)
-            .min(1 << 20) as usize
+    let count = |key: &str| match node.get(key).and_then(Value::as_u64).unwrap_or(0) {
+        count @ 0..=MAX_STRIPPED_CHARS => Ok(count as usize),
+        count => Err(tokenizer_error(format!(
+            "tokenizer.json: a decoder strips {count} characters; at most {MAX_STRIPPED_CHARS} are supported"
+        ))),
     };
     let flag = |key: &str| node.get(key).and_then(Value::as_bool).unwrap_or(true);
     stages.push(
         match node.get("type").and_then(Value::as_str).unwrap_or_default() {
-            "Sequence" if depth < 16 => {
-                let members = node
-                    .get("decoders")
-                    .and_then(Value::as_array)
-                    .ok_or_else(|| missing("decoders"))?;
-                return members
-                    .iter()
-                    .try_for_each(|member| add_stages(member, stages, fused, depth + 1));
-            }
             "Fuse" => {
                 *fused = true;
                 return Ok(());
@@ -226,8 +242,8 @@ fn add_stages(
                 }
             }
             "Strip" => {
-                let start = count("start");
-                let stop = count("stop");
+                let start = count("start")?;
+                let stop = count("stop")?;
 
                 DecoderStage::Strip {
                     content: character("content")?,

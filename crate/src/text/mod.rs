@@ -9,10 +9,11 @@
 //! - [`StopStrings`] ends the text at the caller's stop strings.
 
 mod alphabet;
+mod budget;
 mod chat;
 mod components;
 mod decode;
-mod jinja_python;
+mod jinja;
 mod local_time;
 mod model;
 mod model_loader;
@@ -37,6 +38,7 @@ pub use slow_tokenizer::SlowTokenizerFiles;
 pub use special_token_guard::RenderedPrompt;
 pub use stop::StopStrings;
 pub use stream::StreamDecoder;
+pub(crate) use tokenizer::eos_token_ids;
 pub(crate) use tokenizer::fim;
 pub use tokenizer::{EncodeOptions, FimTokens, SpecialTokens, Tokenizer, TokenizerFiles};
 

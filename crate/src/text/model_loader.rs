@@ -12,12 +12,13 @@ use serde_json::value::RawValue;
 use super::model::{Bpe, BpeOptions, Merges, ModelAlgorithm, TokenizerModel, Unigram, Vocab};
 use super::tokenizer_error;
 use crate::Result;
+use crate::util::limits::MAX_AFFIX_BYTES;
 
 /// Exclusive limit of ids. Real vocabularies end at about 262,000; tables are as long as the
 /// largest id.
 const MAX_ID: u32 = 1 << 21;
 /// Longest accepted token in bytes.
-pub(super) const MAX_TOKEN_BYTES: usize = u16::MAX as usize;
+const MAX_TOKEN_BYTES: usize = u16::MAX as usize;
 
 #[derive(Deserialize)]
 struct ModelFile<'a> {
@@ -211,6 +212,16 @@ pub(super) fn load_model(raw: &RawValue, kind: &str, byte_level: bool) -> Result
     let wrong = |e: serde_json::Error| tokenizer_error(format!("tokenizer.json, model: {e}"));
     let file: ModelFile = serde_json::from_str(raw.get()).map_err(wrong)?;
     let VocabFile { vocab, scores } = file.vocab;
+    for affix in [&file.continuing_subword_prefix, &file.end_of_word_suffix] {
+        if affix
+            .as_ref()
+            .is_some_and(|affix| affix.len() > MAX_AFFIX_BYTES)
+        {
+            return Err(tokenizer_error(format!(
+                "tokenizer.json: the prefix or suffix of the model is longer than {MAX_AFFIX_BYTES} bytes"
+            )));
+        }
+    }
     let unk = |default: &str| vocab.get(file.unk_token.as_deref().unwrap_or(default));
     let kind = match (kind, scores) {
         ("BPE", None) => {
@@ -256,6 +267,7 @@ pub(super) fn load_model(raw: &RawValue, kind: &str, byte_level: bool) -> Result
                 .continuing_subword_prefix
                 .unwrap_or_else(|| "##".to_owned()),
             max_chars: file.max_input_chars_per_word.unwrap_or(100).min(1 << 16),
+            longest: vocab.longest(),
         },
         ("WordLevel", None) => ModelAlgorithm::WordLevel { unk: unk("<unk>") },
         ("BPE" | "Unigram" | "WordPiece" | "WordLevel", _) => {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::components::flatten;
 use super::tokenizer_error;
 use crate::Result;
+use crate::util::limits::MAX_TEMPLATE_TOKENS;
 
 /// Special tokens around a single sequence, and the encoding of a pair.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -82,6 +83,27 @@ impl SequenceTemplate {
         }
         Ok(frame)
     }
+
+    /// Refuses ids that the tokenizer does not have, and too many of them.
+    pub fn check(&self, id_bound: u32) -> Result<()> {
+        let pair = self.pair.as_ref();
+        let of_pair = pair.into_iter().flat_map(PairEncoding::ids);
+        let all: Vec<u32> = (self.prefix.iter().chain(&self.suffix).copied())
+            .chain(of_pair)
+            .collect();
+        if all.len() > MAX_TEMPLATE_TOKENS {
+            return Err(tokenizer_error(format!(
+                "tokenizer.json: the post-processor adds more than {MAX_TEMPLATE_TOKENS} tokens"
+            )));
+        }
+        match all.iter().find(|id| **id >= id_bound) {
+            Some(id) => Err(tokenizer_error(format!(
+                "tokenizer.json: the post-processor adds token {id}, but ids end at {}",
+                id_bound.saturating_sub(1)
+            ))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Reads BertProcessing, `[CLS] $A [SEP]` and `[CLS] $A [SEP] $B:1 [SEP]:1`, or RobertaProcessing,
@@ -92,7 +114,7 @@ fn bert_template(entry: &Value, bert: bool) -> Result<SequenceTemplate> {
             .get(name)
             .and_then(|pair| pair.get(1))
             .and_then(Value::as_u64)
-            .map(|id| id as u32);
+            .and_then(|id| u32::try_from(id).ok());
         id.ok_or_else(|| {
             tokenizer_error(format!(
                 "tokenizer.json: the post-processor has no usable `{name}`"
@@ -214,6 +236,11 @@ fn parts(entry: &Value, name: &str) -> Result<Vec<TemplatePart>> {
 }
 
 impl PairEncoding {
+    fn ids(&self) -> impl Iterator<Item = u32> {
+        let parts = [&self.prefix, &self.infix, &self.suffix];
+        parts.into_iter().flatten().map(|(id, _)| *id)
+    }
+
     fn is_empty(&self) -> bool {
         self.prefix.is_empty()
             && self.infix.is_empty()

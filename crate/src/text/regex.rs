@@ -5,6 +5,7 @@
 mod class;
 mod parse;
 
+use super::budget::EncodeBudget;
 use super::tokenizer_error;
 use crate::Result;
 use class::CharClass;
@@ -35,10 +36,6 @@ pub(super) struct Regex {
 
 /// Maximum number of instructions: repetitions are unrolled.
 const MAX_PROGRAM: usize = 20_000;
-/// Maximum number of steps per text, and per byte of it. Expressions in real files take tens of
-/// steps a byte. One that backtracks endlessly is stopped within a second.
-const MAX_STEPS: u64 = 1 << 20;
-const MAX_STEPS_PER_BYTE: u64 = 500;
 
 /// Open alternatives of a search, and its remaining steps.
 struct BacktrackState {
@@ -67,15 +64,18 @@ impl Regex {
     }
 
     /// Splits `text` into matches and gaps. The flag is true for matches, or for gaps if `invert`.
-    #[allow(clippy::type_complexity)] // the type that the tokenizers library expects
+    ///
+    /// # Errors
+    /// `Tokenizer` if the search needs more steps than are left.
     pub fn segments(
         &self,
         text: &str,
         invert: bool,
-    ) -> Result<Vec<((usize, usize), bool)>, String> {
+        budget: &EncodeBudget,
+    ) -> Result<Vec<((usize, usize), bool)>> {
         let mut out = Vec::new();
         let mut last = 0;
-        self.each_match(text, |start, end| {
+        self.each_match(text, budget, |start, end| {
             if last < start {
                 out.push(((last, start), invert));
             }
@@ -84,6 +84,7 @@ impl Regex {
                 out.push(((start, end), !invert));
             }
             last = end;
+            Ok(())
         })?;
         if last < text.len() {
             out.push(((last, text.len()), invert));
@@ -92,48 +93,60 @@ impl Regex {
     }
 
     /// Returns `text` with every match replaced; `None` if there is no match.
-    pub fn replace(&self, text: &str, content: &str) -> Result<Option<String>, String> {
+    ///
+    /// # Errors
+    /// `Tokenizer` if the search needs more steps, or its result more bytes, than are left.
+    pub fn replace(
+        &self,
+        text: &str,
+        content: &str,
+        budget: &EncodeBudget,
+    ) -> Result<Option<String>> {
         let mut out: Option<String> = None;
         let mut last = 0;
-        self.each_match(text, |start, end| {
+        self.each_match(text, budget, |start, end| {
             if start == end {
-                return;
+                return Ok(());
             }
+            budget.grow(end - start, content.len())?;
             let out = out.get_or_insert_with(String::new);
             out.push_str(text.get(last..start).unwrap_or_default());
             out.push_str(content);
             last = end;
+            Ok(())
         })?;
         Ok(out.map(|out| out + text.get(last..).unwrap_or_default()))
     }
 
-    fn each_match(&self, text: &str, mut found: impl FnMut(usize, usize)) -> Result<(), String> {
-        let steps = MAX_STEPS + MAX_STEPS_PER_BYTE * text.len() as u64;
+    fn each_match(
+        &self,
+        text: &str,
+        budget: &EncodeBudget,
+        mut found: impl FnMut(usize, usize) -> Result<()>,
+    ) -> Result<()> {
         let mut search = BacktrackState {
             open: Vec::new(),
-            steps,
+            steps: budget.steps(),
         };
         let mut at = 0;
         while at < text.len() {
-            let end = self.run(text, 0, at, &mut search).map_err(|StepLimitExceeded| {
-                format!(
-                    "a regular expression of tokenizer.json needs more than {steps} steps for {} bytes of text",
-                    text.len()
-                )
-            })?;
+            let end = self
+                .run(text, 0, at, &mut search)
+                .map_err(|StepLimitExceeded| budget.exhausted())?;
             match end {
                 Some(end) if end > at => {
-                    found(at, end);
+                    found(at, end)?;
                     at = end;
                 }
                 empty => {
                     if empty.is_some() {
-                        found(at, at);
+                        found(at, at)?;
                     }
                     at += char_at(text, at).map_or(1, char::len_utf8);
                 }
             }
         }
+        budget.set_steps(search.steps);
         Ok(())
     }
 
@@ -293,10 +306,14 @@ fn set(program: &mut [RegexInst], at: usize, inst: RegexInst) {
 mod tests {
     use super::*;
 
+    fn budget(text: &str) -> EncodeBudget {
+        EncodeBudget::for_text(text.len())
+    }
+
     fn cut(regex: &str, text: &str) -> Vec<String> {
         let pattern = Regex::new(regex).expect("supported");
         pattern
-            .segments(text, false)
+            .segments(text, false, &budget(text))
             .expect("within the step limit")
             .into_iter()
             .map(|((a, b), _)| text[a..b].to_owned())
@@ -319,11 +336,13 @@ mod tests {
     #[test]
     fn replacing() {
         let pattern = Regex::new(" {2,}").expect("supported");
-        assert_eq!(
-            pattern.replace("a  b    c d", "_"),
-            Ok(Some("a_b_c d".to_owned()))
-        );
-        assert_eq!(pattern.replace("a b", "_"), Ok(None));
+        let replace = |text: &str| {
+            pattern
+                .replace(text, "_", &budget(text))
+                .expect("within the limits")
+        };
+        assert_eq!(replace("a  b    c d"), Some("a_b_c d".to_owned()));
+        assert_eq!(replace("a b"), None);
     }
 
     #[test]
@@ -356,14 +375,17 @@ mod tests {
         let text = "a".repeat(64);
         for regex in ["(a|a)*b", "(a+)+b", "(?=(a|aa)+b)a"] {
             let pattern = Regex::new(regex).expect("supported");
-            let error = pattern.segments(&text, false).expect_err(regex);
+            let error = pattern.segments(&text, false, &budget(&text));
+            let error = error.expect_err(regex).to_string();
             assert!(error.contains("steps for 64 bytes"), "{error}");
-            assert!(pattern.replace(&text, "").is_err(), "{regex}");
+            let replaced = pattern.replace(&text, "", &budget(&text));
+            assert!(replaced.is_err(), "{regex}");
         }
         // Expressions in real files take few steps, also if a run of spaces is tried repeatedly.
         let long = format!("{}end", " ".repeat(20_000));
         let pattern = Regex::new(r"\s+(?!\S)|\s+|\p{L}+").expect("supported");
-        assert_eq!(pattern.segments(&long, false).map(|s| s.len()), Ok(3));
+        let segments = pattern.segments(&long, false, &budget(&long));
+        assert_eq!(segments.expect("within the limits").len(), 3);
     }
 
     /// The native splitters are the reference for their expressions.

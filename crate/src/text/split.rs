@@ -9,6 +9,7 @@ use bitcannon::regexes;
 use serde_json::Value;
 
 use super::alphabet::push_mapped;
+use super::budget::EncodeBudget;
 use super::components::{field, flatten, switch};
 use super::model::WordSpan;
 use super::regex::{Regex, is_punctuation};
@@ -123,6 +124,7 @@ impl PreTokenizers {
         text: &'a str,
         first: bool,
         words: &mut Vec<WordSpan>,
+        budget: &EncodeBudget,
     ) -> Result<Cow<'a, str>> {
         if u32::try_from(text.len()).is_err() {
             return Err(tokenizer_error("the text is longer than 4 GB"));
@@ -134,7 +136,7 @@ impl PreTokenizers {
             first,
         };
         for step in &self.steps {
-            step.apply(&mut state, words)?;
+            step.apply(&mut state, words, budget)?;
         }
         Ok(state.text)
     }
@@ -341,7 +343,12 @@ fn behavior(entry: &Value) -> Result<SplitBehavior> {
 }
 
 impl PreTokenizerStep {
-    fn apply(&self, state: &mut SplitState, words: &mut Vec<WordSpan>) -> Result<()> {
+    fn apply(
+        &self,
+        state: &mut SplitState,
+        words: &mut Vec<WordSpan>,
+        budget: &EncodeBudget,
+    ) -> Result<()> {
         match self {
             PreTokenizerStep::Metaspace { .. }
             | PreTokenizerStep::PrefixSpace
@@ -374,11 +381,7 @@ impl PreTokenizerStep {
                 behavior,
                 invert,
             } => split_each(words, &state.text, |text, out| {
-                apply_behavior(
-                    pattern.segments(text, *invert).map_err(tokenizer_error)?,
-                    *behavior,
-                    out,
-                );
+                apply_behavior(pattern.segments(text, *invert, budget)?, *behavior, out);
                 Ok(())
             }),
             PreTokenizerStep::Literal {
@@ -582,7 +585,8 @@ mod tests {
 
     fn words(own: &PreTokenizers, text: &str, first: bool) -> Vec<String> {
         let mut words = Vec::new();
-        let text = own.split(text, first, &mut words).expect("splits");
+        let budget = EncodeBudget::for_text(text.len());
+        let text = own.split(text, first, &mut words, &budget).expect("splits");
         words
             .iter()
             .map(|(start, end)| text[*start..*end].to_owned())

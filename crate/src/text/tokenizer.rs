@@ -19,6 +19,7 @@ use super::split::PreTokenizers;
 use super::tokenizer_error;
 use super::tokenizer_file;
 use crate::Result;
+use crate::util::limits::MAX_EOS_TOKENS;
 use crate::util::map::SortedMap;
 use crate::util::sort;
 use added::{AddedToken, AddedTokenMatcher, added_by_id, merge_added_tokens};
@@ -137,25 +138,24 @@ impl Tokenizer {
             eos_ids: Vec::new(),
             scratch: RefCell::default(),
         };
+        if tokenizer.vocab_size == 0 {
+            return Err(tokenizer_error("tokenizer.json: the vocabulary is empty"));
+        }
+        tokenizer.sequence_template.check(tokenizer.id_bound)?;
         sort::sort_by(&mut tokenizer.special_spellings, Ord::cmp);
-        tokenizer.eos_ids = tokenizer.find_eos_ids(&generation);
+        tokenizer.eos_ids = tokenizer.find_eos_ids(&generation)?;
         Ok(tokenizer)
     }
 
     /// Returns the ids that end a text: those of generation_config.json, and the `eos_token`.
-    fn find_eos_ids(&self, generation: &Value) -> Vec<u32> {
-        let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-        let mut ids: Vec<u32> = match generation.get("eos_token_id") {
-            Some(Value::Array(ids)) => ids.iter().filter_map(id).collect(),
-            Some(one) => id(one).into_iter().collect(),
-            None => Vec::new(),
-        };
+    fn find_eos_ids(&self, generation: &Value) -> Result<Vec<u32>> {
+        let mut ids = eos_token_ids("generation_config.json", generation)?;
         let eos = self
             .special_tokens
             .get("eos_token")
             .and_then(|token| self.token_to_id(token));
         ids.extend(eos.filter(|eos| !ids.contains(eos)));
-        ids
+        Ok(ids)
     }
 
     /// Encodes untrusted text: spellings of special tokens are plain text.
@@ -330,6 +330,28 @@ impl Tokenizer {
             }),
         }
     }
+}
+
+/// Reads `eos_token_id` of a configuration: one id or a list.
+///
+/// # Errors
+/// `Config` for a list that is longer than any model's.
+pub(crate) fn eos_token_ids(file: &str, config: &Value) -> Result<Vec<u32>> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    Ok(match config.get("eos_token_id") {
+        Some(Value::Array(ids)) if ids.len() > MAX_EOS_TOKENS => {
+            return Err(crate::Error::Config {
+                file: file.to_owned(),
+                reason: format!(
+                    "eos_token_id has {} ids; at most {MAX_EOS_TOKENS} are supported",
+                    ids.len()
+                ),
+            });
+        }
+        Some(Value::Array(ids)) => ids.iter().filter_map(id).collect(),
+        Some(one) => id(one).into_iter().collect(),
+        None => Vec::new(),
+    })
 }
 
 fn json_file(bytes: Option<&[u8]>, name: &str) -> Result<Value> {

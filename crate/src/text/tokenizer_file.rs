@@ -1,28 +1,41 @@
 //! tokenizer.json as parsed by serde: its parts, and the type of its model.
 
 use serde::Deserialize;
-use serde::de::Deserializer;
+use serde::de::{Deserializer, Error as _};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::tokenizer_error;
 use crate::Result;
+use crate::util::limits::MAX_TOKENIZER_PART_BYTES;
 
 /// tokenizer.json. The model stays raw text until its parts are read one by one.
 #[derive(Deserialize)]
 pub(super) struct TokenizerFile<'a> {
     #[serde(default)]
     pub added_tokens: Vec<AddedTokenEntry>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "limited")]
     pub normalizer: Value,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "limited")]
     pub pre_tokenizer: Value,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "limited")]
     pub post_processor: Value,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "limited")]
     pub decoder: Value,
     #[serde(borrow)]
     pub model: &'a RawValue,
+}
+
+/// Deserializes a part of the file unless it is too long: parsed JSON takes several times its bytes.
+fn limited<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    let raw = <&RawValue>::deserialize(deserializer)?.get();
+    if raw.len() > MAX_TOKENIZER_PART_BYTES {
+        return Err(D::Error::custom(format!(
+            "a part has {} bytes, the limit is {MAX_TOKENIZER_PART_BYTES}",
+            raw.len()
+        )));
+    }
+    serde_json::from_str(raw).map_err(D::Error::custom)
 }
 
 /// Entry of `added_tokens`, or of tokenizer_config.json's `added_tokens_decoder` (whose key is the

@@ -3,6 +3,7 @@
 pub(crate) mod base64;
 pub(crate) mod clock;
 pub(crate) mod json;
+pub(crate) mod limits;
 pub mod map;
 pub(crate) mod sha256;
 pub(crate) mod sort;

@@ -4,12 +4,14 @@ mod bpe;
 mod unigram;
 mod vocab;
 
+use super::budget::EncodeBudget;
 use super::tokenizer_error;
 use crate::Result;
 
 pub(super) use bpe::{Bpe, BpeOptions, BpeScratch, Merges};
 pub(super) use unigram::Unigram;
 pub(super) use vocab::Vocab;
+use vocab::VocabHash;
 
 /// Start and end of a word in its text, in bytes.
 pub(super) type WordSpan = (usize, usize);
@@ -29,6 +31,8 @@ pub(super) enum ModelAlgorithm {
         unk: Option<u32>,
         prefix: String,
         max_chars: usize,
+        /// Length of the longest token in bytes.
+        longest: usize,
     },
     /// Whole words.
     WordLevel {
@@ -51,6 +55,7 @@ impl TokenizerModel {
         &self,
         text: &str,
         words: &[WordSpan],
+        budget: &EncodeBudget,
         scratch: &mut BpeScratch,
         out: &mut Vec<u32>,
     ) -> Result<()> {
@@ -59,14 +64,18 @@ impl TokenizerModel {
             let Some(word) = word else { continue };
             match &self.kind {
                 ModelAlgorithm::Bpe(bpe) => bpe.encode(&self.vocab, word, scratch, out),
-                ModelAlgorithm::Unigram(unigram) => unigram.encode(&self.vocab, word, out)?,
+                ModelAlgorithm::Unigram(unigram) => {
+                    unigram.encode(&self.vocab, word, budget, out)?;
+                }
                 ModelAlgorithm::WordPiece {
                     unk,
                     prefix,
                     max_chars,
+                    longest,
                 } => {
                     let before = out.len();
-                    if word.chars().count() > *max_chars || !self.pieces(word, prefix, out) {
+                    let fits = word.chars().count() <= *max_chars;
+                    if !fits || !self.pieces(word, prefix, *longest, budget, out)? {
                         out.truncate(before);
                         out.push(require_unk(*unk)?);
                     }
@@ -79,8 +88,15 @@ impl TokenizerModel {
         Ok(())
     }
 
-    /// Appends the pieces of a word; false if a part of the word has none.
-    fn pieces(&self, word: &str, prefix: &str, out: &mut Vec<u32>) -> bool {
+    /// Appends the pieces of a word, each the longest one; false if a part of the word has none.
+    fn pieces(
+        &self,
+        word: &str,
+        prefix: &str,
+        longest: usize,
+        budget: &EncodeBudget,
+        out: &mut Vec<u32>,
+    ) -> Result<bool> {
         let mut rest = word;
         let mut piece = String::new();
         while !rest.is_empty() {
@@ -89,19 +105,25 @@ impl TokenizerModel {
                 piece.push_str(prefix);
             }
             let mark = piece.len();
-            piece.push_str(rest);
-            let id = loop {
-                if let Some(id) = self.vocab.get(&piece) {
-                    break id;
+            piece.push_str(&rest[..rest.floor_char_boundary(longest)]);
+            let mut hash = VocabHash::new().add(&piece.as_bytes()[..mark]);
+            let mut found = None;
+            for (at, c) in piece[mark..].char_indices() {
+                budget.step(1)?;
+                let start = mark + at;
+                let end = start + c.len_utf8();
+                hash = hash.add(&piece.as_bytes()[start..end]);
+                if let Some(id) = self.vocab.get_hashed(&piece[..end], hash) {
+                    found = Some((id, end - mark));
                 }
-                if piece.pop().is_none() || piece.len() <= mark {
-                    return false;
-                }
+            }
+            let Some((id, length)) = found else {
+                return Ok(false);
             };
             out.push(id);
-            rest = &rest[piece.len() - mark..];
+            rest = &rest[length..];
         }
-        true
+        Ok(true)
     }
 }
 
@@ -127,6 +149,7 @@ mod tests {
                 .encode(
                     text,
                     &[(0, text.len())],
+                    &EncodeBudget::for_text(text.len()),
                     &mut BpeScratch::default(),
                     &mut out,
                 )
@@ -137,6 +160,7 @@ mod tests {
             unk: Some(0),
             prefix: "##".into(),
             max_chars: 8,
+            longest: vocab.longest(),
         };
         let mut model = TokenizerModel { vocab, kind };
         assert_eq!(encode(&model, "playing"), Some(vec![1, 2]));

@@ -2,6 +2,7 @@
 //!
 //! Source: `models/unigram` of the `tokenizers` library, version 0.23.
 
+use super::super::budget::EncodeBudget;
 use super::super::tokenizer_error;
 use super::vocab::{NO_ENTRY, Vocab, VocabHash};
 use crate::Result;
@@ -45,8 +46,14 @@ impl Unigram {
     }
 
     /// Appends the ids of a word.
-    pub fn encode(&self, vocab: &Vocab, word: &str, out: &mut Vec<u32>) -> Result<()> {
-        let best = self.best(vocab, word)?;
+    pub fn encode(
+        &self,
+        vocab: &Vocab,
+        word: &str,
+        budget: &EncodeBudget,
+        out: &mut Vec<u32>,
+    ) -> Result<()> {
+        let best = self.best(vocab, word, budget)?;
         let mut pieces: Vec<LatticeNode> = Vec::new();
         let mut end = word.len();
         while let Some(node) = best.get(end).filter(|_| end > 0) {
@@ -84,7 +91,7 @@ impl Unigram {
     }
 
     /// Returns the best node that ends at each position.
-    fn best(&self, vocab: &Vocab, word: &str) -> Result<Vec<LatticeNode>> {
+    fn best(&self, vocab: &Vocab, word: &str, budget: &EncodeBudget) -> Result<Vec<LatticeNode>> {
         let mut best = vec![
             LatticeNode {
                 id: NO_ENTRY,
@@ -109,6 +116,7 @@ impl Unigram {
             let mut end = start;
 
             let mut single = false;
+            budget.step((word.len() - start).min(self.longest) as u64)?;
             for next in word[start..].chars() {
                 let from = end;
                 end += next.len_utf8();
@@ -156,7 +164,11 @@ mod tests {
         let scores = || pieces.iter().map(|piece| piece.1).collect::<Vec<f64>>();
         let ids = |model: &Unigram, text: &str| {
             let mut out = Vec::new();
-            model.encode(&vocab, text, &mut out).ok().map(|()| out)
+            let budget = EncodeBudget::for_text(text.len());
+            model
+                .encode(&vocab, text, &budget, &mut out)
+                .ok()
+                .map(|()| out)
         };
         let model = Unigram::new(&vocab, scores(), Some(0), false);
         assert_eq!(ids(&model, "abc"), Some(vec![3, 5]));

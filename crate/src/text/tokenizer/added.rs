@@ -1,13 +1,14 @@
 //! Added tokens of tokenizer.json and tokenizer_config.json by id, and a matcher that finds them in
 //! text.
 
+use super::super::budget::EncodeBudget;
 use super::super::components::Normalizers;
 use super::super::model::Vocab;
-use super::super::model_loader::MAX_TOKEN_BYTES;
 use super::super::regex::is_word;
 use super::super::tokenizer_error;
 use super::super::tokenizer_file::AddedTokenEntry;
 use crate::Result;
+use crate::util::limits::MAX_ADDED_TOKEN_BYTES;
 use crate::util::map::SortedMap;
 use crate::util::sort::sort_by;
 use serde::Deserialize;
@@ -46,6 +47,10 @@ pub(super) fn merge_added_tokens(added: &mut Vec<AddedTokenEntry>, config: &Valu
         return Ok(());
     }
     let config = TokenizerConfig::deserialize(config).map_err(|e| bad(e.to_string()))?;
+    let mut known = Vocab::default();
+    for (index, entry) in added.iter().enumerate().rev() {
+        known.insert(&entry.content, index as u32);
+    }
     for (id, token) in config.added_tokens_decoder {
         let id: u32 = id
             .parse()
@@ -54,14 +59,18 @@ pub(super) fn merge_added_tokens(added: &mut Vec<AddedTokenEntry>, config: &Valu
             id,
             ..AddedTokenEntry::deserialize(token).map_err(|e| bad(e.to_string()))?
         };
-        match added.iter_mut().find(|old| old.content == entry.content) {
+        let place = known.get(&entry.content).map(|index| index as usize);
+        match place.and_then(|index| added.get_mut(index)) {
             Some(old) => {
                 *old = AddedTokenEntry {
                     id: old.id,
                     ..entry
                 }
             }
-            None => added.push(entry),
+            None => {
+                known.insert(&entry.content, added.len() as u32);
+                added.push(entry);
+            }
         }
     }
     Ok(())
@@ -75,16 +84,18 @@ pub(super) fn added_by_id(
     normalizers: &Normalizers,
 ) -> Result<SortedMap<u32, AddedToken>> {
     sort_by(&mut entries, |a, b| a.id.cmp(&b.id));
-    let mut by_id: SortedMap<u32, AddedToken> = SortedMap::new();
+    let length = entries.iter().map(|entry| entry.content.len()).sum();
+    let budget = EncodeBudget::for_text(length);
+    let mut by_id: Vec<(u32, AddedToken)> = Vec::with_capacity(entries.len());
     let mut ids = Vocab::default();
     let mut next = vocab.len() as u32;
     for entry in entries
         .into_iter()
         .filter(|entry| !entry.content.is_empty())
     {
-        if entry.content.len() > MAX_TOKEN_BYTES {
+        if entry.content.len() > MAX_ADDED_TOKEN_BYTES {
             return Err(tokenizer_error(format!(
-                "tokenizer.json: the added token {} is longer than {MAX_TOKEN_BYTES} bytes",
+                "tokenizer.json: the added token {} is longer than {MAX_ADDED_TOKEN_BYTES} bytes",
                 entry.id
             )));
         }
@@ -106,11 +117,18 @@ pub(super) fn added_by_id(
             ..
         } = entry;
         let form = if normalized {
-            normalizers.normalize(&content)?.into_owned()
+            normalizers.normalize(&content, &budget)?.into_owned()
         } else {
             content.clone()
         };
-        by_id.insert(
+        if form.len() > MAX_ADDED_TOKEN_BYTES * 4 {
+            return Err(tokenizer_error(format!(
+                "tokenizer.json: the normalizers make the added token {} longer than {} bytes",
+                entry.id,
+                MAX_ADDED_TOKEN_BYTES * 4
+            )));
+        }
+        by_id.push((
             id,
             AddedToken {
                 content,
@@ -121,18 +139,19 @@ pub(super) fn added_by_id(
                 lstrip,
                 rstrip,
             },
-        );
+        ));
     }
-    Ok(by_id)
+    // Of several tokens with an id the last one counts. In order, each is appended.
+    sort_by(&mut by_id, |a, b| a.0.cmp(&b.0));
+    Ok(by_id.into_iter().collect())
 }
 
 /// Finds added tokens in text: the longest one at each position.
 pub(super) struct AddedTokenMatcher {
-    forms: Vocab,
+    /// Forms with their ids, in order.
+    forms: Vec<(String, u32)>,
     /// Whether any token begins with this byte.
     first: [bool; 256],
-    /// Token lengths in bytes, longest first.
-    lengths: Vec<usize>,
 }
 
 /// An added token found in text.
@@ -149,20 +168,20 @@ impl AddedTokenMatcher {
     /// Creates a matcher for the tokens matched in normalized text, or for the others.
     pub fn new(added: &SortedMap<u32, AddedToken>, normalized: bool) -> AddedTokenMatcher {
         let mut matcher = AddedTokenMatcher {
-            forms: Vocab::default(),
+            forms: Vec::new(),
             first: [false; 256],
-            lengths: Vec::new(),
         };
         for (id, token) in added
             .iter()
             .filter(|(_, token)| token.normalized == normalized && !token.matched_form.is_empty())
         {
-            matcher.forms.insert(&token.matched_form, *id);
+            matcher.forms.push((token.matched_form.clone(), *id));
             matcher.first[usize::from(token.matched_form.as_bytes()[0])] = true;
-            matcher.lengths.push(token.matched_form.len());
         }
-        matcher.lengths.sort_unstable_by(|a, b| b.cmp(a));
-        matcher.lengths.dedup();
+        // Of several tokens of a form the last one counts.
+        matcher.forms.reverse();
+        sort_by(&mut matcher.forms, |a, b| a.0.cmp(&b.0));
+        matcher.forms.dedup_by(|next, kept| next.0 == kept.0);
         matcher
     }
 
@@ -216,8 +235,22 @@ impl AddedTokenMatcher {
         if !self.first[usize::from(text.as_bytes()[at])] {
             return None;
         }
-        self.lengths
-            .iter()
-            .find_map(|length| Some((self.forms.get(text.get(at..at + length)?)?, at + length)))
+        // All forms of `left` begin with the bytes read so far; the shortest comes first.
+        let mut left = self.forms.as_slice();
+        let mut found = None;
+        for (length, byte) in text.as_bytes()[at..].iter().enumerate() {
+            let next = |form: &(String, u32)| form.0.as_bytes().get(length).copied();
+            let start = left.partition_point(|form| next(form).is_none_or(|own| own < *byte));
+            left = &left[start..];
+            left = &left[..left.partition_point(|form| next(form) == Some(*byte))];
+            match left.first() {
+                None => break,
+                Some((form, id)) if form.len() == length + 1 => {
+                    found = Some((*id, at + form.len()));
+                }
+                Some(_) => {}
+            }
+        }
+        found
     }
 }

@@ -1,6 +1,7 @@
 //! Text to ids: finds added tokens, normalizes and splits the text between them, and looks up the
 //! words.
 
+use super::super::budget::EncodeBudget;
 use super::super::model::{self, WordSpan};
 use super::Tokenizer;
 use crate::Result;
@@ -37,6 +38,7 @@ impl Tokenizer {
             out.extend(&self.sequence_template.prefix);
         }
         let mut scratch = self.scratch.borrow_mut();
+        let budget = EncodeBudget::for_text(text.len());
         let keep = |start, end, _: u32| honour.allows(start, end);
         self.for_each_part(text, false, honour, keep, |part| match part {
             TextPart::Token(id) => {
@@ -44,7 +46,12 @@ impl Tokenizer {
                 Ok(())
             }
             TextPart::Text { text: chunk, start } => {
-                self.encode_chunk(chunk, start, honour, &mut scratch, &mut out)
+                let chunk = Chunk {
+                    text: chunk,
+                    start,
+                    budget: &budget,
+                };
+                self.encode_chunk(&chunk, honour, &mut scratch, &mut out)
             }
         })?;
         if add_special {
@@ -53,18 +60,17 @@ impl Tokenizer {
         Ok(out)
     }
 
-    /// Encodes the text between tokens matched before normalization. `start` is its offset in the
-    /// text.
+    /// Encodes the text between tokens matched before normalization.
     fn encode_chunk(
         &self,
-        chunk: &str,
-        start: usize,
+        chunk: &Chunk,
         honour: SpecialTokenPolicy,
         scratch: &mut EncodeScratch,
         out: &mut Vec<u32>,
     ) -> Result<()> {
-        let normalized = self.normalizers.normalize(chunk)?;
-        let mut verdicts = self.normalized_occurrences_allowed(chunk, start, honour);
+        let start = chunk.start;
+        let normalized = self.normalizers.normalize(chunk.text, chunk.budget)?;
+        let mut verdicts = self.normalized_occurrences_allowed(chunk.text, start, honour);
         let keep = |_, _, id: u32| {
             verdicts
                 .get_mut(&id)
@@ -76,7 +82,12 @@ impl Tokenizer {
                 Ok(())
             }
             TextPart::Text { text, start: at } => {
-                self.encode_plain(text, start + at == 0, honour, scratch, out)
+                let part = Chunk {
+                    text,
+                    start: start + at,
+                    budget: chunk.budget,
+                };
+                self.encode_plain(&part, honour, scratch, out)
             }
         })
     }
@@ -115,19 +126,20 @@ impl Tokenizer {
         verdicts.collect()
     }
 
-    /// Encodes text without added tokens; `first` if the text begins its sequence.
+    /// Encodes text without added tokens.
     fn encode_plain(
         &self,
-        text: &str,
-        first: bool,
+        part: &Chunk,
         honour: SpecialTokenPolicy,
         scratch: &mut EncodeScratch,
         out: &mut Vec<u32>,
     ) -> Result<()> {
         let EncodeScratch { model, words } = scratch;
-        let text = self.pre_tokenizers.split(text, first, words)?;
+        let first = part.start == 0;
+        let budget = part.budget;
+        let text = self.pre_tokenizers.split(part.text, first, words, budget)?;
         let before = out.len();
-        self.model.encode(&text, words, model, out)?;
+        self.model.encode(&text, words, budget, model, out)?;
         // Unigram models have `</s>` as a regular piece. Where it is not allowed, splitting the
         // word prevents it.
         let unk = self.model.unk();
@@ -138,7 +150,7 @@ impl Tokenizer {
         if made_special && !honour.is_everything() {
             out.truncate(before);
             self.cut_at_specials(&text, words);
-            self.model.encode(&text, words, model, out)?;
+            self.model.encode(&text, words, budget, model, out)?;
         }
         Ok(())
     }
@@ -217,6 +229,13 @@ impl Tokenizer {
             _ => Ok(()),
         }
     }
+}
+
+/// Text between added tokens, its offset, and what may be spent on it.
+struct Chunk<'a> {
+    text: &'a str,
+    start: usize,
+    budget: &'a EncodeBudget,
 }
 
 /// Part of a text: plain text with its offset, or an added token.
