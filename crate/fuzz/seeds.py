@@ -77,6 +77,19 @@ write("template/loops", "{% set ns = namespace(n=0) %}{% macro f(x) %}{{ x }}{% 
 write("template/strings", "{{ bos_token + messages[0]['content'].split(' ')[-1].strip() * 3 }}{{ '%s' % tools | tojson(indent=2) }}{{ strftime_now('%Y-%m-%d %H') }}"
       "{{ range(9)[::2] | list | join(',') }}{{ messages | map(attribute='role') | list }}{{ 'ab'.replace('a', 'b' * 9).startswith('b') }}")
 
+write("template/growth", "{% set ns = namespace(x='ab', l=[1]) %}{% for i in range(9) %}{% set ns.x = ns.x ~ ns.x %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}"
+      "{{ ns.l }}{{ ns.l | tojson }}{{ ns.l == [ns.l] }}{{ ns.x | replace('a', ns.x) | upper | length }}{{ ns.x | list | batch(3, 'x') | slice(2) | list | length }}")
+write("template/nested", "{% macro m(n, x=[]) %}{% if n > 0 %}{{ m(n - 1, [x, {'a': (n, -n)}]) }}{% else %}{{ x | tojson(indent=1) }}{% endif %}{% endmacro %}{{ m(5) }}"
+      "{% for x in [[1, [2]]] recursive %}{{ loop(x) if x is iterable else x }}{% endfor %}{{ 1 if 0 else 2 if (not (not 1)) else ((3)) }}")
+write("template/formats", "{{ '%5d|%-8s|%.3f|%x' % (1, 'a', 2.5, 255) }}{{ '{:>9}|{:^7,.2f}|{!r}'.format('x', 1234.5, 'y') }}{{ 'a\nb' | indent(3, true) }}"
+      "{{ 'a,b'.rsplit(',', 1) }}{{ 'x'.center(9, '*') }}{{ '7'.zfill(3) }}{{ 'a\tb'.expandtabs(4) }}{{ messages | groupby('role') | map('first') | list }}{{ [3, 1] | sort(reverse=true) }}")
+twice = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+grows = {"version": "1.0", "added_tokens": [{"id": 3, "content": "aaa"}, {"id": 4, "content": "aa", "normalized": True}], "pre_tokenizer": {"type": "FixedLength", "length": 5},
+         "normalizer": {"type": "Sequence", "normalizers": [twice, {"type": "Prepend", "prepend": "_"}, {"type": "Replace", "pattern": {"Regex": "(a|b)+"}, "content": "ab"}]},
+         "post_processor": {"type": "BertProcessing", "sep": ["b", 2], "cls": ["a", 1]}, "decoder": {"type": "Sequence", "decoders": [twice, {"type": "Strip", "content": "a", "start": 1, "stop": 1}]},
+         "model": {"type": "WordPiece", "unk_token": "u", "continuing_subword_prefix": "##", "max_input_chars_per_word": 50, "vocab": {"u": 0, "a": 1, "b": 2, "##a": 5, "##ab": 6}}}
+write("tokenizer/grows", json.dumps(grows, separators=(",", ":")) + "\n---\nabab aaaa b")
+
 
 def wav(tag, bits, channels, extra=b""):
     rate, samples = 16000, bytes(range(48)) * 2

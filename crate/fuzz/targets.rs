@@ -205,6 +205,10 @@ pub fn tokenizer(bytes: &[u8]) {
     let text: String = text.chars().take(2000).collect();
     for special in [false, true] {
         if let Ok(ids) = tokenizer.encode(&text, special) {
+            assert!(
+                ids.iter().all(|id| *id < tokenizer.id_bound()),
+                "an id behind the vocabulary"
+            );
             let _ = (tokenizer.decode(&ids, true), tokenizer.decode(&ids, false));
         }
         let _ = tokenizer.encode_trusted(&text, special);
@@ -252,7 +256,7 @@ pub fn template(bytes: &[u8]) {
         };
         if let Ok(prompt) = template.render(&input, &special, &["<s>".into()]) {
             assert!(
-                prompt.text.len() < 1 << 26,
+                prompt.text.len() <= 16 << 20,
                 "a prompt of {} bytes",
                 prompt.text.len()
             );

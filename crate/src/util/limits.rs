@@ -7,7 +7,7 @@ pub(crate) const MAX_TEMPLATE_NESTING: usize = 100;
 /// Nested evaluations of a chat template, macro calls included: the stack of a page has 1 MB.
 pub(crate) const MAX_TEMPLATE_FRAMES: usize = 400;
 /// Steps of one rendering: expressions evaluated, items visited, and text by its length.
-pub(crate) const MAX_TEMPLATE_STEPS: u64 = 5_000_000;
+pub(crate) const MAX_TEMPLATE_STEPS: u64 = 10_000_000;
 /// Bytes that the values of one rendering hold at a time, its output included.
 pub(crate) const MAX_TEMPLATE_MEMORY: usize = 64 << 20;
 /// Length in bytes of one string of a rendering, its output included.
