@@ -254,10 +254,8 @@ fn named_templates(list: &Json, file: &str) -> Result<Vec<(String, String)>> {
 
 /// Formats a fault of a template in one line: the reason, then the line.
 fn template_fault(fault: TemplateFault) -> Error {
-    template_error(format!(
-        "{} (line {} of the template)",
-        fault.reason, fault.line
-    ))
+    let TemplateFault { reason, line } = fault;
+    template_error(format!("{reason} (line {line} of the template)"))
 }
 
 impl ChatInput {
