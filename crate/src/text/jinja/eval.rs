@@ -5,15 +5,16 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::super::local_time::LocalTime;
+use super::args::Args;
 use super::ast::{CallArgs, Const, Expr, ForLoop, MacroDef, PostfixOp, Stmt, Target, Template};
-use super::call::Args;
 use super::meter::{Buffer, Fault, Hold, Meter, Outcome, fault};
+use super::runtime::Runtime;
 use super::value::{Dict, Function, ListBuffer, LoopState, Value};
-use super::{binary, filters, methods, subscript};
+use super::{binary, filters, functions, methods, subscript};
 use crate::util::limits::MAX_TEMPLATE_FRAMES;
 
 /// Variables of a block, a loop's iteration or a macro call.
-pub(super) struct Scope<'t> {
+struct Scope<'t> {
     variables: RefCell<Vec<(&'t str, Value)>>,
     parent: Option<Rc<Scope<'t>>>,
 }
@@ -36,8 +37,8 @@ impl<'t> Scope<'t> {
 }
 
 /// A macro with the scope that it was defined in.
-pub(super) struct MacroObject<'t> {
-    pub def: &'t MacroDef,
+struct MacroObject<'t> {
+    def: &'t MacroDef,
     scope: Rc<Scope<'t>>,
     _hold: Hold,
 }
@@ -51,8 +52,8 @@ enum Flow {
 }
 
 /// One rendering.
-pub(super) struct Interpreter<'t> {
-    pub meter: Rc<Meter>,
+struct Interpreter<'t> {
+    meter: Rc<Meter>,
     globals: &'t [(String, Value)],
     clock: Option<LocalTime>,
     namespaces: Vec<(Vec<(String, Value)>, Hold)>,
@@ -252,7 +253,7 @@ impl<'t> Interpreter<'t> {
     }
 
     /// Calls the loop `index` again for other items.
-    pub fn recurse(&mut self, index: usize, level: usize, items: &Value) -> Outcome<Value> {
+    fn recurse(&mut self, index: usize, level: usize, items: &Value) -> Outcome<Value> {
         let Some((each, scope, _)) = self.recursions.get(index) else {
             return fault("the loop is not recursive");
         };
@@ -314,7 +315,7 @@ impl<'t> Interpreter<'t> {
     }
 
     /// Calls macro `index`.
-    pub fn call_macro(&mut self, index: usize, args: Args) -> Outcome<Value> {
+    fn call_macro(&mut self, index: usize, args: Args) -> Outcome<Value> {
         let Some(object) = self.macros.get(index) else {
             return fault("the macro does not exist");
         };
@@ -384,26 +385,6 @@ impl<'t> Interpreter<'t> {
         self.run(&def.body, &scope, &mut out)?;
         self.line = line;
         Ok(Value::Str(Rc::new(out.finish()?)))
-    }
-
-    /// The macro of a value.
-    pub fn macro_def(&self, index: usize) -> Option<&'t MacroDef> {
-        self.macros.get(index).map(|object| object.def)
-    }
-
-    /// Creates a namespace.
-    pub fn new_namespace(&mut self, values: Vec<(String, Value)>) -> Outcome<Value> {
-        let mut hold = Hold::new(&self.meter);
-        hold.grow(OBJECT_BYTES + values.len() * 64)?;
-        self.namespaces.push((values, hold));
-        Ok(Value::Namespace(self.namespaces.len() - 1))
-    }
-
-    /// Reads an attribute of a namespace.
-    pub fn namespace_value(&self, index: usize, name: &str) -> Option<Value> {
-        let (values, _) = self.namespaces.get(index)?;
-        let found = values.iter().find(|(own, _)| own == name);
-        found.map(|(_, value)| value.clone())
     }
 
     fn assign(&mut self, target: &'t Target, value: Value, scope: &Rc<Scope<'t>>) -> Outcome<()> {
@@ -655,11 +636,11 @@ impl<'t> Interpreter<'t> {
     }
 
     /// Calls a value.
-    pub fn call(&mut self, callee: &Value, args: Args) -> Outcome<Value> {
+    fn call(&mut self, callee: &Value, args: Args) -> Outcome<Value> {
         match callee {
             Value::Macro(index) => self.call_macro(*index, args),
-            Value::Method(method) => methods::call(self, &method.this, method.name, args),
-            Value::Function(function) => self.call_function(*function, args),
+            Value::Method(method) => methods::call(&self.meter, &method.this, method.name, args),
+            Value::Function(function) => functions::call(self, *function, args),
             Value::Loop(state) => {
                 let Some(recursion) = state.recursion else {
                     return fault("the loop is not recursive");
@@ -672,9 +653,33 @@ impl<'t> Interpreter<'t> {
             other => fault(format!("'{}' object is not callable", other.type_name())),
         }
     }
+}
 
-    /// The time of `strftime_now`.
-    pub fn now(&self) -> LocalTime {
+impl Runtime for Interpreter<'_> {
+    fn meter(&self) -> &Rc<Meter> {
+        &self.meter
+    }
+
+    fn now(&self) -> LocalTime {
         self.clock.unwrap_or_else(LocalTime::now)
+    }
+
+    fn new_namespace(&mut self, values: Vec<(String, Value)>) -> Outcome<Value> {
+        let mut hold = Hold::new(&self.meter);
+        hold.grow(OBJECT_BYTES + values.len() * 64)?;
+        self.namespaces.push((values, hold));
+        Ok(Value::Namespace(self.namespaces.len() - 1))
+    }
+
+    fn namespace_value(&self, index: usize, name: &str) -> Option<Value> {
+        let (values, _) = self.namespaces.get(index)?;
+        let found = values.iter().find(|(own, _)| own == name);
+        found.map(|(_, value)| value.clone())
+    }
+
+    fn macro_name(&self, index: usize) -> Option<&str> {
+        self.macros
+            .get(index)
+            .map(|object| object.def.name.as_str())
     }
 }

@@ -3,15 +3,16 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
+use super::args::Args;
 use super::ast::{BinaryOp, CompareOp};
 use super::binary;
-use super::call::Args;
-use super::eval::Interpreter;
 use super::format;
+use super::functions;
 use super::lexer::is_space;
 use super::meter::{Buffer, Fault, Outcome, fault};
-use super::methods::{change_case, pair, replace, splitlines};
-use super::print::JsonFormat;
+use super::methods::{self, change_case, pair, replace, splitlines};
+use super::print::to_json;
+use super::runtime::Runtime;
 use super::subscript;
 use super::value::{ListBuffer, Str, Value};
 use crate::util::limits::MAX_FORMAT_WIDTH;
@@ -19,13 +20,13 @@ use crate::util::sort::sort_by;
 
 /// Applies a filter.
 pub(super) fn apply(
-    run: &mut Interpreter,
+    run: &mut dyn Runtime,
     name: &str,
     value: Value,
     mut args: Args,
 ) -> Outcome<Value> {
     match name {
-        "tojson" => to_json(run, &value, args),
+        "tojson" => to_json(run.meter(), &value, args),
         "default" | "d" => {
             let default = args.take(0, "default_value");
             let falsy = args.flag(1, "boolean");
@@ -33,12 +34,12 @@ pub(super) fn apply(
             if value.is_undefined() || (falsy && !value.truthy()) {
                 return match default {
                     Some(default) => Ok(default),
-                    None => Value::text(&run.meter, ""),
+                    None => Value::text(run.meter(), ""),
                 };
             }
             Ok(value)
         }
-        "length" | "count" => match value.len(&run.meter)? {
+        "length" | "count" => match value.len(run.meter())? {
             Some(length) => Ok(Value::Int(length as i64)),
             None => fault(format!(
                 "object of type '{}' has no len()",
@@ -66,56 +67,17 @@ pub(super) fn apply(
 }
 
 /// `str(value)`.
-fn text_of(run: &Interpreter, value: &Value) -> Outcome<Str> {
+fn text_of(run: &dyn Runtime, value: &Value) -> Outcome<Str> {
     if let Value::Str(text) = value {
         return Ok(Rc::clone(text));
     }
-    let mut out = Buffer::new(&run.meter);
+    let mut out = Buffer::new(run.meter());
     value.print(&mut out)?;
     Ok(Rc::new(out.finish()?))
 }
 
-/// `tojson` as transformers overrides it:
-/// `json.dumps(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
-pub(super) fn to_json(run: &mut Interpreter, value: &Value, mut args: Args) -> Outcome<Value> {
-    let ascii = args.flag(0, "ensure_ascii");
-    let indent = match args.optional(1, "indent") {
-        None => None,
-        Some(Value::Str(text)) => Some(text[..].to_owned()),
-        Some(other) => {
-            let width = usize::try_from(other.as_int().unwrap_or(0)).unwrap_or(0);
-            if width > MAX_FORMAT_WIDTH {
-                return fault(format!("an indent is above {MAX_FORMAT_WIDTH}"));
-            }
-            Some(" ".repeat(width))
-        }
-    };
-    let separators = match args.optional(2, "separators") {
-        Some(given) => {
-            let parts = given.iterate(&run.meter)?;
-            match &parts[..] {
-                [Value::Str(item), Value::Str(key)] => (item[..].to_owned(), key[..].to_owned()),
-                _ => return fault("separators must be two strings"),
-            }
-        }
-        None if indent.is_some() => (",".to_owned(), ": ".to_owned()),
-        None => (", ".to_owned(), ": ".to_owned()),
-    };
-    let sort = args.flag(3, "sort_keys");
-    args.finish("tojson", 4)?;
-    let json = JsonFormat {
-        ascii,
-        sort,
-        indent,
-        separators,
-    };
-    let mut out = Buffer::new(&run.meter);
-    json.write(value, 0, &mut out)?;
-    Ok(Value::Str(Rc::new(out.finish()?)))
-}
-
-fn text_filter(run: &mut Interpreter, name: &str, value: &Value, mut args: Args) -> Outcome<Value> {
-    let meter = Rc::clone(&run.meter);
+fn text_filter(run: &mut dyn Runtime, name: &str, value: &Value, mut args: Args) -> Outcome<Value> {
+    let meter = Rc::clone(run.meter());
     let text = text_of(run, value)?;
     meter.read(text.len())?;
     match name {
@@ -143,7 +105,7 @@ fn text_filter(run: &mut Interpreter, name: &str, value: &Value, mut args: Args)
                     items.extend(&args.positional)?;
                     Value::Tuple(items.finish()?)
                 }
-                false => run.call_function(super::value::Function::Dict, args)?,
+                false => functions::dict(&meter, args)?,
             };
             format::percent(&meter, &text, &arguments)
         }
@@ -151,7 +113,7 @@ fn text_filter(run: &mut Interpreter, name: &str, value: &Value, mut args: Args)
             let width = args.int(0, "width")?.unwrap_or(80);
             let mut inner = Args::default();
             inner.positional.push(Value::Int(width));
-            super::methods::call(run, &Value::Str(text), "center", inner)
+            methods::call(&meter, &Value::Str(text), "center", inner)
         }
         "truncate" => truncate(run, &text, args),
         "wordcount" => {
@@ -207,7 +169,7 @@ fn text_filter(run: &mut Interpreter, name: &str, value: &Value, mut args: Args)
 }
 
 /// Jinja's `indent(width=4, first=false, blank=false)`, which keeps a line end at the end.
-fn indent(run: &Interpreter, text: &str, mut args: Args) -> Outcome<Value> {
+fn indent(run: &dyn Runtime, text: &str, mut args: Args) -> Outcome<Value> {
     let indention: Str = match args.optional(0, "width") {
         Some(Value::Str(text)) => text,
         width => {
@@ -216,7 +178,7 @@ fn indent(run: &Interpreter, text: &str, mut args: Args) -> Outcome<Value> {
             if width > MAX_FORMAT_WIDTH {
                 return fault(format!("an indent is above {MAX_FORMAT_WIDTH}"));
             }
-            let mut out = Buffer::new(&run.meter);
+            let mut out = Buffer::new(run.meter());
             out.fill(' ', width)?;
             Rc::new(out.finish()?)
         }
@@ -224,11 +186,11 @@ fn indent(run: &Interpreter, text: &str, mut args: Args) -> Outcome<Value> {
     let first = args.flag(1, "first");
     let blank = args.flag(2, "blank");
     args.finish("indent", 3)?;
-    let mut ended = Buffer::new(&run.meter);
+    let mut ended = Buffer::new(run.meter());
     ended.push_str(text)?;
     ended.push('\n')?;
-    let lines = splitlines(&run.meter, ended.as_str(), false)?;
-    let mut out = Buffer::new(&run.meter);
+    let lines = splitlines(run.meter(), ended.as_str(), false)?;
+    let mut out = Buffer::new(run.meter());
     for (index, line) in lines.items().iter().enumerate() {
         let line = line.as_str().unwrap_or_default();
         if index > 0 {
@@ -247,7 +209,7 @@ fn indent(run: &Interpreter, text: &str, mut args: Args) -> Outcome<Value> {
     Ok(Value::Str(Rc::new(out.finish()?)))
 }
 
-fn truncate(run: &Interpreter, text: &str, mut args: Args) -> Outcome<Value> {
+fn truncate(run: &dyn Runtime, text: &str, mut args: Args) -> Outcome<Value> {
     let length = args.int(0, "length")?.unwrap_or(255);
     let kill_words = args.flag(1, "killwords");
     let end = args.text(2, "end")?;
@@ -257,7 +219,7 @@ fn truncate(run: &Interpreter, text: &str, mut args: Args) -> Outcome<Value> {
     let length = usize::try_from(length).unwrap_or(0);
     let leeway = usize::try_from(leeway).unwrap_or(0);
     if text.chars().count() <= length.saturating_add(leeway) {
-        return Value::text(&run.meter, text);
+        return Value::text(run.meter(), text);
     }
     let kept = length.saturating_sub(end.chars().count());
     let cut = text
@@ -268,7 +230,7 @@ fn truncate(run: &Interpreter, text: &str, mut args: Args) -> Outcome<Value> {
     if !kill_words {
         head = head.rsplit_once(' ').map_or(head, |(before, _)| before);
     }
-    let mut out = Buffer::new(&run.meter);
+    let mut out = Buffer::new(run.meter());
     out.push_str(head)?;
     out.push_str(end)?;
     Ok(Value::Str(Rc::new(out.finish()?)))
@@ -357,7 +319,7 @@ fn round(value: &Value, precision: i64, method: &str) -> Outcome<Value> {
 }
 
 /// Reads an attribute path such as `function.name` or an index.
-fn path(run: &mut Interpreter, value: &Value, attribute: &Value) -> Outcome<Value> {
+fn path(run: &mut dyn Runtime, value: &Value, attribute: &Value) -> Outcome<Value> {
     let Value::Str(names) = attribute else {
         return subscript::item(run, value, attribute);
     };
@@ -365,23 +327,23 @@ fn path(run: &mut Interpreter, value: &Value, attribute: &Value) -> Outcome<Valu
     for name in names.split('.') {
         let index = match name.parse::<i64>() {
             Ok(index) => Value::Int(index),
-            Err(_) => Value::text(&run.meter, name)?,
+            Err(_) => Value::text(run.meter(), name)?,
         };
         value = subscript::item(run, &value, &index)?;
     }
     Ok(value)
 }
 
-fn path_or(run: &mut Interpreter, value: &Value, attribute: Option<&Value>) -> Outcome<Value> {
+fn path_or(run: &mut dyn Runtime, value: &Value, attribute: Option<&Value>) -> Outcome<Value> {
     match attribute {
         Some(attribute) => path(run, value, attribute),
         None => Ok(value.clone()),
     }
 }
 
-fn each_item(run: &mut Interpreter, name: &str, value: &Value, mut args: Args) -> Outcome<Value> {
-    let items = value.iterate(&run.meter)?;
-    let mut out = ListBuffer::new(&run.meter);
+fn each_item(run: &mut dyn Runtime, name: &str, value: &Value, mut args: Args) -> Outcome<Value> {
+    let items = value.iterate(run.meter())?;
+    let mut out = ListBuffer::new(run.meter());
     if name == "map" && args.named.iter().any(|(name, _)| name == "attribute") {
         let attribute = args.required(usize::MAX, "attribute")?;
         let default = args.take(usize::MAX, "default");
@@ -415,7 +377,7 @@ fn each_item(run: &mut Interpreter, name: &str, value: &Value, mut args: Args) -
     };
     for item in items.iter() {
         let subject = path_or(run, item, attribute.as_ref())?;
-        run.meter.work(1 + args.positional.len())?;
+        run.meter().work(1 + args.positional.len())?;
         let copy = Args {
             positional: args.positional.clone(),
             named: args.named.clone(),
@@ -438,8 +400,8 @@ fn each_item(run: &mut Interpreter, name: &str, value: &Value, mut args: Args) -
     out.list()
 }
 
-fn list_filter(run: &mut Interpreter, name: &str, value: &Value, mut args: Args) -> Outcome<Value> {
-    let meter = Rc::clone(&run.meter);
+fn list_filter(run: &mut dyn Runtime, name: &str, value: &Value, mut args: Args) -> Outcome<Value> {
+    let meter = Rc::clone(run.meter());
     if let (Value::Str(text), "reverse") = (value, name) {
         let reversed: String = text.chars().rev().collect();
         return Value::text(&meter, &reversed);
@@ -545,8 +507,8 @@ fn list_filter(run: &mut Interpreter, name: &str, value: &Value, mut args: Args)
     }
 }
 
-fn dict_filter(run: &mut Interpreter, name: &str, value: &Value, mut args: Args) -> Outcome<Value> {
-    let meter = Rc::clone(&run.meter);
+fn dict_filter(run: &mut dyn Runtime, name: &str, value: &Value, mut args: Args) -> Outcome<Value> {
+    let meter = Rc::clone(run.meter());
     let dict = match value {
         Value::Dict(dict) => dict,
         Value::Undefined(_) => return ListBuffer::new(&meter).list(),
@@ -579,7 +541,7 @@ fn dict_filter(run: &mut Interpreter, name: &str, value: &Value, mut args: Args)
 }
 
 fn sort_key(
-    run: &mut Interpreter,
+    run: &mut dyn Runtime,
     item: &Value,
     attribute: Option<&Value>,
     sensitive: bool,
@@ -588,33 +550,33 @@ fn sort_key(
     if let Some(Value::Str(names)) = attribute
         && names.contains(',')
     {
-        let mut keys = ListBuffer::new(&run.meter);
+        let mut keys = ListBuffer::new(run.meter());
         for name in names.split(',') {
-            let name = Value::text(&run.meter, name)?;
+            let name = Value::text(run.meter(), name)?;
             keys.push(sort_key(run, item, Some(&name), sensitive)?)?;
         }
         return Ok(Value::Tuple(keys.finish()?));
     }
     let key = path_or(run, item, attribute)?;
     match &key {
-        Value::Str(text) if !sensitive => change_case(&run.meter, text, "lower"),
+        Value::Str(text) if !sensitive => change_case(run.meter(), text, "lower"),
         _ => Ok(key),
     }
 }
 
 fn sorted(
-    run: &mut Interpreter,
+    run: &mut dyn Runtime,
     items: &[Value],
     attribute: Option<&Value>,
     sensitive: bool,
 ) -> Outcome<Vec<Value>> {
     let mut keyed: Vec<(Value, Value)> = Vec::new();
     for item in items {
-        run.meter.work(2)?;
+        run.meter().work(2)?;
         keyed.push((sort_key(run, item, attribute, sensitive)?, item.clone()));
     }
     let failed: std::cell::Cell<Option<Fault>> = std::cell::Cell::new(None);
-    let meter = Rc::clone(&run.meter);
+    let meter = Rc::clone(run.meter());
     sort_by(&mut keyed, |a, b| match a.0.compare(&meter, &b.0) {
         Ok(order) => order,
         Err(fault) => {
@@ -628,8 +590,8 @@ fn sorted(
     }
 }
 
-fn group_by(run: &mut Interpreter, items: &[Value], attribute: &Value) -> Outcome<Value> {
-    let meter = Rc::clone(&run.meter);
+fn group_by(run: &mut dyn Runtime, items: &[Value], attribute: &Value) -> Outcome<Value> {
+    let meter = Rc::clone(run.meter());
     let mut groups = ListBuffer::new(&meter);
     let mut open: Option<(Value, ListBuffer)> = None;
     for item in sorted(run, items, Some(attribute), false)? {
@@ -655,8 +617,8 @@ fn group_by(run: &mut Interpreter, items: &[Value], attribute: &Value) -> Outcom
 }
 
 /// `batch(n, fill)`: lists of n items; `slice(n, fill)`: n lists.
-fn chunks(run: &Interpreter, name: &str, items: &[Value], mut args: Args) -> Outcome<Value> {
-    let meter = &run.meter;
+fn chunks(run: &dyn Runtime, name: &str, items: &[Value], mut args: Args) -> Outcome<Value> {
+    let meter = run.meter();
     let count = args.int(0, "count")?.or(args.int(usize::MAX, "linecount")?);
     let count = count.or(args.int(usize::MAX, "slices")?).unwrap_or(0);
     let fill = args.optional(1, "fill_with");
@@ -696,7 +658,7 @@ fn chunks(run: &Interpreter, name: &str, items: &[Value], mut args: Args) -> Out
 
 /// Applies a test.
 pub(super) fn test(
-    run: &mut Interpreter,
+    run: &mut dyn Runtime,
     name: &str,
     value: &Value,
     mut args: Args,
@@ -713,11 +675,11 @@ pub(super) fn test(
     };
     if let Some(op) = compared {
         let other = args.required(0, "other")?;
-        return binary::compare(&run.meter, op, value, &other);
+        return binary::compare(run.meter(), op, value, &other);
     }
     let is_text = |holds: &str| -> Outcome<bool> {
         let text = text_of(run, value)?;
-        run.meter.read(text.len())?;
+        run.meter().read(text.len())?;
         Ok(match holds {
             "lower" => {
                 text.chars().any(char::is_lowercase) && !text.chars().any(char::is_uppercase)
@@ -770,7 +732,7 @@ pub(super) fn test(
         }
         "sameas" => {
             let other = args.required(0, "other")?;
-            value.type_name() == other.type_name() && value.equals(&run.meter, &other)?
+            value.type_name() == other.type_name() && value.equals(run.meter(), &other)?
         }
         "lower" | "upper" => is_text(name)?,
         "escaped" => false,

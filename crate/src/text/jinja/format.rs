@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::call::Args;
+use super::args::Args;
 use super::meter::{Buffer, Meter, Outcome, fault};
 use super::value::Value;
 use crate::util::limits::MAX_FORMAT_WIDTH;

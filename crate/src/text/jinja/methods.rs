@@ -2,8 +2,7 @@
 
 use std::rc::Rc;
 
-use super::call::Args;
-use super::eval::Interpreter;
+use super::args::Args;
 use super::format;
 use super::lexer::is_space;
 use super::meter::{Buffer, Meter, Outcome, fault};
@@ -70,19 +69,18 @@ pub(super) fn method_name(value: &Value, name: &str) -> Option<&'static str> {
 
 /// Calls a method.
 pub(super) fn call(
-    run: &mut Interpreter,
+    meter: &Rc<Meter>,
     this: &Value,
     name: &'static str,
     args: Args,
 ) -> Outcome<Value> {
-    let meter = Rc::clone(&run.meter);
     match this {
         Value::Str(text) => {
             meter.read(text.len())?;
-            text_method(&meter, text, name, args)
+            text_method(meter, text, name, args)
         }
-        Value::Dict(dict) => dict_method(&meter, dict, name, args),
-        Value::List(items) | Value::Tuple(items) => list_method(&meter, this, items, name, args),
+        Value::Dict(dict) => dict_method(meter, dict, name, args),
+        Value::List(items) | Value::Tuple(items) => list_method(meter, this, items, name, args),
         Value::Loop(state) => {
             let count = args.positional.len();
             match args.positional.get(state.index.get() % count.max(1)) {

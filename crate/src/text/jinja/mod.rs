@@ -5,17 +5,19 @@
 //! or with an error. Templates cannot read other templates and cannot change values; of names, only
 //! attributes of a `namespace` are assigned to.
 
+mod args;
 mod ast;
 mod binary;
-mod call;
 mod eval;
 mod filters;
 mod format;
+mod functions;
 mod lexer;
 mod meter;
 mod methods;
 mod parser;
 mod print;
+mod runtime;
 mod subscript;
 mod value;
 

@@ -2,8 +2,10 @@
 
 use std::rc::Rc;
 
-use super::meter::{Buffer, Outcome, fault};
+use super::args::Args;
+use super::meter::{Buffer, Meter, Outcome, fault};
 use super::value::{Dict, Value};
+use crate::util::limits::MAX_FORMAT_WIDTH;
 use crate::util::sort::sort_by;
 
 /// Formats a float as Python does: the shortest digits that round-trip, with an exponent from 1e16
@@ -122,16 +124,16 @@ fn print_quoted(text: &str, out: &mut Buffer) -> Outcome<()> {
 }
 
 /// Options of `json.dumps`.
-pub(super) struct JsonFormat {
-    pub ascii: bool,
-    pub sort: bool,
-    pub indent: Option<String>,
-    pub separators: (String, String),
+struct JsonFormat {
+    ascii: bool,
+    sort: bool,
+    indent: Option<String>,
+    separators: (String, String),
 }
 
 impl JsonFormat {
     /// Appends the JSON of a value, nested this deep.
-    pub fn write(&self, value: &Value, depth: usize, out: &mut Buffer) -> Outcome<()> {
+    fn write(&self, value: &Value, depth: usize, out: &mut Buffer) -> Outcome<()> {
         out.meter().work(1)?;
         match value {
             Value::None => out.push_str("null"),
@@ -234,6 +236,45 @@ impl JsonFormat {
         }
         out.push('"')
     }
+}
+
+/// `tojson` as transformers overrides it:
+/// `json.dumps(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
+pub(super) fn to_json(meter: &Rc<Meter>, value: &Value, mut args: Args) -> Outcome<Value> {
+    let ascii = args.flag(0, "ensure_ascii");
+    let indent = match args.optional(1, "indent") {
+        None => None,
+        Some(Value::Str(text)) => Some(text[..].to_owned()),
+        Some(other) => {
+            let width = usize::try_from(other.as_int().unwrap_or(0)).unwrap_or(0);
+            if width > MAX_FORMAT_WIDTH {
+                return fault(format!("an indent is above {MAX_FORMAT_WIDTH}"));
+            }
+            Some(" ".repeat(width))
+        }
+    };
+    let separators = match args.optional(2, "separators") {
+        Some(given) => {
+            let parts = given.iterate(meter)?;
+            match &parts[..] {
+                [Value::Str(item), Value::Str(key)] => (item[..].to_owned(), key[..].to_owned()),
+                _ => return fault("separators must be two strings"),
+            }
+        }
+        None if indent.is_some() => (",".to_owned(), ": ".to_owned()),
+        None => (", ".to_owned(), ": ".to_owned()),
+    };
+    let sort = args.flag(3, "sort_keys");
+    args.finish("tojson", 4)?;
+    let json = JsonFormat {
+        ascii,
+        sort,
+        indent,
+        separators,
+    };
+    let mut out = Buffer::new(meter);
+    json.write(value, 0, &mut out)?;
+    Ok(Value::Str(Rc::new(out.finish()?)))
 }
 
 fn json_number(value: f64) -> String {

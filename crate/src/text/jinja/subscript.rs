@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use super::eval::Interpreter;
 use super::meter::{Buffer, Meter, Outcome, fault};
 use super::methods::method_name;
+use super::runtime::Runtime;
 use super::value::{ListBuffer, LoopState, Method, Value};
 
 fn undefined_error<T>(name: &str) -> Outcome<T> {
@@ -12,7 +12,7 @@ fn undefined_error<T>(name: &str) -> Outcome<T> {
 }
 
 /// `value.name`: a method, then an item.
-pub(super) fn attribute(run: &mut Interpreter, value: &Value, name: &str) -> Outcome<Value> {
+pub(super) fn attribute(run: &dyn Runtime, value: &Value, name: &str) -> Outcome<Value> {
     if let Value::Undefined(unknown) = value {
         return undefined_error(unknown);
     }
@@ -20,18 +20,18 @@ pub(super) fn attribute(run: &mut Interpreter, value: &Value, name: &str) -> Out
         return Method::of(value.clone(), method);
     }
     let found = match value {
-        Value::Dict(dict) => dict.get_str(&run.meter, name)?.cloned(),
+        Value::Dict(dict) => dict.get_str(run.meter(), name)?.cloned(),
         Value::Namespace(index) => run.namespace_value(*index, name),
-        Value::Macro(index) => match (name, run.macro_def(*index)) {
-            ("name", Some(def)) => Some(Value::text(&run.meter, &def.name)?),
+        Value::Macro(index) => match (name, run.macro_name(*index)) {
+            ("name", Some(name)) => Some(Value::text(run.meter(), name)?),
             _ => None,
         },
-        Value::Loop(state) => loop_attribute(&run.meter, state, name)?,
+        Value::Loop(state) => loop_attribute(run.meter(), state, name)?,
         _ => None,
     };
     match found {
         Some(value) => Ok(value),
-        None => Value::undefined(&run.meter, name),
+        None => Value::undefined(run.meter(), name),
     }
 }
 
@@ -65,17 +65,17 @@ fn loop_attribute(meter: &Rc<Meter>, state: &Rc<LoopState>, name: &str) -> Outco
 }
 
 /// `value[index]`: an item, then an attribute.
-pub(super) fn item(run: &mut Interpreter, value: &Value, index: &Value) -> Outcome<Value> {
+pub(super) fn item(run: &dyn Runtime, value: &Value, index: &Value) -> Outcome<Value> {
     let at = index.as_int();
     let found = match value {
         Value::Undefined(unknown) => return undefined_error(unknown),
-        Value::Dict(dict) => dict.get(&run.meter, index)?.cloned(),
+        Value::Dict(dict) => dict.get(run.meter(), index)?.cloned(),
         Value::List(items) | Value::Tuple(items) => at
             .and_then(|at| position(at, items.len()))
             .and_then(|at| items.get(at))
             .cloned(),
         Value::Str(text) => match at {
-            Some(at) => char_at(&run.meter, text, at)?,
+            Some(at) => char_at(run.meter(), text, at)?,
             None => None,
         },
         _ => None,
@@ -86,12 +86,12 @@ pub(super) fn item(run: &mut Interpreter, value: &Value, index: &Value) -> Outco
     if let Value::Str(name) = index {
         return attribute(run, value, name);
     }
-    let mut name = Buffer::new(&run.meter);
+    let mut name = Buffer::new(run.meter());
     match index {
         Value::Int(_) | Value::Bool(_) | Value::None | Value::Float(_) => index.print(&mut name)?,
         other => name.push_str(other.type_name())?,
     }
-    Value::undefined(&run.meter, name.as_str())
+    Value::undefined(run.meter(), name.as_str())
 }
 
 /// Returns the place of a Python index.
