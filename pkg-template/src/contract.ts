@@ -262,6 +262,13 @@ export interface EngineRequest {
   speculation?: Speculation;
 }
 
+/**
+ * Limits the tokens of an answer, such as a grammar. Called once per token while the GPU computes the next logits: with
+ * the sampled token, or `undefined` at the start and after forced tokens. Returns the allowed tokens, one bit each:
+ * token `i` is bit `i % 32` of word `i / 32`. Or `forced`, the only tokens that may follow, which count as accepted.
+ */
+export type NextMask = (token: number | undefined) => Uint32Array | { forced: Uint32Array };
+
 /** Options of `Engine.load`, besides its signal. */
 export interface EngineLoadOptions {
   model: string | { name: string; file: File }[];
@@ -396,7 +403,7 @@ export interface Engine {
   detokenize(ids: Uint32Array, skipSpecial: boolean): string;
   renderChat(messages: unknown[], options: object): string;
   /** `seed` applies when the request has none. */
-  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number): Promise<GenerationResult>;
+  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number, nextMask?: NextMask): Promise<GenerationResult>;
   embed(inputs: (string | Uint32Array)[], options: EngineEmbedOptions & { signal?: AbortSignal }, onProgress: (progress: unknown) => void): Promise<Float32Array[]>;
   rerank(query: string, documents: string[], options: object): Promise<number[]>;
   logits(ids: Uint32Array, all: boolean): Promise<Float32Array>;

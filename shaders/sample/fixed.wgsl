@@ -44,6 +44,8 @@ struct Work {
 const GAP_LIMIT: u32 = 0x3fffffc0u;
 const NO_TOP_P: u32 = 0xffffffffu;
 const BLOCK: u32 = 1024u;
+// Score of a token that must not be sampled.
+const BANNED_SCORE: f32 = -1e30;
 const STATUS_NOT_FINITE: u32 = 1u;
 const STATUS_CONSTANT: u32 = 2u;
 const STATUS_ALL_BANNED: u32 = 3u;

@@ -1,5 +1,6 @@
-// Sampling kernel 1 of 4: applies bias and penalties to the logits; each workgroup finds the extremes of its 1024
-// tokens. Also clears the sums of the next kernels.
+// Sampling kernel 1 of 4: applies bias, penalties and the token mask to the logits; each workgroup finds the extremes of
+// its 1024 tokens. Also clears the sums of the next kernels. ADJUST: bias and penalties; MASK: token mask. Either
+// writes the scores.
 #import sample/fixed
 
 struct Params {
@@ -18,6 +19,13 @@ struct Params {
 // Added to each logit.
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
 @group(0) @binding(6) var<storage, read_write> scores: array<f32>;
+#endif
+#ifdef MASK
+// One bit per token; tokens without it are banned.
+@group(0) @binding(7) var<storage, read> mask: array<u32>;
+#ifndef ADJUST
+@group(0) @binding(6) var<storage, read_write> scores: array<f32>;
+#endif
 #endif
 
 var<workgroup> largest_score: atomic<u32>;
@@ -72,13 +80,19 @@ fn main(@builtin(local_invocation_index) lid: u32, @builtin(workgroup_id) wid: v
         }
         high = max(high, ordered(logit));
         low = min(low, ordered(logit));
+        var score = logit;
 #ifdef ADJUST
-        let score = adjusted(id, logit);
+        score = adjusted(id, logit);
         scores[id] = score;
-        high_score = max(high_score, ordered(score));
-#else
-        high_score = high;
 #endif
+#ifdef MASK
+        // NaN stays visible to the argmax of greedy decoding.
+        if (((mask[id / 32u] >> (id % 32u)) & 1u) == 0u && (bitcast<u32>(logit) & 0x7f800000u) != 0x7f800000u) {
+            score = BANNED_SCORE;
+        }
+        scores[id] = score;
+#endif
+        high_score = max(high_score, ordered(score));
     }
     atomicMax(&largest_logit, high);
     atomicMin(&smallest_logit, low);

@@ -3,11 +3,13 @@
 
 use super::{exact, start, with_kv};
 use jerboa::exec::{
-    ExpertBudget, HEADROOM_BYTES, PagingStats, Precision, PrecisionOptions, RunOptions, Session,
+    DecodeLoop, DecodeParams, ExpertBudget, HEADROOM_BYTES, PagingStats, Precision,
+    PrecisionOptions, RunOptions, Session,
 };
 use jerboa::gpu::Backend;
 use jerboa::ir::WeightKind;
 use jerboa::kernels::attention::Kv;
+use jerboa::sample::{Sampler, SamplingParams, TokenConstraint};
 use jerboa_tests::golden::{Golden, go_on, greedy};
 use jerboa_tests::relative_l2;
 use pollster::block_on;
@@ -183,4 +185,58 @@ fn rows_of_tables_come_as_tokens_need_them() {
             "{name}: nothing stays of what a row was made with"
         );
     }
+}
+
+/// Allows every third token, another third after each token.
+struct Thirds(usize);
+
+impl TokenConstraint for Thirds {
+    fn mask(&mut self, words: &mut [u32]) -> jerboa::Result<()> {
+        for id in (self.0 % 3..words.len() * 32).step_by(3) {
+            words[id / 32] |= 1 << (id % 32);
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, token: u32) -> jerboa::Result<()> {
+        assert_eq!(token as usize % 3, self.0 % 3);
+        self.0 += 1;
+        Ok(())
+    }
+}
+
+/// A step that waits for its experts is also told the allowed tokens.
+#[test]
+fn token_masks_apply_where_experts_come_from_the_files() {
+    let run = |experts| {
+        let (mut model, golden) = load("mixtral", experts, 512);
+        let ids = golden.ids("input_ids");
+        block_on(async {
+            let sampler = Sampler::new(SamplingParams::default(), model.vocab(), 0)?;
+            let pipeline = model.prepare_sampling(&sampler, true).await?;
+            model.prefill(&ids, 0).await?;
+            let mut thirds = Thirds(0);
+            let params = DecodeParams {
+                pipeline: pipeline.expect("on the GPU"),
+                constraint: Some(&mut thirds),
+                ..DecodeParams::greedy(ids.len(), 24)
+            };
+            let mut decode = DecodeLoop::start(&mut model, params)?;
+            let mut tokens = Vec::new();
+            loop {
+                let next = decode.next(&mut model).await?;
+                if next.is_empty() {
+                    break;
+                }
+                tokens.extend(next);
+            }
+            decode.finish(&mut model).await?;
+            assert_eq!(model.tokens(), [&ids[..], &tokens[..23]].concat());
+            Ok::<_, jerboa::Error>(tokens)
+        })
+        .expect("tokens")
+    };
+    let whole = run(None);
+    assert_eq!(whole.len(), 24);
+    assert_eq!(run(Some(ExpertBudget::PerLayer(2))), whole);
 }

@@ -5,14 +5,15 @@
 use super::caps;
 use jerboa::arch;
 use jerboa::device::Caps;
-use jerboa::exec::SamplingMode;
+use jerboa::exec::{LogitsPipeline, LogitsStage};
 use jerboa::format::{Float, WeightLayout, quantize};
 use jerboa::gpu::VariantOverride;
 use jerboa::ir::Graph;
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::kv_splits::SHORT_CONTEXT;
 use jerboa::kernels::registry::Kernel;
-use jerboa::plan::{Fusions, PlanOptions, StepKind, fuse, lower, plan_states, plan_weights};
+use jerboa::plan::{Fusions, PlanOptions, Slot, StepKind, fuse, lower, plan_states, plan_weights};
+use jerboa::sample::SamplingParams;
 use serde_json::Value;
 use std::path::Path;
 
@@ -81,7 +82,7 @@ fn dispatches(graph: &Graph, caps: &Caps, layout: WeightLayout, capacity: usize)
         fuse_heads: true,
     };
     let step = lower(&graph, options).expect("a plan");
-    let tail = SamplingMode::Greedy
+    let tail = LogitsPipeline::greedy()
         .plan(step.output_cols as u32, None, caps.dispatch_is_expensive())
         .expect("a tail");
     step.launches.len() + tail.launches.len()
@@ -188,4 +189,54 @@ fn shapes_are_those_of_published_models() {
         }
         assert!(compared >= 9, "{name}: {compared} sizes");
     }
+}
+
+/// Dispatches from the logits to the next token, and where argmax takes none of its own.
+#[test]
+fn pipelines_take_the_dispatches_of_their_stages() {
+    let greedy = SamplingParams::default();
+    let drawn = SamplingParams {
+        greedy: false,
+        ..SamplingParams::default()
+    };
+    let penalized = |params: &SamplingParams| SamplingParams {
+        repetition_penalty: 1.2,
+        ..params.clone()
+    };
+    let cases = [
+        (greedy.clone(), false, 2, 1),
+        (penalized(&greedy), false, 3, 2),
+        (drawn.clone(), false, 5, 5),
+        (penalized(&drawn), false, 5, 5),
+        (greedy.clone(), true, 3, 2),
+        (penalized(&greedy), true, 3, 2),
+        (drawn.clone(), true, 5, 5),
+        (penalized(&drawn), true, 5, 5),
+    ];
+    for (params, masked, usual, expensive) in cases {
+        let pipeline = LogitsPipeline::for_params(&params, 1000, masked).expect("on the GPU");
+        let count = |is_expensive| {
+            let plan = pipeline.plan(1000, None, is_expensive).expect("a plan");
+            plan.launches.len()
+        };
+        assert_eq!(
+            (count(false), count(true)),
+            (usual, expensive),
+            "{pipeline:?}"
+        );
+        assert_eq!(pipeline.host_input(), masked.then_some(Slot::TokenMask));
+        assert_eq!(pipeline.has(LogitsStage::Mask), masked);
+        assert_eq!(pipeline.stages().last(), Some(&LogitsStage::Advance));
+    }
+    assert_eq!(
+        LogitsPipeline::for_params(&greedy, 1000, false),
+        Some(LogitsPipeline::greedy())
+    );
+    // What only the CPU does.
+    let rare = SamplingParams {
+        typical_p: 0.5,
+        ..drawn.clone()
+    };
+    assert_eq!(LogitsPipeline::for_params(&rare, 1000, true), None);
+    assert_eq!(LogitsPipeline::for_params(&drawn, 1 << 21, true), None);
 }

@@ -1,9 +1,9 @@
 //! Decode loop: steps are submitted ahead, and the GPU feeds each token to the next step and stops
 //! by itself. Tokens are read back in batches while later steps run. A step with drafts yields one
-//! or more tokens.
+//! or more tokens. Steps that need the host, for paged weights or a token mask, run one by one.
 
-use super::sampling_stage::{
-    MAX_BATCH_STEPS, MAX_STOP_TOKENS, SamplingMode, TOKEN_RING_BYTES, TOKEN_RING_LEN,
+use super::logits_pipeline::{
+    LogitsPipeline, MAX_BATCH_STEPS, MAX_STOP_TOKENS, TOKEN_RING_BYTES, TOKEN_RING_LEN,
 };
 use super::session::Session;
 use super::speculate::PromptLookup;
@@ -11,6 +11,7 @@ use super::speculation_controller::{BatchKind, SpeculationController};
 use crate::gpu::{Backend, Command, Readback};
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::Slot;
+use crate::sample::TokenConstraint;
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use std::collections::VecDeque;
@@ -20,7 +21,6 @@ use std::collections::VecDeque;
 const TARGET_BATCH_MS: f64 = 25.0;
 
 /// Parameters of a generation, which starts after a prefill.
-#[derive(Debug, Clone, Copy)]
 pub struct DecodeParams<'a> {
     /// The position after the prompt.
     pub end: usize,
@@ -30,8 +30,10 @@ pub struct DecodeParams<'a> {
     pub budget: usize,
     /// Number of tokens sampled before; it offsets the random number stream.
     pub sampled_before: usize,
-    /// The sampling mode.
-    pub sampling: SamplingMode,
+    /// The stages from logits to tokens.
+    pub pipeline: LogitsPipeline,
+    /// Decides which tokens may come next; for a pipeline with a host input.
+    pub constraint: Option<&'a mut dyn TokenConstraint>,
     /// Enables prompt lookup drafts (greedy sampling only); call [`Session::prepare_speculation`]
     /// first.
     pub lookup: Option<PromptLookup<'a>>,
@@ -45,7 +47,8 @@ impl DecodeParams<'_> {
             stops: &[],
             budget,
             sampled_before: 0,
-            sampling: SamplingMode::Greedy,
+            pipeline: LogitsPipeline::greedy(),
+            constraint: None,
             lookup: None,
         }
     }
@@ -61,7 +64,7 @@ struct InFlightBatch {
 }
 
 /// A running generation.
-pub struct DecodeLoop {
+pub struct DecodeLoop<'a> {
     in_flight: VecDeque<(Readback, InFlightBatch)>,
     batch_size: usize,
     last_ms: f64,
@@ -74,18 +77,34 @@ pub struct DecodeLoop {
     budget: usize,
     /// `written_until` of the session before the generation.
     written_until: usize,
-    sampling: SamplingMode,
+    pipeline: LogitsPipeline,
+    stops: &'a [u32],
+    constraint: Option<&'a mut dyn TokenConstraint>,
+    /// Whether steps may be submitted before the host has seen the tokens of the last.
+    runs_ahead: bool,
+    /// Whether the forward pass needs the host.
+    needs_host: bool,
+    /// Whether the forward pass of the last token was submitted, in a loop that does not run ahead.
+    forward_submitted: bool,
     speculation: Option<SpeculationController>,
     drafted: usize,
     accepted: usize,
+    /// Whether the device has stopped.
+    stopped: bool,
     done: bool,
 }
 
 impl Session {
     /// Submits decode steps as one command buffer; the sequence ends at `end` at the latest.
-    pub(super) fn submit_steps(&self, count: usize, tail: SamplingMode, end: usize) -> Result<()> {
-        let tail = self.sampling_step(tail)?;
-        self.submit_repeated(count, &[self.decode_step(end).recorded(), tail.recorded()])
+    pub(super) fn submit_steps(
+        &self,
+        count: usize,
+        pipeline: &LogitsPipeline,
+        end: usize,
+    ) -> Result<()> {
+        let sampling = self.sampling_step(pipeline)?;
+        let step = [self.decode_step(end).recorded(), sampling.recorded()];
+        self.submit_repeated(count, &step)
     }
 
     /// Submits steps of a speculative generation; `drafting` selects steps with drafts.
@@ -115,20 +134,25 @@ impl Session {
     }
 }
 
-impl DecodeLoop {
+impl<'a> DecodeLoop<'a> {
     /// Starts a generation: samples the first token from the prefill's logits.
     ///
     /// # Errors
-    /// `Request` for more stop tokens than the GPU supports.
-    pub fn start(session: &mut Session, start: DecodeParams<'_>) -> Result<Self> {
+    /// `Request` for more stop tokens than the GPU supports; errors of the constraint.
+    pub fn start(session: &mut Session, start: DecodeParams<'a>) -> Result<Self> {
         let DecodeParams {
             end,
             stops,
             budget,
             sampled_before: step,
-            sampling: tail,
+            pipeline,
+            constraint,
             lookup,
         } = start;
+        if constraint.is_some() != pipeline.host_input().is_some() {
+            let reason = "decode: a token mask needs a constraint, and a constraint a token mask";
+            return Err(Error::Internal(reason.into()));
+        }
         if session.tokens.len() != end {
             return Err(Error::Internal(format!(
                 "decode: the sequence has {} tokens, expected {end}",
@@ -146,6 +170,7 @@ impl DecodeLoop {
             });
         }
         let budget = budget.min(session.capacity + 1 - end);
+        let needs_host = !session.steps.decode.breaks.is_empty();
         let reached = session.written_until;
         let session = &*session;
         let mut words = [u32::MAX; MAX_STOP_TOKENS];
@@ -169,25 +194,28 @@ impl DecodeLoop {
             returned: step,
             budget: step + budget,
             written_until: reached,
-            sampling: tail,
+            runs_ahead: !needs_host && constraint.is_none(),
+            needs_host,
+            pipeline,
+            stops,
+            constraint,
+            forward_submitted: false,
             speculation: None,
             drafted: 0,
             accepted: 0,
+            stopped: false,
             done: budget == 0,
         };
-        let mut first = session.sampling_step(tail)?;
-        if let Some(lookup) = lookup.filter(|_| tail == SamplingMode::Greedy && !session.is_paged())
-        {
+        let drafts = decode.runs_ahead && decode.pipeline == LogitsPipeline::greedy();
+        if let Some(lookup) = lookup.filter(|_| drafts) {
             if lookup.context.len() != end {
                 return Err(Error::Internal(format!(
                     "prompt lookup: the context has {} tokens, expected {end}",
                     lookup.context.len()
                 )));
             }
-            first = &session.speculation()?.append_history;
             // Soft tokens are replaced by the last id of the vocabulary, so that lookup never
             // drafts an image token.
-
             let history: Vec<u32> = lookup
                 .context
                 .iter()
@@ -207,20 +235,88 @@ impl DecodeLoop {
             decode.batch_size = 1;
         }
         if !decode.done {
-            session.gpu.submit(&[first.recorded()])?;
             // The first step's time includes the prompt: it counts only if no batch size is known
             // yet.
-            let whole = decode.batch_size == 1;
-            decode.read(
-                session,
-                InFlightBatch {
-                    steps: 1,
-                    kind: BatchKind::Plain,
-                    is_representative: whole,
-                },
-            )?;
+            let is_representative = decode.batch_size == 1;
+            decode.sample(session, is_representative)?;
         }
         Ok(decode)
+    }
+
+    /// Writes the host input, then samples a token from the last logits and reads it back.
+    fn sample(&mut self, session: &Session, is_representative: bool) -> Result<()> {
+        if let Some(constraint) = &mut self.constraint {
+            session.write_mask(&mut **constraint)?;
+        }
+        let sampling = match self.speculation {
+            Some(_) => &session.speculation()?.append_history,
+            None => session.sampling_step(&self.pipeline)?,
+        };
+        session.gpu.submit(&[sampling.recorded()])?;
+        self.forward_submitted = false;
+        let batch = InFlightBatch {
+            steps: 1,
+            kind: BatchKind::Plain,
+            is_representative,
+        };
+        self.read(session, batch)
+    }
+
+    /// Submits the forward pass of the last token, which was sampled or is about to be.
+    async fn submit_forward(&mut self, session: &mut Session) -> Result<()> {
+        if self.forward_submitted {
+            return Ok(());
+        }
+        let end = self.end + self.returned - self.first + self.in_flight.len();
+        session.reserve(end).await?;
+        session.written_until = session.written_until.max(end);
+        session
+            .submit_step(session.decode_step(end), 1, None)
+            .await?;
+        self.forward_submitted = true;
+        Ok(())
+    }
+
+    /// Keeps the device busy: submits all steps that may run before the next token is read back.
+    async fn submit_ahead(&mut self, session: &mut Session) -> Result<()> {
+        if self.runs_ahead {
+            while self.in_flight.len() < 2 && self.submit_next(session).await? {}
+            return Ok(());
+        }
+        if self.in_flight.is_empty() {
+            self.submit_forward(session).await?;
+            self.sample(session, self.constraint.is_none())?;
+        }
+        // The device takes the token from its own memory, and runs nothing if it is the last.
+        let is_last = self.returned + self.in_flight.len() >= self.budget;
+        if !self.needs_host && !is_last {
+            // Without memory for it, the token in flight is still returned.
+            let _ = self.submit_forward(session).await;
+        }
+        Ok(())
+    }
+
+    /// Tells the constraint the tokens that were read back, while their forward pass runs. Samples
+    /// the next token once its mask is known.
+    fn constrain(&mut self, session: &Session, tokens: &[u32]) -> Result<()> {
+        let Some(constraint) = &mut self.constraint else {
+            return Ok(());
+        };
+        for token in tokens {
+            if self.stops.contains(token) {
+                return Ok(());
+            }
+            constraint.accept(*token)?;
+        }
+        if self.done {
+            return Ok(());
+        }
+        if !constraint.forced()?.is_empty() {
+            self.done = true;
+        } else if self.forward_submitted && self.in_flight.is_empty() {
+            self.sample(session, false)?;
+        }
+        Ok(())
     }
 
     /// Returns (drafted tokens, accepted tokens).
@@ -262,14 +358,8 @@ impl DecodeLoop {
 
     /// Submits the next batch of steps; returns whether there was one.
     async fn submit_next(&mut self, session: &mut Session) -> Result<bool> {
-        // With paged weights, a step cannot be submitted before the previous one's routing is
-        // known.
-        let most = if session.is_paged() {
-            self.next_batch_size().min(1)
-        } else {
-            self.next_batch_size()
-        };
-        if most == 0 || (session.is_paged() && !self.in_flight.is_empty()) {
+        let most = self.next_batch_size();
+        if most == 0 {
             return Ok(false);
         }
         let (steps, kind) = match &mut self.speculation {
@@ -301,16 +391,8 @@ impl DecodeLoop {
         }
         session.written_until = session.written_until.max(far);
         match self.speculation {
-            None if session.is_paged() => {
-                session
-                    .submit_step(session.decode_step(far), 1, None)
-                    .await?;
-                session
-                    .gpu
-                    .submit(&[session.sampling_step(self.sampling)?.recorded()])?;
-            }
             Some(_) => session.submit_speculative(steps, kind != BatchKind::Plain, far)?,
-            None => session.submit_steps(steps, self.sampling, far)?,
+            None => session.submit_steps(steps, &self.pipeline, far)?,
         }
         self.read(
             session,
@@ -342,7 +424,8 @@ impl DecodeLoop {
         let tokens: Vec<u32> = (self.returned..count)
             .map(|i| words[i % TOKEN_RING_LEN as usize])
             .collect();
-        self.done = words[TOKEN_RING_LEN as usize + 1] != 0 || count >= self.budget;
+        self.stopped = words[TOKEN_RING_LEN as usize + 1] != 0;
+        self.done = self.stopped || count >= self.budget;
         if let Some(pace) = &mut self.speculation {
             (self.drafted, self.accepted) = (
                 words[TOKEN_RING_LEN as usize + 2] as usize,
@@ -357,14 +440,15 @@ impl DecodeLoop {
         tokens
     }
 
-    /// Returns the next tokens in order, at least one; empty when the generation is complete.
+    /// Returns the next tokens in order, at least one. Empty when the generation is complete, or
+    /// when the constraint forces tokens: run those after [`Self::finish`], and start another loop.
     ///
     /// # Errors
     /// `NotFinite` when the logits contain NaN or infinity; `OutOfMemory` when the KV cache cannot
-    /// grow.
+    /// grow; `Request` when no token is allowed; errors of the constraint.
     pub async fn next(&mut self, session: &mut Session) -> Result<Vec<u32>> {
         while !self.done {
-            while self.in_flight.len() < 2 && self.submit_next(session).await? {}
+            self.submit_ahead(session).await?;
             let Some((read, batch)) = self.in_flight.pop_front() else {
                 break;
             };
@@ -372,8 +456,9 @@ impl DecodeLoop {
             let tokens = self.process_batch(batch, &words);
             session.batch_size.set(self.batch_size);
             if tokens.iter().any(|t| *t >= u32::MAX - 1) {
-                return Err(session.sampling_error(self.sampling, self.returned).await);
+                return Err(session.sampling_error(&self.pipeline, self.returned).await);
             }
+            self.constrain(session, &tokens)?;
             if !tokens.is_empty() {
                 return Ok(tokens);
             }
@@ -391,8 +476,10 @@ impl DecodeLoop {
             let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
             self.process_batch(batch, &words);
         }
-        // The last token was sampled but not run.
-        let run = &self.sampled[..self.sampled.len().saturating_sub(1)];
+        // Usually the last token was sampled but not run.
+        let has_run = self.forward_submitted && !self.stopped;
+        let count = self.sampled.len().saturating_sub(usize::from(!has_run));
+        let run = &self.sampled[..count];
         if run.iter().any(|token| *token as usize >= session.vocab()) {
             session.clear();
             return Ok(());

@@ -3,8 +3,8 @@
 
 use super::ModelFiles;
 use super::load_plan::{LoadPlan, plan_load};
+use super::logits_pipeline::LogitsPipeline;
 use super::options::RunOptions;
-use super::sampling_stage::SamplingMode;
 use crate::Result;
 use crate::device::Caps;
 use crate::ir::StateSpec;
@@ -44,7 +44,7 @@ impl ModelFiles {
             Some(near) => near,
             None => decision.plan(caps, &few, StepKind::Decode(1))?,
         };
-        let pick = SamplingMode::Greedy.plan(
+        let pick = LogitsPipeline::greedy().plan(
             step.output_cols as u32,
             None,
             caps.dispatch_is_expensive(),

@@ -1,7 +1,7 @@
 //! Measures a loaded model: GPU time by kernel, bytes read per step, host overhead.
 
+use super::logits_pipeline::{LogitsPipeline, MAX_BATCH_STEPS};
 use super::roofline::{Roofline, measure_roofline};
-use super::sampling_stage::{MAX_BATCH_STEPS, SamplingMode};
 use super::session::{LONGER_CONTEXT, Session};
 use crate::gpu::{Backend, ResourceCounts};
 use crate::kernels::sample::DRAFT_ROWS;
@@ -138,8 +138,9 @@ impl Session {
     pub async fn host_cost(&mut self, steps: usize, position: usize) -> Result<HostOverhead> {
         self.reserve_steps(steps, position, 1).await?;
         let end = position + steps.next_multiple_of(MAX_BATCH_STEPS);
+        let greedy = LogitsPipeline::greedy();
         self.time_steps(steps, position, 1, |count| {
-            self.submit_steps(count, SamplingMode::Greedy, end)
+            self.submit_steps(count, &greedy, end)
         })
         .await
     }

@@ -5,8 +5,8 @@ use super::lazy_programs::{ShortPrefill, SpeculationPlans};
 use super::load::{LoadOutput, LoadRequest, load_compiled};
 use super::load_plan::{LoadPlan, plan_load};
 use super::load_times::{LoadTimes, Stopwatch};
+use super::logits_pipeline::LogitsPipeline;
 use super::options::{Precision, RunOptions};
-use super::sampling_stage::SamplingMode;
 use super::step::{Buffers, Pipelines, PlanBuffers, SessionSteps, Step, compile, rope_buffers};
 use super::tune::{Tuning, TuningSource, tune};
 use super::weight_paging::WeightPager;
@@ -153,7 +153,7 @@ impl Model {
                 &decision.graph,
                 StepKind::Prefill(decision.chunk),
             )?;
-            let greedy = SamplingMode::Greedy.plan(
+            let greedy = LogitsPipeline::greedy().plan(
                 decode.output_cols as u32,
                 None,
                 gpu.caps().dispatch_is_expensive(),

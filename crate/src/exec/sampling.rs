@@ -1,87 +1,102 @@
-//! Sampling on the GPU: prepares the kernels that a request needs and writes their initial state.
+//! Sampling on the GPU: prepares the kernels that a request needs and writes their input.
 
-use super::sampling_stage::SamplingMode;
+use super::logits_pipeline::{LogitsPipeline, LogitsStage};
 use super::session::Session;
 use super::step::{PlanBuffers, Step};
 use crate::gpu::{Backend, BufferUsage};
-use crate::kernels::sample::{bias, check_status, needs_adjust, settings};
+use crate::kernels::sample::{check_status, mask_words};
 use crate::plan::Slot;
-use crate::sample::Sampler;
+use crate::sample::{Sampler, TokenConstraint, no_allowed_token};
 use crate::{Error, Result};
 
 impl Session {
     /// Prepares the kernels for a sampler's parameters and writes their initial state; `None` if
-    /// the request must be sampled on the CPU.
+    /// the request must be sampled on the CPU. `masked` adds the token mask of a
+    /// [`TokenConstraint`].
     ///
     /// # Errors
     /// Device errors.
-    pub async fn prepare_sampling(&mut self, sampler: &Sampler) -> Result<Option<SamplingMode>> {
-        let vocabulary = self.vocab() as u32;
-        let Some(tail) = SamplingMode::for_params(sampler.params(), self.vocab()) else {
+    pub async fn prepare_sampling(
+        &mut self,
+        sampler: &Sampler,
+        masked: bool,
+    ) -> Result<Option<LogitsPipeline>> {
+        let vocabulary = self.vocab();
+        let Some(pipeline) = LogitsPipeline::for_params(sampler.params(), vocabulary, masked)
+        else {
             return Ok(None);
         };
-        if tail == SamplingMode::Greedy {
-            return Ok(Some(tail));
-        }
-        if !self.sampling_steps.iter().any(|(t, _)| *t == tail) {
-            for (slot, bytes) in tail.buffers(vocabulary) {
+        let is_known = self.sampling_steps.iter().any(|(p, _)| *p == pipeline);
+        if pipeline != LogitsPipeline::greedy() && !is_known {
+            for (slot, bytes) in pipeline.buffers(vocabulary as u32) {
                 if !self.own.contains_key(&slot) {
-                    self.own.insert(
-                        slot,
-                        self.gpu.buffer("sampling", bytes, BufferUsage::Storage)?,
-                    );
+                    let buffer = self.gpu.buffer("sampling", bytes, BufferUsage::Storage)?;
+                    self.own.insert(slot, buffer);
                 }
             }
-            let plan = tail.plan(vocabulary, None, self.gpu.caps().dispatch_is_expensive())?;
+            let is_expensive = self.gpu.caps().dispatch_is_expensive();
+            let plan = pipeline.plan(vocabulary as u32, None, is_expensive)?;
             self.model.compile(&[&plan]).await?;
-            let step = self.build_step(
-                "sample",
-                &PlanBuffers::new(&self.gpu, "sample", plan, false)?,
-                1,
-            )?;
-            self.sampling_steps.push((tail, step));
+            let buffers = PlanBuffers::new(&self.gpu, "sample", plan, false)?;
+            let step = self.build_step("sample", &buffers, 1)?;
+            self.sampling_steps.push((pipeline.clone(), step));
         }
-        let words = settings(sampler.params(), sampler.seed(), vocabulary);
-        self.gpu.write(
-            self.buffer(Slot::Sampling)?,
-            0,
-            bytemuck::cast_slice(&words),
-        );
-        if needs_adjust(sampler.params()) {
-            self.gpu.write(
-                self.buffer(Slot::Counts)?,
-                0,
-                bytemuck::cast_slice(sampler.counts()),
-            );
-            let row = bias(sampler.params(), vocabulary);
-            self.gpu
-                .write(self.buffer(Slot::Bias)?, 0, bytemuck::cast_slice(&row));
-        }
-        Ok(Some(tail))
+        self.write_request_input(&pipeline, sampler)?;
+        Ok(Some(pipeline))
     }
 
-    /// Returns the sampling step; modes other than greedy require [`Self::prepare_sampling`] first.
-    pub(super) fn sampling_step(&self, tail: SamplingMode) -> Result<&Step> {
-        if tail == SamplingMode::Greedy {
+    /// Writes what the stages read of a request, such as parameters and token counts. Call it again
+    /// after tokens that the pipeline did not sample.
+    ///
+    /// # Errors
+    /// `Internal` when the pipeline was not prepared.
+    pub fn write_request_input(&self, pipeline: &LogitsPipeline, sampler: &Sampler) -> Result<()> {
+        for (slot, words) in pipeline.request_input(sampler, self.vocab() as u32) {
+            let buffer = self.buffer(slot)?;
+            self.gpu.write(buffer, 0, bytemuck::cast_slice(&words));
+        }
+        Ok(())
+    }
+
+    /// Writes the tokens that a constraint allows next; call it before each sampling of a pipeline
+    /// with [`LogitsPipeline::host_input`].
+    pub(super) fn write_mask(&self, constraint: &mut dyn TokenConstraint) -> Result<()> {
+        let vocabulary = self.vocab() as u32;
+        let mut words = vec![0; mask_words(vocabulary)];
+        constraint.mask(&mut words)?;
+        let buffer = self.buffer(Slot::TokenMask)?;
+        self.gpu.write(buffer, 0, bytemuck::cast_slice(&words));
+        Ok(())
+    }
+
+    /// Returns the sampling step; pipelines other than greedy require [`Self::prepare_sampling`]
+    /// first.
+    pub(super) fn sampling_step(&self, pipeline: &LogitsPipeline) -> Result<&Step> {
+        if *pipeline == LogitsPipeline::greedy() {
             return Ok(&self.greedy);
         }
-        let found = self.sampling_steps.iter().find(|(t, _)| *t == tail);
+        let found = self.sampling_steps.iter().find(|(p, _)| p == pipeline);
         found
             .map(|(_, step)| step)
-            .ok_or_else(|| Error::Internal(format!("sampling mode {tail:?} was not prepared")))
+            .ok_or_else(|| Error::Internal(format!("{pipeline:?} was not prepared")))
     }
 
     /// Returns the error for a step that sampled no token.
-    pub(super) async fn sampling_error(&self, tail: SamplingMode, step: usize) -> Error {
+    pub(super) async fn sampling_error(&self, pipeline: &LogitsPipeline, step: usize) -> Error {
         let hint =
             "The weights are damaged or the GPU driver is faulty; load the model again.".into();
         let unknown = Error::NotFinite {
             step: format!("token {step}"),
             hint,
         };
-        if !matches!(tail, SamplingMode::Random | SamplingMode::RandomAdjusted) {
-            // Reading the logits reports what is wrong with them.
-            return self.logits().await.err().unwrap_or(unknown);
+        if !pipeline.has(LogitsStage::Sample) {
+            // Reading the logits reports what is wrong with them; else all tokens are banned.
+            let banned = if pipeline.adjusts_logits() {
+                no_allowed_token()
+            } else {
+                unknown
+            };
+            return self.logits().await.err().unwrap_or(banned);
         }
         let Ok(buffer) = self.buffer(Slot::SampledToken) else {
             return unknown;

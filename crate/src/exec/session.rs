@@ -8,9 +8,9 @@ use super::checkpoint::StateCheckpoint;
 use super::files::ModelFiles;
 use super::image_cache::ImageCache;
 use super::lazy_programs::SpeculationSteps;
+use super::logits_pipeline::{LogitsPipeline, MAX_STOP_TOKENS, TOKEN_RING_BYTES};
 use super::model::Model;
 use super::options::RunOptions;
-use super::sampling_stage::{MAX_STOP_TOKENS, SamplingMode, TOKEN_RING_BYTES};
 use super::step::{
     Buffers, PlanBuffers, STATE_BYTES, SessionSteps, Step, StepTimes, check_logits, rope_buffers,
     rows_bytes, state_words,
@@ -44,7 +44,7 @@ pub struct Session {
     pub(super) steps: SessionSteps,
     pub(super) greedy: Step,
     pub(super) short_prefill: Option<Step>,
-    pub(super) sampling_steps: Vec<(SamplingMode, Step)>,
+    pub(super) sampling_steps: Vec<(LogitsPipeline, Step)>,
     pub(super) speculation: Option<SpeculationSteps>,
     /// Row dimensions of its steps other than the step's own.
     dims: SortedSet<Dim>,

@@ -2,8 +2,8 @@
 //! the extra kernels that this needs. The kernels are described in shaders/sample.
 
 use super::lazy_programs::{SpeculationPlans, SpeculationSteps};
+use super::logits_pipeline::{LogitsPipeline, MAX_STOP_TOKENS, TOKEN_RING_LEN};
 use super::model::Model;
-use super::sampling_stage::{MAX_STOP_TOKENS, SamplingMode, TOKEN_RING_LEN};
 use super::session::Session;
 use super::step::{PlanBuffers, Step};
 use crate::gpu::{Backend, BufferUsage};
@@ -82,7 +82,7 @@ impl Model {
             return Ok(());
         }
         let verify = self.verify_plan()?;
-        let tail = SamplingMode::Greedy.plan(
+        let tail = LogitsPipeline::greedy().plan(
             verify.output_cols as u32,
             Some(Slot::History),
             self.gpu.caps().dispatch_is_expensive(),

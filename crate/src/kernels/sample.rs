@@ -147,7 +147,8 @@ const NOT_FINITE: u32 = 1;
 const CONSTANT: u32 = 2;
 const ALL_BANNED: u32 = 3;
 
-/// Samples one token from a row of logits.
+/// Samples one token from a row of logits: [`Self::adjustment`], [`Self::filters`], [`Self::select`],
+/// for up to [`MAX_VOCABULARY`] tokens.
 #[derive(Debug, Clone)]
 pub struct SampleKernels<B> {
     /// Label for plan dumps and profiles.
@@ -169,6 +170,10 @@ pub struct SampleKernels<B> {
     pub sampled: B,
     /// Buffers of bias and penalties; without them neither applies.
     pub adjust: Option<LogitBuffers<B>>,
+    /// Tokens allowed next, as in [`crate::sample::TokenMask`], with a bit for each of the vocabulary.
+    pub mask: Option<B>,
+    /// The logits after bias, penalties and mask; written and read with `adjust` or `mask` only.
+    pub adjusted: B,
 }
 
 /// Logit bias and penalty buffers, one word per token each.
@@ -178,20 +183,21 @@ pub struct LogitBuffers<B> {
     pub counts: B,
     /// Filled with [`bias`].
     pub bias: B,
-    /// Scratch for the adjusted logits.
-    pub adjusted: B,
 }
 
 impl<B: Clone> SampleKernels<B> {
-    /// Returns the sampling kernels in order.
-    pub fn launches(&self) -> Result<[Launch<B>; 4]> {
-        if self.vocabulary as usize > MAX_VOCABULARY {
-            let reason = format!(
-                "vocabulary of {} exceeds the sampling limit of {MAX_VOCABULARY}",
-                self.vocabulary
-            );
-            return Err(Error::Internal(reason));
-        }
+    /// Returns the kernels that find the boundaries of top-k, top-p and min-p.
+    pub fn filters(&self) -> [Launch<B>; 2] {
+        let histogram = Kernel::SampleHistogram;
+        let gather = Kernel::SampleGather;
+        [
+            self.after_adjustment("histogram", histogram, self.vocabulary.div_ceil(4096)),
+            self.after_adjustment("gather", gather, self.vocabulary.div_ceil(1024)),
+        ]
+    }
+
+    /// Returns the kernel that samples among the tokens that passed [`Self::filters`].
+    pub fn select(&self) -> Launch<B> {
         let pick = self
             .after_adjustment("pick", Kernel::SampleSelect, 1)
             .bind("state", self.state.clone());
@@ -200,44 +206,40 @@ impl<B: Clone> SampleKernels<B> {
             pick.variant = pick.variant.flag("ADJUST");
             pick = pick.bind("counts", adjust.counts.clone());
         }
-        Ok([
-            self.adjustment(),
-            self.after_adjustment(
-                "histogram",
-                Kernel::SampleHistogram,
-                self.vocabulary.div_ceil(4096),
-            ),
-            self.after_adjustment(
-                "gather",
-                Kernel::SampleGather,
-                self.vocabulary.div_ceil(1024),
-            ),
-            pick,
-        ])
+        pick
     }
 
-    /// Returns the first kernel: bias, penalties and extremes of the logits. Greedy decoding with
-    /// penalties runs only this and takes the largest adjusted logit.
+    /// Returns the first kernel: bias, penalties, mask and extremes of the logits. Greedy decoding
+    /// runs only this and takes the largest adjusted logit.
     pub fn adjustment(&self) -> Launch<B> {
-        let variant = Variant::new(Kernel::SamplePenalty).flag_if("ADJUST", self.adjust.is_some());
+        let variant = Variant::new(Kernel::SamplePenalty)
+            .flag_if("ADJUST", self.adjust.is_some())
+            .flag_if("MASK", self.mask.is_some());
         let adjust = self.adjust.as_ref();
         self.launch("penalty", variant, self.vocabulary.div_ceil(1024))
             .bind("logits", self.logits.clone())
             .set("offset", self.offset)
             .bind_opt("counts", adjust.map(|a| a.counts.clone()))
             .bind_opt("bias", adjust.map(|a| a.bias.clone()))
-            .bind_opt("scores", adjust.map(|a| a.adjusted.clone()))
+            .bind_opt("mask", self.mask.clone())
+            .bind_opt("scores", self.is_adjusted().then(|| self.adjusted.clone()))
+    }
+
+    /// Whether the kernels after the first read the adjusted logits.
+    fn is_adjusted(&self) -> bool {
+        self.adjust.is_some() || self.mask.is_some()
     }
 
     fn after_adjustment(&self, name: &str, kernel: Kernel, groups: u32) -> Launch<B> {
-        let adjusted = self
-            .adjust
-            .as_ref()
-            .map(|adjust| (adjust.adjusted.clone(), 0));
-        let (scores, offset) = adjusted.unwrap_or((self.logits.clone(), self.offset));
-        self.launch(name, Variant::new(kernel), groups)
-            .bind("scores", scores)
-            .set("offset", offset)
+        let launch = self.launch(name, Variant::new(kernel), groups);
+        match self.is_adjusted() {
+            true => launch
+                .bind("scores", self.adjusted.clone())
+                .set("offset", 0),
+            false => launch
+                .bind("scores", self.logits.clone())
+                .set("offset", self.offset),
+        }
     }
 
     fn launch(&self, name: &str, variant: Variant, groups: u32) -> Launch<B> {
@@ -247,6 +249,11 @@ impl<B: Clone> SampleKernels<B> {
             .bind("work", self.work.clone())
             .set("count", self.vocabulary)
     }
+}
+
+/// Words of the `mask` buffer for a vocabulary.
+pub fn mask_words(vocabulary: u32) -> usize {
+    vocabulary.div_ceil(32) as usize
 }
 
 /// Bytes of the `work` buffer for a vocabulary.
@@ -259,7 +266,7 @@ pub fn runs_on_gpu(params: &SamplingParams) -> bool {
     !params.has_rare_filters()
 }
 
-/// Whether sampling needs [`Adjust`].
+/// Whether sampling needs [`LogitBuffers`].
 pub fn needs_adjust(params: &SamplingParams) -> bool {
     params.has_penalties() || !params.logit_bias.is_empty()
 }

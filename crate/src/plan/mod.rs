@@ -52,7 +52,9 @@ pub enum Slot {
     Counts,
     /// Logit bias of each token.
     Bias,
-    /// Logits after bias and penalties.
+    /// Tokens allowed next, one bit each.
+    TokenMask,
+    /// Logits after bias, penalties and token mask.
     AdjustedLogits,
     /// First and end row of each row's sequence.
     SequenceSpans,

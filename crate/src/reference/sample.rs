@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use crate::sample::fixed_point::{
-    GAP_LIMIT, fraction, gap, gap_scale, mass_share, min_p_limit, weight,
+    BANNED_SCORE, GAP_LIMIT, fraction, gap, gap_scale, mass_share, min_p_limit, weight,
 };
 use crate::sample::philox::random;
 use crate::sample::{Penalties, SamplingParams};
@@ -72,6 +72,15 @@ pub fn adjust(logits: &[f32], params: &SamplingParams, counts: &[u32]) -> Vec<f3
             }
         })
         .collect()
+}
+
+/// Bans the tokens without a bit in the mask; `mask` as in `sample::TokenMask`.
+pub fn mask(scores: &mut [f32], mask: &[u32]) {
+    for (id, score) in scores.iter_mut().enumerate() {
+        if mask[id / 32] & (1 << (id % 32)) == 0 {
+            *score = BANNED_SCORE;
+        }
+    }
 }
 
 /// Returns the tokens that pass the filters by id, with weights. Typical-p is not supported.

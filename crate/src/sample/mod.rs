@@ -2,6 +2,7 @@
 //! log-probabilities. The GPU sampler (shaders/sample) uses the arithmetic of `fixed_point`, so
 //! both agree bit for bit.
 
+mod constraint;
 mod distribution;
 pub mod fixed_point;
 pub mod generation;
@@ -11,6 +12,7 @@ pub mod philox;
 mod rules;
 mod sampler;
 
+pub use constraint::TokenConstraint;
 pub use distribution::Distribution;
 pub use generation::GenerationConfig;
 pub use logprobs::{LogProbs, TokenLogProb, log_probabilities};

@@ -1,15 +1,17 @@
-//! Generation loop: prefills uncached tokens, samples on the GPU or the CPU, decodes tokens to text
-//! and checks stops.
+//! Text generation: prefills uncached tokens, decodes the tokens of the loop to text and checks
+//! stops.
 
 use super::chat_model::ChatModel;
 use super::request::{ContextOverflow, GenerateRequest, SpeculationMode};
-use crate::exec::{DecodeLoop, DecodeParams, PagingStats, PromptLookup, SamplingMode};
+use super::token_loop::{TokenLoop, TokenSink};
+use crate::exec::{LogitsPipeline, PagingStats};
 use crate::hub::AbortFlag;
-use crate::sample::{LogProbs, Sampler};
+use crate::sample::{Distribution, LogProbs, Sampler, TokenConstraint, log_probabilities};
 use crate::text::{StopStrings, StreamDecoder, Tokenizer};
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use serde::Serialize;
+use std::ops::ControlFlow::{self, Break, Continue};
 
 /// Why a generation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -80,14 +82,6 @@ pub struct GenerationResult {
     pub prefill_ms: f64,
     /// Milliseconds from the first token to the last.
     pub decode_ms: f64,
-}
-
-/// Where tokens are sampled.
-#[derive(Clone, Copy)]
-enum SamplerBackend {
-    Gpu(SamplingMode),
-    /// On the CPU, for requests that need the logits.
-    Cpu,
 }
 
 /// Decodes tokens to text and holds back text that may become a stop string.
@@ -180,9 +174,36 @@ struct GenerationState<'a> {
     deadline_ms: f64,
     eos: Vec<u32>,
     first_token_ms: f64,
-    /// Whether tokens are drafted; `drafts` counts drafted and accepted tokens.
-    is_drafting: bool,
-    drafts: (usize, usize),
+    /// Alternatives per token, if log-probabilities are requested.
+    top_logprobs: Option<usize>,
+    distribution: Distribution,
+    abort: &'a AbortFlag,
+    on_event: &'a mut dyn FnMut(&TokenEvent),
+}
+
+impl TokenSink for GenerationState<'_> {
+    fn check(&mut self) -> Result<ControlFlow<()>> {
+        if self.abort.is_aborted() {
+            self.finish = Some(FinishReason::Abort);
+            return Ok(Break(()));
+        }
+        Ok(Continue(()))
+    }
+
+    async fn take(&mut self, tokens: &[u32], logits: Option<&[f32]>) -> Result<ControlFlow<()>> {
+        let logprobs = match (self.top_logprobs, logits) {
+            (Some(top), Some(logits)) => {
+                let token = tokens.first().copied().unwrap_or_default();
+                let of_token = log_probabilities(logits, token, top, &mut self.distribution)?;
+                Some(vec![of_token])
+            }
+            _ => None,
+        };
+        let event = self.push_tokens(tokens, logprobs.as_deref());
+        (self.on_event)(&event);
+        let is_over = self.finish.is_some();
+        Ok(if is_over { Break(()) } else { Continue(()) })
+    }
 }
 
 impl GenerationState<'_> {
@@ -233,6 +254,22 @@ impl ChatModel {
         &mut self,
         request: &GenerateRequest,
         abort: &AbortFlag,
+        on_event: impl FnMut(&TokenEvent),
+    ) -> Result<GenerationResult> {
+        self.generate_constrained(request, None, abort, on_event)
+            .await
+    }
+
+    /// Generates only tokens that a constraint allows, such as the text of a grammar. See
+    /// [`Self::generate`].
+    ///
+    /// # Errors
+    /// As [`Self::generate`]; `Request` when no token is allowed; errors of the constraint.
+    pub async fn generate_constrained(
+        &mut self,
+        request: &GenerateRequest,
+        mut constraint: Option<&mut dyn TokenConstraint>,
+        abort: &AbortFlag,
         mut on_event: impl FnMut(&TokenEvent),
     ) -> Result<GenerationResult> {
         let start_ms = now_ms();
@@ -272,20 +309,21 @@ impl ChatModel {
         let mut sampler = Sampler::new(params, self.session.vocab(), seed)?;
         sampler.start(&prompt);
         sampler.set_max_tokens(max_tokens);
-        let tail = if request.logprobs {
+        let pipeline = if request.logprobs {
             None
         } else {
-            self.session.prepare_sampling(&sampler).await?
+            let masked = constraint.is_some();
+            self.session.prepare_sampling(&sampler, masked).await?
         };
         // Drafts are verified against greedy tokens only.
-        let drafting = request.speculation == SpeculationMode::PromptLookup && tail == Some(SamplingMode::Greedy)
+        let drafting = request.speculation == SpeculationMode::PromptLookup
+            && pipeline == Some(LogitsPipeline::greedy())
             // Recurrent states cannot drop rejected drafts.
             && !self.session.is_recurrent()
             && !self.session.is_paged();
         if drafting {
             self.session.prepare_speculation().await?;
         }
-        let picker = tail.map_or(SamplerBackend::Cpu, SamplerBackend::Gpu);
         let parts = self.text.clone();
         let continues = request.messages.is_none() || request.continue_final_message;
         let before = if continues { &prompt[..] } else { &[] };
@@ -315,9 +353,13 @@ impl ChatModel {
             deadline_ms: defaults.max_ms.map_or(f64::INFINITY, |ms| start_ms + ms),
             eos,
             first_token_ms: start_ms,
-            is_drafting: drafting,
-            drafts: (0, 0),
+            top_logprobs: request.logprobs.then_some(request.top_logprobs),
+            distribution: Distribution::default(),
+            abort,
+            on_event: &mut on_event,
         };
+        let stops = run.eos.clone();
+        let mut drafts = (0, 0);
         let mut context = prompt.clone();
         let mut cached = None;
         while run.finish.is_none() {
@@ -329,19 +371,16 @@ impl ChatModel {
             self.session.checkpoint()?;
             cached.get_or_insert(reused);
             let before = run.ids.len();
-            let end = context.len();
-            let sampler = &mut sampler;
-
-            match picker {
-                SamplerBackend::Gpu(tail) => {
-                    self.decode_on_gpu(&mut run, sampler, tail, &context, abort, &mut on_event)
-                        .await?;
-                }
-                SamplerBackend::Cpu => {
-                    self.decode_on_cpu(&mut run, sampler, request, end, abort, &mut on_event)
-                        .await?;
-                }
-            }
+            let left = run.max_tokens - before;
+            let session = &mut self.session;
+            let tokens = TokenLoop::new(session, &mut sampler, pipeline.clone(), &stops, left)
+                .constrained(match &mut constraint {
+                    Some(constraint) => Some(&mut **constraint),
+                    None => None,
+                })
+                .drafting(drafting.then_some(&context[..]));
+            let (drafted, accepted) = tokens.run(&mut run).await?;
+            drafts = (drafts.0 + drafted, drafts.1 + accepted);
             context.extend_from_slice(&run.ids[before..]);
             if run.finish.is_none() {
                 if request.overflow != ContextOverflow::Rolling {
@@ -364,7 +403,7 @@ impl ChatModel {
         let end_ms = now_ms();
         let text = run.text.finish();
         if !text.is_empty() {
-            on_event(&TokenEvent {
+            (run.on_event)(&TokenEvent {
                 text,
                 ..TokenEvent::default()
             });
@@ -375,8 +414,8 @@ impl ChatModel {
             prompt_tokens: prompt.len(),
             cached_tokens: cached.unwrap_or(0),
             completion_tokens: run.ids.len(),
-            drafted_tokens: run.drafts.0,
-            accepted_tokens: run.drafts.1,
+            drafted_tokens: drafts.0,
+            accepted_tokens: drafts.1,
             paging: self.session.paging(),
             encode_ms: self
                 .vision
@@ -386,84 +425,5 @@ impl ChatModel {
             decode_ms: end_ms - run.first_token_ms,
             ids: run.ids,
         })
-    }
-
-    async fn decode_on_gpu(
-        &mut self,
-        run: &mut GenerationState<'_>,
-        sampler: &mut Sampler,
-        tail: SamplingMode,
-        context: &[u32],
-        abort: &AbortFlag,
-        on_event: &mut impl FnMut(&TokenEvent),
-    ) -> Result<()> {
-        let session = &mut self.session;
-        let budget = run.max_tokens - run.ids.len();
-        let lookup = run.is_drafting.then_some(PromptLookup {
-            context,
-            draft_always: false,
-        });
-        let end = context.len();
-        let step = sampler.step() as usize;
-
-        let start = DecodeParams {
-            end,
-            stops: &run.eos,
-            budget,
-            sampled_before: step,
-            sampling: tail,
-            lookup,
-        };
-        let mut decode = DecodeLoop::start(session, start)?;
-        while run.finish.is_none() {
-            if abort.is_aborted() {
-                run.finish = Some(FinishReason::Abort);
-                break;
-            }
-            let tokens = decode.next(session).await?;
-            if tokens.is_empty() {
-                break;
-            }
-            tokens.iter().for_each(|token| sampler.accept(*token));
-            on_event(&run.push_tokens(&tokens, None));
-        }
-        let (drafted, accepted) = decode.draft_counts();
-        run.drafts = (run.drafts.0 + drafted, run.drafts.1 + accepted);
-        decode.finish(session).await
-    }
-
-    async fn decode_on_cpu(
-        &mut self,
-        run: &mut GenerationState<'_>,
-        sampler: &mut Sampler,
-        request: &GenerateRequest,
-        end: usize,
-        abort: &AbortFlag,
-        on_event: &mut impl FnMut(&TokenEvent),
-    ) -> Result<()> {
-        let mut pos = end;
-        loop {
-            if abort.is_aborted() {
-                run.finish = Some(FinishReason::Abort);
-                return Ok(());
-            }
-            let logits = self.session.logits().await?;
-            let token = sampler.sample(&logits, None)?;
-            let logprobs = if request.logprobs {
-                Some(vec![sampler.log_probabilities(
-                    &logits,
-                    token,
-                    request.top_logprobs,
-                )?])
-            } else {
-                None
-            };
-            on_event(&run.push_tokens(&[token], logprobs.as_deref()));
-            if run.finish.is_some() || pos >= self.session.capacity {
-                return Ok(());
-            }
-            self.session.step(token, pos).await?;
-            pos += 1;
-        }
     }
 }

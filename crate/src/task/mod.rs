@@ -13,6 +13,7 @@ mod rerank;
 mod sentence_transformers;
 mod speak;
 mod text_pipeline;
+mod token_loop;
 mod transcribe;
 mod vision;
 

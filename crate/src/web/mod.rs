@@ -2,6 +2,7 @@
 //! results between JavaScript and the engine's types; contains no logic of its own.
 
 mod audio;
+mod constraint;
 mod options;
 mod values;
 
@@ -9,6 +10,7 @@ use crate::diag::{DiagnosticResult, chain::run_chain, run_device_checks, verify_
 use crate::exec::{MeasureOptions, ModelFiles};
 use crate::gpu::{Backend, DeviceOptions, Gpu, SubmitGrouping, WebGpuImplementation};
 use crate::hub::{self, CacheStore, HubOptions, ModelRef, Progress, Source};
+use crate::sample::TokenConstraint;
 use crate::task::{
     ChatModel, EmbedRequest, GenerateRequest, Task, TaskModel, TextPipeline, VisionPipeline,
 };
@@ -16,6 +18,7 @@ use crate::text::{ChatInput, EncodeOptions, RenderedPrompt};
 use crate::vision::{TileBuilder, header::ImageHeader};
 use crate::{Error, Result};
 use audio::AudioInputState;
+use constraint::JsConstraint;
 use js_sys::{Array, Float32Array, Function, Object, Promise, Reflect, Uint32Array};
 use options::{
     PICKED_FILES_NAME, abort_flag, device_options, hub_options, open_source, parse_submit_group,
@@ -93,6 +96,11 @@ pub async fn diagnose(touch_points: u32, unasked: bool) -> std::result::Result<J
     run.await
         .map(|checks: Vec<DiagnosticResult>| to_plain_js(&checks))
         .map_err(|e| to_js(&e))
+}
+
+/// The constraint of a request, if it has one.
+fn as_dyn(constraint: &mut Option<JsConstraint>) -> Option<&mut dyn TokenConstraint> {
+    constraint.as_mut().map(|c| c as &mut dyn TokenConstraint)
 }
 
 /// A loaded model with one conversation. Engines from [`Engine::create_session`] and
@@ -433,14 +441,18 @@ impl Engine {
     }
 
     /// Generates text. `on_event` receives `{ text, ids, logprobs? }` for each batch of tokens.
-    /// `seed` applies if the request has none.
+    /// `seed` applies if the request has none. `next_mask(token)` limits the tokens: it is called for
+    /// each, in time for the next, and returns the allowed ones as bits of a `Uint32Array`, or
+    /// `{ forced: Uint32Array }` if only one continuation is left; see web/constraint.rs.
     pub async fn generate(
         &self,
         request: JsValue,
         on_event: Function,
         seed: Option<f64>,
+        next_mask: Option<Function>,
     ) -> std::result::Result<JsValue, JsValue> {
         let abort = abort_flag(&request);
+        let mut constraint = next_mask.map(JsConstraint::new);
         let parsed =
             from_js::<GenerateRequest>("request", request).and_then(GenerateRequest::checked);
         let mut parsed = parsed.map_err(|e| to_js(&e))?;
@@ -450,7 +462,7 @@ impl Engine {
             return Err(to_js(&wrong_task()));
         };
         let outcome = loaded
-            .generate(&parsed, &abort, |event| {
+            .generate_constrained(&parsed, as_dyn(&mut constraint), &abort, |event| {
                 let _ = on_event.call1(&JsValue::NULL, &to_plain_js(event));
             })
             .await;

@@ -6,20 +6,20 @@ mod request;
 
 use super::language_model::{LoadedLanguageModel, Provenance, model_info};
 use super::text_pipeline::{TextPipeline, TokenizerSources};
+use super::token_loop::{TokenLoop, TokenSink};
 use crate::arch;
 use crate::audio::codec_tokens::{CodecVocab, SpeechToken};
-use crate::exec::{
-    DecodeLoop, DecodeParams, EncodedImage, ModelFiles, RunOptions, Session, float_of,
-};
+use crate::exec::{EncodedImage, ModelFiles, RunOptions, Session, float_of};
 use crate::gpu::{Backend, BufferUsage, Gpu};
 use crate::hub::{AbortFlag, Phase, Source};
-use crate::sample::{Sampler, SamplingParams, TokenMask};
+use crate::sample::{Sampler, SamplingParams, TokenConstraint};
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
 pub use codec::AudioCodec;
 use codec::CodecFiles;
 pub use request::{SpeakRequest, SynthesisResult};
 use serde_json::{Value, json};
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::rc::Rc;
 
 /// End-of-text token id.
@@ -82,6 +82,87 @@ impl SynthesisState {
         } else {
             self.dropped += 1;
         }
+    }
+}
+
+/// Allows only the next codebook's tokens, and the end token between frames.
+struct FrameGrammar<'a> {
+    codec_vocab: &'a CodecVocab,
+    /// Number of codes so far.
+    codes: usize,
+}
+
+impl TokenConstraint for FrameGrammar<'_> {
+    fn mask(&mut self, words: &mut [u32]) -> Result<()> {
+        let ends = self.codes > 0 && self.codes.is_multiple_of(self.codec_vocab.codes_per_frame);
+        let end = ends.then(|| self.codec_vocab.special(SpeechToken::EndOfSpeech));
+        for id in self.codec_vocab.codebook_tokens(self.codes).chain(end) {
+            if let Some(word) = words.get_mut(id as usize / 32) {
+                *word |= 1 << (id % 32);
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, _token: u32) -> Result<()> {
+        self.codes += 1;
+        Ok(())
+    }
+}
+
+/// Turns tokens into audio as they come.
+struct SpeechSink<'a> {
+    speech: SynthesisState,
+    codec: &'a mut AudioCodec,
+    codec_vocab: &'a CodecVocab,
+    gpu: Rc<Gpu>,
+    /// Whether frames out of order are decoded too.
+    any: bool,
+    ended: bool,
+    abort: &'a AbortFlag,
+    on_sound: &'a mut dyn FnMut(&[f32]),
+}
+
+impl TokenSink for SpeechSink<'_> {
+    fn check(&mut self) -> Result<ControlFlow<()>> {
+        self.abort.check("speaking").map(Continue)
+    }
+
+    async fn take(&mut self, tokens: &[u32], _logits: Option<&[f32]>) -> Result<ControlFlow<()>> {
+        let end = self.codec_vocab.special(SpeechToken::EndOfSpeech);
+        for token in tokens {
+            if *token == end {
+                self.ended = true;
+                return Ok(Break(()));
+            }
+            self.speech.push_token(self.codec_vocab, *token, self.any);
+        }
+        self.emit_audio(false).await.map(Continue)
+    }
+}
+
+impl SpeechSink<'_> {
+    /// Decodes complete frames and emits their samples once they fill a chunk, or at once if `all`
+    /// is set.
+    async fn emit_audio(&mut self, all: bool) -> Result<()> {
+        let speech = &mut self.speech;
+        let frames = speech.codes.len() / self.codec_vocab.codes_per_frame;
+        let wanted = if speech.emitted_frames == 0 {
+            FIRST_CHUNK_FRAMES
+        } else {
+            CHUNK_FRAMES
+        };
+        if frames == speech.emitted_frames || (!all && frames < speech.emitted_frames + wanted) {
+            return Ok(());
+        }
+        let samples = self
+            .codec
+            .decode(&self.gpu, &speech.codes, speech.emitted_frames)
+            .await?;
+        speech.emitted_frames = frames;
+        speech.first_ms.get_or_insert_with(now_ms);
+        (self.on_sound)(&samples);
+        Ok(())
     }
 }
 
@@ -279,64 +360,35 @@ impl SpeechSynthesizer {
         self.session
             .prefill_reusing_prefix(&prompt, &|| abort.check("speaking"))
             .await?;
-        let mut speech = SynthesisState::default();
-        let any = request.ignore_end;
-
-        let tail = if request.grammar {
-            None
-        } else {
-            self.session.prepare_sampling(&sampler).await?
+        let pipeline = self
+            .session
+            .prepare_sampling(&sampler, request.grammar)
+            .await?;
+        let mut grammar = FrameGrammar {
+            codec_vocab: &self.codec_vocab,
+            codes: 0,
         };
-        let mut ended = false;
-        if let Some(tail) = tail {
-            let start = DecodeParams {
-                end: prompt.len(),
-                stops: &[end],
-                budget: most,
-                sampled_before: 0,
-                sampling: tail,
-                lookup: None,
-            };
-            let mut decode = DecodeLoop::start(&mut self.session, start)?;
-            let outcome = loop {
-                if let Err(error) = abort.check("speaking") {
-                    break Err(error);
-                }
-                let tokens = match decode.next(&mut self.session).await {
-                    Ok(tokens) => tokens,
-                    Err(error) => break Err(error),
-                };
-                ended = tokens.contains(&end);
-                tokens
-                    .iter()
-                    .take_while(|token| **token != end)
-                    .for_each(|token| speech.push_token(&self.codec_vocab, *token, any));
-                if tokens.is_empty() || ended {
-                    break Ok(());
-                }
-                if let Err(error) = self.emit_audio(&mut speech, false, &mut on_sound).await {
-                    break Err(error);
-                }
-            };
-            decode.finish(&mut self.session).await?;
-            outcome?;
-        } else {
-            while speech.ids.len() < most && !ended {
-                abort.check("speaking")?;
-                let logits = self.session.logits().await?;
-                let mask = self.grammar_mask(speech.ids.len(), vocab);
-                let token = sampler.sample(&logits, request.grammar.then_some(TokenMask(&mask)))?;
-                ended = token == end;
-                if !ended {
-                    speech.push_token(&self.codec_vocab, token, any);
-                    self.emit_audio(&mut speech, false, &mut on_sound).await?;
-                    self.session
-                        .step(token, self.session.tokens().len())
-                        .await?;
-                }
-            }
-        }
-        self.emit_audio(&mut speech, true, &mut on_sound).await?;
+        let mut sink = SpeechSink {
+            speech: SynthesisState::default(),
+            codec: &mut self.codec,
+            codec_vocab: &self.codec_vocab,
+            gpu: self.session.gpu.clone(),
+            any: request.ignore_end,
+            ended: false,
+            abort,
+            on_sound: &mut on_sound,
+        };
+        let stops = [end];
+        TokenLoop::new(&mut self.session, &mut sampler, pipeline, &stops, most)
+            .constrained(if request.grammar {
+                Some(&mut grammar)
+            } else {
+                None
+            })
+            .run(&mut sink)
+            .await?;
+        sink.emit_audio(true).await?;
+        let SpeechSink { speech, ended, .. } = sink;
         Ok(SynthesisResult {
             frames: speech.emitted_frames,
             dropped: speech.dropped,
@@ -374,47 +426,6 @@ impl SpeechSynthesizer {
                 .extend(banned.map(|id| (id, f64::NEG_INFINITY)));
         }
         Ok(params)
-    }
-
-    /// Returns the mask of tokens allowed after `codes` codes: the next codebook, and the end token
-    /// at a frame boundary.
-    fn grammar_mask(&self, codes: usize, vocab: usize) -> Vec<u32> {
-        let mut mask = vec![0u32; vocab.div_ceil(32)];
-        let end = (codes.is_multiple_of(self.codec_vocab.codes_per_frame) && codes > 0)
-            .then(|| self.end_token());
-        for id in self.codec_vocab.codebook_tokens(codes).chain(end) {
-            if let Some(word) = mask.get_mut(id as usize / 32) {
-                *word |= 1 << (id % 32);
-            }
-        }
-        mask
-    }
-
-    /// Decodes complete frames and emits their samples once they fill a chunk, or at once if `all`
-    /// is set.
-    async fn emit_audio(
-        &mut self,
-        speech: &mut SynthesisState,
-        all: bool,
-        on_sound: &mut impl FnMut(&[f32]),
-    ) -> Result<()> {
-        let frames = speech.codes.len() / self.codec_vocab.codes_per_frame;
-        let wanted = if speech.emitted_frames == 0 {
-            FIRST_CHUNK_FRAMES
-        } else {
-            CHUNK_FRAMES
-        };
-        if frames == speech.emitted_frames || (!all && frames < speech.emitted_frames + wanted) {
-            return Ok(());
-        }
-        let samples = self
-            .codec
-            .decode(&self.session.gpu, &speech.codes, speech.emitted_frames)
-            .await?;
-        speech.emitted_frames = frames;
-        speech.first_ms.get_or_insert_with(now_ms);
-        on_sound(&samples);
-        Ok(())
     }
 }
 

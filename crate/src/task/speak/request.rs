@@ -18,7 +18,7 @@ pub struct SpeakRequest {
     pub speaker: Option<Vec<f32>>,
     /// Maximum codec tokens.
     pub max_tokens: Option<usize>,
-    /// Allows only tokens of the next codebook. Slower, as sampling runs on the CPU.
+    /// Allows only tokens of the next codebook. Slower, as the CPU writes a mask before each token.
     pub grammar: bool,
     /// Continues after the end-of-speech token, for benchmarks.
     pub ignore_end: bool,

@@ -4,10 +4,12 @@
 use super::{TranscribeRequest, Transcriber};
 use crate::audio::beam::log_softmax;
 use crate::audio::repetition;
-use crate::exec::{DecodeLoop, DecodeParams};
+use crate::audio::whisper::WhisperRules;
 use crate::hub::AbortFlag;
-use crate::sample::{Sampler, SamplingParams, TokenMask};
+use crate::sample::{Sampler, SamplingParams};
+use crate::task::token_loop::{TokenLoop, TokenSink};
 use crate::{Error, Result};
+use std::ops::ControlFlow::{self, Break, Continue};
 
 /// Compression ratio above which a result counts as repetitive.
 const MAX_COMPRESSION: f64 = 2.4;
@@ -67,6 +69,61 @@ impl WindowTask<'_> {
     }
 }
 
+/// Collects the tokens of a window.
+struct WindowSink<'a> {
+    text: &'a WindowTask<'a>,
+    rules: &'a WhisperRules,
+    end_tokens: &'a [u32],
+    found: WindowResult,
+    /// Logits of the allowed tokens before the next one, on the CPU.
+    row: Vec<f32>,
+    sum_logprobs: f64,
+    count_logprobs: usize,
+    count: usize,
+}
+
+impl TokenSink for WindowSink<'_> {
+    fn check(&mut self) -> Result<ControlFlow<()>> {
+        self.text.abort.check("transcribing").map(Continue)
+    }
+
+    fn mask(&mut self, logits: &[f32]) -> Option<Vec<u32>> {
+        self.row.clear();
+        self.row.extend_from_slice(logits);
+        self.rules
+            .mask_logits(&mut self.row, &self.found.ids, self.text.times);
+        let mut mask = vec![0u32; logits.len().div_ceil(32)];
+        for (id, _) in self.row.iter().enumerate().filter(|(_, v)| v.is_finite()) {
+            mask[id / 32] |= 1 << (id % 32);
+        }
+        Some(mask)
+    }
+
+    async fn take(&mut self, tokens: &[u32], logits: Option<&[f32]>) -> Result<ControlFlow<()>> {
+        self.count += tokens.len();
+        if logits.is_some() {
+            // The log-probability among the allowed tokens.
+            log_softmax(&mut self.row);
+            let logprobs = tokens.iter().filter_map(|id| self.row.get(*id as usize));
+            self.sum_logprobs += logprobs.map(|p| f64::from(*p)).sum::<f64>();
+            self.count_logprobs += tokens.len();
+        }
+        let ended = tokens.iter().position(|id| self.end_tokens.contains(id));
+        let ids = &mut self.found.ids;
+        ids.extend(&tokens[..ended.unwrap_or(tokens.len())]);
+        if logits.is_some() && ended.is_some() {
+            return Ok(Break(()));
+        }
+        if let Some(keep) = repetition::find_repetition(ids).filter(|_| !self.text.times) {
+            ids.truncate(keep);
+            return Ok(Break(()));
+        }
+        self.text.emit(ids);
+        let is_over = ended.is_some();
+        Ok(if is_over { Break(()) } else { Continue(()) })
+    }
+}
+
 impl Transcriber {
     /// Decodes the audio that was encoded last. Retries at higher temperatures while the result is
     /// unreliable.
@@ -118,124 +175,39 @@ impl Transcriber {
         let mut sampler = Sampler::new(params, vocab, text.request.seed.unwrap_or(0))?;
         self.prefill_prompt(text).await?;
         let exact = text.times || text.request.logprobs || text.request.temperatures().len() > 1;
-        let tail = if exact {
+        let pipeline = if exact {
             None
         } else {
-            self.session.prepare_sampling(&sampler).await?
+            self.session.prepare_sampling(&sampler, false).await?
         };
-        let mut found = WindowResult::default();
-        let mut sum = 0.0f64;
-        let mut count = 0usize;
-
-        while found.ids.len() < text.max_tokens {
-            text.abort.check("transcribing")?;
-            let first = found.ids.is_empty();
-            if let Some(tail) = tail.filter(|_| !(first && self.has_first_rule())) {
-                self.decode_on_gpu(text, &mut sampler, tail, &mut found.ids)
-                    .await?;
-                return Ok(found);
-            }
-            let (token, logprob) = self
-                .sample_token(&mut sampler, &found.ids, text.times)
-                .await?;
-            sum += logprob;
-            count += 1;
-            if self.end_tokens.contains(&token) {
-                break;
-            }
-            found.ids.push(token);
-            if let Some(keep) = repetition::find_repetition(&found.ids).filter(|_| !text.times) {
-                found.ids.truncate(keep);
-                break;
-            }
-            text.emit(&found.ids);
-            if found.ids.len() < text.max_tokens {
-                self.session
-                    .step(token, self.session.tokens().len())
-                    .await?;
-            }
-        }
-        found.mean_logprob = (count > 0).then(|| sum / count as f64);
+        let mut sink = WindowSink {
+            text,
+            rules: &self.rules,
+            end_tokens: &self.end_tokens,
+            found: WindowResult::default(),
+            row: Vec::new(),
+            sum_logprobs: 0.0,
+            count_logprobs: 0,
+            count: 0,
+        };
+        // The first token may have rules of its own.
+        let first_on_cpu = usize::from(!self.rules.begin_suppress.is_empty());
+        let limit = text.max_tokens;
+        let stops = &self.end_tokens;
+        TokenLoop::new(&mut self.session, &mut sampler, pipeline, stops, limit)
+            .first_on_cpu(first_on_cpu)
+            .run(&mut sink)
+            .await?;
+        let WindowSink {
+            mut found,
+            sum_logprobs,
+            count_logprobs,
+            count,
+            ..
+        } = sink;
+        let all_read = count > 0 && count_logprobs == count;
+        found.mean_logprob = all_read.then(|| sum_logprobs / count as f64);
         Ok(found)
-    }
-
-    /// Whether the first token has rules of its own.
-    fn has_first_rule(&self) -> bool {
-        !self.rules.begin_suppress.is_empty()
-    }
-
-    /// Samples the next token from the logits. Returns it with its log-probability among the
-    /// allowed tokens.
-    async fn sample_token(
-        &self,
-        sampler: &mut Sampler,
-        ids: &[u32],
-        times: bool,
-    ) -> Result<(u32, f64)> {
-        let logits = self.session.logits().await?;
-        let mut row = logits.clone();
-        self.rules.mask_logits(&mut row, ids, times);
-        let token = if sampler.params().is_greedy() {
-            let token = (0..row.len())
-                .reduce(|best: usize, at: usize| if row[at] > row[best] { at } else { best })
-                .unwrap_or(0) as u32;
-            sampler.accept(token);
-            token
-        } else {
-            let mut mask = vec![0u32; row.len().div_ceil(32)];
-            for at in (0..row.len()).filter(|at| row[*at].is_finite()) {
-                mask[at / 32] |= 1 << (at % 32);
-            }
-            sampler.sample(&logits, Some(TokenMask(&mask)))?
-        };
-        log_softmax(&mut row);
-        Ok((token, f64::from(row[token as usize])))
-    }
-
-    /// Decodes the remaining tokens on the GPU without reading logits back.
-    async fn decode_on_gpu(
-        &mut self,
-        text: &WindowTask<'_>,
-        sampler: &mut Sampler,
-        tail: crate::exec::SamplingMode,
-        ids: &mut Vec<u32>,
-    ) -> Result<()> {
-        let end = self.session.tokens().len();
-        let step = sampler.step() as usize;
-
-        let budget = text.max_tokens - ids.len();
-        let start = DecodeParams {
-            end,
-            stops: &self.end_tokens,
-            budget,
-            sampled_before: step,
-            sampling: tail,
-            lookup: None,
-        };
-        let mut decode = DecodeLoop::start(&mut self.session, start)?;
-        let outcome = loop {
-            if let Err(error) = text.abort.check("transcribing") {
-                break Err(error);
-            }
-            let tokens = match decode.next(&mut self.session).await {
-                Ok(tokens) => tokens,
-                Err(error) => break Err(error),
-            };
-            let ended = tokens
-                .iter()
-                .position(|token| self.end_tokens.contains(token));
-            ids.extend(&tokens[..ended.unwrap_or(tokens.len())]);
-            if let Some(keep) = repetition::find_repetition(ids) {
-                ids.truncate(keep);
-                break Ok(());
-            }
-            text.emit(ids);
-            if tokens.is_empty() || ended.is_some() {
-                break Ok(());
-            }
-        };
-        decode.finish(&mut self.session).await?;
-        outcome
     }
 
     /// Returns language probabilities, highest first, and the no-speech probability.

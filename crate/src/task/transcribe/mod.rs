@@ -9,19 +9,21 @@ mod word_timestamps;
 
 use super::language_model::{LoadedLanguageModel, Provenance, model_info};
 use super::text_pipeline::{TextPipeline, TokenizerSources};
+use super::token_loop::{TokenLoop, TokenSink};
 use crate::arch;
 use crate::audio::vad::Vad;
 use crate::audio::whisper::WhisperRules;
 use crate::exec::{
-    AudioEncoder, DecodeLoop, DecodeParams, ModelFiles, RunOptions, Session, flatten_convolutions,
+    AudioEncoder, LogitsPipeline, ModelFiles, RunOptions, Session, flatten_convolutions,
 };
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{Phase, Source};
-use crate::sample::GenerationConfig;
+use crate::sample::{GenerationConfig, Sampler, SamplingParams};
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
 pub use request::{SegmentEvent, TimestampMode, TranscribeRequest};
 use serde_json::{Value, json};
+use std::ops::ControlFlow::{self, Continue};
 use std::rc::Rc;
 
 /// A loaded speech-to-text model.
@@ -172,6 +174,20 @@ pub struct AsrTimings {
     pub token_ms: f64,
 }
 
+/// Counts tokens.
+struct CountingSink(usize);
+
+impl TokenSink for CountingSink {
+    fn check(&mut self) -> Result<ControlFlow<()>> {
+        Ok(Continue(()))
+    }
+
+    async fn take(&mut self, tokens: &[u32], _logits: Option<&[f32]>) -> Result<ControlFlow<()>> {
+        self.0 += tokens.len();
+        Ok(Continue(()))
+    }
+}
+
 impl Transcriber {
     /// Measures encoding of one window and decoding of `tokens` tokens, best of three runs.
     ///
@@ -182,6 +198,8 @@ impl Transcriber {
             encode_ms: f64::MAX,
             token_ms: f64::MAX,
         };
+        let vocabulary = self.session.vocab();
+        let mut sampler = Sampler::new(SamplingParams::default(), vocabulary, 0)?;
         for _ in 0..3 {
             let begin = now_ms();
             self.encoder.encode(&self.session.gpu, samples).await?;
@@ -191,17 +209,15 @@ impl Transcriber {
             self.session.prefill(&[self.rules.start], 0).await?;
             self.session.gpu.wait_idle().await?;
             let begin = now_ms();
-            let mut decode = DecodeLoop::start(&mut self.session, DecodeParams::greedy(1, tokens))?;
-            let mut count = 0;
-            loop {
-                let next = decode.next(&mut self.session).await?;
-                count += next.len();
-                if next.is_empty() {
-                    break;
-                }
-            }
-            decode.finish(&mut self.session).await?;
-            timed.token_ms = timed.token_ms.min((now_ms() - begin) / count.max(1) as f64);
+            let greedy = Some(LogitsPipeline::greedy());
+            let mut sink = CountingSink(0);
+            let session = &mut self.session;
+            TokenLoop::new(session, &mut sampler, greedy, &[], tokens)
+                .run(&mut sink)
+                .await?;
+            timed.token_ms = timed
+                .token_ms
+                .min((now_ms() - begin) / sink.0.max(1) as f64);
         }
         Ok(timed)
     }

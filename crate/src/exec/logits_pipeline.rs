@@ -1,0 +1,260 @@
+//! The stages between the logits of a step and the next token: their kernels, buffers and host
+//! input. The kernels are described in shaders/sample.
+
+use crate::Result;
+use crate::kernels::sample::{
+    AdvanceBuffers, DRAFT_ROWS, LogitBuffers, MAX_VOCABULARY, SETTINGS_BYTES, SampleKernels,
+    advance, argmax, bias, mask_words, needs_adjust, runs_on_gpu, settings, slices, work_bytes,
+};
+use crate::plan::{Plan, Slot};
+use crate::sample::{Sampler, SamplingParams};
+
+/// Maximum steps of one submission; two submissions are in flight.
+pub(super) const MAX_BATCH_STEPS: usize = 16;
+/// Capacity of the GPU's token ring: the tokens of the longest batch of steps with drafts.
+pub(super) const TOKEN_RING_LEN: u32 = MAX_BATCH_STEPS as u32 * DRAFT_ROWS;
+/// Bytes of the ring and of the words after it: tokens, stop flag, drafts, accepted drafts.
+pub(super) const TOKEN_RING_BYTES: u64 = (TOKEN_RING_LEN as u64 + 4) * 4;
+/// Maximum stop tokens that the GPU compares with.
+pub(super) const MAX_STOP_TOKENS: usize = 64;
+
+/// A stage between the logits and the next token, in the order of a pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogitsStage {
+    /// Adds the logit bias.
+    Bias,
+    /// Applies the repetition, frequency and presence penalties.
+    Penalties,
+    /// Bans the tokens without a bit in the mask that the host writes before each step.
+    Mask,
+    /// Applies temperature, top-k, top-p and min-p.
+    Filters,
+    /// Chooses a random token among those that pass the filters.
+    Sample,
+    /// Chooses the token with the largest logit.
+    Argmax,
+    /// Makes the token the next step's input and advances the state.
+    Advance,
+}
+
+impl LogitsStage {
+    /// Returns the buffers that it needs besides the model's, with their bytes.
+    fn buffers(self, vocabulary: u32) -> Vec<(Slot, u64)> {
+        let row = u64::from(vocabulary) * 4;
+        // The kernel of these stages writes scores and, for the filters, the extremes of each block.
+        let scores = [
+            (Slot::Sampling, SETTINGS_BYTES),
+            (Slot::SamplerScratch, work_bytes(vocabulary)),
+            (Slot::AdjustedLogits, row),
+        ];
+        match self {
+            Self::Bias => [&scores[..], &[(Slot::Bias, row)]].concat(),
+            Self::Penalties => [&scores[..], &[(Slot::Counts, row)]].concat(),
+            Self::Mask => {
+                let bytes = mask_words(vocabulary) as u64 * 4;
+                [&scores[..], &[(Slot::TokenMask, bytes)]].concat()
+            }
+            Self::Filters => scores[..2].to_vec(),
+            Self::Sample => vec![(Slot::SampledToken, 16)],
+            Self::Argmax | Self::Advance => vec![],
+        }
+    }
+
+    /// Returns the words that the host writes once, before the first token of a request.
+    fn request_input(self, sampler: &Sampler, vocabulary: u32) -> Vec<(Slot, Vec<u32>)> {
+        let params = sampler.params();
+        let settings = || {
+            (
+                Slot::Sampling,
+                settings(params, sampler.seed(), vocabulary).into(),
+            )
+        };
+        match self {
+            Self::Bias => {
+                let words = bias(params, vocabulary).into_iter().map(f32::to_bits);
+                vec![(Slot::Bias, words.collect())]
+            }
+            Self::Penalties => vec![settings(), (Slot::Counts, sampler.counts().to_vec())],
+            // The first kernel reads a constant of the settings.
+            Self::Mask | Self::Filters => vec![settings()],
+            Self::Sample | Self::Argmax | Self::Advance => vec![],
+        }
+    }
+
+    /// Returns the buffer that the host writes before each step, if any.
+    fn step_input(self) -> Option<Slot> {
+        (self == Self::Mask).then_some(Slot::TokenMask)
+    }
+
+    /// Whether it changes the logits; these stages share one kernel.
+    fn adjusts_logits(self) -> bool {
+        matches!(self, Self::Bias | Self::Penalties | Self::Mask)
+    }
+}
+
+/// The stages from the logits of a step to the next token, for the parameters of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogitsPipeline {
+    stages: Vec<LogitsStage>,
+}
+
+impl LogitsPipeline {
+    /// The pipeline that chooses the largest logit.
+    pub fn greedy() -> Self {
+        Self {
+            stages: vec![LogitsStage::Argmax, LogitsStage::Advance],
+        }
+    }
+
+    /// Returns the pipeline of a request; `None` if it must be sampled on the CPU. `masked` adds a
+    /// token mask.
+    pub fn for_params(params: &SamplingParams, vocabulary: usize, masked: bool) -> Option<Self> {
+        let adjusted = needs_adjust(params);
+        let greedy = params.is_greedy();
+        if greedy && !adjusted && !masked && params.rules.is_empty() {
+            return Some(Self::greedy());
+        }
+        let is_supported = params.rules.is_empty()
+            && vocabulary <= MAX_VOCABULARY
+            && (greedy || runs_on_gpu(params));
+        if !is_supported {
+            return None;
+        }
+        let stages = [
+            (LogitsStage::Bias, adjusted),
+            (LogitsStage::Penalties, adjusted),
+            (LogitsStage::Mask, masked),
+            (LogitsStage::Filters, !greedy),
+            (LogitsStage::Sample, !greedy),
+            (LogitsStage::Argmax, greedy),
+            (LogitsStage::Advance, true),
+        ];
+        let stages = stages.into_iter().filter(|(_, wanted)| *wanted);
+        Some(Self {
+            stages: stages.map(|(stage, _)| stage).collect(),
+        })
+    }
+
+    /// The stages in order.
+    pub fn stages(&self) -> &[LogitsStage] {
+        &self.stages
+    }
+
+    /// Whether it has a stage.
+    pub fn has(&self, stage: LogitsStage) -> bool {
+        self.stages.contains(&stage)
+    }
+
+    /// The buffer that the host must write before the sampling of each step. Without one, steps can
+    /// be submitted ahead.
+    pub fn host_input(&self) -> Option<Slot> {
+        self.stages.iter().find_map(|stage| stage.step_input())
+    }
+
+    /// Whether tokens are chosen from other scores than the logits.
+    pub(super) fn adjusts_logits(&self) -> bool {
+        self.stages.iter().any(|stage| stage.adjusts_logits())
+    }
+
+    /// Returns the buffers that it needs besides the model's, with their bytes.
+    pub(super) fn buffers(&self, vocabulary: u32) -> Vec<(Slot, u64)> {
+        let all = self.stages.iter();
+        all.flat_map(|stage| stage.buffers(vocabulary)).collect()
+    }
+
+    /// Returns the words that the host writes before the first token of a request.
+    pub(super) fn request_input(
+        &self,
+        sampler: &Sampler,
+        vocabulary: u32,
+    ) -> Vec<(Slot, Vec<u32>)> {
+        let mut inputs: Vec<(Slot, Vec<u32>)> = Vec::new();
+        for stage in &self.stages {
+            for (slot, words) in stage.request_input(sampler, vocabulary) {
+                if !inputs.iter().any(|(known, _)| *known == slot) {
+                    inputs.push((slot, words));
+                }
+            }
+        }
+        inputs
+    }
+
+    /// Plans its kernels. [`Self::greedy`] can append tokens to `history`. If dispatches are
+    /// expensive, argmax takes none of its own.
+    pub fn plan(
+        &self,
+        vocabulary: u32,
+        history: Option<Slot>,
+        dispatch_is_expensive: bool,
+    ) -> Result<Plan> {
+        let penalties = self.has(LogitsStage::Penalties);
+        let adjusts = self.adjusts_logits();
+        let kernels = SampleKernels {
+            label: "draw".into(),
+            vocabulary,
+            logits: Slot::Output,
+            offset: 0,
+            sampling: Slot::Sampling,
+            work: Slot::SamplerScratch,
+            state: Slot::CURSOR,
+            sampled: Slot::SampledToken,
+            adjust: penalties.then_some(LogitBuffers {
+                counts: Slot::Counts,
+                bias: Slot::Bias,
+            }),
+            mask: self.host_input(),
+            adjusted: Slot::AdjustedLogits,
+        };
+        let scores = if adjusts {
+            Slot::AdjustedLogits
+        } else {
+            Slot::Output
+        };
+        let mut advancing = AdvanceBuffers {
+            candidates: Slot::SampledToken,
+            slices: 1,
+            stops: Slot::Stops,
+            stop_count: MAX_STOP_TOKENS as u32,
+            state: Slot::CURSOR,
+            ids: Slot::Ids,
+            tokens: Slot::Tokens,
+            ring: TOKEN_RING_LEN,
+            // The sample stage counts its token itself.
+            counts: (penalties && self.has(LogitsStage::Argmax)).then_some(Slot::Counts),
+            history,
+            vocabulary: None,
+        };
+        let mut launches = Vec::new();
+        if adjusts || self.has(LogitsStage::Filters) {
+            launches.push(kernels.adjustment());
+        }
+        for stage in &self.stages {
+            match stage {
+                LogitsStage::Bias | LogitsStage::Penalties | LogitsStage::Mask => {}
+                LogitsStage::Filters => launches.extend(kernels.filters()),
+                LogitsStage::Sample => launches.push(kernels.select()),
+                LogitsStage::Argmax if dispatch_is_expensive => {
+                    advancing.candidates = scores;
+                    advancing.slices = 0;
+                    advancing.vocabulary = Some(vocabulary);
+                }
+                LogitsStage::Argmax => {
+                    launches.push(argmax(scores, Slot::ArgmaxPartials, vocabulary));
+                    advancing.candidates = Slot::ArgmaxPartials;
+                    advancing.slices = slices(vocabulary);
+                }
+                LogitsStage::Advance => launches.push(advance(advancing.clone())),
+            }
+        }
+        Ok(Plan {
+            launches,
+            activations: vec![],
+            output: 0,
+            output_cols: 0,
+            roped_queries: 0,
+            attention_partials: 0,
+            expert_tiles: 0,
+            breaks: vec![],
+        })
+    }
+}
