@@ -31,6 +31,8 @@ export const valid = {
   strings: validator("a string or an array of strings", (v) => typeof v === "string" || (Array.isArray(v) && v.every((s) => typeof s === "string"))),
   url: validator("a URL, as a string or URL object", (v) => typeof v === "string" || v instanceof URL),
   number: (min: number, max = Infinity) => validator(range("a number", min, max), (v) => isNumber(v, min, max)),
+  /** A number above `min`. */
+  above: (min: number, max: number) => validator(`a number above ${min}, at most ${max}`, (v) => v !== min && isNumber(v, min, max)),
   integer: (min: number, max = Infinity) => validator(range("a whole number", min, max), (v) => Number.isInteger(v) && isNumber(v, min, max)),
   oneOf: (...names: string[]) => validator(`one of ${names.map((n) => `'${n}'`).join(", ")}`, (v) => names.includes(v as string)),
   /** Token ids mapped to numbers within OpenAI's bounds. */

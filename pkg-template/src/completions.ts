@@ -75,7 +75,7 @@ const SPEC = {
   temperature: valid.number(0, 2),
   top_p: valid.number(0, 1),
   stop: valid.strings,
-  seed: valid.integer(0, Number.MAX_SAFE_INTEGER),
+  seed: valid.integer(-Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER),
   logit_bias: valid.biases,
   presence_penalty: valid.number(-2, 2),
   frequency_penalty: valid.number(-2, 2),

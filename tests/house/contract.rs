@@ -2,6 +2,9 @@
 //! between the two. Reads both as text; knows nothing of what they mean.
 
 use jerboa::Error;
+use jerboa::sample::{
+    OptionType, SAMPLING_OPTIONS, SamplingOption, SamplingOptions, SamplingParams,
+};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -322,5 +325,127 @@ fn model_info_names_every_field_of_rust() {
     ] {
         let missing: Vec<&String> = always.difference(told).collect();
         assert!(missing.is_empty(), "{of} do not tell {missing:?}");
+    }
+}
+
+/// The validator of an option in TypeScript.
+fn validator(option: &SamplingOption) -> String {
+    let number = |bound: f64| {
+        let text = bound.to_string();
+        text.replace(
+            &(2f64.powi(53) - 1.0).to_string(),
+            "Number.MAX_SAFE_INTEGER",
+        )
+    };
+    let kind = match option.kind {
+        OptionType::NumberByToken => return "valid.biases".into(),
+        OptionType::Integer => "integer",
+        OptionType::Number if option.above_min => "above",
+        OptionType::Number => "number",
+    };
+    let min = number(option.min);
+    if option.max.is_finite() {
+        format!("valid.{kind}({min}, {})", number(option.max))
+    } else {
+        format!("valid.{kind}({min})")
+    }
+}
+
+/// Where each option is checked in TypeScript: with the bounds of Rust.
+#[test]
+fn sampling_options_have_the_bounds_of_rust() {
+    let all: Vec<&str> = SAMPLING_OPTIONS.iter().map(|option| option.name).collect();
+    let openai = [
+        "temperature",
+        "top_p",
+        "presence_penalty",
+        "frequency_penalty",
+        "logit_bias",
+    ];
+    let openai = [&openai[..], &["seed"]].concat();
+    let speech = vec!["temperature", "top_p", "repetition_penalty", "seed"];
+    for (file, expected) in [
+        ("generate", &all),
+        ("chat", &all),
+        ("completions", &openai),
+        ("speech", &speech),
+    ] {
+        let text = read(&format!("pkg-template/src/{file}.ts"));
+        let mut found = Vec::new();
+        for option in SAMPLING_OPTIONS {
+            for name in BTreeSet::from([option.name.to_owned(), camel(option.name)]) {
+                let mark = format!("\n  {name}: valid");
+                for line in text.split(&mark).skip(1) {
+                    let line = line.lines().next().unwrap_or_default();
+                    let check = format!("valid{}", line.trim_end_matches(','));
+                    assert_eq!(check, validator(option), "'{name}' of {file}.ts");
+                    found.push(option.name);
+                }
+            }
+        }
+        assert_eq!(&found, expected, "the sampling options of {file}.ts");
+    }
+    let text = read("pkg-template/src/transcribe.ts");
+    let option = SamplingOption::named("temperature").expect("an option");
+    let check = between(&text, "\n  temperature: validator(", "\n");
+    assert!(check.contains(&validator(option)), "{check}");
+    let words = format!("from {} to {}", option.min, option.max);
+    assert!(check.contains(&words), "{check}");
+    let option = SamplingOption::named("logit_bias").expect("an option");
+    let biases = read("pkg-template/src/check.ts");
+    let biases = between(&biases, "\n  biases: validator(", "\n  ),");
+    let bounds = format!("isNumber(bias, {}, {})", option.min, option.max);
+    assert!(biases.contains(&bounds), "{biases}");
+}
+
+/// The values that a request may have are those of the table, and what it says by default is so.
+#[test]
+fn sampling_options_are_what_requests_take() {
+    let default = SamplingParams::default();
+    let defaults = [
+        ("temperature", default.temperature),
+        ("top_k", f64::from(default.top_k)),
+        ("top_p", default.top_p),
+        ("min_p", default.min_p),
+        ("typical_p", default.typical_p),
+        ("repetition_penalty", default.repetition_penalty),
+        ("presence_penalty", default.presence_penalty),
+        ("frequency_penalty", default.frequency_penalty),
+    ];
+    let listed: BTreeSet<String> = SAMPLING_OPTIONS.iter().map(|o| camel(o.name)).collect();
+    let mut known = fields("sample/params.rs", "SamplingOptions");
+    assert!(known.remove("doSample"));
+    assert_eq!(listed, known);
+    for option in SAMPLING_OPTIONS {
+        let by_name = defaults.iter().find(|(name, _)| *name == option.name);
+        assert_eq!(
+            option.default,
+            by_name.map(|(_, value)| *value),
+            "{}",
+            option.name
+        );
+        assert!(option.doc.ends_with('.') && option.min < option.max);
+        let accepts = |value: f64| {
+            let value = match option.kind {
+                OptionType::NumberByToken => serde_json::json!({ "1": value }),
+                OptionType::Integer => serde_json::json!(value as i64),
+                OptionType::Number => serde_json::json!(value),
+            };
+            let request = serde_json::json!({ option.name: value });
+            let request: SamplingOptions = serde_json::from_value(request).expect("a request");
+            default.merge(&request).is_ok()
+        };
+        let step = if option.kind == OptionType::Integer {
+            1.0
+        } else {
+            0.001
+        };
+        assert_eq!(accepts(option.min), !option.above_min, "{}", option.name);
+        assert!(!accepts(option.min - step), "{}", option.name);
+        assert!(accepts(option.min + step), "{}", option.name);
+        if option.max.is_finite() {
+            assert!(accepts(option.max), "{}", option.name);
+            assert!(!accepts(option.max + step), "{}", option.name);
+        }
     }
 }

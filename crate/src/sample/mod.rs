@@ -16,7 +16,7 @@ pub use constraint::TokenConstraint;
 pub use distribution::Distribution;
 pub use generation::GenerationConfig;
 pub use logprobs::{LogProbs, TokenLogProb, log_probabilities};
-pub use params::{SamplingOptions, SamplingParams};
+pub use params::{OptionType, SAMPLING_OPTIONS, SamplingOption, SamplingOptions, SamplingParams};
 pub use rules::TokenRules;
 pub(crate) use sampler::{CONSTANT_HINT, NOT_FINITE_HINT, no_allowed_token};
 pub use sampler::{IN_PROMPT, Penalties, Sampler, TokenMask};

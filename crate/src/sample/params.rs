@@ -1,4 +1,4 @@
-//! Sampling parameters: defaults, sources and validation.
+//! Sampling parameters: the options of a request with their bounds, defaults, sources and validation.
 
 use crate::util::map::SortedMap;
 use std::fmt;
@@ -8,6 +8,163 @@ use serde::{Deserialize, Deserializer, de};
 use super::fixed_point::MIN_TEMPERATURE;
 use super::rules::TokenRules;
 use crate::{Error, Result};
+
+/// Type of an option's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OptionType {
+    /// A number.
+    Number,
+    /// A whole number.
+    Integer,
+    /// A number for each of some token ids.
+    NumberByToken,
+}
+
+/// Definition of a sampling option: one place for what requests, checks and manuals say of it.
+#[derive(Debug, Clone, Copy)]
+pub struct SamplingOption {
+    /// Name as in Python; in camel case as in JavaScript.
+    pub name: &'static str,
+    /// Type of its value.
+    pub kind: OptionType,
+    /// Smallest value.
+    pub min: f64,
+    /// Whether `min` itself is too small.
+    pub above_min: bool,
+    /// Largest value; infinite if there is none.
+    pub max: f64,
+    /// Value without the option and a generation_config.json, if it has one.
+    pub default: Option<f64>,
+    /// Its effect.
+    pub doc: &'static str,
+}
+
+impl SamplingOption {
+    const fn new(
+        name: &'static str,
+        kind: OptionType,
+        bounds: (f64, f64),
+        default: Option<f64>,
+        doc: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            kind,
+            min: bounds.0,
+            above_min: false,
+            max: bounds.1,
+            default,
+            doc,
+        }
+    }
+
+    const fn above_min(mut self) -> Self {
+        self.above_min = true;
+        self
+    }
+
+    /// Whether a value is within the bounds.
+    pub fn accepts(&self, value: f64) -> bool {
+        value <= self.max && (value > self.min || (value == self.min && !self.above_min))
+    }
+
+    /// The bounds for a message: "between 0 and 2".
+    pub fn bounds(&self) -> String {
+        let Self { min, max, .. } = self;
+        match (self.above_min, max.is_finite()) {
+            (true, _) => format!("above {min} and at most {max}"),
+            (false, true) => format!("between {min} and {max}"),
+            (false, false) => format!("at least {min}"),
+        }
+    }
+
+    /// Finds an option.
+    ///
+    /// # Errors
+    /// `Internal` for an unknown name.
+    pub fn named(name: &str) -> Result<&'static Self> {
+        let found = SAMPLING_OPTIONS.iter().find(|option| option.name == name);
+        found.ok_or_else(|| Error::Internal(format!("unknown sampling option '{name}'")))
+    }
+}
+
+/// Largest whole number that JavaScript represents exactly.
+const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
+
+/// The sampling options of a request.
+pub const SAMPLING_OPTIONS: &[SamplingOption] = &[
+    SamplingOption::new(
+        "temperature",
+        OptionType::Number,
+        (0.0, 2.0),
+        Some(1.0),
+        "Divides the scores; 0 selects the most likely token.",
+    ),
+    SamplingOption::new(
+        "top_k",
+        OptionType::Integer,
+        (-1.0, f64::INFINITY),
+        Some(50.0),
+        "Keeps the most likely tokens, so many; 0 and -1 keep all.",
+    ),
+    SamplingOption::new(
+        "top_p",
+        OptionType::Number,
+        (0.0, 1.0),
+        Some(1.0),
+        "Keeps the most likely tokens up to this total probability; 1 keeps all.",
+    ),
+    SamplingOption::new(
+        "min_p",
+        OptionType::Number,
+        (0.0, 1.0),
+        Some(0.0),
+        "Keeps tokens with this fraction of the most likely token's probability; 0 keeps all.",
+    ),
+    SamplingOption::new(
+        "typical_p",
+        OptionType::Number,
+        (0.0, 1.0),
+        Some(1.0),
+        "Keeps the tokens of typical information up to this total probability; 1 keeps all.",
+    )
+    .above_min(),
+    SamplingOption::new(
+        "repetition_penalty",
+        OptionType::Number,
+        (0.01, 100.0),
+        Some(1.0),
+        "Divides the scores of tokens of prompt and answer; 1 has no effect.",
+    ),
+    SamplingOption::new(
+        "presence_penalty",
+        OptionType::Number,
+        (-2.0, 2.0),
+        Some(0.0),
+        "Subtracted once from the score of each token of the answer.",
+    ),
+    SamplingOption::new(
+        "frequency_penalty",
+        OptionType::Number,
+        (-2.0, 2.0),
+        Some(0.0),
+        "Subtracted from the score of a token for each occurrence in the answer.",
+    ),
+    SamplingOption::new(
+        "logit_bias",
+        OptionType::NumberByToken,
+        (-100.0, 100.0),
+        None,
+        "Added to the scores of these tokens; negative infinity bans a token.",
+    ),
+    SamplingOption::new(
+        "seed",
+        OptionType::Integer,
+        (-MAX_SAFE_INTEGER, MAX_SAFE_INTEGER),
+        None,
+        "Seed of the random numbers; without one, each request has another.",
+    ),
+];
 
 /// Sampling parameters. The defaults are those of transformers' `GenerationConfig`.
 #[derive(Debug, Clone, PartialEq)]
@@ -162,13 +319,22 @@ impl SamplingParams {
             SamplingOptions::deserialize(config).map_err(|error| refuse(error.to_string()))?;
         overrides.do_sample = Some(overrides.do_sample.unwrap_or(false));
         SamplingParams::default()
-            .merge(&overrides)
+            .apply(&overrides)
             .map_err(|error| refuse(error.to_string()))
     }
 
     /// Overrides these parameters by those of a request. A request with a temperature above 0, a
     /// filter or a seed, but without `do_sample`, enables sampling; temperature 0 is greedy.
+    ///
+    /// # Errors
+    /// `Request` for a value outside the bounds of [`SAMPLING_OPTIONS`].
     pub fn merge(&self, request: &SamplingOptions) -> Result<Self> {
+        request.check_bounds()?;
+        self.apply(request)
+    }
+
+    /// Overrides these parameters by any values that can be computed with.
+    fn apply(&self, request: &SamplingOptions) -> Result<Self> {
         let mut merged = self.clone();
         merged.greedy = match (request.do_sample, request.temperature) {
             (Some(sample), _) => !sample,
@@ -185,27 +351,15 @@ impl SamplingParams {
         put(&mut merged.presence_penalty, request.presence_penalty);
         put(&mut merged.frequency_penalty, request.frequency_penalty);
         if let Some(top_k) = request.top_k {
+            check("top_k", "top_k", top_k as f64)?;
             // -1 is a common spelling of "all".
-            merged.top_k = match top_k {
-                -1 => 0,
-                _ => u32::try_from(top_k).map_err(|_| {
-                    refuse(
-                        "top_k",
-                        format!("{top_k} is not a number of tokens; 0 or -1 keeps all"),
-                    )
-                })?,
-            };
+            merged.top_k = top_k.clamp(0, i64::from(u32::MAX)) as u32;
         }
         if let Some(bias) = &request.logit_bias {
             for (TokenKey(token), value) in bias {
-                let name = format!("logit_bias[{token}]");
-                let allowed = value.abs() <= 100.0 || *value == f64::NEG_INFINITY;
-                within(
-                    &name,
-                    *value,
-                    allowed,
-                    "between -100 and 100, or -Infinity to ban the token",
-                )?;
+                if *value != f64::NEG_INFINITY {
+                    check("logit_bias", &format!("logit_bias[{token}]"), *value)?;
+                }
                 *merged.logit_bias.get_or_insert_with(*token, || 0.0) += value;
             }
         }
@@ -236,57 +390,25 @@ impl SamplingParams {
             || self.frequency_penalty != 0.0
     }
 
-    /// Checks that all values are in range; the error names the parameter.
+    /// Checks that all values can be computed with; the error names the parameter. The bounds of
+    /// requests are narrower.
+    ///
+    /// # Errors
+    /// `Request` that names the parameter.
     pub fn validate(&self) -> Result<()> {
-        let unit = 0.0..=1.0;
-        let penalty = -2.0..=2.0;
-        let t = self.temperature;
-        let r = self.repetition_penalty;
-
-        within(
-            "temperature",
-            t,
-            (0.0..=1000.0).contains(&t),
-            "between 0 (greedy) and 1000",
-        )?;
-        within(
-            "top_p",
-            self.top_p,
-            unit.contains(&self.top_p),
-            "between 0 and 1 (1 keeps all)",
-        )?;
-        within(
-            "min_p",
-            self.min_p,
-            unit.contains(&self.min_p),
-            "between 0 (keeps all) and 1",
-        )?;
-        let typical = self.typical_p > 0.0 && self.typical_p <= 1.0;
-        within(
-            "typical_p",
-            self.typical_p,
-            typical,
-            "above 0 and at most 1 (1 keeps all)",
-        )?;
-        within(
-            "repetition_penalty",
-            r,
-            (0.01..=100.0).contains(&r),
-            "between 0.01 and 100 (1 has no effect)",
-        )?;
-        within(
-            "presence_penalty",
-            self.presence_penalty,
-            penalty.contains(&self.presence_penalty),
-            "between -2 and 2",
-        )?;
-        let frequency = self.frequency_penalty;
-        within(
-            "frequency_penalty",
-            frequency,
-            penalty.contains(&frequency),
-            "between -2 and 2",
-        )?;
+        let temperature = self.temperature;
+        let is_finite = temperature.is_finite() && temperature >= 0.0;
+        within("temperature", temperature, is_finite, "at least 0")?;
+        for (name, value) in [
+            ("top_p", self.top_p),
+            ("min_p", self.min_p),
+            ("typical_p", self.typical_p),
+            ("repetition_penalty", self.repetition_penalty),
+            ("presence_penalty", self.presence_penalty),
+            ("frequency_penalty", self.frequency_penalty),
+        ] {
+            check(name, name, value)?;
+        }
         for (token, bias) in &self.logit_bias {
             let allowed = bias.is_finite() || *bias == f64::NEG_INFINITY;
             within(
@@ -301,10 +423,31 @@ impl SamplingParams {
 }
 
 impl SamplingOptions {
+    /// Checks the values against [`SAMPLING_OPTIONS`].
+    fn check_bounds(&self) -> Result<()> {
+        let given = [
+            ("temperature", self.temperature),
+            ("seed", self.seed.map(|seed| seed as f64)),
+        ];
+        // The others are checked with the parameters that they override.
+        for (name, value) in given {
+            if let Some(value) = value {
+                check(name, name, value)?;
+            }
+        }
+        Ok(())
+    }
+
     fn requests_sampling(&self) -> bool {
         let filter = self.top_p.is_some() || self.min_p.is_some() || self.typical_p.is_some();
         filter || self.top_k.is_some() || self.seed.is_some()
     }
+}
+
+/// Checks a value of the option `name` against its bounds; `parameter` names it in the error.
+fn check(name: &str, parameter: &str, value: f64) -> Result<()> {
+    let option = SamplingOption::named(name)?;
+    within(parameter, value, option.accepts(value), &option.bounds())
 }
 
 fn within(name: &str, value: f64, ok: bool, allowed: &str) -> Result<()> {
@@ -395,6 +538,8 @@ mod tests {
     fn refusals_name_the_parameter() {
         let cases = [
             (r#"{"temperature": -1}"#, "temperature"),
+            (r#"{"temperature": 2.1}"#, "temperature"),
+            (r#"{"seed": 9007199254740992}"#, "seed"),
             (r#"{"top_p": 1.5}"#, "top_p"),
             (r#"{"min_p": -0.1}"#, "min_p"),
             (r#"{"typical_p": 0}"#, "typical_p"),

@@ -1,5 +1,6 @@
 //! Transcription request and progress events, with the JavaScript API's field names.
 
+use crate::sample::SamplingOption;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -99,8 +100,13 @@ impl TranscribeRequest {
                 format!("{} is out of range. Use 1 to 16.", self.beams),
             );
         }
-        if let Some(t) = self.temperatures.iter().find(|t| !(0.0..=2.0).contains(*t)) {
-            return refuse("temperature", format!("{t} is out of range. Use 0 to 2."));
+        let temperature = SamplingOption::named("temperature")?;
+        if let Some(wrong) = self.temperatures.iter().find(|t| !temperature.accepts(**t)) {
+            let reason = format!(
+                "{wrong} is out of range; it must be {}.",
+                temperature.bounds()
+            );
+            return refuse("temperature", reason);
         }
         if self.max_tokens == Some(0) {
             return refuse("maxTokens", "0 is too small. Use at least 1.".into());
