@@ -116,7 +116,7 @@ test("token ids: lengths are read before the items", async () => {
 });
 
 test("whole numbers have the engine's bounds", async () => {
-  const bounds = /must be a whole number from \d to 4294967295, not 1000000000000000/;
+  const bounds = /must be a whole number from -?\d to 4294967295, not 1000000000000000/;
   const model = await load();
   for (const name of ["maxTokens", "topK"]) await refused(() => model.generate("x", { [name]: 1e15 }), bounds);
   for (const name of ["max_tokens", "max_completion_tokens", "top_k"]) await refused(() => model.chat.completions.create({ messages: [{ role: "user", content: "x" }], [name]: 1e15 }), bounds);
