@@ -1,13 +1,13 @@
 /** OpenAI's chat completions: request and response types, streaming, tool calls. */
 
 import { checked, describe, valid, validator } from "./check.js";
-import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, ModelInfo, Overflow, Speculation } from "./contract.js";
+import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, GrammarSource, ModelInfo, Overflow, Speculation } from "./contract.js";
 import { aborted, JerboaError, invalidRequest, unloaded } from "./errors.js";
+import { type GrammarOption, grammarSource } from "./generate.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
 import { type ChatMessage, type Tool, type ToolCall, engineMessages } from "./messages.js";
 import { imagePlaceholders, resolveImages } from "./message-media.js";
-import { plainJson } from "./plain-json.js";
 import { wrongTask } from "./tasks.js";
 import { type AnswerPiece, ToolCallParser } from "./tools.js";
 
@@ -49,14 +49,22 @@ export interface ChatCompletionCreateParams {
   continue_final_message?: boolean | null;
   /** Extra variables for the chat template, such as `{ enable_thinking: false }`. */
   chat_template_kwargs?: Record<string, unknown> | null;
-  /** Only text is supported; other formats are refused. */
-  response_format?: { type: "text" } | null;
+  /** Text by default. With a schema, every complete answer validates; the grammar module is loaded on first use. */
+  response_format?: ResponseFormat | null;
+  /** A regular expression, choices or a grammar for the answer; an extension of OpenAI's API. */
+  grammar?: GrammarOption | null;
   /** Ignored, like OpenAI's other service fields: `store`, `metadata`, `service_tier`, … */
   user?: string | null;
   metadata?: Record<string, string> | null;
   store?: boolean | null;
   parallel_tool_calls?: boolean | null;
 }
+
+/** The format of an answer. */
+export type ResponseFormat =
+  | { type: "text" }
+  | { type: "json_object" }
+  | { type: "json_schema"; json_schema: { name: string; schema?: Record<string, unknown>; description?: string; strict?: boolean | null } };
 
 /** A request with `stream: true`. */
 export interface ChatCompletionCreateParamsStreaming extends ChatCompletionCreateParams {
@@ -185,7 +193,8 @@ const SPEC = {
   chat_template_kwargs: valid.object,
   // Fields about OpenAI's own service; ignored.
   ...Object.fromEntries(IGNORED_FIELDS.map((name) => [name, valid.any])),
-  response_format: validator("{ type: 'text' } (structured output is not supported)", (v) => hasValue(v, "type", "text")),
+  response_format: validator("{ type: 'text' }, { type: 'json_object' } or { type: 'json_schema', json_schema }", (v) => ["text", "json_object", "json_schema"].some((type) => hasValue(v, "type", type))),
+  grammar: valid.object,
   modalities: validator("['text'] (the model generates text only)", (v) => Array.isArray(v) && v.every((m) => m === "text")),
 };
 
@@ -259,19 +268,21 @@ export class Completions {
     if (p.max_tokens !== undefined && p.max_completion_tokens !== undefined && p.max_tokens !== p.max_completion_tokens) {
       throw invalidRequest(`${WHERE}: 'max_tokens' and 'max_completion_tokens' are synonyms and have different values. Set one of them.`);
     }
-    const given = plainJson(WHERE, "tools", p.tools);
-    for (const tool of given ?? []) {
+    for (const tool of p.tools ?? []) {
       if (tool?.type !== "function") throw invalidRequest(`${WHERE}: a tool of type ${describe(tool?.type)} is not supported. Use tools of type 'function'.`);
     }
     if (p.continue_final_message && p.add_generation_prompt) throw invalidRequest(`${WHERE}: 'continue_final_message' cannot be combined with add_generation_prompt: true.`);
     if (p.top_logprobs && !p.logprobs) throw invalidRequest(`${WHERE}: 'top_logprobs' needs logprobs: true.`);
     if (p.stream_options && !p.stream) throw invalidRequest(`${WHERE}: 'stream_options' needs stream: true.`);
     checked(`${WHERE}: stream_options`, p.stream_options, { include_usage: valid.boolean });
-    const tools = p.tool_choice === "none" || !given?.length ? undefined : given;
+    const tools = p.tool_choice === "none" || !p.tools?.length ? undefined : p.tools;
+    const grammar = answerGrammar(p);
+    if (grammar && tools) throw invalidRequest(`${WHERE}: 'response_format' and 'grammar' cannot be combined with tools. Set tool_choice: 'none', or leave one of them out.`);
     return withoutUnset({
       messages: engineMessages(WHERE, p.messages, info.capabilities),
       tools,
-      chatTemplate: plainJson(WHERE, "chat_template_kwargs", p.chat_template_kwargs),
+      grammar,
+      chatTemplate: p.chat_template_kwargs,
       addGenerationPrompt: p.add_generation_prompt,
       continueFinalMessage: p.continue_final_message,
       maxTokens: p.max_completion_tokens ?? p.max_tokens,
@@ -295,6 +306,19 @@ export class Completions {
 }
 
 const WHERE = "chat.completions.create";
+
+/** The grammar of a request's answer, if it has one. */
+function answerGrammar({ response_format: format, grammar }: CheckedParams): GrammarSource | undefined {
+  if (grammar) {
+    if (format && format.type !== "text") throw invalidRequest(`${WHERE}: 'grammar' and 'response_format' both limit the answer. Set one of them.`);
+    return grammarSource(WHERE, grammar);
+  }
+  if (format?.type === "json_object") return { kind: "json_object", source: "" };
+  if (format?.type !== "json_schema") return undefined;
+  const schema: unknown = (format as { json_schema?: { schema?: unknown } }).json_schema?.schema;
+  if (schema === undefined) return { kind: "json_object", source: "" };
+  return grammarSource(`${WHERE}: response_format.json_schema`, { type: "json_schema", schema: schema as object });
+}
 
 /** A validated request; fields that are not set are absent. */
 type CheckedParams = { messages: ChatMessage[] } & { [K in Exclude<keyof ChatCompletionCreateParams, "messages">]?: NonNullable<ChatCompletionCreateParams[K]> };

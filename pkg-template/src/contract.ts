@@ -232,6 +232,8 @@ export type Speculation = "off" | "prompt-lookup";
 
 /** A request to the engine: one of `prompt`, `ids`, `messages`, plus sampling options. */
 export interface EngineRequest {
+  /** What the text must match. The host compiles it; the engine receives masks. */
+  grammar?: GrammarSource;
   prompt?: string;
   /** Parses special tokens in the prompt's text. */
   parseSpecial?: boolean;
@@ -260,6 +262,13 @@ export interface EngineRequest {
   overflow?: Overflow;
   ignoreEos?: boolean;
   speculation?: Speculation;
+}
+
+/** A grammar for the text of a request. */
+export interface GrammarSource {
+  kind: "json_object" | "json_schema" | "regex" | "lark" | "gbnf" | "choice";
+  /** The grammar's text; JSON for a schema and for choices. */
+  source: string;
 }
 
 /**
@@ -384,7 +393,7 @@ export interface ImageUpload {
 /** A session of a loaded model, as the wasm module exposes it. */
 export interface EngineSession {
   /** `seed` applies when the request has none. */
-  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number): Promise<GenerationResult>;
+  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number, nextMask?: NextMask): Promise<GenerationResult>;
   /** A session with the same tokens; weights are shared. */
   fork(): EngineSession | Promise<EngineSession>;
   free(): void;
@@ -401,6 +410,8 @@ export interface Engine {
   /** The ids of a conversation, as `generate` receives it. */
   tokenizeChat(messages: unknown[], options: object): Uint32Array;
   detokenize(ids: Uint32Array, skipSpecial: boolean): string;
+  /** The bytes of all tokens one after another, the length of each by id (0 for special tokens), and the ids that end a text. */
+  vocabularyBytes(): { bytes: Uint8Array; lengths: Uint32Array; endIds: Uint32Array };
   renderChat(messages: unknown[], options: object): string;
   /** `seed` applies when the request has none. */
   generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number, nextMask?: NextMask): Promise<GenerationResult>;

@@ -1,11 +1,10 @@
 /** Options of `generate`, and how a generation starts on a model or in a session. */
 
-import { checked, describe, MAX_COUNT, MAX_ITEMS, valid } from "./check.js";
-import type { EngineRequest, ModelInfo, Overflow, Speculation } from "./contract.js";
+import { checked, describe, valid } from "./check.js";
+import type { EngineRequest, GrammarSource, ModelInfo, Overflow, Speculation } from "./contract.js";
 import { invalidRequest, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
-import { isDetached } from "./plain-json.js";
 import { wrongTask } from "./tasks.js";
 
 /** Options of `generate`. Defaults come from the model's generation_config.json. */
@@ -49,8 +48,48 @@ export interface GenerateOptions {
   ignoreEos?: boolean;
   /** `"prompt-lookup"` drafts tokens from repeated text and verifies them; `"off"` by default. */
   speculation?: Speculation;
+  /** What the generated text must match. Loads the grammar module on first use. */
+  grammar?: GrammarOption;
   /** Stops the generation. */
   signal?: AbortSignal;
+}
+
+/** A grammar for generated text. */
+export type GrammarOption =
+  /** Any JSON object. */
+  | { type: "json_object" }
+  /** JSON that validates against a schema (draft 2020-12, `$ref` within the schema). */
+  | { type: "json_schema"; schema: object | boolean }
+  /** A regular expression over the whole text. */
+  | { type: "regex"; pattern: string }
+  /** One of these strings. */
+  | { type: "choice"; choices: string[] }
+  /** A grammar in Lark syntax (start rule `start`), or in llama.cpp's GBNF (`root`). */
+  | { type: "lark" | "gbnf"; grammar: string };
+
+/** The engine's form of a grammar option. */
+export function grammarSource(where: string, grammar: GrammarOption): GrammarSource {
+  const option: { type?: unknown; schema?: unknown; pattern?: unknown; choices?: unknown; grammar?: unknown } = grammar;
+  const missing = (field: string, expected: string, value: unknown) => invalidRequest(`${where}: a grammar of type '${String(option.type)}' requires '${field}': ${expected}, not ${describe(value)}.`);
+  switch (option.type) {
+    case "json_object":
+      return { kind: "json_object", source: "" };
+    case "json_schema":
+      if (typeof option.schema !== "boolean" && !valid.object.accepts(option.schema)) throw missing("schema", "a JSON schema", option.schema);
+      return { kind: "json_schema", source: JSON.stringify(option.schema) };
+    case "regex":
+      if (typeof option.pattern !== "string") throw missing("pattern", "a regular expression as a string", option.pattern);
+      return { kind: "regex", source: option.pattern };
+    case "choice":
+      if (!Array.isArray(option.choices) || !option.choices.length || !option.choices.every((choice) => typeof choice === "string")) throw missing("choices", "a list of strings", option.choices);
+      return { kind: "choice", source: JSON.stringify(option.choices) };
+    case "lark":
+    case "gbnf":
+      if (typeof option.grammar !== "string") throw missing("grammar", "the grammar's text", option.grammar);
+      return { kind: option.type, source: option.grammar };
+    default:
+      throw invalidRequest(`${where}: unknown type of grammar ${describe(option.type)}. Use json_object, json_schema, regex, choice, lark or gbnf.`);
+  }
 }
 
 /** Validators of the generation options. */
@@ -73,6 +112,7 @@ export const GENERATE_OPTIONS = {
   parseSpecial: valid.boolean,
   ignoreEos: valid.boolean,
   speculation: valid.oneOf("off", "prompt-lookup"),
+  grammar: valid.object,
   signal: valid.signal,
 };
 
@@ -80,9 +120,10 @@ export const GENERATE_OPTIONS = {
 export function requestOf(backend: Backend, info: ModelInfo, where: string, options?: GenerateOptions): [EngineRequest, AbortSignal | undefined] {
   if (backend.closed) throw unloaded();
   if (info.task !== "generate") throw wrongTask(info, "cannot generate text");
-  const { signal, stop, ...rest } = checked(where, options, GENERATE_OPTIONS);
+  const { signal, stop, grammar, ...rest } = checked(where, options, GENERATE_OPTIONS);
   if (rest.topLogprobs && !rest.logprobs) throw invalidRequest(`${where}: 'topLogprobs' requires logprobs: true.`);
   const request: EngineRequest = { ...rest };
+  if (grammar !== undefined) request.grammar = grammarSource(where, grammar);
   if (stop !== undefined) request.stop = typeof stop === "string" ? [stop] : stop;
   return [request, signal];
 }
@@ -98,15 +139,11 @@ export function generate(backend: Backend, info: ModelInfo, prompt: string | Arr
   });
 }
 
-/** Whether a value can be a token id. */
-export const isTokenId = (id: unknown): id is number => Number.isInteger(id) && (id as number) >= 0 && (id as number) <= MAX_COUNT;
-
 /** Validates token ids from a caller. */
 export function checkedIds(where: string, tokens: ArrayLike<number>): Uint32Array {
-  const length = typeof tokens === "object" && tokens !== null ? tokens.length : undefined;
-  if (typeof length === "number" && length > MAX_ITEMS) throw invalidRequest(`${where} takes at most ${MAX_ITEMS} token ids at once, not ${length}. Split them.`);
-  if (ArrayBuffer.isView(tokens) && isDetached(tokens.buffer)) throw invalidRequest(`${where}: the token ids were transferred elsewhere. Pass a copy.`);
-  const list = Number.isInteger(length) ? Array.from(tokens) : undefined;
-  if (!list || !list.every(isTokenId)) throw invalidRequest(`${where} expects token ids (whole numbers from 0 up). Convert text with model.tokenize(text).`);
+  const list = typeof tokens === "object" && tokens !== null && "length" in tokens ? Array.from(tokens) : undefined;
+  if (!list || !list.every((id) => Number.isInteger(id) && id >= 0 && id < 2 ** 32)) {
+    throw invalidRequest(`${where} expects token ids (whole numbers from 0 up). Convert text with model.tokenize(text).`);
+  }
   return Uint32Array.from(list);
 }

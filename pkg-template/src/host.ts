@@ -1,13 +1,15 @@
 /** Runs engine calls on the current thread, one GPU call at a time per queue. Does not depend on the transport. */
 
 import type {
+  GrammarSource,
   EncodedImageInfo, EngineEmbedOptions, EngineLoadOptions, EngineModule, EngineRequest, EngineSession,
   EngineSpeakOptions, EngineTranscribeOptions, GenerationResult, MeasureOptions,
 } from "./contract.js";
+import type { Constraint } from "./constraint.js";
 import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
 import { stripUndefined } from "./strip-undefined.js";
 import { withCspAdvice } from "./csp.js";
-import { aborted, disposed, invalidRequest, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
+import { aborted, disposed, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
 import { EngineInstance } from "./engine-instance.js";
 import type { ImageInput } from "./images.js";
 import { replayFilter } from "./resume.js";
@@ -191,7 +193,6 @@ export class Host implements Backend {
       case "version":
         return version();
     }
-    if (!RECOVERABLE.has(method) && !OTHERS.has(method)) throw invalidRequest(`unknown call '${method}'.`);
     if (method === "release") return this.#drop();
     if (method === "disposeSession") return this.#dispose(args[0] as number);
     const instance = this.#instance;
@@ -259,7 +260,19 @@ export class Host implements Backend {
     const target = session === undefined ? instance.engine : await this.#session(instance, session, signal);
     const messages = request.messages && (await instance.images.withImageIds(this.#module, instance.engine, request.messages));
     if (signal.aborted) throw aborted("generate");
-    return target.generate({ ...stripUndefined({ ...request, ...(messages ? { messages } : {}) }), signal }, onEvent, seed);
+    const { grammar, ...given } = request;
+    const constraint = grammar && (await this.#constrain(instance, grammar));
+    try {
+      return await target.generate({ ...stripUndefined({ ...given, ...(messages ? { messages } : {}) }), signal }, onEvent, seed, constraint?.nextMask);
+    } finally {
+      constraint?.free();
+    }
+  }
+
+  /** Compiles a grammar; the code for it is loaded on first use. */
+  async #constrain(instance: EngineInstance, grammar: GrammarSource): Promise<Constraint> {
+    const { constrain } = await import("./constraint.js");
+    return constrain(instance.engine, grammar, (this.#input as { module_or_path?: string } | undefined)?.module_or_path);
   }
 
   async #encodeImage(instance: EngineInstance, image: ImageInput): Promise<EncodedImageInfo & { data: Float32Array }> {
@@ -302,9 +315,6 @@ function queueOf(method: Method, args: unknown[]): number | undefined {
   if (method === "createSession") return MODEL_QUEUE;
   return QUEUED.has(method) ? MODEL_QUEUE : undefined;
 }
-
-/** Calls of a loaded model that do not reload it. */
-const OTHERS: ReadonlySet<Method> = new Set<Method>(["release", "disposeSession", "unloadVision", "deleteFromCache"]);
 
 /** Calls of a model or session that reload a released or lost model. */
 const RECOVERABLE: ReadonlySet<Method> = new Set<Method>([

@@ -9,7 +9,7 @@ export { configure } from "./backend.js";
 export type { AssetUrls } from "./backend.js";
 export { createFetch } from "./fetch.js";
 export type { LoadOptions, ModelSource, NamedFile } from "./load.js";
-export type { GenerateOptions } from "./generate.js";
+export type { GenerateOptions, GrammarOption } from "./generate.js";
 export type { EncodedImage, Model, RenderChatOptions, TokenizeOptions } from "./model.js";
 export type { ImageSource } from "./images.js";
 export type { VideoSource } from "./video.js";

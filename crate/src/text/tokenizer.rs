@@ -272,6 +272,14 @@ impl Tokenizer {
         Some(self.decoder.bytes_of(piece))
     }
 
+    /// Returns the bytes that a token adds to a text; none for special tokens and unused ids.
+    pub fn text_bytes(&self, id: u32) -> Vec<u8> {
+        if self.added_by_id.get(&id).is_some_and(|added| added.special) {
+            return Vec::new();
+        }
+        self.id_to_bytes(id).unwrap_or_default()
+    }
+
     /// Returns the spelling of a special token that [`super::StreamDecoder`] skips; `None` for
     /// other tokens.
     pub fn special_spelling(&self, id: u32) -> Option<&str> {

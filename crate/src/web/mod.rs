@@ -428,6 +428,29 @@ impl Engine {
             .map_err(|e| to_js(&e))
     }
 
+    /// The vocabulary for a grammar: `{ bytes, lengths, endIds }`, the bytes of all tokens one after
+    /// another, the length of each by id, and the ids that end a text. Special tokens have none.
+    #[wasm_bindgen(js_name = vocabularyBytes)]
+    pub fn vocabulary_bytes(&self) -> std::result::Result<JsValue, JsValue> {
+        let tokenizer = self.text.tokenizer().map_err(|e| to_js(&e))?;
+        let mut bytes = Vec::new();
+        let mut lengths = Vec::new();
+        for id in 0..tokenizer.id_bound() {
+            let token = tokenizer.text_bytes(id);
+            lengths.push(token.len() as u32);
+            bytes.extend(token);
+        }
+        let parts = js_sys::Object::new();
+        for (name, value) in [
+            ("bytes", js_sys::Uint8Array::from(&bytes[..]).into()),
+            ("lengths", Uint32Array::from(&lengths[..]).into()),
+            ("endIds", Uint32Array::from(tokenizer.eos_ids()).into()),
+        ] {
+            js_sys::Reflect::set(&parts, &name.into(), &value)?;
+        }
+        Ok(parts.into())
+    }
+
     /// Renders a conversation with the model's chat template.
     #[wasm_bindgen(js_name = renderChat)]
     pub fn render_chat(

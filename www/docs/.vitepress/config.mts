@@ -63,6 +63,7 @@ export default defineConfig({
         text: "Tasks",
         items: [
           { text: "Chat", link: "/chat" },
+          { text: "Structured output", link: "/structured-output" },
           { text: "Tools", link: "/tools" },
           { text: "Vision", link: "/vision" },
           { text: "Embeddings and memory", link: "/embeddings" },

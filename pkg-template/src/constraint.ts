@@ -1,0 +1,81 @@
+/** Constrained decoding next to the engine: loads the grammar module on first use and supplies token masks. */
+
+import type { Engine, GrammarSource, NextMask } from "./contract.js";
+import { invalidRequest, missingAsset } from "./errors.js";
+import type { Grammar, Vocabulary } from "./grammar.js";
+
+type GrammarModule = typeof import("./grammar.js");
+
+let loading: Promise<GrammarModule> | undefined;
+
+/** The grammar module. `wasmUrl` is the configured URL of the engine's module, whose folder holds this one too. */
+function grammarModule(wasmUrl: string | undefined): Promise<GrammarModule> {
+  const load = async (): Promise<GrammarModule> => {
+    const module = await import("./grammar.js");
+    await module.default(wasmUrl === undefined ? undefined : { module_or_path: new URL("grammar_bg.wasm", wasmUrl) });
+    return module;
+  };
+  return (loading ??= load().catch((thrown: unknown) => {
+    // The next request tries again: the network may be back.
+    loading = undefined;
+    throw missingAsset("The grammar module (grammar.js, grammar_bg.wasm)", thrown);
+  }));
+}
+
+const vocabularies = new WeakMap<Engine, Vocabulary>();
+
+/** The engine's tokens in the grammar module, built by the first constrained request. */
+async function vocabularyOf(engine: Engine, wasmUrl: string | undefined): Promise<Vocabulary> {
+  const module = await grammarModule(wasmUrl);
+  let vocabulary = vocabularies.get(engine);
+  if (!vocabulary) {
+    const { bytes, lengths, endIds } = engine.vocabularyBytes();
+    vocabulary = new module.Vocabulary(bytes, lengths, endIds);
+    vocabularies.set(engine, vocabulary);
+  }
+  return vocabulary;
+}
+
+/** A compiled grammar that answers the engine's question for the next tokens. */
+export interface Constraint {
+  nextMask: NextMask;
+  free(): void;
+}
+
+/** Compiles the grammar of a request. @throws {@link JerboaError} `request` with the compiler's reason. */
+export async function constrain(engine: Engine, { kind, source }: GrammarSource, wasmUrl: string | undefined): Promise<Constraint> {
+  const vocabulary = await vocabularyOf(engine, wasmUrl);
+  let grammar: Grammar;
+  try {
+    grammar = vocabulary.grammar(kind, source);
+  } catch (thrown) {
+    throw invalidRequest(`The grammar cannot be used: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
+  }
+  return { nextMask: (token) => next(engine, grammar, token), free: () => grammar.free() };
+}
+
+/** Minimum number of forced bytes that are worth a prefill of their own. */
+const MIN_FORCED_BYTES = 4;
+
+/** The tokens that may follow: forced ones where the grammar leaves one continuation, else a mask. */
+function next(engine: Engine, grammar: Grammar, token: number | undefined): ReturnType<NextMask> {
+  if (token !== undefined) grammar.accept(token);
+  const bytes = grammar.forcedBytes();
+  if (bytes.length >= MIN_FORCED_BYTES) {
+    const forced = encoded(engine, bytes);
+    const count = grammar.validPrefix(forced);
+    if (count > 0) {
+      const tokens = forced.slice(0, count);
+      tokens.forEach((id) => grammar.accept(id));
+      return { forced: tokens };
+    }
+  }
+  return grammar.mask();
+}
+
+/** Forced text as the model's own tokenizer writes it, without its last token, which what follows may extend. */
+function encoded(engine: Engine, bytes: Uint8Array): Uint32Array {
+  // A character that is cut off at the end is left for the mask.
+  const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes, { stream: true });
+  return engine.tokenize(text, false, false).slice(0, -1);
+}
