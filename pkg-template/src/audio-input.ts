@@ -2,6 +2,7 @@
 
 import { describe } from "./check.js";
 import { JerboaError, invalidRequest } from "./errors.js";
+import { isDetached } from "./plain-json.js";
 
 /** Sample rate of the models' input, in Hz. */
 export const SAMPLE_RATE = 16_000;
@@ -15,6 +16,9 @@ export type AudioInput = Blob | ArrayBuffer | ArrayBufferView | AudioBuffer | Fl
 /** Mono samples at 16 kHz. `sampleRate` applies to a bare Float32Array. */
 export async function samplesOf(where: string, input: unknown, sampleRate?: number): Promise<Float32Array> {
   const given = input as AudioInput;
+  const whole = typeof given === "object" && given !== null && "samples" in given ? given.samples : given;
+  const buffer = ArrayBuffer.isView(whole) ? whole.buffer : whole;
+  if (buffer instanceof ArrayBuffer && isDetached(buffer)) throw invalidRequest(`${where}: the audio's buffer was transferred elsewhere. Pass a copy.`);
   if (given instanceof Float32Array) {
     if (sampleRate === undefined) throw invalidRequest(`${where}: a Float32Array needs its sample rate. Set 'sampleRate'.`);
     return resample(where, given, sampleRate);
@@ -25,7 +29,7 @@ export async function samplesOf(where: string, input: unknown, sampleRate?: numb
     return resample(where, given.samples, given.sampleRate);
   }
   let bytes: ArrayBuffer;
-  if (given instanceof Blob) bytes = await given.arrayBuffer();
+  if (given instanceof Blob) bytes = await given.arrayBuffer().catch((thrown) => { throw invalidRequest(`${where}: the file cannot be read any more: ${(thrown as Error).message}. Select it again.`); });
   else if (given instanceof ArrayBuffer) bytes = given.slice(0);
   else if (ArrayBuffer.isView(given)) bytes = new Uint8Array(given.buffer, given.byteOffset, given.byteLength).slice().buffer;
   else throw invalidRequest(`${where}: the audio must be a File, Blob, ArrayBuffer, AudioBuffer or Float32Array, not ${describe(input)}.`);
@@ -59,7 +63,7 @@ function mixToMono(buffer: AudioBuffer): Float32Array {
 
 /** Resamples to 16 kHz. */
 export async function resample(where: string, samples: Float32Array, sampleRate: number): Promise<Float32Array> {
-  if (!(sampleRate >= 3000 && sampleRate <= 768_000)) throw invalidRequest(`${where}: the sample rate ${sampleRate} is not between 3,000 and 768,000 Hz.`);
+  if (typeof sampleRate !== "number" || !(sampleRate >= 3000 && sampleRate <= 768_000)) throw invalidRequest(`${where}: the sample rate must be a number between 3,000 and 768,000 Hz, not ${describe(sampleRate)}.`);
   if (sampleRate === SAMPLE_RATE || samples.length === 0) return samples.slice();
   if (typeof OfflineAudioContext === "undefined") throw noAudio(where);
   const context = new OfflineAudioContext(1, Math.max(1, Math.round((samples.length * SAMPLE_RATE) / sampleRate)), SAMPLE_RATE);

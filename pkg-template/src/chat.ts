@@ -8,6 +8,7 @@ import { Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
 import { type ChatMessage, type Tool, type ToolCall, engineMessages } from "./messages.js";
 import { imagePlaceholders, resolveImages } from "./message-media.js";
+import { plainJson } from "./plain-json.js";
 import { wrongTask } from "./tasks.js";
 import { type AnswerPiece, ToolCallParser } from "./tools.js";
 
@@ -268,21 +269,22 @@ export class Completions {
     if (p.max_tokens !== undefined && p.max_completion_tokens !== undefined && p.max_tokens !== p.max_completion_tokens) {
       throw invalidRequest(`${WHERE}: 'max_tokens' and 'max_completion_tokens' are synonyms and have different values. Set one of them.`);
     }
-    for (const tool of p.tools ?? []) {
+    const given = plainJson(WHERE, "tools", p.tools);
+    for (const tool of given ?? []) {
       if (tool?.type !== "function") throw invalidRequest(`${WHERE}: a tool of type ${describe(tool?.type)} is not supported. Use tools of type 'function'.`);
     }
     if (p.continue_final_message && p.add_generation_prompt) throw invalidRequest(`${WHERE}: 'continue_final_message' cannot be combined with add_generation_prompt: true.`);
     if (p.top_logprobs && !p.logprobs) throw invalidRequest(`${WHERE}: 'top_logprobs' needs logprobs: true.`);
     if (p.stream_options && !p.stream) throw invalidRequest(`${WHERE}: 'stream_options' needs stream: true.`);
     checked(`${WHERE}: stream_options`, p.stream_options, { include_usage: valid.boolean });
-    const tools = p.tool_choice === "none" || !p.tools?.length ? undefined : p.tools;
+    const tools = p.tool_choice === "none" || !given?.length ? undefined : given;
     const grammar = answerGrammar(p);
     if (grammar && tools) throw invalidRequest(`${WHERE}: 'response_format' and 'grammar' cannot be combined with tools. Set tool_choice: 'none', or leave one of them out.`);
     return withoutUnset({
       messages: engineMessages(WHERE, p.messages, info.capabilities),
       tools,
       grammar,
-      chatTemplate: p.chat_template_kwargs,
+      chatTemplate: plainJson(WHERE, "chat_template_kwargs", p.chat_template_kwargs),
       addGenerationPrompt: p.add_generation_prompt,
       continueFinalMessage: p.continue_final_message,
       maxTokens: p.max_completion_tokens ?? p.max_tokens,

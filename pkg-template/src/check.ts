@@ -11,12 +11,22 @@ export interface Validator {
 /** The options of a function, by name. */
 export type Spec = Readonly<Record<string, Validator>>;
 
+/** The engine's counts are 32 bits wide. */
+export const MAX_COUNT = 2 ** 32 - 1;
+/** Items in a list of strings or token ids. */
+export const MAX_ITEMS = 1 << 20;
+
 /** Creates a validator. */
 export const validator = (expected: string, accepts: (value: unknown) => boolean): Validator => ({ expected, accepts });
 
 const range = (kind: string, min: number, max: number): string => (max === Infinity ? `${kind} from ${min} up` : `${kind} from ${min} to ${max}`);
 
 const isObject = (v: unknown): v is object => typeof v === "object" && v !== null && !Array.isArray(v);
+/** Whether all items of a list pass, which has none missing and is no longer than {@link MAX_ITEMS}. */
+export function everyItem(list: unknown, accepts: (item: unknown, i: number) => boolean): boolean {
+  return Array.isArray(list) && list.length <= MAX_ITEMS && Array.from(list as unknown[]).every(accepts);
+}
+
 const isNumber = (v: unknown, min: number, max: number): boolean => typeof v === "number" && Number.isFinite(v) && v >= min && v <= max;
 
 /** The shared validators. */
@@ -28,12 +38,14 @@ export const valid = {
   object: validator("an object", isObject),
   array: validator("an array", Array.isArray),
   signal: validator("an AbortSignal", (v) => v instanceof AbortSignal),
-  strings: validator("a string or an array of strings", (v) => typeof v === "string" || (Array.isArray(v) && v.every((s) => typeof s === "string"))),
+  strings: validator(`a string or an array of strings (at most ${MAX_ITEMS})`, (v) => typeof v === "string" || everyItem(v, (s) => typeof s === "string")),
   url: validator("a URL, as a string or URL object", (v) => typeof v === "string" || v instanceof URL),
   number: (min: number, max = Infinity) => validator(range("a number", min, max), (v) => isNumber(v, min, max)),
   /** A number above `min`. */
   above: (min: number, max: number) => validator(`a number above ${min}, at most ${max}`, (v) => v !== min && isNumber(v, min, max)),
-  integer: (min: number, max = Infinity) => validator(range("a whole number", min, max), (v) => Number.isInteger(v) && isNumber(v, min, max)),
+  integer: (min: number, max = MAX_COUNT) => validator(range("a whole number", min, max), (v) => Number.isInteger(v) && isNumber(v, min, max)),
+  /** A size in bytes, which may exceed 32 bits. */
+  bytes: validator("a whole number of bytes from 1 up", (v) => Number.isSafeInteger(v) && isNumber(v, 1, Infinity)),
   oneOf: (...names: string[]) => validator(`one of ${names.map((n) => `'${n}'`).join(", ")}`, (v) => names.includes(v as string)),
   /** Token ids mapped to numbers within OpenAI's bounds. */
   biases: validator(

@@ -1,11 +1,12 @@
 /** OpenAI's legacy `completions`: request and response types for text continuation. */
 
 import { withoutUnset, IGNORED_FIELDS, type CompletionUsage, type RequestOptions, type Timings, timingsOf, usageOf } from "./chat.js";
-import { checked, valid, validator } from "./check.js";
+import { checked, everyItem, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationResult, ModelInfo } from "./contract.js";
 import { aborted, invalidRequest, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
+import { isTokenId } from "./generate.js";
 import { wrongTask } from "./tasks.js";
 
 /** A request of `completions.create`. */
@@ -157,10 +158,10 @@ interface StartedPrompts {
 
 /** The prompts of a request; empty for an invalid value. */
 function promptsOf(value: unknown): Prompt[] {
-  const isIds = (v: unknown): v is number[] => Array.isArray(v) && v.length > 0 && v.every((id) => Number.isInteger(id) && id >= 0 && id < 2 ** 32);
+  const isIds = (v: unknown): v is number[] => everyItem(v, isTokenId) && (v as number[]).length > 0;
   const one = (v: unknown): v is Prompt => typeof v === "string" || isIds(v);
   if (one(value)) return [value];
-  return Array.isArray(value) && value.every(one) ? value : [];
+  return everyItem(value, one) ? (value as Prompt[]) : [];
 }
 
 /** The echoed text and the generation of each prompt, in order. */

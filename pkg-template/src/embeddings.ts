@@ -1,9 +1,10 @@
 /** Embeddings of text and images, and reranking, in Jerboa's API and OpenAI's. */
 
-import { checked, describe, requireValid, valid } from "./check.js";
+import { checked, describe, everyItem, MAX_ITEMS, requireValid, valid } from "./check.js";
 import type { EngineEmbedOptions, ModelInfo } from "./contract.js";
 import { aborted, invalidRequest, unloaded } from "./errors.js";
 import type { Backend } from "./engine-calls.js";
+import { isTokenId } from "./generate.js";
 import { wrongTask } from "./tasks.js";
 import { resolveImage, type ImageSource } from "./images.js";
 
@@ -107,6 +108,7 @@ export class Embeddings {
 /** Embeds texts and images. */
 export async function embed(backend: Backend, info: ModelInfo, input: EmbedInput | EmbedInput[], options?: EmbedOptions): Promise<Float32Array[]> {
   const sees = info.capabilities?.includes("image");
+  if (Array.isArray(input) && input.length > MAX_ITEMS) throw invalidRequest(`embed takes at most ${MAX_ITEMS} inputs at once, not ${input.length}. Split them.`);
   return embedAll(backend, info, sees ? (Array.isArray(input) ? input : [input]) : textsOf("embed", input), options);
 }
 
@@ -179,10 +181,10 @@ function textsOf(where: string, input: unknown): string[] {
 
 /** Texts, or lists of token ids; a list of numbers is one input. */
 function textsOrIds(where: string, input: unknown): (string | Uint32Array)[] {
-  const isIds = (each: unknown): each is number[] => Array.isArray(each) && each.length > 0 && each.every((id) => Number.isInteger(id) && id >= 0 && id < 2 ** 32);
+  const isIds = (each: unknown): each is number[] => everyItem(each, isTokenId) && (each as number[]).length > 0;
   if (isIds(input)) return [Uint32Array.from(input)];
-  if (Array.isArray(input) && input.length > 0 && input.every((each) => isIds(each))) return input.map((each) => Uint32Array.from(each as number[]));
-  if (Array.isArray(input) && input.some((each) => typeof each !== "string")) throw invalidRequest(`${where}: the input must be a string, token ids, or an array of either.`);
+  if (everyItem(input, isIds) && (input as []).length > 0) return (input as number[][]).map((each) => Uint32Array.from(each));
+  if (Array.isArray(input) && !everyItem(input, (each) => typeof each === "string")) throw invalidRequest(`${where}: the input must be a string, token ids, or an array of either, of at most ${MAX_ITEMS} items.`);
   return textsOf(where, input);
 }
 

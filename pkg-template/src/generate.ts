@@ -1,10 +1,12 @@
 /** Options of `generate`, and how a generation starts on a model or in a session. */
 
-import { checked, describe, valid } from "./check.js";
+import { checked, describe, MAX_COUNT, MAX_ITEMS, valid } from "./check.js";
 import type { EngineRequest, GrammarSource, ModelInfo, Overflow, Speculation } from "./contract.js";
 import { invalidRequest, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
+import { plainJson } from "./plain-json.js";
 import type { Backend } from "./engine-calls.js";
+import { isDetached } from "./plain-json.js";
 import { wrongTask } from "./tasks.js";
 
 /** Options of `generate`. Defaults come from the model's generation_config.json. */
@@ -76,7 +78,7 @@ export function grammarSource(where: string, grammar: GrammarOption): GrammarSou
       return { kind: "json_object", source: "" };
     case "json_schema":
       if (typeof option.schema !== "boolean" && !valid.object.accepts(option.schema)) throw missing("schema", "a JSON schema", option.schema);
-      return { kind: "json_schema", source: JSON.stringify(option.schema) };
+      return { kind: "json_schema", source: JSON.stringify(plainJson(where, "schema", option.schema)) };
     case "regex":
       if (typeof option.pattern !== "string") throw missing("pattern", "a regular expression as a string", option.pattern);
       return { kind: "regex", source: option.pattern };
@@ -139,11 +141,15 @@ export function generate(backend: Backend, info: ModelInfo, prompt: string | Arr
   });
 }
 
+/** Whether a value can be a token id. */
+export const isTokenId = (id: unknown): id is number => Number.isInteger(id) && (id as number) >= 0 && (id as number) <= MAX_COUNT;
+
 /** Validates token ids from a caller. */
 export function checkedIds(where: string, tokens: ArrayLike<number>): Uint32Array {
-  const list = typeof tokens === "object" && tokens !== null && "length" in tokens ? Array.from(tokens) : undefined;
-  if (!list || !list.every((id) => Number.isInteger(id) && id >= 0 && id < 2 ** 32)) {
-    throw invalidRequest(`${where} expects token ids (whole numbers from 0 up). Convert text with model.tokenize(text).`);
-  }
+  const length = typeof tokens === "object" && tokens !== null ? tokens.length : undefined;
+  if (typeof length === "number" && length > MAX_ITEMS) throw invalidRequest(`${where} takes at most ${MAX_ITEMS} token ids at once, not ${length}. Split them.`);
+  if (ArrayBuffer.isView(tokens) && isDetached(tokens.buffer)) throw invalidRequest(`${where}: the token ids were transferred elsewhere. Pass a copy.`);
+  const list = Number.isInteger(length) ? Array.from(tokens) : undefined;
+  if (!list || !list.every(isTokenId)) throw invalidRequest(`${where} expects token ids (whole numbers from 0 up). Convert text with model.tokenize(text).`);
   return Uint32Array.from(list);
 }

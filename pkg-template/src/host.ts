@@ -9,7 +9,7 @@ import type { Constraint } from "./constraint.js";
 import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
 import { stripUndefined } from "./strip-undefined.js";
 import { withCspAdvice } from "./csp.js";
-import { aborted, disposed, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
+import { aborted, disposed, invalidRequest, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
 import { EngineInstance } from "./engine-instance.js";
 import type { ImageInput } from "./images.js";
 import { replayFilter } from "./resume.js";
@@ -193,6 +193,7 @@ export class Host implements Backend {
       case "version":
         return version();
     }
+    if (!RECOVERABLE.has(method) && !OTHERS.has(method)) throw invalidRequest(`unknown call '${method}'.`);
     if (method === "release") return this.#drop();
     if (method === "disposeSession") return this.#dispose(args[0] as number);
     const instance = this.#instance;
@@ -315,6 +316,9 @@ function queueOf(method: Method, args: unknown[]): number | undefined {
   if (method === "createSession") return MODEL_QUEUE;
   return QUEUED.has(method) ? MODEL_QUEUE : undefined;
 }
+
+/** Calls of a loaded model that do not reload it. */
+const OTHERS: ReadonlySet<Method> = new Set<Method>(["release", "disposeSession", "unloadVision", "deleteFromCache"]);
 
 /** Calls of a model or session that reload a released or lost model. */
 const RECOVERABLE: ReadonlySet<Method> = new Set<Method>([

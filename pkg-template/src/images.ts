@@ -3,6 +3,7 @@
 import { describe } from "./check.js";
 import { cspAdvice } from "./csp.js";
 import { JerboaError, invalidRequest } from "./errors.js";
+import { isDetached } from "./plain-json.js";
 
 /**
  * An image: a URL (`http:`, `data:` or `blob:`), a file, or an object of the page. Of a track or a video the current
@@ -61,8 +62,14 @@ const is = <T>(value: unknown, name: string): value is T => {
 export async function resolveImage(where: string, source: ImageSource): Promise<ImageInput> {
   if (typeof source === "string" || source instanceof URL) return fetched(where, String(source));
   if (is<Blob>(source, "Blob")) return { image: source, key: keyOf(source) };
-  if (is<ImageBitmap>(source, "ImageBitmap")) return { image: source, key: keyOf(source) };
-  if (is<ImageData>(source, "ImageData")) return { image: source };
+  if (is<ImageBitmap>(source, "ImageBitmap")) {
+    if (source.width === 0) throw invalidRequest(`${where}: the ImageBitmap was closed or transferred elsewhere. Pass an open one.`);
+    return { image: source, key: keyOf(source) };
+  }
+  if (is<ImageData>(source, "ImageData")) {
+    if (isDetached(source.data.buffer)) throw invalidRequest(`${where}: the ImageData's buffer was transferred elsewhere. Pass a copy.`);
+    return { image: source };
+  }
   if (is<MediaStreamTrack>(source, "MediaStreamTrack")) return { image: await frameOf(where, source) };
   const shows = ["VideoFrame", "HTMLImageElement", "HTMLCanvasElement", "OffscreenCanvas", "HTMLVideoElement"].some((name) => is(source, name));
   if (!shows) throw invalidRequest(`${where}: ${describe(source)} is not a supported image. Use a URL, a File or Blob, an ImageBitmap, ImageData, a VideoFrame, or an element that shows an image.`);

@@ -8,6 +8,7 @@ import { JerboaError, invalidRequest } from "./errors.js";
 import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
 import { waitForOtherTab, nextAttempt, type LoadAttempt } from "./load-fallback.js";
 import { Model } from "./model.js";
+import { isDetached } from "./plain-json.js";
 import { withLock, Notes } from "./persistent-notes.js";
 import { persistStorage } from "./storage.js";
 
@@ -50,12 +51,12 @@ const OPTIONS = {
   maxContext: valid.integer(1),
   weights: valid.oneOf("auto", "f32", "f16", "q8", "q4"),
   embeddingWeights: valid.oneOf("auto", "f32", "f16", "q8", "q4"),
-  maxMemory: valid.integer(1),
-  maxWeightBuffer: valid.integer(1),
+  maxMemory: valid.bytes,
+  maxWeightBuffer: valid.bytes,
   kv: valid.oneOf("auto", "f32", "f16", "packed", "int8"),
   kvGrowth: valid.integer(0),
   experts: valid.integer(1),
-  expertBytes: valid.integer(1),
+  expertBytes: valid.bytes,
   prefetchExperts: valid.boolean,
   pageEmbeddings: valid.boolean,
   tune: valid.oneOf("auto", "off", "force"),
@@ -65,7 +66,7 @@ const OPTIONS = {
   cache: valid.boolean,
   task: valid.oneOf("generate", "embed", "rerank", "transcribe", "speak"),
   codec: valid.string,
-  vad: validator("a URL or a Uint8Array", (v) => v instanceof Uint8Array || valid.url.accepts(v)),
+  vad: validator("a URL or a Uint8Array that was not transferred elsewhere", (v) => (v instanceof Uint8Array ? !isDetached(v.buffer) : valid.url.accepts(v))),
 };
 const FEATURES = {
   subgroups: valid.boolean,

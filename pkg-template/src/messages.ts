@@ -1,7 +1,8 @@
 /** Converts conversations from OpenAI's format to the input of chat templates. */
 
-import { describe } from "./check.js";
+import { describe, MAX_ITEMS } from "./check.js";
 import { invalidRequest } from "./errors.js";
+import { plainJson } from "./plain-json.js";
 import type { UnresolvedImagePart, ImageSource } from "./images.js";
 import type { UnresolvedVideoPart, VideoSource } from "./video.js";
 
@@ -70,8 +71,8 @@ const ROLES = ["system", "developer", "user", "assistant", "tool"];
  * `system` for `developer`; tool arguments as objects. `takes` lists the model's input types.
  */
 export function engineMessages(where: string, messages: ChatMessage[], takes: readonly string[] = []): unknown[] {
-  if (!Array.isArray(messages) || messages.length === 0) throw invalidRequest(`${where}: 'messages' must be an array of at least one message.`);
-  return messages.map((message, i) => {
+  if (!Array.isArray(messages) || messages.length === 0 || messages.length > MAX_ITEMS) throw invalidRequest(`${where}: 'messages' must be an array of at least one message and at most ${MAX_ITEMS}.`);
+  return Array.from(messages, (message, i) => {
     const at = `${where}: messages[${i}]`;
     if (typeof message !== "object" || message === null) throw invalidRequest(`${at} must be an object with role and content, not ${describe(message)}.`);
     if (!ROLES.includes(message.role)) throw invalidRequest(`${at}: 'role' must be one of ${ROLES.join(", ")}, not ${describe(message.role)}.`);
@@ -80,9 +81,10 @@ export function engineMessages(where: string, messages: ChatMessage[], takes: re
     const content = message.content ?? declined ?? (calls?.length ? "" : undefined);
     if (content === undefined) throw invalidRequest(`${at} has no 'content'.`);
     const role = message.role === "developer" ? "system" : message.role;
-    const { refusal: _, ...rest } = { refusal: undefined, ...message };
-    const result = { ...rest, role, content: contentOf(at, content, takes) };
-    return calls ? { ...result, tool_calls: calls.map((call) => ({ ...call, function: { ...call.function, arguments: parsedArguments(call) } })) } : result;
+    const { refusal: _, content: __, ...others } = { refusal: undefined, ...message };
+    const name = `messages[${i}]`;
+    const rest = { ...plainJson(where, name, others), role, content: contentOf(at, content, takes) };
+    return calls ? { ...rest, tool_calls: toolCalls(where, `${name}.tool_calls`, calls) } : rest;
   });
 }
 
@@ -93,7 +95,8 @@ type EngineMessagePart = TextPart | UnresolvedImagePart | UnresolvedVideoPart;
 function contentOf(at: string, content: string | MessagePart[], takes: readonly string[]): string | EngineMessagePart[] {
   if (typeof content === "string") return content;
   if (!Array.isArray(content)) throw invalidRequest(`${at}: 'content' must be a string or an array of parts, not ${describe(content)}.`);
-  const parts = content.map((part) => enginePart(at, part, takes));
+  if (content.length > MAX_ITEMS) throw invalidRequest(`${at}: 'content' has ${content.length} parts; the limit is ${MAX_ITEMS}.`);
+  const parts = Array.from(content, (part) => enginePart(at, part, takes));
   if (parts.some(({ type }) => type !== "text")) return parts;
   return parts.map((part) => (part as TextPart).text).join("");
 }
@@ -121,6 +124,16 @@ function enginePart(at: string, part: MessagePart, takes: readonly string[]): En
     throw invalidRequest(`${at}: a part of type 'video' requires 'video' or 'frames'.`);
   }
   throw invalidRequest(`${at}: this model does not support parts of type ${describe((part as TextPart | undefined)?.type)}. Supported: ${acceptsVideos ? "text, images and videos" : acceptsImages ? "text and images" : "text"}.`);
+}
+
+/** The calls of a message with parsed arguments. */
+function toolCalls(where: string, field: string, given: ToolCall[]): unknown[] {
+  const calls = plainJson(where, field, given);
+  if (!Array.isArray(calls)) throw invalidRequest(`${where}: '${field}' must be an array, not ${describe(calls)}.`);
+  return calls.map((call: ToolCall | null, i) => {
+    if (typeof call !== "object" || call === null) throw invalidRequest(`${where}: '${field}[${i}]' must be an object with function: { name, arguments }, not ${describe(call)}.`);
+    return { ...call, function: { ...call.function, arguments: plainJson(where, `${field}[${i}].function.arguments`, parsedArguments(call)) } };
+  });
 }
 
 /** Parses tool arguments: templates format the object themselves. Text that is not JSON passes unchanged. */

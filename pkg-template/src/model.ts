@@ -2,7 +2,7 @@
 
 import { Audio } from "./audio.js";
 import { Chat } from "./chat.js";
-import { checked, requireValid, valid } from "./check.js";
+import { checked, everyItem, requireValid, valid, validator } from "./check.js";
 import type { DeviceCheck, Measurement, MeasureOptions, MemoryUse, ModelInfo, SynthesisResult, Transcript } from "./contract.js";
 import { TextCompletions } from "./completions.js";
 import { Embeddings, type EmbedInput, type EmbedOptions, type RankedDocument, type RerankOptions, embed, rerank } from "./embeddings.js";
@@ -15,6 +15,7 @@ import { listen, type LiveTranscript, type ListenOptions } from "./listen.js";
 import { type ChatMessage, type Tool, engineMessages } from "./messages.js";
 import { type ImageSource, resolveImage } from "./images.js";
 import { imagePlaceholders } from "./message-media.js";
+import { plainJson } from "./plain-json.js";
 import { Session } from "./session.js";
 import type { AudioInput } from "./audio-input.js";
 import { wrongTask } from "./tasks.js";
@@ -144,7 +145,7 @@ export class Model {
   /** A conversation and the template's variables, in the engine's format. */
   async #conversation(where: string, messages: ChatMessage[], options?: RenderChatOptions): Promise<[unknown[], object]> {
     const spec = { tools: valid.array, addGenerationPrompt: valid.boolean, continueFinalMessage: valid.boolean, kwargs: valid.object };
-    const { kwargs, ...rest } = checked(where, options, spec);
+    const { kwargs, ...rest } = plainJson(where, "options", checked(where, options, spec));
     if (rest.continueFinalMessage && rest.addGenerationPrompt) throw invalidRequest(`${where}: 'continueFinalMessage' cannot be combined with addGenerationPrompt: true.`);
     return [await imagePlaceholders(engineMessages(where, messages, this.info.capabilities)), { ...kwargs, ...rest }];
   }
@@ -253,7 +254,7 @@ export class Model {
 
   /** Measures performance for benchmarks: time per kernel, device limits, host overhead per step. */
   async measure(options?: MeasureOptions): Promise<Measurement> {
-    const spec = { position: valid.integer(0), profile: valid.array, limits: valid.boolean, steps: valid.integer(0), drafts: valid.integer(0) };
+    const spec = { position: valid.integer(0), profile: validator("an array of whole numbers", (v) => everyItem(v, valid.integer(0).accepts)), limits: valid.boolean, steps: valid.integer(0), drafts: valid.integer(0) };
     return this.#backend.call("measure", [checked("measure", options, spec)]);
   }
 

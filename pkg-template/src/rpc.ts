@@ -40,11 +40,13 @@ export function serve(port: Port, backend: Backend & { useWasm?(url: string): vo
     }
   };
 
-  port.addEventListener("message", ({ data }: MessageEvent<RpcRequest>) => {
-    if ("method" in data) void answer(data.id, data.method, data.args);
+  port.addEventListener("message", ({ data }: MessageEvent<RpcRequest | null | undefined>) => {
+    // Anything may be posted to a worker; what is no request is ignored.
+    if (typeof data !== "object" || data === null) return;
+    if ("method" in data && Array.isArray(data.args)) void answer(data.id, data.method, data.args);
     else if ("abort" in data) running.get(data.id)?.abort();
     else if ("wasm" in data) backend.useWasm?.(data.wasm);
-    else void backend.close().finally(() => send({ closed: true }));
+    else if ("close" in data) void backend.close().finally(() => send({ closed: true }));
   });
   send({ hello: true, gpu: typeof navigator !== "undefined" && "gpu" in navigator });
 }
@@ -79,8 +81,10 @@ export class RemoteBackend implements Backend {
         this.#fail(error);
       };
       port.addEventListener("message", (event: MessageEvent<RpcReply>) => {
-        if ("hello" in event.data) resolve({ gpu: event.data.gpu });
-        else this.#receive(event.data);
+        const { data } = event as { data: RpcReply | null | undefined };
+        if (typeof data !== "object" || data === null) return;
+        if ("hello" in data) resolve({ gpu: data.gpu });
+        else this.#receive(data);
       });
       port.addEventListener("error", (event: ErrorEvent) => {
         event.preventDefault?.();
@@ -112,7 +116,7 @@ export class RemoteBackend implements Backend {
         this.#port.postMessage({ id, method, args } satisfies RpcRequest);
       } catch (thrown) {
         this.#pending.delete(id);
-        reject(JerboaError.from(thrown));
+        reject(new JerboaError("request", `${method}: an argument cannot be sent to the worker: ${(thrown as Error).message}`, { cause: thrown }));
       }
     }).finally(() => signal?.removeEventListener("abort", abort)) as Promise<ReturnType<Methods[M]>>;
   }
@@ -139,6 +143,7 @@ export class RemoteBackend implements Backend {
     const pending = this.#pending.get(message.id);
     if (!pending) return;
     if ("event" in message) return pending.onEvent?.(message.event);
+    if (!("error" in message || "result" in message)) return;
     this.#pending.delete(message.id);
     if ("error" in message) pending.reject(new JerboaError(message.error.code, message.error.message));
     else pending.resolve(message.result);

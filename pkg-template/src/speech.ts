@@ -45,7 +45,7 @@ export interface SpeechChunk {
 const PARAMS = {
   input: valid.string,
   model: valid.string,
-  voice: validator("a string or a Float32Array", (v) => typeof v === "string" || v instanceof Float32Array),
+  voice: validator("a string or a Float32Array of finite numbers", (v) => typeof v === "string" || (v instanceof Float32Array && v.length > 0 && v.every(Number.isFinite))),
   response_format: validator("'wav' or 'pcm' (browsers cannot encode other formats)", (v) => v === "wav" || v === "pcm"),
   stream: valid.boolean,
   temperature: valid.number(0, 2),

@@ -36,7 +36,7 @@ export async function resolveVideo(where: string, part: UnresolvedVideoPart, tim
   const made: VideoInput["frames"] = [];
   for (const frame of frames) made.push((await resolveImage(where, frame)).image);
   const start = timestamps ?? frames.map((_, i) => i / (fps ?? 2));
-  if (start.length !== frames.length || !start.every((at, i) => at >= (start[i - 1] ?? 0) && Number.isFinite(at)))
+  if (!Array.isArray(start) || start.length !== frames.length || !start.every((at, i) => at >= (start[i - 1] ?? 0) && Number.isFinite(at)))
     throw invalidRequest(`${where}: 'timestamps' must be increasing seconds, one for each of the ${frames.length} frames.`);
   const [first, last] = [start[0]!, start.at(-1)!];
   const end = timestamps ? last + (start.length > 1 ? (last - first) / (start.length - 1) : 0) : start.length / (fps ?? 2);
