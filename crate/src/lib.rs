@@ -7,6 +7,7 @@
 
 pub mod arch;
 pub mod audio;
+pub mod chat;
 pub mod device;
 pub mod diag;
 pub mod error;

@@ -16,7 +16,9 @@ const FLOORS: &[&[&str]] = &[
     &["exec"],
     &["arch", "plan", "kernels", "sample", "reference"],
     &["gpu"],
-    &["audio", "device", "ir", "format", "hub", "text", "vision"],
+    &[
+        "audio", "chat", "device", "ir", "format", "hub", "text", "vision",
+    ],
     &["util"],
     &["error"],
 ];

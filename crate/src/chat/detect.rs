@@ -1,0 +1,224 @@
+//! The table that assigns an answer format to a chat template and its vocabulary.
+
+use super::formats::function_xml::FunctionXmlSyntax;
+use super::formats::gemma::{FUNCTION_GEMMA, GEMMA4, GemmaSyntax};
+use super::formats::glm::GlmSyntax;
+use super::formats::json_tags::{self, JsonTagSyntax, JsonTags};
+use super::formats::llama::LlamaSyntax;
+use super::formats::mistral::MistralSyntax;
+use super::formats::pythonic::PythonicSyntax;
+use super::formats::sections::{DEEPSEEK, KIMI, SectionSyntax};
+use super::parts::CallIdStyle;
+use super::tagged::{CallSyntax, ReasoningMarkers};
+
+/// A family's format of tool calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallFormat {
+    /// `<tool_call>{"name": …}</tool_call>`.
+    Hermes,
+    /// `<tool_call><function=NAME><parameter=KEY>…`.
+    FunctionXml,
+    /// `{"name": …, "parameters": …}`, `<|python_tag|>`.
+    Llama,
+    /// `[TOOL_CALLS]`, as a list or with `[ARGS]`.
+    Mistral,
+    /// `<|tool_call_start|>[f(a=1)]<|tool_call_end|>`.
+    Lfm2,
+    /// `<|tool_call|>[{…}]`.
+    Granite,
+    /// `<|tool_call|>[{…}]<|/tool_call|>`.
+    Phi4,
+    /// `<|channel|>commentary to=functions.NAME`.
+    Harmony,
+    /// `<|tool_call>call:NAME{…}<tool_call|>`.
+    Gemma4,
+    /// `<start_function_call>call:NAME{…}<end_function_call>`.
+    FunctionGemma,
+    /// `<tool_call>NAME<arg_key>…<arg_value>…`.
+    Glm,
+    /// `<｜tool▁calls▁begin｜>`.
+    DeepSeek,
+    /// `Action:` and a JSON code block.
+    CommandR,
+    /// `<|START_ACTION|>[…]<|END_ACTION|>`.
+    CommandR7b,
+    /// `<|tool_calls_section_begin|>`.
+    KimiK2,
+}
+
+impl CallFormat {
+    /// Ids that the family's template accepts.
+    pub(super) fn id_style(self) -> CallIdStyle {
+        match self {
+            CallFormat::Mistral => CallIdStyle::Nine,
+            _ => CallIdStyle::OpenAi,
+        }
+    }
+
+    /// Names that the protocol uses for answers without a call.
+    pub(super) fn hidden_names(self) -> &'static [&'static str] {
+        match self {
+            CallFormat::CommandR => &["directly-answer", "directly_answer"],
+            _ => &[],
+        }
+    }
+
+    /// The parser of the format; None for one that is no region of a text.
+    pub(super) fn syntax(self) -> Option<Box<dyn CallSyntax>> {
+        let json = |tags: JsonTags| -> Box<dyn CallSyntax> { Box::new(JsonTagSyntax::new(tags)) };
+        Some(match self {
+            CallFormat::Hermes => json(json_tags::HERMES),
+            CallFormat::Granite => json(json_tags::GRANITE),
+            CallFormat::Phi4 => json(json_tags::PHI4),
+            CallFormat::CommandR => json(json_tags::COMMAND_R),
+            CallFormat::CommandR7b => json(json_tags::COMMAND_R7B),
+            CallFormat::FunctionXml => Box::new(FunctionXmlSyntax::new()),
+            CallFormat::Llama => Box::new(LlamaSyntax::new()),
+            CallFormat::Mistral => Box::new(MistralSyntax::new()),
+            CallFormat::Lfm2 => Box::new(PythonicSyntax::new()),
+            CallFormat::Gemma4 => Box::new(GemmaSyntax::new(GEMMA4)),
+            CallFormat::FunctionGemma => Box::new(GemmaSyntax::new(FUNCTION_GEMMA)),
+            CallFormat::Glm => Box::new(GlmSyntax::new()),
+            CallFormat::DeepSeek => Box::new(SectionSyntax::new(DEEPSEEK)),
+            CallFormat::KimiK2 => Box::new(SectionSyntax::new(KIMI)),
+            CallFormat::Harmony => return None,
+        })
+    }
+}
+
+/// A row: all of `template` occur in the template, and the vocabulary has `token`, if given.
+struct Rule<T> {
+    template: &'static [&'static str],
+    token: Option<&'static str>,
+    format: T,
+}
+
+const fn rule<T>(template: &'static [&'static str], format: T) -> Rule<T> {
+    Rule {
+        template,
+        token: None,
+        format,
+    }
+}
+
+/// The first row that applies counts: later rows have markers that earlier families use as well.
+const CALL_RULES: &[Rule<CallFormat>] = &[
+    rule(&["<|channel|>", "<|message|>"], CallFormat::Harmony),
+    rule(&["<|tool_call>"], CallFormat::Gemma4),
+    rule(&["<start_function_call>"], CallFormat::FunctionGemma),
+    rule(&["<|tool_call_begin|>"], CallFormat::KimiK2),
+    rule(&["<｜tool▁call▁begin｜>"], CallFormat::DeepSeek),
+    rule(&["<|START_ACTION|>"], CallFormat::CommandR7b),
+    rule(&["Action:", "tool_name"], CallFormat::CommandR),
+    rule(&["<arg_key>"], CallFormat::Glm),
+    rule(&["<function="], CallFormat::FunctionXml),
+    rule(&["<|tool|>", "<|/tool|>"], CallFormat::Phi4),
+    rule(&["<|tool_call|>"], CallFormat::Granite),
+    rule(&["[TOOL_CALLS]"], CallFormat::Mistral),
+    rule(&["[AVAILABLE_TOOLS]"], CallFormat::Mistral),
+    rule(&["<|tool_call_start|>"], CallFormat::Lfm2),
+    rule(&["<|tool_list_start|>"], CallFormat::Lfm2),
+    Rule {
+        template: &["List of tools: ["],
+        token: Some("<|tool_call_start|>"),
+        format: CallFormat::Lfm2,
+    },
+    rule(&["<tool_call>"], CallFormat::Hermes),
+    rule(&["<|python_tag|>"], CallFormat::Llama),
+    rule(
+        &["\"parameters\": dictionary of argument name and its value"],
+        CallFormat::Llama,
+    ),
+];
+
+const THINK: ReasoningMarkers = ReasoningMarkers {
+    open: &["<think>"],
+    close: &["</think>"],
+    is_anywhere: false,
+    dropped: &[],
+    forced_close: "\n</think>\n\n",
+};
+
+const GRANITE: ReasoningMarkers = ReasoningMarkers {
+    dropped: &["<response>", "</response>"],
+    ..THINK
+};
+
+const GRANITE_PROSE: ReasoningMarkers = ReasoningMarkers {
+    open: &["Here is my thought process:", "Here's my thought process:"],
+    close: &["Here is my response:", "Here's my response:"],
+    is_anywhere: false,
+    dropped: &[],
+    forced_close: "\n\nHere is my response:\n",
+};
+
+const MISTRAL: ReasoningMarkers = ReasoningMarkers {
+    open: &["[THINK]"],
+    close: &["[/THINK]"],
+    is_anywhere: true,
+    dropped: &[],
+    forced_close: "[/THINK]",
+};
+
+const COHERE: ReasoningMarkers = ReasoningMarkers {
+    open: &["<|START_THINKING|>"],
+    close: &["<|END_THINKING|>"],
+    is_anywhere: true,
+    dropped: &["<|START_RESPONSE|>", "<|END_RESPONSE|>"],
+    forced_close: "<|END_THINKING|><|START_RESPONSE|>",
+};
+
+const GEMMA: ReasoningMarkers = ReasoningMarkers {
+    open: &["<|channel>thought"],
+    close: &["<channel|>"],
+    is_anywhere: true,
+    dropped: &[],
+    forced_close: "\n<channel|>",
+};
+
+const REASONING_RULES: &[Rule<ReasoningMarkers>] = &[
+    rule(&["<|channel>"], GEMMA),
+    rule(&["<|START_THINKING|>"], COHERE),
+    rule(&["[THINK]"], MISTRAL),
+    rule(&["<think>", "<response>"], GRANITE),
+    rule(&["Here is my thought process:"], GRANITE_PROSE),
+    rule(&["<think>"], THINK),
+    rule(&["</think>"], THINK),
+    Rule {
+        template: &[],
+        token: Some("[THINK]"),
+        format: MISTRAL,
+    },
+    Rule {
+        template: &[],
+        token: Some("</think>"),
+        format: THINK,
+    },
+];
+
+fn first<T: Copy>(
+    rules: &[Rule<T>],
+    template: &str,
+    has_token: &dyn Fn(&str) -> bool,
+) -> Option<T> {
+    rules
+        .iter()
+        .find(|rule| {
+            rule.template.iter().all(|text| template.contains(text))
+                && rule.token.is_none_or(has_token)
+        })
+        .map(|rule| rule.format)
+}
+
+/// The format of a template's tool calls.
+pub(super) fn call_format(template: &str, has_token: &dyn Fn(&str) -> bool) -> Option<CallFormat> {
+    first(CALL_RULES, template, has_token)
+}
+
+/// The markers of a template's reasoning; harmony has channels instead.
+pub(super) fn reasoning_markers(
+    template: &str,
+    has_token: &dyn Fn(&str) -> bool,
+) -> Option<ReasoningMarkers> {
+    first(REASONING_RULES, template, has_token)
+}

@@ -1,0 +1,164 @@
+//! `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>`:
+//! Qwen3-Coder and Qwen3.5.
+
+use super::json_tags::{HERMES, JsonTagSyntax};
+use crate::chat::parts::PartSink;
+use crate::chat::raw_value::RawValue;
+use crate::chat::scan;
+use crate::chat::schema::ToolSchemas;
+use crate::chat::tagged::CallSyntax;
+use crate::chat::value::Progress;
+
+const FUNCTION: &str = "<function=";
+const PARAMETER: &str = "<parameter=";
+/// Ends of a value: its own tag, or the next one at the start of a line.
+const VALUE_ENDS: &[&str] = &[
+    "\n</parameter>",
+    "</parameter>",
+    "\n<parameter=",
+    "\n</function>",
+];
+
+#[derive(Debug)]
+enum State {
+    Lead,
+    Name,
+    Body,
+    Key,
+    Value(RawValue),
+    Tail,
+    /// Calls in JSON, which these models write at times.
+    Json(JsonTagSyntax),
+}
+
+/// Parser of one region.
+#[derive(Debug)]
+pub(in crate::chat) struct FunctionXmlSyntax {
+    state: State,
+    name: String,
+}
+
+impl FunctionXmlSyntax {
+    pub fn new() -> Self {
+        Self {
+            state: State::Lead,
+            name: String::new(),
+        }
+    }
+
+    fn enter(&mut self, state: State, bytes: usize) -> Progress {
+        self.state = state;
+        Progress::Next(bytes)
+    }
+
+    fn body(&mut self, input: &str, sink: &mut PartSink) -> Progress {
+        let blanks = scan::blanks(input);
+        let text = &input[blanks..];
+        for (tag, next) in [
+            (PARAMETER, Some(State::Key)),
+            ("</function>", Some(State::Tail)),
+            ("</tool_call>", None),
+        ] {
+            match (scan::starts(text, tag), next) {
+                (Some(true), Some(State::Key)) => {
+                    return self.enter(State::Key, blanks + tag.len());
+                }
+                (Some(true), next) => {
+                    sink.end_keys();
+                    sink.end_call();
+                    return match next {
+                        Some(state) => self.enter(state, blanks + tag.len()),
+                        None => Progress::Done(blanks + tag.len()),
+                    };
+                }
+                (None, _) => return Progress::More(0),
+                (Some(false), _) => {}
+            }
+        }
+        Progress::Invalid
+    }
+}
+
+impl CallSyntax for FunctionXmlSyntax {
+    fn openers(&self) -> &'static [&'static str] {
+        &["<tool_call>", FUNCTION]
+    }
+
+    fn closers(&self) -> &'static [&'static str] {
+        &["</tool_call>", "</function>"]
+    }
+
+    fn open(&mut self, opener: &str) {
+        self.state = match opener {
+            FUNCTION => State::Name,
+            _ => State::Lead,
+        };
+    }
+
+    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+        match &mut self.state {
+            State::Lead => {
+                let blanks = scan::blanks(input);
+                let text = &input[blanks..];
+                if text.starts_with(['{', '[']) {
+                    return self.enter(State::Json(JsonTagSyntax::new(HERMES)), blanks);
+                }
+                match scan::starts(text, FUNCTION) {
+                    Some(true) => self.enter(State::Name, blanks + FUNCTION.len()),
+                    None => Progress::More(0),
+                    Some(false) => Progress::Invalid,
+                }
+            }
+            State::Name => {
+                let Some(end) = input.find(['>', '\n']) else {
+                    return Progress::More(0);
+                };
+                self.name = input[..end].trim_matches(['"', ' ']).to_owned();
+                if self.name.is_empty() || self.name.contains(['<', '{']) {
+                    return Progress::Invalid;
+                }
+                sink.start_call(&self.name, None);
+                self.enter(State::Body, end + 1)
+            }
+            State::Body => self.body(input, sink),
+            State::Key => {
+                let Some(end) = input.find('>') else {
+                    return Progress::More(0);
+                };
+                let key = input[..end].trim_matches(['"', ' ']);
+                sink.key(key);
+                let types = tools.types(&self.name, key);
+                self.enter(State::Value(RawValue::new(types, true)), end + 1)
+            }
+            State::Value(value) => match value.advance(input, VALUE_ENDS, sink) {
+                Progress::Done(bytes) => {
+                    // The next tag may stand there instead.
+                    let closed = input[bytes..].trim_start().strip_prefix("</parameter>");
+                    let end = closed.map_or(bytes, |rest| input.len() - rest.len());
+                    self.enter(State::Body, end)
+                }
+                progress => progress,
+            },
+            State::Tail => {
+                let blanks = scan::blanks(input);
+                let text = &input[blanks..];
+                match (
+                    scan::starts(text, FUNCTION),
+                    scan::starts(text, "</tool_call>"),
+                ) {
+                    (Some(true), _) => self.enter(State::Name, blanks + FUNCTION.len()),
+                    (_, Some(true)) => Progress::Done(blanks + "</tool_call>".len()),
+                    (None, _) | (_, None) => Progress::More(0),
+                    _ => Progress::Done(0),
+                }
+            }
+            State::Json(calls) => calls.advance(input, tools, sink),
+        }
+    }
+
+    fn finish(&mut self, _rest: &str, sink: &mut PartSink) {
+        if matches!(self.state, State::Body) {
+            sink.end_keys();
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>`: GLM 4.5 and
+//! later.
+
+use crate::chat::parts::PartSink;
+use crate::chat::raw_value::RawValue;
+use crate::chat::scan::{self, Found};
+use crate::chat::schema::ToolSchemas;
+use crate::chat::tagged::CallSyntax;
+use crate::chat::value::Progress;
+
+const CLOSER: &str = "</tool_call>";
+const KEY: &str = "<arg_key>";
+const VALUE: &str = "<arg_value>";
+
+#[derive(Debug)]
+enum State {
+    Name,
+    Body,
+    Key,
+    BeforeValue,
+    Value(RawValue),
+}
+
+/// Parser of one region.
+#[derive(Debug)]
+pub(in crate::chat) struct GlmSyntax {
+    state: State,
+    name: String,
+    key: String,
+}
+
+impl GlmSyntax {
+    pub fn new() -> Self {
+        Self {
+            state: State::Name,
+            name: String::new(),
+            key: String::new(),
+        }
+    }
+
+    fn enter(&mut self, state: State, bytes: usize) -> Progress {
+        self.state = state;
+        Progress::Next(bytes)
+    }
+
+    fn name(&mut self, input: &str, sink: &mut PartSink) -> Progress {
+        let blanks = scan::blanks(input);
+        let end = match scan::find(&input[blanks..], &["\n", KEY, CLOSER]) {
+            Found::At { start, .. } => blanks + start,
+            // A name has no quotes or brackets.
+            Found::Nothing { .. } if input.contains(['{', '"']) => return Progress::Invalid,
+            Found::Nothing { .. } => return Progress::More(0),
+        };
+        self.name = input[blanks..end].trim().to_owned();
+        if self.name.is_empty() || self.name.contains(['{', '"', '<', ' ']) {
+            return Progress::Invalid;
+        }
+        sink.start_call(&self.name, None);
+        self.enter(State::Body, end)
+    }
+}
+
+impl CallSyntax for GlmSyntax {
+    fn openers(&self) -> &'static [&'static str] {
+        &["<tool_call>"]
+    }
+
+    fn closers(&self) -> &'static [&'static str] {
+        &[CLOSER]
+    }
+
+    fn open(&mut self, _opener: &str) {
+        self.state = State::Name;
+    }
+
+    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+        let blanks = match self.state {
+            State::Body | State::BeforeValue => scan::blanks(input),
+            _ => 0,
+        };
+        let text = &input[blanks..];
+        match &mut self.state {
+            State::Name => self.name(input, sink),
+            State::Body => match (scan::starts(text, KEY), scan::starts(text, CLOSER)) {
+                (Some(true), _) => self.enter(State::Key, blanks + KEY.len()),
+                (_, Some(true)) => {
+                    sink.end_keys();
+                    Progress::Done(blanks + CLOSER.len())
+                }
+                (None, _) | (_, None) => Progress::More(0),
+                _ => Progress::Invalid,
+            },
+            State::Key => {
+                let Found::At { start, .. } = scan::find(input, &["</arg_key>"]) else {
+                    return Progress::More(0);
+                };
+                self.key = input[..start].trim().to_owned();
+                self.enter(State::BeforeValue, start + "</arg_key>".len())
+            }
+            State::BeforeValue => match scan::starts(text, VALUE) {
+                Some(true) => {
+                    sink.key(&self.key);
+                    let types = tools.types(&self.name, &self.key);
+                    self.enter(
+                        State::Value(RawValue::new(types, false)),
+                        blanks + VALUE.len(),
+                    )
+                }
+                None => Progress::More(0),
+                Some(false) => Progress::Invalid,
+            },
+            State::Value(value) => match value.advance(input, &["</arg_value>"], sink) {
+                Progress::Done(bytes) => self.enter(State::Body, bytes + "</arg_value>".len()),
+                progress => progress,
+            },
+        }
+    }
+
+    fn finish(&mut self, _rest: &str, sink: &mut PartSink) {
+        if matches!(self.state, State::Body) {
+            sink.end_keys();
+        }
+    }
+}

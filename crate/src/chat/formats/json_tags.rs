@@ -1,0 +1,140 @@
+//! Calls in JSON behind a marker: Hermes, Qwen 2.5 and 3, SmolLM3, Granite, Phi-4-mini, Command R.
+
+use crate::chat::json_calls::JsonCalls;
+use crate::chat::parts::PartSink;
+use crate::chat::scan;
+use crate::chat::schema::ToolSchemas;
+use crate::chat::tagged::CallSyntax;
+use crate::chat::value::Progress;
+
+/// `<tool_call>{…}</tool_call>`: Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4.
+pub(in crate::chat) const HERMES: JsonTags = JsonTags {
+    openers: &["<tool_call>"],
+    closers: &["</tool_call>"],
+    leads: &["```json", "```"],
+};
+
+/// `<|tool_call|>[{…}, …]`: Granite 3, which also writes `<tool_call>`.
+pub(in crate::chat) const GRANITE: JsonTags = JsonTags {
+    openers: &["<|tool_call|>", "<tool_call>"],
+    closers: &["</tool_call>"],
+    leads: &[],
+};
+
+/// `<|tool_call|>[{…}, …]<|/tool_call|>`, or `functools[…]`: Phi-4-mini.
+pub(in crate::chat) const PHI4: JsonTags = JsonTags {
+    openers: &["<|tool_call|>", "functools["],
+    closers: &["<|/tool_call|>"],
+    leads: &[],
+};
+
+/// `Action: ```json [{"tool_name": …, "parameters": …}, …] ``` `: Command R and R+.
+pub(in crate::chat) const COMMAND_R: JsonTags = JsonTags {
+    openers: &["Action:"],
+    closers: &["```"],
+    leads: &["```json", "```"],
+};
+
+/// `<|START_ACTION|>[…]<|END_ACTION|>`: Command R7B and Command A.
+pub(in crate::chat) const COMMAND_R7B: JsonTags = JsonTags {
+    openers: &["<|START_ACTION|>"],
+    closers: &["<|END_ACTION|>"],
+    leads: &[],
+};
+
+/// Markers around calls in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::chat) struct JsonTags {
+    openers: &'static [&'static str],
+    closers: &'static [&'static str],
+    /// Texts that may stand between the opener and the JSON.
+    leads: &'static [&'static str],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Lead,
+    Calls,
+    Tail,
+}
+
+/// Parser of one region.
+#[derive(Debug)]
+pub(in crate::chat) struct JsonTagSyntax {
+    tags: JsonTags,
+    calls: JsonCalls,
+    state: State,
+}
+
+impl JsonTagSyntax {
+    pub fn new(tags: JsonTags) -> Self {
+        Self {
+            tags,
+            calls: JsonCalls::new(false),
+            state: State::Lead,
+        }
+    }
+}
+
+impl CallSyntax for JsonTagSyntax {
+    fn openers(&self) -> &'static [&'static str] {
+        self.tags.openers
+    }
+
+    fn closers(&self) -> &'static [&'static str] {
+        self.tags.closers
+    }
+
+    fn open(&mut self, opener: &str) {
+        self.calls = JsonCalls::new(false);
+        self.state = State::Lead;
+        if opener.ends_with('[') {
+            self.calls.open_list();
+            self.state = State::Calls;
+        }
+    }
+
+    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+        match self.state {
+            State::Lead => {
+                let blanks = scan::blanks(input);
+                for lead in self.tags.leads {
+                    match scan::starts(&input[blanks..], lead) {
+                        Some(true) => return Progress::Next(blanks + lead.len()),
+                        None => return Progress::More(0),
+                        Some(false) => {}
+                    }
+                }
+                self.state = State::Calls;
+                Progress::Next(blanks)
+            }
+            State::Calls => match self.calls.advance(input, tools, sink) {
+                Progress::Done(bytes) => {
+                    self.state = State::Tail;
+                    Progress::Next(bytes)
+                }
+                progress => progress,
+            },
+            State::Tail => tail(input, self.tags.closers),
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.state == State::Tail
+    }
+}
+
+/// Reads what follows the calls: stray brackets, then a closer, which may be missing.
+pub(in crate::chat) fn tail(input: &str, closers: &[&str]) -> Progress {
+    let text = input.trim_start_matches([' ', '\n', '\r', '\t', '}', ']', ';', ',']);
+    let skipped = input.len() - text.len();
+    for closer in closers {
+        match scan::starts(text, closer) {
+            Some(true) => return Progress::Done(skipped + closer.len()),
+            None => return Progress::More(0),
+            Some(false) => {}
+        }
+    }
+    // Without a closer to expect, brackets belong to the text.
+    Progress::Done(if closers.is_empty() { 0 } else { skipped })
+}

@@ -1,0 +1,203 @@
+//! `<|tool_call_start|>[NAME(KEY=VALUE, …), …]<|tool_call_end|>`: LFM2. Values are Python literals.
+
+use super::json_tags::tail;
+use crate::chat::argument::Argument;
+use crate::chat::json_calls::JsonCalls;
+use crate::chat::parts::PartSink;
+use crate::chat::scan;
+use crate::chat::schema::ToolSchemas;
+use crate::chat::tagged::CallSyntax;
+use crate::chat::value::{Dialect, Progress};
+
+const OPENERS: &[&str] = &["<|tool_call_start|>"];
+const CLOSERS: &[&str] = &["<|tool_call_end|>"];
+
+#[derive(Debug)]
+enum State {
+    /// Before the list.
+    Lead,
+    /// Before a call or the end of the list.
+    Call,
+    /// Before a key, a value without a key, or the closing parenthesis.
+    Key,
+    Value(Argument),
+    /// After a value.
+    Comma,
+    Json(JsonCalls),
+}
+
+/// Parser of calls as Python writes them.
+#[derive(Debug)]
+pub(in crate::chat) struct PythonCalls {
+    state: State,
+    name: String,
+    position: usize,
+}
+
+impl PythonCalls {
+    pub fn new() -> Self {
+        Self {
+            state: State::Lead,
+            name: String::new(),
+            position: 0,
+        }
+    }
+
+    /// A reader of the arguments of one call, behind its opening parenthesis.
+    pub fn arguments_of(name: &str) -> Self {
+        Self {
+            state: State::Key,
+            name: name.to_owned(),
+            position: 0,
+        }
+    }
+
+    fn enter(&mut self, state: State, bytes: usize) -> Progress {
+        self.state = state;
+        Progress::Next(bytes)
+    }
+
+    /// Consumes text; `Done` behind the list.
+    pub fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+        let blanks = match self.state {
+            State::Value(_) | State::Json(_) => 0,
+            _ => scan::blanks(input),
+        };
+        let text = &input[blanks..];
+        let Some(c) = text.chars().next() else {
+            return Progress::More(0);
+        };
+        match &mut self.state {
+            State::Lead if c == '[' => self.enter(State::Call, blanks + 1),
+            State::Lead if c == '{' => self.enter(State::Json(JsonCalls::new(false)), blanks),
+            State::Call if c == '{' => {
+                let mut calls = JsonCalls::new(false);
+                calls.open_list();
+                self.enter(State::Json(calls), blanks)
+            }
+            State::Lead => self.enter(State::Call, blanks),
+            State::Call => match c {
+                ',' => Progress::Next(blanks + 1),
+                ']' => Progress::Done(blanks + 1),
+                '<' => Progress::Done(blanks),
+                _ => self.call(text, blanks, sink),
+            },
+            State::Key => self.key(text, blanks, tools, sink),
+            State::Value(argument) => match argument.advance(input, sink) {
+                Progress::Done(bytes) => self.enter(State::Comma, bytes),
+                progress => progress,
+            },
+            State::Comma => match c {
+                ',' => self.enter(State::Key, blanks + 1),
+                ')' => self.enter(State::Key, blanks),
+                _ => Progress::Invalid,
+            },
+            State::Json(calls) => calls.advance(input, tools, sink),
+        }
+    }
+
+    /// Reads a function's name and its opening parenthesis.
+    fn call(&mut self, text: &str, blanks: usize, sink: &mut PartSink) -> Progress {
+        let is_name = |c: char| c.is_alphanumeric() || "_.-:".contains(c);
+        let end = text.find(|c| !is_name(c)).unwrap_or(text.len());
+        match text[end..].chars().next() {
+            None => Progress::More(0),
+            Some('(') if end > 0 => {
+                self.name = text[..end].to_owned();
+                self.position = 0;
+                sink.start_call(&self.name, None);
+                self.enter(State::Key, blanks + end + 1)
+            }
+            Some(_) => Progress::Invalid,
+        }
+    }
+
+    fn key(
+        &mut self,
+        text: &str,
+        blanks: usize,
+        tools: &ToolSchemas,
+        sink: &mut PartSink,
+    ) -> Progress {
+        if text.starts_with(')') {
+            sink.end_keys();
+            sink.end_call();
+            return self.enter(State::Call, blanks + 1);
+        }
+        let is_name = |c: char| c.is_alphanumeric() || c == '_';
+        let end = text.find(|c| !is_name(c)).unwrap_or(text.len());
+        let after = text[end..].trim_start();
+        // `a == b` is no key, but no literal either.
+        let (key, length) = match after.chars().next() {
+            None if end > 0 => return Progress::More(0),
+            Some('=') if end > 0 => (Some(&text[..end]), text.len() - after.len() + 1),
+            _ => (tools.argument_at(&self.name, self.position), 0),
+        };
+        let Some(key) = key else {
+            return Progress::Invalid;
+        };
+        self.position += 1;
+        sink.key(key);
+        let types = tools.types(&self.name, key);
+        let argument = Argument::new(types, Dialect::PYTHON);
+        self.enter(State::Value(argument), blanks + length)
+    }
+
+    /// Ends the text inside a list.
+    pub fn finish(&mut self, sink: &mut PartSink) {
+        if matches!(self.state, State::Comma | State::Key) {
+            sink.end_keys();
+        }
+    }
+}
+
+/// Parser of one region.
+#[derive(Debug)]
+pub(in crate::chat) struct PythonicSyntax {
+    calls: PythonCalls,
+    is_tail: bool,
+}
+
+impl PythonicSyntax {
+    pub fn new() -> Self {
+        Self {
+            calls: PythonCalls::new(),
+            is_tail: false,
+        }
+    }
+}
+
+impl CallSyntax for PythonicSyntax {
+    fn openers(&self) -> &'static [&'static str] {
+        OPENERS
+    }
+
+    fn closers(&self) -> &'static [&'static str] {
+        CLOSERS
+    }
+
+    fn open(&mut self, _opener: &str) {
+        (self.calls, self.is_tail) = (PythonCalls::new(), false);
+    }
+
+    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+        if self.is_tail {
+            return tail(input, CLOSERS);
+        }
+        match self.calls.advance(input, tools, sink) {
+            Progress::Done(bytes) => {
+                self.is_tail = true;
+                Progress::Next(bytes)
+            }
+            progress => progress,
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_tail
+    }
+
+    fn finish(&mut self, _rest: &str, sink: &mut PartSink) {
+        self.calls.finish(sink);
+    }
+}

@@ -1,0 +1,91 @@
+//! Formats of published chat templates.
+
+use flate2::read::GzDecoder;
+use jerboa::chat::{AnswerFormat, CallFormat};
+use jerboa_tests::golden::golden;
+use std::io::Read as _;
+
+fn template(name: &str) -> String {
+    let path = golden(&format!("text/templates/{name}.jinja.gz"));
+    let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut text = String::new();
+    GzDecoder::new(&bytes[..])
+        .read_to_string(&mut text)
+        .expect("a template");
+    text
+}
+
+#[test]
+fn committed_templates() {
+    use CallFormat::{DeepSeek, FunctionXml, Granite, Harmony, Hermes, Mistral, Phi4};
+    for (name, calls, has_reasoning) in [
+        ("chatml-community", None, false),
+        ("deepseek-v3.1", Some(DeepSeek), true),
+        ("gpt-oss", Some(Harmony), true),
+        ("granite3.3", Some(Granite), true),
+        ("granite4.0", Some(Hermes), false),
+        ("hermes2-pro-tool", Some(Hermes), false),
+        ("ministral-3", Some(Mistral), true),
+        ("mistral-nemo", Some(Mistral), false),
+        ("phi4-mini", Some(Phi4), false),
+        ("qwen2.5", Some(Hermes), false),
+        ("qwen3", Some(Hermes), true),
+        ("qwen3-coder", Some(FunctionXml), false),
+        ("smollm3", Some(Hermes), true),
+        ("zephyr-community", None, false),
+    ] {
+        let format = AnswerFormat::detect(&template(name), &|_| false);
+        assert_eq!(
+            (format.calls(), format.has_reasoning()),
+            (calls, has_reasoning),
+            "{name}"
+        );
+    }
+}
+
+/// Words by which families are told apart, as their published templates have them.
+#[test]
+fn other_families() {
+    for (template, token, calls) in [
+        (
+            "'Environment: ipython' {\"name\": function name, \"parameters\": dictionary of argument name and its value}",
+            "",
+            Some(CallFormat::Llama),
+        ),
+        ("<|tool_list_start|>[", "", Some(CallFormat::Lfm2)),
+        (
+            "List of tools: [",
+            "<|tool_call_start|>",
+            Some(CallFormat::Lfm2),
+        ),
+        ("List of tools: [", "", None),
+        (
+            "<|tool_call>call: <|channel>thought",
+            "",
+            Some(CallFormat::Gemma4),
+        ),
+        ("<start_function_call>", "", Some(CallFormat::FunctionGemma)),
+        (
+            "<tool_call>{function-name} <arg_key>",
+            "",
+            Some(CallFormat::Glm),
+        ),
+        ("<|START_ACTION|>", "", Some(CallFormat::CommandR7b)),
+        (
+            "\\nAction:\\n```json \"tool_name\"",
+            "",
+            Some(CallFormat::CommandR),
+        ),
+        (
+            "<|tool_calls_section_begin|><|tool_call_begin|>",
+            "",
+            Some(CallFormat::KimiK2),
+        ),
+        ("{% for tool in tools %}{{ tool }}{% endfor %}", "", None),
+    ] {
+        let format = AnswerFormat::detect(template, &|name| name == token);
+        assert_eq!(format.calls(), calls, "{template}");
+    }
+    let by_vocabulary = AnswerFormat::detect("{{ messages }}", &|name| name == "</think>");
+    assert!(by_vocabulary.has_reasoning());
+}
