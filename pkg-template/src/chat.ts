@@ -1,5 +1,6 @@
 /** OpenAI's chat completions: request and response types, streaming, tool calls. */
 
+import { AnswerBuilder, type ChatDelta, deltaOf, partsOf } from "./answer.js";
 import { checked, describe, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, GrammarSource, ModelInfo, Overflow, Speculation } from "./contract.js";
 import { aborted, JerboaError, invalidRequest, unloaded } from "./errors.js";
@@ -10,7 +11,6 @@ import { type ChatMessage, type Tool, type ToolCall, engineMessages } from "./me
 import { imagePlaceholders, resolveImages } from "./message-media.js";
 import { plainJson } from "./plain-json.js";
 import { wrongTask } from "./tasks.js";
-import { type AnswerPiece, ToolCallParser } from "./tools.js";
 
 /** A request of `chat.completions.create`: OpenAI's fields plus the sampling options of local models. */
 export interface ChatCompletionCreateParams {
@@ -48,6 +48,10 @@ export interface ChatCompletionCreateParams {
   add_generation_prompt?: boolean | null;
   /** Continues the last message's text instead of answering it. */
   continue_final_message?: boolean | null;
+  /** How much the model reasons. Refused where the chat template has no such variable, nor a switch. */
+  reasoning_effort?: ReasoningEffort | null;
+  /** Whether the model reasons before it answers. Refused where the chat template has no such switch. */
+  enable_thinking?: boolean | null;
   /** Extra variables for the chat template, such as `{ enable_thinking: false }`. */
   chat_template_kwargs?: Record<string, unknown> | null;
   /** Text by default. With a schema, every complete answer validates; the grammar module is loaded on first use. */
@@ -77,6 +81,9 @@ export interface ChatCompletionCreateParamsNonStreaming extends ChatCompletionCr
   stream?: false | null;
 }
 
+/** OpenAI's levels of reasoning. */
+export type ReasoningEffort = "none" | "minimal" | "low" | "medium" | "high" | "xhigh";
+
 /** Why an answer ended. */
 export type FinishReason = "stop" | "length" | "tool_calls";
 
@@ -89,8 +96,8 @@ export interface CompletionUsage {
   completion_tokens: number;
   total_tokens: number;
   prompt_tokens_details: { cached_tokens: number };
-  /** Accepted and rejected draft tokens of speculation. */
-  completion_tokens_details?: { accepted_prediction_tokens: number; rejected_prediction_tokens: number };
+  /** Accepted and rejected draft tokens of speculation, and tokens of the reasoning. */
+  completion_tokens_details?: { accepted_prediction_tokens?: number; rejected_prediction_tokens?: number; reasoning_tokens?: number };
 }
 
 /** A token with its log-probability, in OpenAI's format. */
@@ -123,19 +130,20 @@ export interface ChatCompletion {
   model: string;
   choices: {
     index: 0;
-    message: { role: "assistant"; content: string | null; refusal: null; tool_calls?: ToolCall[] };
+    message: {
+      role: "assistant";
+      content: string | null;
+      refusal: null;
+      /** The model's reasoning; `reasoning` is the name that newer clients read. */
+      reasoning_content?: string;
+      reasoning?: string;
+      tool_calls?: ToolCall[];
+    };
     logprobs: ChatLogprobs | null;
     finish_reason: FinishReason;
   }[];
   usage: CompletionUsage;
   timings: Timings;
-}
-
-/** What a chunk adds to the message. */
-export interface ChatDelta {
-  role?: "assistant";
-  content?: string;
-  tool_calls?: ({ index: number } & ToolCall)[];
 }
 
 /** A chunk of a streamed answer. */
@@ -162,7 +170,7 @@ export interface RequestOptions {
 }
 
 /** OpenAI request fields that have no effect on a local model. */
-export const IGNORED_FIELDS = ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls", "verbosity", "reasoning_effort"] as const;
+export const IGNORED_FIELDS = ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls", "verbosity"] as const;
 
 const SPEC = {
   messages: valid.array,
@@ -191,6 +199,8 @@ const SPEC = {
   speculation: valid.oneOf("off", "prompt-lookup"),
   add_generation_prompt: valid.boolean,
   continue_final_message: valid.boolean,
+  reasoning_effort: valid.oneOf("none", "minimal", "low", "medium", "high", "xhigh"),
+  enable_thinking: valid.boolean,
   chat_template_kwargs: valid.object,
   // Fields about OpenAI's own service; ignored.
   ...Object.fromEntries(IGNORED_FIELDS.map((name) => [name, valid.any])),
@@ -238,14 +248,19 @@ export class Completions {
     request.messages = await resolveImages(WHERE, request.messages ?? [], (seconds, fps) => this.#backend.call("frameTimes", [seconds, fps]));
     const generation = new Generation((onEvent, s) => this.#backend.call("generate", [request], { signal: s, onEvent }), signal);
     const head = { id: `chatcmpl-${crypto.randomUUID()}`, created: Math.floor(Date.now() / 1000), model: this.#info.model };
-    const parser = request.tools ? new ToolCallParser() : undefined;
-    if (!given.stream) return whole(head, generation, parser);
+    if (!given.stream) return whole(head, generation);
     const usage = given.stream_options?.include_usage === true;
-    return { abort: () => generation.abort(), [Symbol.asyncIterator]: () => chunks(head, generation, parser, usage) };
+    return { abort: () => generation.abort(), [Symbol.asyncIterator]: () => chunks(head, generation, usage) };
   }
 
-  /** Refuses tools that the chat template would ignore: the model would never see them. */
+  /** Refuses tools that the chat template would ignore, and calls whose format is not known. */
   async #refuseUnreadTools({ messages = [], tools, chatTemplate }: EngineRequest): Promise<void> {
+    if (this.#info.toolCalls === null) {
+      throw new JerboaError(
+        "unsupported_option",
+        `${WHERE}: 'tools' is not supported by ${this.#info.model}: the format of its tool calls is not known. Describe the functions in a system message, or load a model whose model.info.toolCalls is not null.`,
+      );
+    }
     const bare = await imagePlaceholders(messages);
     const render = (more: object): Promise<string> => this.#backend.call("renderChat", [bare, { addGenerationPrompt: true, ...chatTemplate, ...more }]);
     if ((await render({ tools })) !== (await render({}))) return;
@@ -284,7 +299,7 @@ export class Completions {
       messages: engineMessages(WHERE, p.messages, info.capabilities),
       tools,
       grammar,
-      chatTemplate: plainJson(WHERE, "chat_template_kwargs", p.chat_template_kwargs),
+      chatTemplate: plainJson(WHERE, "chat_template_kwargs", reasoningVariables(info, p)),
       addGenerationPrompt: p.add_generation_prompt,
       continueFinalMessage: p.continue_final_message,
       maxTokens: p.max_completion_tokens ?? p.max_tokens,
@@ -305,6 +320,27 @@ export class Completions {
       speculation: p.speculation,
     });
   }
+}
+
+/** The template's variables, with those that control reasoning. @throws {@link JerboaError} for a control that the template does not have. */
+function reasoningVariables(info: ModelInfo, p: CheckedParams): Record<string, unknown> | undefined {
+  const { enable_thinking: enabled, reasoning_effort: effort, ...rest } = { ...p.chat_template_kwargs, ...withoutUnset({ enable_thinking: p.enable_thinking, reasoning_effort: p.reasoning_effort }) };
+  const controls = info.reasoningControls ?? [];
+  const refuse = (name: string, value: unknown): never => {
+    const advice = controls.length > 0 ? `Set ${controls.join(" or ")} instead.` : "Leave it out: this model always answers in the same way.";
+    throw new JerboaError("unsupported_option", `${WHERE}: '${name}' (${describe(value)}) is not supported: the chat template of ${info.model} has no such variable. ${advice}`);
+  };
+  const variables: Record<string, unknown> = rest;
+  const toggle = controls.find((name) => name === "enable_thinking" || name === "thinking");
+  if (enabled !== undefined && !toggle) refuse("enable_thinking", enabled);
+  if (enabled !== undefined) variables[toggle!] = enabled;
+  // Without reasoning there is none to turn off.
+  if (effort === undefined || (effort === "none" && info.reasoning === false)) return Object.keys(variables).length > 0 ? variables : p.chat_template_kwargs;
+  const levels: Record<string, string> = { minimal: "low", xhigh: "high" };
+  if (controls.includes("reasoning_effort") && effort !== "none") variables["reasoning_effort"] = levels[effort as string] ?? effort;
+  else if (toggle) variables[toggle] ??= effort !== "none";
+  else refuse("reasoning_effort", effort);
+  return variables;
 }
 
 const WHERE = "chat.completions.create";
@@ -331,33 +367,34 @@ interface Head {
   model: string;
 }
 
-async function whole(head: Head, generation: Generation, parser: ToolCallParser | undefined): Promise<ChatCompletion> {
-  let content = "";
-  const calls: ToolCall[] = [];
+async function whole(head: Head, generation: Generation): Promise<ChatCompletion> {
+  const answer = new AnswerBuilder();
   const tokens: ChatTokenLogprob[] = [];
   let scored = false;
-  const take = (pieces: AnswerPiece[]): void => {
-    for (const piece of pieces) "call" in piece ? calls.push(piece.call) : (content += piece.text);
-  };
   for await (const event of generation.events()) {
-    take(parser ? parser.push(event.text) : [{ text: event.text }]);
+    partsOf(event).forEach((part) => answer.push(part));
     scored ||= event.logprobs !== undefined;
     tokens.push(...(event.logprobs ?? []).map(tokenLogprob));
   }
   const result = await generation.details;
-  const finish = reason(result, 0);
+  const { finishReason: finish } = result;
   if (finish === "abort") throw aborted("The chat completion");
-  if (parser) take(parser.finish());
-  const message = { role: "assistant" as const, content: content || !calls.length ? content : null, refusal: null };
+  const { content, reasoning, calls } = answer;
   return {
     ...head,
     object: "chat.completion",
     choices: [
       {
         index: 0,
-        message: calls.length ? { ...message, tool_calls: calls } : message,
+        message: {
+          role: "assistant",
+          content: content || !calls.length ? content : null,
+          refusal: null,
+          ...(reasoning ? { reasoning_content: reasoning, reasoning } : {}),
+          ...(calls.length ? { tool_calls: calls } : {}),
+        },
         logprobs: scored ? { content: tokens, refusal: null } : null,
-        finish_reason: calls.length > 0 && finish === "stop" ? "tool_calls" : finish,
+        finish_reason: finish,
       },
     ],
     usage: usageOf(result),
@@ -365,46 +402,42 @@ async function whole(head: Head, generation: Generation, parser: ToolCallParser 
   };
 }
 
-async function* chunks(head: Head, generation: Generation, parser: ToolCallParser | undefined, withUsage: boolean): AsyncGenerator<ChatCompletionChunk, void, undefined> {
-  let calls = 0;
+async function* chunks(head: Head, generation: Generation, withUsage: boolean): AsyncGenerator<ChatCompletionChunk, void, undefined> {
   const chunk = (delta: ChatDelta, finish: StreamFinishReason | null = null, logprobs: ChatLogprobs | null = null): ChatCompletionChunk => ({
     ...head,
     object: "chat.completion.chunk",
     choices: [{ index: 0, delta, logprobs, finish_reason: finish }],
     ...(withUsage ? { usage: null } : {}),
   });
-  const delta = (piece: AnswerPiece): ChatDelta => ("call" in piece ? { tool_calls: [{ index: calls++, ...piece.call }] } : { content: piece.text });
 
   yield chunk({ role: "assistant", content: "" });
   for await (const event of generation.events()) {
     let logprobs = logprobsOf(event);
-    const pieces: AnswerPiece[] = parser ? parser.push(event.text) : event.text ? [{ text: event.text }] : [];
+    const deltas = partsOf(event).flatMap((part) => deltaOf(part) ?? []);
     // Emit log-probabilities even while their token's text is held back.
-    if (pieces.length === 0 && logprobs) pieces.push({ text: "" });
-    for (const piece of pieces) {
-      yield chunk(delta(piece), null, logprobs);
+    if (deltas.length === 0 && logprobs) deltas.push({ content: "" });
+    for (const delta of deltas) {
+      yield chunk(delta, null, logprobs);
       logprobs = null;
     }
   }
-  for (const piece of parser?.finish() ?? []) yield chunk(delta(piece));
   const result = await generation.details;
-  yield { ...chunk({}, reason(result, calls)), timings: timingsOf(result) };
+  yield { ...chunk({}, result.finishReason), timings: timingsOf(result) };
   if (withUsage) yield { ...chunk({}), choices: [], usage: usageOf(result) };
 }
 
-function reason({ finishReason }: GenerationResult, calls: number): StreamFinishReason {
-  return calls > 0 && finishReason === "stop" ? "tool_calls" : finishReason;
-}
-
 /** Token counts in OpenAI's format. */
-export function usageOf({ promptTokens, completionTokens, cachedTokens, draftedTokens, acceptedTokens }: GenerationResult): CompletionUsage {
-  const drafts = { accepted_prediction_tokens: acceptedTokens, rejected_prediction_tokens: draftedTokens - acceptedTokens };
+export function usageOf({ promptTokens, completionTokens, cachedTokens, reasoningTokens, draftedTokens, acceptedTokens }: GenerationResult): CompletionUsage {
+  const details = {
+    ...(draftedTokens > 0 ? { accepted_prediction_tokens: acceptedTokens, rejected_prediction_tokens: draftedTokens - acceptedTokens } : {}),
+    ...(reasoningTokens > 0 ? { reasoning_tokens: reasoningTokens } : {}),
+  };
   return {
     prompt_tokens: promptTokens,
     completion_tokens: completionTokens,
     total_tokens: promptTokens + completionTokens,
     prompt_tokens_details: { cached_tokens: cachedTokens },
-    ...(draftedTokens > 0 ? { completion_tokens_details: drafts } : {}),
+    ...(Object.keys(details).length > 0 ? { completion_tokens_details: details } : {}),
   };
 }
 

@@ -138,7 +138,7 @@ export class TextCompletions {
       }
       const result = await generation.details;
       if (result.finishReason === "abort") throw aborted("The completion");
-      choices.push({ index: choices.length, text, logprobs: scored.logprobs, finish_reason: result.finishReason });
+      choices.push({ index: choices.length, text, logprobs: scored.logprobs, finish_reason: reasonOf(result) });
       results.push(result);
     }
     const all = results.reduce(addResults);
@@ -169,6 +169,11 @@ function* eachPrompt({ begun, others, start, echo }: StartedPrompts): Generator<
   const before = (prompt: Prompt): string => (echo ? String(prompt) : "");
   yield [before(begun[0]), begun[1]];
   for (const prompt of others) yield [before(prompt), start(prompt)];
+}
+
+/** Why a completion ended. Prompts have no tools. */
+function reasonOf({ finishReason }: GenerationResult): "stop" | "length" | "abort" {
+  return finishReason === "tool_calls" ? "stop" : finishReason;
 }
 
 /** The sum of two results' counters. */
@@ -202,7 +207,7 @@ async function* completionChunks(head: ResponseHead, started: StartedPrompts, wi
   let index = 0;
   const results: GenerationResult[] = [];
   for (const [before, generation] of eachPrompt(started)) {
-    const piece = (text: string, logprobs: TextLogprobs | null = null, finish: GenerationResult["finishReason"] | null = null): TextCompletion => ({ ...head, choices: [{ index, text, logprobs, finish_reason: finish }] });
+    const piece = (text: string, logprobs: TextLogprobs | null = null, finish: TextCompletion["choices"][number]["finish_reason"] = null): TextCompletion => ({ ...head, choices: [{ index, text, logprobs, finish_reason: finish }] });
     let length = before.length;
     if (before) yield piece(before);
     for await (const event of generation.events()) {
@@ -213,7 +218,7 @@ async function* completionChunks(head: ResponseHead, started: StartedPrompts, wi
     }
     const result = await generation.details;
     results.push(result);
-    yield { ...piece("", null, result.finishReason), timings: timingsOf(result) };
+    yield { ...piece("", null, reasonOf(result)), timings: timingsOf(result) };
     if (result.finishReason === "abort") break;
     index++;
   }

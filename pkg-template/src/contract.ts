@@ -135,6 +135,12 @@ export interface EngineInfo {
   prompts?: Record<string, string>;
   /** False for a base model: `chat.completions` refuses it, `generate` works. */
   hasChatTemplate: boolean;
+  /** Format of the model's tool calls, such as `hermes`; null if it is not known. For text-generation models. */
+  toolCalls?: string | null;
+  /** Whether answers may contain reasoning. For text-generation models. */
+  reasoning?: boolean;
+  /** Variables of the chat template that control reasoning: `enable_thinking`, `thinking`, `reasoning_effort`. */
+  reasoningControls?: string[];
   /**
    * Supported inputs (`"text"`, `"image"`, `"video"`) and audio features (`transcribe`, `translate`, `timestamps`,
    * `words`, `speak`).
@@ -168,10 +174,20 @@ export interface ChosenLogprob extends TokenLogprob {
   top: TokenLogprob[];
 }
 
+/** A part of an answer to `messages`, in the order in which the model wrote it. */
+export type AnswerPart =
+  | { type: "content" | "reasoning"; text: string }
+  | { type: "toolCall"; index: number; id: string; name: string }
+  /** Text of a call's arguments, which together are JSON. */
+  | { type: "arguments"; index: number; text: string }
+  | { type: "toolCallEnd"; index: number };
+
 /** Newly generated text; `text` may be empty while a character is incomplete. */
 export interface GenerationEvent {
   text: string;
   ids: number[];
+  /** What the text is; absent if the answer is plain text. `text` then has the content only. */
+  parts?: AnswerPart[];
   logprobs?: ChosenLogprob[];
 }
 
@@ -198,11 +214,13 @@ export interface GenerationResult {
   /** The generated ids, without the prompt's. */
   ids: number[];
   /** Why it ended: end of text or a stop string; `maxTokens` or the context limit; the caller's signal. */
-  finishReason: "stop" | "length" | "abort";
+  finishReason: "stop" | "length" | "abort" | "tool_calls";
   promptTokens: number;
   /** Prompt tokens that were already in the KV cache. */
   cachedTokens: number;
   completionTokens: number;
+  /** Tokens of the reasoning among them. */
+  reasoningTokens: number;
   /** Tokens drafted by speculation. */
   draftedTokens: number;
   /** Accepted draft tokens; each one saved a step. */
@@ -245,6 +263,8 @@ export interface EngineRequest {
   chatTemplate?: Record<string, unknown>;
   addGenerationPrompt?: boolean;
   continueFinalMessage?: boolean;
+  /** Leaves the answer to `messages` as it is, instead of splitting it into parts. */
+  rawAnswer?: boolean;
   maxTokens?: number;
   temperature?: number;
   topK?: number;

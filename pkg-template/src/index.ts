@@ -23,12 +23,13 @@ export { similarity } from "./embeddings.js";
 export type {
   CreateEmbeddingResponse, EmbeddingCreateParams, Embeddings, EmbedInput, EmbedOptions, RankedDocument, RerankOptions,
 } from "./embeddings.js";
-export type { ChatMessage, ImagePart, ImageUrlPart, RefusalPart, TextPart, Tool, ToolCall, VideoPart, VideoUrlPart } from "./messages.js";
+export type { AssistantMessage, ChatMessage, ImagePart, ImageUrlPart, RefusalPart, TextPart, Tool, ToolCall, VideoPart, VideoUrlPart } from "./messages.js";
 export type {
   Chat, ChatCompletion, ChatCompletionChunk, ChatCompletionCreateParams, ChatCompletionCreateParamsNonStreaming,
-  ChatCompletionCreateParamsStreaming, ChatDelta, ChatLogprobs, ChatStream, ChatTokenLogprob, Completions, CompletionUsage, FinishReason,
-  RequestOptions, StreamFinishReason, Timings,
+  ChatCompletionCreateParamsStreaming, ChatLogprobs, ChatStream, ChatTokenLogprob, Completions, CompletionUsage, FinishReason,
+  ReasoningEffort, RequestOptions, StreamFinishReason, Timings,
 } from "./chat.js";
+export type { ChatDelta, ToolCallDelta } from "./answer.js";
 export type { Audio } from "./audio.js";
 export type { AsyncQueue } from "./async-queue.js";
 export type { LiveTranscript, ListenOptions } from "./listen.js";
@@ -37,6 +38,6 @@ export type { Speech, SpeechChunk, SpeechCreateParams } from "./speech.js";
 export type { TranscribeOptions, TranscriptionCreateParams, TranscriptionFormat, TranscriptionResult, Transcriptions, TranscriptionStreamEvent } from "./transcribe.js";
 export type { TextCompletion, TextCompletionCreateParams, TextCompletions, TextCompletionStream, TextLogprobs } from "./completions.js";
 export type {
-  CachedModel, CachedSource, DeviceCheck, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, SegmentEvent, KernelVariant, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse, Paging,
+  AnswerPart, CachedModel, CachedSource, DeviceCheck, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, SegmentEvent, KernelVariant, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse, Paging,
   ModelInfo, Overflow, PartialEvent, EncodedImageInfo, Speculation, TokenLogprob, Transcript, Tuning,
 } from "./contract.js";

@@ -58,10 +58,22 @@ export interface Tool {
   function: { name: string; description?: string; parameters?: Record<string, unknown>; strict?: boolean | null };
 }
 
+/** An answer of the model. Its reasoning is given back to the chat template, which keeps or drops it. */
+export interface AssistantMessage {
+  role: "assistant";
+  content?: string | (TextPart | RefusalPart)[] | null;
+  refusal?: string | null;
+  tool_calls?: ToolCall[];
+  name?: string;
+  reasoning_content?: string | null;
+  /** Another name of `reasoning_content`. */
+  reasoning?: string | null;
+}
+
 /** One message of a conversation. */
 export type ChatMessage =
   | { role: "system" | "developer" | "user"; content: string | (TextPart | ImageUrlPart | ImagePart | VideoUrlPart | VideoPart)[]; name?: string }
-  | { role: "assistant"; content?: string | (TextPart | RefusalPart)[] | null; refusal?: string | null; tool_calls?: ToolCall[]; name?: string }
+  | AssistantMessage
   | { role: "tool"; content: string | TextPart[]; tool_call_id?: string; name?: string };
 
 const ROLES = ["system", "developer", "user", "assistant", "tool"];

@@ -1,6 +1,6 @@
 /** Repeats calls after a lost device; emits only the events that were not delivered before. */
 
-import type { EngineSpeakOptions, GenerationEvent, SegmentEvent, PartialEvent } from "./contract.js";
+import type { AnswerPart, EngineSpeakOptions, GenerationEvent, SegmentEvent, PartialEvent } from "./contract.js";
 import { JerboaError } from "./errors.js";
 import type { Method } from "./engine-calls.js";
 
@@ -34,6 +34,9 @@ class GenerationReplay implements ReplayFilter {
   /** Ids delivered to the caller. */
   #ids: number[] = [];
   #text = "";
+  /** Length of the delivered parts, and that of the current run. */
+  #parts = 0;
+  #runParts = 0;
   /** Position in the current run. */
   #at = 0;
   #run = "";
@@ -51,10 +54,11 @@ class GenerationReplay implements ReplayFilter {
   restart(): void {
     this.#at = 0;
     this.#run = "";
+    this.#runParts = 0;
   }
 
   push(event: unknown): void {
-    const { text, ids, logprobs, ...rest } = event as GenerationEvent;
+    const { text, ids, parts, logprobs, ...rest } = event as GenerationEvent;
     const old = this.#ids.slice(this.#at, this.#at + ids.length);
     this.#broken ||= old.some((id, i) => id !== ids[i]);
     if (this.#broken) return;
@@ -62,13 +66,24 @@ class GenerationReplay implements ReplayFilter {
     this.#run += text;
     const fresh = ids.slice(old.length);
     const more = this.#run.slice(this.#text.length);
-    if (fresh.length === 0 && more === "") {
+    const freshParts = (parts ?? []).flatMap((part) => this.#freshPart(part));
+    if (fresh.length === 0 && more === "" && freshParts.length === 0) {
       if (old.length === 0) this.#emit(event as GenerationEvent);
       return;
     }
     this.#ids.push(...fresh);
     this.#text += more;
-    this.#emit({ ...rest, text: more, ids: fresh, ...(logprobs ? { logprobs: logprobs.slice(old.length) } : {}) });
+    this.#emit({ ...rest, text: more, ids: fresh, ...(freshParts.length > 0 ? { parts: freshParts } : {}), ...(logprobs ? { logprobs: logprobs.slice(old.length) } : {}) });
+  }
+
+  /** What of a part was not delivered before: part of its text, or all of it, or nothing. */
+  #freshPart(part: AnswerPart): AnswerPart[] {
+    const length = "text" in part ? part.text.length : 1;
+    const known = Math.min(Math.max(this.#parts - this.#runParts, 0), length);
+    this.#runParts += length;
+    this.#parts = Math.max(this.#parts, this.#runParts);
+    if (known === length) return [];
+    return ["text" in part ? { ...part, text: part.text.slice(known) } : part];
   }
 
   end(): void {

@@ -55,7 +55,7 @@ fn hermes() {
             case(
                 "<tool_call>{\"name\": \"weather\", \"arguments\": {oops] }}</tool_call>Sorry",
                 "Sorry",
-                &[("weather", r#"{"#)],
+                &[("weather", r#"{"oops""#)],
             ),
             case(
                 "<tool_call>\n{\"name\": \"search\", \"arguments\": {\"filter\": {\"a\": [1, {\"b\": \"</tool_call>\"}]}, \"query\": \"\u{1f600} \\u00e9\"}}}\n</tool_call>",

@@ -2,9 +2,11 @@
 //! format, whole and cut at every character.
 
 mod detection;
+mod history;
 mod json;
 mod markers;
 mod protocol;
+mod random;
 mod reasoning;
 
 use jerboa::chat::{AnswerFormat, AnswerPart, AnswerStart};

@@ -222,7 +222,7 @@ fn what_crosses_to_javascript_has_the_same_fields_on_both_sides() {
 
 #[test]
 fn log_probabilities_have_the_same_fields_on_both_sides() {
-    let rust = fields("task/generate.rs", "TokenInfo");
+    let rust = fields("task/text_stream.rs", "TokenInfo");
     let top = properties("ChosenLogprob");
 
     assert_eq!(top, BTreeSet::from(["top".to_owned()]));

@@ -192,6 +192,76 @@ test("tool calls are found in complete and in streamed text", async () => {
   assert.equal(broken.choices[0].message.content, "a <tool_call> nonsense </tool_call> b <tool");
 });
 
+test("a streamed tool call has OpenAI's deltas: a start, arguments as they come, an end", async () => {
+  const model = await load();
+  const tools = [{ type: "function", function: { name: "weather", parameters: {} } }];
+  const call = (city) => `<tool_call>{"name": "weather", "arguments": {"city": "${city}"}}</tool_call>`;
+  const chunks = await collect(await model.chat.completions.create({ messages: user(`So. ${call("Oslo")}${call("Rome")}`), tools, stream: true }));
+  const deltas = chunks.flatMap((c) => c.choices[0].delta.tool_calls ?? []);
+  assert.deepEqual(deltas.slice(0, 3), [
+    { index: 0, id: "call_0", type: "function", function: { name: "weather", arguments: "" } },
+    { index: 0, function: { arguments: '{"cit' } },
+    { index: 0, function: { arguments: 'y":"Oslo"}' } },
+  ]);
+  assert.deepEqual(deltas.map(({ index }) => index), [0, 0, 0, 1, 1, 1]);
+  assert.equal(chunks.at(-1).choices[0].finish_reason, "tool_calls");
+  const { choices } = await model.chat.completions.create({ messages: user(call("Oslo") + call("Rome")), tools });
+  assert.deepEqual(choices[0].message.tool_calls.map(({ id, function: { arguments: text } }) => [id, JSON.parse(text)]), [["call_0", { city: "Oslo" }], ["call_1", { city: "Rome" }]]);
+  assert.equal(choices[0].message.content, null);
+  assert.equal(choices[0].finish_reason, "tool_calls");
+  const cut = await model.chat.completions.create({ messages: user(call("Oslo")), tools, max_tokens: 2 });
+  assert.deepEqual([cut.choices[0].finish_reason, cut.choices[0].message.tool_calls[0].function.arguments], ["length", '{"cit']);
+});
+
+test("reasoning comes apart from content, under both names, with its tokens", async () => {
+  const model = await load("org/thinking");
+  const text = "<think>one two</think>three";
+  const { choices: [{ message, finish_reason }], usage } = await model.chat.completions.create({ messages: user(text) });
+  assert.deepEqual(message, { role: "assistant", content: "three", refusal: null, reasoning_content: "one two", reasoning: "one two" });
+  assert.equal(finish_reason, "stop");
+  assert.deepEqual(usage.completion_tokens_details, { reasoning_tokens: 2 });
+  const chunks = await collect(await model.chat.completions.create({ messages: user(text), stream: true, stream_options: { include_usage: true } }));
+  const deltas = chunks.flatMap((c) => c.choices.map(({ delta }) => delta));
+  assert.deepEqual(deltas.slice(1, 4), [
+    { reasoning_content: "one", reasoning: "one" },
+    { reasoning_content: " two", reasoning: " two" },
+    { content: "three" },
+  ]);
+  assert.equal(chunks.at(-1).usage.completion_tokens_details.reasoning_tokens, 2);
+  const history = [{ role: "assistant", content: "three", reasoning_content: "one two" }, ...user("four")];
+  await model.chat.completions.create({ messages: history });
+  assert.equal(fake.seen.requests.at(-1).messages[0].reasoning_content, "one two");
+});
+
+test("reasoning is controlled where the chat template has a variable for it", async () => {
+  const sent = async (name, params) => {
+    await (await load(name)).chat.completions.create({ messages: user("x"), ...params });
+    return fake.seen.requests.at(-1).chatTemplate;
+  };
+  assert.deepEqual(await sent("org/thinking", { enable_thinking: false }), { enable_thinking: false });
+  assert.deepEqual(await sent("org/thinking", { chat_template_kwargs: { enable_thinking: true, x: 1 } }), { x: 1, enable_thinking: true });
+  assert.deepEqual(await sent("org/thinking", { reasoning_effort: "none" }), { enable_thinking: false });
+  assert.deepEqual(await sent("org/thinking", { reasoning_effort: "low" }), { enable_thinking: true });
+  assert.deepEqual(await sent("org/thinking-effort", { reasoning_effort: "minimal" }), { reasoning_effort: "low" });
+  assert.deepEqual(await sent("org/thinking-effort", { reasoning_effort: "high" }), { reasoning_effort: "high" });
+  assert.equal(await sent("org/name", { reasoning_effort: "none" }), undefined);
+  assert.deepEqual(await sent("org/name", { chat_template_kwargs: { x: 1 } }), { x: 1 });
+  await assert.rejects(sent("org/name", { reasoning_effort: "high" }), refusal("unsupported_option", /'reasoning_effort' .* is not supported.* Leave it out/));
+  await assert.rejects(sent("org/name", { enable_thinking: true }), refusal("unsupported_option", /'enable_thinking'/));
+  await assert.rejects(sent("org/name", { chat_template_kwargs: { enable_thinking: true } }), refusal("unsupported_option", /'enable_thinking'/));
+  await assert.rejects(sent("org/thinking-effort", { enable_thinking: false }), refusal("unsupported_option", /Set reasoning_effort instead/));
+  await assert.rejects(sent("org/thinking-effort", { reasoning_effort: "none" }), refusal("unsupported_option", /'reasoning_effort'/));
+  await assert.rejects(sent("org/thinking", { reasoning_effort: "extreme" }), refusal("request", /'reasoning_effort' must be one of/));
+});
+
+test("tools are refused where the format of calls is not known, and forced calls everywhere", async () => {
+  const tools = [{ type: "function", function: { name: "f" } }];
+  const create = async (name, params) => (await load(name)).chat.completions.create({ messages: user("x"), tools, ...params });
+  await assert.rejects(create("org/unknown", {}), refusal("unsupported_option", /'tools' is not supported by org\/unknown.*Describe the functions in a system message/));
+  assert.equal((await create("org/unknown", { tool_choice: "none" })).choices[0].message.content, "x");
+  await assert.rejects(create("org/name", { tool_choice: "required" }), refusal("request", /'tool_choice' must be/));
+});
+
 test("messages: parts become text, developer becomes system, arguments become objects", async () => {
   const model = await load();
   const call = { id: "1", type: "function", function: { name: "f", arguments: '{"a":1}' } };

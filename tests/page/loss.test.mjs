@@ -45,6 +45,22 @@ test("all other calls are repeated, too", async () => {
   assert.equal(fake.losses.length, 0);
 });
 
+test("parts of an answer are told once, whenever the device is lost", async () => {
+  const model = await load("org/thinking");
+  const tools = [{ type: "function", function: { name: "weather", parameters: {} } }];
+  const content = '<think>one two</think>three <tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>';
+  for (const after of [0, 1, 2, 3, 4, 5]) {
+    lose({ call: "generate", after });
+    const deltas = [];
+    for await (const { choices } of await model.chat.completions.create({ messages: [{ role: "user", content }], tools, stream: true })) deltas.push(choices[0].delta);
+    assert.equal(deltas.map(({ reasoning_content: text }) => text ?? "").join(""), "one two", `lost after ${after}`);
+    assert.equal(deltas.map(({ content: text }) => text ?? "").join(""), "three ", `lost after ${after}`);
+    const calls = deltas.flatMap(({ tool_calls: calls }) => calls ?? []);
+    assert.deepEqual(calls.map(({ id, function: { name, arguments: text } }) => [id, name, text]), [["call_0", "weather", ""], [undefined, undefined, '{"cit'], [undefined, undefined, 'y":"Oslo"}']], `lost after ${after}`);
+  }
+  assert.equal(fake.losses.length, 0);
+});
+
 test("transcription and speech emit no event twice", async () => {
   const [listener, voice] = [await load("org/whisper"), await jerboa.loadModel("org/kani", { worker: false, codec: "org/codec" })];
   for (const after of [0, 1, 2]) {

@@ -221,9 +221,7 @@ fn forced_tokens_end_answers_as_sampled_ones_do() {
                 ..Pattern::new(256, 0)
             };
             let request = with(&with(&asked, &extra), &json!({ "logprobs": logprobs }));
-            events(model, request, &mut pattern)
-                .expect("an answer")
-                .0
+            events(model, request, &mut pattern).expect("an answer").0
         };
         let long = run(
             &mut model,

@@ -1,6 +1,7 @@
 //! Generation from text to text on a real engine with the bundled model: contexts that fill up,
 //! prefixes that are reused, aborts, stop strings, log-probabilities and samples.
 
+mod answers;
 mod constraint;
 mod context;
 mod families;

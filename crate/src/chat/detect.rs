@@ -47,6 +47,27 @@ pub enum CallFormat {
 }
 
 impl CallFormat {
+    /// Stable name of the format.
+    pub fn name(self) -> &'static str {
+        match self {
+            CallFormat::Hermes => "hermes",
+            CallFormat::FunctionXml => "function-xml",
+            CallFormat::Llama => "llama",
+            CallFormat::Mistral => "mistral",
+            CallFormat::Lfm2 => "lfm2",
+            CallFormat::Granite => "granite",
+            CallFormat::Phi4 => "phi4",
+            CallFormat::Harmony => "harmony",
+            CallFormat::Gemma4 => "gemma4",
+            CallFormat::FunctionGemma => "functiongemma",
+            CallFormat::Glm => "glm",
+            CallFormat::DeepSeek => "deepseek",
+            CallFormat::CommandR => "command-r",
+            CallFormat::CommandR7b => "command-r7b",
+            CallFormat::KimiK2 => "kimi-k2",
+        }
+    }
+
     /// Ids that the family's template accepts.
     pub(super) fn id_style(self) -> CallIdStyle {
         match self {

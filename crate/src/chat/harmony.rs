@@ -84,6 +84,10 @@ impl HarmonyParser {
         match &mut self.state {
             State::Text(channel) => self.sink.text(*channel, &rest),
             State::Call(arguments) => arguments.finish(&rest, &mut self.sink),
+            // What might have become a header.
+            State::Between if !rest.trim_start().starts_with('<') => {
+                self.sink.text(Channel::Content, &rest);
+            }
             State::Between | State::Header => {}
         }
         self.sink.finish();

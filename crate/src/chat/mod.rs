@@ -8,6 +8,7 @@ mod argument;
 mod detect;
 mod formats;
 mod harmony;
+mod history;
 mod json_calls;
 mod parts;
 mod raw_value;
@@ -17,6 +18,7 @@ mod tagged;
 mod value;
 
 pub use detect::CallFormat;
+pub use history::{CallMarkers, adapt_messages, stringify_arguments};
 pub use parts::AnswerPart;
 
 use harmony::HarmonyParser;

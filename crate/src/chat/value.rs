@@ -510,7 +510,7 @@ mod tests {
                     input
                 }
                 Progress::Done(end) => &text[end..cut],
-                Progress::Invalid => panic!("cut at {cut}"),
+                other => panic!("{other:?} at {cut}"),
             };
             assert!(
                 rest.ends_with("tail") || rest.trim_start().len() <= 4,

@@ -6,6 +6,7 @@ use super::request::{ContextOverflow, GenerateRequest};
 use super::sentence_transformers::read_json;
 use super::text_pipeline::{TextPipeline, TokenizerSources};
 use super::vision::{VisionPipeline, image_ids_of, strings_to_parts};
+use crate::chat::{AnswerParser, AnswerStart, CallFormat};
 use crate::exec::{MeasureOptions, Measurement, ModelFiles, RunOptions, Session};
 use crate::format::{gguf::Gguf, mlc};
 use crate::gpu::Gpu;
@@ -57,6 +58,24 @@ fn drop_oldest_turns(messages: &[Value], drop: usize) -> Option<Vec<Value>> {
             .map(|(_, m)| m.clone())
             .collect(),
     )
+}
+
+/// Tokens at the end of a prompt that show whether it opens reasoning.
+const PROMPT_END_TOKENS: usize = 16;
+
+/// Returns the template's variables that control reasoning.
+fn reasoning_controls(template: &str) -> Vec<&'static str> {
+    let mut controls = vec!["enable_thinking", "reasoning_effort"];
+    controls.retain(|name| template.contains(name));
+    // Templates of Granite and DeepSeek have a switch of another name.
+    if !controls.contains(&"enable_thinking")
+        && ["if thinking", "elif thinking", "not thinking"]
+            .iter()
+            .any(|text| template.contains(text))
+    {
+        controls.push("thinking");
+    }
+    controls
 }
 
 /// A loaded text-generation model with one conversation. [`Loaded::create_session`] and
@@ -265,6 +284,10 @@ impl ChatModel {
         info["bytes"]["kvMax"] = json!(model.state_bytes(model.capacity));
         info["tuning"] = json!(model.tuning);
         info["hasChatTemplate"] = json!(self.text.has_template());
+        let answers = self.text.answer_format();
+        info["toolCalls"] = json!(answers.calls().map(CallFormat::name));
+        info["reasoning"] = json!(answers.has_reasoning());
+        info["reasoningControls"] = json!(reasoning_controls(self.text.template_source()));
         info["capabilities"] = modalities(self.vision.as_ref());
         info
     }
@@ -358,6 +381,55 @@ impl ChatModel {
         self.session
             .splice_soft_tokens(&ids, &sight.placeholder_ids(tokenizer, &image_ids)?)
             .map(Some)
+    }
+
+    /// Creates the parser of the answer; None for plain text.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` for tools if the format of the model's calls is not known.
+    pub(super) fn answer_parser(
+        &self,
+        request: &GenerateRequest,
+        prompt: &[u32],
+        seed: u64,
+    ) -> Result<Option<AnswerParser>> {
+        let Some(messages) = request.messages.as_ref().filter(|_| !request.raw_answer) else {
+            return Ok(None);
+        };
+        let tools = request.tools.as_deref().unwrap_or_default();
+        let format = self.text.answer_format();
+        if !tools.is_empty() && format.calls().is_none() {
+            return Err(Error::UnsupportedOption {
+                architecture: self.origin.name.clone(),
+                option: "'tools'".into(),
+                hint: "The format of this model's tool calls is not known. Describe the functions in a system message, or load a model whose model.info.toolCalls is not null.".into(),
+            });
+        }
+        if !tools.is_empty() && !self.text.template_source().contains("tools") {
+            let reason = "it does not read 'tools'. Describe the functions in a system message, or load a model that was trained to call functions";
+            return Err(Error::ChatTemplate {
+                reason: reason.into(),
+            });
+        }
+        if tools.is_empty() && !format.has_reasoning() {
+            return Ok(None);
+        }
+        let is_continued = request.continue_final_message;
+        let before = match (is_continued, messages.last().and_then(|m| m.get("content"))) {
+            (true, Some(Value::String(text))) => text.clone(),
+            (true, _) => String::new(),
+            // The end of the prompt shows whether it opens reasoning.
+            (false, _) => {
+                let end = &prompt[prompt.len().saturating_sub(PROMPT_END_TOKENS)..];
+                self.text.tokenizer()?.decode(end, false)
+            }
+        };
+        Ok(Some(format.parser(AnswerStart {
+            tools,
+            before: &before,
+            is_continued,
+            seed,
+        })))
     }
 
     /// Returns the prompt ids, shortened as `request.overflow` says so that `room` tokens remain

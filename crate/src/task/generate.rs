@@ -3,11 +3,12 @@
 
 use super::chat_model::ChatModel;
 use super::request::{ContextOverflow, GenerateRequest, SpeculationMode};
+use super::text_stream::{ParsedText, TextStream, TokenInfo};
 use super::token_loop::{TokenLoop, TokenSink};
+use crate::chat::AnswerPart;
 use crate::exec::{LogitsPipeline, PagingStats};
 use crate::hub::AbortFlag;
 use crate::sample::{Distribution, LogProbs, Sampler, TokenConstraint, log_probabilities};
-use crate::text::{StopStrings, StreamDecoder, Tokenizer};
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use serde::Serialize;
@@ -23,31 +24,21 @@ pub enum FinishReason {
     Length,
     /// Abort by the caller.
     Abort,
-}
-
-/// A token with its log-probability.
-#[derive(Debug, Clone, Serialize)]
-pub struct TokenInfo {
-    /// Its text.
-    pub token: String,
-    /// Its id.
-    pub id: u32,
-    /// The natural logarithm of its probability.
-    pub logprob: f32,
-    /// Its bytes.
-    pub bytes: Option<Vec<u8>>,
-    /// The most likely tokens at its position.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub top: Option<Vec<TokenInfo>>,
+    /// End of an answer with tool calls.
+    #[serde(rename = "tool_calls")]
+    ToolCalls,
 }
 
 /// Text and tokens generated since the last event.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct TokenEvent {
-    /// Whole characters; may be empty.
+    /// Whole characters; may be empty. Only content if the answer is parsed.
     pub text: String,
     /// The tokens.
     pub ids: Vec<u32>,
+    /// What the text is: content, reasoning, tool calls; only if the answer is parsed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<AnswerPart>,
     /// One entry per token, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<Vec<TokenInfo>>,
@@ -57,7 +48,7 @@ pub struct TokenEvent {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GenerationResult {
-    /// The whole text.
+    /// The whole text; only content if the answer is parsed.
     pub text: String,
     /// The generated tokens.
     pub ids: Vec<u32>,
@@ -69,6 +60,8 @@ pub struct GenerationResult {
     pub cached_tokens: usize,
     /// Generated tokens.
     pub completion_tokens: usize,
+    /// Tokens of the reasoning among them; counted if the answer is parsed.
+    pub reasoning_tokens: usize,
     /// Tokens that speculation drafted.
     pub drafted_tokens: usize,
     /// Drafted tokens that were accepted.
@@ -82,86 +75,6 @@ pub struct GenerationResult {
     pub prefill_ms: f64,
     /// Milliseconds from the first token to the last.
     pub decode_ms: f64,
-}
-
-/// Decodes tokens to text and holds back text that may become a stop string.
-struct TextStream<'a> {
-    tokenizer: Option<&'a Tokenizer>,
-    decoder: Option<StreamDecoder>,
-    stops: StopStrings,
-    output: String,
-}
-
-impl<'a> TextStream<'a> {
-    /// `before` is the sequence to continue, so that a space after it is not stripped as a leading
-    /// space.
-    fn new(tokenizer: Option<&'a Tokenizer>, stops: &[String], before: &[u32]) -> Self {
-        let mut decoder = tokenizer.map(|t| t.stream_decoder(true));
-        if let (Some(tokenizer), Some(decoder)) = (tokenizer, &mut decoder) {
-            before
-                .iter()
-                .for_each(|id| drop(decoder.push(tokenizer, *id)));
-        }
-        Self {
-            tokenizer,
-            decoder,
-            stops: StopStrings::new(stops.iter().cloned()),
-            output: String::new(),
-        }
-    }
-
-    fn push(&mut self, id: u32) -> String {
-        let (Some(tokenizer), Some(decoder)) = (self.tokenizer, &mut self.decoder) else {
-            return String::new();
-        };
-        let piece = decoder.push(tokenizer, id);
-        let mut text = self.stops.push(&piece);
-        // Stop strings may match special tokens, which are not part of the text.
-        if let Some(special) = tokenizer.special_spelling(id) {
-            text += &self.stops.push_hidden(special);
-        }
-        self.output.push_str(&text);
-        text
-    }
-
-    fn finish(&mut self) -> String {
-        let rest = self
-            .decoder
-            .as_mut()
-            .map(StreamDecoder::finish)
-            .unwrap_or_default();
-        let mut text = self.stops.push(&rest);
-        text.push_str(&self.stops.finish());
-        self.output.push_str(&text);
-        text
-    }
-
-    fn token_info(&self, logprobs: &LogProbs) -> TokenInfo {
-        let one = |id: u32, logprob: f32| {
-            // Raw bytes: decoding the token alone would strip its leading space.
-            let bytes = self.tokenizer.and_then(|t| t.id_to_bytes(id));
-            let token = bytes
-                .as_deref()
-                .map(|b| String::from_utf8_lossy(b).into_owned())
-                .unwrap_or_default();
-            TokenInfo {
-                token,
-                id,
-                logprob,
-                bytes,
-                top: None,
-            }
-        };
-        let top = logprobs
-            .top
-            .iter()
-            .map(|t| one(t.token, t.logprob))
-            .collect();
-        TokenInfo {
-            top: Some(top),
-            ..one(logprobs.sampled.token, logprobs.sampled.logprob)
-        }
-    }
 }
 
 /// State of a generation.
@@ -223,7 +136,9 @@ impl GenerationState<'_> {
                 self.finish = Some(FinishReason::Stop);
                 break;
             }
-            event.text += &self.text.push(*id);
+            let parsed = self.text.push(*id);
+            event.text += &parsed.text;
+            event.parts.extend(parsed.parts);
             if let (Some(all), Some(list)) = (logprobs, &mut event.logprobs) {
                 list.extend(all.get(index).map(|l| self.text.token_info(l)));
             }
@@ -327,6 +242,7 @@ impl ChatModel {
         let parts = self.text.clone();
         let continues = request.messages.is_none() || request.continue_final_message;
         let before = if continues { &prompt[..] } else { &[] };
+        let parser = self.answer_parser(request, &prompt, seed)?;
         let stops: Vec<String> = request
             .stop
             .iter()
@@ -346,7 +262,7 @@ impl ChatModel {
             eos.extend(special.filter_map(|text| tokenizer.token_to_id(text)));
         }
         let mut run = GenerationState {
-            text: TextStream::new(parts.tokenizer().ok(), &stops, before),
+            text: TextStream::new(parts.tokenizer().ok(), &stops, before, parser),
             ids: Vec::new(),
             finish: None,
             max_tokens: max_tokens.unwrap_or(usize::MAX),
@@ -401,16 +317,22 @@ impl ChatModel {
             }
         }
         let end_ms = now_ms();
-        let text = run.text.finish();
-        if !text.is_empty() {
+        let ParsedText { text, parts } = run.text.finish();
+        if !text.is_empty() || !parts.is_empty() {
             (run.on_event)(&TokenEvent {
                 text,
+                parts,
                 ..TokenEvent::default()
             });
         }
+        let finish_reason = match run.finish.unwrap_or(FinishReason::Length) {
+            FinishReason::Stop if run.text.has_calls() => FinishReason::ToolCalls,
+            finish => finish,
+        };
         Ok(GenerationResult {
+            finish_reason,
+            reasoning_tokens: run.text.reasoning_tokens,
             text: run.text.output,
-            finish_reason: run.finish.unwrap_or(FinishReason::Length),
             prompt_tokens: prompt.len(),
             cached_tokens: cached.unwrap_or(0),
             completion_tokens: run.ids.len(),

@@ -55,6 +55,9 @@ pub struct GenerateRequest {
     /// Maximum tokens of the answer; by default that of generation_config.json, else the rest of
     /// the context.
     pub max_tokens: Option<usize>,
+    /// Leaves the answer to `messages` as it is. By default it is split into content, reasoning and
+    /// tool calls if the model's format is known.
+    pub raw_answer: bool,
     /// Sampling parameters.
     #[serde(flatten)]
     pub sampling: SamplingOptions,

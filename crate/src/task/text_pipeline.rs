@@ -1,5 +1,6 @@
 //! Tokenizer and chat template of a checkpoint, and the files they are built from.
 
+use crate::chat::{self, AnswerFormat};
 use crate::exec::ModelFiles;
 use crate::format::gguf::Gguf;
 use crate::format::mlc_chat;
@@ -68,6 +69,20 @@ impl TextPipeline {
         self.template.is_some()
     }
 
+    /// Text of the chat template; empty without one.
+    pub(super) fn template_source(&self) -> &str {
+        self.template.as_ref().map_or("", ChatTemplate::source)
+    }
+
+    /// How the model writes reasoning and tool calls.
+    pub fn answer_format(&self) -> AnswerFormat {
+        let has_token = |token: &str| {
+            let tokenizer = self.tokenizer.as_ref();
+            tokenizer.is_some_and(|t| t.token_to_id(token).is_some())
+        };
+        AnswerFormat::detect(self.template_source(), &has_token)
+    }
+
     /// Renders a conversation as a prompt.
     ///
     /// # Errors
@@ -78,11 +93,31 @@ impl TextPipeline {
             reason: reason.into(),
         })?;
         let tokenizer = self.tokenizer()?;
-        template.render(
-            input,
-            tokenizer.special_tokens(),
-            tokenizer.special_spellings(),
-        )
+        let render = |input: &ChatInput| {
+            template.render(
+                input,
+                tokenizer.special_tokens(),
+                tokenizer.special_spellings(),
+            )
+        };
+        let mut input = input.clone();
+        let markers = chat::adapt_messages(
+            template.source(),
+            self.answer_format().calls(),
+            &mut input.messages,
+            input.tools.as_deref(),
+        );
+        let mut prompt = match render(&input) {
+            // Some templates take arguments of calls as text.
+            Err(error) if chat::stringify_arguments(&mut input.messages) => {
+                render(&input).map_err(|_| error)?
+            }
+            prompt => prompt?,
+        };
+        for (mark, texts) in markers.replacements() {
+            prompt.replace(mark, texts);
+        }
+        Ok(prompt)
     }
 
     /// Whether the template accepts message content only as a list of parts.

@@ -105,6 +105,11 @@ impl ChatTemplate {
         &self.names
     }
 
+    /// Text of all templates, which shows what a model's format is.
+    pub fn source(&self) -> &str {
+        &self.sources
+    }
+
     /// Whether message content may be a string: templates of vision models may accept only lists of
     /// parts.
     pub fn accepts_string_content(&self) -> bool {

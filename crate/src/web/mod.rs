@@ -463,8 +463,8 @@ impl Engine {
             .map_err(|e| to_js(&e))
     }
 
-    /// Generates text. `on_event` receives `{ text, ids, logprobs? }` for each batch of tokens.
-    /// `seed` applies if the request has none. `next_mask(token)` limits the tokens: it is called for
+    /// Generates text. `on_event` receives `{ text, ids, parts?, logprobs? }` for each batch of
+    /// tokens. `seed` applies if the request has none. `next_mask(token)` limits the tokens: it is called for
     /// each, in time for the next, and returns the allowed ones as bits of a `Uint32Array`, or
     /// `{ forced: Uint32Array }` if only one continuation is left; see web/constraint.rs.
     pub async fn generate(

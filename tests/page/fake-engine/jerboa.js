@@ -25,6 +25,27 @@ const killed = () => {
 export const losses = [];
 const losing = (call) => losses.findIndex((loss) => loss.call === call);
 
+/** The events of an answer with `<think>…</think>` and Qwen's tool calls, as the engine splits them. */
+function answerEvents(answer) {
+  const events = [];
+  let calls = 0;
+  const words = (text, type) => {
+    for (const word of text.match(/\s*\S+(?:\s+$)?/g) ?? []) events.push({ text: type === "content" ? word : "", parts: [{ type, text: word }] });
+  };
+  for (const piece of answer.split(/(<think>.*?<\/think>|<tool_call>\s*\{.*?\}\s*<\/tool_call>)/s)) {
+    if (piece.startsWith("<think>")) words(piece.slice("<think>".length, -"</think>".length), "reasoning");
+    else if (/^<tool_call>\s*\{/.test(piece)) {
+      const { name, arguments: given } = JSON.parse(piece.slice("<tool_call>".length, -"</tool_call>".length));
+      const text = JSON.stringify(given);
+      const index = calls++;
+      events.push({ text: "", parts: [{ type: "toolCall", index, id: `call_${index}`, name }] });
+      events.push({ text: "", parts: [{ type: "arguments", index, text: text.slice(0, 5) }] });
+      events.push({ text: "", parts: [{ type: "arguments", index, text: text.slice(5) }, { type: "toolCallEnd", index }] });
+    } else words(piece, "content");
+  }
+  return events;
+}
+
 export class Engine {
   static async load(options, onProgress) {
     seen.loads.push(options);
@@ -82,7 +103,8 @@ export class Engine {
     const device = { vendor: "double", architecture: "", description: "", f16: true, subgroups: true, software: false };
     const sizes = { parameters: 26e4, bytes: { weights: 1.1e6, kv: 2e5, activations: 1e5 }, weights: "f32", device, ...(task === "embed" ? { dimensions: 3 } : {}) };
     const capabilities = /seeing|VLM|clip/.test(name) ? ["text", "image", "video"] : ["text"];
-    return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), capabilities, ...sizes, ...sound[task] };
+    const answers = { toolCalls: name.includes("unknown") ? null : "hermes", reasoning: name.includes("thinking"), reasoningControls: name.includes("thinking") ? [name.includes("effort") ? "reasoning_effort" : "enable_thinking"] : [] };
+    return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), capabilities, ...(task === "generate" ? answers : {}), ...sizes, ...sound[task] };
   }
 
   /** One token per character, and one for `<sep>` when special tokens are parsed. */
@@ -116,7 +138,9 @@ export class Engine {
     const [tool] = request.tools ?? [];
     // A question to a model with tools is answered by a call, where the model's name is one that calls.
     const call = last?.role === "user" && tool && this.options.model.includes("Qwen3") ? `<tool_call>${JSON.stringify({ name: tool.function.name, arguments: { city: "Oslo" } })}</tool_call>` : undefined;
-    const words = String(call ?? request.prompt ?? last?.content ?? request.ids).match(/\s*\S+/g) ?? [];
+    const text = String(call ?? request.prompt ?? last?.content ?? request.ids);
+    const parsed = request.messages && (request.tools || text.includes("<think>"));
+    const words = parsed ? answerEvents(text) : (text.match(/\s*\S+/g) ?? []).map((word) => ({ text: word }));
     const done = [];
     let finishReason = "stop";
     for (const word of words) {
@@ -131,14 +155,17 @@ export class Engine {
         break;
       }
       done.push(word);
-      const top = [{ token: word, id: 7, logprob: -0.1, bytes: null }];
-      onEvent({ text: word, ids: [done.length], ...(request.logprobs ? { logprobs: [{ ...top[0], top }] } : {}) });
+      const top = [{ token: word.text, id: 7, logprob: -0.1, bytes: null }];
+      onEvent({ ...word, ids: [done.length], ...(request.logprobs ? { logprobs: [{ ...top[0], top }] } : {}) });
     }
     this.busy = false;
+    const parts = done.flatMap((word) => word.parts ?? []);
+    if (finishReason === "stop" && parts.some(({ type }) => type === "toolCall")) finishReason = "tool_calls";
     seen.ends.push(finishReason);
     const ids = done.map((_, i) => i + 1);
     const drafts = request.speculation === "prompt-lookup" ? { draftedTokens: 7, acceptedTokens: 3 } : { draftedTokens: 0, acceptedTokens: 0 };
-    return { text: done.join(""), ids, finishReason, promptTokens: 5, cachedTokens: 2, completionTokens: ids.length, ...drafts, prefillMs: 3, decodeMs: 4 };
+    const reasoningTokens = done.filter((word) => word.parts?.some(({ type }) => type === "reasoning")).length;
+    return { text: done.map(({ text }) => text).join(""), reasoningTokens, ids, finishReason, promptTokens: 5, cachedTokens: 2, completionTokens: ids.length, ...drafts, prefillMs: 3, decodeMs: 4 };
   }
 
   createSession() {

@@ -9,6 +9,7 @@ import { CHAT } from "../strings";
 import { announce } from "../ui/announce";
 import { forget, saveConversation, open, saved, type SavedTurn } from "./history";
 import { sampling, settings } from "./settings-store";
+import { splitThinking, ThinkingJoiner } from "./thinking";
 
 /** Statistics of an answer. */
 export interface Stats {
@@ -187,7 +188,11 @@ function newId(): string {
 function messagesOf(history: Turn[]): ChatMessage[] {
   const { system } = settings.peek();
   const messages: ChatMessage[] = system.trim() ? [{ role: "system", content: system }] : [];
-  for (const turn of history) messages.push({ role: turn.role, content: turn.text.peek() });
+  for (const { role, text } of history) {
+    const { thinking, answer } = splitThinking(text.peek());
+    if (role === "assistant" && thinking.trim()) messages.push({ role, content: answer.trim(), reasoning_content: thinking.trim() });
+    else messages.push({ role, content: text.peek() });
+  }
   return messages;
 }
 
@@ -210,9 +215,11 @@ async function chat(model: Model, history: Turn[], how: Sampling, { piece, end }
   );
   let reason: StreamFinishReason = "stop";
   let decodeMs = 0;
+  const joiner = new ThinkingJoiner();
   for await (const chunk of stream) {
     const choice = chunk.choices[0];
-    if (choice?.delta.content) piece(choice.delta.content);
+    const text = joiner.push(choice?.delta ?? {});
+    if (text) piece(text);
     if (choice?.finish_reason) reason = choice.finish_reason;
     decodeMs = chunk.timings?.decode_ms ?? decodeMs;
     if (chunk.usage) {

@@ -8,7 +8,8 @@ import { CopyButton } from "../ui/copy";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
 import type { Stats, Turn } from "./conversation";
-import { prose, splitThinking } from "./prose";
+import { prose } from "./prose";
+import { splitThinking } from "./thinking";
 
 interface Props {
   turn: Turn;

@@ -28,12 +28,3 @@ function plain(text: string): string {
   p.textContent = text;
   return p.outerHTML;
 }
-
-/** Separates a model's reasoning from its answer. */
-export function splitThinking(text: string): { thinking: string; answer: string; open: boolean } {
-  const start = text.match(/^\s*<think>/);
-  if (!start) return { thinking: "", answer: text, open: false };
-  const end = text.indexOf("</think>");
-  if (end < 0) return { thinking: text.slice(start[0].length), answer: "", open: true };
-  return { thinking: text.slice(start[0].length, end), answer: text.slice(end + "</think>".length), open: false };
-}

@@ -6,6 +6,7 @@ import { asError } from "../errors";
 import { VISION } from "../strings";
 import { announce } from "../ui/announce";
 import type { Turn } from "../chat/conversation";
+import { ThinkingJoiner } from "../chat/thinking";
 
 /** An image or video of the page, with the encoder's result. */
 export interface ImageItem {
@@ -128,11 +129,13 @@ export class VisionChat {
       const given = { messages: turns.map(messageOf), max_completion_tokens: maxTokens(model), overflow: "truncate", ...(temperature === undefined ? {} : { temperature }) } as const;
       const stream = await model.chat.completions.create({ ...given, stream: true, stream_options: { include_usage: true } }, { signal: controller.signal });
       let reason: "stop" | "length" | "tool_calls" | "abort" = "stop";
+      const joiner = new ThinkingJoiner();
       for await (const chunk of stream) {
         const choice = chunk.choices[0];
-        if (choice?.delta.content) {
+        const text = joiner.push(choice?.delta ?? {});
+        if (text) {
           firstTokenMs ||= performance.now() - started;
-          turn.text.value += choice.delta.content;
+          turn.text.value += text;
         }
         reason = choice?.finish_reason ?? reason;
         decodeMs = chunk.timings?.decode_ms ?? decodeMs;

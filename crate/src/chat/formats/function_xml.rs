@@ -28,7 +28,7 @@ enum State {
     Value(RawValue),
     Tail,
     /// Calls in JSON, which these models write at times.
-    Json(JsonTagSyntax),
+    Json(Box<JsonTagSyntax>),
 }
 
 /// Parser of one region.
@@ -101,7 +101,7 @@ impl CallSyntax for FunctionXmlSyntax {
                 let blanks = scan::blanks(input);
                 let text = &input[blanks..];
                 if text.starts_with(['{', '[']) {
-                    return self.enter(State::Json(JsonTagSyntax::new(HERMES)), blanks);
+                    return self.enter(State::Json(Box::new(JsonTagSyntax::new(HERMES))), blanks);
                 }
                 match scan::starts(text, FUNCTION) {
                     Some(true) => self.enter(State::Name, blanks + FUNCTION.len()),

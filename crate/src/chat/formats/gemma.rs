@@ -69,12 +69,12 @@ impl GemmaSyntax {
             sink.end_call();
             return self.enter(State::Tail, skipped + 1);
         }
-        let Some(end) = text.find(':') else {
-            return match text.contains(['}', '{']) {
-                true => Progress::Invalid,
-                false => Progress::More(skipped),
-            };
+        let Some(end) = text.find([':', '{', '}']) else {
+            return Progress::More(skipped);
         };
+        if !text[end..].starts_with(':') {
+            return Progress::Invalid;
+        }
         let key = text[..end].replace(self.markers.delimiter, "");
         let key = key.trim_matches([' ', '"']);
         sink.key(key);

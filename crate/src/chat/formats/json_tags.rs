@@ -115,7 +115,19 @@ impl CallSyntax for JsonTagSyntax {
                 }
                 progress => progress,
             },
-            State::Tail => tail(input, self.tags.closers),
+            State::Tail => {
+                let blanks = scan::blanks(input);
+                let fence = "```";
+                // The end of a code block inside the markers.
+                if self.tags.leads.contains(&fence) && !self.tags.closers.contains(&fence) {
+                    match scan::starts(&input[blanks..], fence) {
+                        Some(true) => return Progress::Next(blanks + fence.len()),
+                        None => return Progress::More(0),
+                        Some(false) => {}
+                    }
+                }
+                tail(input, self.tags.closers)
+            }
         }
     }
 

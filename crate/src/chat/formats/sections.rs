@@ -98,10 +98,10 @@ impl SectionSyntax {
             return self.start(&header, sink, blanks);
         }
         // A name in the first line, and a code block.
-        let block = text
-            .split_once('\n')
-            .map(|(name, rest)| (name.trim(), rest.trim_start()));
-        if let Some((name, rest)) = block {
+        let line = scan::find(text, &["\n", self.markers.end]);
+        if let Found::At { start, index: 0 } = line {
+            let name = text[..start].trim();
+            let rest = text[start..].trim_start();
             match ["```json", "```"].map(|fence| scan::starts(rest, fence)) {
                 [Some(true), _] => return self.start(name, sink, input.len() - rest.len() + 7),
                 [Some(false), Some(true)] => {
@@ -112,7 +112,7 @@ impl SectionSyntax {
                 }
                 _ => {}
             }
-        } else if text.contains(self.markers.end) {
+        } else if matches!(line, Found::At { .. }) {
             return Progress::Invalid;
         }
         self.header = header;
