@@ -1,6 +1,14 @@
 // The browser's WebGPU behind integer handles, as src/gpu/browser.rs imports it. Decode steps are recorded once and
 // replayed in one call. Does not depend on models.
 
+// Deadlines of WebGPU; docs/limits.md lists them.
+
+/** Milliseconds until requestAdapter and requestDevice must answer. A busy machine takes seconds to start its GPU process. */
+const REQUEST_TIMEOUT_MS = 30_000;
+/** The same after one did not answer: a load opens several devices. */
+const SECOND_REQUEST_TIMEOUT_MS = 2_000;
+let requestTimeout = REQUEST_TIMEOUT_MS;
+
 const RETRY_MS = 250;
 /** Number of prefill dispatches to submit before recording the rest: the GPU works meanwhile. */
 const FIRST_SUBMIT = 48;
@@ -21,6 +29,19 @@ function ignoreRejection(promise) {
 const withGrids = (steps, grids) => steps.map((step, i) => ({ ...step, x: grids[3 * i], y: grids[3 * i + 1], z: grids[3 * i + 2] }));
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** The answer of a request to `api`, or an error that names it after the deadline; `late` takes an answer after that. */
+function requested(api, promise, late) {
+  const ms = requestTimeout;
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => {
+      requestTimeout = SECOND_REQUEST_TIMEOUT_MS;
+      reject(Object.assign(new Error(`${api}() did not answer for ${ms / 1000} seconds`), { silent: true }));
+      promise.then(late, () => {});
+    }, ms);
+    Promise.resolve(promise).then(resolve, reject).finally(() => clearTimeout(timer));
+  });
+}
 
 /**
  * Milliseconds without an answer after which the device is considered lost; all submitted work must finish in that
@@ -84,27 +105,33 @@ subgroupMatrixStore<row_major>(&parts, slice, subgroupMatrixMultiplyAccumulate(a
 
 /** Requests a device. The first requests after a browser start can fail while its GPU process restarts. */
 async function openDevice(wanted, minLimits) {
-  let reason = "no adapter was found";
+  let reason = "no adapter was found by navigator.gpu.requestAdapter()";
   for (let attempt = 0; attempt < RETRIES; attempt++) {
     try {
-      const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
+      const adapter = await requested("navigator.gpu.requestAdapter", navigator.gpu.requestAdapter({ powerPreference: "high-performance" }), () => {});
       if (adapter) {
         const features = wanted.filter((name) => adapter.features.has(name));
         const limits = adapter.limits;
-        const device = await adapter.requestDevice({
+        const request = adapter.requestDevice({
           requiredFeatures: features,
           // Without these the device has the default limits.
           requiredLimits: Object.fromEntries(minLimits ? [] : LIMITS.map((name) => [name, limits[name]])),
         });
+        const device = await requested("GPUAdapter.requestDevice", request, (device) => device.destroy());
+        requestTimeout = REQUEST_TIMEOUT_MS;
         return { adapter, device };
       }
     } catch (error) {
       reason = error.message;
+      if (error.silent) break;
     }
     await pause(RETRY_MS);
   }
   throw new Error(reason);
 }
+
+/** The devices that are open on this thread, for the facade: it destroys them after a trap, when WebAssembly cannot. */
+const devices = (globalThis[Symbol.for("jerboa.devices")] ??= new Set());
 
 export class JsGpu {
   static async open(f16, subgroups, matrix, minLimits) {
@@ -118,6 +145,8 @@ export class JsGpu {
     if (f16 && subgroups && matrix) wanted.push(...MATRIX_FEATURES.map(([feature]) => feature), "subgroup-size-control");
     const { adapter, device } = await openDevice(wanted, minLimits);
     const gpu = new JsGpu(adapter, device);
+    devices.add(device);
+    void device.lost.then(() => devices.delete(device));
     await gpu.findMatrices();
     return gpu;
   }
@@ -182,8 +211,8 @@ export class JsGpu {
   async compiles(code) {
     this.device.pushErrorScope("validation");
     const module = this.device.createShaderModule({ label: "matrices", code });
-    const made = this.answer(this.device.createComputePipelineAsync({ layout: "auto", compute: { module, entryPoint: "main" } }));
-    const error = this.device.popErrorScope();
+    const made = this.answer("createComputePipelineAsync", this.device.createComputePipelineAsync({ layout: "auto", compute: { module, entryPoint: "main" } }));
+    const error = this.answer("popErrorScope", this.device.popErrorScope());
     return Promise.all([made, error]).then(([, error]) => error === null, () => false);
   }
 
@@ -202,14 +231,14 @@ export class JsGpu {
     this.waiting.clear();
   }
 
-  /** Wraps a device promise to reject when the device is lost or hangs; some browsers leave it pending. */
-  answer(promise) {
-    return ignoreRejection(this.answered(promise));
+  /** Wraps the promise of `api` to reject when the device is lost or hangs; some browsers leave it pending. */
+  answer(api, promise) {
+    return ignoreRejection(this.answered(api, promise));
   }
 
-  answered(promise) {
+  answered(api, promise) {
     return new Promise((resolve, reject) => {
-      const entry = { reject, polls: 0 };
+      const entry = { api, reject, polls: 0 };
       const settle = (then, value) => {
         this.waiting.delete(entry);
         if (this.lost !== null) reject(new Error(this.lost));
@@ -231,8 +260,9 @@ export class JsGpu {
     const timeout = software ? SOFTWARE_TIMEOUT_MS : DEVICE_TIMEOUT_MS;
     this.watching = setTimeout(() => {
       this.watching = undefined;
-      if ([...this.waiting].some((entry) => ++entry.polls > POLLS)) {
-        this.markLost(`the GPU did not answer for ${timeout / 1000} seconds`);
+      const silent = [...this.waiting].filter((entry) => ++entry.polls > POLLS);
+      if (silent.length > 0) {
+        this.markLost(`the GPU did not answer ${silent[0].api}() for ${timeout / 1000} seconds`);
         this.device.destroy();
       }
       if (this.waiting.size > 0) this.poll();
@@ -282,7 +312,7 @@ export class JsGpu {
   /** Submits one command buffer; waits for it if only one may be in flight. */
   async submitAndWait(commands) {
     this.queue.submit([commands]);
-    if (this.group !== 0) await this.answer(this.queue.onSubmittedWorkDone());
+    if (this.group !== 0) await this.answer("onSubmittedWorkDone", this.queue.onSubmittedWorkDone());
   }
 
   facts() {
@@ -356,7 +386,7 @@ export class JsGpu {
           layout: this.device.createPipelineLayout({ bindGroupLayouts: [layout] }),
           compute: { module, entryPoint: "main" },
         });
-        const pipeline = await this.answer(made);
+        const pipeline = await this.answer("createComputePipelineAsync", made);
         this.counts.pipelines++;
         return this.pipelines.push({ pipeline, layout }) - 1;
       } catch (error) {
@@ -510,7 +540,7 @@ export class JsGpu {
     const encoder = this.device.createCommandEncoder();
     encoder.copyBufferToBuffer(source, offset, buffer, 0, size);
     this.queue.submit([encoder.finish()]);
-    await this.answer(buffer.mapAsync(GPUMapMode.READ, 0, size));
+    await this.answer("mapAsync", buffer.mapAsync(GPUMapMode.READ, 0, size));
     const bytes = new Uint8Array(buffer.getMappedRange(0, size)).slice();
     buffer.unmap();
     if (this.staged + buffer.size > MAX_STAGED_BYTES) {
@@ -523,7 +553,7 @@ export class JsGpu {
   }
 
   idle() {
-    return this.turn(() => this.answer(this.queue.onSubmittedWorkDone()));
+    return this.turn(() => this.answer("onSubmittedWorkDone", this.queue.onSubmittedWorkDone()));
   }
 
   /** Nanoseconds of each step, each in its own pass. */
@@ -558,7 +588,7 @@ export class JsGpu {
   /** The first error since the last call as `kind:message`; waits for the device, which reports errors late. */
   async takeError() {
     await this.idle().catch(() => {});
-    if (this.lost === null) await this.answer(this.scopes).catch(() => {});
+    if (this.lost === null) await this.answer("popErrorScope", this.scopes).catch(() => {});
     const error = this.error;
     if (error && !error.startsWith("lost:")) this.error = null;
     return error ?? undefined;
