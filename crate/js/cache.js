@@ -78,9 +78,48 @@ postMessage([]);`;
 /** Number of threads. */
 const THREADS = 2;
 
-/** Milliseconds of idle time after which the threads end (IDLE), and timeout of a read (PATIENCE). */
+/** Milliseconds of idle time after which the threads end. */
 const IDLE_MS = 1000;
+
+// Deadlines of the stores in milliseconds; docs/limits.md lists them.
+/** Until a store must open, and until the threads must start. */
+const OPEN_TIMEOUT_MS = 5000;
+/** Until a thread must have read an entry; then this thread reads it. */
 const READ_TIMEOUT_MS = 5000;
+/** Until an entry must be read or deleted, or all must be listed; and until one must be written, several at a time. */
+const ENTRY_TIMEOUT_MS = 30_000;
+const WRITE_TIMEOUT_MS = 60_000;
+
+/** Rejects when `api` does not answer in time. */
+function answered(api, ms, promise, silent = () => {}) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => {
+      silent();
+      reject(new Error(`${api} did not answer for ${ms / 1000} seconds`));
+    }, ms);
+    promise.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
+}
+
+/** Whether a store left a request unanswered; until it answers, all are refused at once. */
+let silent = false;
+
+/** The answer of a store to a request, within the deadline. */
+function storeAnswer(store, method, request) {
+  const api = store instanceof Folder ? `the origin private file system (${method})` : `Cache.${method}()`;
+  if (silent) return Promise.reject(new Error(`${api} was not called: the store does not answer`));
+  const promise = request().finally(() => (silent = false));
+  return answered(api, method === "put" ? WRITE_TIMEOUT_MS : ENTRY_TIMEOUT_MS, promise, () => (silent = true));
+}
+
+/** A store whose listing and deletion have a deadline too. */
+function withDeadlines(store) {
+  for (const method of ["keys", "delete"]) {
+    const plain = store[method].bind(store);
+    store[method] = (...args) => storeAnswer(store, method, () => plain(...args));
+  }
+  return store;
+}
 
 /** Threads that read and write in parallel to this one; none if the page's policy forbids them. */
 class Threads {
@@ -93,6 +132,7 @@ class Threads {
   start() {
     if (this.refused || this.threads.length > 0) return;
     this.up = new Promise((resolve) => (this.resolveUp = resolve));
+    setTimeout(this.resolveUp, OPEN_TIMEOUT_MS, false);
     try {
       const address = URL.createObjectURL(new Blob([THREAD], { type: "text/javascript" }));
       this.address = address;
@@ -276,19 +316,25 @@ class Folder {
 export async function openStore(name, folder) {
   if (folder && globalThis.FileSystemFileHandle?.prototype.move) {
     try {
-      return new Folder(await (await navigator.storage.getDirectory()).getDirectoryHandle(name, { create: true }));
+      const opened = navigator.storage.getDirectory().then((root) => root.getDirectoryHandle(name, { create: true }));
+      return withDeadlines(new Folder(await answered("navigator.storage.getDirectory()", OPEN_TIMEOUT_MS, opened)));
     } catch {
       // Not available in private windows.
     }
   }
-  return globalThis.caches?.open(name);
+  if (!globalThis.caches) return undefined;
+  return withDeadlines(await answered("caches.open()", OPEN_TIMEOUT_MS, caches.open(name)));
 }
 
 /**
  * Reads an entry; undefined if it is missing. Large ones are read in a thread; a small one starts the threads, since
  * large ones follow.
  */
-export async function readEntry(cache, name, key, large) {
+export function readEntry(cache, name, key, large) {
+  return storeAnswer(cache, "match", () => readNow(cache, name, key, large));
+}
+
+async function readNow(cache, name, key, large) {
   const read = large && !(cache instanceof Folder) ? await threads.read(name, key) : undefined;
   if (read) return read;
   const found = await cache.match(key);
@@ -298,14 +344,19 @@ export async function readEntry(cache, name, key, large) {
 
 /** Writes an entry, a large one in a thread: the browser's copies of it take as long as a fast download. */
 export function writeEntry(cache, name, key, bytes, large) {
-  return large && !(cache instanceof Folder) ? threads.write(cache, name, key, bytes) : cache.put(key, new Response(bytes));
+  const write = async () => (large && !(cache instanceof Folder) ? threads.write(cache, name, key, bytes) : cache.put(key, new Response(bytes)));
+  return storeAnswer(cache, "put", write);
 }
 
 /** Updates a SHA-256 with an entry of `size` bytes (`end`: see `sha256`); undefined if it is missing or has another size. */
-export async function hashEntry(cache, name, key, words, size, end) {
+export function hashEntry(cache, name, key, words, size, end) {
+  return storeAnswer(cache, "match", () => hashNow(cache, name, key, words, size, end));
+}
+
+async function hashNow(cache, name, key, words, size, end) {
   const hash = [words.slice(), size, end];
   const done = cache instanceof Folder ? undefined : await threads.read(name, key, hash);
   if (done) return done;
-  const bytes = await readEntry(cache, name, key);
+  const bytes = await readNow(cache, name, key);
   return bytes && sha256(bytes, hash);
 }

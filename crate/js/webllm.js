@@ -1,6 +1,18 @@
 // Reads WebLLM's stores besides the Cache API: the origin private file system (cacheBackend "opfs") and IndexedDB
 // ("indexeddb"). Finds the file of a URL; never creates folders or databases.
 
+/** Milliseconds until a store must be found, and until a file or record must be read; docs/limits.md lists both. */
+const OPEN_TIMEOUT_MS = 5000;
+const READ_TIMEOUT_MS = 60_000;
+
+/** Rejects when a store does not answer in time. */
+function answered(ms, promise) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`WebLLM's store did not answer for ${ms / 1000} seconds`)), ms);
+    promise.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
+}
+
 const settled = (request) =>
   new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
@@ -56,20 +68,21 @@ export async function open(scopes) {
   const finders = [];
   // Missing or forbidden APIs count as empty.
   // Sandboxed frames are refused at once.
-  const listed = await (async () => globalThis.indexedDB?.databases?.())().catch(() => []);
+  const databases = (async () => globalThis.indexedDB?.databases?.())();
+  const listed = await answered(OPEN_TIMEOUT_MS, databases).catch(() => []);
   for (const scope of scopes) {
-    const files = await folder(scope).catch(() => null);
+    const files = await answered(OPEN_TIMEOUT_MS, folder(scope)).catch(() => null);
     if (files) finders.push((url) => privateFile(files, url));
     if (!listed?.some(({ name }) => name === scope)) continue;
     finders.push(async (url) => {
       const count = await withRecords(scope, (records) => settled(records.count(url)));
-      return count > 0 ? () => bytesOf(scope, url) : null;
+      return count > 0 ? () => answered(READ_TIMEOUT_MS, bytesOf(scope, url)) : null;
     });
   }
   if (finders.length === 0) return null;
   return async (url) => {
     for (const find of finders) {
-      const found = await find(url).catch(() => null);
+      const found = await answered(OPEN_TIMEOUT_MS, find(url)).catch(() => null);
       if (found) return found;
     }
     return null;

@@ -126,3 +126,90 @@ test("a device that stops answering is lost after a minute, ten on a software ad
     }
   }
 });
+
+const KEY = "https://jerboa.invalid/a/b";
+
+/** A cache in memory, except for the methods given. */
+function stubCache(methods = {}) {
+  const entries = new Map();
+  const cache = {
+    match: async (key) => entries.get(key)?.clone(),
+    put: async (key, response) => void entries.set(key, response),
+    delete: async (key) => entries.delete(key),
+    keys: async () => [...entries.keys()].map((url) => ({ url })),
+    ...methods,
+  };
+  return { open: async () => cache };
+}
+
+test("a cache that never opens is refused by name within five seconds", async () => {
+  await withStubs({ caches: { open: never } }, async () => {
+    const { openStore } = await fresh("../../crate/js/cache.js");
+    assert.match((await elapsed(openStore("models", false), 6000)).error.message, /caches\.open\(\) did not answer for 5 seconds/);
+  });
+  // A private file system that never opens is replaced by a cache.
+  class FileSystemFileHandle {
+    move() {}
+  }
+  await withStubs({ caches: stubCache(), FileSystemFileHandle, navigator: { storage: { getDirectory: never } } }, async () => {
+    const { openStore, writeEntry, readEntry } = await fresh("../../crate/js/cache.js");
+    const { value: store } = await elapsed(openStore("models", true), 6000);
+    await writeEntry(store, "models", KEY, Uint8Array.of(1, 2), false);
+    assert.deepEqual([...(await readEntry(store, "models", KEY, false))], [1, 2]);
+  });
+});
+
+test("a cache that stops answering is given up after 30 seconds, a write after 60, by name; later requests end at once until it answers", async () => {
+  const calls = {
+    match: ({ readEntry }, store) => readEntry(store, "models", KEY, false),
+    put: ({ writeEntry }, store) => writeEntry(store, "models", KEY, Uint8Array.of(1), false),
+    keys: (_, store) => store.keys(),
+    delete: (_, store) => store.delete(KEY),
+  };
+  for (const [method, call] of Object.entries(calls)) {
+    let answer;
+    const later = () => new Promise((resolve) => (answer = resolve));
+    await withStubs({ caches: stubCache({ [method]: later }) }, async () => {
+      const module = await fresh("../../crate/js/cache.js");
+      const store = await module.openStore("models", false);
+      const limit = method === "put" ? 60 : 30;
+      const { error, seconds } = await elapsed(call(module, store), limit * 1000 + 1000);
+      assert.match(error.message, new RegExp(`Cache\\.${method}\\(\\) did not answer for ${limit} seconds`));
+      assert.ok(seconds >= limit - 1);
+      for (const [name, other] of Object.entries(calls)) {
+        const ended = await elapsed(other(module, store), 100);
+        assert.match(ended.error.message, new RegExp(`Cache\\.${name}\\(\\) was not called: the store does not answer`));
+      }
+      answer(method === "keys" ? [] : undefined);
+      for (let i = 0; i < 9; i++) await Promise.resolve();
+      const other = method === "match" ? "keys" : "match";
+      assert.ok("value" in (await elapsed(calls[other](module, store), 100)), "the store answers again");
+    });
+  }
+});
+
+test("threads of the cache that never start do not hold up a write", async () => {
+  class Worker {
+    postMessage() {}
+    terminate() {}
+  }
+  const written = [];
+  await withStubs({ caches: stubCache({ put: async (key) => void written.push(key) }), Worker }, async () => {
+    const { openStore, writeEntry } = await fresh("../../crate/js/cache.js");
+    const store = await openStore("models", false);
+    await elapsed(writeEntry(store, "models", KEY, new Uint8Array(9), true), 6000);
+    assert.deepEqual(written, [KEY]);
+  });
+});
+
+test("WebLLM's stores that never answer count as absent", async () => {
+  await withStubs({ indexedDB: { databases: never }, navigator: { storage: { getDirectory: never } } }, async () => {
+    const { open } = await fresh("../../crate/js/webllm.js");
+    assert.equal((await elapsed(open(["webllm/model"]), 11_000)).value, null);
+  });
+  await withStubs({ indexedDB: { databases: async () => [{ name: "webllm/model" }], open: () => ({}) }, navigator: {} }, async () => {
+    const { open } = await fresh("../../crate/js/webllm.js");
+    const { value: find } = await elapsed(open(["webllm/model"]), 1000);
+    assert.equal((await elapsed(find("https://x.test/a"), 6000)).value, null);
+  });
+});
