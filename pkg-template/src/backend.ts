@@ -1,10 +1,11 @@
 /** Chooses where the engine runs: in a dedicated worker, or on this thread when no worker is available. */
 
 import { checked, valid } from "./check.js";
-import { missingAsset } from "./errors.js";
+import { JerboaError, missingAsset } from "./errors.js";
 import { cspAdvice } from "./csp.js";
 import type { Backend } from "./engine-calls.js";
 import { RemoteBackend } from "./rpc.js";
+import { WORKER_START_TIMEOUT_MS, withTimeout } from "./waits.js";
 
 /** URLs of the package's files, for bundlers that do not copy them next to the script and for other servers. */
 export interface AssetUrls {
@@ -37,21 +38,19 @@ export interface OpenedBackend {
   warning?: string;
 }
 
-/** Milliseconds that a worker may take to start before this thread is used instead. */
-const WORKER_START_TIMEOUT_MS = 20_000;
-
 /** Opens the engine in a worker, or on this thread when `worker` is false or no worker can start. */
 export async function openBackend(worker: boolean, given: AssetUrls = {}): Promise<OpenedBackend> {
   const { wasmUrl, workerUrl } = { ...assets, ...given };
   const wasm = absoluteUrl(wasmUrl);
-  if (!worker) return { backend: await localBackend(wasm) };
+  const local = await (worker ? undefined : localBackend(wasm).catch((thrown) => (stopped(thrown) ? undefined : Promise.reject(thrown))));
+  if (local) return { backend: local };
   const remote = startWorker(absoluteUrl(workerUrl));
   if (typeof remote === "string") return { backend: await localBackend(wasm), warning: mainThreadWarning(remote) };
   try {
-    const { gpu } = await withTimeout(WORKER_START_TIMEOUT_MS, remote.hello);
+    const { gpu } = await withTimeout(WORKER_START_TIMEOUT_MS, "the worker", remote.hello);
     if (gpu || !("gpu" in navigator)) {
       if (wasm) remote.useWasm(wasm);
-      return { backend: remote };
+      return { backend: remote, ...(worker ? {} : { warning: "The model runs in a worker although worker: false was set: the engine on this thread stopped earlier. Reload the page to run models on this thread again." }) };
     }
     await remote.close();
     return { backend: await localBackend(wasm), warning: mainThreadWarning("this browser supports WebGPU in pages but not in workers") };
@@ -66,6 +65,9 @@ function absoluteUrl(url: string | URL | undefined): string | undefined {
   return url === undefined ? undefined : new URL(url, typeof document === "undefined" ? (globalThis.location?.href ?? import.meta.url) : document.baseURI).href;
 }
 
+const STOPPED = Symbol("stopped");
+const stopped = (thrown: unknown): boolean => thrown instanceof JerboaError && thrown.cause === STOPPED;
+
 async function localBackend(wasm: string | undefined): Promise<Backend> {
   let module;
   try {
@@ -74,6 +76,8 @@ async function localBackend(wasm: string | undefined): Promise<Backend> {
     throw missingAsset("The engine's script", thrown);
   }
   const host = module.localHost();
+  // The module's instance cannot be replaced on this thread.
+  if (host.trap) throw new JerboaError("internal", "The engine on this thread stopped earlier. Reload the page, or load the model in a worker (worker: true).", { cause: STOPPED });
   if (wasm) host.useWasm(wasm);
   return host;
 }
@@ -114,11 +118,4 @@ function mainThreadWarning(reason: string, workerUrl?: string): string {
   const script = workerUrl ?? import.meta.url;
   const blocked = cspAdvice("worker-src", script.startsWith(globalThis.location?.origin ?? "") ? script : "blob:");
   return `The model runs on the page's main thread, which may make the page stutter: the worker could not be started: ${blocked ?? `${reason.replace(/\.$/, "")}.`}`;
-}
-
-function withTimeout<T>(ms: number, promise: Promise<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`it did not start within ${ms / 1000} seconds`)), ms);
-    promise.then(resolve, reject).finally(() => clearTimeout(timer));
-  });
 }

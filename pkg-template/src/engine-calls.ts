@@ -22,6 +22,8 @@ export interface Methods {
   createSession(): number;
   forkSession(session: number): number;
   disposeSession(session: number): void;
+  /** Opens empty sessions with the ids of another engine's sessions. */
+  adoptSessions(sessions: number[]): void;
   embed(inputs: (string | Uint32Array)[], options: EngineEmbedOptions): Float32Array[];
   rerank(query: string, documents: string[], options: object): number[];
   logits(ids: Uint32Array, all: boolean): Float32Array;
@@ -64,7 +66,7 @@ export interface CallOptions {
 export interface Backend {
   /** True when calls go to a dedicated worker. */
   readonly worker: boolean;
-  /** True once the backend was closed or has failed; calls then reject. */
+  /** True once the backend was closed or has failed; its calls then reject. */
   readonly closed: boolean;
   call<M extends Method>(method: M, args: Parameters<Methods[M]>, options?: CallOptions): Promise<ReturnType<Methods[M]>>;
   /** Frees the engine; running calls reject. */

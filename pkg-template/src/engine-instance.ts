@@ -14,6 +14,7 @@ export class EngineInstance {
   readonly #sessions = new Map<number, EngineSession>();
   #calls = 0;
   #ended = false;
+  #abandoned = false;
 
   constructor(engine: Engine) {
     this.engine = engine;
@@ -37,6 +38,7 @@ export class EngineInstance {
 
   /** Stores a session under an id. */
   addSession(id: number, session: EngineSession): void {
+    if (this.#abandoned) return;
     if (this.#ended) session.free();
     else this.#sessions.set(id, session);
   }
@@ -54,8 +56,15 @@ export class EngineInstance {
     this.#freeAtEnd();
   }
 
+  /** Marks the end without freeing anything: the WebAssembly instance has trapped. */
+  abandon(): void {
+    this.#ended = true;
+    this.#abandoned = true;
+    this.#sessions.clear();
+  }
+
   #freeAtEnd(): void {
-    if (!this.#ended || this.#calls > 0) return;
+    if (!this.#ended || this.#abandoned || this.#calls > 0) return;
     for (const session of this.#sessions.values()) session.free();
     this.#sessions.clear();
     this.engine.free();

@@ -13,6 +13,8 @@ import { aborted, disposed, invalidRequest, JerboaError, missingAsset, noBrowser
 import { EngineInstance } from "./engine-instance.js";
 import type { ImageInput } from "./images.js";
 import { replayFilter } from "./resume.js";
+import { TrapWatch } from "./traps.js";
+import { CLOSE_TIMEOUT_MS, isolated } from "./waits.js";
 
 /** The engine on this thread. */
 export class Host implements Backend {
@@ -35,36 +37,71 @@ export class Host implements Backend {
    */
   readonly #sessions = new Set<number>();
   #nextSession = 1;
+  readonly #traps: TrapWatch;
+  /** How to reject each running call: a trapped or hanging engine never does. */
+  readonly #running = new Set<(reason: JerboaError) => void>();
+  readonly #onTrap = (error: JerboaError): void => {
+    this.#instance?.abandon();
+    this.#instance = undefined;
+    this.#rejectAll(error);
+  };
 
   /** `input` is passed to the module's `init`; without it the module looks for the wasm file next to itself. */
   constructor(module: EngineModule, input?: unknown) {
     this.#module = module;
     this.#input = input;
+    this.#traps = TrapWatch.of(module);
+    this.#traps.users.add(this.#onTrap);
   }
 
   get closed(): boolean {
-    return this.#closing.signal.aborted;
+    return this.#closing.signal.aborted || this.#traps.error !== undefined;
+  }
+
+  /** What stopped the engine; undefined while it works. */
+  get trap(): JerboaError | undefined {
+    return this.#traps.error;
   }
 
   /** Sets the URL of the wasm file; call it before the first call. */
   useWasm(url: string): void {
     this.#input = { module_or_path: url };
+    this.#traps.files.push(new URL(url).pathname.split("/").pop()!);
   }
 
   async call<M extends Method>(method: M, args: Parameters<Methods[M]>, options: CallOptions = {}): Promise<ReturnType<Methods[M]>> {
     const signal = options.signal ? AbortSignal.any([options.signal, this.#closing.signal]) : this.#closing.signal;
-    const onEvent = (options.onEvent ?? (() => {})) as (event: unknown) => void;
+    const onEvent = isolated<unknown>(options.onEvent as ((event: unknown) => void) | undefined) ?? (() => {});
     try {
       if (this.#closing.signal.aborted) throw unloaded();
+      if (this.trap) throw this.trap;
       if (signal.aborted) throw aborted(method);
       this.#ready ??= this.#start();
       await this.#ready;
       const run = (): Promise<unknown> | unknown => this.#withRecovery(method, args, signal, onEvent);
       const queue = queueOf(method, args);
-      return (await (queue === undefined ? run() : this.#enqueue(queue, method, run, signal))) as ReturnType<Methods[M]>;
+      return (await this.#untilRejected(async () => (queue === undefined ? run() : this.#enqueue(queue, method, run, signal)))) as ReturnType<Methods[M]>;
     } catch (thrown) {
       throw withCspAdvice(JerboaError.from(thrown));
     }
+  }
+
+  /** Runs a call until it settles, or until it is rejected from outside. */
+  #untilRejected(run: () => Promise<unknown>): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      if (this.trap) return reject(this.trap);
+      this.#running.add(reject);
+      const fail = (thrown: unknown): void => {
+        this.#traps.report(thrown);
+        reject(thrown);
+      };
+      run().then(resolve, fail).finally(() => this.#running.delete(reject));
+    });
+  }
+
+  #rejectAll(reason: JerboaError): void {
+    for (const reject of this.#running) reject(reason);
+    this.#running.clear();
   }
 
   async #start(): Promise<void> {
@@ -79,14 +116,19 @@ export class Host implements Backend {
 
   async close(): Promise<void> {
     this.#closing.abort();
-    await Promise.allSettled(this.#last.values());
+    this.#traps.users.delete(this.#onTrap);
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, CLOSE_TIMEOUT_MS)));
+    await Promise.race([Promise.allSettled([...this.#last.values(), this.#persisted]), late]);
+    clearTimeout(timer);
     this.#drop();
     this.#loaded = undefined;
-    await this.#persisted;
+    this.#rejectAll(unloaded());
   }
 
   #drop(): void {
-    this.#instance?.end();
+    if (this.trap) this.#instance?.abandon();
+    else this.#instance?.end();
     this.#instance = undefined;
   }
 
@@ -178,6 +220,12 @@ export class Host implements Backend {
         return this.#load(args[0] as EngineLoadOptions, signal, onEvent);
       case "persisted":
         return this.#persisted;
+      case "adoptSessions":
+        for (const id of args[0] as number[]) {
+          this.#sessions.add(id);
+          this.#nextSession = Math.max(this.#nextSession, id + 1);
+        }
+        return;
       case "deviceReport":
         return deviceReport(args[0] as number);
       case "diagnose":

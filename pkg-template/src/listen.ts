@@ -4,6 +4,7 @@ import { checked, describe, valid } from "./check.js";
 import type { ModelInfo } from "./contract.js";
 import { aborted, JerboaError, invalidRequest } from "./errors.js";
 import { AsyncQueue } from "./async-queue.js";
+import { isolated } from "./waits.js";
 import type { Backend } from "./engine-calls.js";
 import { SAMPLE_RATE, resample } from "./audio-input.js";
 import { transcribeSamples, requireAsr, type TranscribeOptions } from "./transcribe.js";
@@ -60,6 +61,7 @@ export function listen(backend: Backend, info: ModelInfo, stream: MediaStream, o
 function startListening(backend: Backend, info: ModelInfo, stream: MediaStream, options?: ListenOptions): AsyncQueue<LiveTranscript> {
   const spec = { language: valid.string, translate: valid.boolean, prompt: valid.string, signal: valid.signal, interval: valid.integer(100), onLevel: valid.func };
   const given = checked("listen", options, spec);
+  given.onLevel = isolated(given.onLevel);
   requireAsr(backend, info);
   if (typeof MediaStream === "undefined" || !(stream instanceof MediaStream)) throw invalidRequest(`listen: the input must be a MediaStream, as from navigator.mediaDevices.getUserMedia, not ${describe(stream)}.`);
   if (stream.getAudioTracks().length === 0) throw invalidRequest("listen: the stream has no audio track.");

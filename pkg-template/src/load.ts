@@ -10,7 +10,9 @@ import { waitForOtherTab, nextAttempt, type LoadAttempt } from "./load-fallback.
 import { Model } from "./model.js";
 import { isDetached } from "./plain-json.js";
 import { withLock, Notes } from "./persistent-notes.js";
+import { RestartingBackend } from "./restart.js";
 import { persistStorage } from "./storage.js";
+import { ABORT_TIMEOUT_MS, isolated, untilAborted } from "./waits.js";
 
 /** Options of {@link loadModel}. */
 export interface LoadOptions extends Omit<EngineLoadOptions, "model" | "mustFit" | "touchPoints" | "vad">, AssetUrls {
@@ -99,9 +101,15 @@ export async function loadModel(source: ModelSource | readonly (string | URL)[],
   return isModelList(source) ? loadFirst(source, given) : loadOne(source, given, false);
 }
 
-async function loadOne(source: ModelSource, options: LoadOptions, mustFit: boolean): Promise<Model> {
-  const { onProgress, signal, worker = true, wasmUrl, workerUrl, vad: given, ...others } = options;
-  const vad = given === undefined ? undefined : await fetchWeights(given, signal);
+/** Loads one model; an abort ends the load within a second, whatever it waits for. */
+function loadOne(source: ModelSource, options: LoadOptions, mustFit: boolean): Promise<Model> {
+  return untilAborted(ABORT_TIMEOUT_MS + 100, "Loading the model", options.signal, loadNow(source, options, mustFit));
+}
+
+async function loadNow(source: ModelSource, options: LoadOptions, mustFit: boolean): Promise<Model> {
+  const { onProgress: given, signal, worker = true, wasmUrl, workerUrl, vad: vadSource, ...others } = options;
+  const onProgress = isolated(given);
+  const vad = vadSource === undefined ? undefined : await fetchWeights(vadSource, signal);
   const rest: Omit<EngineLoadOptions, "model"> = vad ? { ...others, vad } : others;
   const model = sourceOf(source);
   refuseContradictions(model, rest);
@@ -112,15 +120,16 @@ async function loadOne(source: ModelSource, options: LoadOptions, mustFit: boole
   const attempt = async (): Promise<Model> => {
     await waitForOtherTab(notes, name);
     const step = nextAttempt(notes, name, userAgent(), { worker, options: { ...rest, model, ...(mustFit ? { mustFit } : {}) } });
-    let opened: OpenedBackend | undefined;
+    const open = (): Promise<OpenedBackend> => openBackend(step.wanted.worker, { ...(wasmUrl ? { wasmUrl } : {}), ...(workerUrl ? { workerUrl } : {}) });
+    const opening = open();
     try {
-      opened = await openBackend(step.wanted.worker, { ...(wasmUrl ? { wasmUrl } : {}), ...(workerUrl ? { workerUrl } : {}) });
-      const loaded = await load(opened, step, notes, { signal, onEvent: onProgress });
+      const loading = opening.then((opened) => load(opened, step, notes, { signal, onEvent: onProgress }, open));
+      const loaded = await untilAborted(ABORT_TIMEOUT_MS, "Loading the model", signal, loading);
       step.finish(true);
       return loaded;
     } catch (thrown) {
       step.finish(false);
-      void opened?.backend.close();
+      opening.then(({ backend }) => backend.close()).catch(() => {});
       throw JerboaError.from(thrown);
     }
   };
@@ -146,8 +155,8 @@ async function fetchWeights(given: string | URL | Uint8Array, signal: AbortSigna
   }
 }
 
-/** Loads a model in a backend, with this device's calibration. */
-async function load({ backend, warning }: OpenedBackend, { wanted, warning: given, begin }: LoadAttempt, notes: Notes, call: CallOptions): Promise<Model> {
+/** Loads a model in a backend, with this device's calibration; `open` starts another backend if this one dies. */
+async function load({ backend, warning }: OpenedBackend, { wanted, warning: given, begin }: LoadAttempt, notes: Notes, call: CallOptions, open: () => Promise<OpenedBackend>): Promise<Model> {
   const touchPoints = globalThis.navigator?.maxTouchPoints ?? 0;
   const options: EngineLoadOptions = { ...wanted.options, touchPoints };
   let calibration: Calibration | undefined;
@@ -163,7 +172,15 @@ async function load({ backend, warning }: OpenedBackend, { wanted, warning: give
   const stored = backend.call("persisted", []).then((all) => void warnings.push(...all.filter((w) => !warnings.includes(w))), () => backend.close());
   pendingStores.add(stored);
   void stored.then(() => pendingStores.delete(stored));
-  return new Model(calibration ? withCalibration(backend, calibration) : backend, { ...info, warnings, worker: backend.worker }, stored);
+  const reload = async (): Promise<Backend> => {
+    const { backend: next } = await open();
+    return next.call("load", [options]).then(() => next, (thrown: unknown) => {
+      void next.close();
+      throw thrown;
+    });
+  };
+  const lasting = new RestartingBackend(backend, reload);
+  return new Model(calibration ? withCalibration(lasting, calibration) : lasting, { ...info, warnings, worker: backend.worker }, stored);
 }
 
 /** Finished loads that are still writing to the cache. */

@@ -1,5 +1,8 @@
 /** Notes in localStorage that survive a crashed page, and locks between tabs. */
 
+import { aborted } from "./errors.js";
+import { LOCK_TIMEOUT_MS } from "./waits.js";
+
 /** The methods of `localStorage` that notes use. */
 export interface NoteStore {
   getItem(key: string): string | null;
@@ -90,24 +93,27 @@ export async function waitWhile(underWay: () => boolean): Promise<void> {
  * progress" may belong to that tab and is no sign of a crash. The browser releases the lock when the page ends.
  */
 export async function ifOnlyTab<T>(name: string, action: (alone: boolean) => Promise<T>): Promise<T> {
-  const locks = globalThis.navigator?.locks;
-  if (!locks) return action(true);
-  let begun = false;
-  const run = (lock: Lock | null): Promise<T> => {
-    begun = true;
-    return action(lock !== null);
-  };
-  try {
-    return (await locks.request(PREFIX + name, { ifAvailable: true }, run)) as T;
-  } catch (thrown) {
-    if (begun || !isDenied(thrown)) throw thrown;
-    return action(true);
-  }
+  return new Promise((resolve, reject) => {
+    let begun = false;
+    const run = async (alone: boolean): Promise<void> => {
+      if (begun) return;
+      begun = true;
+      await action(alone).then(resolve, reject);
+    };
+    tryLock(PREFIX + name, (lock) => run(lock !== null)).catch(() => run(true));
+  });
 }
 
-/** Whether a Web API is forbidden for this page, as in sandboxed frames; callers treat it as absent. */
-export function isDenied(thrown: unknown): boolean {
-  return (thrown as { name?: unknown } | undefined)?.name === "SecurityError";
+/** Requests a lock if it is free. Rejects if the API is missing, forbidden or does not answer; `run` may be called later all the same. */
+function tryLock(name: string, run: (lock: Lock | null) => Promise<unknown>): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error("navigator.locks.request() did not answer")), LOCK_TIMEOUT_MS);
+    const granted = (lock: Lock | null): Promise<unknown> => {
+      clearTimeout(timer);
+      return run(lock);
+    };
+    (async () => navigator.locks.request(name, { ifAvailable: true }, granted))().then(resolve, reject).finally(() => clearTimeout(timer));
+  });
 }
 
 /**
@@ -115,22 +121,21 @@ export function isDenied(thrown: unknown): boolean {
  * until `rest` settles, which the caller does not wait for.
  */
 export async function withLock<T>(name: string, signal: AbortSignal | undefined, waiting: () => void, action: () => Promise<T>, rest: (value: T) => Promise<unknown>): Promise<T> {
-  const locks = globalThis.navigator?.locks;
-  if (!locks) return action();
   return new Promise((resolve, reject) => {
     let begun = false;
     const turn = async (): Promise<true> => {
+      // A lock that comes too late is released.
+      if (begun) return true;
       begun = true;
-      const value = await action();
-      resolve(value);
-      await rest(value);
+      await action().then(async (value) => (resolve(value), rest(value)), reject);
       return true;
     };
     const ask = async (): Promise<unknown> => {
-      if (await locks.request(PREFIX + name, { ifAvailable: true }, (lock) => lock && turn())) return;
+      if (await tryLock(PREFIX + name, async (lock) => lock && turn())) return;
       waiting();
-      return locks.request(PREFIX + name, signal ? { signal } : {}, turn);
+      return navigator.locks.request(PREFIX + name, signal ? { signal } : {}, turn);
     };
-    ask().catch((thrown) => (begun || !isDenied(thrown) ? reject(thrown) : action().then(resolve, reject)));
+    // Without the API, tabs load on their own.
+    void ask().catch(() => void (signal?.aborted ? reject(aborted("Loading the model")) : turn()));
   });
 }

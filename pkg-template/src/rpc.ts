@@ -1,17 +1,20 @@
 /** RPC over a message port: results with transfer, aborts, events, and errors with their codes. */
 
 import { aborted, JerboaError, unloaded } from "./errors.js";
+import { CLOSE_TIMEOUT_MS, isolated, WORKER_MAX_PINGS, WORKER_PING_MS } from "./waits.js";
 import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
 
 /** A message from the caller to the engine. */
-type RpcRequest = { id: number; method: Method; args: unknown[] } | { id: number; abort: true } | { wasm: string } | { close: true };
+type RpcRequest = { id: number; method: Method; args: unknown[] } | { id: number; abort: true } | { wasm: string } | { ping: true } | { close: true };
 
 /** A message from the engine to the caller. */
 type RpcReply =
   | { hello: true; gpu: boolean }
   | { id: number; event: unknown }
   | { id: number; result: unknown }
-  | { id: number; error: { code: string; message: string } }
+  | { id: number; error: { code: string; message: string }; fatal: boolean }
+  | { pong: true }
+  | { lock: string }
   | { closed: true };
 
 /** The common interface of a worker, its global scope and a MessagePort. */
@@ -21,7 +24,7 @@ export interface Port {
 }
 
 /** Serves a backend over a port; starts with a hello message. */
-export function serve(port: Port, backend: Backend & { useWasm?(url: string): void }): void {
+export function serve(port: Port, backend: Backend & { useWasm?(url: string): void; readonly trap?: JerboaError | undefined }): void {
   const running = new Map<number, AbortController>();
   const send = (message: RpcReply, transfer: Transferable[] = []): void => port.postMessage(message, transfer);
 
@@ -34,7 +37,7 @@ export function serve(port: Port, backend: Backend & { useWasm?(url: string): vo
       send({ id, result }, transferables(result));
     } catch (thrown) {
       const { code, message } = JerboaError.from(thrown);
-      send({ id, error: { code, message } });
+      send({ id, error: { code, message }, fatal: backend.trap !== undefined });
     } finally {
       running.delete(id);
     }
@@ -46,8 +49,14 @@ export function serve(port: Port, backend: Backend & { useWasm?(url: string): vo
     if ("method" in data && Array.isArray(data.args)) void answer(data.id, data.method, data.args);
     else if ("abort" in data) running.get(data.id)?.abort();
     else if ("wasm" in data) backend.useWasm?.(data.wasm);
+    else if ("ping" in data) send({ pong: true });
     else if ("close" in data) void backend.close().finally(() => send({ closed: true }));
   });
+  // The browser releases the lock when this worker ends, however it ends.
+  const lock = `jerboa:worker:${crypto.randomUUID()}`;
+  const locks = globalThis.navigator?.locks;
+  const held = (): Promise<never> => (send({ lock }), new Promise(() => {}));
+  void (async () => locks?.request(lock, held))().catch(() => {});
   send({ hello: true, gpu: typeof navigator !== "undefined" && "gpu" in navigator });
 }
 
@@ -69,6 +78,10 @@ export class RemoteBackend implements Backend {
   #gone: JerboaError | undefined;
   #closed: (() => void) | undefined;
   #closing: Promise<void> | undefined;
+  #pings = 0;
+  #pinging: ReturnType<typeof setInterval> | undefined;
+  readonly #ended = new AbortController();
+  #broken: (reason: string) => void = () => {};
 
   /** `dispose` terminates the other side. */
   constructor(port: Port, dispose: () => void) {
@@ -76,14 +89,19 @@ export class RemoteBackend implements Backend {
     this.#dispose = dispose;
     this.hello = new Promise((resolve, reject) => {
       const broken = (reason: string): void => {
-        const error = new JerboaError("worker", `The worker that runs the model stopped: ${reason}. Load the model again, or pass worker: false.`);
+        if (this.#gone) return;
+        const error = new JerboaError("worker", `The worker that runs the model stopped: ${reason}. The next call starts a new worker and loads the model again.`);
         reject(error);
         this.#fail(error);
+        this.#dispose();
       };
+      this.#broken = broken;
       port.addEventListener("message", (event: MessageEvent<RpcReply>) => {
         const { data } = event as { data: RpcReply | null | undefined };
         if (typeof data !== "object" || data === null) return;
-        if ("hello" in data) resolve({ gpu: data.gpu });
+        this.#pings = 0;
+        if ("lock" in data) this.#watch(data.lock);
+        else if ("hello" in data) resolve({ gpu: data.gpu });
         else this.#receive(data);
       });
       port.addEventListener("error", (event: ErrorEvent) => {
@@ -92,6 +110,8 @@ export class RemoteBackend implements Backend {
       });
       port.addEventListener("messageerror", () => broken("a message could not be read"));
     });
+    // Calls report the failure as well.
+    this.hello.catch(() => {});
   }
 
   get closed(): boolean {
@@ -110,7 +130,8 @@ export class RemoteBackend implements Backend {
     const id = this.#next++;
     const abort = (): void => this.#port.postMessage({ id, abort: true } satisfies RpcRequest);
     return new Promise<unknown>((resolve, reject) => {
-      this.#pending.set(id, { resolve, reject, onEvent: onEvent as ((event: unknown) => void) | undefined });
+      this.#pending.set(id, { resolve, reject, onEvent: isolated<unknown>(onEvent as ((event: unknown) => void) | undefined) });
+      this.#pinging ??= setInterval(() => this.#ping(), WORKER_PING_MS);
       signal?.addEventListener("abort", abort);
       try {
         this.#port.postMessage({ id, method, args } satisfies RpcRequest);
@@ -130,11 +151,27 @@ export class RemoteBackend implements Backend {
     this.#fail(unloaded());
     // A worker that hangs does not answer; it is terminated anyway, which frees its GPU memory.
     await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, 2000);
+      const timer = setTimeout(resolve, CLOSE_TIMEOUT_MS);
       this.#closed = () => (clearTimeout(timer), resolve());
       this.#port.postMessage({ close: true } satisfies RpcRequest);
     });
     this.#dispose();
+  }
+
+  /** Asks a worker with running calls for a sign of life. */
+  #ping(): void {
+    if (this.#pending.size === 0) {
+      clearInterval(this.#pinging);
+      this.#pinging = undefined;
+      this.#pings = 0;
+    } else if (this.#pings++ >= WORKER_MAX_PINGS) this.#broken(`it did not answer for ${(WORKER_MAX_PINGS * WORKER_PING_MS) / 1000} seconds`);
+    else this.#port.postMessage({ ping: true } satisfies RpcRequest);
+  }
+
+  /** Waits for the end of the worker, which holds a lock while it lives. */
+  #watch(lock: string): void {
+    const ended = async (): Promise<void> => this.#broken("it was ended from outside");
+    void (async () => globalThis.navigator?.locks?.request(lock, { signal: this.#ended.signal }, ended))().catch(() => {});
   }
 
   #receive(message: RpcReply): void {
@@ -145,12 +182,19 @@ export class RemoteBackend implements Backend {
     if ("event" in message) return pending.onEvent?.(message.event);
     if (!("error" in message || "result" in message)) return;
     this.#pending.delete(message.id);
-    if ("error" in message) pending.reject(new JerboaError(message.error.code, message.error.message));
-    else pending.resolve(message.result);
+    if ("error" in message) {
+      const error = new JerboaError(message.error.code, message.error.message);
+      pending.reject(error);
+      if (!message.fatal) return;
+      this.#fail(error);
+      this.#dispose();
+    } else pending.resolve(message.result);
   }
 
   #fail(error: JerboaError): void {
     this.#gone ??= error;
+    this.#ended.abort();
+    clearInterval(this.#pinging);
     for (const pending of this.#pending.values()) pending.reject(error);
     this.#pending.clear();
   }

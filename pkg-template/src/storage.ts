@@ -1,6 +1,7 @@
 /** Storage of this origin: quota, persistence, and models that other engines have stored here. */
 
 import { JerboaError, invalidRequest } from "./errors.js";
+import { STORAGE_TIMEOUT_MS, withTimeout } from "./waits.js";
 
 /** Names of this package's own caches and databases. */
 const OWN_NAMES = /^jerboa/;
@@ -52,13 +53,19 @@ export async function storageReport(): Promise<StorageReport> {
   return { ...(usage === undefined ? {} : { usage }), ...(quota === undefined ? {} : { quota }), persisted: persisted === true, foreign: [...(caches ?? []), ...(databases ?? []), ...(directories ?? [])] };
 }
 
+/** How to delete a store of each kind, and the API that must answer. */
+const REMOVERS: Record<ForeignStore["kind"], [api: string, remove: (name: string) => Promise<unknown>]> = {
+  cache: ["caches.delete()", async (name) => globalThis.caches.delete(name)],
+  directory: ["the origin private file system", async (name) => (await navigator.storage.getDirectory()).removeEntry(name, { recursive: true })],
+  indexeddb: ["indexedDB.deleteDatabase()", dropDatabase],
+};
+
 /** Deletes a store of another engine; see {@link storageReport}. */
 export async function deleteForeignStore(store: ForeignStore): Promise<void> {
   if (OWN_NAMES.test(store.name)) throw invalidRequest(`deleteForeignStore: '${store.name}' belongs to this package. Remove models with deleteModel.`);
   try {
-    if (store.kind === "cache") await globalThis.caches.delete(store.name);
-    else if (store.kind === "directory") await (await navigator.storage.getDirectory()).removeEntry(store.name, { recursive: true });
-    else await dropDatabase(store.name);
+    const [api, remove] = REMOVERS[store.kind];
+    await withTimeout(STORAGE_TIMEOUT_MS, api, remove(store.name));
   } catch (thrown) {
     throw thrown instanceof JerboaError ? thrown : new JerboaError("store", `${store.name} could not be removed: ${String(thrown)}. Close this site's other tabs and try again.`, { cause: thrown });
   }
@@ -74,9 +81,10 @@ export async function persistStorage(): Promise<boolean> {
   return persistent === true || (await ignoringErrors(() => storage?.persist?.())) === true;
 }
 
+/** The answer of a question, or undefined if it fails or does not come. */
 async function ignoringErrors<T>(ask: () => T | Promise<T>): Promise<T | undefined> {
   try {
-    return await ask();
+    return await withTimeout(STORAGE_TIMEOUT_MS, "the browser's storage", (async () => ask())());
   } catch {
     return undefined;
   }

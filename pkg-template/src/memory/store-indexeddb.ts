@@ -15,6 +15,8 @@ export const INDEXEDDB_VERSION = 2;
 const PAGE_RECORDS = 500;
 /** Removals remembered for other tabs; a tab that is further behind reads everything again. */
 const MAX_REMOVALS = 256;
+/** Milliseconds until IndexedDB must answer; docs/limits.md lists it. */
+const OPEN_TIMEOUT_MS = 10_000;
 /** Milliseconds that a tab with an older version may block a migration. */
 const MIGRATION_TIMEOUT_MS = 10_000;
 
@@ -174,10 +176,17 @@ function openDatabase(name: string, lose: (reason: JerboaError) => void): Promis
       // Present but forbidden, as in sandboxed frames.
       return absent();
     }
-    let timer: ReturnType<typeof setTimeout> | undefined;
     let tooLate = false;
-    request.onupgradeneeded = (event) => migrate(request, event.oldVersion);
+    let timer: ReturnType<typeof setTimeout> | undefined = setTimeout(() => {
+      tooLate = true;
+      reject(new JerboaError("store", `indexedDB.open() did not answer for ${OPEN_TIMEOUT_MS / 1000} seconds. Reload this page, or use inMemoryStore().`));
+    }, OPEN_TIMEOUT_MS);
+    request.onupgradeneeded = (event) => {
+      clearTimeout(timer);
+      migrate(request, event.oldVersion);
+    };
     request.onblocked = () => {
+      clearTimeout(timer);
       const message = `Another tab has the store '${name}' open in an older version. Close or reload that tab, then try again.`;
       timer = setTimeout(() => {
         tooLate = true;

@@ -1,0 +1,389 @@
+/** A facade whose worker dies, whose engine traps, whose browser APIs do not answer: calls end with a coded error and the next one works. Over the fake engine, in Node. */
+
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { buildFacade } from "./support/facade.mjs";
+
+const built = await buildFacade();
+after(() => built.remove());
+
+const jerboa = await import(`${built.url}/index.js`);
+const rpc = await import(`${built.url}/rpc.js`);
+const host = await import(`${built.url}/host.js`);
+const restart = await import(`${built.url}/restart.js`);
+const notes = await import(`${built.url}/persistent-notes.js`);
+
+/** A module of its own for each engine: a trap stops a module for good. */
+let copies = 0;
+const engine = () => import(`${built.url}/jerboa.js?${copies++}`);
+
+const never = () => new Promise(() => {});
+const code = (promise) => promise.then(() => "none", (error) => error.code);
+
+/** Asserts that a promise settles within this many milliseconds. */
+async function within(ms, promise) {
+  let timer;
+  const late = new Promise((_, reject) => (timer = setTimeout(() => reject(new Error(`not settled within ${ms} ms`)), ms)));
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
+/** Sets globals for one test. */
+function stub(t, globals) {
+  for (const [name, value] of Object.entries(globals)) {
+    const before = Object.getOwnPropertyDescriptor(globalThis, name);
+    Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
+    t.after(() => (before ? Object.defineProperty(globalThis, name, before) : delete globalThis[name]));
+  }
+}
+
+/** A worker on a message channel, with the fake engine. `die` ends it without a word. */
+async function startWorker(module) {
+  const { port1, port2 } = new MessageChannel();
+  rpc.serve(port2, new host.Host(module ?? (await engine())));
+  const worker = { disposed: false };
+  worker.backend = new rpc.RemoteBackend(port1, () => {
+    worker.disposed = true;
+    port1.close();
+    port2.close();
+  });
+  worker.fail = (message) => port1.dispatchEvent(Object.assign(new Event("error"), { message }));
+  port1.start();
+  port2.start();
+  await worker.backend.hello;
+  return worker;
+}
+
+/** A class like the page's Worker whose instances run the fake engine, each a module of its own that `prepare` may change. */
+function workerClass(prepare = () => {}) {
+  const workers = [];
+  class Worker extends EventTarget {
+    constructor() {
+      super();
+      const { port1, port2 } = new MessageChannel();
+      workers.push(this);
+      this.ports = [port1, port2];
+      port1.onmessage = ({ data }) => this.dispatchEvent(Object.assign(new Event("message"), { data }));
+      port2.start();
+      void engine().then((module) => {
+        prepare(module);
+        rpc.serve(port2, new host.Host(module));
+      });
+    }
+    postMessage(message, transfer) {
+      this.ports[0].postMessage(message, transfer);
+    }
+    terminate() {
+      this.ended = true;
+      this.ports.forEach((port) => port.close());
+    }
+  }
+  return { Worker, workers };
+}
+
+/** A lasting backend whose workers are listed in `workers`. */
+async function lasting(t) {
+  const workers = [];
+  const open = async () => {
+    const worker = await startWorker();
+    workers.push(worker);
+    await worker.backend.call("load", [{ model: "a/b" }]);
+    return worker.backend;
+  };
+  const backend = new restart.RestartingBackend(await open(), open);
+  t.after(() => backend.close());
+  return { backend, workers };
+}
+
+test("a worker that dies ends its calls with code worker; the next call starts a fresh one, with its sessions", async (t) => {
+  const { backend, workers } = await lasting(t);
+  const session = await backend.call("createSession", []);
+  const gone = await backend.call("createSession", []);
+  await backend.call("disposeSession", [gone]);
+  const running = backend.call("generate", [{ prompt: "a b c d e f g h" }], {});
+  workers[0].fail("out of memory");
+  const error = await within(500, running.then(() => assert.fail("it answered"), (thrown) => thrown));
+  assert.equal(error.code, "worker");
+  assert.match(error.message, /stopped: out of memory\. The next call starts a new worker/);
+  assert.doesNotMatch(error.message, /worker: false/);
+  assert.deepEqual([workers[0].disposed, backend.closed, workers.length], [true, false, 1]);
+  const both = await Promise.all([backend.call("generate", [{ prompt: "one two" }]), backend.call("generate", [{ prompt: "three" }, session])]);
+  assert.deepEqual(both.map(({ text }) => text), ["one two", "three"]);
+  assert.equal(workers.length, 2);
+  assert.equal(await code(backend.call("generate", [{ prompt: "x" }, gone])), "unloaded");
+  assert.notEqual(await backend.call("createSession", []), session);
+  await backend.close();
+  assert.equal(await code(backend.call("generate", [{ prompt: "x" }])), "unloaded");
+});
+
+test("disposing or releasing on a dead worker does not start one; an abort ends the wait for one", async (t) => {
+  const first = await startWorker();
+  await first.backend.call("load", [{ model: "a/b" }]);
+  let reloads = 0;
+  const backend = new restart.RestartingBackend(first.backend, () => (reloads++, never()));
+  const session = await backend.call("createSession", []);
+  first.fail("killed");
+  await backend.call("disposeSession", [session]);
+  await backend.call("release", []);
+  assert.equal(reloads, 0);
+  const control = new AbortController();
+  const waiting = code(backend.call("generate", [{ prompt: "x" }], { signal: control.signal }));
+  control.abort();
+  assert.equal(await within(500, waiting), "aborted");
+  await backend.close();
+});
+
+test("a trap in the worker ends its calls with code internal and the worker; the next call works", async (t) => {
+  const module = await engine();
+  const worker = await startWorker(module);
+  await worker.backend.call("load", [{ model: "a/b" }]);
+  const next = await startWorker();
+  await next.backend.call("load", [{ model: "a/b" }]);
+  const backend = new restart.RestartingBackend(worker.backend, async () => next.backend);
+  t.after(() => backend.close());
+  module.Engine.prototype.renderChat = () => {
+    throw new WebAssembly.RuntimeError("unreachable");
+  };
+  module.Engine.prototype.generate = never;
+  const pending = code(backend.call("generate", [{ prompt: "x" }]));
+  const error = await within(500, backend.call("renderChat", [[], {}]).catch((thrown) => thrown));
+  assert.equal(error.code, "internal");
+  assert.match(error.message, /RuntimeError: unreachable.*The next call loads the model again in a fresh engine/);
+  assert.doesNotMatch(error.message, /worker: false/);
+  assert.equal(await within(500, pending), "internal");
+  assert.equal(worker.disposed, true);
+  assert.equal((await backend.call("generate", [{ prompt: "again" }])).text, "again");
+});
+
+test("a worker that is killed from outside is noticed by its lock; one that is silent by its pings", async (t) => {
+  const locks = new Map();
+  const request = async (name, options, run = options) => {
+    const before = locks.get(name);
+    let release;
+    locks.set(name, new Promise((resolve) => (release = resolve)));
+    await before;
+    return Promise.resolve(run({ name })).finally(release);
+  };
+  const kills = [];
+  stub(t, { navigator: { locks: { request: (name, options, run) => (name.startsWith("jerboa:worker:") && !run ? request(name, () => new Promise((resolve) => kills.push(resolve), options({}))) : request(name, options, run)) } } });
+  const worker = await startWorker();
+  await worker.backend.call("load", [{ model: "a/b" }]);
+  const running = worker.backend.call("generate", [{ prompt: "a b c d e f g h" }]).catch((thrown) => thrown);
+  assert.equal(kills.length, 1);
+  kills[0]();
+  assert.match((await within(500, running)).message, /The worker that runs the model stopped: it was ended from outside/);
+
+  t.mock.timers.enable({ apis: ["setInterval"] });
+  const listeners = [];
+  const silent = new rpc.RemoteBackend({ postMessage: () => {}, addEventListener: (type, listener) => type === "message" && listeners.push(listener) }, () => {});
+  const waits = silent.call("info", []).catch((thrown) => thrown);
+  for (let i = 0; i < 12; i++) t.mock.timers.tick(10_000);
+  // A sign of life starts the count anew.
+  listeners.forEach((listener) => listener({ data: { pong: true } }));
+  for (let i = 0; i < 12; i++) t.mock.timers.tick(10_000);
+  assert.equal(silent.closed, false);
+  t.mock.timers.tick(10_000);
+  assert.match((await waits).message, /stopped: it did not answer for 120 seconds/);
+});
+
+test("a trap on this thread: calls reject with internal, devices close, unload works, later loads run elsewhere or say why not", async (t) => {
+  const module = await engine();
+  const [one, two] = [new host.Host(module), new host.Host(module)];
+  for (const each of [one, two]) await each.call("load", [{ model: "a/b" }]);
+  module.Engine.prototype.generate = never;
+  module.Engine.prototype.free = () => {
+    throw new WebAssembly.RuntimeError("memory access out of bounds");
+  };
+  module.Engine.prototype.memory = () => {
+    throw new WebAssembly.RuntimeError("memory access out of bounds");
+  };
+  const device = { destroyed: false, destroy: () => (device.destroyed = true) };
+  (globalThis[Symbol.for("jerboa.devices")] ??= new Set()).add(device);
+  const pending = [one, two].map((each) => code(each.call("generate", [{ prompt: "x" }])));
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  assert.equal(await code(one.call("memory", [])), "internal");
+  assert.deepEqual(await within(500, Promise.all(pending)), ["internal", "internal"]);
+  assert.deepEqual([device.destroyed, one.closed, two.closed], [true, true, true]);
+  assert.equal(await code(two.call("tokenize", ["x", false, false])), "internal");
+  await within(3000, Promise.all([one.close(), two.close()]));
+});
+
+test("a trap that a microtask throws reaches the running calls; another module's does not", async (t) => {
+  const target = new EventTarget();
+  stub(t, { addEventListener: (...args) => target.addEventListener(...args) });
+  const module = await engine();
+  const used = new host.Host(module);
+  await used.call("load", [{ model: "a/b" }]);
+  module.Engine.prototype.generate = never;
+  const pending = code(used.call("generate", [{ prompt: "x" }]));
+  const raise = (stack) => {
+    const event = Object.assign(new Event("error", { cancelable: true }), { error: Object.assign(new WebAssembly.RuntimeError("unreachable"), { stack }) });
+    target.dispatchEvent(event);
+    return event.defaultPrevented;
+  };
+  assert.equal(raise("RuntimeError: unreachable\n at https://x.test/other_bg.wasm:wasm-function[3]:0x1"), false);
+  assert.equal(used.closed, false);
+  assert.equal(raise("RuntimeError: unreachable\n at https://x.test/assets/jerboa_bg-1a2b.wasm:wasm-function[3]:0x1"), true);
+  assert.equal(await within(500, pending), "internal");
+});
+
+test("after a trap a load with worker: false runs in a worker with a warning, or is refused with advice", async (t) => {
+  const module = await import(`${built.url}/jerboa.js`);
+  const model = await jerboa.loadModel("a/b", { worker: false });
+  const own = module.Engine.prototype.memory;
+  module.Engine.prototype.memory = () => {
+    throw new WebAssembly.RuntimeError("unreachable");
+  };
+  t.after(() => (module.Engine.prototype.memory = own));
+  assert.equal(await code(model.memory()), "internal");
+  const refused = await jerboa.loadModel("a/b", { worker: false }).catch((thrown) => thrown);
+  assert.equal(refused.code, "internal");
+  assert.match(refused.message, /stopped earlier\. Reload the page, or load the model in a worker/);
+  module.Engine.prototype.memory = own;
+  const { Worker, workers } = workerClass();
+  stub(t, { Worker, location: new URL("https://x.test/"), navigator: {} });
+  const fresh = await jerboa.loadModel("a/b", { worker: false });
+  assert.equal(fresh.info.worker, true);
+  assert.match(fresh.info.warnings.join(), /runs in a worker although worker: false was set/);
+  assert.equal(await fresh.generate("one two"), "one two");
+  // The model that trapped reloads itself.
+  assert.equal((await model.memory()).gpuBytes, 2);
+  await Promise.all([fresh.unload(), model.unload()]);
+  assert.equal(workers.length, 2);
+});
+
+test("an abort ends a load within a second, whatever it waits for", async (t) => {
+  const location = new URL("https://x.test/");
+  const silent = class extends EventTarget {
+    constructor() {
+      super();
+      // Ends the wait for its start, which outlasts the test.
+      t.after(() => this.dispatchEvent(new Event("error")));
+    }
+    postMessage() {}
+    terminate() {}
+  };
+  const { Worker, workers } = workerClass((module) => (module.Engine.load = never));
+  const stuck = { "the worker": { Worker: silent, location, navigator: {} }, "the engine": { Worker, location, navigator: {} } };
+  stuck["a lock"] = { navigator: { locks: { request: never } } };
+  stuck["the other tab"] = { navigator: { locks: { request: (name, options, run) => (options.ifAvailable ? Promise.resolve(run(null)) : never()) } } };
+  stuck["the weights of vad"] = { fetch: never };
+  for (const [what, globals] of Object.entries(stuck)) {
+    await t.test(what, async (t) => {
+      stub(t, globals);
+      const control = new AbortController();
+      const options = what.endsWith("vad") ? { vad: "https://x.test/vad" } : {};
+      const load = jerboa.loadModel("a/b", { signal: control.signal, ...options }).catch((thrown) => thrown);
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      control.abort();
+      assert.equal((await within(1000, load)).code, "aborted");
+    });
+  }
+  // The worker of the load that hung is terminated.
+  await new Promise((resolve) => setTimeout(resolve, 2500));
+  assert.deepEqual(workers.map(({ ended }) => ended), [true]);
+});
+
+test("an engine that hangs: unload ends its calls within two seconds", async () => {
+  const module = await engine();
+  const used = new host.Host(module);
+  await used.call("load", [{ model: "a/b" }]);
+  module.Engine.prototype.generate = never;
+  const pending = code(used.call("generate", [{ prompt: "x" }]));
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  await within(2500, used.close());
+  assert.equal(await within(100, pending), "unloaded");
+});
+
+test("listeners of the caller that throw are reported and change nothing", async (t) => {
+  const reported = [];
+  stub(t, { reportError: (thrown) => reported.push(thrown.message) });
+  const fail = () => {
+    throw new Error("mine");
+  };
+  const worker = await startWorker();
+  t.after(() => worker.backend.close());
+  await worker.backend.call("load", [{ model: "a/b" }], { onEvent: fail });
+  const { text } = await worker.backend.call("generate", [{ prompt: "one two" }], { onEvent: fail });
+  assert.equal(text, "one two");
+  const local = new host.Host(await engine());
+  await local.call("load", [{ model: "a/b" }], { onEvent: fail });
+  assert.equal((await local.call("generate", [{ prompt: "one two" }], { onEvent: fail })).text, "one two");
+  await local.close();
+  assert.deepEqual([...new Set(reported)], ["mine"]);
+  assert.equal(reported.length, 12);
+});
+
+test("locks that are missing, forbidden, throw or never answer do not hold up a load", async (t) => {
+  const refuse = () => {
+    throw new TypeError("no locks");
+  };
+  const cases = { missing: undefined, forbidden: { request: async () => { throw new DOMException("no", "SecurityError"); } }, throws: { request: refuse }, rejects: { request: async () => refuse() } };
+  for (const [name, locks] of Object.entries(cases)) {
+    stub(t, { navigator: { locks } });
+    assert.equal(await within(500, notes.withLock("load x", undefined, () => {}, async () => name, async () => {})), name);
+    assert.equal(await within(500, notes.ifOnlyTab("x", async (alone) => `${name} ${alone}`)), `${name} true`);
+  }
+  // A lock that comes after the deadline is released, and the action has run once.
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let grant;
+  stub(t, { navigator: { locks: { request: (_name, _options, run) => new Promise((resolve) => (grant = () => resolve(run({})))) } } });
+  let runs = 0;
+  const action = async () => ++runs;
+  for (const start of [() => notes.withLock("load x", undefined, () => {}, action, async () => {}), () => notes.ifOnlyTab("x", action)]) {
+    runs = 0;
+    const done = start();
+    t.mock.timers.tick(5000);
+    assert.equal(await done, 1);
+    grant();
+    for (let i = 0; i < 9; i++) await Promise.resolve();
+    assert.equal(runs, 1);
+  }
+  // Errors of the action are not repeated without the lock.
+  stub(t, { navigator: { locks: { request: async (_name, _options, run) => run({}) } } });
+  runs = 0;
+  const failing = async () => {
+    runs++;
+    throw new Error("mine");
+  };
+  await assert.rejects(notes.withLock("load x", undefined, () => {}, failing, async () => {}), /mine/);
+  await assert.rejects(notes.ifOnlyTab("x", failing), /mine/);
+  assert.equal(runs, 2);
+});
+
+test("a localStorage that throws on every use counts as absent", async (t) => {
+  const refuse = () => {
+    throw new DOMException("denied", "SecurityError");
+  };
+  Object.defineProperty(globalThis, "localStorage", { get: refuse, configurable: true });
+  t.after(() => delete globalThis.localStorage);
+  assert.equal(new notes.Notes().available, false);
+  let writes = 0;
+  stub(t, { localStorage: { getItem: refuse, removeItem: refuse, setItem: () => { if (writes++ > 0) refuse(); } } });
+  const late = new notes.Notes();
+  assert.deepEqual([late.read("x"), late.write("x", 1), late.remove("x")], [undefined, false, undefined]);
+});
+
+test("storage that never answers: a report without it, a deletion with an error that names the API", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  stub(t, {
+    navigator: { storage: { estimate: never, persisted: never, persist: never, getDirectory: never } },
+    caches: { keys: never, delete: never },
+    indexedDB: { databases: never, deleteDatabase: () => ({}) },
+  });
+  const report = jerboa.storageReport();
+  await Promise.resolve();
+  t.mock.timers.tick(10_000);
+  assert.deepEqual(await report, { persisted: false, foreign: [] });
+  for (const [kind, api] of [["cache", /caches\.delete\(\) did not answer/], ["directory", /the origin private file system did not answer/], ["indexeddb", /indexedDB\.deleteDatabase\(\) did not answer/]]) {
+    const done = jerboa.deleteForeignStore({ kind, name: "other" }).catch((thrown) => thrown);
+    t.mock.timers.tick(10_000);
+    const error = await done;
+    assert.equal(error.code, "store");
+    assert.match(error.message, api);
+  }
+  const { indexedDbStore } = await import(`${built.url}/memory/index.js`);
+  stub(t, { indexedDB: { open: () => ({}) } });
+  const opened = indexedDbStore("x").open().catch((thrown) => thrown);
+  t.mock.timers.tick(10_000);
+  assert.match((await opened).message, /indexedDB\.open\(\) did not answer for 10 seconds/);
+});
