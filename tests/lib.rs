@@ -1,5 +1,5 @@
-//! Helpers shared by the test targets of this crate: a device, kernels run on plain vectors,
-//! comparison.
+//! Helpers shared by the test targets of this crate: devices, kernel runs on plain vectors,
+//! comparisons.
 
 pub mod capped;
 pub mod gguf;
@@ -13,7 +13,7 @@ use jerboa::kernels::registry::{Kernel, Shader};
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 
-/// The device of this test thread, with all its features. It is never dropped: wgpu cannot be in a
+/// This test thread's device with all its features. It is never dropped: wgpu cannot be in a
 /// thread's destructors.
 pub fn gpu() -> &'static Gpu {
     thread_local!(static GPU: OnceCell<&'static Gpu> = const { OnceCell::new() });
@@ -22,14 +22,13 @@ pub fn gpu() -> &'static Gpu {
     })
 }
 
-/// Whether every test gets what all WebGPU devices have and no more: `JERBOA_LEAST=1`.
+/// Whether all tests use WebGPU's minimum features and limits: `JERBOA_LEAST=1`.
 pub fn least() -> bool {
     std::env::var_os("JERBOA_LEAST").is_some()
 }
 
-/// A device with some features switched off, the same one for all of a test that ask for the same
-/// features: a software adapter takes long to compile kernels, and each is compiled once. It is
-/// never dropped, as in [`gpu`].
+/// A device with some features disabled, shared by requests with equal options, since a software
+/// adapter compiles kernels slowly. It is never dropped, as in [`gpu`].
 pub fn open(options: &DeviceOptions) -> Gpu {
     type Features = [bool; 4];
     thread_local!(static OPEN: RefCell<Vec<(Features, &'static Gpu)>> = RefCell::default());
@@ -54,13 +53,13 @@ pub fn open(options: &DeviceOptions) -> Gpu {
     gpu.with_options(options)
 }
 
-/// A device that nobody else has: for tests that lose it, or count what is compiled.
+/// A new, unshared device: for tests that lose it or count compilations.
 pub fn open_alone(options: &DeviceOptions) -> Gpu {
     let opened = pollster::block_on(Gpu::open(&allowed(options)));
     opened.expect("a Vulkan adapter; mesa-vulkan-drivers has one for the CPU")
 }
 
-/// Options, or those of them that every device has where each test gets no more.
+/// These options, reduced to WebGPU's minimum if `JERBOA_LEAST` is set.
 fn allowed(options: &DeviceOptions) -> DeviceOptions {
     let few = |options| DeviceOptions {
         f16: false,
@@ -75,12 +74,12 @@ fn allowed(options: &DeviceOptions) -> DeviceOptions {
     }
 }
 
-/// Numbers in [-1, 1) from a seed, the same everywhere.
+/// Deterministic numbers in [-1, 1) from a seed.
 pub fn random(seed: u64, count: usize) -> Vec<f32> {
     numbers(seed).take(count).collect()
 }
 
-/// The same without end.
+/// The same numbers as an endless iterator.
 fn numbers(seed: u64) -> impl Iterator<Item = f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     std::iter::repeat_with(move || {
@@ -91,14 +90,13 @@ fn numbers(seed: u64) -> impl Iterator<Item = f32> {
     })
 }
 
-/// One of them, by its place: nothing is kept for it, where somebody wants one of each of many
-/// seeds.
+/// One of these numbers, by its index, without a generator's state.
 pub fn number(seed: u64, place: usize) -> f32 {
     numbers(seed).nth(place).unwrap_or_default()
 }
 
-/// A device whose matmuls of many rows are of f16, in tiles of so many rows on its subgroup
-/// matrices or, where it has none, spelled out.
+/// A device whose GEMMs use f16 subgroup matrices in tiles of this height, emulated where the
+/// device has none.
 pub fn on_units(tile: u32) -> DeviceOptions {
     let force = Some(VariantOverride {
         kernel: Kernel::GemmMatrix,
@@ -111,8 +109,7 @@ pub fn on_units(tile: u32) -> DeviceOptions {
     }
 }
 
-/// How far from its reference a model may be on a device: `exact`, but what f16 allow where its
-/// matmuls are of f16.
+/// Maximum error against the reference on a device: `exact`, or more where its GEMMs use f16.
 pub fn limit(gpu: &Gpu, exact: f64) -> f64 {
     if gpu.caps().subgroup_matrix().is_some_and(|units| units.half) {
         1e-2
@@ -121,13 +118,13 @@ pub fn limit(gpu: &Gpu, exact: f64) -> f64 {
     }
 }
 
-/// Runs one launch whose buffers are indices into `buffers`; returns all buffers as they are
+/// Runs one launch whose buffers are indices into `buffers`; returns the contents of all buffers
 /// afterwards.
 pub fn run(gpu: &Gpu, launch: &Launch<usize>, rows: u32, buffers: &[Vec<u8>]) -> Vec<Vec<u8>> {
     run_all(gpu, std::slice::from_ref(launch), rows, buffers)
 }
 
-/// Runs launches one after another over the same buffers.
+/// Runs launches in order on the same buffers.
 pub fn run_all(
     gpu: &Gpu,
     launches: &[Launch<usize>],
@@ -186,7 +183,7 @@ pub fn run_all(
     result
 }
 
-/// Compiles a kernel once per device: a software device takes long.
+/// Compiles a kernel once per device: a software device compiles slowly.
 fn compile(gpu: &Gpu, shader: Shader) -> Pipeline {
     thread_local!(static COMPILED: RefCell<HashMap<(usize, String), Pipeline>> = RefCell::default());
     let key = (std::ptr::from_ref(gpu) as usize, shader.text.clone());
@@ -202,17 +199,17 @@ fn compile(gpu: &Gpu, shader: Shader) -> Pipeline {
     pipeline
 }
 
-/// f32s as bytes.
+/// Converts f32s to bytes.
 pub fn bytes<T: bytemuck::NoUninit>(values: &[T]) -> Vec<u8> {
     bytemuck::cast_slice(values).to_vec()
 }
 
-/// Bytes as f32s.
+/// Converts bytes to f32s.
 pub fn floats(bytes: &[u8]) -> Vec<f32> {
     bytemuck::pod_collect_to_vec(bytes)
 }
 
-/// Mean square error over mean square of the expectation; NaN when either is not finite.
+/// Mean square error divided by the mean square of the expectation; NaN if either is not finite.
 pub fn nmse(found: &[f32], expected: &[f32]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let error: f64 = found

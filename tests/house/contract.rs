@@ -1,5 +1,5 @@
-//! The TypeScript face says what Rust says: the codes of errors, and the fields of what crosses
-//! between the two. Reads both as text; knows nothing of what they mean.
+//! The TypeScript facade declares what Rust provides: error codes, and the fields of values that
+//! cross the boundary. Compares the sources as text.
 
 use jerboa::Error;
 use jerboa::sample::{
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// What only the facade and the memory throw.
+/// Codes that only the facade and the memory throw.
 const FACADE: [&str; 8] = [
     "unloaded",
     "worker",
@@ -21,8 +21,7 @@ const FACADE: [&str; 8] = [
     "model_mismatch",
 ];
 
-/// Structs of Rust and the interface that each is in contract.ts. Several structs may be one
-/// interface.
+/// Structs of Rust and their interfaces in contract.ts. Several structs may form one interface.
 const PAIRS: &[(&[(&str, &str)], &str)] = &[
     (
         &[
@@ -58,8 +57,8 @@ const PAIRS: &[(&[(&str, &str)], &str)] = &[
     (&[("diag/checks.rs", "DiagnosticResult")], "DeviceCheck"),
 ];
 
-/// Fields of Rust that a page has no name for: a checkpoint's own `do_sample`, the part that is
-/// flattened, and what the facade gives beside the request.
+/// Fields of Rust that pages do not use: a checkpoint's `do_sample`, the flattened part, and fields
+/// that the facade passes separately.
 const INNER: [&str; 3] = ["doSample", "sampling", "fallbackSeed"];
 
 fn read(path: &str) -> String {
@@ -67,7 +66,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// What stands between two marks.
+/// The text between two marks.
 fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
     let (_, rest) = text
         .split_once(start)
@@ -77,7 +76,7 @@ fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
         .0
 }
 
-/// Every other piece between quotes of a kind.
+/// Strings in quotes of this kind: every other part.
 fn quoted(text: &str, quote: char) -> BTreeSet<String> {
     text.split(quote)
         .skip(1)
@@ -94,7 +93,7 @@ fn camel(name: &str) -> String {
     })
 }
 
-/// The public fields of a struct, as serde names them.
+/// Public fields of a struct by their serde names.
 fn fields(file: &str, name: &str) -> BTreeSet<String> {
     let text = read(&format!("crate/src/{file}"));
     let body = between(&text, &format!("pub struct {name} {{"), "\n}");
@@ -104,7 +103,7 @@ fn fields(file: &str, name: &str) -> BTreeSet<String> {
     names.map(|(field, _)| camel(field)).collect()
 }
 
-/// What stands between the braces of an interface.
+/// The body of an interface.
 fn interface(name: &str) -> String {
     let text: String = ["contract", "contract-device", "contract-audio"]
         .map(|file| read(&format!("pkg-template/src/{file}.ts")))
@@ -112,12 +111,12 @@ fn interface(name: &str) -> String {
     between(&text, &format!("export interface {name} "), "\n}").to_owned()
 }
 
-/// The names before colons in lines that are indented so far, with a `?` where one may be left out.
+/// Names before colons in lines with this indentation, with a `?` where optional.
 fn names(body: &str, indent: usize) -> BTreeSet<String> {
     let lines = body
         .lines()
         .filter(|line| line.len() - line.trim_start().len() == indent);
-    // Neither comments nor `[more: string]`.
+    // Skips comments and `[more: string]`.
     let code = lines
         .map(str::trim)
         .filter(|line| !line.starts_with(['/', '*', '[']));
@@ -133,16 +132,16 @@ fn sure(names: &BTreeSet<String>) -> BTreeSet<String> {
         .collect()
 }
 
-/// The properties of an interface, without those of objects in it and of what it extends.
+/// Properties of an interface, without those of nested objects and of extended interfaces.
 fn properties(name: &str) -> BTreeSet<String> {
     sure(&names(&interface(name), 2))
 }
 
-/// The keys of an object that `json!` makes behind a mark, without those of objects in it.
+/// Keys of a `json!` object after a mark, without those of nested objects.
 fn keys(text: &str, mark: &str) -> BTreeSet<String> {
     let (_, rest) = text
         .split_once(mark)
-        .unwrap_or_else(|| panic!("there is no {mark:?}"));
+        .unwrap_or_else(|| panic!("{mark:?} is missing"));
     let mut found = BTreeSet::new();
     let mut depth = 0;
     let mut last = "";
@@ -165,7 +164,7 @@ fn keys(text: &str, mark: &str) -> BTreeSet<String> {
     panic!("{mark:?} has no end");
 }
 
-/// The keys that are set by themselves: `info["key"] = …`.
+/// Keys that are assigned one by one: `info["key"] = …`.
 fn set(text: &str, object: &str) -> BTreeSet<String> {
     let mark = format!("{object}[\"");
     let pieces = text.split(&mark).skip(1);
@@ -250,9 +249,9 @@ fn a_speech_is_asked_for_by_names_that_rust_reads() {
 
 #[test]
 fn progress_and_transcripts_have_the_names_that_rust_gives_them() {
-    let told = keys(&read("crate/src/web/options.rs"), "let report = json!({");
-    assert_eq!(told, fields("hub/progress.rs", "ProgressEvent"));
-    assert_eq!(properties("LoadProgress"), told, "LoadProgress");
+    let reported = keys(&read("crate/src/web/options.rs"), "let report = json!({");
+    assert_eq!(reported, fields("hub/progress.rs", "ProgressEvent"));
+    assert_eq!(properties("LoadProgress"), reported, "LoadProgress");
     let formats = read("crate/src/audio/subtitles.rs");
     let whole = &keys(&formats, "let mut out = json!({") | &set(&formats, "out");
     let whole = &whole | &set(&read("crate/src/web/audio.rs"), "all");
@@ -286,7 +285,7 @@ fn what_a_load_takes_is_what_is_read_of_it() {
                 .map(|(name, _)| name.to_owned()),
         );
     }
-    // It comes beside them.
+    // A separate parameter of the Rust functions.
     assert!(read.remove("signal"));
     assert_eq!(properties("EngineLoadOptions"), read, "EngineLoadOptions");
 }
@@ -296,13 +295,13 @@ fn model_info_names_every_field_of_rust() {
     let task = |file: &str| read(&format!("crate/src/task/{file}.rs"));
     let language = task("language_model");
     let common = keys(between(&language, "fn common_info(", "\n}"), "json!({");
-    let told = between(&language, "let told = [", "];");
-    let told = told
+    let optional = between(&language, "let optional = [", "];");
+    let optional = optional
         .split("(\"")
         .skip(1)
         .filter_map(|piece| piece.split_once('"'))
         .map(|(key, _)| key.to_owned());
-    let decoders: BTreeSet<String> = &common | &told.collect();
+    let decoders: BTreeSet<String> = &common | &optional.collect();
     let embed = task("embed");
     let described = between(&embed, "fn encoder_info(", "\n}");
     let encoders = &(&common | &set(described, "info")) | &set(&task("rerank"), "info");
@@ -319,12 +318,12 @@ fn model_info_names_every_field_of_rust() {
         .into_iter()
         .filter(|n| !n.ends_with('?'))
         .collect();
-    for (of, told) in [
+    for (of, reported) in [
         ("models that embed or rerank", &encoders),
         ("models that have a decoder", &decoders),
     ] {
-        let missing: Vec<&String> = always.difference(told).collect();
-        assert!(missing.is_empty(), "{of} do not tell {missing:?}");
+        let missing: Vec<&String> = always.difference(reported).collect();
+        assert!(missing.is_empty(), "{of} do not report {missing:?}");
     }
 }
 

@@ -1,6 +1,6 @@
-//! Holds what no compiler does: who may use whom among the rooms of crate/src, that no files use
-//! each other in a circle, and that the TypeScript face says what Rust says. Reads `use` lines and
-//! paths of the sources; knows nothing of what they do.
+//! Rules that no compiler checks: layers of crate/src, no import cycles between files, the
+//! TypeScript facade's agreement with Rust, and the words of comments and messages. Reads sources
+//! as text.
 
 mod contract;
 mod sources;
@@ -8,9 +8,9 @@ mod sources;
 use sources::{Module, modules};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The rooms, from the top floor to the ground. A room uses rooms of floors below its own, and of
-/// its own floor those that do not lead back to it.
-const FLOORS: &[&[&str]] = &[
+/// Folders of crate/src by layer, from top to bottom. A folder uses folders of lower layers, and of
+/// its own layer those that do not lead back to it.
+const LAYERS: &[&[&str]] = &[
     &["web"],
     &["task", "diag"],
     &["exec"],
@@ -23,41 +23,45 @@ const FLOORS: &[&[&str]] = &[
     &["error"],
 ];
 
-fn floor(room: &str) -> usize {
-    let found = FLOORS.iter().position(|rooms| rooms.contains(&room));
+fn layer(folder: &str) -> usize {
+    let found = LAYERS.iter().position(|folders| folders.contains(&folder));
     found.unwrap_or_else(|| {
-        panic!("crate/src/{room} stands on no floor: name it in FLOORS of tests/house/main.rs")
+        panic!("crate/src/{folder} is in no layer. Add it to LAYERS in tests/house/main.rs.")
     })
 }
 
-/// Who uses whom, by `name`, each with one place where it does.
-fn arrows(
+/// Dependencies by `name`, each with one example.
+fn dependencies(
     modules: &[Module],
     name: impl Fn(&str) -> String,
 ) -> BTreeMap<String, BTreeMap<String, String>> {
-    let mut arrows: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    let mut dependencies: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for module in modules {
         for used in &module.uses {
             let from = name(&module.name);
             let to = name(&used.module);
 
             if from != to && !from.is_empty() && !to.is_empty() {
-                let place = format!("{} uses {}", module.file, used.path);
-                arrows.entry(from).or_default().entry(to).or_insert(place);
+                let example = format!("{} uses {}", module.file, used.path);
+                dependencies
+                    .entry(from)
+                    .or_default()
+                    .entry(to)
+                    .or_insert(example);
             }
         }
     }
-    arrows
+    dependencies
 }
 
-/// The names from which a way leads back to themselves, each with the names of its circle.
-fn circles(arrows: &BTreeMap<String, BTreeMap<String, String>>) -> BTreeSet<BTreeSet<String>> {
+/// Dependency cycles: names that lead back to themselves, with the names of their cycle.
+fn cycles(dependencies: &BTreeMap<String, BTreeMap<String, String>>) -> BTreeSet<BTreeSet<String>> {
     let reach = |from: &String| {
         let mut seen = BTreeSet::new();
         let mut next = vec![from];
         while let Some(name) = next.pop() {
             next.extend(
-                arrows
+                dependencies
                     .get(name)
                     .into_iter()
                     .flat_map(BTreeMap::keys)
@@ -66,8 +70,10 @@ fn circles(arrows: &BTreeMap<String, BTreeMap<String, String>>) -> BTreeSet<BTre
         }
         seen
     };
-    let reached: BTreeMap<&String, BTreeSet<String>> =
-        arrows.keys().map(|name| (name, reach(name))).collect();
+    let reached: BTreeMap<&String, BTreeSet<String>> = dependencies
+        .keys()
+        .map(|name| (name, reach(name)))
+        .collect();
 
     reached
         .iter()
@@ -80,63 +86,66 @@ fn circles(arrows: &BTreeMap<String, BTreeMap<String, String>>) -> BTreeSet<BTre
         .collect()
 }
 
-/// The places of the arrows inside a circle.
-fn places(
-    arrows: &BTreeMap<String, BTreeMap<String, String>>,
-    circle: &BTreeSet<String>,
+/// Examples of the dependencies inside a cycle.
+fn examples(
+    dependencies: &BTreeMap<String, BTreeMap<String, String>>,
+    cycle: &BTreeSet<String>,
 ) -> String {
-    let inside = circle.iter().filter_map(|from| arrows.get(from)).flatten();
+    let inside = cycle
+        .iter()
+        .filter_map(|from| dependencies.get(from))
+        .flatten();
     let lines: Vec<String> = inside
-        .filter(|(to, _)| circle.contains(*to))
-        .map(|(_, place)| format!("  {place}"))
+        .filter(|(to, _)| cycle.contains(*to))
+        .map(|(_, example)| format!("  {example}"))
         .collect();
     lines.join("\n")
 }
 
 #[test]
-fn rooms_use_only_what_stands_below_them() {
-    let arrows = arrows(&modules(), |module| {
+fn folders_use_only_lower_layers() {
+    let dependencies = dependencies(&modules(), |module| {
         module.split('/').next().unwrap_or("").to_owned()
     });
     let mut wrong = Vec::new();
-    for (from, uses) in &arrows {
-        for (to, place) in uses {
-            if floor(to) < floor(from) {
-                wrong.push(format!("  {place}: `{from}` stands below `{to}`"));
+    for (from, uses) in &dependencies {
+        for (to, example) in uses {
+            if layer(to) < layer(from) {
+                wrong.push(format!("  {example}: `{from}` is below `{to}`"));
             }
         }
     }
     assert!(
         wrong.is_empty(),
-        "arrows that lead up (the floors are in tests/house/main.rs):\n{}",
+        "dependencies on higher layers (see LAYERS in tests/house/main.rs):\n{}",
         wrong.join("\n")
     );
-    let circles = circles(&arrows);
-    let shown: Vec<String> = circles
+    let cycles = cycles(&dependencies);
+    let shown: Vec<String> = cycles
         .iter()
-        .map(|c| format!("{c:?}:\n{}", places(&arrows, c)))
+        .map(|c| format!("{c:?}:\n{}", examples(&dependencies, c)))
         .collect();
     assert!(
-        circles.is_empty(),
-        "rooms that use each other in a circle, {}",
+        cycles.is_empty(),
+        "import cycles between folders of crate/src: {}",
         shown.join("\n")
     );
 }
 
 #[test]
-fn no_files_use_each_other_in_a_circle() {
+fn files_have_no_import_cycles() {
     let modules = modules();
-    let arrows = arrows(&modules, str::to_owned);
-    if let Some(circle) = circles(&arrows).first() {
+    let dependencies = dependencies(&modules, str::to_owned);
+    if let Some(cycle) = cycles(&dependencies).first() {
         panic!(
-            "files that use each other in a circle, {circle:?}:\n{}",
-            places(&arrows, circle)
+            "import cycle between files, {cycle:?}:\n{}",
+            examples(&dependencies, cycle)
         );
     }
 }
 
 #[test]
-fn what_is_read_is_what_stands_there() {
+fn dependencies_are_read_correctly() {
     let modules = modules();
     let of = |name: &str| {
         let module = modules.iter().find(|m| m.name == name);
@@ -156,7 +165,7 @@ fn what_is_read_is_what_stands_there() {
     let pair = |a: &str, b: &str| (a.to_owned(), [(b.to_owned(), String::new())].into());
     let three = [pair("a", "b"), pair("b", "c"), pair("c", "b")].into();
     assert_eq!(
-        circles(&three),
+        cycles(&three),
         [["b", "c"].map(str::to_owned).into()].into()
     );
 }

@@ -1,10 +1,10 @@
-//! The modules of crate/src and what each uses, from the text of the sources. Knows no directions.
+//! Modules of crate/src and their dependencies, from the text of the sources.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// A path that a module names, and the module it leads to.
+/// A path in a module, and the module that it leads to.
 pub struct Use {
     /// As written, such as `crate::ir::Graph`.
     pub path: String,
@@ -16,13 +16,13 @@ pub struct Use {
 pub struct Module {
     /// Such as `ir` for ir/mod.rs and `ir/rope` for ir/rope.rs.
     pub name: String,
-    /// The file, as a person finds it.
+    /// The file's path in the repository.
     pub file: String,
-    /// What it uses, without what its tests use and without the modules that it is a part of.
+    /// Its dependencies, without those of its tests and without its parent modules.
     pub uses: Vec<Use>,
 }
 
-/// All modules but the crate's root.
+/// All modules except the crate's root.
 pub fn modules() -> Vec<Module> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crate/src");
     let mut files = Vec::new();
@@ -75,8 +75,7 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, String, String)
     }
 }
 
-/// The paths that begin at the crate or at a parent, outside comments and tests; groups are spelled
-/// out.
+/// Paths that begin at the crate or at a parent, outside comments and tests, with groups expanded.
 fn paths(text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or("");
     let code: String = code
@@ -96,7 +95,7 @@ fn paths(text: &str) -> Vec<String> {
     found
 }
 
-/// Reads one path or group at the start of `text` and returns what follows it.
+/// Reads one path or group at the start of `text` and returns the rest.
 fn expand<'a>(prefix: &str, text: &'a str, found: &mut Vec<String>) -> &'a str {
     let text = text.trim_start();
     if let Some(mut rest) = text.strip_prefix('{') {

@@ -11,7 +11,7 @@ use jerboa::plan::{
     WeightPlans, add_prefetch_routers, fuse, lower, plan_states, plan_weights,
 };
 
-/// Plans a step in which every layer holds two experts, and every table `table_rows` rows.
+/// Plans a step with two experts of each layer and `table_rows` rows of each table on the device.
 fn paged(graph: &Graph, rows: StepKind, table_rows: usize) -> Plan {
     let caps = caps();
     let mut weights = plan_weights(graph, &layout_of, caps.max_weight_buffer()).expect("weights");
@@ -59,7 +59,7 @@ fn experts(stop: &PlanBreak) -> &ExpertSelection {
     }
 }
 
-/// The launches of routers, predictions included.
+/// Number of router launches, including predictions.
 fn routers(plan: &Plan) -> Vec<usize> {
     (0..plan.launches.len())
         .filter(|at| plan.launches[*at].variant.kernel == Kernel::Route)

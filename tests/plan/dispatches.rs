@@ -1,6 +1,5 @@
-//! Dispatches of a greedy decode step at the shapes of published models, its tail included: on a
-//! GPU that has all features, on one that has no more than WebGPU promises, and where dispatches
-//! are expensive.
+//! Dispatches of a greedy decode step, argmax included, at the shapes of published models: on a GPU
+//! with all features, with WebGPU's minimum, and where dispatches are expensive.
 
 use super::caps;
 use jerboa::arch;
@@ -17,15 +16,15 @@ use jerboa::sample::SamplingParams;
 use serde_json::Value;
 use std::path::Path;
 
-/// Positions of a sequence that is longer than what one workgroup takes of it.
+/// A sequence longer than one workgroup's part of it.
 const CONTEXT: usize = 4096;
 
-/// A shape of www/bench/shapes.json with the dispatches of a token: with 4-bit weights where all
-/// features are, up to 512 tokens and beyond, the same with WebGPU's least, and where dispatches
-/// are expensive up to 512 tokens and beyond.
+/// A shape of www/bench/shapes.json with its dispatches per token at 4 bits. With all features: up
+/// to 512 tokens, and beyond; with WebGPU's minimum; where dispatches are expensive: up to 512
+/// tokens, and beyond.
 type Row = (&'static str, [usize; 5]);
 
-/// Layers of five steps: q, k and v, attention, its projection, gate and up, down.
+/// Layers of five dispatches: q, k and v, attention, its projection, gate and up, down.
 const DENSE: &[Row] = &[
     ("qwen2-0.5b", [124, 148, 148, 123, 147]),
     ("qwen2-1.5b", [144, 172, 172, 143, 171]),
@@ -43,7 +42,7 @@ const OTHERS: &[Row] = &[
     ("gpt-oss-20b", [196, 196, 224, 195, 195]),
     ("qwen3-30b-a3b", [388, 388, 438, 339, 387]),
 ];
-/// What a token may take at the most where all features are.
+/// Maximum dispatches per token with all features.
 const MOST: [(&str, usize); 4] = [
     ("phi-3-mini", 200),
     ("qwen3.5-0.8b", 220),
@@ -57,8 +56,8 @@ pub(super) fn shape(name: &str) -> Value {
     shapes[name]["config"].clone()
 }
 
-/// Of a decode step before position `capacity`, with what finds the largest logit and makes it the
-/// next token.
+/// Dispatches of a decode step before position `capacity`, including argmax and the update of the
+/// state.
 fn dispatches(graph: &Graph, caps: &Caps, layout: WeightLayout, capacity: usize) -> usize {
     let layout_of = |_: &str| layout;
     let graph = fuse::few_rows(
@@ -137,7 +136,7 @@ fn published_models_meet_their_dispatch_counts() {
     };
     for (name, most) in MOST {
         assert!(of(name)[1] <= most, "{name}");
-        // Weights of 16 bits take the same matmuls, which join no runs of attention.
+        // 16-bit weights need as many matmuls, but these do not reduce KV splits.
         let graph = arch::graph(&shape(name)).expect(name);
         let apart = Caps {
             force: Some(VariantOverride {
@@ -156,12 +155,12 @@ fn published_models_meet_their_dispatch_counts() {
     }
     for (name, [.., near, _]) in DENSE {
         let layers = shape(name)["num_hidden_layers"].as_u64().expect("layers") as usize;
-        // The rows of the token before, the logits and the pick behind.
+        // Besides the layers: the embedding, the logits and argmax.
         assert!(*near <= 5 * layers + 3, "{name}");
     }
 }
 
-/// Where a published configuration is here, the shape has its sizes.
+/// Shapes equal the published configurations in tests/golden/configs.
 #[test]
 fn shapes_are_those_of_published_models() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/configs");

@@ -1,5 +1,5 @@
-//! The graph and the plans of each family as text, beside tests/golden/plans: a fusion that stops
-//! firing, a kernel that is chosen no more and a dispatch that comes on top are differences there.
+//! Graphs and plans of each family as text, compared with tests/golden/plans: a missing fusion,
+//! another kernel choice or an additional dispatch is a difference.
 
 use super::dispatches::shape;
 use super::{caps, layout_of, planned, planned_on};
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Writes what is found instead of comparing it.
+/// Environment variable: writes the files instead of comparing them.
 const WRITE: &str = "JERBOA_WRITE_PLANS";
 
 fn golden(folder: &str) -> PathBuf {
@@ -26,13 +26,13 @@ fn golden(folder: &str) -> PathBuf {
         .join(folder)
 }
 
-/// A config.json for each architecture: that of the first folder of tests/golden/models which has
-/// it.
+/// A config.json per architecture: that of the first folder of tests/golden/models with the
+/// architecture.
 pub(super) fn families() -> BTreeMap<String, Value> {
     configurations(&["models"])
 }
 
-/// The same of other folders of tests/golden.
+/// As above, for other folders of tests/golden.
 fn configurations(places: &[&str]) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     let folders = places.iter().flat_map(|place| {
@@ -57,7 +57,7 @@ fn configurations(places: &[&str]) -> BTreeMap<String, Value> {
     found
 }
 
-/// One line for a launch: what it does and the kernel variant that does it.
+/// A line per launch: its label and kernel variant.
 fn section(out: &mut String, what: &str, graph: &Graph, rows: StepKind) {
     let plan = planned(graph, rows).unwrap_or_else(|e| panic!("{}, {what}: {e}", graph.name));
     let _ = writeln!(out, "\n{what}: {} dispatches", plan.launches.len());
@@ -66,8 +66,8 @@ fn section(out: &mut String, what: &str, graph: &Graph, rows: StepKind) {
     }
 }
 
-/// A decode step near the beginning on a device whose dispatches are expensive: how many are left,
-/// and what its attention is.
+/// A decode step at a low position where dispatches are expensive: their number, and the attention
+/// kernels.
 fn near(out: &mut String, graph: &Graph) {
     let force = Some(VariantOverride {
         kernel: Kernel::AttentionDecode,
@@ -89,7 +89,7 @@ fn near(out: &mut String, graph: &Graph) {
     }
 }
 
-/// Dense families take five dispatches a layer there: q, k and v, attention, its projection, gate
+/// Dense families take five dispatches per layer there: q, k and v, attention, its projection, gate
 /// and up, down.
 #[test]
 fn dense_layers_take_five_dispatches_when_dispatches_are_expensive() {
@@ -115,13 +115,13 @@ fn dense_layers_take_five_dispatches_when_dispatches_are_expensive() {
         );
         let plan = planned_on(&caps, &few, StepKind::Decode(1)).expect(name);
         let layers = config["num_hidden_layers"].as_u64().expect("layers") as usize;
-        // The rows of the tokens before, the logits behind.
+        // Besides the layers: the embedding and the logits.
         assert_eq!(plan.launches.len(), 5 * layers + 2, "{name}");
     }
 }
 
-/// On subgroup matrices experts' matmuls leave tiles of sums: of the first a join makes rows of
-/// picks, of the second the sum over picks takes them as they are.
+/// On subgroup matrices, matmuls of experts leave partial sums in tiles: after the first a separate
+/// pass reduces them to rows, after the second the weighted sum over experts reads them directly.
 #[test]
 fn experts_of_prompts_take_matrix_units() {
     let units = SubgroupMatrix {
@@ -160,9 +160,9 @@ fn experts_of_prompts_take_matrix_units() {
     }
 }
 
-/// On subgroup matrices matmuls read f16 that norms, attention on the units and other matmuls have
-/// written for them: all four of a dense layer, but for what is read as floats too, such as the
-/// rows that a router sees, and what heads too wide for the units write.
+/// On subgroup matrices, matmuls read f16 activations of norms, attention and other matmuls: all
+/// four of a dense layer. Exceptions are values that an f32 consumer reads too, such as a router,
+/// and attention with heads too wide for subgroup matrices.
 #[test]
 fn prefill_stores_matmul_inputs_as_f16() {
     let units = SubgroupMatrix {
@@ -199,12 +199,12 @@ fn prefill_stores_matmul_inputs_as_f16() {
         )
         .expect(name);
         let bytes = |plan: &Plan| plan.activations.iter().sum::<u64>();
-        // Among experts others take the most.
+        // With experts, other buffers dominate.
         assert!(bytes(&plan) < bytes(&floats) || each == 2, "{name}");
     }
 }
 
-/// The dump of a model that is one graph.
+/// Dumps a model of one graph.
 fn dump(config: &Value) -> Option<String> {
     let fused = |graph: Graph| fuse::common(graph, Fusions::ALL, &layout_of);
     let Ok(graph) = arch::graph(config) else {
@@ -240,9 +240,9 @@ fn dump(config: &Value) -> Option<String> {
     Some(out)
 }
 
-/// What stands beside a decoder's graph: vision encoders, encoders of sound with what a decoder
-/// looks at, codecs. Their weights are those of the file, their rows come from outside, of a vision
-/// encoder in blocks.
+/// Dumps graphs other than the decoder: vision encoders, audio encoders with cross-attention
+/// projections, codecs. Weights have the type of the file; inputs come from outside, a vision
+/// encoder's in blocks.
 fn side(out: &mut String, what: &str, graph: &Graph, rows: usize, block: Option<usize>) {
     let dense = |_: &str| WeightLayout::Dense(Float::F16);
     let graph = fuse::common(graph.clone(), Fusions::ALL, &dense);
@@ -272,8 +272,8 @@ fn side(out: &mut String, what: &str, graph: &Graph, rows: usize, block: Option<
     out.push('\n');
 }
 
-/// The dump of a model of several graphs. Of one that sees its vision encoder: the decoder is that
-/// of its strings.
+/// Dumps a model of several graphs. Of a vision-language model only the vision encoder: its decoder
+/// is the same as the text model's.
 fn parts(config: &Value) -> String {
     let mut out = String::new();
     if let Some(speech) = arch::speech_graphs(config).expect("a model that receives") {
@@ -286,7 +286,7 @@ fn parts(config: &Value) -> String {
             side(&mut out, what, &graph, 256, None);
         }
     } else if let Ok(codec) = arch::codec_graph(config) {
-        // Its graph is some hundred blocks that are all alike: the steps show them.
+        // The codec's graph has about a hundred equal blocks: the dispatches are enough.
         side(&mut out, "codec", &codec, 64, None);
         return out;
     } else if let Ok(encoder) = arch::vision_encoder(config) {
@@ -305,7 +305,7 @@ fn parts(config: &Value) -> String {
     out + &dump(config).expect("the rest of it")
 }
 
-/// All dumps, by the names of their files.
+/// All dumps, by file name.
 fn dumps() -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     all.extend(
@@ -320,7 +320,7 @@ fn dumps() -> BTreeMap<String, String> {
     all
 }
 
-/// Where two strings begin to differ, with some lines around it.
+/// The first difference of two strings, with some lines around it.
 fn difference(old: &str, new: &str) -> String {
     let same = old
         .lines()

@@ -1,5 +1,5 @@
-//! Graphs and plans without a device: what each family's plans consist of, and what lowering
-//! refuses to leave out.
+//! Graphs and plans without a device: the plans of each family, and unsupported operations, which
+//! lowering refuses.
 
 mod breaks;
 mod dispatches;
@@ -63,7 +63,7 @@ fn embedding_tables_are_classified_by_use() {
     assert_eq!(names, ["model.embed_tokens.weight", "lm_head.weight"]);
 }
 
-/// A device of the usual kind: all features, NVIDIA's choices.
+/// A typical device: all features, NVIDIA's choices.
 fn caps() -> Caps {
     Caps {
         vendor: "nvidia".into(),
@@ -79,12 +79,12 @@ fn caps() -> Caps {
     }
 }
 
-/// Matrices of 4 bits.
+/// 4-bit matrices.
 fn layout_of(_: &str) -> WeightLayout {
     quantize::layout(4)
 }
 
-/// The plan of a graph whose passes are done.
+/// Plans a graph whose passes have run.
 fn planned(graph: &Graph, rows: StepKind) -> jerboa::Result<Plan> {
     planned_on(&caps(), graph, rows)
 }

@@ -1,4 +1,4 @@
-//! What a kernel would not compute is refused instead of left out, each with its name.
+//! Unsupported operations are refused by name instead of ignored.
 
 use super::planned;
 use jerboa::ir::{
@@ -14,7 +14,7 @@ const PACKED: StepKind = StepKind::Packed {
     sequences: 4,
 };
 
-/// Four heads of 16 over packed strings.
+/// Four heads of 16 on packed sequences.
 fn attention() -> Attention {
     Attention {
         heads: 4,
@@ -44,7 +44,7 @@ fn norm(b: &mut GraphBuilder) -> Norm {
     }
 }
 
-/// A graph of an embedding and what `make` puts after it.
+/// A graph of an embedding followed by the nodes of `make`.
 fn graph(make: impl FnOnce(&mut GraphBuilder, ValueId) -> ValueId) -> jerboa::Result<Graph> {
     let mut b = GraphBuilder::new("test");
     let table = b.weight("table", 100, COLS, WeightKind::Table);
@@ -63,7 +63,7 @@ fn graph(make: impl FnOnce(&mut GraphBuilder, ValueId) -> ValueId) -> jerboa::Re
     b.finish(out, None)
 }
 
-/// Attention that `change` alters, in steps of `rows`.
+/// Attention changed by `change`, in steps of `rows`.
 fn attend(
     rows: StepKind,
     change: impl FnOnce(&mut GraphBuilder, &mut Attention),
@@ -79,7 +79,7 @@ fn attend(
         .map_err(|e| e.to_string())
 }
 
-/// A matmul that `change` alters, in steps of `rows`.
+/// A matmul changed by `change`, in steps of `rows`.
 fn multiply(
     rows: StepKind,
     change: impl FnOnce(&mut GraphBuilder, &mut Linear),
@@ -101,7 +101,7 @@ fn refused(found: Result<(), String>, what: &str) {
     assert!(message.contains(what), "{message}");
 }
 
-/// Keys and values of so many heads of 16, the last `window` of them.
+/// Keys and values of this many heads of 16; `window` limits them.
 fn kept(b: &mut GraphBuilder, kv_heads: usize, window: usize) -> Option<StateId> {
     Some(b.state(StateSpec::Kv {
         kv_heads,
@@ -110,7 +110,7 @@ fn kept(b: &mut GraphBuilder, kv_heads: usize, window: usize) -> Option<StateId>
     }))
 }
 
-/// Makes it causal, with keys and values of its own.
+/// Makes it causal, with its own keys and values.
 fn causal(b: &mut GraphBuilder, a: &mut Attention) {
     (a.mask, a.state) = (Mask::Causal { window: 0 }, kept(b, 4, 0));
 }

@@ -1,5 +1,5 @@
-//! The shapes that the bench page measures: www/bench/tensors.json lists the tensors of their
-//! checkpoints, as the graphs name them.
+//! Shapes of the bench page: www/bench/tensors.json lists the tensors of their checkpoints by the
+//! graphs' names.
 
 use jerboa::arch::{self, EncoderHead};
 use jerboa::ir::{Graph, Pooling, WeightKind};
@@ -60,8 +60,7 @@ fn kind(name: &str, kind: WeightKind) -> &'static str {
 /// A name with stars, its kind and its shape.
 type Key = (String, &'static str, Vec<usize>);
 
-/// What tensors that differ in their layer's and their expert's number only are, in the order of
-/// the graph.
+/// Groups tensors that differ only in the number of their layer and expert, in the graph's order.
 fn tensors(graph: &Graph) -> Vec<Value> {
     let mut order = Vec::new();
     let mut found: BTreeMap<Key, (Vec<usize>, usize)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The bytes that sequences of published models keep.
+//! Bytes of KV caches and states of published models.
 
 use super::dispatches::shape;
 use jerboa::arch;
@@ -6,7 +6,7 @@ use jerboa::ir::{Graph, StateSpec};
 use jerboa::kernels::attention::Kv;
 use jerboa::plan::{StatePlan, plan_states};
 
-/// Positions that are kept.
+/// Length of the sequences.
 const CONTEXT: usize = 32_768;
 
 fn bytes(graph: &Graph) -> u64 {

@@ -1,5 +1,5 @@
-//! The README's table of families: what was tried of each, how far from the reference it is, what a
-//! token and a context cost.
+//! The README's table of families: tested formats, error against the reference, cost of a token and
+//! of a context.
 
 use super::{layout_of, planned};
 use jerboa::arch;
@@ -12,13 +12,13 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Writes what is found instead of comparing it.
+/// Environment variable: writes the table instead of comparing it.
 const WRITE: &str = "JERBOA_WRITE_PLANS";
 const BEGIN: &str =
     "<!-- families: JERBOA_WRITE_PLANS=1 cargo test -p jerboa-tests --test plan -->\n";
 const END: &str = "<!-- /families -->\n";
 
-/// Sizes of about Qwen3-0.6B by the names that configurations have for them; windows of 512 tokens.
+/// Approximate sizes of Qwen3-0.6B by configuration field; windows of 512 tokens.
 const SHAPE: &[(&str, u64)] = &[
     ("hidden_size", 1024),
     ("n_embd", 1024),
@@ -61,7 +61,7 @@ const SHAPE: &[(&str, u64)] = &[
     ("moe_layer_end_index", 27),
 ];
 
-/// Lists that have an entry for each layer.
+/// Lists with an entry per layer.
 const BY_LAYER: &[&str] = &[
     "layer_types",
     "layers_block_type",
@@ -70,12 +70,12 @@ const BY_LAYER: &[&str] = &[
     "intermediate_size",
 ];
 
-/// A tiny checkpoint's configuration at the shape.
+/// A tiny checkpoint's configuration, enlarged to the shape.
 fn scaled(config: &Value) -> Value {
     let mut out = config.as_object().cloned().unwrap_or_default();
     for (field, size) in SHAPE {
         if out.get(*field).is_some_and(Value::is_number) {
-            // What a family has none of stays away.
+            // Fields that a family does not have stay absent.
             let none = out[*field] == 0;
             if !none {
                 out.insert((*field).into(), (*size).into());
@@ -105,7 +105,7 @@ fn scaled(config: &Value) -> Value {
             .collect();
         out.insert((*field).into(), all.into());
     }
-    // Factors belong to one width of heads.
+    // Scaling factors belong to one head dimension.
     for field in ["rope_scaling", "rope_parameters"] {
         if out
             .get(field)
@@ -114,7 +114,7 @@ fn scaled(config: &Value) -> Value {
         {
             out.remove(field);
         }
-        // So does a share of a head that is rotated in pairs.
+        // So does a partial rotary factor.
         if let Some(share) = out
             .get_mut(field)
             .and_then(|r| r.get_mut("partial_rotary_factor"))
@@ -147,7 +147,7 @@ fn json(path: &Path) -> Option<Value> {
     serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()
 }
 
-/// What the parts of a folder's name say of how its weights are stored.
+/// Storage formats by the parts of a folder's name.
 const STORED: &[(&str, &str)] = &[
     ("gguf", "GGUF"),
     ("mlx", "MLX"),
@@ -212,8 +212,8 @@ fn class_of(folder: &Path) -> Option<String> {
             .as_str()
             .map(str::to_owned);
     }
-    // Folders without one are named by the tiny checkpoint that they were made of, GGUF files of a
-    // Llama by their type.
+    // Folders without one are named after the tiny checkpoint that they were made from; Llama GGUF
+    // files by their type.
     let name = folder.file_name()?.to_string_lossy().into_owned();
     let made_of = name.strip_prefix("gguf_").or(name.split('_').next())?;
     let config = json(&golden("models").join(made_of).join("config.json"));
@@ -298,7 +298,7 @@ fn the_readme_has_a_row_for_each_family() {
         entry.1.extend(stored_as(&folder));
         entry.2 = entry.2.into_iter().chain(error).reduce(f64::max);
     }
-    // Bodies and rerankers have tests of their own.
+    // Encoders and rerankers have their own tests.
     families.retain(|_, family| family.2.is_some());
     for folder in folders("quant") {
         if let Some(family) = class_of(&folder).and_then(|class| families.get_mut(&class)) {

@@ -81,7 +81,7 @@ fn compare(name: &'static str, repo: &str) {
         &format!("{perplexity:.5} of {predicted} tokens, expected {expected:.5}"),
     );
     drop(model);
-    // As users load it: what the device has for weights, activations and cache.
+    // As users load it: the device's defaults for weights, activations and cache.
     let TaskModel::Generate(mut loaded) = load(repo, RunOptions::default()) else {
         panic!("{repo} is a language model")
     };
@@ -105,7 +105,7 @@ fn prompts() -> Value {
     facts("prompts")
 }
 
-/// As many greedy tokens as the reference has.
+/// Generates as many greedy tokens as the reference.
 fn generate(loaded: &mut ChatModel, request: &Value, reference: &Value) -> Vec<u32> {
     let mut request = request.clone();
     request["maxTokens"] = json!(reference.as_array().map(Vec::len));

@@ -36,7 +36,7 @@ impl Report {
         }
     }
 
-    /// Records one check with the value that was found.
+    /// Records one check with the measured value.
     fn check(&mut self, what: &str, passed: bool, found: &str) {
         let line = format!(
             "{} {what}: {} {found}",
@@ -51,7 +51,7 @@ impl Report {
         }
     }
 
-    /// Fails with all failures, or where nothing was checked.
+    /// Fails with all failures, or if nothing was checked.
     fn finish(self) {
         assert!(self.checks > 0, "{}: nothing was checked", self.model);
         assert!(
@@ -83,7 +83,7 @@ fn load(repo: &str, options: RunOptions) -> TaskModel {
     loaded.unwrap_or_else(|error| panic!("{repo}: {error}"))
 }
 
-/// f32 weights, activations and KV cache: what the references were computed with.
+/// f32 weights, activations and KV cache, as in the references.
 fn exact() -> RunOptions {
     let overrides = PrecisionOptions {
         kv_type: Some(Kv::F32),

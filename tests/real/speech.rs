@@ -1,5 +1,5 @@
-//! Whisper: transcripts of real recordings, with and without timestamps, as transformers gives
-//! them; their word error rates, those of long recordings included.
+//! Whisper: transcripts of real recordings against transformers, with and without timestamps, and
+//! word error rates, also of long recordings.
 
 use super::{Report, facts, ids, load};
 use jerboa::audio::vad::Vad;
@@ -97,7 +97,7 @@ fn transcript(spoken: &Value, clip: &str) -> String {
     text.as_str().expect("a transcript").to_owned()
 }
 
-/// Clips in a row, with pauses of so many seconds.
+/// Concatenates clips, with pauses of this many seconds.
 fn recording(parts: &[Value]) -> Vec<f32> {
     let mut wave = Vec::new();
     for part in parts {

@@ -1,4 +1,4 @@
-//! An embedding model: token ids and vectors as sentence-transformers gives them.
+//! An embedding model: token ids and vectors against sentence-transformers.
 
 use super::{Report, facts, load, strings, text};
 use jerboa::exec::RunOptions;

@@ -1,5 +1,5 @@
-//! The draw: tokens come as often as their probabilities say (chi-square with fixed seeds),
-//! regardless of the size of the row.
+//! Distribution of samples: token frequencies equal their probabilities (chi-square with fixed
+//! seeds), for every vocabulary size.
 
 use jerboa::sample::{Sampler, SamplingParams};
 
@@ -10,7 +10,7 @@ fn logits(count: usize, step: f32) -> Vec<f32> {
         .collect()
 }
 
-/// Draws `draws` tokens and returns (chi-square, degrees of freedom) against the sampler's own
+/// Samples `draws` tokens and returns (chi-square, degrees of freedom) against the sampler's own
 /// probabilities.
 fn chi_square(params: SamplingParams, row: &[f32], samples: u32) -> (f64, f64) {
     let mut sampler = Sampler::new(params, row.len(), 0).unwrap();
@@ -123,7 +123,7 @@ fn tokens_come_as_often_as_they_should() {
                 12_000,
             );
             assert!(freedom >= 4.0, "{name}: {freedom}");
-            // Wilson and Hilferty: the cube root is nearly normal. 3.7 deviations are exceeded once
+            // Wilson-Hilferty: the cube root is nearly normal. A deviation of 3.7 is exceeded once
             // in 10,000.
             let z = ((statistic / freedom).cbrt() - 1.0 + 2.0 / (9.0 * freedom))
                 / (2.0 / (9.0 * freedom)).sqrt();
@@ -135,8 +135,8 @@ fn tokens_come_as_often_as_they_should() {
     }
 }
 
-/// Seeds and tokens fixed here must never change: users repeat runs across versions and machines by
-/// their seed.
+/// These seeds and tokens must never change: users reproduce runs across versions and machines by
+/// seed.
 #[test]
 fn seeds_give_the_recorded_tokens() {
     let row = logits(1000, 0.01);

@@ -14,7 +14,7 @@ struct History {
     answer: Vec<u32>,
 }
 
-/// All filters off; the golden cases name what they use.
+/// All filters off; the golden cases name those that they use.
 fn neutral() -> SamplingParams {
     SamplingParams {
         greedy: false,
@@ -133,7 +133,7 @@ fn distributions_as_in_transformers() {
     assert_eq!(compared, 3 * 4 * 22);
 }
 
-/// Filters that only generation_config.json names (tests/golden/scripts/make_generation.py).
+/// Filters that only generation_config.json sets (tests/golden/scripts/make_generation.py).
 #[test]
 fn filters_of_generation_config_as_in_transformers() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/sample/generation.json");
@@ -162,7 +162,7 @@ fn filters_of_generation_config_as_in_transformers() {
                 expected > 0.0,
                 "{config}, token {id}: {found} {expected}"
             );
-            // Scores are recorded with five digits behind the point.
+            // Scores are recorded with five decimals.
             assert!(
                 (found - expected).abs() <= 1e-7 + 2e-5 * expected,
                 "{config}, token {id}: {found} {expected}"

@@ -1,5 +1,5 @@
-//! The CPU sampler: against transformers' processors, against itself sampled many times, and
-//! against its plain CPU reference.
+//! The CPU sampler against transformers' processors, against its own distribution, and against its
+//! unoptimized reference implementation.
 
 mod distribution;
 mod golden;

@@ -1,4 +1,4 @@
-//! The sampler against its plain CPU reference, which sorts everything: the same token for every
+//! The sampler against its reference implementation, which sorts all tokens: equal tokens for every
 //! seed.
 
 use jerboa::reference::sample as reference;

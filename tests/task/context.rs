@@ -1,4 +1,4 @@
-//! Contexts that fill up, prefixes that are in the cache already, generations that are aborted.
+//! Full contexts, reused prefixes, aborted generations.
 
 use super::{assert_usable, events, reference, request, run, stories, stories_with};
 use jerboa::Error;
@@ -36,14 +36,14 @@ fn a_prompt_that_does_not_fit_is_refused() {
         "{error}"
     );
     assert_usable(&mut model, "a prompt that does not fit");
-    // A full context still says what comes next; then the answer ends.
+    // A full context still yields the next token; then the answer ends.
     let last = run(&mut model, greedy(&ids[..48], 10, "error"));
     assert_eq!(
         (last.ids.as_slice(), last.finish_reason),
         (&ids[48..49], FinishReason::Length)
     );
     for sampled in [false, true] {
-        // Log-probabilities take the other way of picking tokens.
+        // Log-probabilities use the CPU sampler.
         let mut json = greedy(&ids[..40], 100, "error");
         json["logprobs"] = sampled.into();
         let outcome = run(&mut model, json);
@@ -74,7 +74,7 @@ fn the_oldest_turns_go_first() {
             "{} tokens leave room for the answer",
             outcome.prompt_tokens
         );
-        // The same as asking with fewer turns; one more would not fit.
+        // Equal to a request with fewer turns; one more would not fit.
         let with = |from: usize| [&messages[..1], &messages[from..]].concat();
 
         let kept = (1..messages.len())
@@ -130,8 +130,8 @@ fn long_prompts_keep_first_token_and_tail() {
     );
 }
 
-/// The window moves as often as it must; what comes is what a model with room computes on what the
-/// window holds.
+/// A rolling context moves as often as needed; each token equals that of a larger context with the
+/// window's tokens.
 #[test]
 fn a_rolling_window_goes_on() {
     const WINDOW: usize = 40;
@@ -168,19 +168,19 @@ fn a_common_prefix_is_not_run_again() {
         (first.cached_tokens, first.ids.as_slice()),
         (0, &ids[20..50])
     );
-    // The next turn begins with all of that; the last token was picked but never run.
+    // The next turn starts with all of it; the last token was sampled but never run.
     let second = run(&mut model, greedy(&ids[..60], 10, "error"));
     assert_eq!(
         (second.cached_tokens, second.ids.as_slice()),
         (49, &ids[60..70])
     );
-    // The same again: one token must run for its logits.
+    // The same prompt again: one token must run for its logits.
     let again = run(&mut model, greedy(&ids[..60], 10, "error"));
     assert_eq!(
         (again.cached_tokens, again.ids.as_slice()),
         (59, &ids[60..70])
     );
-    // Another branch: what is common stays, what the other one left behind is not seen.
+    // Another branch: the common prefix is reused, the rest of the first branch has no effect.
     let mut branch = ids[..60].to_vec();
     branch[30] += 1;
     let other = run(&mut model, greedy(&branch, 10, "error"));
@@ -189,7 +189,7 @@ fn a_common_prefix_is_not_run_again() {
         other.ids,
         run(&mut stories(256), greedy(&branch, 10, "error")).ids
     );
-    // A question for logits forgets it all.
+    // A request for logits resets the context.
     block_on(model.logits(&ids[..5], false)).expect("logits");
     assert_eq!(
         run(&mut model, greedy(&ids[..60], 1, "error")).cached_tokens,
@@ -241,7 +241,7 @@ fn an_abort_ends_it_where_it_stands() {
             outcome.ids.len()
         );
         assert_eq!(outcome.ids, reference().new_ids()[..outcome.ids.len()]);
-        // What was computed is used, and nothing that ran ahead is seen.
+        // Computed steps are reused, and steps that ran ahead have no effect.
         let so_far = [&reference().prompt_ids[..], &outcome.ids].concat();
         let next = run(&mut model, greedy(&so_far, 20, "error"));
         assert_eq!(next.cached_tokens, so_far.len() - 1);
@@ -264,7 +264,7 @@ fn an_abort_before_or_during_the_prompt_is_an_error() {
     let error =
         block_on(model.generate(&request(json()), &abort, |_| ())).expect_err("aborted before");
     assert_eq!(error.code(), "aborted");
-    // Two hundred steps of one token take far longer than this thread waits.
+    // Two hundred single-token steps take far longer than this thread waits.
     let abort = AbortFlag::new();
     let later = abort.clone();
     let setter = std::thread::spawn(move || {

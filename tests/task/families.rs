@@ -1,5 +1,5 @@
-//! Answers of families that keep other things than full caches: stopped within a batch of steps,
-//! aborted, regenerated, forked. And what a cache of 8 bits costs.
+//! Answers of families with other memory than full caches: stopped within a batch of steps,
+//! aborted, regenerated, forked. Also the cost of an int8 cache.
 
 use super::{character, request, run, stories_with, tiny_with};
 use jerboa::exec::{PrecisionOptions, RunOptions};
@@ -36,7 +36,7 @@ fn answers_are_stopped_aborted_regenerated_and_forked() {
             );
         };
         full(&mut model, "at first");
-        // Two tokens that come together for the first time in the midst of a batch.
+        // Two tokens whose first adjacent occurrence is within a batch.
         let first = |at: &usize| {
             answer
                 .windows(2)
@@ -50,7 +50,7 @@ fn answers_are_stopped_aborted_regenerated_and_forked() {
             (FinishReason::Stop, &text(&answer[..at])),
             "{name}"
         );
-        // What ran ahead of the stop is not in the way of what follows.
+        // Steps that ran ahead of the stop do not affect later ones.
         let so_far = [&ids[..], &answer[..at]].concat();
         assert_eq!(
             run(&mut model, greedy(&so_far, 32 - at, &[])).ids,
@@ -74,7 +74,7 @@ fn answers_are_stopped_aborted_regenerated_and_forked() {
         let common = aborted.ids.len().min(32);
         assert_eq!(aborted.ids[..common], answer[..common], "{name}");
         full(&mut model, "after an abort");
-        // The fork goes on where this one stands, which does something else meanwhile.
+        // The fork continues from here while the original does something else.
         let mut fork = model.fork().expect("a fork");
         let other: Vec<u32> = ids.iter().rev().copied().collect();
         run(&mut model, greedy(&other, 9, &[]));
@@ -84,12 +84,11 @@ fn answers_are_stopped_aborted_regenerated_and_forked() {
             answer[12..],
             "{name}, forked"
         );
-        full(&mut model, "beside a fork");
+        full(&mut model, "with a fork");
     }
 }
 
-/// The perplexity of the story, of more than 2,000 tokens, with a cache of 8 bits beside one of
-/// f16.
+/// Perplexity of the story, of more than 2,000 tokens, with an int8 cache against an f16 cache.
 #[test]
 fn int8_kv_perplexity_matches_f16() {
     let story = std::fs::read_to_string(golden("stories260K/story.txt")).expect("story.txt");

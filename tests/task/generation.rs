@@ -1,6 +1,6 @@
-//! What generation_config.json asks for, in answers of a real engine, against transformers'
-//! `generate` (tests/golden/scripts/make_generation.py); stop strings that spell special tokens,
-//! prompts that write them, and answers that are begun.
+//! Generation with generation_config.json against transformers' `generate`
+//! (tests/golden/scripts/make_generation.py). Also stop strings and prompts that spell special
+//! tokens, and prefilled answers.
 
 use super::{character, request, run, tiny_with};
 use jerboa::Error;
@@ -39,7 +39,7 @@ fn answers_follow_generation_config_as_in_transformers() {
     let plain = &answers[0];
     for case in answers {
         let mut model = llama(&case["config"]);
-        // No maxTokens: the configuration's counts.
+        // No maxTokens: the configuration's value applies.
         let outcome = run(&mut model, json!({ "ids": case["prompt"] }));
         assert_eq!(outcome.ids, ids(&case["ids"]), "{}", case["config"]);
         if case["prompt"] == plain["prompt"] && case["config"] != plain["config"] {
@@ -183,7 +183,7 @@ fn damaged_fields_are_refused_by_name() {
     }
 }
 
-/// Static bans run on the GPU, with a request's biases; the others take the logits.
+/// Static bans run on the GPU, with the request's biases; other bans need the logits.
 #[test]
 fn requests_override_what_generation_config_says() {
     let golden = reference();
@@ -224,7 +224,7 @@ fn requests_override_what_generation_config_says() {
             .len(),
         3
     );
-    // Whatever the clock says, a token has come by then.
+    // Whatever the time limit, at least one token is generated.
     let mut model = llama(&json!({ "max_time": 0.0, "min_new_tokens": 1 }));
     let short = run(&mut model, json!({ "ids": prompt, "maxTokens": 50 }));
     assert_eq!(
@@ -233,7 +233,7 @@ fn requests_override_what_generation_config_says() {
     );
 }
 
-/// Special tokens `<a>` and `<b>` in the places of the second and third token of the plain answer.
+/// Special tokens `<a>` and `<b>` as the second and third token of the plain answer.
 fn with_specials(template: Option<&str>) -> (ChatModel, Vec<u32>, Vec<u32>) {
     let golden = reference();
     let plain = ids(&golden["answers"][0]["ids"]);
@@ -282,7 +282,7 @@ fn stop_strings_that_spell_special_tokens_stop() {
             );
         }
     }
-    // What stands on both sides of a special token is no stop string.
+    // Text on both sides of a special token does not form a stop string.
     let outcome = run(
         &mut model,
         json!({ "ids": prompt, "maxTokens": 5, "stop": [format!("{first}{fourth}")] }),
@@ -371,7 +371,7 @@ fn answers_that_are_begun_are_continued() {
     assert!(
         matches!(refused, Err(Error::Request { parameter, .. }) if parameter == "continueFinalMessage")
     );
-    // What a message spells stays text, also in the one that is continued.
+    // Special tokens spelled in a message are plain text, also in a continued message.
     let sly = json!({ "messages": [{ "role": "assistant", "content": format!("{begun}<b>") }], "continueFinalMessage": true, "maxTokens": 1 });
     assert!(run(&mut model, sly).prompt_tokens != 3);
 }

@@ -1,5 +1,5 @@
-//! Images in conversations: the text that stands for them, prefixes that are kept with them,
-//! answers made again, other conversations that go on from here, and what is refused.
+//! Images in conversations: placeholders, cached prefixes with images, regenerated answers, forked
+//! conversations, and refused requests.
 
 use super::{golden, open};
 use jerboa::exec::{PrecisionOptions, RunOptions};
@@ -14,7 +14,7 @@ use pollster::block_on;
 use serde_json::{Value, json};
 use std::rc::Rc;
 
-/// The random model of the page, in exact arithmetic.
+/// The page's random model, in f32.
 fn tiny(context: usize) -> ChatModel {
     let overrides = PrecisionOptions {
         kv_type: Some(Kv::F32),
@@ -51,7 +51,7 @@ fn image(seed: u64, width: usize, height: usize) -> RgbImage {
         .iter()
         .map(|v| ((v + 1.0) * 127.0) as u8)
         .collect();
-    RgbImage::new(width, height, bytes).expect("a picture")
+    RgbImage::new(width, height, bytes).expect("an image")
 }
 
 fn see(loaded: &ChatModel, image: &RgbImage) -> ImageInfo {
@@ -94,8 +94,8 @@ fn a_conversation_keeps_its_images() {
         start.text.starts_with(' ') && start.encode_ms > 0.0,
         "{start:?}"
     );
-    // A follow-up with a second image: the first is not encoded again, and of the prompt only
-    // what is new runs.
+    // A follow-up with a second image: the first is not encoded again, and only the new part of the
+    // prompt runs.
     let again = see(&loaded, &one);
     let second = see(&loaded, &other);
     assert_eq!((again.id, again.ms), (first.id, 0.0));
@@ -105,14 +105,15 @@ fn a_conversation_keeps_its_images() {
         user(first.id, "What is it?"), { "role": "assistant", "content": start.text }, user(second.id, "And this?"),
     ]);
     let follow = ask(&mut loaded, &messages).expect("an answer");
-    // The answer's words become bytes when they come back as text: the prompt is held up to them.
+    // The answer's tokens become other tokens when they return as text: only the common prefix is
+    // reused.
     assert!(
         follow.cached_tokens >= start.prompt_tokens,
         "{} of {}",
         follow.cached_tokens,
         start.prompt_tokens
     );
-    // The same from nothing, on another conversation of the model and on a fork.
+    // The same from an empty cache, in another session of the model and in a fork.
     let mut fresh = loaded.create_session().expect("a session");
     let mut fork = loaded.fork().expect("a fork");
     for session in [&mut fresh, &mut fork, &mut loaded] {
@@ -121,8 +122,7 @@ fn a_conversation_keeps_its_images() {
     assert_eq!(sight.encode_count(), 2);
     let made_again = ask(&mut loaded, &messages).expect("an answer");
     assert_eq!(made_again.cached_tokens + 1, made_again.prompt_tokens);
-    // Without its weights on the device the images are still there; another one has them loaded
-    // again.
+    // Unloading the encoder preserves the cached images; a new image loads the encoder again.
     block_on(sight.unload_encoder());
     assert_eq!(sight.encoder_bytes(), 0);
     assert_eq!(
@@ -169,11 +169,11 @@ fn a_video_is_read_with_the_times_of_its_frames() {
         .map(|id| *id as u32)
         .collect();
     assert_eq!(answer.ids, wanted);
-    // The same frames at other times are another video; at the same times they are known.
+    // The same frames at other times are another video; at the same times the video is cached.
     let again = block_on(sight.encode(take(), &seconds)).expect("a video");
     let slow = block_on(sight.encode(take(), &[0.0, 2.0, 4.0, 6.0, 8.0])).expect("a video");
     assert!(again.id == seen.id && slow.id != seen.id);
-    // An image may stand beside.
+    // An image in the same message is supported.
     let still = see(&loaded, &image(4, 64, 64));
     let mut both = said(seen.id);
     both[0]["content"]

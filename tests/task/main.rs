@@ -1,5 +1,5 @@
-//! Generation from text to text on a real engine with the bundled model: contexts that fill up,
-//! prefixes that are reused, aborts, stop strings, log-probabilities and samples.
+//! Text generation with a real engine and the bundled model: full contexts, reused prefixes,
+//! aborts, stop strings, log-probabilities and sampling.
 
 mod answers;
 mod constraint;
@@ -25,10 +25,10 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A template that marks turns by letters, so that a test can see which are left.
+/// A template that marks turns by letters, so that tests can see which turns remain.
 const TEMPLATE: &str = "{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}";
 
-/// What the reference makes of the bundled model.
+/// Reference results of the bundled model.
 struct Reference {
     ids: Vec<u32>,
     prompt: String,
@@ -37,12 +37,12 @@ struct Reference {
 }
 
 impl Reference {
-    /// The ids that follow the prompt's.
+    /// Ids after the prompt's.
     fn new_ids(&self) -> &[u32] {
         &self.ids[self.prompt_ids.len()..]
     }
 
-    /// The text that follows the prompt.
+    /// Text after the prompt.
     fn new_text(&self) -> &str {
         &self.text[self.prompt.len()..]
     }
@@ -71,7 +71,7 @@ fn reference() -> &'static Reference {
     })
 }
 
-/// The bundled model's folder with a chat template beside its files.
+/// The bundled model's folder with an additional chat template.
 fn folder() -> &'static PathBuf {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -93,7 +93,7 @@ fn folder() -> &'static PathBuf {
     })
 }
 
-/// The bundled model with a context of so many tokens, in exact arithmetic.
+/// The bundled model with a context of this many tokens, in f32.
 fn stories(context: usize) -> ChatModel {
     stories_with(context, RunOptions::default())
 }
@@ -126,13 +126,13 @@ fn stories_with(context: usize, options: RunOptions) -> ChatModel {
     .unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The character that a token of the tiny models is.
+/// The character of a token of the tiny models.
 fn character(id: u32) -> char {
     char::from_u32(0x4e00 + id).expect("a character")
 }
 
-/// A tiny checkpoint of tests/golden/models with a tokenizer whose tokens are single characters,
-/// but for the `added` ones; with a generation_config.json and a chat template of its own.
+/// A tiny checkpoint of tests/golden/models with a tokenizer of single characters and the `added`
+/// tokens, a generation_config.json and a chat template.
 #[allow(clippy::needless_pass_by_value)] // its callers make it for this alone
 fn tiny_with(
     name: &str,
@@ -206,7 +206,7 @@ fn request(json: Value) -> GenerateRequest {
     GenerateRequest::from_json(&json.to_string()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Generates, with the events that came.
+/// Generates; returns the events too.
 fn events(
     loaded: &mut ChatModel,
     json: Value,
@@ -223,7 +223,7 @@ fn run(loaded: &mut ChatModel, json: Value) -> GenerationResult {
     events(loaded, json).unwrap_or_else(|e| panic!("{e}")).0
 }
 
-/// Whether the model continues as the reference does: it is usable.
+/// Asserts that the model still continues like the reference.
 fn assert_usable(loaded: &mut ChatModel, after: &str) {
     let outcome = run(
         loaded,

@@ -1,4 +1,4 @@
-//! Draws and log-probabilities of a running engine against the CPU's samplers over the same model's
+//! Sampling and log-probabilities of a running engine against the CPU sampler on the same model's
 //! logits.
 
 use super::{assert_usable, events, reference, run, stories};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const TOKENS: usize = 24;
 
-/// Parameters by the names of requests; all but the first draw.
+/// Parameters by request field; all but the first sample.
 fn settings() -> Vec<Value> {
     vec![
         json!({ "temperature": 0, "repetitionPenalty": 1.3 }),
@@ -34,7 +34,7 @@ fn draw(model: &mut ChatModel, setting: &Value, seed: u64) -> Vec<u32> {
     run(model, with(setting, &request)).ids
 }
 
-/// The tokens that the CPU's sampler samples from the logits of one step after another.
+/// Tokens that the CPU sampler samples from the logits of each step.
 fn oracle(model: &mut ChatModel, setting: &Value, seed: u64) -> Vec<u32> {
     let overrides: SamplingOptions =
         serde_json::from_value(with(setting, &json!({ "seed": seed }))).expect("parameters");
@@ -45,7 +45,7 @@ fn oracle(model: &mut ChatModel, setting: &Value, seed: u64) -> Vec<u32> {
     let prompt = &reference().prompt_ids;
     sampler.start(prompt);
     block_on(async {
-        // The cache holds another text now: let it be forgotten.
+        // The cache holds another text now, so reset it.
         model.logits(prompt, false).await.expect("logits");
         let mut tokens = Vec::new();
         for pos in prompt.len().. {

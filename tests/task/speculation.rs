@@ -1,11 +1,10 @@
-//! Speculation as a request asks for it: the same text, with what was drafted in the outcome, where
-//! the likeliest is taken.
+//! Speculation on request: equal text for greedy decoding, with draft counts in the result.
 
 use super::{events, reference, request, run, stories};
 use jerboa::task::{FinishReason, GenerateRequest};
 use serde_json::{Value, json};
 
-/// The story so far, and its beginning once more: the rest is in the text.
+/// The story so far, followed by its beginning: the continuation is in the prompt.
 fn repetitive() -> Vec<u32> {
     let ids = &reference().ids;
     [&ids[..90], &ids[..30]].concat()
@@ -46,7 +45,7 @@ fn the_text_is_the_same_and_the_drafts_are_counted() {
             );
         }
     }
-    // Steps without drafts follow those with them, and a prefix is used again.
+    // Steps without drafts follow steps with drafts, and a prefix is reused.
     let next = [
         &repetitive()[..],
         &run(&mut plain, ask(&repetitive(), 20)).ids[..],
@@ -75,7 +74,7 @@ fn a_context_that_fills_up_or_rolls_is_the_same() {
             (&expected.ids, FinishReason::Length),
             "{context}"
         );
-        // What it left in the cache is right to its last position.
+        // The cache that it leaves is correct up to its last position.
         let full = [&ids[..], &expected.ids[..]].concat();
         let again = run(&mut model, ask(&full[..context], 1));
         assert_eq!(

@@ -1,10 +1,10 @@
-//! What ends an answer: strings across the borders of tokens, end tokens, the most tokens.
+//! Ends of an answer: stop strings across token borders, end tokens, the maximum number of tokens.
 
 use super::{events, reference, run, stories};
 use jerboa::task::FinishReason;
 use serde_json::json;
 
-/// Strings that begin inside one token and end inside another, at many places of the text.
+/// Stop strings that begin inside one token and end inside another, at many positions of the text.
 #[test]
 fn stop_strings_across_tokens() {
     let mut model = stories(256);
@@ -18,7 +18,7 @@ fn stop_strings_across_tokens() {
     };
     let mut tried = 0;
     for border in (reference().prompt_ids.len() + 3..160).step_by(11) {
-        // Two bytes before the border of two tokens and two behind it.
+        // Two bytes before the border of two tokens and two after it.
         let at = decode(border).len() - reference().prompt.len();
         let Some(stop) = text.get(at - 2..at + 2) else {
             continue;
@@ -31,7 +31,7 @@ fn stop_strings_across_tokens() {
             let (outcome, events) = events(&mut model, json).unwrap_or_else(|e| panic!("{e}"));
             assert_eq!(outcome.finish_reason, FinishReason::Stop, "{stop:?}");
             assert_eq!(outcome.text, expected, "{stop:?}");
-            // No part of it was ever shown.
+            // No part of it was emitted.
             let mut shown = String::new();
             for event in &events {
                 shown += &event.text;
@@ -53,7 +53,7 @@ fn stop_strings_across_tokens() {
 fn what_only_begins_like_a_stop_string_is_shown_in_the_end() {
     let mut model = stories(256);
     let shown = &reference().new_text()[..20];
-    // It would go on otherwise than the text does.
+    // Continues differently from the text.
     let stop = format!("{}#", &shown[16..]);
     let json =
         json!({ "prompt": reference().prompt, "temperature": 0, "stop": [stop], "maxTokens": 40 });
@@ -66,7 +66,7 @@ fn what_only_begins_like_a_stop_string_is_shown_in_the_end() {
     );
 }
 
-/// What is generated fits behind the prompt: a word that follows a word keeps its space.
+/// Generated text fits to the prompt: a word that follows a word has its space.
 #[test]
 fn a_text_is_continued_with_its_space() {
     let mut model = stories(256);
@@ -92,7 +92,7 @@ fn a_text_is_continued_with_its_space() {
 #[test]
 fn an_end_token_ends_it_unless_it_is_ignored() {
     let mut model = stories(256);
-    // The model hardly ever ends a story: a bias makes it.
+    // The model rarely ends a story, so a bias makes it.
     let json = |ignore: bool| {
         json!({
             "prompt": reference().prompt, "temperature": 0, "maxTokens": 9, "logitBias": { "2": 100.0 }, "ignoreEos": ignore,

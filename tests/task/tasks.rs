@@ -1,4 +1,4 @@
-//! What a model is for, and what a load reads of its files.
+//! The tasks of a model, and the files that a load reads for them.
 
 use jerboa::Error;
 use jerboa::exec::{ModelFiles, PrecisionOptions, RunOptions};
@@ -113,8 +113,8 @@ fn a_model_for_another_task_says_what_to_call() {
     }
 }
 
-/// With the encoders of models that hear, the vision encoders of those that see, and what else is
-/// read beside the language model.
+/// Includes the encoders of speech recognition models, vision encoders, and other files of a
+/// language model.
 #[test]
 fn tensors_that_a_load_reads_are_not_listed_as_unused() {
     for (folder, unused) in [

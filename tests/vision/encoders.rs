@@ -1,4 +1,4 @@
-//! Towers against transformers: tiny random checkpoints of tests/golden/vision/models.
+//! Vision encoders against transformers: tiny random checkpoints of tests/golden/vision/models.
 
 use half::f16;
 use jerboa::exec::{ModelFiles, RunOptions, VisionEncoder};
@@ -10,8 +10,8 @@ use jerboa_tests::golden::{Golden, golden, open};
 use jerboa_tests::{gpu, limit, on_units, relative_l2};
 use serde_json::{Value, json};
 
-/// The processor of a folder; those of LFM2-VL and Gemma 4 are written here, so that the images
-/// keep their size. The reference had its pixels rounded to 16 bits.
+/// The image processor of a folder; those of LFM2-VL and Gemma 4 are written here, so that images
+/// keep their size. The reference's pixels were rounded to 16 bits.
 pub fn processor(name: &str) -> ImageProcessor {
     let file = golden(&format!("vision/models/{name}/preprocessor_config.json"));
     let config: Value = match std::fs::read(file) {
@@ -38,12 +38,12 @@ pub fn images(golden: &Golden) -> Vec<RgbImage> {
     ["image.0", "image.1"]
         .map(|name: &str| {
             let shape = golden.shape(name);
-            RgbImage::new(shape[1], shape[0], golden.bytes(name)).expect("a picture")
+            RgbImage::new(shape[1], shape[0], golden.bytes(name)).expect("an image")
         })
         .into()
 }
 
-/// The tiles of an image; Gemma 4's are as large as the reference's were.
+/// The tiles of an image; Gemma 4's are as large as the reference's.
 pub fn tiles(name: &str, processor: &ImageProcessor, image: &RgbImage) -> Vec<RgbImage> {
     if name.starts_with("gemma4") {
         vec![image.clone()]
@@ -52,7 +52,7 @@ pub fn tiles(name: &str, processor: &ImageProcessor, image: &RgbImage) -> Vec<Rg
     }
 }
 
-/// The files of a GGUF model with its vision encoder beside.
+/// The files of a GGUF model including its vision encoder's.
 fn beside(name: &str) -> (Source, ModelFiles) {
     pollster::block_on(async {
         let source = open(&golden(&format!("vision/gguf/{name}")))
@@ -65,7 +65,7 @@ fn beside(name: &str) -> (Source, ModelFiles) {
     })
 }
 
-/// The vision encoder of a file beside a GGUF model.
+/// The vision encoder of a GGUF model's separate file.
 pub fn eye_beside(gpu: &Gpu, name: &str) -> VisionEncoder {
     let (source, files) = beside(name);
     pollster::block_on(VisionEncoder::load(
@@ -74,7 +74,7 @@ pub fn eye_beside(gpu: &Gpu, name: &str) -> VisionEncoder {
         files,
         RunOptions::default(),
     ))
-    .expect("a tower")
+    .expect("a vision encoder")
 }
 
 /// Loads a folder's vision encoder.
@@ -82,7 +82,7 @@ pub fn eye(name: &str) -> VisionEncoder {
     eye_on(gpu(), name)
 }
 
-/// The same on a device.
+/// Loads it on the given device.
 pub fn eye_on(gpu: &Gpu, name: &str) -> VisionEncoder {
     pollster::block_on(async {
         let source = open(&golden(&format!("vision/models/{name}")))
@@ -96,7 +96,7 @@ pub fn eye_on(gpu: &Gpu, name: &str) -> VisionEncoder {
             .expect("files");
         VisionEncoder::load(gpu, &source, files, RunOptions::default())
             .await
-            .expect("a tower")
+            .expect("a vision encoder")
     })
 }
 
@@ -199,7 +199,7 @@ fn processors_of_mmproj_files() {
         let file = golden(&format!("vision/models/{name}/preprocessor_config.json"));
         let config = serde_json::from_slice(&std::fs::read(file).expect("a file")).expect("JSON");
         let own = ImageProcessor::from_config(&config).expect("a processor");
-        // The tiny checkpoints have budgets of their own, which such files do not hold.
+        // The tiny checkpoints have their own token budgets, which GGUF files cannot store.
         if let (
             ProcessorKind::Blocks { min, max, .. },
             ProcessorKind::Blocks {

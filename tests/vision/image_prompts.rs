@@ -1,4 +1,4 @@
-//! Prompts of text, image, text, image, text against transformers: logits, greedy tokens, kept
+//! Prompts of text, image, text, image, text against transformers: logits, greedy tokens, cached
 //! prefixes.
 
 use super::encoders::{eye_beside, eye_on, images, processor, tiles};
@@ -35,7 +35,7 @@ fn session(name: &str, chunk: usize) -> Session {
     .expect(name)
 }
 
-/// Encodes an image unless the session's album has it; the number of its first token.
+/// Encodes an image unless the session's album has it; returns the number of its first token.
 fn look(
     session: &Session,
     eye: &mut VisionEncoder,
@@ -82,7 +82,7 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
             }
         })
         .collect();
-    assert_eq!(numbers.next(), None, "{name}: more rows than places");
+    assert_eq!(numbers.next(), None, "{name}: more rows than positions");
     let logits = pollster::block_on(session.all_rows(&ids, false)).expect("logits");
     let error = relative_l2(&logits, &expected.floats("logits"));
     assert!(error < limit(&session.gpu, 3e-4), "{name}: {error:e}");
@@ -94,7 +94,7 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
     pollster::block_on(session.prefill(&ids, 0)).expect("the prompt");
     session.checkpoint().expect("a checkpoint");
     assert_eq!(go_on(&mut session, 16), wanted, "{name}");
-    // A further question on the same images: nothing is encoded and only what is new runs.
+    // A second question on the same images: no image is encoded again and only the new part runs.
     for image in images(&expected) {
         look(&session, &mut eye, name, &image);
     }
@@ -103,9 +103,9 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
         pollster::block_on(session.prefill_reusing_prefix(&more, &|| Ok(()))).expect("a follow-up");
     assert_eq!((eye.images_encoded, held), (2, ids.len()), "{name}");
     let kept = pollster::block_on(session.logits()).expect("logits");
-    // The same on a fork, and from the start.
+    // The same in a fork, and from the start.
     let mut fork = session.fork().expect("a fork");
-    // Recurrences go back to where they were kept.
+    // Recurrent states return to their checkpoint.
     let back = if fork.is_recurrent() {
         ids.len()
     } else {
@@ -123,7 +123,7 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
         let error = relative_l2(&pollster::block_on(found.logits()).expect("logits"), &kept);
         assert!(error < limit(&session.gpu, 1e-5), "{name}: {error:e}");
     }
-    // Then plain text, which stands where text stands.
+    // Plain text then, at the positions of plain text.
     let text = [5, 6, 7, 8, 9, 10];
     pollster::block_on(session.prefill_reusing_prefix(&text, &|| Ok(()))).expect("text");
     let after = pollster::block_on(session.logits()).expect("logits");
@@ -138,7 +138,7 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
 
 #[test]
 fn qwen3_vl_with_deeper_features_and_interleaved_positions() {
-    // Images lie across parts of the prompt.
+    // Images span several chunks of the prompt.
     check("qwen3_vl", 7);
 }
 
@@ -154,13 +154,13 @@ fn qwen3_5_with_recurrences() {
 
 #[test]
 fn lfm2_vl_with_convolutions() {
-    // All of it is a short prompt.
+    // The whole prompt fits into one short chunk.
     check("lfm2_vl", 512);
 }
 
 #[test]
 fn gemma_attends_both_ways_within_images() {
-    // Of nine tokens an image, never cut, over rings of eighteen positions; and in one part.
+    // Nine tokens per image, never split, with rings of eighteen positions; and in one chunk.
     check("gemma3", 11);
     check("gemma3", 512);
     check("gemma4", 9);
@@ -191,7 +191,7 @@ fn drafts_never_contain_image_tokens() {
     let (first, tokens) = look(&session, &mut eye, "qwen3_vl", &images(&expected)[0]);
     let vocab = session.vocab() as u32;
     let image: Vec<u32> = (0..tokens as u32).map(|i| vocab + first + i).collect();
-    // The last tokens stood before the image as well.
+    // The last tokens preceded the image in the earlier prompt as well.
     let ids = [&[1, 5, 6], &image[..], &[8, 5, 6]].concat();
     let plain = greedy(&mut session, &ids, 12);
     let guessed = pollster::block_on(async {

@@ -1,5 +1,4 @@
-//! Models whose images and strings lie in one space, against transformers:
-//! tests/golden/vision/pairs.
+//! Joint embedding models of images and texts against transformers: tests/golden/vision/pairs.
 
 use super::encoders::images;
 use super::{expectations, numbers};
@@ -47,7 +46,7 @@ fn check(name: &str) {
         .expect("vectors");
     let error = relative_l2(&found.concat(), &expected.floats("texts"));
     assert!(error < limit(gpu(), 1e-4), "{name}, texts: {error:e}");
-    let sight = model.vision.clone().expect("it sees");
+    let sight = model.vision.clone().expect("a vision encoder");
     let mut found = Vec::new();
     let mut numbers = Vec::new();
     for image in images(&expected) {
@@ -55,7 +54,7 @@ fn check(name: &str) {
             let seen = sight
                 .encode(sight.image_from_pixels(&image).expect("tiles"), &[])
                 .await
-                .expect("a picture");
+                .expect("an image");
             assert_eq!(seen.tokens, 1);
             found.extend(
                 model
@@ -67,8 +66,8 @@ fn check(name: &str) {
         });
     }
     let error = relative_l2(&found, &expected.floats("pictures"));
-    assert!(error < limit(gpu(), 1e-4), "{name}, pictures: {error:e}");
-    // Cut, then scaled anew; and a number of no image.
+    assert!(error < limit(gpu(), 1e-4), "{name}, images: {error:e}");
+    // Truncated, then normalized again; and an image number that does not exist.
     let short = EmbedRequest {
         truncate_dim: Some(8),
         ..EmbedRequest::default()

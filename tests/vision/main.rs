@@ -1,5 +1,5 @@
-//! Image processors against transformers', and positions of mixed sequences; tests/golden/vision
-//! has the expectations.
+//! Image processors against transformers', and positions of mixed sequences, with expectations of
+//! tests/golden/vision.
 
 mod encoders;
 mod image_prompts;
@@ -19,7 +19,7 @@ fn expectations(file: &str) -> Value {
 }
 
 fn image(file: &str, processor: &ImageProcessor) -> RgbImage {
-    let bytes = std::fs::read(golden("vision/files").join(file)).expect("a picture");
+    let bytes = std::fs::read(golden("vision/files").join(file)).expect("an image");
     decode(&bytes, processor.transparent_to_white).unwrap_or_else(|e| panic!("{file}: {e}"))
 }
 
@@ -30,8 +30,8 @@ fn numbers(value: &Value) -> Vec<usize> {
     }
 }
 
-/// pixel_values as the reference has them, flat: tiles one after another, padded with zeros to
-/// `full` numbers.
+/// pixel_values in the reference's layout, flat: tiles in order, padded with zeros to `full`
+/// numbers.
 fn pixel_values(processor: &ImageProcessor, image: &RgbImage, full: usize) -> Vec<f32> {
     let tiles = processor.tiles(image).expect("tiles");
     let padded = matches!(
@@ -50,7 +50,7 @@ fn pixel_values(processor: &ImageProcessor, image: &RgbImage, full: usize) -> Ve
     values
 }
 
-/// What is wrong with an image's values: the largest distance in levels, and of the mean.
+/// Checks an image's values: the maximum error in levels, and the mean error.
 fn compare(processor: &ImageProcessor, name: &str, file: &str, expected: &Value) -> (i32, f64) {
     let image = image(file, processor);
     let shape = numbers(&expected["shape"]);
@@ -62,7 +62,7 @@ fn compare(processor: &ImageProcessor, name: &str, file: &str, expected: &Value)
     let levels = expected["levels"].as_str().expect("hex").as_bytes();
     let table = &processor.pixel_values;
     for (k, pair) in levels.chunks(2).enumerate() {
-        // Value k of the whole; some were taken from what has each frame once.
+        // Index of a value in the full reference, which repeats frames.
         let at = if once {
             (k * 7919 + 13) % (full / 2)
         } else {
@@ -76,7 +76,7 @@ fn compare(processor: &ImageProcessor, name: &str, file: &str, expected: &Value)
         let level = i32::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
         let value = values[at];
         let color = (0..3).find(|c| table[*c].contains(&value));
-        // A number that is no level is padding.
+        // A value that is no level is padding.
         if let Some(color) = color.filter(|_| {
             value != 0.0 || level == 0 || matches!(processor.kind, ProcessorKind::Budget { .. })
         }) {
@@ -136,7 +136,7 @@ fn processors_give_what_transformers_does() {
         for (file, expected) in settings["files"].as_object().unwrap() {
             grids(&processor, file, expected);
             let (far, moments) = compare(&processor, name, file, expected);
-            // Decoders of JPEG round differently; everything else is the same to the bit.
+            // JPEG decoders round differently; everything else is equal bit for bit.
             let (levels, close) = if file.ends_with("jpg") {
                 (3, 4e-3)
             } else {
@@ -194,8 +194,8 @@ fn positions_of_mixed_sequences() {
             "{}",
             case["layout"]
         );
-        // Where time runs ahead of what comes after it, answers go on behind the last token all the
-        // same.
+        // Where positions in time exceed those of later tokens, generation still continues after
+        // the last token.
         let ahead = spans
             .iter()
             .any(|span| matches!(span, MropeSpan::Grid { frames: 2.., .. }));

@@ -1,6 +1,6 @@
-//! Videos against transformers: frames and sizes that processors choose, the text with its times,
-//! pixels, positions, logits and greedy tokens of text, image, text, video, text;
-//! tests/golden/scripts/make_video.py wrote the expectations.
+//! Videos against transformers: selected frames and sizes, the prompt with timestamps, pixels,
+//! positions, logits and greedy tokens of text, image, text, video, text.
+//! tests/golden/scripts/make_video.py makes the expectations.
 
 use super::encoders::{eye_on, processor};
 use super::{expectations, numbers};
@@ -22,7 +22,7 @@ fn told(class: &str) -> TimestampStyle {
     }
 }
 
-/// The video processor of a class as it is without settings.
+/// The video processor of a class with default settings.
 fn plain(class: &str) -> VideoProcessor {
     let mut config = match class {
         "Qwen3VLVideoProcessor" => {
@@ -71,7 +71,7 @@ fn frames_and_sizes_as_processors_choose_them() {
     }
 }
 
-/// The settings of videos that the script gave to a checkpoint.
+/// The video settings that the script gave to a checkpoint.
 fn videos(name: &str) -> VideoProcessor {
     let size = match name {
         "smolvlm" => json!({ "longest_edge": 128 }),
@@ -93,7 +93,7 @@ fn videos(name: &str) -> VideoProcessor {
     VideoProcessor::new(&config, &images, told(class)).expect("a processor")
 }
 
-/// The tiles of the video of a golden file, compared with its pixels.
+/// The tiles of a golden file's video, compared with its pixels.
 fn frames(name: &str, videos: &VideoProcessor, expected: &Golden) -> TileBuilder {
     let shape = expected.shape("frames");
     let layout = videos
@@ -101,7 +101,7 @@ fn frames(name: &str, videos: &VideoProcessor, expected: &Golden) -> TileBuilder
         .expect("a layout");
     let take = || {
         let mut intake = TileBuilder::new(&videos.processor, layout.clone());
-        // In portions that are no frames.
+        // In chunks that do not align with frames.
         expected
             .bytes("frames")
             .chunks(shape[2] * 3 * 7)
@@ -177,8 +177,7 @@ fn check(name: &str) {
         let shape = expected.shape("image.0");
         let processor = exact(&processor(name), &videos.processor);
 
-        let still =
-            RgbImage::new(shape[1], shape[0], expected.bytes("image.0")).expect("a picture");
+        let still = RgbImage::new(shape[1], shape[0], expected.bytes("image.0")).expect("an image");
         let tiles = processor.tiles(&still).expect("tiles");
         let encoded =
             pollster::block_on(eye.encode(&session.gpu, &tiles, 1, &processor)).expect("rows");
@@ -221,7 +220,7 @@ fn check(name: &str) {
     assert_eq!(go_on(&mut session, 16), wanted, "{name}");
 }
 
-/// What stands before the video in the text: Qwen's template has a mark there.
+/// Text before the video: Qwen's template puts a special token there.
 fn before(text: &str, whole: &str) -> String {
     let mark = "<|vision_start|>";
     if whole.contains(mark) {
@@ -231,8 +230,7 @@ fn before(text: &str, whole: &str) -> String {
     }
 }
 
-/// The levels of images without the reference's rounding to 16 bits, which these files do not
-/// have.
+/// Pixel levels without the reference's rounding to 16 bits, which these files do not have.
 fn exact(processor: &ImageProcessor, videos: &ImageProcessor) -> ImageProcessor {
     ImageProcessor {
         pixel_values: videos.pixel_values.clone(),
