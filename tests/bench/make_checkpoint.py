@@ -2,7 +2,7 @@
 """Writes a checkpoint of a real model's shape with seeded random weights, for benchmarks: make_checkpoint.py SHAPE OUT [f16|mlx4]
 
 SHAPE: a decoder of www/bench/shapes.json (model types llama, qwen2, qwen3, phi3, qwen3_5_text).
-f16: 16-bit floats (the default). mlx4: MLX's 4-bit codes in groups of 64, with a scale and a bias each.
+f16: half precision (the default). mlx4: MLX's 4-bit codes in groups of 64, with a scale and a bias each.
 The speed of a dense model does not depend on its weights. Scales are small, so that logits stay finite. The random bytes repeat after a
 while, so that the files compress well. Needs numpy.
 """
@@ -44,7 +44,7 @@ def attention(c, p, d):
     if kind == "phi3":
         yield p + "qkv_proj.weight", (q + 2 * kv, h)
     else:
-        # Qwen3.5's queries come with a gate each.
+        # Each of Qwen3.5's queries has a gate.
         for name, rows in (("q", 2 * q if kind == "qwen3_5_text" else q), ("k", kv), ("v", kv)):
             yield p + f"{name}_proj.weight", (rows, h)
             if kind == "qwen2":

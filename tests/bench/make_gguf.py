@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file of a real model's shape with seeded random weights in Q4_0, to measure llama.cpp beside Jerboa: make_gguf.py SHAPE OUT
+"""Writes a GGUF file of a real model's shape with seeded random weights in Q4_0, to compare llama.cpp with Jerboa: make_gguf.py SHAPE OUT
 
 SHAPE: a dense decoder of www/bench/shapes.json (model types llama, qwen2, qwen3, phi3, qwen3_5_text).
 Matrices are Q4_0, the embeddings and the head too (llama-quantize --pure); what is smaller is F32. The file has no vocabulary, which llama-bench does not need.
@@ -25,7 +25,7 @@ def named(c):
     """Every tensor's name in GGUF and its dimensions, the rows of a matrix first and without those of one."""
     names = gguf.get_tensor_name_map(ARCHITECTURES[c["model_type"]], c["num_hidden_layers"])
     for name, dims in tensors(c):
-        # As llama.cpp's own conversion does before it asks for the name.
+        # As llama.cpp's conversion does before it looks up the name.
         name = name.replace(".dt_bias", ".dt_proj.bias")
         yield names.get_name(name, (".weight", ".bias")), tuple(size for size in dims if size > 1)
 

@@ -1,37 +1,37 @@
 #!/usr/bin/env node
-// A server that behaves like the Hub, with faults on demand, for the tests of src/hub and of the page. No dependencies.
+// A simulated Hub with faults on demand, for the tests of src/hub and of the page. No dependencies.
 //
 //   node hub-server.mjs --root DIR [--port N] [--cdn-port N]
 //
 // prints one line of JSON, {"hub": "http://127.0.0.1:P", "cdn": "http://127.0.0.1:Q"}, and serves until its stdin ends
-// (or for ever with --stay).
+// (or forever with --stay).
 //
 // Files of DIR, on the hub's origin:
-//   /ORG/NAME/resolve/REVISION/FILE   DIR/ORG/NAME/FILE as the Hub serves it: X-Repo-Commit, ETag; files that are large
+//   /ORG/NAME/resolve/REVISION/FILE   DIR/ORG/NAME/FILE as the Hub serves it: X-Repo-Commit, ETag; large files
 //                                     (.safetensors, .gguf, .bin) answer 302 to the second origin, as LFS files do
 //   /api/models/ORG/NAME/revision/REV  the names of its files, as `siblings`
 //   /files/PATH                       DIR/PATH as any web server serves it: ETag, Range, no redirect
 //
 // Control, on the hub's origin:
-//   GET  /_control/log                every request since the last reset: origin, method, path, range, status, bytes of
-//                                     body sent, whether it carried a token
-//   POST /_control/reset              forgets log, faults, gates and changed files
-//   POST /_control/faults             [{match, kind, ...}], in addition to those that are set; `match` is part of the path:
-//     status    answer `status` (with `retryAfter` seconds, with `times` how often)
+//   GET  /_control/log                every request since the last reset: origin, method, path, range, status, body
+//                                     bytes sent, whether it had a token
+//   POST /_control/reset              clears log, faults, gates and changed files
+//   POST /_control/faults             [{match, kind, ...}], in addition to earlier ones; `match` is part of the path:
+//     status    answer `status` (with `retryAfter` seconds; `times` limits how often)
 //     drop      close the connection after `after` bytes of body
-//     short     end the body after `after` bytes although Content-Length says more
+//     short     end the body after `after` bytes, before Content-Length
 //     stall     send `after` bytes and then nothing
 //     slow      send `rate` bytes a second
 //     change    after `after` bytes replace the file by `base64` and close the connection
 //     noRange   ignore Range;  noEtag: neither ETag nor Last-Modified;  noLength: chunked, no Content-Length
-//     noHead    answer HEAD with 403, as URLs signed for GET do
-//     fallback  answer 200 with a web page for files that are not there, as servers of single-page applications do
-//     flip      change a byte at `after` of the file;  portal: answer 200 with a web page, whatever was asked for
-//     shift     send the bytes from one further on than asked for, under a Content-Range that says so or (`lie`) does not
+//     noHead    answer HEAD with 403, like URLs signed for GET
+//     fallback  answer 200 with a web page for missing files, like servers of single-page applications
+//     flip      change a byte at `after` of the file;  portal: answer 200 with a web page for every request
+//     shift     send bytes starting one later than requested, with a Content-Range that says so or (`lie`) does not
 //     noCommit  no X-Repo-Commit;  noExpose: expose no header to pages
 //   POST /_control/gate               {"ORG/NAME": "token"}: 401 without a token, 403 with another one
 //   POST /_control/file               {path, base64} replaces DIR/path until the reset; base64 null deletes it
-//   POST /_control/repeat             {path, base64, block, size} makes a file of `size` bytes: base64, then block over and over
+//   POST /_control/repeat             {path, base64, block, size} makes a file of `size` bytes: base64, then block repeated
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { createReadStream, existsSync, readdirSync, statSync } from 'node:fs';
@@ -60,14 +60,14 @@ const sha = (text) => createHash('sha1').update(text).digest('hex');
 const commitOf = (repo) => sha(`${repo} ${[...changed.keys()].some((p) => p.startsWith(`${repo}/`)) ? generation : 0}`);
 
 function change(path, base64) {
-  // What a commit held stays what it holds.
+  // The content of a commit never changes.
   const repo = path.split('/').slice(0, 2).join('/');
   snapshots.set(commitOf(repo), new Map(changed));
   changed.set(path, typeof base64 === 'string' ? Buffer.from(base64, 'base64') : base64);
   generation += 1;
 }
 
-/** Bytes of a file that is only imagined: a beginning, then a block over and over. */
+/** Bytes of a generated file: a beginning, then a repeated block. */
 function* repeated({ start, block }, first, last) {
   for (let at = first; at <= last; ) {
     const [source, from] = at < start.length ? [start, at] : [block, (at - start.length) % block.length];
@@ -77,7 +77,7 @@ function* repeated({ start, block }, first, last) {
   }
 }
 
-/** The content of a file now or at a commit: {size, etag, modified, read(first, last)}, or null. */
+/** The content of a file, current or at a commit: {size, etag, modified, read(first, last)}, or null. */
 function content(path, commit) {
   const clean = normalize(path).replace(/\\/g, '/');
   if (clean.startsWith('..') || clean.startsWith('/')) return null;
@@ -187,10 +187,10 @@ async function sendFile(request, response, entry, path, file, headers) {
   if (!cut || response.destroyed) {
     response.end();
   } else if (cut.kind === 'stall') {
-    // Nothing more, and no end either.
+    // Sends nothing more and does not end the response.
   } else {
     if (cut.kind === 'change') change(cut.path, cut.base64);
-    // Let what was written leave before the connection is closed.
+    // Flushes written bytes before closing the connection.
     await sleep(30);
     if (cut.kind === 'short') response.socket?.end();
     else response.destroy();
@@ -205,7 +205,7 @@ function refuse(request, response, entry, path, status, code, extra = {}) {
   response.writeHead(status, headers).end();
 }
 
-/** 404, or the page that a server of a single-page application has for every address. */
+/** 404, or the page that a server of a single-page application returns for every address. */
 function absent(request, response, entry, path, code, extra = {}) {
   if (!fault('fallback', path)) return refuse(request, response, entry, path, 404, code, extra);
   page(request, response, entry, path);
@@ -224,7 +224,7 @@ async function serve(origin, request, response) {
   const url = new URL(request.url, origins.hub);
   const path = decodeURIComponent(url.pathname);
   if (request.method === 'OPTIONS') {
-    // Only what the real Hub lets a page send.
+    // The headers that the real Hub allows.
     const headers = { 'Access-Control-Allow-Methods': 'GET, HEAD', 'Access-Control-Allow-Headers': 'authorization, range' };
     cors(request, headers, path);
     response.writeHead(204, headers).end();
@@ -282,7 +282,7 @@ async function serve(origin, request, response) {
     const headers = { 'Content-Type': 'application/json' };
     cors(request, headers, path);
     entry.status = 200;
-    // Chunked, as the Hub's API answers.
+    // Chunked, as in the Hub's API.
     response.writeHead(200, headers).end(text);
     return;
   }
@@ -291,7 +291,7 @@ async function serve(origin, request, response) {
   return sendFile(request, response, entry, path, found, {});
 }
 
-/** What the API says of a large file: its SHA-256. */
+/** A large file's fields in the API: its SHA-256. */
 async function blob(repo, revision, name) {
   if (!/\.(safetensors|gguf|bin)$/.test(name)) return {};
   const found = content(`${repo}/${name}`, revision);

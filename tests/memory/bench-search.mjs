@@ -1,6 +1,6 @@
 /**
- * Times exact search over 100,000 vectors of 384 in Chromium, on the CPU and on the GPU, and checks that both find the same.
- * `node tests/memory/bench-search.mjs [ROWS] [DIMS]`; `JERBOA_WEBGPU_ADAPTER=` (empty) takes the machine's own GPU instead of SwiftShader.
+ * Benchmarks exact search over 100,000 vectors of 384 in Chromium, on the CPU and on the GPU, and checks that results are equal.
+ * `node tests/memory/bench-search.mjs [ROWS] [DIMS]`; `JERBOA_WEBGPU_ADAPTER=` (empty) uses the machine's own GPU instead of SwiftShader.
  */
 
 import { fileURLToPath } from "node:url";

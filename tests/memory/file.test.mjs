@@ -1,4 +1,4 @@
-/** The file store: it lasts, survives crashes and damage, migrates, refuses, compacts. Real files, real processes. */
+/** The file store with real files and processes: persistence, crashes, damage, migration, refusals, compaction. */
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -38,7 +38,7 @@ const three = [
   { id: "moon", text: "The moon turns one face to us." },
 ];
 
-test("what was added is there after opening again", async () => {
+test("added documents are there after reopening", async () => {
   const path = at("lasting");
   const memory = await opened(path);
   await memory.add(three);
@@ -55,7 +55,7 @@ test("what was added is there after opening again", async () => {
   await empty.close();
 });
 
-test("a file cut anywhere opens with whole batches only, and takes new ones", async () => {
+test("a truncated file opens with its complete batches, and accepts new ones", async () => {
   const path = at("cut");
   const memory = await opened(path);
   const ends = [await size(path)];
@@ -81,7 +81,7 @@ test("a file cut anywhere opens with whole batches only, and takes new ones", as
   }
 });
 
-test("a damaged frame in the middle costs its own records only", async () => {
+test("a damaged frame in the middle loses only its own records", async () => {
   const path = at("damaged");
   const memory = await opened(path);
   const ends = [];
@@ -101,7 +101,7 @@ test("a damaged frame in the middle costs its own records only", async () => {
   }
 });
 
-test("a process killed in the middle of a batch leaves whole documents, each that it reported among them", async () => {
+test("a process killed during a batch leaves complete documents, including every one that it reported", async () => {
   const path = at("crash");
   const child = spawn(process.execPath, [fileURLToPath(new URL("support/crash.mjs", import.meta.url)), url, path], { stdio: ["ignore", "pipe", "inherit"] });
   let reported = -1;
@@ -120,7 +120,7 @@ test("a process killed in the middle of a batch leaves whole documents, each tha
   await memory.close();
 });
 
-test("one writer at a time; a lock left by a dead process does not count", async () => {
+test("one writer at a time; the lock of a dead process is ignored", async () => {
   const path = at("locked");
   const memory = await opened(path);
   await assert.rejects(opened(path), refusal("store_locked", /already open in this process or another/));
@@ -131,7 +131,7 @@ test("one writer at a time; a lock left by a dead process does not count", async
   await assert.rejects(again.add("x"), refusal("store", /closed/));
 });
 
-test("a newer version is refused and left as it is", async () => {
+test("a newer version is refused and unchanged", async () => {
   const path = at("newer");
   await (await opened(path)).close();
   const bytes = await readFile(path);
@@ -141,7 +141,7 @@ test("a newer version is refused and left as it is", async () => {
   assert.deepEqual(await readFile(path), bytes);
 });
 
-test("version 1 migrates and the old file is kept", async () => {
+test("version 1 migrates and the old file remains as a backup", async () => {
   const path = at("old.json");
   const old = { version: 1, model: "words", records: [] };
   for (const { id, text, metadata } of three) old.records.push({ id, text, ...(metadata && { metadata }), vector: Array.from((await embedder().embed([text]))[0]), createdAt: 7 });
@@ -161,7 +161,7 @@ test("version 1 migrates and the old file is kept", async () => {
   }
 });
 
-test("what no longer counts is dropped on opening", async () => {
+test("obsolete records are removed on opening", async () => {
   const path = at("garbage");
   const memory = await opened(path);
   const text = "word ".repeat(3000);
@@ -178,13 +178,13 @@ test("what no longer counts is dropped on opening", async () => {
   await last.close();
 });
 
-test("a full disk is an error that keeps what was there", async () => {
+test("a full disk is an error that preserves earlier documents", async () => {
   const path = at("full");
   const store = fileStore(path);
   const memory = await api.createMemory({ model: embedder(), store });
   await memory.add(three);
   const before = await size(path);
-  // A file handle stands in for the disk: half of a write arrives, then there is no room.
+  // A file handle simulates the disk: half of a write succeeds, then it is full.
   const probe = await open(path, "r");
   const handle = Object.getPrototypeOf(probe);
   await probe.close();

@@ -1,4 +1,4 @@
-/** The golden files of encoders and retrieval: complete, and the hashed weights the same in JavaScript as in Python. */
+/** The golden files of encoders and retrieval are complete, and the hashed weights are equal in JavaScript and Python. */
 
 import assert from "node:assert/strict";
 import { readdir, readFile, stat } from "node:fs/promises";

@@ -48,7 +48,7 @@ async function tab(origin = site.url, prepare = async () => {}) {
 const listed = (page) => page.evaluate(async () => (await memory.list()).map(({ id }) => id));
 const open = (page, options) => page.evaluate(async ([name, options]) => void (globalThis.memory = await openMemory(name, options)), [name, options]);
 
-test("what was added is there in a new tab", async () => {
+test("added documents are there in a new tab", async () => {
   const page = await tab();
   await open(page, { chunk: { maxTokens: 10, overlap: 0 } });
   await page.evaluate(() => memory.add({ id: "bees", text: "Bees live in hives. A queen lays all the eggs of the colony.", metadata: { topic: "bees" } }));
@@ -61,7 +61,7 @@ test("what was added is there in a new tab", async () => {
   await next.close();
 });
 
-test("two tabs follow each other: added, replaced, removed, cleared, and far behind", async () => {
+test("two tabs follow each other's additions, replacements, removals and clears, also from far behind", async () => {
   const [a, b] = [await tab(), await tab()];
   await open(a, { chunk: { maxTokens: 8, overlap: 0 } });
   await open(b);
@@ -72,7 +72,7 @@ test("two tabs follow each other: added, replaced, removed, cleared, and far beh
   await b.evaluate(() => memory.add({ id: "x", text: "Short now." }));
   assert.equal(await a.evaluate(async () => (await memory.search("short now", { k: 1 }))[0].text), "Short now.");
   assert.deepEqual(await listed(a), ["x#0", "y#0"]);
-  // Both write at once, many times; neither loses a record of the other, and both see the same order of scores.
+  // Both write at the same time, often. Neither loses a record of the other, and both rank equally.
   const write = (page, own) => page.evaluate(async (own) => {
     for (let i = 0; i < 20; i++) await memory.add({ id: `${own}${i}`, text: `Text ${i} of tab ${own}.` });
   }, own);
@@ -81,7 +81,7 @@ test("two tabs follow each other: added, replaced, removed, cleared, and far beh
   assert.equal((await listed(a)).length, 42);
   const scores = (page) => page.evaluate(async () => (await memory.search("text of tab", { k: 42 })).map(({ id, score }) => [id, score]));
   assert.deepEqual(await scores(a), await scores(b));
-  // More removals than are remembered: the other tab reads everything anew.
+  // More removals than the log stores: the other tab reads everything again.
   await a.evaluate(async () => {
     for (let i = 0; i < 300; i++) await memory.add({ id: "again", text: `Version ${i}.` });
     await memory.delete({ document: "again" });
@@ -94,7 +94,7 @@ test("two tabs follow each other: added, replaced, removed, cleared, and far beh
   await Promise.all([a.close(), b.close()]);
 });
 
-test("a tab closed in the middle of a batch leaves whole documents only", async () => {
+test("a tab closed during a batch leaves complete documents only", async () => {
   for (const delay of [40, 90, 160]) {
     const page = await tab();
     await open(page, { chunk: { maxTokens: 10, overlap: 0 }, batchSize: 8 });
@@ -123,7 +123,7 @@ test("a tab closed in the middle of a batch leaves whole documents only", async 
   await page.close();
 });
 
-test("a transaction that fails in its middle leaves nothing behind", async () => {
+test("a failed transaction leaves nothing behind", async () => {
   const page = await tab();
   await open(page);
   await page.evaluate(() => memory.add({ id: "kept", text: "This stays." }));
@@ -145,7 +145,7 @@ test("a transaction that fails in its middle leaves nothing behind", async () =>
   await page.close();
 });
 
-test("a newer store is refused and left alone; version 1 migrates", async () => {
+test("a newer store is refused and unchanged; version 1 migrates", async () => {
   const page = await tab();
   const raw = (version, upgrade) => page.evaluate(([name, version, upgrade]) => new Promise((resolve, reject) => {
     const request = indexedDB.open(name, version);
@@ -175,7 +175,7 @@ test("a newer store is refused and left alone; version 1 migrates", async () => 
   await page.close();
 });
 
-test("a version 1 store with a record that cannot be read is refused and left as it was", async () => {
+test("a version 1 store with an unreadable record is refused and unchanged", async () => {
   const page = await tab();
   const result = await page.evaluate(async (name) => {
     const raw = (version) => new Promise((resolve, reject) => {
@@ -197,7 +197,7 @@ test("a version 1 store with a record that cannot be read is refused and left as
   await page.close();
 });
 
-test("a tab that holds the store open lets go when another deletes it, and says so", async () => {
+test("a tab with the store open closes it when another tab deletes it, and reports it", async () => {
   const [a, b] = [await tab(), await tab()];
   await open(a);
   await a.evaluate(() => memory.add("text"));
@@ -208,8 +208,8 @@ test("a tab that holds the store open lets go when another deletes it, and says 
   await Promise.all([a.close(), b.close()]);
 });
 
-test("a full quota is an error that keeps what was there, and goes away with it", async () => {
-  // An origin of its own, limited before its first write: Chromium remembers for a while how much room there was.
+test("a full quota is an error that preserves earlier documents, until there is space again", async () => {
+  // A separate origin, limited before its first write: Chromium caches the quota for a while.
   const origin = site.url.replace("127.0.0.1", "localhost");
   let session;
   const limit = async (page) => {
@@ -245,7 +245,7 @@ const onGpu = async () => {
   return page;
 };
 
-test("the GPU's search is the CPU's, to the bit: f32 and f16, growing and shrinking tables", async () => {
+test("search on the GPU equals search on the CPU, bit for bit: f32 and f16, growing and shrinking tables", async () => {
   const page = await onGpu();
   const report = await page.evaluate(async () => {
     const adapter = await navigator.gpu.requestAdapter();
@@ -284,7 +284,7 @@ test("the GPU's search is the CPU's, to the bit: f32 and f16, growing and shrink
   await page.close();
 });
 
-test("a GPU that is not there yet is asked for again, and searches go without it until then", async () => {
+test("a missing GPU is requested again, and searches use the CPU until then", async () => {
   const page = await onGpu();
   const report = await page.evaluate(async () => {
     const [{ VectorTable }, { GpuScorer }] = await Promise.all(["vectors", "search-gpu"].map((n) => import(`/memory/${n}.js`)));
@@ -294,10 +294,10 @@ test("a GPU that is not there yet is asked for again, and searches go without it
     const { requestAdapter } = GPU.prototype;
     const found = async () => {
       const adapter = await requestAdapter.call(navigator.gpu);
-      // Not what a test machine has, which searches would leave alone.
+      // Not a software adapter, which searches would not use.
       return { info: { isFallbackAdapter: false }, requestDevice: () => adapter.requestDevice() };
     };
-    // As many tries, a twentieth of a second apart, as a busy machine may take.
+    // Enough attempts, 50 ms apart, for a busy machine.
     const scored = async (tries, ...answers) => {
       let asked = 0;
       GPU.prototype.requestAdapter = () => answers[Math.min(asked++, answers.length - 1)]();
@@ -314,7 +314,7 @@ test("a GPU that is not there yet is asked for again, and searches go without it
     };
     const none = async () => null;
     const result = [await scored(1200, found), await scored(1200, none, found), await scored(40, async () => ({ info: { isFallbackAdapter: true } }))];
-    // One that is done with is not asked for.
+    // A closed memory requests no GPU.
     let asked = 0;
     GPU.prototype.requestAdapter = async () => (asked++, null);
     const scorer = new GpuScorer("f32");
@@ -329,7 +329,7 @@ test("a GPU that is not there yet is asked for again, and searches go without it
   await page.close();
 });
 
-test("a memory on a GPU device finds what one without finds, also after the device is lost", async () => {
+test("a memory on a GPU finds the same as one on the CPU, also after the device is lost", async () => {
   const page = await onGpu();
   const report = await page.evaluate(async () => {
     const adapter = await navigator.gpu.requestAdapter();

@@ -1,4 +1,4 @@
-/** The memory's parts in Node: chunks, filters, redaction, search, packing, export. No browser. */
+/** The memory's parts in Node.js: chunks, filters, redaction, search, packing, export. No browser. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -24,7 +24,7 @@ const refusal = (code, pattern) => (error) => {
 };
 const count = (text) => words(text).length;
 
-test("chunks end on sentences, stay under the limit, overlap by whole sentences and cover the text", async () => {
+test("chunks end on sentences, respect the limit, overlap by whole sentences and cover the text", async () => {
   const sentences = Array.from({ length: 40 }, (_, i) => `Sentence number ${i} has exactly ${i % 5} or more words in it.`);
   const text = `  ${sentences.join(" ")}\n\n`;
   const chunks = await api.chunkText(text, count, { maxTokens: 50, overlap: 15 });
@@ -42,7 +42,7 @@ test("chunks end on sentences, stay under the limit, overlap by whole sentences 
   for (const sentence of sentences) assert.ok(chunks.some((chunk) => chunk.text.includes(sentence)), sentence);
 });
 
-test("chunks of texts without sentences: one long sentence, one long word, emoji, nothing", async () => {
+test("chunks without sentence boundaries: one long sentence, one long word, emoji, nothing", async () => {
   const long = Array.from({ length: 500 }, (_, i) => `w${i}`).join(" ");
   const chunks = await api.chunkText(long, count, { maxTokens: 30, overlap: 0 });
   assert.deepEqual(chunks.flatMap((chunk) => words(chunk.text)), words(long));
@@ -51,7 +51,7 @@ test("chunks of texts without sentences: one long sentence, one long word, emoji
   const word = await api.chunkText("x".repeat(100), letters, { maxTokens: 9, overlap: 0 });
   assert.equal(word.map((chunk) => chunk.text).join(""), "x".repeat(100));
   assert.ok(word.every((chunk) => chunk.tokens <= 9));
-  // A family of seven code points is one character: it is longer than the limit and still not cut.
+  // A family emoji of seven code points is one character: it exceeds the limit and is still not split.
   const family = "👩‍👩‍👧‍👦";
   const emoji = await api.chunkText(family.repeat(5), letters, { maxTokens: 4, overlap: 0 });
   assert.ok(emoji.every((chunk) => chunk.text === family) && emoji.length === 5);
@@ -59,7 +59,7 @@ test("chunks of texts without sentences: one long sentence, one long word, emoji
   assert.deepEqual(await api.chunkText("", count), []);
 });
 
-test("a counter for which joined text is longer than its parts still keeps chunks under the limit", async () => {
+test("chunks respect the limit with a counter for which joined text is longer than its parts", async () => {
   const text = Array.from({ length: 60 }, (_, i) => `One two three ${i}.`).join(" ");
   const joined = (piece) => count(piece) + Math.max(0, piece.split(". ").length - 1);
   const chunks = await api.chunkText(text, async (piece) => joined(piece), { maxTokens: 20, overlap: 5 });
@@ -108,16 +108,16 @@ test("filters", () => {
   assert.deepEqual(pass({ constructor: "x" }), [], "inherited properties are no fields");
 });
 
-test("redaction of texts and of strings in metadata", async () => {
+test("redaction of documents and of strings in metadata", async () => {
   const redactor = parts.redactor([/\d{4}-\d{4}/, async (text) => text.replaceAll("Ann", "someone")]);
   assert.equal(await redactor.text("Ann: 1234-5678 and 8765-4321"), "someone: [REDACTED] and [REDACTED]");
   assert.deepEqual(await redactor.metadata({ card: "1111-2222", deep: { list: ["Ann", 3, null] } }), { card: "[REDACTED]", deep: { list: ["someone", 3, null] } });
-  assert.equal(await parts.redactor(/A/iy).text("b a A"), "b [REDACTED] [REDACTED]", "flags are kept, but for the sticky one");
+  assert.equal(await parts.redactor(/A/iy).text("b a A"), "b [REDACTED] [REDACTED]", "flags are preserved, except sticky");
   await assert.rejects(parts.redactor(() => 3).text("x"), refusal("request", /string/));
   assert.throws(() => parts.redactor("secret"), refusal("request", /RegExp/));
 });
 
-/** Every row scored and sorted, as the definition has it. */
+/** Reference implementation: scores and sorts every row. */
 function brute(vectors, query, k, accept = () => true) {
   const scored = vectors.flatMap((vector, i) => (accept(i) ? [{ i, score: parts.dot(vector, 0, query, 0, vector.length) }] : []));
   const id = (i) => `r${i}`;
@@ -133,7 +133,7 @@ function table(vectors) {
 test("search equals sorting all rows: widths, sizes, k, ties, filters, after removals", () => {
   for (const [count, dims] of [[1, 1], [7, 3], [100, 48], [3000, 33]]) {
     const vectors = randomVectors(count, dims, count);
-    // Equal rows rank by id whatever their place is.
+    // Equal rows rank by id, wherever they are in the table.
     if (count > 50) for (let i = 40; i < 50; i++) vectors[i] = vectors[3];
     const rows = table(vectors);
     const query = count > 50 ? vectors[3] : randomVectors(1, dims, 5)[0];
@@ -154,7 +154,7 @@ test("search equals sorting all rows: widths, sizes, k, ties, filters, after rem
   assert.ok(parts.searchExact(rows, vectors[7], { k: 20, minScore: 0.5 }).every(({ score }) => score >= 0.5));
 });
 
-test("search with approximate scores gives the exact result to the bit", () => {
+test("search with approximate scores gives the exact result, bit for bit", () => {
   const vectors = randomVectors(2000, 64, 77);
   for (let i = 0; i < 30; i++) vectors[100 + i] = vectors[5].map((v, j) => v + (j === i ? 1e-4 : 0));
   const rows = table(vectors);
@@ -172,7 +172,7 @@ test("half precision rounds to the nearest, ties to even", () => {
   assert.deepEqual([...parts.toF16(Float32Array.from(cases, ([value]) => value))], cases.map(([, bits]) => bits));
 });
 
-test("a unit vector has length 1; zeros stay; what is not finite is refused", () => {
+test("normalized vectors have length 1; zeros stay; non-finite values are refused", () => {
   assert.ok(Math.abs(Math.hypot(...parts.normalized([3, 4])) - 1) < 1e-7);
   assert.deepEqual([...parts.normalized([0, 0])], [0, 0]);
   assert.throws(() => parts.normalized([1, NaN]), refusal("not_finite", /weights/));
@@ -181,7 +181,7 @@ test("a unit vector has length 1; zeros stay; what is not finite is refused", ()
 
 const hit = (document, part, start, text, score) => ({ id: `${document}#${part}`, document, part, start, end: start + text.length, text, tokens: count(text), created: 0, metadata: {}, vector: new Float32Array(1), score });
 
-test("packing keeps the budget, passes over what is too long, joins what overlaps", async () => {
+test("packing respects the budget, skips passages that are too long, joins overlapping ones", async () => {
   const hits = [hit("a", 0, 0, "one two three four", 0.9), hit("b", 0, 0, "w ".repeat(50).trim(), 0.8), hit("c", 0, 0, "five six", 0.7), hit("d", 0, 0, "seven eight nine", 0.6)];
   const packed = await parts.pack(hits, count, { budget: 6 });
   assert.deepEqual(packed.records.map(({ id }) => id), ["a#0", "c#0"]);
@@ -196,7 +196,7 @@ test("packing keeps the budget, passes over what is too long, joins what overlap
   assert.ok(numbered.tokens <= 9);
 });
 
-test("packing shortens the best passage if none fits, and says so when not even that does", async () => {
+test("packing shortens the best passage if none fits, and reports when even that does not fit", async () => {
   const long = Array.from({ length: 10 }, (_, i) => `Sentence ${i} is here.`).join(" ");
   const packed = await parts.pack([hit("a", 0, 100, long, 0.9)], count, { budget: 9 });
   assert.equal(packed.context, "Sentence 0 is here. Sentence 1 is here.");
@@ -242,10 +242,10 @@ test("add, search, filter, recall, replace, delete, clear", async () => {
   await memory.close();
 });
 
-test("pictures: their vectors are stored, a text finds them, what is said about them is recalled", async () => {
+test("images: their vectors are stored, a text finds them, their description is recalled", async () => {
   const model = embedder();
   const { embed } = model;
-  // The vector of a picture is that of what it shows.
+  // The vector of an image is that of its content's description.
   model.embed = (inputs, options) => embed(inputs.map((input) => (input instanceof URL ? input.pathname : (input.shows ?? input))), options);
   const store = api.inMemoryStore();
   const memory = await api.createMemory({ model, store });
@@ -260,7 +260,7 @@ test("pictures: their vectors are stored, a text finds them, what is said about 
   assert.equal((await memory.search("green house", { filter: { year: 2024 } }))[0].text, "Our house in spring.");
   assert.equal((await memory.search("bees"))[0].imageUrl, undefined);
   assert.equal((await memory.recall("red bird or green house", { budget: 40 })).context.includes("Our house in spring."), true);
-  // Fetched from its address where it is not at hand; exported with the reference.
+  // Fetched from its URL if it is not stored; exported with the reference.
   await memory.add({ imageUrl: "http://there/yellow", id: "bird" });
   assert.equal((await memory.search("yellow"))[0].imageUrl, "http://there/yellow");
   let lines = "";
@@ -274,7 +274,7 @@ test("pictures: their vectors are stored, a text finds them, what is said about 
   await Promise.all([memory.close(), copy.close()]);
 });
 
-test("documents in parts: replaced as a whole, with progress and offsets", async () => {
+test("chunked documents: replaced as a whole, with progress and offsets", async () => {
   const model = embedder();
   const memory = await api.createMemory({ model, chunk: { maxTokens: 12, overlap: 4 }, batchSize: 4 });
   const text = Array.from({ length: 30 }, (_, i) => `Fact ${i} is about thing ${i}.`).join(" ");
@@ -292,7 +292,7 @@ test("documents in parts: replaced as a whole, with progress and offsets", async
   await memory.close();
 });
 
-test("an abort keeps the documents that were stored before it", async () => {
+test("an abort preserves the documents stored before it", async () => {
   const model = embedder();
   const memory = await api.createMemory({ model, batchSize: 2 });
   const controller = new AbortController();
@@ -303,7 +303,7 @@ test("an abort keeps the documents that were stored before it", async () => {
   assert.equal((await memory.search("text 3", { k: 1 }))[0].document, "d3");
 });
 
-test("redaction happens before the model and the store see anything", async () => {
+test("redaction happens before embedding and storing", async () => {
   const model = embedder();
   const memory = await api.createMemory({ model, redact: [/secret\w*/i] });
   await memory.add({ text: "The Secret42 is here", metadata: { note: "secret" } });
@@ -331,7 +331,7 @@ test("refusals: documents, options, widths, models", async () => {
   assert.equal((await again.search("text"))[0].vector.length, 24);
 });
 
-test("two memories on one store follow each other", async () => {
+test("two memories on one store see each other's changes", async () => {
   const store = api.inMemoryStore();
   const [a, b] = [await api.createMemory({ model: embedder(), store }), await api.createMemory({ model: embedder(), store })];
   let told = 0;
@@ -354,7 +354,7 @@ const collect = async (lines) => {
   return all;
 };
 
-test("export and import give the same memory, vectors to the bit", async () => {
+test("export and import give the same memory, with equal vectors bit for bit", async () => {
   const memory = await filled();
   const lines = await collect(memory.export());
   assert.equal(lines.length, 4);
@@ -378,7 +378,7 @@ test("export and import give the same memory, vectors to the bit", async () => {
   assert.equal(merged.size, 4);
 });
 
-test("imports that are refused change nothing; version 1 is read; redaction applies", async () => {
+test("refused imports change nothing; version 1 is read; redaction applies", async () => {
   const memory = await filled();
   const lines = await collect(memory.export());
   const target = await filled();

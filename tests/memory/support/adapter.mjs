@@ -1,9 +1,9 @@
-/** The first adapter of a page. */
+/** Requests a page's first adapter. */
 
 const RETRIES = 25;
 const PAUSE_MS = 400;
 
-/** Waits while the browser's GPU process starts, when the first requests find nothing; null where it stays so. */
+/** Retries while the browser's GPU process starts, when the first requests may fail; null if all fail. */
 export async function firstAdapter() {
   for (let attempt = 0; attempt < RETRIES; attempt++) {
     const adapter = await navigator.gpu?.requestAdapter({ powerPreference: "high-performance" }).catch(() => null);

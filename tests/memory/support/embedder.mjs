@@ -1,6 +1,6 @@
-/** A model for tests: the vector of a text is the sum of its words' vectors, each drawn from a hash of the word. Runs in Node and in pages. */
+/** A test model: the vector of a text is the sum of its words' vectors, which are seeded by a hash of the word. Runs in Node.js and in pages. */
 
-/** A number from 0 to 1 for a text and an index, the same everywhere. */
+/** A deterministic number from 0 to 1 for a text and an index. */
 function noise(text, index) {
   let hash = 2166136261 ^ index;
   for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 16777619);
@@ -14,7 +14,7 @@ function noise(text, index) {
 /** The words of a text. */
 export const words = (text) => text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
 
-/** An embedding model of the given width; `calls` records what it was asked. */
+/** An embedding model of the given width; `calls` records its inputs. */
 export function embedder(dims = 48, id = "words") {
   const calls = [];
   const vector = (text) => {

@@ -1,4 +1,4 @@
-/** Makes the random BERT of all-MiniLM-L6-v2's shape from tests/golden/embed/weights.json, as a safetensors file. Knows hashes; not what a BERT does. */
+/** Makes the random BERT of all-MiniLM-L6-v2's shape from tests/golden/embed/weights.json, as a safetensors file. */
 
 /** lowbias32. */
 function mix(x) {

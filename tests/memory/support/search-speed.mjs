@@ -1,8 +1,8 @@
-/** Times exact search over random vectors, on the CPU and on the GPU, and compares what they find. Runs in a page. */
+/** Benchmarks exact search over random vectors, on the CPU and on the GPU, and compares the results. Runs in a page. */
 
 import { firstAdapter } from "./adapter.mjs";
 
-/** `folder` is the address of the package's memory/. A search is everything from the query's vector to the ranked rows, the copy of the scores included. */
+/** `folder` is the URL of the package's memory/. A search spans from the query's vector to the ranked rows, including the readback of scores. */
 export async function measure(folder, rows, dims) {
   const [{ VectorTable, normalized }, { searchExact, searchScored }, { GpuScorer }] = await Promise.all(
     ["vectors", "search", "search-gpu"].map((name) => import(new URL(`${name}.js`, folder).href)),
@@ -38,7 +38,7 @@ export async function measure(folder, rows, dims) {
       const scored = await scorer.scores(table, query);
       return searchScored(table, query, scored.scores, scored.error, options);
     });
-    // A table's rows are marked as copied; the next scorer needs them all again.
+    // Rows are marked as uploaded; the next scorer needs all of them again.
     for (const block of table.blocks) block.dirty = { from: 0, to: table.rowsPerBlock };
   }
   const { vendor, architecture, description } = adapter.info;
