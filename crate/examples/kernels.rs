@@ -336,11 +336,11 @@ fn prefill_matmul(
         *us = bench.time(&launches[..launches.len().min(8)], rows)?;
     }
     let flops = 2.0 * f64::from(rows) * (n * k) as f64;
-    let [product, join] = us;
+    let [matmul, reduce] = us;
     println!(
-        "units {name} {rows}x{n}x{k}, tiles of {height} rows: {product:.1} us and {join:.1} to reduce, {:.1} Tflop/s, {:.1} with both",
-        flops / product / 1e6,
-        flops / (product + join) / 1e6
+        "units {name} {rows}x{n}x{k}, tiles of {height} rows: {matmul:.1} us and {reduce:.1} to reduce, {:.1} Tflop/s, {:.1} with both",
+        flops / matmul / 1e6,
+        flops / (matmul + reduce) / 1e6
     );
     Ok(())
 }
@@ -430,8 +430,8 @@ fn gemv(
     blocks(bench, layout, (n, k, gated))
 }
 
-/// Benchmarks the whole-block GEMV, where the engine would select it, with other tile sizes and dot
-/// products.
+/// Benchmarks the whole-block GEMV, where the engine would select it, with other tile sizes and
+/// packed dot products.
 fn blocks(
     bench: &Bench,
     layout: WeightLayout,

@@ -9,7 +9,7 @@ for ((i = 1; i <= $#; i++)); do
   if [ "${!i}" = --crate-name ]; then next=$((i + 1)) && name=${!next}; fi
 done
 case "$name" in
-  jerboa | safetensors | gguf | mlc | checkpoint | config | tokenizer | template | sound | picture)
+  jerboa | safetensors | gguf | mlc | checkpoint | config | tokenizer | template | audio | image)
     # The crate `safetensors` of tests is compiled so too; it does no harm.
     set -- "$@" -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
       -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=4

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of config, tokenizer, template, sound and picture, from tests/golden and from nothing.
+"""Writes the seeds of config, tokenizer, template, audio and image: from tests/golden, or made here.
 
     python3 crate/fuzz/seeds.py       # in the repository's root
 """
@@ -100,8 +100,8 @@ def wav(tag, bits, channels, extra=b""):
 
 
 for name, arguments in {"pcm8": (1, 8, 1), "pcm16": (1, 16, 2), "pcm24": (1, 24, 1), "float32": (3, 32, 2), "float64": (3, 64, 1)}.items():
-    write(f"sound/{name}", wav(*arguments))
-write("sound/extensible", wav(0xFFFE, 16, 1, struct.pack("<HHI", 22, 16, 4) + b"\x01\0" + b"\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"))
+    write(f"audio/{name}", wav(*arguments))
+write("audio/extensible", wav(0xFFFE, 16, 1, struct.pack("<HHI", 22, 16, 4) + b"\x01\0" + b"\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"))
 
 
 def png(width, height):
@@ -114,9 +114,9 @@ exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x08\0\0\0\0\0\0
 segment = lambda marker, body: b"\xff" + bytes([marker]) + struct.pack(">H", len(body) + 2) + body
 jpeg = b"\xff\xd8" + segment(0xE1, exif) + segment(0xDB, bytes(65)) + segment(0xC2, struct.pack(">BHHB", 8, 20, 30, 3) + bytes(9)) + b"\xff\xd9"
 webp = lambda kind, body: b"RIFF" + struct.pack("<I", 12 + len(body)) + b"WEBP" + kind + struct.pack("<I", len(body)) + body
-write("picture/png", png(30, 20))
-write("picture/jpeg", jpeg)
-write("picture/gif", b"GIF89a" + struct.pack("<HH", 30, 20) + b"\0\0\0")
-write("picture/webp_lossy", webp(b"VP8 ", b"\x10\0\0\x9d\x01\x2a" + struct.pack("<HH", 30, 20)))
-write("picture/webp_lossless", webp(b"VP8L", b"\x2f" + struct.pack("<I", 29 | 19 << 14)))
-write("picture/webp_extended", webp(b"VP8X", b"\x08\0\0\0" + b"\x1d\0\0\x13\0\0" + b"EXIF" + struct.pack("<I", 26) + b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"))
+write("image/png", png(30, 20))
+write("image/jpeg", jpeg)
+write("image/gif", b"GIF89a" + struct.pack("<HH", 30, 20) + b"\0\0\0")
+write("image/webp_lossy", webp(b"VP8 ", b"\x10\0\0\x9d\x01\x2a" + struct.pack("<HH", 30, 20)))
+write("image/webp_lossless", webp(b"VP8L", b"\x2f" + struct.pack("<I", 29 | 19 << 14)))
+write("image/webp_extended", webp(b"VP8X", b"\x08\0\0\0" + b"\x1d\0\0\x13\0\0" + b"EXIF" + struct.pack("<I", 26) + b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"))

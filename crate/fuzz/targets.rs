@@ -1,5 +1,5 @@
 //! What is done with any bytes, by kind of file: no panic, no unbounded time or memory, nothing
-//! outside the file. Shared by the fuzz targets and by the test that replays the kept seeds.
+//! outside the file. Shared by the fuzz targets and by the test that replays the committed seeds.
 
 use jerboa::arch;
 use jerboa::audio::wav;
@@ -90,7 +90,7 @@ pub fn gguf(bytes: &[u8]) {
     }
 }
 
-/// The two halves of an input, divided by a line of dashes.
+/// The two parts of an input, separated by a line of dashes.
 fn halves(bytes: &[u8]) -> Option<(&str, &str)> {
     std::str::from_utf8(bytes).ok()?.split_once("\n---\n")
 }
@@ -265,17 +265,17 @@ pub fn template(bytes: &[u8]) {
 }
 
 /// A WAV file.
-pub fn sound(bytes: &[u8]) {
-    if let Ok(sound) = wav::read(bytes, "file") {
+pub fn audio(bytes: &[u8]) {
+    if let Ok(audio) = wav::read(bytes, "file") {
         assert!(
-            sound.samples.len() <= bytes.len(),
+            audio.samples.len() <= bytes.len(),
             "samples that the file has not"
         );
     }
 }
 
-/// The header of a picture's file.
-pub fn picture(bytes: &[u8]) {
+/// The header of an image file.
+pub fn image(bytes: &[u8]) {
     if let Ok(header) = header::ImageHeader::read(bytes) {
         assert!(
             u64::from(header.width) * u64::from(header.height) <= header::MAX_PIXELS

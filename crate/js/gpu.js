@@ -19,7 +19,7 @@ const MAX_STAGED_BYTES = 32 << 20;
 /** Transfers above this many bytes are named in later errors. */
 const LARGE_TRANSFER_BYTES = 65_536;
 
-/** Ignores a promise's rejection: after a lost device nobody awaits it. */
+/** Ignores a promise's rejection: after a lost device no caller awaits it. */
 function ignoreRejection(promise) {
   promise.catch(() => {});
   return promise;

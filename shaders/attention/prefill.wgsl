@@ -1,5 +1,5 @@
 // Inputs and mask of prefill attention; the kernel binds `out` (4) itself. VIEWS: keys and values are f32 rows like the
-// queries, within packed sequences, without a cache. A row sees its own sequence, from `before` rows before it to
+// queries, within packed sequences, without a cache. A row attends to its own sequence, from `before` rows before it to
 // `after` rows after it. BIAS adds T5's relative position bias to each score (32 bidirectional buckets up to distance
 // 128).
 struct Params {

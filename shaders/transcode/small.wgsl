@@ -1,4 +1,4 @@
-// Small floats and table codes with scales, to dense layouts; each is rounded once from the f32 product. SOURCE: 0 E4M3
+// FP8, FP4 and table codes with scales, to dense layouts; each is rounded once from the f32 product. SOURCE: 0 E4M3
 // with a scale per block, row or tensor; 1 E4M3 with E8M0 bytes (MLX's mxfp8). TABLE: bitsandbytes 4-bit; NESTED:
 // scales are codes of a second table.
 #import transcode/plain

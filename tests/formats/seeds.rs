@@ -178,11 +178,11 @@ fn template() {
 }
 
 #[test]
-fn sound() {
-    replay("sound", targets::sound);
+fn audio() {
+    replay("audio", targets::audio);
 }
 
 #[test]
 fn image() {
-    replay("picture", targets::picture);
+    replay("image", targets::image);
 }

@@ -1,6 +1,7 @@
 /**
- * Lighthouse and axe over the built pages: `node tests/page/audit.mjs [SCORE]`, written to target/page/audit. Each Lighthouse category must reach SCORE (95), and axe must find
- * nothing. The pages come compressed, as hosts send them, at the speed of a slow phone's network; the processor is slowed down to that of a phone, by as much as this machine is faster. Lighthouse 13 and the Node.js 22 that it needs come by npx; not in CI, where axe looks at every state of the page (page.test.mjs).
+ * Runs Lighthouse and axe on the built pages: `node tests/page/audit.mjs [SCORE]`, written to target/page/audit. Each Lighthouse category must reach SCORE (95), and axe must find
+ * nothing. Pages are compressed, as hosts send them, at the speed of a slow phone's network. The CPU is slowed down to that of a phone. npx installs Lighthouse 13 and Node.js 22.
+ * Not in CI, where axe checks every state of the page (page.test.mjs).
  */
 
 import { execFile } from "node:child_process";
@@ -14,9 +15,9 @@ import { serve } from "./support/server.mjs";
 
 const PAGES = ["", "bench/", "report/"];
 const CATEGORIES = ["performance", "accessibility", "best-practices"];
-/** Lighthouse's benchmark index of a fast desktop, which is slowed down four times; a slow machine already counts as a phone. */
+/** Lighthouse's benchmark index of a fast desktop, which is slowed down four times. */
 const FAST = 1500;
-/** A quarter of it is a phone; slower machines cannot be audited. */
+/** Benchmark index of a phone; slower machines cannot be audited. */
 const SLOW = FAST / 4;
 const least = Number(process.argv[2] ?? 95);
 const run = promisify(execFile);

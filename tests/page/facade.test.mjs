@@ -633,11 +633,11 @@ test("a device is checked once for each browser version, and every load reports 
   const kept = new Map();
   globalThis.localStorage = { getItem: (k) => kept.get(k) ?? null, setItem: (k, v) => void kept.set(k, v), removeItem: (k) => void kept.delete(k) };
   try {
-    fake.device.faults = [{ name: "a product", ok: false, ms: 1, problem: "number 3 is 0, not 1" }];
+    fake.device.faults = [{ name: "a matmul", ok: false, ms: 1, problem: "number 3 is 0, not 1" }];
     const looks = fake.seen.looks;
     for (let visit = 0; visit < 2; visit++) {
       const model = await load();
-      assert.ok(model.info.warnings.some((warning) => warning.includes("A GPU check failed (a product: number 3 is 0, not 1)")), model.info.warnings.join());
+      assert.ok(model.info.warnings.some((warning) => warning.includes("A GPU check failed (a matmul: number 3 is 0, not 1)")), model.info.warnings.join());
       await model.unload();
     }
     assert.equal(fake.seen.looks, looks + 1);

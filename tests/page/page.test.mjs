@@ -258,9 +258,9 @@ test("the page fits a phone and a tablet", options, async () => {
 
 test("a long conversation opens at its end and stays there while an answer is generated, even above a keyboard", options, async () => {
   const turns = Array.from({ length: 80 }, (_, i) => ({ role: i % 2 ? "assistant" : "user", text: `**Turn ${i}**\n\n- one\n- two\n\n${"and so on ".repeat(30)}` }));
-  const kept = JSON.stringify([{ id: "x", name: "Long", model: "org/chat", completion: false, updated: 1, turns }]);
+  const stored = JSON.stringify([{ id: "x", name: "Long", model: "org/chat", completion: false, updated: 1, turns }]);
   const prepare = `localStorage.setItem("jerboa.chat.model", '{"source":"org/chat","label":"org/chat","options":{}}');
-    localStorage.setItem("jerboa.conversations", ${JSON.stringify(kept)}); localStorage.setItem("jerboa.conversation", '"x"');`;
+    localStorage.setItem("jerboa.conversations", ${JSON.stringify(stored)}); localStorage.setItem("jerboa.conversation", '"x"');`;
   const { page, context, problems } = await site.open({ viewport: { width: 390, height: 844 } }, prepare);
   const atEnd = () => page.waitForFunction(() => {
     const box = document.querySelector(".stage");
@@ -278,8 +278,8 @@ test("a long conversation opens at its end and stays there while an answer is ge
 
 test("when storage is full the oldest conversations are dropped", options, async () => {
   const prepare = `localStorage.setItem("jerboa.chat.model", '{"source":"org/chat","label":"org/chat","options":{}}');
-    const kept = (id) => ({ id, name: id, model: "org/chat", completion: false, updated: 1, turns: [{ role: "user", text: "x".repeat(5e5) }] });
-    if (!localStorage.getItem("jerboa.conversations")) localStorage.setItem("jerboa.conversations", JSON.stringify([..."abcdefghi"].map(kept)));`;
+    const stored = (id) => ({ id, name: id, model: "org/chat", completion: false, updated: 1, turns: [{ role: "user", text: "x".repeat(5e5) }] });
+    if (!localStorage.getItem("jerboa.conversations")) localStorage.setItem("jerboa.conversations", JSON.stringify([..."abcdefghi"].map(stored)));`;
   const { page, context } = await site.open({}, prepare);
   await page.getByRole("heading", { name: "Ask something.", exact: true }).waitFor();
   await send(page, "one more thing");

@@ -1,4 +1,4 @@
-/** The screenshot of README.md, taken of the built page as it opens, light and dark: `node tests/page/readme-screenshot.mjs`, to docs/pictures. Not in CI. */
+/** Screenshots for README.md: the built page as it opens, light and dark: `node tests/page/readme-screenshot.mjs`, to docs/pictures. Not in CI. */
 
 import { mkdir } from "node:fs/promises";
 import { launch } from "./support/browser.mjs";

@@ -131,7 +131,7 @@ test("audio in every format, and invalid audio", options, async () => {
   assert.match(found.mp3, /^request: .*'response_format' must be 'wav' or 'pcm'/);
   assert.deepEqual(found.chunked, { text: "word1 word2" });
   assert.match(found.included, /^request: .*'include' must be left out \(.*verbose_json/);
-  assert.deepEqual(found.pieces, [[2205, 22_050], [2205, 22_050]]);
+  assert.deepEqual(found.streamed, [[2205, 22_050], [2205, 22_050]]);
   assert.match(found.wordless, /^request: .*no text/);
   assert.match(found.deaf, /^request: .*cannot transcribe audio: it is a text-to-speech model, call model\.audio\.speech\.create instead/);
 });
@@ -197,7 +197,7 @@ test("the STT tab: a file, the microphone, copies and subtitles", options, async
   await shot(page, "stt-listening");
   await page.getByRole("button", { name: "Stop listening", exact: true }).click();
   await page.getByRole("button", { name: "Listen", exact: true }).waitFor();
-  await page.locator('[aria-label="File"] input[type="file"]').setInputFiles({ name: "broken.wav", mimeType: "audio/wav", buffer: Buffer.from("no sound") });
+  await page.locator('[aria-label="File"] input[type="file"]').setInputFiles({ name: "broken.wav", mimeType: "audio/wav", buffer: Buffer.from("no audio") });
   await page.getByRole("main").getByRole("alert").getByText("cannot decode").waitFor();
   await page.evaluate(() => (navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException("denied", "NotAllowedError"))));
   await page.getByRole("button", { name: "Listen", exact: true }).click();

@@ -46,7 +46,7 @@ const said = () => page.getByRole("list", { name: "Segments", exact: true }).get
 const alert = () => page.getByRole("main").getByRole("alert");
 
 /** Opens a file; returns its transcript or the message shown instead. */
-async function hear(name, buffer) {
+async function transcribeFile(name, buffer) {
   await page.locator('[aria-label="File"] input[type="file"]').setInputFiles({ name, mimeType: "audio/wav", buffer });
   await page.getByRole("progressbar", { name: "Transcribing", exact: true }).waitFor({ state: "detached" });
   await page.waitForFunction(() => document.querySelector('[aria-label="Segments"] li') || document.querySelector('main [role="alert"]'));
@@ -62,15 +62,15 @@ test("files of every format are transcribed, or the page explains why not", opti
   let state = 1;
   const noise = () => ((state = (Math.imul(state, 1664525) + 1013904223) >>> 0) / 2 ** 31 - 1) * 0.3;
   const heard = {
-    speech: await hear("speech.wav", await speech()),
-    "8 kHz": await hear("8k.wav", wav({ rate: 8000, seconds: 3, sample: tone })),
-    "stereo, 24 bits": await hear("stereo.wav", wav({ rate: 44_100, seconds: 3, channels: 2, bits: 24, sample: (t, c) => (c ? 0 : tone(t)) })),
+    speech: await transcribeFile("speech.wav", await speech()),
+    "8 kHz": await transcribeFile("8k.wav", wav({ rate: 8000, seconds: 3, sample: tone })),
+    "stereo, 24 bits": await transcribeFile("stereo.wav", wav({ rate: 44_100, seconds: 3, channels: 2, bits: 24, sample: (t, c) => (c ? 0 : tone(t)) })),
     // Longer than the model's window: voice detection runs first.
-    silence: await hear("silence.wav", wav({ seconds: 6 })),
-    noise: await hear("noise.wav", wav({ seconds: 6, sample: noise })),
-    short: await hear("short.wav", wav({ seconds: 0.005, sample: tone })),
-    empty: await hear("empty.wav", Buffer.alloc(0)),
-    broken: await hear("broken.wav", Buffer.from("RIFF0000WAVEfmt garbage")),
+    silence: await transcribeFile("silence.wav", wav({ seconds: 6 })),
+    noise: await transcribeFile("noise.wav", wav({ seconds: 6, sample: noise })),
+    short: await transcribeFile("short.wav", wav({ seconds: 0.005, sample: tone })),
+    empty: await transcribeFile("empty.wav", Buffer.alloc(0)),
+    broken: await transcribeFile("broken.wav", Buffer.from("RIFF0000WAVEfmt garbage")),
   };
   for (const name of ["8 kHz", "stereo, 24 bits"]) assert.deepEqual(heard[name], SAID, name);
   // Voice detection finds the start.

@@ -302,7 +302,7 @@ test("a dropped image is processed, asked about twice, and removed", options, as
   assert.equal(await page.locator(".shots-told video").count(), 1);
   await pictures().getByRole("button", { name: "Add an example image", exact: true }).click();
   await pictures().getByText(/already encoded|encoded in/).waitFor();
-  await pictures().locator('input[type="file"]').setInputFiles({ name: "broken.png", mimeType: "image/png", buffer: Buffer.from("no picture") });
+  await pictures().locator('input[type="file"]').setInputFiles({ name: "broken.png", mimeType: "image/png", buffer: Buffer.from("no image") });
   await pictures().getByText(/Use JPEG, PNG, WebP or GIF/).waitFor();
   await shot(page, "vision-2-desktop");
   await page.setViewportSize({ width: 390, height: 844 });

@@ -7,7 +7,7 @@
 import type { Shape, Tensor } from "./shapes";
 
 /**
- * Format of the weights: 16-bit floats, or quantized as the configuration says. That is MLX 4-bit codes in groups of 64
+ * Format of the weights: f16, or quantized as the configuration says. That is MLX 4-bit codes in groups of 64
  * with scale and bias, except for BitNet's ternary weights and GPT-OSS's MXFP4 experts.
  */
 export type WeightFormat = "f16" | "mlx4";
@@ -48,7 +48,7 @@ class Blocks {
   readonly codes = this.#bytes((byte) => byte);
   /** Four ternary weights per byte. */
   readonly ternary = this.#bytes((byte) => [0, 2, 4, 6].reduce((sum, at) => sum | (((byte >> at) & 3) % 3 << at), 0));
-  /** Exponents that give MXFP4 floats the same spread as the other weights. */
+  /** Exponents that give MXFP4 codes the same spread as the other weights. */
   readonly exponents = this.#bytes((byte) => 119 + (byte % 3));
   readonly normal = this.#normal();
   readonly #scale = Array.from({ length: 256 }, (_, i) => (DEVIATION / 4.61) * (0.9 + (0.2 * i) / 256));

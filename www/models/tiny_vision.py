@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes www/public/models/tiny-vision: a Qwen3-VL of random numbers that sees and says noise, for the page without a network and for tests. No packages needed.
+"""Makes www/public/models/tiny-vision: a Qwen3-VL with random weights and meaningless answers, for the page without a network and for tests. No packages needed.
 usage: tiny_vision.py OUT"""
 import json, os, random, struct, sys
 
@@ -97,4 +97,4 @@ files = {
 for name, content in files.items():
     with open(f"{OUT}/{name}", "w") as f: json.dump(content, f, ensure_ascii=True, indent=None if name == "tokenizer.json" else 1)
 with open(f"{OUT}/README.md", "w") as f:
-    f.write("Random numbers in the shape of Qwen3-VL, made by www/models/tiny_vision.py: it shows how pictures run, and its answers are noise.\n")
+    f.write("Random numbers in the shape of Qwen3-VL, made by www/models/tiny_vision.py: it shows how images are processed; its answers are meaningless.\n")

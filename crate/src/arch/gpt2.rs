@@ -62,7 +62,7 @@ fn transposed(_: Config<'_>) -> Result<RowOrder> {
 fn gpt2(config: Config<'_>) -> Result<Graph> {
     config.require_values(&[("add_cross_attention", "false")])?;
     let hidden = config.count("n_embd")?;
-    // Maps GPT-2's field names to the usual ones.
+    // Maps GPT-2's field names to the common ones.
     let usual = json!({
         "architectures": [config.architecture()],
         "hidden_size": hidden,

@@ -118,7 +118,7 @@ pub(super) fn set_experts(
     Ok(())
 }
 
-/// Returns the norm of each head of q and k before RoPE, with the usual names.
+/// Returns the norm of each head of q and k before RoPE, with the common names.
 pub(super) fn head_norm(spec: NormSpec) -> QkNorm {
     QkNorm {
         names: ["q_norm", "k_norm"],

@@ -20,7 +20,7 @@ const ROPE_FIELDS: [&str; 4] = [
     "partial_rotary_factor",
 ];
 
-/// Some families' names for RoPE fields, and the usual names.
+/// Some families' names for RoPE fields, and the common names.
 const ROPE_ALIASES: [(&str, &str); 3] = [
     ("rotary_emb_base", "rope_theta"),
     ("rotary_pct", "partial_rotary_factor"),
@@ -90,7 +90,7 @@ fn hoist_text_config(out: &mut Map<String, Value>, text: &Map<String, Value>) {
     }
 }
 
-/// Converts whole floats to integers: readers of counts refuse 4096.0.
+/// Converts integral floats such as 4096.0 to integers, which readers of counts require.
 fn floats_to_integers(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(floats_to_integers),

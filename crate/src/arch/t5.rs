@@ -36,7 +36,7 @@ fn t5(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
     let (gated, act) = how
         .split_once('-')
         .map_or((false, how), |(kind, act)| (kind == "gated", act));
-    // Maps T5's field names to the usual ones.
+    // Maps T5's field names to the common ones.
     let usual = json!({
         "architectures": [config.architecture()],
         "hidden_size": config.count("d_model")?,

@@ -1,5 +1,5 @@
 //! Tables of Whisper's log-mel features: window, DFT factors and mel filters, which
-//! shaders/audio/mel.wgsl and reference/sound.rs use. Features: periodic Hann window of 400
+//! shaders/audio/mel.wgsl and reference/audio_conv.rs use. Features: periodic Hann window of 400
 //! samples, hop of 160, centered with reflected ends, power, Slaney's mel scale and normalization,
 //! log10.
 

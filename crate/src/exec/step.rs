@@ -380,7 +380,7 @@ impl Step {
             .collect()
     }
 
-    /// Records it again without idle workgroups, when no row sees more than `keys` keys.
+    /// Records it again without idle workgroups, when no row attends to more than `keys` keys.
     pub fn limit_keys(&self, gpu: &Gpu, keys: usize) -> &Self {
         if let Some((tile, recorded)) = &self.kv_splits {
             let runs = (keys as u32).div_ceil(*tile);

@@ -225,7 +225,7 @@ pub fn config(
         out.extend(text_config);
     }
     let family = find(model_type)?;
-    // Fields that MLC omits stay absent; `converted` tells readers not to expect them.
+    // Fields that MLC omits stay absent; with `converted`, readers do not expect them.
     out.insert("converted".into(), json!("mlc"));
     out.insert("model_type".into(), json!(family.model_type));
     out.insert("architectures".into(), json!([family.class]));

@@ -1,4 +1,4 @@
-//! Browser transport and cache, in a page or a worker: fetch, the Cache API, and picked files.
+//! Browser transport and cache, in a page or a worker: fetch, the Cache API, and selected files.
 //! Bytes stay in JavaScript memory.
 
 use std::cell::RefCell;
@@ -313,10 +313,10 @@ impl KeyValueStore for CacheStore {
     }
 }
 
-/// A file that the user picked or dropped.
+/// A file that the user selected or dropped.
 #[derive(Clone, Debug)]
 pub struct PickedFile {
-    /// Its name, with folders if the user picked a folder (`webkitRelativePath`).
+    /// Its name, with folders if the user selected a folder (`webkitRelativePath`).
     pub name: String,
     /// The file.
     pub blob: Blob,
@@ -331,7 +331,7 @@ enum FileStorage {
     Record(Function, u64),
 }
 
-/// The picked files, presented as a model folder.
+/// The selected files, presented as a model folder.
 #[derive(Debug)]
 pub struct PickedFiles {
     files: SortedMap<String, FileStorage>,
@@ -349,7 +349,7 @@ impl PickedFiles {
         if files.is_empty() {
             return Err(Error::ModelName {
                 name: String::new(),
-                reason: "no file was picked".to_string(),
+                reason: "no file was selected".to_string(),
             });
         }
         let folder = |name: &str| name.rfind('/').map_or(0, |slash| slash + 1);
@@ -480,7 +480,7 @@ impl PartSource for PickedFiles {
         if self.from_cache {
             "WebLLM's cache"
         } else {
-            "the picked files"
+            "the selected files"
         }
     }
 

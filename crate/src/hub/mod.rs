@@ -1,7 +1,7 @@
 //! Model files: finds them, downloads them by range, resumes, caches and reports progress.
 //!
 //! Sources: a Hub repository, a folder of a web server, a folder on disk, or files that the user
-//! picked. Of a file's content this module parses only what locates its tensors. Weights flow from
+//! selected. Of a file's content this module parses only what locates its tensors. Weights flow from
 //! the network to the caller's sink as [`Chunk`]s; in the browser their bytes never enter
 //! WebAssembly memory.
 

@@ -21,7 +21,7 @@ pub enum ModelRef {
         /// Its URL: absolute, or in the browser relative to the page.
         url: String,
     },
-    /// A local folder or file (native only; in the browser the user picks files instead).
+    /// A local folder or file (native only; in the browser the user selects files instead).
     Path {
         /// As the user wrote it.
         path: String,

@@ -21,7 +21,7 @@ pub struct FileInfo {
     pub from_cache: bool,
 }
 
-/// A source of files: HTTP, local folder, picked files or WebLLM's cache.
+/// A source of files: HTTP, local folder, selected files or WebLLM's cache.
 pub(crate) trait PartSource {
     /// An open connection that reads consecutive parts.
     type Reader;

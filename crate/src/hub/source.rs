@@ -147,7 +147,7 @@ impl Source {
         })
     }
 
-    /// Opens files that the user picked.
+    /// Opens files that the user selected.
     #[cfg(target_arch = "wasm32")]
     pub async fn from_picked_files(
         files: Vec<PickedFile>,
@@ -257,12 +257,12 @@ impl Source {
         with_place!(self, place => place.source_name())
     }
 
-    /// The GGUF file to load: the one named by the caller, or the only one picked.
+    /// The GGUF file to load: the one named by the caller, or the only one selected.
     pub fn gguf(&self) -> Option<&str> {
         self.gguf.as_deref()
     }
 
-    /// Names of all files of a local folder, of picked files, or of a repository whose Hub lists
+    /// Names of all files of a local folder, of selected files, or of a repository whose Hub lists
     /// them; otherwise empty.
     pub async fn list(&self) -> Result<Vec<String>> {
         match &*self.kind {

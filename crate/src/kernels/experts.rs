@@ -30,7 +30,7 @@ pub struct RouterKernel<B> {
 }
 
 impl<B: Clone> RouterKernel<B> {
-    /// Maps logits to `[rows][2 * picks]`: expert ids, then their weights.
+    /// Maps logits to `[rows][2 * selected]`: expert ids, then their weights.
     pub fn launch(&self, label: &str, logits: &View<B>, out: &View<B>) -> Launch<B> {
         let variant = Variant::new(Kernel::Route)
             .flag(match self.score {

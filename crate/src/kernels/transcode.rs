@@ -274,7 +274,7 @@ fn byte_codes_variant(
     })
 }
 
-/// Small floats and table codes, to dense layouts only.
+/// FP8, FP4 and table codes, to dense layouts only.
 fn small_float_variant<B>(encoding: Encoding, to: &TranscodeTarget<B>) -> Option<TranscodeVariant> {
     let WeightLayout::Dense(float) = to.layout else {
         return None;

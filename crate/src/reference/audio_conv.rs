@@ -1,4 +1,4 @@
-//! CPU reference of shaders/sound: convolutions, Snake, group norm over time and Whisper's log-mel
+//! CPU reference of shaders/audio: convolutions, Snake, group norm over time and Whisper's log-mel
 //! features, in f64.
 
 use crate::audio::mel::{BINS, HOP, MIN_POWER, WINDOW, filters, mirror_index};

@@ -96,7 +96,7 @@ impl AxialRope {
         out: &mut Vec<[f32; 2]>,
     ) {
         let quarter = self.dim / 4;
-        // An axis has far fewer places than there are patches.
+        // An axis has far fewer positions than there are patches.
         let mut turns = Vec::with_capacity(down.max(across) * quarter);
         for place in 0..down.max(across) {
             for j in 0..quarter {

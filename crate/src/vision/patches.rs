@@ -142,7 +142,7 @@ impl ImageProcessor {
         }
     }
 
-    /// Returns the rows `[places, order.cols()]` of a tile's patches at these (row, column) places.
+    /// Returns the rows `[patches, order.cols()]` of a tile's patches at these (row, column) positions.
     /// Repeats a still image if a patch has several frames.
     pub fn rows(
         &self,

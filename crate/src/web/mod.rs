@@ -21,7 +21,7 @@ use audio::AudioInputState;
 use constraint::JsConstraint;
 use js_sys::{Array, Float32Array, Function, Object, Promise, Reflect, Uint32Array};
 use options::{
-    PICKED_FILES_NAME, abort_flag, device_options, hub_options, open_source, parse_submit_group,
+    SELECTED_FILES_NAME, abort_flag, device_options, hub_options, open_source, parse_submit_group,
     progress_callback, run_options,
 };
 use serde_json::{Value, json};
@@ -125,7 +125,7 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let progress = progress_callback(on_progress);
     let open = async || open_source(options, progress.clone()).await;
     let (mut loaded, source, codec) = Source::load(open, async |source| {
-        let name = string_property(options, "model").unwrap_or_else(|| PICKED_FILES_NAME.into());
+        let name = string_property(options, "model").unwrap_or_else(|| SELECTED_FILES_NAME.into());
         let gpu = Gpu::open(&device).await?;
         let codec = match string_property(options, "codec") {
             Some(name) => {

@@ -122,8 +122,8 @@ pub(super) fn hub_options(options: &JsValue) -> HubOptions {
     }
 }
 
-/// The name of a model whose files were picked.
-pub(super) const PICKED_FILES_NAME: &str = "picked files";
+/// The name of a model whose files were selected.
+pub(super) const SELECTED_FILES_NAME: &str = "selected files";
 
 /// Opens the source of a model's files from the options of `loadModel`.
 pub(super) async fn open_source(options: &JsValue, progress: Progress) -> Result<Source> {

@@ -5,7 +5,7 @@ import { readFile, stat } from "node:fs/promises";
 import { createServer } from "node:http";
 import { extname, join, normalize } from "node:path";
 import { gzipSync } from "node:zlib";
-import { asked, EAR, hear, TELL } from "./kernels.mjs";
+import { asked, recordKernel, REPORT_PATH, REPORT_SCRIPT } from "./kernels.mjs";
 
 const TYPES = {
   ".html": "text/html; charset=utf-8",
@@ -28,7 +28,7 @@ export async function serve(mounts, more = {}, { gzip = false } = {}) {
   const requests = [];
   const server = createServer((request, response) => {
     const path = decodeURIComponent(new URL(request.url, "http://x").pathname);
-    if (path === EAR) return void listen(request, response);
+    if (path === REPORT_PATH) return void listen(request, response);
     const entry = { method: request.method, path, status: 0 };
     requests.push(entry);
     response.on("close", () => (entry.status = response.statusCode));
@@ -50,14 +50,14 @@ export async function serve(mounts, more = {}, { gzip = false } = {}) {
 async function listen(request, response) {
   let name = "";
   for await (const part of request) name += part;
-  hear(name);
+  recordKernel(name);
   response.writeHead(204).end();
 }
 
 /** A file as pages get it: scripts that create pipelines report their kernels if requested. */
 async function read(file) {
   const data = await readFile(file);
-  return asked && extname(file) === ".js" && data.includes("createComputePipelineAsync") ? Buffer.concat([Buffer.from(TELL), data]) : data;
+  return asked && extname(file) === ".js" && data.includes("createComputePipelineAsync") ? Buffer.concat([Buffer.from(REPORT_SCRIPT), data]) : data;
 }
 
 async function answer(mounts, more, gzip, path, request, response) {

@@ -53,9 +53,9 @@ export async function surface() {
     const modules = (await readdir(folder, { recursive: true })).filter((name) => name.endsWith(".d.ts")).map((name) => name.slice(0, -5));
     const everywhere = new Map((await Promise.all(modules.map(read))).flatMap((text) => [...declarations(text)]));
     const parts = [];
-    const told = new Set();
+    const reported = new Set();
     const tell = (list) => {
-      for (const [name] of list) told.add(name);
+      for (const [name] of list) reported.add(name);
       parts.push(...list.map(([, forms]) => `${forms.map((lines) => lines.join("\n")).join("\n")}\n`));
     };
     for (const entry of ENTRIES) {
@@ -67,7 +67,7 @@ export async function surface() {
     parts.push("// used by these\n");
     for (let more = true; more; ) {
       const used = new Set(parts.join("\n").match(/\b[A-Z]\w+/g));
-      const list = [...everywhere].filter(([name]) => used.has(name) && !told.has(name)).sort(([a], [b]) => (a < b ? -1 : 1));
+      const list = [...everywhere].filter(([name]) => used.has(name) && !reported.has(name)).sort(([a], [b]) => (a < b ? -1 : 1));
       tell(list);
       more = list.length > 0;
     }

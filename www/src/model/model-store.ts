@@ -107,7 +107,7 @@ export class ModelSlot {
     const onProgress = (progress: LoadProgress): void => {
       if (signal.aborted) return;
       if (progress.phase === "weights" && progress.loaded > 0 && !progress.fromCache) fetched = true;
-      // Limited to what the eye can follow.
+      // Limited to a readable rate.
       const at = performance.now();
       if (shown.phase === progress.phase && at - shown.at < 100) return;
       shown = { phase: progress.phase, at };

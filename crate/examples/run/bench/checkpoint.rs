@@ -41,7 +41,7 @@ struct RandomBlocks {
     random: Vec<u8>,
     /// Four ternary weights per byte, packed as in BitNet.
     ternary: Vec<u8>,
-    /// MXFP4 exponents that give 4-bit floats the same spread as the other weights.
+    /// MXFP4 exponents that give FP4 codes the same spread as the other weights.
     exponents: Vec<u8>,
     normal: Vec<u8>,
     scales: Vec<u8>,

@@ -38,7 +38,7 @@ pub struct SharedExpert {
 }
 
 impl SharedExpert {
-    /// Returns a gated MLP with the usual tensor names.
+    /// Returns a gated MLP with the default tensor names.
     pub const fn new(name: &'static str, size: usize) -> Self {
         let projections = (MlpKind::Gated(["gate_proj", "up_proj"]), "down_proj");
         Self {
@@ -104,7 +104,7 @@ pub struct ExpertsSpec {
 }
 
 impl ExpertsSpec {
-    /// Reads the usual fields: softmax, no biases, no shared expert. `inner` names the field of an
+    /// Reads the common fields: softmax, no biases, no shared expert. `inner` names the field of an
     /// expert's inner columns.
     ///
     /// # Errors

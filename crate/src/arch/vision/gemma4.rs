@@ -104,7 +104,7 @@ fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     );
     let graph = b.finish(hidden, None)?;
     // RoPE rotates each half of a head separately. With the second and third quarter exchanged, it
-    // is one rotation of the whole head.
+    // is RoPE over the whole head.
     let turned = RowOrder::Grouped {
         groups: 2,
         group_rows: [head_dim / 4, head_dim / 4, 0, 0],

@@ -78,7 +78,7 @@ fn create_trusted_module(
         bounds_checks,
         ..wgpu::ShaderRuntimeChecks::checked()
     };
-    // SAFETY: only texts of the registry come here; their loops end. They stay within workgroup
+    // SAFETY: only shaders of the registry come here; their loops end. They stay within workgroup
     // memory, which tests on software adapters check; for buffers Vulkan's devices have their own
     // checks, which wgpu asks for.
     unsafe { device.create_shader_module_trusted(shader, checks) }

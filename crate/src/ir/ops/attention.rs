@@ -118,7 +118,7 @@ impl Attention {
             Mask::Causal { window: 0 } => "causal".into(),
             Mask::Causal { window } => format!("causal window {window}"),
             Mask::BidirectionalImages { window } => {
-                format!("causal window {window}, pictures both ways")
+                format!("causal window {window}, bidirectional images")
             }
             Mask::CrossAttention => "memory".into(),
             Mask::Packed {
