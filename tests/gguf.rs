@@ -1,4 +1,4 @@
-//! GGUF files made at test time: metadata and f32 tensors, whole or in parts as gguf-split writes
+//! GGUF files made by tests: metadata and f32 tensors, in one file or in parts as gguf-split writes
 //! them.
 
 use jerboa::format::gguf::MetadataValue;
@@ -30,7 +30,7 @@ impl GgufFile {
         self
     }
 
-    /// Adds a tensor, its outermost dimension first.
+    /// Adds a tensor with its outermost dimension first.
     pub fn tensor(&mut self, name: &str, shape: &[usize], values: Vec<f32>) -> &mut Self {
         assert_eq!(shape.iter().product::<usize>(), values.len(), "{name}");
         self.tensors.push((name.into(), shape.to_vec(), values));
@@ -42,7 +42,7 @@ impl GgufFile {
         encode(&self.pairs, &self.tensors)
     }
 
-    /// The file in so many parts: the metadata in the first, the tensors in turn.
+    /// The file in this many parts: metadata in the first, tensors distributed in turn.
     pub fn parts(&self, count: usize) -> Vec<Vec<u8>> {
         let share = self.tensors.len().div_ceil(count);
         let part = |number: usize| {

@@ -1,4 +1,4 @@
-//! Golden files: tiny checkpoints with what transformers computed on them.
+//! Golden files: tiny checkpoints with results of transformers.
 
 use jerboa::arch::EncoderHead;
 use jerboa::exec::{DecodeLoop, DecodeParams, EncoderModel, ModelFiles, RunOptions, Session};
@@ -68,7 +68,7 @@ impl Golden {
             .to_vec()
     }
 
-    /// An I64 tensor as numbers of tokens, if it is there.
+    /// An I64 tensor as numbers of tokens, if it exists.
     pub fn optional_ids(&self, name: &str) -> Option<Vec<u32>> {
         let file = safetensors::SafeTensors::deserialize(&self.0).expect("a safetensors file");
         file.tensor(name).is_ok().then(|| self.ids(name))
@@ -81,7 +81,7 @@ impl Golden {
     }
 }
 
-/// Loads the encoder of a folder, with the modules in folders of its own.
+/// Loads the encoder of a folder, with the modules in their own folders.
 pub fn load_encoder(
     gpu: Gpu,
     folder: &Path,
@@ -123,13 +123,13 @@ pub fn load(gpu: Gpu, folder: &Path, options: RunOptions) -> jerboa::Result<Sess
     })
 }
 
-/// The greedy tokens after a prompt.
+/// Generates greedily after a prompt.
 pub fn greedy(session: &mut Session, ids: &[u32], count: usize) -> Vec<u32> {
     pollster::block_on(session.prefill(ids, 0)).expect("prefill");
     go_on(session, count)
 }
 
-/// The greedy tokens from where a session stands.
+/// Generates greedily from a session's current state.
 pub fn go_on(session: &mut Session, count: usize) -> Vec<u32> {
     pollster::block_on(async {
         let end = session.tokens().len();

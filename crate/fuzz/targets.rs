@@ -1,4 +1,4 @@
-//! What is done with any bytes, by kind of file: no panic, no unbounded time or memory, nothing
+//! Processes arbitrary bytes, by kind of file: no panic, no unbounded time or memory, no read
 //! outside the file. Shared by the fuzz targets and by the test that replays the committed seeds.
 
 use jerboa::arch;
@@ -12,8 +12,8 @@ use jerboa::text::{ChatInput, ChatTemplate, SpecialTokens, Tokenizer};
 use jerboa::vision::{ImageProcessor, header};
 use serde_json::{Value, json};
 
-/// What is made of weights: layouts, slices, and values where they are few. `data` stands for the
-/// bytes of the files.
+/// Reads weights: layouts, slices, and the values of small ones. `data` simulates the bytes of the
+/// files.
 fn read(weights: &Weights, data: &[u8]) {
     for weight in weights.iter() {
         let _ = (
@@ -113,8 +113,8 @@ pub fn mlc(bytes: &[u8]) {
     }
 }
 
-/// A config.json, then the header of a safetensors file: what GPTQ, AWQ, MLX and the others make of
-/// names and shapes.
+/// A config.json, then the header of a safetensors file: quantized weights of GPTQ, AWQ, MLX and
+/// others by names and shapes.
 pub fn checkpoint(bytes: &[u8]) {
     let Some((config, header)) = halves(bytes) else {
         return;
@@ -165,8 +165,8 @@ pub fn checkpoint(bytes: &[u8]) {
     read(&weights, &[0x5a; 1 << 14]);
 }
 
-/// A config.json, or a preprocessor_config.json: what each family, and the image processors, make
-/// of any values.
+/// A config.json or a preprocessor_config.json: each family and the image processors with arbitrary
+/// values.
 pub fn config(bytes: &[u8]) {
     let Ok(config) = serde_json::from_slice::<Value>(bytes) else {
         return;
@@ -193,7 +193,7 @@ pub fn config(bytes: &[u8]) {
     }
 }
 
-/// A tokenizer.json, then a text: encoded in each way, and back.
+/// A tokenizer.json, then a text: encoded in every mode, and decoded.
 pub fn tokenizer(bytes: &[u8]) {
     let Some((file, text)) = halves(bytes) else {
         return;
@@ -201,7 +201,7 @@ pub fn tokenizer(bytes: &[u8]) {
     let Ok(tokenizer) = Tokenizer::from_json(file.as_bytes()) else {
         return;
     };
-    // What a pattern costs grows with the text; a prompt has some thousand characters.
+    // The cost of a pattern grows with the text; a prompt has some thousand characters.
     let text: String = text.chars().take(2000).collect();
     for special in [false, true] {
         if let Ok(ids) = tokenizer.encode(&text, special) {

@@ -1,5 +1,4 @@
-//! The browser's device by itself, in headless Chromium: kernels, replay, readback, errors,
-//! counters.
+//! The browser device in headless Chromium: kernels, replay, readback, errors, counters.
 #![cfg(target_arch = "wasm32")]
 
 use jerboa::Error;
@@ -13,7 +12,7 @@ use wasm_bindgen_test::{wasm_bindgen_test, wasm_bindgen_test_configure};
 
 wasm_bindgen_test_configure!(run_in_browser);
 
-/// `out = a + b` over so many columns, recorded.
+/// Records `out = a + b` over this many columns.
 async fn addition(gpu: &Gpu, cols: u32) -> (Program, [Buffer; 3]) {
     let make = |name| {
         gpu.buffer(name, u64::from(cols) * 4, BufferUsage::Storage)

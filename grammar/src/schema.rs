@@ -1,4 +1,4 @@
-//! Prepares a JSON schema for the compiler: whitespace that ends, and formats as RFC 3339 has them.
+//! Prepares a JSON schema for the compiler: bounded whitespace, and formats by RFC 3339.
 
 use serde_json::{Map, Value, json};
 
@@ -15,11 +15,11 @@ const DATE: &str = "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])
 const TIME: &str = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?\
     (?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
 
-/// Mailboxes as validators take them: atoms, and a domain of at least two labels.
+/// Mailboxes as validators accept them: atoms, and a domain of at least two labels.
 const EMAIL: &str = "[A-Za-z0-9_%+-]{1,32}(?:\\.[A-Za-z0-9_%+-]{1,31})?\
     @(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?\\.){1,3}[A-Za-z]{2,12}";
 
-/// Returns the schema as the compiler takes it.
+/// Returns the schema in the compiler's form.
 pub fn prepare(schema: &Value) -> Value {
     let mut schema = match schema {
         Value::Bool(true) => json!({}),

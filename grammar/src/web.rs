@@ -1,4 +1,4 @@
-//! The module's face in a page.
+//! The module's interface for pages.
 
 use crate::{Constraint, Grammar, GrammarError, Vocabulary};
 use serde_json::Value;

@@ -31,7 +31,7 @@ fn mask(grammar: &mut Grammar) -> Vec<u32> {
     words
 }
 
-/// Whether the grammar takes this text to its end, one byte a token.
+/// Whether the grammar accepts this text to its end, one byte per token.
 fn takes(constraint: Constraint, text: &str) -> bool {
     let mut grammar = vocabulary().grammar(constraint).expect("a grammar");
     for byte in text.bytes() {

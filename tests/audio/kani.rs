@@ -181,7 +181,7 @@ fn grammar_constrained_codes_and_their_audio() {
         let whole = block_on(model.codec.decode(&model.session.gpu, &codes, 0)).expect("sound");
         assert!(
             relative_l2(&sound, &whole) < 1e-5,
-            "{name}: in pieces as at once"
+            "{name}: in chunks and at once"
         );
     }
     // Sampling: equal seeds give equal audio, different seeds different audio.

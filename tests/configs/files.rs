@@ -56,8 +56,8 @@ impl Folder {
             .into_iter()
             .filter(|(name, _)| name != "__metadata__")
         {
-            let range =
-                [0, 1].map(|i| start + info["data_offsets"][i].as_u64().expect("a place") as usize);
+            let range = [0, 1]
+                .map(|i| start + info["data_offsets"][i].as_u64().expect("an offset") as usize);
             all.push((name, info, bytes[range[0]..range[1]].to_vec()));
         }
         change(&mut all);

@@ -4,6 +4,7 @@
 
 mod contract;
 mod sources;
+mod words;
 
 use sources::{Module, modules};
 use std::collections::{BTreeMap, BTreeSet};

@@ -115,7 +115,7 @@ fn troubles(seed: u64) -> Vec<(&'static str, Trouble)> {
             Trouble::Served(json!({ "kind": "shift", "match": CDN, "lie": true, "times": times })),
         ),
         (
-            "another file in the midst",
+            "the file changes during the load",
             Trouble::Served(
                 json!({ "kind": "change", "match": CDN, "after": after, "times": 1,
             "path": format!("org/model/{WEIGHTS}"), "base64": super::server::base64(&other) }),

@@ -134,7 +134,7 @@ fn logits_without_any_spread_are_no_answer() {
             assert_eq!(
                 Some(picked(&logits)),
                 reference::argmax(&logits),
-                "{vocab} times {value} but for {at}"
+                "{vocab} times {value} except at {at}"
             );
             logits[at] = value;
         }

@@ -82,7 +82,7 @@ fn the_second_load_reads_what_the_first_quantized() {
 
     // A missing entry is quantized again, with all of its tensor, and cached again.
     let pieces = made(&cache);
-    std::fs::remove_file(&pieces[0]).expect("a piece");
+    std::fs::remove_file(&pieces[0]).expect("a cached entry");
     let third = answer(Precision::Q4);
     assert!(
         (&third.0, &third.1) == (&first.0, &first.1),

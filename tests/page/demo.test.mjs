@@ -25,7 +25,7 @@ const status = async (path) => (await fetch(url + path)).status;
 test("a file that is not there is a 404, not a page", async () => {
   assert.equal(await status(""), 200);
   assert.equal(await status("models/stories260K/config.json"), 200);
-  // A checkpoint need not have these; a page in their place would be read as one of them.
+  // A checkpoint need not have these; a page instead would be read as one of them.
   for (const file of ["modules.json", "chat_template.jinja"]) assert.equal(await status(`models/stories260K/${file}`), 404);
 });
 

@@ -1,4 +1,4 @@
-/** The store in the origin's private file system, which takes the place of a cache on WebKit: in a worker, where bytes go straight into files, and on a page. */
+/** The store in the origin's private file system, which replaces the cache on WebKit: in a worker, which writes files directly, and on a page. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -9,7 +9,7 @@ import { serve } from "./support/server.mjs";
 const options = { timeout: 120_000 };
 let server, browser, page;
 
-/** What is done with a store, on whatever thread; it cannot see this file. */
+/** Exercises a store on any thread; serialized, so it cannot use this file's variables. */
 async function work(url, name, forced) {
   const { openStore, readEntry } = await import(url);
   const store = await openStore(name, forced);

@@ -8,7 +8,7 @@ import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import Ajv2020 from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
-import { PACKAGE } from "./support/places.mjs";
+import { PACKAGE } from "./support/paths.mjs";
 import { AWKWARD, randomSchema, randomSource } from "./support/schemas.mjs";
 
 const grammar = await import(`${PACKAGE}/grammar.js`);

@@ -206,7 +206,7 @@ leavesUsable("a device without enough memory", async () => {
   assert.match(error.message, /model needs \d+ bytes, but the device allows only \d+\..*smaller/);
 });
 
-leavesUsable("a device whose memory ends in the midst of a conversation", async () => {
+leavesUsable("a device that runs out of memory during a conversation", async () => {
   const { refused, before, after, expected } = await page.evaluate(async () => {
     const model = await kit.load(kit.files(kit.file), { kvGrowth: 8 });
     const prompt = kit.ids("input_ids");

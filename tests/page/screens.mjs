@@ -33,7 +33,7 @@ try {
         await context.close();
       }
     }
-    console.log(`${width}: ${2 * (STATES.length + VISITS.length)} pictures`);
+    console.log(`${width}: ${2 * (STATES.length + VISITS.length)} screenshots`);
   }
 } finally {
   await site.close();

@@ -43,7 +43,7 @@ fn answers_are_stopped_aborted_regenerated_and_forked() {
                 .position(|two| two == &answer[*at..at + 2])
                 == Some(*at)
         };
-        let at = (6..20).find(first).expect("a place");
+        let at = (6..20).find(first).expect("a new pair of tokens");
         let stopped = run(&mut model, greedy(&ids, 32, &[&text(&answer[at..at + 2])]));
         assert_eq!(
             (stopped.finish_reason, &stopped.text),

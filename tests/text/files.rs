@@ -8,7 +8,7 @@ pub fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/text")
 }
 
-/// A folder of ../shared/refs beside the repository, if it is there.
+/// A folder of ../shared/refs next to the repository, if it exists.
 pub fn refs(name: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let found = root

@@ -62,16 +62,16 @@ impl CodecVocab {
         self.start - SPECIAL_COUNT + which as u32
     }
 
-    /// Returns the code of a token at index `place` of its frame; None if it is not a code of that
-    /// codebook.
-    pub fn code(&self, token: u32, place: usize) -> Option<u32> {
-        let code = token.checked_sub(self.start + place as u32 * self.codebook_size)?;
+    /// Returns the code of a token of the codebook at index `codebook`;
+    /// None if it is not a code of that codebook.
+    pub fn code(&self, token: u32, codebook: usize) -> Option<u32> {
+        let code = token.checked_sub(self.start + codebook as u32 * self.codebook_size)?;
         (code < self.codebook_size).then_some(code)
     }
 
-    /// Returns the token ids of the codebook at index `place`.
-    pub fn codebook_tokens(&self, place: usize) -> std::ops::Range<u32> {
-        let first = self.start + (place % self.codes_per_frame) as u32 * self.codebook_size;
+    /// Returns the token ids of the codebook at index `codebook`.
+    pub fn codebook_tokens(&self, codebook: usize) -> std::ops::Range<u32> {
+        let first = self.start + (codebook % self.codes_per_frame) as u32 * self.codebook_size;
         first..first + self.codebook_size
     }
 

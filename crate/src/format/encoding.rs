@@ -291,8 +291,8 @@ pub enum RowOrder {
         /// Rows per head.
         head_rows: usize,
     },
-    /// Several matrices are stored interleaved: `groups` times a run of rows of each (q, k and v
-    /// per head; one row of gate, one of up). The model reads each matrix as a contiguous block.
+    /// Several matrices are stored interleaved: `groups` blocks of each (q, k and v per head;
+    /// one row of gate, one of up). The model reads each matrix as a contiguous block.
     Grouped {
         /// Number of groups.
         groups: usize,

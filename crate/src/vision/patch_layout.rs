@@ -52,7 +52,7 @@ impl PositionTable {
         }
     }
 
-    /// Returns (entry, weight) pairs for each place along an axis.
+    /// Returns (entry, weight) pairs for each position along an axis.
     fn axis(self, count: usize) -> Vec<Vec<(usize, f32)>> {
         let one = |i: usize| match self {
             Self::Nearest(side) => {

@@ -152,7 +152,7 @@ export class Memory {
     return this.#store.repairs ?? [];
   }
 
-  /** Picks up changes of other tabs. Every method does so first; call it to update `size`. */
+  /** Reads changes of other tabs. Every method does so first; call it to update `size`. */
   async refresh(): Promise<void> {
     if (this.#closed) throw new JerboaError("store", "This memory is closed. Open it again with createMemory().");
     const state = await this.#store.open();
