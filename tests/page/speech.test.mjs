@@ -95,7 +95,7 @@ test("audio in every format, and invalid audio", options, async () => {
     await attempt("mp3", () => voice.audio.speech.create({ input: "one", response_format: "mp3" }));
     await attempt("chunked", () => create({ include: [], chunking_strategy: "auto" }));
     await attempt("included", () => create({ include: ["logprobs"] }));
-    await attempt("stream", async () => {
+    await attempt("streamed", async () => {
       const lengths = [];
       for await (const { samples: piece, sampleRate } of await voice.audio.speech.create({ input: "one two", stream: true })) lengths.push([piece.length, sampleRate]);
       return lengths;
