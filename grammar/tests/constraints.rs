@@ -86,7 +86,7 @@ fn long_tokens_follow_the_same_rules() {
 }
 
 #[test]
-fn schemas_take_what_matches_and_nothing_else() {
+fn schemas_accept_exactly_what_matches() {
     let cases = [
         (
             json!({ "type": "integer", "minimum": 10, "maximum": 12 }),
@@ -206,7 +206,7 @@ fn invalid(constraint: Constraint) -> String {
 }
 
 #[test]
-fn what_cannot_be_enforced_is_refused_with_a_reason() {
+fn unenforceable_keywords_are_refused_with_a_reason() {
     for (schema, reason) in [
         (
             json!({ "type": "array", "uniqueItems": true }),

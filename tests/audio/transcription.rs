@@ -185,7 +185,7 @@ fn on_subgroup_matrices() {
 
 /// Word timestamps against transformers' pipeline, from cross-attention.
 #[test]
-fn words_of_whisper_have_their_times() {
+fn whisper_word_timestamps() {
     let folder = golden("speech/whisper_words");
     // Two frames can differ by the last bit, which f16 changes.
     let mut model = load_on(
@@ -234,7 +234,7 @@ fn words_of_whisper_have_their_times() {
 }
 
 #[test]
-fn what_cannot_be_heard_is_refused_by_name() {
+fn unsupported_transcription_requests_are_refused() {
     let mut model = load(&golden("speech/moonshine"));
     let mut refused = |wave: &[f32], fields: Value| {
         let request = Case::request(&fields);
@@ -309,7 +309,7 @@ fn spans(made: &Transcript) -> Vec<(i64, i64)> {
 /// detection, speech after that is decoded again, in long audio and in audio of one window. Without
 /// it the rest of the window is skipped.
 #[test]
-fn detected_speech_behind_the_last_time_is_decoded_again() {
+fn speech_after_the_last_timestamp_is_decoded_again() {
     let mut model = load(&golden("speech/whisper_words"));
     let request = Case::request(&json!({ "timestamps": "segment", "language": "en" }));
     let heard = |model: &mut Transcriber, wave: &[f32]| {
@@ -358,7 +358,7 @@ fn detected_speech_behind_the_last_time_is_decoded_again() {
 /// If timestamps contradict detected speech, the window is decoded without them; if it is empty
 /// then too, a warning says so.
 #[test]
-fn detected_speech_is_never_skipped_in_silence() {
+fn detected_speech_is_never_skipped_without_a_warning() {
     let mut model = load(&golden("speech/whisper_words"));
     model.vad = Some(Rc::new(constant_vad(5.0)));
     let wave = chirp(128_000);
@@ -479,7 +479,7 @@ fn partial_strings_become_the_transcript() {
 /// Load progress has one total for encoder, projections and decoder of a file, a share that never
 /// decreases, and no cached bytes.
 #[test]
-fn a_load_of_several_parts_has_one_total() {
+fn load_progress_has_one_total() {
     let events: Rc<RefCell<Vec<ProgressEvent>>> = Rc::default();
     let seen = events.clone();
     let progress = Progress::new(move |event| seen.borrow_mut().push(event.clone()));

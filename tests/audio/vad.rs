@@ -28,7 +28,7 @@ fn recordings() -> [(Vec<f32>, Vec<f32>); 2] {
 }
 
 #[test]
-fn probabilities_and_stretches() {
+fn probabilities_and_segments() {
     let vad = vad();
     for (samples, expected) in recordings() {
         let found = vad.probabilities(&samples);
@@ -55,7 +55,7 @@ fn probabilities_and_stretches() {
 }
 
 #[test]
-fn a_stream_of_windows_is_the_whole() {
+fn streamed_windows_equal_the_whole() {
     let vad = vad();
     let (samples, _) = &recordings()[0];
     let mut state = VadState::default();

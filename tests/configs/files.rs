@@ -119,7 +119,7 @@ fn distance(folder: &Path, model: &str) -> f64 {
 
 /// Python's json writes `Infinity` and `NaN`, and Nemotron-H's published limits contain them.
 #[test]
-fn words_of_python_are_read_in_every_file() {
+fn infinity_and_nan_are_read_in_every_file() {
     let folder = Folder::of("python", "nemotron_h", |_| ());
     let mut text = config_of(&folder.0).to_string();
     text.truncate(text.len() - 1);
@@ -234,7 +234,7 @@ fn head(folder: &Path) -> String {
 
 /// A tied model whose single table is stored as the head.
 #[test]
-fn a_head_alone_is_the_embedding_too() {
+fn a_head_without_an_embedding_is_tied() {
     let folder = Folder::of("head-alone", "qwen2", |_| ());
     folder.tensors(|all| {
         let table = all
@@ -249,7 +249,7 @@ fn a_head_alone_is_the_embedding_too() {
 const ALIKE: [(&str, &str); 2] = [("helium", "llama"), ("phi4_mini", "phi3")];
 
 #[test]
-fn a_config_without_names_gets_them_by_its_tensors() {
+fn architectures_are_detected_by_tensor_names() {
     let mut seen = 0;
     let mut wrong = Vec::new();
 

@@ -84,7 +84,7 @@ fn distance(spec: &RopeSpec, length: usize, frequencies: &Value, factor: f64) ->
 }
 
 #[test]
-fn the_rotation_is_that_of_transformers_wherever_its_fields_stand() {
+fn rope_equals_transformers_in_every_spelling() {
     let table = json(&golden("rope/cases.json"));
     let long = table["long"].as_u64().expect("a length") as usize;
     let cases = table["cases"].as_array().expect("cases");
@@ -116,7 +116,7 @@ fn the_rotation_is_that_of_transformers_wherever_its_fields_stand() {
 
 /// Reading an already converted configuration changes nothing.
 #[test]
-fn a_configuration_has_one_form() {
+fn converting_a_configuration_is_idempotent() {
     for case in json(&golden("rope/cases.json"))["cases"]
         .as_array()
         .expect("cases")

@@ -180,7 +180,7 @@ fn scores_equal_the_reference() {
 }
 
 #[test]
-fn fusions_order_and_company_do_not_change_a_vector() {
+fn fusions_order_and_batches_do_not_change_vectors() {
     for (name, pooling) in [
         ("bert_long", Pooling::Mean),
         ("modernbert", Pooling::Mean),
@@ -220,7 +220,7 @@ fn fusions_order_and_company_do_not_change_a_vector() {
 }
 
 #[test]
-fn fewer_bits_stay_near() {
+fn quantized_encoders_stay_close() {
     let golden = Golden::read(&golden("models/bert_long/lengths.safetensors"));
     let expected = golden.floats("embedding");
     for (precision, limit) in [
@@ -251,7 +251,7 @@ fn fewer_bits_stay_near() {
 }
 
 #[test]
-fn what_cannot_run_is_refused() {
+fn unsupported_inputs_are_refused() {
     let encoder = encoder(
         "bert",
         &vector_head("bert", Pooling::Mean),

@@ -348,7 +348,7 @@ fn scores_are_those_of_the_folder() {
 
 /// The tokenizer of a file: the vector of a text equals that of its ids.
 #[test]
-fn words_of_a_file_become_its_vectors() {
+fn gguf_tokenizers_give_the_same_vectors() {
     let mut file = converted("bert", "bert", BERT, 1);
     with_words(&mut file);
     let mut loaded = opened("gguf-words", &file, Some(Task::Embed)).expect("an embedder");
@@ -382,7 +382,7 @@ fn words_of_a_file_become_its_vectors() {
 /// A task that a file does not support is refused by name, never ignored. Runs with the stack size
 /// of a program's main thread.
 #[test]
-fn tasks_of_files_are_done_or_refused() {
+fn tasks_are_supported_or_refused() {
     let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(tasks);
     thread
         .expect("a thread")

@@ -109,7 +109,7 @@ fn assert_near(found: &[f32], expected: &[f32]) {
 }
 
 #[test]
-fn pairs_have_their_kinds_and_scores_their_activation() {
+fn pairs_have_token_types_and_scores_an_activation() {
     let pair = |ids: &[u32], types: &[u32]| EncoderInput {
         ids: ids.to_vec(),
         types: types.to_vec(),
@@ -164,7 +164,7 @@ fn pairs_have_their_kinds_and_scores_their_activation() {
 }
 
 #[test]
-fn a_decoder_is_asked_and_its_answers_are_compared() {
+fn qwen3_reranker_compares_yes_and_no() {
     let folder = folder("qwen3_reranker", |_| {});
     let mut model = reranker(&folder, Some(Task::Rerank));
     let found = scores(&mut model, "what colour", &["sky is blue", "grass"], None).expect("scores");

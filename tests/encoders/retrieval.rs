@@ -22,7 +22,7 @@ fn strings(list: &Value, field: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_bundled_encoder_ranks_as_the_reference() {
+fn the_bundled_encoder_ranks_like_the_reference() {
     let folder = golden("../../www/public/models/words-encoder");
     let device = DeviceOptions {
         f16: false,

@@ -14,7 +14,7 @@ fn read(folder: &std::path::Path) -> jerboa::Result<Option<SentenceTransformersC
 }
 
 #[test]
-fn checkpoints_say_how_they_pool() {
+fn pooling_is_read_from_the_checkpoint() {
     for (name, pooling, dense) in [
         ("bert", Pooling::Mean, vec![]),
         ("xlm_roberta_cls", Pooling::First, vec![]),
@@ -100,7 +100,7 @@ fn new_spellings_prompts_and_lengths_are_read() {
 }
 
 #[test]
-fn what_does_not_run_is_refused_by_name() {
+fn unsupported_modules_are_refused_by_name() {
     let both = json!({ "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true });
     let dense = json!({ "in_features": 8, "out_features": 4, "use_residual": true });
     for (name, modules, word) in [
@@ -145,7 +145,7 @@ fn what_does_not_run_is_refused_by_name() {
 /// Runs with the stack size of a program's main thread: unoptimized stack frames of a load exceed a
 /// test thread's stack.
 #[test]
-fn a_folder_is_loaded_for_what_it_is() {
+fn folders_load_with_their_own_task() {
     let thread = std::thread::Builder::new()
         .stack_size(8 << 20)
         .spawn(load_folders)

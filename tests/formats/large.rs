@@ -52,7 +52,7 @@ fn cut_matrices(model: &Session) -> usize {
 }
 
 #[test]
-fn cut_matrices_of_each_encoding_give_the_reference_logits() {
+fn split_matrices_give_the_reference_logits() {
     for (name, gguf) in [
         ("models/llama", None),
         ("models/qwen3", None),

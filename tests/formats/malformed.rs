@@ -524,7 +524,7 @@ fn load(folder: &Path, gguf: Option<&str>) -> Result<()> {
 
 /// A model in two shards, the second with a bias before its weight; then each container truncated.
 #[test]
-fn files_that_are_cut_are_refused() {
+fn truncated_files_are_refused() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cut-{}", std::process::id()));
     let golden = |name: &str| jerboa_tests::golden::golden(name);
     let fresh = |from: &str| {

@@ -104,7 +104,7 @@ fn phi3_keeps_its_fused_projections() {
 }
 
 #[test]
-fn qwen2_is_taken_apart() {
+fn qwen2_projections_are_split() {
     let found = names(
         "qwen2",
         &json!({"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}),

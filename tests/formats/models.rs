@@ -96,7 +96,7 @@ fn mlx_gptq_awq() {
 
 /// Tensors only: no quantization block, as some converters omit it.
 #[test]
-fn tensors_say_enough_without_a_configuration() {
+fn quantization_is_detected_without_a_configuration() {
     for name in ["model_gptq", "model_awq"] {
         let file = read(&format!("{name}/model.safetensors"));
         let weights = detect(&json!({}), &checkpoint(&file), &SortedMap::new());

@@ -101,7 +101,7 @@ fn contents(path: &Path) -> jerboa::Result<Vec<(String, Vec<u8>)>> {
 }
 
 #[test]
-fn a_model_in_parts_is_the_whole_one() {
+fn a_split_model_equals_the_single_file() {
     let file = model();
     let whole = Folder::new("whole");
     let parts = Folder::new("three");

@@ -403,7 +403,7 @@ fn perplexity_close_to_f32() {
 }
 
 #[test]
-fn quantized_on_load_stays_near() {
+fn quantized_on_load_stays_close() {
     for (name, q8, q4) in [
         ("llama", 0.04, 0.5),
         ("qwen3", 0.04, 0.5),
@@ -784,7 +784,7 @@ fn inspection() {
 
 /// The tokenizer of a GGUF file is the one of its tokens and merges.
 #[test]
-fn gguf_file_brings_its_tokenizer() {
+fn gguf_tokenizer_is_used() {
     let loaded = block_on(async {
         let model = ModelRef::parse(&golden("quant/gguf_q8_0").to_string_lossy())?;
         let source = Source::open(

@@ -175,7 +175,7 @@ fn set(text: &str, object: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_facade_knows_every_code_of_the_engine_and_no_other() {
+fn the_facade_declares_exactly_the_engines_error_codes() {
     let engine = Error::CODES.iter().map(|code| (*code).to_owned());
     let wanted: BTreeSet<String> = engine.chain(FACADE.map(str::to_owned)).collect();
     let union = read("pkg-template/src/errors.ts");
@@ -204,7 +204,7 @@ fn the_facade_knows_every_code_of_the_engine_and_no_other() {
 }
 
 #[test]
-fn what_crosses_to_javascript_has_the_same_fields_on_both_sides() {
+fn shared_structs_have_equal_fields_in_rust_and_typescript() {
     for (structs, interface) in PAIRS {
         let mut rust: BTreeSet<String> = structs
             .iter()
@@ -220,7 +220,7 @@ fn what_crosses_to_javascript_has_the_same_fields_on_both_sides() {
 }
 
 #[test]
-fn log_probabilities_have_the_same_fields_on_both_sides() {
+fn log_probabilities_have_equal_fields_in_rust_and_typescript() {
     let rust = fields("task/text_stream.rs", "TokenInfo");
     let top = properties("ChosenLogprob");
 
@@ -233,7 +233,7 @@ fn log_probabilities_have_the_same_fields_on_both_sides() {
 }
 
 #[test]
-fn a_speech_is_asked_for_by_names_that_rust_reads() {
+fn speech_options_equal_those_that_rust_reads() {
     let own = fields("task/speak/request.rs", "SpeakRequest");
     let sampled = fields("sample/params.rs", "SamplingOptions");
 
@@ -248,7 +248,7 @@ fn a_speech_is_asked_for_by_names_that_rust_reads() {
 }
 
 #[test]
-fn progress_and_transcripts_have_the_names_that_rust_gives_them() {
+fn progress_and_transcripts_have_equal_fields() {
     let reported = keys(&read("crate/src/web/options.rs"), "let report = json!({");
     assert_eq!(reported, fields("hub/progress.rs", "ProgressEvent"));
     assert_eq!(properties("LoadProgress"), reported, "LoadProgress");
@@ -267,7 +267,7 @@ fn progress_and_transcripts_have_the_names_that_rust_gives_them() {
 }
 
 #[test]
-fn what_a_load_takes_is_what_is_read_of_it() {
+fn load_options_equal_those_that_rust_reads() {
     let text = ["options", "audio", "mod"]
         .map(|file| read(&format!("crate/src/web/{file}.rs")))
         .concat();
@@ -295,13 +295,13 @@ fn model_info_names_every_field_of_rust() {
     let task = |file: &str| read(&format!("crate/src/task/{file}.rs"));
     let language = task("language_model");
     let common = keys(between(&language, "fn common_info(", "\n}"), "json!({");
-    let optional = between(&language, "let optional = [", "];");
-    let optional = optional
+    let decoder_info = between(&language, "let decoder_info = [", "];");
+    let decoder_info = decoder_info
         .split("(\"")
         .skip(1)
         .filter_map(|piece| piece.split_once('"'))
         .map(|(key, _)| key.to_owned());
-    let decoders: BTreeSet<String> = &common | &optional.collect();
+    let decoders: BTreeSet<String> = &common | &decoder_info.collect();
     let embed = task("embed");
     let described = between(&embed, "fn encoder_info(", "\n}");
     let encoders = &(&common | &set(described, "info")) | &set(&task("rerank"), "info");

@@ -188,7 +188,7 @@ fn shards_are_found_through_their_index() {
 }
 
 #[test]
-fn the_second_load_takes_no_byte_from_the_network() {
+fn the_second_load_uses_no_network() {
     let (server, expected) = single();
     block_on(async { load(&open(&options(&server)).await?).await }).expect("the first load");
     let commit = block_on(open(&options(&server)))
@@ -245,7 +245,7 @@ fn the_second_load_takes_no_byte_from_the_network() {
 }
 
 #[test]
-fn a_folder_is_asked_file_by_file() {
+fn a_folder_is_requested_file_by_file() {
     let (server, expected) = single();
     let folder = ModelRef::parse(&format!("{}/files/org/model/", server.hub)).expect("a folder");
     let all = async || {
@@ -293,7 +293,7 @@ fn changed_files_are_detected_and_the_rest_stay_cached() {
 }
 
 #[test]
-fn without_the_server_the_cache_serves() {
+fn the_cache_serves_without_the_server() {
     let (mut server, expected) = single();
     block_on(async { load(&open(&options(&server)).await?).await }).expect("the first load");
     server.stop();
@@ -356,7 +356,7 @@ fn refusals_have_their_own_errors() {
 /// Servers of single-page applications return a page for every address; it is not a file of the
 /// model.
 #[test]
-fn a_page_instead_of_a_file_is_no_file() {
+fn html_pages_are_not_model_files() {
     let (server, expected) = single();
     server.fault(&json!({ "kind": "fallback" }));
     let folder = ModelRef::parse(&format!("{}/files/org/model", server.hub)).expect("a folder");
@@ -420,7 +420,7 @@ fn a_page_instead_of_a_file_is_no_file() {
 }
 
 #[test]
-fn passing_troubles_pass() {
+fn temporary_faults_are_retried() {
     for fault in [
         json!({ "kind": "status", "match": "config.json", "status": 429, "retryAfter": 1, "times": 1 }),
         json!({ "kind": "status", "match": WEIGHTS, "status": 429, "times": 2 }),
@@ -494,7 +494,7 @@ fn a_dropped_connection_is_resumed_from_the_byte() {
 }
 
 #[test]
-fn lasting_troubles_end_in_an_error_that_says_why() {
+fn persistent_faults_end_in_an_error_with_the_cause() {
     for (fault, reason) in [
         (
             json!({ "kind": "short", "match": "cdn", "after": 0 }),
@@ -527,7 +527,7 @@ fn lasting_troubles_end_in_an_error_that_says_why() {
 }
 
 #[test]
-fn a_server_that_never_answers_is_given_up_soon() {
+fn a_silent_server_times_out() {
     let socket = || std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = |socket: &std::net::TcpListener| socket.local_addr().expect("an address").port();
     let (server, _) = single();
@@ -561,7 +561,7 @@ fn a_server_that_never_answers_is_given_up_soon() {
 }
 
 #[test]
-fn a_file_that_changes_midway_is_begun_again() {
+fn a_file_that_changes_midway_is_restarted() {
     // The same header: delivered bytes are delivered again. On a branch without commits, so that
     // the change is visible.
     let (server, _) = single();

@@ -34,7 +34,7 @@ fn beside<T>(work: impl FnOnce() -> T) -> (T, Duration) {
 }
 
 #[test]
-fn an_abort_leaves_nothing_that_looks_whole() {
+fn an_abort_leaves_no_incomplete_file_in_the_cache() {
     let (server, expected) = single();
     let size = file_of(&expected).len() as u64;
     for after in [0, 1, 5] {
@@ -126,7 +126,7 @@ fn an_abort_ends_a_wait() {
 }
 
 #[test]
-fn progress_is_steady_and_never_falls() {
+fn progress_never_decreases() {
     let (server, _) = single();
     server.fault(&json!({ "kind": "slow", "match": "cdn", "rate": 400_000 }));
     server.fault(&json!({ "kind": "drop", "match": "cdn", "after": 40_000, "times": 2 }));
@@ -176,7 +176,7 @@ fn progress_is_steady_and_never_falls() {
 /// A model of two graphs reads the same file twice: its bytes count once, and bytes that this load
 /// cached do not count as cached. A second load reads everything from the cache.
 #[test]
-fn what_several_graphs_read_counts_once() {
+fn bytes_read_by_several_graphs_count_once() {
     let (server, expected) = single();
     let size = file_of(&expected).len() as u64;
     for again in [false, true] {

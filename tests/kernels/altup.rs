@@ -62,7 +62,7 @@ fn streams_are_predicted_and_corrected() {
 }
 
 #[test]
-fn rows_take_the_magnitude_of_another() {
+fn rows_are_rescaled_to_another_magnitude() {
     for cols in [4, 76, 516] {
         let x = random(1, ROWS * cols);
         let like = random(2, ROWS * cols);
@@ -105,7 +105,7 @@ fn rows_take_the_magnitude_of_another() {
 }
 
 #[test]
-fn a_share_of_the_gate_is_left() {
+fn sparse_gates_pass_a_share_of_columns() {
     for cols in [8, 300, 1028] {
         let gate = random(1, ROWS * cols);
         let up = random(2, ROWS * cols);

@@ -81,7 +81,7 @@ fn picked(logits: &[f32]) -> u32 {
 }
 
 #[test]
-fn the_largest_of_any_vocabulary() {
+fn argmax_of_any_vocabulary() {
     for vocab in [1, 2, 255, 256, 1024, 1025, 5000, 151_937] {
         for seed in 0..3 {
             let logits = random(seed + vocab as u64, vocab);
@@ -103,7 +103,7 @@ fn of_equal_logits_the_lowest_index_wins() {
 }
 
 #[test]
-fn what_is_no_number_is_noticed_wherever_it_stands() {
+fn nan_logits_are_detected_at_any_index() {
     for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for at in [0, 1500, 4999] {
             let mut logits = random(2, 5000);
@@ -123,7 +123,7 @@ fn what_is_no_number_is_noticed_wherever_it_stands() {
 }
 
 #[test]
-fn logits_without_any_spread_are_no_answer() {
+fn constant_logits_are_an_error() {
     for (vocab, value) in [(2, 0.0), (300, 1.5), (1025, -7.0), (5000, 0.0)] {
         let mut logits = vec![value; vocab];
         assert_eq!(reference::argmax(&logits), None);
@@ -150,7 +150,7 @@ fn logits_without_any_spread_are_no_answer() {
 
 /// A prompt of five rows, then single tokens, more than the ring holds, until the budget ends.
 #[test]
-fn position_ring_and_budget_move_on() {
+fn position_ring_and_budget_advance() {
     let mut all = buffers(
         &random(3, 300),
         &[1000, u32::MAX],
@@ -193,7 +193,7 @@ fn position_ring_and_budget_move_on() {
 }
 
 #[test]
-fn a_stop_token_ends_it() {
+fn a_stop_token_ends_decoding() {
     let mut logits = random(4, 300);
     logits[123] = 5.0;
     let mut all = buffers(&logits, &[5, 123, u32::MAX], [20, 1, 0, 0, 6, 0, 0, 0]);

@@ -677,7 +677,7 @@ fn subgroup_matrices_match_reference() {
 }
 
 #[test]
-fn norms_of_heads_and_rotations() {
+fn norms_of_heads_and_rope() {
     let gpu = plain();
     for norm in [None, Some(false), Some(true)] {
         for rope in [
@@ -747,7 +747,7 @@ fn rows_may_be_cut_anywhere() {
 }
 
 #[test]
-fn without_subgroups_it_is_the_same() {
+fn without_subgroups_it_matches_reference() {
     let gpu = open(&DeviceOptions {
         subgroups: false,
         f16: false,
@@ -838,7 +838,7 @@ fn segments() {
 /// Heads of packed sequences get their norm and RoPE by the position in their own sequence; scores
 /// have a softcap or a bias.
 #[test]
-fn segments_with_norm_rotation_cap_and_bias() {
+fn segments_with_norm_rope_softcap_and_bias() {
     let gpu = plain();
     let lengths = [5, 1, 140, 17];
     for (rope, norm) in [

@@ -165,7 +165,7 @@ fn upsampling_in_groups() {
 }
 
 #[test]
-fn snakes_and_asinh() {
+fn snake_and_asinh() {
     for (n, cols) in [(1, 3), (7, 24), (33, 27), (5, 864)] {
         let x: Vec<f32> = random(6, n * cols).iter().map(|v| v * 60.0).collect();
         let alpha: Vec<f32> = random(7, cols / 2).iter().map(|v| v + 1.2).collect();

@@ -167,7 +167,7 @@ fn filters_of_every_length_with_bias_and_gates() {
 
 /// Scales apply to the inputs, not to the bias or the state.
 #[test]
-fn runs_of_channels_have_scales() {
+fn groups_of_channels_have_scales() {
     for scales in [
         [(0, 0.5), (33, 1.5), (66, -2.0)],
         [(0, 3.0), (0, 0.25), (69, 1.0)],

@@ -105,7 +105,7 @@ fn rows_of_another_sequence() {
 
 /// A prompt longer than the memory; rows after the memory belong to an earlier sequence.
 #[test]
-fn prompts_look_at_a_shorter_sequence() {
+fn prompts_attend_to_a_shorter_memory() {
     let heads = 3;
     let head_dim = 20;
     let rows = 70;

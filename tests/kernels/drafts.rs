@@ -59,7 +59,7 @@ fn drafts(text: &[u32]) -> Vec<u32> {
 }
 
 #[test]
-fn what_followed_before_is_drafted_again() {
+fn earlier_continuations_are_drafted() {
     assert_eq!(
         drafts(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 2]),
         [3, 4, 5, 6, 7, 8, 9],
@@ -88,7 +88,7 @@ fn what_followed_before_is_drafted_again() {
 }
 
 #[test]
-fn repetitions_go_on() {
+fn repetitions_are_continued() {
     for count in [3, 4, 5, 100] {
         assert_eq!(drafts(&vec![7; count]), [7; 7], "{count}");
     }
@@ -98,7 +98,7 @@ fn repetitions_go_on() {
 }
 
 #[test]
-fn where_nothing_repeats_nothing_is_drafted() {
+fn unrepeated_text_gives_no_drafts() {
     for text in [
         &[3][..],
         &[3, 3],
@@ -141,7 +141,7 @@ fn strings_of_any_length() {
 }
 
 #[test]
-fn no_more_rows_than_tokens_may_come_and_none_once_it_stopped() {
+fn drafts_respect_the_budget_and_stops() {
     let text = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3];
     for budget in 1..=9 {
         assert_eq!(
@@ -313,7 +313,7 @@ fn tokens_are_accepted_while_drafts_match() {
 }
 
 #[test]
-fn what_is_no_number_ends_it_where_it_is_reached() {
+fn nan_logits_end_the_step_where_they_are_reached() {
     let best = vec![10, 11, 12, 13, 14, 15, 16, 17];
     for (drafts, broken, expected) in [
         (vec![10, 11, 12, 13], 2, vec![10, 11, NOT_FINITE]),

@@ -55,7 +55,7 @@ fn check(op: &Op, a: &[f32], b: &[f32], cols: usize) {
 
 /// Heads of one input, of two, and of columns that all heads share; the rest is zero.
 #[test]
-fn heads_are_put_together_anew() {
+fn heads_are_concatenated() {
     let part = |first, step, cols| HeadSlice { first, step, cols };
     for (head_dim, parts) in [
         (20, vec![part(12, 20, 8), part(0, 20, 12)]),
@@ -117,7 +117,7 @@ fn one_column_gates_a_row() {
 }
 
 #[test]
-fn every_operation_over_awkward_shapes() {
+fn every_operation_with_odd_shapes() {
     let mut operations: Vec<Op> = vec![Add.into(), Mul.into(), Scale(-0.7).into()];
     operations.extend(ACTIVATIONS.map(|act| Op::from(Gated(act))));
     operations.extend(ACTIVATIONS.map(|act| Op::from(Unary(act))));
@@ -178,7 +178,7 @@ fn the_last_row_is_that_of_the_step() {
 
 /// Clamps to limits of the checkpoint, which may be infinite.
 #[test]
-fn numbers_are_clipped_to_stored_limits() {
+fn values_are_clipped_to_stored_limits() {
     for cols in [6, 300] {
         let a = random(1, 3 * cols);
         for limits in [

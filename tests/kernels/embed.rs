@@ -64,7 +64,7 @@ fn tables_over_the_binding_limit_span_buffers() {
 
 /// Image tokens have ids beyond the table; a prompt maps them to one of its rows.
 #[test]
-fn numbers_past_the_table() {
+fn ids_beyond_the_table() {
     let (packed, exact) = weights(WeightLayout::Dense(Float::F32), 37, 12, 5);
     let mut case = Case::new();
     let table = case.table(packed);

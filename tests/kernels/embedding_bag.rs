@@ -99,7 +99,7 @@ fn sums_of_rows_of_a_table() {
 }
 
 #[test]
-fn rows_from_outside() {
+fn external_rows() {
     let cols = 261;
     let ids = [3u32, 40, 41, 9, 43];
 
@@ -146,7 +146,7 @@ fn rows_from_outside() {
 }
 
 #[test]
-fn rows_join_and_columns_stand_side_by_side() {
+fn rows_and_columns_are_concatenated() {
     let mut case = Case::new();
     let x = random(5, 8 * 12);
     let input = case.input(&x, 12);

@@ -703,7 +703,7 @@ fn experts_of_many_rows() {
 /// several tiles, and one that all rows select; both tile heights, f16 and f32, matrices of 16x16
 /// and 8x8.
 #[test]
-fn experts_on_matrix_units() {
+fn experts_on_subgroup_matrices() {
     let device = gpu().caps();
     let cases = [
         (WeightLayout::Dense(Float::F16), 16, [40, 4, 37], 1),

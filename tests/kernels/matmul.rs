@@ -311,7 +311,7 @@ fn gemv_matches_reference_in_every_layout() {
 }
 
 #[test]
-fn gemv_takes_norm_bias_gate_and_residual_along() {
+fn gemv_fuses_norm_bias_gate_and_residual() {
     for layout in [WeightLayout::Dense(Float::BF16), affine()] {
         for bits in 0..24 {
             let case = Case {
@@ -329,7 +329,7 @@ fn gemv_takes_norm_bias_gate_and_residual_along() {
 }
 
 #[test]
-fn gemv_without_subgroups_is_the_same() {
+fn gemv_without_subgroups_matches_reference() {
     let gpu = open(&DeviceOptions {
         subgroups: false,
         ..Default::default()
@@ -346,7 +346,7 @@ fn gemv_without_subgroups_is_the_same() {
 }
 
 #[test]
-fn gemv_takes_several_rows_of_x_at_once() {
+fn gemv_handles_several_rows_at_once() {
     let plain = open(&DeviceOptions {
         subgroups: false,
         ..Default::default()
@@ -445,7 +445,7 @@ fn gemv_blocks_matches_reference() {
 /// Rows of x, or their norms, rounded to 8 bits: the limit allows for a few values halfway between
 /// two steps.
 #[test]
-fn gemv_by_blocks_rounds() {
+fn gemv_blocks_rounds_activations() {
     let affine = WeightLayout::Affine {
         bits: 8,
         group: 64,
@@ -545,7 +545,7 @@ fn gemm_matches_reference_in_every_layout() {
 
 /// Every tile size, in one workgroup and split over K.
 #[test]
-fn gemm_tiles_may_be_shared() {
+fn gemm_tiles_of_every_size_match_reference() {
     let tiles = [
         (32, 64),
         (64, 64),
@@ -688,7 +688,7 @@ fn softcaps() {
 
 /// More rows than a grid's maximum per dimension, in every layout.
 #[test]
-fn more_rows_than_a_grid_is_wide() {
+fn more_rows_than_a_grid_dimension() {
     for layout in layouts() {
         for gemm in [false, true] {
             let error = check(gpu(), layout, 1, 66_001, 36, &Case { gemm, ..PLAIN });

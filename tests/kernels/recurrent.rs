@@ -306,7 +306,7 @@ fn states_of_over_128_columns() {
 }
 
 #[test]
-fn heads_share_keys_in_runs_or_in_turns() {
+fn heads_share_keys_in_blocks_or_interleaved() {
     let turns = [(Many, 5), (Few, 1)];
     for case in [DELTA, SSM] {
         for (heads, key_heads) in [(1, 1), (6, 3), (6, 1), (5, 5)] {

@@ -6,7 +6,7 @@ use jerboa::gpu::Backend;
 use jerboa_tests::gpu;
 
 #[test]
-fn the_chain_comes_out_the_same_each_time() {
+fn the_self_check_is_deterministic() {
     let gpu = gpu();
     let run = || pollster::block_on(run_chain(gpu)).expect("a correct device");
     let before = gpu.resource_counts().pipelines;

@@ -409,7 +409,7 @@ fn nibbles_and_bytes() {
 
 /// FP8 and bitsandbytes' 4 bits, to every unquantized type.
 #[test]
-fn small_floats() {
+fn fp8_and_nf4() {
     for to in [Float::BF16, Float::F16, Float::F32] {
         let to = Some(WeightLayout::Dense(to));
         check_as("mlx_fp", "mxfp8", Encoding::MlxMxfp8, &[W, S], to);
@@ -539,7 +539,7 @@ fn quantize_on_load() {
 /// reference's, every value is finite, and each error is at most a step of its block plus the f16
 /// rounding of its scale and offset.
 #[test]
-fn awkward_blocks_are_quantized() {
+fn edge_case_blocks_are_quantized() {
     let noise = random(77, 32);
     let block = |kind: usize, i: usize| match kind {
         0 => 0.0,

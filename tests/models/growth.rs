@@ -45,7 +45,7 @@ fn decode(session: &mut Session, ids: &[u32], lookup: bool) -> (Vec<u32>, Result
 }
 
 #[test]
-fn a_sequence_that_cannot_grow_goes_on_with_what_it_has() {
+fn a_sequence_that_cannot_grow_keeps_its_capacity() {
     for (name, kv, drafts) in [("qwen3", Kv::F32, true), ("gemma4_kv", Kv::Packed, false)] {
         let (mut session, golden) = start(
             name,

@@ -13,7 +13,7 @@ use safetensors::tensor::{SafeTensors, TensorView, serialize};
 use std::collections::BTreeMap;
 
 #[test]
-fn a_state_is_carried_over_chunks_and_left_behind_by_a_new_sequence() {
+fn states_continue_over_chunks_and_reset_for_a_new_sequence() {
     for name in [
         "lfm2",
         "qwen3_5",
@@ -73,7 +73,7 @@ fn fusions_change_nothing() {
 
 /// MLX stacks experts without gates as `switch_mlp.fc1` and `fc2`.
 #[test]
-fn experts_without_gates_may_be_stacked_as_mlx_has_them() {
+fn mlx_experts_without_gates_may_be_stacked() {
     let model = golden("models/nemotron_h_moe");
     let folder = std::env::temp_dir().join(format!("jerboa-{}-switch-mlp", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");

@@ -46,7 +46,7 @@ fn changed(name: &str, change: impl Fn(&mut [u8])) -> PathBuf {
 }
 
 #[test]
-fn weights_of_zeros_are_no_answer() {
+fn zero_weights_are_detected() {
     let folder = changed("qwen3", |bytes| bytes.fill(0));
     let mut model =
         load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("a model");
@@ -62,7 +62,7 @@ fn weights_of_zeros_are_no_answer() {
 }
 
 #[test]
-fn weights_that_are_not_the_files_are_found() {
+fn changed_weights_are_detected() {
     for name in ["qwen3", "bitnet_packed"] {
         let folder = golden(&format!("models/{name}"));
         let model =
@@ -111,7 +111,7 @@ fn damaged_buffers_and_skipped_matmuls_are_detected() {
 }
 
 #[test]
-fn dispatches_that_do_not_run_are_found() {
+fn skipped_dispatches_are_detected() {
     let folder = golden("models/qwen3");
     for omit in [
         "decode/logits",

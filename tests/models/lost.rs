@@ -150,7 +150,7 @@ fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn every_call_ends_right_or_with_a_code() {
+fn every_call_succeeds_or_reports_device_lost() {
     let runs = std::env::var("JERBOA_LOSS_RUNS")
         .ok()
         .and_then(|n| n.parse().ok())

@@ -270,7 +270,7 @@ fn fused_and_separate_norms_agree() {
 }
 
 #[test]
-fn short_prompts_and_the_rest_of_long_ones_have_a_step_of_their_own() {
+fn short_prompts_and_prompt_tails_use_a_smaller_plan() {
     for name in ["llama_bias", "qwen3", "quant/qwen3_gptq"] {
         let options = RunOptions {
             short_prefill: Some(true),
@@ -314,7 +314,7 @@ fn short_prompts_and_the_rest_of_long_ones_have_a_step_of_their_own() {
 }
 
 #[test]
-fn stories260k_continues_as_the_reference_for_200_tokens() {
+fn stories260k_equals_the_reference_for_200_tokens() {
     let folder = golden("../../www/public/models/stories260K");
     let mut model =
         load(open(&DeviceOptions::default()), &folder, with_kv(Kv::F32)).expect("stories260K");

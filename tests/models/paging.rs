@@ -37,7 +37,7 @@ fn logits(session: &Session) -> Vec<f32> {
 /// Two experts of each layer, or as many as a token selects: a prompt is processed in parts, tokens
 /// one at a time.
 #[test]
-fn two_experts_on_the_device_give_the_logits_of_all() {
+fn two_resident_experts_give_the_reference_logits() {
     let latest = [
         "ernie4_5_moe",
         "gemma4_moe",
@@ -77,7 +77,7 @@ fn two_experts_on_the_device_give_the_logits_of_all() {
 
 /// A byte budget below the model's size determines the number of experts.
 #[test]
-fn experts_take_what_memory_they_are_given() {
+fn experts_fit_a_memory_budget() {
     let (whole, golden) = load("mixtral", None, 512);
     assert!(whole.paging().is_none());
     let all = whole.bytes().weights;
@@ -114,7 +114,7 @@ fn experts_take_what_memory_they_are_given() {
 }
 
 #[test]
-fn memory_that_is_short_pages_experts_by_itself() {
+fn experts_are_paged_when_memory_is_short() {
     let overrides = PrecisionOptions {
         precision: Precision::F32,
         ..with_kv(Kv::F32).overrides
@@ -152,7 +152,7 @@ fn memory_that_is_short_pages_experts_by_itself() {
 
 /// Gemma's per-layer embeddings: rows are read from the file, for prompts and for single tokens.
 #[test]
-fn rows_of_tables_come_as_tokens_need_them() {
+fn table_rows_are_loaded_on_demand() {
     for name in ["gemma3n", "gemma4"] {
         let run = |table_rows, chunk| {
             start(

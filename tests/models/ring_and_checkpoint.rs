@@ -37,7 +37,7 @@ const FAMILIES: [&str; 15] = [
 ];
 
 #[test]
-fn chunks_turns_and_going_back_give_the_reference() {
+fn chunks_turns_and_trims_give_the_reference() {
     for name in FAMILIES {
         let (mut session, golden) = start(
             name,
@@ -217,7 +217,7 @@ fn int8_kv_stays_accurate_after_2000_tokens() {
 
 /// An int8 cache in every kind of family: windows, shared keys, recurrent state.
 #[test]
-fn a_cache_of_8_bits_serves_every_family() {
+fn int8_kv_supports_every_family() {
     for name in [
         "llama_bias",
         "gemma3",
@@ -297,7 +297,7 @@ fn stacked(name: &str) -> PathBuf {
 }
 
 #[test]
-fn experts_of_one_tensor_are_those_of_many() {
+fn stacked_experts_equal_separate_ones() {
     let folder = stacked("qwen3_5_moe");
     let mut session = load(open(&exact()), &folder, with_kv(Kv::F32)).expect("a model");
     let golden = Golden::read(&golden("models/qwen3_5_moe/golden.safetensors"));

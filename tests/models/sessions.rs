@@ -45,7 +45,7 @@ fn alike(found: &[f32], expected: &[f32], what: &str) {
 }
 
 #[test]
-fn two_sessions_in_turns_give_what_each_gives_alone() {
+fn interleaved_sessions_equal_separate_ones() {
     for (name, chunk) in FAMILIES {
         let (mut one, ids, expected) = load(name, chunk);
         let mut two = Session::new(one.model()).expect("a session");
@@ -94,7 +94,7 @@ fn two_sessions_in_turns_give_what_each_gives_alone() {
 }
 
 #[test]
-fn a_sequence_goes_back_and_runs_again_as_if_nothing_had_been() {
+fn trimmed_sequences_run_again_identically() {
     for (name, chunk) in FAMILIES {
         let (mut session, ids, expected) = load(name, chunk);
         block_on(session.prefill(&ids, 0)).expect("prefill");
@@ -156,7 +156,7 @@ fn a_sequence_goes_back_and_runs_again_as_if_nothing_had_been() {
 }
 
 #[test]
-fn forks_and_snapshots_go_their_own_ways_and_leave_nothing() {
+fn forks_and_snapshots_are_independent_and_freed() {
     for (name, chunk) in FAMILIES {
         let (mut session, ids, expected) = load(name, chunk);
         block_on(session.prefill(&ids, 0)).expect("prefill");
@@ -193,7 +193,7 @@ fn forks_and_snapshots_go_their_own_ways_and_leave_nothing() {
 }
 
 #[test]
-fn what_drafts_need_goes_with_the_session() {
+fn draft_buffers_are_freed_with_the_session() {
     for (name, chunk) in [("qwen3", 512), ("mistral", 8)] {
         let (mut first, ids, expected) = load(name, chunk);
         let all = |session: &Session| (session.bytes(), session.gpu.resource_counts().bytes);
@@ -227,7 +227,7 @@ fn what_drafts_need_goes_with_the_session() {
 
 /// Output buffers for three rows fit into memory; those for a chunk do not.
 #[test]
-fn logits_of_all_rows_take_memory_by_need_and_compile_once() {
+fn logits_of_all_rows_allocate_on_demand_and_compile_once() {
     for name in ["qwen3", "gemma3", "lfm2"] {
         let (mut session, ids, _) = load(name, 512);
         let long: Vec<u32> = ids.iter().copied().cycle().take(200).collect();
@@ -287,7 +287,7 @@ fn a_window_stores_itself_and_one_step() {
 /// Growth during a prompt's chunks, batches of steps, drafts, and restoring a snapshot: the ids
 /// equal those of a preallocated cache, and memory follows the tokens.
 #[test]
-fn keys_and_values_take_memory_as_the_sequence_grows() {
+fn the_kv_cache_grows_with_the_sequence() {
     for (name, kv) in [
         ("qwen3", Kv::F32),
         ("gemma3", Kv::Int8),

@@ -103,7 +103,7 @@ fn story() -> Vec<u32> {
 }
 
 #[test]
-fn the_same_tokens_with_and_without_for_each_cache_and_feature() {
+fn speculation_gives_the_same_tokens_for_each_cache_and_feature() {
     let full = DeviceOptions::default();
     let cases = [
         (exact(), Kv::F32),
@@ -185,7 +185,7 @@ fn a_repetitive_prompt_takes_fewer_steps_than_tokens() {
 }
 
 #[test]
-fn stop_tokens_end_it_wherever_they_stand() {
+fn stop_tokens_end_generation_at_any_draft_position() {
     let mut model = stories();
     let all = story();
     let prompt = [&all[..60], &all[..40]].concat();
@@ -244,7 +244,7 @@ fn a_context_is_filled_to_its_end() {
 }
 
 #[test]
-fn a_step_makes_no_object_and_memory_is_counted() {
+fn speculation_steps_create_no_objects_and_memory_is_counted() {
     let mut model = stories();
     let all = story();
     let prompt = [&all[..150], &all[..40]].concat();

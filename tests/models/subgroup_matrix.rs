@@ -101,6 +101,6 @@ fn hybrids_and_experts() {
 /// Rounding activations to 8 bits amplifies small differences now and then: an f16 cache alone,
 /// without subgroup matrices, has an error of 1.1e-2 and 1.5e-2 here.
 #[test]
-fn activations_of_eight_bits() {
+fn int8_activations() {
     on_units(&["bitnet_packed", "bitnet"], 2e-2);
 }

@@ -131,7 +131,7 @@ fn tuning_entries_select_gemm_tilings() {
 }
 
 #[test]
-fn the_answer_is_the_references_with_each_entry() {
+fn every_tuning_entry_gives_the_reference_logits() {
     if least() {
         return;
     }
@@ -189,7 +189,7 @@ fn the_answer_is_the_references_with_each_entry() {
 }
 
 #[test]
-fn the_answer_is_the_references_with_measured_tiles_and_heads() {
+fn measured_tiles_and_heads_give_the_reference_logits() {
     let numbers = [
         (Kernel::Gemm, "BM", 128),
         (Kernel::AttentionDecode, "HEADS", 1),
@@ -247,7 +247,7 @@ fn tiles_and_heads_are_measured() {
 }
 
 #[test]
-fn a_software_adapter_is_measured_only_when_that_is_asked_for() {
+fn software_adapters_are_tuned_on_request_only() {
     if least() {
         return;
     }
@@ -271,7 +271,7 @@ fn a_software_adapter_is_measured_only_when_that_is_asked_for() {
 }
 
 #[test]
-fn what_was_measured_is_remembered_until_it_is_damaged() {
+fn tuning_results_are_cached_until_damaged() {
     if least() {
         return;
     }

@@ -78,7 +78,7 @@ pub(super) fn takes(model: &Session, force: VariantOverride) -> bool {
 }
 
 #[test]
-fn each_number_that_a_kernel_chooses() {
+fn each_tunable_constant() {
     let mut forced = 0;
     for kernel in Kernel::all() {
         for (name, values) in tunable_constants(kernel) {
@@ -120,7 +120,7 @@ fn each_number_that_a_kernel_chooses() {
 /// a large GPU the next matmul reduces attention's KV splits there; after position 512 attention
 /// reduces them itself.
 #[test]
-fn fewer_dispatches_give_the_same_tokens_also_where_the_steps_change() {
+fn short_context_plans_give_the_same_tokens() {
     let expensive = VariantOverride {
         kernel: Kernel::AttentionDecode,
         name: "SINGLE_PASS",
@@ -238,7 +238,7 @@ fn each_fusion_left_out_and_each_alone() {
 }
 
 #[test]
-fn an_ipads_limits_are_enough() {
+fn ipad_limits_are_enough() {
     let device = DeviceOptions::min_limits();
     for name in [
         "models/llama_bias",

@@ -123,7 +123,7 @@ fn dense_layers_take_five_dispatches_when_dispatches_are_expensive() {
 /// On subgroup matrices, matmuls of experts leave partial sums in tiles: after the first a separate
 /// pass reduces them to rows, after the second the weighted sum over experts reads them directly.
 #[test]
-fn experts_of_prompts_take_matrix_units() {
+fn experts_of_prompts_use_subgroup_matrices() {
     let units = SubgroupMatrix {
         side: 16,
         half: true,
@@ -339,7 +339,7 @@ fn difference(old: &str, new: &str) -> String {
 }
 
 #[test]
-fn each_familys_graph_and_plans_are_those_of_its_golden_dump() {
+fn graphs_and_plans_equal_golden_dumps() {
     let write = std::env::var_os(WRITE).is_some();
     let mut wrong = Vec::new();
     for (name, found) in dumps() {
@@ -363,7 +363,7 @@ fn each_familys_graph_and_plans_are_those_of_its_golden_dump() {
 }
 
 #[test]
-fn no_dump_is_left_of_what_is_gone() {
+fn no_golden_dump_is_obsolete() {
     let dumps = dumps();
     for entry in std::fs::read_dir(golden("plans")).expect("golden plans") {
         let path = entry.expect("an entry").path();

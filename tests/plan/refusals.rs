@@ -116,7 +116,7 @@ fn causal(b: &mut GraphBuilder, a: &mut Attention) {
 }
 
 #[test]
-fn attention_computes_all_that_its_node_says() {
+fn attention_refuses_unsupported_fields() {
     assert_eq!(attend(PACKED, |_, _| {}), Ok(()));
     assert_eq!(
         attend(PACKED, |b, a| a.relative = Some(b.vector("r", 128))),
@@ -236,7 +236,7 @@ fn rows_are_added_before_the_epilogue_where_it_is_empty() {
 }
 
 #[test]
-fn a_graph_names_what_is_there_in_the_kind_and_size_it_is_read() {
+fn graphs_with_wrong_ids_or_sizes_are_refused() {
     refused(attend(PACKED, |_, a| a.rope = Some(3)), "RoPE table 3");
     let wide = RopeSpec {
         dim: 32,
@@ -370,7 +370,7 @@ fn sizes_that_no_kernel_supports_are_refused() {
 }
 
 #[test]
-fn an_op_names_all_of_its_weights() {
+fn operations_list_all_of_their_weights() {
     let mut b = GraphBuilder::new("test");
     let norm = norm(&mut b);
     let linear = Linear {

@@ -17,7 +17,7 @@ fn bytes(graph: &Graph) -> u64 {
 }
 
 #[test]
-fn windows_take_a_ring_and_32k_tokens_of_gemma_3_1b_less_than_a_quarter() {
+fn ring_caches_quarter_the_memory_of_gemma_3_1b_at_32k_tokens() {
     let graph = arch::graph(&shape("gemma-3-1b")).expect("a graph");
     let windows = graph
         .states

@@ -48,7 +48,7 @@ fn chi_square(params: SamplingParams, row: &[f32], samples: u32) -> (f64, f64) {
 }
 
 #[test]
-fn tokens_come_as_often_as_they_should() {
+fn token_frequencies_equal_probabilities() {
     let base = SamplingParams {
         greedy: false,
         top_k: 0,

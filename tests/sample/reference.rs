@@ -39,7 +39,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn the_same_tokens(
+    fn tokens_equal_the_reference(
         params in parameters(),
         mut row in prop_oneof![
             proptest::collection::vec(-12f32..12.0, 8..90),

@@ -56,7 +56,7 @@ fn a_prompt_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn the_oldest_turns_go_first() {
+fn the_oldest_turns_are_dropped_first() {
     let mut model = stories(96);
     let story = "Once upon a time, there was a little girl";
     let mut messages = vec![turn("system", "Tell stories.")];
@@ -133,7 +133,7 @@ fn long_prompts_keep_first_token_and_tail() {
 /// A rolling context moves as often as needed; each token equals that of a larger context with the
 /// window's tokens.
 #[test]
-fn a_rolling_window_goes_on() {
+fn a_rolling_context_continues() {
     const WINDOW: usize = 40;
     let prompt = &reference().prompt_ids;
     let mut roomy = stories(WINDOW);
@@ -220,7 +220,7 @@ fn turns_of_a_conversation_share_their_prefix() {
 }
 
 #[test]
-fn an_abort_ends_it_where_it_stands() {
+fn an_abort_ends_generation_with_a_partial_answer() {
     let mut model = stories(256);
     for logprobs in [false, true] {
         let mut json = greedy(&reference().prompt_ids, 200, "error");

@@ -59,7 +59,7 @@ fn answers_follow_generation_config_as_in_transformers() {
 }
 
 #[test]
-fn every_field_of_a_generation_config_has_its_treatment() {
+fn every_field_of_generation_config_is_handled() {
     let names: Vec<&str> = APPLIED
         .iter()
         .chain(HARMLESS)
@@ -185,7 +185,7 @@ fn damaged_fields_are_refused_by_name() {
 
 /// Static bans run on the GPU, with the request's biases; other bans need the logits.
 #[test]
-fn requests_override_what_generation_config_says() {
+fn requests_override_generation_config() {
     let golden = reference();
     let prompt = &golden["answers"][0]["prompt"];
     let plain = ids(&golden["answers"][0]["ids"]);
@@ -331,7 +331,7 @@ fn prompts_write_special_tokens_on_request_only() {
 }
 
 #[test]
-fn answers_that_are_begun_are_continued() {
+fn prefilled_answers_are_continued() {
     let template = "{% for m in messages %}<a>{{ m.content }}<b>{% endfor %}{% if add_generation_prompt %}<a>{% endif %}";
     let (mut model, _, plain) = with_specials(Some(template));
     let question = character(5).to_string();

@@ -65,7 +65,7 @@ fn oracle(model: &mut ChatModel, setting: &Value, seed: u64) -> Vec<u32> {
 }
 
 #[test]
-fn the_engine_samples_what_the_oracle_samples() {
+fn the_engine_samples_like_the_cpu_sampler() {
     let mut model = stories(256);
     for setting in settings() {
         let expected = oracle(&mut model, &setting, 7);
@@ -75,7 +75,7 @@ fn the_engine_samples_what_the_oracle_samples() {
 }
 
 #[test]
-fn a_seed_gives_the_same_tokens_whatever_came_before() {
+fn a_seed_gives_the_same_tokens_after_any_history() {
     let setting = json!({ "temperature": 1.0, "topK": 20 });
     let mut model = stories(256);
     let first = draw(&mut model, &setting, 11);

@@ -63,7 +63,7 @@ fn the_text_is_the_same_and_the_drafts_are_counted() {
 }
 
 #[test]
-fn a_context_that_fills_up_or_rolls_is_the_same() {
+fn full_and_rolling_contexts_give_the_same_text() {
     let ids = repetitive();
     for context in [121, 124, 128, 140] {
         let expected = run(&mut stories(context), ask(&ids, 100));

@@ -50,7 +50,7 @@ fn stop_strings_across_tokens() {
 }
 
 #[test]
-fn what_only_begins_like_a_stop_string_is_shown_in_the_end() {
+fn incomplete_stop_strings_are_emitted_at_the_end() {
     let mut model = stories(256);
     let shown = &reference().new_text()[..20];
     // Continues differently from the text.
@@ -90,7 +90,7 @@ fn a_text_is_continued_with_its_space() {
 }
 
 #[test]
-fn an_end_token_ends_it_unless_it_is_ignored() {
+fn an_end_token_ends_generation_unless_ignored() {
     let mut model = stories(256);
     // The model rarely ends a story, so a bias makes it.
     let json = |ignore: bool| {

@@ -22,7 +22,7 @@ async fn source(folder: &str) -> Source {
 }
 
 #[test]
-fn a_model_for_another_task_says_what_to_call() {
+fn errors_name_the_method_for_the_models_task() {
     let [text, vectors, ranks, hears] = [
         ["a text-generation model", "'generate'"],
         ["an embedding model", "'embed'"],

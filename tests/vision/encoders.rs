@@ -146,7 +146,7 @@ fn on_subgroup_matrices() {
 }
 
 #[test]
-fn qwen3_vl_with_deeper_features() {
+fn qwen3_vl_with_deepstack() {
     check("qwen3_vl");
 }
 

@@ -137,7 +137,7 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
 }
 
 #[test]
-fn qwen3_vl_with_deeper_features_and_interleaved_positions() {
+fn qwen3_vl_with_deepstack_and_interleaved_positions() {
     // Images span several chunks of the prompt.
     check("qwen3_vl", 7);
 }
@@ -148,7 +148,7 @@ fn qwen2_5_vl_with_consecutive_positions() {
 }
 
 #[test]
-fn qwen3_5_with_recurrences() {
+fn qwen3_5_with_recurrent_layers() {
     check("qwen3_5", 7);
 }
 
@@ -159,7 +159,7 @@ fn lfm2_vl_with_convolutions() {
 }
 
 #[test]
-fn gemma_attends_both_ways_within_images() {
+fn gemma_attention_within_images_is_bidirectional() {
     // Nine tokens per image, never split, with rings of eighteen positions; and in one chunk.
     check("gemma3", 11);
     check("gemma3", 512);

@@ -82,12 +82,12 @@ fn check(name: &str) {
 }
 
 #[test]
-fn clip_with_a_row_before_the_patches() {
+fn clip_with_a_class_token() {
     check("clip");
 }
 
 #[test]
-fn siglip2_with_patches_of_any_number() {
+fn siglip2_with_any_number_of_patches() {
     check("siglip2");
     let sizes = expectations("pairs/siglip2/sizes.json");
     for case in sizes.as_array().expect("a list") {

@@ -123,7 +123,7 @@ fn grids(processor: &ImageProcessor, file: &str, expected: &Value) {
 }
 
 #[test]
-fn processors_give_what_transformers_does() {
+fn processors_equal_transformers() {
     let all = expectations("images.json");
     let mut report = String::new();
     for (name, settings) in all["processors"].as_object().unwrap() {
@@ -208,7 +208,7 @@ fn positions_of_mixed_sequences() {
 }
 
 #[test]
-fn frequencies_are_shared_among_directions() {
+fn rope_frequencies_are_divided_among_axes() {
     let directions =
         |sections: &MropeSections, count| (0..count).map(|j| sections.axis(j)).collect::<Vec<_>>();
     let interleaved = MropeSections {

@@ -41,7 +41,7 @@ fn plain(class: &str) -> VideoProcessor {
 }
 
 #[test]
-fn frames_and_sizes_as_processors_choose_them() {
+fn frames_and_sizes_equal_the_processors() {
     let cases = expectations("video/cases.json");
     for case in cases["chosen"].as_array().expect("a list") {
         let class = case["cls"].as_str().expect("a name");

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn options_and_settings_are_told_apart() {
+    fn options_and_settings_are_distinguished() {
         let asked = [
             "--browser",
             "/opt/chrome",
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_options_are_refused() {
         assert!(request(&["--nativ"]).is_err());
         assert!(request(&["--browser"]).is_err());
         assert!(native_flags(&BTreeMap::from([("worker".into(), "0".into())])).is_err());

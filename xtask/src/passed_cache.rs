@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passed_holds_until_something_that_it_saw_changes() {
+    fn records_are_valid_until_an_input_changes() {
         let before = inputs(1, &[]);
         let shader = inputs(1, &[("cut", "other")]);
         let rest = inputs(2, &[]);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_cut_is_none() {
+    fn truncated_records_are_ignored() {
         for text in ["", "1.5", "soon\n12"] {
             assert!(PassedRecord::parse(text).is_none(), "{text}");
         }

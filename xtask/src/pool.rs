@@ -177,7 +177,7 @@ mod tests {
     use super::JobQueue;
 
     #[test]
-    fn cores_begin_far_from_each_other_and_end_with_what_is_short() {
+    fn cores_start_in_separate_ranges_and_end_with_short_jobs() {
         let mut queue = JobQueue::new(vec![1, 12, 2, 3, 30, 4, 5], 2, |job: &u32| {
             (*job >= 10).then(|| f64::from(*job))
         });

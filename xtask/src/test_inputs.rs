@@ -219,7 +219,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_fingerprint_is_that_of_the_texts_that_were_asked_for() {
+    fn a_fingerprint_covers_the_kernels_of_a_test() {
         let plain = inputs(1, &[]);
         let normed = [(
             "sum",
@@ -250,7 +250,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_no_kernel_has_no_fingerprint() {
+    fn unknown_kernels_have_no_fingerprint() {
         for name in ["*", "", "none", "sum+none", "sum none=1", "sum rows"] {
             assert_eq!(
                 inputs(1, &[]).fingerprint(["sum", name].into_iter()),

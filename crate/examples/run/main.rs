@@ -113,7 +113,7 @@ mod native {
         }
 
         #[test]
-        fn what_is_not_known_is_refused_with_a_suggestion() {
+        fn unknown_names_are_refused_with_a_suggestion() {
             line().debug_assert();
             for (words, kind, told) in [
                 (
@@ -166,7 +166,7 @@ mod native {
         }
 
         #[test]
-        fn each_command_has_a_help_of_its_own() {
+        fn each_command_has_its_own_help() {
             for command in line().get_subcommands() {
                 let help = parse(&format!("{} --help", command.get_name())).expect_err("a help");
                 assert_eq!(help.kind(), ErrorKind::DisplayHelp);
@@ -175,7 +175,7 @@ mod native {
         }
 
         #[test]
-        fn a_model_is_named_in_either_way_and_a_shape_stands_for_one() {
+        fn models_are_named_by_argument_option_or_shape() {
             for words in [
                 "inspect org/name",
                 "inspect --model org/name",

@@ -79,7 +79,7 @@ pub(super) fn model_info(
     bytes: MemoryUse,
 ) -> Value {
     let mut info = common_info(&model.gpu, &model.config, &model.weights, bytes);
-    let optional = [
+    let decoder_info = [
         ("model", json!(origin.name)),
         ("revision", json!(origin.revision)),
         ("architecture", json!(model.graph.name)),
@@ -94,7 +94,7 @@ pub(super) fn model_info(
         ("warnings", json!(origin.warnings)),
         ("hasChatTemplate", json!(false)),
     ];
-    for (key, value) in optional {
+    for (key, value) in decoder_info {
         info[key] = value;
     }
     info
