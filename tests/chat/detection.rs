@@ -43,7 +43,7 @@ fn committed_templates() {
     }
 }
 
-/// Words by which families are told apart, as their published templates have them.
+/// Words that distinguish families, from their published templates.
 #[test]
 fn other_families() {
     for (template, token, calls) in [

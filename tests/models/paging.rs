@@ -205,7 +205,7 @@ impl TokenConstraint for Thirds {
     }
 }
 
-/// A step that waits for its experts is also told the allowed tokens.
+/// A step that waits for its experts also gets the token mask.
 #[test]
 fn token_masks_apply_where_experts_come_from_the_files() {
     let run = |experts| {

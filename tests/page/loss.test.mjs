@@ -45,7 +45,7 @@ test("all other calls are repeated, too", async () => {
   assert.equal(fake.losses.length, 0);
 });
 
-test("parts of an answer are told once, whenever the device is lost", async () => {
+test("parts of an answer are emitted once, whenever the device is lost", async () => {
   const model = await load("org/thinking");
   const tools = [{ type: "function", function: { name: "weather", parameters: {} } }];
   const content = '<think>one two</think>three <tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>';

@@ -16,9 +16,9 @@ const TOKENS: usize = 33;
 #[derive(Clone)]
 struct Pattern {
     vocabulary: usize,
-    /// Where the forced tokens stand.
+    /// Indices of the forced tokens.
     offset: usize,
-    /// The token forced after so many, such as an end token.
+    /// A token forced after this many, such as an end token.
     last: Option<(usize, u32)>,
     tokens: Vec<u32>,
 }
@@ -229,7 +229,7 @@ fn forced_tokens_end_answers_as_sampled_ones_do() {
             None,
         );
         assert_eq!(long.ids.len(), 20);
-        // In the midst of two forced tokens, at places 5 and 6.
+        // Between two forced tokens, at indices 5 and 6.
         let six = run(
             &mut model,
             json!({ "maxTokens": 6, "ignoreEos": true }),
@@ -280,7 +280,7 @@ fn constraints_go_on_over_a_rolling_context() {
     assert_usable(&mut model, "a rolling context");
 }
 
-/// Fails at a step: when asked for the mask, told a token, or asked for what must come.
+/// Fails at a step: in the mask, the accepted token, or the forced tokens.
 struct Failing {
     step: usize,
     at: usize,

@@ -106,7 +106,7 @@ fn place_reasoning(template: &str, message: &mut Map<String, Value>) {
         message.insert("reasoning_content".into(), reasoning.into());
     } else if template.contains("message.thinking") {
         message.insert("thinking".into(), reasoning.into());
-        // GPT-OSS refuses both beside calls.
+        // GPT-OSS refuses both together with calls.
         if template.contains("Cannot pass both content and thinking")
             && message.contains_key("tool_calls")
         {

@@ -1,6 +1,6 @@
 //! Incremental reader of one value in JSON, Python or Gemma's notation. Writes compact JSON.
 //!
-//! Accepts what models write beside JSON: single quotes, `True` and `None`, tuples, trailing
+//! Accepts deviations from JSON that models write: single quotes, `True` and `None`, tuples, trailing
 //! commas, unquoted keys, raw line breaks in strings.
 
 use super::scan;
@@ -11,7 +11,7 @@ const MAX_DEPTH: usize = 100;
 /// Notation of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Dialect {
-    /// Text that delimits strings without escapes, beside quotes.
+    /// Text that delimits strings without escapes, in addition to quotes.
     delimiter: Option<&'static str>,
     /// Whether a quote ends a string only before a comma or a closing bracket.
     looks_ahead: bool,
