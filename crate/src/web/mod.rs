@@ -19,7 +19,7 @@ use crate::vision::{TileBuilder, header::ImageHeader};
 use crate::{Error, Result};
 use audio::AudioInputState;
 use constraint::JsConstraint;
-use js_sys::{Array, Float32Array, Function, Object, Promise, Reflect, Uint32Array};
+use js_sys::{Array, Float32Array, Function, Object, Promise, Reflect, Uint8Array, Uint32Array};
 use options::{
     SELECTED_FILES_NAME, abort_flag, device_options, hub_options, open_source, parse_submit_group,
     progress_callback, run_options,
@@ -440,13 +440,13 @@ impl Engine {
             lengths.push(token.len() as u32);
             bytes.extend(token);
         }
-        let parts = js_sys::Object::new();
+        let parts = Object::new();
         for (name, value) in [
-            ("bytes", js_sys::Uint8Array::from(&bytes[..]).into()),
+            ("bytes", Uint8Array::from(&bytes[..]).into()),
             ("lengths", Uint32Array::from(&lengths[..]).into()),
             ("endIds", Uint32Array::from(tokenizer.eos_ids()).into()),
         ] {
-            js_sys::Reflect::set(&parts, &name.into(), &value)?;
+            Reflect::set(&parts, &name.into(), &value)?;
         }
         Ok(parts.into())
     }
