@@ -1,7 +1,7 @@
 /** RPC over a message port: results with transfer, aborts, events, and errors with their codes. */
 
 import { aborted, JerboaError, unloaded } from "./errors.js";
-import { CLOSE_TIMEOUT_MS, isolated, WORKER_MAX_PINGS, WORKER_PING_MS } from "./waits.js";
+import { CLOSE_TIMEOUT_MS, isolated, WORKER_LOCK_TIMEOUT_MS, WORKER_MAX_PINGS, WORKER_PING_MS } from "./waits.js";
 import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
 
 /** A message from the caller to the engine. */
@@ -52,12 +52,23 @@ export function serve(port: Port, backend: Backend & { useWasm?(url: string): vo
     else if ("ping" in data) send({ pong: true });
     else if ("close" in data) void backend.close().finally(() => send({ closed: true }));
   });
-  // The browser releases the lock when this worker ends, however it ends.
-  const lock = `jerboa:worker:${crypto.randomUUID()}`;
+  let greeted = false;
+  const greet = (): void => {
+    if (!greeted) send({ hello: true, gpu: typeof navigator !== "undefined" && "gpu" in navigator });
+    greeted = true;
+  };
   const locks = globalThis.navigator?.locks;
-  const held = (): Promise<never> => (send({ lock }), new Promise(() => {}));
-  void (async () => locks?.request(lock, held))().catch(() => {});
-  send({ hello: true, gpu: typeof navigator !== "undefined" && "gpu" in navigator });
+  if (!locks) return greet();
+  // The browser releases the lock when this worker ends, however it ends. A worker without it is noticed by pings only,
+  // so calls wait for the lock a moment.
+  const lock = `jerboa:worker:${crypto.randomUUID()}`;
+  const held = (): Promise<never> => {
+    send({ lock });
+    greet();
+    return new Promise(() => {});
+  };
+  setTimeout(greet, WORKER_LOCK_TIMEOUT_MS);
+  (async () => locks.request(lock, held))().catch(greet);
 }
 
 interface Pending {

@@ -4,6 +4,8 @@ import { aborted } from "./errors.js";
 
 /** Until a worker must have started; then this thread is used. */
 export const WORKER_START_TIMEOUT_MS = 20_000;
+/** Until a worker must hold the lock that shows that it lives; then pings do. */
+export const WORKER_LOCK_TIMEOUT_MS = 1000;
 /** Between two pings of a worker that runs a call. */
 export const WORKER_PING_MS = 10_000;
 /** Pings without any message after which a worker counts as dead. Pings, not time: a sleeping machine sends none. */

@@ -387,3 +387,18 @@ test("storage that never answers: a report without it, a deletion with an error 
   t.mock.timers.tick(10_000);
   assert.match((await opened).message, /indexedDB\.open\(\) did not answer for 10 seconds/);
 });
+
+test("a worker greets once it holds its lock, or after a second without one", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  for (const [request, messages] of [[(_name, run) => Promise.resolve(run({})), ["lock", "hello"]], [async () => { throw new Error("denied"); }, ["hello"]], [never, ["hello"]]]) {
+    stub(t, { navigator: { locks: { request } } });
+    const sent = [];
+    rpc.serve({ postMessage: (message) => sent.push(Object.keys(message)[0]), addEventListener() {} }, new host.Host(await engine()));
+    for (let i = 0; i < 9; i++) await Promise.resolve();
+    if (request === never) {
+      assert.deepEqual(sent, []);
+      t.mock.timers.tick(1000);
+    }
+    assert.deepEqual(sent, messages);
+  }
+});

@@ -79,6 +79,33 @@ test("unload ends the worker; later calls are refused", async () => {
   assert.deepEqual(codes, ["unloaded", "unloaded"]);
 });
 
+test("a worker that is terminated from outside ends its calls at once; the next call starts a fresh one", async () => {
+  const killed = await open(() => {
+    window.workers = [];
+    const Real = Worker;
+    window.Worker = class extends Real {
+      constructor(...args) {
+        super(...args);
+        workers.push(this);
+      }
+    };
+  });
+  const result = await killed.evaluate(async () => {
+    const model = await jerboa.loadModel("a/b");
+    const session = await model.createSession();
+    const words = Array.from({ length: 5000 }, (_, i) => `w${i}`).join(" ");
+    const running = model.generate(words).catch((error) => error.code);
+    for await (const _ of session.generate("one two")) break;
+    const start = performance.now();
+    workers[0].terminate();
+    const code = await running;
+    const ms = performance.now() - start;
+    return { code, soon: ms < 5000, texts: [await model.generate("three"), await session.generate("four")], workers: workers.length };
+  });
+  assert.deepEqual(result, { code: "worker", soon: true, texts: ["three", "four"], workers: 2 });
+  await killed.close();
+});
+
 test("without a worker the model runs on the page's thread, with a warning", async () => {
   const refused = await open(() => {
     window.Worker = class {
