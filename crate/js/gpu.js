@@ -211,8 +211,8 @@ export class JsGpu {
   async compiles(code) {
     this.device.pushErrorScope("validation");
     const module = this.device.createShaderModule({ label: "matrices", code });
-    const made = this.answer("createComputePipelineAsync", this.device.createComputePipelineAsync({ layout: "auto", compute: { module, entryPoint: "main" } }));
-    const error = this.answer("popErrorScope", this.device.popErrorScope());
+    const made = this.answer(this.device.createComputePipelineAsync({ layout: "auto", compute: { module, entryPoint: "main" } }), "createComputePipelineAsync");
+    const error = this.answer(this.device.popErrorScope(), "popErrorScope");
     return Promise.all([made, error]).then(([, error]) => error === null, () => false);
   }
 
@@ -232,11 +232,11 @@ export class JsGpu {
   }
 
   /** Wraps the promise of `api` to reject when the device is lost or hangs; some browsers leave it pending. */
-  answer(api, promise) {
-    return ignoreRejection(this.answered(api, promise));
+  answer(promise, api) {
+    return ignoreRejection(this.answered(promise, api));
   }
 
-  answered(api, promise) {
+  answered(promise, api) {
     return new Promise((resolve, reject) => {
       const entry = { api, reject, polls: 0 };
       const settle = (then, value) => {
@@ -262,7 +262,7 @@ export class JsGpu {
       this.watching = undefined;
       const silent = [...this.waiting].filter((entry) => ++entry.polls > POLLS);
       if (silent.length > 0) {
-        this.markLost(`the GPU did not answer ${silent[0].api}() for ${timeout / 1000} seconds`);
+        this.markLost(`the GPU did not answer for ${timeout / 1000} seconds (${silent[0].api})`);
         this.device.destroy();
       }
       if (this.waiting.size > 0) this.poll();
@@ -312,7 +312,7 @@ export class JsGpu {
   /** Submits one command buffer; waits for it if only one may be in flight. */
   async submitAndWait(commands) {
     this.queue.submit([commands]);
-    if (this.group !== 0) await this.answer("onSubmittedWorkDone", this.queue.onSubmittedWorkDone());
+    if (this.group !== 0) await this.answer(this.queue.onSubmittedWorkDone(), "onSubmittedWorkDone");
   }
 
   facts() {
@@ -386,7 +386,7 @@ export class JsGpu {
           layout: this.device.createPipelineLayout({ bindGroupLayouts: [layout] }),
           compute: { module, entryPoint: "main" },
         });
-        const pipeline = await this.answer("createComputePipelineAsync", made);
+        const pipeline = await this.answer(made, "createComputePipelineAsync");
         this.counts.pipelines++;
         return this.pipelines.push({ pipeline, layout }) - 1;
       } catch (error) {
@@ -540,7 +540,7 @@ export class JsGpu {
     const encoder = this.device.createCommandEncoder();
     encoder.copyBufferToBuffer(source, offset, buffer, 0, size);
     this.queue.submit([encoder.finish()]);
-    await this.answer("mapAsync", buffer.mapAsync(GPUMapMode.READ, 0, size));
+    await this.answer(buffer.mapAsync(GPUMapMode.READ, 0, size), "mapAsync");
     const bytes = new Uint8Array(buffer.getMappedRange(0, size)).slice();
     buffer.unmap();
     if (this.staged + buffer.size > MAX_STAGED_BYTES) {
@@ -553,7 +553,7 @@ export class JsGpu {
   }
 
   idle() {
-    return this.turn(() => this.answer("onSubmittedWorkDone", this.queue.onSubmittedWorkDone()));
+    return this.turn(() => this.answer(this.queue.onSubmittedWorkDone(), "onSubmittedWorkDone"));
   }
 
   /** Nanoseconds of each step, each in its own pass. */
@@ -588,7 +588,7 @@ export class JsGpu {
   /** The first error since the last call as `kind:message`; waits for the device, which reports errors late. */
   async takeError() {
     await this.idle().catch(() => {});
-    if (this.lost === null) await this.answer("popErrorScope", this.scopes).catch(() => {});
+    if (this.lost === null) await this.answer(this.scopes, "popErrorScope").catch(() => {});
     const error = this.error;
     if (error && !error.startsWith("lost:")) this.error = null;
     return error ?? undefined;

@@ -1,6 +1,6 @@
 /** Options of `generate`, and how a generation starts on a model or in a session. */
 
-import { checked, describe, MAX_COUNT, MAX_ITEMS, valid } from "./check.js";
+import { checked, describe, everyItem, MAX_COUNT, MAX_ITEMS, valid } from "./check.js";
 import type { EngineRequest, GrammarSource, ModelInfo, Overflow, Speculation } from "./contract.js";
 import { invalidRequest, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
@@ -83,7 +83,7 @@ export function grammarSource(where: string, grammar: GrammarOption): GrammarSou
       if (typeof option.pattern !== "string") throw missing("pattern", "a regular expression as a string", option.pattern);
       return { kind: "regex", source: option.pattern };
     case "choice":
-      if (!Array.isArray(option.choices) || !option.choices.length || !option.choices.every((choice) => typeof choice === "string")) throw missing("choices", "a list of strings", option.choices);
+      if (!everyItem(option.choices, (choice) => typeof choice === "string") || !(option.choices as string[]).length) throw missing("choices", "a list of strings", option.choices);
       return { kind: "choice", source: JSON.stringify(option.choices) };
     case "lark":
     case "gbnf":
