@@ -67,12 +67,12 @@ fn logits(
             .collect();
         let rows = model
             .session
-            .gpu
+            .gpu()
             .buffer("speaker", row.len() as u64 * 4, BufferUsage::Storage)
             .expect("a buffer");
         model
             .session
-            .gpu
+            .gpu()
             .write(&rows, 0, bytemuck::cast_slice(&row));
         let encoded = EncodedImage {
             rows,
@@ -178,7 +178,7 @@ fn grammar_constrained_codes_and_their_audio() {
             .iter()
             .map(|id| (id - 100) % 12)
             .collect();
-        let whole = block_on(model.codec.decode(&model.session.gpu, &codes, 0)).expect("sound");
+        let whole = block_on(model.codec.decode(model.session.gpu(), &codes, 0)).expect("sound");
         assert!(
             relative_l2(&sound, &whole) < 1e-5,
             "{name}: in chunks and at once"

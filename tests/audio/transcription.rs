@@ -61,7 +61,7 @@ impl Case {
         let error = relative_l2(found, &self.gold[name]);
         println!("{name}: {error:e}");
         assert!(
-            error < limit(&self.model.session.gpu, 3e-4),
+            error < limit(self.model.session.gpu(), 3e-4),
             "{name}: {error:e}"
         );
     }
@@ -602,7 +602,7 @@ fn ten_minutes() {
         (
             made.expect("a transcript"),
             told,
-            model.session.gpu.resource_counts(),
+            model.session.gpu().resource_counts(),
         )
     };
     // Longer than a window, so all plans exist by then.

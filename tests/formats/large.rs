@@ -45,7 +45,8 @@ fn load(folder: &Path, gguf: Option<&str>, buffers: Option<u64>, weights: Option
 /// Matrices in several buffers, without tables.
 fn cut_matrices(model: &Session) -> usize {
     model
-        .weights
+        .model()
+        .weights()
         .values()
         .filter(|w| w.kind == WeightKind::Matrix && w.shards.len() > 1)
         .count()
@@ -100,7 +101,7 @@ fn experts_in_several_buffers_give_the_reference_logits() {
             matches!(w.kind, WeightKind::Experts { .. }) && w.shards.len() > 1
         };
         assert!(
-            model.weights.values().filter(experts).count() > 1,
+            model.model().weights().values().filter(experts).count() > 1,
             "{name}: nothing was cut"
         );
         let error = relative_l2(
@@ -214,7 +215,8 @@ fn a_tensor_of_400_mb_in_buffers_of_128_mib_gives_the_same_logits() {
         .map(|limit| {
             let mut model = load(&folder, None, Some(limit), None);
             let runs = model
-                .weights
+                .model()
+                .weights()
                 .values()
                 .map(|w| w.shards.len())
                 .max()

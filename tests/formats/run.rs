@@ -429,12 +429,14 @@ fn quantized_on_load_stays_close() {
 fn layouts(model: &Session) -> [BTreeSet<String>; 2] {
     [true, false].map(|tables| {
         let matrices = model
-            .weights
+            .model()
+            .weights()
             .iter()
             .filter(|(_, w)| !matches!(w.kind, WeightKind::Vector | WeightKind::Order));
         let table = |id| {
             model
-                .graph
+                .model()
+                .graph()
                 .weight(id)
                 .parts
                 .iter()
@@ -571,11 +573,12 @@ fn tables_use_the_requested_layout() {
                 "{name} {precision:?} {tables:?}"
             );
             for (id, weight) in model
-                .weights
+                .model()
+                .weights()
                 .iter()
                 .filter(|(_, w)| w.kind == WeightKind::Matrix)
             {
-                for (tensor, _) in &model.graph.weight(*id).parts {
+                for (tensor, _) in &model.model().graph().weight(*id).parts {
                     let reads = READERS.iter().any(|reader| tensor.contains(reader));
                     assert_eq!(
                         weight.layout.name(),
@@ -613,7 +616,10 @@ fn tables_use_the_requested_layout() {
         }
         // Tables with few bits cost accuracy and save memory.
         let [eight, four] = [Auto, Q4].map(|tables| load(&folder, Q4, tables));
-        assert!(four.bytes().weights < eight.bytes().weights, "{name}");
+        assert!(
+            four.model().bytes().weights < eight.model().bytes().weights,
+            "{name}"
+        );
         let [mut eight, mut four] = [eight, four];
         let error = |model: &mut Session| relative_l2(&logits(model, &ids), &reference);
         assert!(error(&mut eight) < error(&mut four), "{name}");
@@ -648,10 +654,20 @@ fn auto_fits_the_memory() {
         .expect("loads")
     };
     let needed = |model: &Session| {
-        model.weights.values().map(|w| w.bytes()).sum::<u64>() + model.bytes().kv + HEADROOM_BYTES
+        model
+            .model()
+            .weights()
+            .values()
+            .map(|w| w.bytes())
+            .sum::<u64>()
+            + model.model().bytes().kv
+            + HEADROOM_BYTES
     };
     let stored = load(Precision::Auto, None);
-    assert_eq!((stored.precision.name(), stored.notes.len()), ("stored", 0));
+    assert_eq!(
+        (stored.model().precision.name(), stored.model().notes.len()),
+        ("stored", 0)
+    );
     let [q8, q4] = [Precision::Q8, Precision::Q4].map(|precision| needed(&load(precision, None)));
     assert!(q4 < q8 && q8 < needed(&stored));
     for (memory, name, notes) in [
@@ -662,20 +678,23 @@ fn auto_fits_the_memory() {
     ] {
         let model = load(Precision::Auto, Some(memory));
         assert_eq!(
-            (model.precision.name(), model.notes.len()),
+            (model.model().precision.name(), model.model().notes.len()),
             (name, notes),
             "{memory}: {:?}",
-            model.notes
+            model.model().notes
         );
         assert!(
-            notes == 0 || model.notes[0].contains(&format!("quantized to {name}")),
+            notes == 0 || model.model().notes[0].contains(&format!("quantized to {name}")),
             "{:?}",
-            model.notes
+            model.model().notes
         );
     }
     // An explicit precision is used, with a warning.
     let model = load(Precision::F32, Some(q4));
-    assert_eq!((model.precision.name(), model.notes.len()), ("f32", 1));
+    assert_eq!(
+        (model.model().precision.name(), model.model().notes.len()),
+        ("f32", 1)
+    );
 }
 
 /// `inspect` on checkpoints of each kind, and on broken ones.

@@ -30,9 +30,12 @@ const PAIRS: &[(&[(&str, &str)], &str)] = &[
         ],
         "EngineRequest",
     ),
-    (&[("task/generate.rs", "TokenEvent")], "GenerationEvent"),
     (
-        &[("task/generate.rs", "GenerationResult")],
+        &[("task/chat_model/generate.rs", "TokenEvent")],
+        "GenerationEvent",
+    ),
+    (
+        &[("task/chat_model/generate.rs", "GenerationResult")],
         "GenerationResult",
     ),
     (&[("task/embed.rs", "EmbedRequest")], "EngineEmbedOptions"),
@@ -51,8 +54,11 @@ const PAIRS: &[(&[(&str, &str)], &str)] = &[
     ),
     (&[("exec/load_times.rs", "LoadTimes")], "LoadTimes"),
     (&[("exec/tune/mod.rs", "Tuning")], "Tuning"),
-    (&[("exec/measure.rs", "MeasureOptions")], "MeasureOptions"),
-    (&[("exec/measure.rs", "Measurement")], "Measurement"),
+    (
+        &[("exec/session/measure.rs", "MeasureOptions")],
+        "MeasureOptions",
+    ),
+    (&[("exec/session/measure.rs", "Measurement")], "Measurement"),
     (&[("exec/weight_paging.rs", "PagingStats")], "Paging"),
     (&[("diag/checks.rs", "DiagnosticResult")], "DeviceCheck"),
 ];

@@ -146,6 +146,29 @@ fn files_have_no_import_cycles() {
 }
 
 #[test]
+fn methods_are_in_the_folder_of_their_type() {
+    let modules = modules();
+    let mut wrong = Vec::new();
+    for module in &modules {
+        let at_home = |of: &&String| {
+            let mut homes = modules.iter().filter(|m| m.types.contains(of)).peekable();
+            // A type made by a macro is defined nowhere in plain text.
+            homes.peek().is_none()
+                || homes.any(|m| {
+                    module.name == m.name || module.name.starts_with(&format!("{}/", m.name))
+                })
+        };
+        let strangers = module.impls.iter().filter(|of| !at_home(of));
+        wrong.extend(strangers.map(|of| format!("  {}: impl {of}", module.file)));
+    }
+    assert!(
+        wrong.is_empty(),
+        "inherent `impl` blocks outside the file of their type and its folder:\n{}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
 fn dependencies_are_read_correctly() {
     let modules = modules();
     let of = |name: &str| {
@@ -160,9 +183,16 @@ fn dependencies_are_read_correctly() {
     assert!(
         of("plan/lower").is_superset(&["ir", "device", "kernels/matmul"].map(str::to_owned).into())
     );
-    assert!(of("task/generate").contains("exec"));
+    assert!(of("task/chat_model/generate").contains("exec"));
     assert!(of("format/gptq").contains("format/transcode_job"));
     assert!(!of("kernels/mod").contains("exec"));
+    let session = modules.iter().find(|m| m.name == "exec/session");
+    let session = session.expect("the module of sessions");
+    assert!(session.types.contains(&"Session".to_owned()));
+    assert!(session.impls.contains(&"Session".to_owned()));
+    let blocks =
+        "\nimpl A {\nimpl<'a, T: Fn() -> u8> b::B<'a, T> {\nimpl fmt::Display for C {\nimpls D {";
+    assert_eq!(sources::inherent_impls(blocks), ["A", "B"]);
     let pair = |a: &str, b: &str| (a.to_owned(), [(b.to_owned(), String::new())].into());
     let three = [pair("a", "b"), pair("b", "c"), pair("c", "b")].into();
     assert_eq!(

@@ -20,6 +20,10 @@ pub struct Module {
     pub file: String,
     /// Its dependencies, without those of its tests and without its parent modules.
     pub uses: Vec<Use>,
+    /// The types that it defines.
+    pub types: Vec<String>,
+    /// The types that it has inherent `impl` blocks of, outside its tests.
+    pub impls: Vec<String>,
 }
 
 /// All modules except the crate's root.
@@ -43,8 +47,11 @@ pub fn modules() -> Vec<Module> {
                 let part_of = module == name || name.starts_with(&format!("{module}/"));
                 (!part_of).then_some(Use { path, module })
             });
+            let code = code(&text);
             Module {
                 uses: used.collect(),
+                types: types(&code),
+                impls: inherent_impls(&code),
                 name,
                 file,
             }
@@ -75,14 +82,70 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, String, String)
     }
 }
 
-/// Paths that begin at the crate or at a parent, outside comments and tests, with groups expanded.
-fn paths(text: &str) -> Vec<String> {
+/// A source without comments and tests.
+fn code(text: &str) -> String {
     let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or("");
-    let code: String = code
-        .lines()
+    code.lines()
         .map(|line| line.split("//").next().unwrap_or(""))
         .collect::<Vec<_>>()
-        .join(" ");
+        .join("\n")
+}
+
+/// The first name in `text`.
+fn name(text: &str) -> String {
+    let is_name = |c: &char| c.is_alphanumeric() || *c == '_';
+    text.chars().take_while(is_name).collect()
+}
+
+/// The names of the structs and enums of a source, whatever their visibility.
+fn types(code: &str) -> Vec<String> {
+    let words: Vec<&str> = code.split_whitespace().collect();
+    words
+        .windows(2)
+        .filter(|pair| matches!(pair[0], "struct" | "enum" | "union"))
+        .map(|pair| name(pair[1]))
+        .collect()
+}
+
+/// The types of the `impl` blocks without a trait.
+pub fn inherent_impls(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let lines = code.match_indices("\nimpl");
+    for head in lines.filter_map(|(at, impls)| code[at + impls.len()..].split('{').next()) {
+        let of = after_generics(head).trim();
+        if of.contains(" for ") || !head.starts_with(['<', ' ']) {
+            continue;
+        }
+        let path = of.split(['<', ' ', '\n']).next().unwrap_or("");
+        found.push(name(path.rsplit("::").next().unwrap_or("")));
+    }
+    found
+}
+
+/// What follows the generic parameters at the start of `head`.
+fn after_generics(head: &str) -> &str {
+    let mut depth = 0;
+    for (at, c) in head.char_indices() {
+        match c {
+            '<' => depth += 1,
+            // The arrow of a function type closes nothing.
+            '>' if !head[..at].ends_with('-') => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return if c == '>' {
+                &head[at + 1..]
+            } else {
+                &head[at..]
+            };
+        }
+    }
+    ""
+}
+
+/// Paths that begin at the crate or at a parent, outside comments and tests, with groups expanded.
+fn paths(text: &str) -> Vec<String> {
+    let code = code(text).replace('\n', " ");
     let mut found = Vec::new();
     for root in ["crate::", "super::"] {
         for (at, _) in code.match_indices(root) {

@@ -214,7 +214,8 @@ fn bytes_of_experts(count: usize, width: usize) -> u64 {
 
 fn resident(model: &Session) -> u64 {
     let stacks = model
-        .weights
+        .model()
+        .weights()
         .values()
         .filter(|w| matches!(w.kind, WeightKind::Experts { .. }));
     stacks.map(|w| w.bytes()).sum()
@@ -245,14 +246,14 @@ fn four_of_32_experts_in_little_memory() {
     let files = block_on(ModelFiles::open(&source, None)).expect("files");
     let foreseen = files
         .estimate(
-            whole.gpu.caps(),
+            whole.gpu().caps(),
             &RunOptions {
                 prefill_chunk: 32,
                 ..with_kv(Kv::F32)
             },
         )
         .expect("a plan");
-    assert_eq!(foreseen.dispatches(), whole.dispatches());
+    assert_eq!(foreseen.dispatches(), whole.model().dispatches());
     assert_eq!(foreseen.bytes_per_token(20), whole.bytes_per_token(20));
     let expected = walk(&mut whole, &ids, 16);
     let experts = Some(ExpertBudget::MaxBytes(2 * bytes_of_experts(4, width)));
@@ -266,11 +267,11 @@ fn four_of_32_experts_in_little_memory() {
     let error = relative_l2(&walk(&mut few, &ids, 16), &expected);
     assert!(error < 1e-5, "{error:e}");
     assert_eq!(
-        few.bytes().weights,
-        whole.bytes().weights - 2 * bytes_of_experts(28, width),
+        few.model().bytes().weights,
+        whole.model().bytes().weights - 2 * bytes_of_experts(28, width),
         "28 of 32 are not there"
     );
-    let paging = few.paging().expect("experts come from the file");
+    let paging = few.model().paging().expect("experts come from the file");
     assert!(
         paging.slots == 4 && paging.hits < paging.requested && paging.hits > 0,
         "{paging:?}"
@@ -306,8 +307,8 @@ fn a_layer_of_gpt_oss_20b_in_forced_memory() {
     let mut whole = start(&folder, options());
     assert_eq!(resident(&whole), bytes_of_experts(EXPERTS, WIDTH));
     let expected = walk(&mut whole, &ids, 2);
-    let weights = whole.bytes().weights;
-    let states = whole.state_bytes(whole.capacity);
+    let weights = whole.model().bytes().weights;
+    let states = whole.model().state_bytes(whole.capacity());
 
     drop(whole);
     // Memory for eight and a half experts.
@@ -326,19 +327,19 @@ fn a_layer_of_gpt_oss_20b_in_forced_memory() {
         resident(&few),
         bytes_of_experts(8, WIDTH),
         "{:?}",
-        few.notes
+        few.model().notes
     );
     let error = relative_l2(&walk(&mut few, &ids, 2), &expected);
     assert!(error < 1e-5, "{error:e}");
     assert!(
-        few.gpu.resource_counts().bytes <= memory,
+        few.gpu().resource_counts().bytes <= memory,
         "{} of {memory}",
-        few.gpu.resource_counts().bytes
+        few.gpu().resource_counts().bytes
     );
-    let paging = few.paging().expect("experts come from the file");
+    let paging = few.model().paging().expect("experts come from the file");
     println!(
         "{paging:?}, {} of {memory} bytes",
-        few.gpu.resource_counts().bytes
+        few.gpu().resource_counts().bytes
     );
     assert!(
         paging.slots == 8 && paging.hits < paging.requested && paging.hits > 0,

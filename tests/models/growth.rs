@@ -66,18 +66,23 @@ fn a_sequence_that_cannot_grow_keeps_its_capacity() {
             32,
         );
         block_on(session.prefill(&ids, 0)).expect("prefill");
-        let all = |session: &Session| (session.bytes(), session.gpu.resource_counts().bytes);
+        let all = |session: &Session| {
+            (
+                session.model().bytes(),
+                session.gpu().resource_counts().bytes,
+            )
+        };
         let before = all(&session);
         // No memory at all, and enough for some of the states.
-        for room in [0, session.state_bytes(8)] {
-            session.gpu.simulate_memory_limit(Some(room));
+        for room in [0, session.model().state_bytes(8)] {
+            session.gpu().simulate_memory_limit(Some(room));
             let long: Vec<u32> = ids.iter().copied().cycle().take(200).collect();
             refused(
                 block_on(session.prefill_reusing_prefix(&long, &|| Ok(()))),
                 name,
             );
             assert_eq!(
-                block_on(session.gpu.check()).err().map(|e| e.to_string()),
+                block_on(session.gpu().check()).err().map(|e| e.to_string()),
                 None,
                 "{name}: reported once"
             );
@@ -105,7 +110,7 @@ fn a_sequence_that_cannot_grow_keeps_its_capacity() {
                 refused(end, name);
                 assert!(expected.starts_with(&tokens), "{name}, drafted: {tokens:?}");
             }
-            session.gpu.simulate_memory_limit(None);
+            session.gpu().simulate_memory_limit(None);
             block_on(session.prefill_reusing_prefix(&ids, &|| Ok(())))
                 .expect("capacity is allocated");
         }

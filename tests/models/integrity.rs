@@ -88,7 +88,7 @@ fn damaged_buffers_and_skipped_matmuls_are_detected() {
         .weight_buffers("model.layers.1.mlp.down_proj.weight");
     assert_eq!(damaged.len(), 2, "codes and scales");
     let size = damaged[0].size();
-    model.gpu.write(damaged[0], size / 2 / 4 * 4, &[0x5a; 4]);
+    model.gpu().write(damaged[0], size / 2 / 4 * 4, &[0x5a; 4]);
     let found = faults(model.model(), &folder);
     assert!(
         found[0].0 == "weights equal files" && found[0].1.contains("layers.1.mlp.down_proj"),

@@ -5,6 +5,7 @@ mod gpt_oss;
 mod growth;
 mod hybrid;
 mod integrity;
+mod lora;
 mod lost;
 mod paging;
 mod quantized;
@@ -137,7 +138,13 @@ fn equals_the_reference(name: &str, limit: f64) {
     let last = block_on(model.logits()).expect("logits");
     let error = relative_l2(&last, &expected[expected.len() - last.len()..]);
     assert!(error < limit, "{name}: last row {error:e}");
-    if !model.graph.ropes.iter().any(|r| r.depends_on_length()) {
+    if !model
+        .model()
+        .graph()
+        .ropes
+        .iter()
+        .any(|r| r.depends_on_length())
+    {
         let error = relative_l2(&stepwise(&mut model, &ids), &expected);
         assert!(error < limit, "{name}: token by token {error:e}");
     }
@@ -244,7 +251,7 @@ fn fused_and_separate_norms_agree() {
     );
     assert!(error < 1e-2, "{error:e}");
     let (model, _) = start("bitnet_packed", &exact(), with_kv(Kv::F32));
-    let apart = model.dispatches();
+    let apart = model.model().dispatches();
     let layers = 2;
 
     // These matrices are too small for whole blocks unless a variant is forced.
@@ -265,7 +272,11 @@ fn fused_and_separate_norms_agree() {
             with_kv(Kv::F32),
             1e-2,
         );
-        assert_eq!(apart - model.dispatches(), 4 * layers, "DOT = {value}");
+        assert_eq!(
+            apart - model.model().dispatches(),
+            4 * layers,
+            "DOT = {value}"
+        );
     }
 }
 
@@ -279,10 +290,10 @@ fn short_prompts_and_prompt_tails_use_a_smaller_plan() {
         };
         let (mut model, golden) = start(name, &exact(), options);
         let ids = golden.ids("input_ids");
-        let before = model.bytes().activations;
+        let before = model.model().bytes().activations;
 
         let expected = golden.floats("logits");
-        model.prepare_short().expect("a plan");
+        model.model().prepare_short().expect("a plan");
         for rows in [2, 16, 32].into_iter().filter(|rows| *rows <= ids.len()) {
             block_on(model.prefill(&ids[..rows], 0)).expect("prefill");
             let last = block_on(model.logits()).expect("logits");
@@ -290,7 +301,7 @@ fn short_prompts_and_prompt_tails_use_a_smaller_plan() {
             assert!(error < 2e-4, "{name}, {rows} rows: {error:e}");
         }
         assert!(
-            model.bytes().activations > before,
+            model.model().bytes().activations > before,
             "{name}: there is no such step"
         );
         // 40 tokens, then 21.
@@ -302,12 +313,12 @@ fn short_prompts_and_prompt_tails_use_a_smaller_plan() {
         assert!(error < 2e-4, "{name}, a long one: {error:e}");
         // A software adapter, which compiles slowly, uses it only on request.
         let (mut model, _) = start(name, &exact(), with_kv(Kv::F32));
-        let before = model.bytes().activations;
-        model.prepare_short().expect("no plan");
+        let before = model.model().bytes().activations;
+        model.model().prepare_short().expect("no plan");
         block_on(model.prefill(&ids, 0)).expect("prefill");
         assert_eq!(
-            model.bytes().activations > before,
-            !model.gpu.caps().software,
+            model.model().bytes().activations > before,
+            !model.gpu().caps().software,
             "{name}"
         );
     }

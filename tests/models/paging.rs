@@ -27,7 +27,10 @@ fn load(name: &str, experts: Option<ExpertBudget>, chunk: usize) -> (Session, Go
 }
 
 fn paging(session: &Session) -> PagingStats {
-    session.paging().expect("experts come from the files")
+    session
+        .model()
+        .paging()
+        .expect("experts come from the files")
 }
 
 fn logits(session: &Session) -> Vec<f32> {
@@ -79,11 +82,12 @@ fn two_resident_experts_give_the_reference_logits() {
 #[test]
 fn experts_fit_a_memory_budget() {
     let (whole, golden) = load("mixtral", None, 512);
-    assert!(whole.paging().is_none());
-    let all = whole.bytes().weights;
+    assert!(whole.model().paging().is_none());
+    let all = whole.model().bytes().weights;
     let experts = |session: &Session| {
         let stacks = session
-            .weights
+            .model()
+            .weights()
             .values()
             .filter(|w| matches!(w.kind, WeightKind::Experts { .. }));
         stacks.map(|w| w.bytes()).sum::<u64>()
@@ -92,11 +96,11 @@ fn experts_fit_a_memory_budget() {
     let every = experts(&whole);
     let (mut half, _) = load("mixtral", Some(ExpertBudget::MaxBytes(every / 2)), 512);
     assert_eq!(experts(&half) * 2, every);
-    assert_eq!(half.bytes().weights, all - every / 2);
-    assert_eq!(half.parameters(), whole.parameters());
+    assert_eq!(half.model().bytes().weights, all - every / 2);
+    assert_eq!(half.model().parameters(), whole.model().parameters());
     assert_eq!(half.bytes_per_token(0), whole.bytes_per_token(0));
     assert!(
-        half.dispatches() > whole.dispatches(),
+        half.model().dispatches() > whole.model().dispatches(),
         "predictions of the next layer's experts"
     );
     // Parallel, trimmed and forked sessions share the model's slots.
@@ -110,7 +114,10 @@ fn experts_fit_a_memory_budget() {
     assert_eq!(greedy(&mut half, &ids, 32), expected);
     // With a slot for every expert, none is fetched.
     let (model, _) = load("mixtral", Some(ExpertBudget::PerLayer(512)), 512);
-    assert!(model.paging().is_none() && model.dispatches() == whole.dispatches());
+    assert!(
+        model.model().paging().is_none()
+            && model.model().dispatches() == whole.model().dispatches()
+    );
 }
 
 #[test]
@@ -133,16 +140,24 @@ fn experts_are_paged_when_memory_is_short() {
     };
     let (whole, golden) = run(None);
     let stacks = whole
-        .weights
+        .model()
+        .weights()
         .values()
         .filter(|w| matches!(w.kind, WeightKind::Experts { .. }));
     // A budget for two of the four experts, but not for three.
-    let weights = whole.bytes().weights - stacks.map(|w| w.bytes()).sum::<u64>() / 3;
-    let (mut model, _) = run(Some(weights + whole.state_bytes(256) + HEADROOM_BYTES));
+    let weights = whole.model().bytes().weights - stacks.map(|w| w.bytes()).sum::<u64>() / 3;
+    let (mut model, _) = run(Some(
+        weights + whole.model().state_bytes(256) + HEADROOM_BYTES,
+    ));
     assert!(
-        model.bytes().weights <= weights && model.notes.iter().any(|note| note.contains("experts")),
+        model.model().bytes().weights <= weights
+            && model
+                .model()
+                .notes
+                .iter()
+                .any(|note| note.contains("experts")),
         "{:?}",
-        model.notes
+        model.model().notes
     );
     assert_eq!(
         greedy(&mut model, &golden.ids("input_ids"), 32),
@@ -171,16 +186,17 @@ fn table_rows_are_loaded_on_demand() {
         let expected = logits(&whole);
         let (mut model, _) = run(Some(true), 8);
         assert!(
-            model.bytes().weights < whole.bytes().weights && model.is_paged(),
+            model.model().bytes().weights < whole.model().bytes().weights
+                && model.model().is_paged(),
             "{name}"
         );
         block_on(model.prefill(&ids, 0)).expect("prefill");
         assert_eq!(logits(&model), expected, "{name}");
         assert_eq!(greedy(&mut model, &ids, 32), golden.ids("greedy"), "{name}");
-        let all = model.gpu.resource_counts().bytes;
+        let all = model.gpu().resource_counts().bytes;
         block_on(model.step(ids[0], 0)).expect("a step");
         assert_eq!(
-            model.gpu.resource_counts().bytes,
+            model.gpu().resource_counts().bytes,
             all,
             "{name}: nothing stays of what a row was made with"
         );

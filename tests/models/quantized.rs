@@ -64,7 +64,11 @@ fn the_second_load_reads_what_the_first_quantized() {
     let answer = |precision| {
         let mut model = load(&folder, &cache, precision);
         let logits = block_on(model.all_rows(&ids, false)).expect("logits");
-        (logits, greedy(&mut model, &ids, 8), model.load.bytes)
+        (
+            logits,
+            greedy(&mut model, &ids, 8),
+            model.model().load.bytes,
+        )
     };
     let first = answer(Precision::Q4);
     assert!(made(&cache).len() > 3, "nothing is cached");

@@ -96,7 +96,8 @@ fn ring_buffers_keep_the_whole_window() {
             },
         );
         assert!(
-            ring.states.iter().any(|s| s.ring) && full.states.iter().all(|s| !s.ring),
+            ring.model().states().iter().any(|s| s.ring)
+                && full.model().states().iter().all(|s| !s.ring),
             "{name}"
         );
         let ids: Vec<u32> = golden

@@ -175,17 +175,24 @@ fn forks_and_snapshots_are_independent_and_freed() {
         assert_eq!(go_on(&mut session, 32), expected, "{name}, restored");
         // Bytes are counted, and freed when the session is dropped.
         drop((fork, snapshot));
-        let (bytes, alive) = (session.bytes(), session.gpu.resource_counts().bytes);
+        let (bytes, alive) = (
+            session.model().bytes(),
+            session.gpu().resource_counts().bytes,
+        );
         for _ in 0..if chunk < 512 { 200 } else { 3 } {
             let fork = session.fork().expect("a fork");
             assert!(
-                session.bytes().kv == 2 * bytes.kv && session.gpu.resource_counts().bytes > alive,
+                session.model().bytes().kv == 2 * bytes.kv
+                    && session.gpu().resource_counts().bytes > alive,
                 "{name}"
             );
             drop(fork);
         }
         assert_eq!(
-            (session.bytes(), session.gpu.resource_counts().bytes),
+            (
+                session.model().bytes(),
+                session.gpu().resource_counts().bytes
+            ),
             (bytes, alive),
             "{name}"
         );
@@ -196,7 +203,12 @@ fn forks_and_snapshots_are_independent_and_freed() {
 fn draft_buffers_are_freed_with_the_session() {
     for (name, chunk) in [("qwen3", 512), ("mistral", 8)] {
         let (mut first, ids, expected) = load(name, chunk);
-        let all = |session: &Session| (session.bytes(), session.gpu.resource_counts().bytes);
+        let all = |session: &Session| {
+            (
+                session.model().bytes(),
+                session.gpu().resource_counts().bytes,
+            )
+        };
         let plain = all(&first);
         assert_eq!(with_drafts(&mut first, &ids, 32), expected, "{name}");
         // Its plans' buffers belong to the model; the next session reuses them.
@@ -210,8 +222,8 @@ fn draft_buffers_are_freed_with_the_session() {
             let begun = all(&session);
             block_on(session.prepare_speculation()).expect("drafts");
             let took = (
-                session.bytes().activations - begun.0.activations,
-                session.gpu.resource_counts().bytes - begun.1,
+                session.model().bytes().activations - begun.0.activations,
+                session.gpu().resource_counts().bytes - begun.1,
             );
             assert!(took.0 > 0 && took.0 == took.1, "{name}: {took:?}");
             assert_eq!(with_drafts(&mut session, &ids, 32), expected, "{name}");
@@ -233,10 +245,10 @@ fn logits_of_all_rows_allocate_on_demand_and_compile_once() {
         let long: Vec<u32> = ids.iter().copied().cycle().take(200).collect();
         for hidden in [false, true] {
             let mut rows = |ids: &[u32], room: Option<u64>| {
-                session.gpu.simulate_memory_limit(room);
+                session.gpu().simulate_memory_limit(room);
                 let found = block_on(session.all_rows(ids, hidden));
-                session.gpu.simulate_memory_limit(None);
-                (found, session.gpu.resource_counts())
+                session.gpu().simulate_memory_limit(None);
+                (found, session.gpu().resource_counts())
             };
             // The sequence's cache is allocated by now.
             let cols = rows(&long, None).0.expect("rows").len() / long.len();
@@ -262,11 +274,12 @@ fn logits_of_all_rows_allocate_on_demand_and_compile_once() {
 #[test]
 fn a_window_stores_itself_and_one_step() {
     let (mut session, ids, _) = load("mistral", 8);
-    let kept: u64 = session.states.iter().map(|s| s.bytes()).sum();
+    let kept: u64 = session.model().states().iter().map(|s| s.bytes()).sum();
     assert_eq!(
         kept * 16,
         session
-            .states
+            .model()
+            .states()
             .iter()
             .map(|s| s.bytes() / s.positions as u64 * 256)
             .sum::<u64>()
@@ -312,26 +325,26 @@ fn the_kv_cache_grows_with_the_sequence() {
             .cycle()
             .take(70)
             .collect();
-        let most = whole.state_bytes(256);
-        assert_eq!(whole.bytes().kv, most, "{name}");
+        let most = whole.model().state_bytes(256);
+        assert_eq!(whole.model().bytes().kv, most, "{name}");
         let expected = greedy(&mut whole, &ids, 150);
         let after = logits(&whole);
         let (mut session, _) = run(8);
-        let kv = |session: &Session| session.bytes().kv;
+        let kv = |session: &Session| session.model().bytes().kv;
         assert_eq!(
             kv(&session),
-            session.state_bytes(8),
+            session.model().state_bytes(8),
             "{name}: one page to begin with"
         );
         assert_eq!(greedy(&mut session, &ids[..10], 1).len(), 1);
         let first = kv(&session);
         let early = session.snapshot().expect("a snapshot");
 
-        assert_eq!(first, session.state_bytes(16), "{name}");
+        assert_eq!(first, session.model().state_bytes(16), "{name}");
         block_on(session.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("resume");
         assert_eq!(
             kv(&session),
-            session.state_bytes(72),
+            session.model().state_bytes(72),
             "{name}: whole pages for the prompt"
         );
         assert_eq!(go_on(&mut session, 150), expected, "{name}");
@@ -348,7 +361,7 @@ fn the_kv_cache_grows_with_the_sequence() {
         assert_eq!(go_on(&mut other, 20), expected[..20], "{name}, restored");
         // Drafts write beyond the valid positions.
         let mut drafted = Session::new(session.model()).expect("a session");
-        if !session.is_recurrent() {
+        if !session.model().is_recurrent() {
             assert_eq!(
                 with_drafts(&mut drafted, &ids, 60),
                 expected[..60],
@@ -358,7 +371,7 @@ fn the_kv_cache_grows_with_the_sequence() {
         drop((drafted, other));
         assert_eq!(
             kv(&session),
-            session.state_bytes(256),
+            session.model().state_bytes(256),
             "{name}: what others took is given back"
         );
     }

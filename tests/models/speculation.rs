@@ -248,15 +248,15 @@ fn speculation_steps_create_no_objects_and_memory_is_counted() {
     let mut model = stories();
     let all = story();
     let prompt = [&all[..150], &all[..40]].concat();
-    let before = model.bytes();
-    let alive = model.gpu.resource_counts().bytes;
+    let before = model.model().bytes();
+    let alive = model.gpu().resource_counts().bytes;
 
     decode(&mut model, &prompt, &[], 50, true);
-    let added = model.bytes().activations - before.activations;
+    let added = model.model().bytes().activations - before.activations;
     assert!(added >= model.vocab() as u64 * 8 * 4, "{added} bytes");
     // Only staging buffers were added.
-    assert!(model.gpu.resource_counts().bytes >= alive + added);
-    let made = model.gpu.resource_counts();
+    assert!(model.gpu().resource_counts().bytes >= alive + added);
+    let made = model.gpu().resource_counts();
     assert_eq!(
         block_on(model.speculation_cost(16, 0))
             .expect("steps")
@@ -265,7 +265,7 @@ fn speculation_steps_create_no_objects_and_memory_is_counted() {
     );
     for always in [true, false] {
         decode(&mut model, &prompt, &[], 50, always);
-        let after = model.gpu.resource_counts();
+        let after = model.gpu().resource_counts();
         let objects =
             |c: jerboa::gpu::ResourceCounts| (c.buffers, c.pipelines, c.bind_groups, c.bytes);
         assert_eq!(objects(after), objects(made));

@@ -19,7 +19,7 @@ fn on_units(names: &[&str], limit: f64) {
             ..with_kv(halves())
         };
         let (mut model, golden) = start(name, &jerboa_tests::on_units(tile), options);
-        let units = model.gpu.caps().subgroup_matrix();
+        let units = model.gpu().caps().subgroup_matrix();
         assert!(
             least() || units.is_some_and(|units| units.half),
             "{name}: {units:?}"

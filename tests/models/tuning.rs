@@ -137,12 +137,16 @@ fn every_tuning_entry_gives_the_reference_logits() {
     }
     let model = load(&exact(), TuneMode::Off, &folder("off"));
     assert_eq!(
-        (model.tuning.origin, model.tuning.choices.len()),
+        (
+            model.model().tuning.origin,
+            model.model().tuning.choices.len()
+        ),
         (TuningSource::Off, 0)
     );
     let four = |layout: &WeightLayout| matches!(layout, WeightLayout::Affine { bits: 4, .. });
     let layout = model
-        .weights
+        .model()
+        .weights()
         .values()
         .map(|w| w.layout)
         .find(four)
@@ -154,7 +158,7 @@ fn every_tuning_entry_gives_the_reference_logits() {
             ..exact()
         };
         let model = check(&format!("{pick:?}"), MODEL, &device, with_kv(Kv::F32), 2e-4);
-        assert_eq!(model.tuning.origin, TuningSource::Forced);
+        assert_eq!(model.model().tuning.origin, TuningSource::Forced);
         if pick == GemvVariant::Rows {
             continue;
         }
@@ -257,7 +261,10 @@ fn software_adapters_are_tuned_on_request_only() {
     let cache = folder("software");
     let model = afresh(|| {
         let model = load(&exact(), TuneMode::Auto, &cache);
-        (model.tuning.clone(), model.gpu.caps().tuned.get().cloned())
+        (
+            model.model().tuning.clone(),
+            model.gpu().caps().tuned.get().cloned(),
+        )
     });
     assert_eq!(
         (model.0.origin, model.0.choices.len()),
@@ -276,14 +283,22 @@ fn tuning_results_are_cached_until_damaged() {
         return;
     }
     let cache = folder("remembered");
-    let auto = || afresh(|| load(&exact(), TuneMode::Auto, &cache).tuning.clone());
+    let auto = || {
+        afresh(|| {
+            load(&exact(), TuneMode::Auto, &cache)
+                .model()
+                .tuning
+                .clone()
+        })
+    };
     let (tuning, found, expected) = afresh(|| {
         let mut model = load(&exact(), TuneMode::Force, &cache);
-        assert_eq!(model.tuning.origin, TuningSource::Measured);
-        let table = model.gpu.caps().tuned.get().cloned().unwrap_or_default();
-        for choice in &model.tuning.choices {
+        assert_eq!(model.model().tuning.origin, TuningSource::Measured);
+        let table = model.gpu().caps().tuned.get().cloned().unwrap_or_default();
+        for choice in &model.model().tuning.choices {
             let layout = model
-                .weights
+                .model()
+                .weights()
                 .values()
                 .map(|w| w.layout)
                 .find(|l| l.name() == choice.layout);
@@ -299,13 +314,14 @@ fn tuning_results_are_cached_until_damaged() {
         let found = greedy(&mut model, &golden.ids("input_ids"), expected.len());
         // The same thread has the results in memory.
         let again = load(&exact(), TuneMode::Auto, &folder("elsewhere"))
+            .model()
             .tuning
             .clone();
         assert_eq!(
             (again.origin, &again.choices),
-            (TuningSource::Cached, &model.tuning.choices)
+            (TuningSource::Cached, &model.model().tuning.choices)
         );
-        (model.tuning.clone(), found, expected)
+        (model.model().tuning.clone(), found, expected)
     });
     assert_eq!(found, expected);
     assert!(!tuning.choices.is_empty() && tuning.dispatch_us.is_some_and(f64::is_finite));
@@ -325,6 +341,7 @@ fn tuning_results_are_cached_until_damaged() {
             TuneMode::Auto,
             &cache,
         )
+        .model()
         .tuning
         .clone()
     });

@@ -53,20 +53,20 @@ pub(super) fn takes(model: &Session, force: VariantOverride) -> bool {
         .any(|rows| {
             let few = matches!(rows, StepKind::Decode(_));
             let graph = if few {
-                fuse::few_rows(model.graph.clone(), Fusions::ALL)
+                fuse::few_rows(model.model().graph().clone(), Fusions::ALL)
             } else {
-                model.graph.clone()
+                model.model().graph().clone()
             };
-            let caps = model.gpu.caps();
-            let weights = &model.weights;
+            let caps = model.gpu().caps();
+            let weights = model.model().weights();
 
             let options = PlanOptions {
                 rows,
                 caps,
                 weights,
-                kv: model.kv,
-                capacity: model.capacity,
-                states: &model.states,
+                kv: model.model().kv(),
+                capacity: model.capacity(),
+                states: model.model().states(),
                 fuse_heads: true,
             };
             let plan = lower(&graph, options).expect("a plan");
@@ -100,7 +100,7 @@ fn each_tunable_constant() {
                     // f32 tiles of 256 rows need 64 KB of workgroup memory; tests/kernels covers
                     // f16 tiles.
                     let large = kernel == Kernel::GemmMatrix && *value == 256;
-                    (large && model.gpu.caps().max_workgroup_storage < 65_536)
+                    (large && model.gpu().caps().max_workgroup_storage < 65_536)
                         || takes(&model, force)
                 });
                 // The first of the two has no blocks of weights.
@@ -146,7 +146,7 @@ fn short_context_plans_give_the_same_tokens() {
             options,
         );
         let prompt: Vec<u32> = (0..500).map(|i| i * 7 % 90).collect();
-        (greedy(&mut model, &prompt, 40), model.dispatches())
+        (greedy(&mut model, &prompt, 40), model.model().dispatches())
     });
     let layers = 2;
     assert!(found.iter().all(|(ids, _)| *ids == found[0].0));
@@ -253,7 +253,7 @@ fn ipad_limits_are_enough() {
             with_kv(Kv::Packed),
             1e-2,
         );
-        let caps = model.gpu.caps();
+        let caps = model.gpu().caps();
         let limits = [
             caps.max_buffer_size,
             caps.max_binding_size,

@@ -48,7 +48,7 @@ fn look(
     let found = session.image_cache().borrow_mut().find(content);
     let first = found.unwrap_or_else(|| {
         let encoded =
-            pollster::block_on(eye.encode(&session.gpu, &tiles, 1, &processor)).expect("rows");
+            pollster::block_on(eye.encode(session.gpu(), &tiles, 1, &processor)).expect("rows");
         session.image_cache().borrow_mut().add(content, encoded)
     });
     (first, session.image_cache().borrow().tokens(first))
@@ -56,7 +56,7 @@ fn look(
 
 fn check(name: &str, chunk: usize) {
     let session = session(name, chunk);
-    let eye = eye_on(&session.gpu, name);
+    let eye = eye_on(session.gpu(), name);
     check_on(name, session, eye);
 }
 
@@ -85,7 +85,7 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
     assert_eq!(numbers.next(), None, "{name}: more rows than positions");
     let logits = pollster::block_on(session.all_rows(&ids, false)).expect("logits");
     let error = relative_l2(&logits, &expected.floats("logits"));
-    assert!(error < limit(&session.gpu, 3e-4), "{name}: {error:e}");
+    assert!(error < limit(session.gpu(), 3e-4), "{name}: {error:e}");
     let wanted: Vec<u32> = expected
         .ints("greedy")
         .iter()
@@ -106,7 +106,7 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
     // The same in a fork, and from the start.
     let mut fork = session.fork().expect("a fork");
     // Recurrent states return to their checkpoint.
-    let back = if fork.is_recurrent() {
+    let back = if fork.model().is_recurrent() {
         ids.len()
     } else {
         more.len() - 1
@@ -121,7 +121,7 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
     pollster::block_on(other.prefill_reusing_prefix(&more, &|| Ok(()))).expect("the whole");
     for found in [fork, other] {
         let error = relative_l2(&pollster::block_on(found.logits()).expect("logits"), &kept);
-        assert!(error < limit(&session.gpu, 1e-5), "{name}: {error:e}");
+        assert!(error < limit(session.gpu(), 1e-5), "{name}: {error:e}");
     }
     // Plain text then, at the positions of plain text.
     let text = [5, 6, 7, 8, 9, 10];
@@ -169,7 +169,7 @@ fn gemma_attention_within_images_is_bidirectional() {
 #[test]
 fn an_image_longer_than_a_chunk_is_refused() {
     let mut session = session("gemma3", 8);
-    let mut eye = eye_on(&session.gpu, "gemma3");
+    let mut eye = eye_on(session.gpu(), "gemma3");
     let expected = Golden::read(&golden("vision/models/gemma3/golden.safetensors"));
     let (first, tokens) = look(&session, &mut eye, "gemma3", &images(&expected)[0]);
     let ids: Vec<u32> = (0..tokens as u32)
@@ -186,7 +186,7 @@ fn an_image_longer_than_a_chunk_is_refused() {
 #[test]
 fn drafts_never_contain_image_tokens() {
     let mut session = session("qwen3_vl", 512);
-    let mut eye = eye_on(&session.gpu, "qwen3_vl");
+    let mut eye = eye_on(session.gpu(), "qwen3_vl");
     let expected = Golden::read(&golden("vision/models/qwen3_vl/golden.safetensors"));
     let (first, tokens) = look(&session, &mut eye, "qwen3_vl", &images(&expected)[0]);
     let vocab = session.vocab() as u32;
@@ -237,6 +237,6 @@ fn gguf_model_with_mmproj() {
             .await
             .expect("a model")
     });
-    let eye = eye_beside(&session.gpu, "qwen3_vl");
+    let eye = eye_beside(session.gpu(), "qwen3_vl");
     check_on("qwen3_vl", session, eye);
 }

@@ -169,7 +169,7 @@ fn check(name: &str) {
     };
     let folder = golden(&format!("vision/models/{name}"));
     let mut session = load(open(&Default::default()), &folder, options).expect(name);
-    let mut eye = eye_on(&session.gpu, name);
+    let mut eye = eye_on(session.gpu(), name);
     let add =
         |encoded: EncodedImage, content| session.image_cache().borrow_mut().add(content, encoded);
     let mut images = Vec::new();
@@ -180,12 +180,13 @@ fn check(name: &str) {
         let still = RgbImage::new(shape[1], shape[0], expected.bytes("image.0")).expect("an image");
         let tiles = processor.tiles(&still).expect("tiles");
         let encoded =
-            pollster::block_on(eye.encode(&session.gpu, &tiles, 1, &processor)).expect("rows");
+            pollster::block_on(eye.encode(session.gpu(), &tiles, 1, &processor)).expect("rows");
         images.push((300, add(encoded, content_hash(&tiles, &[]))));
     }
     let together = videos.temporal_patch();
-    let encoded = pollster::block_on(eye.encode(&session.gpu, &tiles, together, &videos.processor))
-        .expect("rows");
+    let encoded =
+        pollster::block_on(eye.encode(session.gpu(), &tiles, together, &videos.processor))
+            .expect("rows");
     let grids = encoded.grids.clone();
     let interval = videos.interval(&seconds);
 
@@ -210,7 +211,7 @@ fn check(name: &str) {
         .expect("a placeholder for each token");
     let logits = pollster::block_on(session.all_rows(&filled, false)).expect("logits");
     let error = relative_l2(&logits, &expected.floats("logits"));
-    assert!(error < limit(&session.gpu, 3e-4), "{name}: {error:e}");
+    assert!(error < limit(session.gpu(), 3e-4), "{name}: {error:e}");
     let wanted: Vec<u32> = expected
         .ints("greedy")
         .iter()

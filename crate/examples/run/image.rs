@@ -137,7 +137,7 @@ pub async fn fill_placeholders(
         .await
         .map_err(format_error)?;
     let config = parts.config.clone();
-    let mut eye = VisionEncoder::load(&session.gpu, &source, parts, given.run_options()?)
+    let mut eye = VisionEncoder::load(session.gpu(), &source, parts, given.run_options()?)
         .await
         .map_err(format_error)?;
     let (processor, films) = load_processors(&source, &config, &eye.tower)
@@ -146,7 +146,7 @@ pub async fn fill_placeholders(
     let named = |names: [&str; 2]| {
         names
             .iter()
-            .find_map(|name| Some(session.config.get(*name)?.as_u64()? as u32))
+            .find_map(|name| Some(session.model().config.get(*name)?.as_u64()? as u32))
     };
     let image = named(["image_token_id", "image_token_index"])
         .ok_or("config.json: 'image_token_id' is missing")?;
@@ -159,7 +159,7 @@ pub async fn fill_placeholders(
             Some(first) => first,
             None => {
                 let encoded = eye
-                    .encode(&session.gpu, &tiles, 1, &processor)
+                    .encode(session.gpu(), &tiles, 1, &processor)
                     .await
                     .map_err(format_error)?;
                 session.image_cache().borrow_mut().add(content, encoded)
@@ -180,7 +180,7 @@ pub async fn fill_placeholders(
         let tiles = intake.finish().map_err(format_error)?;
         let encoded = eye
             .encode(
-                &session.gpu,
+                session.gpu(),
                 &tiles,
                 films.temporal_patch(),
                 &films.processor,

@@ -116,24 +116,24 @@ pub async fn plan(given: &CliArgs) -> Result<()> {
         return min_step_time(given, &shape).await;
     }
     let mut model = given.model().await?;
-    out::print_text(&model.graph);
+    out::print_text(model.model().graph());
     out::print_line(format_args!(
         "dispatches per decode token: {}",
-        model.dispatches()
+        model.model().dispatches()
     ));
-    let bytes = model.bytes();
+    let bytes = model.model().bytes();
     out::print_line(format_args!(
         "bytes: weights {}, KV cache {} (at most {}), activations {}",
         bytes.weights,
         bytes.kv,
-        model.state_bytes(model.capacity),
+        model.model().state_bytes(model.capacity()),
         bytes.activations
     ));
-    out::print_line(format_args!("tuning: {}", json!(model.tuning)));
+    out::print_line(format_args!("tuning: {}", json!(model.model().tuning)));
     if given.is_set("profile") {
         for rows in [1, 128] {
             let profile = model
-                .profile_kernels(rows.min(model.capacity), 0)
+                .profile_kernels(rows.min(model.capacity()), 0)
                 .await
                 .map_err(format_error)?;
             let dispatches: usize = profile.kernels.values().map(|share| share.dispatches).sum();
@@ -160,7 +160,7 @@ pub async fn load(given: &CliArgs) -> Result<()> {
     let begin = Instant::now();
     let model = given.model().await?;
     let all_ms = begin.elapsed().as_secs_f64() * 1000.0;
-    let load = model.load;
+    let load = model.model().load;
     let share = |ms: f64| (ms / all_ms * 1000.0).round() / 1000.0;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kilobytes = |line: &str| {
@@ -171,13 +171,13 @@ pub async fn load(given: &CliArgs) -> Result<()> {
             .ok()
     };
     out::print_line(json!({
-        "device": model.gpu.caps().description, "weights": model.precision.name(), "notes": model.notes,
-        "all_ms": all_ms.round(), "load": load, "tuning": model.tuning,
+        "device": model.gpu().caps().description, "weights": model.model().precision.name(), "notes": model.model().notes,
+        "all_ms": all_ms.round(), "load": load, "tuning": model.model().tuning,
         "tuning_share": share(load.tuning_ms),
         "network_share": share(load.reading_ms),
         "transcoding_share": share(load.writing_ms + load.transcoding_ms),
         "compiling_share": share(load.compiling_ms),
-        "weight_bytes": model.bytes().weights, "gpu_bytes": model.gpu.resource_counts().bytes,
+        "weight_bytes": model.model().bytes().weights, "gpu_bytes": model.gpu().resource_counts().bytes,
         "peak_gpu_bytes": load.peak_bytes,
         "peak_host_bytes": status.lines().find_map(kilobytes).map(|kb| kb * 1024),
     }));

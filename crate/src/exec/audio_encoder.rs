@@ -3,9 +3,10 @@
 //! description.
 
 use super::files::ModelFiles;
-use super::graph_runner::GraphRunner;
 use super::options::RunOptions;
+use super::row_runner::RowRunner;
 use super::step::{Buffers, STATE_BYTES, rows_bytes, state_words};
+use super::weight_store::SharedWeights;
 use crate::arch::speech::{AudioFrontend, SpeechGraphs};
 use crate::audio::mel;
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, DispatchDesc, Gpu, Program};
@@ -23,9 +24,9 @@ const MIN_ENCODER_ROWS: usize = 1024;
 pub struct AudioEncoder {
     /// The audio frontend and its limits.
     pub frontend: AudioFrontend,
-    encoder: GraphRunner,
-    keys: GraphRunner,
-    values: GraphRunner,
+    encoder: RowRunner,
+    keys: RowRunner,
+    values: RowRunner,
     /// Cross-attention buffers that the decoder's session reads.
     cross_kv: Buffers,
     states: Buffer,
@@ -64,10 +65,12 @@ impl AudioEncoder {
                 &speech.decoder,
             ],
         );
-        let encoder =
-            GraphRunner::load(gpu, source, files, (&speech.encoder, None), options).await?;
-        let keys = GraphRunner::load(gpu, source, files, (&speech.keys, None), options).await?;
-        let values = GraphRunner::load(gpu, source, files, (&speech.values, None), options).await?;
+        let store = SharedWeights::default();
+        let load =
+            |graph| RowRunner::load_shared(gpu, source, files, (graph, None), options, &store);
+        let encoder = load(&speech.encoder).await?;
+        let keys = load(&speech.keys).await?;
+        let values = load(&speech.values).await?;
         let input = |name: &str| {
             let found = speech
                 .decoder
@@ -134,12 +137,12 @@ impl AudioEncoder {
 
     /// Bytes of weights.
     pub fn bytes(&self) -> u64 {
-        self.encoder.bytes + self.keys.bytes + self.values.bytes
+        self.encoder.bytes() + self.keys.bytes() + self.values.bytes()
     }
 
     /// Number of weight elements.
     pub fn parameters(&self) -> u64 {
-        self.encoder.parameters + self.keys.parameters + self.values.parameters
+        self.encoder.parameters() + self.keys.parameters() + self.values.parameters()
     }
 
     /// Encodes audio at 16 kHz and returns the number of encoder rows. Sessions that share

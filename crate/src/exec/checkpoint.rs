@@ -2,6 +2,7 @@
 //! snapshots of all states.
 
 use super::model::Model;
+use super::program_key::ProgramKey;
 use super::step::Buffers;
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu};
 use crate::ir::StateId;
@@ -30,9 +31,9 @@ fn used_buffers(
     model: &Model,
     len: usize,
     wanted: impl Fn(&StatePlan) -> bool,
-) -> Vec<(Slot, u64)> {
+) -> Result<Vec<(Slot, u64)>> {
     let states = model
-        .states
+        .states()
         .iter()
         .enumerate()
         .filter(|(_, state)| wanted(state));
@@ -44,11 +45,10 @@ fn used_buffers(
             .enumerate()
             .map(move |(plane, bytes)| (slot(plane), state.written_bytes(*bytes, len)))
     });
-    let output = (Slot::Output, model.decode.plan.output);
-    planes
-        .chain([output])
-        .filter(|(_, bytes)| *bytes > 0)
-        .collect()
+    let decode = model.program(ProgramKey::DECODE)?;
+    let output = (Slot::Output, decode.plan.output);
+    let all = planes.chain([output]);
+    Ok(all.filter(|(_, bytes)| *bytes > 0).collect())
 }
 
 /// Copies buffers of the same slots; sizes are rounded down to whole words, which all planes
@@ -88,7 +88,7 @@ impl StateCheckpoint {
         len: usize,
         kept: &mut Vec<Rc<Self>>,
     ) -> Result<()> {
-        let slots = used_buffers(model, usize::MAX, needs_copy);
+        let slots = used_buffers(model, usize::MAX, needs_copy)?;
         let bytes: u64 = slots.iter().map(|(_, bytes)| bytes).sum();
         // The logits alone need no checkpoint.
         if slots.len() < 2 || bytes > MAX_CHECKPOINT_BYTES {
@@ -110,14 +110,14 @@ impl StateCheckpoint {
             &model.gpu,
             &self.buffers,
             own,
-            &used_buffers(model, usize::MAX, needs_copy),
+            &used_buffers(model, usize::MAX, needs_copy)?,
         )
     }
 }
 
 /// Copies the states of `len` tokens from one sequence to another.
 pub fn copy_states(model: &Model, from: &Buffers, to: &Buffers, len: usize) -> Result<()> {
-    copy_buffers(&model.gpu, from, to, &used_buffers(model, len, |_| true))
+    copy_buffers(&model.gpu, from, to, &used_buffers(model, len, |_| true)?)
 }
 
 /// A copy of a whole sequence.
@@ -135,7 +135,7 @@ impl SessionSnapshot {
         tokens: &[u32],
         reached: usize,
     ) -> Result<Self> {
-        let slots = used_buffers(model, reached, |_| true);
+        let slots = used_buffers(model, reached, |_| true)?;
         let buffers = copy_targets(&model.gpu, "snapshot", &slots)?;
         copy_buffers(&model.gpu, own, &buffers, &slots)?;
         Ok(Self {

@@ -5,10 +5,9 @@
 use super::logits_pipeline::{
     LogitsPipeline, MAX_BATCH_STEPS, MAX_STOP_TOKENS, TOKEN_RING_BYTES, TOKEN_RING_LEN,
 };
-use super::session::Session;
-use super::speculate::PromptLookup;
+use super::session::{PromptLookup, Session};
 use super::speculation_controller::{BatchKind, SpeculationController};
-use crate::gpu::{Backend, Command, Readback};
+use crate::gpu::{Backend, Readback};
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::Slot;
 use crate::sample::TokenConstraint;
@@ -94,46 +93,6 @@ pub struct DecodeLoop<'a> {
     done: bool,
 }
 
-impl Session {
-    /// Submits decode steps as one command buffer; the sequence ends at `end` at the latest.
-    pub(super) fn submit_steps(
-        &self,
-        count: usize,
-        pipeline: &LogitsPipeline,
-        end: usize,
-    ) -> Result<()> {
-        let sampling = self.sampling_step(pipeline)?;
-        let step = [self.decode_step(end).recorded(), sampling.recorded()];
-        self.submit_repeated(count, &step)
-    }
-
-    /// Submits steps of a speculative generation; `drafting` selects steps with drafts.
-    pub(super) fn submit_speculative(
-        &self,
-        count: usize,
-        drafting: bool,
-        end: usize,
-    ) -> Result<()> {
-        let steps = self.speculation()?;
-        match drafting {
-            true => {
-                self.submit_repeated(count, &[steps.verify.limit_keys(&self.gpu, end).recorded()])
-            }
-            false => self.submit_repeated(
-                count,
-                &[
-                    self.decode_step(end).recorded(),
-                    steps.append_history.recorded(),
-                ],
-            ),
-        }
-    }
-
-    fn submit_repeated(&self, count: usize, step: &[Command<'_>]) -> Result<()> {
-        self.gpu.submit(&step.repeat(count))
-    }
-}
-
 impl<'a> DecodeLoop<'a> {
     /// Starts a generation: samples the first token from the prefill's logits.
     ///
@@ -153,10 +112,10 @@ impl<'a> DecodeLoop<'a> {
             let reason = "decode: a token mask needs a constraint, and a constraint a token mask";
             return Err(Error::Internal(reason.into()));
         }
-        if session.tokens.len() != end {
+        if session.tokens().len() != end {
             return Err(Error::Internal(format!(
                 "decode: the sequence has {} tokens, expected {end}",
-                session.tokens.len()
+                session.tokens().len()
             )));
         }
         if stops.len() > MAX_STOP_TOKENS {
@@ -169,13 +128,13 @@ impl<'a> DecodeLoop<'a> {
                 reason,
             });
         }
-        let budget = budget.min(session.capacity + 1 - end);
-        let needs_host = !session.steps.decode.breaks.is_empty();
-        let reached = session.written_until;
+        let budget = budget.min(session.capacity() + 1 - end);
+        let needs_host = session.needs_host()?;
+        let reached = session.written_until();
         let session = &*session;
         let mut words = [u32::MAX; MAX_STOP_TOKENS];
         words[..stops.len()].copy_from_slice(stops);
-        session.gpu.write(
+        session.gpu().write(
             session.buffer(Slot::Stops)?,
             0,
             bytemuck::cast_slice(&words),
@@ -186,7 +145,7 @@ impl<'a> DecodeLoop<'a> {
         let mut decode = Self {
             in_flight: VecDeque::new(),
             // Recording more would delay the first token.
-            batch_size: session.batch_size.get().min(4),
+            batch_size: session.model().batch_size.get().min(4),
             last_ms: now_ms(),
             first: step,
             end,
@@ -221,12 +180,12 @@ impl<'a> DecodeLoop<'a> {
                 .iter()
                 .map(|id: &u32| (*id).min(session.vocab() as u32 - 1))
                 .collect();
-            session.gpu.write(
+            session.gpu().write(
                 session.buffer(Slot::History)?,
                 0,
                 bytemuck::cast_slice(&history),
             );
-            session.gpu.write(
+            session.gpu().write(
                 session.buffer(Slot::Tokens)?,
                 u64::from(TOKEN_RING_LEN + 2) * 4,
                 &[0; 8],
@@ -249,10 +208,10 @@ impl<'a> DecodeLoop<'a> {
             session.write_mask(&mut **constraint)?;
         }
         let sampling = match self.speculation {
-            Some(_) => &session.speculation()?.append_history,
+            Some(_) => session.append_history_step()?,
             None => session.sampling_step(&self.pipeline)?,
         };
-        session.gpu.submit(&[sampling.recorded()])?;
+        session.gpu().submit(&[sampling.recorded()])?;
         self.forward_submitted = false;
         let batch = InFlightBatch {
             steps: 1,
@@ -269,9 +228,9 @@ impl<'a> DecodeLoop<'a> {
         }
         let end = self.end + self.returned - self.first + self.in_flight.len();
         session.reserve(end).await?;
-        session.written_until = session.written_until.max(end);
+        session.mark_written(end);
         session
-            .submit_step(session.decode_step(end), 1, None)
+            .submit_step(session.decode_step(end)?, 1, None)
             .await?;
         self.forward_submitted = true;
         Ok(())
@@ -326,7 +285,7 @@ impl<'a> DecodeLoop<'a> {
 
     fn read(&mut self, session: &Session, batch: InFlightBatch) -> Result<()> {
         let read = session
-            .gpu
+            .gpu()
             .start_read(session.buffer(Slot::Tokens)?, 0, TOKEN_RING_BYTES)?;
         self.in_flight.push_back((read, batch));
         Ok(())
@@ -380,7 +339,7 @@ impl<'a> DecodeLoop<'a> {
             .map(|(_, batch)| run((batch.steps, batch.kind)))
             .sum();
         let far = (self.end + self.returned - self.first + under_way + run((steps, kind)))
-            .min(session.capacity);
+            .min(session.capacity());
         if let Err(error) = session.reserve(far).await {
             // Return the results in flight first.
             return if self.in_flight.is_empty() {
@@ -389,7 +348,7 @@ impl<'a> DecodeLoop<'a> {
                 Ok(false)
             };
         }
-        session.written_until = session.written_until.max(far);
+        session.mark_written(far);
         match self.speculation {
             Some(_) => session.submit_speculative(steps, kind != BatchKind::Plain, far)?,
             None => session.submit_steps(steps, &self.pipeline, far)?,
@@ -454,7 +413,7 @@ impl<'a> DecodeLoop<'a> {
             };
             let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
             let tokens = self.process_batch(batch, &words);
-            session.batch_size.set(self.batch_size);
+            session.model().batch_size.set(self.batch_size);
             if tokens.iter().any(|t| *t >= u32::MAX - 1) {
                 return Err(session.sampling_error(&self.pipeline, self.returned).await);
             }
@@ -484,16 +443,15 @@ impl<'a> DecodeLoop<'a> {
             session.clear();
             return Ok(());
         }
-        let before = session.tokens.len();
-        session.tokens.extend_from_slice(run);
+        let before = session.tokens().len();
         // Rejected drafts were written to the KV cache too.
         let beyond = if self.speculation.is_some() {
             DRAFT_ROWS as usize
         } else {
             0
         };
-        let written = session.kv_capacity.min(before + run.len() + beyond);
-        session.written_until = self.written_until.max(written);
+        let written = session.kv_capacity().min(before + run.len() + beyond);
+        session.add_generated(run, self.written_until.max(written));
         Ok(())
     }
 }

@@ -2,22 +2,23 @@
 //! for each.
 
 use super::files::ModelFiles;
-use super::load::{LoadOutput, LoadRequest, load_compiled};
-use super::load_plan::{LayoutRules, fuse_graph};
+use super::graph_runner::{GraphRunner, LoadTasks, WeightFiles};
 use super::load_times::{LoadTimes, Stopwatch};
 use super::model::MemoryUse;
 use super::options::{Precision, RunOptions};
+use super::planned_graph::{PlannedGraph, StepPlan};
+use super::program_key::ProgramKey;
 use super::step::{
-    Buffers, PlanBuffers, STATE_BYTES, Step, StepTimes, check_finite, rope_buffers, rows_bytes,
-    state_words, unpad_rows,
+    Buffers, STATE_BYTES, Step, StepTimes, check_finite, rope_buffers, rows_bytes, state_words,
+    unpad_rows,
 };
+use super::weight_store::SharedWeights;
 use crate::arch::{self, EncoderHead, PositionScheme};
-use crate::format::{Float, WeightLayout};
-use crate::gpu::{Backend, Buffer, BufferUsage, Gpu, Readback};
+use crate::device::Caps;
+use crate::gpu::{Backend, BufferUsage, Gpu, Readback};
 use crate::hub::Source;
 use crate::ir::{Dim, Graph, StepSizes};
-use crate::kernels::attention::Kv;
-use crate::plan::{PlanOptions, Slot, StepKind, WeightPlans, lower};
+use crate::plan::{Slot, StepKind, WeightPlans};
 use crate::{Error, Result};
 use serde_json::Value;
 use std::rc::Rc;
@@ -66,10 +67,6 @@ pub struct EncoderModel {
     pub gpu: Rc<Gpu>,
     /// config.json.
     pub config: Value,
-    /// The fused graph.
-    pub graph: Graph,
-    /// How the weights are stored.
-    pub weights: WeightPlans,
     /// Storage precision of the weights that the checkpoint does not quantize.
     pub precision: Precision,
     /// Bytes on the device.
@@ -83,8 +80,8 @@ pub struct EncoderModel {
     /// Maximum sequences of a batch.
     pub max_batch_sequences: usize,
     positions: PositionScheme,
+    runner: GraphRunner,
     step: Step,
-    shared: Buffers,
     vocab: usize,
     output: Dim,
 }
@@ -110,90 +107,53 @@ impl EncoderModel {
             weights: stored,
             ..
         } = files;
-        let kept = options.overrides;
         let arch::EncoderGraph {
             mut graph,
             positions,
         } = arch::encoder_graph(&config, head)?;
         arch::match_names(&mut graph, stored.iter().map(|w| w.name.as_str()));
-        let layouts = LayoutRules::new(&graph, kept);
-        let layout_of = |name: &str| {
-            stored
-                .get(name, "")
-                .map_or(WeightLayout::Dense(Float::F32), |w| {
-                    layouts.of(w, graph.kind_of(name))
-                })
-        };
-        let order_of = |name: &str| {
-            stored
-                .get(name, "")
-                .ok()
-                .and_then(|w| w.column_order.clone())
-        };
-        let limit = gpu
-            .caps()
-            .max_weight_buffer()
-            .min(options.max_weight_buffer.unwrap_or(u64::MAX));
-        let (graph, weights, _) =
-            fuse_graph(&graph, options.fusions, &layout_of, &order_of, limit)?;
-        let plan = |tokens: usize, texts: usize| {
-            let caps = gpu.caps();
-            let rows = StepKind::Packed {
-                tokens,
-                sequences: texts,
-            };
-
-            lower(
-                &graph,
-                PlanOptions {
-                    rows,
-                    caps,
-                    weights: &weights,
-                    kv: Kv::F32,
-                    capacity: tokens,
-                    states: &[],
-                    fuse_heads: false,
-                },
-            )
-        };
+        let planned = PlannedGraph::stateless(&graph, &stored, gpu.caps(), &options)?;
         let usual = DEFAULT_MAX_SEQUENCE_LEN.min(arch::max_positions(&config));
         let longest = options
             .max_context
             .or(longest)
             .unwrap_or(usual)
             .clamp(1, positions.max_tokens);
-        let (most_tokens, longest) =
-            batch_limits(&plan(64, 1)?, longest, gpu.caps().max_weight_buffer());
-        let most_texts = MAX_BATCH_SEQUENCES.min(most_tokens);
-        let wanted = LoadRequest {
-            gpu: &gpu,
-            graph: &graph,
-            plans: &weights,
+        let (tokens, longest) = batch_limits(
+            &plan_batch(&planned, gpu.caps(), 64, 1)?.plan,
+            longest,
+            gpu.caps().max_weight_buffer(),
+        );
+        let sequences = MAX_BATCH_SEQUENCES.min(tokens);
+        let from = WeightFiles {
             source,
             checkpoint: &checkpoint,
             stored: &stored,
         };
+        let key = ProgramKey::rows(tokens, true);
+        let plan = |planned: &_| {
+            let plan = plan_batch(planned, gpu.caps(), tokens, sequences)?;
+            Ok(vec![(key, plan)])
+        };
+        let store = SharedWeights::default();
         // No matmul has a single row, so there is nothing to tune.
-        let tune = Box::pin(async { Ok(()) });
-        let plan = || Ok(vec![plan(most_tokens, most_texts)?]);
-
-        let LoadOutput {
-            mut plans,
-            pipelines,
-            buffers: mut shared,
-            times: mut load,
-        } = load_compiled(wanted, tune, &plan, Box::pin(async { Ok(()) })).await?;
-        let weight_bytes = shared.values().map(Buffer::size).sum();
+        let tasks = LoadTasks::none();
+        let (mut runner, plans, mut load) =
+            GraphRunner::load(&gpu, from, planned, &store, &plan, tasks).await?;
         let before = gpu.resource_counts().bytes;
-        own_buffers(&gpu, &graph, most_tokens, most_texts, longest, &mut shared)?;
-        let plan = plans
-            .pop()
-            .ok_or_else(|| Error::Internal("the encoder has no plan".into()))?;
-        let prepared = PlanBuffers::new(&gpu, "encode", plan, true)?;
-        let step = Step::new(&gpu, "encode", &prepared, &[&shared], &pipelines, 1)?;
+        let PlannedGraph { graph, .. } = &*runner.planned;
+        own_buffers(
+            &gpu,
+            graph,
+            (tokens, sequences, longest),
+            &mut runner.shared,
+        )?;
+        let output = graph.value(graph.hidden).rows;
+        runner.add_programs(&gpu, plans)?;
+        let step = runner.step(&gpu, &Buffers::new(), key)?;
         gpu.check().await?;
         let bytes = MemoryUse {
-            weights: weight_bytes,
+            weights: runner.weight_bytes(),
             kv: 0,
             activations: gpu.resource_counts().bytes - before,
         };
@@ -202,27 +162,34 @@ impl EncoderModel {
             .get("vocab_size")
             .and_then(Value::as_u64)
             .unwrap_or(0) as usize;
-        let output = graph.value(graph.hidden).rows;
         let mut encoder = Self {
             gpu: Rc::new(gpu),
             config,
-            graph,
-            weights,
-            precision: kept.precision,
+            precision: options.overrides.precision,
             bytes,
             load,
             max_sequence_len: longest,
-            max_batch_tokens: most_tokens,
-            max_batch_sequences: most_texts,
+            max_batch_tokens: tokens,
+            max_batch_sequences: sequences,
             positions,
+            runner,
             step,
-            shared,
             vocab,
             output,
         };
         encoder.write_ropes();
         encoder.load.total_ms = whole.lap();
         Ok(encoder)
+    }
+
+    /// The fused graph.
+    pub fn graph(&self) -> &Graph {
+        &self.runner.planned.graph
+    }
+
+    /// How the weights are stored.
+    pub fn weights(&self) -> &WeightPlans {
+        &self.runner.planned.weights
     }
 
     /// Columns of an output row.
@@ -237,10 +204,7 @@ impl EncoderModel {
 
     /// Number of parameters of the checkpoint.
     pub fn parameters(&self) -> u64 {
-        self.weights
-            .values()
-            .map(|w| (w.rows * w.cols) as u64)
-            .sum()
+        self.runner.planned.parameters()
     }
 
     /// Dispatches of a batch.
@@ -249,8 +213,8 @@ impl EncoderModel {
     }
 
     fn write_ropes(&self) {
-        for (index, spec) in self.graph.ropes.iter().enumerate() {
-            if let Some(buffer) = self.shared.get(&Slot::Rope(index)) {
+        for (index, spec) in self.runner.planned.graph.ropes.iter().enumerate() {
+            if let Some(buffer) = self.runner.shared.get(&Slot::Rope(index)) {
                 // Sequences of a batch differ in length: length-dependent RoPE uses its short form.
                 self.gpu.write(
                     buffer,
@@ -275,6 +239,7 @@ impl EncoderModel {
         }
         let write = |slot: Slot, words: &[u32]| -> Result<()> {
             let buffer = self
+                .runner
                 .shared
                 .get(&slot)
                 .ok_or_else(|| Error::Internal(format!("no buffer for {slot:?}")))?;
@@ -406,6 +371,17 @@ impl PackedBatch {
     }
 }
 
+/// Plans a step over packed sequences.
+fn plan_batch(
+    planned: &PlannedGraph,
+    caps: &Caps,
+    tokens: usize,
+    sequences: usize,
+) -> Result<StepPlan> {
+    let rows = StepKind::Packed { tokens, sequences };
+    planned.plan(caps, &planned.graph, rows, tokens)
+}
+
 /// Returns (maximum tokens of a batch, of a sequence), derived from the plan for 64 tokens.
 fn batch_limits(plan: &crate::plan::Plan, longest: usize, max_buffer: u64) -> (usize, usize) {
     let per_token = plan.bytes().div_ceil(64).max(1);
@@ -426,9 +402,7 @@ fn batch_limits(plan: &crate::plan::Plan, longest: usize, max_buffer: u64) -> (u
 fn own_buffers(
     gpu: &Gpu,
     graph: &Graph,
-    tokens: usize,
-    texts: usize,
-    longest: usize,
+    (tokens, texts, longest): (usize, usize, usize),
     shared: &mut Buffers,
 ) -> Result<()> {
     let tokens = tokens as u64;

@@ -1,6 +1,16 @@
 //! Model files: configuration, tensors and weights, read from safetensors, MLC or GGUF.
 
-use super::tied::HEAD_TENSORS;
+mod built_graph;
+#[cfg(not(target_arch = "wasm32"))]
+mod estimate;
+mod inspect;
+
+use built_graph::BuiltGraph;
+#[cfg(not(target_arch = "wasm32"))]
+pub use estimate::{StateBytes, StepEstimate};
+pub use inspect::{Inspection, WeightReport};
+
+use super::tied::{HEAD_TENSORS, resolve_tied_head};
 use crate::format::gguf::mmproj::{self, MmprojSpec};
 use crate::format::gguf::{self, Gguf, config::FACTOR_TENSORS, config::RopeFactors};
 use crate::format::{
@@ -23,9 +33,30 @@ pub struct ModelFiles {
     pub weights: Weights,
     /// The GGUF header, which contains the tokenizer.
     pub gguf: Option<Gguf>,
+    /// The decoder's graph, if it was needed to open the files.
+    graph: BuiltGraph,
 }
 
 impl ModelFiles {
+    /// Wraps opened safetensors.
+    pub fn new(config: Value, checkpoint: Checkpoint, weights: Weights) -> Self {
+        Self {
+            config,
+            checkpoint,
+            weights,
+            gguf: None,
+            graph: BuiltGraph::default(),
+        }
+    }
+
+    /// Takes the decoder's graph of [`Self::full_config`].
+    ///
+    /// # Errors
+    /// Configurations that are not supported.
+    pub(super) fn take_graph(&mut self, full_config: &Value) -> Result<Graph> {
+        self.graph.take(full_config)
+    }
+
     /// Opens a model's files: the named GGUF file, else safetensors, else an MLC shard list.
     ///
     /// # Errors
@@ -70,11 +101,13 @@ impl ModelFiles {
                     .unwrap_or_else(|| changed_error(source))),
             };
         };
+        let config = crate::arch::text_config(&config).into_owned();
+        let mut graph = BuiltGraph::default();
         if must_run {
             // Rejects an unsupported architecture before large files are fetched.
-            crate::arch::graph(&config)?;
+            graph.of(&config)?;
         }
-        match Self::safetensors(source, config).await {
+        match Self::read_safetensors(source, config, &[], graph).await {
             Err(error @ Error::MissingFile { .. }) => match Self::mlc(source).await? {
                 Some(files) => Ok(files),
                 None => match preferred_gguf_name(&source.list().await?) {
@@ -116,12 +149,7 @@ impl ModelFiles {
     /// Returns the configuration completed from the checkpoint: without a head tensor, the
     /// embedding is the head.
     pub fn full_config(&self) -> Value {
-        let mut config = self.config.clone();
-        let has_head = HEAD_TENSORS.iter().any(|name| self.weights.contains(name));
-        if let Some(object) = config.as_object_mut().filter(|_| !has_head) {
-            object.insert("tie_word_embeddings".into(), Value::Bool(true));
-        }
-        config
+        full_config(&self.config, &self.weights)
     }
 
     /// Adds the weights of graphs that will be loaded one after another to the progress total.
@@ -149,6 +177,15 @@ impl ModelFiles {
         source: &Source,
         config: Value,
         folders: &[&str],
+    ) -> Result<ModelFiles> {
+        Self::read_safetensors(source, config, folders, BuiltGraph::default()).await
+    }
+
+    async fn read_safetensors(
+        source: &Source,
+        config: Value,
+        folders: &[&str],
+        mut graph: BuiltGraph,
     ) -> Result<ModelFiles> {
         let mut checkpoint = source.checkpoint().await?;
         for folder in folders {
@@ -189,8 +226,12 @@ impl ModelFiles {
                 );
             }
         }
-        super::tied::resolve_tied_head(source, &checkpoint, &mut weights, &mut config).await?;
-        if let Ok(graph) = crate::arch::graph(&config) {
+        if HEAD_TENSORS.iter().any(|name| weights.contains(name))
+            && let Ok(graph) = graph.of(&config)
+        {
+            resolve_tied_head(source, &checkpoint, &mut weights, &mut config, graph).await?;
+        }
+        if let Ok(graph) = graph.of(&full_config(&config, &weights)) {
             let cols: SortedMap<&str, usize> = graph
                 .weights
                 .iter()
@@ -223,6 +264,7 @@ impl ModelFiles {
             checkpoint,
             weights,
             gguf: None,
+            graph,
         })
     }
 
@@ -237,12 +279,7 @@ impl ModelFiles {
             let chat = utf8(&source.read("mlc-chat-config.json").await?);
             let (config, family) = mlc::config(&chat, crate::arch::find_mlc)?;
             let weights = Weights::from_list(mlc::weights(&checkpoint, &config, family)?);
-            return Ok(Some(ModelFiles {
-                config,
-                checkpoint,
-                weights,
-                gguf: None,
-            }));
+            return Ok(Some(Self::new(config, checkpoint, weights)));
         }
         Ok(None)
     }
@@ -279,6 +316,7 @@ impl ModelFiles {
             checkpoint,
             weights,
             gguf: Some(header),
+            graph: BuiltGraph::default(),
         };
         let seen = |p: &MmprojSpec| p.architectures.contains(&family.name);
         if crate::arch::mmproj_formats().any(seen)
@@ -405,6 +443,16 @@ impl ModelFiles {
             }
         }
     }
+}
+
+/// See [`ModelFiles::full_config`].
+fn full_config(config: &Value, weights: &Weights) -> Value {
+    let mut config = config.clone();
+    let has_head = HEAD_TENSORS.iter().any(|name| weights.contains(name));
+    if let Some(object) = config.as_object_mut().filter(|_| !has_head) {
+        object.insert("tie_word_embeddings".into(), Value::Bool(true));
+    }
+    config
 }
 
 /// Chooses a file from a GGUF repository: 4 bits if available, else the next best, preferring

@@ -1,403 +1,311 @@
-//! Runs a graph without a token sequence: rows in, rows out. Used for vision encoders, audio
-//! encoders, cross-attention projections and codecs.
+//! A graph with its weights on the device, and its programs by key. Decoders, encoders, vision and
+//! audio encoders and codecs each own one. Programs are planned by the owner and made on demand.
 
-use super::files::ModelFiles;
 use super::load::{LoadOutput, LoadRequest, load_compiled};
-use super::load_plan::{LayoutRules, fuse_graph};
-use super::options::RunOptions;
-use super::step::{
-    Buffers, Pipelines, PlanBuffers, STATE_BYTES, Step, check_finite, compile, pad_rows,
-    rows_bytes, state_words, unpad_rows,
-};
-use crate::format::{Encoding, Float, WeightLayout, Weights};
-use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu};
+use super::load_times::LoadTimes;
+use super::planned_graph::{KeyedPlans, PlannedGraph, StepPlan};
+use super::program_key::{OverlayId, ProgramKey};
+use super::step::{Buffers, Pipelines, PlanBuffers, Step, compile};
+use super::weight_store::{SharedWeights, WeightNames, WeightStore};
+use crate::format::{Checkpoint, Weights};
+use crate::gpu::{Backend, Buffer, Gpu};
 use crate::hub::Source;
-use crate::ir::{Dim, Graph, InputId, Op, StepSizes};
-use crate::kernels::attention::Kv;
-use crate::plan::{Plan, PlanOptions, Slot, StepKind, WeightPlans, lower};
-use crate::util::map::SortedSet;
+use crate::plan::{Plan, WeightPlans};
+use crate::util::map::SortedMap;
 use crate::{Error, Result};
-use std::collections::hash_map::Entry;
+use futures_util::future::{FutureExt, LocalBoxFuture};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
-/// Rows of the step whose kernels compile while weights arrive.
-pub(super) const DEFAULT_RUNNER_ROWS: usize = 256;
-
-/// A loaded graph.
-pub struct GraphRunner {
-    /// Bytes of its weights on the device.
-    pub bytes: u64,
-    /// Number of weight elements.
-    pub parameters: u64,
-    /// The fused graph.
-    pub(super) graph: Graph,
-    /// Minimum rows of a sequence, if a run may have several; sequences do not attend to each
-    /// other.
-    min_sequence_rows: Option<usize>,
-    plans: WeightPlans,
-    weights: Buffers,
-    pipelines: Pipelines,
-    prepared: Option<PreparedStep>,
+/// The files that a runner's weights come from.
+#[derive(Clone, Copy)]
+pub struct WeightFiles<'a> {
+    /// The source.
+    pub source: &'a Source,
+    /// The files.
+    pub checkpoint: &'a Checkpoint,
+    /// The weights in them.
+    pub stored: &'a Weights,
 }
 
-/// A step for up to `rows` rows.
-struct PreparedStep {
-    rows: usize,
-    step: Step,
-    own: Buffers,
+/// What runs while weights arrive.
+pub struct LoadTasks<'a> {
+    /// Runs before anything else is submitted to the device.
+    pub tune: LocalBoxFuture<'a, Result<()>>,
+    /// Starts once kernels compile and bytes arrive.
+    pub meanwhile: LocalBoxFuture<'a, Result<()>>,
 }
 
-/// Reshapes three-dimensional convolution weights for matmuls.
-pub fn flatten_convolutions(stored: &mut Weights) {
-    for weight in stored
-        .iter_mut()
-        .filter(|w| w.shape.len() > 2 && matches!(w.encoding, Encoding::Dense(_)))
-    {
-        let rows = weight.shape[0];
-        weight.shape = vec![rows, weight.shape[1..].iter().product()];
-        weight.stored_rows = rows;
+impl LoadTasks<'_> {
+    /// Nothing.
+    pub fn none() -> Self {
+        Self {
+            tune: Box::pin(async { Ok(()) }),
+            meanwhile: Box::pin(async { Ok(()) }),
+        }
     }
+}
+
+/// A program that was asked for.
+enum ProgramState {
+    /// Its kernels are being compiled; nothing waits for them.
+    Compiling(StepPlan, LocalBoxFuture<'static, Result<Pipelines>>),
+    /// The device refused it.
+    Refused,
+    /// Compiled, with its temporary buffers.
+    Ready(Rc<PlanBuffers>),
+}
+
+/// A graph with its weights on the device, and its programs by key.
+pub struct GraphRunner {
+    /// The graph and the storage of its weights and states.
+    pub planned: Rc<PlannedGraph>,
+    /// Buffers of the weights by the graph's slots.
+    pub weights: Rc<Buffers>,
+    /// Other buffers that all steps share, such as RoPE tables.
+    pub shared: Buffers,
+    store: SharedWeights,
+    overlays: RefCell<Vec<WeightStore>>,
+    pipelines: RefCell<Pipelines>,
+    programs: RefCell<SortedMap<ProgramKey, ProgramState>>,
+    program_bytes: Cell<u64>,
 }
 
 impl GraphRunner {
-    /// Loads the weights of a graph from a model's files, which must be [`flatten`]ed; weights keep
-    /// the encoding of the file. A step is one sequence, or, with `block`, sequences of at least
-    /// `block` rows that the caller lays out.
+    /// Loads the weights of a graph that are not in `store` yet, and meanwhile compiles the kernels
+    /// of the plans that `plan` returns. Returns the plans for [`Self::add_programs`].
     ///
     /// # Errors
-    /// Errors of the checkpoint, the source or the device.
+    /// Errors of the checkpoint, of `plan` and the tasks, of the source or the device.
     pub async fn load(
         gpu: &Gpu,
-        source: &Source,
-        files: &ModelFiles,
-        (graph, block): (&Graph, Option<usize>),
-        options: RunOptions,
-    ) -> Result<Self> {
-        let ModelFiles {
-            checkpoint,
-            weights: stored,
-            ..
-        } = files;
-        let layouts = LayoutRules::new(graph, options.overrides);
-        let layout_of = |name: &str| {
-            stored
-                .get(name, "")
-                .map_or(WeightLayout::Dense(Float::F32), |w| {
-                    layouts.of(w, graph.kind_of(name))
-                })
-        };
-        let limit = gpu
-            .caps()
-            .max_weight_buffer()
-            .min(options.max_weight_buffer.unwrap_or(u64::MAX));
-        let (graph, plans, _) = fuse_graph(graph, options.fusions, &layout_of, &|_| None, limit)?;
-        let plan = plan_step(gpu, &graph, &plans, DEFAULT_RUNNER_ROWS, block)?;
+        files: WeightFiles<'_>,
+        mut planned: PlannedGraph,
+        store: &SharedWeights,
+        plan: &dyn Fn(&PlannedGraph) -> Result<KeyedPlans>,
+        tasks: LoadTasks<'_>,
+    ) -> Result<(Self, KeyedPlans, LoadTimes)> {
+        planned.adopt_layouts(&store.borrow());
+        let missing: WeightPlans = planned
+            .weights
+            .iter()
+            .filter(|(id, _)| store.borrow().plan(&planned.names[id.0]).is_none())
+            .map(|(id, plan)| (*id, plan.clone()))
+            .collect();
         let wanted = LoadRequest {
             gpu,
-            graph: &graph,
-            plans: &plans,
-            source,
-            checkpoint,
-            stored,
+            graph: &planned.graph,
+            plans: &missing,
+            source: files.source,
+            checkpoint: files.checkpoint,
+            stored: files.stored,
         };
-        let nothing = || Box::pin(async { Ok(()) });
+        let plan = || plan(&planned);
         let LoadOutput {
-            pipelines,
-            buffers: weights,
-            ..
-        } = load_compiled(wanted, nothing(), &|| Ok(vec![plan.clone()]), nothing()).await?;
-        let bytes = weights.values().map(Buffer::size).sum();
-        let parameters = plans.values().map(|w| (w.total_rows * w.cols) as u64).sum();
-        Ok(Self {
-            bytes,
-            parameters,
-            graph,
-            min_sequence_rows: block,
             plans,
-            weights,
             pipelines,
-            prepared: None,
-        })
+            buffers,
+            times,
+        } = load_compiled(wanted, tasks.tune, &plan, tasks.meanwhile).await?;
+        let mut runner = Self {
+            planned: Rc::new(planned),
+            weights: Rc::default(),
+            shared: Buffers::new(),
+            store: store.clone(),
+            overlays: RefCell::default(),
+            pipelines: RefCell::new(pipelines),
+            programs: RefCell::default(),
+            program_bytes: Cell::new(0),
+        };
+        runner.add_weight_buffers(&buffers);
+        Ok((runner, plans, times))
     }
 
-    /// Output rows for this many input rows.
-    pub fn rows_of(&self, rows: usize) -> usize {
-        self.graph
-            .value(self.graph.hidden)
-            .rows
-            .eval(StepSizes::rows(rows))
+    /// Adds buffers of weights, such as those of paged tables.
+    pub fn add_weight_buffers(&mut self, buffers: &Buffers) {
+        let PlannedGraph { names, weights, .. } = &*self.planned;
+        self.store.borrow_mut().insert(names, weights, buffers);
+        self.weights = Rc::new(self.store.borrow().resolve(names, None));
     }
 
-    /// Columns of the output.
-    pub fn cols(&self) -> usize {
-        self.graph.value(self.graph.hidden).cols
+    /// The weights that overlays extend or replace.
+    pub fn store(&self) -> &SharedWeights {
+        &self.store
     }
 
-    /// Columns of its only input.
-    pub fn input_cols(&self) -> usize {
-        self.graph.inputs.first().map_or(0, |input| input.cols)
+    /// Adds weights that programs of the returned overlay look up first.
+    pub fn add_overlay(&self, weights: WeightStore) -> OverlayId {
+        let mut overlays = self.overlays.borrow_mut();
+        overlays.push(weights);
+        OverlayId(overlays.len() - 1)
     }
 
-    /// Builds a step for `rows` rows unless a large enough one exists; returns whether it did.
-    /// `given` input and output buffers must be large enough for all later runs; missing ones are
-    /// created.
+    /// Bytes of the weights on the device.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weights.values().map(Buffer::size).sum()
+    }
+
+    /// Bytes of the temporary buffers of all programs made so far.
+    pub fn program_bytes(&self) -> u64 {
+        self.program_bytes.get()
+    }
+
+    /// Makes programs from plans whose kernels are compiled.
     ///
     /// # Errors
-    /// `OutOfMemory` when the device has no room; other device errors.
-    pub async fn prepare(&mut self, gpu: &Gpu, rows: usize, given: &Buffers) -> Result<bool> {
-        if self.prepared.as_ref().is_some_and(|made| made.rows >= rows) {
-            return Ok(false);
-        }
-        let plan = plan_step(gpu, &self.graph, &self.plans, rows, self.min_sequence_rows)?;
-        let more = compile(gpu, &[&plan], &self.pipelines).await?;
-        self.pipelines.extend(more);
-        // Free the smaller step before creating its successor.
-        self.prepared = None;
-        let mut own = given.clone();
-        let most = self
-            .graph
-            .nodes
-            .iter()
-            .map(|n| self.graph.value(n.output).rows.eval(StepSizes::rows(rows)))
-            .max();
-        let most = most.unwrap_or(rows).max(rows);
-        if self.attends() || self.min_sequence_rows.is_some() {
-            let slots = [
-                (Slot::Positions, 1),
-                (Slot::SequenceSpans, 2),
-                (Slot::WindowSpans, 2),
-                (Slot::PoolSpans, 2),
-            ];
-            let used = if self.min_sequence_rows.is_some() {
-                slots.len()
-            } else {
-                2
-            };
-            for (slot, words) in slots.into_iter().take(used) {
-                own.insert(
-                    slot,
-                    gpu.buffer("rows", (most * words * 4) as u64, BufferUsage::Storage)?,
-                );
-            }
-            let positions: Vec<u32> = (0..most as u32).collect();
-            gpu.write(&own[&Slot::Positions], 0, bytemuck::cast_slice(&positions));
-        }
-        for (index, input) in self.graph.inputs.iter().enumerate() {
-            if let Entry::Vacant(place) = own.entry(Slot::Input(InputId(index))) {
-                place.insert(gpu.buffer(
-                    "rows",
-                    rows_bytes(rows, input.cols),
-                    BufferUsage::Storage,
-                )?);
-            }
-        }
-        for (index, spec) in self.graph.ropes.iter().enumerate() {
-            let table = spec.table(0, most, 0);
-            let buffer = gpu.buffer("rope", (table.len() * 8) as u64, BufferUsage::Storage)?;
-            gpu.write(&buffer, 0, bytemuck::cast_slice(&table));
-            own.insert(Slot::Rope(index), buffer);
-        }
-        for dim in self.dims() {
-            own.insert(
-                Slot::Cursor(dim),
-                gpu.buffer("cursor", STATE_BYTES, BufferUsage::Storage)?,
-            );
-        }
-        let prepared = PlanBuffers::new(
-            gpu,
-            &self.graph.name,
-            plan,
-            !given.contains_key(&Slot::Output),
-        )?;
-        let step = Step::new(
-            gpu,
-            &self.graph.name,
-            &prepared,
-            &[&own, &self.weights],
-            &self.pipelines,
-            1,
-        )?;
-        self.prepared = Some(PreparedStep { rows, step, own });
-        Ok(true)
+    /// `OutOfMemory` when the device has no room for their buffers.
+    pub fn add_programs(&self, gpu: &Gpu, plans: KeyedPlans) -> Result<()> {
+        plans
+            .into_iter()
+            .try_for_each(|(key, plan)| self.add_program(gpu, key, plan).map(|_| ()))
     }
 
-    fn attends(&self) -> bool {
-        self.graph
-            .nodes
-            .iter()
-            .any(|n| matches!(n.op, Op::Attention(_)))
+    fn add_program(&self, gpu: &Gpu, key: ProgramKey, plan: StepPlan) -> Result<Rc<PlanBuffers>> {
+        let StepPlan { plan, names } = plan;
+        let weights = self.resolve(&names, key.overlay);
+        let before = gpu.resource_counts().bytes;
+        let parent = key.shares_buffers_with().and_then(|key| self.program(key));
+        let made = match parent {
+            Some(parent) => parent.sharing_buffers(gpu, key.label(), plan)?,
+            None => PlanBuffers::new(gpu, key.label(), plan, key.has_output())?,
+        };
+        let bytes = gpu.resource_counts().bytes - before;
+        self.program_bytes.set(self.program_bytes.get() + bytes);
+        let made = Rc::new(made.with_weights(weights));
+        let ready = ProgramState::Ready(made.clone());
+        self.programs.borrow_mut().insert(key, ready);
+        Ok(made)
     }
 
-    fn dims(&self) -> SortedSet<Dim> {
-        let counted = self
-            .graph
-            .values
-            .iter()
-            .map(|v| v.rows)
-            .filter(|dim| *dim != Dim::Last);
-        counted.chain([Dim::TOKENS]).collect()
+    fn resolve(&self, names: &WeightNames, overlay: Option<OverlayId>) -> Rc<Buffers> {
+        if overlay.is_none() && *names == self.planned.names {
+            return self.weights.clone();
+        }
+        let overlays = self.overlays.borrow();
+        let overlay = overlay.and_then(|id| overlays.get(id.0));
+        Rc::new(self.store.borrow().resolve(names, overlay))
     }
 
-    /// Writes rows of its only input, starting at row `first`.
+    /// Returns a program if it is ready.
+    pub fn program(&self, key: ProgramKey) -> Option<Rc<PlanBuffers>> {
+        match self.programs.borrow().get(&key) {
+            Some(ProgramState::Ready(program)) => Some(program.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether a program was asked for, even if it is not ready.
+    pub fn contains(&self, key: ProgramKey) -> bool {
+        self.programs.borrow().contains_key(&key)
+    }
+
+    /// Returns a program, which is planned and compiled on the first call.
     ///
     /// # Errors
-    /// `Internal` before [`Self::prepare`].
-    pub fn write(&self, gpu: &Gpu, first: usize, rows: &[f32]) -> Result<()> {
-        let made = self.prepared_step()?;
-        let cols = self.input_cols();
-
-        let buffer = &made.own[&Slot::Input(InputId(0))];
-        let at = rows_bytes(first, cols);
-        if cols.is_multiple_of(4) {
-            gpu.write(buffer, at, bytemuck::cast_slice(rows));
-            return Ok(());
-        }
-        let rows = pad_rows(bytemuck::cast_slice(rows), cols, cols.next_multiple_of(4));
-        gpu.write(buffer, at, bytemuck::cast_slice(&rows));
-        Ok(())
-    }
-
-    fn prepared_step(&self) -> Result<&PreparedStep> {
-        self.prepared
-            .as_ref()
-            .ok_or_else(|| Error::Internal(format!("{}: no step was prepared", self.graph.name)))
-    }
-
-    /// Submits a run over `rows` rows as one sequence.
-    ///
-    /// # Errors
-    /// `Internal` for more rows than prepared; device errors.
-    pub fn run(&self, gpu: &Gpu, rows: usize) -> Result<()> {
-        let made = self.prepared_step()?;
-        if rows > made.rows {
-            return Err(Error::Internal(format!(
-                "{}: {rows} rows exceed the prepared {}",
-                self.graph.name, made.rows
-            )));
-        }
-        if self.attends() {
-            // All rows of the output attend to each other.
-            let seen = vec![[0, self.rows_of(rows) as u32]; self.rows_of(rows)];
-            gpu.write(
-                &made.own[&Slot::SequenceSpans],
-                0,
-                bytemuck::cast_slice(&seen),
-            );
-        }
-        self.submit(gpu, StepSizes::rows(rows), None)
-    }
-
-    /// Submits a run whose layout was written by [`Self::put`], optionally with a copy of output
-    /// rows.
-    ///
-    /// # Errors
-    /// `Internal` before [`Self::prepare`]; device errors.
-    pub(super) fn submit(
+    /// Errors of `plan`, device errors.
+    pub async fn prepare(
         &self,
         gpu: &Gpu,
-        counts: StepSizes,
-        copied: Option<(usize, (&Buffer, u64))>,
-    ) -> Result<()> {
-        let made = self.prepared_step()?;
-        for dim in self.dims() {
-            gpu.write(
-                &made.own[&Slot::Cursor(dim)],
-                0,
-                bytemuck::cast_slice(&state_words(0, dim.eval(counts), 0, 0)),
-            );
+        key: ProgramKey,
+        plan: impl FnOnce() -> Result<StepPlan>,
+    ) -> Result<Rc<PlanBuffers>> {
+        if let Some(program) = self.program(key) {
+            return Ok(program);
         }
-        let grids = made.step.grids_for(counts);
-        let mut work = vec![made.step.with_grids(&grids)];
-        let size = |rows| rows_bytes(rows, made.step.output_cols);
-        work.extend(copied.map(|(rows, to)| Command::Copy {
-            from: (&made.step.output, 0),
-            to,
-            size: size(rows),
-        }));
-        gpu.submit(&work)
-    }
-
-    /// Writes to a buffer of the step, if it has this slot.
-    ///
-    /// # Errors
-    /// `Internal` before [`Self::prepare`].
-    pub(super) fn write_slot(&self, gpu: &Gpu, slot: Slot, at: u64, bytes: &[u8]) -> Result<()> {
-        if let (Some(buffer), false) = (self.prepared_step()?.own.get(&slot), bytes.is_empty()) {
-            gpu.write(buffer, at, bytes);
+        let plan = plan()?;
+        self.compile(gpu, &plan.plan).await?;
+        // Another session may have made it meanwhile.
+        match self.program(key) {
+            Some(program) => Ok(program),
+            None => self.add_program(gpu, key, plan),
         }
-        Ok(())
     }
 
-    /// The buffer of a slot.
+    /// Starts to compile a program, unless it was asked for before. [`Self::poll`] makes it.
+    pub fn prepare_in_background(&self, gpu: &Gpu, key: ProgramKey, plan: StepPlan) {
+        if self.contains(key) {
+            return;
+        }
+        let making = compile(gpu, &[&plan.plan], &self.pipelines.borrow()).boxed_local();
+        let state = ProgramState::Compiling(plan, making);
+        self.programs.borrow_mut().insert(key, state);
+    }
+
+    /// Makes a program if its kernels have been compiled since. After a failure it stays
+    /// unavailable; a lost device reports itself elsewhere. Returns whether it is ready.
+    pub fn poll(&self, gpu: &Gpu, key: ProgramKey) -> bool {
+        let mut programs = self.programs.borrow_mut();
+        let Some(ProgramState::Compiling(_, making)) = programs.get_mut(&key) else {
+            return matches!(programs.get(&key), Some(ProgramState::Ready(_)));
+        };
+        let Some(made) = making.now_or_never() else {
+            return false;
+        };
+        let asked = programs.insert(key, ProgramState::Refused);
+        drop(programs);
+        let (Ok(pipelines), Some(ProgramState::Compiling(plan, _))) = (made, asked) else {
+            return false;
+        };
+        self.pipelines.borrow_mut().extend(pipelines);
+        self.add_program(gpu, key, plan).is_ok()
+    }
+
+    /// Removes a program, and frees its buffers once no step uses them.
+    pub fn remove(&self, key: ProgramKey) {
+        self.programs.borrow_mut().remove(&key);
+    }
+
+    /// Makes a program that is used once, with an output of its own. Its kernels must be compiled.
     ///
     /// # Errors
-    /// `Internal` before [`Self::prepare`].
-    pub(super) fn buffer(&self, slot: Slot) -> Result<&Buffer> {
-        Ok(&self.prepared_step()?.own[&slot])
+    /// `OutOfMemory` when the device has no room for its buffers.
+    pub fn build(
+        &self,
+        gpu: &Gpu,
+        label: &str,
+        plan: StepPlan,
+        overlay: Option<OverlayId>,
+    ) -> Result<PlanBuffers> {
+        let weights = self.resolve(&plan.names, overlay);
+        Ok(PlanBuffers::new(gpu, label, plan.plan, true)?.with_weights(weights))
     }
 
-    /// The buffer of its only input.
-    ///
-    /// # Errors
-    /// `Internal` before [`Self::prepare`].
-    pub fn input(&self) -> Result<&Buffer> {
-        self.buffer(Slot::Input(InputId(0)))
-    }
-
-    /// The output's buffer, `[rows, cols]`, with row strides padded to multiples of four.
-    ///
-    /// # Errors
-    /// `Internal` before [`Self::prepare`].
-    pub fn output(&self) -> Result<&Buffer> {
-        Ok(&self.prepared_step()?.step.output)
-    }
-
-    /// Reads rows of the output.
-    ///
-    /// # Errors
-    /// `NotFinite` when they contain NaN or infinity.
-    pub async fn read(&self, gpu: &Gpu, first: usize, rows: usize) -> Result<Vec<f32>> {
-        let cols = self.cols();
-        let bytes = gpu
-            .read(
-                self.output()?,
-                rows_bytes(first, cols),
-                rows_bytes(rows, cols),
-            )
-            .await?;
-        let rows = unpad_rows(&bytes, cols);
-        check_finite(&rows)?;
-        Ok(rows)
-    }
-
-    /// Times each dispatch of a run over `rows` rows, which must be prepared.
+    /// Compiles the kernels of a plan, except those compiled before.
     ///
     /// # Errors
     /// Device errors.
-    pub async fn profile(&self, gpu: &Gpu, rows: usize) -> Result<super::StepTimes> {
-        self.prepared_step()?.step.profile(gpu, rows).await
+    pub async fn compile(&self, gpu: &Gpu, plan: &Plan) -> Result<()> {
+        let made = compile(gpu, &[plan], &self.pipelines.borrow());
+        let made = made.await?;
+        self.pipelines.borrow_mut().extend(made);
+        Ok(())
     }
-}
 
-fn plan_step(
-    gpu: &Gpu,
-    graph: &Graph,
-    weights: &WeightPlans,
-    rows: usize,
-    block: Option<usize>,
-) -> Result<Plan> {
-    lower(
-        graph,
-        PlanOptions {
-            rows: block.map_or(StepKind::Prefill(rows), |block| StepKind::Packed {
-                tokens: rows,
-                sequences: rows.div_ceil(block),
-            }),
-            caps: gpu.caps(),
-            weights,
-            kv: Kv::F32,
-            capacity: rows,
-            states: &[],
-            fuse_heads: false,
-        },
-    )
+    /// Binds a program to the buffers of a sequence or a batch.
+    ///
+    /// # Errors
+    /// `Internal` when the program or a buffer is missing; device errors.
+    pub fn step(&self, gpu: &Gpu, own: &Buffers, key: ProgramKey) -> Result<Step> {
+        let program = self.program(key).ok_or_else(|| {
+            Error::Internal(format!("the program {:?} was not prepared", key.step))
+        })?;
+        self.bind(gpu, own, key.label(), &program, key.recorded_rows())
+    }
+
+    /// Binds a program that is not in the map. Grids are recorded for `rows` rows.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub fn bind(
+        &self,
+        gpu: &Gpu,
+        own: &Buffers,
+        label: &str,
+        program: &PlanBuffers,
+        rows: usize,
+    ) -> Result<Step> {
+        let buffers = [own, &self.shared];
+        let pipelines = self.pipelines.borrow();
+        Step::new(gpu, label, program, &buffers, &pipelines, rows)
+    }
 }

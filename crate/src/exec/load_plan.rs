@@ -2,24 +2,18 @@
 //! each weight and state. Pure function from configuration, headers and capabilities to a
 //! `LoadPlan`.
 
-use super::mixed::eight_bit_tensors;
+use super::decoder_steps::DecoderSteps;
 use super::offload::choose_offload;
-use super::options::{Precision, PrecisionOptions, RunOptions};
+use super::options::{Precision, RunOptions};
+use super::planned_graph::{FusedGraph, PlannedGraph, fuse_graph};
 use crate::arch;
 use crate::device::Caps;
-use crate::format::{Float, WeightLayout, WeightSource, Weights, quantize};
-use crate::ir::{Graph, Op, WeightKind};
+use crate::format::Weights;
+use crate::ir::Graph;
 use crate::kernels::attention::Kv;
-use crate::kernels::kv_splits::{DecodeTiling, SHORT_CONTEXT};
-use crate::kernels::subgroup_matrix::MatrixTiling;
-use crate::plan::{
-    Fusions, Plan, PlanOptions, StatePlan, StepKind, WeightPlan, WeightPlans, fuse, lower,
-    plan_states, plan_weights,
-};
-use crate::util::map::SortedSet;
+use crate::plan::{StatePlan, WeightPlan, plan_states};
 use crate::{Error, Result};
 use serde_json::Value;
-use std::sync::Arc;
 
 /// Default context length in tokens, unless the caller or the model sets a smaller one.
 const DEFAULT_CONTEXT: usize = 4096;
@@ -33,39 +27,29 @@ pub const HEADROOM_BYTES: u64 = 100 << 20;
 
 /// The result of planning a load.
 pub struct LoadPlan {
-    /// Positions of a sequence.
-    pub capacity: usize,
-    /// Tokens of one prefill step.
-    pub chunk: usize,
-    /// Element type of keys and values.
-    pub kv: Kv,
-    /// The graph with the fusions shared by prefill and decode.
-    pub graph: Graph,
-    /// How the weights are stored.
-    pub weights: WeightPlans,
-    /// How the states of a sequence are stored.
-    pub states: Vec<StatePlan>,
-    /// The enabled fusions.
-    pub fusions: Fusions,
+    /// The graph and the storage of its weights and states.
+    pub planned: PlannedGraph,
+    /// Plans the steps.
+    pub steps: DecoderSteps,
     /// Storage precision of the weights that the checkpoint does not quantize.
     pub precision: Precision,
     /// Notes on choices that a user may not expect.
     pub notes: Vec<String>,
 }
 
-/// Plans how a model is loaded and run.
+/// Plans how a model is loaded and run, from its graph without fusions.
 ///
 /// # Errors
 /// Configuration options that are not supported; `Request` for options that the device does not
 /// support; `OutOfMemory` when a row of a weight exceeds the maximum buffer size, or the model must
 /// fit (by option, or on a phone) and does not.
 pub fn plan_load(
+    plain: &Graph,
     config: &Value,
     stored: &Weights,
     caps: &Caps,
     options: &RunOptions,
 ) -> Result<LoadPlan> {
-    let plain = arch::graph(config)?;
     let default = if caps.ios {
         DEFAULT_CONTEXT_IOS
     } else {
@@ -92,32 +76,20 @@ pub fn plan_load(
         });
     }
     let chunk = options.prefill_chunk(caps);
-    let states_of = |capacity: usize| plan_states(&plain, kv, capacity, chunk.min(capacity));
+    let states_of = |capacity: usize| plan_states(plain, kv, capacity, chunk.min(capacity));
     let bytes_of = |capacity: usize| {
         states_of(capacity)
             .iter()
             .map(StatePlan::bytes)
             .sum::<u64>()
     };
-    let order_of = |name: &str| {
-        stored
-            .get(name, "")
-            .ok()
-            .and_then(|w| w.column_order.clone())
-    };
-    let max_buffer = caps
-        .max_weight_buffer()
-        .min(options.max_weight_buffer.unwrap_or(u64::MAX));
+    let max_buffer = options.weight_buffer_limit(caps);
     let planned = |precision| {
-        let layouts = LayoutRules::new(&plain, options.overrides.with_precision(precision));
-        let layout_of = |name: &str| {
-            stored
-                .get(name, "")
-                .map_or(WeightLayout::Dense(Float::F32), |w| {
-                    layouts.of(w, plain.kind_of(name))
-                })
+        let options = RunOptions {
+            overrides: options.overrides.with_precision(precision),
+            ..*options
         };
-        fuse_graph(&plain, options.fusions, &layout_of, &order_of, max_buffer)
+        fuse_graph(plain, stored, caps, &options)
     };
     let memory = options.memory.or(caps.memory).unwrap_or(u64::MAX);
     let (precision, mut notes, fit) = fit_precision(
@@ -177,17 +149,15 @@ pub fn plan_load(
              maxContext to at most {known}."
         ));
     }
-    let states = states_of(capacity);
-    let chunk = chunk.min(capacity);
+    let mut planned = PlannedGraph::new((graph, weights, fusions), fusions);
+    planned.states = states_of(capacity);
+    planned.kv = kv;
+    planned.capacity = capacity;
+    let steps = DecoderSteps::new(&planned, chunk.min(capacity), options.prefetch_experts);
 
     Ok(LoadPlan {
-        capacity,
-        chunk,
-        kv,
-        graph,
-        weights,
-        states,
-        fusions,
+        planned,
+        steps,
         precision,
         notes,
     })
@@ -209,168 +179,6 @@ fn fit_context(asked: usize, memory: u64, needed: impl Fn(usize) -> u64) -> usiz
     } else {
         capacity
     }
-}
-
-impl LoadPlan {
-    /// Whether experts are loaded from the files while the model runs.
-    pub fn pages_experts(&self) -> bool {
-        self.weights
-            .values()
-            .any(|w| w.is_paged() && matches!(w.kind, WeightKind::Experts { .. }))
-    }
-
-    /// Plans a step of some rows over the model's graph, or over a variant of it with other
-    /// fusions.
-    ///
-    /// # Errors
-    /// `Internal` when no kernel supports a node.
-    pub fn plan(&self, caps: &Caps, graph: &Graph, rows: StepKind) -> Result<Plan> {
-        self.plan_for_capacity(caps, graph, rows, self.capacity)
-    }
-
-    /// Plans a step whose positions stay below `capacity`.
-    fn plan_for_capacity(
-        &self,
-        caps: &Caps,
-        graph: &Graph,
-        rows: StepKind,
-        capacity: usize,
-    ) -> Result<Plan> {
-        let weights = &self.weights;
-        let states = &self.states[..];
-
-        let kv = self.kv;
-        let fuse_heads = self.fusions.heads;
-
-        lower(
-            graph,
-            PlanOptions {
-                rows,
-                caps,
-                weights,
-                kv,
-                capacity,
-                states,
-                fuse_heads,
-            },
-        )
-    }
-
-    /// Whether prompts with few rows get a step of their own, because the largest tiles would be
-    /// mostly empty.
-    pub(super) fn has_medium_prefill(&self, caps: &Caps) -> bool {
-        self.chunk > MatrixTiling::TALL_TILE_ROWS && MatrixTiling::is_tall(caps)
-    }
-
-    /// Plans the decode step for positions below [`NEAR`]. `None` if that would not save
-    /// dispatches, or if the capacity is at most [`NEAR`].
-    ///
-    /// # Errors
-    /// As [`Self::plan`].
-    pub(super) fn short_context(&self, caps: &Caps, graph: &Graph) -> Result<Option<Plan>> {
-        let wanted = (caps.dispatch_is_expensive() || DecodeTiling::fuses_reduce(caps))
-            && self.capacity > SHORT_CONTEXT as usize;
-        wanted
-            .then(|| {
-                self.plan_for_capacity(caps, graph, StepKind::Decode(1), SHORT_CONTEXT as usize)
-            })
-            .transpose()
-    }
-}
-
-/// Chooses the layouts of a graph's weights.
-pub(super) struct LayoutRules {
-    overrides: PrecisionOptions,
-    eight_bits: SortedSet<String>,
-}
-
-impl LayoutRules {
-    pub(super) fn new(graph: &Graph, overrides: PrecisionOptions) -> Self {
-        let is_mixed = overrides.precision == Precision::Q4;
-        Self {
-            overrides,
-            eight_bits: if is_mixed {
-                eight_bit_tensors(graph)
-            } else {
-                SortedSet::new()
-            },
-        }
-    }
-
-    /// Uses the same rules for all weights, without a graph.
-    pub(super) fn uniform(overrides: PrecisionOptions) -> Self {
-        Self {
-            overrides,
-            eight_bits: SortedSet::new(),
-        }
-    }
-
-    /// Returns the layout of a weight: its own if it is quantized, else the one requested for its
-    /// kind, or one with more bits.
-    pub(super) fn of(&self, weight: &WeightSource, kind: WeightKind) -> WeightLayout {
-        let own = weight.layout().unwrap_or(WeightLayout::Dense(Float::F32));
-        let precision = self.overrides.precision_of(kind);
-        let dense = if precision == Precision::F32 {
-            Float::F32
-        } else {
-            Float::F16
-        };
-        if weight.is_scattered() && weight.column_order.is_none() {
-            // No layout supports uneven groups: dequantize to a dense layout.
-            return WeightLayout::Dense(dense);
-        }
-        let WeightLayout::Dense(stored) = own else {
-            return own;
-        };
-        match precision {
-            Precision::Auto => WeightLayout::Dense(stored),
-            Precision::F32 | Precision::F16 => WeightLayout::Dense(dense),
-            Precision::Q4 if self.eight_bits.contains(weight.name.as_str()) => quantize::layout(8),
-            Precision::Q4 => quantize::layout(4),
-            Precision::Q8 => quantize::layout(8),
-        }
-    }
-}
-
-type FusedGraph = (Graph, WeightPlans, Fusions);
-
-/// Returns the graph with its shared fusions, its weight plans and the enabled fusions. Weights
-/// that must be split over several buffers are neither merged nor gated.
-pub(super) fn fuse_graph(
-    plain: &Graph,
-    fusions: Fusions,
-    layout_of: &dyn Fn(&str) -> WeightLayout,
-    order_of: &dyn Fn(&str) -> Option<Arc<[u32]>>,
-    max_buffer: u64,
-) -> Result<FusedGraph> {
-    let graph = fuse::gather_inputs(plain.clone(), order_of);
-    let graph = fuse::common(graph, fusions, layout_of);
-    let weights = plan_weights(&graph, layout_of, max_buffer)?;
-    let experts = |id| matches!(graph.weight(id).kind, WeightKind::Experts { .. });
-    let merged = |id| graph.weight(id).parts.len() > 1 && !experts(id);
-    let gated = |id| {
-        graph
-            .nodes
-            .iter()
-            .any(|n| matches!(&n.op, Op::Linear(l) if l.is_gated() && l.weight == id))
-    };
-    let whole = weights
-        .iter()
-        .all(|(id, w)| w.shards.len() == 1 || !(merged(*id) || gated(*id)));
-    if whole || !(fusions.siblings || fusions.gated) {
-        return Ok((graph, weights, fusions));
-    }
-    fuse_graph(
-        plain,
-        Fusions {
-            siblings: false,
-            gated: false,
-            ..fusions
-        },
-        layout_of,
-        order_of,
-        max_buffer,
-    )
 }
 
 /// Resolves `auto`: keeps the stored precision if the model fits memory, else the most bits that

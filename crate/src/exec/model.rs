@@ -1,32 +1,36 @@
 //! A loaded decoder: weights, plans and kernels on a device, shared by all its sessions.
 
+mod adapter;
+mod cpu_check;
+mod states;
+mod verify;
+
+use super::decoder_steps::DecoderSteps;
 use super::files::ModelFiles;
-use super::lazy_programs::{ShortPrefill, SpeculationPlans};
-use super::load::{LoadOutput, LoadRequest, load_compiled};
+use super::graph_runner::{GraphRunner, LoadTasks, WeightFiles};
 use super::load_plan::{LoadPlan, plan_load};
 use super::load_times::{LoadTimes, Stopwatch};
-use super::logits_pipeline::LogitsPipeline;
 use super::options::{Precision, RunOptions};
-use super::step::{Buffers, Pipelines, PlanBuffers, SessionSteps, Step, compile, rope_buffers};
+use super::planned_graph::{PlannedGraph, StepPlan};
+use super::program_key::{OverlayId, ProgramKey};
+use super::step::{Buffers, PlanBuffers, Step, rope_buffers};
 use super::tune::{Tuning, TuningSource, tune};
-use super::weight_paging::WeightPager;
+use super::weight_paging::{PagingStats, WeightPager};
+use super::weight_store::SharedWeights;
 use crate::arch::vision::ImageMask;
 use crate::arch::{image_mask, mrope_sections};
-use crate::format::{Checkpoint, Weights};
-use crate::gpu::{Backend, Buffer, Gpu};
+use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
 use crate::ir::Graph;
 use crate::kernels::attention::Kv;
 use crate::kernels::subgroup_matrix::MatrixTiling;
-use crate::plan::{
-    Plan, PlanOptions, Slot, StatePlan, StepKind, WeightPlans, add_prefetch_routers, fuse, lower,
-};
+use crate::plan::{Slot, StatePlan, StepKind, WeightPlans};
 use crate::vision::MropeSections;
 use crate::{Error, Result};
 use futures_util::future::LocalBoxFuture;
 use futures_util::lock::Mutex;
 use serde_json::Value;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// Bytes on the device by use.
@@ -46,16 +50,6 @@ pub struct Model {
     pub gpu: Rc<Gpu>,
     /// config.json, completed from the checkpoint.
     pub config: Value,
-    /// The graph, with the fusions shared by prefill and decode.
-    pub graph: Graph,
-    /// How the weights are stored.
-    pub weights: WeightPlans,
-    /// Element type of the KV cache.
-    pub kv: Kv,
-    /// Positions of a sequence.
-    pub capacity: usize,
-    /// How the states of a sequence are stored.
-    pub states: Vec<StatePlan>,
     /// Storage precision of the weights that the checkpoint does not quantize.
     pub precision: Precision,
     /// Notes on choices that a user may not expect.
@@ -64,33 +58,29 @@ pub struct Model {
     pub tuning: Tuning,
     /// Time spent in each phase of the load.
     pub load: LoadTimes,
-    pub(super) bytes: Cell<MemoryUse>,
+    /// Its graph, weights and programs.
+    pub(super) runner: GraphRunner,
+    /// Plans its programs.
+    steps: DecoderSteps,
+    /// Graphs and plans of the programs of each overlay.
+    overlays: RefCell<Vec<Rc<OverlaySteps>>>,
+    /// Bytes without those of the programs.
+    bytes: Cell<MemoryUse>,
     /// M-RoPE sections, if the model has them.
     pub(super) mrope_sections: Option<MropeSections>,
     /// The attention mask of image tokens.
     pub(super) image_mask: ImageMask,
     pub(super) options: RunOptions,
-    /// Tokens of one prefill step.
-    pub(super) chunk: usize,
-    /// Weights, and the RoPE tables that all sequences share.
-    pub(super) shared: Buffers,
-    pub(super) decode: PlanBuffers,
-    /// The decode step for positions before [`NEAR`](crate::kernels::runs::NEAR), with fewer
-    /// dispatches.
-    pub(super) short_context: Option<PlanBuffers>,
-    pub(super) prefill: PlanBuffers,
-    /// The prefill step for up to
-    /// [`MatrixChoice::MIDDLE`](crate::kernels::matrix::MatrixChoice::MIDDLE) rows; larger prompts
-    /// use larger tiles.
-    pub(super) medium_prefill: Option<PlanBuffers>,
-    pub(super) greedy: PlanBuffers,
-    pub(super) short_prefill: RefCell<ShortPrefill>,
-    pub(super) speculation_plans: OnceCell<SpeculationPlans>,
-    pub(super) pipelines: RefCell<Pipelines>,
     /// Batch size that the last generation reached; the next one starts with it.
     pub(super) batch_size: Cell<usize>,
     /// Weights that are paged in from the files at run time.
     pub(super) pager: Option<Mutex<WeightPager>>,
+}
+
+/// The graph of an overlay, and the plans of its programs.
+struct OverlaySteps {
+    planned: Rc<PlannedGraph>,
+    steps: DecoderSteps,
 }
 
 impl Model {
@@ -129,217 +119,197 @@ impl Model {
     pub async fn load_concurrently(
         gpu: Gpu,
         source: &Source,
-        files: ModelFiles,
+        mut files: ModelFiles,
         mut options: RunOptions,
         meanwhile: LocalBoxFuture<'_, Result<()>>,
     ) -> Result<Rc<Self>> {
         let mut whole = Stopwatch::start();
         let config = files.full_config();
+        let graph = files.take_graph(&config)?;
         let ModelFiles {
             checkpoint,
             weights: stored,
             ..
         } = files;
-        let mut decision = plan_load(&config, &stored, gpu.caps(), &options)?;
-        options.fusions = decision.fusions;
-        let mut few = fuse::few_rows(decision.graph.clone(), decision.fusions);
-        if options.prefetch_experts && decision.pages_experts() {
-            few = add_prefetch_routers(few);
-        }
-        let plans = || {
-            let decode = decision.plan(gpu.caps(), &few, StepKind::Decode(1))?;
-            let prefill = decision.plan(
-                gpu.caps(),
-                &decision.graph,
-                StepKind::Prefill(decision.chunk),
-            )?;
-            let greedy = LogitsPipeline::greedy().plan(
-                decode.output_cols as u32,
-                None,
-                gpu.caps().dispatch_is_expensive(),
-            )?;
-            let near = decision.short_context(gpu.caps(), &few)?;
-            let rows = StepKind::Prefill(MatrixTiling::TALL_TILE_ROWS);
-            let middle = decision
-                .has_medium_prefill(gpu.caps())
-                .then(|| decision.plan(gpu.caps(), &decision.graph, rows));
-            Ok([decode, prefill, greedy]
-                .into_iter()
-                .chain(near)
-                .chain(middle.transpose()?)
-                .collect())
-        };
+        let LoadPlan {
+            planned,
+            steps,
+            precision,
+            mut notes,
+        } = plan_load(&graph, &config, &stored, gpu.caps(), &options)?;
+        options.fusions = planned.fusions;
+        let weights = planned.weights.clone();
         let mut tuning = Tuning::without_choices(TuningSource::Off);
-        let tune = Box::pin(async {
-            tuning = tune(&gpu, source, &decision.weights, options.tune).await?;
-            Ok(())
-        });
-        let graph = &decision.graph;
-        let weights = &decision.weights;
-
-        let wanted = LoadRequest {
-            gpu: &gpu,
-            graph,
-            plans: weights,
+        let tasks = LoadTasks {
+            tune: Box::pin(async {
+                tuning = tune(&gpu, source, &weights, options.tune).await?;
+                Ok(())
+            }),
+            meanwhile,
+        };
+        let from = WeightFiles {
             source,
             checkpoint: &checkpoint,
             stored: &stored,
         };
-        let made = load_compiled(wanted, tune, &plans, meanwhile).await?;
-        decision.notes.extend(tuning.failure.iter().map(|reason| {
+        let first = |planned: &_| {
+            let plan = |key| Ok((key, steps.plan(planned, gpu.caps(), key)?));
+            let keys = steps.first(planned, gpu.caps());
+            keys.into_iter().map(plan).collect()
+        };
+        let store = SharedWeights::default();
+        let (mut runner, plans, mut load) =
+            GraphRunner::load(&gpu, from, planned, &store, &first, tasks).await?;
+        notes.extend(tuning.failure.iter().map(|reason| {
             format!("Kernels were not autotuned ({reason}). The default variants are used.")
         }));
-        let mut model = Self::assemble(
-            gpu,
+        let mut bytes = MemoryUse {
+            weights: runner.weight_bytes(),
+            ..MemoryUse::default()
+        };
+        let before = gpu.resource_counts().bytes;
+        let pager = WeightPager::new(&gpu, (source, checkpoint, stored), &mut runner, steps.chunk)?;
+        shared_ropes(&gpu, &mut runner)?;
+        bytes.activations = gpu.resource_counts().bytes - before;
+        runner.add_programs(&gpu, plans)?;
+        gpu.check().await?;
+        let peak = tuning.peak_bytes.max(gpu.resource_counts().bytes);
+        load.peak_bytes = load.peak_bytes.max(peak);
+        load.total_ms = whole.lap();
+        Ok(Rc::new(Self {
+            gpu: Rc::new(gpu),
+            mrope_sections: mrope_sections(&config),
+            image_mask: image_mask(&config),
             config,
-            decision,
+            precision,
+            notes,
+            tuning,
+            load,
+            runner,
+            steps,
+            overlays: RefCell::default(),
+            bytes: Cell::new(bytes),
             options,
-            made,
-            (source, checkpoint, stored),
-        )?;
-        model.tuning = tuning;
-        model.write_ropes();
-        model.gpu.check().await?;
-        let peak = model
-            .tuning
-            .peak_bytes
-            .max(model.gpu.resource_counts().bytes);
-        model.load.peak_bytes = model.load.peak_bytes.max(peak);
-        model.load.total_ms = whole.lap();
-        Ok(Rc::new(model))
+            batch_size: Cell::new(1),
+            pager: pager.map(Mutex::new),
+        }))
     }
 
-    /// Assembles the model from its load plan and the loaded parts.
-    fn assemble(
-        gpu: Gpu,
-        config: Value,
-        decision: LoadPlan,
-        options: RunOptions,
-        made: LoadOutput,
-        files: (&Source, Checkpoint, Weights),
-    ) -> Result<Self> {
-        let LoadOutput {
-            plans,
-            pipelines,
-            buffers: mut shared,
-            times: load,
-        } = made;
-        let mut plans = plans.into_iter();
-        let (Some(decode), Some(prefill), Some(greedy)) =
-            (plans.next(), plans.next(), plans.next())
-        else {
-            return Err(Error::Internal(
-                "the load made fewer than three plans".into(),
-            ));
-        };
-        let weight_bytes = shared.values().map(Buffer::size).sum();
-        let middle = decision.has_medium_prefill(gpu.caps());
-        let LoadPlan {
-            capacity,
-            chunk,
-            kv,
-            graph,
-            weights,
-            states,
-            precision,
-            notes,
-            ..
-        } = decision;
-        let before = gpu.resource_counts().bytes;
-        let pages = WeightPager::new(&gpu, files, (&graph, &weights), chunk, &mut shared)?;
-        let sections = mrope_sections(&config);
-        let sight = image_mask(&config);
+    /// The graph, with the fusions shared by prefill and decode.
+    pub fn graph(&self) -> &Graph {
+        &self.runner.planned.graph
+    }
 
-        rope_buffers(&gpu, &graph, capacity, &mut shared, |rope| {
-            !rope.depends_on_length()
-        })?;
-        let decode = PlanBuffers::new(&gpu, "decode", decode, false)?;
-        let prefill = PlanBuffers::new(&gpu, "prefill", prefill, false)?;
-        let middle = if middle { plans.next_back() } else { None };
-        let middle = middle
-            .map(|plan| prefill.sharing_buffers(&gpu, "prefill", plan))
-            .transpose()?;
-        let near = plans
-            .next()
-            .map(|plan| decode.sharing_buffers(&gpu, "decode", plan))
-            .transpose()?;
-        let greedy = PlanBuffers::new(&gpu, "sample", greedy, false)?;
-        let bytes = MemoryUse {
-            weights: weight_bytes,
-            kv: 0,
-            activations: gpu.resource_counts().bytes - before,
+    /// How the weights are stored.
+    pub fn weights(&self) -> &WeightPlans {
+        &self.runner.planned.weights
+    }
+
+    /// How the states of a sequence are stored.
+    pub fn states(&self) -> &[StatePlan] {
+        &self.runner.planned.states
+    }
+
+    /// Element type of the KV cache.
+    pub fn kv(&self) -> Kv {
+        self.runner.planned.kv
+    }
+
+    /// Positions of a sequence.
+    pub fn capacity(&self) -> usize {
+        self.runner.planned.capacity
+    }
+
+    /// Tokens of one prefill step.
+    pub(super) fn chunk(&self) -> usize {
+        self.steps.chunk
+    }
+
+    /// Returns a program that was made while the model loaded.
+    pub(super) fn program(&self, key: ProgramKey) -> Result<Rc<PlanBuffers>> {
+        self.runner
+            .program(key)
+            .ok_or_else(|| Error::Internal(format!("{key:?} was not made")))
+    }
+
+    /// Makes a program, unless it is there already.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub(super) async fn prepare(&self, key: ProgramKey) -> Result<()> {
+        let caps = self.gpu.caps();
+        let plan = || match self.overlay_steps(key.overlay) {
+            Some(overlay) => overlay.steps.plan(&overlay.planned, caps, key),
+            None => self.steps.plan(&self.runner.planned, caps, key),
         };
-        Ok(Self {
-            gpu: Rc::new(gpu),
-            config,
-            graph,
-            weights,
-            kv,
-            capacity,
-            states,
-            precision,
-            notes,
-            tuning: Tuning::without_choices(TuningSource::Off),
-            load,
-            bytes: Cell::new(bytes),
-            mrope_sections: sections,
-            image_mask: sight,
-            options,
-            chunk,
-            shared,
-            decode,
-            short_context: near,
-            medium_prefill: middle,
-            prefill,
-            greedy,
-            short_prefill: RefCell::new(ShortPrefill::NotRequested),
-            speculation_plans: OnceCell::new(),
-            batch_size: Cell::new(1),
-            pipelines: RefCell::new(pipelines),
-            pager: pages.map(Mutex::new),
-        })
+        self.runner.prepare(&self.gpu, key, plan).await?;
+        Ok(())
+    }
+
+    /// Starts to prepare the step for short prompts, if enabled and not started yet. Best called
+    /// while the device is idle: a concurrent prompt takes some 50 ms longer. Browsers compile the
+    /// kernels in the background; native builds compile them on this thread.
+    ///
+    /// # Errors
+    /// Planning errors.
+    pub fn prepare_short(&self) -> Result<()> {
+        let caps = self.gpu.caps();
+        let wanted = self.options.short_prefill.unwrap_or(!caps.software);
+        let key = ProgramKey::PREFILL_SHORT;
+        let asked = self.runner.contains(key);
+        if asked || !wanted || self.chunk() <= MatrixTiling::short_rows(caps) {
+            return Ok(());
+        }
+        let plan = self.steps.plan(&self.runner.planned, caps, key)?;
+        self.runner.prepare_in_background(&self.gpu, key, plan);
+        Ok(())
+    }
+
+    /// Whether the step for short prompts is ready; makes its buffers once its kernels are
+    /// compiled.
+    pub(super) fn poll_short(&self) -> bool {
+        self.runner.poll(&self.gpu, ProgramKey::PREFILL_SHORT)
+    }
+
+    fn overlay_steps(&self, overlay: Option<OverlayId>) -> Option<Rc<OverlaySteps>> {
+        self.overlays.borrow().get(overlay?.0).cloned()
+    }
+
+    /// The graph of a session's steps.
+    pub(super) fn planned(&self, overlay: Option<OverlayId>) -> Rc<PlannedGraph> {
+        match self.overlay_steps(overlay) {
+            Some(overlay) => overlay.planned.clone(),
+            None => self.runner.planned.clone(),
+        }
+    }
+
+    /// The programs that were made while the model loaded.
+    pub(super) fn first_programs(&self) -> Vec<ProgramKey> {
+        self.steps.first(&self.runner.planned, self.gpu.caps())
     }
 
     /// Builds a step on a sequence's own buffers.
-    pub(super) fn step(
-        &self,
-        own: &Buffers,
-        name: &str,
-        prepared: &PlanBuffers,
-        rows: usize,
-    ) -> Result<Step> {
-        Step::new(
-            &self.gpu,
-            name,
-            prepared,
-            &[own, &self.shared],
-            &self.pipelines.borrow(),
-            rows,
-        )
+    pub(super) fn step(&self, own: &Buffers, key: ProgramKey) -> Result<Step> {
+        self.runner.step(&self.gpu, own, key)
     }
 
-    /// Builds the steps that read or write a sequence's states.
-    pub(super) fn steps(&self, own: &Buffers) -> Result<SessionSteps> {
-        let step = |name: &str, prepared: &PlanBuffers| self.step(own, name, prepared, 1);
-        Ok(SessionSteps {
-            decode: step("decode", &self.decode)?,
-            short_context: self
-                .short_context
-                .as_ref()
-                .map(|near| step("near", near))
-                .transpose()?,
-            prefill: step("prefill", &self.prefill)?,
-            medium_prefill: self
-                .medium_prefill
-                .as_ref()
-                .map(|middle| step("prefill", middle))
-                .transpose()?,
-        })
+    /// Whether experts or table rows are loaded from the files at run time.
+    pub fn is_paged(&self) -> bool {
+        self.pager.is_some()
+    }
+
+    /// Hit rates of paged weights; `None` if all weights are resident, or while a step runs.
+    pub fn paging(&self) -> Option<PagingStats> {
+        Some(self.pager.as_ref()?.try_lock()?.stats)
     }
 
     /// Bytes on the device, of the model and its sessions.
     pub fn bytes(&self) -> MemoryUse {
-        self.bytes.get()
+        let bytes = self.bytes.get();
+        MemoryUse {
+            activations: bytes.activations + self.runner.program_bytes(),
+            ..bytes
+        }
     }
 
     pub(super) fn update_memory_use(&self, change: impl FnOnce(&mut MemoryUse)) {
@@ -350,72 +320,62 @@ impl Model {
 
     /// Size of the vocabulary, as counted by the logits.
     pub fn vocab(&self) -> usize {
-        self.decode.plan.output_cols
+        self.runner.planned.output_cols()
     }
 
     /// Number of parameters of the checkpoint.
     pub fn parameters(&self) -> u64 {
-        self.weights
-            .values()
-            .map(|w| (w.total_rows * w.cols) as u64)
-            .sum()
+        self.runner.planned.parameters()
     }
 
     /// Dispatches of one greedy decode step at short context.
     pub fn dispatches(&self) -> usize {
-        self.short_context
-            .as_ref()
-            .unwrap_or(&self.decode)
-            .plan
-            .launches
-            .len()
-            + self.greedy.plan.launches.len()
+        let launches = |key| {
+            let program = self.runner.program(key);
+            program.map(|program| program.plan.launches.len())
+        };
+        let decode = launches(ProgramKey::DECODE_SHORT).or_else(|| launches(ProgramKey::DECODE));
+        decode.unwrap_or(0) + launches(ProgramKey::GREEDY).unwrap_or(0)
     }
 
     /// Whether the KV cache of a common prefix can be reused for another prompt.
     pub fn reuses_prefix(&self) -> bool {
-        !self.graph.ropes.iter().any(|r| r.depends_on_length())
+        !self.graph().ropes.iter().any(|r| r.depends_on_length())
     }
 
     /// Whether a sequence has recurrent states, which can only be rolled back to a checkpoint.
     pub fn is_recurrent(&self) -> bool {
-        self.states.iter().any(|state| state.spec.is_recurrent())
+        self.states().iter().any(|state| state.spec.is_recurrent())
     }
 
-    /// Plans a step of some rows over the model's graph or a variant of it.
+    /// Plans a step of some rows over a graph with the weights and states of a session.
     ///
     /// # Errors
     /// `Internal` when no kernel supports a node.
-    pub(super) fn plan(&self, graph: &Graph, rows: StepKind) -> Result<Plan> {
-        let options = PlanOptions {
-            rows,
-            caps: self.gpu.caps(),
-            weights: &self.weights,
-            kv: self.kv,
-            capacity: self.capacity,
-            states: &self.states,
-            fuse_heads: self.options.fusions.heads,
-        };
-        lower(graph, options)
+    pub(super) fn plan(
+        &self,
+        graph: &Graph,
+        rows: StepKind,
+        overlay: Option<OverlayId>,
+    ) -> Result<StepPlan> {
+        let planned = self.planned(overlay);
+        planned.plan(self.gpu.caps(), graph, rows, planned.capacity)
     }
+}
 
-    /// Compiles the kernels of plans, except those compiled before.
-    ///
-    /// # Errors
-    /// Device errors.
-    pub(super) async fn compile(&self, plans: &[&Plan]) -> Result<()> {
-        let made = compile(&self.gpu, plans, &self.pipelines.borrow());
-        let made = made.await?;
-        self.pipelines.borrow_mut().extend(made);
-        Ok(())
-    }
-
-    fn write_ropes(&self) {
-        for (index, spec) in self.graph.ropes.iter().enumerate() {
-            if let Some(buffer) = self.shared.get(&Slot::Rope(index)) {
-                let table = spec.table(0, self.capacity, 0);
-                self.gpu.write(buffer, 0, bytemuck::cast_slice(&table));
-            }
+/// Creates and fills the RoPE tables that all sequences share.
+fn shared_ropes(gpu: &Gpu, runner: &mut GraphRunner) -> Result<()> {
+    let GraphRunner {
+        planned, shared, ..
+    } = runner;
+    rope_buffers(gpu, &planned.graph, planned.capacity, shared, |rope| {
+        !rope.depends_on_length()
+    })?;
+    for (index, spec) in planned.graph.ropes.iter().enumerate() {
+        if let Some(buffer) = shared.get(&Slot::Rope(index)) {
+            let table = spec.table(0, planned.capacity, 0);
+            gpu.write(buffer, 0, bytemuck::cast_slice(&table));
         }
     }
+    Ok(())
 }

@@ -144,6 +144,12 @@ impl RunOptions {
             asked => asked,
         }
     }
+
+    /// Bytes that a buffer of a weight may have on a device.
+    pub fn weight_buffer_limit(&self, caps: &Caps) -> u64 {
+        caps.max_weight_buffer()
+            .min(self.max_weight_buffer.unwrap_or(u64::MAX))
+    }
 }
 
 impl Default for RunOptions {

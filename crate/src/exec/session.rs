@@ -2,18 +2,28 @@
 //! and kernels and may be interleaved; each submission is self-contained.
 
 mod all_rows;
+mod growth;
+mod measure;
 mod rollback;
+mod sampling;
+mod soft_tokens;
+mod speculation;
+mod submit;
+mod trace;
+
+pub use measure::{HostOverhead, KernelShare, MeasureOptions, Measurement, Profile};
+pub use speculation::PromptLookup;
+pub use trace::TracedValue;
 
 use super::checkpoint::StateCheckpoint;
 use super::files::ModelFiles;
 use super::image_cache::ImageCache;
-use super::lazy_programs::SpeculationSteps;
 use super::logits_pipeline::{LogitsPipeline, MAX_STOP_TOKENS, TOKEN_RING_BYTES};
 use super::model::Model;
 use super::options::RunOptions;
+use super::program_key::{OverlayId, ProgramKey};
 use super::step::{
-    Buffers, PlanBuffers, STATE_BYTES, SessionSteps, Step, StepTimes, check_logits, rope_buffers,
-    rows_bytes, state_words,
+    Buffers, STATE_BYTES, Step, StepTimes, check_logits, rope_buffers, rows_bytes, state_words,
 };
 use crate::arch::vision::ImageMask;
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu};
@@ -21,57 +31,49 @@ use crate::hub::Source;
 use crate::ir::{Dim, InputId, StepSizes};
 use crate::kernels::kv_splits::SHORT_CONTEXT;
 use crate::kernels::sample::DRAFT_ROWS;
+use crate::kernels::subgroup_matrix::MatrixTiling;
 use crate::plan::Slot;
-use crate::util::map::SortedSet;
+use crate::util::map::{SortedMap, SortedSet};
 use crate::vision::MropePositions;
 use crate::{Error, Result};
 use serde_json::Value;
 use std::cell::RefCell;
-use std::ops::Deref;
 use std::rc::Rc;
 
 /// The hint of a sequence that exceeds the KV cache.
 pub(super) const LONGER_CONTEXT: &str =
     "Pass fewer tokens, or load the model with a larger maxContext.";
 
-/// A sequence on a model; dereferences to the model.
+/// A sequence on a model. Only this folder reads and writes its fields.
 pub struct Session {
-    pub(super) model: Rc<Model>,
+    model: Rc<Model>,
     /// The sequence's own buffers.
-    pub(super) own: Buffers,
+    own: Buffers,
     /// The subset of them that is shared with other owners.
     shared_buffers: Buffers,
-    pub(super) steps: SessionSteps,
-    pub(super) greedy: Step,
-    pub(super) short_prefill: Option<Step>,
-    pub(super) sampling_steps: Vec<(LogitsPipeline, Step)>,
-    pub(super) speculation: Option<SpeculationSteps>,
+    /// The overlay whose weights its steps look up first.
+    overlay: Option<OverlayId>,
+    /// The model's programs bound to these buffers, without the overlay in their keys.
+    steps: SortedMap<ProgramKey, Step>,
+    sampling_steps: Vec<(LogitsPipeline, Step)>,
     /// Row dimensions of its steps other than the step's own.
     dims: SortedSet<Dim>,
     /// The tokens in the states.
-    pub(super) tokens: Vec<u32>,
+    tokens: Vec<u32>,
     /// The position up to which states may have been written.
-    pub(super) written_until: usize,
+    written_until: usize,
     /// Checkpoints of states that cannot be trimmed, oldest first.
-    pub(super) checkpoints: Vec<Rc<StateCheckpoint>>,
+    checkpoints: Vec<Rc<StateCheckpoint>>,
     /// The images that prompts may reference.
-    pub(super) image_cache: Rc<RefCell<ImageCache>>,
+    image_cache: Rc<RefCell<ImageCache>>,
     /// M-RoPE positions up to the last image token; empty for plain text.
-    pub(super) mrope: MropePositions,
+    mrope: MropePositions,
     rope_dirty: usize,
     /// Capacity of the states in positions.
-    pub(super) kv_capacity: usize,
-    pub(super) state_bytes: u64,
+    kv_capacity: usize,
+    state_bytes: u64,
     /// Bytes of this session's buffers for drafts.
-    pub(super) draft_bytes: u64,
-}
-
-impl Deref for Session {
-    type Target = Model;
-
-    fn deref(&self) -> &Model {
-        &self.model
-    }
+    draft_bytes: u64,
 }
 
 impl Drop for Session {
@@ -124,15 +126,32 @@ impl Session {
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
     pub fn with_shared_buffers(model: &Rc<Model>, given: Buffers) -> Result<Self> {
-        Self::with_capacity(model, given, 0)
+        Self::with_capacity(model, None, given, 0)
+    }
+
+    /// Starts an empty sequence that uses an adapter.
+    ///
+    /// # Errors
+    /// `Internal` for an adapter of another model; `OutOfMemory` when the device has no room for
+    /// its states.
+    pub fn with_adapter(model: &Rc<Model>, adapter: OverlayId) -> Result<Self> {
+        Self::with_capacity(model, Some(adapter), Buffers::new(), 0)
     }
 
     /// Starts one with an initial capacity of `positions`.
-    fn with_capacity(model: &Rc<Model>, given: Buffers, positions: usize) -> Result<Self> {
-        let plans = [&model.decode.plan, &model.prefill.plan];
-        let binds = plans
+    fn with_capacity(
+        model: &Rc<Model>,
+        overlay: Option<OverlayId>,
+        given: Buffers,
+        positions: usize,
+    ) -> Result<Self> {
+        let programs = [
+            model.program(ProgramKey::DECODE)?,
+            model.program(ProgramKey::PREFILL)?,
+        ];
+        let binds = programs
             .iter()
-            .flat_map(|p| &p.launches)
+            .flat_map(|p| &p.plan.launches)
             .flat_map(|l| &l.binds);
         let dims = binds.filter_map(|(_, slot)| {
             if let Slot::Cursor(dim) = slot {
@@ -144,19 +163,19 @@ impl Session {
         let dims: SortedSet<Dim> = dims.filter(|dim| *dim != Dim::TOKENS).collect();
         let held = model.capacity_for(positions.max(1), 0);
         let own = own_buffers(model, &dims, &given, held)?;
-        let steps = model.steps(&own)?;
-        let greedy = model.step(&own, "sample", &model.greedy, 1)?;
+        let mut steps = SortedMap::new();
+        for key in model.first_programs() {
+            steps.insert(key, model.step(&own, key.with_overlay(overlay))?);
+        }
         let state_bytes = model.state_bytes(held);
         model.update_memory_use(|bytes| bytes.kv += state_bytes);
         let mut session = Self {
             model: model.clone(),
             own,
             shared_buffers: given,
+            overlay,
             steps,
-            greedy,
-            short_prefill: None,
             sampling_steps: Vec::new(),
-            speculation: None,
             dims,
             tokens: Vec::new(),
             written_until: 0,
@@ -168,25 +187,87 @@ impl Session {
             state_bytes,
             draft_bytes: 0,
         };
-        session.write_ropes(0, session.capacity, 0)?;
+        session.write_ropes(0, model.capacity(), 0)?;
         session.rope_dirty = 0;
         Ok(session)
     }
 
+    /// The bound step of a program.
+    ///
+    /// # Errors
+    /// `Internal` before the program was prepared.
+    fn bound_step(&self, key: ProgramKey) -> Result<&Step> {
+        self.steps
+            .get(&key)
+            .ok_or_else(|| Error::Internal(format!("{key:?} was not prepared")))
+    }
+
+    /// Binds a program of the model, with the session's overlay, to its buffers.
+    fn bind_step(&self, key: ProgramKey) -> Result<Step> {
+        self.model.step(&self.own, key.with_overlay(self.overlay))
+    }
+
     /// The decode step for sequences that end at `end` at the latest.
-    pub(super) fn decode_step(&self, end: usize) -> &Step {
-        let step = self
+    ///
+    /// # Errors
+    /// `Internal` when it was not made.
+    pub(super) fn decode_step(&self, end: usize) -> Result<&Step> {
+        let short = self
             .steps
-            .short_context
-            .as_ref()
-            .filter(|_| end <= SHORT_CONTEXT as usize)
-            .unwrap_or(&self.steps.decode);
-        step.limit_keys(&self.gpu, end)
+            .get(&ProgramKey::DECODE_SHORT)
+            .filter(|_| end <= SHORT_CONTEXT as usize);
+        let step = match short {
+            Some(step) => step,
+            None => self.bound_step(ProgramKey::DECODE)?,
+        };
+        Ok(step.limit_keys(&self.model.gpu, end))
+    }
+
+    /// The prefill step whose tiles fit this many rows.
+    fn prefill_step(&self, rows: usize) -> Result<&Step> {
+        let short = MatrixTiling::short_rows(self.model.gpu.caps());
+        let limits = [
+            (ProgramKey::PREFILL_SHORT, short),
+            (ProgramKey::PREFILL_MEDIUM, MatrixTiling::TALL_TILE_ROWS),
+        ];
+        let fits =
+            |(key, limit): &(ProgramKey, usize)| self.steps.get(key).filter(|_| rows <= *limit);
+        match limits.iter().find_map(fits) {
+            Some(step) => Ok(step),
+            None => self.bound_step(ProgramKey::PREFILL),
+        }
+    }
+
+    /// Adopts the step for short prompts once it is ready.
+    fn poll_short(&mut self) {
+        let key = ProgramKey::PREFILL_SHORT;
+        if self.overlay.is_none()
+            && !self.steps.contains_key(&key)
+            && self.model.poll_short()
+            && let Ok(step) = self.bind_step(key)
+        {
+            self.steps.insert(key, step);
+        }
     }
 
     /// The model, to create further sessions.
     pub fn model(&self) -> &Rc<Model> {
         &self.model
+    }
+
+    /// The device.
+    pub fn gpu(&self) -> &Rc<Gpu> {
+        &self.model.gpu
+    }
+
+    /// Maximum positions of the sequence.
+    pub fn capacity(&self) -> usize {
+        self.model.capacity()
+    }
+
+    /// Size of the vocabulary, as counted by the logits.
+    pub fn vocab(&self) -> usize {
+        self.model.vocab()
     }
 
     /// The tokens in its states.
@@ -195,18 +276,9 @@ impl Session {
     }
 
     pub(super) fn buffer(&self, slot: Slot) -> Result<&Buffer> {
-        let found = self.own.get(&slot).or_else(|| self.model.shared.get(&slot));
+        let shared = &self.model.runner.shared;
+        let found = self.own.get(&slot).or_else(|| shared.get(&slot));
         found.ok_or_else(|| Error::Internal(format!("no buffer for {slot:?}")))
-    }
-
-    /// Builds a step of this sequence.
-    pub(super) fn build_step(
-        &self,
-        name: &str,
-        prepared: &PlanBuffers,
-        rows: usize,
-    ) -> Result<Step> {
-        self.model.step(&self.own, name, prepared, rows)
     }
 
     /// Writes the position state of the next step.
@@ -222,14 +294,14 @@ impl Session {
         step: usize,
         budget: usize,
     ) -> Result<()> {
-        self.gpu.write(
+        self.model.gpu.write(
             self.buffer(Slot::CURSOR)?,
             0,
             bytemuck::cast_slice(&state_words(pos, rows, step, budget)),
         );
         for dim in &self.dims {
             let words = state_words(pos, dim.eval(StepSizes::rows(rows)), step, budget);
-            self.gpu.write(
+            self.model.gpu.write(
                 self.buffer(Slot::Cursor(*dim))?,
                 0,
                 bytemuck::cast_slice(&words),
@@ -240,13 +312,13 @@ impl Session {
 
     /// Writes the RoPE tables of plain text; length-independent ones are shared by the model.
     fn write_ropes(&self, first: usize, count: usize, total: usize) -> Result<()> {
-        for (index, spec) in self.graph.ropes.iter().enumerate() {
+        for (index, spec) in self.model.graph().ropes.iter().enumerate() {
             let slot = Slot::Rope(index);
             let Some(buffer) = self.own.get(&slot) else {
                 continue;
             };
-            if let Some(plain) = self.model.shared.get(&slot) {
-                self.gpu.submit(&[Command::Copy {
+            if let Some(plain) = self.model.runner.shared.get(&slot) {
+                self.model.gpu.submit(&[Command::Copy {
                     from: (plain, 0),
                     to: (buffer, 0),
                     size: plain.size(),
@@ -254,7 +326,7 @@ impl Session {
                 continue;
             }
             let table = spec.table(first, count, total);
-            self.gpu.write(
+            self.model.gpu.write(
                 buffer,
                 (first * spec.dim * 4) as u64,
                 bytemuck::cast_slice(&table),
@@ -265,7 +337,7 @@ impl Session {
 
     /// Updates length-dependent RoPE tables for positions from `start` to `end`.
     fn update_dynamic_ropes(&mut self, start: usize, end: usize) -> Result<()> {
-        if self.reuses_prefix() {
+        if self.model.reuses_prefix() {
             return Ok(());
         }
         if self.rope_dirty > end {
@@ -282,18 +354,19 @@ impl Session {
     /// `OutOfMemory` when the device has no room for its states.
     pub fn with_positions(model: &Rc<Model>) -> Result<Self> {
         let mut given = Buffers::new();
-        rope_buffers(&model.gpu, &model.graph, model.capacity, &mut given, |_| {
-            true
-        })?;
+        let positions = model.capacity();
+        rope_buffers(&model.gpu, model.graph(), positions, &mut given, |_| true)?;
         Self::with_shared_buffers(model, given)
     }
 
     /// Sets the positions of all tokens, in a sequence created by [`Self::standing`].
     pub fn set_positions(&self, positions: &[f32]) {
-        for (index, spec) in self.graph.ropes.iter().enumerate() {
+        for (index, spec) in self.model.graph().ropes.iter().enumerate() {
             if let Some(buffer) = self.own.get(&Slot::Rope(index)) {
-                let table = spec.table_at(&positions[..positions.len().min(self.capacity)]);
-                self.gpu.write(buffer, 0, bytemuck::cast_slice(&table));
+                let table = spec.table_at(&positions[..positions.len().min(self.model.capacity())]);
+                self.model
+                    .gpu
+                    .write(buffer, 0, bytemuck::cast_slice(&table));
             }
         }
     }
@@ -318,7 +391,11 @@ impl Session {
             .take_while(|(a, b)| a == b)
             .count();
         // Length-dependent RoPE: reuse all tokens or none.
-        let common = if self.reuses_prefix() { common } else { 0 };
+        let common = if self.model.reuses_prefix() {
+            common
+        } else {
+            0
+        };
         if let Some(saved) = self
             .checkpoints
             .iter()
@@ -376,7 +453,7 @@ impl Session {
         let whole = [&self.tokens[..start], ids].concat();
         self.update_mrope(&whole)?;
         for (index, part) in self
-            .prefill_chunks(ids, self.chunk)?
+            .prefill_chunks(ids, self.model.chunk())?
             .into_iter()
             .enumerate()
         {
@@ -386,7 +463,7 @@ impl Session {
             let part = &ids[part];
 
             let soft = self.stage_soft_tokens(part)?;
-            self.gpu.write(
+            self.model.gpu.write(
                 self.buffer(Slot::Ids)?,
                 0,
                 bytemuck::cast_slice(soft.as_deref().unwrap_or(part)),
@@ -394,8 +471,8 @@ impl Session {
             self.set_state(pos, part.len(), 0)?;
             let step = match (&soft, part.len()) {
                 // A decode step accepts no soft tokens.
-                (None, 1) => self.decode_step(pos + 1),
-                (_, rows) => self.prefill_step(rows),
+                (None, 1) => self.decode_step(pos + 1)?,
+                (_, rows) => self.prefill_step(rows)?,
             };
             self.submit_step(step, part.len(), Some(soft.as_deref().unwrap_or(part)))
                 .await?;
@@ -403,7 +480,7 @@ impl Session {
             self.written_until = self.written_until.max(self.tokens.len());
             if index > 0 {
                 // At most one chunk ahead: the page stays responsive and aborts take effect soon.
-                self.gpu.wait_idle().await?;
+                self.model.gpu.wait_idle().await?;
             }
         }
         Ok(())
@@ -419,15 +496,15 @@ impl Session {
         if ids.is_empty() {
             return refuse("no tokens. Pass at least one token.".into());
         }
-        if start + ids.len() > self.capacity {
+        if start + ids.len() > self.model.capacity() {
             return Err(Error::SequenceTooLong {
                 what: "the sequence",
                 tokens: start + ids.len(),
-                limit: self.capacity,
+                limit: self.model.capacity(),
                 hint: LONGER_CONTEXT,
             });
         }
-        let vocab = self.vocab();
+        let vocab = self.model.vocab();
         match ids.iter().find(|id| **id as usize >= vocab) {
             Some(id) if !self.accepts_images() => refuse(format!(
                 "id {id} is outside the vocabulary of {vocab} tokens. Use the model's own tokenizer."
@@ -443,8 +520,9 @@ impl Session {
     /// `NotFinite` when they contain NaN or infinity.
     pub async fn logits(&self) -> Result<Vec<f32>> {
         let bytes = self
+            .model
             .gpu
-            .read(self.buffer(Slot::Output)?, 0, self.vocab() as u64 * 4)
+            .read(self.buffer(Slot::Output)?, 0, self.model.vocab() as u64 * 4)
             .await?;
         let logits: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
         check_logits(&logits)?;
@@ -468,10 +546,11 @@ impl Session {
             });
         }
         self.reserve(pos + 1).await?;
-        self.gpu
+        self.model
+            .gpu
             .write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&[token]));
         self.set_state(pos, 1, 0)?;
-        self.submit_step(self.decode_step(pos + 1), 1, Some(&[token]))
+        self.submit_step(self.decode_step(pos + 1)?, 1, Some(&[token]))
             .await?;
         self.tokens.push(token);
         self.written_until = self.written_until.max(self.tokens.len());
@@ -488,11 +567,40 @@ impl Session {
         self.reserve(pos + rows).await?;
         self.set_state(pos, rows, 0)?;
         let step = if rows == 1 {
-            self.decode_step(pos + 1)
+            self.decode_step(pos + 1)?
         } else {
-            self.prefill_step(rows)
+            self.prefill_step(rows)?
         };
-        step.profile(&self.gpu, rows).await
+        step.profile(&self.model.gpu, rows).await
+    }
+
+    /// The position up to which the states may have been written.
+    pub(super) fn written_until(&self) -> usize {
+        self.written_until
+    }
+
+    /// Whether a decode step stops for the host, as with paged weights.
+    ///
+    /// # Errors
+    /// `Internal` when the step was not made.
+    pub(super) fn needs_host(&self) -> Result<bool> {
+        Ok(!self.bound_step(ProgramKey::DECODE)?.breaks.is_empty())
+    }
+
+    /// Capacity of the states in positions.
+    pub(super) fn kv_capacity(&self) -> usize {
+        self.kv_capacity
+    }
+
+    /// Notes that steps in flight write states up to a position.
+    pub(super) fn mark_written(&mut self, until: usize) {
+        self.written_until = self.written_until.max(until);
+    }
+
+    /// Adds tokens that a generation has run, and sets the position up to which it wrote states.
+    pub(super) fn add_generated(&mut self, tokens: &[u32], written_until: usize) {
+        self.tokens.extend_from_slice(tokens);
+        self.written_until = written_until;
     }
 
     /// Waits until the device has confirmed the allocation of the states.
@@ -500,7 +608,7 @@ impl Session {
     /// # Errors
     /// `OutOfMemory` when it failed.
     pub async fn ready(&self) -> Result<()> {
-        self.gpu.check().await
+        self.model.gpu.check().await
     }
 }
 
@@ -512,21 +620,27 @@ fn own_buffers(
     positions: usize,
 ) -> Result<Buffers> {
     let mut own = given.clone();
+    let decode = model.program(ProgramKey::DECODE)?;
     let sizes = [
-        (Slot::Ids, model.chunk.max(DRAFT_ROWS as usize) as u64 * 4),
+        (Slot::Ids, model.chunk().max(DRAFT_ROWS as usize) as u64 * 4),
         (Slot::CURSOR, STATE_BYTES),
         (Slot::Tokens, TOKEN_RING_BYTES),
         (Slot::Stops, MAX_STOP_TOKENS as u64 * 4),
         (Slot::ArgmaxPartials, 128 * 8 * u64::from(DRAFT_ROWS)),
-        (Slot::Output, model.decode.plan.output),
+        (Slot::Output, decode.plan.output),
     ];
     let ends = (model.image_mask != ImageMask::Causal)
-        .then_some((Slot::VisibleEnds, model.chunk as u64 * 4));
+        .then_some((Slot::VisibleEnds, model.chunk() as u64 * 4));
     let cursors = dims.iter().map(|dim| (Slot::Cursor(*dim), STATE_BYTES));
-    let inputs = model.graph.inputs.iter().enumerate().map(|(index, input)| {
-        let rows = input.rows.eval(StepSizes::rows(model.chunk));
-        (Slot::Input(InputId(index)), rows_bytes(rows, input.cols))
-    });
+    let inputs = model
+        .graph()
+        .inputs
+        .iter()
+        .enumerate()
+        .map(|(index, input)| {
+            let rows = input.rows.eval(StepSizes::rows(model.chunk()));
+            (Slot::Input(InputId(index)), rows_bytes(rows, input.cols))
+        });
     let all = sizes.into_iter().chain(ends).chain(cursors).chain(inputs);
     for (slot, size) in all.filter(|(slot, _)| !given.contains_key(slot)) {
         own.insert(
@@ -534,10 +648,11 @@ fn own_buffers(
             model.gpu.buffer("session", size, BufferUsage::Storage)?,
         );
     }
-    for index in 0..model.states.len() {
+    for index in 0..model.states().len() {
         model.state_buffers(index, positions, &mut own)?;
     }
-    rope_buffers(&model.gpu, &model.graph, model.capacity, &mut own, |rope| {
+    let positions = model.capacity();
+    rope_buffers(&model.gpu, model.graph(), positions, &mut own, |rope| {
         rope.depends_on_length() || model.mrope_sections.is_some()
     })?;
     Ok(own)

@@ -11,6 +11,7 @@ use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 /// Buffers by slot.
 pub type Buffers = HashMap<Slot, Buffer>;
@@ -168,11 +169,13 @@ pub struct StepTimes {
     pub ms: Vec<f64>,
 }
 
-/// A plan with its temporary buffers, which the steps of all sessions share.
+/// A program: a plan whose kernels are compiled, with its temporary buffers, which the steps of all
+/// sessions share, and the weights that it reads.
 pub struct PlanBuffers {
     /// The plan.
     pub plan: Plan,
     own: Buffers,
+    weights: Rc<Buffers>,
 }
 
 impl PlanBuffers {
@@ -215,7 +218,16 @@ impl PlanBuffers {
             };
             own.insert(slot, buffer);
         }
-        Ok(Self { plan, own })
+        Ok(Self {
+            plan,
+            own,
+            weights: Rc::default(),
+        })
+    }
+
+    /// The same program with weights, by the slots of the plan.
+    pub fn with_weights(self, weights: Rc<Buffers>) -> Self {
+        Self { weights, ..self }
     }
 
     /// Prepares another plan that never runs concurrently; it shares these buffers where they are
@@ -226,18 +238,6 @@ impl PlanBuffers {
     pub fn sharing_buffers(&self, gpu: &Gpu, name: &str, plan: Plan) -> Result<Self> {
         Self::with_shared_buffers(&self.own, gpu, name, plan, false)
     }
-}
-
-/// The steps of a sequence that read or write its states.
-pub struct SessionSteps {
-    /// Decodes one token.
-    pub decode: Step,
-    /// Decodes one token at short context, with fewer dispatches.
-    pub short_context: Option<Step>,
-    /// Runs a prompt.
-    pub prefill: Step,
-    /// Runs a shorter prompt, with smaller tiles.
-    pub medium_prefill: Option<Step>,
 }
 
 /// A point in a step where the host must act: a break of its plan with the buffers.
@@ -310,10 +310,11 @@ impl Step {
         pipelines: &Pipelines,
         rows: usize,
     ) -> Result<Self> {
-        let PlanBuffers { plan, own } = prepared;
+        let PlanBuffers { plan, own, weights } = prepared;
         let find = |slot: &Slot| {
             own.get(slot)
                 .or_else(|| buffers.iter().find_map(|b| b.get(slot)))
+                .or_else(|| weights.get(slot))
                 .cloned()
         };
         let mut steps = Vec::with_capacity(plan.launches.len());

@@ -1,7 +1,6 @@
 //! Decides whether a model's head is its embedding from the files' contents, as transformers'
 //! `tie_weights` does, whatever config.json says.
 
-use crate::arch;
 use crate::format::{Checkpoint, TensorInfo, WeightSource, Weights};
 use crate::hub::Source;
 use crate::ir::{Graph, IdSource, Op};
@@ -19,7 +18,7 @@ const COMPARE_CHUNK_BYTES: u64 = 4 << 20;
 const COMPARE_SAMPLES: u64 = 8;
 const COMPARE_SAMPLE_BYTES: u64 = 4096;
 
-/// Writes into the configuration whether the head is the embedding. If a checkpoint has both
+/// Writes into the configuration, which `graph` was built from, whether the head is the embedding. If a checkpoint has both
 /// tensors and the configuration ties them, their contents decide: a copy would take device memory,
 /// which costs more than reading both once.
 pub(super) async fn resolve_tied_head(
@@ -27,12 +26,10 @@ pub(super) async fn resolve_tied_head(
     checkpoint: &Checkpoint,
     weights: &mut Weights,
     config: &mut Value,
+    graph: &Graph,
 ) -> Result<()> {
-    let Ok(graph) = arch::graph(config) else {
-        return Ok(());
-    };
     let (Some(table), Some(head)) = (
-        embedding_table(&graph),
+        embedding_table(graph),
         HEAD_TENSORS.into_iter().find(|name| weights.contains(name)),
     ) else {
         return Ok(());

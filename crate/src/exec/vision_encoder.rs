@@ -2,9 +2,9 @@
 //! Loaded when the first image arrives.
 
 use super::files::ModelFiles;
-use super::graph_runner::{DEFAULT_RUNNER_ROWS, GraphRunner};
 use super::options::RunOptions;
 use super::roofline::build_dispatches;
+use super::row_runner::{DEFAULT_RUNNER_ROWS, RowRunner};
 use super::step::{Buffers, check_finite, pad_rows, rows_bytes, unpad_rows};
 use crate::arch::vision::{
     FIRST_ENTRY, PATCHES, POSITION_PAIRS, VisionEncoderGraph, match_suffixes,
@@ -50,7 +50,7 @@ pub struct VisionEncoder {
     pub tower: VisionEncoderGraph,
     /// Number of images encoded so far.
     pub images_encoded: usize,
-    runner: GraphRunner,
+    runner: RowRunner,
     extractor: Option<PatchExtractor>,
     layout: Option<TileLayout>,
 }
@@ -103,8 +103,7 @@ impl VisionEncoder {
             }
         }
         let block = Some(tower.merge * tower.merge);
-        let mut side =
-            GraphRunner::load(gpu, source, &files, (&tower.graph, block), options).await?;
+        let mut side = RowRunner::load(gpu, source, &files, (&tower.graph, block), options).await?;
         side.prepare(gpu, DEFAULT_RUNNER_ROWS, &Buffers::new())
             .await?;
         gpu.check().await?;
@@ -119,7 +118,7 @@ impl VisionEncoder {
 
     /// Bytes of its weights on the device.
     pub fn bytes(&self) -> u64 {
-        self.runner.bytes
+        self.runner.bytes()
     }
 
     /// Width of the language model.
@@ -253,7 +252,7 @@ impl VisionEncoder {
     /// Uploads patch positions to the step's buffers.
     fn upload_layout(&self, gpu: &Gpu, places: PatchLayout) -> Result<PatchLayout> {
         let write = |slot: Slot, bytes: &[u8]| self.runner.write_slot(gpu, slot, 0, bytes);
-        for (index, input) in self.runner.graph.inputs.iter().enumerate() {
+        for (index, input) in self.runner.graph().inputs.iter().enumerate() {
             let slot = Slot::Input(InputId(index));
             match input.name.as_str() {
                 PATCHES => {}
@@ -317,7 +316,7 @@ impl VisionEncoder {
             order.pixel_offsets(tiles, self.tower.table.leading_rows(), &places.patches);
         let input = self
             .runner
-            .graph
+            .graph()
             .inputs
             .iter()
             .position(|input| input.name == PATCHES)

@@ -2,6 +2,7 @@
 //! up to a router and reads back the selected experts. Missing ones are loaded from the files or
 //! the browser's cache, and the step continues with slots instead of expert ids.
 
+use super::graph_runner::GraphRunner;
 use super::load::{LoadRequest, TranscodePipelines, load_rows};
 use super::lru::LruSlots;
 use super::step::{Buffers, Step, StepBreak};
@@ -80,8 +81,8 @@ pub(super) struct PagingContext<'a> {
     pub gpu: &'a Gpu,
     pub graph: &'a Graph,
     pub weights: &'a WeightPlans,
-    /// The buffers shared by all sessions.
-    pub shared: &'a Buffers,
+    /// The buffers of the weights.
+    pub buffers: &'a Buffers,
     /// The token ids of the session's step.
     pub ids: &'a Buffer,
     pub prefetch_experts: bool,
@@ -101,14 +102,16 @@ pub(super) struct WeightPager {
 
 impl WeightPager {
     /// Creates the pager of a model, if it has paged weights, and adds the buffers that it needs to
-    /// `shared`.
+    /// the runner.
     pub fn new(
         gpu: &Gpu,
         (source, checkpoint, stored): (&Source, Checkpoint, Weights),
-        (graph, plans): (&Graph, &WeightPlans),
+        runner: &mut GraphRunner,
         chunk: usize,
-        shared: &mut Buffers,
     ) -> Result<Option<Self>> {
+        let graph = &runner.planned.graph;
+        let plans = &runner.planned.weights;
+        let mut shared = Buffers::new();
         if !plans.values().any(WeightPlan::is_paged) {
             return Ok(None);
         }
@@ -146,6 +149,7 @@ impl WeightPager {
             slots,
             ..PagingStats::default()
         };
+        runner.add_weight_buffers(&shared);
         Ok(Some(Self {
             source: source.clone(),
             checkpoint,
@@ -346,7 +350,7 @@ impl WeightPager {
                         .map_or(u32::MAX, |at| at as u32)
                 })
                 .collect();
-            let rows = around.shared.get(&Slot::PagedRows(table.id));
+            let rows = around.buffers.get(&Slot::PagedRows(table.id));
             let rows = rows.ok_or_else(|| {
                 Error::Internal(format!(
                     "paging: table {:?} has no buffer of row slots",
@@ -397,7 +401,8 @@ impl WeightPager {
             }
             let runs = (0..plan.shards.len())
                 .flat_map(|run| [Slot::WeightQ(*id, run), Slot::WeightS(*id, run)]);
-            buffers.extend(runs.filter_map(|slot| Some((slot, around.shared.get(&slot)?.clone()))));
+            buffers
+                .extend(runs.filter_map(|slot| Some((slot, around.buffers.get(&slot)?.clone()))));
         }
         let wanted = LoadRequest {
             gpu: around.gpu,
@@ -411,8 +416,8 @@ impl WeightPager {
         let mut copies = Vec::new();
         for (bias, rows) in &group.biases {
             let (Some(all), Some(held)) = (
-                around.shared.get(&Slot::Vector(*bias)),
-                around.shared.get(&Slot::WeightQ(*bias, 0)),
+                around.buffers.get(&Slot::Vector(*bias)),
+                around.buffers.get(&Slot::WeightQ(*bias, 0)),
             ) else {
                 return Err(Error::Internal(format!(
                     "paging: the biases {bias:?} have no buffers"
@@ -553,7 +558,7 @@ fn clear_scales(
         .position(|run| run.contains(&rows.start))
         .filter(|_| plan.layout == WeightLayout::Mxfp4);
     let Some((run, buffer)) =
-        run.and_then(|run| Some((run, around.shared.get(&Slot::WeightS(id, run))?)))
+        run.and_then(|run| Some((run, around.buffers.get(&Slot::WeightS(id, run))?)))
     else {
         return;
     };

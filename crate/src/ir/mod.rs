@@ -5,6 +5,7 @@
 mod build;
 mod dim;
 mod dump;
+mod lora;
 mod ops;
 pub mod rope;
 mod state;
@@ -13,6 +14,7 @@ mod validate;
 
 pub use build::GraphBuilder;
 pub use dim::{Dim, RowFormula, StepSizes};
+pub use lora::{LowRankUpdate, add_low_rank_updates};
 pub(crate) use ops::with_ops;
 pub use ops::{
     Activation, Add, AddPositionEmbedding, AddSoftTokens, Addend, AltUp, Asinh, Attention,

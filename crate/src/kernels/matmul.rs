@@ -1,6 +1,8 @@
 //! Matmul `y = x Wᵀ` for every weight layout: GEMV for few rows of x (decode), tiled GEMM for many
 //! (prefill).
 
+mod prefill;
+
 use super::experts::{ExpertTiles, Experts};
 use super::kv_splits::{KvSplits, MAX_FUSED_SPLITS};
 pub use super::view::View;

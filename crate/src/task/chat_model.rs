@@ -1,5 +1,9 @@
 //! A text-generation model with its tokenizer, chat template and generation defaults.
 
+mod generate;
+
+pub use generate::{FinishReason, GenerationResult, TokenEvent};
+
 use super::kind::Task;
 use super::language_model::{LoadedLanguageModel, Provenance, modalities, model_info};
 use super::request::{ContextOverflow, GenerateRequest};
@@ -212,7 +216,7 @@ impl ChatModel {
         self.vision = match VisionPipeline::open(
             &model.gpu,
             &model.config,
-            model.capacity,
+            model.capacity(),
             source,
             gguf,
             options,
@@ -241,7 +245,7 @@ impl ChatModel {
         self.vision
             .as_ref()
             .ok_or_else(|| Error::UnsupportedOption {
-                architecture: self.session.graph.name.clone(),
+                architecture: self.session.model().graph().name.clone(),
                 option: "image input".into(),
                 hint: "Load a model whose model.info.capabilities includes 'image'.".into(),
             })
@@ -281,7 +285,7 @@ impl ChatModel {
     pub fn info(&self) -> Value {
         let model = self.session.model();
         let mut info = model_info(model, &self.origin, "generate", model.bytes());
-        info["bytes"]["kvMax"] = json!(model.state_bytes(model.capacity));
+        info["bytes"]["kvMax"] = json!(model.state_bytes(model.capacity()));
         info["tuning"] = json!(model.tuning);
         info["hasChatTemplate"] = json!(self.text.has_template());
         let answers = self.text.answer_format();
@@ -295,7 +299,7 @@ impl ChatModel {
     /// Builds the short-prefill plan ahead of later requests. Call it while the model is idle.
     /// Errors are ignored here; they return when a request needs the plan.
     pub fn warm_up(&mut self) {
-        let _ = self.session.prepare_short();
+        let _ = self.session.model().prepare_short();
     }
 
     /// Returns the logits of the last token, or of all: `[tokens, vocab]`. Discards the
@@ -319,7 +323,7 @@ impl ChatModel {
         let mut total = 0.0f64;
         let mut count = 0usize;
 
-        for part in ids.chunks(self.session.capacity).filter(|p| p.len() > 1) {
+        for part in ids.chunks(self.session.capacity()).filter(|p| p.len() > 1) {
             let logits = self.logits(part, true).await?;
             let vocab = logits.len() / part.len();
             for (row, next) in logits.chunks_exact(vocab).zip(&part[1..]) {
@@ -435,16 +439,16 @@ impl ChatModel {
     /// Returns the prompt ids, shortened as `request.overflow` says so that `room` tokens remain
     /// for the answer.
     pub(super) fn fit_prompt(&self, request: &GenerateRequest, room: usize) -> Result<Vec<u32>> {
-        let limit = self.session.capacity.saturating_sub(room).max(1);
+        let limit = self.session.capacity().saturating_sub(room).max(1);
         let full = |tokens| {
             Err(Error::ContextFull {
                 tokens,
-                limit: self.session.capacity,
+                limit: self.session.capacity(),
             })
         };
         let mut ids = self.prompt_ids(request, 0)?.unwrap_or_default();
         if request.overflow == ContextOverflow::Error {
-            return if ids.len() <= self.session.capacity {
+            return if ids.len() <= self.session.capacity() {
                 Ok(ids)
             } else {
                 full(ids.len())

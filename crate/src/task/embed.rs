@@ -248,10 +248,10 @@ pub(super) fn encoder_info(
     let mut info = common_info(
         &encoder.gpu,
         &encoder.config,
-        &encoder.weights,
+        encoder.weights(),
         encoder.bytes,
     );
-    info["architecture"] = json!(encoder.graph.name);
+    info["architecture"] = json!(encoder.graph().name);
     info["task"] = json!(task);
     info["parameters"] = json!(encoder.parameters());
     info["precision"] = json!(encoder.precision.name());

@@ -78,16 +78,16 @@ pub(super) fn model_info(
     task: &str,
     bytes: MemoryUse,
 ) -> Value {
-    let mut info = common_info(&model.gpu, &model.config, &model.weights, bytes);
+    let mut info = common_info(&model.gpu, &model.config, model.weights(), bytes);
     let decoder_info = [
         ("model", json!(origin.name)),
         ("revision", json!(origin.revision)),
-        ("architecture", json!(model.graph.name)),
+        ("architecture", json!(model.graph().name)),
         ("task", json!(task)),
         ("parameters", json!(model.parameters())),
         ("precision", json!(model.precision.name())),
-        ("kv", json!(model.kv.name())),
-        ("contextLength", json!(model.capacity)),
+        ("kv", json!(model.kv().name())),
+        ("contextLength", json!(model.capacity())),
         ("vocabSize", json!(model.vocab())),
         ("dispatchesPerToken", json!(model.dispatches())),
         ("load", json!(model.load)),

@@ -186,11 +186,11 @@ impl TaskModel {
     /// Returns the device.
     pub fn gpu(&self) -> &Gpu {
         match self {
-            Self::Generate(loaded) => &loaded.session.gpu,
+            Self::Generate(loaded) => loaded.session.gpu(),
             Self::Embed(model) => &model.encoder.gpu,
             Self::Rerank(model) => &model.encoder.gpu,
-            Self::Transcribe(model) => &model.session.gpu,
-            Self::Speak(model) => &model.session.gpu,
+            Self::Transcribe(model) => model.session.gpu(),
+            Self::Speak(model) => model.session.gpu(),
         }
     }
 
@@ -540,7 +540,7 @@ async fn build_reranker(
     let encoder = EncoderModel::load(gpu, source, files, &head, longest, options).await?;
     if encoder.cols() != 1 {
         return Err(Error::UnsupportedOption {
-            architecture: encoder.graph.name.clone(),
+            architecture: encoder.graph().name.clone(),
             option: format!("a head of {} labels", encoder.cols()),
             hint: "A reranker must have one label.".into(),
         });

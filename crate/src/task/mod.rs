@@ -3,7 +3,6 @@
 
 mod chat_model;
 mod embed;
-mod generate;
 mod gguf;
 mod kind;
 mod language_model;
@@ -18,9 +17,8 @@ mod token_loop;
 mod transcribe;
 mod vision;
 
-pub use chat_model::ChatModel;
+pub use chat_model::{ChatModel, FinishReason, GenerationResult, TokenEvent};
 pub use embed::{EmbedInput, EmbedRequest, Embedder};
-pub use generate::{FinishReason, GenerationResult, TokenEvent};
 pub use kind::Task;
 pub use language_model::Provenance;
 pub use load::TaskModel;

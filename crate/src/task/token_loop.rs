@@ -123,7 +123,7 @@ impl<'a> TokenLoop<'a> {
     /// Whether no further token may be sampled.
     fn is_over(&self) -> bool {
         self.taken.len() >= self.max_tokens
-            || self.prompt + self.taken.len() > self.session.capacity
+            || self.prompt + self.taken.len() > self.session.capacity()
             || self.taken.last().is_some_and(|id| self.stops.contains(id))
     }
 
@@ -157,7 +157,7 @@ impl<'a> TokenLoop<'a> {
         if sink.check()?.is_break() {
             return Ok(Break(()));
         }
-        let room = self.session.capacity + 1 - self.prompt - self.taken.len();
+        let room = self.session.capacity() + 1 - self.prompt - self.taken.len();
         tokens.truncate(room.min(self.max_tokens - self.taken.len()));
         if let Some(stop) = tokens.iter().position(|id| self.stops.contains(id)) {
             tokens.truncate(stop + 1);

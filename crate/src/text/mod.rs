@@ -28,7 +28,6 @@ mod slow_tokenizer;
 mod special_token_guard;
 mod split;
 mod stop;
-mod stream;
 mod tokenizer;
 mod tokenizer_file;
 
@@ -37,10 +36,11 @@ pub use local_time::LocalTime;
 pub use slow_tokenizer::SlowTokenizerFiles;
 pub use special_token_guard::RenderedPrompt;
 pub use stop::StopStrings;
-pub use stream::StreamDecoder;
 pub(crate) use tokenizer::eos_token_ids;
 pub(crate) use tokenizer::fim;
-pub use tokenizer::{EncodeOptions, FimTokens, SpecialTokens, Tokenizer, TokenizerFiles};
+pub use tokenizer::{
+    EncodeOptions, FimTokens, SpecialTokens, StreamDecoder, Tokenizer, TokenizerFiles,
+};
 
 use crate::Error;
 

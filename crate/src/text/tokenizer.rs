@@ -4,6 +4,7 @@ mod added;
 mod encode;
 pub(crate) mod fim;
 mod special;
+mod stream;
 
 use std::cell::RefCell;
 
@@ -26,6 +27,7 @@ use added::{AddedToken, AddedTokenMatcher, added_by_id, merge_added_tokens};
 use encode::{EncodeScratch, SpecialTokenPolicy};
 pub use fim::FimTokens;
 pub use special::SpecialTokens;
+pub use stream::StreamDecoder;
 
 /// The files of a tokenizer. Only tokenizer.json is required.
 #[derive(Debug, Clone, Copy, Default)]

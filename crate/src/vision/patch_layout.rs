@@ -2,7 +2,7 @@
 //! learned position table, RoPE, attention segments and windows, and patch order. Reference:
 //! transformers `vision_utils.py`, `modeling_siglip2.py`, `modeling_smolvlm.py`.
 
-use super::patches::PatchOrder;
+use super::processor::PatchOrder;
 use super::resize::ResizeFilter;
 use super::rgb_image::image_error;
 use crate::{Error, Result};

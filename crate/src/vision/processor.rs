@@ -1,6 +1,17 @@
 //! Image processors from preprocessor_config.json, or `image_processor` of processor_config.json.
 //! Reference: transformers' image_processing files of the families at [`Kind`].
 
+mod image_layout;
+mod image_prompt;
+mod patches;
+mod tile_builder;
+
+pub use image_layout::{ImageLayout, ResizeStep};
+pub(super) use image_layout::{smart_resize, video_frame_size};
+pub use image_prompt::ImageTokens;
+pub use patches::PatchOrder;
+pub use tile_builder::TileBuilder;
+
 use super::resize::ResizeFilter;
 use crate::{Error, Result};
 use serde_json::Value;

@@ -1,9 +1,10 @@
 //! Video preprocessing: frame sampling, frame sizes and prompt text. Reference: transformers'
 //! video_processing and processing files of Qwen2.5-VL, Qwen3-VL and SmolVLM.
 
-use super::image_layout::{ImageLayout, ResizeStep, smart_resize, video_frame_size};
-use super::image_prompt::ImageTokens;
-use super::processor::{ImageProcessor, ProcessorKind};
+use super::processor::{
+    ImageLayout, ImageProcessor, ImageTokens, ProcessorKind, ResizeStep, smart_resize,
+    video_frame_size,
+};
 use super::rgb_image::Rect;
 use crate::Result;
 use serde_json::Value;

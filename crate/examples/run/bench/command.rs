@@ -120,7 +120,7 @@ pub async fn run(given: &CliArgs) -> Result<()> {
     };
     let name = settings.shape.as_deref().unwrap_or(&name);
     let result = bench(&mut loaded, name, &load, &settings).await?;
-    if loaded.session.gpu.caps().software {
+    if loaded.session.gpu().caps().software {
         eprintln!(
             "This adapter is a software renderer on the CPU: its timings say nothing about GPU speed."
         );

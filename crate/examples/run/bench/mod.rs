@@ -149,7 +149,7 @@ async fn summarize_prompt(
     });
     if !limits.is_empty() {
         let position =
-            (prompt + settings.tokens / 2).min(loaded.session.capacity.saturating_sub(64));
+            (prompt + settings.tokens / 2).min(loaded.session.capacity().saturating_sub(64));
         let profile = if prompt > 1 {
             vec![1, prompt.min(1024)]
         } else {
@@ -241,7 +241,7 @@ pub async fn bench(
     load: &LoadTimings,
     settings: &BenchSettings,
 ) -> Result<Value> {
-    let memory = json!({ "processBytes": peak_bytes(), "gpuBytes": loaded.session.gpu.resource_counts().bytes });
+    let memory = json!({ "processBytes": peak_bytes(), "gpuBytes": loaded.session.gpu().resource_counts().bytes });
     let first = *settings
         .prompts
         .first()
@@ -278,7 +278,7 @@ pub async fn bench(
     Ok(json!({
         "engine": "jerboa", "model": name, "settings": settings,
         "agent": concat!("native, jerboa ", env!("CARGO_PKG_VERSION")), "adapter": info.get("device"),
-        "load_ms": load.ms, "load_phases": load.phases, "load_bytes": loaded.session.load.bytes, "memory": memory,
+        "load_ms": load.ms, "load_phases": load.phases, "load_bytes": loaded.session.model().load.bytes, "memory": memory,
         "runs": runs, "rows": rows, "limits": limits, "info": info,
     }))
 }

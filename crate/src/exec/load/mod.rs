@@ -6,6 +6,7 @@ mod quantized_cache;
 mod write;
 
 use super::load_times::{LoadTimes, Stopwatch};
+use super::planned_graph::KeyedPlans;
 use super::step::{Buffers, Pipelines, compile};
 use crate::format::{self, Checkpoint, Dtype, Float, WeightSource, Weights};
 use crate::gpu::{Backend, Gpu};
@@ -46,7 +47,7 @@ pub struct LoadRequest<'a> {
 /// The result of a load.
 pub struct LoadOutput {
     /// The compiled plans.
-    pub plans: Vec<Plan>,
+    pub plans: KeyedPlans,
     /// Its kernels.
     pub pipelines: Pipelines,
     /// The weights.
@@ -65,7 +66,7 @@ pub struct LoadOutput {
 pub async fn load_compiled(
     wanted: LoadRequest<'_>,
     tune: LocalBoxFuture<'_, Result<()>>,
-    plan: &dyn Fn() -> Result<Vec<Plan>>,
+    plan: &dyn Fn() -> Result<KeyedPlans>,
     meanwhile: LocalBoxFuture<'_, Result<()>>,
 ) -> Result<LoadOutput> {
     let LoadRequest {
@@ -91,11 +92,12 @@ pub async fn load_compiled(
         let before = gpu.resource_counts().pipelines;
         let variants: SortedSet<_> = made
             .iter()
-            .flat_map(|p| &p.launches)
+            .flat_map(|(_, step)| &step.plan.launches)
             .map(|l| &l.variant)
             .collect();
         let total = variants.len() as u64;
-        let work = compile(gpu, &made.iter().collect::<Vec<_>>(), &Pipelines::new());
+        let plans: Vec<&Plan> = made.iter().map(|(_, step)| &step.plan).collect();
+        let work = compile(gpu, &plans, &Pipelines::new());
         let there = || gpu.resource_counts().pipelines.saturating_sub(before);
         let pipelines = source
             .progress()

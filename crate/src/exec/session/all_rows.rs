@@ -2,7 +2,7 @@
 
 use super::Session;
 use crate::Result;
-use crate::exec::step::{PlanBuffers, check_finite, check_logits, rows_bytes, unpad_rows};
+use crate::exec::step::{check_finite, check_logits, rows_bytes, unpad_rows};
 use crate::gpu::Backend;
 use crate::ir::Graph;
 use crate::plan::{Slot, StepKind, fuse};
@@ -14,11 +14,8 @@ impl Session {
     /// # Errors
     /// As [`Self::prefill`]; `NotFinite` when they contain NaN or infinity.
     pub async fn all_rows(&mut self, ids: &[u32], hidden: bool) -> Result<Vec<f32>> {
-        let graph = if hidden {
-            self.graph.clone().without_head()
-        } else {
-            self.graph.clone()
-        };
+        let graph = self.model.planned(self.overlay).graph.clone();
+        let graph = if hidden { graph.without_head() } else { graph };
         let all = self.graph_rows(&fuse::all_rows(graph), ids).await?;
         all.chunks_exact((all.len() / ids.len()).max(1))
             .try_for_each(if hidden { check_finite } else { check_logits })?;
@@ -36,13 +33,17 @@ impl Session {
         self.trim(0)?;
         let cols = graph.value(graph.logits.unwrap_or(graph.hidden)).cols;
         // Chunk size limited by the output buffer.
-        let fit = (self.gpu.caps().max_weight_buffer() / rows_bytes(1, cols)).max(1) as usize;
-        let chunk = self.chunk.min(ids.len()).min(fit);
-        let plan = self.model.plan(graph, StepKind::Prefill(chunk))?;
-        self.model.compile(&[&plan]).await?;
+        let fit = (self.model.gpu.caps().max_weight_buffer() / rows_bytes(1, cols)).max(1) as usize;
+        let chunk = self.model.chunk().min(ids.len()).min(fit);
+        let plan = self
+            .model
+            .plan(graph, StepKind::Prefill(chunk), self.overlay)?;
+        let model = self.model.clone();
+        let runner = &model.runner;
+        runner.compile(&model.gpu, &plan.plan).await?;
         self.reserve(ids.len()).await?;
-        let prepared = PlanBuffers::new(&self.gpu, "every row", plan, true)?;
-        let step = self.build_step("every row", &prepared, 1)?;
+        let program = runner.build(&model.gpu, "every row", plan, self.overlay)?;
+        let step = runner.bind(&model.gpu, &self.own, "every row", &program, 1)?;
         self.update_dynamic_ropes(0, ids.len())?;
         let mut all = Vec::with_capacity(ids.len() * step.output_cols);
         self.update_mrope(ids)?;
@@ -50,7 +51,7 @@ impl Session {
             self.write_visible_ends(ids, part.clone())?;
             let part = &ids[part];
             let soft = self.stage_soft_tokens(part)?;
-            self.gpu.write(
+            self.model.gpu.write(
                 self.buffer(Slot::Ids)?,
                 0,
                 bytemuck::cast_slice(soft.as_deref().unwrap_or(part)),
@@ -61,12 +62,13 @@ impl Session {
             self.tokens.extend_from_slice(part);
             self.written_until = self.written_until.max(self.tokens.len());
             let bytes = self
+                .model
                 .gpu
                 .read(&step.output, 0, rows_bytes(part.len(), step.output_cols))
                 .await?;
             all.extend(unpad_rows(&bytes, step.output_cols));
         }
-        self.gpu.check().await?;
+        self.model.gpu.check().await?;
         Ok(all)
     }
 }

@@ -23,7 +23,8 @@ impl Session {
             return Ok(to);
         }
         let oldest = self
-            .states
+            .model
+            .states()
             .iter()
             .map(|s| s.earliest_position(self.written_until))
             .max()
@@ -34,7 +35,7 @@ impl Session {
             self.tokens.truncate(to);
             self.checkpoints.retain(|saved| saved.len() <= to);
             // A ring buffer stays overwritten, however far the sequence is rolled back.
-            if self.states.iter().all(|s| !s.ring) {
+            if self.model.states().iter().all(|s| !s.ring) {
                 self.written_until = to;
             }
         } else {
@@ -63,7 +64,7 @@ impl Session {
     pub fn checkpoint(&mut self) -> Result<()> {
         let held = self.tokens.len();
         if held == 0
-            || (self.is_recurrent() && held != self.written_until)
+            || (self.model.is_recurrent() && held != self.written_until)
             || self.checkpoints.iter().any(|saved| saved.len() == held)
         {
             return Ok(());
@@ -113,8 +114,12 @@ impl Session {
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
     pub fn fork(&self) -> Result<Self> {
-        let mut fork =
-            Self::with_capacity(&self.model, self.shared_buffers.clone(), self.kv_capacity)?;
+        let mut fork = Self::with_capacity(
+            &self.model,
+            self.overlay,
+            self.shared_buffers.clone(),
+            self.kv_capacity,
+        )?;
         fork.copy_from(self)?;
         fork.checkpoints.clone_from(&self.checkpoints);
         fork.rope_dirty = self.rope_dirty;

@@ -17,7 +17,7 @@ impl Lower for Linear {
         let shards = lowering.shards(self.weight)?;
         let split = shards.len() > 1;
         if split {
-            self.check_split(lowering, name)?;
+            check_split(self, lowering, name)?;
         }
         let many = !matches!(options.rows, StepKind::Decode(_)) && !node.single;
         // Large matrices soon repay the compilation of tiled kernels.
@@ -30,7 +30,7 @@ impl Lower for Linear {
             .map(|norm| norm_prologue(name, norm, many))
             .transpose()?;
         let quantize = matches!(self.prologue, Prologue::QuantizedNorm(_));
-        let addend = self.addend_input(name)?;
+        let addend = addend_input(self, name)?;
         let state = lowering.cursor(node.node.output);
         let splits = lowering
             .pending_splits
@@ -95,43 +95,43 @@ impl Lower for Linear {
     }
 }
 
-impl Linear {
-    /// Refuses what needs the whole weight in one buffer.
-    fn check_split(&self, lowering: &Lowering<'_>, name: &str) -> Result<()> {
-        if self.is_gated() {
-            return Err(Error::Internal(format!(
-                "{name}: a sharded weight cannot be gated"
-            )));
-        }
-        if self.bias().is_some() {
-            return Err(Error::OutOfMemory {
-                what: format!("{name} (a matmul with bias must fit one buffer)"),
-                needed: lowering.weight_bytes(self.weight),
-                limit: lowering.options.caps.max_weight_buffer(),
-                hint: "Load the model with weights: 'q4', or choose a more strongly quantized checkpoint.".into(),
-            });
-        }
-        Ok(())
+/// Refuses what needs the whole weight in one buffer.
+fn check_split(linear: &Linear, lowering: &Lowering<'_>, name: &str) -> Result<()> {
+    if linear.is_gated() {
+        return Err(Error::Internal(format!(
+            "{name}: a sharded weight cannot be gated"
+        )));
     }
+    if linear.bias().is_some() {
+        return Err(Error::OutOfMemory {
+            what: format!("{name} (a matmul with bias must fit one buffer)"),
+            needed: lowering.weight_bytes(linear.weight),
+            limit: lowering.options.caps.max_weight_buffer(),
+            hint:
+                "Load the model with weights: 'q4', or choose a more strongly quantized checkpoint."
+                    .into(),
+        });
+    }
+    Ok(())
+}
 
-    /// Returns the input that the kernel adds to, or multiplies with, the finished result. Rows
-    /// added before the activation are the same where there is none.
-    fn addend_input(&self, name: &str) -> Result<Option<usize>> {
-        if self.addend != Addend::Rows {
-            return Ok(self.combined_input());
-        }
-        let last = !self.is_gated()
-            && self.activation() == Activation::None
-            && self.softcap == 0.0
-            && self.combine == Combine::None;
-        if last {
-            Ok(Some(1))
-        } else {
-            Err(unsupported(
-                name,
-                "rows added before other fused operations",
-            ))
-        }
+/// Returns the input that the kernel adds to, or multiplies with, the finished result. Rows
+/// added before the activation are the same where there is none.
+fn addend_input(linear: &Linear, name: &str) -> Result<Option<usize>> {
+    if linear.addend != Addend::Rows {
+        return Ok(linear.combined_input());
+    }
+    let last = !linear.is_gated()
+        && linear.activation() == Activation::None
+        && linear.softcap == 0.0
+        && linear.combine == Combine::None;
+    if last {
+        Ok(Some(1))
+    } else {
+        Err(unsupported(
+            name,
+            "rows added before other fused operations",
+        ))
     }
 }
 

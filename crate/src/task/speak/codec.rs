@@ -3,7 +3,7 @@
 use super::codec_files;
 use crate::arch;
 use crate::audio::fsq::{CONTEXT_FRAMES, dequantize};
-use crate::exec::{GraphRunner, ModelFiles, RunOptions, flatten_convolutions};
+use crate::exec::{ModelFiles, RowRunner, RunOptions, flatten_convolutions};
 use crate::format::Dtype;
 use crate::gpu::Gpu;
 use crate::hub::Source;
@@ -24,7 +24,7 @@ pub struct AudioCodec {
     pub groups: usize,
     /// Quantization levels of each dimension of a code.
     pub levels: Vec<u32>,
-    runner: GraphRunner,
+    runner: RowRunner,
 }
 
 /// Open files of a codec decoder.
@@ -111,7 +111,7 @@ impl CodecFiles {
             groups,
             rate,
         } = self;
-        let side = GraphRunner::load(gpu, source, &files, (&graph, None), options).await?;
+        let side = RowRunner::load(gpu, source, &files, (&graph, None), options).await?;
         Ok(AudioCodec {
             rate,
             hop: side.rows_of(1),
@@ -141,12 +141,12 @@ impl AudioCodec {
 
     /// GPU bytes of the weights.
     pub fn bytes(&self) -> u64 {
-        self.runner.bytes
+        self.runner.bytes()
     }
 
     /// Number of parameters.
     pub fn parameters(&self) -> u64 {
-        self.runner.parameters
+        self.runner.parameters()
     }
 
     /// Decodes `codes`, `[frames, groups]` from the first frame on, and returns the samples of the

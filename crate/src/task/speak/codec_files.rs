@@ -118,10 +118,5 @@ async fn open_archive(source: &Source, file: &str, size: u64) -> Result<ModelFil
     });
     let config = json!({ "sample_rate": rate });
     let weights = detect(&config, &checkpoint, &SortedMap::new());
-    Ok(ModelFiles {
-        config,
-        checkpoint,
-        weights,
-        gguf: None,
-    })
+    Ok(ModelFiles::new(config, checkpoint, weights))
 }

@@ -299,7 +299,7 @@ impl SpeechSynthesizer {
         let number = if let Some(number) = album.find(content) {
             number
         } else {
-            let gpu = &self.session.gpu;
+            let gpu = self.session.gpu();
             let rows = gpu.buffer(
                 "speaker",
                 row.len().next_multiple_of(4) as u64 * 4,
@@ -335,7 +335,7 @@ impl SpeechSynthesizer {
     ) -> Result<SynthesisResult> {
         let begin = now_ms();
         let prompt = self.prompt(request)?;
-        let capacity = self.session.capacity;
+        let capacity = self.session.capacity();
         let vocab = self.session.vocab();
         let end = self.end_token();
 
@@ -372,7 +372,7 @@ impl SpeechSynthesizer {
             speech: SynthesisState::default(),
             codec: &mut self.codec,
             codec_vocab: &self.codec_vocab,
-            gpu: self.session.gpu.clone(),
+            gpu: self.session.gpu().clone(),
             any: request.ignore_end,
             ended: false,
             abort,

@@ -118,7 +118,7 @@ impl Transcriber {
                 let window = at..range.end.min(at + self.max_window(samples));
                 let end = match self
                     .encoder
-                    .encode(&self.session.gpu, &samples[window.clone()])
+                    .encode(self.session.gpu(), &samples[window.clone()])
                     .await
                 {
                     // The rest of a range may be too short to encode.
@@ -336,7 +336,7 @@ impl Transcriber {
             .text
             .tokenizer()?
             .encode(&format!(" {}", text.trim()), false)?;
-        let most = (self.session.capacity / PROMPT_DIVISOR)
+        let most = (self.session.capacity() / PROMPT_DIVISOR)
             .saturating_sub(1)
             .min(before.len());
         Ok([&[previous], &before[before.len() - most..], &own].concat())
@@ -356,7 +356,7 @@ impl Transcriber {
             emitter: teller,
             ..
         } = run;
-        let room = self.session.capacity.saturating_sub(prompt.len());
+        let room = self.session.capacity().saturating_sub(prompt.len());
         let by_length = match self.encoder.frontend {
             AudioFrontend::Samples { .. } => repetition::token_limit(under.window.len())
                 .saturating_sub(prompt.len())

@@ -140,8 +140,8 @@ impl Transcriber {
     /// `Request` for audio that is too short or too long; errors of the device.
     pub async fn encode(&mut self, samples: &[f32]) -> Result<(Vec<f32>, usize)> {
         crate::audio::check_samples(samples, "audio")?;
-        let rows = self.encoder.encode(&self.session.gpu, samples).await?;
-        Ok((self.encoder.states(&self.session.gpu).await?, rows))
+        let rows = self.encoder.encode(self.session.gpu(), samples).await?;
+        Ok((self.encoder.states(self.session.gpu()).await?, rows))
     }
 
     /// Encodes samples and returns the decoder's logits for the given tokens, `[ids, vocab]`.
@@ -150,7 +150,7 @@ impl Transcriber {
     /// As [`Self::encode`]; `Request` for ids outside the vocabulary.
     pub async fn logits(&mut self, samples: &[f32], ids: &[u32]) -> Result<Vec<f32>> {
         crate::audio::check_samples(samples, "audio")?;
-        self.encoder.encode(&self.session.gpu, samples).await?;
+        self.encoder.encode(self.session.gpu(), samples).await?;
         self.session.clear();
         self.session.all_rows(ids, false).await
     }
@@ -202,12 +202,12 @@ impl Transcriber {
         let mut sampler = Sampler::new(SamplingParams::default(), vocabulary, 0)?;
         for _ in 0..3 {
             let begin = now_ms();
-            self.encoder.encode(&self.session.gpu, samples).await?;
-            self.session.gpu.wait_idle().await?;
+            self.encoder.encode(self.session.gpu(), samples).await?;
+            self.session.gpu().wait_idle().await?;
             timed.encode_ms = timed.encode_ms.min(now_ms() - begin);
             self.session.clear();
             self.session.prefill(&[self.rules.start], 0).await?;
-            self.session.gpu.wait_idle().await?;
+            self.session.gpu().wait_idle().await?;
             let begin = now_ms();
             let greedy = Some(LogitsPipeline::greedy());
             let mut sink = CountingSink(0);

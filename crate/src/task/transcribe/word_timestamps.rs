@@ -27,7 +27,7 @@ impl Transcriber {
     ) -> Result<Vec<Vec<Word>>> {
         let first_time = self.rules.first_timestamp();
         let all = [prompt, ids].concat();
-        if ids.iter().all(|id| *id >= first_time) || all.len() > self.session.capacity {
+        if ids.iter().all(|id| *id >= first_time) || all.len() > self.session.capacity() {
             return Ok(vec![Vec::new(); stretches.len()]);
         }
         let frames = self
@@ -83,7 +83,7 @@ impl Transcriber {
         frames: usize,
     ) -> Result<Vec<Vec<f32>>> {
         let heads = self.rules.alignment_heads.clone();
-        let keys = self.encoder.keys(&self.session.gpu).await?;
+        let keys = self.encoder.keys(self.session.gpu()).await?;
         let seen = self.encoder.rows();
         let all = keys.len() / seen.max(1);
         let mut layers: Vec<usize> = heads.iter().map(|(layer, _)| *layer).collect();

@@ -347,7 +347,7 @@ fn wrong_type<T>(kind: char, value: &Value) -> Outcome<T> {
 
 fn float(value: f64, kind: char, precision: Option<usize>) -> String {
     if !value.is_finite() {
-        return super::print::float_text(value);
+        return super::value::print::float_text(value);
     }
     let digits = precision.unwrap_or(6);
     match kind {
@@ -357,7 +357,7 @@ fn float(value: f64, kind: char, precision: Option<usize>) -> String {
         'g' | 'G' => general(value, digits.max(1), kind),
         _ => match precision {
             Some(digits) => general(value, digits.max(1), 'g'),
-            None => super::print::float_text(value),
+            None => super::value::print::float_text(value),
         },
     }
 }

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use super::args::Args;
 use super::meter::{Buffer, Meter, Outcome, fault};
-use super::print::to_json;
 use super::runtime::Runtime;
+use super::value::print::to_json;
 use super::value::{Dict, Function, ListBuffer, Value};
 use crate::util::limits::{MAX_RANGE_ITEMS, MAX_STRFTIME_BYTES};
 

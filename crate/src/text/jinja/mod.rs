@@ -16,7 +16,6 @@ mod lexer;
 mod meter;
 mod methods;
 mod parser;
-mod print;
 mod runtime;
 mod subscript;
 mod value;
@@ -53,7 +52,7 @@ pub(super) enum Variable<'a> {
 
 /// Compiles a template.
 pub(super) fn compile(source: &str) -> Result<Template, TemplateFault> {
-    Ok(Template::parse(source)?)
+    Ok(parser::parse(source)?)
 }
 
 /// Renders a template; `clock` is the time of `strftime_now`.

@@ -24,26 +24,24 @@ struct NamesInMacro {
     caller: bool,
 }
 
-impl Template {
-    /// Parses a template.
-    ///
-    /// # Errors
-    /// The fault and its line.
-    pub fn parse(source: &str) -> Result<Template, (Fault, u32)> {
-        if source.len() > MAX_TEMPLATE_BYTES {
-            let kb = MAX_TEMPLATE_BYTES >> 10;
-            return Err((Fault(format!("the template is longer than {kb} KB")), 1));
-        }
-        let mut parser = Parser {
-            tokens: tokens(source)?,
-            at: 0,
-            depth: 0,
-            names: NamesInMacro::default(),
-        };
-        match parser.body(&[]) {
-            Ok((body, _)) => Ok(Template { body }),
-            Err(fault) => Err((fault, parser.line())),
-        }
+/// Parses a template.
+///
+/// # Errors
+/// The fault and its line.
+pub(super) fn parse(source: &str) -> Result<Template, (Fault, u32)> {
+    if source.len() > MAX_TEMPLATE_BYTES {
+        let kb = MAX_TEMPLATE_BYTES >> 10;
+        return Err((Fault(format!("the template is longer than {kb} KB")), 1));
+    }
+    let mut parser = Parser {
+        tokens: tokens(source)?,
+        at: 0,
+        depth: 0,
+        names: NamesInMacro::default(),
+    };
+    match parser.body(&[]) {
+        Ok((body, _)) => Ok(Template { body }),
+        Err(fault) => Err((fault, parser.line())),
     }
 }
 

@@ -1,6 +1,8 @@
 //! The values of a template, with Python's equality, order and truth. Lists and mappings never
 //! change, and know how deep they nest.
 
+pub(super) mod print;
+
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::rc::Rc;

@@ -1,10 +1,10 @@
 //! Image layouts: the sizes that a processor resizes an image to, and the tiles that it cuts.
 //! Rounds as Python does.
 
-use super::processor::{ImageProcessor, PanAndScan, ProcessorKind, TileGrid};
-use super::rgb_image::{Rect, image_error};
+use super::{ImageProcessor, PanAndScan, ProcessorKind, TileGrid};
 use crate::Result;
 use crate::util::sort;
+use crate::vision::rgb_image::{Rect, image_error};
 
 /// Maximum side that Idefics 3 and SmolVLM resize to, in pixels.
 const MAX_SIDE: usize = 4096;
@@ -67,12 +67,12 @@ impl ImageLayout {
         self.steps.len() - 1
     }
 
-    pub(super) fn add_whole_resize(&mut self, width: usize, height: usize) -> usize {
+    pub(in crate::vision) fn add_whole_resize(&mut self, width: usize, height: usize) -> usize {
         self.add_resize(None, Rect::whole(self.width, self.height), width, height)
     }
 
     /// Adds a stage's whole result as a tile.
-    pub(super) fn add_tile(&mut self, stage: usize) {
+    pub(in crate::vision) fn add_tile(&mut self, stage: usize) {
         let made = &self.steps[stage];
         self.tiles
             .push((stage, Rect::whole(made.width, made.height)));
@@ -106,7 +106,7 @@ fn round_to_multiple(a: usize, b: usize) -> usize {
 }
 
 /// Qwen's size (height, width): multiples of `factor`, from `min` to `max` pixels.
-pub(super) fn smart_resize(
+pub(in crate::vision) fn smart_resize(
     height: usize,
     width: usize,
     factor: usize,
@@ -182,7 +182,7 @@ impl ImageProcessor {
 
 /// Qwen3-VL's frame size (height, width): the limits apply to the pixels of all frames, in groups
 /// of `together`.
-pub(super) fn video_frame_size(
+pub(in crate::vision) fn video_frame_size(
     (frames, together): (usize, usize),
     (mut height, mut width): (usize, usize),
     factor: usize,

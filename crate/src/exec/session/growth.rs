@@ -1,75 +1,17 @@
 //! KV cache growth: allocates larger buffers in whole pages and copies the old contents on the
 //! device. Buffers stay contiguous, so kernels and step cost are the same as with full allocation.
 
-use super::model::Model;
-use super::session::Session;
-use super::step::{Buffers, SessionSteps, Step};
+use super::Session;
 use crate::Result;
-use crate::gpu::{Backend, BufferUsage, Command};
+use crate::exec::program_key::ProgramKey;
+use crate::exec::step::{Buffers, Step};
+use crate::gpu::{Backend, Command};
 use crate::ir::StateId;
 use crate::plan::{Slot, StatePlan};
-use std::mem::{swap, take};
 
 /// Maximum bytes allocated per growth in addition to the replaced buffers, or an eighth of the
 /// total if that is more.
 const MAX_GROWTH_BYTES: u64 = 64 << 20;
-
-impl Model {
-    /// Returns the capacity for `positions`, given the current capacity `held`: whole pages, at
-    /// least 1.5 times the current one.
-    pub(super) fn capacity_for(&self, positions: usize, held: usize) -> usize {
-        match self.options.kv_growth {
-            0 => self.capacity,
-            page => positions
-                .max(held + held / 2)
-                .next_multiple_of(page)
-                .min(self.capacity),
-        }
-    }
-
-    /// Returns the bytes of a sequence's states with a capacity of `positions`.
-    pub fn state_bytes(&self, positions: usize) -> u64 {
-        self.states
-            .iter()
-            .map(|state| {
-                state
-                    .planes
-                    .iter()
-                    .map(|plane| state.allocated_bytes(*plane, positions))
-                    .sum::<u64>()
-            })
-            .sum()
-    }
-
-    /// Creates the buffers of a state.
-    ///
-    /// # Errors
-    /// `OutOfMemory`, also when the state at full context would exceed the device's maximum buffer
-    /// size. This way a load fails early rather than a later conversation.
-    pub(super) fn state_buffers(
-        &self,
-        index: usize,
-        positions: usize,
-        into: &mut Buffers,
-    ) -> Result<()> {
-        let Some(state) = self.states.get(index) else {
-            return Ok(());
-        };
-        for (plane, bytes) in state.planes.iter().enumerate() {
-            self.gpu.check_size(
-                state.spec.name(),
-                state.allocated_bytes(*bytes, self.capacity),
-            )?;
-            let buffer = self.gpu.buffer(
-                state.spec.name(),
-                state.allocated_bytes(*bytes, positions),
-                BufferUsage::Storage,
-            )?;
-            into.insert(Slot::State(StateId(index), plane as u8), buffer);
-        }
-        Ok(())
-    }
-}
 
 impl Session {
     /// Grows the states to hold at least `positions` positions. Their contents stay, including
@@ -78,7 +20,7 @@ impl Session {
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for them.
-    pub(super) async fn reserve(&mut self, positions: usize) -> Result<()> {
+    pub(in crate::exec) async fn reserve(&mut self, positions: usize) -> Result<()> {
         if positions <= self.kv_capacity {
             return Ok(());
         }
@@ -94,7 +36,7 @@ impl Session {
             })
         };
         let mut rest: Vec<usize> = model
-            .states
+            .states()
             .iter()
             .enumerate()
             .filter(grows)
@@ -139,14 +81,14 @@ impl Session {
     }
 
     /// Grows the states without preserving their contents, for callers that overwrite all of them.
-    pub(super) fn reserve_uninitialized(&mut self, positions: usize) -> Result<()> {
+    pub(in crate::exec) fn reserve_uninitialized(&mut self, positions: usize) -> Result<()> {
         if positions <= self.kv_capacity {
             return Ok(());
         }
         let model = self.model.clone();
         let held = model.capacity_for(positions, self.kv_capacity);
         let mut made = Buffers::new();
-        for index in 0..model.states.len() {
+        for index in 0..model.states().len() {
             model.state_buffers(index, held, &mut made)?;
         }
         self.rebind(made)?;
@@ -171,7 +113,10 @@ impl Session {
             .collect();
         self.own.extend(made);
         match self.rebuild_steps() {
-            Ok((steps, verify)) => Ok(self.swap_steps(Rebinding { own, steps, verify })),
+            Ok(steps) => Ok(Rebinding {
+                own,
+                steps: self.swap_steps(steps),
+            }),
             Err(error) => {
                 self.own.extend(own);
                 Err(error)
@@ -179,35 +124,31 @@ impl Session {
         }
     }
 
-    fn undo_rebind(&mut self, mut before: Rebinding) {
-        self.own.extend(take(&mut before.own));
-        self.swap_steps(before);
+    fn undo_rebind(&mut self, before: Rebinding) {
+        self.own.extend(before.own);
+        self.swap_steps(before.steps);
     }
 
-    /// Rebuilds the sequence's steps, including the speculative one if present.
-    fn rebuild_steps(&self) -> Result<(SessionSteps, Option<Step>)> {
-        let verify = self
-            .speculation
-            .as_ref()
-            .map(|_| self.verify_step())
-            .transpose()?;
-        Ok((self.model.steps(&self.own)?, verify))
+    /// Rebuilds the sequence's steps that read or write states.
+    fn rebuild_steps(&self) -> Result<Vec<(ProgramKey, Step)>> {
+        self.steps
+            .keys()
+            .filter(|key| key.uses_states() && **key != ProgramKey::PREFILL_SHORT)
+            .map(|key| Ok((*key, self.bind_step(*key)?)))
+            .collect()
     }
 
-    /// Swaps in other steps; returns the previous ones.
-    fn swap_steps(&mut self, mut other: Rebinding) -> Rebinding {
-        self.short_prefill = None;
-        swap(&mut self.steps, &mut other.steps);
-        if let (Some(own), Some(verify)) = (&mut self.speculation, &mut other.verify) {
-            swap(&mut own.verify, verify);
-        }
-        other
+    /// Swaps in other steps; returns the previous ones. The step for short prompts is adopted again
+    /// when it is next needed.
+    fn swap_steps(&mut self, steps: Vec<(ProgramKey, Step)>) -> Vec<(ProgramKey, Step)> {
+        self.steps.remove(&ProgramKey::PREFILL_SHORT);
+        let swap = |(key, step)| Some((key, self.steps.insert(key, step)?));
+        steps.into_iter().filter_map(swap).collect()
     }
 }
 
 /// Buffers and steps of a sequence before it grew.
 struct Rebinding {
     own: Buffers,
-    steps: SessionSteps,
-    verify: Option<Step>,
+    steps: Vec<(ProgramKey, Step)>,
 }

@@ -1,9 +1,9 @@
 //! Builds the tiles of an image from pixel rows as they arrive.
 
+use super::ImageProcessor;
 use super::image_layout::{ImageLayout, ResizeStep};
-use super::processor::ImageProcessor;
-use super::resize::{FilterTaps, ResizeFilter, resize};
-use super::rgb_image::{RgbImage, image_error};
+use crate::vision::resize::{FilterTaps, ResizeFilter, resize};
+use crate::vision::rgb_image::{RgbImage, image_error};
 use crate::{Error, Result};
 
 /// Builds the tiles of an image from rows, so that a large image is never in memory as a whole.

@@ -2,7 +2,7 @@
 //! processing files.
 
 use super::image_layout::ImageLayout;
-use super::processor::{ImageProcessor, ProcessorKind};
+use super::{ImageProcessor, ProcessorKind};
 use crate::{Error, Result};
 use serde_json::Value;
 

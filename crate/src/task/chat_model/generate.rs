@@ -1,14 +1,14 @@
 //! Text generation: prefills uncached tokens, decodes the tokens of the loop to text and checks
 //! stops.
 
-use super::chat_model::ChatModel;
-use super::request::{ContextOverflow, GenerateRequest, SpeculationMode};
-use super::text_stream::{ParsedText, TextStream, TokenInfo};
-use super::token_loop::{TokenLoop, TokenSink};
+use super::ChatModel;
 use crate::chat::AnswerPart;
 use crate::exec::{LogitsPipeline, PagingStats};
 use crate::hub::AbortFlag;
 use crate::sample::{Distribution, LogProbs, Sampler, TokenConstraint, log_probabilities};
+use crate::task::request::{ContextOverflow, GenerateRequest, SpeculationMode};
+use crate::task::text_stream::{ParsedText, TextStream, TokenInfo};
+use crate::task::token_loop::{TokenLoop, TokenSink};
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use serde::Serialize;
@@ -195,8 +195,8 @@ impl ChatModel {
         let mut params = defaults.params.merge(&request.sampling)?;
         let max_tokens = request.max_tokens.or(defaults.max_new_tokens);
         let room = max_tokens
-            .unwrap_or(self.session.capacity / 4)
-            .min(self.session.capacity / 2);
+            .unwrap_or(self.session.capacity() / 4)
+            .min(self.session.capacity() / 2);
         let prompt = self.fit_prompt(request, room)?;
         if prompt.is_empty() {
             let reason = "the prompt is empty. Give at least one token.".into();
@@ -234,8 +234,8 @@ impl ChatModel {
         let drafting = request.speculation == SpeculationMode::PromptLookup
             && pipeline == Some(LogitsPipeline::greedy())
             // Recurrent states cannot drop rejected drafts.
-            && !self.session.is_recurrent()
-            && !self.session.is_paged();
+            && !self.session.model().is_recurrent()
+            && !self.session.model().is_paged();
         if drafting {
             self.session.prepare_speculation().await?;
         }
@@ -303,7 +303,7 @@ impl ChatModel {
                     run.finish = Some(FinishReason::Length);
                 } else {
                     // Drop the older half except the first token, which is the attention sink.
-                    let half = context.len() - self.session.capacity / 2;
+                    let half = context.len() - self.session.capacity() / 2;
                     let vocab = self.session.vocab() as u32;
                     let cut = self
                         .session
@@ -338,7 +338,7 @@ impl ChatModel {
             completion_tokens: run.ids.len(),
             drafted_tokens: drafts.0,
             accepted_tokens: drafts.1,
-            paging: self.session.paging(),
+            paging: self.session.model().paging(),
             encode_ms: self
                 .vision
                 .as_ref()

@@ -1,8 +1,8 @@
 //! Compares matmuls of a loaded model with the CPU reference.
 
 use super::Model;
-use super::roofline::build_dispatches;
 use crate::Result;
+use crate::exec::roofline::build_dispatches;
 use crate::format::{PackedMatrix, WeightLayout};
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu};
 use crate::ir::WeightKind;
@@ -21,7 +21,7 @@ impl Model {
     /// Device errors.
     pub async fn check_matmuls(&self) -> Result<String> {
         let mut seen: Vec<WeightLayout> = Vec::new();
-        for (id, plan) in self.weights.iter() {
+        for (id, plan) in self.weights().iter() {
             if plan.kind != WeightKind::Matrix || plan.is_paged() || seen.contains(&plan.layout) {
                 continue;
             }
@@ -30,13 +30,13 @@ impl Model {
             let planes = [Slot::WeightQ(*id, 0), Slot::WeightS(*id, 0)];
             let planes = planes
                 .iter()
-                .filter_map(|slot| self.shared.get(slot).cloned())
+                .filter_map(|slot| self.runner.weights.get(slot).cloned())
                 .collect();
             let fault = check_matmul(&self.gpu, plan.layout, [rows, plan.cols], planes).await?;
             if !fault.is_empty() {
                 return Ok(format!(
                     "{} ({}): {fault}",
-                    self.graph.weight(*id).parts[0].0,
+                    self.graph().weight(*id).parts[0].0,
                     plan.layout
                 ));
             }

@@ -2,15 +2,15 @@
 
 use std::rc::Rc;
 
-use super::args::Args;
-use super::meter::{Buffer, Meter, Outcome, fault};
-use super::value::{Dict, Value};
+use super::{Dict, Value};
+use crate::text::jinja::args::Args;
+use crate::text::jinja::meter::{Buffer, Meter, Outcome, fault};
 use crate::util::limits::MAX_FORMAT_WIDTH;
 use crate::util::sort::sort_by;
 
 /// Formats a float as Python does: the shortest digits that round-trip, with an exponent from 1e16
 /// on and below 1e-4.
-pub(super) fn float_text(value: f64) -> String {
+pub(in crate::text::jinja) fn float_text(value: f64) -> String {
     if value.is_nan() {
         return "nan".to_owned();
     }
@@ -240,7 +240,11 @@ impl JsonFormat {
 
 /// `tojson` as transformers overrides it:
 /// `json.dumps(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
-pub(super) fn to_json(meter: &Rc<Meter>, value: &Value, mut args: Args) -> Outcome<Value> {
+pub(in crate::text::jinja) fn to_json(
+    meter: &Rc<Meter>,
+    value: &Value,
+    mut args: Args,
+) -> Outcome<Value> {
     let ascii = args.flag(0, "ensure_ascii");
     let indent = match args.optional(1, "indent") {
         None => None,

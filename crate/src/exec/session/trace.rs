@@ -1,7 +1,7 @@
 //! Traces every named value of a model's graph for a prompt. The first value that differs shows
 //! where a new family departs from its reference implementation.
 
-use super::session::Session;
+use super::Session;
 use crate::Result;
 use crate::ir::{Attention, Dim, Graph, Mask, Op, ValueId};
 use crate::plan::fuse;
@@ -33,7 +33,7 @@ impl Session {
     /// # Errors
     /// As [`Self::every_row`].
     pub async fn trace(&mut self, ids: &[u32]) -> Result<Vec<TracedValue>> {
-        let graph = fuse::all_rows(self.graph.clone());
+        let graph = fuse::all_rows(self.model.planned(self.overlay).graph.clone());
         let mut out = Vec::new();
         for (index, node) in graph.nodes.iter().enumerate() {
             let value = graph.value(node.output);
@@ -74,7 +74,7 @@ impl Session {
         ids: &[u32],
         layer: usize,
     ) -> Result<Option<(Attention, Vec<f32>)>> {
-        let graph = self.graph.clone();
+        let graph = self.model.planned(self.overlay).graph.clone();
         let looks = graph.nodes.iter().filter_map(|node| match &node.op {
             Op::Attention(look) if look.mask == Mask::CrossAttention => {
                 Some((look.clone(), graph.root(node.inputs[0]).0))

@@ -1,8 +1,9 @@
 //! Sampling on the GPU: prepares the kernels that a request needs and writes their input.
 
-use super::logits_pipeline::{LogitsPipeline, LogitsStage};
-use super::session::Session;
-use super::step::{PlanBuffers, Step};
+use super::Session;
+use crate::exec::logits_pipeline::{LogitsPipeline, LogitsStage};
+use crate::exec::program_key::ProgramKey;
+use crate::exec::step::{PlanBuffers, Step};
 use crate::gpu::{Backend, BufferUsage};
 use crate::kernels::sample::{check_status, mask_words};
 use crate::plan::Slot;
@@ -21,7 +22,7 @@ impl Session {
         sampler: &Sampler,
         masked: bool,
     ) -> Result<Option<LogitsPipeline>> {
-        let vocabulary = self.vocab();
+        let vocabulary = self.model.vocab();
         let Some(pipeline) = LogitsPipeline::for_params(sampler.params(), vocabulary, masked)
         else {
             return Ok(None);
@@ -30,15 +31,19 @@ impl Session {
         if pipeline != LogitsPipeline::greedy() && !is_known {
             for (slot, bytes) in pipeline.buffers(vocabulary as u32) {
                 if !self.own.contains_key(&slot) {
-                    let buffer = self.gpu.buffer("sampling", bytes, BufferUsage::Storage)?;
+                    let buffer = self
+                        .model
+                        .gpu
+                        .buffer("sampling", bytes, BufferUsage::Storage)?;
                     self.own.insert(slot, buffer);
                 }
             }
-            let is_expensive = self.gpu.caps().dispatch_is_expensive();
+            let is_expensive = self.model.gpu.caps().dispatch_is_expensive();
             let plan = pipeline.plan(vocabulary as u32, None, is_expensive)?;
-            self.model.compile(&[&plan]).await?;
-            let buffers = PlanBuffers::new(&self.gpu, "sample", plan, false)?;
-            let step = self.build_step("sample", &buffers, 1)?;
+            self.model.runner.compile(&self.model.gpu, &plan).await?;
+            let buffers = PlanBuffers::new(&self.model.gpu, "sample", plan, false)?;
+            let runner = &self.model.runner;
+            let step = runner.bind(&self.model.gpu, &self.own, "sample", &buffers, 1)?;
             self.sampling_steps.push((pipeline.clone(), step));
         }
         self.write_request_input(&pipeline, sampler)?;
@@ -51,29 +56,33 @@ impl Session {
     /// # Errors
     /// `Internal` when the pipeline was not prepared.
     pub fn write_request_input(&self, pipeline: &LogitsPipeline, sampler: &Sampler) -> Result<()> {
-        for (slot, words) in pipeline.request_input(sampler, self.vocab() as u32) {
+        for (slot, words) in pipeline.request_input(sampler, self.model.vocab() as u32) {
             let buffer = self.buffer(slot)?;
-            self.gpu.write(buffer, 0, bytemuck::cast_slice(&words));
+            self.model
+                .gpu
+                .write(buffer, 0, bytemuck::cast_slice(&words));
         }
         Ok(())
     }
 
     /// Writes the tokens that a constraint allows next; call it before each sampling of a pipeline
     /// with [`LogitsPipeline::host_input`].
-    pub(super) fn write_mask(&self, constraint: &mut dyn TokenConstraint) -> Result<()> {
-        let vocabulary = self.vocab() as u32;
+    pub(in crate::exec) fn write_mask(&self, constraint: &mut dyn TokenConstraint) -> Result<()> {
+        let vocabulary = self.model.vocab() as u32;
         let mut words = vec![0; mask_words(vocabulary)];
         constraint.mask(&mut words)?;
         let buffer = self.buffer(Slot::TokenMask)?;
-        self.gpu.write(buffer, 0, bytemuck::cast_slice(&words));
+        self.model
+            .gpu
+            .write(buffer, 0, bytemuck::cast_slice(&words));
         Ok(())
     }
 
     /// Returns the sampling step; pipelines other than greedy require [`Self::prepare_sampling`]
     /// first.
-    pub(super) fn sampling_step(&self, pipeline: &LogitsPipeline) -> Result<&Step> {
+    pub(in crate::exec) fn sampling_step(&self, pipeline: &LogitsPipeline) -> Result<&Step> {
         if *pipeline == LogitsPipeline::greedy() {
-            return Ok(&self.greedy);
+            return self.bound_step(ProgramKey::GREEDY);
         }
         let found = self.sampling_steps.iter().find(|(p, _)| p == pipeline);
         found
@@ -82,7 +91,11 @@ impl Session {
     }
 
     /// Returns the error for a step that sampled no token.
-    pub(super) async fn sampling_error(&self, pipeline: &LogitsPipeline, step: usize) -> Error {
+    pub(in crate::exec) async fn sampling_error(
+        &self,
+        pipeline: &LogitsPipeline,
+        step: usize,
+    ) -> Error {
         let hint =
             "The weights are damaged or the GPU driver is faulty; load the model again.".into();
         let unknown = Error::NotFinite {
@@ -102,6 +115,7 @@ impl Session {
             return unknown;
         };
         match self
+            .model
             .gpu
             .read(buffer, 8, 4)
             .await

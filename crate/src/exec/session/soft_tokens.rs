@@ -1,10 +1,10 @@
 //! Prompts with images: soft tokens, M-RoPE positions, and where a prompt may be cut. Sessions run
 //! what this prepares.
 
-use super::image_cache::ImageCache;
-use super::session::Session;
-use super::step::rows_bytes;
+use super::Session;
 use crate::arch::vision::{IMAGE_EMBEDDINGS, ImageMask};
+use crate::exec::image_cache::ImageCache;
+use crate::exec::step::rows_bytes;
 use crate::gpu::{Backend, Command};
 use crate::ir::{Embed, Op, SoftTokens};
 use crate::plan::Slot;
@@ -26,12 +26,16 @@ impl Session {
 
     /// Whether the model accepts images.
     pub fn accepts_images(&self) -> bool {
-        self.graph.inputs.iter().any(|i| i.name == IMAGE_EMBEDDINGS)
+        self.model
+            .graph()
+            .inputs
+            .iter()
+            .any(|i| i.name == IMAGE_EMBEDDINGS)
     }
 
     /// Rejects ids that are neither in the vocabulary nor soft tokens of a cached image.
-    pub(super) fn check_soft_tokens(&self, ids: &[u32]) -> Result<()> {
-        let vocab = self.vocab() as u32;
+    pub(in crate::exec) fn check_soft_tokens(&self, ids: &[u32]) -> Result<()> {
+        let vocab = self.model.vocab() as u32;
         let album = self.image_cache.borrow();
         ids.iter()
             .filter_map(|id| id.checked_sub(vocab))
@@ -43,14 +47,14 @@ impl Session {
     ///
     /// # Errors
     /// Device errors.
-    pub(super) fn update_mrope(&mut self, ids: &[u32]) -> Result<()> {
+    pub(in crate::exec) fn update_mrope(&mut self, ids: &[u32]) -> Result<()> {
         let Some(sections) = self.model.mrope_sections.clone() else {
             return Ok(());
         };
         let mut found = self
             .image_cache
             .borrow()
-            .mrope_positions(ids, self.vocab() as u32)
+            .mrope_positions(ids, self.model.vocab() as u32)
             .unwrap_or_default();
         // Text after the last image has regular positions with an offset.
         while let Some(last) = found.tokens.len().checked_sub(1)
@@ -58,10 +62,10 @@ impl Session {
         {
             found.tokens.truncate(last);
         }
-        if self.mrope == found && (found.tokens.is_empty() || self.reuses_prefix()) {
+        if self.mrope == found && (found.tokens.is_empty() || self.model.reuses_prefix()) {
             return Ok(());
         }
-        let end = found.tokens.len().min(self.capacity);
+        let end = found.tokens.len().min(self.model.capacity());
         let first = (0..end)
             .find(|i| found.tokens[*i] != [*i as u32; 3])
             .unwrap_or(end);
@@ -69,20 +73,20 @@ impl Session {
             Some(place) => place[direction],
             None => (token as i64 + found.offset) as u32,
         };
-        for (index, spec) in self.graph.ropes.iter().enumerate() {
+        for (index, spec) in self.model.graph().ropes.iter().enumerate() {
             let slot = Slot::Rope(index);
             let Some(buffer) = self.own.get(&slot) else {
                 continue;
             };
             let row = (spec.dim * 4) as u64;
-            let plain = self.model.shared.get(&slot);
+            let plain = self.model.runner.shared.get(&slot);
             let rows = if plain.is_some() {
                 first..end
             } else {
-                0..self.capacity
+                0..self.model.capacity()
             };
             let table = spec.table_of(rows.clone(), |token, pair| at(token, sections.axis(pair)));
-            self.gpu.write(
+            self.model.gpu.write(
                 buffer,
                 rows.start as u64 * row,
                 bytemuck::cast_slice(&table),
@@ -91,14 +95,14 @@ impl Session {
                 // An image spans at most as many positions as tokens, so later text has smaller
                 // positions than indices.
                 let moved = (end as i64 + found.offset) as u64;
-                let rest = (self.capacity - end) as u64;
+                let rest = (self.model.capacity() - end) as u64;
                 let copy = |from, to, rows| Command::Copy {
                     from: (plain, from * row),
                     to: (buffer, to * row),
                     size: rows * row,
                 };
                 let copies = [copy(0, 0, first as u64), copy(moved, end as u64, rest)];
-                self.gpu.submit(&copies)?;
+                self.model.gpu.submit(&copies)?;
             }
         }
         self.mrope = found;
@@ -110,8 +114,12 @@ impl Session {
     ///
     /// # Errors
     /// `UnsupportedOption` for such a tile longer than a chunk.
-    pub(super) fn prefill_chunks(&self, ids: &[u32], most: usize) -> Result<Vec<Range<usize>>> {
-        let vocab = self.vocab() as u32;
+    pub(in crate::exec) fn prefill_chunks(
+        &self,
+        ids: &[u32],
+        most: usize,
+    ) -> Result<Vec<Range<usize>>> {
+        let vocab = self.model.vocab() as u32;
         let album = self.image_cache.borrow();
 
         let mut parts = Vec::new();
@@ -126,7 +134,7 @@ impl Session {
                         let hint =
                             format!("Use a smaller image: a prefill chunk has {most} tokens.");
                         return Err(Error::UnsupportedOption {
-                            architecture: self.graph.name.clone(),
+                            architecture: self.model.graph().name.clone(),
                             option,
                             hint,
                         });
@@ -145,11 +153,15 @@ impl Session {
     ///
     /// # Errors
     /// `Internal` when the step has no buffer for it.
-    pub(super) fn write_visible_ends(&self, ids: &[u32], part: Range<usize>) -> Result<()> {
+    pub(in crate::exec) fn write_visible_ends(
+        &self,
+        ids: &[u32],
+        part: Range<usize>,
+    ) -> Result<()> {
         if self.model.image_mask == ImageMask::Causal {
             return Ok(());
         }
-        let vocab = self.vocab() as u32;
+        let vocab = self.model.vocab() as u32;
         let album = self.image_cache.borrow();
 
         let ends: Vec<u32> = part
@@ -159,7 +171,7 @@ impl Session {
                     .map_or(at + 1, |(_, end)| end) as u32
             })
             .collect();
-        self.gpu.write(
+        self.model.gpu.write(
             self.buffer(Slot::VisibleEnds)?,
             0,
             bytemuck::cast_slice(&ends),
@@ -172,30 +184,32 @@ impl Session {
     ///
     /// # Errors
     /// `UnsupportedOption` for a model without image input; device errors.
-    pub(super) fn stage_soft_tokens(&self, part: &[u32]) -> Result<Option<Vec<u32>>> {
-        let vocab = self.vocab() as u32;
+    pub(in crate::exec) fn stage_soft_tokens(&self, part: &[u32]) -> Result<Option<Vec<u32>>> {
+        let vocab = self.model.vocab() as u32;
         if part.iter().all(|id| *id < vocab) {
             return Ok(None);
         }
 
         let input = self
-            .graph
+            .model
+            .graph()
             .inputs
             .iter()
             .position(|i| i.name == IMAGE_EMBEDDINGS)
             .ok_or_else(|| Error::UnsupportedOption {
-                architecture: self.graph.name.clone(),
+                architecture: self.model.graph().name.clone(),
                 option: "image input".into(),
                 hint: "Load a model with image input.".into(),
             })?;
         let target = self.buffer(Slot::Input(crate::ir::InputId(input)))?;
         // Steps index soft tokens from the end of the embedding table.
-        let tables = self.graph.nodes.iter().filter_map(|n| match n.op {
+        let graph = self.model.graph();
+        let tables = graph.nodes.iter().filter_map(|n| match n.op {
             Op::Embed(Embed {
                 table,
                 soft: Some(SoftTokens::Rows(_)),
                 ..
-            }) => Some(self.graph.weight(table).rows() as u32),
+            }) => Some(graph.weight(table).rows() as u32),
             _ => None,
         });
         let base = tables.min().unwrap_or(vocab);
@@ -243,7 +257,8 @@ impl Session {
             }
             row += 1;
         }
-        self.gpu
+        self.model
+            .gpu
             .submit(&copies.into_iter().map(|c| c.0).collect::<Vec<_>>())?;
         Ok(Some(words))
     }
@@ -254,7 +269,7 @@ impl Session {
     /// # Errors
     /// `Request` when the number of placeholders differs from the number of image tokens.
     pub fn splice_soft_tokens(&self, ids: &[u32], images: &[(u32, u32)]) -> Result<Vec<u32>> {
-        let vocab = self.vocab() as u32;
+        let vocab = self.model.vocab() as u32;
         let album = self.image_cache.borrow();
 
         let mut filled = ids.to_vec();

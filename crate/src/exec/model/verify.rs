@@ -1,20 +1,16 @@
-//! Self-checks of a loaded model: weights equal the files, prefill equals decode.
+//! Compares the weights of a loaded model with its files.
 
-use super::load::{LoadRequest, load_weights};
-use super::{Model, ModelFiles, Session};
+use super::Model;
+use crate::exec::files::ModelFiles;
+use crate::exec::load::{LoadRequest, load_weights};
 use crate::gpu::{Backend, Buffer, Gpu};
 use crate::hub::Source;
 use crate::ir::WeightId;
 use crate::plan::{Slot, WeightPlans};
 use crate::{Error, Result};
-use std::rc::Rc;
 
 /// Bytes read back at once.
 const READBACK_CHUNK_BYTES: u64 = 4 << 20;
-/// Tokens of the test prompt.
-const CHECKED_TOKENS: usize = 9;
-/// Maximum relative L2 difference of prefill and single steps, which round in different places.
-const MAX_LOGITS_DIFFERENCE: f64 = 0.1;
 
 impl Model {
     /// Reloads weights of up to `most` bytes, spread over the model, and compares them with those
@@ -29,12 +25,12 @@ impl Model {
         most: u64,
     ) -> Result<Option<String>> {
         for id in self.sample_weights(most) {
-            let Some(plan) = self.weights.get(&id) else {
+            let Some(plan) = self.weights().get(&id) else {
                 continue;
             };
             let plans = WeightPlans::from([(id, plan.clone())]);
             let gpu = &self.gpu;
-            let graph = &self.graph;
+            let graph = self.graph();
             let stored = &files.weights;
 
             let wanted = LoadRequest {
@@ -49,7 +45,8 @@ impl Model {
                 let name = &graph.weight(id).parts[0].0;
 
                 let held = self
-                    .shared
+                    .runner
+                    .weights
                     .get(&slot)
                     .ok_or_else(|| Error::Internal(format!("{name} has no buffer")))?;
                 if let Some(at) = first_difference(&self.gpu, held, &fresh).await? {
@@ -65,9 +62,10 @@ impl Model {
 
     /// The buffers of the weight that begins with a tensor.
     pub fn weight_buffers(&self, tensor: &str) -> Vec<&Buffer> {
-        let is = |id: &WeightId| self.graph.weight(*id).parts[0].0 == tensor;
+        let is = |id: &WeightId| self.graph().weight(*id).parts[0].0 == tensor;
 
-        self.shared
+        self.runner
+            .weights
             .iter()
             .filter_map(|(slot, buffer)| match slot {
                 &Slot::WeightQ(id, _) | &Slot::WeightS(id, _) | &Slot::Vector(id) if is(&id) => {
@@ -82,16 +80,16 @@ impl Model {
     /// total.
     fn sample_weights(&self, most: u64) -> Vec<WeightId> {
         // Paged weights are not on the device as a whole.
-        let whole = self.weights.iter().filter(|(_, plan)| !plan.is_paged());
+        let whole = self.weights().iter().filter(|(_, plan)| !plan.is_paged());
         let ids: Vec<WeightId> = whole.map(|(id, _)| *id).collect();
-        let total: u64 = self.weights.values().map(|plan| plan.bytes()).sum();
+        let total: u64 = self.weights().values().map(|plan| plan.bytes()).sum();
         let every = total.div_ceil(most.max(1)).max(1) as usize;
         let mut left = most;
         let spread = (0..every).flat_map(|first| ids.iter().skip(first).step_by(every));
 
         spread
             .filter(|id: &&WeightId| {
-                let bytes = self.weights.get(id).map_or(0, |plan| plan.bytes());
+                let bytes = self.weights().get(id).map_or(0, |plan| plan.bytes());
                 let fits = bytes <= left;
                 left -= if fits { bytes } else { 0 };
                 fits
@@ -99,47 +97,6 @@ impl Model {
             .copied()
             .collect()
     }
-}
-
-impl Session {
-    /// Overwrites the logits on the device.
-    fn poison_logits(&self) -> Result<()> {
-        self.gpu
-            .write(self.buffer(Slot::Output)?, 0, &vec![0; self.vocab() * 4]);
-        Ok(())
-    }
-}
-
-/// Runs a few tokens in a new session, as a prefill and one by one. Returns a description if the
-/// logits differ too much.
-///
-/// # Errors
-/// `NotFinite`, or other device errors.
-pub async fn check_prefill_vs_decode(model: &Rc<Model>) -> Result<Option<String>> {
-    let mut session = Session::new(model)?;
-    let ids: Vec<u32> = (1..=CHECKED_TOKENS.min(model.capacity))
-        .map(|i| (i * 7919 % model.vocab()) as u32)
-        .collect();
-    // Results of the first run must not be mistaken for the second's.
-    session.poison_logits()?;
-    session.prefill(&ids, 0).await?;
-    let together = session.logits().await?;
-    session.clear();
-    session.poison_logits()?;
-    for (pos, id) in ids.iter().enumerate() {
-        session.step(*id, pos).await?;
-    }
-    let apart = session.logits().await?;
-    let square = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>();
-    let error = square(&mut together.iter().zip(&apart).map(|(a, b)| f64::from(a - b)));
-    let size = square(&mut apart.iter().map(|v| f64::from(*v)));
-    let distance = (error / size.max(1e-30)).sqrt();
-
-    Ok((distance.is_nan() || distance > MAX_LOGITS_DIFFERENCE).then(|| {
-        format!(
-            "logits of prefill and decode differ: relative L2 {distance:.3}, limit {MAX_LOGITS_DIFFERENCE}"
-        )
-    }))
 }
 
 /// The offset of the first byte that differs between two buffers.

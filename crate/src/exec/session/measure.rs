@@ -1,8 +1,8 @@
 //! Measures a loaded model: GPU time by kernel, bytes read per step, host overhead.
 
-use super::logits_pipeline::{LogitsPipeline, MAX_BATCH_STEPS};
-use super::roofline::{Roofline, measure_roofline};
-use super::session::{LONGER_CONTEXT, Session};
+use super::{LONGER_CONTEXT, Session};
+use crate::exec::logits_pipeline::{LogitsPipeline, MAX_BATCH_STEPS};
+use crate::exec::roofline::{Roofline, measure_roofline};
 use crate::gpu::{Backend, ResourceCounts};
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::{Slot, bytes_per_token};
@@ -91,9 +91,9 @@ impl Session {
     /// # Errors
     /// `UnsupportedOption` without timestamp queries; `SequenceTooLong` when the step does not fit.
     pub async fn profile_kernels(&mut self, rows: usize, position: usize) -> Result<Profile> {
-        if !self.gpu.caps().timestamps {
+        if !self.model.gpu.caps().timestamps {
             return Err(Error::UnsupportedOption {
-                architecture: self.graph.name.clone(),
+                architecture: self.model.graph().name.clone(),
                 option: "profile".into(),
                 hint: "The device has no timestamp queries. Measure without 'profile', or on another device.".into(),
             });
@@ -119,11 +119,11 @@ impl Session {
     }
 
     fn check_room(&self, rows: usize, position: usize) -> Result<()> {
-        if rows == 0 || position + rows > self.capacity {
+        if rows == 0 || position + rows > self.model.capacity() {
             return Err(Error::SequenceTooLong {
                 what: "the measured step",
                 tokens: position + rows,
-                limit: self.capacity,
+                limit: self.model.capacity(),
                 hint: LONGER_CONTEXT,
             });
         }
@@ -158,14 +158,16 @@ impl Session {
         self.reserve_steps(steps, position, DRAFT_ROWS as usize)
             .await?;
         // Identical tokens make every lookup match.
-        let text = vec![0u32; self.capacity];
-        self.gpu
+        let text = vec![0u32; self.model.capacity()];
+        self.model
+            .gpu
             .write(self.buffer(Slot::History)?, 0, bytemuck::cast_slice(&text));
-        self.gpu
+        self.model
+            .gpu
             .write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&text[..1]));
         let rows = DRAFT_ROWS as usize;
         self.time_steps(steps, position, rows, |count| {
-            self.submit_speculative(count, true, self.capacity)
+            self.submit_speculative(count, true, self.model.capacity())
         })
         .await
     }
@@ -189,17 +191,17 @@ impl Session {
         let steps = steps.next_multiple_of(MAX_BATCH_STEPS);
         let made = |c: ResourceCounts| c.buffers + c.pipelines + c.bind_groups;
         self.set_state(position, 1, steps * most)?;
-        self.gpu.wait_idle().await?;
-        let before = made(self.gpu.resource_counts());
+        self.model.gpu.wait_idle().await?;
+        let before = made(self.model.gpu.resource_counts());
         let start = now_ms();
         for _ in 0..steps / MAX_BATCH_STEPS {
             submit(MAX_BATCH_STEPS)?;
         }
         let submitted = now_ms();
-        let after = made(self.gpu.resource_counts());
-        self.gpu.wait_idle().await?;
+        let after = made(self.model.gpu.resource_counts());
+        self.model.gpu.wait_idle().await?;
         let done = now_ms();
-        self.gpu.check().await?;
+        self.model.gpu.check().await?;
         Ok(HostOverhead {
             steps,
             ms_per_step: (submitted - start) / steps as f64,
@@ -210,7 +212,12 @@ impl Session {
 
     /// Bytes that a decode step at `position` reads ([`bytes_per_token`]).
     pub fn bytes_per_token(&self, position: usize) -> u64 {
-        bytes_per_token(&self.graph, &self.weights, &self.states, position)
+        bytes_per_token(
+            self.model.graph(),
+            self.model().weights(),
+            self.model.states(),
+            position,
+        )
     }
 
     /// Runs all requested measurements.
@@ -218,16 +225,18 @@ impl Session {
     /// # Errors
     /// As each measurement.
     pub async fn measure(&mut self, options: &MeasureOptions) -> Result<Measurement> {
-        let position = options.position.min(self.capacity.saturating_sub(1));
+        let position = options
+            .position
+            .min(self.model.capacity().saturating_sub(1));
         let mut profiles = Vec::new();
-        if self.gpu.caps().timestamps {
+        if self.model.gpu.caps().timestamps {
             for rows in &options.profile {
                 let position = if *rows == 1 { position } else { 0 };
                 profiles.push(self.profile_kernels(*rows, position).await?);
             }
         }
         let limits = if options.limits {
-            Some(measure_roofline(&self.gpu).await?)
+            Some(measure_roofline(&self.model.gpu).await?)
         } else {
             None
         };
@@ -240,14 +249,14 @@ impl Session {
             steps => Some(self.speculation_cost(steps, position).await?),
         };
         Ok(Measurement {
-            dispatches_per_token: self.dispatches(),
+            dispatches_per_token: self.model.dispatches(),
             bytes_per_token: self.bytes_per_token(position),
             position,
             limits,
             host,
             speculation,
             profiles,
-            gpu_bytes: self.gpu.resource_counts().bytes,
+            gpu_bytes: self.model.gpu.resource_counts().bytes,
         })
     }
 }

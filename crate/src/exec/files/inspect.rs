@@ -1,9 +1,9 @@
 //! Describes a checkpoint and whether it runs, from headers alone.
 
 use super::ModelFiles;
-use super::load_plan::LayoutRules;
-use super::options::PrecisionOptions;
 use crate::arch::{EncoderHead, vision::match_suffixes};
+use crate::exec::options::PrecisionOptions;
+use crate::exec::planned_graph::LayoutRules;
 use crate::format::WeightSource;
 use crate::ir::{Graph, Pooling, WeightKind};
 use crate::util::map::{SortedMap, SortedSet};

@@ -1,7 +1,7 @@
 //! Patch rows of image tiles: rescaled, normalized and in the order of the vision encoder.
 
-use super::processor::{ImageProcessor, ProcessorKind, TileGrid};
-use super::rgb_image::RgbImage;
+use super::{ImageProcessor, ProcessorKind, TileGrid};
+use crate::vision::rgb_image::RgbImage;
 
 /// Order of patches in a tile, and of values in a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

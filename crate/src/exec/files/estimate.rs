@@ -2,13 +2,13 @@
 //! native runner.
 
 use super::ModelFiles;
-use super::load_plan::{LoadPlan, plan_load};
-use super::logits_pipeline::LogitsPipeline;
-use super::options::RunOptions;
-use crate::Result;
 use crate::device::Caps;
+use crate::exec::load_plan::{LoadPlan, plan_load};
+use crate::exec::options::RunOptions;
+use crate::exec::program_key::ProgramKey;
 use crate::ir::StateSpec;
-use crate::plan::{Plan, StatePlan, StepKind, bytes_per_token, fuse};
+use crate::plan::{Plan, StatePlan, bytes_per_token};
+use crate::{Result, arch};
 
 /// Bytes of a sequence's states at full context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,21 +38,24 @@ impl ModelFiles {
     /// # Errors
     /// Unsupported options in the configuration or the headers.
     pub fn estimate(&self, caps: &Caps, options: &RunOptions) -> Result<StepEstimate> {
-        let decision = plan_load(&self.full_config(), &self.weights, caps, options)?;
-        let few = fuse::few_rows(decision.graph.clone(), decision.fusions);
-        let step = match decision.short_context(caps, &few)? {
-            Some(near) => near,
-            None => decision.plan(caps, &few, StepKind::Decode(1))?,
+        let config = self.full_config();
+        let graph = arch::graph(&config)?;
+        let load_plan = plan_load(&graph, &config, &self.weights, caps, options)?;
+        let LoadPlan { planned, steps, .. } = &load_plan;
+        let short = steps
+            .first(planned, caps)
+            .contains(&ProgramKey::DECODE_SHORT);
+        let decode = if short {
+            ProgramKey::DECODE_SHORT
+        } else {
+            ProgramKey::DECODE
         };
-        let pick = LogitsPipeline::greedy().plan(
-            step.output_cols as u32,
-            None,
-            caps.dispatch_is_expensive(),
-        )?;
+        let step = steps.plan(planned, caps, decode)?.plan;
+        let sampling = steps.plan(planned, caps, ProgramKey::GREEDY)?.plan;
         Ok(StepEstimate {
-            load_plan: decision,
+            load_plan,
             step,
-            sampling: pick,
+            sampling,
         })
     }
 }
@@ -65,19 +68,16 @@ impl StepEstimate {
 
     /// Bytes that the step reads at a position.
     pub fn bytes_per_token(&self, position: usize) -> u64 {
-        bytes_per_token(
-            &self.load_plan.graph,
-            &self.load_plan.weights,
-            &self.load_plan.states,
-            position,
-        )
+        let planned = &self.load_plan.planned;
+        bytes_per_token(&planned.graph, &planned.weights, &planned.states, position)
     }
 
     /// Maximum bytes of a sequence's states.
     pub fn state_bytes(&self) -> StateBytes {
-        let positions = self.load_plan.capacity;
+        let positions = self.load_plan.planned.capacity;
         let (kv, other): (Vec<&StatePlan>, Vec<&StatePlan>) = self
             .load_plan
+            .planned
             .states
             .iter()
             .partition(|state| matches!(state.spec, StateSpec::Kv { .. }));

@@ -1,7 +1,7 @@
 //! Streaming detokenizer: converts sampled ids to text.
 
-use super::decode::{REPLACEMENT, TokenDecoder};
-use super::tokenizer::Tokenizer;
+use super::Tokenizer;
+use crate::text::decode::{REPLACEMENT, TokenDecoder};
 
 /// Decodes ids as they arrive and never returns part of a character.
 ///

@@ -1,0 +1,113 @@
+//! Plans the steps of a decoder by key: which graph, how many rows, how many positions.
+
+use super::logits_pipeline::{LogitsPipeline, MAX_STOP_TOKENS, TOKEN_RING_LEN};
+use super::planned_graph::{PlannedGraph, StepPlan};
+use super::program_key::{ContextClass, ProgramKey, ProgramStep, PromptClass};
+use crate::device::Caps;
+use crate::ir::{Graph, WeightKind};
+use crate::kernels::kv_splits::{DecodeTiling, SHORT_CONTEXT};
+use crate::kernels::sample::{AdvanceBuffers, DRAFT_ROWS, accept, argmax_rows, draft, slices};
+use crate::kernels::subgroup_matrix::MatrixTiling;
+use crate::plan::{Slot, StepKind, add_prefetch_routers, fuse};
+use crate::{Error, Result};
+
+/// Plans the steps of a decoder.
+pub struct DecoderSteps {
+    /// Tokens of one prefill step.
+    pub chunk: usize,
+    /// The graph of a decode step.
+    decode: Graph,
+}
+
+impl DecoderSteps {
+    /// Derives the graph of a decode step. With `prefetch`, it predicts the experts of the next
+    /// layer where experts are paged.
+    pub fn new(planned: &PlannedGraph, chunk: usize, prefetch: bool) -> Self {
+        let pages_experts = planned
+            .weights
+            .values()
+            .any(|w| w.is_paged() && matches!(w.kind, WeightKind::Experts { .. }));
+        let few = fuse::few_rows(planned.graph.clone(), planned.fusions);
+        Self {
+            chunk,
+            decode: if prefetch && pages_experts {
+                add_prefetch_routers(few)
+            } else {
+                few
+            },
+        }
+    }
+
+    /// The programs to compile while the weights arrive.
+    pub fn first(&self, planned: &PlannedGraph, caps: &Caps) -> Vec<ProgramKey> {
+        let mut keys = vec![ProgramKey::DECODE, ProgramKey::PREFILL, ProgramKey::GREEDY];
+        let fewer_dispatches = caps.dispatch_is_expensive() || DecodeTiling::fuses_reduce(caps);
+        if fewer_dispatches && planned.capacity > SHORT_CONTEXT as usize {
+            keys.push(ProgramKey::DECODE_SHORT);
+        }
+        // The largest tiles would be mostly empty.
+        if self.chunk > MatrixTiling::TALL_TILE_ROWS && MatrixTiling::is_tall(caps) {
+            keys.push(ProgramKey::PREFILL_MEDIUM);
+        }
+        keys
+    }
+
+    /// Plans a step.
+    ///
+    /// # Errors
+    /// `Internal` when no kernel supports a node.
+    pub fn plan(&self, planned: &PlannedGraph, caps: &Caps, key: ProgramKey) -> Result<StepPlan> {
+        let capacity = planned.capacity;
+        let prefill =
+            |rows: usize| planned.plan(caps, &planned.graph, StepKind::Prefill(rows), capacity);
+        let decode =
+            |positions: usize| planned.plan(caps, &self.decode, StepKind::Decode(1), positions);
+        match key.step {
+            ProgramStep::Decode(ContextClass::Full) => decode(capacity),
+            ProgramStep::Decode(ContextClass::Short) => decode(SHORT_CONTEXT as usize),
+            ProgramStep::Prefill(PromptClass::Full) => prefill(self.chunk),
+            ProgramStep::Prefill(PromptClass::Medium) => prefill(MatrixTiling::TALL_TILE_ROWS),
+            ProgramStep::Prefill(PromptClass::Short) => prefill(MatrixTiling::short_rows(caps)),
+            ProgramStep::Verify => verify(planned, caps),
+            ProgramStep::Greedy => greedy(planned, caps, None),
+            ProgramStep::AppendHistory => greedy(planned, caps, Some(Slot::History)),
+            ProgramStep::Rows { .. } => Err(Error::Internal("a decoder has no plain rows".into())),
+        }
+    }
+}
+
+fn greedy(planned: &PlannedGraph, caps: &Caps, history: Option<Slot>) -> Result<StepPlan> {
+    let vocabulary = planned.output_cols() as u32;
+    let plan = LogitsPipeline::greedy().plan(vocabulary, history, caps.dispatch_is_expensive())?;
+    Ok(StepPlan::without_weights(plan))
+}
+
+/// Runs the last token with drafts, which the GPU looks up before and accepts after.
+fn verify(planned: &PlannedGraph, caps: &Caps) -> Result<StepPlan> {
+    let graph = fuse::few_rows(planned.graph.clone(), planned.fusions);
+    let rows = StepKind::Decode(DRAFT_ROWS as usize);
+    let mut step = planned.plan(caps, &graph, rows, planned.capacity)?;
+    let vocabulary = step.plan.output_cols as u32;
+    let launches = &mut step.plan.launches;
+    launches.insert(0, draft(Slot::History, Slot::CURSOR, Slot::Ids));
+    launches.push(argmax_rows(
+        Slot::Output,
+        Slot::ArgmaxPartials,
+        vocabulary,
+        Slot::CURSOR,
+    ));
+    launches.push(accept(AdvanceBuffers {
+        candidates: Slot::ArgmaxPartials,
+        slices: slices(vocabulary),
+        stops: Slot::Stops,
+        stop_count: MAX_STOP_TOKENS as u32,
+        state: Slot::CURSOR,
+        ids: Slot::Ids,
+        tokens: Slot::Tokens,
+        ring: TOKEN_RING_LEN,
+        counts: None,
+        history: Some(Slot::History),
+        vocabulary: None,
+    }));
+    Ok(step)
+}

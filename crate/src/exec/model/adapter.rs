@@ -1,0 +1,161 @@
+//! LoRA adapters of a loaded model, in the format of peft: an overlay that adds low-rank updates to
+//! matmuls. Several adapters may be loaded; each session uses one or none.
+
+use super::{Model, OverlaySteps};
+use crate::exec::decoder_steps::DecoderSteps;
+use crate::exec::load::{LoadRequest, load_weights};
+use crate::exec::planned_graph::fuse_with_layouts;
+use crate::exec::program_key::OverlayId;
+use crate::exec::weight_store::WeightStore;
+use crate::format::{Checkpoint, Float, WeightLayout, Weights, detect};
+use crate::gpu::{Backend, Buffer};
+use crate::hub::Source;
+use crate::ir::{LowRankUpdate, WeightKind, add_low_rank_updates};
+use crate::plan::WeightPlans;
+use crate::util::map::SortedMap;
+use crate::{Error, Result, arch};
+use serde_json::Value;
+use std::rc::Rc;
+
+/// Settings of an adapter.
+const CONFIG_FILE: &str = "adapter_config.json";
+/// Its weights.
+const WEIGHTS_FILE: &str = "adapter_model.safetensors";
+/// What peft puts before the names of the model's tensors.
+const PREFIX: &str = "base_model.model.";
+
+impl Model {
+    /// Loads a LoRA adapter: its weights, and the kernels of the steps that use it. Pass the result
+    /// to [`Session::with_adapter`](crate::exec::Session::with_adapter).
+    ///
+    /// # Errors
+    /// `UnsupportedOption` for other kinds of adapters, for matrices that the model does not have,
+    /// and for a model with act-order or paged weights; errors of the source or the device.
+    pub async fn load_adapter(&self, source: &Source) -> Result<OverlayId> {
+        let base = self.runner.planned.clone();
+        let has_order = |kind| matches!(kind, WeightKind::Order);
+        if self.is_paged() || base.weights.values().any(|w| has_order(w.kind)) {
+            return Err(
+                self.refuse_adapter("an adapter of a model with act-order or paged weights")
+            );
+        }
+        let config: Value =
+            serde_json::from_slice(&source.read(CONFIG_FILE).await?).map_err(|e| {
+                Error::Config {
+                    file: CONFIG_FILE.into(),
+                    reason: format!("invalid JSON: {e}"),
+                }
+            })?;
+        let (size, header) = source.header(WEIGHTS_FILE).await?;
+        let checkpoint = Checkpoint::from_single(WEIGHTS_FILE, size, header)?;
+        let stored = detect(&Value::Null, &checkpoint, &SortedMap::new());
+        let updates = self.low_rank_updates(&config, &stored)?;
+        let (graph, taken) = add_low_rank_updates(arch::graph(&self.config)?, &updates);
+        if taken != updates.len() {
+            let option = format!("{} updates of which {taken} name a matmul", updates.len());
+            return Err(self.refuse_adapter(&option));
+        }
+        let layouts: SortedMap<&str, WeightLayout> = base
+            .weights
+            .iter()
+            .flat_map(|(id, plan)| {
+                let parts = &base.graph.weight(*id).parts;
+                parts.iter().map(|(name, _)| (name.as_str(), plan.layout))
+            })
+            .collect();
+        let layout_of = |name: &str| match layouts.get(name) {
+            Some(layout) => *layout,
+            None => stored
+                .get(name, "")
+                .and_then(|weight| weight.layout())
+                .unwrap_or(WeightLayout::Dense(Float::F32)),
+        };
+        let limit = self.options.weight_buffer_limit(self.gpu.caps());
+        let fused = fuse_with_layouts(&graph, base.fusions, &layout_of, &|_| None, limit)?;
+        let mut planned = base.with_graph(fused);
+        planned.adopt_layouts(&self.runner.store().borrow());
+        let added: WeightPlans = planned
+            .weights
+            .iter()
+            .filter(|(id, _)| {
+                let store = self.runner.store().borrow();
+                store.plan(&planned.names[id.0]).is_none()
+            })
+            .map(|(id, plan)| (*id, plan.clone()))
+            .collect();
+        let wanted = LoadRequest {
+            gpu: &self.gpu,
+            graph: &planned.graph,
+            plans: &added,
+            source,
+            checkpoint: &checkpoint,
+            stored: &stored,
+        };
+        let buffers = load_weights(wanted).await?;
+        let bytes: u64 = buffers.values().map(Buffer::size).sum();
+        let mut store = WeightStore::default();
+        store.insert(&planned.names, &added, &buffers);
+        let overlay = self.runner.add_overlay(store);
+        self.update_memory_use(|all| all.weights += bytes);
+        self.overlays.borrow_mut().push(Rc::new(OverlaySteps {
+            steps: DecoderSteps::new(&planned, self.chunk(), false),
+            planned: Rc::new(planned),
+        }));
+        for key in self.first_programs() {
+            self.prepare(key.with_overlay(Some(overlay))).await?;
+        }
+        self.gpu.check().await?;
+        Ok(overlay)
+    }
+
+    /// Reads the updates from the settings and the names of the tensors.
+    fn low_rank_updates(&self, config: &Value, stored: &Weights) -> Result<Vec<LowRankUpdate>> {
+        let kind = config["peft_type"].as_str().unwrap_or("none");
+        if kind != "LORA" {
+            return Err(self.refuse_adapter(&format!("peft_type = {kind}")));
+        }
+        for field in ["use_dora", "fan_in_fan_out", "lora_bias", "use_qalora"] {
+            if config[field] == Value::Bool(true) {
+                return Err(self.refuse_adapter(&format!("{field} = true")));
+            }
+        }
+        let alpha = config["lora_alpha"].as_f64().unwrap_or(8.0) as f32;
+        let alphas = config["alpha_pattern"].as_object();
+        if alphas.is_some_and(|alphas| !alphas.is_empty()) {
+            return Err(self.refuse_adapter("alpha_pattern"));
+        }
+        let by_root = config["use_rslora"] == Value::Bool(true);
+        let mut updates = Vec::new();
+        for weight in stored.iter() {
+            let stem = weight.name.strip_suffix(".lora_A.weight");
+            let (Some(stem), &[rank, _]) = (stem, &weight.shape[..]) else {
+                if !weight.name.ends_with(".lora_B.weight") {
+                    return Err(self.refuse_adapter(&format!("the tensor {}", weight.name)));
+                }
+                continue;
+            };
+            let matrix = stem.strip_prefix(PREFIX).unwrap_or(stem);
+            let divisor = if by_root {
+                (rank as f32).sqrt()
+            } else {
+                rank as f32
+            };
+            updates.push(LowRankUpdate {
+                matrix: format!("{matrix}.weight"),
+                a: weight.name.clone(),
+                b: format!("{stem}.lora_B.weight"),
+                rank,
+                scale: alpha / divisor,
+            });
+        }
+        Ok(updates)
+    }
+
+    fn refuse_adapter(&self, option: &str) -> Error {
+        Error::UnsupportedOption {
+            architecture: self.graph().name.clone(),
+            option: option.into(),
+            hint: "Use a LoRA adapter of peft for this model's attention and MLP matrices.".into(),
+        }
+    }
+}

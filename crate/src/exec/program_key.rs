@@ -1,0 +1,145 @@
+//! Keys of a runner's programs.
+
+use crate::kernels::sample::DRAFT_ROWS;
+
+/// Names a program of a runner: the step that it runs and the overlay whose weights it reads first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProgramKey {
+    /// The step.
+    pub step: ProgramStep,
+    /// The overlay.
+    pub overlay: Option<OverlayId>,
+}
+
+/// An overlay of a model: weights that extend or replace the model's, such as an adapter's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OverlayId(pub(super) usize);
+
+/// What a program runs. The graph follows from the step: a decoder derives one for few rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProgramStep {
+    /// One token of a sequence.
+    Decode(ContextClass),
+    /// Tokens of a prompt.
+    Prefill(PromptClass),
+    /// The last token with drafts of its continuation: from draft tokens to accepted tokens.
+    Verify,
+    /// Greedy sampling of the next token.
+    Greedy,
+    /// Greedy sampling that appends the token to the lookup history.
+    AppendHistory,
+    /// Rows without a sequence, or of packed sequences.
+    Rows {
+        /// Maximum rows.
+        most: usize,
+        /// Whether it has an output buffer of its own.
+        has_output: bool,
+    },
+}
+
+/// Context length that a decode program supports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ContextClass {
+    /// The model's capacity.
+    Full,
+    /// Up to [`SHORT_CONTEXT`](crate::kernels::kv_splits::SHORT_CONTEXT) positions, with fewer
+    /// dispatches.
+    Short,
+}
+
+/// Rows that a prefill program supports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PromptClass {
+    /// A chunk.
+    Full,
+    /// Up to [`TALL_TILE_ROWS`](crate::kernels::subgroup_matrix::MatrixTiling::TALL_TILE_ROWS):
+    /// larger prompts use larger tiles.
+    Medium,
+    /// A later turn of a chat, with the smallest tiles.
+    Short,
+}
+
+impl ProgramKey {
+    /// The decode step at any context length.
+    pub const DECODE: Self = Self::of(ProgramStep::Decode(ContextClass::Full));
+    /// The decode step at short context.
+    pub const DECODE_SHORT: Self = Self::of(ProgramStep::Decode(ContextClass::Short));
+    /// The prefill step for a chunk.
+    pub const PREFILL: Self = Self::of(ProgramStep::Prefill(PromptClass::Full));
+    /// The prefill step for medium prompts.
+    pub const PREFILL_MEDIUM: Self = Self::of(ProgramStep::Prefill(PromptClass::Medium));
+    /// The prefill step for short prompts.
+    pub const PREFILL_SHORT: Self = Self::of(ProgramStep::Prefill(PromptClass::Short));
+    /// Verification of drafts.
+    pub const VERIFY: Self = Self::of(ProgramStep::Verify);
+    /// Greedy sampling.
+    pub const GREEDY: Self = Self::of(ProgramStep::Greedy);
+    /// Greedy sampling with a lookup history.
+    pub const APPEND_HISTORY: Self = Self::of(ProgramStep::AppendHistory);
+
+    /// The program of a step with the model's own weights.
+    pub const fn of(step: ProgramStep) -> Self {
+        Self {
+            step,
+            overlay: None,
+        }
+    }
+
+    /// The same step with an overlay, or without.
+    pub const fn with_overlay(self, overlay: Option<OverlayId>) -> Self {
+        Self { overlay, ..self }
+    }
+
+    /// At most this many rows without a sequence, or of packed sequences.
+    pub const fn rows(most: usize, has_output: bool) -> Self {
+        Self::of(ProgramStep::Rows { most, has_output })
+    }
+
+    /// The name of the program and its buffers in GPU tools.
+    pub fn label(self) -> &'static str {
+        match self.step {
+            ProgramStep::Decode(_) => "decode",
+            ProgramStep::Prefill(PromptClass::Short) => "short prefill",
+            ProgramStep::Prefill(_) => "prefill",
+            ProgramStep::Verify => "drafts",
+            ProgramStep::Greedy | ProgramStep::AppendHistory => "sample",
+            ProgramStep::Rows { .. } => "rows",
+        }
+    }
+
+    /// Rows of the grids that a step of a sequence records.
+    pub fn recorded_rows(self) -> usize {
+        match self.step {
+            ProgramStep::Verify => DRAFT_ROWS as usize,
+            _ => 1,
+        }
+    }
+
+    /// Whether it has an output buffer of its own. The others write to the session's.
+    pub fn has_output(self) -> bool {
+        match self.step {
+            ProgramStep::Verify => true,
+            ProgramStep::Rows { has_output, .. } => has_output,
+            _ => false,
+        }
+    }
+
+    /// Whether it reads or writes the states of a sequence.
+    pub fn uses_states(self) -> bool {
+        matches!(
+            self.step,
+            ProgramStep::Decode(_) | ProgramStep::Prefill(_) | ProgramStep::Verify
+        )
+    }
+
+    /// The program whose temporary buffers it uses where they are large enough: the two never run
+    /// concurrently.
+    pub fn shares_buffers_with(self) -> Option<Self> {
+        match self.step {
+            ProgramStep::Decode(ContextClass::Short) => Some(Self::DECODE),
+            ProgramStep::Prefill(PromptClass::Medium) => Some(Self::PREFILL),
+            step if self.overlay.is_some() && !self.has_output() => Some(Self::of(step)),
+            _ => None,
+        }
+    }
+}

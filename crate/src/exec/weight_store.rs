@@ -1,0 +1,161 @@
+//! Weights on the device by name. The graphs of a model number their weights independently; they
+//! share buffers through the names.
+
+use super::step::Buffers;
+use crate::gpu::Buffer;
+use crate::ir::{Graph, Weight, WeightId, WeightKind};
+use crate::plan::{Slot, WeightPlan, WeightPlans};
+use crate::util::map::SortedMap;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Name of a weight: its checkpoint tensors in order, and whether it is a vector or a column order.
+/// Copies share one allocation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WeightName(Rc<str>);
+
+/// The names of a graph's weights by id.
+pub type WeightNames = Rc<[WeightName]>;
+
+/// A store that several graphs of a model load into.
+pub type SharedWeights = Rc<RefCell<WeightStore>>;
+
+impl WeightName {
+    /// Returns the name of a graph's weight.
+    pub fn of(weight: &Weight) -> Self {
+        let mut name = String::from(match weight.kind {
+            WeightKind::Vector => "vector ",
+            WeightKind::Order => "order ",
+            _ => "",
+        });
+        for (index, (part, _)) in weight.parts.iter().enumerate() {
+            if index > 0 {
+                name.push('+');
+            }
+            name.push_str(part);
+        }
+        Self(name.into())
+    }
+
+    /// Returns the names of all weights of a graph.
+    pub fn all(graph: &Graph) -> WeightNames {
+        graph.weights.iter().map(Self::of).collect()
+    }
+}
+
+/// A buffer of a weight by purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plane {
+    /// Elements or codes of a shard.
+    Elements(usize),
+    /// Scales of a shard.
+    Scales(usize),
+    /// A vector or a column order.
+    Vector,
+    /// Slots of the token rows of a paged table.
+    PagedRows,
+}
+
+impl Plane {
+    fn of(slot: &Slot) -> Option<(WeightId, Self)> {
+        match *slot {
+            Slot::WeightQ(id, shard) => Some((id, Self::Elements(shard))),
+            Slot::WeightS(id, shard) => Some((id, Self::Scales(shard))),
+            Slot::Vector(id) => Some((id, Self::Vector)),
+            Slot::PagedRows(id) => Some((id, Self::PagedRows)),
+            _ => None,
+        }
+    }
+
+    fn slot(self, id: WeightId) -> Slot {
+        match self {
+            Self::Elements(shard) => Slot::WeightQ(id, shard),
+            Self::Scales(shard) => Slot::WeightS(id, shard),
+            Self::Vector => Slot::Vector(id),
+            Self::PagedRows => Slot::PagedRows(id),
+        }
+    }
+}
+
+/// A weight on the device.
+struct StoredWeight {
+    plan: WeightPlan,
+    planes: Vec<(Plane, Buffer)>,
+}
+
+/// Weights on the device by name.
+#[derive(Default)]
+pub struct WeightStore {
+    weights: SortedMap<WeightName, StoredWeight>,
+}
+
+impl WeightStore {
+    /// Returns how a weight is stored; `None` if it is not in the store.
+    pub fn plan(&self, name: &WeightName) -> Option<&WeightPlan> {
+        self.weights.get(name).map(|weight| &weight.plan)
+    }
+
+    /// Adds loaded weights, or further buffers of weights in the store. `buffers` and `plans` have
+    /// the ids that `names` belong to; buffers without a plan are skipped.
+    pub fn insert(&mut self, names: &WeightNames, plans: &WeightPlans, buffers: &Buffers) {
+        for (slot, buffer) in buffers {
+            let Some((id, plane)) = Plane::of(slot) else {
+                continue;
+            };
+            let Some(plan) = plans.get(&id) else {
+                continue;
+            };
+            let name = names[id.0].clone();
+            let stored = self.weights.get_or_insert_with(name, || StoredWeight {
+                plan: plan.clone(),
+                planes: Vec::new(),
+            });
+            stored.planes.retain(|(other, _)| *other != plane);
+            stored.planes.push((plane, buffer.clone()));
+        }
+    }
+
+    /// Returns the buffers of a graph's weights by slot. Weights of `overlay` replace those of this
+    /// store.
+    pub fn resolve(&self, names: &WeightNames, overlay: Option<&Self>) -> Buffers {
+        let mut buffers = Buffers::new();
+        for (index, name) in names.iter().enumerate() {
+            let replaced = overlay.and_then(|store| store.weights.get(name));
+            let Some(weight) = replaced.or_else(|| self.weights.get(name)) else {
+                continue;
+            };
+            for (plane, buffer) in &weight.planes {
+                buffers.insert(plane.slot(WeightId(index)), buffer.clone());
+            }
+        }
+        buffers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_tensors_order_and_kind_apart() {
+        let weight = |parts: &[&str], kind| Weight {
+            parts: parts.iter().map(|name| (name.to_string(), 4)).collect(),
+            cols: 8,
+            kind,
+        };
+        let name = |parts: &[&str], kind| WeightName::of(&weight(parts, kind));
+        assert_eq!(
+            name(&["q", "k"], WeightKind::Matrix),
+            name(&["q", "k"], WeightKind::Router)
+        );
+        let merged = name(&["q", "k"], WeightKind::Matrix);
+        for other in [
+            name(&["k", "q"], WeightKind::Matrix),
+            name(&["q"], WeightKind::Matrix),
+            name(&["q", "k"], WeightKind::Vector),
+            name(&["q", "k"], WeightKind::Order),
+        ] {
+            assert_ne!(merged, other);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Low-rank adapters (LoRA, arXiv 2106.09685) as a graph transformation.
+
+use super::{Add, Graph, Linear, Node, Op, Value, ValueId, Weight, WeightId, WeightKind};
+
+/// The update of one matrix: `y += scale * B (A x)`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LowRankUpdate {
+    /// Checkpoint name of the matrix.
+    pub matrix: String,
+    /// Name of A, `[rank, in]`.
+    pub a: String,
+    /// Name of B, `[out, rank]`.
+    pub b: String,
+    /// Rank.
+    pub rank: usize,
+    /// Multiplies the update.
+    pub scale: f32,
+}
+
+/// Adds updates after the matmuls whose matrix they name. Apply it before any fusion. Returns the
+/// graph and the number of updates that a matmul took.
+pub fn add_low_rank_updates(mut graph: Graph, updates: &[LowRankUpdate]) -> (Graph, usize) {
+    let mut nodes = Vec::with_capacity(graph.nodes.len());
+    let mut taken = 0;
+    for mut node in std::mem::take(&mut graph.nodes) {
+        let update = match &node.op {
+            Op::Linear(linear) => update_of(&graph, linear, updates),
+            _ => None,
+        };
+        let Some(update) = update else {
+            nodes.push(node);
+            continue;
+        };
+        taken += 1;
+        let output = node.output;
+        let input = node.inputs[0];
+        let own = add_value(&mut graph, output, None);
+        node.output = own;
+        nodes.push(node);
+        let down = add_value(&mut graph, output, Some(update.rank));
+        let up = add_value(&mut graph, output, None);
+        let a = add_matrix(&mut graph, &update.a, update.rank, input);
+        let rows = graph.value(output).cols;
+        let b = add_matrix(&mut graph, &update.b, rows, down);
+        let scaled = Linear {
+            scale: update.scale,
+            ..Linear::new(b, None)
+        };
+        for (op, inputs, output) in [
+            (Op::Linear(Linear::new(a, None)), vec![input], down),
+            (Op::Linear(scaled), vec![down], up),
+            (Op::Add(Add), vec![own, up], output),
+        ] {
+            nodes.push(Node { op, inputs, output });
+        }
+    }
+    graph.nodes = nodes;
+    (graph, taken)
+}
+
+fn update_of<'a>(
+    graph: &Graph,
+    linear: &Linear,
+    updates: &'a [LowRankUpdate],
+) -> Option<&'a LowRankUpdate> {
+    let [(name, _)] = &graph.weight(linear.weight).parts[..] else {
+        return None;
+    };
+    updates.iter().find(|update| update.matrix == *name)
+}
+
+/// Adds a value with the rows of `like`, and its columns unless given.
+fn add_value(graph: &mut Graph, like: ValueId, cols: Option<usize>) -> ValueId {
+    let Value {
+        name,
+        rows,
+        cols: all,
+        ..
+    } = graph.value(like).clone();
+    graph.values.push(Value {
+        name: format!("{name}, adapter"),
+        rows,
+        cols: cols.unwrap_or(all),
+        view: None,
+    });
+    ValueId(graph.values.len() - 1)
+}
+
+/// Adds a matrix that reads `input`. It is declared as a router: a small matrix that is neither
+/// quantized while loading nor merged with the matmuls of the same input, whose merged weights the
+/// model has on the device.
+fn add_matrix(graph: &mut Graph, name: &str, rows: usize, input: ValueId) -> WeightId {
+    graph.weights.push(Weight {
+        parts: vec![(name.into(), rows)],
+        cols: graph.value(input).cols,
+        kind: WeightKind::Router,
+    });
+    WeightId(graph.weights.len() - 1)
+}

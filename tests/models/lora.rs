@@ -1,0 +1,129 @@
+//! LoRA adapters against peft: logits and greedy ids with an adapter, next to sessions with another
+//! adapter or none.
+
+use super::{exact, start, stepwise, with_kv};
+use jerboa::Error;
+use jerboa::exec::{
+    DecodeLoop, DecodeParams, OverlayId, Precision, PrecisionOptions, PromptLookup, RunOptions,
+    Session,
+};
+use jerboa::kernels::attention::Kv;
+use jerboa::plan::Fusions;
+use jerboa_tests::golden::{Golden, golden, greedy, open};
+use jerboa_tests::relative_l2;
+use pollster::block_on;
+
+/// `adapter` targets every matmul of a layer, `query_value` what peft targets by default.
+const ADAPTERS: [&str; 2] = ["adapter", "query_value"];
+
+fn load_adapter(session: &Session, path: &str) -> Result<OverlayId, Error> {
+    block_on(async {
+        let source = open(&golden(path)).await?;
+        session.model().load_adapter(&source).await
+    })
+}
+
+fn with_adapter(session: &Session, name: &str) -> Session {
+    let adapter = load_adapter(session, &format!("lora/{name}")).expect(name);
+    Session::with_adapter(session.model(), adapter).expect(name)
+}
+
+/// Greedy ids by steps with drafts.
+fn with_drafts(session: &mut Session, ids: &[u32], count: usize) -> Vec<u32> {
+    block_on(async {
+        session.prepare_speculation().await.expect("drafts");
+        session.prefill(ids, 0).await.expect("prefill");
+        let lookup = Some(PromptLookup {
+            context: ids,
+            draft_always: true,
+        });
+        let params = DecodeParams {
+            lookup,
+            ..DecodeParams::greedy(ids.len(), count)
+        };
+        let mut decode = DecodeLoop::start(session, params).expect("start");
+        let mut tokens = Vec::new();
+        loop {
+            let next = decode.next(session).await.expect("decode");
+            if next.is_empty() {
+                break;
+            }
+            tokens.extend(next);
+        }
+        decode.finish(session).await.expect("finish");
+        tokens
+    })
+}
+
+#[test]
+fn adapters_equal_peft_and_leave_the_model_as_it_was() {
+    let expected = Golden::read(&golden("lora/golden.safetensors"));
+    for fusions in [Fusions::ALL, Fusions::NONE] {
+        let options = RunOptions {
+            fusions,
+            // Sequences grow while they run.
+            kv_growth: 8,
+            ..with_kv(Kv::F32)
+        };
+        let (mut base, golden) = start("llama", &exact(), options);
+        let ids = golden.ids("input_ids");
+        let before = base.model().bytes().weights;
+        let mut sessions = ADAPTERS.map(|name| (name, with_adapter(&base, name)));
+        assert!(base.model().bytes().weights > before);
+        for (name, session) in &mut sessions {
+            let logits = expected.floats(&format!("logits.{name}"));
+            let tokens: Vec<u32> = expected
+                .ints(&format!("greedy.{name}"))
+                .into_iter()
+                .map(|id| id as u32)
+                .collect();
+            let found = block_on(session.all_rows(&ids, false)).expect(name);
+            let error = relative_l2(&found, &logits);
+            assert!(error < 2e-4, "{name}: prefill {error:e}");
+            assert_eq!(greedy(session, &ids, 32), tokens, "{name}");
+            let error = relative_l2(&stepwise(session, &ids), &logits);
+            assert!(error < 2e-4, "{name}: token by token {error:e}");
+            let mut fork = session.fork().expect(name);
+            assert_eq!(greedy(&mut fork, &ids, 32), tokens, "{name}, forked");
+            assert_eq!(with_drafts(session, &ids, 32), tokens, "{name}, drafts");
+        }
+        assert_eq!(greedy(&mut base, &ids, 32), golden.ids("greedy"));
+        let found = block_on(base.all_rows(&ids, false)).expect("logits");
+        let error = relative_l2(&found, &golden.floats("logits"));
+        assert!(error < 2e-4, "without an adapter {error:e}");
+    }
+}
+
+#[test]
+fn an_adapter_runs_on_a_quantized_model() {
+    let expected = Golden::read(&golden("lora/golden.safetensors"));
+    let options = RunOptions {
+        overrides: PrecisionOptions {
+            kv_type: Some(Kv::F32),
+            precision: Precision::Q8,
+            ..PrecisionOptions::default()
+        },
+        ..RunOptions::default()
+    };
+    let (base, golden) = start("llama", &exact(), options);
+    let ids = golden.ids("input_ids");
+    for name in ADAPTERS {
+        let mut session = with_adapter(&base, name);
+        let found = block_on(session.all_rows(&ids, false)).expect(name);
+        let error = relative_l2(&found, &expected.floats(&format!("logits.{name}")));
+        // 8 bits of these 48 columns cost 3e-2; the adapters change the logits by far more.
+        assert!(error < 5e-2, "{name}: {error:e}");
+        let without = relative_l2(&found, &golden.floats("logits"));
+        assert!(without > 0.5, "{name} changes the logits by {without:e}");
+    }
+}
+
+#[test]
+fn adapters_that_do_not_fit_are_refused() {
+    let (session, _) = start("gpt2", &exact(), with_kv(Kv::F32));
+    let error = load_adapter(&session, "lora/adapter").expect_err("another family");
+    assert_eq!(error.code(), "unsupported_option", "{error}");
+    assert!(error.to_string().contains("0 name a matmul"), "{error}");
+    let error = load_adapter(&session, "models/llama").expect_err("a model");
+    assert_eq!(error.code(), "missing_file", "{error}");
+}
