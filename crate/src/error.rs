@@ -80,6 +80,16 @@ pub enum Error {
         /// Message of the failed check.
         reason: String,
     },
+    /// Warning: downloaded files are used without a comparison with the Hub's checksums.
+    #[error(
+        "the download of {location} was not compared with the Hub's checksums: {reason}. If the output is wrong, delete the model from the cache and load it again."
+    )]
+    Unchecked {
+        /// The repository.
+        location: String,
+        /// Why there were no checksums.
+        reason: String,
+    },
     /// Warning: there is no cache, or it is not writable.
     #[error(
         "the cache is not available: {reason}. The model runs, but will be downloaded again next time."
@@ -301,17 +311,22 @@ pub enum Error {
 impl Error {
     /// Whether the error implies that a file of the model is wrong or missing.
     pub(crate) fn implicates_file(&self) -> bool {
-        matches!(
-            self,
-            Error::Malformed { .. }
-                | Error::MissingTensor { .. }
-                | Error::Shape { .. }
-                | Error::Config { .. }
-                | Error::Tokenizer { .. }
-                | Error::ChatTemplate { .. }
-                | Error::MissingFile { .. }
-                | Error::NotFound { .. }
-        )
+        self.implicates_content()
+            || matches!(
+                self,
+                Error::MissingTensor { .. }
+                    | Error::Shape { .. }
+                    | Error::Config { .. }
+                    | Error::Tokenizer { .. }
+                    | Error::ChatTemplate { .. }
+                    | Error::MissingFile { .. }
+                    | Error::NotFound { .. }
+            )
+    }
+
+    /// Whether the error implies that a file holds other bytes than it should.
+    pub(crate) fn implicates_content(&self) -> bool {
+        matches!(self, Error::Malformed { .. } | Error::NotFinite { .. })
     }
 }
 
@@ -340,6 +355,7 @@ codes! {
     Unreachable => "network",
     Changed => "changed",
     Unverified => "unverified",
+    Unchecked => "unchecked",
     Cache => "cache",
     Aborted => "aborted",
     MissingFile => "missing_file",

@@ -30,6 +30,8 @@ export interface LoadProgress {
   secondsLeft?: number;
   /** True when the bytes come from the browser's cache rather than the network. */
   fromCache: boolean;
+  /** Why nothing arrives: the server asked to retry later, does not answer, or sends very slowly. */
+  waitingFor?: string;
 }
 
 /**

@@ -6,7 +6,7 @@
  */
 export type JerboaErrorCode =
   // names, network, cache
-  | "model_name" | "not_found" | "gated" | "network" | "changed" | "aborted" | "missing_file" | "cache" | "unverified" | "quota"
+  | "model_name" | "not_found" | "gated" | "network" | "changed" | "aborted" | "missing_file" | "cache" | "unverified" | "unchecked" | "quota"
   // files and encodings
   | "malformed" | "unsupported_encoding" | "missing_tensor" | "shape"
   // configuration and text

@@ -21,13 +21,16 @@
 //     drop      close the connection after `after` bytes of body
 //     short     end the body after `after` bytes, before Content-Length
 //     stall     send `after` bytes and then nothing
-//     slow      send `rate` bytes a second
+//     slow      send `rate` bytes a second, in pieces of `piece`
 //     change    after `after` bytes replace the file by `base64` and close the connection
 //     noRange   ignore Range;  noEtag: neither ETag nor Last-Modified;  noLength: chunked, no Content-Length
 //     noHead    answer HEAD with 403, like URLs signed for GET
 //     fallback  answer 200 with a web page for missing files, like servers of single-page applications
 //     flip      change a byte at `after` of the file;  portal: answer 200 with a web page for every request
 //     shift     send bytes starting one later than requested, with a Content-Range that says so or (`lie`) does not
+//     noContentRange  answer ranges without Content-Range;  whole: announce the range and send the whole file
+//               (with `chunked` without a Content-Length)
+//     gzip      compress ranges;  hang: never answer
 //     noCommit  no X-Repo-Commit;  noExpose: expose no header to pages
 //   POST /_control/gate               {"ORG/NAME": "token"}: 401 without a token, 403 with another one
 //   POST /_control/file               {path, base64} replaces DIR/path until the reset; base64 null deletes it
@@ -37,6 +40,7 @@ import { once } from 'node:events';
 import { createReadStream, existsSync, readdirSync, statSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join, normalize } from 'node:path';
+import { gzipSync } from 'node:zlib';
 
 const argument = (name, fallback) => {
   const at = process.argv.indexOf(name);
@@ -149,8 +153,23 @@ async function sendFile(request, response, entry, path, file, headers) {
   const length = last - first + 1;
   const shift = status === 206 && length > 1 && last + 1 < file.size ? fault('shift', path) : undefined;
   if (shift && !shift.lie) headers['Content-Range'] = `bytes ${first + 1}-${last + 1}/${file.size}`;
+  if (status === 206 && fault('noContentRange', path)) delete headers['Content-Range'];
   const flip = fault('flip', path);
   if (!fault('noLength', path)) headers['Content-Length'] = length;
+  const whole = status === 206 && length < file.size ? fault('whole', path) : undefined;
+  const gzip = status === 206 ? fault('gzip', path) : undefined;
+  if (whole || gzip) {
+    const pieces = [];
+    for await (const piece of file.read(whole ? 0 : first, whole ? file.size - 1 : last)) pieces.push(piece);
+    const body = gzip ? gzipSync(Buffer.concat(pieces)) : Buffer.concat(pieces);
+    if (gzip) headers['Content-Encoding'] = 'gzip';
+    headers['Content-Length'] = body.length;
+    if (whole?.chunked) delete headers['Content-Length'];
+    entry.status = status;
+    entry.bytes = body.length;
+    response.writeHead(status, headers).end(body);
+    return;
+  }
   entry.status = status;
   response.writeHead(status, headers);
   if (request.method === 'HEAD' || length === 0) {
@@ -177,7 +196,7 @@ async function sendFile(request, response, entry, path, file, headers) {
     }
     at += piece.length;
     while (piece.length > 0 && left > 0 && !response.destroyed) {
-      const now = piece.subarray(0, Math.min(left, slow ? 16384 : piece.length));
+      const now = piece.subarray(0, Math.min(left, slow ? (slow.piece ?? 16384) : piece.length));
       await write(now);
       left -= now.length;
       piece = piece.subarray(now.length);
@@ -246,6 +265,7 @@ async function serve(origin, request, response) {
     const extra = error.retryAfter === undefined ? {} : { 'Retry-After': error.retryAfter };
     return refuse(request, response, entry, path, error.status, null, extra);
   }
+  if (fault('hang', path)) return;
   if (fault('portal', path)) return page(request, response, entry, path);
   if (request.method === 'HEAD' && fault('noHead', path)) return refuse(request, response, entry, path, 403, null);
 

@@ -4,6 +4,7 @@ mod faults;
 mod malformed;
 mod progress;
 mod server;
+mod truth;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

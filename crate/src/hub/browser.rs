@@ -108,7 +108,10 @@ impl Transport for BrowserTransport {
             .map_err(|error| fetch_failure(&error))?;
         let response: web_sys::Response = response.dyn_into().map_err(failure)?;
         let visible = response.headers();
-        let headers = HttpHeaders::read(|name| visible.get(name).ok().flatten());
+        let headers = HttpHeaders {
+            filtered: get_property(&response, "type") != Some("basic".into()),
+            ..HttpHeaders::read(|name| visible.get(name).ok().flatten())
+        };
         let reader = match response.body() {
             Some(stream) => Some(ReadableStreamDefaultReader::new(&stream).map_err(failure)?),
             None => None,

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::chunk::Chunk;
 use super::model_ref::{percent_decode, percent_encode};
 use super::remote::FileValidator;
+use super::tensors::{INDEX_FILE_NAME, SINGLE_FILE_NAME};
+use crate::format::gguf::{parse_split_name, split_file_name};
+use crate::format::shard_index::ShardIndex;
 use crate::util::sha256::{INITIAL_STATE, to_hex};
 
 /// Why an entry could not be written.
@@ -108,7 +111,7 @@ pub struct CachedModel {
     pub files: usize,
     /// Bytes stored.
     pub bytes: u64,
-    /// Whether every started file is completely stored.
+    /// Whether every started file is completely stored, weights with all their shards among them.
     pub complete: bool,
 }
 
@@ -246,6 +249,33 @@ impl<S: KeyValueStore> SourceCache<S> {
         found
     }
 
+    /// Whether any part of a file is stored, of whatever content.
+    pub async fn has_parts(&self, file: &str) -> bool {
+        let folder = format!("{}/{}/", self.source, percent_encode(file, false));
+        let keys = self.store.keys().await;
+        keys.iter()
+            .filter_map(|key| key.strip_prefix(&folder))
+            .any(|name| name != "manifest")
+    }
+
+    /// Names of the source's files with entries.
+    pub async fn files(&self) -> SortedSet<String> {
+        let prefix = format!("{}/", self.source);
+        let keys = self.store.keys().await;
+        let mut files = SortedSet::new();
+        for key in &keys {
+            let file = key
+                .strip_prefix(&prefix)
+                .and_then(|rest| rest.split_once('/'))
+                .filter(|(file, _)| *file != DERIVED_FOLDER)
+                .and_then(|(file, _)| percent_decode(file));
+            if let Some(file) = file {
+                files.insert(file);
+            }
+        }
+        files
+    }
+
     /// Removes all entries of a file. The manifest goes first, so that an interruption leaves
     /// nothing that looks complete.
     pub async fn evict(&self, file: &str) {
@@ -270,10 +300,16 @@ fn fingerprint(identity: &FileValidator, part_size: u64) -> String {
     format!("{:016x}", crate::util::fnv1a(&text))
 }
 
+/// Whether a file holds weights, by its name.
+pub(crate) fn is_weights(file: &str) -> bool {
+    const SUFFIXES: [&str; 6] = [".safetensors", ".gguf", ".bin", ".onnx", ".pt", ".pth"];
+    SUFFIXES.iter().any(|suffix| file.ends_with(suffix))
+}
+
 /// Lists all models with cached files.
 pub async fn cached_models(store: &impl KeyValueStore) -> Vec<CachedModel> {
-    let keys = store.keys().await;
-    let mut models: SortedMap<String, (SortedMap<&str, SortedSet<u64>>, u64)> = SortedMap::new();
+    let keys: SortedSet<String> = store.keys().await.into_iter().collect();
+    let mut models: SortedMap<String, (SortedSet<String>, u64)> = SortedMap::new();
     for key in &keys {
         let mut names = key.splitn(3, '/');
         let (Some(source), Some(file), Some(entry)) = (names.next(), names.next(), names.next())
@@ -284,47 +320,88 @@ pub async fn cached_models(store: &impl KeyValueStore) -> Vec<CachedModel> {
             continue;
         };
         let model = models.get_or_insert_with(source, Default::default);
-        let parts = model.0.get_or_insert_with(file, SortedSet::new);
+        if let Some(name) = percent_decode(file).filter(|_| file != DERIVED_FOLDER) {
+            model.0.insert(name);
+        }
         let mut fields = entry.split('-').skip(1).map(str::parse::<u64>);
-        if let (Some(Ok(index)), Some(Ok(length))) = (fields.next(), fields.next()) {
-            parts.insert(index);
+        if let (Some(Ok(_)), Some(Ok(length))) = (fields.next(), fields.next()) {
             model.1 += length;
         }
     }
     let mut found = Vec::new();
     for (source, (files, bytes)) in models {
-        let shelf = SourceCache {
-            store,
-            source: percent_encode(&source, false),
-        };
-        let mut complete = true;
-        let mut held = 0;
-        for (file, parts) in files.iter().filter(|(file, _)| **file != DERIVED_FOLDER) {
-            let manifest = shelf
-                .manifest(&percent_decode(file).unwrap_or_default())
-                .await;
-            match manifest.map(|m| m.content) {
-                // A record that the server does not have the file; a load may be about to replace
-                // it.
-                Some(None) => continue,
-                None if parts.is_empty() => continue,
-                Some(Some(content)) => {
-                    complete &= (0..content.part_count()).all(|part| parts.contains(&part));
-                }
-                None => complete = false,
+        let shelf = SourceCache::new(store, &source);
+        let mut whole = SortedSet::new();
+        let mut started = 0;
+        for file in files {
+            match shelf.completeness(&file, &keys).await {
+                None => continue,
+                Some(true) => _ = whole.insert(file),
+                Some(false) => {}
             }
-            held += 1;
+            started += 1;
         }
-        if held > 0 {
+        if started > 0 {
+            let complete = whole.len() == started && shelf.has_all_weights(&whole).await;
             found.push(CachedModel {
                 source,
-                files: held,
+                files: started,
                 bytes,
                 complete,
             });
         }
     }
     found
+}
+
+impl<S: KeyValueStore> SourceCache<S> {
+    /// Whether all parts of a file's content are among the `keys` of the store; `None` for a file
+    /// that the server does not have.
+    async fn completeness(&self, file: &str, keys: &SortedSet<String>) -> Option<bool> {
+        match self.manifest(file).await.map(|manifest| manifest.content) {
+            // A load may be about to replace the record.
+            Some(None) => None,
+            Some(Some(content)) => {
+                let identity = content.identity();
+                let key = |part| self.part_key(file, &identity, content.part_size, part);
+                Some((0..content.part_count()).all(|part| keys.contains(&key(part))))
+            }
+            None => self.has_parts(file).await.then_some(false),
+        }
+    }
+
+    /// Whether these files include weights, and all shards of weights that are split.
+    async fn has_all_weights(&self, files: &SortedSet<String>) -> bool {
+        let single = SINGLE_FILE_NAME.to_string();
+        let index = INDEX_FILE_NAME.to_string();
+        if files.contains(&index) && !files.contains(&single) {
+            let shards = match self.whole_file(&index).await {
+                Some(bytes) => ShardIndex::parse(&index, &bytes).map(|index| index.shards()),
+                None => return false,
+            };
+            return shards.is_ok_and(|shards| shards.iter().all(|shard| files.contains(shard)));
+        }
+        let mut weights = files.iter().filter(|file| is_weights(file)).peekable();
+        weights.peek().is_some()
+            && weights.all(|file| match parse_split_name(file) {
+                Some((.., count)) => (1..=count).all(|number| {
+                    split_file_name(file, number).is_some_and(|shard| files.contains(&shard))
+                }),
+                None => true,
+            })
+    }
+
+    /// Reads a small file whose parts are all stored.
+    async fn whole_file(&self, file: &str) -> Option<Vec<u8>> {
+        let content = self.manifest(file).await?.content?;
+        let mut bytes = Vec::new();
+        for part in 0..content.part_count() {
+            let identity = content.identity();
+            let chunk = self.part(file, &identity, content.part_size, part).await?;
+            bytes.extend(chunk.to_vec());
+        }
+        Some(bytes)
+    }
 }
 
 /// Folder of data derived from a source's files; no model file has this name.

@@ -41,7 +41,8 @@ pub use retry::RetryPolicy;
 pub use source::Source;
 pub use source::{cached_models, delete_cached};
 pub use transport::{
-    HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport, TransportError,
+    ContentRange, HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport,
+    TransportError,
 };
 
 /// How to find and download a model.

@@ -40,12 +40,16 @@ impl ModelRef {
     /// path (`/…`, `./…`). A .gguf file name may follow each of them.
     pub fn parse(name: &str) -> Result<ModelRef> {
         let refuse = |reason: &str| Error::ModelName {
-            name: name.to_string(),
+            name: without_credentials(name),
             reason: reason.to_string(),
         };
         let text = name.trim();
         // Suffix of the Hub's download links.
         let text = text.strip_suffix("?download=true").unwrap_or(text);
+        // Checked first: a path or a file name may follow the URL.
+        if let Err(reason) = check_url(text) {
+            return Err(refuse(reason));
+        }
         if text.len() > 5 && text.to_ascii_lowercase().ends_with(".gguf") {
             return parse_file(text)
                 .ok_or_else(|| refuse("put the repository or folder before the file's name"))?;
@@ -53,16 +57,7 @@ impl ModelRef {
         if text.is_empty() {
             return Err(refuse("it is empty"));
         }
-        if let Some((scheme, rest)) = text.split_once("://") {
-            if scheme != "https" && scheme != "http" {
-                return Err(refuse("only http and https URLs can be loaded"));
-            }
-            if rest.is_empty() || rest.starts_with('/') {
-                return Err(refuse("the URL has no host"));
-            }
-            if rest.contains(['?', '#']) {
-                return Err(refuse("a folder's URL must not contain '?' or '#'"));
-            }
+        if let Some((_, rest)) = text.split_once("://") {
             let hub_page = rest
                 .strip_prefix("huggingface.co/")
                 .or_else(|| rest.strip_prefix("hf.co/"));
@@ -165,6 +160,53 @@ fn parse_hub_path(path: &str) -> Option<ModelRef> {
         _ => return None,
     };
     is_repo_id(&id).then_some(ModelRef::Repo { id, revision })
+}
+
+/// Refuses what starts like a URL, but cannot be the URL of a folder or a Hub. Repository names and
+/// paths pass.
+pub(crate) fn check_url(text: &str) -> Result<(), &'static str> {
+    if text.chars().any(char::is_control) {
+        return Err("it contains control characters");
+    }
+    // Browsers read a backslash in a URL as a slash.
+    if text.starts_with("//") || text.starts_with("/\\") || text.starts_with('\\') {
+        return Err("the URL has no scheme; write https://");
+    }
+    let Some((scheme, rest)) = text.split_once(':') else {
+        return Ok(());
+    };
+    if scheme.contains(['/', '@', '.']) {
+        return Ok(());
+    }
+    if !scheme.eq_ignore_ascii_case("https") && !scheme.eq_ignore_ascii_case("http") {
+        return Err("only http and https URLs can be loaded");
+    }
+    let Some(rest) = rest.strip_prefix("//") else {
+        return Err("the URL has no '//' after its scheme");
+    };
+    if rest.is_empty() || rest.starts_with(['/', '\\']) {
+        return Err("the URL has no host");
+    }
+    let host = rest.split(['/', '\\', '?', '#']).next().unwrap_or(rest);
+    if host.contains('@') {
+        return Err("the URL must not contain a user name or password; pass a token instead");
+    }
+    if rest.contains(['?', '#']) {
+        return Err("a folder's URL must not contain '?' or '#'");
+    }
+    Ok(())
+}
+
+/// Removes user name and password from a URL, so that messages do not show them.
+pub(crate) fn without_credentials(text: &str) -> String {
+    let start = text.find("//").map_or(0, |slashes| slashes + 2);
+    let end = text[start..]
+        .find(['/', '\\', '?', '#'])
+        .map_or(text.len(), |end| start + end);
+    match text[start..end].rfind('@') {
+        Some(at) if start > 0 => format!("{}{}", &text[..start], &text[start + at + 1..]),
+        _ => text.to_string(),
+    }
 }
 
 fn is_repo_id(id: &str) -> bool {
@@ -321,6 +363,16 @@ mod tests {
             "https://h/x?y=1",
             "x.gguf",
             "a/x.gguf",
+            "//host/m",
+            "/\\host/m",
+            "//host/m/x.gguf",
+            "javascript:alert(1)",
+            "javascript:alert(1)//a/x.gguf",
+            "data:application/json,{}",
+            "blob:https://h/1",
+            "file:///etc/model",
+            "https:/h/x",
+            "https://h\n/x",
         ];
         for text in bad {
             assert_eq!(
@@ -328,6 +380,20 @@ mod tests {
                 "model_name",
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn no_message_shows_a_password() {
+        for text in [
+            "http://user:p4ss@host/m",
+            "https://user:p4ss@host/m/x.gguf",
+            "ftp://user:p4ss@host/m",
+            "//user:p4ss@host/m",
+        ] {
+            let error = ModelRef::parse(text).expect_err(text);
+            assert_eq!(error.code(), "model_name", "{text}");
+            assert!(!error.to_string().contains("p4ss"), "{error}");
         }
     }
 

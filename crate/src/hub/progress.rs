@@ -16,6 +16,10 @@ use crate::util::map::SortedMap;
 const REPORT_INTERVAL_MS: f64 = 200.0;
 /// Minimum pause between two reports, in milliseconds; closer ones are dropped.
 const MIN_REPORT_INTERVAL_MS: f64 = 80.0;
+/// Duration of a wait that the progress names, in milliseconds.
+const LONG_WAIT_MS: f64 = 3000.0;
+/// Bytes that make a wait for a server end.
+pub(crate) const MIN_PROMPT_BYTES: u64 = 1024;
 /// Window over which the rate is averaged, in milliseconds.
 const RATE_WINDOW_MS: f64 = 4000.0;
 
@@ -68,6 +72,8 @@ pub struct ProgressEvent {
     pub seconds_left: Option<f64>,
     /// Whether the latest bytes came from the cache.
     pub from_cache: bool,
+    /// What the load waits for, if a server delays it: a retry, or a slow answer.
+    pub waiting: Option<String>,
 }
 
 /// State of one part of a file. Models of several graphs read the same parts repeatedly; each part
@@ -82,6 +88,17 @@ struct PartState {
     fetched: bool,
 }
 
+/// Time spent waiting for a server, since it last sent a noticeable number of bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct ServerWait {
+    /// Start of the current wait.
+    since: Option<f64>,
+    /// Duration of earlier waits, in milliseconds.
+    waited_ms: f64,
+    /// Bytes that those brought.
+    bytes: u64,
+}
+
 /// Receiver of reports.
 type ProgressCallback = Box<dyn FnMut(&ProgressEvent)>;
 
@@ -93,6 +110,8 @@ struct ProgressState {
     shown_bytes: Cell<u64>,
     total: Cell<u64>,
     from_cache: Cell<bool>,
+    waiting: RefCell<Option<String>>,
+    server_wait: Cell<ServerWait>,
     last_report: Cell<f64>,
     /// Kernels compiled and kernels requested; (0, 0) while unknown.
     kernels: Cell<(u64, u64)>,
@@ -131,6 +150,8 @@ impl Progress {
             shown_bytes: Cell::new(0),
             total: Cell::new(0),
             from_cache: Cell::new(false),
+            waiting: RefCell::default(),
+            server_wait: Cell::default(),
             last_report: Cell::new(0.0),
             kernels: Cell::new((0, 0)),
             weights: Cell::new(0),
@@ -245,6 +266,51 @@ impl Progress {
             name.clone_into(&mut self.0.file.borrow_mut());
             self.report();
         }
+    }
+
+    /// Names what the load waits for, or ends the wait.
+    pub fn wait_for(&self, what: Option<String>) {
+        if *self.0.waiting.borrow() != what {
+            *self.0.waiting.borrow_mut() = what;
+            self.report();
+        }
+    }
+
+    /// Starts waiting for a server.
+    pub fn begin_wait(&self) {
+        self.0.server_wait.set(ServerWait {
+            since: Some(clock::now_ms()),
+            ..self.0.server_wait.get()
+        });
+    }
+
+    /// Ends a wait that brought `bytes`.
+    pub fn end_wait(&self, bytes: u64) {
+        let ServerWait {
+            since,
+            waited_ms,
+            bytes: before,
+        } = self.0.server_wait.get();
+        let wait = ServerWait {
+            since: None,
+            waited_ms: waited_ms + since.map_or(0.0, |since| clock::now_ms() - since),
+            bytes: before + bytes,
+        };
+        self.0.server_wait.set(if wait.bytes >= MIN_PROMPT_BYTES {
+            ServerWait::default()
+        } else {
+            wait
+        });
+    }
+
+    /// What the load waits for: a retry, or a server that sends nothing or very little.
+    fn waiting(&self) -> Option<String> {
+        let ServerWait {
+            since, waited_ms, ..
+        } = self.0.server_wait.get();
+        let named = self.0.waiting.borrow().clone();
+        let waits = since.is_some_and(|since| waited_ms + clock::now_ms() - since >= LONG_WAIT_MS);
+        named.or_else(|| waits.then(|| "the server sends no data, or very slowly".to_string()))
     }
 
     /// Adds bytes to the total of this phase.
@@ -380,6 +446,7 @@ impl Progress {
                 }
             }),
             from_cache: self.0.from_cache.get(),
+            waiting: self.waiting(),
         };
         self.0.last_report.set(clock::now_ms());
         // A reentrant callback finds the cell borrowed; its report is dropped instead of panicking.

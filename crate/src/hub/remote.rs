@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::abort::AbortFlag;
 use super::chunk::{Chunk, ChunkBuffer};
-use super::progress::Progress;
+use super::progress::{MIN_PROMPT_BYTES, Progress};
 use super::retry::{RetryPolicy, is_transient};
 use super::transport::{
     HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport,
@@ -16,6 +16,11 @@ use crate::util::clock;
 
 /// Maximum file size accepted from a server; larger claims could overflow sums.
 const MAX_FILE_BYTES: u64 = 1 << 50;
+
+/// Why a web page counts as a missing file.
+pub(crate) const PAGE_ANSWER: &str = "the server returned a web page instead of the file";
+/// The Hub's error code for a repository that lacks a file.
+pub(crate) const NO_ENTRY_CODE: &str = "EntryNotFound";
 
 /// Identifies one content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,10 +109,17 @@ impl<T: Transport> RemoteServer<T> {
         }
     }
 
-    async fn pause(&self, url: &str, ms: f64) -> Result<(), Error> {
-        self.abort
+    /// Waits before the next request; the progress says why.
+    async fn pause(&self, url: &str, ms: f64, reason: &str) -> Result<(), Error> {
+        let seconds = (ms / 1000.0).ceil();
+        self.progress
+            .wait_for(Some(format!("{reason}; retrying in {seconds} s")));
+        let slept = self
+            .abort
             .guard(&format!("downloading {url}"), clock::sleep(ms))
-            .await
+            .await;
+        self.progress.wait_for(None);
+        slept
     }
 
     /// Sends one request without retries. The caller handles error statuses.
@@ -120,7 +132,8 @@ impl<T: Transport> RemoteServer<T> {
     ) -> Result<HttpResult<T>, Error> {
         let wait = self.earliest_request_ms.get() - clock::now_ms();
         if wait > 0.0 {
-            self.pause(url, wait).await?;
+            self.pause(url, wait, "the server accepts no requests (HTTP 429)")
+                .await?;
         }
         let request = HttpRequest {
             method,
@@ -129,19 +142,17 @@ impl<T: Transport> RemoteServer<T> {
             token: self.token.clone(),
         };
         let sent = clock::timeout(limit_ms, self.transport.send(request));
-        Ok(
-            match self
-                .abort
-                .guard(&format!("downloading {url}"), sent)
-                .await?
-            {
-                Some(answer) => {
-                    self.reached.set(self.reached.get() || answer.is_ok());
-                    answer.map_err(|failure| failure.0)
-                }
-                None => Err(format!("no response within {} s", limit_ms / 1000.0)),
-            },
-        )
+        self.progress.begin_wait();
+        let answer = self.abort.guard(&format!("downloading {url}"), sent).await;
+        // Headers alone are progress.
+        self.progress.end_wait(MIN_PROMPT_BYTES);
+        Ok(match answer? {
+            Some(answer) => {
+                self.reached.set(self.reached.get() || answer.is_ok());
+                answer.map_err(|failure| failure.0)
+            }
+            None => Err(format!("no response within {} s", limit_ms / 1000.0)),
+        })
     }
 
     /// The pause before retrying a refused answer, or the error that ends the retries. A successful
@@ -161,20 +172,22 @@ impl<T: Transport> RemoteServer<T> {
             .is_some_and(|code| code.ends_with("NotFound"));
         match status {
             200 | 206 => {
-                let answer = "the server returned a web page instead of the file".to_string();
+                let answer = PAGE_ANSWER.to_string();
                 Err(Error::NotFound {
                     url: url.to_string(),
                     answer,
                 })
             }
-            404 | 410 => Err(Error::NotFound {
-                url: url.to_string(),
-                answer: format!("HTTP {status}"),
-            }),
-            401 | 403 if missing => Err(Error::NotFound {
-                url: url.to_string(),
-                answer: format!("HTTP {status}"),
-            }),
+            404 | 410 | 401 | 403 if missing || matches!(status, 404 | 410) => {
+                let code = headers.error_code.as_deref();
+                Err(Error::NotFound {
+                    url: url.to_string(),
+                    answer: code.map_or_else(
+                        || format!("HTTP {status}"),
+                        |code| format!("HTTP {status}, {code}"),
+                    ),
+                })
+            }
             401 | 403 => Err(Error::Gated {
                 url: url.to_string(),
                 status,
@@ -229,7 +242,7 @@ impl<T: Transport> RemoteServer<T> {
                     headers,
                     ..
                 }) if !headers.is_page() => {
-                    let total = headers.content_range().1;
+                    let total = headers.content_range().total;
                     let size = total
                         .or_else(|| headers.body_length().filter(|_| method == HttpMethod::Head));
                     return Ok(HeadReply {
@@ -266,9 +279,16 @@ impl<T: Transport> RemoteServer<T> {
             if failures >= if patient { self.max_attempts() } else { 1 } {
                 return Err(self.network(url, reason));
             }
-            self.pause(url, pause).await?;
+            self.pause(url, pause, &reason).await?;
         }
     }
+}
+
+/// Bytes received, and the milliseconds spent waiting for them.
+#[derive(Debug, Clone, Copy, Default)]
+struct ReceiveRate {
+    bytes: u64,
+    wait_ms: f64,
 }
 
 /// Reads one range of a file in order; resumes a broken connection at the byte where it broke.
@@ -292,6 +312,12 @@ pub(crate) struct RangeReader<T: Transport> {
     unread: Option<Chunk>,
     /// Bytes of the current body to skip until `pos`.
     skip: u64,
+    /// Whether the last answer named the bytes that it holds.
+    pub range_confirmed: bool,
+    /// Bytes left of a partial answer without Content-Length.
+    unread_of_range: Option<u64>,
+    /// What arrived since the last check of the rate.
+    rate: ReceiveRate,
     failures: u32,
     total_failures: u32,
 }
@@ -317,9 +343,17 @@ impl<T: Transport> RangeReader<T> {
             body: None,
             unread: None,
             skip: 0,
+            range_confirmed: true,
+            unread_of_range: None,
+            rate: ReceiveRate::default(),
             failures: 0,
             total_failures: 0,
         }
+    }
+
+    /// The file's URL.
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
     /// Whether the range is fully read.
@@ -362,7 +396,7 @@ impl<T: Transport> RangeReader<T> {
             ));
         }
         let pause = pause.unwrap_or_else(|| retry.pause(self.failures));
-        Ok(self.remote.pause(&self.url, pause).await?)
+        Ok(self.remote.pause(&self.url, pause, &reason).await?)
     }
 
     /// Opens a body at `pos`, unless the range is fully read. Returns once the headers have
@@ -413,16 +447,11 @@ impl<T: Transport> RangeReader<T> {
     /// Checks that an answer has the requested file and offset.
     fn accept(&mut self, response: HttpResponse<T::Body>) -> Result<(), ReadFault> {
         let headers = response.headers;
-        let (first, total) = headers.content_range();
         let partial = response.status == 206;
-        if partial && first.is_some_and(|first| first != self.pos) {
-            let reason = format!(
-                "requested byte {}, but the server sent from byte {}",
-                self.pos,
-                first.unwrap_or(0)
-            );
-            return Err(ReadFault::Failed(self.remote.network(&self.url, reason)));
+        if partial {
+            self.check_range(&headers)?;
         }
+        let total = headers.content_range().total;
         let size = if partial {
             // A page may not see Content-Range. An open range, or one answered short, still ends at
             // the file's end.
@@ -457,16 +486,121 @@ impl<T: Transport> RangeReader<T> {
             _ => {}
         }
         self.validator = self.validator.take().or(validator);
-        self.commit = headers.commit.or(self.commit.take());
+        self.commit = headers.commit.clone().or(self.commit.take());
         self.supports_ranges = partial;
         self.skip = if partial { 0 } else { self.pos };
+        self.range_confirmed = !partial || headers.content_range().bounds.is_some();
+        // With a Content-Length, the connection itself bounds the body.
+        self.unread_of_range = if partial && headers.content_length.is_none() {
+            let bounds = headers.content_range().bounds;
+            let end = bounds.map(|(_, last)| last + 1).or(self.end);
+            end.map(|end| end.saturating_sub(self.pos))
+        } else {
+            None
+        };
         self.body = Some(response.body);
         Ok(())
     }
 
+    /// Compares the headers of a 206 with the requested range. Bytes of another range must never
+    /// reach the cache.
+    fn check_range(&self, headers: &HttpHeaders) -> Result<(), ReadFault> {
+        let refuse = |reason: String| Err(self.range_error(&reason));
+        if let Some(encoding) = headers.encoding() {
+            return refuse(format!(
+                "the server compresses byte ranges (Content-Encoding: {encoding})"
+            ));
+        }
+        let length = headers
+            .content_length
+            .as_deref()
+            .and_then(|length| length.trim().parse::<u64>().ok());
+        let range = headers.content_range();
+        let Some((first, last)) = range.bounds else {
+            if !headers.filtered {
+                return refuse("the server answered 206 without a valid Content-Range".to_string());
+            }
+            let asked = self.end.map(|end| end - self.pos);
+            return match (length, asked) {
+                (Some(length), Some(asked)) if length > asked => refuse(format!(
+                    "requested {asked} bytes, but the server sent {length}"
+                )),
+                _ => Ok(()),
+            };
+        };
+        if first != self.pos {
+            return refuse(format!(
+                "requested byte {}, but the server sent from byte {first}",
+                self.pos
+            ));
+        }
+        if let Some(total) = range.total.filter(|total| last >= *total) {
+            return refuse(format!(
+                "the server sent byte {last} of a file of {total} bytes"
+            ));
+        }
+        match length {
+            Some(length) if length != last - first + 1 => refuse(format!(
+                "the server announced bytes {first}-{last}, but sent {length} bytes"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The error for a server whose answers to range requests are wrong.
+    pub fn range_error(&self, reason: &str) -> ReadFault {
+        let advice = "Configure the server, or the proxy before it, to serve the model's files uncompressed and to answer range requests exactly";
+        ReadFault::Failed(
+            self.remote
+                .network(&self.url, format!("{reason}. {advice}")),
+        )
+    }
+
+    /// Refuses a server that sends, but so slowly that the download would take days.
+    fn check_rate(&mut self, received: u64) -> Result<(), ReadFault> {
+        self.rate.bytes += received;
+        let ReceiveRate { bytes, wait_ms } = self.rate;
+        let retry = &self.remote.retry;
+        if wait_ms < retry.stall_ms {
+            return Ok(());
+        }
+        self.rate = ReceiveRate::default();
+        let seconds = wait_ms / 1000.0;
+        if bytes as f64 >= retry.min_bytes_per_second * seconds {
+            return Ok(());
+        }
+        let reason = format!(
+            "the server sent {bytes} bytes in {seconds:.0} s, fewer than {} bytes a second",
+            retry.min_bytes_per_second
+        );
+        Err(ReadFault::Failed(self.remote.network(&self.url, reason)))
+    }
+
+    /// Counts the bytes of a 206 without Content-Length, and refuses bytes beyond its range.
+    async fn check_overrun(&mut self, received: u64) -> Result<(), ReadFault> {
+        let Some(left) = self.unread_of_range else {
+            return Ok(());
+        };
+        let mut excess = received.saturating_sub(left);
+        self.unread_of_range = Some(left.saturating_sub(received));
+        if received == left
+            && let Some(body) = self.body.as_mut()
+        {
+            let next = clock::timeout(self.remote.retry.stall_ms, body.next());
+            let what = format!("downloading {}", self.url);
+            if let Some(Ok(Some(chunk))) = self.remote.abort.guard(&what, next).await? {
+                excess = chunk.len() as u64;
+            }
+        }
+        if excess == 0 {
+            return Ok(());
+        }
+        Err(self.range_error("the server sent more bytes than its Content-Range announces"))
+    }
+
     /// Handles 416: correct for an empty file and at the file's end, otherwise the file changed.
     fn handle_416(&mut self, headers: &HttpHeaders) -> Result<(), ReadFault> {
-        let size = headers.content_range().1.unwrap_or(0);
+        let size = headers.content_range().total.unwrap_or(0);
         if self.identity.as_ref().is_some_and(|i| i.size != size) || self.pos > size {
             return Err(ReadFault::Changed);
         }
@@ -496,11 +630,17 @@ impl<T: Transport> RangeReader<T> {
             };
             let stall = self.remote.retry.stall_ms;
             let read = clock::timeout(stall, body.next());
-            let read = self
-                .remote
-                .abort
-                .guard(&format!("downloading {}", self.url), read)
-                .await?;
+            let progress = self.remote.progress.clone();
+            let begin_ms = clock::now_ms();
+            progress.begin_wait();
+            let what = format!("downloading {}", self.url);
+            let read = self.remote.abort.guard(&what, read).await;
+            self.rate.wait_ms += clock::now_ms() - begin_ms;
+            progress.end_wait(match &read {
+                Ok(Some(Ok(Some(chunk)))) => chunk.len() as u64,
+                _ => MIN_PROMPT_BYTES,
+            });
+            let read = read?;
             match read {
                 None => {
                     self.fail(format!("no data received for {} s", stall / 1000.0), None)
@@ -509,6 +649,8 @@ impl<T: Transport> RangeReader<T> {
                 Some(Err(failure)) => self.fail(failure.0, None).await?,
                 Some(Ok(None)) => self.handle_body_end().await?,
                 Some(Ok(Some(chunk))) => {
+                    self.check_overrun(chunk.len() as u64).await?;
+                    self.check_rate(chunk.len() as u64)?;
                     if let Some(chunk) = self.trim(&chunk) {
                         self.failures = 0;
                         return Ok(Some(self.take_at_most(chunk, max)));

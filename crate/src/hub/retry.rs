@@ -20,6 +20,8 @@ pub struct RetryPolicy {
     pub max_retry_after_ms: f64,
     /// Milliseconds without data after which a connection counts as broken.
     pub stall_ms: f64,
+    /// Bytes per second below which a connection counts as stalled, measured over `stall_ms`.
+    pub min_bytes_per_second: f64,
 }
 
 impl Default for RetryPolicy {
@@ -32,6 +34,7 @@ impl Default for RetryPolicy {
             max_ms: 20_000.0,
             max_retry_after_ms: 120_000.0,
             stall_ms: 30_000.0,
+            min_bytes_per_second: 256.0,
         }
     }
 }

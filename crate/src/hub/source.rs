@@ -311,9 +311,9 @@ impl Source {
     }
 
     /// Evicts cached files that may be corrupt. Returns whether there were any.
-    async fn evict_corrupt(&self) -> bool {
+    async fn evict_corrupt(&self, error: &Error) -> bool {
         match &*self.kind {
-            SourceKind::Http(http) => http.evict_corrupt().await,
+            SourceKind::Http(http) => http.evict_corrupt(error).await,
             #[allow(unreachable_patterns)]
             _ => false,
         }
@@ -330,12 +330,28 @@ impl Source {
     ) -> Result<T> {
         let source = Rc::new(open().await?);
         match load(&source).await {
-            Err(error) if error.implicates_file() && source.evict_corrupt().await => {}
+            Err(error) if error.implicates_file() && source.evict_corrupt(&error).await => {}
             // A download that differs from the Hub's checksum has been evicted already.
             Err(Error::Network { reason, .. }) if reason.contains("SHA-256") => {}
-            outcome => return outcome,
+            outcome => {
+                source.drop_unusable(outcome.as_ref().err()).await;
+                return outcome;
+            }
         }
-        load(&Rc::new(open().await?)).await
+        let source = Rc::new(open().await?);
+        let outcome = load(&source).await;
+        source.drop_unusable(outcome.as_ref().err()).await;
+        outcome
+    }
+
+    /// Evicts the files that no checksum vouches for, after an error that shows that the model's
+    /// content is wrong: the next load downloads them again.
+    pub async fn drop_unusable(&self, error: Option<&Error>) {
+        if let (Some(error), SourceKind::Http(http)) = (error, &*self.kind)
+            && error.implicates_content()
+        {
+            http.evict_unverified().await;
+        }
     }
 
     /// The commit being read, if the server named one.

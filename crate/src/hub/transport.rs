@@ -49,6 +49,17 @@ pub struct HttpHeaders {
     pub commit: Option<String>,
     /// `X-Error-Code`: the Hub's error, such as RepoNotFound.
     pub error_code: Option<String>,
+    /// Whether the browser may hide headers from the page, as it does for other origins.
+    pub filtered: bool,
+}
+
+/// A parsed `Content-Range`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ContentRange {
+    /// First and last byte.
+    pub bounds: Option<(u64, u64)>,
+    /// Length of the whole file.
+    pub total: Option<u64>,
 }
 
 impl HttpHeaders {
@@ -64,17 +75,14 @@ impl HttpHeaders {
             retry_after: get("retry-after"),
             commit: get("x-repo-commit"),
             error_code: get("x-error-code"),
+            filtered: false,
         }
     }
 
     /// The body's length; `None` if a content encoding makes it differ from the number of bytes
     /// received.
     pub fn body_length(&self) -> Option<u64> {
-        if self
-            .content_encoding
-            .as_deref()
-            .is_some_and(|e| e != "identity")
-        {
+        if self.encoding().is_some() {
             return None;
         }
         self.content_length.as_deref()?.trim().parse().ok()
@@ -88,23 +96,39 @@ impl HttpHeaders {
             .as_deref()
             .and_then(|value| value.split(';').next())
             .map(str::trim);
-        kind.is_some_and(|kind| kind.eq_ignore_ascii_case("text/html"))
+        kind.is_some_and(|kind| {
+            ["text/html", "application/xhtml+xml"]
+                .iter()
+                .any(|page| kind.eq_ignore_ascii_case(page))
+        })
     }
 
-    /// First byte and total length of a `Content-Range`: `bytes 0-99/1234`, `bytes */1234`.
-    pub fn content_range(&self) -> (Option<u64>, Option<u64>) {
+    /// The content encoding, if the body is encoded.
+    pub fn encoding(&self) -> Option<&str> {
+        self.content_encoding
+            .as_deref()
+            .map(str::trim)
+            .filter(|encoding| !encoding.is_empty() && *encoding != "identity")
+    }
+
+    /// Parses `Content-Range`: `bytes 0-99/1234`, `bytes */1234`.
+    pub fn content_range(&self) -> ContentRange {
         let Some((range, total)) = self
             .content_range
             .as_deref()
             .and_then(|v| v.trim().strip_prefix("bytes "))
             .and_then(|v| v.split_once('/'))
         else {
-            return (None, None);
+            return ContentRange::default();
         };
-        let first = range
-            .split_once('-')
-            .and_then(|(first, _)| first.trim().parse().ok());
-        (first, total.trim().parse().ok())
+        let bounds = range.split_once('-').and_then(|(first, last)| {
+            let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+            (first <= last).then_some((first, last))
+        });
+        ContentRange {
+            bounds,
+            total: total.trim().parse().ok(),
+        }
     }
 
     /// The value that changes with the file: the ETag, or the date of the last change.

@@ -1,7 +1,9 @@
 //! URLs of a model's files, derived from its name and options. Does not access the network.
 
 use crate::hub::HubOptions;
-use crate::hub::model_ref::{DEFAULT_ENDPOINT, ModelRef, is_revision, percent_encode};
+use crate::hub::model_ref::{
+    DEFAULT_ENDPOINT, ModelRef, check_url, is_revision, percent_encode, without_credentials,
+};
 use crate::{Error, Result};
 
 /// The URL of a repository's main branch, without a trailing slash; `None` for other revisions.
@@ -10,6 +12,22 @@ pub(in crate::hub) fn main_branch_url(model: &ModelRef, options: &HubOptions) ->
     let address = ModelUrls::for_model(model, options).ok()?;
     (address.revision.as_deref() == Some("main"))
         .then(|| format!("{}/resolve/main", address.prefix))
+}
+
+/// Refuses an endpoint that is neither an absolute URL nor, in a page, a path of its server.
+fn check_endpoint(endpoint: &str) -> Result<()> {
+    let named = endpoint.contains("://")
+        || (cfg!(target_arch = "wasm32") && endpoint.starts_with(['/', '.']));
+    let problem = match check_url(endpoint) {
+        Err(reason) => reason,
+        Ok(()) if !named => "an absolute URL is required, such as https://huggingface.co",
+        Ok(()) => return Ok(()),
+    };
+    let shown = without_credentials(endpoint);
+    Err(Error::Request {
+        parameter: "endpoint".to_string(),
+        reason: format!("'{shown}' is not the URL of a Hub: {problem}"),
+    })
 }
 
 /// The URLs of a model.
@@ -34,11 +52,9 @@ impl ModelUrls {
                         reason,
                     });
                 }
-                let endpoint = options
-                    .endpoint
-                    .as_deref()
-                    .unwrap_or(DEFAULT_ENDPOINT)
-                    .trim_end_matches('/');
+                let endpoint = options.endpoint.as_deref().unwrap_or(DEFAULT_ENDPOINT);
+                check_endpoint(endpoint)?;
+                let endpoint = endpoint.trim_end_matches('/');
                 let prefix = format!("{endpoint}/{id}");
                 let api = format!(
                     "{endpoint}/api/models/{id}/revision/{}",

@@ -11,9 +11,12 @@ use crate::hub::cache::KeyValueStore;
 use crate::hub::parts::PartSource;
 use crate::hub::remote::{RangeReader, ReadFault};
 use crate::hub::transport::Transport;
+use crate::util::clock;
 use crate::util::sha256::to_hex;
 use crate::{Error, Result};
 
+/// Maximum time in milliseconds that a finished download waits for the Hub's checksums.
+const MAX_CHECKSUM_WAIT_MS: f64 = 5000.0;
 /// Maximum bytes read of a file list.
 const MAX_LIST_BYTES: usize = 16 << 20;
 
@@ -21,7 +24,7 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
     /// Names of the repository's files, from the Hub's API. Empty for a folder, or if the API does
     /// not answer.
     pub async fn list(&self) -> Result<Vec<String>> {
-        let list = self.repo_metadata().await?;
+        let list = self.repo_metadata(None).await?;
         let files = list["siblings"].as_array().into_iter().flatten();
         Ok(files
             .filter_map(|file| file["rfilename"].as_str())
@@ -31,7 +34,10 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
 
     /// The SHA-256 of a file published by the Hub; large files only.
     async fn published_sha256(&self, file: &str) -> Result<Option<String>> {
-        let list = self.repo_metadata().await?;
+        let list = self.repo_metadata(Some(MAX_CHECKSUM_WAIT_MS)).await?;
+        if list.is_null() {
+            self.warn_unchecked();
+        }
         let mut files = list["siblings"].as_array().into_iter().flatten();
         let found = files.find(|each| each["rfilename"].as_str() == Some(file));
         Ok(found
@@ -39,14 +45,37 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
             .map(str::to_ascii_lowercase))
     }
 
-    /// The Hub's metadata of the commit's files; null if the API does not answer.
-    async fn repo_metadata(&self) -> Result<Rc<serde_json::Value>> {
+    /// The Hub's metadata of the commit's files; null if the API does not answer, or not within
+    /// `limit_ms`.
+    async fn repo_metadata(&self, limit_ms: Option<f64>) -> Result<Rc<serde_json::Value>> {
         if let Some(known) = &*self.metadata.borrow() {
             return Ok(known.clone());
         }
-        let list = Rc::new(self.fetch_metadata().await?);
+        let list = match limit_ms {
+            None => self.fetch_metadata().await?,
+            Some(limit_ms) => {
+                // The API's wish to be asked later must not delay other requests.
+                let earliest_ms = self.remote.earliest_request_ms.get();
+                let list = clock::timeout(limit_ms, self.fetch_metadata()).await;
+                self.remote.earliest_request_ms.set(earliest_ms);
+                list.transpose()?.unwrap_or_default()
+            }
+        };
+        let list = Rc::new(list);
         *self.metadata.borrow_mut() = Some(list.clone());
         Ok(list)
+    }
+
+    /// Warns once that the Hub's checksums are missing.
+    fn warn_unchecked(&self) {
+        let warning = Error::Unchecked {
+            location: self.name.clone(),
+            reason: "the Hub's API does not list the files".to_string(),
+        };
+        let mut warnings = self.warnings.borrow_mut();
+        if !warnings.iter().any(|w| w.code() == warning.code()) {
+            warnings.push(warning);
+        }
     }
 
     async fn fetch_metadata(&self) -> Result<serde_json::Value> {
@@ -177,8 +206,9 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
     }
 
     /// Evicts cached entries that may be corrupt, among those this load used: files, and records
-    /// that a file does not exist. Returns whether there were any.
-    pub async fn evict_corrupt(&self) -> bool {
+    /// that a file does not exist. Returns whether there were any. A file that the server does not
+    /// have accuses no other file.
+    pub async fn evict_corrupt(&self, error: &Error) -> bool {
         let Some(shelf) = &self.cache else {
             return false;
         };
@@ -197,10 +227,11 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
             shelf.evict(file).await;
             healed = true;
         }
+        let denied = matches!(error, Error::NotFound { .. } | Error::MissingFile { .. });
         for (file, entry) in self
             .open_files()
             .into_iter()
-            .filter(|(_, entry)| entry.from_cache)
+            .filter(|(_, entry)| entry.from_cache && !denied)
         {
             let known = entry.sha256.borrow().clone();
             if known.is_some() && shelf.hash(&file, &entry.identity, self.part_size).await == known
@@ -211,5 +242,15 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
             healed = true;
         }
         healed
+    }
+
+    /// Evicts what this load downloaded and no checksum vouches for, because the model does not
+    /// work: a later load must not trust it.
+    pub async fn evict_unverified(&self) {
+        for (file, entry) in self.open_files() {
+            if entry.sha256.borrow().is_none() {
+                self.evict(&file).await;
+            }
+        }
     }
 }

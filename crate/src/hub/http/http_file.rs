@@ -6,11 +6,14 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::HttpSource;
-use crate::hub::cache::{FileManifest, KeyValueStore};
+use crate::hub::cache::{CachedFile, FileManifest, KeyValueStore, SourceCache, is_weights};
 use crate::hub::chunk::{Chunk, ChunkBuffer};
 use crate::hub::model_ref::is_inside;
 use crate::hub::parts::{MAX_RESTARTS, concat_chunks};
-use crate::hub::remote::{FileValidator, RangeReader, ReadFault};
+use crate::hub::remote::{
+    FileValidator, HeadReply, NO_ENTRY_CODE, PAGE_ANSWER, RangeReader, ReadFault,
+};
+use crate::hub::tensors::{INDEX_FILE_NAME, SINGLE_FILE_NAME};
 use crate::hub::transport::Transport;
 use crate::util::sha256::INITIAL_STATE;
 use crate::{Error, Result};
@@ -20,6 +23,14 @@ use crate::{Error, Result};
 const FIRST_REQUEST_BYTES: u64 = 256 << 10;
 /// Maximum bytes read of a file of unknown length.
 const MAX_UNKNOWN_LENGTH_BYTES: u64 = 256 << 20;
+
+/// Maximum number of other files that are asked for when the server denies a cached one.
+const MAX_PROBED_FILES: usize = 3;
+
+/// Whether a model cannot be loaded without the file.
+fn is_essential(file: &str) -> bool {
+    file == "config.json" || is_weights(file)
+}
 
 /// State of a file during one load.
 pub(super) struct HttpFile<T: Transport> {
@@ -134,13 +145,78 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         {
             return Ok(None);
         }
-        Ok(Some(manifest.content.map(|content| {
-            let sha256 = RefCell::new(content.sha256.clone());
-            HttpFile {
-                sha256,
-                ..self.new_file(file, content.identity(), content.parts, true)
+        let content = manifest.content;
+        Ok(Some(content.map(|content| self.stored_file(file, content))))
+    }
+
+    /// The state of a file whose cached content is used.
+    fn stored_file(&self, file: &str, content: CachedFile) -> HttpFile<T> {
+        let sha256 = RefCell::new(content.sha256.clone());
+        HttpFile {
+            sha256,
+            ..self.new_file(file, content.identity(), content.parts, true)
+        }
+    }
+
+    /// Handles a file that the server denies twice. A captive portal or a deployment answers 404 or
+    /// a page for files that exist, so the cached content stays, and is used with a warning unless
+    /// the server is known to serve the model without the file.
+    async fn denied_file(&self, file: &str, error: Error) -> Result<Option<HttpFile<T>>> {
+        if let Some(shelf) = &self.cache {
+            let content = shelf.manifest(file).await.and_then(|m| m.content);
+            if let Some(content) = content.filter(|c| c.part_size == self.part_size)
+                && !self.is_gone(file, &error, shelf).await?
+            {
+                self.trust_cached_commit(&error);
+                return Ok(Some(self.stored_file(file, content)));
             }
-        })))
+            if !shelf.has_parts(file).await {
+                let absent = FileManifest::new(self.commit(), None);
+                self.record_write(shelf.put_manifest(file, &absent).await);
+            }
+        }
+        self.not_found_errors
+            .borrow_mut()
+            .insert(file.to_string(), error);
+        Ok(None)
+    }
+
+    /// Whether a cached file that the server denies is really gone. The Hub says so by its error
+    /// code. Of other servers, a 404 for configuration or weights is not believed; of other files,
+    /// it is if the server still serves another cached file of the model.
+    async fn is_gone(&self, file: &str, error: &Error, shelf: &SourceCache<S>) -> Result<bool> {
+        let Error::NotFound { answer, .. } = error else {
+            return Ok(false);
+        };
+        if answer.ends_with(NO_ENTRY_CODE) {
+            return Ok(true);
+        }
+        if answer != PAGE_ANSWER && is_essential(file) {
+            // The weights may have been split into shards.
+            return Ok(file == SINGLE_FILE_NAME
+                && self.is_served(&self.url(INDEX_FILE_NAME)).await?.is_some());
+        }
+        let files = shelf.files().await;
+        let others = files.into_iter().filter(|other| other != file);
+        for other in others.take(MAX_PROBED_FILES) {
+            let Some(content) = shelf.manifest(&other).await.and_then(|m| m.content) else {
+                continue;
+            };
+            let served = self.is_served(&self.url(&other)).await?;
+            if served.is_some_and(|head| head.size.is_none_or(|size| size == content.size)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Asks for a file's metadata once; `None` if the server does not answer with a file.
+    async fn is_served(&self, url: &str) -> Result<Option<HeadReply>> {
+        match self.remote.head(url, false).await {
+            Ok(head) => Ok(Some(head)),
+            Err(error @ Error::Aborted { .. }) => Err(error),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Requests the file's first bytes, and takes length, validator and commit from the response.
@@ -164,18 +240,7 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
                     return Ok(Some(entry));
                 }
                 Err(ReadFault::Failed(error @ Error::NotFound { .. })) => {
-                    self.not_found_errors
-                        .borrow_mut()
-                        .insert(file.to_string(), error);
-                    if let Some(shelf) = &self.cache {
-                        shelf.evict(file).await;
-                        self.record_write(
-                            shelf
-                                .put_manifest(file, &FileManifest::new(self.commit(), None))
-                                .await,
-                        );
-                    }
-                    return Ok(None);
+                    return self.denied_file(file, error).await;
                 }
                 Err(ReadFault::Failed(error)) => return Err(error),
                 Err(ReadFault::Changed) => {}
@@ -219,11 +284,39 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
                 }
             }
         };
+        if !reader.range_confirmed {
+            self.confirm_ranges(&reader, &identity, &first).await?;
+        }
         if identity.validator.is_none() {
             // A commit has exactly one content, so the commit can stand in for a validator.
             identity.validator = self.commit().map(|commit| format!("commit {commit}"));
         }
         Ok((identity, first, reader))
+    }
+
+    /// Requests a few of the known bytes again, where the browser hides Content-Range: a proxy may
+    /// send another range than the requested one.
+    async fn confirm_ranges(
+        &self,
+        reader: &RangeReader<T>,
+        identity: &FileValidator,
+        first: &Chunk,
+    ) -> Result<(), ReadFault> {
+        let known = first.to_vec();
+        let (start, end) = (known.len() / 2, known.len() / 2 + known.len().min(64) / 2);
+        if identity.size <= known.len() as u64 || start == 0 {
+            return Ok(());
+        }
+        let server = self.remote.clone();
+        let url = reader.url().to_string();
+        let (from, to) = (start as u64, Some(end as u64));
+        let mut probe = RangeReader::new(server, url, from, to, Some(identity.clone()));
+        let mut buffer = ChunkBuffer::new(end - start);
+        probe.fill(&mut buffer, |_| ()).await?;
+        if known.get(start..end) == Some(buffer.finish().to_vec().as_slice()) {
+            return Ok(());
+        }
+        Err(probe.range_error("the server sent other bytes than the requested range"))
     }
 
     fn unknown_length_error(&self, url: &str) -> Error {

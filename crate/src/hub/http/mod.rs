@@ -30,7 +30,7 @@ use super::model_ref::{ModelRef, is_commit, percent_encode};
 use super::parts::PartSource;
 use super::pending_writes::PendingWrites;
 use super::progress::Progress;
-use super::remote::RemoteServer;
+use super::remote::{NO_ENTRY_CODE, RemoteServer};
 use super::transport::Transport;
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
@@ -39,6 +39,11 @@ use http_file::HttpFile;
 
 /// Maximum number of parts being written to the cache. The browser keeps a copy of each in memory.
 const MAX_PENDING_WRITES: usize = 4;
+
+/// Whether a server that denies a cached file may have it: a captive portal, a deployment.
+fn may_be_passing(error: &Error) -> bool {
+    matches!(error, Error::NotFound { answer, .. } if !answer.ends_with(NO_ENTRY_CODE))
+}
 
 /// Result of writing a part to the cache.
 type PartWriteResult<T> = (Rc<HttpFile<T>>, u64, Result<(), StoreError>);
@@ -133,11 +138,16 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
             known.commit.clone()
         } else {
             let url = self.url("config.json");
-            match self.remote.head(&url, known.is_none()).await {
+            let mut head = self.remote.head(&url, known.is_none()).await;
+            let cached = known.as_ref().is_some_and(|known| known.content.is_some());
+            if cached && matches!(&head, Err(error) if may_be_passing(error)) {
+                head = self.remote.head(&url, false).await;
+            }
+            match head {
                 Ok(head) => head.commit,
                 // The repository may lack config.json, or not exist. The first required file
                 // reports that.
-                Err(Error::NotFound { .. }) => None,
+                Err(error @ Error::NotFound { .. }) if !(cached && may_be_passing(&error)) => None,
                 Err(error @ Error::Aborted { .. }) => return Err(error),
                 Err(error) => {
                     let Some(known) = known else {
