@@ -111,6 +111,7 @@ pub struct Engine {
     vision: Option<Rc<VisionPipeline>>,
     info: Value,
     source: String,
+    files: Rc<Source>,
     persisted: Promise,
     model_slot: Rc<RefCell<Option<TaskModel>>>,
     audio_input: RefCell<AudioInputState>,
@@ -160,12 +161,13 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let info = loaded.info();
 
     let name = source.name().to_string();
-    let stored = cached_promise([Some(source), codec]);
+    let stored = cached_promise([Some(source.clone()), codec]);
     Ok(Engine {
         text,
         vision: sight,
         info,
         source: name,
+        files: source,
         persisted: stored,
         model_slot: Rc::new(RefCell::new(Some(loaded))),
         audio_input: ears,
@@ -188,6 +190,17 @@ fn cached_promise(sources: [Option<Rc<Source>>; 2]) -> Promise {
 }
 
 impl Engine {
+    /// Converts an error of a call to the model. Numbers that are not finite implicate cached files
+    /// without a checksum: the next load downloads them again.
+    fn model_error(&self, error: &Error) -> JsValue {
+        if matches!(error, Error::NotFinite { .. }) {
+            let files = self.files.clone();
+            let error = error.clone();
+            spawn_local(async move { files.drop_unusable(Some(&error)).await });
+        }
+        to_js(error)
+    }
+
     /// Rejects tasks that the model does not support.
     fn require_task(&self, task: Task) -> Result<()> {
         let text = |name: &str| {
@@ -248,6 +261,7 @@ impl Engine {
             vision: sight,
             info,
             source,
+            files: self.files.clone(),
             persisted: stored,
             model_slot: busy,
             audio_input: RefCell::default(),
@@ -491,7 +505,9 @@ impl Engine {
             .await;
         drop(taken);
         spawn_local(warm_up_when_idle(Rc::downgrade(&self.model_slot)));
-        outcome.map(|o| to_plain_js(&o)).map_err(|e| to_js(&e))
+        outcome
+            .map(|o| to_plain_js(&o))
+            .map_err(|e| self.model_error(&e))
     }
 
     /// Starts the upload of an image of `width` x `height` pixels.
@@ -618,7 +634,7 @@ impl Engine {
                 })
                 .await
         };
-        let vectors = embed.await.map_err(|e| to_js(&e))?;
+        let vectors = embed.await.map_err(|e| self.model_error(&e))?;
         Ok(vectors
             .iter()
             .map(|vector| Float32Array::from(&vector[..]))
@@ -643,7 +659,7 @@ impl Engine {
         vector
             .await
             .map(|values| Float32Array::from(&values[..]))
-            .map_err(|e| to_js(&e))
+            .map_err(|e| self.model_error(&e))
     }
 
     /// Scores documents against a query.
@@ -665,7 +681,7 @@ impl Engine {
                 .rerank(&query, &documents, instruction.as_deref(), &abort)
                 .await
         };
-        let scores = rerank.await.map_err(|e| to_js(&e))?;
+        let scores = rerank.await.map_err(|e| self.model_error(&e))?;
         Ok(scores
             .iter()
             .map(|score| JsValue::from_f64(f64::from(*score)))

@@ -8,8 +8,9 @@ use std::task::Poll;
 use pollster::block_on;
 
 use super::HttpSource;
-use crate::hub::cache::{KeyValueStore, StoreError};
+use crate::hub::cache::{KeyValueStore, StoreError, cached_models};
 use crate::hub::parts::PartSource;
+use crate::hub::remote::ReadFault;
 use crate::hub::transport::{
     HttpHeaders, HttpRequest, HttpResponse, ResponseBody, Transport, TransportError,
 };
@@ -93,11 +94,13 @@ fn a_connection_to_the_old_file_gives_no_part_of_the_new_one() {
 }
 
 /// An in-memory store that blocks until released, then returns a preset result.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct BlockingStore {
     entries: Rc<RefCell<SortedMap<String, Vec<u8>>>>,
     open: Rc<Cell<bool>>,
     full: bool,
+    /// Number of entries that still fit, if limited.
+    room: Rc<Cell<Option<usize>>>,
 }
 
 impl KeyValueStore for BlockingStore {
@@ -115,7 +118,9 @@ impl KeyValueStore for BlockingStore {
             }
         })
         .await;
-        if self.full {
+        let room = self.room.get();
+        self.room.set(room.map(|room| room.saturating_sub(1)));
+        if self.full || room == Some(0) {
             return Err(StoreError::Quota("no room is left".to_string()));
         }
         self.entries
@@ -209,4 +214,130 @@ fn a_store_that_fills_up_after_a_load_says_so_by_the_time_that_it_settles() {
     let codes: Vec<&str> = source.warnings().iter().map(crate::Error::code).collect();
     assert_eq!(codes, ["quota"]);
     assert!(store.entries.borrow().is_empty());
+}
+
+#[test]
+fn a_quota_that_is_hit_midway_leaves_nothing_that_a_later_load_trusts() {
+    for room in 0..5 {
+        let store = BlockingStore::default();
+        store.open.set(true);
+        store.room.set(Some(room));
+        let source = blocking_source(&store);
+        read_last_file(&source, "x.bin");
+        block_on(source.flush());
+        // Three parts and the manifest fit into four entries.
+        let whole = room >= 4;
+        assert_eq!(source.warnings().is_empty(), whole, "room for {room}");
+        let listed = block_on(cached_models(&store));
+        let complete = listed.iter().any(|model| model.complete);
+        assert_eq!(complete, whole, "room for {room}: {listed:?}");
+
+        // The next load has the right bytes, and then all of them are stored.
+        store.room.set(None);
+        let source = blocking_source(&store);
+        let mut reader = None;
+        for part in 0..3 {
+            let bytes = block_on(source.part("x.bin", part, 3, &mut reader)).expect("a part");
+            assert_eq!(bytes.to_vec(), vec![1; 100], "room for {room}");
+        }
+        block_on(source.finalize("x.bin", true));
+        block_on(source.flush());
+        assert!(
+            block_on(cached_models(&store))[0].complete,
+            "room for {room}"
+        );
+    }
+}
+
+/// A server that hides Content-Range from the page, and sends other bytes than the requested ones
+/// for ranges that do not start the file.
+struct HiddenRanges {
+    shift: usize,
+    length: Option<usize>,
+}
+
+impl Transport for HiddenRanges {
+    type Body = OneChunkBody;
+
+    async fn send(
+        &self,
+        request: HttpRequest,
+    ) -> Result<HttpResponse<OneChunkBody>, TransportError> {
+        let content: Vec<u8> = (0..400).map(|i| (i % 251) as u8).collect();
+        let range = request.range.as_deref().unwrap_or_default();
+        let (first, last) = range
+            .trim_start_matches("bytes=")
+            .split_once('-')
+            .expect("a range");
+        let first: usize = first.parse().expect("a number");
+        let end = last.parse().map_or(400, |last: usize| 400.min(last + 1));
+        let shift = if first > 0 {
+            self.shift.min(400 - end)
+        } else {
+            0
+        };
+        let count = self.length.filter(|_| first > 0).unwrap_or(end - first);
+        let body: Vec<u8> = content
+            .into_iter()
+            .skip(first + shift)
+            .take(count)
+            .collect();
+        let whole = range == "bytes=0-";
+        let headers = HttpHeaders {
+            content_length: Some(body.len().to_string()),
+            etag: Some("\"one\"".to_string()),
+            filtered: true,
+            ..HttpHeaders::default()
+        };
+        Ok(HttpResponse {
+            status: if whole { 200 } else { 206 },
+            headers,
+            body: OneChunkBody(Some(body)),
+        })
+    }
+}
+
+#[test]
+fn ranges_are_checked_where_the_browser_hides_content_range() {
+    let read = |shift, length| {
+        let folder = ModelRef::Folder {
+            url: "http://localhost/model".to_string(),
+        };
+        let options = HubOptions {
+            part_size: 100,
+            ..HubOptions::default()
+        };
+        let store = BlockingStore::default();
+        store.open.set(true);
+        let source = block_on(HttpSource::open(
+            &folder,
+            &options,
+            HiddenRanges { shift, length },
+            Some(store.clone()),
+            AbortFlag::new(),
+            Progress::silent(),
+        ))
+        .expect("a source");
+        let mut reader = None;
+        let mut bytes = Vec::new();
+        for part in 0..4 {
+            match block_on(source.part("x.bin", part, 4, &mut reader)) {
+                Ok(chunk) => bytes.extend(chunk.to_vec()),
+                Err(ReadFault::Failed(error)) => return Err((error, store)),
+                Err(ReadFault::Changed) => panic!("the file does not change"),
+            }
+        }
+        Ok(bytes)
+    };
+    let expected: Vec<u8> = (0..400).map(|i| (i % 251) as u8).collect();
+    assert_eq!(read(0, None).expect("honest ranges"), expected);
+    for (shift, length, reason) in [
+        (1, None, "other bytes"),
+        (0, Some(400), "but the server sent"),
+    ] {
+        let (error, store) = read(shift, length).expect_err("wrong bytes");
+        assert_eq!(error.code(), "network");
+        assert!(error.to_string().contains(reason), "{error}");
+        assert!(store.entries.borrow().is_empty(), "wrong bytes are stored");
+    }
 }
