@@ -117,13 +117,20 @@ async function loadNow(source: ModelSource, options: LoadOptions, mustFit: boole
 
   const name = typeof model === "string" ? model : "the selected files";
   const notes = new Notes();
-  const attempt = async (): Promise<Model> => {
+  const attempt = async (alive: () => void): Promise<Model> => {
+    let seen = "";
+    const onEvent = (event: LoadProgress): void => {
+      const state = `${event.phase} ${event.loaded}`;
+      if (state !== seen) alive();
+      seen = state;
+      onProgress?.(event);
+    };
     await waitForOtherTab(notes, name);
     const step = nextAttempt(notes, name, userAgent(), { worker, options: { ...rest, model, ...(mustFit ? { mustFit } : {}) } });
     const open = (): Promise<OpenedBackend> => openBackend(step.wanted.worker, { ...(wasmUrl ? { wasmUrl } : {}), ...(workerUrl ? { workerUrl } : {}) });
     const opening = open();
     try {
-      const loading = opening.then((opened) => load(opened, step, notes, { signal, onEvent: onProgress }, open));
+      const loading = opening.then((opened) => load(opened, step, notes, { signal, onEvent }, open));
       const loaded = await untilAborted(ABORT_TIMEOUT_MS, "Loading the model", signal, loading);
       step.finish(true);
       return loaded;
@@ -135,11 +142,17 @@ async function loadNow(source: ModelSource, options: LoadOptions, mustFit: boole
   };
   // Tabs that load the same model share one download: the second finds it in the cache.
   const waiting = (): void => onProgress?.({ phase: "waiting", progress: 0, loaded: 0, total: 0, bytesPerSecond: 0, fromCache: false });
-  const loaded = await withLock(`load ${name}`, signal, waiting, attempt, (model) => model.persisted).catch((thrown) => {
+  const loaded = await withLock(`load ${lockKey(model)}`, signal, waiting, attempt, (model) => model.persisted).catch((thrown) => {
     throw JerboaError.from(thrown);
   });
   if (typeof model === "string" && rest.cache !== false) void persistStorage();
   return loaded;
+}
+
+/** What a load locks: the model's name, or the selected files, so that loads of different files do not wait for each other. */
+function lockKey(model: EngineLoadOptions["model"]): string {
+  if (typeof model === "string") return model;
+  return model.map(({ name, file }) => `${name} ${file.size} ${file.lastModified}`).sort().join("/");
 }
 
 /** The bytes of small weights, fetched if given as a URL. */

@@ -116,26 +116,84 @@ function tryLock(name: string, run: (lock: Lock | null) => Promise<unknown>): Pr
   });
 }
 
+/** Milliseconds without progress after which the holder of a lock counts as stuck. */
+const MAX_SILENCE_MS = 60_000;
+
+/** Signs of progress of the tab that holds a lock, for those that wait for it. */
+class Heartbeat {
+  readonly #channel: BroadcastChannel | undefined;
+  readonly #interval: number;
+  #sent = 0;
+  #heard = Date.now();
+
+  constructor(name: string, maxSilence: number) {
+    this.#interval = maxSilence / 12;
+    try {
+      this.#channel = new BroadcastChannel(name);
+      this.#channel.onmessage = () => (this.#heard = Date.now());
+    } catch {
+      // Without channels the holder counts as silent.
+    }
+  }
+
+  send(): void {
+    if (Date.now() - this.#sent < this.#interval) return;
+    this.#sent = Date.now();
+    this.#channel?.postMessage("alive");
+  }
+
+  /** Calls `silent` once nothing was heard for `maxSilence` milliseconds; returns what ends the watch. */
+  watch(maxSilence: number, silent: () => void): () => void {
+    this.#heard = Date.now();
+    const timer = setInterval(() => Date.now() - this.#heard > maxSilence && silent(), this.#interval);
+    return () => clearInterval(timer);
+  }
+
+  close(): void {
+    this.#channel?.close();
+  }
+}
+
 /**
  * Runs `action` once no other tab runs one of this name; calls `waiting` if that is not immediate. The lock is held
- * until `rest` settles, which the caller does not wait for.
+ * until `rest` settles, which the caller does not wait for. `action` calls `alive` when it progresses: a tab that stays
+ * silent for `maxSilence` milliseconds is not waited for any longer.
  */
-export async function withLock<T>(name: string, signal: AbortSignal | undefined, waiting: () => void, action: () => Promise<T>, rest: (value: T) => Promise<unknown>): Promise<T> {
+export async function withLock<T>(
+  name: string,
+  signal: AbortSignal | undefined,
+  waiting: () => void,
+  action: (alive: () => void) => Promise<T>,
+  rest: (value: T) => Promise<unknown>,
+  maxSilence = MAX_SILENCE_MS,
+): Promise<T> {
+  const heartbeat = new Heartbeat(PREFIX + name, maxSilence);
   return new Promise((resolve, reject) => {
     let begun = false;
     const turn = async (): Promise<true> => {
       // A lock that comes too late is released.
       if (begun) return true;
       begun = true;
-      await action().then(async (value) => (resolve(value), rest(value)), reject);
+      await action(() => heartbeat.send()).then(async (value) => (resolve(value), rest(value)), reject);
       return true;
     };
     const ask = async (): Promise<unknown> => {
       if (await tryLock(PREFIX + name, async (lock) => lock && turn())) return;
       waiting();
-      return navigator.locks.request(PREFIX + name, signal ? { signal } : {}, turn);
+      const patience = new AbortController();
+      const end = (): void => patience.abort(signal?.reason);
+      signal?.addEventListener("abort", end, { once: true });
+      const unwatch = heartbeat.watch(maxSilence, end);
+      try {
+        return await navigator.locks.request(PREFIX + name, { signal: patience.signal }, () => (unwatch(), turn()));
+      } finally {
+        unwatch();
+        signal?.removeEventListener("abort", end);
+      }
     };
-    // Without the API, tabs load on their own.
-    void ask().catch(() => void (signal?.aborted ? reject(aborted("Loading the model")) : turn()));
+    // Without the API, or if its holder is stuck, tabs load on their own.
+    void ask()
+      .catch((): unknown => (signal?.aborted ? reject(aborted("Loading the model")) : turn()))
+      .finally(() => heartbeat.close());
   });
 }

@@ -379,6 +379,64 @@ test("special tokens and continued answers are passed to the engine", async () =
   await assert.rejects(model.renderChat(begun, { continueFinalMessage: true, addGenerationPrompt: true }), refusal("request", /'continueFinalMessage' cannot be combined/));
 });
 
+test("loads of different files do not share a lock", async () => {
+  const before = Object.getOwnPropertyDescriptor(globalThis, "navigator");
+  const names = [];
+  const request = async (name, options, run) => {
+    if (name.includes("load ")) names.push(name);
+    return run({ name });
+  };
+  Object.defineProperty(globalThis, "navigator", { value: { locks: { request } }, configurable: true });
+  try {
+    const file = (content) => [{ name: "model.gguf", file: new File([content], "model.gguf", { lastModified: 5 }) }];
+    for (const source of [file("one"), file("other"), file("one"), "org/name"]) await load(source);
+  } finally {
+    if (before) Object.defineProperty(globalThis, "navigator", before);
+    else delete globalThis.navigator;
+  }
+  assert.equal(new Set(names).size, 3);
+  assert.equal(names[0], names[2]);
+  assert.ok(names[3].endsWith("load org/name"));
+});
+
+test("a stuck tab is not waited for, and one that progresses is", { timeout: 20_000 }, async () => {
+  const { withLock } = await import(`${facade}/persistent-notes.js`);
+  let release;
+  const held = new Promise((resolve) => (release = resolve));
+  const before = Object.getOwnPropertyDescriptor(globalThis, "navigator");
+  // The lock of another tab, which releases it when `held` resolves.
+  const request = async (name, { ifAvailable, signal }, run) => {
+    if (ifAvailable) return run(null);
+    const aborted = new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+    await Promise.race([held, aborted]);
+    return run({ name });
+  };
+  Object.defineProperty(globalThis, "navigator", { value: { locks: { request } }, configurable: true });
+  try {
+    let waits = 0;
+    const ask = (name, signal, limit = 240) => withLock(name, signal, () => waits++, async () => "loaded", async () => {}, limit);
+    assert.equal(await ask("stuck"), "loaded");
+    assert.equal(waits, 1);
+    const abort = new AbortController();
+    setTimeout(() => abort.abort(), 20);
+    await assert.rejects(ask("aborted", abort.signal, 60_000), refusal("aborted", /was aborted/));
+    // Signs of life over three times the limit.
+    let loaded = false;
+    const patient = ask("alive").then(() => (loaded = true));
+    const other = new BroadcastChannel("jerboa:alive");
+    const beat = setInterval(() => other.postMessage("alive"), 20);
+    await new Promise((later) => setTimeout(later, 800));
+    assert.equal(loaded, false, "a tab that progresses was not waited for");
+    clearInterval(beat);
+    other.close();
+    release();
+    await patient;
+  } finally {
+    if (before) Object.defineProperty(globalThis, "navigator", before);
+    else delete globalThis.navigator;
+  }
+});
+
 test("locks that refuse are treated as absent", async () => {
   const { ifOnlyTab, withLock } = await import(`${facade}/persistent-notes.js`);
   const denied = () => Promise.reject(new DOMException("Access to the Locks API is denied in this context.", "SecurityError"));
