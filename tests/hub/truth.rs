@@ -265,7 +265,7 @@ fn a_slow_server_is_named_and_given_up() {
     options.retry.stall_ms = 4500.0;
     let reports = Rc::new(RefCell::new(Vec::new()));
     let sink = reports.clone();
-    let progress = Progress::new(move |event| sink.borrow_mut().extend(event.waiting.clone()));
+    let progress = Progress::new(move |event| sink.borrow_mut().extend(event.waiting_for.clone()));
     let begin = Instant::now();
     let result = block_on(async {
         let source = Source::open(&model(), &options, AbortFlag::new(), progress).await?;
@@ -290,7 +290,7 @@ fn a_wait_for_a_retry_is_named() {
     );
     let reports = Rc::new(RefCell::new(Vec::new()));
     let sink = reports.clone();
-    let progress = Progress::new(move |event| sink.borrow_mut().extend(event.waiting.clone()));
+    let progress = Progress::new(move |event| sink.borrow_mut().extend(event.waiting_for.clone()));
     let options = options(&server);
     let source = block_on(Source::open(&model(), &options, AbortFlag::new(), progress));
     block_on(source.expect("a source").read("config.json")).expect("a file");

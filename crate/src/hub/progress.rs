@@ -73,7 +73,7 @@ pub struct ProgressEvent {
     /// Whether the latest bytes came from the cache.
     pub from_cache: bool,
     /// What the load waits for, if a server delays it: a retry, or a slow answer.
-    pub waiting: Option<String>,
+    pub waiting_for: Option<String>,
 }
 
 /// State of one part of a file. Models of several graphs read the same parts repeatedly; each part
@@ -446,7 +446,7 @@ impl Progress {
                 }
             }),
             from_cache: self.0.from_cache.get(),
-            waiting: self.waiting(),
+            waiting_for: self.waiting(),
         };
         self.0.last_report.set(clock::now_ms());
         // A reentrant callback finds the cell borrowed; its report is dropped instead of panicking.

@@ -104,7 +104,7 @@ pub(super) fn progress_callback(callback: Function) -> Progress {
             "bytesPerSecond": event.bytes_per_second,
             "secondsLeft": event.seconds_left,
             "fromCache": event.from_cache,
-            "waitingFor": event.waiting,
+            "waitingFor": event.waiting_for,
         });
         // An exception in the callback must not stop the load.
         let _ = callback.call1(&JsValue::NULL, &to_plain_js(&report));
