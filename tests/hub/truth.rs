@@ -11,20 +11,20 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+/// What a load read, and the codes of its warnings.
+type Loaded = ((Vec<u8>, super::Tensors), Vec<&'static str>);
+
 /// A folder of the server, without checksums.
 fn folder(server: &Server) -> ModelRef {
     ModelRef::parse(&format!("{}/files/org/model", server.hub)).expect("a folder")
 }
 
 /// A load as the engine makes it, and its warnings.
-fn load_folder(server: &Server) -> Result<((Vec<u8>, super::Tensors), Vec<&'static str>)> {
+fn load_folder(server: &Server) -> Result<Loaded> {
     load_from(&folder(server), &options(server))
 }
 
-fn load_from(
-    model: &ModelRef,
-    options: &HubOptions,
-) -> Result<((Vec<u8>, super::Tensors), Vec<&'static str>)> {
+fn load_from(model: &ModelRef, options: &HubOptions) -> Result<Loaded> {
     let warnings = RefCell::new(Vec::new());
     let found = block_on(Source::load(
         async || Source::open(model, options, AbortFlag::new(), Progress::silent()).await,
