@@ -338,6 +338,10 @@ impl WhisperRules {
             });
             first = *cut;
         }
+        // As in transformers, the last span keeps the timestamp that opens the next window.
+        if let (false, Some(last)) = (single, made.last_mut()) {
+            last.tokens.end += 1;
+        }
         let go_on = if single {
             frames
         } else {
@@ -581,7 +585,7 @@ mod tests {
         };
         assert_eq!(
             spans(&[18, 1, 2, 20, 20, 3, 24, 24]),
-            (vec![(100, 104, 0..4), (104, 112, 4..7)], 12)
+            (vec![(100, 104, 0..4), (104, 112, 4..8)], 12)
         );
         assert_eq!(
             spans(&[18, 1, 20, 20, 3, 23]),

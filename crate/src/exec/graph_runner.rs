@@ -77,7 +77,20 @@ impl GraphRunner {
     ///
     /// # Errors
     /// Errors of the checkpoint, of `plan` and the tasks, of the source or the device.
-    pub async fn load(
+    #[inline(never)]
+    pub fn load<'a>(
+        gpu: &'a Gpu,
+        files: WeightFiles<'a>,
+        planned: PlannedGraph,
+        store: &'a SharedWeights,
+        plan: &'a dyn Fn(&PlannedGraph) -> Result<KeyedPlans>,
+        tasks: LoadTasks<'a>,
+    ) -> LocalBoxFuture<'a, Result<(Self, KeyedPlans, LoadTimes)>> {
+        // On the heap: a page has a short stack.
+        Box::pin(Self::load_planned(gpu, files, planned, store, plan, tasks))
+    }
+
+    async fn load_planned(
         gpu: &Gpu,
         files: WeightFiles<'_>,
         mut planned: PlannedGraph,

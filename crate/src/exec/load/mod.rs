@@ -63,7 +63,18 @@ pub struct LoadOutput {
 ///
 /// # Errors
 /// Errors of the checkpoint, of `tune`, `plan` and `meanwhile`, of the source or the device.
-pub async fn load_compiled(
+#[inline(never)]
+pub fn load_compiled<'a>(
+    wanted: LoadRequest<'a>,
+    tune: LocalBoxFuture<'a, Result<()>>,
+    plan: &'a dyn Fn() -> Result<KeyedPlans>,
+    meanwhile: LocalBoxFuture<'a, Result<()>>,
+) -> LocalBoxFuture<'a, Result<LoadOutput>> {
+    // On the heap: a page has a short stack.
+    Box::pin(load_and_compile(wanted, tune, plan, meanwhile))
+}
+
+async fn load_and_compile(
     wanted: LoadRequest<'_>,
     tune: LocalBoxFuture<'_, Result<()>>,
     plan: &dyn Fn() -> Result<KeyedPlans>,
@@ -111,7 +122,7 @@ pub async fn load_compiled(
         // Downloads are verified against checksums while more arrives and kernels compile.
         let mut lap = Stopwatch::start();
         let (buffers, mut times) = source
-            .load_verified(loader.load(source, checkpoint, true))
+            .load_verified(load_boxed(loader, source, checkpoint))
             .await?;
         let verified_ms = lap.lap() - times.total_ms;
         times.reading_ms += verified_ms;
@@ -138,6 +149,16 @@ pub async fn load_compiled(
         buffers,
         times,
     })
+}
+
+/// The loader's future on the heap: it is large, and polled inside those of the whole load.
+#[inline(never)]
+fn load_boxed<'a>(
+    loader: Loader<'a>,
+    source: &'a Source,
+    checkpoint: &'a Checkpoint,
+) -> LocalBoxFuture<'a, Result<(Buffers, LoadTimes)>> {
+    Box::pin(loader.load(source, checkpoint, true))
 }
 
 /// Loads weights into new buffers, without kernels.
