@@ -15,7 +15,7 @@ export async function buildFacade() {
   await promisify(execFile)(process.execPath, [tsc, "-p", join(ROOT, "pkg-template"), "--outDir", folder]).catch((error) => {
     throw new Error(`tsc refused the facade:\n${error.stdout}`);
   });
-  await copyFile(join(ROOT, "tests/page/fake-engine/jerboa.js"), join(folder, "jerboa.js"));
+  for (const name of ["jerboa.js", "grammar.js"]) await copyFile(join(ROOT, "tests/page/fake-engine", name), join(folder, name));
   await writeFile(join(folder, "package.json"), '{ "type": "module" }');
   return { folder, url: pathToFileURL(folder).href, remove: () => rm(folder, { recursive: true }) };
 }
