@@ -39,6 +39,9 @@ pub enum GrammarError {
     Step(String),
 }
 
+/// Maximum strings of a [`Constraint::Choice`].
+pub const MAX_CHOICES: usize = 10_000;
+
 /// What the output must match.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Constraint<'a> {
@@ -74,6 +77,7 @@ impl Constraint<'_> {
         };
         Ok(match self {
             Constraint::JsonSchema(schema) => {
+                schema::check_size(schema).map_err(invalid)?;
                 if schema == &Value::Bool(false) {
                     return Err(invalid("nothing matches the schema 'false'".to_owned()));
                 }
@@ -88,12 +92,22 @@ impl Constraint<'_> {
                 TopLevelGrammar::from_lark(gbnf::to_lark(text).map_err(invalid)?)
             }
             Constraint::Choice([]) => return Err(invalid("the list is empty".to_owned())),
+            Constraint::Choice(strings) if strings.len() > MAX_CHOICES => {
+                return Err(invalid(format!(
+                    "it has {} strings; at most {MAX_CHOICES} are supported",
+                    strings.len()
+                )));
+            }
             Constraint::Choice(strings) => {
                 let alternatives: Vec<String> = strings
                     .iter()
                     .map(|s| Value::String(s.clone()).to_string())
                     .collect();
-                TopLevelGrammar::from_lark(format!("start: {}", alternatives.join(" | ")))
+                // One terminal, which is compiled to one expression.
+                TopLevelGrammar::from_lark(format!(
+                    "start: CHOICE\nCHOICE: {}",
+                    alternatives.join(" | ")
+                ))
             }
         })
     }
@@ -161,7 +175,7 @@ impl Vocabulary {
     pub fn grammar(&self, constraint: Constraint) -> Result<Grammar, GrammarError> {
         let invalid = |e: String| GrammarError::Invalid {
             kind: constraint.kind(),
-            reason: first_line(&e),
+            reason: reason(&e),
         };
         let parser = self.factory.create_parser(constraint.compile()?);
         let mut matcher = Matcher::new(parser);
@@ -240,11 +254,31 @@ impl Grammar {
 }
 
 fn step_error(error: impl std::fmt::Display) -> GrammarError {
-    GrammarError::Step(first_line(&error.to_string()))
+    GrammarError::Step(reason(&error.to_string()))
 }
 
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().trim().to_owned()
+/// Maximum characters of a reason.
+const MAX_REASON: usize = 300;
+
+/// The compiler's reason in one line, in words that help.
+fn reason(text: &str) -> String {
+    if text.contains("NoExtensionBias") {
+        return "nothing matches it, or what matches never ends".to_owned();
+    }
+    if text.contains("coerce_one_of") {
+        return "oneOf is supported only where its branches exclude each other. Use anyOf."
+            .to_owned();
+    }
+    if text.contains("Current row has") {
+        return "it has too many alternatives at one place. Use fewer, or a regular expression."
+            .to_owned();
+    }
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let line = words.join(" ");
+    match line.char_indices().nth(MAX_REASON) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
 }
 
 /// The trie alone. The engine encodes forced text with the model's own tokenizer, so none is

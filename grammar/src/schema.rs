@@ -19,6 +19,100 @@ const TIME: &str = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?
 const EMAIL: &str = "[A-Za-z0-9_%+-]{1,32}(?:\\.[A-Za-z0-9_%+-]{1,31})?\
     @(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?\\.){1,3}[A-Za-z]{2,12}";
 
+/// Maximum schemas inside a schema, `$ref` not followed.
+const MAX_SCHEMAS: usize = 2_000;
+/// Maximum nesting of schemas, `$ref` followed up to a cycle. The compiler recurses that deep.
+const MAX_DEPTH: usize = 64;
+/// Maximum schemas visited while the nesting is measured.
+const MAX_VISITS: usize = 50_000;
+
+/// Checks the size of a schema, which the compiler's stack limits.
+///
+/// # Errors
+/// Names the limit.
+pub fn check_size(schema: &Value) -> Result<(), String> {
+    let mut count = 0;
+    count_schemas(schema, &mut count);
+    if count > MAX_SCHEMAS {
+        return Err(format!(
+            "it has {count} schemas inside; at most {MAX_SCHEMAS} are supported"
+        ));
+    }
+    let mut visits = MAX_VISITS;
+    if depth_exceeds(schema, schema, MAX_DEPTH, &mut Vec::new(), &mut visits) {
+        return Err(format!(
+            "its schemas are nested deeper than {MAX_DEPTH} levels, '$ref' included"
+        ));
+    }
+    Ok(())
+}
+
+fn count_schemas(schema: &Value, count: &mut usize) {
+    *count += 1;
+    each_inside(schema, &mut |inner| count_schemas(inner, count));
+}
+
+/// Whether schemas nest deeper than `left` levels. `open` holds the references that are being
+/// followed; `visits` bounds the work where many references meet.
+fn depth_exceeds<'a>(
+    root: &'a Value,
+    schema: &'a Value,
+    left: usize,
+    open: &mut Vec<&'a str>,
+    visits: &mut usize,
+) -> bool {
+    if left == 0 || *visits == 0 {
+        return left == 0;
+    }
+    *visits -= 1;
+    if let Some(reference) = schema.get("$ref").and_then(Value::as_str)
+        && !open.contains(&reference)
+        && let Some(target) = reference.strip_prefix('#').and_then(|p| root.pointer(p))
+    {
+        open.push(reference);
+        let exceeds = depth_exceeds(root, target, left - 1, open, visits);
+        open.pop();
+        if exceeds {
+            return true;
+        }
+    }
+    let mut exceeds = false;
+    each_inside(schema, &mut |inner| {
+        exceeds = exceeds || depth_exceeds(root, inner, left - 1, open, visits);
+    });
+    exceeds
+}
+
+/// Calls `f` with each schema directly inside, definitions excluded.
+fn each_inside<'a>(schema: &'a Value, f: &mut dyn FnMut(&'a Value)) {
+    let Value::Object(fields) = schema else {
+        return;
+    };
+    for (key, value) in fields {
+        match (key.as_str(), value) {
+            ("properties" | "patternProperties" | "dependentSchemas", Value::Object(schemas)) => {
+                schemas.values().for_each(&mut *f);
+            }
+            ("allOf" | "anyOf" | "oneOf" | "prefixItems" | "items", Value::Array(schemas)) => {
+                schemas.iter().for_each(&mut *f);
+            }
+            (
+                "items"
+                | "additionalProperties"
+                | "additionalItems"
+                | "propertyNames"
+                | "contains"
+                | "not"
+                | "if"
+                | "then"
+                | "else",
+                inner,
+            ) => f(inner),
+            _ => {}
+        }
+    }
+}
+
 /// Returns the schema in the compiler's form.
 pub fn prepare(schema: &Value) -> Value {
     let mut schema = match schema {

@@ -224,7 +224,22 @@ fn unenforceable_keywords_are_refused_with_a_reason() {
             "{schema}: {error}"
         );
     }
-    invalid(Constraint::Regex("(a"));
+    // Sizes that would exhaust the compiler's stack in a page.
+    let mut chain = json!({ "$defs": {}, "$ref": "#/$defs/d0" });
+    for i in 0..500 {
+        chain["$defs"][format!("d{i}")] = json!({ "type": "object", "properties": { "x": { "$ref": format!("#/$defs/d{}", i + 1) } } });
+    }
+    chain["$defs"]["d500"] = json!({ "type": "null" });
+    assert!(invalid(Constraint::JsonSchema(&chain)).contains("nested deeper"));
+    let names = (0..3000).map(|i| (format!("p{i}"), json!({ "type": "null" })));
+    let wide = json!({ "properties": serde_json::Value::Object(names.collect()) });
+    assert!(invalid(Constraint::JsonSchema(&wide)).contains("schemas inside"));
+    let many: Vec<String> = (0..3000).map(|i| format!("option {i}")).collect();
+    assert!(takes(Constraint::Choice(&many), "option 2999"));
+    let over = vec![String::new(); jerboa_grammar::MAX_CHOICES + 1];
+    assert!(invalid(Constraint::Choice(&over)).contains("at most"));
+    assert!(invalid(Constraint::Regex("(a")).contains("unclosed group"));
+    assert!(invalid(Constraint::Regex(r"[^\s\S]")).contains("nothing matches"));
     invalid(Constraint::Lark("start: missing"));
     invalid(Constraint::Choice(&[]));
     assert!(Vocabulary::new(tokens(), &[9_999]).is_err());

@@ -353,7 +353,9 @@ function answerGrammar({ response_format: format, grammar }: CheckedParams): Gra
   }
   if (format?.type === "json_object") return { kind: "json_object", source: "" };
   if (format?.type !== "json_schema") return undefined;
-  const schema: unknown = (format as { json_schema?: { schema?: unknown } }).json_schema?.schema;
+  const described: unknown = (format as { json_schema?: unknown }).json_schema;
+  if (!valid.object.accepts(described)) throw invalidRequest(`${WHERE}: response_format of type 'json_schema' requires 'json_schema': { name, schema }.`);
+  const { schema } = described as { schema?: unknown };
   if (schema === undefined) return { kind: "json_object", source: "" };
   return grammarSource(`${WHERE}: response_format.json_schema`, { type: "json_schema", schema: schema as object });
 }

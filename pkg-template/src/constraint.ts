@@ -3,6 +3,7 @@
 import type { Engine, GrammarSource, NextMask } from "./contract.js";
 import { invalidRequest, missingAsset } from "./errors.js";
 import type { Grammar, Vocabulary } from "./grammar.js";
+import { isTrap } from "./traps.js";
 
 type GrammarModule = typeof import("./grammar.js");
 
@@ -49,6 +50,8 @@ export async function constrain(engine: Engine, { kind, source }: GrammarSource,
   try {
     grammar = vocabulary.grammar(kind, source);
   } catch (thrown) {
+    // The module cannot be used again: the host ends the worker, and the next call starts a fresh one.
+    if (isTrap(thrown)) throw thrown;
     throw invalidRequest(`The grammar cannot be used: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
   }
   return { nextMask: (token) => next(engine, grammar, token), free: () => grammar.free() };

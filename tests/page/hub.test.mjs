@@ -35,8 +35,9 @@ const load = (extra = {}, where = page) =>
         const place = folder ? [folder, {}] : ["org/model", { endpoint }];
         const model = await jerboa.loadModel(place[0], { ...place[1], onProgress, signal: abort.signal, ...rest });
         const { ids } = await model.generate(prompt, { temperature: 0, maxTokens: 8 }).details;
+        const warnings = model.info.warnings.map(({ code }) => code);
         await model.unload();
-        return { ids: [...ids], progress };
+        return { ids: [...ids], warnings, progress };
       } catch (error) {
         return { code: error.code, message: error.message, name: error.name };
       }
@@ -148,6 +149,13 @@ test("a page served for missing files is not taken for a file", options, async (
   }
   assert.ok((await log()).some((r) => r.status === 200 && r.path.includes("modules.json")), "no file was missing");
   await control("file", { path: "org/model/config.json", base64: null });
+  for (const place of [{ folder }, {}]) {
+    // A cached copy outlives the page, with a warning.
+    const cached = await load(place);
+    assertLoaded(cached, "from the cache");
+    assert.ok(cached.warnings.includes("unverified"), JSON.stringify(cached.warnings));
+  }
+  await page.evaluate(async () => Promise.all((await caches.keys()).map((name) => caches.delete(name))));
   for (const place of [{ folder }, {}]) {
     const refused = await load(place);
     assert.equal(refused.code, "not_found", JSON.stringify(refused));
