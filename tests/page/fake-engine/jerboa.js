@@ -129,7 +129,13 @@ export class Engine {
     return tools + messages.map((m) => `${m.role}: ${m.content}\n`).join("") + ((options.addGenerationPrompt ?? !options.continueFinalMessage) ? "assistant: " : "");
   }
 
-  async generate(request, onEvent) {
+  /** One token a byte, and one that ends the text. */
+  vocabularyBytes() {
+    return { bytes: Uint8Array.from({ length: 128 }, (_, byte) => byte), lengths: Uint32Array.from({ length: 129 }, (_, id) => Number(id < 128)), endIds: Uint32Array.of(128) };
+  }
+
+  /** An answer under a grammar is `{}`. */
+  async generate(request, onEvent, seed, nextMask) {
     if (this.busy) fail("internal", "two generations at once");
     this.busy = true;
     const { signal, ...plain } = request;
@@ -138,7 +144,8 @@ export class Engine {
     const [tool] = request.tools ?? [];
     // A question to a model with tools is answered by a call, where the model's name is one that calls.
     const call = last?.role === "user" && tool && this.options.model.includes("Qwen3") ? `<tool_call>${JSON.stringify({ name: tool.function.name, arguments: { city: "Oslo" } })}</tool_call>` : undefined;
-    const text = String(call ?? request.prompt ?? last?.content ?? request.ids);
+    nextMask?.(undefined);
+    const text = nextMask ? "{}" : String(call ?? request.prompt ?? last?.content ?? request.ids);
     const parsed = request.messages && (request.tools || text.includes("<think>"));
     const words = parsed ? answerEvents(text) : (text.match(/\s*\S+/g) ?? []).map((word) => ({ text: word }));
     const done = [];
