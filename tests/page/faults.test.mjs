@@ -94,6 +94,9 @@ async function lasting(t) {
   return { backend, workers };
 }
 
+/** Engines that hang on purpose keep ports and timers open. */
+after(() => setTimeout(() => process.exit(), 500).unref());
+
 test("a worker that dies ends its calls with code worker; the next call starts a fresh one, with its sessions", async (t) => {
   const { backend, workers } = await lasting(t);
   const session = await backend.call("createSession", []);
