@@ -8,7 +8,7 @@ use super::family::Family;
 use super::hybrid::{ConvSpec, HybridDecoder, Mixer, Sublayer};
 use super::kani;
 use super::vision::{self, siglip::LFM2};
-use crate::format::gguf::{Gguf, GgufSpec, set_common_fields};
+use crate::format::gguf::{Gguf, GgufSpec, set_common_fields, set_layer_types};
 use crate::ir::{Graph, RopeScaling, ShortConv};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -59,21 +59,11 @@ pub(super) static FAMILIES: &[Family] = &[Family {
 /// exact.
 pub(super) fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     set_common_fields(file, out);
-    let layers = out
-        .get("num_hidden_layers")
-        .and_then(Value::as_u64)
-        .unwrap_or(0)
-        .min(1024);
-    let kind = |layer| {
-        if file.has_tensor(&format!("blk.{layer}.shortconv.conv.weight")) {
-            "conv"
-        } else {
-            "full_attention"
-        }
-    };
-    out.insert(
-        "layer_types".into(),
-        json!((0..layers).map(kind).collect::<Vec<_>>()),
+    set_layer_types(
+        file,
+        out,
+        "shortconv.conv.weight",
+        ["conv", "full_attention"],
     );
     out.insert("block_auto_adjust_ff_dim".into(), json!(false));
     out.insert(

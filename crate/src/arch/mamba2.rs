@@ -8,7 +8,7 @@ use super::config::Config;
 use super::family::Family;
 use super::granite;
 use super::hybrid::{HybridDecoder, Mixer, SsmGate, SsmSpec, Sublayer};
-use crate::format::gguf::{Gguf, GgufSpec, set_common_fields};
+use crate::format::gguf::{Gguf, GgufSpec, set_common_fields, set_layer_types};
 use crate::ir::{Graph, Recurrent, RouterScore, ShortConv};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -93,22 +93,7 @@ const fn granite_in_gguf(
 /// rates, separate gate and up.
 fn granite_gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     ssm_gguf_fields(file, out);
-    let layers = out
-        .get("num_hidden_layers")
-        .and_then(Value::as_u64)
-        .unwrap_or(0)
-        .min(1024);
-    let kind = |layer| {
-        if file.has_tensor(&format!("blk.{layer}.ssm_a")) {
-            "mamba"
-        } else {
-            "attention"
-        }
-    };
-    out.insert(
-        "layer_types".into(),
-        json!((0..layers).map(kind).collect::<Vec<_>>()),
-    );
+    set_layer_types(file, out, "ssm_a", ["mamba", "attention"]);
     if file
         .float_field("rope.dimension_count")
         .is_some_and(|n| n > 0.0)

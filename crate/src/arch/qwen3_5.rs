@@ -10,7 +10,7 @@ use super::hybrid::{DeltaSpec, HybridDecoder, Mixer, Sublayer};
 use super::qwen::{head_norm, set_experts};
 use super::vision::qwen::QWEN3;
 use crate::format::RowOrder;
-use crate::format::gguf::{Gguf, GgufSpec, set_common_fields};
+use crate::format::gguf::{Gguf, GgufSpec, set_common_fields, set_layer_types};
 use crate::ir::{Graph, Recurrent, ShortConv};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -105,22 +105,7 @@ pub(super) static FAMILIES: &[Family] = &[
 /// Qwen3-Next value heads are interleaved over key heads.
 fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     set_common_fields(file, out);
-    let layers = out
-        .get("num_hidden_layers")
-        .and_then(Value::as_u64)
-        .unwrap_or(0)
-        .min(1024);
-    let kind = |layer| {
-        if file.has_tensor(&format!("blk.{layer}.ssm_a")) {
-            "linear_attention"
-        } else {
-            "full_attention"
-        }
-    };
-    out.insert(
-        "layer_types".into(),
-        json!((0..layers).map(kind).collect::<Vec<_>>()),
-    );
+    let layers = set_layer_types(file, out, "ssm_a", ["linear_attention", "full_attention"]);
     if let (Some(inner), Some(heads)) = (
         file.float_field("ssm.inner_size"),
         file.float_field("ssm.time_step_rank"),

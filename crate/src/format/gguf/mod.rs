@@ -14,7 +14,7 @@ mod text_settings;
 pub mod tokenizer;
 
 use crate::util::map::SortedMap;
-pub use names::{GgufSpec, set_common_fields};
+pub use names::{GgufSpec, set_common_fields, set_layer_types};
 pub use split_files::{parse_split_name, split_file_name};
 
 use super::encoding::{Encoding, PartRole, StoredPart, WeightSource};

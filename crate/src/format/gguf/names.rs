@@ -70,6 +70,34 @@ pub fn set_common_fields(gguf: &Gguf, out: &mut Map<String, Value>) {
     );
 }
 
+/// Maximum layers whose types are read from a file.
+const MAX_TYPED_LAYERS: u64 = 1024;
+
+/// Sets `layer_types`: `with` for the layers that have `tensor`, else `without`. Returns the number
+/// of layers.
+pub fn set_layer_types(
+    gguf: &Gguf,
+    out: &mut Map<String, Value>,
+    tensor: &str,
+    [with, without]: [&str; 2],
+) -> u64 {
+    let layers = out
+        .get("num_hidden_layers")
+        .and_then(Value::as_u64)
+        .unwrap_or(0)
+        .min(MAX_TYPED_LAYERS);
+    let types: Vec<&str> = (0..layers)
+        .map(
+            |layer| match gguf.has_tensor(&format!("blk.{layer}.{tensor}")) {
+                true => with,
+                false => without,
+            },
+        )
+        .collect();
+    out.insert("layer_types".into(), json!(types));
+    layers
+}
+
 /// Common names of modules outside layers: GGUF's, the original's.
 const GLOBAL_MODULES: [(&str, &str); 5] = [
     ("token_embd", "model.embed_tokens"),
