@@ -103,14 +103,16 @@ impl TaskModel {
             ))),
             Task::Embed => {
                 let given = ModelSource::Folder { config, sentence };
-                load_embedder(gpu, source, name, given, options).await
+                let model = load_embedder(gpu, source, name, given, options).await?;
+                Ok(Self::Embed(Box::new(model)))
             }
             Task::Rerank => {
                 let given = ModelSource::Folder {
                     config,
                     sentence: None,
                 };
-                load_reranker(gpu, source, name, given, options).await
+                let model = load_reranker(gpu, source, name, given, options).await?;
+                Ok(Self::Rerank(Box::new(model)))
             }
             Task::Transcribe => Ok(Self::Transcribe(Box::new(
                 Transcriber::load(gpu, source, name, options).await?,
@@ -144,11 +146,13 @@ impl TaskModel {
             (Task::Generate, _) => load_chat_model(gpu, source, files, name, options).await,
             (Task::Embed, Some(_)) => {
                 let given = ModelSource::Gguf(Box::new(files));
-                load_embedder(gpu, source, name, given, options).await
+                let model = load_embedder(gpu, source, name, given, options).await?;
+Ok(Self::Embed(Box::new(model)))
             }
             (Task::Rerank, Some(_)) => {
                 let given = ModelSource::Gguf(Box::new(files));
-                load_reranker(gpu, source, name, given, options).await
+                let model = load_reranker(gpu, source, name, given, options).await?;
+Ok(Self::Rerank(Box::new(model)))
             }
             (other, Some(_)) => refuse(format!(
                 "GGUF models support generate, embed and rerank, not '{}'. Load the original safetensors.",
@@ -245,12 +249,8 @@ fn load_embedder<'a>(
     name: &'a str,
     given: ModelSource,
     options: RunOptions,
-) -> LoadFuture<'a, TaskModel> {
-    Box::pin(async move {
-        Ok(TaskModel::Embed(Box::new(
-            build_embedder(gpu, source, name, given, options).await?,
-        )))
-    })
+) -> LoadFuture<'a, Embedder> {
+    Box::pin(build_embedder(gpu, source, name, given, options))
 }
 
 #[inline(never)]
@@ -260,12 +260,8 @@ fn load_reranker<'a>(
     name: &'a str,
     given: ModelSource,
     options: RunOptions,
-) -> LoadFuture<'a, TaskModel> {
-    Box::pin(async move {
-        Ok(TaskModel::Rerank(Box::new(
-            build_reranker(gpu, source, name, given, options).await?,
-        )))
-    })
+) -> LoadFuture<'a, Reranker> {
+    Box::pin(build_reranker(gpu, source, name, given, options))
 }
 
 #[inline(never)]
@@ -432,12 +428,7 @@ async fn build_embedder(
             Ok(files) => files,
             Err(error) => {
                 let given = open_fallback_gguf(source, error).await?;
-                return match load_embedder(gpu, source, name, given, options).await? {
-                    TaskModel::Embed(model) => Ok(*model),
-                    _ => Err(Error::Internal(
-                        "loading an embedding model gave another task".into(),
-                    )),
-                };
+                return load_embedder(gpu, source, name, given, options).await;
             }
         },
     };
@@ -528,12 +519,7 @@ async fn build_reranker(
             Ok(files) => files,
             Err(error) => {
                 let given = open_fallback_gguf(source, error).await?;
-                return match load_reranker(gpu, source, name, given, options).await? {
-                    TaskModel::Rerank(model) => Ok(*model),
-                    _ => Err(Error::Internal(
-                        "loading a reranker gave another task".into(),
-                    )),
-                };
+                return load_reranker(gpu, source, name, given, options).await;
             }
         },
     };

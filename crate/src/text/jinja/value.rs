@@ -138,22 +138,21 @@ impl Dict {
         meter: &Rc<Meter>,
         entries: impl IntoIterator<Item = Outcome<(Value, Value)>>,
     ) -> Outcome<Rc<Dict>> {
-        let mut dict = Dict {
-            entries: Vec::new(),
-            depth: 0,
-            hold: Hold::new(meter),
-        };
-        for entry in entries {
-            let (key, value) = entry?;
-            dict.insert(key, value)?;
-        }
-        dict.finish()
+        Self::build(meter, entries, Self::insert)
     }
 
     /// Creates a mapping whose keys are known to differ.
     pub fn of_distinct(
         meter: &Rc<Meter>,
         entries: impl IntoIterator<Item = Outcome<(Value, Value)>>,
+    ) -> Outcome<Rc<Dict>> {
+        Self::build(meter, entries, Self::append)
+    }
+
+    fn build(
+        meter: &Rc<Meter>,
+        entries: impl IntoIterator<Item = Outcome<(Value, Value)>>,
+        add: fn(&mut Self, Value, Value) -> Outcome<()>,
     ) -> Outcome<Rc<Dict>> {
         let mut dict = Dict {
             entries: Vec::new(),
@@ -162,7 +161,7 @@ impl Dict {
         };
         for entry in entries {
             let (key, value) = entry?;
-            dict.append(key, value)?;
+            add(&mut dict, key, value)?;
         }
         dict.finish()
     }

@@ -34,7 +34,6 @@ impl ImageTokens {
             let spelled = value.and_then(|v| v.as_str().or_else(|| v.get("content")?.as_str()));
             spelled.unwrap_or(default).to_string()
         };
-        let image = |default| named("image_token", default);
         let video = named(
             "video_token",
             if matches!(processor.kind, ProcessorKind::Blocks { .. }) {
@@ -43,76 +42,52 @@ impl ImageTokens {
                 "<video>"
             },
         );
+        // Without a thumbnail; the image's token is the placeholder.
+        let tokens = |image: &str, start: String, end: String| {
+            let image = named("image_token", image);
+            Self {
+                placeholder: image.clone(),
+                image,
+                start,
+                end,
+                thumbnail: String::new(),
+                video: video.clone(),
+            }
+        };
         match processor.kind {
-            ProcessorKind::Blocks { .. } => {
-                let image = image("<|image_pad|>");
-                let start = named("vision_start_token", "<|vision_start|>");
-                let end = named("vision_end_token", "<|vision_end|>");
-                Self {
-                    placeholder: image.clone(),
-                    image,
-                    start,
-                    end,
-                    thumbnail: String::new(),
-                    video,
-                }
-            }
+            ProcessorKind::Blocks { .. } => tokens(
+                "<|image_pad|>",
+                named("vision_start_token", "<|vision_start|>"),
+                named("vision_end_token", "<|vision_end|>"),
+            ),
             ProcessorKind::Tiles { .. } => {
-                let image = image("<image>");
-                let fake = named("fake_image_token", "<fake_token_around_image>");
-
-                let whole = named("global_image_token", "<global-img>");
+                let around = named("fake_image_token", "<fake_token_around_image>");
                 Self {
-                    placeholder: image.clone(),
-                    image,
-                    start: fake.clone(),
-                    end: fake,
-                    thumbnail: whole,
-                    video,
+                    thumbnail: named("global_image_token", "<global-img>"),
+                    ..tokens("<image>", around.clone(), around)
                 }
             }
-            ProcessorKind::Grid(_) => {
-                let image = image("<image>");
-                let start = named("image_start_token", "<|image_start|>");
-                let end = named("image_end_token", "<|image_end|>");
-                let whole = named("image_thumbnail_token", "<|img_thumbnail|>");
-                Self {
-                    placeholder: image.clone(),
-                    image,
-                    start,
-                    end,
-                    thumbnail: whole,
-                    video,
-                }
-            }
-            ProcessorKind::Budget { .. } => {
-                let image = image("<|image|>");
-                let start = named("boi_token", "<|image>");
-                let end = named("eoi_token", "<image|>");
-
-                Self {
-                    placeholder: image.clone(),
-                    image,
-                    start,
-                    end,
-                    thumbnail: String::new(),
-                    video,
-                }
-            }
+            ProcessorKind::Grid(_) => Self {
+                thumbnail: named("image_thumbnail_token", "<|img_thumbnail|>"),
+                ..tokens(
+                    "<image>",
+                    named("image_start_token", "<|image_start|>"),
+                    named("image_end_token", "<|image_end|>"),
+                )
+            },
+            ProcessorKind::Budget { .. } => tokens(
+                "<|image|>",
+                named("boi_token", "<|image>"),
+                named("eoi_token", "<image|>"),
+            ),
             ProcessorKind::Fixed { .. }
             | ProcessorKind::Center { .. }
             | ProcessorKind::Patches { .. } => {
                 let start = named("boi_token", "<start_of_image>");
                 let end = named("eoi_token", "<end_of_image>");
-
-                let image = image("<image_soft_token>");
                 Self {
                     placeholder: start.clone(),
-                    image,
-                    start,
-                    end,
-                    thumbnail: String::new(),
-                    video,
+                    ..tokens("<image_soft_token>", start, end)
                 }
             }
         }
