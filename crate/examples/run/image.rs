@@ -56,21 +56,21 @@ fn frames(given: &CliArgs) -> Result<(Vec<RgbImage>, Vec<f64>)> {
     }
 
     let files = given.values::<String>("frames");
-    let pictures: Vec<RgbImage> = files
+    let images: Vec<RgbImage> = files
         .iter()
         .map(|file: &String| {
             let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
             decode(&bytes, true).map_err(|e| format!("{file}: {}", format_error(e)))
         })
         .collect::<Result<_>>()?;
-    if pictures
+    if images
         .iter()
-        .any(|p| (p.width, p.height) != (pictures[0].width, pictures[0].height))
+        .any(|p| (p.width, p.height) != (images[0].width, images[0].height))
     {
         return Err("--frames: all frames must have the same size".into());
     }
     Ok((
-        pictures,
+        images,
         (0..=files.len()).map(|frame| frame as f64 / fps).collect(),
     ))
 }
@@ -137,10 +137,10 @@ pub async fn fill_placeholders(
         .await
         .map_err(format_error)?;
     let config = parts.config.clone();
-    let mut eye = VisionEncoder::load(session.gpu(), &source, parts, given.run_options()?)
+    let mut encoder = VisionEncoder::load(session.gpu(), &source, parts, given.run_options()?)
         .await
         .map_err(format_error)?;
-    let (processor, films) = load_processors(&source, &config, &eye.tower)
+    let (processor, videos) = load_processors(&source, &config, &encoder.tower)
         .await
         .map_err(format_error)?;
     let named = |names: [&str; 2]| {
@@ -150,59 +150,59 @@ pub async fn fill_placeholders(
     };
     let image = named(["image_token_id", "image_token_index"])
         .ok_or("config.json: 'image_token_id' is missing")?;
-    let mut pictures = Vec::new();
+    let mut soft_tokens = Vec::new();
     for file in files {
         let (_, tiles) = read_image(&file, &processor)?;
         let content = content_hash(&tiles, &[]);
         let known = session.image_cache().borrow_mut().find(content);
-        let picture = match known {
+        let first_id = match known {
             Some(first) => first,
             None => {
-                let encoded = eye
+                let encoded = encoder
                     .encode(session.gpu(), &tiles, 1, &processor)
                     .await
                     .map_err(format_error)?;
                 session.image_cache().borrow_mut().add(content, encoded)
             }
         };
-        pictures.push((image, picture));
+        soft_tokens.push((image, first_id));
     }
     if let [first, ..] = &frames[..] {
-        let films = films.ok_or("this model does not support video")?;
-        let layout = films
+        let videos = videos.ok_or("this model does not support video")?;
+        let layout = videos
             .layout(first.width, first.height, frames.len())
             .map_err(format_error)?;
-        let mut intake = TileBuilder::new(&films.processor, layout);
+        let mut intake = TileBuilder::new(&videos.processor, layout);
         frames
             .iter()
             .try_for_each(|frame| intake.push(&frame.rgb, 3))
             .map_err(format_error)?;
         let tiles = intake.finish().map_err(format_error)?;
-        let encoded = eye
+        let encoded = encoder
             .encode(
                 session.gpu(),
                 &tiles,
-                films.temporal_patch(),
-                &films.processor,
+                videos.temporal_patch(),
+                &videos.processor,
             )
             .await
             .map_err(format_error)?;
         let encoded = EncodedImage {
-            position_interval: films.interval(&seconds),
+            position_interval: videos.interval(&seconds),
             ..encoded
         };
-        let picture = session
+        let first_id = session
             .image_cache()
             .borrow_mut()
             .add(content_hash(&tiles, &seconds), encoded);
         // A family without a video token uses image placeholders for frames.
-        pictures.push((
+        soft_tokens.push((
             named(["video_token_id", "video_token_index"]).unwrap_or(image),
-            picture,
+            first_id,
         ));
     }
     session
-        .splice_soft_tokens(&ids, &pictures)
+        .splice_soft_tokens(&ids, &soft_tokens)
         .map_err(format_error)
 }
 
@@ -210,10 +210,10 @@ pub async fn fill_placeholders(
 fn read_image(file: &str, processor: &ImageProcessor) -> Result<((usize, usize), Vec<RgbImage>)> {
     let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
     let of_file = |e: jerboa::Error| format!("{file}: {}", format_error(e));
-    let picture = decode(&bytes, processor.transparent_to_white).map_err(of_file)?;
+    let image = decode(&bytes, processor.transparent_to_white).map_err(of_file)?;
     Ok((
-        (picture.width, picture.height),
-        processor.tiles(&picture).map_err(of_file)?,
+        (image.width, image.height),
+        processor.tiles(&image).map_err(of_file)?,
     ))
 }
 
