@@ -184,7 +184,7 @@ test("the STT tab: a file, the microphone, copies and subtitles", options, async
   });
   await pick(page, "org/whisper-tokens");
   await page.locator('[aria-label="File"] input[type="file"]').setInputFiles({ name: "slow.wav", mimeType: "audio/wav", buffer: wav({ seconds: 3, sample: tone }) });
-  await said.getByText("word3").waitFor();
+  await said.locator("li:not(.said-partial)").getByText("word3").waitFor();
   const seen = await page.evaluate(() => window.seen);
   assert.ok(seen.some(([text]) => text.includes("ward")), "a partial text");
   assert.ok(seen.filter(([text]) => text).every(([, hint]) => !hint), "no hint with it");
