@@ -511,6 +511,7 @@ fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
                 gates: None,
                 memory: buffer(channels * taps)?,
                 state: bench.state.clone(),
+                batch: false,
             };
             let rest = |offset: u32| View {
                 offset: channels + offset,
@@ -546,6 +547,7 @@ fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
                 kv: Kv::F32,
                 memory: buffer(heads * key_dim * value_dim)?,
                 state: bench.state.clone(),
+                batch: false,
             };
             let mut launches = if few {
                 vec![conv.decode(&given, &mixed)]

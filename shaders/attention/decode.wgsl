@@ -4,6 +4,7 @@
 // key writes it to the cache. It serves one row; several rows would read each other's keys, so rope_kv runs first.
 // CROSS attends to rows of another sequence with strides k_stride and v_stride; `memory` gives each row's range.
 // SINGLE_PASS takes all keys of a row and writes the final result, without a reduction.
+// BATCH takes rows of several sequences.
 // D is the head width if specialized, else 0; a head has at most WIDE groups of four columns. CUTS is the number of
 // parts that the threads split a tile's keys into.
 struct Params {
@@ -23,6 +24,9 @@ struct Params {
     softcap: f32,
 #ifdef RING
     ring: u32,
+#endif
+#ifdef BATCH
+    pages_per_slot: u32,
 #endif
 #ifdef CROSS
     k_stride: u32,
@@ -135,9 +139,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let count = min(HEADS, (kv_head + 1u) * group - head0);
     let splits = splits_of(wid.z);
     // A step may have fewer rows than its plan, and none once generation has stopped.
-    if (wid.y >= splits.count || wid.z >= state.rows) {
+    if (wid.y >= splits.count || !row_runs(wid.z)) {
         return;
     }
+#ifdef BATCH
+    sequence = state.sequences[wid.z].slot;
+#endif
     let begin = splits.first + wid.y * splits.length;
     let end = min(begin + splits.length, splits.end);
     let pos = splits.end - 1u;

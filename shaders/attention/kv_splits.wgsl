@@ -7,13 +7,15 @@ struct Splits {
     count: u32,
 }
 
+#import common/rows
+
 fn splits_of(row: u32) -> Splits {
     var s: Splits;
 #ifdef CROSS
     s.first = memory[row].x;
     s.end = memory[row].y;
 #else
-    s.end = state.pos + row + 1u;
+    s.end = row_position(row) + 1u;
     if (params.window > 0u) { s.first = s.end - min(s.end, params.window); }
 #endif
     let keys = s.end - s.first;

@@ -16,6 +16,9 @@ struct Params {
 #ifdef RING
     ring: u32,
 #endif
+#ifdef BATCH
+    pages_per_slot: u32,
+#endif
 }
 #import common/state
 #import common/kv
@@ -32,6 +35,7 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> v_cache: array<Kv4>;
 #endif
 @group(0) @binding(6) var<storage, read> state: State;
+#import common/rows
 #import attention/staged_head
 #ifndef QUERIES
 #import attention/ring
@@ -54,10 +58,10 @@ fn kept(is_v: bool, i: u32, pos: u32, factor: f32) -> vec4<f32> {
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let row = wid.y;
     // A decode plan dispatches its maximum rows; rows beyond the step's must not write the cache.
-    if (row >= state.rows) {
+    if (!row_runs(row)) {
         return;
     }
-    let pos = state.pos + row;
+    let pos = row_rope_position(row);
     let d = params.head_dim;
     // Head index over queries, keys, values.
     var index = wid.x;
@@ -95,7 +99,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     most = 0.0;
     for (var i = 0u; i < 64u; i++) { most = max(most, largest[i]); }
 #endif
-    let cache = kv_at(place(pos) * params.kv_heads + h, d / 4u);
+#ifdef BATCH
+    sequence = state.sequences[row].slot;
+#endif
+    let cache = kv_at(place(row_position(row)) * params.kv_heads + h, d / 4u);
 #ifdef KV_INT8
     if (lid == 0u && is_v) { v_cache[cache - 1u] = bitcast<u32>(most); }
     if (lid == 0u && !is_v && !is_q) { k_cache[cache - 1u] = bitcast<u32>(most); }

@@ -1,4 +1,23 @@
 // Step state. Decode steps advance it on the GPU, so the CPU writes nothing between tokens.
+#ifdef BATCH
+// A row of a batched step: the next token of one sequence.
+struct SequenceRow {
+    // Position of the token.
+    position: u32,
+    // Slot of the sequence in the state pools.
+    slot: u32,
+    // Position in the RoPE tables.
+    rope_position: u32,
+    // Tokens sampled since the row was set.
+    step: u32,
+    // 1 after a stop token: later steps have no effect on the sequence.
+    stopped: u32,
+    // Tokens that may still be sampled.
+    budget: u32,
+    unused0: u32,
+    unused1: u32,
+}
+#endif
 struct State {
     // Position of the first row of this step.
     pos: u32,
@@ -10,4 +29,10 @@ struct State {
     stopped: u32,
     // Tokens that may still be sampled.
     budget: u32,
+#ifdef BATCH
+    unused0: u32,
+    unused1: u32,
+    unused2: u32,
+    sequences: array<SequenceRow>,
+#endif
 }

@@ -1,6 +1,6 @@
 // Causal depthwise convolution of TAPS rows. `memory` holds the last TAPS - 1 inputs before this step, oldest first,
 // and is read as zeros at position 0. A thread takes one channel and some rows, with inputs in registers.
-// FEW processes all rows and updates the memory. MANY processes a tile of rows; ADVANCE then updates the memory. GATED
+// FEW processes all rows and updates the memory; with BATCH, each row has a memory of its own. MANY processes a tile of rows; ADVANCE then updates the memory. GATED
 // multiplies inputs by `gate_in` and outputs by `gate_out`. Three channel ranges have an input scale each.
 struct Params {
     channels: u32,
@@ -27,6 +27,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read> state: State;
+#import common/rows
 #ifdef MANY
 @group(0) @binding(3) var<storage, read> memory: array<f32>;
 #else
@@ -56,6 +57,12 @@ fn input(row: u32, c: u32) -> f32 {
 
 // The input `back` rows before a row.
 fn before(row: u32, back: u32, c: u32) -> f32 {
+#ifdef BATCH
+    if (row_position(row) == 0u) {
+        return 0.0;
+    }
+    return memory[(state.sequences[row].slot * (TAPS - 1u) + TAPS - 1u - back) * params.channels + c];
+#else
     if (row >= back) {
         return input(row - back, c);
     }
@@ -63,6 +70,7 @@ fn before(row: u32, back: u32, c: u32) -> f32 {
         return 0.0;
     }
     return memory[(TAPS - 1u + row - back) * params.channels + c];
+#endif
 }
 
 @compute @workgroup_size(64)
@@ -74,8 +82,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let end = min(first + params.tile, rows);
 #endif
 #ifdef FEW
+#ifdef BATCH
+    let first = wid.y;
+    var end = first;
+    if (row_runs(first)) { end = first + 1u; }
+#else
     let first = 0u;
     let end = rows;
+#endif
 #endif
 #ifdef ADVANCE
     let first = rows - min(rows, TAPS - 1u);
@@ -116,8 +130,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endif
     }
 #ifndef MANY
+#ifdef BATCH
+    let base = state.sequences[first].slot * (TAPS - 1u);
+#else
+    let base = 0u;
+#endif
 #for i in 1..TAPS
-    memory[($iu - 1u) * params.channels + c] = window[$iu];
+    memory[(base + $iu - 1u) * params.channels + c] = window[$iu];
 #endfor
 #endif
 }

@@ -18,6 +18,7 @@ struct Params {
 #ifdef POSITIONS
 #import common/state
 @group(0) @binding(1) var<storage, read> state: State;
+#import common/rows
 #else
 @group(0) @binding(1) var<storage, read> ids: array<u32>;
 #endif
@@ -29,7 +30,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let row = wid.y;
     let k = (wid.x * 64u + lid) * 4u;
 #ifdef POSITIONS
-    let id = state.pos + row;
+    let id = row_position(row);
 #else
     var id = ids[row];
 #endif

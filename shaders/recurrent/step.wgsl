@@ -1,6 +1,7 @@
 // Decode step of a linear recurrence, row by row. A workgroup takes a head, whose memory [dk][dv] its threads hold in
 // registers, EACH key rows by four values each. DELTA is the gated delta rule (arXiv 2412.06464) with the gated norm of
-// its output; without it, Mamba-2's state update (arXiv 2405.21060). The memory is read as zeros at position 0.
+// its output; without it, Mamba-2's state update (arXiv 2405.21060). The memory is read as zeros at position 0. With
+// BATCH, a workgroup takes one row, whose sequence has a memory of its own.
 struct Params {
     heads: u32,
     key_heads: u32,
@@ -34,6 +35,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> memory: array<Kv4>;
 @group(0) @binding(5) var<storage, read_write> out: array<f32>;
 @group(0) @binding(6) var<storage, read> state: State;
+#import common/rows
 #ifdef DELTA
 @group(0) @binding(7) var<storage, read> b: array<f32>;
 @group(0) @binding(8) var<storage, read> z: array<f32>;
@@ -70,23 +72,38 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let busy = slice < slices;
     let first = slice * EACH;
     // Loaded before the row count is known; threads without a slice load the last one's.
+#ifdef BATCH
+    let base = (state.sequences[wid.y].slot * params.heads + head) * dk * dv4 + column;
+    let is_first = row_position(wid.y) == 0u;
+#else
     let base = head * dk * dv4 + column;
+    let is_first = state.pos == 0u;
+#endif
 #for i in 0..EACH
     let held$i = memory[base + min(first + $iu, dk - 1u) * dv4];
 #endfor
+#ifdef BATCH
+    let row0 = wid.y;
+    let rows = wid.y + 1u;
+    if (!row_runs(row0)) {
+        return;
+    }
+#else
+    let row0 = 0u;
     let rows = state.rows;
     if (rows == 0u) {
         return;
     }
+#endif
 #for i in 0..EACH
     var s$i = vec4<f32>(0.0);
-    if (busy && first + $iu < dk && state.pos > 0u) { s$i = kv_unpack(held$i); }
+    if (busy && first + $iu < dk && !is_first) { s$i = kv_unpack(held$i); }
 #endfor
 #ifdef DELTA
     let own = 2u * params.heads + column * 4u;
     let gain = vec4<f32>(gains[own], gains[own + 1u], gains[own + 2u], gains[own + 3u]);
 #endif
-    for (var row = 0u; row < rows; row++) {
+    for (var row = row0; row < rows; row++) {
         let at = row * params.x_stride;
         // Later inputs are loaded before the first barrier.
         let rate = rates(row, head);

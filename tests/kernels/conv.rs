@@ -57,6 +57,7 @@ impl Case {
             gates: self.gated.then(|| [view(0, 0), view(0, channels)]),
             memory: 3,
             state: 4,
+            batch: false,
         };
         let mut memory = bytes(&vec![1e9f32; (taps - 1) * channels]);
         let mut found = Vec::new();
@@ -196,6 +197,7 @@ fn a_step_without_rows_changes_nothing() {
         gates: None,
         memory: 2,
         state: 3,
+        batch: false,
     };
     let x = View {
         buffer: 0,

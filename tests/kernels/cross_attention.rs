@@ -49,6 +49,7 @@ fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32
         v_cache: 2,
         state: 3,
         decode: DecodeTiling::of(gpu.caps(), heads as u32, kv_heads as u32, head_dim as u32),
+        batch: None,
     };
     let view = |buffer: usize, offset: usize, stride: usize| View {
         buffer,

@@ -126,6 +126,7 @@ impl Case {
             kv: self.kv,
             memory: 3,
             state: 4,
+            batch: false,
         };
         let widest = if self.delta {
             Recurrent::MAX_DELTA_KEY_DIM

@@ -1,6 +1,7 @@
 //! Dense families against transformers: logits of a prefill, of chunks and of single tokens, greedy
 //! ids, every KV type.
 
+mod batch;
 mod gpt_oss;
 mod growth;
 mod hybrid;
@@ -29,6 +30,29 @@ use pollster::block_on;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+/// Calls a macro with all models of tests/golden/models, by the relative L2 error that their precision
+/// allows.
+macro_rules! with_families {
+    ($make:ident) => {
+        $make! {
+            2e-4:
+            llama, llama3, llama_linear, llama_dynamic, llama_yarn, llama_bias, llama_sharded, mistral, smollm3, qwen2,
+            qwen2_untied, qwen3, qwen3_f16, phi3, phi3_longrope, phi4_mini, gemma, gemma2, gemma3, gemma4, gemma4_kv, granite,
+            olmo2, exaone4, glm4, ernie4_5, helium, hunyuan_dense, starcoder2, phi2, gpt_neox, gpt2, lfm2, lfm2_bias, qwen3_5,
+            qwen3_5_odd, granite_hybrid, nemotron_h, mixtral, qwen3_moe, gpt_oss, gpt_oss_mxfp4, phimoe, deepseek_v2,
+            deepseek_v3, qwen3_5_moe, qwen3_next, lfm2_moe, gemma3n, olmo3, olmo3_odd, olmoe, olmoe_odd, ernie4_5_moe,
+            ernie4_5_moe_odd, glm4_moe_lite, glm4_moe_lite_odd, gemma4_moe, gemma4_moe_odd,
+            granite_moe, granite_moe_shared, granite_hybrid_moe, nemotron_h_moe, nemotron_h_latent, falcon_h1, falcon_h1_norm,
+            ;
+            // Rounding activations to 8 bits amplifies differences in the last bit now and then.
+            1e-2:
+            bitnet, bitnet_packed, llama_bitlinear,
+            ;
+        }
+    };
+}
+use with_families;
+
 /// A test for each model of tests/golden/models, with the relative L2 error that its precision
 /// allows.
 macro_rules! equal_the_reference {
@@ -44,21 +68,7 @@ macro_rules! equal_the_reference {
     };
 }
 
-equal_the_reference! {
-    2e-4:
-    llama, llama3, llama_linear, llama_dynamic, llama_yarn, llama_bias, llama_sharded, mistral, smollm3, qwen2,
-    qwen2_untied, qwen3, qwen3_f16, phi3, phi3_longrope, phi4_mini, gemma, gemma2, gemma3, gemma4, gemma4_kv, granite,
-    olmo2, exaone4, glm4, ernie4_5, helium, hunyuan_dense, starcoder2, phi2, gpt_neox, gpt2, lfm2, lfm2_bias, qwen3_5,
-    qwen3_5_odd, granite_hybrid, nemotron_h, mixtral, qwen3_moe, gpt_oss, gpt_oss_mxfp4, phimoe, deepseek_v2,
-    deepseek_v3, qwen3_5_moe, qwen3_next, lfm2_moe, gemma3n, olmo3, olmo3_odd, olmoe, olmoe_odd, ernie4_5_moe,
-    ernie4_5_moe_odd, glm4_moe_lite, glm4_moe_lite_odd, gemma4_moe, gemma4_moe_odd,
-    granite_moe, granite_moe_shared, granite_hybrid_moe, nemotron_h_moe, nemotron_h_latent, falcon_h1, falcon_h1_norm,
-    ;
-    // Rounding activations to 8 bits amplifies differences in the last bit now and then.
-    1e-2:
-    bitnet, bitnet_packed, llama_bitlinear,
-    ;
-}
+with_families!(equal_the_reference);
 
 /// An f16 cache: native f16, or packed in words on devices without f16.
 fn halves() -> Kv {

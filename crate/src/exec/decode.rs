@@ -53,6 +53,17 @@ impl DecodeParams<'_> {
     }
 }
 
+/// Returns the steps of the next submission after one of `steps` steps took some milliseconds.
+pub(super) fn pace_batches(steps: usize, took: f64) -> usize {
+    if took < TARGET_BATCH_MS {
+        (steps * 2).min(MAX_BATCH_STEPS)
+    } else if took > 2.0 * TARGET_BATCH_MS {
+        (steps / 2).max(1)
+    } else {
+        steps
+    }
+}
+
 /// A submitted batch of steps.
 #[derive(Clone, Copy)]
 struct InFlightBatch {
@@ -364,20 +375,12 @@ impl<'a> DecodeLoop<'a> {
         Ok(true)
     }
 
-    fn adapt_batch_size(&mut self, took: f64) {
-        if took < TARGET_BATCH_MS {
-            self.batch_size = (self.batch_size * 2).min(MAX_BATCH_STEPS);
-        } else if took > 2.0 * TARGET_BATCH_MS {
-            self.batch_size = (self.batch_size / 2).max(1);
-        }
-    }
-
     /// Processes the readback of a completed batch.
     fn process_batch(&mut self, batch: InFlightBatch, words: &[u32]) -> Vec<u32> {
         let now = now_ms();
         let took = now - std::mem::replace(&mut self.last_ms, now);
         if batch.is_representative {
-            self.adapt_batch_size(took);
+            self.batch_size = pace_batches(self.batch_size, took);
         }
         let count = words[TOKEN_RING_LEN as usize] as usize;
         let tokens: Vec<u32> = (self.returned..count)

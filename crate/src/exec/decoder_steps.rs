@@ -1,14 +1,16 @@
 //! Plans the steps of a decoder by key: which graph, how many rows, how many positions.
 
-use super::logits_pipeline::{LogitsPipeline, MAX_STOP_TOKENS, TOKEN_RING_LEN};
+use super::logits_pipeline::{LogitsPipeline, MAX_STOP_TOKENS, ROW_RING_LEN, TOKEN_RING_LEN};
 use super::planned_graph::{PlannedGraph, StepPlan};
 use super::program_key::{ContextClass, ProgramKey, ProgramStep, PromptClass};
 use crate::device::Caps;
 use crate::ir::{Graph, WeightKind};
 use crate::kernels::kv_splits::{DecodeTiling, SHORT_CONTEXT};
-use crate::kernels::sample::{AdvanceBuffers, DRAFT_ROWS, accept, argmax_rows, draft, slices};
+use crate::kernels::sample::{
+    AdvanceBuffers, DRAFT_ROWS, accept, advance_rows, argmax_rows, draft, slices,
+};
 use crate::kernels::subgroup_matrix::MatrixTiling;
-use crate::plan::{Slot, StepKind, add_prefetch_routers, fuse};
+use crate::plan::{Fusions, Plan, Slot, StepKind, add_prefetch_routers, fuse};
 use crate::{Error, Result};
 
 /// Plans the steps of a decoder.
@@ -69,6 +71,8 @@ impl DecoderSteps {
             ProgramStep::Prefill(PromptClass::Medium) => prefill(MatrixTiling::TALL_TILE_ROWS),
             ProgramStep::Prefill(PromptClass::Short) => prefill(MatrixTiling::short_rows(caps)),
             ProgramStep::Verify => verify(planned, caps),
+            ProgramStep::DecodeBatch { rows } => batch(planned, caps, rows),
+            ProgramStep::GreedyRows { .. } => Ok(greedy_rows(planned)),
             ProgramStep::Greedy => greedy(planned, caps, None),
             ProgramStep::AppendHistory => greedy(planned, caps, Some(Slot::History)),
             ProgramStep::Rows { .. } => Err(Error::Internal("a decoder has no plain rows".into())),
@@ -80,6 +84,36 @@ fn greedy(planned: &PlannedGraph, caps: &Caps, history: Option<Slot>) -> Result<
     let vocabulary = planned.output_cols() as u32;
     let plan = LogitsPipeline::greedy().plan(vocabulary, history, caps.dispatch_is_expensive())?;
     Ok(StepPlan::without_weights(plan))
+}
+
+/// Runs the next token of each of several sequences. Tiled matmuls take no norms.
+fn batch(planned: &PlannedGraph, caps: &Caps, rows: usize) -> Result<StepPlan> {
+    let kind = StepKind::DecodeBatch(rows);
+    let fusions = Fusions {
+        norm: planned.fusions.norm && kind.uses_gemv(),
+        ..planned.fusions
+    };
+    let graph = fuse::few_rows(planned.graph.clone(), fusions);
+    planned.plan(caps, &graph, kind, planned.capacity)
+}
+
+fn greedy_rows(planned: &PlannedGraph) -> StepPlan {
+    let vocabulary = planned.output_cols() as u32;
+    let advance = AdvanceBuffers {
+        candidates: Slot::ArgmaxPartials,
+        slices: slices(vocabulary),
+        stops: Slot::Stops,
+        stop_count: MAX_STOP_TOKENS as u32,
+        state: Slot::CURSOR,
+        ids: Slot::Ids,
+        tokens: Slot::Tokens,
+        ring: ROW_RING_LEN,
+        counts: None,
+        history: None,
+        vocabulary: None,
+    };
+    let argmax = argmax_rows(Slot::Output, Slot::ArgmaxPartials, vocabulary, Slot::CURSOR);
+    StepPlan::without_weights(Plan::sampling(vec![argmax, advance_rows(advance)]))
 }
 
 /// Runs the last token with drafts, which the GPU looks up before and accepts after.

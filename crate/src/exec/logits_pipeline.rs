@@ -13,6 +13,8 @@ use crate::sample::{Sampler, SamplingParams};
 pub(super) const MAX_BATCH_STEPS: usize = 16;
 /// Capacity of the GPU's token ring: the tokens of the longest batch of steps with drafts.
 pub(super) const TOKEN_RING_LEN: u32 = MAX_BATCH_STEPS as u32 * DRAFT_ROWS;
+/// Capacity of the ring of a batched step's row: the tokens of the longest batch of steps.
+pub(super) const ROW_RING_LEN: u32 = MAX_BATCH_STEPS as u32;
 /// Bytes of the ring and of the words after it: tokens, stop flag, drafts, accepted drafts.
 pub(super) const TOKEN_RING_BYTES: u64 = (TOKEN_RING_LEN as u64 + 4) * 4;
 /// Maximum stop tokens that the GPU compares with.
@@ -246,15 +248,6 @@ impl LogitsPipeline {
                 LogitsStage::Advance => launches.push(advance(advancing.clone())),
             }
         }
-        Ok(Plan {
-            launches,
-            activations: vec![],
-            output: 0,
-            output_cols: 0,
-            roped_queries: 0,
-            attention_partials: 0,
-            expert_tiles: 0,
-            breaks: vec![],
-        })
+        Ok(Plan::sampling(launches))
     }
 }

@@ -2,6 +2,7 @@
 //! cache. Works on token ids and logits, not on text.
 
 mod audio_encoder;
+mod batch;
 mod checkpoint;
 mod decode;
 mod decoder_steps;
@@ -33,6 +34,7 @@ mod weight_paging;
 mod weight_store;
 
 pub use audio_encoder::AudioEncoder;
+pub use batch::{DecodeBatch, MAX_SEQUENCES, SequenceId, SequenceParams};
 pub use checkpoint::SessionSnapshot;
 pub use decode::{DecodeLoop, DecodeParams};
 pub use encoder::{EncoderInput, EncoderModel, PendingRows};

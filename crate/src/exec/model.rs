@@ -348,6 +348,17 @@ impl Model {
         self.states().iter().any(|state| state.spec.is_recurrent())
     }
 
+    /// What prevents batched decoding, if anything: sequences then run in turns.
+    pub fn batch_refusal(&self) -> Option<&'static str> {
+        if self.is_paged() {
+            return Some("weights that are paged in while it runs");
+        }
+        if self.mrope_sections.is_some() && !self.reuses_prefix() {
+            return Some("M-RoPE that depends on the sequence length");
+        }
+        None
+    }
+
     /// Plans a step of some rows over a graph with the weights and states of a session.
     ///
     /// # Errors

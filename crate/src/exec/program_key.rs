@@ -24,6 +24,16 @@ pub enum ProgramStep {
     Prefill(PromptClass),
     /// The last token with drafts of its continuation: from draft tokens to accepted tokens.
     Verify,
+    /// The next token of each of several sequences.
+    DecodeBatch {
+        /// Maximum sequences.
+        rows: usize,
+    },
+    /// Greedy sampling of each row of a batched step.
+    GreedyRows {
+        /// Maximum sequences.
+        rows: usize,
+    },
     /// Greedy sampling of the next token.
     Greedy,
     /// Greedy sampling that appends the token to the lookup history.
@@ -90,6 +100,18 @@ impl ProgramKey {
         Self { overlay, ..self }
     }
 
+    /// The batched decode step for a number of sequences.
+    pub const fn decode_batch(sequences: usize) -> Self {
+        let rows = sequences.next_power_of_two();
+        Self::of(ProgramStep::DecodeBatch { rows })
+    }
+
+    /// Greedy sampling after [`Self::decode_batch`].
+    pub const fn greedy_rows(sequences: usize) -> Self {
+        let rows = sequences.next_power_of_two();
+        Self::of(ProgramStep::GreedyRows { rows })
+    }
+
     /// At most this many rows without a sequence, or of packed sequences.
     pub const fn rows(most: usize, has_output: bool) -> Self {
         Self::of(ProgramStep::Rows { most, has_output })
@@ -102,6 +124,8 @@ impl ProgramKey {
             ProgramStep::Prefill(PromptClass::Short) => "short prefill",
             ProgramStep::Prefill(_) => "prefill",
             ProgramStep::Verify => "drafts",
+            ProgramStep::DecodeBatch { .. } => "batched decode",
+            ProgramStep::GreedyRows { .. } => "sample rows",
             ProgramStep::Greedy | ProgramStep::AppendHistory => "sample",
             ProgramStep::Rows { .. } => "rows",
         }
@@ -111,6 +135,7 @@ impl ProgramKey {
     pub fn recorded_rows(self) -> usize {
         match self.step {
             ProgramStep::Verify => DRAFT_ROWS as usize,
+            ProgramStep::DecodeBatch { rows } | ProgramStep::GreedyRows { rows } => rows,
             _ => 1,
         }
     }

@@ -2,6 +2,7 @@
 //! and kernels and may be interleaved; each submission is self-contained.
 
 mod all_rows;
+mod batch;
 mod growth;
 mod measure;
 mod rollback;

@@ -208,6 +208,18 @@ fn with_cross_ranges<B: Clone>(mut launch: Launch<B>, memory: B) -> Launch<B> {
     launch.bind("memory", memory)
 }
 
+/// Positions per page of the KV caches of a batched step; PAGE in shaders/attention/ring.wgsl.
+pub const PAGE_POSITIONS: usize = 64;
+
+/// Page table of a batched step: the pages of each sequence slot, by position.
+#[derive(Debug, Clone)]
+pub struct PageTable<B> {
+    /// `[slots][pages_per_slot]`.
+    pub pages: B,
+    /// Pages of a sequence at full capacity.
+    pub pages_per_slot: u32,
+}
+
 /// One attention layer over a KV cache.
 #[derive(Debug, Clone)]
 pub struct AttentionKernel<B> {
@@ -248,6 +260,8 @@ pub struct AttentionKernel<B> {
     pub ends: Option<B>,
     /// Decode tiling.
     pub decode: DecodeTiling,
+    /// Page table, if each row belongs to another sequence.
+    pub batch: Option<PageTable<B>>,
 }
 
 impl<B: Clone + PartialEq> AttentionKernel<B> {
@@ -291,11 +305,21 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
             * 4
     }
 
-    /// Adds the ring slots of positions to a launch whose shader imports attention/ring.
-    fn with_ring(&self, mut launch: Launch<B>) -> Launch<B> {
+    /// Adds the cache slots of positions to a launch whose shader imports attention/ring.
+    fn with_places(&self, mut launch: Launch<B>) -> Launch<B> {
         if let Some(ring) = self.ring {
             launch.variant = launch.variant.flag("RING");
-            return launch.set("ring", ring);
+            launch = launch.set("ring", ring);
+        }
+        let table = self.batch.as_ref().filter(|_| self.ring.is_none());
+        self.with_rows(launch.bind_opt("pages", table.map(|table| table.pages.clone())))
+    }
+
+    /// Makes each row of a launch another sequence's, in a batched step.
+    fn with_rows(&self, mut launch: Launch<B>) -> Launch<B> {
+        if let Some(table) = &self.batch {
+            launch.variant = launch.variant.flag("BATCH");
+            launch = launch.set("pages_per_slot", table.pages_per_slot);
         }
         launch
     }
@@ -338,9 +362,9 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
             .set("v_offset", v.offset)
             .set("v_stride", v.stride);
         let mut launch = if flag == "QUERIES" {
-            launch
+            self.with_rows(launch)
         } else {
-            self.with_ring(launch)
+            self.with_places(launch)
         };
         launch.variant = launch
             .variant
@@ -398,7 +422,7 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
             .set("window", self.window)
             .set_f32("scale", self.scale)
             .set_f32("softcap", self.softcap);
-        self.with_ring(launch)
+        self.with_places(launch)
     }
 
     /// Whether [`Self::decode`] accepts these views of q, k and v.
@@ -563,7 +587,7 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
             .set("splits", self.max_splits())
             .set_f32("scale", self.scale)
             .set_f32("softcap", self.softcap);
-        self.with_ring(launch)
+        self.with_places(launch)
     }
 
     /// Returns the parts that threads split their sums over keys into, with four columns each.
@@ -585,6 +609,7 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         };
         let variant = Variant::new(Kernel::AttentionReduce)
             .flag_if("SINKS", self.sinks.is_some())
+            .flag_if("BATCH", self.batch.is_some())
             .set("CUTS", cuts)
             // All possible splits, as far as registers allow.
             .set("LEAD", (most / cuts).clamp(2, 16))

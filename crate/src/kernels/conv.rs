@@ -31,6 +31,8 @@ pub struct ShortConvKernel<B> {
     pub memory: B,
     /// Step state.
     pub state: B,
+    /// Whether each row belongs to another sequence, with a memory of its own.
+    pub batch: bool,
 }
 
 impl<B: Clone> ShortConvKernel<B> {
@@ -62,17 +64,19 @@ impl<B: Clone> ShortConvKernel<B> {
 
     fn launch(&self, form: &'static str, x: &View<B>, out: &View<B>) -> Launch<B> {
         let units = self.channels.div_ceil(64);
-        let grid = if form == "MANY" {
-            GridSpec::Tiled {
-                x: units,
-                per: TILE,
-                z: 1,
-            }
-        } else {
-            GridSpec::Fixed { units }
+        let tiled = |per| GridSpec::Tiled {
+            x: units,
+            per,
+            z: 1,
+        };
+        let grid = match form {
+            "MANY" => tiled(TILE),
+            _ if self.batch => tiled(1),
+            _ => GridSpec::Fixed { units },
         };
         let variant = Variant::new(Kernel::Conv)
             .flag(form)
+            .flag_if("BATCH", self.batch)
             .flag_if("GATED", self.gates.is_some())
             .set("TAPS", self.kernel_size);
         let gate = |i: usize| {

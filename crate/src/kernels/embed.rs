@@ -11,6 +11,8 @@ pub enum RowIndex<B> {
     Ids(B),
     /// The positions counted by the step's state.
     Positions(B),
+    /// The positions in the row table of a batched step.
+    RowPositions(B),
 }
 
 /// Returns `out[row] = table[index] * scale` for indices in `first..first + table.rows`. With
@@ -25,9 +27,11 @@ pub fn embed<B: Clone>(
     scale: f32,
 ) -> Launch<B> {
     let variant = weight_flags(Variant::new(Kernel::Embed), table.layout);
-    let places = matches!(numbers, RowIndex::Positions(_));
+    let batch = matches!(numbers, RowIndex::RowPositions(_));
+    let places = batch || matches!(numbers, RowIndex::Positions(_));
     let name = if places { "state" } else { "ids" };
-    let (RowIndex::Ids(buffer) | RowIndex::Positions(buffer)) = numbers;
+    let (RowIndex::Ids(buffer) | RowIndex::Positions(buffer) | RowIndex::RowPositions(buffer)) =
+        numbers;
 
     let grid = GridSpec::Tiled {
         x: table.cols.div_ceil(256),
@@ -38,6 +42,7 @@ pub fn embed<B: Clone>(
         label,
         variant
             .flag_if("POSITIONS", places)
+            .flag_if("BATCH", batch)
             .flag_if("SOFT", past.is_some()),
         grid,
     )

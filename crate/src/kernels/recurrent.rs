@@ -69,6 +69,8 @@ pub struct RecurrentKernel<B> {
     pub memory: B,
     /// Step state.
     pub state: B,
+    /// Whether each row belongs to another sequence, with a memory of its own.
+    pub batch: bool,
 }
 
 impl<B: Clone> RecurrentKernel<B> {
@@ -103,8 +105,17 @@ impl<B: Clone> RecurrentKernel<B> {
     /// Returns the decode launch: rows in sequence, with the gated norm if the rule has one.
     pub fn decode(&self, out: &View<B>) -> Launch<B> {
         let variant = memory_flags(Variant::new(Kernel::RecurrentStep), self.kv)
+            .flag_if("BATCH", self.batch)
             .set("EACH", self.keys_per_thread());
-        let launch = self.launch("", variant, GridSpec::Fixed { units: self.heads });
+        let grid = match self.batch {
+            true => GridSpec::Tiled {
+                x: self.heads,
+                per: 1,
+                z: 1,
+            },
+            false => GridSpec::Fixed { units: self.heads },
+        };
+        let launch = self.launch("", variant, grid);
         let z = if let RuleBuffers::Delta { z, .. } = &self.rule {
             Some(z)
         } else {

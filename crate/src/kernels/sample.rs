@@ -93,6 +93,22 @@ pub fn advance<B: Clone>(a: AdvanceBuffers<B>) -> Launch<B> {
     }
 }
 
+/// Selects the token of each row of a batched step and advances the row table. `stops` and `tokens`
+/// hold a part for each row: [`AdvanceBuffers::stop_count`] ids, and the ring with two words.
+pub fn advance_rows<B: Clone>(a: AdvanceBuffers<B>) -> Launch<B> {
+    let grid = GridSpec::Rows { units: 1, per: 1 };
+    let variant = Variant::new(Kernel::AdvanceRows).flag("BATCH");
+    Launch::new("advance", variant, grid)
+        .bind("candidates", a.candidates)
+        .bind("stops", a.stops)
+        .bind("state", a.state)
+        .bind("ids", a.ids)
+        .bind("tokens", a.tokens)
+        .set("slices", a.slices)
+        .set("stops", a.stop_count)
+        .set("ring", a.ring)
+}
+
 /// Maximum rows of a step with drafts: the last token and seven draft tokens.
 pub const DRAFT_ROWS: u32 = 8;
 /// Maximum and minimum length of the token suffix that prompt lookup matches.

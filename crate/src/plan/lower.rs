@@ -30,11 +30,16 @@ use crate::kernels::matmul::{Matmul, View, WeightPlanes};
 use crate::util::map::SortedSet;
 use crate::{Error, Result};
 
+/// Maximum rows of a batched step whose matmuls are GEMVs; more repay the tiles of a GEMM.
+pub const MAX_GEMV_ROWS: usize = 8;
+
 /// Kind of step and its maximum rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepKind {
     /// Decode (1) or verification: at most this many rows, computed row by row.
     Decode(usize),
+    /// Batched decode: at most this many rows, each the next token of another sequence.
+    DecodeBatch(usize),
     /// Prefill: at most this many rows, in tiles.
     Prefill(usize),
     /// Encoders: packed sequences.
@@ -50,7 +55,29 @@ impl StepKind {
     /// Returns the maximum tokens.
     pub fn tokens(self) -> usize {
         match self {
-            StepKind::Decode(n) | StepKind::Prefill(n) | StepKind::Packed { tokens: n, .. } => n,
+            StepKind::Decode(n)
+            | StepKind::DecodeBatch(n)
+            | StepKind::Prefill(n)
+            | StepKind::Packed { tokens: n, .. } => n,
+        }
+    }
+
+    /// Whether it decodes: one row of each sequence, or one sequence's last rows.
+    pub fn decodes(self) -> bool {
+        matches!(self, StepKind::Decode(_) | StepKind::DecodeBatch(_))
+    }
+
+    /// Whether each row belongs to another sequence.
+    pub fn is_batch(self) -> bool {
+        matches!(self, StepKind::DecodeBatch(_))
+    }
+
+    /// Whether matmuls take the rows one by one or a few at a time, rather than in tiles.
+    pub fn uses_gemv(self) -> bool {
+        match self {
+            StepKind::Decode(_) => true,
+            StepKind::DecodeBatch(rows) => rows <= MAX_GEMV_ROWS,
+            StepKind::Prefill(_) | StepKind::Packed { .. } => false,
         }
     }
 
@@ -310,7 +337,7 @@ impl Lowering<'_> {
     fn is_few_rows(&self, name: &str, id: StateId) -> Result<bool> {
         self.state(name, id)?;
         match self.options.rows {
-            StepKind::Decode(_) => Ok(true),
+            StepKind::Decode(_) | StepKind::DecodeBatch(_) => Ok(true),
             StepKind::Prefill(_) => Ok(false),
             StepKind::Packed { .. } => Err(Error::Internal(format!(
                 "{name}: packed sequences have no state"

@@ -15,7 +15,7 @@ pub use breaks::{ExpertSelection, PlanBreak, PlanBreakKind};
 pub use bytes_read::bytes_per_token;
 pub use expert_prefetch::add_prefetch_routers;
 pub use fuse::Fusions;
-pub use lower::{PlanOptions, StepKind, lower};
+pub use lower::{MAX_GEMV_ROWS, PlanOptions, StepKind, lower};
 pub use states::{StatePlan, plan_states};
 pub use weights::{WeightPlan, WeightPlans, plan_weights};
 
@@ -80,8 +80,10 @@ pub enum Slot {
     PagedRows(WeightId),
     /// A RoPE table.
     Rope(usize),
-    /// A plane of a sequence state.
+    /// A plane of a sequence state; in a batched step, of all sequences' states.
     State(StateId, u8),
+    /// Page table of a batched step's KV caches.
+    Pages,
     /// External rows.
     Input(InputId),
     /// Queries after RoPE; for packed sequences also keys.
@@ -119,6 +121,20 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A plan of launches over buffers of its caller, such as sampling.
+    pub fn sampling(launches: Vec<Launch<Slot>>) -> Self {
+        Self {
+            launches,
+            breaks: Vec::new(),
+            activations: Vec::new(),
+            output: 0,
+            output_cols: 0,
+            roped_queries: 0,
+            attention_partials: 0,
+            expert_tiles: 0,
+        }
+    }
+
     /// Returns the bytes of activations, output and scratch.
     pub fn bytes(&self) -> u64 {
         self.activations.iter().sum::<u64>()

@@ -228,6 +228,7 @@ impl TuningTarget {
                     state,
                     ends: None,
                     decode: DecodeTiling::of(caps, BENCH_HEADS, BENCH_KV_HEADS, BENCH_HEAD_DIM),
+                    batch: None,
                 };
                 let row = u64::from(BENCH_HEADS * BENCH_HEAD_DIM) * 4;
                 let cache = u64::from(BENCH_KEYS * BENCH_KV_HEADS * BENCH_HEAD_DIM) * 2;

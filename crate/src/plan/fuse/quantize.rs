@@ -3,14 +3,13 @@
 use super::norms::fuse_into_readers;
 use super::rewriter::Rewriter;
 use crate::ir::{Graph, Linear, Op, Prologue, QuantizeActivations};
-use crate::plan::{PlanOptions, StepKind};
+use crate::plan::PlanOptions;
 use std::borrow::Cow;
 
 /// Returns the graph without separate quantization steps for such GEMVs.
 pub fn fuse_quantize<'a>(graph: &'a Graph, options: &PlanOptions<'_>) -> Cow<'a, Graph> {
     let quantizes = |op: &Op| matches!(op, Op::QuantizeActivations(_));
-    let decodes = matches!(options.rows, StepKind::Decode(_));
-    if !decodes || !graph.nodes.iter().any(|node| quantizes(&node.op)) {
+    if !options.rows.uses_gemv() || !graph.nodes.iter().any(|node| quantizes(&node.op)) {
         return Cow::Borrowed(graph);
     }
     let mut graph = Rewriter::new(graph.clone());

@@ -1,10 +1,12 @@
 //! Lowers attention: over a KV cache, to another sequence, or within packed sequences. Selects the
 //! kernel by mask and row count.
 
-use super::{Lower, Lowering, NodeViews, PlanOptions, Slot, StepKind, unsupported};
+use super::{Lower, Lowering, NodeViews, PlanOptions, Slot, unsupported};
 use crate::format::layout::{Float, WeightLayout};
 use crate::ir::{Attention, Mask, StateId, WeightKind};
-use crate::kernels::attention::{AttentionKernel, HeadNormParams, Kv, Rope, uses_f16_matrices};
+use crate::kernels::attention::{
+    AttentionKernel, HeadNormParams, Kv, PAGE_POSITIONS, PageTable, Rope, uses_f16_matrices,
+};
 use crate::kernels::kv_splits::DecodeTiling;
 use crate::kernels::packed_attention::PackedAttention;
 use crate::{Error, Result};
@@ -12,7 +14,7 @@ use crate::{Error, Result};
 impl Lower for Attention {
     fn lower(&self, lowering: &mut Lowering<'_>, node: &NodeViews<'_>) -> Result<()> {
         const ALL: (usize, usize) = (usize::MAX, usize::MAX);
-        let few = matches!(lowering.options.rows, StepKind::Decode(_));
+        let few = lowering.options.rows.decodes();
         match (self.mask, self.state) {
             (Mask::Causal { window }, Some(id)) => {
                 lowering.cached_attention(self, (window, false, id), node)
@@ -93,6 +95,10 @@ impl Lowering<'_> {
             state: Slot::CURSOR,
             ends: images.then_some(Slot::VisibleEnds),
             decode,
+            batch: self.options.rows.is_batch().then_some(PageTable {
+                pages: Slot::Pages,
+                pages_per_slot: self.options.capacity.div_ceil(PAGE_POSITIONS) as u32,
+            }),
         };
         let q = node.x();
         // Without k and v, the layer reads another layer's cache.
@@ -102,12 +108,12 @@ impl Lowering<'_> {
         };
         let out = &node.out;
         let rows = self.options.rows.tokens() as u64;
-        let many = !matches!(self.options.rows, StepKind::Decode(_));
+        let many = !self.options.rows.decodes();
         if !many {
             self.reserve_partials(kernel.scratch(rows as u32));
         }
         // A single row prepares its own keys, so head norm and RoPE are fused into attention.
-        let alone = !many && rows == 1 && self.options.fuse_heads;
+        let alone = !many && rows == 1 && kernel.batch.is_none() && self.options.fuse_heads;
         if let Some((k, v)) = kv.filter(|(k, v)| alone && kernel.can_fuse(q, k, v)) {
             self.launches
                 .extend(kernel.decode(q, k, v, Slot::AttentionPartials, out));
@@ -178,6 +184,7 @@ impl Lowering<'_> {
                 a.kv_heads as u32,
                 a.head_dim as u32,
             ),
+            batch: None,
         };
         self.reserve_partials(kernel.scratch(self.options.rows.tokens() as u32));
         self.launches.extend(kernel.cross_attend(

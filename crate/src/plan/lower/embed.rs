@@ -43,10 +43,11 @@ impl Lower for Embed {
             }
             IdSource::Tokens => RowIndex::Ids(Slot::Ids),
             IdSource::Positions if packed => RowIndex::Ids(Slot::Positions),
+            IdSource::Positions if rows.is_batch() => RowIndex::RowPositions(Slot::CURSOR),
             IdSource::Positions => RowIndex::Positions(Slot::CURSOR),
             IdSource::Types => RowIndex::Ids(Slot::Types),
         };
-        let soft = self.soft.filter(|_| !matches!(rows, StepKind::Decode(_)));
+        let soft = self.soft.filter(|_| !rows.decodes());
         let first = lowering.graph.weight(self.table).rows() as u32;
         let past = match soft {
             Some(SoftTokens::Row(row)) if !paged => Some((first, row)),

@@ -145,7 +145,7 @@ impl Lowering<'_> {
 
     /// Returns the sorted row-expert pairs of a prefill step.
     fn buckets(&self, count: usize, each: usize) -> Option<ExpertTiles<Slot>> {
-        if matches!(self.options.rows, super::StepKind::Decode(_)) {
+        if self.options.rows.decodes() {
             return None;
         }
         let experts = count as u32;

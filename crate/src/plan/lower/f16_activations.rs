@@ -1,7 +1,7 @@
 //! Prefill activations stored as f16: those read only by f16 subgroup-matrix matmuls, which would
 //! round them to f16 anyway. Halves the bytes read per tile and saves the conversion.
 
-use super::{PlanOptions, StepKind, lowering_of};
+use super::{PlanOptions, lowering_of};
 use crate::ir::{Dim, Graph, Node, ValueId};
 use crate::util::map::SortedSet;
 
@@ -14,7 +14,7 @@ pub(super) fn f16_values(
     output: ValueId,
 ) -> SortedSet<ValueId> {
     let mut kept = SortedSet::new();
-    if matches!(options.rows, StepKind::Decode(_))
+    if options.rows.decodes()
         || options.caps.prefers_fast_compile()
         || options.caps.subgroup_matrix().is_none()
     {

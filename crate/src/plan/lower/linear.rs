@@ -1,7 +1,7 @@
 //! Lowers matmuls whose weight rows may be sharded over several buffers. Selects the kernel by row
 //! count and the operations to fuse.
 
-use super::{Lower, Lowering, NodeViews, Slot, StepKind, unsupported};
+use super::{Lower, Lowering, NodeViews, Slot, unsupported};
 use crate::ir::{Activation, Addend, Combine, Dim, Linear, Node, Norm, Prologue, ValueId};
 use crate::kernels::kv_splits::KvSplits;
 use crate::kernels::matmul::{Matmul, NormPrologue, View};
@@ -19,7 +19,7 @@ impl Lower for Linear {
         if split {
             check_split(self, lowering, name)?;
         }
-        let many = !matches!(options.rows, StepKind::Decode(_)) && !node.single;
+        let many = !options.rows.uses_gemv() && !node.single;
         // Large matrices soon repay the compilation of tiled kernels.
         let large = shards
             .iter()

@@ -46,6 +46,7 @@ impl Lower for Recurrent {
             kv: Kv::F32,
             memory: Slot::State(self.state, 0),
             state: Slot::CURSOR,
+            batch: lowering.options.rows.is_batch(),
         };
         if few {
             lowering.launches.push(kernel.decode(&node.out));

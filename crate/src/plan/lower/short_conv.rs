@@ -24,6 +24,7 @@ impl Lower for ShortConv {
             gates,
             memory: Slot::State(self.state, 0),
             state: Slot::CURSOR,
+            batch: lowering.options.rows.is_batch(),
         };
         if few {
             lowering.launches.push(kernel.decode(node.x(), &node.out));

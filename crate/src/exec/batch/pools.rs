@@ -1,0 +1,279 @@
+//! The states of a batch's sequences: KV caches in pages that a table assigns to sequences; rings
+//! and recurrent states in a slot for each sequence. Pools grow by copying on the device.
+
+use crate::exec::model::Model;
+use crate::exec::step::Buffers;
+use crate::gpu::{Backend, Buffer, BufferUsage, Command};
+use crate::ir::{StateId, StateSpec};
+use crate::kernels::attention::PAGE_POSITIONS;
+use crate::plan::{Slot, StatePlan};
+use crate::{Error, Result};
+use std::rc::Rc;
+
+/// Pages that a new pool has room for.
+const FIRST_PAGES: usize = 8;
+
+/// A plane of a state in its pool.
+struct Plane {
+    slot: Slot,
+    name: &'static str,
+    /// Bytes of a page, or of a sequence's slot.
+    unit: u64,
+    /// Whether it is a KV cache in pages.
+    paged: bool,
+}
+
+/// The states of a batch's sequences.
+pub struct StatePools {
+    planes: Vec<Plane>,
+    /// Capacity in pages.
+    pages: usize,
+    /// Capacity in slots of states without pages.
+    slots: usize,
+    free_pages: Vec<u32>,
+    free_slots: Vec<usize>,
+    /// The pages of each slot, by position.
+    owned: Vec<Vec<u32>>,
+    pages_per_slot: usize,
+}
+
+impl StatePools {
+    /// Plans pools for at most `sequences` sequences, without buffers.
+    pub fn new(model: &Model, sequences: usize) -> Self {
+        let plane = |index: usize, state: &StatePlan, plane: usize, bytes: u64| {
+            let paged = matches!(state.spec, StateSpec::Kv { .. }) && !state.ring;
+            let position = bytes / state.positions.max(1) as u64;
+            Plane {
+                slot: Slot::State(StateId(index), plane as u8),
+                name: state.spec.name(),
+                unit: if paged {
+                    position * PAGE_POSITIONS as u64
+                } else {
+                    bytes
+                },
+                paged,
+            }
+        };
+        let states = model.states().iter().enumerate();
+        let planes = states.flat_map(|(index, state)| {
+            let planes = state.planes.iter().enumerate();
+            planes.map(move |(number, bytes)| plane(index, state, number, *bytes))
+        });
+        Self {
+            planes: planes.collect(),
+            pages: 0,
+            slots: 0,
+            free_pages: Vec::new(),
+            free_slots: (0..sequences).rev().collect(),
+            owned: vec![Vec::new(); sequences],
+            pages_per_slot: model.capacity().div_ceil(PAGE_POSITIONS),
+        }
+    }
+
+    /// Words of the page table.
+    pub fn table_words(&self) -> usize {
+        self.owned.len() * self.pages_per_slot
+    }
+
+    /// Bytes of all pools.
+    pub fn bytes(&self) -> u64 {
+        let planes = self.planes.iter();
+        planes
+            .map(|plane| plane.unit * self.units(plane) as u64)
+            .sum()
+    }
+
+    fn units(&self, plane: &Plane) -> usize {
+        if plane.paged { self.pages } else { self.slots }
+    }
+
+    /// Takes the slot of a new sequence.
+    ///
+    /// # Errors
+    /// `Request` when all slots are taken.
+    pub fn take_slot(&mut self) -> Result<usize> {
+        self.free_slots.pop().ok_or_else(|| Error::Request {
+            parameter: "sequences".into(),
+            reason: format!(
+                "the batch has {} sequences. Wait until one leaves.",
+                self.owned.len()
+            ),
+        })
+    }
+
+    /// Returns a sequence's slot and pages.
+    pub fn release_slot(&mut self, slot: usize) {
+        self.free_pages.append(&mut self.owned[slot]);
+        self.free_slots.push(slot);
+    }
+
+    /// Makes room for a sequence of `positions` positions. Returns whether buffers were replaced, so
+    /// that steps must be bound again.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the device has no room.
+    pub fn reserve(
+        &mut self,
+        model: &Model,
+        buffers: &mut Buffers,
+        (slot, positions): (usize, usize),
+    ) -> Result<bool> {
+        let missing = positions
+            .div_ceil(PAGE_POSITIONS)
+            .saturating_sub(self.owned[slot].len());
+        let mut pages = self.pages;
+        if missing > self.free_pages.len() {
+            let needed = pages + missing - self.free_pages.len();
+            pages = needed.max(pages + pages / 2).max(FIRST_PAGES);
+            // Rather fewer than the device's limit allows than none.
+            let limit = model.gpu.caps().max_weight_buffer();
+            let planes = self.planes.iter().filter(|plane| plane.paged);
+            let fit = planes.map(|plane| (limit / plane.unit.max(1)) as usize);
+            pages = pages.min(fit.min().unwrap_or(pages)).max(needed);
+        }
+        let slots = match self.slots {
+            slots if slot < slots => slots,
+            slots => (slot + 1).max(2 * slots).min(self.owned.len()),
+        };
+        let grows = pages > self.pages || slots > self.slots;
+        if grows {
+            self.grow(model, buffers, (pages, slots))?;
+        }
+        if missing == 0 {
+            return Ok(grows);
+        }
+        // The lowest pages first, so that copies of whole sequences are few.
+        self.free_pages.sort_unstable_by(|a, b| b.cmp(a));
+        let first = self.owned[slot].len();
+        let rest = self.free_pages.len() - missing;
+        self.owned[slot].extend(self.free_pages.drain(rest..).rev());
+        let at = (slot * self.pages_per_slot + first) as u64 * 4;
+        let words = bytemuck::cast_slice(&self.owned[slot][first..]);
+        model.gpu.write(buffer_of(buffers, Slot::Pages)?, at, words);
+        Ok(grows)
+    }
+
+    /// Replaces the buffers by larger ones with the same contents.
+    fn grow(
+        &mut self,
+        model: &Model,
+        buffers: &mut Buffers,
+        (pages, slots): (usize, usize),
+    ) -> Result<()> {
+        for plane in &self.planes {
+            let [old, new] = [self.units(plane), if plane.paged { pages } else { slots }];
+            if new == old {
+                continue;
+            }
+            let bytes = plane.unit * new as u64;
+            model.gpu.check_size(plane.name, bytes)?;
+            let buffer = model.gpu.buffer(plane.name, bytes, BufferUsage::Storage)?;
+            if let Some(before) = buffers.get(&plane.slot) {
+                model.gpu.submit(&[Command::Copy {
+                    from: (before, 0),
+                    to: (&buffer, 0),
+                    size: plane.unit * old as u64,
+                }])?;
+            }
+            buffers.insert(plane.slot, buffer);
+        }
+        self.free_pages.extend(self.pages as u32..pages as u32);
+        (self.pages, self.slots) = (pages, slots);
+        Ok(())
+    }
+
+    /// Copies positions from `first` to `end` of a sequence's KV caches, and its other states as a
+    /// whole, from a session's buffers into the pools, or with `out` back.
+    pub fn copy(
+        &self,
+        model: &Model,
+        buffers: &Buffers,
+        own: &dyn Fn(Slot) -> Result<Buffer>,
+        (slot, out): (usize, bool),
+        (first, end): (usize, usize),
+    ) -> Result<()> {
+        for plane in &self.planes {
+            let session = own(plane.slot)?;
+            let pool = buffer_of(buffers, plane.slot)?;
+            let spans = match plane.paged {
+                true => self.page_spans(slot, (first, end), plane.unit),
+                false => vec![(0, slot as u64 * plane.unit, plane.unit)],
+            };
+            let command = |(at, pooled, size): &(u64, u64, u64)| {
+                let [from, to] = match out {
+                    false => [(&session, *at), (pool, *pooled)],
+                    true => [(pool, *pooled), (&session, *at)],
+                };
+                let size = *size;
+                Command::Copy { from, to, size }
+            };
+            model
+                .gpu
+                .submit(&spans.iter().map(command).collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
+    /// Returns (offset in the sequence, offset in the pool, bytes) of positions, with consecutive
+    /// pages in one.
+    fn page_spans(
+        &self,
+        slot: usize,
+        (first, end): (usize, usize),
+        unit: u64,
+    ) -> Vec<(u64, u64, u64)> {
+        let position = unit / PAGE_POSITIONS as u64;
+        let mut spans: Vec<(u64, u64, u64)> = Vec::new();
+        let mut at = first;
+        while at < end {
+            let next = (at / PAGE_POSITIONS + 1) * PAGE_POSITIONS;
+            let page = u64::from(self.owned[slot][at / PAGE_POSITIONS]);
+            let pooled = page * unit + (at % PAGE_POSITIONS) as u64 * position;
+            let size = (next.min(end) - at) as u64 * position;
+            match spans.last_mut() {
+                Some((_, before, all)) if *before + *all == pooled => *all += size,
+                _ => spans.push((at as u64 * position, pooled, size)),
+            }
+            at = next;
+        }
+        spans
+    }
+}
+
+fn buffer_of(buffers: &Buffers, slot: Slot) -> Result<&Buffer> {
+    let found = buffers.get(&slot);
+    found.ok_or_else(|| Error::Internal(format!("batch: no buffer for {slot:?}")))
+}
+
+/// Bytes that a batch holds on a model's device; they are freed with it.
+pub struct BatchBytes {
+    model: Rc<Model>,
+    kv: u64,
+    activations: u64,
+}
+
+impl BatchBytes {
+    /// Counts nothing yet.
+    pub fn new(model: &Rc<Model>) -> Self {
+        Self {
+            model: model.clone(),
+            kv: 0,
+            activations: 0,
+        }
+    }
+
+    /// Sets the bytes of states, and of all other buffers.
+    pub fn set(&mut self, kv: u64, activations: u64) {
+        self.model.update_memory_use(|bytes| {
+            bytes.kv = bytes.kv + kv - self.kv;
+            bytes.activations = bytes.activations + activations - self.activations;
+        });
+        (self.kv, self.activations) = (kv, activations);
+    }
+}
+
+impl Drop for BatchBytes {
+    fn drop(&mut self) {
+        self.set(0, 0);
+    }
+}
