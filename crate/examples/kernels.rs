@@ -328,6 +328,7 @@ fn prefill_matmul(
                     rows as usize,
                     bench.state.clone(),
                     bench.parts.clone(),
+                    None,
                 )
                 .1;
             launches.into_iter().skip(part).take(1).collect()

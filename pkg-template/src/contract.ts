@@ -332,6 +332,11 @@ export interface EngineLoadOptions {
    * tests.
    */
   maxWeightBuffer?: number;
+  /**
+   * Precision of matmul inputs in prompts. `auto` is `int8` for weights of at most 8 bits on GPUs with packed dot
+   * products and without subgroup matrices.
+   */
+  activations?: "auto" | "f32" | "int8";
   /** Format of the KV cache; `auto` chooses for the device. */
   kv?: "auto" | "f32" | "f16" | "packed" | "int8";
   /** Growth step of the KV cache in tokens; 512 by default, 0 allocates all of `maxContext` at load. */

@@ -55,6 +55,7 @@ const OPTIONS = {
   embeddingWeights: valid.oneOf("auto", "f32", "f16", "q8", "q4"),
   maxMemory: valid.bytes,
   maxWeightBuffer: valid.bytes,
+  activations: valid.oneOf("auto", "f32", "int8"),
   kv: valid.oneOf("auto", "f32", "f16", "packed", "int8"),
   kvGrowth: valid.integer(0),
   experts: valid.integer(1),

@@ -93,6 +93,7 @@ pub fn run(graph: &Graph, all: &Tensors, given: &Given<'_>) -> Vec<f32> {
         capacity: given.rows.max(64),
         states: &states,
         fuse_heads: true,
+        quantize_inputs: Default::default(),
     };
     let plan = lower(&graph, options).expect("a plan");
     let mut buffers: BTreeMap<Slot, Vec<u8>> = BTreeMap::new();
@@ -192,6 +193,7 @@ pub fn run(graph: &Graph, all: &Tensors, given: &Given<'_>) -> Vec<f32> {
         (Slot::Output, plan.output),
         (Slot::RopedQueries, plan.roped_queries),
         (Slot::AttentionPartials, plan.attention_partials),
+        (Slot::QuantizedRows, plan.quantized_rows),
     ] {
         buffers.insert(slot, poison(size.max(16)));
     }

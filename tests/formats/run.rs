@@ -7,6 +7,7 @@ use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::ir::WeightKind;
 use jerboa::kernels::attention::Kv;
+use jerboa::kernels::matmul::QuantizeInputs;
 use jerboa::reference::dequant::dequant_in_order;
 use jerboa::task::{ChatModel, GenerateRequest};
 use jerboa_tests::golden::{Golden, golden, greedy};
@@ -356,11 +357,12 @@ fn gguf_references_generate_the_same_ids() {
 }
 
 /// Perplexity of the bundled model with other precisions against f32: within 0.5 percent at 8 bits,
-/// 8 percent at 4, and 0.2 percent with f16 matmuls on subgroup matrices, native or emulated.
+/// also with inputs of 8 bits in prompts, 8 percent at 4, and 0.2 percent with f16 matmuls on
+/// subgroup matrices, native or emulated.
 #[test]
 fn perplexity_close_to_f32() {
     let text = std::fs::read_to_string(golden("stories260K/story.txt")).expect("the fixed text");
-    let of = |precision, device: DeviceOptions| {
+    let of = |precision, activations, device: DeviceOptions| {
         block_on(async {
             let model = ModelRef::parse(&stories().to_string_lossy())?;
             let source = Source::open(
@@ -370,10 +372,11 @@ fn perplexity_close_to_f32() {
                 Progress::silent(),
             )
             .await?;
-            let options = RunOptions {
+            let mut options = RunOptions {
                 max_context: Some(512),
                 ..options(precision)
             };
+            options.overrides.activations = activations;
             ChatModel::load(open(&device), &source, "stories", options)
                 .await?
                 .perplexity(&text)
@@ -385,21 +388,25 @@ fn perplexity_close_to_f32() {
         f16: false,
         ..DeviceOptions::default()
     };
-    let (reference, tokens) = of(Precision::F32, plain.clone());
+    let (reference, tokens) = of(Precision::F32, QuantizeInputs::Never, plain.clone());
     assert!(tokens > 2000, "{tokens}");
     let cases = [
-        (Precision::Q8, plain.clone(), 0.005),
-        (Precision::Q4, plain, 0.08),
-        (Precision::F16, on_units(64), 0.002),
+        (Precision::Q8, QuantizeInputs::Never, plain.clone(), 0.005),
+        (Precision::Q8, QuantizeInputs::Always, plain.clone(), 0.005),
+        (Precision::Q4, QuantizeInputs::Never, plain, 0.08),
+        (Precision::F16, QuantizeInputs::Never, on_units(64), 0.002),
     ];
-    for (precision, device, limit) in cases {
-        let (found, _) = of(precision, device);
+    let mut all = Vec::new();
+    for (precision, activations, device, limit) in cases {
+        let (found, _) = of(precision, activations, device);
+        all.push(found);
         println!("{precision:?}: {found} for {reference}");
         assert!(
             (found / reference - 1.0).abs() < limit,
             "{precision:?}: {found} for {reference}"
         );
     }
+    assert_ne!(all[0], all[1], "inputs of 8 bits were not used");
 }
 
 #[test]

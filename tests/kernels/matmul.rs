@@ -4,7 +4,9 @@ use jerboa::device::{MatrixDialect, SubgroupMatrix};
 use jerboa::format::ggml::GgmlType;
 use jerboa::format::layout::{AffineForm, Float, PackedMatrix, WeightLayout};
 use jerboa::gpu::{Backend, Caps, DeviceOptions, Gpu, VariantOverride};
-use jerboa::kernels::matmul::{GemmTiling, Matmul, NormPrologue, View, WeightPlanes};
+use jerboa::kernels::matmul::{
+    GemmTiling, Matmul, NormPrologue, QuantizeInputs, View, WeightPlanes,
+};
 use jerboa::kernels::registry::{Kernel, tunable_constants};
 use jerboa::reference::dequant::dequant;
 use jerboa::reference::matmul as reference;
@@ -141,6 +143,8 @@ struct Case {
     /// Whether the matmul's result is multiplied elementwise.
     times: bool,
     gemm: bool,
+    /// Whether the GEMM quantizes its input to 8 bits.
+    packed: bool,
     softcap: f32,
     /// Rows and columns of a tile and the number of workgroups; `None` leaves the choice to the
     /// engine.
@@ -223,16 +227,39 @@ fn check_as(
             ..choice
         };
     }
+    let quantized = case.packed.then(|| {
+        m.quantized_rows(caps, rows, QuantizeInputs::Always)
+            .expect("weights of 4 or 8 bits")
+    });
     let (parts, launches) = match case.gemm {
-        true if caps.subgroup_matrix().is_some() => m.prefill(caps, rows, 7, 8),
+        true if case.packed => {
+            let mut choice = GemmTiling::packed(caps, &m, rows);
+            if let Some((bm, _, target)) = case.tiles {
+                choice = GemmTiling {
+                    bm,
+                    target,
+                    max_per_tile: 8,
+                    ..choice
+                };
+            }
+            (
+                m.parts_bytes(rows as u32, choice),
+                m.gemm_packed(7, 9, 8, choice),
+            )
+        }
+        true if caps.subgroup_matrix().is_some() => m.prefill(caps, rows, 7, 8, None),
         true => (m.parts_bytes(rows as u32, choice), m.gemm(7, 8, choice)),
         false => (0, [m.gemv(caps, rows, 7), m.gemv(caps, rows, 7)]),
     };
-    let launches = if case.gemm {
+    let mut launches = if case.gemm {
         launches.to_vec()
     } else {
         launches[..1].to_vec()
     };
+    if let Some(form) = quantized {
+        launches.insert(0, form.launch("test", &m.x, k as u32, 7, 9));
+    }
+    let input_bytes = quantized.map_or(16, |form| form.bytes(rows));
     let state = [0u32, rows as u32, 0, 0, 0, 0, 0, 0];
     let poison = vec![f32::NAN; rows * n];
     let buffers = [
@@ -245,6 +272,7 @@ fn check_as(
         bytes(&gain),
         bytes(&state),
         vec![0xa5; parts.max(16) as usize],
+        vec![0xa5; input_bytes as usize],
     ];
     let found = floats(&run_all(gpu, &launches, rows as u32, &buffers)[3]);
 
@@ -259,6 +287,11 @@ fn check_as(
     };
     let input = if case.round {
         round_to_int8(&input, k)
+    } else {
+        input
+    };
+    let input = if case.packed {
+        round_blocks_to_int8(&input, k)
     } else {
         input
     };
@@ -296,6 +329,7 @@ const PLAIN: Case = Case {
     residual: false,
     times: false,
     gemm: false,
+    packed: false,
     softcap: 0.0,
     tiles: None,
 };
@@ -668,6 +702,80 @@ fn subgroup_matrices_match_reference() {
             1e-10
         };
         assert!(error < limit, "{bm} rows, {units:?}, {bits:#b}: {error:e}");
+    }
+}
+
+/// Rows in blocks of 32 elements, each a multiple of its largest magnitude over 127.
+fn round_blocks_to_int8(x: &[f32], k: usize) -> Vec<f32> {
+    let block = |block: &[f32]| {
+        let scale = block.iter().fold(0.0f32, |most, v| most.max(v.abs())) / 127.0;
+        let inverse = 1.0 / scale.max(1e-35);
+        block
+            .iter()
+            .map(|v| (v * inverse).round_ties_even() * scale)
+            .collect::<Vec<_>>()
+    };
+    x.chunks(k)
+        .flat_map(|row| row.chunks(32).flat_map(block).collect::<Vec<_>>())
+        .collect()
+}
+
+/// The GEMM on packed 8-bit dot products in every layout that it reads and every tile height, with
+/// every epilogue, in one workgroup and split over K, also for an odd number of blocks.
+#[test]
+fn packed_gemm_matches_reference() {
+    let forced = |value| Caps {
+        force: Some(VariantOverride {
+            kernel: Kernel::GemmPacked,
+            name: "BM",
+            value,
+        }),
+        matrix: None,
+        ..gpu().caps().clone()
+    };
+    let reads = |layout: &WeightLayout| {
+        matches!(
+            layout,
+            WeightLayout::Affine {
+                bits: 4 | 8,
+                group: 32..,
+                ..
+            } | WeightLayout::Q4K
+                | WeightLayout::Mxfp4
+        )
+    };
+    let layouts: Vec<_> = layouts().into_iter().filter(reads).collect();
+    assert!(layouts.len() > 5, "{}", layouts.len());
+    let case = Case {
+        gemm: true,
+        packed: true,
+        ..PLAIN
+    };
+    for layout in layouts {
+        for (bm, shape) in [(32, [1, 5, 33]), (64, [65, 70, 100]), (64, [70, 130, 1000])] {
+            let error = check_as(gpu(), &forced(bm), layout, shape, &case);
+            assert!(error < 1e-7, "{layout} {shape:?}: {error:e}");
+        }
+    }
+    for (bits, bm) in (0..8).zip([32, 64].into_iter().cycle()) {
+        for target in [1, 7, 64] {
+            let case = Case {
+                gated: bits & 1 > 0,
+                bias: bits & 2 > 0,
+                residual: bits & 4 > 0,
+                times: target == 7,
+                softcap: if target == 64 { 3.0 } else { 0.0 },
+                gemm: true,
+                packed: true,
+                tiles: Some((bm, 64, target)),
+                ..PLAIN
+            };
+            let error = check_as(gpu(), &forced(bm), affine(), [66, 45, 672], &case);
+            assert!(
+                error < 1e-7,
+                "{bm} rows for {target} groups, {bits:#b}: {error:e}"
+            );
+        }
     }
 }
 

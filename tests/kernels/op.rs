@@ -173,6 +173,7 @@ impl Case {
                 capacity,
                 states: &states,
                 fuse_heads: true,
+                quantize_inputs: Default::default(),
             };
             let plan = lower(&graph, options).expect("a plan");
             let unwanted = plan
@@ -327,6 +328,7 @@ fn step(
         (Slot::Output, plan.output),
         (Slot::RopedQueries, plan.roped_queries),
         (Slot::AttentionPartials, plan.attention_partials),
+        (Slot::QuantizedRows, plan.quantized_rows),
         (Slot::ExpertTiles, plan.expert_tiles),
     ];
     for (slot, size) in own {

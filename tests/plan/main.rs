@@ -103,6 +103,7 @@ fn planned_on(caps: &Caps, graph: &Graph, rows: StepKind) -> jerboa::Result<Plan
         capacity,
         states: &states,
         fuse_heads: true,
+        quantize_inputs: Default::default(),
     };
     lower(graph, options)
 }

@@ -2,7 +2,9 @@
 
 use crate::options::{CliArgs, Result, flag, format_error, list, parsed, value};
 use clap::{Arg, ArgGroup, Command, value_parser};
-use jerboa::exec::{ExpertBudget, ModelFiles, Precision, RunOptions, Session, TuneMode};
+use jerboa::exec::{
+    ExpertBudget, ModelFiles, Precision, RunOptions, Session, TuneMode, quantize_inputs_from_name,
+};
 use jerboa::gpu::{Backend, DeviceOptions, Gpu};
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::kernels::attention::Kv;
@@ -39,6 +41,13 @@ pub fn with_optional_model(command: Command) -> Command {
             "TYPE",
             PRECISIONS,
             "Precision of embeddings and lm_head",
+        )
+        .default_value("auto"),
+        parsed(
+            "activations",
+            "TYPE",
+            ["auto", "f32", "int8"],
+            "Precision of the inputs of matmuls in prompts",
         )
         .default_value("auto"),
         parsed(
@@ -152,6 +161,9 @@ impl CliArgs {
         let tables = self.require::<String>("embedding-weights")?;
         run.overrides.tables =
             Precision::from_name("--embedding-weights", &tables).map_err(format_error)?;
+        let activations = self.require::<String>("activations")?;
+        run.overrides.activations =
+            quantize_inputs_from_name("--activations", &activations).map_err(format_error)?;
         run.overrides.kv_type = Kv::from_name(&self.require::<String>("kv")?);
         run.tune = TuneMode::from_name("--tune", &self.require::<String>("tune")?)
             .map_err(format_error)?;

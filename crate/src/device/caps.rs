@@ -269,6 +269,15 @@ impl Caps {
         }
     }
 
+    /// Whether packed dot products are the device's fastest multiplication: it has an instruction
+    /// for them, and no subgroup matrices.
+    pub fn multiplies_packed(&self) -> bool {
+        self.packed_dot
+            && Self::has_packed_dot(&self.vendor)
+            && !self.software
+            && self.matrix.is_none()
+    }
+
     /// Whether the vendor's GPUs have a 4×8-bit dot product instruction; others emulate it.
     pub fn has_packed_dot(vendor: &str) -> bool {
         matches!(vendor, "nvidia" | "amd" | "intel")

@@ -153,6 +153,7 @@ pub fn plan_load(
     planned.states = states_of(capacity);
     planned.kv = kv;
     planned.capacity = capacity;
+    planned.activations = options.overrides.activations;
     let steps = DecoderSteps::new(&planned, chunk.min(capacity), options.prefetch_experts);
 
     Ok(LoadPlan {

@@ -47,7 +47,9 @@ pub use load_plan::HEADROOM_BYTES;
 pub use load_times::LoadTimes;
 pub use logits_pipeline::{LogitsPipeline, LogitsStage};
 pub use model::{MemoryUse, Model};
-pub use options::{ExpertBudget, Precision, PrecisionOptions, RunOptions};
+pub use options::{
+    ExpertBudget, Precision, PrecisionOptions, RunOptions, quantize_inputs_from_name,
+};
 pub use prefill_check::check_prefill_vs_decode;
 pub use program_key::OverlayId;
 pub use roofline::{Roofline, build_dispatches, measure_roofline};

@@ -4,6 +4,7 @@ use super::tune::TuneMode;
 use crate::device::Caps;
 use crate::ir::WeightKind;
 use crate::kernels::attention::Kv;
+use crate::kernels::matmul::QuantizeInputs;
 use crate::plan::Fusions;
 use crate::{Error, Result};
 
@@ -62,6 +63,19 @@ impl Precision {
     }
 }
 
+/// Parses the value of the option `parameter`: the precision of the inputs of matmuls in prompts.
+pub fn quantize_inputs_from_name(parameter: &str, name: &str) -> Result<QuantizeInputs> {
+    match name {
+        "auto" => Ok(QuantizeInputs::Auto),
+        "f32" => Ok(QuantizeInputs::Never),
+        "int8" => Ok(QuantizeInputs::Always),
+        other => Err(Error::Request {
+            parameter: parameter.into(),
+            reason: format!("'{other}' is not supported. Use auto, f32 or int8."),
+        }),
+    }
+}
+
 /// Overrides of choices that otherwise depend on device capabilities.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PrecisionOptions {
@@ -72,6 +86,8 @@ pub struct PrecisionOptions {
     /// Storage precision of unquantized tables: embeddings and lm_head. `Auto` follows the other
     /// weights, with 8 bits instead of 4.
     pub tables: Precision,
+    /// When matmuls of prompts quantize their input to 8 bits.
+    pub activations: QuantizeInputs,
 }
 
 impl PrecisionOptions {
@@ -105,7 +121,8 @@ pub struct RunOptions {
     /// KV cache page size in positions; buffers grow by whole pages. 0 allocates everything at
     /// once.
     pub kv_growth: usize,
-    /// Tokens of one prefill step; 0 selects 512, or 1,024 on large devices with subgroup matrices.
+    /// Tokens of one prefill step; 0 selects 512, or 1,024 on large devices with
+    /// subgroup matrices or packed dot products.
     pub prefill_chunk: usize,
     /// Whether short prompts may use a step of their own
     /// ([`Model::prepare_short`](super::Model::prepare_short)). Enabled by default where its
@@ -139,7 +156,11 @@ impl RunOptions {
     /// would wait longer.
     pub fn prefill_chunk(&self, caps: &Caps) -> usize {
         match self.prefill_chunk {
-            0 if caps.matrix.is_some() && caps.target_workgroups() >= 1024 => 1024,
+            0 if caps.target_workgroups() >= 1024
+                && (caps.matrix.is_some() || caps.multiplies_packed()) =>
+            {
+                1024
+            }
             0 => 512,
             asked => asked,
         }

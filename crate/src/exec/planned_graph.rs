@@ -9,6 +9,7 @@ use crate::device::Caps;
 use crate::format::{Float, WeightLayout, WeightSource, Weights, quantize};
 use crate::ir::{Graph, Op, WeightId, WeightKind};
 use crate::kernels::attention::Kv;
+use crate::kernels::matmul::QuantizeInputs;
 use crate::plan::{
     Fusions, Plan, PlanOptions, StatePlan, StepKind, WeightPlans, fuse, lower, plan_weights,
 };
@@ -33,6 +34,8 @@ pub struct PlannedGraph {
     pub capacity: usize,
     /// The enabled fusions.
     pub fusions: Fusions,
+    /// When matmuls of prompts quantize their input to 8 bits.
+    pub activations: QuantizeInputs,
 }
 
 /// A lowered step and the names of the weights that it reads, by the ids of its graph.
@@ -69,13 +72,14 @@ impl PlannedGraph {
         options: &RunOptions,
     ) -> Result<Self> {
         let fused = fuse_graph(plain, stored, caps, options)?;
-        Ok(Self::new(
-            fused,
-            Fusions {
-                heads: false,
-                ..options.fusions
-            },
-        ))
+        let fusions = Fusions {
+            heads: false,
+            ..options.fusions
+        };
+        Ok(Self {
+            activations: options.overrides.activations,
+            ..Self::new(fused, fusions)
+        })
     }
 
     /// Wraps a fused graph without states.
@@ -91,6 +95,7 @@ impl PlannedGraph {
                 heads: fusions.heads,
                 ..enabled
             },
+            activations: QuantizeInputs::default(),
         }
     }
 
@@ -142,6 +147,7 @@ impl PlannedGraph {
             capacity,
             states: &self.states,
             fuse_heads: self.fusions.heads,
+            quantize_inputs: self.activations,
         };
         Ok(StepPlan {
             plan: lower(graph, options)?,

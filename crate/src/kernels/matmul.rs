@@ -1,6 +1,7 @@
 //! Matmul `y = x Wᵀ` for every weight layout: GEMV for few rows of x (decode), tiled GEMM for many
 //! (prefill).
 
+mod packed;
 mod prefill;
 
 use super::experts::{ExpertTiles, Experts};
@@ -11,6 +12,7 @@ use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
 use crate::device::tuning_table::GemvVariant;
 use crate::format::layout::{AffineForm, Float, WeightLayout};
+pub use packed::{QuantizeInputs, QuantizedRows};
 
 /// The planes of a weight matrix, or of a shard of its rows.
 #[derive(Debug, Clone)]
@@ -339,18 +341,24 @@ impl<B: Clone> Matmul<B> {
     /// Binds the inputs of a matmul.
     pub(super) fn bind_inputs(&self, launch: Launch<B>) -> Launch<B> {
         let w = &self.weight;
-        launch
+        self.bind_weights(launch)
             .bind("x", self.x.buffer.clone())
-            .bind("w_q", w.q.clone())
-            .bind_opt("w_s", w.s.clone())
             .set("k", w.cols)
             .set(
                 "k_blocks",
                 w.layout.padded_cols(w.cols as usize) as u32 / 32,
             )
+            .set("x_offset", self.x.offset)
+    }
+
+    /// Binds the weight planes.
+    fn bind_weights(&self, launch: Launch<B>) -> Launch<B> {
+        let w = &self.weight;
+        launch
+            .bind("w_q", w.q.clone())
+            .bind_opt("w_s", w.s.clone())
             .set("groups", scale_pairs(w.layout, w.cols))
             .set("row0", self.row0)
-            .set("x_offset", self.x.offset)
     }
 
     /// Returns a kernel variant with the flags of shaders/matmul/epilogue.wgsl.

@@ -26,7 +26,7 @@ use crate::ir::{Dim, Graph, Node, Op, StateId, StepSizes, ValueId, WeightId, wit
 use crate::kernels::Launch;
 use crate::kernels::attention::Kv;
 use crate::kernels::kv_splits::KvSplits;
-use crate::kernels::matmul::{Matmul, View, WeightPlanes};
+use crate::kernels::matmul::{Matmul, QuantizeInputs, QuantizedRows, View, WeightPlanes};
 use crate::util::map::SortedSet;
 use crate::{Error, Result};
 
@@ -117,6 +117,8 @@ pub struct PlanOptions<'a> {
     pub states: &'a [StatePlan],
     /// Whether single-row attention applies head norm and RoPE itself.
     pub fuse_heads: bool,
+    /// Whether matmuls of many rows may quantize their input to 8 bits.
+    pub quantize_inputs: QuantizeInputs,
 }
 
 impl PlanOptions<'_> {
@@ -172,6 +174,8 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
         pending_splits: None,
         roped_queries: 0,
         attention_partials: 0,
+        quantized: None,
+        quantized_rows: 0,
         sorted: 0,
     };
     for node in &graph.nodes {
@@ -186,6 +190,7 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
         activations: lowering.memory.sizes,
         roped_queries: lowering.roped_queries,
         attention_partials: lowering.attention_partials,
+        quantized_rows: lowering.quantized_rows,
         expert_tiles: lowering.sorted,
     })
 }
@@ -263,6 +268,9 @@ struct Lowering<'a> {
     pending_splits: Option<(ValueId, usize, KvSplits)>,
     roped_queries: u64,
     attention_partials: u64,
+    /// The value that the buffer of quantized rows holds, and its form.
+    quantized: Option<(ValueId, QuantizedRows)>,
+    quantized_rows: u64,
     sorted: u64,
 }
 

@@ -90,6 +90,8 @@ pub enum Slot {
     RopedQueries,
     /// Partial results of split attention.
     AttentionPartials,
+    /// Input of a matmul in 8 bits.
+    QuantizedRows,
     /// Row-expert pairs sorted by expert.
     ExpertTiles,
 }
@@ -116,6 +118,8 @@ pub struct Plan {
     pub roped_queries: u64,
     /// Bytes of the scratch buffer.
     pub attention_partials: u64,
+    /// Bytes of the largest matmul input in 8 bits.
+    pub quantized_rows: u64,
     /// Bytes of the sorted row-expert pairs.
     pub expert_tiles: u64,
 }
@@ -131,6 +135,7 @@ impl Plan {
             output_cols: 0,
             roped_queries: 0,
             attention_partials: 0,
+            quantized_rows: 0,
             expert_tiles: 0,
         }
     }
@@ -141,6 +146,7 @@ impl Plan {
             + self.output
             + self.roped_queries
             + self.attention_partials
+            + self.quantized_rows
             + self.expert_tiles
     }
 }

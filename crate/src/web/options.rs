@@ -2,7 +2,9 @@
 //! progress callback.
 
 use super::values::{property, string_property, to_plain_js};
-use crate::exec::{ExpertBudget, Precision, PrecisionOptions, RunOptions, TuneMode};
+use crate::exec::{
+    ExpertBudget, Precision, PrecisionOptions, RunOptions, TuneMode, quantize_inputs_from_name,
+};
 use crate::gpu::{DeviceOptions, SubmitGrouping, VariantOverride};
 use crate::hub::{AbortFlag, HubOptions, ModelRef, PickedFile, Progress, ProgressEvent, Source};
 use crate::kernels::attention::Kv;
@@ -77,6 +79,9 @@ pub(super) fn run_options(options: &JsValue) -> Result<RunOptions> {
     }
     if let Some(tables) = string_property(options, "embeddingWeights") {
         run.overrides.tables = Precision::from_name("embeddingWeights", &tables)?;
+    }
+    if let Some(activations) = string_property(options, "activations") {
+        run.overrides.activations = quantize_inputs_from_name("activations", &activations)?;
     }
     if let Some(tune) = string_property(options, "tune") {
         run.tune = TuneMode::from_name("tune", &tune)?;

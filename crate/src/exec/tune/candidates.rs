@@ -204,7 +204,7 @@ impl TuningTarget {
                     BENCH_PROMPT_ROWS,
                 );
                 let (left, launches) =
-                    product.prefill(caps, BENCH_PROMPT_ROWS as usize, state, parts);
+                    product.prefill(caps, BENCH_PROMPT_ROWS as usize, state, parts, None);
                 bytes[5] = left.max(16);
                 (launches.into(), bytes)
             }

@@ -29,11 +29,26 @@ impl<B: Clone> Matmul<B> {
     }
 
     /// Returns the fastest launches for up to `rows` rows of x, and the bytes that `parts` needs.
-    pub fn prefill(&self, caps: &Caps, rows: usize, state: B, parts: B) -> (u64, [Launch<B>; 2]) {
+    /// With x in 8 bits ([`Self::quantizes_rows`]), `quantized` holds it.
+    pub fn prefill(
+        &self,
+        caps: &Caps,
+        rows: usize,
+        state: B,
+        parts: B,
+        quantized: Option<B>,
+    ) -> (u64, [Launch<B>; 2]) {
         if let Some(choice) = MatrixTiling::of(caps, self, rows) {
             return (
                 self.partials_bytes(rows as u32, choice),
                 self.gemm_subgroup_matrix(state, parts, choice),
+            );
+        }
+        if let Some(quantized) = quantized {
+            let choice = GemmTiling::packed(caps, self, rows);
+            return (
+                self.parts_bytes(rows as u32, choice),
+                self.gemm_packed(state, quantized, parts, choice),
             );
         }
         let choice = GemmTiling::of(caps, self, rows);

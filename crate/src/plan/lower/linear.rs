@@ -81,8 +81,14 @@ impl Lower for Linear {
                 matmul.kv_splits = Some(splits);
             }
             if tiled {
-                let (bytes, launches) =
-                    matmul.prefill(options.caps, rows, state, Slot::AttentionPartials);
+                let quantized = lowering.quantize_rows(&matmul, node, rows, state);
+                let (bytes, launches) = matmul.prefill(
+                    options.caps,
+                    rows,
+                    state,
+                    Slot::AttentionPartials,
+                    quantized,
+                );
                 lowering.reserve_partials(bytes.max(16));
                 lowering.launches.extend(launches);
             } else {
@@ -92,6 +98,33 @@ impl Lower for Linear {
             }
         }
         Ok(())
+    }
+}
+
+impl Lowering<'_> {
+    /// Appends the launch that quantizes the input of a matmul, unless the buffer holds it already.
+    /// Returns the buffer, if the matmul reads its input in 8 bits.
+    fn quantize_rows(
+        &mut self,
+        matmul: &Matmul<Slot>,
+        node: &NodeViews<'_>,
+        rows: usize,
+        state: Slot,
+    ) -> Option<Slot> {
+        let form = matmul.quantized_rows(self.options.caps, rows, self.options.quantize_inputs)?;
+        let held = (node.node.inputs[0], form);
+        if self.quantized != Some(held) {
+            self.launches.push(form.launch(
+                &matmul.label,
+                &matmul.x,
+                matmul.weight.cols,
+                state,
+                Slot::QuantizedRows,
+            ));
+            self.quantized = Some(held);
+            self.quantized_rows = self.quantized_rows.max(form.bytes(rows));
+        }
+        Some(Slot::QuantizedRows)
     }
 }
 

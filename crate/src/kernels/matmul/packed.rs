@@ -1,0 +1,153 @@
+//! Prefill matmul on packed 8-bit dot products (shaders/matmul/gemm_packed.wgsl): x is quantized to
+//! 8 bits in blocks of 32, as llama.cpp does for quantized weights.
+
+use super::{GemmTiling, Matmul, View, weight_flags};
+use crate::device::Caps;
+use crate::device::registry::{Kernel, Variant};
+use crate::format::layout::WeightLayout;
+use crate::kernels::subgroup_matrix::MatrixTiling;
+use crate::kernels::{GridSpec, Launch};
+
+/// Bytes of 64 quantized elements: 64 bytes, then scale and sum of both blocks of 32.
+const UNIT_BYTES: u64 = 80;
+
+impl GemmTiling {
+    /// Columns of a tile of the packed GEMM.
+    const PACKED_COLS: u32 = 64;
+
+    /// Returns the best known tiling of the packed GEMM for up to `rows` rows of x.
+    pub fn packed<B>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Self {
+        let known = if rows <= Self::SHORT_ROWS { 32 } else { 64 };
+        Self {
+            bm: caps.constant_or_forced(Kernel::GemmPacked, "BM", known),
+            bn: Self::PACKED_COLS,
+            unroll: 16,
+            target: caps.target_workgroups(),
+            max_per_tile: (m.weight.cols / 256).clamp(1, 16),
+        }
+    }
+}
+
+/// When matmuls of many rows quantize their input to 8 bits ([`Matmul::quantized_rows`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum QuantizeInputs {
+    /// Where it is faster: on GPUs that have an instruction for packed dot products and no subgroup
+    /// matrices.
+    #[default]
+    Auto,
+    /// On any device without subgroup matrices.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The 8-bit form of x that a matmul reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuantizedRows {
+    /// Units of 64 elements per row.
+    units: u32,
+    /// Whether bytes are ordered as nibbles are unpacked.
+    nibbles: bool,
+}
+
+impl QuantizedRows {
+    /// Bytes of `rows` rows.
+    pub fn bytes(&self, rows: usize) -> u64 {
+        rows as u64 * u64::from(self.units) * UNIT_BYTES
+    }
+
+    /// Returns the launch that quantizes rows of x, `[rows, k]` f32, to `out`.
+    pub fn launch<B: Clone>(
+        &self,
+        label: &str,
+        x: &View<B>,
+        k: u32,
+        state: B,
+        out: B,
+    ) -> Launch<B> {
+        let variant = Variant::new(Kernel::QuantizeRows).flag_if("NIBBLES", self.nibbles);
+        let grid = GridSpec::PerRow {
+            x: (self.units * 2).div_ceil(64),
+            y: 1,
+            per: 1,
+        };
+        Launch::new(format!("{label} input"), variant, grid)
+            .bind("x", x.buffer.clone())
+            .bind("out", out)
+            .bind("state", state)
+            .set("k", k)
+            .set("units", self.units)
+            .set("x_offset", x.offset)
+            .set("x_stride", x.stride)
+    }
+}
+
+impl<B: Clone> Matmul<B> {
+    /// Returns how [`Self::gemm_packed`] reads x, if matmuls of `rows` rows run on it. Weights must
+    /// have 4 or 8 bits.
+    pub fn quantized_rows(
+        &self,
+        caps: &Caps,
+        rows: usize,
+        when: QuantizeInputs,
+    ) -> Option<QuantizedRows> {
+        let forced = caps
+            .force
+            .is_some_and(|force| force.kernel == Kernel::GemmPacked);
+        let nibbles = match self.weight.layout {
+            WeightLayout::Affine { bits, group, .. } if matches!(bits, 4 | 8) && group >= 32 => {
+                bits == 4
+            }
+            WeightLayout::Q4K | WeightLayout::Mxfp4 => true,
+            _ => return None,
+        };
+        let chosen = match when {
+            QuantizeInputs::Auto => forced || caps.multiplies_packed(),
+            QuantizeInputs::Always => caps.packed_dot,
+            QuantizeInputs::Never => false,
+        };
+        if !chosen || MatrixTiling::of(caps, self, rows).is_some() {
+            return None;
+        }
+        Some(QuantizedRows {
+            units: (self.weight.layout.padded_cols(self.weight.cols as usize) as u32).div_ceil(64),
+            nibbles,
+        })
+    }
+
+    /// Returns the GEMM launches for all rows of the step. `quantized` holds x as
+    /// [`QuantizedRows::launch`] writes it, `parts` has [`Self::parts_bytes`] of the same tiling.
+    pub fn gemm_packed(
+        &self,
+        state: B,
+        quantized: B,
+        parts: B,
+        choice: GemmTiling,
+    ) -> [Launch<B>; 2] {
+        let GemmTiling {
+            bm,
+            bn,
+            target,
+            max_per_tile: max,
+            ..
+        } = choice;
+        let x = self.tiles(bn);
+        let variant = weight_flags(self.variant(Kernel::GemmPacked), self.weight.layout)
+            .set("DOT", 1)
+            .set("BM", bm);
+        let grid = GridSpec::SplitK {
+            x,
+            per: bm,
+            target,
+            max,
+        };
+        let k_blocks = self.weight.layout.padded_cols(self.weight.cols as usize) as u32 / 32;
+        let product = self
+            .bind_weights(self.bind_epilogue(Launch::new(self.label.clone(), variant, grid)))
+            .bind("x", quantized)
+            .set("k_blocks", k_blocks)
+            .set("units", k_blocks.div_ceil(2));
+        let join = self.splitk_reduce(x, [bm, bn], [target, max], false);
+        [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
+    }
+}

@@ -1,0 +1,256 @@
+// GEMM y = x Wᵀ for many rows of x on packed dot products of four bytes, for devices without subgroup matrices. x is
+// quantized to 8 bits (shaders/matmul/quantize_rows.wgsl), weights have up to 8 bits. A workgroup computes a tile of BM
+// rows by 64 columns, each thread 4 by 8 of it in registers, from two blocks of 32 of K in workgroup memory. Integers are
+// summed over a block, then scaled and added in f32. The next tiles are loaded while one is computed. With too few
+// tiles to fill a device, the workgroups of one tile (along z) split K, and splitk_reduce adds their partial sums.
+struct Params {
+    k_blocks: u32,
+    groups: u32,
+    n: u32,
+    row0: u32,
+    // Units of 64 per row of x.
+    units: u32,
+    out_offset: u32,
+    out_stride: u32,
+    res_offset: u32,
+    res_stride: u32,
+    res_times: u32,
+    up_row: u32,
+    scale: f32,
+    softcap: f32,
+#ifdef EXPERTS
+    // Selected experts per row of x, and the start of their order.
+    each: u32,
+    order_at: u32,
+    first_expert: u32,
+    expert_count: u32,
+    expert_rows: u32,
+    row_step: u32,
+    alpha: f32,
+    limit: f32,
+#endif
+}
+#import common/state
+@group(0) @binding(0) var<uniform> params: Params;
+// Five per unit: four of bytes, then (scale, sum) of both blocks.
+@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
+#import weights/block
+#import matmul/epilogue
+#ifdef EXPERTS
+// Row-expert pairs sorted by expert, in tiles (shaders/experts/bucket.wgsl): rows of x are those of a tile's pairs.
+@group(0) @binding(7) var<storage, read> buckets: array<u32>;
+var<private> expert_row: u32;
+var<private> bias_row: u32;
+// Each pair has its own row of out.
+const out_first: u32 = 0u;
+#else
+@group(0) @binding(7) var<storage, read_write> parts: array<vec4<f32>>;
+@group(0) @binding(8) var<storage, read> state: State;
+#endif
+
+const BN: u32 = 64u;
+const THREADS: u32 = BM * 2u;
+
+// [word of four elements][row / 4] and [word][column / 4].
+var<workgroup> xt: array<array<vec4<u32>, BM / 4>, 16>;
+var<workgroup> wt: array<array<vec4<u32>, BN / 4>, 16>;
+// By block: scales and sums of x; scales and biases of W.
+var<workgroup> x_scale: array<array<vec4<f32>, BM / 4>, 2>;
+var<workgroup> x_sum: array<array<vec4<f32>, BM / 4>, 2>;
+var<workgroup> w_scale: array<array<vec4<f32>, BN / 4>, 2>;
+var<workgroup> w_bias: array<array<vec4<f32>, BN / 4>, 2>;
+
+// Weight row of column c of this tile. With GATED, 32 columns are of the gate, then the matching 32 of up.
+fn weight_row(tile: u32, c: u32) -> u32 {
+#ifdef GATED
+    return output_row(min(tile * 32u + c % 32u, params.n - 1u)) + c / 32u * params.up_row;
+#else
+    return output_row(min(tile * BN + c, params.n - 1u));
+#endif
+}
+
+fn output_row(n: u32) -> u32 {
+#ifdef EXPERTS
+    return expert_row + n * params.row_step;
+#else
+    return params.row0 + n;
+#endif
+}
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    // 32 threads compute 16 rows by 64 columns: a thread four rows by two groups of four columns, 32 apart. Adjacent
+    // threads share rows or columns in pairs, which halves their reads.
+    let r0 = lid / 32u * 4u + ((lid & 1u) | ((lid >> 2u) & 2u));
+    let c0 = ((lid >> 1u) & 3u) | ((lid >> 2u) & 4u);
+#for i in 0..4
+#for j in 0..2
+    var acc$i_$j: vec4<f32>;
+#endfor
+#endfor
+#ifdef EXPERTS
+    let expert = buckets[4u + wid.y * 4u];
+    let first = buckets[5u + wid.y * 4u];
+    let end = buckets[6u + wid.y * 4u];
+    if (wid.y >= buckets[0] || expert - params.first_expert >= params.expert_count) {
+        return;
+    }
+    expert_row = (expert - params.first_expert) * params.expert_rows;
+    bias_row = expert * params.expert_rows;
+#endif
+    let share = (params.units + groups.z - 1u) / groups.z;
+    let begin = wid.z * share;
+    let last = min(begin + share, params.units);
+    // Loads per thread: four words of two rows of x, whole blocks of W, and the scales of a row of x.
+#for p in 0..2
+    let xr$p = ($pu * THREADS + lid) / 4u;
+    let xw$p = lid % 4u;
+    let x_at$p = x_row(wid.y, xr$p) * params.units * 5u + xw$p;
+    var x_next$p: vec4<u32>;
+#endfor
+    let scales_at = x_row(wid.y, lid % BM) * params.units * 5u + 4u;
+    var scales_next: vec4<u32>;
+#for p in 0..64/BM
+    let wn$p = ($pu * THREADS + lid) % BN;
+    let wb$p = ($pu * THREADS + lid) / BN;
+    let w_row$p = weight_row(wid.x, wn$p);
+    var w_next$p: Codes;
+    var bits_next$p: PairBits;
+#endfor
+    if (begin < last) {
+#for p in 0..64/BM
+        {
+            let block = min(begin * 2u + wb$p, params.k_blocks - 1u);
+            w_next$p = w_codes(w_row$p, block);
+            bits_next$p = w_bits(w_row$p, block * 32u);
+        }
+#endfor
+#for p in 0..2
+        x_next$p = x[x_at$p + begin * 5u];
+#endfor
+        scales_next = x[scales_at + begin * 5u];
+    }
+    for (var unit = begin; unit < last; unit++) {
+        workgroupBarrier();
+#for p in 0..64/BM
+        {
+            let line = w_line(bits_next$p, unit * 2u + wb$p);
+            w_scale[wb$p][wn$p / 4u][wn$p % 4u] = line.x;
+            w_bias[wb$p][wn$p / 4u][wn$p % 4u] = line.y;
+#for i in 0..4
+            let bytes$i = w_bytes(w_next$p.o$i);
+            wt[wb$p * 8u + $iu * 2u][wn$p / 4u][wn$p % 4u] = bytes$i.x;
+            wt[wb$p * 8u + $iu * 2u + 1u][wn$p / 4u][wn$p % 4u] = bytes$i.y;
+#endfor
+        }
+#endfor
+#for p in 0..2
+#for e in 0..4
+        xt[xw$p * 4u + $eu][xr$p / 4u][xr$p % 4u] = x_next$p[$e];
+#endfor
+#endfor
+        if (lid < BM) {
+            let scales = bitcast<vec4<f32>>(scales_next);
+#for b in 0..2
+            x_scale[$b][lid / 4u][lid % 4u] = scales[$b * 2];
+            x_sum[$b][lid / 4u][lid % 4u] = scales[$b * 2 + 1];
+#endfor
+        }
+        workgroupBarrier();
+        let next = min(unit + 1u, last - 1u);
+#for p in 0..64/BM
+        {
+            let block = min(next * 2u + wb$p, params.k_blocks - 1u);
+            w_next$p = w_codes(w_row$p, block);
+            bits_next$p = w_bits(w_row$p, block * 32u);
+        }
+#endfor
+#for p in 0..2
+        x_next$p = x[x_at$p + next * 5u];
+#endfor
+        scales_next = x[scales_at + next * 5u];
+#for b in 0..2
+        {
+#for i in 0..4
+#for j in 0..2
+            var dots$i_$j = vec4<i32>();
+#endfor
+#endfor
+#for w in 0..8
+            {
+                let xv = xt[$b * 8 + $w][r0];
+#for j in 0..2
+                let wv$j = wt[$b * 8 + $w][c0 + $ju * 8u];
+#for i in 0..4
+                dots$i_$j += vec4<i32>(
+                    dot4I8Packed(wv$j.x, xv[$i]),
+                    dot4I8Packed(wv$j.y, xv[$i]),
+                    dot4I8Packed(wv$j.z, xv[$i]),
+                    dot4I8Packed(wv$j.w, xv[$i]),
+                );
+#endfor
+#endfor
+            }
+#endfor
+            let xs = x_scale[$b][r0];
+            let xm = x_sum[$b][r0];
+#for j in 0..2
+            let ws$j = w_scale[$b][c0 + $ju * 8u];
+            let wm$j = w_bias[$b][c0 + $ju * 8u];
+#for i in 0..4
+            acc$i_$j = fma(vec4<f32>(dots$i_$j), ws$j * xs[$i], fma(wm$j, vec4<f32>(xm[$i]), acc$i_$j));
+#endfor
+#endfor
+        }
+#endfor
+    }
+#ifdef EXPERTS
+    let row = first + r0 * 4u;
+#else
+    let row = wid.y * BM + r0 * 4u;
+    if (groups.z > 1u) {
+#for i in 0..4
+        let at$i = ((wid.z * groups.y * BM + row + $iu) * groups.x + wid.x) * (BN / 4u) + c0;
+        parts[at$i] = acc$i_0;
+        parts[at$i + 8u] = acc$i_1;
+#endfor
+        return;
+    }
+    let end = state.rows;
+#endif
+#for i in 0..4
+    let place$i = row + $iu;
+    if (place$i < end) {
+#ifdef EXPERTS
+        let row$i = buckets[params.order_at + place$i];
+#else
+        let row$i = place$i;
+#endif
+#for c in 0..4
+#ifdef GATED
+        let n$i_$c = wid.x * 32u + c0 * 4u + $cu;
+        if (n$i_$c < params.n) { finish(row$i, n$i_$c, acc$i_0[$c], acc$i_1[$c], params.scale); }
+#else
+        let n$i_$c = wid.x * BN + c0 * 4u + $cu;
+        if (n$i_$c < params.n) { finish(row$i, n$i_$c, acc$i_0[$c], 0.0, params.scale); }
+        if (n$i_$c + 32u < params.n) { finish(row$i, n$i_$c + 32u, acc$i_1[$c], 0.0, params.scale); }
+#endif
+#endfor
+    }
+#endfor
+}
+
+// Row of x of row r of a tile.
+fn x_row(tile: u32, r: u32) -> u32 {
+#ifdef EXPERTS
+    let first = buckets[5u + tile * 4u];
+    let end = buckets[6u + tile * 4u];
+    return buckets[params.order_at + min(first + r, end - 1u)] / params.each;
+#else
+    return min(tile * BM + r, state.rows - 1u);
+#endif
+}

@@ -1,0 +1,64 @@
+// Quantizes rows of x to signed bytes for gemm_packed: per block of 32 elements a scale, so that the largest is 127, and
+// the sum of its bytes times the scale. A thread takes a block. Rows are stored in units of 64 elements, ten pairs of
+// words: sixteen words of bytes, then (scale, sum) of both blocks. Columns beyond K are zero. NIBBLES: the bytes of an
+// octet are ordered as its nibbles are unpacked, the even ones first.
+struct Params {
+    k: u32,
+    // Units of 64 per row.
+    units: u32,
+    x_offset: u32,
+    x_stride: u32,
+}
+#import common/state
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+#import matmul/bounds
+@group(0) @binding(2) var<storage, read_write> out: array<vec2<u32>>;
+@group(0) @binding(3) var<storage, read> state: State;
+
+// Added to a float below 2^22, it leaves the nearest integer in the lowest bits: conversions are slow.
+const WHOLE: f32 = 12582912.0;
+
+// The lowest bytes of four words.
+fn bytes_of(v: vec4<u32>) -> u32 {
+    let b = v & vec4<u32>(255u);
+    return (b.x | (b.y << 8u)) | ((b.z << 16u) | (b.w << 24u));
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let block = wid.x * 64u + lid;
+    let row = wid.z;
+    if (block >= params.units * 2u || row >= state.rows) {
+        return;
+    }
+    let first = block * 32u;
+    let start = (params.x_offset + row * params.x_stride) / 4u;
+    var top = vec4<f32>();
+#for i in 0..4
+    let a$i = inside(x[start + min(first + $iu * 8u, params.k - 1u) / 4u], first + $iu * 8u);
+    let b$i = inside(x[start + min(first + $iu * 8u + 4u, params.k - 1u) / 4u], first + $iu * 8u + 4u);
+    top = max(top, max(abs(a$i), abs(b$i)));
+#endfor
+    let scale = max(max(top.x, top.y), max(top.z, top.w)) / 127.0;
+    // Below, a scale has no inverse.
+    let inverse = 1.0 / max(scale, 1e-35);
+    let at = (row * params.units + block / 2u) * 10u;
+    let half = block % 2u;
+    var sum = 0i;
+#for i in 0..4
+    let p$i = fma(a$i, vec4<f32>(inverse), vec4<f32>(WHOLE));
+    let q$i = fma(b$i, vec4<f32>(inverse), vec4<f32>(WHOLE));
+#ifdef NIBBLES
+    let low$i = bitcast<vec4<u32>>(vec4<f32>(p$i.xz, q$i.xz));
+    let high$i = bitcast<vec4<u32>>(vec4<f32>(p$i.yw, q$i.yw));
+#else
+    let low$i = bitcast<vec4<u32>>(p$i);
+    let high$i = bitcast<vec4<u32>>(q$i);
+#endif
+    let bytes$i = vec2<u32>(bytes_of(low$i), bytes_of(high$i));
+    sum += dot4I8Packed(bytes$i.x, 0x01010101u) + dot4I8Packed(bytes$i.y, 0x01010101u);
+    out[at + half * 4u + $iu] = bytes$i;
+#endfor
+    out[at + 8u + half] = bitcast<vec2<u32>>(vec2<f32>(scale, f32(sum) * scale));
+}
