@@ -96,8 +96,14 @@ fn each_tunable_constant() {
                 let what = format!("{} {name} = {value}", kernel.name());
                 // Two of the models at a time; all four over the whole loop.
                 let models = [MODELS[forced % 3], MODELS[3]];
+                // Inputs of 8 bits.
+                let limit = if kernel == Kernel::GemmPacked {
+                    2e-2
+                } else {
+                    2e-4
+                };
                 let taken = models.map(|m| {
-                    let model = check(&what, m, &device, with_kv(Kv::F32), 2e-4);
+                    let model = check(&what, m, &device, with_kv(Kv::F32), limit);
                     // f32 tiles of 256 rows need 64 KB of workgroup memory; tests/kernels covers
                     // f16 tiles.
                     let large = kernel == Kernel::GemmMatrix && *value == 256;
@@ -105,7 +111,8 @@ fn each_tunable_constant() {
                         || takes(&model, force)
                 });
                 // The first of the two has no blocks of weights.
-                let both = kernel == Kernel::GemvBlocks || taken[0];
+                let blocks = matches!(kernel, Kernel::GemvBlocks | Kernel::GemmPacked);
+                let both = blocks || taken[0];
                 assert!(
                     taken[1] && both,
                     "{what} is declared as a choice, and nothing takes it"
