@@ -22,6 +22,7 @@ fn refused<T>(result: Result<T, Error>, what: &str) {
 fn decode(session: &mut Session, ids: &[u32], lookup: bool) -> (Vec<u32>, Result<(), Error>) {
     let lookup = lookup.then_some(PromptLookup {
         context: ids,
+        prediction: &[],
         draft_always: true,
     });
     let mut decode = DecodeLoop::start(

@@ -383,6 +383,7 @@ fn with_drafts(session: &mut Session, ids: &[u32], count: usize) -> Vec<u32> {
         session.prefill(ids, 0).await?;
         let lookup = Some(PromptLookup {
             context: ids,
+            prediction: &[],
             draft_always: true,
         });
         let mut decode = DecodeLoop::start(

@@ -49,6 +49,7 @@ fn decode(
         model.prefill(context, 0).await.expect("prefill");
         let lookup = Some(PromptLookup {
             context,
+            prediction: &[],
             draft_always: always,
         });
         let start = DecodeParams {

@@ -9,6 +9,7 @@ mod generation;
 mod images;
 mod sampling;
 mod speculation;
+mod steps;
 mod stops;
 mod tasks;
 

@@ -199,6 +199,7 @@ fn drafts_never_contain_image_tokens() {
         session.prefill(&ids, 0).await?;
         let lookup = Some(PromptLookup {
             context: &ids,
+            prediction: &[],
             draft_always: true,
         });
         let mut decode = DecodeLoop::start(

@@ -187,7 +187,7 @@ impl<'a> DecodeLoop<'a> {
             // Soft tokens are replaced by the last id of the vocabulary, so that lookup never
             // drafts an image token.
             let history: Vec<u32> = lookup
-                .context
+                .history()
                 .iter()
                 .map(|id: &u32| (*id).min(session.vocab() as u32 - 1))
                 .collect();

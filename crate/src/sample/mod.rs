@@ -9,6 +9,7 @@ pub mod generation;
 mod logprobs;
 mod params;
 pub mod philox;
+mod processor;
 mod rules;
 mod sampler;
 
@@ -17,6 +18,7 @@ pub use distribution::Distribution;
 pub use generation::GenerationConfig;
 pub use logprobs::{LogProbs, TokenLogProb, log_probabilities};
 pub use params::{OptionType, SAMPLING_OPTIONS, SamplingOption, SamplingOptions, SamplingParams};
+pub use processor::LogitsProcessor;
 pub use rules::TokenRules;
 pub(crate) use sampler::{CONSTANT_HINT, NOT_FINITE_HINT, no_allowed_token};
 pub use sampler::{IN_PROMPT, Penalties, Sampler, TokenMask};

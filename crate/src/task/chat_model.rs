@@ -2,7 +2,7 @@
 
 mod generate;
 
-pub use generate::{FinishReason, GenerationResult, TokenEvent};
+pub use generate::{FinishReason, GenerationHooks, GenerationResult, TokenEvent};
 
 use super::kind::Task;
 use super::language_model::{LoadedLanguageModel, Provenance, modalities, model_info};
@@ -14,9 +14,9 @@ use crate::chat::{AnswerParser, AnswerStart, CallFormat};
 use crate::exec::{MeasureOptions, Measurement, ModelFiles, RunOptions, Session};
 use crate::format::{gguf::Gguf, mlc};
 use crate::gpu::Gpu;
-use crate::hub::{Phase, Source};
+use crate::hub::{AbortFlag, Phase, Source};
 use crate::sample::GenerationConfig;
-use crate::text::{ChatInput, EncodeOptions, eos_token_ids};
+use crate::text::{ChatInput, EncodeOptions, Tokenizer, eos_token_ids};
 use crate::{Error, Result};
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -292,6 +292,8 @@ impl ChatModel {
         info["toolCalls"] = json!(answers.calls().map(CallFormat::name));
         info["reasoning"] = json!(answers.has_reasoning());
         info["reasoningControls"] = json!(reasoning_controls(self.text.template_source()));
+        let fim = self.text.tokenizer().ok().and_then(Tokenizer::fim_tokens);
+        info["fillInTheMiddle"] = json!(fim.is_some());
         info["capabilities"] = modalities(self.vision.as_ref());
         info
     }
@@ -310,6 +312,22 @@ impl ChatModel {
             return self.session.all_rows(ids, false).await;
         }
         self.session.prefill(ids, 0).await?;
+        self.session.logits().await
+    }
+
+    /// Makes `ids` the conversation and returns the logits after the last one. Runs only the tokens
+    /// after the common prefix with the conversation so far.
+    ///
+    /// # Errors
+    /// `SequenceTooLong` if `ids` do not fit; `Request` for unknown ids; `Aborted`; errors of the
+    /// device.
+    pub async fn prefill(&mut self, ids: &[u32], abort: &AbortFlag) -> Result<Vec<f32>> {
+        if std::mem::take(&mut self.needs_reset) {
+            self.session.clear();
+        }
+        self.session
+            .prefill_reusing_prefix(ids, &|| abort.check("prefill"))
+            .await?;
         self.session.logits().await
     }
 
@@ -358,6 +376,9 @@ impl ChatModel {
         }
         let tokenizer = self.text.tokenizer()?;
         if let Some(prompt) = &request.prompt {
+            if let Some(suffix) = &request.suffix {
+                return tokenizer.encode_fim(prompt, suffix).map(Some);
+            }
             return tokenizer
                 .encode_with_options(
                     prompt,

@@ -17,7 +17,7 @@ mod token_loop;
 mod transcribe;
 mod vision;
 
-pub use chat_model::{ChatModel, FinishReason, GenerationResult, TokenEvent};
+pub use chat_model::{ChatModel, FinishReason, GenerationHooks, GenerationResult, TokenEvent};
 pub use embed::{EmbedInput, EmbedRequest, Embedder};
 pub use kind::Task;
 pub use language_model::Provenance;

@@ -37,6 +37,9 @@ pub struct GenerateRequest {
     pub prompt: Option<String>,
     /// Whether to parse special tokens in `prompt`; for trusted prompts only.
     pub parse_special: bool,
+    /// Text after the gap that the answer fills, for fill-in-the-middle models; `prompt` is the
+    /// text before it.
+    pub suffix: Option<String>,
     /// Token ids to continue.
     pub ids: Option<Vec<u32>>,
     /// A conversation, rendered by the model's chat template.
@@ -76,6 +79,9 @@ pub struct GenerateRequest {
     pub ignore_eos: bool,
     /// Speculative decoding, for greedy sampling only.
     pub speculation: SpeculationMode,
+    /// Text that the answer probably repeats: drafts are looked up in it. Implies prompt lookup and
+    /// never changes the answer.
+    pub prediction: Option<String>,
 }
 
 impl GenerateRequest {
@@ -106,6 +112,13 @@ impl GenerateRequest {
             let reason = "set exactly one of 'prompt', 'ids' and 'messages'.".into();
             return Err(Error::Request {
                 parameter: "request".into(),
+                reason,
+            });
+        }
+        if self.suffix.is_some() && self.prompt.is_none() {
+            let reason = "needs 'prompt', the text before the gap.".into();
+            return Err(Error::Request {
+                parameter: "suffix".into(),
                 reason,
             });
         }

@@ -18,6 +18,11 @@ pub(super) trait TokenSink {
         None
     }
 
+    /// Changes the logits of a token that is sampled on the CPU. `Break` ends the loop before it.
+    async fn process(&mut self, _logits: &mut Vec<f32>) -> Result<ControlFlow<()>> {
+        Ok(Continue(()))
+    }
+
     /// Takes the next tokens in order; with the logits before it, if a token comes from the CPU.
     /// `Break` ends the loop.
     async fn take(&mut self, tokens: &[u32], logits: Option<&[f32]>) -> Result<ControlFlow<()>>;
@@ -37,6 +42,8 @@ pub(super) struct TokenLoop<'a> {
     first_on_cpu: usize,
     /// The prompt, if tokens are drafted from it.
     lookup: Option<&'a [u32]>,
+    /// The tokens that the answer probably repeats, to draft from too.
+    prediction: &'a [u32],
     /// Length of the prompt.
     prompt: usize,
     /// The tokens so far.
@@ -67,6 +74,7 @@ impl<'a> TokenLoop<'a> {
             max_tokens,
             first_on_cpu: 0,
             lookup: None,
+            prediction: &[],
             prompt,
             taken: Vec::new(),
             is_stale: false,
@@ -88,9 +96,10 @@ impl<'a> TokenLoop<'a> {
         self
     }
 
-    /// Drafts tokens from the prompt.
-    pub fn drafting(mut self, prompt: Option<&'a [u32]>) -> Self {
+    /// Drafts tokens from the prompt and from a prediction of the answer.
+    pub fn drafting(mut self, prompt: Option<&'a [u32]>, prediction: &'a [u32]) -> Self {
         self.lookup = prompt;
+        self.prediction = prediction;
         self
     }
 
@@ -186,7 +195,10 @@ impl<'a> TokenLoop<'a> {
         if sink.check()?.is_break() {
             return Ok(Break(()));
         }
-        let logits = self.session.logits().await?;
+        let mut logits = self.session.logits().await?;
+        if sink.process(&mut logits).await?.is_break() {
+            return Ok(Break(()));
+        }
         let token = match forced {
             Some(token) => token,
             None => {
@@ -228,6 +240,7 @@ impl<'a> TokenLoop<'a> {
             },
             lookup: self.lookup.map(|context| PromptLookup {
                 context,
+                prediction: self.prediction,
                 draft_always: false,
             }),
         };

@@ -3,6 +3,7 @@
 
 mod audio;
 mod constraint;
+mod logits_processor;
 mod options;
 mod values;
 
@@ -10,9 +11,10 @@ use crate::diag::{DiagnosticResult, chain::run_chain, run_device_checks, verify_
 use crate::exec::{MeasureOptions, ModelFiles};
 use crate::gpu::{Backend, DeviceOptions, Gpu, SubmitGrouping, WebGpuImplementation};
 use crate::hub::{self, CacheStore, HubOptions, ModelRef, Progress, Source};
-use crate::sample::TokenConstraint;
+use crate::sample::{LogitsProcessor, TokenConstraint};
 use crate::task::{
-    ChatModel, EmbedRequest, GenerateRequest, Task, TaskModel, TextPipeline, VisionPipeline,
+    ChatModel, EmbedRequest, GenerateRequest, GenerationHooks, Task, TaskModel, TextPipeline,
+    VisionPipeline,
 };
 use crate::text::{ChatInput, EncodeOptions, RenderedPrompt};
 use crate::vision::{TileBuilder, header::ImageHeader};
@@ -20,6 +22,7 @@ use crate::{Error, Result};
 use audio::AudioInputState;
 use constraint::JsConstraint;
 use js_sys::{Array, Float32Array, Function, Object, Promise, Reflect, Uint8Array, Uint32Array};
+use logits_processor::JsLogitsProcessor;
 use options::{
     SELECTED_FILES_NAME, abort_flag, device_options, hub_options, open_source, parse_submit_group,
     progress_callback, run_options,
@@ -96,11 +99,6 @@ pub async fn diagnose(touch_points: u32, unasked: bool) -> std::result::Result<J
     run.await
         .map(|checks: Vec<DiagnosticResult>| to_plain_js(&checks))
         .map_err(|e| to_js(&e))
-}
-
-/// The constraint of a request, if it has one.
-fn as_dyn(constraint: &mut Option<JsConstraint>) -> Option<&mut dyn TokenConstraint> {
-    constraint.as_mut().map(|c| c as &mut dyn TokenConstraint)
 }
 
 /// A loaded model with one conversation. Engines from [`Engine::create_session`] and
@@ -481,15 +479,19 @@ impl Engine {
     /// tokens. `seed` applies if the request has none. `next_mask(token)` limits the tokens: it is called for
     /// each, in time for the next, and returns the allowed ones as bits of a `Uint32Array`, or
     /// `{ forced: Uint32Array }` if only one continuation is left; see web/constraint.rs.
+    /// `process_logits(logits, ids)` may change the logits of each token; see
+    /// web/logits_processor.rs.
     pub async fn generate(
         &self,
         request: JsValue,
         on_event: Function,
         seed: Option<f64>,
         next_mask: Option<Function>,
+        process_logits: Option<Function>,
     ) -> std::result::Result<JsValue, JsValue> {
         let abort = abort_flag(&request);
         let mut constraint = next_mask.map(JsConstraint::new);
+        let mut processor = process_logits.map(JsLogitsProcessor);
         let parsed =
             from_js::<GenerateRequest>("request", request).and_then(GenerateRequest::checked);
         let mut parsed = parsed.map_err(|e| to_js(&e))?;
@@ -498,8 +500,16 @@ impl Engine {
         let Some(TaskModel::Generate(loaded)) = &mut taken.model else {
             return Err(to_js(&wrong_task()));
         };
+        let hooks = GenerationHooks {
+            constraint: constraint
+                .as_mut()
+                .map(|constraint| constraint as &mut dyn TokenConstraint),
+            processor: processor
+                .as_mut()
+                .map(|processor| processor as &mut dyn LogitsProcessor),
+        };
         let outcome = loaded
-            .generate_constrained(&parsed, as_dyn(&mut constraint), &abort, |event| {
+            .generate_with(&parsed, hooks, &abort, |event| {
                 let _ = on_event.call1(&JsValue::NULL, &to_plain_js(event));
             })
             .await;
@@ -591,6 +601,24 @@ impl Engine {
         if let Some(sight) = &self.vision {
             sight.unload_encoder().await;
         }
+    }
+
+    /// Makes `ids` the conversation and returns the logits after the last one; tokens that the
+    /// conversation begins with are not run again. `options` may have a `signal`.
+    pub async fn prefill(
+        &self,
+        ids: Vec<u32>,
+        options: JsValue,
+    ) -> std::result::Result<Float32Array, JsValue> {
+        let abort = abort_flag(&options);
+        let mut taken = self.acquire_model(Task::Generate).map_err(|e| to_js(&e))?;
+        let Some(TaskModel::Generate(loaded)) = &mut taken.model else {
+            return Err(to_js(&wrong_task()));
+        };
+        let logits = loaded.prefill(&ids, &abort).await;
+        logits
+            .map(|values| Float32Array::from(&values[..]))
+            .map_err(|e| self.model_error(&e))
     }
 
     /// Logits of the last token, or of all tokens: for tests and tools.

@@ -6,6 +6,7 @@ use crate::Result;
 use crate::exec::program_key::ProgramKey;
 use crate::exec::step::Step;
 use crate::gpu::{Backend, BufferUsage};
+use crate::kernels::sample::SUFFIX_LENGTHS;
 use crate::plan::Slot;
 use futures_util::future::try_join;
 
@@ -14,8 +15,27 @@ use futures_util::future::try_join;
 pub struct PromptLookup<'a> {
     /// All tokens before the generation.
     pub context: &'a [u32],
+    /// Tokens that the generation probably repeats.
+    pub prediction: &'a [u32],
     /// Draft in every step, even at a loss: for tests and measurements.
     pub draft_always: bool,
+}
+
+impl PromptLookup<'_> {
+    /// The tokens to look up, one per position of the context. A prediction replaces the oldest
+    /// ones, after a copy of the last: the first draft is then its beginning.
+    pub(in crate::exec) fn history(&self) -> Vec<u32> {
+        let mut history = self.context.to_vec();
+        let kept = history.len().min(SUFFIX_LENGTHS.0 as usize);
+        let room = history.len() - kept;
+        if self.prediction.is_empty() || room < 2 * kept {
+            return history;
+        }
+        let copied = history[room..].iter().chain(self.prediction).copied();
+        let replacement: Vec<u32> = copied.take(room).collect();
+        history[..replacement.len()].copy_from_slice(&replacement);
+        history
+    }
 }
 
 impl Session {

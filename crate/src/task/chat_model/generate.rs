@@ -5,7 +5,10 @@ use super::ChatModel;
 use crate::chat::AnswerPart;
 use crate::exec::{LogitsPipeline, PagingStats};
 use crate::hub::AbortFlag;
-use crate::sample::{Distribution, LogProbs, Sampler, TokenConstraint, log_probabilities};
+use crate::sample::fixed_point::BANNED_SCORE;
+use crate::sample::{
+    Distribution, LogProbs, LogitsProcessor, Sampler, TokenConstraint, log_probabilities,
+};
 use crate::task::request::{ContextOverflow, GenerateRequest, SpeculationMode};
 use crate::task::text_stream::{ParsedText, TextStream, TokenInfo};
 use crate::task::token_loop::{TokenLoop, TokenSink};
@@ -77,6 +80,15 @@ pub struct GenerationResult {
     pub decode_ms: f64,
 }
 
+/// What takes part in each step of a generation, besides its request.
+#[derive(Default)]
+pub struct GenerationHooks<'a> {
+    /// Limits the tokens.
+    pub constraint: Option<&'a mut dyn TokenConstraint>,
+    /// Changes the logits. Every step then reads them back and samples on the CPU.
+    pub processor: Option<&'a mut dyn LogitsProcessor>,
+}
+
 /// State of a generation.
 struct GenerationState<'a> {
     text: TextStream<'a>,
@@ -90,6 +102,7 @@ struct GenerationState<'a> {
     /// Alternatives per token, if log-probabilities are requested.
     top_logprobs: Option<usize>,
     distribution: Distribution,
+    processor: Option<&'a mut dyn LogitsProcessor>,
     abort: &'a AbortFlag,
     on_event: &'a mut dyn FnMut(&TokenEvent),
 }
@@ -101,6 +114,19 @@ impl TokenSink for GenerationState<'_> {
             return Ok(Break(()));
         }
         Ok(Continue(()))
+    }
+
+    async fn process(&mut self, logits: &mut Vec<f32>) -> Result<ControlFlow<()>> {
+        let Some(processor) = &mut self.processor else {
+            return Ok(Continue(()));
+        };
+        let vocabulary = logits.len();
+        let flow = processor.process(logits, &self.ids).await?;
+        check_processed(logits, vocabulary)?;
+        if flow.is_break() {
+            self.finish = Some(FinishReason::Stop);
+        }
+        Ok(flow)
     }
 
     async fn take(&mut self, tokens: &[u32], logits: Option<&[f32]>) -> Result<ControlFlow<()>> {
@@ -117,6 +143,29 @@ impl TokenSink for GenerationState<'_> {
         let is_over = self.finish.is_some();
         Ok(if is_over { Break(()) } else { Continue(()) })
     }
+}
+
+/// Checks what a processor made of the logits; negative infinity bans a token.
+fn check_processed(logits: &mut [f32], vocabulary: usize) -> Result<()> {
+    let refuse = |reason: String| Error::Request {
+        parameter: "logitsProcessor".into(),
+        reason,
+    };
+    if logits.len() != vocabulary {
+        let found = logits.len();
+        let reason = format!("returned {found} logits. Return {vocabulary}, one for each token.");
+        return Err(refuse(reason));
+    }
+    for (token, logit) in logits.iter_mut().enumerate() {
+        if logit.is_nan() || *logit == f32::INFINITY {
+            let reason = format!(
+                "returned {logit} for token {token}. Return finite numbers, or -Infinity to ban a token."
+            );
+            return Err(refuse(reason));
+        }
+        *logit = logit.max(BANNED_SCORE);
+    }
+    Ok(())
 }
 
 impl GenerationState<'_> {
@@ -183,10 +232,32 @@ impl ChatModel {
     pub async fn generate_constrained(
         &mut self,
         request: &GenerateRequest,
-        mut constraint: Option<&mut dyn TokenConstraint>,
+        constraint: Option<&mut dyn TokenConstraint>,
+        abort: &AbortFlag,
+        on_event: impl FnMut(&TokenEvent),
+    ) -> Result<GenerationResult> {
+        let hooks = GenerationHooks {
+            constraint,
+            processor: None,
+        };
+        self.generate_with(request, hooks, abort, on_event).await
+    }
+
+    /// Generates with a constraint, a logits processor, or both. See [`Self::generate`].
+    ///
+    /// # Errors
+    /// As [`Self::generate_constrained`]; errors of the processor.
+    pub async fn generate_with(
+        &mut self,
+        request: &GenerateRequest,
+        hooks: GenerationHooks<'_>,
         abort: &AbortFlag,
         mut on_event: impl FnMut(&TokenEvent),
     ) -> Result<GenerationResult> {
+        let GenerationHooks {
+            mut constraint,
+            mut processor,
+        } = hooks;
         let start_ms = now_ms();
         if std::mem::take(&mut self.needs_reset) {
             self.session.clear();
@@ -224,14 +295,15 @@ impl ChatModel {
         let mut sampler = Sampler::new(params, self.session.vocab(), seed)?;
         sampler.start(&prompt);
         sampler.set_max_tokens(max_tokens);
-        let pipeline = if request.logprobs {
+        let pipeline = if request.logprobs || processor.is_some() {
             None
         } else {
             let masked = constraint.is_some();
             self.session.prepare_sampling(&sampler, masked).await?
         };
         // Drafts are verified against greedy tokens only.
-        let drafting = request.speculation == SpeculationMode::PromptLookup
+        let drafting = (request.speculation == SpeculationMode::PromptLookup
+            || request.prediction.is_some())
             && pipeline == Some(LogitsPipeline::greedy())
             // Recurrent states cannot drop rejected drafts.
             && !self.session.model().is_recurrent()
@@ -239,6 +311,10 @@ impl ChatModel {
         if drafting {
             self.session.prepare_speculation().await?;
         }
+        let prediction = match &request.prediction {
+            Some(text) if drafting => self.text.tokenizer()?.encode(text, false)?,
+            _ => Vec::new(),
+        };
         let parts = self.text.clone();
         let continues = request.messages.is_none() || request.continue_final_message;
         let before = if continues { &prompt[..] } else { &[] };
@@ -271,6 +347,10 @@ impl ChatModel {
             first_token_ms: start_ms,
             top_logprobs: request.logprobs.then_some(request.top_logprobs),
             distribution: Distribution::default(),
+            processor: match &mut processor {
+                Some(processor) => Some(&mut **processor),
+                None => None,
+            },
             abort,
             on_event: &mut on_event,
         };
@@ -294,7 +374,7 @@ impl ChatModel {
                     Some(constraint) => Some(&mut **constraint),
                     None => None,
                 })
-                .drafting(drafting.then_some(&context[..]));
+                .drafting(drafting.then_some(&context[..]), &prediction);
             let (drafted, accepted) = tokens.run(&mut run).await?;
             drafts = (drafts.0 + drafted, drafts.1 + accepted);
             context.extend_from_slice(&run.ids[before..]);
