@@ -1,15 +1,16 @@
 /** OpenAI's chat completions: request and response types, streaming, tool calls. */
 
 import { AnswerBuilder, type ChatDelta, deltaOf, partsOf } from "./answer.js";
-import { checked, describe, valid, validator } from "./check.js";
+import { checked, describe, everyItem, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, GrammarSource, ModelInfo, Overflow, Speculation } from "./contract.js";
 import { aborted, JerboaError, invalidRequest, unloaded } from "./errors.js";
 import { type GrammarOption, grammarSource } from "./generate.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
-import { type ChatMessage, type Tool, type ToolCall, engineMessages } from "./messages.js";
+import { type ChatMessage, type TextPart, type Tool, type ToolCall, engineMessages, requireFreeVariables } from "./messages.js";
 import { imagePlaceholders, resolveImages } from "./message-media.js";
 import { plainJson } from "./plain-json.js";
+import { generateWithSteps, STEP_OPTIONS, type StepOptions } from "./steps.js";
 import { wrongTask } from "./tasks.js";
 
 /** A request of `chat.completions.create`: OpenAI's fields plus the sampling options of local models. */
@@ -19,7 +20,7 @@ export interface ChatCompletionCreateParams {
   model?: string;
   stream?: boolean | null;
   /** With `include_usage`, a final chunk without choices carries the usage. */
-  stream_options?: { include_usage?: boolean } | null;
+  stream_options?: StreamOptions | null;
   max_tokens?: number | null;
   max_completion_tokens?: number | null;
   temperature?: number | null;
@@ -31,11 +32,12 @@ export interface ChatCompletionCreateParams {
   logit_bias?: Record<string, number> | null;
   presence_penalty?: number | null;
   frequency_penalty?: number | null;
-  tools?: Tool[] | null;
+  /** Tools of type `custom` are refused. */
+  tools?: (Tool | CustomTool)[] | null;
   /** `none` hides the tools from the model. Forcing a tool call is not supported. */
-  tool_choice?: "auto" | "none" | null;
-  /** Only one answer per request is supported. */
-  n?: 1 | null;
+  tool_choice?: ToolChoice | null;
+  /** Number of answers, 1 by default. They run one after another, with seeds that count up from `seed`. */
+  n?: number | null;
   top_k?: number | null;
   min_p?: number | null;
   typical_p?: number | null;
@@ -50,6 +52,8 @@ export interface ChatCompletionCreateParams {
   continue_final_message?: boolean | null;
   /** How much the model reasons. Refused where the chat template has no such variable, nor a switch. */
   reasoning_effort?: ReasoningEffort | null;
+  /** Text that the answer probably repeats. At temperature 0 its tokens are drafted; the answer stays the same. */
+  prediction?: { type: "content"; content: string | TextPart[] } | null;
   /** Whether the model reasons before it answers. Refused where the chat template has no such switch. */
   enable_thinking?: boolean | null;
   /** Extra variables for the chat template, such as `{ enable_thinking: false }`. */
@@ -63,7 +67,43 @@ export interface ChatCompletionCreateParams {
   metadata?: Record<string, string> | null;
   store?: boolean | null;
   parallel_tool_calls?: boolean | null;
+  service_tier?: string | null;
+  safety_identifier?: string | null;
+  prompt_cache_key?: string | null;
+  prompt_cache_retention?: string | null;
+  prompt_cache_options?: object | null;
+  /** Only `medium`, OpenAI's default, is supported. */
+  verbosity?: "low" | "medium" | "high" | null;
+  /** Only `["text"]` is supported. */
+  modalities?: ("text" | "audio")[] | null;
+  /** Refused, like `web_search_options`, `moderation`, `functions` and `function_call`; null or an empty list passes. */
+  audio?: object | null;
+  web_search_options?: object | null;
+  moderation?: object | null;
+  functions?: object[] | null;
+  function_call?: string | object | null;
 }
+
+/** Options of a stream. `include_obfuscation` is ignored. */
+export interface StreamOptions {
+  include_usage?: boolean;
+  include_obfuscation?: boolean;
+}
+
+/** A tool of type `custom`; refused. */
+export interface CustomTool {
+  type: "custom";
+  custom: object;
+}
+
+/** Which tools the model may call. */
+export type ToolChoice =
+  | "auto"
+  | "none"
+  | "required"
+  | { type: "function"; function: { name: string } }
+  | { type: "custom"; custom: { name: string } }
+  | { type: "allowed_tools"; allowed_tools: { mode: "auto" | "required"; tools: object[] } };
 
 /** The format of an answer. */
 export type ResponseFormat =
@@ -82,13 +122,10 @@ export interface ChatCompletionCreateParamsNonStreaming extends ChatCompletionCr
 }
 
 /** OpenAI's levels of reasoning. */
-export type ReasoningEffort = "none" | "minimal" | "low" | "medium" | "high" | "xhigh";
+export type ReasoningEffort = "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
 
 /** Why an answer ended. */
 export type FinishReason = "stop" | "length" | "tool_calls";
-
-/** Why a streamed answer ended. `abort` (the caller stopped it) is an extension of OpenAI's API. */
-export type StreamFinishReason = FinishReason | "abort";
 
 /** Token counts of a request. */
 export interface CompletionUsage {
@@ -129,7 +166,7 @@ export interface ChatCompletion {
   created: number;
   model: string;
   choices: {
-    index: 0;
+    index: number;
     message: {
       role: "assistant";
       content: string | null;
@@ -152,15 +189,17 @@ export interface ChatCompletionChunk {
   object: "chat.completion.chunk";
   created: number;
   model: string;
-  choices: { index: 0; delta: ChatDelta; logprobs: ChatLogprobs | null; finish_reason: StreamFinishReason | null }[];
+  choices: { index: number; delta: ChatDelta; logprobs: ChatLogprobs | null; finish_reason: FinishReason | null }[];
   usage?: CompletionUsage | null;
+  /** True in the last chunk of an answer that the caller stopped; an extension of OpenAI's API. */
+  aborted?: true;
   /** Set on the chunk that ends the answer. */
   timings?: Timings;
 }
 
 /** A streamed answer: an async iterable. `abort()` or leaving the loop stops it. */
 export interface ChatStream extends AsyncIterable<ChatCompletionChunk> {
-  /** Stops the answer; a final chunk with `finish_reason: "abort"` follows. */
+  /** Stops the answer; a final chunk with `aborted: true` follows. */
   abort(): void;
 }
 
@@ -169,8 +208,14 @@ export interface RequestOptions {
   signal?: AbortSignal;
 }
 
+/** Options of a generation that are not sent to the model. */
+export interface GenerationRequestOptions extends RequestOptions, StepOptions {}
+
+/** OpenAI's limit for answers to one request. */
+const MAX_ANSWERS = 128;
+
 /** OpenAI request fields that have no effect on a local model. */
-export const IGNORED_FIELDS = ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls", "verbosity"] as const;
+export const IGNORED_FIELDS = ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "parallel_tool_calls"] as const;
 
 const SPEC = {
   messages: valid.array,
@@ -190,7 +235,7 @@ const SPEC = {
   frequency_penalty: valid.number(-2, 2),
   tools: valid.array,
   tool_choice: valid.oneOf("auto", "none"),
-  n: validator("1 (several answers per request are not supported)", (v) => v === 1),
+  n: valid.integer(1, MAX_ANSWERS),
   top_k: valid.integer(-1),
   min_p: valid.number(0, 1),
   typical_p: valid.above(0, 1),
@@ -199,15 +244,29 @@ const SPEC = {
   speculation: valid.oneOf("off", "prompt-lookup"),
   add_generation_prompt: valid.boolean,
   continue_final_message: valid.boolean,
-  reasoning_effort: valid.oneOf("none", "minimal", "low", "medium", "high", "xhigh"),
+  reasoning_effort: valid.oneOf("none", "minimal", "low", "medium", "high", "xhigh", "max"),
   enable_thinking: valid.boolean,
   chat_template_kwargs: valid.object,
   // Fields about OpenAI's own service; ignored.
   ...Object.fromEntries(IGNORED_FIELDS.map((name) => [name, valid.any])),
   response_format: validator("{ type: 'text' }, { type: 'json_object' } or { type: 'json_schema', json_schema }", (v) => ["text", "json_object", "json_schema"].some((type) => hasValue(v, "type", type))),
   grammar: valid.object,
+  prediction: validator("{ type: 'content', content } with a text", (v) => predictedText(v) !== undefined),
+  verbosity: validator("'medium' or omitted (models in a page have no such setting; ask for it in a message)", (v) => v === "medium"),
+  ...Object.fromEntries(["audio", "web_search_options", "moderation"].map((name) => [name, validator("omitted (models in a page generate text only)", () => false)])),
+  functions: validator("omitted (use 'tools')", (v) => Array.isArray(v) && v.length === 0),
+  function_call: validator("omitted (use 'tool_choice')", (v) => v === "none" || v === "auto"),
   modalities: validator("['text'] (the model generates text only)", (v) => Array.isArray(v) && v.every((m) => m === "text")),
 };
+
+/** The text of a prediction; undefined for an invalid one. */
+function predictedText(value: unknown): string | undefined {
+  const { type, content } = (value ?? {}) as { type?: unknown; content?: unknown };
+  if (type !== "content") return undefined;
+  if (typeof content === "string") return content;
+  const isText = (part: unknown): part is TextPart => hasValue(part, "type", "text") && typeof (part as TextPart).text === "string";
+  return everyItem(content, isText) ? (content as TextPart[]).map(({ text }) => text).join("") : undefined;
+}
 
 function hasValue(value: unknown, name: string, wanted: string): boolean {
   return typeof value === "object" && value !== null && (value as Record<string, unknown>)[name] === wanted;
@@ -236,21 +295,28 @@ export class Completions {
   }
 
   /** Answers a conversation as a stream of chunks. */
-  create(params: ChatCompletionCreateParamsStreaming, options?: RequestOptions): Promise<ChatStream>;
+  create(params: ChatCompletionCreateParamsStreaming, options?: GenerationRequestOptions): Promise<ChatStream>;
   /** Answers a conversation. An abort rejects with code `aborted`. */
-  create(params: ChatCompletionCreateParamsNonStreaming, options?: RequestOptions): Promise<ChatCompletion>;
-  create(params: ChatCompletionCreateParams, options?: RequestOptions): Promise<ChatCompletion | ChatStream>;
-  async create(params: ChatCompletionCreateParams, options?: RequestOptions): Promise<ChatCompletion | ChatStream> {
+  create(params: ChatCompletionCreateParamsNonStreaming, options?: GenerationRequestOptions): Promise<ChatCompletion>;
+  create(params: ChatCompletionCreateParams, options?: GenerationRequestOptions): Promise<ChatCompletion | ChatStream>;
+  async create(params: ChatCompletionCreateParams, options?: GenerationRequestOptions): Promise<ChatCompletion | ChatStream> {
     const given = checked(WHERE, params, SPEC) as CheckedParams;
-    const { signal } = checked(WHERE, options, { signal: valid.signal }) as RequestOptions;
+    const { signal, ...steps } = checked(WHERE, options, { signal: valid.signal, ...STEP_OPTIONS }) as GenerationRequestOptions;
     const request = this.#request(given);
     if (request.tools) await this.#refuseUnreadTools(request);
     request.messages = await resolveImages(WHERE, request.messages ?? [], (seconds, fps) => this.#backend.call("frameTimes", [seconds, fps]));
-    const generation = new Generation((onEvent, s) => this.#backend.call("generate", [request], { signal: s, onEvent }), signal);
+    const controller = new AbortController();
+    const ended = signal ? AbortSignal.any([signal, controller.signal]) : controller.signal;
+    const start = (index: number): Generation => {
+      const one = index > 0 && request.seed !== undefined ? { ...request, seed: request.seed + index } : request;
+      return new Generation((onEvent, s) => generateWithSteps(this.#backend, one, steps, { signal: s, onEvent }), ended);
+    };
+    // The first answer starts now, each other one when its predecessor is done.
+    const answers: Answers = { first: start(0), start, count: given.n ?? 1 };
     const head = { id: `chatcmpl-${crypto.randomUUID()}`, created: Math.floor(Date.now() / 1000), model: this.#info.model };
-    if (!given.stream) return whole(head, generation);
+    if (!given.stream) return whole(head, answers);
     const usage = given.stream_options?.include_usage === true;
-    return { abort: () => generation.abort(), [Symbol.asyncIterator]: () => chunks(head, generation, usage) };
+    return { abort: () => controller.abort(), [Symbol.asyncIterator]: () => chunks(head, answers, usage) };
   }
 
   /** Refuses tools that the chat template would ignore, and calls whose format is not known. */
@@ -284,14 +350,15 @@ export class Completions {
     if (p.max_tokens !== undefined && p.max_completion_tokens !== undefined && p.max_tokens !== p.max_completion_tokens) {
       throw invalidRequest(`${WHERE}: 'max_tokens' and 'max_completion_tokens' are synonyms and have different values. Set one of them.`);
     }
-    const given = plainJson(WHERE, "tools", p.tools);
+    const given = plainJson(WHERE, "tools", p.tools as Tool[] | undefined);
     for (const tool of given ?? []) {
       if (tool?.type !== "function") throw invalidRequest(`${WHERE}: a tool of type ${describe(tool?.type)} is not supported. Use tools of type 'function'.`);
     }
     if (p.continue_final_message && p.add_generation_prompt) throw invalidRequest(`${WHERE}: 'continue_final_message' cannot be combined with add_generation_prompt: true.`);
     if (p.top_logprobs && !p.logprobs) throw invalidRequest(`${WHERE}: 'top_logprobs' needs logprobs: true.`);
     if (p.stream_options && !p.stream) throw invalidRequest(`${WHERE}: 'stream_options' needs stream: true.`);
-    checked(`${WHERE}: stream_options`, p.stream_options, { include_usage: valid.boolean });
+    checked(`${WHERE}: stream_options`, p.stream_options, { include_usage: valid.boolean, include_obfuscation: valid.boolean });
+    requireFreeVariables(WHERE, "chat_template_kwargs", p.chat_template_kwargs);
     const tools = p.tool_choice === "none" || !given?.length ? undefined : given;
     const grammar = answerGrammar(p);
     if (grammar && tools) throw invalidRequest(`${WHERE}: 'response_format' and 'grammar' cannot be combined with tools. Set tool_choice: 'none', or leave one of them out.`);
@@ -318,6 +385,7 @@ export class Completions {
       topLogprobs: p.top_logprobs,
       overflow: p.overflow,
       speculation: p.speculation,
+      prediction: predictedText(p.prediction),
     });
   }
 }
@@ -336,7 +404,7 @@ function reasoningVariables(info: ModelInfo, p: CheckedParams): Record<string, u
   if (enabled !== undefined) variables[toggle!] = enabled;
   // Without reasoning there is none to turn off.
   if (effort === undefined || (effort === "none" && info.reasoning === false)) return Object.keys(variables).length > 0 ? variables : p.chat_template_kwargs;
-  const levels: Record<string, string> = { minimal: "low", xhigh: "high" };
+  const levels: Record<string, string> = { minimal: "low", xhigh: "high", max: "high" };
   if (controls.includes("reasoning_effort") && effort !== "none") variables["reasoning_effort"] = levels[effort as string] ?? effort;
   else if (toggle) variables[toggle] ??= effort !== "none";
   else refuse("reasoning_effort", effort);
@@ -369,7 +437,25 @@ interface Head {
   model: string;
 }
 
-async function whole(head: Head, generation: Generation): Promise<ChatCompletion> {
+/** The answers of a request, the first already started. */
+interface Answers {
+  first: Generation;
+  start: (index: number) => Generation;
+  count: number;
+}
+
+async function whole(head: Head, { first, start, count }: Answers): Promise<ChatCompletion> {
+  const choices: ChatCompletion["choices"] = [];
+  let all: GenerationResult | undefined;
+  for (let index = 0; index < count; index++) {
+    const [choice, result] = await wholeChoice(index, index === 0 ? first : start(index));
+    choices.push(choice);
+    all = all ? addAnswer(all, result) : result;
+  }
+  return { ...head, object: "chat.completion", choices, usage: usageOf(all!), timings: timingsOf(all!) };
+}
+
+async function wholeChoice(index: number, generation: Generation): Promise<[ChatCompletion["choices"][number], GenerationResult]> {
   const answer = new AnswerBuilder();
   const tokens: ChatTokenLogprob[] = [];
   let scored = false;
@@ -382,33 +468,36 @@ async function whole(head: Head, generation: Generation): Promise<ChatCompletion
   const { finishReason: finish } = result;
   if (finish === "abort") throw aborted("The chat completion");
   const { content, reasoning, calls } = answer;
-  return {
-    ...head,
-    object: "chat.completion",
-    choices: [
-      {
-        index: 0,
-        message: {
-          role: "assistant",
-          content: content || !calls.length ? content : null,
-          refusal: null,
-          ...(reasoning ? { reasoning_content: reasoning, reasoning } : {}),
-          ...(calls.length ? { tool_calls: calls } : {}),
-        },
-        logprobs: scored ? { content: tokens, refusal: null } : null,
-        finish_reason: finish,
-      },
-    ],
-    usage: usageOf(result),
-    timings: timingsOf(result),
+  const choice = {
+    index,
+    message: {
+      role: "assistant" as const,
+      content: content || !calls.length ? content : null,
+      refusal: null,
+      ...(reasoning ? { reasoning_content: reasoning, reasoning } : {}),
+      ...(calls.length ? { tool_calls: calls } : {}),
+    },
+    logprobs: scored ? { content: tokens, refusal: null } : null,
+    finish_reason: finish,
   };
+  return [choice, result];
 }
 
-async function* chunks(head: Head, generation: Generation, withUsage: boolean): AsyncGenerator<ChatCompletionChunk, void, undefined> {
-  const chunk = (delta: ChatDelta, finish: StreamFinishReason | null = null, logprobs: ChatLogprobs | null = null): ChatCompletionChunk => ({
+async function* chunks(head: Head, { first, start, count }: Answers, withUsage: boolean): AsyncGenerator<ChatCompletionChunk, void, undefined> {
+  let all: GenerationResult | undefined;
+  for (let index = 0; index < count; index++) {
+    const result = yield* choiceChunks(head, index, index === 0 ? first : start(index), withUsage);
+    all = all ? addAnswer(all, result) : result;
+    if (result.finishReason === "abort") break;
+  }
+  if (withUsage) yield { ...head, object: "chat.completion.chunk", choices: [], usage: usageOf(all!) };
+}
+
+async function* choiceChunks(head: Head, index: number, generation: Generation, withUsage: boolean): AsyncGenerator<ChatCompletionChunk, GenerationResult, undefined> {
+  const chunk = (delta: ChatDelta, finish: FinishReason | null = null, logprobs: ChatLogprobs | null = null): ChatCompletionChunk => ({
     ...head,
     object: "chat.completion.chunk",
-    choices: [{ index: 0, delta, logprobs, finish_reason: finish }],
+    choices: [{ index, delta, logprobs, finish_reason: finish }],
     ...(withUsage ? { usage: null } : {}),
   });
 
@@ -424,8 +513,16 @@ async function* chunks(head: Head, generation: Generation, withUsage: boolean): 
     }
   }
   const result = await generation.details;
-  yield { ...chunk({}, result.finishReason), timings: timingsOf(result) };
-  if (withUsage) yield { ...chunk({}), choices: [], usage: usageOf(result) };
+  const { finishReason: finish } = result;
+  yield { ...chunk({}, finish === "abort" ? "stop" : finish), timings: timingsOf(result), ...(finish === "abort" ? { aborted: true as const } : {}) };
+  return result;
+}
+
+/** The counters of two answers to one prompt. */
+export function addAnswer(a: GenerationResult, b: GenerationResult): GenerationResult {
+  const all = { ...a };
+  for (const name of ["completionTokens", "reasoningTokens", "draftedTokens", "acceptedTokens", "encodeMs", "prefillMs", "decodeMs"] as const) all[name] += b[name];
+  return all;
 }
 
 /** Token counts in OpenAI's format. */

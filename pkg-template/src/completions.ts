@@ -1,24 +1,25 @@
 /** OpenAI's legacy `completions`: request and response types for text continuation. */
 
-import { withoutUnset, IGNORED_FIELDS, type CompletionUsage, type RequestOptions, type Timings, timingsOf, usageOf } from "./chat.js";
+import { addAnswer, withoutUnset, IGNORED_FIELDS, type CompletionUsage, type GenerationRequestOptions, type StreamOptions, type Timings, timingsOf, usageOf } from "./chat.js";
 import { checked, everyItem, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationResult, ModelInfo } from "./contract.js";
-import { aborted, invalidRequest, unloaded } from "./errors.js";
+import { aborted, invalidRequest, JerboaError, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
 import { isTokenId } from "./generate.js";
+import { generateWithSteps, STEP_OPTIONS } from "./steps.js";
 import { wrongTask } from "./tasks.js";
 
 /** A request of `completions.create`. */
 export interface TextCompletionCreateParams {
   /** A prompt as text or token ids, or several; several run one after another, one choice each. */
-  prompt: string | number[] | string[] | number[][];
+  prompt: string | number[] | string[] | number[][] | null;
   /** Parses special tokens in the prompt's text, such as `<|fim_prefix|>`; false by default. */
   parse_special?: boolean | null;
   /** Must be a string if set; otherwise ignored, since one model is loaded. */
   model?: string;
   stream?: boolean | null;
-  stream_options?: { include_usage?: boolean } | null;
+  stream_options?: StreamOptions | null;
   max_tokens?: number | null;
   temperature?: number | null;
   top_p?: number | null;
@@ -29,11 +30,12 @@ export interface TextCompletionCreateParams {
   frequency_penalty?: number | null;
   /** Number of alternatives in each token's log-probabilities, up to 20. */
   logprobs?: number | null;
-  /** Only one answer per prompt is supported. */
-  n?: 1 | null;
-  best_of?: 1 | null;
-  /** Not supported: write fill-in-the-middle tokens into the prompt, with `parse_special`. */
-  suffix?: "" | null;
+  /** Number of choices for each prompt, 1 by default. They run one after another, with seeds that count up from `seed`. */
+  n?: number | null;
+  /** Generates this many answers for each prompt and returns the `n` of highest mean log-probability. */
+  best_of?: number | null;
+  /** Text after the gap that the answer fills, for models whose `info.fillInTheMiddle` is true. */
+  suffix?: string | null;
   /** Prepends the prompt to the answer. */
   echo?: boolean | null;
   user?: string;
@@ -43,25 +45,35 @@ export interface TextCompletionCreateParams {
 export interface TextLogprobs {
   tokens: string[];
   token_logprobs: number[];
-  /** The most likely tokens with their log-probabilities; null when no alternatives were requested. */
-  top_logprobs: Record<string, number>[] | null;
+  /** The most likely tokens with their log-probabilities; empty when no alternatives were requested. */
+  top_logprobs: Record<string, number>[];
   /** Offset of each token's text in the choice's text. */
   text_offset: number[];
 }
 
-/** An answer or a chunk of one; both have the same format. */
+/** A complete answer. */
 export interface TextCompletion {
   id: string;
   object: "text_completion";
   created: number;
   model: string;
-  choices: { index: number; text: string; logprobs: TextLogprobs | null; finish_reason: "stop" | "length" | "abort" | null }[];
+  choices: { index: number; text: string; logprobs: TextLogprobs | null; finish_reason: "stop" | "length" }[];
+  usage: CompletionUsage;
+  timings: Timings;
+}
+
+/** A chunk of a streamed answer. */
+export interface TextCompletionChunk extends Omit<TextCompletion, "choices" | "usage" | "timings"> {
+  choices: { index: number; text: string; logprobs: TextLogprobs | null; finish_reason: "stop" | "length" | null }[];
   usage?: CompletionUsage;
+  /** Set on the chunk that ends a choice. */
   timings?: Timings;
+  /** True in the last chunk of an answer that the caller stopped. */
+  aborted?: true;
 }
 
 /** A streamed answer; leaving the loop stops it. */
-export interface TextCompletionStream extends AsyncIterable<TextCompletion> {
+export interface TextCompletionStream extends AsyncIterable<TextCompletionChunk> {
   abort(): void;
 }
 
@@ -81,9 +93,9 @@ const SPEC = {
   presence_penalty: valid.number(-2, 2),
   frequency_penalty: valid.number(-2, 2),
   logprobs: valid.integer(0, 20),
-  n: validator("1 (several answers per prompt are not supported)", (v) => v === 1),
-  best_of: validator("1 (several answers per prompt are not supported)", (v) => v === 1),
-  suffix: validator("omitted (write the model's fill-in-the-middle tokens into 'prompt' and set parse_special: true)", (v) => v === ""),
+  n: valid.integer(1, 128),
+  best_of: valid.integer(1, 20),
+  suffix: valid.string,
   echo: valid.boolean,
   ...Object.fromEntries(IGNORED_FIELDS.map((name) => [name, valid.any])),
 };
@@ -100,36 +112,42 @@ export class TextCompletions {
   }
 
   /** Continues a prompt as a stream of chunks. */
-  create(params: TextCompletionCreateParams & { stream: true }, options?: RequestOptions): Promise<TextCompletionStream>;
+  create(params: TextCompletionCreateParams & { stream: true }, options?: GenerationRequestOptions): Promise<TextCompletionStream>;
   /** Continues a prompt. An abort rejects with code `aborted`. */
-  create(params: TextCompletionCreateParams & { stream?: false | null }, options?: RequestOptions): Promise<TextCompletion>;
-  create(params: TextCompletionCreateParams, options?: RequestOptions): Promise<TextCompletion | TextCompletionStream>;
-  async create(params: TextCompletionCreateParams, options?: RequestOptions): Promise<TextCompletion | TextCompletionStream> {
+  create(params: TextCompletionCreateParams & { stream?: false | null }, options?: GenerationRequestOptions): Promise<TextCompletion>;
+  create(params: TextCompletionCreateParams, options?: GenerationRequestOptions): Promise<TextCompletion | TextCompletionStream>;
+  async create(params: TextCompletionCreateParams, options?: GenerationRequestOptions): Promise<TextCompletion | TextCompletionStream> {
     const p = checked(WHERE, params, SPEC);
-    const { signal } = checked(WHERE, options, { signal: valid.signal }) as RequestOptions;
+    const { signal, ...steps } = checked(WHERE, options, { signal: valid.signal, ...STEP_OPTIONS }) as GenerationRequestOptions;
     if (this.#backend.closed) throw unloaded();
     if (this.#info.task !== "generate") throw wrongTask(this.#info, "cannot generate text");
     if (p.prompt === undefined) throw invalidRequest(`${WHERE}: 'prompt' is missing.`);
     const prompts = promptsOf(p.prompt);
     if (p.echo && prompts.some((prompt) => typeof prompt !== "string")) throw invalidRequest(`${WHERE}: 'echo' requires a text prompt, not token ids.`);
+    const { n = 1, best_of: best = n } = p as { n?: number; best_of?: number };
+    if (best < n) throw invalidRequest(`${WHERE}: 'best_of' (${best}) must not be less than 'n' (${n}).`);
+    if (best > n && p.stream) throw invalidRequest(`${WHERE}: 'best_of' above 'n' cannot be streamed, because the best answers are known at the end. Leave one of them out.`);
+    if (p.suffix) requireGap(this.#info, p, prompts);
     if (p.echo && typeof p.logprobs === "number") throw invalidRequest(`${WHERE}: 'logprobs' cannot be combined with 'echo', because prompt tokens have none. Set one of them.`);
     const head = { id: `cmpl-${crypto.randomUUID()}`, object: "text_completion" as const, created: Math.floor(Date.now() / 1000), model: this.#info.model };
     const controller = new AbortController();
     const stop = signal ? AbortSignal.any([signal, controller.signal]) : controller.signal;
-    const start = (prompt: Prompt): Generation => {
+    const runs = prompts.flatMap((prompt) => Array.from({ length: best }, (_, index) => ({ prompt, index })));
+    const start = ({ prompt, index }: Run): Generation => {
       const request = engineRequest(p, prompt);
-      return new Generation((onEvent, s) => this.#backend.call("generate", [request], { signal: s, onEvent }), stop);
+      if (index > 0 && request.seed !== undefined) request.seed += index;
+      if (best > n) request.logprobs = true;
+      return new Generation((onEvent, s) => generateWithSteps(this.#backend, request, steps, { signal: s, onEvent }), stop);
     };
-    // The first prompt starts now, each other one when its predecessor is done.
-    const [first = "", ...others] = prompts;
-    const started: StartedPrompts = { begun: [first, start(first)], others, start, echo: p.echo === true };
+    // The first answer starts now, each other one when its predecessor is done.
+    const started: StartedRuns = { first: start(runs[0]!), runs, start, echo: p.echo === true };
     if (p.stream) {
       const usage = p.stream_options?.include_usage === true;
       return { abort: () => controller.abort(), [Symbol.asyncIterator]: () => completionChunks(head, started, usage) };
     }
-    const choices: TextCompletion["choices"] = [];
-    const results: GenerationResult[] = [];
-    for (const [before, generation] of eachPrompt(started)) {
+    const candidates: Candidate[] = [];
+    const results: RunResult[] = [];
+    for (const [{ index }, before, generation] of eachRun(started)) {
       const scored: LogprobState = { logprobs: null, length: before.length };
       let text = before;
       for await (const event of generation.events()) {
@@ -138,22 +156,53 @@ export class TextCompletions {
       }
       const result = await generation.details;
       if (result.finishReason === "abort") throw aborted("The completion");
-      choices.push({ index: choices.length, text, logprobs: scored.logprobs, finish_reason: reasonOf(result) });
-      results.push(result);
+      candidates.push({ score: meanLogprob(scored.logprobs), text, logprobs: typeof p.logprobs === "number" ? scored.logprobs : null, finish_reason: reasonOf(result) });
+      results.push({ index, result });
     }
-    const all = results.reduce(addResults);
-    return { ...head, choices, usage: usageOf(all), timings: timingsOf(all) };
+    const chosen = best > n ? prompts.flatMap((_, at) => candidates.slice(at * best, (at + 1) * best).sort((a, b) => b.score - a.score).slice(0, n)) : candidates;
+    const all = addRuns(results);
+    return { ...head, choices: chosen.map(({ text, logprobs, finish_reason }, index) => ({ index, text, logprobs, finish_reason })), usage: usageOf(all), timings: timingsOf(all) };
   }
 }
 
 type Prompt = string | number[];
 
-/** The prompts of a request, the first already started. */
-interface StartedPrompts {
-  begun: [prompt: Prompt, generation: Generation];
-  others: Prompt[];
-  start: (prompt: Prompt) => Generation;
+/** One answer to a prompt, with its index among those to the same prompt. */
+interface Run {
+  prompt: Prompt;
+  index: number;
+}
+
+/** The answers of a request, the first already started. */
+interface StartedRuns {
+  first: Generation;
+  runs: Run[];
+  start: (run: Run) => Generation;
   echo: boolean;
+}
+
+/** An answer that may become a choice. */
+interface Candidate extends Omit<TextCompletion["choices"][number], "index"> {
+  score: number;
+}
+
+/** The result of a run. */
+interface RunResult {
+  index: number;
+  result: GenerationResult;
+}
+
+/** Refuses a suffix that the model or the request has no place for. */
+function requireGap(info: ModelInfo, p: TextCompletionCreateParams, prompts: Prompt[]): void {
+  if (!info.fillInTheMiddle) throw new JerboaError("unsupported_option", `${WHERE}: 'suffix' is not supported by ${info.model}: its vocabulary has no fill-in-the-middle tokens. Load a code model such as Qwen2.5-Coder, or write the tokens of another format into 'prompt' with parse_special: true.`);
+  if (prompts.some((prompt) => typeof prompt !== "string")) throw invalidRequest(`${WHERE}: 'suffix' requires a text prompt, not token ids.`);
+  if (p.parse_special) throw invalidRequest(`${WHERE}: 'suffix' cannot be combined with parse_special: the request writes the fill-in-the-middle tokens itself. Set one of them.`);
+}
+
+/** The mean log-probability of a choice's tokens. */
+function meanLogprob(logprobs: TextLogprobs | null): number {
+  const values = logprobs?.token_logprobs ?? [];
+  return values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
 }
 
 /** The prompts of a request; empty for an invalid value. */
@@ -164,23 +213,23 @@ function promptsOf(value: unknown): Prompt[] {
   return everyItem(value, one) ? (value as Prompt[]) : [];
 }
 
-/** The echoed text and the generation of each prompt, in order. */
-function* eachPrompt({ begun, others, start, echo }: StartedPrompts): Generator<[before: string, generation: Generation], void, undefined> {
-  const before = (prompt: Prompt): string => (echo ? String(prompt) : "");
-  yield [before(begun[0]), begun[1]];
-  for (const prompt of others) yield [before(prompt), start(prompt)];
+/** Each run with its echoed text and its generation, in order. */
+function* eachRun({ first, runs, start, echo }: StartedRuns): Generator<[run: Run, before: string, generation: Generation], void, undefined> {
+  for (const [at, run] of runs.entries()) yield [run, echo ? String(run.prompt) : "", at === 0 ? first : start(run)];
 }
 
 /** Why a completion ended. Prompts have no tools. */
-function reasonOf({ finishReason }: GenerationResult): "stop" | "length" | "abort" {
-  return finishReason === "tool_calls" ? "stop" : finishReason;
+function reasonOf({ finishReason }: GenerationResult): "stop" | "length" {
+  return finishReason === "length" ? "length" : "stop";
 }
 
-/** The sum of two results' counters. */
-function addResults(a: GenerationResult, b: GenerationResult): GenerationResult {
-  const all = { ...b };
-  for (const name of ["promptTokens", "completionTokens", "cachedTokens", "draftedTokens", "acceptedTokens", "encodeMs", "prefillMs", "decodeMs"] as const) all[name] = a[name] + b[name];
-  return all;
+/** The sum of all counters; each prompt's tokens count once. */
+function addRuns(runs: RunResult[]): GenerationResult {
+  return runs.map(({ index, result }) => (index === 0 ? result : { ...result, promptTokens: 0, cachedTokens: 0 })).reduce((a, b) => ({
+    ...addAnswer(a, b),
+    promptTokens: a.promptTokens + b.promptTokens,
+    cachedTokens: a.cachedTokens + b.cachedTokens,
+  }));
 }
 
 /** The log-probabilities so far, and the length of the text up to here. */
@@ -192,22 +241,22 @@ interface LogprobState {
 /** Appends an event's log-probabilities. */
 function appendLogprobs(scored: LogprobState, chosen: ChosenLogprob[] | undefined): void {
   for (const { token, logprob, top } of chosen ?? []) {
-    const all = (scored.logprobs ??= { tokens: [], token_logprobs: [], top_logprobs: null, text_offset: [] });
+    const all = (scored.logprobs ??= { tokens: [], token_logprobs: [], top_logprobs: [], text_offset: [] });
     all.tokens.push(token);
     all.token_logprobs.push(logprob);
     all.text_offset.push(scored.length);
-    if (top.length > 0) (all.top_logprobs ??= []).push(Object.fromEntries(top.map((one) => [one.token, one.logprob])));
+    if (top.length > 0) all.top_logprobs.push(Object.fromEntries(top.map((one) => [one.token, one.logprob])));
     scored.length += token.length;
   }
 }
 
 type ResponseHead = Pick<TextCompletion, "id" | "object" | "created" | "model">;
 
-async function* completionChunks(head: ResponseHead, started: StartedPrompts, withUsage: boolean): AsyncGenerator<TextCompletion, void, undefined> {
+async function* completionChunks(head: ResponseHead, started: StartedRuns, withUsage: boolean): AsyncGenerator<TextCompletionChunk, void, undefined> {
   let index = 0;
-  const results: GenerationResult[] = [];
-  for (const [before, generation] of eachPrompt(started)) {
-    const piece = (text: string, logprobs: TextLogprobs | null = null, finish: TextCompletion["choices"][number]["finish_reason"] = null): TextCompletion => ({ ...head, choices: [{ index, text, logprobs, finish_reason: finish }] });
+  const results: RunResult[] = [];
+  for (const [run, before, generation] of eachRun(started)) {
+    const piece = (text: string, logprobs: TextLogprobs | null = null, finish: TextCompletionChunk["choices"][number]["finish_reason"] = null): TextCompletionChunk => ({ ...head, choices: [{ index, text, logprobs, finish_reason: finish }] });
     let length = before.length;
     if (before) yield piece(before);
     for await (const event of generation.events()) {
@@ -217,18 +266,20 @@ async function* completionChunks(head: ResponseHead, started: StartedPrompts, wi
       if (event.text || scored.logprobs) yield piece(event.text, scored.logprobs);
     }
     const result = await generation.details;
-    results.push(result);
-    yield { ...piece("", null, reasonOf(result)), timings: timingsOf(result) };
-    if (result.finishReason === "abort") break;
+    results.push({ index: run.index, result });
+    const isAborted = result.finishReason === "abort";
+    yield { ...piece("", null, reasonOf(result)), timings: timingsOf(result), ...(isAborted ? { aborted: true as const } : {}) };
+    if (isAborted) break;
     index++;
   }
-  if (withUsage) yield { ...head, choices: [], usage: usageOf(results.reduce(addResults)) };
+  if (withUsage) yield { ...head, choices: [], usage: usageOf(addRuns(results)) };
 }
 
 function engineRequest(p: TextCompletionCreateParams, prompt: Prompt): EngineRequest {
   const set = <T>(value: T | null | undefined): T | undefined => value ?? undefined;
   return withoutUnset({
     ...(typeof prompt === "string" ? { prompt } : { ids: prompt }),
+    suffix: p.suffix ? p.suffix : undefined,
     parseSpecial: set(p.parse_special),
     logprobs: typeof p.logprobs === "number" ? true : undefined,
     topLogprobs: set(p.logprobs),

@@ -143,6 +143,8 @@ export interface EngineInfo {
   reasoning?: boolean;
   /** Variables of the chat template that control reasoning: `enable_thinking`, `thinking`, `reasoning_effort`. */
   reasoningControls?: string[];
+  /** Whether the vocabulary has fill-in-the-middle tokens, for `suffix` of `completions.create`. */
+  fillInTheMiddle?: boolean;
   /**
    * Supported inputs (`"text"`, `"image"`, `"video"`) and audio features (`transcribe`, `translate`, `timestamps`,
    * `words`, `speak`).
@@ -255,6 +257,8 @@ export interface EngineRequest {
   /** What the text must match. The host compiles it; the engine receives masks. */
   grammar?: GrammarSource;
   prompt?: string;
+  /** Text after the gap that the answer fills; `prompt` is the text before it. */
+  suffix?: string;
   /** Parses special tokens in the prompt's text. */
   parseSpecial?: boolean;
   ids?: number[];
@@ -284,7 +288,23 @@ export interface EngineRequest {
   overflow?: Overflow;
   ignoreEos?: boolean;
   speculation?: Speculation;
+  /** Text that the answer probably repeats, to draft from. */
+  prediction?: string;
+  /** Asks the caller before each token: with the logits, or with the tokens so far only. For the host. */
+  steps?: "logits" | "tokens";
 }
+
+/** A question before each token: the logits, if they were requested, and the ids of the answer so far. */
+export interface StepQuestion {
+  logits: Float32Array;
+  tokens: Uint32Array;
+}
+
+/** The logits to use, `false` to end the answer, or nothing to go on unchanged. */
+export type StepAnswer = Float32Array | false | undefined;
+
+/** Answers a {@link StepQuestion} of the wasm module. */
+export type ProcessLogits = (logits: Float32Array, tokens: Uint32Array) => Promise<StepAnswer>;
 
 /** A grammar for the text of a request. */
 export interface GrammarSource {
@@ -420,7 +440,9 @@ export interface ImageUpload {
 /** A session of a loaded model, as the wasm module exposes it. */
 export interface EngineSession {
   /** `seed` applies when the request has none. */
-  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number, nextMask?: NextMask): Promise<GenerationResult>;
+  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number, nextMask?: NextMask, processLogits?: ProcessLogits): Promise<GenerationResult>;
+  /** Makes `ids` the session's tokens; returns the logits after the last one. */
+  prefill(ids: Uint32Array, options: { signal: AbortSignal }): Promise<Float32Array>;
   /** A session with the same tokens; weights are shared. */
   fork(): EngineSession | Promise<EngineSession>;
   free(): void;
@@ -441,7 +463,7 @@ export interface Engine {
   vocabularyBytes(): { bytes: Uint8Array; lengths: Uint32Array; endIds: Uint32Array };
   renderChat(messages: unknown[], options: object): string;
   /** `seed` applies when the request has none. */
-  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number, nextMask?: NextMask): Promise<GenerationResult>;
+  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number, nextMask?: NextMask, processLogits?: ProcessLogits): Promise<GenerationResult>;
   embed(inputs: (string | Uint32Array)[], options: EngineEmbedOptions & { signal?: AbortSignal }, onProgress: (progress: unknown) => void): Promise<Float32Array[]>;
   rerank(query: string, documents: string[], options: object): Promise<number[]>;
   logits(ids: Uint32Array, all: boolean): Promise<Float32Array>;

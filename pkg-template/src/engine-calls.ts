@@ -18,6 +18,8 @@ export interface Methods {
   renderChat(messages: unknown[], options: object): string;
   /** Generates in a session, or in the model's own sequence without `session`. */
   generate(request: EngineRequest, session?: number): GenerationResult;
+  /** Makes `ids` the session's tokens; returns the logits after the last one. */
+  prefill(ids: Uint32Array, session: number): Float32Array;
   /** Creates a session; returns its id. */
   createSession(): number;
   forkSession(session: number): number;
@@ -60,6 +62,8 @@ export interface CallOptions {
   signal?: AbortSignal | undefined;
   /** Receives events while the call runs. */
   onEvent?: ((event: never) => void) | undefined;
+  /** Answers questions while the call runs; must not reject. */
+  onQuestion?: ((question: never) => Promise<unknown>) | undefined;
 }
 
 /** A target of engine calls: the engine on this thread, or a worker that runs it. */

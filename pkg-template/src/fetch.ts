@@ -1,44 +1,64 @@
-/** A `fetch` that serves OpenAI's HTTP API from a loaded model: paths, status codes and streams. */
+/** A `fetch` that serves OpenAI's HTTP API from loaded models: paths, status codes and streams. */
 
-import { JerboaError } from "./errors.js";
+import { describe, everyItem, valid } from "./check.js";
+import { invalidRequest, JerboaError } from "./errors.js";
 import type { Model } from "./model.js";
 
-/** A request handler: takes the parsed body, returns a value or a stream of values. */
-type Handler = (body: never, signal: AbortSignal) => Promise<unknown>;
+/** A model, or a function that loads it with its first request. */
+export type ServedModel = Model | (() => Model | Promise<Model>);
 
 /**
- * Creates a `fetch` whose server is the model. The official client works with it unchanged:
+ * What `createFetch` serves: one model for all names, models by name, or a function that returns the model of a name
+ * (undefined for an unknown one).
+ */
+export type ServedModels = Model | Record<string, ServedModel> | ((name: string) => Model | undefined | Promise<Model | undefined>);
+
+/** A request handler: takes the parsed body, returns a value or a stream of values. */
+type Handler = (model: Model, body: never, signal: AbortSignal) => Promise<unknown>;
+
+const HANDLERS: Record<string, Handler> = {
+  "chat/completions": (model, body, signal) => model.chat.completions.create(body, { signal }),
+  completions: (model, body, signal) => model.completions.create(body, { signal }),
+  responses: (model, body, signal) => model.responses.create(body, { signal }),
+  embeddings: (model, body, signal) => model.embeddings.create(body, { signal }),
+  rerank,
+  "audio/transcriptions": (model, body, signal) => model.audio.transcriptions.create(body, { signal }),
+  "audio/translations": (model, body, signal) => model.audio.translations.create(body, { signal }),
+  "audio/speech": (model, body, signal) => model.audio.speech.create(body, { signal }),
+};
+
+/**
+ * Creates a `fetch` whose server is the model, or several models by name. The official client works with it unchanged:
  *
  * ```js
  * const client = new OpenAI({ apiKey: "none", baseURL: "http://jerboa/v1", fetch: createFetch(model), dangerouslyAllowBrowser: true });
+ * const both = createFetch({ chat: model, embed: () => loadModel("sentence-transformers/all-MiniLM-L6-v2") });
  * ```
  *
- * Serves `chat/completions`, `completions`, `embeddings`, `audio/transcriptions`, `audio/translations`, `audio/speech`
- * and `models` at any base URL, streamed on request. Nothing is sent over the network.
+ * Serves `chat/completions`, `completions`, `responses`, `embeddings`, `rerank`, `audio/transcriptions`,
+ * `audio/translations`, `audio/speech` and `models` at any base URL, streamed on request. Nothing is sent over the
+ * network.
  */
-export function createFetch(model: Model): typeof fetch {
-  const handlers: Record<string, Handler> = {
-    "chat/completions": (body, signal) => model.chat.completions.create(body, { signal }),
-    completions: (body, signal) => model.completions.create(body, { signal }),
-    embeddings: (body, signal) => model.embeddings.create(body, { signal }),
-    "audio/transcriptions": (body, signal) => model.audio.transcriptions.create(body, { signal }),
-    "audio/translations": (body, signal) => model.audio.translations.create(body, { signal }),
-    "audio/speech": (body, signal) => model.audio.speech.create(body, { signal }),
-  };
+export function createFetch(models: ServedModels): typeof fetch {
+  const registry = new ModelRegistry(models);
   return async (input, init) => {
     const request = new Request(input, init);
     const { pathname } = new URL(request.url);
     try {
-      if (request.method === "GET") return models(model, pathname);
-      const handler = Object.entries(handlers).find(([path]) => pathname.endsWith(`/${path}`))?.[1];
-      if (!handler || request.method !== "POST") return failure(404, "not_found", `${request.method} ${pathname} is not supported. Supported: chat/completions, completions, embeddings, audio/transcriptions, audio/translations, audio/speech, models.`);
+      const stored = /\/responses\/([^/]+)(\/input_items|\/cancel)?\/?$/.exec(pathname);
+      if (stored) return await storedResponse(registry, request.method, decodeURIComponent(stored[1]!), stored[2]);
+      if (request.method === "GET") return await listModels(registry, pathname);
+      const path = Object.keys(HANDLERS).find((each) => pathname.endsWith(`/${each}`));
+      if (!path || request.method !== "POST") return failure(404, "not_found", `${request.method} ${pathname} is not supported. Supported: ${Object.keys(HANDLERS).join(", ")}, models.`);
       // A separate controller: the response outlives the call, and cancelling its stream must stop the model.
       const controller = new AbortController();
       request.signal.addEventListener("abort", () => controller.abort());
-      const answer = await handler((await bodyOf(request)) as never, controller.signal);
+      const body = await bodyOf(request);
+      const model = await registry.get((body as { model?: unknown } | null)?.model);
+      const answer = await HANDLERS[path]!(model, body as never, controller.signal);
       if (answer instanceof Response) return answer;
       if (typeof answer === "string") return new Response(answer, { headers: { "content-type": "text/plain; charset=utf-8" } });
-      return isStream(answer) ? streamed(answer, controller, request.signal) : Response.json(answer);
+      return isStream(answer) ? streamed(answer, path === "responses", controller, request.signal) : Response.json(answer);
     } catch (thrown) {
       if (request.signal.aborted) throw request.signal.reason ?? new DOMException("The request was aborted.", "AbortError");
       const error = JerboaError.from(thrown);
@@ -47,8 +67,106 @@ export function createFetch(model: Model): typeof fetch {
   };
 }
 
+/** The models of a `fetch`, by name. */
+class ModelRegistry {
+  readonly #models: ServedModels;
+  /** Models that were asked for by name. */
+  readonly #loaded = new Map<string, Promise<Model | undefined>>();
+
+  constructor(models: ServedModels) {
+    this.#models = models;
+    if (typeof models !== "function" && !isModel(models) && !valid.object.accepts(models)) throw invalidRequest(`createFetch: the argument must be a model, an object of models by name, or a function, not ${describe(models)}.`);
+    if (typeof models === "function" || isModel(models)) return;
+    const wrong = Object.entries(models).find(([, model]) => typeof model !== "function" && !isModel(model));
+    if (wrong) throw invalidRequest(`createFetch: '${wrong[0]}' must be a model or a function that loads it, not ${describe(wrong[1])}. Await loadModel(name) first.`);
+  }
+
+  /** The model for a request. @throws {@link JerboaError} `model_name` for an unknown name. */
+  async get(name: unknown): Promise<Model> {
+    if (isModel(this.#models)) return this.#models;
+    const known = typeof this.#models === "function" ? undefined : Object.keys(this.#models);
+    if (typeof name !== "string") throw invalidRequest(`The request must name a 'model'${known ? `: ${known.join(", ")}` : ""}.`);
+    const model = known && !known.includes(name) ? undefined : await this.#load(name);
+    if (model) return model;
+    throw new JerboaError("model_name", `There is no model '${name}' here.${known ? ` Use ${known.join(", ")}.` : ""}`);
+  }
+
+  /** Whether one model answers to all names. */
+  get isSingle(): boolean {
+    return isModel(this.#models);
+  }
+
+  /** The names of the models; for a function, those that were used. */
+  names(): string[] {
+    if (isModel(this.#models)) return [this.#models.info.model];
+    return typeof this.#models === "function" ? [...this.#loaded.keys()] : Object.keys(this.#models);
+  }
+
+  /** The models that are loaded. */
+  async loaded(): Promise<Model[]> {
+    if (isModel(this.#models)) return [this.#models];
+    const direct = typeof this.#models === "function" ? [] : Object.values(this.#models).filter(isModel);
+    const named = await Promise.allSettled(this.#loaded.values());
+    return [...new Set([...direct, ...named.flatMap((each) => (each.status === "fulfilled" && each.value ? [each.value] : []))])];
+  }
+
+  #load(name: string): Promise<Model | undefined> {
+    const found = this.#loaded.get(name);
+    if (found) return found;
+    const models = this.#models;
+    const load = async (): Promise<Model | undefined> => {
+      if (typeof models === "function") return models(name);
+      const served = (models as Record<string, ServedModel>)[name];
+      return typeof served === "function" ? served() : served;
+    };
+    const loading = load().then(
+      (model) => {
+        if (!model) this.#loaded.delete(name);
+        return model;
+      },
+      (thrown: unknown) => {
+        // The next request tries again.
+        this.#loaded.delete(name);
+        throw thrown;
+      },
+    );
+    this.#loaded.set(name, loading);
+    return loading;
+  }
+}
+
+function isModel(value: unknown): value is Model {
+  return typeof (value as Partial<Model> | null)?.info?.model === "string";
+}
+
 /** Status codes of invalid requests; retrying them cannot help. */
-const STATUS: Record<string, number> = { request: 400, chat_template: 400, context_full: 400, unsupported_option: 400, unloaded: 410, aborted: 499 };
+const STATUS: Record<string, number> = { request: 400, chat_template: 400, context_full: 400, unsupported_option: 400, model_name: 404, not_found: 404, unloaded: 410, aborted: 499 };
+
+/** Cohere's and Jina's form of reranking. */
+async function rerank(model: Model, body: { query?: unknown; documents?: unknown; top_n?: number | null; return_documents?: boolean | null; instruction?: string | null }, signal: AbortSignal): Promise<unknown> {
+  const { query, documents, top_n: topN, return_documents: returns, instruction } = body;
+  const textOf = (document: unknown): unknown => (typeof document === "object" && document !== null ? (document as { text?: unknown }).text : document);
+  if (!everyItem(documents, (document) => typeof textOf(document) === "string")) throw invalidRequest("rerank: 'documents' must be an array of strings, or of objects with 'text'.");
+  const texts = (documents as unknown[]).map(textOf) as string[];
+  const ranked = await model.rerank(query as string, texts, { signal, ...(topN ? { topN } : {}), ...(instruction ? { instruction } : {}) });
+  const results = ranked.map(({ index, score, document }) => ({ index, relevance_score: score, ...(returns ? { document: { text: document } } : {}) }));
+  return { id: `rerank-${crypto.randomUUID()}`, model: model.info.model, results };
+}
+
+/** Reads or deletes a stored response, whichever model it is of. */
+async function storedResponse(registry: ModelRegistry, method: string, id: string, part: string | undefined): Promise<Response> {
+  if (part === "/cancel") return failure(400, "request", "A response in a page cannot be cancelled by its id. Abort the request instead.");
+  if (method !== "GET" && (method !== "DELETE" || part)) return failure(404, "not_found", `${method} of a stored response is not supported. Supported: GET, DELETE and GET /input_items.`);
+  let missing: unknown = new JerboaError("not_found", `The response '${id}' was not found.`);
+  for (const { responses } of await registry.loaded()) {
+    try {
+      return Response.json(await (method === "DELETE" ? responses.delete(id) : part ? responses.inputItems(id) : responses.retrieve(id)));
+    } catch (thrown) {
+      missing = thrown;
+    }
+  }
+  throw missing;
+}
 
 async function bodyOf(request: Request): Promise<unknown> {
   try {
@@ -69,11 +187,14 @@ function fields(form: FormData): Record<string, unknown> {
   return body;
 }
 
-function models(model: Model, pathname: string): Response {
-  const entry = { id: model.info.model, object: "model", created: 0, owned_by: "jerboa" };
-  if (/\/models\/?$/.test(pathname)) return Response.json({ object: "list", data: [entry] });
-  if (pathname.includes("/models/")) return Response.json(entry);
-  return failure(404, "not_found", `GET ${pathname} is not supported. Supported: GET /models and GET /models/{id}.`);
+async function listModels(registry: ModelRegistry, pathname: string): Promise<Response> {
+  const entry = (id: string): object => ({ id, object: "model", created: 0, owned_by: "jerboa" });
+  if (/\/models\/?$/.test(pathname)) return Response.json({ object: "list", data: registry.names().map(entry) });
+  const [, name] = /\/models\/(.+)$/.exec(pathname) ?? [];
+  if (!name) return failure(404, "not_found", `GET ${pathname} is not supported. Supported: GET /models, /models/{id} and /responses/{id}.`);
+  const wanted = decodeURIComponent(name);
+  if (!registry.isSingle && !registry.names().includes(wanted)) await registry.get(wanted);
+  return Response.json(entry(registry.isSingle ? registry.names()[0]! : wanted));
 }
 
 /** An error in OpenAI's format. The header stops clients from retrying: the result would be the same. */
@@ -86,18 +207,18 @@ function isStream(answer: unknown): answer is AsyncIterable<unknown> {
   return typeof answer === "object" && answer !== null && Symbol.asyncIterator in answer;
 }
 
-/** Encodes values as server-sent events. */
-function streamed(values: AsyncIterable<unknown>, controller: AbortController, signal: AbortSignal): Response {
+/** Encodes values as server-sent events; `named` ones by their type, without a final `[DONE]`. */
+function streamed(values: AsyncIterable<unknown>, named: boolean, controller: AbortController, signal: AbortSignal): Response {
   const iterator = values[Symbol.asyncIterator]();
   const encoder = new TextEncoder();
-  const event = (text: string): Uint8Array => encoder.encode(`data: ${text}\n\n`);
+  const event = (text: string, name?: string): Uint8Array => encoder.encode(`${name ? `event: ${name}\n` : ""}data: ${text}\n\n`);
   const body = new ReadableStream<Uint8Array>({
     async pull(stream) {
       try {
         const { done, value } = await iterator.next();
         if (signal.aborted) return stream.error(signal.reason);
-        if (!done) return stream.enqueue(event(JSON.stringify(value)));
-        stream.enqueue(event("[DONE]"));
+        if (!done) return stream.enqueue(event(JSON.stringify(value), named ? (value as { type: string }).type : undefined));
+        if (!named) stream.enqueue(event("[DONE]"));
         stream.close();
       } catch (thrown) {
         const { code, message } = JerboaError.from(thrown);

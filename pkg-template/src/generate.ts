@@ -7,10 +7,11 @@ import { Generation } from "./generation.js";
 import { plainJson } from "./plain-json.js";
 import type { Backend } from "./engine-calls.js";
 import { isDetached } from "./plain-json.js";
+import { generateWithSteps, STEP_OPTIONS, type StepOptions } from "./steps.js";
 import { wrongTask } from "./tasks.js";
 
 /** Options of `generate`. Defaults come from the model's generation_config.json. */
-export interface GenerateOptions {
+export interface GenerateOptions extends StepOptions {
   /** Maximum number of generated tokens. */
   maxTokens?: number;
   /** Sampling temperature; 0 selects the most likely token. */
@@ -116,28 +117,29 @@ export const GENERATE_OPTIONS = {
   speculation: valid.oneOf("off", "prompt-lookup"),
   grammar: valid.object,
   signal: valid.signal,
+  ...STEP_OPTIONS,
 };
 
-/** Builds the engine request of the options, without a prompt; returns it with the abort signal. */
-export function requestOf(backend: Backend, info: ModelInfo, where: string, options?: GenerateOptions): [EngineRequest, AbortSignal | undefined] {
+/** Builds the engine request of the options, without a prompt; returns it with the abort signal and the caller's code. */
+export function requestOf(backend: Backend, info: ModelInfo, where: string, options?: GenerateOptions): [EngineRequest, AbortSignal | undefined, StepOptions] {
   if (backend.closed) throw unloaded();
   if (info.task !== "generate") throw wrongTask(info, "cannot generate text");
-  const { signal, stop, grammar, ...rest } = checked(where, options, GENERATE_OPTIONS);
+  const { signal, stop, grammar, logitsProcessor, stoppingCriteria, ...rest } = checked(where, options, GENERATE_OPTIONS);
   if (rest.topLogprobs && !rest.logprobs) throw invalidRequest(`${where}: 'topLogprobs' requires logprobs: true.`);
   const request: EngineRequest = { ...rest };
   if (grammar !== undefined) request.grammar = grammarSource(where, grammar);
   if (stop !== undefined) request.stop = typeof stop === "string" ? [stop] : stop;
-  return [request, signal];
+  return [request, signal, { ...(logitsProcessor ? { logitsProcessor } : {}), ...(stoppingCriteria ? { stoppingCriteria } : {}) }];
 }
 
 /** Starts a generation in the backend's session. Invalid requests reject, like errors of the engine. */
 export function generate(backend: Backend, info: ModelInfo, prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation {
   return Generation.of(() => {
-    const [request, signal] = requestOf(backend, info, "generate", options);
+    const [request, signal, steps] = requestOf(backend, info, "generate", options);
     if (typeof prompt === "string") request.prompt = prompt;
     else if (typeof prompt === "object" && prompt !== null) request.ids = [...checkedIds("generate", prompt)];
     else throw invalidRequest(`generate: the prompt must be a string or a list of token ids, not ${describe(prompt)}.`);
-    return new Generation((onEvent, s) => backend.call("generate", [request], { signal: s, onEvent }), signal);
+    return new Generation((onEvent, s) => generateWithSteps(backend, request, steps, { signal: s, onEvent }), signal);
   });
 }
 

@@ -3,7 +3,7 @@
 import type {
   GrammarSource,
   EncodedImageInfo, EngineEmbedOptions, EngineLoadOptions, EngineModule, EngineRequest, EngineSession,
-  EngineSpeakOptions, EngineTranscribeOptions, GenerationResult, MeasureOptions,
+  EngineSpeakOptions, EngineTranscribeOptions, GenerationResult, MeasureOptions, ProcessLogits, StepAnswer, StepQuestion,
 } from "./contract.js";
 import type { Constraint } from "./constraint.js";
 import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
@@ -15,6 +15,9 @@ import type { ImageInput } from "./images.js";
 import { replayFilter } from "./resume.js";
 import { TrapWatch } from "./traps.js";
 import { CLOSE_TIMEOUT_MS, isolated } from "./waits.js";
+
+/** Asks the caller a question while its call runs. */
+type Ask = ((question: unknown) => Promise<unknown>) | undefined;
 
 /** The engine on this thread. */
 export class Host implements Backend {
@@ -78,7 +81,8 @@ export class Host implements Backend {
       if (signal.aborted) throw aborted(method);
       this.#ready ??= this.#start();
       await this.#ready;
-      const run = (): Promise<unknown> | unknown => this.#withRecovery(method, args, signal, onEvent);
+      const ask = options.onQuestion as Ask;
+      const run = (): Promise<unknown> | unknown => this.#withRecovery(method, args, signal, onEvent, ask);
       const queue = queueOf(method, args);
       return (await this.#untilRejected(async () => (queue === undefined ? run() : this.#enqueue(queue, method, run, signal)))) as ReturnType<Methods[M]>;
     } catch (thrown) {
@@ -133,14 +137,14 @@ export class Host implements Backend {
   }
 
   /** Runs a call; if the device was lost before or during it, reloads the model and runs it once more. */
-  async #withRecovery(method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
+  async #withRecovery(method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void, ask: Ask): Promise<unknown> {
     if (!RECOVERABLE.has(method)) return this.#run(method, args, signal, onEvent);
     const replay = replayFilter(method, onEvent);
     const fixed = replay ? replay.fixedArgs(args) : args;
     const emit = replay ? (event: unknown): void => replay.push(event) : onEvent;
     const used = await this.#engineInstance(method, signal);
     try {
-      return await used.run(() => this.#runIn(used, method, fixed, signal, emit));
+      return await used.run(() => this.#runIn(used, method, fixed, signal, emit, ask));
     } catch (thrown) {
       if (JerboaError.from(thrown).code !== "device_lost" || !this.#loaded || signal.aborted) throw thrown;
       // Another call may have reloaded it already.
@@ -150,7 +154,7 @@ export class Host implements Backend {
         throw signal.aborted ? error : thrown;
       });
       replay?.restart();
-      const result = await next.run(() => this.#runIn(next, method, fixed, signal, emit));
+      const result = await next.run(() => this.#runIn(next, method, fixed, signal, emit, ask));
       replay?.end();
       return result;
     }
@@ -250,7 +254,7 @@ export class Host implements Backend {
   }
 
   /** Runs a call on a loaded engine. */
-  async #runIn(instance: EngineInstance, method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
+  async #runIn(instance: EngineInstance, method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void, ask?: Ask): Promise<unknown> {
     const { engine } = instance;
     switch (method) {
       case "tokenize":
@@ -262,7 +266,9 @@ export class Host implements Backend {
       case "renderChat":
         return engine.renderChat(stripUndefined(args[0] as unknown[]), stripUndefined(args[1] as object));
       case "generate":
-        return this.#generate(instance, args as [EngineRequest, number | undefined, number | undefined], signal, onEvent);
+        return this.#generate(instance, args as [EngineRequest, number | undefined, number | undefined], signal, onEvent, ask);
+      case "prefill":
+        return (await this.#session(instance, args[1] as number, signal)).prefill(args[0] as Uint32Array, { signal });
       case "encodeImage":
         return this.#encodeImage(instance, args[0] as ImageInput);
       case "frameTimes":
@@ -305,14 +311,14 @@ export class Host implements Backend {
     }
   }
 
-  async #generate(instance: EngineInstance, [request, session, seed]: [EngineRequest, number | undefined, number | undefined], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<GenerationResult> {
+  async #generate(instance: EngineInstance, [request, session, seed]: [EngineRequest, number | undefined, number | undefined], signal: AbortSignal, onEvent: (event: unknown) => void, ask: Ask): Promise<GenerationResult> {
     const target = session === undefined ? instance.engine : await this.#session(instance, session, signal);
     const messages = request.messages && (await instance.images.withImageIds(this.#module, instance.engine, request.messages));
     if (signal.aborted) throw aborted("generate");
-    const { grammar, ...given } = request;
+    const { grammar, steps, ...given } = request;
     const constraint = grammar && (await this.#constrain(instance, grammar));
     try {
-      return await target.generate({ ...stripUndefined({ ...given, ...(messages ? { messages } : {}) }), signal }, onEvent, seed, constraint?.nextMask);
+      return await target.generate({ ...stripUndefined({ ...given, ...(messages ? { messages } : {}) }), signal }, onEvent, seed, constraint?.nextMask, steps && ask && askSteps(steps, ask, signal));
     } finally {
       constraint?.free();
     }
@@ -349,6 +355,15 @@ export class Host implements Backend {
   }
 }
 
+/** Asks the caller before each token; an abort does not wait for the answer. */
+function askSteps(steps: "logits" | "tokens", ask: NonNullable<Ask>, signal: AbortSignal): ProcessLogits {
+  const ended = new Promise<false>((resolve) => signal.addEventListener("abort", () => resolve(false)));
+  return (logits, tokens) => {
+    const question: StepQuestion = { logits: steps === "logits" ? logits : new Float32Array(), tokens };
+    return Promise.race([ask(question) as Promise<StepAnswer>, ended]);
+  };
+}
+
 /** Calls that use the model's own sequence, or the whole engine, while they run. */
 const QUEUED: ReadonlySet<Method> = new Set<Method>([
   "load", "generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "unloadVision", "transcribe", "speak", "measureAsr", "measure", "verify", "release",
@@ -358,7 +373,7 @@ const MODEL_QUEUE = 0;
 
 /** The queue of a call; calls of different sessions run concurrently. */
 function queueOf(method: Method, args: unknown[]): number | undefined {
-  if (method === "generate") return (args[1] as number | undefined) ?? MODEL_QUEUE;
+  if (method === "generate" || method === "prefill") return (args[1] as number | undefined) ?? MODEL_QUEUE;
   if (method === "forkSession" || method === "disposeSession") return args[0] as number;
   // A session is created from the model's own sequence, so it waits in that queue.
   if (method === "createSession") return MODEL_QUEUE;
@@ -370,6 +385,6 @@ const OTHERS: ReadonlySet<Method> = new Set<Method>(["release", "disposeSession"
 
 /** Calls of a model or session that reload a released or lost model. */
 const RECOVERABLE: ReadonlySet<Method> = new Set<Method>([
-  "generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "frameTimes", "transcribe", "listen", "speak", "measureAsr", "measure", "verify", "tokenize", "tokenizeChat", "detokenize", "renderChat", "info", "memory", "setGroup",
+  "generate", "prefill", "embed", "embedImage", "rerank", "logits", "encodeImage", "frameTimes", "transcribe", "listen", "speak", "measureAsr", "measure", "verify", "tokenize", "tokenizeChat", "detokenize", "renderChat", "info", "memory", "setGroup",
   "createSession", "forkSession",
 ]);

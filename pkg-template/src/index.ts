@@ -8,12 +8,21 @@ export { cachedModels, deleteModel, deviceReport, diagnose, loadModel } from "./
 export { configure } from "./backend.js";
 export type { AssetUrls } from "./backend.js";
 export { createFetch } from "./fetch.js";
+export type { ServedModel, ServedModels } from "./fetch.js";
 export type { LoadOptions, ModelSource, NamedFile } from "./load.js";
 export type { GenerateOptions, GrammarOption } from "./generate.js";
 export type { EncodedImage, Model, RenderChatOptions, TokenizeOptions } from "./model.js";
 export type { ImageSource } from "./images.js";
 export type { VideoSource } from "./video.js";
 export type { Session } from "./session.js";
+export type { Responses } from "./responses.js";
+export type {
+  DeletedResponse, ModelResponse, ResponseCreateParams, ResponseCreateParamsNonStreaming, ResponseCreateParamsStreaming, ResponseFunctionCall,
+  ResponseFunctionCallOutput, ResponseFunctionTool, ResponseInputItem, ResponseInputMessage, ResponseInputPart, ResponseItemList, ResponseItemReference,
+  ResponseItemStatus, ResponseLogprob, ResponseOutputItem, ResponseOutputMessage, ResponseOutputText, ResponseReasoning, ResponseStream,
+  ResponseStreamEvent, ResponseTextFormat, ResponseToolChoice, ResponseUsage,
+} from "./responses-types.js";
+export type { LogitsProcessor, StepOptions, StoppingCriterion } from "./steps.js";
 export type { Generation } from "./generation.js";
 export { JerboaError } from "./errors.js";
 export type { JerboaErrorCode } from "./errors.js";
@@ -23,11 +32,11 @@ export { similarity } from "./embeddings.js";
 export type {
   CreateEmbeddingResponse, EmbeddingCreateParams, Embeddings, EmbedInput, EmbedOptions, RankedDocument, RerankOptions,
 } from "./embeddings.js";
-export type { AssistantMessage, ChatMessage, ImagePart, ImageUrlPart, RefusalPart, TextPart, Tool, ToolCall, VideoPart, VideoUrlPart } from "./messages.js";
+export type { AssistantMessage, ChatMessage, CustomToolCall, ImagePart, ImageUrlPart, RefusalPart, TextPart, Tool, ToolCall, UnsupportedPart, VideoPart, VideoUrlPart } from "./messages.js";
 export type {
   Chat, ChatCompletion, ChatCompletionChunk, ChatCompletionCreateParams, ChatCompletionCreateParamsNonStreaming,
   ChatCompletionCreateParamsStreaming, ChatLogprobs, ChatStream, ChatTokenLogprob, Completions, CompletionUsage, FinishReason,
-  ReasoningEffort, RequestOptions, StreamFinishReason, Timings,
+  CustomTool, GenerationRequestOptions, ReasoningEffort, RequestOptions, ResponseFormat, StreamOptions, Timings, ToolChoice,
 } from "./chat.js";
 export type { ChatDelta, ToolCallDelta } from "./answer.js";
 export type { Audio } from "./audio.js";
@@ -36,7 +45,7 @@ export type { LiveTranscript, ListenOptions } from "./listen.js";
 export type { AudioInput } from "./audio-input.js";
 export type { Speech, SpeechChunk, SpeechCreateParams } from "./speech.js";
 export type { TranscribeOptions, TranscriptionCreateParams, TranscriptionFormat, TranscriptionResult, Transcriptions, TranscriptionStreamEvent } from "./transcribe.js";
-export type { TextCompletion, TextCompletionCreateParams, TextCompletions, TextCompletionStream, TextLogprobs } from "./completions.js";
+export type { TextCompletion, TextCompletionChunk, TextCompletionCreateParams, TextCompletions, TextCompletionStream, TextLogprobs } from "./completions.js";
 export type {
   AnswerPart, CachedModel, CachedSource, DeviceCheck, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, SegmentEvent, KernelVariant, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse, Paging,
   ModelInfo, Overflow, PartialEvent, EncodedImageInfo, Speculation, TokenLogprob, Transcript, Tuning,

@@ -15,7 +15,7 @@ export interface TextPart {
 /** An image in OpenAI's format: a URL that the page can fetch, or a `data:` URL. */
 export interface ImageUrlPart {
   type: "image_url";
-  image_url: { url: string; detail?: "auto" | "low" | "high" };
+  image_url: { url: string; detail?: "auto" | "low" | "high" | "original" };
 }
 
 /** An image as an object of the page. */
@@ -44,6 +44,16 @@ export interface RefusalPart {
   refusal: string;
 }
 
+/** OpenAI's parts for sound and files; refused. */
+export type UnsupportedPart = { type: "input_audio"; input_audio: object } | { type: "file"; file: object };
+
+/** A call of a custom tool; refused. */
+export interface CustomToolCall {
+  id: string;
+  type: "custom";
+  custom: { name: string; input: string };
+}
+
 /** A function call that the model requested. */
 export interface ToolCall {
   id: string;
@@ -63,8 +73,11 @@ export interface AssistantMessage {
   role: "assistant";
   content?: string | (TextPart | RefusalPart)[] | null;
   refusal?: string | null;
-  tool_calls?: ToolCall[];
+  tool_calls?: (ToolCall | CustomToolCall)[];
   name?: string;
+  /** Refused unless null, like `function_call`. */
+  audio?: object | null;
+  function_call?: object | null;
   reasoning_content?: string | null;
   /** Another name of `reasoning_content`. */
   reasoning?: string | null;
@@ -72,9 +85,20 @@ export interface AssistantMessage {
 
 /** One message of a conversation. */
 export type ChatMessage =
-  | { role: "system" | "developer" | "user"; content: string | (TextPart | ImageUrlPart | ImagePart | VideoUrlPart | VideoPart)[]; name?: string }
+  | { role: "system" | "developer" | "user"; content: string | (TextPart | ImageUrlPart | ImagePart | VideoUrlPart | VideoPart | UnsupportedPart)[]; name?: string }
   | AssistantMessage
-  | { role: "tool"; content: string | TextPart[]; tool_call_id?: string; name?: string };
+  | { role: "tool"; content: string | TextPart[]; tool_call_id?: string; name?: string }
+  /** OpenAI's predecessor of `tool`; refused. */
+  | { role: "function"; content: string | null; name: string };
+
+/** Template variables that the request sets by fields of its own, in both spellings. */
+const RESERVED_VARIABLES = ["messages", "tools", "documents", "add_generation_prompt", "addGenerationPrompt", "continue_final_message", "continueFinalMessage"];
+
+/** Refuses template variables that would replace fields of the request. */
+export function requireFreeVariables(where: string, field: string, variables: object | undefined): void {
+  const taken = RESERVED_VARIABLES.find((name) => variables && Object.hasOwn(variables, name));
+  if (taken) throw invalidRequest(`${where}: '${field}' must not contain '${taken}', which the request sets itself. ${taken === "documents" ? "Write the documents into a message." : `Pass it as a field of the request.`}`);
+}
 
 const ROLES = ["system", "developer", "user", "assistant", "tool"];
 
@@ -87,8 +111,10 @@ export function engineMessages(where: string, messages: ChatMessage[], takes: re
   return Array.from(messages, (message, i) => {
     const at = `${where}: messages[${i}]`;
     if (typeof message !== "object" || message === null) throw invalidRequest(`${at} must be an object with role and content, not ${describe(message)}.`);
+    if (message.role === "function") throw invalidRequest(`${at}: role 'function' is not supported. Use role 'tool' with 'tool_call_id'.`);
     if (!ROLES.includes(message.role)) throw invalidRequest(`${at}: 'role' must be one of ${ROLES.join(", ")}, not ${describe(message.role)}.`);
     const calls = message.role === "assistant" ? message.tool_calls : undefined;
+    if (message.role === "assistant" && (message.audio || message.function_call)) throw invalidRequest(`${at}: '${message.audio ? "audio" : "function_call"}' is not supported. ${message.audio ? "Give the answer's text as 'content'." : "Use 'tool_calls'."}`);
     const declined = message.role === "assistant" ? message.refusal : undefined;
     const content = message.content ?? declined ?? (calls?.length ? "" : undefined);
     if (content === undefined) throw invalidRequest(`${at} has no 'content'.`);
@@ -100,7 +126,7 @@ export function engineMessages(where: string, messages: ChatMessage[], takes: re
   });
 }
 
-type MessagePart = TextPart | RefusalPart | ImageUrlPart | ImagePart | VideoUrlPart | VideoPart;
+type MessagePart = TextPart | RefusalPart | ImageUrlPart | ImagePart | VideoUrlPart | VideoPart | UnsupportedPart;
 type EngineMessagePart = TextPart | UnresolvedImagePart | UnresolvedVideoPart;
 
 /** The text of a message, or its parts if it contains images. */
@@ -139,10 +165,11 @@ function enginePart(at: string, part: MessagePart, takes: readonly string[]): En
 }
 
 /** The calls of a message with parsed arguments. */
-function toolCalls(where: string, field: string, given: ToolCall[]): unknown[] {
+function toolCalls(where: string, field: string, given: (ToolCall | CustomToolCall)[]): unknown[] {
   const calls = plainJson(where, field, given);
   if (!Array.isArray(calls)) throw invalidRequest(`${where}: '${field}' must be an array, not ${describe(calls)}.`);
-  return calls.map((call: ToolCall | null, i) => {
+  return calls.map((call: ToolCall | CustomToolCall | null, i) => {
+    if (call?.type === "custom") throw invalidRequest(`${where}: '${field}[${i}]' is a call of type 'custom', which is not supported. Use functions.`);
     if (typeof call !== "object" || call === null) throw invalidRequest(`${where}: '${field}[${i}]' must be an object with function: { name, arguments }, not ${describe(call)}.`);
     return { ...call, function: { ...call.function, arguments: plainJson(where, `${field}[${i}].function.arguments`, parsedArguments(call)) } };
   });

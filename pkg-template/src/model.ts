@@ -12,11 +12,13 @@ import { generate, type GenerateOptions, checkedIds, requestOf } from "./generat
 import { Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
 import { listen, type LiveTranscript, type ListenOptions } from "./listen.js";
-import { type ChatMessage, type Tool, engineMessages } from "./messages.js";
+import { type ChatMessage, type Tool, engineMessages, requireFreeVariables } from "./messages.js";
 import { type ImageSource, resolveImage } from "./images.js";
 import { imagePlaceholders } from "./message-media.js";
 import { plainJson } from "./plain-json.js";
+import { Responses } from "./responses.js";
 import { Session } from "./session.js";
+import { generateWithSteps } from "./steps.js";
 import type { AudioInput } from "./audio-input.js";
 import { wrongTask } from "./tasks.js";
 import { transcribe, type TranscribeOptions } from "./transcribe.js";
@@ -68,6 +70,8 @@ export class Model {
   readonly chat: Chat;
   /** OpenAI's legacy completions: text continuation. */
   readonly completions: TextCompletions;
+  /** OpenAI's responses. */
+  readonly responses: Responses;
   /** OpenAI's embeddings. */
   readonly embeddings: Embeddings;
   /** OpenAI's audio: transcriptions, translations, speech. */
@@ -86,6 +90,7 @@ export class Model {
     this.persisted = stored;
     this.chat = new Chat(backend, info);
     this.completions = new TextCompletions(backend, info);
+    this.responses = new Responses(this);
     this.embeddings = new Embeddings(backend, info);
     this.audio = new Audio(backend, info);
   }
@@ -146,6 +151,7 @@ export class Model {
   async #conversation(where: string, messages: ChatMessage[], options?: RenderChatOptions): Promise<[unknown[], object]> {
     const spec = { tools: valid.array, addGenerationPrompt: valid.boolean, continueFinalMessage: valid.boolean, kwargs: valid.object };
     const { kwargs, ...rest } = plainJson(where, "options", checked(where, options, spec));
+    requireFreeVariables(where, "kwargs", kwargs);
     if (rest.continueFinalMessage && rest.addGenerationPrompt) throw invalidRequest(`${where}: 'continueFinalMessage' cannot be combined with addGenerationPrompt: true.`);
     return [await imagePlaceholders(engineMessages(where, messages, this.info.capabilities)), { ...kwargs, ...rest }];
   }
@@ -161,11 +167,11 @@ export class Model {
     return Generation.of(() => {
       this.#requireImages("describe");
       requireValid("describe", "the prompt", prompt, valid.string);
-      const [request, signal] = requestOf(this.#backend, this.info, "describe", options);
+      const [request, signal, steps] = requestOf(this.#backend, this.info, "describe", options);
       return new Generation(async (onEvent, s) => {
         const part = { type: "image", ...(await resolveImage("describe", image)) };
         const messages = [{ role: "user", content: [part, { type: "text", text: prompt }] }];
-        return this.#backend.call("generate", [{ ...request, messages }], { signal: s, onEvent });
+        return generateWithSteps(this.#backend, { ...request, messages }, steps, { signal: s, onEvent });
       }, signal);
     });
   }

@@ -5,12 +5,13 @@ import { CLOSE_TIMEOUT_MS, isolated, WORKER_LOCK_TIMEOUT_MS, WORKER_MAX_PINGS, W
 import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
 
 /** A message from the caller to the engine. */
-type RpcRequest = { id: number; method: Method; args: unknown[] } | { id: number; abort: true } | { wasm: string } | { ping: true } | { close: true };
+type RpcRequest = { id: number; method: Method; args: unknown[] } | { id: number; abort: true } | { id: number; question: number; answer: unknown } | { wasm: string } | { ping: true } | { close: true };
 
 /** A message from the engine to the caller. */
 type RpcReply =
   | { hello: true; gpu: boolean }
   | { id: number; event: unknown }
+  | { id: number; question: number; asked: unknown }
   | { id: number; result: unknown }
   | { id: number; error: { code: string; message: string }; fatal: boolean }
   | { pong: true }
@@ -26,6 +27,8 @@ export interface Port {
 /** Serves a backend over a port; starts with a hello message. */
 export function serve(port: Port, backend: Backend & { useWasm?(url: string): void; readonly trap?: JerboaError | undefined }): void {
   const running = new Map<number, AbortController>();
+  const questions = new Map<number, (answer: unknown) => void>();
+  let asked = 0;
   const send = (message: RpcReply, transfer: Transferable[] = []): void => port.postMessage(message, transfer);
 
   const answer = async (id: number, method: Method, args: unknown[]): Promise<void> => {
@@ -33,7 +36,11 @@ export function serve(port: Port, backend: Backend & { useWasm?(url: string): vo
     running.set(id, controller);
     try {
       const onEvent = (event: unknown): void => send({ id, event });
-      const result = await backend.call(method, args as never, { signal: controller.signal, onEvent });
+      const onQuestion = (question: unknown): Promise<unknown> => new Promise((resolve) => {
+        questions.set(++asked, resolve);
+        send({ id, question: asked, asked: question }, transferables(Object.values(question as object)));
+      });
+      const result = await backend.call(method, args as never, { signal: controller.signal, onEvent, onQuestion });
       send({ id, result }, transferables(result));
     } catch (thrown) {
       const { code, message } = JerboaError.from(thrown);
@@ -48,6 +55,10 @@ export function serve(port: Port, backend: Backend & { useWasm?(url: string): vo
     if (typeof data !== "object" || data === null) return;
     if ("method" in data && Array.isArray(data.args)) void answer(data.id, data.method, data.args);
     else if ("abort" in data) running.get(data.id)?.abort();
+    else if ("question" in data) {
+      questions.get(data.question)?.(data.answer);
+      questions.delete(data.question);
+    }
     else if ("wasm" in data) backend.useWasm?.(data.wasm);
     else if ("ping" in data) send({ pong: true });
     else if ("close" in data) void backend.close().finally(() => send({ closed: true }));
@@ -75,6 +86,7 @@ interface Pending {
   resolve(value: unknown): void;
   reject(reason: JerboaError): void;
   onEvent: ((event: unknown) => void) | undefined;
+  onQuestion: ((question: unknown) => Promise<unknown>) | undefined;
 }
 
 /** A backend behind a message port. */
@@ -135,13 +147,13 @@ export class RemoteBackend implements Backend {
   }
 
   call<M extends Method>(method: M, args: Parameters<Methods[M]>, options: CallOptions = {}): Promise<ReturnType<Methods[M]>> {
-    const { signal, onEvent } = options;
+    const { signal, onEvent, onQuestion } = options;
     if (this.#gone) return Promise.reject(this.#gone);
     if (signal?.aborted) return Promise.reject(aborted(method));
     const id = this.#next++;
     const abort = (): void => this.#port.postMessage({ id, abort: true } satisfies RpcRequest);
     return new Promise<unknown>((resolve, reject) => {
-      this.#pending.set(id, { resolve, reject, onEvent: isolated<unknown>(onEvent as ((event: unknown) => void) | undefined) });
+      this.#pending.set(id, { resolve, reject, onEvent: isolated<unknown>(onEvent as ((event: unknown) => void) | undefined), onQuestion: onQuestion as Pending["onQuestion"] });
       this.#pinging ??= setInterval(() => this.#ping(), WORKER_PING_MS);
       signal?.addEventListener("abort", abort);
       try {
@@ -191,6 +203,7 @@ export class RemoteBackend implements Backend {
     const pending = this.#pending.get(message.id);
     if (!pending) return;
     if ("event" in message) return pending.onEvent?.(message.event);
+    if ("asked" in message) return void this.#answer(message.id, message.question, pending.onQuestion?.(message.asked));
     if (!("error" in message || "result" in message)) return;
     this.#pending.delete(message.id);
     if ("error" in message) {
@@ -200,6 +213,11 @@ export class RemoteBackend implements Backend {
       this.#fail(error);
       this.#dispose();
     } else pending.resolve(message.result);
+  }
+
+  async #answer(id: number, question: number, answered: Promise<unknown> | undefined): Promise<void> {
+    const answer = await answered;
+    if (!this.#gone) this.#port.postMessage({ id, question, answer } satisfies RpcRequest, transferables(answer));
   }
 
   #fail(error: JerboaError): void {

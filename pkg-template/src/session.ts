@@ -1,10 +1,11 @@
 /** The public API of a session. Adds the session id to each call. */
 
-import { Chat } from "./chat.js";
+import { Chat, type RequestOptions } from "./chat.js";
+import { checked, valid } from "./check.js";
 import { TextCompletions } from "./completions.js";
 import type { ModelInfo } from "./contract.js";
 import { aborted, disposed } from "./errors.js";
-import { generate, type GenerateOptions } from "./generate.js";
+import { checkedIds, generate, type GenerateOptions } from "./generate.js";
 import { Generation } from "./generation.js";
 import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
 
@@ -16,6 +17,7 @@ export class Session {
   readonly completions: TextCompletions;
   readonly #backend: SessionBackend;
   readonly #info: ModelInfo;
+  #tokens: Uint32Array = new Uint32Array();
 
   /** @internal */
   constructor(backend: Backend, info: ModelInfo, id: number) {
@@ -31,9 +33,49 @@ export class Session {
     return generate(this.#backend, this.#info, prompt, options);
   }
 
+  /**
+   * Makes a text or token ids the session's tokens and returns the logits after the last one, `info.vocabSize` of them.
+   * Only what follows the common prefix with the tokens so far is run.
+   *
+   * ```js
+   * let logits = await session.prefill("Once upon a time");
+   * for (let i = 0; i < 20; i++) logits = await session.step(logits.indexOf(Math.max(...logits)));
+   * const text = await model.detokenize(session.tokens);
+   * ```
+   */
+  async prefill(prompt: string | ArrayLike<number>, options?: RequestOptions): Promise<Float32Array> {
+    const { signal } = checked("session.prefill", options, { signal: valid.signal });
+    const tokens = typeof prompt === "string" ? await this.#backend.call("tokenize", [prompt, true, false]) : checkedIds("session.prefill", prompt);
+    return this.#run(tokens, signal);
+  }
+
+  /** Appends a token; returns the logits after it. Two steps must not run at once. */
+  async step(token: number, options?: RequestOptions): Promise<Float32Array> {
+    const { signal } = checked("session.step", options, { signal: valid.signal });
+    const tokens = new Uint32Array(this.#tokens.length + 1);
+    tokens.set(this.#tokens);
+    tokens.set(checkedIds("session.step", [token]), this.#tokens.length);
+    return this.#run(tokens, signal);
+  }
+
+  /** The tokens of the last `prefill` and the steps after it. */
+  get tokens(): Uint32Array {
+    return this.#tokens.slice();
+  }
+
+  /** The call carries all tokens, so that it gives the same logits after a lost device or another request. */
+  async #run(tokens: Uint32Array, signal: AbortSignal | undefined): Promise<Float32Array> {
+    // The session's backend adds its id.
+    const logits = await this.#backend.call("prefill", [tokens, 0], { signal });
+    this.#tokens = tokens;
+    return logits;
+  }
+
   /** Creates a session with the same context, after the requests so far are done. */
   async fork(): Promise<Session> {
-    return this.#backend.fork(this.#info);
+    const session = await this.#backend.fork(this.#info);
+    session.#tokens = this.#tokens;
+    return session;
   }
 
   /** Stops running requests and frees the session's memory. */
@@ -42,7 +84,7 @@ export class Session {
   }
 }
 
-/** A backend that adds a session id to each generation. */
+/** A backend that adds a session id to each call that runs tokens. */
 class SessionBackend implements Backend {
   readonly #inner: Backend;
   readonly #id: number;
@@ -63,11 +105,10 @@ class SessionBackend implements Backend {
 
   async call<M extends Method>(method: M, args: Parameters<Methods[M]>, options: CallOptions = {}): Promise<ReturnType<Methods[M]>> {
     if (this.#closing.signal.aborted) throw disposed();
-    if (method !== "generate") return this.#inner.call(method, args, options);
+    if (method !== "generate" && method !== "prefill") return this.#inner.call(method, args, options);
     const signal = options.signal ? AbortSignal.any([options.signal, this.#closing.signal]) : this.#closing.signal;
     try {
-      const [request] = args as Parameters<Methods["generate"]>;
-      return (await this.#inner.call("generate", [request, this.#id], { ...options, signal })) as ReturnType<Methods[M]>;
+      return await this.#inner.call(method, [args[0], this.#id] as never, { ...options, signal });
     } catch (thrown) {
       // An abort caused only by disposing the session is reported as such.
       throw this.#closing.signal.aborted && !options.signal?.aborted ? disposed() : thrown;

@@ -166,12 +166,13 @@ test("chat completion as chunks", async () => {
   assert.equal(chunks[0].usage, null);
 
   const stopped = await model.chat.completions.create({ messages: user("one two three"), stream: true });
-  const reasons = [];
+  const ends = [];
   for await (const chunk of stopped) {
-    reasons.push(chunk.choices[0].finish_reason);
+    ends.push([chunk.choices[0].finish_reason, chunk.aborted]);
     if (chunk.choices[0].delta.content) stopped.abort();
   }
-  assert.equal(reasons.at(-1), "abort");
+  assert.deepEqual(ends, [[null, undefined], [null, undefined], ["stop", true]]);
+  assert.ok(chunks.every((c) => !("aborted" in c)));
   await assert.rejects(model.chat.completions.create({ messages: user("x") }, { signal: AbortSignal.abort() }), refusal("aborted", /aborted/));
 });
 
@@ -280,10 +281,22 @@ test("messages: parts become text, developer becomes system, arguments become ob
 test("chat refuses unsupported options", async () => {
   const model = await load();
   const create = (p) => model.chat.completions.create({ messages: user("x"), ...p });
-  await assert.rejects(create({ n: 2 }), refusal("request", /'n' must be 1/));
+  await assert.rejects(create({ n: 129 }), refusal("request", /'n' must be a whole number from 1 to 128/));
+  await assert.rejects(create({ verbosity: "low" }), refusal("request", /'verbosity' must be 'medium' or omitted/));
+  await assert.rejects(create({ prediction: { type: "content", content: 5 } }), refusal("request", /'prediction' must be \{ type: 'content', content \}/));
+  await assert.rejects(create({ modalities: ["text", "audio"] }), refusal("request", /'modalities' must be \['text'\]/));
+  for (const name of ["audio", "web_search_options", "moderation"]) await assert.rejects(create({ [name]: {} }), refusal("request", new RegExp(`'${name}' must be omitted`)));
+  for (const name of ["messages", "tools", "documents", "add_generation_prompt", "continue_final_message"]) {
+    await assert.rejects(create({ chat_template_kwargs: { [name]: [] } }), refusal("request", new RegExp(`'chat_template_kwargs' must not contain '${name}'`)));
+    await assert.rejects(model.renderChat(user("x"), { kwargs: { [name]: [] } }), refusal("request", new RegExp(`'kwargs' must not contain '${name}'`)));
+  }
   await assert.rejects(create({ response_format: { type: "xml" } }), refusal("request", /'response_format' must be \{ type: 'text' \}, \{ type: 'json_object' \} or/));
   await assert.rejects(create({ response_format: { type: "json_schema", json_schema: { name: "x", schema: 5 } } }), refusal("request", /requires 'schema': a JSON schema/));
-  await assert.rejects(create({ functions: [] }), refusal("request", /unknown option 'functions'/));
+  await assert.rejects(create({ functions: [{ name: "f" }] }), refusal("request", /'functions' must be omitted \(use 'tools'\)/));
+  await assert.rejects(create({ function_call: { name: "f" } }), refusal("request", /'function_call' must be omitted \(use 'tool_choice'\)/));
+  await assert.rejects(create({ messages: [...user("x"), { role: "function", name: "f", content: "7" }] }), refusal("request", /messages\[1\]: role 'function' is not supported. Use role 'tool'/));
+  await assert.rejects(create({ messages: [{ role: "assistant", content: "", audio: { id: "a" } }] }), refusal("request", /messages\[0\]: 'audio' is not supported/));
+  await assert.rejects(create({ messages: [{ role: "assistant", content: null, tool_calls: [{ id: "1", type: "custom", custom: { name: "f", input: "" } }] }] }), refusal("request", /tool_calls\[0\]' is a call of type 'custom'/));
   await assert.rejects(create({ tools: [{ type: "custom", custom: { name: "x" } }] }), refusal("request", /type 'custom' is not supported/));
   const toolless = (await load("a/toolless")).chat.completions.create({ messages: user("x"), tools: [{ type: "function", function: { name: "f" } }] });
   await assert.rejects(toolless, refusal("chat_template", /does not read 'tools'/));
@@ -299,7 +312,7 @@ test("chat refuses unsupported options", async () => {
 
 test("OpenAI options that only concern its service are ignored", async () => {
   const model = await load();
-  const more = { user: "u", metadata: { a: "b" }, store: true, service_tier: "auto", parallel_tool_calls: false, response_format: { type: "text" }, modalities: ["text"] };
+  const more = { user: "u", metadata: { a: "b" }, store: true, service_tier: "auto", parallel_tool_calls: false, response_format: { type: "text" }, modalities: ["text"], safety_identifier: "s", prompt_cache_key: "k", prompt_cache_retention: "24h", prompt_cache_options: {}, verbosity: "medium", functions: [], function_call: "auto", audio: null, web_search_options: null, n: 1 };
   const { choices } = await model.chat.completions.create({ messages: user("one"), ...more });
   assert.equal(choices[0].message.content, "one");
   assert.deepEqual(fake.seen.requests.at(-1), { messages: user("one") });
@@ -333,8 +346,7 @@ test("completions continue several prompts in order, each as a choice", async ()
     assert.deepEqual([choices.length, fake.seen.requests.slice(before)], [given.length, given]);
   }
   for (const prompt of [[], [[]], [1, "a"], [1.5], {}, [[-1]]]) await assert.rejects(model.completions.create({ prompt }), refusal("request", /'prompt' must be a string, token ids, or an array of either/));
-  await assert.rejects(model.completions.create({ prompt: "x", suffix: "y" }), refusal("request", /fill-in-the-middle.*parse_special/));
-  await assert.rejects(model.completions.create({ prompt: "x", best_of: 2 }), refusal("request", /'best_of' must be 1/));
+  await assert.rejects(model.completions.create({ prompt: "x", suffix: "y" }), refusal("unsupported_option", /fill-in-the-middle.*parse_special/));
 
   const pieces = await collect(await model.completions.create({ prompt: ["one two", "three"], echo: true, stream: true, stream_options: { include_usage: true } }));
   assert.deepEqual(pieces.map(({ choices: [c] }) => c && [c.index, c.text, c.finish_reason]), [
@@ -343,11 +355,11 @@ test("completions continue several prompts in order, each as a choice", async ()
   assert.equal(pieces.at(-1).usage.completion_tokens, 3);
   const stream = await model.completions.create({ prompt: ["one two three", "four"], stream: true });
   const heard = [];
-  for await (const { choices: [choice] } of stream) {
-    heard.push([choice.index, choice.finish_reason]);
+  for await (const { choices: [choice], aborted } of stream) {
+    heard.push([choice.index, choice.finish_reason, aborted]);
     stream.abort();
   }
-  assert.deepEqual(heard.at(-1), [0, "abort"], "the prompts after it are not begun");
+  assert.deepEqual(heard.at(-1), [0, "stop", true], "the prompts after it are not begun");
 });
 
 test("completions return log-probabilities as lists", async () => {
@@ -506,7 +518,7 @@ test("the official client works over createFetch unchanged", async () => {
   assert.equal(chunks.at(-1).usage.total_tokens, 7);
   assert.equal((await client.completions.create({ model: "any", prompt: "a b" })).choices[0].text, "a b");
   assert.deepEqual((await collect(await client.models.list())).map(({ id }) => id), ["org/name"]);
-  await assert.rejects(client.chat.completions.create({ model: "any", messages: user("x"), n: 2 }), (error) => error.status === 400 && error.code === "request" && /'n' must be 1/.test(error.message));
+  await assert.rejects(client.chat.completions.create({ model: "any", messages: user("x"), n: 0 }), (error) => error.status === 400 && error.code === "request" && /'n' must be a whole number/.test(error.message));
   await assert.rejects(client.images.generate({ prompt: "x" }), (error) => error.status === 404);
 
   const words = Array.from({ length: 300 }, (_, i) => `w${i}`).join(" ");

@@ -1,6 +1,6 @@
 /** A fake of the wasm module: a model that echoes words. Replaces the engine in the facade's own tests and is never shipped. */
 
-export const seen = { init: 0, loads: [], requests: [], ends: [], groups: [], tests: [], deleted: [], freed: 0, sessions: 0, looks: 0 };
+export const seen = { init: 0, loads: [], requests: [], ends: [], groups: [], tests: [], deleted: [], freed: 0, sessions: 0, looks: 0, logits: [], prefills: [] };
 
 export default async function init(input) {
   seen.init++;
@@ -104,7 +104,7 @@ export class Engine {
     const sizes = { parameters: 26e4, bytes: { weights: 1.1e6, kv: 2e5, activations: 1e5 }, weights: "f32", device, ...(task === "embed" ? { dimensions: 3 } : {}) };
     const capabilities = /seeing|VLM|clip/.test(name) ? ["text", "image", "video"] : ["text"];
     const answers = { toolCalls: name.includes("unknown") ? null : "hermes", reasoning: name.includes("thinking"), reasoningControls: name.includes("thinking") ? [name.includes("effort") ? "reasoning_effort" : "enable_thinking"] : [] };
-    return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), capabilities, ...(task === "generate" ? answers : {}), ...sizes, ...sound[task] };
+    return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), fillInTheMiddle: name.includes("coder"), capabilities, ...(task === "generate" ? answers : {}), ...sizes, ...sound[task] };
   }
 
   /** One token per character, and one for `<sep>` when special tokens are parsed. */
@@ -135,7 +135,7 @@ export class Engine {
   }
 
   /** An answer under a grammar is `{}`. */
-  async generate(request, onEvent, seed, nextMask) {
+  async generate(request, onEvent, seed, nextMask, processLogits) {
     if (this.busy) fail("internal", "two generations at once");
     this.busy = true;
     const { signal, ...plain } = request;
@@ -161,6 +161,12 @@ export class Engine {
         finishReason = "length";
         break;
       }
+      const changed = await processLogits?.(Float32Array.from({ length: 9 }, (_, id) => id), Uint32Array.from(done, (_, i) => i + 1));
+      if (changed === false) {
+        if (signal.aborted) finishReason = "abort";
+        break;
+      }
+      if (changed) seen.logits.push([...changed]);
       done.push(word);
       const top = [{ token: word.text, id: 7, logprob: -0.1, bytes: null }];
       onEvent({ ...word, ids: [done.length], ...(request.logprobs ? { logprobs: [{ ...top[0], top }] } : {}) });
@@ -173,6 +179,15 @@ export class Engine {
     const drafts = request.speculation === "prompt-lookup" ? { draftedTokens: 7, acceptedTokens: 3 } : { draftedTokens: 0, acceptedTokens: 0 };
     const reasoningTokens = done.filter((word) => word.parts?.some(({ type }) => type === "reasoning")).length;
     return { text: done.map(({ text }) => text).join(""), reasoningTokens, ids, finishReason, promptTokens: 5, cachedTokens: 2, completionTokens: ids.length, ...drafts, prefillMs: 3, decodeMs: 4 };
+  }
+
+  /** The logits are largest for the next id. */
+  async prefill(ids, { signal }) {
+    await pause();
+    if (signal.aborted) fail("aborted", "prefill was aborted");
+    if (ids.length > 64) fail("request", "ids: the sequence has more than 64 tokens.");
+    seen.prefills.push([...ids]);
+    return Float32Array.from({ length: 9 }, (_, id) => (id === (ids.at(-1) + 1) % 9 ? 1 : 0));
   }
 
   createSession() {

@@ -1,0 +1,58 @@
+/** OpenAI's `responses`. The code that answers is loaded with the first call. */
+
+import type { GenerationRequestOptions } from "./chat.js";
+import { missingAsset } from "./errors.js";
+import type { Model } from "./model.js";
+import type { ResponseRunner } from "./response-runner.js";
+import type {
+  DeletedResponse, ModelResponse, ResponseCreateParams, ResponseCreateParamsNonStreaming, ResponseCreateParamsStreaming, ResponseItemList, ResponseStream,
+} from "./responses-types.js";
+
+/** OpenAI's `responses`. Responses are stored in this page, the last {@link MAX_STORED_RESPONSES} of them. */
+export class Responses {
+  readonly #model: Model;
+  #loading: Promise<ResponseRunner> | undefined;
+
+  /** @internal */
+  constructor(model: Model) {
+    this.#model = model;
+  }
+
+  /** Answers as a stream of events. */
+  create(params: ResponseCreateParamsStreaming, options?: GenerationRequestOptions): Promise<ResponseStream>;
+  /** Answers. An abort rejects with code `aborted`. */
+  create(params: ResponseCreateParamsNonStreaming, options?: GenerationRequestOptions): Promise<ModelResponse>;
+  create(params: ResponseCreateParams, options?: GenerationRequestOptions): Promise<ModelResponse | ResponseStream>;
+  async create(params: ResponseCreateParams, options?: GenerationRequestOptions): Promise<ModelResponse | ResponseStream> {
+    return (await this.#runner()).create(params, options);
+  }
+
+  /** Returns a stored response. */
+  async retrieve(id: string): Promise<ModelResponse> {
+    return (await this.#runner()).store.get(id).response;
+  }
+
+  /** Deletes a stored response. */
+  async delete(id: string): Promise<DeletedResponse> {
+    (await this.#runner()).store.delete(id);
+    return { id, object: "response", deleted: true };
+  }
+
+  /** Returns the items that a stored response answered. */
+  async inputItems(id: string): Promise<ResponseItemList> {
+    const { items } = (await this.#runner()).store.get(id);
+    return { object: "list", data: items, first_id: items[0]?.id ?? null, last_id: items.at(-1)?.id ?? null, has_more: false };
+  }
+
+  #runner(): Promise<ResponseRunner> {
+    const load = async (): Promise<ResponseRunner> => {
+      const { ResponseRunner } = await import("./response-runner.js");
+      return new ResponseRunner(this.#model);
+    };
+    return (this.#loading ??= load().catch((thrown: unknown) => {
+      // The next call tries again: the network may be back.
+      this.#loading = undefined;
+      throw missingAsset("The code of 'responses'", thrown);
+    }));
+  }
+}

@@ -1,0 +1,193 @@
+/** Several answers, prompts with a gap, predictions, own code in each step, single steps, and several models behind one fetch. Over the fake engine. */
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import OpenAI from "openai";
+import { buildFacade } from "./support/facade.mjs";
+
+let jerboa, rpc, host, fake, Model, cleanUp, load;
+
+before(async () => {
+  const built = await buildFacade();
+  cleanUp = built.remove;
+  [jerboa, rpc, host, fake] = await Promise.all(["index", "rpc", "host", "jerboa"].map((name) => import(`${built.url}/${name}.js`)));
+  ({ Model } = await import(`${built.url}/model.js`));
+  load = (name = "org/name") => jerboa.loadModel(name, { worker: false });
+});
+after(() => cleanUp());
+
+const user = (content) => [{ role: "user", content }];
+const refusal = (code, pattern) => (error) => {
+  assert.equal(error.code, code, String(error));
+  assert.match(error.message, pattern);
+  return true;
+};
+const collect = async (iterable) => {
+  const all = [];
+  for await (const each of iterable) all.push(each);
+  return all;
+};
+/** The engine's requests during `run`. */
+const requests = async (run) => {
+  const before = fake.seen.requests.length;
+  const result = await run();
+  return [result, fake.seen.requests.slice(before)];
+};
+
+test("n answers have seeds that count up, and the prompt counts once", async () => {
+  const model = await load();
+  const [{ choices, usage }, sent] = await requests(() => model.chat.completions.create({ messages: user("one two"), n: 3, seed: 5 }));
+  assert.deepEqual(choices.map(({ index, message, finish_reason }) => [index, message.content, finish_reason]), [0, 1, 2].map((i) => [i, "one two", "stop"]));
+  assert.deepEqual(sent.map(({ seed }) => seed), [5, 6, 7]);
+  assert.deepEqual([usage.prompt_tokens, usage.completion_tokens, usage.total_tokens], [5, 6, 11]);
+
+  const chunks = await collect(await model.chat.completions.create({ messages: user("one"), n: 2, stream: true, stream_options: { include_usage: true } }));
+  const shown = chunks.map(({ choices: [choice], usage }) => (choice ? [choice.index, choice.delta.role ?? choice.delta.content ?? choice.finish_reason] : usage.completion_tokens));
+  assert.deepEqual(shown, [[0, "assistant"], [0, "one"], [0, "stop"], [1, "assistant"], [1, "one"], [1, "stop"], 2]);
+
+  const [, left] = await requests(async () => {
+    const stream = await model.chat.completions.create({ messages: user("one two three"), n: 3, stream: true });
+    for await (const { choices } of stream) if (choices[0].delta.content) stream.abort();
+  });
+  assert.equal(left.length, 1, "answers after an abort are not begun");
+});
+
+test("a prediction reaches the engine as text", async () => {
+  const model = await load();
+  for (const content of ["a b", [{ type: "text", text: "a " }, { type: "text", text: "b" }]]) {
+    const [, [sent]] = await requests(() => model.chat.completions.create({ messages: user("x"), prediction: { type: "content", content } }));
+    assert.equal(sent.prediction, "a b");
+  }
+});
+
+test("completions: several choices a prompt, and the best of more", async () => {
+  const model = await load();
+  const [{ choices, usage }, sent] = await requests(() => model.completions.create({ prompt: ["a", "b c"], n: 2, seed: 1 }));
+  assert.deepEqual(choices.map(({ index, text }) => [index, text]), [[0, "a"], [1, "a"], [2, "b c"], [3, "b c"]]);
+  assert.deepEqual(sent.map(({ seed, logprobs }) => [seed, logprobs]), [[1, undefined], [2, undefined], [1, undefined], [2, undefined]]);
+  assert.deepEqual([usage.prompt_tokens, usage.completion_tokens], [10, 6]);
+  const [best, tried] = await requests(() => model.completions.create({ prompt: ["a", "b"], best_of: 3 }));
+  assert.deepEqual(best.choices.map(({ index, text, logprobs }) => [index, text, logprobs]), [[0, "a", null], [1, "b", null]]);
+  assert.deepEqual(tried.map(({ prompt, logprobs }) => [prompt, logprobs]), ["a", "a", "a", "b", "b", "b"].map((prompt) => [prompt, true]));
+  await assert.rejects(model.completions.create({ prompt: "a", n: 2, best_of: 1 }), refusal("request", /'best_of' \(1\) must not be less than 'n' \(2\)/));
+  await assert.rejects(model.completions.create({ prompt: "a", best_of: 2, stream: true }), refusal("request", /'best_of' above 'n' cannot be streamed/));
+  const pieces = await collect(await model.completions.create({ prompt: ["a", "b"], n: 2, stream: true }));
+  assert.deepEqual(pieces.map(({ choices: [{ index, finish_reason }] }) => [index, finish_reason]), [0, 1, 2, 3].flatMap((i) => [[i, null], [i, "stop"]]));
+});
+
+test("completions: a suffix for models with fill-in-the-middle tokens", async () => {
+  const model = await load("org/coder");
+  const [, [sent]] = await requests(() => model.completions.create({ prompt: "def f():", suffix: "\nf()" }));
+  assert.deepEqual(sent, { prompt: "def f():", suffix: "\nf()" });
+  await assert.rejects(model.completions.create({ prompt: [1, 2], suffix: "x" }), refusal("request", /'suffix' requires a text prompt/));
+  await assert.rejects(model.completions.create({ prompt: "a", suffix: "x", parse_special: true }), refusal("request", /'suffix' cannot be combined with parse_special/));
+});
+
+/** The same fake engine on this thread, and behind a port. */
+async function both(run) {
+  await run(await load());
+  const { port1, port2 } = new MessageChannel();
+  rpc.serve(port1, new host.Host(fake));
+  const backend = new rpc.RemoteBackend(port2, () => [port1, port2].forEach((port) => port.close()));
+  port1.start();
+  port2.start();
+  await run(new Model(backend, await backend.call("load", [{ model: "org/name" }]), Promise.resolve()));
+  await backend.close();
+}
+
+test("own code in each step changes the logits and ends the answer", async () => {
+  await both(async (model) => {
+    const seen = [];
+    const processed = fake.seen.logits.length;
+    const text = await model.generate("one two three", {
+      logitsProcessor(logits, tokens) {
+        seen.push([logits.length, [...tokens]]);
+        if (tokens.length === 0) logits[3] = -Infinity;
+        else return logits.map((value) => value * 2);
+      },
+    });
+    assert.equal(text, "one two three");
+    assert.deepEqual(seen, [[9, []], [9, [1]], [9, [1, 2]]]);
+    assert.deepEqual(fake.seen.logits.slice(processed), [[0, 1, 2, -Infinity, 4, 5, 6, 7, 8], ...Array(2).fill([0, 2, 4, 6, 8, 10, 12, 14, 16])]);
+
+    const asked = [];
+    const { text: short, finishReason } = await model.generate("one two three", { stoppingCriteria: async (tokens) => asked.push([...tokens]) === 2 }).details;
+    assert.deepEqual([short, finishReason, asked], ["one two", "stop", [[1], [1, 2]]]);
+    const stopped = await model.chat.completions.create({ messages: user("one two") }, { stoppingCriteria: () => true });
+    assert.equal(stopped.choices[0].message.content, "one");
+    const completed = await model.completions.create({ prompt: "one two" }, { stoppingCriteria: () => true });
+    assert.equal(completed.choices[0].text, "one");
+  });
+});
+
+test("own code that fails, answers nonsense or never ends", async () => {
+  await both(async (model) => {
+    await assert.rejects(model.generate("a b", { logitsProcessor: () => { throw new Error("broken"); } }), refusal("request", /'logitsProcessor' threw: broken/));
+    await assert.rejects(model.generate("a b", { stoppingCriteria: () => Promise.reject(new Error("gone")) }), refusal("request", /'stoppingCriteria' threw: gone/));
+    await assert.rejects(model.generate("a b", { logitsProcessor: () => new Float32Array(3) }), refusal("request", /must return nothing or a Float32Array of 9 logits, not 3/));
+    await assert.rejects(model.generate("a b", { logitsProcessor: () => [1, 2] }), refusal("request", /Float32Array of 9 logits, not an array/));
+    await assert.rejects(model.generate("a b", { logitsProcessor: 5 }), refusal("request", /'logitsProcessor' must be a function/));
+    const generation = model.generate("a b", { logitsProcessor: () => new Promise(() => {}) });
+    setTimeout(() => generation.abort(), 20);
+    assert.equal((await generation.details).finishReason, "abort");
+    assert.equal(await model.generate("still works"), "still works");
+  });
+});
+
+test("a session runs single steps and returns their logits", async () => {
+  await both(async (model) => {
+    const before = fake.seen.prefills.length;
+    const session = await model.createSession();
+    let logits = await session.prefill([1, 2]);
+    for (let i = 0; i < 3; i++) logits = await session.step(logits.indexOf(Math.max(...logits)));
+    assert.deepEqual([...session.tokens], [1, 2, 3, 4, 5]);
+    assert.deepEqual(fake.seen.prefills.slice(before), [[1, 2], [1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5]]);
+    const fork = await session.fork();
+    await fork.step(7);
+    assert.deepEqual([[...session.tokens], [...fork.tokens]], [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 7]]);
+    await session.prefill("ab");
+    assert.deepEqual([...session.tokens], [1, 97, 98]);
+    await assert.rejects(session.step(-1), refusal("request", /session\.step expects token ids/));
+    await assert.rejects(session.prefill([0.5]), refusal("request", /session\.prefill expects token ids/));
+    await assert.rejects(session.prefill([1], { signal: AbortSignal.abort() }), refusal("aborted", /abort/));
+    await session.prefill(Array(65).fill(1)).catch((error) => assert.match(error.message, /64/));
+    assert.deepEqual([...session.tokens], [1, 97, 98], "a refused step leaves the tokens");
+    await session.dispose();
+    await assert.rejects(session.step(1), refusal("unloaded", /disposed/));
+  });
+});
+
+test("one fetch serves several models by name, and loads them on demand", async () => {
+  let loads = 0;
+  const models = {
+    chat: await load("org/name"),
+    embed: async () => (loads++, load("org/embed")),
+    rank: () => load("org/rank"),
+    broken: async () => (loads++ < 2 ? load("no/such") : load("org/name")),
+  };
+  const client = new OpenAI({ apiKey: "none", baseURL: "http://jerboa/v1", fetch: jerboa.createFetch(models) });
+  assert.deepEqual((await collect(await client.models.list())).map(({ id }) => id), ["chat", "embed", "rank", "broken"]);
+  assert.equal((await client.chat.completions.create({ model: "chat", messages: user("hi") })).model, "org/name");
+  const embed = () => client.embeddings.create({ model: "embed", input: [[1, 2], [3]], encoding_format: "float" });
+  assert.deepEqual((await Promise.all([embed(), embed()])).map(({ data }) => data.map(({ embedding }) => embedding)), Array(2).fill([[2, 1, 0], [1, 1, 0]]));
+  assert.equal(loads, 1, "a model is loaded once");
+  assert.equal((await client.models.retrieve("embed")).id, "embed");
+  await assert.rejects(client.models.retrieve("other"), (error) => error.status === 404);
+  await assert.rejects(client.chat.completions.create({ model: "gpt", messages: user("x") }), (error) => error.status === 404 && error.code === "model_name" && /no model 'gpt' here. Use chat, embed, rank, broken/.test(error.message));
+  await assert.rejects(client.embeddings.create({ model: "chat", input: "x" }), (error) => error.status === 400 && /cannot embed/.test(error.message));
+  const post = (path, body) => jerboa.createFetch(models)(`http://jerboa/v1/${path}`, { method: "POST", body: JSON.stringify(body) });
+  assert.match((await (await post("completions", { prompt: "x" })).json()).error.message, /must name a 'model': chat, embed/);
+  const ranked = await (await post("rerank", { model: "rank", query: "b", documents: ["a", { text: "bb" }, "b"], top_n: 2, return_documents: true })).json();
+  assert.deepEqual(ranked.results, [{ index: 1, relevance_score: 2, document: { text: "bb" } }, { index: 2, relevance_score: 1, document: { text: "b" } }]);
+  await assert.rejects(client.chat.completions.create({ model: "broken", messages: user("x") }), (error) => error.status === 404 && error.code === "not_found");
+  assert.equal((await client.chat.completions.create({ model: "broken", messages: user("x") })).choices[0].message.content, "x", "a load that failed is tried again");
+
+  const asked = [];
+  const byName = new OpenAI({ apiKey: "none", baseURL: "http://jerboa/v1", fetch: jerboa.createFetch((name) => (asked.push(name), name === "a" ? models.chat : undefined)) });
+  assert.equal((await byName.completions.create({ model: "a", prompt: "x y" })).choices[0].text, "x y");
+  await assert.rejects(byName.completions.create({ model: "b", prompt: "x" }), (error) => error.status === 404);
+  assert.deepEqual((await collect(await byName.models.list())).map(({ id }) => id), ["a"]);
+  assert.deepEqual(asked, ["a", "b"]);
+  assert.throws(() => jerboa.createFetch({ a: "org/name" }), refusal("request", /'a' must be a model or a function/));
+  assert.throws(() => jerboa.createFetch("org/name"), refusal("request", /the argument must be a model/));
+});
