@@ -106,7 +106,7 @@ export interface ResponseCreateParams {
   top_logprobs?: number | null;
   text?: { format?: ResponseTextFormat; verbosity?: "low" | "medium" | "high" | null };
   tools?: (ResponseFunctionTool | UnsupportedResponseTool)[];
-  tool_choice?: ResponseToolChoice | { type: UnsupportedResponseTool["type"] };
+  tool_choice?: ResponseToolChoice | { type: UnsupportedResponseTool["type"] | "computer_use" };
   /** `effort` as in `chat.completions`; the other members are ignored. */
   reasoning?: { effort?: ReasoningEffort | null; summary?: string | null } | null;
   /** `auto` drops the oldest turns of a conversation that does not fit. */

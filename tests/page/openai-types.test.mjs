@@ -1,0 +1,40 @@
+/** OpenAI's own TypeScript types go in and come out without casts. */
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { copyFile, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { promisify } from "node:util";
+import { buildFacade } from "./support/facade.mjs";
+import { ROOT } from "./support/paths.mjs";
+
+/** Compiler options of strict projects of today. */
+const OPTIONS = {
+  target: "ES2022",
+  lib: ["ES2022", "DOM", "DOM.Iterable", "DOM.AsyncIterable"],
+  module: "ESNext",
+  moduleResolution: "bundler",
+  skipLibCheck: true,
+  noEmit: true,
+  types: [],
+  strict: true,
+  noUncheckedIndexedAccess: true,
+};
+
+test("requests and answers are of the types of the newest openai package", { timeout: 300_000 }, async () => {
+  const facade = await buildFacade();
+  const folder = await mkdtemp(join(ROOT, "target", "types-"));
+  try {
+    await copyFile(join(ROOT, "pkg-template/package.json"), join(facade.folder, "package.json"));
+    await mkdir(join(folder, "node_modules"));
+    await symlink(facade.folder, join(folder, "node_modules/jerboa"));
+    await copyFile(join(ROOT, "tests/page/types/openai.ts"), join(folder, "openai.ts"));
+    await writeFile(join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions: OPTIONS, files: ["openai.ts"] }));
+    const { stdout } = await promisify(execFile)(process.execPath, [join(ROOT, "node_modules/typescript/bin/tsc"), "-p", folder]).catch((error) => error);
+    assert.equal(stdout, "");
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+    await facade.remove();
+  }
+});
