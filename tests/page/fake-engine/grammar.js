@@ -2,6 +2,22 @@
 
 export default async function init() {}
 
+/** A text that the last grammar allows. */
+export const example = { text: "{}" };
+
+/** The shortest instance of a schema: required properties, first choices. */
+function instance(schema) {
+  if (typeof schema !== "object" || schema === null) return {};
+  if ("const" in schema) return schema.const;
+  if (schema.enum) return schema.enum[0];
+  if (schema.anyOf) return instance(schema.anyOf[0]);
+  if (schema.type === "string") return "text";
+  if (schema.type === "integer" || schema.type === "number") return Math.max(schema.minimum ?? 0, 0);
+  if (schema.type === "boolean") return false;
+  if (schema.type === "array") return [];
+  return Object.fromEntries((schema.required ?? []).map((name) => [name, instance(schema.properties?.[name])]));
+}
+
 export class Vocabulary {
   constructor(bytes, lengths) {
     this.words = Math.ceil(lengths.length / 32);
@@ -9,6 +25,7 @@ export class Vocabulary {
 
   grammar(kind, source) {
     if (kind !== "json_object" && source === "") throw new Error(`${kind}: the source is empty`);
+    example.text = kind === "json_schema" ? JSON.stringify(instance(JSON.parse(source))) : kind === "choice" ? JSON.parse(source)[0] : "{}";
     return new Grammar(this.words);
   }
 

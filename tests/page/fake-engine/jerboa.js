@@ -1,5 +1,7 @@
 /** A fake of the wasm module: a model that echoes words. Replaces the engine in the facade's own tests and is never shipped. */
 
+import { example } from "./grammar.js";
+
 export const seen = { init: 0, loads: [], requests: [], ends: [], groups: [], tests: [], deleted: [], freed: 0, sessions: 0, looks: 0, logits: [], prefills: [] };
 
 export default async function init(input) {
@@ -134,7 +136,7 @@ export class Engine {
     return { bytes: Uint8Array.from({ length: 128 }, (_, byte) => byte), lengths: Uint32Array.from({ length: 129 }, (_, id) => Number(id < 128)), endIds: Uint32Array.of(128) };
   }
 
-  /** An answer under a grammar is `{}`. */
+  /** An answer under a grammar is the shortest one. */
   async generate(request, onEvent, seed, nextMask, processLogits) {
     if (this.busy) fail("internal", "two generations at once");
     this.busy = true;
@@ -145,7 +147,7 @@ export class Engine {
     // A question to a model with tools is answered by a call, where the model's name is one that calls.
     const call = last?.role === "user" && tool && this.options.model.includes("Qwen3") ? `<tool_call>${JSON.stringify({ name: tool.function.name, arguments: { city: "Oslo" } })}</tool_call>` : undefined;
     nextMask?.(undefined);
-    const text = nextMask ? "{}" : String(call ?? request.prompt ?? last?.content ?? request.ids);
+    const text = nextMask ? example.text : String(call ?? request.prompt ?? last?.content ?? request.ids);
     const parsed = request.messages && (request.tools || text.includes("<think>"));
     const words = parsed ? answerEvents(text) : (text.match(/\s*\S+/g) ?? []).map((word) => ({ text: word }));
     const done = [];

@@ -63,6 +63,8 @@ export default defineConfig({
         text: "Tasks",
         items: [
           { text: "Chat", link: "/chat" },
+          { text: "Responses API", link: "/responses" },
+          { text: "OpenAI, AI SDK, LangChain", link: "/clients" },
           { text: "Structured output", link: "/structured-output" },
           { text: "Tools", link: "/tools" },
           { text: "Vision", link: "/vision" },
