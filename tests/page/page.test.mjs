@@ -6,7 +6,7 @@ import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
 import { shot, WEBGPU_SINCE } from "./support/browser.mjs";
 import { fakeEnginePage } from "./support/fake-engine-page.mjs";
-import { answered, field, pick, send, STATES } from "./support/states.mjs";
+import { answered, field, pick, send, shape, STATES } from "./support/states.mjs";
 
 const options = { timeout: 120_000 };
 let site;
@@ -293,6 +293,47 @@ test("without WebGPU the page says so", options, async () => {
   await page.getByRole("heading", { name: "This browser does not support WebGPU.", exact: true }).waitFor();
   const said = await page.getByRole("main").innerText();
   for (const since of WEBGPU_SINCE) assert.match(said, since);
+  await context.close();
+});
+
+test("answers have a schema, tools of the page, and thoughts apart", options, async () => {
+  const { page, context, problems } = await chatting({}, "org/thinking-Qwen3");
+  const last = page.getByRole("article", { name: "Answer", exact: true }).last();
+  await shape(page, (dialog) => dialog.getByRole("combobox", { name: "Format" }).selectOption("JSON of a schema"));
+  await send(page, "A recipe.");
+  assert.deepEqual(JSON.parse(await last.locator("pre code").innerText()), { title: "text", minutes: 1, steps: [] });
+  await shape(page, async (dialog) => {
+    await dialog.getByRole("textbox", { name: "JSON schema" }).fill("{");
+    await dialog.getByRole("alert").getByText(/^Not JSON/).waitFor();
+    assert.ok(await dialog.getByRole("checkbox", { name: /call functions/ }).isDisabled(), "a schema excludes calls");
+    await dialog.getByRole("button", { name: "Reset" }).click();
+    await dialog.getByRole("checkbox", { name: /call functions/ }).check();
+  });
+  await send(page, "What time is it?");
+  await page.getByText("Called get_time").click();
+  assert.match(await last.locator(".tool-step").innerText(), /"city":"Oslo"[\s\S]*\b20\d\d\b/);
+  assert.match(await last.locator(".prose").innerText(), /\b20\d\d\b/, "the answer follows the function's result");
+  await shape(page, async (dialog) => {
+    await dialog.getByRole("checkbox", { name: /call functions/ }).uncheck();
+    await dialog.getByRole("combobox", { name: "Thinking" }).selectOption("Think first");
+  });
+  await send(page, "<think>one two</think>three");
+  assert.equal(await last.locator(".thinking .prose").isVisible(), false, "thoughts are folded");
+  assert.equal((await last.locator(".prose").last().innerText()).trim(), "three");
+  await last.locator(".numbers summary").click();
+  assert.match(await last.locator(".numbers").innerText(), /3 tokens\s*2 of them thinking/);
+  await page.reload();
+  await page.getByRole("article", { name: "Answer", exact: true }).first().waitFor();
+  await shape(page, async (dialog) => assert.equal(await dialog.getByRole("combobox", { name: "Thinking" }).inputValue(), "on"));
+  await pick(page, "org/unknown");
+  await page.getByRole("button", { name: /^org\/unknown/ }).waitFor();
+  await shape(page, async (dialog) => {
+    assert.ok(await dialog.getByRole("checkbox", { name: /call functions/ }).isDisabled());
+    assert.ok(await dialog.getByRole("combobox", { name: "Thinking" }).isDisabled());
+    await dialog.getByText("org/unknown calls no functions, or in an unknown format.").waitFor();
+  });
+  await send(page, "still answers");
+  assert.deepEqual(problems, []);
   await context.close();
 });
 

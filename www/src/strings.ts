@@ -72,6 +72,19 @@ export const CHAT = {
   contextHint: "Applies from the next answer. Empty fields use the model's defaults.",
 };
 
+export const ANSWER = {
+  title: "Answers",
+  hint: "Applies from the next answer.",
+  base: "This model continues text: it has no answers to shape.",
+  text: "The model answers freely.",
+  json: "Tokens that would break the format are masked, so a complete answer is always valid.",
+  tools: "Let the model call functions of this page",
+  toolsText: "Needs the format Text.",
+  toolsUnknown: (name: string) => `${name} calls no functions, or in an unknown format.`,
+  thinking: "The thought is folded above the answer; its tokens are counted apart.",
+  thinkingUnknown: (name: string) => `The thinking of ${name} cannot be switched.`,
+};
+
 export const HISTORY = {
   title: "Conversations",
   none: "Your conversations are saved on this device.",

@@ -33,6 +33,13 @@ const sheet = (name) => async (page) => {
   await page.getByRole("dialog").waitFor();
 };
 
+/** Changes the settings of answers in their sheet, and closes it. */
+export async function shape(page, change) {
+  await sheet("Answers")(page);
+  await change(page.getByRole("dialog"));
+  await page.keyboard.press("Escape");
+}
+
 /** Each state follows from the previous one. */
 export const STATES = [
   ["welcome", (page) => page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor()],
@@ -69,6 +76,31 @@ export const STATES = [
     await page.keyboard.press("Escape");
     await sheet("This device")(page);
     await page.getByRole("dialog").getByRole("heading", { name: "GPU", exact: true }).waitFor();
+  }],
+  ["answers", async (page) => {
+    await page.keyboard.press("Escape");
+    await sheet("Answers")(page);
+    await page.getByRole("combobox", { name: "Format" }).selectOption("JSON of a schema");
+    await page.getByRole("textbox", { name: "JSON schema" }).waitFor();
+  }],
+  ["schema", async (page) => {
+    await page.keyboard.press("Escape");
+    await send(page, "Pancakes, as a recipe.");
+  }],
+  ["tool", async (page) => {
+    await pick(page, "org/thinking-Qwen3");
+    await page.getByRole("button", { name: /^org\/thinking-Qwen3/ }).waitFor();
+    await shape(page, async (dialog) => {
+      await dialog.getByRole("combobox", { name: "Format" }).selectOption("Text");
+      await dialog.getByRole("checkbox", { name: /call functions/ }).check();
+    });
+    await send(page, "What time is it?");
+    await page.getByText("Called get_time").last().click();
+  }],
+  ["thought", async (page) => {
+    await shape(page, (dialog) => dialog.getByRole("checkbox", { name: /call functions/ }).uncheck());
+    await send(page, "<think>The question is about jerboas. They have long hind legs.</think>They hop, up to three metres far.");
+    await page.getByText("Thoughts").last().click();
   }],
   ["embedding", async (page) => {
     await page.keyboard.press("Escape");

@@ -1,15 +1,20 @@
 /** The conversation and its running answer. */
 
 import { computed, signal, type Signal } from "@preact/signals";
-import type { ChatMessage, GenerationResult, JerboaError, Model, StreamFinishReason } from "jerboa";
+import type { ChatMessage, ChatStream, FinishReason, GenerationResult, JerboaError, Model, ToolCall, ToolCallDelta } from "jerboa";
 import { asError } from "../errors";
 import { count } from "../format";
 import { recordRate } from "../model/decode-rate";
 import { CHAT } from "../strings";
 import { announce } from "../ui/announce";
+import { answerFields } from "./answer-store";
 import { forget, saveConversation, open, saved, type SavedTurn } from "./history";
 import { sampling, settings } from "./settings-store";
 import { splitThinking, ThinkingJoiner } from "./thinking";
+import { runTool, type ToolStep } from "./tools";
+
+/** Rounds of calls in one answer. */
+const MAX_TOOL_ROUNDS = 5;
 
 /** Statistics of an answer. */
 export interface Stats {
@@ -18,7 +23,9 @@ export interface Stats {
   cachedTokens: number;
   firstTokenMs: number;
   tokensPerSecond: number | undefined;
-  reason: StreamFinishReason;
+  /** Tokens of the thought among them. */
+  thoughtTokens: number;
+  reason: FinishReason | "abort";
 }
 
 export interface Turn {
@@ -26,12 +33,14 @@ export interface Turn {
   role: "user" | "assistant";
   text: Signal<string>;
   running: Signal<boolean>;
+  /** The calls that the answer made. */
+  steps: Signal<ToolStep[]>;
   stats: Signal<Stats | undefined>;
   error: Signal<JerboaError | undefined>;
 }
 
 /** Receives the text of an answer and its end. */
-type AnswerSink = { piece: (text: string) => void; end: (result: Omit<Stats, "firstTokenMs">) => void };
+type AnswerSink = { piece: (text: string) => void; step: (step: ToolStep) => void; end: (result: Omit<Stats, "firstTokenMs">) => void };
 
 /** Sampling options of a regenerated answer; greedy decoding would repeat the first one. */
 const RESAMPLE = { temperature: 0.8, topP: 0.95 };
@@ -156,6 +165,9 @@ export class Conversation {
         firstTokenMs ||= performance.now() - started;
         turn.text.value += text;
       },
+      step: (step) => {
+        turn.steps.value = [...turn.steps.peek(), step];
+      },
       end: (stats) => {
         turn.stats.value = { ...stats, firstTokenMs };
       },
@@ -177,7 +189,7 @@ export class Conversation {
   }
 
   #turn(role: Turn["role"], text: string): Turn {
-    return { id: this.#next++, role, text: signal(text), running: signal(false), stats: signal(undefined), error: signal(undefined) };
+    return { id: this.#next++, role, text: signal(text), running: signal(false), steps: signal([]), stats: signal(undefined), error: signal(undefined) };
   }
 }
 
@@ -196,11 +208,34 @@ function messagesOf(history: Turn[]): ChatMessage[] {
   return messages;
 }
 
-async function chat(model: Model, history: Turn[], how: Sampling, { piece, end }: AnswerSink, signal: AbortSignal): Promise<void> {
+/** Answers; runs the page's functions that the model calls, and answers again with their results. */
+async function chat(model: Model, history: Turn[], how: Sampling, sink: AnswerSink, signal: AbortSignal): Promise<void> {
+  const messages = messagesOf(history);
+  const joiner = new ThinkingJoiner();
+  let total: Omit<Stats, "firstTokenMs"> | undefined;
+  for (let round = 0; round < MAX_TOOL_ROUNDS; round++) {
+    const { content, calls, stats } = await readAnswer(model, await startAnswer(model, messages, how, signal), (delta) => {
+      const text = joiner.push(delta);
+      if (text) sink.piece(text);
+    });
+    total = total ? { ...stats, tokens: total.tokens + stats.tokens, thoughtTokens: total.thoughtTokens + stats.thoughtTokens } : stats;
+    sink.end(total);
+    if (stats.reason !== "tool_calls") return;
+    messages.push({ role: "assistant", content, tool_calls: calls });
+    for (const call of calls) {
+      const step = runTool(call);
+      sink.step(step);
+      messages.push({ role: "tool", tool_call_id: step.id, content: step.result });
+    }
+  }
+}
+
+function startAnswer(model: Model, messages: ChatMessage[], how: Sampling, signal: AbortSignal): Promise<ChatStream> {
   const { temperature, topP, topK, minP, seed, maxTokens } = how;
-  const stream = await model.chat.completions.create(
+  return model.chat.completions.create(
     {
-      messages: messagesOf(history),
+      ...answerFields(model.info),
+      messages,
       stream: true,
       stream_options: { include_usage: true },
       temperature,
@@ -213,20 +248,41 @@ async function chat(model: Model, history: Turn[], how: Sampling, { piece, end }
     },
     { signal },
   );
-  let reason: StreamFinishReason = "stop";
+}
+
+/** What an answer said, and its statistics. */
+interface ReadAnswer {
+  content: string;
+  calls: ToolCall[];
+  stats: Omit<Stats, "firstTokenMs">;
+}
+
+async function readAnswer(model: Model, stream: ChatStream, onDelta: (delta: { content?: string; reasoning_content?: string }) => void): Promise<ReadAnswer> {
+  const calls: ToolCall[] = [];
+  let content = "";
+  let reason: Stats["reason"] = "stop";
   let decodeMs = 0;
-  const joiner = new ThinkingJoiner();
+  let stats: Omit<Stats, "firstTokenMs"> = { tokens: 0, thoughtTokens: 0, promptTokens: 0, cachedTokens: 0, tokensPerSecond: undefined, reason };
   for await (const chunk of stream) {
     const choice = chunk.choices[0];
-    const text = joiner.push(choice?.delta ?? {});
-    if (text) piece(text);
-    if (choice?.finish_reason) reason = choice.finish_reason;
+    const delta = choice?.delta ?? {};
+    onDelta(delta);
+    content += delta.content ?? "";
+    for (const call of delta.tool_calls ?? []) addCall(calls, call);
+    if (choice?.finish_reason) reason = chunk.aborted ? "abort" : choice.finish_reason;
     decodeMs = chunk.timings?.decode_ms ?? decodeMs;
-    if (chunk.usage) {
-      const { completion_tokens: tokens, prompt_tokens: promptTokens, prompt_tokens_details: details } = chunk.usage;
-      end({ tokens, promptTokens, cachedTokens: details.cached_tokens, tokensPerSecond: speed(model, tokens, decodeMs), reason });
-    }
+    if (!chunk.usage) continue;
+    const { completion_tokens: tokens, prompt_tokens: promptTokens, prompt_tokens_details: details, completion_tokens_details: more } = chunk.usage;
+    stats = { tokens, thoughtTokens: more?.reasoning_tokens ?? 0, promptTokens, cachedTokens: details.cached_tokens, tokensPerSecond: speed(model, tokens, decodeMs), reason };
   }
+  return { content, calls, stats };
+}
+
+/** Adds a delta to the calls: the first one of a call has its name, later ones its arguments. */
+function addCall(calls: ToolCall[], { index, id, function: given }: ToolCallDelta): void {
+  const call = (calls[index] ??= { id: id ?? "", type: "function", function: { name: "", arguments: "" } });
+  call.function.name += given?.name ?? "";
+  call.function.arguments += given?.arguments ?? "";
 }
 
 type Sampling = ReturnType<typeof sampling>;
@@ -238,7 +294,7 @@ async function complete(model: Model, prompt: string, how: Sampling, { piece, en
   for await (const text of generation) piece(text);
   const result: GenerationResult = await generation.details;
   const { completionTokens: tokens, promptTokens, cachedTokens, decodeMs, finishReason: reason } = result;
-  end({ tokens, promptTokens, cachedTokens, tokensPerSecond: speed(model, tokens, decodeMs), reason });
+  end({ tokens, thoughtTokens: 0, promptTokens, cachedTokens, tokensPerSecond: speed(model, tokens, decodeMs), reason });
 }
 
 /** Decode throughput; undefined for few tokens, which arrive together. The first token belongs to the prefill. */

@@ -40,6 +40,25 @@ export function Message({ turn, given, onAgain, onMore, onEdit, onBranch }: Prop
       ) : (
         <Answer turn={turn} />
       )}
+      {turn.steps.value.map((step) => (
+        <details key={step.id} class="tool-step">
+          <summary>
+            Called <code>{step.name}</code>
+          </summary>
+          <dl class="table">
+            <div>
+              <dt>Arguments</dt>
+              <dd>
+                <code>{step.given}</code>
+              </dd>
+            </div>
+            <div>
+              <dt>Result</dt>
+              <dd>{step.result}</dd>
+            </div>
+          </dl>
+        </details>
+      ))}
       {running && !begun.value && <span class="waiting" role="img" aria-label="Processing the prompt" />}
       {error.value && <Notice error={error.value} />}
       {!running && (
@@ -149,7 +168,7 @@ function useThrottled<T>(turn: Turn, make: (text: string) => T): ReadonlySignal<
 function Answer({ turn }: { turn: Turn }) {
   const parts = useThrottled(turn, (text) => {
     const { thinking, answer, open } = splitThinking(text);
-    return { thinking: thinking.trim() ? prose(thinking) : "", open, answer: prose(answer) };
+    return { thinking: thinking.trim() ? prose(thinking) : "", open, answer: prose(asCode(answer)) };
   });
   const { thinking, answer, open } = parts.value;
   return (
@@ -165,13 +184,26 @@ function Answer({ turn }: { turn: Turn }) {
   );
 }
 
+/** An answer in JSON as a block of code, indented once it is complete. */
+function asCode(text: string): string {
+  if (!/^\s*\{/.test(text)) return text;
+  let shown = text.trim();
+  try {
+    shown = JSON.stringify(JSON.parse(shown), null, 2);
+  } catch {
+    // Not complete yet.
+  }
+  return `\`\`\`json\n${shown}\n\`\`\``;
+}
+
 const REASONS: Partial<Record<Stats["reason"], string>> = { abort: "stopped", length: "reached the limit" };
 
 /** Shows decode throughput; the other statistics on demand. */
 function Numbers({ stats }: { stats: Stats }) {
-  const { tokens, tokensPerSecond, firstTokenMs, promptTokens, cachedTokens, reason } = stats;
+  const { tokens, thoughtTokens, tokensPerSecond, firstTokenMs, promptTokens, cachedTokens, reason } = stats;
   const first = tokensPerSecond === undefined ? count(tokens, "token") : `${rate(tokensPerSecond)} tokens/s`;
   const parts = tokensPerSecond === undefined ? [] : [count(tokens, "token")];
+  if (thoughtTokens > 0) parts.push(`${thoughtTokens.toLocaleString("en")} of them thinking`);
   if (firstTokenMs > 0) parts.push(`first token after ${milliseconds(firstTokenMs)}`);
   if (promptTokens > 0) parts.push(`prompt ${promptTokens.toLocaleString("en")}${cachedTokens > 0 ? `, ${cachedTokens.toLocaleString("en")} cached` : ""}`);
   return (

@@ -13,6 +13,7 @@ import { PendingStrip } from "../model/status";
 import { CopyButton } from "../ui/copy";
 import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
+import { AnswerSheet } from "./answer-sheet";
 import { Composer } from "./composer";
 import { Conversation } from "./conversation";
 import { settled } from "./prose";
@@ -25,7 +26,7 @@ import { NotForText, Welcome } from "./welcome";
 const slot = new ModelSlot("chat");
 const conversation = new Conversation();
 
-type Sheet = "none" | "model" | "token" | "settings" | "device" | "history";
+type Sheet = "none" | "model" | "token" | "answers" | "settings" | "device" | "history";
 
 /** The loaded model, if it can generate text. */
 function writes(): Model | undefined {
@@ -70,6 +71,9 @@ export function ChatTab() {
         <button type="button" class="icon-button" aria-label="Conversations" title="Conversations" onClick={() => (sheet.value = "history")}>
           <Icon name="list" />
         </button>
+        <button type="button" class="icon-button" aria-label="Answers" title="Answers: format, tools, thinking" onClick={() => (sheet.value = "answers")}>
+          <Icon name="braces" />
+        </button>
         <button type="button" class="icon-button" aria-label="Settings" title="Settings" onClick={() => (sheet.value = "settings")}>
           <Icon name="sliders" />
         </button>
@@ -95,6 +99,7 @@ export function ChatTab() {
         onClose={close}
       />
       <HistorySheet open={sheet.value === "history"} conversation={conversation} onClose={close} />
+      <AnswerSheet open={sheet.value === "answers"} onClose={close} info={model?.info} />
       <SettingsSheet open={sheet.value === "settings"} onClose={close} completion={completion} />
       <DeviceSheet open={sheet.value === "device"} onClose={close} model={slot.model.value} />
     </div>

@@ -19,6 +19,7 @@ const PATHS = {
   pencil: "M5 19l1-4L15.5 5.5l3 3L9 18zM13.5 7.5l3 3",
   list: "M5 7h14M5 12h14M5 17h9",
   trash: "M5 7h14M10 7V5h4v2M7 7l1 12h8l1-12",
+  braces: "M9 5c-3 0-3 2-3 4s0 3-2 3c2 0 2 1 2 3s0 4 3 4M15 5c3 0 3 2 3 4s0 3 2 3c-2 0-2 1-2 3s0 4-3 4",
   file: "M6 4h8l4 4v12H6zM14 4v4h4",
 } as const;
 

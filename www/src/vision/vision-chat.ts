@@ -137,13 +137,13 @@ export class VisionChat {
           firstTokenMs ||= performance.now() - started;
           turn.text.value += text;
         }
-        reason = choice?.finish_reason ?? reason;
+        reason = chunk.aborted ? "abort" : (choice?.finish_reason ?? reason);
         decodeMs = chunk.timings?.decode_ms ?? decodeMs;
         turn.encodeMs.value = chunk.timings?.encode_ms ?? turn.encodeMs.peek();
         if (!chunk.usage) continue;
         const { completion_tokens: tokens, prompt_tokens: promptTokens, prompt_tokens_details: details } = chunk.usage;
         const tokensPerSecond = tokens >= 16 && decodeMs > 0 ? (tokens - 1) / (decodeMs / 1000) : undefined;
-        turn.stats.value = { tokens, promptTokens, cachedTokens: details.cached_tokens, firstTokenMs, tokensPerSecond, reason };
+        turn.stats.value = { tokens, promptTokens, cachedTokens: details.cached_tokens, firstTokenMs, tokensPerSecond, thoughtTokens: chunk.usage.completion_tokens_details?.reasoning_tokens ?? 0, reason };
       }
       announce(VISION.answered);
     } catch (thrown) {
@@ -154,7 +154,7 @@ export class VisionChat {
   }
 
   #turn(role: Turn["role"], text: string, shots: readonly ImageItem[]): VisionTurn {
-    return { id: this.#next++, role, text: signal(text), running: signal(false), stats: signal(undefined), error: signal(undefined), images: shots, encodeMs: signal(0) };
+    return { id: this.#next++, role, text: signal(text), running: signal(false), steps: signal([]), stats: signal(undefined), error: signal(undefined), images: shots, encodeMs: signal(0) };
   }
 }
 

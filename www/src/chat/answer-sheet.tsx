@@ -1,0 +1,105 @@
+/** The sheet of an answer's format, tools and thinking. */
+
+import type { ModelInfo } from "jerboa";
+import { useId } from "preact/hooks";
+import { ANSWER } from "../strings";
+import { Dialog } from "../ui/dialog";
+import { answers, type AnswerSettings, callsTools, DEFAULTS, schemaProblem, set, switchesThinking } from "./answer-store";
+import { TOOLS } from "./tools";
+
+interface Props {
+  open: boolean;
+  onClose: () => void;
+  /** The loaded model; undefined before. */
+  info: ModelInfo | undefined;
+}
+
+export function AnswerSheet({ open, onClose, info }: Props) {
+  return (
+    <Dialog open={open} title={ANSWER.title} onClose={onClose} side>
+      <p class="hint">{info && !info.hasChatTemplate ? ANSWER.base : ANSWER.hint}</p>
+      <Format />
+      <Tools info={info} />
+      <Thinking info={info} />
+      <button type="button" class="secondary" onClick={() => (answers.value = DEFAULTS)}>
+        Reset
+      </button>
+    </Dialog>
+  );
+}
+
+function Format() {
+  const id = useId();
+  const { format, schema } = answers.value;
+  const problem = schemaProblem(schema);
+  return (
+    <>
+      <div class="field">
+        <label for={id}>Format</label>
+        <select id={id} value={format} aria-describedby={`${id}-hint`} onChange={(e) => set("format", e.currentTarget.value as AnswerSettings["format"])}>
+          <option value="text">Text</option>
+          <option value="json_object">Any JSON object</option>
+          <option value="json_schema">JSON of a schema</option>
+        </select>
+        <p id={`${id}-hint`} class="hint">
+          {format === "text" ? ANSWER.text : ANSWER.json}
+        </p>
+      </div>
+      {format === "json_schema" && (
+        <div class="field">
+          <label for={`${id}-schema`}>JSON schema</label>
+          <textarea
+            id={`${id}-schema`}
+            class="code"
+            rows={10}
+            spellcheck={false}
+            value={schema}
+            aria-invalid={problem ? "true" : undefined}
+            aria-describedby={problem ? `${id}-problem` : undefined}
+            onInput={(e) => set("schema", e.currentTarget.value)}
+          />
+          {problem && (
+            <p id={`${id}-problem`} class="problem" role="alert">
+              {problem}
+            </p>
+          )}
+        </div>
+      )}
+    </>
+  );
+}
+
+function Tools({ info }: { info: ModelInfo | undefined }) {
+  const id = useId();
+  const { tools, format } = answers.value;
+  const known = info ? callsTools(info) : true;
+  return (
+    <div class="field">
+      <label class="check">
+        <input type="checkbox" checked={tools} disabled={!known || format !== "text"} aria-describedby={id} onChange={(e) => set("tools", e.currentTarget.checked)} />
+        <span>{ANSWER.tools}</span>
+      </label>
+      <p id={id} class="hint">
+        {known ? (format === "text" ? TOOLS.map((tool) => tool.function.name).join(", ") : ANSWER.toolsText) : ANSWER.toolsUnknown(info!.model)}
+      </p>
+    </div>
+  );
+}
+
+function Thinking({ info }: { info: ModelInfo | undefined }) {
+  const id = useId();
+  const known = info ? switchesThinking(info) : true;
+  return (
+    <div class="field">
+      <label for={id}>Thinking</label>
+      <select id={id} value={answers.value.thinking} disabled={!known} aria-describedby={`${id}-hint`} onChange={(e) => set("thinking", e.currentTarget.value as AnswerSettings["thinking"])}>
+        <option value="default">Model's default</option>
+        <option value="on">Think first</option>
+        <option value="off">Answer at once</option>
+      </select>
+      <p id={`${id}-hint`} class="hint">
+        {known ? ANSWER.thinking : ANSWER.thinkingUnknown(info!.model)}
+      </p>
+    </div>
+  );
+}

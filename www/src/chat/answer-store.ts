@@ -1,0 +1,64 @@
+/** What an answer may be: its format, the page's tools, and whether the model thinks first. */
+
+import type { ChatCompletionCreateParams, ModelInfo } from "jerboa";
+import { stored } from "../prefs";
+import { TOOLS } from "./tools";
+
+export interface AnswerSettings {
+  format: "text" | "json_object" | "json_schema";
+  /** The schema's text. */
+  schema: string;
+  tools: boolean;
+  thinking: "default" | "on" | "off";
+}
+
+const EXAMPLE = {
+  type: "object",
+  properties: { title: { type: "string" }, minutes: { type: "integer", minimum: 1 }, steps: { type: "array", items: { type: "string" } } },
+  required: ["title", "minutes", "steps"],
+  additionalProperties: false,
+};
+
+export const DEFAULTS: AnswerSettings = { format: "text", schema: JSON.stringify(EXAMPLE, null, 2), tools: false, thinking: "default" };
+
+const same = (value: unknown): value is AnswerSettings => {
+  const { format, schema, tools, thinking } = (value ?? {}) as Partial<Record<keyof AnswerSettings, unknown>>;
+  return ["text", "json_object", "json_schema"].includes(format as string) && typeof schema === "string" && typeof tools === "boolean" && ["default", "on", "off"].includes(thinking as string);
+};
+
+/** The settings, persisted between visits. */
+export const answers = stored<AnswerSettings>("answers", DEFAULTS, same);
+
+/** Changes one setting. */
+export function set<K extends keyof AnswerSettings>(name: K, value: AnswerSettings[K]): void {
+  answers.value = { ...answers.value, [name]: value };
+}
+
+/** Whether the model's calls are understood. */
+export const callsTools = ({ toolCalls, hasChatTemplate }: ModelInfo): boolean => hasChatTemplate && typeof toolCalls === "string";
+
+/** Whether the model's thinking can be switched. */
+export const switchesThinking = ({ reasoningControls = [] }: ModelInfo): boolean => reasoningControls.some((name) => name === "enable_thinking" || name === "thinking");
+
+/** Why a schema cannot be used; undefined if it can. */
+export function schemaProblem(text: string): string | undefined {
+  try {
+    const schema: unknown = JSON.parse(text);
+    return typeof schema === "object" && schema !== null && !Array.isArray(schema) ? undefined : "A schema is a JSON object.";
+  } catch (error) {
+    return `Not JSON: ${(error as Error).message}`;
+  }
+}
+
+/** The fields of a request. A setting that the model does not have is left out. */
+export function answerFields(info: ModelInfo): Pick<ChatCompletionCreateParams, "response_format" | "tools" | "enable_thinking"> {
+  const { format, schema, tools, thinking } = answers.peek();
+  // A grammar would forbid the calls.
+  const called = tools && format === "text" && callsTools(info);
+  return {
+    ...(format === "json_object" ? { response_format: { type: format } } : {}),
+    ...(format === "json_schema" && !schemaProblem(schema) ? { response_format: { type: format, json_schema: { name: "answer", schema: JSON.parse(schema) as Record<string, unknown> } } } : {}),
+    ...(called ? { tools: TOOLS } : {}),
+    ...(thinking !== "default" && switchesThinking(info) ? { enable_thinking: thinking === "on" } : {}),
+  };
+}
