@@ -106,7 +106,7 @@ export class Engine {
     const sizes = { parameters: 26e4, bytes: { weights: 1.1e6, kv: 2e5, activations: 1e5 }, weights: "f32", device, ...(task === "embed" ? { dimensions: 3 } : {}) };
     const capabilities = /seeing|VLM|clip/.test(name) ? ["text", "image", "video"] : ["text"];
     const answers = { toolCalls: name.includes("unknown") ? null : "hermes", reasoning: name.includes("thinking"), reasoningControls: name.includes("thinking") ? [name.includes("effort") ? "reasoning_effort" : "enable_thinking"] : [] };
-    return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), fillInTheMiddle: name.includes("coder"), capabilities, ...(task === "generate" ? answers : {}), ...sizes, ...sound[task] };
+    return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), fillInTheMiddle: /coder/i.test(name), capabilities, ...(task === "generate" ? answers : {}), ...sizes, ...sound[task] };
   }
 
   /** One token per character, and one for `<sep>` when special tokens are parsed. */

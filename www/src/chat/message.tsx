@@ -40,25 +40,6 @@ export function Message({ turn, given, onAgain, onMore, onEdit, onBranch }: Prop
       ) : (
         <Answer turn={turn} />
       )}
-      {turn.steps.value.map((step) => (
-        <details key={step.id} class="tool-step">
-          <summary>
-            Called <code>{step.name}</code>
-          </summary>
-          <dl class="table">
-            <div>
-              <dt>Arguments</dt>
-              <dd>
-                <code>{step.given}</code>
-              </dd>
-            </div>
-            <div>
-              <dt>Result</dt>
-              <dd>{step.result}</dd>
-            </div>
-          </dl>
-        </details>
-      ))}
       {running && !begun.value && <span class="waiting" role="img" aria-label="Processing the prompt" />}
       {error.value && <Notice error={error.value} />}
       {!running && (
@@ -179,6 +160,25 @@ function Answer({ turn }: { turn: Turn }) {
           <div class="prose" dir="auto" dangerouslySetInnerHTML={{ __html: thinking }} />
         </details>
       )}
+      {turn.steps.value.map((step) => (
+        <details key={step.id} class="tool-step">
+          <summary>
+            Called <code>{step.name}</code>
+          </summary>
+          <dl class="table">
+            <div>
+              <dt>Arguments</dt>
+              <dd>
+                <code>{step.given}</code>
+              </dd>
+            </div>
+            <div>
+              <dt>Result</dt>
+              <dd>{step.result}</dd>
+            </div>
+          </dl>
+        </details>
+      ))}
       <div class="prose" dir="auto" dangerouslySetInnerHTML={{ __html: answer }} />
     </>
   );
