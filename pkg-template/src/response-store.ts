@@ -74,7 +74,7 @@ export class ResponseStore {
     if (kept) this.#drop(kept);
   }
 
-  /** A session that ends with the previous response, or an empty one; undefined if there is none to be had. */
+  /** A session that ends with the previous response, or an empty one; undefined if none is available. */
   async lease(previous: string | undefined): Promise<SessionLease | undefined> {
     let kept = this.#sessions.find(({ tip }) => tip !== undefined && tip === previous);
     if (!kept) {

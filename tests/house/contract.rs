@@ -68,7 +68,7 @@ const PAIRS: &[(&[(&str, &str)], &str)] = &[
 const INNER: [&str; 3] = ["doSample", "sampling", "fallbackSeed"];
 
 /// Fields of an interface that the host handles and the engine does not read.
-const HOST_ONLY: [(&str, &str); 1] = [("EngineRequest", "grammar")];
+const HOST_ONLY: [(&str, &str); 2] = [("EngineRequest", "grammar"), ("EngineRequest", "steps")];
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);

@@ -189,7 +189,7 @@ test("the store is bounded, and concurrent responses share the sessions", async 
   for (let i = 0; i < 60; i++) await model.responses.create({ input: "x" });
   await assert.rejects(model.responses.retrieve(first.id), refusal("not_found", /older than the last 64/));
   assert.equal((await model.responses.retrieve(all[5].id)).output_text, "n5");
-  // Streams that nobody reads do not hold a session for ever once they are cancelled.
+  // A stream that is cancelled before it is read gives its session back.
   for (let i = 0; i < 3; i++) (await model.responses.create({ input: "unread", stream: true })).abort();
   const before = fake.seen.sessions;
   await model.responses.create({ input: "after", stream: false });
