@@ -116,7 +116,8 @@ function storeAnswer(store, method, request) {
 function withDeadlines(store) {
   for (const method of ["keys", "delete"]) {
     const plain = store[method].bind(store);
-    store[method] = (...args) => storeAnswer(store, method, () => plain(...args));
+    // A store without a list has no entries.
+    store[method] = (...args) => storeAnswer(store, method, async () => (await plain(...args)) ?? []);
   }
   return store;
 }
@@ -144,7 +145,7 @@ class Threads {
   }
 
   thread(address) {
-    const thread = new Worker(address, { name: "cache" });
+    const thread = new Worker(scriptUrl(address), { name: "cache" });
     thread.onmessage = ({ data: [id, ...answer] }) => (id === undefined ? this.resolveUp(true) : this.answer(id, ...answer));
     thread.onerror = () => this.refuse();
     return thread;
@@ -200,11 +201,22 @@ class Threads {
 
   end() {
     this.resolveUp?.(false);
-    for (const thread of this.threads) thread.terminate();
+    try {
+      for (const thread of this.threads) thread.terminate();
+    } catch {
+      // They end with the page.
+    }
     this.threads = [];
     if (this.address) URL.revokeObjectURL(this.address);
     this.address = undefined;
   }
+}
+
+/** A script's address for pages that require Trusted Types; pkg-template/src/trusted.ts creates the policy for the facade. */
+function scriptUrl(address) {
+  const name = Symbol.for("jerboa.policy");
+  const { trustedTypes } = globalThis;
+  return (globalThis[name] ??= trustedTypes?.createPolicy("jerboa", { createScriptURL: (url) => url }))?.createScriptURL(address) ?? address;
 }
 
 const threads = new Threads();

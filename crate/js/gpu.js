@@ -148,6 +148,7 @@ export class JsGpu {
     devices.add(device);
     void device.lost.then(() => devices.delete(device));
     await gpu.findMatrices();
+    gpu.facts();
     return gpu;
   }
 
@@ -231,6 +232,16 @@ export class JsGpu {
     this.waiting.clear();
   }
 
+  /** Takes an exception of a WebGPU call, which a working device does not throw: it counts as lost. */
+  breakDown(error) {
+    this.markLost(`a WebGPU call failed: ${error.message}`);
+    try {
+      this.device.destroy();
+    } catch {
+      // It is of no use any more.
+    }
+  }
+
   /** Wraps the promise of `api` to reject when the device is lost or hangs; some browsers leave it pending. */
   answer(promise, api) {
     return ignoreRejection(this.answered(promise, api));
@@ -248,7 +259,7 @@ export class JsGpu {
         this.waiting.add(entry);
         this.poll();
       }
-      promise.then((value) => settle(resolve, value), (error) => settle(reject, error));
+      Promise.resolve(promise).then((value) => settle(resolve, value), (error) => settle(reject, error));
       if (this.lost !== null) reject(new Error(this.lost));
     });
   }
@@ -305,7 +316,7 @@ export class JsGpu {
 
   /** Resolves with the result of `act` after queued work. */
   turn(act) {
-    if (this.group === 0 && !this.busy) return ignoreRejection(act());
+    if (this.group === 0 && !this.busy) return ignoreRejection((async () => act())());
     return ignoreRejection(new Promise((resolve, reject) => void this.enqueueAsync(() => act().then(resolve, reject))));
   }
 
@@ -315,7 +326,12 @@ export class JsGpu {
     if (this.group !== 0) await this.answer(this.queue.onSubmittedWorkDone(), "onSubmittedWorkDone");
   }
 
+  /** What the engine asks about the device; read once, where an exception is an error of the open. */
   facts() {
+    return (this.known ??= this.readFacts());
+  }
+
+  readFacts() {
     const has = (name) => this.device.features.has(name);
     const limits = this.device.limits;
     return {
@@ -377,10 +393,10 @@ export class JsGpu {
         const type = types[layouts[i][j + 1]];
         entries.push({ binding: layouts[i][j], visibility: GPUShaderStage.COMPUTE, buffer: { type } });
       }
-      const layout = this.device.createBindGroupLayout({ entries });
       const code = text.includes("subgroupMatrix") ? this.matrices.translate(text) : text;
-      const module = this.device.createShaderModule({ label: labels[i], code });
       try {
+        const layout = this.device.createBindGroupLayout({ entries });
+        const module = this.device.createShaderModule({ label: labels[i], code });
         const made = this.device.createComputePipelineAsync({
           label: labels[i],
           layout: this.device.createPipelineLayout({ bindGroupLayouts: [layout] }),
@@ -505,12 +521,12 @@ export class JsGpu {
 
   copy(from, fromOffset, to, toOffset, size) {
     const [source, target] = [this.buffers[from], this.buffers[to]];
-    const act = () => {
+    const act = async () => {
       const encoder = this.device.createCommandEncoder();
       encoder.copyBufferToBuffer(source, fromOffset, target, toOffset, size);
       return this.submitAndWait(encoder.finish());
     };
-    if (this.group === 0 && !this.busy) void act();
+    if (this.group === 0 && !this.busy) act().catch((error) => this.breakDown(error));
     else void this.enqueueAsync(act);
   }
 
@@ -602,4 +618,18 @@ export class JsGpu {
   created() {
     return Float64Array.of(this.counts.buffers, this.counts.pipelines, this.counts.bindGroups);
   }
+}
+
+// An exception would leave WebAssembly in the middle of its work, with its borrows and its stack: what it calls without
+// catching one throws none.
+for (const name of ["destroy", "write", "program", "dropProgram", "setGrids", "run", "copy", "close"]) {
+  const method = JsGpu.prototype[name];
+  JsGpu.prototype[name] = function (...args) {
+    try {
+      return method.apply(this, args);
+    } catch (error) {
+      this.breakDown(error);
+      return 0;
+    }
+  };
 }
