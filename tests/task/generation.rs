@@ -2,7 +2,7 @@
 //! (tests/golden/scripts/make_generation.py). Also stop strings and prompts that spell special
 //! tokens, and prefilled answers.
 
-use super::{character, request, run, tiny_with};
+use super::{character, load_tiny, request, run, tiny_files, tiny_with};
 use jerboa::Error;
 use jerboa::hub::AbortFlag;
 use jerboa::sample::generation::{APPLIED, GenerationConfig, HARMLESS, UNSUPPORTED};
@@ -374,4 +374,51 @@ fn prefilled_answers_are_continued() {
     // Special tokens spelled in a message are plain text, also in a continued message.
     let sly = json!({ "messages": [{ "role": "assistant", "content": format!("{begun}<b>") }], "continueFinalMessage": true, "maxTokens": 1 });
     assert!(run(&mut model, sly).prompt_tokens != 3);
+}
+
+#[test]
+fn ids_of_end_tokens_that_the_model_does_not_have_are_ignored_with_a_warning() {
+    let mut model =
+        llama(&json!({ "eos_token_id": [5, 4_294_967_295_u64, 256, 5_000_000_000_u64] }));
+    let warnings = &model.origin.warnings;
+    assert!(
+        warnings.iter().any(|w| w.contains(
+            "eos_token_id names 2 tokens that the model does not have, such as 4294967295"
+        )),
+        "{warnings:?}"
+    );
+    let made = run(
+        &mut model,
+        json!({ "ids": [1, 2], "maxTokens": 4, "ignoreEos": true }),
+    );
+    assert_eq!(made.ids.len(), 4);
+}
+
+#[test]
+fn a_post_processor_may_add_only_tokens_of_the_embedding() {
+    // The tokenizer has the token, the model's 256 rows do not.
+    let added = json!([{ "id": 300, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true }]);
+    let folder = tiny_files("llama", None, added, None);
+    let path = folder.join("tokenizer.json");
+    let mut file: Value =
+        serde_json::from_slice(&std::fs::read(&path).expect("a tokenizer")).expect("JSON");
+    let template = |id: u32| {
+        json!({ "type": "TemplateProcessing", "pair": [],
+            "single": [{ "SpecialToken": { "id": "<s>", "type_id": 0 } }, { "Sequence": { "id": "A", "type_id": 0 } }],
+            "special_tokens": { "<s>": { "id": "<s>", "ids": [id], "tokens": ["<s>"] } } })
+    };
+    file["post_processor"] = template(300);
+    std::fs::write(&path, file.to_string()).expect("a tokenizer");
+    let Err(error @ Error::Tokenizer { .. }) = load_tiny(&folder) else {
+        panic!("a tokenizer error");
+    };
+    assert!(
+        error
+            .to_string()
+            .contains("the post-processor adds token 300, but ids of the model end at 255"),
+        "{error}"
+    );
+    file["post_processor"] = template(7);
+    std::fs::write(&path, file.to_string()).expect("a tokenizer");
+    assert!(load_tiny(&folder).is_ok());
 }

@@ -22,7 +22,7 @@ use jerboa_tests::golden::golden;
 use jerboa_tests::open;
 use pollster::block_on;
 use serde_json::{Map, Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -134,13 +134,24 @@ fn character(id: u32) -> char {
 
 /// A tiny checkpoint of tests/golden/models with a tokenizer of single characters and the `added`
 /// tokens, a generation_config.json and a chat template.
-#[allow(clippy::needless_pass_by_value)] // its callers make it for this alone
 fn tiny_with(
     name: &str,
     generation: Option<&Value>,
     added: Value,
     template: Option<&str>,
 ) -> ChatModel {
+    load_tiny(&tiny_files(name, generation, added, template))
+        .unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// The folder of [`tiny_with`].
+#[allow(clippy::needless_pass_by_value)] // its callers make it for this alone
+fn tiny_files(
+    name: &str,
+    generation: Option<&Value>,
+    added: Value,
+    template: Option<&str>,
+) -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let from = golden(&format!("models/{name}"));
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -174,6 +185,11 @@ fn tiny_with(
             "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": [] },
     });
     std::fs::write(to.join("tokenizer.json"), tokenizer.to_string()).expect("a tokenizer");
+    to
+}
+
+/// Loads a tiny checkpoint.
+fn load_tiny(folder: &Path) -> jerboa::Result<ChatModel> {
     let overrides = PrecisionOptions {
         kv_type: Some(Kv::F32),
         ..PrecisionOptions::default()
@@ -188,8 +204,8 @@ fn tiny_with(
         f16: false,
         ..DeviceOptions::default()
     });
-    let loaded = block_on(async {
-        let model = ModelRef::parse(&to.to_string_lossy()).expect("a folder");
+    block_on(async {
+        let model = ModelRef::parse(&folder.to_string_lossy()).expect("a folder");
         let source = Source::open(
             &model,
             &HubOptions::default(),
@@ -197,9 +213,8 @@ fn tiny_with(
             Progress::silent(),
         )
         .await?;
-        ChatModel::load(gpu, &source, name, options).await
-    });
-    loaded.unwrap_or_else(|e| panic!("{name}: {e}"))
+        ChatModel::load(gpu, &source, "tiny", options).await
+    })
 }
 
 #[allow(clippy::needless_pass_by_value)] // its callers make it for this alone

@@ -185,6 +185,19 @@ impl ChatModel {
         origin.warnings.extend(notes);
         let session = Session::new(&model)?;
         session.ready().await?;
+        let known = eos.len();
+        let unknown = eos
+            .iter()
+            .find(|id| **id as usize >= session.vocab())
+            .copied();
+        eos.retain(|id| (*id as usize) < session.vocab());
+        if let Some(id) = unknown {
+            origin.warnings.push(format!(
+                "eos_token_id names {} tokens that the model does not have, such as {id}: its vocabulary ends at {}. They are ignored.",
+                known - eos.len(),
+                session.vocab().saturating_sub(1),
+            ));
+        }
         let defaults = defaults.for_model(&eos, session.vocab())?;
         origin.warnings.extend_from_slice(&defaults.warnings);
         progress.phase(Phase::Ready);

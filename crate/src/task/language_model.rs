@@ -51,6 +51,9 @@ impl LoadedLanguageModel {
             Ok(())
         };
         let model = Model::load_concurrently(gpu, source, files, options, Box::pin(build)).await?;
+        if let Some(tokenizer) = &text.tokenizer {
+            tokenizer.check_added_ids(model.vocab())?;
+        }
         let mut warnings: Vec<String> = source.warnings().iter().map(ToString::to_string).collect();
         warnings.extend(
             text.warning()

@@ -433,6 +433,9 @@ async fn build_embedder(
         },
     };
     let encoder = EncoderModel::load(gpu, source, files, &head, longest, options).await?;
+    if let Some(tokenizer) = text.tokenizer.as_ref().filter(|_| encoder.vocab() > 0) {
+        tokenizer.check_added_ids(encoder.vocab())?;
+    }
     progress.phase(Phase::Ready);
     warnings.extend(
         source
@@ -524,6 +527,9 @@ async fn build_reranker(
         },
     };
     let encoder = EncoderModel::load(gpu, source, files, &head, longest, options).await?;
+    if let Some(tokenizer) = text.tokenizer.as_ref().filter(|_| encoder.vocab() > 0) {
+        tokenizer.check_added_ids(encoder.vocab())?;
+    }
     if encoder.cols() != 1 {
         return Err(Error::UnsupportedOption {
             architecture: encoder.graph().name.clone(),

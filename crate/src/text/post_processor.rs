@@ -84,8 +84,8 @@ impl SequenceTemplate {
         Ok(frame)
     }
 
-    /// Refuses ids that the tokenizer does not have, and too many of them.
-    pub fn check(&self, id_bound: u32) -> Result<()> {
+    /// Refuses ids from `id_bound` on, which `owner` does not have, and too many ids.
+    pub fn check(&self, owner: &str, id_bound: u32) -> Result<()> {
         let pair = self.pair.as_ref();
         let of_pair = pair.into_iter().flat_map(PairEncoding::ids);
         let all: Vec<u32> = (self.prefix.iter().chain(&self.suffix).copied())
@@ -98,7 +98,7 @@ impl SequenceTemplate {
         }
         match all.iter().find(|id| **id >= id_bound) {
             Some(id) => Err(tokenizer_error(format!(
-                "tokenizer.json: the post-processor adds token {id}, but ids end at {}",
+                "tokenizer.json: the post-processor adds token {id}, but ids of {owner} end at {}",
                 id_bound.saturating_sub(1)
             ))),
             None => Ok(()),

@@ -143,7 +143,9 @@ impl Tokenizer {
         if tokenizer.vocab_size == 0 {
             return Err(tokenizer_error("tokenizer.json: the vocabulary is empty"));
         }
-        tokenizer.sequence_template.check(tokenizer.id_bound)?;
+        tokenizer
+            .sequence_template
+            .check("the tokenizer", tokenizer.id_bound)?;
         sort::sort_by(&mut tokenizer.special_spellings, Ord::cmp);
         tokenizer.eos_ids = tokenizer.find_eos_ids(&generation)?;
         Ok(tokenizer)
@@ -305,6 +307,15 @@ impl Tokenizer {
     /// One more than the largest id.
     pub fn id_bound(&self) -> u32 {
         self.id_bound
+    }
+
+    /// Refuses special tokens around a text that have no row in the model's embedding.
+    ///
+    /// # Errors
+    /// `Tokenizer`.
+    pub(crate) fn check_added_ids(&self, rows: usize) -> Result<()> {
+        let bound = u32::try_from(rows).unwrap_or(u32::MAX);
+        self.sequence_template.check("the model", bound)
     }
 
     /// Ids that end a text.
