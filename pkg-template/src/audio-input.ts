@@ -1,8 +1,9 @@
 /** Converts audio inputs to mono samples at 16 kHz, and samples to PCM and WAV. */
 
-import { describe } from "./check.js";
-import { JerboaError, invalidRequest } from "./errors.js";
+import { describe, MAX_AUDIO_SECONDS } from "./check.js";
+import { aborted, JerboaError, invalidRequest, missingAsset } from "./errors.js";
 import { isDetached } from "./plain-json.js";
+import { ASSET_TIMEOUT_MS, AUDIO_TIMEOUT_MS, untilAborted, withTimeout } from "./waits.js";
 
 /** Sample rate of the models' input, in Hz. */
 export const SAMPLE_RATE = 16_000;
@@ -13,8 +14,15 @@ export const SAMPLE_RATE = 16_000;
  */
 export type AudioInput = Blob | ArrayBuffer | ArrayBufferView | AudioBuffer | Float32Array | { samples: Float32Array; sampleRate: number };
 
-/** Mono samples at 16 kHz. `sampleRate` applies to a bare Float32Array. */
-export async function samplesOf(where: string, input: unknown, sampleRate?: number): Promise<Float32Array> {
+/** Files of other formats than FLAC that are shorter than this hold no hours of audio. */
+const SHORT_FILE_BYTES = 64 << 10;
+
+/** Mono samples at 16 kHz. `sampleRate` applies to a bare Float32Array. An abort ends the wait at once. */
+export function samplesOf(where: string, input: unknown, sampleRate?: number, signal?: AbortSignal): Promise<Float32Array> {
+  return untilAborted(0, where, signal, samplesNow(where, input, sampleRate, signal));
+}
+
+async function samplesNow(where: string, input: unknown, sampleRate: number | undefined, signal: AbortSignal | undefined): Promise<Float32Array> {
   const given = input as AudioInput;
   const whole = typeof given === "object" && given !== null && "samples" in given ? given.samples : given;
   const buffer = ArrayBuffer.isView(whole) ? whole.buffer : whole;
@@ -33,15 +41,28 @@ export async function samplesOf(where: string, input: unknown, sampleRate?: numb
   else if (given instanceof ArrayBuffer) bytes = given.slice(0);
   else if (ArrayBuffer.isView(given)) bytes = new Uint8Array(given.buffer, given.byteOffset, given.byteLength).slice().buffer;
   else throw invalidRequest(`${where}: the audio must be a File, Blob, ArrayBuffer, AudioBuffer or Float32Array, not ${describe(input)}.`);
-  return decodeAudio(where, bytes);
-}
-
-async function decodeAudio(where: string, bytes: ArrayBuffer): Promise<Float32Array> {
   if (bytes.byteLength === 0) throw invalidRequest(`${where}: the file is empty.`);
   if (typeof OfflineAudioContext === "undefined") throw noAudio(where);
+  const decode = (file: ArrayBuffer): Promise<Float32Array> => {
+    if (signal?.aborted) throw aborted(where);
+    return decodeAudio(where, file);
+  };
+  const flac = new DataView(bytes).byteLength > 4 && new DataView(bytes).getUint32(0) === FLAC_MAGIC;
+  if (!flac && bytes.byteLength < SHORT_FILE_BYTES) return decode(bytes);
+  const { decodeInWindows } = await withTimeout(ASSET_TIMEOUT_MS, "the server of audio-windows.js", import("./audio-windows.js")).catch((thrown) => {
+    throw missingAsset("The decoder of long audio", thrown);
+  });
+  return (await decodeInWindows(where, bytes, decode)) ?? decode(bytes);
+}
+
+/** The first bytes of a FLAC file. */
+const FLAC_MAGIC = 0x664c6143;
+
+async function decodeAudio(where: string, bytes: ArrayBuffer): Promise<Float32Array> {
   try {
     // The context decodes to its own sample rate.
-    return mixToMono(await new OfflineAudioContext(1, 1, SAMPLE_RATE).decodeAudioData(bytes));
+    const decoding = new OfflineAudioContext(1, 1, SAMPLE_RATE).decodeAudioData(bytes);
+    return mixToMono(await withTimeout(AUDIO_TIMEOUT_MS, "decodeAudioData()", decoding));
   } catch (thrown) {
     throw new JerboaError("request", `${where}: this browser cannot decode the file: it is not audio, or in an unsupported format. Use WAV or MP3.`, { cause: thrown });
   }
@@ -64,6 +85,7 @@ function mixToMono(buffer: AudioBuffer): Float32Array {
 /** Resamples to 16 kHz. */
 export async function resample(where: string, samples: Float32Array, sampleRate: number): Promise<Float32Array> {
   if (typeof sampleRate !== "number" || !(sampleRate >= 3000 && sampleRate <= 768_000)) throw invalidRequest(`${where}: the sample rate must be a number between 3,000 and 768,000 Hz, not ${describe(sampleRate)}.`);
+  if (samples.length > MAX_AUDIO_SECONDS * sampleRate) throw invalidRequest(`${where}: the audio is ${(samples.length / sampleRate / 3600).toFixed(1)} hours long; the limit is ${MAX_AUDIO_SECONDS / 3600} hours. Transcribe parts of it one after another.`);
   if (sampleRate === SAMPLE_RATE || samples.length === 0) return samples.slice();
   if (typeof OfflineAudioContext === "undefined") throw noAudio(where);
   const context = new OfflineAudioContext(1, Math.max(1, Math.round((samples.length * SAMPLE_RATE) / sampleRate)), SAMPLE_RATE);
@@ -73,7 +95,10 @@ export async function resample(where: string, samples: Float32Array, sampleRate:
   source.buffer = buffer;
   source.connect(context.destination);
   source.start();
-  return (await context.startRendering()).getChannelData(0);
+  const rendered = await withTimeout(AUDIO_TIMEOUT_MS, "startRendering()", context.startRendering()).catch((thrown) => {
+    throw new JerboaError("request", `${where}: the audio could not be resampled: ${(thrown as Error).message}. Pass samples at ${SAMPLE_RATE} Hz.`, { cause: thrown });
+  });
+  return rendered.getChannelData(0);
 }
 
 function noAudio(where: string): JerboaError {

@@ -16,6 +16,9 @@ export const MAX_COUNT = 2 ** 32 - 1;
 /** Items in a list of strings or token ids. */
 export const MAX_ITEMS = 1 << 20;
 
+/** Seconds of audio in one call; samples of an hour take 230 MB. */
+export const MAX_AUDIO_SECONDS = 4 * 3600;
+
 /** Creates a validator. */
 export const validator = (expected: string, accepts: (value: unknown) => boolean): Validator => ({ expected, accepts });
 

@@ -64,7 +64,7 @@ const OPTIONS = {
 export async function transcribe(backend: Backend, info: ModelInfo, audio: AudioInput, options?: TranscribeOptions): Promise<Transcript> {
   const { sampleRate, ...rest } = checked("transcribe", options, OPTIONS);
   requireAsr(backend, info);
-  return transcribeSamples(backend, await samplesOf("transcribe", audio, sampleRate), rest);
+  return transcribeSamples(backend, await samplesOf("transcribe", audio, sampleRate, rest.signal), rest);
 }
 
 /** Refuses a model that is not a speech-to-text model. */
@@ -161,7 +161,7 @@ export class Transcriptions {
     const format = p.response_format ?? "json";
     const granularities = p.timestamp_granularities ?? [];
     if (granularities.length > 0 && format !== "verbose_json") throw invalidRequest(`${where}: 'timestamp_granularities' requires response_format 'verbose_json'.`);
-    const samples = await samplesOf(where, p.file);
+    const samples = await samplesOf(where, p.file, undefined, signal);
     const timed = this.#info.capabilities?.includes("timestamps") === true;
     const wanted: TranscribeOptions = { translate: this.#translate };
     // Models without timestamp tokens are timed by their audio windows.

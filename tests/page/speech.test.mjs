@@ -8,6 +8,7 @@ import { after, before, test } from "node:test";
 import { build } from "esbuild";
 import { shot } from "./support/browser.mjs";
 import { fakeEnginePage } from "./support/fake-engine-page.mjs";
+import { flac } from "./support/flac.mjs";
 import { pick } from "./support/states.mjs";
 import { wav } from "./support/wav.mjs";
 
@@ -134,6 +135,64 @@ test("audio in every format, and invalid audio", options, async () => {
   assert.deepEqual(found.streamed, [[2205, 22_050], [2205, 22_050]]);
   assert.match(found.wordless, /^request: .*no text/);
   assert.match(found.deaf, /^request: .*cannot transcribe audio: it is a text-to-speech model, call model\.audio\.speech\.create instead/);
+});
+
+test("long files are decoded in windows, can be aborted, and have a limit", options, async () => {
+  const { page: bare } = await site.open({}, undefined, "/facade/package.json");
+  const size = 32_000;
+  // A block of its own in each ten, so that a shifted window shows.
+  const ramp = (i) => Array.from({ length: size }, (_, k) => ((i * 977 + k * 7) % 30_000) - 15_000);
+  const blocks = (count) => Array.from({ length: count }, (_, i) => (i % 40 === 7 ? ramp(i) : i));
+  const files = {
+    long: flac({ size, blocks: blocks(330) }),
+    "44.1 kHz": flac({ size, rate: 44_100, blocks: blocks(450) }),
+    "of unknown length": flac({ size, blocks: blocks(170), declared: 0 }),
+    short: flac({ size, blocks: blocks(9) }),
+    wav: wav({ rate: 8000, seconds: 320, sample: (t) => ((t * 8000) % 100) / 200 }),
+    silence: flac({ blocks: Array(2637).fill(0) }),
+    days: flac({ blocks: [0], declared: 16_000 * 3600 * 50 }),
+  };
+  const found = await bare.evaluate(async (files) => {
+    const { samplesOf } = await import("/facade/audio-input.js");
+    let decoded = 0;
+    const own = BaseAudioContext.prototype.decodeAudioData;
+    BaseAudioContext.prototype.decodeAudioData = function (...args) {
+      decoded++;
+      return own.apply(this, args);
+    };
+    const blob = (name) => new Blob([Uint8Array.from(atob(files[name]), (c) => c.charCodeAt(0))]);
+    const out = {};
+    const read = async (name, at) => {
+      decoded = 0;
+      const samples = await samplesOf("transcribe", blob(name));
+      out[name] = { length: samples.length, windows: decoded, values: at.map((i) => Math.round(samples[i] * 32_768)) };
+    };
+    const size = 32_000;
+    await read("long", [7, 167, 327].flatMap((i) => [0, 1, size - 1].map((k) => i * size + k)).concat([9 * size + 5, 330 * size - 1]));
+    await read("44.1 kHz", []);
+    await read("of unknown length", [127 * size, 127 * size + 3, 170 * size - 1]);
+    await read("short", [7 * size + 1]);
+    await read("wav", []);
+    const failure = (call) => call.then(() => "done", ({ code, message }) => `${code}: ${message}`);
+    const control = new AbortController();
+    const begun = performance.now();
+    setTimeout(() => control.abort(), 200);
+    out.aborted = await failure(samplesOf("transcribe", blob("silence"), undefined, control.signal));
+    out.abortMs = performance.now() - begun;
+    out.days = await failure(samplesOf("transcribe", blob("days")));
+    out.samples = await failure(samplesOf("transcribe", new Float32Array(3000 * 3600 * 5), 3000));
+    return out;
+  }, Object.fromEntries(Object.entries(files).map(([name, bytes]) => [name, bytes.toString("base64")])));
+  const expected = [7, 167, 327].flatMap((i) => [0, 1, size - 1].map((k) => ramp(i)[k])).concat([9, 329]);
+  assert.deepEqual(found.long, { length: 330 * size, windows: 3, values: expected });
+  assert.deepEqual(found["44.1 kHz"], { length: Math.round((450 * size * 160) / 441), windows: 2, values: [] });
+  assert.deepEqual(found["of unknown length"], { length: 170 * size, windows: 2, values: [ramp(127)[0], ramp(127)[3], 169] });
+  assert.deepEqual(found.short, { length: 9 * size, windows: 1, values: [ramp(7)[1]] });
+  assert.deepEqual(found.wav, { length: 320 * 16_000, windows: 2, values: [] });
+  assert.match(found.aborted, /^aborted/);
+  assert.ok(found.abortMs < 1200, String(found.abortMs));
+  assert.match(found.days, /^request: .*50\.0 hours long; the limit for this format is 4 hours/);
+  assert.match(found.samples, /^request: .*5\.0 hours long; the limit is 4 hours/);
 });
 
 test("the official client transcribes and synthesizes over createFetch", options, async () => {

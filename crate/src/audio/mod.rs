@@ -18,6 +18,8 @@ pub mod wav;
 pub mod whisper;
 
 use crate::{Error, Result};
+use std::borrow::Cow;
+use std::ops::Range;
 
 /// Sample rate of speech-to-text models, in Hz.
 pub const SAMPLE_RATE: u32 = 16_000;
@@ -35,6 +37,24 @@ impl AudioClip {
     /// Duration in seconds.
     pub fn seconds(&self) -> f64 {
         self.samples.len() as f64 / f64::from(self.rate)
+    }
+}
+
+/// Samples that are read window by window, so that hours of audio stay where they are.
+pub trait SampleReader {
+    /// Number of samples.
+    fn count(&self) -> usize;
+    /// Samples of a range.
+    fn read(&self, range: Range<usize>) -> Cow<'_, [f32]>;
+}
+
+impl SampleReader for &[f32] {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn read(&self, range: Range<usize>) -> Cow<'_, [f32]> {
+        Cow::Borrowed(&self[range])
     }
 }
 

@@ -1,15 +1,31 @@
 //! WebAssembly bindings of speech recognition and synthesis.
 
 use super::{Engine, abort_flag, from_js, property, to_js, to_plain_js, wrong_task};
-use crate::audio::languages;
 use crate::audio::stream_vad::VadStream;
 use crate::audio::vad::Vad;
+use crate::audio::{SampleReader, languages};
 use crate::task::{SegmentEvent, SpeakRequest, Task, TaskModel, TranscribeRequest};
 use crate::{Error, Result};
 use js_sys::{Float32Array, Function, Uint8Array};
 use serde_json::json;
+use std::borrow::Cow;
+use std::ops::Range;
 use std::rc::Rc;
 use wasm_bindgen::prelude::*;
+
+/// Samples in JavaScript memory: WebAssembly memory never shrinks, so it holds one window.
+struct JsSamples(Float32Array);
+
+impl SampleReader for JsSamples {
+    fn count(&self) -> usize {
+        self.0.length() as usize
+    }
+
+    fn read(&self, range: Range<usize>) -> Cow<'_, [f32]> {
+        let part = self.0.subarray(range.start as u32, range.end as u32);
+        Cow::Owned(part.to_vec())
+    }
+}
 
 /// Voice activity detector and state of an audio stream.
 #[derive(Default)]
@@ -41,7 +57,7 @@ impl Engine {
     /// `partials` also partial results as `{ …, stable }`.
     pub async fn transcribe(
         &self,
-        samples: Vec<f32>,
+        samples: Float32Array,
         request: JsValue,
         on_heard: Function,
     ) -> std::result::Result<JsValue, JsValue> {
@@ -54,9 +70,14 @@ impl Engine {
             };
 
             model
-                .transcribe(&samples, &request, &abort, |heard: &SegmentEvent| {
-                    let _ = on_heard.call1(&JsValue::NULL, &to_plain_js(heard));
-                })
+                .transcribe_windows(
+                    &JsSamples(samples),
+                    &request,
+                    &abort,
+                    |heard: &SegmentEvent| {
+                        let _ = on_heard.call1(&JsValue::NULL, &to_plain_js(heard));
+                    },
+                )
                 .await
         };
         let made = hear.await.map_err(|e| to_js(&e))?;

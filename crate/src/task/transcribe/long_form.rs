@@ -9,7 +9,7 @@ use crate::arch::speech::AudioFrontend;
 use crate::audio::subtitles::{Transcript, TranscriptSegment};
 use crate::audio::vad::{Vad, VadState, VadThresholds, WINDOW, speech_segments};
 use crate::audio::whisper::{TimedSpan, TranscribeTask};
-use crate::audio::{SAMPLE_RATE, check_samples, mel, overlap, repetition};
+use crate::audio::{SAMPLE_RATE, SampleReader, check_samples, mel, overlap, repetition};
 use crate::hub::AbortFlag;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -18,8 +18,11 @@ use std::ops::Range;
 const WINDOW_OVERLAP: usize = 4 * SAMPLE_RATE as usize;
 /// Maximum window of longer audio in samples: the length that models were trained on.
 const MAX_LONG_WINDOW: usize = 28 * SAMPLE_RATE as usize;
-/// Detection windows between checks of the abort flag: two seconds.
-const ABORT_CHECK_WINDOWS: usize = 64;
+/// Samples between checks of the abort flag while speech is detected: two seconds, which are whole
+/// detection windows.
+const ABORT_CHECK_SAMPLES: usize = 64 * WINDOW;
+/// Samples that are checked for NaN at a time: a minute.
+const CHECKED_SAMPLES: usize = 60 * SAMPLE_RATE as usize;
 /// Speech segments with a shorter pause between them are merged, in samples.
 const MERGE_PAUSE: usize = 2 * SAMPLE_RATE as usize;
 /// The prompt takes at most 1 / `BEFORE` of the model's context.
@@ -33,7 +36,7 @@ const MIN_WINDOW_STEP: usize = SAMPLE_RATE as usize / 2;
 
 /// Inputs shared by all windows of a transcription.
 struct TranscriptionRun<'a> {
-    samples: &'a [f32],
+    samples: &'a dyn SampleReader,
     request: &'a TranscribeRequest,
     ask: &'a TranscribeTask,
     abort: &'a AbortFlag,
@@ -62,9 +65,29 @@ impl Transcriber {
         samples: &[f32],
         request: &TranscribeRequest,
         abort: &AbortFlag,
+        on_heard: impl FnMut(&SegmentEvent),
+    ) -> Result<Transcript> {
+        self.transcribe_windows(&samples, request, abort, on_heard)
+            .await
+    }
+
+    /// As [`Self::transcribe`], for samples that are read window by window.
+    ///
+    /// # Errors
+    /// As [`Self::transcribe`].
+    pub async fn transcribe_windows(
+        &mut self,
+        samples: &dyn SampleReader,
+        request: &TranscribeRequest,
+        abort: &AbortFlag,
         mut on_heard: impl FnMut(&SegmentEvent),
     ) -> Result<Transcript> {
-        check_samples(samples, "audio")?;
+        let length = samples.count();
+        for start in (0..length.max(1)).step_by(CHECKED_SAMPLES) {
+            abort.check("transcribing")?;
+            let end = length.min(start + CHECKED_SAMPLES);
+            check_samples(&samples.read(start..end), "audio")?;
+        }
         let ask = TranscribeTask {
             language: request.language.clone(),
             translate: request.translate,
@@ -86,7 +109,7 @@ impl Transcriber {
                 .language_code(language)
                 .or(self.rules.english_only.then(|| "en".into())),
             translated: request.translate,
-            duration: seconds(samples.len()),
+            duration: seconds(length),
             ..Transcript::default()
         };
         let text = self.text.clone();
@@ -115,10 +138,10 @@ impl Transcriber {
             let mut at = range.start;
             while at < range.end {
                 abort.check("transcribing")?;
-                let window = at..range.end.min(at + self.max_window(samples));
+                let window = at..range.end.min(at + self.max_window(length));
                 let end = match self
                     .encoder
-                    .encode(self.session.gpu(), &samples[window.clone()])
+                    .encode(self.session.gpu(), &samples.read(window.clone()))
                     .await
                 {
                     // The rest of a range may be too short to encode.
@@ -162,14 +185,14 @@ impl Transcriber {
                 teller.emit_final(&out, out.segments.len().saturating_sub(open), end);
             }
         }
-        teller.emit_final(&out, out.segments.len(), samples.len());
+        teller.emit_final(&out, out.segments.len(), length);
         Ok(out)
     }
 
     /// Returns the maximum window length in samples.
-    fn max_window(&self, samples: &[f32]) -> usize {
+    fn max_window(&self, length: usize) -> usize {
         let longest = self.encoder.frontend.max_samples();
-        if samples.len() <= longest {
+        if length <= longest {
             longest
         } else {
             MAX_LONG_WINDOW.min(longest)
@@ -180,12 +203,13 @@ impl Transcriber {
     /// timestamp tokens the ranges have any length; without them they are windows that may overlap.
     async fn sample_ranges(
         &self,
-        samples: &[f32],
+        samples: &dyn SampleReader,
         request: &TranscribeRequest,
         abort: &AbortFlag,
         timed: bool,
     ) -> Result<(Vec<Range<usize>>, Option<Vec<Range<usize>>>)> {
-        let fits = samples.len() <= self.encoder.frontend.max_samples();
+        let length = samples.count();
+        let fits = length <= self.encoder.frontend.max_samples();
         let detected = match (&self.vad, request.vad.unwrap_or(!fits)) {
             (None, true) if request.vad == Some(true) => {
                 let reason =
@@ -196,10 +220,10 @@ impl Transcriber {
                     reason,
                 });
             }
-            (Some(vad), true) => Some(detect_speech(vad, samples, abort).await?),
+            (Some(vad), true) => Some(detect_speech(vad, samples, 0..length, abort).await?),
             _ => None,
         };
-        let whole: Vec<_> = std::iter::once(0..samples.len()).collect();
+        let whole: Vec<_> = std::iter::once(0..length).collect();
         let speech = detected.clone().unwrap_or(whole);
         if timed {
             let mut merged: Vec<Range<usize>> = Vec::new();
@@ -215,7 +239,7 @@ impl Transcriber {
             return Ok((merged, detected));
         }
         Ok((
-            overlap::windows(&speech, self.max_window(samples), WINDOW_OVERLAP),
+            overlap::windows(&speech, self.max_window(length), WINDOW_OVERLAP),
             detected,
         ))
     }
@@ -236,7 +260,7 @@ impl Transcriber {
         let found = match (run.detected, &self.vad) {
             (Some(found), _) => found.to_vec(),
             (None, Some(vad)) if run.request.vad != Some(false) => {
-                let found = detect_speech(vad, &run.samples[range.clone()], run.abort).await?;
+                let found = detect_speech(vad, run.samples, range.clone(), run.abort).await?;
                 found
                     .into_iter()
                     .map(|s| s.start + range.start..s.end + range.start)
@@ -516,19 +540,24 @@ impl Transcriber {
 }
 
 /// Detects speech segments, as sample ranges.
-async fn detect_speech(vad: &Vad, samples: &[f32], abort: &AbortFlag) -> Result<Vec<Range<usize>>> {
+async fn detect_speech(
+    vad: &Vad,
+    samples: &dyn SampleReader,
+    range: Range<usize>,
+    abort: &AbortFlag,
+) -> Result<Vec<Range<usize>>> {
     let mut state = VadState::default();
-    let mut probabilities = Vec::with_capacity(samples.len() / WINDOW + 1);
-    for (index, window) in samples.chunks(WINDOW).enumerate() {
-        probabilities.push(vad.next(&mut state, window));
-        if index % ABORT_CHECK_WINDOWS == ABORT_CHECK_WINDOWS - 1 {
-            abort.check("finding speech")?;
-            crate::util::clock::sleep(0.0).await;
-        }
+    let mut probabilities = Vec::with_capacity(range.len() / WINDOW + 1);
+    for start in range.clone().step_by(ABORT_CHECK_SAMPLES) {
+        let part = samples.read(start..range.end.min(start + ABORT_CHECK_SAMPLES));
+        probabilities.extend(part.chunks(WINDOW).map(|w| vad.next(&mut state, w)));
+        abort.check("finding speech")?;
+        // Other calls are served meanwhile.
+        crate::util::clock::sleep(0.0).await;
     }
     Ok(speech_segments(
         &probabilities,
-        samples.len(),
+        range.len(),
         VadThresholds::default(),
     ))
 }
