@@ -53,13 +53,13 @@ export function serve(port: Port, backend: Backend & { useWasm?(url: string): vo
   port.addEventListener("message", ({ data }: MessageEvent<RpcRequest | null | undefined>) => {
     // Anything may be posted to a worker; what is no request is ignored.
     if (typeof data !== "object" || data === null) return;
-    if ("method" in data && Array.isArray(data.args)) void answer(data.id, data.method, data.args);
-    else if ("abort" in data) running.get(data.id)?.abort();
+    if ("method" in data) {
+      if (typeof data.id === "number" && typeof data.method === "string" && Array.isArray(data.args)) void answer(data.id, data.method, data.args);
+    } else if ("abort" in data) running.get(data.id)?.abort();
     else if ("question" in data) {
       questions.get(data.question)?.(data.answer);
       questions.delete(data.question);
-    }
-    else if ("wasm" in data) backend.useWasm?.(data.wasm);
+    } else if ("wasm" in data && typeof data.wasm === "string" && URL.canParse(data.wasm)) backend.useWasm?.(data.wasm);
     else if ("ping" in data) send({ pong: true });
     else if ("close" in data) void backend.close().finally(() => send({ closed: true }));
   });

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { buildFacade } from "./support/facade.mjs";
+import { randomMessages } from "./support/messages.mjs";
 
 let jerboa, rpc, host, images, fake, cleanUp;
 
@@ -189,4 +190,38 @@ test("messages to the worker that are no requests leave it running", async (t) =
   assert.deepEqual([...(await remote.call("tokenize", ["a", false]))], [97]);
   await refused(() => remote.call("tokenize", [() => {}, false]), /tokenize: an argument cannot be sent to the worker: .*could not be cloned/);
   await refused(() => remote.call("nonsense", []), /unknown call 'nonsense'/);
+});
+
+/** Seconds of random messages; `JERBOA_FUZZ_SECONDS` as for the parsers' targets. */
+const SECONDS = Number(process.env.JERBOA_FUZZ_SECONDS ?? 0);
+
+test("random messages leave the worker running, and every request is answered with a result or a coded error", { timeout: (SECONDS + 120) * 1000 }, async (t) => {
+  const end = Date.now() + SECONDS * 1000;
+  let runs = 0;
+  for (let seed = 1; seed <= 5 || Date.now() < end; seed++) {
+    const { port1, port2 } = new MessageChannel();
+    const thrown = [];
+    const caught = (error) => thrown.push(error);
+    process.on("uncaughtException", caught);
+    rpc.serve(port2, new host.Host(fake));
+    const remote = new rpc.RemoteBackend(port1, () => (port1.close(), port2.close()));
+    const codes = new Set();
+    port1.on("message", (data) => data?.error && codes.add(data.error.code));
+    port1.start();
+    port2.start();
+    await remote.hello;
+    const messages = randomMessages(seed, 2000);
+    for (const message of messages) port1.postMessage(message);
+    await remote.call("load", [{ model: "a/b" }]);
+    assert.equal((await remote.call("generate", [{ prompt: "still here" }])).text, "still here", `seed ${seed}`);
+    for (const code of codes) assert.equal(typeof code, "string", `seed ${seed}`);
+    // The other direction: what a broken worker may send.
+    for (const message of messages.filter((message) => typeof message?.id !== "number")) port2.postMessage(message);
+    assert.equal((await remote.call("generate", [{ prompt: "still here" }])).text, "still here", `seed ${seed}`);
+    await remote.close();
+    process.off("uncaughtException", caught);
+    assert.deepEqual(thrown, [], `seed ${seed}`);
+    runs += messages.length;
+  }
+  t.diagnostic(`${runs} messages`);
 });

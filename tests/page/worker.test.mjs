@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { crash, launch, warmUp } from "./support/browser.mjs";
 import { buildFacade } from "./support/facade.mjs";
+import { randomMessages } from "./support/messages.mjs";
 import { serve } from "./support/server.mjs";
 
 let built, server, browser, page;
@@ -244,6 +245,56 @@ test("the facade and its worker run under a strict policy", async () => {
   assert.deepEqual(found, { worker: true, text: "one two", broken: [] });
   await context.close();
   await strict.close();
+});
+
+test("a page that requires Trusted Types runs models in a worker, with the policy 'jerboa'", async () => {
+  const runs = async (types) => {
+    const strict = await serve({ "/": built.folder }, { "Content-Security-Policy": `require-trusted-types-for 'script'; trusted-types ${types}` });
+    const context = await browser.newContext();
+    const strictPage = await context.newPage();
+    await strictPage.goto(strict.url);
+    const found = await strictPage.evaluate(async () => {
+      const { loadModel } = await import("/index.js");
+      const outcome = async (options) => {
+        const model = await loadModel("a/b", options);
+        const { worker, warnings } = model.info;
+        return [worker, await model.generate("one two"), warnings.length].join();
+      };
+      // By the package's own address, by one that is given, and by one of another origin.
+      return [await outcome({}), await outcome({ workerUrl: "/worker.js" }), await outcome({ workerUrl: location.origin.replace("127.0.0.1", "localhost") + "/worker.js" })];
+    });
+    await context.close();
+    await strict.close();
+    return found;
+  };
+  const [own, given] = await runs("jerboa");
+  assert.deepEqual([own, given], ["true,one two,0", "true,one two,0"]);
+  // Without the policy models run on the page's thread, and say so.
+  assert.deepEqual((await runs("'none'")).slice(0, 2), ["false,one two,1", "false,one two,1"]);
+});
+
+test("malformed messages leave the worker running", async () => {
+  const found = await page.evaluate(async (source) => {
+    const randomMessages = (0, eval)(`(${source})`);
+    const worker = new Worker("/worker.js", { type: "module" });
+    const failures = [];
+    worker.addEventListener("error", ({ message }) => failures.push(message));
+    const answers = new Map();
+    worker.addEventListener("message", ({ data }) => typeof data?.id === "number" && !("event" in data) && answers.set(data.id, data));
+    await new Promise((resolve) => worker.addEventListener("message", ({ data }) => data?.hello && resolve()));
+    // What another origin's wasm file would need is not served: those messages come last elsewhere.
+    for (const message of randomMessages(1, 2000).filter((message) => typeof message?.wasm !== "string" || !URL.canParse(message.wasm))) worker.postMessage(message);
+    const call = async (id, method, args) => {
+      worker.postMessage({ id, method, args });
+      for (let i = 0; i < 400 && !answers.has(id); i++) await new Promise((resolve) => setTimeout(resolve, 25));
+      return answers.get(id);
+    };
+    const loaded = await call(1001, "load", [{ model: "a/b" }]);
+    const made = await call(1002, "generate", [{ prompt: "still here" }]);
+    worker.terminate();
+    return { failures, loaded: loaded?.error ?? "loaded", text: made?.result?.text };
+  }, randomMessages.toString());
+  assert.deepEqual(found, { failures: [], loaded: "loaded", text: "still here" });
 });
 
 test("warnings and errors name the policy directive that blocks a worker, an image or a video", async () => {
