@@ -5,7 +5,8 @@ import { JerboaError, missingAsset } from "./errors.js";
 import { cspAdvice } from "./csp.js";
 import type { Backend } from "./engine-calls.js";
 import { RemoteBackend } from "./rpc.js";
-import { WORKER_START_TIMEOUT_MS, withTimeout } from "./waits.js";
+import { isUntrusted, scriptUrl } from "./trusted.js";
+import { ASSET_TIMEOUT_MS, WORKER_START_TIMEOUT_MS, withTimeout } from "./waits.js";
 
 /** URLs of the package's files, for bundlers that do not copy them next to the script and for other servers. */
 export interface AssetUrls {
@@ -71,7 +72,7 @@ const stopped = (thrown: unknown): boolean => thrown instanceof JerboaError && t
 async function localBackend(wasm: string | undefined): Promise<Backend> {
   let module;
   try {
-    module = await import("./local.js");
+    module = await withTimeout(ASSET_TIMEOUT_MS, "its server", import("./local.js"));
   } catch (thrown) {
     throw missingAsset("The engine's script", thrown);
   }
@@ -90,8 +91,8 @@ function startWorker(url: string | undefined): RemoteBackend | string {
     const worker = url === undefined ? new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "jerboa" }) : workerAt(url);
     return new RemoteBackend(worker, () => worker.terminate());
   } catch (thrown) {
-    const elsewhere = url === undefined && !import.meta.url.startsWith(location.origin);
-    if (elsewhere) return startWorker(new URL("./worker.js", import.meta.url).href);
+    const elsewhere = !import.meta.url.startsWith(location.origin);
+    if (url === undefined && (elsewhere || isUntrusted(thrown))) return startWorker(new URL("./worker.js", import.meta.url).href);
     return thrown instanceof Error ? thrown.message : String(thrown);
   }
 }
@@ -102,10 +103,10 @@ function startWorker(url: string | undefined): RemoteBackend | string {
  */
 function workerAt(url: string): Worker {
   const options = { type: "module", name: "jerboa" } as const;
-  if (new URL(url).origin === location.origin) return new Worker(url, options);
+  if (new URL(url).origin === location.origin) return new Worker(scriptUrl(url), options);
   const script = URL.createObjectURL(new Blob([`import ${JSON.stringify(url)};`], { type: "text/javascript" }));
   try {
-    return new Worker(script, options);
+    return new Worker(scriptUrl(script), options);
   } finally {
     // By then the browser has read the script.
     setTimeout(() => URL.revokeObjectURL(script), 60_000);

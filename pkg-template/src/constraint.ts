@@ -4,6 +4,7 @@ import type { Engine, GrammarSource, NextMask } from "./contract.js";
 import { invalidRequest, missingAsset } from "./errors.js";
 import type { Grammar, Vocabulary } from "./grammar.js";
 import { isTrap } from "./traps.js";
+import { ASSET_TIMEOUT_MS, withTimeout } from "./waits.js";
 
 type GrammarModule = typeof import("./grammar.js");
 
@@ -16,11 +17,14 @@ function grammarModule(wasmUrl: string | undefined): Promise<GrammarModule> {
     await module.default(wasmUrl === undefined ? undefined : { module_or_path: new URL("grammar_bg.wasm", wasmUrl) });
     return module;
   };
-  return (loading ??= load().catch((thrown: unknown) => {
+  loading ??= load().catch((thrown: unknown) => {
     // The next request tries again: the network may be back.
     loading = undefined;
+    throw thrown;
+  });
+  return withTimeout(ASSET_TIMEOUT_MS, "its server", loading).catch((thrown: unknown) => {
     throw missingAsset("The grammar module (grammar.js, grammar_bg.wasm)", thrown);
-  }));
+  });
 }
 
 const vocabularies = new WeakMap<Engine, Vocabulary>();

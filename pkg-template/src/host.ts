@@ -14,7 +14,10 @@ import { EngineInstance } from "./engine-instance.js";
 import type { ImageInput } from "./images.js";
 import { replayFilter } from "./resume.js";
 import { TrapWatch } from "./traps.js";
-import { CLOSE_TIMEOUT_MS, isolated } from "./waits.js";
+import { ABORT_TIMEOUT_MS, ASSET_TIMEOUT_MS, CLOSE_TIMEOUT_MS, isolated, untilAborted, withTimeout } from "./waits.js";
+
+/** Modules whose wasm file is being loaded. One that came late would replace the instance of another, so all calls wait for the same. */
+const starts = new WeakMap<EngineModule, Promise<unknown>>();
 
 /** Asks the caller a question while its call runs. */
 type Ask = ((question: unknown) => Promise<unknown>) | undefined;
@@ -109,8 +112,15 @@ export class Host implements Backend {
   }
 
   async #start(): Promise<void> {
+    let start = starts.get(this.#module);
+    if (!start) {
+      start = this.#module.default(this.#input);
+      starts.set(this.#module, start);
+      const over = (): unknown => starts.delete(this.#module);
+      start.then(over, over);
+    }
     try {
-      await this.#module.default(this.#input);
+      await withTimeout(ASSET_TIMEOUT_MS, "its server", start);
     } catch (thrown) {
       // The next call retries: the network may be back.
       this.#ready = undefined;
@@ -316,7 +326,7 @@ export class Host implements Backend {
     const messages = request.messages && (await instance.images.withImageIds(this.#module, instance.engine, request.messages));
     if (signal.aborted) throw aborted("generate");
     const { grammar, steps, ...given } = request;
-    const constraint = grammar && (await this.#constrain(instance, grammar));
+    const constraint = grammar && (await untilAborted(ABORT_TIMEOUT_MS, "generate", signal, this.#constrain(instance, grammar)));
     try {
       return await target.generate({ ...stripUndefined({ ...given, ...(messages ? { messages } : {}) }), signal }, onEvent, seed, constraint?.nextMask, steps && ask && askSteps(steps, ask, signal));
     } finally {
@@ -326,7 +336,7 @@ export class Host implements Backend {
 
   /** Compiles a grammar; the code for it is loaded on first use. */
   async #constrain(instance: EngineInstance, grammar: GrammarSource): Promise<Constraint> {
-    const { constrain } = await import("./constraint.js");
+    const { constrain } = await withTimeout(ASSET_TIMEOUT_MS, "the server of constraint.js", import("./constraint.js"));
     return constrain(instance.engine, grammar, (this.#input as { module_or_path?: string } | undefined)?.module_or_path);
   }
 

@@ -4,6 +4,7 @@ import type { Engine, EngineModule, ImageUpload, EncodedImageInfo } from "./cont
 import { JerboaError, invalidRequest } from "./errors.js";
 import type { ImageInput } from "./images.js";
 import type { VideoInput } from "./video.js";
+import { IMAGE_TIMEOUT_MS, withTimeout } from "./waits.js";
 
 /** Pixels per strip that is copied to the engine. */
 const STRIP_PIXELS = 1 << 18;
@@ -98,7 +99,8 @@ async function decodeAndEncode(module: EngineModule, engine: Engine, { image }: 
 
 async function bitmapOf(module: EngineModule, image: Blob | ImageData): Promise<ImageBitmap> {
   if (image instanceof Blob) await checkHeader(module, image);
-  return createImageBitmap(image, { colorSpaceConversion: "none", premultiplyAlpha: "none" }).catch((thrown) => {
+  const decoded = createImageBitmap(image, { colorSpaceConversion: "none", premultiplyAlpha: "none" });
+  return withTimeout(IMAGE_TIMEOUT_MS, "createImageBitmap()", decoded, (late) => late.close()).catch((thrown) => {
     throw invalidRequest(`The image could not be decoded; the file may be damaged (${thrown instanceof Error ? thrown.message : thrown}).`);
   });
 }

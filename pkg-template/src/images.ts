@@ -2,8 +2,10 @@
 
 import { describe } from "./check.js";
 import { cspAdvice } from "./csp.js";
+import { download, StatusError } from "./download.js";
 import { JerboaError, invalidRequest } from "./errors.js";
 import { isDetached } from "./plain-json.js";
+import { IMAGE_TIMEOUT_MS, withTimeout } from "./waits.js";
 
 /**
  * An image: a URL (`http:`, `data:` or `blob:`), a file, or an object of the page. Of a track or a video the current
@@ -74,8 +76,8 @@ export async function resolveImage(where: string, source: ImageSource): Promise<
   const shows = ["VideoFrame", "HTMLImageElement", "HTMLCanvasElement", "OffscreenCanvas", "HTMLVideoElement"].some((name) => is(source, name));
   if (!shows) throw invalidRequest(`${where}: ${describe(source)} is not a supported image. Use a URL, a File or Blob, an ImageBitmap, ImageData, a VideoFrame, or an element that shows an image.`);
   try {
-    if (is<HTMLImageElement>(source, "HTMLImageElement")) await source.decode();
-    return { image: await createImageBitmap(source as ImageBitmapSource) };
+    if (is<HTMLImageElement>(source, "HTMLImageElement")) await withTimeout(IMAGE_TIMEOUT_MS, "HTMLImageElement.decode()", source.decode());
+    return { image: is<HTMLVideoElement>(source, "HTMLVideoElement") ? await currentFrame(source) : await bitmapOf(source as ImageBitmapSource) };
   } catch (thrown) {
     throw invalidRequest(`${where}: the element has no readable image yet: ${errorText(thrown)}`);
   }
@@ -91,18 +93,16 @@ async function fetched(where: string, address: string): Promise<ImageInput & { i
   }
   if (!["http:", "https:", "data:", "blob:"].includes(url.protocol)) throw invalidRequest(`${where}: image URLs must start with http:, https:, data: or blob:, not '${short}'.`);
   if (url.protocol === "data:") return { image: decodeDataUrl(where, address), key: keyOfAddress(address) };
-  let response: Response;
   try {
-    response = await fetch(url);
+    return { image: await download(url), key: keyOfAddress(url.href) };
   } catch (thrown) {
+    if (thrown instanceof StatusError) throw new JerboaError("network", `${where}: the image at ${short} could not be fetched (HTTP ${thrown.status}).`);
     // Browsers report a violation of the page's policy after the failure.
     await new Promise((resolve) => setTimeout(resolve));
     const advice = url.protocol === "blob:" ? "The URL was revoked." : "Its server must be reachable and allow this page to read it (CORS).";
     const reason = cspAdvice("connect-src", url.href) ?? `${errorText(thrown)} ${advice}`;
     throw new JerboaError("network", `${where}: the image at ${short} could not be fetched: ${reason}`, { cause: thrown });
   }
-  if (!response.ok) throw new JerboaError("network", `${where}: the image at ${short} could not be fetched (HTTP ${response.status}).`);
-  return { image: await response.blob(), key: keyOfAddress(url.href) };
 }
 
 /** Decodes a `data:` URL; the page's policy may forbid fetching one. */
@@ -123,11 +123,49 @@ async function frameOf(where: string, track: MediaStreamTrack): Promise<ImageBit
   video.playsInline = true;
   video.srcObject = new MediaStream([track]);
   try {
-    await video.play();
-    return await createImageBitmap(video);
+    await withTimeout(IMAGE_TIMEOUT_MS, "HTMLVideoElement.play()", video.play());
+    return await currentFrame(video);
+  } catch (thrown) {
+    throw invalidRequest(`${where}: the track gives no frame: ${errorText(thrown)}`);
   } finally {
     video.srcObject = null;
   }
+}
+
+/** An image of the browser, closed if it comes after the deadline. */
+export function bitmapOf(source: ImageBitmapSource, options?: ImageBitmapOptions): Promise<ImageBitmap> {
+  return withTimeout(IMAGE_TIMEOUT_MS, "createImageBitmap()", (async () => createImageBitmap(source, options))(), (late) => late.close());
+}
+
+/**
+ * The frame that a video shows. `loadeddata` and `seeked` may precede the frame itself, so an unusable source is read
+ * again with the next frame.
+ */
+export async function currentFrame(video: HTMLVideoElement, options?: ImageBitmapOptions): Promise<ImageBitmap> {
+  const end = Date.now() + IMAGE_TIMEOUT_MS;
+  for (;;) {
+    try {
+      return await bitmapOf(video, options);
+    } catch (thrown) {
+      if (!(thrown instanceof DOMException && thrown.name === "InvalidStateError") || Date.now() >= end || video.readyState === HAVE_NOTHING) throw thrown;
+      await nextFrame(video);
+    }
+  }
+}
+
+/** `readyState` of a video without any data. */
+const HAVE_NOTHING = 0;
+/** Milliseconds until a video that shows no new frame is read again: pages in the background present none. */
+const FRAME_RETRY_MS = 100;
+
+function nextFrame(video: HTMLVideoElement): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, FRAME_RETRY_MS);
+    video.requestVideoFrameCallback?.(() => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
 }
 
 /** An error's message, as the end of a sentence. */

@@ -4,6 +4,7 @@ import { ASSETS, type AssetUrls, openBackend, type OpenedBackend } from "./backe
 import { calibrateDevice, type Calibration } from "./calibration.js";
 import { checked, describe, requireValid, valid, validator } from "./check.js";
 import type { CachedModel, CachedSource, DeviceCheck, DeviceReport, EngineLoadOptions, LoadProgress } from "./contract.js";
+import { download } from "./download.js";
 import { JerboaError, invalidRequest } from "./errors.js";
 import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
 import { waitForOtherTab, nextAttempt, type LoadAttempt } from "./load-fallback.js";
@@ -160,9 +161,7 @@ function lockKey(model: EngineLoadOptions["model"]): string {
 async function fetchWeights(given: string | URL | Uint8Array, signal: AbortSignal | undefined): Promise<Uint8Array> {
   if (given instanceof Uint8Array) return given;
   try {
-    const response = await fetch(given, signal ? { signal } : {});
-    if (!response.ok) throw new Error(`the server answered ${response.status}`);
-    return new Uint8Array(await response.arrayBuffer());
+    return new Uint8Array(await (await download(given, signal)).arrayBuffer());
   } catch (thrown) {
     if (signal?.aborted) throw new JerboaError("aborted", "Loading the model was aborted.");
     throw new JerboaError("network", `loadModel: 'vad' could not be fetched from ${String(given)}: ${(thrown as Error).message}. Check the URL, and that its server allows this page (CORS).`, { cause: thrown });

@@ -139,7 +139,11 @@ class Heartbeat {
   send(): void {
     if (Date.now() - this.#sent < this.#interval) return;
     this.#sent = Date.now();
-    this.#channel?.postMessage("alive");
+    try {
+      this.#channel?.postMessage("alive");
+    } catch {
+      // Then those that wait take this tab for stuck.
+    }
   }
 
   /** Calls `silent` once nothing was heard for `maxSilence` milliseconds; returns what ends the watch. */
@@ -185,7 +189,8 @@ export async function withLock<T>(
       signal?.addEventListener("abort", end, { once: true });
       const unwatch = heartbeat.watch(maxSilence, end);
       try {
-        return await navigator.locks.request(PREFIX + name, { signal: patience.signal }, () => (unwatch(), turn()));
+        // An answer without a call of the function grants nothing.
+        return (await navigator.locks.request(PREFIX + name, { signal: patience.signal }, () => (unwatch(), turn()))) ?? turn();
       } finally {
         unwatch();
         signal?.removeEventListener("abort", end);

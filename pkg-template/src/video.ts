@@ -3,7 +3,7 @@
 import { describe } from "./check.js";
 import { cspAdvice } from "./csp.js";
 import { invalidRequest } from "./errors.js";
-import { resolveImage, type ImageInput, type ImageSource, keyOf, keyOfAddress, errorText } from "./images.js";
+import { currentFrame, resolveImage, type ImageInput, type ImageSource, keyOf, keyOfAddress, errorText } from "./images.js";
 
 /** A video: a URL (`http:`, `data:` or `blob:`), a file, or an element of the page. */
 export type VideoSource = string | URL | Blob | HTMLVideoElement;
@@ -73,7 +73,7 @@ async function sampleFrames(where: string, source: string | URL | Blob, fps: num
         video.currentTime = at;
         await waitForEvent(video, "seeked");
       }
-      frames.push(await createImageBitmap(video, sizeOf(video, seconds.length - 1)));
+      frames.push(await currentFrame(video, sizeOf(video, seconds.length - 1)));
     }
     const same = source instanceof Blob ? keyOf(source) : keyOfAddress(address);
     return { frames, seconds, ...(fps === undefined ? { key: same } : {}) };

@@ -18,11 +18,22 @@ export const ABORT_TIMEOUT_MS = 700;
 export const LOCK_TIMEOUT_MS = 5000;
 /** Until `navigator.storage`, the Cache API or IndexedDB must answer a question about what is stored. */
 export const STORAGE_TIMEOUT_MS = 10_000;
+/** Until the package's wasm file or one of its scripts must have been loaded; a slow connection needs a minute for 1.2 MB. */
+export const ASSET_TIMEOUT_MS = 180_000;
+/** Without a byte of a file that the page fetches itself: images, and the weights of the voice activity detector. */
+export const FETCH_STALL_MS = 30_000;
+/** Until the browser must have decoded an image, or given a frame of an element. */
+export const IMAGE_TIMEOUT_MS = 30_000;
+/** Until the browser must have decoded or resampled audio: minutes of it in seconds. */
+export const AUDIO_TIMEOUT_MS = 120_000;
 
-/** The answer of `api`, or an error that names it after the deadline. */
-export function withTimeout<T>(ms: number, api: string, promise: Promise<T>): Promise<T> {
+/** The answer of `api`, or an error that names it after the deadline; `late` takes an answer after that. */
+export function withTimeout<T>(ms: number, api: string, promise: Promise<T>, late?: (answer: T) => void): Promise<T> {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`${api} did not answer for ${ms / 1000} seconds`)), ms);
+    const timer = setTimeout(() => {
+      reject(new Error(`${api} did not answer for ${ms / 1000} seconds`));
+      promise.then(late, () => {});
+    }, ms);
     promise.then(resolve, reject).finally(() => clearTimeout(timer));
   });
 }

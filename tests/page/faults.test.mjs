@@ -391,6 +391,106 @@ test("storage that never answers: a report without it, a deletion with an error 
   assert.match((await opened).message, /indexedDB\.open\(\) did not answer for 10 seconds/);
 });
 
+/** Lets promises run, then moves the mocked clock by a second, until `promise` settles; returns its outcome and the seconds. */
+async function elapsed(t, promise, limit) {
+  let end;
+  promise.then((value) => (end = { value }), (error) => (end = { error }));
+  for (let seconds = 0; seconds <= limit; seconds++) {
+    for (let i = 0; i < 20; i++) await new Promise((resolve) => setImmediate(resolve));
+    if (end) return { ...end, seconds };
+    t.mock.timers.tick(1000);
+  }
+  return assert.fail(`no end within ${limit} s`);
+}
+
+/** A response of which this text comes and then nothing. */
+const stalling = (text = "") => new Response(new ReadableStream({ start: (stream) => text && stream.enqueue(new TextEncoder().encode(text)) }));
+
+test("a file of the page that stalls or breaks is fetched again, then refused with its host; an abort ends it", async (t) => {
+  const { download } = await import(`${built.url}/download.js`);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const url = "https://files.test/vad.safetensors";
+  let requests = [];
+  const server = (...answers) => stub(t, { fetch: async (_url, { signal }) => (requests.push(signal), answers[Math.min(requests.length, answers.length) - 1]()) });
+  // Headers, and bodies, that never come.
+  for (const answer of [never, () => stalling(), () => stalling("abc")]) {
+    requests = [];
+    server(answer);
+    const { error, seconds } = await elapsed(t, download(url), 120);
+    assert.equal(error.message, "files.test sent nothing for 30 seconds");
+    assert.ok(seconds >= 90 && seconds < 100, String(seconds));
+    assert.deepEqual(requests.map(({ aborted }) => aborted), [true, true, true]);
+  }
+  // The next attempt may succeed; a broken connection counts like a silent one.
+  const broken = () => new Response(new ReadableStream({ pull: () => Promise.reject(new TypeError("reset")) }));
+  requests = [];
+  server(broken, () => stalling("a"), () => new Response("whole"));
+  assert.equal(await (await elapsed(t, download(url), 120)).value.text(), "whole");
+  // A status is an answer.
+  requests = [];
+  server(() => new Response("", { status: 404 }));
+  assert.match((await elapsed(t, download(url), 1)).error.message, /the server answered 404/);
+  assert.equal(requests.length, 1);
+  requests = [];
+  server(() => stalling("a"));
+  const control = new AbortController();
+  const aborted = download(url, control.signal);
+  control.abort();
+  assert.equal((await elapsed(t, aborted, 1)).error.name, "AbortError");
+  // As an option of a load, and as an image.
+  server(never);
+  const load = await elapsed(t, jerboa.loadModel("a/b", { worker: false, vad: url }), 120);
+  assert.deepEqual([load.error.code, /'vad' could not be fetched from https:\/\/files\.test.*files\.test sent nothing for 30 seconds/.test(load.error.message)], ["network", true], load.error.message);
+  const { resolveImage } = await import(`${built.url}/images.js`);
+  const image = await elapsed(t, resolveImage("encodeImage", "https://files.test/a.png"), 120);
+  assert.deepEqual([image.error.code, /files\.test sent nothing for 30 seconds/.test(image.error.message)], ["network", true], image.error.message);
+});
+
+test("package files that never come are given up after three minutes, and the next call waits for the same ones", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  // Elsewhere the message says that models need a browser.
+  stub(t, { document: {} });
+  const module = await engine();
+  let starts = 0;
+  let arrive;
+  const slow = { ...module, default: () => (starts++, new Promise((resolve) => (arrive = resolve))) };
+  const used = new host.Host(slow);
+  const { error, seconds } = await elapsed(t, used.call("version", []), 200);
+  assert.equal(error.code, "assets");
+  assert.match(error.message, /The engine's wasm file could not be loaded: its server did not answer for 180 seconds/);
+  assert.ok(seconds >= 180, String(seconds));
+  const later = used.call("version", []);
+  arrive();
+  assert.equal(typeof (await elapsed(t, later, 10)).value, "string");
+  assert.equal(starts, 1, "a second instance would replace the first");
+});
+
+test("locks that answer without a grant hold nothing up", async (t) => {
+  stub(t, { navigator: { locks: { request: async () => null } } });
+  assert.equal(await within(500, notes.withLock("load x", undefined, () => {}, async () => "done", async () => {})), "done");
+});
+
+test("a transaction of the memory that never answers ends with an error that names the API", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { indexedDbStore, deleteIndexedDbStore } = await import(`${built.url}/memory/index.js`);
+  const request = (result) => {
+    const made = { result };
+    if (result) queueMicrotask(() => made.onsuccess?.());
+    return made;
+  };
+  let ended = 0;
+  const database = { transaction: () => ({ objectStore: () => ({ get: () => request(undefined) }), abort: () => ended++ }), close() {} };
+  stub(t, { indexedDB: { open: () => request(database), deleteDatabase: () => ({}) } });
+  const opened = await elapsed(t, indexedDbStore("x").open(), 70);
+  assert.equal(opened.error.code, "store");
+  assert.match(opened.error.message, /IndexedDB did not answer for 60 seconds \(IDBRequest\)/);
+  assert.ok(ended > 0);
+  const deleted = await elapsed(t, deleteIndexedDbStore("x"), 70);
+  assert.match(deleted.error.message, /IndexedDB did not answer for 60 seconds \(indexedDB\.deleteDatabase\(\)\)/);
+  stub(t, { indexedDB: { deleteDatabase: () => { const made = {}; queueMicrotask(() => made.onblocked()); return made; } } });
+  assert.equal((await elapsed(t, deleteIndexedDbStore("x"), 20)).error.code, "store_blocked");
+});
+
 test("a worker greets once it holds its lock, or after a second without one", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   for (const [request, messages] of [[(_name, run) => Promise.resolve(run({})), ["lock", "hello"]], [async () => { throw new Error("denied"); }, ["hello"]], [never, ["hello"]]]) {

@@ -222,6 +222,46 @@ test("videos from all kinds of sources are sampled", options, async () => {
   assert.match(found.rendered, /<\|vision_start\|><\|video_pad\|><\|vision_end\|>What moves\?/);
 });
 
+test("a video's frame is awaited if it is not there yet, and given up by name if it never comes", options, async () => {
+  const found = await page.evaluate(async () => {
+    const own = window.createImageBitmap;
+    // The browser's answer while a frame is not decoded yet, on a busy machine.
+    let missing = 0;
+    let asked = 0;
+    window.createImageBitmap = (source, ...rest) => {
+      if (!(source instanceof HTMLVideoElement)) return own(source, ...rest);
+      asked++;
+      if (missing-- > 0) return Promise.reject(new DOMException("The image source is not usable", "InvalidStateError"));
+      return own(source, ...rest);
+    };
+    const ask = async (file) => {
+      const part = { type: "video", video: file };
+      const { choices } = await model.chat.completions.create({ messages: [{ role: "user", content: [part, { type: "text", text: "What moves?" }] }], max_tokens: 2, temperature: 0 });
+      return choices[0].message.content;
+    };
+    const file = await recorded({ width: 128, height: 96, frames: 20 });
+    // A copy is another source, so nothing comes from earlier turns.
+    const copy = () => new Blob([file], { type: file.type });
+    const plain = await ask(copy());
+    const framesOf = asked;
+    asked = 0;
+    missing = 3;
+    const late = await ask(copy());
+    const extra = asked - framesOf;
+    const now = Date.now;
+    missing = Infinity;
+    // The deadline is 30 seconds.
+    const begun = now();
+    Date.now = () => now() + 20 * (now() - begun);
+    const never = await failure(ask(copy()));
+    Date.now = now;
+    window.createImageBitmap = own;
+    return { same: late === plain, extra, never, after: (await ask(copy())) === plain };
+  });
+  assert.deepEqual([found.same, found.extra, found.after], [true, 3, true]);
+  assert.match(found.never, /^request: .*the video's frames cannot be read: The image source is not usable/);
+});
+
 test("a conversation encodes each image once; the vision encoder is unloaded and reloaded", options, async () => {
   const found = await page.evaluate(async () => {
     const url = drawn(70, 130).toDataURL("image/png");

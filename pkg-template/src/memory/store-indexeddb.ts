@@ -17,6 +17,8 @@ const PAGE_RECORDS = 500;
 const MAX_REMOVALS = 256;
 /** Milliseconds until IndexedDB must answer; docs/limits.md lists it. */
 const OPEN_TIMEOUT_MS = 10_000;
+/** Milliseconds until a request of a transaction, and its end, must be answered: other tabs' transactions may come first. */
+const REQUEST_TIMEOUT_MS = 60_000;
 /** Milliseconds that a tab with an older version may block a migration. */
 const MIGRATION_TIMEOUT_MS = 10_000;
 
@@ -143,7 +145,7 @@ export class IndexedDbStore implements MemoryStore {
         // When the transaction failed, its own error is more informative.
         throw error?.name === "AbortError" ? (transaction.error ?? error) : error;
       });
-      await finished;
+      await answered("IDBTransaction", finished, () => abort(transaction));
       return value;
     } catch (error) {
       throw this.#lost ?? failure(error, this.#name);
@@ -159,7 +161,12 @@ export function indexedDbStore(name = "jerboa-memory"): MemoryStore {
 /** Deletes a store with all records. Tabs that have it open get an error. */
 export async function deleteIndexedDbStore(name = "jerboa-memory"): Promise<void> {
   try {
-    await ask(indexedDB.deleteDatabase(name));
+    const request = indexedDB.deleteDatabase(name);
+    const blocked = new Promise<never>((_, reject) => {
+      const message = `Another tab has the store '${name}' open and does not close it. Close that tab, then try again.`;
+      request.onblocked = () => setTimeout(() => reject(new JerboaError("store_blocked", message)), MIGRATION_TIMEOUT_MS);
+    });
+    await Promise.race([ask(request, "indexedDB.deleteDatabase()"), blocked]);
   } catch (error) {
     throw failure(error, name);
   }
@@ -240,14 +247,26 @@ function migratePlainRecords(records: IDBObjectStore, meta: IDBObjectStore): voi
   };
 }
 
-function ask<T>(request: IDBRequest<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
+function ask<T>(request: IDBRequest<T>, api = "IDBRequest"): Promise<T> {
+  const answer = new Promise<T>((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = (event) => {
       // The promise carries the error, and its awaiter aborts.
       event.preventDefault();
       reject(request.error);
     };
+  });
+  return answered(api, answer);
+}
+
+/** The answer of IndexedDB; after the deadline an error that names the API, and `late` is called. */
+function answered<T>(api: string, answer: Promise<T>, late = (): void => {}): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => {
+      reject(new JerboaError("store", `IndexedDB did not answer for ${REQUEST_TIMEOUT_MS / 1000} seconds (${api}). Close this site's other tabs, then reload this page.`));
+      late();
+    }, REQUEST_TIMEOUT_MS);
+    answer.then(resolve, reject).finally(() => clearTimeout(timer));
   });
 }
 
