@@ -1,9 +1,9 @@
-//! `cargo xtask lint`: formatting, clippy, TypeScript and shaders; every warning is an error. The
-//! rules are in the tools' settings.
+//! `cargo xtask lint`: formatting, clippy, advisories, TypeScript and shaders; every warning is an
+//! error. The rules are in the tools' settings.
 
 use crate::command::{command, output_of, print_heading, run, run_step};
 use crate::setup::{self, Toolchain};
-use crate::{npm, package, workspace};
+use crate::{audit, npm, package, workspace};
 use anyhow::Result;
 use std::process::Command;
 
@@ -25,6 +25,7 @@ pub fn run_all() -> Result<()> {
         ]))
     })?;
     wasm_clippy(toolchain)?;
+    audit::run()?;
     run_step("tsc: the facade", || {
         run(npm::program("typescript/bin/tsc")
             .args(["--noEmit", "-p"])

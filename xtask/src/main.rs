@@ -1,8 +1,10 @@
 //! `cargo xtask TASK`: runs a task of the repository and reports its failure.
 
+mod audit;
 mod bench;
 mod command;
 mod demo;
+mod endurance;
 mod lint;
 mod manifest;
 mod native;
@@ -32,7 +34,10 @@ const USAGE: &str = "cargo xtask TASK
                     test published weights, natively and in Chromium: smollm2, minilm and whisper-tiny.en, or the
                     named models (also whisper-base, gemma3); downloads 270 MB once
   build             build the npm package (dist/jerboa), the demo page and its documentation (dist/www)
-  lint              run rustfmt, clippy and tsc, and validate every shader variant
+  lint              run rustfmt, clippy, tsc, cargo audit and npm audit, and validate every shader variant
+  fuzz [TARGET..] [--seconds N]
+                    mutate files for each parser, in a process with 512 MB, and messages to the worker; 1200 s each
+  soak [--hours N]  load, run, abort and unload models at random in Chromium; fails on growth; 8 hours
   bench [--native] [--browser PATH] [NAME=VALUE ..]
                     benchmark on this machine's GPU, in a browser or natively; see CONTRIBUTING.md for all options
   setup             install what is missing
@@ -47,6 +52,8 @@ fn main() -> ExitCode {
         "test" => test::run(&rest),
         "build" => package::run_task(),
         "lint" => lint::run_all(),
+        "fuzz" => endurance::fuzz(&rest),
+        "soak" => endurance::soak(&rest),
         "bench" => bench::run_task(&rest),
         "setup" => setup::everything().map(|_| ()),
         "" | "help" | "-h" | "--help" => {
