@@ -1,5 +1,5 @@
 /**
- * A long run in Chromium with the real engine: loads of ten kinds of models, requests, aborts at random moments, sessions that nobody disposes,
+ * A long run in Chromium with the real engine: loads of ten kinds of models, requests, aborts at random moments, undisposed sessions,
  * unloads at random. Prints what is alive after each round and fails on growth. `cargo xtask soak --hours 8`; a seed repeats a run:
  *
  *     node tests/page/soak-long.mjs --minutes 10 --seed 1
