@@ -4,10 +4,9 @@ import type { Chat, ChatCompletionChunk, ChatCompletionCreateParamsStreaming, Ch
 import { checked, valid, validator } from "./check.js";
 import { aborted, invalidRequest, JerboaError } from "./errors.js";
 import type { ChatMessage } from "./messages.js";
-import type { Model } from "./model.js";
 import { chatFormat, chatTools, echoedChoice, type IdentifiedItem, inputItems, messagesOf, newId, sharedFields, WHERE, withInstructions } from "./response-input.js";
 import { wrongTask } from "./tasks.js";
-import { ResponseStore, type SessionLease } from "./response-store.js";
+import { type ResponseModel, ResponseStore, type SessionLease } from "./response-store.js";
 import type {
   ModelResponse, ResponseCreateParams, ResponseFunctionCall, ResponseLogprob, ResponseOutputItem, ResponseOutputMessage, ResponseReasoning, ResponseStream,
   ResponseStreamEvent, UnnumberedResponseEvent,
@@ -42,9 +41,9 @@ const SPEC = {
 /** Responses of one model. */
 export class ResponseRunner {
   readonly store: ResponseStore;
-  readonly #model: Model;
+  readonly #model: ResponseModel;
 
-  constructor(model: Model) {
+  constructor(model: ResponseModel) {
     this.#model = model;
     this.store = new ResponseStore(model);
   }

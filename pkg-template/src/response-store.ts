@@ -1,8 +1,8 @@
 /** Stored responses of one model, and the sessions that keep their KV cache. */
 
 import type { Chat } from "./chat.js";
+import type { ModelInfo } from "./contract.js";
 import { JerboaError } from "./errors.js";
-import type { Model } from "./model.js";
 import type { IdentifiedItem } from "./response-input.js";
 import type { ModelResponse } from "./responses-types.js";
 import type { Session } from "./session.js";
@@ -11,6 +11,13 @@ import type { Session } from "./session.js";
 export const MAX_STORED_RESPONSES = 64;
 /** Conversations whose KV cache is kept; each takes memory on the GPU. */
 export const MAX_SESSIONS = 2;
+
+/** What responses need of a model. */
+export interface ResponseModel {
+  readonly info: ModelInfo;
+  readonly chat: Chat;
+  createSession(): Promise<Session>;
+}
 
 /** A response with the items it answered. */
 export interface StoredResponse {
@@ -36,13 +43,13 @@ interface KeptSession {
 
 /** The stored responses. */
 export class ResponseStore {
-  readonly #model: Model;
+  readonly #model: ResponseModel;
   readonly #responses = new Map<string, StoredResponse>();
   /** Least recently used first. */
   #sessions: KeptSession[] = [];
   #making = 0;
 
-  constructor(model: Model) {
+  constructor(model: ResponseModel) {
     this.#model = model;
   }
 

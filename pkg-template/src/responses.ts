@@ -2,19 +2,20 @@
 
 import type { GenerationRequestOptions } from "./chat.js";
 import { missingAsset } from "./errors.js";
-import type { Model } from "./model.js";
 import type { ResponseRunner } from "./response-runner.js";
+import type { ResponseModel } from "./response-store.js";
 import type {
   DeletedResponse, ModelResponse, ResponseCreateParams, ResponseCreateParamsNonStreaming, ResponseCreateParamsStreaming, ResponseItemList, ResponseStream,
 } from "./responses-types.js";
+import { ASSET_TIMEOUT_MS, withTimeout } from "./waits.js";
 
 /** OpenAI's `responses`. Responses are stored in this page, the last {@link MAX_STORED_RESPONSES} of them. */
 export class Responses {
-  readonly #model: Model;
+  readonly #model: ResponseModel;
   #loading: Promise<ResponseRunner> | undefined;
 
   /** @internal */
-  constructor(model: Model) {
+  constructor(model: ResponseModel) {
     this.#model = model;
   }
 
@@ -46,7 +47,7 @@ export class Responses {
 
   #runner(): Promise<ResponseRunner> {
     const load = async (): Promise<ResponseRunner> => {
-      const { ResponseRunner } = await import("./response-runner.js");
+      const { ResponseRunner } = await withTimeout(ASSET_TIMEOUT_MS, "its server", import("./response-runner.js"));
       return new ResponseRunner(this.#model);
     };
     return (this.#loading ??= load().catch((thrown: unknown) => {
