@@ -87,6 +87,51 @@ test("a stop string ends a generation, a seed repeats it, and the model stays us
   assert.deepEqual(result.after.ids, golden.newIds.slice(0, 8));
 });
 
+test("single steps and own code in each step give the reference's tokens", { timeout: PATIENCE }, async () => {
+  const result = await page.evaluate(async (prompt) => {
+    const largest = (logits) => logits.indexOf(Math.max(...logits));
+    const session = await model.createSession();
+    let logits = await session.prefill(prompt);
+    const width = logits.length;
+    const steps = [];
+    for (let i = 0; i < 10; i++) {
+      steps.push(largest(logits));
+      logits = await session.step(steps.at(-1));
+    }
+    const tokens = [...session.tokens];
+    // Back to the prompt, and an answer from its cache.
+    const back = largest(await session.prefill(tokens.slice(0, -10)));
+    const { cachedTokens, ids: answered } = await session.generate(tokens.slice(0, -10), { temperature: 0, maxTokens: 4 }).details;
+    await session.dispose();
+
+    const seen = [];
+    const options = { temperature: 0, maxTokens: 12 };
+    const same = await model.generate(prompt, { ...options, logitsProcessor: (given, so) => void seen.push([given.length, so.length]) }).details;
+    const forced = await model.generate(prompt, { ...options, logitsProcessor: (given) => given.map((_, id) => (id === 300 ? 1 : -Infinity)) }).details;
+    const ended = await model.generate(prompt, { ...options, stoppingCriteria: (so) => so.length >= 5 }).details;
+    const masked = await model.generate(prompt, { ...options, grammar: { type: "choice", choices: ["yes", "no"] }, logitsProcessor: () => {} }).details;
+    const refused = await model.generate(prompt, { ...options, logitsProcessor: (given) => given.fill(NaN) }).then(() => "none", (error) => `${error.code} ${error.message}`);
+    const hanging = model.generate(prompt, { ...options, logitsProcessor: () => new Promise(() => {}) });
+    setTimeout(() => hanging.abort(), 500);
+    const aborted = (await hanging.details).finishReason;
+    const after = await model.generate(prompt, options).details;
+    return { width, steps, back, cachedTokens, answered, seen, same: same.ids, forced: forced.ids, ended: [ended.ids, ended.finishReason], masked: masked.text, refused, aborted, after: after.ids };
+  }, golden.prompt);
+  const expected = golden.newIds;
+  assert.equal(result.width, 512);
+  assert.deepEqual(result.steps, expected.slice(0, 10));
+  assert.equal(result.back, expected[0]);
+  assert.deepEqual([result.cachedTokens, result.answered], [golden.prompt_ids.length - 1, expected.slice(0, 4)]);
+  assert.deepEqual(result.seen, Array.from({ length: 12 }, (_, step) => [512, step]));
+  assert.deepEqual(result.same, expected.slice(0, 12));
+  assert.deepEqual(result.forced, Array(12).fill(300));
+  assert.deepEqual(result.ended, [expected.slice(0, 5), "stop"]);
+  assert.ok(["yes", "no"].includes(result.masked), result.masked);
+  assert.match(result.refused, /^request .*logitsProcessor.*NaN for token 0/);
+  assert.equal(result.aborted, "abort");
+  assert.deepEqual(result.after, expected.slice(0, 12));
+});
+
 test("a prompt of more than 64 tokens matches the reference", { timeout: PATIENCE }, async () => {
   const best = await page.evaluate(async (ids) => {
     const all = await model.logits(ids, { all: true });

@@ -152,6 +152,30 @@ fn changed_logits_decide_and_an_end_is_a_stop() {
     assert_usable(&mut model, "a processed answer");
 }
 
+#[test]
+fn an_abort_during_a_processor_is_an_abort() {
+    let mut model = stories(256);
+    let abort = AbortFlag::new();
+    let mut processor = Changes(|_: &mut Vec<f32>, tokens: &[u32]| {
+        if tokens.len() < 3 {
+            return Ok(Continue(()));
+        }
+        abort.abort();
+        Ok(Break(()))
+    });
+    let hooks = GenerationHooks {
+        processor: Some(&mut processor),
+        ..GenerationHooks::default()
+    };
+    let request = request(ask(&json!({ "temperature": 0 })));
+    let outcome = block_on(model.generate_with(&request, hooks, &abort, |_| {})).expect("a part");
+    assert_eq!(
+        (outcome.ids.len(), outcome.finish_reason),
+        (3, FinishReason::Abort)
+    );
+    assert_usable(&mut model, "an abort");
+}
+
 /// Allows even tokens only.
 struct Even;
 

@@ -124,7 +124,12 @@ impl TokenSink for GenerationState<'_> {
         let flow = processor.process(logits, &self.ids).await?;
         check_processed(logits, vocabulary)?;
         if flow.is_break() {
-            self.finish = Some(FinishReason::Stop);
+            let is_aborted = self.abort.is_aborted();
+            self.finish = Some(if is_aborted {
+                FinishReason::Abort
+            } else {
+                FinishReason::Stop
+            });
         }
         Ok(flow)
     }
