@@ -20,6 +20,7 @@ pub mod kernels;
 pub mod plan;
 pub mod reference;
 pub mod sample;
+pub mod schema;
 pub mod task;
 pub mod text;
 mod util;

@@ -1,8 +1,8 @@
 /** OpenAI's chat completions: request and response types, streaming, tool calls. */
 
 import { AnswerBuilder, type ChatDelta, deltaOf, partsOf } from "./answer.js";
-import { checked, describe, everyItem, valid, validator } from "./check.js";
-import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, GrammarSource, ModelInfo, Overflow, Speculation } from "./contract.js";
+import { checked, describe, engineOptions, everyItem, valid, validator } from "./check.js";
+import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, GrammarSource, ModelInfo } from "./contract.js";
 import { aborted, JerboaError, invalidRequest, unloaded } from "./errors.js";
 import { type GrammarOption, grammarSource } from "./generate.js";
 import { Generation } from "./generation.js";
@@ -10,46 +10,25 @@ import type { Backend } from "./engine-calls.js";
 import { type ChatMessage, type TextPart, type Tool, type ToolCall, engineMessages, requireFreeVariables } from "./messages.js";
 import { imagePlaceholders, resolveImages } from "./message-media.js";
 import { plainJson } from "./plain-json.js";
+import { CHAT_SPEC, type ChatFields } from "./schema.js";
 import { generateWithSteps, STEP_OPTIONS, type StepOptions } from "./steps.js";
 import { wrongTask } from "./tasks.js";
 
 /** A request of `chat.completions.create`: OpenAI's fields plus the sampling options of local models. */
-export interface ChatCompletionCreateParams {
+export interface ChatCompletionCreateParams extends ChatFields {
   messages: ChatMessage[];
   /** Must be a string if set; otherwise ignored, since one model is loaded. */
   model?: string;
   stream?: boolean | null;
   /** With `include_usage`, a final chunk without choices carries the usage. */
   stream_options?: StreamOptions | null;
-  max_tokens?: number | null;
   max_completion_tokens?: number | null;
-  temperature?: number | null;
-  top_p?: number | null;
-  stop?: string | string[] | null;
-  seed?: number | null;
-  logprobs?: boolean | null;
-  top_logprobs?: number | null;
-  logit_bias?: Record<string, number> | null;
-  presence_penalty?: number | null;
-  frequency_penalty?: number | null;
   /** Tools of type `custom` are refused. */
   tools?: (Tool | CustomTool)[] | null;
   /** `none` hides the tools from the model. Forcing a tool call is not supported. */
   tool_choice?: ToolChoice | null;
   /** Number of answers, 1 by default. They run one after another, with seeds that count up from `seed`. */
   n?: number | null;
-  top_k?: number | null;
-  min_p?: number | null;
-  typical_p?: number | null;
-  repetition_penalty?: number | null;
-  /** What to do when the context is full; `error` by default. */
-  overflow?: Overflow | null;
-  /** `prompt-lookup` drafts tokens from repeated text and verifies them, at temperature 0; `off` by default. */
-  speculation?: Speculation | null;
-  /** Opens the assistant's turn after the messages; true by default, unless the last message is continued. */
-  add_generation_prompt?: boolean | null;
-  /** Continues the last message's text instead of answering it. */
-  continue_final_message?: boolean | null;
   /** How much the model reasons. Refused where the chat template has no such variable, nor a switch. */
   reasoning_effort?: ReasoningEffort | null;
   /** Text that the answer probably repeats. At temperature 0 its tokens are drafted; the answer stays the same. */
@@ -218,32 +197,15 @@ const MAX_ANSWERS = 128;
 export const IGNORED_FIELDS = ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "parallel_tool_calls"] as const;
 
 const SPEC = {
+  ...CHAT_SPEC,
   messages: valid.array,
   model: valid.string,
   stream: valid.boolean,
   stream_options: valid.object,
-  max_tokens: valid.integer(1),
-  max_completion_tokens: valid.integer(1),
-  temperature: valid.number(0, 2),
-  top_p: valid.number(0, 1),
-  stop: valid.strings,
-  seed: valid.integer(-Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER),
-  logprobs: valid.boolean,
-  top_logprobs: valid.integer(0, 20),
-  logit_bias: valid.biases,
-  presence_penalty: valid.number(-2, 2),
-  frequency_penalty: valid.number(-2, 2),
+  max_completion_tokens: CHAT_SPEC.max_tokens,
   tools: valid.array,
   tool_choice: valid.oneOf("auto", "none"),
   n: valid.integer(1, MAX_ANSWERS),
-  top_k: valid.integer(-1),
-  min_p: valid.number(0, 1),
-  typical_p: valid.above(0, 1),
-  repetition_penalty: valid.number(0.01, 100),
-  overflow: valid.oneOf("error", "truncate", "rolling"),
-  speculation: valid.oneOf("off", "prompt-lookup"),
-  add_generation_prompt: valid.boolean,
-  continue_final_message: valid.boolean,
   reasoning_effort: valid.oneOf("none", "minimal", "low", "medium", "high", "xhigh", "max"),
   enable_thinking: valid.boolean,
   chat_template_kwargs: valid.object,
@@ -363,28 +325,13 @@ export class Completions {
     const grammar = answerGrammar(p);
     if (grammar && tools) throw invalidRequest(`${WHERE}: 'response_format' and 'grammar' cannot be combined with tools. Set tool_choice: 'none', or leave one of them out.`);
     return withoutUnset({
+      ...engineOptions(CHAT_SPEC, p),
       messages: engineMessages(WHERE, p.messages, info.capabilities),
       tools,
       grammar,
       chatTemplate: plainJson(WHERE, "chat_template_kwargs", reasoningVariables(info, p)),
-      addGenerationPrompt: p.add_generation_prompt,
-      continueFinalMessage: p.continue_final_message,
       maxTokens: p.max_completion_tokens ?? p.max_tokens,
-      temperature: p.temperature,
-      topP: p.top_p,
-      topK: p.top_k,
-      minP: p.min_p,
-      typicalP: p.typical_p,
-      repetitionPenalty: p.repetition_penalty,
-      presencePenalty: p.presence_penalty,
-      frequencyPenalty: p.frequency_penalty,
-      logitBias: p.logit_bias,
-      seed: p.seed,
       stop: typeof p.stop === "string" ? [p.stop] : p.stop,
-      logprobs: p.logprobs,
-      topLogprobs: p.top_logprobs,
-      overflow: p.overflow,
-      speculation: p.speculation,
       prediction: predictedText(p.prediction),
     });
   }

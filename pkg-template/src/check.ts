@@ -44,17 +44,20 @@ export const valid = {
   strings: validator(`a string or an array of strings (at most ${MAX_ITEMS})`, (v) => typeof v === "string" || everyItem(v, (s) => typeof s === "string")),
   url: validator("a URL, as a string or URL object", (v) => typeof v === "string" || v instanceof URL),
   number: (min: number, max = Infinity) => validator(range("a number", min, max), (v) => isNumber(v, min, max)),
+  numbers: (min: number, max: number) => validator(`${range("a number", min, max)}, or several`, (v) => everyItem([v].flat(), (n) => isNumber(n, min, max))),
   /** A number above `min`. */
   above: (min: number, max: number) => validator(`a number above ${min}, at most ${max}`, (v) => v !== min && isNumber(v, min, max)),
   integer: (min: number, max = MAX_COUNT) => validator(range("a whole number", min, max), (v) => Number.isInteger(v) && isNumber(v, min, max)),
+  integers: (min: number) => validator("an array of whole numbers", (v) => everyItem(v, (n) => Number.isInteger(n) && isNumber(n, min, MAX_COUNT))),
   /** A size in bytes, which may exceed 32 bits. */
   bytes: validator("a whole number of bytes from 1 up", (v) => Number.isSafeInteger(v) && isNumber(v, 1, Infinity)),
   oneOf: (...names: string[]) => validator(`one of ${names.map((n) => `'${n}'`).join(", ")}`, (v) => names.includes(v as string)),
-  /** Token ids mapped to numbers within OpenAI's bounds. */
-  biases: validator(
-    "an object of token ids to numbers from -100 to 100",
-    (v) => typeof v === "object" && v !== null && Object.entries(v).every(([id, bias]) => /^\d+$/.test(id) && isNumber(bias, -100, 100)),
-  ),
+  /** Token ids mapped to numbers. */
+  biases: (min: number, max: number) =>
+    validator(
+      `an object of token ids to numbers from ${min} to ${max}`,
+      (v) => typeof v === "object" && v !== null && Object.entries(v).every(([id, bias]) => /^\d+$/.test(id) && isNumber(bias, min, max)),
+    ),
 } as const;
 
 /** Throws unless an argument is valid. */
@@ -78,6 +81,12 @@ export function checked<T extends object>(where: string, given: T | undefined | 
     result[name] = value;
   }
   return result as T;
+}
+
+/** The options of `spec` that are set, under the names of the engine. */
+export function engineOptions(spec: Spec, given: object): object {
+  const known = Object.entries(given).filter(([name, value]) => Object.hasOwn(spec, name) && value !== undefined);
+  return Object.fromEntries(known.map(([name, value]) => [name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()), value]));
 }
 
 /** A short description of a value for an error message. */

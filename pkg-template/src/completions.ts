@@ -1,33 +1,24 @@
 /** OpenAI's legacy `completions`: request and response types for text continuation. */
 
 import { addAnswer, withoutUnset, IGNORED_FIELDS, type CompletionUsage, type GenerationRequestOptions, type StreamOptions, type Timings, timingsOf, usageOf } from "./chat.js";
-import { checked, everyItem, valid, validator } from "./check.js";
+import { checked, engineOptions, everyItem, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationResult, ModelInfo } from "./contract.js";
 import { aborted, invalidRequest, JerboaError, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
 import { isTokenId } from "./generate.js";
+import { COMPLETION_SPEC, GENERATE_SPEC, type CompletionFields } from "./schema.js";
 import { generateWithSteps, STEP_OPTIONS } from "./steps.js";
 import { wrongTask } from "./tasks.js";
 
 /** A request of `completions.create`. */
-export interface TextCompletionCreateParams {
+export interface TextCompletionCreateParams extends CompletionFields {
   /** A prompt as text or token ids, or several; several run one after another, one choice each. */
   prompt: string | number[] | string[] | number[][] | null;
-  /** Parses special tokens in the prompt's text, such as `<|fim_prefix|>`; false by default. */
-  parse_special?: boolean | null;
   /** Must be a string if set; otherwise ignored, since one model is loaded. */
   model?: string;
   stream?: boolean | null;
   stream_options?: StreamOptions | null;
-  max_tokens?: number | null;
-  temperature?: number | null;
-  top_p?: number | null;
-  stop?: string | string[] | null;
-  seed?: number | null;
-  logit_bias?: Record<string, number> | null;
-  presence_penalty?: number | null;
-  frequency_penalty?: number | null;
   /** Number of alternatives in each token's log-probabilities, up to 20. */
   logprobs?: number | null;
   /** Number of choices for each prompt, 1 by default. They run one after another, with seeds that count up from `seed`. */
@@ -79,20 +70,12 @@ export interface TextCompletionStream extends AsyncIterable<TextCompletionChunk>
 
 const WHERE = "completions.create";
 const SPEC = {
+  ...COMPLETION_SPEC,
   prompt: validator("a string, token ids, or an array of either", (v) => promptsOf(v).length > 0),
-  parse_special: valid.boolean,
   model: valid.string,
   stream: valid.boolean,
   stream_options: valid.object,
-  max_tokens: valid.integer(1),
-  temperature: valid.number(0, 2),
-  top_p: valid.number(0, 1),
-  stop: valid.strings,
-  seed: valid.integer(-Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER),
-  logit_bias: valid.biases,
-  presence_penalty: valid.number(-2, 2),
-  frequency_penalty: valid.number(-2, 2),
-  logprobs: valid.integer(0, 20),
+  logprobs: GENERATE_SPEC.topLogprobs,
   n: valid.integer(1, 128),
   best_of: valid.integer(1, 20),
   suffix: valid.string,
@@ -278,18 +261,11 @@ async function* completionChunks(head: ResponseHead, started: StartedRuns, withU
 function engineRequest(p: TextCompletionCreateParams, prompt: Prompt): EngineRequest {
   const set = <T>(value: T | null | undefined): T | undefined => value ?? undefined;
   return withoutUnset({
+    ...engineOptions(COMPLETION_SPEC, p),
     ...(typeof prompt === "string" ? { prompt } : { ids: prompt }),
     suffix: p.suffix ? p.suffix : undefined,
-    parseSpecial: set(p.parse_special),
     logprobs: typeof p.logprobs === "number" ? true : undefined,
     topLogprobs: set(p.logprobs),
-    maxTokens: set(p.max_tokens),
-    temperature: set(p.temperature),
-    topP: set(p.top_p),
     stop: typeof p.stop === "string" ? [p.stop] : set(p.stop),
-    seed: set(p.seed),
-    logitBias: set(p.logit_bias),
-    presencePenalty: set(p.presence_penalty),
-    frequencyPenalty: set(p.frequency_penalty),
   });
 }

@@ -1,22 +1,5 @@
 /** Types of the contract about audio: transcription, listening and speech synthesis. */
 
-/** Options of a transcription. */
-export interface EngineTranscribeOptions {
-  language?: string;
-  translate?: boolean;
-  timestamps?: "none" | "segment" | "word";
-  prompt?: string;
-  ids?: number[];
-  temperatures?: number[];
-  beams?: number;
-  lengthPenalty?: number;
-  maxTokens?: number;
-  vad?: boolean;
-  logprobs?: boolean;
-  seed?: number;
-  partials?: boolean;
-}
-
 /** A final segment of a transcript, and the progress so far (`done` of `total`), in seconds. */
 export interface SegmentEvent {
   text: string;
@@ -67,21 +50,6 @@ export interface VadEvent {
   start: number | null;
   /** Start and end of each finished utterance. */
   ended: [number, number][];
-}
-
-/** Options of a speech synthesis. */
-export interface EngineSpeakOptions {
-  input: string;
-  ids?: number[];
-  voice?: string;
-  speaker?: number[];
-  maxTokens?: number;
-  grammar?: boolean;
-  ignoreEnd?: boolean;
-  temperature?: number;
-  topP?: number;
-  repetitionPenalty?: number;
-  seed?: number;
 }
 
 /** The result of a speech synthesis. */

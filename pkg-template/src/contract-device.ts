@@ -55,20 +55,6 @@ export interface MemoryUse {
   gpuBytes: number;
 }
 
-/** What `measure` measures. */
-export interface MeasureOptions {
-  /** Context length at which a decode step is measured; 0 by default. */
-  position?: number;
-  /** Step sizes in tokens to profile; 1 is a decode step. */
-  profile?: number[];
-  /** Measures the device's limits. */
-  limits?: boolean;
-  /** Number of decode steps for measuring the host overhead. */
-  steps?: number;
-  /** Number of speculative steps (`speculation`) for the same; each needs eight positions of the context. */
-  drafts?: number;
-}
-
 /** How a model performs on this device. */
 export interface Measurement {
   dispatchesPerToken: number;

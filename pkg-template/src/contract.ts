@@ -1,10 +1,12 @@
 /** Types that cross between the facade and the wasm module, in both directions. */
 
-import type { CachedSource, DeviceCheck, DeviceReport, Measurement, MeasureOptions, MemoryUse } from "./contract-device.js";
-import type { EngineSpeakOptions, EngineTranscribeOptions, SegmentEvent, VadEvent, PartialEvent, SynthesisResult, Transcript } from "./contract-audio.js";
+import type { CachedSource, DeviceCheck, DeviceReport, Measurement, MemoryUse } from "./contract-device.js";
+import type { SegmentEvent, VadEvent, PartialEvent, SynthesisResult, Transcript } from "./contract-audio.js";
+import type { EngineEmbedOptions, EngineGenerateFields, EngineLoadFields, EngineRerankOptions, EngineSpeakOptions, EngineTranscribeOptions, MeasureOptions } from "./schema.js";
 
-export type { CachedModel, CachedSource, DeviceCheck, DeviceReport, Measurement, MeasureOptions, MemoryUse } from "./contract-device.js";
-export type { EngineSpeakOptions, EngineTranscribeOptions, SegmentEvent, VadEvent, PartialEvent, SynthesisResult, Transcript } from "./contract-audio.js";
+export type { CachedModel, CachedSource, DeviceCheck, DeviceReport, Measurement, MemoryUse } from "./contract-device.js";
+export type { SegmentEvent, VadEvent, PartialEvent, SynthesisResult, Transcript } from "./contract-audio.js";
+export type { EngineEmbedOptions, EngineRerankOptions, EngineSpeakOptions, EngineTranscribeOptions, MeasureOptions, Overflow, Speculation } from "./schema.js";
 
 /** What `loadModel` reports while it loads a model. */
 export interface LoadProgress {
@@ -239,57 +241,10 @@ export interface GenerationResult {
   decodeMs: number;
 }
 
-/**
- * What to do when the context is full: fail, drop the oldest turns and render again, or slide over the oldest tokens.
- */
-export type Overflow = "error" | "truncate" | "rolling";
-
-/**
- * Speculative decoding: several tokens are drafted and verified in one step. `prompt-lookup` drafts what followed the
- * last tokens where they occurred before. Answers that repeat much of the prompt (code edits, summaries, extraction)
- * need fewer steps. Drafting pauses itself when it does not pay. It applies to greedy decoding only: `temperature: 0`,
- * no penalties, no bias, no log-probabilities.
- */
-export type Speculation = "off" | "prompt-lookup";
-
 /** A request to the engine: one of `prompt`, `ids`, `messages`, plus sampling options. */
-export interface EngineRequest {
+export interface EngineRequest extends EngineGenerateFields {
   /** What the text must match. The host compiles it; the engine receives masks. */
   grammar?: GrammarSource;
-  prompt?: string;
-  /** Text after the gap that the answer fills; `prompt` is the text before it. */
-  suffix?: string;
-  /** Parses special tokens in the prompt's text. */
-  parseSpecial?: boolean;
-  ids?: number[];
-  messages?: unknown[];
-  tools?: unknown[];
-  /** Documents for the chat template. */
-  documents?: unknown[];
-  chatTemplate?: Record<string, unknown>;
-  addGenerationPrompt?: boolean;
-  continueFinalMessage?: boolean;
-  /** Leaves the answer to `messages` as it is, instead of splitting it into parts. */
-  rawAnswer?: boolean;
-  maxTokens?: number;
-  temperature?: number;
-  topK?: number;
-  topP?: number;
-  minP?: number;
-  typicalP?: number;
-  repetitionPenalty?: number;
-  presencePenalty?: number;
-  frequencyPenalty?: number;
-  logitBias?: Record<string, number>;
-  seed?: number;
-  stop?: string[];
-  logprobs?: boolean;
-  topLogprobs?: number;
-  overflow?: Overflow;
-  ignoreEos?: boolean;
-  speculation?: Speculation;
-  /** Text that the answer probably repeats, to draft from. */
-  prediction?: string;
   /** Asks the caller before each token: with the logits, or with the tokens so far only. For the host. */
   steps?: "logits" | "tokens";
 }
@@ -321,99 +276,10 @@ export interface GrammarSource {
 export type NextMask = (token: number | undefined) => Uint32Array | { forced: Uint32Array };
 
 /** Options of `Engine.load`, besides its signal. */
-export interface EngineLoadOptions {
+export interface EngineLoadOptions extends EngineLoadFields {
   model: string | { name: string; file: File }[];
-  /**
-   * A Hugging Face access token, for gated and private repositories. It is sent to `endpoint` only and never stored.
-   */
-  token?: string;
-  /** A branch, tag or commit; `main` by default. */
-  revision?: string;
-  /** The server for `org/name`; `https://huggingface.co` by default. */
-  endpoint?: string;
-  /** Maximum tokens of prompt and answer together; by default the model's own limit, up to 4096. */
-  maxContext?: number;
-  /**
-   * Format of the weights in GPU memory. `auto` keeps the checkpoint's format if it fits the device's memory, else uses
-   * 8 or 4 bits; `model.info.precision` names the choice, `model.info.warnings` the reason. With `q4`, small models
-   * keep 8 bits in some matrices.
-   */
-  weights?: "auto" | "f32" | "f16" | "q8" | "q4";
-  /**
-   * The same for embeddings and lm_head when the checkpoint does not quantize them. `auto` uses the format of the other
-   * weights, but 8 bits with `q4`: low precision hurts these matrices most, and they dominate small models with large
-   * vocabularies.
-   */
-  embeddingWeights?: "auto" | "f32" | "f16" | "q8" | "q4";
-  /** GPU memory limit in bytes for `auto`; estimated by default, since browsers do not report it. */
-  maxMemory?: number;
-  /**
-   * Splits weights larger than this many bytes into several buffers, even when the device allows larger ones; for
-   * tests.
-   */
-  maxWeightBuffer?: number;
-  /**
-   * Precision of matmul inputs in prompts. `auto` is `int8` for weights of at most 8 bits on GPUs with packed dot
-   * products and without subgroup matrices.
-   */
-  activations?: "auto" | "f32" | "int8";
-  /** Format of the KV cache; `auto` chooses for the device. */
-  kv?: "auto" | "f32" | "f16" | "packed" | "int8";
-  /** Growth step of the KV cache in tokens; 512 by default, 0 allocates all of `maxContext` at load. */
-  kvGrowth?: number;
-  /**
-   * Experts per layer that stay on the GPU, at least as many as the router selects per token. The others are read from
-   * the browser's cache when selected. By default all, or as many as fit when memory is short.
-   */
-  experts?: number;
-  /** The same limit as bytes over all layers. */
-  expertBytes?: number;
-  /** Prefetches the next layer's likely experts; true by default. */
-  prefetchExperts?: boolean;
-  /**
-   * Reads rows of lookup-only tables, such as Gemma's per-layer embeddings, from the browser's cache on demand. By
-   * default only when memory is short.
-   */
-  pageEmbeddings?: boolean;
-  /**
-   * Autotuning of kernel variants. `auto` uses stored results, else measures for about 50 ms, except on a software
-   * adapter. `off` uses the defaults, `force` always measures. Results are cached like files (see `cache`).
-   */
-  tune?: "auto" | "off" | "force";
-  /**
-   * Compiles separate kernels for prompts of up to 32 tokens, such as later turns of a chat, once the model has been
-   * idle for a second. True by default, except on a software adapter.
-   */
-  shortPrefill?: boolean;
-  /**
-   * Switches device features off, for comparison or to work around a driver bug. `matrix`: subgroup matrices, used in
-   * prefill. `group`: dispatches per command buffer, with one buffer in flight; `free` submits work as it is recorded.
-   * The default is `free`, on WebKit what calibration found. `limits: "minimum"` requests only the limits that every
-   * WebGPU device has. `force` sets a kernel parameter such as `gemm.BM=32`; shaders/variants.toml lists them.
-   */
-  features?: { subgroups?: boolean; f16?: boolean; matrix?: boolean; limits?: "all" | "minimum"; group?: "free" | "all" | `${number}`; force?: string };
-  /**
-   * The page's `navigator.maxTouchPoints`, which tells an iPad from a Mac and is missing in workers. Set by the facade.
-   */
-  touchPoints?: number;
-  /** False bypasses the browser's cache. True by default. */
-  cache?: boolean;
-  /** The model's task, when its files do not say or are wrong. */
-  task?: "generate" | "embed" | "rerank" | "transcribe" | "speak";
-  /** The codec of a text-to-speech model: a repository or a folder's URL. */
-  codec?: string;
   /** Silero VAD's weights, for speech-to-text models; see `vad` of `loadModel`. */
   vad?: Uint8Array;
-  /** Refuses a model that is estimated not to fit the device's memory, before its weights are downloaded. */
-  mustFit?: boolean;
-}
-
-/** Options of an embedding. */
-export interface EngineEmbedOptions {
-  normalize?: boolean;
-  truncateDim?: number;
-  prompt?: string;
-  task?: string;
 }
 
 /** An image that the engine has encoded. */
@@ -465,7 +331,7 @@ export interface Engine {
   /** `seed` applies when the request has none. */
   generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number, nextMask?: NextMask, processLogits?: ProcessLogits): Promise<GenerationResult>;
   embed(inputs: (string | Uint32Array)[], options: EngineEmbedOptions & { signal?: AbortSignal }, onProgress: (progress: unknown) => void): Promise<Float32Array[]>;
-  rerank(query: string, documents: string[], options: object): Promise<number[]>;
+  rerank(query: string, documents: string[], options: EngineRerankOptions & { signal?: AbortSignal }): Promise<number[]>;
   logits(ids: Uint32Array, all: boolean): Promise<Float32Array>;
   imageUpload(width: number, height: number): ImageUpload;
   /** The same for a video, frame by frame. */

@@ -5,6 +5,7 @@ import type { EngineEmbedOptions, ModelInfo } from "./contract.js";
 import { aborted, invalidRequest, unloaded } from "./errors.js";
 import type { Backend } from "./engine-calls.js";
 import { isTokenId } from "./generate.js";
+import { EMBED_SPEC, RERANK_SPEC, type EmbedFields, type RerankFields } from "./schema.js";
 import { wrongTask } from "./tasks.js";
 import { resolveImage, type ImageSource } from "./images.js";
 
@@ -15,15 +16,7 @@ import { resolveImage, type ImageSource } from "./images.js";
 export type EmbedInput = string | Exclude<ImageSource, string>;
 
 /** Options of `model.embed`. Defaults come from the model's own configuration. */
-export interface EmbedOptions {
-  /** Name of one of the model's prompts, such as `query` or `document`. */
-  task?: string;
-  /** A prefix for each input, instead of a named prompt. */
-  prompt?: string;
-  /** Normalizes vectors to length 1. */
-  normalize?: boolean;
-  /** Truncates each vector to its first components (Matryoshka), before normalizing. */
-  truncateDim?: number;
+export interface EmbedOptions extends EmbedFields {
   /** Receives how many texts are done; images follow them. */
   onProgress?: (progress: { done: number; total: number }) => void;
   /** Cancels the call. */
@@ -31,11 +24,9 @@ export interface EmbedOptions {
 }
 
 /** Options of `model.rerank`. */
-export interface RerankOptions {
+export interface RerankOptions extends RerankFields {
   /** Returns only the best documents. */
   topN?: number;
-  /** Definition of relevance, for models that take an instruction. */
-  instruction?: string;
   /** Cancels the call. */
   signal?: AbortSignal;
 }
@@ -85,7 +76,7 @@ export class Embeddings {
   create(params: EmbeddingCreateParams & { encoding_format?: "float" }, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse>;
   async create(params: EmbeddingCreateParams, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse<number[] | string>> {
     const where = "embeddings.create";
-    const spec = { input: valid.any, model: valid.string, dimensions: valid.integer(1), encoding_format: valid.oneOf("float", "base64"), user: valid.any };
+    const spec = { input: valid.any, model: valid.string, dimensions: EMBED_SPEC.truncateDim, encoding_format: valid.oneOf("float", "base64"), user: valid.any };
     const { input, dimensions, encoding_format: format } = checked(where, params, spec);
     const { signal } = checked(where, options, { signal: valid.signal });
     const inputs = textsOrIds(where, input);
@@ -114,14 +105,7 @@ export async function embed(backend: Backend, info: ModelInfo, input: EmbedInput
 
 /** Embeds texts, token ids and images. */
 async function embedAll(backend: Backend, info: ModelInfo, inputs: (EmbedInput | Uint32Array)[], options?: EmbedOptions): Promise<Float32Array[]> {
-  const spec = {
-    task: valid.string,
-    prompt: valid.string,
-    normalize: valid.boolean,
-    truncateDim: valid.integer(1),
-    onProgress: valid.func,
-    signal: valid.signal,
-  };
+  const spec = { ...EMBED_SPEC, onProgress: valid.func, signal: valid.signal };
   const { signal, onProgress, ...rest } = checked("embed", options, spec);
   const plain = (each: EmbedInput | Uint32Array): each is string | Uint32Array => typeof each === "string" || each instanceof Uint32Array;
   const texts = inputs.filter(plain);
@@ -140,7 +124,7 @@ async function embedAll(backend: Backend, info: ModelInfo, inputs: (EmbedInput |
 
 /** Scores documents against a query. */
 export async function rerank(backend: Backend, info: ModelInfo, query: string, documents: string[], options?: RerankOptions): Promise<RankedDocument[]> {
-  const { signal, topN, ...rest } = checked("rerank", options, { topN: valid.integer(1), instruction: valid.string, signal: valid.signal });
+  const { signal, topN, ...rest } = checked("rerank", options, { ...RERANK_SPEC, topN: valid.integer(1), signal: valid.signal });
   requireValid("rerank", "the query", query, valid.string);
   if (!Array.isArray(documents)) throw invalidRequest(`rerank: the documents must be an array of strings, not ${describe(documents)}.`);
   const texts = textsOf("rerank", documents);

@@ -2,7 +2,7 @@
 
 import type {
   CachedSource, DeviceCheck, DeviceReport, EncodedImageInfo, EngineEmbedOptions, EngineInfo,
-  EngineLoadOptions, EngineRequest, EngineSpeakOptions, EngineTranscribeOptions, GenerationResult,
+  EngineLoadOptions, EngineRequest, EngineRerankOptions, EngineSpeakOptions, EngineTranscribeOptions, GenerationResult,
   MeasureOptions, Measurement, MemoryUse, SynthesisResult, Transcript, VadEvent,
 } from "./contract.js";
 import type { ImageInput } from "./images.js";
@@ -27,7 +27,7 @@ export interface Methods {
   /** Opens empty sessions with the ids of another engine's sessions. */
   adoptSessions(sessions: number[]): void;
   embed(inputs: (string | Uint32Array)[], options: EngineEmbedOptions): Float32Array[];
-  rerank(query: string, documents: string[], options: object): number[];
+  rerank(query: string, documents: string[], options: EngineRerankOptions): number[];
   logits(ids: Uint32Array, all: boolean): Float32Array;
   embedImage(image: ImageInput, options: EngineEmbedOptions): Float32Array;
   encodeImage(image: ImageInput): EncodedImageInfo & { data: Float32Array };

@@ -1,56 +1,18 @@
 /** Options of `generate`, and how a generation starts on a model or in a session. */
 
 import { checked, describe, everyItem, MAX_COUNT, MAX_ITEMS, valid } from "./check.js";
-import type { EngineRequest, GrammarSource, ModelInfo, Overflow, Speculation } from "./contract.js";
+import type { EngineRequest, GrammarSource, ModelInfo } from "./contract.js";
 import { invalidRequest, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
 import { plainJson } from "./plain-json.js";
+import { GENERATE_SPEC, type GenerateFields } from "./schema.js";
 import type { Backend } from "./engine-calls.js";
 import { isDetached } from "./plain-json.js";
 import { generateWithSteps, STEP_OPTIONS, type StepOptions } from "./steps.js";
 import { wrongTask } from "./tasks.js";
 
 /** Options of `generate`. Defaults come from the model's generation_config.json. */
-export interface GenerateOptions extends StepOptions {
-  /** Maximum number of generated tokens. */
-  maxTokens?: number;
-  /** Sampling temperature; 0 selects the most likely token. */
-  temperature?: number;
-  /** Samples from the k most likely tokens. */
-  topK?: number;
-  /** Samples from the most likely tokens up to this total probability. */
-  topP?: number;
-  /** Drops tokens whose probability is below this fraction of the most likely one's. */
-  minP?: number;
-  /** Locally typical sampling. */
-  typicalP?: number;
-  /** Values above 1 make tokens that already occurred less likely. */
-  repetitionPenalty?: number;
-  /** From -2 to 2; subtracted from the logits of tokens that were generated before. */
-  presencePenalty?: number;
-  /** From -2 to 2; subtracted from the logits of generated tokens, times their count. */
-  frequencyPenalty?: number;
-  /** Values added to the logits of these token ids. */
-  logitBias?: Record<number, number>;
-  /** The same seed samples the same tokens. */
-  seed?: number;
-  /** Strings that end the generation; they are not part of the result. */
-  stop?: string | string[];
-  /** Adds log-probabilities of the generated tokens to the events. */
-  logprobs?: boolean;
-  /** Number of alternatives per token, up to 20. */
-  topLogprobs?: number;
-  /** What to do when the context is full; `error` by default. */
-  overflow?: Overflow;
-  /**
-   * Parses special tokens in the prompt's text, such as `<|fim_prefix|>`; false by default. Enable it for trusted
-   * prompts only.
-   */
-  parseSpecial?: boolean;
-  /** Continues after the end-of-text token. */
-  ignoreEos?: boolean;
-  /** `"prompt-lookup"` drafts tokens from repeated text and verifies them; `"off"` by default. */
-  speculation?: Speculation;
+export interface GenerateOptions extends GenerateFields, StepOptions {
   /** What the generated text must match. Loads the grammar module on first use. */
   grammar?: GrammarOption;
   /** Stops the generation. */
@@ -96,29 +58,7 @@ export function grammarSource(where: string, grammar: GrammarOption): GrammarSou
 }
 
 /** Validators of the generation options. */
-export const GENERATE_OPTIONS = {
-  maxTokens: valid.integer(1),
-  temperature: valid.number(0, 2),
-  topK: valid.integer(-1),
-  topP: valid.number(0, 1),
-  minP: valid.number(0, 1),
-  typicalP: valid.above(0, 1),
-  repetitionPenalty: valid.number(0.01, 100),
-  presencePenalty: valid.number(-2, 2),
-  frequencyPenalty: valid.number(-2, 2),
-  logitBias: valid.biases,
-  seed: valid.integer(-Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER),
-  stop: valid.strings,
-  logprobs: valid.boolean,
-  topLogprobs: valid.integer(0, 20),
-  overflow: valid.oneOf("error", "truncate", "rolling"),
-  parseSpecial: valid.boolean,
-  ignoreEos: valid.boolean,
-  speculation: valid.oneOf("off", "prompt-lookup"),
-  grammar: valid.object,
-  signal: valid.signal,
-  ...STEP_OPTIONS,
-};
+export const GENERATE_OPTIONS = { ...GENERATE_SPEC, ...STEP_OPTIONS, grammar: valid.object, signal: valid.signal };
 
 /** Builds the engine request of the options, without a prompt; returns it with the abort signal and the caller's code. */
 export function requestOf(backend: Backend, info: ModelInfo, where: string, options?: GenerateOptions): [EngineRequest, AbortSignal | undefined, StepOptions] {

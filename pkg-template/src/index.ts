@@ -28,6 +28,9 @@ export { JerboaError } from "./errors.js";
 export type { JerboaErrorCode } from "./errors.js";
 export { deleteForeignStore, persistStorage, storageReport } from "./storage.js";
 export type { ForeignStore, StorageReport } from "./storage.js";
+export type {
+  ChatFields, CompletionFields, DeviceFeatures, EmbedFields, GenerateFields, ListenFields, LoadFields, RerankFields, SpeechFields, TranscribeFields, TranscriptionFields,
+} from "./schema.js";
 export { similarity } from "./embeddings.js";
 export type {
   CreateEmbeddingResponse, EmbeddingCreateParams, Embeddings, EmbedInput, EmbedOptions, RankedDocument, RerankOptions,

@@ -7,10 +7,13 @@ import { AsyncQueue } from "./async-queue.js";
 import { isolated } from "./waits.js";
 import type { Backend } from "./engine-calls.js";
 import { SAMPLE_RATE, resample } from "./audio-input.js";
-import { transcribeSamples, requireAsr, type TranscribeOptions } from "./transcribe.js";
+import { LISTEN_SPEC, type ListenFields } from "./schema.js";
+import { transcribeSamples, requireAsr } from "./transcribe.js";
 
 /** Options of `model.listen`. */
-export interface ListenOptions extends Pick<TranscribeOptions, "language" | "translate" | "prompt" | "signal"> {
+export interface ListenOptions extends ListenFields {
+  /** Cancels the call. */
+  signal?: AbortSignal;
   /** Milliseconds between partial texts; 500 by default. */
   interval?: number;
   /** Receives the input level from 0 to 1, several times per second. */
@@ -59,7 +62,7 @@ export function listen(backend: Backend, info: ModelInfo, stream: MediaStream, o
 }
 
 function startListening(backend: Backend, info: ModelInfo, stream: MediaStream, options?: ListenOptions): AsyncQueue<LiveTranscript> {
-  const spec = { language: valid.string, translate: valid.boolean, prompt: valid.string, signal: valid.signal, interval: valid.integer(100), onLevel: valid.func };
+  const spec = { ...LISTEN_SPEC, signal: valid.signal, interval: valid.integer(100), onLevel: valid.func };
   const given = checked("listen", options, spec);
   given.onLevel = isolated(given.onLevel);
   requireAsr(backend, info);

@@ -12,11 +12,12 @@ import { Model } from "./model.js";
 import { isDetached } from "./plain-json.js";
 import { withLock, Notes } from "./persistent-notes.js";
 import { RestartingBackend } from "./restart.js";
+import { DEVICE_FEATURES_SPEC, LOAD_SPEC, type LoadFields } from "./schema.js";
 import { persistStorage } from "./storage.js";
 import { ABORT_TIMEOUT_MS, isolated, untilAborted } from "./waits.js";
 
 /** Options of {@link loadModel}. */
-export interface LoadOptions extends Omit<EngineLoadOptions, "model" | "mustFit" | "touchPoints" | "vad">, AssetUrls {
+export interface LoadOptions extends LoadFields, AssetUrls {
   /**
    * Silero VAD weights (safetensors), as bytes or URL: speech-to-text models then distinguish speech from noise.
    * Without them pauses are detected by loudness, and audio longer than the model's window is cut into overlapping
@@ -46,39 +47,11 @@ export type ModelSource = string | URL | Iterable<File | NamedFile> | ArrayLike<
 
 const OPTIONS = {
   ...ASSETS,
+  ...LOAD_SPEC,
   onProgress: valid.func,
   signal: valid.signal,
-  token: valid.string,
-  revision: valid.string,
-  endpoint: valid.string,
-  maxContext: valid.integer(1),
-  weights: valid.oneOf("auto", "f32", "f16", "q8", "q4"),
-  embeddingWeights: valid.oneOf("auto", "f32", "f16", "q8", "q4"),
-  maxMemory: valid.bytes,
-  maxWeightBuffer: valid.bytes,
-  activations: valid.oneOf("auto", "f32", "int8"),
-  kv: valid.oneOf("auto", "f32", "f16", "packed", "int8"),
-  kvGrowth: valid.integer(0),
-  experts: valid.integer(1),
-  expertBytes: valid.bytes,
-  prefetchExperts: valid.boolean,
-  pageEmbeddings: valid.boolean,
-  tune: valid.oneOf("auto", "off", "force"),
-  shortPrefill: valid.boolean,
-  features: valid.object,
   worker: valid.boolean,
-  cache: valid.boolean,
-  task: valid.oneOf("generate", "embed", "rerank", "transcribe", "speak"),
-  codec: valid.string,
   vad: validator("a URL or a Uint8Array that was not transferred elsewhere", (v) => (v instanceof Uint8Array ? !isDetached(v.buffer) : valid.url.accepts(v))),
-};
-const FEATURES = {
-  subgroups: valid.boolean,
-  f16: valid.boolean,
-  matrix: valid.boolean,
-  limits: valid.oneOf("all", "minimum"),
-  group: valid.oneOf("free", "all", "1", "8", "64"),
-  force: valid.string,
 };
 
 /**
@@ -99,7 +72,7 @@ const FEATURES = {
  */
 export async function loadModel(source: ModelSource | readonly (string | URL)[], options?: LoadOptions): Promise<Model> {
   const given = checked("loadModel", options, OPTIONS);
-  if (given.features) given.features = checked("loadModel: features", given.features, FEATURES);
+  if (given.features) given.features = checked("loadModel: features", given.features, DEVICE_FEATURES_SPEC);
   return isModelList(source) ? loadFirst(source, given) : loadOne(source, given, false);
 }
 
@@ -286,7 +259,7 @@ export async function cachedModels(): Promise<CachedModel[]> {
 /** Removes a model from this browser's cache: the given revision, or all of them. */
 export async function deleteModel(model: string, options?: { revision?: string; endpoint?: string }): Promise<void> {
   requireValid("deleteModel", "the model's name", model, valid.string);
-  const { revision, endpoint } = checked("deleteModel", options, { revision: valid.string, endpoint: valid.string });
+  const { revision, endpoint } = checked("deleteModel", options, { revision: LOAD_SPEC.revision, endpoint: LOAD_SPEC.endpoint });
   await Promise.all(pendingStores);
   const same = (a: string, b: string): boolean => a.replace(/\/+$/, "") === b.replace(/\/+$/, "");
   return withBackend(async (backend) => {

@@ -2,7 +2,7 @@
 
 import { Audio } from "./audio.js";
 import { Chat } from "./chat.js";
-import { checked, everyItem, requireValid, valid, validator } from "./check.js";
+import { checked, requireValid, valid } from "./check.js";
 import type { DeviceCheck, Measurement, MeasureOptions, MemoryUse, ModelInfo, SynthesisResult, Transcript } from "./contract.js";
 import { TextCompletions } from "./completions.js";
 import { Embeddings, type EmbedInput, type EmbedOptions, type RankedDocument, type RerankOptions, embed, rerank } from "./embeddings.js";
@@ -17,6 +17,7 @@ import { type ImageSource, resolveImage } from "./images.js";
 import { imagePlaceholders } from "./message-media.js";
 import { plainJson } from "./plain-json.js";
 import { Responses } from "./responses.js";
+import { MEASURE_SPEC } from "./schema.js";
 import { Session } from "./session.js";
 import { generateWithSteps } from "./steps.js";
 import type { AudioInput } from "./audio-input.js";
@@ -260,8 +261,7 @@ export class Model {
 
   /** Measures performance for benchmarks: time per kernel, device limits, host overhead per step. */
   async measure(options?: MeasureOptions): Promise<Measurement> {
-    const spec = { position: valid.integer(0), profile: validator("an array of whole numbers", (v) => everyItem(v, valid.integer(0).accepts)), limits: valid.boolean, steps: valid.integer(0), drafts: valid.integer(0) };
-    return this.#backend.call("measure", [checked("measure", options, spec)]);
+    return this.#backend.call("measure", [checked("measure", options, MEASURE_SPEC)]);
   }
 
   /**

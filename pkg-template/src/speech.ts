@@ -1,15 +1,16 @@
 /** OpenAI's text-to-speech API. */
 
-import { checked, valid, validator } from "./check.js";
+import { checked, engineOptions, valid, validator } from "./check.js";
 import type { EngineSpeakOptions, ModelInfo } from "./contract.js";
 import { invalidRequest, unloaded } from "./errors.js";
 import { AsyncQueue } from "./async-queue.js";
 import type { Backend } from "./engine-calls.js";
 import { pcm16, wav } from "./audio-input.js";
+import { SPEECH_SPEC, type SpeechFields } from "./schema.js";
 import { wrongTask } from "./tasks.js";
 
 /** A request of `audio.speech.create`. */
-export interface SpeechCreateParams {
+export interface SpeechCreateParams extends SpeechFields {
   /** The text to speak. */
   input: string;
   /** Must be a string if set; otherwise ignored, since one model is loaded. */
@@ -20,20 +21,12 @@ export interface SpeechCreateParams {
   response_format?: "wav" | "pcm";
   /** Streams audio while it is generated. */
   stream?: boolean | null;
-  temperature?: number;
-  top_p?: number;
-  repetition_penalty?: number;
-  seed?: number;
-  /** Maximum codec tokens; four of them form a frame. */
-  max_tokens?: number;
   /** Only the model's own speed is supported. */
   speed?: 1 | null;
   /** Voice instructions are not supported. */
   instructions?: "" | null;
   /** Only raw audio is supported, not server-sent events. */
   stream_format?: "audio" | null;
-  /** Allows only valid codec tokens for the current codebook: slower, but robust against model errors. */
-  grammar?: boolean;
 }
 
 /** A chunk of audio. */
@@ -43,20 +36,15 @@ export interface SpeechChunk {
 }
 
 const PARAMS = {
+  ...SPEECH_SPEC,
   input: valid.string,
   model: valid.string,
   voice: validator("a string or a Float32Array of finite numbers", (v) => typeof v === "string" || (v instanceof Float32Array && v.length > 0 && v.every(Number.isFinite))),
   response_format: validator("'wav' or 'pcm' (browsers cannot encode other formats)", (v) => v === "wav" || v === "pcm"),
   stream: valid.boolean,
-  temperature: valid.number(0, 2),
-  top_p: valid.number(0, 1),
-  repetition_penalty: valid.number(0.01, 100),
-  seed: valid.integer(-Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER),
-  max_tokens: valid.integer(1),
   speed: validator("1 (changing the speed is not supported)", (v) => v === 1),
   instructions: validator("left out (voice instructions are not supported)", (v) => v === ""),
   stream_format: valid.oneOf("audio"),
-  grammar: valid.boolean,
 };
 
 /** OpenAI's `audio.speech`. */
@@ -95,17 +83,11 @@ export class Speech {
   }
 }
 
-function engineRequest({ input, voice, temperature, top_p, repetition_penalty, seed, max_tokens, grammar }: SpeechCreateParams): EngineSpeakOptions {
-  const all = {
+function engineRequest({ input, voice, ...rest }: SpeechCreateParams): EngineSpeakOptions {
+  return {
+    ...engineOptions(SPEECH_SPEC, rest),
     input,
     ...(typeof voice === "string" ? { voice } : {}),
     ...(voice instanceof Float32Array ? { speaker: Array.from(voice) } : {}),
-    temperature,
-    topP: top_p,
-    repetitionPenalty: repetition_penalty,
-    seed,
-    maxTokens: max_tokens,
-    grammar,
   };
-  return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined)) as unknown as EngineSpeakOptions;
 }

@@ -6,31 +6,11 @@ import { invalidRequest, unloaded } from "./errors.js";
 import { AsyncQueue } from "./async-queue.js";
 import type { Backend } from "./engine-calls.js";
 import { type AudioInput, SAMPLE_RATE, samplesOf } from "./audio-input.js";
+import { TRANSCRIBE_SPEC, TRANSCRIPTION_SPEC, type TranscribeFields, type TranscriptionFields } from "./schema.js";
 import { wrongTask } from "./tasks.js";
 
 /** Options of `model.transcribe`. */
-export interface TranscribeOptions {
-  /** Language code or English name; detected by default if the model can. */
-  language?: string;
-  /** Translates into English. */
-  translate?: boolean;
-  /** Timestamp granularity: `segment` from the model's timestamp tokens, `word` from cross-attention. */
-  timestamps?: "none" | "segment" | "word";
-  /** Text before the audio: names and spellings to expect. */
-  prompt?: string;
-  /** A temperature, or a list of fallbacks for doubtful results. 0 by default. */
-  temperature?: number | number[];
-  /** Beam search width; 1 by default. */
-  beams?: number;
-  /** Maximum tokens per audio window. */
-  maxTokens?: number;
-  /**
-   * Transcribes speech regions only; by default for audio longer than the model's window. Requires `vad` of
-   * `loadModel`.
-   */
-  vad?: boolean;
-  /** Adds log-probabilities to segments. */
-  logprobs?: boolean;
+export interface TranscribeOptions extends TranscribeFields {
   /** Sample rate of a bare Float32Array, in Hz. */
   sampleRate?: number;
   /** Receives each segment once it is final. */
@@ -45,15 +25,7 @@ export interface TranscribeOptions {
 }
 
 const OPTIONS = {
-  language: valid.string,
-  translate: valid.boolean,
-  timestamps: valid.oneOf("none", "segment", "word"),
-  prompt: valid.string,
-  temperature: validator("a number from 0 to 2, or several", (v) => (Array.isArray(v) ? v : [v]).every(valid.number(0, 2).accepts)),
-  beams: valid.integer(1, 16),
-  maxTokens: valid.integer(1),
-  vad: valid.boolean,
-  logprobs: valid.boolean,
+  ...TRANSCRIBE_SPEC,
   sampleRate: valid.number(3000, 768_000),
   onSegment: valid.func,
   onPartial: valid.func,
@@ -87,14 +59,11 @@ export function transcribeSamples(backend: Backend, samples: Float32Array, optio
 export type TranscriptionFormat = "json" | "text" | "verbose_json" | "srt" | "vtt";
 
 /** A request of `audio.transcriptions.create`. */
-export interface TranscriptionCreateParams {
+export interface TranscriptionCreateParams extends TranscriptionFields {
   file: AudioInput;
   /** Must be a string if set; otherwise ignored, since one model is loaded. */
   model?: string;
-  language?: string;
-  prompt?: string;
   response_format?: TranscriptionFormat;
-  temperature?: number | number[];
   /** Timestamp granularities of `verbose_json`. */
   timestamp_granularities?: ("segment" | "word")[];
   stream?: boolean | null;
@@ -121,12 +90,10 @@ export type TranscriptionStreamEvent =
 export type TranscriptionResult<F> = F extends "text" | "srt" | "vtt" ? string : F extends "verbose_json" ? Omit<Transcript, "srt" | "vtt" | "languageName"> : { text: string };
 
 const PARAMS = {
+  ...TRANSCRIPTION_SPEC,
   file: valid.any,
   model: valid.string,
-  language: valid.string,
-  prompt: valid.string,
   response_format: valid.oneOf("json", "text", "verbose_json", "srt", "vtt"),
-  temperature: OPTIONS.temperature,
   timestamp_granularities: validator("a list of 'segment' and 'word'", (v) => Array.isArray(v) && v.every((g) => g === "segment" || g === "word")),
   stream: valid.boolean,
   include: validator("left out (for log-probabilities of segments, set response_format 'verbose_json')", (v) => Array.isArray(v) && v.length === 0),

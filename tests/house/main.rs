@@ -3,6 +3,7 @@
 //! as text.
 
 mod contract;
+mod schema;
 mod sources;
 mod words;
 
@@ -20,6 +21,7 @@ const LAYERS: &[&[&str]] = &[
     &[
         "audio", "chat", "device", "ir", "format", "hub", "text", "vision",
     ],
+    &["schema"],
     &["util"],
     &["error"],
 ];

@@ -69,11 +69,8 @@ async function fields(name) {
   const api = await text("docs/api.txt");
   const [, bases = "", body] = new RegExp(`^export interface ${name}(?: extends ([^{]*?))? \\{\\n([\\s\\S]*?)^\\}`, "m").exec(api) ?? assert.fail(`docs/api.txt has no ${name}`);
   const own = [...body.matchAll(/^ {4}(\w+)\??:/gm)].map(([, field]) => field);
-  const [, base, omitted] = /^Omit<(\w+), ([^>]*)>/.exec(bases) ?? [];
-  if (!base) return own;
-  const others = bases.slice(bases.indexOf(">") + 1).match(/\w+/g) ?? [];
-  const inherited = (await Promise.all([base, ...others].map(fields))).flat();
-  return [...own, ...inherited.filter((field) => !omitted.includes(`"${field}"`))];
+  const inherited = await Promise.all((bases.match(/\w+/g) ?? []).map(fields));
+  return [...own, ...inherited.flat()];
 }
 
 /** Which page describes the options of which call. */

@@ -62,7 +62,7 @@ test("loadModel refuses invalid options with a clear message", async () => {
   await assert.rejects(load("a/b", { weights: "q5" }), refusal("request", /'weights' must be one of 'auto', 'f32', 'f16', 'q8', 'q4', not 'q5'/));
   await assert.rejects(load("a/b", { tune: "never" }), refusal("request", /'tune' must be one of 'auto', .*'force', not 'never'/));
   await assert.rejects(load("a/b", { embeddingWeights: "q2" }), refusal("request", /'embeddingWeights' must be one of 'auto', .*'q4', not 'q2'/));
-  await assert.rejects(load("a/b", { maxContext: 1.5 }), refusal("request", /a whole number from 1 to 4294967295, not 1.5/));
+  await assert.rejects(load("a/b", { maxContext: 1.5 }), refusal("request", /a whole number from 1 to 16777216, not 1.5/));
   await assert.rejects(load("a/b", { features: { f17: true } }), refusal("request", /Did you mean 'f16'/));
   await assert.rejects(load(""), refusal("request", /'org\/name', the URL of a folder or a .gguf file, or files/));
   await assert.rejects(load([]), refusal("request", /list of files is empty/));

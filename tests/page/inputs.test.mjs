@@ -126,7 +126,8 @@ test("whole numbers have the engine's bounds", async () => {
   await refused(() => model.completions.create({ prompt: "x", max_tokens: 1e15 }), bounds);
   for (const name of ["position", "steps", "drafts"]) await refused(() => model.measure({ [name]: 1e15 }), bounds);
   await refused(() => model.measure({ profile: [1e15] }), /'profile' must be an array of whole numbers/);
-  for (const name of ["maxContext", "kvGrowth", "experts"]) await refused(() => load("a/b", { [name]: 1e15 }), bounds);
+  for (const name of ["kvGrowth", "experts"]) await refused(() => load("a/b", { [name]: 1e15 }), bounds);
+  await refused(() => load("a/b", { maxContext: 1e15 }), /must be a whole number from 1 to 16777216, not 1000000000000000/);
   for (const name of ["maxMemory", "maxWeightBuffer", "expertBytes"]) await refused(() => load("a/b", { [name]: 1e300 }), /must be a whole number of bytes/);
   await load("a/b", { maxMemory: 1e15 });
   const whisper = await load("org/whisper");

@@ -2,11 +2,14 @@
 
 use crate::image::{fill_placeholders, image_question, with_images};
 use crate::open::with_required_model;
-use crate::options::{CliArgs, Result, flag, format_error, list, parsed, value};
+use crate::options::{
+    CliArgs, Result, flag, format_error, list, request_flag, request_flags, value,
+};
 use crate::out;
-use clap::{ArgAction, ArgGroup, Command, value_parser};
+use clap::{ArgGroup, Command, value_parser};
 use jerboa::hub::AbortFlag;
-use jerboa::task::{GenerateRequest, GenerationResult, TokenEvent};
+use jerboa::sample::SAMPLING_OPTIONS;
+use jerboa::task::{GENERATE_OPTIONS, GenerateRequest, GenerationResult, TokenEvent};
 use serde_json::{Value, json};
 
 /// Minimum number of tokens for a decode rate: fewer arrive in one batch of steps.
@@ -24,46 +27,22 @@ pub fn command(command: Command) -> Command {
                 .args(["prompt", "chat", "ids"])
                 .required(true),
         )
+        .arg(
+            request_flag(GENERATE_OPTIONS, "max_tokens")
+                .visible_alias("max-new")
+                .default_value("128"),
+        )
+        .args(
+            SAMPLING_OPTIONS
+                .iter()
+                .filter(|option| option.name != "logit_bias")
+                .map(|option| request_flag(SAMPLING_OPTIONS, option.name)),
+        )
+        .args(request_flags(
+            GENERATE_OPTIONS,
+            &["stop", "overflow", "ignore_eos", "speculation"],
+        ))
         .args([
-            parsed(
-                "max-tokens",
-                "N",
-                value_parser!(usize),
-                "Maximum number of tokens to generate",
-            )
-            .visible_alias("max-new")
-            .default_value("128"),
-            parsed(
-                "temperature",
-                "T",
-                value_parser!(f64),
-                "0 selects the most likely token; default: the model's setting",
-            ),
-            parsed(
-                "top-k",
-                "K",
-                value_parser!(u64),
-                "Sample from the K most likely tokens only",
-            ),
-            parsed(
-                "top-p",
-                "P",
-                value_parser!(f64),
-                "Sample from the top tokens up to this cumulative probability",
-            ),
-            parsed(
-                "min-p",
-                "P",
-                value_parser!(f64),
-                "Drop tokens below this fraction of the top token's probability",
-            ),
-            parsed(
-                "seed",
-                "N",
-                value_parser!(u64),
-                "Random seed; equal seeds give equal output",
-            ),
-            value("stop", "TEXT", "Stop sequence; may be repeated").action(ArgAction::Append),
             flag("special", "Recognize special tokens in --prompt"),
             flag(
                 "continue-final",
@@ -72,13 +51,6 @@ pub fn command(command: Command) -> Command {
             flag(
                 "no-generation-prompt",
                 "Do not add the generation prompt after --chat",
-            ),
-            flag("ignore-eos", "Continue after the end-of-text token"),
-            parsed(
-                "speculation",
-                "HOW",
-                ["off", "prompt-lookup"],
-                "Speculative decoding",
             ),
             flag("json", "Print the result as JSON"),
         ])
@@ -114,37 +86,24 @@ pub async fn run(given: &CliArgs) -> Result<()> {
 
 /// Builds the request with the field names of the JavaScript API.
 fn request(given: &CliArgs) -> Result<Value> {
-    let mut request = json!({
-        "maxTokens": given.require::<usize>("max-tokens")?,
-        "ignoreEos": given.is_set("ignore-eos"),
-        "parseSpecial": given.is_set("special"),
-        "continueFinalMessage": given.is_set("continue-final"),
-    });
+    let mut request = given.request(GENERATE_OPTIONS);
+    request.extend(given.request(SAMPLING_OPTIONS));
+    let mut set = |name: &str, value: Value| request.insert(name.into(), value);
+    set("parseSpecial", json!(given.is_set("special")));
+    set(
+        "continueFinalMessage",
+        json!(given.is_set("continue-final")),
+    );
     if given.is_set("no-generation-prompt") {
-        request["addGenerationPrompt"] = json!(false);
+        set("addGenerationPrompt", json!(false));
     }
-    let mut set = |name: &str, value: Value| {
-        if !value.is_null() {
-            request[name] = value;
-        }
-    };
-    set("prompt", json!(given.text("prompt")));
     if given.is_set("ids") {
         set("ids", json!(given.values::<u32>("ids")));
     }
     if given.is_set("chat") {
         set("messages", json!(given.messages()?));
     }
-    set("temperature", json!(given.get::<f64>("temperature")));
-    set("topK", json!(given.get::<u64>("top-k")));
-    set("topP", json!(given.get::<f64>("top-p")));
-    set("minP", json!(given.get::<f64>("min-p")));
-    set("seed", json!(given.get::<u64>("seed")));
-    set("speculation", json!(given.text("speculation")));
-    if given.is_set("stop") {
-        set("stop", json!(given.values::<String>("stop")));
-    }
-    Ok(request)
+    Ok(request.into())
 }
 
 fn summary(outcome: &GenerationResult) -> String {

@@ -1,17 +1,25 @@
 //! Options shared by all commands: which model, and how it runs.
 
-use crate::options::{CliArgs, Result, flag, format_error, list, parsed, value};
+use crate::options::{CliArgs, Result, flag, format_error, list, parsed, request_flags, value};
 use clap::{Arg, ArgGroup, Command, value_parser};
-use jerboa::exec::{
-    ExpertBudget, ModelFiles, Precision, RunOptions, Session, TuneMode, quantize_inputs_from_name,
-};
+use jerboa::exec::{ModelFiles, RunOptions, Session};
 use jerboa::gpu::{Backend, DeviceOptions, Gpu};
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
-use jerboa::kernels::attention::Kv;
-use jerboa::task::{ChatModel, Task, TaskModel};
+use jerboa::task::{ChatModel, LOAD_OPTIONS, LoadRequest, Task, TaskModel};
 use serde_json::Value;
 
-const PRECISIONS: [&str; 5] = ["auto", "f32", "f16", "q8", "q4"];
+/// Options of a load that are flags of the same names.
+const MIRRORED: &[&str] = &[
+    "weights",
+    "embedding_weights",
+    "activations",
+    "kv",
+    "kv_growth",
+    "experts",
+    "expert_bytes",
+    "tune",
+    "endpoint",
+];
 
 /// Adds a required model and all run options to a command.
 pub fn with_required_model(command: Command) -> Command {
@@ -30,56 +38,10 @@ pub fn with_optional_model(command: Command) -> Command {
     ];
     let how = [
         parsed(
-            "weights",
-            "TYPE",
-            PRECISIONS,
-            "Precision of weights that the checkpoint does not quantize",
-        )
-        .default_value("auto"),
-        parsed(
-            "embedding-weights",
-            "TYPE",
-            PRECISIONS,
-            "Precision of embeddings and lm_head",
-        )
-        .default_value("auto"),
-        parsed(
-            "activations",
-            "TYPE",
-            ["auto", "f32", "int8"],
-            "Precision of the inputs of matmuls in prompts",
-        )
-        .default_value("auto"),
-        parsed(
-            "kv",
-            "TYPE",
-            ["auto", "f32", "f16", "packed", "int8"],
-            "Precision of the KV cache",
-        )
-        .default_value("auto"),
-        parsed(
             "context",
             "N",
             value_parser!(usize),
             "Maximum context: tokens of prompt and answer together",
-        ),
-        parsed(
-            "kv-growth",
-            "N",
-            value_parser!(usize),
-            "Positions by which the KV cache grows; 0 allocates all at once",
-        ),
-        parsed(
-            "experts",
-            "N",
-            value_parser!(usize),
-            "Experts of each layer that stay on the GPU",
-        ),
-        parsed(
-            "expert-bytes",
-            "BYTES",
-            value_parser!(u64),
-            "Bytes of experts that stay on the GPU, over all layers",
         ),
         flag(
             "no-prefetch-experts",
@@ -116,18 +78,11 @@ pub fn with_optional_model(command: Command) -> Command {
             ["no-f16", "no-subgroups", "no-matrix"],
             "GPU features to disable",
         ),
-        parsed(
-            "tune",
-            "WHEN",
-            ["auto", "off", "force"],
-            "Whether kernels are autotuned on this device",
-        )
-        .default_value("auto"),
-        value("endpoint", "URL", "Hub server for ORG/NAME"),
     ];
     command
         .args(which)
         .next_help_heading("How it runs")
+        .args(request_flags(LOAD_OPTIONS, MIRRORED))
         .args(how)
         .next_help_heading(None)
 }
@@ -150,28 +105,11 @@ impl CliArgs {
 
     /// The run options of the command line.
     pub fn run_options(&self) -> Result<RunOptions> {
-        let mut run = RunOptions {
-            max_context: self.get("context"),
-            memory: self.get("memory"),
-            ..RunOptions::default()
-        };
-        run.overrides.precision =
-            Precision::from_name("--weights", &self.require::<String>("weights")?)
-                .map_err(format_error)?;
-        let tables = self.require::<String>("embedding-weights")?;
-        run.overrides.tables =
-            Precision::from_name("--embedding-weights", &tables).map_err(format_error)?;
-        let activations = self.require::<String>("activations")?;
-        run.overrides.activations =
-            quantize_inputs_from_name("--activations", &activations).map_err(format_error)?;
-        run.overrides.kv_type = Kv::from_name(&self.require::<String>("kv")?);
-        run.tune = TuneMode::from_name("--tune", &self.require::<String>("tune")?)
-            .map_err(format_error)?;
-        run.kv_growth = self.get("kv-growth").unwrap_or(run.kv_growth);
-        run.experts = self
-            .get("experts")
-            .map(ExpertBudget::PerLayer)
-            .or(self.get("expert-bytes").map(ExpertBudget::MaxBytes));
+        let request = Value::from(self.request(LOAD_OPTIONS));
+        let request: LoadRequest = serde_json::from_value(request).map_err(|e| e.to_string())?;
+        let mut run = request.run_options().map_err(format_error)?;
+        run.max_context = self.get("context");
+        run.memory = self.get("memory");
         run.prefetch_experts = !self.is_set("no-prefetch-experts");
         run.page_embeddings = match self.require::<String>("page-embeddings")?.as_str() {
             "auto" => None,

@@ -2,14 +2,15 @@
 //! its codec.
 
 use crate::open::with_required_model;
-use crate::options::{CliArgs, Result, flag, format_error, list, parsed, value};
+use crate::options::{CliArgs, Result, format_error, list, request_flags, value};
 use crate::out;
 use clap::{ArgGroup, Command, value_parser};
 use jerboa::audio::{AudioClip, wav};
 use jerboa::hub::{AbortFlag, Progress};
-use jerboa::task::{AudioCodec, SpeakRequest, SpeechSynthesizer};
+use jerboa::sample::SAMPLING_OPTIONS;
+use jerboa::task::{AudioCodec, SPEAK_OPTIONS, SpeakRequest, SpeechSynthesizer};
 use safetensors::{Dtype, SafeTensors};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Instant;
 
 pub fn command(command: Command) -> Command {
@@ -26,14 +27,11 @@ pub fn command(command: Command) -> Command {
         .group(ArgGroup::new("what").args(["codes", "text", "ids"]).required(true))
         .args([
             value("codec", "MODEL", "Codec model for --text or --ids"),
-            value("voice", "NAME", "Voice or language of the model"),
             value("speaker", "FILE", "Safetensors file with a speaker embedding: tensor `speaker`"),
-            parsed("max-tokens", "N", value_parser!(usize), "Maximum number of codec tokens"),
-            parsed("temperature", "T", value_parser!(f64), "0 selects the most likely token; default: 1"),
-            parsed("seed", "N", value_parser!(u64), "Random seed; equal seeds give equal output"),
-            flag("grammar", "Sample only tokens of the current codebook"),
             value("out", "FILE.wav", "Output file").required(true),
         ])
+        .args(request_flags(SPEAK_OPTIONS, &["voice", "max_tokens", "grammar"]))
+        .args(request_flags(SAMPLING_OPTIONS, &["temperature", "top_p", "repetition_penalty", "seed"]))
 }
 
 async fn synthesize(given: &CliArgs) -> Result<()> {
@@ -47,20 +45,23 @@ async fn synthesize(given: &CliArgs) -> Result<()> {
     let mut model = SpeechSynthesizer::load(gpu, &source, &codec, &given.model_name(), options)
         .await
         .map_err(format_error)?;
-    let mut request = json!({
-        "input": given.text("text").unwrap_or_default(), "voice": given.text("voice"), "grammar": given.is_set("grammar"),
-        "maxTokens": given.get::<usize>("max-tokens"), "temperature": given.get::<f64>("temperature"),
-        "seed": given.get::<u64>("seed"),
-    });
+    let mut request = given.request(SPEAK_OPTIONS);
+    request.extend(given.request(SAMPLING_OPTIONS));
+    request.insert(
+        "input".into(),
+        json!(given.text("text").unwrap_or_default()),
+    );
     if given.is_set("ids") {
-        request["ids"] = json!(given.values::<u32>("ids"));
+        request.insert("ids".into(), json!(given.values::<u32>("ids")));
     }
     if let Some(file) = given.text("speaker") {
         let bytes = std::fs::read(&file).map_err(|e| format!("{file}: {e}"))?;
         let all = SafeTensors::deserialize(&bytes).map_err(|e| format!("{file}: {e}"))?;
         let tensor = all.tensor("speaker").map_err(|e| format!("{file}: {e}"))?;
-        request["speaker"] = json!(bytemuck::pod_collect_to_vec::<u8, f32>(tensor.data()));
+        let speaker = bytemuck::pod_collect_to_vec::<u8, f32>(tensor.data());
+        request.insert("speaker".into(), json!(speaker));
     }
+    let request = Value::from(request);
     let request = SpeakRequest::from_json(&request.to_string()).map_err(format_error)?;
     let mut samples = Vec::new();
     let made = model

@@ -1,12 +1,12 @@
 //! The commands `transcribe`, `encode-audio` and `vad`, and decoder logits after audio.
 
 use crate::open::{with_optional_model, with_required_model};
-use crate::options::{CliArgs, Result, flag, format_error, list, parsed, value};
+use crate::options::{CliArgs, Result, flag, format_error, list, parsed, request_flags, value};
 use crate::{audio_file, out};
 use clap::{Arg, Command, value_parser};
 use jerboa::audio::vad::{Vad, VadThresholds, speech_segments};
 use jerboa::hub::AbortFlag;
-use jerboa::task::{Task, TaskModel, TranscribeRequest, Transcriber};
+use jerboa::task::{TRANSCRIBE_OPTIONS, Task, TaskModel, TranscribeRequest, Transcriber};
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -23,26 +23,37 @@ fn audio() -> Arg {
 }
 
 pub fn command(command: Command) -> Command {
-    with_required_model(command).arg(audio().required(true)).args([
-        list("ids", "ID,…", value_parser!(u32), "Decoder prompt tokens, instead of those for language and task"),
-        value("language", "CODE", "Spoken language; default: detected, if the model supports it"),
-        flag("translate", "Translate into English"),
-        parsed("timestamps", "HOW", ["none", "segment", "word"], "Granularity of timestamps").default_value("none"),
-        value("prompt", "TEXT", "Text that precedes the audio: names and spellings to expect"),
-        list(
-            "temperature",
-            "T,…",
-            value_parser!(f64),
-            "Temperatures; the next one is used if a result fails the quality checks",
-        ),
-        parsed("beams", "N", value_parser!(usize), "Number of beams").default_value("1"),
-        parsed("max-tokens", "N", value_parser!(usize), "Maximum number of tokens per window"),
-        parsed("seed", "N", value_parser!(u64), "Random seed; equal seeds give equal output"),
-        flag("vad", "Transcribe speech segments only; audio longer than a window is always split this way"),
-        parsed("format", "HOW", ["text", "json", "srt", "vtt", "verbose"], "Output format").default_value("text"),
-        flag("json", "Print text, ids and segments as JSON"),
-        flag("times", "Print the time of encoding and decoding"),
-    ])
+    let flags = [
+        "language",
+        "translate",
+        "timestamps",
+        "prompt",
+        "temperatures",
+        "beams",
+        "max_tokens",
+        "seed",
+        "vad",
+    ];
+    with_required_model(command)
+        .arg(audio().required(true))
+        .args(request_flags(TRANSCRIBE_OPTIONS, &flags))
+        .args([
+            list(
+                "ids",
+                "ID,…",
+                value_parser!(u32),
+                "Decoder prompt tokens, instead of those for language and task",
+            ),
+            parsed(
+                "format",
+                "HOW",
+                ["text", "json", "srt", "vtt", "verbose"],
+                "Output format",
+            )
+            .default_value("text"),
+            flag("json", "Print text, ids and segments as JSON"),
+            flag("times", "Print the time of encoding and decoding"),
+        ])
 }
 
 async fn transcriber(given: &CliArgs) -> Result<Transcriber> {
@@ -56,18 +67,15 @@ async fn transcriber(given: &CliArgs) -> Result<Transcriber> {
 }
 
 fn request(given: &CliArgs) -> Result<TranscribeRequest> {
-    let mut request = json!({
-        "translate": given.is_set("translate"), "timestamps": given.require::<String>("timestamps")?,
-        "temperatures": given.values::<f64>("temperature"), "beams": given.require::<usize>("beams")?,
-        "language": given.text("language"), "prompt": given.text("prompt"), "logprobs": given.text("format").as_deref() == Some("verbose"),
-        "maxTokens": given.get::<usize>("max-tokens"), "seed": given.get::<u64>("seed"),
-    });
+    let mut request = given.request(TRANSCRIBE_OPTIONS);
+    request.insert(
+        "logprobs".into(),
+        json!(given.text("format").as_deref() == Some("verbose")),
+    );
     if given.is_set("ids") {
-        request["ids"] = json!(given.values::<u32>("ids"));
+        request.insert("ids".into(), json!(given.values::<u32>("ids")));
     }
-    if given.is_set("vad") {
-        request["vad"] = json!(true);
-    }
+    let request = Value::from(request);
     TranscribeRequest::from_json(&request.to_string()).map_err(format_error)
 }
 

@@ -55,8 +55,8 @@ pub use program_key::OverlayId;
 pub use roofline::{Roofline, build_dispatches, measure_roofline};
 pub use row_runner::{RowRunner, flatten_convolutions};
 pub use session::{
-    HostOverhead, KernelShare, MeasureOptions, Measurement, Profile, PromptLookup, Session,
-    TracedValue,
+    HostOverhead, KernelShare, MEASURE_OPTIONS, MeasureOptions, Measurement, Profile, PromptLookup,
+    Session, TracedValue,
 };
 pub use step::{StepTimes, strip_padding};
 pub use tune::{

@@ -12,7 +12,9 @@ mod speculation;
 mod submit;
 mod trace;
 
-pub use measure::{HostOverhead, KernelShare, MeasureOptions, Measurement, Profile};
+pub use measure::{
+    HostOverhead, KernelShare, MEASURE_OPTIONS, MeasureOptions, Measurement, Profile,
+};
 pub use speculation::PromptLookup;
 pub use trace::TracedValue;
 

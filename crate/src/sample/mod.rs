@@ -17,7 +17,7 @@ pub use constraint::TokenConstraint;
 pub use distribution::Distribution;
 pub use generation::GenerationConfig;
 pub use logprobs::{LogProbs, TokenLogProb, log_probabilities};
-pub use params::{OptionType, SAMPLING_OPTIONS, SamplingOption, SamplingOptions, SamplingParams};
+pub use params::{SAMPLING_OPTIONS, SamplingOptions, SamplingParams, sampling_option};
 pub use processor::LogitsProcessor;
 pub use rules::TokenRules;
 pub(crate) use sampler::{CONSTANT_HINT, NOT_FINITE_HINT, no_allowed_token};

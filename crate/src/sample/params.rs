@@ -1,5 +1,6 @@
-//! Sampling parameters: the options of a request with their bounds, defaults, sources and validation.
+//! Sampling parameters: the options of a request, their sources and validation.
 
+use crate::schema::{MAX_SAFE_INTEGER, RequestOption, request_options};
 use crate::util::map::SortedMap;
 use std::fmt;
 
@@ -8,163 +9,6 @@ use serde::{Deserialize, Deserializer, de};
 use super::fixed_point::MIN_TEMPERATURE;
 use super::rules::TokenRules;
 use crate::{Error, Result};
-
-/// Type of an option's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OptionType {
-    /// A number.
-    Number,
-    /// A whole number.
-    Integer,
-    /// A number for each of some token ids.
-    NumberByToken,
-}
-
-/// Definition of a sampling option: one place for what requests, checks and manuals say of it.
-#[derive(Debug, Clone, Copy)]
-pub struct SamplingOption {
-    /// Name as in Python; in camel case as in JavaScript.
-    pub name: &'static str,
-    /// Type of its value.
-    pub kind: OptionType,
-    /// Smallest value.
-    pub min: f64,
-    /// Whether `min` itself is too small.
-    pub above_min: bool,
-    /// Largest value; infinite if there is none.
-    pub max: f64,
-    /// Value without the option and a generation_config.json, if it has one.
-    pub default: Option<f64>,
-    /// Its effect.
-    pub doc: &'static str,
-}
-
-impl SamplingOption {
-    const fn new(
-        name: &'static str,
-        kind: OptionType,
-        bounds: (f64, f64),
-        default: Option<f64>,
-        doc: &'static str,
-    ) -> Self {
-        Self {
-            name,
-            kind,
-            min: bounds.0,
-            above_min: false,
-            max: bounds.1,
-            default,
-            doc,
-        }
-    }
-
-    const fn above_min(mut self) -> Self {
-        self.above_min = true;
-        self
-    }
-
-    /// Whether a value is within the bounds.
-    pub fn accepts(&self, value: f64) -> bool {
-        value <= self.max && (value > self.min || (value == self.min && !self.above_min))
-    }
-
-    /// The bounds for a message: "between 0 and 2".
-    pub fn bounds(&self) -> String {
-        let Self { min, max, .. } = self;
-        match (self.above_min, max.is_finite()) {
-            (true, _) => format!("above {min} and at most {max}"),
-            (false, true) => format!("between {min} and {max}"),
-            (false, false) => format!("at least {min}"),
-        }
-    }
-
-    /// Finds an option.
-    ///
-    /// # Errors
-    /// `Internal` for an unknown name.
-    pub fn named(name: &str) -> Result<&'static Self> {
-        let found = SAMPLING_OPTIONS.iter().find(|option| option.name == name);
-        found.ok_or_else(|| Error::Internal(format!("unknown sampling option '{name}'")))
-    }
-}
-
-/// Largest whole number that JavaScript represents exactly.
-const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
-
-/// The sampling options of a request.
-pub const SAMPLING_OPTIONS: &[SamplingOption] = &[
-    SamplingOption::new(
-        "temperature",
-        OptionType::Number,
-        (0.0, 2.0),
-        Some(1.0),
-        "Divides the scores; 0 selects the most likely token.",
-    ),
-    SamplingOption::new(
-        "top_k",
-        OptionType::Integer,
-        (-1.0, f64::INFINITY),
-        Some(50.0),
-        "Keeps the most likely tokens, so many; 0 and -1 keep all.",
-    ),
-    SamplingOption::new(
-        "top_p",
-        OptionType::Number,
-        (0.0, 1.0),
-        Some(1.0),
-        "Keeps the most likely tokens up to this total probability; 1 keeps all.",
-    ),
-    SamplingOption::new(
-        "min_p",
-        OptionType::Number,
-        (0.0, 1.0),
-        Some(0.0),
-        "Keeps tokens with this fraction of the most likely token's probability; 0 keeps all.",
-    ),
-    SamplingOption::new(
-        "typical_p",
-        OptionType::Number,
-        (0.0, 1.0),
-        Some(1.0),
-        "Keeps the tokens of typical information up to this total probability; 1 keeps all.",
-    )
-    .above_min(),
-    SamplingOption::new(
-        "repetition_penalty",
-        OptionType::Number,
-        (0.01, 100.0),
-        Some(1.0),
-        "Divides the scores of tokens of prompt and answer; 1 has no effect.",
-    ),
-    SamplingOption::new(
-        "presence_penalty",
-        OptionType::Number,
-        (-2.0, 2.0),
-        Some(0.0),
-        "Subtracted once from the score of each token of the answer.",
-    ),
-    SamplingOption::new(
-        "frequency_penalty",
-        OptionType::Number,
-        (-2.0, 2.0),
-        Some(0.0),
-        "Subtracted from the score of a token for each occurrence in the answer.",
-    ),
-    SamplingOption::new(
-        "logit_bias",
-        OptionType::NumberByToken,
-        (-100.0, 100.0),
-        None,
-        "Added to the scores of these tokens; negative infinity bans a token.",
-    ),
-    SamplingOption::new(
-        "seed",
-        OptionType::Integer,
-        (-MAX_SAFE_INTEGER, MAX_SAFE_INTEGER),
-        None,
-        "Seed of the random numbers; without one, each request has another.",
-    ),
-];
 
 /// Sampling parameters. The defaults are those of transformers' `GenerationConfig`.
 #[derive(Debug, Clone, PartialEq)]
@@ -229,43 +73,74 @@ impl Default for SamplingParams {
     }
 }
 
-/// Sampling parameters of a request or of generation_config.json; absent and null fields keep their
-/// defaults. Accepts names in Python's and JavaScript's spelling. Unknown fields are ignored,
-/// because other readers share the object.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct SamplingOptions {
-    /// Whether to sample; false is greedy.
-    #[serde(alias = "doSample")]
-    pub do_sample: Option<bool>,
-    /// See [`Params::temperature`].
-    pub temperature: Option<f64>,
-    /// See [`Params::top_k`].
-    #[serde(alias = "topK")]
-    pub top_k: Option<i64>,
-    /// See [`Params::top_p`].
-    #[serde(alias = "topP")]
-    pub top_p: Option<f64>,
-    /// See [`Params::min_p`].
-    #[serde(alias = "minP")]
-    pub min_p: Option<f64>,
-    /// See [`Params::typical_p`].
-    #[serde(alias = "typicalP")]
-    pub typical_p: Option<f64>,
-    /// See [`Params::repetition_penalty`].
-    #[serde(alias = "repetitionPenalty")]
-    pub repetition_penalty: Option<f64>,
-    /// See [`Params::presence_penalty`].
-    #[serde(alias = "presencePenalty")]
-    pub presence_penalty: Option<f64>,
-    /// See [`Params::frequency_penalty`].
-    #[serde(alias = "frequencyPenalty")]
-    pub frequency_penalty: Option<f64>,
-    /// See [`Params::logit_bias`]. Keys may be strings, as JSON requires.
-    #[serde(alias = "logitBias")]
-    pub logit_bias: Option<SortedMap<TokenKey, f64>>,
-    /// See [`Params::seed`].
-    pub seed: Option<i64>,
+request_options! {
+    /// Sampling parameters of a request or of generation_config.json; absent and null fields keep their
+    /// defaults. Accepts names in Python's and JavaScript's spelling. Unknown fields are ignored,
+    /// because other readers share the object.
+    pub struct SamplingOptions, SAMPLING_OPTIONS {
+        /// Sampling temperature; 0 selects the most likely token.
+        temperature: Option<f64> = None => RequestOption::number(0.0, 2.0)
+            .default("1")
+            .of(&[Api::Generate, Api::Chat, Api::Completions, Api::Speech]);
+        /// Samples from the k most likely tokens; 0 and -1 keep all.
+        #[serde(alias = "top_k")]
+        top_k: Option<i64> = None => RequestOption::count(-1.0)
+            .default("50")
+            .of(&[Api::Generate, Api::Chat]);
+        /// Samples from the most likely tokens up to this total probability; 1 keeps all.
+        #[serde(alias = "top_p")]
+        top_p: Option<f64> = None => RequestOption::number(0.0, 1.0)
+            .default("1")
+            .of(&[Api::Generate, Api::Chat, Api::Completions, Api::Speech]);
+        /// Drops tokens whose probability is below this fraction of the most likely one's; 0 keeps all.
+        #[serde(alias = "min_p")]
+        min_p: Option<f64> = None => RequestOption::number(0.0, 1.0)
+            .default("0")
+            .of(&[Api::Generate, Api::Chat]);
+        /// Locally typical sampling: the tokens of typical information up to this total probability;
+        /// 1 keeps all.
+        #[serde(alias = "typical_p")]
+        typical_p: Option<f64> = None => RequestOption::number_above(0.0, 1.0)
+            .default("1")
+            .of(&[Api::Generate, Api::Chat]);
+        /// Values above 1 make tokens that already occurred less likely; 1 has no effect.
+        #[serde(alias = "repetition_penalty")]
+        repetition_penalty: Option<f64> = None => RequestOption::number(0.01, 100.0)
+            .default("1")
+            .of(&[Api::Generate, Api::Chat, Api::Speech]);
+        /// Subtracted from the logits of tokens that were generated before.
+        #[serde(alias = "presence_penalty")]
+        presence_penalty: Option<f64> = None => RequestOption::number(-2.0, 2.0)
+            .default("0")
+            .of(&[Api::Generate, Api::Chat, Api::Completions]);
+        /// Subtracted from the logits of generated tokens, times their count.
+        #[serde(alias = "frequency_penalty")]
+        frequency_penalty: Option<f64> = None => RequestOption::number(-2.0, 2.0)
+            .default("0")
+            .of(&[Api::Generate, Api::Chat, Api::Completions]);
+        /// Values added to the logits of these token ids.
+        #[serde(alias = "logit_bias")]
+        logit_bias: Option<SortedMap<TokenKey, f64>> = None => RequestOption::number_by_token(-100.0, 100.0)
+            .of(&[Api::Generate, Api::Chat, Api::Completions]);
+        /// The same seed samples the same tokens.
+        seed: Option<i64> = None => RequestOption::integer(-MAX_SAFE_INTEGER, MAX_SAFE_INTEGER)
+            .default("random")
+            .of(&[Api::Generate, Api::Chat, Api::Completions, Api::Speech]);
+    }
+    with {
+        /// Whether to sample; false is greedy.
+        #[serde(alias = "do_sample")]
+        do_sample: Option<bool>;
+    }
+}
+
+/// Finds a sampling option.
+///
+/// # Errors
+/// `Internal` for an unknown name.
+pub fn sampling_option(name: &str) -> Result<&'static RequestOption> {
+    let found = SAMPLING_OPTIONS.iter().find(|option| option.name == name);
+    found.ok_or_else(|| Error::Internal(format!("unknown sampling option '{name}'")))
 }
 
 /// Token id as a map key: JSON and JavaScript write it as a string.
@@ -329,7 +204,7 @@ impl SamplingParams {
     /// # Errors
     /// `Request` for a value outside the bounds of [`SAMPLING_OPTIONS`].
     pub fn merge(&self, request: &SamplingOptions) -> Result<Self> {
-        request.check_bounds()?;
+        request.check_request()?;
         self.apply(request)
     }
 
@@ -351,7 +226,7 @@ impl SamplingParams {
         put(&mut merged.presence_penalty, request.presence_penalty);
         put(&mut merged.frequency_penalty, request.frequency_penalty);
         if let Some(top_k) = request.top_k {
-            check("top_k", "top_k", top_k as f64)?;
+            check("top_k", "top_k", top_k.min(i64::from(u32::MAX)) as f64)?;
             // -1 is a common spelling of "all".
             merged.top_k = top_k.clamp(0, i64::from(u32::MAX)) as u32;
         }
@@ -423,10 +298,11 @@ impl SamplingParams {
 }
 
 impl SamplingOptions {
-    /// Checks the values against [`SAMPLING_OPTIONS`].
-    fn check_bounds(&self) -> Result<()> {
+    /// Checks the values that a checkpoint may set beyond the bounds of [`SAMPLING_OPTIONS`].
+    fn check_request(&self) -> Result<()> {
         let given = [
             ("temperature", self.temperature),
+            ("top_k", self.top_k.map(|k| k as f64)),
             ("seed", self.seed.map(|seed| seed as f64)),
         ];
         // The others are checked with the parameters that they override.
@@ -446,8 +322,7 @@ impl SamplingOptions {
 
 /// Checks a value of the option `name` against its bounds; `parameter` names it in the error.
 fn check(name: &str, parameter: &str, value: f64) -> Result<()> {
-    let option = SamplingOption::named(name)?;
-    within(parameter, value, option.accepts(value), &option.bounds())
+    sampling_option(name)?.check(parameter, value)
 }
 
 fn within(name: &str, value: f64, ok: bool, allowed: &str) -> Result<()> {

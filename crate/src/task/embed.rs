@@ -2,6 +2,7 @@
 //! normalization.
 
 use super::language_model::{common_info, modalities};
+use super::request::EmbedRequest;
 use super::sentence_transformers::SentenceTransformersConfig;
 use super::text_pipeline::TextPipeline;
 use super::vision::VisionPipeline;
@@ -11,7 +12,6 @@ use crate::hub::{AbortFlag, Source};
 use crate::util::clock::now_ms;
 use crate::util::sort::sort_by;
 use crate::{Error, Result};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -23,20 +23,6 @@ const MAX_IN_FLIGHT: usize = 2;
 const FIRST_BATCH_TOKENS: usize = 1024;
 const QUICK_MS: f64 = 60.0;
 const SLOW_MS: f64 = 400.0;
-
-/// Embedding request, with the JavaScript API's field names.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct EmbedRequest {
-    /// Name of one of the model's prompts.
-    pub task: Option<String>,
-    /// Prompt put before each input, instead of a named one.
-    pub prompt: Option<String>,
-    /// Whether to scale embeddings to length 1; by default as the model's files say.
-    pub normalize: Option<bool>,
-    /// Truncates embeddings to this many dimensions.
-    pub truncate_dim: Option<usize>,
-}
 
 /// Input of an embedding.
 #[derive(Debug, Clone, PartialEq, Eq)]

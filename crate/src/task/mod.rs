@@ -7,6 +7,7 @@ mod gguf;
 mod kind;
 mod language_model;
 mod load;
+mod load_request;
 mod request;
 mod rerank;
 mod sentence_transformers;
@@ -18,15 +19,23 @@ mod transcribe;
 mod vision;
 
 pub use chat_model::{ChatModel, FinishReason, GenerationHooks, GenerationResult, TokenEvent};
-pub use embed::{EmbedInput, EmbedRequest, Embedder};
+pub use embed::{EmbedInput, Embedder};
 pub use kind::Task;
 pub use language_model::Provenance;
 pub use load::TaskModel;
-pub use request::{ContextOverflow, GenerateRequest};
+pub use load_request::{
+    DeviceFeatures, FEATURE_OPTIONS, LOAD_OPTIONS, LoadRequest, parse_submit_group,
+};
+pub use request::{
+    ContextOverflow, EMBED_OPTIONS, EmbedRequest, GENERATE_OPTIONS, GenerateRequest,
+    RERANK_OPTIONS, RerankRequest,
+};
 pub use rerank::{PromptStyle, Reranker};
 pub use sentence_transformers::SentenceTransformersConfig;
-pub use speak::{AudioCodec, SpeakRequest, SpeechSynthesizer, SynthesisResult};
+pub use speak::{AudioCodec, SPEAK_OPTIONS, SpeakRequest, SpeechSynthesizer, SynthesisResult};
 pub use text_pipeline::TextPipeline;
 pub use text_stream::TokenInfo;
-pub use transcribe::{AsrTimings, SegmentEvent, TimestampMode, TranscribeRequest, Transcriber};
+pub use transcribe::{
+    AsrTimings, SegmentEvent, TRANSCRIBE_OPTIONS, TimestampMode, TranscribeRequest, Transcriber,
+};
 pub use vision::{ImageInfo, VisionPipeline};

@@ -1,6 +1,7 @@
-//! Generation request, with the JavaScript API's field names.
+//! Requests of text models, with the JavaScript API's field names.
 
 use crate::sample::SamplingOptions;
+use crate::schema::{OptionValue, request_options};
 use crate::{Error, Result};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -29,60 +30,85 @@ pub enum SpeculationMode {
     PromptLookup,
 }
 
-/// A generation request with exactly one of `prompt`, `ids` and `messages`.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct GenerateRequest {
-    /// Text to continue.
-    pub prompt: Option<String>,
-    /// Whether to parse special tokens in `prompt`; for trusted prompts only.
-    pub parse_special: bool,
-    /// Text after the gap that the answer fills, for fill-in-the-middle models; `prompt` is the
-    /// text before it.
-    pub suffix: Option<String>,
-    /// Token ids to continue.
-    pub ids: Option<Vec<u32>>,
-    /// A conversation, rendered by the model's chat template.
-    pub messages: Option<Vec<Value>>,
-    /// Tools for the template.
-    pub tools: Option<Vec<Value>>,
-    /// Documents for the template.
-    pub documents: Option<Vec<Value>>,
-    /// Further variables of the template.
-    pub chat_template: Map<String, Value>,
-    /// Whether to open the assistant's turn after the messages; by default unless the last message
-    /// is continued.
-    pub add_generation_prompt: Option<bool>,
-    /// Continues the last message instead of answering it.
-    pub continue_final_message: bool,
-    /// Maximum tokens of the answer; by default that of generation_config.json, else the rest of
-    /// the context.
-    pub max_tokens: Option<usize>,
-    /// Leaves the answer to `messages` as it is. By default it is split into content, reasoning and
-    /// tool calls if the model's format is known.
-    pub raw_answer: bool,
-    /// Sampling parameters.
-    #[serde(flatten)]
-    pub sampling: SamplingOptions,
-    /// Seed if `sampling` has none; without either, the clock seeds.
-    #[serde(skip)]
-    pub fallback_seed: Option<u64>,
-    /// Stop strings.
-    pub stop: Vec<String>,
-    /// Whether to return log-probabilities.
-    pub logprobs: bool,
-    /// Alternatives per token, at most 20.
-    pub top_logprobs: usize,
-    /// What happens when the context is full.
-    pub overflow: ContextOverflow,
-    /// Continues after an end-of-sequence token.
-    pub ignore_eos: bool,
-    /// Speculative decoding, for greedy sampling only.
-    pub speculation: SpeculationMode,
-    /// Text that the answer probably repeats: drafts are looked up in it. Implies prompt lookup and
-    /// never changes the answer.
-    pub prediction: Option<String>,
+request_options! {
+    /// A generation request with exactly one of `prompt`, `ids` and `messages`.
+    pub struct GenerateRequest, GENERATE_OPTIONS {
+        /// Text to continue.
+        prompt: Option<String> = None => RequestOption::text();
+        /// Parses special tokens in the prompt's text, such as `<|fim_prefix|>`; for trusted prompts only.
+        parse_special: bool = false => RequestOption::boolean()
+            .default("false")
+            .of(&[Api::Generate, Api::Completions]);
+        /// Text after the gap that the answer fills, for fill-in-the-middle models; `prompt` is the text
+        /// before it.
+        suffix: Option<String> = None => RequestOption::text();
+        /// Token ids to continue.
+        ids: Option<Vec<u32>> = None => RequestOption::new(OptionType::TokenIds);
+        /// A conversation, rendered by the model's chat template.
+        messages: Option<Vec<Value>> = None => RequestOption::new(OptionType::List);
+        /// Tools for the template.
+        tools: Option<Vec<Value>> = None => RequestOption::new(OptionType::List);
+        /// Documents for the template.
+        documents: Option<Vec<Value>> = None => RequestOption::new(OptionType::List);
+        /// Further variables of the template.
+        chat_template: Map<String, Value> = Map::new() => RequestOption::new(OptionType::Object);
+        /// Opens the assistant's turn after the messages, unless the last message is continued.
+        add_generation_prompt: Option<bool> = None => RequestOption::boolean()
+            .default("true")
+            .of(&[Api::Chat]);
+        /// Continues the last message's text instead of answering it.
+        continue_final_message: bool = false => RequestOption::boolean()
+            .default("false")
+            .of(&[Api::Chat]);
+        /// Maximum number of generated tokens.
+        max_tokens: Option<usize> = None => RequestOption::count(1.0)
+            .default("the rest of the context")
+            .of(&[Api::Generate, Api::Chat, Api::Completions]);
+        /// Leaves the answer to `messages` as it is, instead of splitting it into content, reasoning and
+        /// tool calls.
+        raw_answer: bool = false => RequestOption::boolean();
+        /// Strings that end the generation; they are not part of the result.
+        stop: Vec<String> = Vec::new() => RequestOption::new(OptionType::Texts)
+            .of(&[Api::Generate, Api::Chat, Api::Completions]);
+        /// Adds log-probabilities of the generated tokens.
+        logprobs: bool = false => RequestOption::boolean()
+            .default("false")
+            .of(&[Api::Generate, Api::Chat]);
+        /// Number of alternatives per token.
+        top_logprobs: usize = 0 => RequestOption::integer(0.0, 20.0)
+            .default("0")
+            .of(&[Api::Generate, Api::Chat]);
+        /// What to do when the context is full: fail, drop the oldest turns and render again, or slide
+        /// over the oldest tokens.
+        overflow: ContextOverflow = ContextOverflow::Error => RequestOption::one_of(&["error", "truncate", "rolling"])
+            .alias("Overflow")
+            .default("error")
+            .of(&[Api::Generate, Api::Chat]);
+        /// Continues after the end-of-text token.
+        ignore_eos: bool = false => RequestOption::boolean()
+            .default("false")
+            .of(&[Api::Generate]);
+        /// `prompt-lookup` drafts tokens from repeated text and verifies them in one step, at temperature 0.
+        speculation: SpeculationMode = SpeculationMode::Off => RequestOption::one_of(&["off", "prompt-lookup"])
+            .alias("Speculation")
+            .default("off")
+            .of(&[Api::Generate, Api::Chat]);
+        /// Text that the answer probably repeats: drafts are looked up in it. Implies prompt lookup and
+        /// never changes the answer.
+        prediction: Option<String> = None => RequestOption::text();
+    }
+    with {
+        /// Sampling parameters.
+        #[serde(flatten)]
+        sampling: SamplingOptions;
+        /// Seed if `sampling` has none; without either, the clock seeds.
+        #[serde(skip)]
+        fallback_seed: Option<u64>;
+    }
 }
+
+impl OptionValue for ContextOverflow {}
+impl OptionValue for SpeculationMode {}
 
 impl GenerateRequest {
     /// Parses a request from JSON.
@@ -129,20 +155,39 @@ impl GenerateRequest {
                 reason: reason.into(),
             });
         }
-        if self.max_tokens == Some(0) {
-            let reason = "0 is too small. Use at least 1.".into();
-            return Err(Error::Request {
-                parameter: "maxTokens".into(),
-                reason,
-            });
-        }
-        if self.top_logprobs > 20 {
-            let reason = format!("{} is too large. Use at most 20.", self.top_logprobs);
-            return Err(Error::Request {
-                parameter: "topLogprobs".into(),
-                reason,
-            });
-        }
+        self.check_bounds()?;
         Ok(self)
+    }
+}
+
+request_options! {
+    /// An embedding request.
+    pub struct EmbedRequest, EMBED_OPTIONS {
+        /// Name of one of the model's prompts, such as `query` or `document`.
+        task: Option<String> = None => RequestOption::text()
+            .default("none")
+            .of(&[Api::Embed]);
+        /// A prefix for each input, instead of a named prompt.
+        prompt: Option<String> = None => RequestOption::text()
+            .default("none")
+            .of(&[Api::Embed]);
+        /// Normalizes vectors to length 1.
+        normalize: Option<bool> = None => RequestOption::boolean()
+            .default("the model's")
+            .of(&[Api::Embed]);
+        /// Truncates each vector to its first components (Matryoshka), before normalizing.
+        truncate_dim: Option<usize> = None => RequestOption::count(1.0)
+            .default("all")
+            .of(&[Api::Embed]);
+    }
+}
+
+request_options! {
+    /// A reranking request.
+    pub struct RerankRequest, RERANK_OPTIONS {
+        /// Definition of relevance, for models that take an instruction.
+        instruction: Option<String> = None => RequestOption::text()
+            .default("the model's")
+            .of(&[Api::Rerank]);
     }
 }

@@ -13,8 +13,8 @@ use crate::gpu::{Backend, DeviceOptions, Gpu, SubmitGrouping, WebGpuImplementati
 use crate::hub::{self, CacheStore, HubOptions, ModelRef, Progress, Source};
 use crate::sample::{LogitsProcessor, TokenConstraint};
 use crate::task::{
-    ChatModel, EmbedRequest, GenerateRequest, GenerationHooks, Task, TaskModel, TextPipeline,
-    VisionPipeline,
+    ChatModel, EmbedRequest, GenerateRequest, GenerationHooks, RerankRequest, Task, TaskModel,
+    TextPipeline, VisionPipeline, parse_submit_group,
 };
 use crate::text::{ChatInput, EncodeOptions, RenderedPrompt};
 use crate::vision::{TileBuilder, header::ImageHeader};
@@ -24,8 +24,7 @@ use constraint::JsConstraint;
 use js_sys::{Array, Float32Array, Function, Object, Promise, Reflect, Uint8Array, Uint32Array};
 use logits_processor::JsLogitsProcessor;
 use options::{
-    SELECTED_FILES_NAME, abort_flag, device_options, hub_options, open_source, parse_submit_group,
-    progress_callback, run_options,
+    SELECTED_FILES_NAME, abort_flag, hub_options, load_request, open_source, progress_callback,
 };
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -116,23 +115,22 @@ pub struct Engine {
 }
 
 async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
-    let device = device_options(options)?;
-    let run = run_options(options)?;
-    let task = string_property(options, "task")
-        .map(|task| Task::from_name(&task))
-        .transpose()?;
+    let request = load_request(options)?;
+    let device = request.device_options()?;
+    let run = request.run_options()?;
+    let task = request.task.as_deref().map(Task::from_name).transpose()?;
     let progress = progress_callback(on_progress);
     let open = async || open_source(options, progress.clone()).await;
     let (mut loaded, source, codec) = Source::load(open, async |source| {
         let name = string_property(options, "model").unwrap_or_else(|| SELECTED_FILES_NAME.into());
         let gpu = Gpu::open(&device).await?;
-        let codec = match string_property(options, "codec") {
+        let codec = match &request.codec {
             Some(name) => {
                 let hub = HubOptions {
                     revision: None,
-                    ..hub_options(options)
+                    ..hub_options(&request)
                 };
-                let name = ModelRef::parse(&name)?;
+                let name = ModelRef::parse(name)?;
                 Some(Rc::new(
                     Source::open(&name, &hub, source.abort().clone(), progress.clone()).await?,
                 ))
@@ -704,9 +702,9 @@ impl Engine {
             let Some(TaskModel::Rerank(model)) = &mut taken.model else {
                 return Err(wrong_task());
             };
-            let instruction = string_property(&options, "instruction");
+            let request: RerankRequest = from_js("rerank", options)?;
             model
-                .rerank(&query, &documents, instruction.as_deref(), &abort)
+                .rerank(&query, &documents, request.instruction.as_deref(), &abort)
                 .await
         };
         let scores = rerank.await.map_err(|e| self.model_error(&e))?;

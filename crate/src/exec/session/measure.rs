@@ -6,25 +6,27 @@ use crate::exec::roofline::{Roofline, measure_roofline};
 use crate::gpu::{Backend, ResourceCounts};
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::{Slot, bytes_per_token};
+use crate::schema::request_options;
 use crate::util::clock::now_ms;
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-/// What to measure.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct MeasureOptions {
-    /// Context length of the measured decode step.
-    pub position: usize,
-    /// Row counts to profile; 1 is a decode step.
-    pub profile: Vec<usize>,
-    /// Whether to measure the device's roofline.
-    pub limits: bool,
-    /// Decode steps for measuring host overhead; 0 skips it.
-    pub steps: usize,
-    /// Decode steps with drafts for measuring host overhead; 0 skips it.
-    pub drafts: usize,
+request_options! {
+    /// What to measure.
+    #[serde(deny_unknown_fields)]
+    pub struct MeasureOptions, MEASURE_OPTIONS {
+        /// Context length at which a decode step is measured.
+        position: usize = 0 => RequestOption::count(0.0).default("0").of(&[Api::Measure]);
+        /// Step sizes in tokens to profile; 1 is a decode step.
+        profile: Vec<usize> = Vec::new() => RequestOption::counts(0.0).default("none").of(&[Api::Measure]);
+        /// Measures the device's limits: read bandwidth and the cost of a dispatch.
+        limits: bool = false => RequestOption::boolean().default("false").of(&[Api::Measure]);
+        /// Number of decode steps for measuring the host overhead.
+        steps: usize = 0 => RequestOption::count(0.0).default("0").of(&[Api::Measure]);
+        /// Number of speculative steps for the same; each needs eight positions of the context.
+        drafts: usize = 0 => RequestOption::count(0.0).default("0").of(&[Api::Measure]);
+    }
 }
 
 /// The results.

@@ -17,7 +17,7 @@ use crate::util::clock::now_ms;
 use crate::{Error, Result};
 pub use codec::AudioCodec;
 use codec::CodecFiles;
-pub use request::{SpeakRequest, SynthesisResult};
+pub use request::{SPEAK_OPTIONS, SpeakRequest, SynthesisResult};
 use serde_json::{Value, json};
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::rc::Rc;

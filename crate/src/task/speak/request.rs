@@ -1,30 +1,37 @@
 //! Synthesis request and result, with the JavaScript API's field names.
 
 use crate::sample::SamplingOptions;
+use crate::schema::request_options;
 use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-/// A synthesis request.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct SpeakRequest {
-    /// Text to synthesize.
-    pub input: String,
-    /// Prompt ids, instead of those of `input`.
-    pub ids: Option<Vec<u32>>,
-    /// Name of a voice or language that the model knows, put before the text.
-    pub voice: Option<String>,
-    /// Speaker embedding, for models that support it.
-    pub speaker: Option<Vec<f32>>,
-    /// Maximum codec tokens.
-    pub max_tokens: Option<usize>,
-    /// Allows only tokens of the next codebook. Slower, as the CPU writes a mask before each token.
-    pub grammar: bool,
-    /// Continues after the end-of-speech token, for benchmarks.
-    pub ignore_end: bool,
-    /// Sampling parameters.
-    #[serde(flatten)]
-    pub sampling: SamplingOptions,
+request_options! {
+    /// A synthesis request.
+    pub struct SpeakRequest, SPEAK_OPTIONS {
+        /// Text to synthesize.
+        input: String = String::new() => RequestOption::text();
+        /// Prompt ids, instead of those of `input`.
+        ids: Option<Vec<u32>> = None => RequestOption::new(OptionType::TokenIds);
+        /// Name of a voice or language that the model knows, put before the text.
+        voice: Option<String> = None => RequestOption::text();
+        /// Speaker embedding, for models that support it.
+        speaker: Option<Vec<f32>> = None => RequestOption::new(OptionType::Vector);
+        /// Maximum codec tokens; four of them form a frame.
+        max_tokens: Option<usize> = None => RequestOption::count(1.0)
+            .default("the rest of the context")
+            .of(&[Api::Speech]);
+        /// Allows only valid codec tokens for the current codebook: slower, but robust against model errors.
+        grammar: bool = false => RequestOption::boolean()
+            .default("false")
+            .of(&[Api::Speech]);
+        /// Continues after the end-of-speech token, for benchmarks.
+        ignore_end: bool = false => RequestOption::boolean();
+    }
+    with {
+        /// Sampling parameters.
+        #[serde(flatten)]
+        sampling: SamplingOptions;
+    }
 }
 
 impl SpeakRequest {
@@ -61,6 +68,7 @@ impl SpeakRequest {
                 "the list is empty. Give at least one token id.".into(),
             );
         }
+        self.check_bounds()?;
         Ok(self)
     }
 }

@@ -21,7 +21,7 @@ use crate::hub::{Phase, Source};
 use crate::sample::{GenerationConfig, Sampler, SamplingParams};
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
-pub use request::{SegmentEvent, TimestampMode, TranscribeRequest};
+pub use request::{SegmentEvent, TRANSCRIBE_OPTIONS, TimestampMode, TranscribeRequest};
 use serde_json::{Value, json};
 use std::ops::ControlFlow::{self, Continue};
 use std::rc::Rc;

@@ -1,6 +1,7 @@
 //! Transcription request and progress events, with the JavaScript API's field names.
 
-use crate::sample::SamplingOption;
+use crate::sample::SAMPLING_OPTIONS;
+use crate::schema::{MAX_SAFE_INTEGER, OptionValue, request_options};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -17,57 +18,62 @@ pub enum TimestampMode {
     Word,
 }
 
-/// A transcription request.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct TranscribeRequest {
-    /// Language code or English name; None detects it.
-    pub language: Option<String>,
-    /// Translates into English.
-    pub translate: bool,
-    /// Granularity of timestamps.
-    pub timestamps: TimestampMode,
-    /// Text that conditions the decoder: names and spellings to expect.
-    pub prompt: Option<String>,
-    /// First decoder tokens, instead of those of language, task and prompt.
-    pub ids: Option<Vec<u32>>,
-    /// Temperatures, tried in order until a result is reliable; empty means 0 only.
-    pub temperatures: Vec<f64>,
-    /// Number of beams, 1 to 16; 1 means no beam search.
-    pub beams: usize,
-    /// Exponent of the length that divides a beam's score.
-    pub length_penalty: f32,
-    /// Maximum tokens per window; by default what its seconds or the model allow.
-    pub max_tokens: Option<usize>,
-    /// Whether to transcribe detected speech only; by default for audio longer than a window.
-    pub vad: Option<bool>,
-    /// Whether to return log-probabilities.
-    pub logprobs: bool,
-    /// Sampling seed.
-    pub seed: Option<u64>,
-    /// Whether to emit partial text during decoding.
-    pub partials: bool,
-}
-
-impl Default for TranscribeRequest {
-    fn default() -> Self {
-        Self {
-            language: None,
-            translate: false,
-            timestamps: TimestampMode::None,
-            prompt: None,
-            ids: None,
-            temperatures: Vec::new(),
-            beams: 1,
-            length_penalty: 1.0,
-            max_tokens: None,
-            vad: None,
-            logprobs: false,
-            seed: None,
-            partials: false,
-        }
+request_options! {
+    /// A transcription request.
+    pub struct TranscribeRequest, TRANSCRIBE_OPTIONS {
+        /// Language code or English name.
+        language: Option<String> = None => RequestOption::text()
+            .default("detected")
+            .of(&[Api::Transcribe, Api::Listen, Api::Transcriptions]);
+        /// Translates into English.
+        translate: bool = false => RequestOption::boolean()
+            .default("false")
+            .of(&[Api::Transcribe, Api::Listen]);
+        /// Timestamp granularity: `segment` from the model's timestamp tokens, `word` from cross-attention.
+        timestamps: TimestampMode = TimestampMode::None => RequestOption::one_of(&["none", "segment", "word"])
+            .default("none")
+            .of(&[Api::Transcribe]);
+        /// Text before the audio: names and spellings to expect.
+        prompt: Option<String> = None => RequestOption::text()
+            .default("none")
+            .of(&[Api::Transcribe, Api::Listen, Api::Transcriptions]);
+        /// First decoder tokens, instead of those of language, task and prompt.
+        ids: Option<Vec<u32>> = None => RequestOption::new(OptionType::TokenIds);
+        /// A temperature, or a list of fallbacks for doubtful results.
+        temperatures: Vec<f64> = Vec::new() => RequestOption::numbers(MIN_TEMPERATURE, MAX_TEMPERATURE)
+            .public_name("temperature")
+            .default("0")
+            .of(&[Api::Transcribe, Api::Transcriptions]);
+        /// Beam search width.
+        beams: usize = 1 => RequestOption::integer(1.0, 16.0)
+            .default("1")
+            .of(&[Api::Transcribe]);
+        /// Exponent of the length that divides a beam's score.
+        length_penalty: f32 = 1.0 => RequestOption::new(OptionType::Number);
+        /// Maximum tokens per audio window.
+        max_tokens: Option<usize> = None => RequestOption::count(1.0)
+            .default("the model's")
+            .of(&[Api::Transcribe]);
+        /// Transcribes speech regions only. Requires `vad` of `loadModel`.
+        vad: Option<bool> = None => RequestOption::boolean()
+            .default("for long audio")
+            .of(&[Api::Transcribe]);
+        /// Adds log-probabilities to segments.
+        logprobs: bool = false => RequestOption::boolean()
+            .default("false")
+            .of(&[Api::Transcribe]);
+        /// Sampling seed.
+        seed: Option<u64> = None => RequestOption::integer(0.0, MAX_SAFE_INTEGER);
+        /// Emits partial text during decoding.
+        partials: bool = false => RequestOption::boolean();
     }
 }
+
+/// The bounds of the sampling option `temperature`.
+const MIN_TEMPERATURE: f64 = SAMPLING_OPTIONS[0].min;
+const MAX_TEMPERATURE: f64 = SAMPLING_OPTIONS[0].max;
+
+impl OptionValue for TimestampMode {}
 
 impl TranscribeRequest {
     /// Parses a request from JSON.
@@ -88,29 +94,7 @@ impl TranscribeRequest {
     /// # Errors
     /// `Request`, which names the wrong field.
     pub fn checked(self) -> Result<Self> {
-        let refuse = |parameter: &str, reason: String| {
-            Err(Error::Request {
-                parameter: parameter.into(),
-                reason,
-            })
-        };
-        if !(1..=16).contains(&self.beams) {
-            return refuse(
-                "beams",
-                format!("{} is out of range. Use 1 to 16.", self.beams),
-            );
-        }
-        let temperature = SamplingOption::named("temperature")?;
-        if let Some(wrong) = self.temperatures.iter().find(|t| !temperature.accepts(**t)) {
-            let reason = format!(
-                "{wrong} is out of range; it must be {}.",
-                temperature.bounds()
-            );
-            return refuse("temperature", reason);
-        }
-        if self.max_tokens == Some(0) {
-            return refuse("maxTokens", "0 is too small. Use at least 1.".into());
-        }
+        self.check_bounds()?;
         Ok(self)
     }
 
