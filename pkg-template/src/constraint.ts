@@ -1,6 +1,7 @@
 /** Constrained decoding next to the engine: loads the grammar module on first use and supplies token masks. */
 
-import type { Engine, GrammarSource, NextMask } from "./contract.js";
+import type { GrammarSource, NextMask } from "./contract.js";
+import type { Engine } from "./engine-calls.js";
 import { invalidRequest, missingAsset } from "./errors.js";
 import type { Grammar, Vocabulary } from "./grammar.js";
 import { isTrap } from "./traps.js";

@@ -1,8 +1,6 @@
 /** Types that cross between the facade and the wasm module, in both directions. */
 
-import type { CachedSource, DeviceCheck, DeviceReport, Measurement, MemoryUse } from "./contract-device.js";
-import type { SegmentEvent, VadEvent, PartialEvent, SynthesisResult, Transcript } from "./contract-audio.js";
-import type { EngineEmbedOptions, EngineGenerateFields, EngineLoadFields, EngineRerankOptions, EngineSpeakOptions, EngineTranscribeOptions, MeasureOptions } from "./schema.js";
+import type { EngineGenerateFields, EngineLoadFields } from "./schema.js";
 
 export type { CachedModel, CachedSource, DeviceCheck, DeviceReport, Measurement, MemoryUse } from "./contract-device.js";
 export type { SegmentEvent, VadEvent, PartialEvent, SynthesisResult, Transcript } from "./contract-audio.js";
@@ -301,82 +299,4 @@ export interface ImageUpload {
   /** Appends the next rows, as RGBA. */
   push(rgba: Uint8Array): void;
   free(): void;
-}
-
-/** A session of a loaded model, as the wasm module exposes it. */
-export interface EngineSession {
-  /** `seed` applies when the request has none. */
-  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number, nextMask?: NextMask, processLogits?: ProcessLogits): Promise<GenerationResult>;
-  /** Makes `ids` the session's tokens; returns the logits after the last one. */
-  prefill(ids: Uint32Array, options: { signal: AbortSignal }): Promise<Float32Array>;
-  /** A session with the same tokens; weights are shared. */
-  fork(): EngineSession | Promise<EngineSession>;
-  free(): void;
-}
-
-/** A loaded model, as the wasm module exposes it. */
-export interface Engine {
-  info(): EngineInfo;
-  /** All warnings of the load, once its files are cached; a load may finish earlier. */
-  persisted(): Promise<string[]>;
-  /** A new empty session. */
-  createSession(): EngineSession | Promise<EngineSession>;
-  tokenize(text: string, addSpecialTokens: boolean, parseSpecial: boolean): Uint32Array;
-  /** The ids of a conversation, as `generate` receives it. */
-  tokenizeChat(messages: unknown[], options: object): Uint32Array;
-  detokenize(ids: Uint32Array, skipSpecial: boolean): string;
-  /** The bytes of all tokens one after another, the length of each by id (0 for special tokens), and the ids that end a text. */
-  vocabularyBytes(): { bytes: Uint8Array; lengths: Uint32Array; endIds: Uint32Array };
-  renderChat(messages: unknown[], options: object): string;
-  /** `seed` applies when the request has none. */
-  generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number, nextMask?: NextMask, processLogits?: ProcessLogits): Promise<GenerationResult>;
-  embed(inputs: (string | Uint32Array)[], options: EngineEmbedOptions & { signal?: AbortSignal }, onProgress: (progress: unknown) => void): Promise<Float32Array[]>;
-  rerank(query: string, documents: string[], options: EngineRerankOptions & { signal?: AbortSignal }): Promise<number[]>;
-  logits(ids: Uint32Array, all: boolean): Promise<Float32Array>;
-  imageUpload(width: number, height: number): ImageUpload;
-  /** The same for a video, frame by frame. */
-  videoUpload(width: number, height: number, frames: number): ImageUpload;
-  /** Seconds of the frames to take from a video of this length, then its end. */
-  frameTimes(seconds: number, fps?: number): Float64Array;
-  /** `seconds` is empty for an image; for a video, the time of each frame and the end. */
-  encodeImage(rows: ImageUpload, seconds: Float64Array): Promise<EncodedImageInfo>;
-  /** Whether conversations can still refer to an image. */
-  hasImage(imageId: number): boolean;
-  imageEmbeddings(imageId: number): Promise<Float32Array>;
-  /** The vector of an image, for models that embed text and images jointly. */
-  embedImage(imageId: number, options: EngineEmbedOptions): Promise<Float32Array>;
-  unloadVision(): Promise<void>;
-  transcribe(samples: Float32Array, request: EngineTranscribeOptions & { signal?: AbortSignal }, onEvent: (event: SegmentEvent | PartialEvent) => void): Promise<Transcript>;
-  listen(samples: Float32Array, fresh: boolean): VadEvent;
-  speak(request: EngineSpeakOptions & { signal?: AbortSignal }, onAudio: (samples: Float32Array) => void): Promise<SynthesisResult>;
-  measureAsr(samples: Float32Array, tokens: number): Promise<{ encodeMs: number; tokenMs: number }>;
-  memory(): MemoryUse;
-  measure(options: MeasureOptions): Promise<Measurement>;
-  /**
-   * Compares up to `most` bytes of weights with their files, and prefill with decode; `options` are those of the load.
-   */
-  verify(options: EngineLoadOptions, most: number): Promise<DeviceCheck[]>;
-  /** Sets the dispatches per command buffer (see `features.group`). */
-  setGroup(group: string): void;
-  deleteFromCache(): Promise<void>;
-  free(): void;
-}
-
-/** The wasm module. */
-export interface EngineModule {
-  default(input?: unknown): Promise<unknown>;
-  Engine: { load(options: EngineLoadOptions & { signal?: AbortSignal }, onProgress: (progress: LoadProgress) => void): Promise<Engine> };
-  deviceReport(touchPoints: number): Promise<DeviceReport>;
-  /** `unasked` skips software adapters, where the checks are slow. */
-  diagnose(touchPoints: number, unasked: boolean): Promise<DeviceCheck[]>;
-  /** The WebGPU implementation: `iphone`, `ipad`, `webkit` (on a Mac) or `other`. */
-  implementation(touchPoints: number): string;
-  /** Whether a long chain of kernels gives the same result in groups of this size as one by one. */
-  calibrate(group: string): Promise<boolean>;
-  /** Width and height from the first bytes of an image file; refuses files that must not be decoded. */
-  imageSize(head: Uint8Array): Uint32Array;
-  cachedModels(): Promise<CachedSource[]>;
-  /** Removes a source from the cache, named as by `cachedModels`. */
-  deleteModel(source: string): Promise<void>;
-  version(): string;
 }

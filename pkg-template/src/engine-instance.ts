@@ -1,6 +1,6 @@
 /** One load of the engine with its sessions; frees them when no call is running. */
 
-import type { Engine, EngineSession } from "./contract.js";
+import type { Engine, EngineSession } from "./engine-calls.js";
 import { ImageRegistry } from "./image-decode.js";
 
 /**

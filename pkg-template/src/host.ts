@@ -1,17 +1,12 @@
 /** Runs engine calls on the current thread, one GPU call at a time per queue. Does not depend on the transport. */
 
-import type {
-  GrammarSource,
-  EncodedImageInfo, EngineEmbedOptions, EngineLoadOptions, EngineModule, EngineRequest, EngineSession,
-  EngineSpeakOptions, EngineTranscribeOptions, GenerationResult, MeasureOptions, ProcessLogits, StepAnswer, StepQuestion,
-} from "./contract.js";
+import type { EngineLoadOptions, EngineRequest, GenerationResult, GrammarSource, ProcessLogits, StepAnswer, StepQuestion } from "./contract.js";
 import type { Constraint } from "./constraint.js";
-import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
+import { attributesOf, METHODS, type Backend, type CallOptions, type EngineModule, type EngineSession, type HostMethods, type Method, type Methods } from "./engine-calls.js";
 import { stripUndefined } from "./strip-undefined.js";
 import { withCspAdvice } from "./csp.js";
 import { aborted, disposed, invalidRequest, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
 import { EngineInstance } from "./engine-instance.js";
-import type { ImageInput } from "./images.js";
 import { replayFilter } from "./resume.js";
 import { TrapWatch } from "./traps.js";
 import { ABORT_TIMEOUT_MS, ASSET_TIMEOUT_MS, CLOSE_TIMEOUT_MS, isolated, untilAborted, withTimeout } from "./waits.js";
@@ -81,6 +76,7 @@ export class Host implements Backend {
     try {
       if (this.#closing.signal.aborted) throw unloaded();
       if (this.trap) throw this.trap;
+      if (!Object.hasOwn(METHODS, method)) throw invalidRequest(`unknown call '${method}'.`);
       if (signal.aborted) throw aborted(method);
       this.#ready ??= this.#start();
       await this.#ready;
@@ -148,13 +144,13 @@ export class Host implements Backend {
 
   /** Runs a call; if the device was lost before or during it, reloads the model and runs it once more. */
   async #withRecovery(method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void, ask: Ask): Promise<unknown> {
-    if (!RECOVERABLE.has(method)) return this.#run(method, args, signal, onEvent);
+    if (!attributesOf(method).recovered) return this.#run(this.#instance, method, args, signal, onEvent, ask);
     const replay = replayFilter(method, onEvent);
     const fixed = replay ? replay.fixedArgs(args) : args;
     const emit = replay ? (event: unknown): void => replay.push(event) : onEvent;
     const used = await this.#engineInstance(method, signal);
     try {
-      return await used.run(() => this.#runIn(used, method, fixed, signal, emit, ask));
+      return await used.run(() => this.#run(used, method, fixed, signal, emit, ask));
     } catch (thrown) {
       if (JerboaError.from(thrown).code !== "device_lost" || !this.#loaded || signal.aborted) throw thrown;
       // Another call may have reloaded it already.
@@ -164,7 +160,7 @@ export class Host implements Backend {
         throw signal.aborted ? error : thrown;
       });
       replay?.restart();
-      const result = await next.run(() => this.#runIn(next, method, fixed, signal, emit, ask));
+      const result = await next.run(() => this.#run(next, method, fixed, signal, emit, ask));
       replay?.end();
       return result;
     }
@@ -227,101 +223,56 @@ export class Host implements Backend {
     this.#last.delete(id);
   }
 
-  #run(method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): unknown {
-    const { deviceReport, diagnose, implementation, calibrate, cachedModels, deleteModel, version } = this.#module;
-    switch (method) {
-      case "load":
-        return this.#load(args[0] as EngineLoadOptions, signal, onEvent);
-      case "persisted":
-        return this.#persisted;
-      case "adoptSessions":
-        for (const id of args[0] as number[]) {
-          this.#sessions.add(id);
-          this.#nextSession = Math.max(this.#nextSession, id + 1);
-        }
-        return;
-      case "deviceReport":
-        return deviceReport(args[0] as number);
-      case "diagnose":
-        return diagnose(args[0] as number, args[1] as boolean);
-      case "implementation":
-        return implementation(args[0] as number);
-      case "calibrate":
-        return calibrate(args[0] as string);
-      case "cachedModels":
-        return cachedModels();
-      case "deleteModel":
-        return deleteModel(args[0] as string);
-      case "version":
-        return version();
+  /** Runs a call on `instance`, the loaded engine if there is one. */
+  async #run(instance: EngineInstance | undefined, method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void, ask: Ask): Promise<unknown> {
+    const { of, signal: options, events } = attributesOf(method);
+    if (of === "host") {
+      const own = this.#own[method as keyof HostMethods] as (call: RunningCall, ...args: unknown[]) => unknown;
+      const loaded = (): EngineInstance => instance ?? fail(unloaded());
+      return own({ loaded, signal, onEvent, ask }, ...args);
     }
-    if (!RECOVERABLE.has(method) && !OTHERS.has(method)) throw invalidRequest(`unknown call '${method}'.`);
-    if (method === "release") return this.#drop();
-    if (method === "disposeSession") return this.#dispose(args[0] as number);
-    const instance = this.#instance;
-    if (!instance) throw unloaded();
-    return this.#runIn(instance, method, args, signal, onEvent);
+    const target = of === "module" ? this.#module : (instance ?? fail(unloaded())).engine;
+    const given = args.map(stripUndefined);
+    if (options !== undefined) given[options] = { ...(given[options] as object), signal };
+    const run = target[method as never] as (...args: unknown[]) => unknown;
+    return run.call(target, ...given, ...(events ? [onEvent] : []));
   }
 
-  /** Runs a call on a loaded engine. */
-  async #runIn(instance: EngineInstance, method: Method, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void, ask?: Ask): Promise<unknown> {
-    const { engine } = instance;
-    switch (method) {
-      case "tokenize":
-        return engine.tokenize(args[0] as string, args[1] as boolean, args[2] as boolean);
-      case "tokenizeChat":
-        return engine.tokenizeChat(stripUndefined(args[0] as unknown[]), stripUndefined(args[1] as object));
-      case "detokenize":
-        return engine.detokenize(args[0] as Uint32Array, args[1] as boolean);
-      case "renderChat":
-        return engine.renderChat(stripUndefined(args[0] as unknown[]), stripUndefined(args[1] as object));
-      case "generate":
-        return this.#generate(instance, args as [EngineRequest, number | undefined, number | undefined], signal, onEvent, ask);
-      case "prefill":
-        return (await this.#session(instance, args[1] as number, signal)).prefill(args[0] as Uint32Array, { signal });
-      case "encodeImage":
-        return this.#encodeImage(instance, args[0] as ImageInput);
-      case "frameTimes":
-        return engine.frameTimes(args[0] as number, args[1] as number | undefined);
-      case "unloadVision":
-        return engine.unloadVision();
-      case "createSession":
-        return this.#addSession(instance, engine.createSession());
-      case "forkSession":
-        return this.#addSession(instance, (await this.#session(instance, args[0] as number, signal)).fork());
-      case "embed":
-        return engine.embed(args[0] as (string | Uint32Array)[], { ...stripUndefined(args[1] as EngineEmbedOptions), signal }, onEvent);
-      case "embedImage":
-        return this.#embedImage(instance, args[0] as ImageInput, args[1] as EngineEmbedOptions);
-      case "rerank":
-        return engine.rerank(args[0] as string, args[1] as string[], { ...(args[2] as object), signal });
-      case "logits":
-        return engine.logits(args[0] as Uint32Array, args[1] as boolean);
-      case "transcribe":
-        return engine.transcribe(args[0] as Float32Array, { ...(args[1] as EngineTranscribeOptions), signal }, onEvent);
-      case "listen":
-        return engine.listen(args[0] as Float32Array, args[1] as boolean);
-      case "speak":
-        return engine.speak({ ...(args[0] as EngineSpeakOptions), signal }, onEvent);
-      case "measureAsr":
-        return engine.measureAsr(args[0] as Float32Array, args[1] as number);
-      case "info":
-        return engine.info();
-      case "memory":
-        return engine.memory();
-      case "measure":
-        return engine.measure(stripUndefined(args[0] as MeasureOptions));
-      case "verify":
-        return engine.verify(this.#loaded!, args[0] as number);
-      case "setGroup":
-        return engine.setGroup(args[0] as string);
-      case "deleteFromCache":
-        await this.#persisted;
-        return engine.deleteFromCache();
-    }
-  }
+  /** The calls that this host answers. */
+  readonly #own: { [M in keyof HostMethods]: (call: RunningCall, ...args: Parameters<HostMethods[M]>) => unknown } = {
+    load: ({ signal, onEvent }, options) => this.#load(options, signal, onEvent),
+    persisted: () => this.#persisted,
+    generate: ({ loaded, signal, onEvent, ask }, request, session, seed) => this.#generate(loaded(), request, session, seed, signal, onEvent, ask),
+    prefill: async ({ loaded, signal }, ids, session) => (await this.#session(loaded(), session, signal)).prefill(ids, { signal }),
+    createSession: ({ loaded }) => this.#addSession(loaded(), loaded().engine.createSession()),
+    forkSession: async ({ loaded, signal }, session) => this.#addSession(loaded(), (await this.#session(loaded(), session, signal)).fork()),
+    disposeSession: (_, session) => this.#dispose(session),
+    adoptSessions: (_, sessions) => {
+      for (const id of sessions) {
+        this.#sessions.add(id);
+        this.#nextSession = Math.max(this.#nextSession, id + 1);
+      }
+    },
+    encodeImage: async ({ loaded }, image) => {
+      const { engine, images } = loaded();
+      const encoded = await images.encode(this.#module, engine, image);
+      return { ...encoded, data: await engine.imageEmbeddings(encoded.id) };
+    },
+    embedImage: async ({ loaded }, image, options) => {
+      const { engine, images } = loaded();
+      const { id } = await images.encode(this.#module, engine, image);
+      return engine.embedImage(id, stripUndefined(options));
+    },
+    verify: ({ loaded }, most) => loaded().engine.verify(this.#loaded!, most),
+    release: () => this.#drop(),
+    deleteFromCache: async ({ loaded }) => {
+      const { engine } = loaded();
+      await this.#persisted;
+      return engine.deleteFromCache();
+    },
+  };
 
-  async #generate(instance: EngineInstance, [request, session, seed]: [EngineRequest, number | undefined, number | undefined], signal: AbortSignal, onEvent: (event: unknown) => void, ask: Ask): Promise<GenerationResult> {
+  async #generate(instance: EngineInstance, request: EngineRequest, session: number | undefined, seed: number | undefined, signal: AbortSignal, onEvent: (event: unknown) => void, ask: Ask): Promise<GenerationResult> {
     const target = session === undefined ? instance.engine : await this.#session(instance, session, signal);
     const messages = request.messages && (await instance.images.withImageIds(this.#module, instance.engine, request.messages));
     if (signal.aborted) throw aborted("generate");
@@ -338,16 +289,6 @@ export class Host implements Backend {
   async #constrain(instance: EngineInstance, grammar: GrammarSource): Promise<Constraint> {
     const { constrain } = await withTimeout(ASSET_TIMEOUT_MS, "the server of constraint.js", import("./constraint.js"));
     return constrain(instance.engine, grammar, (this.#input as { module_or_path?: string } | undefined)?.module_or_path);
-  }
-
-  async #encodeImage(instance: EngineInstance, image: ImageInput): Promise<EncodedImageInfo & { data: Float32Array }> {
-    const encoded = await instance.images.encode(this.#module, instance.engine, image);
-    return { ...encoded, data: await instance.engine.imageEmbeddings(encoded.id) };
-  }
-
-  async #embedImage(instance: EngineInstance, image: ImageInput, options: EngineEmbedOptions): Promise<Float32Array> {
-    const { id } = await instance.images.encode(this.#module, instance.engine, image);
-    return instance.engine.embedImage(id, stripUndefined(options));
   }
 
   async #load(options: EngineLoadOptions, signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
@@ -374,27 +315,24 @@ function askSteps(steps: "logits" | "tokens", ask: NonNullable<Ask>, signal: Abo
   };
 }
 
-/** Calls that use the model's own sequence, or the whole engine, while they run. */
-const QUEUED: ReadonlySet<Method> = new Set<Method>([
-  "load", "generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "unloadVision", "transcribe", "speak", "measureAsr", "measure", "verify", "release",
-]);
+/** A call while it runs; `loaded` gives the engine that it runs on. */
+interface RunningCall {
+  loaded: () => EngineInstance;
+  signal: AbortSignal;
+  onEvent: (event: unknown) => void;
+  ask: Ask;
+}
+
+function fail(error: JerboaError): never {
+  throw error;
+}
+
 /** The queue of the model's own sequence. */
 const MODEL_QUEUE = 0;
 
 /** The queue of a call; calls of different sessions run concurrently. */
 function queueOf(method: Method, args: unknown[]): number | undefined {
-  if (method === "generate" || method === "prefill") return (args[1] as number | undefined) ?? MODEL_QUEUE;
-  if (method === "forkSession" || method === "disposeSession") return args[0] as number;
-  // A session is created from the model's own sequence, so it waits in that queue.
-  if (method === "createSession") return MODEL_QUEUE;
-  return QUEUED.has(method) ? MODEL_QUEUE : undefined;
+  const { queued, session } = attributesOf(method);
+  if (!queued) return undefined;
+  return (session === undefined ? undefined : (args[session] as number | undefined)) ?? MODEL_QUEUE;
 }
-
-/** Calls of a loaded model that do not reload it. */
-const OTHERS: ReadonlySet<Method> = new Set<Method>(["release", "disposeSession", "unloadVision", "deleteFromCache"]);
-
-/** Calls of a model or session that reload a released or lost model. */
-const RECOVERABLE: ReadonlySet<Method> = new Set<Method>([
-  "generate", "prefill", "embed", "embedImage", "rerank", "logits", "encodeImage", "frameTimes", "transcribe", "listen", "speak", "measureAsr", "measure", "verify", "tokenize", "tokenizeChat", "detokenize", "renderChat", "info", "memory", "setGroup",
-  "createSession", "forkSession",
-]);

@@ -1,6 +1,7 @@
 /** Decodes images and video frames with the browser's decoder and uploads their rows to the engine in strips. */
 
-import type { Engine, EngineModule, ImageUpload, EncodedImageInfo } from "./contract.js";
+import type { ImageUpload, EncodedImageInfo } from "./contract.js";
+import type { Engine, EngineModule } from "./engine-calls.js";
 import { JerboaError, invalidRequest } from "./errors.js";
 import type { ImageInput } from "./images.js";
 import type { VideoInput } from "./video.js";

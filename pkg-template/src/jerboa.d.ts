@@ -1,6 +1,6 @@
 /** Type declarations of wasm-pack's output, which is next to these files in the built package. */
 
-import type { EngineModule } from "./contract.js";
+import type { EngineModule } from "./engine-calls.js";
 
 declare const init: EngineModule["default"];
 export default init;

@@ -6,7 +6,7 @@ import { checked, describe, requireValid, valid, validator } from "./check.js";
 import type { CachedModel, CachedSource, DeviceCheck, DeviceReport, EngineLoadOptions, LoadProgress } from "./contract.js";
 import { download } from "./download.js";
 import { JerboaError, invalidRequest } from "./errors.js";
-import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
+import { attributesOf, type Backend, type CallOptions, type Method, type Methods } from "./engine-calls.js";
 import { waitForOtherTab, nextAttempt, type LoadAttempt } from "./load-fallback.js";
 import { Model } from "./model.js";
 import { isDetached } from "./plain-json.js";
@@ -185,10 +185,9 @@ async function checkDeviceOnce(backend: Backend, notes: Notes, touchPoints: numb
 
 /** A backend whose first work proves the calibration. */
 function withCalibration(backend: Backend, calibration: Calibration): Backend {
-  const work: ReadonlySet<Method> = new Set<Method>(["generate", "embed", "embedImage", "rerank", "logits", "encodeImage", "transcribe", "speak"]);
   const call = <M extends Method>(method: M, args: Parameters<Methods[M]>, options?: CallOptions): Promise<ReturnType<Methods[M]>> => {
     const run = (): Promise<ReturnType<Methods[M]>> => backend.call(method, args, options);
-    return work.has(method) ? calibration.run(run) : run();
+    return attributesOf(method).proves ? calibration.run(run) : run();
   };
   return {
     worker: backend.worker,

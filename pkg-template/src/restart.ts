@@ -1,7 +1,7 @@
 /** Loads a model again in a fresh engine after its worker or its engine died. */
 
 import { aborted, unloaded } from "./errors.js";
-import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
+import { attributesOf, type Backend, type CallOptions, type Method, type Methods } from "./engine-calls.js";
 import { untilAborted } from "./waits.js";
 
 /** A backend of a loaded model whose next call after a death starts another one. */
@@ -31,12 +31,12 @@ export class RestartingBackend implements Backend {
     if (this.#closed) throw unloaded();
     if (method === "disposeSession") this.#sessions.delete(args[0] as number);
     if (this.#inner.closed) {
-      if (method === "disposeSession" || method === "release") return undefined as ReturnType<Methods[M]>;
+      if (attributesOf(method).frees) return undefined as ReturnType<Methods[M]>;
       if (options.signal?.aborted) throw aborted(method);
       await untilAborted(0, method, options.signal, (this.#restarting ??= this.#restart().finally(() => (this.#restarting = undefined))));
     }
     const result = await this.#inner.call(method, args, options);
-    if (method === "createSession" || method === "forkSession") this.#sessions.add(result as number);
+    if (attributesOf(method).opensSession) this.#sessions.add(result as number);
     return result;
   }
 

@@ -2,7 +2,7 @@
 
 import type { AnswerPart, EngineSpeakOptions, GenerationEvent, SegmentEvent, PartialEvent } from "./contract.js";
 import { JerboaError } from "./errors.js";
-import type { Method } from "./engine-calls.js";
+import { attributesOf, type Method } from "./engine-calls.js";
 
 /** Filters the events of a call that may run again. */
 export interface ReplayFilter {
@@ -18,9 +18,15 @@ export interface ReplayFilter {
 
 /** The filter of a call with events; undefined for other calls. */
 export function replayFilter(method: Method, emit: (event: never) => void): ReplayFilter | undefined {
-  if (method === "generate") return new GenerationReplay(emit);
-  if (method === "speak") return new AudioReplay(emit as (event: Float32Array) => void);
-  return method === "transcribe" ? new SegmentReplay(emit as (event: unknown) => void) : undefined;
+  switch (attributesOf(method).replay) {
+    case "generation":
+      return new GenerationReplay(emit);
+    case "audio":
+      return new AudioReplay(emit as (event: Float32Array) => void);
+    case "segments":
+      return new SegmentReplay(emit as (event: unknown) => void);
+  }
+  return undefined;
 }
 
 const seed = (): number => Math.floor(Math.random() * 2 ** 48);

@@ -1,6 +1,6 @@
 /** Detects traps of the WebAssembly module. A trapped instance cannot be used again, and its running calls never settle. */
 
-import type { EngineModule } from "./contract.js";
+import type { EngineModule } from "./engine-calls.js";
 import { JerboaError } from "./errors.js";
 
 /** Whether an exception means that WebAssembly stopped in the middle of its work: a trap, a panic or a stack overflow. */
