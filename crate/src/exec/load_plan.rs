@@ -60,13 +60,7 @@ pub fn plan_load(
         .max_context
         .unwrap_or(default.min(known))
         .clamp(1, plain.max_positions());
-    let usual = match plain.has_cross_attention() {
-        // Short sequences: an f16 cache would save next to nothing.
-        true => Kv::F32,
-        false if caps.f16 => Kv::F16,
-        false => Kv::Packed,
-    };
-    let kv = options.overrides.kv_type.unwrap_or(usual);
+    let kv = options.overrides.kv_type.unwrap_or(default_kv(plain, caps));
     if kv == Kv::F16 && !caps.f16 {
         let reason =
             "'f16' requires a device with shader-f16. Use 'packed', which has the same size on every device.".into();
@@ -162,6 +156,19 @@ pub fn plan_load(
         precision,
         notes,
     })
+}
+
+/// The default element type of the KV cache: half precision, except for two kinds of models.
+fn default_kv(graph: &Graph, caps: &Caps) -> Kv {
+    // Sequences under cross attention are short: half precision would save next to nothing. Rounding
+    // activations to 8 bits amplifies the cache's errors to more than 1e-2 of the logits.
+    if graph.has_cross_attention() || graph.quantizes_activations() {
+        Kv::F32
+    } else if caps.f16 {
+        Kv::F16
+    } else {
+        Kv::Packed
+    }
 }
 
 fn to_megabytes(bytes: u64) -> u64 {

@@ -18,6 +18,12 @@ impl Graph {
             .any(|n| matches!(&n.op, Op::Attention(a) if a.mask == Mask::CrossAttention))
     }
 
+    /// Whether activations are rounded to 8 bits before matmuls.
+    pub fn quantizes_activations(&self) -> bool {
+        let quantizes = |op: &Op| matches!(op, Op::QuantizeActivations(_));
+        self.nodes.iter().any(|node| quantizes(&node.op))
+    }
+
     /// Returns the use of a tensor: matrix, router, or table (embedding, possibly tied to the
     /// output head).
     pub fn kind_of(&self, tensor: &str) -> WeightKind {
