@@ -55,14 +55,35 @@ function sha256(bytes, [words, size, end]) {
   return new Uint32Array(state.buffer);
 }
 
+/** Writes a file of the origin private file system; workers only. Threads run a copy of this source, too. */
+async function fillFile(file, bytes) {
+  const access = await file.createSyncAccessHandle();
+  try {
+    if (access.write(bytes, { at: 0 }) !== bytes.length) throw new DOMException("The disk is full.", "QuotaExceededError");
+    access.flush();
+  } finally {
+    access.close();
+  }
+}
+
+/** Folder of unfinished entries of a private folder. */
+const UNFINISHED = "~unfinished";
+
 /**
  * The source of a reader and writer thread. Reading returns a cache entry's bytes or the updated hash, or nothing if
- * the entry is missing or unreadable. Writing returns true, or the name and message of the error. The first message
- * reports that the thread runs.
+ * the entry is missing or unreadable. Writing returns true, or the name and message of the error; with `own` it fills that
+ * unfinished file of the private folder `name`. The first message reports that the thread runs.
  */
 const THREAD = `const sha256 = ${sha256};
-onmessage = async ({ data: [id, name, key, entry, hash] }) => {
+const fillFile = ${fillFile};
+onmessage = async ({ data: [id, name, key, entry, hash, own] }) => {
   try {
+    if (own) {
+      let folder = await navigator.storage.getDirectory();
+      for (const each of [name, "${UNFINISHED}"]) folder = await folder.getDirectoryHandle(each);
+      await fillFile(await folder.getFileHandle(own), entry);
+      return postMessage([id, true]);
+    }
     const cache = await caches.open(name);
     if (entry) return await cache.put(key, new Response(entry)), postMessage([id, true]);
     const found = await cache.match(key);
@@ -122,12 +143,18 @@ function withDeadlines(store) {
   return store;
 }
 
+/**
+ * Whether this is a worker of Firefox. There, terminating a worker with workers of its own leaves later `new Worker` calls of
+ * the site's workers without an end (Firefox 153, about one in a hundred), so the engine's worker starts none.
+ */
+const nestedWorkersHang = () => typeof document === "undefined" && /\bFirefox\//.test(globalThis.navigator?.userAgent);
+
 /** Threads that read and write in parallel to this one; none if the page's policy forbids them. */
 class Threads {
   threads = [];
   waiting = new Map();
   count = 0;
-  refused = typeof Worker === "undefined";
+  refused = typeof Worker === "undefined" || nestedWorkersHang();
 
   /** Starts the threads. */
   start() {
@@ -167,6 +194,14 @@ class Threads {
     this.start();
     if (this.refused || !(await this.up)) return cache.put(key, new Response(copy));
     if (!(await this.ask([name, key, copy], [copy.buffer]))) throw new Error("the cache writer thread stopped");
+  }
+
+  /** Fills an unfinished file of a private folder in a thread; false if none started. */
+  async fill(name, own, bytes) {
+    this.start();
+    if (this.refused || !(await this.up)) return false;
+    if (!(await this.ask([name, undefined, bytes, undefined, own], [bytes.buffer]))) throw new Error("the cache writer thread stopped");
+    return true;
   }
 
   ask(question, transfer) {
@@ -224,19 +259,18 @@ const threads = new Threads();
 /** URL prefix of all entry names. */
 const PREFIX = "https://jerboa.invalid/";
 
-/** Folder of unfinished entries. */
-const UNFINISHED = "~unfinished";
-
 /** Milliseconds after which an unfinished entry is abandoned. */
 const STALE_MS = 3_600_000;
 
 /**
  * A folder of the origin private file system with the Cache interface. An entry is a file, written under a temporary
- * name and moved when complete. Workers write directly into the file; WebKit's Cache would hold a copy in memory.
+ * name and moved when complete. Workers write directly into the file; WebKit's Cache would hold a copy in memory, and so
+ * would `createWritable`, which is left for pages that may start no worker.
  */
 class Folder {
-  constructor(root) {
+  constructor(root, name) {
     this.root = root;
+    this.name = name;
   }
 
   /** The folder and file name of an entry. */
@@ -263,15 +297,8 @@ class Folder {
     const own = crypto.randomUUID();
     try {
       const file = await unfinished.getFileHandle(own, { create: true });
-      if (file.createSyncAccessHandle) {
-        const access = await file.createSyncAccessHandle();
-        try {
-          if (access.write(bytes, { at: 0 }) !== bytes.length) throw new DOMException("The disk is full.", "QuotaExceededError");
-          access.flush();
-        } finally {
-          access.close();
-        }
-      } else {
+      if (file.createSyncAccessHandle) await fillFile(file, bytes);
+      else if (!(await threads.fill(this.name, own, bytes))) {
         const stream = await file.createWritable();
         await stream.write(bytes);
         await stream.close();
@@ -329,7 +356,7 @@ export async function openStore(name, folder) {
   if (folder && globalThis.FileSystemFileHandle?.prototype.move) {
     try {
       const opened = navigator.storage.getDirectory().then((root) => root.getDirectoryHandle(name, { create: true }));
-      return withDeadlines(new Folder(await answered("navigator.storage.getDirectory()", OPEN_TIMEOUT_MS, opened)));
+      return withDeadlines(new Folder(await answered("navigator.storage.getDirectory()", OPEN_TIMEOUT_MS, opened), name));
     } catch {
       // Not available in private windows.
     }

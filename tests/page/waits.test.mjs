@@ -202,6 +202,26 @@ test("threads of the cache that never start do not hold up a write", async () =>
   });
 });
 
+test("a worker in Firefox starts no workers for the cache: the store is used directly", async () => {
+  for (const [agent, expected] of [["Mozilla/5.0 (X11; Linux x86_64; rv:153.0) Gecko/20100101 Firefox/153.0", 0], ["Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36", 2]]) {
+    let started = 0;
+    class Worker {
+      constructor() {
+        started++;
+      }
+      postMessage() {}
+      terminate() {}
+    }
+    const written = [];
+    await withStubs({ caches: stubCache({ put: async (key) => void written.push(key) }), Worker, navigator: { userAgent: agent } }, async () => {
+      const { openStore, writeEntry } = await fresh("../../crate/js/cache.js");
+      const store = await openStore("models", false);
+      await elapsed(writeEntry(store, "models", KEY, new Uint8Array(9), true), 6000);
+    });
+    assert.deepEqual([started, written], [expected, [KEY]], agent);
+  }
+});
+
 test("WebLLM's stores that never answer count as absent", async () => {
   await withStubs({ indexedDB: { databases: never }, navigator: { storage: { getDirectory: never } } }, async () => {
     const { open } = await fresh("../../crate/js/webllm.js");

@@ -161,3 +161,39 @@ test("models are private files: missing parts are downloaded alone, and two tabs
   assert.equal(fetched, 1, `asked for ${asked(since)}`);
   await other.close();
 });
+
+test("on the page's own thread a thread of the cache writes the private files, without createWritable", { timeout: PATIENCE }, async () => {
+  // Without the policy, which forbids such threads.
+  const open = await serve({ "/": PACKAGE, "/model/": STORIES });
+  const other = await (await browser.newContext()).newPage();
+  await other.goto(`${open.url}/package.json`);
+  const load = () =>
+    other.evaluate(async () => {
+      window.streams ??= 0;
+      const { createWritable } = FileSystemFileHandle.prototype;
+      FileSystemFileHandle.prototype.createWritable = function (...args) {
+        streams++;
+        return createWritable.apply(this, args);
+      };
+      const jerboa = await import("/index.js");
+      const model = await jerboa.loadModel(new URL("/model/", location.href), { worker: false });
+      const text = await model.generate("Once upon a time", { maxTokens: 4, temperature: 0 });
+      const { warnings } = model.info;
+      await model.unload();
+      const names = [];
+      const walk = async (folder, path) => {
+        for await (const [name, handle] of folder) await (handle.kind === "directory" ? walk(handle, `${path}/${name}`) : names.push(`${path}/${name}`));
+      };
+      await walk(await navigator.storage.getDirectory(), "");
+      return { text, warnings, streams, stored: names.some((name) => name.includes("model.safetensors/")), unfinished: names.filter((name) => name.includes("~unfinished")), caches: await caches.keys() };
+    });
+  const first = await load();
+  assert.ok(golden.newText.startsWith(first.text), first.text);
+  assert.deepEqual(first, { text: first.text, warnings: [], streams: 0, stored: true, unfinished: [], caches: [] });
+  const since = open.requests.length;
+  assert.deepEqual(await load(), first);
+  const again = open.requests.slice(since).filter(({ method, path, status }) => method === "GET" && status < 300 && /safetensors|tokenizer\.json/.test(path));
+  assert.deepEqual(again, []);
+  await other.close();
+  await open.close();
+});
