@@ -1,16 +1,14 @@
-//! The browser device in headless Chromium: kernels, replay, readback, errors, counters.
-#![cfg(target_arch = "wasm32")]
+//! The browser's device: kernels against their CPU references, replay, readback, errors, counters.
 
 use jerboa::Error;
+use jerboa::diag::run_device_checks;
 use jerboa::gpu::{
     Backend, Buffer, BufferUsage, Command, DeviceOptions, DispatchDesc, Gpu, Program,
 };
 use jerboa::kernels::elementwise::{Elementwise, elementwise};
 use jerboa::kernels::matmul::View;
 use jerboa::kernels::registry::{Kernel, Variant};
-use wasm_bindgen_test::{wasm_bindgen_test, wasm_bindgen_test_configure};
-
-wasm_bindgen_test_configure!(run_in_browser);
+use wasm_bindgen_test::wasm_bindgen_test;
 
 /// Records `out = a + b` over this many columns.
 async fn addition(gpu: &Gpu, cols: u32) -> (Program, [Buffer; 3]) {
@@ -55,6 +53,16 @@ async fn addition(gpu: &Gpu, cols: u32) -> (Program, [Buffer; 3]) {
         grid,
     };
     (gpu.program("test", vec![step]).expect("program"), buffers)
+}
+
+#[wasm_bindgen_test]
+async fn kernels_equal_their_cpu_references() {
+    let gpu = Gpu::open(&DeviceOptions::default()).await.expect("WebGPU");
+    let checks = run_device_checks(&gpu).await.expect("a working device");
+    assert!(checks.len() >= 13, "{} checks", checks.len());
+    for check in checks {
+        assert!(check.ok, "{}: {}", check.name, check.problem);
+    }
 }
 
 #[wasm_bindgen_test]
