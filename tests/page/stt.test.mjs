@@ -45,11 +45,17 @@ after(async () => {
 const said = () => page.getByRole("list", { name: "Segments", exact: true }).getByRole("listitem");
 const alert = () => page.getByRole("main").getByRole("alert");
 
-/** Opens a file; returns its transcript or the message shown instead. */
+/** Opens a file; returns its transcript or the message shown instead, once its transcription has begun and ended: before, the page shows those of the last file. */
 async function transcribeFile(name, buffer) {
+  const running = '[role="progressbar"][aria-label="Transcribing"]';
+  await page.evaluate((running) => {
+    window.watching?.disconnect();
+    window.begun = false;
+    window.watching = new MutationObserver(() => (window.begun ||= document.querySelector(running) !== null));
+    window.watching.observe(document.body, { subtree: true, childList: true });
+  }, running);
   await page.locator('[aria-label="File"] input[type="file"]').setInputFiles({ name, mimeType: "audio/wav", buffer });
-  await page.getByRole("progressbar", { name: "Transcribing", exact: true }).waitFor({ state: "detached" });
-  await page.waitForFunction(() => document.querySelector('[aria-label="Segments"] li') || document.querySelector('main [role="alert"]'));
+  await page.waitForFunction((running) => window.begun && !document.querySelector(running), running);
   const lines = (await said().allInnerTexts()).map((line) => line.replaceAll("\n", ""));
   return lines.length > 0 ? lines : alert().innerText();
 }
