@@ -28,8 +28,9 @@ const USAGE: &str = "cargo xtask TASK
 
   demo [--port N]   install what is missing, build, serve the demo page
   test [RUNNER..] [--all] [--list]
-                    install what is missing and run the tests (of: native, wasm, page); skips tests that passed with
-                    unchanged inputs, unless --all is given; --list prints what would run, with durations
+                    install what is missing and run the tests (of: native, wasm, page, firefox, webkit); skips tests
+                    that passed with unchanged inputs, unless --all is given; --list prints what would run, with
+                    durations
   test real [MODEL..] [--all]
                     test published weights, natively and in Chromium: smollm2, minilm and whisper-tiny.en, or the
                     named models (also whisper-base, gemma3); downloads 270 MB once

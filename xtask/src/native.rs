@@ -69,6 +69,16 @@ pub fn build(targets: &[&str]) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
+/// The programs among cargo's JSON messages.
+pub fn executables(messages: &str) -> Vec<PathBuf> {
+    let artifacts = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
+    artifacts
+        .filter_map(|artifact| artifact.executable)
+        .collect()
+}
+
 fn tests(program: &Path, package: &Path, target: &str) -> Result<Vec<Job>> {
     let list = command(program)
         .args(["--list", "--format", "terse"])

@@ -11,12 +11,23 @@ use crate::test_inputs::TestInputs;
 use crate::test_times::TestTimes;
 use crate::{manifest, native, package, real, workspace};
 use anyhow::{Context, Result, anyhow, bail};
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-const RUNNERS: [&str; 3] = ["native", "wasm", "page"];
+const RUNNERS: [&str; 5] = ["native", "wasm", "page", "firefox", "webkit"];
+/// Runners of files for node, with their folders under tests/.
+const NODE_RUNNERS: [(&str, &[&str]); 3] = [
+    ("page", &["page", "memory"]),
+    ("firefox", &["firefox"]),
+    ("webkit", &["webkit"]),
+];
+/// Variable with the compiled tests of crate/tests, for browsers without a driver of
+/// wasm-bindgen's runner.
+const ENGINE_TESTS: &str = "JERBOA_ENGINE_TESTS";
 /// Number of slowest tests in the summary.
 const MAX_SLOWEST: usize = 10;
 /// Maximum attempts to start the wasm runner.
@@ -46,7 +57,11 @@ pub fn run(args: &[String]) -> Result<()> {
         bail!("unknown option '{unknown}'. Use --all or --list.");
     }
     let toolchain = setup::everything()?;
-    let wanted = |name: &str| names.is_empty() || names.contains(&name);
+    let wanted = |name: &str| match names.is_empty() {
+        // WebKitGTK exists on Linux only.
+        true => name != "webkit" || cfg!(target_os = "linux"),
+        false => names.contains(&name),
+    };
     let inputs = TestInputs::read(toolchain)?;
     if options.contains(&"--list") {
         return RUNNERS
@@ -56,27 +71,28 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     let _alone = lock_target()?;
     let all = options.contains(&"--all");
-    let mut pages = if wanted("page") {
-        pool::pending_jobs("page", page_jobs()?, &inputs, all)?
-    } else {
-        Vec::new()
-    };
+    let mut pages = BTreeMap::new();
+    for (name, folders) in NODE_RUNNERS {
+        if wanted(name) {
+            setup::browser(name)?;
+            let jobs = pool::pending_jobs(name, node_jobs(folders)?, &inputs, all)?;
+            pages.insert(name, jobs);
+        }
+    }
     // Build the package, then the browser tests, in parallel with the other runners: these
     // compilers use one core for minutes.
-    let with_wasm = wanted("wasm");
-    let mut building = (!pages.is_empty()).then(|| {
+    let with_package = pages.values().any(|jobs| !jobs.is_empty());
+    let with_wasm = wanted("wasm") || wanted("firefox") || wanted("webkit");
+    let mut building = with_package.then(|| {
         thread::spawn(move || {
             package::build(toolchain)?;
-            if with_wasm {
-                // Errors are reported by the test run itself.
-                _ = wasm_command(toolchain)?
-                    .arg("--no-run")
-                    .stdin(Stdio::null())
-                    .status();
-            }
-            Ok(())
+            // Errors are reported by the test run itself.
+            Ok(with_wasm
+                .then(|| build_engine_tests(toolchain).ok())
+                .flatten())
         })
     });
+    let mut built = None;
     let mut total = TestCounts::default();
     let mut times = TestTimes::default();
     let mut table = Vec::new();
@@ -89,12 +105,10 @@ pub fn run(args: &[String]) -> Result<()> {
         let tally = match name {
             "native" => native_tests(&inputs, all, &mut times),
             "wasm" => wasm(toolchain),
-            _ => page(
-                building.take(),
-                std::mem::take(&mut pages),
-                &inputs,
-                &mut times,
-            ),
+            _ => wait_for(&mut building, &mut built).and_then(|()| {
+                let jobs = pages.remove(name).unwrap_or_default();
+                node_tests(name, jobs, built.as_deref(), &inputs, &mut times)
+            }),
         };
         // A runner that cannot start counts as one failure; the other runners still run.
         let tally = tally.unwrap_or_else(|error| {
@@ -245,10 +259,25 @@ fn wasm_command(toolchain: Toolchain) -> Result<Command> {
     Ok(cargo)
 }
 
-/// One job of node's test runner per file of tests/page and tests/memory.
-fn page_jobs() -> Result<Vec<Job>> {
+/// Builds crate/tests as for [`wasm`]; returns the WebAssembly file.
+fn build_engine_tests(toolchain: Toolchain) -> Result<PathBuf> {
+    let built = wasm_command(toolchain)?
+        .args(["--no-run", "--message-format=json-render-diagnostics"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("starting cargo")?;
+    let programs = native::executables(&String::from_utf8_lossy(&built.stdout));
+    programs
+        .into_iter()
+        .find(|program| program.extension().is_some_and(|end| end == "wasm"))
+        .context("building crate/tests for wasm32 failed")
+}
+
+/// One job of node's test runner per test file of these folders of tests/.
+fn node_jobs(folders: &[&str]) -> Result<Vec<Job>> {
     let mut jobs = Vec::new();
-    for folder in ["page", "memory"] {
+    for folder in folders {
         for file in files(&workspace::path("tests").join(folder))? {
             let name = file
                 .file_name()
@@ -270,22 +299,35 @@ fn page_jobs() -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// Runs the page tests once the package and the page are built. Runs one file per core, each with
-/// its own browser, because a software GPU compiles kernels on one core.
-fn page(
-    building: Option<JoinHandle<Result<()>>>,
-    jobs: Vec<Job>,
-    inputs: &TestInputs,
-    times: &mut TestTimes,
-) -> Result<TestCounts> {
-    if let Some(building) = building {
-        building
+/// A thread that builds the package, and the engine's tests for a browser if one runs them.
+type Building = JoinHandle<Result<Option<PathBuf>>>;
+
+/// Waits until the package and the page are built, once.
+fn wait_for(building: &mut Option<Building>, built: &mut Option<PathBuf>) -> Result<()> {
+    if let Some(building) = building.take() {
+        *built = building
             .join()
             .map_err(|_| anyhow!("the thread that builds the package panicked"))??;
     }
+    Ok(())
+}
+
+/// Runs the tests of a browser. Runs one file per core, each with its own browser, because a
+/// software GPU compiles kernels on one core.
+fn node_tests(
+    runner: &str,
+    mut jobs: Vec<Job>,
+    engine_tests: Option<&Path>,
+    inputs: &TestInputs,
+    times: &mut TestTimes,
+) -> Result<TestCounts> {
+    for job in &mut jobs {
+        job.command
+            .envs(engine_tests.map(|program| (ENGINE_TESTS, program)));
+    }
     let mut tally = TestCounts::default();
-    pool::run_jobs("page", jobs, inputs, &mut |done| {
-        tally = tally.plus(read(done, times));
+    pool::run_jobs(runner, jobs, inputs, &mut |done| {
+        tally = tally.plus(read(runner, done, times));
     })?;
     Ok(tally)
 }
@@ -293,6 +335,7 @@ fn page(
 /// Prints the output of node's runner for a file and counts its tests. A file that fails without a
 /// failed test counts as one failure.
 fn read(
+    runner: &str,
     JobResult {
         name,
         passed,
@@ -305,7 +348,7 @@ fn read(
     println!("{name} <{seconds:.1}s>");
     for line in output.lines() {
         tally.read(line);
-        times.read("page", line);
+        times.read(runner, line);
         if !passed || !strip_ansi(line).starts_with('ℹ') {
             println!("{line}");
         }

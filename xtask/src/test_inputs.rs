@@ -20,7 +20,15 @@ mod variants;
 use variants::KernelEntry;
 
 /// Prefixes of environment variables that affect tests.
-const VARIABLE_PREFIXES: [&str; 5] = ["JERBOA_", "VK_", "RUST", "CHROME", "WASM_BINDGEN_"];
+const VARIABLE_PREFIXES: [&str; 7] = [
+    "JERBOA_",
+    "VK_",
+    "RUST",
+    "CHROME",
+    "FIREFOX",
+    "MINI_BROWSER",
+    "WASM_BINDGEN_",
+];
 
 /// State of the repository and of the tools that run it.
 pub struct TestInputs {

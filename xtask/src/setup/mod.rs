@@ -35,6 +35,21 @@ pub fn everything() -> Result<Toolchain> {
     Ok(toolchain)
 }
 
+/// Installs the browser of a runner of `cargo xtask test`, if it is missing; its tests say what to
+/// do where apt cannot.
+pub fn browser(runner: &str) -> Result<()> {
+    let present = |variable: &str, programs: &[&str]| {
+        std::env::var_os(variable).is_some() || programs.iter().any(|name| is_installed(name))
+    };
+    match runner {
+        "firefox" if !present("FIREFOX", &["firefox-esr", "firefox"]) => {
+            debian::install(&["firefox-esr"])
+        }
+        "webkit" if cfg!(target_os = "linux") => debian::install(&["webkit2gtk-driver", "xvfb"]),
+        _ => Ok(()),
+    }
+}
+
 /// Whether a Vulkan driver is registered: a GPU's, or Mesa's on the CPU.
 fn has_vulkan_driver() -> bool {
     let folders = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"];
