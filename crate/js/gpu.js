@@ -557,7 +557,9 @@ export class JsGpu {
     encoder.copyBufferToBuffer(source, offset, buffer, 0, size);
     this.queue.submit([encoder.finish()]);
     await this.answer(buffer.mapAsync(GPUMapMode.READ, 0, size), "mapAsync");
-    const bytes = new Uint8Array(buffer.getMappedRange(0, size)).slice();
+    const mapped = buffer.getMappedRange(0, size);
+    if (!(mapped?.byteLength >= size)) throw new Error(`GPUBuffer.getMappedRange() gave ${mapped?.byteLength ?? "no"} bytes instead of ${size}`);
+    const bytes = new Uint8Array(mapped).slice();
     buffer.unmap();
     if (this.staged + buffer.size > MAX_STAGED_BYTES) {
       buffer.destroy();

@@ -127,6 +127,41 @@ test("a device that stops answering is lost after a minute, ten on a software ad
   }
 });
 
+test("a device whose calls throw or give nothing is lost, and throws nothing into WebAssembly", async () => {
+  const refuse = () => {
+    throw new TypeError("refused");
+  };
+  const device = stubDevice();
+  await withStubs({ navigator: stubNavigator({ device }), ...GPU }, async () => {
+    const { JsGpu } = await fresh("../../crate/js/gpu.js");
+    for (const [run, method, owner] of [
+      [(gpu, slot) => gpu.write(slot, 0, Uint8Array.of(1)), "writeBuffer", "queue"],
+      [(gpu) => gpu.run([], undefined), "createCommandEncoder", "device"],
+      [(gpu, slot) => gpu.copy(slot, 0, slot, 0, 4), "submit", "queue"],
+      [(gpu) => gpu.program("p", Int32Array.of(0, 1, 1, 1, -1, 0, 0, 0), 0), "createBindGroup", "device"],
+      [(gpu, slot) => gpu.destroy(slot), "destroy", "buffer"],
+    ]) {
+      device.destroyed = false;
+      const gpu = await JsGpu.open(false, false, false, false);
+      gpu.pipelines.push({});
+      const slot = gpu.buffer("b", 16, false);
+      const target = { queue: gpu.queue, device, buffer: gpu.buffers[slot] }[owner];
+      const own = target[method];
+      target[method] = refuse;
+      run(gpu, slot);
+      for (let i = 0; i < 9; i++) await Promise.resolve();
+      target[method] = own;
+      assert.match(gpu.lost, /a WebGPU call failed: refused/, method);
+      assert.equal(device.destroyed, true, method);
+      assert.match(await gpu.takeError(), /^lost:a WebGPU call failed: refused/);
+    }
+    const gpu = await JsGpu.open(false, false, false, false);
+    const { buffer } = gpu.stagingBuffer(16);
+    gpu.staging.get(256).push(Object.assign(buffer, { getMappedRange: () => null }));
+    await assert.rejects(gpu.read(gpu.buffer("b", 16, false), 0, 16), /GPUBuffer\.getMappedRange\(\) gave no bytes instead of 16/);
+  });
+});
+
 const KEY = "https://jerboa.invalid/a/b";
 
 /** A cache in memory, except for the methods given. */
