@@ -1,5 +1,5 @@
-//! Tokenizers and chat templates against what `tokenizers` and `transformers` recorded: the
-//! committed files of tests/golden/text always, those of ../shared/refs when that folder is there.
+//! Tokenizers and chat templates compared with recordings of `tokenizers` and `transformers`: the
+//! committed files of tests/golden/text, and those of ../shared/refs if that folder exists.
 
 mod files;
 mod fim;

