@@ -215,6 +215,10 @@ const REFUSED: &[(&str, &str)] = &[
         "DeepseekV4ForCausalLM",
         "'DeepseekV4ForCausalLM' is not supported",
     ),
+    (
+        "Exaone4_5_ForConditionalGeneration",
+        "'Exaone4_5_ForConditionalGeneration' is not supported",
+    ),
     ("ExaoneForCausalLM", "'ExaoneForCausalLM' is not supported"),
     (
         "Glm4MoeForCausalLM",
@@ -271,6 +275,10 @@ const REFUSED: &[(&str, &str)] = &[
         "'MiniMaxM3SparseForConditionalGeneration' is not supported",
     ),
     (
+        "Ministral3ForCausalLM",
+        "'Ministral3ForCausalLM' is not supported",
+    ),
+    (
         "Mistral3ForConditionalGeneration",
         "'Mistral3ForConditionalGeneration' is not supported",
     ),
@@ -325,6 +333,11 @@ const REFUSED: &[(&str, &str)] = &[
     (
         "Step3p7FlashForCausalLM",
         "'Step3p7FlashForCausalLM' is not supported",
+    ),
+    // A configuration from before transformers 4.48, which named the encoder's and the decoder's heads apart.
+    (
+        "Xenova__moonshine-tiny-hf",
+        "'encoder_num_attention_heads' is missing",
     ),
     ("XverseForCausalLM", "'XverseForCausalLM' is not supported"),
 ];
