@@ -116,10 +116,8 @@ fn text(config: &Value, b: &mut GraphBuilder, mask: Mask) -> Result<EncoderBody>
     Ok(EncoderBody {
         hidden,
         positions: PositionScheme {
-            first: 0,
-            padding: None,
             max_tokens: most,
-            token_types: 0,
+            ..PositionScheme::UNBOUNDED
         },
     })
 }

@@ -169,8 +169,8 @@ impl<'a> Config<'a> {
     /// Refuses fields whose value differs from the only supported one, given as pairs (field,
     /// value).
     pub fn require_values(self, known: &[(&str, &str)]) -> Result<()> {
-        let told = |(field, _): &&(&str, &str)| self.get(field).is_some();
-        for (field, value) in known.iter().filter(told) {
+        let present = |(field, _): &&(&str, &str)| self.get(field).is_some();
+        for (field, value) in known.iter().filter(present) {
             let found = self
                 .get(field)
                 .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_string));

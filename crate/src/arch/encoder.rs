@@ -63,6 +63,16 @@ pub struct PositionScheme {
     pub token_types: usize,
 }
 
+impl PositionScheme {
+    /// Positions from 0, without a table of positions or token types: for RoPE and relative biases.
+    pub const UNBOUNDED: Self = Self {
+        first: 0,
+        padding: None,
+        max_tokens: usize::MAX,
+        token_types: 0,
+    };
+}
+
 /// An encoder's graph and its position ids.
 #[derive(Debug, Clone)]
 pub struct EncoderGraph {
@@ -137,23 +147,18 @@ pub(super) fn from_decoder(
     graph: Graph,
     head: &EncoderHead,
 ) -> Result<EncoderGraph> {
-    let positions = PositionScheme {
-        first: 0,
-        padding: None,
-        max_tokens: usize::MAX,
-        token_types: 0,
-    };
+    let positions = PositionScheme::UNBOUNDED;
     let mut b = GraphBuilder::resume(without_caches(graph));
     let hidden = b.graph().hidden;
     let cols = b.cols(hidden);
-    let picked = match head {
+    let head_pooling = match head {
         EncoderHead::Hidden => None,
         EncoderHead::Vector { pooling, .. } => Some(*pooling),
         EncoderHead::Score | EncoderHead::LogitDifference { .. } => Some(Pooling::Last),
     };
     // The steps between the last layer and the hidden states work on each row separately, so
     // pooling by selection can run before them.
-    let pooled = match picked {
+    let pooled = match head_pooling {
         None => hidden,
         Some(pooling) if pooling.selects_token() => {
             replace_last_row(b.graph_mut(), Some(pooling));
@@ -161,7 +166,7 @@ pub(super) fn from_decoder(
         }
         Some(pooling) => b.node("pooled", Pool(pooling), &[hidden], cols),
     };
-    if !picked.is_some_and(Pooling::selects_token) {
+    if !head_pooling.is_some_and(Pooling::selects_token) {
         replace_last_row(b.graph_mut(), None);
     }
     let out = match head {

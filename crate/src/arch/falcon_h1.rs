@@ -6,11 +6,11 @@ use super::config::Config;
 use super::family::Family;
 use super::hybrid::{HybridDecoder, Mixer, SsmGate, SsmSpec, Sublayer};
 use super::llama;
-use super::mamba2::{check_ssm, dt_limit, ssm_gguf_fields};
+use super::mamba2::{check_ssm, ssm_from_config, ssm_gguf_fields};
 use crate::format::gguf::GgufSpec;
 use crate::ir::Graph;
 use crate::{Error, Result};
-use serde_json::{Value, json};
+use serde_json::json;
 
 pub(super) static FAMILIES: &[Family] = &[Family {
     classes: &["FalconH1ForCausalLM"],
@@ -125,7 +125,6 @@ fn falcon_h1(config: Config<'_>) -> Result<Graph> {
 fn ssm(config: Config<'_>, hidden: usize, eps: f32) -> Result<SsmSpec> {
     let number = |field: &str| Ok::<_, Error>(config.number_or(field, 1.0)? as f32);
     let given = number("ssm_in_multiplier")?;
-    let heads = config.count_or("mamba_n_heads", 128)?;
     let inner = config.count_or("mamba_d_ssm", config.count_or("mamba_expand", 2)? * hidden)?;
     let gate = match (
         config.flag_or("mamba_rms_norm", false),
@@ -136,23 +135,11 @@ fn ssm(config: Config<'_>, hidden: usize, eps: f32) -> Result<SsmSpec> {
         (true, true) => SsmGate::AfterNorm,
     };
     let spec = SsmSpec {
-        heads,
-        head_dim: config
-            .get("mamba_d_head")
-            .and_then(Value::as_u64)
-            .map_or(inner / heads, |d| d as usize),
-        groups: config.count_or("mamba_n_groups", 1)?,
-        state: config.count_or("mamba_d_state", 256)?,
-        kernel_size: config.count_or("mamba_d_conv", 4)?,
-        conv_bias: config.flag_or("mamba_conv_bias", true),
-        bias: config.flag_or("mamba_proj_bias", false),
         out_bias: config.flag_or("projectors_bias", false),
-        dt_limits: [dt_limit(config, 0, 0.0), dt_limit(config, 1, f32::MAX)],
-        negative_rates: config.flag_or("mamba_as_in_gguf", false),
-        eps,
         gate,
         scales: multipliers(config, "ssm_multipliers")?,
         out_scale: number("ssm_out_multiplier")?,
+        ..ssm_from_config(config, inner, eps)?
     };
     if given != 1.0 && spec.bias {
         let hint = "Set mamba_proj_bias to false, as in the published models.";

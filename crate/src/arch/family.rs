@@ -146,18 +146,18 @@ pub fn vision_encoder(config: &Value) -> Result<VisionEncoderGraph> {
             ),
         });
     }
-    let sees = vision_spec(config).ok_or_else(refused)?;
+    let spec = vision_spec(config).ok_or_else(refused)?;
     let vision = config
         .get("vision_config")
         .map(Config)
         .ok_or_else(refused)?;
-    (sees.build)(all, vision)
+    (spec.build)(all, vision)
 }
 
 /// Returns the attention mask of image tokens in the language model.
 pub fn image_mask(config: &Value) -> vision::ImageMask {
-    vision_spec(config).map_or(vision::ImageMask::Causal, |sees| {
-        (sees.mask)(Config(config))
+    vision_spec(config).map_or(vision::ImageMask::Causal, |spec| {
+        (spec.mask)(Config(config))
     })
 }
 
@@ -457,7 +457,7 @@ mod tests {
                 .for_each(|(k, v)| config[k.as_str()] = v.clone());
             graph(&config).expect_err(class).to_string()
         };
-        for (class, fields, told) in [
+        for (class, fields, cause) in [
             (
                 "Qwen3ForCausalLM",
                 json!({"layer_types": ["full_attention", "chunked_attention"]}),
@@ -505,7 +505,7 @@ mod tests {
             ),
         ] {
             let message = with(class, fields);
-            assert!(message.contains(told), "{message}");
+            assert!(message.contains(cause), "{message}");
         }
     }
 

@@ -82,8 +82,8 @@ fn gemma3_dense(
     // Scores have no softcap, regardless of `attn_logit_softcapping`.
     let mut dense = gemma2_dense(config, 0.0)?;
     let window = config.count_or("sliding_window", 4096)?;
-    let spelled = config.count_or("sliding_window_pattern", 6)?;
-    let pattern = config.count_or("_sliding_window_pattern", spelled)?;
+    let published = config.count_or("sliding_window_pattern", 6)?;
+    let pattern = config.count_or("_sliding_window_pattern", published)?;
     let head_dim = dense.layers[0].attention.head_dim;
     let spec = dense.norm;
 
@@ -125,14 +125,8 @@ fn embeddinggemma(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBod
         final_norm: "norm",
         ..dense.names
     };
-    let positions = PositionScheme {
-        first: 0,
-        padding: None,
-        max_tokens: usize::MAX,
-        token_types: 0,
-    };
     Ok(EncoderBody {
         hidden: dense.hidden_states(b),
-        positions,
+        positions: PositionScheme::UNBOUNDED,
     })
 }

@@ -3,7 +3,7 @@
 //! embeddings, sparse gates, and KV caches shared by the last layers. Reference: transformers
 //! `modeling_gemma3n.py`.
 
-use super::blocks::{AttentionSpec, DenseDecoder, MlpSpec, attention, embed, mlp, norm};
+use super::blocks::{AttentionSpec, DenseDecoder, MlpSpec, attention, mlp, norm};
 use super::config::Config;
 use super::family::Family;
 use super::gemma::read_softcap;
@@ -12,8 +12,8 @@ use super::gemma4::{missing_shared_kv, per_layer_inputs, per_layer_output};
 use super::qwen::head_norm;
 use crate::format::gguf::{Gguf, GgufSpec, MetadataValue as Meta};
 use crate::ir::{
-    Activation, AltUp, Concat, Epilogue, Graph, GraphBuilder, IdSource, LastRow, Linear, Mask,
-    MulVector, Scale, StateId, ValueId, WeightKind,
+    Activation, AltUp, Concat, Epilogue, Graph, GraphBuilder, LastRow, Linear, Mask, MulVector,
+    Scale, StateId, ValueId, WeightKind,
 };
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -157,14 +157,7 @@ fn gemma3n(config: Config<'_>) -> Result<Graph> {
     };
     let mut b = GraphBuilder::new(&model.dense.name);
     let dense = &model.dense;
-    let x = embed(
-        &mut b,
-        dense.names.embed,
-        dense.vocab,
-        dense.hidden,
-        dense.embed_scale,
-        IdSource::Tokens,
-    );
+    let x = dense.embed_tokens(&mut b);
     let own = per_layer_inputs(config, &mut b, dense, x)?;
     let mut now = AltUpRow {
         all: model.expand_streams(&mut b, x),

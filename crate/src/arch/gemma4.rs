@@ -157,14 +157,7 @@ fn gemma4(config: Config<'_>) -> Result<Graph> {
     dense.logits_softcap = config.number_or("final_logit_softcapping", 0.0)? as f32;
     let layers = layers(config, &dense)?;
     let mut b = GraphBuilder::new(&dense.name);
-    let mut x = embed(
-        &mut b,
-        dense.names.embed,
-        dense.vocab,
-        dense.hidden,
-        dense.embed_scale,
-        IdSource::Tokens,
-    );
+    let mut x = dense.embed_tokens(&mut b);
     let own = per_layer_inputs(config, &mut b, &dense, x)?;
     // KV cache of the last layer of each type that has its own: [sliding window, full].
     let mut states: [Option<StateId>; 2] = [None, None];

@@ -244,12 +244,37 @@ pub(super) fn check_ssm(config: Config<'_>, spec: SsmSpec) -> Result<SsmSpec> {
 }
 
 /// Returns one end of `time_step_limit`; `default` replaces infinity, which JSON lacks.
-pub(super) fn dt_limit(config: Config<'_>, index: usize, default: f32) -> f32 {
+fn dt_limit(config: Config<'_>, index: usize, default: f32) -> f32 {
     let found = config
         .get("time_step_limit")
         .and_then(|l| l.get(index))
         .and_then(Value::as_f64);
     found.map_or(default, |v| v as f32)
+}
+
+/// Reads the `mamba_*` fields of Granite 4 and Falcon-H1; `inner` is the width of the mixer.
+pub(super) fn ssm_from_config(config: Config<'_>, inner: usize, eps: f32) -> Result<SsmSpec> {
+    let heads = config.count_or("mamba_n_heads", 128)?;
+    let bias = config.flag_or("mamba_proj_bias", false);
+    Ok(SsmSpec {
+        heads,
+        head_dim: config
+            .get("mamba_d_head")
+            .and_then(Value::as_u64)
+            .map_or(inner / heads, |d| d as usize),
+        groups: config.count_or("mamba_n_groups", 1)?,
+        state: config.count_or("mamba_d_state", 256)?,
+        kernel_size: config.count_or("mamba_d_conv", 4)?,
+        conv_bias: config.flag_or("mamba_conv_bias", true),
+        bias,
+        out_bias: bias,
+        dt_limits: [dt_limit(config, 0, 0.0), dt_limit(config, 1, f32::MAX)],
+        negative_rates: config.flag_or("mamba_as_in_gguf", false),
+        eps,
+        gate: SsmGate::BeforeNorm,
+        scales: [1.0; 5],
+        out_scale: 1.0,
+    })
 }
 
 /// Returns a layer's type from any of the fields that name it.
@@ -303,28 +328,12 @@ fn granite_hybrid(config: Config<'_>) -> Result<Graph> {
     dense.map_mlp(|m| {
         (m.kind, m.down, m.out_scale) = (granite::shared_mlp(config), "output_linear", residual);
     });
-    let heads = config.count_or("mamba_n_heads", 128)?;
     let inner = config.count_or("mamba_expand", 2)? * dense.hidden;
     let ssm = check_ssm(
         config,
         SsmSpec {
-            heads,
-            head_dim: config
-                .get("mamba_d_head")
-                .and_then(Value::as_u64)
-                .map_or(inner / heads, |d| d as usize),
-            groups: config.count_or("mamba_n_groups", 1)?,
-            state: config.count_or("mamba_d_state", 256)?,
-            kernel_size: config.count_or("mamba_d_conv", 4)?,
-            conv_bias: config.flag_or("mamba_conv_bias", true),
-            bias: config.flag_or("mamba_proj_bias", false),
-            out_bias: config.flag_or("mamba_proj_bias", false),
-            dt_limits: [dt_limit(config, 0, 0.0), dt_limit(config, 1, f32::MAX)],
-            negative_rates: config.flag_or("mamba_as_in_gguf", false),
-            eps: dense.norm.eps,
-            gate: SsmGate::BeforeNorm,
-            scales: [1.0; 5],
             out_scale: residual,
+            ..ssm_from_config(config, inner, dense.norm.eps)?
         },
     )?;
     let layers = dense.layers.iter().enumerate().map(|(index, layer)| {

@@ -262,7 +262,7 @@ pub fn graph(config: &Value) -> Result<Graph> {
         return Ok(speech.decoder);
     }
     let config = text_config(config);
-    let sees = family::vision_spec(&config);
+    let spec = family::vision_spec(&config);
     let config = Config(&config);
     let name = config.architecture();
     match family::find_by_config(config, |f| f.decoder.is_some()) {
@@ -272,8 +272,8 @@ pub fn graph(config: &Value) -> Result<Graph> {
         }) => {
             config.check_layer_types()?;
             let graph = build(config)?;
-            Ok(match sees {
-                Some(sees) => vision::with_image_tokens(graph, sees, config),
+            Ok(match spec {
+                Some(spec) => vision::with_image_tokens(graph, spec, config),
                 None => graph,
             })
         }

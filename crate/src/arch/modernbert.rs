@@ -86,12 +86,7 @@ fn modernbert(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
     let hidden = layer_norm(b, "final_norm", x, eps, norm_bias);
     Ok(EncoderBody {
         hidden,
-        positions: PositionScheme {
-            first: 0,
-            padding: None,
-            max_tokens: usize::MAX,
-            token_types: 0,
-        },
+        positions: PositionScheme::UNBOUNDED,
     })
 }
 

@@ -4,9 +4,9 @@
 use super::config::Config;
 use super::encoder::dense;
 use super::speech::{
-    AudioFrontend, LayerDims, SpeechGraphs, SpeechNorms, SpeechProjections, conv, cross_attention,
-    cross_kv_graph, cross_kv_inputs, decoder_self_attention, encoder_self_attention,
-    interleaved_rope, output_head, token_embeddings, unsupported,
+    AudioFrontend, DecoderAttention, LayerDims, SpeechGraphs, SpeechNorms, SpeechProjections, conv,
+    cross_kv_graph, cross_kv_inputs, encoder_self_attention, interleaved_rope, output_head,
+    token_embeddings, unsupported,
 };
 use crate::Result;
 use crate::ir::{
@@ -149,16 +149,16 @@ pub fn moonshine_streaming(config: Config<'_>) -> Result<SpeechGraphs> {
     };
     let before = |b: &mut GraphBuilder, x: ValueId| {
         let table = b.vector("model.decoder.pos_emb.weight", most * encoder.hidden);
-        let placed = b.node(
+        let embedded = b.node(
             "model.decoder.pos_emb",
             AddPositionEmbedding { table },
             &[x],
             encoder.hidden,
         );
         if encoder.hidden == decoder.hidden {
-            return placed;
+            return embedded;
         }
-        b.linear("model.decoder.proj", placed, decoder.hidden, false)
+        b.linear("model.decoder.proj", embedded, decoder.hidden, false)
     };
     Ok(SpeechGraphs {
         encoder: encode_streaming(inner, &encoder)?,
@@ -430,29 +430,17 @@ fn decode(
         stack.head_dim,
         usual.rotary_fraction,
     )?));
+    let attention = DecoderAttention {
+        dims: stack,
+        projections: PROJECTIONS,
+        norms: NORMS,
+        norm_names: ["input_layernorm", "post_attention_layernorm"],
+        rope,
+        memory,
+    };
     for layer in 0..stack.layers {
         let path = format!("{path}.layers.{layer}");
-        let normed = NORMS.norm(&mut b, &format!("{path}.input_layernorm"), x);
-        let own = decoder_self_attention(
-            &mut b,
-            &format!("{path}.self_attn"),
-            normed,
-            stack,
-            PROJECTIONS,
-            rope,
-        );
-        x = b.add(&format!("{path}.remembered"), x, own);
-        let normed = NORMS.norm(&mut b, &format!("{path}.post_attention_layernorm"), x);
-        let heard = cross_attention(
-            &mut b,
-            &format!("{path}.encoder_attn"),
-            normed,
-            stack,
-            PROJECTIONS,
-            layer,
-            memory,
-        );
-        x = b.add(&format!("{path}.heard"), x, heard);
+        x = attention.add(&mut b, &path, x, layer);
         let normed = NORMS.norm(&mut b, &format!("{path}.final_layernorm"), x);
         // The second half of the columns gates the first.
         let both = b.linear(&format!("{path}.mlp.fc1"), normed, 2 * stack.inner, true);

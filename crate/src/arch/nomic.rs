@@ -138,10 +138,8 @@ fn nomic_bert(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
     Ok(EncoderBody {
         hidden: x,
         positions: PositionScheme {
-            first: 0,
-            padding: None,
-            max_tokens: usize::MAX,
             token_types: types,
+            ..PositionScheme::UNBOUNDED
         },
     })
 }

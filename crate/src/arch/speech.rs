@@ -256,7 +256,7 @@ pub(super) fn encoder_self_attention(
 }
 
 /// Adds causal self-attention of a decoder with a KV cache.
-pub(super) fn decoder_self_attention(
+fn decoder_self_attention(
     b: &mut GraphBuilder,
     path: &str,
     x: ValueId,
@@ -286,7 +286,7 @@ pub(super) fn decoder_self_attention(
 }
 
 /// Adds cross-attention of a decoder; `memory` has the keys and values of all layers.
-pub(super) fn cross_attention(
+fn cross_attention(
     b: &mut GraphBuilder,
     path: &str,
     x: ValueId,
@@ -325,6 +325,50 @@ pub(super) fn cross_kv_inputs(
             stack.layers * stack.heads * stack.padded_head_dim(),
         )
     })
+}
+
+/// Attention of the decoder layers: self-attention and cross-attention behind a norm each.
+pub(super) struct DecoderAttention<'a> {
+    /// Sizes of the decoder.
+    pub dims: &'a LayerDims,
+    /// Names and biases of the projections.
+    pub projections: SpeechProjections,
+    /// The norms.
+    pub norms: SpeechNorms,
+    /// Names of the norms before self-attention and before cross-attention.
+    pub norm_names: [&'a str; 2],
+    /// RoPE of self-attention.
+    pub rope: Option<usize>,
+    /// Keys and values of the encoder's states, for all layers.
+    pub memory: [ValueId; 2],
+}
+
+impl DecoderAttention<'_> {
+    /// Adds both attentions of a layer with their residuals.
+    pub fn add(&self, b: &mut GraphBuilder, path: &str, x: ValueId, layer: usize) -> ValueId {
+        let [before_self, before_cross] = self.norm_names;
+        let normed = self.norms.norm(b, &format!("{path}.{before_self}"), x);
+        let own = decoder_self_attention(
+            b,
+            &format!("{path}.self_attn"),
+            normed,
+            self.dims,
+            self.projections,
+            self.rope,
+        );
+        let x = b.add(&format!("{path}.remembered"), x, own);
+        let normed = self.norms.norm(b, &format!("{path}.{before_cross}"), x);
+        let cross = cross_attention(
+            b,
+            &format!("{path}.encoder_attn"),
+            normed,
+            self.dims,
+            self.projections,
+            layer,
+            self.memory,
+        );
+        b.add(&format!("{path}.heard"), x, cross)
+    }
 }
 
 /// Builds the graph from "states" to the keys or values of all layers of a decoder; `before` is

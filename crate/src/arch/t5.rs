@@ -75,14 +75,8 @@ fn t5(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
         MlpKind::Ungated("wi")
     };
     dense.map_mlp(|m| (m.kind, m.down) = (inner, "wo"));
-    let positions = PositionScheme {
-        first: 0,
-        padding: None,
-        max_tokens: usize::MAX,
-        token_types: 0,
-    };
     Ok(EncoderBody {
         hidden: dense.hidden_states(b),
-        positions,
+        positions: PositionScheme::UNBOUNDED,
     })
 }

@@ -4,9 +4,9 @@
 use super::config::Config;
 use super::encoder::dense;
 use super::speech::{
-    AudioFrontend, LayerDims, SpeechGraphs, SpeechNorms, SpeechProjections, conv, cross_attention,
-    cross_kv_graph, cross_kv_inputs, decoder_self_attention, encoder_self_attention, output_head,
-    token_embeddings, unsupported,
+    AudioFrontend, DecoderAttention, LayerDims, SpeechGraphs, SpeechNorms, SpeechProjections, conv,
+    cross_kv_graph, cross_kv_inputs, encoder_self_attention, output_head, token_embeddings,
+    unsupported,
 };
 use crate::Result;
 use crate::ir::{Activation, AddPositionEmbedding, Dim, Graph, GraphBuilder, Im2Col, ValueId};
@@ -140,29 +140,17 @@ fn decode(config: Config<'_>, stack: &LayerDims, most: usize, act: Activation) -
     let vocab = config.count("vocab_size")?;
     let (table, x) = token_embeddings(&mut b, &format!("{path}.embed_tokens"), vocab, stack.hidden);
     let mut x = positions(&mut b, path, x, config.count("max_target_positions")?);
+    let attention = DecoderAttention {
+        dims: stack,
+        projections: PROJECTIONS,
+        norms: NORMS,
+        norm_names: ["self_attn_layer_norm", "encoder_attn_layer_norm"],
+        rope: None,
+        memory,
+    };
     for layer in 0..stack.layers {
         let path = format!("{path}.layers.{layer}");
-        let normed = NORMS.norm(&mut b, &format!("{path}.self_attn_layer_norm"), x);
-        let own = decoder_self_attention(
-            &mut b,
-            &format!("{path}.self_attn"),
-            normed,
-            stack,
-            PROJECTIONS,
-            None,
-        );
-        x = b.add(&format!("{path}.remembered"), x, own);
-        let normed = NORMS.norm(&mut b, &format!("{path}.encoder_attn_layer_norm"), x);
-        let heard = cross_attention(
-            &mut b,
-            &format!("{path}.encoder_attn"),
-            normed,
-            stack,
-            PROJECTIONS,
-            layer,
-            memory,
-        );
-        x = b.add(&format!("{path}.heard"), x, heard);
+        x = attention.add(&mut b, &path, x, layer);
         x = mlp(&mut b, &path, x, stack, act);
     }
     let weight = match config.flag_or("tie_word_embeddings", true) {

@@ -243,16 +243,21 @@ impl DenseDecoder {
         norm(b, self.names.final_norm, self.norm, x)
     }
 
-    /// Adds embeddings and layers; returns the residual stream.
-    fn residual_stream(&self, b: &mut GraphBuilder) -> ValueId {
-        let mut x = embed(
+    /// Adds the scaled token embeddings.
+    pub fn embed_tokens(&self, b: &mut GraphBuilder) -> ValueId {
+        embed(
             b,
             self.names.embed,
             self.vocab,
             self.hidden,
             self.embed_scale,
             IdSource::Tokens,
-        );
+        )
+    }
+
+    /// Adds embeddings and layers; returns the residual stream.
+    fn residual_stream(&self, b: &mut GraphBuilder) -> ValueId {
+        let mut x = self.embed_tokens(b);
         if let Some((name, rows)) = self.positions {
             let places = embed(b, name, rows, self.hidden, 1.0, IdSource::Positions);
             x = b.add("placed", x, places);

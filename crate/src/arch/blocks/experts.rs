@@ -241,13 +241,13 @@ pub fn top_k_experts(
         gain: spec.expert_scale.map(|n| b.vector(&name(n), spec.count)),
         prefetch: false,
     };
-    let picks = b.node(&name("picks"), routing, &[logits], 2 * spec.top_k);
+    let selection = b.node(&name("picks"), routing, &[logits], 2 * spec.top_k);
     let Some(latent) = spec.latent else {
-        return selected_experts(b, path, spec, x, picks);
+        return selected_experts(b, path, spec, x, selection);
     };
     let outer = b.cols(x);
     let narrow = b.linear(&name(latent.names[0]), x, latent.cols, false);
-    let routed = selected_experts(b, path, spec, narrow, picks);
+    let routed = selected_experts(b, path, spec, narrow, selection);
     b.linear(&name(latent.names[1]), routed, outer, false)
 }
 
@@ -300,7 +300,7 @@ fn selected_experts(
     path: &str,
     spec: &ExpertsSpec,
     x: ValueId,
-    picks: ValueId,
+    selection: ValueId,
 ) -> ValueId {
     let name = |part: &str| format!("{path}.{part}");
     let cols = b.cols(x);
@@ -322,7 +322,7 @@ fn selected_experts(
     let inner = b.node(
         &name("experts"),
         first,
-        &[x, picks],
+        &[x, selection],
         spec.top_k * selected_expert_stride(spec.inner),
     );
     let down = |e: usize| (expert_weight_name(path, e, spec.down), cols);
@@ -349,7 +349,7 @@ fn selected_experts(
         inner: spec.inner,
         residual: false,
     };
-    b.node(&name("mixed"), second, &[inner, picks], cols)
+    b.node(&name("mixed"), second, &[inner, selection], cols)
 }
 
 fn expert_weight_name(path: &str, e: usize, part: &str) -> String {

@@ -29,7 +29,7 @@ pub const POSITION_PAIRS: &str = "places";
 /// Input of the pair (0, 1): the first entry, unscaled.
 pub const FIRST_ENTRY: &str = "probe";
 /// Language model input of image embeddings.
-pub const IMAGE_EMBEDDINGS: &str = "pictures";
+pub const IMAGE_EMBEDDINGS: &str = "image_embeddings";
 
 /// Attention between the tokens of one image in the language model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,38 +156,18 @@ pub(super) fn mrope_sections(sees: &VisionSpec, config: Config<'_>) -> Option<Mr
 /// Makes a decoder accept external embeddings at token ids past its table, such as a speaker
 /// embedding.
 pub(super) fn with_soft_tokens(mut graph: Graph) -> Graph {
-    let Some(at) = graph.nodes.iter().position(|n: &Node| {
-        matches!(
-            n.op,
-            Op::Embed(Embed {
-                ids: IdSource::Tokens,
-                ..
-            })
-        )
-    }) else {
-        return graph;
-    };
-    let cols = graph.value(graph.nodes[at].output).cols;
-    graph.inputs.push(Input {
-        name: IMAGE_EMBEDDINGS.into(),
-        rows: Dim::TOKENS,
-        cols,
-    });
-    let rows = InputId(graph.inputs.len() - 1);
-    if let Op::Embed(embed) = &mut graph.nodes[at].op {
+    if let Some((at, rows)) = add_embedding_input(&mut graph, 1)
+        && let Op::Embed(embed) = &mut graph.nodes[at].op
+    {
         embed.soft = Some(SoftTokens::Rows(rows));
     }
     graph
 }
 
-/// Makes a decoder accept image embeddings at token ids past its table, and add DeepStack features
-/// after its first layers.
-pub(super) fn with_image_tokens(mut graph: Graph, sees: &VisionSpec, config: Config<'_>) -> Graph {
-    let features = config
-        .get("vision_config")
-        .map_or(1, |vision| feature_groups(Config(vision)));
-
-    let Some(at) = graph.nodes.iter().position(|n: &Node| {
+/// Adds the input `IMAGE_EMBEDDINGS` with `groups` times the columns of the token embeddings. Returns
+/// the index of the embedding node and the input, or `None` if the graph embeds no tokens.
+fn add_embedding_input(graph: &mut Graph, groups: usize) -> Option<(usize, InputId)> {
+    let at = graph.nodes.iter().position(|n: &Node| {
         matches!(
             n.op,
             Op::Embed(Embed {
@@ -195,16 +175,26 @@ pub(super) fn with_image_tokens(mut graph: Graph, sees: &VisionSpec, config: Con
                 ..
             })
         )
-    }) else {
-        return graph;
-    };
-    let hidden = graph.value(graph.nodes[at].output).cols;
+    })?;
     graph.inputs.push(Input {
         name: IMAGE_EMBEDDINGS.into(),
         rows: Dim::TOKENS,
-        cols: hidden * features,
+        cols: graph.value(graph.nodes[at].output).cols * groups,
     });
-    let rows = InputId(graph.inputs.len() - 1);
+    Some((at, InputId(graph.inputs.len() - 1)))
+}
+
+/// Makes a decoder accept image embeddings at token ids past its table, and add DeepStack features
+/// after its first layers.
+pub(super) fn with_image_tokens(mut graph: Graph, spec: &VisionSpec, config: Config<'_>) -> Graph {
+    let features = config
+        .get("vision_config")
+        .map_or(1, |vision| feature_groups(Config(vision)));
+
+    let Some((at, rows)) = add_embedding_input(&mut graph, features) else {
+        return graph;
+    };
+    let hidden = graph.value(graph.nodes[at].output).cols;
     let Op::Embed(Embed { table, .. }) = graph.nodes[at].op else {
         return graph;
     };
@@ -224,12 +214,12 @@ pub(super) fn with_image_tokens(mut graph: Graph, sees: &VisionSpec, config: Con
             });
         }
     }
-    let sight = (sees.mask)(config);
+    let mask = (spec.mask)(config);
     for node in &mut graph.nodes {
         if let Op::Attention(a) = &mut node.op
             && let Mask::Causal { window } = a.mask
-            && (sight == ImageMask::Bidirectional
-                || sight == ImageMask::BidirectionalInWindows && window > 0)
+            && (mask == ImageMask::Bidirectional
+                || mask == ImageMask::BidirectionalInWindows && window > 0)
         {
             a.mask = Mask::BidirectionalImages { window };
         }

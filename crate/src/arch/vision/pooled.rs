@@ -3,10 +3,11 @@
 //! `modeling_clip.py`, `modeling_siglip.py`, `modeling_siglip2.py`.
 
 use super::siglip::layers;
-use super::vit::{Vit, dense, patch_embeddings, table_side, tile_side};
+use super::vit::{Vit, patch_embeddings, table_side, tile_side};
 use super::{FIRST_ENTRY, ImageMask, PATCHES, POSITION_PAIRS, VisionEncoderGraph, VisionSpec};
 use crate::arch::blocks::{NormSpec, norm};
 use crate::arch::config::Config;
+use crate::arch::encoder::dense;
 use crate::ir::{Activation, Dim, EmbeddingBag, GraphBuilder, Pool, Pooling, WeightKind};
 use crate::vision::PositionTable;
 use crate::{Error, Result};
@@ -61,7 +62,7 @@ fn clip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         vit.hidden,
         WeightKind::Table,
     );
-    let placed = b.node(
+    let positions = b.node(
         "placed",
         EmbeddingBag {
             table: places,
@@ -70,7 +71,7 @@ fn clip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         &[pairs],
         vit.hidden,
     );
-    let h = b.add("embedded", h, placed);
+    let h = b.add("embedded", h, positions);
     let h = vit.norm(&mut b, "pre_layrnorm", h);
     let h = layers(&mut b, &vit, config, h)?;
     let first = b.node("pooled", Pool(Pooling::First), &[h], vit.hidden);
@@ -179,8 +180,8 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
 }
 
 /// Prefixes tensor names with `vision_model.`: the text encoder has layers of the same names.
-fn prefix_names(mut tower: VisionEncoderGraph) -> VisionEncoderGraph {
-    let parts = tower
+fn prefix_names(mut encoder: VisionEncoderGraph) -> VisionEncoderGraph {
+    let parts = encoder
         .graph
         .weights
         .iter_mut()
@@ -188,5 +189,5 @@ fn prefix_names(mut tower: VisionEncoderGraph) -> VisionEncoderGraph {
     for (name, _) in parts.filter(|(name, _)| !name.starts_with("visual_projection")) {
         name.insert_str(0, "vision_model.");
     }
-    tower
+    encoder
 }

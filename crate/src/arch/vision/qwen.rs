@@ -1,11 +1,12 @@
 //! Vision encoders of Qwen3.5, Qwen3-VL and Qwen2.5-VL: RoPE by row and column, blocks of patches
 //! merged at the end. Reference: transformers `modeling_qwen3_vl.py`, `modeling_qwen2_5_vl.py`.
 
-use super::vit::{Vit, axial_rope, dense, patch_embeddings, rope_base, table_side};
+use super::vit::{Vit, axial_rope, patch_embeddings, rope_base, table_side};
 use super::{FROM_MMPROJ, ImageMask, VisionEncoderGraph, VisionSpec, with_class};
 use crate::Result;
 use crate::arch::blocks::NormSpec;
 use crate::arch::config::Config;
+use crate::arch::encoder::dense;
 use crate::format::gguf::{Gguf, mmproj::MmprojSpec};
 use crate::ir::{Activation, Concat, Gated, GraphBuilder, ValueId};
 use crate::vision::{PositionTable, TimestampStyle};
@@ -183,13 +184,13 @@ fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let hidden = concat(&mut b, &outs);
     let graph = b.finish(hidden, None)?;
     let features = outs.len();
-    let told = Some(TimestampStyle::Text);
+    let timestamps = Some(TimestampStyle::Text);
 
     Ok(VisionEncoderGraph {
         table,
         rope: Some(rope),
         features,
-        timestamps: told,
+        timestamps,
         frames_first: vit.split_frames,
         ..VisionEncoderGraph::new(graph, patch, merge)
     })
@@ -286,14 +287,14 @@ fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     );
     let graph = b.finish(hidden, None)?;
     let window = Some(window);
-    let told = Some(TimestampStyle::Positions(
+    let timestamps = Some(TimestampStyle::Positions(
         config.number_or("tokens_per_second", 4.0)?,
     ));
 
     Ok(VisionEncoderGraph {
         rope: Some(rope),
         window,
-        timestamps: told,
+        timestamps,
         frames_first: vit.split_frames,
         ..VisionEncoderGraph::new(graph, patch, merge)
     })

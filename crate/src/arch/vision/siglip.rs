@@ -2,11 +2,12 @@
 //! become tokens. Reference: transformers `modeling_siglip.py`, `modeling_siglip2.py` and those
 //! named at each function.
 
-use super::vit::{Vit, dense, patch_embeddings, table_side, text_columns, tile_side};
+use super::vit::{Vit, patch_embeddings, table_side, text_columns, tile_side};
 use super::{FROM_MMPROJ, ImageMask, VisionEncoderGraph, VisionSpec, with_class};
 use crate::Result;
 use crate::arch::blocks::{NormSpec, norm};
 use crate::arch::config::Config;
+use crate::arch::encoder::dense;
 use crate::format::gguf::mmproj::MmprojSpec;
 use crate::ir::{Activation, EmbeddingBag, GraphBuilder, Pool, Pooling, ValueId, WeightKind};
 use crate::vision::{PositionTable, TimestampStyle};
@@ -206,14 +207,14 @@ fn idefics3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let graph = b.finish(hidden, None)?;
     let tile_tokens = Some((side / merge).pow(2));
     // Idefics 3 has no video input; its files do not say so.
-    let told = all
+    let timestamps = all
         .architecture()
         .starts_with("SmolVLM")
         .then_some(TimestampStyle::Images);
     Ok(VisionEncoderGraph {
         table: PositionTable::Nearest(side),
         tile_tokens,
-        timestamps: told,
+        timestamps,
         ..VisionEncoderGraph::new(graph, patch, merge)
     })
 }

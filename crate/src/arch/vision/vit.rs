@@ -5,8 +5,8 @@ use super::{PATCHES, POSITION_PAIRS};
 use crate::arch::blocks::{NormSpec, norm};
 use crate::arch::config::Config;
 use crate::ir::{
-    Activation, Attention, Dim, EmbeddingBag, Epilogue, GraphBuilder, HeadNorm, Linear, Mask,
-    RopeSpec, ValueId, WeightKind,
+    Attention, Dim, EmbeddingBag, GraphBuilder, HeadNorm, Linear, Mask, RopeSpec, ValueId,
+    WeightKind,
 };
 use crate::vision::{AxialRope, PositionTable};
 use crate::{Error, Result};
@@ -158,29 +158,6 @@ impl Vit {
     }
 }
 
-/// Adds `act(x Wᵀ (+ bias))`.
-pub fn dense(
-    b: &mut GraphBuilder,
-    name: &str,
-    x: ValueId,
-    rows: usize,
-    bias: bool,
-    act: Activation,
-) -> ValueId {
-    let cols = b.cols(x);
-    let weight = b.matrix(&format!("{name}.weight"), rows, cols);
-    let bias = bias.then(|| b.vector(&format!("{name}.bias"), rows));
-    b.node(
-        name,
-        Linear {
-            epilogue: Epilogue::Activation(act),
-            ..Linear::new(weight, bias)
-        },
-        &[x],
-        rows,
-    )
-}
-
 /// Adds the patch projection and the position embeddings.
 pub fn patch_embeddings(
     b: &mut GraphBuilder,
@@ -209,7 +186,7 @@ pub fn patch_embeddings(
     }
     let pairs = b.input(POSITION_PAIRS, Dim::TOKENS, 2 * table.taps());
     let weight = b.weight(places, table.entries(), hidden, WeightKind::Table);
-    let placed = b.node(
+    let positions = b.node(
         "placed",
         EmbeddingBag {
             table: weight,
@@ -218,7 +195,7 @@ pub fn patch_embeddings(
         &[pairs],
         hidden,
     );
-    b.add("embedded", h, placed)
+    b.add("embedded", h, positions)
 }
 
 /// Returns the side of a square position table from the field of its entries.

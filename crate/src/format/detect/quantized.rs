@@ -9,6 +9,29 @@ use crate::format::{Dtype, TensorInfo};
 use serde_json::Value;
 
 impl WeightFinder<'_> {
+    /// The tensor `base` + `suffix` of the weight `name`, which its encoding requires.
+    fn required(
+        &self,
+        base: &str,
+        suffix: &str,
+        name: &str,
+        info: &TensorInfo,
+    ) -> Result<&TensorInfo> {
+        self.tensor(base, suffix).ok_or_else(|| {
+            let part = &suffix[1..];
+            let hint = format!("Its '{part}' tensor is missing; download the checkpoint again.");
+            self.unsupported(name, info, &hint)
+        })
+    }
+
+    /// The float type of the scales of the weight `name`.
+    fn float_scales(&self, scales: &TensorInfo, name: &str, info: &TensorInfo) -> Result<Float> {
+        float_type(scales.dtype).ok_or_else(|| {
+            let hint = "Its scales must be F32, F16 or BF16; convert the checkpoint again.";
+            self.unsupported(name, info, hint)
+        })
+    }
+
     /// GPTQ and AWQ, distinguished by whether codes are packed along inputs or outputs.
     pub(super) fn gptq_or_awq(
         &self,
@@ -17,12 +40,8 @@ impl WeightFinder<'_> {
         info: &TensorInfo,
     ) -> Result<WeightSource> {
         let refuse = |hint: &str| self.unsupported(name, info, hint);
-        let scales = self.tensor(base, ".scales").ok_or_else(|| {
-            refuse("Its 'scales' tensor is missing; download the checkpoint again.")
-        })?;
-        let scale = float_type(scales.dtype).ok_or_else(|| {
-            refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again.")
-        })?;
+        let scales = self.required(base, ".scales", name, info)?;
+        let scale = self.float_scales(scales, name, info)?;
         let (&[lines, width], &[groups, n]) = (&info.shape[..], &scales.shape[..]) else {
             return Err(refuse(
                 "Its codes or scales are not 2-D; use GPTQ or AWQ of version gemm (gemv and marlin are not supported).",
@@ -105,9 +124,7 @@ impl WeightFinder<'_> {
         info: &TensorInfo,
     ) -> Result<WeightSource> {
         let refuse = |hint: &str| self.unsupported(name, info, hint);
-        let scales = self.tensor(base, ".weight_scale").ok_or_else(|| {
-            refuse("Its 'weight_scale' tensor is missing; download the checkpoint again.")
-        })?;
+        let scales = self.required(base, ".weight_scale", name, info)?;
         let mut parts = vec![
             stored_part(PartRole::Weight, info),
             stored_part(PartRole::Scales, scales),
@@ -127,9 +144,7 @@ impl WeightFinder<'_> {
                 parts,
             ));
         }
-        let scale = float_type(scales.dtype).ok_or_else(|| {
-            refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again.")
-        })?;
+        let scale = self.float_scales(scales, name, info)?;
         let (&[n, words], &[scale_rows, groups]) = (&info.shape[..], &scales.shape[..]) else {
             return Err(refuse(
                 "Its codes or scales are not 2-D; convert the checkpoint again.",
@@ -223,9 +238,7 @@ impl WeightFinder<'_> {
     /// MLX: the shapes define bits × group; the configuration splits it, globally or per module.
     pub(super) fn mlx(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
         let refuse = |hint: &str| self.unsupported(name, info, hint);
-        let scales = self.tensor(base, ".scales").ok_or_else(|| {
-            refuse("Its 'scales' tensor is missing; download the checkpoint again.")
-        })?;
+        let scales = self.required(base, ".scales", name, info)?;
         let (Some(&words), Some(&groups)) = (info.shape.last(), scales.shape.last()) else {
             return Err(refuse("It must be a matrix; convert the checkpoint again."));
         };
@@ -262,9 +275,7 @@ impl WeightFinder<'_> {
             refuse("Its 'biases' tensor is missing or differs from 'scales' in type or shape; convert the model again.")
         })?;
         parts.push(stored_part(PartRole::Biases, biases));
-        let scale = float_type(scales.dtype).ok_or_else(|| {
-            refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again.")
-        })?;
+        let scale = self.float_scales(scales, name, info)?;
         let module = self.quantization(base);
         let given = |field: &str| {
             module[field]
@@ -303,9 +314,7 @@ impl WeightFinder<'_> {
         let scales = scales.ok_or_else(|| {
             refuse("It has neither 'weight_scale' nor 'weight_scale_inv'; download the checkpoint again.")
         })?;
-        let scale = float_type(scales.dtype).ok_or_else(|| {
-            refuse("Its scales must be F32, F16 or BF16; convert the checkpoint again.")
-        })?;
+        let scale = self.float_scales(scales, name, info)?;
         let &[n, k] = &info.shape[..] else {
             return Err(refuse("It must be a matrix; convert the checkpoint again."));
         };
