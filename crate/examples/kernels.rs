@@ -227,12 +227,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Prints the matmul, then its split-K reduction.
 fn subgroup_matrix(bench: &Bench) -> Result<(), Box<dyn Error>> {
     let f16 = WeightLayout::Dense(Float::F16);
-    let tower =
+    let encoder =
         [(2304, 768), (768, 768), (3072, 768), (768, 3072)].map(|(n, k)| ("f16", f16, n, k, 2304));
     let merger = [(3072, 3072), (1024, 3072)].map(|(n, k)| ("f16", f16, n, k, 576));
     let prompt =
         [(6144, 4096), (4096, 4096), (4096, 14336)].map(|(n, k)| ("q4", affine(4), n, k, 1024));
-    for (name, layout, n, k, rows) in tower.into_iter().chain(merger).chain(prompt) {
+    for (name, layout, n, k, rows) in encoder.into_iter().chain(merger).chain(prompt) {
         bench.gpu.write(
             &bench.state,
             0,

@@ -98,9 +98,9 @@ export class Embeddings {
 
 /** Embeds texts and images. */
 export async function embed(backend: Backend, info: ModelInfo, input: EmbedInput | EmbedInput[], options?: EmbedOptions): Promise<Float32Array[]> {
-  const sees = info.capabilities?.includes("image");
+  const withImages = info.capabilities?.includes("image");
   if (Array.isArray(input) && input.length > MAX_ITEMS) throw invalidRequest(`embed takes at most ${MAX_ITEMS} inputs at once, not ${input.length}. Split them.`);
-  return embedAll(backend, info, sees ? (Array.isArray(input) ? input : [input]) : textsOf("embed", input), options);
+  return embedAll(backend, info, withImages ? (Array.isArray(input) ? input : [input]) : textsOf("embed", input), options);
 }
 
 /** Embeds texts, token ids and images. */

@@ -111,12 +111,12 @@ class Listener {
       const source = context.createMediaStreamSource(stream);
       const url = URL.createObjectURL(new Blob([WORKLET], { type: "text/javascript" }));
       await context.audioWorklet.addModule(url).finally(() => URL.revokeObjectURL(url));
-      const ear = new AudioWorkletNode(context, "jerboa-capture", { numberOfOutputs: 0 });
-      ear.port.onmessage = ({ data }: MessageEvent<Float32Array>) => this.#take(data, context.sampleRate);
-      source.connect(ear);
+      const worklet = new AudioWorkletNode(context, "jerboa-capture", { numberOfOutputs: 0 });
+      worklet.port.onmessage = ({ data }: MessageEvent<Float32Array>) => this.#take(data, context.sampleRate);
+      source.connect(worklet);
       await context.resume();
       await over;
-      ear.port.onmessage = null;
+      worklet.port.onmessage = null;
       source.disconnect();
     } catch (thrown) {
       throw thrown instanceof JerboaError ? thrown : new JerboaError("request", `listen: the browser cannot read samples from the stream: ${String((thrown as Error)?.message ?? thrown)}`, { cause: thrown });

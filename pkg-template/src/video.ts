@@ -107,11 +107,11 @@ async function lengthOf(video: HTMLVideoElement): Promise<number> {
 function waitForEvent(video: HTMLVideoElement, event: "loadeddata" | "seeked"): Promise<void> {
   return new Promise((resolve, reject) => {
     const late = setTimeout(() => reject(invalidRequest("Timed out waiting for the next video frame (20 s). Check that the video plays in this browser.")), FRAME_TIMEOUT_MS);
-    const settle = (how: () => void): void => {
+    const finish = (how: () => void): void => {
       clearTimeout(late);
       how();
     };
-    video.addEventListener(event, () => settle(resolve), { once: true });
-    video.addEventListener("error", () => settle(() => reject(invalidRequest(`This browser cannot play the video: ${video.error?.message || "its URL or its format is not supported"}.`))), { once: true });
+    video.addEventListener(event, () => finish(resolve), { once: true });
+    video.addEventListener("error", () => finish(() => reject(invalidRequest(`This browser cannot play the video: ${video.error?.message || "its URL or its format is not supported"}.`))), { once: true });
   });
 }

@@ -181,7 +181,7 @@ fn published_formats_give_the_same_audio() {
             .flat_map(|t| (0..4).map(move |g| codes[g * 7 + t] as u32))
             .collect()
     };
-    let sound = |folder: &Path| {
+    let decoded = |folder: &Path| {
         block_on(async {
             let source = open_folder(folder).await?;
             let mut loaded =
@@ -195,10 +195,10 @@ fn published_formats_give_the_same_audio() {
             Ok::<_, jerboa::Error>((about, loaded.decode(&gpu, &codes, 0).await?))
         })
     };
-    let plain = sound(&golden("speech/nanocodec")).expect("sound");
+    let plain = decoded(&golden("speech/nanocodec")).expect("sound");
     assert_eq!(plain.0, (HOP, 22_050, LEVELS.to_vec(), 4));
     let archive = golden("speech/nanocodec_nemo");
-    assert!(sound(&archive).expect("samples of an archive") == plain);
+    assert!(decoded(&archive).expect("samples of an archive") == plain);
     let folder = std::env::temp_dir().join(format!("jerboa-codec-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let weights = golden("speech/nanocodec").join("model.safetensors");
@@ -210,7 +210,7 @@ fn published_formats_give_the_same_audio() {
     ] {
         std::fs::write(folder.join("config.json"), config.to_string()).expect("a file");
         assert!(
-            sound(&folder).expect("samples of a conversion") == plain,
+            decoded(&folder).expect("samples of a conversion") == plain,
             "{config}"
         );
     }
@@ -220,7 +220,7 @@ fn published_formats_give_the_same_audio() {
     let whole = std::fs::read(archive.join("tiny.nemo")).expect("an archive");
     let refused = |bytes: &[u8]| {
         std::fs::write(folder.join("broken.nemo"), bytes).expect("a file");
-        sound(&folder).expect_err("a refusal").to_string()
+        decoded(&folder).expect_err("a refusal").to_string()
     };
     assert!(refused(&[&[0x1f, 0x8b, 8][..], &[0; 600]].concat()).contains("compressed"));
     assert!(refused(&[7; 600]).contains("not a tar archive"));

@@ -172,15 +172,15 @@ fn grammar_constrained_codes_and_their_audio() {
             .collect();
         assert_eq!(made.ids, expected, "{name}");
         assert_eq!((made.frames, made.dropped), (expected.len() / 4, 0));
-        let sound: Vec<f32> = pieces.concat();
-        assert_eq!(sound.len(), made.frames * model.codec.hop);
+        let clip: Vec<f32> = pieces.concat();
+        assert_eq!(clip.len(), made.frames * model.codec.hop);
         let codes: Vec<u32> = expected[..made.frames * 4]
             .iter()
             .map(|id| (id - 100) % 12)
             .collect();
         let whole = block_on(model.codec.decode(model.session.gpu(), &codes, 0)).expect("sound");
         assert!(
-            relative_l2(&sound, &whole) < 1e-5,
+            relative_l2(&clip, &whole) < 1e-5,
             "{name}: in chunks and at once"
         );
     }

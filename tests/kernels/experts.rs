@@ -16,10 +16,10 @@ use jerboa::reference::experts::{GatedExperts, route};
 use jerboa::reference::matmul::rms_norm;
 use jerboa_tests::{bytes, floats, gpu, nmse, open, random, run, run_all};
 
-fn routing(experts: u32, picks: u32, score: RouterScore) -> RouterKernel<usize> {
+fn routing(experts: u32, top_k: u32, score: RouterScore) -> RouterKernel<usize> {
     RouterKernel {
         experts,
-        top_k: picks,
+        top_k,
         score,
         bias: None,
         groups: None,
@@ -33,7 +33,7 @@ fn routing(experts: u32, picks: u32, score: RouterScore) -> RouterKernel<usize> 
 /// Routes rows of logits; ids must be equal and weights close.
 fn check_route(what: &str, r: &RouterKernel<usize>, logits: &[f32], bias: &[f32]) {
     let experts = r.experts as usize;
-    let picks = r.top_k as usize;
+    let top_k = r.top_k as usize;
 
     let rows = logits.len() / experts;
     let view = |buffer, stride: usize| View {
@@ -41,8 +41,8 @@ fn check_route(what: &str, r: &RouterKernel<usize>, logits: &[f32], bias: &[f32]
         offset: 0,
         stride: stride as u32,
     };
-    let launch = r.launch(what, &view(0, experts), &view(1, 2 * picks));
-    let out = bytes(&vec![f32::NAN; rows * 2 * picks]);
+    let launch = r.launch(what, &view(0, experts), &view(1, 2 * top_k));
+    let out = bytes(&vec![f32::NAN; rows * 2 * top_k]);
     let found = floats(
         &run(
             gpu(),
@@ -51,14 +51,14 @@ fn check_route(what: &str, r: &RouterKernel<usize>, logits: &[f32], bias: &[f32]
             &[bytes(logits), out, bytes(bias)],
         )[1],
     );
-    for (row, found) in found.chunks(2 * picks).enumerate() {
+    for (row, found) in found.chunks(2 * top_k).enumerate() {
         let given = [r.bias.map(|_| bias), r.gain.map(|_| bias)];
         for (p, (expert, weight)) in route(&logits[row * experts..][..experts], given, r)
             .into_iter()
             .enumerate()
         {
             assert_eq!(found[p], expert as f32, "{what}, row {row}: {found:?}");
-            let error = (f64::from(found[picks + p]) - weight).abs();
+            let error = (f64::from(found[top_k + p]) - weight).abs();
             assert!(
                 error < 1e-5 * weight.abs().max(1.0),
                 "{what}, row {row}, pick {p}: {error:e}"
@@ -69,7 +69,7 @@ fn check_route(what: &str, r: &RouterKernel<usize>, logits: &[f32], bias: &[f32]
 
 #[test]
 fn routers_match_reference() {
-    for (experts, picks) in [(4, 2), (6, 2), (60, 4), (128, 8), (512, 16), (16, 1)] {
+    for (experts, top_k) in [(4, 2), (6, 2), (60, 4), (128, 8), (512, 16), (16, 1)] {
         let mut logits: Vec<f32> = random(3, 5 * experts).iter().map(|v| v * 6.0).collect();
         // A row of equal logits, and one of equal pairs: of equal logits the lower id comes first.
         logits[..experts].fill(0.25);
@@ -79,7 +79,7 @@ fn routers_match_reference() {
             .for_each(|(e, l)| *l = (e / 2 % 7) as f32);
         let bias: Vec<f32> = random(5, experts).iter().map(|v| v * 0.2).collect();
         let e = experts as u32;
-        let k = picks;
+        let k = top_k;
 
         check_route(
             "Qwen3 without norm",
@@ -139,7 +139,7 @@ fn routers_match_reference() {
             };
             check_route("DeepSeek-V2", &v2, &logits, &bias);
         }
-        if picks == 2 {
+        if top_k == 2 {
             check_route(
                 "PhiMoE",
                 &RouterKernel {
@@ -291,7 +291,7 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
     let x_at = b.add(bytes(&x));
     let state = b.add(bytes(&[0u32, rows as u32, 0, 0, 0, 0, 0, 0]));
     let logits_at = b.add(bytes(&logits));
-    let picks = b.poison(rows * 2 * each);
+    let chosen = b.poison(rows * 2 * each);
 
     let hidden = b.poison(rows * each * span);
     let out = b.poison(rows * cols);
@@ -317,9 +317,9 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
     buckets.buffer = b.add(vec![0xff; buckets.bytes() as usize]);
 
     let mut launches: Vec<Launch<usize>> =
-        vec![r.launch("route", &view(logits_at, experts), &view(picks, 2 * each))];
+        vec![r.launch("route", &view(logits_at, experts), &view(chosen, 2 * each))];
     if many {
-        launches.push(buckets.launch("sort", &view(picks, 2 * each), state));
+        launches.push(buckets.launch("sort", &view(chosen, 2 * each), state));
     }
     let clamp = case.turns.then_some([1.702, 0.7]);
     let act = if case.plain { 7 } else { 1 };
@@ -350,7 +350,7 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
                 gate_up_bias_at
             });
             let taken = Experts {
-                selection: view(picks, 2 * each),
+                selection: view(chosen, 2 * each),
                 top_k: k32,
                 first: first as u32,
                 count: count as u32,
@@ -439,8 +439,8 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
     for (row, input) in x.chunks_exact(x_stride).enumerate() {
         let input = &input[..cols];
         let normed = (case.norm && !many).then(|| rms_norm(input, &gain[..cols], 1.0, EPS));
-        let picked = route(&logits[row * experts..][..experts], [None; 2], &r);
-        let y = reference.of(normed.as_deref().unwrap_or(input), &picked);
+        let chosen_rows = route(&logits[row * experts..][..experts], [None; 2], &r);
+        let y = reference.of(normed.as_deref().unwrap_or(input), &chosen_rows);
         let rest = &residual[row * cols..][..cols];
         expected.extend(
             y.iter()

@@ -32,7 +32,7 @@ fn a_layer_stores_matmul_inputs_as_f16() {
     if !device.f16 {
         return;
     }
-    let spelled = SubgroupMatrix {
+    let emulated = SubgroupMatrix {
         side: 16,
         half: true,
         lanes: 32,
@@ -44,7 +44,7 @@ fn a_layer_stores_matmul_inputs_as_f16() {
         value: 32,
     });
     let caps = Caps {
-        matrix: device.matrix.or(Some(spelled)),
+        matrix: device.matrix.or(Some(emulated)),
         force,
         ..device.clone()
     };

@@ -625,7 +625,7 @@ fn gemm_tiles_of_every_size_match_reference() {
 #[test]
 fn subgroup_matrices_match_reference() {
     let device = gpu().caps();
-    let spelled = |side, half| SubgroupMatrix {
+    let emulated_units = |side, half| SubgroupMatrix {
         side,
         half: half && device.f16,
         lanes: 32,
@@ -649,7 +649,7 @@ fn subgroup_matrices_match_reference() {
         .into_iter()
         .filter(|layout| device.matrix.is_some() || kinds.contains(layout))
     {
-        let caps = forced(spelled(16, true), 32);
+        let caps = forced(emulated_units(16, true), 32);
         let error = check_as(
             gpu(),
             &caps,
@@ -665,7 +665,7 @@ fn subgroup_matrices_match_reference() {
     // Small tiles read a longer part of K at a time, if K allows.
     let error = check_as(
         gpu(),
-        &forced(spelled(16, true), 32),
+        &forced(emulated_units(16, true), 32),
         affine(),
         [33, 70, 192],
         &Case {
@@ -678,7 +678,7 @@ fn subgroup_matrices_match_reference() {
         .into_iter()
         .enumerate()
     {
-        let units = spelled(side, bits % 2 == 0);
+        let units = emulated_units(side, bits % 2 == 0);
         let caps = Caps {
             vendor: if bits % 2 == 0 {
                 "nvidia".into()

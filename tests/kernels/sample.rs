@@ -97,10 +97,10 @@ fn generate(gpu: &Gpu, request: &Request<'_>, steps: usize) -> Vec<(u32, u32)> {
         launches.push(kernels.select());
     }
     let after = run_all(gpu, &launches, 1, &buffers);
-    let picked = after[SHARED..]
+    let selected = after[SHARED..]
         .chunks_exact(2)
         .map(|pair| bytemuck::pod_collect_to_vec::<u8, u32>(&pair[1]));
-    picked.map(|words| (words[1], words[2])).collect()
+    selected.map(|words| (words[1], words[2])).collect()
 }
 
 fn compare(name: &str, params: &SamplingParams, seed: u64, logits: &[f32], steps: usize) {
@@ -447,7 +447,7 @@ fn masks_hide_neither_broken_logits_nor_their_own_emptiness() {
     let mut broken = logits.clone();
     broken[1] = f32::NAN;
     let greedy = SamplingParams::default();
-    let drawn = sampling();
+    let samples = sampling();
     let nothing = mask_of(1025, |_| false);
     let few = mask_of(1025, |id| id % 9 == 0);
     let of = |params, logits, mask| Request {
@@ -458,14 +458,14 @@ fn masks_hide_neither_broken_logits_nor_their_own_emptiness() {
         mask: Some(mask),
     };
     assert_eq!(greedy_token(&of(&greedy, &logits, &nothing)), NO_TOKEN);
-    let (token, status) = generate(gpu(), &of(&drawn, &logits, &nothing), 1)[0];
+    let (token, status) = generate(gpu(), &of(&samples, &logits, &nothing), 1)[0];
     assert_eq!(token, NO_TOKEN);
     assert!(matches!(
         check_status(status, 0),
         Err(Error::Request { .. })
     ));
     assert_eq!(greedy_token(&of(&greedy, &broken, &few)), NO_TOKEN);
-    let (token, status) = generate(gpu(), &of(&drawn, &broken, &few), 1)[0];
+    let (token, status) = generate(gpu(), &of(&samples, &broken, &few), 1)[0];
     assert_eq!(token, NO_TOKEN);
     assert!(matches!(
         check_status(status, 0),

@@ -244,7 +244,7 @@ fn four_of_32_experts_in_little_memory() {
     // The estimate of the runner's `plan`, without a device.
     let source = block_on(files_of(&folder.0)).expect("a folder");
     let files = block_on(ModelFiles::open(&source, None)).expect("files");
-    let foreseen = files
+    let predicted = files
         .estimate(
             whole.gpu().caps(),
             &RunOptions {
@@ -253,8 +253,8 @@ fn four_of_32_experts_in_little_memory() {
             },
         )
         .expect("a plan");
-    assert_eq!(foreseen.dispatches(), whole.model().dispatches());
-    assert_eq!(foreseen.bytes_per_token(20), whole.bytes_per_token(20));
+    assert_eq!(predicted.dispatches(), whole.model().dispatches());
+    assert_eq!(predicted.bytes_per_token(20), whole.bytes_per_token(20));
     let expected = walk(&mut whole, &ids, 16);
     let experts = Some(ExpertBudget::MaxBytes(2 * bytes_of_experts(4, width)));
     let mut few = start(

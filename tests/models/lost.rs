@@ -93,7 +93,7 @@ const STAGES: [Stage; 6] = [
         };
         let processor =
             ImageProcessor::from_config(&json("preprocessor_config.json")).expect("a processor");
-        let mut eye = block_on(async {
+        let mut vision = block_on(async {
             let from = source(&folder).await?;
             let files = ModelFiles::safetensors(&from, json("config.json")).await?;
             VisionEncoder::load(&gpu, &from, files, RunOptions::default()).await
@@ -104,7 +104,8 @@ const STAGES: [Stage; 6] = [
             .expect("tiles");
         Box::new(move || {
             block_on(async {
-                eye.encode(&gpu, &tiles, 1, &processor)
+                vision
+                    .encode(&gpu, &tiles, 1, &processor)
                     .await?
                     .read(&gpu)
                     .await

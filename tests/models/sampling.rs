@@ -34,12 +34,12 @@ fn ids(model: &mut ChatModel, request: &Value, logprobs: bool) -> Vec<u32> {
     request["logprobs"] = json!(logprobs);
     request["prompt"] = json!("Once upon a time, there was a little girl");
     let request = GenerateRequest::from_json(&request.to_string()).expect("request");
-    let mut heard = Vec::new();
+    let mut emitted = Vec::new();
     let outcome = block_on(model.generate(&request, &AbortFlag::default(), |event| {
-        heard.extend(event.ids.clone());
+        emitted.extend(event.ids.clone());
     }));
     let outcome = outcome.expect("generate");
-    assert_eq!(outcome.ids, heard);
+    assert_eq!(outcome.ids, emitted);
     outcome.ids
 }
 

@@ -567,13 +567,13 @@ test("text, templates, logits, memory", async () => {
 
 test("vectors of images and strings are returned in input order", async () => {
   globalThis.ImageData ??= class { data = new Uint8ClampedArray(16); width = 2; height = 2; };
-  const picture = new ImageData(2, 2);
+  const image = new ImageData(2, 2);
   const model = await load("org/embed-seeing");
-  const found = await model.embed([picture, "abc", picture, "d"], { truncateDim: 2 });
+  const found = await model.embed([image, "abc", image, "d"], { truncateDim: 2 });
   assert.deepEqual(found.map((v) => [...v]), [[0, 1], [3, 1], [0, 1], [1, 1]]);
-  assert.deepEqual([...(await model.embed(picture))], [0, 1, 1]);
-  await assert.rejects(model.embed([picture, 5]), refusal("request", /5 is not a supported image/));
-  await assert.rejects((await load("org/embed")).embed([picture, "abc"]), refusal("request", /must be a string or an array of strings/));
+  assert.deepEqual([...(await model.embed(image))], [0, 1, 1]);
+  await assert.rejects(model.embed([image, 5]), refusal("request", /5 is not a supported image/));
+  await assert.rejects((await load("org/embed")).embed([image, "abc"]), refusal("request", /must be a string or an array of strings/));
 });
 
 test("image URLs are recognized again, and the oldest are dropped before they use much memory", async () => {

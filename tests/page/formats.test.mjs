@@ -67,7 +67,7 @@ test("a repository with a GGUF file and no configuration loads by its name alone
 
 test("a GGUF file loads by its URL, and selected alone", options, async () => {
   assert.deepEqual(await ids(`${site.url}/quant/twin_stories/model.gguf`), expected);
-  const picked = await page.evaluate(async (prompt) => {
+  const chosen = await page.evaluate(async (prompt) => {
     const blob = await (await fetch("/quant/twin_stories/model.gguf")).blob();
     const model = await jerboa.loadModel([new File([blob], "stories-f16.gguf")]);
     const { ids } = await model.generate(prompt, { temperature: 0, maxTokens: 10 }).details;
@@ -75,8 +75,8 @@ test("a GGUF file loads by its URL, and selected alone", options, async () => {
     await model.unload();
     return { ids: [...ids], info };
   }, golden.prompt);
-  assert.deepEqual(picked.ids, expected);
-  assert.deepEqual([picked.info.architecture, picked.info.precision], ["LlamaForCausalLM", "stored"]);
+  assert.deepEqual(chosen.ids, expected);
+  assert.deepEqual([chosen.info.architecture, chosen.info.precision], ["LlamaForCausalLM", "stored"]);
 });
 
 test("a missing file, and one that is not GGUF, are refused", options, async () => {

@@ -157,7 +157,7 @@ Measured in Chromium on a software adapter, whose deadline is 600 s; other adapt
 Times are those of the page's clock, rounded up.
 
 Empty cells: a call without a promise is neither late nor silent, one without a result has no null, others were not measured.
-In all cases an abort ends the load within a second, and the next load works. The deadlines are in [limits.md](limits.md#waits).
+In all cases an abort ends the load within a second, and the next load works. The deadlines are in [limits.md](limits.md#timeouts).
 
 \`JERBOA_INJECT=all node --test tests/page/injected.test.mjs\` writes this table.
 

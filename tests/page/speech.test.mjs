@@ -86,8 +86,8 @@ test("audio in every format, and invalid audio", options, async () => {
     const voice = await loadModel("org/kani", { worker: false, codec: "org/codec" });
     await attempt("wav", async () => {
       const response = await voice.audio.speech.create({ input: "one two three", voice: "anna" });
-      const sound = await new OfflineAudioContext(1, 1, 22_050).decodeAudioData(await response.arrayBuffer());
-      return [response.headers.get("content-type"), sound.length];
+      const clip = await new OfflineAudioContext(1, 1, 22_050).decodeAudioData(await response.arrayBuffer());
+      return [response.headers.get("content-type"), clip.length];
     });
     await attempt("pcm", async () => (await (await voice.audio.speech.create({ input: "one", response_format: "pcm" })).arrayBuffer()).byteLength);
     await attempt("neutral", async () => (await (await voice.audio.speech.create({ input: "one", response_format: "pcm", speed: 1, instructions: "", stream_format: "audio" })).arrayBuffer()).byteLength);

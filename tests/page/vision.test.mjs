@@ -293,13 +293,13 @@ test("a conversation encodes each image once; the vision encoder is unloaded and
   assert.match(found.rendered, /Look:<\|vision_start\|><\|image_pad\|><\|vision_end\|>What is it\?/);
 });
 
-const pictures = () => page.getByRole("region", { name: "Images", exact: true });
+const imagesRegion = () => page.getByRole("region", { name: "Images", exact: true });
 const answers = () => page.locator("article.turn[data-state=done]");
 
 test("the tab opens with a model and describes it", options, async () => {
   problems = watch(page);
   await page.goto(`${server.url}/#vision`);
-  await pictures().waitFor();
+  await imagesRegion().waitFor();
   assert.match(await page.getByRole("main").innerText(), /its answers are meaningless/);
   await shot(page, "vision-1-opened");
 });
@@ -313,8 +313,8 @@ test("a dropped image is processed, asked about twice, and removed", options, as
     transfer.items.add(new File([blob], "square.png", { type: "image/png" }));
     return transfer;
   });
-  await pictures().dispatchEvent("drop", { dataTransfer: drop });
-  await pictures().getByText(/160 × 96 pixels · 15 tokens · encoded in/).waitFor();
+  await imagesRegion().dispatchEvent("drop", { dataTransfer: drop });
+  await imagesRegion().getByText(/160 × 96 pixels · 15 tokens · encoded in/).waitFor();
   await page.getByRole("img", { name: "Read as 3 rows of 5 tokens", exact: true }).waitFor();
   const question = page.getByRole("textbox", { name: "Question", exact: true });
   await question.fill("What is there?");
@@ -327,29 +327,29 @@ test("a dropped image is processed, asked about twice, and removed", options, as
   assert.match(await answers().nth(1).locator(".numbers").textContent(), /prompt [\d,]+, [1-9][\d,]* cached/);
   await answered(page, () => page.getByRole("button", { name: "Regenerate", exact: true }).click());
   assert.equal(await answers().count(), 2);
-  await pictures().getByRole("button", { name: "Add an example image", exact: true }).click();
-  await pictures().getByText(/encoded in/).waitFor();
-  const film = await page.evaluateHandle(async () => {
+  await imagesRegion().getByRole("button", { name: "Add an example image", exact: true }).click();
+  await imagesRegion().getByText(/encoded in/).waitFor();
+  const clip = await page.evaluateHandle(async () => {
     const transfer = new DataTransfer();
     transfer.items.add(await recorded({ width: 96, height: 64, frames: 10 }));
     return transfer;
   });
-  await pictures().dispatchEvent("drop", { dataTransfer: film });
-  await pictures().getByText("Only the frames are processed", { exact: false }).waitFor();
+  await imagesRegion().dispatchEvent("drop", { dataTransfer: clip });
+  await imagesRegion().getByText("Only the frames are processed", { exact: false }).waitFor();
   await question.press("Enter");
   await answers().nth(2).waitFor();
   assert.match(await answers().nth(2).innerText(), /^\s*[a-z]+ [a-z]+/);
   assert.equal(await page.locator(".shots-told video").count(), 1);
-  await pictures().getByRole("button", { name: "Add an example image", exact: true }).click();
-  await pictures().getByText(/already encoded|encoded in/).waitFor();
-  await pictures().locator('input[type="file"]').setInputFiles({ name: "broken.png", mimeType: "image/png", buffer: Buffer.from("no image") });
-  await pictures().getByText(/Use JPEG, PNG, WebP or GIF/).waitFor();
+  await imagesRegion().getByRole("button", { name: "Add an example image", exact: true }).click();
+  await imagesRegion().getByText(/already encoded|encoded in/).waitFor();
+  await imagesRegion().locator('input[type="file"]').setInputFiles({ name: "broken.png", mimeType: "image/png", buffer: Buffer.from("no image") });
+  await imagesRegion().getByText(/Use JPEG, PNG, WebP or GIF/).waitFor();
   await shot(page, "vision-2-desktop");
   await page.setViewportSize({ width: 390, height: 844 });
   await shot(page, "vision-3-phone");
   assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth), 0);
-  await pictures().getByRole("button", { name: "Remove broken.png", exact: true }).click();
-  await pictures().getByRole("button", { name: "Remove House and tree", exact: true }).click();
-  assert.equal(await pictures().locator("figure").count(), 0);
+  await imagesRegion().getByRole("button", { name: "Remove broken.png", exact: true }).click();
+  await imagesRegion().getByRole("button", { name: "Remove House and tree", exact: true }).click();
+  assert.equal(await imagesRegion().locator("figure").count(), 0);
   assert.deepEqual(problems, []);
 });

@@ -195,7 +195,7 @@ fn shapes_are_those_of_published_models() {
 #[test]
 fn pipelines_take_the_dispatches_of_their_stages() {
     let greedy = SamplingParams::default();
-    let drawn = SamplingParams {
+    let sampled = SamplingParams {
         greedy: false,
         ..SamplingParams::default()
     };
@@ -206,12 +206,12 @@ fn pipelines_take_the_dispatches_of_their_stages() {
     let cases = [
         (greedy.clone(), false, 2, 1),
         (penalized(&greedy), false, 3, 2),
-        (drawn.clone(), false, 5, 5),
-        (penalized(&drawn), false, 5, 5),
+        (sampled.clone(), false, 5, 5),
+        (penalized(&sampled), false, 5, 5),
         (greedy.clone(), true, 3, 2),
         (penalized(&greedy), true, 3, 2),
-        (drawn.clone(), true, 5, 5),
-        (penalized(&drawn), true, 5, 5),
+        (sampled.clone(), true, 5, 5),
+        (penalized(&sampled), true, 5, 5),
     ];
     for (params, masked, usual, expensive) in cases {
         let pipeline = LogitsPipeline::for_params(&params, 1000, masked).expect("on the GPU");
@@ -235,8 +235,8 @@ fn pipelines_take_the_dispatches_of_their_stages() {
     // What only the CPU does.
     let rare = SamplingParams {
         typical_p: 0.5,
-        ..drawn.clone()
+        ..sampled.clone()
     };
     assert_eq!(LogitsPipeline::for_params(&rare, 1000, true), None);
-    assert_eq!(LogitsPipeline::for_params(&drawn, 1 << 21, true), None);
+    assert_eq!(LogitsPipeline::for_params(&sampled, 1 << 21, true), None);
 }

@@ -77,7 +77,7 @@ fn near(out: &mut String, graph: &Graph) {
     let plan = planned_on(&Caps { force, ..caps() }, graph, StepKind::Decode(1)).expect("a plan");
     let _ = writeln!(
         out,
-        "\ndecode 1 token where dispatches are dear: {} dispatches",
+        "\ndecode 1 token where dispatches are expensive: {} dispatches",
         plan.launches.len()
     );
     let alone = plan

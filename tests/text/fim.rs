@@ -31,9 +31,9 @@ fn a_prompt_has_prefix_suffix_and_middle() {
     let ids = qwen
         .encode_fim("def add(a, b):\n    return ", "\n\nprint(add(1, 2))")
         .expect("a prompt");
-    let spelled =
+    let literal =
         "<|fim_prefix|>def add(a, b):\n    return <|fim_suffix|>\n\nprint(add(1, 2))<|fim_middle|>";
-    assert_eq!(ids, qwen.encode_trusted(spelled, false).expect("ids"));
+    assert_eq!(ids, qwen.encode_trusted(literal, false).expect("ids"));
     // Special tokens that the caller's text spells stay text.
     let ids = qwen
         .encode_fim("<|im_end|>", "<|im_start|>")

@@ -1,6 +1,5 @@
 //! Tokenizers of GGUF files: ids by llama.cpp's pre-tokenizers
-//! (tests/golden/scripts/make_gguf_pre.py), and what it finds out about tokens beyond what a file
-//! says.
+//! (tests/golden/scripts/make_gguf_pre.py), and the token properties that llama.cpp infers.
 
 use jerboa::SortedMap;
 use jerboa::format::gguf::{Gguf, MetadataValue};
@@ -55,7 +54,7 @@ pub(crate) fn strings(all: &[&str]) -> MetadataValue {
     MetadataValue::Texts(all.iter().map(|t| (*t).to_string()).collect())
 }
 
-/// A header with these keys of the tokenizer, and others as they are.
+/// A GGUF header: keys without a dot belong to `tokenizer.ggml`.
 pub(crate) fn file(pairs: Vec<(&str, MetadataValue)>) -> Gguf {
     let key = |key: &str| {
         if key.contains('.') {
@@ -151,7 +150,7 @@ fn every_pre_tokenizer_gives_the_recorded_ids() {
     );
 }
 
-/// The bytes' alphabet alone, with tokens before it.
+/// A byte-level vocabulary without merges, with `first` before the alphabet.
 fn byte_level(first: &[&str], kinds: &[i64], more: Vec<(&'static str, MetadataValue)>) -> Gguf {
     let bytes = std::fs::read(golden("text/gguf_pre.json")).expect("the recording");
     let recording: Recording = serde_json::from_slice(&bytes).expect("the recording");
@@ -172,9 +171,9 @@ fn byte_level(first: &[&str], kinds: &[i64], more: Vec<(&'static str, MetadataVa
 }
 
 #[test]
-fn what_is_not_known_is_refused_by_name() {
+fn unknown_tokenizers_are_refused_by_name() {
     for (key, name) in [
-        ("pre", "no-such-cut"),
+        ("pre", "no-such-pre-tokenizer"),
         ("model", "rwkv"),
         ("model", "plamo2"),
     ] {
@@ -196,20 +195,20 @@ fn what_is_not_known_is_refused_by_name() {
     );
 }
 
-/// Ends of turns count by their spelling, whatever the file calls them, with llama.cpp's
-/// exceptions.
+/// End-of-turn tokens are recognized by their text, whatever type the file gives them, with
+/// llama.cpp's exceptions.
 #[test]
-fn generations_end_at_tokens_by_their_spelling() {
+fn generations_end_at_tokens_recognized_by_their_text() {
     let eos = |id: i64| vec![("eos_token_id", MetadataValue::Int(id))];
     let stops = |first: &[&str], more: Vec<(&'static str, MetadataValue)>| {
         byte_level(first, &[], more).stop_ids()
     };
-    // Phi-3: the turn's end is not the file's.
+    // Phi-3: the end-of-turn token is not `eos_token_id`.
     assert_eq!(
         stops(&["<|endoftext|>", "<|user|>", "<|end|>"], eos(0)),
         [0, 2]
     );
-    // Normal in the file's words, control by its spelling.
+    // A normal token by the file's types, a control token by its text.
     let file = byte_level(&["<|im_start|>", "<|im_end|>"], &[3, 1], eos(0));
     assert_eq!(file.stop_ids(), [0, 1]);
     let tokenizer = load(&file).expect("a tokenizer");
@@ -219,14 +218,14 @@ fn generations_end_at_tokens_by_their_spelling() {
         [1]
     );
     assert_eq!(tokenizer.decode(&[1], true), "");
-    // Harmony ends messages with a token that elsewhere ends turns.
+    // Harmony's <|end|> ends a message, not the turn.
     let harmony = ["<|return|>", "<|call|>", "<|end|>", "<|start|>"];
     assert_eq!(stops(&harmony, eos(0)), [0, 1]);
     assert_eq!(
         stops(&["<|calls|>", "<|flush|>", "<|end|>"], eos(1)),
         [1, 0]
     );
-    // Gemma 4 has a tag of that spelling.
+    // In Gemma 4, </s> is an HTML tag.
     assert_eq!(
         stops(&["<eos>", "</s>", "<turn|>", "<|tool_response>"], eos(0)),
         [0, 2, 3]
@@ -243,7 +242,7 @@ fn generations_end_at_tokens_by_their_spelling() {
         byte_level(&["<s>", "</s>"], &[3, 3], eos(0)).stop_ids(),
         [0, 1]
     );
-    // What is filled in ends there; what comes before and behind it does not.
+    // Infilling stops at padding and at file separators, not at prefix, suffix and middle.
     let fill = [
         "<|fim_prefix|>",
         "<|fim_suffix|>",
@@ -259,15 +258,14 @@ fn generations_end_at_tokens_by_their_spelling() {
         ("eos_token_id", MetadataValue::Int(2)),
     ];
     assert_eq!(stops(&["<a>", "<b>", "<c>"], named), [2, 1, 0]);
-    // Ids beyond the vocabulary are none.
+    // Ids beyond the vocabulary are ignored.
     assert_eq!(stops(&["<a>"], eos(100_000)), [] as [u32; 0]);
 }
 
-/// What stands around a text by default, by the kinds of vocabularies and by the names of
-/// pre-tokenizers.
+/// BOS and EOS are added by default according to the tokenizer model and the pre-tokenizer.
 #[test]
 fn first_and_last_tokens_are_those_of_llama_cpp() {
-    let around = |pre: &str, more: Vec<(&'static str, MetadataValue)>| {
+    let adds = |pre: &str, more: Vec<(&'static str, MetadataValue)>| {
         let mut pairs = vec![
             ("pre", MetadataValue::Text(pre.into())),
             ("bos_token_id", MetadataValue::Int(0)),
@@ -280,7 +278,7 @@ fn first_and_last_tokens_are_those_of_llama_cpp() {
         (ids.first() == Some(&0), ids.last() == Some(&1))
     };
     let add = |key: &'static str, add: bool| vec![(key, MetadataValue::Bool(add))];
-    assert_eq!(around("gpt-2", Vec::new()), (false, false));
+    assert_eq!(adds("gpt-2", Vec::new()), (false, false));
     for pre in [
         "llama-bpe",
         "falcon3",
@@ -289,16 +287,16 @@ fn first_and_last_tokens_are_those_of_llama_cpp() {
         "tekken",
         "chameleon",
     ] {
-        assert_eq!(around(pre, Vec::new()), (true, false), "{pre}");
+        assert_eq!(adds(pre, Vec::new()), (true, false), "{pre}");
         assert_eq!(
-            around(pre, add("add_bos_token", false)),
+            adds(pre, add("add_bos_token", false)),
             (false, false),
             "{pre}"
         );
     }
-    assert_eq!(around("qwen2", add("add_eos_token", true)), (false, true));
-    assert_eq!(around("gpt-2", add("add_bos_token", true)), (true, false));
-    // SentencePiece: the first token by default, with ids of its own where the file names none.
+    assert_eq!(adds("qwen2", add("add_eos_token", true)), (false, true));
+    assert_eq!(adds("gpt-2", add("add_bos_token", true)), (true, false));
+    // SentencePiece adds BOS by default; its ids are 1 and 2 unless the file names others.
     let spm = |more: Vec<(&'static str, MetadataValue)>| {
         let mut pairs = vec![
             ("model", MetadataValue::Text("llama".into())),
@@ -321,8 +319,7 @@ fn first_and_last_tokens_are_those_of_llama_cpp() {
     assert_eq!(spm(add("add_bos_token", false)), [3, 4]);
 }
 
-/// BERT's: the file says whether letters keep their case and accents, and nothing takes away the
-/// tokens around.
+/// BERT: the file sets lowercasing and accent stripping; [CLS] and [SEP] are always added.
 #[test]
 fn word_pieces_are_normalized_as_the_file_says() {
     let words = [
@@ -375,10 +372,9 @@ fn word_pieces_are_normalized_as_the_file_says() {
     );
 }
 
-/// T5's: spaces are merged and one put in front only where the file says so; between two strings
-/// stands what it names.
+/// T5: merging spaces and the leading space depend on the file, as does the separator of a pair.
 #[test]
-fn unigrams_have_the_spaces_and_separators_that_the_file_says() {
+fn unigram_spaces_and_separators_follow_the_file() {
     let pieces = [
         "<s>",
         "<pad>",
@@ -429,9 +425,9 @@ fn unigrams_have_the_spaces_and_separators_that_the_file_says() {
     assert_eq!(pair(all), [0, 5, 2, 2, 5, 2]);
 }
 
-/// Phi-3's tokens swallow what spaces follow them, which only the model's name tells.
+/// Phi-3's added tokens strip the spaces behind them; only `general.name` identifies the model.
 #[test]
-fn tokens_swallow_spaces_by_the_names_of_models() {
+fn phi_3_tokens_strip_spaces_to_their_right() {
     let named = |name: &str| {
         let more = vec![("general.name", MetadataValue::Text(name.into()))];
         let file = byte_level(&["<|user|>", "<|endoftext|>"], &[3, 3], more);
@@ -444,9 +440,9 @@ fn tokens_swallow_spaces_by_the_names_of_models() {
     assert_eq!((named("Phi 3"), named("Phi-3 Mini 4k")), (6, 4));
 }
 
-/// Templates with names are chosen as transformers does.
+/// Named templates are selected as transformers does.
 #[test]
-fn named_templates_are_chosen_by_what_is_asked() {
+fn named_templates_are_selected_by_the_request() {
     let more = vec![
         (
             "tokenizer.chat_template",
@@ -476,9 +472,9 @@ fn named_templates_are_chosen_by_what_is_asked() {
     assert_eq!(rendered(Some(vec![json!({"type": "function"})])), "tools");
 }
 
-/// How tokens are sampled, and which never are.
+/// Sampling defaults and suppressed tokens.
 #[test]
-fn files_say_how_tokens_are_sampled() {
+fn files_set_sampling_defaults() {
     let more = vec![
         ("general.sampling.temp", MetadataValue::Float(0.5)),
         ("general.sampling.top_k", MetadataValue::Int(20)),

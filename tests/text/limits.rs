@@ -1,5 +1,5 @@
-//! Hostile templates and tokenizers: each ends within two seconds with a result or an error of its
-//! own, in 512 MB and with the stack of a page.
+//! Hostile templates and tokenizers: each ends within two seconds with a result or a typed error, in
+//! 512 MB of memory and with the stack of a page.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use jerboa::text::{ChatInput, ChatTemplate, SpecialTokens, Tokenizer, TokenizerF
 use jerboa_tests::capped;
 use serde_json::{Value, json};
 
-/// How long a hostile file may take.
+/// Time limit of a hostile file.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Runs `work` on the stack of a page and checks its time on a processor.
+/// Runs `work` on a stack as large as a page's and checks its CPU time.
 fn timed<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (result, took) = capped::on_page_stack(move || {
         let begun = capped::thread_time();
@@ -29,7 +29,7 @@ fn render(source: &str, input: &ChatInput) -> Result<String, Error> {
     Ok(prompt.text)
 }
 
-/// A template must fail with an error of its own.
+/// The template must fail with a typed error.
 fn template_fails(name: &str, source: String) {
     let result = timed(name, move || render(&source, &ChatInput::default()));
     match result {
@@ -41,7 +41,7 @@ fn template_fails(name: &str, source: String) {
     }
 }
 
-/// A template may also render.
+/// The template may render or fail with a typed error.
 fn template_ends(name: &str, source: String) {
     let result = timed(name, move || render(&source, &ChatInput::default()));
     match result {
@@ -51,7 +51,7 @@ fn template_ends(name: &str, source: String) {
     }
 }
 
-/// A template that repeats `body` in a loop, with `ns.x` from `first` on.
+/// A template that repeats `body` in a loop; `ns.x` starts as `first`.
 fn looped(first: &str, times: usize, body: &str, then: &str) -> String {
     format!(
         "{{% set ns=namespace(x={first}) %}}{{% for i in range({times}) %}}{body}{{% endfor %}}{then}"
@@ -155,7 +155,7 @@ fn templates_that_nest_values() {
         ("sorted", "{{ [ns.x, ns.x, ns.x]|sort }}"),
         ("unique", "{{ [ns.x, ns.x]|unique|list }}"),
     ] {
-        // Two equal lists that are not the same one.
+        // Two equal lists, not two references to one list.
         let other = format!("{{% set ns.x = [ns.x, 0] %}}{then}");
         template_ends(name, looped("0", 60, pair, &other));
     }
@@ -333,14 +333,14 @@ fn messages_that_nest() {
     for (name, input) in inputs {
         let error = timed(name, move || {
             let error = render(source, &input);
-            // Dropping such a value takes more stack than there is.
+            // Dropping such a value would overflow the stack.
             std::mem::forget(input);
             error.expect_err("too deep")
         });
         assert_eq!(error.code(), "request", "{name}: {error}");
         assert!(error.to_string().starts_with(name), "{error}");
     }
-    // What a conversation needs is far below.
+    // Real conversations stay far below the limit.
     let input = ChatInput {
         messages: vec![nested(150)],
         ..ChatInput::default()
@@ -363,7 +363,7 @@ fn long_conversations_render() {
     assert!(rendered.expect("renders").len() > 4_000_000);
 }
 
-/// A tokenizer of single characters with changes at some places.
+/// A tokenizer of single characters with `changes` applied.
 fn tokenizer(changes: &[(&str, Value)]) -> Value {
     let mut file = json!({
         "added_tokens": [], "normalizer": null, "pre_tokenizer": null, "post_processor": null, "decoder": null,
@@ -384,7 +384,7 @@ fn encode(file: &str, text: &str) -> Result<String, Error> {
     Ok(tokenizer.decode(&ids, true))
 }
 
-/// A tokenizer must fail with an error of its own, at the load or for `text`.
+/// The tokenizer must fail with a typed error, on load or on encoding `text`.
 fn tokenizer_fails(name: &str, file: &Value, text: &str) {
     let file = file.to_string();
     let text = text.to_owned();
@@ -397,7 +397,7 @@ fn tokenizer_fails(name: &str, file: &Value, text: &str) {
     }
 }
 
-/// A tokenizer must work.
+/// The tokenizer must work.
 fn tokenizer_works(name: &str, file: &Value, text: &str) {
     let file = file.to_string();
     let text = text.to_owned();
@@ -406,7 +406,7 @@ fn tokenizer_works(name: &str, file: &Value, text: &str) {
     }
 }
 
-/// This many times the same component.
+/// A sequence of `count` equal components.
 fn sequence(list: &str, component: &Value, count: usize) -> Value {
     json!({"type": "Sequence", list: vec![component; count]})
 }
@@ -483,7 +483,7 @@ fn tokenizers_that_search() {
         let file = tokenizer(&[("/pre_tokenizer", split(regex))]);
         tokenizer_fails(regex, &file, &text);
     }
-    // Each word may not begin anew.
+    // The budget is not reset at each word.
     let steps = json!({"type": "Sequence", "pretokenizers": [
         {"type": "FixedLength", "length": 24}, split("(a|a)*b")]});
     let file = tokenizer(&[("/pre_tokenizer", steps)]);
@@ -496,7 +496,7 @@ fn tokenizers_that_search() {
         "vocab": {"<unk>": 0, "a": 1, "##a": 2, longest: 3}});
     let file = tokenizer(&[("/model", pieces)]);
     tokenizer_fails("WordPiece over a long word", &file, &text);
-    // Short pieces over the same run are fine.
+    // Short tokens over the same text pass.
     let unigram = json!({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0], ["aaaa", -2.0]]});
     let file = tokenizer(&[("/model", unigram)]);
     tokenizer_works("Unigram with short pieces", &file, &"a".repeat(300_000));
@@ -510,7 +510,7 @@ fn tokenizers_with_many_added_tokens() {
         return;
     }
     let added = |content: String, id: usize| json!({"id": id, "content": content, "special": true, "normalized": false});
-    // Prefixes of each other, as long as they may be, and again.
+    // Tokens that are prefixes of each other, up to the length limit, twice.
     let tokens: Vec<Value> = (0..1000).map(|n| added("a".repeat(n + 1), 3 + n)).collect();
     let file = tokenizer(&[("/added_tokens", json!(tokens))]);
     tokenizer_works("prefixes", &file, &"a".repeat(20_000));
@@ -552,7 +552,7 @@ fn ids_and_vocabularies() {
     ] {
         let file = tokenizer(&[("/model", model.clone())]);
         tokenizer_fails("an empty vocabulary", &file, "ab");
-        // Added tokens alone are a vocabulary, of which other text has no ids.
+        // Added tokens alone are a vocabulary; other text encodes to no ids.
         let only = json!([{"id": 0, "content": "<s>", "special": false, "normalized": false}]);
         let file = tokenizer(&[("/model", model), ("/added_tokens", only)]);
         let tokenizer = Tokenizer::from_json(file.to_string().as_bytes()).expect("a tokenizer");

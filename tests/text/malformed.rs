@@ -5,7 +5,7 @@ use jerboa::text::{Tokenizer, TokenizerFiles};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// A small file that has a bit of everything.
+/// A small tokenizer.json with every kind of component.
 fn small() -> Value {
     json!({
         "version": "1.0", "truncation": null, "padding": null,
@@ -26,7 +26,7 @@ fn load(value: &Value) -> Result<Tokenizer, Error> {
     Tokenizer::from_json(value.to_string().as_bytes())
 }
 
-/// Whatever was loaded must also survive being used.
+/// Encodes and decodes: a tokenizer that loads must not panic in use.
 fn exercise(tokenizer: &Tokenizer) {
     for text in [
         "",
@@ -54,7 +54,7 @@ fn exercise(tokenizer: &Tokenizer) {
 }
 
 #[test]
-fn the_small_one_works() {
+fn the_undamaged_file_works() {
     let tokenizer = load(&small()).expect("a tokenizer");
     exercise(&tokenizer);
     assert_eq!(tokenizer.vocab_size(), 10);
@@ -83,7 +83,7 @@ fn the_small_one_works() {
 }
 
 #[test]
-fn each_fault_is_named() {
+fn each_error_names_its_cause() {
     let fault = |at: &str, value: Value| {
         let mut file = small();
         *file.pointer_mut(at).unwrap_or_else(|| panic!("{at}")) = value;
@@ -141,17 +141,17 @@ fn each_fault_is_named() {
     assert!(matches!(Tokenizer::load(files), Err(Error::Config { .. })));
 }
 
-/// All the places of a JSON value.
-fn places(value: &Value, at: &str, out: &mut Vec<String>) {
+/// Collects the JSON pointers of a value and of everything in it.
+fn pointers(value: &Value, at: &str, out: &mut Vec<String>) {
     out.push(at.to_owned());
     match value {
         Value::Array(items) => items
             .iter()
             .enumerate()
-            .for_each(|(i, v)| places(v, &format!("{at}/{i}"), out)),
+            .for_each(|(i, v)| pointers(v, &format!("{at}/{i}"), out)),
         Value::Object(fields) => fields
             .iter()
-            .for_each(|(k, v)| places(v, &format!("{at}/{k}"), out)),
+            .for_each(|(k, v)| pointers(v, &format!("{at}/{k}"), out)),
         _ => {}
     }
 }
@@ -182,19 +182,19 @@ fn replacements() -> Vec<Value> {
     ]
 }
 
-/// Every place of the file replaced by every odd value.
+/// Replaces every value of the file by every unexpected one.
 #[test]
 fn one_wrong_value_anywhere() {
     let base = small();
     let mut all = Vec::new();
-    places(&base, "", &mut all);
+    pointers(&base, "", &mut all);
     let mut loaded = 0;
     let mut refused = 0;
 
     for at in &all {
         for value in replacements() {
             let mut file = base.clone();
-            *file.pointer_mut(at).expect("a place") = value.clone();
+            *file.pointer_mut(at).expect("a pointer") = value.clone();
             match load(&file) {
                 Ok(tokenizer) => {
                     loaded += 1;
@@ -206,7 +206,7 @@ fn one_wrong_value_anywhere() {
         }
     }
     println!(
-        "{} places, {loaded} variants load, {refused} are refused",
+        "{} values, {loaded} variants load, {refused} are refused",
         all.len()
     );
 }
@@ -217,10 +217,10 @@ proptest! {
     #[test]
     fn several_wrong_values(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..4)) {
         let mut file = small();
-        for (place, value) in changes {
+        for (index, value) in changes {
             let mut all = Vec::new();
-            places(&file, "", &mut all);
-            *file.pointer_mut(&all[place.index(all.len())]).expect("a place") = value.get(&replacements()).clone();
+            pointers(&file, "", &mut all);
+            *file.pointer_mut(&all[index.index(all.len())]).expect("a pointer") = value.get(&replacements()).clone();
         }
         if let Ok(tokenizer) = load(&file) {
             exercise(&tokenizer);
@@ -230,8 +230,8 @@ proptest! {
     #[test]
     fn wrong_bytes(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
         let mut bytes = small().to_string().into_bytes();
-        let place = at.index(bytes.len());
-        bytes[place] = byte;
+        let index = at.index(bytes.len());
+        bytes[index] = byte;
         if let Ok(tokenizer) = Tokenizer::from_json(&bytes) {
             exercise(&tokenizer);
         }
@@ -240,7 +240,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_comes_back(text in "\\PC{0,40}") {
+    fn any_text_round_trips(text in "\\PC{0,40}") {
         let tokenizer = byte_level();
         let ids = tokenizer.encode(&text, false).expect("encodes");
         prop_assert_eq!(tokenizer.decode(&ids, true), text.as_str());

@@ -1,5 +1,4 @@
-//! Tokenizers without a tokenizer.json: ids and strings as transformers' classes give them of the
-//! same files.
+//! Tokenizers without a tokenizer.json: ids and decoded text equal those of transformers' classes.
 
 use jerboa::Error;
 use jerboa::text::{EncodeOptions, SlowTokenizerFiles, Tokenizer, TokenizerFiles};
@@ -22,7 +21,7 @@ struct Case {
 }
 
 #[test]
-fn ids_as_of_transformers() {
+fn ids_equal_those_of_transformers() {
     let mut wrong = Vec::new();
     let mut compared = 0;
 
@@ -113,16 +112,16 @@ fn ids_as_of_transformers() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn errors_name_the_missing_file() {
     let none = SlowTokenizerFiles::default();
     assert!(none.to_tokenizer_json().expect("nothing to do").is_none());
     let config = |class: &str| format!("{{\"tokenizer_class\": \"{class}\"}}");
-    let told = |files: SlowTokenizerFiles| match files.to_tokenizer_json() {
+    let message_of = |files: SlowTokenizerFiles| match files.to_tokenizer_json() {
         Err(Error::Tokenizer { reason }) => reason,
         other => panic!("{other:?}"),
     };
     assert!(
-        told(SlowTokenizerFiles {
+        message_of(SlowTokenizerFiles {
             vocab: Some(b"{}"),
             ..none
         })
@@ -133,10 +132,10 @@ fn what_is_missing_is_named() {
         merges: Some(b""),
         ..none
     };
-    assert!(told(both).contains("tokenizer_class"));
+    assert!(message_of(both).contains("tokenizer_class"));
     let class = config("ElephantTokenizerFast");
     assert!(
-        told(SlowTokenizerFiles {
+        message_of(SlowTokenizerFiles {
             tokenizer_config: Some(class.as_bytes()),
             ..both
         })
@@ -158,7 +157,7 @@ fn what_is_missing_is_named() {
         .is_some()
     );
     assert!(
-        told(SlowTokenizerFiles {
+        message_of(SlowTokenizerFiles {
             vocab: Some(b"[]"),
             ..known
         })
@@ -169,9 +168,9 @@ fn what_is_missing_is_named() {
         model_type: Some("bert"),
         ..none
     };
-    assert!(told(words).contains("[CLS]"));
+    assert!(message_of(words).contains("[CLS]"));
     assert!(
-        told(SlowTokenizerFiles {
+        message_of(SlowTokenizerFiles {
             sentencepiece: Some(b"<html>"),
             ..none
         })

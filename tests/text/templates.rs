@@ -1,4 +1,4 @@
-//! Renders as recorded from transformers, its errors included.
+//! Chat templates render as recorded from transformers, including its errors.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ struct Recording {
     cases: Vec<Map<String, Value>>,
 }
 
-/// The recordings' clock.
+/// The time at which the recordings were made.
 const CLOCK: LocalTime = LocalTime {
     year: 2025,
     month: 3,
@@ -50,8 +50,8 @@ fn input(case: &Map<String, Value>) -> ChatInput {
     }
 }
 
-/// Compares all cases of one template, without and with spellings to guard; returns cases, errors
-/// and what differs.
+/// Compares all cases of one template, with and without guarded special tokens. Returns the number
+/// of cases, the number of errors and the differences.
 fn run(source: &[u8], recording: &[u8]) -> (usize, usize, Vec<String>) {
     let recording: Recording = serde_json::from_slice(recording).expect("a recording");
     let mut special_tokens = SpecialTokens::default();
@@ -85,8 +85,8 @@ fn run(source: &[u8], recording: &[u8]) -> (usize, usize, Vec<String>) {
                 )),
                 (None, Err(Error::ChatTemplate { reason })) => {
                     errors += usize::from(spellings.is_empty());
-                    // The template's own messages are the same words; Python's exceptions have
-                    // Python's.
+                    // Messages raised by the template are equal; those of Python's own exceptions
+                    // are not compared.
                     let message = case["error"].as_str().expect("a message");
                     if case["error_type"] == "TemplateError" && !reason.contains(message) {
                         wrong.push(format!("{name}: {reason:?} instead of {message:?}"));
@@ -151,7 +151,7 @@ fn all_recorded_templates() {
 /// Small templates of every filter, test, method and statement
 /// (tests/golden/scripts/make_jinja.py).
 #[test]
-fn the_language_is_that_of_jinja() {
+fn filters_tests_and_statements_equal_jinja() {
     let golden = files::read(&files::golden().join("jinja.json"));
     let golden: Value = serde_json::from_slice(&golden).expect("JSON");
     let variables = golden["context"].as_object().expect("a context").clone();
@@ -245,8 +245,7 @@ fn last_messages_are_continued_as_in_transformers() {
     assert!(same > 90 && refused > 4, "{same} and {refused}");
 }
 
-/// A conversation whose messages try to write special tokens comes out as text, and the template's
-/// own tokens stay.
+/// Special tokens spelled in messages stay text; those of the template stay special.
 #[test]
 fn messages_cannot_write_special_tokens() {
     let tokenizer = files::golden().join("tokenizers/phi2/tokenizer.json.gz");
@@ -292,7 +291,7 @@ fn messages_cannot_write_special_tokens() {
     }
 }
 
-/// What mlc-chat-config.json of a Phi-3 that WebLLM has left says of conversations.
+/// The conversation template of a Phi-3's mlc-chat-config.json, as WebLLM published it.
 #[test]
 fn mlc_conversations_become_templates() {
     let chat = json!({
@@ -342,7 +341,7 @@ fn mlc_conversations_become_templates() {
     let error =
         render(json!([{"role": "critic", "content": "x"}]), true).expect_err("no such role");
     assert!(error.to_string().contains("critic"), "{error}");
-    // A base model's file has none; one that cannot be rendered is refused.
+    // A base model's file has none; a template that cannot be rendered is refused.
     assert_eq!(
         mlc_chat::parse_chat_settings("{}").expect("empty").template,
         None

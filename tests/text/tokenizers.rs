@@ -18,18 +18,18 @@ struct Case {
     text: String,
     ids: Vec<u32>,
     ids_special: Vec<u32>,
-    /// With special tokens in the text taken as plain text; only the newer recordings have it.
+    /// Ids with special tokens of the text encoded as text; older recordings lack them.
     ids_plain: Option<Vec<u32>>,
     decoded: String,
     decoded_special: String,
     stream: Option<Vec<String>>,
 }
 
-/// The pieces that a stream of `ids` gives, the empty ones left out.
+/// The non-empty pieces that a stream of `ids` yields.
 fn stream(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<String> {
     let mut decoder = tokenizer.stream_decoder(true);
     let mut pieces: Vec<String> = ids.iter().map(|id| decoder.push(tokenizer, *id)).collect();
-    // The recording flushes with the last id.
+    // The recording's last piece includes the flush.
     let rest = decoder.finish();
     match pieces.last_mut() {
         Some(last) => last.push_str(&rest),
@@ -104,7 +104,7 @@ fn compare(tokenizer: &Tokenizer, recording: &Recording) -> Score {
             score.check("stream", text, &stream(tokenizer, &case.ids), pieces);
         }
         let plain = tokenizer.encode(text, false).expect("encodes");
-        // An unknown character is [UNK], which is special, wherever it stands.
+        // An unknown character becomes [UNK], which is a special token.
         let unknown = |id: u32| {
             tokenizer
                 .id_to_token(id)
@@ -115,7 +115,7 @@ fn compare(tokenizer: &Tokenizer, recording: &Recording) -> Score {
                 .all(|id| !tokenizer.is_special(*id) || unknown(*id))
         };
         score.check("special ids of plain text", text, &clean(&plain), &true);
-        // Unigram finds `</s>` among its pieces, which the reference lets through; we do not.
+        // Unigram's vocabulary contains `</s>`; the reference emits it for plain text, Jerboa does not.
         if let Some(want) = case.ids_plain.as_ref().filter(|want| clean(want)) {
             score.check("ids_plain", text, &plain, want);
         }
@@ -196,12 +196,12 @@ fn all_recorded_tokenizers() {
     assert_eq!(wrong, 0);
 }
 
-/// Published tokenizers that are not ours to hand on: tests/golden/text/make_published.py writes
-/// the folder.
+/// Published tokenizers whose licence or size keeps them out of the repository:
+/// tests/golden/text/make_published.py writes the folder.
 #[test]
-fn published_tokenizers_at_hand() {
+fn published_tokenizers_on_demand() {
     let Some(folder) = std::env::var_os("JERBOA_TOKENIZERS") else {
-        println!("skipped: JERBOA_TOKENIZERS names no folder of published tokenizers");
+        println!("skipped: JERBOA_TOKENIZERS is not set to a folder of published tokenizers");
         return;
     };
     let folders: Vec<_> = files::list(Path::new(&folder))

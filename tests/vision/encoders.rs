@@ -66,7 +66,7 @@ fn beside(name: &str) -> (Source, ModelFiles) {
 }
 
 /// The vision encoder of a GGUF model's separate file.
-pub fn eye_beside(gpu: &Gpu, name: &str) -> VisionEncoder {
+pub fn mmproj_encoder_on(gpu: &Gpu, name: &str) -> VisionEncoder {
     let (source, files) = beside(name);
     pollster::block_on(VisionEncoder::load(
         gpu,
@@ -78,12 +78,12 @@ pub fn eye_beside(gpu: &Gpu, name: &str) -> VisionEncoder {
 }
 
 /// Loads a folder's vision encoder.
-pub fn eye(name: &str) -> VisionEncoder {
-    eye_on(gpu(), name)
+pub fn vision_encoder(name: &str) -> VisionEncoder {
+    encoder_on(gpu(), name)
 }
 
 /// Loads it on the given device.
-pub fn eye_on(gpu: &Gpu, name: &str) -> VisionEncoder {
+pub fn encoder_on(gpu: &Gpu, name: &str) -> VisionEncoder {
     pollster::block_on(async {
         let source = open(&golden(&format!("vision/models/{name}")))
             .await
@@ -101,18 +101,21 @@ pub fn eye_on(gpu: &Gpu, name: &str) -> VisionEncoder {
 }
 
 fn check(name: &str) {
-    check_eye(name, gpu(), eye(name));
+    check_encoder(name, gpu(), vision_encoder(name));
 }
 
-fn check_eye(name: &str, gpu: &Gpu, mut eye: VisionEncoder) {
+fn check_encoder(name: &str, gpu: &Gpu, mut vision: VisionEncoder) {
     let expected = Golden::read(&golden(&format!("vision/models/{name}/golden.safetensors")));
     let processor = processor(name);
-    let cols = eye.cols();
-    let mut found: Vec<Vec<f32>> = vec![Vec::new(); eye.tower.features];
+    let cols = vision.cols();
+    let mut found: Vec<Vec<f32>> = vec![Vec::new(); vision.tower.features];
     for image in images(&expected) {
         let tiles = tiles(name, &processor, &image);
         let rows = pollster::block_on(async {
-            let encoded = eye.encode(gpu, &tiles, 1, &processor).await.expect("rows");
+            let encoded = vision
+                .encode(gpu, &tiles, 1, &processor)
+                .await
+                .expect("rows");
             encoded.read(gpu).await.expect("numbers")
         });
         for row in rows.chunks(cols * found.len()) {
@@ -126,7 +129,7 @@ fn check_eye(name: &str, gpu: &Gpu, mut eye: VisionEncoder) {
         let error = relative_l2(&found, &expected.floats(name_of));
         assert!(error < limit(gpu, 1e-4), "{name} {name_of}: {error:e}");
     }
-    assert_eq!(eye.images_encoded, 2);
+    assert_eq!(vision.images_encoded, 2);
 }
 
 #[test]
@@ -141,7 +144,7 @@ fn on_subgroup_matrices() {
         "gemma3",
         "gemma4",
     ] {
-        check_eye(name, &gpu, eye_on(&gpu, name));
+        check_encoder(name, &gpu, encoder_on(&gpu, name));
     }
 }
 
@@ -186,7 +189,7 @@ fn lfm2_vl() {
 #[test]
 fn mmproj_files() {
     for name in ["qwen3_vl", "qwen2_5_vl", "smolvlm", "gemma3", "lfm2_vl"] {
-        check_eye(name, gpu(), eye_beside(gpu(), name));
+        check_encoder(name, gpu(), mmproj_encoder_on(gpu(), name));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Prompts of text, image, text, image, text against transformers: logits, greedy tokens, cached
 //! prefixes.
 
-use super::encoders::{eye_beside, eye_on, images, processor, tiles};
+use super::encoders::{encoder_on, images, mmproj_encoder_on, processor, tiles};
 use jerboa::exec::{
     DecodeLoop, DecodeParams, ModelFiles, PrecisionOptions, PromptLookup, RunOptions, Session,
     VisionEncoder, content_hash,
@@ -36,9 +36,9 @@ fn session(name: &str, chunk: usize) -> Session {
 }
 
 /// Encodes an image unless the session's album has it; returns the number of its first token.
-fn look(
+fn encode_into_cache(
     session: &Session,
-    eye: &mut VisionEncoder,
+    vision: &mut VisionEncoder,
     name: &str,
     image: &jerboa::vision::RgbImage,
 ) -> (u32, usize) {
@@ -48,7 +48,7 @@ fn look(
     let found = session.image_cache().borrow_mut().find(content);
     let first = found.unwrap_or_else(|| {
         let encoded =
-            pollster::block_on(eye.encode(session.gpu(), &tiles, 1, &processor)).expect("rows");
+            pollster::block_on(vision.encode(session.gpu(), &tiles, 1, &processor)).expect("rows");
         session.image_cache().borrow_mut().add(content, encoded)
     });
     (first, session.image_cache().borrow().tokens(first))
@@ -56,17 +56,17 @@ fn look(
 
 fn check(name: &str, chunk: usize) {
     let session = session(name, chunk);
-    let eye = eye_on(session.gpu(), name);
-    check_on(name, session, eye);
+    let vision = encoder_on(session.gpu(), name);
+    check_on(name, session, vision);
 }
 
-fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
+fn check_on(name: &str, mut session: Session, mut vision: VisionEncoder) {
     let expected = Golden::read(&golden(&format!("vision/models/{name}/golden.safetensors")));
     session.model().prepare_short().expect("a plan");
     let vocab = session.vocab() as u32;
     let mut numbers = Vec::new();
     for image in images(&expected) {
-        let (first, tokens) = look(&session, &mut eye, name, &image);
+        let (first, tokens) = encode_into_cache(&session, &mut vision, name, &image);
         numbers.extend((0..tokens as u32).map(|i| vocab + first + i));
     }
     let mut numbers = numbers.into_iter();
@@ -96,12 +96,12 @@ fn check_on(name: &str, mut session: Session, mut eye: VisionEncoder) {
     assert_eq!(go_on(&mut session, 16), wanted, "{name}");
     // A second question on the same images: no image is encoded again and only the new part runs.
     for image in images(&expected) {
-        look(&session, &mut eye, name, &image);
+        encode_into_cache(&session, &mut vision, name, &image);
     }
     let more = [&ids[..], &[7, 8, 9]].concat();
     let held =
         pollster::block_on(session.prefill_reusing_prefix(&more, &|| Ok(()))).expect("a follow-up");
-    assert_eq!((eye.images_encoded, held), (2, ids.len()), "{name}");
+    assert_eq!((vision.images_encoded, held), (2, ids.len()), "{name}");
     let kept = pollster::block_on(session.logits()).expect("logits");
     // The same in a fork, and from the start.
     let mut fork = session.fork().expect("a fork");
@@ -169,9 +169,9 @@ fn gemma_attention_within_images_is_bidirectional() {
 #[test]
 fn an_image_longer_than_a_chunk_is_refused() {
     let mut session = session("gemma3", 8);
-    let mut eye = eye_on(session.gpu(), "gemma3");
+    let mut vision = encoder_on(session.gpu(), "gemma3");
     let expected = Golden::read(&golden("vision/models/gemma3/golden.safetensors"));
-    let (first, tokens) = look(&session, &mut eye, "gemma3", &images(&expected)[0]);
+    let (first, tokens) = encode_into_cache(&session, &mut vision, "gemma3", &images(&expected)[0]);
     let ids: Vec<u32> = (0..tokens as u32)
         .map(|i| session.vocab() as u32 + first + i)
         .collect();
@@ -186,9 +186,10 @@ fn an_image_longer_than_a_chunk_is_refused() {
 #[test]
 fn drafts_never_contain_image_tokens() {
     let mut session = session("qwen3_vl", 512);
-    let mut eye = eye_on(session.gpu(), "qwen3_vl");
+    let mut vision = encoder_on(session.gpu(), "qwen3_vl");
     let expected = Golden::read(&golden("vision/models/qwen3_vl/golden.safetensors"));
-    let (first, tokens) = look(&session, &mut eye, "qwen3_vl", &images(&expected)[0]);
+    let (first, tokens) =
+        encode_into_cache(&session, &mut vision, "qwen3_vl", &images(&expected)[0]);
     let vocab = session.vocab() as u32;
     let image: Vec<u32> = (0..tokens as u32).map(|i| vocab + first + i).collect();
     // The last tokens preceded the image in the earlier prompt as well.
@@ -238,6 +239,6 @@ fn gguf_model_with_mmproj() {
             .await
             .expect("a model")
     });
-    let eye = eye_beside(session.gpu(), "qwen3_vl");
-    check_on("qwen3_vl", session, eye);
+    let vision = mmproj_encoder_on(session.gpu(), "qwen3_vl");
+    check_on("qwen3_vl", session, vision);
 }

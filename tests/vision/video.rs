@@ -2,7 +2,7 @@
 //! positions, logits and greedy tokens of text, image, text, video, text.
 //! tests/golden/scripts/make_video.py makes the expectations.
 
-use super::encoders::{eye_on, processor};
+use super::encoders::{encoder_on, processor};
 use super::{expectations, numbers};
 use jerboa::exec::{EncodedImage, PrecisionOptions, RunOptions, content_hash};
 use jerboa::kernels::attention::Kv;
@@ -169,7 +169,7 @@ fn check(name: &str) {
     };
     let folder = golden(&format!("vision/models/{name}"));
     let mut session = load(open(&Default::default()), &folder, options).expect(name);
-    let mut eye = eye_on(session.gpu(), name);
+    let mut vision = encoder_on(session.gpu(), name);
     let add =
         |encoded: EncodedImage, content| session.image_cache().borrow_mut().add(content, encoded);
     let mut images = Vec::new();
@@ -180,12 +180,12 @@ fn check(name: &str) {
         let still = RgbImage::new(shape[1], shape[0], expected.bytes("image.0")).expect("an image");
         let tiles = processor.tiles(&still).expect("tiles");
         let encoded =
-            pollster::block_on(eye.encode(session.gpu(), &tiles, 1, &processor)).expect("rows");
+            pollster::block_on(vision.encode(session.gpu(), &tiles, 1, &processor)).expect("rows");
         images.push((300, add(encoded, content_hash(&tiles, &[]))));
     }
     let together = videos.temporal_patch();
     let encoded =
-        pollster::block_on(eye.encode(session.gpu(), &tiles, together, &videos.processor))
+        pollster::block_on(vision.encode(session.gpu(), &tiles, together, &videos.processor))
             .expect("rows");
     let grids = encoded.grids.clone();
     let interval = videos.interval(&seconds);
@@ -206,10 +206,10 @@ fn check(name: &str) {
     if name != "smolvlm" {
         same_positions(&expected, &ids, (&grids, interval));
     }
-    let filled = session
+    let spliced = session
         .splice_soft_tokens(&ids, &images)
         .expect("a placeholder for each token");
-    let logits = pollster::block_on(session.all_rows(&filled, false)).expect("logits");
+    let logits = pollster::block_on(session.all_rows(&spliced, false)).expect("logits");
     let error = relative_l2(&logits, &expected.floats("logits"));
     assert!(error < limit(session.gpu(), 3e-4), "{name}: {error:e}");
     let wanted: Vec<u32> = expected
@@ -217,7 +217,7 @@ fn check(name: &str) {
         .iter()
         .map(|id| *id as u32)
         .collect();
-    pollster::block_on(session.prefill(&filled, 0)).expect("the prompt");
+    pollster::block_on(session.prefill(&spliced, 0)).expect("the prompt");
     assert_eq!(go_on(&mut session, 16), wanted, "{name}");
 }
 

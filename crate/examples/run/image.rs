@@ -226,22 +226,22 @@ pub async fn run(given: &CliArgs) -> Result<()> {
     let options = given.run_options()?;
 
     let config = files.config.clone();
-    let mut eye = VisionEncoder::load(&gpu, &source, files, options)
+    let mut vision = VisionEncoder::load(&gpu, &source, files, options)
         .await
         .map_err(format_error)?;
-    let (processor, _) = load_processors(&source, &config, &eye.tower)
+    let (processor, _) = load_processors(&source, &config, &vision.tower)
         .await
         .map_err(format_error)?;
-    let cols = eye.cols();
+    let cols = vision.cols();
     let mut pixels = Vec::new();
 
     // The embeddings, and the features for deeper layers of the language model (DeepStack).
-    let mut embeds: Vec<Vec<f32>> = vec![Vec::new(); eye.tower.features];
-    let order = processor.order(eye.tower.patch);
+    let mut embeds: Vec<Vec<f32>> = vec![Vec::new(); vision.tower.features];
+    let order = processor.order(vision.tower.patch);
     for file in given.values::<String>("image") {
         let ((width, height), tiles) = read_image(&file, &processor)?;
         let start = Instant::now();
-        let encoded = eye
+        let encoded = vision
             .encode(&gpu, &tiles, 1, &processor)
             .await
             .map_err(format_error)?;
@@ -249,7 +249,7 @@ pub async fn run(given: &CliArgs) -> Result<()> {
             .read(&gpu)
             .await
             .map_err(format_error)?
-            .chunks(cols * eye.tower.features)
+            .chunks(cols * vision.tower.features)
         {
             row.chunks(cols)
                 .zip(&mut embeds)

@@ -68,16 +68,11 @@ async fn min_step_time(given: &CliArgs, shape: &str) -> Result<()> {
     let files = ModelFiles::open(&source, None)
         .await
         .map_err(format_error)?;
-    let foreseen = files
+    let step = files
         .estimate(&desktop_gpu(), &given.run_options()?)
         .map_err(format_error)?;
     let mut kernels: BTreeMap<String, usize> = BTreeMap::new();
-    for launch in foreseen
-        .step
-        .launches
-        .iter()
-        .chain(&foreseen.sampling.launches)
-    {
+    for launch in step.step.launches.iter().chain(&step.sampling.launches) {
         let name = launch.variant.to_string();
         *kernels
             .entry(name.split(' ').next().unwrap_or_default().to_string())
@@ -88,9 +83,9 @@ async fn min_step_time(given: &CliArgs, shape: &str) -> Result<()> {
     }
     let (dispatch_us, read_gbs): (f64, f64) =
         (given.require("dispatch-us")?, given.require("read-gbs")?);
-    let dispatches = foreseen.dispatches();
+    let dispatches = step.dispatches();
     for position in given.values::<usize>("position") {
-        let bytes = foreseen.bytes_per_token(position) as f64;
+        let bytes = step.bytes_per_token(position) as f64;
         let [waiting, reading] = [
             dispatches as f64 * dispatch_us / 1e3,
             bytes / read_gbs / 1e6,
@@ -101,7 +96,7 @@ async fn min_step_time(given: &CliArgs, shape: &str) -> Result<()> {
             1e3 / (waiting + reading)
         ));
     }
-    let states = foreseen.state_bytes();
+    let states = step.state_bytes();
     let [kv, full, other] =
         [states.kv, states.kv_without_window, states.other].map(|bytes| bytes as f64 / 1e6);
     out::print_line(format_args!(

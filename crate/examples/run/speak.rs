@@ -84,9 +84,9 @@ async fn synthesize(given: &CliArgs) -> Result<()> {
     Ok(())
 }
 
-fn write(given: &CliArgs, sound: &AudioClip) -> Result<()> {
+fn write(given: &CliArgs, clip: &AudioClip) -> Result<()> {
     let out: String = given.require("out")?;
-    std::fs::write(&out, wav::write(sound)).map_err(|e| format!("{out}: {e}"))
+    std::fs::write(&out, wav::write(clip)).map_err(|e| format!("{out}: {e}"))
 }
 
 /// Reads codec tokens in frame order from a safetensors file.
@@ -143,14 +143,14 @@ pub async fn run(given: &CliArgs) -> Result<()> {
     let codes = read_codes(&given.require::<String>("codes")?, codec.groups)?;
     let start = Instant::now();
     let samples = codec.decode(&gpu, &codes, 0).await.map_err(format_error)?;
-    let sound = AudioClip {
+    let clip = AudioClip {
         rate: codec.rate,
         samples,
     };
-    let seconds = sound.seconds();
+    let seconds = clip.seconds();
     let took = start.elapsed().as_secs_f64();
 
-    write(given, &sound)?;
+    write(given, &clip)?;
     eprintln!(
         "{seconds:.2} s of audio in {took:.2} s, {:.1} times real time",
         seconds / took

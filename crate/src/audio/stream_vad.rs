@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn an_utterance_ends_with_a_pause() {
-        let sound = [
+        let signal = [
             tone(1.0, 0.002),
             tone(1.5, 0.3),
             tone(2.0, 0.002),
@@ -146,9 +146,9 @@ mod tests {
             tone(1.0, 0.002),
         ]
         .concat();
-        for piece in [160, 512, 4096, sound.len()] {
+        for piece in [160, 512, 4096, signal.len()] {
             let mut live = VadStream::default();
-            let turns: Vec<VadEvent> = sound
+            let turns: Vec<VadEvent> = signal
                 .chunks(piece)
                 .map(|samples| live.push(None, samples))
                 .collect();

@@ -79,12 +79,12 @@ fn encoding_name(tag: u16) -> String {
 /// # Errors
 /// `Request` for files that are not WAV, unsupported encodings and files without samples.
 pub fn read(bytes: &[u8], name: &str) -> Result<AudioClip> {
-    let sound = parse(bytes).map_err(|reason| Error::Request {
+    let clip = parse(bytes).map_err(|reason| Error::Request {
         parameter: name.into(),
         reason: format!("{reason}. Use a WAV file of PCM or float samples."),
     })?;
-    super::check_samples(&sound.samples, name)?;
-    Ok(sound)
+    super::check_samples(&clip.samples, name)?;
+    Ok(clip)
 }
 
 fn parse(bytes: &[u8]) -> Result<AudioClip, String> {
@@ -138,8 +138,8 @@ fn samples(format: WavFormat, body: &[u8]) -> AudioClip {
 }
 
 /// Encodes a mono 16-bit WAV file. Clamps samples to [-1, 1].
-pub fn write(sound: &AudioClip) -> Vec<u8> {
-    let size = sound.samples.len() as u32 * 2;
+pub fn write(clip: &AudioClip) -> Vec<u8> {
+    let size = clip.samples.len() as u32 * 2;
     let mut out = Vec::with_capacity(44 + size as usize);
     out.extend(b"RIFF");
     out.extend((36 + size).to_le_bytes());
@@ -148,14 +148,14 @@ pub fn write(sound: &AudioClip) -> Vec<u8> {
     for word in [1u16, 1] {
         out.extend(word.to_le_bytes());
     }
-    out.extend(sound.rate.to_le_bytes());
-    out.extend((sound.rate * 2).to_le_bytes());
+    out.extend(clip.rate.to_le_bytes());
+    out.extend((clip.rate * 2).to_le_bytes());
     for word in [2u16, 16] {
         out.extend(word.to_le_bytes());
     }
     out.extend(b"data");
     out.extend(size.to_le_bytes());
-    out.extend(sound.samples.iter().flat_map(|s| pcm16(*s).to_le_bytes()));
+    out.extend(clip.samples.iter().flat_map(|s| pcm16(*s).to_le_bytes()));
     out
 }
 
@@ -223,11 +223,11 @@ mod tests {
 
     #[test]
     fn written_files_read_back() {
-        let sound = AudioClip {
+        let clip = AudioClip {
             rate: 22_050,
             samples: vec![0.0, 1.0, -1.0, 3.0, 0.5],
         };
-        let back = read(&write(&sound), "a.wav").unwrap();
+        let back = read(&write(&clip), "a.wav").unwrap();
         assert_eq!(back.rate, 22_050);
         for (found, expected) in back.samples.iter().zip([0.0, 1.0, -1.0, 1.0, 0.5]) {
             assert!((found - expected).abs() < 1e-4);

@@ -227,7 +227,7 @@ impl Caps {
 
     /// The subgroup matrices to use: the device's, or emulated ones where their tiles are forced.
     pub fn subgroup_matrix(&self) -> Option<SubgroupMatrix> {
-        let spelled = SubgroupMatrix {
+        let emulated = SubgroupMatrix {
             side: 16,
             half: self.f16,
             lanes: 32,
@@ -236,7 +236,7 @@ impl Caps {
         let forced = self
             .force
             .is_some_and(|force| force.kernel == Kernel::GemmMatrix);
-        self.matrix.or_else(|| forced.then_some(spelled))
+        self.matrix.or_else(|| forced.then_some(emulated))
     }
 
     /// The measured GEMV variant of a layout, if any.

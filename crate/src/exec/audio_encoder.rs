@@ -82,7 +82,7 @@ impl AudioEncoder {
                 .ok_or_else(|| Error::Internal(format!("no input {name}")))
         };
         let most = speech.max_states;
-        let lookers = options
+        let max_query_rows = options
             .prefill_chunk(gpu.caps())
             .max(crate::kernels::sample::DRAFT_ROWS as usize);
         let mut memory = Buffers::new();
@@ -94,14 +94,14 @@ impl AudioEncoder {
         }
         memory.insert(
             Slot::CrossSpans,
-            gpu.buffer("memory", lookers as u64 * 8, BufferUsage::Storage)?,
+            gpu.buffer("memory", max_query_rows as u64 * 8, BufferUsage::Storage)?,
         );
         let states = gpu.buffer(
             "states",
             rows_bytes(most, speech.state_cols),
             BufferUsage::Storage,
         )?;
-        let mut ear = Self {
+        let mut loaded = Self {
             frontend: speech.frontend,
             encoder,
             keys,
@@ -109,20 +109,23 @@ impl AudioEncoder {
             cross_kv: memory,
             states,
             features: None,
-            max_query_rows: lookers,
+            max_query_rows,
             rows: 0,
         };
         let key_slot = input("keys")?;
         let value_slot = input("values")?;
 
-        for (side, slot) in [(&mut ear.keys, key_slot), (&mut ear.values, value_slot)] {
+        for (side, slot) in [
+            (&mut loaded.keys, key_slot),
+            (&mut loaded.values, value_slot),
+        ] {
             let given = [
-                (Slot::Input(InputId(0)), ear.states.clone()),
-                (Slot::Output, ear.cross_kv[&slot].clone()),
+                (Slot::Input(InputId(0)), loaded.states.clone()),
+                (Slot::Output, loaded.cross_kv[&slot].clone()),
             ];
             side.prepare(gpu, most, &given.into()).await?;
         }
-        Ok(ear)
+        Ok(loaded)
     }
 
     /// The cross-attention buffers to share with a decoder session.
@@ -258,7 +261,7 @@ impl AudioEncoder {
 
 impl MelFrontend {
     async fn new(gpu: &Gpu, mels: usize, frames: usize, out: &Buffer) -> Result<Self> {
-        let filled = |values: &[f32]| -> Result<Buffer> {
+        let upload = |values: &[f32]| -> Result<Buffer> {
             let buffer = gpu.buffer("mel", values.len() as u64 * 4, BufferUsage::Storage)?;
             gpu.write(&buffer, 0, bytemuck::cast_slice(values));
             Ok(buffer)
@@ -272,8 +275,8 @@ impl MelFrontend {
         let kernel = Mel {
             mels: mels as u32,
             frames: frames as u32,
-            table: filled(&mel::window_table().concat())?,
-            filters: filled(&mel::filters(mels))?,
+            table: upload(&mel::window_table().concat())?,
+            filters: upload(&mel::filters(mels))?,
             peaks: gpu.buffer("mel", frames as u64 * 4, BufferUsage::Storage)?,
         };
         let view = |buffer: &Buffer, stride: usize| View {

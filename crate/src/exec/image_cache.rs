@@ -88,21 +88,21 @@ impl ImageCache {
     /// Returns the tokens of each tile of an image as (height, width).
     pub fn grids(&self, first: u32) -> Vec<(usize, usize)> {
         self.find_token(first)
-            .map_or_else(Vec::new, |(shot, _)| shot.encoded.grids.clone())
+            .map_or_else(Vec::new, |(entry, _)| entry.encoded.grids.clone())
     }
 
     /// Returns the number of tokens of a cached image; 0 for an unknown id.
     pub fn tokens(&self, first: u32) -> usize {
         self.find_token(first)
-            .map_or(0, |(shot, _)| shot.encoded.tokens)
+            .map_or(0, |(entry, _)| entry.encoded.tokens)
     }
 
     fn find_token(&self, number: u32) -> Option<(&CachedImage, usize)> {
-        let shot = self
+        let entry = self
             .images
             .iter()
             .find(|s| (s.first_id..s.first_id + s.encoded.tokens as u32).contains(&number))?;
-        Some((shot, (number - shot.first_id) as usize))
+        Some((entry, (number - entry.first_id) as usize))
     }
 
     /// Returns the embedding row of a soft token.
@@ -110,8 +110,8 @@ impl ImageCache {
     /// # Errors
     /// `Request` for an id of no cached image.
     pub(super) fn soft_token(&self, number: u32) -> Result<SoftTokenRef<'_>> {
-        let found = self.find_token(number).map(|(shot, token)| SoftTokenRef {
-            encoded: &shot.encoded,
+        let found = self.find_token(number).map(|(entry, token)| SoftTokenRef {
+            encoded: &entry.encoded,
             token,
         });
         let reason = || {
@@ -135,12 +135,12 @@ impl ImageCache {
     /// Returns the same with the tile's grid. Video frames with timestamped positions form one
     /// span.
     fn tile_span(&self, ids: &[u32], vocab: u32, at: usize) -> Option<(usize, usize, MropeSpan)> {
-        let (shot, token) = self.find_token(ids[at].checked_sub(vocab)?)?;
+        let (entry, token) = self.find_token(ids[at].checked_sub(vocab)?)?;
         let EncodedImage {
             grids,
             position_interval: interval,
             ..
-        } = &shot.encoded;
+        } = &entry.encoded;
         let frames = if *interval > 0.0 { grids.len() } else { 1 };
         let mut first = 0;
         for (height, width) in grids {

@@ -458,10 +458,10 @@ pub async fn load_processors(
         .tile_tokens
         .or(processor.tile_tokens)
         .or_else(|| files.iter().find_map(ImageProcessor::tile_tokens));
-    let films =
-        |told| VideoProcessor::new(named("video_processor").unwrap_or(found), &processor, told);
-    let films = tower.timestamps.map(films).transpose()?;
-    Ok((processor, films))
+    let videos =
+        |style| VideoProcessor::new(named("video_processor").unwrap_or(found), &processor, style);
+    let videos = tower.timestamps.map(videos).transpose()?;
+    Ok((processor, videos))
 }
 
 /// Hashes the content of an image: sizes and bytes of its tiles, and timestamps. FNV-1a over eight

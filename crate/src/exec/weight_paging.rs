@@ -181,7 +181,7 @@ impl WeightPager {
             let layer = experts.router;
             submit_range(gpu, step, &grids, from..stop.after)?;
             let bytes = (rows * experts.stride * 4) as u64;
-            let picks = gpu.start_read(&stop.read, 0, bytes)?;
+            let selection = gpu.start_read(&stop.read, 0, bytes)?;
             let next = stop
                 .predicted
                 .as_ref()
@@ -193,8 +193,8 @@ impl WeightPager {
             if let Some(numbers) = guess.take() {
                 self.prefetch(around, layer, &numbers).await?;
             }
-            let picks: Vec<f32> = bytemuck::pod_collect_to_vec(&picks.wait().await?);
-            self.map_experts(around, step, &grids, (stop, experts), picks)
+            let selection: Vec<f32> = bytemuck::pod_collect_to_vec(&selection.wait().await?);
+            self.map_experts(around, step, &grids, (stop, experts), selection)
                 .await?;
             if let Some(next) = next {
                 let found: Vec<f32> = bytemuck::pod_collect_to_vec(&next.wait().await?);
@@ -217,13 +217,13 @@ impl WeightPager {
         step: &Step,
         grids: &[Grid],
         (stop, experts): (&StepBreak, &ExpertSelection),
-        picks: Vec<f32>,
+        selection: Vec<f32>,
     ) -> Result<()> {
         let layer = experts.router;
         let Some(group) = self.layers.get_mut(layer).and_then(Option::as_mut) else {
             return Ok(());
         };
-        let mut needed = selected_experts(&picks, experts, group.count);
+        let mut needed = selected_experts(&selection, experts, group.count);
         let here = needed
             .iter()
             .filter(|number| group.slots.slot_of(**number).is_some())
@@ -272,13 +272,13 @@ impl WeightPager {
                 };
                 at.unwrap_or(places) as f32
             };
-            let mut placed = picks.clone();
-            placed.chunks_mut(experts.stride).for_each(|row| {
+            let mut mapped = selection.clone();
+            mapped.chunks_mut(experts.stride).for_each(|row| {
                 row[..experts.top_k].iter_mut().for_each(|n| *n = place(*n));
             });
             around
                 .gpu
-                .write(&stop.write, 0, bytemuck::cast_slice(&placed));
+                .write(&stop.write, 0, bytemuck::cast_slice(&mapped));
             if index + 1 < parts {
                 let end = experts.combine.ok_or_else(|| {
                     Error::Internal(format!(
@@ -340,7 +340,7 @@ impl WeightPager {
                 .await?;
             let table = &self.tables[index];
 
-            let placed: Vec<u32> = numbers
+            let mapped: Vec<u32> = numbers
                 .iter()
                 .map(|number: &u32| {
                     table
@@ -357,7 +357,7 @@ impl WeightPager {
                     table.id
                 ))
             })?;
-            around.gpu.write(rows, 0, bytemuck::cast_slice(&placed));
+            around.gpu.write(rows, 0, bytemuck::cast_slice(&mapped));
         }
         Ok(())
     }
@@ -503,8 +503,8 @@ fn paged_table(op: &Op, plans: &WeightPlans) -> Option<PagedTable> {
 }
 
 /// Returns the distinct experts that the rows selected.
-fn selected_experts(picks: &[f32], experts: &ExpertSelection, count: u32) -> Vec<u32> {
-    let rows = picks
+fn selected_experts(selection: &[f32], experts: &ExpertSelection, count: u32) -> Vec<u32> {
+    let rows = selection
         .chunks(experts.stride)
         .flat_map(|row| &row[..experts.top_k]);
     let mut numbers: Vec<u32> = rows

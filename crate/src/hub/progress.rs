@@ -498,23 +498,26 @@ mod tests {
             progress.expect_part("a", part, parts[part as usize].1);
             read(part, parts[part as usize].1, cached);
         }
-        let told = || {
+        let last_report = || {
             events
                 .borrow()
                 .last()
                 .map(|e| (e.loaded, e.total, e.from_cache))
         };
-        assert_eq!(told(), Some((100, 100, false)));
+        assert_eq!(last_report(), Some((100, 100, false)));
         assert!(events.borrow().iter().skip(1).all(|e| e.total == 100));
         // The next phase counts from zero and still knows which parts were downloaded.
         progress.phase(Phase::Weights);
         progress.expect_part("a", 0, 40);
         read(0, 40, true);
-        assert_eq!(told(), Some((40, 40, false)));
+        assert_eq!(last_report(), Some((40, 40, false)));
         progress.uncount_bytes(40);
         progress.reset_parts("a");
         read(0, 40, true);
-        assert_eq!((told(), progress.loaded()), (Some((40, 40, false)), 40));
+        assert_eq!(
+            (last_report(), progress.loaded()),
+            (Some((40, 40, false)), 40)
+        );
     }
 
     #[test]

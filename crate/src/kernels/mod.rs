@@ -202,8 +202,8 @@ const REDUCE_ROWS: u32 = 4;
 fn workgroups_per_tile(tiles: u32, target: u32, most: u32) -> u32 {
     let own = (target / tiles.max(1)).clamp(1, most);
     let last = tiles % target.max(1);
-    let halves = tiles > target && tiles < 4 * target && last > 0 && 2 * last <= target;
-    if halves { most.min(2) } else { own }
+    let split_last_wave = tiles > target && tiles < 4 * target && last > 0 && 2 * last <= target;
+    if split_last_wave { most.min(2) } else { own }
 }
 
 /// Folds a workgroup count into two dimensions under WebGPU's limit.

@@ -27,13 +27,13 @@ pub fn add_prefetch_routers(mut graph: Graph) -> Graph {
         if let Op::TopKRouter(router) = &mut guess.op {
             router.prefetch = true;
         }
-        let picks = add_value_like(&mut graph, guess.output);
+        let selected = add_value_like(&mut graph, guess.output);
         graph.nodes.insert(
             here + 1,
             Node {
                 op: guess.op,
                 inputs: vec![logits],
-                output: picks,
+                output: selected,
             },
         );
         graph.nodes.insert(

@@ -159,13 +159,13 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
     let graph = &*fuse::fuse_quantize(graph, &options);
     let output = graph.root(graph.logits.unwrap_or(graph.hidden)).0;
     let uses = graph.uses();
-    let halves = f16_activations::f16_values(graph, &options, &uses, output);
-    let memory = memory::assign_buffers(graph, options.rows, output, &halves);
+    let f16_values = f16_activations::f16_values(graph, &options, &uses, output);
+    let memory = memory::assign_buffers(graph, options.rows, output, &f16_values);
     let mut lowering = Lowering {
         graph,
         options,
         memory,
-        f16_values: halves,
+        f16_values,
         uses,
         output,
         launches: Vec::new(),

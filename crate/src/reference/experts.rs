@@ -75,7 +75,7 @@ fn largest_indices(values: &[f32], count: usize) -> Vec<usize> {
 
 fn mixer<B>(logits: &[f64], r: &RouterKernel<B>) -> Vec<(usize, f64)> {
     let mut left: Vec<(usize, f64)> = logits.iter().copied().enumerate().collect();
-    let mut picks = Vec::new();
+    let mut chosen = Vec::new();
     for _ in 0..r.top_k {
         let (best, most) = left
             .iter()
@@ -87,7 +87,7 @@ fn mixer<B>(logits: &[f64], r: &RouterKernel<B>) -> Vec<(usize, f64)> {
             .filter(|(_, l)| near(*l))
             .map(|(_, l)| (l - most).exp())
             .sum();
-        picks.push((best, f64::from(r.scale) / sum));
+        chosen.push((best, f64::from(r.scale) / sum));
         // Only the previously selected expert is excluded.
         left = logits
             .iter()
@@ -96,7 +96,7 @@ fn mixer<B>(logits: &[f64], r: &RouterKernel<B>) -> Vec<(usize, f64)> {
             .filter(|(e, _)| *e != best)
             .collect();
     }
-    picks
+    chosen
 }
 
 /// Dense expert weights.
@@ -126,9 +126,9 @@ pub struct GatedExperts<'a> {
 
 impl GatedExperts<'_> {
     /// Returns the weighted sum of one row's selected experts.
-    pub fn of(&self, x: &[f32], picks: &[(usize, f64)]) -> Vec<f32> {
+    pub fn of(&self, x: &[f32], chosen: &[(usize, f64)]) -> Vec<f32> {
         let mut y = vec![0.0f64; self.cols];
-        for &(expert, weight) in picks {
+        for &(expert, weight) in chosen {
             let hidden = self.hidden(x, expert);
             for (c, y) in y.iter_mut().enumerate() {
                 let row = expert * self.cols + c;

@@ -359,10 +359,10 @@ mod tests {
     #[test]
     fn sampling_walks_the_kept_mass() {
         let mut distribution = of(&[0.25, 0.5, 0.25]);
-        let drawn: Vec<_> = [0.0, 0.24, 0.26, 0.74, 0.76, 1.0]
+        let sampled: Vec<_> = [0.0, 0.24, 0.26, 0.74, 0.76, 1.0]
             .map(|u| distribution.sample(fraction(u)))
             .into();
-        assert_eq!(drawn, [0, 0, 1, 1, 2, 2].map(Some));
+        assert_eq!(sampled, [0, 0, 1, 1, 2, 2].map(Some));
         distribution.top_k(1);
         assert_eq!(distribution.sample(u32::MAX), Some(1));
     }

@@ -368,7 +368,7 @@ impl ChatModel {
         if count == 0 {
             return Err(Error::Request {
                 parameter: "text".into(),
-                reason: "has fewer than 2 tokens. Give a longer text.".into(),
+                reason: "has fewer than 2 tokens. Pass a longer text.".into(),
             });
         }
         Ok(((total / count as f64).exp(), count))

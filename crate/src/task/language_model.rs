@@ -105,8 +105,8 @@ pub(super) fn model_info(
 
 /// Returns the input modalities: text, image, video.
 pub(super) fn modalities(sight: Option<&Rc<VisionPipeline>>) -> Value {
-    let films = sight.is_some_and(|sight| sight.video_processor().is_ok());
-    json!(&["text", "image", "video"][..1 + usize::from(sight.is_some()) + usize::from(films)])
+    let videos = sight.is_some_and(|sight| sight.video_processor().is_ok());
+    json!(&["text", "image", "video"][..1 + usize::from(sight.is_some()) + usize::from(videos)])
 }
 
 /// Returns the fields of `model.info` that all models share.

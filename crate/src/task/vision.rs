@@ -78,12 +78,12 @@ impl VisionPipeline {
         gguf: Option<&str>,
         options: RunOptions,
     ) -> Result<Option<Self>> {
-        let tower = match vision_encoder(config) {
+        let graph = match vision_encoder(config) {
             Err(_) if config.get(VISION_REFUSED).is_none() => return Ok(None),
             found => found?,
         };
-        let (mut processor, mut videos) = load_processors(&source, config, &tower).await?;
-        let side = tower.patch * tower.merge;
+        let (mut processor, mut videos) = load_processors(&source, config, &graph).await?;
+        let side = graph.patch * graph.merge;
         videos
             .iter_mut()
             .for_each(|videos| videos.limit_tokens(DEFAULT_MAX_VIDEO_TOKENS.min(room / 2)));
@@ -95,7 +95,7 @@ impl VisionPipeline {
         let marks = ImageTokens::for_processor(&processor, &names);
         Ok(Some(Self {
             gpu: gpu.clone(),
-            features: tower.features,
+            features: graph.features,
             source,
             gguf: gguf.map(String::from),
             options,
@@ -209,16 +209,18 @@ impl VisionPipeline {
             });
         }
         let start = now_ms();
-        let mut eye = self.encoder.lock().await;
+        let mut loaded = self.encoder.lock().await;
         let known = self.image_cache.borrow_mut().find(content);
         let id = match known {
             Some(id) => id,
             None => {
-                let eye = match &mut *eye {
-                    Some(eye) => eye,
+                let loaded = match &mut *loaded {
+                    Some(loaded) => loaded,
                     none => none.insert(self.load_encoder().await?),
                 };
-                let mut encoded = eye.encode(&self.gpu, &tiles, together, processor).await?;
+                let mut encoded = loaded
+                    .encode(&self.gpu, &tiles, together, processor)
+                    .await?;
                 encoded.position_interval = interval;
                 // Wait, so that `ms` includes the GPU's work.
                 self.gpu.wait_idle().await?;
@@ -236,14 +238,14 @@ impl VisionPipeline {
         self.layouts
             .borrow_mut()
             .insert(id, (layout, seconds.to_vec()));
-        let album = self.image_cache.borrow();
+        let images = self.image_cache.borrow();
         self.layouts
             .borrow_mut()
-            .retain(|id, _| album.tokens(*id) > 0);
+            .retain(|id, _| images.tokens(*id) > 0);
         Ok(ImageInfo {
             id,
-            tokens: album.tokens(id),
-            grids: album.grids(id),
+            tokens: images.tokens(id),
+            grids: images.grids(id),
             tiles,
             ms,
         })
@@ -286,7 +288,7 @@ impl VisionPipeline {
     pub fn encoder_bytes(&self) -> u64 {
         self.encoder
             .try_lock()
-            .and_then(|eye| eye.as_ref().map(VisionEncoder::bytes))
+            .and_then(|loaded| loaded.as_ref().map(VisionEncoder::bytes))
             .unwrap_or(0)
     }
 

@@ -236,7 +236,7 @@ fn emit(node: &RegexNode, program: &mut Vec<RegexInst>) -> Result<(), String> {
                 .for_each(|jump| set(program, jump, RegexInst::Jump(end)));
         }
         RegexNode::Look { node, negative } => {
-            let look = program.len();
+            let lookahead = program.len();
             program.push(RegexInst::Lookahead {
                 negative: *negative,
                 next: 0,
@@ -246,7 +246,7 @@ fn emit(node: &RegexNode, program: &mut Vec<RegexInst>) -> Result<(), String> {
             let next = program.len();
             set(
                 program,
-                look,
+                lookahead,
                 RegexInst::Lookahead {
                     negative: *negative,
                     next,

@@ -73,7 +73,7 @@ impl ImageHeader {
         }
         if u64::from(width) * u64::from(height) > MAX_PIXELS {
             let reason = format!(
-                "the image has {width}x{height} pixels, more than the {} million allowed. Make it smaller first.",
+                "the image has {width}x{height} pixels, more than the {} million allowed. Downscale it first.",
                 MAX_PIXELS / 1_000_000
             );
             return Err(image_error(reason));

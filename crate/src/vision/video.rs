@@ -44,13 +44,13 @@ impl VideoProcessor {
     ///
     /// # Errors
     /// `UnsupportedOption` and `Config`, as [`Processor::from_config`].
-    pub fn new(config: &Value, pictures: &ImageProcessor, told: TimestampStyle) -> Result<Self> {
+    pub fn new(config: &Value, images: &ImageProcessor, style: TimestampStyle) -> Result<Self> {
         let mut processor = match config.get("video_processor_type") {
             Some(_) => ImageProcessor {
-                tile_tokens: pictures.tile_tokens,
+                tile_tokens: images.tile_tokens,
                 ..ImageProcessor::from_config(config)?
             },
-            None => pictures.clone(),
+            None => images.clone(),
         };
         let sampling = config.get("video_sampling").unwrap_or(config);
         let number = |name: &str| {
@@ -59,7 +59,7 @@ impl VideoProcessor {
                 .and_then(Value::as_f64)
                 .filter(|n| *n > 0.0)
         };
-        let (rate, most) = if told == TimestampStyle::Images {
+        let (rate, most) = if style == TimestampStyle::Images {
             (1.0, 64.0)
         } else {
             (2.0, 768.0)
@@ -76,7 +76,7 @@ impl VideoProcessor {
         }
         Ok(Self {
             processor,
-            timestamps: told,
+            timestamps: style,
             fps: number("fps").unwrap_or(rate),
             min_frames: counted("min_frames", 4.0).max(1),
             max_frames: counted("max_frames", most).max(1),
@@ -389,19 +389,19 @@ mod tests {
     fn a_video_fits_into_its_token_limit() {
         let config = serde_json::json!({ "image_processor_type": "Qwen2VLImageProcessor", "patch_size": 16,
             "size": { "shortest_edge": 4096, "longest_edge": 1 << 24 } });
-        let pictures = ImageProcessor::from_config(&config).unwrap();
-        for told in [TimestampStyle::Text, TimestampStyle::Positions(2.0)] {
-            let mut films = VideoProcessor::new(&config, &pictures, told).unwrap();
-            films.limit_tokens(160);
-            let times = films.times(600.0, None);
-            assert_eq!((times.len(), times[20]), (21, 600.0), "{told:?}");
-            let layout = films.layout(1920, 1080, 20).unwrap();
+        let images = ImageProcessor::from_config(&config).unwrap();
+        for style in [TimestampStyle::Text, TimestampStyle::Positions(2.0)] {
+            let mut videos = VideoProcessor::new(&config, &images, style).unwrap();
+            videos.limit_tokens(160);
+            let times = videos.times(600.0, None);
+            assert_eq!((times.len(), times[20]), (21, 600.0), "{style:?}");
+            let layout = videos.layout(1920, 1080, 20).unwrap();
             let tokens: usize = layout
                 .tile_sizes()
-                .map(|(h, w)| films.processor.tokens(h, w).unwrap())
+                .map(|(h, w)| videos.processor.tokens(h, w).unwrap())
                 .sum();
-            assert!((80..=320).contains(&tokens), "{told:?}: {tokens}");
-            assert!(films.layout(64, 64, 21).is_err() && films.layout(64, 64, 0).is_err());
+            assert!((80..=320).contains(&tokens), "{style:?}: {tokens}");
+            assert!(videos.layout(64, 64, 21).is_err() && videos.layout(64, 64, 0).is_err());
         }
     }
 }

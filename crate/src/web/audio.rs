@@ -61,7 +61,7 @@ impl Engine {
         request: JsValue,
         on_heard: Function,
     ) -> std::result::Result<JsValue, JsValue> {
-        let hear = async {
+        let running = async {
             let abort = abort_flag(&request);
             let request = from_js::<TranscribeRequest>("request", request)?.checked()?;
             let mut taken = self.acquire_model(Task::Transcribe)?;
@@ -74,13 +74,13 @@ impl Engine {
                     &JsSamples(samples),
                     &request,
                     &abort,
-                    |heard: &SegmentEvent| {
-                        let _ = on_heard.call1(&JsValue::NULL, &to_plain_js(heard));
+                    |segment: &SegmentEvent| {
+                        let _ = on_heard.call1(&JsValue::NULL, &to_plain_js(segment));
                     },
                 )
                 .await
         };
-        let made = hear.await.map_err(|e| to_js(&e))?;
+        let made = running.await.map_err(|e| to_js(&e))?;
         let mut all = made.to_verbose_json();
         (all["srt"], all["vtt"]) = (json!(made.srt()), json!(made.vtt()));
         all["languageName"] = json!(made.language.as_deref().and_then(languages::name_of));

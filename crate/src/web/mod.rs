@@ -555,7 +555,7 @@ impl Engine {
     ) -> std::result::Result<Vec<f64>, JsValue> {
         self.vision()?
             .video_processor()
-            .map(|films| films.times(seconds, fps))
+            .map(|videos| videos.times(seconds, fps))
             .map_err(|e| to_js(&e))
     }
 

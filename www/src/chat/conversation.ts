@@ -173,11 +173,11 @@ export class Conversation {
       },
     };
     const given = sampling();
-    const drawn = given.temperature === undefined ? { ...otherwise, ...given } : given;
+    const params = given.temperature === undefined ? { ...otherwise, ...given } : given;
     try {
       const begun = turn.text.peek();
-      if (!model.info.hasChatTemplate) await complete(model, (history.at(-1)?.text.peek() ?? "") + begun, drawn, answer, controller.signal);
-      else await chat(model, history, drawn, answer, controller.signal);
+      if (!model.info.hasChatTemplate) await complete(model, (history.at(-1)?.text.peek() ?? "") + begun, params, answer, controller.signal);
+      else await chat(model, history, params, answer, controller.signal);
       const stats = turn.stats.value;
       announce(stats?.reason === "abort" ? "Stopped." : `The answer is complete, ${count(stats?.tokens ?? 0, "token")}.`);
     } catch (thrown) {

@@ -37,8 +37,8 @@ export class SynthesisState {
     let first = 0;
     const pieces: Float32Array[] = [];
     try {
-      const sound = await model.audio.speech.create({ input: text, ...(voice ? { voice } : {}), stream: true }, { signal: controller.signal });
-      for await (const { samples, sampleRate } of sound) {
+      const chunks = await model.audio.speech.create({ input: text, ...(voice ? { voice } : {}), stream: true }, { signal: controller.signal });
+      for await (const { samples, sampleRate } of chunks) {
         first ||= performance.now() - began;
         pieces.push(samples);
         this.#play(samples, sampleRate);

@@ -55,27 +55,27 @@ export class VisionChat {
       error: signal(undefined),
     }));
     this.shots.value = [...this.shots.value, ...shots];
-    if (model) shots.forEach((shot) => this.#encode(model, shot));
+    if (model) shots.forEach((item) => this.#encode(model, item));
   }
 
-  remove(shot: ImageItem): void {
-    this.shots.value = this.shots.value.filter((each) => each !== shot);
-    URL.revokeObjectURL(shot.url);
+  remove(item: ImageItem): void {
+    this.shots.value = this.shots.value.filter((each) => each !== item);
+    URL.revokeObjectURL(item.url);
   }
 
   /** Switches to another model: pending images are encoded again, the conversation is cleared. */
   setModel(model: Model): void {
     this.clear();
-    for (const shot of this.shots.peek()) {
-      shot.seen.value = undefined;
-      this.#encode(model, shot);
+    for (const item of this.shots.peek()) {
+      item.seen.value = undefined;
+      this.#encode(model, item);
     }
   }
 
   clear(): void {
     this.stop();
     const kept = new Set(this.shots.peek());
-    for (const shot of this.turns.peek().flatMap(({ images: shots }) => shots)) if (!kept.has(shot)) URL.revokeObjectURL(shot.url);
+    for (const item of this.turns.peek().flatMap(({ images: shots }) => shots)) if (!kept.has(item)) URL.revokeObjectURL(item.url);
     this.turns.value = [];
   }
 
@@ -98,21 +98,21 @@ export class VisionChat {
     if (!this.busy.peek() && turns.at(-1)?.role === "assistant") await this.#answer(model, turns.slice(0, -1), 0.8);
   }
 
-  #encode(model: Model, shot: ImageItem): void {
-    const look = async (): Promise<void> => {
-      if (!this.shots.peek().includes(shot)) return;
+  #encode(model: Model, item: ImageItem): void {
+    const encodeNow = async (): Promise<void> => {
+      if (!this.shots.peek().includes(item)) return;
       // Videos are sampled and encoded with their question.
-      if (shot.video) return void (shot.error.value = acceptsVideo(model) ? undefined : new JerboaError("request", VISION.noVideos(model.info.model)));
+      if (item.video) return void (item.error.value = acceptsVideo(model) ? undefined : new JerboaError("request", VISION.noVideos(model.info.model)));
       try {
-        const { data: _, ...seen } = await model.encodeImage(shot.blob);
-        shot.seen.value = seen;
-        shot.error.value = undefined;
-        announce(VISION.processed(shot.name));
+        const { data: _, ...seen } = await model.encodeImage(item.blob);
+        item.seen.value = seen;
+        item.error.value = undefined;
+        announce(VISION.processed(item.name));
       } catch (thrown) {
-        shot.error.value = asError(thrown);
+        item.error.value = asError(thrown);
       }
     };
-    this.#last = this.#last.then(look);
+    this.#last = this.#last.then(encodeNow);
   }
 
   async #answer(model: Model, turns: readonly VisionTurn[], temperature?: number): Promise<void> {

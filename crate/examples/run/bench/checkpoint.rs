@@ -59,7 +59,7 @@ impl RandomBlocks {
             state ^= state << 17;
             (state >> 16) as u32
         };
-        let halves = |value: &mut dyn FnMut() -> f32, count: usize| -> Vec<u8> {
+        let f16_bytes = |value: &mut dyn FnMut() -> f32, count: usize| -> Vec<u8> {
             (0..count)
                 .flat_map(|_| f16::from_f32(value()).to_le_bytes())
                 .collect()
@@ -85,7 +85,7 @@ impl RandomBlocks {
                 - 6.0)
                 * STANDARD_DEVIATION
         };
-        let normal = halves(&mut normal, BLOCK_BYTES / 2);
+        let normal = f16_bytes(&mut normal, BLOCK_BYTES / 2);
         let spread = |factor: f32| -> Vec<u8> {
             let mut index = 0u32;
             let mut value = || {
@@ -94,7 +94,7 @@ impl RandomBlocks {
                     * (0.9 + 0.2 * (index >> 8) as f32 / (1 << 24) as f32)
                     * factor
             };
-            halves(&mut value, 1 << 19)
+            f16_bytes(&mut value, 1 << 19)
         };
         let scales = spread(1.0);
         let biases = spread(-7.5);
@@ -106,7 +106,7 @@ impl RandomBlocks {
             normal,
             scales,
             biases,
-            ones: halves(&mut || 1.0, 1 << 19),
+            ones: f16_bytes(&mut || 1.0, 1 << 19),
             zeros: vec![0; 1 << 20],
         }
     }

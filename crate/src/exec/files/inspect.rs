@@ -126,12 +126,12 @@ impl ModelFiles {
         } else {
             vec![arch::graph(config)?]
         };
-        if let Ok(mut tower) = arch::vision_encoder(config) {
+        if let Ok(mut encoder) = arch::vision_encoder(config) {
             match_suffixes(
-                &mut tower.graph,
+                &mut encoder.graph,
                 &names().map(String::from).collect::<Vec<_>>(),
             );
-            graphs.push(tower.graph);
+            graphs.push(encoder.graph);
         }
         Ok(graphs)
     }

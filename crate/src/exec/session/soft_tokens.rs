@@ -15,8 +15,8 @@ use std::rc::Rc;
 
 impl Session {
     /// Sets the image cache whose images prompts may reference, by ids past the vocabulary.
-    pub fn set_image_cache(&mut self, album: Rc<RefCell<ImageCache>>) {
-        self.image_cache = album;
+    pub fn set_image_cache(&mut self, images: Rc<RefCell<ImageCache>>) {
+        self.image_cache = images;
     }
 
     /// The image cache of the session.
@@ -36,10 +36,10 @@ impl Session {
     /// Rejects ids that are neither in the vocabulary nor soft tokens of a cached image.
     pub(in crate::exec) fn check_soft_tokens(&self, ids: &[u32]) -> Result<()> {
         let vocab = self.model.vocab() as u32;
-        let album = self.image_cache.borrow();
+        let images = self.image_cache.borrow();
         ids.iter()
             .filter_map(|id| id.checked_sub(vocab))
-            .try_for_each(|number| album.soft_token(number).map(|_| ()))
+            .try_for_each(|number| images.soft_token(number).map(|_| ()))
     }
 
     /// Updates the RoPE tables to the M-RoPE positions of a sequence with images, or back to those
@@ -120,14 +120,14 @@ impl Session {
         most: usize,
     ) -> Result<Vec<Range<usize>>> {
         let vocab = self.model.vocab() as u32;
-        let album = self.image_cache.borrow();
+        let images = self.image_cache.borrow();
 
         let mut parts = Vec::new();
         let mut first = 0;
         while first < ids.len() {
             let mut end = (first + most).min(ids.len());
             if self.model.image_mask != ImageMask::Causal && end < ids.len() {
-                match album.tile_bounds(ids, vocab, end) {
+                match images.tile_bounds(ids, vocab, end) {
                     Some((start, _)) if start > first => end = end.min(start),
                     Some((start, after)) if start < end => {
                         let option = format!("an image of {} tokens", after - start);
@@ -162,11 +162,11 @@ impl Session {
             return Ok(());
         }
         let vocab = self.model.vocab() as u32;
-        let album = self.image_cache.borrow();
+        let images = self.image_cache.borrow();
 
         let ends: Vec<u32> = part
             .map(|at: usize| {
-                album
+                images
                     .tile_bounds(ids, vocab, at)
                     .map_or(at + 1, |(_, end)| end) as u32
             })
@@ -213,7 +213,7 @@ impl Session {
             _ => None,
         });
         let base = tables.min().unwrap_or(vocab);
-        let album = self.image_cache.borrow();
+        let images = self.image_cache.borrow();
         let mut words = Vec::with_capacity(part.len());
         let mut copies = Vec::<(Command<'_>, usize)>::new();
 
@@ -223,7 +223,7 @@ impl Session {
                 words.push(*id);
                 continue;
             };
-            let place = album.soft_token(number)?;
+            let place = images.soft_token(number)?;
             let from = place.encoded.token_rows[place.token] as usize;
             let size = rows_bytes(1, place.encoded.cols);
             words.push(base + row as u32);
@@ -270,13 +270,13 @@ impl Session {
     /// `Request` when the number of placeholders differs from the number of image tokens.
     pub fn splice_soft_tokens(&self, ids: &[u32], images: &[(u32, u32)]) -> Result<Vec<u32>> {
         let vocab = self.model.vocab() as u32;
-        let album = self.image_cache.borrow();
+        let cache = self.image_cache.borrow();
 
-        let mut filled = ids.to_vec();
+        let mut spliced = ids.to_vec();
         for (placeholder, _) in images {
             let of = images.iter().filter(|(mark, _)| mark == placeholder);
             let mut numbers = of.flat_map(|(_, first)| {
-                (0..album.tokens(*first) as u32).map(move |i| vocab + first + i)
+                (0..cache.tokens(*first) as u32).map(move |i| vocab + first + i)
             });
             let wanted = ids.iter().filter(|id| *id == placeholder).count();
             let found = numbers.clone().count();
@@ -289,9 +289,9 @@ impl Session {
                     reason,
                 });
             }
-            let places = filled.iter_mut().filter(|id| *id == placeholder);
+            let places = spliced.iter_mut().filter(|id| *id == placeholder);
             places.for_each(|id| *id = numbers.next().unwrap_or(*id));
         }
-        Ok(filled)
+        Ok(spliced)
     }
 }

@@ -75,20 +75,20 @@ impl Session {
         layer: usize,
     ) -> Result<Option<(Attention, Vec<f32>)>> {
         let graph = self.model.planned(self.overlay).graph.clone();
-        let looks = graph.nodes.iter().filter_map(|node| match &node.op {
-            Op::Attention(look) if look.mask == Mask::CrossAttention => {
-                Some((look.clone(), graph.root(node.inputs[0]).0))
+        let attentions = graph.nodes.iter().filter_map(|node| match &node.op {
+            Op::Attention(attention) if attention.mask == Mask::CrossAttention => {
+                Some((attention.clone(), graph.root(node.inputs[0]).0))
             }
             _ => None,
         });
-        let Some((look, queries)) = looks.into_iter().nth(layer) else {
+        let Some((attention, queries)) = attentions.into_iter().nth(layer) else {
             return Ok(None);
         };
         let Some(node) = graph.nodes.iter().position(|node| node.output == queries) else {
             return Ok(None);
         };
         Ok(Some((
-            look,
+            attention,
             self.graph_rows(&truncate_graph(&graph, node), ids).await?,
         )))
     }

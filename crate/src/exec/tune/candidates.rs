@@ -344,7 +344,7 @@ pub(super) mod tests {
         })
     }
 
-    fn picks(caps: &Caps, layout: WeightLayout) -> Vec<&'static str> {
+    fn candidate_names(caps: &Caps, layout: WeightLayout) -> Vec<&'static str> {
         names(caps, TuningTarget::Gemv(layout))
     }
 
@@ -356,9 +356,9 @@ pub(super) mod tests {
             .into_iter()
             .chain([quantize::layout(8), WeightLayout::Ternary])
         {
-            assert_eq!(picks(&caps(), layout), all);
+            assert_eq!(candidate_names(&caps(), layout), all);
             assert_eq!(
-                picks(
+                candidate_names(
                     &Caps {
                         packed_dot: false,
                         ..caps()
@@ -368,7 +368,7 @@ pub(super) mod tests {
                 all[..2]
             );
             assert_eq!(
-                picks(
+                candidate_names(
                     &Caps {
                         software: true,
                         ..caps()
@@ -379,7 +379,7 @@ pub(super) mod tests {
             );
             // Without subgroups there are no block variants.
             assert!(
-                picks(
+                candidate_names(
                     &Caps {
                         subgroups: false,
                         ..caps()
@@ -390,7 +390,7 @@ pub(super) mod tests {
             );
         }
         for layout in [WeightLayout::Dense(Float::F16), WeightLayout::Q6K] {
-            assert!(picks(&caps(), layout).is_empty(), "{layout}");
+            assert!(candidate_names(&caps(), layout).is_empty(), "{layout}");
         }
     }
 

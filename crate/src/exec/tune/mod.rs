@@ -177,8 +177,8 @@ async fn find_table(
         record::read_dispatch_cost(source, &dispatch_key).await
     };
     // Software timings say nothing about dispatch cost.
-    let told = known.is_some() || (caps.software && wanted == TuneMode::Auto);
-    let origin = match (missing.is_empty() && told, records.is_empty()) {
+    let known_or_skipped = known.is_some() || (caps.software && wanted == TuneMode::Auto);
+    let origin = match (missing.is_empty() && known_or_skipped, records.is_empty()) {
         (true, true) => TuningSource::Single,
         (true, false) => TuningSource::Cached,
         _ if caps.software && wanted == TuneMode::Auto => TuningSource::Software,
@@ -232,11 +232,11 @@ async fn find_table(
             }
         }
     }
-    let dear = tuning
+    let expensive_dispatch = tuning
         .dispatch_us
         .is_some_and(|us| us >= EXPENSIVE_DISPATCH_US)
         && !caps.software;
-    let mut tuned = TuningTable::empty(dear);
+    let mut tuned = TuningTable::empty(expensive_dispatch);
     for (
         contest,
         TuningRecord {

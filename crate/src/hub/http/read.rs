@@ -296,8 +296,8 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> PartSource for HttpSour
     }
 
     fn missing_error(&self, file: &str) -> Error {
-        let told = self.not_found_errors.borrow().get(file).cloned();
-        told.unwrap_or_else(|| Error::NotFound {
+        let recorded = self.not_found_errors.borrow().get(file).cloned();
+        recorded.unwrap_or_else(|| Error::NotFound {
             url: self.url(file),
             answer: CACHED_NOT_FOUND.to_string(),
         })

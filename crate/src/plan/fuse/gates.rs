@@ -37,10 +37,11 @@ fn gated_matmul(graph: &Rewriter, node: &Node) -> Option<FusedMatmul> {
     let (gate, first) = values.root(node.inputs[0]);
     let (up, second) = values.root(node.inputs[1]);
     let cols = values.value(node.output).cols;
-    let halves = gate == up && first == 0 && second == cols && values.value(gate).cols == 2 * cols;
+    let adjacent =
+        gate == up && first == 0 && second == cols && values.value(gate).cols == 2 * cols;
     let producer = graph
         .producer(gate)
-        .filter(|_| halves && graph.uses(gate) == 2)?;
+        .filter(|_| adjacent && graph.uses(gate) == 2)?;
     let linear = Linear {
         epilogue: Epilogue::Gate(gated.0),
         ..bare(graph.node(producer)?)?.clone()

@@ -275,7 +275,7 @@ impl ChatModel {
             .min(self.session.capacity() / 2);
         let prompt = self.fit_prompt(request, room)?;
         if prompt.is_empty() {
-            let reason = "the prompt is empty. Give at least one token.".into();
+            let reason = "the prompt is empty. Pass at least one token.".into();
             return Err(Error::Request {
                 parameter: "prompt".into(),
                 reason,

@@ -295,8 +295,8 @@ impl SpeechSynthesizer {
         let content = speaker.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, v| {
             (h ^ u64::from(v.to_bits())).wrapping_mul(0x0100_0000_01b3)
         });
-        let mut album = self.session.image_cache().borrow_mut();
-        let number = if let Some(number) = album.find(content) {
+        let mut images = self.session.image_cache().borrow_mut();
+        let number = if let Some(number) = images.find(content) {
             number
         } else {
             let gpu = self.session.gpu();
@@ -306,7 +306,7 @@ impl SpeechSynthesizer {
                 BufferUsage::Storage,
             )?;
             gpu.write(&rows, 0, bytemuck::cast_slice(&row));
-            album.add(
+            images.add(
                 content,
                 EncodedImage {
                     rows,

@@ -63,8 +63,8 @@ pub(super) struct WindowTask<'a> {
 
 impl WindowTask<'_> {
     fn emit(&self, ids: &[u32]) {
-        if let Some(told) = self.on_tokens {
-            told(ids);
+        if let Some(callback) = self.on_tokens {
+            callback(ids);
         }
     }
 }

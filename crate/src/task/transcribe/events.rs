@@ -165,7 +165,7 @@ impl<'a> EventEmitter<'a> {
 
     fn emit(&self, text: String, span: Range<f64>, done: usize, stable: Option<String>) {
         let done = seconds(done).min(self.total);
-        let heard = SegmentEvent {
+        let event = SegmentEvent {
             text,
             start: span.start,
             end: span.end,
@@ -175,7 +175,7 @@ impl<'a> EventEmitter<'a> {
         };
         // Events during a running callback are dropped.
         if let Ok(mut on_heard) = self.on_heard.try_borrow_mut() {
-            on_heard(&heard);
+            on_heard(&event);
         }
     }
 }

@@ -391,14 +391,14 @@ impl Transcriber {
         // The no-speech probability comes from the first step.
         let asks = request.may_discard() && self.rules.no_timestamps.is_some();
         let no_speech = if asks { self.detect().await?.1 } else { None };
-        let told = |ids: &[u32]| teller.emit_partial(under, ids);
+        let on_tokens = |ids: &[u32]| teller.emit_partial(under, ids);
         let text = WindowTask {
             prompt,
             max_tokens: limit,
             times: ask.timestamps,
             request,
             abort,
-            on_tokens: Some(&told),
+            on_tokens: Some(&on_tokens),
         };
         let mut found = self.decode(&text).await?;
         found.no_speech = no_speech;

@@ -77,7 +77,7 @@ impl Transcriber {
         };
         let rules = WhisperRules::read(&generation, &config)?;
         progress.phase(Phase::Weights);
-        let ear = AudioEncoder::load(&gpu, source, &files, &speech, options).await?;
+        let audio_encoder = AudioEncoder::load(&gpu, source, &files, &speech, options).await?;
         let LoadedLanguageModel {
             model,
             text,
@@ -86,7 +86,7 @@ impl Transcriber {
         origin
             .warnings
             .extend(GenerationConfig::asr_warnings(&generation));
-        let session = Session::with_shared_buffers(&model, ear.cross_kv().clone())?;
+        let session = Session::with_shared_buffers(&model, audio_encoder.cross_kv().clone())?;
         session.ready().await?;
         let mut ends = vec![rules.end];
         ends.extend(
@@ -98,7 +98,7 @@ impl Transcriber {
         progress.phase(Phase::Ready);
         Ok(Self {
             session,
-            encoder: ear,
+            encoder: audio_encoder,
             text,
             rules,
             origin,

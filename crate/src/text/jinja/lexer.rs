@@ -322,7 +322,9 @@ fn string(text: &str, quote: char) -> Outcome<(Token, usize)> {
                 let hex: String = chars.by_ref().take(length).map(|(_, c)| c).collect();
                 let value = u32::from_str_radix(&hex, 16).ok().and_then(char::from_u32);
                 let Some(value) = value else {
-                    return Err(Fault(format!("the escape \\{code}{hex} is no character")));
+                    return Err(Fault(format!(
+                        "the escape \\{code}{hex} is not a valid character"
+                    )));
                 };
                 out.push(value);
             }

@@ -193,7 +193,7 @@ impl RegexParser {
             return Err(format!("more than {MAX_GROUP_DEPTH} nested groups"));
         }
         let outer = self.ignore_case;
-        let look = if self.eat("?!") {
+        let lookaround = if self.eat("?!") {
             Some(true)
         } else if self.eat("?=") {
             Some(false)
@@ -211,7 +211,7 @@ impl RegexParser {
         }
         self.ignore_case = outer;
         self.depth -= 1;
-        Ok(match look {
+        Ok(match lookaround {
             Some(negative) => RegexNode::Look {
                 node: Box::new(node),
                 negative,

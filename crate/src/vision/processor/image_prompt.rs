@@ -31,8 +31,8 @@ impl ImageTokens {
             let value = tokenizer_config
                 .get(name)
                 .or_else(|| tokenizer_config.get("extra_special_tokens")?.get(name));
-            let spelled = value.and_then(|v| v.as_str().or_else(|| v.get("content")?.as_str()));
-            spelled.unwrap_or(default).to_string()
+            let token = value.and_then(|v| v.as_str().or_else(|| v.get("content")?.as_str()));
+            token.unwrap_or(default).to_string()
         };
         let video = named(
             "video_token",
@@ -191,10 +191,10 @@ mod tests {
             "do_pan_and_scan": true, "pan_and_scan_min_crop_size": 10 }),
         );
         gemma.tile_tokens = Some(2);
-        let picture = "\n\n<start_of_image><image_soft_token><image_soft_token><end_of_image>\n\n";
-        assert_eq!(text(&gemma, 40, 40), picture);
+        let expected = "\n\n<start_of_image><image_soft_token><image_soft_token><end_of_image>\n\n";
+        assert_eq!(text(&gemma, 40, 40), expected);
         let crops = format!(
-            "Here is the original image {picture} and here are some crops to help you see better {picture} {picture}"
+            "Here is the original image {expected} and here are some crops to help you see better {expected} {expected}"
         );
         assert_eq!(text(&gemma, 40, 20), crops);
         let lfm = processor(
