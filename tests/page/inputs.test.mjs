@@ -199,7 +199,7 @@ const SECONDS = Number(process.env.JERBOA_FUZZ_SECONDS ?? 0);
 test("random messages leave the worker running, and every request is answered with a result or a coded error", { timeout: (SECONDS + 120) * 1000 }, async (t) => {
   const end = Date.now() + SECONDS * 1000;
   let runs = 0;
-  for (let seed = 1; seed <= 5 || Date.now() < end; seed++) {
+  for (let seed = 1; seed <= 2 || Date.now() < end; seed++) {
     const { port1, port2 } = new MessageChannel();
     const thrown = [];
     const caught = (error) => thrown.push(error);
@@ -211,7 +211,7 @@ test("random messages leave the worker running, and every request is answered wi
     port1.start();
     port2.start();
     await remote.hello;
-    const messages = randomMessages(seed, 2000);
+    const messages = randomMessages(seed, 400);
     for (const message of messages) port1.postMessage(message);
     await remote.call("load", [{ model: "a/b" }]);
     assert.equal((await remote.call("generate", [{ prompt: "still here" }])).text, "still here", `seed ${seed}`);
