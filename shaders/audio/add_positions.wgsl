@@ -8,6 +8,7 @@ struct Params {
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> state: State;
+#import common/rows
 @group(0) @binding(2) var<storage, read> x: array<f32>;
 @group(0) @binding(3) var<storage, read> table: array<f32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
@@ -20,6 +21,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     if (row >= state.rows) {
         return;
     }
-    let place = (state.pos + row) * params.cols + c;
+    let place = row_position(row) * params.cols + c;
     out[row * params.out_stride + c] = x[params.x_offset + row * params.x_stride + c] + table[place];
 }

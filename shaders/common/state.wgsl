@@ -14,8 +14,9 @@ struct SequenceRow {
     stopped: u32,
     // Tokens that may still be sampled.
     budget: u32,
-    unused0: u32,
-    unused1: u32,
+    // 1 if launches of its own sample it.
+    sampled_apart: u32,
+    unused: u32,
 }
 #endif
 struct State {

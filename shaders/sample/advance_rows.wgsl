@@ -1,10 +1,13 @@
 // Takes the best of each row's slices as the next token of the row's sequence and advances its entry in the row table, as
 // sample/advance does for one sequence. A workgroup takes a row. A row's part of `tokens` holds a ring of sampled tokens,
-// then their count and whether the row has stopped.
+// then their count and whether the row has stopped. Rows with sampling parameters have candidates of their own: a launch
+// with `apart` takes only the row `row0`, one without skips such rows.
 struct Params {
     slices: u32,
     stops: u32,
     ring: u32,
+    row0: u32,
+    apart: u32,
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
@@ -13,6 +16,9 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> state: State;
 @group(0) @binding(4) var<storage, read_write> ids: array<u32>;
 @group(0) @binding(5) var<storage, read_write> tokens: array<u32>;
+#ifdef COUNT
+@group(0) @binding(6) var<storage, read_write> counts: array<u32>;
+#endif
 
 #import sample/best
 
@@ -20,8 +26,8 @@ var<workgroup> spread: atomic<u32>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let row = wid.x;
-    let base = row * params.slices;
+    let row = params.row0 + wid.x;
+    let base = wid.x * params.slices;
     var best = Best(-3.4e38, NONE);
     for (var i = lid; i < params.slices; i += 256u) {
         let c = candidates[base + i];
@@ -33,13 +39,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
     }
     best = best_of_all(lid, best);
-    if (lid != 0u || row >= state.rows || state.sequences[row].stopped != 0u) {
+    if (lid != 0u || row >= state.rows) {
+        return;
+    }
+    var own = state.sequences[row];
+    if (own.stopped != 0u || own.sampled_apart != params.apart) {
         return;
     }
     var token = best.index;
     if (atomicLoad(&spread) == 0u) { token = NOT_FINITE; }
+#ifdef COUNT
+    if (token < NOT_FINITE) { counts[token] += 1u; }
+#endif
     let to = row * (params.ring + 2u);
-    var own = state.sequences[row];
     tokens[to + own.step % params.ring] = token;
     own.step += 1u;
     own.position += 1u;

@@ -8,6 +8,10 @@ struct Params {
     count: u32,
     // First adjusted logit.
     offset: u32,
+#ifdef BATCH
+    // Row of a batched step.
+    row: u32,
+#endif
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -28,6 +32,14 @@ const NOT_FINITE: u32 = 0xfffffffeu;
 const BY_GAP: u32 = 0u;
 const BY_ID: u32 = 1u;
 const LAST_ID: u32 = 0xfffffu;
+
+#ifdef BATCH
+fn sampled_before() -> u32 { return state.sequences[params.row].step; }
+fn has_stopped() -> bool { return state.sequences[params.row].stopped != 0u; }
+#else
+fn sampled_before() -> u32 { return state.step; }
+fn has_stopped() -> bool { return state.stopped != 0u; }
+#endif
 
 struct Border {
     key: u32,
@@ -105,7 +117,7 @@ fn draw(lid: u32, limit: u32, first_id: u32) -> u32 {
         }
     }
     workgroupBarrier();
-    let point = share(random_word(state.step), total_of_bins(lid));
+    let point = share(random_word(sampled_before()), total_of_bins(lid));
     find_bin(lid, add64(point, vec2(1u, 0u)));
     let block = found_bin;
     let rest = found_missing;
@@ -146,7 +158,7 @@ fn main(@builtin(local_invocation_index) lid: u32) {
         first_id = 0u;
     }
     let token = draw(lid, limit, first_id);
-    if (lid != 0u || state.stopped != 0u) {
+    if (lid != 0u || has_stopped()) {
         return;
     }
     picked[2] = work.status;

@@ -79,6 +79,7 @@ impl Request<'_> {
             adjust: needs_adjust(self.params).then_some(adjust),
             mask: self.mask.map(|_| MASK),
             adjusted: SCORES,
+            row: None,
         }
     }
 }

@@ -3,12 +3,13 @@
 
 use super::encoders::{encoder_on, images, mmproj_encoder_on, processor, tiles};
 use jerboa::exec::{
-    DecodeLoop, DecodeParams, ModelFiles, PrecisionOptions, PromptLookup, RunOptions, Session,
-    VisionEncoder, content_hash,
+    DecodeBatch, DecodeLoop, DecodeParams, ModelFiles, PrecisionOptions, PromptLookup, RunOptions,
+    SequenceParams, Session, VisionEncoder, content_hash,
 };
 use jerboa::kernels::attention::Kv;
 use jerboa_tests::golden::{Golden, go_on, golden, greedy, load, open as open_folder};
 use jerboa_tests::{limit, open, relative_l2};
+use std::collections::BTreeMap;
 
 const IMAGE: i32 = 300;
 
@@ -94,6 +95,8 @@ fn check_on(name: &str, mut session: Session, mut vision: VisionEncoder) {
     pollster::block_on(session.prefill(&ids, 0)).expect("the prompt");
     session.checkpoint().expect("a checkpoint");
     assert_eq!(go_on(&mut session, 16), wanted, "{name}");
+    // In a batch with the text of another sequence, at the positions that follow the images.
+    in_a_batch(&session, (&ids, &wanted), name);
     // A second question on the same images: no image is encoded again and only the new part runs.
     for image in images(&expected) {
         encode_into_cache(&session, &mut vision, name, &image);
@@ -134,6 +137,40 @@ fn check_on(name: &str, mut session: Session, mut vision: VisionEncoder) {
         after,
         "{name}"
     );
+}
+
+/// Decodes a prompt with images next to one of plain text.
+fn in_a_batch(session: &Session, (ids, wanted): (&[u32], &[u32]), name: &str) {
+    pollster::block_on(async {
+        let text = [5, 6, 7, 8, 9, 10];
+        let mut sessions = Vec::new();
+        for prompt in [ids, &text] {
+            let mut other = Session::new(session.model())?;
+            other.set_image_cache(session.image_cache().clone());
+            other.prefill(prompt, 0).await?;
+            sessions.push(other);
+        }
+        let mut batch = DecodeBatch::new(session.model(), 2).await?;
+        let mut found = BTreeMap::new();
+        for session in &sessions {
+            let id = batch.join(session, SequenceParams::greedy(16)).await?;
+            found.insert(id, Vec::new());
+        }
+        loop {
+            let next = batch.next().await?;
+            if next.is_empty() {
+                break;
+            }
+            for (id, tokens) in next {
+                found.entry(id).or_default().extend(tokens);
+            }
+        }
+        let found: Vec<Vec<u32>> = found.into_values().collect();
+        let alone = go_on(&mut sessions[1], 16);
+        assert_eq!((&found[0][..], &found[1]), (wanted, &alone), "{name}");
+        Ok::<_, jerboa::Error>(())
+    })
+    .unwrap_or_else(|error| panic!("{name}: {error}"));
 }
 
 #[test]

@@ -191,7 +191,11 @@ fn native_flags(settings: &BTreeMap<String, String>) -> Result<Vec<String>> {
             ("embeddingWeights", value) => {
                 flags.extend(["--embedding-weights".to_owned(), value.to_owned()]);
             }
-            ("stored" | "weights" | "kv" | "tune" | "prompt" | "gen" | "reps" | "warm", value) => {
+            (
+                "stored" | "weights" | "kv" | "tune" | "prompt" | "gen" | "reps" | "warm"
+                | "sequences",
+                value,
+            ) => {
                 flags.extend([format!("--{name}"), value.to_owned()]);
             }
             _ => bail!("the native runner does not support the setting '{name}'"),

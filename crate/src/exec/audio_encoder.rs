@@ -2,6 +2,7 @@
 //! and values out. The features (log-mel or raw samples) come from the family's frontend
 //! description.
 
+use super::batch::MAX_SEQUENCES;
 use super::files::ModelFiles;
 use super::options::RunOptions;
 use super::row_runner::RowRunner;
@@ -82,9 +83,7 @@ impl AudioEncoder {
                 .ok_or_else(|| Error::Internal(format!("no input {name}")))
         };
         let most = speech.max_states;
-        let max_query_rows = options
-            .prefill_chunk(gpu.caps())
-            .max(crate::kernels::sample::DRAFT_ROWS as usize);
+        let max_query_rows = options.prefill_chunk(gpu.caps()).max(MAX_SEQUENCES);
         let mut memory = Buffers::new();
         for (name, side) in [("keys", &keys), ("values", &values)] {
             memory.insert(

@@ -3,15 +3,15 @@
 //! docs/architecture.md.
 
 mod pools;
+mod row;
 
 use super::decode::pace_batches;
-use super::logits_pipeline::{MAX_STOP_TOKENS, ROW_RING_LEN};
+use super::logits_pipeline::{LogitsPipeline, MAX_STOP_TOKENS, ROW_RING_LEN};
 use super::model::Model;
 use super::program_key::{OverlayId, ProgramKey};
 use super::session::Session;
-use super::step::{
-    Buffers, STATE_BYTES, Step, check_logits, rope_buffers, state_words, unpad_rows,
-};
+use super::step::{Buffers, PlanBuffers, STATE_BYTES, Step};
+use super::step::{check_logits, rope_buffers, state_words, unpad_rows};
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Readback};
 use crate::ir::{Dim, StepSizes};
 use crate::plan::Slot;
@@ -19,7 +19,10 @@ use crate::util::clock::now_ms;
 use crate::util::map::{SortedMap, SortedSet};
 use crate::{Error, Result};
 use pools::{BatchBytes, StatePools};
+use row::Row;
+pub use row::{SequenceId, SequenceParams};
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 /// Maximum sequences of a batch.
@@ -27,62 +30,13 @@ pub const MAX_SEQUENCES: usize = 32;
 /// Words of a row's sampled tokens: the ring, their count and whether the row has stopped.
 const ROW_RING_WORDS: usize = ROW_RING_LEN as usize + 2;
 
-/// A sequence of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SequenceId(u64);
-
-/// Parameters of a sequence's generation.
-#[derive(Debug, Clone, Copy)]
-pub struct SequenceParams<'a> {
-    /// Tokens that end the generation.
-    pub stops: &'a [u32],
-    /// Maximum number of new tokens.
-    pub budget: usize,
-}
-
-/// A sequence in the order of the step's rows.
-struct Row {
-    id: SequenceId,
-    slot: usize,
-    /// Tokens that the session held when it joined.
-    held: usize,
-    sampled: Vec<u32>,
-    stops: Vec<u32>,
-    budget: usize,
-    rope_offset: i64,
-    /// Whether its next token is sampled from the logits of a prefill.
-    is_fresh: bool,
-    stopped: bool,
-}
-
-impl Row {
-    /// The position of the next step's token, as in the row table.
-    fn position(&self) -> usize {
-        self.held + self.sampled.len() - 1
-    }
-
-    /// Positions that the states may need, with `steps` more steps.
-    fn positions_after(&self, steps: usize) -> usize {
-        (self.position() + steps).min(self.held + self.budget - 1)
-    }
-
-    /// Words of the row table (shaders/common/state.wgsl).
-    fn words(&self, runs: bool) -> [u32; 8] {
-        [
-            self.position() as u32,
-            self.slot as u32,
-            (self.position() as i64 + self.rope_offset) as u32,
-            self.sampled.len() as u32,
-            u32::from(!runs),
-            (self.budget - self.sampled.len()) as u32,
-            0,
-            0,
-        ]
-    }
-}
+/// New tokens of sequences.
+pub type SequenceTokens = Vec<(SequenceId, Vec<u32>)>;
 
 /// Decodes sequences of a model together. Sequences join with the states of a prefilled session and
 /// leave with their tokens and states. All use the same overlay and shared buffers.
+///
+/// After an error drop the batch: each session still has the tokens and states it joined with.
 pub struct DecodeBatch {
     model: Rc<Model>,
     overlay: Option<OverlayId>,
@@ -90,15 +44,20 @@ pub struct DecodeBatch {
     given: Buffers,
     pools: StatePools,
     buffers: Buffers,
+    /// Buffers of the sampling parameters of each slot's sequence.
+    sampling: Vec<Buffers>,
     /// Row dimensions other than the step's own.
     dims: SortedSet<Dim>,
     steps: SortedMap<ProgramKey, Step>,
-    rows: Vec<Row>,
+    /// Sampling steps of rows with parameters, by row and slot.
+    row_steps: Vec<([usize; 2], LogitsPipeline, Step)>,
+    /// A row keeps its index while its logits are needed; others may be empty meanwhile.
+    rows: Vec<Option<Row>>,
     /// Whether the row table on the device is outdated.
     is_dirty: bool,
     in_flight: VecDeque<(Readback, usize)>,
     /// Tokens that were read before they were asked for.
-    read_early: Vec<(SequenceId, Vec<u32>)>,
+    read_early: SequenceTokens,
     batch_size: usize,
     last_ms: f64,
     next_id: u64,
@@ -138,11 +97,7 @@ impl DecodeBatch {
             });
         }
         if let Some(reason) = model.batch_refusal() {
-            return Err(Error::UnsupportedOption {
-                architecture: model.graph().name.clone(),
-                option: format!("batched decoding with {reason}"),
-                hint: "Run its sequences in turns.".into(),
-            });
+            return Err(refused(model, reason));
         }
         let key = ProgramKey::decode_batch(sequences).with_overlay(overlay);
         model.prepare(key).await?;
@@ -170,14 +125,21 @@ impl DecodeBatch {
         for (slot, size) in sizes.into_iter().chain(cursors) {
             buffers.insert(slot, model.gpu.buffer("batch", size, BufferUsage::Storage)?);
         }
-        let mut batch = Self {
+        write_ropes(model, &mut buffers)?;
+        let other_bytes = model.gpu.resource_counts().bytes - before;
+        let mut bytes = BatchBytes::new(model);
+        bytes.set(0, other_bytes);
+        model.gpu.check().await?;
+        Ok(Self {
             model: model.clone(),
             overlay,
             given,
             pools,
             buffers,
+            sampling: vec![Buffers::new(); sequences],
             dims,
             steps: SortedMap::new(),
+            row_steps: Vec::new(),
             rows: Vec::new(),
             is_dirty: true,
             in_flight: VecDeque::new(),
@@ -185,90 +147,231 @@ impl DecodeBatch {
             batch_size: 1,
             last_ms: now_ms(),
             next_id: 0,
-            bytes: BatchBytes::new(model),
-            other_bytes: 0,
-        };
-        batch.write_ropes()?;
-        batch.other_bytes = model.gpu.resource_counts().bytes - before;
-        batch.bytes.set(0, batch.other_bytes);
-        model.gpu.check().await?;
-        Ok(batch)
+            bytes,
+            other_bytes,
+        })
     }
 
-    /// Writes the RoPE tables that depend on a sequence's length: each position is the last.
-    fn write_ropes(&mut self) -> Result<()> {
-        let model = &self.model;
-        let capacity = model.capacity();
-        rope_buffers(
-            &model.gpu,
-            model.graph(),
-            capacity,
-            &mut self.buffers,
-            |rope| rope.depends_on_length(),
-        )?;
-        for (index, spec) in model.graph().ropes.iter().enumerate() {
-            if let Some(buffer) = self.buffers.get(&Slot::Rope(index)) {
-                let table = spec.table(0, capacity, 0);
-                model.gpu.write(buffer, 0, bytemuck::cast_slice(&table));
-            }
-        }
-        Ok(())
+    fn all_rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().flatten()
+    }
+
+    /// Maximum sequences.
+    pub fn capacity(&self) -> usize {
+        self.sampling.len()
     }
 
     /// Sequences in the batch, including those that have stopped.
     pub fn len(&self) -> usize {
-        self.rows.len()
+        self.all_rows().count()
     }
 
     /// Whether the batch has no sequence.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.len() == 0
     }
 
     /// Whether a sequence's generation is over.
     pub fn has_stopped(&self, id: SequenceId) -> bool {
-        self.rows.iter().all(|row| row.id != id || row.stopped)
+        self.all_rows().all(|row| row.id != id || row.stopped)
     }
 
     /// Adds a sequence after the prompt that a session has run. The session must not run again
     /// until the sequence leaves.
     ///
     /// # Errors
-    /// `Request` when all places are taken, or for more stop tokens than the GPU supports;
-    /// `Internal` for a session that does not match the batch; `OutOfMemory` when the device has no
-    /// room for its states.
+    /// `Request` when the batch is full, or for more stop tokens than the GPU supports;
+    /// `UnsupportedOption` for parameters that must be sampled on the CPU; `Internal` for a session
+    /// that does not match the batch; `OutOfMemory` when the device has no room for its states.
     pub async fn join(
         &mut self,
         session: &Session,
         params: SequenceParams<'_>,
     ) -> Result<SequenceId> {
-        self.check_session(session, params)?;
+        self.check_session(session)?;
+        let pipeline = self.pipeline_of(&params)?;
         self.drain().await?;
         let held = session.tokens().len();
         let slot = self.pools.take_slot()?;
-        if let Err(error) = self.copy_in(session, slot).await {
+        let index = self.free_index();
+        let joined = match self.copy_in(session, slot, index).await {
+            Ok(()) => self.prepare_sampling(&pipeline, &params, slot),
+            failed => failed,
+        };
+        if let Err(error) = joined {
             self.pools.release_slot(slot);
             return Err(error);
         }
-        let id = SequenceId(self.next_id);
-        self.next_id += 1;
         let budget = params.budget.min(self.model.capacity() + 1 - held);
-        self.rows.push(Row {
+        let id = self.new_id();
+        let row = Row {
             id,
             slot,
             held,
             sampled: Vec::new(),
+            sampled_before: params.sampled_before,
             stops: params.stops.to_vec(),
             budget,
             rope_offset: session.rope_offset(),
-            is_fresh: budget > 0,
+            pipeline,
+            last_has_run: true,
+            has_logits: true,
             stopped: budget == 0,
-        });
-        self.is_dirty = true;
+        };
+        self.set_row(index, row);
         Ok(id)
     }
 
-    fn check_session(&self, session: &Session, params: SequenceParams<'_>) -> Result<()> {
+    /// Continues a sequence twice, with other parameters for the new one: it shares the pages of
+    /// what both have in common. Its budget counts from the sequence's beginning.
+    ///
+    /// # Errors
+    /// As [`Self::join`]; `Internal` for an unknown sequence.
+    pub async fn fork(&mut self, id: SequenceId, params: SequenceParams<'_>) -> Result<SequenceId> {
+        let pipeline = self.pipeline_of(&params)?;
+        self.drain().await?;
+        let from = self.index_of(id)?;
+        let index = self.free_index();
+        let made = self.share(from)?;
+        let logits = [[from, index]];
+        let logits = if made.has_logits { &logits[..] } else { &[] };
+        let fork = ([self.row(from)?.slot, made.slot], made.positions());
+        let forked = match self.prepare_sampling(&pipeline, &params, made.slot) {
+            Ok(()) => self.copy_rest(&[fork], logits),
+            failed => failed,
+        };
+        if let Err(error) = forked {
+            self.pools.release_slot(made.slot);
+            return Err(error);
+        }
+        let row = Row {
+            stops: params.stops.to_vec(),
+            budget: params.budget.min(self.model.capacity() + 1 - made.held),
+            pipeline,
+            ..made
+        };
+        let id = row.id;
+        self.set_row(index, row);
+        Ok(id)
+    }
+
+    /// Replaces all sequences by continuations of them, such as beams: `parents` may name a
+    /// sequence several times or not at all. The first continuation of a sequence keeps its id. Run
+    /// [`Self::step_with`] next: logits are given up.
+    ///
+    /// # Errors
+    /// `Internal` for an unknown sequence; `Request` for more than fit;
+    /// `OutOfMemory` when the device has no room.
+    pub async fn continue_from(&mut self, parents: &[SequenceId]) -> Result<Vec<SequenceId>> {
+        self.drain().await?;
+        for index in 0..self.rows.len() {
+            let unused = |row: &Row| !parents.contains(&row.id);
+            if self.rows[index].as_ref().is_some_and(unused) {
+                self.remove(index);
+            }
+        }
+        let mut ids = Vec::with_capacity(parents.len());
+        let mut forks = Vec::new();
+        for parent in parents {
+            if !ids.contains(parent) {
+                ids.push(*parent);
+                continue;
+            }
+            let from = self.index_of(*parent)?;
+            let made = self.share(from)?;
+            forks.push(([self.row(from)?.slot, made.slot], made.positions()));
+            ids.push(made.id);
+            let index = self.free_index();
+            self.set_row(index, made);
+        }
+        self.copy_rest(&forks, &[])?;
+        self.rows
+            .iter_mut()
+            .flatten()
+            .for_each(|row| row.has_logits = false);
+        Ok(ids)
+    }
+
+    /// Makes a row with a slot that shares the full pages of another.
+    fn share(&mut self, from: usize) -> Result<Row> {
+        let slot = self.pools.take_slot()?;
+        let id = self.new_id();
+        let parent = self.row(from)?;
+        let made = Row {
+            id,
+            slot,
+            ..parent.clone()
+        };
+        // Tokens that were not returned yet are the fork's too.
+        let unseen = self.read_early.iter().find(|(id, _)| *id == parent.id);
+        if let Some((_, tokens)) = unseen.cloned() {
+            self.read_early.push((id, tokens));
+        }
+        let slots = [self.row(from)?.slot, slot];
+        let Self {
+            pools,
+            model,
+            buffers,
+            ..
+        } = self;
+        let moved = pools.share(model, buffers, slots, made.positions());
+        self.after_reserve(*moved.as_ref().unwrap_or(&true));
+        if let Err(error) = moved {
+            self.pools.release_slot(slot);
+            return Err(error);
+        }
+        Ok(made)
+    }
+
+    fn copy_rest(&mut self, forks: &[([usize; 2], usize)], logits: &[[usize; 2]]) -> Result<()> {
+        let rows = (logits, self.row_bytes());
+        let Self {
+            pools,
+            model,
+            buffers,
+            ..
+        } = self;
+        pools.copy_rest(model, buffers, forks, rows)
+    }
+
+    fn new_id(&mut self) -> SequenceId {
+        self.next_id += 1;
+        SequenceId(self.next_id)
+    }
+
+    /// The first index without a row.
+    fn free_index(&self) -> usize {
+        let free = self.rows.iter().position(Option::is_none);
+        free.unwrap_or(self.rows.len())
+    }
+
+    fn set_row(&mut self, index: usize, row: Row) {
+        if index == self.rows.len() {
+            self.rows.push(None);
+        }
+        self.rows[index] = Some(row);
+        self.is_dirty = true;
+    }
+
+    fn row(&self, index: usize) -> Result<&Row> {
+        let found = self.rows.get(index).and_then(Option::as_ref);
+        found.ok_or_else(|| Error::Internal(format!("batch: no sequence in row {index}")))
+    }
+
+    fn index_of(&self, id: SequenceId) -> Result<usize> {
+        let is = |row: &Option<Row>| row.as_ref().is_some_and(|row| row.id == id);
+        let found = self.rows.iter().position(is);
+        found.ok_or_else(|| Error::Internal(format!("batch: there is no {id:?}")))
+    }
+
+    fn remove(&mut self, index: usize) {
+        if let Some(row) = self.rows[index].take() {
+            self.pools.release_slot(row.slot);
+        }
+        self.is_dirty = true;
+    }
+
+    fn check_session(&self, session: &Session) -> Result<()> {
         let shared = session.shared_buffers();
         let is_same = |(slot, buffer): (&Slot, &Buffer)| {
             let given = self.given.get(slot);
@@ -286,6 +389,10 @@ impl DecodeBatch {
         if session.tokens().is_empty() {
             return Err(Error::Internal("batch: the session has no tokens".into()));
         }
+        Ok(())
+    }
+
+    fn pipeline_of(&self, params: &SequenceParams<'_>) -> Result<LogitsPipeline> {
         if params.stops.len() > MAX_STOP_TOKENS {
             let reason = format!(
                 "{} stop tokens exceed the limit of {MAX_STOP_TOKENS}. Remove some.",
@@ -296,22 +403,70 @@ impl DecodeBatch {
                 reason,
             });
         }
+        let vocabulary = self.model.vocab();
+        let found = match params.sampler {
+            Some(sampler) => {
+                LogitsPipeline::for_params(sampler.params(), vocabulary, params.masked)
+            }
+            None => Some(LogitsPipeline::greedy()),
+        };
+        found.ok_or_else(|| refused(&self.model, "parameters that are sampled on the CPU"))
+    }
+
+    /// Makes the buffers of a slot's sampling parameters and writes them.
+    fn prepare_sampling(
+        &mut self,
+        pipeline: &LogitsPipeline,
+        params: &SequenceParams<'_>,
+        slot: usize,
+    ) -> Result<()> {
+        let (Some(sampler), true) = (params.sampler, *pipeline != LogitsPipeline::greedy()) else {
+            return Ok(());
+        };
+        let vocabulary = self.model.vocab() as u32;
+        let own = &mut self.sampling[slot];
+        let before = self.model.gpu.resource_counts().bytes;
+        let partials = (Slot::ArgmaxPartials, 128 * 8);
+        let needed = pipeline.buffers(vocabulary).into_iter().chain([partials]);
+        for (buffer, bytes) in needed {
+            if let Entry::Vacant(missing) = own.entry(buffer) {
+                let gpu = &self.model.gpu;
+                missing.insert(gpu.buffer("sampling", bytes, BufferUsage::Storage)?);
+            }
+        }
+        for (buffer, words) in pipeline.request_input(sampler, vocabulary) {
+            let words = bytemuck::cast_slice(&words);
+            self.model.gpu.write(buffer_of(own, buffer)?, 0, words);
+        }
+        self.other_bytes += self.model.gpu.resource_counts().bytes - before;
+        self.bytes.set(self.pools.bytes(), self.other_bytes);
         Ok(())
     }
 
-    /// Copies a session's states to a slot, and its last logits to the next row.
-    async fn copy_in(&mut self, session: &Session, slot: usize) -> Result<()> {
+    /// Writes the tokens that may come next in a sequence with a mask, one bit each, before
+    /// [`Self::next`].
+    ///
+    /// # Errors
+    /// `Internal` for a sequence without a mask.
+    pub fn write_mask(&self, id: SequenceId, words: &[u32]) -> Result<()> {
+        let row = self.row(self.index_of(id)?)?;
+        let buffer = buffer_of(&self.sampling[row.slot], Slot::TokenMask)?;
+        self.model.gpu.write(buffer, 0, bytemuck::cast_slice(words));
+        Ok(())
+    }
+
+    /// Copies a session's states to a slot, and its last logits to a row.
+    async fn copy_in(&mut self, session: &Session, slot: usize, index: usize) -> Result<()> {
         let held = session.tokens().len();
         self.reserve(slot, held)?;
         self.model.gpu.check().await?;
-        let own = |slot| session.shared_handle(slot);
+        let own = |slot| session.buffer(slot).cloned();
         self.pools
             .copy(&self.model, &self.buffers, &own, (slot, false), (0, held))?;
         let size = self.row_bytes();
-        let at = self.rows.len() as u64 * size;
         self.model.gpu.submit(&[Command::Copy {
             from: (session.buffer(Slot::Output)?, 0),
-            to: (self.buffer(Slot::Output)?, at),
+            to: (self.buffer(Slot::Output)?, index as u64 * size),
             size,
         }])
     }
@@ -322,8 +477,7 @@ impl DecodeBatch {
     }
 
     fn buffer(&self, slot: Slot) -> Result<&Buffer> {
-        let found = self.buffers.get(&slot);
-        found.ok_or_else(|| Error::Internal(format!("batch: no buffer for {slot:?}")))
+        buffer_of(&self.buffers, slot)
     }
 
     /// Makes room for a sequence's positions.
@@ -334,27 +488,36 @@ impl DecodeBatch {
             buffers,
             ..
         } = self;
-        if pools.reserve(model, buffers, (slot, positions))? {
+        let moved = pools.reserve(model, buffers, (slot, positions));
+        // After an error some buffers may have been replaced.
+        self.after_reserve(*moved.as_ref().unwrap_or(&true));
+        moved.map(|_| ())
+    }
+
+    /// Forgets the steps that are bound to replaced buffers.
+    fn after_reserve(&mut self, moved: bool) {
+        if moved {
             self.steps = SortedMap::new();
             self.bytes.set(self.pools.bytes(), self.other_bytes);
         }
-        Ok(())
     }
 
-    /// Returns the next tokens of the sequences that run, at least one token of each that was
-    /// sampled for; empty when all have stopped.
+    /// Returns the next tokens, at least one of each sequence that was sampled for; empty when all
+    /// have stopped. If a sequence has a mask, write its next one before each call.
     ///
     /// # Errors
-    /// `NotFinite` when the logits contain NaN or infinity; `OutOfMemory` when the pools cannot
-    /// grow.
-    pub async fn next(&mut self) -> Result<Vec<(SequenceId, Vec<u32>)>> {
+    /// `NotFinite` when the logits contain NaN or infinity, or no token is allowed; `OutOfMemory`
+    /// when the pools cannot grow.
+    pub async fn next(&mut self) -> Result<SequenceTokens> {
         if self.is_dirty {
             self.drain().await?;
         }
-        if self.read_early.is_empty() {
+        if self.read_early.is_empty() && self.all_rows().any(Row::is_pending) {
+            self.sample_pending().await?;
+        } else if self.read_early.is_empty() {
             if self.is_dirty {
+                self.remove_gaps();
                 self.write_rows(|row| !row.stopped)?;
-                self.is_dirty = false;
             }
             while self.in_flight.len() < 2 && self.submit_next().await? {}
             self.read_next().await?;
@@ -362,46 +525,109 @@ impl DecodeBatch {
         Ok(std::mem::take(&mut self.read_early))
     }
 
-    /// Waits for the steps in flight and samples the first tokens of fresh rows, whose logits would
-    /// be overwritten.
+    /// Samples from the logits of rows that have any, and queues the forward pass of their tokens
+    /// if the host must write masks for the step after it.
+    async fn sample_pending(&mut self) -> Result<()> {
+        let mixed = self.all_rows().any(|row| !row.stopped && !row.has_logits);
+        if mixed || self.is_dirty {
+            self.write_rows(Row::is_pending)?;
+        }
+        self.is_dirty = mixed;
+        let sampling = self.prepare_samplers().await?;
+        self.submit_sampling(&sampling, 1, None)?;
+        self.start_read(0)?;
+        let steps_alone = self
+            .all_rows()
+            .any(|row| !row.stopped && row.has_host_input());
+        self.rows
+            .iter_mut()
+            .flatten()
+            .for_each(|row| row.has_logits = false);
+        if steps_alone && !mixed {
+            // The step after the token that is being sampled.
+            let forward = self.prepare_forward(2).await?;
+            let forward = self.step(forward)?.recorded();
+            self.model.gpu.submit(&[forward])?;
+        }
+        self.read_next().await?;
+        if steps_alone && !mixed {
+            let running = self.rows.iter_mut().flatten().filter(|row| !row.stopped);
+            running.for_each(Row::set_run);
+        }
+        Ok(())
+    }
+
+    /// Runs one token that the caller has chosen for each of these sequences; the others wait. The
+    /// logits stay on the device: [`Self::logits`].
+    ///
+    /// # Errors
+    /// `Internal` for an unknown sequence, or one without room; `OutOfMemory` when the pools cannot
+    /// grow.
+    pub async fn step_with(&mut self, tokens: &[(SequenceId, u32)]) -> Result<()> {
+        self.drain().await?;
+        let mut longest = 0;
+        for (id, token) in tokens {
+            let index = self.index_of(*id)?;
+            let row = self.row(index)?;
+            let [slot, end] = [row.slot, row.held + row.sampled.len() + 1];
+            if end > self.model.capacity() {
+                return Err(Error::Internal(format!("batch: no room in {id:?}")));
+            }
+            self.reserve(slot, end)?;
+            longest = longest.max(end);
+            if let Some(row) = &mut self.rows[index] {
+                row.sampled.push(*token);
+            }
+        }
+        let runs = |row: &Row| tokens.iter().any(|(id, _)| *id == row.id);
+        self.write_rows(runs)?;
+        self.is_dirty = true;
+        let forward = ProgramKey::decode_batch(self.rows.len()).with_overlay(self.overlay);
+        self.prepare_step(forward).await?;
+        let forward = self.step(forward)?.limit_keys(&self.model.gpu, longest);
+        self.model.gpu.submit(&[forward.recorded()])?;
+        for row in self.rows.iter_mut().flatten() {
+            row.has_logits = false;
+            if runs(row) {
+                row.set_run();
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the steps in flight.
     async fn drain(&mut self) -> Result<()> {
         while !self.in_flight.is_empty() {
             self.read_next().await?;
         }
-        if self.rows.iter().all(|row| !row.is_fresh) {
-            return Ok(());
+        Ok(())
+    }
+
+    /// Closes the gaps that sequences have left. Their logits are not needed any more.
+    fn remove_gaps(&mut self) {
+        if !self.all_rows().any(Row::is_pending) {
+            self.rows.retain(Option::is_some);
         }
-        self.write_rows(|row| row.is_fresh)?;
-        self.rows.iter_mut().for_each(|row| row.is_fresh = false);
-        self.is_dirty = true;
-        let greedy = ProgramKey::greedy_rows(self.rows.len());
-        self.prepare_step(greedy).await?;
-        self.model.gpu.submit(&[self.step(greedy)?.recorded()])?;
-        self.start_read(0)?;
-        self.read_next().await
     }
 
     /// Writes the row table, the ids and the stop tokens; the selected rows run.
-    fn write_rows(&self, runs: impl Fn(&Row) -> bool) -> Result<()> {
+    fn write_rows(&mut self, runs: impl Fn(&Row) -> bool) -> Result<()> {
         let count = self.rows.len();
         let mut table: Vec<u32> = state_words(0, count, 0, 0).to_vec();
-        let mut stops = Vec::with_capacity(count * MAX_STOP_TOKENS);
-        let mut rings = Vec::with_capacity(count * ROW_RING_WORDS);
-        for row in &self.rows {
+        let mut stops = vec![u32::MAX; count * MAX_STOP_TOKENS];
+        let mut rings = vec![0; count * ROW_RING_WORDS];
+        let mut ids = vec![0; count];
+        for (index, row) in self.rows.iter().enumerate() {
+            let Some(row) = row else {
+                table.extend([0, 0, 0, 0, 1, 0, 0, 0]);
+                continue;
+            };
             table.extend(row.words(runs(row)));
-            stops.extend(&row.stops);
-            stops.resize(stops.len().next_multiple_of(MAX_STOP_TOKENS), u32::MAX);
-            if row.stops.is_empty() {
-                stops.extend([u32::MAX; MAX_STOP_TOKENS]);
-            }
-            rings.extend([0; ROW_RING_LEN as usize]);
-            rings.extend([row.sampled.len() as u32, u32::from(row.stopped)]);
+            stops[index * MAX_STOP_TOKENS..][..row.stops.len()].copy_from_slice(&row.stops);
+            let end = [row.step() as u32, u32::from(row.stopped)];
+            rings[(index + 1) * ROW_RING_WORDS - 2..][..2].copy_from_slice(&end);
+            ids[index] = row.sampled.last().copied().unwrap_or(0);
         }
-        let ids: Vec<u32> = self
-            .rows
-            .iter()
-            .map(|row| row.sampled.last().copied().unwrap_or(0))
-            .collect();
         let all = [
             (Slot::CURSOR, table),
             (Slot::Stops, stops),
@@ -418,34 +644,103 @@ impl DecodeBatch {
                 .gpu
                 .write(buffer, 0, bytemuck::cast_slice(&words));
         }
+        self.is_dirty = false;
         Ok(())
     }
 
     /// Submits the next steps ahead; returns whether there were any.
     async fn submit_next(&mut self) -> Result<bool> {
         let ahead: usize = self.in_flight.iter().map(|(_, steps)| steps).sum();
-        let running = || self.rows.iter().filter(|row| !row.stopped);
-        let left = running().map(|row| row.budget - row.sampled.len()).max();
-        let steps = self.batch_size.min(left.unwrap_or(0).saturating_sub(ahead));
+        let running = self.all_rows().filter(|row| !row.stopped);
+        let left = running.map(|row| row.budget - row.sampled.len()).max();
+        let left = left.unwrap_or(0).saturating_sub(ahead);
+        let steps_alone = self
+            .all_rows()
+            .any(|row| !row.stopped && row.has_host_input());
+        let steps = match steps_alone {
+            true => left.min(usize::from(ahead == 0)),
+            false => left.min(self.batch_size),
+        };
         if steps == 0 {
             return Ok(false);
         }
-        let ends: Vec<(usize, usize)> = running()
-            .map(|row| (row.slot, row.positions_after(ahead + steps)))
+        let forward = self.prepare_forward(ahead + steps).await?;
+        if steps_alone {
+            self.model.gpu.submit(&[self.step(forward)?.recorded()])?;
+            let running = self.rows.iter_mut().flatten().filter(|row| !row.stopped);
+            running.for_each(Row::set_run);
+            return Ok(false);
+        }
+        let sampling = self.prepare_samplers().await?;
+        self.submit_sampling(&sampling, steps, Some(forward))?;
+        self.start_read(steps)?;
+        Ok(true)
+    }
+
+    /// Makes room for `steps` more tokens, and prepares the forward pass for them.
+    async fn prepare_forward(&mut self, steps: usize) -> Result<ProgramKey> {
+        let running = self.all_rows().filter(|row| !row.stopped);
+        let ends: Vec<(usize, usize)> = running
+            .map(|row| (row.slot, row.positions_after(steps)))
             .collect();
         for (slot, end) in &ends {
             self.reserve(*slot, *end)?;
         }
         let forward = ProgramKey::decode_batch(self.rows.len()).with_overlay(self.overlay);
-        let greedy = ProgramKey::greedy_rows(self.rows.len());
         self.prepare_step(forward).await?;
-        self.prepare_step(greedy).await?;
         let end = ends.iter().map(|(_, end)| *end).max().unwrap_or(0);
-        let forward = self.step(forward)?.limit_keys(&self.model.gpu, end);
-        let commands = [forward.recorded(), self.step(greedy)?.recorded()];
-        self.model.gpu.submit(&commands.repeat(steps))?;
-        self.start_read(steps)?;
-        Ok(true)
+        self.step(forward)?.limit_keys(&self.model.gpu, end);
+        Ok(forward)
+    }
+
+    /// Prepares the sampling of all rows and returns the indices of the steps of those with parameters.
+    async fn prepare_samplers(&mut self) -> Result<Vec<usize>> {
+        self.prepare_step(ProgramKey::greedy_rows(self.rows.len()))
+            .await?;
+        let mut wanted = Vec::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            if let Some(row) = row.as_ref().filter(|row| row.is_sampled_apart()) {
+                wanted.push(([index, row.slot], row.pipeline.clone()));
+            }
+        }
+        if self.row_steps.len() > 2 * MAX_SEQUENCES {
+            self.row_steps.clear();
+        }
+        let mut found = Vec::with_capacity(wanted.len());
+        for (at, pipeline) in wanted {
+            let known = |(index, p, _): &(_, _, _)| *index == at && *p == pipeline;
+            if let Some(index) = self.row_steps.iter().position(known) {
+                found.push(index);
+                continue;
+            }
+            let model = &self.model;
+            let plan = pipeline.plan_row(model.vocab() as u32, at[0] as u32)?;
+            model.runner.compile(&model.gpu, &plan).await?;
+            let mut buffers = self.buffers.clone();
+            buffers.extend(self.sampling[at[1]].clone());
+            let program = PlanBuffers::new(&model.gpu, "sample row", plan, false)?;
+            let step = model
+                .runner
+                .bind(&model.gpu, &buffers, "sample row", &program, 1)?;
+            found.push(self.row_steps.len());
+            self.row_steps.push((at, pipeline, step));
+        }
+        Ok(found)
+    }
+
+    /// Submits the sampling of all rows, `steps` times, after a forward pass if given.
+    fn submit_sampling(
+        &self,
+        apart: &[usize],
+        steps: usize,
+        forward: Option<ProgramKey>,
+    ) -> Result<()> {
+        let greedy = ProgramKey::greedy_rows(self.rows.len());
+        let forward = forward.map(|key| self.step(key)).transpose()?;
+        let all = forward.into_iter().chain([self.step(greedy)?]);
+        let apart = apart.iter().map(|index| &self.row_steps[*index].2);
+        let commands: Vec<Command<'_>> = all.chain(apart).map(Step::recorded).collect();
+        self.model.gpu.submit(&commands.repeat(steps))
     }
 
     async fn prepare_step(&mut self, key: ProgramKey) -> Result<()> {
@@ -482,72 +777,86 @@ impl DecodeBatch {
         if steps == self.batch_size {
             self.batch_size = pace_batches(self.batch_size, took);
         }
+        let mut is_broken = false;
         for (row, words) in self.rows.iter_mut().zip(words.chunks_exact(ROW_RING_WORDS)) {
-            let [ring @ .., count, stopped] = words else {
-                continue;
-            };
-            let known = row.sampled.len();
-            let fresh = (known..*count as usize).map(|step| ring[step % ring.len()]);
-            row.sampled.extend(fresh);
-            row.stopped = *stopped != 0;
-            if row.sampled.len() > known {
-                let tokens = row.sampled[known..].to_vec();
-                match self.read_early.iter_mut().find(|(id, _)| *id == row.id) {
-                    Some((_, all)) => all.extend(tokens),
-                    None => self.read_early.push((row.id, tokens)),
-                }
+            let Some(row) = row else { continue };
+            let tokens = row.take_tokens(words);
+            is_broken |= tokens.iter().any(|token| *token >= u32::MAX - 1);
+            match self.read_early.iter_mut().find(|(id, _)| *id == row.id) {
+                Some((_, all)) => all.extend(tokens),
+                None if tokens.is_empty() => {}
+                None => self.read_early.push((row.id, tokens)),
             }
         }
-        let broken = |tokens: &[u32]| tokens.iter().any(|token| *token >= u32::MAX - 1);
-        if self.read_early.iter().any(|(_, tokens)| broken(tokens)) {
-            let rows = self.logits().await?;
-            rows.iter().try_for_each(|row| check_logits(row))?;
+        if is_broken {
+            return Err(self.sampling_error().await);
         }
         Ok(())
     }
 
-    /// Reads the last logits of all rows, in the order in which their sequences joined.
+    /// Returns the error of a step that sampled no token for a row.
+    async fn sampling_error(&self) -> Error {
+        let bytes = self.row_bytes() * self.rows.len() as u64;
+        let read = match self.buffer(Slot::Output) {
+            Ok(output) => self.model.gpu.read(output, 0, bytes).await,
+            Err(error) => return error,
+        };
+        let rows = read.map(|bytes| unpad_rows(&bytes, self.model.vocab()));
+        let checked = rows.and_then(|rows| {
+            let mut rows = rows.chunks_exact(self.model.vocab());
+            rows.try_for_each(check_logits)
+        });
+        checked
+            .err()
+            .unwrap_or_else(crate::sample::no_allowed_token)
+    }
+
+    /// Reads the last logits of these sequences at once.
     ///
     /// # Errors
-    /// Device errors.
-    pub async fn logits(&self) -> Result<Vec<Vec<f32>>> {
-        let bytes = self.row_bytes() * self.rows.len() as u64;
+    /// `NotFinite` when they contain NaN or infinity; `Internal` for an unknown sequence, or one
+    /// that was not part of the last step.
+    pub async fn logits(&self, ids: &[SequenceId]) -> Result<Vec<Vec<f32>>> {
+        let indices = ids.iter().map(|id| self.index_of(*id));
+        let indices: Vec<usize> = indices.collect::<Result<_>>()?;
+        for index in &indices {
+            if !self.row(*index)?.has_logits {
+                return Err(Error::Internal(format!("batch: row {index} has no logits")));
+            }
+        }
+        let size = self.row_bytes();
+        let end = indices.iter().map(|index| index + 1).max().unwrap_or(0) as u64;
         let output = self.buffer(Slot::Output)?;
-        let bytes = self.model.gpu.read(output, 0, bytes).await?;
-        let all = unpad_rows(&bytes, self.model.vocab());
-        Ok(all
-            .chunks_exact(self.model.vocab())
-            .map(<[f32]>::to_vec)
-            .collect())
+        let bytes = self.model.gpu.read(output, 0, end * size).await?;
+        let row = |index: &usize| {
+            let row = &bytes[index * size as usize..(index + 1) * size as usize];
+            let row = unpad_rows(row, self.model.vocab());
+            check_logits(&row).map(|()| row)
+        };
+        indices.iter().map(row).collect()
     }
 
     /// Ends a sequence and gives its tokens and states back to the session that it came from. As
     /// after a [`DecodeLoop`](super::DecodeLoop), the last token was usually sampled but not run.
+    /// Its logits stay behind. Not for forks, whose session has other tokens.
     ///
     /// # Errors
     /// `Internal` for another session; `OutOfMemory` when the session cannot grow.
     pub async fn leave(&mut self, id: SequenceId, session: &mut Session) -> Result<()> {
         self.drain().await?;
         let index = self.index_of(id)?;
-        let row = &self.rows[index];
-        let (slot, held) = (row.slot, row.held);
-        let run = &row.sampled[..row.sampled.len().saturating_sub(1)];
-        let end = held + run.len();
-        session.prepare_return(held, end).await?;
-        let handle = |slot| session.shared_handle(slot);
+        let row = self.row(index)?;
+        let end = row.positions();
+        let run = &row.sampled[..end - row.held];
+        session.prepare_return(row.held, end).await?;
+        let own = |slot| session.buffer(slot).cloned();
         self.pools.copy(
             &self.model,
             &self.buffers,
-            &handle,
-            (slot, true),
-            (held, end),
+            &own,
+            (row.slot, true),
+            (row.held, end),
         )?;
-        let size = self.row_bytes();
-        self.model.gpu.submit(&[Command::Copy {
-            from: (self.buffer(Slot::Output)?, index as u64 * size),
-            to: (session.buffer(Slot::Output)?, 0),
-            size,
-        }])?;
         let written = session.written_until().max(end);
         session.add_generated(run, written);
         self.remove(index);
@@ -564,15 +873,32 @@ impl DecodeBatch {
         self.remove(index);
         Ok(())
     }
+}
 
-    fn index_of(&self, id: SequenceId) -> Result<usize> {
-        let found = self.rows.iter().position(|row| row.id == id);
-        found.ok_or_else(|| Error::Internal(format!("batch: there is no sequence {}", id.0)))
+/// Writes the RoPE tables that depend on a sequence's length: each position is the last.
+fn write_ropes(model: &Model, buffers: &mut Buffers) -> Result<()> {
+    let capacity = model.capacity();
+    rope_buffers(&model.gpu, model.graph(), capacity, buffers, |rope| {
+        rope.depends_on_length()
+    })?;
+    for (index, spec) in model.graph().ropes.iter().enumerate() {
+        if let Some(buffer) = buffers.get(&Slot::Rope(index)) {
+            let table = spec.table(0, capacity, 0);
+            model.gpu.write(buffer, 0, bytemuck::cast_slice(&table));
+        }
     }
+    Ok(())
+}
 
-    fn remove(&mut self, index: usize) {
-        let row = self.rows.remove(index);
-        self.pools.release_slot(row.slot);
-        self.is_dirty = true;
+fn buffer_of(buffers: &Buffers, slot: Slot) -> Result<&Buffer> {
+    let found = buffers.get(&slot);
+    found.ok_or_else(|| Error::Internal(format!("batch: no buffer for {slot:?}")))
+}
+
+fn refused(model: &Model, reason: &str) -> Error {
+    Error::UnsupportedOption {
+        architecture: model.graph().name.clone(),
+        option: format!("batched decoding with {reason}"),
+        hint: "Run its sequences in turns.".into(),
     }
 }

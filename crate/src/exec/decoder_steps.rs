@@ -113,7 +113,7 @@ fn greedy_rows(planned: &PlannedGraph) -> StepPlan {
         vocabulary: None,
     };
     let argmax = argmax_rows(Slot::Output, Slot::ArgmaxPartials, vocabulary, Slot::CURSOR);
-    StepPlan::without_weights(Plan::sampling(vec![argmax, advance_rows(advance)]))
+    StepPlan::without_weights(Plan::sampling(vec![argmax, advance_rows(advance, None)]))
 }
 
 /// Runs the last token with drafts, which the GPU looks up before and accepts after.

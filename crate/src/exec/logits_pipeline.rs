@@ -4,7 +4,8 @@
 use crate::Result;
 use crate::kernels::sample::{
     AdvanceBuffers, DRAFT_ROWS, LogitBuffers, MAX_VOCABULARY, SETTINGS_BYTES, SampleKernels,
-    advance, argmax, bias, mask_words, needs_adjust, runs_on_gpu, settings, slices, work_bytes,
+    advance, advance_rows, argmax, bias, mask_words, needs_adjust, runs_on_gpu, settings, slices,
+    work_bytes,
 };
 use crate::plan::{Plan, Slot};
 use crate::sample::{Sampler, SamplingParams};
@@ -189,13 +190,30 @@ impl LogitsPipeline {
         history: Option<Slot>,
         dispatch_is_expensive: bool,
     ) -> Result<Plan> {
+        self.plan_for(vocabulary, None, history, dispatch_is_expensive)
+    }
+
+    /// Plans its kernels for one row of a batched step, with buffers of its own except the logits,
+    /// the row table, and the ids and tokens of all rows.
+    pub fn plan_row(&self, vocabulary: u32, row: u32) -> Result<Plan> {
+        self.plan_for(vocabulary, Some(row), None, false)
+    }
+
+    fn plan_for(
+        &self,
+        vocabulary: u32,
+        row: Option<u32>,
+        history: Option<Slot>,
+        dispatch_is_expensive: bool,
+    ) -> Result<Plan> {
         let penalties = self.has(LogitsStage::Penalties);
         let adjusts = self.adjusts_logits();
         let kernels = SampleKernels {
             label: "draw".into(),
             vocabulary,
             logits: Slot::Output,
-            offset: 0,
+            offset: row.map_or(0, |row| row * vocabulary.next_multiple_of(4)),
+            row,
             sampling: Slot::Sampling,
             work: Slot::SamplerScratch,
             state: Slot::CURSOR,
@@ -220,7 +238,11 @@ impl LogitsPipeline {
             state: Slot::CURSOR,
             ids: Slot::Ids,
             tokens: Slot::Tokens,
-            ring: TOKEN_RING_LEN,
+            ring: if row.is_some() {
+                ROW_RING_LEN
+            } else {
+                TOKEN_RING_LEN
+            },
             // The sample stage counts its token itself.
             counts: (penalties && self.has(LogitsStage::Argmax)).then_some(Slot::Counts),
             history,
@@ -245,7 +267,10 @@ impl LogitsPipeline {
                     advancing.candidates = Slot::ArgmaxPartials;
                     advancing.slices = slices(vocabulary);
                 }
-                LogitsStage::Advance => launches.push(advance(advancing.clone())),
+                LogitsStage::Advance => launches.push(match row {
+                    Some(_) => advance_rows(advancing.clone(), row),
+                    None => advance(advancing.clone()),
+                }),
             }
         }
         Ok(Plan::sampling(launches))

@@ -34,7 +34,7 @@ mod weight_paging;
 mod weight_store;
 
 pub use audio_encoder::AudioEncoder;
-pub use batch::{DecodeBatch, MAX_SEQUENCES, SequenceId, SequenceParams};
+pub use batch::{DecodeBatch, MAX_SEQUENCES, SequenceId, SequenceParams, SequenceTokens};
 pub use checkpoint::SessionSnapshot;
 pub use decode::{DecodeLoop, DecodeParams};
 pub use encoder::{EncoderInput, EncoderModel, PendingRows};

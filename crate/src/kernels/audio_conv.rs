@@ -220,16 +220,18 @@ impl<B: Clone> Mel<B> {
     }
 }
 
-/// Adds to each row the table row of its position in the sequence.
+/// Adds to each row the table row of its position in the sequence; in a `batch`, of the position in
+/// the row table.
 pub fn add_position_embedding<B: Clone>(
     label: &str,
     cols: u32,
     x: &View<B>,
     table: &View<B>,
-    state: B,
+    (state, batch): (B, bool),
     out: &View<B>,
 ) -> Launch<B> {
-    Launch::new(label, Variant::new(Kernel::AddPositions), elements(cols))
+    let variant = Variant::new(Kernel::AddPositions).flag_if("BATCH", batch);
+    Launch::new(label, variant, elements(cols))
         .bind("state", state)
         .bind("x", x.buffer.clone())
         .bind("table", table.buffer.clone())

@@ -94,11 +94,21 @@ pub fn advance<B: Clone>(a: AdvanceBuffers<B>) -> Launch<B> {
 }
 
 /// Selects the token of each row of a batched step and advances the row table. `stops` and `tokens`
-/// hold a part for each row: [`AdvanceBuffers::stop_count`] ids, and the ring with two words.
-pub fn advance_rows<B: Clone>(a: AdvanceBuffers<B>) -> Launch<B> {
-    let grid = GridSpec::Rows { units: 1, per: 1 };
-    let variant = Variant::new(Kernel::AdvanceRows).flag("BATCH");
+/// hold a part for each row: [`AdvanceBuffers::stop_count`] ids, and the ring with two words. With
+/// `row`, it takes only that row, which has candidates and counts of its own; without, all rows that
+/// have none.
+pub fn advance_rows<B: Clone>(a: AdvanceBuffers<B>, row: Option<u32>) -> Launch<B> {
+    let grid = match row {
+        Some(_) => GridSpec::Fixed { units: 1 },
+        None => GridSpec::Rows { units: 1, per: 1 },
+    };
+    let variant = Variant::new(Kernel::AdvanceRows)
+        .flag("BATCH")
+        .flag_if("COUNT", a.counts.is_some());
     Launch::new("advance", variant, grid)
+        .bind_opt("counts", a.counts)
+        .set("row0", row.unwrap_or(0))
+        .set("apart", row.is_some().into())
         .bind("candidates", a.candidates)
         .bind("stops", a.stops)
         .bind("state", a.state)
@@ -190,6 +200,8 @@ pub struct SampleKernels<B> {
     pub mask: Option<B>,
     /// The logits after bias, penalties and mask; written and read with `adjust` or `mask` only.
     pub adjusted: B,
+    /// The row of a batched step that `state` describes.
+    pub row: Option<u32>,
 }
 
 /// Logit bias and penalty buffers, one word per token each.
@@ -218,6 +230,10 @@ impl<B: Clone> SampleKernels<B> {
             .after_adjustment("pick", Kernel::SampleSelect, 1)
             .bind("state", self.state.clone());
         let mut pick = pick.bind("picked", self.sampled.clone());
+        if let Some(row) = self.row {
+            pick.variant = pick.variant.flag("BATCH");
+            pick = pick.set("row", row);
+        }
         if let Some(adjust) = &self.adjust {
             pick.variant = pick.variant.flag("ADJUST");
             pick = pick.bind("counts", adjust.counts.clone());

@@ -36,6 +36,12 @@ pub fn command(command: Command) -> Command {
             )
             .default_value("128,1024"),
             parsed("gen", "N", value_parser!(usize), "Tokens to generate").default_value("256"),
+            list(
+                "sequences",
+                "N,…",
+                value_parser!(usize),
+                "Also measure decoding of N sequences in one step",
+            ),
             parsed("reps", "N", value_parser!(usize), "Measured runs").default_value("3"),
             parsed(
                 "warm",
@@ -83,6 +89,7 @@ pub async fn run(given: &CliArgs) -> Result<()> {
         weights: given.require("weights")?,
         prompts: given.values("prompt"),
         tokens: given.require("gen")?,
+        sequences: given.values("sequences"),
         runs: given.require("reps")?,
         warm: given.require("warm")?,
         settled: given.is_set("settled"),

@@ -6,7 +6,7 @@ mod command;
 
 pub use command::{command, make, make_command, run};
 
-use jerboa::exec::{MeasureOptions, Measurement, Roofline};
+use jerboa::exec::{DecodeBatch, MeasureOptions, Measurement, Roofline, SequenceParams};
 use jerboa::gpu::Backend;
 use jerboa::hub::AbortFlag;
 use jerboa::task::{ChatModel, GenerateRequest, TokenEvent};
@@ -30,6 +30,9 @@ pub struct BenchSettings {
     pub prompts: Vec<usize>,
     /// Tokens to generate.
     pub tokens: usize,
+    /// Numbers of sequences to decode in one step.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sequences: Vec<usize>,
     /// Number of measured runs.
     pub runs: usize,
     /// Tokens to generate in the warm-up run.
@@ -271,14 +274,77 @@ pub async fn bench(
     for prompt in &settings.prompts {
         rows.push(summarize_prompt(loaded, *prompt, settings, &runs, &limits).await?);
     }
+    let mut batches = Vec::new();
+    for count in &settings.sequences {
+        for prompt in &settings.prompts {
+            batches.push(summarize_batch(loaded, *count, *prompt, settings).await?);
+        }
+    }
     let (read_gbs, dispatch_us) = median_limits(&limits);
     let limits =
         (!limits.is_empty()).then(|| json!({ "readGbs": read_gbs, "dispatchUs": dispatch_us }));
     let info = loaded.info();
-    Ok(json!({
+    let mut result = json!({
         "engine": "jerboa", "model": name, "settings": settings,
         "agent": concat!("native, jerboa ", env!("CARGO_PKG_VERSION")), "adapter": info.get("device"),
         "load_ms": load.ms, "load_phases": load.phases, "load_bytes": loaded.session.model().load.bytes, "memory": memory,
         "runs": runs, "rows": rows, "limits": limits, "info": info,
+    });
+    if !batches.is_empty() {
+        result["batches"] = json!(batches);
+    }
+    Ok(result)
+}
+
+/// Decodes sequences of random prompts in one step; returns the tokens a second of all together.
+async fn decode_batch(
+    loaded: &mut ChatModel,
+    count: usize,
+    prompt: usize,
+    tokens: usize,
+    seed: usize,
+) -> Result<f64> {
+    let session = &mut loaded.session;
+    let model = session.model().clone();
+    let mut batch = DecodeBatch::new(&model, count).await.map_err(error_text)?;
+    for index in 0..count {
+        session.clear();
+        let ids = prompt_ids(prompt, session.vocab(), seed + index);
+        session.prefill(&ids, 0).await.map_err(error_text)?;
+        let params = SequenceParams::greedy(tokens);
+        batch.join(session, params).await.map_err(error_text)?;
+    }
+    // The first tokens come from the prompts' logits.
+    let first = batch.next().await.map_err(error_text)?;
+    let mut left = count * tokens - first.len();
+    let decoded = left as f64;
+    let start = Instant::now();
+    while left > 0 {
+        let next = batch.next().await.map_err(error_text)?;
+        if next.is_empty() {
+            return Err("the batch ended early".into());
+        }
+        left -= next.iter().map(|(_, tokens)| tokens.len()).sum::<usize>();
+    }
+    session.clear();
+    Ok(decoded / start.elapsed().as_secs_f64())
+}
+
+/// Measures batched decoding after a warm-up.
+async fn summarize_batch(
+    loaded: &mut ChatModel,
+    count: usize,
+    prompt: usize,
+    settings: &BenchSettings,
+) -> Result<Value> {
+    decode_batch(loaded, count, prompt, settings.warm.max(2), 99).await?;
+    let mut speeds = Vec::new();
+    for round in 0..settings.runs {
+        let seed = 100 * prompt + 1000 * round;
+        speeds.push(decode_batch(loaded, count, prompt, settings.tokens, seed).await?);
+    }
+    let (tps, _) = median_range(speeds);
+    Ok(json!({
+        "sequences": count, "prompt_tokens": prompt, "tokens": settings.tokens, "decode_tps": tps,
     }))
 }

@@ -34,6 +34,10 @@ pub struct StatePools {
     free_slots: Vec<usize>,
     /// The pages of each slot, by position.
     owned: Vec<Vec<u32>>,
+    /// The number of slots that have each page.
+    owners: Vec<u32>,
+    /// Copies within a pool go through it: WebGPU has none within a buffer.
+    scratch: Option<Buffer>,
     pages_per_slot: usize,
 }
 
@@ -66,6 +70,8 @@ impl StatePools {
             free_pages: Vec::new(),
             free_slots: (0..sequences).rev().collect(),
             owned: vec![Vec::new(); sequences],
+            owners: Vec::new(),
+            scratch: None,
             pages_per_slot: model.capacity().div_ceil(PAGE_POSITIONS),
         }
     }
@@ -78,9 +84,9 @@ impl StatePools {
     /// Bytes of all pools.
     pub fn bytes(&self) -> u64 {
         let planes = self.planes.iter();
-        planes
-            .map(|plane| plane.unit * self.units(plane) as u64)
-            .sum()
+        let scratch = self.scratch.as_ref().map_or(0, Buffer::size);
+        let pools = planes.map(|plane| plane.unit * self.units(plane) as u64);
+        scratch + pools.sum::<u64>()
     }
 
     fn units(&self, plane: &Plane) -> usize {
@@ -101,10 +107,120 @@ impl StatePools {
         })
     }
 
-    /// Returns a sequence's slot and pages.
+    /// Returns a sequence's slot, and its pages unless another sequence has them too.
     pub fn release_slot(&mut self, slot: usize) {
-        self.free_pages.append(&mut self.owned[slot]);
+        for page in std::mem::take(&mut self.owned[slot]) {
+            let owners = &mut self.owners[page as usize];
+            *owners -= 1;
+            if *owners == 0 {
+                self.free_pages.push(page);
+            }
+        }
         self.free_slots.push(slot);
+    }
+
+    /// Makes `to` share the full pages of the first `positions` of `from`. What is shared is never
+    /// written again: [`Self::copy_rest`] copies the page that both go on writing.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`].
+    pub fn share(
+        &mut self,
+        model: &Model,
+        buffers: &mut Buffers,
+        [from, to]: [usize; 2],
+        positions: usize,
+    ) -> Result<bool> {
+        let full = positions / PAGE_POSITIONS;
+        let pages = self.owned[from][..full].to_vec();
+        for page in &pages {
+            self.owners[*page as usize] += 1;
+        }
+        self.owned[to] = pages;
+        self.write_table(model, buffers, to, 0)?;
+        self.reserve(model, buffers, (to, positions))
+    }
+
+    /// Copies what [`Self::share`] did not share, for pairs of slots with their positions: the last
+    /// page, and states without pages; and rows of another buffer.
+    pub fn copy_rest(
+        &mut self,
+        model: &Model,
+        buffers: &Buffers,
+        forks: &[([usize; 2], usize)],
+        (rows, row_bytes): (&[[usize; 2]], u64),
+    ) -> Result<()> {
+        // (buffer, source, target, bytes)
+        let mut copies: Vec<(Slot, u64, u64, u64)> = Vec::new();
+        for ([from, to], positions) in forks {
+            let full = positions / PAGE_POSITIONS;
+            let rest = (positions % PAGE_POSITIONS) as u64;
+            for plane in &self.planes {
+                let [from, to, bytes] = match plane.paged {
+                    true if rest == 0 => continue,
+                    true => [
+                        u64::from(self.owned[*from][full]) * plane.unit,
+                        u64::from(self.owned[*to][full]) * plane.unit,
+                        rest * plane.unit / PAGE_POSITIONS as u64,
+                    ],
+                    false => [
+                        *from as u64 * plane.unit,
+                        *to as u64 * plane.unit,
+                        plane.unit,
+                    ],
+                };
+                copies.push((plane.slot, from, to, bytes));
+            }
+        }
+        let row = |[from, to]: &[usize; 2]| {
+            let [from, to] = [*from as u64 * row_bytes, *to as u64 * row_bytes];
+            (Slot::Output, from, to, row_bytes)
+        };
+        copies.extend(rows.iter().map(row));
+        let bytes: u64 = copies.iter().map(|(.., bytes)| bytes).sum();
+        if bytes == 0 {
+            return Ok(());
+        }
+        let scratch = match self.scratch.take().filter(|known| known.size() >= bytes) {
+            Some(known) => known,
+            None => model.gpu.buffer("batch", bytes, BufferUsage::Storage)?,
+        };
+        let mut at = 0;
+        let mut out = Vec::with_capacity(copies.len());
+        let mut back = Vec::with_capacity(copies.len());
+        for (slot, from, to, size) in copies {
+            let pool = buffer_of(buffers, slot)?;
+            let [from, to, between] = [(pool, from), (pool, to), (&scratch, at)];
+            out.push(Command::Copy {
+                from,
+                to: between,
+                size,
+            });
+            back.push(Command::Copy {
+                from: between,
+                to,
+                size,
+            });
+            at += size;
+        }
+        out.extend(back);
+        model.gpu.submit(&out)?;
+        self.scratch = Some(scratch);
+        Ok(())
+    }
+
+    /// Writes a slot's pages from the index `first` on to the page table.
+    fn write_table(
+        &self,
+        model: &Model,
+        buffers: &Buffers,
+        slot: usize,
+        first: usize,
+    ) -> Result<()> {
+        let at = (slot * self.pages_per_slot + first) as u64 * 4;
+        let words = bytemuck::cast_slice(&self.owned[slot][first..]);
+        model.gpu.write(buffer_of(buffers, Slot::Pages)?, at, words);
+        Ok(())
     }
 
     /// Makes room for a sequence of `positions` positions. Returns whether buffers were replaced, so
@@ -147,9 +263,10 @@ impl StatePools {
         let first = self.owned[slot].len();
         let rest = self.free_pages.len() - missing;
         self.owned[slot].extend(self.free_pages.drain(rest..).rev());
-        let at = (slot * self.pages_per_slot + first) as u64 * 4;
-        let words = bytemuck::cast_slice(&self.owned[slot][first..]);
-        model.gpu.write(buffer_of(buffers, Slot::Pages)?, at, words);
+        for page in &self.owned[slot][first..] {
+            self.owners[*page as usize] = 1;
+        }
+        self.write_table(model, buffers, slot, first)?;
         Ok(grows)
     }
 
@@ -178,6 +295,7 @@ impl StatePools {
             buffers.insert(plane.slot, buffer);
         }
         self.free_pages.extend(self.pages as u32..pages as u32);
+        self.owners.resize(pages, 0);
         (self.pages, self.slots) = (pages, slots);
         Ok(())
     }

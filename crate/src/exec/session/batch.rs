@@ -3,7 +3,6 @@
 use super::Session;
 use crate::exec::program_key::OverlayId;
 use crate::exec::step::Buffers;
-use crate::gpu::Buffer;
 use crate::plan::Slot;
 use crate::{Error, Result};
 
@@ -16,11 +15,6 @@ impl Session {
     /// The buffers that it shares with other owners.
     pub(in crate::exec) fn shared_buffers(&self) -> &Buffers {
         &self.shared_buffers
-    }
-
-    /// A buffer of the sequence or the model.
-    pub(in crate::exec) fn shared_handle(&self, slot: Slot) -> Result<Buffer> {
-        self.buffer(slot).cloned()
     }
 
     /// Added to the index of the next token to get its RoPE position.

@@ -17,7 +17,10 @@ impl Lower for AddPositionEmbedding {
             node.cols,
             node.x(),
             &table,
-            lowering.cursor(node.node.inputs[0]),
+            (
+                lowering.cursor(node.node.inputs[0]),
+                lowering.options.rows.is_batch(),
+            ),
             &node.out,
         ));
         Ok(())

@@ -1,10 +1,11 @@
-//! Beam search over a window. Each beam has its own session; all share the encoder's output.
+//! Beam search over a window. The beams are sequences of a batch: one forward pass and one readback
+//! per step, and beams share the keys and values that they have in common.
 
 use super::Transcriber;
 use super::decode::{WindowResult, WindowTask};
 use crate::Result;
 use crate::audio::beam::{BeamOptions, BeamSearch, Hypothesis, log_softmax};
-use crate::exec::Session;
+use crate::exec::{DecodeBatch, SequenceId, SequenceParams};
 
 impl Transcriber {
     /// Decodes a window with beam search and returns the best hypothesis.
@@ -28,14 +29,16 @@ impl Transcriber {
 
     /// Returns all finished hypotheses, best first.
     pub(super) async fn search_beams(&mut self, text: &WindowTask<'_>) -> Result<Vec<Hypothesis>> {
-        let beams = text.request.beams;
         self.prefill_prompt(text).await?;
-        while self.beam_sessions.len() + 1 < beams {
-            self.beam_sessions.push(Session::with_shared_buffers(
-                self.session.model(),
-                self.encoder.cross_kv().clone(),
-            )?);
-        }
+        let beams = text.request.beams;
+        // After an error or an abort the batch is not put back.
+        let known = self.beam_batch.take();
+        let mut batch = match known.filter(|batch| batch.capacity() >= beams) {
+            Some(batch) => batch,
+            None => DecodeBatch::for_sessions_like(&self.session, beams).await?,
+        };
+        let params = SequenceParams::greedy(text.max_tokens + 1);
+        let first = batch.join(&self.session, params).await?;
         let options = BeamOptions {
             beams,
             length_penalty: text.request.length_penalty,
@@ -43,89 +46,34 @@ impl Transcriber {
             end_tokens: self.end_tokens.clone(),
         };
         let mut search = BeamSearch::new(options);
-        // Per running beam: its tokens and the index of its session.
-        let mut texts: Vec<(Vec<u32>, usize)> = vec![(Vec::new(), 0)];
+        // The tokens of each running beam, and its sequence.
+        let mut texts: Vec<(Vec<u32>, SequenceId)> = vec![(Vec::new(), first)];
         loop {
             text.abort.check("transcribing")?;
-            let mut rows = Vec::with_capacity(texts.len());
-            for (ids, home) in &texts {
-                let mut row = self.beam_session(*home).logits().await?;
-                log_softmax(&mut row);
-                self.rules.mask_logits(&mut row, ids, text.times);
-                rows.push(row);
+            let ids: Vec<SequenceId> = texts.iter().map(|(_, id)| *id).collect();
+            let mut rows = batch.logits(&ids).await?;
+            for (row, (ids, _)) in rows.iter_mut().zip(&texts) {
+                log_softmax(row);
+                self.rules.mask_logits(row, ids, text.times);
             }
             let steps = search.step(&rows);
+            let parents: Vec<SequenceId> = steps.iter().map(|step| ids[step.parent]).collect();
+            let children = batch.continue_from(&parents).await?;
             if steps.is_empty() {
+                self.beam_batch = Some(batch);
                 return Ok(search.results());
             }
-            let parents: Vec<usize> = steps.iter().map(|step| texts[step.parent].1).collect();
-            let homes = self.assign_beams(&parents, beams)?;
+            let tokens: Vec<(SequenceId, u32)> = children
+                .iter()
+                .zip(&steps)
+                .map(|(id, step)| (*id, step.token))
+                .collect();
+            batch.step_with(&tokens).await?;
             texts = steps
                 .iter()
-                .zip(&homes)
-                .map(|(step, home)| ([&texts[step.parent].0[..], &[step.token]].concat(), *home))
+                .zip(children)
+                .map(|(step, id)| ([&texts[step.parent].0[..], &[step.token]].concat(), id))
                 .collect();
-            for (ids, home) in &texts {
-                let token = ids[ids.len() - 1];
-                let pos = text.prompt.len() + ids.len() - 1;
-
-                self.beam_session_mut(*home).step(token, pos).await?;
-            }
         }
-    }
-
-    fn beam_session(&self, index: usize) -> &Session {
-        if index == 0 {
-            &self.session
-        } else {
-            &self.beam_sessions[index - 1]
-        }
-    }
-
-    fn beam_session_mut(&mut self, index: usize) -> &mut Session {
-        if index == 0 {
-            &mut self.session
-        } else {
-            &mut self.beam_sessions[index - 1]
-        }
-    }
-
-    /// Assigns sessions to the children of `parents`: the first child keeps the parent's session,
-    /// others get a copy.
-    fn assign_beams(&mut self, parents: &[usize], beams: usize) -> Result<Vec<usize>> {
-        let mut free: Vec<usize> = (0..beams).filter(|home| !parents.contains(home)).collect();
-        let mut taken = Vec::new();
-        for parent in parents {
-            if !taken.contains(parent) {
-                taken.push(*parent);
-                continue;
-            }
-            let Some(home) = free.pop() else {
-                return Err(crate::Error::Internal(
-                    "there are more beams than sessions".into(),
-                ));
-            };
-            if home == 0 {
-                self.session.copy_from(&self.beam_sessions[parent - 1])?;
-            } else if *parent == 0 {
-                self.beam_sessions[home - 1].copy_from(&self.session)?;
-            } else {
-                let low = home.min(*parent) - 1;
-                let high = home.max(*parent) - 1;
-
-                let (left, right) = self.beam_sessions.split_at_mut(high);
-                let low = &mut left[low];
-                let high = &mut right[0];
-
-                let (to, from) = if home < *parent {
-                    (low, high)
-                } else {
-                    (high, low)
-                };
-                to.copy_from(from)?;
-            }
-            taken.push(home);
-        }
-        Ok(taken)
     }
 }

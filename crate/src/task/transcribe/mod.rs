@@ -14,7 +14,8 @@ use crate::arch;
 use crate::audio::vad::Vad;
 use crate::audio::whisper::WhisperRules;
 use crate::exec::{
-    AudioEncoder, LogitsPipeline, ModelFiles, RunOptions, Session, flatten_convolutions,
+    AudioEncoder, DecodeBatch, LogitsPipeline, ModelFiles, RunOptions, Session,
+    flatten_convolutions,
 };
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{Phase, Source};
@@ -42,8 +43,8 @@ pub struct Transcriber {
     pub vad: Option<Rc<Vad>>,
     /// End tokens.
     pub end_tokens: Vec<u32>,
-    /// Sessions of the other beams.
-    beam_sessions: Vec<Session>,
+    /// The beams of a beam search.
+    beam_batch: Option<DecodeBatch>,
 }
 
 impl Transcriber {
@@ -104,7 +105,7 @@ impl Transcriber {
             origin,
             vad: None,
             end_tokens: ends,
-            beam_sessions: Vec::new(),
+            beam_batch: None,
         })
     }
 
