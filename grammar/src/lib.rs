@@ -6,11 +6,13 @@
 //! each sampled token. The crate does not depend on the engine; pages load it as a WebAssembly
 //! module of its own when the first request asks for structured output.
 
+mod calls;
 mod gbnf;
 mod schema;
 #[cfg(target_arch = "wasm32")]
 mod web;
 
+pub use calls::AnswerSpec;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{
@@ -43,7 +45,7 @@ pub enum GrammarError {
 pub const MAX_CHOICES: usize = 10_000;
 
 /// What the output must match.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Constraint<'a> {
     /// A JSON schema (draft 2020-12, `$ref` within the document).
     JsonSchema(&'a Value),
@@ -57,6 +59,8 @@ pub enum Constraint<'a> {
     Gbnf(&'a str),
     /// One of these strings.
     Choice(&'a [String]),
+    /// An answer with tool calls in a family's format: see [`AnswerSpec`].
+    Answer(&'a AnswerSpec),
 }
 
 impl Constraint<'_> {
@@ -67,6 +71,7 @@ impl Constraint<'_> {
             Constraint::Lark(_) => "Lark grammar",
             Constraint::Gbnf(_) => "GBNF grammar",
             Constraint::Choice(_) => "choice",
+            Constraint::Answer(_) => "tools",
         }
     }
 
@@ -81,10 +86,11 @@ impl Constraint<'_> {
                 if schema == &Value::Bool(false) {
                     return Err(invalid("nothing matches the schema 'false'".to_owned()));
                 }
-                TopLevelGrammar::from_json_schema(schema::prepare(schema))
+                TopLevelGrammar::from_json_schema(schema::prepare(schema, true))
             }
             Constraint::JsonObject => TopLevelGrammar::from_json_schema(schema::prepare(
                 &serde_json::json!({ "type": "object" }),
+                true,
             )),
             Constraint::Regex(pattern) => TopLevelGrammar::from_regex(pattern),
             Constraint::Lark(text) => TopLevelGrammar::from_lark(text.to_owned()),
@@ -109,8 +115,53 @@ impl Constraint<'_> {
                     alternatives.join(" | ")
                 ))
             }
+            Constraint::Answer(spec) => {
+                let answer = match spec.answer() {
+                    Some(answer) => {
+                        Some(with_source(&answer.kind, &answer.source, |c| c.compile())??)
+                    }
+                    None => None,
+                };
+                spec.compile(answer).map_err(invalid)?
+            }
         })
     }
+}
+
+/// Calls `f` with the constraint of a kind's name (`json_schema`, `json_object`, `regex`, `lark`,
+/// `gbnf`, `choice` or `answer`) and its text, which is JSON for schemas, choices and answers.
+///
+/// # Errors
+/// If the kind is not known or the JSON is invalid.
+pub fn with_source<T>(
+    kind: &str,
+    source: &str,
+    f: impl FnOnce(Constraint) -> T,
+) -> Result<T, GrammarError> {
+    fn json<'a, T: serde::Deserialize<'a>>(
+        kind: &'static str,
+        source: &'a str,
+    ) -> Result<T, GrammarError> {
+        serde_json::from_str(source).map_err(|e| GrammarError::Invalid {
+            kind,
+            reason: format!("invalid JSON: {e}"),
+        })
+    }
+    Ok(match kind {
+        "json_schema" => f(Constraint::JsonSchema(&json("JSON schema", source)?)),
+        "json_object" => f(Constraint::JsonObject),
+        "regex" => f(Constraint::Regex(source)),
+        "lark" => f(Constraint::Lark(source)),
+        "gbnf" => f(Constraint::Gbnf(source)),
+        "choice" => f(Constraint::Choice(&json::<Vec<String>>("choice", source)?)),
+        "answer" => f(Constraint::Answer(&json("tools", source)?)),
+        _ => {
+            return Err(GrammarError::Invalid {
+                kind: "grammar",
+                reason: format!("unknown kind '{kind}'"),
+            });
+        }
+    })
 }
 
 /// The tokens of a model as bytes, in a trie.
@@ -173,23 +224,41 @@ impl Vocabulary {
     /// If the schema or grammar is invalid, unsatisfiable, or uses a keyword that cannot be
     /// enforced.
     pub fn grammar(&self, constraint: Constraint) -> Result<Grammar, GrammarError> {
-        let invalid = |e: String| GrammarError::Invalid {
+        let invalid = |reason: String| GrammarError::Invalid {
             kind: constraint.kind(),
-            reason: reason(&e),
+            reason,
         };
-        let parser = self.factory.create_parser(constraint.compile()?);
-        let mut matcher = Matcher::new(parser);
-        if let Some(error) = matcher.get_error() {
-            return Err(invalid(error));
-        }
-        // The first mask finds grammars that nothing matches.
-        let first_mask = matcher.compute_mask_or_eos();
-        first_mask.map_err(|e| invalid(e.to_string()))?;
+        let matcher = match self.matcher(constraint.compile()?) {
+            Ok(matcher) => matcher,
+            Err(error) => {
+                let Constraint::Answer(spec) = constraint else {
+                    return Err(invalid(error));
+                };
+                // The tool at fault, if it is one.
+                let found = spec.each_tool().find_map(|(name, grammar)| {
+                    let error = self.matcher(grammar.ok()?).err()?;
+                    Some(format!("tool '{name}': {error}"))
+                });
+                return Err(invalid(found.unwrap_or(error)));
+            }
+        };
         Ok(Grammar {
             matcher,
             words: self.mask_words(),
             ends: Arc::clone(&self.ends),
         })
+    }
+
+    /// Builds a matcher and its first mask, which finds grammars that nothing matches.
+    fn matcher(&self, grammar: TopLevelGrammar) -> Result<Matcher, String> {
+        let mut matcher = Matcher::new(self.factory.create_parser(grammar));
+        if let Some(error) = matcher.get_error() {
+            return Err(reason(&error));
+        }
+        match matcher.compute_mask_or_eos() {
+            Ok(_) => Ok(matcher),
+            Err(error) => Err(reason(&error.to_string())),
+        }
     }
 }
 

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-/// Whitespace between JSON tokens: a blank, or a line end with an indentation. A model that keeps
-/// writing whitespace would otherwise never end.
-const WHITESPACE: &str = r"[\x20\x09]|\r?\n[\x20\x09]{0,64}";
+/// Whitespace between JSON tokens: a blank, or a line end with up to eight levels of indentation by
+/// two blanks or a tab. A model that keeps writing whitespace would otherwise never end.
+const WHITESPACE: &str = r"\x20|\r?\n(?:(?:\x20\x20){0,8}|\x09{0,8})";
 
 /// Leap years have a 29th of February; the compiler's own patterns allow one in every year.
 const DATE: &str = "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|\
@@ -18,6 +18,27 @@ const TIME: &str = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?
 /// Mailboxes as validators accept them: atoms, and a domain of at least two labels.
 const EMAIL: &str = "[A-Za-z0-9_%+-]{1,32}(?:\\.[A-Za-z0-9_%+-]{1,31})?\
     @(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?\\.){1,3}[A-Za-z]{2,12}";
+
+/// Absolute addresses with a host, as validators accept them.
+const URI: &str = "[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9](?:[A-Za-z0-9.-]{0,61}[A-Za-z0-9])?\
+    (?:/[A-Za-z0-9._~-]{0,64}){0,8}";
+
+/// Formats of JSON Schema that are refused, as no pattern stands for them. Names that JSON Schema
+/// does not define have no effect.
+const UNSUPPORTED_FORMATS: [&str; 9] = [
+    "idn-email",
+    "idn-hostname",
+    "iri",
+    "iri-reference",
+    "json-pointer",
+    "regex",
+    "relative-json-pointer",
+    "uri-reference",
+    "uri-template",
+];
+
+/// Formats with a pattern in the compiler.
+const COMPILER_FORMATS: [&str; 5] = ["duration", "hostname", "ipv4", "ipv6", "uuid"];
 
 /// Maximum schemas inside a schema, `$ref` not followed.
 const MAX_SCHEMAS: usize = 2_000;
@@ -113,17 +134,18 @@ fn each_inside<'a>(schema: &'a Value, f: &mut dyn FnMut(&'a Value)) {
     }
 }
 
-/// Returns the schema in the compiler's form.
-pub fn prepare(schema: &Value) -> Value {
+/// Returns the schema in the compiler's form. Keywords that cannot be enforced are refused if
+/// `is_strict`; otherwise they have no effect.
+pub fn prepare(schema: &Value, is_strict: bool) -> Value {
     let mut schema = match schema {
         Value::Bool(true) => json!({}),
         other => other.clone(),
     };
-    rewrite(&mut schema);
+    replace_formats(&mut schema);
     if let Value::Object(fields) = &mut schema {
         fields.insert(
             "x-guidance".to_owned(),
-            json!({ "whitespace_pattern": WHITESPACE }),
+            json!({ "whitespace_pattern": WHITESPACE, "lenient": !is_strict }),
         );
     }
     schema
@@ -131,7 +153,7 @@ pub fn prepare(schema: &Value) -> Value {
 
 /// Replaces formats by patterns in a schema and the schemas inside it. Values of `const`, `enum`,
 /// `default` and `examples` are data and stay as they are.
-fn rewrite(schema: &mut Value) {
+pub fn replace_formats(schema: &mut Value) {
     let Value::Object(fields) = schema else {
         return;
     };
@@ -140,12 +162,12 @@ fn rewrite(schema: &mut Value) {
         match key.as_str() {
             "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas" => {
                 if let Value::Object(schemas) = value {
-                    schemas.values_mut().for_each(rewrite);
+                    schemas.values_mut().for_each(replace_formats);
                 }
             }
             "allOf" | "anyOf" | "oneOf" | "prefixItems" | "items" => match value {
-                Value::Array(schemas) => schemas.iter_mut().for_each(rewrite),
-                schema => rewrite(schema),
+                Value::Array(schemas) => schemas.iter_mut().for_each(replace_formats),
+                schema => replace_formats(schema),
             },
             "additionalProperties"
             | "additionalItems"
@@ -157,7 +179,7 @@ fn rewrite(schema: &mut Value) {
             | "else"
             | "unevaluatedItems"
             | "unevaluatedProperties" => {
-                rewrite(value);
+                replace_formats(value);
             }
             _ => {}
         }
@@ -170,7 +192,21 @@ fn replace_format(fields: &mut Map<String, Value>) {
         Some("time") => format!("^{TIME}$"),
         Some("date-time") => format!("^{DATE}[tT]{TIME}$"),
         Some("email") => format!("^{EMAIL}$"),
-        _ => return,
+        Some("uri") => format!("^{URI}$"),
+        // OpenAPI's bounds of integers.
+        Some("int32") => {
+            fields.remove("format");
+            fields.entry("minimum").or_insert(json!(i32::MIN));
+            fields.entry("maximum").or_insert(json!(i32::MAX));
+            return;
+        }
+        Some(name) if COMPILER_FORMATS.contains(&name) || UNSUPPORTED_FORMATS.contains(&name) => {
+            return;
+        }
+        _ => {
+            fields.remove("format");
+            return;
+        }
     };
     fields.remove("format");
     if fields.contains_key("pattern") {
@@ -192,14 +228,17 @@ mod tests {
 
     #[test]
     fn formats_become_patterns_in_schemas_and_stay_in_data() {
-        let prepared = prepare(&json!({
-            "properties": {
-                "format": { "const": { "format": "date" } },
-                "day": { "format": "date", "pattern": "^2" },
-            },
-            "items": [{ "format": "time" }],
-            "enum": [{ "format": "time" }],
-        }));
+        let prepared = prepare(
+            &json!({
+                "properties": {
+                    "format": { "const": { "format": "date" } },
+                    "day": { "format": "date", "pattern": "^2" },
+                },
+                "items": [{ "format": "time" }],
+                "enum": [{ "format": "time" }],
+            }),
+            true,
+        );
         assert_eq!(
             prepared["properties"]["format"],
             json!({ "const": { "format": "date" } })
@@ -209,6 +248,6 @@ mod tests {
         assert_eq!(day["pattern"], "^2");
         assert!(day.get("format").is_none() && day["allOf"][0]["pattern"].is_string());
         assert!(prepared["items"][0].get("format").is_none());
-        assert!(prepare(&json!(true)).is_object());
+        assert!(prepare(&json!(true), true).is_object());
     }
 }

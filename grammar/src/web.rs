@@ -1,7 +1,6 @@
 //! The module's interface for pages.
 
-use crate::{Constraint, Grammar, GrammarError, Vocabulary};
-use serde_json::Value;
+use crate::{Grammar, GrammarError, Vocabulary, with_source};
 use wasm_bindgen::prelude::*;
 
 /// A model's tokens as bytes. See [`Vocabulary`].
@@ -38,26 +37,10 @@ impl JsVocabulary {
         Ok(JsVocabulary(vocabulary))
     }
 
-    /// Compiles a constraint. `kind` is `json_schema`, `json_object`, `regex`, `lark`, `gbnf` or
-    /// `choice`; `source` is the grammar's text, or JSON for a schema and for choices.
+    /// Compiles a constraint: see [`with_source`].
     pub fn grammar(&self, kind: &str, source: &str) -> Result<JsGrammar, JsError> {
-        let json = || {
-            serde_json::from_str::<Value>(source)
-                .map_err(|e| JsError::new(&format!("{kind}: invalid JSON: {e}")))
-        };
-        let compiled = match kind {
-            "json_schema" => self.0.grammar(Constraint::JsonSchema(&json()?)),
-            "json_object" => self.0.grammar(Constraint::JsonObject),
-            "regex" => self.0.grammar(Constraint::Regex(source)),
-            "lark" => self.0.grammar(Constraint::Lark(source)),
-            "gbnf" => self.0.grammar(Constraint::Gbnf(source)),
-            "choice" => {
-                let choices: Vec<String> = serde_json::from_value(json()?)
-                    .map_err(|e| JsError::new(&format!("choice: {e}")))?;
-                self.0.grammar(Constraint::Choice(&choices))
-            }
-            _ => return Err(JsError::new(&format!("unknown kind of grammar '{kind}'"))),
-        };
+        let compiled = with_source(kind, source, |constraint| self.0.grammar(constraint));
+        let compiled = compiled.flatten();
         Ok(JsGrammar {
             grammar: compiled.map_err(|e| js_error(&e))?,
             mask: vec![0; self.0.mask_words()],

@@ -13,6 +13,7 @@ import { plainJson } from "./plain-json.js";
 import { CHAT_SPEC, type ChatFields } from "./schema.js";
 import { generateWithSteps, STEP_OPTIONS, type StepOptions } from "./steps.js";
 import { wrongTask } from "./tasks.js";
+import { planTools, type ToolChoice, toolChoice } from "./tool-choice.js";
 
 /** A request of `chat.completions.create`: OpenAI's fields plus the sampling options of local models. */
 export interface ChatCompletionCreateParams extends ChatFields {
@@ -25,8 +26,10 @@ export interface ChatCompletionCreateParams extends ChatFields {
   max_completion_tokens?: number | null;
   /** Tools of type `custom` are refused. */
   tools?: (Tool | CustomTool)[] | null;
-  /** `none` hides the tools from the model. Forcing a tool call is not supported. */
+  /** `none` hides the tools from the model; `required` and a named function force a call by a grammar. */
   tool_choice?: ToolChoice | null;
+  /** Whether an answer may have several calls; true by default. */
+  parallel_tool_calls?: boolean | null;
   /** Number of answers, 1 by default. They run one after another, with seeds that count up from `seed`. */
   n?: number | null;
   /** How much the model reasons. Refused where the chat template has no such variable, nor a switch. */
@@ -35,6 +38,8 @@ export interface ChatCompletionCreateParams extends ChatFields {
   prediction?: { type: "content"; content: string | TextPart[] } | null;
   /** Whether the model reasons before it answers. Refused where the chat template has no such switch. */
   enable_thinking?: boolean | null;
+  /** Tokens after which the model's reasoning is closed, and the answer begins; 0 for none. An extension of OpenAI's API. */
+  reasoning_budget?: number | null;
   /** Extra variables for the chat template, such as `{ enable_thinking: false }`. */
   chat_template_kwargs?: Record<string, unknown> | null;
   /** Text by default. With a schema, every complete answer validates; the grammar module is loaded on first use. */
@@ -45,7 +50,6 @@ export interface ChatCompletionCreateParams extends ChatFields {
   user?: string | null;
   metadata?: Record<string, string> | null;
   store?: boolean | null;
-  parallel_tool_calls?: boolean | null;
   service_tier?: string | null;
   safety_identifier?: string | null;
   prompt_cache_key?: string | null;
@@ -74,15 +78,6 @@ export interface CustomTool {
   type: "custom";
   custom: object;
 }
-
-/** Which tools the model may call. */
-export type ToolChoice =
-  | "auto"
-  | "none"
-  | "required"
-  | { type: "function"; function: { name: string } }
-  | { type: "custom"; custom: { name: string } }
-  | { type: "allowed_tools"; allowed_tools: { mode: "auto" | "required"; tools: object[] } };
 
 /** The format of an answer. */
 export type ResponseFormat =
@@ -194,7 +189,7 @@ export interface GenerationRequestOptions extends RequestOptions, StepOptions {}
 const MAX_ANSWERS = 128;
 
 /** OpenAI request fields that have no effect on a local model. */
-export const IGNORED_FIELDS = ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "parallel_tool_calls"] as const;
+export const IGNORED_FIELDS = ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"] as const;
 
 const SPEC = {
   ...CHAT_SPEC,
@@ -204,10 +199,12 @@ const SPEC = {
   stream_options: valid.object,
   max_completion_tokens: CHAT_SPEC.max_tokens,
   tools: valid.array,
-  tool_choice: valid.oneOf("auto", "none"),
+  tool_choice: toolChoice,
+  parallel_tool_calls: valid.boolean,
   n: valid.integer(1, MAX_ANSWERS),
   reasoning_effort: valid.oneOf("none", "minimal", "low", "medium", "high", "xhigh", "max"),
   enable_thinking: valid.boolean,
+  reasoning_budget: valid.integer(0),
   chat_template_kwargs: valid.object,
   // Fields about OpenAI's own service; ignored.
   ...Object.fromEntries(IGNORED_FIELDS.map((name) => [name, valid.any])),
@@ -321,14 +318,14 @@ export class Completions {
     if (p.stream_options && !p.stream) throw invalidRequest(`${WHERE}: 'stream_options' needs stream: true.`);
     checked(`${WHERE}: stream_options`, p.stream_options, { include_usage: valid.boolean, include_obfuscation: valid.boolean });
     requireFreeVariables(WHERE, "chat_template_kwargs", p.chat_template_kwargs);
-    const tools = p.tool_choice === "none" || !given?.length ? undefined : given;
-    const grammar = answerGrammar(p);
-    if (grammar && tools) throw invalidRequest(`${WHERE}: 'response_format' and 'grammar' cannot be combined with tools. Set tool_choice: 'none', or leave one of them out.`);
+    if (p.reasoning_budget && info.reasoning === false) {
+      throw new JerboaError("unsupported_option", `${WHERE}: 'reasoning_budget' is not supported: ${info.model} does not reason, or its format is not known. Leave it out, or limit the answer with max_completion_tokens.`);
+    }
     return withoutUnset({
       ...engineOptions(CHAT_SPEC, p),
       messages: engineMessages(WHERE, p.messages, info.capabilities),
-      tools,
-      grammar,
+      ...planTools(WHERE, given, plainJson(WHERE, "tool_choice", p.tool_choice) ?? "auto", p.parallel_tool_calls ?? true, answerGrammar(p)),
+      reasoningBudget: p.reasoning_budget,
       chatTemplate: plainJson(WHERE, "chat_template_kwargs", reasoningVariables(info, p)),
       maxTokens: p.max_completion_tokens ?? p.max_tokens,
       stop: typeof p.stop === "string" ? [p.stop] : p.stop,

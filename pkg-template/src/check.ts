@@ -93,7 +93,8 @@ export function engineOptions(spec: Spec, given: object): object {
 export function describe(value: unknown): string {
   if (typeof value === "string") return value.length > 40 ? "a long string" : `'${value}'`;
   if (value === null || typeof value !== "object") return typeof value === "function" ? "a function" : String(value);
-  return Array.isArray(value) ? "an array" : "an object";
+  if (!Array.isArray(value)) return "an object";
+  return value.length === 0 ? "an empty array" : `an array of ${value.length}, beginning with ${Array.isArray(value[0]) ? "an array" : describe(value[0])}`;
 }
 
 function unknown(where: string, name: string, names: string[]): string {

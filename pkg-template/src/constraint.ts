@@ -48,9 +48,13 @@ export interface Constraint {
   free(): void;
 }
 
-/** Compiles the grammar of a request. @throws {@link JerboaError} `request` with the compiler's reason. */
-export async function constrain(engine: Engine, { kind, source }: GrammarSource, wasmUrl: string | undefined): Promise<Constraint> {
+/**
+ * Compiles the grammar of a request; `isChat` tells answers to messages, in the model's own format, from text.
+ * @throws {@link JerboaError} `request` with the compiler's reason.
+ */
+export async function constrain(engine: Engine, grammarSource: GrammarSource, isChat: boolean, wasmUrl: string | undefined): Promise<Constraint> {
   const vocabulary = await vocabularyOf(engine, wasmUrl);
+  const { kind, source } = isChat ? inFormat(engine, grammarSource) : grammarSource;
   let grammar: Grammar;
   try {
     grammar = vocabulary.grammar(kind, source);
@@ -59,7 +63,22 @@ export async function constrain(engine: Engine, { kind, source }: GrammarSource,
     if (isTrap(thrown)) throw thrown;
     throw invalidRequest(`The grammar cannot be used: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
   }
-  return { nextMask: (token) => next(engine, grammar, token), free: () => grammar.free() };
+  let isStarted = false;
+  const nextMask: NextMask = (token) => {
+    if (isStarted) return next(engine, grammar, token);
+    // A thought may come first, so nothing is forced yet.
+    isStarted = true;
+    return grammar.mask();
+  };
+  return { nextMask, free: () => grammar.free() };
+}
+
+/** The grammar of an answer with the model's spelling of calls, and what stands around other answers. */
+function inFormat(engine: Engine, grammar: GrammarSource): GrammarSource {
+  const spelling = JSON.parse(engine.answerSpelling()) as { frame: { open: unknown[] } };
+  if (grammar.kind === "answer") return { kind: "answer", source: JSON.stringify({ ...spelling, ...(JSON.parse(grammar.source) as object) }) };
+  if (spelling.frame.open.length === 0) return grammar;
+  return { kind: "answer", source: JSON.stringify({ ...spelling, tools: [], choice: "auto", parallel: false, answer: grammar }) };
 }
 
 /** Minimum number of forced bytes that are worth a prefill of their own. */

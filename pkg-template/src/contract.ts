@@ -261,8 +261,8 @@ export type ProcessLogits = (logits: Float32Array, tokens: Uint32Array) => Promi
 
 /** A grammar for the text of a request. */
 export interface GrammarSource {
-  kind: "json_object" | "json_schema" | "regex" | "lark" | "gbnf" | "choice";
-  /** The grammar's text; JSON for a schema and for choices. */
+  kind: "json_object" | "json_schema" | "regex" | "lark" | "gbnf" | "choice" | "answer";
+  /** The grammar's text; JSON for a schema, for choices and for an answer with tool calls. */
   source: string;
 }
 

@@ -35,6 +35,8 @@ export interface Engine {
   detokenize(ids: Uint32Array, skipSpecial: boolean): string;
   /** The bytes of all tokens one after another, the length of each by id (0 for special tokens), and the ids that end a text. */
   vocabularyBytes(): { bytes: Uint8Array; lengths: Uint32Array; endIds: Uint32Array };
+  /** How the model writes tool calls and other answers, as JSON for the grammar module. */
+  answerSpelling(): string;
   renderChat(messages: unknown[], options: object): string;
   /** `seed` applies when the request has none. */
   generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number, nextMask?: NextMask, processLogits?: ProcessLogits): Promise<GenerationResult>;

@@ -46,7 +46,11 @@ export function grammarSource(where: string, grammar: GrammarOption): GrammarSou
       if (typeof option.pattern !== "string") throw missing("pattern", "a regular expression as a string", option.pattern);
       return { kind: "regex", source: option.pattern };
     case "choice":
-      if (!everyItem(option.choices, (choice) => typeof choice === "string") || !(option.choices as string[]).length) throw missing("choices", "a list of strings", option.choices);
+      if (!Array.isArray(option.choices) || option.choices.length === 0) throw missing("choices", "a list of at least one string", option.choices);
+      if (!everyItem(option.choices, (choice) => typeof choice === "string")) {
+        const at = Array.from(option.choices as unknown[]).findIndex((choice) => typeof choice !== "string");
+        throw invalidRequest(`${where}: grammar.choices[${at}] must be a string, not ${describe(option.choices[at])}.`);
+      }
       return { kind: "choice", source: JSON.stringify(option.choices) };
     case "lark":
     case "gbnf":

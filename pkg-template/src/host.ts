@@ -277,7 +277,7 @@ export class Host implements Backend {
     const messages = request.messages && (await instance.images.withImageIds(this.#module, instance.engine, request.messages));
     if (signal.aborted) throw aborted("generate");
     const { grammar, steps, ...given } = request;
-    const constraint = grammar && (await untilAborted(ABORT_TIMEOUT_MS, "generate", signal, this.#constrain(instance, grammar)));
+    const constraint = grammar && (await untilAborted(ABORT_TIMEOUT_MS, "generate", signal, this.#constrain(instance, grammar, Boolean(messages) && !request.rawAnswer)));
     try {
       return await target.generate({ ...stripUndefined({ ...given, ...(messages ? { messages } : {}) }), signal }, onEvent, seed, constraint?.nextMask, steps && ask && askSteps(steps, ask, signal));
     } finally {
@@ -286,9 +286,9 @@ export class Host implements Backend {
   }
 
   /** Compiles a grammar; the code for it is loaded on first use. */
-  async #constrain(instance: EngineInstance, grammar: GrammarSource): Promise<Constraint> {
+  async #constrain(instance: EngineInstance, grammar: GrammarSource, isChat: boolean): Promise<Constraint> {
     const { constrain } = await withTimeout(ASSET_TIMEOUT_MS, "the server of constraint.js", import("./constraint.js"));
-    return constrain(instance.engine, grammar, (this.#input as { module_or_path?: string } | undefined)?.module_or_path);
+    return constrain(instance.engine, grammar, isChat, (this.#input as { module_or_path?: string } | undefined)?.module_or_path);
   }
 
   async #load(options: EngineLoadOptions, signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {

@@ -39,8 +39,9 @@ export type { AssistantMessage, ChatMessage, CustomToolCall, ImagePart, ImageUrl
 export type {
   Chat, ChatCompletion, ChatCompletionChunk, ChatCompletionCreateParams, ChatCompletionCreateParamsNonStreaming,
   ChatCompletionCreateParamsStreaming, ChatLogprobs, ChatStream, ChatTokenLogprob, Completions, CompletionUsage, FinishReason,
-  CustomTool, GenerationRequestOptions, ReasoningEffort, RequestOptions, ResponseFormat, StreamOptions, Timings, ToolChoice,
+  CustomTool, GenerationRequestOptions, ReasoningEffort, RequestOptions, ResponseFormat, StreamOptions, Timings,
 } from "./chat.js";
+export type { ToolChoice } from "./tool-choice.js";
 export type { ChatDelta, ToolCallDelta } from "./answer.js";
 export type { Audio } from "./audio.js";
 export type { AsyncQueue } from "./async-queue.js";

@@ -1,10 +1,11 @@
 /** Converts requests of the Responses API to chat completions. */
 
-import type { ChatCompletionCreateParams, ResponseFormat, ToolChoice } from "./chat.js";
+import type { ChatCompletionCreateParams, ResponseFormat } from "./chat.js";
 import { describe } from "./check.js";
 import { invalidRequest, JerboaError } from "./errors.js";
 import type { AssistantMessage, ChatMessage, Tool } from "./messages.js";
 import type { ResponseCreateParams, ResponseInputItem, ResponseInputPart, ResponseTextFormat, ResponseToolChoice } from "./responses-types.js";
+import type { ToolChoice } from "./tool-choice.js";
 
 export const WHERE = "responses.create";
 

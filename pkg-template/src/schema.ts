@@ -63,6 +63,10 @@ export interface EngineGenerateFields {
    * answer.
    */
   prediction?: string;
+  /** Tokens after which the thought of an answer to `messages` is closed. */
+  reasoningBudget?: number;
+  /** Ends the answer with its first tool call. */
+  singleCall?: boolean;
   /** Sampling temperature; 0 selects the most likely token. Default: `1`. */
   temperature?: number;
   /** Samples from the k most likely tokens; 0 and -1 keep all. Default: `50`. */

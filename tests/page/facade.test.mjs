@@ -255,12 +255,72 @@ test("reasoning is controlled where the chat template has a variable for it", as
   await assert.rejects(sent("org/thinking", { reasoning_effort: "extreme" }), refusal("request", /'reasoning_effort' must be one of/));
 });
 
-test("tools are refused where the format of calls is not known, and forced calls everywhere", async () => {
+test("tools are refused where the format of calls is not known", async () => {
   const tools = [{ type: "function", function: { name: "f" } }];
   const create = async (name, params) => (await load(name)).chat.completions.create({ messages: user("x"), tools, ...params });
   await assert.rejects(create("org/unknown", {}), refusal("unsupported_option", /'tools' is not supported by org\/unknown.*Describe the functions in a system message/));
   assert.equal((await create("org/unknown", { tool_choice: "none" })).choices[0].message.content, "x");
-  await assert.rejects(create("org/name", { tool_choice: "required" }), refusal("request", /'tool_choice' must be/));
+});
+
+test("tool_choice, parallel_tool_calls and strict tools reach the engine as a grammar", async () => {
+  const f = { type: "function", function: { name: "f", parameters: { type: "object", properties: {} } } };
+  const g = { type: "function", function: { name: "g", strict: true } };
+  const model = await load();
+  const { seen: grammars } = await import(`${facade}/grammar.js`);
+  const sent = async (params) => {
+    const before = grammars.length;
+    await model.chat.completions.create({ messages: user("x"), tools: [f], ...params });
+    const { tools, singleCall } = fake.seen.requests.at(-1);
+    const grammar = grammars[before];
+    const { tools: named, spelling, frame, ...spec } = grammar ? JSON.parse(grammar.source) : { tools: [] };
+    assert.deepEqual([spelling?.format, frame?.open], grammar ? ["fake", []] : [undefined, undefined]);
+    return { tools: tools?.length, kind: grammar?.kind, names: named.map(({ name }) => name), ...spec, ...(singleCall ? { singleCall } : {}) };
+  };
+  const byName = (name) => ({ type: "function", function: { name } });
+  const allowed = (mode, ...names) => ({ type: "allowed_tools", allowed_tools: { mode, tools: names.map(byName) } });
+  const free = { tools: 1, kind: undefined, names: [] };
+  assert.deepEqual(await sent({}), free);
+  assert.deepEqual(await sent({ tool_choice: "auto", parallel_tool_calls: true }), free);
+  assert.deepEqual(await sent({ parallel_tool_calls: false }), { ...free, singleCall: true });
+  assert.deepEqual(await sent({ tool_choice: "none" }), { ...free, tools: undefined });
+  const forced = { tools: 2, kind: "answer", names: ["f", "g"], choice: "required", parallel: true, answer: null };
+  const both = { tools: [f, g] };
+  assert.deepEqual(await sent({ ...both, tool_choice: "required" }), forced);
+  assert.deepEqual(await sent({ ...both, tool_choice: "required", parallel_tool_calls: false }), { ...forced, parallel: false });
+  assert.deepEqual(await sent({ ...both, tool_choice: byName("g") }), { ...forced, names: ["g"], parallel: false });
+  assert.deepEqual(await sent({ ...both, tool_choice: allowed("required", "f") }), { ...forced, names: ["f"] });
+  assert.deepEqual(await sent({ ...both, tool_choice: allowed("auto", "f") }), { ...forced, names: ["f"], choice: "auto" });
+  assert.deepEqual(await sent(both), { ...forced, choice: "auto" });
+  assert.deepEqual(await sent({ tool_choice: allowed("auto", "f") }), free);
+  const answer = { kind: "json_object", source: "" };
+  assert.deepEqual(await sent({ response_format: { type: "json_object" } }), { ...forced, tools: 1, names: ["f"], choice: "auto", answer });
+  const refused = (params, reason) => assert.rejects(sent(params), refusal("request", reason));
+  await refused({ tool_choice: "always" }, /'tool_choice' must be 'none', 'auto', 'required', .* not 'always'/);
+  await refused({ tool_choice: { type: "function" } }, /'tool_choice' must be/);
+  await refused({ tool_choice: { type: "custom", custom: { name: "f" } } }, /'tool_choice' must be/);
+  await refused({ tool_choice: allowed("auto") }, /'tool_choice' must be/);
+  await refused({ tool_choice: byName("h") }, /names the function 'h', which is not among 'tools'.* name one of: f/);
+  await refused({ tools: undefined, tool_choice: "required" }, /'tool_choice' \('required'\) needs 'tools'/);
+  await refused({ tools: [{ type: "function" }], tool_choice: "required" }, /tools\[0\].function must be an object with a 'name'/);
+});
+
+test("reasoning_budget reaches the engine, and is refused where nothing reasons", async () => {
+  const create = async (name, params) => (await load(name)).chat.completions.create({ messages: user("x"), ...params });
+  await create("org/thinking", { reasoning_budget: 12 });
+  assert.equal(fake.seen.requests.at(-1).reasoningBudget, 12);
+  await create("org/thinking", { reasoning_budget: 0 });
+  assert.equal(fake.seen.requests.at(-1).reasoningBudget, 0);
+  await assert.rejects(create("org/thinking", { reasoning_budget: -1 }), refusal("request", /'reasoning_budget' must be a whole number from 0 to/));
+  await assert.rejects(create("org/name", { reasoning_budget: 5 }), refusal("unsupported_option", /'reasoning_budget' is not supported/));
+});
+
+test("faults in choices are named by their position", async () => {
+  const model = await load();
+  const choose = (choices) => model.generate("x", { grammar: { type: "choice", choices } }).details;
+  await assert.rejects(choose("a"), refusal("request", /requires 'choices': a list of at least one string, not 'a'/));
+  await assert.rejects(choose([]), refusal("request", /a list of at least one string, not an empty array/));
+  await assert.rejects(choose(["a", 5]), refusal("request", /grammar\.choices\[1\] must be a string, not 5/));
+  await assert.rejects(choose([["a"]]), refusal("request", /grammar\.choices\[0\] must be a string, not an array of 1, beginning with 'a'/));
 });
 
 test("messages: parts become text, developer becomes system, arguments become objects", async () => {

@@ -6,6 +6,7 @@
 
 mod language;
 mod speech;
+mod structured;
 mod vectors;
 
 use jerboa::exec::{Precision, PrecisionOptions, RunOptions};

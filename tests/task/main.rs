@@ -12,6 +12,7 @@ mod speculation;
 mod steps;
 mod stops;
 mod tasks;
+mod thought;
 
 use jerboa::exec::{PrecisionOptions, RunOptions};
 use jerboa::gpu::DeviceOptions;

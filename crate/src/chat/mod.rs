@@ -14,6 +14,7 @@ mod parts;
 mod raw_value;
 mod scan;
 mod schema;
+mod spelling;
 mod tagged;
 mod value;
 
@@ -32,6 +33,33 @@ use tagged::{ReasoningMarkers, TaggedParser};
 pub struct AnswerFormat {
     calls: Option<CallFormat>,
     reasoning: Option<ReasoningMarkers>,
+}
+
+/// Markers of a thought, for a generation that ends it or constrains what follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThoughtMarkers {
+    /// Opens a thought.
+    pub opener: &'static str,
+    /// Each ends a thought.
+    pub closers: &'static [&'static str],
+    /// Whether the opener's first token can also open something else.
+    pub is_shared: bool,
+    /// Text that ends the thought and starts the response.
+    pub forced_close: &'static str,
+    /// Text between the end of a thought and whatever follows, a response or calls.
+    pub separator: &'static str,
+}
+
+impl ThoughtMarkers {
+    /// The part of `forced_close` that ends the thought.
+    pub fn close(&self) -> &'static str {
+        let ends = self.closers.iter().filter_map(|closer| {
+            let start = self.forced_close.find(closer)?;
+            Some(start + closer.len())
+        });
+        let end = ends.min().unwrap_or(self.forced_close.len());
+        &self.forced_close[..end]
+    }
 }
 
 /// What an answer follows.
@@ -72,6 +100,32 @@ impl AnswerFormat {
             Some(CallFormat::Harmony) => Some(harmony::FORCED_CLOSE),
             _ => self.reasoning.map(|markers| markers.forced_close),
         }
+    }
+
+    /// Markers of thoughts, if answers may contain them.
+    pub fn thought_markers(&self) -> Option<ThoughtMarkers> {
+        if self.calls == Some(CallFormat::Harmony) {
+            return Some(ThoughtMarkers {
+                opener: "<|channel|>analysis<|message|>",
+                closers: &["<|end|>"],
+                is_shared: true,
+                forced_close: harmony::FORCED_CLOSE,
+                separator: "<|start|>assistant",
+            });
+        }
+        let reasoning = self.reasoning?;
+        let mut markers = ThoughtMarkers {
+            opener: reasoning.open[0],
+            closers: reasoning.close,
+            is_shared: false,
+            forced_close: reasoning.forced_close,
+            separator: "",
+        };
+        let rest = &reasoning.forced_close[markers.close().len()..];
+        if rest.trim().is_empty() {
+            markers.separator = rest;
+        }
+        Some(markers)
     }
 
     /// Whether the answer starts inside reasoning.

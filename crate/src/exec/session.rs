@@ -419,6 +419,28 @@ impl Session {
         Ok(held)
     }
 
+    /// Runs what the session lacks of `ids`, whose logits of the last row stay on the device. Unlike
+    /// [`Self::prefill_reusing_prefix`] it runs nothing again where a generation ended with these
+    /// tokens. Returns the number of tokens that were reused.
+    ///
+    /// # Errors
+    /// As [`Self::prefill_reusing_prefix`].
+    pub async fn prefill_rest(
+        &mut self,
+        ids: &[u32],
+        go_on: &dyn Fn() -> Result<()>,
+    ) -> Result<usize> {
+        let held = self.tokens.len();
+        if held == 0 || !self.model.reuses_prefix() || !ids.starts_with(&self.tokens) {
+            return self.prefill_reusing_prefix(ids, go_on).await;
+        }
+        self.check_ids(ids, 0)?;
+        if held < ids.len() {
+            self.run(&ids[held..], held, go_on).await?;
+        }
+        Ok(held)
+    }
+
     /// Runs `ids` at positions from `start` on, in chunks; the logits of the last row stay on the
     /// device.
     ///

@@ -1,6 +1,7 @@
 //! A text-generation model with its tokenizer, chat template and generation defaults.
 
 mod generate;
+mod thought;
 
 pub use generate::{FinishReason, GenerationHooks, GenerationResult, TokenEvent};
 

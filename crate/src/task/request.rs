@@ -96,6 +96,10 @@ request_options! {
         /// Text that the answer probably repeats: drafts are looked up in it. Implies prompt lookup and
         /// never changes the answer.
         prediction: Option<String> = None => RequestOption::text();
+        /// Tokens after which the thought of an answer to `messages` is closed.
+        reasoning_budget: Option<usize> = None => RequestOption::count(0.0);
+        /// Ends the answer with its first tool call.
+        single_call: bool = false => RequestOption::boolean();
     }
     with {
         /// Sampling parameters.

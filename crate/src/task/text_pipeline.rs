@@ -70,7 +70,7 @@ impl TextPipeline {
     }
 
     /// Text of the chat template; empty without one.
-    pub(super) fn template_source(&self) -> &str {
+    pub(crate) fn template_source(&self) -> &str {
         self.template.as_ref().map_or("", ChatTemplate::source)
     }
 

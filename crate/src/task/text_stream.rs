@@ -88,7 +88,8 @@ impl<'a> TextStream<'a> {
         parsed
     }
 
-    fn is_reasoning(&self) -> bool {
+    /// Whether the text so far ends inside reasoning.
+    pub fn is_reasoning(&self) -> bool {
         self.parser.as_ref().is_some_and(AnswerParser::is_reasoning)
     }
 

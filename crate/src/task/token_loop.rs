@@ -90,6 +90,12 @@ impl<'a> TokenLoop<'a> {
         self
     }
 
+    /// Continues behind tokens that the pipeline has not seen.
+    pub fn resumed(mut self, is_resumed: bool) -> Self {
+        self.is_stale |= is_resumed;
+        self
+    }
+
     /// Samples the first `count` tokens on the CPU.
     pub fn first_on_cpu(mut self, count: usize) -> Self {
         self.first_on_cpu = count;

@@ -461,6 +461,17 @@ impl Engine {
         Ok(parts.into())
     }
 
+    /// How the model writes tool calls and other answers, as JSON for the grammar module.
+    #[wasm_bindgen(js_name = answerSpelling)]
+    pub fn answer_spelling(&self) -> String {
+        let tokenizer = self.text.tokenizer().ok();
+        let token_of = |marker: &str| tokenizer?.token_to_id(marker);
+        let format = self.text.answer_format();
+        format
+            .spelling(self.text.template_source(), &token_of)
+            .to_string()
+    }
+
     /// Renders a conversation with the model's chat template.
     #[wasm_bindgen(js_name = renderChat)]
     pub fn render_chat(

@@ -2,7 +2,7 @@
 
 export default async function init() {}
 
-/** A text that the last grammar allows. */
+/** A text that the last grammar allows; undefined if it allows any. */
 export const example = { text: "{}" };
 
 /** The shortest instance of a schema: required properties, first choices. */
@@ -18,6 +18,17 @@ function instance(schema) {
   return Object.fromEntries((schema.required ?? []).map((name) => [name, instance(schema.properties?.[name])]));
 }
 
+/** The grammars that were compiled, oldest first. */
+export const seen = [];
+
+function exampleOf(kind, source) {
+  if (kind === "json_schema") return JSON.stringify(instance(JSON.parse(source)));
+  if (kind === "choice") return JSON.parse(source)[0];
+  if (kind !== "answer") return "{}";
+  const { answer } = JSON.parse(source);
+  return answer ? exampleOf(answer.kind, answer.source) : undefined;
+}
+
 export class Vocabulary {
   constructor(bytes, lengths) {
     this.words = Math.ceil(lengths.length / 32);
@@ -25,7 +36,8 @@ export class Vocabulary {
 
   grammar(kind, source) {
     if (kind !== "json_object" && source === "") throw new Error(`${kind}: the source is empty`);
-    example.text = kind === "json_schema" ? JSON.stringify(instance(JSON.parse(source))) : kind === "choice" ? JSON.parse(source)[0] : "{}";
+    example.text = exampleOf(kind, source);
+    seen.push({ kind, source });
     return new Grammar(this.words);
   }
 

@@ -132,6 +132,10 @@ export class Engine {
   }
 
   /** One token a byte, and one that ends the text. */
+  answerSpelling() {
+    return JSON.stringify({ spelling: { format: "fake" }, frame: { open: [], close: [] } });
+  }
+
   vocabularyBytes() {
     return { bytes: Uint8Array.from({ length: 128 }, (_, byte) => byte), lengths: Uint32Array.from({ length: 129 }, (_, id) => Number(id < 128)), endIds: Uint32Array.of(128) };
   }
@@ -147,7 +151,8 @@ export class Engine {
     // A question to a model with tools is answered by a call, where the model's name is one that calls.
     const call = last?.role === "user" && tool && this.options.model.includes("Qwen3") ? `<tool_call>${JSON.stringify({ name: tool.function.name, arguments: { city: "Oslo" } })}</tool_call>` : undefined;
     nextMask?.(undefined);
-    const text = nextMask ? example.text : String(call ?? request.prompt ?? last?.content ?? request.ids);
+    const limited = nextMask && !call ? example.text : undefined;
+    const text = limited ?? String(call ?? request.prompt ?? last?.content ?? request.ids);
     const parsed = request.messages && (request.tools || text.includes("<think>"));
     const words = parsed ? answerEvents(text) : (text.match(/\s*\S+/g) ?? []).map((word) => ({ text: word }));
     const done = [];

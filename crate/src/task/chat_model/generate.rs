@@ -2,7 +2,8 @@
 //! stops.
 
 use super::ChatModel;
-use crate::chat::AnswerPart;
+use super::thought::{AnyToken, ThoughtState, WithOpener};
+use crate::chat::{AnswerParser, AnswerPart};
 use crate::exec::{LogitsPipeline, PagingStats};
 use crate::hub::AbortFlag;
 use crate::sample::fixed_point::BANNED_SCORE;
@@ -103,6 +104,14 @@ struct GenerationState<'a> {
     top_logprobs: Option<usize>,
     distribution: Distribution,
     processor: Option<&'a mut dyn LogitsProcessor>,
+    /// Whether a token that ends the answer only ends the thought, and is dropped.
+    survives_end: bool,
+    /// Whether such a token came.
+    tried_to_end: bool,
+    /// Whether the loop ends where the text leaves the thought.
+    watches_thought: bool,
+    /// Whether the first complete call ends the answer.
+    single_call: bool,
     abort: &'a AbortFlag,
     on_event: &'a mut dyn FnMut(&TokenEvent),
 }
@@ -143,9 +152,16 @@ impl TokenSink for GenerationState<'_> {
             }
             _ => None,
         };
+        let end = tokens
+            .iter()
+            .position(|id| self.survives_end && self.eos.contains(id));
+        self.tried_to_end |= end.is_some();
+        let tokens = &tokens[..end.unwrap_or(tokens.len())];
         let event = self.push_tokens(tokens, logprobs.as_deref());
         (self.on_event)(&event);
-        let is_over = self.finish.is_some();
+        let is_over = self.finish.is_some()
+            || self.tried_to_end
+            || (self.watches_thought && !self.text.is_reasoning());
         Ok(if is_over { Break(()) } else { Continue(()) })
     }
 }
@@ -174,6 +190,17 @@ fn check_processed(logits: &mut [f32], vocabulary: usize) -> Result<()> {
 }
 
 impl GenerationState<'_> {
+    /// Adds tokens that were not sampled.
+    fn append(&mut self, tokens: &[u32], sampler: &mut Sampler) {
+        if tokens.is_empty() || self.finish.is_some() {
+            return;
+        }
+        let before = self.ids.len();
+        let event = self.push_tokens(tokens, None);
+        self.ids[before..].iter().for_each(|id| sampler.accept(*id));
+        (self.on_event)(&event);
+    }
+
     /// Adds tokens; returns the event to emit and sets `finish` when the generation is over.
     fn push_tokens(&mut self, tokens: &[u32], logprobs: Option<&[LogProbs]>) -> TokenEvent {
         if self.ids.is_empty() {
@@ -192,12 +219,23 @@ impl GenerationState<'_> {
             }
             let parsed = self.text.push(*id);
             event.text += &parsed.text;
-            event.parts.extend(parsed.parts);
+            let call_end = parsed.parts.iter().position(|part| {
+                self.single_call && matches!(part, AnswerPart::ToolCallEnd { .. })
+            });
+            let parts = parsed.parts.into_iter();
+            event
+                .parts
+                .extend(parts.take(call_end.map_or(usize::MAX, |at| at + 1)));
+            if call_end.is_some() {
+                self.finish = Some(FinishReason::Stop);
+            }
             if let (Some(all), Some(list)) = (logprobs, &mut event.logprobs) {
                 list.extend(all.get(index).map(|l| self.text.token_info(l)));
             }
             if self.text.stops.stopped().is_some() {
                 self.finish = Some(FinishReason::Stop);
+            }
+            if self.finish.is_some() {
                 break;
             }
             if self.ids.len() >= self.max_tokens {
@@ -300,11 +338,11 @@ impl ChatModel {
         let mut sampler = Sampler::new(params, self.session.vocab(), seed)?;
         sampler.start(&prompt);
         sampler.set_max_tokens(max_tokens);
-        let pipeline = if request.logprobs || processor.is_some() {
-            None
-        } else {
-            let masked = constraint.is_some();
-            self.session.prepare_sampling(&sampler, masked).await?
+        let on_cpu = request.logprobs || processor.is_some();
+        let mut masked = constraint.is_some();
+        let mut pipeline = match on_cpu {
+            true => None,
+            false => self.session.prepare_sampling(&sampler, masked).await?,
         };
         // Drafts are verified against greedy tokens only.
         let drafting = (request.speculation == SpeculationMode::PromptLookup
@@ -324,6 +362,8 @@ impl ChatModel {
         let continues = request.messages.is_none() || request.continue_final_message;
         let before = if continues { &prompt[..] } else { &[] };
         let parser = self.answer_parser(request, &prompt, seed)?;
+        let is_reasoning = parser.as_ref().is_some_and(AnswerParser::is_reasoning);
+        let mut thought = self.thought(request, masked, is_reasoning, &prompt)?;
         let stops: Vec<String> = request
             .stop
             .iter()
@@ -356,33 +396,96 @@ impl ChatModel {
                 Some(processor) => Some(&mut **processor),
                 None => None,
             },
+            survives_end: false,
+            tried_to_end: false,
+            watches_thought: false,
+            single_call: request.single_call,
             abort,
             on_event: &mut on_event,
         };
-        let stops = run.eos.clone();
+        let eos = run.eos.clone();
         let mut drafts = (0, 0);
         let mut context = prompt.clone();
         let mut cached = None;
+        let mut appended = Vec::new();
         while run.finish.is_none() {
-            let reused = self
-                .session
-                .prefill_reusing_prefix(&context, &|| abort.check("generating"))
-                .await?;
+            if let Some(thought) = &mut thought {
+                appended.extend(thought.take_forced_opener());
+            }
+            let before = run.ids.len();
+            run.append(&std::mem::take(&mut appended), &mut sampler);
+            context.extend_from_slice(&run.ids[before..]);
+            if run.finish.is_some() {
+                break;
+            }
+            let is_resumed = cached.is_some() && thought.is_some();
+            let reused = match is_resumed {
+                true => {
+                    self.session
+                        .prefill_rest(&context, &|| abort.check("generating"))
+                        .await?
+                }
+                false => {
+                    let go_on = || abort.check("generating");
+                    self.session
+                        .prefill_reusing_prefix(&context, &go_on)
+                        .await?
+                }
+            };
             // A retried or edited answer restarts here.
-            self.session.checkpoint()?;
+            if !is_resumed {
+                self.session.checkpoint()?;
+            }
             cached.get_or_insert(reused);
             let before = run.ids.len();
-            let left = run.max_tokens - before;
+            let mut left = run.max_tokens - before;
+            let mut stops = eos.clone();
+            let mut opener = None;
+            let mut any = AnyToken;
+            let mut is_free = false;
+            if let Some(thought) = &thought {
+                left = left.min(thought.left());
+                stops.extend_from_slice(thought.stops());
+                run.survives_end = thought.survives_end();
+                run.watches_thought = thought.is_watched();
+                is_free = thought.state == ThoughtState::Open;
+                opener = thought.opener_token();
+            }
+            let mut with_opener;
+            let limit: Option<&mut dyn TokenConstraint> = match &mut constraint {
+                _ if is_free && run.watches_thought => Some(&mut any),
+                _ if is_free => None,
+                Some(inner) if opener.is_some() => {
+                    with_opener = WithOpener {
+                        inner: &mut **inner,
+                        opener,
+                    };
+                    Some(&mut with_opener)
+                }
+                Some(inner) => Some(&mut **inner),
+                None => None,
+            };
+            if !on_cpu && masked != limit.is_some() {
+                masked = limit.is_some();
+                pipeline = self.session.prepare_sampling(&sampler, masked).await?;
+            }
             let session = &mut self.session;
             let tokens = TokenLoop::new(session, &mut sampler, pipeline.clone(), &stops, left)
-                .constrained(match &mut constraint {
-                    Some(constraint) => Some(&mut **constraint),
-                    None => None,
-                })
+                .constrained(limit)
+                .resumed(is_resumed)
                 .drafting(drafting.then_some(&context[..]), &prediction);
             let (drafted, accepted) = tokens.run(&mut run).await?;
             drafts = (drafts.0 + drafted, drafts.1 + accepted);
             context.extend_from_slice(&run.ids[before..]);
+            if let Some(thought) = thought.as_mut().filter(|_| run.finish.is_none()) {
+                let is_reasoning = run.text.is_reasoning();
+                let state = thought.state;
+                let tried_to_end = std::mem::take(&mut run.tried_to_end);
+                appended = thought.advance(&run.ids[before..], is_reasoning, tried_to_end);
+                if thought.state != state {
+                    continue;
+                }
+            }
             if run.finish.is_none() {
                 if request.overflow != ContextOverflow::Rolling {
                     run.finish = Some(FinishReason::Length);

@@ -1,0 +1,377 @@
+//! How each format writes calls, for a grammar that limits answers to them.
+//!
+//! A spelling is plain text; where the vocabulary has one of the format's markers as a token, the
+//! token stands for it.
+
+use super::detect::CallFormat;
+use super::{AnswerFormat, harmony};
+use serde_json::{Value, json};
+
+/// Stands for the position of a call.
+const POSITION: char = '\u{1}';
+/// Stands for nine letters and digits.
+const NINE: char = '\u{2}';
+
+/// How arguments are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Notation {
+    #[default]
+    Json,
+    /// `key=value, …` with literals of Python.
+    Python,
+    /// `key:value,…` with this text around strings.
+    Delimited(&'static str),
+    /// Tags around keys and values.
+    Tags(&'static Tags),
+}
+
+/// Tags around keys and values.
+#[derive(Debug, PartialEq, Eq)]
+struct Tags {
+    key_open: &'static str,
+    key_close: &'static str,
+    value_close: &'static str,
+    /// Texts that end a string.
+    string_ends: &'static [&'static str],
+    /// Tags that may be tokens.
+    markers: &'static [&'static str],
+}
+
+/// The texts of a format.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spelling {
+    notation: Notation,
+    open: &'static str,
+    head: &'static str,
+    middle: &'static str,
+    tail: &'static str,
+    between: &'static str,
+    close: &'static str,
+    is_single: bool,
+}
+
+const JSON: Spelling = Spelling {
+    notation: Notation::Json,
+    open: "",
+    head: "{\"name\": \"",
+    middle: "\", \"arguments\": ",
+    tail: "}",
+    between: ", ",
+    close: "",
+    is_single: false,
+};
+
+const XML_TAGS: Tags = Tags {
+    key_open: "<parameter=",
+    key_close: ">\n",
+    value_close: "\n</parameter>\n",
+    string_ends: &["</parameter>", "\n<parameter=", "\n</function>"],
+    markers: &[],
+};
+
+const GLM_TAGS: Tags = Tags {
+    key_open: "<arg_key>",
+    key_close: "</arg_key>\n<arg_value>",
+    value_close: "</arg_value>\n",
+    string_ends: &["</arg_value>"],
+    markers: &["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],
+};
+
+/// GLM 4.7.
+const GLM_COMPACT_TAGS: Tags = Tags {
+    key_close: "</arg_key><arg_value>",
+    value_close: "</arg_value>",
+    ..GLM_TAGS
+};
+
+/// The spelling of a template's format.
+fn spelling(format: CallFormat, template: &str) -> Spelling {
+    match format {
+        CallFormat::Hermes => Spelling {
+            head: "<tool_call>\n{\"name\": \"",
+            tail: "}\n</tool_call>",
+            between: "\n",
+            ..JSON
+        },
+        CallFormat::FunctionXml => Spelling {
+            notation: Notation::Tags(&XML_TAGS),
+            head: "<tool_call>\n<function=",
+            middle: ">\n",
+            tail: "</function>\n</tool_call>",
+            between: "\n",
+            ..Spelling::default()
+        },
+        CallFormat::Llama => Spelling {
+            middle: "\", \"parameters\": ",
+            between: "; ",
+            ..JSON
+        },
+        CallFormat::Mistral if template.contains("[CALL_ID]") => Spelling {
+            head: "[TOOL_CALLS]",
+            middle: "[CALL_ID]\u{2}[ARGS]",
+            ..Spelling::default()
+        },
+        CallFormat::Mistral if template.contains("[ARGS]") => Spelling {
+            head: "[TOOL_CALLS]",
+            middle: "[ARGS]",
+            ..Spelling::default()
+        },
+        CallFormat::Mistral => Spelling {
+            open: "[TOOL_CALLS][",
+            close: "]",
+            ..JSON
+        },
+        CallFormat::Lfm2 => Spelling {
+            notation: Notation::Python,
+            open: "<|tool_call_start|>[",
+            middle: "(",
+            tail: ")",
+            between: ", ",
+            close: "]<|tool_call_end|>",
+            ..Spelling::default()
+        },
+        CallFormat::Granite => Spelling {
+            open: "<|tool_call|>[",
+            close: "]",
+            ..JSON
+        },
+        CallFormat::Phi4 => Spelling {
+            open: "<|tool_call|>[",
+            close: "]<|/tool_call|>",
+            ..JSON
+        },
+        CallFormat::Harmony => Spelling {
+            head: "<|channel|>commentary to=functions.",
+            middle: " <|constrain|>json<|message|>",
+            // A call ends the answer.
+            is_single: true,
+            ..Spelling::default()
+        },
+        CallFormat::Gemma4 => Spelling {
+            notation: Notation::Delimited("<|\"|>"),
+            head: "<|tool_call>call:",
+            middle: "{",
+            tail: "}<tool_call|>",
+            ..Spelling::default()
+        },
+        CallFormat::FunctionGemma => Spelling {
+            notation: Notation::Delimited("<escape>"),
+            head: "<start_function_call>call:",
+            middle: "{",
+            tail: "}<end_function_call>",
+            ..Spelling::default()
+        },
+        CallFormat::Glm => {
+            let is_compact = template.contains("<tool_call>{function-name}<arg_key>");
+            Spelling {
+                notation: Notation::Tags(match is_compact {
+                    true => &GLM_COMPACT_TAGS,
+                    false => &GLM_TAGS,
+                }),
+                head: "<tool_call>",
+                middle: if is_compact { "" } else { "\n" },
+                tail: "</tool_call>",
+                between: if is_compact { "" } else { "\n" },
+                ..Spelling::default()
+            }
+        }
+        CallFormat::DeepSeek if template.contains("```json") => Spelling {
+            open: "<｜tool▁calls▁begin｜>",
+            head: "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+            middle: "\n```json\n",
+            tail: "\n```<｜tool▁call▁end｜>",
+            between: "\n",
+            close: "<｜tool▁calls▁end｜>",
+            ..Spelling::default()
+        },
+        CallFormat::DeepSeek => Spelling {
+            open: "<｜tool▁calls▁begin｜>",
+            head: "<｜tool▁call▁begin｜>",
+            middle: "<｜tool▁sep｜>",
+            tail: "<｜tool▁call▁end｜>",
+            close: "<｜tool▁calls▁end｜>",
+            ..Spelling::default()
+        },
+        CallFormat::CommandR => Spelling {
+            open: "Action: ```json\n[\n",
+            head: "    {\n        \"tool_name\": \"",
+            middle: "\",\n        \"parameters\": ",
+            tail: "\n    }",
+            between: ",\n",
+            close: "\n]```",
+            ..JSON
+        },
+        CallFormat::CommandR7b => Spelling {
+            open: "<|START_ACTION|>[\n",
+            head: "    {\"tool_call_id\": \"\u{1}\", \"tool_name\": \"",
+            middle: "\", \"parameters\": ",
+            between: ",\n",
+            close: "\n]<|END_ACTION|>",
+            ..JSON
+        },
+        CallFormat::KimiK2 => Spelling {
+            open: "<|tool_calls_section_begin|>",
+            head: "<|tool_call_begin|>functions.",
+            middle: ":\u{1}<|tool_call_argument_begin|>",
+            tail: "<|tool_call_end|>",
+            close: "<|tool_calls_section_end|>",
+            ..Spelling::default()
+        },
+    }
+}
+
+/// Regular expression of a Llama call's beginning: an object with a key of a call.
+const LLAMA_OPENER: &str =
+    r#"\{\s*["'](?:name|tool_name|function|arguments|parameters|type|id|tool_call_id)["']\s*:"#;
+
+/// Splits a text at markers that are tokens.
+struct Splitter {
+    /// Markers with their tokens.
+    tokens: Vec<(&'static str, u32)>,
+}
+
+impl Splitter {
+    fn new(
+        markers: impl Iterator<Item = &'static str>,
+        token_of: &dyn Fn(&str) -> Option<u32>,
+    ) -> Self {
+        let tokens = markers.filter_map(|marker| Some((marker, token_of(marker)?)));
+        Self {
+            tokens: tokens.collect(),
+        }
+    }
+
+    fn parts(&self, text: &str) -> Value {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        let mut plain = String::new();
+        while let Some(c) = rest.chars().next() {
+            let found = self
+                .tokens
+                .iter()
+                .find(|(marker, _)| rest.starts_with(marker));
+            let part = match (found, c) {
+                (Some((_, token)), _) => json!(token),
+                (_, POSITION) => json!({ "pattern": "[0-9]|[1-9][0-9]" }),
+                (_, NINE) => json!({ "pattern": "[a-zA-Z0-9]{9}" }),
+                _ => {
+                    plain.push(c);
+                    rest = &rest[c.len_utf8()..];
+                    continue;
+                }
+            };
+            if !plain.is_empty() {
+                parts.push(json!(std::mem::take(&mut plain)));
+            }
+            parts.push(part);
+            rest = &rest[found.map_or(c.len_utf8(), |(marker, _)| marker.len())..];
+        }
+        if !plain.is_empty() {
+            parts.push(json!(plain));
+        }
+        parts.into()
+    }
+}
+
+impl AnswerFormat {
+    /// How calls and other answers are written, as JSON for the grammar module: `spelling` (null if
+    /// the format is not known) and `frame`, what stands around an answer that is no call.
+    /// `token_of` returns the token of a marker.
+    pub fn spelling(&self, template: &str, token_of: &dyn Fn(&str) -> Option<u32>) -> Value {
+        let [open, close] = self.frame();
+        let frame = Splitter::new([open, close].into_iter().chain(harmony_markers()), token_of);
+        let calls = self
+            .calls
+            .map(|format| described(format, template, token_of));
+        json!({
+            "spelling": calls,
+            "frame": { "open": frame.parts(open), "close": frame.parts(close) },
+        })
+    }
+
+    /// Texts around an answer that is no call.
+    fn frame(&self) -> [&'static str; 2] {
+        if self.calls == Some(CallFormat::Harmony) {
+            return ["<|channel|>final<|message|>", ""];
+        }
+        match self.reasoning.map(|markers| markers.dropped) {
+            Some(&[open, close]) if open.starts_with("<|") => [open, close],
+            _ => ["", ""],
+        }
+    }
+}
+
+fn harmony_markers() -> impl Iterator<Item = &'static str> {
+    harmony::MARKERS.iter().copied()
+}
+
+fn described(format: CallFormat, template: &str, token_of: &dyn Fn(&str) -> Option<u32>) -> Value {
+    let spelled = spelling(format, template);
+    let syntax = format.syntax();
+    let openers = syntax.as_ref().map_or(&[][..], |syntax| syntax.openers());
+    let closers = syntax.as_ref().map_or(&[][..], |syntax| syntax.closers());
+    let inner = syntax
+        .as_ref()
+        .map(|syntax| syntax.inner())
+        .unwrap_or_default();
+    let tags = match spelled.notation {
+        Notation::Tags(tags) => Some(tags),
+        _ => None,
+    };
+    let markers = openers.iter().chain(closers).copied().chain(inner);
+    let markers = markers.chain(tags.iter().flat_map(|tags| tags.markers.iter().copied()));
+    let splitter = Splitter::new(markers.chain(harmony_markers()), token_of);
+    let parts = |text: &str| splitter.parts(text);
+    let opener = match (format, openers) {
+        (CallFormat::Llama, _) => LLAMA_OPENER.to_owned(),
+        (_, []) => escaped("<|channel|>"),
+        (_, openers) => openers
+            .iter()
+            .map(|text| escaped(text))
+            .collect::<Vec<_>>()
+            .join("|"),
+    };
+    let mut described = json!({
+        "format": format.name(),
+        "notation": match spelled.notation {
+            Notation::Json => "json",
+            Notation::Python => "python",
+            Notation::Delimited(_) => "delimited",
+            Notation::Tags(_) => "tags",
+        },
+        "open": parts(spelled.open),
+        "head": parts(spelled.head),
+        "middle": parts(spelled.middle),
+        "tail": parts(spelled.tail),
+        "between": parts(spelled.between),
+        "close": parts(spelled.close),
+        "isParallel": !spelled.is_single,
+        "opener": opener,
+    });
+    match spelled.notation {
+        Notation::Delimited(delimiter) => {
+            described["delimiter"] = parts(delimiter);
+            described["stringEnds"] = json!([delimiter]);
+        }
+        Notation::Tags(tags) => {
+            described["keyOpen"] = parts(tags.key_open);
+            described["keyClose"] = parts(tags.key_close);
+            described["valueClose"] = parts(tags.value_close);
+            described["stringEnds"] = json!(tags.string_ends);
+        }
+        _ => {}
+    }
+    described
+}
+
+/// A text as a regular expression.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if r"\.+*?()|[]{}^$".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}

@@ -1,0 +1,601 @@
+//! Arguments in the notations of the families, by a JSON schema.
+//!
+//! Objects, lists, alternatives and constants are rules of the notation. What has no rule here is
+//! written in JSON, which the parser of every notation reads as well.
+
+use super::lark::{LarkWriter, in_slashes, literal};
+use super::{Notation, Part, Spelling, raw};
+use crate::schema;
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+
+/// Keywords without effect on values.
+const ANNOTATIONS: [&str; 12] = [
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "$schema",
+    "$id",
+    "$comment",
+    "$defs",
+    "definitions",
+];
+
+/// A function's arguments.
+pub struct Arguments<'a> {
+    pub spelling: &'a Spelling,
+    /// The function's schema.
+    pub root: &'a Value,
+    /// Whether a keyword that cannot be enforced is an error.
+    pub is_strict: bool,
+}
+
+/// How values are written.
+struct Words {
+    truth: [&'static str; 2],
+    null: &'static str,
+    comma: &'static str,
+    colon: &'static str,
+}
+
+const PYTHON: Words = Words {
+    truth: ["True", "False"],
+    null: "None",
+    comma: ", ",
+    colon: ": ",
+};
+
+const DELIMITED: Words = Words {
+    truth: ["true", "false"],
+    null: "null",
+    comma: ",",
+    colon: ":",
+};
+
+impl Arguments<'_> {
+    /// Writes the rules and returns the expression of the arguments.
+    ///
+    /// # Errors
+    /// Names what cannot be enforced.
+    pub fn write(&self, lark: &mut LarkWriter) -> Result<String, String> {
+        if self.spelling.notation == Notation::Json {
+            return Ok(lark.json(self.root, self.is_strict));
+        }
+        let mut root = self.root.clone();
+        schema::replace_formats(&mut root);
+        let mut writer = ValueWriter {
+            spelling: self.spelling,
+            root: &root,
+            is_strict: self.is_strict,
+            words: match self.spelling.notation {
+                Notation::Python => PYTHON,
+                _ => DELIMITED,
+            },
+            references: HashMap::new(),
+            lark,
+        };
+        let object = writer.resolved(&root);
+        let is_listed = ["anyOf", "oneOf", "allOf", "patternProperties", "if", "not"]
+            .iter()
+            .all(|key| object.get(key).is_none());
+        if !is_listed && self.is_strict {
+            return Err(format!(
+                "the format '{}' names each argument, so 'parameters' must list 'properties', without alternatives",
+                self.spelling.format
+            ));
+        }
+        let members = members(object);
+        match self.spelling.notation {
+            Notation::Tags => writer.tags(&members),
+            Notation::Python => writer.members(&members, "=", ", "),
+            _ => writer.members(&members, ":", ","),
+        }
+    }
+}
+
+/// A property: its name, its schema and whether it must be there.
+struct Member<'a> {
+    name: &'a str,
+    schema: &'a Value,
+    is_required: bool,
+}
+
+fn members(object: &Value) -> Vec<Member<'_>> {
+    let required = object.get("required").and_then(Value::as_array);
+    let required: Vec<&str> = required
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let properties = object.get("properties").and_then(Value::as_object);
+    let mut members: Vec<Member> = properties
+        .into_iter()
+        .flatten()
+        .map(|(name, schema)| Member {
+            name,
+            schema,
+            is_required: required.contains(&name.as_str()),
+        })
+        .collect();
+    for name in required {
+        if !members.iter().any(|member| member.name == name) {
+            members.push(Member {
+                name,
+                schema: &Value::Bool(true),
+                is_required: true,
+            });
+        }
+    }
+    members
+}
+
+struct ValueWriter<'a> {
+    spelling: &'a Spelling,
+    root: &'a Value,
+    is_strict: bool,
+    words: Words,
+    /// Rules of `$ref`s.
+    references: HashMap<String, String>,
+    lark: &'a mut LarkWriter,
+}
+
+impl<'a> ValueWriter<'a> {
+    /// The schema behind references.
+    fn resolved<'s>(&self, schema: &'s Value) -> &'s Value
+    where
+        'a: 's,
+    {
+        let mut schema = schema;
+        // A cycle of references without anything else ends here, and is refused by the compiler.
+        for _ in 0..16 {
+            match self.target(schema) {
+                Some((_, target)) => schema = target,
+                None => break,
+            }
+        }
+        schema
+    }
+
+    fn target(&self, schema: &Value) -> Option<(String, &'a Value)> {
+        let reference = schema.get("$ref")?.as_str()?;
+        let target = self.root.pointer(reference.strip_prefix('#')?)?;
+        Some((reference.to_owned(), target))
+    }
+
+    /// JSON by a schema inside the function's.
+    fn json(&mut self, schema: &Value) -> String {
+        let mut alone = schema.clone();
+        if has_reference(&alone) {
+            let mut root = self.root.clone();
+            move_references(&mut root, "root");
+            move_references(&mut alone, "root");
+            alone["$defs"] = json!({ "root": root });
+        }
+        self.lark.json(&alone, self.is_strict)
+    }
+
+    /// `key=value, …`: members in order, of which some may be missing.
+    fn members(&mut self, members: &[Member], colon: &str, comma: &str) -> Result<String, String> {
+        // Rules of the members from here on: as the first one, and behind another.
+        let [mut first, mut next] = [String::new(), String::new()];
+        for member in members.iter().rev() {
+            let value = self.value(member.schema)?;
+            let key = self.key(member.name);
+            let written = format!("{key} {} {value} {next}", literal(colon));
+            let mut alone = written.clone();
+            let mut behind = format!("{} {written}", literal(comma));
+            if !member.is_required {
+                alone = format!("{alone} | {}", or_empty(&first));
+                behind = format!("{behind} | {}", or_empty(&next));
+            }
+            first = self.lark.rule(&alone);
+            next = self.lark.rule(&behind);
+        }
+        Ok(first)
+    }
+
+    /// A key: a word where it can be one.
+    fn key(&mut self, name: &str) -> String {
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        if !name.is_empty() && name.chars().all(is_word) {
+            return literal(name);
+        }
+        match self.spelling.notation {
+            Notation::Delimited => {
+                let delimiter = &self.spelling.delimiter;
+                let parts = [delimiter, &[Part::Text(name.to_owned())][..], delimiter].concat();
+                self.lark.sequence(&parts)
+            }
+            _ => literal(name),
+        }
+    }
+
+    /// A value in the notation.
+    fn value(&mut self, schema: &Value) -> Result<String, String> {
+        if let Some((reference, target)) = self.target(schema) {
+            if let Some(name) = self.references.get(&reference) {
+                return Ok(name.clone());
+            }
+            let name = self.lark.name();
+            self.references.insert(reference, name.clone());
+            let value = self.value(target)?;
+            self.lark.define(&name, &value);
+            return Ok(name);
+        }
+        let Some(keywords) = keywords(schema) else {
+            return Ok(self.json(schema));
+        };
+        let has_only = |names: &[&str]| keywords.iter().all(|key| names.contains(key));
+        if has_only(&["const", "type"]) && keywords.contains(&"const") {
+            return Ok(self.constant(&schema["const"]));
+        }
+        if has_only(&["enum", "type"])
+            && let Some(values) = schema.get("enum").and_then(Value::as_array)
+        {
+            let alternatives: Vec<String> = values.iter().map(|v| self.constant(v)).collect();
+            return Ok(self.lark.rule(&alternatives.join(" | ")));
+        }
+        for key in ["anyOf", "oneOf"] {
+            // Branches of oneOf exclude each other, or their JSON is refused.
+            if has_only(&[key]) && (key == "anyOf" || !self.is_strict) {
+                return self.alternatives(schema[key].as_array());
+            }
+        }
+        match schema.get("type") {
+            Some(Value::Array(types)) => {
+                let branches: Vec<Value> =
+                    types.iter().map(|kind| with_type(schema, kind)).collect();
+                self.alternatives(Some(&branches))
+            }
+            Some(Value::String(kind)) => self.typed(kind, schema, &keywords),
+            _ => Ok(self.json(schema)),
+        }
+    }
+
+    fn alternatives(&mut self, branches: Option<&Vec<Value>>) -> Result<String, String> {
+        let branches = branches.into_iter().flatten();
+        let values = branches.map(|branch| self.value(branch));
+        let values = values.collect::<Result<Vec<String>, String>>()?;
+        Ok(self.lark.rule(&values.join(" | ")))
+    }
+
+    fn typed(&mut self, kind: &str, schema: &Value, keywords: &[&str]) -> Result<String, String> {
+        let has_only = |names: &[&str]| keywords.iter().all(|key| names.contains(key));
+        match kind {
+            "boolean" if has_only(&["type"]) => {
+                let [yes, no] = self.words.truth.map(literal);
+                Ok(self.lark.rule(&format!("{yes} | {no}")))
+            }
+            "null" if has_only(&["type"]) => Ok(literal(self.words.null)),
+            "string" if self.spelling.notation == Notation::Delimited => self.delimited(schema),
+            "array" if has_only(&["type", "items", "minItems", "maxItems"]) => self.list(schema),
+            "object" if has_only(&["type", "properties", "required", "additionalProperties"]) => {
+                match (schema.get("properties"), schema.get("additionalProperties")) {
+                    (Some(_), None | Some(Value::Bool(false))) => {
+                        let colon = self.words.colon;
+                        let comma = self.words.comma;
+                        let inner = members(schema);
+                        let members = self.nested_members(&inner, colon, comma)?;
+                        Ok(self.lark.rule(&format!("\"{{\" {members} \"}}\"")))
+                    }
+                    _ => Ok(self.json(schema)),
+                }
+            }
+            _ => Ok(self.json(schema)),
+        }
+    }
+
+    /// Members of an object inside the arguments: Python quotes their keys.
+    fn nested_members(
+        &mut self,
+        members: &[Member],
+        colon: &str,
+        comma: &str,
+    ) -> Result<String, String> {
+        if self.spelling.notation == Notation::Delimited {
+            return self.members(members, colon, comma);
+        }
+        let quoted: Vec<String> = members.iter().map(|member| literal(member.name)).collect();
+        let quoted: Vec<Member> = members
+            .iter()
+            .zip(&quoted)
+            .map(|(member, name)| Member { name, ..*member })
+            .collect();
+        self.members(&quoted, colon, comma)
+    }
+
+    fn list(&mut self, schema: &Value) -> Result<String, String> {
+        let bound = |key: &str| schema.get(key).and_then(Value::as_u64);
+        let item = match schema.get("items") {
+            Some(items) => self.value(items)?,
+            None => self.json(&json!({})),
+        };
+        let least = bound("minItems").unwrap_or(0);
+        let most = bound("maxItems");
+        if most == Some(0) {
+            return Ok(literal("[]"));
+        }
+        let more = format!(
+            "({} {item}){{{},{}}}",
+            literal(self.words.comma),
+            least.saturating_sub(1),
+            most.map_or_else(String::new, |most| (most - 1).to_string())
+        );
+        let items = format!("\"[\" {item} {more} \"]\"");
+        Ok(self.lark.rule(&match least {
+            0 => format!("{items} | \"[]\""),
+            _ => items,
+        }))
+    }
+
+    /// A string between delimiters.
+    fn delimited(&mut self, schema: &Value) -> Result<String, String> {
+        let string = raw::string(schema, self.is_strict)?;
+        let mark = self.lark.sequence(&self.spelling.delimiter);
+        let ends = without(&self.spelling.string_ends);
+        // A delimiter that is text ends the terminal: terminals are greedy.
+        if let [Part::Text(text)] = &self.spelling.delimiter[..] {
+            let until = format!("({string}{ends}) {}", literal(text));
+            let body = self.lark.terminal(&until);
+            return Ok(self.lark.rule(&format!("{mark} {body}")));
+        }
+        let body = self.lark.terminal(&format!("{string}{ends}"));
+        Ok(self.lark.rule(&format!("{mark} {body} {mark}")))
+    }
+
+    /// A constant in the notation.
+    fn constant(&mut self, value: &Value) -> String {
+        let expression = match value {
+            Value::Bool(true) => literal(self.words.truth[0]),
+            Value::Bool(false) => literal(self.words.truth[1]),
+            Value::Null => literal(self.words.null),
+            Value::String(text) if self.spelling.notation == Notation::Delimited => {
+                let delimiter = &self.spelling.delimiter;
+                let parts = [delimiter, &[Part::Text(text.clone())][..], delimiter].concat();
+                self.lark.sequence(&parts)
+            }
+            value => literal(&value.to_string()),
+        };
+        self.lark.rule(&expression)
+    }
+
+    /// Arguments between tags.
+    fn tags(&mut self, members: &[Member]) -> Result<String, String> {
+        let mut all = Vec::new();
+        for member in members {
+            let value = self
+                .tagged(member.schema)
+                .map_err(|error| format!("argument '{}': {error}", member.name))?;
+            let key = [
+                &self.spelling.key_open[..],
+                &[Part::Text(member.name.to_owned())],
+                &self.spelling.key_close,
+            ]
+            .concat();
+            let body = format!("{} {value}", self.lark.sequence(&key));
+            let rule = self.lark.rule(&body);
+            all.push(if member.is_required {
+                rule
+            } else {
+                format!("{rule}?")
+            });
+        }
+        Ok(self.lark.rule(&all.join(" ")))
+    }
+
+    /// A value and its closing tag: strings as they are, others in JSON.
+    fn tagged(&mut self, schema: &Value) -> Result<String, String> {
+        let close = self.lark.sequence(&self.spelling.value_close);
+        let mut branches = Vec::new();
+        self.branches(schema, &mut branches, 0)?;
+        let others: Vec<Value> = branches.iter().filter(|b| !is_string(b)).cloned().collect();
+        let misread = misread_as(&others);
+        let mut alternatives = Vec::new();
+        for branch in branches.iter().filter(|branch| is_string(branch)) {
+            let constants = branch.get("enum").and_then(Value::as_array);
+            let constants = constants.into_iter().flatten().chain(branch.get("const"));
+            let constants: Vec<&str> = constants.filter_map(Value::as_str).collect();
+            if constants.is_empty() {
+                let string = raw::string(branch, self.is_strict)?;
+                alternatives.push(self.tagged_string(&format!("{string}{misread}")));
+            }
+            for text in constants {
+                let text = format!("/{}/", in_slashes(&escaped(text)));
+                alternatives.push(self.tagged_string(&format!("{text}{misread}")));
+            }
+        }
+        if !others.is_empty() {
+            let schema = match &others[..] {
+                [one] => one.clone(),
+                _ => json!({ "anyOf": others }),
+            };
+            alternatives.push(format!("{} {close}", self.json(&schema)));
+        }
+        Ok(self.lark.rule(&alternatives.join(" | ")))
+    }
+
+    /// A string without quotes and its closing tag.
+    fn tagged_string(&mut self, string: &str) -> String {
+        let ends = without(&self.spelling.string_ends);
+        let close = &self.spelling.value_close;
+        match close.split_first() {
+            Some((Part::Text(text), rest)) => {
+                let until = format!("({string}{ends}) {}", literal(text));
+                format!(
+                    "{} {}",
+                    self.lark.terminal(&until),
+                    self.lark.sequence(rest)
+                )
+            }
+            _ => {
+                let body = self.lark.terminal(&format!("{string}{ends}"));
+                format!("{body} {}", self.lark.sequence(close))
+            }
+        }
+    }
+
+    /// Splits a schema into alternatives that are strings, or none.
+    fn branches(&self, schema: &Value, out: &mut Vec<Value>, depth: usize) -> Result<(), String> {
+        let unclear = "it is a string in some of its alternatives only; list them with 'anyOf', each with a 'type'";
+        if depth > 16 {
+            return Err("its references are nested too deep".to_owned());
+        }
+        if let Some((_, target)) = self.target(schema) {
+            return self.branches(target, out, depth + 1);
+        }
+        let Some(keywords) = keywords(schema).filter(|keywords| !keywords.is_empty()) else {
+            out.extend([json!({ "type": "string" }), json!({ "type": "number" })]);
+            out.extend([json!({ "type": "object" }), json!({ "type": "array" })]);
+            out.extend([json!({ "type": "boolean" }), json!({ "type": "null" })]);
+            return Ok(());
+        };
+        let constants = schema.get("enum").and_then(Value::as_array);
+        let constants = constants.into_iter().flatten().chain(schema.get("const"));
+        let constants: Vec<&Value> = constants.collect();
+        if !constants.is_empty() {
+            out.extend(constants.into_iter().map(|value| match value {
+                Value::String(_) => json!({ "type": "string", "const": value }),
+                value => json!({ "const": value }),
+            }));
+            return Ok(());
+        }
+        for key in ["anyOf", "oneOf"] {
+            if let ([only], Some(branches)) =
+                (&keywords[..], schema.get(key).and_then(Value::as_array))
+                && *only == key
+            {
+                return branches
+                    .iter()
+                    .try_for_each(|branch| self.branches(branch, out, depth + 1));
+            }
+        }
+        match schema.get("type") {
+            Some(Value::Array(types)) => {
+                out.extend(types.iter().map(|kind| with_type(schema, kind)));
+            }
+            Some(Value::String(_)) => out.push(schema.clone()),
+            None if keywords
+                .iter()
+                .any(|key| ["properties", "items"].contains(key)) =>
+            {
+                out.push(schema.clone());
+            }
+            _ if self.is_strict => return Err(unclear.to_owned()),
+            _ => out.push(json!({ "type": "string" })),
+        }
+        Ok(())
+    }
+}
+
+fn or_empty(expression: &str) -> &str {
+    match expression {
+        "" => "\"\"",
+        expression => expression,
+    }
+}
+
+/// The keywords of a schema that limit values; None if it is no object.
+fn keywords(schema: &Value) -> Option<Vec<&str>> {
+    let fields = schema.as_object()?;
+    let names = fields.keys().map(String::as_str);
+    Some(names.filter(|name| !ANNOTATIONS.contains(name)).collect())
+}
+
+fn is_string(schema: &Value) -> bool {
+    schema.get("type").is_some_and(|kind| kind == "string")
+}
+
+fn with_type(schema: &Value, kind: &Value) -> Value {
+    let mut one: Map<String, Value> = schema.as_object().cloned().unwrap_or_default();
+    one.insert("type".to_owned(), kind.clone());
+    Value::Object(one)
+}
+
+/// A term that excludes texts in which one of `ends` occurs.
+pub fn without(ends: &[String]) -> String {
+    if ends.is_empty() {
+        return String::new();
+    }
+    let ends: Vec<String> = ends.iter().map(|end| escaped(end)).collect();
+    let pattern = in_slashes(&ends.join("|"));
+    format!(" & ~/(?s:.*)(?:{pattern})(?s:.*)/")
+}
+
+/// A text as a regular expression.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if r"\.+*?()|[]{}^$".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// Terms that exclude strings which would be read as one of the other alternatives.
+fn misread_as(others: &[Value]) -> String {
+    let mut terms = String::new();
+    let mut exclude = |pattern: &str| {
+        terms.push_str(" & ~/");
+        terms.push_str(&in_slashes(pattern));
+        terms.push('/');
+    };
+    let is_one = |kind: &str, constant: fn(&Value) -> bool| {
+        others.iter().any(|other| {
+            other.get("type").is_some_and(|name| name == kind)
+                || other.get("const").is_some_and(constant)
+        })
+    };
+    if is_one("null", Value::is_null) {
+        exclude("\\s*(?:null|None|nan|NaN|-?inf|-?Infinity)\\s*");
+    }
+    if is_one("boolean", Value::is_boolean) {
+        exclude("\\s*(?:true|false|True|False)\\s*");
+    }
+    if is_one("number", Value::is_number) || is_one("integer", Value::is_number) {
+        exclude("\\s*[-+]?[0-9_.]+(?:[eE][-+]?[0-9]+)?\\s*");
+    }
+    let nested = |other: &Value| other.get("properties").is_some() || other.get("items").is_some();
+    if is_one("array", Value::is_array)
+        || is_one("object", Value::is_object)
+        || others.iter().any(nested)
+    {
+        exclude("\\s*[\\[({](?s:.*)");
+    }
+    terms
+}
+
+fn has_reference(schema: &Value) -> bool {
+    match schema {
+        Value::Object(fields) => fields.contains_key("$ref") || fields.values().any(has_reference),
+        Value::Array(items) => items.iter().any(has_reference),
+        _ => false,
+    }
+}
+
+/// Points references into the copy of their schema at `#/$defs/NAME`.
+pub fn move_references(schema: &mut Value, name: &str) {
+    match schema {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match (key.as_str(), &mut *value) {
+                    ("$ref", Value::String(reference)) if reference.starts_with('#') => {
+                        *reference = format!("#/$defs/{name}{}", &reference[1..]);
+                    }
+                    _ => move_references(value, name),
+                }
+            }
+        }
+        Value::Array(items) => {
+            items
+                .iter_mut()
+                .for_each(|item| move_references(item, name));
+        }
+        _ => {}
+    }
+}
