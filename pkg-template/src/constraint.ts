@@ -49,7 +49,7 @@ export interface Constraint {
 }
 
 /**
- * Compiles the grammar of a request; `isChat` tells answers to messages, in the model's own format, from text.
+ * Compiles the grammar of a request; `isChat`: whether it is an answer to messages, in the model's own format.
  * @throws {@link JerboaError} `request` with the compiler's reason.
  */
 export async function constrain(engine: Engine, grammarSource: GrammarSource, isChat: boolean, wasmUrl: string | undefined): Promise<Constraint> {

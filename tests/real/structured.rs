@@ -54,13 +54,13 @@ fn schema(number: usize) -> Value {
     let names = [
         "name", "age", "share", "done", "color", "code", "day", "mail", "items", "point", "tree",
     ];
-    let picked = [
+    let chosen = [
         number % 11,
         (number / 11 + number * 3 + 1) % 11,
         (number * 5 + 4) % 11,
     ];
-    let properties = picked.map(|at| (names[at].to_owned(), fields[at].clone()));
-    let required = &names[picked[0]..=picked[0]];
+    let properties = chosen.map(|at| (names[at].to_owned(), fields[at].clone()));
+    let required = &names[chosen[0]..=chosen[0]];
     json!({
         "type": "object",
         "properties": serde_json::Map::from_iter(properties),
