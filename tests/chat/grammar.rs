@@ -7,7 +7,7 @@ use jerboa_grammar::{Constraint, Grammar, Vocabulary, with_source};
 use serde_json::{Value, json};
 
 /// Words of a trained vocabulary.
-const WORDS: [&str; 32] = [
+const WORDS: [&str; 33] = [
     "{\"",
     "\":",
     "\": ",
@@ -40,6 +40,7 @@ const WORDS: [&str; 32] = [
     "\n</parameter>",
     "</arg_value>",
     "<escape>",
+    "<|\"|>",
 ];
 
 /// A format: words of its template, its marker tokens, an example call and wrong ones.
