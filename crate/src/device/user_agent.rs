@@ -357,6 +357,12 @@ mod tests {
     }
 
     #[test]
+    fn pages_on_phones_and_tablets_have_a_memory_limit() {
+        let limits = [IPhone, IPad, WebKit, Other].map(WebGpuImplementation::memory_limit);
+        assert_eq!(limits, [Some(640 << 20), Some(1400 << 20), None, None]);
+    }
+
+    #[test]
     fn webkit_is_detected_without_touch_points() {
         for (begin, end, _, expected) in AGENTS {
             let found = WebGpuImplementation::from_user_agent(&format!("{begin} {end}"), 0);

@@ -50,15 +50,10 @@ pub fn plan_load(
     caps: &Caps,
     options: &RunOptions,
 ) -> Result<LoadPlan> {
-    let default = if caps.ios {
-        DEFAULT_CONTEXT_IOS
-    } else {
-        DEFAULT_CONTEXT
-    };
     let known = arch::max_positions(config);
     let asked = options
         .max_context
-        .unwrap_or(default.min(known))
+        .unwrap_or(default_context(caps).min(known))
         .clamp(1, plain.max_positions());
     let kv = options.overrides.kv_type.unwrap_or(default_kv(plain, caps));
     if kv == Kv::F16 && !caps.f16 {
@@ -158,6 +153,15 @@ pub fn plan_load(
     })
 }
 
+/// The default context length in tokens.
+fn default_context(caps: &Caps) -> usize {
+    if caps.ios {
+        DEFAULT_CONTEXT_IOS
+    } else {
+        DEFAULT_CONTEXT
+    }
+}
+
 /// The default element type of the KV cache: half precision, except for two kinds of models.
 fn default_kv(graph: &Graph, caps: &Caps) -> Kv {
     // Sequences under cross attention are short: half precision would save next to nothing. Rounding
@@ -235,6 +239,16 @@ fn fit_precision(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn phones_and_tablets_have_half_the_context_by_default() {
+        let caps = |ios| Caps {
+            ios,
+            ..Caps::default()
+        };
+        assert_eq!(default_context(&caps(true)), 2048);
+        assert_eq!(default_context(&caps(false)), 4096);
+    }
 
     #[test]
     fn the_context_halves_until_it_fits() {
