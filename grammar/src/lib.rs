@@ -189,8 +189,13 @@ impl Vocabulary {
         let &first = ends.first().ok_or(GrammarError::Vocabulary(
             "it has no end-of-text token, so that structured output could not end",
         ))?;
+        // The trie takes tokens that begin with this byte for special ones. No text contains it.
+        for token in &mut tokens {
+            if token.first() == Some(&TokTrie::SPECIAL_TOKEN_MARKER) {
+                token.clear();
+            }
+        }
         for &id in &ends {
-            // The trie takes tokens that begin with this byte for special ones.
             tokens[id as usize] = format!("\u{ff}<end {id}>").into_bytes();
             tokens[id as usize].drain(..1);
             tokens[id as usize][0] = TokTrie::SPECIAL_TOKEN_MARKER;
@@ -310,7 +315,15 @@ impl Grammar {
         if self.matcher.is_stopped() {
             return Vec::new();
         }
-        self.matcher.compute_ff_bytes()
+        let mut bytes = self.matcher.compute_ff_bytes();
+        // A token literal begins with this byte and is no text.
+        if let Some(end) = bytes
+            .iter()
+            .position(|byte| *byte == TokTrie::SPECIAL_TOKEN_MARKER)
+        {
+            bytes.truncate(end);
+        }
+        bytes
     }
 
     /// How many of these tokens may follow one after another. Does not advance.

@@ -190,6 +190,10 @@ impl SamplingParams {
             file: "generation_config.json".into(),
             reason,
         };
+        // A list would be read as the fields in their order.
+        if !config.is_object() {
+            return Err(refuse("it must be a JSON object".into()));
+        }
         let mut overrides =
             SamplingOptions::deserialize(config).map_err(|error| refuse(error.to_string()))?;
         overrides.do_sample = Some(overrides.do_sample.unwrap_or(false));
