@@ -1,6 +1,6 @@
 //! Golden files: tiny checkpoints with results of transformers.
 
-use jerboa::arch::EncoderHead;
+use jerboa::arch::{EncoderHead, LoadConfig};
 use jerboa::exec::{DecodeLoop, DecodeParams, EncoderModel, ModelFiles, RunOptions, Session};
 use jerboa::gpu::Gpu;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
@@ -95,8 +95,9 @@ pub fn load_encoder(
     pollster::block_on(async {
         let source = open(folder).await?;
         let config = source.read("config.json").await?;
-        let config = serde_json::from_slice(&config).expect("config.json");
-        let files = ModelFiles::with_modules(&source, config, &modules).await?;
+        let config: serde_json::Value = serde_json::from_slice(&config).expect("config.json");
+        let config = LoadConfig::from(config);
+        let files = ModelFiles::encoder(&source, config, &modules).await?;
         EncoderModel::load(gpu, &source, files, head, None, options).await
     })
 }
@@ -118,7 +119,8 @@ pub fn load(gpu: Gpu, folder: &Path, options: RunOptions) -> jerboa::Result<Sess
     pollster::block_on(async {
         let source = open(folder).await?;
         let config = source.read("config.json").await?;
-        let config = serde_json::from_slice(&config).expect("config.json");
+        let config: serde_json::Value = serde_json::from_slice(&config).expect("config.json");
+        let config = LoadConfig::from(config);
         Session::load(gpu, &source, config, options).await
     })
 }

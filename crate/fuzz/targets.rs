@@ -1,7 +1,7 @@
 //! Processes arbitrary bytes, by kind of file: no panic, no unbounded time or memory, no read
 //! outside the file. Shared by the fuzz targets and by the test that replays the committed seeds.
 
-use jerboa::arch;
+use jerboa::arch::{self, Container, LoadConfig};
 use jerboa::audio::wav;
 use jerboa::format::gguf::{self, config::RopeFactors};
 use jerboa::format::safetensors::{header_range, parse_header};
@@ -78,7 +78,10 @@ pub fn gguf(bytes: &[u8]) {
         file.checkpoint(),
     );
     if let Ok(family) = arch::find_gguf(&file) {
-        let _ = arch::graph(&file.config(family, &RopeFactors::default()));
+        let _ = arch::graph(&arch::load_config(
+            file.config(family, &RopeFactors::default()),
+            Container::Gguf,
+        ));
         let weights = file.weights(family);
         assert!(
             weights
@@ -104,7 +107,7 @@ pub fn mlc(bytes: &[u8]) {
     let config = mlc::config(config, arch::find_mlc);
 
     if let Ok((config, _)) = &config {
-        let _ = arch::graph(config);
+        let _ = arch::graph(&arch::load_config(config.clone(), Container::Mlc));
     }
     if let (Ok(list), Ok((config, family))) = (list, config)
         && let Ok(weights) = mlc::weights(&list, &config, family)
@@ -122,9 +125,10 @@ pub fn checkpoint(bytes: &[u8]) {
     let Ok(config) = serde_json::from_str::<Value>(config) else {
         return;
     };
+    let normalized = LoadConfig::from(&config);
     let _ = (
-        arch::graph(&config),
-        arch::encoder_graph(&config, &arch::EncoderHead::Hidden),
+        arch::graph(&normalized),
+        arch::encoder_graph(&normalized, &arch::EncoderHead::Hidden),
     );
 
     let tensors =
@@ -171,7 +175,8 @@ pub fn config(bytes: &[u8]) {
     let Ok(config) = serde_json::from_slice::<Value>(bytes) else {
         return;
     };
-    if let Ok(graph) = arch::graph(&config) {
+    let normalized = LoadConfig::from(&config);
+    if let Ok(graph) = arch::graph(&normalized) {
         assert!(
             graph.nodes.len() < 1 << 20,
             "a graph of {} nodes",
@@ -179,12 +184,12 @@ pub fn config(bytes: &[u8]) {
         );
     }
     for head in [arch::EncoderHead::Hidden, arch::EncoderHead::Score] {
-        let _ = arch::encoder_graph(&config, &head);
+        let _ = arch::encoder_graph(&normalized, &head);
     }
     let _ = (
-        arch::speech_graphs(&config),
-        arch::codec_graph(&config),
-        arch::is_encoder(&config),
+        arch::speech_graphs(&normalized),
+        arch::codec_graph(&normalized),
+        arch::is_encoder(&normalized),
     );
     if let Ok(processor) = ImageProcessor::from_config(&config) {
         for (width, height) in [(1, 1), (640, 480), (3, 5000)] {

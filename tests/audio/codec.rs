@@ -27,7 +27,7 @@ impl Codec {
         let config: Value =
             serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap();
         Self {
-            graph: jerboa::arch::codec_graph(&config).expect("a graph"),
+            graph: jerboa::arch::codec_graph(&config.into()).expect("a graph"),
             weights: tensors(&folder.join("model.safetensors")),
             gold: tensors(&folder.join("golden.safetensors")),
         }

@@ -24,7 +24,7 @@ impl Model {
                 .expect("JSON")
         };
         Self {
-            graphs: speech_graphs(&json("config.json"))
+            graphs: speech_graphs(&json("config.json").into())
                 .expect("a configuration")
                 .expect("a model that receives"),
             weights: tensors(&folder.join("model.safetensors")),

@@ -1,6 +1,7 @@
 //! Contradictory files, and files that only Python reads: golden checkpoints with changed
 //! configurations around the same weights.
 
+use jerboa::arch::LoadConfig;
 use jerboa::exec::{ModelFiles, PrecisionOptions, RunOptions, Session};
 use jerboa::gpu::DeviceOptions;
 use jerboa::kernels::attention::Kv;
@@ -176,9 +177,9 @@ fn whole_numbers_may_be_floats() {
                 .expect("text")
                 .contains(".0")
         );
-        let [of, whole] = [&folder.0, &golden(&format!("models/{model}"))]
-            .map(|f| files(f).expect(model).full_config());
-        let graph = |config: &Value| jerboa::arch::graph(config).expect(model);
+        let [of, whole] =
+            [&folder.0, &golden(&format!("models/{model}"))].map(|f| files(f).expect(model).config);
+        let graph = |config: &LoadConfig| jerboa::arch::graph(config).expect(model);
         assert_eq!(graph(&of), graph(&whole), "{model}");
     }
 }
@@ -223,7 +224,7 @@ fn a_stored_head_overrides_the_tied_flag() {
 
 /// Bytes of a folder's weights on the device.
 fn head(folder: &Path) -> String {
-    let config = files(folder).expect("files").full_config();
+    let config = files(folder).expect("files").config;
     let graph = jerboa::arch::graph(&config).expect("a graph");
     let logits = graph.nodes.iter().rev().find_map(|node| match &node.op {
         jerboa::ir::Op::Linear(linear) => Some(linear.weight),

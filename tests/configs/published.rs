@@ -2,7 +2,7 @@
 //! names, or is refused by name; docs/published-configs.md has a row for each. JERBOA_WRITE_PLANS=1
 //! rewrites that table.
 
-use jerboa::arch;
+use jerboa::arch::{self, LoadConfig};
 use jerboa::exec::ModelFiles;
 use jerboa::format::quantize;
 use jerboa::ir::{Graph, WeightKind};
@@ -21,7 +21,7 @@ fn json(path: &Path) -> Value {
 }
 
 /// Reads a folder's config.json as a load does: some contain Python's `Infinity`.
-fn config_of(folder: &Path) -> Value {
+fn config_of(folder: &Path) -> LoadConfig {
     let read = block_on(async { ModelFiles::config(&open(folder).await?).await });
     read.unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
         .expect("config.json")
@@ -37,7 +37,7 @@ fn pattern(name: &str) -> String {
 }
 
 /// Tensors of the checkpoint by name pattern.
-fn stored(folder: &Path, config: &Value) -> Option<BTreeMap<String, usize>> {
+fn stored(folder: &Path, config: &LoadConfig) -> Option<BTreeMap<String, usize>> {
     let patterns = folder.join("tensors.json");
     let index = folder.join("model.safetensors.index.json");
 
@@ -70,7 +70,7 @@ struct Found {
 }
 
 /// The graphs of a configuration, including the encoder's if it has one.
-fn graphs(config: &Value) -> jerboa::Result<Vec<Graph>> {
+fn graphs(config: &LoadConfig) -> jerboa::Result<Vec<Graph>> {
     if let Some(speech) = arch::speech_graphs(config)? {
         return Ok(vec![
             speech.encoder,
@@ -343,7 +343,7 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 /// The class of a configuration.
-fn class(config: &Value) -> String {
+fn class(config: &LoadConfig) -> String {
     let class = config["architectures"][0]
         .as_str()
         .or(config["model_type"].as_str());
@@ -511,7 +511,7 @@ fn unknown_architectures_name_their_neighbours() {
         ("DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM"),
         ("UnheardOf", ""),
     ] {
-        let message = arch::graph(&serde_json::json!({ "architectures": [class] }))
+        let message = arch::graph(&serde_json::json!({ "architectures": [class] }).into())
             .expect_err(class)
             .to_string();
         assert!(

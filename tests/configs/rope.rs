@@ -1,6 +1,6 @@
 //! RoPE in every spelling and position of its fields (tests/golden/scripts/make_rope.py).
 
-use jerboa::arch;
+use jerboa::arch::{self, LoadConfig};
 use jerboa::ir::{Graph, Mask, Op, RopeSpec};
 use jerboa_tests::golden::golden;
 use serde_json::Value;
@@ -36,6 +36,7 @@ fn config(case: &Value) -> Value {
 }
 
 fn graph(config: &Value) -> Graph {
+    let config = &LoadConfig::from(config);
     let made = match arch::is_encoder(config) {
         true => {
             arch::encoder_graph(config, &arch::EncoderHead::Hidden).map(|encoder| encoder.graph)
@@ -122,8 +123,8 @@ fn converting_a_configuration_is_idempotent() {
         .expect("cases")
     {
         let config = config(case);
-        let once = arch::text_config(&config).into_owned();
-        assert_eq!(arch::text_config(&once).as_ref(), &once, "{}", case["name"]);
+        let once = LoadConfig::from(&config).json().clone();
+        assert_eq!(LoadConfig::from(&once).json(), &once, "{}", case["name"]);
         assert_eq!(graph(&once), graph(&config), "{}", case["name"]);
         assert!(once.get("rope_scaling").is_none(), "{}", case["name"]);
     }
@@ -144,9 +145,9 @@ fn sections_and_floats_are_read_in_all_spellings() {
         for kind in ["type", "rope_type"] {
             for spelled in ["mrope", "default"] {
                 let config = with(place, kind, spelled);
-                let sections = arch::mrope_sections(&config).expect("sections");
+                let sections = arch::mrope_sections(&(&config).into()).expect("sections");
                 assert_eq!(sections.sizes, [4, 6, 6], "{place} {kind} {spelled}");
-                let graph = arch::graph(&config).expect("a graph");
+                let graph = arch::graph(&(&config).into()).expect("a graph");
                 assert_eq!(
                     *rope_of(&graph, ""),
                     RopeSpec::plain(32, 1e6),
@@ -165,7 +166,7 @@ fn unknown_scalings_are_refused_by_name() {
             "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 64, "vocab_size": 96,
             "num_hidden_layers": 1, "num_attention_heads": 2, "rope_scaling": {"type": kind, "factor": 2.0},
         });
-        let message = arch::graph(&config).expect_err(kind).to_string();
+        let message = arch::graph(&config.into()).expect_err(kind).to_string();
         assert!(
             message.contains(&format!("rope scaling '{kind}'")),
             "{message}"

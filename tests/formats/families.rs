@@ -1,7 +1,7 @@
 //! Tensor names of families: in GGUF files of llama.cpp's converter, and in checkpoints of vision
 //! models.
 
-use jerboa::arch;
+use jerboa::arch::{self, LoadConfig};
 use jerboa::format::{Checkpoint, CheckpointFile, Dtype, TensorInfo, detect};
 use jerboa_tests::golden::golden;
 use serde_json::Value;
@@ -20,7 +20,7 @@ fn gguf_names_are_those_of_the_converter() {
         .as_object()
         .expect("models")
     {
-        let config = json(&golden(&format!("models/{model}/config.json")));
+        let config = LoadConfig::from(json(&golden(&format!("models/{model}/config.json"))));
         let name = case["architecture"].as_str().expect("a name");
         let family = arch::families()
             .flat_map(|f| f.gguf)
@@ -47,6 +47,7 @@ fn gguf_names_are_those_of_the_converter() {
 fn nested_text_models_use_standalone_names() {
     let config = serde_json::json!({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
         "text_config": {"model_type": "gemma3_text", "hidden_size": 8}});
+    let config = LoadConfig::from(config);
     for (published, canonical) in [
         (
             "language_model.model.layers.3.mlp.up_proj.weight",
@@ -64,7 +65,7 @@ fn nested_text_models_use_standalone_names() {
     ] {
         assert_eq!(arch::canonical_name(&config, published), canonical);
     }
-    let text = arch::text_config(&config);
+    let text = &config;
     assert_eq!(
         (&text["hidden_size"], &text["model_type"]),
         (&8.into(), &"gemma3".into())

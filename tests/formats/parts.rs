@@ -167,7 +167,7 @@ fn names_of_parts_are_read() {
 }
 
 /// The configuration of a file, with some keys set.
-fn config(keys: &[(&str, MetadataValue)]) -> jerboa::Result<serde_json::Value> {
+fn config(keys: &[(&str, MetadataValue)]) -> jerboa::Result<jerboa::arch::LoadConfig> {
     let mut file = model();
     for (key, value) in keys {
         file.set(&format!("llama.{key}"), value.clone());
@@ -188,7 +188,7 @@ fn config(keys: &[(&str, MetadataValue)]) -> jerboa::Result<serde_json::Value> {
 fn metadata_is_read_by_the_rules_of_llama_cpp() {
     let text = |t: &str| MetadataValue::Text(t.into());
     let scaling = |keys: &[(&str, MetadataValue)]| {
-        config(keys).expect("a configuration")["rope_scaling"].clone()
+        config(keys).expect("a configuration")["rope_parameters"].clone()
     };
     assert_eq!(scaling(&[]), json!(null));
     // A factor alone means linear scaling, also under its old name; type `none` ignores the factor.
@@ -224,7 +224,7 @@ fn metadata_is_read_by_the_rules_of_llama_cpp() {
             &yarn["beta_fast"],
             &yarn["original_max_position_embeddings"]
         ),
-        (&json!(16.0), &json!(16))
+        (&json!(16), &json!(16))
     );
     // An unknown type is refused when the graph is built.
     let other = config(&[("rope.scaling.type", text("spiral"))]).expect("a configuration");

@@ -95,7 +95,7 @@ const STAGES: [Stage; 6] = [
             ImageProcessor::from_config(&json("preprocessor_config.json")).expect("a processor");
         let mut vision = block_on(async {
             let from = source(&folder).await?;
-            let files = ModelFiles::safetensors(&from, json("config.json")).await?;
+            let files = ModelFiles::safetensors(&from, json("config.json").into()).await?;
             VisionEncoder::load(&gpu, &from, files, RunOptions::default()).await
         })
         .expect("a vision encoder");

@@ -73,7 +73,7 @@ fn tuning_entries_select_gemm_tilings() {
         "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu",
         "tie_word_embeddings": true,
     });
-    let graph = jerboa::arch::graph(&config).expect("a graph");
+    let graph = jerboa::arch::graph(&config.into()).expect("a graph");
     let graph = fuse::few_rows(graph, Fusions::NONE);
     let states = plan_states(&graph, Kv::F32, 64, 64);
     for layout in [quantize::layout(4), quantize::layout(8), WeightLayout::Q4K] {

@@ -45,7 +45,7 @@ fn page(weights: &mut WeightPlans, table_rows: usize) {
 }
 
 fn many_rows() -> Graph {
-    let graph = arch::graph(&families()["Qwen3MoeForCausalLM"]).expect("a graph");
+    let graph = arch::graph(&(&families()["Qwen3MoeForCausalLM"]).into()).expect("a graph");
     fuse::common(graph, Fusions::ALL, &layout_of)
 }
 

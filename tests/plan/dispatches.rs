@@ -103,7 +103,7 @@ fn a_token_of_published_models_takes_few_dispatches() {
     };
     let mut wrong = Vec::new();
     for (name, known) in [DENSE, OTHERS].concat() {
-        let graph = arch::graph(&shape(name)).expect(name);
+        let graph = arch::graph(&shape(name).into()).expect(name);
         let count = |caps: &Caps, capacity| dispatches(&graph, caps, four, capacity);
         let [near, far] = [SHORT_CONTEXT as usize, CONTEXT];
         let found = [
@@ -138,7 +138,7 @@ fn published_models_meet_their_dispatch_counts() {
     for (name, most) in MOST {
         assert!(of(name)[1] <= most, "{name}");
         // 16-bit weights need as many matmuls, but these do not reduce KV splits.
-        let graph = arch::graph(&shape(name)).expect(name);
+        let graph = arch::graph(&shape(name).into()).expect(name);
         let apart = Caps {
             force: Some(VariantOverride {
                 kernel: Kernel::GemvBlocks,

@@ -3,7 +3,7 @@
 
 use super::dispatches::shape;
 use super::{caps, layout_of, planned, planned_on};
-use jerboa::arch::{self, EncoderHead};
+use jerboa::arch::{self, EncoderHead, LoadConfig};
 use jerboa::device::{MatrixDialect, SubgroupMatrix};
 use jerboa::format::{Float, WeightLayout};
 use jerboa::gpu::{Caps, VariantOverride};
@@ -110,7 +110,11 @@ fn dense_layers_take_five_dispatches_when_dispatches_are_expensive() {
     ] {
         let config = &families[name];
         let few = fuse::few_rows(
-            fuse::common(arch::graph(config).expect(name), Fusions::ALL, &layout_of),
+            fuse::common(
+                arch::graph(&config.into()).expect(name),
+                Fusions::ALL,
+                &layout_of,
+            ),
             Fusions::ALL,
         );
         let plan = planned_on(&caps, &few, StepKind::Decode(1)).expect(name);
@@ -137,7 +141,7 @@ fn experts_of_prompts_use_subgroup_matrices() {
     let families = families();
     for name in ["Qwen3MoeForCausalLM", "GptOssForCausalLM"] {
         let graph = fuse::common(
-            arch::graph(&families[name]).expect(name),
+            arch::graph(&(&families[name]).into()).expect(name),
             Fusions::ALL,
             &layout_of,
         );
@@ -177,7 +181,11 @@ fn prefill_stores_matmul_inputs_as_f16() {
     };
     for (name, each) in [("llama-3.1-8b", 4), ("gemma-3-1b", 3), ("qwen3-30b-a3b", 2)] {
         let shape = shape(name);
-        let graph = fuse::common(arch::graph(&shape).expect(name), Fusions::ALL, &layout_of);
+        let graph = fuse::common(
+            arch::graph(&(&shape).into()).expect(name),
+            Fusions::ALL,
+            &layout_of,
+        );
         let plan = planned_on(&caps, &graph, StepKind::Prefill(256)).expect(name);
         let layers = shape["num_hidden_layers"].as_u64().expect("layers") as usize;
         let kept = |launch: &&Launch<Slot>| launch.variant.flags.contains("F16_IO");
@@ -207,12 +215,12 @@ fn prefill_stores_matmul_inputs_as_f16() {
 /// Dumps a model of one graph.
 fn dump(config: &Value) -> Option<String> {
     let fused = |graph: Graph| fuse::common(graph, Fusions::ALL, &layout_of);
-    let Ok(graph) = arch::graph(config) else {
+    let Ok(graph) = arch::graph(&config.into()) else {
         let head = EncoderHead::Vector {
             pooling: Pooling::Mean,
             dense: vec![],
         };
-        let graph = arch::encoder_graph(config, &head).ok()?.graph;
+        let graph = arch::encoder_graph(&config.into(), &head).ok()?.graph;
         let mut out = graph.to_string();
         section(
             &mut out,
@@ -275,7 +283,8 @@ fn side(out: &mut String, what: &str, graph: &Graph, rows: usize, block: Option<
 
 /// Dumps a model of several graphs. Of a vision-language model only the vision encoder: its decoder
 /// is the same as the text model's.
-fn parts(config: &Value) -> String {
+fn parts(json: &Value) -> String {
+    let config = &LoadConfig::from(json);
     let mut out = String::new();
     if let Some(speech) = arch::speech_graphs(config).expect("a model that receives") {
         for (what, graph) in [
@@ -303,7 +312,7 @@ fn parts(config: &Value) -> String {
             return out;
         }
     }
-    out + &dump(config).expect("the rest of it")
+    out + &dump(json).expect("the rest of it")
 }
 
 /// All dumps, by file name.
@@ -382,7 +391,7 @@ fn no_golden_dump_is_obsolete() {
 #[test]
 fn a_missing_fusion_is_detected() {
     let configs = families();
-    let graph = arch::graph(&configs["Qwen3ForCausalLM"]).expect("a graph");
+    let graph = arch::graph(&(&configs["Qwen3ForCausalLM"]).into()).expect("a graph");
     let count = |fusions: Fusions| {
         let few = fuse::few_rows(fuse::common(graph.clone(), fusions, &layout_of), fusions);
         planned(&few, StepKind::Decode(1))

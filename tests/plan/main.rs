@@ -53,7 +53,7 @@ fn embedding_tables_are_classified_by_use() {
         "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "hidden_act": "silu",
         "tie_word_embeddings": false,
     });
-    let graph = jerboa::arch::graph(&untied).expect("a graph");
+    let graph = jerboa::arch::graph(&untied.into()).expect("a graph");
     let mut names: Vec<&str> = graph
         .weights
         .iter()

@@ -18,6 +18,7 @@ fn graph(config: &Value) -> Graph {
         pooling: Pooling::Mean,
         dense: vec![],
     };
+    let config = &config.into();
     arch::graph(config)
         .or_else(|_| arch::encoder_graph(config, &head).map(|encoder| encoder.graph))
         .expect("a graph")

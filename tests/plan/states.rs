@@ -18,7 +18,7 @@ fn bytes(graph: &Graph) -> u64 {
 
 #[test]
 fn ring_caches_quarter_the_memory_of_gemma_3_1b_at_32k_tokens() {
-    let graph = arch::graph(&shape("gemma-3-1b")).expect("a graph");
+    let graph = arch::graph(&shape("gemma-3-1b").into()).expect("a graph");
     let windows = graph
         .states
         .iter()

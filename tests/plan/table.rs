@@ -231,7 +231,7 @@ fn row(
     encodings: &BTreeSet<String>,
     error: Option<f64>,
 ) -> Option<String> {
-    let graph = arch::graph(&scaled(config)).unwrap_or_else(|e| panic!("{class}: {e}"));
+    let graph = arch::graph(&scaled(config).into()).unwrap_or_else(|e| panic!("{class}: {e}"));
     let few = fuse::few_rows(
         fuse::common(graph.clone(), Fusions::ALL, &layout_of),
         Fusions::ALL,
@@ -280,7 +280,8 @@ fn the_readme_has_a_row_for_each_family() {
         let Some(config) = json(&folder.join("config.json")) else {
             continue;
         };
-        let Some(class) = class_of(&folder).filter(|_| arch::graph(&config).is_ok()) else {
+        let Some(class) = class_of(&folder).filter(|_| arch::graph(&(&config).into()).is_ok())
+        else {
             continue;
         };
         let error = errors

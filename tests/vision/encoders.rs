@@ -2,7 +2,6 @@
 
 use half::f16;
 use jerboa::exec::{ModelFiles, RunOptions, VisionEncoder};
-use jerboa::format::gguf::mmproj::IMAGE_PROCESSOR_KEY;
 use jerboa::gpu::Gpu;
 use jerboa::hub::Source;
 use jerboa::vision::{ImageProcessor, ProcessorKind, RgbImage};
@@ -88,10 +87,10 @@ pub fn encoder_on(gpu: &Gpu, name: &str) -> VisionEncoder {
         let source = open(&golden(&format!("vision/models/{name}")))
             .await
             .expect("the folder");
-        let config =
+        let config: Value =
             serde_json::from_slice(&source.read("config.json").await.expect("config.json"))
                 .expect("JSON");
-        let files = ModelFiles::safetensors(&source, config)
+        let files = ModelFiles::safetensors(&source, config.into())
             .await
             .expect("files");
         VisionEncoder::load(gpu, &source, files, RunOptions::default())
@@ -198,7 +197,8 @@ fn processors_of_mmproj_files() {
     for name in ["qwen3_vl", "smolvlm", "gemma3", "qwen2_5_vl"] {
         let (_, files) = beside(name);
         let mut found =
-            ImageProcessor::from_config(&files.config[IMAGE_PROCESSOR_KEY]).expect("a processor");
+            ImageProcessor::from_config(&files.config.image_processor.expect("settings"))
+                .expect("a processor");
         let file = golden(&format!("vision/models/{name}/preprocessor_config.json"));
         let config = serde_json::from_slice(&std::fs::read(file).expect("a file")).expect("JSON");
         let own = ImageProcessor::from_config(&config).expect("a processor");
@@ -237,7 +237,7 @@ fn an_unknown_projector_is_refused_by_name() {
             .await
             .expect("text alone")
     });
-    let error = jerboa::arch::vision_encoder(&files.full_config())
+    let error = jerboa::arch::vision_encoder(&files.config)
         .expect_err("another projector")
         .to_string();
     assert!(

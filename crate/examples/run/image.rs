@@ -146,7 +146,7 @@ pub async fn fill_placeholders(
     let named = |names: [&str; 2]| {
         names
             .iter()
-            .find_map(|name| Some(session.model().config.get(*name)?.as_u64()? as u32))
+            .find_map(|name| Some(session.model().config.get(name)?.as_u64()? as u32))
     };
     let image = named(["image_token_id", "image_token_index"])
         .ok_or("config.json: 'image_token_id' is missing")?;

@@ -6,7 +6,7 @@ use crate::open::with_required_model;
 use crate::options::{CliArgs, Result, flag, format_error, list, value};
 use crate::transcribe::{logits as heard, with_audio};
 use clap::{Command, value_parser};
-use jerboa::arch::EncoderHead;
+use jerboa::arch::{EncoderHead, LoadConfig};
 use jerboa::exec::{EncoderInput, EncoderModel, ModelFiles, RunOptions};
 use jerboa::plan::Fusions;
 use serde_json::Value;
@@ -99,10 +99,11 @@ async fn encoder_hidden_states(given: &CliArgs, ids: &[u32]) -> Result<Option<Ve
         return Ok(None);
     };
     let config: Value = serde_json::from_slice(&config).map_err(|e| format!("config.json: {e}"))?;
+    let config = LoadConfig::from(config);
     if !jerboa::arch::is_encoder(&config) {
         return Ok(None);
     }
-    let files = ModelFiles::safetensors(&source, config)
+    let files = ModelFiles::encoder(&source, config, &[])
         .await
         .map_err(format_error)?;
     let gpu = given.gpu().await?;

@@ -4,11 +4,12 @@
 //! `modeling_mpnet.py`.
 
 use super::config::Config;
+use super::config::Container;
 use super::encoder::{
     EncoderBody, PositionScheme, bidirectional, dense, embedding_table, head_dim, label_count,
     layer_norm,
 };
-use super::family::{CONVERTED_FIELD, Family};
+use super::family::Family;
 use crate::format::gguf::{Gguf, GgufSpec};
 use crate::ir::{Activation, GraphBuilder, IdSource, Pool, Pooling, ValueId};
 use crate::{Error, Result};
@@ -328,7 +329,7 @@ fn classify(
 /// `BertForSequenceClassification`.
 fn bert_score(config: Config<'_>, b: &mut GraphBuilder, hidden: ValueId) -> Result<ValueId> {
     // GGUF files use this name for RoBERTa-style heads only.
-    if config.get(CONVERTED_FIELD).is_some() {
+    if config.load().container() == Container::Gguf {
         return roberta_score(config, b, hidden);
     }
     Ok(classify(

@@ -10,7 +10,7 @@ use super::family::{Family, JointEmbedding};
 use super::vision::pooled::{CLIP, SIGLIP, with_defaults};
 use crate::Result;
 use crate::ir::{Activation, GraphBuilder, IdSource, Mask};
-use serde_json::{Value, json};
+use serde_json::json;
 
 pub(super) static FAMILIES: &[Family] = &[
     Family {
@@ -36,7 +36,7 @@ fn clip(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
     let usual = json!({ "vocab_size": 49_408, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12,
         "num_attention_heads": 8, "max_position_embeddings": 77, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5 });
     let mut body = text(
-        &with_defaults(config, usual),
+        config.with_fields(&with_defaults(config, usual)),
         b,
         Mask::Packed {
             before: usize::MAX,
@@ -57,21 +57,21 @@ fn siglip(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
     let usual = json!({ "vocab_size": 32_000, "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
         "num_attention_heads": 12, "max_position_embeddings": 64, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6 });
     let all = with_defaults(config, usual);
+    let all = config.with_fields(&all);
     let mut body = text(
-        &all,
+        all,
         b,
         Mask::Packed {
             before: usize::MAX,
             after: usize::MAX,
         },
     )?;
-    let wide = config.count_or("projection_size", Config(&all).count("hidden_size")?)?;
+    let wide = config.count_or("projection_size", all.count("hidden_size")?)?;
     body.hidden = b.linear("text_model.head", body.hidden, wide, true);
     Ok(body)
 }
 
-fn text(config: &Value, b: &mut GraphBuilder, mask: Mask) -> Result<EncoderBody> {
-    let config = Config(config);
+fn text(config: Config<'_>, b: &mut GraphBuilder, mask: Mask) -> Result<EncoderBody> {
     let hidden = config.count("hidden_size")?;
     let heads = config.count("num_attention_heads")?;
 

@@ -1,15 +1,150 @@
-//! Reads fields of a config.json that `standard` has normalized. Errors name the field. Does not
-//! depend on any family.
+//! The configuration of a load: a config.json that `standard` has normalized, and what a load learns
+//! from the model's other files. Errors of fields name the field. Does not depend on any family.
 
 use crate::ir::{Activation, RopeScaling, RopeSpec};
+use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde_json::Value;
+use std::ops::Index;
 
-/// A config.json, or a nested object of it such as `text_config`.
+/// Where a configuration comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Container {
+    /// config.json. transformers' defaults apply to absent fields.
+    #[default]
+    HuggingFace,
+    /// Metadata of a GGUF file, and of an mmproj file next to it.
+    Gguf,
+    /// mlc-chat-config.json.
+    Mlc,
+}
+
+/// A model's configuration. Families read it through [`Config`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LoadConfig {
+    json: Value,
+    container: Container,
+    /// Whether the output head is the embedding table; `None` where config.json decides.
+    pub tied_head: Option<bool>,
+    /// Whether gate and up of an expert are one tensor; `None` without experts.
+    pub fused_experts: Option<bool>,
+    /// Whether the output gate of linear attention is a tensor of its own.
+    pub separate_delta_gate: bool,
+    /// Values of the family's scalar tensors, by name.
+    pub scalars: SortedMap<String, f64>,
+    /// Image processor settings of an mmproj file; otherwise they have a file of their own.
+    pub image_processor: Option<Value>,
+    /// Why the mmproj file next to the model is not used.
+    pub refused_projector: Option<String>,
+}
+
+impl LoadConfig {
+    /// Takes normalized fields. [`load_config`](super::load_config) normalizes those of a file.
+    pub(super) fn from_fields(json: Value, container: Container) -> Self {
+        Self {
+            json,
+            container,
+            ..Self::default()
+        }
+    }
+
+    /// The normalized fields as JSON.
+    pub fn json(&self) -> &Value {
+        &self.json
+    }
+
+    /// Where the configuration comes from.
+    pub fn container(&self) -> Container {
+        self.container
+    }
+
+    /// Returns a field of the top level.
+    pub fn get(&self, field: &str) -> Option<&Value> {
+        self.json.get(field)
+    }
+
+    /// A reader of the top level.
+    pub fn fields(&self) -> Config<'_> {
+        Config::new(&self.json, self)
+    }
+
+    /// Returns `architectures[0]`; empty if the file names no class.
+    pub fn class(&self) -> &str {
+        self["architectures"][0].as_str().unwrap_or_default()
+    }
+
+    /// Returns `model_type`; empty if the file names none.
+    pub fn model_type(&self) -> &str {
+        self["model_type"].as_str().unwrap_or_default()
+    }
+
+    /// Sets what the names of a checkpoint's weights imply.
+    pub fn set_tensor_layout<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        for name in names {
+            if name.contains(".experts.") {
+                let fused = name.ends_with(".experts.0.gate_up_proj.weight");
+                self.fused_experts = Some(fused || self.fused_experts == Some(true));
+            }
+            self.separate_delta_gate |= name.ends_with(".in_proj_z.weight");
+        }
+    }
+}
+
+impl Index<&str> for LoadConfig {
+    type Output = Value;
+
+    /// Returns a field of the top level; null if it is absent.
+    fn index(&self, field: &str) -> &Value {
+        &self.json[field]
+    }
+}
+
+/// Reads a configuration, or a nested object of it such as `vision_config`.
 #[derive(Debug, Clone, Copy)]
-pub struct Config<'a>(pub &'a Value);
+pub struct Config<'a> {
+    fields: &'a Value,
+    load: &'a LoadConfig,
+}
 
 impl<'a> Config<'a> {
+    /// Returns a reader of an object's fields.
+    pub fn new(fields: &'a Value, load: &'a LoadConfig) -> Self {
+        Self { fields, load }
+    }
+
+    /// Returns a reader of other fields: a nested object, or a copy with changes.
+    pub fn with_fields<'b>(self, fields: &'b Value) -> Config<'b>
+    where
+        'a: 'b,
+    {
+        Config {
+            fields,
+            load: self.load,
+        }
+    }
+
+    /// Returns a reader of a nested object or list; `None` if it is absent or null.
+    pub fn nested(self, field: &str) -> Option<Self> {
+        self.get(field).map(|fields| self.with_fields(fields))
+    }
+
+    /// The fields as JSON.
+    pub fn json(self) -> &'a Value {
+        self.fields
+    }
+
+    /// The configuration of the load, with what its other files add.
+    pub fn load(self) -> &'a LoadConfig {
+        self.load
+    }
+
+    /// Returns whether the output head is the embedding table: as the checkpoint decides, else as
+    /// `tie_word_embeddings` says, else `default`.
+    pub fn is_tied(self, default: bool) -> bool {
+        let own = || self.flag_or("tie_word_embeddings", default);
+        self.load.tied_head.unwrap_or_else(own)
+    }
+
     fn invalid<T>(field: &str, what: &str) -> Result<T> {
         Err(Error::Config {
             file: "config.json".into(),
@@ -19,7 +154,7 @@ impl<'a> Config<'a> {
 
     /// Returns the field; `None` if it is absent or null.
     pub fn get(self, field: &str) -> Option<&'a Value> {
-        self.0.get(field).filter(|v| !v.is_null())
+        self.fields.get(field).filter(|v| !v.is_null())
     }
 
     /// Returns a positive integer of at most 2^31.
@@ -188,19 +323,14 @@ impl<'a> Config<'a> {
     /// Returns the RoPE shared by all layers. Where layer types have separate parameters, returns
     /// that of full attention.
     pub fn rope(self, head_dim: usize, default_base: f64) -> Result<RopeSpec> {
-        let all = self.get("rope_parameters").map(Config);
+        let all = self.nested("rope_parameters");
         let kinds = all.and_then(|all| {
-            all.0
-                .as_object()?
-                .values()
-                .find(|own| own.is_object())
-                .map(Config)
+            let own = all.fields.as_object()?.values().find(|own| own.is_object());
+            Some(self.with_fields(own?))
         });
-        let full = all.and_then(|all| {
-            all.get("full_attention")
-                .filter(|own| own.is_object())
-                .map(Config)
-        });
+        let full = all
+            .and_then(|all| all.nested("full_attention"))
+            .filter(|own| own.fields.is_object());
         let base = self.number_or("rope_theta", default_base)?;
         self.rope_from(full.or(kinds).or(all), head_dim, base)
     }
@@ -208,14 +338,11 @@ impl<'a> Config<'a> {
     /// Returns the RoPE of one layer type.
     pub fn rope_for_type(self, kind: &str, head_dim: usize, base: f64) -> Result<RopeSpec> {
         let own = self
-            .get("rope_parameters")
-            .and_then(|p| p.get(kind))
-            .filter(|p| p.is_object())
-            .map(Config);
-        match own {
-            Some(own) => self.rope_from(Some(own), head_dim, base),
-            None => self.rope_from(Some(Config(&Value::Null)), head_dim, base),
-        }
+            .nested("rope_parameters")
+            .and_then(|all| all.nested(kind))
+            .filter(|own| own.fields.is_object());
+        let own = own.unwrap_or(self.with_fields(&Value::Null));
+        self.rope_from(Some(own), head_dim, base)
     }
 
     /// Returns the RoPE of a layer by its type; `shared` where types have no separate parameters,
@@ -230,7 +357,7 @@ impl<'a> Config<'a> {
         match self.get("rope_parameters").and_then(|all| all.get(kind)) {
             Some(Value::Null) => Ok(None),
             Some(own) if own.is_object() => self
-                .rope_from(Some(Config(own)), head_dim, shared.base)
+                .rope_from(Some(self.with_fields(own)), head_dim, shared.base)
                 .map(Some),
             _ => Ok(Some(shared.clone())),
         }
@@ -385,6 +512,7 @@ fn yarn_attention_factor(s: Config<'_>, factor: f64) -> Result<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::LoadConfig;
     use crate::arch;
 
     /// Builds a decoder with one field changed; returns its error message.
@@ -394,7 +522,9 @@ mod tests {
             "num_hidden_layers": 1, "num_attention_heads": 2,
         });
         config[field] = value;
-        arch::graph(&config).map(|_| ()).map_err(|e| e.to_string())
+        arch::graph(&config.into())
+            .map(|_| ())
+            .map_err(|e| e.to_string())
     }
 
     /// Head dimensions with kernels in variants.toml are accepted; others are refused with the
@@ -421,5 +551,23 @@ mod tests {
             let message = decoder("partial_rotary_factor", refused.into()).unwrap_err();
             assert!(message.contains("'partial_rotary_factor' is"), "{message}");
         }
+    }
+
+    #[test]
+    fn weight_names_tell_how_experts_and_gates_are_stored() {
+        let of = |names: &[&str]| {
+            let mut config = LoadConfig::default();
+            config.set_tensor_layout(names.iter().copied());
+            (config.fused_experts, config.separate_delta_gate)
+        };
+        assert_eq!(of(&["model.layers.0.mlp.up_proj.weight"]), (None, false));
+        let separate = "model.layers.0.mlp.experts.0.gate_proj.weight";
+        let fused = "model.layers.0.mlp.experts.0.gate_up_proj.weight";
+        assert_eq!(of(&[separate]), (Some(false), false));
+        assert_eq!(of(&[separate, fused]), (Some(true), false));
+        assert_eq!(
+            of(&["model.layers.0.linear_attn.in_proj_z.weight"]),
+            (None, true)
+        );
     }
 }

@@ -89,12 +89,12 @@ fn graph(config: Config<'_>, mut experts: ExpertsSpec, interleaved: bool) -> Res
     config.require_values(&[("scoring_func", score)])?;
     let latent = LatentSpec::from_config(config, interleaved)?;
     // Head sizes come from the latent attention fields.
-    let mut plain = config.0.clone();
+    let mut plain = config.json().clone();
     plain["head_dim"] = latent.head_dim().into();
     plain["num_key_value_heads"] = latent.heads.into();
     plain["rope_parameters"] = Value::Null;
     plain["rope_scaling"] = Value::Null;
-    let mut dense = DenseDecoder::from_config(Config(&plain), false)?;
+    let mut dense = DenseDecoder::from_config(config.with_fields(&plain), false)?;
     experts.scale = config.number_or("routed_scaling_factor", 1.0)? as f32;
     let shared = config
         .get("n_shared_experts")

@@ -2,7 +2,7 @@
 //! a decoder to an encoder of packed sequences. The order of operations follows transformers'
 //! models.
 
-use super::config::Config;
+use super::config::{Config, LoadConfig};
 use crate::ir::{
     Activation, Attention, Combine, Dim, Embed, Epilogue, Graph, GraphBuilder, Linear, Mask, Norm,
     Op, Pool, Pooling, ValueId, WeightKind,
@@ -91,17 +91,73 @@ pub struct EncoderBody {
     pub positions: PositionScheme,
 }
 
+/// An encoder before its head is added.
+#[derive(Debug)]
+pub enum HeadlessEncoder {
+    /// A family's own encoder.
+    Encoder {
+        /// Its graph under construction.
+        builder: GraphBuilder,
+        /// Its output and positions.
+        body: EncoderBody,
+        /// Builds the family's classification head.
+        classification_head: Option<HeadBuilder>,
+    },
+    /// A decoder, which becomes an encoder with causal attention.
+    Decoder(Graph),
+}
+
+impl HeadlessEncoder {
+    /// The graph up to the last hidden states.
+    pub fn graph(&self) -> &Graph {
+        match self {
+            Self::Encoder { builder, .. } => builder.graph(),
+            Self::Decoder(graph) => graph,
+        }
+    }
+
+    /// Position ids of the input.
+    pub fn positions(&self) -> PositionScheme {
+        match self {
+            Self::Encoder { body, .. } => body.positions,
+            Self::Decoder(_) => PositionScheme::UNBOUNDED,
+        }
+    }
+
+    /// Adds a head.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` for a head that the model does not have; `Config` for damaged fields.
+    pub fn with_head(self, config: &LoadConfig, head: &EncoderHead) -> Result<EncoderGraph> {
+        let positions = self.positions();
+        let config = config.fields();
+        let graph = match self {
+            Self::Encoder {
+                builder,
+                body,
+                classification_head,
+            } => with_head(config, builder, &body, head, classification_head)?,
+            Self::Decoder(graph) => {
+                let mut graph = from_decoder(config, graph, head)?;
+                graph.name = config.architecture();
+                graph
+            }
+        };
+        Ok(EncoderGraph { graph, positions })
+    }
+}
+
 /// Builds a family's classification head: hidden states to `[sequences, labels]`.
 pub type HeadBuilder = fn(Config<'_>, &mut GraphBuilder, ValueId) -> Result<ValueId>;
 
-/// Adds a head to an encoder body; returns the finished encoder.
-pub(super) fn with_head(
+/// Adds a head to an encoder body.
+fn with_head(
     config: Config<'_>,
     mut b: GraphBuilder,
     body: &EncoderBody,
     head: &EncoderHead,
     score: Option<HeadBuilder>,
-) -> Result<EncoderGraph> {
+) -> Result<Graph> {
     let refuse = |option: &str, hint: &str| {
         Err(Error::UnsupportedOption {
             architecture: config.architecture(),
@@ -134,20 +190,12 @@ pub(super) fn with_head(
             );
         }
     };
-    Ok(EncoderGraph {
-        graph: b.finish(out, None)?,
-        positions: body.positions,
-    })
+    b.finish(out, None)
 }
 
 /// Converts a decoder's graph to an encoder of packed sequences: no KV cache, and each sequence
 /// attends only to its own tokens.
-pub(super) fn from_decoder(
-    config: Config<'_>,
-    graph: Graph,
-    head: &EncoderHead,
-) -> Result<EncoderGraph> {
-    let positions = PositionScheme::UNBOUNDED;
+fn from_decoder(config: Config<'_>, graph: Graph, head: &EncoderHead) -> Result<Graph> {
     let mut b = GraphBuilder::resume(without_caches(graph));
     let hidden = b.graph().hidden;
     let cols = b.cols(hidden);
@@ -175,7 +223,7 @@ pub(super) fn from_decoder(
         EncoderHead::Score => b.linear("score", pooled, label_count(config), false),
         EncoderHead::LogitDifference { yes, no } => {
             let vocab = config.count("vocab_size")?;
-            let tied = config.flag_or("tie_word_embeddings", false);
+            let tied = config.is_tied(false);
             let table = match tied {
                 true => b.graph().nodes.iter().find_map(|n| match n.op {
                     Op::Embed(Embed { table, .. }) => Some(table),
@@ -204,10 +252,7 @@ pub(super) fn from_decoder(
             logit(*yes, 1.0, other)
         }
     };
-    Ok(EncoderGraph {
-        graph: b.finish(out, None)?,
-        positions,
-    })
+    b.finish(out, None)
 }
 
 /// Replaces attention over KV caches with attention within packed sequences, and drops the output

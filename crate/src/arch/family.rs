@@ -2,17 +2,16 @@
 //! order that stored weights need to fit the graph. The structure of each family is data in its own
 //! file.
 
-use super::config::Config;
+use super::config::{Config, Container, LoadConfig};
 use super::encoder::{EncoderBody, HeadBuilder};
 use super::families;
-use super::standard::{RopeByType, is_normalized, normalize};
+use super::standard::{RopeByType, normalize};
 use super::vision::{self, VisionEncoderGraph, VisionSpec};
-use crate::format::gguf::mmproj::{MmprojSpec, VISION_REFUSED};
+use crate::format::gguf::mmproj::MmprojSpec;
 use crate::format::{Encoding, RowOrder, Weights, gguf, mlc};
 use crate::ir::{Graph, GraphBuilder};
 use crate::{Error, Result};
 use serde_json::{Map, Value};
-use std::borrow::Cow;
 
 /// Computes the order of a weight's rows from the configuration.
 pub type RowOrderFn = fn(Config<'_>) -> Result<RowOrder>;
@@ -52,8 +51,8 @@ pub struct Family {
     pub vision: Option<VisionSpec>,
     /// Set where text and image embeddings share a space.
     pub joint_embedding: Option<JointEmbedding>,
-    /// Names of scalar tensors that the graph depends on. The loader puts their values into the
-    /// configuration, as `numbers`.
+    /// Names of scalar tensors that the graph depends on; their values are
+    /// [`LoadConfig::scalars`].
     pub scalar_tensors: fn(Config<'_>) -> Vec<String>,
     /// Names and fields in GGUF files.
     pub gguf: &'static [gguf::GgufSpec],
@@ -81,9 +80,36 @@ impl Family {
     };
 }
 
+/// Normalizes a configuration: the text model's fields at the top, RoPE parameters in one object,
+/// and the family's defaults for absent fields of a config.json.
+pub fn load_config(json: Value, container: Container) -> LoadConfig {
+    let raw = LoadConfig::from_fields(json, container);
+    let family = find_family(raw.fields());
+    let defaults: Map<String, Value> = match (container, family) {
+        (Container::HuggingFace, Some(family)) => {
+            serde_json::from_str(family.defaults).unwrap_or_default()
+        }
+        _ => Map::new(),
+    };
+    let kinds = family.and_then(|family| family.rope_kinds);
+    LoadConfig::from_fields(normalize(raw.json(), defaults, kinds), container)
+}
+
+impl From<Value> for LoadConfig {
+    fn from(json: Value) -> Self {
+        load_config(json, Container::HuggingFace)
+    }
+}
+
+impl From<&Value> for LoadConfig {
+    fn from(json: &Value) -> Self {
+        json.clone().into()
+    }
+}
+
 /// Returns how text and image embeddings share a space; `None` where they do not.
-pub fn joint_embedding(config: &Value) -> Option<JointEmbedding> {
-    find_family(Config(config))?.joint_embedding
+pub fn joint_embedding(config: &LoadConfig) -> Option<JointEmbedding> {
+    find_family(config.fields())?.joint_embedding
 }
 
 /// Prefixes of the text part in multimodal checkpoints, and those of the text model alone.
@@ -108,9 +134,9 @@ pub(super) fn find_by_config(
 }
 
 /// Returns the vision part of a configuration's family; `None` without a `vision_config`.
-pub(super) fn vision_spec(config: &Value) -> Option<&'static VisionSpec> {
+pub(super) fn vision_spec(config: &LoadConfig) -> Option<&'static VisionSpec> {
     config.get("vision_config").filter(|v| v.is_object())?;
-    find_family(Config(config))?.vision.as_ref()
+    find_family(config.fields())?.vision.as_ref()
 }
 
 /// Builds the vision encoder of a model.
@@ -118,9 +144,8 @@ pub(super) fn vision_spec(config: &Value) -> Option<&'static VisionSpec> {
 /// # Errors
 /// `UnsupportedOption` for models without a vision encoder or with an unsupported one; `Config` for
 /// damaged fields.
-pub fn vision_encoder(config: &Value) -> Result<VisionEncoderGraph> {
-    let config = text_config(config);
-    let (config, all) = (config.as_ref(), Config(&config));
+pub fn vision_encoder(config: &LoadConfig) -> Result<VisionEncoderGraph> {
+    let all = config.fields();
     let refused = || Error::UnsupportedOption {
         architecture: all.architecture(),
         option: "image input".into(),
@@ -133,10 +158,10 @@ pub fn vision_encoder(config: &Value) -> Result<VisionEncoderGraph> {
                 .join(", ")
         ),
     };
-    if let Some(reason) = config.get(VISION_REFUSED).and_then(Value::as_str) {
+    if let Some(reason) = &config.refused_projector {
         return Err(Error::UnsupportedOption {
             architecture: all.architecture(),
-            option: reason.into(),
+            option: reason.clone(),
             hint: format!(
                 "Supported mmproj types: {}.",
                 mmproj_formats()
@@ -147,49 +172,24 @@ pub fn vision_encoder(config: &Value) -> Result<VisionEncoderGraph> {
         });
     }
     let spec = vision_spec(config).ok_or_else(refused)?;
-    let vision = config
-        .get("vision_config")
-        .map(Config)
-        .ok_or_else(refused)?;
+    let vision = all.nested("vision_config").ok_or_else(refused)?;
     (spec.build)(all, vision)
 }
 
 /// Returns the attention mask of image tokens in the language model.
-pub fn image_mask(config: &Value) -> vision::ImageMask {
+pub fn image_mask(config: &LoadConfig) -> vision::ImageMask {
     vision_spec(config).map_or(vision::ImageMask::Causal, |spec| {
-        (spec.mask)(Config(config))
+        (spec.mask)(config.fields())
     })
 }
 
 /// Returns the M-RoPE sections; `None` where positions have one dimension.
-pub fn mrope_sections(config: &Value) -> Option<crate::vision::MropeSections> {
-    vision::mrope_sections(vision_spec(config)?, Config(&text_config(config)))
-}
-
-/// Marks a configuration converted from another container. Its absent fields get no transformers
-/// defaults.
-pub const CONVERTED_FIELD: &str = "converted";
-
-/// Normalizes a configuration ([`standard`]): the text model's fields at the top, RoPE parameters
-/// in one object, and transformers' defaults for absent fields.
-pub fn text_config(config: &Value) -> Cow<'_, Value> {
-    if is_normalized(config) {
-        return Cow::Borrowed(config);
-    }
-    let family = find_family(Config(config));
-    let silent: Map<String, Value> = match (config.get(CONVERTED_FIELD), family) {
-        (None, Some(family)) => serde_json::from_str(family.defaults).unwrap_or_default(),
-        _ => Map::new(),
-    };
-    Cow::Owned(normalize(
-        config,
-        silent,
-        family.and_then(|family| family.rope_kinds),
-    ))
+pub fn mrope_sections(config: &LoadConfig) -> Option<crate::vision::MropeSections> {
+    vision::mrope_sections(vision_spec(config)?, config.fields())
 }
 
 /// Returns the maximum number of positions of a model; `usize::MAX` where its file names none.
-pub fn max_positions(config: &Value) -> usize {
+pub fn max_positions(config: &LoadConfig) -> usize {
     let known = [
         "max_position_embeddings",
         "n_positions",
@@ -201,13 +201,13 @@ pub fn max_positions(config: &Value) -> usize {
 }
 
 /// Lists the scalar tensors that a model's graph depends on.
-pub fn scalar_tensors(config: &Value) -> Vec<String> {
-    find_family(Config(config))
-        .map_or_else(Vec::new, |family| (family.scalar_tensors)(Config(config)))
+pub fn scalar_tensors(config: &LoadConfig) -> Vec<String> {
+    let config = config.fields();
+    find_family(config).map_or_else(Vec::new, |family| (family.scalar_tensors)(config))
 }
 
 /// Finds the family by class, or else by `model_type`.
-fn find_family(config: Config<'_>) -> Option<&'static Family> {
+pub(super) fn find_family(config: Config<'_>) -> Option<&'static Family> {
     let kind = config.string("model_type").unwrap_or_default();
     find_by_config(config, |_| true).or_else(|| families().find(|f| f.model_types.contains(&kind)))
 }
@@ -221,16 +221,16 @@ fn rename_tensor(family: Option<&Family>, name: &str) -> Option<String> {
 }
 
 /// Returns the graph's name of a checkpoint's tensor.
-pub fn canonical_name(config: &Value, name: &str) -> String {
-    rename_tensor(find_family(Config(config)), name).unwrap_or_else(|| name.to_string())
+pub fn canonical_name(config: &LoadConfig, name: &str) -> String {
+    rename_tensor(find_family(config.fields()), name).unwrap_or_else(|| name.to_string())
 }
 
 /// Renames stored weights and sets their row order to match the graph.
 ///
 /// # Errors
 /// `Config` for a field that a row order needs.
-pub fn sanitize(config: &Value, weights: &mut Weights) -> Result<()> {
-    let family = find_family(Config(config));
+pub fn sanitize(config: &LoadConfig, weights: &mut Weights) -> Result<()> {
+    let family = find_family(config.fields());
     weights.rename(|name| rename_tensor(family, name));
     set_row_orders(config, weights)
 }
@@ -239,8 +239,8 @@ pub fn sanitize(config: &Value, weights: &mut Weights) -> Result<()> {
 ///
 /// # Errors
 /// `Config` for a field that a row order needs.
-pub fn set_row_orders(config: &Value, weights: &mut Weights) -> Result<()> {
-    let config = Config(config);
+pub fn set_row_orders(config: &LoadConfig, weights: &mut Weights) -> Result<()> {
+    let config = config.fields();
     for (end, order) in find_family(config).map_or(&[][..], |f| f.row_orders) {
         let order = order(config)?;
         for weight in weights.iter_mut().filter(|w| w.name.ends_with(end)) {
@@ -372,7 +372,7 @@ mod tests {
     use serde_json::json;
 
     /// Lists a graph's attention operations in layer order.
-    fn attentions(config: &Value) -> Vec<crate::ir::Attention> {
+    fn attentions(config: &LoadConfig) -> Vec<crate::ir::Attention> {
         let graph = graph(config).unwrap_or_else(|e| panic!("{e}"));
 
         graph
@@ -407,7 +407,7 @@ mod tests {
                 "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024
             }
         });
-        let layers = attentions(&small);
+        let layers = attentions(&LoadConfig::from(&small));
         assert_eq!(
             (layers[0].heads, layers[0].kv_heads, layers[0].head_dim),
             (8, 4, 256)
@@ -416,7 +416,7 @@ mod tests {
             (layers[0].mask, layers[5].mask),
             (Mask::Causal { window: 1024 }, Mask::Causal { window: 0 })
         );
-        let config = text_config(&small);
+        let config = LoadConfig::from(&small);
         assert_eq!(config["vocab_size"], 262_208);
         // Explicit values win, also null. Converted configurations get no defaults.
         let mistral = |field: Option<Value>, converted: bool| {
@@ -427,10 +427,12 @@ mod tests {
             field
                 .into_iter()
                 .for_each(|value| config["sliding_window"] = value);
-            if converted {
-                config[CONVERTED_FIELD] = json!("gguf");
-            }
-            attentions(&config)[0].mask
+            let container = if converted {
+                Container::Gguf
+            } else {
+                Container::HuggingFace
+            };
+            attentions(&load_config(config, container))[0].mask
         };
         for (field, converted, window) in [
             (None, false, 4096),
@@ -455,7 +457,7 @@ mod tests {
                 .into_iter()
                 .flatten()
                 .for_each(|(k, v)| config[k.as_str()] = v.clone());
-            graph(&config).expect_err(class).to_string()
+            graph(&config.into()).expect_err(class).to_string()
         };
         for (class, fields, cause) in [
             (
@@ -516,6 +518,7 @@ mod tests {
             "num_hidden_layers": 1, "num_attention_heads": 4, "rms_norm_eps": 1e-3,
             "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 2.0},
         });
+        let config = config.into();
         let graph = graph(&config).expect("a graph");
         assert!(matches!(
             graph.ropes[0].scaling,
@@ -529,5 +532,18 @@ mod tests {
             eps.is_some_and(|eps| (eps - 2.5e-4).abs() < 1e-9),
             "{eps:?}"
         );
+    }
+
+    #[test]
+    fn only_config_json_gets_transformers_defaults() {
+        let json = json!({ "architectures": ["MistralForCausalLM"], "hidden_size": 64.0 });
+        let of = |container| load_config(json.clone(), container);
+        assert_eq!(of(Container::HuggingFace)["sliding_window"], 4096);
+        for container in [Container::Gguf, Container::Mlc] {
+            let config = of(container);
+            assert_eq!(config["sliding_window"], Value::Null);
+            assert_eq!(config["hidden_size"], 64);
+            assert_eq!(config.class(), "MistralForCausalLM");
+        }
     }
 }

@@ -112,7 +112,7 @@ pub(super) fn gemma2_dense(config: Config<'_>, logits_cap: f64) -> Result<DenseD
 
 /// Returns a softcap. Null means no cap; only an absent field gets the default.
 pub(super) fn read_softcap(config: Config<'_>, field: &str, default: f64) -> Result<f32> {
-    let off = config.0.get(field).is_some_and(Value::is_null);
+    let off = config.json().get(field).is_some_and(Value::is_null);
     Ok(if off {
         0.0
     } else {

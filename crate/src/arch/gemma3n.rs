@@ -137,11 +137,11 @@ fn gemma3n(config: Config<'_>) -> Result<Graph> {
         });
     }
     // Older files list the MLP width of each layer.
-    let mut own = config.0.clone();
+    let mut own = config.json().clone();
     if let Some(width) = config.get("intermediate_size").and_then(|list| list.get(0)) {
         own["intermediate_size"] = width.clone();
     }
-    let mut dense = DenseDecoder::from_config(Config(&own), true)?;
+    let mut dense = DenseDecoder::from_config(config.with_fields(&own), true)?;
     dense.embed_scale = (dense.hidden as f32).sqrt();
     dense.logits_softcap = read_softcap(config, "final_logit_softcapping", 30.0)?;
     let streams = config.count_or("altup_num_inputs", 4)?;

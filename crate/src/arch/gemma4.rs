@@ -2,7 +2,7 @@
 //! caches. Also: norms of values, per-layer embeddings, experts parallel to the MLP, a scalar at
 //! the end of each layer. Reference: transformers `modeling_gemma4.py`.
 
-use super::blocks::experts::{ExpertTensors, ExpertsSpec, FUSED_EXPERTS_FIELD, top_k_experts};
+use super::blocks::experts::{ExpertTensors, ExpertsSpec, top_k_experts};
 use super::blocks::{
     AttentionSpec, DenseDecoder, MlpSpec, NormSpec, QkvProjections, attention, embed, linear_act,
     mlp, norm, norm_per_group,
@@ -141,7 +141,6 @@ fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
         ("intermediate_size", json!(least)),
         ("use_double_wide_mlp", json!(widths.iter().max() > least)),
         ("enable_moe_block", json!(own(0, "ffn_gate_inp"))),
-        (FUSED_EXPERTS_FIELD, json!(own(0, "ffn_gate_up_exps"))),
         ("vocab_size_per_layer_input", json!(table)),
         ("rope_parameters", rope),
         ("rope_scaling", Value::Null),
@@ -248,7 +247,7 @@ fn layers(config: Config<'_>, dense: &DenseDecoder) -> Result<Vec<Gemma4Layer>> 
         let fits = |(key, _): &(&String, &Value)| key.parse() == Ok(index);
         if let Some(own) = named
             .and_then(|all| all.as_object()?.iter().find(fits))
-            .map(|(_, own)| Config(own))
+            .map(|(_, own)| config.with_fields(own))
         {
             attention.head_dim = own.count_or("head_dim", attention.head_dim)?;
             attention.kv_heads = own.count_or("num_key_value_heads", attention.kv_heads)?;
@@ -287,7 +286,7 @@ fn layers(config: Config<'_>, dense: &DenseDecoder) -> Result<Vec<Gemma4Layer>> 
 /// Reads the experts; gate and up are one tensor unless the checkpoint says otherwise.
 fn experts(config: Config<'_>, act: Activation) -> Result<ExpertsSpec> {
     let mut spec = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
-    if config.flag_or(FUSED_EXPERTS_FIELD, true) {
+    if config.load().fused_experts.unwrap_or(true) {
         spec.up = ExpertTensors::Fused("gate_up_proj");
     }
     Ok(ExpertsSpec {

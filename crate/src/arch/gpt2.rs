@@ -73,7 +73,7 @@ fn gpt2(config: Config<'_>) -> Result<Graph> {
         "hidden_act": config.string("activation_function").unwrap_or("gelu_new"),
         "tie_word_embeddings": config.flag_or("tie_word_embeddings", true),
     });
-    let mut dense = DenseDecoder::from_config(Config(&usual), true)?;
+    let mut dense = DenseDecoder::from_config(config.with_fields(&usual), true)?;
     dense.norm = NormSpec::layer(config.number_or("layer_norm_epsilon", 1e-5)?);
     dense.names = TensorNames {
         embed: "wte",

@@ -3,7 +3,7 @@
 //! `modeling_gpt_oss.py`.
 
 use super::blocks::DenseDecoder;
-use super::blocks::experts::{ExpertTensors, ExpertsSpec, FUSED_EXPERTS_FIELD};
+use super::blocks::experts::{ExpertTensors, ExpertsSpec};
 use super::config::Config;
 use super::family::Family;
 use crate::Result;
@@ -43,7 +43,6 @@ pub(super) static FAMILIES: &[Family] = &[Family {
 /// Sets the fields that the conversion to GGUF drops.
 fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     set_common_fields(file, out);
-    out.insert(FUSED_EXPERTS_FIELD.into(), json!(false));
     if let Some(scaling) = out.get_mut("rope_scaling").and_then(Value::as_object_mut) {
         scaling.insert("truncate".into(), json!(false));
     }
@@ -68,7 +67,7 @@ fn gpt_oss(config: Config<'_>) -> Result<Graph> {
     let limit = config.number_or("swiglu_limit", 7.0)? as f32;
     experts.clamp = Some([config.number_or("swiglu_alpha", 1.702)? as f32, limit]);
     (experts.router, experts.bias, experts.renormalize) = (("router", true), true, true);
-    if config.flag_or(FUSED_EXPERTS_FIELD, true) {
+    if config.load().fused_experts.unwrap_or(true) {
         experts.up = ExpertTensors::Interleaved("gate_up_proj");
     }
     dense

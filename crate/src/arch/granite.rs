@@ -5,6 +5,7 @@
 use super::blocks::experts::{ExpertsSpec, SharedExpert};
 use super::blocks::{DenseDecoder, MlpKind};
 use super::config::Config;
+use super::config::Container;
 use super::family::Family;
 use super::llama;
 use crate::Result;
@@ -101,8 +102,7 @@ pub(super) fn experts(config: Config<'_>, shared: usize) -> Result<ExpertsSpec> 
 
 /// Returns the input projections of the shared MLP: one tensor, in GGUF files two.
 pub(super) fn shared_mlp(config: Config<'_>) -> MlpKind {
-    let apart = config.string(super::family::CONVERTED_FIELD) == Some("gguf");
-    if apart {
+    if config.load().container() == Container::Gguf {
         MlpKind::Gated(["gate_proj", "up_proj"])
     } else {
         MlpKind::GatedFused("input_linear")

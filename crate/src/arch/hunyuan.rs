@@ -64,9 +64,8 @@ fn hunyuan(config: Config<'_>) -> Result<Graph> {
     });
     // "dynamic" with `alpha` means one base for all lengths here.
     let scaling = config
-        .get("rope_parameters")
-        .or(config.get("rope_scaling"))
-        .map(Config);
+        .nested("rope_parameters")
+        .or(config.nested("rope_scaling"));
     let alpha = scaling.map_or(Ok(0.0), |s| s.number_or("alpha", 0.0))?;
     if alpha > 0.0 {
         for rope in dense

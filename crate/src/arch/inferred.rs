@@ -1,7 +1,7 @@
 //! Infers the family of a checkpoint from its tensor names if config.json names none.
 
-use super::blocks::experts::FUSED_EXPERTS_FIELD;
 use super::config::Config;
+use super::config::LoadConfig;
 use super::encoder::EncoderHead;
 use super::{
     SPEECH_MODELS, canonical_name, encoder_graph, families, graph, is_encoder, match_names,
@@ -44,7 +44,7 @@ const FIELD_TESTS: [(&str, FieldTest); 8] = [
 
 /// Returns whether a configuration names its architecture.
 pub fn is_named(config: &Value) -> bool {
-    Config(config).string("model_type").is_some()
+    config.get("model_type").is_some_and(Value::is_string)
         || config
             .get("architectures")
             .is_some_and(|a| a.get(0).is_some())
@@ -53,15 +53,9 @@ pub fn is_named(config: &Value) -> bool {
 /// Names the first family whose tensors match in name and number of elements; returns the completed
 /// configuration. A family that the fields indicate wins over one that only matches.
 pub fn infer_family(config: &Value, tensors: &[(&str, usize)]) -> Option<Value> {
-    let fused = tensors
-        .iter()
-        .any(|(name, _)| name.ends_with(".experts.0.gate_up_proj.weight"));
     let named = |model_type: &str, class: Option<&&str>| {
         let mut named = config.clone();
         named["model_type"] = model_type.into();
-        if fused {
-            named[FUSED_EXPERTS_FIELD] = true.into();
-        }
         if let Some(class) = class {
             named["architectures"] = json!([class]);
         }
@@ -72,11 +66,12 @@ pub fn infer_family(config: &Value, tensors: &[(&str, usize)]) -> Option<Value> 
     let all: Vec<Value> = of_families
         .chain(SPEECH_MODELS.iter().map(|(kind, _)| named(kind, None)))
         .collect();
+    let unnamed = LoadConfig::from(config);
     let signed = |named: &Value| {
         let sign = FIELD_TESTS
             .iter()
             .find(|(kind, _)| named["model_type"] == *kind);
-        sign.map(|(_, sign)| sign(Config(config)))
+        sign.map(|(_, sign)| sign(unnamed.fields()))
     };
     let fits = |wanted: Option<bool>| {
         all.iter()
@@ -88,6 +83,9 @@ pub fn infer_family(config: &Value, tensors: &[(&str, usize)]) -> Option<Value> 
 
 /// Returns whether a model of this configuration has exactly these tensors in its layers.
 fn tensors_match(config: &Value, tensors: &[(&str, usize)]) -> bool {
+    let mut config = LoadConfig::from(config);
+    config.set_tensor_layout(tensors.iter().map(|(name, _)| *name));
+    let config = &config;
     let stored: SortedMap<String, usize> = tensors
         .iter()
         .map(|(name, size)| (canonical_name(config, name), *size))
@@ -117,7 +115,7 @@ fn tensors_match(config: &Value, tensors: &[(&str, usize)]) -> bool {
     stored.keys().all(|name| known(name))
 }
 
-fn all_graphs(config: &Value, stored: &SortedMap<String, usize>) -> Result<Vec<Graph>> {
+fn all_graphs(config: &LoadConfig, stored: &SortedMap<String, usize>) -> Result<Vec<Graph>> {
     if let Some(speech) = speech_graphs(config)? {
         return Ok(vec![
             speech.encoder,

@@ -24,10 +24,7 @@ pub(super) fn rope_factor_tensors(config: Config<'_>) -> Vec<String> {
 /// `alpha_min`..`alpha_max`.
 pub(super) fn rope_factor(config: Config<'_>, layer: usize) -> Result<f64> {
     let name = format!("model.learnable_rope_layers.{layer}.alpha_weight");
-    let Some(number) = config
-        .get("numbers")
-        .and_then(|all| all.get(&name)?.as_f64())
-    else {
+    let Some(number) = config.load().scalars.get(&name) else {
         return Ok(1.0);
     };
     let least = config.number_or("alpha_min", 0.1)?;

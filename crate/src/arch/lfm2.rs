@@ -103,7 +103,7 @@ pub(super) fn graph(
     experts: impl Fn(usize) -> Option<ExpertsSpec>,
 ) -> Result<Graph> {
     // Maps field names to those of dense families.
-    let mut own = config.0.clone();
+    let mut own = config.json().clone();
     let theta = config
         .get("theta")
         .or(config.get("rope_theta"))
@@ -121,8 +121,9 @@ pub(super) fn graph(
     ] {
         own[field] = value;
     }
-    let dense = DenseDecoder::from_config(Config(&own), true)?;
-    let tied = config.flag_or("tie_embedding", dense.tied);
+    let dense = DenseDecoder::from_config(config.with_fields(&own), true)?;
+    let tied = config.load().tied_head;
+    let tied = tied.unwrap_or(config.flag_or("tie_embedding", dense.tied));
     let conv = ConvSpec {
         kernel_size: config.count_or("conv_L_cache", 3)?,
         bias: config.flag_or("conv_bias", false),

@@ -1,7 +1,7 @@
 //! LFM2 with experts in all but the first layers; the router is a sigmoid with a selection bias.
 //! Reference: transformers `modeling_lfm2_moe.py`.
 
-use super::blocks::experts::{ExpertTensors, ExpertsSpec, FUSED_EXPERTS_FIELD};
+use super::blocks::experts::{ExpertTensors, ExpertsSpec};
 use super::config::Config;
 use super::family::Family;
 use super::lfm2::{gguf_fields, graph, names};
@@ -42,7 +42,7 @@ fn lfm2_moe(config: Config<'_>) -> Result<Graph> {
         config.flag_or("norm_topk_prob", true),
     );
     experts.scale = config.number_or("routed_scaling_factor", 1.0)? as f32;
-    if !config.flag_or(FUSED_EXPERTS_FIELD, false) {
+    if !config.load().fused_experts.unwrap_or(false) {
         (experts.up, experts.down) = (ExpertTensors::Separate(["w1", "w3"]), "w2");
     }
     let first = config.number_or("num_dense_layers", 2.0)? as usize;

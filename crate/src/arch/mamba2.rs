@@ -5,6 +5,7 @@
 use super::blocks::experts::{ExpertTensors, ExpertsSpec, LatentProjection, SharedExpert};
 use super::blocks::{DenseDecoder, MlpKind, MlpSpec, NormSpec};
 use super::config::Config;
+use super::config::Container;
 use super::family::Family;
 use super::granite;
 use super::hybrid::{HybridDecoder, Mixer, SsmGate, SsmSpec, Sublayer};
@@ -102,7 +103,7 @@ fn granite_gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     }
 }
 
-/// Sets the Mamba-2 sizes of GGUF files, and that `A_log` holds the negative rates.
+/// Sets the Mamba-2 sizes of GGUF files.
 pub(super) fn ssm_gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     set_common_fields(file, out);
     for (field, key) in [
@@ -124,8 +125,6 @@ pub(super) fn ssm_gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
             json!((inner / heads.max(1.0)) as u64),
         );
     }
-    // Internal field, set for GGUF files only.
-    out.insert("mamba_as_in_gguf".into(), json!(true));
 }
 
 /// Sets the fields of Nemotron-H: layer types by tensors, sizes by the names of its config.json.
@@ -269,7 +268,7 @@ pub(super) fn ssm_from_config(config: Config<'_>, inner: usize, eps: f32) -> Res
         bias,
         out_bias: bias,
         dt_limits: [dt_limit(config, 0, 0.0), dt_limit(config, 1, f32::MAX)],
-        negative_rates: config.flag_or("mamba_as_in_gguf", false),
+        negative_rates: config.load().container() == Container::Gguf,
         eps,
         gate: SsmGate::BeforeNorm,
         scales: [1.0; 5],
@@ -309,9 +308,9 @@ fn granite_hybrid(config: Config<'_>) -> Result<Graph> {
     } else {
         None
     };
-    let mut own = config.0.clone();
+    let mut own = config.json().clone();
     own["intermediate_size"] = json!(shared);
-    let mut dense = DenseDecoder::from_config(Config(&own), false)?;
+    let mut dense = DenseDecoder::from_config(config.with_fields(&own), false)?;
     let number = |field: &str| Ok::<_, Error>(config.number_or(field, 1.0)? as f32);
     let residual = number("residual_multiplier")?;
     let scale = number("attention_multiplier")?;
@@ -415,7 +414,7 @@ fn nemotron(config: Config<'_>) -> Result<Graph> {
         .and_then(Value::as_array)
         .map(Vec::len);
     let count = listed.or(config.string("hybrid_override_pattern").map(str::len));
-    let mut own = config.0.clone();
+    let mut own = config.json().clone();
     if let Some(count) = count {
         own["num_hidden_layers"] = json!(count);
     }
@@ -425,7 +424,7 @@ fn nemotron(config: Config<'_>) -> Result<Graph> {
             .cloned()
             .unwrap_or(json!(128));
     }
-    let dense = DenseDecoder::from_config(Config(&own), false)?;
+    let dense = DenseDecoder::from_config(config.with_fields(&own), false)?;
     let norm = NormSpec::rms(config.number_or(
         "layer_norm_epsilon",
         config.number_or("rms_norm_eps", 1e-5)?,
@@ -443,7 +442,7 @@ fn nemotron(config: Config<'_>) -> Result<Graph> {
             bias: config.flag_or("use_bias", false),
             out_bias: config.flag_or("use_bias", false),
             dt_limits: [config.number_or("time_step_min", 0.001)? as f32, f32::MAX],
-            negative_rates: config.flag_or("mamba_as_in_gguf", false),
+            negative_rates: config.load().container() == Container::Gguf,
             eps: norm.eps,
             gate: SsmGate::BeforeNorm,
             scales: [1.0; 5],

@@ -78,9 +78,8 @@ fn phimoe(config: Config<'_>) -> Result<Graph> {
         });
     }
     let scaling = config
-        .get("rope_scaling")
-        .or_else(|| config.get("rope_parameters"))
-        .map(Config);
+        .nested("rope_scaling")
+        .or_else(|| config.nested("rope_parameters"));
     let factor = scaling.map_or(Ok(1.0), |s| s.number_or("short_mscale", 1.0))?;
     if scaling.map_or(Ok(factor), |s| s.number_or("long_mscale", factor))? != factor {
         return Err(Error::UnsupportedOption {

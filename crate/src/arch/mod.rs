@@ -52,11 +52,12 @@ use crate::format::Checkpoint;
 use crate::ir::{Graph, GraphBuilder};
 use crate::util::map::SortedSet;
 use config::Config;
-pub use encoder::{DenseLayer, EncoderGraph, EncoderHead, PositionScheme};
+pub use config::{Container, LoadConfig};
+pub use encoder::{DenseLayer, EncoderGraph, EncoderHead, HeadlessEncoder, PositionScheme};
 pub use family::{
     Family, JointEmbedding, canonical_name, find_gguf, find_mlc, image_mask, joint_embedding,
-    max_positions, mmproj_formats, mrope_sections, sanitize, scalar_tensors, set_row_orders,
-    text_config, unknown_architecture, vision_encoder,
+    load_config, max_positions, mmproj_formats, mrope_sections, sanitize, scalar_tensors,
+    set_row_orders, unknown_architecture, vision_encoder,
 };
 pub use inferred::{infer_family, is_named};
 pub use kani::SPEAKER_PROJECTION;
@@ -98,6 +99,8 @@ pub static FAMILIES: &[&[Family]] = &[
     t5::FAMILIES,
 ];
 
+type DecoderBuilder = fn(Config<'_>) -> Result<Graph>;
+
 type SpeechBuilder = fn(Config<'_>) -> Result<SpeechGraphs>;
 
 /// Speech-to-text models, by their `model_type`.
@@ -108,22 +111,21 @@ const SPEECH_MODELS: &[(&str, SpeechBuilder)] = &[
 ];
 
 /// Returns whether the model is a speech-to-text model.
-pub fn is_speech_to_text(config: &Value) -> bool {
-    let kind = Config(config).string("model_type").unwrap_or_default();
-    SPEECH_MODELS.iter().any(|(name, _)| *name == kind)
+pub fn is_speech_to_text(config: &LoadConfig) -> bool {
+    SPEECH_MODELS
+        .iter()
+        .any(|(name, _)| *name == config.model_type())
 }
 
 /// Builds the graphs of a speech-to-text model; `None` for any other `model_type`.
 ///
 /// # Errors
 /// `Config` or `UnsupportedOption` from the family.
-pub fn speech_graphs(config: &Value) -> Result<Option<SpeechGraphs>> {
-    let kind = Config(config).string("model_type").unwrap_or_default();
-
+pub fn speech_graphs(config: &LoadConfig) -> Result<Option<SpeechGraphs>> {
     SPEECH_MODELS
         .iter()
-        .find(|(name, _)| *name == kind)
-        .map(|(_, hear): &(&str, SpeechBuilder)| hear(Config(&text_config(config))))
+        .find(|(name, _)| *name == config.model_type())
+        .map(|(_, build): &(&str, SpeechBuilder)| build(config.fields()))
         .transpose()
 }
 
@@ -131,8 +133,8 @@ pub fn speech_graphs(config: &Value) -> Result<Option<SpeechGraphs>> {
 ///
 /// # Errors
 /// `UnknownArchitecture` for another codec; `Config` or `UnsupportedOption` from the codec.
-pub fn codec_graph(config: &Value) -> Result<Graph> {
-    let config = Config(config);
+pub fn codec_graph(config: &LoadConfig) -> Result<Graph> {
+    let config = config.fields();
     match config.string("model_type") {
         Some(CODEC_MODEL_TYPE) => nanocodec::nanocodec(config),
         other => Err(unknown_architecture(
@@ -168,8 +170,8 @@ fn find_by_model_type(
 }
 
 /// Returns whether the model is a bidirectional encoder, which cannot generate text.
-pub fn is_encoder(config: &Value) -> bool {
-    let config = Config(config);
+pub fn is_encoder(config: &LoadConfig) -> bool {
+    let config = config.fields();
     find_by_model_type(config, |f| f.encoder.is_some()).is_some_and(|f| {
         // Families with both a decoder and an encoder (Gemma 3) name the direction in this field.
         f.decoder.is_none() || config.flag_or("use_bidirectional_attention", false)
@@ -181,33 +183,40 @@ pub fn is_encoder(config: &Value) -> bool {
 ///
 /// # Errors
 /// `UnknownArchitecture`, `UnsupportedOption` or `Config`, each naming what it refuses.
-pub fn encoder_graph(config: &Value, head: &EncoderHead) -> Result<EncoderGraph> {
-    let config = &text_config(config);
-    let value = config.as_ref();
-    let config = Config(config);
+pub fn encoder_graph(config: &LoadConfig, head: &EncoderHead) -> Result<EncoderGraph> {
+    headless_encoder(config)?.with_head(config, head)
+}
 
-    if is_encoder(value)
+/// Builds [`encoder_graph`] up to the head.
+///
+/// # Errors
+/// As [`encoder_graph`].
+pub fn headless_encoder(config: &LoadConfig) -> Result<HeadlessEncoder> {
+    let fields = config.fields();
+    if is_encoder(config)
         && let Some(Family {
-            encoder: Some(body),
-            classification_head: score,
+            encoder: Some(build),
+            classification_head,
             ..
-        }) = find_by_model_type(config, |f| f.encoder.is_some())
+        }) = find_by_model_type(fields, |f| f.encoder.is_some())
     {
-        let mut b = GraphBuilder::new(&config.architecture());
-        let body = body(config, &mut b)?;
-        return encoder::with_head(config, b, &body, head, *score);
+        let mut builder = GraphBuilder::new(&fields.architecture());
+        let body = build(fields, &mut builder)?;
+        return Ok(HeadlessEncoder::Encoder {
+            builder,
+            body,
+            classification_head: *classification_head,
+        });
     }
     let Some(Family {
         decoder: Some(build),
         ..
-    }) = find_by_model_type(config, |f| f.decoder.is_some())
+    }) = find_by_model_type(fields, |f| f.decoder.is_some())
     else {
         let known = families().flat_map(|f| f.model_types.iter().chain(f.classes).copied());
-        return Err(unknown_architecture(&config.architecture(), known));
+        return Err(unknown_architecture(&fields.architecture(), known));
     };
-    let mut encoder = encoder::from_decoder(config, build(config)?, head)?;
-    encoder.graph.name = config.architecture();
-    Ok(encoder)
+    build(fields).map(HeadlessEncoder::Decoder)
 }
 
 /// Renames a graph's weights to the checkpoint's names. The prefix of a task model (`bert.`,
@@ -257,28 +266,37 @@ pub fn match_names<'a>(graph: &mut Graph, stored: impl Iterator<Item = &'a str>)
 ///
 /// # Errors
 /// `UnknownArchitecture`, `UnsupportedOption` or `Config`, each naming what it refuses.
-pub fn graph(config: &Value) -> Result<Graph> {
+pub fn graph(config: &LoadConfig) -> Result<Graph> {
     if let Some(speech) = speech_graphs(config)? {
         return Ok(speech.decoder);
     }
-    let config = text_config(config);
-    let spec = family::vision_spec(&config);
-    let config = Config(&config);
-    let name = config.architecture();
-    match family::find_by_config(config, |f| f.decoder.is_some()) {
-        Some(Family {
-            decoder: Some(build),
-            ..
-        }) => {
-            config.check_layer_types()?;
-            let graph = build(config)?;
-            Ok(match spec {
-                Some(spec) => vision::with_image_tokens(graph, spec, config),
-                None => graph,
-            })
-        }
-        _ => Err(unknown_architecture(&name, supported_architectures())),
+    let build = decoder_builder(config)?;
+    let fields = config.fields();
+    fields.check_layer_types()?;
+    let graph = build(fields)?;
+    Ok(match family::vision_spec(config) {
+        Some(spec) => vision::with_image_tokens(graph, spec, fields),
+        None => graph,
+    })
+}
+
+/// Refuses a model without a decoder that is supported, before its graph is built.
+///
+/// # Errors
+/// `UnknownArchitecture` with the nearest known names.
+pub fn check_generates(config: &LoadConfig) -> Result<()> {
+    if is_speech_to_text(config) {
+        return Ok(());
     }
+    decoder_builder(config).map(|_| ())
+}
+
+fn decoder_builder(config: &LoadConfig) -> Result<DecoderBuilder> {
+    let config = config.fields();
+    let family = family::find_by_config(config, |f| f.decoder.is_some());
+    family
+        .and_then(|family| family.decoder)
+        .ok_or_else(|| unknown_architecture(&config.architecture(), supported_architectures()))
 }
 
 /// Lists the supported decoder architectures.

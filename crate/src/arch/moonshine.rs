@@ -127,7 +127,7 @@ pub fn moonshine_streaming(config: Config<'_>) -> Result<SpeechGraphs> {
         "num_hidden_layers",
         "num_attention_heads",
     ];
-    let inner = config.get("encoder_config").map(Config).ok_or_else(|| {
+    let inner = config.nested("encoder_config").ok_or_else(|| {
         unsupported(
             config,
             "a missing encoder_config",
@@ -455,7 +455,7 @@ fn decode(
         let out = b.linear(&format!("{path}.mlp.fc2"), inner, stack.hidden, true);
         x = b.add(&format!("{path}.mlp"), x, out);
     }
-    let weight = match config.flag_or("tie_word_embeddings", usual.tied) {
+    let weight = match config.is_tied(usual.tied) {
         true => table,
         false => b.matrix("proj_out.weight", vocab, stack.hidden),
     };

@@ -5,6 +5,7 @@
 use super::blocks::experts::{ExpertsSpec, SharedExpert};
 use super::blocks::{DenseDecoder, NormSpec};
 use super::config::Config;
+use super::config::Container;
 use super::family::{Family, RowOrderFn};
 use super::hybrid::{DeltaSpec, HybridDecoder, Mixer, Sublayer};
 use super::qwen::{head_norm, set_experts};
@@ -105,7 +106,7 @@ pub(super) static FAMILIES: &[Family] = &[
 /// Qwen3-Next value heads are interleaved over key heads.
 fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     set_common_fields(file, out);
-    let layers = set_layer_types(file, out, "ssm_a", ["linear_attention", "full_attention"]);
+    set_layer_types(file, out, "ssm_a", ["linear_attention", "full_attention"]);
     if let (Some(inner), Some(heads)) = (
         file.float_field("ssm.inner_size"),
         file.float_field("ssm.time_step_rank"),
@@ -115,10 +116,6 @@ fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
             json!((inner / heads.max(1.0)) as u64),
         );
     }
-    // Internal fields, set for GGUF files only.
-    let apart = (0..layers).any(|layer| file.has_tensor(&format!("blk.{layer}.attn_gate.weight")));
-    out.insert("linear_as_in_gguf".into(), json!(true));
-    out.insert("linear_z_apart".into(), json!(apart));
 }
 
 /// Separates queries and gates, which are interleaved by head.
@@ -193,7 +190,7 @@ fn experts(config: Config<'_>) -> Result<ExpertsSpec> {
 fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Result<Graph> {
     config.require_values(&[("attn_output_gate", "true")])?;
     // Models with experts in every layer have no other width.
-    let mut own = config.0.clone();
+    let mut own = config.json().clone();
     if config.get("intermediate_size").is_none() {
         own["intermediate_size"] = config
             .get("moe_intermediate_size")
@@ -201,7 +198,7 @@ fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Res
             .cloned()
             .unwrap_or_default();
     }
-    let mut dense = DenseDecoder::from_config(Config(&own), false)?;
+    let mut dense = DenseDecoder::from_config(config.with_fields(&own), false)?;
     dense.norm = NormSpec {
         offset: 1.0,
         ..dense.norm
@@ -259,14 +256,14 @@ fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Res
 }
 
 fn delta_spec(config: Config<'_>, fused: bool, eps: f32) -> Result<DeltaSpec> {
-    let raw = config.flag_or("linear_as_in_gguf", false);
+    let raw = config.load().container() == Container::Gguf;
     let spec = DeltaSpec {
         key_heads: config.count_or("linear_num_key_heads", 16)?,
         heads: config.count_or("linear_num_value_heads", 32)?,
         key_dim: config.count_or("linear_key_head_dim", 128)?,
         value_dim: config.count_or("linear_value_head_dim", 128)?,
         kernel_size: config.count_or("linear_conv_kernel_dim", 4)?,
-        fused: [fused && !config.flag_or("linear_z_apart", false), fused],
+        fused: [fused && !config.load().separate_delta_gate, fused],
         interleaved: raw && !fused,
         negative_rates: raw,
         eps,

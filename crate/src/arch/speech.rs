@@ -490,12 +490,13 @@ pub(super) fn unsupported(config: Config<'_>, option: &str, hint: &str) -> Error
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::LoadConfig;
     use serde_json::json;
 
     #[test]
     fn partial_rotary_factor_sets_the_rope_dim() {
         let spec = |config: serde_json::Value, share| {
-            interleaved_rope(Config(&config), 12, share).map(|s| (s.dim, s.base))
+            interleaved_rope(LoadConfig::from(config).fields(), 12, share).map(|s| (s.dim, s.base))
         };
         assert_eq!(spec(json!({}), 0.9).unwrap(), (10, 10_000.0));
         assert_eq!(

@@ -6,9 +6,6 @@
 
 use serde_json::{Map, Value};
 
-/// Marks a normalized configuration.
-const NORMALIZED_FIELD: &str = "standardized";
-
 /// Names under which published files nest the text model.
 const TEXT_CONFIG_FIELDS: [&str; 3] = ["text_config", "language_config", "llm_config"];
 
@@ -38,13 +35,8 @@ pub struct RopeByType {
     pub scales_sliding: bool,
 }
 
-/// Returns whether the configuration is normalized.
-pub fn is_normalized(config: &Value) -> bool {
-    config.get(NORMALIZED_FIELD).is_some()
-}
-
-/// Normalizes a configuration. `silent` holds the family's defaults for absent fields.
-pub fn normalize(config: &Value, silent: Map<String, Value>, kinds: Option<RopeByType>) -> Value {
+/// Normalizes a configuration. `defaults` holds the family's defaults for absent fields.
+pub fn normalize(config: &Value, defaults: Map<String, Value>, kinds: Option<RopeByType>) -> Value {
     let mut out = config.as_object().cloned().unwrap_or_default();
     let nested = TEXT_CONFIG_FIELDS
         .iter()
@@ -52,7 +44,7 @@ pub fn normalize(config: &Value, silent: Map<String, Value>, kinds: Option<RopeB
     if let Some(text) = nested {
         hoist_text_config(&mut out, text);
     }
-    for (key, value) in silent {
+    for (key, value) in defaults {
         out.entry(key).or_insert(value);
     }
     for (theirs, usual) in ROPE_ALIASES {
@@ -60,7 +52,6 @@ pub fn normalize(config: &Value, silent: Map<String, Value>, kinds: Option<RopeB
             out.insert(usual.into(), value);
         }
     }
-    out.values_mut().for_each(floats_to_integers);
     merge_rope(&mut out, kinds);
     for name in ["vision_config", "encoder_config"] {
         out.get_mut(name)
@@ -68,7 +59,7 @@ pub fn normalize(config: &Value, silent: Map<String, Value>, kinds: Option<RopeB
             .into_iter()
             .for_each(|part| merge_rope(part, None));
     }
-    out.insert(NORMALIZED_FIELD.into(), true.into());
+    out.values_mut().for_each(floats_to_integers);
     Value::Object(out)
 }
 

@@ -48,7 +48,7 @@ fn t5(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
         "rms_norm_eps": config.number_or("layer_norm_epsilon", 1e-6)?,
         "hidden_act": if how == "gated-gelu" { "gelu_new" } else { act },
     });
-    let mut dense = DenseDecoder::from_config(Config(&usual), true)?;
+    let mut dense = DenseDecoder::from_config(config.with_fields(&usual), true)?;
     dense.names = TensorNames {
         embed: "shared",
         layers: "encoder.block",

@@ -153,7 +153,7 @@ fn decode(config: Config<'_>, stack: &LayerDims, most: usize, act: Activation) -
         x = attention.add(&mut b, &path, x, layer);
         x = mlp(&mut b, &path, x, stack, act);
     }
-    let weight = match config.flag_or("tie_word_embeddings", true) {
+    let weight = match config.is_tied(true) {
         true => table,
         false => b.matrix("proj_out.weight", vocab, stack.hidden),
     };

@@ -13,7 +13,7 @@ use super::step::{
     unpad_rows,
 };
 use super::weight_store::SharedWeights;
-use crate::arch::{self, EncoderHead, PositionScheme};
+use crate::arch::{self, EncoderGraph, EncoderHead, LoadConfig, PositionScheme};
 use crate::device::Caps;
 use crate::gpu::{Backend, BufferUsage, Gpu, Readback};
 use crate::hub::Source;
@@ -66,7 +66,7 @@ pub struct EncoderModel {
     /// The device.
     pub gpu: Rc<Gpu>,
     /// config.json.
-    pub config: Value,
+    pub config: LoadConfig,
     /// Storage precision of the weights that the checkpoint does not quantize.
     pub precision: Precision,
     /// Bytes on the device.
@@ -95,23 +95,19 @@ impl EncoderModel {
     pub async fn load(
         gpu: Gpu,
         source: &Source,
-        files: ModelFiles,
+        mut files: ModelFiles,
         head: &EncoderHead,
         longest: Option<usize>,
         options: RunOptions,
     ) -> Result<Self> {
         let mut whole = Stopwatch::start();
-        let config = files.full_config();
+        let EncoderGraph { graph, positions } = files.take_encoder_graph(head)?;
         let ModelFiles {
+            config,
             checkpoint,
             weights: stored,
             ..
         } = files;
-        let arch::EncoderGraph {
-            mut graph,
-            positions,
-        } = arch::encoder_graph(&config, head)?;
-        arch::match_names(&mut graph, stored.iter().map(|w| w.name.as_str()));
         let planned = PlannedGraph::stateless(&graph, &stored, gpu.caps(), &options)?;
         let usual = DEFAULT_MAX_SEQUENCE_LEN.min(arch::max_positions(&config));
         let longest = options

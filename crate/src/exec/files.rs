@@ -1,16 +1,16 @@
 //! Model files: configuration, tensors and weights, read from safetensors, MLC or GGUF.
 
-mod built_graph;
 #[cfg(not(target_arch = "wasm32"))]
 mod estimate;
 mod inspect;
 
-use built_graph::BuiltGraph;
 #[cfg(not(target_arch = "wasm32"))]
 pub use estimate::{StateBytes, StepEstimate};
 pub use inspect::{Inspection, WeightReport};
 
-use super::tied::{HEAD_TENSORS, resolve_tied_head};
+use super::tied::{HEAD_TENSORS, has_separate_head};
+use crate::arch::speech::SpeechGraphs;
+use crate::arch::{self, Container, EncoderGraph, EncoderHead, HeadlessEncoder, LoadConfig};
 use crate::format::gguf::mmproj::{self, MmprojSpec};
 use crate::format::gguf::{self, Gguf, config::FACTOR_TENSORS, config::RopeFactors};
 use crate::format::{
@@ -25,36 +25,128 @@ use serde_json::Value;
 /// Opened files of a model.
 #[derive(Debug)]
 pub struct ModelFiles {
-    /// config.json, or its equivalent made from GGUF or MLC metadata.
-    pub config: Value,
+    /// config.json, or its equivalent made from GGUF or MLC metadata, completed from the tensors.
+    pub config: LoadConfig,
     /// The tensors as the containers store them.
     pub checkpoint: Checkpoint,
     /// Weights by Hugging Face name.
     pub weights: Weights,
     /// The GGUF header, which contains the tokenizer.
     pub gguf: Option<Gguf>,
-    /// The decoder's graph, if it was needed to open the files.
-    graph: BuiltGraph,
+    /// The graph of `config`, if it was needed to open the files; the load takes it.
+    graph: Option<ModelGraph>,
+}
+
+/// The graph of a model, built once a load.
+#[derive(Debug)]
+enum ModelGraph {
+    Decoder(Graph),
+    Speech(Box<SpeechGraphs>),
+    Encoder(HeadlessEncoder),
+}
+
+/// What files are opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GraphPurpose {
+    /// To generate; a model that cannot is refused.
+    Generate,
+    /// To generate or to inspect.
+    Inspect,
+    /// To encode packed sequences.
+    Encode,
+    /// For the vision encoder alone.
+    Vision,
+}
+
+impl ModelGraph {
+    fn build(config: &LoadConfig, purpose: GraphPurpose) -> Result<Self> {
+        if purpose == GraphPurpose::Encode {
+            return arch::headless_encoder(config).map(Self::Encoder);
+        }
+        Ok(match arch::speech_graphs(config)? {
+            Some(speech) => Self::Speech(Box::new(speech)),
+            None => Self::Decoder(arch::graph(config)?),
+        })
+    }
+
+    /// The graph with the layers that the model's main weights belong to.
+    fn layers(&self) -> &Graph {
+        match self {
+            Self::Decoder(graph) => graph,
+            Self::Speech(speech) => &speech.decoder,
+            Self::Encoder(encoder) => encoder.graph(),
+        }
+    }
+
+    /// Whether it can have an output head.
+    fn is_decoder(&self) -> bool {
+        !matches!(self, Self::Encoder(HeadlessEncoder::Encoder { .. }))
+    }
 }
 
 impl ModelFiles {
     /// Wraps opened safetensors.
-    pub fn new(config: Value, checkpoint: Checkpoint, weights: Weights) -> Self {
+    pub fn new(mut config: LoadConfig, checkpoint: Checkpoint, weights: Weights) -> Self {
+        complete(&mut config, &weights);
         Self {
             config,
             checkpoint,
             weights,
             gguf: None,
-            graph: BuiltGraph::default(),
+            graph: None,
         }
     }
 
-    /// Takes the decoder's graph of [`Self::full_config`].
+    /// Takes the decoder's graph.
     ///
     /// # Errors
     /// Configurations that are not supported.
-    pub(super) fn take_graph(&mut self, full_config: &Value) -> Result<Graph> {
-        self.graph.take(full_config)
+    pub(super) fn take_decoder_graph(&mut self) -> Result<Graph> {
+        match self.graph.take() {
+            Some(ModelGraph::Decoder(graph)) => Ok(graph),
+            Some(ModelGraph::Speech(speech)) => Ok(speech.decoder),
+            _ => arch::graph(&self.config),
+        }
+    }
+
+    /// The graphs of a speech-to-text model.
+    pub fn speech_graphs(&self) -> Option<&SpeechGraphs> {
+        match &self.graph {
+            Some(ModelGraph::Speech(speech)) => Some(speech),
+            _ => None,
+        }
+    }
+
+    /// Returns the graph as an encoder, without a head.
+    ///
+    /// # Errors
+    /// Configurations that are not supported.
+    pub fn headless_encoder(&mut self) -> Result<&HeadlessEncoder> {
+        let encoder = self.take_headless_encoder()?;
+        match self.graph.insert(ModelGraph::Encoder(encoder)) {
+            ModelGraph::Encoder(encoder) => Ok(encoder),
+            _ => Err(Error::Internal("the files have no encoder".into())),
+        }
+    }
+
+    fn take_headless_encoder(&mut self) -> Result<HeadlessEncoder> {
+        match self.graph.take() {
+            Some(ModelGraph::Encoder(encoder)) => Ok(encoder),
+            _ => arch::headless_encoder(&self.config),
+        }
+    }
+
+    /// Takes the graph as an encoder, with weights named as the checkpoint names them.
+    ///
+    /// # Errors
+    /// Configurations that are not supported; a head that the model does not have.
+    pub(super) fn take_encoder_graph(&mut self, head: &EncoderHead) -> Result<EncoderGraph> {
+        let encoder = self.take_headless_encoder()?;
+        let mut encoder = encoder.with_head(&self.config, head)?;
+        let stored = self.weights.iter().map(|weight| weight.name.as_str());
+        arch::match_names(&mut encoder.graph, stored);
+        set_columns(&mut self.weights, &encoder.graph);
+        Ok(encoder)
     }
 
     /// Opens a model's files: the named GGUF file, else safetensors, else an MLC shard list.
@@ -62,7 +154,7 @@ impl ModelFiles {
     /// # Errors
     /// Errors of the source or the container readers; an unsupported architecture.
     pub async fn open(source: &Source, gguf: Option<&str>) -> Result<ModelFiles> {
-        Self::read(source, gguf, true).await
+        Self::read(source, gguf, GraphPurpose::Generate).await
     }
 
     /// Opens the preferred GGUF file of a source without other weights; `None` if it has none.
@@ -81,10 +173,22 @@ impl ModelFiles {
     /// # Errors
     /// Errors of the source or the container readers.
     pub async fn open_unchecked(source: &Source, gguf: Option<&str>) -> Result<ModelFiles> {
-        Self::read(source, gguf, false).await
+        Self::read(source, gguf, GraphPurpose::Inspect).await
     }
 
-    async fn read(source: &Source, gguf: Option<&str>, must_run: bool) -> Result<ModelFiles> {
+    /// Opens a model's files to load its vision encoder alone.
+    ///
+    /// # Errors
+    /// Errors of the source or the container readers.
+    pub async fn open_vision(source: &Source, gguf: Option<&str>) -> Result<ModelFiles> {
+        Self::read(source, gguf, GraphPurpose::Vision).await
+    }
+
+    async fn read(
+        source: &Source,
+        gguf: Option<&str>,
+        purpose: GraphPurpose,
+    ) -> Result<ModelFiles> {
         if let Some(file) = gguf.or(source.gguf()) {
             return Self::gguf(source, file).await;
         }
@@ -101,13 +205,10 @@ impl ModelFiles {
                     .unwrap_or_else(|| changed_error(source))),
             };
         };
-        let config = crate::arch::text_config(&config).into_owned();
-        let mut graph = BuiltGraph::default();
-        if must_run {
-            // Rejects an unsupported architecture before large files are fetched.
-            graph.of(&config)?;
+        if purpose == GraphPurpose::Generate {
+            arch::check_generates(&config)?;
         }
-        match Self::read_safetensors(source, config, &[], graph).await {
+        match Self::read_safetensors(source, config, &[], purpose).await {
             Err(error @ Error::MissingFile { .. }) => match Self::mlc(source).await? {
                 Some(files) => Ok(files),
                 None => match preferred_gguf_name(&source.list().await?) {
@@ -123,7 +224,7 @@ impl ModelFiles {
     ///
     /// # Errors
     /// `Config` for invalid JSON, or when neither is named and the tensors match no family.
-    pub async fn config(source: &Source) -> Result<Option<Value>> {
+    pub async fn config(source: &Source) -> Result<Option<LoadConfig>> {
         let Some(bytes) = source.read_optional("config.json").await? else {
             return Ok(None);
         };
@@ -133,23 +234,17 @@ impl ModelFiles {
         };
         let config: Value =
             serde_json::from_slice(&bytes).map_err(|e| fault(format!("invalid JSON: {e}")))?;
-        if crate::arch::is_named(&config) {
-            return Ok(Some(config));
+        if arch::is_named(&config) {
+            return Ok(Some(config.into()));
         }
         let weights = detect(&config, &source.checkpoint().await?, &SortedMap::new());
         let tensors = weights
             .iter()
             .map(|w| (w.name.as_str(), w.shape.iter().product()));
         let reason = "'architectures' and 'model_type' are missing, and the tensors match no known family. Add 'model_type'.";
-        crate::arch::infer_family(&config, &tensors.collect::<Vec<_>>())
-            .map(Some)
+        arch::infer_family(&config, &tensors.collect::<Vec<_>>())
+            .map(|config| Some(config.into()))
             .ok_or_else(|| fault(reason.into()))
-    }
-
-    /// Returns the configuration completed from the checkpoint: without a head tensor, the
-    /// embedding is the head.
-    pub fn full_config(&self) -> Value {
-        full_config(&self.config, &self.weights)
     }
 
     /// Adds the weights of graphs that will be loaded one after another to the progress total.
@@ -166,26 +261,37 @@ impl ModelFiles {
         source.expect_tensors(&self.checkpoint, &tensors);
     }
 
-    /// Opens safetensors with a parsed configuration.
-    pub async fn safetensors(source: &Source, config: Value) -> Result<ModelFiles> {
-        Self::with_modules(source, config, &[]).await
+    /// Adds the weights of the decoder to the progress total, when another model loads first.
+    ///
+    /// # Errors
+    /// Configurations that are not supported.
+    pub fn add_decoder_to_progress(&mut self, source: &Source) -> Result<()> {
+        let graph = self.take_decoder_graph()?;
+        self.add_to_progress(source, &[&graph]);
+        self.graph = Some(ModelGraph::Decoder(graph));
+        Ok(())
     }
 
-    /// Opens safetensors, including those of modules in subfolders; the folder name prefixes their
-    /// tensor names.
-    pub async fn with_modules(
+    /// Opens safetensors with a parsed configuration.
+    pub async fn safetensors(source: &Source, config: LoadConfig) -> Result<ModelFiles> {
+        Self::read_safetensors(source, config, &[], GraphPurpose::Inspect).await
+    }
+
+    /// Opens the safetensors of an encoder, including those of modules in subfolders; the folder
+    /// name prefixes their tensor names.
+    pub async fn encoder(
         source: &Source,
-        config: Value,
+        config: LoadConfig,
         folders: &[&str],
     ) -> Result<ModelFiles> {
-        Self::read_safetensors(source, config, folders, BuiltGraph::default()).await
+        Self::read_safetensors(source, config, folders, GraphPurpose::Encode).await
     }
 
     async fn read_safetensors(
         source: &Source,
-        config: Value,
+        mut config: LoadConfig,
         folders: &[&str],
-        mut graph: BuiltGraph,
+        purpose: GraphPurpose,
     ) -> Result<ModelFiles> {
         let mut checkpoint = source.checkpoint().await?;
         for folder in folders {
@@ -200,48 +306,35 @@ impl ModelFiles {
                 read(source, &checkpoint, tensor.file, &tensor.range).await?,
             );
         }
-        let mut config = crate::arch::text_config(&config).into_owned();
-        let mut numbers = serde_json::Map::new();
-        for name in crate::arch::scalar_tensors(&config) {
+        for name in arch::scalar_tensors(&config) {
             let Some(tensor) = checkpoint.tensors.get(&name).filter(|t| t.elements() == 1) else {
                 continue;
             };
             let bytes = read(source, &checkpoint, tensor.file, &tensor.range).await?;
             let number = super::load::float_of(tensor.dtype).and_then(|float| float.get(&bytes, 0));
-            numbers.insert(name, number.into());
-        }
-        if let Some(object) = config.as_object_mut().filter(|_| !numbers.is_empty()) {
-            object.insert("numbers".into(), numbers.into());
-        }
-        let mut weights = detect(&config, &checkpoint, &side);
-        crate::arch::sanitize(&config, &mut weights)?;
-        if weights.iter().any(|w| w.name.contains(".experts.")) {
-            let fused = weights
-                .iter()
-                .any(|w| w.name.ends_with(".experts.0.gate_up_proj.weight"));
-            if let Some(fields) = config.as_object_mut() {
-                fields.insert(
-                    crate::arch::blocks::experts::FUSED_EXPERTS_FIELD.into(),
-                    fused.into(),
-                );
+            if let Some(number) = number {
+                config.scalars.insert(name, f64::from(number));
             }
         }
-        if HEAD_TENSORS.iter().any(|name| weights.contains(name))
-            && let Ok(graph) = graph.of(&config)
+        let mut weights = detect(config.json(), &checkpoint, &side);
+        arch::sanitize(&config, &mut weights)?;
+        complete(&mut config, &weights);
+        let mut graph = match purpose {
+            GraphPurpose::Generate => Some(ModelGraph::build(&config, purpose)?),
+            GraphPurpose::Inspect | GraphPurpose::Encode => {
+                ModelGraph::build(&config, purpose).ok()
+            }
+            GraphPurpose::Vision => None,
+        };
+        if let Some(built) = &graph
+            && built.is_decoder()
+            && has_separate_head(source, &checkpoint, &mut weights, built.layers()).await?
         {
-            resolve_tied_head(source, &checkpoint, &mut weights, &mut config, graph).await?;
+            config.tied_head = Some(false);
+            graph = Some(ModelGraph::build(&config, purpose)?);
         }
-        if let Ok(graph) = graph.of(&full_config(&config, &weights)) {
-            let cols: SortedMap<&str, usize> = graph
-                .weights
-                .iter()
-                .flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), w.cols)))
-                .collect();
-            for weight in weights.iter_mut() {
-                if let Some(cols) = cols.get(weight.name.as_str()) {
-                    weight.set_cols(*cols);
-                }
-            }
+        if let Some(graph) = &graph {
+            set_columns(&mut weights, graph.layers());
         }
         for weight in weights.iter_mut() {
             let Some(index) = weight.part(PartRole::GroupIndex).cloned() else {
@@ -277,8 +370,9 @@ impl ModelFiles {
             };
             let checkpoint = mlc::parse_shards(list, &utf8(&text))?;
             let chat = utf8(&source.read("mlc-chat-config.json").await?);
-            let (config, family) = mlc::config(&chat, crate::arch::find_mlc)?;
+            let (config, family) = mlc::config(&chat, arch::find_mlc)?;
             let weights = Weights::from_list(mlc::weights(&checkpoint, &config, family)?);
+            let config = arch::load_config(config, Container::Mlc);
             return Ok(Some(Self::new(config, checkpoint, weights)));
         }
         Ok(None)
@@ -303,29 +397,22 @@ impl ModelFiles {
                 values.extend((0..bytes.len() / 4).filter_map(|i| Float::F32.get(&bytes, i)));
             }
         }
-        let family = crate::arch::find_gguf(&header)?;
-        let config = header.config(family, &factors);
+        let family = arch::find_gguf(&header)?;
+        let config = arch::load_config(header.config(family, &factors), Container::Gguf);
         let mut weights = header.weights(family);
 
         if family.original_row_orders {
-            crate::arch::set_row_orders(&config, &mut weights)?;
+            arch::set_row_orders(&config, &mut weights)?;
         }
         let file = file.to_string();
-        let mut files = ModelFiles {
-            config,
-            checkpoint,
-            weights,
-            gguf: Some(header),
-            graph: BuiltGraph::default(),
-        };
+        let mut files = ModelFiles::new(config, checkpoint, weights);
+        files.gguf = Some(header);
         let seen = |p: &MmprojSpec| p.architectures.contains(&family.name);
-        if crate::arch::mmproj_formats().any(seen)
+        if arch::mmproj_formats().any(seen)
             && let Some(tower) = mmproj::find_mmproj(&file, &source.list().await?)
         {
             let header = Self::header(source, &tower).await?;
-            match crate::arch::mmproj_formats()
-                .find(|p| seen(p) && p.name == header.projector_type())
-            {
+            match arch::mmproj_formats().find(|p| seen(p) && p.name == header.projector_type()) {
                 Some(projector) => files.add_mmproj(&header, projector)?,
                 None => {
                     let reason = format!(
@@ -333,22 +420,17 @@ impl ModelFiles {
                         header.projector_type(),
                         family.name
                     );
-                    files.set_config_field(mmproj::VISION_REFUSED, reason.into());
+                    files.config.refused_projector = Some(reason);
                 }
             }
         }
         Ok(files)
     }
 
-    fn set_config_field(&mut self, field: &str, value: Value) {
-        if let Some(config) = self.config.as_object_mut() {
-            config.insert(field.into(), value);
-        }
-    }
-
     /// Adds the vision encoder of an mmproj file.
     fn add_mmproj(&mut self, header: &Gguf, projector: &MmprojSpec) -> Result<()> {
-        header.merge_vision_config(projector, &mut self.config)?;
+        let mut json = self.config.json().clone();
+        let processor = header.merge_vision_config(projector, &mut json)?;
         let tokens = self
             .gguf
             .as_ref()
@@ -357,8 +439,12 @@ impl ModelFiles {
             let token = tokens
                 .iter()
                 .position(|token| token == projector.image_token);
-            self.set_config_field("image_token_id", token.into());
+            json["image_token_id"] = token.into();
         }
+        let mut config = arch::load_config(json, Container::Gguf);
+        complete(&mut config, &self.weights);
+        config.image_processor = Some(processor);
+        self.config = config;
         let file = self.checkpoint.files.len();
         let Checkpoint { files, tensors, .. } = header.checkpoint();
         self.checkpoint.files.extend(files);
@@ -445,14 +531,26 @@ impl ModelFiles {
     }
 }
 
-/// See [`ModelFiles::full_config`].
-fn full_config(config: &Value, weights: &Weights) -> Value {
-    let mut config = config.clone();
-    let has_head = HEAD_TENSORS.iter().any(|name| weights.contains(name));
-    if let Some(object) = config.as_object_mut().filter(|_| !has_head) {
-        object.insert("tie_word_embeddings".into(), Value::Bool(true));
+/// Sets what the weights imply. Without a head tensor, the embedding is the head.
+fn complete(config: &mut LoadConfig, weights: &Weights) {
+    config.set_tensor_layout(weights.iter().map(|weight| weight.name.as_str()));
+    if !HEAD_TENSORS.iter().any(|name| weights.contains(name)) {
+        config.tied_head = Some(true);
     }
-    config
+}
+
+/// Corrects the columns of stored weights to those that a graph expects.
+fn set_columns(weights: &mut Weights, graph: &Graph) {
+    let cols: SortedMap<&str, usize> = graph
+        .weights
+        .iter()
+        .flat_map(|w| w.parts.iter().map(|p| (p.0.as_str(), w.cols)))
+        .collect();
+    for weight in weights.iter_mut() {
+        if let Some(cols) = cols.get(weight.name.as_str()) {
+            weight.set_cols(*cols);
+        }
+    }
 }
 
 /// Chooses a file from a GGUF repository: 4 bits if available, else the next best, preferring

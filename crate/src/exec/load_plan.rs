@@ -6,14 +6,13 @@ use super::decoder_steps::DecoderSteps;
 use super::offload::choose_offload;
 use super::options::{Precision, RunOptions};
 use super::planned_graph::{FusedGraph, PlannedGraph, fuse_graph};
-use crate::arch;
+use crate::arch::{self, LoadConfig};
 use crate::device::Caps;
 use crate::format::Weights;
 use crate::ir::Graph;
 use crate::kernels::attention::Kv;
 use crate::plan::{StatePlan, WeightPlan, plan_states};
 use crate::{Error, Result};
-use serde_json::Value;
 
 /// Default context length in tokens, unless the caller or the model sets a smaller one.
 const DEFAULT_CONTEXT: usize = 4096;
@@ -45,7 +44,7 @@ pub struct LoadPlan {
 /// fit (by option, or on a phone) and does not.
 pub fn plan_load(
     plain: &Graph,
-    config: &Value,
+    config: &LoadConfig,
     stored: &Weights,
     caps: &Caps,
     options: &RunOptions,

@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn matrices_reading_the_residual_stream_get_eight_bits() {
-        let graph = arch::graph(&config(1, 64)).expect("a graph");
+        let graph = arch::graph(&config(1, 64).into()).expect("a graph");
         let found: Vec<_> = eight_bit_tensors(&graph).iter().cloned().collect();
         let expected = [
             "mlp.gate_proj",
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn large_models_have_no_eight_bit_matrices() {
-        let graph = arch::graph(&config(2, 8192)).expect("a graph");
+        let graph = arch::graph(&config(2, 8192).into()).expect("a graph");
         assert!(matrix_weights(&graph) > MAX_MIXED_WEIGHTS);
         assert!(eight_bit_tensors(&graph).is_empty());
     }

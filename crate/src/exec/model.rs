@@ -18,7 +18,7 @@ use super::tune::{Tuning, TuningSource, tune};
 use super::weight_paging::{PagingStats, WeightPager};
 use super::weight_store::SharedWeights;
 use crate::arch::vision::ImageMask;
-use crate::arch::{image_mask, mrope_sections};
+use crate::arch::{LoadConfig, image_mask, mrope_sections};
 use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
 use crate::ir::Graph;
@@ -29,7 +29,6 @@ use crate::vision::MropeSections;
 use crate::{Error, Result};
 use futures_util::future::LocalBoxFuture;
 use futures_util::lock::Mutex;
-use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -49,7 +48,7 @@ pub struct Model {
     /// The device.
     pub gpu: Rc<Gpu>,
     /// config.json, completed from the checkpoint.
-    pub config: Value,
+    pub config: LoadConfig,
     /// Storage precision of the weights that the checkpoint does not quantize.
     pub precision: Precision,
     /// Notes on choices that a user may not expect.
@@ -91,7 +90,7 @@ impl Model {
     pub async fn load(
         gpu: Gpu,
         source: &Source,
-        config: Value,
+        config: LoadConfig,
         options: RunOptions,
     ) -> Result<Rc<Self>> {
         let files = ModelFiles::safetensors(source, config).await?;
@@ -124,9 +123,9 @@ impl Model {
         meanwhile: LocalBoxFuture<'_, Result<()>>,
     ) -> Result<Rc<Self>> {
         let mut whole = Stopwatch::start();
-        let config = files.full_config();
-        let graph = files.take_graph(&config)?;
+        let graph = files.take_decoder_graph()?;
         let ModelFiles {
+            config,
             checkpoint,
             weights: stored,
             ..

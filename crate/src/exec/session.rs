@@ -28,6 +28,7 @@ use super::program_key::{OverlayId, ProgramKey};
 use super::step::{
     Buffers, STATE_BYTES, Step, StepTimes, check_logits, rope_buffers, rows_bytes, state_words,
 };
+use crate::arch::LoadConfig;
 use crate::arch::vision::ImageMask;
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu};
 use crate::hub::Source;
@@ -39,7 +40,6 @@ use crate::plan::Slot;
 use crate::util::map::{SortedMap, SortedSet};
 use crate::vision::MropePositions;
 use crate::{Error, Result};
-use serde_json::Value;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -96,7 +96,7 @@ impl Session {
     pub async fn load(
         gpu: Gpu,
         source: &Source,
-        config: Value,
+        config: LoadConfig,
         options: RunOptions,
     ) -> Result<Self> {
         Self::new(&Model::load(gpu, source, config, options).await?)

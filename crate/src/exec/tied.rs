@@ -5,7 +5,6 @@ use crate::format::{Checkpoint, TensorInfo, WeightSource, Weights};
 use crate::hub::Source;
 use crate::ir::{Graph, IdSource, Op};
 use crate::{Error, Result};
-use serde_json::Value;
 use std::ops::Range;
 
 /// Tensor names of output heads.
@@ -18,21 +17,20 @@ const COMPARE_CHUNK_BYTES: u64 = 4 << 20;
 const COMPARE_SAMPLES: u64 = 8;
 const COMPARE_SAMPLE_BYTES: u64 = 4096;
 
-/// Writes into the configuration, which `graph` was built from, whether the head is the embedding. If a checkpoint has both
-/// tensors and the configuration ties them, their contents decide: a copy would take device memory,
-/// which costs more than reading both once.
-pub(super) async fn resolve_tied_head(
+/// Returns whether a head in the checkpoint differs from the embedding, although the configuration
+/// that `graph` was built from ties them. Their contents decide: a copy would take device memory,
+/// which costs more than reading both once. A head without an embedding becomes the embedding.
+pub(super) async fn has_separate_head(
     source: &Source,
     checkpoint: &Checkpoint,
     weights: &mut Weights,
-    config: &mut Value,
     graph: &Graph,
-) -> Result<()> {
+) -> Result<bool> {
     let (Some(table), Some(head)) = (
         embedding_table(graph),
         HEAD_TENSORS.into_iter().find(|name| weights.contains(name)),
     ) else {
-        return Ok(());
+        return Ok(false);
     };
     if graph
         .weights
@@ -40,18 +38,13 @@ pub(super) async fn resolve_tied_head(
         .any(|w| w.parts.iter().any(|p| p.0 == head))
     {
         // The configuration does not tie them.
-        return Ok(());
+        return Ok(false);
     }
     if !weights.contains(&table) {
         weights.rename(|name| (name == head).then(|| table.clone()));
-    } else if !is_stored_identically(source, checkpoint, weights, &table, head).await? {
-        for field in ["tie_word_embeddings", "tie_embedding"] {
-            if field == "tie_word_embeddings" || config.get(field).is_some() {
-                config[field] = false.into();
-            }
-        }
+        return Ok(false);
     }
-    Ok(())
+    Ok(!is_stored_identically(source, checkpoint, weights, &table, head).await?)
 }
 
 /// The token embedding table.

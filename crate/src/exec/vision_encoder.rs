@@ -9,9 +9,8 @@ use super::step::{Buffers, check_finite, pad_rows, rows_bytes, unpad_rows};
 use crate::arch::vision::{
     FIRST_ENTRY, PATCHES, POSITION_PAIRS, VisionEncoderGraph, match_suffixes,
 };
-use crate::arch::vision_encoder;
+use crate::arch::{LoadConfig, vision_encoder};
 use crate::format::Encoding;
-use crate::format::gguf::mmproj::IMAGE_PROCESSOR_KEY;
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu, Program};
 use crate::hub::Source;
 use crate::ir::{InputId, StepSizes};
@@ -72,12 +71,25 @@ impl VisionEncoder {
     pub async fn load(
         gpu: &Gpu,
         source: &Source,
-        mut files: ModelFiles,
+        files: ModelFiles,
         options: RunOptions,
     ) -> Result<Self> {
-        let config = files.full_config();
+        let graph = vision_encoder(&files.config)?;
+        Self::load_graph(gpu, source, files, graph, options).await
+    }
+
+    /// Loads the weights of a vision encoder whose graph is built.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub async fn load_graph(
+        gpu: &Gpu,
+        source: &Source,
+        mut files: ModelFiles,
+        mut tower: VisionEncoderGraph,
+        options: RunOptions,
+    ) -> Result<Self> {
         let stored = &mut files.weights;
-        let mut tower = vision_encoder(&config)?;
         match_suffixes(
             &mut tower.graph,
             &stored.iter().map(|w| w.name.clone()).collect::<Vec<_>>(),
@@ -415,7 +427,7 @@ impl EncodedImage {
 /// `MissingFile` without settings; settings that are not supported.
 pub async fn load_processors(
     source: &Source,
-    config: &Value,
+    config: &LoadConfig,
     tower: &VisionEncoderGraph,
 ) -> Result<(ImageProcessor, Option<VideoProcessor>)> {
     let mut files = Vec::new();
@@ -426,7 +438,7 @@ pub async fn load_processors(
     ] {
         let wanted = tower.timestamps.is_some() || !file.starts_with("video");
         if wanted
-            && config.get(IMAGE_PROCESSOR_KEY).is_none()
+            && config.image_processor.is_none()
             && let Some(bytes) = source.read_optional(file).await?
         {
             files.push(
@@ -444,7 +456,8 @@ pub async fn load_processors(
             .find_map(|file: &Value| file.get(kind).or_else(|| file.get(&class).map(|_| file)))
     };
     let found = config
-        .get(IMAGE_PROCESSOR_KEY)
+        .image_processor
+        .as_ref()
         .or_else(|| named("image_processor"));
 
     let found = found.ok_or_else(|| Error::MissingFile {

@@ -225,8 +225,6 @@ pub fn config(
         out.extend(text_config);
     }
     let family = find(model_type)?;
-    // Fields that MLC omits stay absent; with `converted`, readers do not expect them.
-    out.insert("converted".into(), json!("mlc"));
     out.insert("model_type".into(), json!(family.model_type));
     out.insert("architectures".into(), json!([family.class]));
     if let Some(base) = out

@@ -127,7 +127,7 @@ impl ChatModel {
         let files = match ModelFiles::open(source, gguf).await {
             Err(error @ Error::UnknownArchitecture { .. }) => {
                 let config = read_json(source, "config.json").await?.unwrap_or_default();
-                Task::Generate.check(&config, name)?;
+                Task::Generate.check(&config.into(), name)?;
                 return Err(error);
             }
             files => files?,
@@ -177,7 +177,7 @@ impl ChatModel {
             .as_ref()
             .map_or_else(Vec::new, |t| t.eos_ids().to_vec());
         let generated = eos_token_ids("generation_config.json", &generation)?;
-        let configured = eos_token_ids("config.json", &config)?;
+        let configured = eos_token_ids("config.json", config.json())?;
         for id in generated.into_iter().chain(configured) {
             if !eos.contains(&id) {
                 eos.push(id);

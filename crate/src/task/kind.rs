@@ -1,8 +1,7 @@
 //! The tasks that models are loaded for. Does not depend on how any of them runs.
 
-use crate::arch;
+use crate::arch::{self, LoadConfig};
 use crate::{Error, Result};
-use serde_json::Value;
 
 /// A task that a model can be loaded for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,12 +73,8 @@ impl Task {
     }
 
     /// Rejects this task if the configuration is certainly for another one. Unknown classes pass.
-    pub(super) fn check(self, config: &Value, name: &str) -> Result<()> {
-        let class = config
-            .get("architectures")
-            .and_then(|a| a.get(0))
-            .and_then(Value::as_str)
-            .unwrap_or("");
+    pub(super) fn check(self, config: &LoadConfig, name: &str) -> Result<()> {
+        let class = config.class();
         let own = if arch::is_speech_to_text(config) {
             Self::Transcribe
         } else if arch::is_encoder(config) || arch::joint_embedding(config).is_some() {

@@ -4,6 +4,7 @@
 use super::text_pipeline::{TextPipeline, TokenizerSources};
 use super::vision::VisionPipeline;
 use crate::Result;
+use crate::arch::LoadConfig;
 use crate::exec::{MemoryUse, Model, ModelFiles, RunOptions};
 use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
@@ -112,7 +113,7 @@ pub(super) fn modalities(sight: Option<&Rc<VisionPipeline>>) -> Value {
 /// Returns the fields of `model.info` that all models share.
 pub(super) fn common_info(
     gpu: &Gpu,
-    config: &Value,
+    config: &LoadConfig,
     weights: &WeightPlans,
     bytes: MemoryUse,
 ) -> Value {

@@ -10,7 +10,7 @@ use super::sentence_transformers::SentenceTransformersConfig;
 use super::speak::SpeechSynthesizer;
 use super::text_pipeline::{TextPipeline, TokenizerSources};
 use super::transcribe::Transcriber;
-use crate::arch::{self, EncoderHead};
+use crate::arch::{self, EncoderHead, LoadConfig};
 use crate::exec::{EncoderModel, ModelFiles, RunOptions};
 use crate::format::gguf::Gguf;
 use crate::gpu::{Backend, Gpu};
@@ -102,16 +102,15 @@ impl TaskModel {
                 Box::pin(ChatModel::load(gpu, source, name, options)).await?,
             ))),
             Task::Embed => {
-                let given = ModelSource::Folder { config, sentence };
-                let model = load_embedder(gpu, source, name, given, options).await?;
+                let modules = sentence.iter().flat_map(|sentence| &sentence.dense);
+                let folders: Vec<&str> = modules.map(|dense| dense.path.as_str()).collect();
+                let files = open_encoder(source, config, &folders).await?;
+                let model = load_embedder(gpu, source, name, files, sentence, options).await?;
                 Ok(Self::Embed(Box::new(model)))
             }
             Task::Rerank => {
-                let given = ModelSource::Folder {
-                    config,
-                    sentence: None,
-                };
-                let model = load_reranker(gpu, source, name, given, options).await?;
+                let files = open_encoder(source, config, &[]).await?;
+                let model = load_reranker(gpu, source, name, files, options).await?;
                 Ok(Self::Rerank(Box::new(model)))
             }
             Task::Transcribe => Ok(Self::Transcribe(Box::new(
@@ -145,14 +144,12 @@ impl TaskModel {
             }
             (Task::Generate, _) => load_chat_model(gpu, source, files, name, options).await,
             (Task::Embed, Some(_)) => {
-                let given = ModelSource::Gguf(Box::new(files));
-                let model = load_embedder(gpu, source, name, given, options).await?;
-Ok(Self::Embed(Box::new(model)))
+                let model = load_embedder(gpu, source, name, files, None, options).await?;
+                Ok(Self::Embed(Box::new(model)))
             }
             (Task::Rerank, Some(_)) => {
-                let given = ModelSource::Gguf(Box::new(files));
-                let model = load_reranker(gpu, source, name, given, options).await?;
-Ok(Self::Rerank(Box::new(model)))
+                let model = load_reranker(gpu, source, name, files, options).await?;
+                Ok(Self::Rerank(Box::new(model)))
             }
             (other, Some(_)) => refuse(format!(
                 "GGUF models support generate, embed and rerank, not '{}'. Load the original safetensors.",
@@ -247,10 +244,11 @@ fn load_embedder<'a>(
     gpu: Gpu,
     source: &'a Source,
     name: &'a str,
-    given: ModelSource,
+    files: ModelFiles,
+    sentence: Option<SentenceTransformersConfig>,
     options: RunOptions,
 ) -> LoadFuture<'a, Embedder> {
-    Box::pin(build_embedder(gpu, source, name, given, options))
+    Box::pin(build_embedder(gpu, source, name, files, sentence, options))
 }
 
 #[inline(never)]
@@ -258,10 +256,10 @@ fn load_reranker<'a>(
     gpu: Gpu,
     source: &'a Source,
     name: &'a str,
-    given: ModelSource,
+    files: ModelFiles,
     options: RunOptions,
 ) -> LoadFuture<'a, Reranker> {
-    Box::pin(build_reranker(gpu, source, name, given, options))
+    Box::pin(build_reranker(gpu, source, name, files, options))
 }
 
 #[inline(never)]
@@ -269,25 +267,9 @@ fn open_files(source: &Source) -> LoadFuture<'_, ModelFiles> {
     Box::pin(ModelFiles::open(source, None))
 }
 
-/// Files of an embedding or reranking model.
-enum ModelSource {
-    /// A folder: config.json and the settings of sentence-transformers.
-    Folder {
-        config: Value,
-        sentence: Option<SentenceTransformersConfig>,
-    },
-    /// A GGUF file.
-    Gguf(Box<ModelFiles>),
-}
-
 /// Infers the task from the files. A decoder is a reranker only if its name contains "reranker".
-fn infer_task(config: &Value, pools: bool, name: &str) -> Task {
-    let architecture = config
-        .get("architectures")
-        .and_then(|a| a.get(0))
-        .and_then(Value::as_str)
-        .unwrap_or("");
-    if architecture.ends_with("ForSequenceClassification") {
+fn infer_task(config: &LoadConfig, pools: bool, name: &str) -> Task {
+    if config.class().ends_with("ForSequenceClassification") {
         return Task::Rerank;
     }
     if arch::is_speech_to_text(config) {
@@ -314,7 +296,7 @@ fn infer_task(config: &Value, pools: bool, name: &str) -> Task {
 
 /// Returns the maximum input length in tokens: `model_max_length` of tokenizer_config.json, at most
 /// the model's positions. None for values from 1e7 on, which mean "no limit".
-fn model_max_length(tokenizer_config: Option<&[u8]>, config: &Value) -> Option<usize> {
+fn model_max_length(tokenizer_config: Option<&[u8]>, config: &LoadConfig) -> Option<usize> {
     let tokenizer: Value = serde_json::from_slice(tokenizer_config?).ok()?;
     let allowed = tokenizer
         .get("model_max_length")
@@ -327,27 +309,24 @@ fn model_max_length(tokenizer_config: Option<&[u8]>, config: &Value) -> Option<u
     Some(positions.map_or(allowed, |n| n.min(allowed)) as usize)
 }
 
-/// Opens the default GGUF file of a folder that has a configuration but no other weights.
-///
-/// # Errors
-/// `error` itself if there is no such file.
-async fn open_fallback_gguf(source: &Source, error: Error) -> Result<ModelSource> {
-    let found = match error {
-        Error::MissingFile { .. } => ModelFiles::preferred_gguf(source).await?,
-        _ => None,
-    };
-    found
-        .map(|files| ModelSource::Gguf(Box::new(files)))
-        .ok_or(error)
+/// Opens the files of an embedding or reranking model: safetensors, or else the preferred GGUF
+/// file.
+async fn open_encoder(source: &Source, config: LoadConfig, folders: &[&str]) -> Result<ModelFiles> {
+    match ModelFiles::encoder(source, config, folders).await {
+        Err(error @ Error::MissingFile { .. }) => {
+            ModelFiles::preferred_gguf(source).await?.ok_or(error)
+        }
+        files => files,
+    }
 }
 
 /// Reads the tokenizer files of a folder or a GGUF file.
 async fn text_files(
     source: &Source,
-    files: Option<&ModelFiles>,
+    files: &ModelFiles,
     warnings: &mut Vec<String>,
 ) -> Result<TokenizerSources> {
-    match files.and_then(|files| files.gguf.as_ref()) {
+    match &files.gguf {
         Some(header) => {
             warnings.extend(header.warnings());
             TokenizerSources::from_gguf(header)
@@ -360,19 +339,17 @@ async fn build_embedder(
     gpu: Gpu,
     source: &Source,
     name: &str,
-    given: ModelSource,
+    mut files: ModelFiles,
+    sentence: Option<SentenceTransformersConfig>,
     options: RunOptions,
 ) -> Result<Embedder> {
     let progress = source.progress();
     let mut warnings = Vec::new();
-    let (config, sentence, files) = match given {
-        ModelSource::Folder { config, sentence } => (config, sentence, None),
-        ModelSource::Gguf(files) => {
-            let sentence = gguf_embedding_config(&files, &mut warnings)?;
-            (files.full_config(), Some(sentence), Some(*files))
-        }
+    let sentence = match &files.gguf {
+        Some(_) => Some(gguf_embedding_config(&files, &mut warnings)?),
+        None => sentence,
     };
-    let shared = arch::joint_embedding(&config);
+    let shared = arch::joint_embedding(&files.config);
     let mut sentence = sentence.unwrap_or_else(|| {
         if shared.is_some() {
             return SentenceTransformersConfig {
@@ -380,7 +357,7 @@ async fn build_embedder(
                 ..SentenceTransformersConfig::with_pooling(Pooling::Last)
             };
         }
-        let decoder = !arch::is_encoder(&config);
+        let decoder = !arch::is_encoder(&files.config);
         warnings.push(
             "modules.json is missing: embeddings use the default pooling of sentence-transformers."
                 .to_string(),
@@ -395,21 +372,22 @@ async fn build_embedder(
         pooling: sentence.pooling,
         dense: sentence.dense.clone(),
     };
-    // An unsupported architecture is refused before anything large is fetched.
-    let positions = arch::encoder_graph(&config, &head)?.positions;
+    let positions = files.headless_encoder()?.positions();
     progress.phase(Phase::Tokenizer);
-    let text = text_files(source, files.as_ref(), &mut warnings).await?;
+    let text = text_files(source, &files, &mut warnings).await?;
     if shared.is_some() {
         sentence.max_length = Some(positions.max_tokens);
     }
     let padding = text.pad_token();
-    let longest = sentence
-        .max_length
-        .or(model_max_length(text.tokenizer_config.as_deref(), &config));
+    let longest = sentence.max_length.or(model_max_length(
+        text.tokenizer_config.as_deref(),
+        &files.config,
+    ));
     let text = text.build()?;
     if shared.is_some_and(|s| s.padded) {
         let named = padding.and_then(|token| text.tokenizer().ok()?.token_to_id(&token));
-        let own = config
+        let own = files
+            .config
             .get("text_config")
             .and_then(|c| c.get("pad_token_id"))
             .and_then(Value::as_u64);
@@ -421,17 +399,6 @@ async fn build_embedder(
         };
     }
     progress.phase(Phase::Weights);
-    let folders: Vec<&str> = sentence.dense.iter().map(|d| d.path.as_str()).collect();
-    let files = match files {
-        Some(files) => files,
-        None => match ModelFiles::with_modules(source, config, &folders).await {
-            Ok(files) => files,
-            Err(error) => {
-                let given = open_fallback_gguf(source, error).await?;
-                return load_embedder(gpu, source, name, given, options).await;
-            }
-        },
-    };
     let encoder = EncoderModel::load(gpu, source, files, &head, longest, options).await?;
     if let Some(tokenizer) = text.tokenizer.as_ref().filter(|_| encoder.vocab() > 0) {
         tokenizer.check_added_ids(encoder.vocab())?;
@@ -462,24 +429,17 @@ async fn build_reranker(
     gpu: Gpu,
     source: &Source,
     name: &str,
-    given: ModelSource,
+    files: ModelFiles,
     options: RunOptions,
 ) -> Result<Reranker> {
     let progress = source.progress();
     progress.phase(Phase::Tokenizer);
-    let (config, files) = match given {
-        ModelSource::Folder { config, .. } => (config, None),
-        ModelSource::Gguf(files) => (files.full_config(), Some(*files)),
-    };
+    let config = &files.config;
     let mut warnings = Vec::new();
-    let text = text_files(source, files.as_ref(), &mut warnings).await?;
-    let longest = model_max_length(text.tokenizer_config.as_deref(), &config);
+    let text = text_files(source, &files, &mut warnings).await?;
+    let longest = model_max_length(text.tokenizer_config.as_deref(), config);
     let text = text.build()?;
-    let architecture = config
-        .get("architectures")
-        .and_then(|a| a.get(0))
-        .and_then(Value::as_str)
-        .unwrap_or("");
+    let architecture = config.class();
     let (head, asking) = if architecture.ends_with("ForSequenceClassification") {
         (EncoderHead::Score, PromptStyle::Pair)
     } else {
@@ -500,7 +460,6 @@ async fn build_reranker(
             PromptStyle::YesNo,
         )
     };
-    arch::encoder_graph(&config, &head)?;
     let activation = config
         .get("sentence_transformers")
         .and_then(|s| s.get("activation_fn"))
@@ -516,16 +475,6 @@ async fn build_reranker(
         });
     }
     progress.phase(Phase::Weights);
-    let files = match files {
-        Some(files) => files,
-        None => match ModelFiles::safetensors(source, config).await {
-            Ok(files) => files,
-            Err(error) => {
-                let given = open_fallback_gguf(source, error).await?;
-                return load_reranker(gpu, source, name, given, options).await;
-            }
-        },
-    };
     let encoder = EncoderModel::load(gpu, source, files, &head, longest, options).await?;
     if let Some(tokenizer) = text.tokenizer.as_ref().filter(|_| encoder.vocab() > 0) {
         tokenizer.check_added_ids(encoder.vocab())?;

@@ -1,11 +1,10 @@
 //! Image and video input of a vision model: image processor, lazily loaded vision encoder, and
 //! prompt expansion.
 
-use crate::arch::vision_encoder;
+use crate::arch::{LoadConfig, vision::VisionEncoderGraph, vision_encoder};
 use crate::exec::{
     ImageCache, ModelFiles, RunOptions, VisionEncoder, content_hash, load_processors, strip_padding,
 };
-use crate::format::gguf::mmproj::VISION_REFUSED;
 use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
 use crate::text::{RenderedPrompt, Tokenizer};
@@ -46,8 +45,8 @@ pub struct ImageInfo {
 /// Image and video input, shared by all conversations on a model.
 pub struct VisionPipeline {
     gpu: Rc<Gpu>,
-    /// Columns of an encoded row divided by the language model's columns.
-    features: usize,
+    /// The vision encoder's graph, for its loads.
+    graph: VisionEncoderGraph,
     source: Rc<Source>,
     gguf: Option<String>,
     options: RunOptions,
@@ -72,14 +71,14 @@ impl VisionPipeline {
     /// Unsupported image processors and missing settings; errors of the source.
     pub async fn open(
         gpu: &Rc<Gpu>,
-        config: &Value,
+        config: &LoadConfig,
         room: usize,
         source: Rc<Source>,
         gguf: Option<&str>,
         options: RunOptions,
     ) -> Result<Option<Self>> {
         let graph = match vision_encoder(config) {
-            Err(_) if config.get(VISION_REFUSED).is_none() => return Ok(None),
+            Err(_) if config.refused_projector.is_none() => return Ok(None),
             found => found?,
         };
         let (mut processor, mut videos) = load_processors(&source, config, &graph).await?;
@@ -95,7 +94,7 @@ impl VisionPipeline {
         let marks = ImageTokens::for_processor(&processor, &names);
         Ok(Some(Self {
             gpu: gpu.clone(),
-            features: graph.features,
+            graph,
             source,
             gguf: gguf.map(String::from),
             options,
@@ -252,8 +251,9 @@ impl VisionPipeline {
     }
 
     async fn load_encoder(&self) -> Result<VisionEncoder> {
-        let files = ModelFiles::open_unchecked(&self.source, self.gguf.as_deref()).await?;
-        VisionEncoder::load(&self.gpu, &self.source, files, self.options).await
+        let files = ModelFiles::open_vision(&self.source, self.gguf.as_deref()).await?;
+        let graph = self.graph.clone();
+        VisionEncoder::load_graph(&self.gpu, &self.source, files, graph, self.options).await
     }
 
     /// Whether an image is still cached; marks it as recently used.
@@ -270,7 +270,7 @@ impl VisionPipeline {
         let encoded = self.image_cache.borrow().encoded(id)?;
         let rows = encoded.read(&self.gpu).await?;
         // Further columns hold the features of deeper layers.
-        let cols = encoded.cols / self.features;
+        let cols = encoded.cols / self.graph.features;
         Ok(strip_padding(rows, encoded.cols, cols))
     }
 

@@ -285,7 +285,7 @@ pub fn make_checkpoint(shape: &str, four_bits: bool, hollow: bool) -> Result<Tem
         config["hidden_act"] = json!("silu");
     }
     config["torch_dtype"] = json!("float16");
-    let graph = jerboa::arch::graph(&config).map_err(|e| e.to_string())?;
+    let graph = jerboa::arch::graph(&(&config).into()).map_err(|e| e.to_string())?;
     let stored = if four_bits {
         MatrixEncoding::low_bit(&mut config)
     } else {
@@ -313,15 +313,15 @@ pub fn make_speech_checkpoint(shape: &str, folder: &Path) -> Result<(), String> 
         .get(shape)
         .ok_or_else(|| format!("unknown shape '{shape}'. Use one of: {}.", names()))?;
     let config = &found["config"];
-    let graphs = match jerboa::arch::speech_graphs(config).map_err(|e| e.to_string())? {
+    let graphs = match jerboa::arch::speech_graphs(&config.into()).map_err(|e| e.to_string())? {
         Some(speech) => vec![speech.decoder, speech.encoder, speech.keys, speech.values],
-        None => vec![jerboa::arch::graph(config).map_err(|e| e.to_string())?],
+        None => vec![jerboa::arch::graph(&config.into()).map_err(|e| e.to_string())?],
     };
     write_checkpoint(folder, config, &graphs, MatrixEncoding::F16, false)?;
     let Some(codec) = found.get("codec") else {
         return Ok(());
     };
-    let graph = jerboa::arch::codec_graph(codec).map_err(|e| e.to_string())?;
+    let graph = jerboa::arch::codec_graph(&codec.into()).map_err(|e| e.to_string())?;
     write_checkpoint(
         &folder.join("codec"),
         codec,

@@ -176,7 +176,7 @@ impl DenseDecoder {
             positions: None,
             norm: NormSpec::rms(config.number_or("rms_norm_eps", 1e-6)?),
             parallel: false,
-            tied: config.flag_or("tie_word_embeddings", tied_by_default),
+            tied: config.is_tied(tied_by_default),
             head_bias: false,
             logits_scale: 1.0,
             logits_softcap: 0.0,
@@ -328,7 +328,7 @@ impl DenseDecoder {
 /// Returns whether activations are quantized to 8 bits before each matmul, as BitNet's
 /// `quantization_config` says.
 fn quantizes_activations(config: Config<'_>) -> Result<bool> {
-    let how = config.get("quantization_config").map(Config);
+    let how = config.nested("quantization_config");
     let Some(how) = how.filter(|q| q.string("quant_method") == Some("bitnet")) else {
         return Ok(false);
     };

@@ -124,7 +124,7 @@ impl ExpertsSpec {
             "moe_num_experts",
         ]))?;
         let each = config.count(either(&["num_experts_per_tok", "moe_k", "top_k_experts"]))?;
-        let fused = config.flag_or(FUSED_EXPERTS_FIELD, false);
+        let fused = config.load().fused_experts.unwrap_or(false);
         let spec = Self {
             count,
             top_k: each,
@@ -194,10 +194,6 @@ impl ExpertsSpec {
         Ok(())
     }
 }
-
-/// Set where a checkpoint stores an expert's gate and up in one tensor. Derived from the tensors,
-/// not read from a file.
-pub const FUSED_EXPERTS_FIELD: &str = "fused_experts";
 
 /// Adds the router and all experts; returns `rest` plus their output for `x`. Tensors are under
 /// `path`.

@@ -60,9 +60,8 @@ impl LatentSpec {
         let mut scale = (head as f64).powf(-0.5);
         if let RopeScaling::Yarn { factor, .. } = rope.scaling {
             let s = config
-                .get("rope_parameters")
-                .or_else(|| config.get("rope_scaling"))
-                .map(Config);
+                .nested("rope_parameters")
+                .or_else(|| config.nested("rope_scaling"));
             let all = s.map_or(Ok(0.0), |s| s.number_or("mscale_all_dim", 0.0))?;
             if all != 0.0 && factor > 1.0 {
                 scale *= (0.1 * all * factor.ln() + 1.0).powi(2);

@@ -24,7 +24,7 @@ pub const GEMMA4: VisionSpec = VisionSpec {
 
 /// Returns the attention of image tokens; only some model sizes make it bidirectional.
 fn image_mask(config: Config<'_>) -> ImageMask {
-    let text = config.get("text_config").map_or(config, Config);
+    let text = config.nested("text_config").unwrap_or(config);
     if text.string("use_bidirectional_attention") == Some("vision") {
         ImageMask::BidirectionalInWindows
     } else {

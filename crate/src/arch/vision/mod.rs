@@ -19,9 +19,6 @@ use crate::ir::{
 use crate::vision::{AxialRope, MropeSections, PositionTable, TimestampStyle};
 use serde_json::Value;
 
-/// Marks a `vision_config` that was made from an mmproj file; not a field of any config.json.
-const FROM_MMPROJ: &str = "as_in_gguf";
-
 /// Input of patches `[patches, patch values]`.
 pub const PATCHES: &str = "patches";
 /// Input of pairs (entry, weight) into the position table.
@@ -187,9 +184,7 @@ fn add_embedding_input(graph: &mut Graph, groups: usize) -> Option<(usize, Input
 /// Makes a decoder accept image embeddings at token ids past its table, and add DeepStack features
 /// after its first layers.
 pub(super) fn with_image_tokens(mut graph: Graph, spec: &VisionSpec, config: Config<'_>) -> Graph {
-    let features = config
-        .get("vision_config")
-        .map_or(1, |vision| feature_groups(Config(vision)));
+    let features = config.nested("vision_config").map_or(1, feature_groups);
 
     let Some((at, rows)) = add_embedding_input(&mut graph, features) else {
         return graph;

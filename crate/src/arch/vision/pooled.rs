@@ -40,7 +40,7 @@ fn clip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let usual = json!({ "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
         "num_channels": 3, "image_size": 224, "patch_size": 32, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5 });
     let own = with_defaults(config, usual);
-    let config = Config(&own);
+    let config = config.with_fields(&own);
     let vit = Vit::from_config(
         config,
         "num_attention_heads",
@@ -103,7 +103,7 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         "num_channels": 3, "image_size": 224, "num_patches": 256, "patch_size": 16, "hidden_act": "gelu_pytorch_tanh",
         "layer_norm_eps": 1e-6 });
     let own = with_defaults(config, usual);
-    let config = Config(&own);
+    let config = config.with_fields(&own);
     let eps = config.number_or("layer_norm_eps", 1e-6)?;
     let vit = Vit::from_config(config, "num_attention_heads", eps)?;
     let patch = config.count("patch_size")?;

@@ -2,10 +2,10 @@
 //! merged at the end. Reference: transformers `modeling_qwen3_vl.py`, `modeling_qwen2_5_vl.py`.
 
 use super::vit::{Vit, axial_rope, patch_embeddings, rope_base, table_side};
-use super::{FROM_MMPROJ, ImageMask, VisionEncoderGraph, VisionSpec, with_class};
+use super::{ImageMask, VisionEncoderGraph, VisionSpec, with_class};
 use crate::Result;
 use crate::arch::blocks::NormSpec;
-use crate::arch::config::Config;
+use crate::arch::config::{Config, Container};
 use crate::arch::encoder::dense;
 use crate::format::gguf::{Gguf, mmproj::MmprojSpec};
 use crate::ir::{Activation, Concat, Gated, GraphBuilder, ValueId};
@@ -115,7 +115,7 @@ fn processor_settings(file: &Gguf, least: u64, most: u64) -> Value {
 /// Qwen3-VL and Qwen3.5. Reference: `modeling_qwen3_vl.py`.
 fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let mut vit = Vit {
-        split_frames: config.flag_or(FROM_MMPROJ, false),
+        split_frames: config.load().container() == Container::Gguf,
         ..Vit::from_config(config, "num_heads", 1e-6)?
     };
     let patch = config.count("patch_size")?;
@@ -230,8 +230,8 @@ fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let vit = Vit::from_config(config, "num_heads", 1e-6)?;
     let mut vit = Vit {
         norm: NormSpec::rms(1e-6),
-        split_frames: config.flag_or(FROM_MMPROJ, false),
-        split_qkv: config.flag_or(FROM_MMPROJ, false),
+        split_frames: config.load().container() == Container::Gguf,
+        split_qkv: config.load().container() == Container::Gguf,
         ..vit
     };
     let patch = config.count_or("patch_size", 14)?;

@@ -3,10 +3,10 @@
 //! named at each function.
 
 use super::vit::{Vit, patch_embeddings, table_side, text_columns, tile_side};
-use super::{FROM_MMPROJ, ImageMask, VisionEncoderGraph, VisionSpec, with_class};
+use super::{ImageMask, VisionEncoderGraph, VisionSpec, with_class};
 use crate::Result;
 use crate::arch::blocks::{NormSpec, norm};
-use crate::arch::config::Config;
+use crate::arch::config::{Config, Container};
 use crate::arch::encoder::dense;
 use crate::format::gguf::mmproj::MmprojSpec;
 use crate::ir::{Activation, EmbeddingBag, GraphBuilder, Pool, Pooling, ValueId, WeightKind};
@@ -291,7 +291,7 @@ fn lfm2(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let graph = b.finish(hidden, None)?;
     Ok(VisionEncoderGraph {
         table,
-        frames_first: config.flag_or(FROM_MMPROJ, false),
+        frames_first: config.load().container() == Container::Gguf,
         ..VisionEncoderGraph::new(graph, patch, merge)
     })
 }

@@ -216,8 +216,7 @@ pub fn table_side(config: Config<'_>, field: &str) -> Result<usize> {
 pub fn rope_base(config: Config<'_>) -> Result<f64> {
     let base = config.number_or("rope_theta", 10_000.0)?;
     config
-        .get("rope_parameters")
-        .map(Config)
+        .nested("rope_parameters")
         .map_or(Ok(base), |p| p.number_or("rope_theta", base))
 }
 
@@ -233,9 +232,8 @@ pub fn axial_rope(vit: &mut Vit, base: f64) -> AxialRope {
 
 /// Returns the columns of the language model.
 pub fn text_columns(all: Config<'_>) -> Result<usize> {
-    all.get("text_config")
-        .map_or(all, Config)
-        .count("hidden_size")
+    let text = all.nested("text_config").unwrap_or(all);
+    text.count("hidden_size")
 }
 
 /// Returns the patches along a tile's side, for vision encoders with a fixed image size.

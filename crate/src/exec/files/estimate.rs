@@ -38,9 +38,8 @@ impl ModelFiles {
     /// # Errors
     /// Unsupported options in the configuration or the headers.
     pub fn estimate(&self, caps: &Caps, options: &RunOptions) -> Result<StepEstimate> {
-        let config = self.full_config();
-        let graph = arch::graph(&config)?;
-        let load_plan = plan_load(&graph, &config, &self.weights, caps, options)?;
+        let graph = arch::graph(&self.config)?;
+        let load_plan = plan_load(&graph, &self.config, &self.weights, caps, options)?;
         let LoadPlan { planned, steps, .. } = &load_plan;
         let short = steps
             .first(planned, caps)

@@ -1,7 +1,7 @@
 //! Describes a checkpoint and whether it runs, from headers alone.
 
 use super::ModelFiles;
-use crate::arch::{EncoderHead, vision::match_suffixes};
+use crate::arch::{EncoderHead, LoadConfig, vision::match_suffixes};
 use crate::exec::options::PrecisionOptions;
 use crate::exec::planned_graph::LayoutRules;
 use crate::format::WeightSource;
@@ -48,7 +48,7 @@ pub struct Inspection {
 impl ModelFiles {
     /// Inspects the checkpoint and the device layouts that the given options would lead to.
     pub fn inspect(&self, overrides: PrecisionOptions) -> Inspection {
-        let config = self.full_config();
+        let config = &self.config;
         let text = |field: &Value| field.as_str().unwrap_or("none").to_string();
         let mut out = Inspection {
             architecture: format!(
@@ -56,7 +56,7 @@ impl ModelFiles {
                 text(&config["architectures"][0]),
                 text(&config["model_type"])
             ),
-            tied: config["tie_word_embeddings"] == Value::Bool(true),
+            tied: config.fields().is_tied(false),
             faults: Vec::new(),
             weights: Vec::new(),
             unused: Vec::new(),
@@ -68,7 +68,7 @@ impl ModelFiles {
                 .collect(),
         };
         let mut used = SortedSet::new();
-        match self.graphs(&config) {
+        match self.graphs(config) {
             Ok(graphs) => graphs.iter().for_each(|graph| {
                 self.weights_of(
                     graph,
@@ -89,7 +89,7 @@ impl ModelFiles {
             }
         }
         // Scalars that a family reads together with the configuration.
-        arch::scalar_tensors(&config)
+        arch::scalar_tensors(config)
             .into_iter()
             .for_each(|name| _ = used.insert(name));
         // Projects speaker embeddings to prompt rows.
@@ -104,18 +104,17 @@ impl ModelFiles {
     }
 
     /// All graphs that a load builds: decoder, audio encoder and vision encoder.
-    fn graphs(&self, config: &Value) -> Result<Vec<Graph>> {
+    fn graphs(&self, config: &LoadConfig) -> Result<Vec<Graph>> {
         let names = || self.weights.iter().map(|w| w.name.as_str());
         let mut graphs = if let Some(speech) = arch::speech_graphs(config)? {
             vec![speech.decoder, speech.encoder, speech.keys, speech.values]
         } else if arch::is_encoder(config) {
-            let class = config["architectures"][0].as_str().unwrap_or_default();
             let head = if arch::joint_embedding(config).is_some() {
                 EncoderHead::Vector {
                     pooling: Pooling::Last,
                     dense: Vec::new(),
                 }
-            } else if class.ends_with("ForSequenceClassification") {
+            } else if config.class().ends_with("ForSequenceClassification") {
                 EncoderHead::Score
             } else {
                 EncoderHead::Hidden

@@ -62,8 +62,6 @@ impl Gguf {
     /// Builds the original's config.json, as far as the file stores it.
     pub fn config(&self, architecture: &GgufSpec, factors: &RopeFactors) -> Value {
         let mut out = Map::new();
-        // Fields that GGUF omits stay absent; with `converted`, readers do not expect them.
-        out.insert("converted".into(), json!("gguf"));
         out.insert("model_type".into(), json!(architecture.model_type));
         out.insert("architectures".into(), json!([architecture.class]));
         for (field, key) in COMMON_FIELDS.iter().chain(architecture.extra_fields) {

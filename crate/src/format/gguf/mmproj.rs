@@ -27,11 +27,6 @@ pub struct MmprojSpec {
     pub extra_config: fn(&Gguf) -> [Value; 3],
 }
 
-/// The configuration key of the image processor's settings.
-pub const IMAGE_PROCESSOR_KEY: &str = "image_processor";
-/// The configuration key of the reason why an mmproj file is not used.
-pub const VISION_REFUSED: &str = "unseen";
-
 /// Selects the mmproj file of a model: in the model's folder first, then 16 bits, then the next
 /// best type.
 pub fn find_mmproj(model: &str, names: &[String]) -> Option<String> {
@@ -99,7 +94,7 @@ impl Gguf {
     ///
     /// # Errors
     /// `Config` when a size is missing.
-    pub fn merge_vision_config(&self, projector: &MmprojSpec, config: &mut Value) -> Result<()> {
+    pub fn merge_vision_config(&self, projector: &MmprojSpec, config: &mut Value) -> Result<Value> {
         let need = |field: &str| {
             let reason = || format!("{} has no 'clip.vision.{field}'", self.file);
             self.vision_int(field).ok_or_else(|| Error::Config {
@@ -107,7 +102,7 @@ impl Gguf {
                 reason: reason(),
             })
         };
-        let [whole, vision, processor] = (projector.extra_config)(self);
+        let [whole, vision, extra] = (projector.extra_config)(self);
         let colors = |name: &str| match self.metadata.get(&format!("clip.vision.{name}")) {
             Some(Meta::Floats(list)) => json!(list),
             _ => Value::Null,
@@ -125,18 +120,18 @@ impl Gguf {
                 "image_size": need("image_size")?,
                 "out_hidden_size": need("projection_dim")?,
                 "layer_norm_eps": self.float("clip.vision.attention.layer_norm_epsilon"),
-                "as_in_gguf": true,
             },
-            IMAGE_PROCESSOR_KEY: { "image_mean": colors("image_mean"), "image_std": colors("image_std") },
         });
+        let mut processor =
+            json!({ "image_mean": colors("image_mean"), "image_std": colors("image_std") });
+        merge_object(&mut processor, extra);
         merge_object(&mut all["vision_config"], vision);
-        merge_object(&mut all[IMAGE_PROCESSOR_KEY], processor);
         merge_object(&mut all, whole);
         if let Some(class) = projector.class {
             merge_object(&mut all, json!({ "architectures": [class] }));
         }
         merge_object(config, all);
-        Ok(())
+        Ok(processor)
     }
 
     /// Adds the vision encoder's weights under the original's names; `file` is the index of the

@@ -1,7 +1,7 @@
 //! Audio codec decoder: codes to samples, in chunks with the same samples as a single pass.
 
 use super::codec_files;
-use crate::arch;
+use crate::arch::{self, LoadConfig};
 use crate::audio::fsq::{CONTEXT_FRAMES, dequantize};
 use crate::exec::{ModelFiles, RowRunner, RunOptions, flatten_convolutions};
 use crate::format::Dtype;
@@ -48,7 +48,7 @@ impl CodecFiles {
         };
         let mut files = codec_files::open_codec(source).await?;
         flatten_convolutions(&mut files.weights);
-        let mut config = files.config.clone();
+        let mut config = files.config.json().clone();
         if config.get("model_type").and_then(Value::as_str) != Some(arch::CODEC_MODEL_TYPE) {
             // Published configurations lack fields that the tensors imply.
             config = arch::codec_config(&config, &files.checkpoint)?;
@@ -65,6 +65,7 @@ impl CodecFiles {
                 config["num_levels"] = levels.collect::<Vec<u32>>().into();
             }
         }
+        let config = LoadConfig::from(config);
         let graph = arch::codec_graph(&config)?;
         let number = |name: &str, fallback: u64| {
             config.get(name).and_then(Value::as_u64).unwrap_or(fallback)

@@ -23,7 +23,7 @@ pub(super) async fn open_codec(source: &Source) -> Result<ModelFiles> {
                 file: "config.json".into(),
                 reason: format!("is not JSON: {e}"),
             })?;
-            match ModelFiles::safetensors(source, config).await {
+            match ModelFiles::safetensors(source, config.into()).await {
                 Err(error @ Error::MissingFile { .. }) => Some(error),
                 found => return found,
             }
@@ -118,5 +118,5 @@ async fn open_archive(source: &Source, file: &str, size: u64) -> Result<ModelFil
     });
     let config = json!({ "sample_rate": rate });
     let weights = detect(&config, &checkpoint, &SortedMap::new());
-    Ok(ModelFiles::new(config, checkpoint, weights))
+    Ok(ModelFiles::new(config.into(), checkpoint, weights))
 }

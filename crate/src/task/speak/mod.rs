@@ -7,7 +7,7 @@ mod request;
 use super::language_model::{LoadedLanguageModel, Provenance, model_info};
 use super::text_pipeline::{TextPipeline, TokenizerSources};
 use super::token_loop::{TokenLoop, TokenSink};
-use crate::arch;
+use crate::arch::SPEAKER_PROJECTION;
 use crate::audio::codec_tokens::{CodecVocab, SpeechToken};
 use crate::exec::{EncodedImage, ModelFiles, RunOptions, Session, float_of};
 use crate::gpu::{Backend, BufferUsage, Gpu};
@@ -180,18 +180,15 @@ impl SpeechSynthesizer {
     ) -> Result<Self> {
         let progress = source.progress();
         progress.phase(Phase::Config);
-        let files = ModelFiles::open(source, None).await?;
-        let frames = CodecVocab::read(&files.config).ok_or_else(|| Error::UnsupportedOption {
-            architecture: files
-                .config
-                .get("model_type")
-                .and_then(Value::as_str)
-                .unwrap_or("this model")
-                .into(),
+        let mut files = ModelFiles::open(source, None).await?;
+        let frames = CodecVocab::read(files.config.json()).ok_or_else(|| {
+            Error::UnsupportedOption {
+            architecture: files.config.fields().architecture(),
             option: "speech synthesis".into(),
             hint:
                 "Its vocabulary has no codec tokens. Load a text-to-speech model such as Kani-TTS."
                     .into(),
+        }
         })?;
         progress.phase(Phase::Tokenizer);
         let texts = TokenizerSources::from_source(source).await?;
@@ -199,9 +196,7 @@ impl SpeechSynthesizer {
         let opened = CodecFiles::open(codec).await?;
         progress.phase(Phase::Weights);
         opened.add_to_progress(codec);
-        if let Ok(graph) = arch::graph(&files.full_config()) {
-            files.add_to_progress(source, &[&graph]);
-        }
+        files.add_decoder_to_progress(source)?;
         let codec = opened.load(&gpu, codec, options).await?;
         if codec.groups != frames.codes_per_frame || codec.codes_per_group() < frames.codebook_size
         {
@@ -431,7 +426,7 @@ impl SpeechSynthesizer {
 
 /// Reads the projection of speaker embeddings, if the checkpoint has one.
 async fn read_projection(source: &Source, files: &ModelFiles) -> Result<Option<(Vec<f32>, usize)>> {
-    let Some(tensor) = files.checkpoint.tensors.get(arch::SPEAKER_PROJECTION) else {
+    let Some(tensor) = files.checkpoint.tensors.get(SPEAKER_PROJECTION) else {
         return Ok(None);
     };
     let (Some(float), [_, numbers]) = (float_of(tensor.dtype), &tensor.shape[..]) else {

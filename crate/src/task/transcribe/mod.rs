@@ -10,7 +10,6 @@ mod word_timestamps;
 use super::language_model::{LoadedLanguageModel, Provenance, model_info};
 use super::text_pipeline::{TextPipeline, TokenizerSources};
 use super::token_loop::{TokenLoop, TokenSink};
-use crate::arch;
 use crate::audio::vad::Vad;
 use crate::audio::whisper::WhisperRules;
 use crate::exec::{
@@ -57,16 +56,13 @@ impl Transcriber {
         progress.phase(Phase::Config);
         let mut files = ModelFiles::open(source, None).await?;
         flatten_convolutions(&mut files.weights);
-        let config = files.config.clone();
-        let speech = arch::speech_graphs(&config)?.ok_or_else(|| Error::UnsupportedOption {
-            architecture: config
-                .get("model_type")
-                .and_then(Value::as_str)
-                .unwrap_or("this model")
-                .into(),
-            option: "audio input".into(),
-            hint: "Load a speech-to-text model such as Whisper or Moonshine.".into(),
-        })?;
+        let speech = files
+            .speech_graphs()
+            .ok_or_else(|| Error::UnsupportedOption {
+                architecture: files.config.fields().architecture(),
+                option: "audio input".into(),
+                hint: "Load a speech-to-text model such as Whisper or Moonshine.".into(),
+            })?;
         progress.phase(Phase::Tokenizer);
         let texts = TokenizerSources::from_source(source).await?;
         let generation = match source.read_optional("generation_config.json").await? {
@@ -76,9 +72,9 @@ impl Transcriber {
             })?,
             None => json!({}),
         };
-        let rules = WhisperRules::read(&generation, &config)?;
+        let rules = WhisperRules::read(&generation, files.config.json())?;
         progress.phase(Phase::Weights);
-        let audio_encoder = AudioEncoder::load(&gpu, source, &files, &speech, options).await?;
+        let audio_encoder = AudioEncoder::load(&gpu, source, &files, speech, options).await?;
         let LoadedLanguageModel {
             model,
             text,
