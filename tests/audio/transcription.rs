@@ -7,7 +7,7 @@ use jerboa::audio::vad::Vad;
 use jerboa::exec::RunOptions;
 use jerboa::gpu::{Backend, DeviceOptions};
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Phase, Progress, ProgressEvent, Source};
-use jerboa::task::{TranscribeRequest, Transcriber};
+use jerboa::task::{ServesTask, TranscribeRequest, Transcriber};
 use jerboa_tests::golden::{self, golden};
 use jerboa_tests::{bytes, limit, on_units, open, relative_l2};
 use pollster::block_on;

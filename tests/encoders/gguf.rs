@@ -305,16 +305,16 @@ fn vectors_are_those_of_the_folder() {
             panic!("{model}: {:?}", loaded.task())
         };
         // These files have no tokenizer, the only warning of the load.
-        let [warning] = &embedder.warnings[..] else {
-            panic!("{model}: {:?}", embedder.warnings)
+        let [warning] = &embedder.encoder.origin.warnings[..] else {
+            panic!("{model}: {:?}", embedder.encoder.origin.warnings)
         };
         assert!(
             embedder.config.normalize && warning.contains("tokenizer"),
             "{model}: {warning}"
         );
         let golden = Golden::read(&golden(&format!("models/{model}/golden.safetensors")));
-        let mut found = rows(&embedder.encoder, &golden);
-        for row in found.chunks_exact_mut(embedder.encoder.cols()) {
+        let mut found = rows(&embedder.encoder.model, &golden);
+        for row in found.chunks_exact_mut(embedder.encoder.model.cols()) {
             let length = row.iter().map(|v| v * v).sum::<f32>().sqrt();
             row.iter_mut().for_each(|v| *v /= length);
         }
@@ -331,7 +331,7 @@ fn scores_are_those_of_the_folder() {
         panic!("{:?}", loaded.task())
     };
     let golden = Golden::read(&golden("models/xlm_roberta_reranker/golden.safetensors"));
-    let found: Vec<f32> = rows(&reranker.encoder, &golden)
+    let found: Vec<f32> = rows(&reranker.encoder.model, &golden)
         .into_iter()
         .map(|x| 1.0 / (1.0 + (-x).exp()))
         .collect();
@@ -356,6 +356,7 @@ fn gguf_tokenizers_give_the_same_vectors() {
         panic!("not an embedder")
     };
     let ids = embedder
+        .encoder
         .text
         .tokenizer()
         .and_then(|t| t.encode_text("The seas", 16))
@@ -372,8 +373,8 @@ fn gguf_tokenizers_give_the_same_vectors() {
         types: Vec::new(),
         skip: 0,
     };
-    let plain =
-        block_on(async { embedder.encoder.submit(&[&tokens])?.wait().await }).expect("a vector");
+    let plain = block_on(async { embedder.encoder.model.submit(&[&tokens])?.wait().await })
+        .expect("a vector");
     let length = plain.iter().map(|v| v * v).sum::<f32>().sqrt();
     let plain: Vec<f32> = plain.iter().map(|v| v / length).collect();
     assert!(relative_l2(&found[0], &plain) < 1e-5);

@@ -142,7 +142,10 @@ fn fifty_strings_equal_sentence_transformers() {
     ] {
         let mut model = embedder(&folder, precision, f16);
         assert_eq!(
-            (model.encoder.cols(), model.encoder.max_sequence_len),
+            (
+                model.encoder.model.cols(),
+                model.encoder.model.max_sequence_len
+            ),
             (384, 256)
         );
         for (text, row) in strings.iter().zip(rows) {
@@ -154,6 +157,7 @@ fn fifty_strings_equal_sentence_transformers() {
                 .collect();
             assert_eq!(
                 model
+                    .encoder
                     .text
                     .tokenizer()
                     .expect("a tokenizer")
@@ -166,6 +170,7 @@ fn fifty_strings_equal_sentence_transformers() {
         let found = embed(&mut model, &strings, &EmbedRequest::default());
         // Token ids give the vector of their text, also in a list with strings.
         let ids = model
+            .encoder
             .text
             .tokenizer()
             .expect("a tokenizer")

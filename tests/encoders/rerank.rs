@@ -188,6 +188,7 @@ fn qwen3_reranker_compares_yes_and_no() {
              {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
         );
         let ids = model
+            .encoder
             .text
             .tokenizer()
             .expect("a tokenizer")

@@ -246,8 +246,7 @@ fn model_info_names_every_field_of_rust() {
         .map(|(key, _)| key.to_owned());
     let decoders: BTreeSet<String> = &common | &decoder_info.collect();
     let embed = task("embed");
-    let described = between(&embed, "fn encoder_info(", "\n}");
-    let encoders = &(&common | &set(described, "info")) | &set(&task("rerank"), "info");
+    let encoders = &common | &set(&task("text_encoder"), "info");
     let more = ["chat_model", "transcribe/mod", "speak/mod"].map(|file| set(&task(file), "info"));
     let all = more
         .iter()

@@ -30,7 +30,7 @@ fn minilm() {
     let expected = Golden::read(&golden("real/minilm.safetensors")).floats("vectors");
     let vectors = found
         .iter()
-        .zip(expected.chunks_exact(embedder.encoder.cols()));
+        .zip(expected.chunks_exact(embedder.encoder.model.cols()));
     let worst = vectors
         .map(|(found, expected)| relative_l2(found, expected))
         .fold(0.0, f64::max);

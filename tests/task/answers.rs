@@ -3,7 +3,7 @@
 
 use super::{events, run, tiny_with};
 use jerboa::chat::AnswerPart;
-use jerboa::task::{FinishReason, TokenEvent};
+use jerboa::task::{FinishReason, ServesTask, TokenEvent};
 use serde_json::{Value, json};
 
 const MODEL: &str = "llama";

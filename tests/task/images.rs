@@ -6,7 +6,7 @@ use jerboa::exec::{PrecisionOptions, RunOptions};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::kernels::attention::Kv;
-use jerboa::task::{ChatModel, GenerateRequest, GenerationResult, ImageInfo};
+use jerboa::task::{ChatModel, GenerateRequest, GenerationResult, ImageInfo, ServesTask};
 use jerboa::vision::RgbImage;
 use jerboa_tests::golden::Golden;
 use jerboa_tests::random;

@@ -5,7 +5,7 @@ use super::{assert_usable, character, events, reference, request, run, stories, 
 use jerboa::Result;
 use jerboa::hub::AbortFlag;
 use jerboa::sample::{LogitsProcessor, TokenConstraint};
-use jerboa::task::{ChatModel, FinishReason, GenerationHooks, GenerationResult};
+use jerboa::task::{ChatModel, FinishReason, GenerationHooks, GenerationResult, ServesTask};
 use pollster::block_on;
 use serde_json::{Value, json};
 use std::future::{Future, ready};

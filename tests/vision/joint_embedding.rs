@@ -4,7 +4,7 @@ use super::encoders::images;
 use super::{expectations, numbers};
 use jerboa::exec::RunOptions;
 use jerboa::hub::AbortFlag;
-use jerboa::task::{EmbedRequest, Embedder, Task, TaskModel};
+use jerboa::task::{EmbedRequest, Embedder, ServesTask, Task, TaskModel};
 use jerboa::vision::ImageProcessor;
 use jerboa_tests::golden::{Golden, golden, open as open_folder};
 use jerboa_tests::{gpu, limit, open, relative_l2};

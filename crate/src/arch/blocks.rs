@@ -3,6 +3,7 @@
 //! transformers' models.
 
 mod attention;
+pub mod cross_attention;
 mod dense;
 pub mod experts;
 pub mod latent;

@@ -1,12 +1,14 @@
 //! Moonshine and Moonshine streaming, from samples at 16 kHz to logits. Reference: transformers
 //! `modeling_moonshine.py`, `modeling_moonshine_streaming.py`.
 
+use super::blocks::cross_attention::{
+    CrossNorms, CrossProjections, DecoderAttention, LayerDims, cross_kv_graph, cross_kv_inputs,
+    encoder_self_attention,
+};
 use super::config::Config;
 use super::encoder::dense;
 use super::speech::{
-    AudioFrontend, DecoderAttention, LayerDims, SpeechGraphs, SpeechNorms, SpeechProjections, conv,
-    cross_kv_graph, cross_kv_inputs, encoder_self_attention, interleaved_rope, output_head,
-    token_embeddings, unsupported,
+    AudioFrontend, SpeechGraphs, conv, interleaved_rope, output_head, token_embeddings, unsupported,
 };
 use crate::Result;
 use crate::ir::{
@@ -19,17 +21,17 @@ pub const SAMPLES_PER_ROW: usize = 64;
 /// Samples per row of the streaming encoder's input "samples".
 pub const SAMPLES_PER_FRAME: usize = 80;
 
-const NORMS: SpeechNorms = SpeechNorms {
+const NORMS: CrossNorms = CrossNorms {
     gain: "weight",
     bias: false,
     offset: 0.0,
 };
-const STREAMING: SpeechNorms = SpeechNorms {
+const STREAMING: CrossNorms = CrossNorms {
     gain: "gamma",
     bias: false,
     offset: 1.0,
 };
-const PROJECTIONS: SpeechProjections = SpeechProjections {
+const PROJECTIONS: CrossProjections = CrossProjections {
     bias: false,
     out: "o_proj",
 };
@@ -229,7 +231,7 @@ fn mlp(
     path: &str,
     x: ValueId,
     stack: &LayerDims,
-    norms: SpeechNorms,
+    norms: CrossNorms,
     act: Activation,
 ) -> ValueId {
     let normed = norms.norm(b, &format!("{path}.post_attention_layernorm"), x);

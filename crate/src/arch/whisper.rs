@@ -1,22 +1,24 @@
 //! Whisper and distil-whisper, from log-mel frames to logits. Reference: transformers
 //! `modeling_whisper.py`.
 
+use super::blocks::cross_attention::{
+    CrossNorms, CrossProjections, DecoderAttention, LayerDims, cross_kv_graph, cross_kv_inputs,
+    encoder_self_attention,
+};
 use super::config::Config;
 use super::encoder::dense;
 use super::speech::{
-    AudioFrontend, DecoderAttention, LayerDims, SpeechGraphs, SpeechNorms, SpeechProjections, conv,
-    cross_kv_graph, cross_kv_inputs, encoder_self_attention, output_head, token_embeddings,
-    unsupported,
+    AudioFrontend, SpeechGraphs, conv, output_head, token_embeddings, unsupported,
 };
 use crate::Result;
 use crate::ir::{Activation, AddPositionEmbedding, Dim, Graph, GraphBuilder, Im2Col, ValueId};
 
-const NORMS: SpeechNorms = SpeechNorms {
+const NORMS: CrossNorms = CrossNorms {
     gain: "weight",
     bias: true,
     offset: 0.0,
 };
-const PROJECTIONS: SpeechProjections = SpeechProjections {
+const PROJECTIONS: CrossProjections = CrossProjections {
     bias: true,
     out: "out_proj",
 };

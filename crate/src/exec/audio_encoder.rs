@@ -7,7 +7,6 @@ use super::files::ModelFiles;
 use super::options::RunOptions;
 use super::row_runner::RowRunner;
 use super::step::{Buffers, STATE_BYTES, rows_bytes, state_words};
-use super::weight_store::SharedWeights;
 use crate::arch::speech::{AudioFrontend, SpeechGraphs};
 use crate::audio::mel;
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, DispatchDesc, Gpu, Program};
@@ -46,7 +45,8 @@ struct MelFrontend {
 }
 
 impl AudioEncoder {
-    /// Loads the encoder of a model; `files` must be flattened (see `flatten`).
+    /// Loads the encoder of a model; `files` must be flattened (see
+    /// [`flatten_convolutions`](super::flatten_convolutions)).
     ///
     /// # Errors
     /// Errors of the checkpoint, the source or the device.
@@ -66,9 +66,7 @@ impl AudioEncoder {
                 &speech.decoder,
             ],
         );
-        let store = SharedWeights::default();
-        let load =
-            |graph| RowRunner::load_shared(gpu, source, files, (graph, None), options, &store);
+        let load = |graph| RowRunner::load(gpu, source, files, (graph, None), options);
         let encoder = load(&speech.encoder).await?;
         let keys = load(&speech.keys).await?;
         let values = load(&speech.values).await?;

@@ -12,7 +12,6 @@ use super::step::{
     Buffers, STATE_BYTES, Step, StepTimes, check_finite, rope_buffers, rows_bytes, state_words,
     unpad_rows,
 };
-use super::weight_store::SharedWeights;
 use crate::arch::{self, EncoderGraph, EncoderHead, LoadConfig, PositionScheme};
 use crate::device::Caps;
 use crate::gpu::{Backend, BufferUsage, Gpu, Readback};
@@ -106,6 +105,7 @@ impl EncoderModel {
             config,
             checkpoint,
             weights: stored,
+            store,
             ..
         } = files;
         let planned = PlannedGraph::stateless(&graph, &stored, gpu.caps(), &options)?;
@@ -131,7 +131,6 @@ impl EncoderModel {
             let plan = plan_batch(planned, gpu.caps(), tokens, sequences)?;
             Ok(vec![(key, plan)])
         };
-        let store = SharedWeights::default();
         // No matmul has a single row, so there is nothing to tune.
         let tasks = LoadTasks::none();
         let (mut runner, plans, mut load) =

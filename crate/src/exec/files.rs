@@ -9,6 +9,7 @@ pub use estimate::{StateBytes, StepEstimate};
 pub use inspect::{Inspection, WeightReport};
 
 use super::tied::{HEAD_TENSORS, has_separate_head};
+use super::weight_store::SharedWeights;
 use crate::arch::speech::SpeechGraphs;
 use crate::arch::{self, Container, EncoderGraph, EncoderHead, HeadlessEncoder, LoadConfig};
 use crate::format::gguf::mmproj::{self, MmprojSpec};
@@ -33,6 +34,8 @@ pub struct ModelFiles {
     pub weights: Weights,
     /// The GGUF header, which contains the tokenizer.
     pub gguf: Option<Gguf>,
+    /// The weights that the graphs of the checkpoint have on the device.
+    pub(super) store: SharedWeights,
     /// The graph of `config`, if it was needed to open the files; the load takes it.
     graph: Option<ModelGraph>,
 }
@@ -93,6 +96,7 @@ impl ModelFiles {
             checkpoint,
             weights,
             gguf: None,
+            store: SharedWeights::default(),
             graph: None,
         }
     }
@@ -357,6 +361,7 @@ impl ModelFiles {
             checkpoint,
             weights,
             gguf: None,
+            store: SharedWeights::default(),
             graph,
         })
     }

@@ -16,7 +16,6 @@ use super::program_key::{OverlayId, ProgramKey};
 use super::step::{Buffers, PlanBuffers, Step, rope_buffers};
 use super::tune::{Tuning, TuningSource, tune};
 use super::weight_paging::{PagingStats, WeightPager};
-use super::weight_store::SharedWeights;
 use crate::arch::vision::ImageMask;
 use crate::arch::{LoadConfig, image_mask, mrope_sections};
 use crate::gpu::{Backend, Gpu};
@@ -128,6 +127,7 @@ impl Model {
             config,
             checkpoint,
             weights: stored,
+            store,
             ..
         } = files;
         let LoadPlan {
@@ -156,7 +156,6 @@ impl Model {
             let keys = steps.first(planned, gpu.caps());
             keys.into_iter().map(plan).collect()
         };
-        let store = SharedWeights::default();
         let (mut runner, plans, mut load) =
             GraphRunner::load(&gpu, from, planned, &store, &first, tasks).await?;
         notes.extend(tuning.failure.iter().map(|reason| {

@@ -9,7 +9,6 @@ use super::program_key::ProgramKey;
 use super::step::{
     Buffers, STATE_BYTES, Step, check_finite, pad_rows, rows_bytes, state_words, unpad_rows,
 };
-use super::weight_store::SharedWeights;
 use crate::device::Caps;
 use crate::format::{Encoding, Weights};
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu};
@@ -53,8 +52,8 @@ pub fn flatten_convolutions(stored: &mut Weights) {
 }
 
 impl RowRunner {
-    /// Loads the weights of a graph from a model's files, which must be [`flatten`]ed; weights keep
-    /// the encoding of the file. A step is one sequence, or, with `block`, sequences of at least
+    /// Loads the weights of a graph from a model's files, which must be [`flatten_convolutions`]ed;
+    /// weights keep the encoding of the file, and other graphs of the files share them. A step is one sequence, or, with `block`, sequences of at least
     /// `block` rows that the caller lays out.
     ///
     /// # Errors
@@ -65,22 +64,6 @@ impl RowRunner {
         files: &ModelFiles,
         (graph, block): (&Graph, Option<usize>),
         options: RunOptions,
-    ) -> Result<Self> {
-        let store = SharedWeights::default();
-        Self::load_shared(gpu, source, files, (graph, block), options, &store).await
-    }
-
-    /// Loads a graph that shares weights of the same names with other graphs of the model.
-    ///
-    /// # Errors
-    /// As [`Self::load`].
-    pub(super) async fn load_shared(
-        gpu: &Gpu,
-        source: &Source,
-        files: &ModelFiles,
-        (graph, block): (&Graph, Option<usize>),
-        options: RunOptions,
-        store: &SharedWeights,
     ) -> Result<Self> {
         let from = WeightFiles {
             source,
@@ -93,7 +76,7 @@ impl RowRunner {
         let plan = |planned: &_| Ok(vec![(key, plan_step(planned, gpu.caps(), rows, block)?)]);
         // Its kernels are compiled; buffers follow when the number of rows is known.
         let (runner, _, _) =
-            GraphRunner::load(gpu, from, planned, store, &plan, LoadTasks::none()).await?;
+            GraphRunner::load(gpu, from, planned, &files.store, &plan, LoadTasks::none()).await?;
         Ok(Self {
             runner,
             min_sequence_rows: block,

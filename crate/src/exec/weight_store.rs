@@ -7,6 +7,7 @@ use crate::ir::{Graph, Weight, WeightId, WeightKind};
 use crate::plan::{Slot, WeightPlan, WeightPlans};
 use crate::util::map::SortedMap;
 use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
 
 /// Name of a weight: its checkpoint tensors in order, and whether it is a vector or a column order.
@@ -17,7 +18,7 @@ pub struct WeightName(Rc<str>);
 /// The names of a graph's weights by id.
 pub type WeightNames = Rc<[WeightName]>;
 
-/// A store that several graphs of a model load into.
+/// A store that the graphs of a checkpoint load into.
 pub type SharedWeights = Rc<RefCell<WeightStore>>;
 
 impl WeightName {
@@ -87,6 +88,12 @@ struct StoredWeight {
 #[derive(Default)]
 pub struct WeightStore {
     weights: SortedMap<WeightName, StoredWeight>,
+}
+
+impl fmt::Debug for WeightStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.weights.keys()).finish()
+    }
 }
 
 impl WeightStore {

@@ -9,6 +9,7 @@ use super::kind::Task;
 use super::language_model::{LoadedLanguageModel, Provenance, modalities, model_info};
 use super::request::{ContextOverflow, GenerateRequest};
 use super::sentence_transformers::read_json;
+use super::serves_task::{LoadFuture, ServesTask, TaskFiles, TaskLoad};
 use super::text_pipeline::{TextPipeline, TokenizerSources};
 use super::vision::{VisionPipeline, image_ids_of, strings_to_parts};
 use crate::chat::{AnswerParser, AnswerStart, CallFormat};
@@ -100,6 +101,58 @@ pub struct ChatModel {
     pub(super) needs_reset: bool,
     /// Image and video input, set by [`Self::open_eyes`].
     pub(super) vision: Option<Rc<VisionPipeline>>,
+}
+
+impl ServesTask for ChatModel {
+    #[inline(never)]
+    fn load_task(request: TaskLoad<'_>) -> LoadFuture<'_, Self> {
+        let TaskLoad {
+            gpu,
+            source,
+            files,
+            name,
+            options,
+            ..
+        } = request;
+        match files {
+            TaskFiles::Folder { .. } => Box::pin(Self::load(gpu, source, name, options)),
+            TaskFiles::Container(files) => {
+                Box::pin(Self::load_opened(gpu, source, *files, name, options))
+            }
+        }
+    }
+
+    fn info(&self) -> Value {
+        let model = self.session.model();
+        let mut info = model_info(model, &self.origin, Task::Generate, model.bytes());
+        info["bytes"]["kvMax"] = json!(model.state_bytes(model.capacity()));
+        info["tuning"] = json!(model.tuning);
+        info["hasChatTemplate"] = json!(self.text.has_template());
+        let answers = self.text.answer_format();
+        info["toolCalls"] = json!(answers.calls().map(CallFormat::name));
+        info["reasoning"] = json!(answers.has_reasoning());
+        info["reasoningControls"] = json!(reasoning_controls(self.text.template_source()));
+        let fim = self.text.tokenizer().ok().and_then(Tokenizer::fim_tokens);
+        info["fillInTheMiddle"] = json!(fim.is_some());
+        info["capabilities"] = modalities(self.vision.as_ref());
+        info
+    }
+
+    fn text(&self) -> &Rc<TextPipeline> {
+        &self.text
+    }
+
+    fn gpu(&self) -> &Gpu {
+        self.session.gpu()
+    }
+
+    fn enable_images(&mut self, source: Rc<Source>, options: RunOptions) -> LoadFuture<'_, ()> {
+        Box::pin(self.enable_vision(source, None, options))
+    }
+
+    fn images(&self) -> Option<&Rc<VisionPipeline>> {
+        self.vision.as_ref()
+    }
 }
 
 impl ChatModel {
@@ -293,23 +346,6 @@ impl ChatModel {
             needs_reset: self.needs_reset,
             vision: self.vision.clone(),
         }
-    }
-
-    /// Returns `model.info` as JSON, with the JavaScript API's field names.
-    pub fn info(&self) -> Value {
-        let model = self.session.model();
-        let mut info = model_info(model, &self.origin, "generate", model.bytes());
-        info["bytes"]["kvMax"] = json!(model.state_bytes(model.capacity()));
-        info["tuning"] = json!(model.tuning);
-        info["hasChatTemplate"] = json!(self.text.has_template());
-        let answers = self.text.answer_format();
-        info["toolCalls"] = json!(answers.calls().map(CallFormat::name));
-        info["reasoning"] = json!(answers.has_reasoning());
-        info["reasoningControls"] = json!(reasoning_controls(self.text.template_source()));
-        let fim = self.text.tokenizer().ok().and_then(Tokenizer::fim_tokens);
-        info["fillInTheMiddle"] = json!(fim.is_some());
-        info["capabilities"] = modalities(self.vision.as_ref());
-        info
     }
 
     /// Builds the short-prefill plan ahead of later requests. Call it while the model is idle.

@@ -1,14 +1,20 @@
 //! Embeddings of text and images: prompts, tokenization, batches in flight, truncation and
 //! normalization.
 
-use super::language_model::{common_info, modalities};
+use super::gguf::gguf_embedding_config;
+use super::kind::Task;
+use super::language_model::modalities;
 use super::request::EmbedRequest;
 use super::sentence_transformers::SentenceTransformersConfig;
+use super::serves_task::{LoadFuture, ServesTask, TaskFiles, TaskLoad};
+use super::text_encoder::{EncoderText, TextEncoder, open_encoder};
 use super::text_pipeline::TextPipeline;
 use super::vision::VisionPipeline;
-use crate::arch;
+use crate::arch::{self, EncoderHead};
 use crate::exec::{EncoderInput, EncoderModel, PendingRows, RunOptions};
+use crate::gpu::Gpu;
 use crate::hub::{AbortFlag, Source};
+use crate::ir::Pooling;
 use crate::util::clock::now_ms;
 use crate::util::sort::sort_by;
 use crate::{Error, Result};
@@ -35,34 +41,122 @@ pub enum EmbedInput {
 
 /// A loaded embedding model.
 pub struct Embedder {
-    /// Encoder graph and weights.
-    pub encoder: EncoderModel,
-    /// Tokenizer and chat template.
-    pub text: Rc<TextPipeline>,
+    /// The encoder with its tokenizer.
+    pub encoder: TextEncoder,
     /// Settings of sentence-transformers.
     pub config: SentenceTransformersConfig,
-    /// Name that the model was loaded by.
-    pub name: String,
-    /// Commit hash, if the server named one.
-    pub revision: Option<String>,
-    /// Warnings of the load.
-    pub warnings: Vec<String>,
-    /// Image and video input, set by [`Self::open_eyes`].
+    /// Image and video input, set by [`Self::enable_vision`].
     pub vision: Option<Rc<VisionPipeline>>,
 }
 
-impl Embedder {
-    /// Returns `model.info` as JSON, with the JavaScript API's field names.
-    pub fn info(&self) -> Value {
-        let mut info = encoder_info(&self.encoder, &self.text, "embed", &self.warnings);
-        info["model"] = json!(self.name);
-        info["revision"] = json!(self.revision);
-        info["dimensions"] = json!(self.encoder.cols());
+impl ServesTask for Embedder {
+    #[inline(never)]
+    fn load_task(request: TaskLoad<'_>) -> LoadFuture<'_, Self> {
+        Box::pin(load_embedder(request))
+    }
+
+    fn info(&self) -> Value {
+        let mut info = self.encoder.info(Task::Embed);
+        info["dimensions"] = json!(self.encoder.model.cols());
         info["prompts"] = json!(self.config.prompts);
         info["capabilities"] = modalities(self.vision.as_ref());
         info
     }
 
+    fn text(&self) -> &Rc<TextPipeline> {
+        &self.encoder.text
+    }
+
+    fn gpu(&self) -> &Gpu {
+        &self.encoder.model.gpu
+    }
+
+    fn enable_images(&mut self, source: Rc<Source>, options: RunOptions) -> LoadFuture<'_, ()> {
+        Box::pin(self.enable_vision(source, options))
+    }
+
+    fn images(&self) -> Option<&Rc<VisionPipeline>> {
+        self.vision.as_ref()
+    }
+}
+
+async fn load_embedder(request: TaskLoad<'_>) -> Result<Embedder> {
+    let TaskLoad {
+        gpu,
+        source,
+        mut files,
+        name,
+        options,
+        ..
+    } = request;
+    let sentence = match &mut files {
+        TaskFiles::Folder { sentence, .. } => sentence.take(),
+        TaskFiles::Container(_) => None,
+    };
+    let modules = sentence.iter().flat_map(|sentence| &sentence.dense);
+    let folders: Vec<&str> = modules.map(|dense| dense.path.as_str()).collect();
+    let mut files = open_encoder(source, files, &folders).await?;
+    let mut warnings = Vec::new();
+    let sentence = match &files.gguf {
+        Some(_) => Some(gguf_embedding_config(&files, &mut warnings)?),
+        None => sentence,
+    };
+    let shared = arch::joint_embedding(&files.config);
+    let mut sentence = sentence.unwrap_or_else(|| {
+        if shared.is_some() {
+            return SentenceTransformersConfig {
+                normalize: true,
+                ..SentenceTransformersConfig::with_pooling(Pooling::Last)
+            };
+        }
+        let decoder = !arch::is_encoder(&files.config);
+        warnings.push(
+            "modules.json is missing: embeddings use the default pooling of sentence-transformers."
+                .to_string(),
+        );
+        SentenceTransformersConfig::with_pooling(if decoder {
+            Pooling::Last
+        } else {
+            Pooling::Mean
+        })
+    });
+    let head = EncoderHead::Vector {
+        pooling: sentence.pooling,
+        dense: sentence.dense.clone(),
+    };
+    let positions = files.headless_encoder()?.positions();
+    let read = EncoderText::read(source, &files).await?;
+    warnings.extend(read.warnings);
+    if shared.is_some() {
+        sentence.max_length = Some(positions.max_tokens);
+    }
+    let padding = read.sources.pad_token();
+    let longest = sentence.max_length.or(read.max_length);
+    let text = read.sources.build()?;
+    if shared.is_some_and(|s| s.padded) {
+        let named = padding.and_then(|token| text.tokenizer().ok()?.token_to_id(&token));
+        let own = files
+            .config
+            .get("text_config")
+            .and_then(|c| c.get("pad_token_id"))
+            .and_then(Value::as_u64);
+        let token = named.unwrap_or(own.unwrap_or(1) as u32);
+        sentence = SentenceTransformersConfig {
+            lower_case: true,
+            padding: Some((token, positions.max_tokens)),
+            ..sentence
+        };
+    }
+    let from = (source, name);
+    let encoder = TextEncoder::load(gpu, from, files, &head, (text, longest), warnings, options);
+    Ok(Embedder {
+        encoder: encoder.await?,
+        config: sentence,
+        vision: None,
+    })
+}
+
+impl Embedder {
     /// Embeds strings, in input order. Calls `progress(done, total)`.
     ///
     /// # Errors
@@ -89,19 +183,19 @@ impl Embedder {
         abort: &AbortFlag,
         progress: impl FnMut(usize, usize),
     ) -> Result<Vec<Vec<f32>>> {
-        let cols = self.encoder.cols();
+        let cols = self.encoder.model.cols();
         let dims = self.requested_dims(request)?;
 
         let prompt = self
             .config
             .prompt(request.task.as_deref(), request.prompt.as_deref())?;
-        let tokenizer = self.text.tokenizer()?;
-        let longest = self.encoder.max_sequence_len;
+        let tokenizer = self.encoder.text.tokenizer()?;
+        let longest = self.encoder.model.max_sequence_len;
         let skip = match self.config.include_prompt || prompt.is_empty() {
             true => 0,
             false => tokenizer.prefix_len() + tokenizer.encode_trusted(prompt, false)?.len(),
         };
-        let vocabulary = self.encoder.vocab();
+        let vocabulary = self.encoder.model.vocab();
         let tokens = |input: &EmbedInput| {
             let (mut ids, skip) = match input {
                 EmbedInput::Text(text) => {
@@ -136,7 +230,7 @@ impl Embedder {
             })
         };
         let normalize = request.normalize.unwrap_or(self.config.normalize);
-        let rows = run_batches(&self.encoder, inputs, tokens, abort, progress).await?;
+        let rows = run_batches(&self.encoder.model, inputs, tokens, abort, progress).await?;
         Ok(rows
             .into_iter()
             .map(|row| truncate_and_normalize(row, cols, dims, normalize))
@@ -145,7 +239,7 @@ impl Embedder {
 
     /// Returns the number of dimensions that a request asks for.
     fn requested_dims(&self, request: &EmbedRequest) -> Result<usize> {
-        let cols = self.encoder.cols();
+        let cols = self.encoder.model.cols();
         let dims = request.truncate_dim.unwrap_or(cols);
         if dims == 0 || dims > cols {
             let reason = format!(
@@ -165,13 +259,13 @@ impl Embedder {
     /// # Errors
     /// Unsupported image processors and missing settings; errors of the source.
     pub async fn enable_vision(&mut self, source: Rc<Source>, options: RunOptions) -> Result<()> {
-        if arch::joint_embedding(&self.encoder.config).is_some() {
+        if arch::joint_embedding(&self.encoder.model.config).is_some() {
             let EncoderModel {
                 gpu,
                 config,
                 max_sequence_len: longest,
                 ..
-            } = &self.encoder;
+            } = &self.encoder.model;
             self.vision = VisionPipeline::open(gpu, config, *longest, source, None, options)
                 .await?
                 .map(Rc::new);
@@ -194,7 +288,7 @@ impl Embedder {
         let row = sight.embeddings(image_id).await?;
         Ok(truncate_and_normalize(
             row,
-            self.encoder.cols(),
+            self.encoder.model.cols(),
             dims,
             request.normalize.unwrap_or(self.config.normalize),
         ))
@@ -222,32 +316,6 @@ fn truncate_and_normalize(
         }
     }
     row
-}
-
-/// Returns `model.info` of an encoder model as JSON.
-pub(super) fn encoder_info(
-    encoder: &EncoderModel,
-    text: &TextPipeline,
-    task: &str,
-    warnings: &[String],
-) -> Value {
-    let mut info = common_info(
-        &encoder.gpu,
-        &encoder.config,
-        encoder.weights(),
-        encoder.bytes,
-    );
-    info["architecture"] = json!(encoder.graph().name);
-    info["task"] = json!(task);
-    info["parameters"] = json!(encoder.parameters());
-    info["precision"] = json!(encoder.precision.name());
-    info["contextLength"] = json!(encoder.max_sequence_len);
-    info["vocabSize"] = json!(encoder.vocab());
-    info["dispatchesPerBatch"] = json!(encoder.dispatches());
-    info["load"] = json!(encoder.load);
-    info["hasChatTemplate"] = json!(text.has_template());
-    info["warnings"] = json!(warnings);
-    info
 }
 
 /// Runs inputs in packed batches and tokenizes one batch while earlier ones run. Returns one row

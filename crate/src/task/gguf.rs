@@ -1,21 +1,11 @@
 //! Task and embedding settings of a GGUF file, from its metadata.
 
-use super::kind::Task;
 use super::sentence_transformers::SentenceTransformersConfig;
 use crate::arch::{self, DenseLayer};
 use crate::exec::ModelFiles;
 use crate::format::gguf::Gguf;
 use crate::ir::{Activation, Pooling};
 use crate::{Error, Result};
-
-/// Infers the task from `pooling_type`; None if it does not decide.
-pub(super) fn gguf_task(header: &Gguf) -> Option<Task> {
-    match header.pooling_type()? {
-        1..=3 => Some(Task::Embed),
-        4 => Some(Task::Rerank),
-        _ => None,
-    }
-}
 
 /// Whether the model's attention is causal.
 pub(super) fn can_generate(files: &ModelFiles) -> bool {

@@ -1,6 +1,7 @@
 //! The language model shared by generation, transcription and synthesis: weights, tokenizer and
 //! `model.info`.
 
+use super::kind::Task;
 use super::text_pipeline::{TextPipeline, TokenizerSources};
 use super::vision::VisionPipeline;
 use crate::Result;
@@ -79,7 +80,7 @@ impl LoadedLanguageModel {
 pub(super) fn model_info(
     model: &Model,
     origin: &Provenance,
-    task: &str,
+    task: Task,
     bytes: MemoryUse,
 ) -> Value {
     let mut info = common_info(&model.gpu, &model.config, model.weights(), bytes);
@@ -87,7 +88,7 @@ pub(super) fn model_info(
         ("model", json!(origin.name)),
         ("revision", json!(origin.revision)),
         ("architecture", json!(model.graph().name)),
-        ("task", json!(task)),
+        ("task", json!(task.name())),
         ("parameters", json!(model.parameters())),
         ("precision", json!(model.precision.name())),
         ("kv", json!(model.kv().name())),

@@ -11,7 +11,9 @@ mod load_request;
 mod request;
 mod rerank;
 mod sentence_transformers;
+mod serves_task;
 mod speak;
+mod text_encoder;
 mod text_pipeline;
 mod text_stream;
 mod token_loop;
@@ -20,7 +22,7 @@ mod vision;
 
 pub use chat_model::{ChatModel, FinishReason, GenerationHooks, GenerationResult, TokenEvent};
 pub use embed::{EmbedInput, Embedder};
-pub use kind::Task;
+pub use kind::{Task, TaskHints, TaskSpec};
 pub use language_model::Provenance;
 pub use load::TaskModel;
 pub use load_request::{
@@ -32,7 +34,9 @@ pub use request::{
 };
 pub use rerank::{PromptStyle, Reranker};
 pub use sentence_transformers::SentenceTransformersConfig;
+pub use serves_task::{LoadFuture, ServesTask, TaskFiles, TaskLoad};
 pub use speak::{AudioCodec, SPEAK_OPTIONS, SpeakRequest, SpeechSynthesizer, SynthesisResult};
+pub use text_encoder::TextEncoder;
 pub use text_pipeline::TextPipeline;
 pub use text_stream::TokenInfo;
 pub use transcribe::{

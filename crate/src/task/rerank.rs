@@ -1,13 +1,18 @@
 //! Reranking of documents for a query, with a classification head over pairs or a decoder that
 //! answers yes or no.
 
-use super::embed::{encoder_info, run_batches};
+use super::embed::run_batches;
+use super::kind::{Task, has_score_head};
+use super::serves_task::{LoadFuture, ServesTask, TaskLoad};
+use super::text_encoder::{EncoderText, TextEncoder, open_encoder};
 use super::text_pipeline::TextPipeline;
-use crate::exec::{EncoderInput, EncoderModel};
+use crate::arch::EncoderHead;
+use crate::exec::EncoderInput;
+use crate::gpu::Gpu;
 use crate::hub::AbortFlag;
 use crate::text::Tokenizer;
 use crate::{Error, Result};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::rc::Rc;
 
 /// Default instruction of Qwen3-Reranker.
@@ -28,31 +33,106 @@ pub enum PromptStyle {
 
 /// A loaded reranker.
 pub struct Reranker {
-    /// Encoder graph and weights.
-    pub encoder: EncoderModel,
-    /// Tokenizer and chat template.
-    pub text: Rc<TextPipeline>,
+    /// The encoder with its tokenizer.
+    pub encoder: TextEncoder,
     /// Input format.
     pub prompt_style: PromptStyle,
     /// Whether a sigmoid maps scores to 0 to 1.
     pub sigmoid: bool,
-    /// Name that the model was loaded by.
-    pub name: String,
-    /// Commit hash, if the server named one.
-    pub revision: Option<String>,
-    /// Warnings of the load.
-    pub warnings: Vec<String>,
+}
+
+impl ServesTask for Reranker {
+    #[inline(never)]
+    fn load_task(request: TaskLoad<'_>) -> LoadFuture<'_, Self> {
+        Box::pin(load_reranker(request))
+    }
+
+    fn info(&self) -> Value {
+        self.encoder.info(Task::Rerank)
+    }
+
+    fn text(&self) -> &Rc<TextPipeline> {
+        &self.encoder.text
+    }
+
+    fn gpu(&self) -> &Gpu {
+        &self.encoder.model.gpu
+    }
+}
+
+async fn load_reranker(request: TaskLoad<'_>) -> Result<Reranker> {
+    let TaskLoad {
+        gpu,
+        source,
+        files,
+        name,
+        options,
+        ..
+    } = request;
+    let files = open_encoder(source, files, &[]).await?;
+    let config = &files.config;
+    let read = EncoderText::read(source, &files).await?;
+    let text = read.sources.build()?;
+    let (head, asking) = if has_score_head(config) {
+        (EncoderHead::Score, PromptStyle::Pair)
+    } else {
+        let find = |token: &str| {
+            let reason = || {
+                format!(
+                    "the vocabulary lacks the reranker's answer '{token}'. Use the original tokenizer."
+                )
+            };
+            let id = text.tokenizer().ok().and_then(|t| t.token_to_id(token));
+            id.ok_or_else(|| Error::Tokenizer { reason: reason() })
+        };
+        (
+            EncoderHead::LogitDifference {
+                yes: find("yes")?,
+                no: Some(find("no")?),
+            },
+            PromptStyle::YesNo,
+        )
+    };
+    let activation = config
+        .get("sentence_transformers")
+        .and_then(|s| s.get("activation_fn"))
+        .or(config.get("sbert_ce_default_activation_function"))
+        .and_then(Value::as_str)
+        .unwrap_or("Sigmoid");
+    let sigmoid = activation.ends_with("Sigmoid");
+    if !sigmoid && !activation.ends_with("Identity") {
+        return Err(Error::UnsupportedOption {
+            architecture: config.class().into(),
+            option: format!("activation_fn = {activation}"),
+            hint: "Supported: Sigmoid and Identity.".into(),
+        });
+    }
+    let from = (source, name);
+    let encoder = TextEncoder::load(
+        gpu,
+        from,
+        files,
+        &head,
+        (text, read.max_length),
+        read.warnings,
+        options,
+    );
+    let encoder = encoder.await?;
+    if encoder.model.cols() != 1 {
+        return Err(Error::UnsupportedOption {
+            architecture: encoder.model.graph().name.clone(),
+            option: format!("a head of {} labels", encoder.model.cols()),
+            hint: "A reranker must have one label.".into(),
+        });
+    }
+    Ok(Reranker {
+        encoder,
+        prompt_style: asking,
+        sigmoid,
+    })
 }
 
 impl Reranker {
-    /// Returns `model.info` as JSON, with the JavaScript API's field names.
-    pub fn info(&self) -> Value {
-        let mut info = encoder_info(&self.encoder, &self.text, "rerank", &self.warnings);
-        info["model"] = json!(self.name);
-        info["revision"] = json!(self.revision);
-        info
-    }
-
     /// Scores each document, in input order.
     ///
     /// # Errors
@@ -72,8 +152,8 @@ impl Reranker {
                 reason,
             });
         }
-        let tokenizer = self.text.tokenizer()?;
-        let longest = self.encoder.max_sequence_len;
+        let tokenizer = self.encoder.text.tokenizer()?;
+        let longest = self.encoder.model.max_sequence_len;
         let tokens = |document: &String| match self.prompt_style {
             PromptStyle::Pair => {
                 let (ids, types) = tokenizer.encode_pair(query, document, longest)?;
@@ -91,7 +171,7 @@ impl Reranker {
                 longest,
             ),
         };
-        let rows = run_batches(&self.encoder, documents, tokens, abort, |_, _| {}).await?;
+        let rows = run_batches(&self.encoder.model, documents, tokens, abort, |_, _| {}).await?;
         let score = |row: &Vec<f32>| row.first().copied().unwrap_or(f32::NEG_INFINITY);
         let sigmoid = |x: f32| {
             if self.sigmoid {

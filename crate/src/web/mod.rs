@@ -139,20 +139,12 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
         };
         let mut loaded =
             TaskModel::load_with(gpu, source, codec.as_deref(), &name, task, run).await?;
-        match &mut loaded {
-            TaskModel::Generate(loaded) => loaded.enable_vision(source.clone(), None, run).await?,
-            TaskModel::Embed(model) => model.enable_vision(source.clone(), run).await?,
-            _ => {}
-        }
+        loaded.enable_images(source.clone(), run).await?;
         Ok((loaded, source.clone(), codec))
     })
     .await?;
     let ears = RefCell::new(AudioInputState::new(options, &mut loaded)?);
-    let sight = match &loaded {
-        TaskModel::Generate(loaded) => loaded.vision().ok().cloned(),
-        TaskModel::Embed(model) => model.vision.clone(),
-        _ => None,
-    };
+    let sight = loaded.images().cloned();
     let text = loaded.text().clone();
     let info = loaded.info();
 

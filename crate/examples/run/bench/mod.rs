@@ -9,7 +9,7 @@ pub use command::{command, make, make_command, run};
 use jerboa::exec::{DecodeBatch, MeasureOptions, Measurement, Roofline, SequenceParams};
 use jerboa::gpu::Backend;
 use jerboa::hub::AbortFlag;
-use jerboa::task::{ChatModel, GenerateRequest, TokenEvent};
+use jerboa::task::{ChatModel, GenerateRequest, ServesTask, TokenEvent};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

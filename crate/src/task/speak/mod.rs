@@ -4,7 +4,9 @@ mod codec;
 mod codec_files;
 mod request;
 
+use super::kind::Task;
 use super::language_model::{LoadedLanguageModel, Provenance, model_info};
+use super::serves_task::{LoadFuture, ServesTask, TaskLoad};
 use super::text_pipeline::{TextPipeline, TokenizerSources};
 use super::token_loop::{TokenLoop, TokenSink};
 use crate::arch::SPEAKER_PROJECTION;
@@ -166,6 +168,54 @@ impl SpeechSink<'_> {
     }
 }
 
+impl ServesTask for SpeechSynthesizer {
+    #[inline(never)]
+    fn load_task(request: TaskLoad<'_>) -> LoadFuture<'_, Self> {
+        let TaskLoad {
+            gpu,
+            source,
+            codec,
+            name,
+            options,
+            ..
+        } = request;
+        let Some(codec) = codec else {
+            let reason =
+                "a text-to-speech model needs an audio codec. Name its repository in 'codec'.";
+            return Box::pin(async {
+                Err(Error::Request {
+                    parameter: "codec".into(),
+                    reason: reason.into(),
+                })
+            });
+        };
+        Box::pin(Self::load(gpu, source, codec, name, options))
+    }
+
+    fn info(&self) -> Value {
+        let model = self.session.model();
+        let mut bytes = model.bytes();
+        bytes.weights += self.codec.bytes();
+        let mut info = model_info(model, &self.origin, Task::Speak, bytes);
+        info["parameters"] = json!(model.parameters() + self.codec.parameters());
+        info["capabilities"] = json!(["speak"]);
+        info["tts"] = json!({
+            "sampleRate": self.codec.rate,
+            "framesPerSecond": f64::from(self.codec.rate) / self.codec.hop as f64,
+            "speaker": self.projection.as_ref().map(|(_, numbers)| numbers),
+        });
+        info
+    }
+
+    fn text(&self) -> &Rc<TextPipeline> {
+        &self.text
+    }
+
+    fn gpu(&self) -> &Gpu {
+        self.session.gpu()
+    }
+}
+
 impl SpeechSynthesizer {
     /// Loads a text-to-speech model and its codec, each from its own source.
     ///
@@ -228,22 +278,6 @@ impl SpeechSynthesizer {
             origin,
             projection,
         })
-    }
-
-    /// Returns `model.info` as JSON, with the JavaScript API's field names.
-    pub fn info(&self) -> Value {
-        let model = self.session.model();
-        let mut bytes = model.bytes();
-        bytes.weights += self.codec.bytes();
-        let mut info = model_info(model, &self.origin, "speak", bytes);
-        info["parameters"] = json!(model.parameters() + self.codec.parameters());
-        info["capabilities"] = json!(["speak"]);
-        info["tts"] = json!({
-            "sampleRate": self.codec.rate,
-            "framesPerSecond": f64::from(self.codec.rate) / self.codec.hop as f64,
-            "speaker": self.projection.as_ref().map(|(_, numbers)| numbers),
-        });
-        info
     }
 
     /// Returns the prompt ids, with the speaker's soft token if one is given.

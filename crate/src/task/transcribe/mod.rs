@@ -7,7 +7,9 @@ mod long_form;
 mod request;
 mod word_timestamps;
 
+use super::kind::Task;
 use super::language_model::{LoadedLanguageModel, Provenance, model_info};
+use super::serves_task::{LoadFuture, ServesTask, TaskLoad};
 use super::text_pipeline::{TextPipeline, TokenizerSources};
 use super::token_loop::{TokenLoop, TokenSink};
 use crate::audio::vad::Vad;
@@ -44,6 +46,48 @@ pub struct Transcriber {
     pub end_tokens: Vec<u32>,
     /// The beams of a beam search.
     beam_batch: Option<DecodeBatch>,
+}
+
+impl ServesTask for Transcriber {
+    #[inline(never)]
+    fn load_task(request: TaskLoad<'_>) -> LoadFuture<'_, Self> {
+        let TaskLoad {
+            gpu,
+            source,
+            name,
+            options,
+            ..
+        } = request;
+        Box::pin(Self::load(gpu, source, name, options))
+    }
+
+    fn info(&self) -> Value {
+        let model = self.session.model();
+        let mut bytes = model.bytes();
+        bytes.weights += self.encoder.bytes();
+        let mut info = model_info(model, &self.origin, Task::Transcribe, bytes);
+        info["parameters"] = json!(model.parameters() + self.encoder.parameters());
+        let can = [
+            ("translate", self.rules.translate.is_some()),
+            ("timestamps", self.rules.no_timestamps.is_some()),
+            ("words", !self.rules.alignment_heads.is_empty()),
+        ];
+        let can = can.iter().filter(|(_, can)| *can).map(|(name, _)| *name);
+        info["capabilities"] = json!(std::iter::once("transcribe").chain(can).collect::<Vec<_>>());
+        info["asr"] = json!({
+            "seconds": self.max_window_seconds(),
+            "languages": self.rules.languages.keys().collect::<Vec<_>>(),
+        });
+        info
+    }
+
+    fn text(&self) -> &Rc<TextPipeline> {
+        &self.text
+    }
+
+    fn gpu(&self) -> &Gpu {
+        self.session.gpu()
+    }
 }
 
 impl Transcriber {
@@ -103,27 +147,6 @@ impl Transcriber {
             end_tokens: ends,
             beam_batch: None,
         })
-    }
-
-    /// Returns `model.info` as JSON, with the JavaScript API's field names.
-    pub fn info(&self) -> Value {
-        let model = self.session.model();
-        let mut bytes = model.bytes();
-        bytes.weights += self.encoder.bytes();
-        let mut info = model_info(model, &self.origin, "transcribe", bytes);
-        info["parameters"] = json!(model.parameters() + self.encoder.parameters());
-        let can = [
-            ("translate", self.rules.translate.is_some()),
-            ("timestamps", self.rules.no_timestamps.is_some()),
-            ("words", !self.rules.alignment_heads.is_empty()),
-        ];
-        let can = can.iter().filter(|(_, can)| *can).map(|(name, _)| *name);
-        info["capabilities"] = json!(std::iter::once("transcribe").chain(can).collect::<Vec<_>>());
-        info["asr"] = json!({
-            "seconds": self.max_window_seconds(),
-            "languages": self.rules.languages.keys().collect::<Vec<_>>(),
-        });
-        info
     }
 
     /// Maximum seconds of audio in one window.
