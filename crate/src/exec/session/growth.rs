@@ -9,8 +9,8 @@ use crate::gpu::{Backend, Command};
 use crate::ir::StateId;
 use crate::plan::{Slot, StatePlan};
 
-/// Maximum bytes allocated per growth in addition to the replaced buffers, or an eighth of the
-/// total if that is more.
+/// Maximum bytes allocated at a time in addition to the replaced buffers, or an eighth of the total
+/// if that is more.
 const MAX_GROWTH_BYTES: u64 = 64 << 20;
 
 impl Session {
@@ -26,7 +26,12 @@ impl Session {
         }
         let model = self.model.clone();
         let held = model.capacity_for(positions, self.kv_capacity);
-        let most = (model.state_bytes(held) / 8).max(MAX_GROWTH_BYTES);
+        // A first prompt has nothing to copy: all states grow at once, and steps are rebuilt once.
+        let is_empty = self.written_until == 0;
+        let most = match is_empty && self.state_bytes <= MAX_GROWTH_BYTES {
+            true => u64::MAX,
+            false => (model.state_bytes(held) / 8).max(MAX_GROWTH_BYTES),
+        };
         let grows = |(index, state): &(usize, &StatePlan)| {
             state.planes.iter().enumerate().any(|(plane, bytes)| {
                 let needed = state.allocated_bytes(*bytes, held);
@@ -56,6 +61,7 @@ impl Session {
             model.gpu.check().await?;
             let copies: Vec<Command<'_>> = made
                 .iter()
+                .filter(|_| !is_empty)
                 .filter_map(|(slot, to)| {
                     let from = self.own.get(slot)?;
                     Some(Command::Copy {
