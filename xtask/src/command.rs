@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -45,30 +44,6 @@ pub fn run(command: &mut Command) -> Result<()> {
         bail!("`{line}` exited with {status}");
     }
     Ok(())
-}
-
-/// Runs a command, prints its standard output and passes each line to `each`. Returns whether it
-/// succeeded.
-pub fn run_with_output(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool> {
-    let line = line_of(command);
-    println!("    $ {line}");
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("starting `{line}`"))?;
-    if let Some(output) = child.stdout.take() {
-        for text in BufReader::new(output).split(b'\n') {
-            let text = text.with_context(|| format!("reading the output of `{line}`"))?;
-            let text = String::from_utf8_lossy(&text);
-            println!("{text}");
-            each(&text);
-        }
-    }
-    Ok(child
-        .wait()
-        .with_context(|| format!("waiting for `{line}`"))?
-        .success())
 }
 
 /// The trimmed standard output of a command; `None` if the command is missing or fails.

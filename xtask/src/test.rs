@@ -1,7 +1,7 @@
 //! `cargo xtask test`: native tests, browser tests and page tests. Prints time per runner, the
 //! slowest tests, and a summary line.
 
-use crate::command::{command, print_heading, run_with_output};
+use crate::command::{command, print_heading};
 use crate::passed_cache::PassedCache;
 use crate::pool::{self, Job, JobResult};
 use crate::setup::{self, Toolchain};
@@ -20,18 +20,16 @@ use std::time::Instant;
 
 const RUNNERS: [&str; 5] = ["native", "wasm", "page", "firefox", "webkit"];
 /// Runners of files for node, with their folders under tests/.
-const NODE_RUNNERS: [(&str, &[&str]); 3] = [
+const NODE_RUNNERS: [(&str, &[&str]); 4] = [
+    ("wasm", &["wasm"]),
     ("page", &["page", "memory"]),
     ("firefox", &["firefox"]),
     ("webkit", &["webkit"]),
 ];
-/// Variable with the compiled tests of crate/tests, for browsers without a driver of
-/// wasm-bindgen's runner.
+/// Variable with the compiled tests of crate/tests.
 const ENGINE_TESTS: &str = "JERBOA_ENGINE_TESTS";
 /// Number of slowest tests in the summary.
 const MAX_SLOWEST: usize = 10;
-/// Maximum attempts to start the wasm runner.
-const MAX_ATTEMPTS: usize = 3;
 
 /// Sets up and runs the named runners, or all. Tests that passed with unchanged inputs are skipped,
 /// unless `--all` is given. `--list` prints what would run.
@@ -104,7 +102,6 @@ pub fn run(args: &[String]) -> Result<()> {
         let start = Instant::now();
         let tally = match name {
             "native" => native_tests(&inputs, all, &mut times),
-            "wasm" => wasm(toolchain),
             _ => wait_for(&mut building, &mut built).and_then(|()| {
                 let jobs = pages.remove(name).unwrap_or_default();
                 node_tests(name, jobs, built.as_deref(), &inputs, &mut times)
@@ -208,29 +205,8 @@ fn native_tests(inputs: &TestInputs, all: bool, times: &mut TestTimes) -> Result
     Ok(tally)
 }
 
-/// Runs the browser tests in headless Chromium on its software adapter, with the flags of
-/// crate/webdriver.json. Retries if the WebDriver did not get its port in time and no test ran.
-fn wasm(toolchain: Toolchain) -> Result<TestCounts> {
-    let mut attempt = 1;
-    loop {
-        let mut tally = TestCounts::default();
-        let mut portless = false;
-
-        let succeeded = run_with_output(&mut wasm_command(toolchain)?, |line| {
-            portless |= line.contains("failed to bind port");
-            tally.read(line);
-        })?;
-        tally.failed += u64::from(!succeeded && tally.failed == 0);
-        if !portless || tally.passed > 0 || attempt == MAX_ATTEMPTS {
-            return Ok(tally);
-        }
-        attempt += 1;
-        print_heading("the WebDriver did not get its port: retrying");
-    }
-}
-
-/// Builds and runs crate/tests and its dependencies only: wasm-pack would also compile unit tests
-/// and examples for wasm32, which no browser runs. The crate is not optimized, because that
+/// Builds crate/tests and its dependencies only: wasm-pack would also compile unit tests and
+/// examples for wasm32, which no browser runs. The crate is not optimized, because that
 /// compiles faster. Host builds of the native tests, such as naga's, are reused.
 fn wasm_command(toolchain: Toolchain) -> Result<Command> {
     let settings = manifest::read()?.test;
@@ -259,7 +235,7 @@ fn wasm_command(toolchain: Toolchain) -> Result<Command> {
     Ok(cargo)
 }
 
-/// Builds crate/tests as for [`wasm`]; returns the WebAssembly file.
+/// Builds crate/tests; returns the WebAssembly file.
 fn build_engine_tests(toolchain: Toolchain) -> Result<PathBuf> {
     let built = wasm_command(toolchain)?
         .args(["--no-run", "--message-format=json-render-diagnostics"])

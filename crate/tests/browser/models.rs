@@ -1,6 +1,7 @@
 //! Tiny models of several families against transformers, and sessions of the bundled one.
 
 use super::server::open;
+use jerboa::arch::{Container, load_config};
 use jerboa::exec::{DecodeLoop, DecodeParams, RunOptions, Session};
 use jerboa::gpu::{Backend, DeviceOptions, Gpu};
 use safetensors::SafeTensors;
@@ -35,6 +36,7 @@ async fn load(name: &str, config: &[u8], weights: &[u8]) -> Session {
     let files = [("config.json", config), ("model.safetensors", weights)];
     let source = open(name, &files, false).await;
     let config = serde_json::from_slice(config).expect("JSON");
+    let config = load_config(config, Container::HuggingFace);
     let gpu = Gpu::open(&DeviceOptions::default()).await.expect("WebGPU");
     let options = RunOptions {
         max_context: Some(256),

@@ -9,7 +9,7 @@ export const RESULT = /test result: (\w+)\. (\d+) passed; (\d+) failed/;
 /** Serves the tests whose names contain `filter`; the page at `url` runs them and writes their results. */
 export async function serveEngineTests(filter = "") {
   const file = process.env.JERBOA_ENGINE_TESTS;
-  if (!file) throw new Error("JERBOA_ENGINE_TESTS names no compiled tests: run them with `cargo xtask test firefox` or `webkit`.");
+  if (!file) throw new Error("JERBOA_ENGINE_TESTS names no compiled tests: run them with `cargo xtask test wasm`, `firefox` or `webkit`.");
   const env = { ...process.env, PATH: `${process.env.PATH}:${process.env.HOME}/.cargo/bin`, NO_HEADLESS: "1", WASM_BINDGEN_TEST_ADDRESS: "127.0.0.1:0" };
   const runner = spawn("wasm-bindgen-test-runner", [file, ...(filter ? [filter] : [])], { cwd: `${ROOT}/crate`, env, stdio: ["ignore", "pipe", "pipe"] });
   let output = "";
