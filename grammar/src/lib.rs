@@ -233,6 +233,7 @@ impl Vocabulary {
             kind: constraint.kind(),
             reason,
         };
+        let names_tokens = matches!(constraint, Constraint::Answer(_) | Constraint::Lark(_));
         let matcher = match self.matcher(constraint.compile()?) {
             Ok(matcher) => matcher,
             Err(error) => {
@@ -249,6 +250,7 @@ impl Vocabulary {
         };
         Ok(Grammar {
             matcher,
+            names_tokens,
             words: self.mask_words(),
             ends: Arc::clone(&self.ends),
         })
@@ -270,6 +272,8 @@ impl Vocabulary {
 /// A compiled constraint and how much of the output it has seen.
 pub struct Grammar {
     matcher: Matcher,
+    /// Whether the grammar may name tokens by id.
+    names_tokens: bool,
     words: usize,
     ends: Arc<[u32]>,
 }
@@ -315,8 +319,13 @@ impl Grammar {
         if self.matcher.is_stopped() {
             return Vec::new();
         }
-        let mut bytes = self.matcher.compute_ff_bytes();
-        // A token literal begins with this byte and is no text.
+        // The matcher goes to the end of what it forces. A token named by its id is no text, which it
+        // then could not follow, so a copy goes there.
+        let mut bytes = match self.names_tokens {
+            true => self.matcher.deep_clone().compute_ff_bytes(),
+            false => self.matcher.compute_ff_bytes(),
+        };
+        // Such a token begins with this byte.
         if let Some(end) = bytes
             .iter()
             .position(|byte| *byte == TokTrie::SPECIAL_TOKEN_MARKER)

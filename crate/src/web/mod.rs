@@ -431,14 +431,28 @@ impl Engine {
     }
 
     /// The vocabulary for a grammar: `{ bytes, lengths, endIds }`, the bytes of all tokens one after
-    /// another, the length of each by id, and the ids that end a text. Special tokens have none.
+    /// another, the length of each by id, and the ids that end a text. Special tokens and markers of
+    /// tool calls have none.
     #[wasm_bindgen(js_name = vocabularyBytes)]
     pub fn vocabulary_bytes(&self) -> std::result::Result<JsValue, JsValue> {
         let tokenizer = self.text.tokenizer().map_err(|e| to_js(&e))?;
+        // Grammars name the markers of the format by id, so they must not be text as well.
+        let markers = RefCell::new(Vec::new());
+        self.text
+            .answer_format()
+            .spelling(self.text.template_source(), &|marker| {
+                let id = tokenizer.token_to_id(marker);
+                markers.borrow_mut().extend(id);
+                id
+            });
+        let markers = markers.into_inner();
         let mut bytes = Vec::new();
         let mut lengths = Vec::new();
         for id in 0..tokenizer.id_bound() {
-            let token = tokenizer.text_bytes(id);
+            let token = match markers.contains(&id) {
+                true => Vec::new(),
+                false => tokenizer.text_bytes(id),
+            };
             lengths.push(token.len() as u32);
             bytes.extend(token);
         }
