@@ -233,7 +233,11 @@ impl Vocabulary {
             kind: constraint.kind(),
             reason,
         };
-        let names_tokens = matches!(constraint, Constraint::Answer(_) | Constraint::Lark(_));
+        let names_tokens = match &constraint {
+            Constraint::Answer(_) => true,
+            Constraint::Lark(text) => text.contains("<["),
+            _ => false,
+        };
         let matcher = match self.matcher(constraint.compile()?) {
             Ok(matcher) => matcher,
             Err(error) => {
@@ -316,23 +320,12 @@ impl Grammar {
     /// The bytes that must come next, empty where there is a choice. The caller encodes
     /// them, asks [`Self::valid_prefix`], and passes the tokens to [`Self::accept`].
     pub fn forced_bytes(&mut self) -> Vec<u8> {
-        if self.matcher.is_stopped() {
+        // The matcher goes to the end of what it forces. A token named by its id is no text, and the
+        // matcher could not follow it.
+        if self.names_tokens || self.matcher.is_stopped() {
             return Vec::new();
         }
-        // The matcher goes to the end of what it forces. A token named by its id is no text, which it
-        // then could not follow, so a copy goes there.
-        let mut bytes = match self.names_tokens {
-            true => self.matcher.deep_clone().compute_ff_bytes(),
-            false => self.matcher.compute_ff_bytes(),
-        };
-        // Such a token begins with this byte.
-        if let Some(end) = bytes
-            .iter()
-            .position(|byte| *byte == TokTrie::SPECIAL_TOKEN_MARKER)
-        {
-            bytes.truncate(end);
-        }
-        bytes
+        self.matcher.compute_ff_bytes()
     }
 
     /// How many of these tokens may follow one after another. Does not advance.
