@@ -18,17 +18,6 @@ struct Params {
     up_row: u32,
     scale: f32,
     softcap: f32,
-#ifdef EXPERTS
-    // Selected experts per row of x, and the start of their order.
-    each: u32,
-    order_at: u32,
-    first_expert: u32,
-    expert_count: u32,
-    expert_rows: u32,
-    row_step: u32,
-    alpha: f32,
-    limit: f32,
-#endif
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
@@ -36,17 +25,8 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
 #import weights/block
 #import matmul/epilogue
-#ifdef EXPERTS
-// Row-expert pairs sorted by expert, in tiles (shaders/experts/bucket.wgsl): rows of x are those of a tile's pairs.
-@group(0) @binding(7) var<storage, read> buckets: array<u32>;
-var<private> expert_row: u32;
-var<private> bias_row: u32;
-// Each pair has its own row of out.
-const out_first: u32 = 0u;
-#else
 @group(0) @binding(7) var<storage, read_write> parts: array<vec4<f32>>;
 @group(0) @binding(8) var<storage, read> state: State;
-#endif
 
 const BN: u32 = 64u;
 const THREADS: u32 = BM * 2u;
@@ -63,17 +43,9 @@ var<workgroup> w_bias: array<array<vec4<f32>, BN / 4>, 2>;
 // Weight row of column c of this tile. With GATED, 32 columns are of the gate, then the matching 32 of up.
 fn weight_row(tile: u32, c: u32) -> u32 {
 #ifdef GATED
-    return output_row(min(tile * 32u + c % 32u, params.n - 1u)) + c / 32u * params.up_row;
+    return params.row0 + min(tile * 32u + c % 32u, params.n - 1u) + c / 32u * params.up_row;
 #else
-    return output_row(min(tile * BN + c, params.n - 1u));
-#endif
-}
-
-fn output_row(n: u32) -> u32 {
-#ifdef EXPERTS
-    return expert_row + n * params.row_step;
-#else
-    return params.row0 + n;
+    return params.row0 + min(tile * BN + c, params.n - 1u);
 #endif
 }
 
@@ -92,16 +64,6 @@ fn main(
     var acc$i_$j: vec4<f32>;
 #endfor
 #endfor
-#ifdef EXPERTS
-    let expert = buckets[4u + wid.y * 4u];
-    let first = buckets[5u + wid.y * 4u];
-    let end = buckets[6u + wid.y * 4u];
-    if (wid.y >= buckets[0] || expert - params.first_expert >= params.expert_count) {
-        return;
-    }
-    expert_row = (expert - params.first_expert) * params.expert_rows;
-    bias_row = expert * params.expert_rows;
-#endif
     let share = (params.units + groups.z - 1u) / groups.z;
     let begin = wid.z * share;
     let last = min(begin + share, params.units);
@@ -208,9 +170,6 @@ fn main(
         }
 #endfor
     }
-#ifdef EXPERTS
-    let row = first + r0 * 4u;
-#else
     let row = wid.y * BM + r0 * 4u;
     if (groups.z > 1u) {
 #for i in 0..4
@@ -220,16 +179,9 @@ fn main(
 #endfor
         return;
     }
-    let end = state.rows;
-#endif
 #for i in 0..4
-    let place$i = row + $iu;
-    if (place$i < end) {
-#ifdef EXPERTS
-        let row$i = buckets[params.order_at + place$i];
-#else
-        let row$i = place$i;
-#endif
+    let row$i = row + $iu;
+    if (row$i < state.rows) {
 #for c in 0..4
 #ifdef GATED
         let n$i_$c = wid.x * 32u + c0 * 4u + $cu;
@@ -246,11 +198,5 @@ fn main(
 
 // Row of x of row r of a tile.
 fn x_row(tile: u32, r: u32) -> u32 {
-#ifdef EXPERTS
-    let first = buckets[5u + tile * 4u];
-    let end = buckets[6u + tile * 4u];
-    return buckets[params.order_at + min(first + r, end - 1u)] / params.each;
-#else
     return min(tile * BM + r, state.rows - 1u);
-#endif
 }

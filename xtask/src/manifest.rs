@@ -58,8 +58,6 @@ pub struct Budget {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Test {
-    /// Path of the browser's WebDriver.
-    pub driver: String,
     /// Cargo features of the crate.
     pub features: Vec<String>,
 }

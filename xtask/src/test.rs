@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -206,39 +206,22 @@ fn native_tests(inputs: &TestInputs, all: bool, times: &mut TestTimes) -> Result
 }
 
 /// Builds crate/tests and its dependencies only: wasm-pack would also compile unit tests and
-/// examples for wasm32, which no browser runs. The crate is not optimized, because that
-/// compiles faster. Host builds of the native tests, such as naga's, are reused.
-fn wasm_command(toolchain: Toolchain) -> Result<Command> {
+/// examples for wasm32, which no browser runs. The crate is not optimized, because that compiles
+/// faster. Host builds of the native tests, such as naga's, are reused. Returns the WebAssembly
+/// file.
+fn build_engine_tests(toolchain: Toolchain) -> Result<PathBuf> {
     let settings = manifest::read()?.test;
     let mut cargo = toolchain.command("cargo");
-    cargo
-        .args([
-            "test",
-            "--package",
-            "jerboa",
-            "--target",
-            "wasm32-unknown-unknown",
-            "--test",
-            "*",
-        ])
+    cargo.args(["test", "--package", "jerboa", "--test", "*", "--no-run"]);
+    cargo.args(["--target", "wasm32-unknown-unknown"]);
+    let built = cargo
+        .args(["--message-format=json-render-diagnostics"])
         .args(manifest::feature_flags(&settings.features))
         .envs([
             ("CARGO_PROFILE_DEV_OPT_LEVEL", "0"),
             ("CARGO_PROFILE_DEV_DEBUG", "0"),
         ])
-        .env(
-            "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER",
-            "wasm-bindgen-test-runner",
-        )
-        .env("CHROMEDRIVER", &settings.driver)
-        .current_dir(workspace::root());
-    Ok(cargo)
-}
-
-/// Builds crate/tests; returns the WebAssembly file.
-fn build_engine_tests(toolchain: Toolchain) -> Result<PathBuf> {
-    let built = wasm_command(toolchain)?
-        .args(["--no-run", "--message-format=json-render-diagnostics"])
+        .current_dir(workspace::root())
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()

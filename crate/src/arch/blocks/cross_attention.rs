@@ -172,19 +172,12 @@ pub fn encoder_self_attention(
     [before, after]: [usize; 2],
     rope: Option<usize>,
 ) -> ValueId {
-    let qkv = qkv(b, path, x, stack, p);
-    let mask = Mask::Packed { before, after };
-    let out = stack.attend(
-        b,
-        path,
-        qkv,
-        Attention {
-            mask,
-            rope,
-            ..bidirectional(stack.heads, stack.padded_head_dim())
-        },
-    );
-    b.linear(&format!("{path}.{}", p.out), out, stack.hidden, p.bias)
+    let attention = Attention {
+        mask: Mask::Packed { before, after },
+        rope,
+        ..bidirectional(stack.heads, stack.padded_head_dim())
+    };
+    self_attention(b, path, x, stack, p, attention)
 }
 
 /// Adds causal self-attention of a decoder with a KV cache.
@@ -196,24 +189,30 @@ fn decoder_self_attention(
     p: CrossProjections,
     rope: Option<usize>,
 ) -> ValueId {
+    let attention = Attention {
+        mask: Mask::Causal { window: 0 },
+        rope,
+        state: Some(b.state(StateSpec::Kv {
+            kv_heads: stack.heads,
+            head_dim: stack.padded_head_dim(),
+            window: 0,
+        })),
+        ..bidirectional(stack.heads, stack.padded_head_dim())
+    };
+    self_attention(b, path, x, stack, p, attention)
+}
+
+/// Adds the projections around an attention of `x` to itself.
+fn self_attention(
+    b: &mut GraphBuilder,
+    path: &str,
+    x: ValueId,
+    stack: &LayerDims,
+    p: CrossProjections,
+    attention: Attention,
+) -> ValueId {
     let qkv = qkv(b, path, x, stack, p);
-    let state = Some(b.state(StateSpec::Kv {
-        kv_heads: stack.heads,
-        head_dim: stack.padded_head_dim(),
-        window: 0,
-    }));
-    let mask = Mask::Causal { window: 0 };
-    let out = stack.attend(
-        b,
-        path,
-        qkv,
-        Attention {
-            mask,
-            rope,
-            state,
-            ..bidirectional(stack.heads, stack.padded_head_dim())
-        },
-    );
+    let out = stack.attend(b, path, qkv, attention);
     b.linear(&format!("{path}.{}", p.out), out, stack.hidden, p.bias)
 }
 
