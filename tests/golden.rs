@@ -133,19 +133,21 @@ pub fn greedy(session: &mut Session, ids: &[u32], count: usize) -> Vec<u32> {
 
 /// Generates greedily from a session's current state.
 pub fn go_on(session: &mut Session, count: usize) -> Vec<u32> {
-    pollster::block_on(async {
-        let end = session.tokens().len();
-        let mut decode =
-            DecodeLoop::start(session, DecodeParams::greedy(end, count)).expect("start");
-        let mut tokens = Vec::new();
-        loop {
-            let next = decode.next(session).await.expect("decode");
-            if next.is_empty() {
-                break;
-            }
-            tokens.extend(next);
+    let params = DecodeParams::greedy(session.tokens().len(), count);
+    pollster::block_on(decode_to_end(session, params))
+}
+
+/// Decodes until a stop token or the budget.
+pub async fn decode_to_end(session: &mut Session, params: DecodeParams<'_>) -> Vec<u32> {
+    let mut decode = DecodeLoop::start(session, params).expect("start");
+    let mut tokens = Vec::new();
+    loop {
+        let next = decode.next(session).await.expect("decode");
+        if next.is_empty() {
+            break;
         }
-        decode.finish(session).await.expect("finish");
-        tokens
-    })
+        tokens.extend(next);
+    }
+    decode.finish(session).await.expect("finish");
+    tokens
 }

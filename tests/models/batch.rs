@@ -3,13 +3,13 @@
 
 use super::{exact, start, with_families, with_kv};
 use jerboa::exec::{
-    DecodeBatch, DecodeLoop, DecodeParams, ExpertBudget, MAX_SEQUENCES, RunOptions, SequenceId,
-    SequenceParams, Session,
+    DecodeBatch, DecodeParams, ExpertBudget, MAX_SEQUENCES, RunOptions, SequenceId, SequenceParams,
+    Session,
 };
 use jerboa::gpu::Backend;
 use jerboa::kernels::attention::Kv;
 use jerboa::sample::{Sampler, SamplingParams, TokenConstraint};
-use jerboa_tests::golden::{go_on, greedy};
+use jerboa_tests::golden::{decode_to_end, go_on, greedy};
 use jerboa_tests::relative_l2;
 use pollster::block_on;
 use std::collections::BTreeMap;
@@ -324,17 +324,7 @@ fn sampled_alone(
             constraint,
             ..DecodeParams::greedy(prompt.len(), 24)
         };
-        let mut decode = DecodeLoop::start(session, params).expect("start");
-        let mut tokens = Vec::new();
-        loop {
-            let next = decode.next(session).await.expect("decode");
-            if next.is_empty() {
-                break;
-            }
-            tokens.extend(next);
-        }
-        decode.finish(session).await.expect("finish");
-        tokens
+        decode_to_end(session, params).await
     })
 }
 

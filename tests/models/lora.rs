@@ -4,12 +4,11 @@
 use super::{exact, start, stepwise, with_kv};
 use jerboa::Error;
 use jerboa::exec::{
-    DecodeLoop, DecodeParams, OverlayId, Precision, PrecisionOptions, PromptLookup, RunOptions,
-    Session,
+    DecodeParams, OverlayId, Precision, PrecisionOptions, PromptLookup, RunOptions, Session,
 };
 use jerboa::kernels::attention::Kv;
 use jerboa::plan::Fusions;
-use jerboa_tests::golden::{Golden, golden, greedy, open};
+use jerboa_tests::golden::{Golden, decode_to_end, golden, greedy, open};
 use jerboa_tests::relative_l2;
 use pollster::block_on;
 
@@ -42,17 +41,7 @@ fn with_drafts(session: &mut Session, ids: &[u32], count: usize) -> Vec<u32> {
             lookup,
             ..DecodeParams::greedy(ids.len(), count)
         };
-        let mut decode = DecodeLoop::start(session, params).expect("start");
-        let mut tokens = Vec::new();
-        loop {
-            let next = decode.next(session).await.expect("decode");
-            if next.is_empty() {
-                break;
-            }
-            tokens.extend(next);
-        }
-        decode.finish(session).await.expect("finish");
-        tokens
+        decode_to_end(session, params).await
     })
 }
 
