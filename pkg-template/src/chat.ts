@@ -193,7 +193,7 @@ export const IGNORED_FIELDS = ["user", "metadata", "store", "service_tier", "saf
 
 const SPEC = {
   ...CHAT_SPEC,
-  messages: valid.array,
+  messages: valid.any,
   model: valid.string,
   stream: valid.boolean,
   stream_options: valid.object,
@@ -215,7 +215,7 @@ const SPEC = {
   ...Object.fromEntries(["audio", "web_search_options", "moderation"].map((name) => [name, validator("omitted (models in a page generate text only)", () => false)])),
   functions: validator("omitted (use 'tools')", (v) => Array.isArray(v) && v.length === 0),
   function_call: validator("omitted (use 'tool_choice')", (v) => v === "none" || v === "auto"),
-  modalities: validator("['text'] (the model generates text only)", (v) => Array.isArray(v) && v.every((m) => m === "text")),
+  modalities: validator("['text'] (the model generates text only)", (v) => everyItem(v, (m) => m === "text")),
 };
 
 /** The text of a prediction; undefined for an invalid one. */

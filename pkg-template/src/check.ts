@@ -25,9 +25,18 @@ export const validator = (expected: string, accepts: (value: unknown) => boolean
 const range = (kind: string, min: number, max: number): string => (max === Infinity ? `${kind} from ${min} up` : `${kind} from ${min} to ${max}`);
 
 const isObject = (v: unknown): v is object => typeof v === "object" && v !== null && !Array.isArray(v);
+/** Whether a value is an array of at most {@link MAX_ITEMS} items. Visiting the holes of a longer sparse array takes minutes. */
+export const isList = (v: unknown): v is unknown[] => Array.isArray(v) && v.length <= MAX_ITEMS;
+/** A list, or a single value as a list. */
+export const listOf = <T>(v: T | T[]): T[] => (Array.isArray(v) ? v : [v]);
+/** A caller's list. @throws {@link JerboaError} `request` if it has more than {@link MAX_ITEMS} items. */
+export function boundedList<T>(where: string, list: T[]): T[] {
+  if (list.length > MAX_ITEMS) throw invalidRequest(`${where} takes at most ${MAX_ITEMS} items at once, not ${list.length}. Split them.`);
+  return list;
+}
 /** Whether all items of a list pass, which has none missing and is no longer than {@link MAX_ITEMS}. */
 export function everyItem(list: unknown, accepts: (item: unknown, i: number) => boolean): boolean {
-  return Array.isArray(list) && list.length <= MAX_ITEMS && Array.from(list as unknown[]).every(accepts);
+  return isList(list) && Array.from(list).every(accepts);
 }
 
 const isNumber = (v: unknown, min: number, max: number): boolean => typeof v === "number" && Number.isFinite(v) && v >= min && v <= max;
@@ -39,12 +48,12 @@ export const valid = {
   string: validator("a string", (v) => typeof v === "string"),
   func: validator("a function", (v) => typeof v === "function"),
   object: validator("an object", isObject),
-  array: validator("an array", Array.isArray),
+  array: validator(`an array of at most ${MAX_ITEMS} items`, isList),
   signal: validator("an AbortSignal", (v) => v instanceof AbortSignal),
   strings: validator(`a string or an array of strings (at most ${MAX_ITEMS})`, (v) => typeof v === "string" || everyItem(v, (s) => typeof s === "string")),
   url: validator("a URL, as a string or URL object", (v) => typeof v === "string" || v instanceof URL),
   number: (min: number, max = Infinity) => validator(range("a number", min, max), (v) => isNumber(v, min, max)),
-  numbers: (min: number, max: number) => validator(`${range("a number", min, max)}, or several`, (v) => everyItem([v].flat(), (n) => isNumber(n, min, max))),
+  numbers: (min: number, max: number) => validator(`${range("a number", min, max)}, or several`, (v) => everyItem(listOf(v), (n) => isNumber(n, min, max))),
   /** A number above `min`. */
   above: (min: number, max: number) => validator(`a number above ${min}, at most ${max}`, (v) => v !== min && isNumber(v, min, max)),
   integer: (min: number, max = MAX_COUNT) => validator(range("a whole number", min, max), (v) => Number.isInteger(v) && isNumber(v, min, max)),

@@ -1,6 +1,6 @@
 /** Options of `generate`, and how a generation starts on a model or in a session. */
 
-import { checked, describe, everyItem, MAX_COUNT, MAX_ITEMS, valid } from "./check.js";
+import { checked, describe, everyItem, isList, MAX_COUNT, MAX_ITEMS, valid } from "./check.js";
 import type { EngineRequest, GrammarSource, ModelInfo } from "./contract.js";
 import { invalidRequest, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
@@ -47,8 +47,9 @@ export function grammarSource(where: string, grammar: GrammarOption): GrammarSou
       return { kind: "regex", source: option.pattern };
     case "choice":
       if (!Array.isArray(option.choices) || option.choices.length === 0) throw missing("choices", "a list of at least one string", option.choices);
+      if (!isList(option.choices)) throw missing("choices", `a list of strings (at most ${MAX_ITEMS})`, option.choices);
       if (!everyItem(option.choices, (choice) => typeof choice === "string")) {
-        const at = Array.from(option.choices as unknown[]).findIndex((choice) => typeof choice !== "string");
+        const at = Array.from(option.choices).findIndex((choice) => typeof choice !== "string");
         throw invalidRequest(`${where}: grammar.choices[${at}] must be a string, not ${describe(option.choices[at])}.`);
       }
       return { kind: "choice", source: JSON.stringify(option.choices) };

@@ -2,7 +2,7 @@
 
 import { ASSETS, type AssetUrls, openBackend, type OpenedBackend } from "./backend.js";
 import { calibrateDevice, type Calibration } from "./calibration.js";
-import { checked, describe, requireValid, valid, validator } from "./check.js";
+import { checked, describe, everyItem, requireValid, valid, validator } from "./check.js";
 import type { CachedModel, CachedSource, DeviceCheck, DeviceReport, EngineLoadOptions, LoadProgress } from "./contract.js";
 import { download } from "./download.js";
 import { JerboaError, invalidRequest } from "./errors.js";
@@ -232,7 +232,7 @@ async function loadFirst(sources: readonly (string | URL)[], options: LoadOption
 
 /** Names and URLs form a list of models; files form one model. */
 function isModelList(source: ModelSource | readonly (string | URL)[]): source is readonly (string | URL)[] {
-  return Array.isArray(source) && source.length > 0 && source.every((each) => typeof each === "string" || each instanceof URL);
+  return everyItem(source, (each) => typeof each === "string" || each instanceof URL) && (source as unknown[]).length > 0;
 }
 
 /** Refuses options that do not apply to this source. */

@@ -1,7 +1,7 @@
 /** Converts requests of the Responses API to chat completions. */
 
 import type { ChatCompletionCreateParams, ResponseFormat } from "./chat.js";
-import { describe } from "./check.js";
+import { describe, everyItem, isList, MAX_ITEMS } from "./check.js";
 import { invalidRequest, JerboaError } from "./errors.js";
 import type { AssistantMessage, ChatMessage, Tool } from "./messages.js";
 import type { ResponseCreateParams, ResponseInputItem, ResponseInputPart, ResponseTextFormat, ResponseToolChoice } from "./responses-types.js";
@@ -19,8 +19,8 @@ export const newId = (kind: string): string => `${kind}_${crypto.randomUUID().re
 export function inputItems(input: unknown, stored: (id: string) => IdentifiedItem | undefined): IdentifiedItem[] {
   if (input === undefined || input === null) return [];
   const items = typeof input === "string" ? [{ type: "message", role: "user", content: input }] : input;
-  if (!Array.isArray(items)) throw invalidRequest(`${WHERE}: 'input' must be a string or an array of items, not ${describe(input)}.`);
-  return Array.from(items as unknown[], (item, i) => {
+  if (!isList(items)) throw invalidRequest(`${WHERE}: 'input' must be a string or an array of at most ${MAX_ITEMS} items, not ${describe(input)}.`);
+  return Array.from(items, (item, i) => {
     if (typeof item !== "object" || item === null) throw invalidRequest(`${WHERE}: input[${i}] must be an object, not ${describe(item)}.`);
     const { type, id, role } = item as { type?: unknown; id?: unknown; role?: unknown };
     if (type !== "item_reference" && (type || role || typeof id !== "string")) return { ...(item as IdentifiedItem), id: typeof id === "string" ? id : newId("item") };
@@ -105,6 +105,7 @@ export function chatTools({ tools, tool_choice: choice }: ResponseCreateParams):
   if (typeof choice === "string") return { tools: given, tool_choice: choice };
   if (choice.type === "function") return { tools: given, tool_choice: { type: "function", function: { name: choice.name } } };
   if (choice.type !== "allowed_tools") throw invalidRequest(`${WHERE}: 'tool_choice' of type ${describe(choice.type)} is not supported. Use auto, none, required, { type: 'function', name } or { type: 'allowed_tools', mode, tools }.`);
+  if (!everyItem(choice.tools, (tool) => typeof Object(tool).name === "string")) throw invalidRequest(`${WHERE}: 'tool_choice' of type 'allowed_tools' requires 'tools': a list of { type: 'function', name } with at most ${MAX_ITEMS} items.`);
   const names = choice.tools.map((tool) => tool["name"]);
   return { tools: given.filter((tool) => names.includes(tool.function.name)), tool_choice: choice.mode };
 }

@@ -1,6 +1,6 @@
 /** Speech to text, in Jerboa's API and OpenAI's. */
 
-import { checked, valid, validator } from "./check.js";
+import { checked, everyItem, listOf, valid, validator } from "./check.js";
 import type { EngineTranscribeOptions, SegmentEvent, ModelInfo, PartialEvent, Transcript } from "./contract.js";
 import { invalidRequest, unloaded } from "./errors.js";
 import { AsyncQueue } from "./async-queue.js";
@@ -49,7 +49,7 @@ export function requireAsr(backend: Backend, info: ModelInfo): void {
 export function transcribeSamples(backend: Backend, samples: Float32Array, options: Omit<TranscribeOptions, "sampleRate">): Promise<Transcript> {
   const { signal, onSegment, onPartial, temperature, ...rest } = options;
   const request: EngineTranscribeOptions = rest;
-  if (temperature !== undefined) request.temperatures = [temperature].flat();
+  if (temperature !== undefined) request.temperatures = listOf(temperature);
   if (onPartial) request.partials = true;
   const onEvent = (event: SegmentEvent | PartialEvent): void => ("stable" in event ? onPartial?.(event) : onSegment?.(event));
   return backend.call("transcribe", [samples, request], { signal, onEvent });
@@ -94,7 +94,7 @@ const PARAMS = {
   file: valid.any,
   model: valid.string,
   response_format: valid.oneOf("json", "text", "verbose_json", "srt", "vtt"),
-  timestamp_granularities: validator("a list of 'segment' and 'word'", (v) => Array.isArray(v) && v.every((g) => g === "segment" || g === "word")),
+  timestamp_granularities: validator("a list of 'segment' and 'word'", (v) => everyItem(v, (g) => g === "segment" || g === "word")),
   stream: valid.boolean,
   include: validator("left out (for log-probabilities of segments, set response_format 'verbose_json')", (v) => Array.isArray(v) && v.length === 0),
   chunking_strategy: valid.oneOf("auto"),

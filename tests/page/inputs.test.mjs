@@ -5,12 +5,13 @@ import { after, before, test } from "node:test";
 import { buildFacade } from "./support/facade.mjs";
 import { randomMessages } from "./support/messages.mjs";
 
-let jerboa, rpc, host, images, fake, cleanUp;
+let jerboa, memories, rpc, host, images, fake, cleanUp;
 
 before(async () => {
   const built = await buildFacade();
   cleanUp = built.remove;
   jerboa = await import(`${built.url}/index.js`);
+  memories = await import(`${built.url}/memory/index.js`);
   rpc = await import(`${built.url}/rpc.js`);
   host = await import(`${built.url}/host.js`);
   images = await import(`${built.url}/images.js`);
@@ -116,6 +117,38 @@ test("token ids: lengths are read before the items", async () => {
   await refused(() => vectors.embeddings.create({ input: new Array(1e9) }), /at most 1048576 items/);
   await refused(async () => (await load("org/clip")).embed(new Array(1e9)), /embed takes at most 1048576 inputs/);
   await refused(async () => (await load("org/rank")).rerank("q", new Array(1e9)), /array of strings \(at most 1048576\)/);
+});
+
+test("sparse arrays: lengths are read before the items", async () => {
+  const sparse = new Array(1e9);
+  const model = await load();
+  const messages = [{ role: "user", content: "hi" }];
+  const create = (more) => () => model.chat.completions.create({ messages, ...more });
+  await refused(create({ messages: sparse }), /'messages' must be an array of at least one message and at most 1048576/);
+  await refused(create({ messages: "hi" }), /'messages' must be an array of at least one message/);
+  await refused(create({ tools: sparse }), /'tools' must be an array of at most 1048576 items, not an array of 1000000000/);
+  await refused(create({ modalities: sparse }), /'modalities' must be/);
+  await refused(create({ stop: sparse }), /'stop' must be a string or an array of strings \(at most 1048576\)/);
+  await refused(create({ tool_choice: { type: "allowed_tools", allowed_tools: { mode: "auto", tools: sparse } } }), /'tool_choice' must be/);
+  await refused(() => model.renderChat(messages, { tools: sparse }), /'tools' must be an array of at most 1048576 items/);
+  const respond = (more) => () => model.responses.create({ input: "hi", ...more });
+  await refused(respond({ input: sparse }), /'input' must be a string or an array of at most 1048576 items/);
+  await refused(respond({ tools: sparse }), /'tools' must be an array of at most 1048576 items/);
+  await refused(respond({ include: sparse }), /'include' must be an array of at most 1048576 items/);
+  for (const tools of [sparse, undefined, [null]]) await refused(respond({ tool_choice: { type: "allowed_tools", mode: "auto", tools } }), /'tool_choice' of type 'allowed_tools' requires 'tools'/);
+  const whisper = await load("org/whisper");
+  const audio = (more) => () => whisper.audio.transcriptions.create({ file: new Blob(["x"]), ...more });
+  await refused(() => whisper.transcribe(new Float32Array(9), { sampleRate: 16_000, temperature: sparse }), /'temperature' must be/);
+  await refused(audio({ timestamp_granularities: sparse }), /'timestamp_granularities' must be/);
+  await refused(() => load(sparse), /a list of files must contain File objects/);
+
+  const memory = await memories.createMemory({ model: await load("org/embed") });
+  await refused(() => memory.add(sparse), /add takes at most 1048576 items at once, not 1000000000/);
+  await refused(() => memory.add({ text: "x", metadata: { a: sparse } }), /'metadata\.a' has more than 1000000 values/);
+  await refused(() => memory.delete(sparse), /delete takes at most 1048576 items/);
+  await refused(() => memory.delete({ document: sparse }), /delete takes at most 1048576 items/);
+  for (const filter of [{ $and: sparse }, { a: { $in: sparse } }]) await refused(() => memory.search("x", { filter }), /must be an array of at most 1048576/);
+  await refused(() => memories.createMemory({ model, redact: sparse }), /must be/);
 });
 
 test("whole numbers have the engine's bounds", async () => {

@@ -1,5 +1,6 @@
 /** Compiles metadata filters such as `{ lang: "en", year: { $gte: 2000 } }` to predicates. */
 
+import { isList, MAX_ITEMS } from "../check.js";
 import { invalidRequest } from "../errors.js";
 import type { Json, Metadata } from "./types.js";
 
@@ -43,7 +44,7 @@ export function compileFilter(filter: Filter | undefined): ((metadata: Metadata)
 
 function clause(key: string, value: unknown): (metadata: Metadata) => boolean {
   if (key === "$and" || key === "$or") {
-    if (!Array.isArray(value)) throw invalidRequest(`filter: ${key} must be an array of filters.`);
+    if (!isList(value)) throw invalidRequest(`filter: ${key} must be an array of at most ${MAX_ITEMS} filters.`);
     const parts = value.map((part) => compileFilter(part as Filter) ?? (() => true));
     return key === "$and" ? (m) => parts.every((part) => part(m)) : (m) => parts.some((part) => part(m));
   }
@@ -65,7 +66,7 @@ function condition(field: string, given: unknown): Test {
   const tests = Object.entries(given).map(([operator, operand]) => {
     const make = Object.hasOwn(OPERATORS, operator) ? OPERATORS[operator] : undefined;
     if (!make) throw invalidRequest(`filter: '${field}' has the unknown operator ${operator}. Supported: ${Object.keys(OPERATORS).join(", ")}.`);
-    if ((operator === "$in" || operator === "$nin") && !Array.isArray(operand)) throw invalidRequest(`filter: ${operator} of '${field}' must be an array.`);
+    if ((operator === "$in" || operator === "$nin") && !isList(operand)) throw invalidRequest(`filter: ${operator} of '${field}' must be an array of at most ${MAX_ITEMS} values.`);
     return make(operand as Json);
   });
   return (value) => tests.every((test) => test(value));

@@ -1,8 +1,9 @@
 /** A searchable memory: stores texts and images, returns the passages that match a question. */
 
-import { checked, describe, valid, validator } from "../check.js";
+import { boundedList, checked, describe, listOf, valid, validator } from "../check.js";
 import { aborted, JerboaError, invalidRequest } from "../errors.js";
 import type { ImageSource } from "../images.js";
+import { plainJson } from "../plain-json.js";
 import { chunkText, estimateTokens, type ChunkOptions, type TokenCounter } from "./chunk.js";
 import { compileFilter, type Filter } from "./filter.js";
 import { VectorIndex, type GpuChoice } from "./index-rows.js";
@@ -175,7 +176,7 @@ export class Memory {
   async add(input: MemoryInput | MemoryInput[], options?: AddOptions): Promise<AddResult> {
     const spec = { chunk: validator("an object or false", (v) => v === false || valid.object.accepts(v)), onProgress: valid.func, signal: valid.signal };
     const { chunk, onProgress, signal } = checked("add", options, spec);
-    const documents = [input].flat().map(documentOf);
+    const documents = Array.from(boundedList("add", listOf(input)), documentOf);
     await this.refresh();
     const images = new Map<MemoryRecord, Exclude<ImageSource, string>>();
     const prepared: { id: string; records: MemoryRecord[] }[] = [];
@@ -236,9 +237,9 @@ export class Memory {
   async delete(selection: DeleteSelection): Promise<number> {
     await this.refresh();
     const before = this.size;
-    if (Array.isArray(selection)) await this.#apply({ remove: selection.filter((id) => this.#index.has(id)) });
+    if (Array.isArray(selection)) await this.#apply({ remove: boundedList("delete", selection).filter((id) => this.#index.has(id)) });
     else if (!valid.object.accepts(selection)) throw invalidRequest(`delete: expected an array of ids, { document } or { filter }, not ${describe(selection)}.`);
-    else if ("document" in selection) await this.#apply({ drop: [selection.document].flat() });
+    else if ("document" in selection) await this.#apply({ drop: boundedList("delete", listOf(selection.document)) });
     else if ("filter" in selection) await this.#apply({ remove: this.#index.rows(compileFilter(selection.filter)).map(({ id }) => id) });
     else throw invalidRequest("delete: the object must have 'document' or 'filter'.");
     return before - this.size;
@@ -377,12 +378,9 @@ function documentOf(input: MemoryInput): CheckedDocument {
   if (image !== undefined && imageUrl === undefined) throw invalidRequest("add: an image needs 'imageUrl', its URL or a name by which you find it.");
   const text = said ?? (imageUrl === undefined ? undefined : "");
   if (text === undefined) throw invalidRequest("add: a document needs 'text', or 'imageUrl'.");
-  try {
-    // Values that JSON cannot represent would be lost in one store and refused by another.
-    return { text, id, metadata: JSON.parse(JSON.stringify(metadata)), ...(imageUrl !== undefined && { imageUrl }), ...(image !== undefined && { image }) };
-  } catch (error) {
-    throw invalidRequest(`add: the metadata of '${id}' cannot be written as JSON (${(error as Error).message}).`);
-  }
+  // Values that JSON cannot represent would be lost in one store and refused by another.
+  const kept = JSON.parse(JSON.stringify(plainJson("add", "metadata", metadata))) as Metadata;
+  return { text, id, metadata: kept, ...(imageUrl !== undefined && { imageUrl }), ...(image !== undefined && { image }) };
 }
 
 /** The last of the documents with the same id. */

@@ -1,5 +1,6 @@
 /** Removes sensitive parts from texts and metadata. */
 
+import { listOf } from "../check.js";
 import { invalidRequest } from "../errors.js";
 import type { Json, Metadata } from "./types.js";
 
@@ -17,7 +18,7 @@ export interface Redactor {
 
 /** Combines redactions in order; `undefined` changes nothing. */
 export function redactor(redactions: Redaction | Redaction[] | undefined): Redactor {
-  const steps = [redactions ?? []].flat().map(step);
+  const steps = Array.from(listOf(redactions ?? []), step);
   const text = async (value: string): Promise<string> => {
     for (const one of steps) value = await one(value);
     return value;
