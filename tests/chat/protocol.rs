@@ -173,6 +173,17 @@ fn special_tokens_of_the_format_are_wanted_and_others_are_not() {
             ],
         ),
         ("<|python_tag|>", &["<|python_tag|>"]),
+        (
+            "<arg_key>",
+            &[
+                "<tool_call>",
+                "<arg_key>",
+                "</arg_key>",
+                "<arg_value>",
+                "</arg_value>",
+                "</tool_call>",
+            ],
+        ),
     ] {
         let format = AnswerFormat::detect(template, &|_| false);
         let parser = format.parser(AnswerStart {

@@ -33,8 +33,6 @@ struct Tags {
     value_close: &'static str,
     /// Texts that end a string.
     string_ends: &'static [&'static str],
-    /// Tags that may be tokens.
-    markers: &'static [&'static str],
 }
 
 /// The texts of a format.
@@ -66,7 +64,6 @@ const XML_TAGS: Tags = Tags {
     key_close: ">\n",
     value_close: "\n</parameter>\n",
     string_ends: &["</parameter>", "\n<parameter=", "\n</function>"],
-    markers: &[],
 };
 
 const GLM_TAGS: Tags = Tags {
@@ -74,7 +71,6 @@ const GLM_TAGS: Tags = Tags {
     key_close: "</arg_key>\n<arg_value>",
     value_close: "</arg_value>\n",
     string_ends: &["</arg_value>"],
-    markers: &["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],
 };
 
 /// GLM 4.7.
@@ -314,12 +310,7 @@ fn described(format: CallFormat, template: &str, token_of: &dyn Fn(&str) -> Opti
         .as_ref()
         .map(|syntax| syntax.inner())
         .unwrap_or_default();
-    let tags = match spelled.notation {
-        Notation::Tags(tags) => Some(tags),
-        _ => None,
-    };
     let markers = openers.iter().chain(closers).copied().chain(inner);
-    let markers = markers.chain(tags.iter().flat_map(|tags| tags.markers.iter().copied()));
     let splitter = Splitter::new(markers.chain(harmony_markers()), token_of);
     let parts = |text: &str| splitter.parts(text);
     let opener = match (format, openers) {

@@ -10,7 +10,9 @@ use crate::chat::value::Progress;
 
 const CLOSER: &str = "</tool_call>";
 const KEY: &str = "<arg_key>";
+const KEY_END: &str = "</arg_key>";
 const VALUE: &str = "<arg_value>";
+const VALUE_END: &str = "</arg_value>";
 
 #[derive(Debug)]
 enum State {
@@ -69,6 +71,10 @@ impl CallSyntax for GlmSyntax {
         &[CLOSER]
     }
 
+    fn inner(&self) -> Vec<&'static str> {
+        vec![KEY, KEY_END, VALUE, VALUE_END]
+    }
+
     fn open(&mut self, _opener: &str) {
         self.state = State::Name;
     }
@@ -91,11 +97,11 @@ impl CallSyntax for GlmSyntax {
                 _ => Progress::Invalid,
             },
             State::Key => {
-                let Found::At { start, .. } = scan::find(input, &["</arg_key>"]) else {
+                let Found::At { start, .. } = scan::find(input, &[KEY_END]) else {
                     return Progress::More(0);
                 };
                 self.key = input[..start].trim().to_owned();
-                self.enter(State::BeforeValue, start + "</arg_key>".len())
+                self.enter(State::BeforeValue, start + KEY_END.len())
             }
             State::BeforeValue => match scan::starts(text, VALUE) {
                 Some(true) => {
@@ -109,8 +115,8 @@ impl CallSyntax for GlmSyntax {
                 None => Progress::More(0),
                 Some(false) => Progress::Invalid,
             },
-            State::Value(value) => match value.advance(input, &["</arg_value>"], sink) {
-                Progress::Done(bytes) => self.enter(State::Body, bytes + "</arg_value>".len()),
+            State::Value(value) => match value.advance(input, &[VALUE_END], sink) {
+                Progress::Done(bytes) => self.enter(State::Body, bytes + VALUE_END.len()),
                 progress => progress,
             },
         }
