@@ -60,10 +60,43 @@ def published_tokenizer(name):
     return lambda text: tokenizer.encode(text).ids
 
 
+def sentencepiece_gguf(path):
+    """Encodes as llama.cpp does with a SentencePiece vocabulary of a GGUF file: added tokens are found in the text, longest first; the
+    rest merges by score. transformers' conversion merges runs of spaces and U+2581 in the text another way."""
+    import gguf
+
+    fields = gguf.GGUFReader(path).fields
+    tokens, scores, types = (fields[f"tokenizer.ggml.{key}"].contents() for key in ("tokens", "scores", "token_type"))
+    ids = {token: id for id, token in enumerate(tokens)}
+    added = sorted((token for token, kind in zip(tokens, types) if kind in (3, 4)), key=lambda token: -len(token.encode()))
+
+    def merged(text):
+        parts = list(text.replace(" ", "\u2581"))
+        while pairs := [(scores[ids[a + b]], -at) for at, (a, b) in enumerate(zip(parts, parts[1:])) if a + b in ids]:
+            at = -max(pairs)[1]
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        for part in parts:
+            yield from [ids[part]] if part in ids else [ids[f"<0x{byte:02X}>"] for byte in part.encode()]
+
+    def encode(text):
+        pieces = [text]
+        for token in added:
+            split = []
+            for piece in pieces:
+                between = piece.split(token) if isinstance(piece, str) else [piece]
+                for at, part in enumerate(between):
+                    split += [ids[token]] * (at > 0) + [part] * (part != "")
+            pieces = split
+        found = [[piece] if isinstance(piece, int) else merged(piece) for piece in pieces]
+        return [fields["tokenizer.ggml.bos_token_id"].contents()] + [id for part in found for id in part]
+
+    return encode
+
+
 def language(name, folder, gguf):
     tokenizer = T.AutoTokenizer.from_pretrained(folder, gguf_file=gguf)
     model = T.AutoModelForCausalLM.from_pretrained(folder, gguf_file=gguf, dtype=torch.float32, attn_implementation="eager").eval()
-    encode = published_tokenizer(name) or (lambda text: tokenizer(text)["input_ids"])
+    encode = published_tokenizer(name) or sentencepiece_gguf(os.path.join(folder, gguf))
     facts = {"strings": [encode(text) for text in json.loads(read("strings.json"))], "prompts": {}, "greedy": {}}
     tensors = {}
     for key, prompt in json.loads(read("prompts.json")).items():
