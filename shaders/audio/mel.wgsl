@@ -1,6 +1,6 @@
 // Log-mel energies of a frame, one workgroup per frame. 400 samples, centered on every 160th with mirrored ends, are
 // windowed and transformed as 16 interleaved transforms of 25 samples, with the error of an FFT. The largest logarithm
-// of each frame goes to `peaks`.
+// of each frame goes to `peaks`. Frame state.pos is the first row of `out`.
 struct Params {
     // Mel bands; samples with and without the trailing zeros.
     mels: u32,
@@ -84,8 +84,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         }
         let y = log2(max(energy, 1e-10)) * 0.30102999566;
         most = max(most, y);
-        if (frame < frames) {
-            out[frame * params.out_stride + m] = y;
+        if (frame < frames && frame >= state.pos) {
+            out[(frame - state.pos) * params.out_stride + m] = y;
         }
     }
     largest[lid] = most;

@@ -146,11 +146,20 @@ impl AudioEncoder {
     }
 
     /// Encodes audio at 16 kHz and returns the number of encoder rows. Sessions that share
-    /// [`Self::memory`] see the new rows.
+    /// [`Self::cross_kv`] see the new rows.
     ///
     /// # Errors
     /// `Request` for audio that is too short for one row, or longer than the model accepts.
     pub async fn encode(&mut self, gpu: &Gpu, samples: &[f32]) -> Result<usize> {
+        self.encode_from(gpu, samples, 0).await
+    }
+
+    /// As [`Self::encode`], from the frame `first` of [`mel::HOP`] samples on. Log-mel features are
+    /// those of all samples, padded with silence to the model's length; zeros follow them.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub async fn encode_from(&mut self, gpu: &Gpu, samples: &[f32], first: usize) -> Result<usize> {
         let refuse = |reason: String| {
             Err(Error::Request {
                 parameter: "audio".into(),
@@ -164,12 +173,13 @@ impl AudioEncoder {
                 samples.len()
             ));
         }
-        let inside = self.frontend.rows(samples.len());
+        let rest = samples.get(first * mel::HOP..).unwrap_or_default();
+        let inside = self.frontend.rows(rest.len());
         let rows = self.encoder.rows_of(inside);
         if rows == 0 {
             return refuse(format!(
                 "{} samples are too short: less than a tenth of a second. Pass longer audio.",
-                samples.len()
+                rest.len()
             ));
         }
         let given = [(Slot::Output, self.states.clone())].into();
@@ -185,15 +195,15 @@ impl AudioEncoder {
                 use_partial_row: partial,
                 ..
             } => {
-                let whole = samples.len() / cols * cols;
-                let mut all = samples
-                    [..if partial { samples.len() } else { whole }.min(inside * cols)]
-                    .to_vec();
+                let whole = rest.len() / cols * cols;
+                let mut all =
+                    rest[..if partial { rest.len() } else { whole }.min(inside * cols)].to_vec();
                 all.resize(inside * cols, 0.0);
                 self.encoder.write(gpu, 0, &all)?;
             }
             AudioFrontend::Mel { mels, frames } => {
-                self.compute_mel(gpu, samples, mels, frames).await?;
+                self.compute_mel(gpu, samples, first, (mels, frames))
+                    .await?;
             }
         }
         self.encoder.run(gpu, inside)?;
@@ -209,13 +219,13 @@ impl AudioEncoder {
         Ok(rows)
     }
 
-    /// Computes the features of samples into the encoder's input.
+    /// Computes the features of samples from the frame `first` on into the encoder's input.
     async fn compute_mel(
         &mut self,
         gpu: &Gpu,
         samples: &[f32],
-        mels: usize,
-        frames: usize,
+        first: usize,
+        (mels, frames): (usize, usize),
     ) -> Result<()> {
         // The encoder has a fixed feature length, so its input buffer stays valid.
         let features = match self.features.take() {
@@ -229,7 +239,7 @@ impl AudioEncoder {
         gpu.write(
             &features.cursor,
             0,
-            bytemuck::cast_slice(&state_words(0, count, 0, 0)),
+            bytemuck::cast_slice(&state_words(first, count, 0, 0)),
         );
         gpu.submit(&[Command::Run {
             program: &features.program,

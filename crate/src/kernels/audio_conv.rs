@@ -195,12 +195,13 @@ pub struct Mel<B> {
 
 impl<B: Clone> Mel<B> {
     /// Returns two launches: log-mel, then normalization. `x` has rows of 160 samples, counted by
-    /// `state`; zeros follow.
+    /// `state`; zeros follow. The position of `state` is the first frame of `out`; after the last
+    /// frame `out` has zeros.
     pub fn launches(&self, label: &str, x: &View<B>, state: B, out: &View<B>) -> [Launch<B>; 2] {
         let grid = GridSpec::Fixed { units: self.frames };
         [
             Launch::new(label, Variant::new(Kernel::Mel), grid)
-                .bind("state", state)
+                .bind("state", state.clone())
                 .bind("x", x.buffer.clone())
                 .bind("table", self.table.clone())
                 .bind("filters", self.filters.clone())
@@ -211,6 +212,7 @@ impl<B: Clone> Mel<B> {
                 .set("x_stride", x.stride)
                 .set("out_stride", out.stride),
             Launch::new(label, Variant::new(Kernel::MelNorm), grid)
+                .bind("state", state)
                 .bind("peaks", self.peaks.clone())
                 .bind("out", out.buffer.clone())
                 .set("mels", self.mels)

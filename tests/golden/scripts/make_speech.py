@@ -120,7 +120,19 @@ def whisper_words(out):
                         words=[[c["text"], *c["timestamp"]] for c in pipe(wave(n), return_timestamps="word", generate_kwargs=dict(language="en", task="transcribe"))["chunks"]])
     meta = dict(wave=FORMULA, language="en", said=SAID, clips=clips)
     gen = m.generation_config; save(out, "whisper_words", m, {}, meta, fe); gen.save_pretrained(f"{out}/whisper_words"); tk.save_pretrained(f"{out}/whisper_words"); os.remove(f"{out}/whisper_words/golden.safetensors")
-MAKERS = dict(moonshine=moonshine, moonshine_streaming=moonshine_streaming, whisper=whisper, whisper_words=whisper_words)
+def whisper_tail(out):
+    """A recording in two windows, for the model of whisper_words: its text ends at the first token after a pair of timestamps at 2 s, so that transformers goes on with the rest of the features. Writes OUT/whisper_words/tail.json: ids, segments and
+    words, and every 25th encoder row of the second window. The features of the samples from 2 s on alone give other rows and words, which is checked here."""
+    d = f"{out}/whisper_words"; m = T.WhisperForConditionalGeneration.from_pretrained(d, dtype=torch.float32, attn_implementation="eager").eval(); fe = T.WhisperFeatureExtractor.from_pretrained(d); tk = T.AutoTokenizer.from_pretrained(d)
+    end = tk.convert_tokens_to_ids("ba"); m.generation_config.eos_token_id = end; how = dict(language="en", task="transcribe"); pipe = T.pipeline("automatic-speech-recognition", model=m, tokenizer=tk, feature_extractor=fe); clips = {}
+    rows = lambda f: m.model.encoder(f).last_hidden_state[0][::25]; said = lambda w: [[c["text"], *c["timestamp"]] for c in pipe(w, return_timestamps="word", generate_kwargs=how)["chunks"]]
+    for n in (64000, 60000):
+        F = fe(wave(n), sampling_rate=16000, return_tensors="pt", return_attention_mask=True); s = m.generate(F["input_features"], attention_mask=F["attention_mask"], return_timestamps=True, return_token_timestamps=True, return_segments=True, **how)["segments"][0]
+        tail = torch.nn.functional.pad(F["input_features"][:, :, 200:], (0, 200)); alone = fe(wave(n)[32000:], sampling_rate=16000, return_tensors="pt")["input_features"]; words = said(wave(n)); half = len(words) // 2
+        assert (rows(tail) - rows(alone)).norm() > 0.05 * rows(tail).norm() and [[w, a - 2, b - 2] for w, a, b in words[half:]] != said(wave(n)[32000:])[:half]
+        clips[n] = dict(ids=torch.cat([x["tokens"] for x in s]).tolist(), segments=[[round(float(x["start"]), 2), round(float(x["end"]), 2)] for x in s], words=[[w, round(a, 2), round(b, 2)] for w, a, b in words], rows=[[round(float(v), 6) for v in r] for r in rows(tail)])
+    json.dump(dict(end=end, first_frame=200, row_step=25, clips=clips), open(f"{d}/tail.json", "w"), separators=(",", ":")); print("OK", "whisper_tail", {n: len(c["segments"]) for n, c in clips.items()})
+MAKERS = dict(moonshine=moonshine, moonshine_streaming=moonshine_streaming, whisper=whisper, whisper_words=whisper_words, whisper_tail=whisper_tail)
 if __name__ == "__main__":
     for n, f in MAKERS.items():
         if not sys.argv[2:] or n in sys.argv[2:]: f(sys.argv[1])

@@ -139,11 +139,7 @@ impl Transcriber {
             while at < range.end {
                 abort.check("transcribing")?;
                 let window = at..range.end.min(at + self.max_window(length));
-                let end = match self
-                    .encoder
-                    .encode(self.session.gpu(), &samples.read(window.clone()))
-                    .await
-                {
+                let end = match self.encode_window(samples, range, &window).await {
                     // The rest of a range may be too short to encode.
                     Err(Error::Request { .. }) if at > 0 => range.end,
                     Err(error) => return Err(error),
@@ -197,6 +193,24 @@ impl Transcriber {
         } else {
             MAX_LONG_WINDOW.min(longest)
         }
+    }
+
+    /// Encodes a window of a range. If the range fits in one window, the features are computed once
+    /// for the whole range and a later window starts within them, as in transformers: the loudest
+    /// frame of the range sets their floor, and zeros follow them.
+    async fn encode_window(
+        &mut self,
+        samples: &dyn SampleReader,
+        range: &Range<usize>,
+        window: &Range<usize>,
+    ) -> Result<usize> {
+        let fits = range.len() <= self.max_window(samples.count());
+        let start = if fits { range.start } else { window.start };
+        let first = (window.start - start) / mel::HOP;
+        let read = samples.read(start..window.end);
+        self.encoder
+            .encode_from(self.session.gpu(), &read, first)
+            .await
     }
 
     /// Returns the sample ranges to transcribe, and the detected speech if detection ran. With
@@ -532,9 +546,11 @@ impl Transcriber {
             Some(_) if out.segments.len() == before && run.request.ids.is_none() => {
                 Ok(WindowAdvance::Retry)
             }
-            Some(next) => Ok(WindowAdvance::At(
-                next.max(window.start + MIN_WINDOW_STEP).min(window.end),
-            )),
+            Some(next) => {
+                // Windows start at a feature frame.
+                let step = (next - window.start).max(MIN_WINDOW_STEP) / mel::HOP * mel::HOP;
+                Ok(WindowAdvance::At((window.start + step).min(window.end)))
+            }
         }
     }
 }
