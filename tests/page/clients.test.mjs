@@ -10,12 +10,9 @@ import { after, before, test } from "node:test";
 import { build } from "esbuild";
 import { openPackage } from "./support/engine.mjs";
 import { ROOT, STORIES } from "./support/paths.mjs";
+import { collect, storyFiles, TEMPLATE } from "./support/story-files.mjs";
 
 const PATIENCE = 300_000;
-
-/** Renders texts, tools and calls, in Hermes's form. */
-const TEMPLATE = `{%- for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}</tool_call>{% endfor %} {% endfor %}
-{%- if tools %}{{ tools[0].function.name }} {% endif %}Once upon a time`;
 
 let site, page, folder;
 
@@ -33,11 +30,9 @@ before(async () => {
   });
   site = await openPackage({ "/model/": STORIES, "/encoder/": join(ROOT, "www/public/models/words-encoder"), "/clients/": folder });
   page = site.page;
+  await page.addScriptTag({ content: `${storyFiles}\n${collect}` });
   await page.evaluate(async (template) => {
-    const names = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"];
-    const files = await Promise.all(names.map(async (name) => new File([await (await fetch(`/model/${name}`)).blob()], name)));
-    files.push(new File([template], "chat_template.jinja"));
-    window.model = await jerboa.loadModel(files);
+    window.model = await jerboa.loadModel(await storyFiles(template));
     // Clients that send no seed or limit of their own: the server's defaults end each answer.
     window.served = jerboa.createFetch({ story: model, words: () => jerboa.loadModel(new URL("/encoder/", location.href)) });
     window.sent = [];
@@ -52,11 +47,6 @@ before(async () => {
     window.official = createOpenAI(settings);
     window.langchain = (more) => new ChatOpenAI({ model: "story", apiKey: "none", maxTokens: 150, temperature: 1, maxRetries: 0, configuration: { baseURL: settings.baseURL, fetch: fetchModel, dangerouslyAllowBrowser: true }, ...more });
     window.Person = z.object({ name: z.enum(["Tom", "Lily"]), age: z.int().min(1).max(9), likes: z.array(z.enum(["cats", "dogs"])).max(2) });
-    window.collect = async (iterable) => {
-      const all = [];
-      for await (const each of iterable) all.push(each);
-      return all;
-    };
   }, TEMPLATE);
 }, { timeout: PATIENCE });
 

@@ -106,7 +106,7 @@ test("every page of the site opens with a complete sample", () => {
     assert.ok(first, `${file} has no sample`);
     assert.ok(first.line < 12, `${file}: the first sample is in line ${first.line}`);
     if (first.language === "rust") continue;
-    assert.match(first.code, /^import .* from "jerboa"/m, `${file}: the first sample is not complete`);
+    assert.match(first.code, /^import .* from "jerboa(\/[\w-]+)?"/m, `${file}: the first sample is not complete`);
   }
 });
 
@@ -148,10 +148,13 @@ function hide() {
   window.dispatchEvent(new Event("hidden"));
 }
 
+/** Integrations are bundled with their frameworks, and share the page's package. */
+const onePackage = { name: "one-package", setup: ({ onResolve }) => onResolve({ filter: /^\.\.\/index\.js$/ }, () => ({ path: "jerboa", external: true })) };
+
 /** Runs a sample in a page of its own, presses its buttons, selects a file, and expects it to show something. */
 async function run({ file, line, name, code, language }) {
   const entry = language.endsWith("x") ? RENDER.replace("SAMPLE", `./${name}`) : code;
-  const bundle = { stdin: { contents: entry, loader: language, resolveDir: folder }, bundle: true, format: "esm", external: ["jerboa", "jerboa/memory"], outfile: join(folder, `${name}.bundle.js`), logLevel: "silent" };
+  const bundle = { stdin: { contents: entry, loader: language, resolveDir: folder }, bundle: true, format: "esm", external: ["jerboa", "jerboa/memory"], plugins: [onePackage], outfile: join(folder, `${name}.bundle.js`), logLevel: "silent" };
   await build({ ...bundle, define: { "process.env.NODE_ENV": '"development"' }, jsx: "automatic" });
   const context = await browser.newContext({ permissions: ["camera", "microphone"] });
   const page = await context.newPage();

@@ -241,6 +241,13 @@ const ENTRIES: [&str; 6] = [
     "memory/file.js",
 ];
 
+/// Entry scripts on top of the package, for frameworks and workers: each loads only where it is
+/// imported, and takes the package itself from index.js.
+pub const INTEGRATIONS: [&str; 3] = ["ai", "langchain", "react"];
+
+/// Folder of the code that the integrations share.
+pub const INTEGRATIONS_SHARED: &str = "shared";
+
 /// Assembles module, compiled facade and pkg-template files in the layout of the published package.
 fn assemble(engine: &Path, grammar: &Path, package: &Path) -> Result<()> {
     let facade = workspace::path("target/xtask/facade");
@@ -277,6 +284,7 @@ fn assemble(engine: &Path, grammar: &Path, package: &Path) -> Result<()> {
         copy(file, &package.join(file.strip_prefix(&facade)?))?;
     }
     bundle(&facade, package)?;
+    bundle_integrations(&facade, package)?;
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
         copy(&workspace::path(name), &package.join(name))?;
     }
@@ -314,6 +322,39 @@ fn bundle(facade: &Path, package: &Path) -> Result<()> {
             format!("--outbase={}", facade.display()),
         ])
         .args(ENTRIES.map(|entry| facade.join(entry))))
+}
+
+/// Bundles the integrations, which leave index.js and the packages of their frameworks to the page.
+/// Written over the facade, so that the paths to index.js stay as they are.
+fn bundle_integrations(facade: &Path, package: &Path) -> Result<()> {
+    let entries = INTEGRATIONS.map(|name| facade.join(name).join("index.js"));
+    run(command(npm::path("esbuild/bin/esbuild"))
+        .args([
+            "--bundle",
+            "--splitting",
+            "--format=esm",
+            "--target=es2022",
+            "--minify",
+            "--sourcemap",
+            "--packages=external",
+            // The package itself, which every source and bundle of an integration is one folder
+            // below.
+            "--external:*./index.js",
+            "--allow-overwrite",
+            "--log-level=warning",
+        ])
+        .args([
+            format!("--chunk-names={INTEGRATIONS_SHARED}/[hash]"),
+            format!("--outdir={}", facade.display()),
+            format!("--outbase={}", facade.display()),
+        ])
+        .args(&entries))?;
+    let shared = files(&facade.join(INTEGRATIONS_SHARED)).unwrap_or_default();
+    let maps = entries.iter().map(|entry| entry.with_extension("js.map"));
+    for file in entries.iter().cloned().chain(maps).chain(shared) {
+        copy(&file, &package.join(file.strip_prefix(facade)?))?;
+    }
+    Ok(())
 }
 
 /// Inserts the crate's version, so that the version number exists only in Cargo.toml.

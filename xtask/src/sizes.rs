@@ -1,6 +1,7 @@
 //! Checks the package's raw and gzip sizes against the budget.
 
 use crate::manifest::Budget;
+use crate::package::{INTEGRATIONS, INTEGRATIONS_SHARED};
 use crate::stamp::files;
 use anyhow::{Context, Result, bail};
 use flate2::{Compression, write::GzEncoder};
@@ -16,9 +17,14 @@ struct FileSizes {
 
 /// Prints the sizes of WebAssembly and JavaScript; fails if one exceeds the budget.
 pub fn check(package: &Path, budget: &Budget) -> Result<()> {
-    let wasm = size_of(package, |name| name == "jerboa_bg.wasm")?;
-    let grammar = size_of(package, |name| name == "grammar_bg.wasm")?;
-    let js = size_of(package, |name| name.ends_with(".js"))?;
+    let wasm = size_of(package, |name| name.ends_with("jerboa_bg.wasm"))?;
+    let grammar = size_of(package, |name| name.ends_with("grammar_bg.wasm"))?;
+    // Integrations load only where they are imported.
+    let js = size_of(package, |name| {
+        is_script(name)
+            && !name.starts_with(INTEGRATIONS_SHARED)
+            && !INTEGRATIONS.iter().any(|entry| name.starts_with(entry))
+    })?;
     println!("    {:<12}{:>12}{:>12}{:>12}", "", "raw", "gzip", "budget");
     println!(
         "    {:<12}{:>12}{:>12}{:>12}",
@@ -40,6 +46,10 @@ pub fn check(package: &Path, budget: &Budget) -> Result<()> {
         "    {:<12}{:>12}{:>12}{:>12}",
         "on first use", grammar.raw, grammar.gzip, budget.grammar
     );
+    for entry in INTEGRATIONS.into_iter().chain([INTEGRATIONS_SHARED]) {
+        let size = size_of(package, |name| name.starts_with(entry) && is_script(name))?;
+        println!("    {entry:<12}{:>12}{:>12}", size.raw, size.gzip);
+    }
     for (name, size, limit) in [
         ("grammar module", grammar, budget.grammar),
         ("WebAssembly module", wasm, budget.wasm),
@@ -55,11 +65,15 @@ pub fn check(package: &Path, budget: &Budget) -> Result<()> {
     Ok(())
 }
 
-fn size_of(package: &Path, counts: impl Fn(&str) -> bool) -> Result<FileSizes> {
+fn is_script(name: &Path) -> bool {
+    name.extension().is_some_and(|extension| extension == "js")
+}
+
+/// Sizes of the files whose paths in the package `counts` accepts.
+fn size_of(package: &Path, counts: impl Fn(&Path) -> bool) -> Result<FileSizes> {
     let mut sum = FileSizes::default();
     for file in files(package)? {
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        if counts(&name) {
+        if counts(file.strip_prefix(package)?) {
             let bytes =
                 std::fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
             let mut encoder = GzEncoder::new(Vec::new(), Compression::best());

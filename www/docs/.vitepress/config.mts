@@ -64,7 +64,7 @@ export default defineConfig({
         items: [
           { text: "Chat", link: "/chat" },
           { text: "Responses API", link: "/responses" },
-          { text: "OpenAI, AI SDK, LangChain", link: "/clients" },
+          { text: "OpenAI's clients", link: "/clients" },
           { text: "Structured output", link: "/structured-output" },
           { text: "Tools", link: "/tools" },
           { text: "Vision", link: "/vision" },
@@ -74,9 +74,16 @@ export default defineConfig({
         ],
       },
       {
+        text: "Frameworks",
+        items: [
+          { text: "AI SDK", link: "/ai-sdk" },
+          { text: "LangChain", link: "/langchain" },
+          { text: "React", link: "/react" },
+        ],
+      },
+      {
         text: "Deploy",
         items: [
-          { text: "React", link: "/react" },
           { text: "Bundlers and CSP", link: "/bundlers" },
           { text: "Your own server", link: "/server" },
           { text: "Devices", link: "/devices" },
@@ -84,7 +91,7 @@ export default defineConfig({
         ],
       },
       { text: "Engine", items: [{ text: "Internals", link: "/internals" }, { text: "Add a model family", link: "/add-a-model" }] },
-      { text: "API", items: [{ text: "jerboa", link: "/api/jerboa/" }, { text: "jerboa/memory", link: "/api/jerboa/memory/" }] },
+      { text: "API", items: [{ text: "jerboa", link: "/api/jerboa/" }, { text: "jerboa/memory", link: "/api/jerboa/memory/" }, { text: "jerboa/ai", link: "/api/jerboa/ai/" }, { text: "jerboa/langchain", link: "/api/jerboa/langchain/" }, { text: "jerboa/react", link: "/api/jerboa/react/" }] },
     ],
   },
 });

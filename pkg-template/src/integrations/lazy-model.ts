@@ -1,0 +1,187 @@
+/** Models that load with their first use and are shared by all their users; for the entries built on top of the package. */
+
+import { cachedModels, JerboaError, loadModel, type LoadOptions, type LoadProgress, type Model, type ModelSource } from "../index.js";
+
+/** What a lazy model loads: a source of `loadModel`, a function that loads it, or a loaded model. */
+export type LazySource = ModelSource | readonly (string | URL)[] | Model | (() => Model | Promise<Model>);
+
+/** Options of a load that several users share. */
+export type SharedLoadOptions = Omit<LoadOptions, "signal" | "onProgress">;
+
+/** Where a load stands. The object changes with every step, never in place. */
+export type LoadState =
+  | { status: "idle"; progress?: undefined; model?: undefined; error?: undefined }
+  | { status: "loading"; progress?: LoadProgress; model?: undefined; error?: undefined }
+  | { status: "ready"; progress?: LoadProgress; model: Model; error?: undefined }
+  | { status: "error"; progress?: undefined; model?: undefined; error: JerboaError };
+
+/**
+ * Whether a model can be used: now or from the browser's cache (`available`), after a download (`downloadable`), after
+ * the download that is running (`downloading`), or not here, since there is no WebGPU (`unavailable`).
+ */
+export type Availability = "available" | "downloadable" | "downloading" | "unavailable";
+
+/** A model that loads with its first use. A failed load is tried again with the next use. */
+export class LazyModel {
+  readonly source: LazySource;
+  readonly #options: SharedLoadOptions;
+  readonly #listeners = new Set<() => void>();
+  #state: LoadState = { status: "idle" };
+  #loading: Promise<Model> | undefined;
+  #controller = new AbortController();
+  #users = 0;
+
+  constructor(source: LazySource, options: SharedLoadOptions = {}) {
+    this.source = source;
+    this.#options = options;
+    if (isLoaded(source)) this.#become(source);
+  }
+
+  get state(): LoadState {
+    return this.#state;
+  }
+
+  /** The name that requests and messages show. */
+  get name(): string {
+    const { model } = this.#state;
+    if (model) return model.info.model;
+    return typeof this.source === "string" || this.source instanceof URL ? String(this.source) : "model";
+  }
+
+  /** Calls the listener after every change of {@link state}; returns a function that ends this. */
+  subscribe(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  /** The model, loaded if it is not yet. An abort ends this wait; the load goes on for others. */
+  load(signal?: AbortSignal): Promise<Model> {
+    const loading = (this.#loading ??= this.#start());
+    if (!signal) return loading;
+    return new Promise((resolve, reject) => {
+      const stop = (): void => reject(signal.reason);
+      if (signal.aborted) return stop();
+      signal.addEventListener("abort", stop, { once: true });
+      loading.then(resolve, reject).finally(() => signal.removeEventListener("abort", stop));
+    });
+  }
+
+  /**
+   * Counts a user of the load; returns a function that ends the use. When the last one goes, an unfinished load is
+   * cancelled, unless another comes in the same turn, as when React mounts a component twice.
+   */
+  retain(): () => void {
+    this.#users++;
+    let over = false;
+    return () => {
+      if (over) return;
+      over = true;
+      this.#users--;
+      setTimeout(() => {
+        if (this.#users === 0 && this.#state.status === "loading") this.cancel();
+      });
+    };
+  }
+
+  /** Cancels a load in progress. Downloaded parts stay cached. */
+  cancel(): void {
+    if (this.#state.status !== "loading") return;
+    this.#controller.abort();
+    this.#loading = undefined;
+    this.#set({ status: "idle" });
+  }
+
+  /** Frees the model, or cancels its load. The next use loads it again. */
+  async unload(): Promise<void> {
+    this.cancel();
+    const { model } = this.#state;
+    this.#loading = undefined;
+    this.#set({ status: "idle" });
+    await model?.unload();
+  }
+
+  /** Whether the model can be used; see {@link Availability}. */
+  async availability(): Promise<Availability> {
+    if (this.#state.status === "ready") return "available";
+    if (this.#state.status === "loading") return "downloading";
+    if (!(await hasWebGpu())) return "unavailable";
+    if (typeof this.source === "object" && !(this.source instanceof URL) && !Array.isArray(this.source)) return "available";
+    const names = new Set([this.source].flat().map((each) => String(each).replace(/\/+$/, "")));
+    const cached = await cachedModels();
+    return cached.some(({ model, complete }) => complete && names.has(model.replace(/\/+$/, ""))) ? "available" : "downloadable";
+  }
+
+  #start(): Promise<Model> {
+    this.#controller = new AbortController();
+    const { signal } = this.#controller;
+    this.#set({ status: "loading" });
+    const { source } = this;
+    const onProgress = (progress: LoadProgress): void => {
+      if (!signal.aborted && this.#state.status === "loading") this.#set({ status: "loading", progress });
+    };
+    const loading = isLoaded(source)
+      ? Promise.resolve(source)
+      : typeof source === "function"
+        ? Promise.resolve().then(source)
+        : loadModel(source, { ...this.#options, onProgress, signal });
+    return loading.then(
+      (model) => {
+        // A function that loads a model knows nothing of a cancelled load.
+        if (!signal.aborted) this.#become(model);
+        return model;
+      },
+      (thrown: unknown) => {
+        const error = JerboaError.from(thrown);
+        if (!signal.aborted) {
+          this.#loading = undefined;
+          this.#set({ status: "error", error });
+        }
+        throw error;
+      },
+    );
+  }
+
+  #become(model: Model): void {
+    this.#loading ??= Promise.resolve(model);
+    this.#set({ status: "ready", model, ...(this.#state.progress ? { progress: this.#state.progress } : {}) });
+  }
+
+  #set(state: LoadState): void {
+    this.#state = state;
+    for (const listener of [...this.#listeners]) listener();
+  }
+}
+
+/** Models by source and options: equal requests share one load. */
+const shared = new Map<string, LazyModel>();
+const sharedObjects = new WeakMap<object, LazyModel>();
+
+/** The lazy model of a source and its options, the same for all callers. Files and functions are compared by identity. */
+export function sharedModel(source: LazySource, options: SharedLoadOptions = {}): LazyModel {
+  if (isNamed(source)) {
+    const key = JSON.stringify([source, Object.entries(options).filter(([, value]) => value !== undefined).sort()]);
+    let found = shared.get(key);
+    if (!found) shared.set(key, (found = new LazyModel(source, options)));
+    return found;
+  }
+  let found = sharedObjects.get(source as object);
+  if (!found) sharedObjects.set(source as object, (found = new LazyModel(source, options)));
+  return found;
+}
+
+/** Whether a WebGPU adapter is available. */
+export async function hasWebGpu(): Promise<boolean> {
+  const gpu = (globalThis.navigator as { gpu?: { requestAdapter(): Promise<unknown> } } | undefined)?.gpu;
+  return gpu ? (await gpu.requestAdapter().catch(() => null)) != null : false;
+}
+
+/** Whether a source is a loaded model. */
+export function isLoaded(source: unknown): source is Model {
+  return typeof (source as Partial<Model> | null)?.info?.model === "string";
+}
+
+/** Whether a source consists of names only. */
+function isNamed(source: LazySource): source is string | URL | readonly (string | URL)[] {
+  const isName = (each: unknown): boolean => typeof each === "string" || each instanceof URL;
+  return isName(source) || (Array.isArray(source) && source.length > 0 && source.every(isName));
+}
