@@ -149,12 +149,18 @@ function hide() {
 }
 
 /** Integrations are bundled with their frameworks, and share the page's package. */
-const onePackage = { name: "one-package", setup: ({ onResolve }) => onResolve({ filter: /^\.\.\/index\.js$/ }, () => ({ path: "jerboa", external: true })) };
+const onePackage = {
+  name: "one-package",
+  setup({ onResolve }) {
+    onResolve({ filter: /^jerboa(\/memory)?$/ }, ({ path }) => ({ path, external: true }));
+    onResolve({ filter: /^\.\.\/index\.js$/ }, () => ({ path: "jerboa", external: true }));
+  },
+};
 
 /** Runs a sample in a page of its own, presses its buttons, selects a file, and expects it to show something. */
 async function run({ file, line, name, code, language }) {
   const entry = language.endsWith("x") ? RENDER.replace("SAMPLE", `./${name}`) : code;
-  const bundle = { stdin: { contents: entry, loader: language, resolveDir: folder }, bundle: true, format: "esm", external: ["jerboa", "jerboa/memory"], plugins: [onePackage], outfile: join(folder, `${name}.bundle.js`), logLevel: "silent" };
+  const bundle = { stdin: { contents: entry, loader: language, resolveDir: folder }, bundle: true, format: "esm", plugins: [onePackage], outfile: join(folder, `${name}.bundle.js`), logLevel: "silent" };
   await build({ ...bundle, define: { "process.env.NODE_ENV": '"development"' }, jsx: "automatic" });
   const context = await browser.newContext({ permissions: ["camera", "microphone"] });
   const page = await context.newPage();
