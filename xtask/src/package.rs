@@ -243,7 +243,7 @@ const ENTRIES: [&str; 6] = [
 
 /// Entry scripts on top of the package, for frameworks and workers: each loads only where it is
 /// imported, and takes the package itself from index.js.
-pub const INTEGRATIONS: [&str; 4] = ["ai", "langchain", "react", "router"];
+pub const INTEGRATIONS: [&str; 5] = ["ai", "langchain", "react", "router", "tabs"];
 
 /// Folder of the code that the integrations share.
 pub const INTEGRATIONS_SHARED: &str = "shared";

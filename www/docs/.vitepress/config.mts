@@ -79,8 +79,10 @@ export default defineConfig({
           { text: "AI SDK", link: "/ai-sdk" },
           { text: "LangChain", link: "/langchain" },
           { text: "React", link: "/react" },
+          { text: "Svelte and Vue", link: "/svelte-vue" },
           { text: "Hono, Next.js, Express, Fastify", link: "/handlers" },
           { text: "Router and events", link: "/router" },
+          { text: "Tabs and workers", link: "/tabs" },
         ],
       },
       {
@@ -93,7 +95,7 @@ export default defineConfig({
         ],
       },
       { text: "Engine", items: [{ text: "Internals", link: "/internals" }, { text: "Add a model family", link: "/add-a-model" }] },
-      { text: "API", items: [{ text: "jerboa", link: "/api/jerboa/" }, { text: "jerboa/memory", link: "/api/jerboa/memory/" }, { text: "jerboa/ai", link: "/api/jerboa/ai/" }, { text: "jerboa/langchain", link: "/api/jerboa/langchain/" }, { text: "jerboa/react", link: "/api/jerboa/react/" }, { text: "jerboa/router", link: "/api/jerboa/router/" }] },
+      { text: "API", items: [{ text: "jerboa", link: "/api/jerboa/" }, { text: "jerboa/memory", link: "/api/jerboa/memory/" }, { text: "jerboa/ai", link: "/api/jerboa/ai/" }, { text: "jerboa/langchain", link: "/api/jerboa/langchain/" }, { text: "jerboa/react", link: "/api/jerboa/react/" }, { text: "jerboa/router", link: "/api/jerboa/router/" }, { text: "jerboa/tabs", link: "/api/jerboa/tabs/" }] },
     ],
   },
 });
