@@ -2,8 +2,8 @@
 //! positions; greedy and grammar-constrained codes; from tokens to audio, in chunks and at once.
 
 use jerboa::audio::codec_tokens::CodecVocab;
-use jerboa::exec::{EncodedImage, RunOptions};
-use jerboa::gpu::{Backend, BufferUsage, DeviceOptions};
+use jerboa::exec::{RunOptions, SoftEmbeddings};
+use jerboa::gpu::DeviceOptions;
 use jerboa::hub::AbortFlag;
 use jerboa::task::{SpeakRequest, SpeechSynthesizer, SynthesisResult};
 use jerboa_tests::golden::{Golden, golden, open as open_folder};
@@ -65,24 +65,13 @@ fn logits(
             .chunks_exact(vector.len())
             .map(|w| w.iter().zip(&vector).map(|(a, b)| a * b).sum())
             .collect();
-        let rows = model
+        let encoded =
+            SoftEmbeddings::from_vector(model.session.gpu(), "speaker", &row).expect("a buffer");
+        let number = model
             .session
-            .gpu()
-            .buffer("speaker", row.len() as u64 * 4, BufferUsage::Storage)
-            .expect("a buffer");
-        model
-            .session
-            .gpu()
-            .write(&rows, 0, bytemuck::cast_slice(&row));
-        let encoded = EncodedImage {
-            rows,
-            tokens: 1,
-            cols: row.len(),
-            token_rows: vec![0],
-            grids: vec![(1, 1)],
-            position_interval: 0.0,
-        };
-        let number = model.session.image_cache().borrow_mut().add(0, encoded);
+            .soft_token_cache()
+            .borrow_mut()
+            .add(0, encoded);
         ids.insert(1, model.session.vocab() as u32 + number);
     }
     model.session.set_positions(positions);

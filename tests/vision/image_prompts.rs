@@ -46,13 +46,16 @@ fn encode_into_cache(
     let processor = processor(name);
     let tiles = tiles(name, &processor, image);
     let content = content_hash(&tiles, &[]);
-    let found = session.image_cache().borrow_mut().find(content);
+    let found = session.soft_token_cache().borrow_mut().find(content);
     let first = found.unwrap_or_else(|| {
         let encoded =
             pollster::block_on(vision.encode(session.gpu(), &tiles, 1, &processor)).expect("rows");
-        session.image_cache().borrow_mut().add(content, encoded)
+        session
+            .soft_token_cache()
+            .borrow_mut()
+            .add(content, encoded)
     });
-    (first, session.image_cache().borrow().tokens(first))
+    (first, session.soft_token_cache().borrow().tokens(first))
 }
 
 fn check(name: &str, chunk: usize) {
@@ -120,7 +123,7 @@ fn check_on(name: &str, mut session: Session, mut vision: VisionEncoder) {
         "{name}"
     );
     let mut other = Session::new(session.model()).expect("a session");
-    other.set_image_cache(session.image_cache().clone());
+    other.set_soft_token_cache(session.soft_token_cache().clone());
     pollster::block_on(other.prefill_reusing_prefix(&more, &|| Ok(()))).expect("the whole");
     for found in [fork, other] {
         let error = relative_l2(&pollster::block_on(found.logits()).expect("logits"), &kept);
@@ -146,7 +149,7 @@ fn in_a_batch(session: &Session, (ids, wanted): (&[u32], &[u32]), name: &str) {
         let mut sessions = Vec::new();
         for prompt in [ids, &text] {
             let mut other = Session::new(session.model())?;
-            other.set_image_cache(session.image_cache().clone());
+            other.set_soft_token_cache(session.soft_token_cache().clone());
             other.prefill(prompt, 0).await?;
             sessions.push(other);
         }

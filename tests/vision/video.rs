@@ -4,7 +4,7 @@
 
 use super::encoders::{encoder_on, processor};
 use super::{expectations, numbers};
-use jerboa::exec::{EncodedImage, PrecisionOptions, RunOptions, content_hash};
+use jerboa::exec::{PrecisionOptions, RunOptions, SoftEmbeddings, content_hash};
 use jerboa::kernels::attention::Kv;
 use jerboa::vision::{
     ImageProcessor, ImageTokens, MropeSpan, RgbImage, TileBuilder, TimestampStyle, VideoProcessor,
@@ -170,8 +170,12 @@ fn check(name: &str) {
     let folder = golden(&format!("vision/models/{name}"));
     let mut session = load(open(&Default::default()), &folder, options).expect(name);
     let mut vision = encoder_on(session.gpu(), name);
-    let add =
-        |encoded: EncodedImage, content| session.image_cache().borrow_mut().add(content, encoded);
+    let add = |encoded: SoftEmbeddings, content| {
+        session
+            .soft_token_cache()
+            .borrow_mut()
+            .add(content, encoded)
+    };
     let mut images = Vec::new();
     if name != "smolvlm" {
         let shape = expected.shape("image.0");
@@ -187,14 +191,11 @@ fn check(name: &str) {
     let encoded =
         pollster::block_on(vision.encode(session.gpu(), &tiles, together, &videos.processor))
             .expect("rows");
-    let grids = encoded.grids.clone();
+    let grids = encoded.layout.grids().to_vec();
     let interval = videos.interval(&seconds);
 
     let video = add(
-        EncodedImage {
-            position_interval: interval,
-            ..encoded
-        },
+        encoded.at_interval(interval),
         content_hash(&tiles, &seconds),
     );
     images.push((if name == "smolvlm" { 300 } else { 301 }, video));

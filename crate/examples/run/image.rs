@@ -5,9 +5,7 @@ use crate::open::with_required_model;
 use crate::options::{CliArgs, Result, format_error, value};
 use crate::out;
 use clap::{Arg, ArgAction, Command};
-use jerboa::exec::{
-    EncodedImage, ModelFiles, Session, VisionEncoder, content_hash, load_processors,
-};
+use jerboa::exec::{ModelFiles, Session, VisionEncoder, content_hash, load_processors};
 use jerboa::task::ChatModel;
 use jerboa::vision::decode::decode;
 use jerboa::vision::{ImageProcessor, RgbImage, TileBuilder};
@@ -154,7 +152,7 @@ pub async fn fill_placeholders(
     for file in files {
         let (_, tiles) = read_image(&file, &processor)?;
         let content = content_hash(&tiles, &[]);
-        let known = session.image_cache().borrow_mut().find(content);
+        let known = session.soft_token_cache().borrow_mut().find(content);
         let first_id = match known {
             Some(first) => first,
             None => {
@@ -162,7 +160,10 @@ pub async fn fill_placeholders(
                     .encode(session.gpu(), &tiles, 1, &processor)
                     .await
                     .map_err(format_error)?;
-                session.image_cache().borrow_mut().add(content, encoded)
+                session
+                    .soft_token_cache()
+                    .borrow_mut()
+                    .add(content, encoded)
             }
         };
         soft_tokens.push((image, first_id));
@@ -187,12 +188,9 @@ pub async fn fill_placeholders(
             )
             .await
             .map_err(format_error)?;
-        let encoded = EncodedImage {
-            position_interval: videos.interval(&seconds),
-            ..encoded
-        };
+        let encoded = encoded.at_interval(videos.interval(&seconds));
         let first_id = session
-            .image_cache()
+            .soft_token_cache()
             .borrow_mut()
             .add(content_hash(&tiles, &seconds), encoded);
         // A family without a video token uses image placeholders for frames.

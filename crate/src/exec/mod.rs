@@ -9,7 +9,6 @@ mod decoder_steps;
 mod encoder;
 mod files;
 mod graph_runner;
-mod image_cache;
 mod load;
 mod load_plan;
 mod load_times;
@@ -25,6 +24,7 @@ mod program_key;
 mod roofline;
 mod row_runner;
 mod session;
+mod soft_tokens;
 mod speculation_controller;
 mod step;
 mod tied;
@@ -41,7 +41,6 @@ pub use encoder::{EncoderInput, EncoderModel, PendingRows};
 pub use files::{Inspection, ModelFiles, WeightReport};
 #[cfg(not(target_arch = "wasm32"))]
 pub use files::{StateBytes, StepEstimate};
-pub use image_cache::ImageCache;
 pub use load::float_of;
 pub use load_plan::HEADROOM_BYTES;
 pub use load_times::LoadTimes;
@@ -58,9 +57,10 @@ pub use session::{
     HostOverhead, KernelShare, MEASURE_OPTIONS, MeasureOptions, Measurement, Profile, PromptLookup,
     Session, TracedValue,
 };
+pub use soft_tokens::{SoftEmbeddings, SoftTokenCache, SoftTokenLayout};
 pub use step::{StepTimes, strip_padding};
 pub use tune::{
     TuneMode, TunedChoice, Tuning, TuningCase, TuningSource, TuningTarget, time_candidates,
 };
-pub use vision_encoder::{EncodedImage, VisionEncoder, content_hash, load_processors};
+pub use vision_encoder::{VisionEncoder, content_hash, load_processors};
 pub use weight_paging::PagingStats;

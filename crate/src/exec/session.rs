@@ -20,11 +20,11 @@ pub use trace::TracedValue;
 
 use super::checkpoint::StateCheckpoint;
 use super::files::ModelFiles;
-use super::image_cache::ImageCache;
 use super::logits_pipeline::{LogitsPipeline, MAX_STOP_TOKENS, TOKEN_RING_BYTES};
 use super::model::Model;
 use super::options::RunOptions;
 use super::program_key::{OverlayId, ProgramKey};
+use super::soft_tokens::SoftTokenCache;
 use super::step::{
     Buffers, STATE_BYTES, Step, StepTimes, check_logits, rope_buffers, rows_bytes, state_words,
 };
@@ -67,8 +67,8 @@ pub struct Session {
     written_until: usize,
     /// Checkpoints of states that cannot be trimmed, oldest first.
     checkpoints: Vec<Rc<StateCheckpoint>>,
-    /// The images that prompts may reference.
-    image_cache: Rc<RefCell<ImageCache>>,
+    /// The soft tokens that prompts may reference.
+    soft_token_cache: Rc<RefCell<SoftTokenCache>>,
     /// M-RoPE positions up to the last image token; empty for plain text.
     mrope: MropePositions,
     rope_dirty: usize,
@@ -183,7 +183,7 @@ impl Session {
             tokens: Vec::new(),
             written_until: 0,
             checkpoints: Vec::new(),
-            image_cache: Rc::default(),
+            soft_token_cache: Rc::default(),
             mrope: MropePositions::default(),
             rope_dirty: 0,
             kv_capacity: held,
@@ -476,30 +476,19 @@ impl Session {
         self.update_dynamic_ropes(start, start + ids.len())?;
         self.poll_short();
         let whole = [&self.tokens[..start], ids].concat();
-        self.update_mrope(&whole)?;
-        for (index, part) in self
-            .prefill_chunks(ids, self.model.chunk())?
-            .into_iter()
-            .enumerate()
-        {
+        let chunks = self.prepare_prompt(&whole, start, self.model.chunk())?;
+        for (index, chunk) in chunks.into_iter().enumerate() {
             go_on()?;
-            self.write_visible_ends(&whole, start + part.start..start + part.end)?;
-            let pos = start + part.start;
-            let part = &ids[part];
-
-            let soft = self.stage_soft_tokens(part)?;
-            self.model.gpu.write(
-                self.buffer(Slot::Ids)?,
-                0,
-                bytemuck::cast_slice(soft.as_deref().unwrap_or(part)),
-            );
+            let pos = chunk.start;
+            let part = &whole[chunk.clone()];
+            let staged = self.stage_chunk(&whole, chunk)?;
             self.set_state(pos, part.len(), 0)?;
-            let step = match (&soft, part.len()) {
-                // A decode step accepts no soft tokens.
-                (None, 1) => self.decode_step(pos + 1)?,
-                (_, rows) => self.prefill_step(rows)?,
+            let step = if part.len() == 1 && !staged.has_soft_tokens {
+                self.decode_step(pos + 1)?
+            } else {
+                self.prefill_step(part.len())?
             };
-            self.submit_step(step, part.len(), Some(soft.as_deref().unwrap_or(part)))
+            self.submit_step(step, part.len(), Some(&staged.ids))
                 .await?;
             self.tokens.extend_from_slice(part);
             self.written_until = self.written_until.max(self.tokens.len());
@@ -531,7 +520,7 @@ impl Session {
         }
         let vocab = self.model.vocab();
         match ids.iter().find(|id| **id as usize >= vocab) {
-            Some(id) if !self.accepts_images() => refuse(format!(
+            Some(id) if !self.accepts_soft_tokens() => refuse(format!(
                 "id {id} is outside the vocabulary of {vocab} tokens. Use the model's own tokenizer."
             )),
             Some(_) => self.check_soft_tokens(ids),

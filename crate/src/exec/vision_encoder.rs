@@ -5,7 +5,8 @@ use super::files::ModelFiles;
 use super::options::RunOptions;
 use super::roofline::build_dispatches;
 use super::row_runner::{DEFAULT_RUNNER_ROWS, RowRunner};
-use super::step::{Buffers, check_finite, pad_rows, rows_bytes, unpad_rows};
+use super::soft_tokens::{SoftEmbeddings, SoftTokenLayout};
+use super::step::{Buffers, pad_rows, rows_bytes};
 use crate::arch::vision::{
     FIRST_ENTRY, PATCHES, POSITION_PAIRS, VisionEncoderGraph, match_suffixes,
 };
@@ -25,23 +26,6 @@ use serde_json::Value;
 
 /// Maximum patches encoded together; a tile is never cut.
 const MAX_BATCH_PATCHES: usize = 16_384;
-
-/// Embeddings of an image on the device.
-#[derive(Clone)]
-pub struct EncodedImage {
-    /// `[tokens, cols]`, with row strides padded to multiples of four.
-    pub rows: Buffer,
-    /// Rows of all tiles.
-    pub tokens: usize,
-    /// Columns of a row: the width of the language model times the number of vision features.
-    pub cols: usize,
-    /// Index in `rows` of each token: tile by tile, row-major.
-    pub token_rows: Vec<u32>,
-    /// Tokens of each tile as (height, width).
-    pub grids: Vec<(usize, usize)>,
-    /// Position distance of two tiles that are groups of a video's frames; 0 for images.
-    pub position_interval: f64,
-}
 
 /// A loaded vision encoder.
 pub struct VisionEncoder {
@@ -165,7 +149,7 @@ impl VisionEncoder {
         tiles: &[RgbImage],
         together: usize,
         processor: &ImageProcessor,
-    ) -> Result<EncodedImage> {
+    ) -> Result<SoftEmbeddings> {
         let order = self.patch_order(processor);
         let tiles: Vec<Vec<&RgbImage>> = tiles
             .chunks(together.max(1))
@@ -251,13 +235,15 @@ impl VisionEncoder {
                 }
             })
             .collect();
-        Ok(EncodedImage {
+        Ok(SoftEmbeddings {
             rows,
             tokens,
             cols,
             token_rows: places_of,
-            grids,
-            position_interval: 0.0,
+            layout: SoftTokenLayout::Tiles {
+                grids,
+                position_interval: 0.0,
+            },
         })
     }
 
@@ -397,26 +383,6 @@ impl VisionEncoder {
             program,
             grids: Some(&[grid]),
         }])
-    }
-}
-
-impl EncodedImage {
-    /// Reads the embeddings, `[tokens, cols]`: tile by tile, row-major.
-    ///
-    /// # Errors
-    /// `NotFinite` when they contain NaN or infinity.
-    pub async fn read(&self, gpu: &Gpu) -> Result<Vec<f32>> {
-        let bytes = gpu
-            .read(&self.rows, 0, rows_bytes(self.tokens, self.cols))
-            .await?;
-        let rows = unpad_rows(&bytes, self.cols);
-        check_finite(&rows)?;
-        let row = |at: &u32| &rows[*at as usize * self.cols..(*at as usize + 1) * self.cols];
-        let mut all = Vec::with_capacity(rows.len());
-        self.token_rows
-            .iter()
-            .for_each(|at| all.extend_from_slice(row(at)));
-        Ok(all)
     }
 }
 

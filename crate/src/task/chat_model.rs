@@ -299,7 +299,8 @@ impl ChatModel {
             found => found?.map(Rc::new),
         };
         if let Some(sight) = &self.vision {
-            self.session.set_image_cache(sight.image_cache.clone());
+            self.session
+                .set_soft_token_cache(sight.soft_token_cache.clone());
         }
         Ok(())
     }
@@ -324,7 +325,7 @@ impl ChatModel {
     /// `OutOfMemory` if its KV cache and states do not fit on the device.
     pub fn create_session(&self) -> Result<Self> {
         let mut session = Session::new(self.session.model())?;
-        session.set_image_cache(self.session.image_cache().clone());
+        session.set_soft_token_cache(self.session.soft_token_cache().clone());
         Ok(self.with_session(session))
     }
 

@@ -3,7 +3,8 @@
 
 use crate::arch::{LoadConfig, vision::VisionEncoderGraph, vision_encoder};
 use crate::exec::{
-    ImageCache, ModelFiles, RunOptions, VisionEncoder, content_hash, load_processors, strip_padding,
+    ModelFiles, RunOptions, SoftTokenCache, VisionEncoder, content_hash, load_processors,
+    strip_padding,
 };
 use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
@@ -53,8 +54,8 @@ pub struct VisionPipeline {
     processor: ImageProcessor,
     video_processor: Option<VideoProcessor>,
     image_tokens: ImageTokens,
-    /// Cache of encoded images.
-    pub image_cache: Rc<RefCell<ImageCache>>,
+    /// Cache of the soft tokens of images.
+    pub soft_token_cache: Rc<RefCell<SoftTokenCache>>,
     /// Layouts by image id; for videos also the frame times and the end, in seconds.
     layouts: RefCell<SortedMap<u32, (ImageLayout, Vec<f64>)>>,
     encoder: Mutex<Option<VisionEncoder>>,
@@ -101,7 +102,7 @@ impl VisionPipeline {
             processor,
             video_processor: videos,
             image_tokens: marks,
-            image_cache: Rc::default(),
+            soft_token_cache: Rc::default(),
             layouts: RefCell::default(),
             encoder: Mutex::new(None),
             encode_count: Cell::new(0),
@@ -209,7 +210,7 @@ impl VisionPipeline {
         }
         let start = now_ms();
         let mut loaded = self.encoder.lock().await;
-        let known = self.image_cache.borrow_mut().find(content);
+        let known = self.soft_token_cache.borrow_mut().find(content);
         let id = match known {
             Some(id) => id,
             None => {
@@ -217,14 +218,14 @@ impl VisionPipeline {
                     Some(loaded) => loaded,
                     none => none.insert(self.load_encoder().await?),
                 };
-                let mut encoded = loaded
+                let encoded = loaded
                     .encode(&self.gpu, &tiles, together, processor)
-                    .await?;
-                encoded.position_interval = interval;
+                    .await?
+                    .at_interval(interval);
                 // Wait, so that `ms` includes the GPU's work.
                 self.gpu.wait_idle().await?;
                 self.encode_count.set(self.encode_count.get() + 1);
-                self.image_cache.borrow_mut().add(content, encoded)
+                self.soft_token_cache.borrow_mut().add(content, encoded)
             }
         };
         let ms = if known.is_some() {
@@ -237,7 +238,7 @@ impl VisionPipeline {
         self.layouts
             .borrow_mut()
             .insert(id, (layout, seconds.to_vec()));
-        let images = self.image_cache.borrow();
+        let images = self.soft_token_cache.borrow();
         self.layouts
             .borrow_mut()
             .retain(|id, _| images.tokens(*id) > 0);
@@ -258,7 +259,7 @@ impl VisionPipeline {
 
     /// Whether an image is still cached; marks it as recently used.
     pub fn contains(&self, id: u32) -> bool {
-        self.image_cache.borrow_mut().touch(id)
+        self.soft_token_cache.borrow_mut().touch(id)
     }
 
     /// Reads an image's embeddings back: `[tokens, cols]` with the language model's columns, tile
@@ -267,7 +268,7 @@ impl VisionPipeline {
     /// # Errors
     /// `Request` for an unknown image id; `NotFinite` for NaN or infinite values.
     pub async fn embeddings(&self, id: u32) -> Result<Vec<f32>> {
-        let encoded = self.image_cache.borrow().encoded(id)?;
+        let encoded = self.soft_token_cache.borrow().encoded(id)?;
         let rows = encoded.read(&self.gpu).await?;
         // Further columns hold the features of deeper layers.
         let cols = encoded.cols / self.graph.features;
@@ -314,7 +315,7 @@ impl VisionPipeline {
         for id in image_ids {
             let (layout, seconds) = layouts
                 .get(id)
-                .ok_or_else(|| ImageCache::unknown_image(*id))?;
+                .ok_or_else(|| SoftTokenCache::unknown_image(*id))?;
             match seconds[..] {
                 [] => images.push(
                     self.processor

@@ -5,7 +5,7 @@ use crate::Result;
 use crate::exec::step::{check_finite, check_logits, rows_bytes, unpad_rows};
 use crate::gpu::Backend;
 use crate::ir::Graph;
-use crate::plan::{Slot, StepKind, fuse};
+use crate::plan::{StepKind, fuse};
 
 impl Session {
     /// Returns the logits of every token, or the last hidden states with `hidden`:
@@ -46,18 +46,11 @@ impl Session {
         let step = runner.bind(&model.gpu, &self.own, "every row", &program, 1)?;
         self.update_dynamic_ropes(0, ids.len())?;
         let mut all = Vec::with_capacity(ids.len() * step.output_cols);
-        self.update_mrope(ids)?;
-        for part in self.prefill_chunks(ids, chunk)? {
-            self.write_visible_ends(ids, part.clone())?;
-            let part = &ids[part];
-            let soft = self.stage_soft_tokens(part)?;
-            self.model.gpu.write(
-                self.buffer(Slot::Ids)?,
-                0,
-                bytemuck::cast_slice(soft.as_deref().unwrap_or(part)),
-            );
+        for chunk in self.prepare_prompt(ids, 0, chunk)? {
+            let part = &ids[chunk.clone()];
+            let staged = self.stage_chunk(ids, chunk)?;
             self.set_state(self.tokens.len(), part.len(), 0)?;
-            self.submit_step(&step, part.len(), Some(soft.as_deref().unwrap_or(part)))
+            self.submit_step(&step, part.len(), Some(&staged.ids))
                 .await?;
             self.tokens.extend_from_slice(part);
             self.written_until = self.written_until.max(self.tokens.len());

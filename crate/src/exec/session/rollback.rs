@@ -123,7 +123,7 @@ impl Session {
         fork.copy_from(self)?;
         fork.checkpoints.clone_from(&self.checkpoints);
         fork.rope_dirty = self.rope_dirty;
-        fork.image_cache = self.image_cache.clone();
+        fork.soft_token_cache = self.soft_token_cache.clone();
         fork.update_mrope(&self.tokens)?;
         Ok(fork)
     }

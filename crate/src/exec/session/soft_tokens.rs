@@ -1,9 +1,9 @@
-//! Prompts with images: soft tokens, M-RoPE positions, and where a prompt may be cut. Sessions run
-//! what this prepares.
+//! Prompts with soft tokens: M-RoPE positions, where a prompt may be cut, and the inputs of a chunk.
+//! Sessions run what this prepares.
 
 use super::Session;
 use crate::arch::vision::{IMAGE_EMBEDDINGS, ImageMask};
-use crate::exec::image_cache::ImageCache;
+use crate::exec::soft_tokens::SoftTokenCache;
 use crate::exec::step::rows_bytes;
 use crate::gpu::{Backend, Command};
 use crate::ir::{Embed, Op, SoftTokens};
@@ -13,19 +13,27 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
+/// A chunk of a prompt in the step's inputs.
+pub(in crate::exec) struct StagedChunk {
+    /// Ids as the step reads them.
+    pub ids: Vec<u32>,
+    /// Whether some stand for soft tokens, which a decode step does not accept.
+    pub has_soft_tokens: bool,
+}
+
 impl Session {
-    /// Sets the image cache whose images prompts may reference, by ids past the vocabulary.
-    pub fn set_image_cache(&mut self, images: Rc<RefCell<ImageCache>>) {
-        self.image_cache = images;
+    /// Sets the cache whose soft tokens prompts may reference, by ids past the vocabulary.
+    pub fn set_soft_token_cache(&mut self, cache: Rc<RefCell<SoftTokenCache>>) {
+        self.soft_token_cache = cache;
     }
 
-    /// The image cache of the session.
-    pub fn image_cache(&self) -> &Rc<RefCell<ImageCache>> {
-        &self.image_cache
+    /// The soft tokens that prompts of the session may reference.
+    pub fn soft_token_cache(&self) -> &Rc<RefCell<SoftTokenCache>> {
+        &self.soft_token_cache
     }
 
-    /// Whether the model accepts images.
-    pub fn accepts_images(&self) -> bool {
+    /// Whether prompts may reference soft tokens.
+    pub fn accepts_soft_tokens(&self) -> bool {
         self.model
             .graph()
             .inputs
@@ -33,26 +41,67 @@ impl Session {
             .any(|i| i.name == IMAGE_EMBEDDINGS)
     }
 
-    /// Rejects ids that are neither in the vocabulary nor soft tokens of a cached image.
+    /// Rejects ids that are neither in the vocabulary nor cached soft tokens.
     pub(in crate::exec) fn check_soft_tokens(&self, ids: &[u32]) -> Result<()> {
         let vocab = self.model.vocab() as u32;
-        let images = self.image_cache.borrow();
+        let cache = self.soft_token_cache.borrow();
         ids.iter()
             .filter_map(|id| id.checked_sub(vocab))
-            .try_for_each(|number| images.soft_token(number).map(|_| ()))
+            .try_for_each(|number| cache.soft_token(number).map(|_| ()))
+    }
+
+    /// Prepares the sequence `ids` to run from `start` on: sets its RoPE positions, and splits it into
+    /// chunks of at most `most` tokens.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` for an image that no chunk can hold; device errors.
+    pub(in crate::exec) fn prepare_prompt(
+        &mut self,
+        ids: &[u32],
+        start: usize,
+        most: usize,
+    ) -> Result<Vec<Range<usize>>> {
+        self.update_mrope(ids)?;
+        let chunks = self.prefill_chunks(&ids[start..], most)?;
+        Ok(chunks
+            .into_iter()
+            .map(|chunk| start + chunk.start..start + chunk.end)
+            .collect())
+    }
+
+    /// Writes the inputs of a chunk of the sequence `ids`: its ids, the embeddings of its soft tokens
+    /// and the visible end of each row.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` for soft tokens that the model does not accept; device errors.
+    pub(in crate::exec) fn stage_chunk(
+        &self,
+        ids: &[u32],
+        chunk: Range<usize>,
+    ) -> Result<StagedChunk> {
+        self.write_visible_ends(ids, chunk.clone())?;
+        let part = &ids[chunk];
+        let soft = self.stage_soft_tokens(part)?;
+        let staged = StagedChunk {
+            has_soft_tokens: soft.is_some(),
+            ids: soft.unwrap_or_else(|| part.to_vec()),
+        };
+        self.model.gpu.write(
+            self.buffer(Slot::Ids)?,
+            0,
+            bytemuck::cast_slice(&staged.ids),
+        );
+        Ok(staged)
     }
 
     /// Updates the RoPE tables to the M-RoPE positions of a sequence with images, or back to those
     /// of plain text if the last sequence had images.
-    ///
-    /// # Errors
-    /// Device errors.
     pub(in crate::exec) fn update_mrope(&mut self, ids: &[u32]) -> Result<()> {
         let Some(sections) = self.model.mrope_sections.clone() else {
             return Ok(());
         };
         let mut found = self
-            .image_cache
+            .soft_token_cache
             .borrow()
             .mrope_positions(ids, self.model.vocab() as u32)
             .unwrap_or_default();
@@ -111,23 +160,16 @@ impl Session {
 
     /// Splits a prompt into chunks of at most `most` tokens without cutting a tile that has
     /// bidirectional attention.
-    ///
-    /// # Errors
-    /// `UnsupportedOption` for such a tile longer than a chunk.
-    pub(in crate::exec) fn prefill_chunks(
-        &self,
-        ids: &[u32],
-        most: usize,
-    ) -> Result<Vec<Range<usize>>> {
+    fn prefill_chunks(&self, ids: &[u32], most: usize) -> Result<Vec<Range<usize>>> {
         let vocab = self.model.vocab() as u32;
-        let images = self.image_cache.borrow();
+        let cache = self.soft_token_cache.borrow();
 
         let mut parts = Vec::new();
         let mut first = 0;
         while first < ids.len() {
             let mut end = (first + most).min(ids.len());
             if self.model.image_mask != ImageMask::Causal && end < ids.len() {
-                match images.tile_bounds(ids, vocab, end) {
+                match cache.tile_bounds(ids, vocab, end) {
                     Some((start, _)) if start > first => end = end.min(start),
                     Some((start, after)) if start < end => {
                         let option = format!("an image of {} tokens", after - start);
@@ -150,23 +192,16 @@ impl Session {
 
     /// Writes the visible end of each row in a chunk of the sequence `ids`: image tokens see up to
     /// the end of their image.
-    ///
-    /// # Errors
-    /// `Internal` when the step has no buffer for it.
-    pub(in crate::exec) fn write_visible_ends(
-        &self,
-        ids: &[u32],
-        part: Range<usize>,
-    ) -> Result<()> {
+    fn write_visible_ends(&self, ids: &[u32], part: Range<usize>) -> Result<()> {
         if self.model.image_mask == ImageMask::Causal {
             return Ok(());
         }
         let vocab = self.model.vocab() as u32;
-        let images = self.image_cache.borrow();
+        let cache = self.soft_token_cache.borrow();
 
         let ends: Vec<u32> = part
             .map(|at: usize| {
-                images
+                cache
                     .tile_bounds(ids, vocab, at)
                     .map_or(at + 1, |(_, end)| end) as u32
             })
@@ -179,12 +214,9 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the ids of a chunk as the step reads them, and copies the embeddings of its images
-    /// to the step's input. `None` if the chunk has no image.
-    ///
-    /// # Errors
-    /// `UnsupportedOption` for a model without image input; device errors.
-    pub(in crate::exec) fn stage_soft_tokens(&self, part: &[u32]) -> Result<Option<Vec<u32>>> {
+    /// Returns the ids of a chunk as the step reads them, and copies the embeddings of its soft tokens
+    /// to the step's input. `None` if the chunk has none.
+    fn stage_soft_tokens(&self, part: &[u32]) -> Result<Option<Vec<u32>>> {
         let vocab = self.model.vocab() as u32;
         if part.iter().all(|id| *id < vocab) {
             return Ok(None);
@@ -213,7 +245,7 @@ impl Session {
             _ => None,
         });
         let base = tables.min().unwrap_or(vocab);
-        let images = self.image_cache.borrow();
+        let cache = self.soft_token_cache.borrow();
         let mut words = Vec::with_capacity(part.len());
         let mut copies = Vec::<(Command<'_>, usize)>::new();
 
@@ -223,7 +255,7 @@ impl Session {
                 words.push(*id);
                 continue;
             };
-            let place = images.soft_token(number)?;
+            let place = cache.soft_token(number)?;
             let from = place.encoded.token_rows[place.token] as usize;
             let size = rows_bytes(1, place.encoded.cols);
             words.push(base + row as u32);
@@ -270,7 +302,7 @@ impl Session {
     /// `Request` when the number of placeholders differs from the number of image tokens.
     pub fn splice_soft_tokens(&self, ids: &[u32], images: &[(u32, u32)]) -> Result<Vec<u32>> {
         let vocab = self.model.vocab() as u32;
-        let cache = self.image_cache.borrow();
+        let cache = self.soft_token_cache.borrow();
 
         let mut spliced = ids.to_vec();
         for (placeholder, _) in images {

@@ -495,7 +495,7 @@ impl ChatModel {
                     let vocab = self.session.vocab() as u32;
                     let cut = self
                         .session
-                        .image_cache()
+                        .soft_token_cache()
                         .borrow()
                         .next_cut(&context, vocab, half);
                     let keep = context.split_off(cut);

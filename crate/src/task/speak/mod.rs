@@ -11,8 +11,8 @@ use super::text_pipeline::{TextPipeline, TokenizerSources};
 use super::token_loop::{TokenLoop, TokenSink};
 use crate::arch::SPEAKER_PROJECTION;
 use crate::audio::codec_tokens::{CodecVocab, SpeechToken};
-use crate::exec::{EncodedImage, ModelFiles, RunOptions, Session, float_of};
-use crate::gpu::{Backend, BufferUsage, Gpu};
+use crate::exec::{ModelFiles, RunOptions, Session, SoftEmbeddings, float_of};
+use crate::gpu::Gpu;
 use crate::hub::{AbortFlag, Phase, Source};
 use crate::sample::{Sampler, SamplingParams, TokenConstraint};
 use crate::util::clock::now_ms;
@@ -324,28 +324,14 @@ impl SpeechSynthesizer {
         let content = speaker.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, v| {
             (h ^ u64::from(v.to_bits())).wrapping_mul(0x0100_0000_01b3)
         });
-        let mut images = self.session.image_cache().borrow_mut();
-        let number = if let Some(number) = images.find(content) {
-            number
-        } else {
-            let gpu = self.session.gpu();
-            let rows = gpu.buffer(
-                "speaker",
-                row.len().next_multiple_of(4) as u64 * 4,
-                BufferUsage::Storage,
-            )?;
-            gpu.write(&rows, 0, bytemuck::cast_slice(&row));
-            images.add(
-                content,
-                EncodedImage {
-                    rows,
-                    tokens: 1,
-                    cols: row.len(),
-                    token_rows: vec![0],
-                    grids: vec![(1, 1)],
-                    position_interval: 0.0,
-                },
-            )
+        let mut cache = self.session.soft_token_cache().borrow_mut();
+        let known = cache.find(content);
+        let number = match known {
+            Some(number) => number,
+            None => {
+                let gpu = self.session.gpu();
+                cache.add(content, SoftEmbeddings::from_vector(gpu, "speaker", &row)?)
+            }
         };
         // The speaker is the second token of the sequence.
         ids.insert(1, self.session.vocab() as u32 + number);
