@@ -12,7 +12,7 @@ use jerboa::ir::{Activation, Attention, Combine, Epilogue, Linear, Mask, Norm, S
 use jerboa::kernels::attention::Kv;
 use jerboa::reference::attention as reference;
 use jerboa::reference::matmul::{activate, matmul, rms_norm};
-use jerboa_tests::{gpu, nmse, random};
+use jerboa_tests::{gpu, nmse, random, skip};
 
 const HEADS: usize = 2;
 const HEAD_DIM: usize = 32;
@@ -30,7 +30,7 @@ fn rounded(x: &[f32]) -> Vec<f32> {
 fn a_layer_stores_matmul_inputs_as_f16() {
     let device = gpu().caps();
     if !device.f16 {
-        return;
+        return skip("needs f16");
     }
     let emulated = SubgroupMatrix {
         side: 16,

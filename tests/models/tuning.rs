@@ -16,7 +16,7 @@ use jerboa::kernels::registry::Kernel;
 use jerboa::kernels::tuning_table::{GemvVariant, TuningTable};
 use jerboa::plan::{Fusions, PlanOptions, StepKind, fuse, lower, plan_states, plan_weights};
 use jerboa_tests::golden::{Golden, golden};
-use jerboa_tests::{gpu, least, open};
+use jerboa_tests::{gpu, least, open, skip};
 use pollster::block_on;
 use serde_json::json;
 use std::cell::OnceCell;
@@ -65,7 +65,7 @@ fn afresh<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 #[test]
 fn tuning_entries_select_gemm_tilings() {
     if least() {
-        return;
+        return skip("JERBOA_LEAST leaves nothing to tune");
     }
     let config = json!({
         "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864,
@@ -134,7 +134,7 @@ fn tuning_entries_select_gemm_tilings() {
 #[test]
 fn every_tuning_entry_gives_the_reference_logits() {
     if least() {
-        return;
+        return skip("JERBOA_LEAST leaves nothing to tune");
     }
     let model = load(&exact(), TuneMode::Off, &folder("off"));
     assert_eq!(
@@ -254,10 +254,10 @@ fn tiles_and_heads_are_measured() {
 #[test]
 fn software_adapters_are_tuned_on_request_only() {
     if least() {
-        return;
+        return skip("JERBOA_LEAST leaves nothing to tune");
     }
     if !gpu().caps().software {
-        return;
+        return skip("needs a software adapter");
     }
     let cache = folder("software");
     let model = afresh(|| {
@@ -281,7 +281,7 @@ fn software_adapters_are_tuned_on_request_only() {
 #[test]
 fn tuning_results_are_cached_until_damaged() {
     if least() {
-        return;
+        return skip("JERBOA_LEAST leaves nothing to tune");
     }
     let cache = folder("remembered");
     let auto = || {

@@ -25,7 +25,7 @@ const ABORT_CHECK_SAMPLES: usize = 64 * WINDOW;
 const CHECKED_SAMPLES: usize = 60 * SAMPLE_RATE as usize;
 /// Speech segments with a shorter pause between them are merged, in samples.
 const MERGE_PAUSE: usize = 2 * SAMPLE_RATE as usize;
-/// The prompt takes at most 1 / `BEFORE` of the model's context.
+/// The prompt takes at most 1 / `PROMPT_DIVISOR` of the model's context.
 const PROMPT_DIVISOR: usize = 2;
 
 /// Minimum samples of detected speech without words that are decoded again; less is the end of a
