@@ -1,3 +1,5 @@
+import { host } from "./host.js";
+
 /**
  * Updates a SHA-256 (FIPS 180-4) with `size` more bytes; returns its eight words, or undefined if `bytes` has another
  * length. `bytes` are whole 64-byte blocks, except in the last call, where `end` is the message's total length. Threads
@@ -154,10 +156,12 @@ class Threads {
   threads = [];
   waiting = new Map();
   count = 0;
-  refused = typeof Worker === "undefined" || nestedWorkersHang();
+  refused = nestedWorkersHang();
 
   /** Starts the threads. */
   start() {
+    // Threads read the browser's own caches only.
+    this.refused ||= typeof Worker === "undefined" || host.store !== globalThis.caches;
     if (this.refused || this.threads.length > 0) return;
     this.up = new Promise((resolve) => (this.resolveUp = resolve));
     setTimeout(this.resolveUp, OPEN_TIMEOUT_MS, false);
@@ -355,14 +359,14 @@ class Folder {
 export async function openStore(name, folder) {
   if (folder && globalThis.FileSystemFileHandle?.prototype.move) {
     try {
-      const opened = navigator.storage.getDirectory().then((root) => root.getDirectoryHandle(name, { create: true }));
+      const opened = host.storage.getDirectory().then((root) => root.getDirectoryHandle(name, { create: true }));
       return withDeadlines(new Folder(await answered("navigator.storage.getDirectory()", OPEN_TIMEOUT_MS, opened), name));
     } catch {
       // Not available in private windows.
     }
   }
-  if (!globalThis.caches) return undefined;
-  return withDeadlines(await answered("caches.open()", OPEN_TIMEOUT_MS, caches.open(name)));
+  if (!host.store) return undefined;
+  return withDeadlines(await answered("caches.open()", OPEN_TIMEOUT_MS, host.store.open(name)));
 }
 
 /**

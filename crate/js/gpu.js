@@ -1,6 +1,8 @@
 // The browser's WebGPU behind integer handles, as src/gpu/browser.rs imports it. Decode steps are recorded once and
 // replayed in one call. Does not depend on models.
 
+import { host } from "./host.js";
+
 // Deadlines of WebGPU; docs/limits.md lists them.
 
 /** Milliseconds until requestAdapter and requestDevice must answer. A busy machine takes seconds to start its GPU process. */
@@ -18,6 +20,11 @@ const MAX_STAGED_BYTES = 32 << 20;
 
 /** Transfers above this many bytes are named in later errors. */
 const LARGE_TRANSFER_BYTES = 65_536;
+
+// Constants of the WebGPU specification; hosts need not define them as globals.
+const BUFFER_USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128, QUERY_RESOLVE: 512 };
+const COMPUTE_STAGE = 4;
+const MAP_READ_MODE = 1;
 
 /** Ignores a promise's rejection: after a lost device no caller awaits it. */
 function ignoreRejection(promise) {
@@ -108,7 +115,7 @@ async function openDevice(wanted, minLimits) {
   let reason = "no adapter was found by navigator.gpu.requestAdapter()";
   for (let attempt = 0; attempt < RETRIES; attempt++) {
     try {
-      const adapter = await requested("navigator.gpu.requestAdapter", navigator.gpu.requestAdapter({ powerPreference: "high-performance" }), () => {});
+      const adapter = await requested("navigator.gpu.requestAdapter", host.gpu.requestAdapter({ powerPreference: "high-performance" }), () => {});
       if (adapter) {
         const features = wanted.filter((name) => adapter.features.has(name));
         const limits = adapter.limits;
@@ -135,7 +142,7 @@ const devices = (globalThis[Symbol.for("jerboa.devices")] ??= new Set());
 
 export class JsGpu {
   static async open(f16, subgroups, matrix, minLimits) {
-    if (!globalThis.navigator?.gpu) {
+    if (!host.gpu) {
       throw new Error("WebGPU is not available in this browser (no navigator.gpu)");
     }
     const wanted = ["timestamp-query"];
@@ -218,7 +225,7 @@ export class JsGpu {
   }
 
   fail(what, error) {
-    const memory = typeof GPUOutOfMemoryError !== "undefined" && error instanceof GPUOutOfMemoryError;
+    const memory = error?.constructor?.name === "GPUOutOfMemoryError";
     this.error ??= `${memory ? "memory" : "invalid"}:${what}\n${error.message}`;
   }
 
@@ -350,14 +357,14 @@ export class JsGpu {
       maxBindingSize: limits.maxStorageBufferBindingSize,
       maxWorkgroupStorage: limits.maxComputeWorkgroupStorageSize,
       maxInvocations: Math.min(limits.maxComputeInvocationsPerWorkgroup, limits.maxComputeWorkgroupSizeX),
-      packedDot: navigator.gpu.wgslLanguageFeatures?.has("packed_4x8_integer_dot_product") === true,
+      packedDot: host.gpu.wgslLanguageFeatures?.has("packed_4x8_integer_dot_product") === true,
       software: this.info.isFallbackAdapter === true || this.info.architecture === "swiftshader",
     };
   }
 
   buffer(label, size, uniform) {
-    const use = uniform ? GPUBufferUsage.UNIFORM : GPUBufferUsage.STORAGE;
-    const usage = use | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
+    const use = uniform ? BUFFER_USAGE.UNIFORM : BUFFER_USAGE.STORAGE;
+    const usage = use | BUFFER_USAGE.COPY_SRC | BUFFER_USAGE.COPY_DST;
     const made = this.scoped(label, () => this.device.createBuffer({ label, size, usage }));
     this.counts.buffers++;
     const slot = this.free.pop() ?? this.buffers.length;
@@ -391,7 +398,7 @@ export class JsGpu {
       const entries = [];
       for (let j = 0; j < layouts[i].length; j += 2) {
         const type = types[layouts[i][j + 1]];
-        entries.push({ binding: layouts[i][j], visibility: GPUShaderStage.COMPUTE, buffer: { type } });
+        entries.push({ binding: layouts[i][j], visibility: COMPUTE_STAGE, buffer: { type } });
       }
       const code = text.includes("subgroupMatrix") ? this.matrices.translate(text) : text;
       try {
@@ -534,7 +541,7 @@ export class JsGpu {
     const room = Math.max(256, 2 ** Math.ceil(Math.log2(size)));
     const pool = this.staging.get(room) ?? [];
     this.staging.set(room, pool);
-    const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
+    const usage = BUFFER_USAGE.MAP_READ | BUFFER_USAGE.COPY_DST;
     let buffer = pool.pop();
     if (buffer) {
       this.staged -= room;
@@ -556,7 +563,7 @@ export class JsGpu {
     const encoder = this.device.createCommandEncoder();
     encoder.copyBufferToBuffer(source, offset, buffer, 0, size);
     this.queue.submit([encoder.finish()]);
-    await this.answer(buffer.mapAsync(GPUMapMode.READ, 0, size), "mapAsync");
+    await this.answer(buffer.mapAsync(MAP_READ_MODE, 0, size), "mapAsync");
     const mapped = buffer.getMappedRange(0, size);
     if (!(mapped?.byteLength >= size)) throw new Error(`GPUBuffer.getMappedRange() gave ${mapped?.byteLength ?? "no"} bytes instead of ${size}`);
     const bytes = new Uint8Array(mapped).slice();
@@ -583,7 +590,7 @@ export class JsGpu {
   async profileSteps(steps, grids) {
     const count = 2 * steps.length;
     const querySet = this.device.createQuerySet({ type: "timestamp", count });
-    const usage = GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC;
+    const usage = BUFFER_USAGE.QUERY_RESOLVE | BUFFER_USAGE.COPY_SRC;
     const resolved = this.device.createBuffer({ size: 8 * count, usage });
     const encoder = this.device.createCommandEncoder();
     steps.forEach((step, i) => {

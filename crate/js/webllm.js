@@ -1,6 +1,8 @@
 // Reads WebLLM's stores besides the Cache API: the origin private file system (cacheBackend "opfs") and IndexedDB
 // ("indexeddb"). Finds the file of a URL; never creates folders or databases.
 
+import { host } from "./host.js";
+
 /** Milliseconds until a store must be found, and until a file or record must be read; docs/limits.md lists both. */
 const OPEN_TIMEOUT_MS = 5000;
 const READ_TIMEOUT_MS = 60_000;
@@ -27,7 +29,7 @@ async function digest(url) {
 
 /** Opens the folder of a scope such as `webllm/model`. */
 async function folder(scope) {
-  let at = await navigator.storage.getDirectory();
+  let at = await host.storage.getDirectory();
   for (const part of ["tvmjs-opfs-store", ...scope.split("/")]) at = await at.getDirectoryHandle(encodeURIComponent(part));
   return at;
 }
@@ -42,7 +44,7 @@ async function privateFile(folder, url) {
 
 /** Runs `work` on the records of a scope. Closes the database afterwards: its owner may want to delete it. */
 async function withRecords(scope, work) {
-  const request = indexedDB.open(scope);
+  const request = host.indexedDB.open(scope);
   // The database was deleted since it was listed; opening would create it again.
   request.onupgradeneeded = () => request.transaction.abort();
   const database = await settled(request);
@@ -68,7 +70,7 @@ export async function open(scopes) {
   const finders = [];
   // Missing or forbidden APIs count as empty.
   // Sandboxed frames are refused at once.
-  const databases = (async () => globalThis.indexedDB?.databases?.())();
+  const databases = (async () => host.indexedDB?.databases?.())();
   const listed = await answered(OPEN_TIMEOUT_MS, databases).catch(() => []);
   for (const scope of scopes) {
     const files = await answered(OPEN_TIMEOUT_MS, folder(scope)).catch(() => null);

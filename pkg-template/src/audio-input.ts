@@ -3,6 +3,7 @@
 import { describe, MAX_AUDIO_SECONDS } from "./check.js";
 import { aborted, JerboaError, invalidRequest, missingAsset } from "./errors.js";
 import { isDetached } from "./plain-json.js";
+import { platform, type Platform } from "./platform.js";
 import { ASSET_TIMEOUT_MS, AUDIO_TIMEOUT_MS, untilAborted, withTimeout } from "./waits.js";
 
 /** Sample rate of the models' input, in Hz. */
@@ -42,6 +43,8 @@ async function samplesNow(where: string, input: unknown, sampleRate: number | un
   else if (ArrayBuffer.isView(given)) bytes = new Uint8Array(given.buffer, given.byteOffset, given.byteLength).slice().buffer;
   else throw invalidRequest(`${where}: the audio must be a File, Blob, ArrayBuffer, AudioBuffer or Float32Array, not ${describe(input)}.`);
   if (bytes.byteLength === 0) throw invalidRequest(`${where}: the file is empty.`);
+  const host = platform();
+  if (host) return decodeOn(host, where, bytes, signal);
   if (typeof OfflineAudioContext === "undefined") throw noAudio(where);
   const decode = (file: ArrayBuffer): Promise<Float32Array> => {
     if (signal?.aborted) throw aborted(where);
@@ -53,6 +56,18 @@ async function samplesNow(where: string, input: unknown, sampleRate: number | un
     throw missingAsset("The decoder of long audio", thrown);
   });
   return (await decodeInWindows(where, bytes, decode)) ?? decode(bytes);
+}
+
+/** Decodes a file outside a browser. */
+async function decodeOn(host: Platform, where: string, bytes: ArrayBuffer, signal: AbortSignal | undefined): Promise<Float32Array> {
+  try {
+    const { channels, sampleRate } = await host.decodeAudio(bytes);
+    if (signal?.aborted) throw aborted(where);
+    return await resample(where, meanOf(channels), sampleRate);
+  } catch (thrown) {
+    if (thrown instanceof JerboaError) throw thrown;
+    throw new JerboaError("request", `${where}: the file cannot be decoded: it is not audio, or in an unsupported format. Use WAV, MP3 or FLAC.`, { cause: thrown });
+  }
 }
 
 /** The first bytes of a FLAC file. */
@@ -74,11 +89,12 @@ async function resampleBuffer(where: string, buffer: AudioBuffer): Promise<Float
 
 /** Mixes the channels to mono by their mean. */
 function mixToMono(buffer: AudioBuffer): Float32Array {
-  const out = new Float32Array(buffer.length);
-  for (let channel = 0; channel < buffer.numberOfChannels; channel++) {
-    const samples = buffer.getChannelData(channel);
-    for (let i = 0; i < out.length; i++) out[i]! += samples[i]! / buffer.numberOfChannels;
-  }
+  return meanOf(Array.from({ length: buffer.numberOfChannels }, (_, channel) => buffer.getChannelData(channel)));
+}
+
+function meanOf(channels: Float32Array[]): Float32Array {
+  const out = new Float32Array(channels[0]?.length ?? 0);
+  for (const samples of channels) for (let i = 0; i < out.length; i++) out[i]! += samples[i]! / channels.length;
   return out;
 }
 
@@ -87,6 +103,8 @@ export async function resample(where: string, samples: Float32Array, sampleRate:
   if (typeof sampleRate !== "number" || !(sampleRate >= 3000 && sampleRate <= 768_000)) throw invalidRequest(`${where}: the sample rate must be a number between 3,000 and 768,000 Hz, not ${describe(sampleRate)}.`);
   if (samples.length > MAX_AUDIO_SECONDS * sampleRate) throw invalidRequest(`${where}: the audio is ${(samples.length / sampleRate / 3600).toFixed(1)} hours long; the limit is ${MAX_AUDIO_SECONDS / 3600} hours. Transcribe parts of it one after another.`);
   if (sampleRate === SAMPLE_RATE || samples.length === 0) return samples.slice();
+  const host = platform();
+  if (host) return host.resample(samples, sampleRate, SAMPLE_RATE);
   if (typeof OfflineAudioContext === "undefined") throw noAudio(where);
   const context = new OfflineAudioContext(1, Math.max(1, Math.round((samples.length * SAMPLE_RATE) / sampleRate)), SAMPLE_RATE);
   const buffer = context.createBuffer(1, samples.length, sampleRate);

@@ -4,6 +4,7 @@ import { checked, valid } from "./check.js";
 import { JerboaError, missingAsset } from "./errors.js";
 import { cspAdvice } from "./csp.js";
 import type { Backend } from "./engine-calls.js";
+import { platform } from "./platform.js";
 import { RemoteBackend } from "./rpc.js";
 import { isUntrusted, scriptUrl } from "./trusted.js";
 import { ASSET_TIMEOUT_MS, WORKER_START_TIMEOUT_MS, withTimeout } from "./waits.js";
@@ -49,7 +50,7 @@ export async function openBackend(worker: boolean, given: AssetUrls = {}): Promi
   if (typeof remote === "string") return { backend: await localBackend(wasm), warning: mainThreadWarning(remote) };
   try {
     const { gpu } = await withTimeout(WORKER_START_TIMEOUT_MS, "the worker", remote.hello);
-    if (gpu || !("gpu" in navigator)) {
+    if (gpu || !("gpu" in (globalThis.navigator ?? {}))) {
       if (wasm) remote.useWasm(wasm);
       return { backend: remote, ...(worker ? {} : { warning: "The model runs in a worker although worker: false was set: the engine on this thread stopped earlier. Reload the page to run models on this thread again." }) };
     }
@@ -85,6 +86,8 @@ async function localBackend(wasm: string | undefined): Promise<Backend> {
 
 /** Starts a worker; returns the reason as a string when that fails. */
 function startWorker(url: string | undefined): RemoteBackend | string {
+  const thread = platform()?.spawn();
+  if (thread) return new RemoteBackend(thread.port, thread.end);
   if (typeof Worker === "undefined") return "Worker is not available here";
   try {
     // Bundlers match this exact expression.

@@ -4,6 +4,7 @@ import type { GrammarSource, NextMask } from "./contract.js";
 import type { Engine } from "./engine-calls.js";
 import { invalidRequest, missingAsset } from "./errors.js";
 import type { Grammar, Vocabulary } from "./grammar.js";
+import { platform } from "./platform.js";
 import { isTrap } from "./traps.js";
 import { ASSET_TIMEOUT_MS, withTimeout } from "./waits.js";
 
@@ -15,7 +16,8 @@ let loading: Promise<GrammarModule> | undefined;
 function grammarModule(wasmUrl: string | undefined): Promise<GrammarModule> {
   const load = async (): Promise<GrammarModule> => {
     const module = await import("./grammar.js");
-    await module.default(wasmUrl === undefined ? undefined : { module_or_path: new URL("grammar_bg.wasm", wasmUrl) });
+    const own = await platform()?.readAsset("grammar_bg.wasm");
+    await module.default(own ? { module_or_path: own } : wasmUrl === undefined ? undefined : { module_or_path: new URL("grammar_bg.wasm", wasmUrl) });
     return module;
   };
   loading ??= load().catch((thrown: unknown) => {

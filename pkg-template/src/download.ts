@@ -1,5 +1,6 @@
 /** Downloads small files that the page needs itself. The engine downloads models (crate/src/hub). */
 
+import { platform } from "./platform.js";
 import { FETCH_STALL_MS } from "./waits.js";
 
 /** Attempts in all, if the connection breaks or stalls. */
@@ -39,7 +40,7 @@ async function attemptDownload(address: string | URL, signal: AbortSignal | unde
   signal?.addEventListener("abort", end, { once: true });
   const { host } = new URL(address, globalThis.document?.baseURI ?? globalThis.location?.href);
   try {
-    const response = await moving(host, stall, fetch(address, { signal: stall.signal }));
+    const response = await moving(host, stall, (platform()?.fetch ?? fetch)(address, { signal: stall.signal }));
     if (!response.ok) throw new StatusError(response.status);
     const type = response.headers.get("content-type") ?? "";
     const reader = response.body?.getReader();

@@ -10,6 +10,7 @@ import type {
   SegmentEvent,   SynthesisResult, Transcript, VadEvent,
 } from "./contract.js";
 import type { ImageInput } from "./images.js";
+import type { EnginePlatform } from "./platform.js";
 
 /** A session of a loaded model, as the wasm module exposes it. */
 export interface EngineSession {
@@ -89,6 +90,8 @@ export interface EngineModule {
   /** Removes a source from the cache, named as by `cachedModels`. */
   deleteModel(source: string): Promise<void>;
   version(): string;
+  /** Replaces what the engine takes from a browser; call it before the first load. */
+  setHost(given: Partial<EnginePlatform>): void;
 }
 
 /** What the host answers itself, mostly with several calls of the engine. */

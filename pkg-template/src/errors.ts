@@ -73,7 +73,7 @@ export function missingAsset(what: string, reason: unknown): JerboaError {
 
 /** The error of an environment without WebGPU that is not a browser. */
 export function noBrowser(): JerboaError {
-  return new JerboaError("no_webgpu", "WebGPU is not available: models run only in web pages and their workers. In Node, use jerboa/memory only.");
+  return new JerboaError("no_webgpu", "WebGPU is not available: from this entry models run only in web pages and their workers. In Node, import the package by its name, 'jerboa'.");
 }
 
 /** The error of an invalid request: contradictory options or unknown names. */

@@ -1,7 +1,7 @@
 /** Type declarations of the grammar module, which is next to these files in the built package. */
 
 /** Loads the module's WebAssembly. */
-export default function init(options?: { module_or_path: string | URL }): Promise<unknown>;
+export default function init(options?: { module_or_path: string | URL | BufferSource }): Promise<unknown>;
 
 /** A model's tokens as bytes. */
 export declare class Vocabulary {

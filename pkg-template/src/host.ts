@@ -7,6 +7,7 @@ import { stripUndefined } from "./strip-undefined.js";
 import { withCspAdvice } from "./csp.js";
 import { aborted, disposed, invalidRequest, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
 import { EngineInstance } from "./engine-instance.js";
+import { platform } from "./platform.js";
 import { replayFilter } from "./resume.js";
 import { TrapWatch } from "./traps.js";
 import { ABORT_TIMEOUT_MS, ASSET_TIMEOUT_MS, CLOSE_TIMEOUT_MS, isolated, untilAborted, withTimeout } from "./waits.js";
@@ -108,19 +109,22 @@ export class Host implements Backend {
   }
 
   async #start(): Promise<void> {
+    const host = platform();
     let start = starts.get(this.#module);
     if (!start) {
-      start = this.#module.default(this.#input);
+      const own = host && !this.#input ? host.readAsset("jerboa_bg.wasm").then((bytes) => ({ module_or_path: bytes })) : this.#input;
+      start = Promise.resolve(own).then((input) => this.#module.default(input));
       starts.set(this.#module, start);
       const over = (): unknown => starts.delete(this.#module);
       start.then(over, over);
     }
     try {
       await withTimeout(ASSET_TIMEOUT_MS, "its server", start);
+      if (host) this.#module.setHost(host);
     } catch (thrown) {
       // The next call retries: the network may be back.
       this.#ready = undefined;
-      throw "process" in globalThis && !("document" in globalThis) ? noBrowser() : missingAsset("The engine's wasm file", thrown);
+      throw "process" in globalThis && !("document" in globalThis) && !host ? noBrowser() : missingAsset("The engine's wasm file", thrown);
     }
   }
 
@@ -291,7 +295,8 @@ export class Host implements Backend {
     return constrain(instance.engine, grammar, isChat, (this.#input as { module_or_path?: string } | undefined)?.module_or_path);
   }
 
-  async #load(options: EngineLoadOptions, signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
+  async #load(given: EngineLoadOptions, signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
+    const options = (await platform()?.prepareLoad(given)) ?? given;
     const engine = await this.#module.Engine.load({ ...options, signal }, onEvent);
     if (signal.aborted) {
       engine.free();

@@ -4,6 +4,7 @@ import type { ImageUpload, EncodedImageInfo } from "./contract.js";
 import type { Engine, EngineModule } from "./engine-calls.js";
 import { JerboaError, invalidRequest } from "./errors.js";
 import type { ImageInput } from "./images.js";
+import { platform, type Pixels } from "./platform.js";
 import type { VideoInput } from "./video.js";
 import { IMAGE_TIMEOUT_MS, withTimeout } from "./waits.js";
 
@@ -68,6 +69,17 @@ async function encodeVideo(module: EngineModule, engine: Engine, frames: VideoIn
   let size = { width: 0, height: 0 };
   try {
     for (const frame of frames) {
+      const host = platform();
+      if (host && frame instanceof Blob) {
+        await checkHeader(module, frame);
+        const pixels = await host.decodeImage(frame, rows && size);
+        if (!rows) {
+          size = sizeOf(pixels);
+          rows = engine.videoUpload(size.width, size.height, frames.length);
+        }
+        pushPixels(rows, pixels);
+        continue;
+      }
       const bitmap = frame instanceof Blob || frame instanceof ImageData ? await bitmapOf(module, frame) : frame;
       try {
         if (!rows) {
@@ -88,6 +100,11 @@ async function encodeVideo(module: EngineModule, engine: Engine, frames: VideoIn
 }
 
 async function decodeAndEncode(module: EngineModule, engine: Engine, { image }: ImageInput): Promise<EncodedImageInfo> {
+  const host = platform();
+  if (host && image instanceof Blob) {
+    await checkHeader(module, image);
+    return encodePixels(engine, await host.decodeImage(image));
+  }
   if (image instanceof ImageData) return encodePixels(engine, image);
   if (!(image instanceof Blob)) return encodeBitmap(engine, image);
   const bitmap = await bitmapOf(module, image);
@@ -120,12 +137,15 @@ async function checkHeader(module: EngineModule, file: Blob): Promise<void> {
   }
 }
 
-async function encodePixels(engine: Engine, { data, width, height }: ImageData): Promise<EncodedImageInfo> {
-  const rows = engine.imageUpload(width, height);
-  const pitch = width * 4;
-  const strip = Math.max(1, Math.floor(STRIP_PIXELS / width)) * pitch;
-  for (let at = 0; at < data.length; at += strip) rows.push(new Uint8Array(data.buffer, data.byteOffset + at, Math.min(strip, data.length - at)));
+async function encodePixels(engine: Engine, pixels: Pixels): Promise<EncodedImageInfo> {
+  const rows = engine.imageUpload(pixels.width, pixels.height);
+  pushPixels(rows, pixels);
   return engine.encodeImage(rows, NO_FRAME_TIMES);
+}
+
+function pushPixels(rows: ImageUpload, { data, width }: Pixels): void {
+  const strip = Math.max(1, Math.floor(STRIP_PIXELS / width)) * width * 4;
+  for (let at = 0; at < data.length; at += strip) rows.push(new Uint8Array(data.buffer, data.byteOffset + at, Math.min(strip, data.length - at)));
 }
 
 async function encodeBitmap(engine: Engine, bitmap: ImageBitmap): Promise<EncodedImageInfo> {
@@ -140,7 +160,7 @@ async function encodeBitmap(engine: Engine, bitmap: ImageBitmap): Promise<Encode
   return engine.encodeImage(rows, NO_FRAME_TIMES);
 }
 
-function sizeOf({ width, height }: ImageBitmap): { width: number; height: number } {
+function sizeOf({ width, height }: { width: number; height: number }): { width: number; height: number } {
   if (!(width > 0 && height > 0) || width * height > MAX_IMAGE_PIXELS) throw invalidRequest(`The image has ${width}x${height} pixels; the limit is ${MAX_IMAGE_PIXELS / 1e6} million. Use a smaller image.`);
   return { width, height };
 }

@@ -5,6 +5,7 @@ import { cspAdvice } from "./csp.js";
 import { download, StatusError } from "./download.js";
 import { JerboaError, invalidRequest } from "./errors.js";
 import { isDetached } from "./plain-json.js";
+import { platform } from "./platform.js";
 import { IMAGE_TIMEOUT_MS, withTimeout } from "./waits.js";
 
 /**
@@ -63,7 +64,7 @@ const is = <T>(value: unknown, name: string): value is T => {
 /** Resolves an image source. @throws {@link JerboaError} that names the problem. */
 export async function resolveImage(where: string, source: ImageSource): Promise<ImageInput> {
   if (typeof source === "string" || source instanceof URL) return fetched(where, String(source));
-  if (is<Blob>(source, "Blob")) return { image: source, key: keyOf(source) };
+  if (is<Blob>(source, "Blob")) return { image: await sendable(source), key: keyOf(source) };
   if (is<ImageBitmap>(source, "ImageBitmap")) {
     if (source.width === 0) throw invalidRequest(`${where}: the ImageBitmap was closed or transferred elsewhere. Pass an open one.`);
     return { image: source, key: keyOf(source) };
@@ -83,6 +84,9 @@ export async function resolveImage(where: string, source: ImageSource): Promise<
   }
 }
 
+/** A blob that can be sent to the engine's thread: Node's blobs of files cannot. */
+const sendable = async (blob: Blob): Promise<Blob> => (platform() ? new Blob([await blob.arrayBuffer()], { type: blob.type }) : blob);
+
 async function fetched(where: string, address: string): Promise<ImageInput & { image: Blob }> {
   const short = address.length > 80 ? `${address.slice(0, 77)}...` : address;
   let url: URL;
@@ -91,7 +95,7 @@ async function fetched(where: string, address: string): Promise<ImageInput & { i
   } catch {
     throw invalidRequest(`${where}: '${short}' is not a valid image URL.`);
   }
-  if (!["http:", "https:", "data:", "blob:"].includes(url.protocol)) throw invalidRequest(`${where}: image URLs must start with http:, https:, data: or blob:, not '${short}'.`);
+  if (!["http:", "https:", "data:", "blob:"].includes(url.protocol) && !(platform() && url.protocol === "file:")) throw invalidRequest(`${where}: image URLs must start with http:, https:, data: or blob:, not '${short}'.`);
   if (url.protocol === "data:") return { image: decodeDataUrl(where, address), key: keyOfAddress(address) };
   try {
     return { image: await download(url), key: keyOfAddress(url.href) };

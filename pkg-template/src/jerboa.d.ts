@@ -13,3 +13,4 @@ export declare const imageSize: EngineModule["imageSize"];
 export declare const cachedModels: EngineModule["cachedModels"];
 export declare const deleteModel: EngineModule["deleteModel"];
 export declare const version: EngineModule["version"];
+export declare const setHost: EngineModule["setHost"];

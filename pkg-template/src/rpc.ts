@@ -3,6 +3,7 @@
 import { aborted, JerboaError, unloaded } from "./errors.js";
 import { CLOSE_TIMEOUT_MS, isolated, WORKER_LOCK_TIMEOUT_MS, WORKER_MAX_PINGS, WORKER_PING_MS } from "./waits.js";
 import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
+import type { Port } from "./platform.js";
 
 /** A message from the caller to the engine. */
 type RpcRequest = { id: number; method: Method; args: unknown[] } | { id: number; abort: true } | { id: number; question: number; answer: unknown } | { wasm: string } | { ping: true } | { close: true };
@@ -18,14 +19,8 @@ type RpcReply =
   | { lock: string }
   | { closed: true };
 
-/** The common interface of a worker, its global scope and a MessagePort. */
-export interface Port {
-  postMessage(message: unknown, transfer?: Transferable[]): void;
-  addEventListener(type: string, listener: (event: any) => void): void;
-}
-
-/** Serves a backend over a port; starts with a hello message. */
-export function serve(port: Port, backend: Backend & { useWasm?(url: string): void; readonly trap?: JerboaError | undefined }): void {
+/** Serves a backend over a port; starts with a hello message. `gpu`: whether this thread has WebGPU, if it is known. */
+export function serve(port: Port, backend: Backend & { useWasm?(url: string): void; readonly trap?: JerboaError | undefined }, gpu?: boolean): void {
   const running = new Map<number, AbortController>();
   const questions = new Map<number, (answer: unknown) => void>();
   let asked = 0;
@@ -65,7 +60,7 @@ export function serve(port: Port, backend: Backend & { useWasm?(url: string): vo
   });
   let greeted = false;
   const greet = (): void => {
-    if (!greeted) send({ hello: true, gpu: typeof navigator !== "undefined" && "gpu" in navigator });
+    if (!greeted) send({ hello: true, gpu: gpu ?? (typeof navigator !== "undefined" && "gpu" in navigator) });
     greeted = true;
   };
   const locks = globalThis.navigator?.locks;

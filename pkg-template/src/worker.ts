@@ -2,6 +2,7 @@
 
 import * as engine from "./jerboa.js";
 import { Host } from "./host.js";
-import { serve, type Port } from "./rpc.js";
+import type { Port } from "./platform.js";
+import { serve } from "./rpc.js";
 
 serve(globalThis as unknown as Port, new Host(engine));

@@ -13,7 +13,7 @@ let folder, server, browser, page;
 
 before(async () => {
   folder = await mkdtemp(join(tmpdir(), "jerboa-device-"));
-  await copyFile(`${ROOT}/crate/js/gpu.js`, join(folder, "gpu.js"));
+  for (const name of ["gpu.js", "host.js"]) await copyFile(`${ROOT}/crate/js/${name}`, join(folder, name));
   await writeFile(join(folder, "index.html"), "<!doctype html><title>device</title>");
   server = await serve({ "/": folder });
   browser = await launch();

@@ -248,6 +248,18 @@ pub const INTEGRATIONS: [&str; 5] = ["ai", "langchain", "react", "router", "tabs
 /// Folder of the code that the integrations share.
 pub const INTEGRATIONS_SHARED: &str = "shared";
 
+/// Folder of the scripts for Node.
+pub const NODE_FOLDER: &str = "node";
+
+/// Entry scripts for Node: bundled apart, so that nothing of them is in a page's scripts.
+const NODE_ENTRIES: [&str; 5] = [
+    "node.js",
+    "node-worker.js",
+    "cli.js",
+    "memory/index.js",
+    "memory/file.js",
+];
+
 /// Assembles module, compiled facade and pkg-template files in the layout of the published package.
 fn assemble(engine: &Path, grammar: &Path, package: &Path) -> Result<()> {
     let facade = workspace::path("target/xtask/facade");
@@ -283,8 +295,15 @@ fn assemble(engine: &Path, grammar: &Path, package: &Path) -> Result<()> {
     for file in files(&facade)?.iter().filter(|file| ends(file, ".d.ts")) {
         copy(file, &package.join(file.strip_prefix(&facade)?))?;
     }
-    bundle(&facade, package)?;
+    bundle(&facade, package, &ENTRIES)?;
+    bundle(&facade, &package.join(NODE_FOLDER), &NODE_ENTRIES)?;
     bundle_integrations(&facade, package)?;
+    for name in INTEGRATIONS {
+        // In Node an integration finds the host that the package's own entry sets.
+        let entry = format!("import \"./node.js\";\nexport * from \"../{name}/index.js\";\n");
+        let path = package.join(NODE_FOLDER).join(format!("{name}.js"));
+        fs::write(&path, entry).with_context(|| format!("writing {}", path.display()))?;
+    }
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
         copy(&workspace::path(name), &package.join(name))?;
     }
@@ -301,7 +320,7 @@ fn assemble(engine: &Path, grammar: &Path, package: &Path) -> Result<()> {
 
 /// Bundles one minified script per entry and one for shared code, with source maps. Fewer requests
 /// than one script per source file, and 20% fewer bytes.
-fn bundle(facade: &Path, package: &Path) -> Result<()> {
+fn bundle(facade: &Path, folder: &Path, entries: &[&str]) -> Result<()> {
     // esbuild installs a native binary, not a node script.
     run(command(npm::path("esbuild/bin/esbuild"))
         .args([
@@ -318,10 +337,10 @@ fn bundle(facade: &Path, package: &Path) -> Result<()> {
             "--log-level=warning",
         ])
         .args([
-            format!("--outdir={}", package.display()),
+            format!("--outdir={}", folder.display()),
             format!("--outbase={}", facade.display()),
         ])
-        .args(ENTRIES.map(|entry| facade.join(entry))))
+        .args(entries.iter().map(|entry| facade.join(entry))))
 }
 
 /// Bundles the integrations, which leave index.js and the packages of their frameworks to the page.

@@ -1,7 +1,7 @@
 //! Checks the package's raw and gzip sizes against the budget.
 
 use crate::manifest::Budget;
-use crate::package::{INTEGRATIONS, INTEGRATIONS_SHARED};
+use crate::package::{INTEGRATIONS, INTEGRATIONS_SHARED, NODE_FOLDER};
 use crate::stamp::files;
 use anyhow::{Context, Result, bail};
 use flate2::{Compression, write::GzEncoder};
@@ -15,13 +15,14 @@ struct FileSizes {
     gzip: u64,
 }
 
-/// Prints the sizes of WebAssembly and JavaScript; fails if one exceeds the budget.
+/// Prints the sizes of WebAssembly and of JavaScript for pages; fails if one exceeds the budget.
 pub fn check(package: &Path, budget: &Budget) -> Result<()> {
     let wasm = size_of(package, |name| name.ends_with("jerboa_bg.wasm"))?;
     let grammar = size_of(package, |name| name.ends_with("grammar_bg.wasm"))?;
-    // Integrations load only where they are imported.
+    // Integrations load only where they are imported, scripts for Node in no page.
     let js = size_of(package, |name| {
         is_script(name)
+            && !name.starts_with(NODE_FOLDER)
             && !name.starts_with(INTEGRATIONS_SHARED)
             && !INTEGRATIONS.iter().any(|entry| name.starts_with(entry))
     })?;

@@ -9,6 +9,7 @@ use super::{
 use crate::device::preprocess::Access;
 use crate::device::registry::Shader;
 use crate::device::{MatrixDialect, SubgroupMatrix};
+use crate::util::host;
 use crate::{Error, Result};
 use js_sys::{Array, Float64Array, Int32Array, Promise, Reflect, Uint8Array, Uint32Array};
 use std::cell::{Cell, RefCell};
@@ -215,8 +216,8 @@ const NO_WEBGPU_HINT: &str = "Use Chrome or Edge 113 or later, Safari 26 or late
 
 impl Backend for BrowserGpu {
     async fn open(options: &DeviceOptions) -> Result<Self> {
-        let agent = navigator("userAgent").as_string().unwrap_or_default();
-        let touch_points = navigator("maxTouchPoints")
+        let agent = host::user_agent();
+        let touch_points = host::member("touchPoints")
             .as_f64()
             .map_or(0, |n| n as u32)
             .max(options.touch_points);
@@ -233,7 +234,9 @@ impl Backend for BrowserGpu {
         let js: JsGpu = opened
             .map_err(|e| Error::NoWebGpu {
                 reason: exception_message(&e),
-                hint: NO_WEBGPU_HINT.into(),
+                hint: host::member("gpuAdvice")
+                    .as_string()
+                    .unwrap_or_else(|| NO_WEBGPU_HINT.into()),
             })?
             .unchecked_into();
         js.set_group(
@@ -499,15 +502,8 @@ impl Backend for BrowserGpu {
 /// Estimates GPU memory, which browsers do not report: half of `navigator.deviceMemory` (at most 8
 /// GB, not available everywhere), or the largest buffer where that is more.
 fn estimate_memory(largest: u64) -> u64 {
-    let gigabytes = navigator("deviceMemory").as_f64().unwrap_or(0.0);
+    let gigabytes = host::member("deviceMemory").as_f64().unwrap_or(0.0);
     largest.max((gigabytes * 0.5 * f64::from(1 << 30)) as u64)
-}
-
-/// Reads a property of `navigator`.
-fn navigator(name: &str) -> JsValue {
-    let navigator =
-        Reflect::get(&js_sys::global(), &"navigator".into()).unwrap_or(JsValue::UNDEFINED);
-    Reflect::get(&navigator, &name.into()).unwrap_or(JsValue::UNDEFINED)
 }
 
 fn caps_of(facts: &JsValue, implementation: WebGpuImplementation, options: &DeviceOptions) -> Caps {

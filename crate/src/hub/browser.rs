@@ -18,15 +18,9 @@ use super::transport::{
     HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport, TransportError,
 };
 use crate::device::WebGpuImplementation;
+use crate::util::host;
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
-
-#[wasm_bindgen]
-extern "C" {
-    // The global function: web-sys binds it to Window, which workers lack.
-    #[wasm_bindgen(js_name = fetch)]
-    fn global_fetch(url: &str, init: &Object) -> Promise;
-}
 
 /// The message of a JavaScript exception.
 fn exception_message(error: &JsValue) -> String {
@@ -103,7 +97,7 @@ impl Transport for BrowserTransport {
         // Files are stored in the Cache API; a second copy in the HTTP cache would waste its space.
         set(&init, "cache", &"no-store".into())?;
         set(&init, "signal", &cancel.0.signal())?;
-        let response = JsFuture::from(global_fetch(&request.url, &init))
+        let response = JsFuture::from(host::request(&request.url, &init))
             .await
             .map_err(|error| fetch_failure(&error))?;
         let response: web_sys::Response = response.dyn_into().map_err(failure)?;
@@ -129,11 +123,7 @@ impl Transport for BrowserTransport {
 
 /// Describes a failed fetch. Browsers report an unreachable server and a CORS refusal alike.
 fn fetch_failure(error: &JsValue) -> TransportError {
-    let navigator = get_property(&js_sys::global(), "navigator");
-    let online = navigator
-        .and_then(|navigator| get_property(&navigator, "onLine"))
-        .and_then(|online| online.as_bool());
-    TransportError(match online {
+    TransportError(match host::member("onLine").as_bool() {
         Some(false) => "this device is offline".to_string(),
         _ => format!(
             "{}: the server does not answer, or does not allow this page to read it (CORS)",
@@ -211,12 +201,7 @@ pub struct CacheStore {
 impl CacheStore {
     /// Opens this origin's cache. Only secure contexts (HTTPS or localhost) have one.
     pub async fn open() -> Result<CacheStore> {
-        let navigator = get_property(&js_sys::global(), "navigator");
-        let agent = navigator
-            .and_then(|navigator| get_property(&navigator, "userAgent"))
-            .and_then(|agent| agent.as_string());
-        let webkit =
-            WebGpuImplementation::from_user_agent(&agent.unwrap_or_default(), 0).is_webkit();
+        let webkit = WebGpuImplementation::from_user_agent(&host::user_agent(), 0).is_webkit();
         let store = JsFuture::from(open_store(CACHE_NAME, webkit)).await;
         let store = store.map_err(|error| Error::Cache {
             reason: exception_message(&error),

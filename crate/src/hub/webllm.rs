@@ -18,6 +18,7 @@ use super::progress::Progress;
 use super::remote::{RangeReader, ReadFault};
 use crate::Result;
 use crate::format::mlc::{SHARD_LISTS, WEBLLM_SCOPES, parse_shards};
+use crate::util::host;
 
 /// Configuration file that WebLLM stores with the shards.
 const MLC_CONFIG_FILE: &str = "mlc-chat-config.json";
@@ -69,10 +70,8 @@ async fn await_promise<T: JsCast>(promise: Promise) -> Option<T> {
 impl WebLlmStores {
     async fn open() -> Option<WebLlmStores> {
         let mut caches: Vec<Cache> = Vec::new();
-        let storage = js_sys::Reflect::get(&js_sys::global(), &"caches".into())
-            .ok()
-            .filter(|s| !s.is_undefined());
-        if let Some(storage) = storage {
+        let storage = host::member("store");
+        if !storage.is_undefined() {
             let storage: CacheStorage = storage.unchecked_into();
             for name in WEBLLM_SCOPES {
                 // Opening a missing cache would create it.

@@ -2,6 +2,8 @@
 
 pub(crate) mod base64;
 pub(crate) mod clock;
+#[cfg(target_arch = "wasm32")]
+pub(crate) mod host;
 pub(crate) mod json;
 pub(crate) mod limits;
 pub mod map;

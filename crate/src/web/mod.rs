@@ -17,6 +17,7 @@ use crate::task::{
     TextPipeline, VisionPipeline, parse_submit_group,
 };
 use crate::text::{ChatInput, EncodeOptions, RenderedPrompt};
+use crate::util::host;
 use crate::vision::{TileBuilder, header::ImageHeader};
 use crate::{Error, Result};
 use audio::AudioInputState;
@@ -45,17 +46,20 @@ pub fn version() -> String {
     env!("CARGO_PKG_VERSION").into()
 }
 
+/// Takes members of the platform from elsewhere than a browser: WebGPU, the cache, fetch; see
+/// crate/js/host.js. Call it before the first load.
+#[wasm_bindgen(js_name = setHost)]
+pub fn set_host(given: &JsValue) {
+    host::set(given);
+}
+
 /// Detects the WebGPU implementation from the user agent and `navigator.maxTouchPoints`: `iphone`,
 /// `ipad`, `webkit` or `other`.
 #[wasm_bindgen]
 pub fn implementation(touch_points: u32) -> String {
-    let navigator = property(&js_sys::global(), "navigator");
-    WebGpuImplementation::from_user_agent(
-        &string_property(&navigator, "userAgent").unwrap_or_default(),
-        touch_points,
-    )
-    .name()
-    .into()
+    WebGpuImplementation::from_user_agent(&host::user_agent(), touch_points)
+        .name()
+        .into()
 }
 
 /// Checks that a long chain of kernels gives the same result in submit groups of this size as one

@@ -14,6 +14,9 @@ const crc16 = (bytes) => bytes.reduce((crc, byte) => ((crc << 8) & 0xffff) ^ CRC
 /** A frame number as FLAC codes it: like UTF-8. */
 const coded = (number) => [...Buffer.from(String.fromCodePoint(number))];
 
+/** Codes of common sample rates in a frame's header; 0 refers to STREAMINFO. */
+const RATE_CODES = { 8000: 4, 16_000: 5, 22_050: 6, 24_000: 7, 32_000: 8, 44_100: 9, 48_000: 10 };
+
 /**
  * A FLAC file of blocks of `size` samples: a number for a constant block, or its samples. `declared` overrides the
  * length in STREAMINFO.
@@ -25,7 +28,7 @@ export function flac({ rate = 16_000, size = 65_535, blocks, declared = size * b
   info.writeUInt32BE((rate << 12) | (0 << 9) | (15 << 4) | Math.floor(declared / 2 ** 32), 10);
   info.writeUInt32BE(declared % 2 ** 32, 14);
   const frames = blocks.map((block, number) => {
-    const header = [0xff, 0xf8, 0x70, 0x08, ...coded(number), (size - 1) >> 8, (size - 1) & 255];
+    const header = [0xff, 0xf8, 0x70 | (RATE_CODES[rate] ?? 0), 0x08, ...coded(number), (size - 1) >> 8, (size - 1) & 255];
     const samples = typeof block === "number" ? [block] : block;
     const values = samples.flatMap((sample) => [(sample >> 8) & 255, sample & 255]);
     const frame = Uint8Array.from([...header, crc8(header), typeof block === "number" ? 0 : 2, ...values]);

@@ -7,7 +7,7 @@ import { ROOT } from "./paths.mjs";
 
 /** Serves the repositories under a folder (`org/name/…`); `control` sends a request to /_control/…, with an optional body. */
 export async function startHub(folder) {
-  const child = spawn(process.execPath, [join(ROOT, "tests/hub/hub-server.mjs"), "--root", folder], { stdio: ["pipe", "pipe", "inherit"] });
+  const child = spawn(process.env.JERBOA_NODE ?? process.execPath, [join(ROOT, "tests/hub/hub-server.mjs"), "--root", folder], { stdio: ["pipe", "pipe", "inherit"] });
   let url;
   for await (const line of createInterface({ input: child.stdout })) {
     url = JSON.parse(line).hub;

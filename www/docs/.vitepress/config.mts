@@ -88,6 +88,8 @@ export default defineConfig({
       {
         text: "Deploy",
         items: [
+          { text: "Node, Deno, Bun", link: "/node" },
+          { text: "Command line", link: "/cli" },
           { text: "Bundlers and CSP", link: "/bundlers" },
           { text: "Your own server", link: "/server" },
           { text: "Devices", link: "/devices" },

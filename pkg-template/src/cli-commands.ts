@@ -1,0 +1,312 @@
+/** The commands of the command line, with their options. */
+
+import { readFile, writeFile } from "node:fs/promises";
+import { basename } from "node:path";
+import { env, stdin, stdout } from "node:process";
+import { createInterface } from "node:readline/promises";
+import { bytesText, note, print, printJson, printPart, ProgressBar, table } from "./cli-output.js";
+import { startServer } from "./cli-serve.js";
+import { invalidRequest } from "./errors.js";
+import type { ChatMessage, LoadOptions, Model } from "./index.js";
+import { cachedModels, createFetch, deleteModel, deviceReport, diagnose, loadModel } from "./node.js";
+
+/** A flag of a command. */
+export interface CommandOption {
+  name: string;
+  short?: string;
+  kind: "boolean" | "number" | "text" | "file";
+  multiple?: boolean;
+  about: string;
+}
+
+/** A command line after parsing. */
+export interface Invocation {
+  args: string[];
+  values: Record<string, unknown>;
+  json: boolean;
+  signal: AbortSignal;
+}
+
+/** A command. */
+export interface Command {
+  name: string;
+  /** Its arguments, for the help. */
+  args: string;
+  /** Number of arguments. */
+  min: number;
+  max: number;
+  about: string;
+  /** Whether it takes the options of a load. */
+  loads?: true;
+  options: CommandOption[];
+  /** Runs it; returns an exit code other than 0 if it failed without an error. */
+  run(call: Invocation): Promise<number | void>;
+}
+
+/** Flags of commands that load a model. */
+export const LOAD_FLAGS: CommandOption[] = [
+  { name: "weights", kind: "text", about: "auto, f32, f16, q8 or q4" },
+  { name: "kv", kind: "text", about: "format of the KV cache: auto, f32, f16, packed or int8" },
+  { name: "max-context", kind: "number", about: "tokens of prompt and answer together" },
+  { name: "max-memory", kind: "number", about: "GPU memory limit in bytes" },
+  { name: "revision", kind: "text", about: "branch, tag or commit" },
+  { name: "endpoint", kind: "text", about: "another Hub than huggingface.co" },
+  { name: "token", kind: "text", about: "access token; HF_TOKEN by default" },
+  { name: "tune", kind: "text", about: "auto or off: measuring of kernels" },
+];
+
+const SAMPLING: CommandOption[] = [
+  { name: "max-tokens", short: "n", kind: "number", about: "maximum length of the answer" },
+  { name: "temperature", short: "t", kind: "number", about: "0 for the most likely tokens" },
+  { name: "top-p", kind: "number", about: "nucleus sampling" },
+  { name: "top-k", kind: "number", about: "number of candidates" },
+  { name: "seed", kind: "number", about: "for repeatable answers" },
+];
+
+/** The values of flags under the names of the package's options. */
+function fields(values: Record<string, unknown>, flags: CommandOption[]): Record<string, unknown> {
+  const camel = (name: string): string => name.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase());
+  return Object.fromEntries(flags.filter(({ name }) => values[name] !== undefined).map(({ name }) => [camel(name), values[name]]));
+}
+
+/** The same for requests in OpenAI's form. */
+function openAiFields(values: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(SAMPLING.filter(({ name }) => values[name] !== undefined).map(({ name }) => [name.replaceAll("-", "_"), values[name]]));
+}
+
+/** Loads the model of a command line. */
+async function load(source: string, { values, signal }: Invocation): Promise<Model> {
+  const bar = new ProgressBar();
+  try {
+    const model = await loadModel(source, { ...(fields(values, LOAD_FLAGS) as LoadOptions), signal, onProgress: bar.show });
+    bar.clear();
+    for (const warning of model.info.warnings) note(warning);
+    return model;
+  } finally {
+    bar.clear();
+  }
+}
+
+/** Runs `work` with the model of the first argument. */
+async function withModel<T>(call: Invocation, work: (model: Model) => Promise<T>): Promise<T> {
+  const model = await load(call.args[0]!, call);
+  try {
+    return await work(model);
+  } finally {
+    await model.persisted;
+    await model.unload();
+  }
+}
+
+/** All of standard input. */
+async function readStdin(): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = "";
+  for await (const chunk of stdin) text += decoder.decode(chunk, { stream: true });
+  return text + decoder.decode();
+}
+
+/** Arguments as one text; `-`, or none at a pipe, stands for standard input. */
+async function textOf(args: string[]): Promise<string> {
+  const given = args.length === 0 || (args.length === 1 && args[0] === "-") ? (await readStdin()).replace(/\n$/, "") : args.join(" ");
+  if (!given) throw invalidRequest("The prompt is empty. Pass it as an argument, or on standard input.");
+  return given;
+}
+
+/** Streams an answer to messages; returns its text. */
+async function answer(model: Model, messages: ChatMessage[], call: Invocation, emit: (part: string) => void): Promise<string> {
+  const stream = await model.chat.completions.create({ messages, stream: true, ...openAiFields(call.values) }, { signal: call.signal });
+  let text = "";
+  for await (const { choices } of stream) {
+    const part = choices[0]?.delta.content ?? "";
+    text += part;
+    emit(part);
+  }
+  return text;
+}
+
+const systemMessages = ({ values }: Invocation): ChatMessage[] => (typeof values.system === "string" ? [{ role: "system", content: values.system }] : []);
+const SYSTEM: CommandOption = { name: "system", short: "s", kind: "text", about: "system prompt" };
+
+async function chat(call: Invocation): Promise<void> {
+  await withModel(call, async (model) => {
+    const messages = systemMessages(call);
+    if (stdin.isTTY) note(`${model.info.model}. An empty line or Ctrl+D ends the conversation.`);
+    const lines = createInterface({ input: stdin, output: stdin.isTTY ? stdout : undefined, terminal: stdin.isTTY === true, prompt: "> " });
+    // A terminal in raw mode sends no signal of its own.
+    lines.on("SIGINT", () => lines.close());
+    call.signal.addEventListener("abort", () => lines.close());
+    if (stdin.isTTY) lines.prompt();
+    for await (const line of lines) {
+      if (!line.trim()) break;
+      messages.push({ role: "user", content: line });
+      const content = await answer(model, messages, call, call.json ? () => {} : printPart);
+      messages.push({ role: "assistant", content });
+      if (call.json) printJson({ role: "assistant", content });
+      else print("");
+      if (stdin.isTTY) lines.prompt();
+    }
+    lines.close();
+  });
+}
+
+async function run(call: Invocation): Promise<void> {
+  const prompt = await textOf(call.args.slice(1));
+  await withModel(call, async (model) => {
+    const emit = call.json ? (): void => {} : printPart;
+    let text = "";
+    if (call.values.raw === true || !model.info.hasChatTemplate) {
+      const generation = model.generate(prompt, { ...fields(call.values, SAMPLING), signal: call.signal });
+      for await (const part of generation) {
+        text += part;
+        emit(part);
+      }
+    } else text = await answer(model, [...systemMessages(call), { role: "user", content: prompt }], call, emit);
+    if (call.json) printJson({ model: model.info.model, text });
+    else print("");
+  });
+}
+
+async function embed(call: Invocation): Promise<void> {
+  const given = call.args.slice(1);
+  const texts = given.length > 0 && given[0] !== "-" ? given : (await readStdin()).split("\n").filter(Boolean);
+  await withModel(call, async (model) => {
+    const vectors = await model.embed(texts);
+    if (call.json) printJson({ model: model.info.model, data: vectors.map((embedding, index) => ({ index, embedding })) });
+    else for (const vector of vectors) printJson(vector);
+  });
+}
+
+async function transcribe(call: Invocation): Promise<void> {
+  const files = call.args.slice(1);
+  await withModel(call, async (model) => {
+    for (const file of files) {
+      const { language, format } = call.values as { language?: string; format?: string };
+      const bytes = new File([new Uint8Array(await readFile(file))], basename(file));
+      if (format !== undefined && format !== "text" && format !== "json") {
+        const transcription = await model.audio.transcriptions.create({ file: bytes, response_format: format as "srt", ...(language ? { language } : {}) }, { signal: call.signal });
+        print(typeof transcription === "string" ? transcription.trimEnd() : JSON.stringify(transcription));
+        continue;
+      }
+      const { text, segments } = await model.transcribe(bytes, { ...(language ? { language } : {}), signal: call.signal });
+      if (call.json || format === "json") printJson({ file, text, segments });
+      else print(text.trim());
+    }
+  });
+}
+
+async function speak(call: Invocation): Promise<void> {
+  const input = await textOf(call.args.slice(1));
+  const { output = "speech.wav", codec } = call.values as { output?: string; codec?: string };
+  const model = await loadModel(call.args[0]!, { ...(fields(call.values, LOAD_FLAGS) as LoadOptions), ...(codec ? { codec } : {}), signal: call.signal, onProgress: new ProgressBar().show });
+  try {
+    const response = await model.audio.speech.create({ input }, { signal: call.signal });
+    const bytes = new Uint8Array(await response.arrayBuffer());
+    await writeFile(output, bytes);
+    if (call.json) printJson({ file: output, bytes: bytes.length });
+    else print(output);
+  } finally {
+    await model.unload();
+  }
+}
+
+async function serve(call: Invocation): Promise<void> {
+  const { host = "127.0.0.1", port = 8080, "api-key": key = env.JERBOA_API_KEY, origin = [] } = call.values as { host?: string; port?: number; "api-key"?: string; origin?: string[] };
+  const models: Record<string, Model> = {};
+  try {
+    for (const source of call.args) models[source] = await load(source, call);
+    const server = await startServer(createFetch(models), { host, port, apiKey: key, origins: origin });
+    if (call.json) printJson({ url: `${server.url}/v1`, models: Object.keys(models) });
+    else print(`OpenAI's API at ${server.url}/v1 with ${Object.keys(models).join(", ")}`);
+    await new Promise<void>((resolve) => call.signal.addEventListener("abort", () => resolve(), { once: true }));
+    await server.close();
+  } finally {
+    await Promise.all(Object.values(models).map((model) => model.unload()));
+  }
+}
+
+async function pull(call: Invocation): Promise<void> {
+  await withModel(call, async (model) => {
+    await model.persisted;
+    if (call.json) printJson({ model: model.info.model, revision: model.info.revision });
+    else print(`${model.info.model} is in the cache.`);
+  });
+}
+
+async function list({ json }: Invocation): Promise<void> {
+  const models = await cachedModels();
+  if (json) return printJson(models);
+  if (models.length === 0) return note("The cache has no models.");
+  print(table(["MODEL", "REVISION", "SIZE", "FILES", "STATE"], models.map(({ model, revision = "", bytes, files, complete }) => [model, revision, bytesText(bytes), String(files), complete ? "complete" : "incomplete"])));
+}
+
+async function remove({ args, values, json }: Invocation): Promise<number | void> {
+  const [name] = args as [string];
+  const revision = values.revision as string | undefined;
+  const found = (await cachedModels()).filter((entry) => entry.model === name && (revision === undefined || entry.revision === revision));
+  if (found.length === 0) {
+    if (json) printJson({ removed: [] });
+    note(`The cache has no model '${name}'.`);
+    return 1;
+  }
+  for (const entry of found) await deleteModel(name, { ...(entry.revision ? { revision: entry.revision } : {}), ...(entry.endpoint ? { endpoint: entry.endpoint } : {}) });
+  if (json) printJson({ removed: found });
+  else print(`Removed ${name}: ${bytesText(found.reduce((sum, { bytes }) => sum + bytes, 0))}.`);
+}
+
+async function info(call: Invocation): Promise<void> {
+  await withModel(call, async ({ info }) => {
+    if (call.json) return printJson(info);
+    const { bytes, device } = info;
+    const rows = Object.entries({
+      model: info.model, revision: info.revision, architecture: info.architecture, task: info.task, capabilities: info.capabilities?.join(", "),
+      parameters: info.parameters.toLocaleString("en"), weights: `${info.weights}, ${bytesText(bytes.weights)}`, context: `${info.contextLength} tokens`,
+      "KV cache": info.kv && `${info.kv}, at most ${bytesText(bytes.kvMax ?? bytes.kv)}`, vocabulary: info.vocabSize, layers: info.layers,
+      tools: info.toolCalls, reasoning: info.reasoning, device: `${device.description || device.vendor}${device.software ? " (software)" : ""}`,
+    }).filter(([, value]) => value !== undefined && value !== null);
+    const width = Math.max(...rows.map(([name]) => name.length));
+    for (const [name, value] of rows) print(`${name.padEnd(width)}  ${String(value)}`);
+  });
+}
+
+async function doctor({ json }: Invocation): Promise<number> {
+  const report = await deviceReport();
+  const checks = await diagnose();
+  const ok = checks.every((check) => check.ok);
+  if (json) printJson({ ok, device: report, checks });
+  else {
+    print(`${report.description || report.vendor}${report.software ? " (software: models run on the CPU, slowly)" : ""}`);
+    print(`f16: ${report.f16}, subgroups: ${report.subgroups}, engine ${report.engine}`);
+    for (const { name, ok, ms, problem } of checks) print(`${ok ? "ok    " : "FAILED"}  ${name} (${ms.toFixed(1)} ms)${problem ? `: ${problem}` : ""}`);
+  }
+  return ok ? 0 : 1;
+}
+
+/** The version of the package. */
+export async function version(): Promise<string> {
+  const text = new TextDecoder().decode(await readFile(new URL("../package.json", import.meta.url)));
+  return (JSON.parse(text) as { version: string }).version;
+}
+
+/** All commands. */
+export const COMMANDS: Command[] = [
+  { name: "chat", args: "MODEL", min: 1, max: 1, about: "talk to a model", loads: true, options: [SYSTEM, ...SAMPLING], run: chat },
+  { name: "run", args: "MODEL [PROMPT]", min: 1, max: Infinity, about: "answer one prompt", loads: true, options: [SYSTEM, { name: "raw", kind: "boolean", about: "continue the text without a chat template" }, ...SAMPLING], run },
+  { name: "embed", args: "MODEL [TEXT..]", min: 1, max: Infinity, about: "print the vectors of texts, or of the lines of standard input", loads: true, options: [], run: embed },
+  { name: "transcribe", args: "MODEL FILE..", min: 2, max: Infinity, about: "transcribe audio files", loads: true, options: [{ name: "language", kind: "text", about: "language code; detected by default" }, { name: "format", kind: "text", about: "text, json, srt, vtt or verbose_json" }], run: transcribe },
+  { name: "speak", args: "MODEL [TEXT]", min: 1, max: Infinity, about: "write speech to a WAV file", loads: true, options: [{ name: "output", short: "o", kind: "file", about: "file name; speech.wav by default" }, { name: "codec", kind: "text", about: "the codec's model, if it is a repository of its own" }], run: speak },
+  {
+    name: "serve", args: "MODEL..", min: 1, max: Infinity, about: "serve OpenAI's API on 127.0.0.1", loads: true, run: serve,
+    options: [
+      { name: "host", kind: "text", about: "address to listen at; 127.0.0.1 by default" },
+      { name: "port", short: "p", kind: "number", about: "8080 by default; 0 chooses a free one" },
+      { name: "api-key", kind: "text", about: "required of clients; JERBOA_API_KEY by default" },
+      { name: "origin", kind: "text", multiple: true, about: "origin of pages that may read answers, besides this machine's; '*' for all" },
+    ],
+  },
+  { name: "pull", args: "MODEL", min: 1, max: 1, about: "download a model", loads: true, options: [], run: pull },
+  { name: "list", args: "", min: 0, max: 0, about: "list the models of the cache", options: [], run: list },
+  { name: "rm", args: "MODEL", min: 1, max: 1, about: "remove a model from the cache", options: [{ name: "revision", kind: "text", about: "only this revision" }], run: remove },
+  { name: "info", args: "MODEL", min: 1, max: 1, about: "load a model and describe it", loads: true, options: [], run: info },
+  { name: "doctor", args: "", min: 0, max: 0, about: "check the GPU", options: [], run: doctor },
+];

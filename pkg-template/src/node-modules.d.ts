@@ -1,0 +1,134 @@
+/** Declarations of the Node APIs that the entry for Node uses; memory/node.d.ts has those of the file store. */
+
+declare const process: { env: Record<string, string | undefined> };
+
+declare module "node:fs" {
+  export function openAsBlob(path: string): Promise<Blob>;
+  export function createReadStream(path: string): AsyncIterable<Uint8Array>;
+}
+
+declare module "node:fs/promises" {
+  interface Entry {
+    name: string;
+    /** Folder of the entry; `path` before Node 20.12. */
+    parentPath?: string;
+    path?: string;
+    isFile(): boolean;
+    isDirectory(): boolean;
+    isSymbolicLink(): boolean;
+  }
+  export function appendFile(path: string, text: string): Promise<void>;
+  export function mkdir(path: string, options: { recursive: true }): Promise<unknown>;
+  export function readdir(path: string): Promise<string[]>;
+  export function readdir(path: string, options: { recursive: true; withFileTypes: true }): Promise<Entry[]>;
+  export function readFile(path: string | URL): Promise<Uint8Array>;
+  export function readlink(path: string): Promise<string>;
+  export function rmdir(path: string): Promise<void>;
+  export function stat(path: string): Promise<{ size: number; isFile(): boolean }>;
+  export function symlink(target: string, path: string): Promise<void>;
+  export function writeFile(path: string, bytes: Uint8Array | string): Promise<void>;
+}
+
+declare module "node:path" {
+  export function basename(path: string, suffix?: string): string;
+  export function join(...parts: string[]): string;
+  export function relative(from: string, to: string): string;
+  export const sep: string;
+}
+
+declare module "node:os" {
+  export function homedir(): string;
+  export function totalmem(): number;
+}
+
+declare module "node:url" {
+  export function fileURLToPath(url: string | URL): string;
+}
+
+declare module "node:crypto" {
+  interface Hash {
+    update(bytes: Uint8Array): Hash;
+    digest(encoding: "hex"): string;
+  }
+  export function createHash(name: "sha256" | "sha1"): Hash;
+}
+
+declare module "node:worker_threads" {
+  /** A thread, or the port to the thread that started it. */
+  export interface ThreadPort {
+    postMessage(message: unknown, transfer?: readonly Transferable[]): void;
+    on(event: string, listener: (value: unknown) => void): unknown;
+  }
+  export class Worker implements ThreadPort {
+    constructor(script: URL);
+    postMessage(message: unknown, transfer?: readonly Transferable[]): void;
+    on(event: string, listener: (value: unknown) => void): unknown;
+    ref(): void;
+    unref(): void;
+    terminate(): Promise<number>;
+  }
+  export const parentPort: ThreadPort | null;
+}
+
+declare module "node:process" {
+  interface OutputStream {
+    write(text: string | Uint8Array): boolean;
+    readonly isTTY?: boolean;
+  }
+  interface InputStream extends AsyncIterable<Uint8Array> {
+    readonly isTTY?: boolean;
+  }
+  export const argv: string[];
+  export const env: Record<string, string | undefined>;
+  export const stdin: InputStream;
+  export const stdout: OutputStream;
+  export const stderr: OutputStream;
+  const process: { on(signal: "SIGINT" | "SIGTERM", listener: () => void): void };
+  export default process;
+  export function exit(code: number): never;
+}
+
+declare module "node:readline/promises" {
+  interface Interface extends AsyncIterable<string> {
+    prompt(): void;
+    on(event: "SIGINT", listener: () => void): void;
+    close(): void;
+  }
+  export function createInterface(options: { input: unknown; output: unknown; terminal: boolean; prompt: string }): Interface;
+}
+
+declare module "node:util" {
+  interface OptionConfig {
+    type: "string" | "boolean";
+    short?: string;
+    multiple?: boolean;
+  }
+  export function parseArgs(config: { args: string[]; options: Record<string, OptionConfig>; allowPositionals: true }): {
+    values: Record<string, string | boolean | (string | boolean)[] | undefined>;
+    positionals: string[];
+  };
+}
+
+declare module "node:http" {
+  export interface IncomingMessage extends AsyncIterable<Uint8Array> {
+    readonly method?: string;
+    readonly url?: string;
+    readonly headers: Record<string, string | undefined>;
+  }
+  export interface ServerResponse {
+    readonly headersSent: boolean;
+    writeHead(status: number, headers?: Record<string, string>): void;
+    write(bytes: Uint8Array): boolean;
+    end(): void;
+    on(event: "close", listener: () => void): void;
+    once(event: "close" | "drain", listener: () => void): void;
+  }
+  interface Server {
+    once(event: "error", listener: (error: Error) => void): void;
+    listen(port: number, host: string, ready: () => void): void;
+    address(): { port: number } | string | null;
+    close(done: () => void): void;
+    closeAllConnections(): void;
+  }
+  export function createServer(handler: (request: IncomingMessage, response: ServerResponse) => void): Server;
+}

@@ -1,0 +1,195 @@
+/** What Node, Deno and Bun give the package in place of a browser. Optional packages are loaded on first use. */
+
+import { openAsBlob } from "node:fs";
+import { readFile, readdir, stat } from "node:fs/promises";
+import { homedir, totalmem } from "node:os";
+import { basename, join, relative, resolve, sep } from "node:path";
+import { fileURLToPath } from "node:url";
+import { Worker, type ThreadPort } from "node:worker_threads";
+import type { EngineLoadOptions } from "./contract.js";
+import { invalidRequest, JerboaError } from "./errors.js";
+import type { NamedFile } from "./load.js";
+import { decodeWav, resample } from "./node-audio.js";
+import { fetchFile, hubFetch } from "./node-fetch.js";
+import { hubToken, ModelStore } from "./node-store.js";
+import type { DecodedAudio, GpuLike, Pixels, Platform, Port } from "./platform.js";
+
+/** An optional package: missing ones are named in the error with what they are needed for. */
+async function optional<T>(name: string, purpose: string): Promise<T> {
+  try {
+    return (await import(/* @vite-ignore */ name)) as T;
+  } catch (thrown) {
+    const missing = (thrown as { code?: string }).code === "ERR_MODULE_NOT_FOUND" || /Cannot find|not found|not a dependency/i.test(String(thrown));
+    const reason = missing ? `the npm package '${name}' is not installed` : `the npm package '${name}' could not be loaded (${(thrown as Error).message.split("\n")[0]})`;
+    throw Object.assign(new JerboaError("request", `${purpose}: ${reason}. Run: npm install ${name}`), { missing });
+  }
+}
+
+/** How the engine names the end of its attempts to find an adapter. */
+const FINAL = { silent: true };
+
+/** WebGPU of the host, or of the npm package `webgpu` (Dawn), opened by the first request. */
+class LazyGpu implements GpuLike {
+  #gpu: GpuLike | undefined;
+
+  async #open(): Promise<GpuLike> {
+    const own = (globalThis.navigator as { gpu?: GpuLike } | undefined)?.gpu;
+    try {
+      const { create, globals } = await optional<{ create(flags: string[]): GpuLike; globals: object }>("webgpu", "WebGPU for Node");
+      for (const [name, value] of Object.entries(globals)) if (!(name in globalThis)) Object.assign(globalThis, { [name]: value });
+      return create([]);
+    } catch (thrown) {
+      if (own) return own;
+      throw Object.assign(thrown as Error, FINAL);
+    }
+  }
+
+  async requestAdapter(options?: object): Promise<unknown> {
+    this.#gpu ??= await this.#open();
+    return this.#gpu.requestAdapter(options);
+  }
+
+  get wgslLanguageFeatures(): { has(name: string): boolean } {
+    return this.#gpu?.wgslLanguageFeatures ?? new Set<string>();
+  }
+}
+
+/** A model's folder or file on disk as files for the engine; undefined for names and web addresses. */
+async function localFiles(source: string): Promise<NamedFile[] | undefined> {
+  const given = source.startsWith("file:") ? fileURLToPath(source) : source.startsWith("~/") ? join(homedir(), source.slice(2)) : source;
+  if (given === source && !/^(\.{0,2}[/\\]|\.{1,2}$|[A-Za-z]:[/\\])/.test(source)) return undefined;
+  const path = resolve(given);
+  const found = await stat(path).catch(() => undefined);
+  if (!found) throw new JerboaError("missing_file", `The model at ${path} does not exist. Check the path; names of the Hugging Face Hub have the form 'org/name'.`);
+  const open = async (file: string, name: string): Promise<NamedFile> => ({ name, file: (await openAsBlob(file)) as File });
+  if (found.isFile()) return [await open(path, basename(path))];
+  const entries = await readdir(path, { recursive: true, withFileTypes: true });
+  const files = await Promise.all(entries.map(async (entry) => {
+    const file = join(entry.parentPath ?? entry.path!, entry.name);
+    // Snapshots of the Hub's cache are links.
+    const isFile = entry.isFile() || (entry.isSymbolicLink() && (await stat(file).catch(() => undefined))?.isFile());
+    return isFile ? open(file, relative(path, file).split(sep).join("/")) : undefined;
+  }));
+  return files.filter((file) => file !== undefined);
+}
+
+/** The methods of `sharp` that are used. */
+interface Sharp {
+  rotate(): Sharp;
+  resize(width: number, height: number, options: { fit: "fill" }): Sharp;
+  ensureAlpha(): Sharp;
+  toColourspace(name: "srgb"): Sharp;
+  raw(): Sharp;
+  toBuffer(options: { resolveWithObject: true }): Promise<{ data: Uint8Array; info: { width: number; height: number } }>;
+}
+
+async function decodeImage(file: Blob, size?: { width: number; height: number }): Promise<Pixels> {
+  const { default: sharp } = await optional<{ default: (bytes: Uint8Array) => Sharp }>("sharp", "Images in Node");
+  try {
+    // As a browser does, the orientation of the camera is applied.
+    let image = sharp(new Uint8Array(await file.arrayBuffer())).rotate();
+    if (size) image = image.resize(size.width, size.height, { fit: "fill" });
+    const { data, info } = await image.toColourspace("srgb").ensureAlpha().raw().toBuffer({ resolveWithObject: true });
+    return { data, width: info.width, height: info.height };
+  } catch (thrown) {
+    throw invalidRequest(`The image could not be decoded; the file may be damaged (${(thrown as Error).message}).`);
+  }
+}
+
+/** A decoder of the packages below. */
+interface AudioDecoder {
+  ready: Promise<void>;
+  decode(bytes: Uint8Array): DecoderResult | Promise<DecoderResult>;
+  decodeFile?(bytes: Uint8Array): Promise<DecoderResult>;
+  free(): void;
+}
+type AudioDecoderClass = new () => AudioDecoder;
+interface DecoderResult {
+  channelData: Float32Array[];
+  sampleRate: number;
+}
+
+/** Packages that decode compressed audio, with the names of their classes. */
+const AUDIO_DECODERS = { FLAC: ["@wasm-audio-decoders/flac", "FLACDecoder"], MP3: ["mpg123-decoder", "MPEGDecoder"] } as const;
+
+/** The format of a compressed file, by its first bytes. */
+function audioKind(bytes: Uint8Array): keyof typeof AUDIO_DECODERS | undefined {
+  const head = String.fromCharCode(...bytes.subarray(0, 4));
+  if (head === "fLaC") return "FLAC";
+  return head.startsWith("ID3") || (bytes[0] === 0xff && (bytes[1]! & 0xe6) === 0xe2) ? "MP3" : undefined;
+}
+
+async function decodeAudio(file: ArrayBuffer): Promise<DecodedAudio> {
+  const plain = decodeWav(file);
+  if (plain) return plain;
+  const bytes = new Uint8Array(file);
+  const kind = audioKind(bytes);
+  if (!kind) throw new Error("the format is unknown");
+  const [name, type] = AUDIO_DECODERS[kind];
+  const { [type]: Decoder } = await optional<Record<string, AudioDecoderClass>>(name, `${kind} files in Node`);
+  const decoder = new Decoder!();
+  try {
+    await decoder.ready;
+    const { channelData, sampleRate } = await (decoder.decodeFile?.(bytes) ?? decoder.decode(bytes));
+    if (!(sampleRate > 0)) throw new Error("the decoder found no audio");
+    return { channels: channelData, sampleRate };
+  } finally {
+    decoder.free();
+  }
+}
+
+/** A thread or its parent as the port of the calls. */
+export function portOf(thread: ThreadPort): Port {
+  return {
+    postMessage: (message, transfer) => thread.postMessage(message, transfer),
+    addEventListener: (type, listener) => void thread.on(type, (value) => listener(type === "message" ? { data: value } : { message: String((value as Error)?.message ?? value) })),
+  };
+}
+
+/** Starts the engine's thread. It keeps the process alive only while it runs calls. */
+function spawn(): { port: Port; end: () => void } {
+  const thread = new Worker(new URL("./node-worker.js", import.meta.url));
+  const running = new Set<unknown>();
+  const port = portOf(thread);
+  const isEnd = (data: { id?: unknown }): boolean => "result" in data || "error" in data;
+  thread.on("message", (data) => {
+    const message = data as { id?: unknown; hello?: boolean };
+    if (isEnd(message)) running.delete(message.id);
+    if (running.size === 0) thread.unref();
+  });
+  const postMessage = (message: unknown, transfer?: Transferable[]): void => {
+    if ("method" in (message as object)) {
+      running.add((message as { id: unknown }).id);
+      thread.ref();
+    }
+    port.postMessage(message, transfer);
+  };
+  return { port: { ...port, postMessage }, end: () => void thread.terminate() };
+}
+
+/** The host object of Node, Deno and Bun. */
+export const nodePlatform: Platform = {
+  gpu: new LazyGpu(),
+  gpuAdvice: "A GPU with a driver for Vulkan, Metal or Direct3D 12 is required.",
+  fetch: (input, init) => {
+    const address = input instanceof Request ? input.url : String(input);
+    return address.startsWith("file:") ? fetchFile(address) : hubFetch(input, init);
+  },
+  store: { open: async () => new ModelStore(), has: async () => false },
+  userAgent: (globalThis.navigator as Navigator | undefined)?.userAgent ?? "Node.js",
+  deviceMemory: totalmem() / 2 ** 30,
+  readAsset: async (name) => new Uint8Array(await readFile(new URL(`../${name}`, import.meta.url))),
+  prepareLoad: async (options: EngineLoadOptions) => {
+    const { model } = options;
+    const files = typeof model === "string" ? await localFiles(model) : undefined;
+    if (files) return { ...options, model: files };
+    if (typeof model !== "string" || model.includes("://")) return options;
+    const endpoint = options.endpoint ?? process.env.HF_ENDPOINT;
+    const token = options.token ?? (await hubToken());
+    return { ...options, ...(endpoint ? { endpoint } : {}), ...(token ? { token } : {}), ...(process.env.HF_HUB_OFFLINE === "1" ? { revalidate: false } : {}) };
+  },
+  decodeImage,
+  decodeAudio,
+  resample,
+  spawn,
+};

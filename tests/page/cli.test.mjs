@@ -1,0 +1,178 @@
+/** The command line in Node: each command on the bundled models, and OpenAI's client against `serve`. */
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { cp, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { request } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { after, before, test } from "node:test";
+import OpenAI from "openai";
+import { assertBuilt } from "./support/built.mjs";
+import { stories } from "./support/golden.mjs";
+import { startHub } from "./support/hub.mjs";
+import { PACKAGE, ROOT, STORIES } from "./support/paths.mjs";
+import { useSoftwareGpu } from "./support/software-gpu.mjs";
+import { wav } from "./support/wav.mjs";
+
+const options = { timeout: 300_000 };
+const CLI = `${PACKAGE}/node/cli.js`;
+const EXACT = ["--weights", "f32", "--kv", "f32", "--tune", "off"];
+const CHAT = `${ROOT}/www/public/models/tiny-vision`;
+let folder, hub, golden, env;
+
+before(async () => {
+  assertBuilt();
+  useSoftwareGpu();
+  folder = await mkdtemp(join(tmpdir(), "jerboa-cli-"));
+  await cp(STORIES, join(folder, "repos/org/stories"), { recursive: true });
+  hub = await startHub(join(folder, "repos"));
+  golden = await stories();
+  env = { ...process.env, HF_HOME: join(folder, "home"), HF_ENDPOINT: hub.url };
+  for (const name of ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ASSETS_CACHE", "HF_TOKEN", "JERBOA_API_KEY"]) delete env[name];
+}, options);
+
+after(async () => {
+  hub?.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+/** Runs a command; returns its exit code and what it printed. */
+function jerboa(args, input = "") {
+  return new Promise((resolve) => {
+    const child = spawn(process.execPath, [CLI, ...args], { env, cwd: folder });
+    let [stdout, stderr] = ["", ""];
+    child.stdout.on("data", (data) => (stdout += data));
+    child.stderr.on("data", (data) => (stderr += data));
+    child.on("close", (code) => resolve({ code, stdout, stderr }));
+    child.stdin.end(input);
+  });
+}
+
+/** The JSON that a command prints. */
+async function json(args, input) {
+  const { code, stdout, stderr } = await jerboa([...args, "--json"], input);
+  assert.equal(code, 0, stderr);
+  return JSON.parse(stdout);
+}
+
+test("help, versions, completions, and wrong command lines", options, async () => {
+  const help = await jerboa([]);
+  assert.equal(help.code, 2);
+  for (const name of ["chat", "run", "embed", "transcribe", "speak", "serve", "pull", "list", "rm", "info", "doctor"]) assert.match(help.stdout, new RegExp(`^  ${name} `, "m"));
+  assert.match((await jerboa(["serve", "--help"])).stdout, /-p, --port NUMBER +8080 by default/);
+  assert.match((await jerboa(["--version"])).stdout, /^\d+\.\d+\.\d+\n$/);
+  for (const shell of ["bash", "zsh", "fish"]) assert.match((await jerboa(["completion", shell])).stdout, /transcribe/, shell);
+  for (const [args, message] of [
+    [["fly"], /unknown command 'fly'/],
+    [["run"], /usage: jerboa run MODEL/],
+    [["run", STORIES, "--warp"], /Unknown option '--warp'/],
+    [["run", STORIES, "x", "--max-tokens", "many"], /'--max-tokens' needs a number, not 'many'/],
+    [["completion", "tcsh"], /no completion for 'tcsh'/],
+  ]) {
+    const { code, stderr } = await jerboa(args);
+    assert.equal(code, 2, stderr);
+    assert.match(stderr, message);
+  }
+  const missing = await jerboa(["info", "./nothing", "--json"]);
+  assert.deepEqual([missing.code, JSON.parse(missing.stdout).error.code], [1, "missing_file"]);
+});
+
+test("completion scripts are scripts of their shells", options, async () => {
+  const { stdout } = await jerboa(["completion", "bash"]);
+  const script = join(folder, "completion.bash");
+  await writeFile(script, `${stdout}\nCOMP_WORDS=(jerboa tr); COMP_CWORD=1; _jerboa; echo "\${COMPREPLY[0]}"\nCOMP_WORDS=(jerboa serve --po); COMP_CWORD=2; _jerboa; echo "\${COMPREPLY[0]}"\n`);
+  const completed = await new Promise((resolve) => {
+    const child = spawn("bash", [script]);
+    let text = "";
+    child.stdout.on("data", (data) => (text += data));
+    child.on("close", () => resolve(text));
+  });
+  assert.equal(completed, "transcribe\n--port\n");
+});
+
+test("doctor reports the device", options, async () => {
+  const { ok, device, checks } = await json(["doctor"]);
+  assert.equal(ok, true, JSON.stringify(checks));
+  assert.ok(checks.length > 3 && device.engine);
+});
+
+test("models are pulled, listed, run and removed", options, async () => {
+  assert.deepEqual(await json(["list"]), []);
+  assert.match((await jerboa(["pull", "org/stories", ...EXACT])).stdout, /org\/stories is in the cache/);
+  assert.match((await jerboa(["list"])).stdout, /^org\/stories +main +1\.\d MB +\d+ +complete$/m);
+  const { text } = await json(["run", "org/stories", golden.prompt, "-n", "5", "-t", "0", ...EXACT]);
+  assert.ok(text && golden.newText.startsWith(text), text);
+  const piped = await jerboa(["run", "org/stories", "-n", "5", "-t", "0", ...EXACT], golden.prompt);
+  assert.equal(piped.stdout, `${text}\n`, piped.stderr);
+  assert.match((await jerboa(["info", "org/stories", ...EXACT])).stdout, /^architecture +LlamaForCausalLM$/m);
+  assert.match((await jerboa(["rm", "org/stories"])).stdout, /Removed org\/stories: 1\.\d MB/);
+  assert.deepEqual(await json(["list"]), []);
+  assert.equal((await jerboa(["rm", "org/stories"])).code, 1);
+});
+
+test("chat answers each line", options, async () => {
+  const { code, stdout, stderr } = await jerboa(["chat", CHAT, "--json", "-n", "4", "-t", "0", "--tune", "off", "--max-context", "512"], "one\ntwo\n");
+  assert.equal(code, 0, stderr);
+  const answers = stdout.trim().split("\n").map((line) => JSON.parse(line));
+  assert.deepEqual(answers.map(({ role, content }) => [role, typeof content]), [["assistant", "string"], ["assistant", "string"]]);
+});
+
+test("vectors, transcripts, and the reason why a model cannot speak", options, async () => {
+  const { data } = await json(["embed", `${ROOT}/www/public/models/words-encoder`, "a cat", "a dog", "--tune", "off"]);
+  assert.deepEqual(data.map(({ index, embedding }) => [index, embedding.every(Number.isFinite)]), [[0, true], [1, true]]);
+  const file = join(folder, "tone.wav");
+  await writeFile(file, wav({ seconds: 3, sample: (t) => 0.4 * Math.sin(t * 2000) }));
+  const whisper = `${ROOT}/tests/golden/speech/whisper_words`;
+  const plain = await jerboa(["transcribe", whisper, file, "--format", "srt", "--tune", "off"]);
+  assert.match(plain.stdout, /00:00:00,\d+ --> .*\n.*catching/, plain.stderr);
+  const silent = await jerboa(["speak", STORIES, "hello", "--json", ...EXACT]);
+  assert.equal(silent.code, 1);
+  assert.match(JSON.parse(silent.stdout).error.message, /speech/);
+});
+
+/** Starts `jerboa serve`; gives its URL and a function that interrupts it and resolves with its exit code. */
+async function served(...args) {
+  const child = spawn(process.execPath, [CLI, "serve", STORIES, "--port", "0", "--json", ...EXACT, ...args], { env });
+  let problem = "";
+  child.stderr.on("data", (data) => (problem += data));
+  const ended = new Promise((resolve) => child.on("close", resolve));
+  for await (const line of createInterface({ input: child.stdout })) {
+    const { url } = JSON.parse(line);
+    const end = () => {
+      child.kill("SIGINT");
+      return ended;
+    };
+    return { url, end };
+  }
+  throw new Error(problem);
+}
+
+test("OpenAI's client uses the server unchanged, with a key and streams", options, async () => {
+  const server = await served("--api-key", "secret", "--origin", "https://app.example");
+  try {
+    const client = new OpenAI({ apiKey: "secret", baseURL: server.url, maxRetries: 0 });
+    assert.deepEqual((await client.models.list()).data.map(({ id }) => id), [STORIES]);
+    const completion = { model: STORIES, prompt: golden.prompt, max_tokens: 5, temperature: 0 };
+    const whole = (await client.completions.create(completion)).choices[0].text;
+    assert.ok(whole && golden.newText.startsWith(whole), whole);
+    let streamed = "";
+    for await (const chunk of await client.completions.create({ ...completion, stream: true })) streamed += chunk.choices[0]?.text ?? "";
+    assert.equal(streamed, whole);
+    const stranger = new OpenAI({ apiKey: "guess", baseURL: server.url, maxRetries: 0 });
+    await assert.rejects(stranger.models.list(), { status: 401, code: "invalid_api_key" });
+    await assert.rejects(client.completions.create({ ...completion, model: "other" }), { status: 404 });
+
+    const allowed = async (origin) => (await fetch(`${server.url}/models`, { headers: { origin, authorization: "Bearer secret" } })).headers.get("access-control-allow-origin");
+    assert.deepEqual(await Promise.all(["https://app.example", "http://localhost:5173", "https://evil.example"].map(allowed)), ["https://app.example", "http://localhost:5173", null]);
+    const preflight = await fetch(`${server.url}/models`, { method: "OPTIONS", headers: { origin: "https://app.example", "access-control-request-headers": "authorization" } });
+    assert.deepEqual([preflight.status, preflight.headers.get("access-control-allow-headers")], [204, "authorization"]);
+    // A page under another name that resolves to this machine.
+    const { hostname, port } = new URL(server.url);
+    const rebound = await new Promise((resolve) => request({ hostname, port, path: "/v1/models", headers: { host: "evil.example" } }, resolve).end());
+    assert.equal(rebound.statusCode, 403);
+  } finally {
+    assert.equal(await server.end(), 0);
+  }
+});
