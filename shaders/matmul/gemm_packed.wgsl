@@ -1,8 +1,9 @@
 // GEMM y = x Wᵀ for many rows of x on packed dot products of four bytes, for devices without subgroup matrices. x is
 // quantized to 8 bits (shaders/matmul/quantize_rows.wgsl), weights have up to 8 bits. A workgroup computes a tile of BM
-// rows by 64 columns, each thread 4 by 8 of it in registers, from two blocks of 32 of K in workgroup memory. Integers are
-// summed over a block, then scaled and added in f32. The next tiles are loaded while one is computed. With too few
-// tiles to fill a device, the workgroups of one tile (along z) split K, and splitk_reduce adds their partial sums.
+// rows by 64 columns, each thread 4 by 8 of it in registers, from 64 of K in workgroup memory. Integers are summed over
+// the X_GROUP elements (32 or 64) that share a scale of x and one of W, then scaled and added in f32. The next tiles are
+// loaded while one is computed. With too few tiles to fill a device, the workgroups of one tile (along z) split K, and
+// splitk_reduce adds their partial sums.
 struct Params {
     k_blocks: u32,
     groups: u32,
@@ -21,7 +22,7 @@ struct Params {
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
-// Five per unit: four of bytes, then (scale, sum) of both blocks.
+// Five per unit: four of bytes, then (scale, sum) of each group.
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
 #import weights/block
 #import matmul/epilogue
@@ -34,11 +35,12 @@ const THREADS: u32 = BM * 2u;
 // [word of four elements][row / 4] and [word][column / 4].
 var<workgroup> xt: array<array<vec4<u32>, BM / 4>, 16>;
 var<workgroup> wt: array<array<vec4<u32>, BN / 4>, 16>;
-// By block: scales and sums of x; scales and biases of W.
-var<workgroup> x_scale: array<array<vec4<f32>, BM / 4>, 2>;
-var<workgroup> x_sum: array<array<vec4<f32>, BM / 4>, 2>;
-var<workgroup> w_scale: array<array<vec4<f32>, BN / 4>, 2>;
-var<workgroup> w_bias: array<array<vec4<f32>, BN / 4>, 2>;
+// By group: scales and sums of x; scales and biases of W.
+const X_GROUPS: u32 = 64u / X_GROUP;
+var<workgroup> x_scale: array<array<vec4<f32>, BM / 4>, X_GROUPS>;
+var<workgroup> x_sum: array<array<vec4<f32>, BM / 4>, X_GROUPS>;
+var<workgroup> w_scale: array<array<vec4<f32>, BN / 4>, X_GROUPS>;
+var<workgroup> w_bias: array<array<vec4<f32>, BN / 4>, X_GROUPS>;
 
 // Weight row of column c of this tile. With GATED, 32 columns are of the gate, then the matching 32 of up.
 fn weight_row(tile: u32, c: u32) -> u32 {
@@ -100,9 +102,11 @@ fn main(
         workgroupBarrier();
 #for p in 0..64/BM
         {
-            let line = w_line(bits_next$p, unit * 2u + wb$p);
-            w_scale[wb$p][wn$p / 4u][wn$p % 4u] = line.x;
-            w_bias[wb$p][wn$p / 4u][wn$p % 4u] = line.y;
+            if (wb$p < X_GROUPS) {
+                let line = w_line(bits_next$p, unit * 2u + wb$p);
+                w_scale[wb$p][wn$p / 4u][wn$p % 4u] = line.x;
+                w_bias[wb$p][wn$p / 4u][wn$p % 4u] = line.y;
+            }
 #for i in 0..4
             let bytes$i = w_bytes(w_next$p.o$i);
             wt[wb$p * 8u + $iu * 2u][wn$p / 4u][wn$p % 4u] = bytes$i.x;
@@ -117,7 +121,7 @@ fn main(
 #endfor
         if (lid < BM) {
             let scales = bitcast<vec4<f32>>(scales_next);
-#for b in 0..2
+#for b in 0..64/X_GROUP
             x_scale[$b][lid / 4u][lid % 4u] = scales[$b * 2];
             x_sum[$b][lid / 4u][lid % 4u] = scales[$b * 2 + 1];
 #endfor
@@ -135,18 +139,18 @@ fn main(
         x_next$p = x[x_at$p + next * 5u];
 #endfor
         scales_next = x[scales_at + next * 5u];
-#for b in 0..2
+#for b in 0..64/X_GROUP
         {
 #for i in 0..4
 #for j in 0..2
             var dots$i_$j = vec4<i32>();
 #endfor
 #endfor
-#for w in 0..8
+#for w in 0..X_GROUP/4
             {
-                let xv = xt[$b * 8 + $w][r0];
+                let xv = xt[$b * (X_GROUP / 4) + $w][r0];
 #for j in 0..2
-                let wv$j = wt[$b * 8 + $w][c0 + $ju * 8u];
+                let wv$j = wt[$b * (X_GROUP / 4) + $w][c0 + $ju * 8u];
 #for i in 0..4
                 dots$i_$j += vec4<i32>(
                     dot4I8Packed(wv$j.x, xv[$i]),

@@ -1,7 +1,7 @@
-// Quantizes rows of x to signed bytes for gemm_packed: per block of 32 elements a scale, so that the largest is 127, and
-// the sum of its bytes times the scale. A thread takes a block. Rows are stored in units of 64 elements, ten pairs of
-// words: sixteen words of bytes, then (scale, sum) of both blocks. Columns beyond K are zero. NIBBLES: the bytes of an
-// octet are ordered as its nibbles are unpacked, the even ones first.
+// Quantizes rows of x to signed bytes for gemm_packed: per X_GROUP elements (32 or 64) a scale, so that the largest is
+// 127, and the sum of its bytes times the scale. A thread takes a group. Rows are stored in units of 64 elements, ten
+// pairs of words: sixteen words of bytes, then (scale, sum) of each group. Columns beyond K are zero. NIBBLES: the bytes
+// of an octet are ordered as its nibbles are unpacked, the even ones first.
 struct Params {
     k: u32,
     // Units of 64 per row.
@@ -27,15 +27,15 @@ fn bytes_of(v: vec4<u32>) -> u32 {
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let block = wid.x * 64u + lid;
+    let group = wid.x * 64u + lid;
     let row = wid.z;
-    if (block >= params.units * 2u || row >= state.rows) {
+    if (group >= params.units * (64u / X_GROUP) || row >= state.rows) {
         return;
     }
-    let first = block * 32u;
+    let first = group * X_GROUP;
     let start = (params.x_offset + row * params.x_stride) / 4u;
     var top = vec4<f32>();
-#for i in 0..4
+#for i in 0..X_GROUP/8
     let a$i = inside(x[start + min(first + $iu * 8u, params.k - 1u) / 4u], first + $iu * 8u);
     let b$i = inside(x[start + min(first + $iu * 8u + 4u, params.k - 1u) / 4u], first + $iu * 8u + 4u);
     top = max(top, max(abs(a$i), abs(b$i)));
@@ -43,10 +43,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let scale = max(max(top.x, top.y), max(top.z, top.w)) / 127.0;
     // Below, a scale has no inverse.
     let inverse = 1.0 / max(scale, 1e-35);
-    let at = (row * params.units + block / 2u) * 10u;
-    let half = block % 2u;
+    let at = (row * params.units + first / 64u) * 10u;
+    let part = group % (64u / X_GROUP);
     var sum = 0i;
-#for i in 0..4
+#for i in 0..X_GROUP/8
     let p$i = fma(a$i, vec4<f32>(inverse), vec4<f32>(WHOLE));
     let q$i = fma(b$i, vec4<f32>(inverse), vec4<f32>(WHOLE));
 #ifdef NIBBLES
@@ -58,7 +58,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endif
     let bytes$i = vec2<u32>(bytes_of(low$i), bytes_of(high$i));
     sum += dot4I8Packed(bytes$i.x, 0x01010101u) + dot4I8Packed(bytes$i.y, 0x01010101u);
-    out[at + half * 4u + $iu] = bytes$i;
+    out[at + part * 4u + $iu] = bytes$i;
 #endfor
-    out[at + 8u + half] = bitcast<vec2<u32>>(vec2<f32>(scale, f32(sum) * scale));
+    out[at + 8u + part] = bitcast<vec2<u32>>(vec2<f32>(scale, f32(sum) * scale));
 }

@@ -227,9 +227,12 @@ fn check_as(
             ..choice
         };
     }
+    let wide = matches!(layout, WeightLayout::Affine { group: 64.., .. });
+    let x_group = if wide { 64 } else { 32 };
     let quantized = case.packed.then(|| {
         m.quantized_rows(caps, rows, QuantizeInputs::Always)
             .expect("weights of 4 or 8 bits")
+            .with_group(x_group)
     });
     let (parts, launches) = match case.gemm {
         true if case.packed => {
@@ -244,7 +247,7 @@ fn check_as(
             }
             (
                 m.parts_bytes(rows as u32, choice),
-                m.gemm_packed(7, 9, 8, choice),
+                m.gemm_packed(7, (9, quantized.expect("its form")), 8, choice),
             )
         }
         true if caps.subgroup_matrix().is_some() => m.prefill(caps, rows, 7, 8, None),
@@ -291,7 +294,7 @@ fn check_as(
         input
     };
     let input = if case.packed {
-        round_blocks_to_int8(&input, k)
+        round_groups_to_int8(&input, k, x_group as usize)
     } else {
         input
     };
@@ -705,18 +708,18 @@ fn subgroup_matrices_match_reference() {
     }
 }
 
-/// Rows in blocks of 32 elements, each a multiple of its largest magnitude over 127.
-fn round_blocks_to_int8(x: &[f32], k: usize) -> Vec<f32> {
-    let block = |block: &[f32]| {
-        let scale = block.iter().fold(0.0f32, |most, v| most.max(v.abs())) / 127.0;
+/// Rows in groups of elements, each a multiple of its group's largest magnitude over 127.
+fn round_groups_to_int8(x: &[f32], k: usize, size: usize) -> Vec<f32> {
+    let round = |group: &[f32]| {
+        let scale = group.iter().fold(0.0f32, |most, v| most.max(v.abs())) / 127.0;
         let inverse = 1.0 / scale.max(1e-35);
-        block
+        group
             .iter()
             .map(|v| (v * inverse).round_ties_even() * scale)
             .collect::<Vec<_>>()
     };
     x.chunks(k)
-        .flat_map(|row| row.chunks(32).flat_map(block).collect::<Vec<_>>())
+        .flat_map(|row| row.chunks(size).flat_map(round).collect::<Vec<_>>())
         .collect()
 }
 

@@ -4,6 +4,7 @@
 mod breaks;
 mod dispatches;
 mod goldens;
+mod pipelines;
 mod refusals;
 mod shapes;
 mod states;

@@ -1,5 +1,6 @@
 //! Prefill matmul on packed 8-bit dot products (shaders/matmul/gemm_packed.wgsl): x is quantized to
-//! 8 bits in blocks of 32, as llama.cpp does for quantized weights.
+//! 8 bits in groups of 32, as llama.cpp does for quantized weights, or of 64 where weights share
+//! their scale as well and the matrix is large.
 
 use super::{GemmTiling, Matmul, View, weight_flags};
 use crate::device::Caps;
@@ -8,7 +9,11 @@ use crate::format::layout::WeightLayout;
 use crate::kernels::subgroup_matrix::MatrixTiling;
 use crate::kernels::{GridSpec, Launch};
 
-/// Bytes of 64 quantized elements: 64 bytes, then scale and sum of both blocks of 32.
+/// Weights of a matrix from which on 64 inputs share a scale: faster, less precise, and small models
+/// suffer more.
+const WIDE_MIN_WEIGHTS: u64 = 4_000_000;
+
+/// Bytes of 64 quantized elements: 64 bytes, then scale and sum of up to two groups.
 const UNIT_BYTES: u64 = 80;
 
 impl GemmTiling {
@@ -46,11 +51,18 @@ pub enum QuantizeInputs {
 pub struct QuantizedRows {
     /// Units of 64 elements per row.
     units: u32,
+    /// Elements that share a scale: 32 or 64.
+    group: u32,
     /// Whether bytes are ordered as nibbles are unpacked.
     nibbles: bool,
 }
 
 impl QuantizedRows {
+    /// The same with `group` elements of 32 or 64 to a scale.
+    pub fn with_group(self, group: u32) -> Self {
+        Self { group, ..self }
+    }
+
     /// Bytes of `rows` rows.
     pub fn bytes(&self, rows: usize) -> u64 {
         rows as u64 * u64::from(self.units) * UNIT_BYTES
@@ -65,9 +77,11 @@ impl QuantizedRows {
         state: B,
         out: B,
     ) -> Launch<B> {
-        let variant = Variant::new(Kernel::QuantizeRows).flag_if("NIBBLES", self.nibbles);
+        let variant = Variant::new(Kernel::QuantizeRows)
+            .set("X_GROUP", self.group)
+            .flag_if("NIBBLES", self.nibbles);
         let grid = GridSpec::PerRow {
-            x: (self.units * 2).div_ceil(64),
+            x: (self.units * 64 / self.group).div_ceil(64),
             y: 1,
             per: 1,
         };
@@ -94,13 +108,7 @@ impl<B: Clone> Matmul<B> {
         let forced = caps
             .force
             .is_some_and(|force| force.kernel == Kernel::GemmPacked);
-        let nibbles = match self.weight.layout {
-            WeightLayout::Affine { bits, group, .. } if matches!(bits, 4 | 8) && group >= 32 => {
-                bits == 4
-            }
-            WeightLayout::Q4K | WeightLayout::Mxfp4 => true,
-            _ => return None,
-        };
+        let form = self.packed_form()?;
         let chosen = match when {
             QuantizeInputs::Auto => forced || caps.multiplies_packed(),
             QuantizeInputs::Always => caps.packed_dot,
@@ -109,9 +117,24 @@ impl<B: Clone> Matmul<B> {
         if !chosen || MatrixTiling::of(caps, self, rows).is_some() {
             return None;
         }
-        Some(QuantizedRows {
-            units: (self.weight.layout.padded_cols(self.weight.cols as usize) as u32).div_ceil(64),
-            nibbles,
+        Some(form)
+    }
+
+    /// Returns how the packed GEMM reads x, if it reads the layout of the weight.
+    fn packed_form(&self) -> Option<QuantizedRows> {
+        let layout = self.weight.layout;
+        let (bits, group) = match layout {
+            WeightLayout::Affine { bits, group, .. } => (bits, group),
+            WeightLayout::Q4K | WeightLayout::Mxfp4 => (4, 32),
+            _ => return None,
+        };
+        let weights =
+            u64::from(self.n) * u64::from(self.rows_per_output()) * u64::from(self.weight.cols);
+        let wide = group.is_multiple_of(64) && weights >= WIDE_MIN_WEIGHTS;
+        (matches!(bits, 4 | 8) && group >= 32).then(|| QuantizedRows {
+            units: (layout.padded_cols(self.weight.cols as usize) as u32).div_ceil(64),
+            group: if wide { 64 } else { 32 },
+            nibbles: bits == 4,
         })
     }
 
@@ -120,7 +143,7 @@ impl<B: Clone> Matmul<B> {
     pub fn gemm_packed(
         &self,
         state: B,
-        quantized: B,
+        (quantized, form): (B, QuantizedRows),
         parts: B,
         choice: GemmTiling,
     ) -> [Launch<B>; 2] {
@@ -134,6 +157,7 @@ impl<B: Clone> Matmul<B> {
         let x = self.tiles(bn);
         let variant = weight_flags(self.variant(Kernel::GemmPacked), self.weight.layout)
             .set("DOT", 1)
+            .set("X_GROUP", form.group)
             .set("BM", bm);
         let grid = GridSpec::SplitK {
             x,

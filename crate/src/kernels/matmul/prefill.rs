@@ -1,7 +1,7 @@
 //! Prefill matmul on subgroup matrices (shaders/matmul/gemm_matrix.wgsl), for every weight layout,
 //! or in f32 tiles.
 
-use super::{GemmTiling, Matmul, weight_flags};
+use super::{GemmTiling, Matmul, QuantizedRows, weight_flags};
 use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
 use crate::format::layout::{Float, WeightLayout};
@@ -36,7 +36,7 @@ impl<B: Clone> Matmul<B> {
         rows: usize,
         state: B,
         parts: B,
-        quantized: Option<B>,
+        quantized: Option<(B, QuantizedRows)>,
     ) -> (u64, [Launch<B>; 2]) {
         if let Some(choice) = MatrixTiling::of(caps, self, rows) {
             return (

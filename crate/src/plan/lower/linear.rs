@@ -4,7 +4,7 @@
 use super::{Lower, Lowering, NodeViews, Slot, unsupported};
 use crate::ir::{Activation, Addend, Combine, Dim, Linear, Node, Norm, Prologue, ValueId};
 use crate::kernels::kv_splits::KvSplits;
-use crate::kernels::matmul::{Matmul, NormPrologue, View};
+use crate::kernels::matmul::{Matmul, NormPrologue, QuantizedRows, View};
 use crate::{Error, Result};
 
 /// Elements of a matrix that is large for a software device.
@@ -103,14 +103,14 @@ impl Lower for Linear {
 
 impl Lowering<'_> {
     /// Appends the launch that quantizes the input of a matmul, unless the buffer holds it already.
-    /// Returns the buffer, if the matmul reads its input in 8 bits.
+    /// Returns the buffer and its form, if the matmul reads its input in 8 bits.
     fn quantize_rows(
         &mut self,
         matmul: &Matmul<Slot>,
         node: &NodeViews<'_>,
         rows: usize,
         state: Slot,
-    ) -> Option<Slot> {
+    ) -> Option<(Slot, QuantizedRows)> {
         let form = matmul.quantized_rows(self.options.caps, rows, self.options.quantize_inputs)?;
         let held = (node.node.inputs[0], form);
         if self.quantized != Some(held) {
@@ -124,7 +124,7 @@ impl Lowering<'_> {
             self.quantized = Some(held);
             self.quantized_rows = self.quantized_rows.max(form.bytes(rows));
         }
-        Some(Slot::QuantizedRows)
+        Some((Slot::QuantizedRows, form))
     }
 }
 
