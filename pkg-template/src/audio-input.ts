@@ -15,7 +15,7 @@ export const SAMPLE_RATE = 16_000;
  */
 export type AudioInput = Blob | ArrayBuffer | ArrayBufferView | AudioBuffer | Float32Array | { samples: Float32Array; sampleRate: number };
 
-/** Files of other formats than FLAC that are shorter than this hold no hours of audio. */
+/** Files of most formats that are shorter than this hold no hours of audio; see {@link mayHoldHours}. */
 const SHORT_FILE_BYTES = 64 << 10;
 
 /** Mono samples at 16 kHz. `sampleRate` applies to a bare Float32Array. An abort ends the wait at once. */
@@ -50,8 +50,7 @@ async function samplesNow(where: string, input: unknown, sampleRate: number | un
     if (signal?.aborted) throw aborted(where);
     return decodeAudio(where, file);
   };
-  const flac = new DataView(bytes).byteLength > 4 && new DataView(bytes).getUint32(0) === FLAC_MAGIC;
-  if (!flac && bytes.byteLength < SHORT_FILE_BYTES) return decode(bytes);
+  if (bytes.byteLength < SHORT_FILE_BYTES && !mayHoldHours(new DataView(bytes))) return decode(bytes);
   const { decodeInWindows } = await withTimeout(ASSET_TIMEOUT_MS, "the server of audio-windows.js", import("./audio-windows.js")).catch((thrown) => {
     throw missingAsset("The decoder of long audio", thrown);
   });
@@ -70,8 +69,13 @@ async function decodeOn(host: Platform, where: string, bytes: ArrayBuffer, signa
   }
 }
 
-/** The first bytes of a FLAC file. */
-const FLAC_MAGIC = 0x664c6143;
+/** The first bytes of a FLAC file, and those of an MP4 file after its first four. */
+const [FLAC_MAGIC, MP4_MAGIC] = [0x664c6143, 0x66747970];
+
+/** Whether even a small file may hold hours: FLAC compresses silence to nothing, MP4 may refer to the same bytes again and again. */
+function mayHoldHours(file: DataView): boolean {
+  return file.byteLength >= 8 && (file.getUint32(0) === FLAC_MAGIC || file.getUint32(4) === MP4_MAGIC);
+}
 
 async function decodeAudio(where: string, bytes: ArrayBuffer): Promise<Float32Array> {
   try {

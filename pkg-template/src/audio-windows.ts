@@ -1,5 +1,6 @@
 /** Decodes long audio files window by window, so that memory holds the result and one window. Loaded on first use. */
 
+import { audioFrames } from "./audio-frames.js";
 import { MAX_AUDIO_SECONDS } from "./check.js";
 import { JerboaError, invalidRequest } from "./errors.js";
 
@@ -16,6 +17,8 @@ const HEADER_TIMEOUT_MS = 5000;
 interface AudioWindow {
   file: ArrayBuffer;
   samples: number;
+  /** Samples before them that only prepare the decoder. */
+  lead?: number;
 }
 
 /** A file that can be cut: its rate, the length that it declares in samples, if any, and its pieces in order. */
@@ -30,10 +33,10 @@ interface Pieces {
  * file, and rejects when the call is aborted.
  */
 export async function decodeInWindows(where: string, bytes: ArrayBuffer, decode: (file: ArrayBuffer) => Promise<Float32Array>): Promise<Float32Array | undefined> {
-  const pieces = flacPieces(bytes) ?? wavPieces(bytes);
+  const pieces = flacPieces(bytes) ?? wavPieces(bytes) ?? framePieces(new Uint8Array(bytes));
   if (!pieces) {
     const seconds = await declaredSeconds(bytes);
-    if (seconds > MAX_WHOLE_AUDIO_SECONDS) throw tooLong(where, seconds, MAX_WHOLE_AUDIO_SECONDS, "Convert it to WAV or FLAC, which are decoded in pieces, or cut it");
+    if (seconds > MAX_WHOLE_AUDIO_SECONDS) throw tooLong(where, seconds, MAX_WHOLE_AUDIO_SECONDS, "Convert it to WAV, FLAC or MP3, which are decoded in pieces, or cut it");
     return undefined;
   }
   const { rate, declared, windows } = pieces;
@@ -43,7 +46,7 @@ export async function decodeInWindows(where: string, bytes: ArrayBuffer, decode:
   if (declared !== undefined && declared <= WINDOW_SECONDS * rate) return undefined;
   let out = allocated(where, scaled(declared ?? WINDOW_SECONDS * rate));
   let done = 0;
-  for (const { file, samples } of windows) {
+  for (const { file, samples, lead = 0 } of windows) {
     if (done + samples > most) throw tooLong(where, (done + samples) / rate, MAX_AUDIO_SECONDS, "Cut it");
     const decoded = await decode(file);
     const end = scaled(done + samples);
@@ -52,7 +55,7 @@ export async function decodeInWindows(where: string, bytes: ArrayBuffer, decode:
       longer.set(out);
       out = longer;
     }
-    out.set(decoded.subarray(0, end - scaled(done)), scaled(done));
+    out.set(decoded.subarray(scaled(lead), scaled(lead) + end - scaled(done)), scaled(done));
     done += samples;
   }
   return out.subarray(0, scaled(done));
@@ -127,6 +130,23 @@ function wavPieces(file: ArrayBuffer): Pieces | undefined {
     at += 8 + size + (size % 2);
   }
   return undefined;
+}
+
+/** Cuts an MP3 or ADTS file; undefined for other files. */
+function framePieces(bytes: Uint8Array): Pieces | undefined {
+  const found = audioFrames(bytes);
+  if (!found) return undefined;
+  const { rate, samplesPerFrame, starts, lead } = found;
+  const frames = starts.length - 1;
+  const step = Math.ceil((WINDOW_SECONDS * rate) / samplesPerFrame);
+  const windows = function* (): Generator<AudioWindow> {
+    for (let start = 0; start < frames; start += step) {
+      const [from, to] = [Math.max(0, start - lead), Math.min(frames, start + step)];
+      const file = bytes.slice(starts[from], starts[to]).buffer;
+      yield { file, samples: (to - start) * samplesPerFrame, lead: (start - from) * samplesPerFrame };
+    }
+  };
+  return { rate, declared: frames * samplesPerFrame, windows: windows() };
 }
 
 /** Bytes of a FLAC file before its metadata blocks, of a block's header, and of STREAMINFO. */

@@ -195,6 +195,65 @@ test("long files are decoded in windows, can be aborted, and have a limit", opti
   assert.match(found.samples, /^request: .*5\.0 hours long; the limit is 4 hours/);
 });
 
+/** A mono MP3 frame (MPEG 2, 16 kHz, 8 kbit/s) with one coefficient; its main data lies in the frame before, as files with a bit reservoir have it. */
+function mp3Frame(gain) {
+  const field = (value, bits) => value.toString(2).padStart(bits, "0");
+  const [coefficient, reservoir] = ["01110", 23];
+  const granule = field(coefficient.length, 12) + field(0, 9) + field(gain, 8) + field(0, 9) + field(0, 1) + field(0, 15) + field(0, 7) + field(0, 1) + field(1, 1);
+  const bits = (field(0xff_f3_18_c4, 32) + field(reservoir, 8) + field(0, 1) + granule).padEnd(13 * 8, "0") + coefficient.padEnd(23 * 8, "0");
+  return bits.match(/.{8}/g).map((byte) => parseInt(byte, 2));
+}
+
+/** A silent mono ADTS frame of AAC at 16 kHz, or 8 kHz. */
+const adtsFrame = (rateIndex) => [0xff, 0xf1, 0x40 | (rateIndex << 2), 0x40, 0x01, 0x7f, 0xfc, 0x00, 0x00, 0x00, 0x07];
+
+test("MP3 and AAC files of hours are decoded in windows, equal to the whole; longer ones are refused", options, async () => {
+  const { page: bare, context } = await site.open({}, undefined, "/facade/package.json");
+  const found = await bare.evaluate(async ({ loud, soft, adts, slowAdts }) => {
+    const { samplesOf } = await import("/facade/audio-input.js");
+    const own = BaseAudioContext.prototype.decodeAudioData;
+    let windows = 0;
+    let longest = 0;
+    BaseAudioContext.prototype.decodeAudioData = async function (...args) {
+      const decoded = await own.apply(this, args);
+      windows++;
+      longest = Math.max(longest, decoded.duration);
+      return decoded;
+    };
+    const fileOf = (count, frame) => {
+      const parts = Array.from({ length: count }, (_, i) => Uint8Array.from(frame(i)));
+      return new Blob(parts);
+    };
+    const read = async (file) => {
+      windows = longest = 0;
+      const samples = await samplesOf("transcribe", file);
+      return { samples, length: samples.length, windows, longest: Math.round(longest) };
+    };
+    const out = {};
+    // Ten minutes, loud in turns.
+    const mp3 = fileOf(17_000, (i) => (i % 5 < 2 ? loud : soft));
+    const { samples, ...cut } = await read(mp3);
+    out.mp3 = cut;
+    const whole = (await own.call(new OfflineAudioContext(1, 1, 16_000), await mp3.arrayBuffer())).getChannelData(0);
+    out.peak = whole.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    out.difference = samples.reduce((most, value, i) => Math.max(most, Math.abs(value - (whole[i] ?? 0))), 0);
+    const tagged = new Blob([Uint8Array.of(0x49, 0x44, 0x33, 4, 0, 0, 0, 0, 0, 3, 1, 2, 3), mp3]);
+    const { samples: _, ...withTag } = await read(tagged);
+    out.tagged = withTag;
+    const { samples: __, ...aac } = await read(fileOf(6000, () => adts));
+    out.aac = aac;
+    out.days = await samplesOf("transcribe", fileOf(120_000, () => slowAdts)).then(() => "done", ({ code, message }) => `${code}: ${message}`);
+    return out;
+  }, { loud: mp3Frame(205), soft: mp3Frame(190), adts: adtsFrame(8), slowAdts: adtsFrame(11) });
+  await context.close();
+  assert.deepEqual(found.mp3, { length: 17_000 * 576, windows: 3, longest: 301 });
+  assert.deepEqual(found.tagged, found.mp3);
+  assert.ok(found.peak > 0.01, `a signal of ${found.peak}`);
+  assert.ok(found.difference < 1e-4, `windows and the whole differ by ${found.difference}`);
+  assert.deepEqual(found.aac, { length: 6000 * 1024, windows: 2, longest: 300 });
+  assert.match(found.days, /^request: transcribe: the audio is 4\.3 hours long; the limit for this format is 4 hours/);
+});
+
 test("the official client transcribes and synthesizes over createFetch", options, async () => {
   const { outputFiles } = await build({ stdin: { contents: 'export { default } from "openai";', resolveDir: import.meta.dirname }, bundle: true, format: "esm", write: false, logLevel: "error" });
   const { page: bare, context } = await site.open({}, undefined, "/facade/package.json");
