@@ -41,7 +41,7 @@ export interface LoadAttempt {
   wanted: LoadTarget;
   /** The reductions applied, for `model.info.warnings`. */
   warning?: string;
-  /** Call it before the action that may crash the page. */
+  /** Call it before the action that may crash the page. Has no effect after {@link LoadAttempt.finish}. */
   begin(): void;
   /** Call it when the load is over: `loaded`, or failed normally. */
   finish(loaded: boolean): void;
@@ -71,13 +71,17 @@ export function nextAttempt(notes: Notes, model: string, agent: string, wanted: 
   const taken = REDUCTIONS.slice(0, step + 1);
   const restore = (): void => (last ? void notes.write(note, { ...last, step, state: "loaded" }) : notes.remove(note));
   let done = (): void => {};
+  let over = false;
   return {
     wanted: taken.reduce((so, { change }) => change(so), wanted),
     ...(step > 0 ? { warning: `Loading this model crashed the page before, so it was loaded ${taken.slice(1).map((t) => t.what).join(", ")}.` } : {}),
     begin() {
+      // An aborted load may reach this point after its end.
+      if (over) return;
       if (notes.write(note, { agent, step, state: "loading", at: now } satisfies LoadNote)) done = undoUnlessDone(restore);
     },
     finish(loaded) {
+      over = true;
       done();
       if (step === 0) notes.remove(note);
       else if (loaded) notes.write(note, { agent, step, state: "loaded", at: now } satisfies LoadNote);

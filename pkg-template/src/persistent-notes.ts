@@ -154,7 +154,11 @@ class Heartbeat {
   }
 
   close(): void {
-    this.#channel?.close();
+    try {
+      this.#channel?.close();
+    } catch {
+      // The browser closes it with the page.
+    }
   }
 }
 

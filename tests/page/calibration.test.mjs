@@ -157,5 +157,8 @@ test("a load that ends normally leaves no note", () => {
     assert.equal(store.map.size, 1);
     attempt.finish(loaded);
     assert.equal(store.map.size, 0);
+    // What an aborted load still does, for example when a device comes late.
+    attempt.begin();
+    assert.equal(store.map.size, 0);
   }
 });

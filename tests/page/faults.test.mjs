@@ -27,11 +27,18 @@ async function within(ms, promise) {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
+/** The globals that each test has replaced. */
+const replaced = new WeakMap();
+
 /** Sets globals for one test. */
 function stub(t, globals) {
+  if (!replaced.has(t)) replaced.set(t, new Set());
   for (const [name, value] of Object.entries(globals)) {
     const before = Object.getOwnPropertyDescriptor(globalThis, name);
     Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
+    // Later stubs of the same name would restore this one.
+    if (replaced.get(t).has(name)) continue;
+    replaced.get(t).add(name);
     t.after(() => (before ? Object.defineProperty(globalThis, name, before) : delete globalThis[name]));
   }
 }
@@ -468,6 +475,110 @@ test("package files that never come are given up after three minutes, and the ne
 test("locks that answer without a grant hold nothing up", async (t) => {
   stub(t, { navigator: { locks: { request: async () => null } } });
   assert.equal(await within(500, notes.withLock("load x", undefined, () => {}, async () => "done", async () => {})), "done");
+});
+
+test("media that the browser never decodes end by their deadline with an error that names the API; a late image is closed", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const { resolveImage, currentFrame } = await import(`${built.url}/images.js`);
+  const { resolveVideo } = await import(`${built.url}/video.js`);
+  const { samplesOf } = await import(`${built.url}/audio-input.js`);
+  const { ImageRegistry } = await import(`${built.url}/image-decode.js`);
+  class HTMLImageElement {
+    decode = never;
+  }
+  class HTMLCanvasElement {}
+  class HTMLVideoElement extends EventTarget {
+    readyState = 4;
+    play = never;
+    load() {}
+    removeAttribute() {}
+  }
+  class MediaStreamTrack {
+    kind = "video";
+    readyState = "live";
+  }
+  class ImageData {}
+  class ImageBitmap {}
+  class OfflineAudioContext {
+    decodeAudioData = never;
+    startRendering = never;
+    createBuffer = () => ({ getChannelData: () => new Float32Array(9) });
+    createBufferSource = () => ({ connect() {}, start() {} });
+  }
+  let late;
+  const createImageBitmap = () => new Promise((resolve) => (late = resolve));
+  const document = { createElement: () => new HTMLVideoElement() };
+  stub(t, { HTMLImageElement, HTMLCanvasElement, HTMLVideoElement, MediaStreamTrack, ImageData, ImageBitmap, OfflineAudioContext, createImageBitmap, document, MediaStream: class {} });
+  const module = { imageSize() {} };
+  const encoded = new ImageRegistry();
+  const image = 30;
+  const audio = 120;
+  const cases = {
+    "an element that never decodes": [() => resolveImage("encodeImage", new HTMLImageElement()), image, /encodeImage: .*HTMLImageElement\.decode\(\) did not answer for 30 seconds/],
+    "a track that never plays": [() => resolveImage("encodeImage", new MediaStreamTrack()), image, /encodeImage: .*HTMLVideoElement\.play\(\) did not answer for 30 seconds/],
+    "a canvas": [() => resolveImage("encodeImage", new HTMLCanvasElement()), image, /encodeImage: .*createImageBitmap\(\) did not answer for 30 seconds/],
+    "a file": [() => encoded.encode(module, {}, { image: new Blob(["x"]) }), image, /createImageBitmap\(\) did not answer for 30 seconds/],
+    "a frame of a video": [() => encoded.withImageIds(module, {}, [{ content: [{ type: "video", frames: [new Blob(["x"])], seconds: [0, 1] }] }]), image, /createImageBitmap\(\) did not answer for 30 seconds/],
+    "a video that never loads": [() => resolveVideo("chat", { type: "video", source: "https://files.test/a.mp4" }, never), 20, /the next video frame \(20 s\)/],
+    "an audio file": [() => samplesOf("transcribe", new Blob(["sound"])), audio, /transcribe: this browser cannot decode the file/, /decodeAudioData\(\) did not answer for 120 seconds/],
+    "samples of another rate": [() => samplesOf("transcribe", new Float32Array(9), 8000), audio, /transcribe: .*startRendering\(\) did not answer for 120 seconds/],
+  };
+  for (const [name, [start, limit, pattern, cause = /./]] of Object.entries(cases)) {
+    const { error, seconds } = await elapsed(t, start(), limit + 5);
+    assert.equal(error?.code, "request", name);
+    assert.match(error.message, pattern, name);
+    assert.match(String(error.cause ?? error), cause, name);
+    assert.ok(seconds >= limit && seconds <= limit + 2, `${name}: ${seconds} s`);
+  }
+  // The frame of an element, and the image that comes after the deadline.
+  const frame = await elapsed(t, currentFrame(new HTMLVideoElement()), image + 5);
+  assert.match(frame.error.message, /createImageBitmap\(\) did not answer for 30 seconds/);
+  let closed = false;
+  late({ close: () => (closed = true) });
+  await Promise.resolve();
+  await Promise.resolve();
+  assert.ok(closed);
+  // A video that shows no frame is read again until the deadline.
+  let reads = 0;
+  stub(t, { createImageBitmap: async () => { reads++; throw new DOMException("The image source is not usable.", "InvalidStateError"); } });
+  const blank = await elapsed(t, currentFrame(new HTMLVideoElement()), image + 5);
+  assert.match(String(blank.error), /not usable/);
+  assert.ok(reads > 10 && blank.seconds >= image, `${reads} reads in ${blank.seconds} s`);
+  // An abort ends the wait for a decoder at once.
+  const control = new AbortController();
+  const aborted = samplesOf("transcribe", new Blob(["sound"]), undefined, control.signal);
+  control.abort();
+  assert.equal((await elapsed(t, aborted, 2)).error.code, "aborted");
+});
+
+test("channels between tabs that cannot be made, used or closed hold up neither a load nor a memory", async (t) => {
+  const refuse = () => {
+    throw new DOMException("no", "InvalidStateError");
+  };
+  const working = { postMessage() {}, close() {} };
+  const request = (result) => {
+    const made = { result };
+    queueMicrotask(() => made.onsuccess?.());
+    return made;
+  };
+  const store = { get: () => request(undefined), put: () => request(), delete: () => request() };
+  const database = {
+    close() {},
+    transaction: () => {
+      const transaction = { objectStore: () => store, abort() {} };
+      setTimeout(() => transaction.oncomplete());
+      return transaction;
+    },
+  };
+  const { indexedDbStore } = await import(`${built.url}/memory/index.js`);
+  for (const methods of [{ ...working, postMessage: refuse }, { ...working, close: refuse }, undefined]) {
+    stub(t, { indexedDB: { open: () => request(database) }, BroadcastChannel: class { constructor() { methods ? Object.assign(this, methods) : refuse(); } } });
+    assert.equal(await within(500, notes.withLock("load x", undefined, () => {}, async (alive) => (alive(), "done"), async () => {})), "done");
+    const memory = indexedDbStore("x");
+    await within(500, memory.open());
+    assert.equal(await within(500, memory.apply({ put: [], remove: [], dims: 3, model: "m" })), 1);
+    await within(500, memory.close());
+  }
 });
 
 test("a transaction of the memory that never answers ends with an error that names the API", async (t) => {

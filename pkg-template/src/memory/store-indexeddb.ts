@@ -39,10 +39,10 @@ export class IndexedDbStore implements MemoryStore {
 
   async open(): Promise<StoreState> {
     await this.#database();
-    if (!this.#channel && typeof BroadcastChannel !== "undefined") {
-      this.#channel = new BroadcastChannel(`jerboa-memory:${this.#name}`);
+    this.#useChannel(() => {
+      this.#channel ??= new BroadcastChannel(`jerboa-memory:${this.#name}`);
       this.#channel.onmessage = () => this.#listeners.forEach((listener) => listener());
-    }
+    });
     return this.state();
   }
 
@@ -93,7 +93,7 @@ export class IndexedDbStore implements MemoryStore {
       stores.meta.put({ ...after, key: "state", reset } satisfies Meta);
       return after.generation;
     });
-    this.#channel?.postMessage({ generation });
+    this.#useChannel(() => this.#channel?.postMessage({ generation }));
     return generation;
   }
 
@@ -110,12 +110,21 @@ export class IndexedDbStore implements MemoryStore {
   }
 
   async close(): Promise<void> {
-    this.#channel?.close();
+    this.#useChannel(() => this.#channel?.close());
     this.#channel = undefined;
     this.#listeners.clear();
     const opening = this.#opening;
     this.#opening = undefined;
     (await opening?.catch(() => undefined))?.close();
+  }
+
+  /** Without a working channel other tabs find changes when they search next. */
+  #useChannel(use: () => void): void {
+    try {
+      use();
+    } catch {
+      this.#channel = undefined;
+    }
   }
 
   #database(): Promise<IDBDatabase> {
