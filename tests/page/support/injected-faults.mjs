@@ -22,11 +22,23 @@ export function install({ interfaces, lateMs }) {
   const timers = new Map();
   let skipped = 0;
   let ids = 1;
-  const now = () => real.now() + skipped;
+  /** Calls whose answer the browser still prepares; since when there are some; and the milliseconds that the clock stood behind for them. */
+  let outstanding = 0;
+  let waitingSince = 0;
+  let spared = 0;
+  /** A busy machine answers late: for a minute the clock runs at an eighth of its speed while an answer is prepared. */
+  const spare = () => (outstanding > 0 ? 0.875 * Math.min(60_000, real.now() - waitingSince) : 0);
+  const now = () => real.now() + skipped - spared - spare();
+  const expect = (answers) => {
+    if (outstanding === 0) waitingSince = real.now();
+    else if (outstanding + answers === 0) spared += spare();
+    outstanding += answers;
+  };
   const arm = (id, timer) => {
     timer.handle = real.setTimeout.call(window, () => fire(id, timer), Math.max(0, timer.due - now()));
   };
   const fire = (id, timer) => {
+    if (timer.due - now() > 1) return arm(id, timer);
     if (timer.every === undefined) timers.delete(id);
     else {
       timer.due = now() + timer.every;
@@ -36,7 +48,7 @@ export function install({ interfaces, lateMs }) {
   };
   const start = (callback, ms, args, every) => {
     const id = ids++;
-    const timer = { callback, args, every, due: now() + (Number(ms) || 0) };
+    const timer = { callback, args, every, ms: Number(ms) || 0, due: now() + (Number(ms) || 0) };
     timers.set(id, timer);
     arm(id, timer);
     return id;
@@ -53,20 +65,26 @@ export function install({ interfaces, lateMs }) {
     clearInterval: end,
   });
   performance.now = now;
-  Date.now = () => Math.round(real.date() + skipped);
-  /** Moves the clock to the next timer. */
-  const skip = () => {
-    const next = Math.min(...[...timers.values()].map(({ due }) => due));
-    if (!Number.isFinite(next)) return;
-    skipped += Math.max(0, next - now());
-    for (const [id, timer] of timers) {
+  const began = real.date() - real.now();
+  Date.now = () => Math.round(began + now());
+  /** Moves the clock to the next timer; `far`: to the next one that is no poll. Timers that are due then fire in order. */
+  const skip = (far) => {
+    const waiting = [...timers].sort(([, a], [, b]) => a.due - b.due);
+    const [, next] = waiting.find(([, { ms }]) => !far || ms >= POLL_MS) ?? waiting[0] ?? [];
+    if (!next) return;
+    skipped += Math.max(0, next.due - now());
+    for (const [id, timer] of waiting) {
       real.clearTimeout.call(window, timer.handle);
       arm(id, timer);
     }
   };
+  /** Timers below this many milliseconds look for something again and again. */
+  const POLL_MS = 1000;
 
   /** Real milliseconds of a tick, and the ticks without a call after which the page waits for a timer only. */
   const [TICK_MS, QUIET_TICKS] = [15, 8];
+  /** Such ticks after a timer that led to no call: it polls. */
+  const POLL_TICKS = 2;
   /** Real milliseconds after which a call counts as hanging. */
   const REAL_LIMIT_MS = 240_000;
   /** Milliseconds by which ticks came late: the machine was busy. */
@@ -74,14 +92,13 @@ export function install({ interfaces, lateMs }) {
   const calls = new Map();
   let fault;
   let withheld = [];
-  let outstanding = 0;
   let busy = real.now();
   /** Counts the promise of a call as work in progress; a lock is held as long as its holder wants. */
   const track = (api, promise) => {
     if (api === "LockManager.request") return promise;
-    outstanding++;
+    expect(1);
     const over = () => {
-      outstanding--;
+      expect(-1);
       busy = real.now();
     };
     promise.then(over, over);
@@ -135,7 +152,7 @@ export function install({ interfaces, lateMs }) {
   const RealWorker = window.Worker;
   const post = RealWorker.prototype.postMessage;
   const settle = (worker) => {
-    outstanding -= worker.unanswered;
+    if (worker.unanswered > 0) expect(-worker.unanswered);
     worker.unanswered = 0;
   };
   RealWorker.prototype.postMessage = function (...args) {
@@ -143,7 +160,7 @@ export function install({ interfaces, lateMs }) {
     const answer = post.apply(this, args);
     if (fault?.hits === hits) {
       this.unanswered++;
-      outstanding++;
+      expect(1);
     }
     return answer;
   };
@@ -156,13 +173,13 @@ export function install({ interfaces, lateMs }) {
     unanswered = 1;
     constructor(...args) {
       super(...args);
-      outstanding++;
+      expect(1);
       this.addEventListener("error", () => settle(this));
       this.addEventListener("message", () => {
         busy = real.now();
         if (this.unanswered > 0) {
           this.unanswered--;
-          outstanding--;
+          expect(-1);
         }
       });
     }
@@ -197,14 +214,17 @@ export function install({ interfaces, lateMs }) {
       void promise.then(() => (done = true));
       const limit = real.now() + REAL_LIMIT_MS;
       let quiet = 0;
+      let moved = 0;
       while (!done && real.now() < limit) {
         const before = real.now();
         await faults.pause(TICK_MS);
         // A busy machine is not an idle page.
-        late += Math.max(0, real.now() - before - 2 * TICK_MS);
+        if (outstanding === 0) late += Math.max(0, real.now() - before - 2 * TICK_MS);
         quiet = outstanding > 0 || before < busy || real.now() - before > 3 * TICK_MS ? 0 : quiet + 1;
-        if (!done && quiet >= QUIET_TICKS) {
-          skip();
+        const polls = moved > busy;
+        if (!done && quiet >= (polls ? POLL_TICKS : QUIET_TICKS)) {
+          skip(polls);
+          moved = real.now();
           quiet = 0;
         }
       }

@@ -1,0 +1,219 @@
+/** Cases of injected faults for any browser: the calls of a load and of a generation, what a page does with a fault, and the table in the documentation. */
+
+import assert from "node:assert/strict";
+import { readdir, readFile, writeFile } from "node:fs/promises";
+import { PACKAGE, ROOT } from "./paths.mjs";
+import { FAULTS } from "./injected-faults.mjs";
+
+/** `JERBOA_INJECT=all` takes all faults and writes the table. */
+export const ALL = process.env.JERBOA_INJECT === "all";
+export const TABLE = `${ROOT}/docs/web-api-faults.md`;
+/** Virtual seconds in which each call must end: six attempts of a download that stalls, or of a device that does not answer, which is reopened once. */
+const LIMIT_SECONDS = 1500;
+/** Codes that say nothing. */
+const UNCODED = ["internal", "none", "hangs"];
+
+/** What a call gives: a promise, a value, or nothing. */
+const [PROMISE, VALUE, NOTHING] = ["promise", "value", "nothing"];
+const always = (gives, names) => names.map((api) => ({ api, gives, sometimes: false }));
+/** Whether these are made depends on the browser, on its pace, or on what ran before: work that goes on after a load, threads, other tabs. */
+const sometimes = (gives, names) => names.map((api) => ({ api, gives, sometimes: true }));
+
+/** These are made by the first generation of a model only. */
+const first = (gives, names) => always(gives, names).map((call) => ({ ...call, first: true }));
+
+/** Calls of every pass: recording and submitting GPU work. */
+const PASSES = [
+  ...always(NOTHING, ["GPUQueue.writeBuffer"]),
+  ...always(VALUE, ["GPUDevice.createCommandEncoder", "GPUCommandEncoder.beginComputePass"]),
+  ...always(NOTHING, ["GPUComputePassEncoder.setPipeline", "GPUComputePassEncoder.setBindGroup", "GPUComputePassEncoder.dispatchWorkgroups", "GPUComputePassEncoder.end"]),
+  ...always(VALUE, ["GPUCommandEncoder.finish"]),
+  ...always(NOTHING, ["GPUQueue.submit"]),
+];
+
+/** The calls that a load and a generation can make. */
+export const CALLS = {
+  load: [
+    ...always(NOTHING, ["Storage.setItem"]),
+    ...always(VALUE, ["Storage.getItem"]),
+    ...always(PROMISE, ["LockManager.request", "fetch", "WebAssembly.instantiateStreaming", "GPU.requestAdapter", "GPUAdapter.requestDevice"]),
+    ...always(PROMISE, ["CacheStorage.open", "Cache.match", "Cache.keys", "Cache.put", "ReadableStreamDefaultReader.read"]),
+    ...always(NOTHING, ["GPUDevice.pushErrorScope"]),
+    ...always(PROMISE, ["GPUDevice.popErrorScope"]),
+    ...always(VALUE, ["GPUDevice.createBuffer", "GPUDevice.createBindGroupLayout", "GPUDevice.createShaderModule", "GPUDevice.createPipelineLayout"]),
+    ...always(PROMISE, ["GPUDevice.createComputePipelineAsync"]),
+    ...always(VALUE, ["GPUDevice.createBindGroup"]),
+    ...PASSES,
+    ...sometimes(PROMISE, ["Response.arrayBuffer", "GPUQueue.onSubmittedWorkDone", "StorageManager.persisted", "StorageManager.persist"]),
+    ...sometimes(NOTHING, ["GPUDevice.destroy", "GPUBuffer.destroy", "Worker.postMessage", "Worker.terminate", "BroadcastChannel.postMessage", "BroadcastChannel.close"]),
+  ],
+  generate: [
+    ...PASSES,
+    ...always(NOTHING, ["GPUCommandEncoder.copyBufferToBuffer", "GPUBuffer.unmap"]),
+    ...first(VALUE, ["GPUDevice.createBuffer"]),
+    ...always(VALUE, ["GPUBuffer.getMappedRange"]),
+    ...always(PROMISE, ["GPUBuffer.mapAsync"]),
+  ],
+};
+
+/**
+ * Asserts that the calls of a load and a generation are the listed ones. Work that goes on after the load may fall into the
+ * generation.
+ */
+export function assertListed(calls) {
+  for (const [phase, listed] of Object.entries(CALLS)) {
+    const trailing = phase === "generate" ? CALLS.load.filter((call) => call.sometimes) : [];
+    const possible = new Set([...listed, ...trailing].map(({ api }) => api));
+    const unknown = Object.keys(calls[phase]).filter((api) => !possible.has(api));
+    assert.deepEqual(unknown, [], `calls of a ${phase} that tests/page/support/injected-cases.mjs does not list`);
+    const absent = listed.filter(({ api, sometimes }) => !sometimes && !calls[phase][api]);
+    assert.deepEqual(absent, [], `calls that a ${phase} does not make`);
+    for (const { api, gives } of listed) {
+      const seen = calls[phase][api];
+      if (seen) assert.equal(seen.async ? PROMISE : seen.answers ? VALUE : NOTHING, gives, `what ${api} gives`);
+    }
+  }
+}
+
+/** The faults of each API, or one of each. A call without a promise is neither late nor silent, and one without a result has no null. */
+export function cases(all = ALL) {
+  return Object.entries(CALLS).flatMap(([phase, listed]) =>
+    listed.flatMap(({ api, gives, sometimes, first = false }, i) => {
+      const kinds = FAULTS.filter((kind) => gives === PROMISE || kind === "throws" || (kind === "null" && gives === VALUE));
+      const taken = all ? kinds : [kinds[i % kinds.length]];
+      return taken.map((kind) => ({ phase, api, kind, async: gives === PROMISE, sometimes, first }));
+    }),
+  );
+}
+
+/** The package's scripts: imports of a load are not seen as calls, so that {@link prepare} loads them first. */
+export async function packageScripts() {
+  return (await readdir(PACKAGE)).filter((name) => name.endsWith(".js") && name !== "worker.js").map((name) => `/${name}`);
+}
+
+/** Runs on a page of the package with installed faults: imports it as `jerboa`, and makes `strike` and `observe`. The model is at /model/. */
+export async function prepare(scripts) {
+  const preload = (href) => new Promise((onload, onerror) => document.head.append(Object.assign(document.createElement("link"), { rel: "modulepreload", href, onload, onerror })));
+  await Promise.all(scripts.map(preload));
+  window.jerboa = await import("/index.js");
+  // On this thread, where its calls can be seen.
+  const load = (more = {}) => jerboa.loadModel(new URL("/model/", location.href), { worker: false, tune: "off", ...more });
+  const generate = (model) => model.generate("Once upon", { maxTokens: 6, temperature: 0 });
+  const wipe = async () => {
+    for (const name of await caches.keys()) await caches.delete(name);
+  };
+  /** Milliseconds from an abort to the end of a load that waits for a faulty call. */
+  const abortedLoad = async () => {
+    const controller = new AbortController();
+    const loading = load({ signal: controller.signal }).then((model) => model.unload().then(() => "loaded"), (error) => error.code);
+    for (let i = 0; i < 200 && faults.hits() === 0; i++) await faults.pause(20);
+    const begun = faults.now() - faults.late();
+    controller.abort();
+    return { code: await loading, ms: faults.now() - faults.late() - begun };
+  };
+  /** The model of this page's generations, loaded by the first one and recovered by each. */
+  let generating;
+
+  /** The calls of a load and of a generation, and the generated text. */
+  window.observe = async () => {
+    await wipe();
+    faults.reset();
+    const model = await load();
+    await model.persisted;
+    const calls = { load: faults.calls() };
+    faults.reset();
+    const text = await generate(model);
+    calls.generate = faults.calls();
+    await model.unload();
+    return { text: String(text), calls };
+  };
+
+  /** One fault: what the call, the abort of a load, and the next calls come to. */
+  window.strike = async ({ phase, api, kind, async, sometimes, first }) => {
+    const found = {};
+    if (phase === "load") await wipe();
+    let model;
+    if (phase === "load" && kind === "never") {
+      faults.inject(api, kind, async);
+      found.aborted = (await faults.outcome(abortedLoad)).value;
+      faults.clear();
+    }
+    if (first) {
+      await finish();
+      generating = undefined;
+    }
+    if (phase === "generate") model = generating ??= (await faults.outcome(() => load())).value;
+    faults.inject(api, kind, async);
+    const { value, ...outcome } = await faults.outcome(() => (phase === "load" ? load() : generate(model)));
+    Object.assign(found, outcome);
+    // Some work goes on after the call.
+    if (sometimes) for (let i = 0; i < 25 && faults.hits() === 0; i++) await faults.pause(20);
+    found.hits = faults.clear();
+    if (phase === "load") model = value;
+    found.warnings = model?.info.warnings ?? [];
+    const next = await faults.outcome(async () => generate((model ??= await load())));
+    found.next = next.value ?? `${next.code}: ${next.message}`;
+    if (phase === "load") found.unload = (await faults.outcome(() => model?.unload())).code ?? "done";
+    return found;
+  };
+  /** Ends the model of generations. */
+  window.finish = async () => (await faults.outcome(() => generating?.unload())).code ?? "done";
+}
+
+/** Asserts that a fault ended in a result or a coded error, in time, and that what follows works. */
+export function assertContained({ sometimes }, found, text) {
+  const said = JSON.stringify(found);
+  assert.ok(!UNCODED.includes(found.code), said);
+  assert.ok(found.seconds < LIMIT_SECONDS, said);
+  if (found.aborted) assert.ok(["aborted", "loaded"].includes(found.aborted.code) && found.aborted.ms < 1000, said);
+  if (!sometimes) assert.ok(found.hits > 0, said);
+  assert.equal(found.next, text, said);
+  if ("unload" in found) assert.equal(found.unload, "done", said);
+}
+
+/** An outcome in a cell of the table. */
+export function cell({ code, seconds, warnings, hits }) {
+  if (hits === 0) return "not called";
+  if (code === undefined) return `works${warnings.length > 0 ? ", with a warning" : ""}`;
+  return seconds < 25 ? `\`${code}\`` : `\`${code}\`, ${10 * Math.ceil(seconds / 10)} s`;
+}
+
+/** The beginning of each row of the table, in order. */
+const rowHeads = Object.entries(CALLS).flatMap(([phase, listed]) => listed.map(({ api }) => `| ${phase} | \`${api}\` |`));
+
+/** The rows of a browser's table in the documentation, up to their first cell. */
+export async function documentedRows(browser) {
+  const text = await readFile(TABLE, "utf8");
+  const [, section = ""] = text.split(`\n## ${browser}\n`);
+  return section.split("\n## ")[0].split("\n").filter((line) => /^\| (load|generate) /.test(line)).map((line) => /^\| \w+ \| `[^`]+` \|/.exec(line)[0]);
+}
+
+/** Asserts that a browser's table in the documentation has a row for each call that is listed, and no other. */
+export async function assertDocumented(browser) {
+  assert.deepEqual(await documentedRows(browser), rowHeads, "JERBOA_INJECT=all writes the table");
+}
+
+/** Writes outcomes into a browser's table in the documentation. Cells that were not measured stay. */
+export class FaultTable {
+  #cells = new Map();
+
+  add({ phase, api, kind }, found) {
+    this.#cells.set(`${phase} ${api} ${kind}`, cell(found));
+  }
+
+  async write(browser) {
+    const text = await readFile(TABLE, "utf8");
+    const start = text.indexOf(`\n## ${browser}\n`);
+    const body = text.indexOf("\n|", start) + 1;
+    assert.ok(start >= 0 && body > 0, `${TABLE} has no table '${browser}'`);
+    const end = `${text}\n\n`.indexOf("\n\n", body);
+    const written = text.slice(body, end).split("\n");
+    const rows = rowHeads.map((head) => {
+      const [, phase, api] = /^\| (\w+) \| `(.+)` \|$/.exec(head);
+      const before = written.find((line) => line.startsWith(head))?.slice(head.length).split("|").map((each) => each.trim()) ?? [];
+      return `${head} ${FAULTS.map((kind, i) => this.#cells.get(`${phase} ${api} ${kind}`) ?? before[i] ?? "").join(" | ")} |`;
+    });
+    const table = ["| call | Web API | throws | null | never | late |", "|---|---|---|---|---|---|", ...rows].join("\n");
+    await writeFile(TABLE, text.slice(0, body) + table + (text.slice(end) || "\n"));
+  }
+}
