@@ -1,6 +1,7 @@
 /** Models that load with their first use and are shared by all their users; for the entries built on top of the package. */
 
 import { cachedModels, JerboaError, loadModel, type LoadOptions, type LoadProgress, type Model, type ModelSource } from "../index.js";
+import { type GpuLike, platform } from "../platform.js";
 
 /** What a lazy model loads: a source of `loadModel`, a function that loads it, or a loaded model. */
 export type LazySource = ModelSource | readonly (string | URL)[] | Model | (() => Model | Promise<Model>);
@@ -171,8 +172,13 @@ export function sharedModel(source: LazySource, options: SharedLoadOptions = {})
 
 /** Whether a WebGPU adapter is available. */
 export async function hasWebGpu(): Promise<boolean> {
-  const gpu = (globalThis.navigator as { gpu?: { requestAdapter(): Promise<unknown> } } | undefined)?.gpu;
-  return gpu ? (await gpu.requestAdapter().catch(() => null)) != null : false;
+  try {
+    // Outside of browsers the host has a GPU of its own, or none, which it reports by an error.
+    const gpu = platform()?.gpu ?? (globalThis.navigator as { gpu?: GpuLike } | undefined)?.gpu;
+    return (await gpu?.requestAdapter()) != null;
+  } catch {
+    return false;
+  }
 }
 
 /** Whether a source is a loaded model. */

@@ -1,0 +1,71 @@
+/** Lazy models on Node over the fake engine: shared loads, cancelled and failed ones, availability with and without a GPU. */
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { buildFacade } from "./support/facade.mjs";
+
+let facade, lazy, engine;
+
+before(async () => {
+  facade = await buildFacade();
+  lazy = await import(`${facade.url}/integrations/lazy-model.js`);
+  engine = (await import(`${facade.url}/jerboa.js`)).seen;
+});
+
+after(() => facade?.remove());
+
+const options = { worker: false };
+
+test("equal names and options share one load, others do not", async () => {
+  const before = engine.loads.length;
+  const models = [lazy.sharedModel("org/a", options), lazy.sharedModel("org/a", { maxContext: undefined, ...options }), lazy.sharedModel("org/a", { ...options, maxContext: 8 })];
+  assert.ok(models[0] === models[1] && models[0] !== models[2]);
+  const states = [];
+  models[0].subscribe(() => states.push(models[0].state.status));
+  const [one, two] = await Promise.all([models[0].load(), models[1].load()]);
+  assert.equal(one, two);
+  assert.equal(engine.loads.length, before + 1);
+  assert.deepEqual([states[0], states.at(-1)], ["loading", "ready"]);
+  await models[0].unload();
+  assert.equal(models[0].state.status, "idle");
+  assert.notEqual(await models[0].load(), one);
+});
+
+test("a wait ends by its signal, a load when no user is left, a failure until the next use", async () => {
+  const model = lazy.sharedModel("org/endless", options);
+  const release = model.retain();
+  const controller = new AbortController();
+  const waiting = model.load(controller.signal);
+  controller.abort(new Error("enough"));
+  await assert.rejects(waiting, /enough/);
+  assert.equal(model.state.status, "loading", "others may still wait");
+  // As React does under StrictMode.
+  release();
+  const again = model.retain();
+  await new Promise((resolve) => setTimeout(resolve, 5));
+  assert.equal(model.state.status, "loading");
+  const loading = assert.rejects(model.load(), { code: "aborted" });
+  again();
+  await loading;
+  assert.equal(model.state.status, "idle");
+  const missing = lazy.sharedModel("no/such", options);
+  await assert.rejects(missing.load(), { code: "not_found" });
+  assert.deepEqual([missing.state.status, missing.state.error.code], ["error", "not_found"]);
+  await assert.rejects(missing.load(), { code: "not_found" });
+});
+
+test("availability follows the host's GPU", async () => {
+  const model = lazy.sharedModel("org/new", options);
+  assert.equal(await model.availability(), "unavailable");
+  const key = Symbol.for("jerboa.platform");
+  try {
+    globalThis[key] = { get gpu() { throw new Error("no Dawn"); } };
+    assert.equal(await lazy.hasWebGpu(), false);
+    globalThis[key] = { gpu: { requestAdapter: async () => ({}) } };
+    assert.equal(await lazy.hasWebGpu(), true);
+  } finally {
+    delete globalThis[key];
+  }
+  await model.load();
+  assert.equal(await model.availability(), "available");
+});
