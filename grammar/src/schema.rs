@@ -23,22 +23,28 @@ const EMAIL: &str = "[A-Za-z0-9_%+-]{1,32}(?:\\.[A-Za-z0-9_%+-]{1,31})?\
 const URI: &str = "[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9](?:[A-Za-z0-9.-]{0,61}[A-Za-z0-9])?\
     (?:/[A-Za-z0-9._~-]{0,64}){0,8}";
 
-/// Formats of JSON Schema that are refused, as no pattern stands for them. Names that JSON Schema
-/// does not define have no effect.
-const UNSUPPORTED_FORMATS: [&str; 9] = [
-    "idn-email",
-    "idn-hostname",
-    "iri",
-    "iri-reference",
-    "json-pointer",
-    "regex",
-    "relative-json-pointer",
-    "uri-reference",
-    "uri-template",
-];
+/// Paths without a scheme: a reference of the kinds that every validator accepts.
+const URI_REFERENCE: &str = "(?:/[A-Za-z0-9._~-]{1,64}){1,8}(?:#[A-Za-z0-9._~/-]{0,64})?\
+    |#[A-Za-z0-9._~/-]{0,64}";
+
+/// RFC 6901.
+const JSON_POINTER: &str = "(?:/(?:[^~/]|~[01])*)*";
+
+/// Steps up, then a pointer or `#`.
+const RELATIVE_JSON_POINTER: &str = "(?:0|[1-9][0-9]{0,8})(?:#|(?:/(?:[^~/]|~[01])*)*)";
+
+/// Base64 with padding: OpenAPI's binary strings.
+const BASE64: &str = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?";
 
 /// Formats with a pattern in the compiler.
 const COMPILER_FORMATS: [&str; 5] = ["duration", "hostname", "ipv4", "ipv6", "uuid"];
+
+/// Refused, as no pattern stands for it. Names that neither JSON Schema nor OpenAPI defines have no
+/// effect.
+const UNSUPPORTED_FORMATS: [&str; 1] = ["regex"];
+
+/// Largest integer that every reader of JSON represents.
+const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
 
 /// Maximum schemas inside a schema, `$ref` not followed.
 const MAX_SCHEMAS: usize = 2_000;
@@ -186,27 +192,55 @@ pub fn replace_formats(schema: &mut Value) {
     }
 }
 
+/// International variants take the values of the plain ones.
+fn pattern_of(format: &str) -> Option<String> {
+    Some(match format {
+        "date" => format!("^{DATE}$"),
+        "time" => format!("^{TIME}$"),
+        "date-time" => format!("^{DATE}[tT]{TIME}$"),
+        "email" | "idn-email" => format!("^{EMAIL}$"),
+        "uri" | "iri" | "uri-template" => format!("^{URI}$"),
+        "uri-reference" | "iri-reference" => format!("^(?:{URI}|{URI_REFERENCE})$"),
+        "json-pointer" => format!("^{JSON_POINTER}$"),
+        "relative-json-pointer" => format!("^{RELATIVE_JSON_POINTER}$"),
+        "byte" => format!("^{BASE64}$"),
+        _ => return None,
+    })
+}
+
+/// Limits numbers; a format of strings has no effect.
+fn limit(fields: &mut Map<String, Value>, minimum: i64, maximum: i64) {
+    if fields.get("type").and_then(Value::as_str) == Some("string") {
+        return;
+    }
+    if !fields.contains_key("exclusiveMinimum") {
+        fields.entry("minimum").or_insert(json!(minimum));
+    }
+    if !fields.contains_key("exclusiveMaximum") {
+        fields.entry("maximum").or_insert(json!(maximum));
+    }
+}
+
 fn replace_format(fields: &mut Map<String, Value>) {
-    let pattern = match fields.get("format").and_then(Value::as_str) {
-        Some("date") => format!("^{DATE}$"),
-        Some("time") => format!("^{TIME}$"),
-        Some("date-time") => format!("^{DATE}[tT]{TIME}$"),
-        Some("email") => format!("^{EMAIL}$"),
-        Some("uri") => format!("^{URI}$"),
-        // OpenAPI's bounds of integers.
-        Some("int32") => {
-            fields.remove("format");
-            fields.entry("minimum").or_insert(json!(i32::MIN));
-            fields.entry("maximum").or_insert(json!(i32::MAX));
-            return;
+    let Some(name) = fields.get("format").and_then(Value::as_str) else {
+        return;
+    };
+    let Some(pattern) = pattern_of(name) else {
+        match name {
+            // OpenAPI's bounds of integers.
+            "int32" => limit(fields, i64::from(i32::MIN), i64::from(i32::MAX)),
+            "int64" => limit(fields, -MAX_SAFE_INTEGER, MAX_SAFE_INTEGER),
+            "idn-hostname" => {
+                fields.insert("format".to_owned(), json!("hostname"));
+                return;
+            }
+            name if COMPILER_FORMATS.contains(&name) || UNSUPPORTED_FORMATS.contains(&name) => {
+                return;
+            }
+            _ => {}
         }
-        Some(name) if COMPILER_FORMATS.contains(&name) || UNSUPPORTED_FORMATS.contains(&name) => {
-            return;
-        }
-        _ => {
-            fields.remove("format");
-            return;
-        }
+        fields.remove("format");
+        return;
     };
     fields.remove("format");
     if fields.contains_key("pattern") {

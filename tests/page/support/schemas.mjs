@@ -56,10 +56,22 @@ export const AWKWARD = [
   strict(Object.fromEntries(Array.from({ length: 60 }, (_, i) => [`field_${i}`, { type: "boolean" }]))),
   { type: "string", enum: Array.from({ length: 400 }, (_, i) => `option ${i * 7919}`) },
   { title: "T", description: "D", default: 3, examples: [1], $comment: "c", type: "integer", minimum: 0, maximum: 1_000_000_007 },
+  { type: "string", format: "uri" },
+  { type: "string", format: "uri-reference" },
+  { type: "string", format: "iri" },
+  { type: "string", format: "idn-email" },
+  { type: "string", format: "idn-hostname" },
+  { type: "string", format: "uri-template" },
+  { type: "string", format: "json-pointer" },
+  { type: "string", format: "relative-json-pointer" },
+  { type: "string", format: "byte" },
+  { type: "integer", format: "int32" },
+  { type: "integer", format: "int64", minimum: 5 },
+  { type: "string", format: "int64", maxLength: 4 },
 ];
 
 const NAMES = ["id", "name", "city", "value", "tags", "children", "next", "a-b", "\u00fcber", "x y", "type", "items"];
-const FORMATS = ["date", "time", "date-time", "email", "uuid", "ipv4", "hostname"];
+const FORMATS = ["date", "time", "date-time", "email", "uuid", "ipv4", "hostname", "uri", "uri-reference", "json-pointer", "byte"];
 const PATTERNS = ["^[a-z]{1,8}$", "^[A-Z]{2}[0-9]{3}$", "^(yes|no|maybe)$", "^#[0-9a-f]{6}$", "^\\d{4}-\\d{2}$", "^[^\"\\\\]{0,5}$"];
 
 function leaf(random) {
