@@ -233,10 +233,9 @@ impl Vocabulary {
             kind: constraint.kind(),
             reason,
         };
-        let names_tokens = match &constraint {
-            Constraint::Answer(_) => true,
-            Constraint::Lark(text) => text.contains("<["),
-            _ => false,
+        let forces_text = match &constraint {
+            Constraint::Lark(text) => self.names_no_text(text),
+            _ => true,
         };
         let matcher = match self.matcher(constraint.compile()?) {
             Ok(matcher) => matcher,
@@ -254,9 +253,18 @@ impl Vocabulary {
         };
         Ok(Grammar {
             matcher,
-            names_tokens,
+            forces_text,
             words: self.mask_words(),
             ends: Arc::clone(&self.ends),
+        })
+    }
+
+    /// Whether every token that a Lark grammar names by its id is without bytes.
+    fn names_no_text(&self, lark: &str) -> bool {
+        let trie = self.factory.tok_env().tok_trie();
+        lark.split("<[").skip(1).all(|rest| {
+            let id = rest.split(']').next().and_then(|id| id.parse().ok());
+            id.is_some_and(|id: TokenId| (id as usize) < self.size && trie.token(id).is_empty())
         })
     }
 
@@ -273,11 +281,21 @@ impl Vocabulary {
     }
 }
 
+/// Part of what must come next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForcedPart {
+    /// Text, in tokens of the caller's choice. Its last character may be cut off.
+    Text(Vec<u8>),
+    /// The token with this id.
+    Token(u32),
+}
+
 /// A compiled constraint and how much of the output it has seen.
 pub struct Grammar {
     matcher: Matcher,
-    /// Whether the grammar may name tokens by id.
-    names_tokens: bool,
+    /// Whether [`Self::forced`] looks ahead. The matcher cannot follow a token that it forces by its
+    /// id and that is text as well.
+    forces_text: bool,
     words: usize,
     ends: Arc<[u32]>,
 }
@@ -289,6 +307,14 @@ impl Grammar {
     /// # Errors
     /// If the grammar is too ambiguous to compute the mask within its limits.
     pub fn write_mask(&mut self, words: &mut [u32]) -> Result<(), GrammarError> {
+        // The matcher has no mask before a token that it forces by its id.
+        if let Some(&ForcedPart::Token(id)) = self.forced().first() {
+            words.fill(0);
+            if let Some(word) = words.get_mut(id as usize / 32) {
+                *word = 1 << (id % 32);
+            }
+            return Ok(());
+        }
         let mask = self.matcher.compute_mask_or_eos().map_err(step_error)?;
         let used = self.words.min(words.len());
         words[..used].copy_from_slice(&mask.as_slice()[..used]);
@@ -317,15 +343,28 @@ impl Grammar {
         self.matcher.is_stopped()
     }
 
-    /// The bytes that must come next, empty where there is a choice. The caller encodes
-    /// them, asks [`Self::valid_prefix`], and passes the tokens to [`Self::accept`].
-    pub fn forced_bytes(&mut self) -> Vec<u8> {
-        // The matcher goes to the end of what it forces. A token named by its id is no text, and the
-        // matcher could not follow it.
-        if self.names_tokens || self.matcher.is_stopped() {
+    /// What must come next, empty where there is a choice. The caller encodes the text,
+    /// asks [`Self::valid_prefix`], and passes the tokens to [`Self::accept`].
+    pub fn forced(&mut self) -> Vec<ForcedPart> {
+        if !self.forces_text || self.matcher.is_stopped() {
             return Vec::new();
         }
-        self.matcher.compute_ff_bytes()
+        // A token named by its id is the marker and its id in brackets.
+        let bytes = self.matcher.compute_ff_bytes();
+        let mut pieces = bytes.split(|byte| *byte == TokTrie::SPECIAL_TOKEN_MARKER);
+        let mut parts = vec![ForcedPart::Text(pieces.next().unwrap_or_default().to_vec())];
+        for piece in pieces {
+            let end = piece.iter().position(|byte| *byte == b']');
+            let (token, text) = piece.split_at(end.map_or(piece.len(), |end| end + 1));
+            let id = std::str::from_utf8(token)
+                .ok()
+                .and_then(|token| token.strip_prefix('[')?.strip_suffix(']')?.parse().ok());
+            let Some(id) = id else { break };
+            parts.push(ForcedPart::Token(id));
+            parts.push(ForcedPart::Text(text.to_vec()));
+        }
+        parts.retain(|part| !matches!(part, ForcedPart::Text(text) if text.is_empty()));
+        parts
     }
 
     /// How many of these tokens may follow one after another. Does not advance.

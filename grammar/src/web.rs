@@ -1,6 +1,7 @@
 //! The module's interface for pages.
 
-use crate::{Grammar, GrammarError, Vocabulary, with_source};
+use crate::{ForcedPart, Grammar, GrammarError, Vocabulary, with_source};
+use js_sys::{Array, Uint8Array};
 use wasm_bindgen::prelude::*;
 
 /// A model's tokens as bytes. See [`Vocabulary`].
@@ -69,10 +70,14 @@ impl JsGrammar {
         self.grammar.valid_prefix(tokens).map_err(|e| js_error(&e))
     }
 
-    /// The bytes that must come next.
-    #[wasm_bindgen(js_name = forcedBytes)]
-    pub fn forced_bytes(&mut self) -> Vec<u8> {
-        self.grammar.forced_bytes()
+    /// What must come next: bytes of text, and ids of tokens. See [`Grammar::forced`].
+    pub fn forced(&mut self) -> Array {
+        let parts = self.grammar.forced();
+        let values = parts.iter().map(|part| match part {
+            ForcedPart::Text(bytes) => Uint8Array::from(&bytes[..]).into(),
+            ForcedPart::Token(id) => JsValue::from(*id),
+        });
+        values.collect()
     }
 
     /// Whether the output may end here.

@@ -1,7 +1,7 @@
 //! Masks of schemas and grammars, followed byte by byte and token by token over a vocabulary of
 //! single bytes and some longer tokens.
 
-use jerboa_grammar::{Constraint, Grammar, GrammarError, Vocabulary};
+use jerboa_grammar::{Constraint, ForcedPart, Grammar, GrammarError, Vocabulary};
 use serde_json::json;
 
 /// Bytes 0 to 255, then these, then the end token.
@@ -127,6 +127,56 @@ fn schemas_accept_exactly_what_matches() {
             json!({ "type": "string", "maxLength": 2 }),
             "\"üü\"",
             "\"abc\"",
+        ),
+        (
+            json!({ "type": "string", "format": "uri" }),
+            "\"https://a.example/b\"",
+            "\"a b\"",
+        ),
+        (
+            json!({ "type": "string", "format": "uri-reference" }),
+            "\"/a/b#c\"",
+            "\"a b\"",
+        ),
+        (
+            json!({ "type": "string", "format": "idn-hostname" }),
+            "\"a.example\"",
+            "\"-\"",
+        ),
+        (
+            json!({ "type": "string", "format": "json-pointer" }),
+            "\"/a~1b/0\"",
+            "\"a\"",
+        ),
+        (
+            json!({ "type": "string", "format": "relative-json-pointer" }),
+            "\"2/a\"",
+            "\"/a\"",
+        ),
+        (
+            json!({ "type": "string", "format": "byte" }),
+            "\"aGk=\"",
+            "\"aGk\"",
+        ),
+        (
+            json!({ "type": "integer", "format": "int32" }),
+            "-2147483648",
+            "2147483648",
+        ),
+        (
+            json!({ "type": "integer", "format": "int64", "exclusiveMaximum": 12 }),
+            "11",
+            "12",
+        ),
+        (
+            json!({ "type": "integer", "format": "int64" }),
+            "9007199254740991",
+            "9223372036854775808",
+        ),
+        (
+            json!({ "type": "string", "format": "int64", "minLength": 2 }),
+            "\"12\"",
+            "\"1\"",
         ),
     ];
     for (schema, good, bad) in cases {
@@ -255,9 +305,80 @@ fn forced_text_is_found_and_wrong_tokens_are_errors() {
         .expect("a grammar");
     grammar.accept(u32::from(b'{')).expect("an allowed token");
     grammar.accept(u32::from(b'"')).expect("an allowed token");
-    assert_eq!(grammar.forced_bytes(), b"city\"");
+    let rest = [ForcedPart::Text(b"city\"".to_vec())];
+    assert_eq!(grammar.forced(), rest);
     let ids: Vec<u32> = b"city\"!".iter().map(|&b| u32::from(b)).collect();
     assert_eq!(grammar.valid_prefix(&ids).expect("a prefix"), 5);
-    assert_eq!(grammar.forced_bytes(), b"city\"", "asking does not advance");
+    assert_eq!(grammar.forced(), rest, "asking does not advance");
     assert!(grammar.accept(u32::from(b'x')).is_err());
+}
+
+/// Ids from 300 are special tokens.
+fn with_special() -> Vocabulary {
+    let mut tokens = tokens();
+    tokens.resize(310, Vec::new());
+    Vocabulary::new(tokens, &[END]).expect("a vocabulary")
+}
+
+fn text(text: &str) -> ForcedPart {
+    ForcedPart::Text(text.as_bytes().to_vec())
+}
+
+#[test]
+fn tokens_named_by_id_are_forced_between_texts() {
+    let vocabulary = with_special();
+    let lark = "start: \"ab\" <[300]> \"de\" <[301]> /[0-9]{2}/ <[309]> <[300]> \"xyz\"";
+    let mut grammar = vocabulary
+        .grammar(Constraint::Lark(lark))
+        .expect("a grammar");
+    let all = [
+        text("ab"),
+        ForcedPart::Token(300),
+        text("de"),
+        ForcedPart::Token(301),
+    ];
+    assert_eq!(grammar.forced(), all);
+    let ids = [97, 98, 300, 100, 101, 301];
+    assert_eq!(grammar.valid_prefix(&ids).expect("tokens"), 6);
+    assert_eq!(grammar.valid_prefix(&[97, 98, 301]).expect("tokens"), 2);
+    for (at, id) in ids.into_iter().enumerate() {
+        let words = mask(&mut grammar);
+        let found: Vec<u32> = (0..310).filter(|id| allows(&words, *id)).collect();
+        assert_eq!(found, [id], "{at}");
+        grammar.accept(id).expect("a forced token");
+    }
+    assert_eq!(grammar.forced(), []);
+    for digit in b"42" {
+        assert!(allows(&mask(&mut grammar), u32::from(*digit)));
+        grammar.accept(u32::from(*digit)).expect("a digit");
+    }
+    let end = [ForcedPart::Token(309), ForcedPart::Token(300), text("xyz")];
+    assert_eq!(grammar.forced(), end);
+    for id in [309, 300, 120, 121, 122] {
+        grammar.accept(id).expect("a forced token");
+    }
+    assert!(grammar.is_complete() && grammar.forced().is_empty());
+}
+
+#[test]
+fn named_tokens_that_are_text_as_well_come_from_masks() {
+    let vocabulary = with_special();
+    for name in ["259", "97-98", "300,97", "*", "^300"] {
+        let lark = format!("start: \"x\" <[{name}]> \"yz\"");
+        let mut grammar = vocabulary
+            .grammar(Constraint::Lark(&lark))
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(grammar.forced(), [], "{name}");
+        grammar.accept(u32::from(b'x')).expect("text");
+        let words = mask(&mut grammar);
+        let id = (0..310)
+            .find(|id| allows(&words, *id))
+            .unwrap_or_else(|| panic!("{name}: a token"));
+        grammar.accept(id).expect("the named token");
+        for byte in b"yz" {
+            assert!(allows(&mask(&mut grammar), u32::from(*byte)), "{name}");
+            grammar.accept(u32::from(*byte)).expect("text");
+        }
+        assert!(grammar.is_complete(), "{name}");
+    }
 }

@@ -83,18 +83,16 @@ function inFormat(engine: Engine, grammar: GrammarSource): GrammarSource {
   return { kind: "answer", source: JSON.stringify({ ...spelling, tools: [], choice: "auto", parallel: false, answer: grammar }) };
 }
 
-/** Minimum number of forced bytes that are worth a prefill of their own. */
-const MIN_FORCED_BYTES = 4;
+/** Minimum number of forced tokens that are worth a prefill of their own. */
+const MIN_FORCED_TOKENS = 2;
 
 /** The tokens that may follow: forced ones where the grammar leaves one continuation, else a mask. */
 function next(engine: Engine, grammar: Grammar, token: number | undefined): ReturnType<NextMask> {
   if (token !== undefined) grammar.accept(token);
-  const bytes = grammar.forcedBytes();
-  if (bytes.length >= MIN_FORCED_BYTES) {
-    const forced = encoded(engine, bytes);
-    const count = grammar.validPrefix(forced);
-    if (count > 0) {
-      const tokens = forced.slice(0, count);
+  const forced = encoded(engine, grammar.forced());
+  if (forced.length >= MIN_FORCED_TOKENS) {
+    const tokens = forced.slice(0, grammar.validPrefix(forced));
+    if (tokens.length >= MIN_FORCED_TOKENS) {
       tokens.forEach((id) => grammar.accept(id));
       return { forced: tokens };
     }
@@ -102,9 +100,14 @@ function next(engine: Engine, grammar: Grammar, token: number | undefined): Retu
   return grammar.mask();
 }
 
-/** Forced text as the model's own tokenizer writes it, without its last token, which what follows may extend. */
-function encoded(engine: Engine, bytes: Uint8Array): Uint32Array {
-  // A character that is cut off at the end is left for the mask.
-  const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes, { stream: true });
-  return engine.tokenize(text, false, false).slice(0, -1);
+/** Forced parts in tokens; text as the model's own tokenizer writes it. What follows may extend the last token of text. */
+function encoded(engine: Engine, parts: (Uint8Array | number)[]): Uint32Array {
+  const ids = parts.flatMap((part) => {
+    if (typeof part === "number") return part;
+    // A character that is cut off at the end is left for the mask.
+    const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(part, { stream: true });
+    return [...engine.tokenizeContinuation(text)];
+  });
+  if (typeof parts.at(-1) === "object") ids.pop();
+  return Uint32Array.from(ids);
 }

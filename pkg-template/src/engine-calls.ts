@@ -31,6 +31,8 @@ export interface Engine {
   /** A new empty session. */
   createSession(): EngineSession | Promise<EngineSession>;
   tokenize(text: string, addSpecialTokens: boolean, parseSpecial: boolean): Uint32Array;
+  /** The ids of text that continues a text; special tokens in it are text. */
+  tokenizeContinuation(text: string): Uint32Array;
   /** The ids of a conversation, as `generate` receives it. */
   tokenizeChat(messages: unknown[], options: object): Uint32Array;
   detokenize(ids: Uint32Array, skipSpecial: boolean): string;

@@ -20,8 +20,8 @@ export declare class Grammar {
   accept(token: number): void;
   /** How many of these tokens may follow one after another. */
   validPrefix(tokens: Uint32Array): number;
-  /** The bytes that must come next. */
-  forcedBytes(): Uint8Array;
+  /** What must come next: bytes of text, and ids of tokens. */
+  forced(): (Uint8Array | number)[];
   isComplete(): boolean;
   hasEnded(): boolean;
   free(): void;

@@ -319,6 +319,11 @@ impl ChatModel {
             })
     }
 
+    /// Ids that end an answer: those of tokenizer, generation_config.json and config.json.
+    pub fn end_ids(&self) -> &[u32] {
+        &self.eos
+    }
+
     /// Creates an empty conversation on the same model.
     ///
     /// # Errors

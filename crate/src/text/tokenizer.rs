@@ -236,6 +236,29 @@ impl Tokenizer {
         )
     }
 
+    /// Encodes text that continues a text: without the blank that some tokenizers write before the
+    /// first word.
+    pub fn encode_continuation(&self, text: &str) -> Result<Vec<u32>> {
+        let mut ids = self.encode(text, false)?;
+        let length: usize = ids.iter().map(|id| self.text_bytes(*id).len()).sum();
+        let Some(first) = ids.first_mut().filter(|_| length == text.len() + 1) else {
+            return Ok(ids);
+        };
+        let bytes = self.text_bytes(*first);
+        if bytes == b" " {
+            ids.remove(0);
+        } else if bytes.starts_with(b" ")
+            && let Some(id) = self.id_to_token(*first).and_then(|token| {
+                let mut rest = token.chars();
+                rest.next();
+                self.model.vocab.get(rest.as_str())
+            })
+        {
+            *first = id;
+        }
+        Ok(ids)
+    }
+
     /// Decodes ids to text; skips ids that do not exist.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
         let mut decoder = self.decoder.clone();

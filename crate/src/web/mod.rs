@@ -109,6 +109,8 @@ pub async fn diagnose(touch_points: u32, unasked: bool) -> std::result::Result<J
 #[wasm_bindgen]
 pub struct Engine {
     text: Rc<TextPipeline>,
+    /// Ids that end an answer.
+    end_ids: Vec<u32>,
     vision: Option<Rc<VisionPipeline>>,
     info: Value,
     source: String,
@@ -151,11 +153,16 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let sight = loaded.images().cloned();
     let text = loaded.text().clone();
     let info = loaded.info();
+    let end_ids = match &loaded {
+        TaskModel::Generate(model) => model.end_ids().to_vec(),
+        _ => Vec::new(),
+    };
 
     let name = source.name().to_string();
     let stored = cached_promise([Some(source.clone()), codec]);
     Ok(Engine {
         text,
+        end_ids,
         vision: sight,
         info,
         source: name,
@@ -242,6 +249,7 @@ impl Engine {
         let made = TaskModel::Generate(Box::new(made));
         let busy = Rc::new(RefCell::new(Some(made)));
         let text = self.text.clone();
+        let end_ids = self.end_ids.clone();
         let sight = self.vision.clone();
         let info = self.info.clone();
 
@@ -250,6 +258,7 @@ impl Engine {
 
         Ok(Engine {
             text,
+            end_ids,
             vision: sight,
             info,
             source,
@@ -407,6 +416,17 @@ impl Engine {
             .map_err(|e| to_js(&e))
     }
 
+    /// Tokenizes text that continues a text. Special tokens in it are text.
+    #[wasm_bindgen(js_name = tokenizeContinuation)]
+    pub fn tokenize_continuation(&self, text: &str) -> std::result::Result<Uint32Array, JsValue> {
+        let ids = self
+            .text
+            .tokenizer()
+            .and_then(|tokenizer| tokenizer.encode_continuation(text));
+        ids.map(|ids| Uint32Array::from(&ids[..]))
+            .map_err(|e| to_js(&e))
+    }
+
     /// Tokenizes a conversation as `generate` does: special tokens are recognized in the template,
     /// not in messages.
     #[wasm_bindgen(js_name = tokenizeChat)]
@@ -464,7 +484,7 @@ impl Engine {
         for (name, value) in [
             ("bytes", Uint8Array::from(&bytes[..]).into()),
             ("lengths", Uint32Array::from(&lengths[..]).into()),
-            ("endIds", Uint32Array::from(tokenizer.eos_ids()).into()),
+            ("endIds", Uint32Array::from(&self.end_ids[..]).into()),
         ] {
             Reflect::set(&parts, &name.into(), &value)?;
         }

@@ -59,8 +59,8 @@ export class Grammar {
     return 0;
   }
 
-  forcedBytes() {
-    return new Uint8Array();
+  forced() {
+    return [];
   }
 
   isComplete() {

@@ -116,6 +116,10 @@ export class Engine {
     return Uint32Array.from(special ? [1, ...ids] : ids);
   }
 
+  tokenizeContinuation(text) {
+    return this.tokenize(text, false, false);
+  }
+
   /** Roles are special tokens: one each. */
   tokenizeChat(messages, options) {
     const opened = options.addGenerationPrompt ?? !options.continueFinalMessage;
