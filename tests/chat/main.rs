@@ -9,6 +9,8 @@ mod markers;
 mod protocol;
 mod random;
 mod reasoning;
+mod recorded;
+mod vocabularies;
 
 use jerboa::chat::{AnswerFormat, AnswerPart, AnswerStart};
 use serde_json::{Value, json};

@@ -1,0 +1,376 @@
+//! Calls by a grammar over trained vocabularies: SentencePiece with byte fallback and byte-level
+//! BPE, with markers as special and as plain tokens. What a random walk writes, forced text
+//! included, is read back as calls.
+
+use super::join;
+use flate2::read::GzDecoder;
+use jerboa::chat::{AnswerFormat, AnswerStart};
+use jerboa::text::Tokenizer;
+use jerboa_grammar::{Constraint, ForcedPart, Grammar, Vocabulary, with_source};
+use serde_json::{Value, json};
+use std::io::Read as _;
+use std::path::Path;
+
+/// Words of each family's template, and its markers.
+const FORMATS: [(&str, &[&str]); 20] = [
+    ("<tool_call>", &["<tool_call>", "</tool_call>"]),
+    ("<function=", &["<tool_call>", "</tool_call>"]),
+    ("<|python_tag|>", &["<|python_tag|>"]),
+    ("[TOOL_CALLS]", &["[TOOL_CALLS]"]),
+    ("[TOOL_CALLS] [ARGS]", &["[TOOL_CALLS]", "[ARGS]"]),
+    (
+        "[TOOL_CALLS] [CALL_ID] [ARGS]",
+        &["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"],
+    ),
+    (
+        "<|tool_call_start|>",
+        &["<|tool_call_start|>", "<|tool_call_end|>"],
+    ),
+    ("<|tool_call|>", &["<|tool_call|>"]),
+    ("<|tool|><|/tool|>", &["<|tool_call|>", "<|/tool_call|>"]),
+    (
+        "<|channel|><|message|>",
+        &[
+            "<|channel|>",
+            "<|message|>",
+            "<|constrain|>",
+            "<|end|>",
+            "<|start|>",
+        ],
+    ),
+    ("<|tool_call>", &["<|tool_call>", "<tool_call|>", "<|\"|>"]),
+    (
+        "<start_function_call>",
+        &["<start_function_call>", "<end_function_call>", "<escape>"],
+    ),
+    (
+        "<arg_key>",
+        &[
+            "<tool_call>",
+            "</tool_call>",
+            "<arg_key>",
+            "</arg_key>",
+            "<arg_value>",
+            "</arg_value>",
+        ],
+    ),
+    (
+        "<tool_call>{function-name}<arg_key>",
+        &[
+            "<tool_call>",
+            "</tool_call>",
+            "<arg_key>",
+            "</arg_key>",
+            "<arg_value>",
+            "</arg_value>",
+        ],
+    ),
+    (
+        "<｜tool▁call▁begin｜>",
+        &[
+            "<｜tool▁calls▁begin｜>",
+            "<｜tool▁call▁begin｜>",
+            "<｜tool▁sep｜>",
+            "<｜tool▁call▁end｜>",
+            "<｜tool▁calls▁end｜>",
+        ],
+    ),
+    (
+        "<｜tool▁call▁begin｜>```json",
+        &[
+            "<｜tool▁calls▁begin｜>",
+            "<｜tool▁call▁begin｜>",
+            "<｜tool▁sep｜>",
+            "<｜tool▁call▁end｜>",
+            "<｜tool▁calls▁end｜>",
+        ],
+    ),
+    ("Action: tool_name", &[]),
+    (
+        "<|START_ACTION|><|START_THINKING|>",
+        &[
+            "<|START_ACTION|>",
+            "<|END_ACTION|>",
+            "<|START_RESPONSE|>",
+            "<|END_RESPONSE|>",
+        ],
+    ),
+    (
+        "<|tool_call_begin|>",
+        &[
+            "<|tool_calls_section_begin|>",
+            "<|tool_call_begin|>",
+            "<|tool_call_argument_begin|>",
+            "<|tool_call_end|>",
+            "<|tool_calls_section_end|>",
+        ],
+    ),
+    (
+        "<tool_call><think></think>",
+        &["<tool_call>", "</tool_call>", "<think>", "</think>"],
+    ),
+];
+
+/// The tools of a request.
+fn tools() -> Value {
+    json!([
+        { "name": "weather", "strict": true, "parameters": {
+            "type": "object",
+            "properties": {
+                "city": { "type": "string", "enum": ["Oslo", "Bergen"] },
+                "days": { "type": "integer", "minimum": 0, "maximum": 14 },
+                "note": { "type": ["string", "null"], "maxLength": 6 },
+                "tags": { "type": "array", "items": { "enum": ["sun", "rain", true] }, "maxItems": 2 },
+            },
+            "required": ["city", "days"],
+            "additionalProperties": false,
+        } },
+        { "name": "now", "parameters": { "type": "object", "properties": {} } },
+    ])
+}
+
+/// A vocabulary with a format's markers.
+struct Setup {
+    tokenizer: Tokenizer,
+    vocabulary: Vocabulary,
+    format: AnswerFormat,
+    template: &'static str,
+    end: u32,
+}
+
+/// Reads a tokenizer.json, compressed or not.
+fn tokenizer_file(path: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut text = String::new();
+    match path.extension().is_some_and(|name| name == "gz") {
+        true => {
+            GzDecoder::new(&bytes[..])
+                .read_to_string(&mut text)
+                .expect("a compressed file");
+        }
+        false => text = String::from_utf8(bytes).expect("text"),
+    }
+    serde_json::from_str(&text).expect("JSON")
+}
+
+impl Setup {
+    /// Every second marker is special: the even ones, or the odd ones.
+    fn new(
+        file: &Value,
+        end: &str,
+        (template, markers): (&'static str, &[&str]),
+        parity: usize,
+    ) -> Self {
+        let plain = Tokenizer::from_json(file.to_string().as_bytes()).expect("a tokenizer");
+        let mut id = plain.id_bound();
+        let mut file = file.clone();
+        let added = file["added_tokens"].as_array_mut().expect("a list");
+        for (at, marker) in markers.iter().enumerate() {
+            added.push(json!({
+                "id": id, "content": marker, // This decoder writes a blank for ▁ in plain tokens.
+                "special": at % 2 == parity || marker.contains('▁'),
+                "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+            }));
+            id += 1;
+        }
+        let tokenizer = Tokenizer::from_json(file.to_string().as_bytes()).expect("a tokenizer");
+        let end = tokenizer.token_to_id(end).expect("an end token");
+        let format = AnswerFormat::detect(template, &|name| tokenizer.token_to_id(name).is_some());
+        let marker_ids: Vec<u32> = markers
+            .iter()
+            .filter_map(|marker| tokenizer.token_to_id(marker))
+            .collect();
+        let bytes = (0..tokenizer.id_bound()).map(|id| match marker_ids.contains(&id) {
+            true => Vec::new(),
+            false => tokenizer.text_bytes(id),
+        });
+        Self {
+            vocabulary: Vocabulary::new(bytes.collect(), &[end]).expect("a vocabulary"),
+            tokenizer,
+            format,
+            template,
+            end,
+        }
+    }
+
+    fn grammar(&self) -> Grammar {
+        let mut spec = self
+            .format
+            .spelling(self.template, &|marker| self.tokenizer.token_to_id(marker));
+        spec["tools"] = tools();
+        spec["choice"] = "required".into();
+        spec["parallel"] = true.into();
+        with_source("answer", &spec.to_string(), |constraint| {
+            self.vocabulary.grammar(constraint)
+        })
+        .flatten()
+        .unwrap_or_else(|error| panic!("{}: {error}", self.template))
+    }
+
+    fn allowed(&self, grammar: &mut Grammar) -> Vec<u32> {
+        let mut words = vec![0; self.vocabulary.mask_words()];
+        grammar.write_mask(&mut words).expect("a mask");
+        let set = words.iter().enumerate().flat_map(|(at, word)| {
+            (0..32)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .map(move |bit| at as u32 * 32 + bit)
+        });
+        set.collect()
+    }
+
+    /// Forced parts as tokens.
+    fn encoded(&self, parts: &[ForcedPart]) -> Vec<u32> {
+        let mut ids = Vec::new();
+        for part in parts {
+            match part {
+                ForcedPart::Token(id) => ids.push(*id),
+                ForcedPart::Text(bytes) => {
+                    let text = String::from_utf8_lossy(bytes);
+                    let text = text.trim_end_matches('\u{fffd}');
+                    ids.extend(self.tokenizer.encode_continuation(text).expect("tokens"));
+                }
+            }
+        }
+        if matches!(parts.last(), Some(ForcedPart::Text(_))) {
+            ids.pop();
+        }
+        ids
+    }
+
+    /// A random answer and how many of its tokens were forced; None if it does not end in time.
+    fn walk(&self, random: &mut u64) -> Option<(Vec<u32>, usize)> {
+        let mut grammar = self.grammar();
+        let mut ids = Vec::new();
+        let mut forced = 0;
+        while ids.len() < 600 {
+            let next = self.encoded(&grammar.forced());
+            let count = grammar.valid_prefix(&next).expect("a prefix");
+            if count >= 2 {
+                forced += count;
+                for id in &next[..count] {
+                    grammar.accept(*id).expect("a forced token");
+                }
+                ids.extend_from_slice(&next[..count]);
+                continue;
+            }
+            let allowed = self.allowed(&mut grammar);
+            assert!(
+                !allowed.is_empty(),
+                "{}: {}",
+                self.template,
+                self.tokenizer.decode(&ids, false)
+            );
+            if allowed.contains(&self.end) && (allowed.len() == 1 || chance(random, 2)) {
+                return Some((ids, forced));
+            }
+            let others: Vec<u32> = allowed.into_iter().filter(|id| *id != self.end).collect();
+            let id = others[pick(random, others.len())];
+            grammar.accept(id).expect("an allowed token");
+            ids.push(id);
+        }
+        None
+    }
+
+    /// The answer's text as a stream gives it to the parser.
+    fn check(&self, ids: &[u32]) {
+        let request = tools();
+        let request = request.as_array().expect("a list");
+        let mut parser = self.format.parser(AnswerStart {
+            tools: request,
+            ..AnswerStart::default()
+        });
+        let mut decoder = self.tokenizer.stream_decoder(true);
+        let mut parts = Vec::new();
+        let mut whole = String::new();
+        for id in ids {
+            let mut text = decoder.push(&self.tokenizer, *id);
+            if let Some(special) = self.tokenizer.special_spelling(*id)
+                && parser.wants(special)
+            {
+                text += special;
+            }
+            parts.extend(parser.push(&text));
+            whole += &text;
+        }
+        let rest = decoder.finish();
+        parts.extend(parser.push(&rest));
+        parts.extend(parser.finish());
+        let answer = join(&parts);
+        let place = format!("{}: {whole:?}", self.template);
+        assert_eq!(answer.content.trim(), "", "{place}");
+        assert!(!answer.calls.is_empty(), "{place}");
+        for (name, arguments) in &answer.calls {
+            let tool = request.iter().find(|tool| tool["name"] == **name);
+            let mut schema =
+                tool.unwrap_or_else(|| panic!("{name}: {place}"))["parameters"].clone();
+            schema["additionalProperties"] = false.into();
+            let found: Value = serde_json::from_str(arguments)
+                .unwrap_or_else(|e| panic!("{e}: {arguments} of {place}"));
+            let mut grammar = bytes_vocabulary()
+                .grammar(Constraint::JsonSchema(&schema))
+                .expect("a schema");
+            // The compiler writes no DEL, which JSON allows.
+            for byte in found.to_string().replace('\u{7f}', "?").bytes() {
+                grammar
+                    .accept(u32::from(byte))
+                    .unwrap_or_else(|e| panic!("{e}: {arguments} of {place}"));
+            }
+            assert!(grammar.is_complete(), "{arguments} of {place}");
+        }
+    }
+}
+
+fn bytes_vocabulary() -> Vocabulary {
+    let mut tokens: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte]).collect();
+    tokens.push(b"<eos>".to_vec());
+    Vocabulary::new(tokens, &[256]).expect("a vocabulary")
+}
+
+fn pick(random: &mut u64, count: usize) -> usize {
+    *random = random
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    (*random >> 33) as usize % count
+}
+
+fn chance(random: &mut u64, one_in: usize) -> bool {
+    pick(random, one_in) == 0
+}
+
+/// Walks `count` times through a format's calls; some must end, and some tokens be forced.
+fn walk_all(setup: &Setup, count: usize) {
+    let mut random = 5;
+    let mut ended = 0;
+    let mut forced = 0;
+    for _ in 0..count {
+        if let Some((ids, forced_here)) = setup.walk(&mut random) {
+            setup.check(&ids);
+            ended += 1;
+            forced += forced_here;
+        }
+    }
+    let counts = format!("{}: {ended} of {count} ended", setup.template);
+    assert!(ended >= 2, "{counts}");
+    assert!(forced > 2 * ended, "{counts}, {forced} tokens forced");
+}
+
+#[test]
+fn calls_over_a_small_vocabulary_are_read_back() {
+    let file = tokenizer_file("../www/public/models/stories260K/tokenizer.json");
+    for format in FORMATS {
+        for parity in [0, 1] {
+            walk_all(&Setup::new(&file, "</s>", format, parity), 6);
+        }
+    }
+}
+
+#[test]
+fn calls_over_published_vocabularies_are_read_back() {
+    for (name, end) in [("smollm2", "<|im_end|>"), ("phi3-mini", "<|end|>")] {
+        let file = tokenizer_file(&format!("golden/text/tokenizers/{name}/tokenizer.json.gz"));
+        for format in [0, 1, 10, 12, 14].map(|at| FORMATS[at]) {
+            walk_all(&Setup::new(&file, end, format, 0), 4);
+        }
+    }
+}
