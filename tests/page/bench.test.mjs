@@ -55,6 +55,18 @@ test("a generated model is measured, shown and reported", options, async () => {
   await page.close();
 });
 
+test("decode with JSON schemas is measured next to free text", options, async () => {
+  const { page, result } = await measured("shape=tiny&smoke=1&prompt=16&gen=24&reps=2&warm=2&profile=0&tokenizer=/models/stories260K/tokenizer.json");
+  assert.ok(!result.err, result.err);
+  assert.deepEqual(result.constrained.map(({ prompt, schema }) => [prompt, schema]), [[16, "strings"], [16, "records"]]);
+  for (const { free_tps, decode_tps, share } of result.constrained) {
+    assert.ok(free_tps.min > 0 && decode_tps.min > 0 && share.min > 0 && share.min <= share.median && share.median <= share.max);
+  }
+  assert.match(await page.locator("#report").innerText(), /Decode with a JSON schema[^]*records/);
+  assert.match(asText([result]), /with schema tok\/s/);
+  await page.close();
+});
+
 test("a decode step creates no buffer, no pipeline and no bind group", options, async () => {
   const { page, result } = await measured("shape=host&smoke=1&prompt=8&gen=4&reps=1&warm=0&worker=0");
   assert.ok(!result.err, result.err);

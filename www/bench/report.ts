@@ -64,6 +64,13 @@ function load({ load_ms, info, memory }: Result): HTMLElement[] {
   return [element("h3", title), table(["Part", "ms", "Share"], lines)];
 }
 
+/** Decode with JSON schemas. */
+function constrainedTable({ constrained }: Result): HTMLElement[] {
+  if (!constrained) return [];
+  const lines = constrained.map(({ prompt, schema, free_tps, decode_tps, share }) => [String(prompt), schema, span(free_tps), span(decode_tps), shares(share)]);
+  return [element("h3", "Decode with a JSON schema, temperature 1"), table(["Prompt", "Schema", "Free tok/s", "With schema tok/s", "Share"], lines)];
+}
+
 /** The result of an embedding model. */
 function embeddingTable({ embed }: Result): HTMLElement[] {
   if (!embed) return [];
@@ -93,6 +100,7 @@ export function report(result: Result): HTMLElement {
   return element("div", "", [
     element("p", summary(result)),
     ...(points.length > 0 ? [table(HEAD, result.rows.map(cells)), plot(points, "tokens of context", "decode tokens/s")] : []),
+    ...constrainedTable(result),
     ...embeddingTable(result),
     ...load(result),
     ...result.rows.flatMap((row) => row.measured?.profiles ?? []).map(profile),

@@ -2,6 +2,7 @@
 
 import { loadModel, type LoadProgress, type Measurement, type Model, type ModelInfo, type ModelSource } from "jerboa";
 import { checkpoint } from "./checkpoint";
+import { benchSchemas, type ConstrainedRow, tokenizerFiles } from "./constrained";
 import { type EmbeddingResult, embedAll, encoderFiles } from "./embed";
 import type { Settings } from "./settings";
 import { benchSpeech, type AudioResult } from "./speech";
@@ -73,6 +74,8 @@ export interface Result {
   memory: { wasmBytes: number; gpuBytes: number };
   runs: Run[];
   rows: Row[];
+  /** Decode with JSON schemas, if `tokenizer` is set. */
+  constrained?: ConstrainedRow[];
   /** Instead of runs and rows, for embedding models. */
   embed?: EmbeddingResult;
   /** Likewise for speech models. */
@@ -86,7 +89,7 @@ type Limits = NonNullable<Measurement["limits"]>;
 
 const now = (): number => performance.now();
 
-function range(values: number[]): Range {
+export function range(values: number[]): Range {
   const sorted = [...values].sort((a, b) => a - b);
   const at = (share: number): number => sorted[Math.floor(share * (sorted.length - 1))] ?? NaN;
   return { median: at(0.5), min: at(0), max: at(1) };
@@ -121,12 +124,12 @@ function watchPage(): () => number {
   };
 }
 
-async function generate(model: Model, settings: Settings, prompt: number, tokens: number, seed: number): Promise<Run> {
+async function generate(model: Model, settings: Settings, prompt: number, tokens: number, seed: number, more: object = {}): Promise<Run> {
   const { repeat, speculation } = settings;
   const ids = promptIds(prompt, model.info.vocabSize, seed, repeat);
   const blocked = watchPage();
   const start = now();
-  const generation = model.generate(ids, { temperature: 0, maxTokens: tokens, ignoreEos: true, speculation });
+  const generation = model.generate(ids, { temperature: 0, maxTokens: tokens, ignoreEos: true, speculation, ...more });
   let [first, last, count] = [0, 0, 0];
   for await (const event of generation.events()) {
     if (event.ids.length === 0) continue;
@@ -183,7 +186,9 @@ async function checkpointOf(settings: Settings): Promise<ModelSource> {
   if (settings.source) return settings.source;
   const shape = SHAPES[settings.shape];
   if (!shape) throw new Error(`Unknown shape '${settings.shape}'. Supported: ${Object.keys(SHAPES).join(", ")}.`);
-  return shape.config.model_type === "bert" ? encoderFiles(shape) : checkpoint(shape, settings.stored);
+  if (shape.config.model_type === "bert") return encoderFiles(shape);
+  const files = checkpoint(shape, settings.stored);
+  return settings.tokenizer ? [...files, ...(await tokenizerFiles(settings.tokenizer))] : files;
 }
 
 /** Loads a model and times the load. */
@@ -215,7 +220,7 @@ export async function loadAgain(settings: Settings): Promise<Pick<Result, "warm_
 const SETTLE_MS = 4000;
 
 /** Runs all prompt lengths in turns, then the engine's measurements. */
-async function decode(model: Model, settings: Settings, say: (line: string) => void): Promise<Pick<Result, "runs" | "rows" | "limits">> {
+async function decode(model: Model, settings: Settings, say: (line: string) => void): Promise<Pick<Result, "runs" | "rows" | "constrained" | "limits">> {
   const warm = async (): Promise<void> => {
     if (settings.warm > 0) await generate(model, settings, settings.prompts[0]!, settings.warm, 99);
   };
@@ -242,7 +247,9 @@ async function decode(model: Model, settings: Settings, say: (line: string) => v
   }
   const rows: Row[] = [];
   for (const prompt of settings.prompts) rows.push(await row(model, prompt, settings, runs, limits));
-  return { runs, rows, ...(limits.length > 0 ? { limits: medianLimits(limits) } : {}) };
+  const run = (prompt: number, seed: number, more: object): Promise<Run> => generate(model, settings, prompt, settings.tokens, seed, { temperature: 1, seed, ...more });
+  const constrained = settings.tokenizer ? { constrained: await benchSchemas(settings, run, say) } : {};
+  return { runs, rows, ...constrained, ...(limits.length > 0 ? { limits: medianLimits(limits) } : {}) };
 }
 
 /** Runs the benchmark; `say` receives progress messages. */

@@ -22,6 +22,8 @@ export interface Settings {
   source?: string;
   /** URL of the codec of a text-to-speech model. */
   codec?: string;
+  /** URL of the tokenizer.json, or .gz, of a generated checkpoint. Measures decode with JSON schemas too. */
+  tokenizer?: string;
   /** GPU memory limit in gigabytes, if the page's estimate is too low; 0 keeps the estimate. */
   memory: number;
   /** False bypasses the browser's cache. */
@@ -64,6 +66,7 @@ export function settingsOf(query: URLSearchParams): Settings {
   const on = (name: string): boolean => query.get(name) !== "0";
   const source = query.get("source");
   const codec = query.get("codec");
+  const tokenizer = query.get("tokenizer");
   const [least = 16, most = 256] = (query.get("lengths") ?? "16,256").split(",").map(Number);
   return {
     shape: query.get("shape") ?? "qwen3-0.6b",
@@ -76,6 +79,7 @@ export function settingsOf(query: URLSearchParams): Settings {
     tune: oneOf(query.get("tune"), ["auto", "off", "force"]),
     ...(source ? { source: new URL(source, location.href).href } : {}),
     ...(codec ? { codec: new URL(codec, location.href).href } : {}),
+    ...(tokenizer ? { tokenizer: new URL(tokenizer, location.href).href } : {}),
     memory: number("memory", 0),
     cache: on("cache"),
     f16: on("f16"),

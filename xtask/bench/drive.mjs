@@ -6,7 +6,7 @@
 
 import { existsSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
-import { basename, join } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { chromium } from "playwright-core";
 import { PAGE } from "../../tests/page/support/paths.mjs";
 import { serve } from "../../tests/page/support/server.mjs";
@@ -101,7 +101,9 @@ async function measure(browser, url, settings, say) {
   return { result, svg };
 }
 
-const mounts = { "/": PAGE, ...(request.model ? { "/model/": request.model } : {}) };
+const { tokenizer } = request.settings;
+if (tokenizer) request.settings.tokenizer = `/tokenizer/${basename(tokenizer)}`;
+const mounts = { "/": PAGE, ...(request.model ? { "/model/": request.model } : {}), ...(tokenizer ? { "/tokenizer/": dirname(resolve(tokenizer)) } : {}) };
 const server = await serve(mounts, ISOLATED);
 let failed = false;
 try {

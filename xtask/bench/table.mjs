@@ -41,6 +41,15 @@ function speed(result) {
 
 const SPEED = ["model", "weights", "prompt", "decode tok/s", "prefill tok/s", "TTFT ms", "share of limit", "share of bandwidth", "dispatches", "MB/token", "host ms/token"];
 
+/** Decode with JSON schemas next to free text. */
+function constrained(result) {
+  const timed = (cell) => (isSoftware(result) ? "–" : cell);
+  const rows = result.constrained ?? [];
+  return rows.map(({ prompt, schema, free_tps, decode_tps, share }) => [result.model, result.info.weights, prompt, schema, timed(span(free_tps)), timed(span(decode_tps)), timed(shares(share))]);
+}
+
+const CONSTRAINED = ["model", "weights", "prompt", "schema", "free tok/s", "with schema tok/s", "share"];
+
 /** Throughput of an embedding model: the median of its runs. */
 function vectors(result) {
   if (!result.embed) return [];
@@ -108,7 +117,7 @@ export function asText(results) {
   if (results.length === 0) return "Nothing was measured.\n";
   const parts = [...new Set(results.map(device))];
   if (results.some(isSoftware)) parts.push("This adapter is software (WebGPU on the CPU). Its times say nothing about the engine's speed and are left out.");
-  for (const [head, rows] of [[SPEED, speed], [VECTORS, vectors], [LOAD, load], [KERNELS, kernels]]) {
+  for (const [head, rows] of [[SPEED, speed], [CONSTRAINED, constrained], [VECTORS, vectors], [LOAD, load], [KERNELS, kernels]]) {
     const lines = results.flatMap(rows);
     if (lines.length > 0) parts.push(table(head, lines));
   }
