@@ -109,8 +109,8 @@ test("every format's required calls are read back with valid arguments", { timeo
   for (const [name, [words, ...markers]] of Object.entries(FORMATS)) {
     const { format, answers } = await page.evaluate(async ([words, markers]) => {
       const format = await open(`${TEMPLATE}{# ${words} #}`, markers);
-      // What closes strings and objects, so that answers are short.
-      const logit_bias = Object.fromEntries(['"', "<0x7D>", "]", ")", "<"].map((token) => [VOCABULARY[token], 4]));
+      // What closes strings, objects and answers, so that answers are short.
+      const logit_bias = Object.fromEntries(['"', "<0x7D>", "]", ")", "<", "</s>"].map((token) => [VOCABULARY[token], 4]));
       const answers = [];
       for (const parallel_tool_calls of [true, false]) answers.push(await ask({ tool_choice: "required", parallel_tool_calls, logit_bias, max_tokens: 120, seed: 1 }));
       await model.unload();
