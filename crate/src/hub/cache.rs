@@ -7,6 +7,7 @@
 //! the SHA-256 that the Hub publishes for large files.
 
 use crate::util::map::{SortedMap, SortedSet};
+use std::cell::RefCell;
 
 use serde::{Deserialize, Serialize};
 
@@ -115,10 +116,22 @@ pub struct CachedModel {
     pub complete: bool,
 }
 
+/// The entry with a file's [`FileManifest`], beside its parts.
+const MANIFEST_ENTRY: &str = "manifest";
+
 /// The cached files of one source.
 pub(crate) struct SourceCache<S> {
     store: S,
     source: String,
+    listing: RefCell<Listing>,
+}
+
+/// Known keys of a source's entries.
+#[derive(Default)]
+struct Listing {
+    /// Whether the store was listed.
+    complete: bool,
+    keys: SortedSet<String>,
 }
 
 impl<S: KeyValueStore> SourceCache<S> {
@@ -126,11 +139,43 @@ impl<S: KeyValueStore> SourceCache<S> {
         SourceCache {
             store,
             source: percent_encode(source, false),
+            listing: RefCell::default(),
         }
     }
 
+    /// Lists the source's keys that start with `prefix`, without it. The store is listed once: a
+    /// browser takes milliseconds for each entry of all models.
+    async fn keys_after(&self, prefix: &str) -> Vec<String> {
+        if !self.listing.borrow().complete {
+            let keys = self.store.keys().await;
+            let source = format!("{}/", self.source);
+            let ours = keys.into_iter().filter(|key| key.starts_with(&source));
+            let mut listing = self.listing.borrow_mut();
+            listing.keys.extend(ours);
+            listing.complete = true;
+        }
+        let listing = self.listing.borrow();
+        let names = listing.keys.iter().filter_map(|k| k.strip_prefix(prefix));
+        names.map(str::to_string).collect()
+    }
+
+    async fn put(&self, key: String, value: &Chunk) -> Result<(), StoreError> {
+        self.store.put(&key, value).await?;
+        self.listing.borrow_mut().keys.insert(key);
+        Ok(())
+    }
+
+    async fn delete(&self, key: &str) {
+        self.listing.borrow_mut().keys.remove(key);
+        self.store.delete(key).await;
+    }
+
+    fn folder(&self, file: &str) -> String {
+        format!("{}/{}/", self.source, percent_encode(file, false))
+    }
+
     fn manifest_key(&self, file: &str) -> String {
-        format!("{}/{}/manifest", self.source, percent_encode(file, false))
+        format!("{}{MANIFEST_ENTRY}", self.folder(file))
     }
 
     fn part_key(&self, file: &str, identity: &FileValidator, part_size: u64, index: u64) -> String {
@@ -153,8 +198,7 @@ impl<S: KeyValueStore> SourceCache<S> {
         manifest: &FileManifest,
     ) -> Result<(), StoreError> {
         let json = serde_json::to_vec(manifest).map_err(|e| StoreError::Other(e.to_string()))?;
-        self.store
-            .put(&self.manifest_key(file), &Chunk::from_vec(json))
+        self.put(self.manifest_key(file), &Chunk::from_vec(json))
             .await
     }
 
@@ -172,7 +216,7 @@ impl<S: KeyValueStore> SourceCache<S> {
         if chunk.len() as u64 == size {
             return Some(chunk);
         }
-        self.store.delete(&key).await;
+        self.delete(&key).await;
         None
     }
 
@@ -184,8 +228,7 @@ impl<S: KeyValueStore> SourceCache<S> {
         index: u64,
         chunk: &Chunk,
     ) -> Result<(), StoreError> {
-        self.store
-            .put(&self.part_key(file, identity, part_size, index), chunk)
+        self.put(self.part_key(file, identity, part_size, index), chunk)
             .await
     }
 
@@ -228,13 +271,9 @@ impl<S: KeyValueStore> SourceCache<S> {
         identity: &FileValidator,
         part_size: u64,
     ) -> SortedSet<u64> {
-        let folder = format!("{}/{}/", self.source, percent_encode(file, false));
         let ours = format!("{}-", fingerprint(identity, part_size));
         let mut found = SortedSet::new();
-        for key in self.store.keys().await {
-            let Some(name) = key.strip_prefix(&folder) else {
-                continue;
-            };
+        for name in self.keys_after(&self.folder(file)).await {
             match name
                 .strip_prefix(&ours)
                 .and_then(|rest| rest.split_once('-'))
@@ -243,7 +282,7 @@ impl<S: KeyValueStore> SourceCache<S> {
                 Some(Ok(index)) => {
                     found.insert(index);
                 }
-                _ => self.store.delete(&key).await,
+                _ => self.delete(&format!("{}{name}", self.folder(file))).await,
             }
         }
         found
@@ -251,22 +290,16 @@ impl<S: KeyValueStore> SourceCache<S> {
 
     /// Whether any part of a file is stored, of whatever content.
     pub async fn has_parts(&self, file: &str) -> bool {
-        let folder = format!("{}/{}/", self.source, percent_encode(file, false));
-        let keys = self.store.keys().await;
-        keys.iter()
-            .filter_map(|key| key.strip_prefix(&folder))
-            .any(|name| name != "manifest")
+        let entries = self.keys_after(&self.folder(file)).await;
+        entries.iter().any(|name| name != MANIFEST_ENTRY)
     }
 
     /// Names of the source's files with entries.
     pub async fn files(&self) -> SortedSet<String> {
-        let prefix = format!("{}/", self.source);
-        let keys = self.store.keys().await;
         let mut files = SortedSet::new();
-        for key in &keys {
+        for key in self.keys_after(&format!("{}/", self.source)).await {
             let file = key
-                .strip_prefix(&prefix)
-                .and_then(|rest| rest.split_once('/'))
+                .split_once('/')
                 .filter(|(file, _)| *file != DERIVED_FOLDER)
                 .and_then(|(file, _)| percent_decode(file));
             if let Some(file) = file {
@@ -279,12 +312,9 @@ impl<S: KeyValueStore> SourceCache<S> {
     /// Removes all entries of a file. The manifest goes first, so that an interruption leaves
     /// nothing that looks complete.
     pub async fn evict(&self, file: &str) {
-        self.store.delete(&self.manifest_key(file)).await;
-        let folder = format!("{}/{}/", self.source, percent_encode(file, false));
-        for key in self.store.keys().await {
-            if key.starts_with(&folder) {
-                self.store.delete(&key).await;
-            }
+        self.delete(&self.manifest_key(file)).await;
+        for name in self.keys_after(&self.folder(file)).await {
+            self.delete(&format!("{}{name}", self.folder(file))).await;
         }
     }
 }
@@ -366,7 +396,11 @@ impl<S: KeyValueStore> SourceCache<S> {
                 let key = |part| self.part_key(file, &identity, content.part_size, part);
                 Some((0..content.part_count()).all(|part| keys.contains(&key(part))))
             }
-            None => self.has_parts(file).await.then_some(false),
+            None => {
+                let folder = self.folder(file);
+                let mut entries = keys.iter().filter_map(|key| key.strip_prefix(&folder));
+                entries.any(|name| name != MANIFEST_ENTRY).then_some(false)
+            }
         }
     }
 

@@ -17,7 +17,7 @@ use crate::hub::transport::{
 use crate::hub::{AbortFlag, Chunk, DirStore, HubOptions, ModelRef, Progress};
 use crate::util::map::SortedMap;
 
-/// Answers each request with the range of its file, in one chunk.
+/// Answers each request with the range of its file, in one chunk. Names with `absent` have no file.
 struct OneFile(Rc<RefCell<Vec<u8>>>);
 
 struct OneChunkBody(Option<Vec<u8>>);
@@ -35,12 +35,20 @@ impl Transport for OneFile {
         &self,
         request: HttpRequest,
     ) -> Result<HttpResponse<OneChunkBody>, TransportError> {
+        if request.url.contains("absent") {
+            return Ok(HttpResponse {
+                status: 404,
+                headers: HttpHeaders::default(),
+                body: OneChunkBody(None),
+            });
+        }
         let file = self.0.borrow();
         let range = request
             .range
             .as_deref()
             .and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
-        let (first, last) = range.expect("a range");
+        // Metadata is requested without a range.
+        let (first, last) = range.unwrap_or(("0", ""));
         let first: usize = first.parse().expect("a number");
         let end = last
             .parse()
@@ -101,6 +109,8 @@ struct BlockingStore {
     full: bool,
     /// Number of entries that still fit, if limited.
     room: Rc<Cell<Option<usize>>>,
+    /// How often the keys were listed.
+    listings: Rc<Cell<usize>>,
 }
 
 impl KeyValueStore for BlockingStore {
@@ -134,6 +144,7 @@ impl KeyValueStore for BlockingStore {
     }
 
     async fn keys(&self) -> Vec<String> {
+        self.listings.set(self.listings.get() + 1);
         self.entries.borrow().keys().cloned().collect()
     }
 
@@ -339,5 +350,35 @@ fn ranges_are_checked_where_the_browser_hides_content_range() {
         assert_eq!(error.code(), "network");
         assert!(error.to_string().contains(reason), "{error}");
         assert!(store.entries.borrow().is_empty(), "wrong bytes are stored");
+    }
+}
+
+#[test]
+fn a_load_lists_the_store_once_and_a_later_one_never() {
+    let store = BlockingStore::default();
+    store.open.set(true);
+    for expected in [1, 1] {
+        let source = blocking_source(&store);
+        for file in ["x.bin", "y.bin", "z.bin"] {
+            read_last_file(&source, file);
+            block_on(source.flush());
+        }
+        assert_eq!(store.listings.get(), expected);
+    }
+}
+
+#[test]
+fn a_file_known_to_be_absent_needs_no_listing() {
+    let store = BlockingStore::default();
+    store.open.set(true);
+    for expected in [1, 1] {
+        let source = blocking_source(&store);
+        for file in ["absent.json", "absent.txt"] {
+            assert!(block_on(source.info(file)).expect("an answer").is_none());
+        }
+        block_on(source.flush());
+        assert_eq!(store.listings.get(), expected);
+        assert_eq!(block_on(store.keys()).len(), 2);
+        store.listings.set(expected);
     }
 }
