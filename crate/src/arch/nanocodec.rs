@@ -10,6 +10,11 @@ use crate::ir::{
 };
 use serde_json::{Value, json};
 
+/// Largest product of the kernel sizes, and of the dilations, of residual blocks.
+const MAX_TAPS: usize = 1 << 16;
+/// Largest product of the upsampling rates; published codecs have 1,764.
+const MAX_SAMPLES_PER_FRAME: usize = 1 << 16;
+
 /// Builds the graph from "values" `[frames, input_dim]` to unclamped samples `[samples, 1]`.
 ///
 /// # Errors
@@ -38,6 +43,20 @@ pub fn nanocodec(config: Config<'_>) -> Result<Graph> {
     };
     let kernels = list("resblock_kernel_sizes", &[3, 7, 11]);
     let dilations = list("resblock_dilation_sizes", &[1, 3, 5]);
+    let rates = list("up_sample_rates", &[7, 7, 6, 3, 2]);
+    for (field, values, max) in [
+        ("resblock_kernel_sizes", &kernels, MAX_TAPS),
+        ("resblock_dilation_sizes", &dilations, MAX_TAPS),
+        ("up_sample_rates", &rates, MAX_SAMPLES_PER_FRAME),
+    ] {
+        let product = values
+            .iter()
+            .try_fold(1, |all: usize, n| all.checked_mul(*n));
+        if product.is_none_or(|n| n == 0 || n > max) {
+            let hint = format!("The product of its numbers must be from 1 to {max}.");
+            return Err(unsupported(config, &format!("'{field}'"), &hint));
+        }
+    }
 
     let mut b = GraphBuilder::new("nanocodec");
     let p = "audio_decoder";
@@ -45,10 +64,7 @@ pub fn nanocodec(config: Config<'_>) -> Result<Graph> {
     let x = b.input("values", Dim::TOKENS, config.count_or("input_dim", 16)?);
     let first = config.count_or("in_kernel_size", 7)?;
     let mut x = causal_conv(&mut b, &format!("{p}.pre_conv"), x, first, 1, cols);
-    for (stage, rate) in list("up_sample_rates", &[7, 7, 6, 3, 2])
-        .into_iter()
-        .enumerate()
-    {
+    for (stage, rate) in rates.into_iter().enumerate() {
         x = snake(&mut b, &format!("{p}.activations.{stage}"), x);
         x = upsample(
             &mut b,
