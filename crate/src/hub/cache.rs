@@ -116,7 +116,7 @@ pub struct CachedModel {
     pub complete: bool,
 }
 
-/// The entry with a file's [`FileManifest`], beside its parts.
+/// The entry with a file's [`FileManifest`], next to its parts.
 const MANIFEST_ENTRY: &str = "manifest";
 
 /// The cached files of one source.
