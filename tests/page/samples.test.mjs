@@ -107,7 +107,9 @@ test("every page of the site opens with a complete sample", () => {
     assert.ok(first, `${file} has no sample`);
     assert.ok(first.line < 12, `${file}: the first sample is in line ${first.line}`);
     if (first.language === "rust") continue;
-    assert.match(first.code, /^import .* from "jerboa(\/[\w-]+)?"/m, `${file}: the first sample is not complete`);
+    // A page on the command line opens with one that installs and runs.
+    const complete = first.language === "sh" ? /^npm install jerboa .*\nnpx jerboa \w+ \S+/m : /^import .* from "jerboa(\/[\w-]+)?"/m;
+    assert.match(first.code, complete, `${file}: the first sample is not complete`);
   }
 });
 
