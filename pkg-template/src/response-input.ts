@@ -19,7 +19,7 @@ export const newId = (kind: string): string => `${kind}_${crypto.randomUUID().re
 export function inputItems(input: unknown, stored: (id: string) => IdentifiedItem | undefined): IdentifiedItem[] {
   if (input === undefined || input === null) return [];
   const items = typeof input === "string" ? [{ type: "message", role: "user", content: input }] : input;
-  if (!isList(items)) throw invalidRequest(`${WHERE}: 'input' must be a string or an array of at most ${MAX_ITEMS} items, not ${describe(input)}.`);
+  if (!isList(items)) throw invalidRequest(`${WHERE}: 'input' must be a string or an array of items (at most ${MAX_ITEMS}), not ${describe(input)}.`);
   return Array.from(items, (item, i) => {
     if (typeof item !== "object" || item === null) throw invalidRequest(`${WHERE}: input[${i}] must be an object, not ${describe(item)}.`);
     const { type, id, role } = item as { type?: unknown; id?: unknown; role?: unknown };

@@ -132,7 +132,7 @@ test("sparse arrays: lengths are read before the items", async () => {
   await refused(create({ tool_choice: { type: "allowed_tools", allowed_tools: { mode: "auto", tools: sparse } } }), /'tool_choice' must be/);
   await refused(() => model.renderChat(messages, { tools: sparse }), /'tools' must be an array of at most 1048576 items/);
   const respond = (more) => () => model.responses.create({ input: "hi", ...more });
-  await refused(respond({ input: sparse }), /'input' must be a string or an array of at most 1048576 items/);
+  await refused(respond({ input: sparse }), /'input' must be a string or an array of items \(at most 1048576\)/);
   await refused(respond({ tools: sparse }), /'tools' must be an array of at most 1048576 items/);
   await refused(respond({ include: sparse }), /'include' must be an array of at most 1048576 items/);
   for (const tools of [sparse, undefined, [null]]) await refused(respond({ tool_choice: { type: "allowed_tools", mode: "auto", tools } }), /'tool_choice' of type 'allowed_tools' requires 'tools'/);

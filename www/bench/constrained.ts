@@ -1,6 +1,6 @@
 /** Decode speed with JSON schemas relative to free text, in turns with the same sampling. */
 
-import { type Range, type Run, range } from "./run";
+import { type Range, type Run, range } from "./runs";
 import type { Settings } from "./settings";
 
 const person = {

@@ -2,7 +2,8 @@
 
 import type { Measurement } from "jerboa";
 import { plot } from "./plot";
-import type { Range, Result, Row } from "./run";
+import type { Result, Row } from "./run";
+import type { Range } from "./runs";
 
 function element<K extends keyof HTMLElementTagNameMap>(name: K, text = "", children: Node[] = []): HTMLElementTagNameMap[K] {
   const made = document.createElement(name);

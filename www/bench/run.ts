@@ -4,35 +4,10 @@ import { loadModel, type LoadProgress, type Measurement, type Model, type ModelI
 import { checkpoint } from "./checkpoint";
 import { benchSchemas, type ConstrainedRow, tokenizerFiles } from "./constrained";
 import { type EmbeddingResult, embedAll, encoderFiles } from "./embed";
+import { type Range, type Run, range } from "./runs";
 import type { Settings } from "./settings";
 import { benchSpeech, type AudioResult } from "./speech";
 import { SHAPES } from "./shapes";
-
-/** One timed generation, with the field names of other engines' bench pages. */
-export interface Run {
-  prompt_tokens: number;
-  tokens: number;
-  ttft_ms: number;
-  decode_ms: number;
-  total_ms: number;
-  prefill_tps: number;
-  decode_tps: number;
-  /** By the engine's own clock, without the message to the page. */
-  engine_prefill_ms: number;
-  engine_decode_ms: number;
-  /** Drafted and accepted tokens. */
-  drafted: number;
-  accepted: number;
-  /** The longest time that the page's thread was blocked. */
-  page_blocked_ms: number;
-}
-
-/** Median, minimum and maximum of several runs. */
-export interface Range {
-  median: number;
-  min: number;
-  max: number;
-}
 
 /** The results of one prompt length. */
 export interface Row {
@@ -88,12 +63,6 @@ export interface Result {
 type Limits = NonNullable<Measurement["limits"]>;
 
 const now = (): number => performance.now();
-
-export function range(values: number[]): Range {
-  const sorted = [...values].sort((a, b) => a - b);
-  const at = (share: number): number => sorted[Math.floor(share * (sorted.length - 1))] ?? NaN;
-  return { median: at(0.5), min: at(0), max: at(1) };
-}
 
 /** Pseudo-random ids that differ between runs, so that no prefix is cached; they repeat after `repeat` ids. */
 function promptIds(length: number, vocab: number, seed: number, repeat: number): number[] {
