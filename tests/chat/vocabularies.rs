@@ -163,16 +163,15 @@ impl Setup {
         parity: usize,
     ) -> Self {
         let plain = Tokenizer::from_json(file.to_string().as_bytes()).expect("a tokenizer");
-        let mut id = plain.id_bound();
+        let first = plain.id_bound();
         let mut file = file.clone();
         let added = file["added_tokens"].as_array_mut().expect("a list");
         for (at, marker) in markers.iter().enumerate() {
             added.push(json!({
-                "id": id, "content": marker, // This decoder writes a blank for ▁ in plain tokens.
+                "id": first + at as u32, "content": marker, // This decoder writes a blank for ▁ in plain tokens.
                 "special": at % 2 == parity || marker.contains('▁'),
                 "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
             }));
-            id += 1;
         }
         let tokenizer = Tokenizer::from_json(file.to_string().as_bytes()).expect("a tokenizer");
         let end = tokenizer.token_to_id(end).expect("an end token");

@@ -11,7 +11,7 @@ use crate::kernels::{GridSpec, Launch};
 
 /// Weights of a matrix from which on 64 inputs share a scale: faster, less precise, and small models
 /// suffer more.
-const WIDE_MIN_WEIGHTS: u64 = 4_000_000;
+const WIDE_MIN_WEIGHTS: u64 = 2_000_000;
 
 /// Bytes of 64 quantized elements: 64 bytes, then scale and sum of up to two groups.
 const UNIT_BYTES: u64 = 80;
