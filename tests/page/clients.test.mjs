@@ -204,3 +204,108 @@ test("LangChain: invoke, stream, structured output, completions, embeddings", { 
   assert.ok(found.text > 0);
   assert.ok(found.vectors[0] > 0 && found.vectors[0] === found.vectors[1]);
 });
+
+test("openai: tools with every choice, runTools, and calls of responses", { timeout: PATIENCE }, async () => {
+  const found = await page.evaluate(async () => {
+    const calls = [];
+    const parameters = { type: "object", properties: { city: { enum: ["Oslo", "Rome"] } }, required: ["city"], additionalProperties: false };
+    const fn = (name) => ({ type: "function", function: { name, parameters, strict: true } });
+    const tools = [fn("weather"), fn("time")];
+    const base = { model: "story", messages: [{ role: "user", content: "Oslo?" }], tools, max_tokens: 80, temperature: 1, seed: 1 };
+    const choose = async (tool_choice) => (await openai.chat.completions.create({ ...base, tool_choice })).choices[0];
+    const required = await choose("required");
+    const named = await choose({ type: "function", function: { name: "time" } });
+    const none = await openai.chat.completions.create({ ...base, tool_choice: "none", max_tokens: 8 });
+    const streamed = await collect(await openai.chat.completions.create({ ...base, tool_choice: "required", stream: true }));
+    const runner = openai.chat.completions.runTools(
+      { ...base, tool_choice: { type: "function", function: { name: "weather" } }, tools: [{ type: "function", function: { name: "weather", parameters, parse: JSON.parse, function: ({ city }) => (calls.push(city), `sun in ${city}`) } }] },
+      { maxChatCompletions: 1 },
+    );
+    await runner.done();
+    const responseTools = tools.map(({ type, function: f }) => ({ type, ...f }));
+    const response = await openai.responses.create({ model: "story", input: "Oslo?", tools: responseTools, tool_choice: "required", max_output_tokens: 80 });
+    const after = await openai.responses.create({ model: "story", previous_response_id: response.id, input: response.output.filter(({ type }) => type === "function_call").map(({ call_id }) => ({ type: "function_call_output", call_id, output: "sun" })), max_output_tokens: 8 });
+    const pick = (choice) => [choice.finish_reason, choice.message.tool_calls?.map((call) => [call.function.name, JSON.parse(call.function.arguments)])];
+    return {
+      required: pick(required),
+      named: pick(named),
+      none: none.choices[0].finish_reason,
+      streamed: streamed.map((chunk) => chunk.choices[0]?.delta.tool_calls?.[0]?.function.name ?? "").join(""),
+      calls,
+      response: response.output.map(({ type, name }) => [type, name]),
+      after: after.output_text.length,
+    };
+  });
+  assert.equal(found.required[0], "tool_calls");
+  for (const [name, given] of found.required[1]) assert.ok(["weather", "time"].includes(name) && ["Oslo", "Rome"].includes(given.city));
+  assert.deepEqual([found.named[0], found.named[1].length, found.named[1][0][0]], ["tool_calls", 1, "time"]);
+  assert.equal(found.none, "length");
+  assert.match(found.streamed, /^(weather|time)/);
+  assert.ok(found.calls.length === 1 && ["Oslo", "Rome"].includes(found.calls[0]), JSON.stringify(found.calls));
+  assert.ok(found.response.length > 0 && found.response.every(([type]) => type === "function_call"), JSON.stringify(found.response));
+  assert.ok(found.after > 0);
+});
+
+test("AI SDK: tools with every choice, several steps, agents", { timeout: PATIENCE }, async () => {
+  const found = await page.evaluate(async () => {
+    const ran = [];
+    const weather = ai.tool({ description: "Weather.", inputSchema: z.object({ city: z.enum(["Oslo", "Rome"]) }), execute: async ({ city }) => (ran.push(city), { city, celsius: 21 }) });
+    const base = { model: compatible("story"), prompt: "Oslo?", tools: { weather }, maxOutputTokens: 80, temperature: 1 };
+    const required = await ai.generateText({ ...base, toolChoice: "required" });
+    const named = await ai.generateText({ ...base, toolChoice: { type: "tool", toolName: "weather" } });
+    const none = await ai.generateText({ ...base, toolChoice: "none", maxOutputTokens: 8 });
+    const auto = await ai.generateText({ ...base, toolChoice: "auto", maxOutputTokens: 8 });
+    const streamed = ai.streamText({ ...base, toolChoice: "required" });
+    await streamed.consumeStream();
+    const steps = await ai.generateText({ ...base, stopWhen: ai.stepCountIs(2), prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber === 0 ? "required" : "none" }) });
+    const agent = new ai.ToolLoopAgent({ model: compatible("story"), tools: { weather }, toolChoice: "required", stopWhen: ai.stepCountIs(2), maxOutputTokens: 80, temperature: 1 });
+    const acted = await agent.generate({ prompt: "Oslo?" });
+    // A loop of three tools, each with the results before it, then an answer.
+    const order = ["locate", "weather", "convert"];
+    const step = (name, inputSchema, execute) => ai.tool({ description: name, inputSchema, execute: async (input) => (ran.push("Oslo"), execute(input)) });
+    const loop = await ai.generateText({
+      ...base,
+      tools: { locate: step("locate", z.object({ near: z.boolean() }), () => ({ city: "Oslo" })), weather, convert: step("convert", z.object({ to: z.enum(["F", "K"]) }), ({ to }) => ({ unit: to })) },
+      stopWhen: ai.stepCountIs(4),
+      prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber < 3 ? { type: "tool", toolName: order[stepNumber] } : "none" }),
+      maxOutputTokens: 60,
+    });
+    return {
+      auto: auto.finishReason,
+      loop: loop.steps.map(({ toolCalls, toolResults }) => [toolCalls.map(({ toolName }) => toolName).join(), toolResults.length]),
+      sent: sent.at(-1).body.messages.map(({ role }) => role),
+      required: [required.finishReason, required.toolCalls.length > 0, required.toolResults.length > 0],
+      named: [named.finishReason, named.toolCalls[0].toolName],
+      none: none.toolCalls.length,
+      streamed: (await streamed.toolCalls).length > 0,
+      steps: steps.steps.map(({ toolCalls, text }) => [toolCalls.length > 0, text.length > 0]),
+      acted: acted.steps.map(({ toolResults }) => toolResults.length > 0),
+      ran: ran.every((city) => ["Oslo", "Rome"].includes(city)),
+    };
+  });
+  assert.deepEqual(found.required, ["tool-calls", true, true]);
+  assert.deepEqual(found.named, ["tool-calls", "weather"]);
+  assert.equal(found.none, 0);
+  assert.ok(found.streamed && found.ran);
+  assert.deepEqual(found.steps.map(([called]) => called), [true, false]);
+  assert.deepEqual(found.acted, [true, true]);
+  assert.ok(["length", "tool-calls", "stop"].includes(found.auto), found.auto);
+  assert.deepEqual(found.loop, [["locate", 1], ["weather", 1], ["convert", 1], ["", 0]]);
+  assert.deepEqual(found.sent, ["user", "assistant", "tool", "assistant", "tool", "assistant", "tool"]);
+});
+
+test("LangChain: bindTools with \"any\", structured output by functions and by JSON", { timeout: PATIENCE }, async () => {
+  const found = await page.evaluate(async () => {
+    const weather = langchainTool(({ city }) => `sun in ${city}`, { name: "weather", description: "Weather.", schema: z.object({ city: z.enum(["Oslo", "Rome"]) }) });
+    const bound = await langchain().bindTools([weather], { tool_choice: "any" }).invoke("Oslo?");
+    const named = await langchain().bindTools([weather], { tool_choice: "weather" }).invoke("Oslo?");
+    const byFunction = await langchain().withStructuredOutput(Person, { method: "functionCalling", name: "person" }).invoke("A child.");
+    const Any = z.record(z.string(), z.unknown());
+    const byJson = await langchain({ maxTokens: 200, modelKwargs: { seed: 1, logit_bias: {} } }).withStructuredOutput(Any, { method: "jsonMode", includeRaw: true }).invoke("Answer in JSON.");
+    return { bound: bound.tool_calls.map(({ name, args }) => [name, args.city]), named: named.tool_calls[0].name, byFunction, byJson: typeof byJson.raw.content };
+  });
+  assert.ok(found.bound.length > 0 && found.bound.every(([name, city]) => name === "weather" && ["Oslo", "Rome"].includes(city)), JSON.stringify(found.bound));
+  assert.equal(found.named, "weather");
+  assertPerson(found.byFunction);
+  assert.equal(found.byJson, "string");
+});
