@@ -211,7 +211,7 @@ test("openai: tools with every choice, runTools, and calls of responses", { time
     const parameters = { type: "object", properties: { city: { enum: ["Oslo", "Rome"] } }, required: ["city"], additionalProperties: false };
     const fn = (name) => ({ type: "function", function: { name, parameters, strict: true } });
     const tools = [fn("weather"), fn("time")];
-    const base = { model: "story", messages: [{ role: "user", content: "Oslo?" }], tools, max_tokens: 80, temperature: 1, seed: 1 };
+    const base = { model: "story", messages: [{ role: "user", content: "Oslo?" }], tools, parallel_tool_calls: false, max_tokens: 80, temperature: 1, seed: 1 };
     const choose = async (tool_choice) => (await openai.chat.completions.create({ ...base, tool_choice })).choices[0];
     const required = await choose("required");
     const named = await choose({ type: "function", function: { name: "time" } });
@@ -223,7 +223,7 @@ test("openai: tools with every choice, runTools, and calls of responses", { time
     );
     await runner.done();
     const responseTools = tools.map(({ type, function: f }) => ({ type, ...f }));
-    const response = await openai.responses.create({ model: "story", input: "Oslo?", tools: responseTools, tool_choice: "required", max_output_tokens: 80 });
+    const response = await openai.responses.create({ model: "story", input: "Oslo?", tools: responseTools, tool_choice: "required", parallel_tool_calls: false, max_output_tokens: 80 });
     const after = await openai.responses.create({ model: "story", previous_response_id: response.id, input: response.output.filter(({ type }) => type === "function_call").map(({ call_id }) => ({ type: "function_call_output", call_id, output: "sun" })), max_output_tokens: 8 });
     const pick = (choice) => [choice.finish_reason, choice.message.tool_calls?.map((call) => [call.function.name, JSON.parse(call.function.arguments)])];
     return {
@@ -244,54 +244,6 @@ test("openai: tools with every choice, runTools, and calls of responses", { time
   assert.ok(found.calls.length === 1 && ["Oslo", "Rome"].includes(found.calls[0]), JSON.stringify(found.calls));
   assert.ok(found.response.length > 0 && found.response.every(([type]) => type === "function_call"), JSON.stringify(found.response));
   assert.ok(found.after > 0);
-});
-
-test("AI SDK: tools with every choice, several steps, agents", { timeout: PATIENCE }, async () => {
-  const found = await page.evaluate(async () => {
-    const ran = [];
-    const weather = ai.tool({ description: "Weather.", inputSchema: z.object({ city: z.enum(["Oslo", "Rome"]) }), execute: async ({ city }) => (ran.push(city), { city, celsius: 21 }) });
-    const base = { model: compatible("story"), prompt: "Oslo?", tools: { weather }, maxOutputTokens: 80, temperature: 1 };
-    const required = await ai.generateText({ ...base, toolChoice: "required" });
-    const named = await ai.generateText({ ...base, toolChoice: { type: "tool", toolName: "weather" } });
-    const none = await ai.generateText({ ...base, toolChoice: "none", maxOutputTokens: 8 });
-    const auto = await ai.generateText({ ...base, toolChoice: "auto", maxOutputTokens: 8 });
-    const streamed = ai.streamText({ ...base, toolChoice: "required" });
-    await streamed.consumeStream();
-    const steps = await ai.generateText({ ...base, stopWhen: ai.stepCountIs(2), prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber === 0 ? "required" : "none" }) });
-    const agent = new ai.ToolLoopAgent({ model: compatible("story"), tools: { weather }, toolChoice: "required", stopWhen: ai.stepCountIs(2), maxOutputTokens: 80, temperature: 1 });
-    const acted = await agent.generate({ prompt: "Oslo?" });
-    // A loop of three tools, each with the results before it, then an answer.
-    const order = ["locate", "weather", "convert"];
-    const step = (name, inputSchema, execute) => ai.tool({ description: name, inputSchema, execute: async (input) => (ran.push("Oslo"), execute(input)) });
-    const loop = await ai.generateText({
-      ...base,
-      tools: { locate: step("locate", z.object({ near: z.boolean() }), () => ({ city: "Oslo" })), weather, convert: step("convert", z.object({ to: z.enum(["F", "K"]) }), ({ to }) => ({ unit: to })) },
-      stopWhen: ai.stepCountIs(4),
-      prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber < 3 ? { type: "tool", toolName: order[stepNumber] } : "none" }),
-      maxOutputTokens: 60,
-    });
-    return {
-      auto: auto.finishReason,
-      loop: loop.steps.map(({ toolCalls, toolResults }) => [toolCalls.map(({ toolName }) => toolName).join(), toolResults.length]),
-      sent: sent.at(-1).body.messages.map(({ role }) => role),
-      required: [required.finishReason, required.toolCalls.length > 0, required.toolResults.length > 0],
-      named: [named.finishReason, named.toolCalls[0].toolName],
-      none: none.toolCalls.length,
-      streamed: (await streamed.toolCalls).length > 0,
-      steps: steps.steps.map(({ toolCalls, text }) => [toolCalls.length > 0, text.length > 0]),
-      acted: acted.steps.map(({ toolResults }) => toolResults.length > 0),
-      ran: ran.every((city) => ["Oslo", "Rome"].includes(city)),
-    };
-  });
-  assert.deepEqual(found.required, ["tool-calls", true, true]);
-  assert.deepEqual(found.named, ["tool-calls", "weather"]);
-  assert.equal(found.none, 0);
-  assert.ok(found.streamed && found.ran);
-  assert.deepEqual(found.steps.map(([called]) => called), [true, false]);
-  assert.deepEqual(found.acted, [true, true]);
-  assert.ok(["length", "tool-calls", "stop"].includes(found.auto), found.auto);
-  assert.deepEqual(found.loop, [["locate", 1], ["weather", 1], ["convert", 1], ["", 0]]);
-  assert.deepEqual(found.sent, ["user", "assistant", "tool", "assistant", "tool", "assistant", "tool"]);
 });
 
 test("LangChain: bindTools with \"any\", structured output by functions and by JSON", { timeout: PATIENCE }, async () => {
