@@ -44,14 +44,14 @@ const WORDS: [&str; 33] = [
 ];
 
 /// A format: words of its template, its marker tokens, an example call and wrong ones.
-struct Format {
-    template: &'static str,
-    tokens: &'static [&'static str],
+pub(super) struct Format {
+    pub template: &'static str,
+    pub tokens: &'static [&'static str],
     good: &'static [&'static str],
     bad: &'static [&'static str],
 }
 
-const FORMATS: &[Format] = &[
+pub(super) const FORMATS: &[Format] = &[
     Format {
         template: "<tool_call>",
         tokens: &["<tool_call>", "</tool_call>"],
@@ -404,7 +404,7 @@ impl Setup {
     fn refused_at(&self, grammar: &mut Grammar, text: &str) -> Option<usize> {
         let ids = self.ids(text);
         for (at, id) in ids.iter().enumerate() {
-            if !allowed(grammar, self.end).contains(id) {
+            if !allowed(grammar, &self.vocabulary).contains(id) {
                 return Some(at);
             }
             grammar.accept(*id).expect("an allowed token");
@@ -416,7 +416,7 @@ impl Setup {
     fn walk(&self, grammar: &mut Grammar, random: &mut u64) -> Option<String> {
         let mut bytes: Vec<u8> = Vec::new();
         for step in 0..400 {
-            let ids = allowed(grammar, self.end);
+            let ids = allowed(grammar, &self.vocabulary);
             assert!(
                 !ids.is_empty(),
                 "{}: no token after {}",
@@ -425,7 +425,7 @@ impl Setup {
             );
             let others: Vec<u32> = ids.iter().copied().filter(|id| *id != self.end).collect();
             if ids.len() > others.len()
-                && (others.is_empty() || next(random).is_multiple_of(3) || step > 200)
+                && (others.is_empty() || next_random(random).is_multiple_of(3) || step > 200)
             {
                 return Some(String::from_utf8(bytes).expect("text"));
             }
@@ -435,7 +435,7 @@ impl Setup {
                 .copied()
                 .filter(|id| *id >= 33 && *id < 127 || *id > 255)
                 .collect();
-            let from = if usual.is_empty() || next(random).is_multiple_of(20) {
+            let from = if usual.is_empty() || next_random(random).is_multiple_of(20) {
                 &others
             } else {
                 &usual
@@ -454,12 +454,12 @@ impl Setup {
                 })
                 .collect();
             let often = if step < 100 { 5 } else { 9 };
-            let from = if !marks.is_empty() && next(random) % 10 < often {
+            let from = if !marks.is_empty() && next_random(random) % 10 < often {
                 &marks
             } else {
                 from
             };
-            let id = from[(next(random) % from.len() as u64) as usize];
+            let id = from[(next_random(random) % from.len() as u64) as usize];
             match id {
                 0..=255 => bytes.push(id as u8),
                 _ => bytes.extend(self.tokens[id as usize - 256].as_bytes()),
@@ -470,19 +470,38 @@ impl Setup {
     }
 }
 
-fn next(random: &mut u64) -> u64 {
+/// The next of a sequence of random numbers of 31 bits.
+pub(super) fn next_random(random: &mut u64) -> u64 {
     *random = random
         .wrapping_mul(6_364_136_223_846_793_005)
         .wrapping_add(1_442_695_040_888_963_407);
     *random >> 33
 }
 
-fn allowed(grammar: &mut Grammar, end: u32) -> Vec<u32> {
-    let mut words = vec![0; end as usize / 32 + 1];
+/// The ids that may come next.
+pub(super) fn allowed(grammar: &mut Grammar, vocabulary: &Vocabulary) -> Vec<u32> {
+    let mut words = vec![0; vocabulary.mask_words()];
     grammar.write_mask(&mut words).expect("a mask");
-    (0..=end)
+    (0..words.len() as u32 * 32)
         .filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1)
         .collect()
+}
+
+/// Asserts that each call is of one of the tools, and that its schema, without further properties,
+/// accepts the arguments. `refused_at` tells how much of them a schema accepts; None for all.
+pub(super) fn assert_arguments(
+    calls: &[(String, String)],
+    tools: &[Value],
+    place: &str,
+    refused_at: impl Fn(&Value, &str) -> Option<usize>,
+) {
+    for (name, arguments) in calls {
+        let tool = tools.iter().find(|tool| tool["name"] == **name);
+        let mut schema = tool.unwrap_or_else(|| panic!("{name}: {place}"))["parameters"].clone();
+        schema["additionalProperties"] = false.into();
+        let at = refused_at(&schema, arguments);
+        assert_eq!(at, None, "{arguments} of {place}");
+    }
 }
 
 /// Asserts that a text is read as calls of the tools, with arguments that their schemas accept.
@@ -496,19 +515,15 @@ fn assert_calls(setup: &Setup, text: &str) -> usize {
     let answer = join(&parts);
     assert_eq!(answer.content.trim(), "", "{}: {text}", setup.template);
     assert!(!answer.calls.is_empty(), "{}: {text}", setup.template);
-    for (name, arguments) in &answer.calls {
-        let tools = tools();
-        let tool = tools.iter().find(|tool| tool["name"] == **name);
-        let mut parameters = tool.unwrap_or_else(|| panic!("{name}: {text}"))["parameters"].clone();
-        parameters["additionalProperties"] = false.into();
+    let place = format!("{}: {text}", setup.template);
+    assert_arguments(&answer.calls, &tools(), &place, |schema, arguments| {
         let mut grammar = setup
             .vocabulary
-            .grammar(Constraint::JsonSchema(&parameters))
+            .grammar(Constraint::JsonSchema(schema))
             .expect("a schema");
         // The compiler writes no DEL, which JSON allows.
-        let at = setup.refused_at(&mut grammar, &arguments.replace('\u{7f}', "?"));
-        assert_eq!(at, None, "{}: {arguments} of {text}", setup.template);
-    }
+        setup.refused_at(&mut grammar, &arguments.replace('\u{7f}', "?"))
+    });
     answer.calls.len()
 }
 

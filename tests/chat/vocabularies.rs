@@ -2,6 +2,7 @@
 //! BPE, with markers as special and as plain tokens. What a random walk writes, forced text
 //! included, is read back as calls.
 
+use super::grammar::{FORMATS, allowed, assert_arguments, next_random};
 use super::join;
 use flate2::read::GzDecoder;
 use jerboa::chat::{AnswerFormat, AnswerStart};
@@ -11,105 +12,28 @@ use serde_json::{Value, json};
 use std::io::Read as _;
 use std::path::Path;
 
-/// Words of each family's template, and its markers.
-const FORMATS: [(&str, &[&str]); 20] = [
-    ("<tool_call>", &["<tool_call>", "</tool_call>"]),
-    ("<function=", &["<tool_call>", "</tool_call>"]),
-    ("<|python_tag|>", &["<|python_tag|>"]),
-    ("[TOOL_CALLS]", &["[TOOL_CALLS]"]),
-    ("[TOOL_CALLS] [ARGS]", &["[TOOL_CALLS]", "[ARGS]"]),
-    (
-        "[TOOL_CALLS] [CALL_ID] [ARGS]",
-        &["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"],
-    ),
-    (
-        "<|tool_call_start|>",
-        &["<|tool_call_start|>", "<|tool_call_end|>"],
-    ),
-    ("<|tool_call|>", &["<|tool_call|>"]),
-    ("<|tool|><|/tool|>", &["<|tool_call|>", "<|/tool_call|>"]),
-    (
-        "<|channel|><|message|>",
-        &[
-            "<|channel|>",
-            "<|message|>",
-            "<|constrain|>",
-            "<|end|>",
-            "<|start|>",
-        ],
-    ),
-    ("<|tool_call>", &["<|tool_call>", "<tool_call|>", "<|\"|>"]),
-    (
-        "<start_function_call>",
-        &["<start_function_call>", "<end_function_call>", "<escape>"],
-    ),
-    (
-        "<arg_key>",
-        &[
-            "<tool_call>",
-            "</tool_call>",
-            "<arg_key>",
-            "</arg_key>",
-            "<arg_value>",
-            "</arg_value>",
-        ],
-    ),
-    (
-        "<tool_call>{function-name}<arg_key>",
-        &[
-            "<tool_call>",
-            "</tool_call>",
-            "<arg_key>",
-            "</arg_key>",
-            "<arg_value>",
-            "</arg_value>",
-        ],
-    ),
-    (
-        "<｜tool▁call▁begin｜>",
-        &[
-            "<｜tool▁calls▁begin｜>",
-            "<｜tool▁call▁begin｜>",
-            "<｜tool▁sep｜>",
-            "<｜tool▁call▁end｜>",
-            "<｜tool▁calls▁end｜>",
-        ],
-    ),
-    (
-        "<｜tool▁call▁begin｜>```json",
-        &[
-            "<｜tool▁calls▁begin｜>",
-            "<｜tool▁call▁begin｜>",
-            "<｜tool▁sep｜>",
-            "<｜tool▁call▁end｜>",
-            "<｜tool▁calls▁end｜>",
-        ],
-    ),
-    ("Action: tool_name", &[]),
-    (
-        "<|START_ACTION|><|START_THINKING|>",
-        &[
-            "<|START_ACTION|>",
-            "<|END_ACTION|>",
-            "<|START_RESPONSE|>",
-            "<|END_RESPONSE|>",
-        ],
-    ),
-    (
-        "<|tool_call_begin|>",
-        &[
-            "<|tool_calls_section_begin|>",
-            "<|tool_call_begin|>",
-            "<|tool_call_argument_begin|>",
-            "<|tool_call_end|>",
-            "<|tool_calls_section_end|>",
-        ],
-    ),
-    (
-        "<tool_call><think></think>",
-        &["<tool_call>", "</tool_call>", "<think>", "</think>"],
-    ),
+/// A format beyond [`FORMATS`]: its template has thoughts too.
+const WITH_THOUGHTS: (&str, &[&str]) = (
+    "<tool_call><think></think>",
+    &["<tool_call>", "</tool_call>", "<think>", "</think>"],
+);
+
+/// Templates of the formats that are walked over published vocabularies.
+const PUBLISHED: [&str; 5] = [
+    "<tool_call>",
+    "<function=",
+    "<|tool_call> <|channel>",
+    "<arg_key>",
+    "<｜tool▁call▁begin｜>",
 ];
+
+/// Words of each family's template, and its markers.
+fn formats() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    let known = FORMATS
+        .iter()
+        .map(|format| (format.template, format.tokens));
+    known.chain([WITH_THOUGHTS])
+}
 
 /// The tools of a request.
 fn tools() -> Value {
@@ -207,17 +131,6 @@ impl Setup {
         .unwrap_or_else(|error| panic!("{}: {error}", self.template))
     }
 
-    fn allowed(&self, grammar: &mut Grammar) -> Vec<u32> {
-        let mut words = vec![0; self.vocabulary.mask_words()];
-        grammar.write_mask(&mut words).expect("a mask");
-        let set = words.iter().enumerate().flat_map(|(at, word)| {
-            (0..32)
-                .filter(move |bit| word >> bit & 1 == 1)
-                .map(move |bit| at as u32 * 32 + bit)
-        });
-        set.collect()
-    }
-
     /// Forced parts as tokens.
     fn encoded(&self, parts: &[ForcedPart]) -> Vec<u32> {
         let mut ids = Vec::new();
@@ -253,18 +166,20 @@ impl Setup {
                 ids.extend_from_slice(&next[..count]);
                 continue;
             }
-            let allowed = self.allowed(&mut grammar);
+            let allowed = allowed(&mut grammar, &self.vocabulary);
             assert!(
                 !allowed.is_empty(),
                 "{}: {}",
                 self.template,
                 self.tokenizer.decode(&ids, false)
             );
-            if allowed.contains(&self.end) && (allowed.len() == 1 || chance(random, 2)) {
+            if allowed.contains(&self.end)
+                && (allowed.len() == 1 || next_random(random).is_multiple_of(2))
+            {
                 return Some((ids, forced));
             }
             let others: Vec<u32> = allowed.into_iter().filter(|id| *id != self.end).collect();
-            let id = others[pick(random, others.len())];
+            let id = others[next_random(random) as usize % others.len()];
             grammar.accept(id).expect("an allowed token");
             ids.push(id);
         }
@@ -299,24 +214,17 @@ impl Setup {
         let place = format!("{}: {whole:?}", self.template);
         assert_eq!(answer.content.trim(), "", "{place}");
         assert!(!answer.calls.is_empty(), "{place}");
-        for (name, arguments) in &answer.calls {
-            let tool = request.iter().find(|tool| tool["name"] == **name);
-            let mut schema =
-                tool.unwrap_or_else(|| panic!("{name}: {place}"))["parameters"].clone();
-            schema["additionalProperties"] = false.into();
+        assert_arguments(&answer.calls, request, &place, |schema, arguments| {
             let found: Value = serde_json::from_str(arguments)
                 .unwrap_or_else(|e| panic!("{e}: {arguments} of {place}"));
             let mut grammar = bytes_vocabulary()
-                .grammar(Constraint::JsonSchema(&schema))
+                .grammar(Constraint::JsonSchema(schema))
                 .expect("a schema");
             // The compiler writes no DEL, which JSON allows.
-            for byte in found.to_string().replace('\u{7f}', "?").bytes() {
-                grammar
-                    .accept(u32::from(byte))
-                    .unwrap_or_else(|e| panic!("{e}: {arguments} of {place}"));
-            }
-            assert!(grammar.is_complete(), "{arguments} of {place}");
-        }
+            let text = found.to_string().replace('\u{7f}', "?");
+            let refused = text.bytes().position(|b| grammar.accept(b.into()).is_err());
+            refused.or((!grammar.is_complete()).then_some(text.len()))
+        });
     }
 }
 
@@ -324,17 +232,6 @@ fn bytes_vocabulary() -> Vocabulary {
     let mut tokens: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte]).collect();
     tokens.push(b"<eos>".to_vec());
     Vocabulary::new(tokens, &[256]).expect("a vocabulary")
-}
-
-fn pick(random: &mut u64, count: usize) -> usize {
-    *random = random
-        .wrapping_mul(6_364_136_223_846_793_005)
-        .wrapping_add(1_442_695_040_888_963_407);
-    (*random >> 33) as usize % count
-}
-
-fn chance(random: &mut u64, one_in: usize) -> bool {
-    pick(random, one_in) == 0
 }
 
 /// Walks `count` times through a format's calls; some must end, and some tokens be forced.
@@ -357,7 +254,7 @@ fn walk_all(setup: &Setup, count: usize) {
 #[test]
 fn calls_over_a_small_vocabulary_are_read_back() {
     let file = tokenizer_file("../www/public/models/stories260K/tokenizer.json");
-    for format in FORMATS {
+    for format in formats() {
         for parity in [0, 1] {
             walk_all(&Setup::new(&file, "</s>", format, parity), 6);
         }
@@ -368,7 +265,9 @@ fn calls_over_a_small_vocabulary_are_read_back() {
 fn calls_over_published_vocabularies_are_read_back() {
     for (name, end) in [("smollm2", "<|im_end|>"), ("phi3-mini", "<|end|>")] {
         let file = tokenizer_file(&format!("golden/text/tokenizers/{name}/tokenizer.json.gz"));
-        for format in [0, 1, 10, 12, 14].map(|at| FORMATS[at]) {
+        for published in PUBLISHED {
+            let format = formats().find(|(template, _)| *template == published);
+            let format = format.expect("a format");
             walk_all(&Setup::new(&file, end, format, 0), 4);
         }
     }

@@ -8,6 +8,7 @@ use crate::stamp::{files, unless_fresh};
 use crate::{npm, sizes, workspace};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{env, fs};
 
 /// Sources of the engine's WebAssembly module.
@@ -321,8 +322,16 @@ fn assemble(engine: &Path, grammar: &Path, package: &Path) -> Result<()> {
 /// Bundles one minified script per entry and one for shared code, with source maps. Fewer requests
 /// than one script per source file, and 20% fewer bytes.
 fn bundle(facade: &Path, folder: &Path, entries: &[&str]) -> Result<()> {
-    // esbuild installs a native binary, not a node script.
-    run(command(npm::path("esbuild/bin/esbuild"))
+    run(esbuild(facade, folder)
+        .args(["--external:node:*", "--chunk-names=[hash]"])
+        .args(entries.iter().map(|entry| facade.join(entry))))
+}
+
+/// The bundler of modules of the facade, which writes to `folder`.
+fn esbuild(facade: &Path, folder: &Path) -> Command {
+    // It installs a native binary, not a node script.
+    let mut command = command(npm::path("esbuild/bin/esbuild"));
+    command
         .args([
             "--bundle",
             "--splitting",
@@ -330,43 +339,28 @@ fn bundle(facade: &Path, folder: &Path, entries: &[&str]) -> Result<()> {
             "--target=es2022",
             "--minify",
             "--sourcemap",
-        ])
-        .args([
-            "--external:node:*",
-            "--chunk-names=[hash]",
             "--log-level=warning",
         ])
         .args([
             format!("--outdir={}", folder.display()),
             format!("--outbase={}", facade.display()),
-        ])
-        .args(entries.iter().map(|entry| facade.join(entry))))
+        ]);
+    command
 }
 
 /// Bundles the integrations, which leave index.js and the packages of their frameworks to the page.
 /// Written over the facade, so that the paths to index.js stay as they are.
 fn bundle_integrations(facade: &Path, package: &Path) -> Result<()> {
     let entries = INTEGRATIONS.map(|name| facade.join(name).join("index.js"));
-    run(command(npm::path("esbuild/bin/esbuild"))
+    run(esbuild(facade, facade)
         .args([
-            "--bundle",
-            "--splitting",
-            "--format=esm",
-            "--target=es2022",
-            "--minify",
-            "--sourcemap",
             "--packages=external",
             // The package itself, which every source and bundle of an integration is one folder
             // below.
             "--external:*./index.js",
             "--allow-overwrite",
-            "--log-level=warning",
         ])
-        .args([
-            format!("--chunk-names={INTEGRATIONS_SHARED}/[hash]"),
-            format!("--outdir={}", facade.display()),
-            format!("--outbase={}", facade.display()),
-        ])
+        .arg(format!("--chunk-names={INTEGRATIONS_SHARED}/[hash]"))
         .args(&entries))?;
     let shared = files(&facade.join(INTEGRATIONS_SHARED)).unwrap_or_default();
     let maps = entries.iter().map(|entry| entry.with_extension("js.map"));

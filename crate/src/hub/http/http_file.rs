@@ -163,18 +163,19 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
     /// the server is known to serve the model without the file.
     async fn denied_file(&self, file: &str, error: Error) -> Result<Option<HttpFile<T>>> {
         if let Some(shelf) = &self.cache {
-            let manifest = shelf.manifest(file).await;
+            let recorded = shelf.manifest(file).await;
             let absent = FileManifest::new(self.commit(), None);
-            let known = manifest.as_ref() == Some(&absent);
-            let was_absent = manifest.as_ref().is_some_and(|m| m.content.is_none());
-            let content = manifest.and_then(|m| m.content);
+            let is_news = recorded.as_ref() != Some(&absent);
+            let was_absent = recorded.as_ref().is_some_and(|m| m.content.is_none());
+            let content = recorded.and_then(|m| m.content);
             if let Some(content) = content.filter(|c| c.part_size == self.part_size)
                 && !self.is_gone(file, &error, shelf).await?
             {
                 self.trust_cached_commit(&error);
                 return Ok(Some(self.stored_file(file, content)));
             }
-            if !known && (was_absent || !shelf.has_parts(file).await) {
+            // No parts are stored of a file that was absent.
+            if is_news && (was_absent || !shelf.has_parts(file).await) {
                 self.record_write(shelf.put_manifest(file, &absent).await);
             }
         }
