@@ -2,8 +2,7 @@
 
 import type { LanguageModelV4FilePart, LanguageModelV4FunctionTool, LanguageModelV4Prompt, LanguageModelV4ToolChoice, LanguageModelV4ToolResultOutput } from "@ai-sdk/provider";
 import { type AssistantMessage, type ChatMessage, JerboaError, type Tool, type ToolChoice } from "../index.js";
-
-type UserPart = Exclude<Extract<ChatMessage, { role: "user" | "system" | "developer" }>["content"], string>[number];
+import { mediaPart, type UserPart } from "../integrations/media-part.js";
 
 /** The messages of a prompt. @throws {@link JerboaError} for a file that models in a page cannot read. */
 export function messagesOf(prompt: LanguageModelV4Prompt): ChatMessage[] {
@@ -39,9 +38,6 @@ function assistantMessage(content: Extract<LanguageModelV4Prompt[number], { role
   };
 }
 
-/** Blobs of bytes, so that an image of an earlier turn is not encoded again. */
-const blobs = new WeakMap<Uint8Array, Blob>();
-
 function userFile({ data, mediaType, filename }: LanguageModelV4FilePart): UserPart {
   if (data.type === "text") return { type: "text", text: data.text };
   const [kind] = mediaType.split("/") as [string];
@@ -49,12 +45,8 @@ function userFile({ data, mediaType, filename }: LanguageModelV4FilePart): UserP
   if (kind !== "image" && kind !== "video") throw unsupported(`the file ${filename ? `'${filename}' ` : ""}of type '${mediaType}'`);
   if (data.type === "reference") throw unsupported("a file reference");
   const full = mediaType.includes("/") && !mediaType.endsWith("/*") ? mediaType : `${kind}/${kind === "image" ? "png" : "mp4"}`;
-  const url = data.type === "url" ? data.url.href : typeof data.data === "string" ? `data:${full};base64,${data.data}` : undefined;
-  if (url !== undefined) return kind === "image" ? { type: "image_url", image_url: { url } } : { type: "video_url", video_url: { url } };
-  const bytes = (data as { data: Uint8Array<ArrayBuffer> }).data;
-  const blob = blobs.get(bytes) ?? new Blob([bytes], { type: full });
-  blobs.set(bytes, blob);
-  return kind === "image" ? { type: "image", image: blob } : { type: "video", video: blob };
+  if (data.type === "url") return mediaPart(kind, data.url.href, full);
+  return mediaPart(kind, typeof data.data === "string" ? `data:${full};base64,${data.data}` : (data.data as Uint8Array<ArrayBuffer>), full);
 }
 
 function resultText(output: LanguageModelV4ToolResultOutput): string {

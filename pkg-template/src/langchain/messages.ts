@@ -2,9 +2,9 @@
 
 import type { AIMessage, BaseMessage, ToolMessage } from "@langchain/core/messages";
 import { type ChatMessage, JerboaError } from "../index.js";
+import { mediaPart, type UserPart } from "../integrations/media-part.js";
 
 type Block = { type: string } & Record<string, unknown>;
-type UserPart = Exclude<Extract<ChatMessage, { role: "user" | "system" | "developer" }>["content"], string>[number];
 
 /** A conversation in OpenAI's format. @throws {@link JerboaError} for content that models in a page cannot read. */
 export function messagesOf(messages: BaseMessage[]): ChatMessage[] {
@@ -53,10 +53,9 @@ function partOf(block: Block): UserPart {
   const mime = (block["mimeType"] ?? block["mime_type"] ?? (kind === "image" ? "image/png" : "video/mp4")) as string;
   const data = block["data"];
   const url = typeof given === "string" ? given : ((given as { url?: string } | undefined)?.url ?? (block["url"] as string | undefined) ?? (typeof data === "string" ? `data:${mime};base64,${data}` : undefined));
-  if (url !== undefined) return kind === "image" ? { type: "image_url", image_url: { url } } : { type: "video_url", video_url: { url } };
-  if (!(data instanceof Uint8Array)) throw unsupported(`a block of type '${block.type}' without a URL or data`);
-  const blob = new Blob([data as Uint8Array<ArrayBuffer>], { type: mime });
-  return kind === "image" ? { type: "image", image: blob } : { type: "video", video: blob };
+  const source = url ?? data;
+  if (typeof source !== "string" && !(source instanceof Uint8Array)) throw unsupported(`a block of type '${block.type}' without a URL or data`);
+  return mediaPart(kind, source as string | Uint8Array<ArrayBuffer>, mime);
 }
 
 function unsupported(what: string): JerboaError {
