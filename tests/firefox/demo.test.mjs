@@ -69,8 +69,8 @@ test("the bundled model continues a story; a reload keeps it and the model comes
 
 test("the embedding tab finds a passage of the example notes", options, async () => {
   await openTab("Embedding");
-  await shows(/example notes/);
-  await page.evaluate(() => [...document.querySelectorAll("button")].find((button) => /example notes/.test(button.textContent)).click());
+  // A locator waits until the button is enabled: the store of the notes opens after the model.
+  await press("button", "Add 8 example notes");
   await shows(/Ask in your own words\./);
   await fill('input[type="search"]', "Where does green tea come from?");
   await press("button", "Search");
