@@ -266,16 +266,15 @@ export class Completions {
     request.messages = await resolveImages(WHERE, request.messages ?? [], (seconds, fps) => this.#backend.call("frameTimes", [seconds, fps]));
     const controller = new AbortController();
     const ended = signal ? AbortSignal.any([signal, controller.signal]) : controller.signal;
-    const start = (index: number): Generation => {
+    // All answers start now: they decode together.
+    const answers = Array.from({ length: given.n ?? 1 }, (_, index) => {
       const one = index > 0 && request.seed !== undefined ? { ...request, seed: request.seed + index } : request;
       return new Generation((onEvent, s) => generateWithSteps(this.#backend, one, steps, { signal: s, onEvent }), ended);
-    };
-    // The first answer starts now, each other one when its predecessor is done.
-    const answers: Answers = { first: start(0), start, count: given.n ?? 1 };
+    });
     const head = { id: `chatcmpl-${crypto.randomUUID()}`, created: Math.floor(Date.now() / 1000), model: this.#info.model };
-    if (!given.stream) return whole(head, answers);
+    if (!given.stream) return whole(head, answers).finally(() => controller.abort());
     const usage = given.stream_options?.include_usage === true;
-    return { abort: () => controller.abort(), [Symbol.asyncIterator]: () => chunks(head, answers, usage) };
+    return { abort: () => controller.abort(), [Symbol.asyncIterator]: () => untilLeft(controller, chunks(head, answers, usage)) };
   }
 
   /** Refuses tools that the chat template would ignore, and calls whose format is not known. */
@@ -381,22 +380,19 @@ interface Head {
   model: string;
 }
 
-/** The answers of a request, the first already started. */
-interface Answers {
-  first: Generation;
-  start: (index: number) => Generation;
-  count: number;
+/** Iterates over chunks; leaving the loop stops all answers, also those that it has not reached. */
+export async function* untilLeft<T>(controller: AbortController, chunks: AsyncGenerator<T, void, undefined>): AsyncGenerator<T, void, undefined> {
+  try {
+    yield* chunks;
+  } finally {
+    controller.abort();
+  }
 }
 
-async function whole(head: Head, { first, start, count }: Answers): Promise<ChatCompletion> {
-  const choices: ChatCompletion["choices"] = [];
-  let all: GenerationResult | undefined;
-  for (let index = 0; index < count; index++) {
-    const [choice, result] = await wholeChoice(index, index === 0 ? first : start(index));
-    choices.push(choice);
-    all = all ? addAnswer(all, result) : result;
-  }
-  return { ...head, object: "chat.completion", choices, usage: usageOf(all!), timings: timingsOf(all!) };
+async function whole(head: Head, answers: Generation[]): Promise<ChatCompletion> {
+  const all = await Promise.all(answers.map((generation, index) => wholeChoice(index, generation)));
+  const result = all.map(([, result]) => result).reduce(addAnswer);
+  return { ...head, object: "chat.completion", choices: all.map(([choice]) => choice), usage: usageOf(result), timings: timingsOf(result) };
 }
 
 async function wholeChoice(index: number, generation: Generation): Promise<[ChatCompletion["choices"][number], GenerationResult]> {
@@ -427,10 +423,10 @@ async function wholeChoice(index: number, generation: Generation): Promise<[Chat
   return [choice, result];
 }
 
-async function* chunks(head: Head, { first, start, count }: Answers, withUsage: boolean): AsyncGenerator<ChatCompletionChunk, void, undefined> {
+async function* chunks(head: Head, answers: Generation[], withUsage: boolean): AsyncGenerator<ChatCompletionChunk, void, undefined> {
   let all: GenerationResult | undefined;
-  for (let index = 0; index < count; index++) {
-    const result = yield* choiceChunks(head, index, index === 0 ? first : start(index), withUsage);
+  for (const [index, generation] of answers.entries()) {
+    const result = yield* choiceChunks(head, index, generation, withUsage);
     all = all ? addAnswer(all, result) : result;
     if (result.finishReason === "abort") break;
   }
@@ -465,7 +461,7 @@ async function* choiceChunks(head: Head, index: number, generation: Generation, 
 /** The counters of two answers to one prompt. */
 export function addAnswer(a: GenerationResult, b: GenerationResult): GenerationResult {
   const all = { ...a };
-  for (const name of ["completionTokens", "reasoningTokens", "draftedTokens", "acceptedTokens", "encodeMs", "prefillMs", "decodeMs"] as const) all[name] += b[name];
+  for (const name of ["completionTokens", "reasoningTokens", "draftedTokens", "acceptedTokens", "batchedTokens", "encodeMs", "prefillMs", "decodeMs"] as const) all[name] += b[name];
   return all;
 }
 

@@ -1,6 +1,6 @@
 /** OpenAI's legacy `completions`: request and response types for text continuation. */
 
-import { addAnswer, withoutUnset, IGNORED_FIELDS, type CompletionUsage, type GenerationRequestOptions, type StreamOptions, type Timings, timingsOf, usageOf } from "./chat.js";
+import { addAnswer, withoutUnset, IGNORED_FIELDS, type CompletionUsage, type GenerationRequestOptions, type StreamOptions, type Timings, timingsOf, untilLeft, usageOf } from "./chat.js";
 import { checked, engineOptions, everyItem, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationResult, ModelInfo } from "./contract.js";
 import { aborted, invalidRequest, JerboaError, unloaded } from "./errors.js";
@@ -122,15 +122,19 @@ export class TextCompletions {
       if (best > n) request.logprobs = true;
       return new Generation((onEvent, s) => generateWithSteps(this.#backend, request, steps, { signal: s, onEvent }), stop);
     };
-    // The first answer starts now, each other one when its predecessor is done.
-    const started: StartedRuns = { first: start(runs[0]!), runs, start, echo: p.echo === true };
+    // All answers start now: they decode together.
+    const started = runs.map((run): StartedRun => ({ run, before: p.echo ? String(run.prompt) : "", generation: start(run) }));
     if (p.stream) {
       const usage = p.stream_options?.include_usage === true;
-      return { abort: () => controller.abort(), [Symbol.asyncIterator]: () => completionChunks(head, started, usage) };
+      return { abort: () => controller.abort(), [Symbol.asyncIterator]: () => untilLeft(controller, completionChunks(head, started, usage)) };
     }
+    return this.#whole(p, head, started, { n, best }).finally(() => controller.abort());
+  }
+
+  async #whole(p: TextCompletionCreateParams, head: ResponseHead, started: StartedRun[], { n, best }: { n: number; best: number }): Promise<TextCompletion> {
     const candidates: Candidate[] = [];
     const results: RunResult[] = [];
-    for (const [{ index }, before, generation] of eachRun(started)) {
+    for (const { run: { index }, before, generation } of started) {
       const scored: LogprobState = { logprobs: null, length: before.length };
       let text = before;
       for await (const event of generation.events()) {
@@ -142,6 +146,7 @@ export class TextCompletions {
       candidates.push({ score: meanLogprob(scored.logprobs), text, logprobs: typeof p.logprobs === "number" ? scored.logprobs : null, finish_reason: reasonOf(result) });
       results.push({ index, result });
     }
+    const prompts = started.filter(({ run: { index } }) => index === 0);
     const chosen = best > n ? prompts.flatMap((_, at) => candidates.slice(at * best, (at + 1) * best).sort((a, b) => b.score - a.score).slice(0, n)) : candidates;
     const all = addRuns(results);
     return { ...head, choices: chosen.map(({ text, logprobs, finish_reason }, index) => ({ index, text, logprobs, finish_reason })), usage: usageOf(all), timings: timingsOf(all) };
@@ -156,12 +161,11 @@ interface Run {
   index: number;
 }
 
-/** The answers of a request, the first already started. */
-interface StartedRuns {
-  first: Generation;
-  runs: Run[];
-  start: (run: Run) => Generation;
-  echo: boolean;
+/** An answer, with the prompt's text if it is echoed. */
+interface StartedRun {
+  run: Run;
+  before: string;
+  generation: Generation;
 }
 
 /** An answer that may become a choice. */
@@ -194,11 +198,6 @@ function promptsOf(value: unknown): Prompt[] {
   const one = (v: unknown): v is Prompt => typeof v === "string" || isIds(v);
   if (one(value)) return [value];
   return everyItem(value, one) ? (value as Prompt[]) : [];
-}
-
-/** Each run with its echoed text and its generation, in order. */
-function* eachRun({ first, runs, start, echo }: StartedRuns): Generator<[run: Run, before: string, generation: Generation], void, undefined> {
-  for (const [at, run] of runs.entries()) yield [run, echo ? String(run.prompt) : "", at === 0 ? first : start(run)];
 }
 
 /** Why a completion ended. Prompts have no tools. */
@@ -235,10 +234,10 @@ function appendLogprobs(scored: LogprobState, chosen: ChosenLogprob[] | undefine
 
 type ResponseHead = Pick<TextCompletion, "id" | "object" | "created" | "model">;
 
-async function* completionChunks(head: ResponseHead, started: StartedRuns, withUsage: boolean): AsyncGenerator<TextCompletionChunk, void, undefined> {
+async function* completionChunks(head: ResponseHead, started: StartedRun[], withUsage: boolean): AsyncGenerator<TextCompletionChunk, void, undefined> {
   let index = 0;
   const results: RunResult[] = [];
-  for (const [run, before, generation] of eachRun(started)) {
+  for (const { run, before, generation } of started) {
     const piece = (text: string, logprobs: TextLogprobs | null = null, finish: TextCompletionChunk["choices"][number]["finish_reason"] = null): TextCompletionChunk => ({ ...head, choices: [{ index, text, logprobs, finish_reason: finish }] });
     let length = before.length;
     if (before) yield piece(before);

@@ -229,6 +229,8 @@ export interface GenerationResult {
   draftedTokens: number;
   /** Accepted draft tokens; each one saved a step. */
   acceptedTokens: number;
+  /** Tokens that were decoded in one step with those of other generations. */
+  batchedTokens: number;
   /** Expert paging since the model was loaded; only when some experts are offloaded (see `experts`). */
   paging?: Paging;
   /** Milliseconds spent encoding images before the prefill; 0 when they were encoded earlier. */

@@ -18,6 +18,10 @@ export interface EngineSession {
   generate(request: EngineRequest & { signal?: AbortSignal }, onEvent: (event: GenerationEvent) => void, seed?: number, nextMask?: NextMask, processLogits?: ProcessLogits): Promise<GenerationResult>;
   /** Makes `ids` the session's tokens; returns the logits after the last one. */
   prefill(ids: Uint32Array, options: { signal: AbortSignal }): Promise<Float32Array>;
+  /** Saves tokens and states in parts; returns the bytes. */
+  saveState(write: (part: Uint8Array) => unknown): Promise<number>;
+  /** Restores a saved session of `size` bytes; returns its tokens. */
+  restoreState(size: number, read: (at: number, length: number) => Promise<Uint8Array>): Promise<Uint32Array>;
   /** A session with the same tokens; weights are shared. */
   fork(): EngineSession | Promise<EngineSession>;
   free(): void;
@@ -29,7 +33,10 @@ export interface Engine {
   /** All warnings of the load, once its files are cached; a load may finish earlier. */
   persisted(): Promise<string[]>;
   /** A new empty session. */
-  createSession(): EngineSession | Promise<EngineSession>;
+  createSession(adapter?: string): EngineSession | Promise<EngineSession>;
+  /** Loads a LoRA adapter under a name; `options.model` names its files. */
+  loadAdapter(name: string, options: EngineLoadOptions & { signal?: AbortSignal }, onProgress: (progress: LoadProgress) => void): Promise<void>;
+  unloadAdapter(name: string): void;
   tokenize(text: string, addSpecialTokens: boolean, parseSpecial: boolean): Uint32Array;
   /** The ids of text that continues a text; special tokens in it are text. */
   tokenizeContinuation(text: string): Uint32Array;
@@ -105,12 +112,19 @@ export interface HostMethods {
   generate(request: EngineRequest, session?: number, seed?: number): GenerationResult;
   /** Makes `ids` the session's tokens; returns the logits after the last one. */
   prefill(ids: Uint32Array, session: number): Float32Array;
+  /** Saves a session to a file of this name, or as a blob. */
+  saveSession(name: string | undefined, session: number): { bytes: number; blob?: Blob };
+  /** Restores a session from a blob, or from the file of this name; returns its tokens. */
+  restoreSession(saved: Blob | string, session: number): Uint32Array;
   /** Creates a session; returns its id, since engine objects cannot cross threads. */
-  createSession(): number;
+  createSession(adapter?: string): number;
+  /** Loads a LoRA adapter under a name; it is loaded again after a lost device. */
+  loadAdapter(name: string, options: EngineLoadOptions): void;
+  unloadAdapter(name: string): void;
   forkSession(session: number): number;
   disposeSession(session: number): void;
-  /** Opens empty sessions with the ids of another engine's sessions. */
-  adoptSessions(sessions: number[]): void;
+  /** Opens empty sessions with the ids and adapters of another engine's sessions. */
+  adoptSessions(sessions: number[], adapters?: (string | undefined)[]): void;
   embedImage(image: ImageInput, options: EngineEmbedOptions): Float32Array;
   encodeImage(image: ImageInput): EncodedImageInfo & { data: Float32Array };
   /** Compares up to `most` bytes of weights with their files. */
@@ -126,6 +140,8 @@ export interface CallAttributes {
   of: "module" | "engine" | "host";
   /** Runs after earlier calls of its sequence: that of the session at argument `session`, else the model's own. */
   queued?: true;
+  /** On the model's own sequence, runs at once with other calls of this kind. */
+  concurrent?: true;
   /** Index of the argument with a session's id. */
   session?: number;
   /** Reloads a released or lost model, and runs once more if the device is lost meanwhile. */
@@ -174,10 +190,14 @@ export const METHODS = {
 
   load: { of: "host", queued: true },
   persisted: { of: "host" },
-  generate: { of: "host", queued: true, session: 1, recovered: true, proves: true, replay: "generation" },
+  generate: { of: "host", queued: true, concurrent: true, session: 1, recovered: true, proves: true, replay: "generation" },
   prefill: { of: "host", queued: true, session: 1, recovered: true },
+  saveSession: { of: "host", queued: true, session: 1, recovered: true },
+  restoreSession: { of: "host", queued: true, session: 1, recovered: true },
   createSession: { of: "host", queued: true, recovered: true, opensSession: true },
   forkSession: { of: "host", queued: true, session: 0, recovered: true, opensSession: true },
+  loadAdapter: { of: "host", queued: true, recovered: true },
+  unloadAdapter: { of: "host", queued: true, recovered: true },
   disposeSession: { of: "host", queued: true, session: 0, frees: true },
   adoptSessions: { of: "host" },
   embedImage: { of: "host", queued: true, recovered: true, proves: true },

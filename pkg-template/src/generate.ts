@@ -88,6 +88,12 @@ export function generate(backend: Backend, info: ModelInfo, prompt: string | Arr
   });
 }
 
+/** Whether a value is a list of prompts, not of token ids. */
+export function isPromptList(value: unknown): value is readonly (string | ArrayLike<number>)[] {
+  if (!Array.isArray(value) || value.length === 0 || value.length > MAX_ITEMS) return false;
+  return everyItem(value, (item) => typeof item === "string" || (typeof item === "object" && item !== null));
+}
+
 /** Whether a value can be a token id. */
 export const isTokenId = (id: unknown): id is number => Number.isInteger(id) && (id as number) >= 0 && (id as number) <= MAX_COUNT;
 

@@ -122,6 +122,7 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
         cachedTokens: 0,
         draftedTokens: 0,
         acceptedTokens: 0,
+        batchedTokens: 0,
         completionTokens: ids.length,
         reasoningTokens: 0,
         encodeMs: 0,
@@ -129,5 +130,46 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
         decodeMs: 0,
       };
     }
+  }
+}
+
+/**
+ * Running generations of several prompts, which decode together.
+ *
+ * ```js
+ * const texts = await model.generate(prompts);                     // all texts, in order
+ * for (const answer of model.generate(prompts)) show(answer);      // a generation for each
+ * ```
+ */
+export class GenerationGroup implements PromiseLike<string[]>, Iterable<Generation> {
+  /** The complete results, once all have ended. */
+  readonly details: Promise<GenerationResult[]>;
+  readonly #all: Generation[];
+
+  /** @internal */
+  constructor(all: Generation[]) {
+    this.#all = all;
+    this.details = Promise.all(all.map(({ details }) => details));
+    this.details.catch(() => {});
+  }
+
+  /** Number of generations. */
+  get length(): number {
+    return this.#all.length;
+  }
+
+  /** Stops all of them. */
+  abort(): void {
+    for (const one of this.#all) one.abort();
+  }
+
+  /** Resolves with all texts, in the order of the prompts. */
+  then<A = string[], B = never>(onTexts?: ((texts: string[]) => A | PromiseLike<A>) | null, onError?: ((reason: JerboaError) => B | PromiseLike<B>) | null): Promise<A | B> {
+    return Promise.all(this.#all).then(onTexts, onError);
+  }
+
+  /** Iterates over the generations, in the order of the prompts. */
+  [Symbol.iterator](): Iterator<Generation> {
+    return this.#all.values();
   }
 }

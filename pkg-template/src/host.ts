@@ -33,12 +33,18 @@ export class Host implements Backend {
   #closing = new AbortController();
   /** The last call of each GPU queue: the model's own, and one per session. Calls of one queue run in order. */
   readonly #last = new Map<number, Promise<unknown>>();
+  /** Concurrent calls on the model's own sequence, which its other calls wait for. */
+  readonly #concurrent = new Set<Promise<unknown>>();
   /**
    * Ids of the open sessions. A session's tokens are lost with its engine; on the next one it starts empty, since every
    * prompt is complete.
    */
   readonly #sessions = new Set<number>();
   #nextSession = 1;
+  /** The adapter of each session that has one. */
+  readonly #sessionAdapters = new Map<number, string>();
+  /** Options of the loaded adapters by name. */
+  readonly #adapters = new Map<string, EngineLoadOptions>();
   readonly #traps: TrapWatch;
   /** How to reject each running call: a trapped or hanging engine never does. */
   readonly #running = new Set<(reason: JerboaError) => void>();
@@ -84,7 +90,8 @@ export class Host implements Backend {
       const ask = options.onQuestion as Ask;
       const run = (): Promise<unknown> | unknown => this.#withRecovery(method, args, signal, onEvent, ask);
       const queue = queueOf(method, args);
-      return (await this.#untilRejected(async () => (queue === undefined ? run() : this.#enqueue(queue, method, run, signal)))) as ReturnType<Methods[M]>;
+      const concurrent = queue === MODEL_QUEUE && attributesOf(method).concurrent === true;
+      return (await this.#untilRejected(async () => (queue === undefined ? run() : this.#enqueue(queue, method, run, signal, concurrent)))) as ReturnType<Methods[M]>;
     } catch (thrown) {
       throw withCspAdvice(JerboaError.from(thrown));
     }
@@ -133,7 +140,7 @@ export class Host implements Backend {
     this.#traps.users.delete(this.#onTrap);
     let timer: ReturnType<typeof setTimeout> | undefined;
     const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, CLOSE_TIMEOUT_MS)));
-    await Promise.race([Promise.allSettled([...this.#last.values(), this.#persisted]), late]);
+    await Promise.race([Promise.allSettled([...this.#last.values(), ...this.#concurrent, this.#persisted]), late]);
     clearTimeout(timer);
     this.#drop();
     this.#loaded = undefined;
@@ -177,6 +184,7 @@ export class Host implements Backend {
     const load = async (): Promise<EngineInstance> => {
       await this.#persisted;
       const instance = new EngineInstance(await this.#module.Engine.load({ ...this.#loaded!, signal: this.#closing.signal }, () => {}));
+      for (const [name, options] of this.#adapters) await instance.engine.loadAdapter(name, { ...options, signal: this.#closing.signal }, () => {});
       if (this.#closing.signal.aborted) instance.end();
       else this.#instance = instance;
       return instance;
@@ -187,14 +195,23 @@ export class Host implements Backend {
     return instance;
   }
 
-  /** Waits for earlier calls of the queue; an abort while waiting does not affect the queue. */
-  #enqueue(queue: number, method: Method, run: () => unknown, signal: AbortSignal): Promise<unknown> {
-    const before = this.#last.get(queue) ?? Promise.resolve();
-    const turn = before.catch(() => {}).then(() => {
+  /**
+   * Waits for earlier calls of the queue, but concurrent ones not for each other; an abort while waiting does not affect
+   * the queue.
+   */
+  #enqueue(queue: number, method: Method, run: () => unknown, signal: AbortSignal, concurrent = false): Promise<unknown> {
+    const before = [this.#last.get(queue), ...(queue === MODEL_QUEUE && !concurrent ? this.#concurrent : [])];
+    const turn = Promise.allSettled(before).then(() => {
       if (signal.aborted) throw aborted(method);
       return run();
     });
-    this.#last.set(queue, turn);
+    if (!concurrent) {
+      this.#last.set(queue, turn);
+      return turn;
+    }
+    this.#concurrent.add(turn);
+    const ended = (): unknown => this.#concurrent.delete(turn);
+    turn.then(ended, ended);
     return turn;
   }
 
@@ -206,7 +223,7 @@ export class Host implements Backend {
     if (!this.#sessions.has(id)) throw disposed();
     const found = instance.session(id);
     if (found) return found;
-    const make = (): Promise<void> => instance.run(async () => instance.addSession(id, await instance.engine.createSession()));
+    const make = (): Promise<void> => instance.run(async () => instance.addSession(id, await instance.engine.createSession(this.#sessionAdapters.get(id))));
     await this.#enqueue(MODEL_QUEUE, "createSession", make, signal);
     const made = instance.session(id);
     if (!made) throw new JerboaError("device_lost", "The GPU device was lost while a session was created. Run the request again.");
@@ -214,10 +231,11 @@ export class Host implements Backend {
   }
 
   /** Assigns a session id: engine objects cannot cross threads. */
-  async #addSession(instance: EngineInstance, made: EngineSession | Promise<EngineSession>): Promise<number> {
+  async #addSession(instance: EngineInstance, made: EngineSession | Promise<EngineSession>, adapter?: string): Promise<number> {
     const id = this.#nextSession++;
     instance.addSession(id, await made);
     this.#sessions.add(id);
+    if (adapter !== undefined) this.#sessionAdapters.set(id, adapter);
     return id;
   }
 
@@ -225,6 +243,7 @@ export class Host implements Backend {
     if (!this.#sessions.delete(id)) throw disposed();
     this.#instance?.dispose(id);
     this.#last.delete(id);
+    this.#sessionAdapters.delete(id);
   }
 
   /** Runs a call on `instance`, the loaded engine if there is one. */
@@ -248,11 +267,23 @@ export class Host implements Backend {
     persisted: () => this.#persisted,
     generate: ({ loaded, signal, onEvent, ask }, request, session, seed) => this.#generate(loaded(), request, session, seed, signal, onEvent, ask),
     prefill: async ({ loaded, signal }, ids, session) => (await this.#session(loaded(), session, signal)).prefill(ids, { signal }),
-    createSession: ({ loaded }) => this.#addSession(loaded(), loaded().engine.createSession()),
-    forkSession: async ({ loaded, signal }, session) => this.#addSession(loaded(), (await this.#session(loaded(), session, signal)).fork()),
+    saveSession: async ({ loaded, signal }, name, session) => (await savedSessions()).saveState(await this.#session(loaded(), session, signal), name),
+    restoreSession: async ({ loaded, signal }, saved, session) => (await savedSessions()).restoreState(await this.#session(loaded(), session, signal), saved),
+    createSession: ({ loaded }, adapter) => this.#addSession(loaded(), loaded().engine.createSession(adapter), adapter),
+    forkSession: async ({ loaded, signal }, session) => this.#addSession(loaded(), (await this.#session(loaded(), session, signal)).fork(), this.#sessionAdapters.get(session)),
+    loadAdapter: async ({ loaded, signal, onEvent }, name, options) => {
+      await loaded().engine.loadAdapter(name, { ...options, signal }, onEvent);
+      this.#adapters.set(name, options);
+    },
+    unloadAdapter: ({ loaded }, name) => {
+      loaded().engine.unloadAdapter(name);
+      this.#adapters.delete(name);
+    },
     disposeSession: (_, session) => this.#dispose(session),
-    adoptSessions: (_, sessions) => {
-      for (const id of sessions) {
+    adoptSessions: (_, sessions, adapters = []) => {
+      for (const [index, id] of sessions.entries()) {
+        const adapter = adapters[index];
+        if (adapter !== undefined) this.#sessionAdapters.set(id, adapter);
         this.#sessions.add(id);
         this.#nextSession = Math.max(this.#nextSession, id + 1);
       }
@@ -304,6 +335,7 @@ export class Host implements Backend {
     }
     this.#drop();
     this.#sessions.clear();
+    this.#adapters.clear();
     this.#instance = new EngineInstance(engine);
     this.#persisted = engine.persisted();
     this.#loaded = options;
@@ -327,6 +359,9 @@ interface RunningCall {
   onEvent: (event: unknown) => void;
   ask: Ask;
 }
+
+/** The code of saved sessions, loaded on first use. */
+const savedSessions = (): Promise<typeof import("./saved-sessions.js")> => withTimeout(ASSET_TIMEOUT_MS, "the server of saved-sessions.js", import("./saved-sessions.js"));
 
 function fail(error: JerboaError): never {
   throw error;

@@ -4,14 +4,15 @@
  * @module jerboa
  */
 
-export { cachedModels, deleteModel, deviceReport, diagnose, loadModel } from "./load.js";
+export { cachedModels, deleteModel, deleteSavedSession, deviceReport, diagnose, loadModel, savedSessions } from "./load.js";
 export { configure } from "./backend.js";
 export type { AssetUrls } from "./backend.js";
 export { createFetch } from "./fetch.js";
 export type { ServedModel, ServedModels } from "./fetch.js";
-export type { LoadOptions, ModelSource, NamedFile } from "./load.js";
+export type { LoadOptions } from "./load.js";
+export type { ModelSource, NamedFile } from "./model-source.js";
 export type { GenerateOptions, GrammarOption } from "./generate.js";
-export type { EncodedImage, Model, RenderChatOptions, TokenizeOptions } from "./model.js";
+export type { AdapterOptions, EncodedImage, Model, RenderChatOptions, SessionOptions, TokenizeOptions } from "./model.js";
 export type { ImageSource } from "./images.js";
 export type { VideoSource } from "./video.js";
 export type { Session } from "./session.js";
@@ -23,7 +24,7 @@ export type {
   ResponseStreamEvent, ResponseTextFormat, ResponseToolChoice, ResponseUsage,
 } from "./responses-types.js";
 export type { LogitsProcessor, StepOptions, StoppingCriterion } from "./steps.js";
-export type { Generation } from "./generation.js";
+export type { Generation, GenerationGroup } from "./generation.js";
 export { JerboaError } from "./errors.js";
 export type { JerboaErrorCode } from "./errors.js";
 export { deleteForeignStore, persistStorage, storageReport } from "./storage.js";
@@ -31,6 +32,7 @@ export type { ForeignStore, StorageReport } from "./storage.js";
 export type {
   ChatFields, CompletionFields, DeviceFeatures, EmbedFields, GenerateFields, ListenFields, LoadFields, RerankFields, SpeechFields, TranscribeFields, TranscriptionFields,
 } from "./schema.js";
+export type { SavedSession } from "./saved-sessions.js";
 export { similarity } from "./embeddings.js";
 export type {
   CreateEmbeddingResponse, EmbeddingCreateParams, Embeddings, EmbedInput, EmbedOptions, RankedDocument, RerankOptions,

@@ -2,17 +2,19 @@
 
 import { ASSETS, type AssetUrls, openBackend, type OpenedBackend } from "./backend.js";
 import { calibrateDevice, type Calibration } from "./calibration.js";
-import { checked, describe, everyItem, requireValid, valid, validator } from "./check.js";
+import { checked, everyItem, requireValid, valid, validator } from "./check.js";
 import type { CachedModel, CachedSource, DeviceCheck, DeviceReport, EngineLoadOptions, LoadProgress } from "./contract.js";
 import { download } from "./download.js";
 import { JerboaError, invalidRequest } from "./errors.js";
 import { attributesOf, type Backend, type CallOptions, type Method, type Methods } from "./engine-calls.js";
 import { waitForOtherTab, nextAttempt, type LoadAttempt } from "./load-fallback.js";
 import { Model } from "./model.js";
+import { sourceOf, type ModelSource } from "./model-source.js";
 import { isDetached } from "./plain-json.js";
 import { withLock, Notes } from "./persistent-notes.js";
 import { RestartingBackend } from "./restart.js";
 import { DEVICE_FEATURES_SPEC, LOAD_SPEC, type LoadFields } from "./schema.js";
+import type { SavedSession } from "./saved-sessions.js";
 import { persistStorage } from "./storage.js";
 import { ABORT_TIMEOUT_MS, isolated, untilAborted } from "./waits.js";
 
@@ -32,18 +34,6 @@ export interface LoadOptions extends LoadFields, AssetUrls {
   worker?: boolean;
 }
 
-/** A selected file with its name in the repository. */
-export interface NamedFile {
-  name: string;
-  file: File;
-}
-
-/**
- * What {@link loadModel} accepts: a repository (`org/name`), a folder's URL, one .gguf file of either
- * (`org/name/model-Q4_K_M.gguf`, `https://host/model.gguf`), or a checkpoint's files from an `<input type="file">` or a
- * drop.
- */
-export type ModelSource = string | URL | Iterable<File | NamedFile> | ArrayLike<File>;
 
 const OPTIONS = {
   ...ASSETS,
@@ -301,23 +291,13 @@ async function withBackend<T>(call: (backend: Backend) => Promise<T>): Promise<T
   }
 }
 
-function sourceOf(source: ModelSource): EngineLoadOptions["model"] {
-  if (typeof source === "string" && source.trim()) return source.trim();
-  if (source instanceof URL) return source.href;
-  if (typeof source !== "object" || source === null) {
-    throw invalidRequest(`loadModel: expected 'org/name', the URL of a folder or a .gguf file, or files, not ${source === "" ? "an empty string" : describe(source)}.`);
-  }
-  const files = Array.from(source as Iterable<File | NamedFile>, toNamedFile);
-  if (files.length === 0) throw invalidRequest("loadModel: the list of files is empty. Select config.json, tokenizer.json and the weights.");
-  return files;
+/** Lists the sessions that {@link Session.save} has stored under a name. */
+export async function savedSessions(): Promise<SavedSession[]> {
+  return (await import("./saved-sessions.js")).savedSessions();
 }
 
-/** A selected file with its path inside the selected folder. */
-function toNamedFile(entry: File | NamedFile): NamedFile {
-  if (!(entry instanceof File)) {
-    if (typeof entry?.name === "string" && entry.file instanceof File) return { name: entry.name, file: entry.file };
-    throw invalidRequest(`loadModel: a list of files must contain File objects or { name, file }, not ${describe(entry)}.`);
-  }
-  const path = entry.webkitRelativePath;
-  return { name: path ? path.slice(path.indexOf("/") + 1) : entry.name, file: entry };
+/** Deletes a saved session. */
+export async function deleteSavedSession(name: string): Promise<void> {
+  requireValid("deleteSavedSession", "the name", name, valid.string);
+  return (await import("./saved-sessions.js")).deleteSavedSession(name);
 }

@@ -3,21 +3,22 @@
 import { Audio } from "./audio.js";
 import { Chat } from "./chat.js";
 import { checked, requireValid, valid } from "./check.js";
-import type { DeviceCheck, Measurement, MeasureOptions, MemoryUse, ModelInfo, SynthesisResult, Transcript } from "./contract.js";
+import type { DeviceCheck, LoadProgress, Measurement, MeasureOptions, MemoryUse, ModelInfo, SynthesisResult, Transcript } from "./contract.js";
 import { TextCompletions } from "./completions.js";
 import { Embeddings, type EmbedInput, type EmbedOptions, type RankedDocument, type RerankOptions, embed, rerank } from "./embeddings.js";
 import { invalidRequest, unloaded } from "./errors.js";
 import type { AsyncQueue } from "./async-queue.js";
-import { generate, type GenerateOptions, checkedIds, requestOf } from "./generate.js";
-import { Generation } from "./generation.js";
+import { generate, type GenerateOptions, checkedIds, isPromptList, requestOf } from "./generate.js";
+import { Generation, GenerationGroup } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
 import { listen, type LiveTranscript, type ListenOptions } from "./listen.js";
 import { type ChatMessage, type Tool, engineMessages, requireFreeVariables } from "./messages.js";
 import { type ImageSource, resolveImage } from "./images.js";
 import { imagePlaceholders } from "./message-media.js";
+import { sourceOf, type ModelSource } from "./model-source.js";
 import { plainJson } from "./plain-json.js";
 import { Responses } from "./responses.js";
-import { MEASURE_SPEC } from "./schema.js";
+import { LOAD_SPEC, MEASURE_SPEC, type LoadFields } from "./schema.js";
 import { Session } from "./session.js";
 import { generateWithSteps } from "./steps.js";
 import type { AudioInput } from "./audio-input.js";
@@ -63,6 +64,23 @@ export interface EncodedImage {
   ms: number;
 }
 
+/** Options of {@link Model.createSession}. */
+export interface SessionOptions {
+  /** The adapter of its requests, unless they name another. */
+  adapter?: string;
+}
+
+/** Options of {@link Model.loadAdapter}. */
+export interface AdapterOptions extends Pick<LoadFields, "revision" | "token" | "endpoint" | "cache"> {
+  /** The name that requests use; the repository's by default. */
+  name?: string;
+  onProgress?: (progress: LoadProgress) => void;
+  /** Cancels the load. */
+  signal?: AbortSignal;
+}
+
+const ADAPTER_OPTIONS = { name: valid.string, revision: LOAD_SPEC.revision, token: LOAD_SPEC.token, endpoint: LOAD_SPEC.endpoint, cache: LOAD_SPEC.cache, onProgress: valid.func, signal: valid.signal };
+
 /** A loaded model, created by `loadModel`. */
 export class Model {
   /** Properties of the model, its cost, and the device it runs on. */
@@ -103,8 +121,18 @@ export class Model {
    * for await (const piece of model.generate("Once upon a time", { temperature: 0 })) output.append(piece);
    * ```
    */
-  generate(prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation {
-    return generate(this.#backend, this.info, prompt, options);
+  generate(prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation;
+  /**
+   * Continues several prompts at once. They decode together, and a common beginning runs once.
+   *
+   * ```js
+   * const [one, two] = await model.generate(["Once upon a time", "Far away"], { maxTokens: 50 });
+   * ```
+   */
+  generate(prompts: readonly (string | ArrayLike<number>)[], options?: GenerateOptions): GenerationGroup;
+  generate(prompt: string | ArrayLike<number> | readonly (string | ArrayLike<number>)[], options?: GenerateOptions): Generation | GenerationGroup {
+    const one = (prompt: string | ArrayLike<number>): Generation => generate(this.#backend, this.info, prompt, options);
+    return isPromptList(prompt) ? new GenerationGroup(Array.from(prompt, one)) : one(prompt);
   }
 
   /**
@@ -118,10 +146,36 @@ export class Model {
    * await Promise.all([session.dispose(), other.dispose()]);
    * ```
    */
-  async createSession(): Promise<Session> {
+  async createSession(options?: SessionOptions): Promise<Session> {
+    const { adapter } = checked("createSession", options, { adapter: valid.string });
     if (this.#backend.closed) throw unloaded();
     if (this.info.task !== "generate") throw wrongTask(this.info, "does not support sessions");
-    return new Session(this.#backend, this.info, await this.#backend.call("createSession", []));
+    return new Session(this.#backend, this.info, await this.#backend.call("createSession", adapter === undefined ? [] : [adapter]));
+  }
+
+  /**
+   * Loads a LoRA adapter of peft, from a repository or files; returns its name. Requests and sessions choose it by
+   * `adapter`. Several adapters share the model's weights, which stay as they are.
+   *
+   * ```js
+   * await model.loadAdapter("org/pirate-lora", { name: "pirate" });
+   * const text = await model.generate("Once upon a time", { adapter: "pirate" });
+   * ```
+   */
+  async loadAdapter(source: ModelSource, options?: AdapterOptions): Promise<string> {
+    const { name, onProgress, signal, ...rest } = checked("loadAdapter", options, ADAPTER_OPTIONS);
+    if (this.info.task !== "generate") throw wrongTask(this.info, "takes no adapters");
+    const model = sourceOf(source, "loadAdapter");
+    const own = name ?? (typeof model === "string" ? model : "");
+    if (!own) throw invalidRequest("loadAdapter: set 'name' for an adapter of selected files.");
+    await this.#backend.call("loadAdapter", [own, { ...rest, model }], { signal, onEvent: onProgress });
+    return own;
+  }
+
+  /** Frees an adapter; requests that name it are refused from now on. */
+  async unloadAdapter(name: string): Promise<void> {
+    requireValid("unloadAdapter", "the name", name, valid.string);
+    return this.#backend.call("unloadAdapter", [name]);
   }
 
   /** Tokenizes text, by default with the special tokens that the model expects around it. */

@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import { Worker, type ThreadPort } from "node:worker_threads";
 import type { EngineLoadOptions } from "./contract.js";
 import { invalidRequest, JerboaError } from "./errors.js";
-import type { NamedFile } from "./load.js";
+import type { NamedFile } from "./model-source.js";
 import { decodeWav, resample } from "./node-audio.js";
 import { fetchFile, hubFetch } from "./node-fetch.js";
 import { hubToken, ModelStore } from "./node-store.js";

@@ -8,8 +8,10 @@ import { untilAborted } from "./waits.js";
 export class RestartingBackend implements Backend {
   #inner: Backend;
   readonly #reload: () => Promise<Backend>;
-  /** Ids of the open sessions: they start empty in a fresh engine. */
-  readonly #sessions = new Set<number>();
+  /** Ids of the open sessions with their adapters: they start empty in a fresh engine. */
+  readonly #sessions = new Map<number, string | undefined>();
+  /** Arguments of the calls that loaded the adapters, by name. */
+  readonly #adapters = new Map<string, Parameters<Methods["loadAdapter"]>>();
   #restarting: Promise<void> | undefined;
   #closed = false;
 
@@ -36,7 +38,9 @@ export class RestartingBackend implements Backend {
       await untilAborted(0, method, options.signal, (this.#restarting ??= this.#restart().finally(() => (this.#restarting = undefined))));
     }
     const result = await this.#inner.call(method, args, options);
-    if (attributesOf(method).opensSession) this.#sessions.add(result as number);
+    if (method === "loadAdapter") this.#adapters.set(args[0] as string, args as Parameters<Methods["loadAdapter"]>);
+    if (method === "unloadAdapter") this.#adapters.delete(args[0] as string);
+    if (attributesOf(method).opensSession) this.#sessions.set(result as number, method === "createSession" ? (args[0] as string | undefined) : this.#sessions.get(args[0] as number));
     return result;
   }
 
@@ -46,7 +50,8 @@ export class RestartingBackend implements Backend {
       void next.close();
       throw unloaded();
     }
-    await next.call("adoptSessions", [[...this.#sessions]]);
+    for (const adapter of this.#adapters.values()) await next.call("loadAdapter", adapter);
+    await next.call("adoptSessions", [[...this.#sessions.keys()], [...this.#sessions.values()]]);
     void this.#inner.close();
     this.#inner = next;
   }

@@ -58,6 +58,10 @@ export interface EngineGenerateFields {
    * `prompt-lookup` drafts tokens from repeated text and verifies them in one step, at temperature 0. Default: `off`.
    */
   speculation?: Speculation;
+  /** Name of an adapter that was loaded next to the model; empty for none. Default: the session's, or none. */
+  adapter?: string;
+  /** Requests of higher priority run their prompt first; negative for background work. Default: `0`. */
+  priority?: number;
   /**
    * Text that the answer probably repeats: drafts are looked up in it. Implies prompt lookup and never changes the
    * answer.
@@ -302,6 +306,10 @@ export interface GenerateFields {
    * `prompt-lookup` drafts tokens from repeated text and verifies them in one step, at temperature 0. Default: `off`.
    */
   speculation?: Speculation;
+  /** Name of an adapter that was loaded next to the model; empty for none. Default: the session's, or none. */
+  adapter?: string;
+  /** Requests of higher priority run their prompt first; negative for background work. Default: `0`. */
+  priority?: number;
 }
 
 /** Checks of {@link GenerateFields}. */
@@ -324,6 +332,8 @@ export const GENERATE_SPEC = {
   overflow: valid.oneOf("error", "truncate", "rolling"),
   ignoreEos: valid.boolean,
   speculation: valid.oneOf("off", "prompt-lookup"),
+  adapter: valid.string,
+  priority: valid.integer(-100, 100),
 };
 
 /** Options of `chat.completions.create` that the engine defines. */
@@ -372,6 +382,10 @@ export interface ChatFields {
    * `prompt-lookup` drafts tokens from repeated text and verifies them in one step, at temperature 0. Default: `off`.
    */
   speculation?: Speculation | null;
+  /** Name of an adapter that was loaded next to the model; empty for none. Default: the session's, or none. */
+  adapter?: string | null;
+  /** Requests of higher priority run their prompt first; negative for background work. Default: `0`. */
+  priority?: number | null;
 }
 
 /** Checks of {@link ChatFields}. */
@@ -394,6 +408,8 @@ export const CHAT_SPEC = {
   top_logprobs: valid.integer(0, 20),
   overflow: valid.oneOf("error", "truncate", "rolling"),
   speculation: valid.oneOf("off", "prompt-lookup"),
+  adapter: valid.string,
+  priority: valid.integer(-100, 100),
 };
 
 /** Options of `completions.create` that the engine defines. */
@@ -418,6 +434,10 @@ export interface CompletionFields {
   max_tokens?: number | null;
   /** Strings that end the generation; they are not part of the result. */
   stop?: string | string[] | null;
+  /** Name of an adapter that was loaded next to the model; empty for none. Default: the session's, or none. */
+  adapter?: string | null;
+  /** Requests of higher priority run their prompt first; negative for background work. Default: `0`. */
+  priority?: number | null;
 }
 
 /** Checks of {@link CompletionFields}. */
@@ -431,6 +451,8 @@ export const COMPLETION_SPEC = {
   parse_special: valid.boolean,
   max_tokens: valid.integer(1),
   stop: valid.strings,
+  adapter: valid.string,
+  priority: valid.integer(-100, 100),
 };
 
 /** Options of `model.embed` that the engine defines. */

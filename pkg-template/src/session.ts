@@ -1,12 +1,13 @@
 /** The public API of a session. Adds the session id to each call. */
 
 import { Chat, type RequestOptions } from "./chat.js";
-import { checked, valid } from "./check.js";
+import { checked, describe, requireValid, valid } from "./check.js";
 import { TextCompletions } from "./completions.js";
 import type { ModelInfo } from "./contract.js";
-import { aborted, disposed } from "./errors.js";
+import { aborted, disposed, invalidRequest } from "./errors.js";
 import { checkedIds, generate, type GenerateOptions } from "./generate.js";
 import { Generation } from "./generation.js";
+import type { SavedSession } from "./saved-sessions.js";
 import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
 
 /** A session: a context separate from the model's other requests. Created by `model.createSession()`. */
@@ -71,6 +72,30 @@ export class Session {
     return logits;
   }
 
+  /** Saves tokens and states as bytes, for {@link restore} on the same model, also after a reload. */
+  async save(): Promise<Blob>;
+  /** Saves them to a file of this name in the origin private file system. */
+  async save(name: string): Promise<SavedSession>;
+  async save(name?: string): Promise<Blob | SavedSession> {
+    if (name !== undefined) requireValid("session.save", "the name", name, valid.string);
+    const { bytes, blob } = await this.#backend.call("saveSession", [name, 0]);
+    return blob ?? { name: name!, bytes };
+  }
+
+  /**
+   * Makes a saved session this one. What another model, precision or adapter has saved is refused.
+   *
+   * ```js
+   * await session.save("chat 1");                    // later, maybe after a reload:
+   * const session = await model.createSession();
+   * await session.restore("chat 1");
+   * ```
+   */
+  async restore(saved: Blob | string): Promise<void> {
+    if (typeof saved !== "string" && !(saved instanceof Blob)) throw invalidRequest(`session.restore: expects a name or the Blob of session.save(), not ${describe(saved)}.`);
+    this.#tokens = await this.#backend.call("restoreSession", [saved, 0]);
+  }
+
   /** Creates a session with the same context, after the requests so far are done. */
   async fork(): Promise<Session> {
     const session = await this.#backend.fork(this.#info);
@@ -83,6 +108,9 @@ export class Session {
     return this.#backend.close();
   }
 }
+
+/** The calls that run in a session. */
+const OF_SESSIONS = new Set<Method>(["generate", "prefill", "saveSession", "restoreSession"]);
 
 /** A backend that adds a session id to each call that runs tokens. */
 class SessionBackend implements Backend {
@@ -105,7 +133,7 @@ class SessionBackend implements Backend {
 
   async call<M extends Method>(method: M, args: Parameters<Methods[M]>, options: CallOptions = {}): Promise<ReturnType<Methods[M]>> {
     if (this.#closing.signal.aborted) throw disposed();
-    if (method !== "generate" && method !== "prefill") return this.#inner.call(method, args, options);
+    if (!OF_SESSIONS.has(method)) return this.#inner.call(method, args, options);
     const signal = options.signal ? AbortSignal.any([options.signal, this.#closing.signal]) : this.#closing.signal;
     try {
       return await this.#inner.call(method, [args[0], this.#id] as never, { ...options, signal });

@@ -516,3 +516,57 @@ fn what_cannot_be_batched_is_refused_by_name() {
     let error = block_on(batch.join(&session, params)).expect_err("a rare filter");
     assert!(error.to_string().contains("sampled on the CPU"), "{error}");
 }
+
+/// A batch that grows while its sequences run, and a masked sequence that joins one without a mask.
+#[test]
+fn a_batch_grows_while_sequences_run() {
+    let (mut alone, golden) = start("qwen3_5", &exact(), with_kv(Kv::F32));
+    let prompts = prompts(&golden.ids("input_ids"), 4);
+    let expected: Vec<Vec<u32>> = prompts.iter().map(|p| greedy(&mut alone, p, 24)).collect();
+    let mut batch = block_on(DecodeBatch::new(alone.model(), 1)).expect("a batch");
+    let mut tokens = BTreeMap::new();
+    let mut ids = vec![join(&mut batch, &prefilled(&alone, &prompts[0]), 24)];
+    for (count, prompt) in prompts.iter().enumerate().skip(1) {
+        let first = ids[0];
+        run(&mut batch, &mut tokens, |tokens| {
+            tokens.get(&first).is_some_and(|own| own.len() >= 2 * count)
+        });
+        block_on(batch.grow(count + 1)).expect("room");
+        assert_eq!(batch.capacity(), count + 1);
+        ids.push(join(&mut batch, &prefilled(&alone, prompt), 24));
+    }
+    run(&mut batch, &mut tokens, |_| false);
+    for (id, expected) in ids.iter().zip(&expected) {
+        assert_eq!(&tokens[id], expected);
+    }
+    block_on(batch.grow(MAX_SEQUENCES + 1)).expect("room");
+    assert_eq!(batch.capacity(), MAX_SEQUENCES);
+}
+
+/// Sequences with the same beginning share its full pages, and write pages of their own.
+#[test]
+fn joined_sequences_share_the_pages_of_a_common_beginning() {
+    let (mut alone, golden) = start("qwen3", &exact(), with_kv(Kv::F32));
+    let ids = golden.ids("input_ids");
+    let long: Vec<u32> = ids.iter().cycle().copied().take(200).collect();
+    let held = |prompts: &[Vec<u32>], alone: &mut Session| {
+        let expected: Vec<Vec<u32>> = prompts.iter().map(|p| greedy(alone, p, 20)).collect();
+        let before = alone.model().bytes().kv;
+        let sessions: Vec<Session> = prompts.iter().map(|p| prefilled(alone, p)).collect();
+        let own = alone.model().bytes().kv - before;
+        let mut batch = block_on(DecodeBatch::new(alone.model(), 4)).expect("a batch");
+        let joined: Vec<SequenceId> = sessions.iter().map(|s| join(&mut batch, s, 20)).collect();
+        let pools = alone.model().bytes().kv - before - own;
+        let mut tokens = BTreeMap::new();
+        run(&mut batch, &mut tokens, |_| false);
+        for (id, expected) in joined.iter().zip(&expected) {
+            assert_eq!(&tokens[id], expected);
+        }
+        pools
+    };
+    let same: Vec<Vec<u32>> = (0..4).map(|i| [&long[..], &[i + 1]].concat()).collect();
+    let different: Vec<Vec<u32>> = (0..4).map(|i| [&[i + 1], &long[..]].concat()).collect();
+    let [shared, apart] = [&same, &different].map(|prompts| held(prompts, &mut alone));
+    // 3 full pages and 4 last ones, against 16: pools have room for 8 at first.
+    assert!(2 * shared <= apart, "{shared} and {apart} bytes");
+}

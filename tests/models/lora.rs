@@ -6,6 +6,7 @@ use jerboa::Error;
 use jerboa::exec::{
     DecodeParams, OverlayId, Precision, PrecisionOptions, PromptLookup, RunOptions, Session,
 };
+use jerboa::gpu::Backend;
 use jerboa::kernels::attention::Kv;
 use jerboa::plan::Fusions;
 use jerboa_tests::golden::{Golden, decode_to_end, golden, greedy, open};
@@ -116,4 +117,55 @@ fn adapters_that_do_not_fit_are_refused() {
     assert!(error.to_string().contains("0 name a matmul"), "{error}");
     let error = load_adapter(&session, "models/llama").expect_err("a model");
     assert_eq!(error.code(), "missing_file", "{error}");
+}
+
+/// Targets in one matrix of the checkpoint (Phi-3), transposed (GPT-2), by head (GPT-NeoX), of convolution layers (LFM2),
+/// of a mixture's attention and of a head; ranks and alphas by layer, rank-stabilized scaling.
+#[test]
+fn adapters_of_other_families_equal_peft() {
+    for name in [
+        "qwen3",
+        "phi3",
+        "gemma3",
+        "gpt2",
+        "gpt_neox",
+        "mixtral",
+        "qwen2_untied",
+        "lfm2",
+    ] {
+        let path = format!("lora/families/{name}");
+        let expected = Golden::read(&golden(&path).join("golden.safetensors"));
+        let (base, own) = start(name, &exact(), with_kv(Kv::F32));
+        let ids = own.ids("input_ids");
+        let adapter = load_adapter(&base, &path).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let mut session = Session::with_adapter(base.model(), adapter).expect(name);
+        let found = block_on(session.all_rows(&ids, false)).expect(name);
+        let error = relative_l2(&found, &expected.floats("logits"));
+        assert!(error < 2e-4, "{name}: {error:e}");
+        let tokens: Vec<u32> = expected
+            .ints("greedy")
+            .into_iter()
+            .map(|id| id as u32)
+            .collect();
+        assert_eq!(greedy(&mut session, &ids, 24), tokens, "{name}");
+    }
+}
+
+#[test]
+fn an_unloaded_adapter_frees_its_memory() {
+    let (mut base, golden) = start("llama", &exact(), with_kv(Kv::F32));
+    let ids = golden.ids("input_ids");
+    let before = (base.model().bytes(), base.gpu().resource_counts().bytes);
+    for _ in 0..3 {
+        let adapter = load_adapter(&base, "lora/adapter").expect("an adapter");
+        let mut session = Session::with_adapter(base.model(), adapter).expect("a session");
+        let tokens = greedy(&mut session, &ids, 4);
+        assert_ne!(tokens, golden.ids("greedy")[..4]);
+        assert!(base.model().bytes().weights > before.0.weights);
+        drop(session);
+        base.model().unload_adapter(adapter);
+        assert_eq!(base.model().bytes().weights, before.0.weights);
+    }
+    assert_eq!(base.gpu().resource_counts().bytes, before.1);
+    assert_eq!(greedy(&mut base, &ids, 32), golden.ids("greedy"));
 }

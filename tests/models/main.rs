@@ -12,6 +12,7 @@ mod paging;
 mod quantized;
 mod ring_and_checkpoint;
 mod sampling;
+mod saved;
 mod sessions;
 mod speculation;
 mod subgroup_matrix;

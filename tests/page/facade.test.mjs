@@ -109,9 +109,49 @@ test("an aborted generation ends the stream, leaves the text in details, and rej
   assert.equal(await model.generate("still works"), "still works");
 });
 
-test("generations run one after another", async () => {
+test("generations run at once, and other calls wait for them", async () => {
   const model = await load();
   assert.deepEqual(await Promise.all([model.generate("a b c"), model.generate("d e"), model.generate("f")]), ["a b c", "d e", "f"]);
+  const order = [];
+  const note = (name, call) => call.then(() => order.push(name));
+  const generate = async (prompt) => {
+    for await (const piece of model.generate(prompt)) order.push(piece.trim());
+  };
+  await Promise.all([generate("a1 a2 a3"), generate("b1 b2"), note("session", model.createSession()), generate("c1")]);
+  assert.ok(order.indexOf("b1") < order.indexOf("a3"), order.join(" "));
+  assert.ok(order.indexOf("a3") < order.indexOf("session") && order.indexOf("session") < order.indexOf("c1"), order.join(" "));
+});
+
+test("several prompts give a generation each", async () => {
+  const model = await load();
+  const prompts = ["one two", "three", [4, 5]];
+  assert.deepEqual(await model.generate(prompts), ["one two", "three", "4,5"]);
+  const group = model.generate(prompts, { maxTokens: 1 });
+  assert.equal(group.length, 3);
+  const pieces = [];
+  for (const generation of group) for await (const piece of generation) pieces.push(piece);
+  assert.deepEqual(pieces, ["one", "three", "4,5"]);
+  assert.deepEqual((await group.details).map(({ ids }) => ids), [[1], [1], [1]]);
+  const aborted = model.generate(["a b c", "d e f"]);
+  aborted.abort();
+  assert.deepEqual((await aborted.details).map(({ finishReason }) => finishReason), ["abort", "abort"]);
+  await assert.rejects(async () => await aborted, refusal("aborted", /aborted/));
+  await assert.rejects(async () => await model.generate(["a", 3]), refusal("request", /token ids/));
+});
+
+test("a session is saved and restored", async () => {
+  const model = await load();
+  const session = await model.createSession();
+  await session.prefill([1, 2, 3]);
+  const saved = await session.save();
+  assert.ok(saved instanceof Blob && saved.size === 12);
+  const other = await model.createSession();
+  await other.restore(saved);
+  assert.deepEqual([...other.tokens], [1, 2, 3]);
+  assert.deepEqual([...(await other.step(4))].indexOf(1), 5);
+  await assert.rejects(other.restore(3), refusal("request", /session.restore: expects a name or the Blob of session.save\(\), not/));
+  await assert.rejects(other.save(3), refusal("request", /session.save: the name must be/));
+  await assert.rejects(other.restore(new Blob(["x"])), refusal("request", /no saved session/));
 });
 
 test("generate refuses contradictory options", async () => {

@@ -152,3 +152,21 @@ test("sessions survive a release, even while one of them runs", async () => {
   await model.unload();
   assert.equal(fake.seen.sessions, 0);
 });
+
+test("adapters and their sessions come back with a new engine", async () => {
+  const model = await load();
+  fake.seen.adapters.length = 0;
+  assert.equal(await model.loadAdapter("org/pirate"), "org/pirate");
+  assert.equal(await model.loadAdapter("org/other", { name: "other" }), "other");
+  await model.unloadAdapter("other");
+  const session = await model.createSession({ adapter: "org/pirate" });
+  assert.deepEqual(fake.seen.adapters, [["org/pirate", "org/pirate"], ["other", "org/other"], ["other"], ["session", "org/pirate"]]);
+  fake.seen.adapters.length = 0;
+  await model.release();
+  assert.equal(await session.generate("a b"), "a b");
+  assert.deepEqual(fake.seen.adapters, [["org/pirate", "org/pirate"], ["session", "org/pirate"]]);
+  await assert.rejects(model.loadAdapter("no/such"), { code: "not_found" });
+  await assert.rejects(model.loadAdapter([new File(["{}"], "adapter_config.json")]), { code: "request", message: /set 'name'/ });
+  await assert.rejects(model.loadAdapter(""), { code: "request", message: /loadAdapter: expected 'org\/name'/ });
+  await session.dispose();
+});

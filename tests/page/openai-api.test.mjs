@@ -45,11 +45,15 @@ test("n answers have seeds that count up, and the prompt counts once", async () 
   const shown = chunks.map(({ choices: [choice], usage }) => (choice ? [choice.index, choice.delta.role ?? choice.delta.content ?? choice.finish_reason] : usage.completion_tokens));
   assert.deepEqual(shown, [[0, "assistant"], [0, "one"], [0, "stop"], [1, "assistant"], [1, "one"], [1, "stop"], 2]);
 
+  const ended = fake.seen.ends.length;
   const [, left] = await requests(async () => {
     const stream = await model.chat.completions.create({ messages: user("one two three"), n: 3, stream: true });
     for await (const { choices } of stream) if (choices[0].delta.content) stream.abort();
   });
-  assert.equal(left.length, 1, "answers after an abort are not begun");
+  assert.equal(left.length, 3, "all answers run at once");
+  // The stream ended with the first; the engine notes the others' ends a moment later.
+  while (fake.seen.ends.length < ended + 3) await new Promise((resolve) => setTimeout(resolve, 1));
+  assert.deepEqual(fake.seen.ends.slice(ended), ["abort", "abort", "abort"]);
 });
 
 test("a prediction reaches the engine as text", async () => {

@@ -14,7 +14,7 @@ const TOKENS: usize = 33;
 
 /// Allows two fifths of the tokens, others after each token; forces two of each seven.
 #[derive(Clone)]
-struct Pattern {
+pub(super) struct Pattern {
     vocabulary: usize,
     /// Indices of the forced tokens.
     offset: usize,
@@ -24,7 +24,7 @@ struct Pattern {
 }
 
 impl Pattern {
-    fn new(vocabulary: usize, offset: usize) -> Self {
+    pub(super) fn new(vocabulary: usize, offset: usize) -> Self {
         Self {
             vocabulary,
             offset,

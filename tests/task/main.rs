@@ -2,6 +2,7 @@
 //! aborts, stop strings, log-probabilities and sampling.
 
 mod answers;
+mod concurrent;
 mod constraint;
 mod context;
 mod families;

@@ -235,6 +235,18 @@ pub fn sanitize(config: &LoadConfig, weights: &mut Weights) -> Result<()> {
     set_row_orders(config, weights)
 }
 
+/// The order of a tensor's rows in the checkpoint, unless it is that of the graph.
+///
+/// # Errors
+/// `Config` for a field that the order needs.
+pub fn row_order(config: &LoadConfig, tensor: &str) -> Result<Option<RowOrder>> {
+    let config = config.fields();
+    let orders = find_family(config).map_or(&[][..], |f| f.row_orders);
+    let own = orders.iter().find(|(end, _)| tensor.ends_with(end));
+    let order = own.map(|(_, order)| order(config)).transpose()?;
+    Ok(order.filter(|order| *order != RowOrder::Transposed))
+}
+
 /// Sets the row order of stored weights to match the graph.
 ///
 /// # Errors

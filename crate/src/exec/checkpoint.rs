@@ -27,7 +27,7 @@ fn needs_copy(state: &StatePlan) -> bool {
 }
 
 /// Returns the buffers of the states selected by `wanted`, with the bytes used by `len` tokens.
-fn used_buffers(
+pub fn used_buffers(
     model: &Model,
     len: usize,
     wanted: impl Fn(&StatePlan) -> bool,

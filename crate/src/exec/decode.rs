@@ -102,6 +102,8 @@ pub struct DecodeLoop<'a> {
     /// Whether the device has stopped.
     stopped: bool,
     done: bool,
+    /// Whether the loop ends with the tokens in flight.
+    is_ending: bool,
 }
 
 impl<'a> DecodeLoop<'a> {
@@ -175,6 +177,7 @@ impl<'a> DecodeLoop<'a> {
             accepted: 0,
             stopped: false,
             done: budget == 0,
+            is_ending: false,
         };
         let drafts = decode.runs_ahead && decode.pipeline == LogitsPipeline::greedy();
         if let Some(lookup) = lookup.filter(|_| drafts) {
@@ -283,7 +286,7 @@ impl<'a> DecodeLoop<'a> {
         }
         if !constraint.forced()?.is_empty() {
             self.done = true;
-        } else if self.forward_submitted && self.in_flight.is_empty() {
+        } else if self.forward_submitted && self.in_flight.is_empty() && !self.is_ending {
             self.sample(session, false)?;
         }
         Ok(())
@@ -410,7 +413,9 @@ impl<'a> DecodeLoop<'a> {
     /// grow; `Request` when no token is allowed; errors of the constraint.
     pub async fn next(&mut self, session: &mut Session) -> Result<Vec<u32>> {
         while !self.done {
-            self.submit_ahead(session).await?;
+            if !self.is_ending {
+                self.submit_ahead(session).await?;
+            }
             let Some((read, batch)) = self.in_flight.pop_front() else {
                 break;
             };
@@ -426,6 +431,12 @@ impl<'a> DecodeLoop<'a> {
             }
         }
         Ok(Vec::new())
+    }
+
+    /// Submits no further steps: [`Self::next`] returns the tokens in flight, then none. The
+    /// generation may go on in another loop, or in a batch.
+    pub fn end_soon(&mut self) {
+        self.is_ending = true;
     }
 
     /// Waits for steps in flight and updates the session's token list. Tokens sampled past the end

@@ -153,6 +153,22 @@ impl GraphRunner {
         OverlayId(overlays.len() - 1)
     }
 
+    /// Removes an overlay with its programs; returns the bytes of its weights. Its id stays unused.
+    pub fn remove_overlay(&self, overlay: OverlayId) -> u64 {
+        let mut programs = self.programs.borrow_mut();
+        programs.retain(|key, _| key.overlay != Some(overlay));
+        let mut overlays = self.overlays.borrow_mut();
+        let store = overlays.get_mut(overlay.0).map(std::mem::take);
+        store.map_or(0, |store| store.bytes())
+    }
+
+    /// The buffers of an overlay's own weights.
+    pub fn overlay_buffers(&self, overlay: Option<OverlayId>) -> Vec<Buffer> {
+        let overlays = self.overlays.borrow();
+        let store = overlay.and_then(|id| overlays.get(id.0));
+        store.map_or_else(Vec::new, |store| store.buffers().cloned().collect())
+    }
+
     /// Bytes of the weights on the device.
     pub fn weight_bytes(&self) -> u64 {
         self.weights.values().map(Buffer::size).sum()

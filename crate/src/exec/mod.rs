@@ -23,12 +23,14 @@ mod prefill_check;
 mod program_key;
 mod roofline;
 mod row_runner;
+mod scheduler;
 mod session;
 mod soft_tokens;
 mod speculation_controller;
 mod step;
 mod tied;
 mod tune;
+mod turns;
 mod vision_encoder;
 mod weight_paging;
 mod weight_store;
@@ -53,9 +55,10 @@ pub use prefill_check::check_prefill_vs_decode;
 pub use program_key::OverlayId;
 pub use roofline::{Roofline, build_dispatches, measure_roofline};
 pub use row_runner::{RowRunner, flatten_convolutions};
+pub use scheduler::{BatchMember, BatchOutput, Scheduler, SharedSequence};
 pub use session::{
     HostOverhead, KernelShare, MEASURE_OPTIONS, MeasureOptions, Measurement, Profile, PromptLookup,
-    Session, TracedValue,
+    ReadPart, Session, TracedValue, WritePart,
 };
 pub use soft_tokens::{SoftEmbeddings, SoftTokenCache, SoftTokenLayout};
 pub use step::{StepTimes, strip_padding};

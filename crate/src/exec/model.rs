@@ -2,6 +2,7 @@
 
 mod adapter;
 mod cpu_check;
+mod fingerprint;
 mod states;
 mod verify;
 
@@ -15,6 +16,7 @@ use super::planned_graph::{PlannedGraph, StepPlan};
 use super::program_key::{OverlayId, ProgramKey};
 use super::step::{Buffers, PlanBuffers, Step, rope_buffers};
 use super::tune::{Tuning, TuningSource, tune};
+use super::turns::Turns;
 use super::weight_paging::{PagingStats, WeightPager};
 use crate::arch::vision::ImageMask;
 use crate::arch::{LoadConfig, image_mask, mrope_sections};
@@ -61,7 +63,7 @@ pub struct Model {
     /// Plans its programs.
     steps: DecoderSteps,
     /// Graphs and plans of the programs of each overlay.
-    overlays: RefCell<Vec<Rc<OverlaySteps>>>,
+    overlays: RefCell<Vec<Option<Rc<OverlaySteps>>>>,
     /// Bytes without those of the programs.
     bytes: Cell<MemoryUse>,
     /// M-RoPE sections, if the model has them.
@@ -69,6 +71,8 @@ pub struct Model {
     /// The attention mask of image tokens.
     pub(super) image_mask: ImageMask,
     pub(super) options: RunOptions,
+    /// Orders prefill chunks and decode steps of its sequences.
+    pub(super) turns: Turns,
     /// Batch size that the last generation reached; the next one starts with it.
     pub(super) batch_size: Cell<usize>,
     /// Weights that are paged in from the files at run time.
@@ -188,6 +192,7 @@ impl Model {
             overlays: RefCell::default(),
             bytes: Cell::new(bytes),
             options,
+            turns: Turns::default(),
             batch_size: Cell::new(1),
             pager: pager.map(Mutex::new),
         }))
@@ -211,6 +216,11 @@ impl Model {
     /// Element type of the KV cache.
     pub fn kv(&self) -> Kv {
         self.runner.planned.kv
+    }
+
+    /// The order of its sequences' prefill chunks and decode steps.
+    pub fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     /// Positions of a sequence.
@@ -270,7 +280,7 @@ impl Model {
     }
 
     fn overlay_steps(&self, overlay: Option<OverlayId>) -> Option<Rc<OverlaySteps>> {
-        self.overlays.borrow().get(overlay?.0).cloned()
+        self.overlays.borrow().get(overlay?.0).cloned()?
     }
 
     /// The graph of a session's steps.

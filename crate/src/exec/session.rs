@@ -7,6 +7,7 @@ mod growth;
 mod measure;
 mod rollback;
 mod sampling;
+mod saved;
 mod soft_tokens;
 mod speculation;
 mod submit;
@@ -15,6 +16,7 @@ mod trace;
 pub use measure::{
     HostOverhead, KernelShare, MEASURE_OPTIONS, MeasureOptions, Measurement, Profile,
 };
+pub use saved::{ReadPart, WritePart};
 pub use speculation::PromptLookup;
 pub use trace::TracedValue;
 
@@ -77,6 +79,8 @@ pub struct Session {
     state_bytes: u64,
     /// Bytes of this session's buffers for drafts.
     draft_bytes: u64,
+    /// Its prompts run before those of lower priority.
+    priority: i64,
 }
 
 impl Drop for Session {
@@ -189,6 +193,7 @@ impl Session {
             kv_capacity: held,
             state_bytes,
             draft_bytes: 0,
+            priority: 0,
         };
         session.write_ropes(0, model.capacity(), 0)?;
         session.rope_dirty = 0;
@@ -261,6 +266,11 @@ impl Session {
     /// The device.
     pub fn gpu(&self) -> &Rc<Gpu> {
         &self.model.gpu
+    }
+
+    /// Sets the priority of its prompts; 0 at first.
+    pub fn set_priority(&mut self, priority: i64) {
+        self.priority = priority;
     }
 
     /// Maximum positions of the sequence.
@@ -476,8 +486,11 @@ impl Session {
         self.update_dynamic_ropes(start, start + ids.len())?;
         self.poll_short();
         let whole = [&self.tokens[..start], ids].concat();
+        let model = self.model.clone();
+        let mut turns = model.turns.prompt(self.priority);
         let chunks = self.prepare_prompt(&whole, start, self.model.chunk())?;
         for (index, chunk) in chunks.into_iter().enumerate() {
+            turns.next_chunk().await;
             go_on()?;
             let pos = chunk.start;
             let part = &whole[chunk.clone()];

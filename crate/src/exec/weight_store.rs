@@ -102,6 +102,18 @@ impl WeightStore {
         self.weights.get(name).map(|weight| &weight.plan)
     }
 
+    /// Bytes of all buffers.
+    pub fn bytes(&self) -> u64 {
+        let planes = self.weights.values().flat_map(|weight| &weight.planes);
+        planes.map(|(_, buffer)| buffer.size()).sum()
+    }
+
+    /// A buffer of each weight, in the order of their names.
+    pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
+        let all = self.weights.values();
+        all.filter_map(|weight| Some(&weight.planes.iter().max_by_key(|p| p.1.size())?.1))
+    }
+
     /// Adds loaded weights, or further buffers of weights in the store. `buffers` and `plans` have
     /// the ids that `names` belong to; buffers without a plan are skipped.
     pub fn insert(&mut self, names: &WeightNames, plans: &WeightPlans, buffers: &Buffers) {

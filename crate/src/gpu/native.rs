@@ -13,8 +13,10 @@ use crate::{Error, Result};
 use adapter::{caps_of, experimental, limits_of};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 /// How long error handling waits for a device-lost report.
@@ -109,6 +111,19 @@ impl Program {
     }
 }
 
+/// Lets other futures of this thread run before it blocks, as a browser does while it waits.
+async fn let_others_run() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// A read in progress.
 pub struct Readback {
     gpu: Rc<Inner>,
@@ -122,6 +137,7 @@ impl Readback {
     /// Waits for the bytes.
     pub async fn wait(self) -> Result<Vec<u8>> {
         let lost = |reason: String| Error::DeviceLost { reason };
+        let_others_run().await;
         // Waits for this submission only; later ones continue.
         let until = wgpu::PollType::Wait {
             submission_index: Some(self.submission),
@@ -461,6 +477,7 @@ impl Backend for NativeGpu {
     }
 
     async fn wait_idle(&self) -> Result<()> {
+        let_others_run().await;
         let done = self.inner.device.poll(wgpu::PollType::wait_indefinitely());
         done.map(|_| ()).map_err(|e| Error::DeviceLost {
             reason: e.to_string(),

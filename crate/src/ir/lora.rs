@@ -1,6 +1,9 @@
 //! Low-rank adapters (LoRA, arXiv 2106.09685) as a graph transformation.
 
-use super::{Add, Graph, Linear, Node, Op, Value, ValueId, Weight, WeightId, WeightKind};
+use super::{
+    Activation, Add, Epilogue, Graph, Linear, Node, Op, Prologue, Unary, Value, ValueId, Weight,
+    WeightId, WeightKind,
+};
 
 /// The update of one matrix: `y += scale * B (A x)`.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,11 +30,18 @@ pub fn add_low_rank_updates(mut graph: Graph, updates: &[LowRankUpdate]) -> (Gra
             Op::Linear(linear) => update_of(&graph, linear, updates),
             _ => None,
         };
-        let Some(update) = update else {
+        let (Some(update), Op::Linear(linear)) = (update, &mut node.op) else {
             nodes.push(node);
             continue;
         };
         taken += 1;
+        let rows = graph.weight(linear.weight).parts.iter().map(|part| part.1);
+        let rows = rows.sum();
+        // An activation follows the sum.
+        let none = Epilogue::Activation(Activation::None);
+        let epilogue = std::mem::replace(&mut linear.epilogue, none);
+        let row0 = linear.row0;
+        let scale = linear.scale;
         let output = node.output;
         let input = node.inputs[0];
         let own = add_value(&mut graph, output, None);
@@ -40,18 +50,31 @@ pub fn add_low_rank_updates(mut graph: Graph, updates: &[LowRankUpdate]) -> (Gra
         let down = add_value(&mut graph, output, Some(update.rank));
         let up = add_value(&mut graph, output, None);
         let a = add_matrix(&mut graph, &update.a, update.rank, input);
-        let rows = graph.value(output).cols;
         let b = add_matrix(&mut graph, &update.b, rows, down);
         let scaled = Linear {
-            scale: update.scale,
+            scale: update.scale * scale,
+            row0,
             ..Linear::new(b, None)
+        };
+        let sum = match epilogue {
+            Epilogue::Activation(Activation::None) => output,
+            _ => add_value(&mut graph, output, None),
         };
         for (op, inputs, output) in [
             (Op::Linear(Linear::new(a, None)), vec![input], down),
             (Op::Linear(scaled), vec![down], up),
-            (Op::Add(Add), vec![own, up], output),
+            (Op::Add(Add), vec![own, up], sum),
         ] {
             nodes.push(Node { op, inputs, output });
+        }
+        if let Epilogue::Activation(act) = epilogue
+            && act != Activation::None
+        {
+            nodes.push(Node {
+                op: Op::Unary(Unary(act)),
+                inputs: vec![sum],
+                output,
+            });
         }
     }
     graph.nodes = nodes;
@@ -66,7 +89,18 @@ fn update_of<'a>(
     let [(name, _)] = &graph.weight(linear.weight).parts[..] else {
         return None;
     };
-    updates.iter().find(|update| update.matrix == *name)
+    // What comes between the matmul and its sum with the update is not supported.
+    let is_plain = linear.prologue == Prologue::None
+        && linear.softcap == 0.0
+        && matches!(linear.epilogue, Epilogue::Activation(_));
+    if !is_plain {
+        return None;
+    }
+    // An adapter may name the model's outer module, which some checkpoints leave out.
+    updates.iter().find(|update| {
+        let outer = update.matrix.strip_suffix(&name[..]);
+        outer.is_some_and(|outer| outer.is_empty() || outer.ends_with('.'))
+    })
 }
 
 /// Adds a value with the rows of `like`, and its columns unless given.

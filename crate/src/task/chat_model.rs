@@ -1,9 +1,12 @@
 //! A text-generation model with its tokenizer, chat template and generation defaults.
 
+mod adapters;
 mod generate;
+mod pool;
 mod thought;
 
 pub use generate::{FinishReason, GenerationHooks, GenerationResult, TokenEvent};
+pub use pool::{ChatLease, ChatPool};
 
 use super::kind::Task;
 use super::language_model::{LoadedLanguageModel, Provenance, modalities, model_info};
@@ -13,14 +16,19 @@ use super::serves_task::{LoadFuture, ServesTask, TaskFiles, TaskLoad};
 use super::text_pipeline::{TextPipeline, TokenizerSources};
 use super::vision::{VisionPipeline, image_ids_of, strings_to_parts};
 use crate::chat::{AnswerParser, AnswerStart, CallFormat};
-use crate::exec::{MeasureOptions, Measurement, ModelFiles, RunOptions, Session};
+use crate::exec::{
+    MeasureOptions, Measurement, Model, ModelFiles, OverlayId, ReadPart, RunOptions, Scheduler,
+    Session, SoftTokenCache, WritePart,
+};
 use crate::format::{gguf::Gguf, mlc};
 use crate::gpu::Gpu;
 use crate::hub::{AbortFlag, Phase, Source};
 use crate::sample::GenerationConfig;
 use crate::text::{ChatInput, EncodeOptions, Tokenizer, eos_token_ids};
 use crate::{Error, Result};
+use adapters::Adapters;
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// Returns the conversation of a request without its `drop` oldest turns; None if no turn is left.
@@ -97,10 +105,67 @@ pub struct ChatModel {
     pub(super) defaults: Rc<GenerationConfig>,
     /// Tokens that end an answer.
     pub(super) eos: Rc<[u32]>,
+    /// Decodes the generations of its conversations together.
+    pub(super) scheduler: Scheduler,
+    /// Adapters by name.
+    adapters: Adapters,
     /// Whether the session holds tokens of no conversation, so that the next answer must clear it.
     pub(super) needs_reset: bool,
     /// Image and video input, set by [`Self::open_eyes`].
     pub(super) vision: Option<Rc<VisionPipeline>>,
+}
+
+/// What the conversations on a model share.
+struct ChatParts {
+    model: Rc<Model>,
+    soft_tokens: Rc<RefCell<SoftTokenCache>>,
+    text: Rc<TextPipeline>,
+    origin: Provenance,
+    defaults: Rc<GenerationConfig>,
+    eos: Rc<[u32]>,
+    scheduler: Scheduler,
+    adapters: Adapters,
+    vision: Option<Rc<VisionPipeline>>,
+}
+
+impl ChatParts {
+    fn of(chat: &ChatModel) -> Self {
+        Self {
+            model: chat.session.model().clone(),
+            soft_tokens: chat.session.soft_token_cache().clone(),
+            text: chat.text.clone(),
+            origin: chat.origin.clone(),
+            defaults: chat.defaults.clone(),
+            eos: chat.eos.clone(),
+            scheduler: chat.scheduler.clone(),
+            adapters: chat.adapters.clone(),
+            vision: chat.vision.clone(),
+        }
+    }
+
+    /// Creates an empty conversation, with an adapter if given.
+    fn create_session(&self, adapter: Option<OverlayId>) -> Result<ChatModel> {
+        let mut session = match adapter {
+            Some(adapter) => Session::with_adapter(&self.model, adapter)?,
+            None => Session::new(&self.model)?,
+        };
+        session.set_soft_token_cache(self.soft_tokens.clone());
+        Ok(self.with_session(session))
+    }
+
+    fn with_session(&self, session: Session) -> ChatModel {
+        ChatModel {
+            session,
+            text: self.text.clone(),
+            origin: self.origin.clone(),
+            defaults: self.defaults.clone(),
+            eos: self.eos.clone(),
+            scheduler: self.scheduler.clone(),
+            adapters: self.adapters.clone(),
+            needs_reset: false,
+            vision: self.vision.clone(),
+        }
+    }
 }
 
 impl ServesTask for ChatModel {
@@ -261,6 +326,8 @@ impl ChatModel {
             origin,
             defaults: Rc::new(defaults),
             eos: eos.into(),
+            scheduler: Scheduler::default(),
+            adapters: Adapters::default(),
             needs_reset: false,
             vision: None,
         })
@@ -329,9 +396,24 @@ impl ChatModel {
     /// # Errors
     /// `OutOfMemory` if its KV cache and states do not fit on the device.
     pub fn create_session(&self) -> Result<Self> {
-        let mut session = Session::new(self.session.model())?;
-        session.set_soft_token_cache(self.session.soft_token_cache().clone());
-        Ok(self.with_session(session))
+        ChatParts::of(self).create_session(None)
+    }
+
+    /// Creates an empty conversation that uses an adapter of [`Self::load_adapter`].
+    ///
+    /// # Errors
+    /// `Request` for an unknown adapter; `OutOfMemory` as [`Self::create_session`].
+    pub fn create_session_with(&self, adapter: &str) -> Result<Self> {
+        let parts = ChatParts::of(self);
+        parts.create_session(parts.adapters.find(adapter)?)
+    }
+
+    /// Loads a LoRA adapter under a name: see [`Model::load_adapter`].
+    ///
+    /// # Errors
+    /// As [`Model::load_adapter`]; `Request` for a name that is taken.
+    pub async fn load_adapter(&self, name: &str, source: &Source) -> Result<()> {
+        self.adapters.load(self.session.model(), name, source).await
     }
 
     /// Creates a conversation on the same model that continues from this one.
@@ -339,19 +421,11 @@ impl ChatModel {
     /// # Errors
     /// `OutOfMemory` if its KV cache and states do not fit on the device.
     pub fn fork(&self) -> Result<Self> {
-        Ok(self.with_session(self.session.fork()?))
-    }
-
-    fn with_session(&self, session: Session) -> Self {
-        Self {
-            session,
-            text: self.text.clone(),
-            origin: self.origin.clone(),
-            defaults: self.defaults.clone(),
-            eos: self.eos.clone(),
+        let fork = ChatParts::of(self).with_session(self.session.fork()?);
+        Ok(Self {
             needs_reset: self.needs_reset,
-            vision: self.vision.clone(),
-        }
+            ..fork
+        })
     }
 
     /// Builds the short-prefill plan ahead of later requests. Call it while the model is idle.
@@ -385,6 +459,23 @@ impl ChatModel {
             .prefill_reusing_prefix(ids, &|| abort.check("prefill"))
             .await?;
         self.session.logits().await
+    }
+
+    /// Saves the conversation's tokens and states: see [`Session::save`].
+    ///
+    /// # Errors
+    /// As [`Session::save`].
+    pub async fn save(&self, write: WritePart<'_>) -> Result<u64> {
+        self.session.save(write).await
+    }
+
+    /// Restores a saved conversation: see [`Session::load_saved`].
+    ///
+    /// # Errors
+    /// As [`Session::load_saved`].
+    pub async fn restore(&mut self, size: u64, read: ReadPart<'_>) -> Result<()> {
+        self.needs_reset = false;
+        self.session.load_saved(size, read).await
     }
 
     /// Computes the perplexity of a text, in windows of the full context. Returns it with the

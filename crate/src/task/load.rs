@@ -14,7 +14,7 @@ use super::vision::VisionPipeline;
 use crate::Result;
 use crate::exec::{ModelFiles, RunOptions};
 use crate::format::gguf::Gguf;
-use crate::gpu::{Backend, Gpu};
+use crate::gpu::Gpu;
 use crate::hub::{Phase, Source};
 use serde_json::Value;
 use std::rc::Rc;
@@ -179,11 +179,6 @@ impl TaskModel {
             options,
         };
         load_model(task, request).await
-    }
-
-    /// Bytes of GPU memory in use.
-    pub fn gpu_bytes(&self) -> u64 {
-        self.gpu().resource_counts().bytes
     }
 }
 

@@ -20,7 +20,9 @@ mod token_loop;
 mod transcribe;
 mod vision;
 
-pub use chat_model::{ChatModel, FinishReason, GenerationHooks, GenerationResult, TokenEvent};
+pub use chat_model::{
+    ChatLease, ChatModel, ChatPool, FinishReason, GenerationHooks, GenerationResult, TokenEvent,
+};
 pub use embed::{EmbedInput, Embedder};
 pub use kind::{Task, TaskHints, TaskSpec};
 pub use language_model::Provenance;

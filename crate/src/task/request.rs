@@ -93,6 +93,14 @@ request_options! {
             .alias("Speculation")
             .default("off")
             .of(&[Api::Generate, Api::Chat]);
+        /// Name of an adapter that was loaded next to the model; empty for none.
+        adapter: Option<String> = None => RequestOption::text()
+            .default("the session's, or none")
+            .of(&[Api::Generate, Api::Chat, Api::Completions]);
+        /// Requests of higher priority run their prompt first; negative for background work.
+        priority: i64 = 0 => RequestOption::integer(-100.0, 100.0)
+            .default("0")
+            .of(&[Api::Generate, Api::Chat, Api::Completions]);
         /// Text that the answer probably repeats: drafts are looked up in it. Implies prompt lookup and
         /// never changes the answer.
         prediction: Option<String> = None => RequestOption::text();

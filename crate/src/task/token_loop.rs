@@ -2,7 +2,10 @@
 //! transcription. Samples on the GPU, or on the CPU where a rule needs the logits; both choose the
 //! same tokens.
 
-use crate::exec::{DecodeLoop, DecodeParams, LogitsPipeline, PromptLookup, Session};
+use crate::exec::{
+    BatchMember, BatchOutput, DecodeLoop, DecodeParams, LogitsPipeline, PromptLookup,
+    SequenceParams, Session, SharedSequence,
+};
 use crate::sample::{Sampler, TokenConstraint, TokenMask};
 use crate::{Error, Result};
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -28,6 +31,17 @@ pub(super) trait TokenSink {
     async fn take(&mut self, tokens: &[u32], logits: Option<&[f32]>) -> Result<ControlFlow<()>>;
 }
 
+/// Numbers of tokens of a loop.
+#[derive(Clone, Copy, Default)]
+pub(super) struct TokenCounts {
+    /// Drafted.
+    pub drafted: usize,
+    /// Drafted and accepted.
+    pub accepted: usize,
+    /// Decoded in one step with other generations.
+    pub batched: usize,
+}
+
 /// A generation in a session whose prompt was prefilled.
 pub(super) struct TokenLoop<'a> {
     session: &'a mut Session,
@@ -50,8 +64,9 @@ pub(super) struct TokenLoop<'a> {
     taken: Vec<u32>,
     /// Whether the pipeline has not seen tokens that were forced or sampled on the CPU.
     is_stale: bool,
-    /// Drafted and accepted tokens.
-    drafts: (usize, usize),
+    counts: TokenCounts,
+    /// Decodes with other generations while there are any.
+    member: Option<&'a BatchMember>,
 }
 
 impl<'a> TokenLoop<'a> {
@@ -78,7 +93,8 @@ impl<'a> TokenLoop<'a> {
             prompt,
             taken: Vec::new(),
             is_stale: false,
-            drafts: (0, 0),
+            counts: TokenCounts::default(),
+            member: None,
         }
     }
 
@@ -109,13 +125,18 @@ impl<'a> TokenLoop<'a> {
         self
     }
 
+    /// Decodes in one step with the other generations, while there are any.
+    pub fn shared(mut self, member: Option<&'a BatchMember>) -> Self {
+        self.member = member;
+        self
+    }
+
     /// Generates until the sink ends it, a stop token, the token limit or a full context. Whatever
-    /// happens, the session's tokens are those that its states hold. Returns the numbers of drafted
-    /// and accepted tokens.
+    /// happens, the session's tokens are those that its states hold.
     ///
     /// # Errors
     /// Errors of the sink, the constraint and the device; `Request` when no token is allowed.
-    pub async fn run(mut self, sink: &mut impl TokenSink) -> Result<(usize, usize)> {
+    pub async fn run(mut self, sink: &mut impl TokenSink) -> Result<TokenCounts> {
         while !self.is_over() {
             self.run_sampled_tokens().await?;
             let forced = match &mut self.constraint {
@@ -126,13 +147,16 @@ impl<'a> TokenLoop<'a> {
             let flow = match pipeline.filter(|_| self.taken.len() >= self.first_on_cpu) {
                 None => self.step_on_cpu(forced.first().copied(), sink).await?,
                 Some(_) if !forced.is_empty() => self.append(forced, sink).await?,
-                Some(pipeline) => self.decode_on_gpu(pipeline, sink).await?,
+                Some(pipeline) => match self.join_batch().await {
+                    Some(sequence) => self.decode_in_batch(sequence, sink).await?,
+                    None => self.decode_on_gpu(pipeline, sink).await?,
+                },
             };
             if flow.is_break() {
                 break;
             }
         }
-        Ok(self.drafts)
+        Ok(self.counts)
     }
 
     /// Whether no further token may be sampled.
@@ -225,6 +249,110 @@ impl<'a> TokenLoop<'a> {
         sink.take(&[token], Some(&logits)).await
     }
 
+    /// Adds the sequence to the batch of the running generations, if there are others.
+    async fn join_batch(&mut self) -> Option<SharedSequence> {
+        let member = self.member.filter(|member| member.is_shared())?;
+        let params = SequenceParams {
+            stops: self.stops,
+            budget: self.max_tokens - self.taken.len(),
+            sampler: Some(self.sampler),
+            sampled_before: self.sampler.step() as usize,
+            masked: self.constraint.is_some(),
+        };
+        let sequence = member.join(self.session, params).await;
+        // What does not fit decodes alone to its end.
+        if sequence.is_none() {
+            self.member = None;
+        }
+        sequence
+    }
+
+    /// Samples in a batch until the end, until the constraint leaves no choice, or until no other
+    /// generation is left.
+    async fn decode_in_batch(
+        &mut self,
+        mut sequence: SharedSequence,
+        sink: &mut impl TokenSink,
+    ) -> Result<ControlFlow<()>> {
+        self.is_stale = true;
+        let model = self.session.model().clone();
+        let turns = model.turns().decoding();
+        let outcome = loop {
+            match sink.check() {
+                Ok(Continue(())) => {}
+                ended => break ended,
+            }
+            if !self.member.is_some_and(BatchMember::is_shared) {
+                break Ok(Continue(()));
+            }
+            if sequence.needs_mask() {
+                match self.next_mask() {
+                    Ok(Some(words)) => sequence.set_mask(words),
+                    Ok(None) => break Ok(Continue(())),
+                    Err(error) => break Err(error),
+                }
+            }
+            let tokens = match sequence.next().await {
+                BatchOutput::Tokens(tokens) => tokens,
+                BatchOutput::Ended => break Ok(Continue(())),
+                BatchOutput::Failed => {
+                    self.member = None;
+                    return Ok(Continue(()));
+                }
+            };
+            turns.stepped();
+            match self.take_from_batch(&tokens, sink).await {
+                Ok(Continue(())) => {}
+                ended => break ended,
+            }
+        };
+        let rest = sequence.leave(self.session).await;
+        let flow = outcome?;
+        match rest {
+            Ok(rest) if flow.is_continue() && !rest.is_empty() => {
+                self.take_from_batch(&rest, sink).await
+            }
+            Ok(_) => Ok(flow),
+            // The session has fewer tokens, which run again if the generation goes on.
+            Err(_) => {
+                self.member = None;
+                Ok(flow)
+            }
+        }
+    }
+
+    /// Takes tokens that the batch has sampled.
+    async fn take_from_batch(
+        &mut self,
+        tokens: &[u32],
+        sink: &mut impl TokenSink,
+    ) -> Result<ControlFlow<()>> {
+        self.counts.batched += tokens.len();
+        for token in tokens {
+            self.sampler.accept(*token);
+            self.taken.push(*token);
+            if let Some(constraint) = &mut self.constraint
+                && !self.stops.contains(token)
+            {
+                constraint.accept(*token)?;
+            }
+        }
+        sink.take(tokens, None).await
+    }
+
+    /// The mask of the next token; None if the constraint requires certain tokens.
+    fn next_mask(&mut self) -> Result<Option<Vec<u32>>> {
+        let Some(constraint) = &mut self.constraint else {
+            return Ok(None);
+        };
+        if !constraint.forced()?.is_empty() {
+            return Ok(None);
+        }
+        let mut words = vec![0; self.session.vocab().div_ceil(32)];
+        constraint.mask(&mut words)?;
+        Ok(Some(words))
+    }
+
     /// Samples on the GPU until the end, or until the constraint leaves no choice.
     async fn decode_on_gpu(
         &mut self,
@@ -250,17 +378,25 @@ impl<'a> TokenLoop<'a> {
                 draft_always: false,
             }),
         };
+        let model = self.session.model().clone();
+        let turns = model.turns().decoding();
         let mut decode = DecodeLoop::start(self.session, params)?;
         let outcome = loop {
             match sink.check() {
                 Ok(Continue(())) => {}
                 ended => break ended,
             }
+            if self.member.is_some_and(BatchMember::is_shared) {
+                // Others have come: join their batch.
+                decode.end_soon();
+                self.is_stale = true;
+            }
             let tokens = match decode.next(self.session).await {
                 Ok(tokens) if tokens.is_empty() => break Ok(Continue(())),
                 Ok(tokens) => tokens,
                 Err(error) => break Err(error),
             };
+            turns.stepped();
             tokens.iter().for_each(|id| self.sampler.accept(*id));
             self.taken.extend_from_slice(&tokens);
             match sink.take(&tokens, None).await {
@@ -269,7 +405,8 @@ impl<'a> TokenLoop<'a> {
             }
         };
         let (drafted, accepted) = decode.draft_counts();
-        self.drafts = (self.drafts.0 + drafted, self.drafts.1 + accepted);
+        self.counts.drafted += drafted;
+        self.counts.accepted += accepted;
         // Also after an error, so that the session knows what its states hold.
         let finished = decode.finish(self.session).await;
         let flow = outcome?;

@@ -1,6 +1,7 @@
 //! Shared helpers: time, short lists, sorted maps, hashes, base64, Python's JSON.
 
 pub(crate) mod base64;
+pub(crate) mod checksum;
 pub(crate) mod clock;
 #[cfg(target_arch = "wasm32")]
 pub(crate) mod host;

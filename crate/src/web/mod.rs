@@ -8,13 +8,13 @@ mod options;
 mod values;
 
 use crate::diag::{DiagnosticResult, chain::run_chain, run_device_checks, verify_model};
-use crate::exec::{MeasureOptions, ModelFiles};
+use crate::exec::{MAX_SEQUENCES, MeasureOptions, ModelFiles};
 use crate::gpu::{Backend, DeviceOptions, Gpu, SubmitGrouping, WebGpuImplementation};
-use crate::hub::{self, CacheStore, HubOptions, ModelRef, Progress, Source};
+use crate::hub::{self, AbortFlag, CacheStore, HubOptions, ModelRef, Progress, Source};
 use crate::sample::{LogitsProcessor, TokenConstraint};
 use crate::task::{
-    ChatModel, EmbedRequest, GenerateRequest, GenerationHooks, RerankRequest, Task, TaskModel,
-    TextPipeline, VisionPipeline, parse_submit_group,
+    ChatLease, ChatModel, ChatPool, EmbedRequest, GenerateRequest, GenerationHooks, RerankRequest,
+    Task, TaskModel, TextPipeline, TokenEvent, VisionPipeline, parse_submit_group,
 };
 use crate::text::{ChatInput, EncodeOptions, RenderedPrompt};
 use crate::util::host;
@@ -116,7 +116,10 @@ pub struct Engine {
     source: String,
     files: Rc<Source>,
     persisted: Promise,
+    /// The model, unless it generates text.
     model_slot: Rc<RefCell<Option<TaskModel>>>,
+    /// The conversations of a model that generates text.
+    chats: Option<Rc<ChatPool>>,
     audio_input: RefCell<AudioInputState>,
 }
 
@@ -160,6 +163,10 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
 
     let name = source.name().to_string();
     let stored = cached_promise([Some(source.clone()), codec]);
+    let (loaded, chats) = match loaded {
+        TaskModel::Generate(chat) => (None, Some(ChatPool::new(*chat, MAX_SEQUENCES))),
+        other => (Some(other), None),
+    };
     Ok(Engine {
         text,
         end_ids,
@@ -168,7 +175,8 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
         source: name,
         files: source,
         persisted: stored,
-        model_slot: Rc::new(RefCell::new(Some(loaded))),
+        model_slot: Rc::new(RefCell::new(loaded)),
+        chats,
         audio_input: ears,
     })
 }
@@ -238,16 +246,13 @@ impl Engine {
     /// Creates another conversation on the same model.
     async fn derive_session(
         &self,
+        adapter: &str,
         make: impl Fn(&ChatModel) -> Result<ChatModel>,
     ) -> Result<Engine> {
-        let taken = self.acquire_model(Task::Generate)?;
-        let Some(TaskModel::Generate(loaded)) = &taken.model else {
-            return Err(wrong_task());
-        };
-        let made = make(loaded)?;
+        let mut lease = self.lease_chat(None, &AbortFlag::new()).await?;
+        let made = make(lease.chat()?)?;
         made.session.ready().await?;
-        let made = TaskModel::Generate(Box::new(made));
-        let busy = Rc::new(RefCell::new(Some(made)));
+        let chats = Some(ChatPool::with_adapter(made, 1, adapter));
         let text = self.text.clone();
         let end_ids = self.end_ids.clone();
         let sight = self.vision.clone();
@@ -264,9 +269,33 @@ impl Engine {
             source,
             files: self.files.clone(),
             persisted: stored,
-            model_slot: busy,
+            model_slot: Rc::default(),
+            chats,
             audio_input: RefCell::default(),
         })
+    }
+
+    /// The conversations.
+    fn chats(&self) -> Result<&Rc<ChatPool>> {
+        self.require_task(Task::Generate)?;
+        self.chats.as_ref().ok_or_else(wrong_task)
+    }
+
+    /// Leases a conversation for one call, best the one that a request continues.
+    async fn lease_chat(
+        &self,
+        request: Option<&GenerateRequest>,
+        abort: &AbortFlag,
+    ) -> Result<ChatLease> {
+        self.chats()?.lease(request, abort).await
+    }
+
+    /// Calls `use_gpu` with the device, unless a call uses the model.
+    fn with_gpu<T>(&self, use_gpu: impl FnOnce(&Gpu) -> T) -> Option<T> {
+        match &self.chats {
+            Some(chats) => Some(use_gpu(&chats.model().gpu)),
+            None => Some(use_gpu(self.model_slot.borrow().as_ref()?.gpu())),
+        }
     }
 
     /// Takes the model for one call; the guard returns it. Only one call runs at a time.
@@ -334,12 +363,10 @@ pub fn image_size(head: &[u8]) -> std::result::Result<Vec<u32>, JsValue> {
 const IDLE_WARM_UP_MS: f64 = 1000.0;
 
 /// Warms the model up once it has been idle, if it still exists.
-async fn warm_up_when_idle(home: Weak<RefCell<Option<TaskModel>>>) {
+async fn warm_up_when_idle(chats: Weak<ChatPool>) {
     crate::util::clock::sleep(IDLE_WARM_UP_MS).await;
-    if let Some(home) = home.upgrade()
-        && let Some(TaskModel::Generate(loaded)) = home.borrow_mut().as_mut()
-    {
-        loaded.warm_up();
+    if let Some(chats) = chats.upgrade() {
+        chats.warm_up();
     }
 }
 
@@ -370,17 +397,46 @@ impl Engine {
         load(&options, on_progress).await.map_err(|e| to_js(&e))
     }
 
-    /// Creates an empty conversation on the same model, which runs independently of this one.
+    /// Creates an empty conversation on the same model, with an adapter if named. It runs
+    /// independently of this one.
     #[wasm_bindgen(js_name = createSession)]
-    pub async fn create_session(&self) -> std::result::Result<Engine, JsValue> {
-        self.derive_session(ChatModel::create_session)
+    pub async fn create_session(
+        &self,
+        adapter: Option<String>,
+    ) -> std::result::Result<Engine, JsValue> {
+        let adapter = adapter.unwrap_or_default();
+        self.derive_session(&adapter, |chat| chat.create_session_with(&adapter))
             .await
             .map_err(|e| to_js(&e))
     }
 
+    /// Loads a LoRA adapter under a name; `options` as for a model, `model` names its files.
+    #[wasm_bindgen(js_name = loadAdapter)]
+    pub async fn load_adapter(
+        &self,
+        name: String,
+        options: JsValue,
+        on_progress: Function,
+    ) -> std::result::Result<(), JsValue> {
+        let load = async {
+            let chats = self.chats()?;
+            let source = open_source(&options, progress_callback(on_progress)).await?;
+            chats.load_adapter(&name, &source).await
+        };
+        load.await.map_err(|e| to_js(&e))
+    }
+
+    /// Frees an adapter.
+    #[wasm_bindgen(js_name = unloadAdapter)]
+    pub fn unload_adapter(&self, name: &str) -> std::result::Result<(), JsValue> {
+        let unload = self.chats().and_then(|chats| chats.unload_adapter(name));
+        unload.map_err(|e| to_js(&e))
+    }
+
     /// Creates a conversation on the same model that continues from this one's state.
     pub async fn fork(&self) -> std::result::Result<Engine, JsValue> {
-        self.derive_session(ChatModel::fork)
+        let adapter = self.chats.as_ref().map_or("", |chats| chats.adapter());
+        self.derive_session(adapter, ChatModel::fork)
             .await
             .map_err(|e| to_js(&e))
     }
@@ -535,10 +591,6 @@ impl Engine {
             from_js::<GenerateRequest>("request", request).and_then(GenerateRequest::checked);
         let mut parsed = parsed.map_err(|e| to_js(&e))?;
         parsed.fallback_seed = seed.map(|s| s as u64);
-        let mut taken = self.acquire_model(Task::Generate).map_err(|e| to_js(&e))?;
-        let Some(TaskModel::Generate(loaded)) = &mut taken.model else {
-            return Err(to_js(&wrong_task()));
-        };
         let hooks = GenerationHooks {
             constraint: constraint
                 .as_mut()
@@ -547,13 +599,18 @@ impl Engine {
                 .as_mut()
                 .map(|processor| processor as &mut dyn LogitsProcessor),
         };
-        let outcome = loaded
-            .generate_with(&parsed, hooks, &abort, |event| {
+        let generate = async {
+            let mut lease = self.lease_chat(Some(&parsed), &abort).await?;
+            let on_event = |event: &TokenEvent| {
                 let _ = on_event.call1(&JsValue::NULL, &to_plain_js(event));
-            })
-            .await;
-        drop(taken);
-        spawn_local(warm_up_when_idle(Rc::downgrade(&self.model_slot)));
+            };
+            let chat = lease.chat()?;
+            chat.generate_with(&parsed, hooks, &abort, on_event).await
+        };
+        let outcome = generate.await;
+        if let Some(chats) = &self.chats {
+            spawn_local(warm_up_when_idle(Rc::downgrade(chats)));
+        }
         outcome
             .map(|o| to_plain_js(&o))
             .map_err(|e| self.model_error(&e))
@@ -650,14 +707,46 @@ impl Engine {
         options: JsValue,
     ) -> std::result::Result<Float32Array, JsValue> {
         let abort = abort_flag(&options);
-        let mut taken = self.acquire_model(Task::Generate).map_err(|e| to_js(&e))?;
-        let Some(TaskModel::Generate(loaded)) = &mut taken.model else {
-            return Err(to_js(&wrong_task()));
+        let prefill = async {
+            let mut lease = self.lease_chat(None, &abort).await?;
+            lease.chat()?.prefill(&ids, &abort).await
         };
-        let logits = loaded.prefill(&ids, &abort).await;
+        let logits = prefill.await;
         logits
             .map(|values| Float32Array::from(&values[..]))
             .map_err(|e| self.model_error(&e))
+    }
+
+    /// Saves the conversation's tokens and states: `write(bytes)` is called with each part and may
+    /// return a promise. Returns the number of bytes.
+    #[wasm_bindgen(js_name = saveState)]
+    pub async fn save_state(&self, write: Function) -> std::result::Result<f64, JsValue> {
+        let save = async {
+            let mut lease = self.lease_chat(None, &AbortFlag::new()).await?;
+            let mut write = |part: Vec<u8>| values::write_part(&write, &part);
+            lease.chat()?.save(&mut write).await
+        };
+        save.await
+            .map(|bytes| bytes as f64)
+            .map_err(|e| self.model_error(&e))
+    }
+
+    /// Restores a saved conversation of `size` bytes; `read(offset, length)` returns a promise of a
+    /// `Uint8Array`. Returns its tokens.
+    #[wasm_bindgen(js_name = restoreState)]
+    pub async fn restore_state(
+        &self,
+        size: f64,
+        read: Function,
+    ) -> std::result::Result<Uint32Array, JsValue> {
+        let restore = async {
+            let mut lease = self.lease_chat(None, &AbortFlag::new()).await?;
+            let mut read = |at, length| values::read_part(&read, at, length);
+            let chat = lease.chat()?;
+            chat.restore(size as u64, &mut read).await?;
+            Ok(Uint32Array::from(chat.session.tokens()))
+        };
+        restore.await.map_err(|e: Error| self.model_error(&e))
     }
 
     /// Logits of the last token, or of all tokens: for tests and tools.
@@ -666,11 +755,11 @@ impl Engine {
         ids: Vec<u32>,
         all: bool,
     ) -> std::result::Result<Float32Array, JsValue> {
-        let mut taken = self.acquire_model(Task::Generate).map_err(|e| to_js(&e))?;
-        let Some(TaskModel::Generate(loaded)) = &mut taken.model else {
-            return Err(to_js(&wrong_task()));
+        let logits = async {
+            let mut lease = self.lease_chat(None, &AbortFlag::new()).await?;
+            lease.chat()?.logits(&ids, all).await
         };
-        let result = loaded.logits(&ids, all).await;
+        let result = logits.await;
         result
             .map(|values| Float32Array::from(&values[..]))
             .map_err(|e| to_js(&e))
@@ -758,11 +847,11 @@ impl Engine {
     /// Measures how the model runs on this device; see the facade's `measure`.
     pub async fn measure(&self, options: JsValue) -> std::result::Result<JsValue, JsValue> {
         let options: MeasureOptions = from_js("measure", options).map_err(|e| to_js(&e))?;
-        let mut taken = self.acquire_model(Task::Generate).map_err(|e| to_js(&e))?;
-        let Some(TaskModel::Generate(loaded)) = &mut taken.model else {
-            return Err(to_js(&wrong_task()));
+        let measure = async {
+            let mut lease = self.lease_chat(None, &AbortFlag::new()).await?;
+            lease.chat()?.measure(&options).await
         };
-        let result = loaded.measure(&options).await;
+        let result = measure.await;
         result.map(|m| to_plain_js(&m)).map_err(|e| to_js(&e))
     }
 
@@ -778,10 +867,7 @@ impl Engine {
         let run = async {
             let source = open_source(&options, Progress::silent()).await?;
             let files = ModelFiles::open(&source, None).await?;
-            let model = match &self.acquire_model(Task::Generate)?.model {
-                Some(TaskModel::Generate(loaded)) => loaded.session.model().clone(),
-                _ => return Err(wrong_task()),
-            };
+            let model = self.chats()?.model().clone();
             verify_model(&model, &source, &files, most as u64).await
         };
         run.await
@@ -798,13 +884,8 @@ impl Engine {
             parameter: "group".into(),
             reason,
         };
-        self.model_slot
-            .borrow()
-            .as_ref()
-            .ok_or_else(|| to_js(&busy))?
-            .gpu()
-            .set_submit_grouping(group);
-        Ok(())
+        self.with_gpu(|gpu| gpu.set_submit_grouping(group))
+            .ok_or_else(|| to_js(&busy))
     }
 
     /// Bytes of WebAssembly and GPU memory in use.
@@ -813,12 +894,8 @@ impl Engine {
         let wasm = property(&memory.buffer(), "byteLength")
             .as_f64()
             .unwrap_or(0.0);
-        let gpu = self
-            .model_slot
-            .borrow()
-            .as_ref()
-            .map_or(0, TaskModel::gpu_bytes);
-        to_plain_js(&json!({ "wasmBytes": wasm, "gpuBytes": gpu }))
+        let gpu = self.with_gpu(|gpu| gpu.resource_counts().bytes);
+        to_plain_js(&json!({ "wasmBytes": wasm, "gpuBytes": gpu.unwrap_or(0) }))
     }
 
     /// Removes the model's files from the browser's cache.

@@ -2,10 +2,12 @@
 
 use crate::task::EmbedInput;
 use crate::{Error, Result};
-use js_sys::{Array, Reflect, Uint32Array};
+use futures_util::future::LocalBoxFuture;
+use js_sys::{Array, Function, Reflect, Uint8Array, Uint32Array};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_wasm_bindgen::Serializer;
 use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::JsFuture;
 
 /// An error as the facade expects it: `{ name, code, message }`.
 pub(super) fn to_js(error: &Error) -> JsValue {
@@ -38,6 +40,46 @@ pub(super) fn to_plain_js(value: &impl Serialize) -> JsValue {
     value
         .serialize(&Serializer::json_compatible())
         .unwrap_or(JsValue::NULL)
+}
+
+/// Passes a part of a saved session to the page's side.
+pub(super) fn write_part(write: &Function, part: &[u8]) -> LocalBoxFuture<'static, Result<()>> {
+    let written = write.call1(&JsValue::NULL, &Uint8Array::from(part).into());
+    Box::pin(async move { settled(written).await.map(drop) })
+}
+
+/// Reads a part of a saved session from the page's side.
+pub(super) fn read_part(
+    read: &Function,
+    at: u64,
+    length: u64,
+) -> LocalBoxFuture<'static, Result<Vec<u8>>> {
+    let part = read.call2(&JsValue::NULL, &(at as f64).into(), &(length as f64).into());
+    Box::pin(async move {
+        let part = settled(part).await?.dyn_into::<Uint8Array>();
+        let part = part.map_or_else(|_| Vec::new(), |part| part.to_vec());
+        match part.len() as u64 == length {
+            true => Ok(part),
+            false => Err(storage_error("it is shorter than it was")),
+        }
+    })
+}
+
+async fn settled(called: std::result::Result<JsValue, JsValue>) -> Result<JsValue> {
+    let thrown = |thrown: JsValue| {
+        let error = thrown.dyn_ref::<js_sys::Error>();
+        let reason = error.map_or_else(|| format!("{thrown:?}"), |e| e.message().into());
+        storage_error(&reason)
+    };
+    let promise = js_sys::Promise::resolve(&called.map_err(thrown)?);
+    JsFuture::from(promise).await.map_err(thrown)
+}
+
+fn storage_error(reason: &str) -> Error {
+    Error::Request {
+        parameter: "state".into(),
+        reason: format!("the saved session cannot be read or written: {reason}"),
+    }
 }
 
 /// Reads a list of strings.

@@ -2,7 +2,7 @@
 
 import { example } from "./grammar.js";
 
-export const seen = { init: 0, loads: [], requests: [], ends: [], groups: [], tests: [], deleted: [], freed: 0, sessions: 0, looks: 0, logits: [], prefills: [] };
+export const seen = { init: 0, loads: [], requests: [], ends: [], groups: [], tests: [], deleted: [], freed: 0, sessions: 0, looks: 0, logits: [], prefills: [], adapters: [] };
 
 export default async function init(input) {
   seen.init++;
@@ -80,7 +80,8 @@ export class Engine {
   /** A session shares its model's device. */
   constructor(options, device = { lost: false }) {
     this.options = options;
-    this.busy = false;
+    /** Running generations. */
+    this.busy = 0;
     this.device = device;
   }
 
@@ -89,8 +90,10 @@ export class Engine {
     const at = losses.findIndex((loss) => loss.call === call && (loss.after ?? 0) <= words);
     if (at >= 0) losses.splice(at, 1);
     this.device.lost ||= at >= 0;
-    this.busy &&= !this.device.lost;
-    if (this.device.lost) fail("device_lost", `the GPU device was lost (${call})`);
+    if (this.device.lost) {
+      this.busy = 0;
+      fail("device_lost", `the GPU device was lost (${call})`);
+    }
   }
 
   persisted() {
@@ -146,8 +149,8 @@ export class Engine {
 
   /** An answer under a grammar is the shortest one. */
   async generate(request, onEvent, seed, nextMask, processLogits) {
-    if (this.busy) fail("internal", "two generations at once");
-    this.busy = true;
+    if (this.busy && this instanceof SessionDouble) fail("internal", "two generations at once in a session");
+    this.busy++;
     const { signal, ...plain } = request;
     seen.requests.push(plain);
     const last = request.messages?.at(-1);
@@ -182,12 +185,12 @@ export class Engine {
       const top = [{ token: word.text, id: 7, logprob: -0.1, bytes: null }];
       onEvent({ ...word, ids: [done.length], ...(request.logprobs ? { logprobs: [{ ...top[0], top }] } : {}) });
     }
-    this.busy = false;
+    this.busy--;
     const parts = done.flatMap((word) => word.parts ?? []);
     if (finishReason === "stop" && parts.some(({ type }) => type === "toolCall")) finishReason = "tool_calls";
     seen.ends.push(finishReason);
     const ids = done.map((_, i) => i + 1);
-    const drafts = request.speculation === "prompt-lookup" ? { draftedTokens: 7, acceptedTokens: 3 } : { draftedTokens: 0, acceptedTokens: 0 };
+    const drafts = request.speculation === "prompt-lookup" ? { draftedTokens: 7, acceptedTokens: 3, batchedTokens: 0 } : { draftedTokens: 0, acceptedTokens: 0, batchedTokens: 0 };
     const reasoningTokens = done.filter((word) => word.parts?.some(({ type }) => type === "reasoning")).length;
     return { text: done.map(({ text }) => text).join(""), reasoningTokens, ids, finishReason, promptTokens: 5, cachedTokens: 2, completionTokens: ids.length, ...drafts, prefillMs: 3, decodeMs: 4 };
   }
@@ -201,8 +204,32 @@ export class Engine {
     return Float32Array.from({ length: 9 }, (_, id) => (id === (ids.at(-1) + 1) % 9 ? 1 : 0));
   }
 
-  createSession() {
-    if (this.busy) fail("request", "model: the model is busy with another request. Wait for it or abort it.");
+  /** The tokens of the last prefill, 4 bytes each. */
+  async saveState(write) {
+    const bytes = new Uint8Array(Uint32Array.from(seen.prefills.at(-1) ?? [1]).buffer);
+    for (let at = 0; at < bytes.length; at += 8) await write(bytes.slice(at, at + 8));
+    return bytes.length;
+  }
+
+  async restoreState(size, read) {
+    await pause();
+    if (size % 4) fail("request", "state: these bytes are no saved session.");
+    return new Uint32Array((await read(0, size)).buffer);
+  }
+
+  async loadAdapter(name, options, onProgress) {
+    await pause();
+    onProgress({ phase: "weights" });
+    if (options.model === "no/such") fail("not_found", "no/such was not found. Check the name.");
+    seen.adapters.push([name, options.model]);
+  }
+
+  unloadAdapter(name) {
+    seen.adapters.push([name]);
+  }
+
+  createSession(adapter) {
+    if (adapter !== undefined) seen.adapters.push(["session", adapter]);
     return new SessionDouble(this.options, this.device);
   }
 

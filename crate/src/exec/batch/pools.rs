@@ -131,14 +131,25 @@ impl StatePools {
         [from, to]: [usize; 2],
         positions: usize,
     ) -> Result<bool> {
-        let full = positions / PAGE_POSITIONS;
-        let pages = self.owned[from][..full].to_vec();
+        self.share_pages([from, to], positions / PAGE_POSITIONS);
+        self.write_table(model, buffers, to, 0)?;
+        self.reserve(model, buffers, (to, positions))
+    }
+
+    /// Makes `to`, which has no pages, share the first pages of `from`.
+    pub fn share_pages(&mut self, [from, to]: [usize; 2], count: usize) {
+        let pages = self.owned[from][..count].to_vec();
         for page in &pages {
             self.owners[*page as usize] += 1;
         }
         self.owned[to] = pages;
-        self.write_table(model, buffers, to, 0)?;
-        self.reserve(model, buffers, (to, positions))
+    }
+
+    /// Adds slots up to this number.
+    pub fn add_slots(&mut self, sequences: usize) {
+        let added = self.owned.len()..sequences;
+        self.free_slots.splice(0..0, added.rev());
+        self.owned.resize(sequences, Vec::new());
     }
 
     /// Copies what [`Self::share`] did not share, for pairs of slots with their positions: the last
@@ -210,7 +221,7 @@ impl StatePools {
     }
 
     /// Writes a slot's pages from the index `first` on to the page table.
-    fn write_table(
+    pub fn write_table(
         &self,
         model: &Model,
         buffers: &Buffers,

@@ -2,6 +2,7 @@
 
 use crate::exec::logits_pipeline::LogitsPipeline;
 use crate::sample::Sampler;
+use std::rc::Rc;
 
 /// A sequence of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +43,8 @@ impl<'a> SequenceParams<'a> {
 pub struct Row {
     pub id: SequenceId,
     pub slot: usize,
+    /// The tokens that the session held.
+    pub prompt: Rc<[u32]>,
     /// Tokens that the session held when it joined.
     pub held: usize,
     pub sampled: Vec<u32>,
@@ -77,6 +80,13 @@ impl Row {
     /// Tokens that the states hold.
     pub fn positions(&self) -> usize {
         self.held + self.sampled.len() - usize::from(!self.last_has_run)
+    }
+
+    /// Number of tokens that its states hold and that `tokens` begin with.
+    pub fn common_positions(&self, tokens: &[u32]) -> usize {
+        let run = &self.sampled[..self.positions() - self.held];
+        let own = self.prompt.iter().chain(run);
+        own.zip(tokens).take_while(|(a, b)| a == b).count()
     }
 
     /// Notes that a forward pass has run its last token.

@@ -48,7 +48,15 @@ impl Model {
             })?;
         let (size, header) = source.header(WEIGHTS_FILE).await?;
         let checkpoint = Checkpoint::from_single(WEIGHTS_FILE, size, header)?;
-        let stored = detect(&Value::Null, &checkpoint, &SortedMap::new());
+        let mut stored = detect(&Value::Null, &checkpoint, &SortedMap::new());
+        // The rows of an update are ordered as those of its matrix.
+        for weight in stored.iter_mut() {
+            if let Some(stem) = weight.name.strip_suffix(".lora_B.weight")
+                && let Some(order) = arch::row_order(&self.config, &format!("{stem}.weight"))?
+            {
+                weight.row_order = order;
+            }
+        }
         let updates = self.low_rank_updates(&config, &stored)?;
         let (graph, taken) = add_low_rank_updates(arch::graph(&self.config)?, &updates);
         if taken != updates.len() {
@@ -97,15 +105,28 @@ impl Model {
         store.insert(&planned.names, &added, &buffers);
         let overlay = self.runner.add_overlay(store);
         self.update_memory_use(|all| all.weights += bytes);
-        self.overlays.borrow_mut().push(Rc::new(OverlaySteps {
+        self.overlays.borrow_mut().push(Some(Rc::new(OverlaySteps {
             steps: DecoderSteps::new(&planned, self.chunk(), false),
             planned: Rc::new(planned),
-        }));
+        })));
         for key in self.first_programs() {
             self.prepare(key.with_overlay(Some(overlay))).await?;
         }
         self.gpu.check().await?;
         Ok(overlay)
+    }
+
+    /// Frees an adapter once no session uses it. Sessions with it must not run again.
+    pub fn unload_adapter(&self, adapter: OverlayId) {
+        let freed = self
+            .overlays
+            .borrow_mut()
+            .get_mut(adapter.0)
+            .and_then(Option::take);
+        if freed.is_some() {
+            let bytes = self.runner.remove_overlay(adapter);
+            self.update_memory_use(|all| all.weights -= bytes);
+        }
     }
 
     /// Reads the updates from the settings and the names of the tensors.
@@ -114,19 +135,31 @@ impl Model {
         if kind != "LORA" {
             return Err(self.refuse_adapter(&format!("peft_type = {kind}")));
         }
-        for field in ["use_dora", "fan_in_fan_out", "lora_bias", "use_qalora"] {
-            if config[field] == Value::Bool(true) {
-                return Err(self.refuse_adapter(&format!("{field} = true")));
+        // The factors of a transposed matrix (`fan_in_fan_out`) are not transposed.
+        for field in ["use_dora", "lora_bias", "use_qalora", "layer_replication"] {
+            if !matches!(config[field], Value::Null | Value::Bool(false)) {
+                return Err(self.refuse_adapter(&format!("{field} = {}", config[field])));
             }
         }
         let alpha = config["lora_alpha"].as_f64().unwrap_or(8.0) as f32;
         let alphas = config["alpha_pattern"].as_object();
-        if alphas.is_some_and(|alphas| !alphas.is_empty()) {
-            return Err(self.refuse_adapter("alpha_pattern"));
+        let patterns = alphas.into_iter().flatten();
+        let patterns: Vec<(&str, f32)> = patterns
+            .map(|(name, alpha)| (&name[..], alpha.as_f64().unwrap_or(0.0) as f32))
+            .collect();
+        let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
+        if let Some((pattern, _)) = patterns.iter().find(|(name, _)| !name.chars().all(is_name)) {
+            return Err(self.refuse_adapter(&format!(
+                "the regular expression {pattern} in alpha_pattern"
+            )));
         }
         let by_root = config["use_rslora"] == Value::Bool(true);
         let mut updates = Vec::new();
         for weight in stored.iter() {
+            // A copy of the model's own matrix, which peft adds for a head.
+            if weight.name.ends_with(".base_layer.weight") {
+                continue;
+            }
             let stem = weight.name.strip_suffix(".lora_A.weight");
             let (Some(stem), &[rank, _]) = (stem, &weight.shape[..]) else {
                 if !weight.name.ends_with(".lora_B.weight") {
@@ -140,6 +173,11 @@ impl Model {
             } else {
                 rank as f32
             };
+            let own = patterns.iter().find(|(name, _)| {
+                let rest = matrix.strip_suffix(name);
+                rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+            });
+            let alpha = own.map_or(alpha, |(_, alpha)| *alpha);
             updates.push(LowRankUpdate {
                 matrix: format!("{matrix}.weight"),
                 a: weight.name.clone(),

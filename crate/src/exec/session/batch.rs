@@ -7,8 +7,8 @@ use crate::plan::Slot;
 use crate::{Error, Result};
 
 impl Session {
-    /// The overlay of its steps.
-    pub(in crate::exec) fn overlay(&self) -> Option<OverlayId> {
+    /// The adapter that it uses.
+    pub fn overlay(&self) -> Option<OverlayId> {
         self.overlay
     }
 

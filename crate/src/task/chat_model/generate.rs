@@ -12,7 +12,7 @@ use crate::sample::{
 };
 use crate::task::request::{ContextOverflow, GenerateRequest, SpeculationMode};
 use crate::task::text_stream::{ParsedText, TextStream, TokenInfo};
-use crate::task::token_loop::{TokenLoop, TokenSink};
+use crate::task::token_loop::{TokenCounts, TokenLoop, TokenSink};
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use serde::Serialize;
@@ -70,6 +70,8 @@ pub struct GenerationResult {
     pub drafted_tokens: usize,
     /// Drafted tokens that were accepted.
     pub accepted_tokens: usize,
+    /// Tokens that were decoded in one step with those of other generations.
+    pub batched_tokens: usize,
     /// Expert paging statistics since the load; None if all experts are on the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paging: Option<PagingStats>,
@@ -302,6 +304,7 @@ impl ChatModel {
             mut processor,
         } = hooks;
         let start_ms = now_ms();
+        self.session.set_priority(request.priority);
         if std::mem::take(&mut self.needs_reset) {
             self.session.clear();
         }
@@ -404,9 +407,10 @@ impl ChatModel {
             on_event: &mut on_event,
         };
         let eos = run.eos.clone();
-        let mut drafts = (0, 0);
+        let mut counts = TokenCounts::default();
         let mut context = prompt.clone();
         let mut cached = None;
+        let mut member = None;
         let mut appended = Vec::new();
         while run.finish.is_none() {
             if let Some(thought) = &mut thought {
@@ -426,9 +430,8 @@ impl ChatModel {
                         .await?
                 }
                 false => {
-                    let go_on = || abort.check("generating");
-                    self.session
-                        .prefill_reusing_prefix(&context, &go_on)
+                    self.scheduler
+                        .prefill(&mut self.session, &context, abort)
                         .await?
                 }
             };
@@ -469,13 +472,19 @@ impl ChatModel {
                 masked = limit.is_some();
                 pipeline = self.session.prepare_sampling(&sampler, masked).await?;
             }
+            if member.is_none() && pipeline.is_some() {
+                member = self.scheduler.enter(&self.session);
+            }
             let session = &mut self.session;
             let tokens = TokenLoop::new(session, &mut sampler, pipeline.clone(), &stops, left)
                 .constrained(limit)
                 .resumed(is_resumed)
-                .drafting(drafting.then_some(&context[..]), &prediction);
-            let (drafted, accepted) = tokens.run(&mut run).await?;
-            drafts = (drafts.0 + drafted, drafts.1 + accepted);
+                .drafting(drafting.then_some(&context[..]), &prediction)
+                .shared(member.as_ref());
+            let counted = tokens.run(&mut run).await?;
+            counts.drafted += counted.drafted;
+            counts.accepted += counted.accepted;
+            counts.batched += counted.batched;
             context.extend_from_slice(&run.ids[before..]);
             if let Some(thought) = thought.as_mut().filter(|_| run.finish.is_none()) {
                 let is_reasoning = run.text.is_reasoning();
@@ -524,8 +533,9 @@ impl ChatModel {
             prompt_tokens: prompt.len(),
             cached_tokens: cached.unwrap_or(0),
             completion_tokens: run.ids.len(),
-            drafted_tokens: drafts.0,
-            accepted_tokens: drafts.1,
+            drafted_tokens: counts.drafted,
+            accepted_tokens: counts.accepted,
+            batched_tokens: counts.batched,
             paging: self.session.model().paging(),
             encode_ms: self
                 .vision

@@ -1,0 +1,39 @@
+/** Where the files of a model or of an adapter come from. */
+
+import { describe } from "./check.js";
+import type { EngineLoadOptions } from "./contract.js";
+import { invalidRequest } from "./errors.js";
+
+/** A selected file with its name in the repository. */
+export interface NamedFile {
+  name: string;
+  file: File;
+}
+/**
+ * What {@link loadModel} accepts: a repository (`org/name`), a folder's URL, one .gguf file of either
+ * (`org/name/model-Q4_K_M.gguf`, `https://host/model.gguf`), or a checkpoint's files from an `<input type="file">` or a
+ * drop.
+ */
+export type ModelSource = string | URL | Iterable<File | NamedFile> | ArrayLike<File>;
+
+/** The engine's form of a source; `where` is the call that got it. */
+export function sourceOf(source: ModelSource, where = "loadModel"): EngineLoadOptions["model"] {
+  if (typeof source === "string" && source.trim()) return source.trim();
+  if (source instanceof URL) return source.href;
+  if (typeof source !== "object" || source === null) {
+    throw invalidRequest(`${where}: expected 'org/name', the URL of a folder or a .gguf file, or files, not ${source === "" ? "an empty string" : describe(source)}.`);
+  }
+  const files = Array.from(source as Iterable<File | NamedFile>, toNamedFile);
+  if (files.length === 0) throw invalidRequest(`${where}: the list of files is empty. Select the configuration and the weights.`);
+  return files;
+}
+
+/** A selected file with its path inside the selected folder. */
+function toNamedFile(entry: File | NamedFile): NamedFile {
+  if (!(entry instanceof File)) {
+    if (typeof entry?.name === "string" && entry.file instanceof File) return { name: entry.name, file: entry.file };
+    throw invalidRequest(`loadModel: a list of files must contain File objects or { name, file }, not ${describe(entry)}.`);
+  }
+  const path = entry.webkitRelativePath;
+  return { name: path ? path.slice(path.indexOf("/") + 1) : entry.name, file: entry };
+}
